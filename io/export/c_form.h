@@ -44,6 +44,11 @@ typedef struct oct_to_c_form {
 void oct_to_c_add(oct_to_c *w, oct_text *text, const char *format, ...) OCT_PRINTF(3, 4);
 void oct_to_c_fail(oct_to_c *w, oct_status status, const char *format, ...) OCT_PRINTF(3, 4);
 
+/* How far a multiplier of 15 bits leaves a product to be shifted behind it (oct_fixed_q15). */
+static inline int oct_to_c_behind(const oct_value *y)
+{
+    return y->dtype == OCT_U16 ? 14 : 22;
+}
 /* Writes the kernel unless it is there already, behind those that it needs; its name, "conv_u8_u8", is left in `name`. */
 void oct_to_c_kernel(oct_to_c *w, const oct_to_c_form *form, char name[OCT_TO_C_TEXT]);
 /* The same of a kernel or type without forms. */

@@ -169,6 +169,7 @@ static const struct part {
     {"offset_first", "round_even", false},
     {"mean", "round_even", true},
     {"requantize_shift_20", "requantize_shift", false},
+    {"mean_q15", "requantize_q15", false},
 };
 
 void oct_to_c_need(oct_to_c *w, const char *kernel, bool wide)

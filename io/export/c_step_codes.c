@@ -108,27 +108,33 @@ static void place(oct_to_c *w, const call *of, int input, int64_t first)
     const bool shift = oct_requantizer_shifts(w->program->requantizer);
     const bool twice = w->program->requantizer == OCT_REQUANT_DOUBLE;
     const bool even = w->program->requantizer == OCT_REQUANT_SHIFT_EVEN;
+    const bool fixed = w->program->requantizer == OCT_REQUANT_Q15;
     use(&c,
         equal   ? "place"
         : even  ? "place_shifted_even"
         : shift ? "place_shifted"
         : twice ? "place_fixed"
+        : fixed ? "place_q15"
                 : "place_scaled",
         equal   ? NULL
         : even  ? "requantize_shift_even"
         : shift ? "requantize_shift"
         : twice ? "requantize_double"
+        : fixed ? "requantize_q15"
                 : "round_even");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, ", c.kernel, (long long)(c.y->h * c.y->w),
                  (long long)c.x->c, (long long)c.y->c);
     const double ratio = (double)x.scale / (double)y.scale;
-    const oct_fixed fixed = oct_fixed_of(w->program->requantizer, ratio);
+    const oct_fixed by = oct_fixed_of(w->program->requantizer, ratio);
     int exponent;
     (void)frexp(ratio, &exponent);
     if (!equal && shift)
         oct_to_c_add(w, &w->calls, "%d, ", (int)fmax(fmin(1 - exponent, 60), -24));
     else if (!equal && twice)
-        oct_to_c_add(w, &w->calls, "%d, %d, ", fixed.multiplier, fixed.exponent);
+        oct_to_c_add(w, &w->calls, "%d, %d, ", by.multiplier, by.exponent);
+    else if (!equal && fixed)
+        oct_to_c_add(w, &w->calls, "%d, %d, %d, ", by.multiplier, 15 - by.exponent,
+                     oct_to_c_behind(c.y));
     else if (!equal)
         oct_to_c_add(w, &w->calls, "%aF, ", (double)(float)fmin(fmax(ratio, 0x1p-60), 0x1p60));
     if (!equal)
@@ -199,16 +205,20 @@ static void write_pool(oct_to_c *w, int64_t number)
                  q.zero_point, q.qmin - q.zero_point, q.qmax - q.zero_point,
                  average && c.step->count_include_pad, average ? (double)c.step->factor : 0.0);
     const bool of_codes = average && c.step->of_codes, half_up = average && c.step->half_up;
-    const char *mean = of_codes ? "mean_signed" : half_up ? "mean_up" : "mean";
+    const bool fixed = average && c.step->fixed;
+    const char *mean = of_codes ? "mean_signed" : half_up ? "mean_up" : fixed ? "mean_q15" : "mean";
     const char *result =
-        of_codes  ? "(uint8_t)mean_signed(sum, count, l->zero)"
-        : half_up ? "(uint8_t)(mean_up(sum, count, l->lo, l->hi) + l->zero)"
-        : wide    ? "(uint16_t)(mean_wide(sum, count, l->factor, l->lo, l->hi) + l->zero)"
-                  : "(uint8_t)(mean(sum, count, l->factor, l->lo, l->hi) + l->zero)";
+        fixed && wide ? "(uint16_t)(mean_q15(sum, count, 14, l->lo, l->hi) + l->zero)"
+        : fixed       ? "(uint8_t)(mean_q15(sum, count, 22, l->lo, l->hi) + l->zero)"
+        : of_codes    ? "(uint8_t)mean_signed(sum, count, l->zero)"
+        : half_up     ? "(uint8_t)(mean_up(sum, count, l->lo, l->hi) + l->zero)"
+        : wide        ? "(uint16_t)(mean_wide(sum, count, l->factor, l->lo, l->hi) + l->zero)"
+                      : "(uint8_t)(mean(sum, count, l->factor, l->lo, l->hi) + l->zero)";
     oct_to_c_kernel(w,
                     &(oct_to_c_form){.kernel = average ? "avg_pool" : "max_pool",
                                      .variant = of_codes  ? "signed"
                                                 : half_up ? "up"
+                                                : fixed   ? "q15"
                                                           : NULL,
                                      .x = c.x->dtype,
                                      .y = c.y->dtype,

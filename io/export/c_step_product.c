@@ -86,7 +86,13 @@ static const char *shift_name(const layer *l)
 /* Codes are made by whole multipliers. */
 static bool is_fixed(const layer *l)
 {
-    return l->arithmetic == OCT_ARITHMETIC_DOUBLE && l->y->dtype != OCT_F32;
+    return (l->arithmetic == OCT_ARITHMETIC_DOUBLE || l->arithmetic == OCT_ARITHMETIC_Q15) &&
+           l->y->dtype != OCT_F32;
+}
+
+static bool has_15_bits(const layer *l)
+{
+    return is_fixed(l) && l->arithmetic == OCT_ARITHMETIC_Q15;
 }
 
 /* Whole multipliers and their shifts. */
@@ -117,6 +123,8 @@ static void write_fixed_multipliers(oct_to_c *w, const layer *l)
     for (int64_t c = 0; c < channels; c++)
         fixed[c] = oct_fixed_of_layer(w->program->requantizer, l->x->q.scale,
                                       l->step->weight_scale[c], l->y->q.scale);
+    for (int64_t c = 0; has_15_bits(l) && c < channels; c++)
+        fixed[c].exponent = 15 - fixed[c].exponent; /* to the right */
     write_fixed(w, l->number, channels, fixed);
     oct_free(&fixed);
 }
@@ -186,7 +194,7 @@ static rounding rounding_of(const layer *l)
     if (values) r.function = "unquantized";
     if (l->second) r.function = values ? "unquantized_joined" : "requantize_joined";
     if (shifts(l)) r.function = shift_name(l);
-    if (is_fixed(l)) r.function = "requantize_double";
+    if (is_fixed(l)) r.function = has_15_bits(l) ? "requantize_q15" : "requantize_double";
     snprintf(r.parameters, sizeof r.parameters, "%s",
              shifts(l)     ? "const int8_t *shift"
              : is_fixed(l) ? "const int32_t *multiplier, const int8_t *shift"
@@ -197,6 +205,10 @@ static rounding rounding_of(const layer *l)
     if (shifts(l))
         snprintf(r.result, sizeof r.result, "(%s)(%s(sum, shift[c], l->lo, l->hi) + l->zero_y)",
                  type, r.function);
+    else if (has_15_bits(l))
+        snprintf(r.result, sizeof r.result,
+                 "(%s)(requantize_q15(sum, multiplier[c], shift[c], %d, l->lo, l->hi) + l->zero_y)",
+                 type, oct_to_c_behind(l->y));
     else if (is_fixed(l))
         snprintf(r.result, sizeof r.result,
                  "(%s)(requantize_double(sum, multiplier[c], shift[c], l->lo, l->hi) + l->zero_y)",
@@ -347,12 +359,28 @@ static void write_steps(oct_to_c *w, const pair *p)
                parameters);
 }
 
+static void write_shifted(oct_to_c *w, const pair *p)
+{
+    const oct_qadd *add = &p->step->add;
+    const oct_qadd_shifted s = oct_qadd_shifted_of(add, p->a->q, p->b->q, p->y->q);
+    char parameters[OCT_TO_C_TEXT];
+    write_pair_layer(w, p, (factors){.lo = add->lo, .hi = add->hi, .ma = s.a, .mb = s.b});
+    snprintf(parameters, sizeof parameters, "%d, %d, %d, ", s.y.multiplier, 15 - s.y.exponent,
+             oct_to_c_behind(p->y));
+    write_pair(w, p, &(oct_to_c_form){.kernel = "add_fixed", .needs = {"requantize_q15"}},
+               parameters);
+}
+
 static void write_add(oct_to_c *w, int64_t number)
 {
     const pair p = pair_of(w, number);
     const oct_qadd *add = &p.step->add;
     if (w->program->requantizer == OCT_REQUANT_DOUBLE) {
         write_steps(w, &p);
+        return;
+    }
+    if (w->program->requantizer == OCT_REQUANT_Q15) {
+        write_shifted(w, &p);
         return;
     }
     write_pair_layer(
@@ -378,13 +406,16 @@ static void write_mul(oct_to_c *w, int64_t number)
     oct_to_c_form form = {.kernel = "mul", .variant = "even", .needs = {"round_even"}};
     char result[OCT_TO_C_TEXT];
     const bool twice = w->program->requantizer == OCT_REQUANT_DOUBLE;
+    const bool of_15_bits = w->program->requantizer == OCT_REQUANT_Q15;
     const oct_fixed fixed =
         oct_fixed_of_layer(w->program->requantizer, p.a->q.scale, p.b->q.scale, q.scale);
     write_pair_layer(w, &p,
                      (factors){.lo = q.qmin - q.zero_point,
                                .hi = q.qmax - q.zero_point,
                                .ma = fixed.multiplier,
-                               .shift = shifts_all ? -power_of(p.step->factor) : fixed.exponent,
+                               .shift = shifts_all   ? -power_of(p.step->factor)
+                                        : of_15_bits ? 15 - fixed.exponent
+                                                     : fixed.exponent,
                                .factor = p.step->factor});
     if (shifts_all) {
         const bool even = w->program->requantizer == OCT_REQUANT_SHIFT_EVEN;
@@ -392,6 +423,13 @@ static void write_mul(oct_to_c *w, int64_t number)
         form.needs[0] = even ? "requantize_shift_even" : "requantize_shift";
         snprintf(result, sizeof result, "(%s)(%s(sum, l->shift, l->lo, l->hi) + l->zero_y)", type,
                  form.needs[0]);
+    } else if (of_15_bits) {
+        snprintf(result, sizeof result,
+                 "(%s)(requantize_q15(sum, (int32_t)l->multiplier_a, l->shift, %d, l->lo, l->hi) + "
+                 "l->zero_y)",
+                 type, oct_to_c_behind(p.y));
+        form.variant = "q15";
+        form.needs[0] = "requantize_q15";
     } else if (twice) {
         snprintf(result, sizeof result,
                  "(%s)(requantize_double(sum, (int32_t)l->multiplier_a, l->shift, l->lo, l->hi) + "

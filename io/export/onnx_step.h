@@ -28,6 +28,8 @@ typedef struct oct_to_onnx_qparams {
     X(SOFTMAX, "is computed in float: a code may differ by one")                                   \
     X(BILINEAR, "mixes pixels in float: a code may differ by one")                                 \
     X(WIDE, "has codes of 16 bits, which runtimes compute with in float: codes may differ")        \
+    X(MULTIPLIER, "multiplies sums by whole numbers of its target, which runtimes multiply by "    \
+                  "floats: a code may differ by one")                                              \
     X(ISLAND, "stays float: its outputs, and so codes behind it, may differ in the last bits")
 
 typedef enum oct_to_onnx_loss_kind {

@@ -29,6 +29,7 @@
     X(TWICE,                                                                                       \
       "rounds twice with multipliers of 31 bits, as TFLM and CMSIS-NN do; XNNPACK, where it "      \
       "runs the file instead, rounds once, and a code may differ by one")                          \
+    X(MULTIPLIER, "multiplies sums by 15 bits, as its target does: a code may differ by one")      \
     X(ISLAND, "stays float: its outputs, and so codes behind it, may differ in the last bits")
 
 typedef enum oct_to_tflite_loss_kind {

@@ -77,11 +77,15 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
     return y;
 }
 
-/* Notes a step whose arithmetic is that of TFLite's reference kernels, so that it is not XNNPACK's. */
+/* Notes a step whose arithmetic is that of TFLite's reference kernels or of another target with whole multipliers, so
+ * that it is not XNNPACK's. */
 static bool rounds_twice(oct_to_tflite_program *p, const oct_step *step)
 {
-    if (p->program->requantizer != OCT_REQUANT_DOUBLE) return false;
-    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_TWICE, step);
+    const oct_requantizer r = p->program->requantizer;
+    if (!oct_requantizer_is_fixed(r)) return false;
+    oct_to_tflite_lose(
+        p, r == OCT_REQUANT_DOUBLE ? OCT_TO_TFLITE_LOSS_TWICE : OCT_TO_TFLITE_LOSS_MULTIPLIER,
+        step);
     return true;
 }
 

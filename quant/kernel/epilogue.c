@@ -124,6 +124,19 @@ static void multiply_twice(int64_t rows, int64_t n, const int32_t *restrict acc,
             r[c] = (double)oct_fixed_double(acc[c] + bias[c], fixed[c]);
 }
 
+#define MULTIPLY_15(name, acc_t)                                                                   \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t rows, int64_t n, const acc_t *restrict acc,                           \
+                     const int64_t *restrict bias, const oct_fixed *restrict fixed, bool wide,     \
+                     double *restrict r)                                                           \
+    {                                                                                              \
+        for (int64_t i = 0; i < rows; i++, acc += n, r += n)                                       \
+            for (int64_t c = 0; c < n; c++)                                                        \
+                r[c] = (double)oct_fixed_q15(acc[c] + bias[c], fixed[c], wide);                    \
+    }
+MULTIPLY_15(multiply_15, int32_t)
+MULTIPLY_15(multiply_15_wide, int64_t)
+
 /* Integer keys keep the order of floats, so that minimum and maximum vectorise. */
 static inline int32_t key_of(float x)
 {
@@ -240,6 +253,10 @@ static void round_sums(const job *j, const span *s, const double *v, double *r)
         round_wide(s->rows * s->n, v, r);
     else if (f->arithmetic == OCT_ARITHMETIC_DOUBLE)
         multiply_twice(s->rows, s->n, acc, bias, f->fixed + s->channel, r);
+    else if (f->arithmetic == OCT_ARITHMETIC_Q15 && f->acc == OCT_S64)
+        multiply_15_wide(s->rows, s->n, acc, bias, f->fixed + s->channel, f->out == OCT_U16, r);
+    else if (f->arithmetic == OCT_ARITHMETIC_Q15)
+        multiply_15(s->rows, s->n, acc, bias, f->fixed + s->channel, f->out == OCT_U16, r);
     else if (f->arithmetic == OCT_ARITHMETIC_SHIFT_20)
         shift_20(s->rows, s->n, acc, bias, multiplier, r);
     else if (f->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN && f->acc == OCT_S64)

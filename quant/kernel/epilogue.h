@@ -13,6 +13,7 @@
  *     SHIFT_20    as SHIFT, where acc + bias is first cut to 20 bits, -2^19 to 2^19 - 1. Accumulators are int32.
  *     DOUBLE r is oct_fixed_double of acc + bias and the channel's whole multiplier (requantizer.h). v, which only
  *            mask, range and float outputs show, is as in WIDE. Accumulators are int32, and no second addend.
+ *     Q15    r is oct_fixed_q15 of them, accumulators being of either kind.
  * Codes, mask and range follow from r and v as in oct_requant. A float output is v itself, clipped by
  * relu and six, with one zero; its mask says where it was not clipped.
  *
@@ -34,6 +35,7 @@ typedef enum oct_arithmetic {
     OCT_ARITHMETIC_DOUBLE,
     OCT_ARITHMETIC_SHIFT_EVEN,
     OCT_ARITHMETIC_SHIFT_20,
+    OCT_ARITHMETIC_Q15,
 } oct_arithmetic;
 
 /* Tells whether multipliers are powers of two, of which only the exponents count. */
@@ -52,6 +54,7 @@ static inline oct_arithmetic oct_arithmetic_of(oct_requantizer r, oct_dtype in, 
     if (r == OCT_REQUANT_SHIFT_EVEN) return OCT_ARITHMETIC_SHIFT_EVEN;
     if (r == OCT_REQUANT_SHIFT_20) return OCT_ARITHMETIC_SHIFT_20;
     if (r == OCT_REQUANT_DOUBLE) return OCT_ARITHMETIC_DOUBLE;
+    if (r == OCT_REQUANT_Q15) return OCT_ARITHMETIC_Q15;
     return wide ? OCT_ARITHMETIC_WIDE : OCT_ARITHMETIC_FLOAT;
 }
 
@@ -63,7 +66,7 @@ typedef struct oct_epilogue {
      * in real units. */
     oct_requant q;
     const int64_t *bias;    /* (C): the others' */
-    const oct_fixed *fixed; /* (C): DOUBLE's multipliers */
+    const oct_fixed *fixed; /* (C): multipliers of DOUBLE and Q15 */
     oct_qcodes addend;      /* data NULL: none; otherwise as many as accumulators */
     float addend_multiplier;
 } oct_epilogue;

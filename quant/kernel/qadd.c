@@ -121,6 +121,23 @@ bool oct_qadd_steps_fit(const oct_qadd_steps *steps)
     return steps->y.multiplier > 0 && steps->y.exponent <= 0;
 }
 
+/* The larger scale is shifted to the left so far that the other one's multiplier has at most 15 bits. */
+oct_qadd_shifted oct_qadd_shifted_of(const oct_qadd *add, oct_qparams a, oct_qparams b,
+                                     oct_qparams y)
+{
+    const bool first = a.scale >= b.scale, wide = is_wide(a) || is_wide(b) || is_wide(y);
+    const double larger = (double)(first ? a : b).scale, other = (double)(first ? b : a).scale;
+    const double ratio = other / larger;
+    int shift = wide ? 15 : 23;
+    while (shift > 0 && floor(ldexp(ratio, shift) + 0.5) > INT16_MAX)
+        shift--;
+    const int64_t one = INT64_C(1) << shift, share = (int64_t)floor(ldexp(ratio, shift) + 0.5);
+    return (oct_qadd_shifted){
+        .a = first ? one : share,
+        .b = (first ? share : one) * (add->mb < 0 ? -1 : 1),
+        .y = oct_fixed_of(OCT_REQUANT_Q15, ldexp(larger, -shift) / (double)y.scale)};
+}
+
 OCT_CLONES
 static void add_bytes(int64_t n, const uint8_t *restrict a, const uint8_t *restrict b,
                       const oct_qadd *q, uint8_t *restrict codes)
@@ -190,6 +207,30 @@ static void add_in_steps(int64_t n, int32_t *restrict a, const int32_t *restrict
     sums[1] = most;
 }
 
+/* So here. */
+OCT_CLONES
+static void add_by_shift(int64_t n, int32_t *restrict a, const int32_t *restrict b,
+                         const oct_qadd *q, const oct_qadd_shifted *by, bool wide,
+                         uint8_t *restrict flags, int64_t sums[2])
+{
+    const int64_t ma = q->ma, mb = q->mb, lo = q->lo, hi = q->hi, of_a = by->a, of_b = by->b;
+    const oct_fixed of_y = by->y;
+    const pass_bounds pass = pass_of(q);
+    int64_t least = sums[0], most = sums[1];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t t = ma * a[i] + mb * b[i];
+        const int64_t whole = oct_fixed_q15(of_a * a[i] + of_b * b[i], of_y, wide);
+        int64_t r = whole < lo ? lo : whole;
+        r = r > hi ? hi : r;
+        a[i] = (int32_t)r;
+        flags[i] = (uint8_t)((whole == r) & (t >= pass.least) & (t <= pass.most));
+        least = t < least ? t : least;
+        most = t > most ? t : most;
+    }
+    sums[0] = least;
+    sums[1] = most;
+}
+
 /* a becomes the logical codes of the sums. */
 OCT_CLONES
 static void add_wide(int64_t n, int32_t *restrict a, const int32_t *restrict b, const oct_qadd *q,
@@ -232,10 +273,12 @@ static void merge_range(const oct_qadd *q, const int64_t sums[2], float scale, f
 void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_requantizer r,
                       const oct_qoutput *y)
 {
-    const bool in_steps = r == OCT_REQUANT_DOUBLE;
-    const bool bytes = !in_steps && !is_wide(a.q) && !is_wide(b.q) && !is_wide(y->q);
+    const bool in_steps = r == OCT_REQUANT_DOUBLE, by_shift = r == OCT_REQUANT_Q15;
+    const bool bytes = !in_steps && !by_shift && !is_wide(a.q) && !is_wide(b.q) && !is_wide(y->q);
     const oct_qadd_steps steps =
         in_steps ? oct_qadd_steps_of(add, a.q, b.q, y->q) : (oct_qadd_steps){0};
+    const oct_qadd_shifted shifted =
+        by_shift ? oct_qadd_shifted_of(add, a.q, b.q, y->q) : (oct_qadd_shifted){0};
     if (bytes && !y->mask && !y->range) {
         add_bytes(n, a.data, b.data, add, y->data);
         return;
@@ -253,6 +296,8 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
             oct_qcodes_load(b, i, count, right);
             if (in_steps)
                 add_in_steps(count, left, right, add, &steps, flags, sums);
+            else if (by_shift)
+                add_by_shift(count, left, right, add, &shifted, is_wide(y->q), flags, sums);
             else
                 add_wide(count, left, right, add, flags, sums);
             oct_qcodes_store(left, count, y->q, y->data, i);

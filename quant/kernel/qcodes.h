@@ -83,6 +83,15 @@ typedef struct oct_qadd_steps {
 oct_qadd_steps oct_qadd_steps_of(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
 /* Whether the kernels take them: the last ratio is below 1, and not 0. */
 bool oct_qadd_steps_fit(const oct_qadd_steps *steps);
+/* Sums of Q15 have two whole multipliers of their own, of which that of the larger scale is 2^k and the other one
+ * floor(ratio * 2^k + 1/2) with the ratio of both scales: k at most 23, of 16 bits 15, and such that it has 15 bits.
+ * r = oct_fixed_q15 of a * (a-za) + b * (b-zb). Nothing is beyond 2^33. ma, mb and shift then tell mask and range. */
+typedef struct oct_qadd_shifted {
+    int64_t a, b;
+    oct_fixed y;
+} oct_qadd_shifted;
+oct_qadd_shifted oct_qadd_shifted_of(const oct_qadd *add, oct_qparams a, oct_qparams b,
+                                     oct_qparams y);
 void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_requantizer r,
                       const oct_qoutput *y);
 
@@ -91,6 +100,7 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
  *     SHIFT         the same by shifts, factor being a power of two, halves up
  *     SHIFT_EVEN    the same, halves to even
  *     DOUBLE        oct_fixed_double of p and scale_a * scale_b / scale_y, in double: bytes only
+ *     Q15           oct_fixed_q15 of them
  *     OFFSET_FIRST  round_half_even(fl((float)p * factor) + zero_point) - zero_point, all in float: bytes
  *                   only, of targets that say so (oct_target.offset_first).
  * factor = scale_a * scale_b / scale_y, kept within [2^-60, 2^60]: computed in double or, of OFFSET_FIRST and of
@@ -101,6 +111,7 @@ typedef enum oct_qmul_rounding {
     OCT_QMUL_SHIFT_EVEN,
     OCT_QMUL_OFFSET_FIRST,
     OCT_QMUL_DOUBLE,
+    OCT_QMUL_Q15,
 } oct_qmul_rounding;
 float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y);
 float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y);
@@ -153,6 +164,8 @@ typedef struct oct_qavg {
     bool of_codes;
     /* Bytes alone: halves up, floor(fl(v + 0.5)) in place of round_half_even(v). */
     bool half_up;
+    /* oct_fixed_q15 of the sum and 1/count in place of all this. */
+    bool fixed;
 } oct_qavg;
 void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
 void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how, oct_qcodes x,

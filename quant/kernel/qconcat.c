@@ -62,13 +62,15 @@ static void scale_shifted(int64_t n, const ratio *q, int32_t *restrict logical,
 }
 
 OCT_CLONES
-static void scale_twice(int64_t n, const ratio *q, int32_t *restrict logical,
+static void scale_fixed(int64_t n, const ratio *q, int32_t *restrict logical,
                         uint8_t *restrict flags)
 {
     const int64_t lo = q->lo, hi = q->hi;
     const oct_fixed fixed = q->fixed;
+    const oct_requantizer by = q->by;
+    const bool wide = q->hi - q->lo > UINT8_MAX;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t r = oct_fixed_double(logical[i], fixed);
+        const int64_t r = oct_fixed_times(by, logical[i], fixed, wide);
         int64_t clamped = r < lo ? lo : r;
         clamped = clamped > hi ? hi : clamped;
         logical[i] = (int32_t)clamped;
@@ -111,8 +113,8 @@ static void requantize(int64_t rows, const columns *to, const oct_qconcat_input 
         oct_qcodes_load(input->x, at, count, logical);
         if (oct_requantizer_shifts(q->by))
             scale_shifted(count, q, logical, flags);
-        else if (q->by == OCT_REQUANT_DOUBLE)
-            scale_twice(count, q, logical, flags);
+        else if (oct_requantizer_is_fixed(q->by))
+            scale_fixed(count, q, logical, flags);
         else
             scale(count, q, logical, flags);
         store_columns(to, at, count, logical, y, codes);

@@ -116,13 +116,14 @@ static void multiply_shifted(int64_t n, int up, int down, bool even, block *rest
 }
 
 OCT_CLONES
-static void multiply_twice(int64_t n, oct_fixed factor, block *restrict k)
+static void multiply_fixed(int64_t n, oct_requantizer by, oct_fixed factor, bool wide,
+                           block *restrict k)
 {
     const int64_t lo = k->lo, hi = k->hi;
     int64_t least = k->least, most = k->most;
     for (int64_t i = 0; i < n; i++) {
         const int64_t p = (int64_t)k->a[i] * k->b[i];
-        const int64_t r = oct_fixed_double(p, factor);
+        const int64_t r = oct_fixed_times(by, p, factor, wide);
         int64_t clamped = r < lo ? lo : r;
         clamped = clamped > hi ? hi : clamped;
         k->a[i] = (int32_t)clamped;
@@ -156,8 +157,8 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
 {
     const bool wide = oct_codes_dtype(a.q) == OCT_U16 || oct_codes_dtype(b.q) == OCT_U16 ||
                       oct_codes_dtype(y->q) == OCT_U16;
-    const oct_fixed fixed =
-        oct_fixed_of_layer(OCT_REQUANT_DOUBLE, a.q.scale, b.q.scale, y->q.scale);
+    const oct_requantizer by = rounding == OCT_QMUL_Q15 ? OCT_REQUANT_Q15 : OCT_REQUANT_DOUBLE;
+    const oct_fixed fixed = oct_fixed_of_layer(by, a.q.scale, b.q.scale, y->q.scale);
     block k = {.least = INT64_MAX,
                .most = INT64_MIN,
                .lo = y->q.qmin - y->q.zero_point,
@@ -169,8 +170,8 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
         oct_qcodes_load(b, i, count, k.b);
         if (rounding == OCT_QMUL_SHIFT || rounding == OCT_QMUL_SHIFT_EVEN)
             multiply_by_shift(count, factor, rounding == OCT_QMUL_SHIFT_EVEN, &k);
-        else if (rounding == OCT_QMUL_DOUBLE)
-            multiply_twice(count, fixed, &k);
+        else if (rounding == OCT_QMUL_DOUBLE || rounding == OCT_QMUL_Q15)
+            multiply_fixed(count, by, fixed, oct_codes_dtype(y->q) == OCT_U16, &k);
         else if (rounding == OCT_QMUL_OFFSET_FIRST)
             multiply_offset_first(count, factor, &k);
         else if (wide)

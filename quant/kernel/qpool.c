@@ -102,6 +102,22 @@ OCT_AVERAGE(average_bytes, uint8_t, int32_t, float, rintf)
 OCT_AVERAGE(average_wide, uint16_t, int64_t, double, rint)
 OCT_AVERAGE(average_bytes_up, uint8_t, int32_t, float, half_up)
 
+#define OCT_AVERAGE_FIXED(name, code_t, sum_t)                                                     \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t n, const sum_t *restrict sum, divisor d, oct_qparams q,               \
+                     code_t *restrict y)                                                           \
+    {                                                                                              \
+        const oct_fixed share = oct_fixed_of(OCT_REQUANT_Q15, 1 / (double)d.count);                \
+        const int64_t offset = d.added * q.zero_point;                                             \
+        const bool wide = sizeof(code_t) > 1;                                                      \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            const int64_t code = oct_fixed_q15(sum[i] - offset, share, wide) + q.zero_point;       \
+            y[i] = (code_t)oct_min_i64(oct_max_i64(code, q.qmin), q.qmax);                         \
+        }                                                                                          \
+    }
+OCT_AVERAGE_FIXED(average_fixed, uint8_t, int32_t)
+OCT_AVERAGE_FIXED(average_fixed_wide, uint16_t, int64_t)
+
 enum { SIGNED_ZERO = 128 }; /* the code whose signed byte is 0 */
 
 /* Averages codes as signed bytes. Quotients of such whole numbers, rounded to doubles, lie on no other side of a whole
@@ -139,6 +155,8 @@ static void average_codes(const window *p, const uint8_t *corner, int64_t channe
     const divisor d = {p->h * p->w, p->count, p->how->factor};
     if (p->how->of_codes)
         average_signed(channels, sum, d, q, y);
+    else if (p->how->fixed)
+        average_fixed(channels, sum, d, q, y);
     else if (p->how->half_up)
         average_bytes_up(channels, sum, d, q, y);
     else
@@ -152,7 +170,11 @@ static void average_codes16(const window *p, const uint16_t *corner, int64_t cha
     for (int64_t ky = 0; ky < p->h; ky++)
         for (int64_t kx = 0; kx < p->w; kx++)
             add_wide(channels, corner + ky * p->line + kx * p->pixel, sum);
-    average_wide(channels, sum, (divisor){p->h * p->w, p->count, p->how->factor}, q, y);
+    const divisor d = {p->h * p->w, p->count, p->how->factor};
+    if (p->how->fixed)
+        average_fixed_wide(channels, sum, d, q, y);
+    else
+        average_wide(channels, sum, d, q, y);
 }
 
 float oct_qavg_factor(float scale, int64_t count)

@@ -5,13 +5,24 @@
 
 #include <math.h>
 
-enum { MOST_RIGHT = 31 };
+enum { MOST_RIGHT = 31, MOST_RIGHT_15 = 34 };
+
+static oct_fixed of_15_bits(double real)
+{
+    const double most = INT16_MAX;
+    int exponent;
+    const double mantissa = frexp(fmin(fabs(real), most), &exponent);
+    const double rounded = fmin(floor(mantissa * 0x1p15 + 0.5), most);
+    if (rounded == 0 || exponent < -MOST_RIGHT_15) return (oct_fixed){0};
+    return (oct_fixed){(int32_t)(real < 0 ? -rounded : rounded), exponent};
+}
 
 oct_fixed oct_fixed_of(oct_requantizer r, double real)
 {
     const double one = 0x1p31;
     int exponent;
     if (!oct_requantizer_is_fixed(r) || !isfinite(real)) return (oct_fixed){0};
+    if (r == OCT_REQUANT_Q15) return of_15_bits(real);
     double rounded = round(frexp(real, &exponent) * one);
     if (fabs(rounded) == one) {
         rounded /= 2;

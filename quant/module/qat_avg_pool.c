@@ -9,8 +9,8 @@
 typedef struct avg_pool {
     oct_module base;
     oct_pool_geometry geometry; /* of kernel 0: the whole plane */
-    /* oct_target.pools_convolve, pools_codes, pools_half_up */
-    bool convolves, of_codes, half_up;
+    /* oct_target.pools_convolve, pools_codes, pools_half_up; and its requantizer is Q15 */
+    bool convolves, of_codes, half_up, fixed;
 } avg_pool;
 
 static bool is_global(const avg_pool *m)
@@ -105,6 +105,7 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
             oct_qavg_factor(in->q.scale, (int64_t)step->conv.kernel_h * step->conv.kernel_w);
     step->of_codes = m->of_codes;
     step->half_up = m->half_up;
+    step->fixed = m->fixed;
     step->ceil = m->geometry.ceil;
     step->count_include_pad = m->geometry.count_include_pad;
     return OCT_OK;
@@ -156,6 +157,7 @@ static void aim(oct_module *made, const oct_target *target)
     m->convolves = target->pools_convolve;
     m->of_codes = target->pools_codes;
     m->half_up = target->pools_half_up;
+    m->fixed = target->requantizer == OCT_REQUANT_Q15;
 }
 
 const oct_quant_rule oct_quant_rule_avg_pool = {

@@ -66,12 +66,13 @@ typedef struct oct_step {
     int input_step_h, input_step_w;
     bool ceil;              /* pools: the last window may reach beyond the padding */
     bool count_include_pad; /* AVG_POOL: oct_pool_count */
-    bool of_codes,
-        half_up;         /* AVG_POOL: of codes as signed bytes, or halves up, as oct_qavg has it */
-    int8_t *weight;      /* codes (O, kh, kw, I/groups), owned */
-    int64_t *bias;       /* (O), owned; within +-2^30 unless input 0 has 16 bits */
-    float *multiplier;   /* (O), owned; powers of two where the program shifts */
-    float *weight_scale; /* (O), owned: for inspection and export */
+    bool of_codes, half_up,
+        fixed;      /* AVG_POOL: of codes as signed bytes, halves up, or by a whole multiplier, as
+                                    * oct_qavg has it */
+    int8_t *weight; /* codes (O, kh, kw, I/groups), owned */
+    int64_t *bias;  /* (O), owned; within +-2^30 unless input 0 has 16 bits */
+    float *multiplier;       /* (O), owned; powers of two where the program shifts */
+    float *weight_scale;     /* (O), owned: for inspection and export */
     float addend_multiplier; /* CONV* with two inputs: multiplier of the second's codes */
     int32_t lo, hi;          /* CONV, AFFINE, RELU: logical bounds */
     oct_qadd add;            /* ADD */

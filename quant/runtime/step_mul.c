@@ -19,6 +19,7 @@ static oct_qmul_rounding rounding_of(const oct_step_run *r)
 {
     if (r->program->requantizer == OCT_REQUANT_SHIFT_EVEN) return OCT_QMUL_SHIFT_EVEN;
     if (r->program->requantizer == OCT_REQUANT_DOUBLE) return OCT_QMUL_DOUBLE;
+    if (r->program->requantizer == OCT_REQUANT_Q15) return OCT_QMUL_Q15;
     if (oct_requantizer_shifts(r->program->requantizer)) return OCT_QMUL_SHIFT;
     return r->step->offset_first ? OCT_QMUL_OFFSET_FIRST : OCT_QMUL_EVEN;
 }

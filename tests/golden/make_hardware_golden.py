@@ -222,8 +222,8 @@ def main():
           "#pragma once\n\n#include \"tests/quant/layer_cases.h\"\n")
     for target, one in (("espdl_s3", True), ("espdl_p4", False)):
         add_espdl(target, one)
-    # BPU
-    for target in ("espdl_s3", "espdl_p4"):
+    add_bpu()
+    for target in REQUANTIZE:
         for name, size, kernel, stride, padding in (("2x2", 6, 2, 2, 0), ("3x3 with padding", 5, 3, 1, 1), ("4x4", 4, 4, 1, 0),
                                                     ("5x5", 7, 5, 2, 2)):
             pool(target, name, size, kernel, stride, padding)

@@ -126,7 +126,8 @@ static const struct kind {
     oct_requantizer requantizer;
 } kinds[] = {{8, OCT_REQUANT_FLOAT},    {16, OCT_REQUANT_FLOAT},     {8, OCT_REQUANT_SHIFT},
              {16, OCT_REQUANT_SHIFT},   {8, OCT_REQUANT_SHIFT_EVEN}, {16, OCT_REQUANT_SHIFT_EVEN},
-             {8, OCT_REQUANT_SHIFT_20}, {8, OCT_REQUANT_DOUBLE}};
+             {8, OCT_REQUANT_SHIFT_20}, {8, OCT_REQUANT_DOUBLE},     {8, OCT_REQUANT_Q15},
+             {16, OCT_REQUANT_Q15}};
 
 Test(export_c, clamps_looks_up_moves_and_pads)
 {
@@ -173,7 +174,8 @@ Test(export_c, pools_with_padding_and_resizes)
                         .conv = s,
                         .count_include_pad = mode == 1,
                         .of_codes = mode == 2,
-                        .half_up = mode == 0},
+                        .half_up = mode == 0,
+                        .fixed = mode == 1},
              x, -1, next);
         x = next, next = codes(&b, 7, 4, 2, q);
         s = (oct_conv_shape){.in_h = 3, .in_w = 3, .in_c = 2, .out_h = 7, .out_w = 4, .out_c = 2};

@@ -41,6 +41,19 @@ static inline double oracle_double(int64_t sum, double real)
     return exponent < 0 ? round(ldexp((double)high, exponent)) : (double)high;
 }
 
+/* The same as a multiplier of 15 bits between two shifts, which round halves up: by floors of long doubles. */
+static inline double oracle_q15(int64_t sum, double real, int behind)
+{
+    int exponent;
+    const double mantissa = frexp(fmin(fabs(real), 32767), &exponent);
+    const int right = 15 - exponent, first = right - behind;
+    const int before = first < 0 ? 0 : first > 17 ? 17 : first;
+    const long double m = fminl(floorl(ldexpl((long double)mantissa, 15) + 0.5L), 32767);
+    const long double x = floorl(ldexpl((long double)(real < 0 ? -sum : sum), -before) + 0.5L);
+    const long double narrow = fminl(fmaxl(x, -32768), 32767);
+    return (double)floorl(ldexpl(narrow * m, before - right) + 0.5L);
+}
+
 static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc, int64_t i,
                                               int64_t n)
 {
@@ -71,6 +84,8 @@ static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc
         rounded = (double)(f->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN ? nearbyintl(exact)
                                                                       : floorl(exact + 0.5L));
     }
+    if (f->arithmetic == OCT_ARITHMETIC_Q15)
+        rounded = oracle_q15(sum, (double)multiplier, f->out == OCT_U16 ? 14 : 22);
     if (f->arithmetic == OCT_ARITHMETIC_DOUBLE) rounded = oracle_double(sum, (double)multiplier);
     const double floor_ = f->q.relu ? (double)f->q.floor : -HUGE_VAL;
     r.clipped = fmin(fmax(r.v, floor_), (double)f->q.six);
@@ -160,7 +175,9 @@ static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, boo
         bias[c] = wide_in && roll(d) & 1 ? bias32[c] * INT64_C(1000003) : bias32[c];
         multiplier[c] = roll_scaled(d, arithmetic, wide_in ? 24 : 14);
         if (arithmetic == OCT_ARITHMETIC_DOUBLE && roll(d) % 16 == 0) multiplier[c] *= 0x1p16f;
-        fixed[c] = oct_fixed_of(OCT_REQUANT_DOUBLE, (double)multiplier[c]);
+        fixed[c] =
+            oct_fixed_of(arithmetic == OCT_ARITHMETIC_Q15 ? OCT_REQUANT_Q15 : OCT_REQUANT_DOUBLE,
+                         (double)multiplier[c]);
     }
     return f;
 }

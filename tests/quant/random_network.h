@@ -647,6 +647,7 @@ static inline const oct_target *rn_target(const rn_plan *p, bool shift)
                        : rn_chance(&draws, 30)          ? "onnxruntime"
                        : rn_chance(&draws, 30)          ? "tflite"
                        : rn_chance(&draws, 40)          ? "tflm"
+                       : rn_chance(&draws, 20)          ? "bpu"
                                                         : "x86";
     return oct_target_find(name);
 }

@@ -24,7 +24,9 @@ static const variant variants[] = {
     {OCT_ARITHMETIC_DOUBLE, false, OCT_U16, 0},     {OCT_ARITHMETIC_DOUBLE, false, OCT_F32, 0},
     {OCT_ARITHMETIC_SHIFT_EVEN, false, OCT_U8, 0},  {OCT_ARITHMETIC_SHIFT_EVEN, true, OCT_U16, 0},
     {OCT_ARITHMETIC_SHIFT_EVEN, false, OCT_F32, 0}, {OCT_ARITHMETIC_SHIFT_20, false, OCT_U8, 0},
-    {OCT_ARITHMETIC_SHIFT_20, false, OCT_F32, 0},
+    {OCT_ARITHMETIC_SHIFT_20, false, OCT_F32, 0},   {OCT_ARITHMETIC_Q15, false, OCT_U8, 0},
+    {OCT_ARITHMETIC_Q15, true, OCT_U16, 0},         {OCT_ARITHMETIC_Q15, true, OCT_U8, 0},
+    {OCT_ARITHMETIC_Q15, false, OCT_U16, 0},        {OCT_ARITHMETIC_Q15, false, OCT_F32, 0},
 };
 
 /* Sums near the ends of codes, and any that occur. */

@@ -378,3 +378,49 @@ Test(target_rules, of_one_scale_stay_when_a_batch_norm_is_folded_later)
         oct_module_destroy(&m);
     }
 }
+
+/* a, b: a convolution and its batch norm, which has gains of both signs; c: an average pool; e: a batch norm of its own;
+ * d: a head. */
+static oct_tensor *everything(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    oct_module *const *m = ((parts *)self)->m;
+    oct_tensor *y = oct_call(cx, m[1], oct_call(cx, m[0], x[0]));
+    y = oct_call(cx, m[4], oct_add(cx, y, oct_mul(cx, y, oct_sigmoid(cx, y))));
+    return oct_call(cx, m[3], oct_flatten(cx, oct_call(cx, m[2], y)));
+}
+
+static void check_everything(const char *target, int bits)
+{
+    static const oct_module_type type = {.name = "everything", .forward = everything};
+    oct_qconfig qconfig = oct_qconfig_default();
+    qconfig.bits = bits;
+    const oct_qconfig_setter setter = oct_setter_default(&qconfig);
+    oct_prepare_options options = deploy_options(OCT_METHOD_JIT, &setter);
+    deployment d;
+    options.target = oct_target_find(target);
+    options.fold_batch_norm = oct_requantizer_shifts(options.target->requantizer);
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 1, oct_batch_norm_create(&item, 8));
+    PART(root, 2, oct_avg_pool_create(&item, oct_pool_geometry_of(3, 1, 0)));
+    PART(root, 3, oct_linear_create(&item, 8 * 16, 5, true));
+    PART(root, 4, oct_batch_norm_create(&item, 8));
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    for (int c = 0; c < 8; c++)
+        for (int i = 1; i <= 4; i += 3)
+            oct_f32(&((oct_batch_norm_module *)((parts *)root)->m[i])->gamma->value)[c] =
+                0.25f * (float)(c - 3);
+    deploy(&d, &options);
+    cr_assert_eq(d.program.requantizer, options.target->requantizer);
+    deploy_end(&d);
+}
+
+Test(target_rules, of_every_target_are_those_of_training)
+{
+    for (size_t i = 0; i < oct_registry_count(&oct_target_id_table); i++) {
+        const oct_target *target = oct_target_at(i);
+        check_everything(target->name, 8);
+        if (target->wide_codes) check_everything(target->name, 16);
+    }
+}

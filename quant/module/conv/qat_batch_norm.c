@@ -12,7 +12,8 @@ static oct_layer layer_of(const oct_qat_batch_norm *m)
                        .activation = m->activation,
                        .clip = m->clip,
                        .fq = (oct_fake_quant *)m->q.fake_quant,
-                       .training = m->q.base.training};
+                       .training = m->q.base.training,
+                       .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
 }
 
 static oct_conv_shape plane_shape(int64_t h, int64_t w, int64_t c)

@@ -1,0 +1,47 @@
+/* Horizon's BPU of march Bayes, emulated: symmetric codes of 8 or 16 bits, and a multiplier of 15 bits between two
+ * shifts behind each sum, by what its front end publishes. What its compiler, which is not public, makes of a model may
+ * have other shifts, so nothing here promises the bits of a device. quant/target/README.md has the formulas, and what is
+ * assumed where nothing is published. */
+#include "quant/target/target.h"
+
+#include <string.h>
+
+static const char *const no_ops[] = {"softmax", NULL};
+
+static const char *refuses(const char *op, const oct_op_args *args)
+{
+    const double *value = args->value, mode = value[2];
+    if (strcmp(op, "interpolate") == 0 && mode >= 1 && mode <= 3)
+        return "how it mixes pixels is not published";
+    if (strcmp(op, "avg_pool") != 0) return NULL;
+    const bool pads = value[4] != 0 || value[5] != 0 || value[6] != 0 || value[7] != 0;
+    const bool ceil = value[8] != 0, count_include_pad = value[9] != 0;
+    if (ceil || (pads && !count_include_pad))
+        return "it divides by all positions of a window, also at the edges; set count_include_pad "
+               "and leave ceil off";
+    return NULL;
+}
+
+const oct_target oct_target_bpu = {
+    .name = "bpu",
+    .help = "an emulation of Horizon's BPU (Bayes): s8 or s16, multiplier of 15 bits, two shifts",
+    .requantizer = OCT_REQUANT_Q15,
+    .wide_codes = true,
+    .no_fusions = oct_adding_fusions,
+    .no_ops = no_ops,
+    .refuses = refuses,
+    .max_channels = 2048,
+    .codes =
+        "s8 or s16 around 0 (u8 around 128, u16 around 32768 in Octet's own files); weights s8 "
+        "per output channel",
+    .rounding =
+        "a shift, 16 bits, a multiplier of 15 bits, a shift: halves up; averages and products "
+        "so; of two addends the larger scale is shifted, the other one has 15 bits",
+    .refused =
+        "softmax, linear resizing, and averages of fewer positions at the edges stay float; free "
+        "zero points are an error of prepare",
+    .runs = "the runtime of Octet, as an emulation of the BPU from public facts: no device has "
+            "confirmed it, and its compiler may choose other shifts",
+    .proof = "values of the published formulas, computed in whole numbers by a script of its own; "
+             "certificate in the model file, as x86",
+};
