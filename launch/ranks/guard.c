@@ -1,5 +1,8 @@
 /* The guard reads a pipe whose other end only its owner has: the end of file is the owner's end, however it came. A
- * lock on the folder says that somebody cares for it. */
+ * lock on the folder says that somebody cares for it.
+ *
+ * The first guard stands before there is a folder, by a name that nobody else has. At each start of mpirun another one
+ * takes over, who has the table of its ranks and the lock. */
 #include "launch/ranks/guard.h"
 
 #include "core/base/text.h"
@@ -9,24 +12,26 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { OPEN_FOLDERS = 16, LOOK_NS = 50000000 };
+enum { OPEN_FOLDERS = 16, LOOK_NS = 50000000, DISMISSED = -1 };
 
 static const char place[] = "/dev/shm", prefix[] = "octet-job.";
 static const double ends_within_s = 5;
 
 static struct {
     bool stands;
-    int to, from; /* pipes; the guard writes nothing, its end is that of the second */
+    int to, from; /* pipes; the guard writes a byte when it stands, its end is that of the second */
     int lock;
     char folder[64];
 } guard;
@@ -71,17 +76,23 @@ static void remove_stale(void)
     closedir(all);
 }
 
+static bool name_folder(void)
+{
+    uint64_t own;
+    if (getrandom(&own, sizeof(own), GRND_NONBLOCK) != (ssize_t)sizeof(own)) return false;
+    snprintf(guard.folder, sizeof(guard.folder), "%s/%s%ld.%016" PRIx64, place, prefix,
+             (long)getpid(), own);
+    return true;
+}
+
 /* Somebody who looks for stale folders may take a new one before it is locked. */
 static bool make_folder(void)
 {
     struct stat info;
-    snprintf(guard.folder, sizeof(guard.folder), "%s/%s%ld.XXXXXX", place, prefix, (long)getpid());
-    if (!mkdtemp(guard.folder)) guard.folder[0] = '\0';
-    if (!guard.folder[0]) return false;
+    if (mkdir(guard.folder, S_IRWXU) != 0) return false;
     guard.lock = lock_folder(guard.folder);
     if (guard.lock >= 0 && stat(guard.folder, &info) == 0) return true;
     if (guard.lock >= 0) close(guard.lock);
-    guard.folder[0] = '\0';
     return false;
 }
 
@@ -129,22 +140,19 @@ static void leave_owner(void)
         dup2(null, fd);
 }
 
-static void stand_guard(int from)
+static void stand_guard(int from, int to)
 {
     pid_t mpirun = 0, told;
     ssize_t got;
     leave_owner();
-    while ((got = read(from, &told, sizeof(told))) != 0)
+    if (write(to, "", 1) != 1) _exit(0); /* there is no owner any more, nor a folder */
+    while ((got = read(from, &told, sizeof(told))) != 0) {
         if (got == sizeof(told)) mpirun = told;
+        if (mpirun == DISMISSED) _exit(0);
+    }
     if (mpirun > 0) end_job(mpirun);
     remove_folder(guard.folder);
     _exit(0);
-}
-
-const char *oct_guard_begin(void)
-{
-    remove_stale();
-    return make_folder() ? guard.folder : NULL;
 }
 
 /* Forks a process whose parent ends at once: the children of the owner are mpirun alone. */
@@ -157,10 +165,35 @@ static pid_t fork_twice(void)
     return between;
 }
 
+static void tell(pid_t what)
+{
+    while (write(guard.to, &what, sizeof(what)) < 0 && errno == EINTR)
+        continue;
+}
+
+/* Waits for the guard to stand or, where it is over, for its end. */
+static bool hear(int from)
+{
+    char nothing;
+    ssize_t got;
+    while ((got = read(from, &nothing, 1)) < 0 && errno == EINTR)
+        continue;
+    return got == 1;
+}
+
+static void leave_guard(void)
+{
+    close(guard.to);
+    if (guard.stands) hear(guard.from);
+    close(guard.from);
+    guard.stands = false;
+}
+
+/* Starts a guard, who takes the place of the one before. */
 static void start_guard(void)
 {
     int to[2], from[2];
-    if (!guard.folder[0] || pipe2(to, O_CLOEXEC) != 0) return;
+    if (pipe2(to, O_CLOEXEC) != 0) return;
     if (pipe2(from, O_CLOEXEC) != 0) {
         close(to[0]);
         close(to[1]);
@@ -170,35 +203,49 @@ static void start_guard(void)
     if (child == 0) {
         close(to[1]);
         close(from[0]);
-        stand_guard(to[0]);
+        if (guard.stands) close(guard.to); /* of which only the owner's end must count */
+        stand_guard(to[0], from[1]);
     }
     close(to[0]);
     close(from[1]);
+    if (child < 0 || !hear(from[0])) {
+        close(to[1]);
+        close(from[0]);
+        return;
+    }
+    if (guard.stands) {
+        tell(DISMISSED);
+        leave_guard();
+    }
     guard.to = to[1];
     guard.from = from[0];
-    guard.stands = child > 0;
+    guard.stands = true;
+}
+
+const char *oct_guard_begin(void)
+{
+    remove_stale();
+    if (!name_folder()) return NULL;
+    start_guard();
+    if (make_folder()) return guard.folder;
+    if (guard.stands) leave_guard();
+    guard.folder[0] = '\0';
+    return NULL;
 }
 
 void oct_guard_watch(pid_t mpirun)
 {
-    if (!guard.stands) start_guard();
-    if (!guard.stands) return;
-    while (write(guard.to, &mpirun, sizeof(mpirun)) < 0 && errno == EINTR)
-        continue;
+    if (!guard.folder[0]) return;
+    if (guard.stands) tell(mpirun);
+    if (mpirun > 0) start_guard();
+    if (mpirun > 0 && guard.stands) tell(mpirun);
 }
 
 void oct_guard_end(void)
 {
-    char nothing;
     if (!guard.folder[0]) return;
-    if (guard.stands) {
-        close(guard.to);
-        while (read(guard.from, &nothing, 1) < 0 && errno == EINTR)
-            continue;
-        close(guard.from);
-    }
+    if (guard.stands) leave_guard();
     remove_folder(guard.folder); /* of which nothing is left where there was a guard */
     close(guard.lock);
-    guard.stands = false;
     guard.folder[0] = '\0';
 }

@@ -9,9 +9,9 @@
 
 #include <sys/types.h>
 
-/* Makes the folder; NULL where it cannot be had, and then there is no guard. */
+/* Starts a guard, then makes the folder; NULL where it cannot be had, and then there is no guard. */
 const char *oct_guard_begin(void);
-/* Starts the guard, at the first call, and tells it whom to watch; 0: mpirun has ended. */
+/* Starts a guard who knows the table of ranks and whom to watch, in place of the one before; 0: mpirun has ended. */
 void oct_guard_watch(pid_t mpirun);
 void oct_guard_end(void); /* the folder has gone when this returns */
 

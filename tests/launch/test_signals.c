@@ -188,6 +188,32 @@ Test(signals, a_rank_that_is_stopped_behind_the_last_meeting_is_named_and_ended)
     cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
 }
 
+#define LEAVES_NO_FOLDER                                                                           \
+    "for look in $(seq 200); do ls -d /dev/shm/octet-job.$octet.* >said 2>&1 || break; sleep "     \
+    "0.05; done; ! ls -d /dev/shm/octet-job.$octet.*"
+
+/* At the first moment at which there is a folder. */
+Test(signals, a_job_that_is_killed_behind_its_folder_leaves_none)
+{
+    RUN("bash", "-c",
+        "OCT_KILL_BEHIND_FOLDER=1 LD_PRELOAD=" OCT_BINARY_DIR "/tests/libhalt_behind.so "
+        "\"$1\" train r.yaml --ranks 2 & octet=$!; wait $octet; [ $? = 137 ] && " LEAVES_NO_FOLDER,
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 0);
+}
+
+/* And at others of its first milliseconds, drawn by a seed; half of them as soon as the folder is seen. */
+Test(signals, a_job_that_is_killed_in_its_first_milliseconds_leaves_nothing)
+{
+    RUN("bash", "-c",
+        "RANDOM=7; for try in $(seq 12); do \"$1\" train r.yaml --ranks 2 2>log & octet=$!; "
+        "if [ $((try % 2)) = 0 ]; then sleep 0.0$((RANDOM % 30 + 10)); "
+        "else until compgen -G \"/dev/shm/octet-job.$octet.*\" >said || ! kill -0 $octet; do :; "
+        "done; fi; kill -KILL $octet; wait $octet 2>log; { " LEAVES_NO_FOLDER "; } || exit 1; done",
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 0);
+}
+
 /* Seen in run.json, which holds the environment of rank 0. */
 Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwise)
 {
