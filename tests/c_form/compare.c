@@ -11,7 +11,10 @@
 #include "hook.h"
 #include "model.h"
 
-/* Of pixels there are tables only where normalising is known. */
+/* Of pixels there are tables only where normalising is known; of so many images one is given as pixels, too. */
+#ifndef PIXEL_EVERY
+#define PIXEL_EVERY 1
+#endif
 #ifdef PIXEL_MEAN
 static uint8_t pixels[MODEL_INPUT_SIZE];
 #endif
@@ -141,7 +144,7 @@ int main(void)
         if (labels) take(&label, sizeof label);
         model_run(input, output.OUTPUT);
         quiet = 1;
-        run_pixels();
+        if (samples % PIXEL_EVERY == 0) run_pixels();
         quiet = 0;
         samples++;
     }

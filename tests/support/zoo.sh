@@ -64,13 +64,45 @@ zoo_path() {
 
 # zoo_train MODEL TARGET [KEY...]: trains it to NAME/model.int8.h5, where NAME has '-' for '/'.
 zoo_train() {
-    local model=$1 target=$2 name=${1//\//-} words
+    local model=$1 target=$2 shown=$2 name=${1//\//-} words certified=
     shift 2
+    [[ " $* " != *" quant.bits=16 "* ]] || shown+=/16
+    [ -z "${OCT_RECORDS:-}" ] || certified=$test # all that other runtimes will see
     read -r -a words <<<"$(zoo_recipe "$model")"
     "$build/octet" train "$name.yaml" data.mean='[0.286]' data.std='[0.353]' data.train_limit="$train" \
-        data.test_limit=50 "${words[@]}" calibrate.batches=2 qat.epochs=1 qat.lr=0.002 \
+        data.test_limit="${certified:-50}" "${words[@]}" calibrate.batches=2 qat.epochs=1 qat.lr=0.002 \
         quant.target="$target" "$@" -q >"$name.log" 2>&1 || {
         tail -n 5 "$name.log" >&2
         return 1
     }
+    [ -z "$certified" ] || zoo_certificate "$model" "$shown"
+}
+
+# Records what the certificate of a model has compared: the training's own evaluation and the int8 model.
+zoo_certificate() {
+    local name=${1//\//-} verified numbers
+    verified=$("$build/octet" verify "$name/model.int8.h5" --data "$(zoo_path "$1")" --json) || return 1
+    numbers=$({ "$build/tests/onnx/codes" "$name/model.int8.h5" 1 "$(zoo_path "$1")" 1 || true; } | head -n 1 |
+        /usr/bin/python3 -c 'if True:
+            import json, re, sys
+            said = " ".join(json.loads(sys.argv[1])["verified"])
+            golden, images = (int(re.search(p, said)[1].replace(",", ""))
+                              for p in (r"([\d,]+) golden inputs?, all", r"([\d,]+) test images?: every"))
+            values = json.loads(sys.stdin.readline())["values"]
+            size = [sum(v["h"] * v["w"] * v["c"] for v in values if v["output"] == is_output) for is_output in (0, 1)]
+            print(images, golden * size[0], 0, images * size[1], 0, 0)' "$verified") || return 1
+    # shellcheck disable=SC2086
+    zoo_record "$2" "$1" octet $numbers
+}
+
+# zoo_record TARGET MODEL RUNTIME IMAGES VALUES DIFFER OUTPUTS DIFFER NOTICES: adds a line to the file OCT_RECORDS, of
+# which tests/proof/page makes a page. VALUES of layers and OUTPUTS were compared; NOTICES say what a file cannot keep.
+zoo_record() {
+    local IFS=$'\t'
+    [ -z "${OCT_RECORDS:-}" ] || echo "$*" >>"$OCT_RECORDS"
+}
+
+# zoo_refused TARGET MODEL RUNTIME WHY: the same of a model that has no form there.
+zoo_refused() {
+    zoo_record "$1" "$2" "$3" refused "$4"
 }
