@@ -18,7 +18,14 @@ install(FILES ${PROJECT_BINARY_DIR}/octet.pc ${PROJECT_BINARY_DIR}/octet-runtime
     ${PROJECT_BINARY_DIR}/octet-flat.pc DESTINATION lib/pkgconfig)
 install(DIRECTORY tests/example/ DESTINATION share/octet/examples
     FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "Makefile")
-install(DIRECTORY launch/recipes launch/jobs DESTINATION share/octet)
+install(DIRECTORY launch/recipes launch/jobs DESTINATION share/octet PATTERN "README.md" EXCLUDE)
+# Links of the page for clusters that lead out of its folder name the page in the sources.
+file(READ launch/jobs/README.md page)
+string(REGEX REPLACE "\\[([^]]*)\\]\\(\\.\\./\\.\\./([^)#]*)[^)]*\\)" "\\1, \\2 of the sources" page "${page}")
+string(REGEX REPLACE "\\[([^]]*)\\]\\(\\.\\./([^)#]*)[^)]*\\)" "\\1, launch/\\2 of the sources" page "${page}")
+file(WRITE ${PROJECT_BINARY_DIR}/jobs/README.md "${page}")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS launch/jobs/README.md)
+install(FILES ${PROJECT_BINARY_DIR}/jobs/README.md DESTINATION share/octet/jobs)
 install(DIRECTORY core quant dist io DESTINATION include/octet
     FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*_impl.h" EXCLUDE PATTERN "simd.h" EXCLUDE
     # Templates, which mean nothing alone.

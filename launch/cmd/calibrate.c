@@ -208,5 +208,6 @@ const oct_command oct_command_calibrate = {
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,
     .parallel = true,
+    .recipe = oct_calibrate_recipe,
     .run = run,
 };

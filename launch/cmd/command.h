@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "io/recipe.h"
 #include "launch/base/args.h"
 
 typedef struct oct_command {
@@ -13,6 +14,8 @@ typedef struct oct_command {
     const oct_option *options;                 /* ends with name NULL; may be NULL */
     size_t min_words, max_words;
     bool parallel; /* may run under mpirun; others refuse more than one rank */
+    /* Reads the recipe that the command follows; NULL: a first word that ends in .yaml or .yml may name one. */
+    oct_status (*recipe)(oct_recipe *recipe, const oct_args *args);
     oct_status (*run)(const oct_args *args);
 } oct_command;
 

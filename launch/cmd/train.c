@@ -158,5 +158,6 @@ const oct_command oct_command_train = {
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,
     .parallel = true,
+    .recipe = oct_recipe_of_args,
     .run = run,
 };

@@ -3,7 +3,7 @@
 
 #include "dist/comm.h"
 #include "launch/run/session.h"
-#include "launch/cmd/calibrate_source.h"
+#include "launch/cmd/command.h"
 #include "launch/cmd/shipped.h"
 
 #include <sched.h>
@@ -15,13 +15,12 @@ oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted)
 {
     oct_recipe recipe;
     const char *ending = args->num_words ? strrchr(args->word[0], '.') : NULL;
-    const bool calibrates = strcmp(args->argv[1], "calibrate") == 0;
-    bool reads = calibrates || strcmp(args->argv[1], "train") == 0 ||
-                 (ending && (!strcmp(ending, ".yaml") || !strcmp(ending, ".yml")));
+    const oct_command *command = oct_command_find(args->argv[1]);
+    const bool follows = command && command->recipe;
+    const bool reads = follows || (ending && (!strcmp(ending, ".yaml") || !strcmp(ending, ".yml")));
     *wanted = (oct_ranks_wanted){.threads = 1, .deadline_s = OCT_DEADLINE_S};
     if (reads) {
-        OCT_TRY(calibrates ? oct_calibrate_recipe(&recipe, args)
-                           : oct_recipe_of_args(&recipe, args));
+        OCT_TRY(follows ? command->recipe(&recipe, args) : oct_recipe_of_args(&recipe, args));
         *wanted = (oct_ranks_wanted){
             recipe.threads, recipe.ranks_deadline > 0 ? recipe.ranks_deadline : OCT_DEADLINE_S};
         oct_recipe_free(&recipe);

@@ -37,7 +37,8 @@ Test(install, the_tree_may_be_moved_and_the_program_finds_its_recipes)
 /* What starts Octet on a cluster lies there to be copied, and starts the octet of the PATH. */
 Test(install, job_scripts_are_there_and_start_the_program)
 {
-    shell("diff -r " OCT_SOURCE_DIR "/launch/jobs octet/share/octet/jobs && mkdir bin && "
+    shell("diff -r -x README.md " OCT_SOURCE_DIR
+          "/launch/jobs octet/share/octet/jobs && mkdir bin && "
           "printf '#!/bin/sh\\nwhile [ $1 != octet ]; do shift; done; exec \"$@\"\\n' | "
           "tee bin/srun >bin/mpirun && printf '#!/bin/sh\\necho asked: $*\\n' >bin/octet && "
           "chmod +x bin/* && export PATH=$PWD/bin:$PATH PBS_O_WORKDIR=$PWD PBS_NODEFILE=nodes "
@@ -45,6 +46,17 @@ Test(install, job_scripts_are_there_and_start_the_program)
           "for f in octet/share/octet/jobs/*.sh; do bash $f $ARGUMENTS || exit 1; done");
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job, "asked: train r.yaml output=a"), 3, "%s", job.out);
+}
+
+/* What the page for clusters links to is there. */
+Test(install, links_of_the_page_for_clusters_lead_somewhere)
+{
+    shell("cd octet/share/octet/jobs && grep -c 'launch, launch/README.md of the sources' "
+          "README.md && "
+          "for link in $(grep -oE '\\]\\([^)#]+' README.md | cut -c3- | grep -v :// | sort -u); do "
+          "[ -e $link ] || echo $link leads nowhere; done");
+    oct_check_exit(job, 0);
+    cr_assert_str_eq(job.out, "3\n");
 }
 
 Test(install, only_names_of_octet_are_exported)
