@@ -9,8 +9,8 @@
  * largest real value before rounding are merged into it.
  *
  * shift: the target requantizes by shifts (target.h): scales are powers of two, a ratio of scales
- * 2^-k rounds half up, (acc + 2^(k-1)) >> k. DOUBLE: multipliers are whole numbers (requantizer.h). Otherwise they
- * are floats, half to even.
+ * 2^-k rounds half up, (acc + 2^(k-1)) >> k, or to even. DOUBLE, Q15: multipliers are whole numbers (requantizer.h).
+ * Otherwise they are floats, half to even.
  */
 #pragma once
 

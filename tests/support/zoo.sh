@@ -69,6 +69,9 @@ zoo_train() {
     [[ " $* " != *" quant.bits=16 "* ]] || shown+=/16
     [ -z "${OCT_RECORDS:-}" ] || certified=$test # all that other runtimes will see
     read -r -a words <<<"$(zoo_recipe "$model")"
+    case $target in
+    pow2 | espdl-*) words+=(quant.batch_norm=folded) ;; # targets that shift
+    esac
     "$build/octet" train "$name.yaml" data.mean='[0.286]' data.std='[0.353]' data.train_limit="$train" \
         data.test_limit="${certified:-50}" "${words[@]}" calibrate.batches=2 qat.epochs=1 qat.lr=0.002 \
         quant.target="$target" "$@" -q >"$name.log" 2>&1 || {
