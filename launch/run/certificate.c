@@ -13,6 +13,7 @@
 #include "io/class_names.h"
 #include "io/file.h"
 #include "launch/base/meter.h"
+#include "launch/run/device.h"
 #include "launch/run/job.h"
 #include "launch/run/plugin_load.h"
 #include "quant/pass/convert/convert.h"
@@ -342,6 +343,7 @@ static oct_status convert(oct_model *model, const oct_conversion *conversion)
                                     target ? target : graph->target, &islands);
     model->certificate.num_islands = oct_count_islands(&model->program);
     model->certificate.islands = islands.data;
+    if (status == OCT_OK) oct_device_warn_of_sums(&model->program);
     return status;
 }
 

@@ -122,3 +122,44 @@ oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program)
     oct_device_free(&device);
     return status;
 }
+
+/* The largest magnitude of a sum of a layer, or of a part of it, for any codes. */
+static int64_t largest_sum(const oct_program *program, const oct_step *step)
+{
+    const oct_qparams q = oct_step_input(program, step, 0)->q;
+    const int64_t depth = oct_conv_depth(&step->conv), most = q.zero_point - q.qmin;
+    int64_t largest = 0;
+    for (int64_t c = 0; c < step->conv.out_c; c++) {
+        int64_t weights = 0, all = 0;
+        for (int64_t i = 0; i < depth; i++) {
+            const int64_t w = step->weight[c * depth + i];
+            weights += w;
+            all += w < 0 ? -w : w;
+        }
+        const int64_t bias = step->bias[c] + q.zero_point * weights;
+        largest = oct_max_i64(largest, most * all + (bias < 0 ? -bias : bias));
+    }
+    return largest;
+}
+
+void oct_device_warn_of_sums(const oct_program *program)
+{
+    const int64_t limit = INT64_C(1) << 19;
+    int64_t layers = 0, beyond = 0, most = 0;
+    const char *furthest = "";
+    if (program->requantizer != OCT_REQUANT_SHIFT_20) return;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (step->kind != OCT_STEP_CONV) continue;
+        const int64_t largest = largest_sum(program, step);
+        layers++;
+        beyond += largest >= limit;
+        if (largest > most) furthest = step->name;
+        most = oct_max_i64(most, largest);
+    }
+    if (beyond > 0)
+        oct_log(OCT_LOG_INFO,
+                "sums of %" PRId64 " of %" PRId64 " layers could leave 20 bits, where the chip of "
+                "target %s cuts them on the way and Octet at their end: furthest %s, %.1f times",
+                beyond, layers, program->target, furthest, (double)most / (double)limit);
+}

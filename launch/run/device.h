@@ -25,5 +25,8 @@ void oct_device_free(oct_device *device);
 /* Names the three layers with most of a figure: "head.0 86 %, features.10 8 %"; empty when it is 0. */
 oct_status oct_device_largest(const oct_device *device, oct_device_figure figure,
                               oct_text *text) OCT_NODISCARD;
+/* Warns in the log where sums could leave the 20 bits of a target that has no more (OCT_REQUANT_SHIFT_20), naming the
+ * layer that could do so furthest: its chip cuts every part of a sum, and Octet the whole. */
+void oct_device_warn_of_sums(const oct_program *program);
 /* Warns in the log where the program exceeds quant.flash_limit or quant.scratch_limit, naming those layers. */
 oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program) OCT_NODISCARD;

@@ -122,6 +122,17 @@ Test(inspect, a_budget_that_is_exceeded_is_a_warning_with_the_layers_that_matter
     must("cmp limited/model.int8.h5 run/model.int8.h5");
 }
 
+Test(inspect, sums_beyond_a_chips_bits_are_told_once_with_the_layer_that_goes_furthest)
+{
+    OCTET("train", "r.yaml", "output=narrow", "quant.target=espdl-s3", "quant.batch_norm=folded");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "layers could leave 20 bits, where the chip of target espdl-s3 cuts them");
+    oct_check_said(job, "furthest features.10, ");
+    OCTET("train", "r.yaml", "output=broad", "quant.target=espdl-p4", "quant.batch_norm=folded");
+    oct_check_exit(job, 0);
+    cr_assert(!oct_process_said(&job, "20 bits"), "%s", job.err);
+}
+
 Test(inspect, check_writes_the_report_that_the_run_writes)
 {
     OCTET("check", "r.yaml", "--report", "report.txt");

@@ -43,6 +43,14 @@ Test(quant_keys, numerics_are_those_of_the_recipe)
     check_end("numerics=f32");
 }
 
+Test(quant_keys, targets_of_hardware_end_in_integer_models_of_the_same_bits)
+{
+    check_end("quant.target=espdl-s3 quant.batch_norm=folded");
+    check_end("quant.target=espdl-p4 quant.batch_norm=folded quant.scales=current");
+    check_end("quant.target=bpu");
+    check_end("quant.target=bpu quant.bits=16");
+}
+
 Test(quant_keys, a_second_target_ends_in_an_integer_model_of_the_same_bits)
 {
     check_end("quant.target=pow2 quant.batch_norm=folded");
