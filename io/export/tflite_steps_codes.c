@@ -3,6 +3,7 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
+#include "quant/kernel/fixed_function.h"
 #include "quant/runtime/step.h"
 
 #include <math.h>
@@ -109,8 +110,32 @@ int oct_to_tflite_gather(oct_to_tflite_writer *w, int x, int axis, int64_t n, co
         oct_to_tflite_like(w, x, ndim, dims), OCT_TO_TFLITE_OPTIONS({0, 4, axis}));
 }
 
+/* The operator that makes a table's codes by itself in the kernels that the model is for; OCT_TFLITE_KINDS: none. */
+static oct_tflite_operator operator_of(const oct_program *program, const oct_step *step)
+{
+    static const oct_tflite_operator kinds[] = {
+        [OCT_FIXED_LOGISTIC] = OCT_TFLITE_LOGISTIC, [OCT_FIXED_TANH] = OCT_TFLITE_TANH};
+    const oct_qparams x = program->values[step->input[0]].q, y = program->values[step->output].q;
+    uint16_t table[OCT_FIXED_CODES];
+    if (program->requantizer != OCT_REQUANT_DOUBLE || step->table_size != OCT_FIXED_CODES ||
+        !oct_fixed_function_takes(x))
+        return OCT_TFLITE_KINDS;
+    for (int f = 0; f < OCT_FIXED_FUNCTIONS; f++) {
+        oct_fixed_function_table((oct_fixed_function)f, x, table);
+        if (oct_qparams_equal(y, oct_fixed_function_output((oct_fixed_function)f)) &&
+            memcmp(table, step->table, sizeof table) == 0)
+            return kinds[f];
+    }
+    return OCT_TFLITE_KINDS;
+}
+
 static int lut(oct_to_tflite_program *p, const oct_step *step)
 {
+    const oct_tflite_operator kind = operator_of(p->program, step);
+    if (kind != OCT_TFLITE_KINDS)
+        return oct_to_tflite_made(p->w, kind, OCT_TO_TFLITE_INPUTS(p->values[step->input[0]]),
+                                  oct_to_tflite_value(p, step->output), OCT_TO_TFLITE_NO_OPTIONS);
+
     const bool channels = step->table_size > OCT_EXPORT_CODES;
     uint8_t *table = NULL;
     if (oct_alloc(&table, (size_t)step->table_size, 1) != OCT_OK) return no_memory(p, step);

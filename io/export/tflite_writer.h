@@ -27,11 +27,13 @@ typedef enum oct_tflite_type {
     X(CONV_2D, 3, 3, 1)                                                                            \
     X(DEPTHWISE_CONV_2D, 4, 3, 2)                                                                  \
     X(DEQUANTIZE, 6, 2, 38)                                                                        \
+    X(LOGISTIC, 14, 2, 0)                                                                          \
     X(MAX_POOL_2D, 17, 2, 5)                                                                       \
     X(MUL, 18, 2, 21)                                                                              \
     X(RESHAPE, 22, 1, 17)                                                                          \
     X(RESIZE_BILINEAR, 23, 3, 15)                                                                  \
     X(SOFTMAX, 25, 2, 9)                                                                           \
+    X(TANH, 28, 2, 0)                                                                              \
     X(PAD, 34, 2, 22)                                                                              \
     X(GATHER, 36, 2, 23)                                                                           \
     X(TRANSPOSE, 39, 2, 26)                                                                        \

@@ -12,6 +12,7 @@
 #include "core/base/int_math.h"
 #include "core/op/prelu.h"
 #include "quant/kernel/bits.h"
+#include "quant/kernel/fixed_function.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 
@@ -148,6 +149,31 @@ static void make_values(lut *m, oct_qparams x)
     t->code_x = (oct_qparams){0};
 }
 
+/* Which function in whole numbers the target has in place of the table's; OCT_FIXED_FUNCTIONS: none. */
+static oct_fixed_function fixed_of(const lut *m)
+{
+    const oct_module_type *type = m->function->type;
+    if (!m->q.target || !oct_target_fixes(m->q.target, type->name)) return OCT_FIXED_FUNCTIONS;
+    return type == &oct_tanh_type ? OCT_FIXED_TANH : OCT_FIXED_LOGISTIC;
+}
+
+/* Takes its codes where input and output are those that it has. */
+static void take_fixed_codes(lut *m, oct_qparams x, oct_qparams y)
+{
+    const oct_fixed_function f = fixed_of(m);
+    if (f != OCT_FIXED_FUNCTIONS && oct_fixed_function_takes(x) &&
+        oct_qparams_equal(y, oct_fixed_function_output(f)))
+        oct_fixed_function_table(f, x, m->tables.code);
+}
+
+/* Of a module that runs without a group's fake-quant, which has the scale already. */
+static void fix_scale(const oct_module *self, oct_fake_quant *fq)
+{
+    const oct_fixed_function f = fixed_of((const lut *)self);
+    if (f != OCT_FIXED_FUNCTIONS && fq->qconfig.bits == 8 && !fq->fixed)
+        oct_fake_quant_fix(fq, oct_fixed_function_output(f).scale);
+}
+
 static void make_codes(lut *m, oct_qparams x, oct_qparams y)
 {
     tables *t = &m->tables;
@@ -159,6 +185,7 @@ static void make_codes(lut *m, oct_qparams x, oct_qparams y)
         t->code[i] = (uint16_t)cut;
         t->pass[i] = cut == code;
     }
+    take_fixed_codes(m, x, y);
     t->code_x = x;
     t->code_y = y;
 }
@@ -284,6 +311,7 @@ static const oct_quantized_op step = {.kind = OCT_STEP_LUT,
                                       .constants = constants,
                                       .backward = backward,
                                       .values = values,
+                                      .adopted = fix_scale,
                                       .watch = watch};
 
 static oct_param *parameter(const oct_module *self)

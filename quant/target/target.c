@@ -52,6 +52,11 @@ bool oct_target_hands_over_float(const oct_target *target, const char *layer)
     return !target->float_outputs || lists(target->float_outputs, layer);
 }
 
+bool oct_target_fixes(const oct_target *target, const char *function)
+{
+    return lists(target->fixed_functions, function);
+}
+
 bool oct_target_is_per_tensor(const oct_target *target, const char *layer)
 {
     return lists(target->per_tensor, layer);

@@ -48,6 +48,9 @@ typedef struct oct_target {
     /* Layers whose weights have one scale, whatever their fake-quant is; the others have one per output channel
      * unless their fake-quant says otherwise. NULL: none. */
     const char *const *per_tensor;
+    /* Functions whose codes are those of quant/kernel/fixed_function.h, sigmoid and tanh, where they have the output of
+     * that, which prepare gives them. NULL: none; they are tables of the real function. */
+    const char *const *fixed_functions;
     int64_t max_channels;
     /* For people (`octet targets`): codes and scales, how a sum becomes a code, what stays float or is an error
      * beyond what the lists above say, where its models run, and what shows that they compute the same there. */
@@ -71,4 +74,5 @@ bool oct_target_fuses(const oct_target *target, const char *fusion);
 bool oct_target_runs(const oct_target *target, const char *op);
 bool oct_target_has_one_scale(const oct_target *target, const char *op);
 bool oct_target_hands_over_float(const oct_target *target, const char *layer);
+bool oct_target_fixes(const oct_target *target, const char *function);
 bool oct_target_is_per_tensor(const oct_target *target, const char *layer);

@@ -9,6 +9,8 @@
 static const char *const no_ops[] = {"softmax", NULL};
 static const char *const float_outputs[] = {NULL};
 
+static const char *const fixed_functions[] = {"sigmoid", "tanh", NULL};
+
 static const char *refuses(const char *op, const oct_op_args *args)
 {
     const double mode = args->value[2];
@@ -30,13 +32,16 @@ const oct_target oct_target_tflm = {
     .no_ops = no_ops,
     .refuses = refuses,
     .float_outputs = float_outputs,
+    .fixed_functions = fixed_functions,
     .max_channels = 65536,
     .codes = "s8, any zero point, -128 where values are >= 0 (u8 from 0 in Octet's own files: 128 "
              "more); weights s8 per output channel; x / scale of the input",
     .rounding =
         "31-bit multiplier and shift of the double s_x * s_w / s_y: the high half of twice the "
         "product half up, then the shift half away from 0; sums in three such products behind a "
-        "shift of 20; averages of codes, halves away from 0; resizing to the nearest only",
+        "shift of 20; averages of codes, halves away from 0; sigmoid and tanh in fixed point, "
+        "scales 1/256 "
+        "and 1/128; resizing to the nearest only",
     .refused =
         "averages of fewer positions at the edges of strided windows (count_include_pad off), "
         "ceil and linear resizing stay float; codes of 16 bits are an error of prepare; the last "

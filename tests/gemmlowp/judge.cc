@@ -119,11 +119,36 @@ void judge_rescaled(const rounding_head &h, Count &count)
         compare(count, cut(times(x[i] - h.zero_point[0], m) + h.zero_point[2], 255), y[i]);
 }
 
+// TFLite has these as int8; its least code is -128.
+void judge_function(const rounding_head &h, Count &count)
+{
+    typedef gemmlowp::FixedPoint<int32_t, 4> Input;
+    const bool logistic = h.kind == ROUNDING_LOGISTIC;
+    const std::vector<uint8_t> x = read<uint8_t>(h.count), y = read<uint8_t>(h.count);
+    int left;
+    const double part = std::frexp(static_cast<double>(h.scale[0]) * (1 << 27), &left);
+    const Multiplier m = {static_cast<int32_t>(std::llround(part * 2147483648.0)), left};
+    const int radius = static_cast<int>(std::floor(1.0 * 15 * (INT64_C(1) << 27) / std::ldexp(1.0, left)));
+    for (size_t i = 0; i < x.size(); ++i) {
+        const int32_t code = x[i] - h.zero_point[0];
+        int32_t expected = 127;
+        if (code <= -radius) {
+            expected = -128;
+        } else if (code < radius) {
+            const Input in = Input::FromRaw(times(code, m));
+            const int32_t out = logistic ? gemmlowp::logistic(in).raw() : gemmlowp::tanh(in).raw();
+            expected = gemmlowp::RoundingDivideByPOT(out, logistic ? 23 : 24) - (logistic ? 128 : 0);
+        }
+        compare(count, cut(expected + 128, 255), y[i]);
+    }
+}
+
 } // namespace
 
 int main()
 {
-    static const char *const names[ROUNDING_KINDS] = {"layers", "sums", "differences", "products", "rescaled codes"};
+    static const char *const names[ROUNDING_KINDS] = {"layers", "sums", "differences", "products",
+                                                      "rescaled codes", "logistic", "tanh"};
     Count counts[ROUNDING_KINDS] = {};
     rounding_head h;
     while (std::fread(&h, sizeof h, 1, stdin) == 1) {
@@ -133,6 +158,8 @@ int main()
             judge_layer(h, count);
         } else if (h.kind == ROUNDING_RESCALE) {
             judge_rescaled(h, count);
+        } else if (h.kind >= ROUNDING_LOGISTIC) {
+            judge_function(h, count);
         } else {
             const std::vector<uint8_t> a = read<uint8_t>(h.count), b = read<uint8_t>(h.count);
             const std::vector<uint8_t> codes[] = {a, b, read<uint8_t>(h.count)};

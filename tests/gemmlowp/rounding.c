@@ -5,6 +5,7 @@
  *
  * On stdout: blocks of a head and `count` items of it. spoil: one code of them is another. */
 #include "quant/kernel/epilogue.h"
+#include "quant/kernel/fixed_function.h"
 #include "quant/kernel/qcodes.h"
 #include "tests/gemmlowp/rounding.h"
 #include "tests/quant/quant_random.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUMS = 1024, LAYERS = 3000, PAIRS = 24, RESCALED = 3000, CODES = 256 };
+enum { SUMS = 1024, LAYERS = 3000, PAIRS = 24, RESCALED = 3000, FUNCTIONS = 3000, CODES = 256 };
 
 static void put(const void *data, size_t bytes)
 {
@@ -136,6 +137,28 @@ static void write_rescaled(dice *d)
     put(y, sizeof y);
 }
 
+/* A function of codes. */
+static void write_function(dice *d, oct_fixed_function f, rounding_kind kind)
+{
+    uint8_t x[CODES], y[CODES];
+    uint16_t table[OCT_FIXED_CODES];
+    const oct_qparams qx = {roll_scale(d, roll(d) % 4 ? -9 : -22, roll(d) % 4 ? -2 : 6),
+                            (int32_t)roll_between(d, 0, 255), 0, 255};
+    const oct_qparams qy = oct_fixed_function_output(f);
+    const rounding_head h = {.kind = kind,
+                             .count = CODES,
+                             .scale = {qx.scale, 0, qy.scale},
+                             .zero_point = {qx.zero_point, 0, qy.zero_point}};
+    oct_fixed_function_table(f, qx, table);
+    for (int i = 0; i < CODES; i++) {
+        x[i] = (uint8_t)i;
+        y[i] = (uint8_t)table[i];
+    }
+    put(&h, sizeof h);
+    put(x, sizeof x);
+    put(y, sizeof y);
+}
+
 int main(int argc, char **argv)
 {
     dice d = {.seed = 1};
@@ -152,6 +175,10 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < RESCALED; i++)
         write_rescaled(&d);
+    for (int i = 0; i < FUNCTIONS; i++) {
+        write_function(&d, OCT_FIXED_LOGISTIC, ROUNDING_LOGISTIC);
+        write_function(&d, OCT_FIXED_TANH, ROUNDING_TANH);
+    }
     if (spoil) {
         put(&wrong, sizeof wrong);
         put(codes, sizeof codes);

@@ -8,7 +8,9 @@ typedef enum rounding_kind {
     ROUNDING_ADD,   /* u8 codes of both inputs, then those of the output; the next two, too */
     ROUNDING_SUB,
     ROUNDING_MUL,
-    ROUNDING_RESCALE, /* u8 codes of the input, then of the output */
+    ROUNDING_RESCALE,  /* u8 codes of the input, then of the output */
+    ROUNDING_LOGISTIC, /* the same; the next, too */
+    ROUNDING_TANH,
     ROUNDING_KINDS
 } rounding_kind;
 

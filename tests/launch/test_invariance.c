@@ -232,8 +232,19 @@ Test(invariance, a_second_target_gives_the_same_files_on_any_ranks_and_threads)
 {
     setting pow2 = with(&cnn, "quant.target=pow2", "quant.batch_norm=folded");
     check_ranks(&pow2, 2);
+}
+
+Test(invariance, one_scale_a_layer_gives_the_same_files_on_any_ranks_and_threads)
+{
     setting per_tensor = with(&cnn, "quant.target=espdl-s3", "quant.batch_norm=folded");
     check_ranks(&per_tensor, 2);
+}
+
+Test(invariance, two_roundings_give_the_same_files_on_any_ranks_and_threads)
+{
+    setting twice = with(&resnet, "quant.target=tflm", NULL);
+    write_cifar(30);
+    check_ranks(&twice, 3);
 }
 
 /* Kills the whole job, mpirun first, as soon as the checkpoint of `step` is there. */

@@ -3,6 +3,7 @@
 #include "core/op/ops.h"
 #include "quant/module/quant_modules.h"
 #include "quant/pass/prepare/report.h"
+#include "quant/kernel/fixed_function.h"
 #include "tests/quant/deploy.h"
 #include "tests/quant/own_methods.h"
 #include "tests/support/check_status.h"
@@ -131,6 +132,50 @@ Test(target_rules, of_tflm_round_twice_without_a_second_addend)
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 3);
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 0);
     deploy_end(&d);
+}
+
+/* a: a convolution; b, c: functions; the product of both behind a pool. */
+static oct_tensor *gates(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    oct_module *const *m = ((parts *)self)->m;
+    oct_tensor *y = oct_call(cx, m[0], x[0]), *pair[2];
+    pair[0] = oct_call(cx, m[3], oct_call(cx, m[1], y));
+    pair[1] = oct_call(cx, m[3], oct_call(cx, m[2], y));
+    return oct_mul(cx, pair[0], pair[1]);
+}
+
+static void check_gates(const char *target, oct_prepare_method method, bool fixed)
+{
+    static const oct_module_type type = {.name = "gates", .forward = gates};
+    const oct_prepare_options options = options_for(target, method);
+    deployment d;
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 1, oct_sigmoid_type.create(&item, &(oct_op_args){0}));
+    PART(root, 2, oct_tanh_type.create(&item, &(oct_op_args){0}));
+    PART(root, 3, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    deploy(&d, &options);
+    const char *const names[] = {"b", "c"};
+    for (int f = 0; f < OCT_FIXED_FUNCTIONS; f++) {
+        const oct_step *step = step_named(&d.program, names[f]);
+        const oct_qparams x = oct_step_input(&d.program, step, 0)->q;
+        const oct_qparams y = oct_step_output(&d.program, step)->q;
+        uint16_t table[OCT_FIXED_CODES];
+        oct_fixed_function_table((oct_fixed_function)f, x, table);
+        cr_assert_eq(oct_qparams_equal(y, oct_fixed_function_output((oct_fixed_function)f)), fixed,
+                     "%s: scale %g, zero_point %d", names[f], (double)y.scale, y.zero_point);
+        if (fixed) cr_assert_arr_eq(step->table, table, sizeof table);
+    }
+    deploy_end(&d);
+}
+
+Test(target_rules, of_tflm_give_sigmoid_and_tanh_the_codes_of_its_kernels)
+{
+    check_gates("tflm", OCT_METHOD_JIT, true);
+    check_gates("tflm", OCT_METHOD_SYMBOLIC, true);
+    check_gates("tflite", OCT_METHOD_JIT, false);
 }
 
 /* a: a convolution; b: an average pool; the mean of the plane behind it. */

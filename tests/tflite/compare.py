@@ -4,7 +4,7 @@
 usage: codes MODEL.int8.h5 COUNT DATA | compare.py ALL.tflite FILE.tflite...
 
 ALL.tflite was exported with --all-values: every tensor of it is compared. Of each further file the output is; its input
-may be floats, codes (--codes) or pixels (--pixels). Prints one line of JSON: tensors and numbers compared, how many
+may be floats, codes (--codes) or pixels (--pixels). A model for tflm runs in TFLite's own kernels, without XNNPACK. Prints one line of JSON: tensors and numbers compared, how many
 differ and in which tensors; of a classifier also how many images each side gets right, the last file there, and of how
 many the classes differ. Ends with 0 whatever differs, with 1 when something could not be compared.
 """
@@ -85,7 +85,8 @@ def feed_of(file, dtype, image):
         mean, std = (numpy.array(texts[key].split(), numpy.float32) for key in ("octet.mean", "octet.std"))
         return numpy.rint((image * std + mean) * 255).astype(numpy.uint8)
     scale, zero = file.input_qparams()
-    return numpy.clip(numpy.rint(image * (numpy.float32(1) / scale)) + zero, -128, 127).astype(numpy.int8)
+    steps = image / scale if file.properties()["octet.target"] == "tflm" else image * (numpy.float32(1) / scale)
+    return numpy.clip(numpy.rint(steps) + zero, -128, 127).astype(numpy.int8)
 
 
 def ours(value):
@@ -96,7 +97,7 @@ def ours(value):
 class Compared:
     def __init__(self, runtime, path, everything):
         self.file, self.everything = File(path), everything
-        self.session = runtime.open(self.file.data)
+        self.session = runtime.open(self.file.data, xnnpack=self.file.properties()["octet.target"] != "tflm")
         self.input = self.session.input_type()
         self.seen = set()
 

@@ -87,18 +87,20 @@ static oct_status add_stubs(oct_apply *w)
     return OCT_OK;
 }
 
-/* The scale of values in [0, 1]; codes around a middle have half as many above it. */
-static float fixed_scale(const oct_prepare_plan *plan, int bits)
+/* The scale of values in [0, 1], or of a function that the target fixes in [-1, 1]; codes around a middle have half as
+ * many above it. */
+static float fixed_scale(const oct_prepare_plan *plan, const oct_prepare_value *group)
 {
-    float steps = bits == 16 ? 65536.0f : 256.0f;
-    return plan->target->unsigned_codes ? 1.0f / steps : 2.0f / steps;
+    const float steps = group->qconfig.bits == 16 ? 65536.0f : 256.0f;
+    const bool centred = group->is_signed && plan->target->fixed_functions;
+    return plan->target->unsigned_codes && !centred ? 1.0f / steps : 2.0f / steps;
 }
 
 static oct_status new_fake_quant(const oct_apply *w, const oct_prepare_value *group,
                                  oct_fake_quant **fq)
 {
     OCT_TRY(oct_fake_quant_create(fq, &group->qconfig, w->plan->target, group->is_signed));
-    if (group->fixed) oct_fake_quant_fix(*fq, fixed_scale(w->plan, group->qconfig.bits));
+    if (group->fixed) oct_fake_quant_fix(*fq, fixed_scale(w->plan, group));
     return OCT_OK;
 }
 

@@ -191,7 +191,8 @@ oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...)
 
 oct_output_scale oct_prepare_scale(const oct_prepare_node *node)
 {
-    return node->role == OCT_ROLE_RULE && !node->fusion ? node->rule->scale : OCT_SCALE_OWN;
+    if (node->role != OCT_ROLE_RULE || node->fusion) return OCT_SCALE_OWN;
+    return node->fixed ? OCT_SCALE_FIXED : node->rule->scale;
 }
 
 bool oct_prepare_follows_input(const oct_prepare_node *node)

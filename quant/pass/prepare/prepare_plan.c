@@ -35,6 +35,7 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
     p->num_members = 1;
     p->type = node->called ? node->called->type : oct_module_type_find(node->op);
     p->rule = p->type ? oct_quant_rule_find(p->type) : NULL;
+    p->fixed = p->rule && oct_target_fixes(plan->target, p->type->name);
     p->role = role_of(node, p);
     p->parent = node->called ? node->called->parent : node->caller;
     if (node->called && oct_prepare_is_first_call(plan, (int64_t)i))

@@ -21,6 +21,8 @@ typedef enum oct_role {
 typedef struct oct_prepare_node {
     const oct_module_type *type; /* of the float module that is, or could be, called; or NULL */
     const oct_quant_rule *rule;
+    bool
+        fixed; /* the target gives the function of the rule its scale (oct_target.fixed_functions) */
     oct_role role;
     oct_module *parent; /* container for a module that is generated here */
     int number;         /* in the name of such a module */

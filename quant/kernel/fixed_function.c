@@ -1,0 +1,115 @@
+/* See the header. A number Qn has n whole bits, its sign and as many binary places as 32 bits have room for: 1 is
+ * 2^(31 - n), or next to it in Q0, which has none. Products are doubled and rounded, halves up. */
+#include "quant/kernel/fixed_function.h"
+
+#include "core/base/int_math.h"
+#include "quant/kernel/requantizer.h"
+
+#include <math.h>
+#include <stddef.h>
+
+enum { INPUT_BITS = 4, LAST = INT32_MAX };
+
+static int32_t times(int32_t a, int32_t b)
+{
+    return (int32_t)(((int64_t)a * b + (INT64_C(1) << 30)) >> 31);
+}
+
+/* Takes off whole bits, which are not there, or cuts. */
+static int32_t widen(int32_t x, int bits)
+{
+    const int64_t wide = (int64_t)x * (INT64_C(1) << bits);
+    return (int32_t)oct_min_i64(oct_max_i64(wide, INT32_MIN), INT32_MAX);
+}
+
+/* Divides by 2^bits, halves away from 0. */
+static int32_t narrow(int32_t x, int bits)
+{
+    const int32_t mask = (1 << bits) - 1;
+    return (x >> bits) + ((x & mask) > (mask >> 1) + (x < 0));
+}
+
+/* exp(x) of x from -1/4 to 0 in Q0: Taylor's polynomial around -1/8 of degree 4. */
+static int32_t exp_of_quarter(int32_t a)
+{
+    const int32_t middle = 1895147668, third = 715827883; /* exp(-1/8), 1/3 */
+    const int32_t x = a + (1 << 28), x2 = times(x, x), x3 = times(x2, x), x4 = times(x2, x2);
+    const int32_t rest = narrow(times(narrow(x4, 2) + x3, third) + x2, 1);
+    return middle + times(middle, x + rest);
+}
+
+/* exp(x) in Q0 of x <= 0 in Q`bits`: of what is left of its last quarter, times exp of each power of two in the rest. */
+static int32_t exp_of_negative(int32_t a, int bits)
+{
+    static const int32_t powers[] = {/* exp(-1/4), exp(-1/2), exp(-1) to exp(-16) */
+                                     1672461947, 1302514674, 790015084, 290630308,
+                                     39332535,   720401,     242};
+    const int32_t quarter = 1 << (29 - bits);
+    const int32_t part = (a & (quarter - 1)) - quarter, whole = part - a;
+    int32_t y = exp_of_quarter(widen(part, bits));
+    for (int k = 0; k < bits + 2; k++)
+        if (whole >> (29 - bits + k) & 1) y = times(y, powers[k]);
+    return a == 0 ? LAST : y;
+}
+
+/* 2 / (1 + a) in Q2 of a from 0 to 1 in Q0: Newton's iteration for the reciprocal. */
+static int32_t two_over_one_plus(int32_t a)
+{
+    const int32_t half = (int32_t)(((int64_t)a + LAST + 1) / 2);
+    int32_t x = 1515870810 + times(half, -1010580540); /* 48/17 - 32/17 * half */
+    for (int i = 0; i < 3; i++)
+        x += widen(times(x, (1 << 29) - times(half, x)), 2);
+    return x;
+}
+
+/* In Q0 of x in Q4. */
+static int32_t logistic(int32_t x)
+{
+    const int32_t positive = widen(two_over_one_plus(exp_of_negative(x > 0 ? -x : x, 4)), 1);
+    if (x == 0) return 1 << 30;
+    return x > 0 ? positive : LAST - positive;
+}
+
+static int32_t hyperbolic_tangent(int32_t x)
+{
+    /* (1 - e) / (1 + e) = 2 / (1 + e) - 1 of e = exp(-2|x|), in Q5 the same number as x in Q4 */
+    const int32_t size =
+        widen(two_over_one_plus(exp_of_negative(x > 0 ? -x : x, 5)) - (1 << 29), 2);
+    if (x == 0) return 0;
+    return x > 0 ? size : -size;
+}
+
+static const struct description {
+    int32_t (*value)(int32_t x);
+    int bits; /* of a code of the output */
+    oct_qparams y;
+} descriptions[OCT_FIXED_FUNCTIONS] = {
+    [OCT_FIXED_LOGISTIC] = {logistic, 23, {0x1p-8f, 0, 0, 255}},
+    [OCT_FIXED_TANH] = {hyperbolic_tangent, 24, {0x1p-7f, 128, 0, 255}},
+};
+
+oct_qparams oct_fixed_function_output(oct_fixed_function f)
+{
+    return descriptions[f].y;
+}
+
+bool oct_fixed_function_takes(oct_qparams x)
+{
+    return x.qmin == 0 && x.qmax == OCT_FIXED_CODES - 1 && x.scale >= 0x1p-28f && isfinite(x.scale);
+}
+
+void oct_fixed_function_table(oct_fixed_function f, oct_qparams x, uint16_t table[OCT_FIXED_CODES])
+{
+    const struct description *d = &descriptions[f];
+    const oct_fixed scale =
+        oct_fixed_of(OCT_REQUANT_DOUBLE, ldexp((double)x.scale, 31 - INPUT_BITS));
+    /* From here on values leave the whole bits of the input. */
+    const double end = floor(ldexp((1 << INPUT_BITS) - 1, 31 - INPUT_BITS - scale.exponent));
+    for (int32_t i = 0; i < OCT_FIXED_CODES; i++) {
+        const int32_t code = i - x.zero_point;
+        int32_t y = (double)code <= -end ? d->y.qmin : d->y.qmax;
+        if (fabs((double)code) < end)
+            y = narrow(d->value((int32_t)oct_fixed_double(code, scale)), d->bits) + d->y.zero_point;
+        table[i] = (uint16_t)oct_min_i64(oct_max_i64(y, d->y.qmin), d->y.qmax);
+    }
+}
