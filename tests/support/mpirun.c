@@ -1,6 +1,7 @@
 /* Flags and environment, each for a reason: leave to have more ranks than cores, no binding so
  * that tests running beside each other do not share one core, leave to run as root in containers,
- * one OpenMP thread a rank, and no process_vm_readv, which containers may forbid. */
+ * one OpenMP thread a rank, no process_vm_readv, which containers may forbid, and the PML that ranks on one host
+ * agree on otherwise, after they have started all others. */
 #include "tests/support/mpirun.h"
 
 #include <stdarg.h>
@@ -15,6 +16,7 @@ static void set_environment(void)
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+    setenv("OMPI_MCA_pml", "ob1", 0);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
     setenv("OMP_NUM_THREADS", "1", 1);
 }
