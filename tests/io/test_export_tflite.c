@@ -4,6 +4,7 @@
 #include "io/export/flat_writer.h"
 #include "io/export/format.h"
 #include "io/export/tflite_writer.h"
+#include "quant/kernel/fixed_function.h"
 #include "quant/runtime/step.h"
 #include "tests/support/check_status.h"
 
@@ -87,6 +88,8 @@ enum {
     CONV = 3,
     DEPTHWISE = 4,
     DEQUANTIZE = 6,
+    LOGISTIC = 14,
+    TANH = 28,
     GATHER = 36,
     SPLIT = 49,
     CAST = 53,
@@ -212,6 +215,27 @@ Test(export_tflite, of_channels_are_looked_up_behind_each_other)
         cr_assert_eq(count(&r, GATHER), 1);
         end(&r);
     }
+}
+
+/* The operator's own codes, of a model for the kernels that have them. */
+Test(export_tflite, functions_of_whole_numbers_are_operators)
+{
+    static const int kinds[OCT_FIXED_FUNCTIONS] = {LOGISTIC, TANH};
+    static uint16_t table[CODES];
+    for (int f = 0; f < OCT_FIXED_FUNCTIONS; f++)
+        for (int same = 0; same <= 1; same++) {
+            example e;
+            oct_fixed_function_table((oct_fixed_function)f, qparams(8), table);
+            table[7] = (uint16_t)(table[7] + !same);
+            begin(&e, &(oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = CODES}, 8,
+                  SIDE);
+            e.values[2].q = oct_fixed_function_output((oct_fixed_function)f);
+            e.model.program.requantizer = OCT_REQUANT_DOUBLE;
+            reader r = write(&e);
+            cr_assert_eq(count(&r, kinds[f]), same);
+            cr_assert_eq(count(&r, GATHER), !same);
+            end(&r);
+        }
 }
 
 /* Weights for a convolution with 3x3 windows, padded by 1. */
