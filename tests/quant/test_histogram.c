@@ -2,6 +2,7 @@
  * values to an observer that counts. */
 #include "quant/observer/histogram.h"
 
+#include "core/base/int_math.h"
 #include "tests/quant/deploy.h"
 
 #include <math.h>
@@ -37,6 +38,30 @@ Test(histogram, bins_are_in_order_and_hold_their_values)
     cr_assert_eq(oct_histogram_bin(0x1p-32f), OCT_HISTOGRAM_ZERO + 1);
     cr_assert_eq(oct_histogram_bin(1e38f), OCT_HISTOGRAM_BINS - 1);
     cr_assert_eq(oct_histogram_bin(-INFINITY), 0);
+}
+
+/* Many at once are counted as one by one, whatever their bits are and however many there are. */
+Test(histogram, values_are_counted_in_their_bins)
+{
+    enum { N = 100000 };
+    static float x[N];
+    static int64_t count[OCT_HISTOGRAM_BINS], expected[OCT_HISTOGRAM_BINS];
+    for (uint64_t i = 0; i < N; i++) {
+        uint32_t words[4];
+        oct_philox(5, OCT_STREAM_TEST, i, 0, words);
+        if (words[1] % 3 == 0) words[0] = words[1] % 2 ? 0 : 0x80000000u;
+        if (words[1] % 7 == 0) words[0] = 0x7f800000u | (words[0] & 0x80000001u);
+        if (words[1] % 5 == 0) words[0] = 0x2f800000u + words[1] % 64 - 32; /* around 2^-32 */
+        memcpy(&x[i], &words[0], sizeof *x);
+    }
+    for (int64_t first = 0, n = 1; first < N; first += n, n = n * 2 % 1013 + 1) {
+        n = oct_min_i64(n, N - first);
+        oct_histogram_add(x + first, n, count);
+        for (int64_t i = first; i < first + n; i++)
+            if (isfinite(x[i])) expected[oct_histogram_bin(x[i])]++;
+    }
+    cr_assert(memcmp(count, expected, sizeof count) == 0);
+    cr_assert_gt(oct_histogram_total(count), N / 2);
 }
 
 static int ascending(const void *a, const void *b)
