@@ -167,13 +167,14 @@ static oct_status take_overrides(overrides *o, const oct_args *args, bool onnx)
         OCT_CHECK(snprintf(o->path, sizeof o->path, "data.path=%s", data) < (int)sizeof o->path,
                   OCT_USAGE, "command line: the path of the data is too long");
         o->word[o->count++] = o->path;
-        if (!is_given(args, "data.goal=")) OCT_TRY(find_unlabelled(o, args, data));
+        if (!is_given(args, "data.goal=") || is_given(args, "data.goal=none"))
+            OCT_TRY(find_unlabelled(o, args, data));
     }
     if (data && onnx && !o->unlabelled)
         snprintf(o->format, sizeof o->format, "data.format=%s", format_of(data));
     if (data && (onnx || o->unlabelled)) add_unless_given(o, args, o->format);
     if (o->unlabelled) {
-        o->word[o->count++] = "data.goal=none";
+        add_unless_given(o, args, "data.goal=none");
         if (o->images[0]) add_unless_given(o, args, o->images);
     }
     /* What is watched are the images that the network will see. */
@@ -196,7 +197,7 @@ static void take_outputs(overrides *o, const oct_onnx_graph *graph)
 
 static bool wants_outputs(const overrides *o)
 {
-    for (size_t i = 0; i < o->count; i++)
+    for (size_t i = 0; i < o->count; i++) /* given, or found */
         if (strcmp(o->word[i], "data.goal=none") == 0) return true;
     return false;
 }
