@@ -739,7 +739,7 @@ Test(model_file, refuses_numbers_out_of_range)
         {"info/format", {0, 0}, "info/format is 0"},
         {"info/classes", {0, 4}, "4 classes, but the output has 5 numbers"},
         {"info/classes", {0, 70000}, "info/classes is 70000"},
-        {"program/shift", {0, 3}, "program/shift is 3, outside 0 to 2"},
+        {"program/shift", {0, 6}, "program/shift is 6, outside 0 to 5"},
         {"program/num_steps", {0, 0}, "program/num_steps is 0"},
         {"program/num_steps", {0, 4097}, "program/num_steps is 4097, outside 1 to 4096"},
         {"program/num_steps", {0, INT64_MAX}, "outside 1 to 4096"},
