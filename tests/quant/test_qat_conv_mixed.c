@@ -769,6 +769,6 @@ Test(qat_conv_mixed, refuses_what_does_not_fit)
                   "6)");
     check_refused(&v, shrink_input, "middle: input (5, 5, 4, 5) does not fit the layer");
     check_refused(&v, shift,
-                  "middle: a target that requantizes by shifts cannot add a second addend");
+                  "middle: only a target that requantizes in float can add a second addend");
     check_refused(&v, turn_off, "middle: codes came in while its own fake-quant is off");
 }
