@@ -110,6 +110,7 @@ static void write_line(oct_to_c *w, const oct_to_c_form *form, const char *names
         at += plain;
         if (!*at) return;
         const char *text = meaning(form, at[1], names);
+        w->wide = w->wide || (form->wide && at[1] == 'F');
         if (text)
             oct_to_c_add(w, &w->kernels, "%s", text);
         else
@@ -137,7 +138,6 @@ static void write_kernel(oct_to_c *w, const oct_to_c_form *form, const char *nam
     if (!lines) oct_to_c_fail(w, OCT_DEFECT, "there is no kernel %s", form->kernel);
     for (; lines && *lines && w->status == OCT_OK; lines++)
         write_line(w, form, names, *lines);
-    w->wide = w->wide || form->wide;
 }
 
 void oct_to_c_kernel(oct_to_c *w, const oct_to_c_form *form, char name[OCT_TO_C_TEXT])

@@ -102,11 +102,19 @@ static oct_status try_c(built *b, const char *name, oct_exported *out)
     return oct_export_format_c.write_model(&of, out);
 }
 
-/* Compiles and runs what is written of the program. */
+static bool has(const oct_exported *out, const char *text)
+{
+    return memmem(out->bytes, out->size, text, strlen(text)) != NULL;
+}
+
+/* Compiles and runs what is written of the program. A notice says where it rounds in double, and only there. */
 static void check(built *b)
 {
     oct_exported out = {0};
     OK(try_c(b, "net", &out));
+    cr_assert_eq(out.notices.length > 0,
+                 has(&out, " round_even_wide(double v") || has(&out, " cut_wide(double v"), "%s",
+                 out.notices.data);
     oct_tmp_write(&tmp, "net.c", out.bytes, out.size);
     oct_tmp_write(&tmp, "net.h", out.beside, out.beside_size);
     oct_exported_free(&out);
