@@ -51,6 +51,7 @@ typedef struct oct_target {
     /* Functions whose codes are those of quant/kernel/fixed_function.h, sigmoid and tanh, where they have the output of
      * that, which prepare gives them. NULL: none; they are tables of the real function. */
     const char *const *fixed_functions;
+    /* Of what a layer makes, and of a sum or difference of two values. */
     int64_t max_channels;
     /* For people (`octet targets`): codes and scales, how a sum becomes a code, what stays float or is an error
      * beyond what the lists above say, where its models run, and what shows that they compute the same there. */

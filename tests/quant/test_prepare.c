@@ -400,6 +400,27 @@ Test(prepare, eager_refuses_an_op_on_codes_and_names_the_module_to_use)
     net_end(&n);
 }
 
+Test(prepare, refuses_a_sum_of_more_channels_than_the_target_adds)
+{
+    net n;
+    oct_target narrow = *oct_target_find("bpu");
+    oct_prepare_options options = options_of(OCT_METHOD_JIT);
+    options.target = &narrow;
+    narrow.max_channels = 2;
+    odd_net(&n, FUNCTIONAL_ADD);
+    check_refused(&n, &options, "conv: has 3 channels, and target bpu allows at most 2");
+    cr_assert_eq(oct_fail_count(), 2);
+    cr_assert(
+        says("_generated_add_0: adds values of 3 channels, and target bpu allows at most 2; "),
+        "%s", oct_fail_text(1));
+    net_end(&n);
+
+    narrow.max_channels = 3;
+    odd_net(&n, FUNCTIONAL_ADD);
+    OK(try_prepare(&n, &options));
+    net_end(&n);
+}
+
 Test(prepare, eager_names_both_sides_of_a_sum_of_codes_and_float)
 {
     net n;

@@ -2,6 +2,8 @@
  * changed. */
 #include "quant/pass/prepare/prepare_plan.h"
 
+#include <string.h>
+
 static oct_module *layer_of(const oct_prepare_plan *plan, int64_t at)
 {
     int64_t layer = oct_prepare_layer(plan, at);
@@ -34,9 +36,29 @@ static void check_layer(oct_prepare_plan *plan, int64_t at)
     if (channels > plan->target->max_channels)
         OCT_PROBLEM(plan,
                     "%s: has %lld channels, and target %s allows at most %lld; split the layer or "
-                    "set its qconfig to none",
+                    "set its qconfig to none (in a recipe, quant.float_layers)",
                     path, (long long)channels, plan->target->name,
                     (long long)plan->target->max_channels);
+}
+
+/* Refuses a sum or difference of two values that has more channels than the target adds. */
+static void check_sum(oct_prepare_plan *plan, int64_t at)
+{
+    const oct_prepare_node *p = &plan->nodes[at];
+    for (int m = 0; m < p->num_members; m++) {
+        const oct_graph_node *node = &plan->graph->nodes[p->member[m]];
+        const char *type = oct_prepare_type(plan, p->member[m]);
+        const oct_shape *shape = &plan->graph->values[node->output].shape;
+        const int64_t channels = shape->ndim > 0 ? shape->dim[shape->ndim - 1] : 0;
+        if ((strcmp(type, "add") == 0 || strcmp(type, "sub") == 0) &&
+            channels > plan->target->max_channels)
+            OCT_PROBLEM(
+                plan,
+                "%s: adds values of %lld channels, and target %s allows at most %lld; split "
+                "it, or set its qconfig to none (in a recipe, quant.float_layers)",
+                p->path, (long long)channels, plan->target->name,
+                (long long)plan->target->max_channels);
+    }
 }
 
 static void check_norm(oct_prepare_plan *plan, int64_t at)
@@ -301,6 +323,7 @@ static void check_node(oct_prepare_plan *plan, int64_t i)
     check_island(plan, i);
     if (!oct_prepare_runs_here(plan, i) || !plan->nodes[i].quantized) return;
     check_layer(plan, i);
+    check_sum(plan, i);
     check_norm(plan, i);
     check_addend(plan, i);
     check_members(plan, i);
