@@ -60,7 +60,7 @@ static const char *comment_text(const char *text, char masked[128])
     return masked;
 }
 
-static const oct_to_c_step_type *type_of(const char *kind)
+const oct_to_c_step_type *oct_to_c_step_type_of(const char *kind)
 {
     const struct {
         const oct_to_c_step_type *types;
@@ -100,7 +100,7 @@ static void write_step(oct_to_c *w, int64_t number)
     const oct_step *step = &w->program->steps[number];
     const oct_value *y = oct_step_output(w->program, step);
     const char *kind = oct_step_type_of(step->kind)->name;
-    const oct_to_c_step_type *type = type_of(kind);
+    const oct_to_c_step_type *type = oct_to_c_step_type_of(kind);
     char value[OCT_TO_C_TEXT];
     if (!type) {
         oct_to_c_fail(w, OCT_PREPARE,
@@ -243,10 +243,11 @@ static oct_status write_header(form *f, oct_exported *out)
                  f->macro, f->macro);
     write_plane(f, "INPUT", f->in);
     write_plane(f, "OUTPUT", f->out);
-    oct_to_c_add(w, &f->text,
-                 "#define %s_SCRATCH_BYTES %lld /* static, for all values between layers */\n"
-                 "#define %s_CONSTANT_BYTES %lld /* weights, biases, multipliers, tables */\n\n",
-                 f->macro, (long long)w->scratch_bytes, f->macro, (long long)w->constant_bytes);
+    oct_to_c_add(
+        w, &f->text,
+        "#define %s_SCRATCH_BYTES %lld /* static, for all values between layers */\n"
+        "#define %s_CONSTANT_BYTES %lld /* weights, biases, multipliers, tables, layers */\n\n",
+        f->macro, (long long)w->scratch_bytes, f->macro, (long long)w->constant_bytes);
     write_api(f);
     oct_to_c_add(
         w, &f->text,

@@ -27,6 +27,7 @@ typedef struct oct_to_c {
     int64_t scratch_bytes, constant_bytes;
     bool holds[OCT_S64 + 1]; /* types of values in scratch */
     bool wide;               /* something is rounded in double */
+    bool counts;             /* only the bytes of constants; their numbers are not written */
 } oct_to_c;
 
 /* What a kernel is written for. */
@@ -68,6 +69,11 @@ typedef struct oct_to_c_array {
     const void *data;
 } oct_to_c_array;
 void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array);
+/* Counts the numbers of a layer, conv_layer and the like: so many of 4 and of 8 bytes. */
+static inline void oct_to_c_layer(oct_to_c *w, int narrow, int wide)
+{
+    w->constant_bytes += narrow * 4 + wide * 8;
+}
 
 /* Writes the call of a step, with its constants and kernels. */
 typedef struct oct_to_c_step_type {
@@ -76,3 +82,4 @@ typedef struct oct_to_c_step_type {
 } oct_to_c_step_type;
 extern const oct_to_c_step_type oct_to_c_product_steps[], oct_to_c_code_steps[];
 extern const size_t oct_to_c_product_steps_count, oct_to_c_code_steps_count;
+const oct_to_c_step_type *oct_to_c_step_type_of(const char *kind); /* NULL: C has no form for it */

@@ -234,6 +234,8 @@ void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array)
     enum { WIDTH = 112 };
     char number[64];
     int column = 0;
+    w->constant_bytes += array->count * (int64_t)oct_dtype_bytes(array->dtype);
+    if (w->counts) return;
     oct_to_c_add(w, &w->constants, "static const %s %s_%lld[%lld] = {\n",
                  oct_to_c_type(array->dtype), array->name, (long long)array->step,
                  (long long)array->count);
@@ -249,5 +251,4 @@ void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array)
         column += column ? length : length + 4;
     }
     oct_to_c_add(w, &w->constants, "\n};\n");
-    w->constant_bytes += array->count * (int64_t)oct_dtype_bytes(array->dtype);
 }

@@ -191,6 +191,7 @@ static void write_pool(oct_to_c *w, int64_t number)
     const oct_qparams q = c.x->q;
     const bool average = c.step->kind == OCT_STEP_AVG_POOL, wide = c.x->dtype == OCT_U16;
     oct_to_c_need(w, "pool_layer", false);
+    oct_to_c_layer(w, 18, 0);
     oct_to_c_add(
         w, &w->constants,
         "static const pool_layer layer_%lld = {\n"

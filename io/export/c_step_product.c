@@ -157,6 +157,7 @@ static void write_layer(oct_to_c *w, const layer *l)
     const int step_h = (int)oct_max_i64(step->input_step_h, 1),
               step_w = (int)oct_max_i64(step->input_step_w, 1);
     oct_to_c_need(w, "conv_layer", false);
+    oct_to_c_layer(w, 24, 0);
     oct_to_c_add(
         w, &w->constants,
         "static const conv_layer layer_%lld = {\n"
@@ -316,6 +317,7 @@ static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
         channel[0] = channel[1] = 1;
     }
     oct_to_c_need(w, "pair_layer", false);
+    oct_to_c_layer(w, 14, 2); /* with 4 bytes to align */
     oct_to_c_add(
         w, &w->constants,
         "static const pair_layer layer_%lld = {\n"

@@ -41,12 +41,13 @@ static oct_status print_largest(const oct_device *d, oct_device_figure figure)
 static oct_status print_text(const oct_device *d, const char *path)
 {
     char flash[32], scratch[32], products[32];
-    OCT_TRY(oct_print("int8 model  %s\nflash       %s bytes: weights, biases, multipliers, tables\n"
-                      "scratch     %s bytes: values between layers, of one sample\n"
-                      "operations  %s multiply-adds of codes a sample\n",
-                      path, oct_text_count(d->all[OCT_DEVICE_FLASH], flash),
-                      oct_text_count(d->all[OCT_DEVICE_SCRATCH], scratch),
-                      oct_text_count(d->all[OCT_DEVICE_PRODUCTS], products)));
+    OCT_TRY(oct_print(
+        "int8 model  %s\nflash       %s bytes: weights, biases, multipliers, tables, layers\n"
+        "scratch     %s bytes: values between layers, of one sample\n"
+        "operations  %s multiply-adds of codes a sample\n",
+        path, oct_text_count(d->all[OCT_DEVICE_FLASH], flash),
+        oct_text_count(d->all[OCT_DEVICE_SCRATCH], scratch),
+        oct_text_count(d->all[OCT_DEVICE_PRODUCTS], products)));
     OCT_TRY(print_layers(d));
     for (int figure = 0; figure < OCT_DEVICE_FIGURES; figure++)
         OCT_TRY(print_largest(d, (oct_device_figure)figure));

@@ -4,6 +4,7 @@
 #include "core/base/int_math.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "io/export/c_size.h"
 #include "launch/run/certificate.h"
 #include "quant/runtime/planner.h"
 #include "quant/runtime/step.h"
@@ -38,16 +39,19 @@ static int64_t reach(const oct_program *program, const int64_t *offsets, const i
 static oct_status find_figures(oct_device *d)
 {
     const oct_program *program = d->program;
-    int64_t *offsets = NULL, *last = NULL;
+    int64_t *offsets = NULL, *last = NULL, *constants = NULL;
     oct_status status;
     OCT_TRY_OUT(oct_alloc(&d->of, (size_t)program->num_steps, sizeof *d->of));
     OCT_TRY_OUT(oct_alloc(&offsets, (size_t)program->num_values, sizeof *offsets));
     OCT_TRY_OUT(oct_alloc(&last, (size_t)program->num_values, sizeof *last));
+    OCT_TRY_OUT(oct_alloc(&constants, (size_t)program->num_steps, sizeof *constants));
     OCT_TRY_OUT(oct_plan_values(program, offsets, &d->all[OCT_DEVICE_SCRATCH]));
+    OCT_TRY_OUT(oct_c_constant_bytes(program, constants));
     oct_find_last_uses(program, last);
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        d->of[i][OCT_DEVICE_FLASH] = oct_step_bytes(program, step);
+        d->of[i][OCT_DEVICE_FLASH] =
+            constants[i] < 0 ? oct_step_bytes(program, step) : constants[i];
         d->of[i][OCT_DEVICE_SCRATCH] = reach(program, offsets, last, i);
         d->of[i][OCT_DEVICE_PRODUCTS] = products_of(step);
         d->all[OCT_DEVICE_FLASH] += d->of[i][OCT_DEVICE_FLASH];
@@ -56,6 +60,7 @@ static oct_status find_figures(oct_device *d)
 out:
     oct_free(&offsets);
     oct_free(&last);
+    oct_free(&constants);
     return status;
 }
 

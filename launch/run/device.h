@@ -6,7 +6,7 @@
 
 /* Of each layer, and of all. */
 typedef enum oct_device_figure {
-    OCT_DEVICE_FLASH,    /* bytes of weights, biases, multipliers, tables */
+    OCT_DEVICE_FLASH,    /* bytes of constants as the C form has them */
     OCT_DEVICE_SCRATCH,  /* bytes of values: up to where they reach while a layer runs */
     OCT_DEVICE_PRODUCTS, /* multiply-adds of codes */
     OCT_DEVICE_FIGURES

@@ -1,5 +1,6 @@
 /* What prepare makes of a model, as a user sees it: octet inspect --graph and --tree, octet check's
  * report, and model_check_result.txt of a run. */
+#include "core/base/status.h"
 #include "tests/launch/small_data.h"
 
 #include <criterion/criterion.h>
@@ -106,6 +107,31 @@ Test(inspect, a_device_is_told_flash_scratch_and_operations)
     oct_check_said(job, "most multiply-adds: ");
     OCTET("inspect", "--device", "run");
     check_refused("command line: --device is for int8 models; run is none");
+}
+
+/* Flash is what a compiler makes of the C form, whatever a target's multipliers are and a model's layers. */
+Test(inspect, flash_of_a_device_is_what_a_compiler_makes_of_the_constants)
+{
+    static const char *const targets[] = {"quant.target=x86", "quant.target=tflm",
+                                          "quant.target=bpu"};
+    small_cifar("cifar");
+    for (size_t i = 0; i < OCT_COUNT(targets); i++) {
+        must("rm -rf zoo net.c net.h");
+        OCTET("calibrate", OCT_SOURCE_DIR "/tests/golden/onnx/mobilenet_v3_small.onnx", "cifar",
+              "output=zoo", "calibrate.batches=1", "batch.size=8", "data.mean=[0.5]",
+              "data.std=[0.25]", "data.test_limit=8", targets[i]);
+        oct_check_exit(job, 0);
+        must(OCT_PROGRAM " export zoo/model.int8.h5 --format c -o net >log && "
+                         "gcc -std=c99 -c net.c -o net.o && nm -S net.o >symbols");
+        must(OCT_PROGRAM " inspect --device zoo/model.int8.h5 --json >device.json");
+        shell("/usr/bin/python3 -c 'import json, re\n"
+              "rows = [line.split() for line in open(\"symbols\")]\n"
+              "size = sum(int(r[1], 16) for r in rows if len(r) == 4 and r[2] in \"rR\")\n"
+              "said = int(re.search(r\"CONSTANT_BYTES ([0-9]+)\", open(\"net.h\").read())[1])\n"
+              "print(size, said, json.load(open(\"device.json\"))[\"flash\"])\n"
+              "assert size == said == json.load(open(\"device.json\"))[\"flash\"]'");
+        cr_assert_eq(job.exit_code, 0, "%s: %s%s", targets[i], job.out, job.err);
+    }
 }
 
 Test(inspect, a_budget_that_is_exceeded_is_a_warning_with_the_layers_that_matter)
