@@ -183,8 +183,10 @@ static void write_normalisation(form *f)
     const oct_export *job = f->w.job;
     const int64_t channels = f->in->c > OCT_REALS_MAX ? 1 : f->in->c;
     oct_to_c_add(&f->w, &f->text,
-                 " * Values of the input are (pixel / 255 - mean) / std as in training, with mean "
-                 "and std of each channel\n");
+                 " * Values of the input are (%s - mean) / std as in training, with mean "
+                 "and std of each channel%s\n",
+                 job->no_bytes ? "x" : "pixel / 255",
+                 job->no_bytes ? ";\n * x is a number of the data, of signed bytes / 128" : "");
     for (int64_t c = 0; c < channels; c++)
         oct_to_c_add(&f->w, &f->text, " * %s%.9g and %.9g\n", c ? "    " : "    ",
                      (double)job->mean[c], (double)job->std[c]);

@@ -16,8 +16,9 @@ typedef struct oct_export {
     const char *class_names;          /* class_names.h; NULL: none */
     const float *mean, *std;          /* OCT_REALS_MAX each, as of oct_model */
     bool all_values;                  /* each tensor of codes is an output of its own */
-    bool pixels;         /* the input is pixels from 0 to 255; false: normalised values */
-    bool codes;          /* input and output are codes, whose qparams the file has; false: floats */
+    bool pixels;   /* the input is pixels from 0 to 255; false: normalised values */
+    bool no_bytes; /* inputs of the model were no pixels of a byte, but floats or signed bytes */
+    bool codes;    /* input and output are codes, whose qparams the file has; false: floats */
     bool signed_weights; /* weights of int8 models as signed bytes; false: unsigned, around 128 */
     const char *name;    /* of the file, without folder and suffix */
     const char *version; /* of Octet */

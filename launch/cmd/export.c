@@ -127,6 +127,8 @@ static oct_status open_model(exporting *e)
     if (oct_count_islands(&e->model.program) > 0) {
         OCT_TRY(oct_job_model_recipe(&e->recipe, path, &e->model, NULL)); /* loads its plug-ins */
     }
+    e->job.no_bytes = !oct_golden_are_pixels(&e->model);
+    OCT_CHECK(!e->job.pixels || !e->job.no_bytes, OCT_PREPARE, OCT_NO_PIXELS);
     e->job.model = &e->model;
     e->job.class_names = e->model.class_names;
     e->job.mean = e->model.mean;

@@ -60,29 +60,61 @@ static const char *input_name(int i)
     return names[i];
 }
 
+/* What the bytes from 0 to 255 become in each channel. */
+typedef struct byte_values {
+    float of[OCT_REALS_MAX][UINT8_MAX + 1];
+    int64_t channels;
+} byte_values;
+
+static void find_byte_values(byte_values *v, int64_t channels, const float *mean, const float *std)
+{
+    uint8_t all[UINT8_MAX + 1];
+    v->channels = channels;
+    for (int b = 0; b <= UINT8_MAX; b++)
+        all[b] = (uint8_t)b;
+    for (int64_t c = 0; c < channels && c < OCT_REALS_MAX; c++)
+        oct_normalise(all, UINT8_MAX + 1, 1, &mean[c], &std[c], v->of[c]);
+}
+
+/* The byte that becomes a value, number `at` of channels that lie last; -1: none does. */
+static int byte_of(const byte_values *v, int64_t at, float value)
+{
+    const float *of = v->of[v->channels > OCT_REALS_MAX ? 0 : at % v->channels];
+    int b = 0;
+    while (b <= UINT8_MAX && of[b] != value)
+        b++;
+    return b > UINT8_MAX ? -1 : b;
+}
+
+bool oct_golden_are_pixels(const oct_model *model)
+{
+    const oct_program *program = &model->program;
+    const oct_value *in = &program->values[program->inputs[0]];
+    const int64_t all = oct_inputs_numel(program);
+    byte_values values;
+    find_byte_values(&values, in->c, model->mean, model->std);
+    for (int64_t n = 0; n < model->certificate.golden_count; n++)
+        for (int64_t i = 0; i < oct_value_numel(in); i++)
+            if (byte_of(&values, i, model->golden_input[n * all + i]) < 0) return false;
+    return true;
+}
+
 /* Finds the byte that becomes each value. */
 static oct_status make_pixels(oct_golden *golden, const float *mean, const float *std)
 {
     oct_npz_array *a = &golden->array[0];
     const int64_t channels = a->shape.dim[golden->channels_last ? a->shape.ndim - 1 : 1],
                   pixels = oct_shape_numel(&a->shape) / (a->shape.dim[0] * channels);
-    const float *values = a->data;
-    uint8_t *bytes = NULL, all[UINT8_MAX + 1];
-    float table[UINT8_MAX + 1];
+    const float *numbers = a->data;
+    byte_values values;
+    uint8_t *bytes = NULL;
     OCT_TRY(oct_alloc(&bytes, (size_t)oct_shape_numel(&a->shape), 1));
-    for (int b = 0; b <= UINT8_MAX; b++)
-        all[b] = (uint8_t)b;
+    find_byte_values(&values, channels, mean, std);
     for (int64_t i = 0; i < oct_shape_numel(&a->shape); i++) {
-        const int64_t at = golden->channels_last ? i : i / pixels;
-        const int64_t c = channels > OCT_REALS_MAX ? 0 : at % channels;
-        oct_normalise(all, UINT8_MAX + 1, 1, &mean[c], &std[c], table);
-        int b = 0;
-        while (b <= UINT8_MAX && table[b] != values[i])
-            b++;
-        if (b > UINT8_MAX) {
+        const int b = byte_of(&values, golden->channels_last ? i : i / pixels, numbers[i]);
+        if (b < 0) {
             oct_free(&bytes);
-            return oct_fail(OCT_PREPARE, "--pixels: the inputs of this model were no pixels of a "
-                                         "byte; export it with normalised inputs");
+            return oct_fail(OCT_PREPARE, OCT_NO_PIXELS);
         }
         bytes[i] = (uint8_t)b;
     }

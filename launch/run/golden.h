@@ -21,6 +21,12 @@ void oct_golden_free(oct_golden *golden);
  * inputs are no such pixels. */
 oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model,
                                bool pixels) OCT_NODISCARD;
+/* Whether the golden inputs of an int8 model are what bytes of pixels become, as data of floats or signed bytes are
+ * not. */
+bool oct_golden_are_pixels(const oct_model *model);
+#define OCT_NO_PIXELS                                                                              \
+    "--pixels: the inputs of this model were no pixels of a byte; export it with normalised "      \
+    "inputs"
 /* Takes the first samples of a data set, and what a float model makes of them. */
 oct_status oct_golden_of_network(oct_golden *golden, oct_module *root, const oct_recipe *recipe,
                                  const oct_dataset *data, bool pixels) OCT_NODISCARD;

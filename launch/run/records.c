@@ -80,9 +80,10 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
     if (!oct_training_speaks(run)) return;
     if (images_per_s > 0)
         snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
+    oct_scores_text(scores, metrics);
     oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test %s%s(%s images%s)", oct_phase_name(phase),
-            (long long)position.epoch, (long long)position.epochs, oct_scores_text(scores, metrics),
-            metrics[0] ? "  " : "", oct_text_count(scores->images, count), speed);
+            (long long)position.epoch, (long long)position.epochs, metrics, metrics[0] ? "  " : "",
+            oct_text_count(scores->images, count), speed);
     const bool classes = scores->correct >= 0, pixels = scores->rows != scores->images;
     json_t *record =
         json_pack("{s:s, s:I, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*}", "kind", "eval", "step",

@@ -4,6 +4,7 @@
 #include "tests/support/mpirun.h"
 
 #include "core/base/status.h"
+#include "io/file.h"
 
 #include <string.h>
 
@@ -126,6 +127,29 @@ Test(calibrate, needs_no_labels)
         must(export);
     }
     must("cmp c0/net.c c1/net.c && cmp c0/net.h c1/net.h");
+}
+
+/* Numbers of floats and signed bytes are no pixels, which the C form would divide by 255. */
+Test(calibrate, of_floats_makes_a_c_form_that_takes_no_pixels)
+{
+    static const char *const data[] = {"floats.npy", "signed.npy"};
+    must(OCT_PROGRAM " export run/checkpoints/step-00000003.h5 --format onnx -o net.onnx >log");
+    must("/usr/bin/python3 -c 'import numpy\n"
+         "x = numpy.random.default_rng(1).integers(0, 256, (48, 12, 12))\n"
+         "numpy.save(\"floats.npy\", (x / 256).astype(numpy.float32))\n"
+         "numpy.save(\"signed.npy\", (x - 128).astype(numpy.int8))'");
+    for (size_t i = 0; i < OCT_COUNT(data); i++) {
+        must("rm -rf out net.c net.h");
+        OCTET("calibrate", "net.onnx", data[i], NET, "output=out");
+        oct_check_exit(job, 0);
+        cr_assert(oct_process_said(&job, "  test (5 images"), "%s", job.err);
+        OCTET("export", "out/model.int8.h5", "--format", "c", "-o", "net", "--pixels");
+        oct_check_exit(job, 4);
+        oct_check_said(job, "--pixels: the inputs of this model were no pixels of a byte");
+        cr_assert(!oct_file_exists("net.c") && !oct_file_exists("net.h"));
+        must(OCT_PROGRAM " export out/model.int8.h5 --format c -o net >log && "
+                         "grep -q 'input are (x - mean) / std as in training' net.h");
+    }
 }
 
 Test(calibrate, takes_plain_pictures_and_single_arrays)
