@@ -292,8 +292,9 @@ static oct_status draw(const reading *r, const oct_array *images, int64_t **posi
                        int64_t *count)
 {
     const oct_split_draw d = {images->shape.dim[0], r->source->split, r->source->seed, 0};
-    OCT_CHECK(d.count > 1, OCT_DATA, "%s: holds %" PRId64 " samples; two are needed to draw a test",
-              images->name, d.count);
+    OCT_CHECK(d.count > 1, OCT_DATA,
+              "%s: holds one sample; two are needed, since a share of them is kept for the test",
+              images->name);
     if (r->split == OCT_TRAIN && positions)
         oct_log(OCT_LOG_INFO, "%s: no samples for the test; %g of all are kept for it",
                 images->name, d.share);

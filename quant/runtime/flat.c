@@ -326,7 +326,7 @@ oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
 static oct_status map(const char *path, void **bytes, size_t *size)
 {
     struct stat found;
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* waits for no pipe */
     OCT_CHECK(file >= 0, OCT_DATA, "cannot be opened: %s", strerror(errno));
     const bool known = fstat(file, &found) == 0 && S_ISREG(found.st_mode);
     *size = known && found.st_size > 0 ? (size_t)found.st_size : 0;

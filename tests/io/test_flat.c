@@ -13,6 +13,7 @@
 #include "tests/support/program.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
 
@@ -265,6 +266,9 @@ Test(flat, damage_and_other_files_are_refused)
     cr_assert_eq(oct_flat_open(&flat, "short.flat"), OCT_DATA);
     cr_assert_eq(oct_flat_open(&flat, "none.flat"), OCT_DATA);
     cr_assert(strstr(oct_fail_text(0), "none.flat: cannot be opened"), "%s", oct_fail_text(0));
+    cr_assert(mkfifo("pipe.flat", 0600) == 0); /* for whose writer nobody waits */
+    cr_assert_eq(oct_flat_open(&flat, "pipe.flat"), OCT_DATA);
+    cr_assert(strstr(oct_fail_text(oct_fail_count() - 1), "pipe.flat: is no flat file"));
 }
 
 Test(flat, places_and_counts_beyond_the_file_are_refused)
