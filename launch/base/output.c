@@ -12,11 +12,16 @@
 
 static bool reader_left;
 
+oct_status oct_print_failed(int error)
+{
+    reader_left = error == EPIPE;
+    if (reader_left) return OCT_OK;
+    return oct_fail(OCT_RESOURCE, "standard output: cannot write results: %s", strerror(error));
+}
+
 static oct_status cannot_write(void)
 {
-    reader_left = errno == EPIPE;
-    if (reader_left) return OCT_OK;
-    return oct_fail(OCT_RESOURCE, "standard output: cannot write results: %s", strerror(errno));
+    return oct_print_failed(errno);
 }
 
 oct_status oct_print(const char *format, ...)

@@ -11,3 +11,5 @@ struct json_t;
 oct_status oct_print_json(struct json_t *document) OCT_NODISCARD;
 /* Writes out what is buffered; main calls it after the command. */
 oct_status oct_print_flush(void) OCT_NODISCARD;
+/* Judges the errno of a write to stdout that was made elsewhere. */
+oct_status oct_print_failed(int error) OCT_NODISCARD;

@@ -12,6 +12,7 @@
 #include "dist/rank_table.h"
 #include "launch/base/failure.h"
 #include "launch/ranks/guard.h"
+#include "launch/ranks/relay.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,6 +48,7 @@ typedef struct child {
 typedef struct job {
     const oct_ranks_start *start;
     pid_t mpirun;
+    oct_relay relay;
     int64_t ranks;
     double deadline_s;
     double asked_s;       /* the clock when the request to stop was seen; 0: none */
@@ -77,7 +79,8 @@ static void ask_to_stop(int signal_number)
     if (!requests.first) {
         requests.first = signal_number;
         requests.asked = now;
-    } else if (signal_number != SIGUSR1 && now.tv_sec - requests.asked.tv_sec > 1) {
+    } else if (signal_number != SIGUSR1 && signal_number != SIGHUP &&
+               now.tv_sec - requests.asked.tv_sec > 1) {
         requests.again = 1;
     }
     errno = saved_errno;
@@ -90,9 +93,10 @@ static bool trains(const job *j)
 
 /* The child becomes mpirun, without stdin, which stops a background group that reads from the terminal.
  * It returns when mpirun cannot be started. */
-static void become_mpirun(const char **argv)
+static void become_mpirun(const char **argv, const int ends[OCT_RELAY_STREAMS])
 {
     setpgid(0, 0);
+    oct_relay_enter(ends);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
@@ -316,14 +320,15 @@ static void look_at_mpirun(job *j)
 
 void oct_ranks_listen(void)
 {
-    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
-    sigaddset(&action.sa_mask, SIGINT);
-    sigaddset(&action.sa_mask, SIGTERM);
-    sigaddset(&action.sa_mask, SIGUSR1);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
+    for (size_t i = 0; i < OCT_COUNT(signals); i++)
+        sigaddset(&action.sa_mask, signals[i]);
+    for (size_t i = 0; i < OCT_COUNT(signals); i++) {
+        sigaction(signals[i], &action, &before);
+        if (signals[i] == SIGHUP && before.sa_handler == SIG_IGN) signal(SIGHUP, SIG_IGN);
+    }
 }
 
 bool oct_ranks_stop_asked(void)
@@ -334,7 +339,7 @@ bool oct_ranks_stop_asked(void)
 /* Waits until mpirun has ended; *ended is its wait status. */
 static oct_status wait_for_mpirun(job *j, int *ended)
 {
-    enum { LOOK_NS = 20000000 };
+    enum { LOOK_MS = 20 };
     while (true) {
         pid_t done = waitpid(j->mpirun, ended, WNOHANG);
         if (done == j->mpirun) return OCT_OK;
@@ -342,7 +347,7 @@ static oct_status wait_for_mpirun(job *j, int *ended)
         pass_on(j);
         look_for_gone(j);
         look_at_mpirun(j);
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+        oct_relay_move(&j->relay, LOOK_MS);
     }
 }
 
@@ -492,11 +497,24 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
     return OCT_OK;
 }
 
+/* The guard has the pipes too, so that an mpirun whose starter was killed does not crash in what it still says. */
+static oct_status watch(job *j, int *exit_status)
+{
+    int ended = 0;
+    oct_guard_watch(j->mpirun);
+    oct_status status = wait_for_mpirun(j, &ended);
+    oct_relay_close(&j->relay, oct_ranks_stop_asked);
+    oct_guard_watch(0);
+    if (status == OCT_OK) status = judge_end(j, ended, exit_status);
+    if (status != OCT_OK || *exit_status > oct_status_exit(OCT_NO)) return status;
+    return oct_relay_verdict(&j->relay);
+}
+
 oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)
 {
     const char *argv[OCT_ARGS_MAX + OCT_MPIRUN_WORDS];
     char number[24], table[64];
-    int ended = 0;
+    int ends[OCT_RELAY_STREAMS];
     OCT_CHECK(start->job.args->argc <= OCT_ARGS_MAX, OCT_USAGE,
               "command line: more than %d arguments", OCT_ARGS_MAX);
     if (oct_rank_table_create(start->job.ranks, table)) setenv(OCT_RANK_TABLE_VARIABLE, table, 1);
@@ -504,17 +522,16 @@ oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)
     oct_mpirun_command(&start->mpirun, &start->job, number, argv, OCT_COUNT(argv));
     fflush(NULL);
     OCT_CHECK(!requests.first, OCT_STOPPED, "stopped as asked before a rank was started");
-    job j = {.start = start,
-             .ranks = start->job.ranks,
-             .deadline_s = start->deadline_s,
-             .mpirun = fork()};
-    if (j.mpirun > 0) {
-        oct_guard_watch(j.mpirun);
-        const oct_status status = wait_for_mpirun(&j, &ended);
-        oct_guard_watch(0);
-        return status == OCT_OK ? judge_end(&j, ended, exit_status) : status;
+    job j = {.start = start, .ranks = start->job.ranks, .deadline_s = start->deadline_s};
+    OCT_TRY(oct_relay_open(&j.relay, ends));
+    j.mpirun = fork();
+    if (j.mpirun == 0) {
+        become_mpirun(argv, ends);
+    } else {
+        for (int i = 0; i < OCT_RELAY_STREAMS; i++)
+            close(ends[i]);
     }
-    if (j.mpirun == 0) become_mpirun(argv);
+    if (j.mpirun > 0) return watch(&j, exit_status);
     return oct_fail(OCT_RESOURCE,
                     "--ranks %s: mpirun cannot be started (%s); install it (Debian: %s), or "
                     "leave --ranks out",

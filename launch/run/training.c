@@ -33,9 +33,11 @@ static void ask_to_stop(int signal_number)
 void oct_train_catch_signals(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
-    struct sigaction action = {.sa_handler = ask_to_stop,
-                               .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
+    sigaction(SIGHUP, &action, &before); /* a terminal that is closed sends several */
+    if (before.sa_handler == SIG_IGN) signal(SIGHUP, SIG_IGN); /* by nohup */
+    action.sa_flags |= (int)SA_RESETHAND;
     for (size_t i = 0; i < OCT_COUNT(signals); i++)
         sigaction(signals[i], &action, NULL);
 }

@@ -110,6 +110,51 @@ Test(signals, a_request_is_honoured_from_the_first_moment)
     check_request_was_honoured();
 }
 
+/* What a closed terminal sends, and the shell again. */
+Test(signals, a_closed_terminal_saves_unless_nohup_keeps_the_run)
+{
+    train_and("kill -HUP -$!; kill -HUP $!");
+    check_stopped();
+    RUN("bash", "-c", TRAIN_WITH("") "kill -HUP $!; kill -HUP $!; wait $!", "bash", OCT_PROGRAM);
+    check_stopped();
+    RUN("bash", "-c",
+        "trap '' HUP; " TRAIN "kill -HUP -$!; sleep 1; kill -0 $! && kill -TERM $!; wait $!",
+        "bash", OCT_PROGRAM);
+    check_stopped();
+    RUN("bash", "-c",
+        "trap '' HUP; " TRAIN_WITH(
+            "") "kill -HUP $!; sleep 1; kill -0 $! && kill -TERM $!; wait $!",
+        "bash", OCT_PROGRAM);
+    check_stopped();
+}
+
+/* The mpirun of Open MPI 4.1 crashes there by itself. */
+Test(signals, a_reader_who_leaves_hinders_no_rank)
+{
+    RUN("bash", "-c",
+        "\"$1\" train r.yaml float.epochs=40 log.every=0.1 --ranks 2 2>&1 | head -n 2; "
+        "exit ${PIPESTATUS[0]}",
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 0);
+    cr_assert(oct_process_said(&job, "cnn-small"), "%s", job.out);
+    must("grep -q '\"kind\":\"result\"' new/metrics.jsonl");
+    must("! grep -q restart new/log.txt");
+}
+
+Test(signals, results_of_ranks_that_cannot_be_written_are_a_failure)
+{
+    RUN("bash", "-c", "\"$1\" train r.yaml --ranks 2 >/dev/full", "bash", OCT_PROGRAM);
+    oct_check_exit(job, 7);
+    cr_assert_eq(oct_process_said_times(
+                     &job, "octet: error: standard output: cannot write results: No space left"),
+                 1, "%s", job.err);
+    RUN("bash", "-c", "\"$1\" train r.yaml --ranks 2 >&-", "bash", OCT_PROGRAM);
+    oct_check_exit(job, 7);
+    RUN("bash", "-c", "\"$1\" train r.yaml --ranks 2 | true; exit ${PIPESTATUS[0]}", "bash",
+        OCT_PROGRAM);
+    oct_check_exit(job, 0);
+}
+
 /* The stopped rank is warned of, then there is one error, and nobody is left. */
 Test(signals, a_stuck_rank_is_named_and_ends_too)
 {
