@@ -139,47 +139,113 @@ int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n)
     return fold(&(element){sizeof *rows, add_f64}, leaves, (char *)rows, n);
 }
 
+/* Adds the vectors of a whole subtree of 4 or 8 into the first: all are read once, side by side, and one is
+ * written. */
+#define DEFINE_ADD_MORE(type, name)                                                                \
+    OCT_CLONES static void add_4_##name(void *const *v, size_t at, int64_t n)                      \
+    {                                                                                              \
+        type *restrict a = (type *)((char *)v[0] + at);                                            \
+        const type *restrict b = (type *)((char *)v[1] + at);                                      \
+        const type *restrict c = (type *)((char *)v[2] + at);                                      \
+        const type *restrict d = (type *)((char *)v[3] + at);                                      \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            a[i] = (a[i] + b[i]) + (c[i] + d[i]);                                                  \
+    }                                                                                              \
+    OCT_CLONES static void add_8_##name(void *const *v, size_t at, int64_t n)                      \
+    {                                                                                              \
+        type *restrict a = (type *)((char *)v[0] + at);                                            \
+        const type *restrict b = (type *)((char *)v[1] + at);                                      \
+        const type *restrict c = (type *)((char *)v[2] + at);                                      \
+        const type *restrict d = (type *)((char *)v[3] + at);                                      \
+        const type *restrict e = (type *)((char *)v[4] + at);                                      \
+        const type *restrict f = (type *)((char *)v[5] + at);                                      \
+        const type *restrict g = (type *)((char *)v[6] + at);                                      \
+        const type *restrict h = (type *)((char *)v[7] + at);                                      \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            a[i] = ((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]));              \
+    }
+
+DEFINE_ADD_MORE(float, f32)
+DEFINE_ADD_MORE(double, f64)
+
 /* The walk over a tree whose lower nodes are parts keeps this. */
 typedef struct joint {
     const oct_subtree *parts;
     int num_parts, next;
     void **vectors;
+    size_t at; /* bytes, where in each vector */
     int64_t n;
     void (*add)(void *sum, const void *x, int64_t n);
+    void (*add_4)(void *const *v, size_t at, int64_t n);
+    void (*add_8)(void *const *v, size_t at, int64_t n);
 } joint;
+
+/* Whether the next parts are `count` equal ones that make up the node [lo, lo + span). */
+static bool is_made_of(const joint *j, int64_t lo, int64_t span, int count)
+{
+    const int64_t each = span / count;
+    if (span % count != 0 || j->num_parts - j->next < count) return false;
+    for (int i = 0; i < count; i++) {
+        const oct_subtree *part = &j->parts[j->next + i];
+        if (part->first != lo + i * each || part->span != each) return false;
+    }
+    return true;
+}
 
 /* Sums the node [lo, lo + span) into the vector of its first part. */
 static void join_node(joint *j, int64_t lo, int64_t span)
 {
-    int head = j->next;
+    const int head = j->next;
     OCT_ASSERT(span > 0 && j->parts[head].first == lo && j->parts[head].span <= span);
     if (j->parts[head].span == span) {
         j->next++;
         return;
     }
+    if (is_made_of(j, lo, span, 8)) {
+        j->add_8(j->vectors + head, j->at, j->n);
+        j->next += 8;
+        return;
+    }
+    if (is_made_of(j, lo, span, 4)) {
+        j->add_4(j->vectors + head, j->at, j->n);
+        j->next += 4;
+        return;
+    }
     join_node(j, lo, span / 2);
-    int right = j->next;
+    const int right = j->next;
     if (right == j->num_parts) return; /* the leaves end in the left half */
     join_node(j, lo + span / 2, span / 2);
-    j->add(j->vectors[head], j->vectors[right], j->n);
+    j->add((char *)j->vectors[head] + j->at, (char *)j->vectors[right] + j->at, j->n);
 }
 
 int oct_tree_join(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
                   int64_t n, size_t width)
 {
+    const bool floats = width == sizeof(float);
     oct_subtree joined[OCT_MAX_PARTS];
+    int heads[OCT_MAX_PARTS];
     const int count = oct_leaves_parts(run, joined);
     joint j = {.parts = parts,
                .num_parts = num_parts,
                .vectors = vectors,
-               .n = n,
-               .add = width == sizeof(float) ? add_f32 : add_f64};
+               .add = floats ? add_f32 : add_f64,
+               .add_4 = floats ? add_4_f32 : add_4_f64,
+               .add_8 = floats ? add_8_f32 : add_8_f64};
+    int64_t c = 0;
+    do { /* at least once: how many parts there are is found for no elements, too */
+        j.next = 0;
+        j.at = (size_t)c * width;
+        j.n = oct_min_i64(COLUMNS, n - c);
+        for (int i = 0; i < count; i++) {
+            heads[i] = j.next;
+            join_node(&j, joined[i].first, joined[i].span);
+        }
+        OCT_ASSERT(j.next == num_parts);
+        c += COLUMNS;
+    } while (c < n);
     for (int i = 0; i < count; i++) {
-        void *head = vectors[j.next];
-        join_node(&j, joined[i].first, joined[i].span);
-        parts[i] = joined[i]; /* i < j.next: these have been read */
-        vectors[i] = head;
+        parts[i] = joined[i];
+        vectors[i] = vectors[heads[i]]; /* heads[i] >= i: not written yet */
     }
-    OCT_ASSERT(j.next == num_parts);
     return count;
 }

@@ -57,6 +57,6 @@ int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n);
 /* Joins neighbouring parts, in ascending order, that together cover the leaves [first, first+local) of
  * `run`, into the maximal subtrees of that run; returns how many. vectors[p] points to the n elements of
  * part p, `width` bytes each: sizeof(float) or sizeof(double). Afterwards `parts` and `vectors` begin with
- * those of the subtrees; the vector of a subtree is that of its first part, and all are overwritten. */
+ * those of the subtrees; the vector of a subtree is that of its first part, and the others may be overwritten. */
 int oct_tree_join(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
                   int64_t n, size_t width);
