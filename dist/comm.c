@@ -49,6 +49,9 @@ static const oct_collective over_messages = {.tree_sum_f32 = oct_comm_tree_sum_f
                                              .sum_begin = oct_comm_sum_begin,
                                              .sums_move = oct_comm_sums_move,
                                              .sums_finish = oct_comm_sums_finish,
+                                             .rows_alloc = oct_comm_rows_alloc,
+                                             .rows_free = oct_comm_rows_free,
+                                             .rows_total = oct_comm_rows_total,
                                              .waited = waited,
                                              .name = name};
 
@@ -58,6 +61,7 @@ static oct_status start(oct_comm *comm, oct_transport *transport, double deadlin
     OCT_TRY(oct_alloc(&comm->state, 1, sizeof(*comm->state)));
     comm->state->transport = transport;
     comm->state->deadline_s = deadline_s;
+    comm->state->rows = &comm->state->own_rows;
     if (transport->size == 1) return OCT_OK;
     comm->base = over_messages;
     comm->base.rank = transport->rank;
@@ -91,11 +95,13 @@ static oct_status open_over(oct_comm **comm, oct_transport *transport, double de
 /* Lanes for sums besides other work hang on one another; each has a twin of the transport. */
 static oct_status open_besides(oct_comm *comm, oct_transport *transport, double deadline_s)
 {
-    const size_t slot_bytes = comm->state->node.memory ? OCT_NODE_BESIDES_BYTES : 0;
+    const size_t slot_bytes = comm->state->node.memory ? OCT_NODE_SLOT_BYTES : 0;
+    oct_rows **rows = comm->state->rows;
     for (int i = 0; i < OCT_SUMS_BESIDES; i++, comm = comm->besides) {
         oct_transport *twin;
         OCT_TRY(transport->twin(transport, &twin));
         OCT_TRY(open_over(&comm->besides, twin, deadline_s, slot_bytes));
+        comm->besides->state->rows = rows;
     }
     return OCT_OK;
 }
@@ -144,6 +150,7 @@ static void end(const oct_comm *comm)
     oct_free(&s->waits);
     oct_free(&s->parts);
     oct_free(&s->vectors);
+    oct_free(&s->firsts);
     oct_free(&s->arrivals);
     oct_free(&s->scratch);
     oct_free(&s);

@@ -40,11 +40,20 @@ typedef struct oct_host {
     uint64_t mark;       /* which the memory begins with */
 } oct_host;
 
+/* Where the rows of a sum lie that the others of the node add up there: told before the first progress of it, and
+ * read before the last. */
+typedef struct oct_rows_place {
+    uint64_t id; /* of the rows, never given again by this rank */
+    uint64_t bytes, at;
+    int32_t file;
+} oct_rows_place;
+
 /* A line tells the other ranks of a node how far this one is: the operation that it is in, and what it has
  * done there, a number that never falls. */
 typedef struct oct_rank_line {
     _Alignas(64) _Atomic uint64_t operation;
     _Atomic uint64_t progress;
+    oct_rows_place rows;
 } oct_rank_line;
 
 /* Ranks [first, first + ranks) share memory: a line and two slots each. Without it a rank is a node alone. */
@@ -56,12 +65,15 @@ typedef struct oct_rank_node {
     char *slots;
     size_t slot_bytes;
     uint64_t pieces; /* of vectors that have gone through the slots, which take turns */
+    bool shows_rows; /* the memory of rows.c can be had on all ranks */
 } oct_rank_node;
 
-/* What is waited for goes through the cache in small pieces; what goes on besides other work is seldom looked at,
- * so its pieces are large. */
+/* Pieces in slots are small enough for the cache. */
+enum { OCT_NODE_SLOTS = 2, OCT_NODE_SLOT_BYTES = 256 << 10 };
+
 enum { OCT_SUMS_BESIDES = 2 };
-enum { OCT_NODE_SLOTS = 2, OCT_NODE_SLOT_BYTES = 256 << 10, OCT_NODE_BESIDES_BYTES = 2 << 20 };
+
+typedef struct oct_rows oct_rows; /* rows.c */
 
 /* A message in flight, or a line of the node that is waited for. */
 typedef struct oct_wait {
@@ -100,6 +112,8 @@ typedef struct oct_comm_state {
     size_t arrivals_capacity;
 
     oct_rank_node node;
+    oct_rows *own_rows, **rows; /* a list, which lanes share with their communicator */
+    uint64_t rows_made;
     /* The most parts of a rank, for the batch seen last. */
     int64_t most_samples, most_leaf;
     int most_parts;
@@ -107,6 +121,9 @@ typedef struct oct_comm_state {
     size_t parts_capacity;
     void **vectors;
     size_t vectors_capacity;
+    char **
+        firsts; /* of each rank of the node, where the vectors of a sum begin that are seen in place */
+    size_t firsts_capacity;
 
     char *scratch;
     size_t scratch_capacity;
@@ -139,6 +156,19 @@ void oct_rank_node_offer(oct_host *host);
 oct_status oct_rank_node_join(const oct_comm *comm, size_t slot_bytes) OCT_NODISCARD;
 void oct_rank_node_leave(oct_rank_node *node);
 char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece);
+/* Map a file of memory of this process, or of another one of the host; NULL where that cannot be. */
+void *oct_memory_map(int file, size_t bytes);
+void *oct_memory_of_process(int32_t pid, int32_t file, size_t bytes);
+
+/* rows.c: the rows that hold `first`, NULL where it is other memory; what the line of this rank says of them; where
+ * another rank's vectors begin that it has offered for the sum at hand; the rank of the node in whose memory the
+ * total is; and OCT_DEFECT where others may still read there. */
+oct_rows *oct_rows_around(const oct_comm *comm, const void *first);
+void oct_rows_offer(const oct_comm *comm, const oct_rows *rows, const void *first);
+oct_status oct_rows_of_rank(const oct_comm *comm, oct_rows *rows, int rank,
+                            char **first) OCT_NODISCARD;
+int oct_rows_holder(const oct_comm *comm, const oct_leaves *leaves);
+oct_status oct_rows_may_change(const oct_comm *comm, const void *first) OCT_NODISCARD;
 
 /* launcher.c: OCT_USAGE when several tasks were started that cannot find each other. */
 oct_status oct_launcher_check(void) OCT_NODISCARD;
@@ -199,6 +229,10 @@ oct_status oct_comm_sum_begin(const oct_collective *self, const oct_leaves *leav
                               int64_t stride, int64_t n);
 oct_status oct_comm_sums_move(const oct_collective *self);
 oct_status oct_comm_sums_finish(const oct_collective *self);
+oct_status oct_comm_rows_alloc(const oct_collective *self, void *rows, size_t count, size_t size);
+void oct_comm_rows_free(const oct_collective *self, void *rows);
+const float *oct_comm_rows_total(const oct_collective *self, const oct_leaves *leaves,
+                                 const float *parts, bool *lent);
 void oct_sums_free(struct oct_sums **sums);
 
 static inline const oct_comm *oct_comm_of(const oct_collective *self)

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,14 +49,32 @@ static int ranks_of_a_node(const oct_comm *comm)
     return size % ranks == 0 ? ranks : 1;
 }
 
-static bool map(oct_rank_node *node, int fd)
+void *oct_memory_map(int file, size_t bytes)
 {
-    const size_t bytes = shared_bytes(node);
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) return false;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void *oct_memory_of_process(int32_t pid, int32_t file, size_t bytes)
+{
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)file);
+    const int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (opened < 0) return NULL;
+    const bool good =
+        fstat(opened, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == (off_t)bytes;
+    void *memory = good ? oct_memory_map(opened, bytes) : NULL;
+    close(opened);
+    return memory;
+}
+
+static bool lay_out(oct_rank_node *node, void *memory)
+{
     shared *all = memory;
+    if (!memory) return false;
     node->memory = memory;
-    node->bytes = bytes;
+    node->bytes = shared_bytes(node);
     node->lines = all->lines;
     node->slots = (char *)(all->lines + node->ranks);
     return true;
@@ -66,7 +85,8 @@ static bool make(oct_rank_node *node, const oct_host *mine)
 {
     const off_t bytes = (off_t)shared_bytes(node);
     if (mine->memory < 0 || ftruncate(mine->memory, bytes) != 0 ||
-        fallocate(mine->memory, 0, 0, bytes) != 0 || !map(node, mine->memory))
+        fallocate(mine->memory, 0, 0, bytes) != 0 ||
+        !lay_out(node, oct_memory_map(mine->memory, shared_bytes(node))))
         return false;
     ((shared *)node->memory)->mark = mine->mark;
     return true;
@@ -75,15 +95,8 @@ static bool make(oct_rank_node *node, const oct_host *mine)
 /* A container may count processes of its own, so what is found there is compared. */
 static bool find(oct_rank_node *node, const oct_host *first)
 {
-    char path[64];
-    struct stat info;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)first->pid, (int)first->memory);
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return false;
-    const bool good = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-                      info.st_size == (off_t)shared_bytes(node) && map(node, fd);
-    close(fd);
-    return good && ((shared *)node->memory)->mark == first->mark;
+    return lay_out(node, oct_memory_of_process(first->pid, first->memory, shared_bytes(node))) &&
+           ((shared *)node->memory)->mark == first->mark;
 }
 
 /* Says on all ranks whether all have it. */
@@ -95,6 +108,13 @@ static oct_status all_have_it(const oct_comm *comm, bool good, bool *all)
     return OCT_OK;
 }
 
+/* A limit on the length of files (ulimit -f) holds for files of memory, too, and rows are long. */
+static bool may_be_long(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+}
+
 static oct_status join(const oct_comm *comm, oct_rank_node *node)
 {
     const oct_host *mine = &comm->hosts[comm->base.rank], *first = &comm->hosts[node->first];
@@ -103,6 +123,7 @@ static oct_status join(const oct_comm *comm, oct_rank_node *node)
     OCT_TRY(all_have_it(comm, good, &good));
     if (good && mine != first) good = find(node, first);
     OCT_TRY(all_have_it(comm, good, &good));
+    OCT_TRY(all_have_it(comm, may_be_long(), &node->shows_rows));
     if (good) return OCT_OK;
     oct_rank_node_leave(node);
     oct_log(OCT_LOG_WARN,

@@ -52,13 +52,16 @@ typedef struct sum {
     char *out;
     int64_t n;
     size_t width;
+    bool besides; /* other work */
     sum_phase phase;
     holding own, other; /* of this rank, and what comes from the other half in a round */
     char *scratch;      /* not used yet */
 
     /* In the node: */
+    oct_rows *rows; /* that the others see in place, and then the vector is one piece; else NULL */
+    size_t stride;  /* bytes from one part of a rank to its next, in rows */
     int64_t piece_size, at; /* elements of a piece, and where the one at hand begins */
-    int holder;             /* the rank in whose slot the total of a piece is */
+    int holder;             /* the rank in whose slot or rows the total is */
     bool free;              /* the slot at hand is */
     bool returns;           /* lanes go back into whole vectors */
 
@@ -206,10 +209,11 @@ static oct_piece own_share(const sum *s)
     return oct_share(piece_length(s), s->comm->base.rank - node->first, node->ranks);
 }
 
-/* Part p of a rank, over the piece at hand. */
-static char *part_in_slot(const sum *s, int rank, int p)
+/* Part p of a rank, over the piece at hand, as all see it. */
+static char *shared_part(const sum *s, int rank, int p)
 {
     const oct_rank_node *node = &s->comm->state->node;
+    if (s->rows) return s->comm->state->firsts[rank - node->first] + (size_t)p * s->stride;
     return oct_rank_node_slot(node, rank, node->pieces) + (size_t)p * bytes_of(s, piece_length(s));
 }
 
@@ -225,14 +229,15 @@ static void copy_others(const sum *s, char *to, const char *from)
 static void fill_slot(sum *s)
 {
     const oct_piece share = own_share(s);
+    if (s->rows) return;
     if (s->returns) {
-        memcpy(part_in_slot(s, s->holder, 0) + bytes_of(s, share.begin),
+        memcpy(shared_part(s, s->holder, 0) + bytes_of(s, share.begin),
                s->lane_out + bytes_of(s, s->filled), bytes_of(s, length(share)));
         s->filled += length(share);
         return;
     }
     for (int p = 0; p < s->own.num_parts; p++)
-        copy_others(s, part_in_slot(s, s->comm->base.rank, p),
+        copy_others(s, shared_part(s, s->comm->base.rank, p),
                     s->own.vectors[p] + bytes_of(s, s->at));
 }
 
@@ -249,7 +254,7 @@ static int join_share(const sum *s)
         const int more = find_parts(s, r, r + 1, &run, parts);
         for (int p = 0; p < more; p++, count++) {
             char *vector = r == s->comm->base.rank ? s->own.vectors[p] + bytes_of(s, s->at)
-                                                   : part_in_slot(s, r, p);
+                                                   : shared_part(s, r, p);
             state->parts[count] = parts[p];
             state->vectors[count] = vector + bytes_of(s, share.begin);
         }
@@ -263,7 +268,8 @@ static void give_total(const sum *s)
 {
     const oct_piece share = own_share(s);
     const char *total = s->comm->state->vectors[0];
-    char *to[] = {part_in_slot(s, s->holder, 0) + bytes_of(s, share.begin),
+    if (s->rows) return;
+    char *to[] = {shared_part(s, s->holder, 0) + bytes_of(s, share.begin),
                   s->out + bytes_of(s, s->at + share.begin)};
     for (int i = 0; i < 2; i++)
         if (to[i] != total) memcpy(to[i], total, bytes_of(s, length(share)));
@@ -272,6 +278,12 @@ static void give_total(const sum *s)
 static void move_to_lane(sum *s, int parts)
 {
     const oct_piece share = own_share(s);
+    if (s->rows) {
+        for (int p = 0; p < parts; p++)
+            s->own.vectors[p] = s->comm->state->vectors[p];
+        s->lane_out = shared_part(s, s->holder, 0) + bytes_of(s, share.begin);
+        return;
+    }
     for (int p = 0; p < parts; p++)
         memcpy(s->lane_parts + bytes_of(s, p * s->lane + s->filled), s->comm->state->vectors[p],
                bytes_of(s, length(share)));
@@ -295,12 +307,13 @@ static void enter_lane(sum *s)
     const oct_rank_node *node = &s->comm->state->node;
     s->own.num_parts =
         find_parts(s, node->first, node->first + node->ranks, &s->own.run, s->own.parts);
-    for (int p = 0; p < s->own.num_parts; p++)
-        s->own.vectors[p] = s->lane_parts + bytes_of(s, p * s->lane);
     s->at = s->filled = 0;
-    s->holder = node->first;
     s->returns = true;
     s->phase = ROUND;
+    if (s->rows) return;
+    for (int p = 0; p < s->own.num_parts; p++)
+        s->own.vectors[p] = s->lane_parts + bytes_of(s, p * s->lane);
+    s->holder = node->first;
 }
 
 static void end_piece(sum *s)
@@ -326,7 +339,7 @@ static oct_status tell_and_await(const sum *s, int stage)
 static oct_status fill(sum *s)
 {
     const uint64_t piece = s->comm->state->node.pieces;
-    s->free = !s->free;
+    s->free = !s->free && !s->rows;
     if (s->free)
         return piece < OCT_NODE_SLOTS
                    ? OCT_OK
@@ -336,8 +349,17 @@ static oct_status fill(sum *s)
     return tell_and_await(s, FILLED);
 }
 
+static oct_status find_rows(const sum *s)
+{
+    const oct_rank_node *node = &s->comm->state->node;
+    for (int i = 0; i < node->ranks; i++)
+        OCT_TRY(oct_rows_of_rank(s->comm, s->rows, node->first + i, &s->comm->state->firsts[i]));
+    return OCT_OK;
+}
+
 static oct_status join(sum *s)
 {
+    if (s->rows) OCT_TRY(find_rows(s));
     const int parts = join_share(s);
     if (num_nodes(s) == 1) {
         give_total(s);
@@ -353,7 +375,8 @@ static oct_status join(sum *s)
 static void take_total(const sum *s)
 {
     char *out = s->out + bytes_of(s, s->at);
-    const char *total = part_in_slot(s, s->holder, 0);
+    const char *total = shared_part(s, s->holder, 0);
+    if (s->rows) return;
     if (s->returns)
         memcpy(out, total, bytes_of(s, piece_length(s)));
     else
@@ -426,16 +449,15 @@ static oct_status plan_pieces(sum *s)
     oct_comm_state *state = s->comm->state;
     const oct_rank_node *node = &state->node;
     const size_t most = (size_t)most_parts(s), parts = most * (size_t)node->ranks;
-    s->piece_size = (int64_t)(node->slot_bytes / (most * s->width)) / PIECE_STEP * PIECE_STEP;
+    const int64_t slot = (int64_t)(node->slot_bytes / (most * s->width)) / PIECE_STEP * PIECE_STEP;
+    s->piece_size = s->rows ? s->n : slot;
     s->lane = 0;
     for (s->at = 0; s->at < s->n; s->at += s->piece_size)
         s->lane += length(own_share(s));
     s->at = 0;
-    s->holder = node->first;
-    while (oct_leaves_split(s->own.run.samples, s->own.run.leaf, s->holder, s->comm->base.size)
-                   .local == 0 &&
-           s->holder + 1 < node->first + node->ranks)
-        s->holder++;
+    s->holder = oct_rows_holder(s->comm, &s->own.run);
+    OCT_TRY(oct_grow(&state->firsts, &state->firsts_capacity, (size_t)node->ranks,
+                     sizeof(*state->firsts)));
     OCT_TRY(oct_grow(&state->parts, &state->parts_capacity, parts, sizeof(*state->parts)));
     return oct_grow(&state->vectors, &state->vectors_capacity, parts, sizeof(*state->vectors));
 }
@@ -446,7 +468,8 @@ static oct_status reserve_scratch(sum *s)
     oct_comm_state *state = s->comm->state;
     const oct_rank_node *node = &state->node;
     oct_leaves run;
-    const size_t lane = node->memory && num_nodes(s) > 1 ? bytes_of(s, s->lane) : 0;
+    const bool copied = node->memory && !s->rows && num_nodes(s) > 1;
+    const size_t lane = copied ? bytes_of(s, s->lane) : 0;
     const int parts = find_parts(s, node->first, node->first + node->ranks, &run, s->other.parts);
     size_t bytes = (size_t)(parts + 1) * lane + PIECE_STEP;
     for (int r = 0; r < s->num_rounds; r++) {
@@ -476,7 +499,10 @@ static oct_status begin(sum *s, const oct_leaves *leaves, char *parts, int64_t s
         memset(s->out, 0, bytes_of(s, s->n));
         return OCT_OK;
     }
-    oct_exchange_announce(comm, bytes_of(s, s->n));
+    s->stride = bytes_of(s, stride);
+    s->rows = s->besides ? oct_rows_around(comm, parts) : NULL;
+    if (s->rows) oct_rows_offer(comm, s->rows, parts);
+    oct_exchange_announce(comm, bytes_of(s, s->n) + (s->rows != NULL));
     s->lane = s->n;
     s->phase = ROUND;
     if (comm->state->node.memory) {
@@ -535,8 +561,12 @@ static const double look_every_s = 20e-6;
 static oct_status begin_next(const oct_comm *comm, oct_sums *sums)
 {
     const request *r = &sums->requests[sums->next];
-    sums->sum = (sum){
-        .comm = comm, .out = (char *)r->parts, .n = r->n, .width = sizeof(float), .phase = OVER};
+    sums->sum = (sum){.comm = comm,
+                      .out = (char *)r->parts,
+                      .n = r->n,
+                      .width = sizeof(float),
+                      .besides = true,
+                      .phase = OVER};
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_GRADIENT_SUM));
     OCT_TRY(begin(&sums->sum, &r->leaves, (char *)r->parts, r->stride));
     sums->runs = true;
@@ -615,6 +645,7 @@ oct_status oct_comm_sum_begin(const oct_collective *self, const oct_leaves *leav
     for (uint64_t turn = comm->state->sums_begun++ % OCT_SUMS_BESIDES; turn > 0; turn--)
         lane = lane->besides;
     oct_comm_state *state = lane->state;
+    OCT_TRY(oct_rows_may_change(comm, parts));
     if (!state->sums) OCT_TRY(oct_alloc(&state->sums, 1, sizeof(*state->sums)));
     oct_sums *sums = state->sums;
     OCT_TRY(oct_grow(&sums->requests, &sums->capacity, sums->count + 1, sizeof(*sums->requests)));

@@ -52,7 +52,7 @@ oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root)
     step->root = root;
     step->graph = oct_graph_of(root);
     OCT_TRY(oct_train_step_renew_memory(step));
-    OCT_TRY(oct_params_bind(&step->params, root, &full));
+    OCT_TRY(oct_params_bind_on(&step->params, root, &full, step->group));
     OCT_TRY(oct_optim_create(&step->optim, &step->config, &step->params));
     OCT_TRY(oct_average_create(&step->optim.average, &step->average, root, &step->params));
     OCT_TRY(oct_quantizers_collect(&step->quantizers, root));
@@ -362,10 +362,12 @@ static void join_gradients(oct_train_step *s)
 {
     oct_step_sums *sums = &s->sums;
     const int64_t n = s->params.numel;
+    if (sums->batches == 1) return;
+    float *grads = oct_params_own_grads(&s->params);
     for (int joins = oct_tree_joins(sums->done - 1, sums->batches); joins > 0; joins--)
-        add_left(s->params.grads, s->waiting + --sums->waiting * n, n);
+        add_left(grads, s->waiting + --sums->waiting * n, n);
     if (sums->done == sums->batches) return;
-    memcpy(s->waiting + sums->waiting++ * n, s->params.grads, (size_t)n * sizeof(float));
+    memcpy(s->waiting + sums->waiting++ * n, grads, (size_t)n * sizeof(float));
 }
 
 /* Begins the sum of what batch norms have noted, which comes before those of the gradients on all ranks. */

@@ -1,6 +1,8 @@
 /* In the collective of one process, what it has is already the whole. */
 #include "core/base/collective.h"
 
+#include "core/base/mem.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +74,26 @@ static oct_status one_has_summed(const oct_collective *self)
     return OCT_OK;
 }
 
+static oct_status one_rows_alloc(const oct_collective *self, void *rows, size_t count, size_t size)
+{
+    (void)self;
+    return oct_alloc(rows, count, size);
+}
+
+static void one_rows_free(const oct_collective *self, void *rows)
+{
+    (void)self;
+    oct_free(rows);
+}
+
+static const float *one_rows_total(const oct_collective *self, const oct_leaves *leaves,
+                                   const float *parts, bool *lent)
+{
+    (void)self, (void)leaves;
+    *lent = false;
+    return parts;
+}
+
 static double one_waited(const oct_collective *self)
 {
     (void)self;
@@ -97,6 +119,9 @@ const oct_collective oct_collective_one = {
     .sum_begin = one_sum_begin,
     .sums_move = one_has_summed,
     .sums_finish = one_has_summed,
+    .rows_alloc = one_rows_alloc,
+    .rows_free = one_rows_free,
+    .rows_total = one_rows_total,
     .waited = one_waited,
     .name = one_name,
 };

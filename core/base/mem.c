@@ -203,6 +203,14 @@ oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size)
     return OCT_OK;
 }
 
+void oct_mem_count(int64_t bytes)
+{
+    if (bytes > 0)
+        count_in((size_t)bytes);
+    else
+        atomic_fetch_sub(&live_bytes, (size_t)-bytes);
+}
+
 size_t oct_mem_live(void)
 {
     return atomic_load(&live_bytes);

@@ -31,6 +31,8 @@ oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size) OCT
 void oct_mem_guard(size_t bytes);
 bool oct_mem_guard_end(void); /* has something been refused? */
 
+/* Counts memory that was had elsewhere; negative: given back there. */
+void oct_mem_count(int64_t bytes);
 size_t oct_mem_live(void);
 size_t oct_mem_peak(void);
 void oct_mem_peak_reset(void);

@@ -3,6 +3,8 @@
 
 #include "core/base/mem.h"
 
+#include <string.h>
+
 oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape, bool decay)
 {
     *param = NULL;
@@ -23,6 +25,14 @@ oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape
 out:
     if (status != OCT_OK) oct_param_release(&created);
     return status;
+}
+
+float *oct_param_own_grad(oct_param *param)
+{
+    if (param->grad != param->own_grad)
+        memcpy(param->own_grad, param->grad, (size_t)oct_numel(&param->value) * sizeof(float));
+    param->grad = param->own_grad;
+    return param->own_grad;
 }
 
 void oct_param_release(oct_param **param)

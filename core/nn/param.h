@@ -40,7 +40,9 @@ struct oct_param {
     int64_t offset; /* in the blocks */
     int max_parts;
     bool folded; /* in this step */
-    float *grad; /* the total after oct_params_reduce, in place of part 0 */
+    const float
+        *grad; /* the total after oct_params_reduce, only read: others may read it there, too */
+    float *own_grad; /* where this rank may have it (oct_param_own_grad) */
     oct_value_range range;
 };
 
@@ -48,5 +50,7 @@ struct oct_param {
  * fixed from here on. For core/nn/module.c. */
 oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape,
                             bool decay) OCT_NODISCARD;
+/* Returns the total gradient where this rank may change it; param->grad is there from then on. */
+float *oct_param_own_grad(oct_param *param);
 /* Drops a reference; the last one ends the parameter. */
 void oct_param_release(oct_param **param);

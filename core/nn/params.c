@@ -57,25 +57,53 @@ static oct_status make_buckets(oct_params *params)
     return OCT_OK;
 }
 
+static void point_grads(oct_params *params, const float *totals, float *own)
+{
+    params->grads = own;
+    for (size_t i = 0; i < params->count; i++) {
+        oct_param *param = params->items[i];
+        param->grad = totals + param->offset;
+        param->own_grad = own + param->offset;
+    }
+}
+
+/* Totals are in the place of the first parts, here or in another rank's memory. If others read them here, this rank's
+ * own are in a row behind the parts, no page of which is touched before. */
+static void take_totals(oct_params *params, const oct_leaves *leaves)
+{
+    const oct_collective *group = params->group;
+    bool lent;
+    const float *totals = group->rows_total(group, leaves, params->parts, &lent);
+    point_grads(params, totals,
+                lent ? params->parts + params->max_parts * params->numel : params->parts);
+}
+
 oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leaves *full)
 {
-    *params = (oct_params){.max_parts = bound_on_parts(full)};
+    return oct_params_bind_on(params, root, full, &oct_collective_one);
+}
+
+oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_leaves *full,
+                              const oct_collective *group)
+{
+    *params = (oct_params){.group = group, .max_parts = bound_on_parts(full)};
     oct_status status;
     size_t count = 0;
     OCT_TRY_OUT(oct_module_walk(root, count_params, &count));
     OCT_TRY_OUT(oct_alloc(&params->items, count, sizeof *params->items));
     OCT_TRY_OUT(oct_module_walk(root, collect_params, params));
     size_t numel = (size_t)params->numel;
-    OCT_TRY_OUT(oct_alloc(&params->parts, (size_t)params->max_parts, numel * sizeof(float)));
-    params->grads = params->parts;
+    OCT_TRY_OUT(group->rows_alloc(group, &params->parts,
+                                  (size_t)params->max_parts + (group->size > 1),
+                                  numel * sizeof(float)));
     OCT_TRY_OUT(make_buckets(params));
     for (size_t i = 0; i < params->count; i++) {
         oct_param *param = params->items[i];
         param->parts = params->parts + param->offset;
-        param->grad = params->grads + param->offset;
         param->stride = params->numel;
         param->max_parts = params->max_parts;
     }
+    point_grads(params, params->parts, params->parts);
     oct_params_zero(params);
 out:
     if (status != OCT_OK) oct_params_unbind(params);
@@ -100,14 +128,14 @@ void oct_params_unbind(oct_params *params)
         oct_param *param = params->items[i];
         if (is_bound(params, param)) {
             param->parts = NULL;
-            param->grad = NULL;
+            param->grad = param->own_grad = NULL;
             param->stride = 0;
             param->max_parts = 0;
         }
         oct_param_release(&params->items[i]);
     }
     oct_free(&params->items);
-    oct_free(&params->parts);
+    if (params->parts) params->group->rows_free(params->group, &params->parts);
     oct_free(&params->buckets);
     *params = (oct_params){0};
 }
@@ -183,7 +211,9 @@ oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
     }
     while (params->begun < params->num_buckets)
         OCT_TRY(begin_next(params, group, leaves));
-    return group->sums_finish(group);
+    OCT_TRY(group->sums_finish(group));
+    take_totals(params, leaves);
+    return OCT_OK;
 }
 
 void oct_params_zero(oct_params *params)
@@ -205,9 +235,16 @@ static void multiply(float *x, int64_t n, float factor)
         x[i] *= factor;
 }
 
-void oct_params_scale_grads(const oct_params *params, float factor)
+float *oct_params_own_grads(oct_params *params)
 {
-    multiply(params->grads, params->numel, factor);
+    for (size_t i = 0; i < params->count; i++)
+        oct_param_own_grad(params->items[i]);
+    return params->grads;
+}
+
+void oct_params_scale_grads(oct_params *params, float factor)
+{
+    multiply(oct_params_own_grads(params), params->numel, factor);
 }
 
 /* Threads share what is looked at, in blocks. */
@@ -223,9 +260,8 @@ static bool all_finite(const float *x, int64_t n)
 
 int64_t oct_params_find_bad_grad(const oct_params *params)
 {
-    if (all_finite(params->grads, params->numel)) return -1;
     for (size_t i = 0; i < params->count; i++)
-        if (!oct_all_finite(params->items[i]->grad, oct_numel(&params->items[i]->value)))
+        if (!all_finite(params->items[i]->grad, oct_numel(&params->items[i]->value)))
             return (int64_t)i;
     return -1;
 }

@@ -1,8 +1,8 @@
 /* All parameters of a module tree are bound to one block of gradients, reduced over ranks, and
  * checked.
  *
- * The parts of all parameters lie in one block, and the totals take the place of the first parts, so the
- * optimizer is one loop. The block is cut into buckets of neighbouring parameters, whose sums over the ranks
+ * The parts of all parameters lie in one block, and so do the totals, which take the place of the first parts, of
+ * this rank or of another one of its host: the optimizer is one loop. The block is cut into buckets of neighbouring parameters, whose sums over the ranks
  * begin one after another from the last parameter on, as a backward makes their gradients: fixed by the
  * module tree, so alike on all ranks.
  */
@@ -18,12 +18,14 @@ typedef struct oct_bucket {
 } oct_bucket;
 
 typedef struct oct_params {
-    oct_param **items; /* pre-order of the module tree; held */
+    const oct_collective *group; /* has the memory of the block */
+    oct_param **items;           /* pre-order of the module tree; held */
     size_t count;
     int64_t numel; /* of all */
     float *parts;  /* max_parts x numel */
     int max_parts;
-    float *grads; /* numel: part 0, which the total replaces */
+    float *
+        grads; /* numel: where this rank may change the totals; with a single rank they are there */
     oct_bucket *buckets;
     size_t num_buckets, begun; /* begun: whose sums have, in this step */
 } oct_params;
@@ -33,6 +35,10 @@ typedef struct oct_params {
  * here. */
 oct_status oct_params_bind(oct_params *params, oct_module *root,
                            const oct_leaves *full) OCT_NODISCARD;
+/* The same with the block in memory of the group, over whose ranks it will be summed. The group outlives the
+ * binding. */
+oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_leaves *full,
+                              const oct_collective *group) OCT_NODISCARD;
 void oct_params_unbind(oct_params *params);
 /* True when none of them has been bound elsewhere since. */
 bool oct_params_are_bound(const oct_params *params);
@@ -43,10 +49,12 @@ bool oct_params_are_of(const oct_params *params, oct_module *root);
  * backward; oct_params_reduce follows, or where the backward failed sums_finish of the group. */
 oct_status oct_params_begin_sums(oct_params *params, const oct_collective *group,
                                  const oct_leaves *leaves) OCT_NODISCARD;
-/* Sums parts over all ranks into grads; collective. A parameter that no op used has gradient 0. */
+/* Sums parts over all ranks; collective. The totals are there until the ranks meet for the next backward. A parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;
-void oct_params_scale_grads(const oct_params *params, float factor); /* the totals */
+/* Returns grads with all totals in it, to be changed. */
+float *oct_params_own_grads(oct_params *params);
+void oct_params_scale_grads(oct_params *params, float factor); /* the totals */
 /* Finds the first parameter whose total gradient is not finite, by its place in items; -1: there is none. */
 int64_t oct_params_find_bad_grad(const oct_params *params);
 /* Fails with OCT_NUMERIC, naming that parameter by its path below root. */

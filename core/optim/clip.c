@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-double oct_clip_grads(const oct_params *params, double most)
+double oct_clip_grads(oct_params *params, double most)
 {
     double sum = 0;
     for (size_t i = 0; i < params->count; i++) {

@@ -5,4 +5,4 @@
 
 /* Multiplies the total gradients by most / (norm + 1e-6) where that is below 1, as
  * torch.nn.utils.clip_grad_norm_ does; frozen parameters count nothing. Returns the norm before. */
-double oct_clip_grads(const oct_params *params, double most);
+double oct_clip_grads(oct_params *params, double most);

@@ -1,5 +1,5 @@
-/* octet bench reduce measures what the sum over ranks costs beside a copy of the same bytes, and with --native
- * beside the sum of the MPI library. */
+/* octet bench reduce measures what a sum of gradients over ranks costs beside a copy of the same bytes, and with
+ * --native beside the sum of the MPI library. */
 #include "launch/bench/bench.h"
 #include "launch/bench/timing.h"
 
@@ -15,7 +15,8 @@ enum { LEAVES = 16 };
 typedef struct sums {
     oct_leaves leaves;
     int64_t n;
-    float *parts, *out;       /* parts: a row of n for each part of this rank */
+    float *parts,
+        *plain; /* parts: a row of n for each part of this rank, the first of them at least */
     double *seconds, *native; /* of each repetition; native: NULL without --native */
     double copy;
     int64_t repetitions;
@@ -24,9 +25,10 @@ typedef struct sums {
 static oct_status allocate(sums *s, const oct_collective *group, bool native)
 {
     oct_subtree ranges[OCT_MAX_PARTS];
-    size_t parts = (size_t)oct_leaves_parts(&s->leaves, ranges);
-    oct_status status = oct_alloc(&s->parts, parts * (size_t)s->n, sizeof(float));
-    if (status == OCT_OK) status = oct_alloc(&s->out, (size_t)s->n, sizeof(float));
+    const int parts = oct_leaves_parts(&s->leaves, ranges);
+    oct_status status = group->rows_alloc(group, &s->parts, (size_t)(parts > 0 ? parts : 1),
+                                          (size_t)s->n * sizeof(float));
+    if (status == OCT_OK) status = oct_alloc(&s->plain, (size_t)s->n, sizeof(float));
     if (status == OCT_OK) status = oct_alloc(&s->seconds, (size_t)s->repetitions, sizeof(double));
     if (status == OCT_OK && native)
         status = oct_alloc(&s->native, (size_t)s->repetitions, sizeof(double));
@@ -36,18 +38,22 @@ static oct_status allocate(sums *s, const oct_collective *group, bool native)
 static oct_status time_sums(sums *s, const oct_session *session)
 {
     const oct_collective *group = session->group;
-    const bool has_parts = oct_leaves_local_samples(&s->leaves) > 0;
     s->copy = 1e9;
     for (int64_t i = 0; i < s->repetitions; i++) {
+        int64_t met = 0;
+        bool lent;
+        OCT_TRY(group->max_i64(group, &met, 1));
         double begin = oct_seconds();
-        OCT_TRY(group->tree_sum_f32(group, &s->leaves, s->parts, s->n, s->out));
+        OCT_TRY(group->sum_begin(group, &s->leaves, s->parts, s->n, s->n));
+        OCT_TRY(group->sums_finish(group));
         double middle = oct_seconds();
-        memcpy(s->parts, s->out, has_parts ? (size_t)s->n * sizeof(float) : 0);
+        const float *total = group->rows_total(group, &s->leaves, s->parts, &lent);
+        memcpy(s->plain, total, (size_t)s->n * sizeof(float));
         s->seconds[i] = middle - begin;
         if (oct_seconds() - middle < s->copy) s->copy = oct_seconds() - middle;
         if (!s->native) continue;
         begin = oct_seconds();
-        OCT_TRY(oct_comm_sum_native(session->comm, s->out, s->n));
+        OCT_TRY(oct_comm_sum_native(session->comm, s->plain, s->n));
         s->native[i] = oct_seconds() - begin;
     }
     return OCT_OK;
@@ -90,8 +96,8 @@ static oct_status bench_size(oct_bench *bench, int64_t n)
     OCT_TRY_OUT(time_sums(&s, bench->session));
     if (group->rank == 0) OCT_TRY_OUT(tell(bench, &s));
 out:
-    oct_free(&s.parts);
-    oct_free(&s.out);
+    if (s.parts) group->rows_free(group, &s.parts);
+    oct_free(&s.plain);
     oct_free(&s.seconds);
     oct_free(&s.native);
     return status;

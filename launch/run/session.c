@@ -92,6 +92,25 @@ static oct_status sums_finish(const oct_collective *self)
     return ranks->sums_finish(ranks);
 }
 
+static oct_status rows_alloc(const oct_collective *self, void *rows, size_t count, size_t size)
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    return ranks->rows_alloc(ranks, rows, count, size);
+}
+
+static void rows_free(const oct_collective *self, void *rows)
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    ranks->rows_free(ranks, rows);
+}
+
+static const float *rows_total(const oct_collective *self, const oct_leaves *leaves,
+                               const float *parts, bool *lent)
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    return ranks->rows_total(ranks, leaves, parts, lent);
+}
+
 static double waited(const oct_collective *self)
 {
     const oct_collective *ranks = ((const oct_watched *)self)->ranks;
@@ -177,7 +196,8 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     const oct_collective *ranks = oct_comm_collective(session->comm);
     *session->watched = (oct_watched){
         .face = {ranks->rank, ranks->size, tree_sum_f32, tree_sum_f64, max_i64, broadcast, gather,
-                 agree, sum_begin, sums_move, sums_finish, waited, name},
+                 agree, sum_begin, sums_move, sums_finish, rows_alloc, rows_free, rows_total,
+                 waited, name},
         .ranks = ranks,
     };
     session->group = &session->watched->face;

@@ -75,7 +75,7 @@ static oct_status add_scale(oct_weight_fake_quant *wq)
 }
 
 oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fake_quant_kind *kind,
-                                        const oct_param *weight, bool per_tensor, bool shift)
+                                        oct_param *weight, bool per_tensor, bool shift)
 {
     oct_module *module = NULL;
     OCT_TRY(oct_module_create(&module, &oct_weight_fake_quant_type, sizeof(oct_weight_fake_quant)));
@@ -93,9 +93,10 @@ oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fa
     return OCT_OK;
 }
 
-/* Clips the gradient of some weights that share a scale; returns what they add to that of the scale. */
+/* Clips the gradient of some weights that share a scale, from total to grad, which may be the same; returns what they
+ * add to that of the scale. */
 static double clip_block(const oct_weight_fake_quant *wq, float scale, const float *weight,
-                         int64_t n, float *grad)
+                         int64_t n, const float *total, float *grad)
 {
     float v[OCT_FLAG_BLOCK], slope[OCT_FLAG_BLOCK];
     uint8_t flags[OCT_FLAG_BLOCK], mask[OCT_FLAG_BLOCK / 8];
@@ -103,6 +104,7 @@ static double clip_block(const oct_weight_fake_quant *wq, float scale, const flo
     oct_qparams q = codes;
     double sum = 0;
     q.scale = scale;
+    if (total != grad) memcpy(grad, total, (size_t)n * sizeof *grad);
     for (int64_t i = 0; i < n; i++) {
         v[i] = weight[i] * one_over;
         flags[i] = fabsf(rintf(v[i])) <= (float)q.qmax;
@@ -122,11 +124,13 @@ static double clip_block(const oct_weight_fake_quant *wq, float scale, const flo
 
 static double clip_channel(const oct_weight_fake_quant *wq, float scale, int64_t channel)
 {
-    const int64_t k = depth_of(&wq->weight->value);
+    const oct_param *weight = wq->weight;
+    const int64_t k = depth_of(&weight->value), first = channel * k;
     double sum = 0;
-    for (int64_t i = 0; i < k; i += OCT_FLAG_BLOCK)
-        sum += clip_block(wq, scale, oct_f32(&wq->weight->value) + channel * k + i,
-                          oct_min_i64(k - i, OCT_FLAG_BLOCK), wq->weight->grad + channel * k + i);
+    for (int64_t i = first; i < first + k; i += OCT_FLAG_BLOCK)
+        sum += clip_block(wq, scale, oct_f32(&weight->value) + i,
+                          oct_min_i64(first + k - i, OCT_FLAG_BLOCK), weight->grad + i,
+                          weight->own_grad + i);
     return sum;
 }
 
@@ -137,13 +141,14 @@ static void give_gradients(const oct_weight_fake_quant *wq, const double *sum)
     const int64_t channels = channels_of(weight), n = wq->per_tensor ? 1 : channels;
     const int64_t together = oct_numel(weight) / n;
     const float factor = wq->kind->factor ? wq->kind->factor(together, codes) : 1.0f;
+    float *grad = oct_param_own_grad(wq->scale);
     for (int64_t i = 0; i < n; i++) {
         const int64_t begin = i * channels / n, end = (i + 1) * channels / n;
         double total = 0;
         for (int64_t o = begin; o < end; o++)
             total += sum[o];
         for (int64_t o = begin; o < end; o++)
-            wq->scale->grad[o] = (float)(total * (double)factor);
+            grad[o] = (float)(total * (double)factor);
     }
 }
 
@@ -160,6 +165,7 @@ oct_status oct_weight_fake_quant_backward(const oct_weight_fake_quant *wq)
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < n; o++)
         sum[o] = clip_channel(wq, scale[o], o);
+    wq->weight->grad = wq->weight->own_grad;
     if (wq->scale && !wq->scale->frozen) give_gradients(wq, sum);
 out:
     oct_free(&scale);

@@ -18,19 +18,19 @@ static const oct_value_range oct_scale_range = {(double)FLT_TRUE_MIN, (double)FL
 typedef struct oct_weight_fake_quant {
     oct_module base;
     const oct_fake_quant_kind *kind;
-    const oct_param *weight; /* the layer's, (O, ...); borrowed */
-    bool per_tensor;         /* until a batch norm is folded into the layer, unless */
-    bool by_target;          /* the target has no other scales for such a layer */
-    bool shift;              /* the target wants powers of two */
-    bool quantizes;          /* codes are made of the weights, and gradients pass through them */
-    oct_param *scale;        /* (O), learned; per_tensor: all are one number. NULL: not learned */
+    oct_param *weight; /* the layer's, (O, ...); borrowed */
+    bool per_tensor;   /* until a batch norm is folded into the layer, unless */
+    bool by_target;    /* the target has no other scales for such a layer */
+    bool shift;        /* the target wants powers of two */
+    bool quantizes;    /* codes are made of the weights, and gradients pass through them */
+    oct_param *scale;  /* (O), learned; per_tensor: all are one number. NULL: not learned */
 } oct_weight_fake_quant;
 
 extern const oct_module_type oct_weight_fake_quant_type;
 
 /* A learned scale begins with what the kind gives for the weights of now. */
 oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fake_quant_kind *kind,
-                                        const oct_param *weight, bool per_tensor,
+                                        oct_param *weight, bool per_tensor,
                                         bool shift) OCT_NODISCARD;
 /* Writes the scale of each output channel with which codes are made: scale (O). */
 void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale);

@@ -31,7 +31,7 @@ static void check_steps(const oct_optim_config *config, float lr, const float *s
     oct_optim optim;
     RIG_OK(oct_optim_create(&optim, config, &r.params));
     for (int step = 0; step < STEPS; step++) {
-        memcpy(r.params.items[0]->grad, grads + step * SIZE, SIZE * sizeof(float));
+        memcpy(r.params.items[0]->own_grad, grads + step * SIZE, SIZE * sizeof(float));
         oct_optim_step(&optim, &r.params, lr);
         oct_check_near_f32(oct_f32(&r.params.items[0]->value), after + step * SIZE, SIZE, near,
                            near, "parameter");
@@ -93,7 +93,7 @@ Test(optim, weights_of_zero_learn_by_lars_and_lamb_all_the_same)
         oct_optim_step(&optim, &r.params, 0.5F); /* the gradient is 0, too */
         oct_check_bits_f32(oct_f32(&r.params.items[0]->value), zero, SIZE, "weight");
         for (int i = 0; i < SIZE; i++)
-            r.params.items[0]->grad[i] = 1;
+            r.params.items[0]->own_grad[i] = 1;
         oct_optim_step(&optim, &r.params, 0.5F);
         for (int i = 0; i < SIZE; i++)
             cr_assert_lt(oct_f32(&r.params.items[0]->value)[i], -0.1F);
@@ -127,7 +127,7 @@ Test(optim, no_bit_of_an_update_depends_on_the_threads)
             for (int step = 0; step < 2; step++) {
                 for (int i = 0; i < MANY; i++) {
                     if (step == 0) oct_f32(&param->value)[i] = (float)(i % 1013 - 500) / 777;
-                    param->grad[i] = (float)((i + step) % 311 - 100) / 333;
+                    param->parts[i] = (float)((i + step) % 311 - 100) / 333;
                 }
                 oct_optim_step(&optim, &r.params, 0.1f);
             }

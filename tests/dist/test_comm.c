@@ -155,28 +155,34 @@ Test(fault, a_stopped_rank_is_named_and_goes_with_the_job, .timeout = 90)
     oct_process_free(&job);
 }
 
-/* Some pieces of the bucket are summed, others are in the slots. */
-Test(fault, a_rank_that_stops_inside_of_a_buckets_sum_is_named, .timeout = 90)
+/* Some pieces of the bucket are summed, others are in the slots; or its rows are filled in and not summed. */
+Test(fault, a_rank_that_stops_inside_of_a_buckets_sum_is_named, .timeout = 180)
 {
-    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "bucket-stop", "1", "2", NULL);
-    oct_check_exit(job, oct_status_exit(OCT_LOST));
-    oct_check_said(job, "octet: error: no answer from rank 1 (");
-    oct_check_said(job, "in sum of gradients ");
-    cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
-    cr_assert(!oct_process_said(&job, "ended"));
-    oct_process_free(&job);
+    static const char *const kinds[] = {"bucket-stop", "rows-stop"};
+    for (size_t i = 0; i < OCT_COUNT(kinds); i++) {
+        oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", kinds[i], "1", "2", NULL);
+        oct_check_exit(job, oct_status_exit(OCT_LOST));
+        oct_check_said(job, "octet: error: no answer from rank 1 (");
+        oct_check_said(job, "in sum of gradients ");
+        cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
+        cr_assert(!oct_process_said(&job, "ended"));
+        oct_process_free(&job);
+    }
 }
 
-Test(fault, a_rank_that_is_killed_inside_of_a_buckets_sum_ends_the_job, .timeout = 90)
+Test(fault, a_rank_that_is_killed_inside_of_a_buckets_sum_ends_the_job, .timeout = 180)
 {
-    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "bucket-kill", "1", NULL);
-    cr_assert(job.exit_code != 0 && !job.timed_out, "exit %d", job.exit_code);
-    oct_check_said(job, "signal 9");
-    if (strcmp(OCT_MPI_NAME, "Open MPI") == 0) /* mpirun says it; MPICH's names no rank */
-        oct_check_said(job, "rank 1 with PID");
-    cr_assert_lt(job.seconds, 15.0);
-    cr_assert(!oct_process_said(&job, "ended"));
-    oct_process_free(&job);
+    static const char *const kinds[] = {"bucket-kill", "rows-kill"};
+    for (size_t i = 0; i < OCT_COUNT(kinds); i++) {
+        oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", kinds[i], "1", NULL);
+        cr_assert(job.exit_code != 0 && !job.timed_out, "exit %d", job.exit_code);
+        oct_check_said(job, "signal 9");
+        if (strcmp(OCT_MPI_NAME, "Open MPI") == 0) /* mpirun says it; MPICH's names no rank */
+            oct_check_said(job, "rank 1 with PID");
+        cr_assert_lt(job.seconds, 15.0);
+        cr_assert(!oct_process_said(&job, "ended"));
+        oct_process_free(&job);
+    }
 }
 
 /* mpirun wakes it to end it; it must not accuse those that have gone. */

@@ -130,6 +130,41 @@ Test(sums, have_the_bits_of_the_definition_where_ranks_share_memory)
     }
 }
 
+/* The total is in the rows of one rank of a host, which may write them again when all have met. */
+static void lend(const oct_comm *comm, void *none)
+{
+    enum { N = 700 };
+    const oct_collective *all = oct_comm_collective(comm);
+    const oct_leaves leaves =
+        oct_leaves_split(2, 1, all->rank, all->size); /* of the ranks 1 and 3 */
+    float *rows;
+    bool lent;
+    int64_t met = 0;
+    (void)none;
+    RANK_OK(comm, all->rows_alloc(all, &rows, 1, N * sizeof *rows));
+    for (int step = 0; step < 3; step++) {
+        fill_parts(&leaves, rows, N);
+        RANK_OK(comm, all->sum_begin(all, &leaves, rows, N, N / 2));
+        RANK_OK(comm, all->sum_begin(all, &leaves, rows + N / 2, N, N / 2));
+        RANK_OK(comm, all->sums_finish(all));
+        const float *total = all->rows_total(all, &leaves, rows, &lent);
+        compare_f32(comm, &leaves, total, N);
+        RANK_CHECK(comm, lent == (all->rank == 1), "it is lent");
+        RANK_CHECK(comm, (total == rows) == lent, "the total is elsewhere");
+        RANK_CHECK(comm, all->sum_begin(all, &leaves, rows, N, N) == OCT_DEFECT,
+                   "rows that others read are summed again");
+        oct_fail_clear();
+        RANK_OK(comm, all->max_i64(all, &met, 1));
+    }
+    all->rows_free(all, &rows);
+    RANK_CHECK(comm, !rows, "rows are not freed");
+}
+
+Test(sums, of_rows_that_a_host_shares_are_read_where_one_rank_has_them)
+{
+    oct_run_thread_ranks(4, 4, lend, NULL);
+}
+
 typedef struct count {
     pthread_mutex_t lock;
     int64_t n;

@@ -756,9 +756,16 @@ static bool live_on_ranks(const trial *first, tally *count)
     pthread_t threads[2];
     member *m = calloc(2, sizeof *m);
     for (int i = 0; i < 2; i++) { /* nothing in a step broadcasts or gathers */
-        m[i].collective =
-            (oct_collective){i,         2,        sum_f32,       sum_f64,       largest, NULL, NULL,
-                             both_well, sum_rows, nothing_moves, nothing_moves, NULL,    NULL};
+        m[i].collective = oct_collective_one;
+        m[i].collective.rank = i;
+        m[i].collective.size = 2;
+        m[i].collective.tree_sum_f32 = sum_f32;
+        m[i].collective.tree_sum_f64 = sum_f64;
+        m[i].collective.max_i64 = largest;
+        m[i].collective.agree = both_well;
+        m[i].collective.sum_begin = sum_rows;
+        m[i].collective.sums_move = nothing_moves;
+        m[i].collective.sums_finish = nothing_moves;
         m[i].crowd = &c;
         m[i].first = first;
         pthread_create(&threads[i], NULL, live_as_rank, &m[i]);

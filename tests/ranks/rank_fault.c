@@ -1,7 +1,8 @@
 /* What goes wrong in practice: rank_fault KIND RANK [DEADLINE]. The named rank misbehaves, the others go on
  * with sums; a rank whose wait fails prints the sentence and ends the job, as the command does. The deadline
  * is that of the sums: processes of a busy machine may need seconds until all of them have started. KIND
- * bucket-kill and bucket-stop: inside of a sum of gradients, some pieces of which are over. */
+ * bucket-kill and bucket-stop: inside of a sum of gradients, some pieces of which are over; rows-kill and rows-stop:
+ * in one whose rows the others add up where they lie. */
 #include "core/base/mem.h"
 #include "dist/comm_impl.h"
 #include "tests/ranks/rank.h"
@@ -33,6 +34,26 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
     if (strcmp(kind, "order") == 0) return all->max_i64(all, values, 4);
     if (strcmp(kind, "length") == 0) return one_step(all, N / 3, rows, out);
     return OCT_OK;
+}
+
+/* The rows of the named rank are filled in, and the others wait for the share that it would join. */
+static oct_status sum_rows(oct_comm *comm, const char *kind, int guilty)
+{
+    const oct_collective *all = oct_comm_collective(comm);
+    const oct_leaves leaves = oct_leaves_split(all->size, 1, all->rank, all->size);
+    float *rows;
+    int64_t met = 0;
+    oct_status status = OCT_OK;
+    RANK_OK(comm, all->rows_alloc(all, &rows, BUCKET, sizeof(*rows)));
+    for (int step = 0; step < 5 && status == OCT_OK; step++) {
+        status = all->sum_begin(all, &leaves, rows, BUCKET, BUCKET);
+        if (step == 3 && all->rank == guilty)
+            kill(getpid(), strcmp(kind, "rows-kill") == 0 ? SIGKILL : SIGSTOP);
+        if (status == OCT_OK) status = all->sums_finish(all);
+        if (status == OCT_OK) status = all->max_i64(all, &met, 1);
+    }
+    all->rows_free(all, &rows);
+    return status;
 }
 
 /* Sums a bucket in a lane besides a backward, which looks now and then. Within it, at the fourth, the named rank is
@@ -81,11 +102,11 @@ int main(int argc, char **argv)
     RANK_OK(comm, oct_alloc(&out, N, sizeof(*out)));
 
     oct_status status = OCT_OK;
-    if (strncmp(argv[1], "bucket-", 7) == 0) {
-        for (const oct_comm *lane = comm->besides; lane; lane = lane->besides)
-            lane->state->deadline_s = comm->state->deadline_s;
+    for (const oct_comm *lane = comm->besides; lane; lane = lane->besides)
+        lane->state->deadline_s = comm->state->deadline_s;
+    if (strncmp(argv[1], "bucket-", 7) == 0)
         status = sum_buckets(comm, argv[1], rank_number(argv[2]));
-    }
+    if (strncmp(argv[1], "rows-", 5) == 0) status = sum_rows(comm, argv[1], rank_number(argv[2]));
     for (int step = 0; step < 20 && status == OCT_OK; step++) {
         if (step == 10 && all->rank == rank_number(argv[2]))
             status = misbehave(all, argv[1], rows, out);

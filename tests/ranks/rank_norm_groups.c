@@ -49,6 +49,28 @@ static oct_status sums_move(const oct_collective *self)
     return ranks->sums_move(ranks);
 }
 
+static oct_status rows_alloc(const oct_collective *self, void *rows, size_t count, size_t size)
+{
+    const oct_collective *ranks = oct_comm_collective(comm);
+    (void)self;
+    return ranks->rows_alloc(ranks, rows, count, size);
+}
+
+static void rows_free(const oct_collective *self, void *rows)
+{
+    const oct_collective *ranks = oct_comm_collective(comm);
+    (void)self;
+    ranks->rows_free(ranks, rows);
+}
+
+static const float *rows_total(const oct_collective *self, const oct_leaves *leaves,
+                               const float *parts, bool *lent)
+{
+    const oct_collective *ranks = oct_comm_collective(comm);
+    (void)self;
+    return ranks->rows_total(ranks, leaves, parts, lent);
+}
+
 static void append(oct_module *root, oct_status made, oct_module **item)
 {
     RANK_OK(comm, made);
@@ -169,6 +191,9 @@ int main(void)
     group.sums_finish = sums_finish;
     group.sum_begin = sum_begin;
     group.sums_move = sums_move;
+    group.rows_alloc = rows_alloc;
+    group.rows_free = rows_free;
+    group.rows_total = rows_total;
     oct_fill_normal(images, SAMPLES * IMAGE, 1, OCT_STREAM_TEST, 0, 0.0f, 1.0f);
     for (int i = 0; i < SAMPLES; i++)
         labels[i] = i % CLASSES;

@@ -98,8 +98,9 @@ static inline void check_f64(const oct_comm *comm, int64_t samples, int64_t n)
     oct_free(&out);
 }
 
-/* Columns of rows that begin one after another and go on while other sums are waited for. */
-static inline void check_besides(const oct_comm *comm, int64_t samples)
+/* Columns of rows, which the ranks of a host see in each other or not, begin one after another and go on while other
+ * sums are waited for. */
+static inline void check_besides(const oct_comm *comm, int64_t samples, bool seen)
 {
     enum { N = 9000, COLUMNS = 5 };
     static const int64_t ends[COLUMNS] = {9000, 8999, 4000, 3500, 17};
@@ -107,7 +108,9 @@ static inline void check_besides(const oct_comm *comm, int64_t samples)
     const oct_leaves leaves = oct_leaves_split(samples, LEAF, all->rank, all->size);
     const int64_t rows_needed = leaves.local > 0 ? leaves.local : 1;
     float *rows;
-    RANK_OK(comm, oct_alloc(&rows, (size_t)(rows_needed * N), sizeof(*rows)));
+    const oct_collective *memory = seen ? all : &oct_collective_one;
+    bool lent;
+    RANK_OK(comm, memory->rows_alloc(memory, &rows, (size_t)(rows_needed * N), sizeof(*rows)));
     fill_parts(&leaves, rows, N);
     for (int c = 0; c < COLUMNS; c++) {
         const int64_t begin = c + 1 < COLUMNS ? ends[c + 1] : 0;
@@ -116,8 +119,8 @@ static inline void check_besides(const oct_comm *comm, int64_t samples)
         RANK_OK(comm, all->sums_move(all));
     }
     RANK_OK(comm, all->sums_finish(all));
-    compare_f32(comm, &leaves, rows, N);
-    oct_free(&rows);
+    compare_f32(comm, &leaves, memory->rows_total(memory, &leaves, rows, &lent), N);
+    memory->rows_free(memory, &rows);
 }
 
 /* A batch without samples sums to zero. */
@@ -142,6 +145,7 @@ static inline void check_sums(const oct_comm *comm, int64_t leaves, int64_t step
             check_f64(comm, samples, lengths[k]);
         }
     for (int64_t count = 1; count <= leaves; count += 4)
-        check_besides(comm, count * LEAF);
+        for (int seen = 0; seen < 2; seen++)
+            check_besides(comm, count * LEAF, seen);
     check_empty(comm);
 }

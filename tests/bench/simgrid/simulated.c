@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* What a rank copies while the 7 others of its host do too. A join reads from slots, which stay in the caches. */
+/* What a rank copies while the 7 others of its host do too. What is joined with something has just come and is in the
+ * caches, in the sum of the MPI library, too. But in rows of a node all is read from memory, and one vector written
+ * there, where a copy is one of each. */
 static const double copied_per_s = 6.4e9, join_factor = 0.75;
 
 static const double poll_s = 1e-6, longest_poll_s = 20e-6;
@@ -23,14 +25,15 @@ void *oct_sim_copy(void *to, const void *from, size_t bytes)
     return to;
 }
 
-int oct_sim_join(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
-                 int64_t n, size_t width)
+int oct_sim_join(const char *where, const oct_leaves *run, oct_subtree *parts, void **vectors,
+                 int num_parts, int64_t n, size_t width)
 {
     const double bytes = (double)n * (double)width;
     if (bytes < OCT_SIM_LONG) return oct_tree_join(run, parts, vectors, num_parts, n, width);
     const int left = oct_tree_join(run, parts, vectors, num_parts, 0, width);
-    if (left < num_parts)
-        sg_actor_sleep_for((num_parts - left) * bytes * join_factor / copied_per_s);
+    const bool in_rows = strcmp(where, "join_share") == 0;
+    const double copies = in_rows ? (num_parts + 1) / 2.0 : (num_parts - left) * join_factor;
+    if (left < num_parts) sg_actor_sleep_for(copies * bytes / copied_per_s);
     return left;
 }
 

@@ -123,9 +123,10 @@ int main(int argc, char **argv)
     oct_subtree parts[OCT_MAX_PARTS];
     r.leaves = oct_leaves_split(leaves * r.all->size, 1, r.all->rank, r.all->size);
     const size_t rows = (size_t)oct_leaves_parts(&r.leaves, parts);
-    r.gradients = oct_sim_vectors((rows + 1) * (size_t)t->gradients * sizeof(float));
+    MUST(r.all->rows_alloc(r.all, &r.gradients, rows > 0 ? rows : 1,
+                           (size_t)t->gradients * sizeof(float)));
     r.vector = oct_sim_vectors((rows + 1) * (size_t)t->longest * sizeof(double));
-    if (!r.gradients || !r.vector) return 4;
+    if (!r.vector) return 4;
     const double begin = meet(r.all);
     for (int step = 0; step < STEPS; step++) {
         r.summed = 0;
@@ -140,6 +141,7 @@ int main(int argc, char **argv)
                "%.3f ms computes: efficiency %.2f %%\n",
                r.all->size, comm->state ? comm->state->node.ranks : 1, 4e-6 * (double)t->gradients,
                t->met, 1e3 * each, 1e3 * t->compute, 100 * t->compute / each);
+    r.all->rows_free(r.all, &r.gradients);
     oct_comm_close(&comm);
     return 0;
 }

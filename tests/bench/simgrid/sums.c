@@ -33,10 +33,10 @@ int main(int argc, char **argv)
     const oct_leaves mine = oct_leaves_split(leaves, 1, all->rank, all->size);
     oct_subtree parts[OCT_MAX_PARTS];
     const int count = oct_leaves_parts(&mine, parts);
-    x = oct_sim_vectors((size_t)(n * (count > 0 ? count : 1)) * sizeof *x);
-    if (!x) return 4;
+    MUST(all->rows_alloc(all, &x, (size_t)(count > 0 ? count : 1), (size_t)n * sizeof *x));
     double begin = meet(comm);
-    MUST(all->tree_sum_f32(all, &mine, x, n, x));
+    MUST(all->sum_begin(all, &mine, x, n, n));
+    MUST(all->sums_finish(all));
     const double own = meet(comm) - begin;
     if (all->rank == 0)
         printf("%d ranks, %d on a node: %.1f MB in %.3f ms", all->size, comm->state->node.ranks,
@@ -49,6 +49,7 @@ int main(int argc, char **argv)
             printf(", MPI_Allreduce in %.3f ms, ratio %.3f", 1e3 * native, own / native);
     }
     if (all->rank == 0) printf("\n");
+    all->rows_free(all, &x);
     oct_comm_close(&comm);
     return 0;
 }
