@@ -118,6 +118,16 @@ oct_status oct_log_file(const char *path)
     return OCT_OK;
 }
 
+void oct_log_append(const char *path, const char *text)
+{
+    struct stat info;
+    char time_text[24];
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return;
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) dprintf(fd, "%s %s", now(time_text), text);
+    close(fd);
+}
+
 static void say(oct_log_level level, const char *format, va_list args)
 {
     char text[LINE_BYTES], line[LINE_BYTES];

@@ -17,6 +17,10 @@ void oct_log_setup(oct_log_level level, bool speaks);
 /* Also append every line to this file, behind its time (UTC), or NULL to stop. The path is copied. */
 oct_status oct_log_file(const char *path) OCT_NODISCARD;
 
+/* Appends text that is said elsewhere, with its end of line, to a log file that is there, behind the time; where that
+ * cannot be, nothing happens. */
+void oct_log_append(const char *path, const char *text);
+
 /* Writes "octet: text", "octet: warning: text" or "octet: error: text". */
 void oct_log(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 3);
 

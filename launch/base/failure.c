@@ -2,6 +2,7 @@
  * composed first and written at once, so lines of several processes do not mix. */
 #include "launch/base/failure.h"
 
+#include "core/base/log.h"
 #include "core/base/text.h"
 #include "octet_version.h"
 
@@ -9,6 +10,12 @@
 #include <string.h>
 
 static bool silent;
+static char log_path[4096];
+
+void oct_failure_log(const char *path)
+{
+    snprintf(log_path, sizeof(log_path), "%s", path);
+}
 
 void oct_failure_silence(void)
 {
@@ -74,6 +81,7 @@ void oct_failure_print(oct_status status, int argc, char **argv)
     if (compose(&out, status, argc, argv) == OCT_OK) {
         oct_text_clean(out.data);
         fputs(out.data, stderr);
+        if (log_path[0]) oct_log_append(log_path, out.data);
     } else {
         char text[1024];
         snprintf(text, sizeof text, "%s",

@@ -10,6 +10,9 @@
  * an OCT_PEER without a record print nothing. argc, argv: the command line, for OCT_DEFECT. */
 void oct_failure_print(oct_status status, int argc, char **argv);
 
+/* From now on what is printed also goes to this log file, where it is there. */
+void oct_failure_log(const char *path);
+
 /* After this nothing is printed: it has been said, here or by another rank. */
 void oct_failure_silence(void);
 bool oct_failure_silent(void);

@@ -7,6 +7,7 @@
 #include "dist/comm.h"
 #include "io/checkpoint.h"
 #include "launch/base/meter.h"
+#include "launch/cmd/command.h"
 #include "launch/cmd/shipped.h"
 #include "launch/ranks/guard.h"
 #include "launch/ranks/hosts.h"
@@ -184,8 +185,23 @@ static oct_status start_once(launch *l, int *exit_status)
     return oct_ranks_watch(&l->start, exit_status);
 }
 
+/* Of a loss this process may be the only one who can tell. */
+static void tell_log(const oct_args *args)
+{
+    oct_recipe recipe;
+    const oct_command *command = oct_command_find(args->argv[1]);
+    if (!command || !command->recipe) return;
+    if (command->recipe(&recipe, args) == OCT_OK) {
+        if (oct_run_folder_tell(recipe.output) != OCT_OK) oct_fail_clear();
+        oct_recipe_free(&recipe);
+    } else {
+        oct_fail_clear(); /* the ranks say it */
+    }
+}
+
 static oct_status start_until_done(launch *l, int *exit_status)
 {
+    tell_log(l->args);
     while (true) {
         char lost[1024] = "a rank was lost";
         const oct_status status = start_once(l, exit_status);

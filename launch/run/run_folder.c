@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "launch/base/failure.h"
 #include "launch/run/onnx_model.h"
 
 #include <dirent.h>
@@ -212,6 +213,15 @@ oct_status oct_run_folder_log(const char *folder)
     oct_status status = oct_log_file(path);
     oct_free(&path);
     return status;
+}
+
+oct_status oct_run_folder_tell(const char *folder)
+{
+    char *path = NULL;
+    OCT_TRY(oct_run_path(folder, "log.txt", &path));
+    oct_failure_log(path);
+    oct_free(&path);
+    return OCT_OK;
 }
 
 static oct_status remove_leftovers(const char *folder)

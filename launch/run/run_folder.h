@@ -35,6 +35,8 @@ void oct_run_folder_close(oct_run_folder *folder);
 /* Appends what is logged from now on to the folder's log.txt, until oct_log_file(NULL): for who speaks while no rank
  * has the folder open. */
 oct_status oct_run_folder_log(const char *folder) OCT_NODISCARD;
+/* Lets what this process fails by from now on stand in the folder's log.txt too, when all else is closed. */
+oct_status oct_run_folder_tell(const char *folder) OCT_NODISCARD;
 /* Writes model_check_result.txt, the check report of prepare. */
 oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
 

@@ -392,7 +392,8 @@ static oct_status open_folder(oct_training *r)
     if (oct_training_speaks(r) && status == OCT_OK)
         status = oct_run_folder_report(&r->folder, &r->trainer.report);
     OCT_TRY(oct_session_agree(r->session, status));
-    status = oct_run_path(output, "checkpoints", &r->checkpoints);
+    status = oct_run_folder_tell(output);
+    if (status == OCT_OK) status = oct_run_path(output, "checkpoints", &r->checkpoints);
     if (status == OCT_OK) status = oct_run_path(output, "model.int8.h5", &r->model_path);
     return oct_session_agree(r->session, status);
 }

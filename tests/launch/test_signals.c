@@ -46,6 +46,7 @@ Test(signals, ctrl_c_saves_and_the_same_command_continues)
     train_and("kill -TERM $!");
     check_stopped();
     oct_check_said(job, "continu");
+    must("test $(grep -c 'Z octet: stopped after step' new/log.txt) = 2");
 }
 
 Test(signals, one_request_may_arrive_twice)
@@ -63,6 +64,7 @@ Test(signals, a_killed_rank_is_named_and_the_same_command_continues)
     oct_check_said(job, ") was ended by signal 9 (Killed) in step ");
     oct_check_said(job, "; repeat the command to continue from the newest checkpoint");
     cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
+    must("grep -q '^[-0-9T:]*Z octet: error: rank 0 (.*) was ended by signal 9' new/log.txt");
     train_and("kill -INT $!");
     check_stopped();
 }
@@ -169,6 +171,8 @@ Test(signals, a_stuck_rank_is_named_and_ends_too)
     oct_check_said(job, "no answer from rank 1 (");
     cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
     cr_assert(!oct_process_said(&job, "left behind"), "%s", job.out);
+    must("test $(grep -cE 'Z octet: error: .*no answer from rank 1|^ +rank [012] .*process' "
+         "new/log.txt) = 4");
 }
 
 Test(signals, ranks_that_were_started_differently_are_told_apart)
