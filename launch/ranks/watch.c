@@ -482,12 +482,12 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
         (*exit_status == SIGKILL || *exit_status == SIGSEGV)) /* before it had a line */
         return signalled(j, *exit_status);
     if (*exit_status > 128 && j->asked_s > 0 && *exit_status == 128 + SIGUSR1) return stopped(j);
-    if (!j->found && is_of_mpirun(*exit_status))
-        return oct_fail(
-            OCT_LOST,
-            "mpirun ended with status %d, which no rank gave: a host is lost, or the way "
-            "to it%s",
-            *exit_status, remedy(j));
+    if (!j->found && is_of_mpirun(*exit_status)) {
+        if (!j->start->beyond && !all_have_started(1)) return judge_mpirun(j, ended);
+        return oct_fail(OCT_LOST, "mpirun ended with status %d, which no rank gave%s%s",
+                        *exit_status, j->start->beyond ? ": a host is lost, or the way to it" : "",
+                        remedy(j));
+    }
     if (*exit_status > 128) return signalled(j, *exit_status - 128);
     if (j->found && *exit_status != oct_status_exit(OCT_NO))
         return oct_fail(OCT_LOST, "%s ended with status %d and said nothing%s%s%s",

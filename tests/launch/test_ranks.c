@@ -302,6 +302,20 @@ Test(ranks, other_ends_are_final)
     }
 }
 
+/* As that of Open MPI ends without ssh in PATH, though no other host is asked for. */
+Test(ranks, an_mpirun_that_starts_nobody_here_has_lost_no_host)
+{
+    RUN("bash", "-c", PRETEND("exit 243") "--ranks 2 --restart 3", "bash", OCT_PROGRAM);
+    oct_check_exit(job, 7);
+    oct_check_said(job, "mpirun ended with status 243 before a rank had started");
+    cr_assert_eq(oct_process_said_times(&job, "host"), 0, "%s", job.err);
+    must("test $(wc -l <asked) = 1");
+    RUN("bash", "-c", PRETEND("exit 243") "-H elsewhere:2", "bash", OCT_PROGRAM);
+    oct_check_exit(job, 6);
+    oct_check_said(job, "mpirun ended with status 243, which no rank gave: a host is lost, or the "
+                        "way to it");
+}
+
 Test(ranks, a_killed_rank_costs_a_restart_and_no_bit)
 {
     must(OCT_PROGRAM " train r.yaml output=whole -q >log 2>&1");
