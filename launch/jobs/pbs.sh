@@ -6,6 +6,8 @@
 # Five minutes before the wall time the ranks are asked to stop: they write a checkpoint and end with status 75, and
 # this script submits itself again. A lost rank or host costs the steps since the last checkpoint: the run goes on
 # with the hosts that answer. Compute hosts must be allowed to qsub; else submit the same job again by hand.
+# What the first qsub was told besides -v, such as -l, is not repeated: write it here. Words with commas want
+# ARGUMENTS in the environment: ARGUMENTS="my.yaml init_skip=[a,b]" qsub -v ARGUMENTS pbs.sh
 #PBS -N octet
 #PBS -l select=4:ncpus=16:mpiprocs=16
 #PBS -l walltime=24:00:00
@@ -14,10 +16,13 @@
 WALLTIME_S=${WALLTIME_S:-86400} # as above
 
 cd "$PBS_O_WORKDIR" || exit
-export OMP_NUM_THREADS=1
+export ARGUMENTS WALLTIME_S OCTET="${OCTET:-octet}" OMP_NUM_THREADS=1
+script=$PBS_O_WORKDIR/pbs.sh
+[ -r "$script" ] || script=$0 # another name or folder: PBS's own copy
 read -ra words <<<"$ARGUMENTS"
 timeout --preserve-status --signal=USR1 $((WALLTIME_S - 300)) \
-    "${OCTET:-octet}" train "${words[@]}" --hostfile "$PBS_NODEFILE" --restart 5
+    "$OCTET" train "${words[@]}" --hostfile "$PBS_NODEFILE" --restart 5
 status=$?
-if [ $status = 75 ]; then qsub -v ARGUMENTS="$ARGUMENTS" "$PBS_O_WORKDIR/pbs.sh"; fi
+# By their names: a value in this list would end at its first comma, as in init_skip=[a,b].
+if [ $status = 75 ]; then qsub -v ARGUMENTS,WALLTIME_S,OCTET "$script"; fi
 exit $status
