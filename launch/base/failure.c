@@ -80,6 +80,7 @@ void oct_failure_print(oct_status status, int argc, char **argv)
     /* Without memory for the text the sentence goes out piece by piece. */
     if (compose(&out, status, argc, argv) == OCT_OK) {
         oct_text_clean(out.data);
+        oct_log_bar_end();
         fputs(out.data, stderr);
         if (log_path[0]) oct_log_append(log_path, out.data);
     } else {

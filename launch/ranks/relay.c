@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -71,6 +72,7 @@ static void give(oct_relay *relay, stream *s)
     const ssize_t gone = write(s->to, s->text + s->given, s->held - s->given);
     if (gone >= 0) {
         s->given += (size_t)gone;
+        if (s->to == STDERR_FILENO && gone > 0) relay->open_line = s->text[s->given - 1] != '\n';
     } else if (!only_for_now(errno)) {
         if (s->to == STDOUT_FILENO && relay->failed == 0) relay->failed = errno;
         s->to = -1;
@@ -106,6 +108,13 @@ void oct_relay_move(oct_relay *relay, int patience_ms)
         moved = move_once(relay, 0);
 }
 
+/* The ranks can take their bar away no more, where they were killed. */
+static void end_line(const oct_relay *relay)
+{
+    if (relay->open_line && relay->stream[1].to >= 0)
+        fputs(isatty(STDERR_FILENO) ? "\r\033[K" : "\n", stderr);
+}
+
 void oct_relay_close(oct_relay *relay, bool (*asked)(void))
 {
     int looks = 0;
@@ -117,6 +126,7 @@ void oct_relay_close(oct_relay *relay, bool (*asked)(void))
         if (!waits && !move_once(relay, 0)) break;
         if (waits && !move_once(relay, LOOK_MS) && asked() && ++looks >= LOOKS_MAX) break;
     }
+    end_line(relay);
     for (int i = 0; i < OCT_RELAY_STREAMS; i++)
         close_end(&relay->stream[i].from);
 }

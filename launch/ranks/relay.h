@@ -13,7 +13,8 @@ typedef struct oct_relay {
         size_t held, given;
         char text[4096]; /* as much as a pipe takes whole */
     } stream[OCT_RELAY_STREAMS];
-    int failed; /* errno of the first write to stdout that failed; 0: none did */
+    bool open_line; /* what was last said on stderr has no end of line, such as a bar */
+    int failed;     /* errno of the first write to stdout that failed; 0: none did */
 } oct_relay;
 
 /* Makes a pipe for each stream; ends[] are for the child, and the caller closes them here. */

@@ -32,6 +32,29 @@ Test(terminal, shows_a_bar_for_training_and_takes_it_away)
          " +[0-9,]+ img/s +left [0-9:]+' seen | head -n 1 | grep -q qat");
 }
 
+/* Waits for the bar of a run, does something to a process, and shows what the terminal has got by then. */
+static void disturb(const char *words, const char *action)
+{
+    char line[700];
+    snprintf(line, sizeof line,
+             "TERM=xterm script -qefc '" OCT_PROGRAM
+             " train r.yaml output=bar float.epochs=10000 %s' seen >/dev/null & "
+             "until grep -qa left seen; do kill -0 $! || exit 99; sleep 0.05; done; %s; wait $!",
+             words, action);
+    must("rm -rf bar seen");
+    shell(line);
+}
+
+Test(terminal, has_no_bar_before_what_ended_a_run)
+{
+    disturb("", "read -r _ pid _ <bar/lock; kill -INT $pid");
+    oct_check_exit(job, 75);
+    must("grep -qaE '(\033.K|^)octet: stopped' seen && ! grep -qaE '[0-9]octet: ' seen");
+    disturb("--ranks 2", "read -r _ pid _ <bar/lock; kill -KILL $pid");
+    oct_check_exit(job, 6);
+    must("grep -qaE '(\033.K|^)octet: error: rank 0' seen && ! grep -qaE '[0-9]octet: ' seen");
+}
+
 Test(terminal, shows_a_bar_for_sensitivity)
 {
     must(OCT_PROGRAM " train r.yaml output=deep model.name=resnet20 2>err || { cat err; exit 1; }");
