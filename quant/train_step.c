@@ -424,11 +424,20 @@ static oct_status backward(oct_train_step *s, oct_tensor *loss)
     return s->group->sums_finish(s->group) == OCT_OK ? status : oct_fail(status, "%s", what);
 }
 
+/* The backward writes where others of the host may still read the last totals, until all ranks have met: about the
+ * loss, unless it is one of parameters alone. */
+static oct_status meet(const oct_train_step *s)
+{
+    int64_t nothing = 0;
+    return s->context->met ? OCT_OK : s->group->max_i64(s->group, &nothing, 1);
+}
+
 static oct_status make_gradients(oct_train_step *s, const oct_batch *batch)
 {
     const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
     oct_tensor *loss = oct_step_loss(s, batch, &leaves);
     OCT_TRY(oct_context_status(s->context));
+    OCT_TRY(meet(s));
     OCT_TRY(begin_notes(s));
     return backward(s, loss);
 }

@@ -35,6 +35,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->record = record;
     cx->draws = (oct_draws){0};
     cx->watch = (oct_leaf_watch){0};
+    cx->met = false;
     cx->last = NULL;
     cx->atomic_depth = 0;
     cx->hook = NULL;

@@ -54,6 +54,7 @@ struct oct_context {
                                  /* others may not be there while it runs part by part */
     oct_draws draws;             /* of this step */
     oct_leaf_watch watch;
+    bool met;                      /* all ranks have, about a sum of this step */
     oct_batch_part part;           /* set by who begins forwards, kept over them */
     bool record;                   /* keep a tape */
     bool release_on_backward;      /* backward gives back what the forward made while it goes, so */

@@ -118,5 +118,6 @@ bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
     watch_row(cx, rows, (size_t)n * sizeof *rows);
     oct_tree_fold_f64(&cx->leaves, rows, n);
     oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));
+    cx->met = true;
     return cx->status == OCT_OK;
 }

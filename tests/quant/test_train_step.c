@@ -365,6 +365,68 @@ Test(train_step, takes_a_forward_that_returns_its_loss)
     check_nothing_held();
 }
 
+/* A penalty of its own that no sum over the batch is in. */
+static void penalty_backward(oct_context *cx, oct_node *node)
+{
+    float *grad = oct_grad_new(cx, node->input[0]);
+    for (int64_t i = 0; grad && i < oct_numel(node->input[0]); i++)
+        grad[i] = 1;
+    if (grad) oct_give_grad(cx, node->input[0], grad);
+}
+
+static oct_tensor *penalty_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    oct_tensor *x = oct_call(cx, ((couple *)self)->row, in[0]);
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, (oct_shape){.ndim = 0});
+    (void)n;
+    if (!x || !y) return NULL;
+    oct_f32(y)[0] = 1;
+    oct_record(cx, "penalty", penalty_backward, &x, 1, false, y);
+    return y;
+}
+
+static const oct_module_type penalty_type = {.name = "penalty", .forward = penalty_forward};
+
+static int met;
+
+static oct_status count_max(const oct_collective *self, int64_t *values, int64_t n)
+{
+    (void)self, (void)values, (void)n;
+    met++;
+    return OCT_OK;
+}
+
+/* Ranks write their gradients again when they know that all others have read the last ones. */
+Test(train_step, ranks_meet_before_a_backward_also_where_the_loss_is_no_sum_over_them)
+{
+    oct_collective group = oct_collective_one;
+    oct_train_step step;
+    oct_step_result result;
+    oct_module *root = NULL;
+    oct_batch batch = {.num_inputs = 1, .shape = {OCT_SHAPE(PAIRS, 5)}, .input = {rows}};
+    group.max_i64 = count_max;
+    fill_pairs();
+    MUST(oct_module_create(&root, &penalty_type, sizeof(couple)));
+    couple *m = (couple *)root;
+    MUST(oct_linear_create(&m->row, 5, 6, true));
+    MUST(oct_module_add_child(root, "row", &m->row));
+    MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &group));
+    MUST(oct_train_step_run(&step, &batch, 0.1f, &result));
+    cr_assert_eq(met, 2); /* and in the control reduction */
+    oct_train_step_destroy(&step);
+    oct_module_destroy(&root);
+
+    root = couple_create();
+    batch = pairs();
+    batch.labels = numbers;
+    MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &group));
+    MUST(oct_train_step_run(&step, &batch, 0.1f, &result));
+    cr_assert_eq(met, 3);
+    oct_train_step_destroy(&step);
+    oct_module_destroy(&root);
+    check_nothing_held();
+}
+
 Test(train_step, refuses_batches_that_make_no_step)
 {
     oct_train_step step;
