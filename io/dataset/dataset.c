@@ -242,7 +242,8 @@ static oct_status open_here(opening *l)
     *data = (oct_dataset){.format = l->format, .goal = source->goal};
     if (!l->folder || !*l->folder) l->folder = l->format->default_path;
     OCT_CHECK(l->folder, OCT_USAGE,
-              "data.path: the format %s has no default folder; write data.path=FOLDER; %s",
+              "data.path: the format %s has no default folder; write data.path=FOLDER, or with a "
+              "model or checkpoint --data FOLDER; %s",
               l->format->name, l->format->files);
     l->there = *source;
     l->there.folder = l->folder;

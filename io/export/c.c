@@ -30,8 +30,10 @@ typedef struct form {
 /* A name that begins files, functions and macros, and none of those that the C library has for headers. */
 static oct_status take_name(form *f, const char *name)
 {
-    static const char *const taken[] = {"stdint", "stddef", "float", "string",
-                                        "math",   "stdlib", "stdio"};
+    static const char *const taken[] = {
+        "assert", "complex", "ctype",  "errno",  "fenv",   "float",  "inttypes", "iso646",
+        "limits", "locale",  "math",   "setjmp", "signal", "stdarg", "stdbool",  "stddef",
+        "stdint", "stdio",   "stdlib", "string", "tgmath", "time",   "wchar",    "wctype"};
     const size_t length = strlen(name);
     bool fits = length >= 1 && length <= NAME_MAX_LENGTH && isalpha((unsigned char)name[0]);
     for (size_t i = 0; fits && i < length; i++)
@@ -507,7 +509,7 @@ static oct_status open_form(form *f, const oct_export *job)
     OCT_TRY(take_name(f, job->name));
     OCT_CHECK(f->golden > 0, OCT_PREPARE, "has no golden inputs, of which the self-test consists");
     OCT_CHECK(!job->pixels || f->first, OCT_PREPARE,
-              "--pixels: this model does not begin by quantizing a single input");
+              "--pixels: this model does not begin by quantizing a single input; leave it out");
     OCT_TRY(oct_alloc(&f->w.offsets, (size_t)program->num_values, sizeof *f->w.offsets));
     return oct_plan_values(program, f->w.offsets, &f->w.scratch_bytes);
 }

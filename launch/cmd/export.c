@@ -189,6 +189,7 @@ static oct_status write_format(exporting *e)
 {
     const oct_status status = e->job.model ? e->format->write_model(&e->job, &e->made)
                                            : e->format->write_network(&e->job, &e->made);
+    if (status == OCT_USAGE) return status; /* the command line, not the file */
     if (status != OCT_OK) return oct_fail_prefix("%s", e->args->word[0]);
     if (e->network.folded > 0)
         OCT_TRY(oct_text_add(&e->made.notices,

@@ -123,7 +123,8 @@ Test(cifar10, without_a_folder_it_says_how_to_name_one)
     oct_dataset data;
     cr_assert(load_plain(&data, &oct_dataset_cifar10, "", OCT_TRAIN, 0) == OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0), "data.path: the format cifar10 has no default folder; write "
-                                       "data.path=FOLDER; " FILES);
+                                       "data.path=FOLDER, or with a model or checkpoint --data "
+                                       "FOLDER; " FILES);
 }
 
 Test(cifar10, of_100_classes_the_fine_label_counts)
