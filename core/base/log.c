@@ -21,7 +21,7 @@ enum { LINE_BYTES = 20480 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static oct_log_level shown = OCT_LOG_INFO;
-static bool speaking = true;
+static bool speaking = true, repeats;
 static bool bar_stands;
 static FILE *file;
 
@@ -90,6 +90,13 @@ void oct_log_setup(oct_log_level level, bool speaks)
     pthread_mutex_unlock(&lock);
 }
 
+void oct_log_again(bool again)
+{
+    pthread_mutex_lock(&lock);
+    repeats = again;
+    pthread_mutex_unlock(&lock);
+}
+
 /* A link would lead out of the folder that the log belongs to, and a pipe waits for a reader. */
 static oct_status open_file(const char *path, FILE **opened)
 {
@@ -135,12 +142,13 @@ static void say(oct_log_level level, const char *format, va_list args)
     oct_text_clean(text);
     compose(line, level, text);
     pthread_mutex_lock(&lock);
-    if (level <= shown) {
+    const bool left_out = repeats && level > OCT_LOG_ERROR;
+    if (level <= shown && !left_out) {
         wipe_bar();
         fputs(line, stderr);
         fflush(stderr);
     }
-    append(line);
+    if (!left_out) append(line);
     pthread_mutex_unlock(&lock);
 }
 

@@ -21,6 +21,9 @@ oct_status oct_log_file(const char *path) OCT_NODISCARD;
  * cannot be, nothing happens. */
 void oct_log_append(const char *path, const char *text);
 
+/* Leaves out all lines but errors while something is done once more, which would be said twice. */
+void oct_log_again(bool again);
+
 /* Writes "octet: text", "octet: warning: text" or "octet: error: text". */
 void oct_log(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 3);
 

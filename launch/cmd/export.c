@@ -55,11 +55,16 @@ static oct_status find_format(exporting *e)
     return OCT_USAGE;
 }
 
-/* Nothing is written over, and the folder can be written to: said before any work. */
-static oct_status check_place(const char *path)
+/* Nothing is written over, and the folder can be written to: said before any work. beside: it goes with the file that
+ * the command line names. */
+static oct_status check_place(const exporting *e, const char *path, bool beside)
 {
-    OCT_CHECK(!oct_file_exists(path), OCT_USAGE,
+    OCT_CHECK(beside || !oct_file_exists(path), OCT_USAGE,
               "command line: -o %s: already exists; choose another file name", path);
+    OCT_CHECK(!oct_file_exists(path), OCT_USAGE,
+              "command line: -o %s: %s, which goes with it, already exists; choose another file "
+              "name",
+              e->args->option[OUTPUT].text, path);
     return oct_file_check_place(path);
 }
 
@@ -80,14 +85,14 @@ static oct_status find_places(exporting *e)
     if (e->format->beside_suffix) {
         OCT_TRY(oct_format(&e->path, "%.*s%s", (int)length, path, suffix));
         OCT_TRY(oct_format(&e->beside_path, "%.*s%s", (int)length, path, e->format->beside_suffix));
-        OCT_TRY(check_place(e->beside_path));
+        OCT_TRY(check_place(e, e->beside_path, true));
     } else {
         OCT_TRY(oct_strdup(&e->path, path));
     }
-    OCT_TRY(check_place(e->path));
+    OCT_TRY(check_place(e, e->path, false));
     if (!e->format->golden) return OCT_OK;
     OCT_TRY(oct_format(&e->golden_path, "%.*s.golden.npz", (int)length, path));
-    return check_place(e->golden_path);
+    return check_place(e, e->golden_path, true);
 }
 
 static oct_status check_kind(exporting *e)
@@ -329,7 +334,7 @@ const oct_command oct_command_export = {
         "FILE is an int8 model (*.int8.h5), a checkpoint or a run folder (its newest checkpoint).\n"
         "\n"
         "    octet export runs/a/model.int8.h5 --format onnx -o a.onnx     the int8 model\n"
-        "    octet export runs/a/model.int8.h5 --format tflite -o a.tflite the same for TFLite\n"
+        "    octet export runs/a/model.int8.h5 --format tflite -o b.tflite the same for TFLite\n"
         "    octet export runs/a/model.int8.h5 --format c -o kws           kws.c and kws.h\n"
         "    octet export runs/a/model.int8.h5 --format flat -o a.flat     for C programs without "
         "HDF5\n"

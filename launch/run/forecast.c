@@ -1,6 +1,7 @@
 /* `octet check` foretells memory and time from a short run, which it continues along lines. */
 #include "launch/run/forecast.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "launch/run/certificate.h"
@@ -360,7 +361,9 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subjec
     many = few;
     const int64_t more = status == OCT_OK && fits ? images_to_try(&few, share, leaf, available) : 0;
     if (more > few.images) {
+        oct_log_again(true);
         status = try_images(&many, more, subject, &fits);
+        oct_log_again(false);
         if (!fits) many = few;
     }
     lift_fence(&round);

@@ -38,6 +38,17 @@ Test(log, levels_below_the_wanted_are_not_shown)
     cr_assert_stderr_eq_str("octet: warning: c\n");
 }
 
+Test(log, what_is_done_again_says_errors_alone)
+{
+    oct_log(OCT_LOG_WARN, "once");
+    oct_log_again(true);
+    oct_log(OCT_LOG_WARN, "twice");
+    oct_log(OCT_LOG_ERROR, "failed");
+    oct_log_again(false);
+    oct_log(OCT_LOG_INFO, "then");
+    cr_assert_stderr_eq_str("octet: warning: once\noctet: error: failed\noctet: then\n");
+}
+
 Test(log, a_bar_is_wiped_by_what_follows)
 {
     oct_log_bar("10 %%");

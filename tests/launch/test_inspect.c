@@ -140,6 +140,8 @@ Test(inspect, a_budget_that_is_exceeded_is_a_warning_with_the_layers_that_matter
     oct_check_exit(job, 0);
     oct_check_said(job, "octet: warning: quant.flash_limit: the int8 model takes ");
     oct_check_said(job, "more than 1000; most in head.0 ");
+    cr_assert_eq(oct_process_said_times(&job, "quant.flash_limit: the int8 model takes "), 1, "%s",
+                 job.err);
     cr_assert(!oct_process_said(&job, "quant.scratch_limit"), "%s", job.err);
     OCTET("train", "r.yaml", "output=limited", "quant.scratch_limit=100");
     oct_check_exit(job, 0);
