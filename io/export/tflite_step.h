@@ -21,8 +21,8 @@
                "(quant.target: tflite trains that)")                                               \
     X(AVERAGE, "averages codes, halves away from 0: a code may differ by one (quant.target: "      \
                "tflite trains that)")                                                              \
-    X(RATIO, "has a ratio of scales beyond those that XNNPACK takes, so other kernels run it: a "  \
-             "code may differ by one")                                                             \
+    X(RATIO, "has a ratio of scales beyond those that XNNPACK takes, so its delegate refuses the " \
+             "whole file: run it without, where codes may differ by one")                          \
     X(SOFTMAX, "is computed in float: a code may differ by one")                                   \
     X(BILINEAR, "has weights between pixels that lie in the middle of two in 1/2048: a code may "  \
                 "differ by one")                                                                   \

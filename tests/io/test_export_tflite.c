@@ -283,6 +283,25 @@ Test(export_tflite, convolutions_have_the_operator_of_their_groups_and_pads)
     end(&r);
 }
 
+/* The ends of XNNPACK's range, in which the least multiplier lies and the greatest does not. */
+Test(export_tflite, says_where_xnnpack_would_refuse_the_file)
+{
+    static const struct {
+        float multiplier;
+        bool taken;
+    } ends[] = {{0x1p-32f, true}, {0x1.fffffep-33f, false}, {0x1.fffffep7f, true}, {256, false}};
+    for (size_t i = 0; i < OCT_COUNT(ends); i++) {
+        example e;
+        begin_conv(&e, 1, 1);
+        e.steps[1].multiplier[1] = ends[i].multiplier;
+        reader r = write(&e);
+        const char *notices = r.out.notices.data;
+        cr_assert_eq(!(notices && strstr(notices, "its delegate refuses the whole file")),
+                     ends[i].taken, "%a: %s", (double)ends[i].multiplier, notices);
+        end(&r);
+    }
+}
+
 Test(export_tflite, refuses_what_tflite_has_no_form_for)
 {
     example e;
