@@ -135,7 +135,9 @@ static oct_status work(calibration *c)
                 "data.mean and data.std: are guesses, since an ONNX file does not say "
                 "them; give those that the network was trained with");
     OCT_TRY(oct_run_recipe(c->session, c->args, &c->recipe, &result));
+    oct_log_again(true); /* the run has said what there is to its data */
     oct_status status = open_all(c);
+    oct_log_again(false);
     if (status == OCT_OK) status = measure(c);
     if (status == OCT_OK && c->session->group->rank == 0) status = deliver(c, result);
     json_decref(result);
