@@ -3,6 +3,7 @@
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -78,6 +79,7 @@ oct_status oct_batch_norm_create(oct_module **m, int64_t channels)
     OCT_TRY_OUT(oct_module_add_param(*m, "bias", shape, false, &self->beta));
     OCT_TRY_OUT(oct_module_add_buffer(*m, "running_mean", OCT_F32, shape, &self->running_mean));
     OCT_TRY_OUT(oct_module_add_buffer(*m, "running_var", OCT_F32, shape, &self->running_var));
+    oct_module_limit_state(*m, "running_var", (oct_value_range){0, (double)FLT_MAX});
     for (int64_t c = 0; c < channels; c++)
         oct_f32(&self->gamma->value)[c] = self->running_var[c] = 1.0F;
 out:
