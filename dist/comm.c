@@ -109,7 +109,7 @@ static oct_status open_besides(oct_comm *comm, oct_transport *transport, double 
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s)
 {
     OCT_TRY(open_over(comm, transport, deadline_s, OCT_NODE_SLOT_BYTES));
-    if ((*comm)->base.size == 1) return OCT_OK;
+    if (!transport || (*comm)->base.size == 1) return OCT_OK;
     const oct_status status = open_besides(*comm, transport, deadline_s);
     if (status != OCT_OK) oct_comm_close(comm);
     return status;
@@ -160,7 +160,8 @@ void oct_comm_close(oct_comm **comm)
 {
     if (!*comm) return;
     if ((*comm)->state && !(*comm)->state->broken) meet_at_the_end(*comm);
-    if ((*comm)->besides) (*comm)->besides->state->broken |= (*comm)->state->broken;
+    const oct_comm *lane = (*comm)->besides;
+    if ((*comm)->state && lane && lane->state) lane->state->broken |= (*comm)->state->broken;
     oct_comm_close(&(*comm)->besides);
     if ((*comm)->state) end(*comm);
     oct_free(&(*comm)->hosts);

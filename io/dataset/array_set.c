@@ -127,6 +127,7 @@ static oct_status check_same_count(const oct_array *images, const oct_array *lab
 static bool whole(const oct_array *a, const uint8_t *at, int64_t *value)
 {
     uint64_t bits = 0;
+    OCT_ASSERT(a->bytes >= 1 && a->bytes <= sizeof bits);
     for (size_t i = 0; i < a->bytes; i++)
         bits |= (uint64_t)at[i] << (8 * i);
     const unsigned shift = 64 - 8 * (unsigned)a->bytes;

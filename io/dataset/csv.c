@@ -315,7 +315,7 @@ static oct_status take_pictures(reading *r, const part *p)
     const bool maps = r->source->goal == OCT_GOAL_MAP;
     OCT_TRY(oct_pictures_begin(r->data, r->source, r->root));
     for (int64_t i = 0; i < p->count; i++) {
-        int64_t bytes, map_bytes;
+        int64_t bytes = 0, map_bytes = 0;
         OCT_TRY(check_file(r, p, i, 0, &bytes));
         if (maps) OCT_TRY(check_file(r, p, i, 1, &map_bytes));
         OCT_TRY(oct_pictures_add(r->data->store, text_of(p, i, 0), maps ? text_of(p, i, 1) : NULL,

@@ -190,8 +190,8 @@ static void write_normalisation(form *f)
                  job->no_bytes ? "x" : "pixel / 255",
                  job->no_bytes ? ";\n * x is a number of the data, of signed bytes / 128" : "");
     for (int64_t c = 0; c < channels; c++)
-        oct_to_c_add(&f->w, &f->text, " * %s%.9g and %.9g\n", c ? "    " : "    ",
-                     (double)job->mean[c], (double)job->std[c]);
+        oct_to_c_add(&f->w, &f->text, " *     %.9g and %.9g\n", (double)job->mean[c],
+                     (double)job->std[c]);
 }
 
 static void write_api(form *f)
