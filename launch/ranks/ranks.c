@@ -203,7 +203,7 @@ static oct_status start_until_done(launch *l, int *exit_status)
 {
     tell_log(l->args);
     while (true) {
-        char lost[1024] = "a rank was lost";
+        char lost[1024] = "a rank was lost, stuck or had diverged";
         const oct_status status = start_once(l, exit_status);
         if (status != OCT_OK && status != OCT_LOST) return status;
         if (status == OCT_OK && *exit_status != oct_status_exit(OCT_LOST)) return OCT_OK;

@@ -290,6 +290,14 @@ Test(ranks, losses_are_followed_by_as_many_starts_as_were_allowed)
     must("test $(wc -l <asked) = 4 && test $(grep -c '/proc/[0-9]*/fd/[0-9]* ' asked) = 4");
 }
 
+Test(ranks, what_the_ranks_ended_with_is_not_told_as_something_else)
+{
+    RUN("bash", "-c", PRETEND("exit 6") "--ranks 2 --restart 1", "bash", OCT_PROGRAM);
+    oct_check_exit(job, 6);
+    oct_check_said(job, "octet: warning: a rank was lost, stuck or had diverged; restart 1 of 1: "
+                        "2 ranks go on from step 0");
+}
+
 Test(ranks, other_ends_are_final)
 {
     static const int ends[] = {2, 3, 4, 5, 7, 75};
