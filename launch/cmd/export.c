@@ -120,7 +120,7 @@ static oct_status check_kind(exporting *e)
               "tflite's; --format %s has floats",
               e->format->name);
     OCT_CHECK(!e->args->option[PIXELS].given || e->format->runs, OCT_USAGE,
-              "command line: --pixels is for networks; --format %s holds parameters alone",
+              "command line: --pixels is for --format onnx, tflite and c; leave it out for %s",
               e->format->name);
     return OCT_OK;
 }
