@@ -54,7 +54,9 @@ oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch, ui
     audit->watch = (oct_leaf_watch){.active = true};
     oct_replay_again(&audit->replay);
     cx->group = &audit->replay.face;
+    oct_params_put_parts(&step->params, true);
     const oct_status status = compute(step, batch);
+    oct_params_put_parts(&step->params, false);
     *digest = cx->watch.digest;
     cx->group = step->group;
     audit->watch = (oct_leaf_watch){0};

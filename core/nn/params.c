@@ -242,6 +242,13 @@ float *oct_params_own_grads(oct_params *params)
     return params->grads;
 }
 
+void oct_params_put_parts(oct_params *params, bool aside)
+{
+    float *parts = aside ? params->grads : params->parts;
+    for (size_t i = 0; i < params->count; i++)
+        params->items[i]->parts = parts + params->items[i]->offset;
+}
+
 void oct_params_scale_grads(oct_params *params, float factor)
 {
     multiply(oct_params_own_grads(params), params->numel, factor);

@@ -54,6 +54,9 @@ oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;
 /* Returns grads with all totals in it, to be changed. */
 float *oct_params_own_grads(oct_params *params);
+/* Says where the next backwards put the parts of one leaf: to grads, since others may still read the totals where
+ * parts are (aside); or to their place again. For a backward that is not reduced; what grads had is lost. */
+void oct_params_put_parts(oct_params *params, bool aside);
 void oct_params_scale_grads(oct_params *params, float factor); /* the totals */
 /* Finds the first parameter whose total gradient is not finite, by its place in items; -1: there is none. */
 int64_t oct_params_find_bad_grad(const oct_params *params);

@@ -1,5 +1,6 @@
 /* A network trained by quant/train_step.h, float and quantized, each rank on its samples. Rank 0 prints the
  * digest of the trained state, which must not depend on the number of ranks. */
+#include "core/base/digest.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "io/file.h"
@@ -148,6 +149,37 @@ static oct_step_result train(oct_train_step *step, int steps, int64_t first)
     return result;
 }
 
+/* A digest of the totals as they are read. */
+static uint64_t totals_of(const oct_params *params)
+{
+    uint64_t all = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        const oct_param *param = params->items[i];
+        const size_t bytes = (size_t)oct_numel(&param->value) * sizeof(float);
+        all = all * 31 + oct_digest(param->grad, bytes);
+    }
+    return all;
+}
+
+/* While some ranks compute a leaf of the step again, others may still read its gradients. */
+static void audit_one(oct_train_step *step, int64_t first)
+{
+    const oct_collective *group = step->group;
+    oct_batch leaf = batch_from(0);
+    uint64_t digest;
+    int64_t met = 0;
+    step->audit.on = true;
+    step->audit.batch = step->audit.leaf = 0;
+    train(step, 1, first);
+    const uint64_t before = totals_of(&step->params);
+    RANK_OK(comm, group->max_i64(group, &met, 1));
+    RANK_OK(comm, oct_train_step_again(step, &leaf, &digest));
+    RANK_OK(comm, group->max_i64(group, &met, 1));
+    RANK_CHECK(comm, group->size == 1 || totals_of(&step->params) == before,
+               "an audit has changed gradients that others read");
+    step->audit.on = false;
+}
+
 /* A sample of the last rank is NaN: all ranks undo the step, and the words come through all the same. */
 static void skip_one(oct_train_step *step, int64_t first)
 {
@@ -191,7 +223,7 @@ int main(void)
     RANK_OK(comm, oct_train_step_create(&step, root, &adamw, SAMPLES, LEAF, group));
     train(&step, 2, first);
     skip_one(&step, first);
-    train(&step, 1, first);
+    audit_one(&step, first);
     RANK_OK(comm, oct_prepare(&root, OCT_EXAMPLE(batch.shape[0]), &options, NULL));
     RANK_OK(comm, oct_train_step_rebind(&step, root));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_CALIBRATION));
