@@ -50,11 +50,11 @@ def simulate(net, cluster, ranks):
 
 def draw(rows):
     ranks = sorted({key[2] for key in rows})
-    width, height, left, top = 300, 220, 46, 54
+    width, height, left, top = 330, 220, 46, 54
     low = min(80, min(10 * int(float(cells[2]) / 10) for cells in rows.values()))
 
     def x_of(n):
-        return left + (width - left - 14) * ranks.index(n) / max(1, len(ranks) - 1)
+        return left + (width - left - 40) * ranks.index(n) / max(1, len(ranks) - 1)
 
     def y_of(percent):
         return top + (height - top - 34) * (100 - percent) / (100 - low)
@@ -68,7 +68,7 @@ def draw(rows):
         parts.append(f'<g transform="translate({place * width} 0)"><text x="{left}" y="42">{NETS[net][1]}</text>')
         for percent in range(low, 101, 5 if low >= 60 else 20):
             y = y_of(percent)
-            parts.append(f'<line x1="{left}" x2="{width - 14}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
+            parts.append(f'<line x1="{left}" x2="{width - 40}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
                          f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{percent}</text>')
         for n in ranks:
             parts.append(f'<text x="{x_of(n):.1f}" y="{height - 16}" text-anchor="middle">{n}</text>')
