@@ -195,11 +195,11 @@ static double tick(void)
 {
     struct timespec until;
     double begin = oct_seconds();
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += (long)(tick_s * 1e9);
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&watchdog.over_changed, &watchdog.lock, &until);
+    pthread_cond_clockwait(&watchdog.over_changed, &watchdog.lock, CLOCK_MONOTONIC, &until);
     return fmin(oct_seconds() - begin, tick_counts_s);
 }
 

@@ -366,9 +366,8 @@ static oct_status resume(oct_training *r)
     OCT_TRY_OUT(oct_job_share_info(r->session, &checkpoint));
     if (checkpoint.path) {
         OCT_TRY_OUT(restore(r, &checkpoint));
-        oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld; recipe unchanged",
-                r->recipe->output, (long long)r->trainer.step,
-                (long long)oct_plan_steps(&r->trainer.plan));
+        oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", r->recipe->output,
+                (long long)r->trainer.step, (long long)oct_plan_steps(&r->trainer.plan));
     }
     if (oct_training_speaks(r) && checkpoint.path)
         status = oct_checkpoint_clean(r->checkpoints, checkpoint.info.recipe);
