@@ -5,6 +5,7 @@
  * see is said once. */
 #include "core/base/cpu.h"
 #include "core/base/log.h"
+#include "core/base/mem.h"
 #include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "io/model_file.h"
@@ -21,6 +22,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -130,8 +132,29 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
     return command->run(&args);
 }
 
+enum { STACK_BYTES = 1 << 20, PAGE_BYTES = 4096 };
+
+__attribute__((noinline)) static void touch_stack(void)
+{
+    volatile char room[STACK_BYTES];
+    for (size_t i = 0; i < sizeof(room); i += PAGE_BYTES)
+        room[i] = 0;
+}
+
+/* A stack grows where it is used, and a process with a limit on its memory (ulimit -v) dies where it cannot: that
+ * would be in the function that words the refusal of memory. So it grows here, where memory can be asked for. */
+static oct_status grow_stack(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < 2 * STACK_BYTES) return OCT_OK;
+    OCT_TRY(oct_mem_check_available(STACK_BYTES));
+    touch_stack();
+    return OCT_OK;
+}
+
 static oct_status run(int argc, char **argv, int rank)
 {
+    OCT_TRY(grow_stack());
     OCT_TRY(oct_cpu_check());
     if (argc < 2) return rank == 0 ? print_help(NULL) : OCT_OK;
     if (strcmp(argv[1], "--version") == 0)

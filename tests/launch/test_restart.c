@@ -93,18 +93,30 @@ Test(restart, a_run_that_is_killed_before_it_deletes_leaves_its_folder_in_order)
     must(OCT_PROGRAM " train r.yaml output=whole -q && cmp new/model.int8.h5 whole/model.int8.h5");
 }
 
-/* A library's thread that waits for memory for ever would keep the process here. */
+/* Returns whether the libraries could be loaded and begin; libgomp ends the process by itself where it cannot. */
+static bool train_within(int kilobytes)
+{
+    char script[200];
+    snprintf(script, sizeof(script), "rm -rf new; ulimit -v %d; exec \"$1\" train r.yaml",
+             kilobytes);
+    RUN("bash", "-c", script, "bash", OCT_PROGRAM);
+    bool loader = job.exit_code == 127 || oct_process_said(&job, "error while loading") ||
+                  (oct_process_said(&job, "libgomp: Out of memory allocating 8 bytes") &&
+                   !oct_process_said(&job, "octet: "));
+    cr_assert(!job.timed_out && (loader || job.exit_code == 7 || job.exit_code == 0),
+              "%d KB: exit %d\n%s", kilobytes, job.exit_code, job.err);
+    return !loader;
+}
+
+/* A library's thread that waits for memory for ever would keep the process here; and where what is left is less than
+ * a page or two, the stack could not grow. */
 Test(restart, where_memory_is_limited_every_command_ends)
 {
-    for (int kilobytes = 24000; kilobytes <= 48000; kilobytes += 1500) {
-        char script[200];
-        snprintf(script, sizeof(script), "rm -rf new; ulimit -v %d; exec \"$1\" train r.yaml",
-                 kilobytes);
-        RUN("bash", "-c", script, "bash", OCT_PROGRAM);
-        bool loader = job.exit_code == 127 || oct_process_said(&job, "error while loading");
-        cr_assert(!job.timed_out && (loader || job.exit_code == 7 || job.exit_code == 0),
-                  "%d KB: exit %d\n%s", kilobytes, job.exit_code, job.err);
-    }
+    int least = 0;
+    for (int kilobytes = 24000; kilobytes <= 48000; kilobytes += 1500)
+        if (train_within(kilobytes) && least == 0) least = kilobytes;
+    for (int kilobytes = least - 1500; kilobytes <= least + 1500; kilobytes += 60)
+        train_within(kilobytes);
 }
 
 Test(restart, a_pipe_is_no_file_for_any_command)
