@@ -36,7 +36,8 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
     return OCT_OK;
 }
 
-/* The rows of the named rank are filled in, and the others wait for the share that it would join. */
+/* The rows of the named rank are filled in, and the others, who come a second later so that it cannot have gone on,
+ * wait for the share that it would join. */
 static oct_status sum_rows(oct_comm *comm, const char *kind, int guilty)
 {
     const oct_collective *all = oct_comm_collective(comm);
@@ -46,6 +47,7 @@ static oct_status sum_rows(oct_comm *comm, const char *kind, int guilty)
     oct_status status = OCT_OK;
     RANK_OK(comm, all->rows_alloc(all, &rows, BUCKET, sizeof(*rows)));
     for (int step = 0; step < 5 && status == OCT_OK; step++) {
+        if (step == 3 && all->rank != guilty) sleep(1);
         status = all->sum_begin(all, &leaves, rows, BUCKET, BUCKET);
         if (step == 3 && all->rank == guilty)
             kill(getpid(), strcmp(kind, "rows-kill") == 0 ? SIGKILL : SIGSTOP);
