@@ -1,9 +1,11 @@
 /* Leaves are summed along the fixed tree, for any number of ranks.
  *
- * First the ranks of a node sum what they have, piece by piece of the vector, in the memory that they
- * share: each copies into its slot what others join, joins its share of the piece with its own where that
- * lies, and with a single node each copies out what others have joined. With several nodes each rank goes on with its shares of all pieces (its lane), which it sums
- * with the same rank of the other nodes in the rounds of rounds.h; then the node puts its lanes together.
+ * First the ranks of a node sum what they have, in memory that they share. Rows that they see in each other
+ * (rows.c) are one piece: each joins its share of the vector where the rows lie, and the total stays there.
+ * Other vectors go piece by piece: each copies into its slot what others join, joins its share of the piece with
+ * its own where that lies, and with a single node each copies out what others have joined. With several nodes
+ * each rank goes on with its shares of all pieces (its lane), which it sums with the same rank of the other nodes
+ * in the rounds of rounds.h; then the node puts its lanes together.
  *
  * A rank holds sums over a run of leaves: its own at first, one vector for each maximal aligned subtree
  * of the run (a part). In each round it takes the parts of the neighbouring run and joins them with its
@@ -37,9 +39,9 @@ typedef struct holding {
 
 /* What comes next; in between, what was posted has ended. */
 typedef enum sum_phase {
-    FILL,  /* a piece of what this rank has into its slot */
+    FILL,  /* a piece of what this rank has into its slot; of rows, that they are there */
     JOIN,  /* this rank's share of the piece that all have filled in */
-    TAKE,  /* the total of a piece out of a slot */
+    TAKE,  /* the total of a piece out of a slot; of rows, that it is there */
     ROUND, /* with the other half */
     FOLD,  /* what came in the round */
     BACK,  /* the rounds backwards */
@@ -52,7 +54,6 @@ typedef struct sum {
     char *out;
     int64_t n;
     size_t width;
-    bool besides; /* other work */
     sum_phase phase;
     holding own, other; /* of this rank, and what comes from the other half in a round */
     char *scratch;      /* not used yet */
@@ -500,7 +501,6 @@ static oct_status begin(sum *s, const oct_leaves *leaves, char *parts, int64_t s
         return OCT_OK;
     }
     s->stride = bytes_of(s, stride);
-    s->rows = s->besides ? oct_rows_around(comm, parts) : NULL;
     if (s->rows) oct_rows_offer(comm, s->rows, parts);
     oct_exchange_announce(comm, bytes_of(s, s->n) + (s->rows != NULL));
     s->lane = s->n;
@@ -565,7 +565,7 @@ static oct_status begin_next(const oct_comm *comm, oct_sums *sums)
                       .out = (char *)r->parts,
                       .n = r->n,
                       .width = sizeof(float),
-                      .besides = true,
+                      .rows = oct_rows_around(comm, r->parts),
                       .phase = OVER};
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_GRADIENT_SUM));
     OCT_TRY(begin(&sums->sum, &r->leaves, (char *)r->parts, r->stride));

@@ -15,8 +15,8 @@ enum { LEAVES = 16 };
 typedef struct sums {
     oct_leaves leaves;
     int64_t n;
-    float *parts,
-        *plain; /* parts: a row of n for each part of this rank, the first of them at least */
+    float *parts; /* a row of n for each part of this rank, the first of them at least */
+    float *plain; /* n, which only this rank sees */
     double *seconds, *native; /* of each repetition; native: NULL without --native */
     double copy;
     int64_t repetitions;
