@@ -82,8 +82,11 @@ oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out) OCT_NODISCAR
 oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here,
                               oct_text *out) OCT_NODISCARD;
 
-/* Writes the text of `octet help recipe`: key, type, range or words, default, one line of help, for every key. */
-oct_status oct_recipe_help(oct_text *out) OCT_NODISCARD;
+/* Writes the text of `octet help recipe`, a line for each key: name, type and range or words, default, meaning. `name`: only
+ * the key or the section of this name, nothing where there is none; NULL: all keys and all transforms. */
+oct_status oct_recipe_help(const char *name, oct_text *out) OCT_NODISCARD;
+/* Writes "; did you mean 'qat.lr'?" for a name that is no key, or an empty text where no key is near. */
+void oct_recipe_suggest(const char *name, char text[OCT_HINT_BYTES]);
 
 /* Makes the optimizer's configuration. */
 oct_optim_config oct_recipe_optim(const oct_recipe *recipe);

@@ -65,6 +65,13 @@ void oct_key_suggest(const char *name, oct_flaw *out)
     if (near) snprintf(out->text, sizeof out->text, "; did you mean '%s'?", near);
 }
 
+void oct_recipe_suggest(const char *name, char text[OCT_HINT_BYTES])
+{
+    oct_flaw near;
+    oct_key_suggest(name, &near);
+    snprintf(text, OCT_HINT_BYTES, "%.*s", OCT_HINT_BYTES - 1, near.text);
+}
+
 void oct_section_list(const char *name, size_t length, oct_flaw *out)
 {
     size_t used = 0;

@@ -135,10 +135,13 @@ static oct_status help_line(oct_text *out, const oct_key *key)
     return oct_text_add(out, "\n");
 }
 
-oct_status oct_recipe_help(oct_text *out)
+oct_status oct_recipe_help(const char *name, oct_text *out)
 {
+    const bool known = !name || oct_key_find(name) || oct_section_find(name, strlen(name));
+    if (!known) return OCT_OK;
     OCT_TRY(oct_text_add(out, "%-27s %-33s %-15s %s\n", "KEY", "VALUE", "DEFAULT", "MEANING"));
-    for (size_t i = 0; i < OCT_KEYS; i++)
-        OCT_TRY(help_line(out, &oct_keys[i]));
-    return oct_augment_help(out);
+    for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++)
+        if (!name || strcmp(key->name, name) == 0 || oct_key_in_section(key, name, strlen(name)))
+            OCT_TRY(help_line(out, key));
+    return name ? OCT_OK : oct_augment_help(out);
 }

@@ -106,9 +106,19 @@ static size_t distance(const char *a, const char *b)
     return row[length_b];
 }
 
+/* Words of other frameworks and Octet's names for the same, no two of which are near. */
+static const char *const same_things[][2] = {
+    {"acc", "top1"}, {"accuracy", "top1"}, {"ce", "cross_entropy"}, {"nll", "cross_entropy"},
+    {"l1", "mae"},   {"l2", "mse"},        {"smooth_l1", "huber"},  {"iou", "miou"},
+};
+
 const char *oct_nearest(const char *word, const char *const *names, size_t count)
 {
     const char *nearest = NULL;
+    for (size_t i = 0; i < OCT_COUNT(same_things); i++)
+        if (strcmp(word, same_things[i][0]) == 0)
+            for (size_t k = 0; k < count; k++)
+                if (strcmp(names[k], same_things[i][1]) == 0) return names[k];
     size_t best = LONGEST_NAME + 1, length = strlen(word);
     if (length > LONGEST_NAME) return NULL;
     for (size_t i = 0; i < count; i++) {

@@ -11,8 +11,8 @@ bool oct_parse_i64(const char *text, int64_t *value);
 bool oct_parse_f64(const char *text, double *value);
 bool oct_parse_bool(const char *text, bool *value); /* true, false */
 
-/* Returns the nearest of `names` to `word` by Damerau-Levenshtein distance, or NULL when none is
- * near (distance above a third of the length). */
+/* Returns the name among `names` that is another framework's `word` (acc: top1), else the nearest to it by
+ * Damerau-Levenshtein distance, or NULL when none is near (distance above a third of the length). */
 const char *oct_nearest(const char *word, const char *const *names, size_t count);
 /* Returns "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may lie in text. */
 enum { OCT_HINT_BYTES = 128 };

@@ -38,11 +38,16 @@ static oct_status help_formats(oct_text *out)
         "  labels   00 00 08 01, count; then one byte each (0b, 0c in place of 08: 16, 32 bits)\n");
 }
 
+static oct_status help_recipe(oct_text *out)
+{
+    return oct_recipe_help(NULL, out);
+}
+
 static const struct topic {
     const char *name, *what;
     oct_status (*make)(oct_text *out);
 } topics[] = {
-    {"recipe", "every key of a recipe: type, range, default", oct_recipe_help},
+    {"recipe", "every key of a recipe: type, range, default", help_recipe},
     {"models", "the models by name", help_models},
     {"formats", "the data set formats", help_formats},
 };
@@ -67,7 +72,8 @@ oct_status oct_help_overview(oct_text *out)
     for (size_t i = 0; i < oct_command_count(); i++)
         OCT_TRY(
             oct_text_add(out, "  %-11s %s\n", oct_command_at(i)->name, oct_command_at(i)->summary));
-    OCT_TRY(oct_text_add(out, "\nMore: octet help COMMAND, and\n"));
+    OCT_TRY(
+        oct_text_add(out, "\nMore: octet help COMMAND, octet help KEY (such as qat.lr), and\n"));
     for (size_t i = 0; i < OCT_COUNT(topics); i++)
         OCT_TRY(oct_text_add(out, "  octet help %-8s %s\n", topics[i].name, topics[i].what));
     OCT_TRY(oct_text_add(
@@ -116,11 +122,14 @@ static oct_status make_help(const char *word, oct_text *out)
     }
     const oct_command *command = oct_command_find(word);
     if (command) return oct_help_command(command, out);
+    OCT_TRY(oct_recipe_help(word, out));
+    if (out->length) return OCT_OK;
     for (size_t i = 0; i < oct_command_count() && count < OCT_COUNT(names); i++)
         names[count++] = oct_command_at(i)->name;
-    char hint[OCT_HINT_BYTES];
-    return oct_fail(OCT_USAGE, "command line: no help on '%s'; %s", word,
-                    oct_did_you_mean(hint, word, names, count, "see octet help"));
+    char hint[OCT_HINT_BYTES], key[OCT_HINT_BYTES];
+    oct_recipe_suggest(word, key);
+    return oct_fail(OCT_USAGE, "command line: there is no help on '%s'; %s", word,
+                    oct_did_you_mean(hint, word, names, count, *key ? key + 2 : "see octet help"));
 }
 
 static oct_status run(const oct_args *args)
@@ -134,9 +143,11 @@ static oct_status run(const oct_args *args)
 
 const oct_command oct_command_help = {
     .name = "help",
-    .usage = "octet help [COMMAND|recipe|models|formats]",
+    .usage = "octet help [COMMAND|KEY|recipe|models|formats]",
     .summary = "explains a command, the recipe keys, the models, the data sets",
-    .help = "Without a word: the commands and the exit codes.",
+    .help = "Without a word: the commands and the exit codes. A KEY is one of a recipe, such as "
+            "qat.lr, or a\n"
+            "section of keys, such as qat.",
     .max_words = 1,
     .run = run,
 };

@@ -96,6 +96,10 @@ Test(text, a_hint_names_what_is_near_or_where_to_look)
     snprintf(want, sizeof want, "did you mean '%s'?", longest);
     cr_assert_str_eq(oct_did_you_mean(text, "rely", known, 2, "see there"), "did you mean 'relu'?");
     cr_assert_str_eq(oct_did_you_mean(text, longest, known, 2, "see there"), want);
+    static const char *const losses[] = {"cross_entropy", "mse", "mae"};
+    cr_assert_str_eq(oct_nearest("ce", losses, 3), "cross_entropy");
+    cr_assert_str_eq(oct_nearest("l1", losses, 3), "mae");
+    cr_assert_null(oct_nearest("acc", losses, 3), "no name of another list");
     cr_assert_str_eq(oct_did_you_mean(text, "zzz", known, 2, "see there"), "see there");
 }
 

@@ -848,7 +848,7 @@ Test(recipe, identity_leaves_out_what_changes_no_bit)
 Test(recipe, help_names_every_key)
 {
     oct_text text = {0};
-    cr_assert(oct_recipe_help(&text) == OCT_OK);
+    cr_assert(oct_recipe_help(NULL, &text) == OCT_OK);
 #define OCT_KEY(key, field, kind, def, min, max, table, same, help)                                \
     cr_assert(strstr(text.data, "\n" key " ") && strstr(text.data, help), "%s", key);
 #include "io/recipe_list.def"

@@ -54,6 +54,11 @@ Test(cli, help_knows_recipe_keys_models_and_data)
     OCTET("help", "recipe");
     oct_check_exit(job, 0);
     oct_check_said(job, "qat.freeze_scales");
+    OCTET("help", "qat.lr");
+    oct_check_said(job, "peak learning rate");
+    cr_assert(!oct_process_said(&job, "qat.epochs"), "%s", job.out);
+    OCTET("help", "qat");
+    oct_check_said(job, "qat.epochs");
     OCTET("help", "models");
     oct_check_said(job, "resnet20");
     OCTET("help", "formats");
