@@ -18,18 +18,24 @@ static oct_status print_accuracy(const char *name, const json_t *value)
     return oct_print("%-28s %.2f %%\n", name, json_number_value(value));
 }
 
-/* Prints the metrics of the int8 model, which are those of QAT evaluation too. */
-static oct_status print_metrics(json_t *metrics)
+/* Prints each metric of the float model, of QAT evaluation and of the int8 model. */
+static oct_status print_metrics(const json_t *result)
 {
+    static const char *const of[][2] = {
+        {"float", "float_metrics"}, {"QAT", "qat_metrics"}, {"int8", "metrics"}};
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name, value)
+    json_object_foreach(json_object_get(result, "metrics"), name, value)
     {
-        char title[64], text[OCT_FIGURE_TEXT];
         const oct_metric *metric = oct_metric_find(name);
-        snprintf(title, sizeof(title), "int8 %.40s", metric ? metric->title : name);
-        const double figure = json_is_number(value) ? json_number_value(value) : (double)NAN;
-        if (metric) OCT_TRY(oct_print("%-28s %s\n", title, oct_figure_text(metric, figure, text)));
+        for (size_t i = 0; metric && i < OCT_COUNT(of); i++) {
+            char title[64], text[OCT_FIGURE_TEXT];
+            value = json_object_get(json_object_get(result, of[i][1]), name);
+            if (!value) continue; /* a run without a float phase */
+            snprintf(title, sizeof(title), "%s %.40s", of[i][0], metric->title);
+            const double figure = json_is_number(value) ? json_number_value(value) : (double)NAN;
+            OCT_TRY(oct_print("%-28s %s\n", title, oct_figure_text(metric, figure, text)));
+        }
     }
     return OCT_OK;
 }
@@ -72,7 +78,7 @@ static oct_status print_table(const json_t *result)
         OCT_TRY(print_accuracy("QAT accuracy", json_object_get(result, "qat_accuracy")));
         OCT_TRY(print_accuracy("int8 accuracy", json_object_get(result, "int8_accuracy")));
     }
-    OCT_TRY(print_metrics(json_object_get(result, "metrics")));
+    OCT_TRY(print_metrics(result));
     OCT_TRY(print_best(json_object_get(result, "best")));
     OCT_TRY(oct_print(
         "%-28s %s of %s (%s images, QAT evaluation against int8 model)\n", "logits that differ",

@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "launch/report/part.h"
+#include "launch/run/evaluate.h"
 #include "launch/run/progress.h"
 #include "launch/run/run_folder.h"
 
@@ -79,19 +80,35 @@ static void accuracy_tiles(oct_html *h, const json_t *result)
     percent_tile(h, "int8 accuracy", oct_page_number(result, "int8_accuracy"), "as it is deployed");
 }
 
+/* "71.20 %"; of a metric of a plug-in, which this process may not know, the number alone. */
+static const char *figure(const char *name, const json_t *value, char text[OCT_FIGURE_TEXT])
+{
+    const oct_metric *metric = oct_metric_find(name);
+    if (metric && json_is_number(value))
+        return oct_figure_text(metric, json_number_value(value), text);
+    if (json_is_number(value))
+        snprintf(text, OCT_FIGURE_TEXT, "%.5g", json_number_value(value));
+    else
+        snprintf(text, OCT_FIGURE_TEXT, "not defined");
+    return text;
+}
+
 static void metric_tiles(oct_html *h, const json_t *result)
 {
     enum { METRICS_MAX = 4 };
+    const json_t *before = json_object_get(result, "float_metrics");
     const char *name;
     json_t *value;
     int shown = 0;
     json_object_foreach(json_object_get(result, "metrics"), name, value)
     {
-        char title[64], text[48];
+        char title[64], text[OCT_FIGURE_TEXT], note[96];
         if (!json_is_number(value) || shown++ == METRICS_MAX) continue;
+        const json_t *was = json_object_get(before, name);
+        snprintf(note, sizeof note, "as it is deployed%s%s", was ? "; float " : "",
+                 was ? figure(name, was, text) : "");
         snprintf(title, sizeof title, "int8 %.50s", name);
-        snprintf(text, sizeof text, "%.5g", json_number_value(value));
-        tile(h, title, text, "as it is deployed");
+        tile(h, title, figure(name, value, text), note);
     }
 }
 

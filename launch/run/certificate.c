@@ -392,17 +392,16 @@ static oct_status compare_logits(oct_certificate *certificate, const both *b,
                                  oct_conversion *conversion, const oct_collective *group)
 {
     const oct_recipe *recipe = conversion->recipe;
-    oct_scores qat;
     int64_t first;
     int64_t different = count_different(b, &first), key = -first;
     OCT_TRY(sum_count(group, different, &certificate->logits_differ));
     OCT_TRY(group->max_i64(group, &key, 1));
     OCT_TRY(oct_score(group, recipe, &b->int8, &conversion->scores));
-    OCT_TRY(oct_score(group, recipe, &b->qat, &qat));
+    OCT_TRY(oct_score(group, recipe, &b->qat, &conversion->qat_scores));
     certificate->images = conversion->scores.images;
     certificate->rows = conversion->scores.rows;
     certificate->correct = oct_max_i64(conversion->scores.correct, 0);
-    certificate->qat_accuracy = oct_scores_accuracy(&qat);
+    certificate->qat_accuracy = oct_scores_accuracy(&conversion->qat_scores);
     OCT_CHECK(certificate->logits_differ == 0, OCT_NO,
               "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
               "of test "

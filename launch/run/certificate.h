@@ -18,8 +18,8 @@ typedef struct oct_conversion {
      * them. Empty on failure. */
     oct_outputs *outputs;
     /* Set by oct_certify, and not stored: */
-    int64_t layers_compared; /* on every golden image */
-    oct_scores scores;       /* of the int8 model over the test data */
+    int64_t layers_compared;       /* on every golden image */
+    oct_scores scores, qat_scores; /* of the int8 model and of QAT evaluation over the test data */
 } oct_conversion;
 
 /* Collective. Fills *model on every rank (the digest of the logits on rank 0), to be freed by the

@@ -55,39 +55,44 @@ static oct_status digest_model(const char *path, char hex[65], int64_t *size)
     return OCT_OK;
 }
 
-static oct_status make_result(oct_training *run, const oct_model *model, const oct_scores *scores,
-                              const char *checkpoint, json_t **result)
+static oct_status make_result(oct_training *run, const oct_model *model,
+                              const oct_conversion *conversion, const char *checkpoint,
+                              json_t **result)
 {
     char hex[65];
     int64_t file_bytes;
     const oct_certificate *c = &model->certificate;
+    const json_t *before = oct_run_folder_find(&run->folder, "eval", "float");
     OCT_TRY(digest_model(run->model_path, hex, &file_bytes));
     *result = json_pack(
-        "{s:i, s:s, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
-        "s:o*, s:o*, s:o*}",
+        "{s:i, s:s, s:I, s:O?, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
+        "s:O*, s:o*, s:o*, s:o*, s:o*}",
         "schema_version", RESULT_VERSION, "kind", "result", "step", (json_int_t)run->trainer.step,
-        "float_accuracy", known(run->float_accuracy), "qat_accuracy", known(c->qat_accuracy),
-        "int8_accuracy", known(oct_scores_accuracy(scores)), "images", (json_int_t)c->images,
-        "logits", (json_int_t)(c->images * oct_model_outputs(model)), "logits_differ",
+        "float_accuracy", json_object_get(before, "accuracy"), "qat_accuracy",
+        known(c->qat_accuracy), "int8_accuracy", known(oct_scores_accuracy(&conversion->scores)),
+        "images", (json_int_t)c->images, "logits",
+        (json_int_t)(c->images * oct_model_outputs(model)), "logits_differ",
         (json_int_t)c->logits_differ, "float_bytes",
         (json_int_t)oct_float_bytes(run->trainer.model), "int8_bytes",
         (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates(run), "output",
         run->recipe->output, "checkpoint", checkpoint, "model", run->model_path, "model_file_bytes",
-        (json_int_t)file_bytes, "model_sha256", hex, "metrics", oct_scores_json(scores), "best",
-        oct_best_json(run), "skipped_steps",
-        run->trainer.skips.all > 0 ? json_integer(run->trainer.skips.all) : NULL);
+        (json_int_t)file_bytes, "model_sha256", hex, "float_metrics",
+        json_object_get(before, "metrics"), "qat_metrics", oct_scores_json(&conversion->qat_scores),
+        "metrics", oct_scores_json(&conversion->scores), "best", oct_best_json(run),
+        "skipped_steps", run->trainer.skips.all > 0 ? json_integer(run->trainer.skips.all) : NULL);
     OCT_CHECK(*result, OCT_RESOURCE, "out of memory for the result");
     oct_run_folder_record(&run->folder, json_incref(*result));
     return OCT_OK;
 }
 
-static oct_status write_model(oct_training *run, const oct_model *model, const oct_scores *scores,
-                              const char *checkpoint, json_t **result)
+static oct_status write_model(oct_training *run, const oct_model *model,
+                              const oct_conversion *conversion, const char *checkpoint,
+                              json_t **result)
 {
-    oct_record_evaluation(run, OCT_PHASE_QAT_SCALES_FROZEN, scores, 0);
+    oct_record_evaluation(run, OCT_PHASE_QAT_SCALES_FROZEN, &conversion->scores, 0);
     oct_record_scales(run, OCT_PHASE_QAT_SCALES_FROZEN);
     OCT_TRY(oct_model_save(run->model_path, model));
-    return make_result(run, model, scores, checkpoint, result);
+    return make_result(run, model, conversion, checkpoint, result);
 }
 
 oct_status oct_run_result(oct_training *run, json_t **result)
@@ -110,7 +115,7 @@ oct_status oct_run_result(oct_training *run, json_t **result)
         oct_session_agree(run->session, oct_certify(&model, &conversion, run->session->group)));
     OCT_TRY_OUT(oct_statistics_write(run, &model.program, &outputs));
     if (oct_training_speaks(run))
-        status = write_model(run, &model, &conversion.scores, checkpoint, result);
+        status = write_model(run, &model, &conversion, checkpoint, result);
     status = oct_session_agree(run->session, status);
 out:
     oct_outputs_free(&outputs);

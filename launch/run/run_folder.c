@@ -484,21 +484,3 @@ out:
     oct_free(&here);
     return status;
 }
-
-double oct_run_float_accuracy(const char *folder)
-{
-    char *path = NULL;
-    json_t *records = NULL;
-    double accuracy = -1;
-    if (oct_run_path(folder, "metrics.jsonl", &path) == OCT_OK &&
-        read_records(path, &records) == OCT_OK) {
-        const json_t *record = newest(records, "eval", "float");
-        const json_t *rows = json_object_get(record, "rows");
-        const json_t *correct = json_object_get(record, "correct");
-        const double all = json_number_value(rows ? rows : json_object_get(record, "images"));
-        if (all > 0 && correct) accuracy = 100.0 * json_number_value(correct) / all;
-    }
-    json_decref(records);
-    oct_free(&path);
-    return accuracy;
-}

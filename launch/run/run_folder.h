@@ -66,5 +66,3 @@ oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session) OCT_N
 oct_status oct_run_checkpoints(const char *path, char **folder) OCT_NODISCARD;
 /* Finds the run folder that a checkpoint, model or folder belongs to: NULL if none. Owned by the caller. */
 oct_status oct_run_folder_of(const char *path, char **folder) OCT_NODISCARD;
-/* Reads the test accuracy at the end of the float phase of the run, percent; -1 when it is not known. */
-double oct_run_float_accuracy(const char *folder);

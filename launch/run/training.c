@@ -75,7 +75,6 @@ static oct_status evaluate(oct_training *r, oct_phase phase, oct_verdict *verdic
     oct_record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
     oct_record_scales(r, phase);
     oct_record_weights(r);
-    if (phase == OCT_PHASE_FLOAT) r->float_accuracy = oct_scores_accuracy(&scores);
     OCT_TRY(oct_session_agree(r->session, oct_trainer_judge(&r->trainer, &scores, verdict)));
     tell_verdict(r, phase, verdict);
     return OCT_OK;
@@ -375,9 +374,6 @@ static oct_status resume(oct_training *r)
         status =
             oct_run_folder_rewind(&r->folder, r->trainer.step, oct_plan_steps(&r->trainer.plan));
     OCT_TRY_OUT(oct_session_agree(r->session, status));
-    r->float_accuracy = oct_training_speaks(r) ? oct_run_float_accuracy(r->recipe->output) : -1;
-    OCT_TRY_OUT(r->session->group->broadcast(r->session->group, &r->float_accuracy,
-                                             sizeof(r->float_accuracy), 0));
 out:
     oct_checkpoint_close(&checkpoint);
     return status;
@@ -558,7 +554,6 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
         .init = &files->init,
         .teacher = &files->teacher,
         .folder = {.lock = -1, .metrics = -1, .events = {.fd = -1}},
-        .float_accuracy = -1,
     };
     bool finished = false;
     *result = NULL;

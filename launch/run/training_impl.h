@@ -35,8 +35,7 @@ typedef struct oct_training {
     oct_save_under_way save;
     double save_waits; /* seconds that saves stood behind the one before */
     int64_t late_saves;
-    int failed_saves;      /* one after another */
-    double float_accuracy; /* at the end of the float phase, percent; -1: not known */
+    int failed_saves; /* one after another */
 } oct_training;
 
 /* Only rank 0 touches files and speaks. */

@@ -176,15 +176,16 @@ Test(run_folder, a_record_that_was_cut_short_is_dropped)
     cr_assert_not_null(strstr(lines_of, "\"step\":10"));
 }
 
-Test(run_folder, accuracy_of_the_float_phase_is_its_newest_evaluation)
+Test(run_folder, the_newest_evaluation_of_a_phase_is_found)
 {
     oct_recipe recipe = recipe_for(oct_tmp_path(&tmp, "a"), NULL);
     oct_run_folder folder = opened(&recipe, 0);
-    cr_assert_eq(oct_run_float_accuracy(oct_tmp_path(&tmp, "a")), -1);
+    cr_assert_null(oct_run_folder_find(&folder, "eval", "float"));
     record(&folder, "eval", "float", 100);
     record(&folder, "eval", "float", 150);
     record(&folder, "eval", "qat", 199);
-    cr_assert_float_eq(oct_run_float_accuracy(oct_tmp_path(&tmp, "a")), 75, 0);
+    const json_t *newest = oct_run_folder_find(&folder, "eval", "float");
+    cr_assert_eq(json_integer_value(json_object_get(newest, "step")), 150);
     oct_run_folder_close(&folder);
 }
 

@@ -66,6 +66,11 @@ Test(tasks, losses_of_labels)
 {
     check_task("loss.kind=bce loss.positive_weights='[1, 2, 3, 4, 5, 4, 3, 2, 1, 0.5]'");
     oct_check_said(job, "\"miou\": ");
+    shell(OCT_PROGRAM " train r.yaml output=r1 loss.kind=bce "
+                      "loss.positive_weights='[1, 2, 3, 4, 5, 4, 3, 2, 1, 0.5]'");
+    oct_check_said(job, "\nfloat mean IoU ");
+    oct_check_said(job, "\nQAT mean IoU ");
+    oct_check_said(job, "\nint8 mean IoU ");
 }
 
 Test(tasks, weights_of_classes)
