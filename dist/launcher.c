@@ -125,6 +125,10 @@ static void choose_transport(void)
     struct iovec local = {&to, 1}, remote = {&from, 1};
     if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
         setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+    /* Open MPI 5 compares its interfaces by the routes of the kernel and prints lines of its own about those that it
+     * cannot pair, such as IPv4 with IPv6; by their networks it pairs as many, in silence. */
+    if (strncmp(oct_mpi_library(), "Open MPI 4", 10) != 0)
+        setenv("OMPI_MCA_reachable", "weighted", 0);
 }
 
 void oct_launcher_prepare(void)

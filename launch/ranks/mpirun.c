@@ -239,7 +239,7 @@ size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *
     OCT_ASSERT(capacity >= (size_t)job->args->argc + OCT_MPIRUN_WORDS);
     snprintf(number, 24, "%" PRId64, job->ranks);
     add(&all, mpirun->program);
-    if (is_open_mpi(mpirun->dialect)) add(&all, "--quiet"); /* the sentences are ours */
+    if (mpirun->dialect == OCT_MPIRUN_OPEN_MPI_4) add(&all, "--quiet"); /* the sentences are ours */
     add_pair(&all, "-n", number);
     add_flags(&all, mpirun, job);
     add_program(&all, job);

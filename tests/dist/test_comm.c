@@ -297,6 +297,7 @@ Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 1);
     oct_process job = oct_process_run(LIMIT_S, "bash", "-c", script, NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "looked");

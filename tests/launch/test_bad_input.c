@@ -114,7 +114,8 @@ static void make_start(void)
  * anyway, which takes a third of so short a run. */
 static const char *const prelude =
     "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1\n"
-    "export OMPI_MCA_odls_base_sigkill_timeout=0 OMPI_MCA_pml=ob1 OCT_SOURCE='" OCT_SOURCE_DIR "'\n"
+    "export OMPI_MCA_odls_base_sigkill_timeout=0 OMPI_MCA_orte_execute_quiet=1 OMPI_MCA_pml=ob1\n"
+    "export OCT_SOURCE='" OCT_SOURCE_DIR "'\n"
     "patch() { printf \"$3\" | dd of=\"$1\" bs=1 seek=\"$2\" conv=notrunc status=none; }\n";
 
 typedef struct parameter {
@@ -128,7 +129,7 @@ static oct_process run_script(const parameter *p, const bad_case *c)
     static char script[2 * SCRIPT_BYTES];
     char launcher[128] = "", place[320], keep[700] = "";
     if (p->ranks > 1)
-        snprintf(launcher, sizeof(launcher), "mpirun --quiet -n %d --oversubscribe --bind-to none",
+        snprintf(launcher, sizeof(launcher), "mpirun -n %d --oversubscribe --bind-to none",
                  p->ranks);
     snprintf(place, sizeof(place), "%s/cases/%d-%d", p->folder, p->number, p->ranks);
     if (!c->writes) snprintf(keep, sizeof(keep), "cp -a %s %s.before || exit 99\n", place, place);

@@ -17,7 +17,8 @@ static void set_environment(void)
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
     setenv("OMPI_MCA_pml", "ob1", 0);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1); /* of 4.1, and of 5: */
+    setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 1);
     setenv("OMP_NUM_THREADS", "1", 1);
 }
 
