@@ -103,6 +103,11 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root,
  * all ranks, model and optimizer may be half of each. */
 oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *root,
                                       oct_optim *optim, const oct_collective *group) OCT_NODISCARD;
+/* Collective: folds the batch norms of a prepared model that are folded in a checkpoint that rank 0 has, whose arrays are
+ * the record of it: the values decided then, and those of the model at hand may decide otherwise. Values are to be
+ * loaded next. */
+oct_status oct_checkpoint_fold(const oct_checkpoint *ckpt, oct_module *root,
+                               const oct_collective *group) OCT_NODISCARD;
 /* Says what keeps it from being loaded into root: a line for each item that only one of them has or that has
  * another type or shape there ("head.2.bias: f32 (10) there, f32 (26) here"). Empty: nothing. */
 oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,

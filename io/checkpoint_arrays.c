@@ -2,6 +2,8 @@
 #include "io/checkpoint_impl.h"
 
 #include "core/base/mem.h"
+#include "io/hdf5.h"
+#include "quant/module/quant_modules.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,4 +91,39 @@ void oct_saved_arrays_free(oct_saved_arrays *list)
         oct_free(&list->items[i].path);
     oct_free(&list->items);
     *list = (oct_saved_arrays){0};
+}
+
+typedef struct folding {
+    oct_h5 *h5; /* NULL: another rank has the file */
+    const oct_collective *group;
+    oct_status status; /* of this rank alone, until all are through */
+} folding;
+
+static oct_status fold_as_there(void *user, oct_module *module)
+{
+    folding *f = user;
+    oct_qat_conv *conv = (oct_qat_conv *)module;
+    char path[256], item[OCT_ITEM_PATH];
+    if (module->type != &oct_qat_conv_type || !conv->batch_norm || conv->borrows) return OCT_OK;
+    item_path(item, oct_module_path(conv->batch_norm, path));
+    bool there = f->h5 && oct_h5_has(f->h5, item);
+    OCT_TRY(f->group->broadcast(f->group, &there, sizeof there, 0));
+    if (!there && f->status == OCT_OK) f->status = oct_qat_conv_drop_norm(conv);
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_fold(const oct_checkpoint *ckpt, oct_module *root,
+                               const oct_collective *group)
+{
+    oct_h5 *opened = NULL;
+    oct_status status = OCT_OK;
+    if (group->rank == 0 && !ckpt->file)
+        status = oct_h5_open_sealed(&opened, ckpt->bytes, ckpt->size, ckpt->path);
+    folding f = {opened ? opened : ckpt->file, group, OCT_OK};
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(oct_module_walk(root, fold_as_there, &f));
+    status = group->agree(group, f.status);
+out:
+    oct_h5_close(&opened);
+    return status;
 }

@@ -167,10 +167,9 @@ static oct_status build(exporting *e)
 {
     const oct_example example = *OCT_EXAMPLE(OCT_SHAPE(1, e->data.h, e->data.w, e->data.c));
     oct_phase phase;
-    OCT_TRY(oct_checkpoint_phase(&e->checkpoint, &phase));
     OCT_TRY(oct_build_model(&e->root, &e->recipe, &e->data));
     OCT_TRY(oct_float_network_open(&e->network, e->root, &example));
-    OCT_TRY(oct_bring_to_phase(&e->root, &e->recipe, &e->data, phase));
+    OCT_TRY(oct_bring_to_phase(&e->root, &e->checkpoint, &e->recipe, &e->data, &phase));
     OCT_TRY(oct_checkpoint_load(&e->checkpoint, e->root, NULL));
     if (phase != OCT_PHASE_FLOAT) OCT_TRY(stop_quantizers(e->root));
     return oct_float_network_find(&e->network, e->root);

@@ -196,16 +196,23 @@ oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *pha
     return OCT_OK;
 }
 
-oct_status oct_bring_to_phase(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
-                              oct_phase phase)
+bool oct_folds_by(const oct_recipe *recipe, oct_phase phase)
+{
+    return phase >= OCT_PHASE_QAT_BN_FROZEN && recipe->qat_fold_batch_norm;
+}
+
+oct_status oct_bring_to_phase(oct_module **model, const oct_checkpoint *checkpoint,
+                              const oct_recipe *recipe, const oct_dataset *data, oct_phase *at)
 {
     oct_quantizers quantizers = {0};
     oct_status status = OCT_OK;
+    OCT_TRY(oct_checkpoint_phase(checkpoint, at));
+    const oct_phase phase = *at;
     if (phase == OCT_PHASE_FLOAT) return OCT_OK;
     OCT_TRY(oct_prepare_model(model, recipe, data, NULL));
     OCT_TRY_OUT(oct_quantizers_collect(&quantizers, *model));
-    if (phase >= OCT_PHASE_QAT_BN_FROZEN && recipe->qat_fold_batch_norm)
-        OCT_TRY_OUT(oct_fold_batch_norm(*model));
+    if (oct_folds_by(recipe, phase))
+        OCT_TRY_OUT(oct_checkpoint_fold(checkpoint, *model, &oct_collective_one));
     oct_set_phase(*model, &quantizers, phase);
 out:
     oct_quantizers_free(&quantizers);
@@ -216,12 +223,11 @@ oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *c
                                      const oct_recipe *recipe, const oct_dataset *data,
                                      bool *prepared)
 {
-    oct_phase phase;
+    oct_phase phase = OCT_PHASE_FLOAT;
     *model = NULL;
-    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
-    *prepared = phase != OCT_PHASE_FLOAT;
     OCT_TRY(oct_build_model(model, recipe, data));
-    oct_status status = oct_bring_to_phase(model, recipe, data, phase);
+    oct_status status = oct_bring_to_phase(model, checkpoint, recipe, data, &phase);
+    *prepared = phase != OCT_PHASE_FLOAT;
     if (status == OCT_OK) status = oct_checkpoint_load(checkpoint, *model, NULL);
     return oct_module_made(model, status);
 }

@@ -23,10 +23,13 @@ void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phas
 /* Tells the phase of a checkpoint. It is taken after a step, so it stands in that step's phase; the last one in
  * the last phase, whatever the lengths. */
 oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
-/* Brings a model as oct_build_model makes it into the form that it has in a phase: prepared, folded, its quantizers
- * set. */
-oct_status oct_bring_to_phase(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
-                              oct_phase phase) OCT_NODISCARD;
+/* Whether a model may have folded batch norms in this phase (qat.fold_batch_norm). */
+bool oct_folds_by(const oct_recipe *recipe, oct_phase phase);
+/* Brings a model as oct_build_model makes it into the form that it has in a checkpoint: prepared, folded, its quantizers
+ * set. *phase: of the checkpoint. */
+oct_status oct_bring_to_phase(oct_module **model, const oct_checkpoint *checkpoint,
+                              const oct_recipe *recipe, const oct_dataset *data,
+                              oct_phase *phase) OCT_NODISCARD;
 /* Builds the model in the phase of a checkpoint (prepared if it was) and loads its state. */
 oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *checkpoint,
                                      const oct_recipe *recipe, const oct_dataset *data,

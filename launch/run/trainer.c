@@ -55,7 +55,8 @@ static oct_status change_tree(oct_trainer *trainer)
         OCT_TRY(oct_trainer_correct(trainer));
         return oct_train_step_rebind(training, trainer->model);
     }
-    if (trainer->phase == OCT_PHASE_QAT_BN_FROZEN && recipe->qat_fold_batch_norm) {
+    if (trainer->phase == OCT_PHASE_QAT_BN_FROZEN && !trainer->restores &&
+        oct_folds_by(recipe, trainer->phase)) {
         oct_average_put(&training->optim.average, true);
         OCT_TRY(oct_fold_batch_norm(trainer->model));
         return oct_train_step_rebind(training, trainer->model);

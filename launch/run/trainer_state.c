@@ -118,6 +118,10 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
 {
     const oct_collective *group = trainer->group;
     OCT_TRY(group->agree(group, enter_phase_of(trainer, checkpoint)));
+    if (oct_folds_by(trainer->recipe, trainer->phase)) {
+        OCT_TRY(oct_checkpoint_fold(checkpoint, trainer->model, group));
+        OCT_TRY(oct_train_step_rebind(&trainer->training, trainer->model));
+    }
     OCT_TRY(
         oct_checkpoint_load_shared(checkpoint, trainer->model, oct_trainer_optim(trainer), group));
     trainer->step = trainer->saved_step = checkpoint->info.step;

@@ -109,6 +109,8 @@ void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
  * fake-quant of weights whose scales follow from them by a rule of its own. Where the target wants one scale for the
  * layer, it becomes the largest of the channels', so codes move. */
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
+/* Gives the layer the form that folding gives it, for values that come from elsewhere: a bias and no batch norm. */
+oct_status oct_qat_conv_drop_norm(oct_qat_conv *m) OCT_NODISCARD;
 /* Tells whether there is no such channel, for inputs like these, so that folding changes no code. */
 oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input,
                                       bool *exactly) OCT_NODISCARD;

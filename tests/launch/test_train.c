@@ -366,6 +366,54 @@ Test(train, a_checkpoint_with_folded_batch_norm_can_be_loaded_in_each_phase)
     check_loaded("qat.fold_batch_norm=true");
 }
 
+static oct_status add_norm(void *user, oct_module *module)
+{
+    oct_module ***end = user;
+    if (module->type == &oct_batch_norm_type) *(*end)++ = module;
+    return OCT_OK;
+}
+
+static size_t find_norms(oct_module *root, oct_module **norms)
+{
+    oct_module **end = norms;
+    cr_assert_eq(oct_module_walk(root, add_norm, &end), OCT_OK);
+    return (size_t)(end - norms);
+}
+
+/* A layer that keeps its batch norm for the gain that it has when others are folded: a model that has learned nothing
+ * would fold it. */
+Test(train, what_is_folded_is_read_from_the_checkpoint_and_not_decided_again)
+{
+    oct_recipe recipe = make_recipe("qat.fold_batch_norm=true");
+    oct_trainer first, second;
+    oct_module *norms[16];
+    start(&first, &recipe);
+    run_to(&first, 7);
+    cr_assert_gt(find_norms(first.model, norms), 1);
+    oct_f32(&((oct_batch_norm_module *)norms[0])->gamma->value)[1] = 1e-6f;
+    run_to(&first, 8);
+    cr_assert_eq(find_norms(first.model, norms), 1);
+    cr_assert_eq(oct_trainer_save(&first, oct_tmp_path(&tmp, "kept"), NULL), OCT_OK);
+
+    oct_checkpoint checkpoint;
+    oct_module *model;
+    bool prepared;
+    cr_assert_eq(oct_checkpoint_newest(&checkpoint, oct_tmp_path(&tmp, "kept")), OCT_OK);
+    cr_assert_eq(oct_build_from_checkpoint(&model, &checkpoint, &recipe, &test_data, &prepared),
+                 OCT_OK);
+    cr_assert(same(digest_of_state(first.model, NULL), digest_of_state(model, NULL)));
+    oct_module_destroy(&model);
+    oct_checkpoint_close(&checkpoint);
+
+    start(&second, &recipe);
+    restore(&second, oct_tmp_path(&tmp, "kept"));
+    run_to(&first, STEPS);
+    run_to(&second, STEPS);
+    cr_assert(same(digest_of(&first), digest_of(&second)));
+    oct_trainer_destroy(&first);
+    oct_trainer_destroy(&second);
+}
+
 /* A hook of the user's that sums over the batch, whoever runs it and on however many leaves. */
 static oct_tensor *sum_over_batch(oct_context *cx, oct_module *module, oct_tensor *value,
                                   void *user)

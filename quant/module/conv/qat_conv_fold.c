@@ -208,6 +208,16 @@ oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input, 
     return status;
 }
 
+oct_status oct_qat_conv_drop_norm(oct_qat_conv *m)
+{
+    oct_weight_fake_quant *wq = (oct_weight_fake_quant *)m->weight_fake_quant;
+    oct_param *bias;
+    OCT_TRY(want_bias(m->layer, oct_qat_conv_shape(m, 1, 1).out_c, &bias));
+    if (wq && !wq->by_target) wq->per_tensor = false;
+    oct_module_remove_child(&m->q.base, &m->batch_norm);
+    return OCT_OK;
+}
+
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
 {
     oct_status status;
@@ -220,13 +230,10 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
     OCT_TRY_OUT(oct_alloc(&shifts, (size_t)f.shape.out_c, sizeof *shifts));
     for (int64_t o = 0; o < f.shape.out_c; o++)
         fold_channel(&f, o, shifts);
-    if (has_one_scale(&f.layer))
-        join_scales(&f);
-    else if (f.layer.wq)
-        ((oct_weight_fake_quant *)m->weight_fake_quant)->per_tensor = false;
+    if (has_one_scale(&f.layer)) join_scales(&f);
+    OCT_TRY_OUT(oct_qat_conv_drop_norm(m));
     OCT_TRY_OUT(want_bias(m->layer, f.shape.out_c, &bias));
     memcpy(oct_f32(&bias->value), shifts, (size_t)f.shape.out_c * sizeof *shifts);
-    oct_module_remove_child(&m->q.base, &m->batch_norm);
 out:
     oct_free(&shifts);
     end_folding(&f);
