@@ -113,6 +113,7 @@ oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
     }
     unique_name(name, sizeof name);
     hid_t access = memory_options(&h5->memory);
+    const bool taken = access >= 0;
     hid_t creation = H5Pcreate(H5P_FILE_CREATE);
     h5->group_options = H5Pcreate(H5P_GROUP_CREATE);
     h5->dataset_options = H5Pcreate(H5P_DATASET_CREATE);
@@ -127,7 +128,31 @@ oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
     if (access >= 0) H5Pclose(access);
     if (h5->file >= 0) return OCT_OK;
     oct_h5_close(file);
+    unsigned v[3] = {0};
+    H5get_libversion(&v[0], &v[1], &v[2]);
+    OCT_CHECK(taken, OCT_RESOURCE,
+              "an HDF5 image cannot be made: HDF5 %u.%u.%u does not take the file driver of this "
+              "program, which was built with %d.%d.%d; build Octet again on this machine",
+              v[0], v[1], v[2], H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
     return oct_fail(OCT_RESOURCE, "an HDF5 image cannot be made: out of memory");
+}
+
+oct_status oct_h5_check_library(void)
+{
+    oct_h5 *file = NULL;
+    uint8_t *image = NULL;
+    size_t size;
+    int64_t value;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_h5_create(&file));
+    OCT_TRY_OUT(oct_h5_write_i64(file, "group/value", INT64_MAX));
+    OCT_TRY_OUT(oct_h5_finish(&file, &image, &size));
+    OCT_TRY_OUT(oct_h5_open(&file, image, size, "the HDF5 image of a trial"));
+    OCT_TRY_OUT(oct_h5_read_i64(file, "group/value", INT64_MAX, INT64_MAX, &value));
+out:
+    oct_h5_close(&file);
+    oct_free(&image);
+    return status;
 }
 
 static int by_group_and_name(const void *a, const void *b)

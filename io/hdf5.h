@@ -20,6 +20,8 @@ oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
  * read where they are asked for. It must be whole, by a digest. */
 oct_status oct_h5_open_file(oct_h5 **file, int fd, size_t size, const char *name) OCT_NODISCARD;
 void oct_h5_close(oct_h5 **file);
+/* Makes a small image and reads it again, so that a program can end before its work where no file can be written. */
+oct_status oct_h5_check_library(void) OCT_NODISCARD;
 /* Gives the finished image; *bytes is oct_alloc'ed. Closes nothing. */
 oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size) OCT_NODISCARD;
 

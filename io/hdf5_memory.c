@@ -105,6 +105,10 @@ static herr_t driver_truncate(H5FD_t *base, hid_t options, hbool_t closing)
 }
 
 static const H5FD_class_t driver_class = {
+#ifdef H5FD_CLASS_VERSION /* since HDF5 1.13, which takes no driver without it */
+    .version = H5FD_CLASS_VERSION,
+    .value = 511, /* 256 to 511 are for drivers that HDF5 has not given a number */
+#endif
     .name = "octet",
     .maxaddr = (haddr_t)1 << 46,
     .fc_degree = H5F_CLOSE_STRONG,

@@ -2,6 +2,7 @@
 #include "launch/run/run_check.h"
 
 #include "core/base/int_math.h"
+#include "io/hdf5.h"
 #include "launch/model/model.h"
 #include "launch/run/evaluate.h"
 #include "launch/run/plan.h"
@@ -180,5 +181,5 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     check_ranks(recipe, train_data, ranks);
     check_quant(recipe);
     oct_task_check(recipe, train_data);
-    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+    return oct_fail_count() > 0 ? OCT_USAGE : oct_h5_check_library();
 }

@@ -10,6 +10,7 @@ oct_status oct_check_names(const oct_recipe *recipe) OCT_NODISCARD;
 /* Adds a problem to the record for every metric that does not exist. */
 void oct_check_metrics(const oct_texts *metrics);
 /* Do recipe, data and number of ranks fit? OCT_USAGE with every problem. Names of models, observers
- * and targets are checked too. Any process can ask; nothing is built. */
+ * and targets are checked too. Any process can ask; nothing is built. What fails when no checkpoint can be written by
+ * the HDF5 library here: OCT_RESOURCE. */
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
                          const oct_dataset *test_data, int ranks) OCT_NODISCARD;

@@ -1,5 +1,6 @@
 /* octet check: what it predicts is what a run takes, and what cannot be is refused with a remedy. */
 #define PROGRAM_SECONDS 250
+#include "core/base/status.h"
 #include "tests/launch/small_data.h"
 
 #include <jansson.h>
@@ -91,6 +92,24 @@ Test(check, refuses_what_does_not_fit_into_memory)
     oct_check_exit(job, 7);
     oct_check_said(job, "memory: not even 192 images of 28x28 at a time can be trained in the ");
     oct_check_said(job, "use a smaller batch.leaf, ");
+}
+
+/* HDF5 that takes no driver stands for another version of it. */
+Test(check, and_training_refuse_a_library_that_writes_no_checkpoints)
+{
+    static const char *const commands[] = {"check r.yaml", "train r.yaml"};
+    for (size_t i = 0; i < OCT_COUNT(commands); i++) {
+        char line[500];
+        snprintf(line, sizeof line,
+                 "LD_PRELOAD=" OCT_BINARY_DIR "/tests/libfail_nth.so OCT_FAIL_CALL=driver "
+                 "OCT_FAIL_AT=1 exec " OCT_PROGRAM " %s",
+                 commands[i]);
+        shell(line);
+        oct_check_exit(job, 7);
+        oct_check_said(job, "an HDF5 image cannot be made: HDF5 1.");
+        oct_check_said(job, "; build Octet again on this machine");
+        cr_assert_null(strstr(job.err, "step"), "%s", job.err);
+    }
 }
 
 Test(check, refuses_ranks_that_fit_alone_but_not_together)

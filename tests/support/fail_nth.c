@@ -1,5 +1,5 @@
 /* Preloaded into a program, makes its n-th call of a function fail once, as a full disk or exhausted memory
- * would: OCT_FAIL_CALL=alloc|open|mkdir|fallocate|read|write|fsync|close|rename|unlink|stat|opendir, OCT_FAIL_AT=n. Only calls from the
+ * would: OCT_FAIL_CALL=alloc|open|mkdir|fallocate|read|write|fsync|close|rename|unlink|stat|opendir|driver, OCT_FAIL_AT=n. Only calls from the
  * program itself count; its libraries live undisturbed. Exits nothing and says nothing.
  *
  * With OCT_FAIL_BY=kill the program is killed there instead.
@@ -185,6 +185,7 @@ typedef ssize_t (*read_at_fn)(int, void *, size_t, off_t);
 typedef int (*stat_fn)(const char *, struct stat *);
 typedef int (*fd_stat_fn)(int, struct stat *);
 typedef DIR *(*folder_fn)(const char *);
+typedef int64_t (*driver_fn)(const void *);
 
 /* dlsym allocates, so the library's own name for it is used. */
 extern void *__libc_calloc(size_t count, size_t bytes);
@@ -293,4 +294,11 @@ int unlink(const char *path)
 {
     NEXT(path_fn, "unlink")
     return fails(chosen("unlink", CALLER, path, NO_FILE), EIO) ? -1 : next(path);
+}
+
+/* HDF5 takes a file driver; its hid_t is an int64_t. */
+int64_t H5FDregister(const void *driver)
+{
+    NEXT(driver_fn, "H5FDregister")
+    return fails(chosen("driver", CALLER, NULL, NO_FILE), EINVAL) ? -1 : next(driver);
 }
