@@ -4,7 +4,7 @@
 #include "core/base/arena.h"
 #include "core/base/mem.h"
 
-#include <onnx/onnx.pb-c.h>
+#include <onnx.pb-c.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

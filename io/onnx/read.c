@@ -121,7 +121,7 @@ static void find_parameters(oct_onnx_graph *g)
 static oct_status take_graph(oct_onnx_reader *r, oct_onnx_scope *s)
 {
     const Onnx__GraphProto *proto = r->model->graph;
-    OCT_TRY(oct_onnx_take_functions(r));
+    OCT_TRY(oct_onnx_check_functions(r));
     OCT_TRY(oct_onnx_define_initializers(r, s, proto));
     OCT_TRY(take_inputs(r, s));
     OCT_TRY(oct_onnx_take_body(r, s, proto->node, proto->n_node));
@@ -142,7 +142,6 @@ static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_
     g->ir_version = m->ir_version;
     OCT_TRY(oct_format(&g->producer, "%s%s%s", name, *name && *version ? " " : "", version));
     const oct_status status = take_graph(&r, &s);
-    oct_onnx_free_functions(&r);
     oct_free(&s.list);
     return status;
 }

@@ -27,7 +27,7 @@ static oct_status define_constant(oct_onnx_reader *r, oct_onnx_scope *s, const O
                                   oct_onnx_value *v)
 {
     oct_onnx_resolved node;
-    OCT_TRY(oct_onnx_resolve(s, p, &node));
+    OCT_TRY(oct_onnx_resolve(r, s, p, &node));
     oct_status status = charge_node(r, s, &node.node);
     if (status == OCT_OK) status = oct_onnx_take_constant(r->graph->path, &node.node, v);
     oct_onnx_free_resolved(&node);
@@ -177,24 +177,23 @@ static oct_status find_result(const oct_onnx_reader *r, const oct_onnx_scope *s,
 }
 
 static oct_status take_call(oct_onnx_reader *r, const oct_onnx_scope *around,
-                            const Onnx__NodeProto *p, const oct_onnx_function_proto *f)
+                            const Onnx__NodeProto *p, const Onnx__FunctionProto *f)
 {
     oct_onnx_scope s;
     oct_status status = OCT_OK;
     int32_t value;
-    if (p->n_input > f->proto->n_input || p->n_output > f->proto->n_output)
-        return wrong_ports(r, p);
+    if (p->n_input > f->n_input || p->n_output > f->n_output) return wrong_ports(r, p);
     OCT_TRY(open_scope(r, around, p, "", &s));
     s.function = f;
     s.call = p;
-    for (size_t k = 0; k < f->proto->n_input; k++) {
+    for (size_t k = 0; k < f->n_input; k++) {
         value = -1;
         if (k < p->n_input) OCT_TRY_OUT(find_input(r, around, p, k, &value));
-        OCT_TRY_OUT(oct_onnx_bind(r, &s, f->proto->input[k], value));
+        OCT_TRY_OUT(oct_onnx_bind(r, &s, f->input[k], value));
     }
-    OCT_TRY_OUT(oct_onnx_take_body(r, &s, f->proto->node, f->proto->n_node));
+    OCT_TRY_OUT(oct_onnx_take_body(r, &s, f->node, f->n_node));
     for (size_t k = 0; k < p->n_output; k++) {
-        OCT_TRY_OUT(find_result(r, &s, f->proto->output[k], &value));
+        OCT_TRY_OUT(find_result(r, &s, f->output[k], &value));
         OCT_TRY_OUT(pass_on(r, around, value, p->output[k]));
     }
 out:
@@ -381,7 +380,7 @@ static oct_status take_resolved(oct_onnx_reader *r, const oct_onnx_scope *s,
                                 const Onnx__NodeProto *p)
 {
     int64_t rounds;
-    const oct_onnx_function_proto *called = oct_onnx_called(r, p);
+    const Onnx__FunctionProto *called = oct_onnx_called(r, p);
     if (called) return take_call(r, s, p, called);
     if (is_own(p, "If")) return take_if(r, s, p);
     if (is_own(p, "Loop") && find_loop(r, s, p, &rounds)) return take_loop(r, s, p, rounds);
@@ -395,7 +394,7 @@ oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeP
     for (size_t i = 0; i < count; i++) {
         oct_onnx_resolved node;
         if (is_constant(nodes[i])) continue;
-        OCT_TRY(oct_onnx_resolve(s, nodes[i], &node));
+        OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
         const oct_status status = take_resolved(r, s, &node.node);
         oct_onnx_free_resolved(&node);
         if (status != OCT_OK) return status;

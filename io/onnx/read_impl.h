@@ -14,7 +14,7 @@
 #include "io/onnx/external.h"
 #include "io/onnx/graph.h"
 
-#include <onnx/onnx.pb-c.h>
+#include <onnx.pb-c.h>
 
 /* What protocol buffers can hold. */
 #define OCT_ONNX_FILE_BYTES_MAX ((size_t)INT32_MAX)
@@ -27,16 +27,10 @@ typedef struct oct_onnx_names_entry {
     int32_t value; /* -1: an input that a call leaves out */
 } oct_onnx_names_entry;
 
-typedef struct oct_onnx_function_proto {
-    const Onnx__FunctionProto *proto;
-    Onnx__AttributeProto **defaults; /* owned */
-    size_t num_defaults;
-} oct_onnx_function_proto;
-
 /* Whose names a node sees: those of the network, of a call, or of a network inside a node and all around it. */
 typedef struct oct_onnx_scope {
-    const struct oct_onnx_scope *outer;      /* NULL: sees nothing else */
-    const oct_onnx_function_proto *function; /* NULL: no call */
+    const struct oct_onnx_scope *outer;  /* NULL: sees nothing else */
+    const Onnx__FunctionProto *function; /* NULL: no call */
     const Onnx__NodeProto *call;
     const char *prefix; /* before the names of its nodes and values: "" or "call/" */
     int depth;
@@ -48,8 +42,7 @@ typedef struct oct_onnx_scope {
 typedef struct oct_onnx_reader {
     oct_onnx_graph *graph;
     const Onnx__ModelProto *model;
-    oct_onnx_function_proto *functions;
-    size_t num_functions, values_capacity, nodes_capacity, branches_capacity;
+    size_t values_capacity, nodes_capacity, branches_capacity;
     size_t
         copies_left; /* bytes that functions, branches and loops may still take when written out */
 } oct_onnx_reader;
@@ -77,17 +70,17 @@ oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
 
 /* read_function.c */
 
-oct_status oct_onnx_take_functions(oct_onnx_reader *r) OCT_NODISCARD;
-void oct_onnx_free_functions(oct_onnx_reader *r);
+oct_status oct_onnx_check_functions(const oct_onnx_reader *r) OCT_NODISCARD;
 /* The function that a node calls; NULL: none. */
-const oct_onnx_function_proto *oct_onnx_called(const oct_onnx_reader *r, const Onnx__NodeProto *p);
+const Onnx__FunctionProto *oct_onnx_called(const oct_onnx_reader *r, const Onnx__NodeProto *p);
 /* A node as it stands in a scope: attributes that name those of the call have their values. */
 typedef struct oct_onnx_resolved {
     Onnx__NodeProto node;
     Onnx__AttributeProto *values; /* owned, as are the node's pointers to them */
 } oct_onnx_resolved;
-oct_status oct_onnx_resolve(const oct_onnx_scope *s, const Onnx__NodeProto *p,
-                            oct_onnx_resolved *out) OCT_NODISCARD;
+/* OCT_DATA where a name has no value and is none that a call may leave out. */
+oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                            const Onnx__NodeProto *p, oct_onnx_resolved *out) OCT_NODISCARD;
 void oct_onnx_free_resolved(oct_onnx_resolved *r);
 
 /* read_body.c */

@@ -108,7 +108,7 @@ static oct_status open_tensor(tensor *t, const char *path, const Onnx__TensorPro
     const char *name = p->name ? p->name : "";
     *t = (tensor){.path = path, .name = oct_show(name, strlen(name)), .proto = p};
     OCT_TRY(find_element(path, name, p->data_type, &t->element));
-    OCT_CHECK(!p->segment, OCT_DATA, "%s: '%s' is cut into segments, which are not read", path,
+    OCT_CHECK(!p->has_segment, OCT_DATA, "%s: '%s' is cut into segments, which are not read", path,
               t->name.text);
     OCT_TRY(take_shape(t, v));
     v->dtype = t->element->dtype;

@@ -22,19 +22,26 @@ static oct_status take(oct_external *x, Onnx__TensorProto *t)
 
 static oct_status visit_graph(oct_external *x, const Onnx__GraphProto *g, visit function);
 
+static oct_status visit_attributes(oct_external *x, Onnx__AttributeProto *const *list, size_t count,
+                                   visit function)
+{
+    for (size_t i = 0; i < count; i++) {
+        const Onnx__AttributeProto *a = list[i];
+        if (a->t) OCT_TRY(function(x, a->t));
+        for (size_t m = 0; m < a->n_tensors; m++)
+            OCT_TRY(function(x, a->tensors[m]));
+        if (a->g) OCT_TRY(visit_graph(x, a->g, function));
+        for (size_t m = 0; m < a->n_graphs; m++)
+            OCT_TRY(visit_graph(x, a->graphs[m], function));
+    }
+    return OCT_OK;
+}
+
 static oct_status visit_nodes(oct_external *x, Onnx__NodeProto *const *nodes, size_t count,
                               visit function)
 {
     for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < nodes[i]->n_attribute; k++) {
-            const Onnx__AttributeProto *a = nodes[i]->attribute[k];
-            if (a->t) OCT_TRY(function(x, a->t));
-            for (size_t m = 0; m < a->n_tensors; m++)
-                OCT_TRY(function(x, a->tensors[m]));
-            if (a->g) OCT_TRY(visit_graph(x, a->g, function));
-            for (size_t m = 0; m < a->n_graphs; m++)
-                OCT_TRY(visit_graph(x, a->graphs[m], function));
-        }
+        OCT_TRY(visit_attributes(x, nodes[i]->attribute, nodes[i]->n_attribute, function));
     return OCT_OK;
 }
 
@@ -48,8 +55,11 @@ static oct_status visit_graph(oct_external *x, const Onnx__GraphProto *g, visit 
 static oct_status visit_all(oct_external *x, const Onnx__ModelProto *m, visit function)
 {
     if (m->graph) OCT_TRY(visit_graph(x, m->graph, function));
-    for (size_t i = 0; i < m->n_functions; i++)
-        OCT_TRY(visit_nodes(x, m->functions[i]->node, m->functions[i]->n_node, function));
+    for (size_t i = 0; i < m->n_functions; i++) {
+        const Onnx__FunctionProto *f = m->functions[i];
+        OCT_TRY(visit_attributes(x, f->attribute_proto, f->n_attribute_proto, function));
+        OCT_TRY(visit_nodes(x, f->node, f->n_node, function));
+    }
     return OCT_OK;
 }
 

@@ -26,14 +26,6 @@ class Octet(CMakePackage):
     depends_on("libpng")
     depends_on("protobuf-c")
 
-    # Only the definition of the format is taken from it.
-    resource(
-        name="onnx",
-        url="https://github.com/onnx/onnx/archive/refs/tags/v1.12.0.tar.gz",
-        sha256="052ad3d5dad358a33606e0fc89483f8150bb0655c99b12a43aa58b5b7f0cc507",
-        placement="third_party_onnx",
-    )
-
     generator("ninja")
 
     def patch(self):
@@ -41,7 +33,4 @@ class Octet(CMakePackage):
         filter_file("hdf5-serial", "hdf5", "CMakeLists.txt", "launch/octet.pc.in", "launch/octet-runtime.pc.in")
 
     def cmake_args(self):
-        return [
-            self.define("OCT_TESTS", False),
-            self.define("ONNX_PROTO", join_path(self.stage.source_path, "third_party_onnx")),
-        ]
+        return [self.define("OCT_TESTS", False)]

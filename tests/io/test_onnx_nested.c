@@ -110,6 +110,81 @@ Test(onnx_nested, functions_call_functions)
     check_nodes(&m, "Relu Clip Relu Neg");
 }
 
+/* A function "leak" whose LeakyRelu has its alpha from the attribute `wanted` of a call. */
+static oct_proto leak(const char *wanted)
+{
+    oct_proto f = function("leak", "a", "b"), n = plain_node("LeakyRelu", "a", "b"), a = {0};
+    oct_proto_text(&a, 1, "alpha");
+    oct_proto_text(&a, 21, wanted);
+    oct_proto_integer(&a, 20, 1);
+    oct_proto_message(&n, 5, &a);
+    oct_proto_message(&f, FUNCTION_NODE, &n);
+    return f;
+}
+
+/* "slope" has a default; a call may leave "other" out, and then the operator has its own. */
+static void declare_slope(oct_proto *f, bool with_value)
+{
+    oct_proto a = {0};
+    oct_proto_text(&a, 1, "slope");
+    if (with_value) oct_proto_float(&a, 2, 0.5f);
+    if (with_value) oct_proto_integer(&a, 20, 1);
+    oct_proto_message(f, 11, &a);
+    oct_proto_text(f, 6, "other");
+}
+
+/* Alpha of node i as the reader hands it on; -1: it has none. */
+static float alpha_of(const oct_onnx_graph *g, int i)
+{
+    cr_assert_str_eq(g->nodes[i].type, "LeakyRelu");
+    if (g->nodes[i].num_attributes == 0) return -1;
+    cr_assert_eq(g->nodes[i].attributes[0].kind, OCT_ONNX_FLOAT);
+    return g->nodes[i].attributes[0].f;
+}
+
+/* The rules of the format for FunctionProto.attribute and attribute_proto. */
+Test(onnx_nested, attributes_of_functions_have_the_value_of_the_call_or_their_default)
+{
+    onnx_model m = {0};
+    oct_onnx_graph g;
+    add_ports(&m);
+    oct_proto f = leak("slope"), other = leak("other");
+    declare_slope(&f, true);
+    declare_slope(&other, true);
+    oct_proto_text(&other, 13, "second"); /* an overload of the same name */
+    add_function(&m, f);
+    add_function(&m, other);
+    call(&m, "leak", "x", "u");
+    call(&m, "leak", "u", "v");
+    onnx_float(&m, "slope", 0.25f);
+    call(&m, "leak", "v", "w");
+    oct_proto_text(&m.node, 8, "second");
+    call(&m, "leak", "w", "y");
+    oct_proto_text(&m.node, 8, "second");
+    onnx_float(&m, "other", 0.125f);
+    MUST(read_model(&g, &m));
+    cr_assert_eq(alpha_of(&g, 0), 0.5f);
+    cr_assert_eq(alpha_of(&g, 2), 0.25f);
+    cr_assert_eq(alpha_of(&g, 4), -1);
+    cr_assert_eq(alpha_of(&g, 6), 0.125f);
+    oct_onnx_free(&g);
+    check_nothing_held();
+}
+
+Test(onnx_nested, attributes_of_functions_without_a_value_are_refused)
+{
+    for (int i = 0; i < 2; i++) {
+        onnx_model m = {0};
+        add_ports(&m);
+        oct_proto f = leak(i == 0 ? "slope" : "unknown");
+        declare_slope(&f, i == 1);
+        add_function(&m, f);
+        call(&m, "leak", "x", "y");
+        check_refused(&m, i == 0 ? "wants the attribute 'slope' of the function that it is in"
+                                 : "wants the attribute 'unknown' of the function that it is in");
+    }
+}
+
 Test(onnx_nested, functions_that_cannot_be_written_out)
 {
     onnx_model m = {0};
