@@ -10,6 +10,7 @@
 #include "io/file.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -22,6 +23,13 @@ const oct_registry oct_dataset_id_table = OCT_REGISTRY("a format", listed);
 
 static const void *const goals[] = {OCT_GOAL_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_goal_kind_table = OCT_REGISTRY("a goal", goals);
+
+const char *oct_goal_outputs(oct_goal_kind goal, int64_t count, char text[48])
+{
+    const bool classes = goal == OCT_GOAL_CLASS || goal == OCT_GOAL_MAP;
+    snprintf(text, 48, "%lld %s", (long long)count, classes ? "classes" : "values");
+    return text;
+}
 
 static oct_status check_folder(const oct_dataset_format *format, const char *folder)
 {

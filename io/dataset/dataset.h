@@ -24,6 +24,8 @@ enum { OCT_CLASSES_MAX = 65536 };
     X(OCT_GOAL_NONE, "none")   /* nobody knows: samples to calibrate with, not to learn from */
 typedef enum oct_goal_kind { OCT_GOAL_LIST(OCT_WORD_ID) } oct_goal_kind;
 extern const oct_registry oct_goal_kind_table;
+/* Says what so many outputs are: "10 classes", "12 values"; returns text. */
+const char *oct_goal_outputs(oct_goal_kind goal, int64_t count, char text[48]);
 
 typedef struct oct_dataset_format oct_dataset_format;
 typedef struct oct_array_kind oct_array_kind;

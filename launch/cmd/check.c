@@ -336,14 +336,15 @@ static oct_status print_init(const oct_init *init)
 
 static oct_status print_text(const verdict *v, const char *path, const char *report)
 {
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], outputs[48];
     int64_t most = (v->leaves + v->ranks - 1) / v->ranks, least = v->leaves / v->ranks;
     OCT_TRY(oct_print("recipe      %s\n", path));
     OCT_TRY(oct_print("data        %s: %s training and %s test images of %" PRId64 "x%" PRId64
-                      "x%" PRId64 ", %" PRId64 " classes\n",
+                      "x%" PRId64 ", %s\n",
                       oct_registry_name(&oct_dataset_id_table, v->recipe.data_format),
                       oct_text_count(v->train.count, a), oct_text_count(v->test.count, b),
-                      v->train.h, v->train.w, v->train.c, v->train.classes));
+                      v->train.h, v->train.w, v->train.c,
+                      oct_goal_outputs(v->train.goal, v->train.classes, outputs)));
     OCT_TRY(oct_print("model       %s: %s parameters\n", oct_recipe_model(&v->recipe),
                       oct_text_count(v->parameters, a)));
     OCT_TRY(print_init(&v->init));

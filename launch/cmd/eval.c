@@ -44,6 +44,11 @@ static oct_status read_required(subject *s)
     const char *text = s->args->option[REQUIRE].text;
     OCT_CHECK(oct_parse_f64(text, &s->required) && s->required >= 0 && s->required <= 100,
               OCT_USAGE, "command line: --require '%s': must be a percentage from 0 to 100", text);
+    OCT_CHECK(
+        s->required == 0 || s->required > 1, OCT_USAGE,
+        "command line: --require '%s': would be met by guessing; it is a percentage: write 95 "
+        "for 0.95",
+        text);
     return OCT_OK;
 }
 

@@ -267,8 +267,8 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
                       oct_text_count((int64_t)size, count), hex));
     OCT_TRY(oct_print("made from   checkpoint %.16s...\n", oct_hex(m->checkpoint_digest, from)));
     OCT_TRY(print_program(&m->program));
-    OCT_TRY(
-        oct_print("%s parameters, %d classes\n", oct_text_count(parameters, count), m->classes));
+    OCT_TRY(oct_print("%s parameters, %d %s\n", oct_text_count(parameters, count), m->classes,
+                      c->qat_accuracy >= 0 ? "classes" : "values"));
     OCT_TRY(print_names(m->class_names));
     OCT_TRY(oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
                       oct_text_count(c->images, count), c->logits_differ));

@@ -2,12 +2,14 @@
 #include "launch/cmd/shipped.h"
 
 #include "core/base/text.h"
+#include "launch/run/file_kind.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char ending[] = ".yaml";
@@ -93,14 +95,27 @@ oct_status oct_shipped_hint(const char *path)
     return near ? offer(path, near) : OCT_OK;
 }
 
+/* Octet's own files are named; of anything else the reader says where it is no recipe. */
+static oct_status check_kind(const char *path)
+{
+    oct_file_kind kind = OCT_FILE_RECIPE;
+    if (oct_file_kind_of(path, &kind) != OCT_OK) oct_fail_clear();
+    OCT_CHECK(kind == OCT_FILE_RECIPE, OCT_DATA,
+              "%s: is %s %s, not a recipe; the recipe of its run is recipe.yaml in the run folder",
+              path, kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
+    return OCT_OK;
+}
+
 oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char *const *overrides,
                                size_t count)
 {
     char inside[4200];
+    struct stat info;
     OCT_TRY(oct_shipped_hint(path));
     snprintf(inside, sizeof inside, "%s/recipe.yaml", path);
     OCT_CHECK(access(inside, F_OK) != 0, OCT_DATA,
               "%s: is a run folder, not a recipe; its recipe is %s", path, inside);
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) OCT_TRY(check_kind(path));
     return oct_recipe_read(recipe, path, NULL, overrides, count);
 }
 

@@ -9,6 +9,7 @@
 #include "launch/run/run_folder.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 static oct_status open_in_folder(const oct_checkpoint_key *key, bool newest,
                                  oct_checkpoint *checkpoint)
@@ -27,11 +28,15 @@ static oct_status open_in_folder(const oct_checkpoint_key *key, bool newest,
 static oct_status open_file(const oct_checkpoint_key *key, bool newest, oct_checkpoint *checkpoint)
 {
     oct_file_kind kind;
-    OCT_TRY(oct_file_kind_of(key->path, &kind));
+    struct stat info;
+    const oct_status status = oct_file_kind_of(key->path, &kind);
+    const bool file = stat(key->path, &info) == 0 && S_ISREG(info.st_mode);
+    OCT_CHECK(status != OCT_DATA || !file, OCT_DATA, "%s: %s takes %s", key->path, key->name,
+              key->takes);
+    OCT_TRY(status);
     if (kind == OCT_FILE_RUN_FOLDER) return open_in_folder(key, newest, checkpoint);
-    OCT_CHECK(kind == OCT_FILE_CHECKPOINT, OCT_DATA,
-              "%s: this is %s %s; %s takes a checkpoint or a run folder", key->path,
-              kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind), key->name);
+    OCT_CHECK(kind == OCT_FILE_CHECKPOINT, OCT_DATA, "%s: this is %s %s; %s takes %s", key->path,
+              kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind), key->name, key->takes);
     return oct_checkpoint_open(checkpoint, key->path);
 }
 

@@ -9,6 +9,7 @@ typedef struct oct_checkpoint_key {
     const char *name, *digest_name; /* of the two keys, for messages */
     const char *path;               /* "": none is named */
     char **digest;                  /* SHA-256 of the file; "": not known yet */
+    const char *takes;              /* for messages: "a checkpoint or a run folder" */
 } oct_checkpoint_key;
 
 /* Opens what the key names; bytes NULL when it names nothing. Of a run folder the end of its float phase, or

@@ -29,7 +29,9 @@ static oct_status check_phase(const oct_recipe *recipe, const oct_checkpoint *ch
 
 static oct_checkpoint_key key_of(oct_recipe *recipe)
 {
-    return (oct_checkpoint_key){"init", "init_sha256", recipe->init, &recipe->init_sha256};
+    return (oct_checkpoint_key){"init", "init_sha256", recipe->init, &recipe->init_sha256,
+                                "a checkpoint, a run folder, or weights by name in a .safetensors, "
+                                ".npz or .onnx file"};
 }
 
 static oct_status open_weights(oct_recipe *recipe, oct_weights *weights)

@@ -28,7 +28,8 @@ static oct_checkpoint_key key_of(oct_recipe *recipe)
 {
     const bool named = oct_teacher_wanted(recipe) && !oct_teacher_is_own(recipe);
     return (oct_checkpoint_key){"distill.teacher", "distill.sha256",
-                                named ? recipe->distill_teacher : "", &recipe->distill_sha256};
+                                named ? recipe->distill_teacher : "", &recipe->distill_sha256,
+                                "a checkpoint or a run folder"};
 }
 
 oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint)

@@ -411,14 +411,14 @@ static void say_what_comes(const oct_training *r)
     const oct_plan *plan = &r->trainer.plan;
     const oct_dataset *data = &r->train_data;
     const oct_recipe *recipe = r->recipe;
-    char parameters[32], train[32], test[32];
+    char parameters[32], train[32], test[32], outputs[48];
     int size = r->session->group->size;
-    oct_log(OCT_LOG_INFO,
-            "%s: %s parameters, input %lldx%lldx%lld, %lld classes; %s training and %s test images",
-            oct_recipe_model(recipe),
-            oct_text_count(oct_float_bytes(r->trainer.model) / 4, parameters), (long long)data->h,
-            (long long)data->w, (long long)data->c, (long long)data->classes,
-            oct_text_count(data->count, train), oct_text_count(r->test_data.count, test));
+    oct_log(
+        OCT_LOG_INFO, "%s: %s parameters, input %lldx%lldx%lld, %s; %s training and %s test images",
+        oct_recipe_model(recipe), oct_text_count(oct_float_bytes(r->trainer.model) / 4, parameters),
+        (long long)data->h, (long long)data->w, (long long)data->c,
+        oct_goal_outputs(data->goal, data->classes, outputs), oct_text_count(data->count, train),
+        oct_text_count(r->test_data.count, test));
     oct_log(OCT_LOG_INFO,
             "%d rank%s of %lld thread%s; %lld steps: float to %lld, calibrate to %lld, qat to %lld "
             "(batch norm %s after %lld, scales frozen after %lld)",
