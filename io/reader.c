@@ -73,7 +73,10 @@ void oct_read_sample(const oct_reader_options *o, const oct_place *place, oct_sa
     s->text[0] = '\0';
     s->status = read_one(o, s->number, &place->draw, s);
     if (s->status == OCT_OK) return;
-    snprintf(s->text, sizeof s->text, "%s", oct_fail_text(0)); /* of the first, also when skipped */
+    const bool refused = s->status == OCT_DATA && o->damaged_mode == OCT_DAMAGED_REFUSE;
+    snprintf(s->text, sizeof s->text, "%s%s",
+             oct_fail_text(0), /* of the first, also when skipped */
+             refused ? "; data.damaged=skip takes another sample in its place" : "");
     while (s->status == OCT_DATA && o->damaged_mode == OCT_DAMAGED_SKIP && ++s->damaged < count) {
         s->number = (s->number + 1) % count;
         s->status = read_one(o, s->number, &place->draw, s);

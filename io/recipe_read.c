@@ -314,7 +314,8 @@ static oct_status walk_stream(reader *r)
     return OCT_USAGE;
 }
 
-/* Allows only characters that YAML allows, so that every later position is right. */
+/* Allows only characters that YAML allows and editors show: for it U+0085, U+2028 and U+2029 end lines, which nobody
+ * sees. So every later position is right. */
 static oct_status check_characters(const reader *r)
 {
     oct_recipe_position p = {.kind = OCT_GIVEN_IN_FILE, .line = 1, .column = 1, .width = 1};
@@ -322,7 +323,8 @@ static oct_status check_characters(const reader *r)
         size_t bytes, line_break = oct_recipe_break_bytes(at, r->source.end);
         int32_t code = oct_utf8(at, r->source.end, &bytes);
         bool allowed = code == '\t' || line_break > 0 || (code >= 0x20 && code < 0x7f) ||
-                       (code >= 0xa0 && code != 0xfeff && code != 0xfffe && code != 0xffff);
+                       (code >= 0xa0 && code != 0xfeff && code != 0xfffe && code != 0xffff &&
+                        code != 0x2028 && code != 0x2029);
         if (code < 0)
             REPORT(r, &p, "byte 0x%02x is not UTF-8; save the recipe as UTF-8 text",
                    (unsigned char)*at);

@@ -10,10 +10,8 @@ enum { EXCERPT_CHARS = 80 };
 
 size_t oct_recipe_break_bytes(const char *at, const char *end)
 {
-    size_t bytes;
-    int32_t code = oct_utf8(at, end, &bytes);
-    if (code == '\r') return at + 1 < end && at[1] == '\n' ? 2 : 1;
-    return code == '\n' || code == 0x85 || code == 0x2028 || code == 0x2029 ? bytes : 0;
+    if (at == end || (*at != '\r' && *at != '\n')) return 0;
+    return *at == '\r' && at + 1 < end && at[1] == '\n' ? 2 : 1;
 }
 
 const char *oct_recipe_line(const oct_recipe_source *s, size_t line)

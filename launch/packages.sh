@@ -8,7 +8,7 @@
 #
 # Lists, so that both scripts mean the same:
 OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev openmpi-bin
-    libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev libturbojpeg0-dev
+    libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev libzip-dev libjpeg-dev
     libpng-dev libprotobuf-c-dev protobuf-c-compiler dataset-fashion-mnist"
 OCT_PACKAGES_TEST="libcriterion-dev clang-format-14 valgrind libopenblas0
     python3-numpy python3-pil python3-h5py python3-onnx slurm-wlm munge iproute2

@@ -27,7 +27,7 @@ struct oct_array {
     char kind;       /* of an element: 'u', 'i', 'f' */
     size_t bytes;    /* of an element: 1, 2, 4 or 8 */
     bool big;        /* the file has big-endian elements; what is read is little-endian */
-    oct_shape shape; /* 1 to 4 dimensions, none negative */
+    oct_shape shape; /* up to 4 dimensions, none negative */
     oct_span span;   /* of its elements, or of the whole file when it has its own way of reading */
     /* Reads samples [first, first + count); NULL: they lie one behind the other in span. Several
      * threads call it at once. */

@@ -96,7 +96,10 @@ static oct_status open_array(reading *r, int what, oct_array *array)
     if (status == OCT_OK) status = r->kind->open(array, path, name);
     oct_free(&path);
     oct_free(&name);
-    return status;
+    OCT_TRY(status);
+    OCT_CHECK(array->shape.ndim > 0, OCT_DATA, "%s: has no dimension; 1 to %d dimensions are read",
+              array->name, OCT_MAX_DIMS);
+    return OCT_OK;
 }
 
 static oct_status begin(reading *r)
@@ -324,6 +327,20 @@ out:
     return status;
 }
 
+/* Channels in front, as PyTorch has them, are rows here: an image of 1, 3 or 4 rows is hardly meant. */
+static void warn_of_channels_first(const oct_array *a)
+{
+    const int64_t *d = a->shape.dim;
+    char shape[96];
+    if (a->shape.ndim != 4 || (d[1] != 1 && d[1] != 3 && d[1] != 4) || d[2] < 8 || 4 * d[3] < d[2])
+        return;
+    oct_log(OCT_LOG_WARN,
+            "%s: has the shape %s, which is read as %" PRId64 " rows of %" PRId64
+            " pixels with %" PRId64 " channels; if the channels come first, save "
+            "numpy.ascontiguousarray(array.transpose(0, 2, 3, 1))",
+            a->name, oct_shape_text(&a->shape, shape), d[1], d[2], d[3]);
+}
+
 static oct_status open_images(oct_dataset *data, reading *r)
 {
     store *s = data->store;
@@ -335,6 +352,7 @@ static oct_status open_images(oct_dataset *data, reading *r)
     data->w = sample.w;
     data->c = sample.c;
     data->count = s->images.shape.dim[0];
+    if (r->split == OCT_TRAIN) warn_of_channels_first(&s->images);
     if (r->drawn) OCT_TRY(draw(r, &s->images, &s->positions, &data->count));
     return take_print(data, s);
 }

@@ -1,9 +1,9 @@
 /* Tables that name a picture in each row and say what it is: `path,label`, `path,number,number,...` or
  * `path,map`.
  *
- * The order of the rows is the order of the samples. A table that says `path`, `file`, `filename`, `image` or
- * `name` at its begin has a first row of names. Labels are names as soon as one of them, in either split, is
- * no whole number.
+ * The order of the rows is the order of the samples. A first row is one of names when it says so by a word such as
+ * `path` or `label`, or when it names no picture and the next one does. Labels are names as soon as one of them, in
+ * either split, is no whole number (7.0 is one).
  */
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -11,6 +11,7 @@
 #include "io/dataset/picture_list.h"
 #include "io/dataset/split.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
@@ -51,12 +52,51 @@ static void free_reading(reading *r)
     oct_free(&r->names);
 }
 
+/* Is it one of these words, whatever the case and what stands between its parts ("Image_ID")? */
+static bool is_one_of(const char *text, const char *words)
+{
+    char word[32] = " ";
+    size_t length = 1;
+    for (; *text && length < sizeof word - 2; text++)
+        if (!strchr("_- .", *text)) word[length++] = (char)tolower((unsigned char)*text);
+    word[length] = ' ';
+    return *text == '\0' && length > 1 && strstr(words, word);
+}
+
+static bool is_label(const char *text, int64_t *label)
+{
+    double value;
+    if (!oct_parse_i64(text, label)) {
+        if (!oct_parse_f64(text, &value) || !(fabs(value) <= -(double)INT32_MIN)) return false;
+        *label = (int64_t)value;
+        if ((double)*label != value) return false;
+    }
+    return *label >= INT32_MIN && *label <= INT32_MAX;
+}
+
+/* A class that is named again is no heading, nor is a number. */
+static bool may_head(const oct_csv *csv)
+{
+    int64_t label;
+    const char *second = csv->columns > 1 ? oct_csv_field(csv, 0, 1) : "";
+    if (is_label(second, &label)) return false;
+    for (int64_t i = 1; i < csv->rows && *second; i++)
+        if (strcmp(oct_csv_field(csv, i, 1), second) == 0) return false;
+    return true;
+}
+
 static bool has_names(const oct_csv *csv)
 {
-    static const char *const words[] = {"path", "file", "filename", "image", "image_path", "name"};
-    for (size_t i = 0; i < OCT_COUNT(words); i++)
-        if (strcasecmp(oct_csv_field(csv, 0, 0), words[i]) == 0) return true;
-    return false;
+    static const char files[] =
+        " path paths file files filename filepath fname image images imageid "
+        "imagefile imagename imagepath img imgpath picture photo name id ";
+    static const char labels[] =
+        " label labels labelid class classes classid classname target category ";
+    const char *first = oct_csv_field(csv, 0, 0);
+    if (is_one_of(first, files)) return true;
+    if (!*first || strpbrk(first, "./") || csv->rows < 2 || !may_head(csv)) return false;
+    return oct_is_picture_name(oct_csv_field(csv, 1, 0)) ||
+           (csv->columns > 1 && is_one_of(oct_csv_field(csv, 0, 1), labels));
 }
 
 static oct_status all_rows(part *p, const oct_csv *csv)
@@ -178,17 +218,28 @@ static int64_t line_of(const part *p, int64_t i)
     return p->csv->line[p->rows[i]];
 }
 
-static bool is_label(const char *text, int64_t *label)
+/* Counts labels that are no whole numbers; *odd: the first of them. */
+static int64_t count_names(const part *p, int64_t *odd)
 {
-    return oct_parse_i64(text, label) && *label >= INT32_MIN && *label <= INT32_MAX;
+    int64_t label, names = 0;
+    for (int64_t i = 0; i < p->count; i++)
+        if (!is_label(text_of(p, i, 1), &label) && names++ == 0) *odd = i;
+    return names;
 }
 
-static bool all_numbers(const part *p)
+/* Most labels are whole numbers and some are not: a slip of the pen, or signs such as 30, 50 and stop. */
+static void warn_of_mixture(const part *p)
 {
-    int64_t label;
-    for (int64_t i = 0; i < p->count; i++)
-        if (!is_label(text_of(p, i, 1), &label)) return false;
-    return true;
+    int64_t odd = 0;
+    const int64_t names = count_names(p, &odd);
+    if (names == 0 || 2 * names >= p->count) return;
+    const char *text = text_of(p, odd, 1);
+    oct_log(OCT_LOG_WARN,
+            "%s:%" PRId64 ": the label '%s' is no whole number, as %" PRId64 " of %" PRId64
+            " are, so all labels are names of classes, sorted by their bytes; correct it if "
+            "numbers are meant",
+            p->csv->path, line_of(p, odd), oct_show(text, strlen(text)).text, p->count - names,
+            p->count);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -200,7 +251,8 @@ static int by_bytes(const void *a, const void *b)
 static oct_status find_names(reading *r)
 {
     const part *p = &r->parts[0];
-    if (all_numbers(p) && all_numbers(&r->parts[1])) return OCT_OK;
+    int64_t odd = 0;
+    if (count_names(p, &odd) + count_names(&r->parts[1], &odd) == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&r->names, (size_t)p->count, sizeof *r->names));
     for (int64_t i = 0; i < p->count; i++) {
         r->names[i] = p->csv->field[p->rows[i] * p->csv->columns + 1];
@@ -363,6 +415,8 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
     OCT_TRY_OUT(read_tables(&r));
     OCT_TRY_OUT(take_goals(&r, p));
     OCT_TRY_OUT(take_pictures(&r, p));
+    for (int i = 0; split == OCT_TRAIN && r.names && i < 2; i++)
+        warn_of_mixture(&r.parts[i]);
     if (split == OCT_TRAIN && r.parts[1].csv == p->csv)
         oct_log(OCT_LOG_INFO, "%s: no table for the test; %g of its rows are kept for it",
                 p->csv->path, source->split);

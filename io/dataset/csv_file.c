@@ -11,6 +11,7 @@ enum { FILE_BYTES_MAX = 1 << 30, COLUMNS_MAX = 65537 };
 
 typedef struct scan {
     oct_csv *csv;
+    char comma; /* or what stands for it */
     char *at, *end;
     int64_t line, columns; /* of this row so far */
     size_t fields;         /* of all rows */
@@ -26,7 +27,14 @@ static oct_status add_field(scan *s, char *begin)
     return OCT_OK;
 }
 
-/* Takes a field in quotes; s->at stands behind its last quote then. */
+/* Blanks do not count before a field and behind it. */
+static void skip_blanks(scan *s)
+{
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t') && *s->at != s->comma)
+        s->at++;
+}
+
+/* Takes a field in quotes; s->at stands behind it then. */
 static oct_status take_quoted(scan *s)
 {
     char *to = ++s->at;
@@ -44,9 +52,10 @@ static oct_status take_quoted(scan *s)
         *to++ = *s->at;
     }
     s->at++;
+    skip_blanks(s);
     const bool line_end =
         s->at < s->end && *s->at == '\r' && (s->at + 1 == s->end || s->at[1] == '\n');
-    OCT_CHECK(s->at == s->end || strchr(",\n", *s->at) || line_end, OCT_DATA,
+    OCT_CHECK(s->at == s->end || *s->at == s->comma || *s->at == '\n' || line_end, OCT_DATA,
               "%s:%" PRId64 ": a field goes on behind its quotes", s->csv->path, s->line);
     *to = '\0'; /* where the last quote stood, or before */
     return OCT_OK;
@@ -54,9 +63,10 @@ static oct_status take_quoted(scan *s)
 
 static oct_status take_field(scan *s)
 {
-    if (*s->at == '"') return take_quoted(s);
+    skip_blanks(s);
+    if (s->at < s->end && *s->at == '"') return take_quoted(s);
     OCT_TRY(add_field(s, s->at));
-    while (s->at < s->end && *s->at != ',' && *s->at != '\n')
+    while (s->at < s->end && *s->at != s->comma && *s->at != '\n')
         s->at++;
     return OCT_OK;
 }
@@ -64,11 +74,13 @@ static oct_status take_field(scan *s)
 /* Ends the field before s->at; true when another one follows in the row. */
 static bool next_field(scan *s)
 {
-    char *end = s->at;
-    const bool comma = end < s->end && *end == ',';
+    char *end = s->at, *field = s->csv->field[s->fields - 1];
+    const bool comma = end < s->end && *end == s->comma;
     if (end < s->end && *end == '\r') s->at++;
     if (s->at < s->end) s->at++;
-    if (!comma && end[-1] == '\r') end--;
+    if (!comma && end > field && end[-1] == '\r') end--;
+    while (end > field && (end[-1] == ' ' || end[-1] == '\t'))
+        end--;
     *end = '\0';
     return comma;
 }
@@ -96,11 +108,28 @@ static oct_status take_row(scan *s)
 static bool is_empty_line(scan *s)
 {
     char *at = s->at;
+    while (at < s->end && *at == ' ')
+        at++;
     if (at < s->end && *at == '\r') at++;
     if (at < s->end && *at != '\n') return false;
     s->at = at < s->end ? at + 1 : at;
     s->line++;
     return true;
+}
+
+/* What separates fields, by the first line: of as many the comma. */
+static char find_comma(const char *at, const char *end)
+{
+    static const char kinds[] = ",;\t";
+    int count[sizeof kinds] = {0}, most = 0;
+    for (bool quoted = false; at < end && (quoted || *at != '\n'); at++) {
+        const char *kind = quoted ? NULL : memchr(kinds, *at, sizeof kinds - 1);
+        if (*at == '"') quoted = !quoted;
+        if (kind) count[kind - kinds]++;
+    }
+    for (int i = 1; kinds[i]; i++)
+        if (count[i] > count[most]) most = i;
+    return kinds[most];
 }
 
 static oct_status scan_rows(oct_csv *csv, size_t size)
@@ -110,6 +139,9 @@ static oct_status scan_rows(oct_csv *csv, size_t size)
     const char *zero = memchr(csv->bytes, 0, size);
     OCT_CHECK(!zero, OCT_DATA, "%s: is no text: it holds a byte of 0", csv->path);
     if (size >= 3 && memcmp(s.at, mark, 3) == 0) s.at += 3;
+    while (s.at < s.end && is_empty_line(&s)) {
+    }
+    s.comma = find_comma(s.at, s.end);
     while (s.at < s.end)
         if (!is_empty_line(&s)) OCT_TRY(take_row(&s));
     OCT_CHECK(csv->rows > 0, OCT_DATA, "%s: holds no rows", csv->path);

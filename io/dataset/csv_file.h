@@ -1,6 +1,6 @@
-/* Tables of text: fields between commas, quoted where they hold commas, quotes ("" for one) or ends of
- * lines; UTF-8 with or without a mark. Files are untrusted: every row has as many fields as the first, and
- * no bytes of 0. */
+/* Tables of text: fields between commas, semicolons or tabs, whichever the first line has most of; quoted where they
+ * hold one, quotes ("" for one) or ends of lines; blanks around a field do not count; UTF-8 with or without a mark. Files
+ * are untrusted: every row has as many fields as the first, and no bytes of 0. */
 #pragma once
 
 #include "core/base/status.h"

@@ -35,7 +35,7 @@ typedef struct idx_file {
     char *path;
     void *bytes;
     size_t size, next; /* next: not yet copied, or not yet given to inflate */
-    bool gzip, ended;  /* ended: the gzip stream has come to its good end */
+    bool gzip, ended;  /* ended: the last gzip member has come to its good end */
     z_stream inflate;
 } idx_file;
 
@@ -88,6 +88,14 @@ static oct_status inflate_failed(const idx_file *s, int result)
                     s->inflate.msg ? s->inflate.msg : zError(result));
 }
 
+/* A gzip file may have several members, as bgzip, pigz and `cat a.gz b.gz` make them; the next one follows at once. */
+static bool next_member(idx_file *s)
+{
+    const uint8_t *at = (const uint8_t *)s->bytes + s->next - s->inflate.avail_in;
+    const size_t left = s->size - s->next + s->inflate.avail_in;
+    return left >= 2 && at[0] == 0x1f && at[1] == 0x8b && inflateReset(&s->inflate) == Z_OK;
+}
+
 static oct_status inflate_take(idx_file *s, uint8_t *to, size_t want, size_t *got)
 {
     z_stream *z = &s->inflate;
@@ -103,7 +111,7 @@ static oct_status inflate_take(idx_file *s, uint8_t *to, size_t want, size_t *go
         int result = inflate(z, Z_NO_FLUSH);
         *got += room - z->avail_out;
         if (result != Z_OK && result != Z_STREAM_END) return inflate_failed(s, result);
-        s->ended = result == Z_STREAM_END;
+        if (result == Z_STREAM_END) s->ended = !next_member(s);
     }
     return OCT_OK;
 }

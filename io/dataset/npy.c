@@ -10,7 +10,7 @@ static oct_status open_file(oct_array *array, const char *path, const char *name
     oct_span span;
     (void)name;
     OCT_TRY(oct_span_open(&span, path));
-    return oct_npy_take(array, &span, path);
+    return oct_npy_take(array, &span, path, NULL);
 }
 
 static const oct_array_kind kind = {

@@ -50,12 +50,32 @@ static bool take_number(cursor *c, int64_t *value)
     *value = 0;
     for (; c->at < c->end && *c->at >= '0' && *c->at <= '9' && c->at - begin < DIGITS_MAX; c->at++)
         *value = *value * 10 + (*c->at - '0');
-    return c->at > begin;
+    const bool digits = c->at > begin;
+    if (digits) take(c, "L"); /* NumPy under Python 2 wrote such numbers */
+    return digits;
+}
+
+/* Passes over the fields of a structure: a list with lists, tuples and texts in it. */
+static bool skip_list(cursor *c)
+{
+    int depth = 0;
+    char quote = '\0';
+    do {
+        if (c->at == c->end) return false;
+        const char here = *c->at++;
+        if (quote)
+            quote = here == quote ? '\0' : quote;
+        else if (here == '\'' || here == '"')
+            quote = here;
+        else
+            depth += (here == '[' || here == '(') - (here == ']' || here == ')');
+    } while (depth > 0);
+    return true;
 }
 
 /* What the header says. */
 typedef struct header {
-    char type[16];
+    char type[16]; /* empty: structures */
     bool fortran;
     int64_t dim[OCT_MAX_DIMS];
     int ndim;
@@ -83,7 +103,8 @@ static bool take_entry(cursor *c, header *h)
     if (!take_text(c, key) || !take(c, ":")) return false;
     if (strcmp(key, "descr") == 0) {
         h->seen |= 1;
-        return take_text(c, h->type);
+        skip_space(c);
+        return c->at < c->end && *c->at == '[' ? skip_list(c) : take_text(c, h->type);
     }
     if (strcmp(key, "fortran_order") == 0) {
         h->seen |= 2;
@@ -107,22 +128,32 @@ static bool parse(cursor c, header *h)
     return c.at == c.end && h->seen == ALL;
 }
 
-static oct_status take_header(oct_array *a, const header *h)
+static bool is_known_type(const char *type)
 {
-    static const char kinds[] = "uifb";
+    const bool known = strlen(type) == 3 && strchr("<|>=", type[0]) && strchr("uifb", type[1]) &&
+                       strchr("1248", type[2]);
+    return known && !(type[1] == 'f' && type[2] < '2') && !(type[1] == 'b' && type[2] != '1');
+}
+
+static oct_status take_header(oct_array *a, const header *h, bool *other)
+{
     const char *type = h->type;
-    const bool known = strlen(type) == 3 && strchr("<|>=", type[0]) && strchr(kinds, type[1]) &&
-                       strchr("1248", type[2]) && type[1] != '\0';
-    OCT_CHECK(known && !(type[1] == 'f' && type[2] < '2') && !(type[1] == 'b' && type[2] != '1'),
-              OCT_DATA,
-              "%s: holds numbers of type %s; u1, i1 and f4 are read as samples, whole numbers as "
+    const bool known = is_known_type(type);
+    if (other) *other = !known || h->many;
+    if (other && *other) return OCT_OK;
+    OCT_CHECK(type[0], OCT_DATA,
+              "%s: holds structures of several fields; save each field as an array of its own: "
+              "numpy.ascontiguousarray(array['FIELD'])",
+              a->name);
+    OCT_CHECK(known, OCT_DATA,
+              "%s: holds elements of type %s; u1, i1 and f4 are read as samples, whole numbers as "
               "labels; convert them with numpy: array.astype('float32')",
               a->name, oct_show(type, strlen(type)).text);
     OCT_CHECK(!h->fortran || h->ndim < 2, OCT_DATA,
               "%s: is in Fortran's order; convert it with numpy: numpy.ascontiguousarray(array)",
               a->name);
-    OCT_CHECK(!h->many && h->ndim > 0, OCT_DATA, "%s: has %s; 1 to %d dimensions are read", a->name,
-              h->many ? "too many dimensions" : "no dimension", OCT_MAX_DIMS);
+    OCT_CHECK(!h->many, OCT_DATA, "%s: has too many dimensions; 1 to %d dimensions are read",
+              a->name, OCT_MAX_DIMS);
     a->kind = type[1] == 'b' ? 'u' : type[1];
     a->bytes = (size_t)(type[2] - '0');
     a->big = type[0] == '>';
@@ -156,7 +187,7 @@ static oct_status read_header(oct_array *a, char **text, int64_t *begin, size_t 
     return oct_span_read(&a->span, *begin, *text, *bytes, a->name);
 }
 
-static oct_status fill(oct_array *a)
+static oct_status fill(oct_array *a, bool *other)
 {
     char *text = NULL;
     int64_t begin = 0;
@@ -164,15 +195,16 @@ static oct_status fill(oct_array *a)
     header h = {0};
     oct_status status = read_header(a, &text, &begin, &bytes);
     if (status == OCT_OK && !parse((cursor){text, text + bytes}, &h)) status = damaged(a);
-    if (status == OCT_OK) status = take_header(a, &h);
+    if (status == OCT_OK) status = take_header(a, &h, other);
     oct_free(&text);
     OCT_TRY(status);
+    if (other && *other) return OCT_OK;
     a->span.begin += begin + (int64_t)bytes;
     a->span.size -= begin + (int64_t)bytes;
     return oct_array_check_size(a);
 }
 
-oct_status oct_npy_take(oct_array *array, oct_span *span, const char *name)
+oct_status oct_npy_take(oct_array *array, oct_span *span, const char *name, bool *other)
 {
     *array = (oct_array){.span = *span};
     *span = OCT_SPAN_NONE;
@@ -181,7 +213,7 @@ oct_status oct_npy_take(oct_array *array, oct_span *span, const char *name)
         oct_span_close(&array->span);
         return status;
     }
-    status = fill(array);
+    status = fill(array, other);
     if (status != OCT_OK) oct_array_close(array);
     return status;
 }

@@ -12,13 +12,16 @@
 static oct_status open_member(oct_array *array, const char *path, const char *name)
 {
     char *member = NULL, *shown = NULL;
+    oct_zip *zip = NULL;
     oct_span span;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_format(&member, "%s.npy", name));
     OCT_TRY_OUT(oct_format(&shown, "%s/%s", path, name));
-    OCT_TRY_OUT(oct_zip_member(&span, path, member));
-    status = oct_npy_take(array, &span, shown);
+    OCT_TRY_OUT(oct_zip_open(&zip, path));
+    OCT_TRY_OUT(oct_zip_member(zip, member, &span));
+    status = oct_npy_take(array, &span, shown, NULL);
 out:
+    oct_zip_close(&zip);
     oct_free(&member);
     oct_free(&shown);
     return status;

@@ -80,6 +80,7 @@ oct_status oct_image_decode(oct_image *image, const oct_encoded *file, int64_t c
     OCT_TRY(kind->decode(file, &header, image->data));
     set_channels(image->data, header.h * header.w, header.c, channels);
     image->c = channels;
+    image->warned = header.warnings > 0;
     return OCT_OK;
 }
 

@@ -3,12 +3,13 @@
  *
  * Files are untrusted: the size in the header is held against OCT_IMAGE_SIDE_MAX, OCT_IMAGE_BYTES_MAX and
  * what the file's bytes can unfold to, before memory is taken. A file that is cut short or damaged is
- * refused, also where a viewer would show the part that is there.
+ * refused, also where a viewer would show the part that is there; what libjpeg only warns of is read and told.
  *
  * The same file gives the same pixels on every machine: JPEG by the accurate integer DCT with smooth
  * upsampling, 16-bit PNG by the upper byte, colour to grey as (19595 R + 38470 G + 7471 B + 32768) / 65536
  * rounded down, CMYK by multiplying with the black's complement; alpha is dropped unless 4 channels are
- * wanted. That is what Pillow computes. Colour profiles, gamma and the orientation in EXIF data change
+ * wanted. That is what Pillow computes, but for grey PNG of 16 bits: Pillow reads its numbers and clips them at 255 when
+ * they become 8 bits, so that all but the darkest pixels are white. Colour profiles, gamma and the orientation in EXIF data change
  * nothing, as in PyTorch's ImageFolder and TensorFlow. */
 #pragma once
 
@@ -26,6 +27,7 @@ typedef struct oct_image_header {
     int64_t h, w;
     int64_t c;        /* 1 grey, 3 colour, 4 colour and alpha */
     size_t bytes_min; /* a file of such an image cannot have fewer bytes */
+    int64_t warnings; /* of the decoder, about rules that the file breaks; set by decode */
 } oct_image_header;
 
 typedef struct oct_image_kind {
@@ -34,7 +36,7 @@ typedef struct oct_image_kind {
     size_t begin_bytes;
     oct_status (*look)(const oct_encoded *file, oct_image_header *header);
     /* Fills the h x w x c bytes of what look said. OCT_DATA names the file and the damage. */
-    oct_status (*decode)(const oct_encoded *file, const oct_image_header *header, uint8_t *pixels);
+    oct_status (*decode)(const oct_encoded *file, oct_image_header *header, uint8_t *pixels);
 } oct_image_kind;
 
 #define OCT_IMAGE_KIND(file) extern const oct_image_kind oct_image_kind_##file;

@@ -10,6 +10,7 @@ oct_status oct_image_resize(oct_image *image, oct_dtype dtype, int64_t h, int64_
     image->h = h;
     image->w = w;
     image->c = c;
+    image->warned = false;
     return OCT_OK;
 }
 

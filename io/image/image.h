@@ -8,6 +8,7 @@ typedef struct oct_image {
     oct_dtype dtype; /* OCT_U8, OCT_S8 or OCT_F32 */
     int64_t h, w, c;
     void *data;
+    bool warned;     /* the decoder of its file has warned */
     size_t capacity; /* bytes of data, which is kept and grown from one image to the next */
 } oct_image;
 

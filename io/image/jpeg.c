@@ -1,41 +1,76 @@
-/* JPEG by libturbojpeg, the one door to it.
+/* JPEG by libjpeg-turbo, the one door to it. Another libjpeg would give other bits.
  *
- * Its warnings are about data that is damaged or missing, for which it would put grey: here they are failures.
- * A Huffman-coded block of 64 values takes a bit at least, which bounds what a short file can claim.
+ * Its failures come by longjmp to the function that called setjmp. It warns of files that break a rule, such as by
+ * bytes between two markers or a code that is none; these are read, as by Pillow, and counted. A file that is cut short is
+ * refused: it would put grey for what is missing.
+ * A Huffman-coded block of 64 values takes a bit at least, which bounds what a short file can claim; and a
+ * progressive file may go over its pixels SCANS_MAX times, which bounds how long it keeps us busy.
  */
 #include "io/image/decode.h"
 
 #include "core/base/mem.h"
 
+#include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
-#include <turbojpeg.h>
 
-enum { VALUES_A_BYTE = 512, LIBRARY_ROOM = 1 << 20 };
-enum { FLAGS = TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS };
+#include <jpeglib.h>
 
-static oct_status damaged(const oct_encoded *file, tjhandle decoder)
+#include <jerror.h>
+
+#ifndef LIBJPEG_TURBO_VERSION
+#error "libjpeg-turbo is needed: another libjpeg gives other pixels"
+#endif
+
+enum { VALUES_A_BYTE = 512, LIBRARY_ROOM = 1 << 20, SCANS_MAX = 500 };
+
+typedef struct work {
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    const oct_encoded *file;
+    uint8_t *cmyk; /* a row of it */
+    jmp_buf failed;
+    char reason[JMSG_LENGTH_MAX];
+} work;
+
+static void on_error(j_common_ptr jpeg)
 {
-    return oct_fail(OCT_DATA, "%s: is a JPEG file that is damaged, cut short or of a rare kind: %s",
-                    file->name, tjGetErrorStr2(decoder));
+    work *k = jpeg->client_data;
+    jpeg->err->format_message(jpeg, k->reason);
+    longjmp(k->failed, 1);
 }
 
-static oct_status read_header(tjhandle decoder, const oct_encoded *file, oct_image_header *header)
+static void on_message(j_common_ptr jpeg, int level)
 {
-    int w = 0, h = 0, sampling = 0, colours = 0;
-    if (tjDecompressHeader3(decoder, file->bytes, file->size, &w, &h, &sampling, &colours) != 0)
-        return damaged(file, decoder);
-    *header = (oct_image_header){.h = h, .w = w, .c = colours == TJCS_GRAY ? 1 : 3};
-    header->bytes_min = (size_t)h * (size_t)w / VALUES_A_BYTE;
-    return OCT_OK;
+    if (level >= 0) return;
+    if (jpeg->err->msg_code == JWRN_JPEG_EOF) on_error(jpeg);
+    jpeg->err->num_warnings++;
 }
 
-static oct_status look(const oct_encoded *file, oct_image_header *header)
+static void on_progress(j_common_ptr jpeg)
 {
-    tjhandle decoder = tjInitDecompress();
-    OCT_CHECK(decoder, OCT_RESOURCE, "%s: cannot be decoded: out of memory", file->name);
-    oct_status status = read_header(decoder, file, header);
-    tjDestroy(decoder);
-    return status;
+    work *k = jpeg->client_data;
+    if (k->jpeg.input_scan_number <= SCANS_MAX) return;
+    snprintf(k->reason, sizeof k->reason, "it has more than %d scans", SCANS_MAX);
+    longjmp(k->failed, 1);
+}
+
+static oct_status failed(const work *k)
+{
+    return k->errors.msg_code == JERR_OUT_OF_MEMORY
+               ? oct_fail(OCT_RESOURCE, "%s: cannot be decoded: out of memory", k->file->name)
+               : oct_fail(OCT_DATA,
+                          "%s: is a JPEG file that is damaged, cut short or of a rare kind: %s",
+                          k->file->name, k->reason);
+}
+
+static void read_header(work *k)
+{
+    jpeg_create_decompress(&k->jpeg);
+    k->jpeg.progress = &k->progress;
+    jpeg_mem_src(&k->jpeg, k->file->bytes, k->file->size);
+    jpeg_read_header(&k->jpeg, TRUE);
 }
 
 static uint8_t times(unsigned a, unsigned b) /* a * b / 255, rounded */
@@ -54,45 +89,64 @@ static void from_cmyk(const uint8_t *cmyk, int64_t pixels, uint8_t *rgb)
         }
 }
 
-static oct_status decode_cmyk(tjhandle decoder, const oct_encoded *file,
-                              const oct_image_header *header, uint8_t *pixels)
+static void read_pixels(work *k, const oct_image_header *header, uint8_t *pixels)
 {
-    const int64_t count = header->h * header->w;
-    uint8_t *cmyk = NULL;
-    OCT_TRY(oct_alloc(&cmyk, (size_t)count, 4));
-    oct_status status = OCT_OK;
-    if (tjDecompress2(decoder, file->bytes, file->size, cmyk, (int)header->w, 0, (int)header->h,
-                      TJPF_CMYK, FLAGS) != 0)
-        status = damaged(file, decoder);
-    else
-        from_cmyk(cmyk, count, pixels);
-    oct_free(&cmyk);
-    return status;
+    struct jpeg_decompress_struct *jpeg = &k->jpeg;
+    const bool inks = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
+    jpeg->out_color_space = header->c == 1 ? JCS_GRAYSCALE : inks ? JCS_CMYK : JCS_RGB;
+    jpeg_start_decompress(jpeg);
+    while (jpeg->output_scanline < jpeg->output_height) {
+        uint8_t *to = pixels + jpeg->output_scanline * (size_t)(header->w * header->c);
+        JSAMPROW row = inks ? k->cmyk : to;
+        jpeg_read_scanlines(jpeg, &row, 1);
+        if (inks) from_cmyk(k->cmyk, header->w, to);
+    }
+    jpeg_finish_decompress(jpeg);
 }
 
-static oct_status decode_with(tjhandle decoder, const oct_encoded *file,
-                              const oct_image_header *header, uint8_t *pixels)
+/* pixels: NULL where the header alone is wanted. */
+static oct_status try_read(work *k, oct_image_header *header, uint8_t *pixels)
 {
-    int w, h, sampling, colours = TJCS_RGB;
-    if (tjDecompressHeader3(decoder, file->bytes, file->size, &w, &h, &sampling, &colours) != 0)
-        return damaged(file, decoder);
-    if (colours == TJCS_CMYK || colours == TJCS_YCCK)
-        return decode_cmyk(decoder, file, header, pixels);
-    if (tjDecompress2(decoder, file->bytes, file->size, pixels, (int)header->w, 0, (int)header->h,
-                      header->c == 1 ? TJPF_GRAY : TJPF_RGB, FLAGS) != 0)
-        return damaged(file, decoder);
+    if (setjmp(k->failed)) return failed(k);
+    read_header(k);
+    if (pixels) {
+        read_pixels(k, header, pixels);
+        header->warnings = k->errors.num_warnings;
+        return OCT_OK;
+    }
+    const int64_t h = k->jpeg.image_height, w = k->jpeg.image_width;
+    *header = (oct_image_header){.h = h,
+                                 .w = w,
+                                 .c = k->jpeg.jpeg_color_space == JCS_GRAYSCALE ? 1 : 3,
+                                 .bytes_min = (size_t)h * (size_t)w / VALUES_A_BYTE};
     return OCT_OK;
 }
 
-static oct_status decode(const oct_encoded *file, const oct_image_header *header, uint8_t *pixels)
+static oct_status read(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
+{
+    work k = {.file = file};
+    if (pixels) OCT_TRY(oct_alloc(&k.cmyk, (size_t)header->w, 4));
+    k.jpeg.err = jpeg_std_error(&k.errors);
+    k.jpeg.client_data = &k;
+    k.errors.error_exit = on_error;
+    k.errors.emit_message = on_message;
+    k.progress.progress_monitor = on_progress;
+    const oct_status status = try_read(&k, header, pixels);
+    jpeg_destroy_decompress(&k.jpeg);
+    oct_free(&k.cmyk);
+    return status;
+}
+
+static oct_status look(const oct_encoded *file, oct_image_header *header)
+{
+    return read(file, header, NULL);
+}
+
+static oct_status decode(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
     /* A progressive file's coefficients lie in the library's memory: two bytes each, of four colours. */
     OCT_TRY(oct_mem_check_available(LIBRARY_ROOM + 8 * (size_t)(header->h * header->w)));
-    tjhandle decoder = tjInitDecompress();
-    OCT_CHECK(decoder, OCT_RESOURCE, "%s: cannot be decoded: out of memory", file->name);
-    oct_status status = decode_with(decoder, file, header, pixels);
-    tjDestroy(decoder);
-    return status;
+    return read(file, header, pixels);
 }
 
 const oct_image_kind oct_image_kind_jpeg = {

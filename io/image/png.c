@@ -190,7 +190,7 @@ static oct_status read_with(work *k, const oct_image_header *header, uint8_t *pi
     return status;
 }
 
-static oct_status decode(const oct_encoded *file, const oct_image_header *header, uint8_t *pixels)
+static oct_status decode(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
     work k = {.file = file};
     return read_with(&k, header, pixels, read_pixels);

@@ -9,65 +9,54 @@
 
 static const char tail[] = ".npy";
 
-static oct_status open_member(const oct_weight_file *file, const char *member, oct_array *array)
+/* other: it holds nothing that a weight is made of. */
+static oct_status open_member(const oct_weight_file *file, const char *member, oct_array *array,
+                              bool *other)
 {
     oct_span span;
     char *shown = NULL;
     OCT_TRY(oct_format(&shown, "%s: %s", file->path, oct_show(member, strlen(member)).text));
-    oct_status status = oct_zip_member(&span, file->path, member);
-    if (status == OCT_OK) status = oct_npy_take(array, &span, shown);
+    oct_status status = oct_zip_member(file->state, member, &span);
+    if (status == OCT_OK) status = oct_npy_take(array, &span, shown, other);
     oct_free(&shown);
     return status;
 }
 
-/* PyTorch counts batches in an array without dimensions, which nothing here needs. */
-static bool is_counter(const char *name)
-{
-    static const char counter[] = "num_batches_tracked";
-    const size_t length = strlen(name), own = sizeof counter - 1;
-    return length >= own && strcmp(name + length - own, counter) == 0;
-}
-
-/* Lists the array of a member, whose name has lost its tail. */
-static oct_status add_array(oct_weight_file *file, const char *name, const char *member)
+/* Lists the array of a member, whose name without its tail is `length` long. */
+static oct_status add_array(oct_weight_file *file, const char *member, size_t length)
 {
     oct_array array;
     oct_weight like = {0};
-    if (is_counter(name)) {
-        file->weights->others++;
-        return OCT_OK;
-    }
-    OCT_TRY(open_member(file, member, &array));
-    const bool is_float = array.kind == 'f';
+    char *name = NULL;
+    bool other = false;
+    OCT_TRY(open_member(file, member, &array, &other));
+    const bool counts = !other && array.kind == 'f';
     like.ndim = array.shape.ndim;
     memcpy(like.dim, array.shape.dim, sizeof array.shape.dim);
     oct_array_close(&array);
-    if (is_float) return oct_weight_file_add(file, name, &like);
-    file->weights->others++;
-    return OCT_OK;
-}
-
-static oct_status visit(void *user, const char *member, size_t length)
-{
-    oct_weight_file *file = user;
-    const size_t end = sizeof tail - 1;
-    char *whole = NULL, *name = NULL;
-    oct_status status = OCT_OK;
-    if (length <= end || memcmp(member + length - end, tail, end) != 0) return OCT_OK;
-    OCT_CHECK(!memchr(member, '\0', length), OCT_DATA, "%s: is damaged: a name holds a zero byte",
-              file->path);
-    OCT_TRY_OUT(oct_format(&whole, "%.*s", (int)length, member));
-    OCT_TRY_OUT(oct_format(&name, "%.*s", (int)(length - end), member));
-    status = add_array(file, name, whole);
-out:
-    oct_free(&whole);
+    if (!counts) {
+        file->weights->others++;
+        return OCT_OK;
+    }
+    OCT_TRY(oct_format(&name, "%.*s", (int)length, member));
+    const oct_status status = oct_weight_file_add(file, name, &like);
     oct_free(&name);
     return status;
 }
 
 static oct_status open_archive(oct_weight_file *file)
 {
-    return oct_zip_names(file->path, visit, file);
+    const size_t end = sizeof tail - 1;
+    oct_zip *zip = NULL;
+    const char *member;
+    OCT_TRY(oct_zip_open(&zip, file->path));
+    file->state = zip;
+    for (int64_t i = 0; (member = oct_zip_name(zip, i)); i++) {
+        const size_t length = strlen(member);
+        if (length > end && strcmp(member + length - end, tail) == 0)
+            OCT_TRY(add_array(file, member, length - end));
+    }
+    return OCT_OK;
 }
 
 static oct_status read_array(oct_weight_file *file, const oct_weight *weight, float *to)
@@ -76,14 +65,15 @@ static oct_status read_array(oct_weight_file *file, const oct_weight *weight, fl
     oct_array array;
     uint8_t *bytes = NULL;
     char *member = NULL;
+    bool other = false;
     OCT_TRY(oct_format(&member, "%s%s", oct_weight_name(file->weights, weight), tail));
-    oct_status status = open_member(file, member, &array);
+    oct_status status = open_member(file, member, &array, &other);
     oct_free(&member);
     OCT_TRY(status);
-    OCT_CHECK_OUT(array.kind == 'f' && oct_shape_numel(&array.shape) == numel, OCT_DATA,
+    OCT_CHECK_OUT(!other && array.kind == 'f' && oct_shape_numel(&array.shape) == numel, OCT_DATA,
                   "%s: has changed while it was read", file->path);
     OCT_TRY_OUT(oct_alloc(&bytes, (size_t)numel, array.bytes));
-    OCT_TRY_OUT(oct_array_read(&array, 0, array.shape.dim[0], bytes));
+    OCT_TRY_OUT(oct_array_read(&array, 0, array.shape.ndim > 0 ? array.shape.dim[0] : 1, bytes));
     oct_weight_floats(array.bytes == 8   ? OCT_WEIGHT_F64
                       : array.bytes == 4 ? OCT_WEIGHT_F32
                                          : OCT_WEIGHT_F16,
@@ -96,7 +86,8 @@ out:
 
 static void close_archive(oct_weight_file *file)
 {
-    (void)file;
+    oct_zip *zip = file->state;
+    oct_zip_close(&zip);
 }
 
 const oct_weight_format oct_weight_format_npz = {

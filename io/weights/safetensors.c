@@ -151,7 +151,8 @@ static oct_status take_header(oct_weight_file *file, const char *text, size_t by
     json_error_t error;
     const char *name;
     json_t *entry, *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root) return damaged(file, NULL, "its header is not JSON");
+    OCT_CHECK(root, OCT_DATA, "%s: is no safetensors file: its header is not JSON: byte %d: %s",
+              file->path, error.position, oct_show(error.text, strlen(error.text)).text);
     oct_status status =
         json_is_object(root) ? OCT_OK : damaged(file, NULL, "its header is not an object of JSON");
     json_object_foreach(root, name, entry)

@@ -108,14 +108,18 @@ typedef struct members {
     char first[256];
 } members;
 
-static oct_status visit_member(void *user, const char *name, size_t length)
+static oct_status look_into_archive(const char *path, members *m)
 {
-    members *m = user;
-    if (length > 4 && memcmp(name + length - 4, ".npy", 4) == 0) length -= 4;
-    if (m->count++ == 0 && length < sizeof m->first)
-        snprintf(m->first, sizeof m->first, "%.*s", (int)length, name);
-    m->labels = m->labels || memmem(name, length, "label", 5) != NULL;
-    m->pairs = m->pairs || (length == 12 && memcmp(name, "train_images", 12) == 0);
+    oct_zip *zip = NULL;
+    const char *name;
+    OCT_TRY(oct_zip_open(&zip, path));
+    for (; (name = oct_zip_name(zip, m->count)); m->count++) {
+        const size_t length = strlen(name) - (ends_with(name, ".npy") ? 4 : 0);
+        if (m->count == 0) snprintf(m->first, sizeof m->first, "%.*s", (int)length, name);
+        m->labels = m->labels || strstr(name, "label") != NULL;
+        m->pairs = m->pairs || strcmp(name, "train_images.npy") == 0;
+    }
+    oct_zip_close(&zip);
     return OCT_OK;
 }
 
@@ -134,7 +138,7 @@ static oct_status find_unlabelled(overrides *o, const oct_args *args, const char
                  (int)oct_min_i64((int64_t)strlen(name) - 4, 255), name);
         snprintf(o->format, sizeof o->format, "data.format=npy");
     } else if (ends_with(data, ".npz") && !is_given(args, "data.labels=")) {
-        OCT_TRY(oct_zip_names(data, visit_member, &m));
+        OCT_TRY(look_into_archive(data, &m));
         o->unlabelled = m.count == 1 || (m.pairs && !m.labels);
         if (m.count == 1) snprintf(o->images, sizeof o->images, "data.images=%s", m.first);
         snprintf(o->format, sizeof o->format, "data.format=npz");

@@ -239,8 +239,13 @@ static oct_status print_equal(const oct_survey *s)
 static oct_status print_damaged(const oct_survey *s)
 {
     const int64_t all = s->split[0].damaged + s->split[1].damaged;
-    char count[32];
+    char count[32], name[160];
     OCT_TRY(oct_print("%-12s %s\n", "damaged", all ? oct_text_count(all, count) : "none"));
+    for (int k = 0; k < 2; k++)
+        if (s->split[k].warned)
+            OCT_TRY(oct_print("%-12s %s of %s break a rule of JPEG and are read, the first is %s\n",
+                              "", oct_text_count(s->split[k].warned, count), split_names[k],
+                              sample_name(s->split[k].data, s->split[k].first_warned, name)));
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < OCT_SURVEY_NAMED && s->split[k].sentence[i]; i++)
             OCT_TRY(oct_print("  %s\n", s->split[k].sentence[i]));
@@ -297,11 +302,12 @@ static json_t *json_of_split(const oct_survey_split *split)
                                         "first", split->sizes[i].first));
     for (int i = 0; i < OCT_SURVEY_NAMED && split->sentence[i]; i++)
         json_array_append_new(damaged, json_string(split->sentence[i]));
-    return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:o, s:I}", "samples", split->data->count,
-                     "of_class", class_counts(split), "ignored_pixels", split->ignored, "sizes",
-                     sizes, "mean", reals(split->mean, split->channels), "std",
-                     reals(split->std, split->channels), "damaged", split->damaged,
-                     "damaged_samples", damaged, "not_finite", split->not_finite);
+    return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:I}", "samples",
+                     split->data->count, "of_class", class_counts(split), "ignored_pixels",
+                     split->ignored, "sizes", sizes, "mean", reals(split->mean, split->channels),
+                     "std", reals(split->std, split->channels), "damaged", split->damaged,
+                     "damaged_samples", damaged, "not_finite", split->not_finite, "warned",
+                     split->warned);
 }
 
 static json_t *json_of_equal(const oct_survey *s)
@@ -338,7 +344,9 @@ static oct_status judge(const oct_survey *s, const char *recipe)
     const int64_t damaged = s->split[0].damaged + s->split[1].damaged;
     const int64_t not_finite = s->split[0].not_finite + s->split[1].not_finite;
     OCT_CHECK(damaged == 0, OCT_NO,
-              "%s: %" PRId64 " sample%s of the data set cannot be read; repair or leave them out",
+              "%s: %" PRId64
+              " sample%s of the data set cannot be read; repair or leave them out, or "
+              "train with data.damaged=skip",
               recipe, damaged, damaged == 1 ? "" : "s");
     OCT_CHECK(not_finite == 0, OCT_NO,
               "%s: %" PRId64 " sample%s of the data set hold infinity or NaN", recipe, not_finite,

@@ -125,6 +125,7 @@ static oct_status look_at(pass *p, int64_t index, found *f)
     OCT_TRY(data->format->read(data, index, image, data->goal == OCT_GOAL_MAP ? map : NULL));
     sample->h = (int32_t)image->h;
     sample->w = (int32_t)image->w;
+    sample->warned = image->warned;
     f->finite = true;
     if (image->dtype == OCT_F32)
         f->finite = add_floats(image, p->split->channels, f->channel);
@@ -152,6 +153,7 @@ static oct_status take(pass *p, int64_t index, found *f)
     sample->index = index;
     if (f->status == OCT_OK) {
         split->not_finite += !f->finite;
+        if (sample->warned && split->warned++ == 0) split->first_warned = index;
         for (int c = 0; c < split->channels; c++)
             merge(&p->all[c], &f->channel[c]);
         if (split->of_class && p->data->labels) split->of_class[p->data->labels[index]]++;

@@ -12,7 +12,7 @@ typedef struct oct_surveyed {
     int64_t index;      /* in its split */
     int32_t h, w;
     uint8_t split;
-    bool damaged;
+    bool damaged, warned; /* warned: read, although its decoder has warned */
 } oct_surveyed;
 
 typedef struct oct_survey_size {
@@ -27,6 +27,7 @@ typedef struct oct_survey_split {
     oct_survey_size *sizes;  /* most frequent first */
     int64_t num_sizes;
     int64_t damaged, not_finite;      /* not_finite: float samples with infinity or NaN */
+    int64_t warned, first_warned;     /* samples, and the index of the first */
     char *sentence[OCT_SURVEY_NAMED]; /* about the first damaged ones */
     int channels;                     /* of the figures below; 1: all channels together */
     double mean[OCT_SURVEY_CHANNELS], std[OCT_SURVEY_CHANNELS]; /* in the unit of data.mean */

@@ -254,7 +254,7 @@ static oct_status take_npy(image_file *f, int64_t *images)
     oct_array array;
     oct_image *s = &f->sample;
     f->bytes = NULL; /* the array owns them */
-    OCT_TRY(oct_npy_take(&array, &span, f->path));
+    OCT_TRY(oct_npy_take(&array, &span, f->path, NULL));
     const oct_shape whole = array.shape, one = OCT_SHAPE(f->h, f->w, f->c),
                     grey = OCT_SHAPE(f->h, f->w);
     const bool single =

@@ -199,8 +199,15 @@ Test(arrays, what_is_wrong_with_an_array_is_said)
          "has the shape (4, 0); samples are (N), (N, K), (N, H, W) or (N, H, W, C), each side from "
          "1 to 65500",
          0},
-        {"{'descr': [('a', '|u1')], 'fortran_order': False, 'shape': (4,), }",
+        {"{'descr': [('a', '|u1'), (']', '<f4', (2,))], 'fortran_order': False, 'shape': (4,), }",
+         "holds structures of several fields; save each field as an array of its own: "
+         "numpy.ascontiguousarray(array['FIELD'])",
+         36},
+        {"{'descr': [('a', '|u1'), 'fortran_order': False, 'shape': (4,), }",
          "is no .npy file, or its header is damaged", 4},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (4L, 3L), }",
+         "is damaged or cut short: (4, 3) numbers of 1 bytes are not the 11 bytes that are there",
+         11},
         {"{'descr': '|u1', 'shape': (4,), }", "is no .npy file, or its header is damaged", 4},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (999999999999999999, "
          "999999999999999999, 9), }",

@@ -111,6 +111,18 @@ Test(idx, plain_and_gzipped_files_give_the_same_data)
     check_good(oct_tmp_path(&tmp, "plain"));
     check_good(oct_tmp_path(&tmp, "mixed"));
     check_good(oct_tmp_path(&tmp, "gz"));
+    bytes parts = {.size = 0};
+    for (size_t at = 0, n; at < images.size;
+         at += n) { /* each 7 bytes in a gzip member of its own */
+        n = images.size - at < 7 ? images.size - at : 7;
+        bytes piece = {.size = n};
+        memcpy(piece.data, images.data + at, n);
+        piece = gzipped(&piece);
+        memcpy(parts.data + parts.size, piece.data, piece.size);
+        parts.size += piece.size;
+    }
+    write_bytes(&tmp, "gz/" IMAGES ".gz", parts);
+    check_good(oct_tmp_path(&tmp, "gz"));
     oct_tmp_remove(&tmp);
 }
 
@@ -208,6 +220,10 @@ Test(idx, bad_gzip_streams_are_named)
     b = gz;
     b.data[b.size - 8] ^= 1;
     check_bad_gzip(&tmp, b, "damaged gzip stream (incorrect data check); download it again");
+    b = gz; /* another member behind it */
+    memcpy(b.data + b.size, gz.data, gz.size);
+    b.size += gz.size;
+    check_bad_gzip(&tmp, b, "declares 60 bytes of data, but holds more than 60");
     b = gz;
     memcpy(b.data + b.size, "garbage", 7);
     b.size += 7;

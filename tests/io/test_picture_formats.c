@@ -209,6 +209,25 @@ Test(csv, fields_are_those_between_commas_and_quotes)
     cr_assert(oct_mem_live() == 0);
 }
 
+Test(csv, separators_are_those_of_the_first_line_and_blanks_do_not_count)
+{
+    static const char *const texts[] = {"\n a ,b\n c,\" d,;\" \r\n", "a; b\n \n c ;\" d,;\"\n",
+                                        "a\t b \nc\t \" d,;\" ", "\"a\"\t\"b\"\n c\t\" d,;\""};
+    oct_tmp tmp;
+    oct_csv csv;
+    oct_tmp_create(&tmp);
+    for (size_t i = 0; i < OCT_COUNT(texts); i++) {
+        const char *path = oct_tmp_write(&tmp, "a.csv", texts[i], strlen(texts[i]));
+        cr_assert(oct_csv_read(&csv, path) == OCT_OK, "%s", oct_fail_text(0));
+        cr_assert(csv.rows == 2 && csv.columns == 2, "text %zu", i);
+        for (int k = 0; k < 4; k++)
+            cr_assert_str_eq(oct_csv_field(&csv, k / 2, k % 2),
+                             ((const char *const[]){"a", "b", "c", " d,;"})[k], "text %zu", i);
+        oct_csv_free(&csv);
+    }
+    oct_tmp_remove(&tmp);
+}
+
 Test(csv, what_is_no_table_is_refused)
 {
     static const struct {
@@ -261,6 +280,36 @@ Test(csv, samples_are_in_the_order_of_the_rows)
     cr_assert(data.count == 2 && data.classes == 2 && data.labels[0] == 0 && data.labels[1] == 1);
     cr_assert_str_eq(data.class_names[1], "red");
     oct_dataset_close(&data);
+    oct_tmp_remove(&tmp);
+    cr_assert(oct_mem_live() == 0);
+}
+
+/* Tables that say the same: classes 1, 0, 1 of three pictures, with or without a row of names. */
+Test(csv, labels_and_names_of_columns_are_read_as_people_write_them)
+{
+    static const char *const texts[] = {
+        "p/1.png,1\np/2.png,0\n3.png,1\n",
+        "p/1.png, 1\np/2.png,0.0 \n3.png,\"1.\"\n",
+        "Image_ID,Diagnosis\np/1.png,1\np/2.png,0\n3.png,1\n",
+        "picture of it;Target\np/1.png;1\np/2.png;0\n3.png;+1\n",
+        "FileName\tclass\np/1.png\tb\np/2.png\ta\n3.png\tb\n",
+        "p/1.png,b\np/2.png,a \n3.png,\"b\"\n",
+        "p/1.png,7\np/2.png,07.5\n3.png,7\n",
+    };
+    oct_tmp tmp;
+    oct_dataset data;
+    oct_tmp_create(&tmp);
+    for (size_t i = 0; i < OCT_COUNT(texts); i++) {
+        make_tables(&tmp, texts[i], texts[i]);
+        cr_assert(open_set(&data, &oct_dataset_csv, tmp.path, OCT_TRAIN) == OCT_OK, "%zu: %s", i,
+                  oct_fail_text(0));
+        cr_assert(data.count == 3 && data.classes == 2, "text %zu", i);
+        cr_assert(data.labels[0] == 1 && data.labels[1] == 0 && data.labels[2] == 1, "text %zu", i);
+        oct_dataset_close(&data);
+    }
+    make_tables(&tmp, "p,1\np/1.png,1\np/2.png,0\n",
+                "3.png,1\n"); /* no heading: its class is known */
+    cr_assert(open_set(&data, &oct_dataset_csv, tmp.path, OCT_TRAIN) == OCT_DATA);
     oct_tmp_remove(&tmp);
     cr_assert(oct_mem_live() == 0);
 }

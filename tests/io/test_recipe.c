@@ -232,6 +232,11 @@ static const struct {
     {HEAD "name: \"\xc0\xaf\"\n",
      "r.yaml:2:8: byte 0xc0 is not UTF-8; save the recipe as UTF-8 text"},
     {HEAD "# \xc3\xa4 \x07\n", "r.yaml:2:5: character U+0007 is not allowed; leave it out"},
+    {HEAD "name: a\xc2\x85seed: 3\n", "r.yaml:2:8: character U+0085 is not allowed; leave it out"},
+    {HEAD "name: a\xe2\x80\xa8seed: 3\n",
+     "r.yaml:2:8: character U+2028 is not allowed; leave it out"},
+    {HEAD "name: a\xe2\x80\xa9seed: 3\n",
+     "r.yaml:2:8: character U+2029 is not allowed; leave it out"},
     /* keys together */
     {HEAD "batch: {size: 4}\n",
      "r.yaml:2:9: batch.leaf (8) is larger than batch.size (4); write at most that"},

@@ -246,7 +246,7 @@ Test(weights, that_are_no_safetensors_are_refused)
         const char *said;
     } odd[] = {
         {"", 0, "its header is empty"},
-        {"{", 0, "its header is not JSON"},
+        {"{", 0, "its header is not JSON: byte 1: string or '}' expected near end of file"},
         {"[1]", 0, "its header is not an object"},
         {"{}", 0, "holds no arrays of floating-point numbers"},
         {"{}", 4, "do not fill the 4 bytes"},
