@@ -135,7 +135,7 @@ void oct_log_append(const char *path, const char *text)
     close(fd);
 }
 
-static void say(oct_log_level level, const char *format, va_list args)
+OCT_PRINTF(2, 0) static void say(oct_log_level level, const char *format, va_list args)
 {
     char text[LINE_BYTES], line[LINE_BYTES];
     if (vsnprintf(text, sizeof text, format, args) < 0) return;

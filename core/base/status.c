@@ -37,7 +37,7 @@ static const struct {
 };
 
 /* The text is formatted aside first, since an argument may point into the record itself. */
-static void add(oct_status code, bool anew, const char *format, va_list args)
+OCT_PRINTF(3, 0) static void add(oct_status code, bool anew, const char *format, va_list args)
 {
     char text[AREA];
     if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';

@@ -160,7 +160,7 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
     const int64_t n = step->conv.out_c;
     oct_to_onnx_writer *w = p->w;
     const oct_value *in = &p->program->values[step->input[0]];
-    buffers b = {NULL};
+    buffers b = {0};
     made[0] = made[1] = NULL;
     if (take_buffers(&b, &step->conv) != OCT_OK) {
         oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its weights", step->name);

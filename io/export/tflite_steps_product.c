@@ -303,7 +303,7 @@ static int convolve(oct_to_tflite_program *p, const oct_step *step, int x, bool 
     const oct_conv_shape *s = &step->conv;
     const bool depthwise = s->groups > 1 && s->groups == s->in_c;
     const int32_t zero = p->program->values[step->input[0]].q.zero_point;
-    constants k = {NULL};
+    constants k = {0};
     layer l = {p, step, depthwise, floats, activation, VALID};
     int y = OCT_TFLITE_NONE;
     const oct_status status = make_constants(p, step, depthwise, &k);
