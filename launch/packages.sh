@@ -1,18 +1,31 @@
 # shellcheck shell=bash disable=SC2034
-# Debian packages: sourced by launch/quickstart and tests/run.
+# Debian packages: sourced by launch/quickstart, tests/run and the containers of launch/jobs.
 #
 #   oct_install_packages NAME...   installs those that are missing and says which; silent otherwise
 #
 # Where another program uses the package system, as the unattended upgrades of a fresh Debian do, it
 # says which one and waits for it, OCT_APT_WAIT seconds at most (600).
 #
-# Lists, so that both scripts mean the same:
+# OCT_RELEASE is the system that this is, in words. Debian 12 and 13 are tested, and most packages have one name on
+# both. _RUN is what a program that is built elsewhere needs.
 OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev openmpi-bin
     libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev libzip-dev libjpeg-dev
     libpng-dev libprotobuf-c-dev protobuf-c-compiler dataset-fashion-mnist"
-OCT_PACKAGES_TEST="libcriterion-dev clang-format-14 valgrind libopenblas0
+OCT_PACKAGES_TEST="libcriterion-dev valgrind libopenblas0
     python3-numpy python3-pil python3-h5py python3-onnx slurm-wlm munge iproute2
     gcc-arm-none-eabi binutils-arm-none-eabi qemu-system-arm libgemmlowp-dev"
+OCT_PACKAGES_RUN="openmpi-bin libyaml-0-2 libjansson4 zlib1g libjpeg62-turbo libprotobuf-c1 libgomp1"
+
+oct_os_release() { (source /etc/os-release && echo "${!1-}") 2>/dev/null || true; }
+OCT_RELEASE=$(oct_os_release PRETTY_NAME)
+case $(oct_os_release ID)-$(oct_os_release VERSION_ID) in
+debian-12)
+    OCT_PACKAGES_TEST+=" clang-format-14"
+    OCT_PACKAGES_RUN+=" libopenmpi3 libhdf5-103-1 libzip4 libssl3 libpng16-16"
+    ;;
+debian-13) OCT_PACKAGES_RUN+=" libopenmpi40 libhdf5-310 libzip5 libssl3t64 libpng16-16t64" ;;
+*) OCT_RELEASE="${OCT_RELEASE:-an unknown system}; tested are Debian 12 and 13" ;;
+esac
 
 # apt_get WORD...: apt-get again and again while it finds one of its locks taken. (Its own option
 # DPkg::Lock::Timeout waits for dpkg's lock only, not for those of the lists and the archives.)
