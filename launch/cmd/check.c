@@ -8,6 +8,7 @@
 #include "io/model_file.h"
 #include "launch/run/build.h"
 #include "launch/cmd/command.h"
+#include "launch/cmd/data_recipe.h"
 #include "launch/run/file_kind.h"
 #include "launch/run/forecast.h"
 #include "launch/run/init.h"
@@ -456,6 +457,7 @@ static oct_status run(const oct_args *args)
 {
     oct_file_kind kind;
     OCT_TRY(oct_shipped_hint(args->word[0]));
+    if (oct_data_is(args->word[0])) return check_recipe(args);
     OCT_TRY(oct_file_kind_of(args->word[0], &kind));
     if (kind == OCT_FILE_RECIPE) return check_recipe(args);
     OCT_TRY(oct_file_check_intact(args->word[0], kind));
@@ -472,7 +474,7 @@ static oct_status run(const oct_args *args)
 
 const oct_command oct_command_check = {
     .name = "check",
-    .usage = "octet check RECIPE|MODEL [key=value ...] [--ranks N] [--report FILE]",
+    .usage = "octet check RECIPE|DATA|MODEL [key=value ...] [--ranks N] [--report FILE]",
     .summary = "checks recipe, data, model and target; predicts memory, size and time",
     .help = "Reads everything that a run would read, prepares the model for its target, and makes "
             "a short run "

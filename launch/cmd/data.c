@@ -5,6 +5,7 @@
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
+#include "launch/cmd/data_recipe.h"
 #include "launch/cmd/data_sheet.h"
 #include "launch/cmd/data_survey.h"
 #include "launch/cmd/shipped.h"
@@ -402,11 +403,14 @@ static oct_status run(const oct_args *args)
     OCT_CHECK(draws || !args->option[SAMPLES].given, OCT_USAGE,
               "command line: --samples is for --preview; write --preview FILE.png too");
     OCT_TRY(oct_shipped_hint(args->word[0]));
-    OCT_TRY(oct_file_kind_of(args->word[0], &kind));
-    OCT_CHECK(
-        kind == OCT_FILE_RECIPE, OCT_USAGE,
-        "command line: %s is no recipe (%s); data takes one, such as the recipe.yaml of a run",
-        args->word[0], oct_file_kind_name(kind));
+    if (!oct_data_is(args->word[0])) {
+        OCT_TRY(oct_file_kind_of(args->word[0], &kind));
+        OCT_CHECK(
+            kind == OCT_FILE_RECIPE, OCT_USAGE,
+            "command line: %s is no recipe (%s); data takes one, such as the recipe.yaml of a "
+            "run, or the data themselves",
+            args->word[0], oct_file_kind_name(kind));
+    }
     OCT_TRY(oct_recipe_of_args(&recipe, args));
     omp_set_num_threads((int)oct_job_cores());
     OCT_TRY_OUT(oct_load_data(&recipe, OCT_TRAIN, NULL, &data[OCT_TRAIN]));
@@ -421,7 +425,7 @@ out:
 
 const oct_command oct_command_data = {
     .name = "data",
-    .usage = "octet data RECIPE [key=value ...] [--preview FILE.png [--samples N]]",
+    .usage = "octet data RECIPE|DATA [key=value ...] [--preview FILE.png [--samples N]]",
     .summary = "says what a data set holds, or draws what training will see",
     .help =
         "Reads every sample of the recipe's data set once: how many there are of each class, their "

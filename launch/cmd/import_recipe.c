@@ -4,13 +4,16 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The file's name without folder and ending, in letters that a path of a run folder may have. */
-static void name_of(const char *path, char name[64])
+void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME])
 {
-    const char *slash = strrchr(path, '/');
-    const char *begin = slash ? slash + 1 : path;
-    size_t length = strcspn(begin, ".");
-    length = length < 63 ? length : 63;
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    const char *begin = path + end;
+    while (begin > path && begin[-1] != '/')
+        begin--;
+    size_t length = strcspn(begin, "./");
+    length = length < OCT_BEGUN_NAME - 1 ? length : OCT_BEGUN_NAME - 1;
     for (size_t i = 0; i < length; i++) {
         const char c = begin[i];
         const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -50,8 +53,7 @@ static oct_status add_data(const oct_onnx_graph *g, oct_text *text)
                               "  std: [0.5]\n");
 }
 
-/* A text of YAML between quotes. */
-static oct_status add_quoted(oct_text *text, const char *word)
+oct_status oct_begun_quoted(oct_text *text, const char *word)
 {
     OCT_TRY(oct_text_add(text, "\""));
     for (const char *at = word; *at; at++)
@@ -62,8 +64,8 @@ static oct_status add_quoted(oct_text *text, const char *word)
 oct_status oct_import_recipe(const oct_onnx_graph *g, const char *path, const char *model,
                              bool untrained, oct_text *text)
 {
-    char name[64];
-    name_of(path, name);
+    char name[OCT_BEGUN_NAME];
+    oct_begun_name(path, name);
     OCT_TRY(oct_text_add(text,
                          "# %s, imported by octet import: fine-tuned for int8\n"
                          "#\n"
@@ -76,7 +78,7 @@ oct_status oct_import_recipe(const oct_onnx_graph *g, const char *path, const ch
                          "model:\n"
                          "  onnx: ",
                          name, name, name));
-    OCT_TRY(add_quoted(text, model));
+    OCT_TRY(oct_begun_quoted(text, model));
     OCT_TRY(oct_text_add(text, " # its weights are the start\n\n"));
     OCT_TRY(add_data(g, text));
     return oct_text_add(text,

@@ -1,7 +1,10 @@
 /* These recipes come with the program. */
 #include "launch/cmd/shipped.h"
 
+#include "core/base/log.h"
 #include "core/base/text.h"
+#include "dist/rank_table.h"
+#include "launch/cmd/data_recipe.h"
 #include "launch/run/file_kind.h"
 
 #include <dirent.h>
@@ -106,6 +109,29 @@ static oct_status check_kind(const char *path)
     return OCT_OK;
 }
 
+/* Data in place of a recipe begin one; what was chosen is said once, by whoever started the ranks. */
+static oct_status read_of_data(oct_recipe *recipe, const char *path, const char *const *overrides,
+                               size_t count)
+{
+    static bool said;
+    oct_text text = {0};
+    oct_status status = oct_data_recipe(path, &text);
+    if (status == OCT_OK) status = oct_recipe_read(recipe, path, text.data, overrides, count);
+    oct_text_free(&text);
+    OCT_TRY(status);
+    if (!said && !getenv(OCT_RANK_TABLE_VARIABLE))
+        oct_log(
+            OCT_LOG_INFO,
+            "%s: are data of the format %s; begins a recipe with model.name=%s data.goal=%s%s%s "
+            "float.epochs=%lld output=%s; change any key as key=value",
+            path, oct_registry_name(&oct_dataset_id_table, recipe->data_format),
+            oct_recipe_model(recipe), oct_registry_name(&oct_goal_kind_table, recipe->data_goal),
+            recipe->data_size[0] ? " data.size=" : "", recipe->data_size,
+            (long long)recipe->float_epochs, recipe->output);
+    said = true;
+    return OCT_OK;
+}
+
 oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char *const *overrides,
                                size_t count)
 {
@@ -113,6 +139,7 @@ oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char 
     struct stat info;
     OCT_TRY(oct_shipped_hint(path));
     snprintf(inside, sizeof inside, "%s/recipe.yaml", path);
+    if (oct_data_is(path)) return read_of_data(recipe, path, overrides, count);
     OCT_CHECK(access(inside, F_OK) != 0, OCT_DATA,
               "%s: is a run folder, not a recipe; its recipe is %s", path, inside);
     if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) OCT_TRY(check_kind(path));

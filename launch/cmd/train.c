@@ -135,10 +135,14 @@ static const oct_option options[] = {
 
 const oct_command oct_command_train = {
     .name = "train",
-    .usage = "octet train RECIPE [key=value ...] [--ranks N]",
+    .usage = "octet train RECIPE|DATA [key=value ...] [--ranks N]",
     .summary = "trains in float, calibrates, trains quantized, converts; resumes automatically",
     .help =
         "Takes the recipe through its phases and ends with an int8 model and its certificate.\n"
+        "DATA (a folder of pictures, a .npz, .npy, .h5 or .csv file) in place of a recipe begins "
+        "one:\n"
+        "task, size and network follow from the data, are printed, and stand in the run's "
+        "recipe.yaml.\n"
         "Everything is written to the folder that the recipe's key `output` names.\n"
         "Interrupted? Repeat the command: it continues from the newest good checkpoint, on any\n"
         "number of ranks, and the result is byte-identical. A finished run prints its results "
@@ -156,6 +160,7 @@ const oct_command oct_command_train = {
         "answer;\n"
         "any other end is final.\n"
         "\n"
+        "    octet train photos/\n"
         "    octet recipes fashion-mnist > my.yaml\n"
         "    octet train my.yaml output=runs/a\n"
         "    octet train my.yaml output=runs/b --ranks 2\n"

@@ -184,8 +184,8 @@ Test(data, wrong_command_lines_and_recipes_are_said)
     check_wrong(2, "data.train: item 1, color_jitter: saturation and hue need samples of 3");
     OCTET("data", "data/t10k-images-idx3-ubyte");
     check_wrong(3, "data/t10k-images-idx3-ubyte: this is not a recipe");
-    OCTET("data", "data");
-    check_wrong(3, "data: ");
+    shell("mkdir nothing && exec " OCT_PROGRAM " data nothing");
+    check_wrong(3, "nothing: ");
     OCTET("data", "r.yaml", "data.path=nowhere");
     check_wrong(3, "nowhere: there is no such folder");
 }
@@ -197,4 +197,47 @@ Test(data, training_and_test_of_different_sizes_are_refused)
     check_wrong(2, "training images are 10 x 10 x 1, test images 12 x 12 x 1");
     OCTET("train", "r.yaml", "data.mixup=0.2", "batch.leaf=1");
     check_wrong(2, "data.mixup mixes the samples of a leaf, but batch.leaf is 1");
+}
+
+/* Data in place of a recipe: task, size and network follow from them, the same on any number of ranks. */
+Test(data, alone_begin_a_recipe)
+{
+    static const struct {
+        const char *data, *chosen;
+    } cases[] = {
+        {"keras.npz", "model.name=mlp data.goal=class"},
+        {"values.npz", "model.name=mlp data.goal=values"},
+        {"alone.npy", "model.name=autoencoder data.goal=input"},
+        {"photos/", "model.name=resnet20 data.goal=class data.size=64"},
+    };
+    shell("/usr/bin/python3 -c '\n"
+          "import numpy, os\n"
+          "from PIL import Image\n"
+          "r = numpy.random.default_rng(1)\n"
+          "x = r.normal(3, 2, (64, 12)).astype(\"f4\")\n"
+          "y = (x[:, 0] > 3).astype(\"i8\")\n"
+          "numpy.savez(\"keras.npz\", x_train=x, y_train=y, x_test=x[:16], y_test=y[:16])\n"
+          "numpy.savez(\"values.npz\", x=x, y=x[:, :2])\n"
+          "numpy.save(\"alone.npy\", x)\n"
+          "for name in \"cat\", \"dog\":\n"
+          "    os.makedirs(\"photos/\" + name)\n"
+          "    for i in range(10):\n"
+          "        pixels = r.integers(0, 255, (70, 100 + i, 3), dtype=numpy.uint8)\n"
+          "        Image.fromarray(pixels).save(\"photos/%s/%d.png\" % (name, i))\n"
+          "'");
+    oct_check_exit(job, 0);
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        char line[600];
+        OCTET("data", cases[i].data);
+        oct_check_exit(job, 0);
+        oct_check_said(job, cases[i].chosen);
+        snprintf(line, sizeof line,
+                 "for n in 1 2; do " OCT_PROGRAM " train %s float.epochs=1 qat.epochs=1 "
+                 "calibrate.batches=2 output=$n --ranks $n || exit; done; "
+                 "cmp 1/model.int8.h5 2/model.int8.h5 && rm -r 1 2",
+                 cases[i].data);
+        shell(line);
+        oct_check_exit(job, 0);
+        cr_assert_eq(oct_process_said_times(&job, cases[i].chosen), 2, "%s", job.err);
+    }
 }

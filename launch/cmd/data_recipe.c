@@ -1,0 +1,351 @@
+/* The format is found by names alone; then the index of the data is opened, for shapes and labels. */
+#include "launch/cmd/data_recipe.h"
+
+#include "core/base/int_math.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "io/dataset/dataset.h"
+#include "io/dataset/picture_list.h"
+#include "io/dataset/zip_file.h"
+#include "io/image/image.h"
+#include "io/manifest.h"
+#include "launch/cmd/import_recipe.h"
+#include "launch/run/file_kind.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool ends_with(const char *text, const char *ending)
+{
+    const size_t length = strlen(text), more = strlen(ending);
+    return length >= more && strcmp(text + length - more, ending) == 0;
+}
+
+/* What shows the format of a data set: the ending of a file, or a file in the folder. */
+static const struct {
+    const char *ending, *file, *format;
+} signs[] = {
+    {".npz", "train.npz", "npz"},
+    {".csv", "train.csv", "csv"},
+    {".h5", "train.h5", "hdf5"},
+    {".hdf5", "train.hdf5", "hdf5"},
+    {".npy", "train_images.npy", "npy"},
+    {NULL, "data_batch_1.bin", "cifar10"},
+    {NULL, "train.bin", "cifar100"},
+    {NULL, "train-images-idx3-ubyte", "idx"},
+    {NULL, "train-images-idx3-ubyte.gz", "idx"},
+};
+
+static const char *format_of(const char *path)
+{
+    char file[4200];
+    for (size_t i = 0; i < OCT_COUNT(signs); i++) {
+        if (signs[i].ending && ends_with(path, signs[i].ending)) return signs[i].format;
+        snprintf(file, sizeof file, "%s/%s", path, signs[i].file);
+        if (access(file, R_OK) == 0) return signs[i].format;
+    }
+    return "folder";
+}
+
+/* Files that Octet wrote have the ending of HDF5, too. */
+static bool is_own(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    int64_t step;
+    oct_file_kind kind;
+    if (oct_checkpoint_name_step(slash ? slash + 1 : path, &step) || ends_with(path, ".int8.h5"))
+        return true; /* damaged ones, too */
+    const bool own = oct_file_kind_of(path, &kind) == OCT_OK && kind != OCT_FILE_CHECKPOINT;
+    oct_fail_clear();
+    return own && kind != OCT_FILE_RECIPE;
+}
+
+bool oct_data_is(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) return false;
+    if (S_ISDIR(info.st_mode)) return !is_own(path);
+    for (size_t i = 0; i < OCT_COUNT(signs); i++)
+        if (signs[i].ending && ends_with(path, signs[i].ending)) return !is_own(path);
+    return false;
+}
+
+/* What a folder holds, hidden entries apart. */
+typedef struct inside {
+    bool pictures, folders;
+} inside;
+
+static inside look_into(const char *folder)
+{
+    inside found = {false, false};
+    struct stat info;
+    char file[4200];
+    DIR *stream = opendir(folder);
+    for (const struct dirent *e; stream && (e = readdir(stream)) != NULL;) {
+        const int length = snprintf(file, sizeof file, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] == '.' || length >= (int)sizeof file || stat(file, &info) != 0) continue;
+        found.folders = found.folders || S_ISDIR(info.st_mode);
+        found.pictures = found.pictures || oct_is_picture_name(e->d_name);
+    }
+    if (stream) closedir(stream);
+    return found;
+}
+
+/* Pictures that lie in a folder, or in its train, and not in folders of classes. */
+static bool is_plain(const char *folder)
+{
+    char train[4200];
+    snprintf(train, sizeof train, "%s/train", folder);
+    const inside found = look_into(access(train, X_OK) == 0 ? train : folder);
+    return found.pictures && !found.folders;
+}
+
+/* What an archive holds, as far as names show. */
+typedef struct members {
+    int64_t count;
+    bool pairs, keras; /* arrays called train_images, or x_train */
+    char samples[256],
+        labels[256]; /* one of each kind: "y", "target" and what holds "label" are labels */
+} members;
+
+static void look_at_name(members *m, const char *member)
+{
+    char name[256];
+    const size_t length = strlen(member) - (ends_with(member, ".npy") ? 4 : 0);
+    snprintf(name, sizeof name, "%.*s", (int)oct_min_i64((int64_t)length, 255), member);
+    const bool label =
+        strstr(name, "label") || strcmp(name, "y") == 0 || strcmp(name, "target") == 0;
+    memcpy(label ? m->labels : m->samples, name, sizeof name);
+    m->pairs = m->pairs || strcmp(name, "train_images") == 0;
+    m->keras = m->keras || strcmp(name, "x_train") == 0;
+}
+
+static oct_status look_into_archive(const char *path, oct_data_found *found)
+{
+    members m = {0};
+    oct_zip *zip = NULL;
+    const char *name;
+    OCT_TRY(oct_zip_open(&zip, path));
+    for (; (name = oct_zip_name(zip, m.count)); m.count++)
+        look_at_name(&m, name);
+    oct_zip_close(&zip);
+    const bool one = m.count == 1, two = m.count == 2 && m.samples[0] && m.labels[0];
+    found->unlabelled = one || (m.pairs && !m.labels[0]);
+    if (one || two)
+        snprintf(found->images, sizeof found->images, "%s",
+                 one && m.labels[0] ? m.labels : m.samples);
+    if (two) snprintf(found->labels, sizeof found->labels, "%s", m.labels);
+    if (m.keras) {
+        snprintf(found->images, sizeof found->images, "x_{split}");
+        snprintf(found->labels, sizeof found->labels, "y_{split}");
+    }
+    return OCT_OK;
+}
+
+oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const int folder = slash ? (int)(name - path) : 0;
+    *found = (oct_data_found){0};
+    snprintf(found->format, sizeof found->format, "%s", format_of(path));
+    OCT_CHECK(snprintf(found->path, sizeof found->path, "%s", path) < (int)sizeof found->path,
+              OCT_USAGE, "command line: the path of the data is too long");
+    if (ends_with(path, ".npy")) {
+        found->unlabelled = !labels;
+        snprintf(found->path, sizeof found->path, "%.*s", folder ? folder : 1, folder ? path : ".");
+        snprintf(found->images, sizeof found->images, "%.*s",
+                 (int)oct_min_i64((int64_t)strlen(name) - 4, 255), name);
+    } else if (ends_with(path, ".npz") && !labels) {
+        return look_into_archive(path, found);
+    } else if (strcmp(found->format, "folder") == 0) {
+        found->unlabelled = is_plain(path);
+    }
+    return OCT_OK;
+}
+
+/* What a recipe is begun with. */
+typedef struct beginning {
+    oct_data_found found;
+    oct_dataset data;   /* the training part, by its index alone */
+    int64_t size;       /* data.size; 0: as it is */
+    bool probabilities; /* values that are all 0 or 1 */
+} beginning;
+
+/* Opens the data by the first goal that fits them; where none does, the failure is that of classes. */
+static oct_status open_data(beginning *b)
+{
+    static const oct_goal_kind goals[] = {OCT_GOAL_CLASS, OCT_GOAL_VALUES, OCT_GOAL_MAP,
+                                          OCT_GOAL_CLASS};
+    oct_dataset_source source = {.format =
+                                     oct_registry_find(&oct_dataset_id_table, b->found.format),
+                                 .folder = b->found.path,
+                                 .images = b->found.images,
+                                 .labels = b->found.labels,
+                                 .channels = 3,
+                                 .seed = 1,
+                                 .split = 0.1};
+    oct_status status = OCT_DATA;
+    if (b->found.unlabelled) {
+        source.goal = OCT_GOAL_INPUT;
+        return oct_dataset_open(&b->data, &source, OCT_TRAIN);
+    }
+    for (size_t i = 0; i < OCT_COUNT(goals) && status != OCT_OK; i++) {
+        source.goal = goals[i];
+        status = oct_dataset_open(&b->data, &source, OCT_TRAIN);
+        if (status != OCT_OK && status != OCT_DATA && status != OCT_USAGE) return status;
+    }
+    return status;
+}
+
+static bool all_labels(const oct_dataset *data)
+{
+    const int64_t all = data->goal == OCT_GOAL_VALUES ? data->count * data->classes : 0;
+    for (int64_t i = 0; i < all; i++)
+        if (data->values[i] != 0 && data->values[i] != 1) return false;
+    return all > 0;
+}
+
+/* Large pictures, and those whose sizes differ, are made small at first: a network that learns from few of them within
+ * minutes says more than one that takes a night. */
+static void choose_size(beginning *b)
+{
+    enum { NATURAL = 96, FEW = 5000, SMALL = 64, USUAL = 128 };
+    const oct_dataset *d = &b->data;
+    const bool natural = d->read_h > 0 && d->read_h <= NATURAL && d->read_w <= NATURAL;
+    b->size = natural ? 0 : d->count < FEW ? SMALL : USUAL;
+}
+
+static const char *model_of(const beginning *b)
+{
+    const oct_dataset *d = &b->data;
+    const int64_t h = b->size ? b->size : d->read_h, w = b->size ? b->size : d->read_w;
+    if (d->goal == OCT_GOAL_MAP) return "unet-small";
+    if (d->goal == OCT_GOAL_INPUT) return "autoencoder";
+    if (h < 8 || w < 8) return "mlp";
+    return h > 64 || w > 64 ? "resnet18" : h > 32 || w > 32 ? "resnet20" : "cnn-small";
+}
+
+/* Mean and standard deviation over samples that lie evenly over the data, within what the keys allow. */
+static oct_status measure(const oct_dataset *data, double *mean, double *std)
+{
+    enum { SAMPLES = 256 };
+    const int64_t step = oct_max_i64(data->count / SAMPLES, 1);
+    oct_image image = {0}, map = {0};
+    double n = 0, sum = 0, squares = 0;
+    oct_status status = OCT_OK;
+    for (int64_t i = 0; i < data->count; i += step) {
+        OCT_TRY_OUT(data->format->read(data, i, &image, &map));
+        const float *x = image.data;
+        for (int64_t k = 0; k < oct_image_numel(&image); k++) {
+            n++;
+            sum += (double)x[k];
+            squares += (double)x[k] * (double)x[k];
+        }
+    }
+    *mean = fmin(fmax(sum / n, -10), 10);
+    *std = fmin(fmax(sqrt(fmax(squares / n - *mean * *mean, 0)), 1e-3), 10);
+    OCT_CHECK_OUT(isfinite(sum), OCT_DATA, "the data hold values that are not finite");
+out:
+    oct_image_free(&image);
+    oct_image_free(&map);
+    return status;
+}
+
+static oct_status add_scaling(const beginning *b, oct_text *text)
+{
+    const oct_dataset *d = &b->data;
+    double mean, std;
+    if (d->dtype == OCT_F32) {
+        OCT_TRY(measure(d, &mean, &std));
+        return oct_text_add(
+            text, "  mean: [%.3g] # of %d samples; octet data counts all\n  std: [%.3g]\n", mean,
+            256, std);
+    }
+    if (d->read_c == 3)
+        return oct_text_add(text,
+                            "  mean: [0.485, 0.456, 0.406] # of ImageNet, good for photographs\n"
+                            "  std: [0.229, 0.224, 0.225]\n");
+    return oct_text_add(text, "  mean: [0.5] # octet data counts them\n  std: [0.5]\n");
+}
+
+static oct_status add_array(oct_text *text, const char *key, const char *name)
+{
+    if (!name[0]) return OCT_OK;
+    OCT_TRY(oct_text_add(text, "  %s: ", key));
+    OCT_TRY(oct_begun_quoted(text, name));
+    return oct_text_add(text, "\n");
+}
+
+static oct_status add_data(const beginning *b, oct_text *text)
+{
+    const oct_data_found *f = &b->found;
+    OCT_TRY(oct_text_add(text, "data:\n  format: %s\n  path: ", f->format));
+    OCT_TRY(oct_begun_quoted(text, f->path));
+    OCT_TRY(oct_text_add(text, "\n"));
+    if (b->data.goal != OCT_GOAL_CLASS)
+        OCT_TRY(oct_text_add(text, "  goal: %s\n",
+                             oct_registry_name(&oct_goal_kind_table, b->data.goal)));
+    OCT_TRY(add_array(text, "images", f->images));
+    OCT_TRY(add_array(text, "labels", f->labels));
+    if (b->size) OCT_TRY(oct_text_add(text, "  size: %lld\n", (long long)b->size));
+    if (b->size && b->data.goal == OCT_GOAL_CLASS)
+        OCT_TRY(oct_text_add(text, "  train: [random_resized_crop scale=0.25..1, flip]\n"));
+    return add_scaling(b, text);
+}
+
+/* The loss and the metrics; classes have those of the defaults. */
+static oct_status add_task(const beginning *b, oct_text *text)
+{
+    if (b->data.goal == OCT_GOAL_MAP) return oct_text_add(text, "metrics: [miou]\n");
+    if (b->data.goal == OCT_GOAL_CLASS) return OCT_OK;
+    return oct_text_add(text, all_labels(&b->data)
+                                  ? "metrics: [multilabel_f1]\nloss:\n  kind: bce\n"
+                                  : "metrics: [mae]\nloss:\n  kind: mse\n");
+}
+
+/* The float phase sees about 20,000 samples, in eight or more batches an epoch of eight leaves each. */
+static oct_status add_training(const beginning *b, oct_text *text)
+{
+    enum { SEEN = 20000, BATCH = 64, BATCH_LEAST = 16, LEAVES = 8, STEPS = 8 };
+    const int64_t count = oct_max_i64(b->data.count, 1);
+    int64_t batch = BATCH;
+    while (batch > BATCH_LEAST && batch * STEPS > count)
+        batch /= 2;
+    const int64_t epochs = oct_min_i64(oct_max_i64(SEEN / count, 5), 60);
+    return oct_text_add(text,
+                        "batch:\n  size: %lld\n  leaf: %lld\n"
+                        "float:\n  epochs: %lld\n  lr: %s\n  schedule: cosine\n  warmup: 1\n"
+                        "calibrate:\n  batches: 16\n"
+                        "qat:\n  epochs: %lld\n  lr: 0.001\n  schedule: cosine\n",
+                        (long long)batch, (long long)(batch / LEAVES), (long long)epochs,
+                        b->data.goal == OCT_GOAL_CLASS ? "0.03" : "0.01",
+                        (long long)oct_max_i64(epochs / 8, 2));
+}
+
+oct_status oct_data_recipe(const char *path, oct_text *text)
+{
+    beginning b = {0};
+    char name[OCT_BEGUN_NAME];
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_data_look(path, false, &b.found));
+    oct_log_again(true); /* the run says what there is to its data */
+    status = open_data(&b);
+    oct_log_again(false);
+    OCT_TRY(status);
+    choose_size(&b);
+    oct_begun_name(path, name);
+    OCT_TRY_OUT(oct_text_add(text,
+                             "# Begun from the data alone: octet help recipe explains each key\n"
+                             "schema: 1\nname: %s\noutput: runs/%s\nmodel:\n  name: %s\n",
+                             name, name, model_of(&b)));
+    OCT_TRY_OUT(add_data(&b, text));
+    OCT_TRY_OUT(add_task(&b, text));
+    status = add_training(&b, text);
+out:
+    oct_dataset_close(&b.data);
+    return status;
+}
