@@ -1,5 +1,6 @@
 #include "launch/cmd/calibrate_source.h"
 
+#include "core/base/mem.h"
 #include "io/dataset/dataset.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
