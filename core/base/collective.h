@@ -1,5 +1,6 @@
 /* A collective is what core and quant may ask of the other ranks. dist supplies the MPI one; the
- * default is one process. Every function is collective: all ranks call it, in the same order. */
+ * default is one process. Every function is collective: all ranks call it, in the same order, and a rank that is alone
+ * calls it in a training step as well, since where a leaf is computed again (replay.h) the answer is of all leaves. */
 #pragma once
 
 #include "core/base/leaves.h"

@@ -488,7 +488,7 @@ oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t
 }
 
 /* Counts below 2^53 are exact in double, and so are their sums: ranks are the leaves of a sum that there is
- * anyway. */
+ * anyway. One rank asks as well: where a leaf is computed again (core/base/replay.h), the answer has more leaves. */
 static oct_status sum_over_ranks(double *counts, int64_t n, const oct_collective *group)
 {
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
@@ -516,7 +516,7 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct
     int64_t n = 0;
     for (size_t i = 0; i < quantizers->count; i++)
         if (oct_fake_quant_counts(quantizers->items[i], true)) n += OCT_HISTOGRAM_BINS;
-    if (n == 0 || group->size == 1) return OCT_OK;
+    if (n == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&all, (size_t)n, sizeof *all));
     move_counts(quantizers, all, false);
     const oct_status status = sum_over_ranks(all, n, group);

@@ -132,6 +132,39 @@ Test(audit, knows_all_that_decides_the_bits_of_a_leaf)
     check_healthy("loss.kind=mse quant.fake_quant=asymmetric quant.bits=16", 1, STEPS, STEPS - 2);
 }
 
+/* On one rank and, with OCT_LONG, on both 2 and 3; otherwise on one of them. */
+static void check_observer(const oct_observer *observer, int scales, int batch_norm)
+{
+    static const oct_batch_norm_mode mode[] = {OCT_BATCH_NORM_LIVE, OCT_BATCH_NORM_LIVE,
+                                               OCT_BATCH_NORM_FOLDED};
+    run one = {.recipe = recipes[0], .steps = 8, .errs = -1};
+    one.recipe.audit_every = 1;
+    one.recipe.quant_scales = (oct_scales_mode)scales;
+    one.recipe.quant_batch_norm = mode[batch_norm];
+    one.recipe.qat_fold_batch_norm = batch_norm == 1;
+    one.recipe.quant_observer = (char *)(uintptr_t)observer->name;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        run some = one;
+        if (ranks == 2 + batch_norm % 2 && !getenv("OCT_LONG")) continue;
+        run_ranks(&some, ranks);
+        cr_assert_eq(some.status[0], OCT_OK, "%s, scales %d, batch norm %d, %d ranks: %s",
+                     observer->name, scales, batch_norm, ranks, some.said[0]);
+        cr_assert_eq(some.audits[0], 6);
+        if (ranks == 1) one.digest[0] = some.digest[0];
+        cr_assert(same(some.digest[0], one.digest[0]), "%s, scales %d, batch norm %d, %d ranks",
+                  observer->name, scales, batch_norm, ranks);
+    }
+}
+
+Test(audit, finds_nothing_whatever_observes_the_ranges)
+{
+    make_recipe(NULL);
+    for (size_t o = 0; o < oct_registry_count(&oct_observer_table); o++)
+        for (int scales = OCT_SCALES_DELAYED; scales <= OCT_SCALES_CURRENT; scales++)
+            for (int batch_norm = 0; batch_norm < 3; batch_norm++)
+                check_observer(oct_registry_at(&oct_observer_table, o), scales, batch_norm);
+}
+
 static void check_found(const char *keys, run *r, int ranks, const char *names)
 {
     r->recipe = make_recipe(keys);
