@@ -94,6 +94,7 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
     oct_bn_stats stats = {.args = args,
                           .groups = saved->groups,
                           .channels = c,
+                          .positions = positions,
                           .mean = saved->mean,
                           .inv_std = saved->inv};
     double *rows = oct_scratch(cx, (size_t)((cx->leaves.local + saved->groups.count) * 2 * c) *
@@ -187,8 +188,7 @@ out:
     oct_scratch_end(cx, work);
 }
 
-static bool args_fit(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
-                     const oct_norm_groups *groups)
+static bool args_fit(oct_context *cx, const oct_tensor *x, const oct_bn_args *args)
 {
     char text[96];
     oct_shape_text(&x->shape, text);
@@ -198,22 +198,7 @@ static bool args_fit(oct_context *cx, const oct_tensor *x, const oct_bn_args *ar
                          (long long)oct_numel(&args->gamma->value), text);
         return false;
     }
-    const int64_t least = oct_norm_group_least(groups) * positions_of(x);
-    if (!args->batch_stats || least >= 2) return true;
-    if (cx->norm_group > 0)
-        oct_context_fail(
-            cx, OCT_USAGE,
-            "batch_norm has %lld value a channel in the last group of a batch of %lld samples and "
-            "needs 2 or more to train; drop the last batch (data.drop_last) or make the group "
-            "larger",
-            (long long)least, (long long)cx->leaves.samples);
-    else
-        oct_context_fail(
-            cx, OCT_USAGE,
-            "batch_norm has %lld value a channel in the whole batch and needs 2 or more to train; "
-            "make the batch larger or freeze the batch norm",
-            (long long)least);
-    return false;
+    return true;
 }
 
 oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args)
@@ -224,7 +209,7 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
                   .beta = args->beta,
                   .groups = oct_norm_groups_of(cx, args->batch_stats),
                   .batch_stats = args->batch_stats};
-    if (!args_fit(cx, x, args, &v.groups)) return NULL;
+    if (!args_fit(cx, x, args)) return NULL;
 
     const int64_t positions = positions_of(x), c = oct_dim(x, x->shape.ndim - 1);
     const int64_t numel = v.groups.count * c;

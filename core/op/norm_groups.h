@@ -45,7 +45,7 @@ bool oct_sum_over_groups(oct_context *cx, const oct_norm_groups *groups, double 
 typedef struct oct_bn_stats {
     const oct_bn_args *args;
     oct_norm_groups groups;
-    int64_t channels;
+    int64_t channels, positions; /* positions: values that a channel has in a sample */
     float *mean, *inv_std; /* (count, C), what the forward normalizes by */
     float *noted;          /* (count, 2, C) for the running values; NULL: they move at once */
 } oct_bn_stats;
@@ -55,7 +55,8 @@ typedef struct oct_bn_batch {
     double unbiased; /* variance: var * count / (count - 1), rounded as the caller does it */
 } oct_bn_batch;
 
-/* Begins, with all but `noted` filled in; false when the context has failed. */
+/* Begins, with all but `noted` filled in; false when the context has failed, as it does where a group of the batch has
+ * one value a channel, which has no variance. */
 bool oct_bn_stats_begin(oct_context *cx, oct_bn_stats *stats);
 /* Takes mean and 1/sigma of channel c in group g, and its share of the running values. False, with those
  * unchanged, when they would not be finite. A group of several that is not finite has mean and 1/sigma 0: its

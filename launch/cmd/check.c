@@ -90,6 +90,7 @@ static oct_status judge_model(verdict *v)
     OCT_TRY(oct_build_model(&model, r, &v->train));
     oct_warn_of_untrained(r, model);
     OCT_TRY_OUT(oct_module_walk(model, count_norm, v));
+    OCT_TRY_OUT(oct_check_norms(r, &v->train, model));
     OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
     OCT_TRY_OUT(oct_module_state(model, count_item, v));
     v->checkpoint_bytes +=

@@ -7,6 +7,7 @@
 #include "launch/model/model.h"
 #include "launch/run/device.h"
 #include "launch/run/onnx_model.h"
+#include "launch/run/run_check.h"
 #include "quant/pass/convert/convert.h"
 
 #include <string.h>
@@ -239,6 +240,7 @@ oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct
     oct_program program = {0};
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_build_model(&model, recipe, data));
+    OCT_TRY_OUT(oct_check_norms(recipe, data, model));
     OCT_TRY_OUT(oct_prepare_model(&model, recipe, data, report));
     OCT_TRY_OUT(oct_quantizers_collect(&quantizers, model));
     if (recipe->qat_fold_batch_norm) OCT_TRY_OUT(oct_fold_batch_norm(model));

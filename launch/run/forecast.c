@@ -91,6 +91,7 @@ static void shorten(short_run *r, const oct_plan *plan)
     s->float_final_lr = s->qat_final_lr = 0;
     s->float_warmup = s->qat_warmup = 0;
     r->train = first_images(r->subject->train, 2 * s->batch_accumulate * r->images);
+    if (r->train.count > r->images) r->train.count -= r->train.count % r->images;
     r->test = first_images(r->subject->test, 2 * oct_evaluation_batch(s, 1) + 1);
     const int64_t each = epochs_of(r->train.count, s->batch_accumulate * r->images);
     const bool qat = plan->begin[OCT_PHASE_QAT] < oct_plan_steps(plan);

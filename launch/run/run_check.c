@@ -2,6 +2,7 @@
 #include "launch/run/run_check.h"
 
 #include "core/base/int_math.h"
+#include "core/op/norm_groups.h"
 #include "io/hdf5.h"
 #include "launch/model/model.h"
 #include "launch/run/evaluate.h"
@@ -100,12 +101,6 @@ static void check_quant(const oct_recipe *recipe)
                      "%s: target %s has no 16-bit activations; leave the key out or use another "
                      "target",
                      wide_key(recipe), target->name);
-    if (oct_requantizer_shifts(target->requantizer) &&
-        recipe->quant_batch_norm != OCT_BATCH_NORM_FOLDED)
-        oct_fail_add(OCT_USAGE,
-                     "quant.batch_norm: target %s only shifts, so a batch norm's factor must be in "
-                     "the weights; write quant.batch_norm: folded",
-                     target->name);
 }
 
 static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
@@ -182,4 +177,74 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     check_quant(recipe);
     oct_task_check(recipe, train_data);
     return oct_fail_count() > 0 ? OCT_USAGE : oct_h5_check_library();
+}
+
+static oct_status find_norm(void *user, oct_module *module)
+{
+    if (module->type == &oct_batch_norm_type) *(bool *)user = true;
+    return OCT_OK;
+}
+
+/* Whether a group that batch norms take their statistics over has one sample somewhere in an epoch; where and remedy
+ * say it. */
+static bool has_lone_sample(const oct_recipe *recipe, int64_t count, const char **where,
+                            const char **remedy)
+{
+    const int64_t batch = oct_min_i64(count, recipe->batch_size);
+    const int64_t rest = recipe->data_drop_last ? 0 : count % batch;
+    const int64_t span = oct_recipe_norm_group(recipe);
+    bool found = false;
+    for (int last = 0; last < 2; last++) {
+        const int64_t samples = last ? rest : batch;
+        const oct_norm_groups groups = {.leaves =
+                                            oct_leaves_split(samples, recipe->batch_leaf, 0, 1),
+                                        .span = span > 0 ? span : INT64_MAX};
+        if (found || samples == 0 || oct_norm_group_least(&groups) > 1) continue;
+        found = true;
+        *where = samples > 1 ? "a group of one sample (batch_norm.group)"
+                 : last      ? "the last batch of an epoch, of one sample"
+                             : "a batch of one sample";
+        *remedy = last ? "write data.drop_last: true, or another batch.size"
+                       : "choose another batch.size or batch_norm.group";
+    }
+    return found;
+}
+
+/* Traced, a batch has one sample. */
+static oct_status check_values(const oct_trace *trace, const char *where, const char *remedy)
+{
+    for (size_t i = 0; i < trace->num_nodes; i++) {
+        const oct_trace_node *node = &trace->nodes[i];
+        if (!node->module || node->module->type != &oct_batch_norm_type) continue;
+        const oct_batch_norm_module *norm = (const oct_batch_norm_module *)node->module;
+        const oct_shape *shape = &trace->values[node->input[0]].shape;
+        OCT_CHECK(norm->frozen || oct_shape_numel(shape) > norm->channels, OCT_USAGE,
+                  "%s: a batch norm needs 2 values a channel or more to train, and this one has one "
+                  "in %s; %s",
+                  node->path, where, remedy);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *data, oct_module *model)
+{
+    const oct_plan plan = oct_plan_of(recipe, data->count);
+    const oct_target *target = oct_target_at(recipe->quant_target);
+    const bool live = recipe->quant_batch_norm == OCT_BATCH_NORM_LIVE;
+    const bool trains = plan.begin[OCT_PHASE_CALIBRATE] > 0 ||
+                        (live && plan.begin[OCT_PHASE_QAT_BN_FROZEN] > plan.begin[OCT_PHASE_QAT]);
+    const char *where, *remedy;
+    oct_trace trace = {0};
+    bool any = false;
+    OCT_TRY(oct_module_walk(model, find_norm, &any));
+    OCT_CHECK(!any || !live || !oct_requantizer_shifts(target->requantizer), OCT_USAGE,
+              "quant.batch_norm: target %s only shifts, so a batch norm's factor must be in the "
+              "weights; write quant.batch_norm: folded",
+              target->name);
+    if (!any || !trains || !has_lone_sample(recipe, data->count, &where, &remedy)) return OCT_OK;
+    OCT_TRY(oct_trace_training(&trace, model,
+                               OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c))));
+    const oct_status status = check_values(&trace, where, remedy);
+    oct_trace_free(&trace);
+    return status;
 }

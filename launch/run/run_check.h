@@ -14,3 +14,6 @@ void oct_check_metrics(const oct_texts *metrics);
  * the HDF5 library here: OCT_RESOURCE. */
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
                          const oct_dataset *test_data, int ranks) OCT_NODISCARD;
+/* Can the batch norms of the float model be trained on this data and run on the recipe's target? OCT_USAGE if not. */
+oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *train_data,
+                           oct_module *model) OCT_NODISCARD;

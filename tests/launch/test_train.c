@@ -366,6 +366,49 @@ Test(train, a_checkpoint_with_folded_batch_norm_can_be_loaded_in_each_phase)
     check_loaded("qat.fold_batch_norm=true");
 }
 
+/* Batches of 13 leave one of 40 images. */
+Test(train, batch_norms_that_some_batch_has_one_value_for_are_refused_before_the_start)
+{
+    static const struct {
+        const char *keys, *says; /* NULL: nothing */
+    } cases[] = {
+        {"batch.size=13", "1: a batch norm needs 2 values a channel or more to train, and this one "
+                          "has one in the last batch of an epoch, of one sample; write "
+                          "data.drop_last: true, or another batch.size"},
+        {"batch.size=13 data.drop_last=true", NULL},
+        {"batch.size=13 quant.batch_norm=folded float.epochs=0", NULL},
+        {"batch.size=14", NULL},
+        {"batch.size=9 batch.leaf=3 batch_norm.group=leaf",
+         "a group of one sample (batch_norm.group); write data.drop_last: true"},
+        {"batch.leaf=1 batch_norm.group=leaf",
+         "a group of one sample (batch_norm.group); choose another batch.size or batch_norm.group"},
+        {"batch.size=1 batch.leaf=1", "in a batch of one sample; choose another batch.size"},
+        {"quant.target=pow2", "quant.batch_norm: target pow2 only shifts"},
+        {"quant.target=pow2 quant.batch_norm=folded", NULL},
+    };
+    oct_module *root, *item;
+    cr_assert_eq(oct_sequential_create(&root), OCT_OK);
+    cr_assert_eq(oct_flatten_create(&item), OCT_OK);
+    cr_assert_eq(oct_sequential_append(root, &item), OCT_OK);
+    cr_assert_eq(oct_batch_norm_create(&item, SIZE * SIZE), OCT_OK);
+    cr_assert_eq(oct_sequential_append(root, &item), OCT_OK);
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        const oct_recipe recipe = make_recipe(cases[i].keys);
+        const oct_status status = oct_check_norms(&recipe, &train_data, root);
+        cr_assert_eq(status, cases[i].says ? OCT_USAGE : OCT_OK, "%s", cases[i].keys);
+        if (status != OCT_OK)
+            cr_assert_not_null(strstr(oct_fail_text(0), cases[i].says), "%s", oct_fail_text(0));
+    }
+    oct_module_destroy(&root);
+
+    /* Without a batch norm there is none to fold. */
+    const oct_recipe shifts = make_recipe("quant.target=pow2");
+    cr_assert_eq(oct_flatten_create(&root), OCT_OK);
+    cr_assert_eq(oct_check_norms(&shifts, &train_data, root), OCT_OK);
+    cr_assert_eq(oct_run_check(&shifts, &train_data, &test_data, 1), OCT_OK);
+    oct_module_destroy(&root);
+}
+
 static oct_status add_norm(void *user, oct_module *module)
 {
     oct_module ***end = user;

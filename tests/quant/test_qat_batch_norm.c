@@ -383,3 +383,22 @@ Test(qat_batch_norm, refuses_a_target_that_shifts_and_other_channels)
     cr_assert_str_eq(oct_fail_text(0), "middle: input (5, 4, 3, 6) does not have its 7 channels");
     bench_end(&b);
 }
+
+/* As the float op does. */
+Test(qat_batch_norm, refuses_to_train_on_one_value_a_channel)
+{
+    bench b;
+    begin(&b, &(variant){.in_bits = 8, .out_bits = 8, .flat = true, .live = true});
+    for (int samples = 2; samples >= 1; samples--) {
+        b.shape[0].dim[0] = samples;
+        b.leaves = oct_leaves_split(samples, 1, 0, 1);
+        bench_try(&b, true);
+        cr_assert_eq(oct_context_status(b.cx), samples == 1 ? OCT_USAGE : OCT_OK);
+    }
+    cr_assert_str_eq(oct_fail_text(0),
+                     "middle: batch_norm has 1 value a channel in the whole batch and needs 2 or "
+                     "more to train; make the batch larger or freeze the batch norm");
+    oct_module_train(b.root, false);
+    bench_forward(&b, false);
+    bench_end(&b);
+}

@@ -9,6 +9,7 @@
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/int_math.h"
+#include "core/op/op_impl.h"
 
 #include <math.h>
 #include <omp.h>
@@ -56,7 +57,7 @@ static bool take_group(const call *c, const oct_bn_stats *stats, int64_t g, cons
     const oct_channels ch = oct_channels_of_group(&c->sv->ch, s->out_c, g);
     const float *bias = c->l->bias ? oct_f32(&c->l->bias->value) : NULL;
     const double count = (double)(oct_norm_group_samples(&stats->groups, g) * s->out_h * s->out_w);
-    const double unbiased = count > 1 ? count / (count - 1) : 1;
+    const double unbiased = count / (count - 1);
     bool finite = true;
     for (int64_t o = 0; o < s->out_c; o++) {
         const double scale = acc_scale[o], mean = total[o] / count;
@@ -105,6 +106,7 @@ static void batch_statistics(oct_context *cx, call *c)
     oct_bn_stats stats = {.args = &args,
                           .groups = *groups,
                           .channels = n,
+                          .positions = oct_conv_out_numel(&c->sv->plan.shape) / n,
                           .mean = c->sv->ch.mean,
                           .inv_std = c->sv->ch.inv_std};
     double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
@@ -390,6 +392,7 @@ oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
     const oct_layer *l = &of->layer;
     const oct_conv_shape *s = &of->shape;
     oct_qparams q = {0};
+    if (!oct_needs_batch(cx, of->op, of->x)) return NULL;
     if (l->fq) q = oct_fake_quant_qparams(l->fq);
     oct_tensor *y = oct_tensor_new(cx, l->fq ? oct_codes_dtype(q) : OCT_F32, of->out);
     oct_qat_saved *sv = oct_save(cx, sizeof *sv);
