@@ -197,12 +197,21 @@ static void write_reference(oct_page *r, const oct_page_run *run)
               : "these weights, too");
 }
 
+static void write_findings(oct_page *r, const oct_page_run *run)
+{
+    size_t i;
+    const json_t *finding;
+    json_array_foreach (json_object_get(run->layers, "findings"), i, finding)
+        oct_html_put(&r->html, "<p class=\"note\">%s</p>\n", json_string_value(finding));
+}
+
 static void write_run(oct_page *r, const oct_page_run *run)
 {
     oct_page_layers layers = {0};
     oct_page_say_why(r, run, OCT_RUN_FILE_LAYERS);
     if (list(r, run, &layers) != OCT_OK) return;
     if (layers.count) {
+        write_findings(r, run);
         write_reference(r, run);
         write_table(r, &layers);
         write_cards(r, run, &layers);

@@ -2,6 +2,7 @@
 #include "launch/run/layer_stats.h"
 
 #include "core/base/int_math.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "launch/base/meter.h"
 #include "launch/run/build.h"
@@ -138,6 +139,84 @@ static oct_status layer_json(const oct_layer_stats *stats, int64_t number_of,
     return OCT_OK;
 }
 
+/* The largest magnitude of what a step computes in float; 0: it is not known. */
+static double reach(const oct_layer_figures *f)
+{
+    const oct_spread *s = &f->spread;
+    return f->known && s->min <= s->max ? fmax(-(double)s->min, (double)s->max) : 0;
+}
+
+/* The step that makes a value, or -1. */
+static int64_t maker_of(const oct_program *program, int32_t value)
+{
+    int64_t i = program->num_steps - 1;
+    while (i >= 0 && program->steps[i].output != value)
+        i--;
+    return i;
+}
+
+/* A concat gives all its inputs one scale. */
+static oct_status find_uneven(const oct_program *program, const oct_step *step,
+                              const oct_layer_figures *figures, oct_text *finding)
+{
+    const double uneven = 100;
+    int64_t least = -1, most = -1;
+    for (int i = 0; i < step->num_inputs; i++) {
+        const int64_t at = maker_of(program, step->input[i]);
+        if (at < 0 || reach(&figures[at]) == 0) continue;
+        if (least < 0 || reach(&figures[at]) < reach(&figures[least])) least = at;
+        if (most < 0 || reach(&figures[at]) > reach(&figures[most])) most = at;
+    }
+    if (least < 0 || reach(&figures[most]) < uneven * reach(&figures[least])) return OCT_OK;
+    return oct_text_add(finding,
+                        "%s: joins %s, whose values reach %.3g, and %s, whose values reach %.3g, in "
+                        "one scale, which leaves the smaller ones few codes; bring the branches to "
+                        "like ranges, such as by a batch norm in each, or give it 16 bits "
+                        "(quant.int16_layers)",
+                        step->name, program->steps[least].name, reach(&figures[least]),
+                        program->steps[most].name, reach(&figures[most]));
+}
+
+/* What whoever trains should know of a step; nothing: it is well. A step that keeps its input's codes clips nothing. */
+static oct_status find_flaw(const oct_program *program, const oct_step *step,
+                            const oct_layer_figures *figures, oct_text *finding)
+{
+    const double much = 0.1;
+    const oct_layer_figures *f = &figures[step - program->steps];
+    if (step->kind == OCT_STEP_CONCAT) return find_uneven(program, step, figures, finding);
+    if (!f->known || share(f->clipped, f->values) <= much ||
+        oct_qparams_equal(oct_step_input(program, step, 0)->q, oct_step_output(program, step)->q))
+        return OCT_OK;
+    return oct_text_add(finding,
+                        "%s: %.0f %% of its values, which reach %.3g, lie outside of its codes and "
+                        "are clipped; train longer before the scales freeze (qat.freeze_scales), "
+                        "or choose an observer that cuts less (quant.observer: min_max)",
+                        step->name, 100 * share(f->clipped, f->values), reach(f));
+}
+
+/* Adds a list of what is not well to the document, where there is any, and says the first of it. */
+static oct_status add_findings(const oct_program *program, const oct_layer_figures *figures,
+                               json_t *document)
+{
+    enum { SAID = 3 };
+    json_t *findings = json_array();
+    oct_text finding = {0};
+    oct_status status = OCT_OK;
+    for (int64_t i = 0; i < program->num_steps && status == OCT_OK; i++) {
+        status = find_flaw(program, &program->steps[i], figures, &finding);
+        if (finding.length > 0) json_array_append_new(findings, json_string(finding.data));
+        if (finding.length > 0 && json_array_size(findings) <= SAID)
+            oct_log(OCT_LOG_WARN, "%s", finding.data);
+        oct_text_free(&finding);
+    }
+    if (json_array_size(findings) > SAID)
+        oct_log(OCT_LOG_WARN, "%zu more layers lose as much; octet report names them",
+                json_array_size(findings) - SAID);
+    if (json_array_size(findings) > 0) json_object_set(document, "findings", findings);
+    json_decref(findings);
+    return status;
+}
+
 static oct_status make_document(const oct_layer_stats *stats, int64_t images,
                                 const oct_layer_figures *figures, json_t **document)
 {
@@ -156,7 +235,7 @@ static oct_status make_document(const oct_layer_stats *stats, int64_t images,
                                                     : "unquantized",
                           "layers", layers);
     OCT_CHECK(*document, OCT_RESOURCE, "out of memory for the statistics of layers");
-    return OCT_OK;
+    return add_findings(stats->program, figures, *document);
 }
 
 /* Prepared as the int8 model was, so that its layers have the same names; its quantizers stay off. */

@@ -453,11 +453,30 @@ oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t 
     char path[256];
     for (size_t i = 0; i < quantizers->count; i++, keys += 2) {
         if (keys[0] == NOTHING || keys[1] == NOTHING) continue;
-        const oct_seen batch = seen_of(quantizers->items[i], keys);
+        const oct_fake_quant *fq = quantizers->items[i];
+        const oct_seen batch = seen_of(fq, keys);
+        const float most = fmaxf(-batch.min, batch.max);
         OCT_CHECK(isfinite(batch.min) && isfinite(batch.max), OCT_NUMERIC,
-                  "%s: the activation's range is not finite",
-                  oct_module_path(&quantizers->items[i]->base, path));
+                  "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
+        OCT_CHECK(!fq->qconfig.observer->count || !batch.calibrating ||
+                      most <= oct_histogram_high(OCT_HISTOGRAM_BINS - 1),
+                  OCT_NUMERIC,
+                  "%s: its values reach %g, and the observer '%s' counts them up to 2^32 only; scale "
+                  "the network's inputs, or use min_max or moving_average",
+                  oct_module_path(&fq->base, path), (double)most, fq->qconfig.observer->name);
     }
+    return OCT_OK;
+}
+
+/* What an observer made of numbers. */
+static oct_status check_observed(const oct_fake_quant *fq)
+{
+    char path[256];
+    OCT_CHECK(isfinite(fq->min[0]) && isfinite(fq->max[0]) && fq->min[0] <= fq->max[0], OCT_NUMERIC,
+              "%s: the observer '%s' gave the range [%g, %g]; its ends are numbers, the lower one "
+              "first",
+              oct_module_path(&fq->base, path), fq->qconfig.observer->name, (double)fq->min[0],
+              (double)fq->max[0]);
     return OCT_OK;
 }
 
@@ -467,6 +486,7 @@ static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
     if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
     const oct_seen batch = seen_of(fq, keys);
     observe(fq, &batch);
+    OCT_TRY(check_observed(fq));
     return update_scale(fq);
 }
 

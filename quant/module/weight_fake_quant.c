@@ -64,6 +64,25 @@ const oct_module_type oct_weight_fake_quant_type = {
     .atomic = true,
 };
 
+/* Judges a kind's own rule by the weights that prepare finds: a scale is a number, and leaves codes that differ. */
+static oct_status check_rule(const oct_weight_fake_quant *wq)
+{
+    const oct_tensor *weight = &wq->weight->value;
+    const int64_t n = wq->per_tensor ? 1 : channels_of(weight), k = oct_numel(weight) / n;
+    for (int64_t o = 0; o < n; o++) {
+        const float most = 127 * oct_weight_scale(oct_f32(weight) + o * k, k);
+        const float scale = wq->kind->weight_scale(oct_f32(weight) + o * k, k);
+        if (!isfinite(most)) continue; /* not the rule's fault */
+        OCT_CHECK(isfinite(scale) && (scale < 2 * most || scale <= OCT_MIN_SCALE), OCT_PREPARE,
+                  "the fake-quant '%s' gave its weights, which reach %g, the scale %g, %s",
+                  wq->kind->name, (double)most, (double)scale,
+                  isfinite(scale) ? "so each of them becomes 0; codes reach 127, so a scale is "
+                                    "about the largest weight / 127"
+                                  : "which is no number");
+    }
+    return OCT_OK;
+}
+
 static oct_status add_scale(oct_weight_fake_quant *wq)
 {
     const oct_shape shape = OCT_SHAPE(channels_of(&wq->weight->value));
@@ -84,7 +103,8 @@ oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fa
     made->weight = weight;
     made->per_tensor = per_tensor;
     made->shift = shift;
-    oct_status status = kind->slope ? add_scale(made) : OCT_OK;
+    oct_status status = check_rule(made);
+    if (status == OCT_OK && kind->slope) status = add_scale(made);
     if (status != OCT_OK) {
         oct_module_destroy(&module);
         return status;

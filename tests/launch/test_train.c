@@ -1,6 +1,7 @@
 /* The trainer on a small data set in memory: every bit of the end follows from recipe and data, not
  * from threads or from where a run was taken up again. */
 #include "core/autograd/leaf_grads.h"
+#include "launch/run/layer_stats.h"
 #include "tests/launch/train_rig.h"
 
 TestSuite(train, .init = set_up, .fini = tear_down, .timeout = 60);
@@ -489,4 +490,41 @@ Test(train, a_calibration_that_sums_over_the_batch_sees_it_whole)
     cr_assert(same(digest_of(&plain), digest_of(&summing)), "and the ranges are the same");
     oct_trainer_destroy(&plain);
     oct_trainer_destroy(&summing);
+}
+
+/* A branch that a concat reads is made small before calibration, and ranges that cut much are chosen. */
+Test(train, layers_whose_codes_lose_much_are_named_in_the_statistics)
+{
+    oct_recipe recipe = make_recipe("model.name=fpn-small quant.observer=percentile "
+                                    "quant.percentile=60 qat.lr=1e-6");
+    oct_trainer trainer;
+    oct_model model;
+    json_t *document;
+    const oct_checkpoint none = {0};
+    bool uneven = false, clips = false;
+    start(&trainer, &recipe);
+    run_to(&trainer, 3);
+    oct_tensor *weight = &((oct_conv2d_module *)oct_module_find(trainer.model, "output1"))->weight->value;
+    for (int64_t i = 0; i < oct_numel(weight); i++)
+        oct_f32(weight)[i] *= 1e-4f;
+    run_to(&trainer, STEPS);
+    oct_conversion conversion = {.root = trainer.model, .recipe = &recipe, .test_data = &test_data};
+    cr_assert_eq(oct_certify(&model, &conversion, &oct_collective_one), OCT_OK);
+    const oct_layer_stats stats = {.program = &model.program,
+                                   .model = trainer.model,
+                                   .reference = &none,
+                                   .recipe = &recipe,
+                                   .data = &test_data};
+    cr_assert_eq(oct_layer_stats_make(&stats, &oct_collective_one, &document), OCT_OK);
+    const json_t *findings = json_object_get(document, "findings");
+    for (size_t i = 0; i < json_array_size(findings); i++) {
+        const char *finding = json_string_value(json_array_get(findings, i));
+        uneven |= strstr(finding, "_generated_concat_0: joins _generated_global_avg_pool_2, whose "
+                                  "values reach 0.00") != NULL;
+        clips |= strstr(finding, " % of its values, which reach ") != NULL;
+    }
+    cr_assert(uneven && clips, "%d %d", uneven, clips);
+    json_decref(document);
+    oct_model_free(&model);
+    oct_trainer_destroy(&trainer);
 }

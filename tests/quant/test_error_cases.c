@@ -179,6 +179,50 @@ Test(error_cases, qconfigs_that_make_no_sense)
     }
 }
 
+static float halves(const float *weight, int64_t n)
+{
+    return weight[n - 1] * 0 + 0.5f;
+}
+static float tens(const float *weight, int64_t n)
+{
+    return weight[n - 1] * 0 + 10.0f;
+}
+static float no_number(const float *weight, int64_t n)
+{
+    return weight[0] + (float)n + NAN;
+}
+
+static oct_status prepare_by(const oct_fake_quant_kind *kind, oct_text *report)
+{
+    rig r;
+    begin(&r);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    oct_qconfig qconfig = oct_qconfig_default();
+    qconfig.weight_fake_quant = kind;
+    const oct_qconfig_setter setter = oct_setter_default(&qconfig);
+    options.setters = &setter;
+    options.num_setters = 1;
+    const oct_status status = rig_try(&r, &options, report);
+    rig_end(&r);
+    return status;
+}
+
+Test(error_cases, weights_whose_fake_quant_leaves_next_to_no_codes)
+{
+    static const oct_fake_quant_kind coarse = {.name = "halves", .weight_scale = halves},
+                                     zero = {.name = "tens", .weight_scale = tens},
+                                     none = {.name = "no_number", .weight_scale = no_number};
+    oct_text report = {0};
+    REFUSED(prepare_by(&zero, NULL), OCT_PREPARE, "1: the fake-quant 'tens' gave its weights, ");
+    cr_assert(rig_says("so each of them becomes 0"), "%s", oct_fail_text(0));
+    REFUSED(prepare_by(&none, NULL), OCT_PREPARE, "the scale nan, which is no number");
+    OK(prepare_by(&coarse, &report));
+    cr_assert_not_null(strstr(report.data, "1: the fake-quant 'halves' gives its weights a scale "
+                                           "with which the largest has the code 1 of 127"),
+                       "%s", report.data);
+    oct_text_free(&report);
+}
+
 /* There is no dynamic quantization, no reduce_range, no choice of the weight's type and there are no
  * devices, so the cases of those cannot occur. A module without a range can: */
 Test(error_cases, convert_before_anything_was_observed)

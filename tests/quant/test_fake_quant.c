@@ -355,3 +355,47 @@ Test(fake_quant, keeps_a_nan_of_any_leaf_until_the_end_of_the_step)
         oct_module_destroy(&module);
     }
 }
+
+static void crossed(oct_range *state, float min, float max, float averaging)
+{
+    *state = (oct_range){max * averaging, min * averaging, state->updates + 1};
+}
+static void no_number(oct_range *state, float min, float max, float averaging)
+{
+    *state = (oct_range){NAN, min + max + averaging, state->updates + 1};
+}
+
+Test(fake_quant, names_an_observer_that_gives_no_range)
+{
+    static const oct_observer wrong[] = {{.name = "crossed", .update = crossed},
+                                         {.name = "no_number", .update = no_number}};
+    for (size_t i = 0; i < OCT_COUNT(wrong); i++) {
+        oct_qconfig qconfig = oct_qconfig_default();
+        qconfig.observer = &wrong[i];
+        oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+        fq->state = OCT_QUANT_QAT;
+        cr_assert_eq(step(fq, -1.0f, 1.0f), OCT_NUMERIC);
+        cr_assert(strstr(oct_fail_text(0), "the observer 'crossed' gave the range [0.01, -0.01]") ||
+                      strstr(oct_fail_text(0), "the observer 'no_number' gave the range [nan"),
+                  "%s", oct_fail_text(0));
+        destroy(fq);
+    }
+}
+
+Test(fake_quant, refuses_to_calibrate_beyond_what_its_observer_counts)
+{
+    oct_qconfig qconfig = oct_qconfig_default();
+    qconfig.observer = &oct_observer_mse;
+    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+    fq->state = OCT_QUANT_CALIBRATE;
+    MUST(step(fq, -0x1p32f, 1.0f));
+    cr_assert_eq(step(fq, -1.0f, 0x1.1p32f), OCT_NUMERIC);
+    cr_assert_not_null(strstr(oct_fail_text(0), "its values reach 4.5634e+09, and the observer "
+                                                "'mse' counts them up to 2^32 only"));
+    destroy(fq);
+    qconfig.observer = &oct_observer_min_max;
+    fq = make(&qconfig, &oct_target_x86, true);
+    fq->state = OCT_QUANT_CALIBRATE;
+    MUST(step(fq, -1.0f, 0x1p40f));
+    destroy(fq);
+}

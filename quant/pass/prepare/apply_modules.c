@@ -185,8 +185,10 @@ static oct_status quantize_weights(const oct_apply *w, int64_t at, oct_module *m
     oct_qat_conv *conv = (oct_qat_conv *)module;
     if (module->type != &oct_qat_conv_type || conv->borrows || conv->weight_fake_quant)
         return OCT_OK;
-    return oct_qat_conv_quantize_weights(conv, w->plan->nodes[at].qconfig.weight_fake_quant,
-                                         w->plan->target);
+    const oct_prepare_node *p = &w->plan->nodes[at];
+    const oct_status status =
+        oct_qat_conv_quantize_weights(conv, p->qconfig.weight_fake_quant, w->plan->target);
+    return status == OCT_OK ? OCT_OK : oct_fail_prefix("%s", p->path);
 }
 
 /* Whether the called module stays in its slot and runs there: QuantStubs, modules fused by hand,

@@ -180,10 +180,29 @@ static oct_status add_shared(findings *f, const oct_graph_node *node)
                                            : ", each with a range of its own.\n");
 }
 
+/* A rule of a plug-in's that keeps next to nothing of the weights. */
+static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
+{
+    if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) return OCT_OK;
+    const oct_weight_fake_quant *wq =
+        (const oct_weight_fake_quant *)((const oct_qat_conv *)node->module)->weight_fake_quant;
+    if (!wq || wq->kind == &oct_fake_quant_affine) return OCT_OK;
+    const oct_tensor *weight = &wq->weight->value;
+    const float codes = 127 * oct_weight_scale(oct_f32(weight), oct_numel(weight)) /
+                        wq->kind->weight_scale(oct_f32(weight), oct_numel(weight));
+    if (!(codes < 4)) return OCT_OK;
+    OCT_TRY(begin(f, node));
+    return oct_text_add(f->text,
+                        "the fake-quant '%s' gives its weights a scale with which the largest has "
+                        "the code %.0f of 127, so they lose nearly all of their precision.\n",
+                        wq->kind->name, (double)codes);
+}
+
 static oct_status add_node_findings(findings *f)
 {
     static oct_status (*const add[])(findings *, const oct_graph_node *) = {
         add_lone_batch_norm, add_island, add_note, add_codes, add_float_output, add_shared,
+        add_coarse_weights,
     };
     for (size_t i = 0; i < f->graph->num_nodes; i++)
         for (size_t k = 0; k < OCT_COUNT(add); k++)
