@@ -46,8 +46,8 @@ typedef struct oct_bn_stats {
     const oct_bn_args *args;
     oct_norm_groups groups;
     int64_t channels, positions; /* positions: values that a channel has in a sample */
-    float *mean, *inv_std; /* (count, C), what the forward normalizes by */
-    float *noted;          /* (count, 2, C) for the running values; NULL: they move at once */
+    float *mean, *inv_std;       /* (count, C), what the forward normalizes by */
+    float *noted;                /* (count, 2, C) for the running values; NULL: they move at once */
 } oct_bn_stats;
 /* One channel's statistics over a group. */
 typedef struct oct_bn_batch {

@@ -201,7 +201,7 @@ static void write_findings(oct_page *r, const oct_page_run *run)
 {
     size_t i;
     const json_t *finding;
-    json_array_foreach (json_object_get(run->layers, "findings"), i, finding)
+    json_array_foreach(json_object_get(run->layers, "findings"), i, finding)
         oct_html_put(&r->html, "<p class=\"note\">%s</p>\n", json_string_value(finding));
 }
 

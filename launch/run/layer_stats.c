@@ -168,13 +168,14 @@ static oct_status find_uneven(const oct_program *program, const oct_step *step,
         if (most < 0 || reach(&figures[at]) > reach(&figures[most])) most = at;
     }
     if (least < 0 || reach(&figures[most]) < uneven * reach(&figures[least])) return OCT_OK;
-    return oct_text_add(finding,
-                        "%s: joins %s, whose values reach %.3g, and %s, whose values reach %.3g, in "
-                        "one scale, which leaves the smaller ones few codes; bring the branches to "
-                        "like ranges, such as by a batch norm in each, or give it 16 bits "
-                        "(quant.int16_layers)",
-                        step->name, program->steps[least].name, reach(&figures[least]),
-                        program->steps[most].name, reach(&figures[most]));
+    return oct_text_add(
+        finding,
+        "%s: joins %s, whose values reach %.3g, and %s, whose values reach %.3g, in "
+        "one scale, which leaves the smaller ones few codes; bring the branches to "
+        "like ranges, such as by a batch norm in each, or give it 16 bits "
+        "(quant.int16_layers)",
+        step->name, program->steps[least].name, reach(&figures[least]), program->steps[most].name,
+        reach(&figures[most]));
 }
 
 /* What whoever trains should know of a step; nothing: it is well. A step that keeps its input's codes clips nothing. */

@@ -218,10 +218,11 @@ static oct_status check_values(const oct_trace *trace, const char *where, const 
         if (!node->module || node->module->type != &oct_batch_norm_type) continue;
         const oct_batch_norm_module *norm = (const oct_batch_norm_module *)node->module;
         const oct_shape *shape = &trace->values[node->input[0]].shape;
-        OCT_CHECK(norm->frozen || oct_shape_numel(shape) > norm->channels, OCT_USAGE,
-                  "%s: a batch norm needs 2 values a channel or more to train, and this one has one "
-                  "in %s; %s",
-                  node->path, where, remedy);
+        OCT_CHECK(
+            norm->frozen || oct_shape_numel(shape) > norm->channels, OCT_USAGE,
+            "%s: a batch norm needs 2 values a channel or more to train, and this one has one "
+            "in %s; %s",
+            node->path, where, remedy);
     }
     return OCT_OK;
 }
@@ -242,8 +243,8 @@ oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *data, oc
               "weights; write quant.batch_norm: folded",
               target->name);
     if (!any || !trains || !has_lone_sample(recipe, data->count, &where, &remedy)) return OCT_OK;
-    OCT_TRY(oct_trace_training(&trace, model,
-                               OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c))));
+    OCT_TRY(
+        oct_trace_training(&trace, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c))));
     const oct_status status = check_values(&trace, where, remedy);
     oct_trace_free(&trace);
     return status;

@@ -458,12 +458,13 @@ oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t 
         const float most = fmaxf(-batch.min, batch.max);
         OCT_CHECK(isfinite(batch.min) && isfinite(batch.max), OCT_NUMERIC,
                   "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
-        OCT_CHECK(!fq->qconfig.observer->count || !batch.calibrating ||
-                      most <= oct_histogram_high(OCT_HISTOGRAM_BINS - 1),
-                  OCT_NUMERIC,
-                  "%s: its values reach %g, and the observer '%s' counts them up to 2^32 only; scale "
-                  "the network's inputs, or use min_max or moving_average",
-                  oct_module_path(&fq->base, path), (double)most, fq->qconfig.observer->name);
+        OCT_CHECK(
+            !fq->qconfig.observer->count || !batch.calibrating ||
+                most <= oct_histogram_high(OCT_HISTOGRAM_BINS - 1),
+            OCT_NUMERIC,
+            "%s: its values reach %g, and the observer '%s' counts them up to 2^32 only; scale "
+            "the network's inputs, or use min_max or moving_average",
+            oct_module_path(&fq->base, path), (double)most, fq->qconfig.observer->name);
     }
     return OCT_OK;
 }

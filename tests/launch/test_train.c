@@ -504,7 +504,8 @@ Test(train, layers_whose_codes_lose_much_are_named_in_the_statistics)
     bool uneven = false, clips = false;
     start(&trainer, &recipe);
     run_to(&trainer, 3);
-    oct_tensor *weight = &((oct_conv2d_module *)oct_module_find(trainer.model, "output1"))->weight->value;
+    oct_tensor *weight =
+        &((oct_conv2d_module *)oct_module_find(trainer.model, "output1"))->weight->value;
     for (int64_t i = 0; i < oct_numel(weight); i++)
         oct_f32(weight)[i] *= 1e-4f;
     run_to(&trainer, STEPS);

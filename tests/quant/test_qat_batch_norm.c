@@ -380,7 +380,9 @@ Test(qat_batch_norm, refuses_a_target_that_shifts_and_other_channels)
     b.shape[0].dim[3]--;
     bench_try(&b, false);
     cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0), "middle: input (5, 4, 3, 6) does not have its 7 channels");
+    cr_assert_str_eq(
+        oct_fail_text(0),
+        "middle: input (5, 4, 3, 6) does not have the batch's samples and its 7 channels");
     bench_end(&b);
 }
 

@@ -34,8 +34,10 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_batch_norm *m,
     oct_qat_call call = {.op = "qat_batch_norm", .layer = layer_of(m), .out = x->shape, .x = x};
     const int64_t n = call.layer.bn->channels;
     char text[96];
-    if ((x->shape.ndim != 2 && x->shape.ndim != 4) || oct_dim(x, x->shape.ndim - 1) != n)
-        return oct_context_fail(cx, OCT_PREPARE, "input %s does not have its %lld channels",
+    if ((x->shape.ndim != 2 && x->shape.ndim != 4) || oct_dim(x, x->shape.ndim - 1) != n ||
+        oct_dim(x, 0) != oct_leaves_local_samples(&cx->leaves))
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "input %s does not have the batch's samples and its %lld channels",
                                 oct_shape_text(&x->shape, text), (long long)n);
     if (oct_requantizer_shifts(m->q.target->requantizer))
         return oct_context_fail(cx, OCT_PREPARE,

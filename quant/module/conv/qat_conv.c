@@ -117,7 +117,8 @@ static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor 
 {
     char text[96];
     const int n = x->shape.ndim;
-    bool fits = n == 4 || (is_linear(m) && (n == 2 || n == 3));
+    bool fits = (n == 4 || (is_linear(m) && (n == 2 || n == 3))) &&
+                oct_dim(x, 0) == oct_leaves_local_samples(&cx->leaves);
     if (fits) {
         *s = oct_qat_conv_shape(m, n == 4 ? oct_dim(x, 1) : 1, n >= 3 ? oct_dim(x, n - 2) : 1);
         fits = oct_dim(x, n - 1) == s->in_c && s->out_h >= 1 && s->out_w >= 1;

@@ -9,7 +9,6 @@
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/int_math.h"
-#include "core/op/op_impl.h"
 
 #include <math.h>
 #include <omp.h>
@@ -392,7 +391,6 @@ oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
     const oct_layer *l = &of->layer;
     const oct_conv_shape *s = &of->shape;
     oct_qparams q = {0};
-    if (!oct_needs_batch(cx, of->op, of->x)) return NULL;
     if (l->fq) q = oct_fake_quant_qparams(l->fq);
     oct_tensor *y = oct_tensor_new(cx, l->fq ? oct_codes_dtype(q) : OCT_F32, of->out);
     oct_qat_saved *sv = oct_save(cx, sizeof *sv);

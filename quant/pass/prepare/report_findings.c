@@ -201,8 +201,8 @@ static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
 static oct_status add_node_findings(findings *f)
 {
     static oct_status (*const add[])(findings *, const oct_graph_node *) = {
-        add_lone_batch_norm, add_island, add_note, add_codes, add_float_output, add_shared,
-        add_coarse_weights,
+        add_lone_batch_norm, add_island, add_note,           add_codes,
+        add_float_output,    add_shared, add_coarse_weights,
     };
     for (size_t i = 0; i < f->graph->num_nodes; i++)
         for (size_t k = 0; k < OCT_COUNT(add); k++)
