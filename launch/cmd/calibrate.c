@@ -122,6 +122,7 @@ static oct_status deliver(calibration *c, json_t *result)
     c->report.result = result;
     c->report.table = &c->table;
     c->report.wanted = c->sqnr;
+    c->report.observer = c->recipe.quant_observer;
     c->report.wide = oct_target_at(c->recipe.quant_target)->wide_codes;
     OCT_TRY(oct_calibrate_judge(&c->report));
     return c->args->json ? oct_calibrate_print_json(&c->report) : oct_calibrate_print(&c->report);
@@ -201,7 +202,8 @@ const oct_command oct_command_calibrate = {
         "shares of its weights and of its output in the error of the network's output, each\n"
         "quantizer measured alone. Where the output is below --sqnr dB, it names the fewest "
         "layers\n"
-        "without whose error it would not be: 16 bits for outputs, QAT for weights.\n"
+        "without whose error it would not be: 16 bits for outputs, a wider range where clipping costs\n"
+        "more than rounding, QAT for weights.\n"
         "\n"
         "    octet calibrate my.yaml init=runs/a output=runs/a-int8\n"
         "    octet calibrate my.yaml init=net.safetensors quant.observer=mse --ranks 2\n"

@@ -44,6 +44,30 @@ static double share_of(const oct_calibrate_report *r, const char *path, bool act
     return all > 0 ? noise_of(row->sqnr) / all : 0;
 }
 
+/* Compares the power of what lies outside of the codes, by the histogram of the layer's float values, with that of
+ * rounding, scale^2 / 12 each. */
+static bool loses_by_clipping(const json_t *output)
+{
+    const json_t *histogram = json_object_get(output, "histogram");
+    const json_t *counts = json_object_get(histogram, "counts");
+    const double scale = known(json_object_get(output, "scale"));
+    const double zero = known(json_object_get(output, "zero_point"));
+    const double low = (known(json_object_get(output, "qmin")) - zero) * scale;
+    const double high = (known(json_object_get(output, "qmax")) - zero) * scale;
+    const double from = known(json_object_get(histogram, "from"));
+    const double bin =
+        (known(json_object_get(histogram, "to")) - from) / (double)json_array_size(counts);
+    double clipped = 0, all = 0;
+    for (size_t i = 0; i < json_array_size(counts); i++) {
+        const double n = json_number_value(json_array_get(counts, i));
+        const double x = from + ((double)i + 0.5) * bin;
+        const double over = fmax(fmax(low - x, x - high), 0);
+        clipped += n * over * over;
+        all += n;
+    }
+    return clipped > all * scale * scale / 12; /* false where there are no codes */
+}
+
 static oct_status list_layers(oct_calibrate_report *r)
 {
     const json_t *layers = json_object_get(r->document, "layers");
@@ -60,6 +84,7 @@ static oct_status list_layers(oct_calibrate_report *r)
             .sqnr = known(json_object_get(json_object_get(layer, "output"), "sqnr_db")),
             .weights = share_of(r, path, false, all),
             .output = share_of(r, path, true, all),
+            .clips = loses_by_clipping(json_object_get(layer, "output")),
         };
         if (!isnan(r->layers[i].sqnr)) r->sqnr = r->layers[i].sqnr;
     }
@@ -77,10 +102,10 @@ static double *largest(oct_calibrate_report *r, bool **mark)
             most = &l->weights;
             *mark = &l->wants_qat;
         }
-        const bool marked_output = r->wide ? l->wants_16 : l->wants_qat;
-        if (!marked_output && l->output > 0 && (!most || l->output > *most)) {
+        bool *wants = l->clips ? &l->wants_range : r->wide ? &l->wants_16 : &l->wants_qat;
+        if (!*wants && l->output > 0 && (!most || l->output > *most)) {
             most = &l->output;
-            *mark = r->wide ? &l->wants_16 : &l->wants_qat;
+            *mark = wants;
         }
     }
     return most;
@@ -120,6 +145,7 @@ static oct_status print_number(double value, int digits, int width)
 
 static const char *words_of(const oct_calibrate_layer *l)
 {
+    if (l->wants_range) return l->wants_qat ? "  QAT, a wider range" : "  a wider range";
     if (l->wants_16) return l->wants_qat ? "  QAT, 16 bits" : "  16 bits";
     return l->wants_qat ? "  QAT" : "";
 }
@@ -144,33 +170,43 @@ static oct_status print_table(const oct_calibrate_report *r)
     return OCT_OK;
 }
 
-static size_t count_wants(const oct_calibrate_report *r, bool wide)
+static oct_status print_wide(const oct_calibrate_report *r)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < r->count; i++)
-        count += wide ? r->layers[i].wants_16 : r->layers[i].wants_qat;
-    return count;
+    const char *before = "want 16 bits         quant.int16_layers=[", *after = "";
+    for (size_t i = 0; i < r->count; i++) {
+        if (!r->layers[i].wants_16) continue;
+        OCT_TRY(oct_print("%s%s", before, r->layers[i].path));
+        before = ",";
+        after = "]\n";
+    }
+    return oct_print("%s", after);
+}
+
+/* min_max alone never cuts what calibration has seen. */
+static const char *range_remedy(const oct_calibrate_report *r)
+{
+    return strcmp(r->observer, "min_max") == 0 ? "raise calibrate.batches"
+                                               : "quant.observer=min_max cuts nothing";
 }
 
 static oct_status print_conclusion(const oct_calibrate_report *r)
 {
-    const char *comma = "";
+    size_t qat = 0, range = 0;
     if (isnan(r->sqnr)) return OCT_OK;
     OCT_TRY(oct_print("\n%-20s %.1f dB, int8 against float\n", "output", r->sqnr));
     if (r->sqnr >= r->wanted)
         return oct_print("%-20s nothing: %g dB were asked for\n", "wanted", r->wanted);
-    if (count_wants(r, false) > 0)
-        OCT_TRY(oct_print("%-20s %zu layer%s: octet train, with the same init\n", "want QAT",
-                          count_wants(r, false), count_wants(r, false) == 1 ? "" : "s"));
-    if (count_wants(r, true) > 0) {
-        OCT_TRY(oct_print("%-20s quant.int16_layers=[", "want 16 bits"));
-        for (size_t i = 0; i < r->count; i++) {
-            if (!r->layers[i].wants_16) continue;
-            OCT_TRY(oct_print("%s%s", comma, r->layers[i].path));
-            comma = ",";
-        }
-        OCT_TRY(oct_print("]\n"));
+    for (size_t i = 0; i < r->count; i++) {
+        qat += r->layers[i].wants_qat;
+        range += r->layers[i].wants_range;
     }
+    if (qat > 0)
+        OCT_TRY(oct_print("%-20s %zu layer%s: octet train, with the same init\n", "want QAT", qat,
+                          qat == 1 ? "" : "s"));
+    if (range > 0)
+        OCT_TRY(oct_print("%-20s %zu layer%s, whose largest values are clipped: %s\n",
+                          "want a wider range", range, range == 1 ? "" : "s", range_remedy(r)));
+    OCT_TRY(print_wide(r));
     return oct_print("%-20s about %.1f dB where they add no error\n", "output then", r->expected);
 }
 
@@ -205,10 +241,11 @@ oct_status oct_calibrate_print_json(const oct_calibrate_report *r)
     for (size_t i = 0; i < r->count; i++) {
         const oct_calibrate_layer *l = &r->layers[i];
         json_array_append_new(
-            layers, json_pack("{s:s, s:s, s:o, s:o, s:o, s:b, s:b}", "path", l->path, "type",
-                              l->type, "sqnr_db", number(l->sqnr), "weights_share",
-                              number(l->weights), "output_share", number(l->output), "wants_qat",
-                              l->wants_qat, "wants_16_bits", l->wants_16));
+            layers,
+            json_pack("{s:s, s:s, s:o, s:o, s:o, s:b, s:b, s:b}", "path", l->path, "type", l->type,
+                      "sqnr_db", number(l->sqnr), "weights_share", number(l->weights),
+                      "output_share", number(l->output), "wants_qat", l->wants_qat, "wants_16_bits",
+                      l->wants_16, "wants_wider_range", l->wants_range));
     }
     json_object_set_new(all, "kind", json_string("calibration"));
     json_object_set_new(all, "float_accuracy",

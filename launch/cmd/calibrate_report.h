@@ -14,7 +14,9 @@ typedef struct oct_calibrate_layer {
     double sqnr;             /* of its output, int8 against float; NaN: not measured */
     double weights,
         output; /* shares of its quantizers in the error of the network; NaN: it has none */
-    bool wants_qat, wants_16;
+    bool
+        clips; /* what lies outside of its codes costs more than rounding: more bits would not help */
+    bool wants_qat, wants_16, wants_range;
 } oct_calibrate_layer;
 
 typedef struct oct_calibrate_report {
@@ -22,8 +24,9 @@ typedef struct oct_calibrate_report {
     json_t *document;      /* as layers.json, of float's start; owned */
     json_t *result;        /* of the run; borrowed */
     const oct_sensitivity *table;
-    double wanted; /* dB of the output */
-    bool wide;     /* the target has 16-bit codes */
+    double wanted;        /* dB of the output */
+    bool wide;            /* the target has 16-bit codes */
+    const char *observer; /* quant.observer */
     /* Filled by oct_calibrate_judge: */
     oct_calibrate_layer *layers;
     size_t count;

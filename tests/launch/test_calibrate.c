@@ -209,6 +209,22 @@ Test(calibrate, names_the_layers_that_want_more)
     cr_assert_null(strstr(job.out, "16 bits"), "the target has none: %s", job.out);
 }
 
+/* Where an observer cuts, 16 bits would change nothing: the observer that does not cut is named, and is better. */
+Test(calibrate, tells_clipping_from_rounding)
+{
+    OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=1", "output=a", "--sqnr", "45",
+          "quant.observer=percentile", "quant.percentile=90");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "whose largest values are clipped: quant.observer=min_max cuts nothing");
+    oct_tmp_write_text(&tmp, "said", job.out);
+    shell(OCT_PROGRAM
+          " calibrate r.yaml init=run calibrate.batches=1 output=b --sqnr 45 "
+          "quant.observer=min_max >then; ! grep -q 'a wider range' then && "
+          "db() { awk '$1 == \"output\" && $2 > 0 {print $2; exit}' $1; }; "
+          "awk \"BEGIN {exit !($(db then) > $(db said) + 6)}\" || { cat said then; exit 1; }");
+    oct_check_exit(job, 0);
+}
+
 #define ALL                                                                                        \
     "quant.equalize=true", "quant.rounding=gptq", "quant.bias_correction=true",                    \
         "quant.observer=histogram"
