@@ -3,6 +3,7 @@
  * the ranks name by mpirun's process and whose name goes when all of them have it. */
 #include "dist/rank_table.h"
 
+#include "core/base/log.h"
 #include "core/base/text.h"
 #include "dist/comm_impl.h"
 
@@ -18,11 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static const uint64_t table_mark = 0x31656c6261742d72; /* "r-table1" */
+static const uint64_t table_mark = 0x32656c6261742d72; /* "r-table2" */
 static const double warn_every_s = 20, report_s = 5;
 
 typedef struct line {
-    _Atomic int32_t pid, rank, stage, exit_status, waits; /* for this rank less 1 */
+    _Atomic int32_t pid, rank, stage, exit_status, stops, waits; /* for this rank less 1 */
     _Atomic int64_t step;
     _Atomic uint64_t operation; /* 1 + it, and its number below */
     _Atomic int64_t since_ms;
@@ -33,6 +34,8 @@ typedef struct rank_table {
     _Atomic uint64_t mark;
     _Atomic int32_t stop, failed;
     _Atomic int64_t warned_ms;
+    _Atomic int32_t speaker, spoken; /* the process that wrote `words`, and that they are whole */
+    char words[4096];
     line lines[];
 } rank_table;
 
@@ -158,12 +161,26 @@ bool oct_env_count(const char *name, int *count)
     return true;
 }
 
+/* Of several ranks the first is kept. */
+static void note_words(const char *words)
+{
+    int32_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&table->speaker, &nobody, (int32_t)getpid())) return;
+    snprintf(table->words, sizeof(table->words), "%s", words);
+    atomic_store(&table->spoken, 1);
+}
+
 void oct_rank_table_join(void)
 {
     int rank, all, local_rank, ranks;
     const char *given = getenv(OCT_RANK_TABLE_VARIABLE), *folder = getenv("PMIX_SERVER_TMPDIR");
     if (mine || !oct_launched(&rank, &all) || !oct_launched_here(&local_rank, &ranks)) return;
-    if (!(given && open_given(given)) && !(folder && open_in_folder(folder, ranks)) &&
+    if (given && !open_given(given) && local_rank == 0) {
+        char host[OCT_HOST_BYTES];
+        oct_host_name(host);
+        dprintf(STDERR_FILENO, OCT_RANK_MARK " %d %s\n", ranks, host);
+    }
+    if (!table && !(folder && open_in_folder(folder, ranks)) &&
         !(!folder && open_by_launcher(ranks)))
         return;
     if (local_rank >= num_lines) return;
@@ -173,6 +190,7 @@ void oct_rank_table_join(void)
     atomic_store(&l->stage, OCT_RANK_STARTED);
     atomic_store(&l->pid, (int32_t)getpid());
     mine = l;
+    oct_log_hear(note_words);
     if (all_have_joined()) take_name_away();
 }
 
@@ -207,6 +225,16 @@ void oct_rank_note_end(int exit_status)
     atomic_store(&mine->stage, OCT_RANK_ENDED);
 }
 
+void oct_rank_note_stop(void)
+{
+    if (mine) atomic_store(&mine->stops, 1);
+}
+
+const char *oct_rank_table_words(void)
+{
+    return table && atomic_load(&table->spoken) ? table->words : "";
+}
+
 int oct_rank_table_lines(void)
 {
     return num_lines;
@@ -221,6 +249,7 @@ oct_rank_view oct_rank_table_line(int number)
         .pid = atomic_load(&l->pid),
         .stage = (oct_rank_stage)atomic_load(&l->stage),
         .exit_status = atomic_load(&l->exit_status),
+        .stops = atomic_load(&l->stops) != 0,
         .step = atomic_load(&l->step),
         .waits_for = atomic_load(&l->waits) - 1,
         .operation = (int)(operation >> 32) - 1,

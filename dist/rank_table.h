@@ -27,12 +27,15 @@ typedef enum oct_rank_stage {
  * environment must name it to the ranks; the one before is gone. False where it cannot be made. */
 bool oct_rank_table_create(int64_t ranks, char path[64]);
 #define OCT_RANK_TABLE_VARIABLE "OCT_RANK_TABLE"
+/* Begins the line by which ranks of a host that cannot open it tell that they begin: how many, and the host. */
+#define OCT_RANK_MARK "\001octet-ranks"
 
 /* A view is what a rank's line says. */
 typedef struct oct_rank_view {
     int rank, pid;
     oct_rank_stage stage;
     int exit_status; /* of a rank that has ended */
+    bool stops;      /* a signal has asked it to stop */
     int64_t step;    /* training steps that it has begun; 0: none */
     int waits_for;   /* the rank whose message it waits for; -1: none */
     int operation;   /* that it has begun last (comm_impl.h), of this number; -1: none */
@@ -63,6 +66,9 @@ void oct_rank_note_step(int64_t step);
 void oct_rank_note_wait(int for_rank); /* -1: for nobody */
 void oct_rank_note_operation(int operation, uint32_t sequence);
 void oct_rank_note_end(int exit_status);
+void oct_rank_note_stop(void); /* as a handler of signals may */
+/* What a rank said of its end, the first that said any, up to 4 KB, since mpirun may not pass it on; "": nobody did. */
+const char *oct_rank_table_words(void);
 /* Several ranks see the same failure, or wait for the same rank; the first one tells. The others learn that they
  * may not when it has ended, or after five seconds: what they do next may end it. */
 bool oct_rank_may_report(void);

@@ -27,9 +27,14 @@
 #include <unistd.h>
 
 /* A file opened by the program must never become its stdout: closed streams are filled. Writing to
- * the filled ones fails, which is then reported where it can be. */
+ * the filled ones fails, which is then reported where it can be. What a parent had blocked must reach this process,
+ * and one that ignored the ends of its children would have those of this one lost. */
 static void prepare_process(void)
 {
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGCHLD, SIG_DFL);
     while (true) {
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (fd < 0) break;

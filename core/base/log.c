@@ -24,6 +24,7 @@ static oct_log_level shown = OCT_LOG_INFO;
 static bool speaking = true, repeats;
 static bool bar_stands;
 static FILE *file;
+static void (*listener)(const char *text);
 
 static const char *word(oct_log_level level)
 {
@@ -90,6 +91,16 @@ void oct_log_setup(oct_log_level level, bool speaks)
     pthread_mutex_unlock(&lock);
 }
 
+void oct_log_hear(void (*hear)(const char *text))
+{
+    listener = hear;
+}
+
+void oct_log_heard(const char *text)
+{
+    if (listener) listener(text);
+}
+
 void oct_log_again(bool again)
 {
     pthread_mutex_lock(&lock);
@@ -143,6 +154,7 @@ OCT_PRINTF(2, 0) static void say(oct_log_level level, const char *format, va_lis
     compose(line, level, text);
     pthread_mutex_lock(&lock);
     const bool left_out = repeats && level > OCT_LOG_ERROR;
+    if (level == OCT_LOG_ERROR) oct_log_heard(line);
     if (level <= shown && !left_out) {
         wipe_bar();
         fputs(line, stderr);

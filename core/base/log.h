@@ -21,6 +21,10 @@ oct_status oct_log_file(const char *path) OCT_NODISCARD;
  * cannot be, nothing happens. */
 void oct_log_append(const char *path, const char *text);
 
+/* From now on errors are also given to this function, as they are written. */
+void oct_log_hear(void (*hear)(const char *text));
+void oct_log_heard(const char *text); /* of an error that is written elsewhere */
+
 /* Leaves out all lines but errors while something is done once more, which would be said twice. */
 void oct_log_again(bool again);
 

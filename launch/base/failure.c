@@ -82,6 +82,7 @@ void oct_failure_print(oct_status status, int argc, char **argv)
         oct_text_clean(out.data);
         oct_log_bar_end();
         fputs(out.data, stderr);
+        oct_log_heard(out.data);
         if (log_path[0]) oct_log_append(log_path, out.data);
     } else {
         char text[1024];

@@ -157,17 +157,17 @@ bool oct_rank_hosts_beyond(const oct_rank_hosts *hosts)
     return false;
 }
 
-oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, oct_mpirun_dialect dialect, char path[64])
+oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, const oct_mpirun_dialect *dialect,
+                                char path[64])
 {
-    const bool colon = dialect == OCT_MPIRUN_MPICH || dialect == OCT_MPIRUN_INTEL;
     bool written = true;
     if (hosts->file >= 0) close(hosts->file);
     hosts->file = memfd_create("octet-hosts", MFD_CLOEXEC);
     for (size_t i = 0; i < hosts->count; i++) {
         const oct_rank_host *host = &hosts->host[i];
         if (host->silent) continue;
-        written = dprintf(hosts->file, "%s%s%lld\n", host->name,
-                          colon ? ":" : " slots=", (long long)host->slots) > 0 &&
+        written = dprintf(hosts->file, "%s%s%lld\n", host->name, dialect->slots,
+                          (long long)host->slots) > 0 &&
                   written;
     }
     OCT_CHECK(hosts->file >= 0 && written, OCT_RESOURCE, "no memory for the list of hosts");
@@ -186,16 +186,11 @@ static size_t agent_words(char *text, const char **argv)
     return n;
 }
 
-static bool begin_to_ask(const char *name, pid_t *pid)
+static bool begin_to_ask(const char *name, const oct_mpirun_dialect *dialect, pid_t *pid)
 {
-    static const char *const variables[] = {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent",
-                                            "HYDRA_LAUNCHER_EXEC", "I_MPI_HYDRA_BOOTSTRAP_EXEC"};
     char own[1024] = "ssh -o BatchMode=yes -o ConnectTimeout=5";
-    const char *argv[AGENT_WORDS + 3];
-    for (size_t i = OCT_COUNT(variables); i-- > 0;) {
-        const char *agent = getenv(variables[i]);
-        if (agent && *agent) snprintf(own, sizeof(own), "%s", agent);
-    }
+    const char *argv[AGENT_WORDS + 3], *agent = getenv(dialect->agent);
+    if (agent && *agent) snprintf(own, sizeof(own), "%s", agent);
     size_t n = agent_words(own, argv);
     argv[n++] = name;
     argv[n++] = "true";
@@ -220,14 +215,15 @@ static size_t collect(oct_rank_hosts *hosts, pid_t *asked)
     return left;
 }
 
-oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, double patience_s)
+oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, const oct_mpirun_dialect *dialect,
+                              double patience_s)
 {
     pid_t *asked;
     OCT_TRY(oct_alloc(&asked, hosts->count, sizeof(*asked)));
     for (size_t i = 0; i < hosts->count; i++) {
         oct_rank_host *host = &hosts->host[i];
         if (host->here || host->silent) continue;
-        host->silent = !begin_to_ask(host->name, &asked[i]);
+        host->silent = !begin_to_ask(host->name, dialect, &asked[i]);
     }
     const double until = oct_seconds() + patience_s;
     while (collect(hosts, asked) > 0 && oct_seconds() < until)

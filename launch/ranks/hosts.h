@@ -28,8 +28,9 @@ int64_t oct_rank_hosts_slots(const oct_rank_hosts *hosts); /* of those that are 
 bool oct_rank_hosts_beyond(const oct_rank_hosts *hosts);   /* others than this one are among them */
 /* Writes those that are not left out, for mpirun, into a file without a name that is there as long as this process
  * or until the next call. */
-oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, oct_mpirun_dialect dialect,
+oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, const oct_mpirun_dialect *dialect,
                                 char path[64]) OCT_NODISCARD;
 /* Leaves out the hosts on which the agent of mpirun (ssh, unless the environment names one) cannot run `true` within
  * patience_s. */
-oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, double patience_s) OCT_NODISCARD;
+oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, const oct_mpirun_dialect *dialect,
+                              double patience_s) OCT_NODISCARD;

@@ -1,10 +1,4 @@
-/* Four kinds of mpirun say the same in four ways. The flags of Open MPI 4 and MPICH are tried here; those of
- * Open MPI 5 and Intel MPI are from their documentation (mpirun(1) of Open MPI 5.0; Developer Reference of
- * Intel MPI 2021, Global Hydra Options).
- *
- * What a user of mpirun has to know is known here: more ranks than cores want leave; mpirun pins each
- * rank to one core, which threads must not share; root needs two variables; a host that lost its power is
- * noticed after eight minutes unless keepalives come sooner. */
+/* Finds an mpirun and writes its command line by the table of dialects. */
 #include "launch/ranks/mpirun.h"
 
 #include "core/base/text.h"
@@ -24,17 +18,6 @@ enum { SAID_BYTES = 4096, EXPORTED_MAX = 32 };
 
 extern char **environ;
 
-static bool is_open_mpi(oct_mpirun_dialect dialect)
-{
-    return dialect == OCT_MPIRUN_OPEN_MPI_4 || dialect == OCT_MPIRUN_OPEN_MPI_5;
-}
-
-static void set_name(oct_mpi_launcher *mpirun, const char *library, const char *version)
-{
-    snprintf(mpirun->name, sizeof(mpirun->name), "%s %.*s", library,
-             (int)strspn(version, "0123456789."), version);
-}
-
 static const char *behind(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
@@ -43,26 +26,22 @@ static const char *behind(const char *text, const char *words)
     return at + strspn(at, " \t");
 }
 
+/* Later rows go before earlier ones. */
 bool oct_mpirun_recognize(oct_mpi_launcher *mpirun, const char *said)
 {
-    const char *version = behind(said, "(Open MPI)");
-    if (!version) version = behind(said, "(OpenRTE)");
-    if (version) {
-        mpirun->dialect =
-            strtol(version, NULL, 10) >= 5 ? OCT_MPIRUN_OPEN_MPI_5 : OCT_MPIRUN_OPEN_MPI_4;
-        set_name(mpirun, "Open MPI", version);
-    } else if (strstr(said, "Intel(R) MPI Library")) {
-        version = behind(said, "Version");
-        mpirun->dialect = OCT_MPIRUN_INTEL;
-        set_name(mpirun, "Intel MPI", version ? version : "");
-    } else if (strstr(said, "HYDRA")) {
-        version = behind(said, "Version:");
-        mpirun->dialect = OCT_MPIRUN_MPICH;
-        set_name(mpirun, "MPICH", version ? version : "");
-    } else {
-        return false;
-    }
-    return true;
+    mpirun->dialect = NULL;
+    for (const oct_mpirun_dialect *d = oct_mpirun_dialects;
+         d < oct_mpirun_dialects + OCT_MPIRUN_DIALECTS; d++)
+        for (int i = 0; d->said[i]; i++) {
+            const char *version = behind(said, d->said[i]), *later;
+            if (version && d->number && (later = behind(version, d->number)) != NULL)
+                version = later;
+            if (!version || strtol(version, NULL, 10) < d->since) continue;
+            mpirun->dialect = d;
+            snprintf(mpirun->name, sizeof(mpirun->name), "%s %.*s", d->name,
+                     (int)strspn(version, "0123456789."), version);
+        }
+    return mpirun->dialect != NULL;
 }
 
 /* Reads until the answer is known, the program has closed its end, or patience is over. */
@@ -106,6 +85,12 @@ static bool ask(oct_mpi_launcher *mpirun, double patience_s, bool *found)
     return known;
 }
 
+/* Those of MPICH and Intel MPI start each other's ranks. */
+static bool is_open_mpi(const oct_mpi_launcher *mpirun)
+{
+    return strcmp(mpirun->dialect->name, "Open MPI") == 0;
+}
+
 oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
 {
     const char *library = oct_mpi_library();
@@ -116,7 +101,7 @@ oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
     for (size_t i = 0; i < OCT_COUNT(programs); i++) {
         *mpirun = (oct_mpi_launcher){.program = programs[i]};
         const bool known = ask(mpirun, patience_s, &found);
-        if (known && is_open_mpi(mpirun->dialect) == open) return OCT_OK;
+        if (known && is_open_mpi(mpirun) == open) return OCT_OK;
         if (found && !known) break;
         if (known) snprintf(other, sizeof(other), "%s", mpirun->name);
     }
@@ -124,16 +109,27 @@ oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
               "--ranks: mpirun is that of %s, but this octet is linked with %s, so each rank would "
               "take itself for the only one; put the mpirun of %s first in PATH",
               other, library, library);
-    *mpirun = (oct_mpi_launcher){.program = found ? mpirun->program : programs[0],
-                                 .dialect = open ? OCT_MPIRUN_OPEN_MPI_4 : OCT_MPIRUN_MPICH};
-    snprintf(mpirun->name, sizeof(mpirun->name), "%s", library);
+    if (!found) mpirun->program = programs[0];
+    if (!oct_mpirun_recognize(mpirun, library))
+        mpirun->dialect = &oct_mpirun_dialects[OCT_MPIRUN_MPICH];
     return OCT_OK;
 }
 
-/* A rank has a core of its own where all their threads have one. */
-static bool pinned(const oct_mpirun_job *job)
+/* Ranks that leave cores free are not pinned: those of two jobs would share the first cores. */
+static bool needs(const oct_mpirun_job *job, oct_mpirun_need need)
 {
-    return job->threads == 1 && job->ranks <= job->cores && !job->hostfile;
+    const bool alone = !job->hostfile && !job->beyond;
+    const bool pinned = alone && job->threads == 1 && job->ranks == job->cores;
+    const bool needed[OCT_MPIRUN_NEEDS] = {
+        [OCT_MPIRUN_ALWAYS] = true,
+        [OCT_MPIRUN_CROWDED] = alone && job->ranks > job->cores,
+        [OCT_MPIRUN_ON_HOSTS] = job->hostfile,
+        [OCT_MPIRUN_PINNED] = pinned,
+        [OCT_MPIRUN_LOOSE] = !pinned,
+        [OCT_MPIRUN_WITH_FOLDER] = job->folder,
+        [OCT_MPIRUN_AS_ROOT] = geteuid() == 0,
+    };
+    return needed[need];
 }
 
 typedef struct words {
@@ -152,10 +148,11 @@ static void add_pair(words *to, const char *flag, const char *value)
     add(to, value);
 }
 
-/* Open MPI gives ranks of other hosts no variable that is not named. */
+/* What decides how a rank computes, waits and finds its libraries and files. */
 static void add_exported(words *to)
 {
-    static const char *const prefixes[] = {"OMP_", "GOMP_", "OCT_", "LD_LIBRARY_PATH="};
+    static const char *const prefixes[] = {"OMP_",      "GOMP_", "OCT_",
+                                           "OPENBLAS_", "HDF5_", "LD_LIBRARY_PATH="};
     int exported = 0;
     for (char **variable = environ; *variable && exported < EXPORTED_MAX; variable++)
         for (size_t i = 0; i < OCT_COUNT(prefixes); i++)
@@ -163,44 +160,6 @@ static void add_exported(words *to)
                 add_pair(to, "-x", *variable);
                 exported++;
             }
-}
-
-static void add_open_mpi(words *to, const oct_mpirun_job *job, bool since_5)
-{
-    const bool crowded = job->ranks > job->cores && !job->hostfile;
-    if (since_5 && (crowded || job->hostfile))
-        add_pair(to, "--map-by", crowded ? "slot:OVERSUBSCRIBE" : "slot");
-    if (!since_5 && crowded) add(to, "--oversubscribe");
-    if (!since_5 && job->hostfile) add_pair(to, "--map-by", "slot");
-    if (job->hostfile) add_pair(to, "--hostfile", job->hostfile);
-    add_pair(to, "--bind-to", pinned(job) ? "core" : "none");
-    if (since_5 && job->folder) {
-        add_pair(to, "--prtemca", "prte_tmpdir_base");
-        add(to, job->folder);
-    }
-    if (job->hostfile) add_exported(to);
-}
-
-static void add_flags(words *to, const oct_mpi_launcher *mpirun, const oct_mpirun_job *job)
-{
-    switch (mpirun->dialect) {
-    case OCT_MPIRUN_OPEN_MPI_4:
-        add_open_mpi(to, job, false);
-        break;
-    case OCT_MPIRUN_OPEN_MPI_5:
-        add_open_mpi(to, job, true);
-        break;
-    case OCT_MPIRUN_MPICH:
-        if (job->hostfile) add_pair(to, "-f", job->hostfile);
-        add_pair(to, "-bind-to", pinned(job) ? "core" : "none");
-        add(to, "-genvall");
-        break;
-    case OCT_MPIRUN_INTEL: /* which pins by its environment */
-        if (job->hostfile) add_pair(to, "-machinefile", job->hostfile);
-        add(to, "-silent-abort");
-        add(to, "-genvall");
-        break;
-    }
 }
 
 /* Options that this process has taken, with their values, are not the ranks' own. */
@@ -232,6 +191,15 @@ static void add_program(words *to, const oct_mpirun_job *job)
     }
 }
 
+/* What a word of the table stands for in this job. */
+static const char *value_of(const oct_mpirun_job *job, const char *word, const char *number)
+{
+    return strcmp(word, OCT_MPIRUN_RANKS) == 0      ? number
+           : strcmp(word, OCT_MPIRUN_HOSTFILE) == 0 ? job->hostfile
+           : strcmp(word, OCT_MPIRUN_FOLDER) == 0   ? job->folder
+                                                    : word;
+}
+
 size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *job,
                           char number[24], const char **argv, size_t capacity)
 {
@@ -239,40 +207,19 @@ size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *
     OCT_ASSERT(capacity >= (size_t)job->args->argc + OCT_MPIRUN_WORDS);
     snprintf(number, 24, "%" PRId64, job->ranks);
     add(&all, mpirun->program);
-    if (mpirun->dialect == OCT_MPIRUN_OPEN_MPI_4) add(&all, "--quiet"); /* the sentences are ours */
-    add_pair(&all, "-n", number);
-    add_flags(&all, mpirun, job);
+    for (const oct_mpirun_words *flag = mpirun->dialect->flags; flag->word[0]; flag++)
+        for (size_t i = 0; i < OCT_COUNT(flag->word) && flag->word[i] && needs(job, flag->need);
+             i++)
+            add(&all, value_of(job, flag->word[i], number));
+    if (mpirun->dialect->exports && (job->hostfile || job->beyond)) add_exported(&all);
     add_program(&all, job);
     argv[all.count] = NULL;
     return all.count;
 }
 
-static void set_open_mpi(const oct_mpirun_job *job)
-{
-    static const char *const keepalive[][2] = {
-        {"MCA_oob_tcp_keepalive_time", "10"},
-        {"MCA_oob_tcp_keepalive_intvl", "3"},
-        {"MCA_oob_tcp_keepalive_probes", "3"},
-    };
-    if (geteuid() == 0) {
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    }
-    for (size_t i = 0; job->hostfile && i < OCT_COUNT(keepalive); i++) {
-        char name[64];
-        snprintf(name, sizeof(name), "OMPI_%s", keepalive[i][0]);
-        setenv(name, keepalive[i][1], 0);
-        snprintf(name, sizeof(name), "PRTE_%s", keepalive[i][0]);
-        setenv(name, keepalive[i][1], 0);
-    }
-    if (!job->folder) return;
-    setenv("OMPI_MCA_orte_tmpdir_base", job->folder, 1);
-    setenv("OMPI_MCA_btl_vader_backing_directory", job->folder, 1);
-    setenv("OMPI_MCA_btl_sm_backing_directory", job->folder, 1);
-}
-
 void oct_mpirun_environment(const oct_mpi_launcher *mpirun, const oct_mpirun_job *job)
 {
-    if (is_open_mpi(mpirun->dialect)) set_open_mpi(job);
-    if (mpirun->dialect == OCT_MPIRUN_INTEL && !pinned(job)) setenv("I_MPI_PIN", "0", 1);
+    for (const oct_mpirun_words *set = mpirun->dialect->settings; set->word[0]; set++)
+        if (needs(job, set->need))
+            setenv(set->word[0], value_of(job, set->word[1], ""), set->need != OCT_MPIRUN_ON_HOSTS);
 }

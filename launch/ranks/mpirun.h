@@ -3,16 +3,59 @@
 
 #include "launch/base/args.h"
 
-typedef enum oct_mpirun_dialect {
+/* When a word or a setting is needed. */
+typedef enum oct_mpirun_need {
+    OCT_MPIRUN_ALWAYS,
+    OCT_MPIRUN_CROWDED,     /* more ranks than cores, on this host alone */
+    OCT_MPIRUN_ON_HOSTS,    /* there is a list of hosts */
+    OCT_MPIRUN_PINNED,      /* a rank has a core of its own */
+    OCT_MPIRUN_LOOSE,       /* or not */
+    OCT_MPIRUN_WITH_FOLDER, /* its files go into the job's folder */
+    OCT_MPIRUN_AS_ROOT,
+    OCT_MPIRUN_NEEDS
+} oct_mpirun_need;
+
+typedef struct oct_mpirun_words {
+    oct_mpirun_need need;
+    const char *word[3]; /* flag and values, or a variable and its value; NULL behind them */
+} oct_mpirun_words;
+
+/* These stand in a row for what each job has another of. */
+#define OCT_MPIRUN_RANKS "{ranks}"
+#define OCT_MPIRUN_HOSTFILE "{hostfile}"
+#define OCT_MPIRUN_FOLDER "{folder}"
+
+/* What an mpirun differs in from others: dialects.c. Lists end with zero. */
+typedef struct oct_mpirun_dialect {
+    const char *name;    /* of the library */
+    const char *said[4]; /* one of these is in what --version says, or the library of itself, */
+    const char *number;  /* and this before its version; NULL: it follows at once */
+    long since;          /* from this version on */
+    const char *package; /* of Debian */
+    const char *slots;   /* stands between a host and its slots in a list of hosts */
+    const char *agent;   /* the variable with the program that leads to other hosts */
+    const char *default_hosts; /* the variable with a list of hosts that is always used; or NULL */
+    bool exports;              /* variables for other hosts must be named; the others take all */
+    /* Its exit status holds the bits of all ranks' statuses, and a signal as it is; the others give the first status
+     * that is not 0, and 128 and the signal. */
+    bool merges;
+    oct_mpirun_words flags[8], settings[8];
+    const char *accounts
+        [16]; /* each is in the first line of what it says behind a rank's end, which Octet says */
+} oct_mpirun_dialect;
+
+enum {
     OCT_MPIRUN_OPEN_MPI_4,
     OCT_MPIRUN_OPEN_MPI_5,
     OCT_MPIRUN_MPICH, /* hydra */
-    OCT_MPIRUN_INTEL
-} oct_mpirun_dialect;
+    OCT_MPIRUN_INTEL,
+    OCT_MPIRUN_DIALECTS
+};
+extern const oct_mpirun_dialect oct_mpirun_dialects[OCT_MPIRUN_DIALECTS];
 
 typedef struct oct_mpi_launcher {
     const char *program; /* "mpirun", or Debian's "mpirun.mpich" */
-    oct_mpirun_dialect dialect;
+    const oct_mpirun_dialect *dialect;
     char name[64]; /* "Open MPI 4.1.4" */
 } oct_mpi_launcher;
 
@@ -29,7 +72,8 @@ typedef struct oct_mpirun_job {
     int64_t ranks, threads, cores; /* threads of a rank; cores of this host */
     bool bar; /* progress is a bar, since stderr of the process that starts mpirun is a terminal */
     const char *program;  /* the path of octet */
-    const char *hostfile; /* written for this dialect (hosts.h); NULL: this host alone */
+    const char *hostfile; /* written for this dialect (hosts.h); NULL: this host alone, or */
+    bool beyond;          /* those of an allocation */
     const char *
         folder; /* for files of this job (guard.h), on this host alone; NULL: mpirun's own choice */
 } oct_mpirun_job;
@@ -41,5 +85,5 @@ enum { OCT_MPIRUN_WORDS = 96 };
  * borrowed, the number of ranks is written into `number`) and returns its length. */
 size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *job,
                           char number[24], const char **argv, size_t capacity);
-/* Sets what mpirun reads from the environment of this process. */
+/* Sets what mpirun reads from the environment of this process, and leaves out what would bind all ranks alike. */
 void oct_mpirun_environment(const oct_mpi_launcher *mpirun, const oct_mpirun_job *job);

@@ -33,9 +33,13 @@ static const double version_within_s = 5, answers_within_s = 10;
 static bool in_allocation(void)
 {
     static const char *const variables[] = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS",
-                                            "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
+                                            "PE_HOSTFILE"};
     for (size_t i = 0; i < OCT_COUNT(variables); i++)
         if (getenv(variables[i])) return true;
+    for (size_t i = 0; i < OCT_MPIRUN_DIALECTS; i++) {
+        const char *variable = oct_mpirun_dialects[i].default_hosts;
+        if (variable && getenv(variable)) return true;
+    }
     return false;
 }
 
@@ -77,7 +81,7 @@ static oct_status read_hosts(launch *l)
               "command line: --hostfile and --hosts cannot be used together");
     if (request->hostfile) OCT_TRY(oct_rank_hosts_read(&l->hosts, request->hostfile));
     if (request->hosts) OCT_TRY(oct_rank_hosts_parse(&l->hosts, request->hosts));
-    l->start.beyond = in_allocation() || oct_rank_hosts_beyond(&l->hosts);
+    job->beyond = in_allocation() || oct_rank_hosts_beyond(&l->hosts);
     job->ranks = request->ranks;
     if (l->hosts.count == 0) {
         OCT_CHECK(job->ranks > 0, OCT_USAGE,
@@ -102,17 +106,18 @@ static oct_status prepare(launch *l)
     OCT_TRY(read_hosts(l));
     *job = (oct_mpirun_job){.args = l->args,
                             .ranks = job->ranks,
+                            .beyond = job->beyond,
                             .threads = wanted.threads,
                             .cores = oct_job_cores(),
                             .bar = !l->args->quiet && oct_progress_terminal(),
                             .program = l->program};
     l->start.deadline_s = wanted.deadline_s;
-    if (!l->start.beyond) OCT_TRY(check_load(job->ranks, job->threads));
+    if (!job->beyond) OCT_TRY(check_load(job->ranks, job->threads));
     ssize_t length = readlink("/proc/self/exe", l->program, sizeof(l->program) - 1);
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
     l->program[length] = '\0';
     OCT_TRY(oct_mpirun_find(&l->start.mpirun, fmin(version_within_s, wanted.deadline_s)));
-    if (job->ranks * job->threads > job->cores && !l->start.beyond) oct_wait_policy_passive();
+    if (job->ranks * job->threads > job->cores && !job->beyond) oct_wait_policy_passive();
     return OCT_OK;
 }
 
@@ -159,7 +164,8 @@ static oct_status choose_next(launch *l, const char *lost)
     char silent[400];
     int64_t *ranks = &l->start.job.ranks;
     OCT_TRY(look_at_run(l->args, &step));
-    if (oct_rank_hosts_beyond(&l->hosts)) OCT_TRY(oct_rank_hosts_ask(&l->hosts, answers_within_s));
+    if (oct_rank_hosts_beyond(&l->hosts))
+        OCT_TRY(oct_rank_hosts_ask(&l->hosts, l->start.mpirun.dialect, answers_within_s));
     if (step == l->step && *ranks > 1) (*ranks)--;
     const int64_t slots = oct_rank_hosts_slots(&l->hosts);
     OCT_CHECK(l->hosts.count == 0 || slots > 0, OCT_LOST, "%s; none of the hosts answers (%s%s)",
@@ -177,6 +183,7 @@ static oct_status choose_next(launch *l, const char *lost)
 static oct_status start_once(launch *l, int *exit_status)
 {
     oct_mpirun_job *job = &l->start.job;
+    l->start.hosts = &l->hosts;
     l->start.goes_on = l->restarts < l->request->restarts;
     if (l->hosts.count > 0) {
         OCT_TRY(oct_rank_hosts_write(&l->hosts, l->start.mpirun.dialect, l->hostfile));
@@ -230,7 +237,7 @@ oct_status oct_launch_ranks(const oct_args *args, const oct_ranks_request *reque
     if (status == OCT_OK) {
         const pid_t self = getpid();
         const char *folder = oct_guard_begin();
-        if (!l.start.beyond) l.start.job.folder = folder; /* other hosts do not have it */
+        if (!l.start.job.beyond) l.start.job.folder = folder; /* other hosts do not have it */
         status = start_until_done(&l, exit_status);
         if (getpid() == self)
             oct_guard_end(); /* a child that could not become mpirun comes here too */

@@ -1,7 +1,11 @@
 /* A stream is read only when what was read before is given away, and given only where it can be taken: nothing here
- * blocks the process, which has mpirun and the ranks to look after. */
+ * blocks the process, which has mpirun and the ranks to look after.
+ *
+ * Lines of stderr that begin as mpirun's accounts and rules do are kept until it is known what they are; all others
+ * pass as they come, whole or not. */
 #include "launch/ranks/relay.h"
 
+#include "dist/rank_table.h"
 #include "launch/base/output.h"
 
 #include <errno.h>
@@ -26,9 +30,10 @@ static void close_end(int *fd)
     *fd = -1;
 }
 
-oct_status oct_relay_open(oct_relay *relay, int ends[OCT_RELAY_STREAMS])
+oct_status oct_relay_open(oct_relay *relay, const oct_relay_editor *editor,
+                          int ends[OCT_RELAY_STREAMS])
 {
-    *relay = (oct_relay){.failed = 0};
+    *relay = (oct_relay){.editor = *editor};
     for (int i = 0; i < OCT_RELAY_STREAMS; i++)
         relay->stream[i].from = relay->stream[i].to = ends[i] = -1;
     for (int i = 0; i < OCT_RELAY_STREAMS; i++) {
@@ -58,18 +63,118 @@ static bool only_for_now(int error)
     return error == EINTR || error == EAGAIN;
 }
 
-static void take(stream *s)
+/* Passes lines of stderr on, and remembers the last of them. */
+static void pass(oct_relay *relay, const char *text, size_t size)
 {
-    const ssize_t got = read(s->from, s->text, sizeof(s->text));
-    s->given = 0;
-    s->held = got > 0 ? (size_t)got : 0;
+    stream *s = &relay->stream[1];
+    if (relay->tailed + size > sizeof(relay->tail)) {
+        const size_t gone = relay->tailed + size - sizeof(relay->tail);
+        relay->tailed -= gone;
+        memmove(relay->tail, relay->tail + gone, relay->tailed);
+    }
+    memcpy(relay->tail + relay->tailed, text, size);
+    relay->tailed += size;
+    memcpy(s->text + s->held, text, size);
+    s->held += size;
+}
+
+static void pass_kept(oct_relay *relay, size_t size)
+{
+    pass(relay, relay->keeps, size);
+    relay->kept -= size;
+    memmove(relay->keeps, relay->keeps + size, relay->kept);
+}
+
+static bool is_rule(const char *line, size_t length)
+{
+    enum { SHORTEST = 40 };
+    const char mark[2] = {line[0], '\0'};
+    return length > SHORTEST && strchr("-=", line[0]) && strspn(line, mark) + 1 >= length;
+}
+
+static bool is_account(const oct_relay *relay, const char *line, size_t length)
+{
+    for (const char *const *account = relay->editor.accounts; *account; account++)
+        if (memmem(line, length, *account, strlen(*account))) return true;
+    return false;
+}
+
+/* Decides about what is kept, behind each of its lines. */
+static void judge_kept(oct_relay *relay)
+{
+    const oct_relay_editor *e = &relay->editor;
+    const char *text = relay->keeps;
+    const size_t first = (size_t)((const char *)memchr(text, '\n', relay->kept) + 1 - text);
+    size_t last = relay->kept - 1; /* where the last line begins */
+    while (last > 0 && text[last - 1] != '\n')
+        last--;
+    const bool block = is_rule(text, first),
+               ruled = block && is_rule(text + last, relay->kept - last);
+    if (block && last == 0) return; /* what stands under it decides */
+    if (last == first && ruled)
+        pass_kept(relay, first); /* the end of a block that has passed, and the rule of another */
+    else if (last == (block ? first : 0) && !is_account(relay, text + last, relay->kept - last))
+        pass_kept(relay, relay->kept);
+    else if (block && !ruled)
+        return;
+    else if (e->explained(e->job))
+        relay->kept = 0;
+    else
+        pass_kept(relay, relay->kept);
+}
+
+/* What ranks of another host say of their start is for the editor alone. */
+static void take_mark(oct_relay *relay)
+{
+    const oct_relay_editor *e = &relay->editor;
+    char host[256];
+    int ranks;
+    relay->keeps[relay->kept - 1] = '\0';
+    if (sscanf(relay->keeps, OCT_RANK_MARK " %d %255s", &ranks, host) == 2)
+        e->began(e->job, ranks, host);
+    relay->kept = 0;
+}
+
+static void sift(oct_relay *relay, const char *text, size_t size)
+{
+    static const char openers[] = OCT_RANK_MARK "-=[mUA"; /* of rules, lines and accounts */
+    for (const char *at = text; at < text + size; at++) {
+        if (!*at) continue; /* PRRTE passes the ends of its strings on */
+        if (relay->within || (relay->kept == 0 && !strchr(openers, *at))) {
+            pass(relay, at, 1);
+        } else {
+            relay->keeps[relay->kept++] = *at;
+            if (*at == '\n' && relay->keeps[0] == OCT_RANK_MARK[0])
+                take_mark(relay);
+            else if (*at == '\n')
+                judge_kept(relay);
+            if (relay->kept < sizeof(relay->keeps)) continue;
+            pass_kept(relay, relay->kept);
+        }
+        relay->within = *at != '\n';
+    }
+}
+
+static void take(oct_relay *relay, stream *s)
+{
+    char text[OCT_RELAY_BYTES];
+    const ssize_t got = read(s->from, text, sizeof(text));
+    s->given = s->held = 0;
+    const bool is_stderr = s == &relay->stream[1];
+    if (got > 0 && is_stderr) sift(relay, text, (size_t)got);
+    if (got > 0 && !is_stderr) memcpy(s->text, text, s->held = (size_t)got);
+    if (got == 0 || (got < 0 && !only_for_now(errno))) {
+        close_end(&s->from);
+        if (is_stderr) pass_kept(relay, relay->kept);
+    }
     if (s->to < 0) s->held = 0;
-    if (got == 0 || (got < 0 && !only_for_now(errno))) close_end(&s->from);
 }
 
 static void give(oct_relay *relay, stream *s)
 {
-    const ssize_t gone = write(s->to, s->text + s->given, s->held - s->given);
+    const size_t left = s->held - s->given;
+    const ssize_t gone =
+        write(s->to, s->text + s->given, left < OCT_RELAY_BYTES ? left : OCT_RELAY_BYTES);
     if (gone >= 0) {
         s->given += (size_t)gone;
         if (s->to == STDERR_FILENO && gone > 0) relay->open_line = s->text[s->given - 1] != '\n';
@@ -96,7 +201,7 @@ static bool move_once(oct_relay *relay, int patience_ms)
         if (holds(s))
             give(relay, s);
         else
-            take(s);
+            take(relay, s);
     }
     return true;
 }
@@ -129,6 +234,16 @@ void oct_relay_close(oct_relay *relay, bool (*asked)(void))
     end_line(relay);
     for (int i = 0; i < OCT_RELAY_STREAMS; i++)
         close_end(&relay->stream[i].from);
+}
+
+bool oct_relay_said(const oct_relay *relay, const char *text)
+{
+    for (size_t length; *text; text += length + (text[length] == '\n')) {
+        text += strspn(text, " ");
+        length = strcspn(text, "\n");
+        if (!memmem(relay->tail, relay->tailed, text, length)) return false;
+    }
+    return true;
 }
 
 oct_status oct_relay_verdict(const oct_relay *relay)

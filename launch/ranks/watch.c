@@ -1,18 +1,13 @@
 /* Ctrl-C makes mpirun kill its ranks within a second, before a checkpoint is written. So mpirun runs in
  * a process group of its own, which the terminal's signals do not reach; the ranks find the request in
- * their table. A second request ends mpirun as Ctrl-C does.
- *
- * mpirun's exit status alone does not tell who was lost: 137 is any rank's end by signal 9, and 1 is
- * mpirun's own end as well as an answer; that of MPICH holds the bits of all ranks' statuses, and 9 for a
- * rank's end by signal 9. The table of ranks tells the rest. */
+ * their table. A second request ends mpirun as Ctrl-C does. */
 #include "launch/ranks/watch.h"
 
 #include "core/base/log.h"
 #include "dist/comm.h"
-#include "dist/rank_table.h"
-#include "launch/base/failure.h"
 #include "launch/ranks/guard.h"
 #include "launch/ranks/relay.h"
+#include "launch/ranks/verdict.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,29 +39,28 @@ typedef struct child {
     double since_s; /* on the clock, when it was first seen */
 } child;
 
-/* What has been seen of the ranks and of mpirun while they live. */
+/* A start while it lasts. */
 typedef struct job {
     const oct_ranks_start *start;
+    oct_ranks_seen seen;
     pid_t mpirun;
     oct_relay relay;
     int64_t ranks;
     double deadline_s;
-    double asked_s;       /* the clock when the request to stop was seen; 0: none */
-    bool passed_on, ends; /* the request, to mpirun; and that it shall end at once */
-    bool found;           /* a rank whose process ended and said nothing: */
-    oct_rank_view gone;
-    char report[4096]; /* what all did when it was found */
-    double last_s;     /* the clock of the last look */
-    double stopped_s;  /* how long mpirun has been stopped; below 0: it was said */
-    double alone_s;    /* how long it has lived after all its ranks */
-    double unborn_s;   /* and before the first of them */
-    double late_s;     /* how long a rank has lived after another that ended well */
-    char late[192];    /* that rank, when it was given up */
+    double asked_s;   /* the clock when the request to stop was seen; 0: none */
+    bool passed_on;   /* to mpirun */
+    double last_s;    /* the clock of the last look */
+    double stopped_s; /* how long mpirun has been stopped; below 0: it was said */
+    double alone_s;   /* how long it has lived after all its ranks */
+    double unborn_s;  /* and before all of them had begun */
+    double in_vain_s; /* of that, since a stop was asked for */
+    double late_s;    /* how long a rank has lived after another that ended well */
+    char why[640];    /* a rank or hosts, when they were given up */
+    char begun[1024]; /* " host2 host3 ": other hosts where ranks have begun */
     child children[CHILDREN_MAX];
     int num_children;
-    bool child_ended;     /* one that had lived for a while */
-    const char *given_up; /* why it was ended, */
-    double given_up_s;    /* and how long ago */
+    bool child_ended;  /* one that had lived for a while */
+    double given_up_s; /* how long ago it was given up */
 } job;
 
 /* timeout(1) sends its signal twice, to the process and to its group: what comes within a second is
@@ -103,54 +97,63 @@ static void become_mpirun(const char **argv, const int ends[OCT_RELAY_STREAMS])
     execvp(argv[0], (char *const *)(uintptr_t)argv);
 }
 
-static bool all_have_started(int64_t ranks)
-{
-    int64_t started = 0;
-    for (int i = 0; i < oct_rank_table_lines(); i++)
-        started += oct_rank_table_line(i).pid > 0;
-    return started >= ranks;
-}
-
 /* Ranks of this host read the request in their table, at whatever point of their start they are. Those
  * of other hosts get SIGUSR1 through mpirun, which ends itself and ranks that do not yet listen; so it is
- * sent when all are there, or cannot be seen for long. */
+ * sent when all have begun, or it is not known for long. */
 static void pass_on(job *j)
 {
     static const double unseen_s = 10;
     if (requests.first && j->asked_s == 0) {
         j->asked_s = oct_seconds();
+        j->seen.asked = true;
         oct_rank_table_ask_to_stop();
     }
-    if (j->asked_s == 0 || j->ends) return;
+    if (j->asked_s == 0 || j->seen.ends) return;
     if (requests.again || !trains(j)) {
         kill(j->mpirun, SIGINT);
-        j->ends = true;
+        j->seen.ends = true;
     } else if (!j->passed_on &&
-               (all_have_started(j->ranks) || oct_seconds() - j->asked_s > unseen_s)) {
-        if (!all_have_started(j->ranks)) kill(j->mpirun, SIGUSR1);
+               (oct_ranks_begun(&j->seen) >= j->ranks || oct_seconds() - j->asked_s > unseen_s)) {
+        if (oct_ranks_begun(&j->seen) - j->seen.elsewhere < j->ranks) kill(j->mpirun, SIGUSR1);
         j->passed_on = true;
     }
 }
 
 /* mpirun lets the others live for a second, so the first that is missing is the cause. */
-static void look_for_gone(job *j)
+static void look_for_gone(oct_ranks_seen *seen)
 {
-    for (int i = 0; !j->found && i < oct_rank_table_lines(); i++) {
+    for (int i = 0; !seen->found && i < oct_rank_table_lines(); i++) {
         oct_rank_view view = oct_rank_table_line(i);
         if (view.pid == 0 || view.stage == OCT_RANK_ENDED) continue;
         char state = oct_process_state(view.pid);
         if (state != 0 && state != 'Z') continue;
         view = oct_rank_table_line(i); /* it may have ended between the two looks */
-        j->found = view.stage != OCT_RANK_ENDED;
-        j->gone = view;
-        if (j->found) oct_rank_table_report(j->report, sizeof(j->report));
+        seen->found = view.stage != OCT_RANK_ENDED;
+        seen->gone = view;
+        if (seen->found) oct_rank_table_report(seen->report, sizeof(seen->report));
     }
+}
+
+/* What the relay asks, and tells. */
+static bool is_explained(void *of)
+{
+    job *j = of;
+    look_for_gone(&j->seen);
+    return j->seen.found || oct_ranks_failed_status() != 0;
+}
+
+static void note_begin(void *of, int ranks, const char *host)
+{
+    job *j = of;
+    const size_t used = strlen(j->begun);
+    j->seen.elsewhere += ranks;
+    snprintf(j->begun + used, sizeof(j->begun) - used, " %s ", host);
 }
 
 /* Every rank that this process can see has ended, and none is still to come. */
 static bool all_have_ended(const job *j)
 {
-    if (!all_have_started(j->ranks)) return false;
+    if (oct_ranks_begun(&j->seen) < j->ranks) return false;
     for (int i = 0; i < oct_rank_table_lines(); i++) {
         oct_rank_view view = oct_rank_table_line(i);
         char state = oct_process_state(view.pid);
@@ -180,28 +183,15 @@ static void give_up(job *j, const char *why)
 {
     kill(-j->mpirun, SIGTERM);
     kill(-j->mpirun, SIGCONT);
-    j->given_up = why;
+    j->seen.given_up = why;
 }
 
 static void kill_what_was_given_up(job *j, double passed_s)
 {
     static const double heeds_within_s = 3;
-    if (!j->given_up) return;
+    if (!j->seen.given_up) return;
     j->given_up_s += passed_s;
     if (j->given_up_s >= heeds_within_s) oct_guard_kill(j->mpirun);
-}
-
-/* Returns the exit status of a rank that failed, of one with a reason of its own if there is one; 0: none did. */
-static int failed_status(void)
-{
-    const int lost = oct_status_exit(OCT_LOST);
-    int failed = 0;
-    for (int i = 0; i < oct_rank_table_lines(); i++) {
-        const oct_rank_view view = oct_rank_table_line(i);
-        if (view.stage != OCT_RANK_ENDED || view.exit_status == 0) continue;
-        if (failed == 0 || failed == lost) failed = view.exit_status;
-    }
-    return failed;
 }
 
 static bool is_known(const job *j, pid_t pid, double *since_s)
@@ -224,7 +214,7 @@ static void look_for_ended_children(job *j)
     child alive[CHILDREN_MAX];
     int count = 0, settled = 0, settled_alive = 0;
     snprintf(file, sizeof(file), "task/%ld/children", (long)j->mpirun);
-    if (!j->start->beyond || oct_process_read(j->mpirun, file, text, sizeof(text)) < 0) return;
+    if (!j->start->job.beyond || oct_process_read(j->mpirun, file, text, sizeof(text)) < 0) return;
     for (int i = 0; i < j->num_children; i++)
         settled += now - j->children[i].since_s > settled_s;
     for (long pid; count < CHILDREN_MAX && (pid = strtol(at, &at, 10)) > 0;) {
@@ -243,28 +233,50 @@ static void look_for_ended_children(job *j)
 static void look_for_lonely_mpirun(job *j, double passed_s)
 {
     const double ends_within_s = fmin(6, 2 * j->deadline_s);
-    bool over = j->found || j->child_ended || failed_status() != 0 || all_have_ended(j);
+    bool over =
+        j->seen.found || j->child_ended || oct_ranks_failed_status() != 0 || all_have_ended(j);
     j->alone_s = over ? j->alone_s + passed_s : 0;
-    if (j->alone_s >= ends_within_s && !j->given_up)
+    if (j->alone_s >= ends_within_s && !j->seen.given_up)
         give_up(j, "mpirun did not end with its ranks (stopped or stuck) and was killed");
 }
 
-/* mpirun waits without end for a process that stands still before it has become a rank. Ranks that have
- * started look after each other, and those of other hosts cannot be seen. */
+/* Names hosts of the list on which no rank has begun: " on node2, node3". */
+static void name_unheard(const job *j, char *text, size_t size)
+{
+    const oct_rank_hosts *hosts = j->start->hosts;
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; hosts && i < hosts->count && used < size; i++) {
+        char own[sizeof(hosts->host->name) + 2];
+        snprintf(own, sizeof(own), " %s ", hosts->host[i].name);
+        if (!hosts->host[i].here && !hosts->host[i].silent && !strstr(j->begun, own))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : " on ",
+                                     hosts->host[i].name);
+    }
+}
+
+/* mpirun waits without end for a process that stands still before it has become a rank, and for a host that does not
+ * call back. Ranks that have begun look after each other, and say whom they miss. */
 static void look_for_first_rank(job *j, double passed_s)
 {
-    if (j->start->beyond || j->given_up || j->asked_s > 0 || all_have_started(1)) return;
-    double before_s = j->unborn_s;
+    static const double asked_within_s = 10;
+    const double before_s = j->unborn_s, warned_s = fmin(said_after_s, j->deadline_s / 2);
+    char where[512];
+    if (j->seen.given_up || oct_ranks_begun(&j->seen) > 0) return;
     j->unborn_s += passed_s;
-    if (before_s < said_after_s && j->unborn_s >= said_after_s)
+    j->in_vain_s += j->seen.asked ? passed_s : 0;
+    name_unheard(j, where, sizeof(where));
+    if (before_s < warned_s && j->unborn_s >= warned_s)
         oct_log(OCT_LOG_WARN,
-                "mpirun (process %ld) has started no rank in %.0f s; the job ends after "
+                "mpirun (process %ld) has started no rank%s in %.0f s; the job ends after "
                 "%.0f s",
-                (long)j->mpirun, j->unborn_s, j->deadline_s);
-    if (j->unborn_s >= j->deadline_s)
-        give_up(j,
-                "mpirun started no rank before the deadline (it is stopped, or a process that it "
-                "started is) and was killed");
+                (long)j->mpirun, where, j->unborn_s, j->deadline_s);
+    if (j->unborn_s < j->deadline_s && j->in_vain_s < asked_within_s) return;
+    snprintf(j->why, sizeof(j->why),
+             "mpirun started no rank%s before the deadline (it is stopped, or a process that it "
+             "started is) and was killed",
+             where);
+    give_up(j, j->why);
 }
 
 /* Finds a rank that is behind its last collective call but has not ended, though another has, and well. */
@@ -289,7 +301,7 @@ static void look_for_late_rank(job *j, double passed_s)
 {
     oct_rank_view late;
     const double warned_s = fmin(said_after_s, j->deadline_s / 2), before_s = j->late_s;
-    if (j->given_up) return;
+    if (j->seen.given_up) return;
     j->late_s = find_late(&late) ? before_s + passed_s : 0;
     if (j->late_s < warned_s) return;
     char what[160];
@@ -299,8 +311,8 @@ static void look_for_late_rank(job *j, double passed_s)
     if (before_s < warned_s)
         oct_log(OCT_LOG_WARN, "%s; the job ends after %.0f s", what, j->deadline_s);
     if (j->late_s < j->deadline_s) return;
-    snprintf(j->late, sizeof(j->late), "%s and was killed", what);
-    give_up(j, j->late);
+    snprintf(j->why, sizeof(j->why), "%s and was killed", what);
+    give_up(j, j->why);
 }
 
 /* Only time in which this process runs counts: all may have been stopped together. */
@@ -345,156 +357,17 @@ static oct_status wait_for_mpirun(job *j, int *ended)
         if (done == j->mpirun) return OCT_OK;
         OCT_CHECK(done == 0 || errno == EINTR, OCT_LOST, "mpirun: %s", strerror(errno));
         pass_on(j);
-        look_for_gone(j);
+        look_for_gone(&j->seen);
         look_at_mpirun(j);
         oct_relay_move(&j->relay, LOOK_MS);
     }
 }
 
-static const char *remedy(const job *j)
+/* mpirun may end before it has passed on what a rank said last. */
+static void say_what_was_lost(const job *j)
 {
-    if (j->start->goes_on) return "";
-    return trains(j) ? "; repeat the command to continue from the newest checkpoint"
-                     : "; repeat the command";
-}
-
-/* Names a rank as "rank 1 (node7)", or as "a rank" where it cannot be seen from here. */
-static const char *name_gone(const job *j, char text[128])
-{
-    char host[64] = "";
-    if (gethostname(host, sizeof(host) - 1) != 0) snprintf(host, sizeof(host), "this host");
-    if (j->found)
-        snprintf(text, 128, "rank %d (%s)", j->gone.rank, host);
-    else
-        snprintf(text, 128, "a rank");
-    return text;
-}
-
-static const char *place_of_gone(const job *j, char text[64])
-{
-    text[0] = '\0';
-    if (j->found && j->gone.step > 0) snprintf(text, 64, " in step %lld", (long long)j->gone.step);
-    return text;
-}
-
-static bool some_rank_said(int exit_status)
-{
-    for (int i = 0; i < oct_rank_table_lines(); i++) {
-        oct_rank_view view = oct_rank_table_line(i);
-        if (view.stage == OCT_RANK_ENDED && view.exit_status == exit_status) return true;
-    }
-    return false;
-}
-
-static oct_status stopped(const job *j)
-{
-    bool saved = some_rank_said(oct_status_exit(OCT_STOPPED)); /* and told it */
-    oct_status status = oct_fail(OCT_STOPPED, "stopped as asked%s", remedy(j));
-    if (saved) oct_failure_silence();
-    return status;
-}
-
-static oct_status signalled(const job *j, int signal_number)
-{
-    char who[128], place[64];
-    return oct_fail(OCT_LOST, "%s was ended by signal %d (%s)%s%s%s%s", name_gone(j, who),
-                    signal_number, strsignal(signal_number), place_of_gone(j, place), remedy(j),
-                    signal_number == SIGKILL
-                        ? "\nwhere nobody sent it, the kernel did, because memory was out"
-                        : "",
-                    j->report);
-}
-
-/* mpirun was ended from outside, by a signal, or ended itself: its own 1 is not the answer of a rank. */
-static oct_status judge_mpirun(const job *j, int ended)
-{
-    int signal_number = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
-    bool polite = signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGHUP ||
-                  signal_number == SIGUSR1;
-    if (j->given_up) return oct_fail(OCT_LOST, "%s%s", j->given_up, remedy(j));
-    if (signal_number != 0 && !polite)
-        return oct_fail(OCT_LOST,
-                        "mpirun itself was ended by signal %d (%s), and its ranks with it%s",
-                        signal_number, strsignal(signal_number), remedy(j));
-    if (signal_number == 0 && !j->start->beyond && !all_have_started(1))
-        return oct_fail(
-            OCT_RESOURCE,
-            "mpirun ended with status %d before a rank had started: it was stopped, or what "
-            "it said above tells why",
-            WEXITSTATUS(ended));
-    oct_status status =
-        oct_fail(OCT_STOPPED, "mpirun was stopped, and its ranks with it%s", remedy(j));
-    if (some_rank_said(oct_status_exit(OCT_STOPPED))) oct_failure_silence();
-    return status;
-}
-
-/* The mpirun of MPICH and Intel MPI gives the bits of all statuses together, and a signal as it is. */
-static oct_status judge_hydra(const job *j, int ended, int *exit_status)
-{
-    const int lost = oct_status_exit(OCT_LOST), failed = failed_status();
-    *exit_status = failed != 0 ? failed : ended;
-    if (!j->found || (failed != 0 && failed != lost)) return OCT_OK;
-    if (ended == SIGKILL || ended == SIGSEGV) return signalled(j, ended);
-    char who[128], place[64];
-    return oct_fail(OCT_LOST, "%s was ended by a signal%s%s", name_gone(j, who),
-                    place_of_gone(j, place), remedy(j));
-}
-
-static bool is_hydra(const job *j)
-{
-    return j->start->mpirun.dialect == OCT_MPIRUN_MPICH ||
-           j->start->mpirun.dialect == OCT_MPIRUN_INTEL;
-}
-
-/* Of mpirun itself is what no rank of ours ends with and no signal stands for: where a host has gone, that is the
- * status of the agent that leads there (255 of ssh), or Open MPI's 205. */
-static bool is_of_mpirun(int exit_status)
-{
-    static const int ours[] = {
-#define X(status, number, text) number,
-        OCT_STATUS_LIST(X)
-#undef X
-    };
-    for (size_t i = 0; i < OCT_COUNT(ours); i++)
-        if (ours[i] == exit_status) return false;
-    return exit_status < 128 || exit_status > 128 + SIGRTMAX;
-}
-
-/* Finds the command's exit status, or who is lost, from how mpirun ended and what the ranks left in
- * their table. */
-static oct_status judge_end(const job *j, int ended, int *exit_status)
-{
-    char who[128], place[64];
-    *exit_status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 0;
-    if (WIFEXITED(ended) && (*exit_status == 0 || some_rank_said(*exit_status))) return OCT_OK;
-    if (j->given_up && failed_status() != 0) { /* which has its own reason */
-        oct_log(OCT_LOG_ERROR, "%s", j->given_up);
-        *exit_status = failed_status();
-        return OCT_OK;
-    }
-    if (j->given_up) return judge_mpirun(j, ended);
-    if (j->ends) return stopped(j);
-    if (WIFSIGNALED(ended)) return j->asked_s > 0 ? stopped(j) : judge_mpirun(j, ended);
-    if (is_hydra(j) && *exit_status < 128 && (j->found || failed_status() != 0))
-        return judge_hydra(j, *exit_status, exit_status);
-    if (is_hydra(j) && *exit_status == SIGTERM) return judge_mpirun(j, SIGTERM);
-    if (is_hydra(j) &&
-        (*exit_status == SIGKILL || *exit_status == SIGSEGV)) /* before it had a line */
-        return signalled(j, *exit_status);
-    if (*exit_status > 128 && j->asked_s > 0 && *exit_status == 128 + SIGUSR1) return stopped(j);
-    if (!j->found && is_of_mpirun(*exit_status)) {
-        if (!j->start->beyond && !all_have_started(1)) return judge_mpirun(j, ended);
-        return oct_fail(OCT_LOST, "mpirun ended with status %d, which no rank gave%s%s",
-                        *exit_status, j->start->beyond ? ": a host is lost, or the way to it" : "",
-                        remedy(j));
-    }
-    if (*exit_status > 128) return signalled(j, *exit_status - 128);
-    if (j->found && *exit_status != oct_status_exit(OCT_NO))
-        return oct_fail(OCT_LOST, "%s ended with status %d and said nothing%s%s%s",
-                        name_gone(j, who), *exit_status, place_of_gone(j, place), remedy(j),
-                        j->report);
-    if (*exit_status == oct_status_exit(OCT_NO)) return judge_mpirun(j, ended);
-    return OCT_OK;
+    const char *words = oct_rank_table_words();
+    if (!oct_relay_said(&j->relay, words)) fputs(words, stderr);
 }
 
 /* The guard has the pipes too, so that an mpirun whose starter was killed does not crash in what it still says. */
@@ -503,9 +376,11 @@ static oct_status watch(job *j, int *exit_status)
     int ended = 0;
     oct_guard_watch(j->mpirun);
     oct_status status = wait_for_mpirun(j, &ended);
+    look_for_gone(&j->seen);
     oct_relay_close(&j->relay, oct_ranks_stop_asked);
     oct_guard_watch(0);
-    if (status == OCT_OK) status = judge_end(j, ended, exit_status);
+    say_what_was_lost(j);
+    if (status == OCT_OK) status = oct_ranks_judge(&j->seen, ended, exit_status);
     if (status != OCT_OK || *exit_status > oct_status_exit(OCT_NO)) return status;
     return oct_relay_verdict(&j->relay);
 }
@@ -523,7 +398,9 @@ oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)
     fflush(NULL);
     OCT_CHECK(!requests.first, OCT_STOPPED, "stopped as asked before a rank was started");
     job j = {.start = start, .ranks = start->job.ranks, .deadline_s = start->deadline_s};
-    OCT_TRY(oct_relay_open(&j.relay, ends));
+    j.seen = (oct_ranks_seen){.start = start};
+    const oct_relay_editor editor = {start->mpirun.dialect->accounts, is_explained, note_begin, &j};
+    OCT_TRY(oct_relay_open(&j.relay, &editor, ends));
     j.mpirun = fork();
     if (j.mpirun == 0) {
         become_mpirun(argv, ends);
@@ -535,6 +412,5 @@ oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)
     return oct_fail(OCT_RESOURCE,
                     "--ranks %s: mpirun cannot be started (%s); install it (Debian: %s), or "
                     "leave --ranks out",
-                    number, strerror(errno),
-                    start->mpirun.dialect == OCT_MPIRUN_MPICH ? "mpich" : "openmpi-bin");
+                    number, strerror(errno), start->mpirun.dialect->package);
 }

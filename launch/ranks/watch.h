@@ -1,13 +1,13 @@
 /* One mpirun is started, looked after until it has ended, and judged. */
 #pragma once
 
-#include "launch/ranks/mpirun.h"
+#include "launch/ranks/hosts.h"
 
 typedef struct oct_ranks_start {
     oct_mpi_launcher mpirun;
     oct_mpirun_job job;
+    const oct_rank_hosts *hosts; /* the list that is given to mpirun */
     double deadline_s; /* of the ranks; also how long mpirun may take to start the first */
-    bool beyond;       /* ranks may be on other hosts, where they cannot be seen */
     bool goes_on;      /* the caller will start them again if one is lost */
 } oct_ranks_start;
 

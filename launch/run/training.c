@@ -28,6 +28,7 @@ static void ask_to_stop(int signal_number)
 {
     (void)signal_number;
     stop_asked = 1;
+    oct_rank_note_stop();
 }
 
 void oct_train_catch_signals(void)

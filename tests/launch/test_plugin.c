@@ -330,8 +330,8 @@ Test(plugin, ranks_with_different_libraries_are_refused)
     shell("mkdir a b && cp plugin/example.so a && make -C plugin clean && "
           "make -C plugin CFLAGS=-O1 >log && cp plugin/example.so b && rm plugin/example.so && "
           "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
-          "mpirun --oversubscribe -n 1 -x OCT_PLUGIN_PATH=a " PROGRAM " train r.yaml : "
-          "-n 1 -x OCT_PLUGIN_PATH=b " PROGRAM " train r.yaml");
+          "mpirun --oversubscribe -n 2 sh -c '[ $OMPI_COMM_WORLD_RANK = 0 ] && path=a || path=b; "
+          "OCT_PLUGIN_PATH=$path exec " PROGRAM " train r.yaml'");
     oct_check_exit(job, 6);
     oct_check_said(job, "plug-ins");
 }

@@ -1,6 +1,6 @@
-/* --ranks, --hostfile, --hosts and --restart: what mpirun is told in each dialect, which hosts are taken, and what
- * is started again. Open MPI 5 and Intel MPI are not here: their lines are those of their documentation, and a script
- * in PATH takes the part of their mpirun. */
+/* --ranks, --hostfile, --hosts and --restart: what mpirun is asked in each dialect, which hosts are taken, and what is
+ * started again. Flags and settings are tried with the mpirun that is installed, which shows what they do; those of
+ * the others are compared with the table's purpose alone. A script in PATH takes the part of an mpirun that fails. */
 #include "launch/ranks/hosts.h"
 #include "launch/ranks/mpirun.h"
 #include "tests/launch/small_data.h"
@@ -44,7 +44,8 @@ static size_t has(const char **argv, const char *word)
     ((oct_args){.argc = (int)OCT_COUNT(((const char *[]){__VA_ARGS__})),                           \
                 .argv = (char **)(uintptr_t)(const char *[]){__VA_ARGS__}})
 
-static const oct_mpi_launcher open_mpi = {.program = "mpirun", .dialect = OCT_MPIRUN_OPEN_MPI_4};
+static const oct_mpi_launcher open_mpi = {.program = "mpirun",
+                                          .dialect = &oct_mpirun_dialects[OCT_MPIRUN_OPEN_MPI_4]};
 
 static size_t command(const oct_args *line, int64_t ranks, int64_t threads, int64_t cores,
                       const char **argv)
@@ -59,9 +60,9 @@ Test(ranks, repeats_the_command_line_without_ranks)
 {
     const char *argv[128];
     oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "3", "seed=5");
-    size_t n = command(&line, 3, 1, 8, argv);
-    static const char *const wanted[] = {"mpirun", "--quiet",    "-n",    "3",      "--bind-to",
-                                         "core",   "/bin/octet", "train", "r.yaml", "seed=5"};
+    size_t n = command(&line, 3, 1, 3, argv);
+    static const char *const wanted[] = {"mpirun",     "-n",    "3",      "--bind-to", "core",
+                                         "/bin/octet", "train", "r.yaml", "seed=5"};
     cr_assert_eq(n, OCT_COUNT(wanted));
     for (size_t i = 0; i < n; i++)
         cr_assert_str_eq(argv[i], wanted[i]);
@@ -72,7 +73,7 @@ Test(ranks, repeats_the_command_line_without_ranks)
     line = LINE("octet", "train", "r.yaml", "-H", "a:2", "--hostfile=f", "--restart", "4", "--",
                 "--ranks");
     n = command(&line, 3, 1, 8, argv);
-    cr_assert(n == 11 && has(argv, "--") == 1 && has(argv, "--ranks") == 1);
+    cr_assert(n == 10 && has(argv, "--") == 1 && has(argv, "--ranks") == 1);
 }
 
 Test(ranks, oversubscribes_and_frees_ranks_when_cores_are_few)
@@ -83,6 +84,8 @@ Test(ranks, oversubscribes_and_frees_ranks_when_cores_are_few)
     cr_assert(has(argv, "--oversubscribe") == 1 && has(argv, "none") == 1);
     command(&line, 3, 4, 16, argv);
     cr_assert(has(argv, "--oversubscribe") == 0 && has(argv, "none") == 1, "threads share a core");
+    command(&line, 2, 1, 8, argv);
+    cr_assert(has(argv, "none") == 1, "two jobs would share the first cores");
 }
 
 Test(ranks, passes_the_verdict_on_the_bar_unless_told)
@@ -102,12 +105,12 @@ Test(ranks, passes_the_verdict_on_the_bar_unless_told)
 
 static const struct dialect {
     const char *said, *name;
-    oct_mpirun_dialect dialect;
+    int dialect;
     const char *crowded, *on_hosts; /* flags: three ranks on two cores; with a hostfile */
 } dialects[] = {
     {"mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n",
-     "Open MPI 4.1.4", OCT_MPIRUN_OPEN_MPI_4, "--quiet -n 3 --oversubscribe --bind-to none",
-     "--quiet -n 3 --map-by slot --hostfile hosts --bind-to none"},
+     "Open MPI 4.1.4", OCT_MPIRUN_OPEN_MPI_4, "-n 3 --oversubscribe --bind-to none",
+     "-n 3 --map-by slot --hostfile hosts --bind-to none"},
     {"mpirun (Open MPI) 5.0.6\n\nReport bugs to https://www.open-mpi.org/community/help/\n",
      "Open MPI 5.0.6", OCT_MPIRUN_OPEN_MPI_5, "-n 3 --map-by slot:OVERSUBSCRIBE --bind-to none",
      "-n 3 --map-by slot --hostfile hosts --bind-to none"},
@@ -121,8 +124,8 @@ static const struct dialect {
 /* What this test was started with is not to be passed on. */
 static void clear_exported(void)
 {
-    static const char *const names[] = {"OMP_WAIT_POLICY", "OMP_NUM_THREADS", "GOMP_SPINCOUNT",
-                                        "LD_LIBRARY_PATH"};
+    static const char *const names[] = {"OMP_WAIT_POLICY", "OMP_NUM_THREADS",   "GOMP_SPINCOUNT",
+                                        "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"};
     for (size_t i = 0; i < OCT_COUNT(names); i++)
         unsetenv(names[i]);
 }
@@ -151,7 +154,7 @@ Test(ranks, each_mpirun_is_asked_in_its_own_dialect)
     for (size_t i = 0; i < OCT_COUNT(dialects); i++) {
         oct_mpi_launcher mpirun = {.program = "mpirun"};
         cr_assert(oct_mpirun_recognize(&mpirun, dialects[i].said));
-        cr_assert_eq(mpirun.dialect, dialects[i].dialect);
+        cr_assert_eq(mpirun.dialect - oct_mpirun_dialects, dialects[i].dialect);
         cr_assert_str_eq(mpirun.name, dialects[i].name);
         check_flags(&mpirun, NULL, dialects[i].crowded);
         check_flags(&mpirun, "hosts", dialects[i].on_hosts);
@@ -169,9 +172,11 @@ Test(ranks, open_mpi_is_told_which_variables_other_hosts_need)
         .args = &line, .ranks = 2, .threads = 2, .cores = 8, .program = "x", .hostfile = "hosts"};
     clear_exported();
     setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
     setenv("HOME", "/root", 1);
     oct_mpirun_command(&open_mpi, &start, number, argv, 128);
-    cr_assert(has(argv, "-x") == 1 && has(argv, "OMP_WAIT_POLICY=passive") == 1);
+    cr_assert(has(argv, "-x") == 2 && has(argv, "OMP_WAIT_POLICY=passive") == 1 &&
+              has(argv, "HDF5_USE_FILE_LOCKING=FALSE") == 1);
 }
 
 static void write_hosts(const char *text)
@@ -192,14 +197,14 @@ Test(ranks, hosts_are_read_as_each_library_writes_them)
               oct_rank_hosts_beyond(&hosts));
     cr_assert(hosts.host[0].slots == 18 && hosts.host[1].slots == 4 && hosts.host[3].here);
     hosts.host[1].silent = true;
-    MUST(oct_rank_hosts_write(&hosts, OCT_MPIRUN_OPEN_MPI_4, path));
+    MUST(oct_rank_hosts_write(&hosts, open_mpi.dialect, path));
     FILE *file = fopen(path, "r");
     cr_assert(file && fgets(line, sizeof(line), file));
     cr_assert_str_eq(line, "node1 slots=18\n");
     cr_assert(fgets(line, sizeof(line), file));
     cr_assert_str_eq(line, "node3 slots=1\n");
     fclose(file);
-    MUST(oct_rank_hosts_write(&hosts, OCT_MPIRUN_MPICH, path));
+    MUST(oct_rank_hosts_write(&hosts, &oct_mpirun_dialects[OCT_MPIRUN_MPICH], path));
     file = fopen(path, "r");
     cr_assert(file && fgets(line, sizeof(line), file));
     cr_assert_str_eq(line, "node1:18\n");
@@ -247,7 +252,7 @@ Test(ranks, hosts_that_do_not_answer_are_left_out)
          "[ $1 = node3 ] && sleep 100\\nexit 1\\n' >agent; chmod +x agent");
     setenv("OMPI_MCA_plm_rsh_agent", "./agent : rsh", 1);
     MUST(oct_rank_hosts_parse(&hosts, "node1:2,node2:2,node3:2,localhost:1"));
-    MUST(oct_rank_hosts_ask(&hosts, 0.5));
+    MUST(oct_rank_hosts_ask(&hosts, open_mpi.dialect, 0.5));
     cr_assert(!hosts.host[0].silent && hosts.host[1].silent && hosts.host[2].silent &&
               !hosts.host[3].silent);
     cr_assert_eq(oct_rank_hosts_slots(&hosts), 3);
@@ -289,9 +294,14 @@ Test(ranks, losses_are_followed_by_as_many_starts_as_were_allowed)
     must("test $(wc -l <asked) = 4 && test $(grep -c '/proc/[0-9]*/fd/[0-9]* ' asked) = 4");
 }
 
+/* Ranks of other hosts cannot be seen, so that mpirun's status is theirs. */
+#define ELSEWHERE                                                                                  \
+    "export OMPI_MCA_plm_rsh_agent=true PRTE_MCA_plm_ssh_agent=true HYDRA_LAUNCHER_EXEC=true; "
+
 Test(ranks, what_the_ranks_ended_with_is_not_told_as_something_else)
 {
-    RUN("bash", "-c", PRETEND("exit 6") "--ranks 2 --restart 1", "bash", OCT_PROGRAM);
+    RUN("bash", "-c", ELSEWHERE PRETEND("exit 6") "-H elsewhere:2 --restart 1", "bash",
+        OCT_PROGRAM);
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: warning: a rank was lost, stuck or had diverged; restart 1 of 1: "
                         "2 ranks go on from step 0");
@@ -303,10 +313,161 @@ Test(ranks, other_ends_are_final)
     for (size_t i = 0; i < OCT_COUNT(ends); i++) {
         char number[8];
         snprintf(number, sizeof(number), "%d", ends[i]);
-        RUN("bash", "-c", PRETEND("exit $2") "--ranks 2 --restart 3", "bash", OCT_PROGRAM, number);
+        RUN("bash", "-c", ELSEWHERE PRETEND("exit $2") "-H elsewhere:2 --restart 3", "bash",
+            OCT_PROGRAM, number);
         oct_check_exit(job, ends[i]);
         must("test $(wc -l <asked) = 1");
     }
+}
+
+/* On this host it is known that no rank began: no status of mpirun is that of a rank, or a stop. */
+Test(ranks, the_end_of_an_mpirun_without_ranks_is_its_own)
+{
+    static const char *const ends[] = {"0", "1", "3", "6", "75"};
+    for (size_t i = 0; i < OCT_COUNT(ends); i++) {
+        RUN("bash", "-c", PRETEND("echo reasons >&2; exit $2") "--ranks 2 --restart 3", "bash",
+            OCT_PROGRAM, ends[i]);
+        oct_check_exit(job, 7);
+        oct_check_said(job, "reasons\noctet: error: mpirun ended with status ");
+        oct_check_said(job, " before a rank had started");
+        must("test $(wc -l <asked) = 1");
+    }
+}
+
+/* Each row of the table does what it is for. */
+typedef struct probe {
+    int64_t ranks, cores;
+    bool listed; /* by a list of hosts */
+    const char *folder;
+    const char *script; /* what each rank does */
+} probe;
+
+static oct_mpi_launcher installed(void)
+{
+    oct_mpi_launcher mpirun;
+    MUST(oct_mpirun_find(&mpirun, 30));
+    return mpirun;
+}
+
+static void try(const probe *p)
+{
+    const char *argv[128];
+    char number[24], hostfile[64];
+    const oct_mpi_launcher mpirun = installed();
+    oct_rank_hosts hosts;
+    oct_args line = LINE("octet", "train");
+    FILE *script = small_create(".", "probe");
+    fprintf(script, "#!/bin/sh\n%s\n", p->script);
+    fclose(script);
+    must("chmod +x probe");
+    MUST(oct_rank_hosts_parse(&hosts, "localhost:2"));
+    MUST(oct_rank_hosts_write(&hosts, mpirun.dialect, hostfile));
+    const oct_mpirun_job start = {.args = &line,
+                                  .ranks = p->ranks,
+                                  .threads = 1,
+                                  .cores = p->cores,
+                                  .program = "./probe",
+                                  .hostfile = p->listed ? hostfile : NULL,
+                                  .folder = p->folder};
+    oct_mpirun_environment(&mpirun, &start);
+    oct_mpirun_command(&mpirun, &start, number, argv, 128);
+    oct_process_free(&job);
+    job = oct_run_args(PROGRAM_SECONDS, argv);
+    oct_rank_hosts_free(&hosts);
+}
+
+#define SAYS_CORES "grep Cpus_allowed_list /proc/self/status"
+
+static int64_t cores_here(void)
+{
+    return sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+Test(ranks, the_installed_mpirun_starts_as_many_ranks_as_are_wanted)
+{
+    const int64_t cores = cores_here();
+    try(&(probe){.ranks = cores + 1, .cores = cores, .script = "echo here"});
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "here"), cores + 1, "%s", job.err);
+    try(&(probe){.ranks = 2, .cores = cores, .listed = true, .script = "echo here"});
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "here"), 2, "%s", job.err);
+}
+
+Test(ranks, the_installed_mpirun_pins_ranks_that_fill_the_cores_and_no_others)
+{
+    const int64_t cores = cores_here();
+    try(&(probe){.ranks = cores, .cores = cores, .script = SAYS_CORES});
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "Cpus_allowed_list:\t0\n"), 1, "%s", job.out);
+    if (cores == 1) return;
+    try(&(probe){.ranks = 1, .cores = cores, .script = SAYS_CORES});
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "Cpus_allowed_list:\t0\n"), 0, "%s", job.out);
+}
+
+Test(ranks, the_installed_mpirun_keeps_its_files_in_the_folder_of_the_job)
+{
+    char folder[4096];
+    bool asks = false;
+    const oct_mpi_launcher mpirun = installed();
+    for (const oct_mpirun_words *set = mpirun.dialect->settings; set->word[0]; set++)
+        asks |= set->need == OCT_MPIRUN_WITH_FOLDER;
+    if (!asks) return; /* MPICH has no files */
+    must("mkdir session");
+    cr_assert_not_null(getcwd(folder, sizeof(folder) - 16));
+    strcat(folder, "/session");
+    try(&(probe){
+        .ranks = 2, .cores = 8, .folder = folder, .script = "find \"$PWD/session\" -mindepth 2"});
+    oct_check_exit(job, 0);
+    cr_assert(strstr(job.out, "/session/"), "%s", job.out);
+}
+
+Test(ranks, a_rank_of_the_installed_mpirun_is_known_by_its_environment)
+{
+    try(&(probe){.ranks = 2,
+                 .cores = 8,
+                 .script = "echo rank ${OMPI_COMM_WORLD_RANK-$PMI_RANK} of "
+                           "${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}, here "
+                           "${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID} of "
+                           "${OMPI_COMM_WORLD_LOCAL_SIZE-$MPI_LOCALNRANKS}"});
+    oct_check_exit(job, 0);
+    oct_check_said(job, "rank 0 of 2, here 0 of 2\n");
+    oct_check_said(job, "rank 1 of 2, here 1 of 2\n");
+}
+
+Test(ranks, the_exit_status_of_the_installed_mpirun_is_that_of_a_rank)
+{
+    try(&(probe){.ranks = 1, .cores = 8, .script = "exit 3"});
+    oct_check_exit(job, 3);
+    if (installed().dialect->merges)
+        return; /* hydra gives what it has for a signal by its version */
+    try(&(probe){.ranks = 1, .cores = 8, .script = "kill -KILL $$"});
+    oct_check_exit(job, 128 + 9);
+}
+
+/* A rank's own sentence is all that is to be said: without mpirun's account of its end, whose form is that of its
+ * version, and with mpirun's reasons where no rank began. */
+Test(ranks, only_what_mpirun_alone_knows_is_passed_on)
+{
+    RUN("bash", "-c", "\"$1\" eval r.yaml --ranks 2", "bash", OCT_PROGRAM);
+    cr_assert_neq(job.exit_code, 0);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "-----"), 0, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "====="), 0, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "\n"), 1, "%s", job.err);
+}
+
+/* An mpirun that loses all that its ranks say on stderr. */
+Test(ranks, what_a_rank_said_last_comes_by_the_table_where_mpirun_has_lost_it)
+{
+    RUN("bash", "-c",
+        "printf '#!/bin/sh\\nexec %s \"$@\" 2>/dev/null\\n' $(command -v " OCT_MPIEXEC
+        ") >mpirun; chmod +x mpirun; PATH=$PWD:$PATH exec \"$1\" train r.yaml data.path=nowhere "
+        "--ranks 2",
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 3);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
 }
 
 /* As that of Open MPI ends without ssh in PATH, though no other host is asked for. */
