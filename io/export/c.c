@@ -4,6 +4,7 @@
 #include "io/export/c_form.h"
 
 #include "core/base/mem.h"
+#include "io/export/program_parts.h"
 #include "io/loader.h"
 #include "quant/qparams.h"
 #include "quant/runtime/planner.h"
@@ -14,28 +15,17 @@
 
 /* Bytes of constants, each of which takes about four in the file. */
 static const int64_t constants_max = INT64_C(1) << 27;
-enum { NAME_MAX_LENGTH = 48, GOLDEN_BYTES = 64 * 1024, INPUT_TEXT = 512 };
-
-/* What both files say. */
-typedef struct form {
-    oct_to_c w;
-    char name[NAME_MAX_LENGTH + 1], macro[NAME_MAX_LENGTH + 1]; /* "kws", "KWS" */
-    const oct_value *in, *out;
-    const oct_step *first; /* the step that makes codes of the only input; NULL: there is none */
-    int64_t behind;        /* the number of the step behind it */
-    int64_t golden;        /* samples of the self-test */
-    oct_text text;
-} form;
+enum { GOLDEN_BYTES = 64 * 1024 };
 
 /* A name that begins files, functions and macros, and none of those that the C library has for headers. */
-static oct_status take_name(form *f, const char *name)
+static oct_status take_name(oct_to_c_file *f, const char *name)
 {
     static const char *const taken[] = {
         "assert", "complex", "ctype",  "errno",  "fenv",   "float",  "inttypes", "iso646",
         "limits", "locale",  "math",   "setjmp", "signal", "stdarg", "stdbool",  "stddef",
         "stdint", "stdio",   "stdlib", "string", "tgmath", "time",   "wchar",    "wctype"};
     const size_t length = strlen(name);
-    bool fits = length >= 1 && length <= NAME_MAX_LENGTH && isalpha((unsigned char)name[0]);
+    bool fits = length >= 1 && length <= OCT_TO_C_NAME && isalpha((unsigned char)name[0]);
     for (size_t i = 0; fits && i < length; i++)
         fits = isalnum((unsigned char)name[i]) || name[i] == '_';
     for (size_t i = 0; fits && i < OCT_COUNT(taken); i++)
@@ -44,22 +34,12 @@ static oct_status take_name(form *f, const char *name)
         fits, OCT_USAGE,
         "command line: -o: '%s' is no name for C; use up to %d letters, digits and _, a letter "
         "first, and no name of the C library, such as -o model.c",
-        oct_show(name, length).text, NAME_MAX_LENGTH);
+        oct_show(name, length).text, OCT_TO_C_NAME);
     for (size_t i = 0; i <= length; i++) {
         f->name[i] = name[i];
         f->macro[i] = (char)toupper((unsigned char)name[i]);
     }
     return OCT_OK;
-}
-
-/* Masks what could end a comment or a line of one. */
-static const char *comment_text(const char *text, char masked[128])
-{
-    size_t i = 0;
-    for (; text[i] && i < 127; i++)
-        masked[i] = isalnum((unsigned char)text[i]) || strchr("_.:- ", text[i]) ? text[i] : '_';
-    masked[i] = '\0';
-    return masked;
 }
 
 const oct_to_c_step_type *oct_to_c_step_type_of(const char *kind)
@@ -90,7 +70,7 @@ static void write_title(oct_to_c *w, oct_text *text, const char *indent, int64_t
     char name[128], in[64], out[64], window[OCT_WINDOW_TEXT] = "";
     if (type->window) (void)oct_window_text(&step->conv, window);
     oct_to_c_add(w, text, "\n%s/* %lld %s: %s%s%s, ", indent, (long long)number,
-                 comment_text(step->name, name), type->name, *window ? " " : "", window);
+                 oct_to_c_comment(step->name, name), type->name, *window ? " " : "", window);
     for (int i = 0; i < step->num_inputs; i++)
         oct_to_c_add(w, text, "%s%s", i ? " and " : "",
                      shape_text(oct_step_input(w->program, step, i), in));
@@ -134,7 +114,7 @@ static bool reads(const oct_step *step, int32_t value)
 
 /* Finds the step that makes codes of the only input: codes can be given where nothing else reads the input, which may
  * take another shape before. */
-static void find_first(form *f)
+static void find_first(oct_to_c_file *f)
 {
     const oct_program *program = f->w.program;
     int32_t value = program->inputs[0];
@@ -155,121 +135,19 @@ static void find_first(form *f)
     f->behind = at + 1;
 }
 
-/* "const float *input, const float *input1". */
-static const char *inputs_text(const oct_program *program, char text[INPUT_TEXT])
+/* The output's codes can be read where the last layer does nothing but dequantize them. */
+static int32_t find_codes(const oct_program *program)
 {
-    size_t used = (size_t)snprintf(text, INPUT_TEXT, "const float *input");
-    for (int i = 1; i < program->num_inputs; i++)
-        used += (size_t)snprintf(text + used, INPUT_TEXT - used, ", const float *input%d", i);
-    return text;
+    const oct_step *last = &program->steps[program->num_steps - 1];
+    const bool found = last->kind == OCT_STEP_DEQUANTIZE && last->output == program->output;
+    return found ? last->input[0] : -1;
 }
 
-/* What a number of the output is: values, or numbers of classes. */
-static const char *output_type(const form *f)
-{
-    return oct_to_c_type(f->out->dtype);
-}
-
-static void write_plane(form *f, const char *what, const oct_value *v)
-{
-    oct_to_c_add(
-        &f->w, &f->text,
-        "#define %s_%s_HEIGHT %lld\n#define %s_%s_WIDTH %lld\n#define %s_%s_CHANNELS %lld\n"
-        "#define %s_%s_SIZE %lld /* numbers of one sample */\n",
-        f->macro, what, (long long)v->h, f->macro, what, (long long)v->w, f->macro, what,
-        (long long)v->c, f->macro, what, (long long)oct_value_numel(v));
-}
-
-static void write_normalisation(form *f)
-{
-    const oct_export *job = f->w.job;
-    const int64_t channels = f->in->c > OCT_REALS_MAX ? 1 : f->in->c;
-    oct_to_c_add(&f->w, &f->text,
-                 " * Values of the input are (%s - mean) / std as in training, with mean "
-                 "and std of each channel%s\n",
-                 job->no_bytes ? "x" : "pixel / 255",
-                 job->no_bytes ? ";\n * x is a number of the data, of signed bytes / 128" : "");
-    for (int64_t c = 0; c < channels; c++)
-        oct_to_c_add(&f->w, &f->text, " *     %.9g and %.9g\n", (double)job->mean[c],
-                     (double)job->std[c]);
-}
-
-static void write_api(form *f)
-{
-    oct_to_c *w = &f->w;
-    char inputs[INPUT_TEXT];
-    const char *type = output_type(f);
-    oct_to_c_add(w, &f->text,
-                 "/* Computes one sample: values of the input, rows of columns of channels, to %s "
-                 "of the output.\n"
-                 " * Scratch is static: one call at a time. */\n"
-                 "void %s_run(%s, %s *output);\n",
-                 f->out->dtype == OCT_F32 ? "values" : "numbers of classes", f->name,
-                 inputs_text(w->program, inputs), type);
-    if (!f->first) return;
-    const oct_qparams q = oct_step_output(w->program, f->first)->q;
-    const char *codes = oct_to_c_type(oct_codes_dtype(q));
-    oct_to_c_add(
-        w, &f->text,
-        "\n/* The same of codes: a value is (code - zero point) * scale, a code from %d to %d. */\n"
-        "#define %s_INPUT_SCALE %aF /* %.9g */\n#define %s_INPUT_ZERO_POINT %d\n"
-        "void %s_run_codes(const %s *codes, %s *output);\n",
-        q.qmin, q.qmax, f->macro, (double)q.scale, (double)q.scale, f->macro, q.zero_point, f->name,
-        codes, type);
-    if (w->job->pixels)
-        oct_to_c_add(w, &f->text,
-                     "\n/* The same of pixels from 0 to 255, which a table makes codes of: no "
-                     "float is touched. */\n"
-                     "void %s_run_pixels(const uint8_t *pixels, %s *output);\n",
-                     f->name, type);
-}
-
-static oct_status write_header(form *f, oct_exported *out)
-{
-    oct_to_c *w = &f->w;
-    char target[128];
-    oct_to_c_add(
-        w, &f->text,
-        "/* An int8 model as C99, by octet %s, for the target %s: no allocation, and nothing but "
-        "<stdint.h>.\n *\n",
-        w->job->version, comment_text(w->program->target, target));
-    write_normalisation(f);
-    oct_to_c_add(
-        w, &f->text,
-        " *\n * Each operation on floats rounds by itself (IEEE 754, also where software does it): "
-        "compile without -ffast-math\n * and -Ofast. With %s_SELF_TEST defined there is "
-        "%s_self_test().\n */\n",
-        f->macro, f->name);
-    oct_to_c_add(w, &f->text,
-                 "#ifndef %s_OCTET_H\n#define %s_OCTET_H\n\n#include <stdint.h>\n\n#ifdef "
-                 "__cplusplus\nextern "
-                 "\"C\" {\n#endif\n\n",
-                 f->macro, f->macro);
-    write_plane(f, "INPUT", f->in);
-    write_plane(f, "OUTPUT", f->out);
-    oct_to_c_add(
-        w, &f->text,
-        "#define %s_SCRATCH_BYTES %lld /* static, for all values between layers */\n"
-        "#define %s_CONSTANT_BYTES %lld /* weights, biases, multipliers, tables, layers */\n\n",
-        f->macro, (long long)w->scratch_bytes, f->macro, (long long)w->constant_bytes);
-    write_api(f);
-    oct_to_c_add(
-        w, &f->text,
-        "\n#ifdef %s_SELF_TEST\n/* Computes %lld samples that Octet has computed, and counts "
-        "the numbers of their outputs that differ in any bit. */\nint32_t %s_self_test(void);\n"
-        "#endif\n\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
-        f->macro, (long long)f->golden, f->name);
-    if (w->status != OCT_OK) return w->status;
-    out->beside = f->text.data;
-    out->beside_size = f->text.length;
-    f->text = (oct_text){0};
-    return OCT_OK;
-}
-
-static void write_preamble(form *f)
+static void write_preamble(oct_to_c_file *f)
 {
     oct_to_c *w = &f->w;
     static const oct_dtype types[] = {OCT_U8, OCT_U16, OCT_S32, OCT_F32};
+    static const char *const places[] = {"CONSTANT", "SCRATCH"};
     oct_to_c_add(w, &f->text,
                  "/* See %s.h. First the operations that the model has, then its constants, then "
                  "%s_run, a call "
@@ -277,9 +155,15 @@ static void write_preamble(form *f)
                  f->name, f->name, f->name);
     oct_to_c_add(
         w, &f->text,
-        "#if defined(__FAST_MATH__) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0)\n"
-        "#error \"floats must be rounded after each operation: no -ffast-math; -mfpmath=sse on "
-        "32-bit x86\"\n"
+        "#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__) || "
+        "defined(__ASSOCIATIVE_MATH__) || \\\n    defined(__NO_SIGNED_ZEROS__) || "
+        "(defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || defined(_M_FP_FAST)\n"
+        "#error \"floats must be computed as they are written: no -ffast-math and none of its "
+        "parts\"\n#endif\n"
+        "/* 16 and 32 round float as 0 does; only narrower types are wider there. */\n"
+        "#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16 && "
+        "FLT_EVAL_METHOD != 32\n"
+        "#error \"floats must be rounded after each operation: -mfpmath=sse on 32-bit x86\"\n"
         "#endif\n#if (-1 >> 1) != -1\n#error \"shifts to the right must keep the "
         "sign\"\n#endif\n\n");
     oct_to_c_add(
@@ -290,11 +174,16 @@ static void write_preamble(form *f)
         "%s_AFTER_LAYER(number, values, bytes)\n#else\n#define AFTER_LAYER(number, values, bytes) "
         "((void)0)\n#endif\n\n",
         f->macro, f->macro);
+    for (int i = 0; i < 2; i++)
+        oct_to_c_add(w, &f->text,
+                     "#ifdef %s_%s_PLACE\n#define %s_PLACE %s_%s_PLACE\n#else\n"
+                     "#define %s_PLACE\n#endif\n\n",
+                     f->macro, places[i], places[i], f->macro, places[i], places[i]);
     if (w->scratch_bytes == 0) return;
     oct_to_c_add(
         w, &f->text,
         "/* Values between layers; those that are never needed at the same time share bytes. */\n"
-        "static union {\n");
+        "SCRATCH_PLACE static union {\n");
     for (size_t i = 0; i < OCT_COUNT(types); i++)
         if (w->holds[types[i]])
             oct_to_c_add(w, &f->text, "    %s %s[%lld];\n", oct_to_c_type(types[i]),
@@ -309,7 +198,7 @@ static void append(oct_to_c *w, oct_text *to, const oct_text *part)
 }
 
 /* The codes of all pixels, of each channel or of all alike. */
-static oct_status write_pixel_table(form *f, int64_t *tables)
+static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
 {
     oct_to_c *w = &f->w;
     const oct_value *codes = oct_step_output(w->program, f->first);
@@ -326,12 +215,8 @@ static oct_status write_pixel_table(form *f, int64_t *tables)
     OCT_TRY(oct_alloc(&table, (size_t)*tables * 256, sizeof *table));
     for (int64_t c = 0; c < *tables; c++) {
         oct_normalise(pixels, 256, 1, &w->job->mean[c], &w->job->std[c], values);
-        if (codes->dtype == OCT_U16)
-            oct_quantize16(values, 256, codes->q, table + c * 256, NULL, NULL);
-        else if (f->first->quotient)
-            oct_quantize_quotient(values, 256, codes->q, (uint8_t *)table + c * 256, NULL, NULL);
-        else
-            oct_quantize(values, 256, codes->q, (uint8_t *)table + c * 256, NULL, NULL);
+        oct_export_quantize(f->first, codes->q, values, 256,
+                            (uint8_t *)table + c * 256 * (int64_t)oct_dtype_bytes(codes->dtype));
     }
     oct_to_c_add(w, &w->constants, "\n/* Codes of the pixels 0 to 255. */\n");
     oct_to_c_constants(w, &(oct_to_c_array){"pixels", 0, codes->dtype, *tables * 256, table});
@@ -340,17 +225,17 @@ static oct_status write_pixel_table(form *f, int64_t *tables)
 }
 
 /* Calls of the layers behind the codes of the input are a function of their own. */
-static oct_status write_runs(form *f, oct_text *runs)
+static oct_status write_runs(oct_to_c_file *f, oct_text *runs)
 {
     oct_to_c *w = &f->w;
-    const char *type = output_type(f);
-    char inputs[INPUT_TEXT], to[OCT_TO_C_TEXT], kernel[OCT_TO_C_TEXT];
+    const char *type = oct_to_c_type(f->out->dtype);
+    char inputs[OCT_TO_C_INPUTS], to[OCT_TO_C_TEXT], kernel[OCT_TO_C_TEXT];
     int64_t tables;
     if (!f->first) {
         for (int64_t i = 0; i < w->program->num_steps; i++)
             write_step(w, i);
         oct_to_c_add(w, runs, "void %s_run(%s, %s *output)\n{", f->name,
-                     inputs_text(w->program, inputs), type);
+                     oct_to_c_inputs(w->program, inputs), type);
         append(w, runs, &w->calls);
         oct_to_c_add(w, runs, "}\n");
         return w->status;
@@ -390,92 +275,140 @@ static oct_status write_runs(form *f, oct_text *runs)
     return w->status;
 }
 
-/* Inputs, as codes where they can be, and outputs of the golden samples: bytes of one, all together in these. */
+/* What the self-test computes: samples of floats or, where the model begins with them, of codes; of these the first one
+ * is given as floats, too, and with --pixels all pixels make a further one. */
 typedef struct golden {
-    const void *input;
-    void *codes, *output; /* owned */
-    oct_dtype in;
+    float *input; /* of the samples in turn, owned, as are all */
+    uint8_t *codes, *pixels;
+    uint8_t *output; /* of the samples and of the pixels */
 } golden;
 
-static oct_status compute_golden(const form *f, golden *g)
+static void free_golden(golden *g)
+{
+    oct_free(&g->input);
+    oct_free(&g->codes);
+    oct_free(&g->pixels);
+    oct_free(&g->output);
+}
+
+/* Each pixel of a channel is another one, as long as there are others. */
+static void make_pixels(const oct_to_c_file *f, golden *g, float *values)
+{
+    const int64_t numel = oct_value_numel(f->in), c = f->in->c;
+    for (int64_t i = 0; i < numel; i++) {
+        const int64_t of = c > OCT_REALS_MAX ? 0 : i % c;
+        g->pixels[i] = (uint8_t)(i / c + 85 * (i % c));
+        oct_normalise(&g->pixels[i], 1, 1, &f->w.job->mean[of], &f->w.job->std[of], &values[i]);
+    }
+}
+
+static oct_status run_golden(const oct_to_c_file *f, golden *g, int64_t samples)
 {
     const oct_program *program = f->w.program;
-    const int64_t samples = f->golden, numel = oct_inputs_numel(program);
-    const float *inputs = f->w.job->model->golden_input, *input[OCT_PROGRAM_INPUTS];
+    const float *input[OCT_PROGRAM_INPUTS], *at = g->input;
     oct_runtime *runtime = NULL;
+    OCT_TRY(oct_runtime_create(&runtime, program, 1, NULL));
     oct_status status = OCT_OK;
-    *g = (golden){.input = inputs, .in = OCT_F32};
-    OCT_TRY_OUT(oct_alloc(&g->output, (size_t)samples, oct_value_bytes(f->out)));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, NULL));
-    for (int64_t n = 0; n < samples; n++) {
-        const float *at = inputs + n * numel;
+    for (int64_t n = 0; n < samples && status == OCT_OK; n++) {
         for (int i = 0; i < program->num_inputs; i++) {
             input[i] = at;
             at += oct_value_numel(&program->values[program->inputs[i]]);
         }
-        OCT_TRY_OUT(oct_runtime_run(runtime, 1, input,
-                                    (uint8_t *)g->output + n * (int64_t)oct_value_bytes(f->out)));
+        status =
+            oct_runtime_run(runtime, 1, input, g->output + n * (int64_t)oct_value_bytes(f->out));
     }
-    if (!f->first) goto out;
-    const oct_qparams q = oct_step_output(program, f->first)->q;
-    g->in = oct_codes_dtype(q);
-    OCT_TRY_OUT(oct_alloc(&g->codes, (size_t)(samples * numel), oct_dtype_bytes(g->in)));
-    g->input = g->codes;
-    if (g->in == OCT_U16)
-        oct_quantize16(inputs, samples * numel, q, g->codes, NULL, NULL);
-    else if (f->first->quotient)
-        oct_quantize_quotient(inputs, samples * numel, q, g->codes, NULL, NULL);
-    else
-        oct_quantize(inputs, samples * numel, q, g->codes, NULL, NULL);
-out:
     oct_runtime_destroy(&runtime);
     return status;
 }
 
-static void write_self_test(form *f, const golden *g, oct_text *text)
+static oct_status compute_golden(const oct_to_c_file *f, golden *g)
+{
+    const int64_t numel = oct_inputs_numel(f->w.program), all = f->golden * numel;
+    const int64_t samples = f->golden + f->w.job->pixels;
+    OCT_TRY(oct_alloc(&g->input, (size_t)(samples * numel), sizeof *g->input));
+    OCT_TRY(oct_alloc(&g->pixels, (size_t)numel, 1));
+    OCT_TRY(oct_alloc(&g->output, (size_t)samples, oct_value_bytes(f->out)));
+    memcpy(g->input, f->w.job->model->golden_input, (size_t)all * sizeof *g->input);
+    if (f->w.job->pixels) make_pixels(f, g, g->input + all);
+    OCT_TRY(run_golden(f, g, samples));
+    if (!f->first) return OCT_OK;
+    const oct_qparams q = oct_step_output(f->w.program, f->first)->q;
+    OCT_TRY(oct_alloc(&g->codes, (size_t)all, oct_dtype_bytes(oct_codes_dtype(q))));
+    oct_export_quantize(f->first, q, g->input, all, g->codes);
+    return OCT_OK;
+}
+
+/* Computes samples of the array by a function of the model, and compares them from sample `first` on. */
+static void write_test(oct_to_c_file *f, oct_text *text, const char *function, const char *array,
+                       long long samples, long long first)
 {
     oct_to_c *w = &f->w;
     const long long numel = oct_inputs_numel(w->program), out = oct_value_numel(f->out);
-    const int64_t constant_bytes = w->constant_bytes;
+    long long at = oct_value_numel(f->in);
+    oct_to_c_add(w, text, "    for (int32_t n = 0; n < %lld; n++) {\n        %s_%s(%s_0 + n * %lld",
+                 samples, f->name, function, array, numel);
+    for (int i = 1; i < w->program->num_inputs; i++) {
+        oct_to_c_add(w, text, ", %s_0 + n * %lld + %lld", array, numel, at);
+        at += oct_value_numel(&w->program->values[w->program->inputs[i]]);
+    }
+    oct_to_c_add(w, text,
+                 ", output.numbers);\n        for (int32_t i = 0; i < %lld; i++)\n"
+                 "            differ += output.bits[i] != golden_output_0[(%lld + n) * %lld + i];\n"
+                 "    }\n",
+                 out, first, out);
+}
+
+static void write_self_test(oct_to_c_file *f, const golden *g, oct_text *text)
+{
+    oct_to_c *w = &f->w;
+    const long long numel = oct_inputs_numel(w->program), out = oct_value_numel(f->out);
+    const int64_t constant_bytes = w->constant_bytes, floats = f->first ? 1 : f->golden;
+    const oct_dtype code = f->first ? oct_step_output(w->program, f->first)->dtype : OCT_U8;
     oct_text before = w->constants;
     w->constants = (oct_text){0};
-    oct_to_c_constants(w, &(oct_to_c_array){"golden_input", 0, g->in, f->golden * numel, g->input});
+    oct_to_c_constants(w, &(oct_to_c_array){"golden_input", 0, OCT_F32, floats * numel, g->input});
+    if (f->first)
+        oct_to_c_constants(w,
+                           &(oct_to_c_array){"golden_codes", 0, code, f->golden * numel, g->codes});
+    if (w->job->pixels)
+        oct_to_c_constants(w, &(oct_to_c_array){"golden_pixels", 0, OCT_U8, numel, g->pixels});
     /* Bits are compared, of floats as whole numbers. */
-    oct_to_c_constants(w,
-                       &(oct_to_c_array){"golden_output", 0, OCT_S32, f->golden * out, g->output});
+    oct_to_c_constants(w, &(oct_to_c_array){"golden_output", 0, OCT_S32,
+                                            (f->golden + w->job->pixels) * out, g->output});
     oct_to_c_add(w, text, "\n#ifdef %s_SELF_TEST\n", f->macro);
     append(w, text, &w->constants);
     oct_text_free(&w->constants);
     w->constants = before;
     w->constant_bytes = constant_bytes;
-    oct_to_c_add(
-        w, text,
-        "\nint32_t %s_self_test(void)\n{\n"
-        "    static union {\n        %s numbers[%lld];\n        int32_t bits[%lld];\n    } "
-        "output;\n"
-        "    int32_t differ = 0;\n"
-        "    for (int32_t n = 0; n < %lld; n++) {\n        %s_run%s(golden_input_0 + n * %lld",
-        f->name, output_type(f), out, out, (long long)f->golden, f->name, f->first ? "_codes" : "",
-        numel);
-    int64_t at = oct_value_numel(f->in);
-    for (int i = 1; i < w->program->num_inputs; i++) {
-        oct_to_c_add(w, text, ", golden_input_0 + n * %lld + %lld", numel, (long long)at);
-        at += oct_value_numel(&w->program->values[w->program->inputs[i]]);
-    }
     oct_to_c_add(w, text,
-                 ", output.numbers);\n        for (int32_t i = 0; i < %lld; i++)\n"
-                 "            differ += output.bits[i] != golden_output_0[n * %lld + i];\n    }\n"
-                 "    return differ;\n}\n#endif\n",
-                 out, out);
+                 "\nint32_t %s_self_test(void)\n{\n"
+                 "    static union {\n        %s numbers[%lld];\n        int32_t bits[%lld];\n"
+                 "    } output;\n    int32_t differ = 0;\n",
+                 f->name, oct_to_c_type(f->out->dtype), out, out);
+    write_test(f, text, "run", "golden_input", floats, 0);
+    if (f->first) write_test(f, text, "run_codes", "golden_codes", f->golden, 0);
+    if (w->job->pixels) write_test(f, text, "run_pixels", "golden_pixels", 1, f->golden);
+    if (f->codes >= 0)
+        oct_to_c_add(w, text,
+                     "    for (int32_t i = 0; i < %lld; i++)\n        differ += (float)"
+                     "(%s_output_codes()[i] - %s_OUTPUT_ZERO_POINT) * %s_OUTPUT_SCALE != "
+                     "output.numbers[i];\n",
+                     out, f->name, f->macro, f->macro);
+    oct_to_c_add(w, text, "    return differ;\n}\n#endif\n");
 }
 
-static oct_status write_source(form *f, oct_exported *out)
+static oct_status write_source(oct_to_c_file *f, oct_exported *out)
 {
     oct_to_c *w = &f->w;
+    char codes[OCT_TO_C_TEXT];
     oct_text runs = {0};
     golden g = {0};
     oct_status status;
     OCT_TRY_OUT(write_runs(f, &runs));
+    if (f->codes >= 0)
+        oct_to_c_add(w, &runs, "\nconst %s *%s_output_codes(void)\n{\n    return %s;\n}\n",
+                     oct_to_c_type(w->program->values[f->codes].dtype), f->name,
+                     oct_to_c_value(w, f->codes, codes));
     OCT_TRY_OUT(compute_golden(f, &g));
     write_preamble(f);
     append(w, &f->text, &w->kernels);
@@ -489,12 +422,11 @@ static oct_status write_source(form *f, oct_exported *out)
     f->text = (oct_text){0};
 out:
     oct_text_free(&runs);
-    oct_free(&g.codes);
-    oct_free(&g.output);
+    free_golden(&g);
     return status;
 }
 
-static oct_status open_form(form *f, const oct_export *job)
+static oct_status open_form(oct_to_c_file *f, const oct_export *job)
 {
     const oct_program *program = &job->model->program;
     const int64_t sample = oct_inputs_numel(program) * (int64_t)sizeof(float);
@@ -503,6 +435,7 @@ static oct_status open_form(form *f, const oct_export *job)
     f->in = &program->values[program->inputs[0]];
     f->out = &program->values[program->output];
     find_first(f);
+    f->codes = find_codes(program);
     f->golden = GOLDEN_BYTES / sample < 1 ? 1 : GOLDEN_BYTES / sample;
     if (f->golden > job->model->certificate.golden_count)
         f->golden = job->model->certificate.golden_count;
@@ -514,7 +447,7 @@ static oct_status open_form(form *f, const oct_export *job)
     return oct_plan_values(program, f->w.offsets, &f->w.scratch_bytes);
 }
 
-static oct_status say(const form *f, oct_text *notices)
+static oct_status say(const oct_to_c_file *f, oct_text *notices)
 {
     if (!f->w.wide) return OCT_OK;
     return oct_text_add(notices,
@@ -524,12 +457,12 @@ static oct_status say(const form *f, oct_text *notices)
 
 static oct_status write_model(const oct_export *job, oct_exported *out)
 {
-    form *f = NULL;
+    oct_to_c_file *f = NULL;
     oct_status status;
     OCT_TRY(oct_alloc(&f, 1, sizeof *f));
     OCT_TRY_OUT(open_form(f, job));
     OCT_TRY_OUT(write_source(f, out));
-    OCT_TRY_OUT(write_header(f, out));
+    OCT_TRY_OUT(oct_to_c_header(f, out));
     status = say(f, &out->notices);
 out:
     oct_text_free(&f->text);

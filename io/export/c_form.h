@@ -1,5 +1,5 @@
 /* The format c writes an int8 model as a pair of C99 files. This is what its parts share: c.c puts the pair together,
- * c_step*.c write the calls and constants of each kind of step, c_kernel.c the functions that these call, whose texts
+ * c_header.c writes the second of it, c_step*.c write the calls and constants of each kind of step, c_kernel.c the functions that these call, whose texts
  * are the files of c_kernel/.
  *
  * A kernel is written once for each combination of types that the model has; in its text stand for them
@@ -83,3 +83,23 @@ typedef struct oct_to_c_step_type {
 extern const oct_to_c_step_type oct_to_c_product_steps[], oct_to_c_code_steps[];
 extern const size_t oct_to_c_product_steps_count, oct_to_c_code_steps_count;
 const oct_to_c_step_type *oct_to_c_step_type_of(const char *kind); /* NULL: C has no form for it */
+
+enum { OCT_TO_C_NAME = 48, OCT_TO_C_INPUTS = 512 };
+/* What both files say. */
+typedef struct oct_to_c_file {
+    oct_to_c w;
+    char name[OCT_TO_C_NAME + 1], macro[OCT_TO_C_NAME + 1]; /* "kws", "KWS" */
+    const oct_value *in, *out;
+    const oct_step *first; /* the step that makes codes of the only input; NULL: there is none */
+    int64_t behind;        /* the number of the step behind it */
+    int32_t codes;  /* the value in scratch that the output is dequantized from; -1: none is */
+    int64_t golden; /* samples of the self-test */
+    oct_text text;
+} oct_to_c_file;
+
+/* Writes the header, behind the source, which has found all sizes. */
+oct_status oct_to_c_header(oct_to_c_file *f, oct_exported *out) OCT_NODISCARD;
+/* Masks what could end a comment or a line of one. */
+const char *oct_to_c_comment(const char *text, char masked[128]);
+/* "const float *input, const float *input1". */
+const char *oct_to_c_inputs(const oct_program *program, char text[OCT_TO_C_INPUTS]);

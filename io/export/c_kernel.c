@@ -236,7 +236,7 @@ void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array)
     int column = 0;
     w->constant_bytes += array->count * (int64_t)oct_dtype_bytes(array->dtype);
     if (w->counts) return;
-    oct_to_c_add(w, &w->constants, "static const %s %s_%lld[%lld] = {\n",
+    oct_to_c_add(w, &w->constants, "CONSTANT_PLACE static const %s %s_%lld[%lld] = {\n",
                  oct_to_c_type(array->dtype), array->name, (long long)array->step,
                  (long long)array->count);
     for (int64_t i = 0; i < array->count && w->status == OCT_OK; i++) {

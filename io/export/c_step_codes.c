@@ -157,8 +157,8 @@ static void write_concat(oct_to_c *w, int64_t number)
 static void write_taps(oct_to_c *w, const char *name, int64_t number, oct_interpolation mode,
                        int64_t in, int64_t out)
 {
-    oct_to_c_add(w, &w->constants, "static const tap %s_%lld[%lld] = {\n", name, (long long)number,
-                 (long long)out);
+    oct_to_c_add(w, &w->constants, "CONSTANT_PLACE static const tap %s_%lld[%lld] = {\n", name,
+                 (long long)number, (long long)out);
     for (int64_t at = 0; at < out; at++) {
         const oct_qtap tap = oct_qtap_of(mode, at, in, out);
         oct_to_c_add(w, &w->constants, "    {%lld, %lld, %d},\n", (long long)tap.low,
@@ -194,7 +194,7 @@ static void write_pool(oct_to_c *w, int64_t number)
     oct_to_c_layer(w, 18, 0);
     oct_to_c_add(
         w, &w->constants,
-        "static const pool_layer layer_%lld = {\n"
+        "CONSTANT_PLACE static const pool_layer layer_%lld = {\n"
         "    .in_h = %lld, .in_w = %lld, .c = %lld, .out_h = %lld, .out_w = %lld,\n"
         "    .kernel_h = %d, .kernel_w = %d, .stride_h = %d, .stride_w = %d, .pad_top = %d, "
         ".pad_left = %d, .pad_bottom = %d, .pad_right = %d,\n",

@@ -160,7 +160,7 @@ static void write_layer(oct_to_c *w, const layer *l)
     oct_to_c_layer(w, 24, 0);
     oct_to_c_add(
         w, &w->constants,
-        "static const conv_layer layer_%lld = {\n"
+        "CONSTANT_PLACE static const conv_layer layer_%lld = {\n"
         "    .in_h = %lld, .in_w = %lld, .in_c = %lld, .out_h = %lld, .out_w = %lld, "
         ".out_c = %lld,\n"
         "    .kernel_h = %d, .kernel_w = %d, .stride_h = %d, .stride_w = %d, .pad_top = %d, "
@@ -250,19 +250,21 @@ static void write_conv(oct_to_c *w, int64_t number)
     write_biases(w, &l);
     write_multipliers(w, &l);
     const bool clips = strcmp(kernel, "conv") == 0 || strcmp(kernel, "depthwise") == 0;
-    oct_to_c_kernel(w,
-                    &(oct_to_c_form){.kernel = kernel,
-                                     .variant = l.second ? "joined" : NULL,
-                                     .x = l.x->dtype,
-                                     .second = l.second ? l.second->dtype : OCT_U8,
-                                     .y = l.y->dtype,
-                                     .acc = l.acc,
-                                     .pair = l.second != NULL,
-                                     .wide = l.arithmetic != OCT_ARITHMETIC_FLOAT,
-                                     .parameters = r.parameters,
-                                     .result = r.result,
-                                     .needs = {r.function, clips ? "least" : NULL}},
-                    name);
+    oct_to_c_kernel(
+        w,
+        &(oct_to_c_form){.kernel = kernel,
+                         .variant = l.second ? "joined" : NULL,
+                         .x = l.x->dtype,
+                         .second = l.second ? l.second->dtype : OCT_U8,
+                         .y = l.y->dtype,
+                         .acc = l.acc,
+                         .pair = l.second != NULL,
+                         .wide = l.arithmetic != OCT_ARITHMETIC_FLOAT,
+                         .parameters = r.parameters,
+                         .result = r.result,
+                         .needs = {r.function, strcmp(kernel, "affine") ? "hidden" : NULL,
+                                   clips ? "least" : NULL}},
+        name);
     oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, weight_%lld, bias_%lld, %s_%lld, ", name,
                  (long long)number, (long long)number, (long long)number,
                  shifts(&l) ? "shift" : "multiplier", (long long)number);
@@ -320,7 +322,7 @@ static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
     oct_to_c_layer(w, 14, 2); /* with 4 bytes to align */
     oct_to_c_add(
         w, &w->constants,
-        "static const pair_layer layer_%lld = {\n"
+        "CONSTANT_PLACE static const pair_layer layer_%lld = {\n"
         "    .positions = %lld, .channels = %lld, .a_position = %lld, .a_channel = %lld, "
         ".b_position = %lld, .b_channel = %lld,\n"
         "    .zero_a = %d, .zero_b = %d, .zero_y = %d, .lo = %d, .hi = %d,\n"

@@ -1,6 +1,7 @@
 #include "io/export/program_parts.h"
 
 #include "core/base/mem.h"
+#include "quant/qparams.h"
 #include "quant/runtime/step.h"
 
 #include <string.h>
@@ -85,6 +86,17 @@ bool oct_export_halves_differ(const oct_program *program, const oct_step *step)
         if (oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], q.qmin, q.qmax) >= 1 << 24)
             return true;
     return false;
+}
+
+void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
+                         void *codes)
+{
+    if (oct_codes_dtype(q) == OCT_U16)
+        oct_quantize16(x, n, q, codes, NULL, NULL);
+    else if (step->quotient)
+        oct_quantize_quotient(x, n, q, codes, NULL, NULL);
+    else
+        oct_quantize(x, n, q, codes, NULL, NULL);
 }
 
 void oct_export_lose(oct_export_loss *loss, const oct_step *step)

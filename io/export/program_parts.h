@@ -20,6 +20,10 @@ bool oct_export_halves_differ(const oct_program *program, const oct_step *step);
 void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparams to,
                         uint8_t table[OCT_EXPORT_CODES]);
 
+/* Makes codes of qparams q of n values as the step that quantizes them does: bytes, or numbers of two bytes. */
+void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
+                         void *codes);
+
 /* One way to differ: how many steps do, and the name of the first. */
 typedef struct oct_export_loss {
     int64_t count;
