@@ -19,5 +19,6 @@ void oct_exported_free(oct_exported *exported)
 {
     oct_free(&exported->bytes);
     oct_free(&exported->beside);
+    oct_text_free(&exported->operators);
     oct_text_free(&exported->notices);
 }

@@ -31,7 +31,9 @@ typedef struct oct_exported {
     size_t size;
     void *beside; /* a second file, owned; NULL: there is none */
     size_t beside_size;
-    oct_text notices; /* a line for each loss, and for what a reader should know */
+    oct_text operators; /* of a file for TFLM, with spaces between them: what a program registers */
+    int64_t arena;      /* bytes of the tensors between them */
+    oct_text notices;   /* a line for each loss, and for what a reader should know */
 } oct_exported;
 void oct_exported_free(oct_exported *exported);
 

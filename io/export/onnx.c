@@ -60,10 +60,13 @@ oct_to_onnx_ref oct_to_onnx_model_input(oct_to_onnx_writer *w, const oct_export 
     oct_to_onnx_declare_input(w, x.name, pixels ? OCT_U8 : OCT_F32, &there);
     if (number > 0) return x;
     if (job->class_names) oct_to_onnx_property(w, "octet.class_names", job->class_names);
-    add_numbers(w, "octet.mean", job->mean, kept_channels(channels));
-    add_numbers(w, "octet.std", job->std, kept_channels(channels));
     oct_to_onnx_layer_begin(w, "input");
-    if (pixels) x.name = normalise(w, job, x.name, channels);
+    if (pixels) {
+        x.name = normalise(w, job, x.name, channels);
+    } else {
+        add_numbers(w, "octet.mean", job->mean, kept_channels(channels));
+        add_numbers(w, "octet.std", job->std, kept_channels(channels));
+    }
     return x;
 }
 

@@ -88,6 +88,29 @@ bool oct_export_halves_differ(const oct_program *program, const oct_step *step)
     return false;
 }
 
+/* The only step that reads a value; NULL: more do, or none. */
+static const oct_step *reader_of(const oct_program *program, int32_t value)
+{
+    const oct_step *found = NULL;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        for (int k = 0; k < step->num_inputs; k++) {
+            if (step->input[k] != value) continue;
+            if (found) return NULL;
+            found = step;
+        }
+    }
+    return found;
+}
+
+const oct_step *oct_export_quantizer(const oct_program *program, int32_t input)
+{
+    const oct_step *step = reader_of(program, input);
+    while (step && (step->kind == OCT_STEP_RESHAPE || step->kind == OCT_STEP_MOVE))
+        step = reader_of(program, step->output);
+    return step && step->kind == OCT_STEP_QUANTIZE ? step : NULL;
+}
+
 void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
                          void *codes)
 {

@@ -20,6 +20,8 @@ bool oct_export_halves_differ(const oct_program *program, const oct_step *step);
 void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparams to,
                         uint8_t table[OCT_EXPORT_CODES]);
 
+/* What quantizes a program's input, perhaps in another shape; NULL: something reads its floats. */
+const oct_step *oct_export_quantizer(const oct_program *program, int32_t input);
 /* Makes codes of qparams q of n values as the step that quantizes them does: bytes, or numbers of two bytes. */
 void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
                          void *codes);

@@ -3,6 +3,7 @@
 #include "io/export/tflite_step.h"
 
 #include "core/base/mem.h"
+#include "io/export/tflite_tflm.h"
 #include "io/loader.h"
 #include "quant/runtime/step.h"
 
@@ -118,44 +119,22 @@ static void name_values(oct_to_tflite_program *p)
     }
 }
 
-/* The only step that reads a value; NULL: more do, or none. */
-static const oct_step *reader_of(const oct_program *program, int32_t value)
-{
-    const oct_step *found = NULL;
-    for (int64_t i = 0; i < program->num_steps; i++) {
-        const oct_step *step = &program->steps[i];
-        for (int k = 0; k < step->num_inputs; k++) {
-            if (step->input[k] != value) continue;
-            if (found) return NULL;
-            found = step;
-        }
-    }
-    return found;
-}
-
-/* What quantizes a program's input, perhaps in another shape; NULL: something reads its floats. */
-static const oct_step *quantizer_of(const oct_program *program, int32_t input)
-{
-    const oct_step *step = reader_of(program, input);
-    while (step && (step->kind == OCT_STEP_RESHAPE || step->kind == OCT_STEP_MOVE))
-        step = reader_of(program, step->output);
-    return step && step->kind == OCT_STEP_QUANTIZE ? step : NULL;
-}
-
 /* Pixels are codes of other qparams, so that one table does what normalising and quantizing do; codes are what the
  * step makes. Neither leaves anything to the step. */
 static int write_input(oct_to_tflite_program *p, int i)
 {
     const int32_t input = p->program->inputs[i];
     const oct_value *v = &p->program->values[input];
-    const oct_step *quantizer = quantizer_of(p->program, input);
+    const oct_step *quantizer = oct_export_quantizer(p->program, input);
     const bool pixels = p->job->pixels && i == 0;
     if ((pixels || p->job->codes) && !quantizer)
         return oct_to_tflite_fail(p->w, OCT_PREPARE, "%s: a float layer reads the input itself",
                                   pixels ? "--pixels" : "--codes");
     const int64_t dims[] = {1, v->h, v->w, v->c};
-    const oct_tflite_quant none = {.codes = NULL};
-    if (pixels) return oct_to_tflite_tensor(p->w, OCT_TFLITE_U8, 4, dims, none);
+    if (pixels) /* bytes from 0, which stand for themselves */
+        return oct_to_tflite_tensor(
+            p->w, OCT_TFLITE_U8, 4, dims,
+            (oct_tflite_quant){.codes = &(oct_qparams){.scale = 1, .zero_point = OCT_TFLITE_SIGN}});
     if (!p->job->codes) return oct_to_tflite_value(p, input);
     return oct_to_tflite_tensor(
         p->w, OCT_TFLITE_S8, 4, dims,
@@ -193,8 +172,10 @@ static void write_properties(oct_to_tflite_program *p)
     const int64_t channels = p->program->values[p->program->inputs[0]].c;
     const int64_t kept = channels > OCT_REALS_MAX ? 1 : channels;
     oct_to_tflite_property(p->w, "octet.target", p->program->target);
-    add_numbers(p, "octet.mean", p->job->mean, kept);
-    add_numbers(p, "octet.std", p->job->std, kept);
+    if (!p->job->pixels) { /* otherwise they are part of the network */
+        add_numbers(p, "octet.mean", p->job->mean, kept);
+        add_numbers(p, "octet.std", p->job->std, kept);
+    }
     if (p->job->class_names) oct_to_tflite_property(p->w, "octet.class_names", p->job->class_names);
 }
 
@@ -232,7 +213,10 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     OCT_TRY(oct_to_tflite_writer_create(&p.w));
     OCT_TRY_OUT(oct_alloc(&p.values, (size_t)p.program->num_values, sizeof *p.values));
     write_program(&p);
+    const bool tflm = p.program->requantizer == OCT_REQUANT_DOUBLE;
+    if (tflm) oct_tflm_check(p.w);
     OCT_TRY_OUT(oct_to_tflite_end(p.w, description, &out->bytes, &out->size));
+    if (tflm) OCT_TRY_OUT(oct_tflm_needs(p.w, &out->operators, &out->arena));
     status = oct_export_losses_say(OCT_TO_TFLITE_LOSSES, p.losses, loss_words, &out->notices);
 out:
     oct_free(&p.values);

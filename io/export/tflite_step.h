@@ -74,10 +74,11 @@ int oct_to_tflite_reshape(oct_to_tflite_writer *w, int x, int ndim, const int64_
 int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x);
 /* Codes cut to logical bounds where these are narrower than signed bytes. */
 int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo, int32_t hi);
-/* Looks up a table of codes of `value` for each code of x, or one of each channel, one behind the other. signs: the codes
- * of x are signed bytes. */
+/* Looks up a table of codes of `value` for each code of x, or one of each channel, one behind the other. */
 int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const uint8_t *table,
-                         bool channels, bool signs);
+                         bool channels);
+/* Joins n tensors by their channels to y, by operators of no more inputs than TFLM takes; x is written over. */
+int oct_to_tflite_concat(oct_to_tflite_program *p, int n, int *x, int y);
 /* Puts `before` and `behind` rows, columns and channels of a code (of floats: zeros) around x. */
 int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
                       const int64_t behind[3], int32_t code);

@@ -3,6 +3,7 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
+#include "io/export/tflite_tflm.h"
 #include "quant/kernel/fixed_function.h"
 #include "quant/runtime/step.h"
 
@@ -31,14 +32,14 @@ int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo
 }
 
 /* Where each channel's table begins, and how far codes lie from it. */
-static int first_entries(oct_to_tflite_program *p, int64_t tables, bool signs)
+static int first_entries(oct_to_tflite_program *p, int64_t tables)
 {
     int32_t *first = NULL;
     const int64_t dims[] = {1, 1, 1, tables};
     if (oct_alloc(&first, (size_t)tables, sizeof *first) != OCT_OK)
         return oct_to_tflite_fail(p->w, OCT_RESOURCE, "no memory for a table");
     for (int64_t c = 0; c < tables; c++)
-        first[c] = (int32_t)(c * OCT_EXPORT_CODES) + (signs ? OCT_TFLITE_SIGN : 0);
+        first[c] = (int32_t)(c * OCT_EXPORT_CODES) + OCT_TFLITE_SIGN;
     const int made = oct_to_tflite_constant(p->w, OCT_TFLITE_S32, 4, dims,
                                             (oct_tflite_quant){.codes = NULL}, first);
     oct_free(&first);
@@ -47,7 +48,7 @@ static int first_entries(oct_to_tflite_program *p, int64_t tables, bool signs)
 
 /* TFLite's GATHER reads single entries at places of 32 bits. */
 int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const uint8_t *table,
-                         bool channels, bool signs)
+                         bool channels)
 {
     oct_to_tflite_writer *w = p->w;
     if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
@@ -64,13 +65,10 @@ int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const u
     int places =
         oct_to_tflite_made(w, OCT_TFLITE_CAST, OCT_TO_TFLITE_INPUTS(x),
                            oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, none),
-                           OCT_TO_TFLITE_OPTIONS({0, 1, signs ? OCT_TFLITE_S8 : OCT_TFLITE_U8},
-                                                 {1, 1, OCT_TFLITE_S32}));
-    if (channels || signs)
-        places = oct_to_tflite_made(w, OCT_TFLITE_ADD,
-                                    OCT_TO_TFLITE_INPUTS(places, first_entries(p, tables, signs)),
-                                    oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, none),
-                                    OCT_TO_TFLITE_OPTIONS({0, 1, 0}));
+                           OCT_TO_TFLITE_OPTIONS({0, 1, OCT_TFLITE_S8}, {1, 1, OCT_TFLITE_S32}));
+    places = oct_to_tflite_made(
+        w, OCT_TFLITE_ADD, OCT_TO_TFLITE_INPUTS(places, first_entries(p, tables)),
+        oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, none), OCT_TO_TFLITE_OPTIONS({0, 1, 0}));
     return oct_to_tflite_made(w, OCT_TFLITE_GATHER, OCT_TO_TFLITE_INPUTS(codes, places),
                               oct_to_tflite_tensor(w, OCT_TFLITE_S8, 4, shape, q),
                               OCT_TO_TFLITE_OPTIONS({0, 4, 0}));
@@ -141,8 +139,7 @@ static int lut(oct_to_tflite_program *p, const oct_step *step)
     if (oct_alloc(&table, (size_t)step->table_size, 1) != OCT_OK) return no_memory(p, step);
     for (int64_t i = 0; i < step->table_size; i++)
         table[i] = (uint8_t)step->table[i];
-    const int y =
-        oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, channels, true);
+    const int y = oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, channels);
     oct_free(&table);
     return y;
 }
@@ -155,7 +152,7 @@ static int affine(oct_to_tflite_program *p, const oct_step *step)
     if (status == OCT_OK) status = oct_export_table(p->program, step, table);
     const int y =
         status == OCT_OK
-            ? oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, true, true)
+            ? oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, true)
             : oct_to_tflite_fail(p->w, status, "%s: its table cannot be made", step->name);
     oct_free(&table);
     return y;
@@ -281,7 +278,26 @@ static int rescale(oct_to_tflite_program *p, const oct_step *step, int i)
     uint8_t table[OCT_EXPORT_CODES];
     if (oct_qparams_equal(from, to)) return p->values[step->input[i]];
     oct_export_rescale(p->program, from, to, table);
-    return oct_to_tflite_lookup(p, p->values[step->input[i]], step->output, table, false, true);
+    return oct_to_tflite_lookup(p, p->values[step->input[i]], step->output, table, false);
+}
+
+int oct_to_tflite_concat(oct_to_tflite_program *p, int n, int *x, int y)
+{
+    oct_to_tflite_writer *w = p->w;
+    const int most = OCT_TFLM_CONCATENATED;
+    while (oct_to_tflite_status(w) == OCT_OK && n > most) { /* what n ends with becomes one */
+        int64_t dims[OCT_TFLITE_DIMS];
+        const int first = n - most, count = oct_to_tflite_ndim(w, x[first]);
+        memcpy(dims, oct_to_tflite_dims(w, x[first]), sizeof dims);
+        for (int i = first + 1; i < n; i++)
+            dims[3] += oct_to_tflite_dims(w, x[i])[3];
+        x[first] = oct_to_tflite_made(w, OCT_TFLITE_CONCATENATION, most, x + first,
+                                      oct_to_tflite_like(w, x[first], count, dims),
+                                      OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
+        n = first + 1;
+    }
+    return oct_to_tflite_made(w, OCT_TFLITE_CONCATENATION, n, x, y,
+                              OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
 }
 
 static int concat(oct_to_tflite_program *p, const oct_step *step)
@@ -289,9 +305,7 @@ static int concat(oct_to_tflite_program *p, const oct_step *step)
     int input[OCT_STEP_INPUTS];
     for (int i = 0; i < step->num_inputs; i++)
         input[i] = rescale(p, step, i);
-    return oct_to_tflite_made(p->w, OCT_TFLITE_CONCATENATION, step->num_inputs, input,
-                              oct_to_tflite_value(p, step->output),
-                              OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
+    return oct_to_tflite_concat(p, step->num_inputs, input, oct_to_tflite_value(p, step->output));
 }
 
 static int argmax(oct_to_tflite_program *p, const oct_step *step)

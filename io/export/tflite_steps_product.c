@@ -46,6 +46,17 @@ int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x)
                               OCT_TO_TFLITE_NO_OPTIONS);
 }
 
+/* Bytes as signed bytes of the same scale, which QUANTIZE makes without rounding: TFLM casts no others. */
+static int signed_bytes(oct_to_tflite_program *p, int x)
+{
+    if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
+    const oct_tflite_quant q = {.codes = &(oct_qparams){.scale = 1}};
+    const int y = oct_to_tflite_tensor(p->w, OCT_TFLITE_S8, oct_to_tflite_ndim(p->w, x),
+                                       oct_to_tflite_dims(p->w, x), q);
+    return oct_to_tflite_made(p->w, OCT_TFLITE_QUANTIZE, OCT_TO_TFLITE_INPUTS(x), y,
+                              OCT_TO_TFLITE_NO_OPTIONS);
+}
+
 /* The code of each pixel, of more than one channel in each. */
 static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
 {
@@ -66,13 +77,10 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
         const int64_t from = channels > OCT_REALS_MAX ? 0 : c;
         uint8_t *codes = table + c * OCT_EXPORT_CODES;
         oct_normalise(bytes, OCT_EXPORT_CODES, 1, &p->job->mean[from], &p->job->std[from], values);
-        if (step->quotient)
-            oct_quantize_quotient(values, OCT_EXPORT_CODES, v->q, codes, NULL, NULL);
-        else
-            oct_quantize(values, OCT_EXPORT_CODES, v->q, codes, NULL, NULL);
+        oct_export_quantize(step, v->q, values, OCT_EXPORT_CODES, codes);
     }
-    const int y = oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table,
-                                       channels > 1, false);
+    const int x = signed_bytes(p, p->values[step->input[0]]);
+    const int y = oct_to_tflite_lookup(p, x, step->output, table, channels > 1);
     oct_free(&table);
     return y;
 }
@@ -120,11 +128,11 @@ static void pads_of(const oct_conv_shape *s, int64_t before[3], int64_t behind[3
     before[2] = behind[2] = 0;
 }
 
-/* Whether TFLite's padding SAME is that of a side. */
+/* Whether TFLite's padding SAME is that of a side. Where a stride leaves rows over, XNNPACK's is below 0. */
 static bool is_same(int64_t in, int64_t out, int64_t extent, int stride, int64_t before)
 {
-    const int64_t all = oct_max_i64((out - 1) * stride + extent - in, 0);
-    return out == (in + stride - 1) / stride && before == all / 2;
+    const int64_t all = (out - 1) * stride + extent - in;
+    return all >= 0 && out == (in + stride - 1) / stride && before == all / 2;
 }
 
 static bool pads_same(const oct_conv_shape *s)
@@ -287,9 +295,7 @@ static int convolve_groups(const layer *l, const constants *k, int x)
                                (int)groups, parts, OCT_TO_TFLITE_OPTIONS({0, 4, groups}));
         for (int64_t g = 0; g < groups; g++)
             made[g] = convolve_group(l, k, parts[g], g * each, each, output_of(l, each));
-        y = oct_to_tflite_made(w, OCT_TFLITE_CONCATENATION, (int)groups, made,
-                               output_of(l, l->step->conv.out_c),
-                               OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, ACT_NONE}));
+        y = oct_to_tflite_concat(l->p, (int)groups, made, output_of(l, l->step->conv.out_c));
     }
     oct_free(&parts);
     oct_free(&made);

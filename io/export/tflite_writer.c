@@ -1,7 +1,6 @@
 /* Tensors, operators and texts lie in an arena until they are written as one FlatBuffer at the end. */
-#include "io/export/tflite_writer.h"
+#include "io/export/tflite_writer_impl.h"
 
-#include "core/base/arena.h"
 #include "core/base/mem.h"
 #include "io/export/flat_writer.h"
 
@@ -9,51 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 3, NAME_BYTES = 512, OPTIONS = 8, DATA_ALIGN = 16 };
-
-typedef struct tensor {
-    oct_tflite_type type;
-    int ndim;
-    int64_t dims[OCT_TFLITE_DIMS];
-    size_t scales; /* how many; their zero points are alike */
-    float *scale;
-    int64_t zero_point;
-    int axis;
-    const char *name;
-    const void *data; /* NULL: no constant */
-    size_t bytes;
-} tensor;
-
-typedef struct operator
-{
-    oct_tflite_operator kind;
-    int inputs, outputs, options;
-    int32_t *input, *output;
-    oct_tflite_option option[OPTIONS];
-}
-operator;
-
-typedef struct property {
-    const char *key, *value;
-} property;
-
-/* A growing list of pointers into the arena. */
-typedef struct list {
-    void **item;
-    size_t count, capacity;
-} list;
-
-struct oct_to_tflite_writer {
-    oct_status status;
-    oct_arena *arena;
-    const char *layer;
-    list tensors, operators, properties, inputs, outputs; /* the last two: tensors */
-};
+enum { VERSION = 3, NAME_BYTES = 512, DATA_ALIGN = 16 };
 
 static const struct {
     int number, version, options;
 } kinds[OCT_TFLITE_KINDS] = {
-#define X(name, number, version, options) {number, version, options},
+#define X(name, number, version, options, tflm) {number, version, options},
     OCT_TFLITE_OPERATORS(X)
 #undef X
 };
@@ -230,7 +190,8 @@ void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, i
                             const int *input, int outputs, const int *output, int options,
                             const oct_tflite_option *option)
 {
-    operator made = {.kind = kind, .inputs = inputs, .outputs = outputs, .options = options};
+    operator made = {
+        .kind = kind, .layer = w->layer, .inputs = inputs, .outputs = outputs, .options = options};
     OCT_ASSERT(options <= OPTIONS);
     if (w->status != OCT_OK) return;
     for (int i = 0; i < inputs; i++)

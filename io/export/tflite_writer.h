@@ -19,37 +19,38 @@ typedef enum oct_tflite_type {
     OCT_TFLITE_S8 = 9,
 } oct_tflite_type;
 
-/* Operators, each with its number, the version that has signed bytes, and the number of its options. */
+/* Operators, each with its number, the version that has signed bytes, the number of its options, and the types that
+ * TFLM's kernel takes and gives beside indices (tflite_tflm.h): f floats, b signed bytes, u bytes, i whole numbers. */
 #define OCT_TFLITE_OPERATORS(X)                                                                    \
-    X(ADD, 0, 2, 11)                                                                               \
-    X(AVERAGE_POOL_2D, 1, 2, 5)                                                                    \
-    X(CONCATENATION, 2, 2, 10)                                                                     \
-    X(CONV_2D, 3, 3, 1)                                                                            \
-    X(DEPTHWISE_CONV_2D, 4, 3, 2)                                                                  \
-    X(DEQUANTIZE, 6, 2, 38)                                                                        \
-    X(LOGISTIC, 14, 2, 0)                                                                          \
-    X(MAX_POOL_2D, 17, 2, 5)                                                                       \
-    X(MUL, 18, 2, 21)                                                                              \
-    X(RESHAPE, 22, 1, 17)                                                                          \
-    X(RESIZE_BILINEAR, 23, 3, 15)                                                                  \
-    X(SOFTMAX, 25, 2, 9)                                                                           \
-    X(TANH, 28, 2, 0)                                                                              \
-    X(PAD, 34, 2, 22)                                                                              \
-    X(GATHER, 36, 2, 23)                                                                           \
-    X(TRANSPOSE, 39, 2, 26)                                                                        \
-    X(SUB, 41, 2, 28)                                                                              \
-    X(SPLIT, 49, 2, 35)                                                                            \
-    X(CAST, 53, 1, 37)                                                                             \
-    X(MAXIMUM, 55, 2, 39)                                                                          \
-    X(ARG_MAX, 56, 2, 40)                                                                          \
-    X(MINIMUM, 57, 2, 39)                                                                          \
-    X(PADV2, 60, 2, 43)                                                                            \
-    X(SLICE, 65, 2, 48)                                                                            \
-    X(RESIZE_NEAREST_NEIGHBOR, 97, 3, 74)                                                          \
-    X(QUANTIZE, 114, 1, 99)
+    X(ADD, 0, 2, 11, "fbi")                                                                        \
+    X(AVERAGE_POOL_2D, 1, 2, 5, "fb")                                                              \
+    X(CONCATENATION, 2, 2, 10, "fbi")                                                              \
+    X(CONV_2D, 3, 3, 1, "fb")                                                                      \
+    X(DEPTHWISE_CONV_2D, 4, 3, 2, "fb")                                                            \
+    X(DEQUANTIZE, 6, 2, 38, "fbu")                                                                 \
+    X(LOGISTIC, 14, 2, 0, "fb")                                                                    \
+    X(MAX_POOL_2D, 17, 2, 5, "fb")                                                                 \
+    X(MUL, 18, 2, 21, "fbi")                                                                       \
+    X(RESHAPE, 22, 1, 17, "fbui")                                                                  \
+    X(RESIZE_BILINEAR, 23, 3, 15, "fb")                                                            \
+    X(SOFTMAX, 25, 2, 9, "fb")                                                                     \
+    X(TANH, 28, 2, 0, "fb")                                                                        \
+    X(PAD, 34, 2, 22, "fb")                                                                        \
+    X(GATHER, 36, 2, 23, "fb")                                                                     \
+    X(TRANSPOSE, 39, 2, 26, "fb")                                                                  \
+    X(SUB, 41, 2, 28, "fbi")                                                                       \
+    X(SPLIT, 49, 2, 35, "fbi")                                                                     \
+    X(CAST, 53, 1, 37, "fbi")                                                                      \
+    X(MAXIMUM, 55, 2, 39, "fbi")                                                                   \
+    X(ARG_MAX, 56, 2, 40, "fbi")                                                                   \
+    X(MINIMUM, 57, 2, 39, "fbi")                                                                   \
+    X(PADV2, 60, 2, 43, "fbi")                                                                     \
+    X(SLICE, 65, 2, 48, "fbi")                                                                     \
+    X(RESIZE_NEAREST_NEIGHBOR, 97, 3, 74, "fbi")                                                   \
+    X(QUANTIZE, 114, 1, 99, "fbui")
 
 typedef enum oct_tflite_operator {
-#define X(name, number, version, options) OCT_TFLITE_##name,
+#define X(name, number, version, options, tflm) OCT_TFLITE_##name,
     OCT_TFLITE_OPERATORS(X)
 #undef X
         OCT_TFLITE_KINDS

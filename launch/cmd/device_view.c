@@ -3,7 +3,9 @@
 
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
+#include "io/export/format.h"
 #include "launch/run/device.h"
+#include "launch/run/golden.h"
 #include "quant/runtime/step.h"
 
 #include <inttypes.h>
@@ -38,16 +40,47 @@ static oct_status print_largest(const oct_device *d, oct_device_figure figure)
     return status;
 }
 
-static oct_status print_text(const oct_device *d, const char *path)
+/* Files for TFLM, by what they take and give. */
+enum { FLOATS, CODES, PIXELS, FORMS };
+static const char *const form_names[FORMS] = {"floats", "codes", "pixels"};
+
+/* The bytes of tensors in the arena for each form of the file; -1 where there is none of it. */
+static oct_status find_arenas(const oct_model *model, int64_t arena[FORMS])
+{
+    for (int f = 0; f < FORMS; f++) {
+        const oct_export job = {.model = model,
+                                .mean = model->mean,
+                                .std = model->std,
+                                .codes = f == CODES,
+                                .pixels = f == PIXELS,
+                                .version = ""};
+        oct_exported made = {0};
+        arena[f] = -1;
+        if (model->program.requantizer != OCT_REQUANT_DOUBLE) continue;
+        if (f == PIXELS && !oct_golden_are_pixels(model)) continue;
+        const oct_status status = oct_export_format_tflite.write_model(&job, &made);
+        if (status == OCT_OK) arena[f] = made.arena;
+        oct_exported_free(&made);
+        if (status == OCT_RESOURCE) return status;
+        oct_fail_clear();
+    }
+    return OCT_OK;
+}
+
+static oct_status print_text(const oct_device *d, const char *path, const int64_t arena[FORMS])
 {
     char flash[32], scratch[32], products[32];
     OCT_TRY(oct_print(
         "int8 model  %s\nflash       %s bytes: weights, biases, multipliers, tables, layers\n"
-        "scratch     %s bytes: values between layers, of one sample\n"
+        "scratch     %s bytes: values between layers, of one sample, in the C form and in Octet\n"
         "operations  %s multiply-adds of codes a sample\n",
         path, oct_text_count(d->all[OCT_DEVICE_FLASH], flash),
         oct_text_count(d->all[OCT_DEVICE_SCRATCH], scratch),
         oct_text_count(d->all[OCT_DEVICE_PRODUCTS], products)));
+    for (int f = 0; f < FORMS; f++)
+        if (arena[f] >= 0)
+            OCT_TRY(oct_print("TFLM arena  %s bytes: tensors of the TFLite file of %s\n",
+                              oct_text_count(arena[f], scratch), form_names[f]));
     OCT_TRY(print_layers(d));
     for (int figure = 0; figure < OCT_DEVICE_FIGURES; figure++)
         OCT_TRY(print_largest(d, (oct_device_figure)figure));
@@ -61,9 +94,9 @@ static json_t *figures_json(const int64_t figure[OCT_DEVICE_FIGURES])
                      (json_int_t)figure[OCT_DEVICE_PRODUCTS]);
 }
 
-static oct_status print_json(const oct_device *d, const char *path)
+static oct_status print_json(const oct_device *d, const char *path, const int64_t arena[FORMS])
 {
-    json_t *layers = json_array(), *all = figures_json(d->all);
+    json_t *layers = json_array(), *arenas = json_object(), *all = figures_json(d->all);
     for (int64_t i = 0; i < d->program->num_steps; i++) {
         json_t *layer = figures_json(d->of[i]);
         json_object_set_new(layer, "name", json_string(d->program->steps[i].name));
@@ -73,6 +106,9 @@ static oct_status print_json(const oct_device *d, const char *path)
     }
     json_object_set_new(all, "kind", json_string("device"));
     json_object_set_new(all, "file", json_string(path));
+    for (int f = 0; f < FORMS; f++)
+        if (arena[f] >= 0) json_object_set_new(arenas, form_names[f], json_integer(arena[f]));
+    json_object_set_new(all, "tflm_arena", arenas);
     json_object_set_new(all, "layers", layers);
     return oct_print_json(all);
 }
@@ -80,8 +116,11 @@ static oct_status print_json(const oct_device *d, const char *path)
 oct_status oct_print_device(const oct_model *model, const char *path, bool json)
 {
     oct_device device;
+    int64_t arena[FORMS];
+    OCT_TRY(find_arenas(model, arena));
     OCT_TRY(oct_device_of(&device, &model->program));
-    const oct_status status = json ? print_json(&device, path) : print_text(&device, path);
+    const oct_status status =
+        json ? print_json(&device, path, arena) : print_text(&device, path, arena);
     oct_device_free(&device);
     return status;
 }

@@ -68,7 +68,7 @@ static oct_status check_place(const exporting *e, const char *path, bool beside)
     return oct_file_check_place(path);
 }
 
-/* "NAME.golden.npz" beside "NAME.onnx"; "NAME.h" beside "NAME.c", which may be called NAME, too. */
+/* "NAME.golden.npz" beside "NAME.onnx", or of codes "NAME.codes.golden.npz"; "NAME.h" beside "NAME.c", which may be called NAME, too. */
 static oct_status find_places(exporting *e)
 {
     OCT_CHECK(e->args->option[OUTPUT].given, OCT_USAGE,
@@ -91,7 +91,8 @@ static oct_status find_places(exporting *e)
     }
     OCT_TRY(check_place(e, e->path, false));
     if (!e->format->golden) return OCT_OK;
-    OCT_TRY(oct_format(&e->golden_path, "%.*s.golden.npz", (int)length, path));
+    OCT_TRY(oct_format(&e->golden_path, "%.*s%s.golden.npz", (int)length, path,
+                       e->args->option[CODES].given ? ".codes" : ""));
     return check_place(e, e->golden_path, true);
 }
 
@@ -211,7 +212,7 @@ static oct_status write_golden(exporting *e)
     size_t size;
     if (!e->golden_path) return OCT_OK;
     OCT_TRY(e->job.model
-                ? oct_golden_of_model(&e->golden, &e->model, pixels)
+                ? oct_golden_of_model(&e->golden, &e->model, pixels, e->job.codes)
                 : oct_golden_of_network(&e->golden, e->root, &e->recipe, &e->data, pixels));
     OCT_TRY(oct_npz_make(e->golden.array, e->golden.num_arrays, &bytes, &size));
     const oct_status status = oct_file_write(e->golden_path, bytes, size);
@@ -248,10 +249,11 @@ static oct_status print(const exporting *e)
     char size[32];
     if (e->args->json)
         return oct_print_json(
-            json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:o}", "format", e->format->name, "of",
-                      of, "file", e->path, "beside", e->beside_path, "bytes",
+            json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:s*, s:I, s:o}", "format",
+                      e->format->name, "of", of, "file", e->path, "beside", e->beside_path, "bytes",
                       (json_int_t)e->made.size, "golden", e->golden_path, "golden_samples",
-                      (json_int_t)e->golden.count, "notices", notices_json(notices)));
+                      (json_int_t)e->golden.count, "operators", e->made.operators.data, "arena",
+                      (json_int_t)e->made.arena, "notices", notices_json(notices)));
     OCT_TRY(oct_print("%-14s %s (%s, %s bytes)\n", e->format->name, e->path, of,
                       oct_text_count((int64_t)e->made.size, size)));
     if (e->beside_path)
@@ -260,6 +262,10 @@ static oct_status print(const exporting *e)
     if (e->golden_path)
         OCT_TRY(oct_print("%-14s %s (%lld inputs and outputs)\n", "golden samples", e->golden_path,
                           (long long)e->golden.count));
+    if (e->made.operators.data)
+        OCT_TRY(oct_print("%-14s %s\n%-14s %s bytes of tensors in TFLM's arena, beside its own\n",
+                          "operators", e->made.operators.data, "memory",
+                          oct_text_count(e->made.arena, size)));
     for (const char *at = notices; at && *at; at += strcspn(at, "\n") + 1)
         OCT_TRY(oct_print("%-14s %.*s\n", "notice", (int)strcspn(at, "\n"), at));
     return OCT_OK;
@@ -372,7 +378,7 @@ const oct_command oct_command_export = {
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
         "Beside ONNX and TFLite files stands NAME.golden.npz: inputs, and the outputs that Octet "
-        "computes of them.\n",
+        "computes\nof them; with --codes both are codes, in NAME.codes.golden.npz.\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

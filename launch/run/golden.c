@@ -3,6 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/graph/trace_run.h"
+#include "io/export/program_parts.h"
 #include "io/loader.h"
 #include "launch/run/certificate.h"
 #include "launch/run/evaluate.h"
@@ -169,13 +170,42 @@ out:
     return status;
 }
 
-oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool pixels)
+/* The codes that values are made to or of. */
+static oct_status make_codes(oct_npz_array *a, const oct_step *quantizer, oct_qparams q)
+{
+    const int64_t n = oct_shape_numel(&a->shape);
+    uint8_t *codes = NULL;
+    OCT_TRY(oct_alloc(&codes, (size_t)n, 1));
+    oct_export_quantize(quantizer, q, a->data, n, codes);
+    for (int64_t i = 0; i < n; i++)
+        codes[i] ^= 1 << 7; /* 128 less, as a signed byte */
+    void *old = (void *)(uintptr_t)a->data;
+    oct_free(&old);
+    a->data = codes;
+    a->dtype = OCT_S8;
+    return OCT_OK;
+}
+
+static oct_status make_all_codes(oct_golden *golden, const oct_program *program)
+{
+    const oct_step *last = &program->steps[program->num_steps - 1];
+    for (int i = 0; i < program->num_inputs; i++) {
+        const oct_step *step = oct_export_quantizer(program, program->inputs[i]);
+        if (step) OCT_TRY(make_codes(&golden->array[i], step, oct_step_output(program, step)->q));
+    }
+    if (last->kind != OCT_STEP_DEQUANTIZE || last->output != program->output) return OCT_OK;
+    return make_codes(&golden->array[program->num_inputs], last,
+                      oct_step_input(program, last, 0)->q);
+}
+
+oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool pixels, bool codes)
 {
     *golden = (oct_golden){.count = model->certificate.golden_count,
                            .channels_last = golden->channels_last};
     for (int i = 0; i < model->program.num_inputs; i++)
         OCT_TRY(add_input(golden, model, i));
     OCT_TRY(run_program(golden, model));
+    if (codes) OCT_TRY(make_all_codes(golden, &model->program));
     return pixels ? make_pixels(golden, model->mean, model->std) : OCT_OK;
 }
 

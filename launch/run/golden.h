@@ -18,9 +18,9 @@ typedef struct oct_golden {
 void oct_golden_free(oct_golden *golden);
 
 /* Takes the golden inputs of an int8 model. pixels: input 0 is given as bytes of pixels; OCT_PREPARE for a model whose
- * inputs are no such pixels. */
-oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model,
-                               bool pixels) OCT_NODISCARD;
+ * inputs are no such pixels. codes: numbers that are made to codes and of codes are these, as TFLite's signed bytes. */
+oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool pixels,
+                               bool codes) OCT_NODISCARD;
 /* Whether the golden inputs of an int8 model are what bytes of pixels become, as data of floats or signed bytes are
  * not. */
 bool oct_golden_are_pixels(const oct_model *model);

@@ -7,11 +7,6 @@
 
 enum { UNIT = 64 };
 
-typedef struct interval {
-    int64_t value, first, last; /* steps, both included */
-    int64_t offset, bytes;
-} interval;
-
 void oct_find_last_uses(const oct_program *program, int64_t *last)
 {
     for (int64_t i = 0; i < program->num_steps; i++) {
@@ -24,13 +19,13 @@ void oct_find_last_uses(const oct_program *program, int64_t *last)
 
 /* Moves behind each obstacle until none is left; obstacles only push upwards, so this ends, at the lowest
  * offset that is free, whatever their order. */
-static int64_t lowest_fit(const interval *placed, int64_t count, const interval *x)
+int64_t oct_lowest_fit(const oct_interval *placed, int64_t count, const oct_interval *x)
 {
     int64_t offset = 0;
     for (bool moved = true; moved;) {
         moved = false;
         for (int64_t i = 0; i < count; i++) {
-            const interval *p = &placed[i];
+            const oct_interval *p = &placed[i];
             const bool together = p->first <= x->last && x->first <= p->last;
             if (together && p->offset < offset + x->bytes && offset < p->offset + p->bytes) {
                 offset = p->offset + p->bytes;
@@ -43,7 +38,7 @@ static int64_t lowest_fit(const interval *placed, int64_t count, const interval 
 
 oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t *bytes)
 {
-    interval *placed = NULL;
+    oct_interval *placed = NULL;
     int64_t *last = NULL;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_alloc(&placed, (size_t)program->num_steps, sizeof *placed));
@@ -57,12 +52,10 @@ oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t
         const int32_t value = program->steps[i].output;
         if (value == program->output) continue;
         const int64_t size = (int64_t)oct_value_bytes(&program->values[value]);
-        interval *x = &placed[count];
-        *x = (interval){.value = value,
-                        .first = i,
-                        .last = last[value],
-                        .bytes = (size + UNIT - 1) / UNIT * UNIT};
-        x->offset = lowest_fit(placed, count, x);
+        oct_interval *x = &placed[count];
+        *x = (oct_interval){
+            .first = i, .last = last[value], .bytes = (size + UNIT - 1) / UNIT * UNIT};
+        x->offset = oct_lowest_fit(placed, count, x);
         offsets[value] = x->offset;
         if (x->offset + x->bytes > *bytes) *bytes = x->offset + x->bytes;
         count++;

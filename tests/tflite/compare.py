@@ -1,10 +1,11 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Compares TFLite with XNNPACK, on exported models, with what `codes` (tests/onnx) has written to stdin.
 
 usage: codes MODEL.int8.h5 COUNT DATA | compare.py ALL.tflite FILE.tflite...
 
 ALL.tflite was exported with --all-values: every tensor of it is compared. Of each further file the output is; its input
-may be floats, codes (--codes) or pixels (--pixels). A model for tflm runs in TFLite's own kernels, without XNNPACK. Prints one line of JSON: tensors and numbers compared, how many
+may be floats, codes (--codes) or pixels (--pixels). A model for tflm runs in TFLM where this Python has its package
+(pip install tflite-micro), otherwise in TFLite's own kernels, without XNNPACK. Prints one line of JSON: tensors and numbers compared, how many
 differ and in which tensors; of a classifier also how many images each side gets right, the last file there, and of how
 many the classes differ. Ends with 0 whatever differs, with 1 when something could not be compared.
 """
@@ -17,6 +18,11 @@ import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden"))
 from tflite_file import Runtime, find_runtime  # noqa: E402
+
+try:
+    from tflite_micro.python.tflite_micro import runtime as micro
+except ImportError:
+    micro = None
 
 TYPES = {"u8": numpy.uint8, "u16": numpy.uint16, "f32": numpy.float32, "s32": numpy.int32}
 
@@ -76,12 +82,11 @@ class File:
         return texts
 
 
-def feed_of(file, dtype, image):
-    """The input that the file takes for a normalised image."""
+def feed_of(file, dtype, image, texts):
+    """The input that the file takes for a normalised image. texts: of a file that takes these."""
     if dtype == numpy.float32:
         return image
     if dtype == numpy.uint8:  # pixels
-        texts = file.properties()
         mean, std = (numpy.array(texts[key].split(), numpy.float32) for key in ("octet.mean", "octet.std"))
         return numpy.rint((image * std + mean) * 255).astype(numpy.uint8)
     scale, zero = file.input_qparams()
@@ -94,16 +99,36 @@ def ours(value):
     return value if value.dtype != numpy.uint8 else value.astype(numpy.int16) - 128
 
 
+class Micro:
+    """A file in TFLM, as Session of tflite_file has it in TFLite."""
+
+    def __init__(self, file):
+        self.interpreter = micro.Interpreter.from_bytes(file.data)
+        graph = file.tables(file.field(file.follow(0), 2))[0]
+        tensors = file.tables(file.field(graph, 0))
+        self.outputs = [(file.text(file.field(tensors[number], 3)), None, self.interpreter.get_output_details(i)["dtype"])
+                        for i, number in enumerate(file.vector(file.field(graph, 2), "i"))]
+
+    def input_type(self):
+        return self.interpreter.get_input_details(0)["dtype"]
+
+    def run(self, feeds):
+        self.interpreter.set_input(feeds[0], 0)
+        self.interpreter.invoke()
+        return [self.interpreter.get_output(i) for i in range(len(self.outputs))]
+
+
 class Compared:
     def __init__(self, runtime, path, everything):
         self.file, self.everything = File(path), everything
-        self.session = runtime.open(self.file.data, xnnpack=self.file.properties()["octet.target"] != "tflm")
+        tflm = self.file.properties()["octet.target"] == "tflm"
+        self.session = Micro(self.file) if tflm and micro else runtime.open(self.file.data, xnnpack=not tflm)
         self.input = self.session.input_type()
         self.seen = set()
 
-    def count(self, image, made, output, total):
+    def count(self, image, made, output, total, texts):
         """made: what Octet computed of this image, by name; output: what it returns, and its codes."""
-        results = self.session.run([feed_of(self.file, self.input, image)])
+        results = self.session.run([feed_of(self.file, self.input, image, texts)])
         for (name, _, dtype), y in zip(self.session.outputs, results):
             x = output[dtype == numpy.int8] if name == "output" else made.get(name) if self.everything else None
             if x is None:
@@ -127,6 +152,7 @@ def main(paths):
     head = json.loads(sys.stdin.buffer.readline())
     values, batch = head["values"], head["batch"]
     files = [Compared(runtime, path, i == 0) for i, path in enumerate(paths)]
+    texts = files[0].file.properties()
     total = {"images": head["count"], "tensors": 0, "codes": 0, "codes_differ": 0, "outputs": 0, "outputs_differ": 0,
              "most": 0, "differing": {}, "version": runtime.version}
     if head["labels"]:
@@ -142,7 +168,7 @@ def main(paths):
             before = values[last]["from"]
             codes = ours(arrays[before][n]) if values[last]["kind"] == "dequantize" else None
             for file in files:
-                file.count(images[n], made, (ours(arrays[last][n]), codes), total)
+                file.count(images[n], made, (ours(arrays[last][n]), codes), total, texts)
             if labels is not None:
                 here, there = files[-1].classes
                 total["right"] += int(here == labels[n])
