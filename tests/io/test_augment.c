@@ -233,6 +233,7 @@ static const char *const every_item[] = {
     "resize 5x8",
     "center_crop 6",
     "center_crop 40",
+    "center_crop 6x5 share=0.7",
     "random_crop 6x5 padding=3",
     "random_crop 40",
     "random_resized_crop 6",
@@ -555,7 +556,7 @@ Test(augment, help_names_every_transform)
     cr_assert(oct_augment_help(&text) == OCT_OK);
     for (size_t t = 0; t < oct_registry_count(&oct_transform_table); t++)
         cr_assert(strstr(text.data, oct_registry_name(&oct_transform_table, t)));
-    cr_assert(strstr(text.data, "* center_crop size=data.size\n"));
+    cr_assert(strstr(text.data, "* center_crop size=data.size share=0\n"));
     cr_assert(strstr(text.data, "  random_resized_crop size=data.size scale=0.08..1 ratio="));
     oct_text_free(&text);
 }
