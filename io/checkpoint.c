@@ -64,15 +64,13 @@ static oct_status adopt(oct_checkpoint *ckpt, const char *path, void *bytes, siz
                         bool *newer)
 {
     oct_status status = OCT_OK;
-    oct_h5 *h5 = NULL;
 
     *newer = false;
-    *ckpt = (oct_checkpoint){.bytes = bytes, .size = size};
+    *ckpt = (oct_checkpoint){.bytes = bytes, .size = size, .fd = -1};
     OCT_TRY_OUT(oct_strdup(&ckpt->path, path));
-    OCT_TRY_OUT(oct_h5_open_sealed(&h5, bytes, size, path));
-    status = read_info(h5, path, &ckpt->info, newer);
+    OCT_TRY_OUT(oct_h5_open_sealed(&ckpt->file, bytes, size, path));
+    status = read_info(ckpt->file, path, &ckpt->info, newer);
 out:
-    oct_h5_close(&h5);
     if (status != OCT_OK) oct_checkpoint_close(ckpt);
     return status;
 }
@@ -490,10 +488,9 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
 {
     oct_status status = OCT_OK;
     oct_saved_arrays list = {0};
-    oct_h5 *h5 = NULL;
+    oct_h5 *h5 = ckpt->file;
     uint8_t *bytes = NULL;
 
-    OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
     OCT_TRY_OUT(oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
     OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
@@ -511,7 +508,6 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
 out:
     oct_saved_arrays_free(&list);
     oct_free(&bytes);
-    oct_h5_close(&h5);
     return status;
 }
 
@@ -537,13 +533,10 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
                                       oct_optim *optim, const oct_collective *group)
 {
     const bool first = group->rank == 0;
-    oct_status status = OCT_OK, first_status = OCT_OK;
+    oct_status status, first_status = OCT_OK;
     oct_saved_arrays list = {0};
-    oct_h5 *opened = NULL, *h5 = ckpt->file;
-    if (first && !h5) status = oct_h5_open_sealed(&opened, ckpt->bytes, ckpt->size, ckpt->path);
-    if (opened) h5 = opened;
-    if (status == OCT_OK)
-        status = oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false);
+    oct_h5 *h5 = ckpt->file;
+    status = oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false);
     if (status == OCT_OK && list.count > 0)
         qsort(list.items, list.count, sizeof *list.items, by_path);
     if (status == OCT_OK && first) status = check_all(h5, ckpt->path, &list, optim != NULL);
@@ -558,7 +551,6 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
     count_updates(ckpt, optim);
 out:
     oct_saved_arrays_free(&list);
-    oct_h5_close(&opened);
     return status;
 }
 
@@ -581,26 +573,24 @@ oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
 {
     oct_status status = OCT_OK;
     oct_saved_arrays list = {0};
-    oct_h5 *h5 = NULL;
-    surplus s = {.file = ckpt->path, .list = &list, .path = "state", .lines = differences};
+    oct_h5 *h5 = ckpt->file;
+    surplus s = {
+        .h5 = h5, .file = ckpt->path, .list = &list, .path = "state", .lines = differences};
 
-    OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
     OCT_TRY_OUT(oct_saved_arrays_list(&list, root, NULL, false, false));
     for (size_t i = 0; i < list.count; i++)
         OCT_TRY_OUT(compare_array(h5, &list.items[i], differences));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
-    s.h5 = h5;
     if (oct_h5_has(h5, s.path)) OCT_TRY_OUT(oct_h5_list(h5, s.path, find_surplus, &s));
 out:
     oct_saved_arrays_free(&list);
     oct_text_free(&s.names);
-    oct_h5_close(&h5);
     return status;
 }
 
 void oct_checkpoint_close(oct_checkpoint *ckpt)
 {
-    if (ckpt->file) close(ckpt->fd);
+    if (ckpt->file && ckpt->fd >= 0) close(ckpt->fd);
     oct_h5_close(&ckpt->file);
     oct_free(&ckpt->path);
     oct_free(&ckpt->bytes);

@@ -69,8 +69,8 @@ typedef struct oct_checkpoint {
     char *path;
     void *bytes;
     size_t size;
-    struct oct_h5 *file; /* NULL: the bytes are here, or on another rank */
-    int fd;
+    struct oct_h5 *file; /* NULL: it is on another rank */
+    int fd;              /* -1: the bytes are here */
     oct_checkpoint_info info;
 } oct_checkpoint;
 

@@ -115,15 +115,7 @@ static oct_status fold_as_there(void *user, oct_module *module)
 oct_status oct_checkpoint_fold(const oct_checkpoint *ckpt, oct_module *root,
                                const oct_collective *group)
 {
-    oct_h5 *opened = NULL;
-    oct_status status = OCT_OK;
-    if (group->rank == 0 && !ckpt->file)
-        status = oct_h5_open_sealed(&opened, ckpt->bytes, ckpt->size, ckpt->path);
-    folding f = {opened ? opened : ckpt->file, group, OCT_OK};
-    OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(oct_module_walk(root, fold_as_there, &f));
-    status = group->agree(group, f.status);
-out:
-    oct_h5_close(&opened);
-    return status;
+    folding f = {ckpt->file, group, OCT_OK};
+    OCT_TRY(oct_module_walk(root, fold_as_there, &f));
+    return group->agree(group, f.status);
 }

@@ -1,8 +1,7 @@
-/* The one door to HDF5: files are built and read as images in memory (core driver), so writing to
- * disk, syncing and digests are ours. Images are deterministic: no times, format of HDF5 1.8. What is
- * opened has first been proven to be as these functions write (hdf5_walk.h), so all data sets together are
- * no larger than the image; type and shape are as expected before any allocation. HDF5's own error
- * printing is off; failures become oct_status with the object's name. */
+/* HDF5 files of Octet: built as images in memory, so writing to disk, syncing and digests are ours. Images are
+ * deterministic: no times, format of HDF5 1.8. HDF5 opens a file in a program of its own (hdf5_child.h), which says
+ * what is in it and where; data sets lie whole in the file and over nothing else, so all together are no larger than
+ * it. Type and shape are as expected before any allocation. Failures become oct_status with the object's name. */
 #pragma once
 
 #include "core/tensor/tensor.h"
@@ -12,8 +11,8 @@ typedef struct oct_h5 oct_h5;
 oct_status oct_h5_create(oct_h5 **file) OCT_NODISCARD;
 /* The same, with room for an image of this size; what is not written takes no memory. */
 oct_status oct_h5_create_sized(oct_h5 **file, size_t size) OCT_NODISCARD;
-/* Opens an image of `size` bytes, borrowed until close. `name` for messages. OCT_DATA unless the image is as Octet
- * writes them. */
+/* Opens an image of `size` bytes, borrowed until close. `name` for messages. OCT_DATA where it holds anything but
+ * groups and plain data sets. */
 oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
                        const char *name) OCT_NODISCARD;
 /* Opens a file of `size` bytes that stays on the disk, borrowed until close: what is in it is known and its values are
@@ -29,8 +28,10 @@ oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size) OCT_NODISCARD;
 oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size) OCT_NODISCARD;
 
 /* Sealed files, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools read
- * over the last 32 bytes. A damaged image can crash HDF5, so it sees no byte of an unproven one. */
+ * over the last 32 bytes. */
 enum { OCT_SEAL_BYTES = 32 };
+/* HDF5's checksum of metadata: Bob Jenkins' lookup3 (2006) with initial value 0. */
+uint32_t oct_h5_checksum(const void *bytes, size_t size);
 bool oct_h5_sealed(const void *bytes, size_t size); /* does the seal fit? */
 oct_status oct_h5_seal(oct_h5 *file, void **bytes,
                        size_t *size) OCT_NODISCARD; /* as oct_h5_image */

@@ -45,7 +45,7 @@ void oct_model_allow_large(void);
 oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCARD;
 /* Finds overflow_bound of a program that has passed its check. */
 oct_status oct_model_find_bounds(oct_model *model) OCT_NODISCARD;
-/* Loads a model, also from a flat file (model_flat.h), and checks everything: digest, what is in the file (hdf5_walk.h), ranges, oct_program_check, and that
+/* Loads a model, also from a flat file (model_flat.h), and checks everything: digest, what is in the file (hdf5.h), ranges, oct_program_check, and that
  * running it takes no more than the limits above. */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 void oct_model_free(oct_model *model);

@@ -13,7 +13,7 @@ foreach(pc octet octet-runtime octet-flat)
     configure_file(${PROJECT_SOURCE_DIR}/launch/${pc}.pc.in ${PROJECT_BINARY_DIR}/${pc}.pc @ONLY)
 endforeach()
 
-install(TARGETS octet liboctet RUNTIME DESTINATION bin ARCHIVE DESTINATION lib)
+install(TARGETS octet octet-hdf5 liboctet RUNTIME DESTINATION bin ARCHIVE DESTINATION lib)
 install(FILES ${PROJECT_BINARY_DIR}/octet.pc ${PROJECT_BINARY_DIR}/octet-runtime.pc
     ${PROJECT_BINARY_DIR}/octet-flat.pc DESTINATION lib/pkgconfig)
 install(DIRECTORY tests/example/ DESTINATION share/octet/examples

@@ -9,12 +9,12 @@
 # OCT_RELEASE is the system that this is, in words. Debian 12 and 13 are tested, and most packages have one name on
 # both. _RUN is what a program that is built elsewhere needs.
 OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev openmpi-bin
-    libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev libzip-dev libjpeg-dev
+    libhdf5-dev libseccomp-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev libzip-dev libjpeg-dev
     libpng-dev libprotobuf-c-dev protobuf-c-compiler dataset-fashion-mnist"
 OCT_PACKAGES_TEST="libcriterion-dev valgrind libopenblas0
     python3-numpy python3-pil python3-h5py python3-onnx slurm-wlm munge iproute2
     gcc-arm-none-eabi binutils-arm-none-eabi qemu-system-arm libgemmlowp-dev"
-OCT_PACKAGES_RUN="openmpi-bin libyaml-0-2 libjansson4 zlib1g libjpeg62-turbo libprotobuf-c1 libgomp1"
+OCT_PACKAGES_RUN="openmpi-bin libyaml-0-2 libjansson4 zlib1g libjpeg62-turbo libprotobuf-c1 libseccomp2 libgomp1"
 
 oct_os_release() { (source /etc/os-release && echo "${!1-}") 2>/dev/null || true; }
 OCT_RELEASE=$(oct_os_release PRETTY_NAME)

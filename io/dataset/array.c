@@ -1,6 +1,7 @@
 /* Arrays in files: their bytes. */
 #include "io/dataset/array.h"
 
+#include "core/base/half.h"
 #include "core/base/mem.h"
 
 #include <errno.h>
@@ -79,13 +80,50 @@ static void turn_bytes(uint8_t *at, int64_t numel, size_t bytes)
         }
 }
 
+bool oct_array_whole(const oct_array *a, const uint8_t *at, int64_t *value)
+{
+    uint64_t bits = 0;
+    OCT_ASSERT(a->bytes >= 1 && a->bytes <= sizeof bits);
+    for (size_t i = 0; i < a->bytes; i++)
+        bits |= (uint64_t)at[i] << (8 * i);
+    const unsigned shift = 64 - 8 * (unsigned)a->bytes;
+    if (a->kind == 'f' || (a->kind == 'u' && bits > INT64_MAX)) return false;
+    *value = a->kind == 'u' ? (int64_t)bits : (int64_t)(bits << shift) >> shift;
+    return true;
+}
+
+double oct_array_real(const oct_array *a, const uint8_t *at)
+{
+    int64_t number = 0;
+    if (a->kind == 'f' && a->bytes == 2) {
+        uint16_t half;
+        memcpy(&half, at, sizeof half);
+        return (double)oct_half_value(half);
+    }
+    if (a->kind == 'f' && a->bytes == 4) {
+        float value;
+        memcpy(&value, at, sizeof value);
+        return (double)value;
+    }
+    if (a->kind == 'f') {
+        double value;
+        memcpy(&value, at, sizeof value);
+        return value;
+    }
+    return oct_array_whole(a, at, &number) ? (double)number : (double)INFINITY;
+}
+
+int64_t oct_array_row(const oct_array *array)
+{
+    int64_t row = 1;
+    for (int i = 1; i < array->shape.ndim; i++)
+        row *= array->shape.dim[i];
+    return row;
+}
+
 oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count, void *to)
 {
-    const oct_shape *s = &array->shape;
-    int64_t row = 1;
-    for (int i = 1; i < s->ndim; i++)
-        row *= s->dim[i];
-    const int64_t sample = row * (int64_t)array->bytes;
+    const int64_t row = oct_array_row(array), sample = row * (int64_t)array->bytes;
     if (array->read)
         OCT_TRY(array->read(array, first, count, to));
     else
@@ -95,23 +133,32 @@ oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count, 
     return OCT_OK;
 }
 
+/* Bytes are pixels, and float is the type of samples; other numbers become floats. */
+static bool is_read_as_it_is(const oct_array *a)
+{
+    return a->bytes == 1 || (a->kind == 'f' && a->bytes == sizeof(float));
+}
+
+oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t count, void *to)
+{
+    const int64_t numel = count * oct_array_row(array);
+    uint8_t *raw = NULL;
+    float *x = to;
+    if (is_read_as_it_is(array)) return oct_array_read(array, first, count, to);
+    OCT_TRY(oct_alloc(&raw, (size_t)numel, array->bytes));
+    const oct_status status = oct_array_read(array, first, count, raw);
+    for (int64_t i = 0; i < numel && status == OCT_OK; i++)
+        x[i] = (float)oct_array_real(array, raw + (size_t)i * array->bytes);
+    oct_free(&raw);
+    return status;
+}
+
 void oct_array_close(oct_array *array)
 {
     if (array->drop) array->drop(array);
     if (array->name) oct_span_close(&array->span); /* one without a name was never opened */
     oct_free(&array->name);
     *array = (oct_array){.span = OCT_SPAN_NONE};
-}
-
-static oct_status take_type(oct_image *sample, const oct_array *a)
-{
-    const bool byte = a->bytes == 1 && a->kind != 'f';
-    OCT_CHECK(byte || (a->kind == 'f' && a->bytes == 4), OCT_DATA,
-              "%s: holds numbers of type %c%zu; samples are u1, i1 or f4; convert them, such as "
-              "with numpy: array.astype('float32')",
-              a->name, a->kind, a->bytes);
-    sample->dtype = !byte ? OCT_F32 : a->kind == 'u' ? OCT_U8 : OCT_S8;
-    return OCT_OK;
 }
 
 /* (N), (N, K), (N, H, W) or (N, H, W, C). */
@@ -136,7 +183,7 @@ static oct_status take_shape(oct_image *sample, const oct_array *a)
 
 oct_status oct_array_sample(const oct_array *array, oct_image *sample)
 {
-    *sample = (oct_image){0};
-    OCT_TRY(take_type(sample, array));
+    const oct_dtype dtype = array->bytes > 1 ? OCT_F32 : array->kind == 'u' ? OCT_U8 : OCT_S8;
+    *sample = (oct_image){.dtype = dtype};
     return take_shape(sample, array);
 }

@@ -40,9 +40,17 @@ struct oct_array {
 oct_status oct_array_check_size(const oct_array *array) OCT_NODISCARD;
 oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count,
                           void *to) OCT_NODISCARD;
+/* Reads samples as oct_array_sample says that they are. */
+oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t count,
+                                  void *to) OCT_NODISCARD;
+int64_t oct_array_row(const oct_array *array); /* numbers of a sample */
+/* An element that was read, as a whole number: false when it is none or beyond 64 bits; as a real one, infinite when
+ * it is beyond 64 bits. */
+bool oct_array_whole(const oct_array *array, const uint8_t *element, int64_t *value);
+double oct_array_real(const oct_array *array, const uint8_t *element);
 void oct_array_close(oct_array *array);
-/* Finds the type and size of one sample of (N), (N, K), (N, H, W) or (N, H, W, C) numbers of 8 bits or floats;
- * OCT_DATA when it has another type or shape. */
+/* Finds the type and size of one sample of (N), (N, K), (N, H, W) or (N, H, W, C) numbers: those of 8 bits are kept,
+ * all others become floats. OCT_DATA when it has another shape. */
 oct_status oct_array_sample(const oct_array *array, oct_image *sample) OCT_NODISCARD;
 
 /* How a format finds arrays. `{split}` in a name stands for train or test. */

@@ -4,7 +4,6 @@
  * The digest is of type and shape, of up to 64 samples that lie evenly over the array, and of the labels.
  */
 #include "core/base/log.h"
-#include "core/base/half.h"
 #include "core/base/mem.h"
 #include "io/dataset/array.h"
 #include "io/dataset/split.h"
@@ -126,48 +125,6 @@ static oct_status check_same_count(const oct_array *images, const oct_array *lab
     return OCT_OK;
 }
 
-/* An element as a whole number; false when it is none or beyond 64 bits. */
-static bool whole(const oct_array *a, const uint8_t *at, int64_t *value)
-{
-    uint64_t bits = 0;
-    OCT_ASSERT(a->bytes >= 1 && a->bytes <= sizeof bits);
-    for (size_t i = 0; i < a->bytes; i++)
-        bits |= (uint64_t)at[i] << (8 * i);
-    const unsigned shift = 64 - 8 * (unsigned)a->bytes;
-    if (a->kind == 'f' || (a->kind == 'u' && bits > INT64_MAX)) return false;
-    *value = a->kind == 'u' ? (int64_t)bits : (int64_t)(bits << shift) >> shift;
-    return true;
-}
-
-static double real(const oct_array *a, const uint8_t *at)
-{
-    int64_t number = 0;
-    if (a->kind == 'f' && a->bytes == 2) {
-        uint16_t half;
-        memcpy(&half, at, sizeof half);
-        return (double)oct_half_value(half);
-    }
-    if (a->kind == 'f' && a->bytes == 4) {
-        float value;
-        memcpy(&value, at, sizeof value);
-        return (double)value;
-    }
-    if (a->kind == 'f') {
-        double value;
-        memcpy(&value, at, sizeof value);
-        return value;
-    }
-    return whole(a, at, &number) ? (double)number : (double)INFINITY;
-}
-
-static int64_t row_of(const oct_array *a)
-{
-    int64_t row = 1;
-    for (int i = 1; i < a->shape.ndim; i++)
-        row *= a->shape.dim[i];
-    return row;
-}
-
 /* Calls take for each element of the rows at these positions (NULL: all), a piece at a time. */
 typedef struct taking {
     const oct_array *array;
@@ -200,7 +157,8 @@ static oct_status take_together(const taking *t, uint8_t *rows, int64_t row_nume
 
 static oct_status take_all(const taking *t)
 {
-    const int64_t row = row_of(t->array), most = row < PIECE ? PIECE / (row > 0 ? row : 1) : 1;
+    const int64_t row = oct_array_row(t->array),
+                  most = row < PIECE ? PIECE / (row > 0 ? row : 1) : 1;
     uint8_t *rows = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_alloc(&rows, (size_t)(most * row), t->array->bytes));
@@ -216,7 +174,8 @@ static oct_status take_all(const taking *t)
 static oct_status take_label(const taking *t, int64_t i, const uint8_t *element)
 {
     int64_t label;
-    OCT_CHECK(whole(t->array, element, &label) && label >= INT32_MIN && label <= INT32_MAX,
+    OCT_CHECK(oct_array_whole(t->array, element, &label) && label >= INT32_MIN &&
+                  label <= INT32_MAX,
               OCT_DATA, "%s: the label at index %" PRId64 " is out of range", t->array->name, i);
     ((int32_t *)t->to)[i] = (int32_t)label;
     return OCT_OK;
@@ -224,7 +183,7 @@ static oct_status take_label(const taking *t, int64_t i, const uint8_t *element)
 
 static oct_status take_value(const taking *t, int64_t i, const uint8_t *element)
 {
-    const double value = real(t->array, element);
+    const double value = oct_array_real(t->array, element);
     OCT_CHECK(fabs(value) <= (double)FLT_MAX, OCT_DATA,
               "%s: the number at index %" PRId64 " is not finite", t->array->name, i);
     ((float *)t->to)[i] = (float)value;
@@ -237,7 +196,7 @@ static oct_status check_label_array(const oct_array *a)
     OCT_CHECK(a->kind != 'f', OCT_DATA,
               "%s: holds floats; classes are whole numbers; data.goal=values takes floats",
               a->name);
-    OCT_CHECK(row_of(a) == 1 && a->shape.ndim <= 2, OCT_DATA,
+    OCT_CHECK(oct_array_row(a) == 1 && a->shape.ndim <= 2, OCT_DATA,
               "%s: has the shape %s; classes are (N); data.goal=values takes several numbers for "
               "each sample, data.goal=map a map",
               a->name, oct_shape_text(&a->shape, text));
@@ -255,10 +214,10 @@ static oct_status take_classes(oct_dataset *data, const oct_array *a, const int6
 static oct_status take_values(oct_dataset *data, const oct_array *a, const int64_t *positions)
 {
     char text[96];
-    OCT_CHECK(a->shape.ndim <= 2 && row_of(a) > 0 && row_of(a) <= OCT_CLASSES_MAX, OCT_DATA,
-              "%s: has the shape %s; values are (N) or (N, K), K up to %d", a->name,
+    OCT_CHECK(a->shape.ndim <= 2 && oct_array_row(a) > 0 && oct_array_row(a) <= OCT_CLASSES_MAX,
+              OCT_DATA, "%s: has the shape %s; values are (N) or (N, K), K up to %d", a->name,
               oct_shape_text(&a->shape, text), OCT_CLASSES_MAX);
-    data->classes = row_of(a);
+    data->classes = oct_array_row(a);
     OCT_TRY(oct_alloc(&data->values, (size_t)data->count, (size_t)data->classes * sizeof(float)));
     const taking t = {a, positions, data->count, data->values, take_value};
     return take_all(&t);
@@ -308,7 +267,7 @@ static oct_status draw(const reading *r, const oct_array *images, int64_t **posi
 static oct_status take_print(const oct_dataset *data, store *s)
 {
     const oct_array *a = &s->images;
-    const size_t bytes = (size_t)row_of(a) * a->bytes;
+    const size_t bytes = (size_t)oct_array_row(a) * a->bytes;
     oct_sha256_state *state = NULL;
     uint8_t *sample = NULL;
     oct_status status = OCT_OK;
@@ -424,7 +383,8 @@ static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *ma
     oct_status status = oct_array_read(a, index, 1, raw);
     for (int64_t i = 0; i < h * w && status == OCT_OK; i++) {
         int64_t number = -1;
-        if (!whole(a, raw + (size_t)i * a->bytes, &number) || oct_is_no_class(data, number))
+        if (!oct_array_whole(a, raw + (size_t)i * a->bytes, &number) ||
+            oct_is_no_class(data, number))
             number = -1;
         if (number >= data->classes)
             status = oct_fail(OCT_DATA,
@@ -444,7 +404,7 @@ oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *im
     const oct_array *a = &s->images;
     const int64_t at = s->positions ? s->positions[index] : index;
     OCT_TRY(oct_image_resize(image, data->dtype, data->read_h, data->read_w, data->read_c));
-    OCT_TRY(oct_array_read(a, at, 1, image->data));
+    OCT_TRY(oct_array_read_samples(a, at, 1, image->data));
     OCT_TRY(check_finite(data, at, image));
     return data->goal == OCT_GOAL_MAP ? read_map(data, at, map) : OCT_OK;
 }

@@ -1,5 +1,168 @@
-/* Arrays in HDF5 files, as h5py writes them. */
-#include "io/dataset/h5_file.h"
+/* Arrays in HDF5 files, read by libhdf5 in a program of its own (io/hdf5_child.h).
+ *
+ * An array of plain numbers in one piece is then read from the file itself. Of others the program gives blocks of
+ * samples: all that share a row of chunks, so that no chunk is unpacked twice for one block. Blocks are kept while
+ * there is room, as a rule all of them. */
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "io/hdf5_child.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+/* The chunks of a block, and what is kept of an array. */
+static const int64_t block_max = (int64_t)1 << 30, kept_max = (int64_t)1 << 30;
+
+typedef struct store {
+    oct_h5_child child;
+    pthread_mutex_t lock;
+    int64_t sample, rows, slots; /* bytes of a sample, samples of a block, blocks that are kept */
+    int64_t *held;               /* which block is in a slot, from 1 on */
+    uint8_t *bytes;
+} store;
+
+static void drop(oct_array *array)
+{
+    store *s = array->store;
+    if (!s) return;
+    oct_h5_child_end(&s->child);
+    pthread_mutex_destroy(&s->lock);
+    oct_free(&s->held);
+    oct_free(&s->bytes);
+    oct_free(&array->store);
+}
+
+static oct_status hold(const oct_array *array, store *s, int64_t block)
+{
+    const int64_t first = block * s->rows, left = array->shape.dim[0] - first;
+    const int64_t rows = left < s->rows ? left : s->rows, slot = block % s->slots;
+    oct_h5_message m = {.kind = OCT_H5_READ, .at = first, .bytes = rows};
+    if (s->held[slot] == block + 1) return OCT_OK;
+    s->held[slot] = 0;
+    OCT_TRY(oct_h5_child_ask(&s->child, &m));
+    OCT_TRY(oct_h5_child_answer(&s->child, OCT_H5_DATA, &m, NULL));
+    if (m.bytes != rows * s->sample) return oct_h5_child_nonsense(&s->child);
+    OCT_TRY(oct_h5_child_take(&s->child, s->bytes + slot * s->rows * s->sample, (size_t)m.bytes));
+    s->held[slot] = block + 1;
+    return OCT_OK;
+}
+
+static oct_status read_samples(const oct_array *array, int64_t first, int64_t count, void *to)
+{
+    store *s = array->store;
+    oct_status status = OCT_OK;
+    uint8_t *next = to;
+    pthread_mutex_lock(&s->lock);
+    while (count > 0 && status == OCT_OK) {
+        const int64_t block = first / s->rows, at = first % s->rows;
+        const int64_t now = count < s->rows - at ? count : s->rows - at;
+        status = hold(array, s, block);
+        if (status == OCT_OK)
+            memcpy(next, s->bytes + (block % s->slots * s->rows + at) * s->sample,
+                   (size_t)(now * s->sample));
+        next += now * s->sample;
+        first += now;
+        count -= now;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+/* How large blocks are, and how many are kept. */
+static oct_status lay_blocks(const oct_array *array, store *s, int64_t chunk)
+{
+    enum { SMALL = 64, USUAL = 1 << 20 };
+    const int64_t count = array->shape.dim[0], least = chunk > 0 ? SMALL : USUAL;
+    if (chunk > count) chunk = count;
+    s->rows = s->sample * chunk < least ? least / s->sample : chunk;
+    if (s->rows > count) s->rows = count;
+    if (s->rows < 1) s->rows = 1;
+    const int64_t block = s->rows * s->sample, blocks = count / s->rows + (count % s->rows > 0);
+    OCT_CHECK(block <= block_max, OCT_DATA,
+              "%s: chunks of %" PRId64 " samples take %" PRId64
+              " MB together, more than are read at once; write it with chunks=(1, ...)",
+              array->name, s->rows, block >> 20);
+    s->slots = kept_max / block < blocks ? kept_max / block : blocks;
+    if (oct_alloc(&s->bytes, (size_t)(s->slots * block), 1) != OCT_OK) {
+        oct_fail_clear();
+        s->slots = 1;
+        OCT_TRY(oct_alloc(&s->bytes, (size_t)block, 1));
+    }
+    if (s->slots < blocks && s->rows > 1 && chunk > 1)
+        oct_log(OCT_LOG_WARN,
+                "%s: its chunks hold %" PRId64 " samples, and only %" PRId64 " of %" PRId64
+                " MB are kept unpacked: others are unpacked again for each sample; write it with "
+                "chunks=(1, ...), or without compression",
+                array->name, s->rows, s->slots * block >> 20, count * s->sample >> 20);
+    return oct_alloc(&s->held, (size_t)s->slots, sizeof *s->held);
+}
+
+/* Takes what the program says of the array; nothing is believed. */
+static oct_status take_description(oct_array *array, const oct_h5_message *m, int64_t *sample)
+{
+    char text[96];
+    const bool width = m->bytes == 1 || m->bytes == 2 || m->bytes == 4 || m->bytes == 8;
+    bool good = width && (m->type == 'u' || m->type == 'i' || (m->type == 'f' && m->bytes >= 4)) &&
+                m->ndim >= 1 && m->ndim <= OCT_MAX_DIMS && m->rows >= 0;
+    *sample = m->bytes;
+    for (int i = 0; good && i < m->ndim; i++)
+        good = m->dim[i] >= 0 && (i == 0 || !__builtin_mul_overflow(*sample, m->dim[i], sample));
+    if (!good || *sample > INT64_MAX / 8)
+        return oct_h5_child_nonsense(&(oct_h5_child){.name = array->name});
+    array->kind = (char)m->type;
+    array->bytes = (size_t)m->bytes;
+    array->big = m->big != 0;
+    array->shape = oct_shape_of((int)m->ndim, m->dim);
+    const int64_t most = (array->span.size << 12) + ((int64_t)64 << 20);
+    OCT_CHECK(*sample == 0 || m->dim[0] <= most / *sample, OCT_DATA,
+              "%s: its shape %s is more than a file of %" PRId64 " bytes can hold", array->name,
+              oct_shape_text(&array->shape, text), array->span.size);
+    return OCT_OK;
+}
+
+static oct_status open_array(oct_array *array, store *s, const char *path)
+{
+    oct_h5_message m = {.kind = OCT_H5_ARRAY, .bytes = array->span.size};
+    OCT_CHECK(strlen(path) < sizeof m.name, OCT_USAGE, "%s: the name is too long", array->name);
+    memcpy(m.name, path, strlen(path));
+    OCT_TRY(oct_h5_child_start(&s->child, &array->span, array->name));
+    OCT_TRY(oct_h5_child_ask(&s->child, &m));
+    OCT_TRY(oct_h5_child_answer(&s->child, OCT_H5_OBJECT, &m, NULL));
+    OCT_TRY(take_description(array, &m, &s->sample));
+    if (m.at < 0 || s->sample == 0 || m.dim[0] == 0) {
+        array->read = read_samples;
+        return s->sample == 0 ? OCT_OK : lay_blocks(array, s, m.rows);
+    }
+    oct_h5_child_end(&s->child);
+    OCT_CHECK(m.at <= array->span.size && m.dim[0] * s->sample <= array->span.size - m.at, OCT_DATA,
+              "%s: is damaged or cut short", array->name);
+    array->span.begin = m.at;
+    array->span.size = m.dim[0] * s->sample;
+    return OCT_OK;
+}
+
+static oct_status open_path(oct_array *array, const char *path, const char *name)
+{
+    oct_span span;
+    store *s = NULL;
+    *array = (oct_array){.span = OCT_SPAN_NONE};
+    OCT_TRY(oct_span_open(&span, path));
+    oct_status status = oct_format(&array->name, "%s/%s", path, name);
+    if (status == OCT_OK)
+        array->span = span;
+    else
+        oct_span_close(&span);
+    if (status == OCT_OK) status = oct_alloc(&s, 1, sizeof *s);
+    if (status == OCT_OK) {
+        *s = (store){.child = OCT_H5_NO_CHILD, .lock = PTHREAD_MUTEX_INITIALIZER};
+        array->store = s;
+        array->drop = drop;
+        status = open_array(array, s, name);
+    }
+    if (status != OCT_OK) oct_array_close(array);
+    return status;
+}
 
 #define FILES                                                                                      \
     "expected: data.path=DATA.h5 with train/images, train/labels, test/images and test/labels, "   \
@@ -10,7 +173,7 @@ static const oct_array_kind kind = {
     .extension = ".h5",
     .images = {"{split}/images", "images"},
     .labels = {"{split}/labels", "labels"},
-    .open = oct_h5_array_open,
+    .open = open_path,
 };
 
 const oct_dataset_format oct_dataset_hdf5 = {

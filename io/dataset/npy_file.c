@@ -145,10 +145,11 @@ static oct_status take_header(oct_array *a, const header *h, bool *other)
               "%s: holds structures of several fields; save each field as an array of its own: "
               "numpy.ascontiguousarray(array['FIELD'])",
               a->name);
-    OCT_CHECK(known, OCT_DATA,
-              "%s: holds elements of type %s; u1, i1 and f4 are read as samples, whole numbers as "
-              "labels; convert them with numpy: array.astype('float32')",
-              a->name, oct_show(type, strlen(type)).text);
+    OCT_CHECK(
+        known, OCT_DATA,
+        "%s: holds elements of type %s; whole numbers and floats of at most 64 bits are read; "
+        "convert them with numpy: array.astype('float32')",
+        a->name, oct_show(type, strlen(type)).text);
     OCT_CHECK(!h->fortran || h->ndim < 2, OCT_DATA,
               "%s: is in Fortran's order; convert it with numpy: numpy.ascontiguousarray(array)",
               a->name);

@@ -264,8 +264,9 @@ static oct_status take_npy(image_file *f, int64_t *images)
     OCT_TRY_OUT(status);
     OCT_TRY_OUT(take_size(f, s->h, s->w, s->c));
     *images = array.shape.dim[0];
-    OCT_TRY_OUT(oct_alloc(&f->bytes, (size_t)array.span.size, 1));
-    OCT_TRY_OUT(oct_array_read(&array, 0, *images, f->bytes));
+    OCT_TRY_OUT(
+        oct_alloc(&f->bytes, (size_t)(*images * oct_image_numel(s)), oct_dtype_bytes(s->dtype)));
+    OCT_TRY_OUT(oct_array_read_samples(&array, 0, *images, f->bytes));
     OCT_CHECK_OUT(s->dtype != OCT_F32 || oct_all_finite((const float *)(const void *)f->bytes,
                                                         *images * oct_image_numel(s)),
                   OCT_DATA, "%s: holds numbers that are not finite", f->path);

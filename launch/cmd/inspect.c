@@ -131,17 +131,15 @@ static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, ten
 static oct_status inspect_checkpoint(const char *path, bool json)
 {
     oct_checkpoint checkpoint = {0};
-    oct_status status = OCT_OK;
+    oct_status status;
     tensors t = {0};
     uint8_t digest[32];
     char hex[65];
     OCT_TRY(oct_checkpoint_open(&checkpoint, path));
     oct_sha256(checkpoint.bytes, checkpoint.size, digest);
     oct_hex(digest, hex);
-    OCT_TRY_OUT(oct_h5_open_sealed(&t.file, checkpoint.bytes, checkpoint.size, path));
-    OCT_TRY_OUT(print_checkpoint(&checkpoint, hex, &t, json));
-out:
-    oct_h5_close(&t.file);
+    t.file = checkpoint.file;
+    status = print_checkpoint(&checkpoint, hex, &t, json);
     oct_checkpoint_close(&checkpoint);
     return status;
 }

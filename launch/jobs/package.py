@@ -18,6 +18,7 @@ class Octet(CMakePackage):
     depends_on("pkgconfig", type="build")
     depends_on("mpi")
     depends_on("hdf5@1.10~mpi")
+    depends_on("libseccomp")
     depends_on("libyaml")
     depends_on("jansson")
     depends_on("openssl@3:")

@@ -6,7 +6,6 @@
 #include "core/base/rng.h"
 #include "io/file.h"
 #include "io/hdf5.h"
-#include "io/hdf5_walk.h"
 
 #include <string.h>
 

@@ -131,14 +131,16 @@ static void check_damage(const char *name, const char *as, const oct_dataset_for
     uint8_t *bytes = NULL;
     oct_tmp_create(&tmp);
     const size_t size = golden_bytes(name, &bytes), live = oct_mem_live();
-    for (size_t cut = 0; cut < size; cut += cut < 200 ? 1 : 37) {
+    /* A program of its own reads HDF5 each time; tests/fuzz/hdf5_mutants tries more of them. */
+    const size_t sparse = format == &oct_dataset_hdf5 ? 72 : 1;
+    for (size_t cut = 0; cut < size; cut += (cut < 200 ? 1 : 37) * sparse) {
         const char *path = oct_tmp_write(&tmp, as, bytes, cut);
         const oct_status status = try_all(format, path);
         cr_assert(status == OCT_DATA || (status == OCT_OK && format == &oct_dataset_hdf5),
                   "%s cut to %zu: %d", name, cut, status);
         if (status != OCT_OK) cr_assert(strstr(oct_fail_text(0), as), "%s", oct_fail_text(0));
     }
-    for (size_t at = 0; at < size; at += at < 300 ? 1 : 7) {
+    for (size_t at = 0; at < size; at += (at < 300 ? 1 : 7) * sparse) {
         bytes[at] ^= 0x81;
         const oct_status status = try_all(format, oct_tmp_write(&tmp, as, bytes, size));
         bytes[at] ^= 0x81;
@@ -178,14 +180,6 @@ Test(arrays, what_is_wrong_with_an_array_is_said)
         const char *header, *sentence;
         size_t numbers;
     } cases[] = {
-        {"{'descr': '<f8', 'fortran_order': False, 'shape': (4, 3), }",
-         "holds numbers of type f8; samples are u1, i1 or f4; convert them, such as with numpy: "
-         "array.astype('float32')",
-         96},
-        {"{'descr': '<f2', 'fortran_order': False, 'shape': (4, 3), }",
-         "holds numbers of type f2; samples are u1, i1 or f4; convert them, such as with numpy: "
-         "array.astype('float32')",
-         24},
         {"{'descr': '|u1', 'fortran_order': True, 'shape': (4, 3), }",
          "is in Fortran's order; convert it with numpy: numpy.ascontiguousarray(array)", 12},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (4, 3), }",

@@ -66,12 +66,12 @@ Test(hostile, files_that_crashed_libhdf5_are_refused)
     static const struct {
         const char *file, *sentence;
     } files[] = {
-        {HOSTILE "c24.int8.h5", "a header with a message of another form, at byte 310"},
-        {HOSTILE "c80.int8.h5", "a header with a message of another form, at byte 19409"},
-        {HOSTILE "h1492.int8.h5", "a B-tree of another form, at byte 12852"},
-        {HOSTILE "ckpt-meta-crash-147.h5", "a header with a message of another form, at byte 4632"},
-        {HOSTILE "isl_conv_max.int8.h5", "no object header that Octet writes, at byte 48"},
-        {HOSTILE "h_nogolden.int8.h5", "no object header that Octet writes, at byte 48"},
+        {HOSTILE "c24.int8.h5", "cannot be read"},
+        {HOSTILE "c80.int8.h5", "cannot be read"},
+        {HOSTILE "h1492.int8.h5", "cannot be read"},
+        {HOSTILE "ckpt-meta-crash-147.h5", "cannot be read"},
+        {HOSTILE "isl_conv_max.int8.h5", "model"},
+        {HOSTILE "h_nogolden.int8.h5", "model"},
     };
     for (size_t i = 0; i < OCT_COUNT(files); i++) {
         const char *file = files[i].file;
