@@ -27,47 +27,49 @@ static void add_numbers(oct_to_onnx_writer *w, const char *key, const float *val
     oct_text_free(&text);
 }
 
-/* A constant (C, 1, 1) of values of channels. */
-static const char *channel_constant(oct_to_onnx_writer *w, const float *values, int64_t channels)
+/* A constant (C, 1, 1), or (C) for rows, of values of channels. */
+static const char *channel_constant(oct_to_onnx_writer *w, const float *values,
+                                    const oct_shape *shape)
 {
-    return oct_to_onnx_constant(w, NULL, OCT_F32, 3, (int64_t[]){kept_channels(channels), 1, 1},
-                                values);
+    const int64_t dims[] = {kept_channels(shape->dim[shape->ndim - 1]), 1, 1};
+    return oct_to_onnx_constant(w, NULL, OCT_F32, shape->ndim == 4 ? 3 : 1, dims, values);
 }
 
 /* (x * unit - mean) * (1 / std), each operation rounded, as the loader has it. */
 static const char *normalise(oct_to_onnx_writer *w, const oct_export *job, const char *pixels,
-                             int64_t channels)
+                             const oct_shape *shape)
 {
     float inverse_std[OCT_REALS_MAX];
-    for (int64_t c = 0; c < kept_channels(channels); c++)
+    for (int64_t c = 0; c < kept_channels(shape->dim[shape->ndim - 1]); c++)
         inverse_std[c] = 1.0f / job->std[c];
     const char *x = OCT_TO_ONNX(w, "Cast", pixels);
     oct_to_onnx_int_set(w, "to", 1); /* float */
     x = OCT_TO_ONNX(w, "Mul", x, oct_to_onnx_scalar(w, 1.0f / 255.0f));
-    x = OCT_TO_ONNX(w, "Sub", x, channel_constant(w, job->mean, channels));
-    return OCT_TO_ONNX(w, "Mul", x, channel_constant(w, inverse_std, channels));
+    x = OCT_TO_ONNX(w, "Sub", x, channel_constant(w, job->mean, shape));
+    return OCT_TO_ONNX(w, "Mul", x, channel_constant(w, inverse_std, shape));
 }
 
 oct_to_onnx_ref oct_to_onnx_model_input(oct_to_onnx_writer *w, const oct_export *job, int number,
                                         oct_shape shape)
 {
-    const oct_shape there = oct_to_onnx_shape(&shape);
     const int64_t channels = shape.dim[shape.ndim - 1];
+    const bool row = shape.ndim == 4 && shape.dim[1] * shape.dim[2] == 1;
+    const oct_shape given = row ? OCT_SHAPE(1, channels) : shape, there = oct_to_onnx_shape(&given);
     const bool pixels = job->pixels && number == 0;
     oct_to_onnx_ref x = {number == 0 ? oct_to_onnx_name(w, "input")
                                      : oct_to_onnx_name(w, "input%d", number),
-                         {.shape = shape}};
+                         {.shape = given}};
     oct_to_onnx_declare_input(w, x.name, pixels ? OCT_U8 : OCT_F32, &there);
-    if (number > 0) return x;
+    if (number > 0) return oct_to_onnx_view(w, x, shape);
     if (job->class_names) oct_to_onnx_property(w, "octet.class_names", job->class_names);
     oct_to_onnx_layer_begin(w, "input");
     if (pixels) {
-        x.name = normalise(w, job, x.name, channels);
+        x.name = normalise(w, job, x.name, &given);
     } else {
         add_numbers(w, "octet.mean", job->mean, kept_channels(channels));
         add_numbers(w, "octet.std", job->std, kept_channels(channels));
     }
-    return x;
+    return oct_to_onnx_view(w, x, shape);
 }
 
 /* One call of a float network. */

@@ -81,8 +81,8 @@ static oct_to_onnx_ref mean(oct_to_onnx_writer *w, const oct_to_onnx_layer_call 
         const bool taken = i == axis || (both && i == 2);
         if (!taken || keep) shape.dim[shape.ndim++] = taken ? 1 : in->dim[i];
     }
-    const char *y = OCT_TO_ONNX(w, "ReduceMean", oct_to_onnx_channels_last(w, c->input[0]));
-    oct_to_onnx_ints_set(w, "axes", both ? 2 : 1, (int64_t[]){axis, 2});
+    const char *y = oct_to_onnx_mean(w, oct_to_onnx_channels_last(w, c->input[0]), both ? 2 : 1,
+                                     (int64_t[]){axis, 2});
     oct_to_onnx_int_set(w, "keepdims", keep);
     return oct_to_onnx_channels_first(w, y, shape);
 }

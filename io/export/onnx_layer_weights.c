@@ -151,11 +151,9 @@ static oct_to_onnx_ref layer_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     const int64_t axis = oct_to_onnx_axis(x.tensor.shape.ndim, x.tensor.shape.ndim - 1);
-    const char *mean = OCT_TO_ONNX(w, "ReduceMean", x.name);
-    oct_to_onnx_ints_set(w, "axes", 1, &axis);
+    const char *mean = oct_to_onnx_mean(w, x.name, 1, &axis);
     const char *centred = OCT_TO_ONNX(w, "Sub", x.name, mean);
-    const char *variance = OCT_TO_ONNX(w, "ReduceMean", OCT_TO_ONNX(w, "Mul", centred, centred));
-    oct_to_onnx_ints_set(w, "axes", 1, &axis);
+    const char *variance = oct_to_onnx_mean(w, OCT_TO_ONNX(w, "Mul", centred, centred), 1, &axis);
     const char *eps = oct_to_onnx_scalar(w, (float)c->layer->args.value[1]);
     const char *deviation = OCT_TO_ONNX(w, "Sqrt", OCT_TO_ONNX(w, "Add", variance, eps));
     const char *y = OCT_TO_ONNX(w, "Mul", OCT_TO_ONNX(w, "Div", centred, deviation),

@@ -69,6 +69,10 @@ oct_shape oct_to_onnx_value_shape(const oct_value *value);
 void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const oct_step *step);
 /* Gives the real values of a value's codes; x: the value, in whatever shape. */
 const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const char *x);
+/* Gives a value's codes as types that every operator takes, and codes of these again; and one such code. */
+const char *oct_to_onnx_widen(oct_to_onnx_program *p, int32_t value, const char *x);
+const char *oct_to_onnx_narrow(oct_to_onnx_program *p, int32_t value, const char *x);
+const char *oct_to_onnx_code(oct_to_onnx_program *p, int32_t value, int32_t code);
 /* Makes codes of a value of real numbers, cut to logical bounds where these are narrower than its type. */
 oct_to_onnx_ref oct_to_onnx_quantize(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
                                      int32_t lo, int32_t hi);

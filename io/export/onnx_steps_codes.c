@@ -93,14 +93,13 @@ static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref pad(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
-    const uint8_t byte = (uint8_t)step->fill;
-    const uint16_t word = (uint16_t)step->fill;
-    const char *constant = in->dtype == OCT_U8
-                               ? oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte)
-                               : oct_to_onnx_constant(p->w, NULL, OCT_U16, 0, NULL, &word);
-    const oct_to_onnx_ref x =
+    const char *constant = oct_to_onnx_code(p, step->input[0], step->fill);
+    oct_to_onnx_ref x =
         oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
-    return oct_to_onnx_pad(p->w, x, &step->pad, constant);
+    x.name = oct_to_onnx_widen(p, step->input[0], x.name);
+    x = oct_to_onnx_pad(p->w, x, &step->pad, constant);
+    x.name = oct_to_onnx_narrow(p, step->output, x.name);
+    return x;
 }
 
 static oct_to_onnx_ref max_pool(oct_to_onnx_program *p, const oct_step *step)
@@ -109,9 +108,10 @@ static oct_to_onnx_ref max_pool(oct_to_onnx_program *p, const oct_step *step)
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_to_onnx_ref x =
         oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
-    const char *y = OCT_TO_ONNX(p->w, "MaxPool", x.name);
+    const char *y = OCT_TO_ONNX(p->w, "MaxPool", oct_to_onnx_widen(p, step->input[0], x.name));
     oct_to_onnx_windows_set(p->w, s);
     oct_to_onnx_int_set(p->w, "ceil_mode", step->ceil);
+    y = oct_to_onnx_narrow(p, step->output, y);
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
 }
 
@@ -170,7 +170,8 @@ static oct_to_onnx_ref concat(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref argmax(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_float_layer layer = {.type = "argmax", .name = step->name};
-    const oct_to_onnx_ref x = p->values[step->input[0]];
+    oct_to_onnx_ref x = p->values[step->input[0]];
+    x.name = oct_to_onnx_widen(p, step->input[0], x.name);
     oct_to_onnx_ref y = oct_to_onnx_layer_write(
         p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
     const oct_value *out = &p->program->values[step->output];
@@ -189,10 +190,14 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
     oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_qparams *q = &p->program->values[step->output].q;
     const bool mixes = oct_is_bilinear((oct_interpolation)step->interpolation);
-    if (mixes) x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
-    const oct_to_onnx_ref y = oct_to_onnx_layer_write(
+    x.name = mixes ? oct_to_onnx_dequantize(p, step->input[0], x.name)
+                   : oct_to_onnx_widen(p, step->input[0], x.name);
+    oct_to_onnx_ref y = oct_to_onnx_layer_write(
         p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
-    if (!mixes) return y;
+    if (!mixes) {
+        y.name = oct_to_onnx_narrow(p, step->output, y.name);
+        return y;
+    }
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_BILINEAR, step);
     return oct_to_onnx_quantize(p, step->output, y, q->qmin - q->zero_point,
                                 q->qmax - q->zero_point);

@@ -43,19 +43,29 @@ const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const 
     return OCT_TO_ONNX(p->w, "DequantizeLinear", x, q->scale, q->zero_point);
 }
 
-/* Codes of 16 bits, which runtimes do not cut, as numbers of 32. */
-static const char *cut_wide(oct_to_onnx_writer *w, const char *x, const int32_t codes[2])
+/* Codes as a runtime's operators take them: those of 16 bits are floats, which hold them exactly. */
+const char *oct_to_onnx_widen(oct_to_onnx_program *p, int32_t value, const char *x)
 {
-    enum { TYPE_U16 = 4, TYPE_S32 = 6 };
-    const char *ends[2];
-    for (int i = 0; i < 2; i++)
-        ends[i] = oct_to_onnx_constant(w, NULL, OCT_S32, 0, NULL, &codes[i]);
-    x = OCT_TO_ONNX(w, "Cast", x);
-    oct_to_onnx_int_set(w, "to", TYPE_S32);
-    x = OCT_TO_ONNX(w, "Clip", x, ends[0], ends[1]);
-    x = OCT_TO_ONNX(w, "Cast", x);
-    oct_to_onnx_int_set(w, "to", TYPE_U16);
+    if (p->program->values[value].dtype != OCT_U16) return x;
+    x = OCT_TO_ONNX(p->w, "Cast", x);
+    oct_to_onnx_int_set(p->w, "to", 1); /* float */
     return x;
+}
+
+const char *oct_to_onnx_narrow(oct_to_onnx_program *p, int32_t value, const char *x)
+{
+    if (p->program->values[value].dtype != OCT_U16) return x;
+    x = OCT_TO_ONNX(p->w, "Cast", x);
+    oct_to_onnx_int_set(p->w, "to", 4); /* uint16 */
+    return x;
+}
+
+const char *oct_to_onnx_code(oct_to_onnx_program *p, int32_t value, int32_t code)
+{
+    const uint8_t byte = (uint8_t)code;
+    return p->program->values[value].dtype == OCT_U16
+               ? oct_to_onnx_scalar(p->w, (float)code)
+               : oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte);
 }
 
 oct_to_onnx_ref oct_to_onnx_cut(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
@@ -63,18 +73,11 @@ oct_to_onnx_ref oct_to_onnx_cut(oct_to_onnx_program *p, int32_t value, oct_to_on
 {
     const oct_value *v = &p->program->values[value];
     const int32_t zero = v->q.zero_point, most = v->dtype == OCT_U8 ? UINT8_MAX : UINT16_MAX;
-    const int32_t codes[2] = {lo + zero, hi + zero};
-    if (codes[0] <= 0 && codes[1] >= most) return x;
-    if (v->dtype != OCT_U8) {
-        x.name = cut_wide(p->w, x.name, codes);
-        return x;
-    }
-    const char *ends[2];
-    for (int i = 0; i < 2; i++) {
-        const uint8_t byte = (uint8_t)codes[i];
-        ends[i] = oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte);
-    }
-    x.name = OCT_TO_ONNX(p->w, "Clip", x.name, ends[0], ends[1]);
+    if (lo + zero <= 0 && hi + zero >= most) return x;
+    const char *least = oct_to_onnx_code(p, value, lo + zero),
+               *greatest = oct_to_onnx_code(p, value, hi + zero);
+    x.name = OCT_TO_ONNX(p->w, "Clip", oct_to_onnx_widen(p, value, x.name), least, greatest);
+    x.name = oct_to_onnx_narrow(p, value, x.name);
     return x;
 }
 
@@ -202,16 +205,18 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
     const int64_t h = s.dim[1], width = s.dim[2], c = s.dim[3];
     const int64_t down = step->input_step_h, across = step->input_step_w;
     if (down <= 1 && across <= 1) return x;
-    const oct_to_onnx_qparams *q = params_of(p, step->input[0]);
-    const char *y = OCT_TO_ONNX(w, "Reshape", x.name, OCT_TO_ONNX_LIST(w, 0, c, h, 1, width, 1));
+    const int32_t of = step->input[0];
+    const char *y = OCT_TO_ONNX(w, "Reshape", oct_to_onnx_widen(p, of, x.name),
+                                OCT_TO_ONNX_LIST(w, 0, c, h, 1, width, 1));
     y = OCT_TO_ONNX(w, "Pad", y,
                     OCT_TO_ONNX_LIST(w, 0, 0, 0, 0, 0, 0, 0, 0, 0, down - 1, 0, across - 1),
-                    q->zero_point);
+                    oct_to_onnx_code(p, of, p->program->values[of].q.zero_point));
     y = OCT_TO_ONNX(w, "Reshape", y, OCT_TO_ONNX_LIST(w, 0, c, h * down, width * across));
     const int64_t out_h = (h - 1) * down + 1, out_w = (width - 1) * across + 1;
     y = OCT_TO_ONNX(w, "Slice", y, OCT_TO_ONNX_LIST(w, 0, 0), OCT_TO_ONNX_LIST(w, out_h, out_w),
                     OCT_TO_ONNX_LIST(w, 2, 3));
-    return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(s.dim[0], out_h, out_w, c)}};
+    return (oct_to_onnx_ref){oct_to_onnx_narrow(p, of, y),
+                             {.shape = OCT_SHAPE(s.dim[0], out_h, out_w, c)}};
 }
 
 static oct_to_onnx_ref convolve(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)

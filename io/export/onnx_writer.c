@@ -181,6 +181,14 @@ void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const 
     a->ints = own;
 }
 
+const char *oct_to_onnx_mean(oct_to_onnx_writer *w, const char *x, int n, const int64_t *axes)
+{
+    if (w->opset >= 18) return OCT_TO_ONNX(w, "ReduceMean", x, oct_to_onnx_list(w, n, axes));
+    const char *y = OCT_TO_ONNX(w, "ReduceMean", x);
+    oct_to_onnx_ints_set(w, "axes", n, axes);
+    return y;
+}
+
 void oct_to_onnx_windows_set(oct_to_onnx_writer *w, const oct_conv_shape *s)
 {
     OCT_TO_ONNX_INTS(w, "kernel_shape", s->kernel_h, s->kernel_w);

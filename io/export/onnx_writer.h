@@ -38,6 +38,8 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
     oct_to_onnx_node_add((w), (type),                                                              \
                          (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),            \
                          (const char *[]){__VA_ARGS__})
+/* Adds a ReduceMean over n axes; opset 18 made an input of its attribute. */
+const char *oct_to_onnx_mean(oct_to_onnx_writer *w, const char *x, int n, const int64_t *axes);
 /* These give the node that was added last an attribute, or its output another name. */
 void oct_to_onnx_int_set(oct_to_onnx_writer *w, const char *name, int64_t value);
 void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const int64_t *values);
