@@ -190,7 +190,7 @@ int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i)
     case OCT_F64:
         break;
     }
-    OCT_ASSERT(!"an integer");
+    OCT_ASSERT(false && "an integer");
     return 0;
 }
 

@@ -259,7 +259,7 @@ static const binary *find_binary(const oct_onnx_call *c)
 {
     for (size_t i = 0; i < OCT_COUNT(binaries); i++)
         if (strcmp(binaries[i].type, c->node->type) == 0) return &binaries[i];
-    OCT_ASSERT(!"in the list");
+    OCT_ASSERT(false && "in the list");
     return NULL;
 }
 
