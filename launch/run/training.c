@@ -320,6 +320,10 @@ static oct_status step(oct_training *r)
     if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step))
         OCT_TRY(evaluate(r, phase, &verdict));
     if (verdict.ends && !phase_ends) end_phase(r, phase);
+    if (trainer->stop && !phase_ends && !verdict.ends) {
+        oct_record_steps(r, phase);
+        oct_record_phase(r, phase); /* as far as this session has come */
+    }
     if (oct_trainer_done(trainer)) {
         OCT_TRY(settle_save(r));
         OCT_TRY(go_back(r));

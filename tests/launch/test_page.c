@@ -60,6 +60,25 @@ Test(page, of_an_unfinished_run_says_what_is_missing)
     check_page("bare.html", "'No steps have been recorded yet.' 'Nothing has been evaluated yet.'");
 }
 
+/* The records of a phase that was stopped in its middle are those of both sessions. */
+Test(page, counts_the_steps_of_a_stopped_run_in_full)
+{
+    must(OCT_PROGRAM
+         " train r.yaml output=part float.epochs=60 checkpoint.every=50 >log 2>&1 & p=$!; "
+         "until grep -qs '\"kind\":\"step\"' part/metrics.jsonl; do "
+         "kill -0 $p || exit 9; sleep 0.02; done; "
+         "kill -USR1 $p; wait $p; test $? = 75 && cat log");
+    must(OCT_PROGRAM
+         " train r.yaml output=part float.epochs=60 checkpoint.every=50 && /usr/bin/python3 -c '\n"
+         "import json\n"
+         "records = [json.loads(line) for line in open(\"part/metrics.jsonl\")]\n"
+         "phases = [r for r in records if r[\"kind\"] == \"phase\"]\n"
+         "steps = [r for r in phases if r[\"phase\"] == \"float\"]\n"
+         "assert len(steps) == 2 and steps[0][\"steps\"] > 0, steps\n"
+         "assert sum(r[\"steps\"] for r in phases) == records[-1][\"step\"], phases\n"
+         "'");
+}
+
 Test(page, of_a_run_without_qat_has_its_curves)
 {
     must(OCT_PROGRAM " train r.yaml output=ptq qat.epochs=0");
