@@ -49,10 +49,15 @@ static void write_phases(oct_page *r, const oct_page_run *run)
         oct_page_count_cell(r, oct_page_number(record, "memory_bytes"));
         oct_html_put(&r->html, "</tr>\n");
     }
-    if (rows)
-        oct_page_table_end(r);
-    else
-        oct_page_missing(r, "No phase has ended yet.");
+    if (rows) oct_page_table_end(r);
+    json_array_foreach(oct_page_run_records(run, "phase"), i, record)
+    {
+        const char *worse = json_string_value(json_object_get(record, "worse"));
+        if (worse) oct_html_put(&r->html, "<p class=\"note\">");
+        if (worse) oct_html_cut(&r->html, worse, 400);
+        if (worse) oct_html_put(&r->html, "</p>\n");
+    }
+    if (!rows) oct_page_missing(r, "No phase has ended yet.");
 }
 
 static void write(oct_page *r)

@@ -54,22 +54,50 @@ void oct_record_skip(oct_training *run, oct_phase phase)
                                     "all", (json_int_t)skips->all));
 }
 
+/* Says where a phase made the network worse by far; empty: it did not. */
+static void say_collapse(oct_training *run, oct_phase phase, char text[400])
+{
+    const double much = phase == OCT_PHASE_FLOAT ? 10 : 2;
+    const oct_step_totals *w = &run->progress.phase;
+    const double before = run->phase_loss, mean = w->loss_sum / (double)w->samples;
+    const char *remedy =
+        phase == OCT_PHASE_FLOAT ? "training diverges; lower float.lr, set optimizer.clip_norm, or "
+                                   "start from trained weights"
+        : phase == OCT_PHASE_QAT_BN_FROZEN
+            ? "frozen batch norms do not fit the data yet; freeze them later "
+              "(qat.freeze_batch_norm), or "
+              "train more qat.epochs, so that their statistics follow"
+        : phase == OCT_PHASE_QAT_SCALES_FROZEN
+            ? "frozen scales do not fit yet; freeze them later (qat.freeze_scales), or lower qat.lr"
+            : "QAT does not hold what the float phase has learned; lower qat.lr";
+    text[0] = '\0';
+    run->phase_loss = mean;
+    if (phase == OCT_PHASE_QAT && oct_teacher_wanted(run->recipe)) return; /* another loss */
+    if (before > 0 && mean > much * before + 0.1)
+        snprintf(text, 400, "%s: the mean loss rose from %.3g to %.3g: %s", oct_phase_name(phase),
+                 before, mean, remedy);
+}
+
 void oct_record_phase(oct_training *run, oct_phase phase)
 {
     const oct_step_totals *w = &run->progress.phase;
+    char worse[400];
     const double waited = run->trainer.data_seconds;
     const double met = (double)run->meetings / (double)oct_max_i64(w->steps, 1);
     run->trainer.data_seconds = 0;
     run->meetings = 0;
+    say_collapse(run, phase, worse);
     if (!oct_training_speaks(run)) return;
-    oct_run_folder_record(
-        &run->folder,
-        json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:f}", "kind", "phase", "step",
-                  (json_int_t)run->trainer.step, "phase", oct_phase_name(phase), "steps",
-                  (json_int_t)w->steps, "images", (json_int_t)w->samples, "seconds",
-                  rounded(w->seconds, 0.001), "data_seconds", rounded(waited, 0.001),
-                  "images_per_s", rounded(oct_step_totals_rate(w), 0.1), "memory_bytes",
-                  (json_int_t)oct_memory_resident_peak(), "meetings_a_step", rounded(met, 0.01)));
+    if (worse[0]) oct_log(OCT_LOG_WARN, "%s", worse);
+    oct_run_folder_record(&run->folder,
+                          json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:s*}",
+                                    "kind", "phase", "step", (json_int_t)run->trainer.step, "phase",
+                                    oct_phase_name(phase), "steps", (json_int_t)w->steps, "images",
+                                    (json_int_t)w->samples, "seconds", rounded(w->seconds, 0.001),
+                                    "data_seconds", rounded(waited, 0.001), "images_per_s",
+                                    rounded(oct_step_totals_rate(w), 0.1), "memory_bytes",
+                                    (json_int_t)oct_memory_resident_peak(), "meetings_a_step",
+                                    rounded(met, 0.01), "worse", worse[0] ? worse : NULL));
 }
 
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,

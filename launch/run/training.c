@@ -215,6 +215,7 @@ static void count_step(oct_training *r, oct_phase phase, const oct_step_result *
     int64_t every = r->trainer.plan.steps_per_epoch / RECORDS_PER_EPOCH + 1;
     double now = oct_seconds();
     if (result->skipped) oct_record_skip(r, phase);
+    if (r->phase_loss == 0 && isfinite(result->loss)) r->phase_loss = result->loss;
     oct_step_totals_add(&r->recorded, now - r->record_clock, result);
     r->record_clock = now;
     if (phase_ends || r->trainer.step % every == 0) oct_record_steps(r, phase);

@@ -33,6 +33,8 @@ typedef struct oct_training {
     double record_clock;
     int64_t meetings; /* of the ranks, in the steps of this phase in this process */
     oct_save_under_way save;
+    double
+        phase_loss; /* mean over the phase before, or of the run's first step here; 0: none yet */
     double save_waits; /* seconds that saves stood behind the one before */
     int64_t late_saves;
     int failed_saves; /* one after another */

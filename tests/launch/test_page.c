@@ -79,6 +79,14 @@ Test(page, counts_the_steps_of_a_stopped_run_in_full)
          "'");
 }
 
+Test(page, says_which_phase_made_the_network_worse)
+{
+    must(OCT_PROGRAM
+         " train r.yaml output=worse float.epochs=20 qat.epochs=4 qat.lr=3 2>log; cat log; "
+         "grep -q 'warning: qat: the mean loss rose from .*; lower qat.lr' log");
+    check_page("worse/report.html", "'QAT does not hold what the float phase has learned'");
+}
+
 Test(page, of_a_run_without_qat_has_its_curves)
 {
     must(OCT_PROGRAM " train r.yaml output=ptq qat.epochs=0");
