@@ -131,13 +131,13 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
     oct_meter_choose(args.progress);
     OCT_TRY(start_ranks(command, &args));
     if (ranks_exit >= 0) return OCT_OK;
-    if (command->parallel && launched) OCT_TRY(oct_wait_policy(&args));
+    if (command->parallel) OCT_TRY(oct_wait_policy(&args));
     if (args.allow_plugins) oct_plugins_allow();
     if (args.allow_large) oct_model_allow_large();
     return command->run(&args);
 }
 
-enum { STACK_BYTES = 1 << 20, PAGE_BYTES = 4096 };
+enum { STACK_BYTES = 1 << 20, STACK_LEAST = 512 << 10, PAGE_BYTES = 4096 };
 
 __attribute__((noinline)) static void touch_stack(void)
 {
@@ -151,7 +151,12 @@ __attribute__((noinline)) static void touch_stack(void)
 static oct_status grow_stack(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < 2 * STACK_BYTES) return OCT_OK;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0) return OCT_OK;
+    OCT_CHECK(
+        limit.rlim_cur >= STACK_LEAST, OCT_RESOURCE,
+        "the stack is limited to %llu KB, and Octet needs %d; start it behind `ulimit -s 8192`",
+        (unsigned long long)limit.rlim_cur / 1024, STACK_LEAST / 1024);
+    if (limit.rlim_cur < 2 * STACK_BYTES) return OCT_OK;
     OCT_TRY(oct_mem_check_available(STACK_BYTES));
     touch_stack();
     return OCT_OK;

@@ -3,9 +3,14 @@
 #include "launch/base/machine.h"
 
 #include "core/base/int_math.h"
+#include "core/base/status.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <omp.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -80,4 +85,71 @@ int64_t oct_machine_disk(const char *folder)
             slash[slash == path] = '\0';
     }
     return (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+}
+
+/* A process that is bound is on one place of those that the OpenMP runtime has found. */
+static cpu_set_t started_on(void)
+{
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof(cores), &cores) != 0) CPU_ZERO(&cores);
+    for (int place = 0; place < omp_get_num_places(); place++) {
+        int id[CPU_SETSIZE];
+        const int count = omp_get_place_num_procs(place);
+        if (count <= CPU_SETSIZE) omp_get_place_proc_ids(place, id);
+        for (int i = 0; i < count && count <= CPU_SETSIZE; i++)
+            CPU_SET((size_t)id[i], &cores);
+    }
+    return cores;
+}
+
+/* The least of the quotas of a control group and those above it, in cores; infinite where there is none. */
+static double quota_above(const char *base, char *path)
+{
+    char file[2 * LONGEST_PATH];
+    double least = INFINITY;
+    for (char *end = path + strlen(path); end; end = strrchr(path, '/')) {
+        double quota = -1, period = -1;
+        *end = '\0';
+        snprintf(file, sizeof file, "%s%s/cpu.max", base, path);
+        FILE *both = fopen(file, "r");
+        if (both) {
+            if (fscanf(both, "%lf %lf", &quota, &period) != 2) quota = -1;
+            fclose(both);
+        } else {
+            snprintf(file, sizeof file, "%s%s/cpu.cfs_quota_us", base, path);
+            quota = (double)number_in(file, NULL);
+            snprintf(file, sizeof file, "%s%s/cpu.cfs_period_us", base, path);
+            period = (double)number_in(file, NULL);
+        }
+        if (quota > 0 && period > 0) least = fmin(least, quota / period);
+    }
+    return least;
+}
+
+int64_t oct_machine_cores(void)
+{
+    const cpu_set_t set = started_on();
+    char line[LONGEST_PATH];
+    double cores = fmax(CPU_COUNT(&set), 1);
+    FILE *groups = fopen("/proc/self/cgroup", "r");
+    while (groups && fgets(line, sizeof line, groups)) { /* "4:cpu,cpuacct:/path", "0::/path" */
+        char *of = strchr(line, ':'), *path = of ? strchr(of + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = '\0';
+        path[strcspn(path, "\n")] = '\0';
+        if (!of[1]) cores = fmin(cores, quota_above("/sys/fs/cgroup", path));
+        if (strstr(of, "cpu")) cores = fmin(cores, quota_above("/sys/fs/cgroup/cpu", path));
+    }
+    if (groups) fclose(groups);
+    return (int64_t)ceil(cores);
+}
+
+void oct_machine_unbind(void)
+{
+    static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"};
+    const cpu_set_t set = started_on();
+    for (size_t i = 0; i < OCT_COUNT(names); i++) {
+        if (getenv(names[i])) sched_setaffinity(0, sizeof(set), &set);
+        unsetenv(names[i]);
+    }
 }

@@ -2,6 +2,7 @@
 #include "core/base/int_math.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "launch/base/machine.h"
 #include "launch/base/meter.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/compare_table.h"
@@ -143,7 +144,7 @@ static oct_status work(comparison *c)
 static oct_status run(const oct_args *args)
 {
     comparison c = {.args = args};
-    omp_set_num_threads((int)oct_job_cores());
+    omp_set_num_threads((int)oct_machine_cores());
     const oct_status status = work(&c);
     oct_comparing_end(&c.found);
     oct_compare_side_close(&c.a);

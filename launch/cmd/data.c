@@ -2,6 +2,7 @@
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "io/image/decode.h"
+#include "launch/base/machine.h"
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
@@ -412,7 +413,7 @@ static oct_status run(const oct_args *args)
             args->word[0], oct_file_kind_name(kind));
     }
     OCT_TRY(oct_recipe_of_args(&recipe, args));
-    omp_set_num_threads((int)oct_job_cores());
+    omp_set_num_threads((int)oct_machine_cores());
     OCT_TRY_OUT(oct_load_data(&recipe, OCT_TRAIN, NULL, &data[OCT_TRAIN]));
     if (!draws) OCT_TRY_OUT(oct_load_data(&recipe, OCT_TEST, NULL, &data[OCT_TEST]));
     status = draws ? preview(args, &recipe, &data[OCT_TRAIN]) : survey(args, data);

@@ -10,6 +10,7 @@
 #include "launch/run/certificate.h"
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
+#include "launch/base/machine.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/base/meter.h"
@@ -243,7 +244,7 @@ static oct_status run(const oct_args *args)
               args->word[0]);
     findings f = {args, args->option[DATA].given ? args->option[DATA].text : NULL, json_array(),
                   json_array()};
-    omp_set_num_threads((int)oct_job_cores());
+    omp_set_num_threads((int)oct_machine_cores());
     return end(&f, oct_file_kind_name(kind),
                kind == OCT_FILE_MODEL ? verify_model(&f) : verify_checkpoint(&f));
 }

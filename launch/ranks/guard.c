@@ -131,7 +131,7 @@ static void end_job(pid_t mpirun)
 /* A guard shares nothing with those who wait for the output or the terminal of its owner. */
 static void leave_owner(void)
 {
-    static const int asks[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    static const int asks[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     setsid();
     for (size_t i = 0; i < OCT_COUNT(asks); i++)

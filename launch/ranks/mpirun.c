@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +220,8 @@ size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *
 
 void oct_mpirun_environment(const oct_mpi_launcher *mpirun, const oct_mpirun_job *job)
 {
+    if (!getenv("HOME") && !getpwuid(geteuid()))
+        setenv("HOME", "/", 1); /* that of Open MPI crashes */
     for (const oct_mpirun_words *set = mpirun->dialect->settings; set->word[0]; set++)
         if (needs(job, set->need))
             setenv(set->word[0], value_of(job, set->word[1], ""), set->need != OCT_MPIRUN_ON_HOSTS);

@@ -6,6 +6,7 @@
 #include "core/base/mem.h"
 #include "dist/comm.h"
 #include "io/checkpoint.h"
+#include "launch/base/machine.h"
 #include "launch/base/meter.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/shipped.h"
@@ -45,7 +46,7 @@ static bool in_allocation(void)
 
 static oct_status check_load(int64_t ranks, int64_t threads)
 {
-    const int64_t cores = oct_job_cores(), most = cores * RANKS_A_CORE;
+    const int64_t cores = oct_machine_cores(), most = cores * RANKS_A_CORE;
     OCT_CHECK(ranks <= most || ranks <= RANKS_ALWAYS, OCT_USAGE,
               "command line: --ranks %lld on %lld core%s: more than %d for each would mostly wait; "
               "use --ranks %lld, which gives the same bits",
@@ -108,7 +109,7 @@ static oct_status prepare(launch *l)
                             .ranks = job->ranks,
                             .beyond = job->beyond,
                             .threads = wanted.threads,
-                            .cores = oct_job_cores(),
+                            .cores = oct_machine_cores(),
                             .bar = !l->args->quiet && oct_progress_terminal(),
                             .program = l->program};
     l->start.deadline_s = wanted.deadline_s;
@@ -117,7 +118,8 @@ static oct_status prepare(launch *l)
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
     l->program[length] = '\0';
     OCT_TRY(oct_mpirun_find(&l->start.mpirun, fmin(version_within_s, wanted.deadline_s)));
-    if (job->ranks * job->threads > job->cores && !job->beyond) oct_wait_policy_passive();
+    if (job->threads > 1)
+        oct_wait_policy_choose(job->beyond || job->ranks * job->threads <= job->cores);
     return OCT_OK;
 }
 
@@ -233,6 +235,7 @@ oct_status oct_launch_ranks(const oct_args *args, const oct_ranks_request *reque
               "command line: --ranks cannot be used under mpirun or another launcher; use only one "
               "of them");
     oct_ranks_listen();
+    oct_machine_unbind();
     oct_status status = prepare(&l);
     if (status == OCT_OK) {
         const pid_t self = getpid();

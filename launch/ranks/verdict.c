@@ -85,7 +85,7 @@ static bool all_were_asked(const oct_ranks_seen *seen)
         const oct_rank_view view = oct_rank_table_line(i);
         if (view.pid > 0 && !view.stops) return false;
     }
-    return oct_rank_table_lines() > 0 && oct_ranks_begun(seen) > 0;
+    return oct_ranks_begun(seen) >= seen->start->job.ranks;
 }
 
 static oct_status stopped(const oct_ranks_seen *seen, const char *how)
@@ -205,6 +205,8 @@ oct_status oct_ranks_judge(const oct_ranks_seen *seen, int ended, int *exit_stat
     if (merges && status == SIGTERM) return judge_signal(seen, SIGTERM);
     if (merges && (status == SIGKILL || status == SIGSEGV)) return signalled(seen, status);
     if (status > 128 && !is_of_mpirun(status)) return signalled(seen, status - 128);
-    if (seen->found) return judge_gone(seen, status, merges);
+    char absent[128];
+    const bool followed = seen->gone.stops && name_absent(seen, absent); /* one that never began */
+    if (seen->found && !followed) return judge_gone(seen, status, merges);
     return judge_unsaid(seen, status);
 }

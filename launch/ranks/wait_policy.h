@@ -3,13 +3,14 @@
 
 #include "launch/base/args.h"
 
-/* Threads that each have a core wait awake; where cores are shared, that takes them from the threads
- * that are waited for. The OpenMP runtime reads its policy when the program is loaded, so this rank, when
- * mpirun or srun put more threads than cores on its host, starts itself once more, asleep between
- * pieces of work. OMP_WAIT_POLICY or GOMP_SPINCOUNT of the user's own are left as they are. */
+/* Threads wait awake for a tenth of a millisecond, as long as a piece of work may take, then asleep: a longer spin
+ * takes the time of a control group's quota, or of other work, from the threads that are waited for. Where the threads
+ * of a host's ranks have no core each, they wait asleep at once. The OpenMP runtime reads this when the program is
+ * loaded, so a process of several threads starts itself once more. OMP_WAIT_POLICY or GOMP_SPINCOUNT of the user's own
+ * are left as they are. */
 oct_status oct_wait_policy(const oct_args *args) OCT_NODISCARD;
-/* Makes the processes that this one starts wait asleep. */
-void oct_wait_policy_passive(void);
+/* Chooses for the processes that this one starts. */
+void oct_wait_policy_choose(bool cores_suffice);
 
 /* This is what a recipe on the command line says of the ranks. It is read here too, so that its
  * mistakes are told before any rank starts. */

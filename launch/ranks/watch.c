@@ -73,7 +73,7 @@ static void ask_to_stop(int signal_number)
     if (!requests.first) {
         requests.first = signal_number;
         requests.asked = now;
-    } else if (signal_number != SIGUSR1 && signal_number != SIGHUP &&
+    } else if ((signal_number == SIGINT || signal_number == SIGTERM) &&
                now.tv_sec - requests.asked.tv_sec > 1) {
         requests.again = 1;
     }
@@ -153,7 +153,7 @@ static void note_begin(void *of, int ranks, const char *host)
 /* Every rank that this process can see has ended, and none is still to come. */
 static bool all_have_ended(const job *j)
 {
-    if (oct_ranks_begun(&j->seen) < j->ranks) return false;
+    if (oct_ranks_begun(&j->seen) - j->seen.elsewhere < j->ranks) return false;
     for (int i = 0; i < oct_rank_table_lines(); i++) {
         oct_rank_view view = oct_rank_table_line(i);
         char state = oct_process_state(view.pid);
@@ -332,7 +332,7 @@ static void look_at_mpirun(job *j)
 
 void oct_ranks_listen(void)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP};
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < OCT_COUNT(signals); i++)

@@ -7,6 +7,7 @@
 #include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "io/file.h"
+#include "launch/base/machine.h"
 #include "launch/run/onnx_model.h"
 #include "launch/run/plugin_load.h"
 #include "launch/run/run_folder.h"
@@ -14,7 +15,6 @@
 #include "octet_version.h"
 
 #include <omp.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,13 +23,6 @@
 extern char **environ;
 
 enum { HOST_BYTES = 64 };
-
-int64_t oct_job_cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-    return CPU_COUNT(&set);
-}
 
 /* Counts the ranks on this host, as the launcher says. */
 static int64_t local_ranks(void)
@@ -41,7 +34,7 @@ static int64_t local_ranks(void)
 static void warn_of_machine(int64_t threads)
 {
     if (getenv(OCT_RANK_TABLE_VARIABLE)) return; /* whoever started the ranks has said it */
-    int64_t cores = oct_job_cores(), ranks = local_ranks(), all = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t cores = oct_machine_cores(), ranks = local_ranks(), all = sysconf(_SC_NPROCESSORS_ONLN);
     if (threads > cores)
         oct_log(OCT_LOG_WARN,
                 "threads: %lld, but each rank may use only %lld core%s; start mpirun with "
@@ -57,7 +50,7 @@ static void warn_of_machine(int64_t threads)
 
 int64_t oct_job_share_of_cores(void)
 {
-    int64_t share = oct_job_cores() / local_ranks();
+    int64_t share = oct_machine_cores() / local_ranks();
     return share > 0 ? share : 1;
 }
 
@@ -219,7 +212,8 @@ oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_
 
 static json_t *environment(void)
 {
-    static const char *const prefixes[] = {"OMP_", "OCT_", "OMPI_COMM_WORLD_", "SLURM_JOB_ID"};
+    static const char *const prefixes[] = {"OMP_", "GOMP_", "OCT_", "OMPI_COMM_WORLD_",
+                                           "SLURM_JOB_ID"};
     json_t *object = json_object();
     for (char **entry = environ; *entry; entry++) {
         const char *equals = strchr(*entry, '=');

@@ -13,8 +13,7 @@
 
 /* Sets the threads of this rank, and warns on rank 0 of what makes a run slow or different. */
 void oct_job_threads(const oct_session *session, int64_t threads);
-int64_t oct_job_cores(void);          /* that this process may run on */
-int64_t oct_job_share_of_cores(void); /* divided by the ranks of this host; at least 1 */
+int64_t oct_job_share_of_cores(void); /* of oct_machine_cores, a rank of this host; at least 1 */
 
 /* Loads the split on every rank (collective): the same bytes, and the same plug-ins, on all of them. */
 oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_split split,

@@ -33,7 +33,7 @@ static void ask_to_stop(int signal_number)
 
 void oct_train_catch_signals(void)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
     sigaction(SIGHUP, &action, &before); /* a terminal that is closed sends several */

@@ -334,6 +334,89 @@ Test(ranks, the_end_of_an_mpirun_without_ranks_is_its_own)
     }
 }
 
+/* Makes an mpirun that starts script `rank` with the program and its words on each rank, in place of the program. */
+#define AROUND_RANKS(script)                                                                       \
+    "printf '#!/bin/sh\\n" script "exec \"$@\"\\n' >rank; cat >mpirun <<'END'\n"                   \
+    "#!/bin/bash\nfor word; do shift; case $word in */octet) set -- \"$@\" ./rank;; esac; "        \
+    "set -- \"$@\" \"$word\"; done; exec " OCT_MPIEXEC " \"$@\"\nEND\nchmod +x rank mpirun; "      \
+    "PATH=$PWD:$PATH exec \"$1\" train r.yaml --ranks 2 "
+
+#define RANK_1 "[ ${OMPI_COMM_WORLD_RANK-$PMI_RANK} = 1 ] && "
+
+/* Before Octet begins in it, such as in the loader (127) or a script around it. */
+Test(ranks, a_rank_that_ends_before_octet_begins_is_named)
+{
+    static const char *const scripts[] = {AROUND_RANKS(RANK_1 "sleep 2; " RANK_1 "exit 3\\n"),
+                                          AROUND_RANKS(RANK_1 "sleep 2; " RANK_1 "exit 127\\n")};
+    for (size_t i = 0; i < OCT_COUNT(scripts); i++) {
+        RUN("bash", "-c", scripts[i], "bash", OCT_PROGRAM);
+        oct_check_exit(job, 6);
+        oct_check_said(job, i == 0
+                                ? "octet: error: a rank ended with status 3 before Octet began in "
+                                  "it; ranks that never began: 1; repeat"
+                                : "octet: error: a rank ended with status 127 before Octet began");
+    }
+}
+
+/* Its own words tell why, and it is a loss. */
+Test(ranks, an_mpi_that_does_not_start_is_no_stop)
+{
+    if (strcmp(OCT_MPI_NAME, "Open MPI") != 0) return;
+    RUN("env", "OMPI_MCA_btl=self", OCT_PROGRAM, "train", "r.yaml", "--ranks", "2", "--restart",
+        "1");
+    oct_check_exit(job, 6);
+    oct_check_said(job, "MPI_INIT has failed because at least one MPI process is unreachable");
+    oct_check_said(job, " where MPI starts: what MPI said above tells why; repeat the command");
+    oct_check_said(job, "; restart 1 of 1: ");
+}
+
+Test(ranks, too_few_slots_of_an_allocation_are_said_by_mpirun)
+{
+    if (strcmp(OCT_MPI_NAME, "Open MPI") != 0) return;
+    must("echo localhost slots=1 >slots");
+    RUN("bash", "-c",
+        "export OMPI_MCA_orte_default_hostfile=$PWD/slots "
+        "PRTE_MCA_prte_default_hostfile=$PWD/slots; "
+        "exec \"$1\" train r.yaml --ranks 2",
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 7);
+    oct_check_said(job, "There are not enough slots available");
+    oct_check_said(job, "octet: error: mpirun ended with status 1 before a rank had started");
+}
+
+/* A daemon that cannot call back, as behind a firewall. */
+Test(ranks, a_start_on_other_hosts_has_a_deadline_that_names_them)
+{
+    RUN("bash", "-c", PRETEND("sleep 100") "-H host2:1,localhost:1,host3:1 --deadline 2", "bash",
+        OCT_PROGRAM);
+    oct_check_exit(job, 6);
+    oct_check_said(job, "has started no rank on host2, host3 in 1 s; the job ends after 2 s");
+    oct_check_said(job, "octet: error: mpirun started no rank on host2, host3 before the deadline");
+}
+
+/* Ranks that cannot open the table, as on other hosts, tell that they have begun. */
+Test(ranks, ranks_that_begin_elsewhere_are_heard)
+{
+    RUN("bash", "-c",
+        AROUND_RANKS("export OCT_RANK_TABLE=/nowhere\\n") "float.epochs=10000 --deadline 6 & "
+                                                          "sleep 10; kill -0 $! || exit 99; kill "
+                                                          "-TERM $!; wait $!",
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 75);
+    cr_assert_eq(oct_process_said_times(&job, "octet-ranks"), 0, "%s", job.err);
+}
+
+Test(ranks, a_stop_that_is_asked_for_before_the_first_rank_ends_the_start)
+{
+    RUN("bash", "-c",
+        "(" PRETEND(
+            "sleep 100") "--ranks 2 --deadline 6) & until [ -e asked ]; do sleep 0.1; done; "
+                         "kill -TERM $!; wait $!",
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 75);
+    oct_check_said(job, "octet: stopped as asked; repeat the command");
+}
+
 /* Each row of the table does what it is for. */
 typedef struct probe {
     int64_t ranks, cores;
@@ -417,8 +500,10 @@ Test(ranks, the_installed_mpirun_keeps_its_files_in_the_folder_of_the_job)
     must("mkdir session");
     cr_assert_not_null(getcwd(folder, sizeof(folder) - 16));
     strcat(folder, "/session");
-    try(&(probe){
-        .ranks = 2, .cores = 8, .folder = folder, .script = "find \"$PWD/session\" -mindepth 2"});
+    try(&(probe){.ranks = 2,
+                 .cores = 8,
+                 .folder = folder,
+                 .script = "find \"$PWD/session\" -mindepth 2; true"});
     oct_check_exit(job, 0);
     cr_assert(strstr(job.out, "/session/"), "%s", job.out);
 }

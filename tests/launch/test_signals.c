@@ -137,6 +137,28 @@ Test(signals, what_a_parent_has_blocked_or_ignored_is_heard)
     oct_check_exit(job, 0);
 }
 
+/* Batch systems send these before they kill. */
+Test(signals, what_batch_systems_send_saves)
+{
+    train_and("kill -XCPU $!");
+    check_stopped();
+    RUN("bash", "-c", TRAIN_WITH("") "kill -USR2 $!; wait $!", "bash", OCT_PROGRAM);
+    check_stopped();
+}
+
+/* The terminal of that user is closed, and the machine does not know him. */
+Test(signals, a_stranger_without_a_home_starts_ranks)
+{
+    if (geteuid() != 0) return;
+    must("mkdir -m 777 his; cp -r r.yaml data his; chmod -R a+rX .");
+    RUN("bash", "-c",
+        "cd his && exec setpriv --reuid 54321 --regid 54321 --clear-groups env -u HOME \"$1\" "
+        "train "
+        "r.yaml --ranks 2",
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 0);
+}
+
 /* What a closed terminal sends, and the shell again. */
 Test(signals, a_closed_terminal_saves_unless_nohup_keeps_the_run)
 {
@@ -295,27 +317,65 @@ Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwis
 {
     static const struct {
         const char *command;
-        bool asleep;
+        bool asleep, soon;
     } starts[] = {
-        {"$0 train r.yaml threads=$cores --ranks 2", true},
-        {"mpirun --oversubscribe --bind-to none -n 2 $0 train r.yaml threads=$cores", true},
-        {"GOMP_SPINCOUNT=1 $0 train r.yaml threads=$cores --ranks 2", false},
-        {"$0 train r.yaml threads=$cores", false},
-        {"$0 train r.yaml threads=1", false},
+        {"$0 train r.yaml threads=$((2*cores)) --ranks 2", true, false},
+        {"mpirun --oversubscribe --bind-to none -n 2 $0 train r.yaml threads=$((2*cores))", true,
+         false},
+        {"GOMP_SPINCOUNT=1 $0 train r.yaml threads=$((2*cores)) --ranks 2", false, false},
+        {"taskset -c 0 $0 train r.yaml threads=2", true, false},
+        {"$0 train r.yaml threads=2", false, true},
+        {"$0 train r.yaml threads=1", false, false},
     };
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     unsetenv("OMP_WAIT_POLICY");
     for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++) {
         char script[400];
+        if (starts[i].soon && sysconf(_SC_NPROCESSORS_ONLN) < 2) continue;
         snprintf(script, sizeof(script),
                  "rm -rf new; cores=$(nproc); %s >log 2>&1 || { cat log; exit 1; }; "
-                 "grep -c '\"OMP_WAIT_POLICY\": \"passive\"' new/run.json",
+                 "grep -c '\"OMP_WAIT_POLICY\": \"passive\"' new/run.json; "
+                 "grep -c '\"GOMP_SPINCOUNT\": \"2000\"' new/run.json",
                  starts[i].command);
         RUN("bash", "-c", script, OCT_PROGRAM);
-        cr_assert_str_eq(job.out, starts[i].asleep ? "1\n" : "0\n", "%s: %s", starts[i].command,
-                         job.out);
+        cr_assert_str_eq(job.out,
+                         starts[i].asleep ? "1\n0\n"
+                         : starts[i].soon ? "0\n1\n"
+                                          : "0\n0\n",
+                         "%s: %s", starts[i].command, job.out);
     }
+}
+
+/* libgomp binds the process that starts the ranks before main, and would bind each of them alike. */
+Test(signals, ranks_have_the_cores_that_their_parent_was_started_on)
+{
+    static const char *const binds[] = {"OMP_PROC_BIND=true", "OMP_PLACES=cores",
+                                        "GOMP_CPU_AFFINITY=0-1"};
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
+    for (size_t i = 0; i < sizeof(binds) / sizeof(*binds); i++) {
+        RUN("env", binds[i], "taskset", "-c", "0,1", OCT_PROGRAM, "train", "r.yaml", "--ranks",
+            "2");
+        oct_check_exit(job, 0);
+        cr_assert_eq(oct_process_said_times(&job, "warning"), 0, "%s", job.err);
+        must("! grep -E 'OMP_PROC_BIND|OMP_PLACES|GOMP_CPU' new/run.json; rm -r new");
+    }
+}
+
+/* Where this user may make control groups: half of a processor's time is one core. */
+Test(signals, the_quota_of_a_control_group_counts_as_cores)
+{
+    RUN("bash", "-c",
+        "v1=/sys/fs/cgroup/cpu/octet-test.$$ v2=/sys/fs/cgroup/octet-test.$$; "
+        "trap 'echo $$ >${group%/*}/cgroup.procs; rmdir $group' EXIT; "
+        "if mkdir $v1 && echo 50000 >$v1/cpu.cfs_quota_us; then group=$v1; "
+        "elif mkdir $v2 && echo 50000 100000 >$v2/cpu.max; then group=$v2; else trap - EXIT; exit "
+        "99; fi; "
+        "echo $$ >$group/cgroup.procs && \"$1\" train r.yaml --ranks 2",
+        "bash", OCT_PROGRAM);
+    if (job.exit_code == 99) return;
+    oct_check_exit(job, 0);
+    oct_check_said(job, "2 ranks of 1 thread on 1 core: this is slow");
 }
 
 Test(signals, far_more_ranks_than_cores_are_refused_at_once)
