@@ -4,6 +4,7 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "io/loader.h"
+#include "io/model_flat.h"
 #include "quant/runtime/flat.h"
 #include "quant/runtime/flat_layout.h"
 
@@ -222,6 +223,17 @@ static void write_header(const flat *f)
     h->digest = oct_flat_digest(f->bytes, f->size);
 }
 
+/* Programs read such files by rules of their own, which are stricter than those of models. */
+static oct_status read_back(const flat *f)
+{
+    oct_model model = {0};
+    const oct_status status = oct_model_read_flat(&model, f->bytes, f->size);
+    oct_model_free(&model);
+    if (status != OCT_DATA) return status;
+    oct_fail_prefix("has no flat file, whose readers would refuse it");
+    return OCT_PREPARE;
+}
+
 static oct_status write_model(const oct_export *job, oct_exported *out)
 {
     flat f = {.model = job->model, .program = &job->model->program};
@@ -239,6 +251,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     OCT_TRY_OUT(write_golden(&f));
     write_rest(&f);
     write_header(&f);
+    OCT_TRY_OUT(read_back(&f));
     out->bytes = f.bytes;
     out->size = f.size;
     return OCT_OK;

@@ -42,7 +42,8 @@ typedef struct oct_export_format {
     const char *suffix;        /* of file names, with its dot */
     const char *beside_suffix; /* of the second file; NULL: there is one */
     bool runs;                 /* a file of it is a network, which can be run */
-    bool choices;              /* --all-values and --signed-weights are for it */
+    bool choices;              /* --all-values is for it */
+    bool processors;           /* weights of int8 models are by the processor that it is for */
     bool golden;               /* golden samples stand beside it; otherwise in it, if at all */
     bool channels_last;        /* such a network takes images and gives planes as (N, H, W, C) */
     bool hands_over_codes;     /* oct_export.codes is for it */

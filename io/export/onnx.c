@@ -159,6 +159,7 @@ const oct_export_format oct_export_format_onnx = {
     .suffix = ".onnx",
     .runs = true,
     .choices = true,
+    .processors = true,
     .golden = true,
     .write_model = write_model,
     .write_network = write_network,

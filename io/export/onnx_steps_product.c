@@ -359,6 +359,9 @@ static oct_to_onnx_ref add(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref mul(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_qparams *q = &p->program->values[step->output].q;
+    const oct_value *values = p->program->values;
+    if (oct_qmul_overflows(values[step->input[0]].q, values[step->input[1]].q, step->factor))
+        oct_to_onnx_fail(p->w, OCT_PREPARE, "%s: " OCT_QMUL_OVERFLOW, step->name);
     if (!step->offset_first) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_PRODUCT, step);
     return pair(p, step, "Mul", q->qmin - q->zero_point, q->qmax - q->zero_point);
 }

@@ -1,5 +1,6 @@
 /* octet export writes an int8 model or a checkpoint in a format of other programs, and beside it inputs with their
  * outputs by which a reader of the file can be checked. */
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "io/class_names.h"
 #include "io/export/format.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FORMAT, OUTPUT, DATA, ALL_VALUES, PIXELS, CODES, SIGNED_WEIGHTS };
+enum { FORMAT, OUTPUT, DATA, ALL_VALUES, PIXELS, CODES, PROCESSOR };
 
 typedef struct exporting {
     const oct_args *args;
@@ -110,12 +111,10 @@ static oct_status check_kind(exporting *e)
     OCT_CHECK(model || !e->args->option[ALL_VALUES].given, OCT_USAGE,
               "command line: --all-values is for int8 models, whose codes it shows; %s is none",
               path);
-    OCT_CHECK(model || !e->args->option[SIGNED_WEIGHTS].given, OCT_USAGE,
-              "command line: --signed-weights is for int8 models; %s is none", path);
-    OCT_CHECK(e->format->choices ||
-                  !(e->args->option[ALL_VALUES].given || e->args->option[SIGNED_WEIGHTS].given),
-              OCT_USAGE,
-              "command line: --all-values and --signed-weights are for --format onnx and tflite");
+    OCT_CHECK(e->format->choices || !e->args->option[ALL_VALUES].given, OCT_USAGE,
+              "command line: --all-values is for --format onnx and tflite");
+    OCT_CHECK((model && e->format->processors) || !e->args->option[PROCESSOR].given, OCT_USAGE,
+              "command line: --processor is for --format onnx of int8 models; leave it out");
     OCT_CHECK(!e->args->option[CODES].given || e->format->hands_over_codes, OCT_USAGE,
               "command line: --codes is for formats whose inputs and outputs may be codes, as "
               "tflite's; --format %s has floats",
@@ -123,6 +122,21 @@ static oct_status check_kind(exporting *e)
     OCT_CHECK(!e->args->option[PIXELS].given || e->format->runs, OCT_USAGE,
               "command line: --pixels is for --format onnx, tflite and c; leave it out for %s",
               e->format->name);
+    return OCT_OK;
+}
+
+/* VNNI sums products of unsigned and signed bytes; without it and with AVX2 such sums saturate. */
+static oct_status take_processor(exporting *e)
+{
+    const char *name = e->args->option[PROCESSOR].given ? e->args->option[PROCESSOR].text : "any";
+    const oct_isa_set isa = oct_cpu_isa();
+    const bool here = strcmp(name, "here") == 0;
+    e->job.signed_weights =
+        here ? oct_isa_has(isa, OCT_ISA_AVXVNNI) || oct_isa_has(isa, OCT_ISA_AVX512VNNI)
+             : strcmp(name, "vnni") == 0;
+    OCT_CHECK(here || e->job.signed_weights || strcmp(name, "any") == 0, OCT_USAGE,
+              "command line: --processor %s: is none; it is any, vnni or here",
+              oct_show(name, strlen(name)).text);
     return OCT_OK;
 }
 
@@ -249,11 +263,15 @@ static oct_status print(const exporting *e)
     char size[32];
     if (e->args->json)
         return oct_print_json(
-            json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:s*, s:I, s:o}", "format",
+            json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:s*, s:s*, s:I, s:o}", "format",
                       e->format->name, "of", of, "file", e->path, "beside", e->beside_path, "bytes",
                       (json_int_t)e->made.size, "golden", e->golden_path, "golden_samples",
-                      (json_int_t)e->golden.count, "operators", e->made.operators.data, "arena",
-                      (json_int_t)e->made.arena, "notices", notices_json(notices)));
+                      (json_int_t)e->golden.count, "weights",
+                      !e->job.model || !e->format->processors ? NULL
+                      : e->job.signed_weights                 ? "s8"
+                                                              : "u8",
+                      "operators", e->made.operators.data, "arena", (json_int_t)e->made.arena,
+                      "notices", notices_json(notices)));
     OCT_TRY(oct_print("%-14s %s (%s, %s bytes)\n", e->format->name, e->path, of,
                       oct_text_count((int64_t)e->made.size, size)));
     if (e->beside_path)
@@ -262,6 +280,12 @@ static oct_status print(const exporting *e)
     if (e->golden_path)
         OCT_TRY(oct_print("%-14s %s (%lld inputs and outputs)\n", "golden samples", e->golden_path,
                           (long long)e->golden.count));
+    if (e->job.model && e->format->processors)
+        OCT_TRY(oct_print("%-14s %s\n", "weights",
+                          e->job.signed_weights
+                              ? "s8, for processors with VNNI alone"
+                              : "u8, for any processor; with VNNI --processor vnni is 2 to 4 "
+                                "times as fast in ONNX Runtime"));
     if (e->made.operators.data)
         OCT_TRY(oct_print("%-14s %s\n%-14s %s bytes of tensors in TFLM's arena, beside its own\n",
                           "operators", e->made.operators.data, "memory",
@@ -281,7 +305,7 @@ static oct_status work(exporting *e)
     e->job.all_values = e->args->option[ALL_VALUES].given;
     e->job.pixels = e->args->option[PIXELS].given;
     e->job.codes = e->args->option[CODES].given;
-    e->job.signed_weights = e->args->option[SIGNED_WEIGHTS].given;
+    OCT_TRY(take_processor(e));
     OCT_TRY(e->kind == OCT_FILE_MODEL ? open_model(e) : open_checkpoint(e));
     OCT_TRY(write_format(e));
     OCT_TRY(write_files(e));
@@ -324,16 +348,16 @@ static const oct_option options[] = {
          0},
     [CODES] = {"--codes", 0, OCT_OPT_FLAG, NULL,
                "tflite: input and output are codes, whose scale and zero point the file has", 0, 0},
-    [SIGNED_WEIGHTS] = {"--signed-weights", 0, OCT_OPT_FLAG, NULL,
-                        "of an int8 model: weights as s8, for processors with VNNI only (above)", 0,
-                        0},
+    [PROCESSOR] = {"--processor", 0, OCT_OPT_TEXT, "NAME",
+                   "onnx of an int8 model: it is for any, for those with vnni, or as here (above)",
+                   0, 0},
     {0},
 };
 
 const oct_command oct_command_export = {
     .name = "export",
     .usage = "octet export FILE --format NAME -o OUT [--all-values] [--pixels] [--codes] "
-             "[--signed-weights] [--data FOLDER]",
+             "[--processor NAME] [--data FOLDER]",
     .summary = "writes a model or checkpoint for other programs: ONNX, TFLite, C, safetensors",
     .help =
         "FILE is an int8 model (*.int8.h5), a checkpoint or a run folder (its newest checkpoint).\n"
@@ -352,13 +376,12 @@ const oct_command oct_command_export = {
         "or with --pixels bytes as they are. Of an int8 model QuantizeLinear and DequantizeLinear\n"
         "stand around each layer that computes. A model that was trained for quant.target:\n"
         "onnxruntime gives the same codes there; for others a notice says what may differ.\n"
-        "Weights are unsigned bytes around 128, which are exact on every processor. Choose\n"
-        "--signed-weights where ONNX Runtime will run on processors with VNNI only (`grep vnni\n"
-        "/proc/cpuinfo` prints something) and its speed matters: it is about twice as fast there. "
-        "On\n"
-        "a processor with AVX2 and no VNNI signed weights give wrong sums without a word, unless "
-        "the\n"
-        "session sets session.x64quantprecision to 1.\n"
+        "--processor any: weights are unsigned bytes around 128, which are exact everywhere.\n"
+        "--processor vnni: signed ones, with which ONNX Runtime is 2 to 4 times as fast where the\n"
+        "processor has VNNI (`grep vnni /proc/cpuinfo` prints something); with AVX2 and no VNNI "
+        "they\n"
+        "give wrong sums without a word, unless the session sets session.x64quantprecision to 1.\n"
+        "--processor here: vnni where this machine has it, otherwise any.\n"
         "tflite: images (1, H, W, C), input and output as for onnx, or with --codes the signed "
         "bytes\n"
         "that TFLite computes with. A model that was trained for quant.target: tflite gives the "

@@ -26,6 +26,13 @@ float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y)
     return fminf(fmaxf(product / y.scale, 0x1p-60f), 0x1p60f);
 }
 
+bool oct_qmul_overflows(oct_qparams a, oct_qparams b, float factor)
+{
+    const int64_t most_a = oct_max_i64(a.qmax - a.zero_point, a.zero_point - a.qmin),
+                  most_b = oct_max_i64(b.qmax - b.zero_point, b.zero_point - b.qmin);
+    return (double)(most_a * most_b) * (double)factor >= 0x1p31;
+}
+
 bool oct_qmul_fits(float factor, oct_requantizer r)
 {
     int exponent;

@@ -20,6 +20,8 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
     step->offset_first = target->offset_first;
     step->factor = target->offset_first || target->float_ratios ? oct_qmul_factor_float(a, b, y)
                                                                 : oct_qmul_factor(a, b, y);
+    OCT_CHECK(!target->offset_first || !oct_qmul_overflows(a, b, step->factor), OCT_PREPARE,
+              OCT_QMUL_OVERFLOW);
     return OCT_OK;
 }
 

@@ -89,6 +89,21 @@ static void stop(void)
 
 TestSuite(flat, .init = start, .fini = stop, .timeout = 120);
 
+/* A model that its own readers would refuse is no flat file: whose pixels have no values, or whose target is no name. */
+Test(flat, what_would_not_be_read_is_not_written)
+{
+    const oct_export of = {.model = &model, .version = "test", .name = "net"};
+    oct_exported none = {0};
+    model.std[0] = 1e-45f;
+    cr_assert_eq(oct_export_format_flat.write_model(&of, &none), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "has no flat file, whose readers would refuse it: "), "%s",
+              oct_fail_text(0));
+    model.std[0] = 0.5f;
+    model.program.target[0] = '\t';
+    cr_assert_eq(oct_export_format_flat.write_model(&of, &none), OCT_PREPARE);
+    cr_assert_null(none.bytes);
+}
+
 static oct_flat_header *header(void)
 {
     return file.bytes;

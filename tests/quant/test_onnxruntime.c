@@ -133,3 +133,13 @@ Test(onnxruntime, products_are_its_codes)
     cr_assert(apart > 5, "products rounded before the zero_point give the same codes");
     check_nothing_held();
 }
+
+/* 255 * 255 * 33025 is the last that is below 2^31. */
+Test(onnxruntime, products_beyond_its_whole_numbers_are_found)
+{
+    const oct_qparams q = {.scale = 1, .qmax = 255},
+                      middle = {.scale = 1, .zero_point = 128, .qmax = 255};
+    cr_assert(!oct_qmul_overflows(q, q, 33025.0f) && oct_qmul_overflows(q, q, 33026.0f));
+    cr_assert(!oct_qmul_overflows(middle, middle, 131071.0f) &&
+              oct_qmul_overflows(middle, middle, 131072.0f));
+}
