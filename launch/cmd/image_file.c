@@ -1,6 +1,4 @@
-/* The kind of file is found by its first bytes, raw bytes being what is left. zlib reads gzipped and
- * plain files alike.
- */
+/* The kind of file is found by its first bytes. zlib reads gzipped and plain files alike. */
 #include "launch/cmd/image_file.h"
 
 #include "core/base/mem.h"
@@ -88,8 +86,11 @@ static oct_status take_size(image_file *f, int64_t h, int64_t w, int64_t c)
     const bool possible = h >= 1 && w >= 1 && h <= most && w <= most && c == f->c;
     OCT_CHECK(possible && (f->augment || (h == f->h && w == f->w)), OCT_DATA,
               "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64 ", but the model takes %" PRId64
-              "x%" PRId64 "x%" PRId64,
-              f->path, h, w, c, f->h, f->w, f->c);
+              "x%" PRId64 "x%" PRId64 "%s",
+              f->path, h, w, c, f->h, f->w, f->c,
+              !possible ? ""
+                        : "; resize them, or train with data.size, and the model resizes them "
+                          "itself");
     f->sample.h = h;
     f->sample.w = w;
     f->sample.c = c;
@@ -173,44 +174,46 @@ static oct_status find_raw(image_file *f, int64_t *images)
     int64_t image = f->h * f->w * f->c;
     OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
               "%s: %zu bytes are not a whole number of images; the model takes %" PRId64 "x%" PRId64
-              "x%" PRId64 " = %" PRId64
-              " bytes each (IDX, CIFAR-10, JPEG, PNG, PGM, PPM, .npy or raw bytes)",
+              "x%" PRId64 " = %" PRId64 " bytes each",
               f->path, f->size, f->h, f->w, f->c, image);
     *images = (int64_t)f->size / image;
     return take_size(f, f->h, f->w, f->c);
 }
 
-/* Refuses files of images that this program does not decode; their bytes would pass for pixels. */
-static oct_status check_not_encoded(const image_file *f)
+/* Files that people have, which are no images or none that are decoded here. */
+static oct_status refuse_unknown(const image_file *f)
 {
     static const struct {
         const char *name, *begin;
-        size_t bytes;
+        size_t at, bytes;
     } kinds[] = {
-        {"GIF", "GIF8", 4},
-        {"TIFF", "II*\0", 4},
-        {"TIFF", "MM\0*", 4},
-        {"PDF", "%PDF-", 5},
-        {"WebP or other RIFF", "RIFF", 4},
-        {"zip or NumPy .npz", "PK\3\4", 4},
+        {"a GIF", "GIF8", 0, 4},
+        {"a TIFF", "II*\0", 0, 4},
+        {"a TIFF", "MM\0*", 0, 4},
+        {"a PDF", "%PDF-", 0, 5},
+        {"a WebP or other RIFF", "RIFF", 0, 4},
+        {"a HEIC, AVIF or MP4", "ftyp", 4, 4},
+        {"a BMP", "BM", 0, 2},
+        {"a text PNM", "P1", 0, 2},
+        {"a text PNM", "P2", 0, 2},
+        {"a text PNM", "P3", 0, 2},
+        {"a PBM", "P4", 0, 2},
+        {"a zip or NumPy .npz", "PK\3\4", 0, 4},
+        {"an HDF5", "\x89HDF", 0, 4},
     };
-    const char *name = NULL;
     for (size_t i = 0; i < OCT_COUNT(kinds); i++)
-        if (f->size >= kinds[i].bytes && memcmp(f->bytes, kinds[i].begin, kinds[i].bytes) == 0)
-            name = kinds[i].name;
-    /* BMP and text PNM begin with two letters that pixels may have: the next bytes decide. */
-    const uint8_t *b = f->bytes;
-    if (f->size >= 6 && b[0] == 'B' && b[1] == 'M' &&
-        (b[2] | (size_t)b[3] << 8 | (size_t)b[4] << 16 | (size_t)b[5] << 24) == f->size)
-        name = "BMP";
-    if (f->size >= 3 && b[0] == 'P' && b[1] >= '1' && b[1] <= '4' && b[2] == '\n')
-        name = "PNM (P1 to P4)";
-    if (f->size >= 12 && memcmp(b + 4, "ftyp", 4) == 0) name = "HEIC, AVIF or MP4";
-    OCT_CHECK(!name, OCT_DATA,
-              "%s: is a %s file, which is not decoded here; convert it to PNG, such as with "
-              "ImageMagick: convert IN -resize '%" PRId64 "x%" PRId64 "!' -depth 8 OUT.png",
-              f->path, name, f->w, f->h);
-    return OCT_OK;
+        OCT_CHECK(f->size < kinds[i].at + kinds[i].bytes ||
+                      memcmp(f->bytes + kinds[i].at, kinds[i].begin, kinds[i].bytes) != 0,
+                  OCT_DATA,
+                  "%s: is %s file, which is not decoded here; convert it to PNG, such as with "
+                  "ImageMagick: convert IN -resize '%" PRId64 "x%" PRId64
+                  "!' -depth 8 OUT.png, or save arrays as .npy",
+                  f->path, kinds[i].name, f->w, f->h);
+    return oct_fail(OCT_DATA,
+                    "%s: is no file of images that is known here (JPEG, PNG, .npy, IDX, CIFAR-10 "
+                    "batch, PGM, PPM); with --raw its bytes are taken as images of %" PRId64
+                    "x%" PRId64 "x%" PRId64,
+                    f->path, f->h, f->w, f->c);
 }
 
 /* IDX labels beside the images have the same name but for one word. */
@@ -279,16 +282,16 @@ static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
 {
     const uint8_t *b = f->bytes;
     *begin = 0;
+    if (f->raw) return find_raw(f, images);
     if (is_idx(f)) return find_idx(f, begin, images);
     if (oct_image_kind_of(b, f->size)) return take_encoded(f, images);
     if (is_npy(f)) return take_npy(f, images);
-    OCT_TRY(check_not_encoded(f));
     OCT_CHECK(!is_idx_labels(f), OCT_DATA,
               "%s: is an IDX file of labels; give the one that holds the images", f->path);
     if (f->size >= 2 && b[0] == 'P' && (b[1] == '5' || b[1] == '6'))
         return find_pnm(f, begin, images);
-    f->raw = !is_cifar(f);
-    if (!f->raw) take_cifar(f);
+    if (!is_cifar(f)) return refuse_unknown(f);
+    take_cifar(f);
     return find_raw(f, images);
 }
 
@@ -334,6 +337,7 @@ oct_status oct_image_file_read(const char *path, const oct_image_wanted *wanted,
                     .w = wanted->w,
                     .c = wanted->c,
                     .augment = wanted->augment,
+                    .raw = wanted->raw,
                     .sample = {.dtype = OCT_U8}};
     oct_status status = OCT_OK;
     size_t begin = 0;

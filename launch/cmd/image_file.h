@@ -7,6 +7,7 @@
 typedef struct oct_image_wanted {
     int64_t h, w, c;
     const oct_augment *augment;
+    bool raw; /* the file's bytes are images as they are, whatever they may look like */
 } oct_image_wanted;
 
 typedef struct oct_image_samples {
@@ -15,7 +16,7 @@ typedef struct oct_image_samples {
 } oct_image_samples;
 
 /* Reads images [first, first + count) of the file: an IDX image file or CIFAR-10 batch, NumPy's .npy of one sample
- * or several (plain or gzipped), one JPEG, PNG, binary PGM or PPM, or raw bytes of whole images, which alone
- * are taken as they are. OCT_DATA when the file is not of that size; OCT_USAGE when the range is beyond its images. */
+ * or several (plain or gzipped), one JPEG, PNG, binary PGM or PPM; raw bytes of whole images where they are asked for.
+ * OCT_DATA when the file is none of these or not of that size; OCT_USAGE when the range is beyond its images. */
 oct_status oct_image_file_read(const char *path, const oct_image_wanted *wanted, int64_t first,
                                int64_t count, oct_image_samples *samples) OCT_NODISCARD;

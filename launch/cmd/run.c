@@ -19,17 +19,19 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { INPUT, INDEX, COUNT, OUTPUT };
+enum { INPUT, INDEX, COUNT, OUTPUT, RAW };
 enum { IMAGES_MAX = 1 << 20 };
 
 static const oct_option options[] = {
     [INPUT] = {"--input", 'i', OCT_OPT_TEXT, "FILE",
-               "JPEG, PNG, .npy, IDX, CIFAR-10 batch, PGM, PPM or raw bytes", 0, 0},
+               "JPEG, PNG, .npy, IDX, CIFAR-10 batch, PGM or PPM", 0, 0},
     [INDEX] = {"--index", 0, OCT_OPT_COUNT, "I", "first image of the file (default 0)", 0,
                INT32_MAX},
     [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N", "how many images (default 1)", 1, IMAGES_MAX},
     [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE.png",
                 "where to write the class of each pixel (data.goal: map)", 0, 0},
+    [RAW] = {"--raw", 0, OCT_OPT_FLAG, NULL, "FILE holds bytes of images as the model takes them",
+             0, 0},
     {0},
 };
 
@@ -170,7 +172,8 @@ static oct_status run_images(const oct_model *model, const oct_args *args)
     oct_status status = OCT_OK;
     OCT_TRY_OUT(look_at_recipe(&r, args, &augment));
     const oct_image_wanted wanted = {in->h, in->w, in->c,
-                                     oct_augment_is_empty(&augment) ? NULL : &augment};
+                                     oct_augment_is_empty(&augment) ? NULL : &augment,
+                                     args->option[RAW].given};
     OCT_TRY_OUT(
         oct_image_file_read(args->option[INPUT].text, &wanted, r.first, r.count, &r.samples));
     r.normaliser = normaliser_of(model, in->c);
@@ -212,7 +215,7 @@ static oct_status run(const oct_args *args)
 
 const oct_command oct_command_run = {
     .name = "run",
-    .usage = "octet run MODEL --input FILE [--index I] [--count N] [--output MAP.png]",
+    .usage = "octet run MODEL --input FILE [--index I] [--count N] [--output MAP.png] [--raw]",
     .summary = "runs an int8 model on the images in a file",
     .help =
         "Prints what the model says of each image, and the time per image. What that is follows "
