@@ -51,12 +51,19 @@ static bool refuse(oct_h5_refusal why, const char *name)
 
 /* Confinement. */
 
-static void limit(__rlimit_resource_t what, rlim_t value)
+static void limit(__rlimit_resource_t what, rlim_t now, rlim_t ever)
 {
-    struct rlimit now = {0};
-    getrlimit(what, &now);
-    if (now.rlim_max < value) value = now.rlim_max;
-    setrlimit(what, &(struct rlimit){value, value});
+    struct rlimit had = {0};
+    getrlimit(what, &had);
+    if (had.rlim_max < ever) ever = had.rlim_max;
+    setrlimit(what, &(struct rlimit){now < ever ? now : ever, ever});
+}
+
+/* What a file says of itself takes little memory; a block of numbers is there packed, unpacked and in order. */
+static void limit_memory(int64_t block)
+{
+    limit(RLIMIT_AS, ((rlim_t)1 << 29) + 4 * (rlim_t)block,
+          ((rlim_t)1 << 29) + 4 * (rlim_t)BLOCK_MAX);
 }
 
 static int filter(scmp_filter_ctx context)
@@ -66,7 +73,8 @@ static int filter(scmp_filter_ctx context)
         SCMP_SYS(madvise),    SCMP_SYS(futex),         SCMP_SYS(exit),
         SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn),  SCMP_SYS(restart_syscall),
         SCMP_SYS(getrandom),  SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday),
-        SCMP_SYS(time),       SCMP_SYS(setitimer)};
+        SCMP_SYS(time),       SCMP_SYS(prlimit64),     SCMP_SYS(setrlimit),
+        SCMP_SYS(getrlimit),  SCMP_SYS(setitimer)};
     /* Libraries look round here and there; they find nothing. */
     static const int refused[] = {SCMP_SYS(open),      SCMP_SYS(openat), SCMP_SYS(access),
                                   SCMP_SYS(faccessat), SCMP_SYS(stat),   SCMP_SYS(newfstatat),
@@ -90,10 +98,10 @@ static int filter(scmp_filter_ctx context)
 
 static bool confine(bool filtered)
 {
-    limit(RLIMIT_AS, (rlim_t)1 << 32);
-    limit(RLIMIT_NOFILE, 1);
-    limit(RLIMIT_FSIZE, 0);
-    limit(RLIMIT_CORE, 0);
+    limit_memory(0);
+    limit(RLIMIT_NOFILE, 1, 1);
+    limit(RLIMIT_FSIZE, 0, 0);
+    limit(RLIMIT_CORE, 0, 0);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
     scmp_filter_ctx context = filtered ? seccomp_init(SCMP_ACT_KILL_PROCESS) : NULL;
     const bool done = !filtered || (context && filter(context) == 0);
@@ -415,6 +423,7 @@ static bool read_block(int64_t first, int64_t count)
         if (__builtin_mul_overflow(bytes, i == 0 ? count : array.what.dim[i], &bytes) || bytes < 1)
             return false;
     if (bytes > BLOCK_MAX || first < 0 || first > array.what.dim[0] - count) return false;
+    limit_memory(bytes);
     const hid_t space = H5Dget_space(array.dataset);
     const int ndim = H5Sget_simple_extent_dims(space, dims, NULL);
     begin[0] = (hsize_t)first;

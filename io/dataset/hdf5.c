@@ -72,12 +72,13 @@ static oct_status read_samples(const oct_array *array, int64_t first, int64_t co
 /* How large blocks are, and how many are kept. */
 static oct_status lay_blocks(const oct_array *array, store *s, int64_t chunk)
 {
-    enum { SMALL = 64, USUAL = 1 << 20 };
-    const int64_t count = array->shape.dim[0], least = chunk > 0 ? SMALL : USUAL;
+    enum { SMALL = 64, USUAL = 1 << 18 };
+    const int64_t count = array->shape.dim[0], all = count * s->sample;
+    const int64_t least = chunk == 0 || all <= kept_max ? USUAL : SMALL;
     if (chunk > count) chunk = count;
-    s->rows = s->sample * chunk < least ? least / s->sample : chunk;
-    if (s->rows > count) s->rows = count;
-    if (s->rows < 1) s->rows = 1;
+    const int64_t each = chunk > 0 ? chunk : 1, chunks = least / (each * s->sample);
+    s->rows = each * (chunks > 0 ? chunks : 1);
+    if (s->rows > count && count > 0) s->rows = count;
     const int64_t block = s->rows * s->sample, blocks = count / s->rows + (count % s->rows > 0);
     OCT_CHECK(block <= block_max, OCT_DATA,
               "%s: chunks of %" PRId64 " samples take %" PRId64
@@ -94,7 +95,7 @@ static oct_status lay_blocks(const oct_array *array, store *s, int64_t chunk)
                 "%s: its chunks hold %" PRId64 " samples, and only %" PRId64 " of %" PRId64
                 " MB are kept unpacked: others are unpacked again for each sample; write it with "
                 "chunks=(1, ...), or without compression",
-                array->name, s->rows, s->slots * block >> 20, count * s->sample >> 20);
+                array->name, s->rows, s->slots * block >> 20, all >> 20);
     return oct_alloc(&s->held, (size_t)s->slots, sizeof *s->held);
 }
 

