@@ -127,6 +127,11 @@ typedef struct oct_cross_entropy_loss_module {
 typedef struct oct_identity_module {
     oct_module base;
     const void *passed; /* data of the last tensor; for comparing only */
+    /* Of a member of what was fused by name: the module whose output it must get, in each of its calls, and get alone;
+     * NULL: nothing is known. */
+    const oct_module *follows;
+    bool
+        fused; /* a member: what it passes on is a tensor of its own, so that a trace tells the two apart */
 } oct_identity_module;
 
 enum { OCT_SEQUENTIAL_MAX = 64 };

@@ -4,9 +4,10 @@
 
 static oct_tensor *identity_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
-    if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
-    ((oct_identity_module *)self)->passed = x[0]->data;
-    return x[0];
+    oct_identity_module *m = (oct_identity_module *)self;
+    if (!oct_needs_inputs(cx, self, n, 1) || !oct_inputs_ok(cx, x, n)) return NULL;
+    m->passed = x[0]->data;
+    return m->fused ? oct_view_as(cx, "identity", x[0], x[0]->shape) : x[0];
 }
 
 OCT_PLAIN_MODULE(identity, oct_identity_module)

@@ -86,6 +86,9 @@ oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
  * and that with corners are those of torch.nn.functional.interpolate. */
 oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64_t out_w,
                             oct_interpolation mode);
+/* A tensor of its own over the values of x, which `op` has checked for this shape: with a node on the tape and no call
+ * site. */
+oct_tensor *oct_view_as(oct_context *cx, const char *op, oct_tensor *x, oct_shape shape);
 /* Views the same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or
  * codes. */
 oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);

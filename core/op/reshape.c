@@ -1,10 +1,19 @@
-/* Reshaping gives the values of each sample another shape and keeps the memory. */
+/* Views keep the memory. Reshaping gives the values of each sample another shape. */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
-static void reshape_backward(oct_context *cx, oct_node *node)
+static void view_backward(oct_context *cx, oct_node *node)
 {
     oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+}
+
+oct_tensor *oct_view_as(oct_context *cx, const char *op, oct_tensor *x, oct_shape shape)
+{
+    oct_tensor *y = oct_tensor_view(cx, x->dtype, shape, x->data);
+    if (!y) return NULL;
+    y->q = x->q;
+    oct_record(cx, op, view_backward, &x, 1, false, y);
+    return y;
 }
 
 oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
@@ -24,9 +33,5 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
                                 "reshape keeps the values of each sample, but %s and %s hold "
                                 "different numbers of them",
                                 oct_shape_text(&x->shape, from), oct_shape_text(&shape, to));
-    y = oct_tensor_view(cx, x->dtype, shape, x->data);
-    if (!y) return NULL;
-    y->q = x->q;
-    oct_record(cx, "reshape", reshape_backward, &x, 1, false, y);
-    return y;
+    return oct_view_as(cx, "reshape", x, shape);
 }

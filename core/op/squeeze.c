@@ -2,11 +2,6 @@
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
-static void squeeze_backward(oct_context *cx, oct_node *node)
-{
-    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
-}
-
 /* dim 0: all but the batch. */
 static oct_shape squeezed(const oct_shape *shape, int dim)
 {
@@ -28,11 +23,7 @@ static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
                                 "squeeze cannot drop dimension %d of %s; dimension 0 is the batch, "
                                 "which stays",
                                 dim, oct_shape_text(&x->shape, text));
-    y = oct_tensor_view(cx, x->dtype, squeezed(&x->shape, dim), x->data);
-    if (!y) return NULL;
-    y->q = x->q;
-    oct_record(cx, "squeeze", squeeze_backward, &x, 1, false, y);
-    return y;
+    return oct_view_as(cx, "squeeze", x, squeezed(&x->shape, dim));
 }
 
 oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x)

@@ -1,8 +1,11 @@
 #include "launch/run/sensitivity_run.h"
 
 #include "core/base/int_math.h"
+#include "core/base/log.h"
 #include "launch/base/meter.h"
 #include "launch/run/evaluate.h"
+
+#include <math.h>
 
 typedef struct reading {
     oct_loader loader;
@@ -21,6 +24,20 @@ static void tell(void *user, int64_t done, int64_t all)
     reading *r = user;
     r->meter.total = all;
     oct_meter_show(&r->meter, done);
+}
+
+/* Class numbers seldom change with the codes of one layer. */
+static void warn_of_silence(const oct_sensitivity *table)
+{
+    size_t silent = 0;
+    for (size_t i = 0; i < table->count; i++)
+        silent += isinf(table->rows[i].sqnr) != 0;
+    if (silent > 1)
+        oct_log(OCT_LOG_WARN,
+                "%zu of %zu tensors change no output of these images (sqnr inf), so their order "
+                "means nothing; take more --batches, or measure a network that returns scores and "
+                "not class numbers",
+                silent, table->count);
 }
 
 oct_status oct_sensitivity_run_it(const oct_sensitivity_run *run, oct_session *session,
@@ -44,6 +61,7 @@ oct_status oct_sensitivity_run_it(const oct_sensitivity_run *run, oct_session *s
     oct_meter_begin(&r.meter, "sensitivity", "forwards", 0);
     status = oct_sensitivity_measure(table, run->model, &data, session->group);
     oct_meter_end(&r.meter);
+    if (status == OCT_OK && session->group->rank == 0) warn_of_silence(table);
 out:
     oct_loader_deinit(&r.loader);
     return status;

@@ -5,19 +5,9 @@
 
 #include <string.h>
 
-/* The stub has a node of its own, so that a trace shows where it stands. */
 static void pass_backward(oct_context *cx, oct_node *node)
 {
     oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
-}
-
-static oct_tensor *pass(oct_context *cx, const char *op, oct_tensor *x)
-{
-    oct_tensor *y = oct_tensor_view(cx, x->dtype, x->shape, x->data);
-    if (!y) return NULL;
-    y->q = x->q;
-    oct_record(cx, op, pass_backward, &x, 1, false, y);
-    return y;
 }
 
 static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
@@ -53,7 +43,8 @@ static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *
         return oct_context_fail(cx, OCT_PREPARE,
                                 "a QuantStub got codes; put a DeQuantStub before it");
     if (!fq || !oct_fake_quant_quantizes(fq))
-        return oct_fake_quant_float(cx, fq, self->training, pass(cx, "quant_stub", x[0]));
+        return oct_fake_quant_float(cx, fq, self->training,
+                                    oct_view_as(cx, "quant_stub", x[0], x[0]->shape));
     return oct_quantized_compute(cx, self, x);
 }
 
@@ -94,7 +85,7 @@ static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor
 {
     (void)self;
     if (n > 0 && oct_inputs_ok(cx, x, n) && !oct_is_codes(x[0]))
-        return pass(cx, "dequant_stub", x[0]);
+        return oct_view_as(cx, "dequant_stub", x[0], x[0]->shape);
     if (oct_inputs_domain(cx, x, n, 1) == OCT_DOMAIN_INVALID) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x[0]->shape);
     if (!y) return NULL;

@@ -439,3 +439,126 @@ Test(fuse, eager_gives_each_tensor_one_quantizer)
     oct_free(&list);
     rig_end(&r);
 }
+
+/* --- random networks, random lists -------------------------------------------------------------- */
+
+enum { WIRED = 7, STEPS = 9 };
+
+/* Steps call any of the modules on any values made so far, the same module several times or none. */
+typedef struct wired {
+    oct_module base;
+    oct_module *quant, *dequant,
+        *m[WIRED]; /* conv, batch norm, relu, conv, batch norm, relu, add */
+    int steps, call[STEPS], input[STEPS][2];
+} wired;
+
+static const char *const wired_names[WIRED] = {"c1", "b1", "r1", "c2", "b2", "r2", "add"};
+
+static oct_tensor *wired_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    wired *w = (wired *)self;
+    oct_tensor *value[STEPS + 1] = {oct_call(cx, w->quant, x[n - 1])};
+    for (int i = 0; i < w->steps; i++) {
+        oct_tensor *two[] = {value[w->input[i][0]], value[w->input[i][1]]};
+        value[i + 1] = oct_module_call(cx, w->m[w->call[i]], two, w->call[i] == 6 ? 2 : 1);
+    }
+    return oct_call(cx, w->dequant, value[w->steps]);
+}
+
+static int draw(uint64_t seed, uint32_t *at, int below)
+{
+    uint32_t x[4];
+    oct_philox(seed, OCT_STREAM_TEST, (*at)++, 0, x);
+    return (int)(x[0] % (uint32_t)below);
+}
+
+/* Seven of eight steps go on as a chain would. */
+static oct_module *wire(uint64_t seed, uint32_t *at)
+{
+    static const oct_module_type type = {.name = "wired", .forward = wired_forward};
+    oct_module *root = NULL;
+    OK(oct_module_create(&root, &type, sizeof(wired)));
+    wired *w = (wired *)root;
+    CHILD(w, quant, oct_quant_stub_create(&w->quant));
+    CHILD(w, dequant, oct_dequant_stub_create(&w->dequant));
+    for (int i = 0; i < WIRED; i++) {
+        if (i == 6)
+            OK(oct_add_create(&w->m[i]));
+        else if (i % 3 == 0)
+            OK(oct_conv2d_create(&w->m[i], 3, 3, rig_same(3), true));
+        else if (i % 3 == 1)
+            OK(oct_batch_norm_create(&w->m[i], 3));
+        else
+            OK(oct_relu_create(&w->m[i]));
+        OK(oct_module_add_child(root, wired_names[i], &w->m[i]));
+    }
+    w->steps = 2 + draw(seed, at, STEPS - 1);
+    for (int i = 0, next = 0; i < w->steps; i++) {
+        const bool chain = draw(seed, at, 8) > 0;
+        w->call[i] = chain ? next : draw(seed, at, WIRED);
+        w->input[i][0] = chain ? i : draw(seed, at, i + 1);
+        w->input[i][1] = draw(seed, at, i + 1);
+        next = (w->call[i] + 1) % WIRED;
+    }
+    return root;
+}
+
+/* The lists: one or two chains of patterns over modules of any number. */
+static oct_status fuse_some(oct_module **root, uint64_t seed, uint32_t *at)
+{
+    static const char patterns[][5] = {"cb", "cbr", "cr", "cba", "cbar", "br", "ar", "ca"};
+    const char *names[2][5] = {{NULL}};
+    const char *const *lists[3] = {NULL};
+    const int count = 1 + draw(seed, at, 2), first = draw(seed, at, 2);
+    for (int l = 0; l < count; l++) {
+        const char *pattern = patterns[draw(seed, at, (int)OCT_COUNT(patterns))];
+        const int mine = first ^ l;
+        for (int i = 0; pattern[i]; i++) {
+            const int other = draw(seed, at, 12) == 0;
+            const int which = pattern[i] == 'c' ? 0 : pattern[i] == 'b' ? 1 : 2;
+            names[l][i] = wired_names[pattern[i] == 'a' ? 6 : 3 * (mine ^ other) + which];
+        }
+        lists[l] = names[l];
+    }
+    return oct_fuse_module_lists(root, lists, false);
+}
+
+static float largest_difference(rig *r, const float *before)
+{
+    const oct_tensor *y = rig_forward(r);
+    float most = 0;
+    for (int64_t i = 0; i < oct_numel(y); i++)
+        most = fmaxf(most, fabsf(oct_f32(y)[i] - before[i]) / (1 + fabsf(before[i])));
+    return most;
+}
+
+Test(fuse, by_name_keeps_the_float_outputs_or_is_refused_with_the_calls_that_contradict)
+{
+    int kept = 0, contradicted = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        rig r;
+        uint32_t at = 0;
+        float before[8 * 4 * 4 * 3];
+        rig_begin(&r, wire(seed, &at), OCT_EXAMPLE(OCT_SHAPE(1, 4, 4, 3)));
+        OK(oct_module_walk(r.root, randomise, NULL));
+        oct_module_train(r.root, false);
+        memcpy(before, rig_forward(&r)->data, sizeof before);
+        oct_module_train(r.root, true);
+        oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+        if (fuse_some(&r.root, seed, &at) == OCT_OK) {
+            const oct_status status = rig_try(&r, &options, NULL);
+            if (status == OCT_OK) {
+                oct_module_train(r.root, false);
+                OK(oct_set_fake_quant(r.root, OCT_STATE_FLOAT));
+                const float most = largest_difference(&r, before);
+                cr_assert_lt(most, 1e-4f, "seed %d: %g", (int)seed, (double)most);
+                kept++;
+            } else {
+                cr_assert_eq(status, OCT_PREPARE);
+                contradicted += rig_says("fuse by name only modules");
+            }
+        }
+        rig_end(&r);
+    }
+    cr_assert(kept >= 10 && contradicted >= 50, "%d kept, %d contradicted", kept, contradicted);
+}

@@ -263,6 +263,63 @@ Test(modes, eager_judges_both)
     oct_text_free(&report);
 }
 
+static oct_tensor *unstub_in_training(oct_context *cx, net *m, oct_tensor *const *x)
+{
+    oct_tensor *y = oct_call(cx, m->quant, x[0]);
+    if (m->base.training) y = oct_call(cx, m->dequant, y);
+    return oct_call(cx, m->dequant, oct_call(cx, m->second, oct_call(cx, m->conv, y)));
+}
+
+static oct_tensor *stub_in_evaluation(oct_context *cx, net *m, oct_tensor *const *x)
+{
+    oct_tensor *y = oct_call(cx, m->conv, oct_call(cx, m->quant, x[0]));
+    if (!m->base.training) y = oct_call(cx, m->dequant, y);
+    return oct_flatten(cx, y);
+}
+
+Test(modes, eager_refuses_what_is_quantized_in_one_of_them_only)
+{
+    static const struct {
+        forward_fn forward;
+        const char *says;
+    } cases[] = {{unstub_in_training,
+                  "conv: gets quantized values from quant in evaluation and float "
+                  "ones from dequant in training; call the same stubs in both"},
+                 {stub_in_evaluation, "the op 'flatten': gets float values from dequant in "
+                                      "evaluation and quantized ones from conv in training"}};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        rig r;
+        begin(&r, cases[i].forward, OCT_EXAMPLE(IMAGE));
+        oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+        REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, cases[i].says);
+        rig_end(&r);
+    }
+}
+
+static oct_tensor *relu_of_the_forward(oct_context *cx, net *m, oct_tensor *const *x)
+{
+    return oct_relu(cx, oct_call(cx, m->conv, x[0]));
+}
+
+static oct_tensor *only_look(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)cx, (void)module, (void)value, (void)user;
+    return NULL;
+}
+
+/* There is no last module whose hook it could be. */
+Test(modes, a_hook_before_a_fused_op_is_told_where_to_go)
+{
+    rig r;
+    net *m = begin(&r, relu_of_the_forward, OCT_EXAMPLE(IMAGE));
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+    OK(oct_module_hook(m->conv, only_look, NULL, NULL));
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
+            "conv: its forward hook would be lost when it is fused; it is fused up to an op of the "
+            "forward, which has no hooks: make that a module and put the hook there, or drop");
+    rig_end(&r);
+}
+
 /* Something between two layers in one mode only: both are one module in both modes. */
 
 static oct_tensor *scaled_in_training(oct_context *cx, net *m, oct_tensor *const *x)

@@ -308,6 +308,46 @@ static oct_tensor *swapped_forward(oct_context *cx, oct_module *self, oct_tensor
     return oct_call(cx, m->quant, x);
 }
 
+/* The QuantStub's result is dropped. */
+static oct_tensor *unread_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    chain *m = (chain *)self;
+    (void)n;
+    if (!oct_call(cx, m->quant, in[0])) return NULL;
+    oct_tensor *x = oct_call(cx, m->conv2, oct_call(cx, m->conv1, in[0]));
+    return oct_call(cx, m->dequant, oct_call(cx, m->pool, oct_call(cx, m->conv3, x)));
+}
+
+/* One stub is called twice, the second time on codes. */
+static oct_tensor *twice_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    chain *m = (chain *)self;
+    (void)n;
+    oct_tensor *x = oct_call(cx, m->conv1, oct_call(cx, m->quant, in[0]));
+    x = oct_call(cx, m->conv3, oct_call(cx, m->conv2, oct_call(cx, m->quant, x)));
+    return oct_call(cx, m->dequant, oct_call(cx, m->pool, x));
+}
+
+Test(what_stubs_do, a_quant_stub_that_nothing_reads_or_that_gets_codes_is_named_as_such)
+{
+    static const oct_module_type types[] = {{.name = "unread", .forward = unread_forward},
+                                            {.name = "twice", .forward = twice_forward}};
+    static const char *const says[] = {
+        "quant: nothing reads what this QuantStub makes; pass its result on, or remove it",
+        "quant: what it gets from conv1 is quantized already; remove this QuantStub, or put a "
+        "DeQuantStub before it"};
+    static const oct_prepare_method methods[] = {OCT_METHOD_EAGER, OCT_METHOD_JIT_STRIP};
+    for (size_t i = 0; i < OCT_COUNT(types); i++)
+        for (size_t k = 0; k < OCT_COUNT(methods); k++) {
+            rig r;
+            begin(&r, true, true);
+            r.root->type = &types[i];
+            oct_prepare_options options = rig_options(methods[k]);
+            REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, says[i]);
+            rig_end(&r);
+        }
+}
+
 /* A model in which every operation would stay float is refused; jit and symbolic, which find the
  * boundary themselves, quantize it and say what the stubs do. */
 Test(what_stubs_do, swapped_stubs_are_found_in_every_method)

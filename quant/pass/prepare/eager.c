@@ -175,9 +175,32 @@ static void place_module(oct_prepare_plan *plan, int64_t node)
         quantize(plan, node);
 }
 
+/* Eager has the same modules in both modes, so a value that one of them reads is codes in both or in neither. */
+static void check_modes(oct_prepare_plan *plan, int64_t node)
+{
+    const oct_graph *g = plan->graph;
+    const oct_graph_node *n = &g->nodes[node];
+    char name[OCT_CALL_BYTES], a[OCT_CALL_BYTES], b[OCT_CALL_BYTES];
+    for (int k = 0; n->in[OCT_MODE_EVALUATION] && n->in[OCT_MODE_TRAINING] && k < n->num_inputs;
+         k++) {
+        const int64_t evaluation = oct_graph_input(g, n, k, OCT_MODE_EVALUATION);
+        const int64_t training = oct_graph_input(g, n, k, OCT_MODE_TRAINING);
+        const bool codes = plan->values[evaluation].codes;
+        if (codes == plan->values[training].codes) continue;
+        OCT_PROBLEM(
+            plan,
+            "%s: gets %s values from %s in evaluation and %s ones from %s in training; call "
+            "the same stubs in both modes",
+            oct_graph_node_text(n, name), codes ? "quantized" : "float",
+            oct_graph_producer_text(g, evaluation, a), codes ? "float" : "quantized",
+            oct_graph_producer_text(g, training, b));
+    }
+}
+
 static void place_node(oct_prepare_plan *plan, int64_t node)
 {
     const oct_prepare_node *p = &plan->nodes[node];
+    check_modes(plan, node);
     if (!plan->graph->nodes[node].called)
         place_op(plan, node);
     else if (p->role == OCT_ROLE_QUANT_STUB)

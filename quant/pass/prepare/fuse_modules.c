@@ -141,6 +141,18 @@ static void set_clip(const oct_module *last, oct_module *made)
         oct_qat_set_clip(made, (oct_clip_bounds){clip->lo, clip->hi});
 }
 
+/* What prepare finds in the traced calls, or refuses (check_fused.c). */
+static void set_order(const list *l, int at, oct_module *made)
+{
+    for (int i = 0; i < l->count; i++) {
+        oct_identity_module *member = (oct_identity_module *)l->modules[i];
+        if (i == at) continue;
+        member->fused = true;
+        if (i > 0) member->follows = i - 1 == at ? made : l->modules[i - 1];
+    }
+    if (at > 0) ((oct_qat_conv *)made)->operand = (oct_identity_module *)l->modules[at - 1];
+}
+
 static oct_status fuse(oct_module **root, list *l)
 {
     int at = oct_fusion_runs_at(l->fusion);
@@ -158,7 +170,7 @@ static oct_status fuse(oct_module **root, list *l)
         oct_module_destroy(&taken[i]);
     if (status != OCT_OK) return status;
     oct_module *holder = l->modules[at], *last = l->modules[l->count - 1];
-    if (at > 0) ((oct_qat_conv *)made)->operand = (oct_identity_module *)l->modules[at - 1];
+    set_order(l, at, made);
     status = oct_module_replace(root, holder, made);
     if (status != OCT_OK) {
         oct_module_destroy(&made);

@@ -122,10 +122,14 @@ oct_status oct_fusion_check_hooks(oct_module *const *members, int count)
                                   "on the first of the fused modules, or drop hooks (drop_hooks)",
                                   oct_module_path(members[i], path));
         if (i < count - 1 && members[i]->hooks)
-            status = oct_fail_add(OCT_PREPARE,
-                                  "%s: its forward hook would be lost when it is fused; put it on "
-                                  "the last of the fused modules, or drop hooks (drop_hooks)",
-                                  oct_module_path(members[i], path));
+            status = oct_fail_add(
+                OCT_PREPARE,
+                "%s: its forward hook would be lost when it is fused; %s, or drop "
+                "hooks (drop_hooks)",
+                oct_module_path(members[i], path),
+                members[count - 1] ? "put it on the last of the fused modules"
+                                   : "it is fused up to an op of the forward, which has no "
+                                     "hooks: make that a module and put the hook there");
     }
     return status;
 }

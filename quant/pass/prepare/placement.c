@@ -78,16 +78,19 @@ void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t at)
     plan->values[plan->graph->nodes[at].output].codes = p->codes;
 }
 
+void oct_prepare_refuse_second_stub(oct_prepare_plan *plan, int64_t i)
+{
+    char maker[OCT_CALL_BYTES];
+    OCT_PROBLEM(plan,
+                "%s: what it gets from %s is quantized already; remove this QuantStub, or put a "
+                "DeQuantStub before it",
+                plan->graph->nodes[i].path, oct_prepare_input_text(plan, i, 0, maker));
+}
+
 void oct_prepare_place_quant_stub(oct_prepare_plan *plan, int64_t i)
 {
     oct_prepare_node *p = &plan->nodes[i];
-    char maker[OCT_CALL_BYTES];
-    if (oct_prepare_reads_codes(plan, i, 1))
-        OCT_PROBLEM(
-            plan,
-            "%s: what it gets from %s is quantized already; remove this QuantStub, or put a "
-            "DeQuantStub before it",
-            p->path, oct_prepare_input_text(plan, i, 0, maker));
+    if (oct_prepare_reads_codes(plan, i, 1)) oct_prepare_refuse_second_stub(plan, i);
     p->quantized = p->eligible;
     oct_prepare_decide_output(plan, i);
 }

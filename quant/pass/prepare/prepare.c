@@ -1,4 +1,5 @@
-/* Prepare decides what each call site is (record.c, prepare_plan.c), what runs together (fuse.c),
+/* Prepare decides what each call site is (record.c, prepare_plan.c), whether the calls are those that were fused by
+ * name (check_fused.c), what runs together (fuse.c),
  * which stubs cannot be meant (stubs.c), what is quantized and where codes are made (placement.c,
  * eager.c), which values share a quantizer (group.c) and what speaks against it (check.c); only a
  * plan without problems is carried out (apply.c). */
@@ -43,13 +44,15 @@ static oct_status decide(oct_prepare_plan *plan, const oct_example *example)
 {
     OCT_TRY(oct_prepare_plan_create(plan, example));
     oct_fail_clear();
+    OCT_TRY(oct_prepare_check_fused(plan));
+    if (plan->problems > 0) return OCT_PREPARE;
     OCT_TRY(oct_prepare_fuse(plan));
     OCT_TRY(oct_prepare_check_stubs(plan));
     if (plan->options->method == OCT_METHOD_EAGER)
         OCT_TRY(oct_prepare_placement_eager(plan));
     else
         OCT_TRY(oct_prepare_placement(plan));
-    OCT_TRY(oct_prepare_scale_groups(plan));
+    if (plan->problems == 0) OCT_TRY(oct_prepare_scale_groups(plan)); /* of values with a place */
     OCT_TRY(oct_prepare_check(plan));
     return plan->problems > 0 ? OCT_PREPARE : OCT_OK;
 }

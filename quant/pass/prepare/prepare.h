@@ -43,7 +43,9 @@ oct_status oct_prepare(oct_module **root, const oct_example *example,
 /* Fuses by hand, for eager: `names` are paths below `root` of modules that follow each other, such
  * as {"conv1", "bn1", "relu"} or {"conv2", "bn2", "add", "relu"}. The fused module replaces the
  * first one, or the add, whose first input must then be what the members before it make (a forward
- * that passes it second fails); the others become identity; the model computes what it did. The
+ * that passes it second fails); the others become identity. The model computes what it did where in each call
+ * every member's output goes to the next one and nowhere else, which prepare finds in the traced calls of both
+ * modes: it refuses lists that they contradict. The
  * first member's pre hooks stay before its input and the last one's hooks move to the fused
  * module; any other hook is an error unless drop_hooks. OCT_PREPARE, nothing changed, when a name
  * is unknown (naming those that exist), no pattern of fusion_list.def fits, members are in

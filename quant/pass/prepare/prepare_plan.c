@@ -38,7 +38,8 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
     p->fixed = p->rule && oct_target_fixes(plan->target, p->type->name);
     p->role = role_of(node, p);
     p->parent = node->called ? node->called->parent : node->caller;
-    if (node->called && oct_prepare_is_first_call(plan, (int64_t)i))
+    const bool generates = plan->options->method != OCT_METHOD_EAGER;
+    if (node->called && (!generates || oct_prepare_is_first_call(plan, (int64_t)i)))
         return oct_strdup(&p->path, node->path);
     p->number = oct_prepare_next_number(plan, i, i);
     char parent[256];

@@ -71,6 +71,7 @@ typedef struct oct_prepare_plan {
 oct_status oct_prepare_record(oct_prepare_plan *plan, const oct_example *example) OCT_NODISCARD;
 oct_status oct_prepare_plan_create(oct_prepare_plan *plan,
                                    const oct_example *example) OCT_NODISCARD; /* records, too */
+oct_status oct_prepare_check_fused(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_fuse(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;       /* graph methods */
@@ -143,6 +144,7 @@ const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_
 
 /* Decides the qconfig of what runs at a node, and with it whether its output is codes. */
 void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t node);
+void oct_prepare_refuse_second_stub(oct_prepare_plan *plan, int64_t node); /* for stubs.c, too */
 void oct_prepare_place_quant_stub(oct_prepare_plan *plan, int64_t node);
 void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t node);
 

@@ -38,10 +38,29 @@ static bool opens_nothing(const oct_prepare_plan *plan, int64_t node)
            !plan->values[first_input(plan, node)].after[mode_of(plan, node)];
 }
 
+static bool is_unread(const oct_prepare_plan *plan, int64_t node)
+{
+    const int64_t output = plan->graph->nodes[node].output;
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        if (output == plan->graph->output[mode] ||
+            oct_prepare_is_read_in(plan, output, (oct_mode)mode))
+            return false;
+    return plan->nodes[node].role == OCT_ROLE_QUANT_STUB;
+}
+
+/* Whether a QuantStub gets what another one has made codes already. */
+static bool is_second(const oct_prepare_plan *plan, int64_t node)
+{
+    return plan->nodes[node].role == OCT_ROLE_QUANT_STUB &&
+           oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB) &&
+           plan->graph->values[first_input(plan, node)].producer >= 0 &&
+           plan->values[first_input(plan, node)].after[mode_of(plan, node)];
+}
+
 /* Whether no DeQuantStub takes a QuantStub's codes on any way to the model's output. */
 static bool closes_nothing(const oct_prepare_plan *plan, int64_t node)
 {
-    return plan->nodes[node].role == OCT_ROLE_QUANT_STUB &&
+    return plan->nodes[node].role == OCT_ROLE_QUANT_STUB && !is_unread(plan, node) &&
            oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB) &&
            !plan->values[plan->graph->nodes[node].output].before[mode_of(plan, node)];
 }
@@ -61,7 +80,7 @@ static const char *maker_of(const oct_prepare_plan *plan, int64_t node, char tex
 static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quant)
 {
     char before[OCT_CALL_BYTES], behind[OCT_CALL_BYTES];
-    const char *a = plan->nodes[dequant].path, *b = plan->nodes[quant].path;
+    const char *a = plan->graph->nodes[dequant].path, *b = plan->graph->nodes[quant].path;
     OCT_PROBLEM(plan,
                 "%s and %s are swapped, so nothing would be quantized: %s is a DeQuantStub, but "
                 "what it gets from %s is float, and %s is a QuantStub that no DeQuantStub follows; "
@@ -77,7 +96,8 @@ static void refuse_dequant(oct_prepare_plan *plan, int64_t node)
     OCT_PROBLEM(plan,
                 "%s: what it gets from %s is float, since no QuantStub stands before this "
                 "DeQuantStub; put one where its codes are to begin, or remove the DeQuantStub:\n%s",
-                p->path, maker_of(plan, node, maker), oct_prepare_stub_line(p->parent, true, line));
+                plan->graph->nodes[node].path, maker_of(plan, node, maker),
+                oct_prepare_stub_line(p->parent, true, line));
 }
 
 static void refuse_quant(oct_prepare_plan *plan, int64_t node)
@@ -87,7 +107,7 @@ static void refuse_quant(oct_prepare_plan *plan, int64_t node)
     OCT_PROBLEM(plan,
                 "%s: no DeQuantStub follows this QuantStub, so nothing behind it would be "
                 "quantized; put one where its codes are to end, or remove the QuantStub:\n%s",
-                p->path, oct_prepare_stub_line(p->parent, false, line));
+                plan->graph->nodes[node].path, oct_prepare_stub_line(p->parent, false, line));
 }
 
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
@@ -101,6 +121,16 @@ oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
         return OCT_OK;
     }
     bool strip = plan->options->method == OCT_METHOD_JIT_STRIP;
+    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
+        if (decide && is_unread(plan, i))
+            OCT_PROBLEM(
+                plan,
+                "%s: nothing reads what this QuantStub makes; pass its result on, or remove "
+                "it",
+                plan->graph->nodes[i].path);
+        if (strip && is_second(plan, i)) oct_prepare_refuse_second_stub(plan, i);
+    }
+    if (plan->problems > 0) return OCT_OK;
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
         if (strip && opens_nothing(plan, i)) refuse_dequant(plan, i);
         if (strip && closes_nothing(plan, i)) refuse_quant(plan, i);
