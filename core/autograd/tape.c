@@ -128,8 +128,13 @@ float *oct_take_grad(oct_tensor *y)
 oct_status oct_backward(oct_context *cx, oct_tensor *loss)
 {
     if (cx->status != OCT_OK) return cx->status;
-    if (!loss || !loss->node) {
+    if (!loss || !cx->record) {
         oct_context_fail(cx, OCT_DEFECT, "backward was asked of a tensor that is not on the tape");
+        return cx->status;
+    }
+    if (!loss->node) {
+        oct_context_fail(cx, OCT_PREPARE,
+                         "the loss depends on no parameter, so there is nothing to learn");
         return cx->status;
     }
     for (oct_node *node = cx->last, *previous; node; node = previous) {

@@ -57,11 +57,27 @@ oct_status oct_module_made(oct_module **module, oct_status status)
     return status;
 }
 
+/* Most names differ in it, so that few are compared letter by letter. */
+static uint64_t key_of(const char *name)
+{
+    uint64_t key = 0;
+    for (; *name; name++)
+        key = key * 31 + (unsigned char)*name;
+    return key;
+}
+
+oct_module *oct_module_child(const oct_module *self, const char *name)
+{
+    const uint64_t key = key_of(name);
+    for (size_t i = 0; i < self->num_children; i++)
+        if (self->children[i].key == key && strcmp(self->children[i].name, name) == 0)
+            return *self->children[i].slot;
+    return NULL;
+}
+
 static bool has_name(const oct_module *self, const char *name)
 {
-    for (size_t i = 0; i < self->num_children; i++) {
-        if (strcmp(self->children[i].name, name) == 0) return true;
-    }
+    if (oct_module_child(self, name)) return true;
     for (size_t i = 0; i < self->num_params; i++) {
         if (strcmp(self->params[i]->name, name) == 0) return true;
     }
@@ -97,7 +113,7 @@ static oct_status attach_child(oct_module *self, const char *name, oct_module **
     oct_free(&(*slot)->name);
     (*slot)->name = in_child;
     (*slot)->parent = self;
-    self->children[self->num_children++] = (oct_child){.name = in_list, .slot = slot};
+    self->children[self->num_children++] = (oct_child){in_list, slot, key_of(name)};
     return OCT_OK;
 }
 
@@ -114,10 +130,11 @@ oct_status oct_module_add_child(oct_module *self, const char *name, oct_module *
 
 void oct_module_remove_child(oct_module *self, oct_module **slot)
 {
-    size_t i = 0;
-    while (i < self->num_children && self->children[i].slot != slot)
-        i++;
-    OCT_ASSERT(i < self->num_children);
+    size_t i = self->num_children;
+    while (i > 0 && self->children[i - 1].slot != slot)
+        i--;
+    OCT_ASSERT(i > 0);
+    i--;
     oct_module_destroy(slot);
     oct_free(&self->children[i].name);
     self->num_children--;

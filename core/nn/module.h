@@ -55,6 +55,7 @@ oct_status oct_module_type_register(const oct_module_type *type) OCT_NODISCARD;
 typedef struct oct_child {
     char *name;
     oct_module **slot;
+    uint64_t key; /* of the name */
 } oct_child;
 
 /* A buffer is saved with the module but not trained. */
@@ -92,6 +93,8 @@ oct_status oct_module_made(oct_module **module, oct_status status) OCT_NODISCARD
  * Names: [a-z0-9_]+, at most 63 letters, unique among children, parameters and buffers. */
 oct_status oct_module_add_child(oct_module *self, const char *name,
                                 oct_module **slot) OCT_NODISCARD;
+/* The child of this name; NULL: there is none. */
+oct_module *oct_module_child(const oct_module *self, const char *name);
 /* Destroys the child in this slot, which becomes NULL. */
 void oct_module_remove_child(oct_module *self, oct_module **slot);
 /* Creates a parameter (zeros). decay: weight decay applies to it. */

@@ -27,6 +27,7 @@ typedef struct network {
     size_t num_slots, cap_slots;
     oct_network_name *names;
     size_t num_names, cap_names;
+    oct_text notes;
 } network;
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -63,6 +64,7 @@ static void destroy(oct_module *self)
     oct_free(&m->values);
     oct_free(&m->slots);
     oct_free(&m->names);
+    oct_text_free(&m->notes);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -111,14 +113,6 @@ static oct_status attach(network *m, oct_module *parent, const char *name, oct_m
     return oct_module_add_child(parent, name, made);
 }
 
-/* The child of this name; NULL: there is none. */
-static oct_module *child_of(const oct_module *parent, const char *name)
-{
-    for (size_t i = 0; i < parent->num_children; i++)
-        if (strcmp(parent->children[i].name, name) == 0) return *parent->children[i].slot;
-    return NULL;
-}
-
 enum { SEGMENT = 64 };
 
 /* Makes of the segment a name that is free below `parent`: itself, or with a number from 2 on. */
@@ -126,7 +120,7 @@ static void free_name(const oct_module *parent, char segment[SEGMENT])
 {
     char wanted[SEGMENT];
     snprintf(wanted, sizeof wanted, "%.52s", segment);
-    for (int number = 2; child_of(parent, segment); number++)
+    for (int number = 2; oct_module_child(parent, segment); number++)
         snprintf(segment, SEGMENT, "%.52s_%d", wanted, number);
 }
 
@@ -144,10 +138,10 @@ static oct_status place(network *m, const char *path, oct_module **module, oct_m
     oct_module *parent = &m->base;
     char segment[SEGMENT];
     for (path = next_segment(path, segment); path; path = next_segment(path, segment)) {
-        oct_module *next = child_of(parent, segment), *made = NULL;
+        oct_module *next = oct_module_child(parent, segment), *made = NULL;
         if (next && next->type != &scope_type) {
             strncat(segment, "_", SEGMENT - strlen(segment) - 1);
-            next = child_of(parent, segment);
+            next = oct_module_child(parent, segment);
             if (next && next->type != &scope_type) next = NULL, free_name(parent, segment);
         }
         if (!next) {
@@ -293,6 +287,19 @@ void oct_network_forget_names(oct_module *self, const char *path)
         oct_free(&name->path);
     }
     m->num_names = kept;
+}
+
+oct_status oct_network_add_note(oct_module *self, const char *note)
+{
+    network *m = (network *)self;
+    if (m->notes.data && strstr(m->notes.data, note)) return OCT_OK;
+    return oct_text_add(&m->notes, "%s\n", note);
+}
+
+const char *oct_network_notes(const oct_module *self)
+{
+    const network *m = (const network *)self;
+    return self->type == &oct_network_type && m->notes.data ? m->notes.data : "";
 }
 
 oct_file_order oct_file_order_of(int dims, const int64_t *size)

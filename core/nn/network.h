@@ -56,6 +56,9 @@ oct_status oct_network_add_name(oct_module *network, const oct_module *module, c
 size_t oct_network_names(const oct_module *module, const oct_network_name **names);
 /* Forgets those of the module at this path. */
 void oct_network_forget_names(oct_module *network, const char *path);
+/* What its user should know about how it was made: lines, each once; "": nothing, or it is no network. */
+oct_status oct_network_add_note(oct_module *network, const char *note) OCT_NODISCARD;
+const char *oct_network_notes(const oct_module *module);
 /* The row-major order of a shape. */
 oct_file_order oct_file_order_of(int dims, const int64_t *size);
 /* Copies a tensor of a file to its place (in), or the other way round (out). */

@@ -25,6 +25,8 @@ static oct_to_onnx_ref like(const oct_to_onnx_ref *x, const char *name)
     X(reciprocal, "Reciprocal", 0, NULL, NULL)                                                     \
     X(leaky_relu, "LeakyRelu", 1, "alpha", NULL)                                                   \
     X(elu, "Elu", 1, "alpha", NULL)                                                                \
+    X(softsign, "Softsign", 0, NULL, NULL)                                                         \
+    X(thresholded_relu, "ThresholdedRelu", 1, "alpha", NULL)                                       \
     X(hard_sigmoid, "HardSigmoid", 2, "alpha", "beta")
 
 static oct_to_onnx_ref one_operator(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
@@ -127,6 +129,11 @@ static oct_to_onnx_ref mul_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer
     return with_number(w, c, "Mul");
 }
 
+static oct_to_onnx_ref power(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return with_number(w, c, "Pow");
+}
+
 oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
                                  const oct_to_onnx_ref *both)
 {
@@ -219,6 +226,7 @@ const oct_to_onnx_layer_type oct_to_onnx_math_layers[] = {
     {"square", 1, 0, square},
     {"add_scalar", 1, 1, add_scalar},
     {"mul_scalar", 1, 1, mul_scalar},
+    {"power", 1, 1, power},
     {"add", 2, 0, add},
     {"sub", 2, 0, sub},
     {"mul", 2, 0, mul},

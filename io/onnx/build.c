@@ -155,9 +155,6 @@ static oct_status set_input(oct_onnx_builder *b)
 {
     const oct_onnx_graph *g = b->graph;
     const oct_onnx_build_options *o = b->options;
-    OCT_CHECK(g->num_inputs == 1, OCT_PREPARE,
-              "%s: it has %d inputs, and a data set gives one; export it with one input", g->path,
-              g->num_inputs);
     const oct_onnx_value *in = &g->values[g->inputs[0]];
     const oct_shape shape = OCT_SHAPE(1, o->h, o->w, o->c);
     const int64_t nchw[] = {OCT_ONNX_BATCH, o->c, o->h, o->w};
@@ -178,19 +175,33 @@ static oct_status set_input(oct_onnx_builder *b)
     return OCT_OK;
 }
 
-/* Steps over what only the loss needs, where the loss has it itself. */
-static void find_end(oct_onnx_builder *b, oct_onnx_built *built)
+/* Steps over what only the loss needs, where the loss has it itself, and over the choice of the largest before it. */
+static oct_status find_end(oct_onnx_builder *b)
 {
     const oct_onnx_build_options *o = b->options;
-    const int32_t node = b->maker[b->output];
-    if (node < 0) return;
-    const oct_onnx_node *n = &b->graph->nodes[node];
-    const bool softmax = strcmp(n->type, "Softmax") == 0 || strcmp(n->type, "LogSoftmax") == 0;
-    if ((softmax && o->without_softmax) ||
-        (strcmp(n->type, "Sigmoid") == 0 && o->without_sigmoid)) {
-        b->output = n->input[0];
-        built->left_out = n->type;
+    char note[256];
+    for (int32_t node = b->maker[b->output]; node >= 0; node = b->maker[b->output]) {
+        const char *type = b->graph->nodes[node].type;
+        const bool choice = strcmp(type, "ArgMax") == 0;
+        const bool softmax = strcmp(type, "Softmax") == 0 || strcmp(type, "LogSoftmax") == 0;
+        const bool sigmoid = strcmp(type, "Sigmoid") == 0;
+        if (!((softmax || choice) && o->without_softmax) && !(sigmoid && o->without_sigmoid)) break;
+        b->output = b->graph->nodes[node].input[0];
+        snprintf(note, sizeof note,
+                 "its %s at the end is left out, since the loss has its own: the output is what "
+                 "goes into it, such as logits",
+                 type);
+        OCT_TRY(oct_network_add_note(b->network, note));
+        if (!choice) break;
     }
+    if (b->graph->num_outputs == 1) return OCT_OK;
+    snprintf(note, sizeof note,
+             "of its %d outputs only one counts, %.80s: the others are left out; model.output "
+             "names another",
+             b->graph->num_outputs,
+             b->options->output && b->options->output[0] ? b->options->output
+                                                         : b->graph->output_names[0]);
+    return oct_network_add_note(b->network, note);
 }
 
 static oct_status find_output(oct_onnx_builder *b)
@@ -201,15 +212,20 @@ static oct_status find_output(oct_onnx_builder *b)
     b->output = g->outputs[0];
     if (!wanted || !wanted[0]) return OCT_OK;
     for (int i = 0; i < g->num_outputs; i++)
-        if (strcmp(g->values[g->outputs[i]].name, wanted) == 0) {
+        if (strcmp(g->output_names[i], wanted) == 0) {
             b->output = g->outputs[i];
+            return OCT_OK;
+        }
+    for (int64_t v = 0; v < g->num_values; v++) /* a value on the way is an end, too */
+        if (b->maker[v] >= 0 && strcmp(g->values[v].name, wanted) == 0) {
+            b->output = v;
             return OCT_OK;
         }
     const char *names[64];
     char hint[OCT_HINT_BYTES], first[OCT_HINT_BYTES];
     size_t count = 0;
     for (int i = 0; i < g->num_outputs && count < OCT_COUNT(names); i++)
-        names[count++] = g->values[g->outputs[i]].name;
+        names[count++] = g->output_names[i];
     snprintf(first, sizeof first, "its first one is %.80s", names[0]);
     return oct_fail(OCT_USAGE, "model.output: %s has no output '%s'; %s", g->path,
                     oct_show(wanted, strlen(wanted)).text,
@@ -302,7 +318,7 @@ oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
     OCT_TRY_OUT(allocate(&b));
     OCT_TRY_OUT(oct_network_create(&b.network, 1));
     OCT_TRY_OUT(find_output(&b));
-    find_end(&b, built);
+    OCT_TRY_OUT(find_end(&b));
     OCT_TRY_OUT(set_input(&b));
     find_needed(&b);
     oct_onnx_find_patterns(&b);

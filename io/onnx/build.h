@@ -11,14 +11,13 @@
 typedef struct oct_onnx_build_options {
     int64_t h, w, c; /* of an image as Octet's data sets give it: the network takes (N, h, w, c) */
     const char *output;   /* name of the output that counts; NULL or "": the first */
-    bool without_softmax; /* a Softmax at the end is left out: the loss has its own */
+    bool without_softmax; /* a Softmax or ArgMax at the end is left out: the loss has its own */
     bool without_sigmoid;
 } oct_onnx_build_options;
 
 typedef struct oct_onnx_built {
     oct_shape output; /* of the network, dim[0] is the batch: (N, classes) or (N, H, W, classes) */
     int32_t last;     /* the value that it is */
-    const char *left_out; /* type of a node at the end; NULL: none. Of the graph */
 } oct_onnx_built;
 
 /* Builds the network. OCT_PREPARE with a sentence for each kind of node that has no counterpart here, all at

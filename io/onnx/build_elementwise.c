@@ -1,7 +1,5 @@
-/* Functions of one value run on the tensor as it lies; arithmetic of two wants both in one layout. */
+/* Functions of one value run on the tensor as it lies. */
 #include "io/onnx/build_impl.h"
-
-#include "core/base/mem.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,6 +24,7 @@ PLAIN(relu, "relu")
 PLAIN(sigmoid, "sigmoid")
 PLAIN(tanh, "tanh")
 PLAIN(softplus, "softplus")
+PLAIN(softsign, "softsign")
 PLAIN(exp, "exp")
 PLAIN(log, "logarithm")
 PLAIN(sqrt, "sqrt")
@@ -51,9 +50,28 @@ oct_status oct_build_leaky_relu(oct_onnx_builder *b, const oct_onnx_node *n)
                  OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 0.01F)));
 }
 
+oct_status oct_build_thresholded_relu(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    return apply(b, n->input[0], "thresholded_relu",
+                 OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 1)));
+}
+
 oct_status oct_build_elu(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     return apply(b, n->input[0], "elu", OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 1)));
+}
+
+/* alpha * elu(x / alpha, 1) */
+oct_status oct_build_celu(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    const double alpha = (double)oct_onnx_float(n, "alpha", 1);
+    OCT_CHECK(alpha > 0, OCT_PREPARE, "its alpha is %g; only numbers above 0 are supported", alpha);
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(1 / alpha), &x));
+    OCT_TRY(oct_build_apply(b, "elu", OCT_OP_ARGS(1), &x));
+    OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(alpha), &x));
+    return oct_build_result(b, &x);
 }
 
 /* gamma * elu(x, alpha) */
@@ -76,75 +94,107 @@ oct_status oct_build_hard_sigmoid(oct_onnx_builder *b, const oct_onnx_node *n)
     return apply(b, oct_build_input(b, b->at, 0), "hard_sigmoid", OCT_OP_ARGS(alpha, beta));
 }
 
+/* The first input, as a value that several modules read. */
+static oct_status view_to_share(oct_onnx_builder *b, const oct_onnx_node *n, oct_onnx_view *x)
+{
+    OCT_TRY(oct_build_view(b, n, 0, x));
+    return oct_view_numel(x) < oct_view_base(x) ? oct_build_lay_natural(b, x) : OCT_OK;
+}
+
+/* The product of two values that lie alike. */
+static oct_status times(oct_onnx_builder *b, const oct_onnx_view *x, oct_onnx_view *y)
+{
+    const int32_t both[] = {x->value, y->value};
+    OCT_TRY(oct_build_call(b, "mul", OCT_NO_ARGS, both, 2, &y->value));
+    return oct_build_result(b, y);
+}
+
 /* x * tanh(softplus(x)) */
 oct_status oct_build_mish(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x, y;
-    OCT_TRY(oct_build_view(b, n, 0, &x));
-    if (oct_view_numel(&x) < oct_view_base(&x)) OCT_TRY(oct_build_lay_natural(b, &x));
+    OCT_TRY(view_to_share(b, n, &x));
     y = x;
     OCT_TRY(oct_build_apply(b, "softplus", OCT_NO_ARGS, &y));
     OCT_TRY(oct_build_apply(b, "tanh", OCT_NO_ARGS, &y));
-    const int32_t both[] = {x.value, y.value};
-    OCT_TRY(oct_build_call(b, "mul", OCT_NO_ARGS, both, 2, &y.value));
-    return oct_build_result(b, &y);
+    return times(b, &x, &y);
 }
 
-static oct_status clip(oct_onnx_builder *b, int32_t input, double lo, double hi)
+/* x * sigmoid(alpha x) */
+oct_status oct_build_swish(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    if (lo == 0 && isinf(hi)) return apply(b, input, "relu", OCT_NO_ARGS);
-    if (lo == 0 && hi == 6) return apply(b, input, "relu6", OCT_NO_ARGS);
-    return apply(b, input, "clip", OCT_OP_ARGS(lo, hi));
+    oct_onnx_view x, y;
+    const double alpha = (double)oct_onnx_float(n, "alpha", 1);
+    if (alpha == 1) return oct_build_silu(b, n);
+    OCT_TRY(view_to_share(b, n, &x));
+    y = x;
+    OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(alpha), &y));
+    OCT_TRY(oct_build_apply(b, "sigmoid", OCT_NO_ARGS, &y));
+    return times(b, &x, &y);
+}
+
+static oct_status clip(oct_onnx_builder *b, oct_onnx_view *x, double lo, double hi)
+{
+    if (lo == 0 && isinf(hi)) return oct_build_apply(b, "relu", OCT_NO_ARGS, x);
+    if (lo == 0 && hi == 6) return oct_build_apply(b, "relu6", OCT_NO_ARGS, x);
+    return oct_build_apply(b, "clip", OCT_OP_ARGS(lo, hi), x);
 }
 
 oct_status oct_build_clip(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     const oct_onnx_fused *f = &b->fused[b->at];
     double lo = f->number[0], hi = f->number[1];
+    const int32_t input = oct_build_input(b, b->at, 0);
     OCT_CHECK(f->type || oct_build_bounds(b, n, &lo, &hi), OCT_PREPARE,
               "its bounds are computed; export it with constants");
-    return clip(b, oct_build_input(b, b->at, 0), lo, hi);
+    OCT_CHECK(input >= 0 && b->there[input], OCT_PREPARE, "its input is a constant");
+    oct_onnx_view x = b->view[input];
+    OCT_TRY(clip(b, &x, lo, hi));
+    return oct_build_result(b, &x);
 }
 
-/* Max and Min with a number are a Clip. */
-static oct_status bound(oct_onnx_builder *b, const oct_onnx_node *n, bool max)
+/* max(x, y) is x + relu(y - x), min(x, y) is x - relu(x - y); numbers are bounds of a Clip. */
+oct_status oct_build_bound(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    double x = 0;
-    const int number = n->inputs == 2 && oct_build_scalar(b, n->input[0], &x) ? 0 : 1;
-    OCT_CHECK(n->inputs == 2 && (number == 0 || oct_build_scalar(b, n->input[1], &x)), OCT_PREPARE,
-              "it compares values of the network with each other; only a number is supported");
-    return clip(b, n->input[1 - number], max ? x : -(double)INFINITY, max ? (double)INFINITY : x);
-}
-
-oct_status oct_build_max(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return bound(b, n, true);
-}
-
-oct_status oct_build_min(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return bound(b, n, false);
+    const bool max = strcmp(n->type, "Max") == 0;
+    double number, lo = -(double)INFINITY, hi = (double)INFINITY;
+    oct_onnx_view y, x, more;
+    int values = 0;
+    for (int i = 0; i < n->inputs; i++) {
+        if (oct_build_scalar(b, n->input[i], &number)) {
+            lo = max ? fmax(lo, number) : lo;
+            hi = max ? hi : fmin(hi, number);
+            continue;
+        }
+        OCT_TRY(oct_build_operand(b, n, i, &x));
+        if (values++ == 0) {
+            y = x;
+            continue;
+        }
+        OCT_TRY(oct_build_two(b, "sub", max ? &x : &y, max ? &y : &x, &more));
+        OCT_TRY(oct_build_apply(b, "relu", OCT_NO_ARGS, &more));
+        OCT_TRY(oct_build_two(b, max ? "add" : "sub", &y, &more, &y));
+    }
+    OCT_CHECK(values > 0, OCT_DATA, "it compares constants alone; export the network again");
+    if (isfinite(lo) || isfinite(hi)) OCT_TRY(clip(b, &y, lo, hi));
+    return oct_build_result(b, &y);
 }
 
 oct_status oct_build_pow(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     double power;
+    oct_onnx_view x, y;
     OCT_CHECK(n->inputs == 2 && oct_build_scalar(b, n->input[1], &power), OCT_PREPARE,
-              "its exponent is not a number; only 2, 3, 0.5 and -1 are supported");
+              "its exponent is not one number; write it as a product or a function");
     if (power == 2) return apply(b, n->input[0], "square", OCT_NO_ARGS);
     if (power == 0.5) return apply(b, n->input[0], "sqrt", OCT_NO_ARGS);
     if (power == -1) return apply(b, n->input[0], "reciprocal", OCT_NO_ARGS);
     if (power == 1) return oct_build_identity(b, n);
-    OCT_CHECK(power == 3, OCT_PREPARE, "its exponent is %g; only 2, 3, 0.5 and -1 are supported",
-              power);
-    oct_onnx_view x, y;
-    OCT_TRY(oct_build_view(b, n, 0, &x));
-    if (oct_view_numel(&x) < oct_view_base(&x)) OCT_TRY(oct_build_lay_natural(b, &x));
+    if (power != 3) return apply(b, n->input[0], "power", OCT_OP_ARGS(power));
+    OCT_TRY(view_to_share(b, n, &x));
     y = x;
     OCT_TRY(oct_build_apply(b, "square", OCT_NO_ARGS, &y));
-    const int32_t both[] = {x.value, y.value};
-    OCT_TRY(oct_build_call(b, "mul", OCT_NO_ARGS, both, 2, &y.value));
-    return oct_build_result(b, &y);
+    return times(b, &x, &y);
 }
 
 oct_status oct_build_prelu(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -166,355 +216,4 @@ oct_status oct_build_prelu(oct_onnx_builder *b, const oct_onnx_node *n)
     const oct_file_order order = oct_file_order_of(1, &count);
     OCT_TRY(oct_build_fill(b, x.value, "weight", slope, &order));
     return oct_build_result(b, &x);
-}
-
-/* Arithmetic. Sums come first: a difference is one of them with a sign, a quotient a product with an inverse. */
-typedef struct arithmetic {
-    const char *type; /* of the module for two values: add, sub, mul, div */
-    bool sum, inverse;
-    bool
-        fixed; /* a normalization of images: its constants are not learned, whatever they come from */
-} arithmetic;
-
-/* What a constant adds, or what it multiplies with: to the value it is for, x - c is x + (-c). */
-static float effect(const arithmetic *a, float c)
-{
-    if (!a->inverse) return c;
-    return a->sum ? -c : 1.0F / c;
-}
-
-/* x op c of one number, or c op x (turned). */
-static oct_status with_number(oct_onnx_builder *b, const arithmetic *a, int32_t input, double c,
-                              bool turned)
-{
-    oct_onnx_view x = b->view[input];
-    if (turned && a->inverse) {
-        if (a->sum && c == 0) return apply(b, input, "neg", OCT_NO_ARGS);
-        if (a->sum)
-            OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(-1), &x));
-        else
-            OCT_TRY(oct_build_apply(b, "reciprocal", OCT_NO_ARGS, &x));
-    } else if (a->inverse) {
-        OCT_CHECK(a->sum || c != 0, OCT_DATA, "it divides by 0; export the network again");
-        c = a->sum ? -c : 1.0 / c;
-    }
-    const bool nothing = a->sum ? c == 0 : c == 1;
-    if (!nothing)
-        OCT_TRY(oct_build_apply(b, a->sum ? "add_scalar" : "mul_scalar", OCT_OP_ARGS(c), &x));
-    return oct_build_result(b, &x);
-}
-
-/* A constant of these dimensions has numbers along one of them only; that one, or -1. */
-static int only_dimension(const oct_onnx_value *c, int dims)
-{
-    int found = -1;
-    for (int d = 0; d < c->ndim; d++) {
-        if (c->dim[d] == 1) continue;
-        if (found >= 0) return -1;
-        found = dims - c->ndim + d;
-    }
-    return found;
-}
-
-/* Does the value hold the samples as they come in, at most moved and scaled? */
-static bool is_sample(const oct_onnx_builder *b, int32_t value)
-{
-    static const char *const types[] = {
-        "Add",     "Cast",   "Clip",  "Concat", "Div", "Gather",  "Mul",       "Pad",
-        "Reshape", "Resize", "Slice", "Split",  "Sub", "Squeeze", "Transpose", "Unsqueeze"};
-    while (b->maker[value] >= 0) {
-        const oct_onnx_node *n = &b->graph->nodes[b->maker[value]];
-        size_t type = 0;
-        int i = 0;
-        while (type < OCT_COUNT(types) && strcmp(types[type], n->type) != 0)
-            type++;
-        while (i < n->inputs && (n->input[i] < 0 || b->graph->values[n->input[i]].data))
-            i++;
-        if (type == OCT_COUNT(types) || i == n->inputs) return false;
-        value = n->input[i];
-    }
-    return true;
-}
-
-/* Writes factor and addend of each channel into a depthwise convolution of 1 x 1. */
-static oct_status fill_channels(oct_onnx_builder *b, int32_t made, const arithmetic *a,
-                                const oct_onnx_value *c, const oct_onnx_value *addend)
-{
-    int64_t size, none;
-    float *weight = oct_build_state(b, made, "weight", &size);
-    float *bias = oct_build_state(b, made, "bias", &none);
-    const float *values = c->data, *more = addend ? addend->data : NULL;
-    const oct_file_order order = oct_file_order_of(1, &size);
-    for (int64_t i = 0; i < size; i++) {
-        weight[i] = a->sum ? 1.0F : effect(a, values[i]);
-        if (bias) bias[i] = a->sum ? effect(a, values[i]) : more[i];
-    }
-    OCT_CHECK(oct_all_finite(weight, size) && (!bias || oct_all_finite(bias, size)), OCT_DATA,
-              "%s makes numbers that are infinite; export the network again", c->name);
-    /* Whatever the file has as it is keeps its name. */
-    if (!a->inverse) OCT_TRY(oct_build_fill(b, made, a->sum ? "bias" : "weight", c, &order));
-    if (addend) OCT_TRY(oct_build_fill(b, made, "bias", addend, &order));
-    oct_build_freeze(b, made, "weight", a->fixed || a->sum || !c->learned);
-    if (bias) oct_build_freeze(b, made, "bias", a->fixed || !(a->sum ? c : addend)->learned);
-    return OCT_OK;
-}
-
-/* Numbers along the channels, which lie innermost: a depthwise convolution, which is quantized like any other. A
- * sum behind a product goes into it. */
-static oct_status with_channels(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x, int dim,
-                                const oct_onnx_value *c)
-{
-    const int64_t size = oct_view_size(x, dim), rest = oct_view_numel(x) / size;
-    const oct_onnx_value *addend = NULL;
-    int32_t made;
-    const int64_t add = a->sum ? -1 : oct_build_follower(b, b->result, "Add", &addend);
-    if (add < 0 || only_dimension(addend, x->dims) != dim || oct_onnx_numel(addend) != size)
-        addend = NULL;
-    else
-        oct_build_take_in(b, add);
-    int order[OCT_VIEW_ATOMS]; /* `dim` is the last of them */
-    const int n = oct_view_order(x, order);
-    const bool image = x->shape.ndim == 4 && x->shape.dim[3] == size;
-    OCT_TRY(oct_build_lay(b, x, order, n, image ? x->shape : OCT_SHAPE(1, 1, rest, size)));
-    const double channels = (double)size;
-    OCT_TRY(oct_build_call(
-        b, "conv2d",
-        OCT_OP_ARGS(channels, channels, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, channels, a->sum || addend),
-        &x->value, 1, &made));
-    OCT_TRY(fill_channels(b, made, a, c, addend));
-    x->value = made;
-    return oct_build_result(b, x);
-}
-
-/* Any other constant is a parameter of the shape of a sample, or with a 1 where it is the same all along. */
-static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x,
-                                const oct_onnx_value *c)
-{
-    oct_op_args args = {0};
-    oct_file_order order = {0};
-    int natural[OCT_VIEW_ATOMS];
-    oct_shape shape = {.ndim = 1, .dim = {1, 1, 1, 1}};
-    int32_t made;
-    int64_t count;
-    const int n = oct_view_order(x, natural), batch = oct_view_batch(x);
-    OCT_CHECK(n <= 3 && batch >= 0 && x->atoms[batch] == 1, OCT_PREPARE,
-              "its constant has more dimensions than are supported; reshape both first");
-    for (int i = 0; i < n; i++)
-        shape.dim[shape.ndim++] = oct_view_size(x, natural[i]);
-    OCT_TRY(oct_build_lay(b, x, natural, n, shape));
-    args.value[args.count++] = n;
-    int64_t stride = 1, of[OCT_VIEW_ATOMS] = {0};
-    for (int i = n - 1; i >= 0; i--) {
-        const int d = natural[i] - (x->dims - c->ndim);
-        const int64_t size = d >= 0 ? c->dim[d] : 1;
-        OCT_CHECK(size == 1 || size == shape.dim[i + 1], OCT_DATA,
-                  "%s does not fit its input; export the network again", c->name);
-        args.value[i + 1] = (double)size;
-        of[natural[i]] = stride;
-        stride *= size;
-    }
-    args.count = n + 1;
-    OCT_CHECK(stride == oct_onnx_numel(c), OCT_PREPARE,
-              "%s differs from sample to sample; use one for all", c->name);
-    for (int d = 0; d < c->ndim; d++)
-        if (c->dim[d] > 1) {
-            order.size[order.dims] = c->dim[d];
-            order.stride[order.dims++] = of[d + x->dims - c->ndim];
-        }
-    OCT_TRY(
-        oct_build_call(b, a->sum ? "add_parameter" : "mul_parameter", &args, &x->value, 1, &made));
-    OCT_TRY(oct_build_fill(b, made, "weight", c, &order));
-    if (a->fixed) oct_build_freeze(b, made, "weight", true);
-    if (a->inverse) {
-        float *values = oct_build_state(b, made, "weight", &count);
-        for (int64_t i = 0; i < count; i++)
-            values[i] = effect(a, values[i]);
-        OCT_CHECK(oct_all_finite(values, count), OCT_DATA,
-                  "%s makes numbers that are infinite; export the network again", c->name);
-    }
-    x->value = made;
-    return oct_build_result(b, x);
-}
-
-/* Puts dimensions of size 1 in front, as ONNX reads shapes that are shorter. */
-static oct_status widen(oct_onnx_view *x, int dims)
-{
-    int64_t size[OCT_ONNX_DIMS];
-    const int front = dims - x->dims;
-    OCT_CHECK(front >= 0 && dims <= OCT_ONNX_DIMS, OCT_DATA,
-              "its inputs do not fit each other; "
-              "export the network again");
-    for (int d = 0; d < dims; d++)
-        size[d] = d < front ? 1 : oct_view_size(x, d - front);
-    OCT_CHECK(oct_view_expand(x, dims, size, x), OCT_PREPARE,
-              "its inputs have too many dimensions; write it in steps");
-    return OCT_OK;
-}
-
-/* Has `x` lie as `lead` does, which is whole. False status: it cannot. */
-static oct_status lay_like(oct_onnx_builder *b, oct_onnx_view *x, const oct_onnx_view *lead)
-{
-    int64_t size[OCT_VIEW_ATOMS];
-    int order[OCT_VIEW_ATOMS];
-    const oct_onnx_view split = oct_view_split(lead);
-    oct_onnx_view same;
-    for (int d = 0; d < split.dims; d++)
-        size[d] = oct_view_size(&split, d);
-    const int n = oct_view_order(&split, order);
-    if (!oct_view_reshape(x, split.dims, size, &same)) {
-        OCT_TRY(oct_build_lay_natural(b, x));
-        OCT_CHECK(oct_view_reshape(x, split.dims, size, &same), OCT_PREPARE,
-                  "its inputs are too differently arranged; write it in steps");
-    }
-    OCT_TRY(oct_build_lay(b, &same, order, n, lead->shape));
-    *x = *lead;
-    x->value = same.value;
-    return OCT_OK;
-}
-
-/* Where a smaller value only differs along the innermost dimension of an image, or only along the outer ones,
- * modules broadcast it. False: they do not. */
-static oct_status broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oct_onnx_view *small,
-                            bool *done)
-{
-    int order[OCT_VIEW_ATOMS], inner[OCT_VIEW_ATOMS], count = 0, from = 0;
-    const int n = oct_view_order(lead, order);
-    int64_t kept = 1;
-    *done = false;
-    const int batch = oct_view_batch(lead);
-    if (batch < 0 || lead->atoms[batch] > 1) return OCT_OK;
-    for (int i = 0; i < n; i++)
-        if (oct_view_size(lead, order[i]) > 1) inner[count++] = order[i];
-    while (from < count && oct_view_size(small, inner[from]) == 1)
-        from++;
-    /* From `from` on all are the same size: it differs along the inner ones. */
-    int to = from;
-    while (to < count && oct_view_size(small, inner[to]) == oct_view_size(lead, inner[to]))
-        kept *= oct_view_size(lead, inner[to++]);
-    const int64_t all = oct_view_numel(lead);
-    const bool channels = to == count && from > 0;
-    int rest = to;
-    while (rest < count && oct_view_size(small, inner[rest]) == 1)
-        rest++;
-    const bool places = from == 0 && to < count && rest == count;
-    if ((!channels && !places) || oct_view_numel(small) != kept) return OCT_OK;
-    const int64_t size = channels ? kept : all / kept; /* of the last dimension */
-    const bool image = lead->shape.ndim == 4 && lead->shape.dim[3] == size;
-    const oct_shape shape = image ? lead->shape : OCT_SHAPE(1, 1, all / size, size);
-    OCT_TRY(oct_build_lay(b, lead, order, n, shape));
-    OCT_TRY(oct_build_lay(b, small, order, n,
-                          channels ? OCT_SHAPE(1, 1, 1, size)
-                                   : OCT_SHAPE(1, shape.dim[1], shape.dim[2], 1)));
-    *done = true;
-    return OCT_OK;
-}
-
-static bool is_full(const oct_onnx_view *x, const oct_onnx_value *y)
-{
-    for (int d = 0; d < y->ndim; d++)
-        if (oct_view_size(x, d) != y->dim[d]) return false;
-    return true;
-}
-
-/* Two values of the network. */
-static oct_status of_two(oct_onnx_builder *b, const arithmetic *a, const oct_onnx_node *n, int i,
-                         int k)
-{
-    oct_onnx_view x[2];
-    const oct_onnx_value *y = &b->graph->values[n->output[0]];
-    int32_t value[2], made;
-    OCT_CHECK(y->known, OCT_PREPARE,
-              "its shape is not known before the network runs; export it "
-              "with fixed sizes");
-    OCT_TRY(oct_build_view(b, n, i, &x[0]));
-    OCT_TRY(oct_build_view(b, n, k, &x[1]));
-    for (int m = 0; m < 2; m++)
-        OCT_TRY(widen(&x[m], y->ndim));
-    int lead = is_full(&x[0], y) &&
-                       (!is_full(&x[1], y) || oct_view_is_whole(&x[0]) || !oct_view_is_whole(&x[1]))
-                   ? 0
-                   : 1;
-    if (!is_full(&x[lead], y))
-        OCT_CHECK(oct_view_expand(&x[lead], y->ndim, y->dim, &x[lead]), OCT_PREPARE,
-                  "its inputs do not fit each other; export the network again");
-    OCT_TRY(oct_build_lay_natural(b, &x[lead]));
-    oct_onnx_view *other = &x[1 - lead];
-    bool done = false;
-    if (!is_full(other, y)) OCT_TRY(broadcast(b, &x[lead], other, &done));
-    if (!done) {
-        OCT_CHECK(oct_view_expand(other, y->ndim, y->dim, other), OCT_PREPARE,
-                  "its inputs do not fit each other; export the network again");
-        OCT_TRY(lay_like(b, other, &x[lead]));
-    }
-    value[0] = x[0].value;
-    value[1] = x[1].value;
-    OCT_TRY(oct_build_call(b, a->type, OCT_NO_ARGS, value, 2, &made));
-    x[lead].value = made;
-    return oct_build_result(b, &x[lead]);
-}
-
-static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const arithmetic *plain)
-{
-    arithmetic own = *plain, *a = &own;
-    OCT_CHECK(n->inputs == 2, OCT_DATA, "it has %d inputs; export the network again", n->inputs);
-    const int number = oct_build_constant(b, n, 1) ? 1 : 0;
-    const oct_onnx_value *c = oct_build_constant(b, n, number);
-    const bool turned = number == 0;
-    double x;
-    if (!c) return of_two(b, a, n, 0, 1);
-    OCT_TRY(oct_build_weights(b, n, number, &c));
-    const int32_t input = n->input[1 - number];
-    OCT_CHECK(input >= 0 && b->there[input], OCT_DATA,
-              "both its inputs are constants; export the network again");
-    oct_onnx_view v = b->view[input];
-    if (c->ndim <= v.dims && oct_build_scalar(b, n->input[number], &x))
-        return with_number(b, a, input, x, turned);
-    if (turned && a->inverse) { /* c - x is -x + c, and c / x is 1 / x times c */
-        OCT_TRY(a->sum ? oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(-1), &v)
-                       : oct_build_apply(b, "reciprocal", OCT_NO_ARGS, &v));
-        a->inverse = false;
-    }
-    OCT_CHECK(c->ndim <= v.dims && (c->ndim < v.dims || c->dim[0] == 1 || oct_view_batch(&v) != 0),
-              OCT_PREPARE, "%s makes its result larger than its input; expand the input first",
-              c->name);
-    a->fixed = v.dims == 4 && is_sample(b, input);
-    const int dim = only_dimension(c, v.dims);
-    int order[OCT_VIEW_ATOMS];
-    if (v.dims == 4 && dim == 1) OCT_TRY(oct_build_lay_image(b, &v));
-    const int count = oct_view_order(&v, order), batch = oct_view_batch(&v);
-    if (dim >= 0 && batch >= 0 && v.atoms[batch] == 1 && count > 0 && order[count - 1] == dim &&
-        oct_onnx_numel(c) == oct_view_size(&v, dim) && oct_view_is_whole(&v))
-        return with_channels(b, a, &v, dim, c);
-    return with_constant(b, a, &v, c);
-}
-
-oct_status oct_build_add(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return compute(b, n, &(arithmetic){.type = "add", .sum = true});
-}
-
-oct_status oct_build_sub(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return compute(b, n, &(arithmetic){.type = "sub", .sum = true, .inverse = true});
-}
-
-oct_status oct_build_mul(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    if (n->inputs == 2 && n->input[0] == n->input[1])
-        return apply(b, n->input[0], "square", OCT_NO_ARGS);
-    return compute(b, n, &(arithmetic){.type = "mul"});
-}
-
-oct_status oct_build_div(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return compute(b, n, &(arithmetic){.type = "div", .inverse = true});
-}
-
-/* Sum adds any number of values, one after another. */
-oct_status oct_build_sum(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    static const arithmetic add = {.type = "add", .sum = true};
-    OCT_CHECK(n->inputs >= 1 && n->inputs <= 2, OCT_PREPARE,
-              "it adds %d values; write it as Adds of two", n->inputs);
-    return n->inputs == 1 ? oct_build_identity(b, n) : compute(b, n, &add);
 }

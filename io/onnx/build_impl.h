@@ -4,9 +4,11 @@
  * build_pattern.c      what several nodes compute together
  * build_layout.c       views are laid out, modules are called
  * build_name.c         names of files and paths
- * build_window.c       convolutions, pools, batch norm, images resized and padded
+ * build_window.c       convolutions, pools, batch norm, padded images
+ * build_resize.c       images resized
  * build_linear.c       products with weights, and of two activations
- * build_elementwise.c  functions of one value, arithmetic of two
+ * build_elementwise.c  functions of one value, and what is composed of them
+ * build_arithmetic.c   sums and products of two values, or of one and a constant
  * build_move.c         what only moves values
  * build_norm.c         normalizations, means, softmax
  * build.c              all nodes in their order, and what cannot be built
@@ -74,6 +76,9 @@ void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n);
 oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
                           const oct_onnx_value *constant,
                           const oct_file_order *order) OCT_NODISCARD;
+/* The same of a list of numbers, in their order. */
+oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
+                               const oct_onnx_value *v) OCT_NODISCARD;
 /* Says whether training leaves that parameter as it is; a buffer it never changes. */
 void oct_build_freeze(const oct_onnx_builder *b, int32_t made, const char *name, bool frozen);
 /* The parameter or buffer of that module. */
@@ -91,6 +96,12 @@ oct_status oct_build_integers(const oct_onnx_builder *b, const oct_onnx_node *n,
 /* The view of input i; of a constant that stands where the batch should, a parameter for each sample. */
 oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i,
                           oct_onnx_view *v) OCT_NODISCARD;
+/* The same of what is broadcast to the node's result: a constant may have fewer dimensions. */
+oct_status oct_build_operand(oct_onnx_builder *b, const oct_onnx_node *n, int i,
+                             oct_onnx_view *v) OCT_NODISCARD;
+/* Calls a module for two values, of which one may be broadcast to the other as the node's result says. */
+oct_status oct_build_two(oct_onnx_builder *b, const char *type, const oct_onnx_view *left,
+                         const oct_onnx_view *right, oct_onnx_view *made) OCT_NODISCARD;
 /* Sets the view of the node's result; false dimensions are a defect of the file. */
 oct_status oct_build_result(oct_onnx_builder *b, const oct_onnx_view *v) OCT_NODISCARD;
 oct_status oct_build_output(oct_onnx_builder *b, int32_t value,
@@ -119,8 +130,6 @@ oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
 oct_status oct_build_lay_image(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
 /* The view behind a product with weights: laid out by oct_build_lay_last, with other values along `dim`. */
 oct_onnx_view oct_build_replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size);
-/* The maximum of each channel, of an image of one pixel. */
-oct_status oct_build_global_max(oct_onnx_builder *b, oct_onnx_view *x) OCT_NODISCARD;
 /* The view of such an image of `dims` dimensions. */
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c);
 /* The only node that reads a value, when it is of this type and its other input is a constant; -1: there is

@@ -132,6 +132,10 @@ oct_status oct_build_output(oct_onnx_builder *b, int32_t value, const oct_onnx_v
         fits = oct_view_size(v, d) != 0 && (!of->known || of->dim[d] == oct_view_size(v, d));
     OCT_CHECK(fits, OCT_DATA, "%s cannot have the shape %s; export the network again", of->name,
               oct_onnx_shape_text(of, text));
+    const oct_module *made = oct_network_module(b->network, v->value);
+    OCT_CHECK(!of->known || of->dtype == OCT_F32 || !made || moves_only(made->type->name),
+              OCT_PREPARE,
+              "it computes with integers, which are not trained; export the network in float32");
     b->view[value] = *v;
     b->there[value] = true;
     return OCT_OK;
@@ -170,6 +174,18 @@ static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v,
     OCT_TRY(oct_build_fill(b, made, "weight", v, &order));
     *out = oct_view_of(made, shape, v->ndim, size);
     return OCT_OK;
+}
+
+oct_status oct_build_operand(oct_onnx_builder *b, const oct_onnx_node *n, int i, oct_onnx_view *v)
+{
+    const oct_onnx_value *c = oct_build_constant(b, n, i);
+    const int dims = b->graph->values[b->result].ndim, front = c ? dims - c->ndim : 0;
+    if (front <= 0) return oct_build_view(b, n, i, v);
+    oct_onnx_value wide = *c;
+    wide.ndim = dims;
+    for (int d = 0; d < dims; d++)
+        wide.dim[d] = d < front ? 1 : c->dim[d - front];
+    return view_of_constant(b, &wide, v);
 }
 
 oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i, oct_onnx_view *v)

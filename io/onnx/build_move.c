@@ -179,6 +179,9 @@ oct_status oct_build_gather(oct_onnx_builder *b, const oct_onnx_node *n)
     int dim, count;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(axis_of(oct_onnx_int(n, "axis", 0), x.dims, &dim));
+    OCT_CHECK(oct_build_constant(b, n, 1), OCT_PREPARE,
+              "which rows it takes is computed (an embedding); leave it out and give the rows "
+              "themselves as the input");
     OCT_TRY(oct_build_integers(b, n, 1, "indices", place, &count));
     const oct_onnx_value *to = &b->graph->values[b->result];
     const int64_t size = oct_view_size(&x, dim);

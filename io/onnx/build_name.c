@@ -3,6 +3,7 @@
 #include "io/onnx/build_impl.h"
 
 #include "core/base/mem.h"
+#include "core/base/text.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -147,6 +148,16 @@ static oct_status note_name(oct_onnx_builder *b, const oct_module *m, const char
         turned.size[order->dims - 1] = order->size[0];
         turned.stride[order->dims - 1] = order->stride[0];
     }
+    const oct_network_name *names;
+    char note[256];
+    for (size_t i = oct_network_names(b->network, &names); i-- > 0;)
+        if (strcmp(names[i].file, file->name) == 0) {
+            snprintf(note, sizeof note,
+                     "its parameter %.80s is used in different ways (such as transposed): each "
+                     "has a copy, and training changes them apart",
+                     oct_show(file->name, strlen(file->name)).text);
+            OCT_TRY(oct_network_add_note(b->network, note));
+        }
     return oct_network_add_name(b->network, m, name, file->name, &turned);
 }
 
@@ -166,4 +177,12 @@ oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
     oct_file_order_in(order, constant->data, state);
     oct_build_freeze(b, made, name, !constant->learned);
     return note_name(b, oct_network_module(b->network, made), name, constant, order);
+}
+
+oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
+                               const oct_onnx_value *v)
+{
+    const int64_t size = oct_onnx_numel(v);
+    const oct_file_order order = oct_file_order_of(1, &size);
+    return oct_build_fill(b, made, name, v, &order);
 }

@@ -32,9 +32,10 @@ static oct_status keep(oct_onnx_builder *b, oct_onnx_view *y)
     return oct_build_result(b, y);
 }
 
-/* Takes the mean over dimensions, whose size becomes 1: over those that lie innermost by `mean`, over others as the
- * average of an image whose pixels they are. */
-static oct_status mean(oct_onnx_builder *b, oct_onnx_view *x, const bool reduced[OCT_ONNX_DIMS])
+/* Takes the mean or the maximum over dimensions, whose size becomes 1: a mean over those that lie innermost by `mean`,
+ * all others by pools of an image whose pixels they are. */
+static oct_status reduce(oct_onnx_builder *b, oct_onnx_view *x, const bool reduced[OCT_ONNX_DIMS],
+                         bool max)
 {
     int natural[OCT_VIEW_ATOMS], order[OCT_VIEW_ATOMS], kept[OCT_VIEW_ATOMS];
     int pixels = 0, rows = 0;
@@ -44,7 +45,7 @@ static oct_status mean(oct_onnx_builder *b, oct_onnx_view *x, const bool reduced
     int32_t made;
     const int n = oct_view_order(x, natural), batch = oct_view_batch(x);
     OCT_CHECK(batch >= 0 && x->atoms[batch] == 1 && !reduced[batch], OCT_PREPARE,
-              "it takes the mean over samples; take it within a sample");
+              "it reduces over samples; reduce within a sample");
     for (int i = 0; i < n; i++) {
         const int d = natural[i];
         if (reduced[d])
@@ -57,108 +58,84 @@ static oct_status mean(oct_onnx_builder *b, oct_onnx_view *x, const bool reduced
         size[d] = reduced[d] ? 1 : oct_view_size(x, d);
     }
     const int64_t rest = oct_view_numel(x) / taken;
-    if (rest > 1 && reduced[natural[n - 1]] && oct_view_is_whole(x)) {
+    if (!max && rest > 1 && reduced[natural[n - 1]] && oct_view_is_whole(x)) {
         OCT_TRY(oct_build_lay_last(b, x, last));
         OCT_TRY(oct_build_call(b, "mean", OCT_OP_ARGS(x->shape.ndim - 1, 0), &x->value, 1, &made));
         shape = x->shape;
         shape.ndim--;
     } else {
-        const int64_t h = pixels == 2 ? oct_view_size(x, order[0]) : 1;
+        const int64_t h = pixels == 2 ? oct_view_size(x, order[0]) : 1, w = taken / h;
         memcpy(&order[pixels], kept, (size_t)rows * sizeof *kept);
-        OCT_TRY(oct_build_lay(b, x, order, n, OCT_SHAPE(1, h, taken / h, rest)));
-        OCT_TRY(oct_build_call(b, "global_avg_pool", OCT_NO_ARGS, &x->value, 1, &made));
-        shape = OCT_SHAPE(1, rest);
+        OCT_TRY(oct_build_lay(b, x, order, n, OCT_SHAPE(1, h, w, rest)));
+        const oct_op_args *window =
+            OCT_OP_ARGS((double)h, (double)w, (double)h, (double)w, 0, 0, 0, 0, 0);
+        OCT_TRY(oct_build_call(b, max ? "max_pool" : "global_avg_pool", max ? window : OCT_NO_ARGS,
+                               &x->value, 1, &made));
+        shape = max ? OCT_SHAPE(1, 1, 1, rest) : OCT_SHAPE(1, rest);
     }
     *x = oct_view_in_order(made, shape, x->dims, size, kept, rows);
     return OCT_OK;
 }
 
-oct_status oct_build_reduce_mean(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    oct_onnx_view x;
-    bool reduced[OCT_ONNX_DIMS];
-    OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_axes(b, n, x.dims, reduced));
-    OCT_TRY(mean(b, &x, reduced));
-    return keep(b, &x);
-}
+/* What a reduction computes of each number before, what of the mean or maximum, and what of the result. */
+static const struct reduction {
+    const char *type, *before, *behind;
+    bool max, sum;
+} reductions[] = {
+    {.type = "ReduceL1", .before = "abs", .sum = true},
+    {.type = "ReduceL2", .before = "square", .sum = true, .behind = "sqrt"},
+    {.type = "ReduceMax", .max = true},
+    {.type = "ReduceMean"},
+    {.type = "ReduceMin", .before = "neg", .max = true, .behind = "neg"},
+    {.type = "ReduceSum", .sum = true},
+    {.type = "ReduceSumSquare", .before = "square", .sum = true},
+};
 
-/* The maximum over the pixels of an image. */
-oct_status oct_build_reduce_max(oct_onnx_builder *b, const oct_onnx_node *n)
+oct_status oct_build_reduce(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
     bool reduced[OCT_ONNX_DIMS];
+    const struct reduction *r = reductions;
+    while (strcmp(r->type, n->type) != 0)
+        r++;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(oct_build_axes(b, n, x.dims, reduced));
-    bool pixels = x.dims > 2 && !reduced[0] && !reduced[1];
-    for (int d = 2; d < x.dims; d++)
-        pixels = pixels && reduced[d];
-    OCT_CHECK(pixels, OCT_PREPARE,
-              "it takes the maximum of other dimensions than height and width; only these are "
-              "supported");
-    OCT_TRY(oct_build_global_max(b, &x));
-    return keep(b, &x);
-}
-
-oct_status oct_build_reduce_sum(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    oct_onnx_view x;
-    bool reduced[OCT_ONNX_DIMS];
-    OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_axes(b, n, x.dims, reduced));
+    if (r->before) OCT_TRY(oct_build_apply(b, r->before, OCT_NO_ARGS, &x));
     const int64_t before = oct_view_numel(&x);
-    OCT_TRY(mean(b, &x, reduced));
-    OCT_TRY(
-        oct_build_apply(b, "mul_scalar", OCT_OP_ARGS((double)(before / oct_view_numel(&x))), &x));
+    OCT_TRY(reduce(b, &x, reduced, r->max));
+    const double taken = (double)(before / oct_view_numel(&x));
+    if (r->sum) OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(taken), &x));
+    if (r->behind) OCT_TRY(oct_build_apply(b, r->behind, OCT_NO_ARGS, &x));
     return keep(b, &x);
 }
 
-oct_status oct_build_global_average_pool(oct_onnx_builder *b, const oct_onnx_node *n)
+oct_status oct_build_global_pool(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
     const bool pixels[OCT_ONNX_DIMS] = {false, false, true, true, true, true, true, true};
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(mean(b, &x, pixels));
+    OCT_TRY(reduce(b, &x, pixels, strcmp(n->type, "GlobalMaxPool") == 0));
     return keep(b, &x);
 }
 
 /* Before opset 13 the dimensions from the axis on are one. */
-static oct_status softmax(oct_onnx_builder *b, const oct_onnx_node *n, oct_onnx_view *x)
+oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     const bool old = b->graph->opset < 13;
     bool last[OCT_VIEW_ATOMS] = {false};
-    OCT_TRY(oct_build_view(b, n, 0, x));
+    oct_onnx_view x;
+    OCT_TRY(oct_build_view(b, n, 0, &x));
     int64_t axis = oct_onnx_int(n, "axis", old ? 1 : -1);
-    if (axis < 0) axis += x->dims;
-    OCT_CHECK(axis >= 0 && axis < x->dims && oct_view_size(x, (int)axis) > 0, OCT_PREPARE,
+    if (axis < 0) axis += x.dims;
+    OCT_CHECK(axis >= 0 && axis < x.dims && oct_view_size(&x, (int)axis) > 0, OCT_PREPARE,
               "it goes over the batch; let it go over classes");
-    for (int d = (int)axis; d < x->dims; d++)
+    for (int d = (int)axis; d < x.dims; d++)
         last[d] = old || d == axis;
-    OCT_TRY(oct_build_lay_last(b, x, last));
-    return oct_build_call(b, "softmax", OCT_NO_ARGS, &x->value, 1, &x->value);
-}
-
-oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    oct_onnx_view x;
-    OCT_TRY(softmax(b, n, &x));
+    OCT_TRY(oct_build_lay_last(b, &x, last));
+    OCT_TRY(oct_build_call(b, "softmax", OCT_NO_ARGS, &x.value, 1, &x.value));
+    if (strcmp(n->type, "LogSoftmax") == 0)
+        OCT_TRY(oct_build_apply(b, "logarithm", OCT_NO_ARGS, &x));
     return oct_build_result(b, &x);
-}
-
-oct_status oct_build_log_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    oct_onnx_view x;
-    OCT_TRY(softmax(b, n, &x));
-    OCT_TRY(oct_build_apply(b, "logarithm", OCT_NO_ARGS, &x));
-    return oct_build_result(b, &x);
-}
-
-static oct_status fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
-                            const oct_onnx_value *v)
-{
-    const int64_t size = oct_onnx_numel(v);
-    const oct_file_order order = oct_file_order_of(1, &size);
-    return oct_build_fill(b, made, name, v, &order);
 }
 
 /* Factors and addends that the file does not have are 1 and 0, and stay so. */
@@ -199,8 +176,8 @@ static oct_status call_norm(oct_onnx_builder *b, const char *type, const oct_op_
 {
     OCT_TRY(oct_build_call(b, type, args, &x->value, 1, &x->value));
     fill_ones(b, x->value);
-    if (scale) OCT_TRY(fill_flat(b, x->value, "weight", scale));
-    if (shift) OCT_TRY(fill_flat(b, x->value, "bias", shift));
+    if (scale) OCT_TRY(oct_build_fill_flat(b, x->value, "weight", scale));
+    if (shift) OCT_TRY(oct_build_fill_flat(b, x->value, "bias", shift));
     return oct_build_result(b, x);
 }
 
@@ -313,4 +290,36 @@ oct_status oct_build_group_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
     (void)n;
     take_scale_and_shift(b, oct_view_size(&x, 1), x.dims - 2, &scale, &shift);
     return group_norm(b, &x, f->number[1], f->number[0], scale, shift);
+}
+
+/* x / (bias + alpha / size times the sum of squares of the channels around)^beta: the sum is a convolution of one
+ * pixel. */
+oct_status oct_build_lrn(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x, y;
+    int64_t none;
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_lay_image(b, &x));
+    const int64_t size = oct_onnx_int(n, "size", 0), c = oct_view_size(&x, 1);
+    OCT_CHECK(size >= 1, OCT_DATA, "it has no size; export the network again");
+    y = x;
+    OCT_TRY(oct_build_apply(b, "square", OCT_NO_ARGS, &y));
+    OCT_TRY(oct_build_call(b, "conv2d",
+                           OCT_OP_ARGS((double)c, (double)c, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1),
+                           &y.value, 1, &y.value));
+    float *weight = oct_build_state(b, y.value, "weight", &none);
+    float *bias = oct_build_state(b, y.value, "bias", &none);
+    for (int64_t i = 0; i < c; i++) {
+        bias[i] = oct_onnx_float(n, "bias", 1);
+        for (int64_t k = 0; k < c; k++)
+            weight[i * c + k] = k >= i - (size - 1) / 2 && k <= i + size / 2
+                                    ? oct_onnx_float(n, "alpha", 1e-4F) / (float)size
+                                    : 0;
+    }
+    oct_build_freeze(b, y.value, "weight", true);
+    oct_build_freeze(b, y.value, "bias", true);
+    OCT_TRY(
+        oct_build_apply(b, "power", OCT_OP_ARGS(-(double)oct_onnx_float(n, "beta", 0.75F)), &y));
+    OCT_TRY(oct_build_two(b, "mul", &x, &y, &y));
+    return oct_build_result(b, &y);
 }

@@ -1,9 +1,8 @@
-/* Convolutions, pools, batch norm, images resized and padded work on (N, H, W, C). */
+/* Convolutions, pools, batch norm, padded images work on (N, H, W, C). */
 #include "io/onnx/build_impl.h"
 
 #include "core/base/int_math.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Rows and columns, in this order; of a sequence rows are 1. */
@@ -51,19 +50,25 @@ static oct_status read_pads(const oct_onnx_node *n, int spatial, window *w)
     return OCT_OK;
 }
 
-/* SAME pads so that out = ceil(in / stride), the odd pixel behind (UPPER) or before. */
+/* SAME pads so that out = ceil(in / stride), the odd pixel behind (UPPER) or before. Where windows lie further apart
+ * than they reach, this would be less than nothing: the reference of ONNX pads nothing then, ONNX Runtime takes pixels
+ * off in front as well, where there are two or more too many. */
 static oct_status pad_by_itself(const oct_onnx_node *n, window *w)
 {
     const char *mode = oct_onnx_string(n, "auto_pad", "NOTSET");
     const bool upper = strcmp(mode, "SAME_UPPER") == 0, lower = strcmp(mode, "SAME_LOWER") == 0;
-    if (strcmp(mode, "NOTSET") == 0) return OCT_OK;
+    if (strcmp(mode, "NOTSET") == 0 || strcmp(n->type, "ConvTranspose") == 0) return OCT_OK;
     OCT_CHECK(upper || lower || strcmp(mode, "VALID") == 0, OCT_PREPARE,
               "auto_pad is %s; export it with pads", mode);
     for (int i = 0; i < 2; i++) {
         const int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
         const int64_t out = (w->in[i] + w->stride[i] - 1) / w->stride[i];
-        const int64_t all =
-            upper || lower ? oct_max_i64(0, (out - 1) * w->stride[i] + reach - w->in[i]) : 0;
+        const int64_t needed = upper || lower ? (out - 1) * w->stride[i] + reach - w->in[i] : 0;
+        const int64_t all = oct_max_i64(0, needed);
+        OCT_CHECK(needed >= -1, OCT_PREPARE,
+                  "auto_pad is %s and its windows lie further apart than they reach, where "
+                  "runtimes differ in what it means; export it with pads",
+                  mode);
         w->before[i] = upper ? all / 2 : all - all / 2;
         w->behind[i] = all - w->before[i];
     }
@@ -92,7 +97,7 @@ static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
         w->behind[i] += b->fused[b->at].behind[i];
         const int64_t room =
             w->in[i] + w->before[i] + w->behind[i] - ((w->kernel[i] - 1) * w->dilation[i] + 1);
-        OCT_CHECK(room >= 0, OCT_DATA,
+        OCT_CHECK(room >= 0 || strcmp(n->type, "ConvTranspose") == 0, OCT_DATA,
                   "a window of %lld does not fit into an image of %lld; use larger images",
                   (long long)w->kernel[i], (long long)w->in[i]);
         w->out[i] = room / w->stride[i] + 1;
@@ -121,14 +126,6 @@ static const oct_onnx_value *find_bias(oct_onnx_builder *b, const oct_onnx_node 
     if (add < 0 || !is_per_channel(bias, dims, channels)) return NULL;
     oct_build_take_in(b, add);
     return bias;
-}
-
-static oct_status fill_vector(oct_onnx_builder *b, int32_t made, const char *name,
-                              const oct_onnx_value *v)
-{
-    const int64_t size = oct_onnx_numel(v);
-    const oct_file_order order = oct_file_order_of(1, &size);
-    return oct_build_fill(b, made, name, v, &order);
 }
 
 /* What Conv and ConvTranspose share. */
@@ -161,7 +158,7 @@ static oct_status add_layer(oct_onnx_builder *b, const char *type, const layer *
     OCT_TRY(oct_build_call_weighted(b, type, args, l->weight, l->x.value, made, &filled));
     if (filled) return OCT_OK;
     OCT_TRY(oct_build_fill(b, *made, "weight", l->weight, order));
-    return l->bias ? fill_vector(b, *made, "bias", l->bias) : OCT_OK;
+    return l->bias ? oct_build_fill_flat(b, *made, "bias", l->bias) : OCT_OK;
 }
 
 oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -191,18 +188,37 @@ oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_result(b, &y);
 }
 
+/* Where the size of the output is given, or is that of the input times the stride, the pads follow from it. */
+static oct_status pad_transposed(const oct_onnx_builder *b, const oct_onnx_node *n, int dims,
+                                 window *w, const int64_t more[2])
+{
+    int64_t count;
+    const char *mode = oct_onnx_string(n, "auto_pad", "NOTSET");
+    const bool given = oct_onnx_ints(n, "output_shape", &count) != NULL;
+    const oct_onnx_value *y = &b->graph->values[n->output[0]];
+    if (!given && strncmp(mode, "SAME", 4) != 0) return OCT_OK;
+    for (int i = dims == 4 ? 0 : 1; i < 2; i++) {
+        const int64_t all = (w->in[i] - 1) * w->stride[i] + more[i] +
+                            (w->kernel[i] - 1) * w->dilation[i] + 1 - y->dim[dims - 2 + i];
+        OCT_CHECK(all >= 0, OCT_PREPARE,
+                  "its output is larger than its windows reach, where runtimes differ; export it "
+                  "with pads and output_padding");
+        w->before[i] = strcmp(mode, "SAME_UPPER") == 0 ? all / 2 : all - all / 2;
+        w->behind[i] = all - w->before[i];
+    }
+    return OCT_OK;
+}
+
 /* ONNX's weights are (I, O/groups, kh, kw) of the convolution whose gradient this is; Octet's those of the
  * convolution over the dilated input, turned by 180 degrees. */
 oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     layer l = {0};
-    int64_t more[2] = {0, 0}, out_size[2], count;
+    int64_t more[2] = {0, 0}, out_size[2];
     int32_t made;
-    OCT_CHECK(!oct_onnx_ints(n, "output_shape", &count) &&
-                  strcmp(oct_onnx_string(n, "auto_pad", "NOTSET"), "NOTSET") == 0,
-              OCT_PREPARE, "its output size is given; export it with pads and output_padding");
     OCT_TRY(read_layer(b, n, &l));
     OCT_TRY(read_pair(n, "output_padding", l.x.dims - 2, 0, more));
+    OCT_TRY(pad_transposed(b, n, l.x.dims, &l.w, more));
     const window *w = &l.w;
     const int64_t of = l.weight->dim[1], ig = l.in / l.groups, out = of * l.groups;
     const int64_t kh = w->kernel[0], kw = w->kernel[1];
@@ -228,11 +244,11 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_result(b, &y);
 }
 
-static oct_status pool(oct_onnx_builder *b, const oct_onnx_node *n, const char *type)
+oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
     window w;
-    const bool max = strcmp(type, "max_pool") == 0;
+    const bool max = strcmp(n->type, "MaxPool") == 0;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(oct_build_lay_image(b, &x));
     OCT_TRY(read_window(b, n, &x, NULL, &w));
@@ -245,38 +261,9 @@ static oct_status pool(oct_onnx_builder *b, const oct_onnx_node *n, const char *
                                     (double)w.behind[0], (double)w.behind[1], w.ceil,
                                     oct_onnx_int(n, "count_include_pad", 0) != 0);
     if (max) args.count--;
-    OCT_TRY(oct_build_call(b, type, &args, &x.value, 1, &x.value));
+    OCT_TRY(oct_build_call(b, max ? "max_pool" : "avg_pool", &args, &x.value, 1, &x.value));
     const oct_onnx_view y = oct_build_image(x.value, x.dims, w.out[0], w.out[1], x.shape.dim[3]);
     return oct_build_result(b, &y);
-}
-
-oct_status oct_build_max_pool(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return pool(b, n, "max_pool");
-}
-
-oct_status oct_build_average_pool(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return pool(b, n, "avg_pool");
-}
-
-oct_status oct_build_global_max(oct_onnx_builder *b, oct_onnx_view *x)
-{
-    int32_t made;
-    OCT_TRY(oct_build_lay_image(b, x));
-    const double h = (double)x->shape.dim[1], w = (double)x->shape.dim[2];
-    OCT_TRY(
-        oct_build_call(b, "max_pool", OCT_OP_ARGS(h, w, h, w, 0, 0, 0, 0, 0), &x->value, 1, &made));
-    *x = oct_build_image(made, x->dims, 1, 1, x->shape.dim[3]);
-    return OCT_OK;
-}
-
-oct_status oct_build_global_max_pool(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    oct_onnx_view x;
-    OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_global_max(b, &x));
-    return oct_build_result(b, &x);
 }
 
 oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -288,6 +275,9 @@ oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     for (int i = 0; i < 4; i++)
         OCT_TRY(oct_build_weights(b, n, i + 1, &state[i]));
     OCT_TRY(oct_build_view(b, n, 0, &x));
+    if (oct_onnx_int(n, "training_mode", 0) != 0)
+        OCT_TRY(oct_network_add_note(b->network, "its batch norms are written as in training; "
+                                                 "evaluation uses their running statistics"));
     const bool image = x.dims > 2;
     bool channels[OCT_VIEW_ATOMS] = {false, true};
     if (image)
@@ -300,74 +290,9 @@ oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
                                        1.0 - (double)oct_onnx_float(n, "momentum", 0.9F)),
                            &x.value, 1, &made));
     for (int i = 0; i < 4; i++)
-        OCT_TRY(fill_vector(b, made, names[i], state[i]));
+        OCT_TRY(oct_build_fill_flat(b, made, names[i], state[i]));
     x.value = made;
     return oct_build_result(b, &x);
-}
-
-/* How a pixel of the output finds its place in the input, as interpolate's modes count it; -1: not at all.
- * whole: the output is a multiple of the input, where most rules for the nearest pixel agree. */
-static int resize_mode(const oct_onnx_node *n, bool whole)
-{
-    const bool old = strcmp(n->type, "Upsample") == 0;
-    const char *mode = oct_onnx_string(n, "mode", "nearest");
-    const char *at =
-        oct_onnx_string(n, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
-    const char *round = oct_onnx_string(n, "nearest_mode", old ? "floor" : "round_prefer_floor");
-    const bool half = strcmp(at, "half_pixel") == 0 || strcmp(at, "pytorch_half_pixel") == 0;
-    const bool floors = strcmp(round, "floor") == 0;
-    const bool rounds = strcmp(round, "round_prefer_floor") == 0;
-    const bool from_corner = strcmp(at, "asymmetric") == 0;
-    if (strcmp(mode, "nearest") == 0) {
-        if (from_corner && floors) return 0;
-        if (whole && half && (rounds || strcmp(round, "round_prefer_ceil") == 0)) return 0;
-        if (whole && floors && strcmp(at, "tf_half_pixel_for_nn") == 0) return 0;
-        if (half && rounds) return 4;
-        return half && floors ? 5 : -1;
-    }
-    if (strcmp(mode, "linear") != 0) return -1;
-    if (half) return 1;
-    if (strcmp(at, "align_corners") == 0) return 2;
-    return from_corner ? 3 : -1;
-}
-
-/* Where scales are given, the output must be what they say without a rest, since pixels are found by them. */
-static bool scales_fit(const oct_onnx_builder *b, const oct_onnx_node *n, const int64_t in[2],
-                       const int64_t out[2])
-{
-    const bool old = strcmp(n->type, "Upsample") == 0 || b->graph->opset < 11;
-    const oct_onnx_value *scales = oct_build_constant(b, n, old ? 1 : 2);
-    if (!scales || scales->dtype != OCT_F32 || oct_onnx_numel(scales) < 3) return true;
-    const int64_t count = oct_onnx_numel(scales);
-    for (int i = 0; i < 2; i++) {
-        if (count - 2 + i < 2) continue; /* a sequence has columns only */
-        const double scale = (double)((const float *)scales->data)[count - 2 + i];
-        if (fabs(scale * (double)in[i] - (double)out[i]) > 1e-3) return false;
-    }
-    return true;
-}
-
-oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    oct_onnx_view x;
-    OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_lay_image(b, &x));
-    const oct_onnx_value *to = &b->graph->values[b->result];
-    OCT_CHECK(to->known && to->ndim == x.dims && to->dim[1] == x.shape.dim[3], OCT_PREPARE,
-              "it changes the number of channels; only height and width are supported");
-    const int64_t in[2] = {x.shape.dim[1], x.shape.dim[2]};
-    const int64_t out[2] = {x.dims == 4 ? to->dim[2] : 1, to->dim[x.dims - 1]};
-    const int mode = resize_mode(n, out[0] % in[0] == 0 && out[1] % in[1] == 0);
-    OCT_CHECK(mode >= 0 && scales_fit(b, n, in, out) && oct_onnx_int(n, "antialias", 0) == 0,
-              OCT_PREPARE,
-              "it resizes in mode %s, %s; export it with nearest or linear, and with scales that "
-              "give whole sizes",
-              oct_onnx_string(n, "mode", "nearest"),
-              oct_onnx_string(n, "coordinate_transformation_mode", "half_pixel"));
-    OCT_TRY(oct_build_call(b, "interpolate", OCT_OP_ARGS((double)out[0], (double)out[1], mode),
-                           &x.value, 1, &x.value));
-    const oct_onnx_view y = oct_build_image(x.value, x.dims, out[0], out[1], x.shape.dim[3]);
-    return oct_build_result(b, &y);
 }
 
 static int pad_mode(const char *mode)
@@ -427,23 +352,30 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x;
     int64_t pads[2 * OCT_ONNX_DIMS], before[OCT_ONNX_DIMS], behind[OCT_ONNX_DIMS];
     double value = (double)oct_onnx_float(n, "value", 0);
-    int count, side[3], mode = pad_mode(oct_onnx_string(n, "mode", "constant"));
+    int64_t axis[2 * OCT_ONNX_DIMS];
+    int count, axes, side[3], mode = pad_mode(oct_onnx_string(n, "mode", "constant"));
     OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_integers(b, n, n->inputs > 3 ? 3 : -1, "axes", axis, &axes));
     OCT_TRY(oct_build_integers(b, n, n->inputs > 1 ? 1 : -1, "pads", pads, &count));
     if (n->inputs > 2 && n->input[2] >= 0)
         OCT_CHECK(oct_build_scalar(b, n->input[2], &value), OCT_PREPARE,
                   "the value that it pads with is computed; export it with a constant");
-    OCT_CHECK(count == 2 * x.dims && (n->inputs < 4 || n->input[3] < 0) && mode >= 0, OCT_PREPARE,
-              "it pads in mode %s with %d numbers; only constant, reflect and edge of all "
-              "dimensions are supported",
+    const int given = axes < 0 ? x.dims : axes;
+    OCT_CHECK(count == 2 * given && mode >= 0, OCT_PREPARE,
+              "it pads in mode %s with %d numbers; only constant, reflect and edge with two for "
+              "each dimension are supported",
               oct_onnx_string(n, "mode", "constant"), count);
     bool any = false;
-    for (int d = 0; d < x.dims; d++) {
-        before[d] = pads[d];
-        behind[d] = pads[x.dims + d];
-        OCT_CHECK(before[d] <= SIDE_MAX && behind[d] <= SIDE_MAX && before[d] >= -SIDE_MAX &&
-                      behind[d] >= -SIDE_MAX,
-                  OCT_PREPARE, "it pads by more than %d; use less", SIDE_MAX);
+    memset(before, 0, sizeof before);
+    memset(behind, 0, sizeof behind);
+    for (int i = 0; i < given; i++) {
+        const int64_t d = axes < 0 ? i : axis[i] + (axis[i] < 0 ? x.dims : 0);
+        OCT_CHECK(d >= 0 && d < x.dims && pads[i] <= SIDE_MAX && pads[given + i] <= SIDE_MAX &&
+                      pads[i] >= -SIDE_MAX && pads[given + i] >= -SIDE_MAX,
+                  OCT_PREPARE, "it pads by more than %d, or none of its dimensions; use less",
+                  SIDE_MAX);
+        before[d] = pads[i];
+        behind[d] = pads[given + i];
     }
     OCT_TRY(crop(&x, before, behind));
     for (int d = 0; d < x.dims; d++)

@@ -103,50 +103,22 @@ typedef struct binary {
     bool (*integer)(int64_t a, int64_t b, int64_t *y);
 } binary;
 
-static double real_add(double a, double b)
-{
-    return a + b;
-}
-static double real_sub(double a, double b)
-{
-    return a - b;
-}
-static double real_mul(double a, double b)
-{
-    return a * b;
-}
-static double real_div(double a, double b)
-{
-    return a / b;
-}
-static double real_max(double a, double b)
-{
-    return a > b || isnan(a) ? a : b;
-}
-static double real_min(double a, double b)
-{
-    return a < b || isnan(a) ? a : b;
-}
-static double real_equal(double a, double b)
-{
-    return !(a < b) && !(a > b) && !isnan(a) && !isnan(b);
-}
-static double real_greater(double a, double b)
-{
-    return a > b;
-}
-static double real_greater_equal(double a, double b)
-{
-    return a >= b;
-}
-static double real_less(double a, double b)
-{
-    return a < b;
-}
-static double real_less_equal(double a, double b)
-{
-    return a <= b;
-}
+#define REAL(name, expression)                                                                     \
+    static double real_##name(double a, double b)                                                  \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+REAL(add, a + b)
+REAL(sub, a - b)
+REAL(mul, a *b)
+REAL(div, a / b)
+REAL(max, a > b || isnan(a) ? a : b)
+REAL(min, a < b || isnan(a) ? a : b)
+REAL(equal, !(a < b) && !(a > b) && !isnan(a) && !isnan(b))
+REAL(greater, a > b)
+REAL(greater_equal, a >= b)
+REAL(less, a < b)
+REAL(less_equal, a <= b)
 static bool add(int64_t a, int64_t b, int64_t *y)
 {
     return !__builtin_add_overflow(a, b, y);
@@ -189,30 +161,22 @@ static bool power(int64_t a, int64_t b, int64_t *y)
         if (__builtin_mul_overflow(*y, a, y)) return false;
     return true;
 }
-static bool larger(int64_t a, int64_t b, int64_t *y)
-{
-    *y = a > b ? a : b;
-    return true;
-}
-static bool smaller(int64_t a, int64_t b, int64_t *y)
-{
-    *y = a < b ? a : b;
-    return true;
-}
-#define TRUTH(name, expression)                                                                    \
+#define INTEGER(name, expression)                                                                  \
     static bool name(int64_t a, int64_t b, int64_t *y)                                             \
     {                                                                                              \
         *y = expression;                                                                           \
         return true;                                                                               \
     }
-TRUTH(both, a &&b)
-TRUTH(either, a || b)
-TRUTH(one, !a != !b)
-TRUTH(equal, a == b)
-TRUTH(greater, a > b)
-TRUTH(greater_equal, a >= b)
-TRUTH(less, a < b)
-TRUTH(less_equal, a <= b)
+INTEGER(larger, a > b ? a : b)
+INTEGER(smaller, a < b ? a : b)
+INTEGER(both, a &&b)
+INTEGER(either, a || b)
+INTEGER(one, !a != !b)
+INTEGER(equal, a == b)
+INTEGER(greater, a > b)
+INTEGER(greater_equal, a >= b)
+INTEGER(less, a < b)
+INTEGER(less_equal, a <= b)
 
 static const binary binaries[] = {
     {"Add", real_add, add},

@@ -12,14 +12,21 @@
 static const int64_t batches[2] = {1009, 1013};
 static const int64_t input_numel_max = (int64_t)1 << 32; /* of a sample */
 
-bool oct_onnx_operator_known(const char *type, int64_t opset)
-{
-    return oct_onnx_operator_find(type, opset) != NULL;
-}
-
 /* The input. */
 
-/* Converters from Keras turn their images round at once. */
+/* Numbers that are only scaled, each channel in its way. */
+static bool rescales(const oct_onnx_graph *g, const oct_onnx_node *n, int32_t value)
+{
+    static const char *const types[] = {"Add", "Cast", "Clip", "Div", "Mul", "Sub"};
+    size_t type = 0;
+    while (type < OCT_COUNT(types) && strcmp(types[type], n->type) != 0)
+        type++;
+    for (int k = 0; k < n->inputs; k++)
+        if (n->input[k] != value && n->input[k] >= 0 && !g->values[n->input[k]].data) return false;
+    return type < OCT_COUNT(types) && n->outputs == 1 && n->output[0] >= 0;
+}
+
+/* Converters from Keras turn their images round at once, or when they have rescaled them. */
 static bool is_turned(const oct_onnx_graph *g, int32_t value)
 {
     static const int64_t turn[4] = {0, 3, 1, 2};
@@ -30,10 +37,11 @@ static bool is_turned(const oct_onnx_graph *g, int32_t value)
         for (int k = 0; k < n->inputs; k++) {
             if (n->input[k] != value) continue;
             const int64_t *perm = oct_onnx_ints(n, "perm", &count);
-            if (strcmp(n->type, "Transpose") != 0 || count != 4 ||
-                memcmp(perm, turn, sizeof turn) != 0)
-                return false;
-            users++;
+            const bool turns = strcmp(n->type, "Transpose") == 0 && count == 4 &&
+                               memcmp(perm, turn, sizeof turn) == 0;
+            if (!turns && (users > 0 || !rescales(g, n, value))) return false;
+            if (!turns) value = n->output[0];
+            users += turns;
         }
     }
     return users > 0;
@@ -69,8 +77,10 @@ static oct_status set_numbers(const oct_onnx_graph *g, oct_onnx_value *v, const 
 {
     const oct_shown name = oct_show(v->name, strlen(v->name));
     int64_t numel = 1, numbers;
-    OCT_CHECK(v->known && v->ndim > 0, OCT_DATA,
-              "%s: the input '%s' has no shape; export it with one", g->path, name.text);
+    OCT_CHECK(!size->h || size->c, OCT_USAGE,
+              "%s: the input '%s' is no image, so that it has no height and width to set; leave "
+              "the size out",
+              g->path, name.text);
     v->dim[0] = OCT_ONNX_BATCH;
     for (int i = 1; i < v->ndim; i++) {
         OCT_CHECK(v->dim[i] > 0, OCT_DATA,
@@ -79,7 +89,7 @@ static oct_status set_numbers(const oct_onnx_graph *g, oct_onnx_value *v, const 
         OCT_CHECK(!__builtin_mul_overflow(numel, v->dim[i], &numel), OCT_DATA,
                   "%s: the input '%s' is too large", g->path, name.text);
     }
-    if (!size || !size->h || !size->w || !size->c) return OCT_OK;
+    if (!size->h || !size->w || !size->c) return OCT_OK;
     OCT_CHECK(!__builtin_mul_overflow(size->h, size->w, &numbers) &&
                   !__builtin_mul_overflow(numbers, size->c, &numbers) && numel == numbers,
               OCT_DATA,
@@ -101,25 +111,25 @@ static oct_status check_size(const oct_onnx_graph *g, const oct_onnx_value *v)
     return OCT_OK;
 }
 
-static oct_status set_inputs(oct_onnx_graph *g, const image_size *size)
+static oct_status set_input(oct_onnx_graph *g, const image_size *size)
 {
-    for (int i = 0; i < g->num_inputs; i++) {
-        oct_onnx_value *v = &g->values[g->inputs[i]];
-        if (i == 0 && !v->known) {
-            *v = (oct_onnx_value){.name = v->name,
-                                  .dtype = v->dtype,
-                                  .ndim = 4,
-                                  .known = true,
-                                  .origin = -1,
-                                  .dim = {-1, -1, -1, -1}};
-        }
-        if (i == 0 && v->ndim == 4)
-            OCT_TRY(set_image(g, v, size));
-        else
-            OCT_TRY(set_numbers(g, v, i == 0 ? size : NULL));
-        OCT_TRY(check_size(g, v));
-    }
-    return OCT_OK;
+    oct_onnx_value *v = &g->values[g->inputs[0]];
+    OCT_CHECK(g->num_inputs == 1, OCT_PREPARE,
+              "%s: it has %d inputs, and a data set gives one; export it with one input", g->path,
+              g->num_inputs);
+    OCT_CHECK(!v->known || v->ndim > 1, OCT_PREPARE,
+              "%s: the input '%s' has no dimension but the batch; give it a second one for the "
+              "numbers of a sample",
+              g->path, oct_show(v->name, strlen(v->name)).text);
+    if (!v->known)
+        *v = (oct_onnx_value){.name = v->name,
+                              .dtype = v->dtype,
+                              .ndim = 4,
+                              .known = true,
+                              .origin = -1,
+                              .dim = {-1, -1, -1, -1}};
+    OCT_TRY(v->ndim == 4 ? set_image(g, v, size) : set_numbers(g, v, size));
+    return check_size(g, v);
 }
 
 /* Nodes that do nothing. */
@@ -182,20 +192,6 @@ static bool does_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
     return same_shape(&g->values[n->input[0]], &g->values[n->output[0]]) && keeps_numbers(g, n);
 }
 
-/* The network's outputs keep their names. */
-static void pass_name_on(oct_onnx_graph *g, int32_t from, int32_t to)
-{
-    bool taken = g->values[to].data != NULL;
-    for (int i = 0; i < g->num_inputs; i++)
-        taken = taken || g->inputs[i] == to;
-    for (int i = 0; i < g->num_outputs; i++)
-        taken = taken || g->outputs[i] == to;
-    if (taken) return;
-    char *name = g->values[to].name;
-    g->values[to].name = g->values[from].name;
-    g->values[from].name = name;
-}
-
 /* The value that output k of an If stands for, when its condition is known; -1. */
 static int32_t chosen(const oct_onnx_graph *g, const oct_onnx_node *n, int k)
 {
@@ -221,12 +217,8 @@ static oct_status bypass(oct_onnx_graph *g)
     }
     for (int64_t i = 0; i < g->num_branches; i++)
         g->branches[i].condition = same_as[g->branches[i].condition];
-    for (int i = 0; i < g->num_outputs; i++) {
-        const int32_t output = g->outputs[i];
-        if (same_as[output] == output) continue;
-        pass_name_on(g, output, same_as[output]);
-        g->outputs[i] = same_as[output];
-    }
+    for (int i = 0; i < g->num_outputs; i++)
+        g->outputs[i] = same_as[g->outputs[i]];
     oct_free(&same_as);
     return OCT_OK;
 }
@@ -292,9 +284,15 @@ static oct_status check_known(const oct_onnx_graph *g)
                          g->path, name.text, type.text);
         else if (constant)
             oct_fail_add(OCT_DATA,
-                         "%s: node '%s' (%s): it computes with constants alone, and is not known "
-                         "for them; export the model with constant folding",
+                         "%s: node '%s' (%s): it computes with constants alone, which Octet does "
+                         "not do for this operator; put its result into the file as a constant",
                          g->path, name.text, type.text);
+        for (int k = 0; k < n->outputs; k++)
+            if (n->output[k] >= 0 && g->values[n->output[k]].known &&
+                oct_onnx_numel(&g->values[n->output[k]]) == 0)
+                oct_fail_add(OCT_DATA,
+                             "%s: node '%s' (%s): its result has no numbers; use larger images",
+                             g->path, name.text, type.text);
     }
     return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
 }
@@ -330,9 +328,9 @@ oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c)
     oct_status status = OCT_OK;
     oct_fail_clear();
     OCT_TRY(check_float(g));
-    OCT_TRY(set_inputs(g, &(image_size){h, w, c}));
     OCT_TRY(bypass(g));
     OCT_TRY(keep_needed(g));
+    OCT_TRY(set_input(g, &(image_size){h, w, c}));
     OCT_TRY_OUT(oct_alloc(&told, (size_t)g->num_nodes, sizeof *told));
     OCT_TRY_OUT(run_passes(g, pass, told));
     OCT_TRY_OUT(bypass(g));

@@ -15,6 +15,3 @@
  * value of theirs is known. OCT_DATA with a sentence for each problem, all at once; then the graph is still
  * whole, and known says which shapes were found. */
 oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c) OCT_NODISCARD;
-
-/* Does folding know this operator in this opset? */
-bool oct_onnx_operator_known(const char *type, int64_t opset);

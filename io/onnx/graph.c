@@ -19,7 +19,6 @@ void oct_onnx_free_node(oct_onnx_node *n)
         oct_free(&a->name);
         oct_free(&a->s);
         oct_free(&a->ints);
-        oct_free(&a->floats);
         free_value(&a->tensor);
     }
     oct_free(&n->name);
@@ -36,6 +35,9 @@ void oct_onnx_free(oct_onnx_graph *g)
         free_value(&g->values[i]);
     for (int64_t i = 0; i < g->num_nodes; i++)
         oct_onnx_free_node(&g->nodes[i]);
+    for (int i = 0; g->output_names && i < g->num_outputs; i++)
+        oct_free(&g->output_names[i]);
+    oct_free(&g->output_names);
     oct_free(&g->path);
     oct_free(&g->producer);
     oct_free(&g->values);
@@ -50,8 +52,9 @@ int64_t oct_onnx_numel(const oct_onnx_value *v)
 {
     int64_t numel = 1;
     for (int i = 0; i < v->ndim; i++) {
-        const int64_t d = v->dim[i] < 0 ? -v->dim[i] : v->dim[i];
-        if (__builtin_mul_overflow(numel, d, &numel)) return -1;
+        if (v->dim[i] == INT64_MIN) return -1;
+        if (__builtin_mul_overflow(numel, v->dim[i] < 0 ? -v->dim[i] : v->dim[i], &numel))
+            return -1;
     }
     return numel;
 }
@@ -66,7 +69,7 @@ const char *oct_onnx_shape_text(const oct_onnx_value *v, char text[OCT_ONNX_SHAP
         if (v->dim[i] == OCT_ONNX_BATCH)
             more = snprintf(text + used, left, "%sN", before);
         else if (v->dim[i] < 0)
-            more = snprintf(text + used, left, "%s%" PRId64 " N", before, -v->dim[i]);
+            more = snprintf(text + used, left, "%s%" PRIu64 " N", before, -(uint64_t)v->dim[i]);
         else
             more = snprintf(text + used, left, "%s%" PRId64, before, v->dim[i]);
         used += (size_t)more;

@@ -11,7 +11,7 @@
 /* OCT_ONNX_BATCH stands for the free dimension; a multiple of it, such as -12, for so many times the batch
  * (attention folds its heads into the batch). */
 enum { OCT_ONNX_DIMS = 8, OCT_ONNX_BATCH = -1 };
-enum { OCT_ONNX_OPSET_MIN = 9, OCT_ONNX_OPSET_MAX = 21 };
+enum { OCT_ONNX_OPSET_MIN = 9, OCT_ONNX_OPSET_MAX = 27 };
 
 typedef struct oct_onnx_value {
     char *name;
@@ -36,8 +36,8 @@ typedef enum oct_onnx_kind {
     OCT_ONNX_STRING,
     OCT_ONNX_TENSOR,
     OCT_ONNX_INTS,
-    OCT_ONNX_FLOATS,
-    OCT_ONNX_GRAPH, /* a subgraph, or anything else that has no value here: only its name is kept */
+    OCT_ONNX_GRAPH, /* a subgraph: only its name is kept */
+    OCT_ONNX_OTHER, /* lists of floats or texts, and what else nobody reads: only its name is kept */
 } oct_onnx_kind;
 
 typedef struct oct_onnx_attribute {
@@ -47,8 +47,7 @@ typedef struct oct_onnx_attribute {
     float f;
     char *s;
     int64_t *ints;
-    float *floats;
-    int64_t count; /* of ints or floats */
+    int64_t count;
     oct_onnx_value tensor;
 } oct_onnx_attribute;
 
@@ -86,6 +85,7 @@ typedef struct oct_onnx_graph {
     int32_t *inputs; /* the activations that come in, without the initializers */
     int num_inputs;
     int32_t *outputs;
+    char **output_names; /* as the file calls them, whatever is folded */
     int num_outputs;
     int64_t fixed_batch; /* the batch size that the file was written for; 0: free */
     bool

@@ -109,10 +109,13 @@ static oct_status unknown_operator(const oct_onnx_call *c)
                                 "it is an operator of '%s', not of ONNX; export the model "
                                 "without optimizations of a runtime%s",
                                 oct_show(n->domain, strlen(n->domain)).text, others);
-    return oct_onnx_problem(c,
-                            "opset %" PRId64 " has no such operator, or it is not known here; "
-                            "express it by others%s",
-                            c->pass->graph->opset, others);
+    for (int64_t opset = OCT_ONNX_OPSET_MIN; opset <= OCT_ONNX_OPSET_MAX; opset++)
+        if (oct_onnx_operator_find(n->type, opset))
+            return oct_onnx_problem(c,
+                                    "opset %" PRId64 " has no such operator, but opset %" PRId64
+                                    " has; export the network in that one%s",
+                                    c->pass->graph->opset, opset, others);
+    return oct_onnx_problem(c, "Octet does not have this operator; express it by others%s", others);
 }
 
 static bool inputs_known(const oct_onnx_call *c)

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { IR_MIN = 3, IR_MAX = 13 };
+enum { IR_MIN = 3, IR_MAX = 14 };
 
 static oct_status check_versions(const char *path, const Onnx__ModelProto *m, int64_t *opset)
 {
@@ -23,6 +23,8 @@ static oct_status check_versions(const char *path, const Onnx__ModelProto *m, in
     OCT_CHECK(m->ir_version >= IR_MIN && m->ir_version <= IR_MAX, OCT_DATA,
               "%s: is of version %" PRId64 " of ONNX's file format; %d to %d are read", path,
               m->ir_version, IR_MIN, IR_MAX);
+    OCT_CHECK(*opset > 0, OCT_DATA,
+              "%s: does not say which opset of ONNX it is written for; export it again", path);
     OCT_CHECK(*opset >= OCT_ONNX_OPSET_MIN && *opset <= OCT_ONNX_OPSET_MAX, OCT_DATA,
               "%s: is written for opset %" PRId64
               "; %d to %d are read: export it again with such an opset (opset_version=17), or "
@@ -97,12 +99,14 @@ static oct_status take_outputs(const oct_onnx_reader *r, const oct_onnx_scope *s
     const Onnx__GraphProto *proto = r->model->graph;
     OCT_CHECK(proto->n_output > 0, OCT_DATA, "%s: has no output", g->path);
     OCT_TRY(oct_alloc(&g->outputs, proto->n_output, sizeof *g->outputs));
+    OCT_TRY(oct_alloc(&g->output_names, proto->n_output, sizeof *g->output_names));
     for (size_t i = 0; i < proto->n_output; i++) {
         const char *name = proto->output[i]->name ? proto->output[i]->name : "";
         const oct_onnx_names_entry *found = oct_onnx_find(s, name);
         OCT_CHECK(found, OCT_DATA, "%s: the output '%s' is made by nothing", g->path,
                   oct_show(name, strlen(name)).text);
-        g->outputs[g->num_outputs++] = found->value;
+        g->outputs[g->num_outputs] = found->value;
+        OCT_TRY(oct_strdup(&g->output_names[g->num_outputs++], name));
     }
     return OCT_OK;
 }

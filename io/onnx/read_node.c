@@ -22,14 +22,6 @@ static oct_status take_ints(const Onnx__AttributeProto *p, oct_onnx_attribute *a
     return OCT_OK;
 }
 
-static oct_status take_floats(const Onnx__AttributeProto *p, oct_onnx_attribute *a)
-{
-    a->count = (int64_t)p->n_floats;
-    OCT_TRY(oct_alloc(&a->floats, p->n_floats, sizeof *a->floats));
-    if (p->n_floats > 0) memcpy(a->floats, p->floats, p->n_floats * sizeof *a->floats);
-    return OCT_OK;
-}
-
 #define KIND(name) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
 
 static oct_status take_attribute(const char *path, const Onnx__AttributeProto *p,
@@ -37,7 +29,7 @@ static oct_status take_attribute(const char *path, const Onnx__AttributeProto *p
 {
     const int kind = p->has_type ? (int)p->type : KIND(UNDEFINED);
     OCT_TRY(oct_strdup(&a->name, p->name ? p->name : ""));
-    a->kind = OCT_ONNX_GRAPH;
+    a->kind = p->g || p->n_graphs > 0 ? OCT_ONNX_GRAPH : OCT_ONNX_OTHER;
     if (kind == KIND(INT)) {
         a->kind = OCT_ONNX_INT;
         a->i = p->i;
@@ -50,9 +42,6 @@ static oct_status take_attribute(const char *path, const Onnx__AttributeProto *p
     } else if (kind == KIND(INTS)) {
         a->kind = OCT_ONNX_INTS;
         return take_ints(p, a);
-    } else if (kind == KIND(FLOATS)) {
-        a->kind = OCT_ONNX_FLOATS;
-        return take_floats(p, a);
     } else if (kind == KIND(TENSOR) && p->t) {
         a->kind = OCT_ONNX_TENSOR;
         OCT_TRY(oct_strdup(&a->tensor.name, p->t->name ? p->t->name : ""));

@@ -181,8 +181,12 @@ oct_status oct_onnx_shape_expand(oct_onnx_call *c)
     OCT_TRY(oct_onnx_take_list(c, NULL, 1, &target));
     oct_onnx_value shape = *oct_onnx_in(c, 0), with = {0};
     if (target.count > OCT_ONNX_DIMS) return too_many(c);
-    for (int i = 0; i < target.count; i++)
+    for (int i = 0; i < target.count; i++) {
         with.dim[with.ndim++] = target.at[i];
+        if (target.at[i] < 0)
+            return oct_onnx_problem(c, "its target shape has a %" PRId64 " in dimension %d",
+                                    target.at[i], i);
+    }
     OCT_TRY(oct_onnx_broadcast(c, &shape, &with));
     oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
     return OCT_OK;
@@ -262,6 +266,8 @@ oct_status oct_onnx_shape_split(oct_onnx_call *c)
     OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), shape.ndim, &axis));
     if (c->node->outputs < 1) return oct_onnx_problem(c, "it has no output");
     int64_t left = shape.dim[axis];
+    if (left > 0 && left % c->pass->batch == 0)
+        return oct_onnx_problem(c, "it splits the batch; split parts of a sample only");
     OCT_TRY(take_parts(c, left, &parts));
     if (parts.count != c->node->outputs)
         return oct_onnx_problem(c, "it has %d outputs for %d parts", c->node->outputs, parts.count);

@@ -191,21 +191,6 @@ oct_status oct_onnx_shape_cast(oct_onnx_call *c)
     return OCT_OK;
 }
 
-oct_status oct_onnx_shape_quantize(oct_onnx_call *c)
-{
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
-    const oct_onnx_value *zero = oct_onnx_in(c, 2);
-    oct_onnx_set(c, 0, zero ? zero->dtype : OCT_U8, oct_onnx_in(c, 0));
-    return OCT_OK;
-}
-
-oct_status oct_onnx_shape_dequantize(oct_onnx_call *c)
-{
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
-    oct_onnx_set(c, 0, OCT_F32, oct_onnx_in(c, 0));
-    return OCT_OK;
-}
-
 oct_status oct_onnx_shape_shape(oct_onnx_call *c)
 {
     OCT_TRY(oct_onnx_need_inputs(c, 1));

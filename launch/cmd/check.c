@@ -88,7 +88,7 @@ static oct_status judge_model(verdict *v)
     oct_module *model = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_build_model(&model, r, &v->train));
-    oct_warn_of_untrained(r, model);
+    oct_warn_of_model(r, model);
     OCT_TRY_OUT(oct_module_walk(model, count_norm, v));
     OCT_TRY_OUT(oct_check_norms(r, &v->train, model));
     OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));

@@ -1,6 +1,7 @@
 /* octet import shows what a network of another framework holds, and begins a recipe for it. */
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
+#include "core/nn/network.h"
 #include "io/augment/augment.h"
 #include "io/file.h"
 #include "io/onnx/build.h"
@@ -31,6 +32,7 @@ typedef struct network {
     int64_t tensors, numbers; /* of parameters */
     int64_t fixed;            /* numbers that are none, in parameters of modules */
     int64_t unseen;           /* batch norms, where none has seen data */
+    char *notes;              /* of the built one */
     oct_onnx_graph graph;
     /* What it becomes: types of modules, and how many of each. */
     const oct_module_type *type[TYPES_MAX];
@@ -138,7 +140,8 @@ static oct_status build_network(network *m)
 {
     const oct_onnx_graph *g = &m->graph;
     const oct_onnx_value *x = &g->values[g->inputs[0]];
-    oct_onnx_build_options options = {.h = 1, .w = 1, .c = oct_onnx_numel(x)};
+    oct_onnx_build_options options = {
+        .h = 1, .w = 1, .c = oct_onnx_numel(x), .without_softmax = true};
     oct_onnx_built built;
     oct_module *model = NULL;
     if (x->ndim == 4) {
@@ -150,8 +153,9 @@ static oct_status build_network(network *m)
     OCT_TRY(oct_onnx_build(&model, g, &options, &built));
     const oct_status status = oct_module_walk(model, count_module, m);
     m->unseen = oct_batch_norms_unseen(model);
+    const oct_status noted = oct_strdup(&m->notes, oct_network_notes(model));
     oct_module_destroy(&model);
-    return status;
+    return status == OCT_OK ? noted : status;
 }
 
 static oct_status print_modules(const network *m)
@@ -161,10 +165,12 @@ static oct_status print_modules(const network *m)
         OCT_TRY(oct_print("\nfixed       %s numbers, which the network has as constants: training "
                           "leaves them as they are\n",
                           oct_text_count(m->fixed, count)));
-    OCT_TRY(oct_print("\n%-24s %5s  %s\n", "module", "count", "in the int8 model"));
+    OCT_TRY(oct_print("\n%-24s %5s  %s\n", "module", "count",
+                      "in the int8 model, where its place allows"));
     for (int i = 0; i < m->types; i++)
         OCT_TRY(oct_print("%-24s %5" PRId64 "  %s\n", m->type[i]->name, m->count[i],
                           oct_quant_rule_find(m->type[i]) ? "quantized" : "float"));
+    if (m->notes[0]) OCT_TRY(oct_print("\nchanged\n%s", m->notes));
     if (m->unseen > 0)
         OCT_TRY(oct_print("\nuntrained   its batch norms have seen no data (mean 0, variance 1): "
                           "train it in float first, with float.epochs\n"));
@@ -187,7 +193,8 @@ static oct_status print_ports(const oct_onnx_graph *g, const char *what, const i
     char shape[OCT_ONNX_SHAPE_BYTES];
     for (int i = 0; i < count; i++) {
         const oct_onnx_value *v = &g->values[ports[i]];
-        OCT_TRY(oct_print("%-12s%s %s %s\n", i ? "" : what, oct_show(v->name, strlen(v->name)).text,
+        const char *name = ports == g->outputs ? g->output_names[i] : v->name;
+        OCT_TRY(oct_print("%-12s%s %s %s\n", i ? "" : what, oct_show(name, strlen(name)).text,
                           oct_dtype_name(v->dtype), oct_onnx_shape_text(v, shape)));
     }
     return OCT_OK;
@@ -228,9 +235,10 @@ static json_t *ports_json(const oct_onnx_graph *g, const int32_t *ports, int cou
     char shape[OCT_ONNX_SHAPE_BYTES];
     for (int i = 0; i < count; i++) {
         const oct_onnx_value *v = &g->values[ports[i]];
-        json_array_append_new(all, json_pack("{s:o, s:s, s:s}", "name", text_json(v->name), "type",
-                                             oct_dtype_name(v->dtype), "shape",
-                                             oct_onnx_shape_text(v, shape)));
+        json_array_append_new(
+            all, json_pack("{s:o, s:s, s:s}", "name",
+                           text_json(ports == g->outputs ? g->output_names[i] : v->name), "type",
+                           oct_dtype_name(v->dtype), "shape", oct_onnx_shape_text(v, shape)));
     }
     return all;
 }
@@ -243,14 +251,15 @@ static oct_status print_json(const network *m, const tally *t)
         json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
                             json_integer(t->count[i]));
     return oct_print_json(json_pack(
-        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "kind",
+        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s}", "kind",
         "onnx network", "file", m->path, "producer", text_json(g->producer), "opset",
         (json_int_t)g->opset, "file_format", (json_int_t)g->ir_version, "inputs",
         ports_json(g, g->inputs, g->num_inputs), "outputs",
         ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
         "parameter_tensors", (json_int_t)m->tensors, "fixed", (json_int_t)m->fixed,
         "untrained_batch_norms", (json_int_t)m->unseen, "nodes", (json_int_t)g->num_nodes,
-        "file_nodes", (json_int_t)m->nodes, "operators", types, "modules", modules_json(m)));
+        "file_nodes", (json_int_t)m->nodes, "operators", types, "modules", modules_json(m),
+        "changed", m->notes));
 }
 
 static oct_status show(const network *m)
@@ -320,6 +329,7 @@ static oct_status run(const oct_args *args)
 out:
     oct_onnx_free(&m.graph);
     oct_free(&m.bytes);
+    oct_free(&m.notes);
     return status;
 }
 
@@ -336,7 +346,7 @@ const oct_command oct_command_import = {
     .summary = "shows what an ONNX network holds, and begins a recipe for it",
     .help =
         "NET.onnx is a float network that PyTorch, Keras or another framework has exported,\n"
-        "opset 9 to 21. Shapes follow for the size of image and any batch, constants and shape\n"
+        "opset 9 to 27. Shapes follow for the size of image and any batch, constants and shape\n"
         "arithmetic are folded. Then the network is built, as a run would build it; what cannot be "
         "is\n"
         "listed, all at once.\n"

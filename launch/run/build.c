@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
+#include "core/nn/network.h"
 #include "launch/model/model.h"
 #include "launch/run/device.h"
 #include "launch/run/onnx_model.h"
@@ -71,8 +72,12 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
     return oct_module_made(model, oct_init_parameters(*model, (uint64_t)recipe->seed));
 }
 
-void oct_warn_of_untrained(const oct_recipe *recipe, oct_module *model)
+void oct_warn_of_model(const oct_recipe *recipe, oct_module *model)
 {
+    for (const char *note = oct_network_notes(model), *end; (end = strchr(note, '\n'));
+         note = end + 1)
+        oct_log(OCT_LOG_WARN, "model.onnx: %s: %.*s", oct_recipe_model(recipe), (int)(end - note),
+                note);
     if (recipe->float_epochs > 0 || recipe->init[0]) return;
     const int64_t norms = oct_batch_norms_unseen(model);
     if (norms > 0)

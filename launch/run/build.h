@@ -12,9 +12,9 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_co
 /* Builds the float model of a recipe for a data set, with initial parameters, or with those of its ONNX file. */
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
                            const oct_dataset *data) OCT_NODISCARD;
-/* Warns when a model without a float phase, and without weights from elsewhere, has batch norms that have seen no
+/* Says what an import has changed (core/nn/network.h). Warns when a model without a float phase, and without weights from elsewhere, has batch norms that have seen no
  * data: what calibration would watch is not what training meets. */
-void oct_warn_of_untrained(const oct_recipe *recipe, oct_module *model);
+void oct_warn_of_model(const oct_recipe *recipe, oct_module *model);
 /* Prepares it as the recipe asks; report as for oct_prepare. */
 oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
                              oct_text *report) OCT_NODISCARD;

@@ -25,6 +25,11 @@ static oct_status start_steps(oct_trainer *trainer)
     OCT_TRY(oct_train_step_create(&trainer->training, trainer->model, &optimizer,
                                   full_batch(recipe, trainer->train_data), recipe->batch_leaf,
                                   trainer->group));
+    OCT_CHECK(trainer->training.params.count > 0 || recipe->float_epochs + recipe->qat_epochs == 0,
+              OCT_PREPARE,
+              "%s has no parameters, so there is nothing to learn; octet calibrate makes an int8 "
+              "model of it",
+              oct_recipe_model(recipe));
     trainer->training.loss = oct_task_loss(recipe);
     trainer->training.numerics = recipe->numerics;
     trainer->training.norm_group = oct_recipe_norm_group(recipe);

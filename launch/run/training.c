@@ -506,7 +506,7 @@ static oct_status start(oct_training *r)
     OCT_TRY(open_folder(r));
     say_what_comes(r);
     OCT_TRY(resume(r));
-    if (r->trainer.step == 0) oct_warn_of_untrained(r->recipe, r->trainer.model);
+    if (r->trainer.step == 0) oct_warn_of_model(r->recipe, r->trainer.model);
     OCT_TRY(write_session(r));
     oct_record_samples(r);
     oct_progress_start(&r->progress, &r->trainer.plan, r->trainer.training.loss.metric,

@@ -325,6 +325,13 @@ Test(tape, a_backward_that_spends_gives_the_forward_back)
     }
 }
 
+Test(tape, a_loss_without_parameters_has_nothing_to_learn)
+{
+    oct_tensor *y = begin(whole(), true);
+    cr_assert_eq(oct_backward(f.cx, y), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "depends on no parameter"));
+}
+
 Test(tape, nothing_is_recorded_without_record)
 {
     oct_tensor *y = scale(f.cx, begin(whole(), false), f.u);

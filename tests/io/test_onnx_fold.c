@@ -234,7 +234,7 @@ Test(onnx_fold, a_transposed_parameter_knows_where_it_comes_from)
     onnx_node(&m, "Identity", "z", "y");
     MUST(read_model(&g, &m));
     MUST(oct_onnx_fold(&g, 0, 0, 0));
-    cr_assert(g.num_nodes == 1 && strcmp(g.values[g.outputs[0]].name, "y") == 0);
+    cr_assert(g.num_nodes == 1 && strcmp(g.output_names[0], "y") == 0);
     const oct_onnx_value *w = oct_onnx_input(&g, &g.nodes[0], 1);
     check_shape(w, "(3, 5)");
     cr_assert(!w->parameter && w->origin >= 0);
@@ -317,10 +317,9 @@ Test(onnx_fold, every_problem_is_told)
     cr_assert_eq(oct_onnx_fold(&g, 0, 0, 0), OCT_DATA);
     static const char *const said[] = {
         "net.onnx: node 'channels' (Conv): it takes 5 channels and gets 3",
-        "net.onnx: node 'later' (Gelu): opset 13 has no such operator",
-        "net.onnx: node 'unheard' (FlyToTheMoon): opset 13 has no such operator, or it is not "
-        "known here; express it "
-        "by others (and 1 more such nodes: 'again')",
+        "net.onnx: node 'later' (Gelu): opset 13 has no such operator, but opset 20 has",
+        "net.onnx: node 'unheard' (FlyToTheMoon): Octet does not have this operator; express "
+        "it by others (and 1 more such nodes: 'again')",
         "net.onnx: node 'wide' (MaxPool): its window of 9 does not fit into 8",
         "net.onnx: node 'turned' (Transpose): perm is no permutation",
         "net.onnx: node 'data' (Expand): its input 1 must be known when the network is read"};
@@ -338,6 +337,57 @@ static void check_refused(onnx_model *m, const char *why)
     MUST(read_model(&g, m));
     cr_assert_eq(oct_onnx_fold(&g, 0, 0, 0), OCT_DATA, "%s", why);
     check_said(why);
+    oct_onnx_free(&g);
+    check_nothing_held();
+}
+
+/* Each refusal says its own reason. */
+Test(onnx_fold, reasons)
+{
+    onnx_model m = {0};
+    oct_onnx_graph g;
+    onnx_in(&m, "x", 4, 3);
+    onnx_out(&m, "y");
+    onnx_longs(&m, "n", 2, 2);
+    onnx_node(&m, "Split", "x n", "y z");
+    check_refused(&m, "node 'y' (Split): it splits the batch; split parts of a sample only");
+
+    onnx_in(&m, "x", -1, 1, 3);
+    onnx_out(&m, "y");
+    onnx_node(&m, "RNN", "x", "y");
+    onnx_ints(&m, "layout", 1, 1);
+    check_refused(&m, "node 'y' (RNN): Octet does not have this operator; express it by others");
+
+    onnx_in(&m, "x", -1, 2);
+    onnx_out(&m, "y");
+    onnx_longs(&m, "to", INT64_MIN, 2);
+    onnx_node(&m, "Expand", "x to", "y");
+    check_refused(&m, "its target shape has a -9223372036854775808 in dimension 0");
+
+    onnx_in(&m, "x", -1, 1, 4, 4);
+    onnx_out(&m, "y");
+    onnx_longs(&m, "p", 0, 0, -2, 0, 0, 0, -2, 0);
+    onnx_node(&m, "Pad", "x p", "y");
+    check_refused(&m, "node 'y' (Pad): its result has no numbers; use larger images");
+
+    static const char *const said[] = {"the input 'x' has no dimension but the batch",
+                                       "it has 2 inputs, and a data set gives one"};
+    for (int inputs = 1; inputs <= 2; inputs++) {
+        onnx_in(&m, "x", -1);
+        if (inputs == 2) onnx_in(&m, "z", -1, -1);
+        onnx_out(&m, "y");
+        onnx_node(&m, "Add", inputs == 2 ? "x z" : "x x", "y");
+        MUST(read_model(&g, &m));
+        cr_assert_eq(oct_onnx_fold(&g, 0, 0, 0), OCT_PREPARE);
+        check_said(said[inputs - 1]);
+        oct_onnx_free(&g);
+    }
+    onnx_in(&m, "x", -1, 6);
+    onnx_out(&m, "y");
+    onnx_node(&m, "Relu", "x", "y");
+    MUST(read_model(&g, &m));
+    cr_assert_eq(oct_onnx_fold(&g, 8, 8, 0), OCT_USAGE);
+    check_said("the input 'x' is no image, so that it has no height and width to set");
     oct_onnx_free(&g);
     check_nothing_held();
 }

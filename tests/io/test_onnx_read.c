@@ -204,7 +204,7 @@ Test(onnx_read, broken_networks)
     m = (onnx_model){.opset = 8};
     add_ports(&m);
     onnx_node(&m, "Relu", "x", "y");
-    check_refused(&m, "is written for opset 8; 9 to 21 are read");
+    check_refused(&m, "is written for opset 8; 9 to 27 are read");
 
     m = (onnx_model){.ir = 99};
     add_ports(&m);

@@ -1,0 +1,368 @@
+/* Arithmetic of two values wants both in one layout; with constants it is a layer. */
+#include "io/onnx/build_impl.h"
+
+#include "core/base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Sums come first: a difference is one of them with a sign, a quotient a product with an inverse. */
+typedef struct arithmetic {
+    const char *type; /* of the module for two values: add, sub, mul, div */
+    bool sum, inverse;
+    bool
+        fixed; /* a normalization of images: its constants are not learned, whatever they come from */
+} arithmetic;
+
+/* What a constant adds, or what it multiplies with: to the value it is for, x - c is x + (-c). */
+static float effect(const arithmetic *a, float c)
+{
+    if (!a->inverse) return c;
+    return a->sum ? -c : 1.0F / c;
+}
+
+/* x op c of one number, or c op x (turned). */
+static oct_status with_number(oct_onnx_builder *b, const arithmetic *a, int32_t input, double c,
+                              bool turned)
+{
+    oct_onnx_view x = b->view[input];
+    if (turned && a->inverse) {
+        if (a->sum && c == 0)
+            OCT_TRY(oct_build_apply(b, "neg", OCT_NO_ARGS, &x));
+        else if (a->sum)
+            OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(-1), &x));
+        else
+            OCT_TRY(oct_build_apply(b, "reciprocal", OCT_NO_ARGS, &x));
+    } else if (a->inverse) {
+        OCT_CHECK(a->sum || c != 0, OCT_DATA, "it divides by 0; export the network again");
+        c = a->sum ? -c : 1.0 / c;
+    }
+    const bool nothing = a->sum ? c == 0 : c == 1;
+    if (!nothing)
+        OCT_TRY(oct_build_apply(b, a->sum ? "add_scalar" : "mul_scalar", OCT_OP_ARGS(c), &x));
+    return oct_build_result(b, &x);
+}
+
+/* A constant of these dimensions has numbers along one of them only; that one, or -1. */
+static int only_dimension(const oct_onnx_value *c, int dims)
+{
+    int found = -1;
+    for (int d = 0; d < c->ndim; d++) {
+        if (c->dim[d] == 1) continue;
+        if (found >= 0) return -1;
+        found = dims - c->ndim + d;
+    }
+    return found;
+}
+
+/* Does the value hold the samples as they come in, at most moved and scaled? */
+static bool is_sample(const oct_onnx_builder *b, int32_t value)
+{
+    static const char *const types[] = {
+        "Add",     "Cast",   "Clip",  "Concat", "Div", "Gather",  "Mul",       "Pad",
+        "Reshape", "Resize", "Slice", "Split",  "Sub", "Squeeze", "Transpose", "Unsqueeze"};
+    while (b->maker[value] >= 0) {
+        const oct_onnx_node *n = &b->graph->nodes[b->maker[value]];
+        size_t type = 0;
+        int i = 0;
+        while (type < OCT_COUNT(types) && strcmp(types[type], n->type) != 0)
+            type++;
+        while (i < n->inputs && (n->input[i] < 0 || b->graph->values[n->input[i]].data))
+            i++;
+        if (type == OCT_COUNT(types) || i == n->inputs) return false;
+        value = n->input[i];
+    }
+    return true;
+}
+
+/* Writes factor and addend of each channel into a depthwise convolution of 1 x 1. */
+static oct_status fill_channels(oct_onnx_builder *b, int32_t made, const arithmetic *a,
+                                const oct_onnx_value *c, const oct_onnx_value *addend)
+{
+    int64_t size, none;
+    float *weight = oct_build_state(b, made, "weight", &size);
+    float *bias = oct_build_state(b, made, "bias", &none);
+    const float *values = c->data, *more = addend ? addend->data : NULL;
+    const oct_file_order order = oct_file_order_of(1, &size);
+    for (int64_t i = 0; i < size; i++) {
+        weight[i] = a->sum ? 1.0F : effect(a, values[i]);
+        if (bias) bias[i] = a->sum ? effect(a, values[i]) : more[i];
+    }
+    OCT_CHECK(oct_all_finite(weight, size) && (!bias || oct_all_finite(bias, size)), OCT_DATA,
+              "%s makes numbers that are infinite; export the network again", c->name);
+    /* Whatever the file has as it is keeps its name. */
+    if (!a->inverse) OCT_TRY(oct_build_fill(b, made, a->sum ? "bias" : "weight", c, &order));
+    if (addend) OCT_TRY(oct_build_fill(b, made, "bias", addend, &order));
+    oct_build_freeze(b, made, "weight", a->fixed || a->sum || !c->learned);
+    if (bias) oct_build_freeze(b, made, "bias", a->fixed || !(a->sum ? c : addend)->learned);
+    return OCT_OK;
+}
+
+/* Numbers along the channels, which lie innermost: a depthwise convolution, which is quantized like any other. A
+ * sum behind a product goes into it. */
+static oct_status with_channels(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x, int dim,
+                                const oct_onnx_value *c)
+{
+    const int64_t size = oct_view_size(x, dim), rest = oct_view_numel(x) / size;
+    const oct_onnx_value *addend = NULL;
+    int32_t made;
+    const int64_t add = a->sum ? -1 : oct_build_follower(b, b->result, "Add", &addend);
+    if (add < 0 || only_dimension(addend, x->dims) != dim || oct_onnx_numel(addend) != size)
+        addend = NULL;
+    else
+        oct_build_take_in(b, add);
+    int order[OCT_VIEW_ATOMS]; /* `dim` is the last of them */
+    const int n = oct_view_order(x, order);
+    const bool image = x->shape.ndim == 4 && x->shape.dim[3] == size;
+    OCT_TRY(oct_build_lay(b, x, order, n, image ? x->shape : OCT_SHAPE(1, 1, rest, size)));
+    const double channels = (double)size;
+    OCT_TRY(oct_build_call(
+        b, "conv2d",
+        OCT_OP_ARGS(channels, channels, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, channels, a->sum || addend),
+        &x->value, 1, &made));
+    OCT_TRY(fill_channels(b, made, a, c, addend));
+    x->value = made;
+    return oct_build_result(b, x);
+}
+
+/* Any other constant is a parameter of the shape of a sample, or with a 1 where it is the same all along. */
+static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x,
+                                const oct_onnx_value *c)
+{
+    oct_op_args args = {0};
+    oct_file_order order = {0};
+    int natural[OCT_VIEW_ATOMS];
+    oct_shape shape = {.ndim = 1, .dim = {1, 1, 1, 1}};
+    int32_t made;
+    int64_t count;
+    const int n = oct_view_order(x, natural), batch = oct_view_batch(x);
+    OCT_CHECK(n <= 3 && batch >= 0 && x->atoms[batch] == 1, OCT_PREPARE,
+              "its constant has more dimensions than are supported; reshape both first");
+    for (int i = 0; i < n; i++)
+        shape.dim[shape.ndim++] = oct_view_size(x, natural[i]);
+    OCT_TRY(oct_build_lay(b, x, natural, n, shape));
+    args.value[args.count++] = n;
+    int64_t stride = 1, of[OCT_VIEW_ATOMS] = {0};
+    for (int i = n - 1; i >= 0; i--) {
+        const int d = natural[i] - (x->dims - c->ndim);
+        const int64_t size = d >= 0 ? c->dim[d] : 1;
+        OCT_CHECK(size == 1 || size == shape.dim[i + 1], OCT_DATA,
+                  "%s does not fit its input; export the network again", c->name);
+        args.value[i + 1] = (double)size;
+        of[natural[i]] = stride;
+        stride *= size;
+    }
+    args.count = n + 1;
+    OCT_CHECK(stride == oct_onnx_numel(c), OCT_PREPARE,
+              "%s differs from sample to sample; use one for all", c->name);
+    for (int d = 0; d < c->ndim; d++)
+        if (c->dim[d] > 1) {
+            order.size[order.dims] = c->dim[d];
+            order.stride[order.dims++] = of[d + x->dims - c->ndim];
+        }
+    OCT_TRY(
+        oct_build_call(b, a->sum ? "add_parameter" : "mul_parameter", &args, &x->value, 1, &made));
+    OCT_TRY(oct_build_fill(b, made, "weight", c, &order));
+    if (a->fixed) oct_build_freeze(b, made, "weight", true);
+    if (a->inverse) {
+        float *values = oct_build_state(b, made, "weight", &count);
+        for (int64_t i = 0; i < count; i++)
+            values[i] = effect(a, values[i]);
+        OCT_CHECK(oct_all_finite(values, count), OCT_DATA,
+                  "%s makes numbers that are infinite; export the network again", c->name);
+    }
+    x->value = made;
+    return oct_build_result(b, x);
+}
+
+/* Puts dimensions of size 1 in front, as ONNX reads shapes that are shorter. */
+static oct_status widen(oct_onnx_view *x, int dims)
+{
+    int64_t size[OCT_ONNX_DIMS];
+    const int front = dims - x->dims;
+    OCT_CHECK(front >= 0 && dims <= OCT_ONNX_DIMS, OCT_DATA,
+              "its inputs do not fit each other; "
+              "export the network again");
+    for (int d = 0; d < dims; d++)
+        size[d] = d < front ? 1 : oct_view_size(x, d - front);
+    OCT_CHECK(oct_view_expand(x, dims, size, x), OCT_PREPARE,
+              "its inputs have too many dimensions; write it in steps");
+    return OCT_OK;
+}
+
+/* Has `x` lie as `lead` does, which is whole. False status: it cannot. */
+static oct_status lay_like(oct_onnx_builder *b, oct_onnx_view *x, const oct_onnx_view *lead)
+{
+    int64_t size[OCT_VIEW_ATOMS];
+    int order[OCT_VIEW_ATOMS];
+    const oct_onnx_view split = oct_view_split(lead);
+    oct_onnx_view same;
+    for (int d = 0; d < split.dims; d++)
+        size[d] = oct_view_size(&split, d);
+    const int n = oct_view_order(&split, order);
+    if (!oct_view_reshape(x, split.dims, size, &same)) {
+        OCT_TRY(oct_build_lay_natural(b, x));
+        OCT_CHECK(oct_view_reshape(x, split.dims, size, &same), OCT_PREPARE,
+                  "its inputs are too differently arranged; write it in steps");
+    }
+    OCT_TRY(oct_build_lay(b, &same, order, n, lead->shape));
+    *x = *lead;
+    x->value = same.value;
+    return OCT_OK;
+}
+
+/* Where a smaller value only differs along the innermost dimension of an image, or only along the outer ones,
+ * modules broadcast it. False: they do not. */
+static oct_status broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oct_onnx_view *small,
+                            bool *done)
+{
+    int order[OCT_VIEW_ATOMS], inner[OCT_VIEW_ATOMS], count = 0, from = 0;
+    const int n = oct_view_order(lead, order);
+    int64_t kept = 1;
+    *done = false;
+    const int batch = oct_view_batch(lead);
+    if (batch < 0 || lead->atoms[batch] > 1) return OCT_OK;
+    for (int i = 0; i < n; i++)
+        if (oct_view_size(lead, order[i]) > 1) inner[count++] = order[i];
+    while (from < count && oct_view_size(small, inner[from]) == 1)
+        from++;
+    /* From `from` on all are the same size: it differs along the inner ones. */
+    int to = from;
+    while (to < count && oct_view_size(small, inner[to]) == oct_view_size(lead, inner[to]))
+        kept *= oct_view_size(lead, inner[to++]);
+    const int64_t all = oct_view_numel(lead);
+    const bool channels = to == count && from > 0;
+    int rest = to;
+    while (rest < count && oct_view_size(small, inner[rest]) == 1)
+        rest++;
+    const bool places = from == 0 && to < count && rest == count;
+    if ((!channels && !places) || oct_view_numel(small) != kept) return OCT_OK;
+    const int64_t size = channels ? kept : all / kept; /* of the last dimension */
+    const bool image = lead->shape.ndim == 4 && lead->shape.dim[3] == size;
+    const oct_shape shape = image ? lead->shape : OCT_SHAPE(1, 1, all / size, size);
+    OCT_TRY(oct_build_lay(b, lead, order, n, shape));
+    OCT_TRY(oct_build_lay(b, small, order, n,
+                          channels ? OCT_SHAPE(1, 1, 1, size)
+                                   : OCT_SHAPE(1, shape.dim[1], shape.dim[2], 1)));
+    *done = true;
+    return OCT_OK;
+}
+
+static bool is_full(const oct_onnx_view *x, const oct_onnx_value *y)
+{
+    for (int d = 0; d < y->ndim; d++)
+        if (oct_view_size(x, d) != y->dim[d]) return false;
+    return true;
+}
+
+oct_status oct_build_two(oct_onnx_builder *b, const char *type, const oct_onnx_view *left,
+                         const oct_onnx_view *right, oct_onnx_view *made)
+{
+    oct_onnx_view x[2] = {*left, *right};
+    const oct_onnx_value *y = &b->graph->values[b->graph->nodes[b->at].output[0]];
+    int32_t value[2];
+    OCT_CHECK(y->known, OCT_PREPARE,
+              "its shape is not known before the network runs; export it "
+              "with fixed sizes");
+    for (int m = 0; m < 2; m++)
+        OCT_TRY(widen(&x[m], y->ndim));
+    int lead = is_full(&x[0], y) &&
+                       (!is_full(&x[1], y) || oct_view_is_whole(&x[0]) || !oct_view_is_whole(&x[1]))
+                   ? 0
+                   : 1;
+    if (!is_full(&x[lead], y))
+        OCT_CHECK(oct_view_expand(&x[lead], y->ndim, y->dim, &x[lead]), OCT_PREPARE,
+                  "its inputs do not fit each other; export the network again");
+    OCT_TRY(oct_build_lay_natural(b, &x[lead]));
+    oct_onnx_view *other = &x[1 - lead];
+    bool done = false;
+    if (!is_full(other, y)) OCT_TRY(broadcast(b, &x[lead], other, &done));
+    if (!done) {
+        OCT_CHECK(oct_view_expand(other, y->ndim, y->dim, other), OCT_PREPARE,
+                  "its inputs do not fit each other; export the network again");
+        OCT_TRY(lay_like(b, other, &x[lead]));
+    }
+    value[0] = x[0].value;
+    value[1] = x[1].value;
+    *made = x[lead];
+    return oct_build_call(b, type, OCT_NO_ARGS, value, 2, &made->value);
+}
+
+static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const arithmetic *plain)
+{
+    arithmetic own = *plain, *a = &own;
+    OCT_CHECK(n->inputs == 2, OCT_DATA, "it has %d inputs; export the network again", n->inputs);
+    const int number = oct_build_constant(b, n, 1) ? 1 : 0;
+    const oct_onnx_value *c = oct_build_constant(b, n, number);
+    const bool turned = number == 0;
+    double x;
+    if (!c) {
+        oct_onnx_view y[2];
+        for (int i = 0; i < 2; i++)
+            OCT_TRY(oct_build_view(b, n, i, &y[i]));
+        OCT_TRY(oct_build_two(b, a->type, &y[0], &y[1], &y[0]));
+        return oct_build_result(b, &y[0]);
+    }
+    OCT_TRY(oct_build_weights(b, n, number, &c));
+    const int32_t input = n->input[1 - number];
+    OCT_CHECK(input >= 0 && b->there[input], OCT_DATA,
+              "both its inputs are constants; export the network again");
+    oct_onnx_view v = b->view[input];
+    if (c->ndim <= v.dims && oct_build_scalar(b, n->input[number], &x))
+        return with_number(b, a, input, x, turned);
+    if (turned && a->inverse) { /* c - x is -x + c, and c / x is 1 / x times c */
+        OCT_TRY(a->sum ? oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(-1), &v)
+                       : oct_build_apply(b, "reciprocal", OCT_NO_ARGS, &v));
+        a->inverse = false;
+    }
+    OCT_CHECK(c->ndim <= v.dims && (c->ndim < v.dims || c->dim[0] == 1 || oct_view_batch(&v) != 0),
+              OCT_PREPARE, "%s makes its result larger than its input; expand the input first",
+              c->name);
+    a->fixed = v.dims == 4 && is_sample(b, input);
+    const int dim = only_dimension(c, v.dims);
+    int order[OCT_VIEW_ATOMS];
+    if (v.dims == 4 && dim == 1) OCT_TRY(oct_build_lay_image(b, &v));
+    const int count = oct_view_order(&v, order), batch = oct_view_batch(&v);
+    if (dim >= 0 && batch >= 0 && v.atoms[batch] == 1 && count > 0 && order[count - 1] == dim &&
+        oct_onnx_numel(c) == oct_view_size(&v, dim) && oct_view_is_whole(&v))
+        return with_channels(b, a, &v, dim, c);
+    return with_constant(b, a, &v, c);
+}
+
+static const struct {
+    const char *type;
+    arithmetic as;
+} operators[] = {
+    {"Add", {.type = "add", .sum = true}},
+    {"Sub", {.type = "sub", .sum = true, .inverse = true}},
+    {"Mul", {.type = "mul"}},
+    {"Div", {.type = "div", .inverse = true}},
+};
+
+oct_status oct_build_arithmetic(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    size_t i = 0;
+    while (strcmp(operators[i].type, n->type) != 0)
+        i++;
+    oct_onnx_view x;
+    if (strcmp(n->type, "Mul") != 0 || n->inputs != 2 || n->input[0] != n->input[1])
+        return compute(b, n, &operators[i].as);
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_apply(b, "square", OCT_NO_ARGS, &x));
+    return oct_build_result(b, &x);
+}
+
+/* Sum adds any number of values, one after another; Mean divides by their number. */
+oct_status oct_build_sum(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    const bool mean = strcmp(n->type, "Mean") == 0;
+    oct_onnx_view y, x;
+    if (n->inputs == 2 && !mean) return compute(b, n, &operators[0].as);
+    OCT_TRY(oct_build_operand(b, n, 0, &y));
+    for (int i = 1; i < n->inputs; i++) {
+        OCT_TRY(oct_build_operand(b, n, i, &x));
+        OCT_TRY(oct_build_two(b, "add", &y, &x, &y));
+    }
+    if (mean) OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(1.0 / n->inputs), &y));
+    return oct_build_result(b, &y);
+}
