@@ -1,4 +1,4 @@
-/* HDF5 behind a narrow door: files are built as images in memory. Nothing is read here (hdf5.c).
+/* HDF5 behind a narrow door: files are built as images in memory. They are read elsewhere (hdf5.c).
  *
  * Equal contents give equal images: no times, groups made by hand (HDF5 would give those it makes by
  * itself a time), space allocated in the order of writing, and memory that HDF5 clears. The format is
@@ -154,32 +154,37 @@ uint32_t oct_h5_checksum(const void *bytes, size_t size)
     return x[2];
 }
 
-/* H5Fget_file_image clears the flag "open for writing" in the superblock, but before HDF5 2.0 it
- * leaves the checksum of the block as it was (HDFGroup/hdf5 issue 1915). */
-static void mend_superblock(uint8_t *image, size_t size)
+/* Brings all that is written into the image, and tells its size. */
+static oct_status complete(const writer *w, size_t *size)
 {
-    enum { VERSION_AT = 8, CHECKSUM_AT = 44, END = 48 };
+    const ssize_t length =
+        H5Fflush(w->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(w->file, NULL, 0);
+    OCT_CHECK(length > 0, OCT_RESOURCE, "%s: cannot be finished: out of memory", w->base.name);
+    *size = (size_t)length;
+    return OCT_OK;
+}
+
+/* Says in the superblock that nobody has the file open for writing. */
+static void close_superblock(uint8_t *image, size_t size)
+{
+    enum { VERSION_AT = 8, FLAGS_AT = 11, CHECKSUM_AT = 44, END = 48 };
     OCT_ASSERT(size >= END && image[VERSION_AT] == 2);
-    uint32_t checksum = oct_h5_checksum(image, CHECKSUM_AT);
+    image[FLAGS_AT] = 0;
+    const uint32_t checksum = oct_h5_checksum(image, CHECKSUM_AT);
     for (int i = 0; i < 4; i++)
         image[CHECKSUM_AT + i] = (uint8_t)(checksum >> (8 * i));
 }
 
 /* Copies the image into a block with room for more behind it. */
-static oct_status take_image(oct_h5 *h5, size_t room, void **bytes, size_t *size)
+static oct_status take_image(oct_h5 *file, size_t room, void **bytes, size_t *size)
 {
-    const hid_t file = ((writer *)h5)->file;
+    const writer *w = (const writer *)file;
     *bytes = NULL;
     *size = 0;
-    ssize_t length = H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(file, NULL, 0);
-    OCT_CHECK(length > 0, OCT_RESOURCE, "%s: cannot be finished: out of memory", h5->name);
-    OCT_TRY(oct_alloc(bytes, (size_t)length + room, 1));
-    if (H5Fget_file_image(file, *bytes, (size_t)length) != length) {
-        oct_free(bytes);
-        return oct_fail(OCT_RESOURCE, "%s: cannot be finished: out of memory", h5->name);
-    }
-    *size = (size_t)length;
-    mend_superblock(*bytes, *size);
+    OCT_TRY(complete(w, size));
+    OCT_TRY(oct_alloc(bytes, *size + room, 1));
+    memcpy(*bytes, w->memory.bytes, *size);
+    close_superblock(*bytes, *size);
     return OCT_OK;
 }
 
@@ -190,21 +195,13 @@ oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size)
 
 oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size)
 {
-    enum { FLAGS_AT = 11 }; /* as H5Fget_file_image leaves it: no longer open for writing */
-    writer *w = (writer *)*file;
-    oct_h5_memory *memory = &w->memory;
-    oct_status status = OCT_OK;
+    oct_h5_memory *memory = &((writer *)*file)->memory;
     *image = NULL;
-    ssize_t length =
-        H5Fflush(w->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(w->file, NULL, 0);
-    if (length > 0) {
+    const oct_status status = complete((const writer *)*file, size);
+    if (status == OCT_OK) {
         *image = memory->bytes;
-        *size = (size_t)length;
         *memory = (oct_h5_memory){.end = memory->end, .written = memory->written, .taken = true};
-        (*image)[FLAGS_AT] = 0;
-        mend_superblock(*image, *size);
-    } else {
-        status = oct_fail(OCT_RESOURCE, "%s: cannot be finished: out of memory", (*file)->name);
+        close_superblock(*image, *size);
     }
     oct_h5_close(file);
     return status;
