@@ -131,7 +131,7 @@ static void check_damage(const char *name, const char *as, const oct_dataset_for
     uint8_t *bytes = NULL;
     oct_tmp_create(&tmp);
     const size_t size = golden_bytes(name, &bytes), live = oct_mem_live();
-    /* A program of its own reads HDF5 each time; tests/fuzz/hdf5_mutants tries more of them. */
+    /* A program of its own reads HDF5 each time; tests/fuzz tries more of them. */
     const size_t sparse = format == &oct_dataset_hdf5 ? 72 : 1;
     for (size_t cut = 0; cut < size; cut += (cut < 200 ? 1 : 37) * sparse) {
         const char *path = oct_tmp_write(&tmp, as, bytes, cut);

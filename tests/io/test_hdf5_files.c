@@ -1,8 +1,9 @@
 /* HDF5 files of other programs: what h5py reads of them is what Octet reads. The program that libhdf5 runs in may
  * crash, hang, lie or be missing: then it is one sentence. */
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/dataset/array.h"
-#include "io/hdf5_child.h"
+#include "io/file.h"
 #include "tests/support/check_status.h"
 #include "tests/support/process.h"
 #include "tests/support/tmp.h"
@@ -201,6 +202,46 @@ Test(hdf5_files, threads_share_an_array)
         cr_assert_null(failed);
     }
     oct_array_close(&shared);
+}
+
+/* Where there is no memory for all of an array, a block is kept, and what that costs is said. */
+Test(hdf5_files, a_lack_of_memory_is_said_or_a_block_is_enough)
+{
+    char log[512];
+    snprintf(log, sizeof log, "%s", oct_tmp_path(&tmp, "log"));
+    bool warned = false;
+    python("-c \"\n"
+           "import h5py, numpy as n\n"
+           "h5py.File('a.h5', 'w').create_dataset('x', data=n.arange(400000, "
+           "dtype='i4').reshape(400, 1000), "
+           "chunks=(100, 50), compression='gzip')\n\"");
+    oct_log_setup(OCT_LOG_ERROR, true);
+    for (int64_t n = 1; n < 20; n++) {
+        oct_array a;
+        int32_t x[1000];
+        void *text = NULL;
+        size_t size;
+        unlink(log);
+        MUST(oct_log_file(log));
+        oct_mem_fail_after(n);
+        oct_status status = open_array(&a, oct_tmp_path(&tmp, "a.h5"), "x");
+        oct_mem_fail_after(0);
+        MUST(oct_log_file(NULL));
+        if (status == OCT_OK) {
+            for (int64_t i = 0; i < 400; i += 37) {
+                MUST(oct_array_read(&a, i * 7 % 400, 1, x));
+                cr_assert_eq(x[999], i * 7 % 400 * 1000 + 999);
+            }
+            oct_array_close(&a);
+            MUST(oct_file_read(log, 1 << 20, &text, &size));
+            warned |=
+                strstr(text, "its chunks hold 100 samples, and only 0 of 1 MB are kept") != NULL;
+            oct_free(&text);
+        }
+        cr_assert(status == OCT_OK || status == OCT_RESOURCE, "%s", oct_fail_text(0));
+        check_nothing_held();
+    }
+    cr_assert(warned);
 }
 
 /* A host may ignore the end of children, and have no standard input: what it reads stays the same, nothing is left. */
