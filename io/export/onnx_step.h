@@ -23,6 +23,10 @@ typedef struct oct_to_onnx_qparams {
                "(quant.target: onnxruntime trains that)")                                          \
     X(AVERAGE, "takes the average in float: a code may differ by one (quant.target: onnxruntime "  \
                "has it as a depthwise convolution)")                                               \
+    X(AVERAGE_CEIL, "takes the average in float, and runtimes divide windows that ceil_mode lets " \
+                    "end beyond the padding by other numbers of positions: codes at the lower "    \
+                    "and right edge may differ by several, 6 have been seen (quant.target: "       \
+                    "onnxruntime keeps such pools float)")                                         \
     X(FLOAT_CONV, "is a convolution with float outputs, which runtimes compute in float: outputs " \
                   "differ in the last bits")                                                       \
     X(SOFTMAX, "is computed in float: a code may differ by one")                                   \

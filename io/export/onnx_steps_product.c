@@ -408,7 +408,10 @@ static const char *average_in_float(oct_to_onnx_program *p, const oct_step *step
     oct_to_onnx_windows_set(p->w, &step->conv);
     oct_to_onnx_int_set(p->w, "ceil_mode", step->ceil);
     oct_to_onnx_int_set(p->w, "count_include_pad", step->count_include_pad);
-    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_AVERAGE, step);
+    oct_to_onnx_lose(p,
+                     step->ceil && step->count_include_pad ? OCT_TO_ONNX_LOSS_AVERAGE_CEIL
+                                                           : OCT_TO_ONNX_LOSS_AVERAGE,
+                     step);
     return y;
 }
 
