@@ -217,9 +217,8 @@ oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, c
     int64_t differs = mine == first ? 0 : size - comm->base.rank;
     OCT_TRY(oct_exchange_max(comm, &differs, 1));
     char zero[128], other[128];
-    OCT_CHECK(differs == 0, OCT_LOST,
-              "%s differ between %s and %s: a defect, or memory of one of the hosts is bad; start "
-              "again from the last checkpoint",
-              what, oct_rank_text(comm, 0, zero), oct_rank_text(comm, size - (int)differs, other));
+    OCT_CHECK(differs == 0, OCT_DATA,
+              "%s reads other %s than %s: their files differ; give all hosts the same ones",
+              oct_rank_text(comm, size - (int)differs, other), what, oct_rank_text(comm, 0, zero));
     return OCT_OK;
 }

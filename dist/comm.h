@@ -42,7 +42,7 @@ void oct_abort(int exit_status) __attribute__((noreturn));
  * library has none. */
 oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n) OCT_NODISCARD;
 
-/* Checks that all ranks have the same bits; collective. OCT_LOST naming the first rank that differs
+/* Checks that all ranks have read the same; collective. what: "test data". OCT_DATA naming the first rank that differs
  * from rank 0. */
 oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes,
                          const char *what) OCT_NODISCARD;

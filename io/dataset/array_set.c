@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { IMAGES, LABELS };
-enum { PROBES = 64, PIECE = 4096 };
+enum { PIECE = 4096 };
 
 typedef struct store {
     oct_array images, maps;
@@ -275,7 +275,7 @@ static oct_status take_print(const oct_dataset *data, store *s)
     OCT_TRY_OUT(oct_sha256_begin(&state));
     const int64_t head[] = {a->kind, (int64_t)a->bytes, data->count, data->h, data->w, data->c};
     oct_sha256_add(state, head, sizeof head);
-    const int64_t count = a->shape.dim[0], probes = count < PROBES ? count : PROBES;
+    const int64_t count = a->shape.dim[0], probes = count < OCT_PROBES ? count : OCT_PROBES;
     for (int64_t i = 0; i < probes && status == OCT_OK; i++) {
         status = oct_array_read(a, i * (count / probes), 1, sample);
         oct_sha256_add(state, sample, bytes);
@@ -423,4 +423,24 @@ void oct_arrays_digest(const oct_dataset *data, oct_sha256_state *state)
 {
     const store *s = data->store;
     oct_sha256_add(state, s->print, sizeof s->print);
+}
+
+/* An array that cannot be read any more has no numbers; whoever reads it as a sample says so. */
+void oct_arrays_contents(const oct_dataset *data, oct_sha256_state *state)
+{
+    const store *s = data->store;
+    const oct_array *const arrays[] = {&s->images, &s->maps};
+    for (size_t i = 0; i < OCT_COUNT(arrays) && arrays[i]->name; i++) {
+        const oct_array *a = arrays[i];
+        const int64_t row = row_of(a) * (int64_t)a->bytes, count = a->shape.dim[0];
+        uint8_t *sample = NULL;
+        oct_status status = oct_alloc(&sample, (size_t)row, 1);
+        for (int64_t k = 0; k < count && status == OCT_OK;
+             k += oct_probe_stride(count, count * row)) {
+            status = oct_array_read(a, k, 1, sample);
+            if (status == OCT_OK) oct_sha256_add(state, sample, (size_t)row);
+        }
+        if (status != OCT_OK) oct_fail_clear();
+        oct_free(&sample);
+    }
 }

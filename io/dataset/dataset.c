@@ -210,6 +210,16 @@ static oct_status take_digest(oct_dataset *data)
     return OCT_OK;
 }
 
+oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32])
+{
+    oct_sha256_state *state = NULL;
+    OCT_TRY(oct_sha256_begin(&state));
+    oct_sha256_add(state, data->digest, sizeof data->digest);
+    if (data->format->contents) data->format->contents(data, state);
+    oct_sha256_end(&state, contents);
+    return OCT_OK;
+}
+
 static oct_status check_goal(const oct_dataset_source *source)
 {
     const unsigned can = source->format->goals ? source->format->goals : 1u << OCT_GOAL_CLASS;

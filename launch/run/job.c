@@ -64,9 +64,11 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
                         oct_dataset *data)
 {
     bool train = split == OCT_TRAIN;
+    uint8_t contents[32];
     OCT_TRY(oct_plugins_same(session));
     OCT_TRY(oct_load_data(recipe, split, session->group, data));
-    oct_status status = oct_comm_same(session->comm, data->digest, sizeof(data->digest),
+    OCT_TRY(oct_session_agree(session, oct_dataset_contents(data, contents)));
+    oct_status status = oct_comm_same(session->comm, contents, sizeof(contents),
                                       train ? "training data" : "test data");
     return oct_session_agree(session, status);
 }
@@ -232,9 +234,17 @@ static json_t *environment(void)
 
 static json_t *data_record(const oct_dataset *data)
 {
-    char hex[65];
-    return json_pack("{s:I, s:s}", "images", (json_int_t)data->count, "sha256",
-                     oct_hex(data->digest, hex));
+    char hex[65], all[65];
+    uint8_t contents[32];
+    if (oct_dataset_contents(data, contents) != OCT_OK) return NULL;
+    return json_pack("{s:I, s:s, s:s}", "images", (json_int_t)data->count, "sha256",
+                     oct_hex(data->digest, hex), "contents", oct_hex(contents, all));
+}
+
+json_t *oct_job_data_record(const oct_dataset *train_data, const oct_dataset *test_data)
+{
+    return json_pack("{s:o, s:o}", "train", data_record(train_data), "test",
+                     data_record(test_data));
 }
 
 static json_t *command_line(const oct_args *args)
@@ -276,14 +286,12 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
     if (group->rank != 0) goto out;
 
     *description = json_pack(
-        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, "
-        "s:{s:o, s:o}}",
-        "version", OCT_VERSION, "started", now(time_text), "command", command_line(args), "ranks",
-        group->size, "threads", (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size),
-        "cpu", oct_cpu_model(), "isa", oct_isa_best(), "numerics",
-        oct_numerics_name(recipe->numerics), "mpi", oct_comm_library(session->comm), "plugins",
-        oct_plugins_json(), "environment", environment(), "data", "train", data_record(train_data),
-        "test", data_record(test_data));
+        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "version", OCT_VERSION,
+        "started", now(time_text), "command", command_line(args), "ranks", group->size, "threads",
+        (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size), "cpu", oct_cpu_model(),
+        "isa", oct_isa_best(), "numerics", oct_numerics_name(recipe->numerics), "mpi",
+        oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
+        environment(), "data", oct_job_data_record(train_data, test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:
     oct_free(&hosts);

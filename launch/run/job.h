@@ -39,6 +39,9 @@ oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *c
 oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
                                 const char *data_path) OCT_NODISCARD;
 
+/* Makes a new object of both parts' counts and digests; NULL: out of memory. */
+json_t *oct_job_data_record(const oct_dataset *train_data, const oct_dataset *test_data);
+
 /* Makes, on rank 0, a new object with versions, hosts, processor, plug-ins, environment, command line
  * and data; NULL elsewhere. Collective. */
 oct_status oct_job_describe(oct_session *session, const oct_args *args, const oct_recipe *recipe,

@@ -15,6 +15,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -411,6 +412,61 @@ static void compare_plugins(const json_t *sessions, const json_t *session)
                     "SHA-256s); the result may differ from that of an uninterrupted run",
                     json_string_value(json_object_get(plugin, "name")));
     }
+}
+
+static const char *value_text(const json_t *value, char text[32])
+{
+    if (json_is_string(value))
+        snprintf(text, 32, "%.16s...", json_string_value(value));
+    else
+        snprintf(text, 32, "%lld", (long long)json_integer_value(value));
+    return text;
+}
+
+/* Each of the data's parts; what was not written down by an older Octet is not compared. */
+static oct_status compare_data(const oct_run_folder *folder, const json_t *there,
+                               const json_t *here)
+{
+    static const char *const parts[] = {"train", "test"};
+    static const char *const keys[] = {"images", "sha256", "contents"};
+    for (size_t i = 0; i < OCT_COUNT(parts) * OCT_COUNT(keys); i++) {
+        const char *part = parts[i / OCT_COUNT(keys)], *key = keys[i % OCT_COUNT(keys)];
+        const json_t *was = json_object_get(json_object_get(there, part), key);
+        const json_t *is = json_object_get(json_object_get(here, part), key);
+        char then[32], now[32];
+        if (!was || json_equal(was, is)) continue;
+        return oct_fail(OCT_DATA,
+                        "data.path: the data are not those of the last session of %s: %s.%s is %s, "
+                        "and was %s (run.json)%s",
+                        folder->path, part, key, value_text(is, now), value_text(was, then),
+                        folder->recipe->data_changed
+                            ? ""
+                            : "; give it the data of then, choose another output=, or go on with "
+                              "these by data.changed=true");
+    }
+    return OCT_OK;
+}
+
+oct_status oct_run_folder_same_data(const oct_run_folder *folder, json_t *data)
+{
+    char *path = NULL;
+    oct_status status = OCT_OK;
+    json_t *sessions = NULL;
+    OCT_CHECK_OUT(data, OCT_RESOURCE, "run.json: out of memory");
+    OCT_TRY_OUT(oct_run_path(folder->path, "run.json", &path));
+    sessions = load_sessions(path);
+    const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
+    status = compare_data(folder, json_object_get(last, "data"), data);
+    if (status == OCT_DATA && folder->recipe->data_changed) {
+        oct_log(OCT_LOG_WARN, "%s", oct_fail_text(0));
+        oct_fail_clear();
+        status = OCT_OK;
+    }
+out:
+    json_decref(sessions);
+    json_decref(data);
+    oct_free(&path);
+    return status;
 }
 
 oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)

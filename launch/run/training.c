@@ -370,6 +370,10 @@ static oct_status resume(oct_training *r)
     OCT_TRY_OUT(oct_session_agree(r->session, status));
     OCT_TRY_OUT(oct_job_share_info(r->session, &checkpoint));
     if (checkpoint.path) {
+        if (oct_training_speaks(r))
+            status = oct_run_folder_same_data(&r->folder,
+                                              oct_job_data_record(&r->train_data, &r->test_data));
+        OCT_TRY_OUT(oct_session_agree(r->session, status));
         OCT_TRY_OUT(restore(r, &checkpoint));
         oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", r->recipe->output,
                 (long long)r->trainer.step, (long long)oct_plan_steps(&r->trainer.plan));

@@ -141,6 +141,30 @@ Test(folder, a_damaged_picture_is_named_when_it_is_read)
     oct_tmp_remove(&tmp);
 }
 
+/* The digest knows names and sizes alone, which are the same on every rank; the contents are those of the files here. */
+Test(folder, other_files_of_the_same_names_and_sizes_have_other_contents)
+{
+    static uint8_t bytes[sizeof png_grey];
+    oct_tmp tmp;
+    oct_dataset data;
+    uint8_t first[32], again[32], digest[32];
+    oct_tmp_create(&tmp);
+    make_folder(&tmp);
+    memcpy(bytes, png_grey, sizeof bytes);
+    for (int i = 0; i < 3; i++) {
+        bytes[sizeof bytes / 2] ^= (uint8_t)(i == 2);
+        oct_tmp_write(&tmp, "train/Zebra/1.png", bytes, sizeof bytes);
+        cr_assert(open_set(&data, &oct_dataset_folder, tmp.path, OCT_TRAIN) == OCT_OK);
+        cr_assert(oct_dataset_contents(&data, i == 0 ? first : again) == OCT_OK);
+        cr_assert(i == 0 || (memcmp(first, again, 32) == 0) == (i == 1));
+        cr_assert(i == 0 || memcmp(digest, data.digest, 32) == 0);
+        memcpy(digest, data.digest, 32);
+        oct_dataset_close(&data);
+    }
+    oct_tmp_remove(&tmp);
+    cr_assert(oct_mem_live() == 0);
+}
+
 Test(folder, a_share_of_each_class_is_drawn_where_there_is_no_test)
 {
     oct_tmp tmp;

@@ -48,6 +48,27 @@ Test(restart, a_finished_run_says_that_its_last_checkpoint_is_gone)
     oct_check_said(job, "int8 accuracy");
 }
 
+Test(restart, other_data_than_those_of_the_last_session_are_refused)
+{
+    finish_a_run();
+    must("rm new/model.int8.h5; cp new/metrics.jsonl before; printf x | dd "
+         "of=data/train-images-idx3-ubyte bs=1 "
+         "seek=700 conv=notrunc status=none");
+    train();
+    oct_check_exit(job, 3);
+    oct_check_said(
+        job, "data.path: the data are not those of the last session of new: train.sha256 is ");
+    oct_check_said(
+        job, "(run.json); give it the data of then, choose another output=, or go on with these by "
+             "data.changed=true");
+    must("cmp before new/metrics.jsonl");
+    OCTET("train", "r.yaml", "data.changed=true");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "train.sha256 is ");
+    must("rm new/model.int8.h5");
+    finish_a_run(); /* the last session had these data */
+}
+
 Test(restart, a_finished_run_that_was_moved_names_its_files_where_they_are)
 {
     finish_a_run();

@@ -240,6 +240,31 @@ Test(run_folder, sessions_are_added_to_run_json)
     json_decref(root);
 }
 
+static oct_status same_data(const oct_run_folder *folder, int images, const char *digest)
+{
+    return oct_run_folder_same_data(
+        folder, json_pack("{s:{s:i, s:s}}", "test", "images", images, "contents", digest));
+}
+
+Test(run_folder, data_are_compared_with_those_of_the_last_session)
+{
+    oct_recipe recipe = recipe_for(oct_tmp_path(&tmp, "a"), NULL);
+    oct_run_folder folder = opened(&recipe, 0);
+    cr_assert_eq(same_data(&folder, 5, "0"), OCT_OK); /* there was none */
+    for (int i = 8; i < 10; i++)
+        cr_assert_eq(oct_run_folder_session(&folder, json_pack("{s:{s:{s:i}, s:{s:i, s:s}}}",
+                                                               "data", "train", "images", 4, "test",
+                                                               "images", i, "contents", "ab")),
+                     OCT_OK);
+    cr_assert_eq(same_data(&folder, 9, "ab"), OCT_OK);
+    cr_assert_eq(same_data(&folder, 8, "ab"), OCT_DATA);
+    cr_assert(strstr(oct_fail_text(0), "test.images is 8, and was 9 (run.json); give it"), "%s",
+              oct_fail_text(0));
+    cr_assert_eq(same_data(&folder, 9, "ac"), OCT_DATA);
+    cr_assert(strstr(oct_fail_text(0), "test.contents is ac..., and was ab..."));
+    oct_run_folder_close(&folder);
+}
+
 /* The run that `path` belongs to, or NULL. */
 static const char *run_folder_of(const char *path)
 {
