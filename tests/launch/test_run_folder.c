@@ -252,8 +252,7 @@ Test(run_folder, data_are_compared_with_those_of_the_last_session)
     oct_run_folder folder = opened(&recipe, 0);
     cr_assert_eq(same_data(&folder, 5, "0"), OCT_OK); /* there was none */
     for (int i = 8; i < 10; i++)
-        cr_assert_eq(oct_run_folder_session(&folder, json_pack("{s:{s:{s:i}, s:{s:i, s:s}}}",
-                                                               "data", "train", "images", 4, "test",
+        cr_assert_eq(oct_run_folder_session(&folder, json_pack("{s:{s:{s:i, s:s}}}", "data", "test",
                                                                "images", i, "contents", "ab")),
                      OCT_OK);
     cr_assert_eq(same_data(&folder, 9, "ab"), OCT_OK);
