@@ -100,3 +100,6 @@ void oct_recipe_augment(const oct_recipe *recipe, oct_split split, oct_augment *
 /* Adds a problem for each name that no table has, by now: plug-ins add to tables, so names are judged
  * when these are loaded and not while the recipe is read. */
 void oct_recipe_check_names(const oct_recipe *recipe);
+/* Adds a problem for each key that has not its default and that the chosen schedule or optimizer does not use. Recipes of
+ * checkpoints may have such keys. Fails on memory only. */
+oct_status oct_recipe_check_unused(const oct_recipe *recipe) OCT_NODISCARD;

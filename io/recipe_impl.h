@@ -77,6 +77,8 @@ oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scal
 void oct_key_take_list(const oct_key *key, oct_recipe *recipe, oct_list *list);
 void oct_texts_free(oct_texts *list);
 oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe) OCT_NODISCARD; /* the default */
+oct_status oct_key_has_default(const oct_key *key, const oct_recipe *recipe,
+                               bool *same) OCT_NODISCARD;
 bool oct_scalar_is_null(const oct_scalar *value);
 
 void *oct_key_field(const oct_key *key, oct_recipe *recipe);

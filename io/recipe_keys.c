@@ -6,6 +6,7 @@
 #include "io/sensitivity_file.h"
 #include "io/weights/fit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool all_good(const oct_recipe_source *s, size_t a, size_t b)
@@ -400,4 +401,36 @@ oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
     check_setters(s, recipe);
     check_best(s, recipe);
     return use_table(s, recipe);
+}
+
+/* Types of schedules and optimizers begin with these. */
+typedef struct kind {
+    const char *name, *uses;
+} kind;
+
+static bool is_used(const kind *k, const oct_key *key)
+{
+    char word[64];
+    snprintf(word, sizeof word, " %s ", oct_key_short_name(key));
+    return k->uses && strstr(k->uses, word);
+}
+
+oct_status oct_recipe_check_unused(const oct_recipe *recipe)
+{
+    static const size_t choices[] = {OCT_KEY_AT_optimizer_kind, OCT_KEY_AT_float_schedule,
+                                     OCT_KEY_AT_qat_schedule};
+    for (size_t i = 0; i < OCT_COUNT(choices) * OCT_KEYS; i++) {
+        const oct_key *choice = &oct_keys[choices[i / OCT_KEYS]], *key = &oct_keys[i % OCT_KEYS];
+        const unsigned *chosen = oct_key_field(choice, (oct_recipe *)(uintptr_t)recipe);
+        const kind *own = oct_registry_at(choice->table, *chosen), *other = own;
+        bool plain = !oct_key_in_section(key, choice->name, oct_key_section(choice));
+        for (size_t k = 0; !plain && !is_used(other, key) && k < choice->table->num_listed; k++)
+            other = choice->table->listed[k];
+        if (plain || other == own || !is_used(other, key)) continue;
+        OCT_TRY(oct_key_has_default(key, recipe, &plain));
+        if (!plain)
+            oct_fail_add(OCT_USAGE, "%s: %s: %s does not use it; leave it out, or write %s: %s",
+                         key->name, choice->name, own->name, choice->name, other->name);
+    }
+    return OCT_OK;
 }

@@ -55,7 +55,7 @@ out:
     return status;
 }
 
-static oct_status has_default(const oct_key *key, const oct_recipe *recipe, bool *same)
+oct_status oct_key_has_default(const oct_key *key, const oct_recipe *recipe, bool *same)
 {
     oct_recipe plain = {0};
     oct_text differs = {0};
@@ -79,7 +79,7 @@ static oct_status in_identity(const oct_key *key, const oct_recipe *recipe, bool
 {
     *in = is_compared(key, recipe);
     if (key->identity != 2) return OCT_OK;
-    OCT_TRY(has_default(key, recipe, in));
+    OCT_TRY(oct_key_has_default(key, recipe, in));
     *in = !*in;
     return OCT_OK;
 }

@@ -49,4 +49,4 @@ static void update(const oct_optim *optim, oct_param *param, float lr)
 }
 
 const oct_optim_type oct_optim_adamw = {
-    .name = "adamw", .slot = {"slot0", "slot1"}, .update = update};
+    .name = "adamw", .uses = " beta1 beta2 eps ", .slot = {"slot0", "slot1"}, .update = update};

@@ -106,4 +106,4 @@ static void update(const oct_optim *optim, oct_param *param, float lr)
 }
 
 const oct_optim_type oct_optim_lamb = {
-    .name = "lamb", .slot = {"slot0", "slot1"}, .update = update};
+    .name = "lamb", .uses = " beta1 beta2 eps ", .slot = {"slot0", "slot1"}, .update = update};

@@ -50,4 +50,5 @@ static void update(const oct_optim *optim, oct_param *param, float lr)
     oct_optim_update_blocks(optim, param, update_block, &factors);
 }
 
-const oct_optim_type oct_optim_lars = {.name = "lars", .slot = {"slot0"}, .update = update};
+const oct_optim_type oct_optim_lars = {
+    .name = "lars", .uses = " momentum trust ", .slot = {"slot0"}, .update = update};

@@ -33,6 +33,7 @@ typedef struct oct_optim {
 
 typedef struct oct_optim_type {
     const char *name;
+    const char *uses; /* parameters of optim_list.def that are not everybody's, between blanks */
     /* Names in checkpoints of its state, one float for each of the parameters' in each of them. */
     const char *slot[OCT_OPTIM_SLOTS_MAX];
     /* Updates one bound parameter from param->grad; its state begins at slot[i] + param->offset. */

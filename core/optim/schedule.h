@@ -26,6 +26,8 @@ typedef struct oct_schedule {
 
 typedef struct oct_schedule_type {
     const char *name;
+    const char *
+        uses; /* parameters of schedule_list.def that are not everybody's, between blanks; or NULL */
     bool needs_milestones; /* computes nothing without them */
     bool rises;            /* has a rise of its own, so that there is no warm-up before it */
     /* The learning rate of a step behind the warm-up. */

@@ -71,7 +71,6 @@ oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *im
                            oct_image *map) OCT_NODISCARD;
 void oct_arrays_close(oct_dataset *data);
 void oct_arrays_digest(const oct_dataset *data, oct_sha256_state *state);
-void oct_arrays_contents(const oct_dataset *data, oct_sha256_state *state);
 
 /* What all formats of arrays have in common. */
 #define OCT_ARRAYS_MEMBERS                                                                         \
@@ -79,5 +78,4 @@ void oct_arrays_contents(const oct_dataset *data, oct_sha256_state *state);
     .reads_files = true,                                                                           \
     .goals = 1U << OCT_GOAL_CLASS | 1U << OCT_GOAL_VALUES | 1U << OCT_GOAL_MAP,                    \
     .open = oct_arrays_open, .read = oct_arrays_read, .close = oct_arrays_close,                   \
-    .digest = oct_arrays_digest, .contents = oct_arrays_contents,                                  \
-    .read_labels = oct_arrays_read_labels
+    .digest = oct_arrays_digest, .read_labels = oct_arrays_read_labels

@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { IMAGES, LABELS };
-enum { PIECE = 4096 };
+enum { PROBES = 64, PIECE = 4096 };
 
 typedef struct store {
     oct_array images, maps;
@@ -54,29 +54,6 @@ static oct_status filled_name(const reading *r, int what, char **text)
                       at + sizeof mark - 1);
 }
 
-static oct_status there(const reading *r, const char *word, bool *found)
-{
-    char *path = NULL;
-    OCT_TRY(oct_format(&path, "%s/%s%s", r->source->folder, word, r->kind->extension));
-    *found = oct_file_exists(path);
-    oct_free(&path);
-    return OCT_OK;
-}
-
-/* In a folder with a file for each split: train, and test or val or a share of train. */
-static oct_status split_file(const reading *r, bool *drawn, char **path)
-{
-    bool train, test, val;
-    OCT_TRY(there(r, "train", &train));
-    OCT_TRY(there(r, "test", &test));
-    OCT_TRY(there(r, "val", &val));
-    OCT_CHECK(train, OCT_DATA, "%s: holds no train%s; %s", r->source->folder, r->kind->extension,
-              r->source->format->files);
-    *drawn = !test && !val;
-    const char *word = *drawn || r->split == OCT_TRAIN ? "train" : test ? "test" : "val";
-    return oct_format(path, "%s/%s%s", r->source->folder, word, r->kind->extension);
-}
-
 /* Where an array lies. */
 static oct_status find_array(reading *r, int what, char **path, char **name)
 {
@@ -85,7 +62,9 @@ static oct_status find_array(reading *r, int what, char **path, char **name)
     r->drawn = !marked;
     if (r->kind->one_each)
         return oct_format(path, "%s/%s%s", r->source->folder, *name, r->kind->extension);
-    return r->file ? oct_strdup(path, r->source->folder) : split_file(r, &r->drawn, path);
+    if (r->file) return oct_strdup(path, r->source->folder);
+    return oct_split_file(r->source->folder, r->kind->extension, r->source->format->files, r->split,
+                          &r->drawn, path);
 }
 
 static oct_status open_array(reading *r, int what, oct_array *array)
@@ -275,7 +254,7 @@ static oct_status take_print(const oct_dataset *data, store *s)
     OCT_TRY_OUT(oct_sha256_begin(&state));
     const int64_t head[] = {a->kind, (int64_t)a->bytes, data->count, data->h, data->w, data->c};
     oct_sha256_add(state, head, sizeof head);
-    const int64_t count = a->shape.dim[0], probes = count < OCT_PROBES ? count : OCT_PROBES;
+    const int64_t count = a->shape.dim[0], probes = count < PROBES ? count : PROBES;
     for (int64_t i = 0; i < probes && status == OCT_OK; i++) {
         status = oct_array_read(a, i * (count / probes), 1, sample);
         oct_sha256_add(state, sample, bytes);
@@ -423,24 +402,4 @@ void oct_arrays_digest(const oct_dataset *data, oct_sha256_state *state)
 {
     const store *s = data->store;
     oct_sha256_add(state, s->print, sizeof s->print);
-}
-
-/* An array that cannot be read any more has no numbers; whoever reads it as a sample says so. */
-void oct_arrays_contents(const oct_dataset *data, oct_sha256_state *state)
-{
-    const store *s = data->store;
-    const oct_array *const arrays[] = {&s->images, &s->maps};
-    for (size_t i = 0; i < OCT_COUNT(arrays) && arrays[i]->name; i++) {
-        const oct_array *a = arrays[i];
-        const int64_t row = row_of(a) * (int64_t)a->bytes, count = a->shape.dim[0];
-        uint8_t *sample = NULL;
-        oct_status status = oct_alloc(&sample, (size_t)row, 1);
-        for (int64_t k = 0; k < count && status == OCT_OK;
-             k += oct_probe_stride(count, count * row)) {
-            status = oct_array_read(a, k, 1, sample);
-            if (status == OCT_OK) oct_sha256_add(state, sample, (size_t)row);
-        }
-        if (status != OCT_OK) oct_fail_clear();
-        oct_free(&sample);
-    }
 }

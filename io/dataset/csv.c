@@ -2,7 +2,7 @@
  * `path,map`.
  *
  * The order of the rows is the order of the samples. A first row is one of names when it says so by a word such as
- * `path` or `label`, or when it names no picture and the next one does. Labels are names as soon as one of them, in
+ * `path` or `image`, or when it names no picture and the next one does. Labels are names as soon as one of them, in
  * either split, is no whole number (7.0 is one).
  */
 #include "core/base/log.h"
@@ -11,7 +11,6 @@
 #include "io/dataset/picture_list.h"
 #include "io/dataset/split.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
@@ -52,17 +51,6 @@ static void free_reading(reading *r)
     oct_free(&r->names);
 }
 
-/* Is it one of these words, whatever the case and what stands between its parts ("Image_ID")? */
-static bool is_one_of(const char *text, const char *words)
-{
-    char word[32] = " ";
-    size_t length = 1;
-    for (; *text && length < sizeof word - 2; text++)
-        if (!strchr("_- .", *text)) word[length++] = (char)tolower((unsigned char)*text);
-    word[length] = ' ';
-    return *text == '\0' && length > 1 && strstr(words, word);
-}
-
 static bool is_label(const char *text, int64_t *label)
 {
     double value;
@@ -87,16 +75,12 @@ static bool may_head(const oct_csv *csv)
 
 static bool has_names(const oct_csv *csv)
 {
-    static const char files[] =
-        " path paths file files filename filepath fname image images imageid "
-        "imagefile imagename imagepath img imgpath picture photo name id ";
-    static const char labels[] =
-        " label labels labelid class classes classid classname target category ";
+    static const char *const words[] = {"path", "file", "filename", "image", "image_path", "name"};
     const char *first = oct_csv_field(csv, 0, 0);
-    if (is_one_of(first, files)) return true;
-    if (!*first || strpbrk(first, "./") || csv->rows < 2 || !may_head(csv)) return false;
-    return oct_is_picture_name(oct_csv_field(csv, 1, 0)) ||
-           (csv->columns > 1 && is_one_of(oct_csv_field(csv, 0, 1), labels));
+    for (size_t i = 0; i < OCT_COUNT(words); i++)
+        if (strcasecmp(first, words[i]) == 0) return true;
+    return *first && !strpbrk(first, "./") && csv->rows > 1 &&
+           oct_is_picture_name(oct_csv_field(csv, 1, 0)) && may_head(csv);
 }
 
 static oct_status all_rows(part *p, const oct_csv *csv)
@@ -128,41 +112,25 @@ static oct_status drawn_rows(reading *r, const oct_csv *csv)
     return OCT_OK;
 }
 
-static oct_status read_table(reading *r, oct_csv *csv, const char *name)
-{
-    char *path = NULL;
-    OCT_TRY(oct_format(&path, "%s/%s", r->source->folder, name));
-    const oct_status status = oct_csv_read(csv, path);
-    oct_free(&path);
-    return status;
-}
-
 static oct_status find_root(reading *r, const char *folder)
 {
     OCT_CHECK(realpath(folder, r->root), OCT_DATA, "%s: %s", folder, strerror(errno));
     return OCT_OK;
 }
 
-static oct_status in_folder(const reading *r, const char *name, bool *there)
-{
-    char *path = NULL;
-    OCT_TRY(oct_format(&path, "%s/%s", r->source->folder, name));
-    *there = oct_file_exists(path);
-    oct_free(&path);
-    return OCT_OK;
-}
-
 static oct_status read_folder(reading *r)
 {
-    bool train, test, val;
-    OCT_TRY(find_root(r, r->source->folder));
-    OCT_TRY(in_folder(r, "train.csv", &train));
-    OCT_TRY(in_folder(r, "test.csv", &test));
-    OCT_TRY(in_folder(r, "val.csv", &val));
-    OCT_CHECK(train, OCT_DATA, "%s: holds no train.csv; %s", r->source->folder, FILES);
-    OCT_TRY(read_table(r, &r->tables[0], "train.csv"));
-    if (!test && !val) return drawn_rows(r, &r->tables[0]);
-    OCT_TRY(read_table(r, &r->tables[1], test ? "test.csv" : "val.csv"));
+    const char *folder = r->source->folder;
+    OCT_TRY(find_root(r, folder));
+    for (int i = 0; i < 2; i++) {
+        char *path = NULL;
+        bool drawn;
+        OCT_TRY(oct_split_file(folder, ".csv", FILES, (oct_split)i, &drawn, &path));
+        const oct_status status = oct_csv_read(&r->tables[i], path);
+        oct_free(&path);
+        OCT_TRY(status);
+        if (drawn) return drawn_rows(r, &r->tables[0]);
+    }
     for (int i = 0; i < 2; i++)
         OCT_TRY(all_rows(&r->parts[i], &r->tables[i]));
     return OCT_OK;
@@ -454,7 +422,6 @@ const oct_dataset_format oct_dataset_csv = {
     .sample_name = oct_pictures_sample_name,
     .close = oct_pictures_close,
     .digest = oct_pictures_digest,
-    .contents = oct_pictures_contents,
     .pack = oct_pictures_pack,
     .unpack = oct_pictures_unpack,
     .read_labels = read_labels,

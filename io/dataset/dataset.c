@@ -213,9 +213,26 @@ static oct_status take_digest(oct_dataset *data)
 oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32])
 {
     oct_sha256_state *state = NULL;
+    enum { PROBES = 64, PROBE_BYTES = 1 << 26, PICTURE_BYTES = 1 << 18 };
+    const int64_t numel = data->read_h * data->read_w * data->read_c;
+    const int64_t each = numel > 0 ? numel * (int64_t)oct_dtype_bytes(data->dtype) : PICTURE_BYTES;
+    const int64_t few = data->count * each / PROBE_BYTES + 1,
+                  most = data->count > PROBES ? data->count / PROBES : 1;
+    oct_image image = {0}, map = {0};
     OCT_TRY(oct_sha256_begin(&state));
     oct_sha256_add(state, data->digest, sizeof data->digest);
-    if (data->format->contents) data->format->contents(data, state);
+    for (int64_t i = 0; data->format->reads_files && i < data->count;
+         i += few < most ? few : most) {
+        if (data->format->read(data, i, &image, &map) != OCT_OK) {
+            oct_fail_clear(); /* who needs the sample says so */
+            continue;
+        }
+        oct_sha256_add(state, image.data,
+                       (size_t)oct_image_numel(&image) * oct_dtype_bytes(image.dtype));
+        oct_sha256_add(state, map.data, (size_t)oct_image_numel(&map) * sizeof(int32_t));
+    }
+    oct_image_free(&image);
+    oct_image_free(&map);
     oct_sha256_end(&state, contents);
     return OCT_OK;
 }

@@ -11,16 +11,6 @@
 
 typedef enum oct_split { OCT_TRAIN, OCT_TEST } oct_split;
 
-/* What all samples hold is told by some that lie evenly over them: by each oct_probe_stride-th, of which there are
- * PROBES at least, and as many as cost about a reading of PROBE_BYTES. */
-enum { OCT_PROBES = 64, OCT_PROBE_BYTES = 1 << 26 };
-static inline int64_t oct_probe_stride(int64_t count, int64_t bytes)
-{
-    const int64_t most = count / OCT_PROBES + (count < OCT_PROBES),
-                  few = bytes / OCT_PROBE_BYTES + 1;
-    return few < most ? few : most;
-}
-
 /* An int8 model holds at most as many numbers in a row of its output. */
 enum { OCT_CLASSES_MAX = 65536 };
 
@@ -100,8 +90,6 @@ struct oct_dataset_format {
     void (*close)(oct_dataset *data); /* releases store, which may be NULL */
     /* Adds to the digest what the samples are: their bytes, some of them, or their names and sizes. */
     void (*digest)(const oct_dataset *data, oct_sha256_state *state);
-    /* Adds what probes of the samples hold here, where the digest says less; or NULL. */
-    void (*contents)(const oct_dataset *data, oct_sha256_state *state);
     /* An index that is dear to make is made by rank 0 alone: the first writes what open put into store as
      * bytes (oct_alloc'ed), the second makes store of them. NULL: every rank opens by itself. */
     oct_status (*pack)(const oct_dataset *data, void **bytes, size_t *size);
@@ -132,7 +120,8 @@ oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source,
                             oct_split split) OCT_NODISCARD;
 void oct_dataset_close(oct_dataset *data);
 
-/* Digests what this process finds in the files: data->digest, and probes of what is not read for that. */
+/* Digests what this process finds in the files: data->digest and, where samples are read one at a time, each k-th of them:
+ * all of up to about 64 MB, and 64 at least. */
 oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32]) OCT_NODISCARD;
 
 /* Says that transforms give every sample this size. */

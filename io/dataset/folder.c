@@ -371,7 +371,6 @@ const oct_dataset_format oct_dataset_folder = {
     .sample_name = oct_pictures_sample_name,
     .close = oct_pictures_close,
     .digest = oct_pictures_digest,
-    .contents = oct_pictures_contents,
     .pack = oct_pictures_pack,
     .unpack = oct_pictures_unpack,
 };

@@ -55,28 +55,11 @@ static bool take_number(cursor *c, int64_t *value)
     return digits;
 }
 
-/* Passes over the fields of a structure: a list with lists, tuples and texts in it. */
-static bool skip_list(cursor *c)
-{
-    int depth = 0;
-    char quote = '\0';
-    do {
-        if (c->at == c->end) return false;
-        const char here = *c->at++;
-        if (quote)
-            quote = here == quote ? '\0' : quote;
-        else if (here == '\'' || here == '"')
-            quote = here;
-        else
-            depth += (here == '[' || here == '(') - (here == ']' || here == ')');
-    } while (depth > 0);
-    return true;
-}
-
 /* What the header says. */
 typedef struct header {
-    char type[16]; /* empty: structures */
-    bool fortran;
+    char type[16];
+    bool fortran,
+        structures; /* structures: of several fields, which are not looked at, nor is the rest */
     int64_t dim[OCT_MAX_DIMS];
     int ndim;
     bool many; /* more dimensions than are read */
@@ -103,8 +86,8 @@ static bool take_entry(cursor *c, header *h)
     if (!take_text(c, key) || !take(c, ":")) return false;
     if (strcmp(key, "descr") == 0) {
         h->seen |= 1;
-        skip_space(c);
-        return c->at < c->end && *c->at == '[' ? skip_list(c) : take_text(c, h->type);
+        h->structures = take(c, "[");
+        return h->structures || take_text(c, h->type);
     }
     if (strcmp(key, "fortran_order") == 0) {
         h->seen |= 2;
@@ -121,7 +104,7 @@ static bool parse(cursor c, header *h)
     if (!take(&c, "{")) return false;
     while (!take(&c, "}")) {
         if (!take_entry(&c, h)) return false;
-        if (h->many) return true;
+        if (h->many || h->structures) return true;
         if (!take(&c, ",") && (c.at == c.end || *c.at != '}')) return false;
     }
     skip_space(&c);
@@ -141,7 +124,7 @@ static oct_status take_header(oct_array *a, const header *h, bool *other)
     const bool known = is_known_type(type);
     if (other) *other = !known || h->many;
     if (other && *other) return OCT_OK;
-    OCT_CHECK(type[0], OCT_DATA,
+    OCT_CHECK(!h->structures, OCT_DATA,
               "%s: holds structures of several fields; save each field as an array of its own: "
               "numpy.ascontiguousarray(array['FIELD'])",
               a->name);

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -148,26 +147,6 @@ void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state)
             bytes[b] = (uint8_t)((uint64_t)list->bytes[i] >> (8 * b));
         oct_sha256_add(state, oct_picture_name(list, i), names_length(list, i));
         oct_sha256_add(state, bytes, sizeof bytes);
-    }
-}
-
-/* A file that cannot be read has no bytes; whoever reads it as a sample says so. */
-void oct_pictures_contents(const oct_dataset *data, oct_sha256_state *state)
-{
-    enum { OPENING = 1 << 16 }; /* costs about as much as so many bytes */
-    const oct_picture_list *list = data->store;
-    int64_t cost = data->count * OPENING;
-    for (int64_t i = 0; i < data->count; i++)
-        cost += list->bytes[i];
-    for (int64_t i = 0; i < data->count; i += oct_probe_stride(data->count, cost)) {
-        char path[PATH_MAX];
-        void *bytes = NULL;
-        size_t size = 0;
-        snprintf(path, sizeof path, "%s/%s", list->folder, oct_picture_name(list, i));
-        if (oct_file_read(path, OCT_PICTURE_BYTES_MAX, &bytes, &size) != OCT_OK) oct_fail_clear();
-        oct_sha256_add(state, &size, sizeof size);
-        oct_sha256_add(state, bytes, size);
-        oct_free(&bytes);
     }
 }
 

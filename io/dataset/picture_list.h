@@ -32,7 +32,6 @@ oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *
 const char *oct_pictures_sample_name(const oct_dataset *data, int64_t index);
 void oct_pictures_close(oct_dataset *data);
 void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state);
-void oct_pictures_contents(const oct_dataset *data, oct_sha256_state *state);
 oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size) OCT_NODISCARD;
 oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size) OCT_NODISCARD;
 

@@ -55,3 +55,22 @@ out:
     oct_free(&tickets);
     return status;
 }
+
+oct_status oct_split_file(const char *folder, const char *extension, const char *expected,
+                          oct_split split, bool *drawn, char **path)
+{
+    static const char *const words[] = {"train", "test", "val"};
+    char *file[3] = {0};
+    oct_status status = OCT_OK;
+    for (int i = 0; i < 3; i++)
+        OCT_TRY_OUT(oct_format(&file[i], "%s/%s%s", folder, words[i], extension));
+    OCT_CHECK_OUT(oct_file_exists(file[0]), OCT_DATA, "%s: holds no train%s; %s", folder, extension,
+                  expected);
+    const int test = oct_file_exists(file[1]) ? 1 : 2;
+    *drawn = !oct_file_exists(file[test]);
+    status = oct_strdup(path, file[*drawn || split == OCT_TRAIN ? 0 : test]);
+out:
+    for (int i = 0; i < 3; i++)
+        oct_free(&file[i]);
+    return status;
+}

@@ -14,3 +14,8 @@ typedef struct oct_split_draw {
 } oct_split_draw;
 oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t **positions,
                             int64_t *chosen) OCT_NODISCARD;
+
+/* Finds a split's file in a folder: train, and test or val or, *drawn, a share of train; *path is the caller's. Without
+ * train OCT_DATA with what the format expects. */
+oct_status oct_split_file(const char *folder, const char *extension, const char *expected,
+                          oct_split split, bool *drawn, char **path) OCT_NODISCARD;

@@ -30,12 +30,9 @@ static oct_status damaged(const char *path, const char *why)
     return oct_fail(OCT_DATA, "%s: is no .npz file, or it is damaged or cut short (%s)", path, why);
 }
 
-static oct_status refused(oct_zip *z, zip_error_t *error)
+static oct_status refused(const oct_zip *z, zip_error_t *error)
 {
-    const oct_status status =
-        zip_error_code_zip(error) == ZIP_ER_MEMORY
-            ? oct_fail(OCT_RESOURCE, "%s: out of memory for its directory", z->path)
-            : damaged(z->path, zip_error_strerror(error));
+    const oct_status status = damaged(z->path, zip_error_strerror(error));
     zip_error_fini(error);
     return status;
 }

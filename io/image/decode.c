@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { FILE_BYTES_MAX = 1 << 28 };
+
 static const oct_image_kind *const kinds[] = {
 #define OCT_IMAGE_KIND(file) &oct_image_kind_##file,
 #include "io/image/kind_list.def"
@@ -98,7 +100,7 @@ static oct_status read_as(oct_image *image, const char *path, int64_t channels)
 {
     void *bytes = NULL;
     size_t size;
-    OCT_TRY(oct_file_read(path, OCT_PICTURE_BYTES_MAX, &bytes, &size));
+    OCT_TRY(oct_file_read(path, FILE_BYTES_MAX, &bytes, &size));
     const oct_encoded file = {bytes, size, path};
     oct_status status =
         channels == 0 ? decode_map(image, &file) : oct_image_decode(image, &file, channels);

@@ -24,5 +24,5 @@ oct_status oct_image_resize(oct_image *image, oct_dtype dtype, int64_t h, int64_
 void oct_image_free(oct_image *image);
 
 /* Larger ones are refused, whatever a file says. */
-enum { OCT_IMAGE_SIDE_MAX = 65500, OCT_PICTURE_BYTES_MAX = 1 << 28 };
+enum { OCT_IMAGE_SIDE_MAX = 65500 };
 #define OCT_IMAGE_BYTES_MAX ((int64_t)1 << 30)

@@ -2,6 +2,7 @@
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "io/image/decode.h"
+#include "io/loader.h"
 #include "launch/base/machine.h"
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
@@ -16,6 +17,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
@@ -202,17 +204,38 @@ static oct_status print_list(const char *key, const double *values, int count)
 {
     OCT_TRY(oct_print("  %s: [", key));
     for (int c = 0; c < count; c++)
-        OCT_TRY(oct_print("%s%.4f", c ? ", " : "", values[c]));
+        OCT_TRY(oct_print(fabs(values[c]) < 0.01 ? "%s%.4g" : "%s%.4f", c ? ", " : "", values[c]));
     return oct_print("]\n");
 }
 
-static oct_status print_channels(const oct_survey_split *train)
+/* Inputs far from a mean of 0 and a standard deviation of 1 train badly or not at all. */
+static oct_status print_scale(const oct_survey_split *train, const oct_recipe *recipe)
 {
+    const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
+    for (int c = 0; c < train->channels; c++) {
+        const int at = c < n.count ? c : 0;
+        const double mean = (train->mean[c] - (double)n.mean[at]) / (double)n.std[at];
+        const double std = train->std[c] / (double)n.std[at];
+        if (fabs(mean) <= 5 && std <= 10 && (std >= 0.05 || train->std[c] < 1e-9)) continue;
+        return oct_print(
+            "  with data.mean and data.std as they are, channel %d has the mean %.3g and the "
+            "standard deviation %.3g, which should be about 0 and 1\n",
+            c, mean, std);
+    }
+    return OCT_OK;
+}
+
+static oct_status print_channels(const oct_survey_split *train, const oct_recipe *recipe)
+{
+    double std[OCT_SURVEY_CHANNELS];
+    for (int c = 0; c < train->channels; c++)
+        std[c] = train->std[c] < 1e-9 ? 1 : train->std[c]; /* the same everywhere */
     OCT_TRY(oct_print("\nfor the recipe, of the training samples%s\n",
                       train->channels == 1 && train->data->read_c > 1 ? ", all channels together"
                                                                       : ""));
     OCT_TRY(print_list("data.mean", train->mean, train->channels));
-    return print_list("data.std", train->std, train->channels);
+    OCT_TRY(print_list("data.std", std, train->channels));
+    return print_scale(train, recipe);
 }
 
 static oct_status print_equal(const oct_survey *s)
@@ -254,14 +277,15 @@ static oct_status print_damaged(const oct_survey *s)
     return OCT_OK;
 }
 
-static oct_status print_survey(const oct_survey *s, const oct_dataset data[2])
+static oct_status print_survey(const oct_survey *s, const oct_dataset data[2],
+                               const oct_recipe *recipe)
 {
     OCT_TRY(print_counts(data));
     OCT_TRY(print_sizes(&s->split[0], split_names[0]));
     if (s->split[1].num_sizes != 1 || s->split[0].num_sizes != 1)
         OCT_TRY(print_sizes(&s->split[1], split_names[1]));
     if (s->split[0].of_class) OCT_TRY(print_classes(s));
-    OCT_TRY(print_channels(&s->split[0]));
+    OCT_TRY(print_channels(&s->split[0], recipe));
     OCT_TRY(print_equal(s));
     return print_damaged(s);
 }
@@ -356,14 +380,14 @@ static oct_status judge(const oct_survey *s, const char *recipe)
     return OCT_OK;
 }
 
-static oct_status survey(const oct_args *args, const oct_dataset data[2])
+static oct_status survey(const oct_args *args, const oct_recipe *recipe, const oct_dataset data[2])
 {
     oct_survey found;
     oct_meter_begin(&meter, "read", "samples", 0);
     oct_status status = oct_survey_make(&found, data, say_progress);
     oct_meter_end(&meter);
     OCT_TRY(status);
-    status = args->json ? print_json(&found, &data[0]) : print_survey(&found, data);
+    status = args->json ? print_json(&found, &data[0]) : print_survey(&found, data, recipe);
     if (status == OCT_OK) status = judge(&found, args->word[0]);
     oct_survey_free(&found);
     return status;
@@ -416,7 +440,7 @@ static oct_status run(const oct_args *args)
     omp_set_num_threads((int)oct_machine_cores());
     OCT_TRY_OUT(oct_load_data(&recipe, OCT_TRAIN, NULL, &data[OCT_TRAIN]));
     if (!draws) OCT_TRY_OUT(oct_load_data(&recipe, OCT_TEST, NULL, &data[OCT_TEST]));
-    status = draws ? preview(args, &recipe, &data[OCT_TRAIN]) : survey(args, data);
+    status = draws ? preview(args, &recipe, &data[OCT_TRAIN]) : survey(args, &recipe, data);
 out:
     for (int i = 0; i < 2; i++)
         if (data[i].format) oct_dataset_close(&data[i]);

@@ -19,7 +19,7 @@ static double value_of(const oct_scores *scores, const oct_metric *metric)
 static bool is_better(const oct_course *course, const oct_metric *metric, double value)
 {
     if (isnan(value)) return false;
-    if (course->best_step == 0) return true;
+    if (course->best_step == 0 || isnan(course->best_value)) return true;
     return metric->smaller_is_better ? value < course->best_value : value > course->best_value;
 }
 
@@ -28,11 +28,12 @@ static bool in_qat(const oct_plan *plan, int64_t step)
     return step > plan->begin[OCT_PHASE_QAT];
 }
 
-/* QAT is judged for itself. */
-static void forget(oct_course *course)
+/* QAT is judged for itself: its first evaluation stands for the best until there is one that has a value. */
+static void forget(oct_course *course, int64_t step)
 {
-    course->best_step = course->since = 0;
-    course->best_value = 0;
+    course->best_step = step;
+    course->best_value = (double)NAN;
+    course->since = 0;
 }
 
 static void end_early(oct_course *course, oct_plan *plan, int64_t step)
@@ -55,7 +56,7 @@ oct_verdict oct_course_judge(oct_course *course, oct_plan *plan, const oct_recip
     oct_verdict verdict = {0};
     if (!metric) return verdict;
     const double value = value_of(scores, metric);
-    if (qat && !in_qat(plan, course->best_step)) forget(course);
+    if (qat && !in_qat(plan, course->best_step)) forget(course, step);
     course->since++;
     if (is_better(course, metric, value)) {
         course->best_step = step;
@@ -71,7 +72,7 @@ oct_verdict oct_course_judge(oct_course *course, oct_plan *plan, const oct_recip
 
 int64_t oct_course_best(const oct_course *course, const oct_plan *plan)
 {
-    return in_qat(plan, course->best_step) ? course->best_step : 0;
+    return in_qat(plan, course->best_step) && !isnan(course->best_value) ? course->best_step : 0;
 }
 
 oct_status oct_course_apply(const oct_course *course, oct_plan *plan, const char *path)

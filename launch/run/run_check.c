@@ -10,6 +10,7 @@
 #include "launch/run/task.h"
 #include "quant/pass/prepare/prepare.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static void check_kind(const char *key, const char *name, bool of_weights)
@@ -105,6 +106,10 @@ static void check_quant(const oct_recipe *recipe)
 
 static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
 {
+    for (int i = 0; i < list->count && data->dtype != OCT_F32; i++)
+        if (fabs(list->value[i]) > 10)
+            oct_fail_add(OCT_USAGE, "%s: %g, but bytes are divided by %d first; divide it, too",
+                         key, list->value[i], data->dtype == OCT_U8 ? 255 : 128);
     if (list->count == data->c || list->count == 1) return;
     oct_fail_add(OCT_USAGE,
                  "%s: %d values, but the images have %lld channels; give one for each channel, or "
@@ -134,6 +139,12 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
             "both must have the same size; data.size gives it to them",
             (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
             (long long)test->w, (long long)test->c);
+    if (train->dtype != test->dtype)
+        oct_fail_add(OCT_USAGE,
+                     "data.path: training samples are %s, test samples %s, and only bytes are "
+                     "divided by 255; "
+                     "save both as one type",
+                     oct_dtype_name(train->dtype), oct_dtype_name(test->dtype));
     if (recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w)
         oct_fail_add(
             OCT_USAGE,
@@ -147,6 +158,24 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
                      "data.drop_last: %lld training images do not fill %s of %lld; use a smaller "
                      "batch.size or data.drop_last=false",
                      (long long)train->count, batches, (long long)recipe->batch_size);
+}
+
+/* Logits stand for probabilities, which is what values must be then. */
+static void check_goals(const oct_recipe *recipe, const oct_dataset *data, const char *part)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    const int64_t values = data->values ? data->count * data->classes : 0;
+    int64_t i = 0;
+    if (!loss || loss->outputs == OCT_OUTPUTS_PLAIN) return;
+    while (i < values && data->values[i] >= 0 && data->values[i] <= 1)
+        i++;
+    if (i < values)
+        oct_fail_add(OCT_USAGE,
+                     "loss.kind: %s takes values from 0 to 1, but value %lld of %s sample %lld is "
+                     "%g; divide "
+                     "the values, or use another loss, such as mse",
+                     loss->name, (long long)(i % data->classes), part,
+                     (long long)(i / data->classes), (double)data->values[i]);
 }
 
 static void check_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks)
@@ -170,9 +199,12 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     if (test_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no test images");
     if (oct_fail_count() > 0) return OCT_USAGE;
     add_unknown_names(recipe);
+    OCT_TRY(oct_recipe_check_unused(recipe));
     check_equalize(recipe);
     check_model(recipe, train_data);
     check_data(recipe, train_data, test_data);
+    check_goals(recipe, train_data, "training");
+    check_goals(recipe, test_data, "test");
     check_ranks(recipe, train_data, ranks);
     check_quant(recipe);
     oct_task_check(recipe, train_data);

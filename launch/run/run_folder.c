@@ -434,7 +434,7 @@ static oct_status compare_data(const oct_run_folder *folder, const json_t *there
         const json_t *was = json_object_get(json_object_get(there, part), key);
         const json_t *is = json_object_get(json_object_get(here, part), key);
         char then[32], now[32];
-        if (!was || json_equal(was, is)) continue;
+        if (!was || !is || json_equal(was, is)) continue;
         return oct_fail(OCT_DATA,
                         "data.path: the data are not those of the last session of %s: %s.%s is %s, "
                         "and was %s (run.json)%s",
@@ -450,19 +450,15 @@ static oct_status compare_data(const oct_run_folder *folder, const json_t *there
 oct_status oct_run_folder_same_data(const oct_run_folder *folder, json_t *data)
 {
     char *path = NULL;
-    oct_status status = OCT_OK;
-    json_t *sessions = NULL;
-    OCT_CHECK_OUT(data, OCT_RESOURCE, "run.json: out of memory");
-    OCT_TRY_OUT(oct_run_path(folder->path, "run.json", &path));
-    sessions = load_sessions(path);
+    oct_status status = oct_run_path(folder->path, "run.json", &path);
+    json_t *sessions = status == OCT_OK ? load_sessions(path) : NULL;
     const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
-    status = compare_data(folder, json_object_get(last, "data"), data);
+    if (status == OCT_OK) status = compare_data(folder, json_object_get(last, "data"), data);
     if (status == OCT_DATA && folder->recipe->data_changed) {
         oct_log(OCT_LOG_WARN, "%s", oct_fail_text(0));
         oct_fail_clear();
         status = OCT_OK;
     }
-out:
     json_decref(sessions);
     json_decref(data);
     oct_free(&path);

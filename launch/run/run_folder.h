@@ -59,7 +59,7 @@ const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind
 oct_status oct_run_folder_records(const char *path, json_t **records,
                                   size_t *bad_line) OCT_NODISCARD;
 
-/* Compares data as run.json describes them (oct_job_data_record, whose reference it takes; NULL is out of memory) with
+/* Compares data as run.json describes them (oct_job_data_record, whose reference it takes) with
  * those of the last session. OCT_DATA when they are others, or a warning where data.changed allows that. */
 oct_status oct_run_folder_same_data(const oct_run_folder *folder, json_t *data) OCT_NODISCARD;
 /* Appends a session to run.json: takes the reference. */

@@ -112,6 +112,13 @@ static void check_loss(const oct_recipe *recipe, const oct_dataset *data)
     if (!labels && recipe->loss_ignore >= 0)
         oct_fail_add(OCT_USAGE,
                      "loss.ignore: data.goal: values and input have no labels; leave the key out");
+    if (recipe->loss_ignore >= 0 && recipe->data_mixup + recipe->data_cutmix > 0)
+        oct_fail_add(
+            OCT_USAGE,
+            "loss.ignore: data.mixup and data.cutmix blend labels, so that ignored ones would be "
+            "learned, too; leave one of them out, or take those samples out of the data");
+    check_used(loss, recipe->distill_weight != 0.5 || recipe->distill_temperature != 4,
+               OCT_LOSS_USES_TEACHER, "distill.weight, distill.temperature", "asks no teacher");
     check_used(loss, recipe->loss_label_smoothing > 0, OCT_LOSS_USES_SMOOTHING,
                "loss.label_smoothing", "smooths no labels");
     check_used(loss, recipe->loss_class_weights.count > 0, OCT_LOSS_USES_CLASS_WEIGHTS,

@@ -16,6 +16,7 @@
 #include "launch/run/result.h"
 #include "launch/run/trainer_state.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -56,16 +57,19 @@ static void tell_verdict(oct_training *r, oct_phase phase, const oct_verdict *ve
 {
     const oct_course *course = &r->trainer.course;
     const oct_metric *metric = oct_course_metric(r->recipe);
+    const bool none = course->best_step == 0 || isnan(course->best_value);
+    char best[OCT_FIGURE_TEXT];
     if (verdict->best) oct_record_best(r, phase);
     if (!verdict->ends) return;
     oct_record_end(r, phase);
     oct_log(OCT_LOG_INFO,
-            "%s: %lld evaluation%s without a better %s than %.*f%s%s (step %lld): the phase ends "
+            "%s: %lld evaluation%s without a better %s (the best: %s, step %lld)%s: the phase ends "
             "here",
             phase == OCT_PHASE_FLOAT ? "float" : "qat", (long long)course->since,
-            course->since == 1 ? "" : "s", metric->title, metric->unit[0] ? 2 : 4,
-            course->best_value, metric->unit[0] ? " " : "", metric->unit,
-            (long long)course->best_step);
+            course->since == 1 ? "" : "s", metric->title,
+            oct_figure_text(metric, none ? (double)NAN : course->best_value, best),
+            (long long)course->best_step,
+            none ? "; choose an evaluate.best that these test data define" : "");
 }
 
 static oct_status evaluate(oct_training *r, oct_phase phase, oct_verdict *verdict)

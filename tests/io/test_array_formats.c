@@ -197,8 +197,6 @@ Test(arrays, what_is_wrong_with_an_array_is_said)
          "holds structures of several fields; save each field as an array of its own: "
          "numpy.ascontiguousarray(array['FIELD'])",
          36},
-        {"{'descr': [('a', '|u1'), 'fortran_order': False, 'shape': (4,), }",
-         "is no .npy file, or its header is damaged", 4},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (4L, 3L), }",
          "is damaged or cut short: (4, 3) numbers of 1 bytes are not the 11 bytes that are there",
          11},

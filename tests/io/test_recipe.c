@@ -156,9 +156,9 @@ static const struct {
      "r.yaml:2:13: float.lr: 100.5 is out of range; allowed: 0 to 100"},
     {HEAD "float: {lr: -0.1}\n", "r.yaml:2:13: float.lr: -0.1 is out of range; allowed: 0 to 100"},
     {HEAD "data: {mean: [0.5, x], std: [1, 1]}\n",
-     "r.yaml:2:20: data.mean: item 2: 'x' is not a finite number; allowed: -10 to 10"},
+     "r.yaml:2:20: data.mean: item 2: 'x' is not a finite number; allowed: -1000000 to 1000000"},
     {HEAD "data: {std: [0]}\n",
-     "r.yaml:2:14: data.std: item 1: 0 is out of range; allowed: 0.001 to 10"},
+     "r.yaml:2:14: data.std: item 1: 0 is out of range; allowed: 1e-09 to 1000000"},
     {HEAD "data:\n  std:\n  - '1'\n",
      "r.yaml:4:5: data.std: item 1: \"1\" is text, not a finite number; write it without quotes"},
     /* words and texts */
@@ -332,8 +332,8 @@ static const struct {
      "command line: 'plugins=[a],b]': '[a],b]' goes on after its first ]; write one list"},
     {"plugins=[a", "command line: 'plugins=[a': '[a' is not a list; write a list of texts such as "
                    "[one, two]"},
-    {"data.mean=[99]", "command line: 'data.mean=[99]': item 1: 99 is out of range; allowed: "
-                       "-10 to 10"},
+    {"data.mean=[9e9]", "command line: 'data.mean=[9e9]': item 1: 9e9 is out of range; allowed: "
+                        "-1000000 to 1000000"},
     {"batch.size=4", "command line: 'batch.size=4': batch.leaf (8) is larger than batch.size (4); "
                      "write at most that"},
     {"name=\xff", "command line: 'name=?': byte 0xff is not UTF-8; write the text in UTF-8"},

@@ -120,6 +120,19 @@ Test(course, a_phase_ends_when_its_evaluations_get_no_better)
     cr_assert_eq(memcmp(&again, &plan, sizeof plan), 0);
 }
 
+Test(course, a_metric_that_is_never_defined_ends_both_phases)
+{
+    const oct_recipe recipe = recipe_by("top1", 2);
+    oct_plan plan = oct_plan_of(&recipe, 50);
+    oct_course course = {0};
+    cr_assert_not(judge(&course, &plan, &recipe, 5, (double)NAN).ends);
+    cr_assert(judge(&course, &plan, &recipe, 10, (double)NAN).ends);
+    cr_assert_not(judge(&course, &plan, &recipe, 17, (double)NAN).ends, "QAT counts anew");
+    cr_assert(judge(&course, &plan, &recipe, 22, (double)NAN).ends);
+    check_begin(&plan, (int64_t[]){0, 10, 12, 22, 22, 22});
+    cr_assert_eq(oct_course_best(&course, &plan), 0);
+}
+
 Test(course, qat_that_ends_before_its_freezes_has_phases_without_steps)
 {
     const oct_recipe recipe = recipe_by("top1", 1);

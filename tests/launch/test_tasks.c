@@ -289,6 +289,15 @@ static void check_refused(const char *keys, const char *sentence)
 
 Test(tasks, what_does_not_fit_is_said_at_once)
 {
+    make_arrays();
+    must("cd arrays && /usr/bin/python3 -c \"import numpy as n; x = n.load('test_several.npy'); "
+         "n.save('train_pm.npy', n.load('train_several.npy') * 2. - 1); n.save('test_pm.npy', x); "
+         "n.save('test_images.npy', n.load('test_images.npy').astype('f4'))\"");
+    check_refused(ARRAYS "data.goal=values data.labels={split}_pm loss.kind=bce metrics='[auc]'",
+                  "data.path: training samples are u8, test samples f32, and only bytes are "
+                  "divided by 255; save both as one type");
+    check_refused(ARRAYS "data.goal=values data.labels={split}_pm loss.kind=bce metrics='[auc]'",
+                  "loss.kind: bce takes values from 0 to 1, but value ");
     check_refused("loss.kind=mse loss.class_weights='[1]'",
                   "loss.class_weights: mse has no weights of classes; leave the key out");
     check_refused("loss.class_weights='[1, 2]'",
@@ -312,6 +321,24 @@ Test(tasks, what_does_not_fit_is_said_at_once)
     check_refused("loss.kind=distillation float.epochs=0",
                   "distill.teacher: float is the end of the float phase, which float.epochs: 0 "
                   "leaves out; name a checkpoint or a run folder, or start from one by init");
+    check_refused(
+        "loss.ignore=2 data.mixup=0.2",
+        "loss.ignore: data.mixup and data.cutmix blend labels, so that ignored ones would "
+        "be learned, too; leave one of them out, or take those samples out of the data");
+    check_refused("distill.temperature=2",
+                  "distill.weight, distill.temperature: cross_entropy asks no teacher; leave the "
+                  "key out");
+    check_refused("float.milestones='[1]'",
+                  "float.milestones: float.schedule: cosine does not use it; leave it out, or "
+                  "write float.schedule: step");
+    check_refused("qat.schedule=one_cycle qat.final_lr=0.1",
+                  "qat.final_lr: qat.schedule: one_cycle does not use it; leave it out, or write "
+                  "qat.schedule: cosine");
+    check_refused("optimizer.kind=lars optimizer.nesterov=false",
+                  "optimizer.nesterov: optimizer.kind: lars does not use it; leave it out, or "
+                  "write optimizer.kind: sgd");
+    check_refused("data.mean='[123.7]'",
+                  "data.mean: 123.7, but bytes are divided by 255 first; divide it, too");
     check_refused("loss.kind=distillation distill.sha256=0",
                   "distill.sha256: there is no distill.teacher that it could be of");
 }

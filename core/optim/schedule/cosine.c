@@ -13,4 +13,4 @@ static double lr(const oct_schedule *s, int64_t step)
     return s->final_lr + (s->lr - s->final_lr) * 0.5 * (1 + cos(pi * done));
 }
 
-const oct_schedule_type oct_schedule_cosine = {.name = "cosine", .lr = lr};
+const oct_schedule_type oct_schedule_cosine = {.name = "cosine", .uses = " final_lr ", .lr = lr};

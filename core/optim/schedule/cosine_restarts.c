@@ -19,4 +19,5 @@ static double lr(const oct_schedule *s, int64_t step)
     return s->final_lr + (s->lr - s->final_lr) * 0.5 * (1 + cos(pi * done / length));
 }
 
-const oct_schedule_type oct_schedule_cosine_restarts = {.name = "cosine_restarts", .lr = lr};
+const oct_schedule_type oct_schedule_cosine_restarts = {
+    .name = "cosine_restarts", .uses = " final_lr restart_epochs restart_factor ", .lr = lr};

@@ -22,4 +22,8 @@ static double lr(const oct_schedule *s, int64_t step)
     return between(s, s->lr, last, top > 0 ? (at - top) / (end - top) : at / end);
 }
 
-const oct_schedule_type oct_schedule_one_cycle = {.name = "one_cycle", .rises = true, .lr = lr};
+const oct_schedule_type oct_schedule_one_cycle = {
+    .name = "one_cycle",
+    .uses = " cycle_rise cycle_divisor cycle_final_divisor cycle_linear ",
+    .rises = true,
+    .lr = lr};

@@ -13,4 +13,5 @@ static double lr(const oct_schedule *s, int64_t step)
     return s->final_lr + (s->lr - s->final_lr) * pow(left, s->power);
 }
 
-const oct_schedule_type oct_schedule_polynomial = {.name = "polynomial", .lr = lr};
+const oct_schedule_type oct_schedule_polynomial = {
+    .name = "polynomial", .uses = " final_lr power ", .lr = lr};

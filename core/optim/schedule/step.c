@@ -9,4 +9,5 @@ static double lr(const oct_schedule *s, int64_t step)
     return rate;
 }
 
-const oct_schedule_type oct_schedule_step = {.name = "step", .needs_milestones = true, .lr = lr};
+const oct_schedule_type oct_schedule_step = {
+    .name = "step", .uses = " milestones gamma ", .needs_milestones = true, .lr = lr};
