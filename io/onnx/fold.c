@@ -77,7 +77,7 @@ static oct_status set_numbers(const oct_onnx_graph *g, oct_onnx_value *v, const 
 {
     const oct_shown name = oct_show(v->name, strlen(v->name));
     int64_t numel = 1, numbers;
-    OCT_CHECK(!size->h || size->c, OCT_USAGE,
+    OCT_CHECK(!size->h || !size->w || size->c, OCT_USAGE,
               "%s: the input '%s' is no image, so that it has no height and width to set; leave "
               "the size out",
               g->path, name.text);

@@ -98,7 +98,7 @@ a = n.op("AveragePool", n.conv(a, 6, 4), kernel_shape=[2, 2], pads=[0, 0, 0, 1],
 a = n.op("ConvTranspose", a, n.numbers(4, 3, 3, 4), strides=[2, 3], auto_pad="SAME_UPPER")
 n.save(n.op("ConvTranspose", a, n.numbers(3, 2, 3, 3), strides=[2, 2], output_shape=[20, 54]))
 
-n = Net("changed", 13, (6,))  # tied weights, two outputs, a softmax that the loss has itself
+n = Net("changed", 13, (1, 6))  # tied weights, two outputs, a softmax that the loss has itself
 w = n.numbers(6, 6)
 a = n.op("Relu", n.op("MatMul", "x", w))
 b = n.op("MatMul", a, n.op("Transpose", w, perm=[1, 0]))
