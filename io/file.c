@@ -182,6 +182,17 @@ out:
     return status;
 }
 
+oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
+{
+    void *bytes = NULL;
+    uint8_t digest[32];
+    OCT_TRY(oct_file_read(path, SIZE_MAX / 2, &bytes, size));
+    oct_sha256(bytes, *size, digest);
+    oct_hex(digest, hex);
+    oct_free(&bytes);
+    return OCT_OK;
+}
+
 static const char *write_remedy(int error)
 {
     switch (error) {

@@ -36,6 +36,7 @@ typedef struct exporting {
     oct_module *root;
     oct_float_network network;
     float mean[OCT_REALS_MAX], std[OCT_REALS_MAX]; /* of a checkpoint */
+    char sha256[65];                               /* of an int8 model's file */
     oct_export job;
     oct_exported made;
     oct_golden golden;
@@ -143,7 +144,10 @@ static oct_status take_processor(exporting *e)
 static oct_status open_model(exporting *e)
 {
     const char *path = e->args->word[0];
+    size_t size;
     OCT_TRY(oct_model_load(&e->model, path));
+    OCT_TRY(oct_file_sha256(path, &size, e->sha256));
+    e->job.model_sha256 = e->sha256;
     if (oct_count_islands(&e->model.program) > 0) {
         OCT_TRY(oct_job_model_recipe(&e->recipe, path, &e->model, NULL)); /* loads its plug-ins */
     }

@@ -21,18 +21,6 @@
 #include <string.h>
 
 enum { GRAPH, TREE, DOT, DATA, DEVICE };
-enum { INSPECT_BYTES_MAX = 1 << 30 };
-
-static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
-{
-    void *bytes = NULL;
-    uint8_t digest[32];
-    OCT_TRY(oct_file_read(path, INSPECT_BYTES_MAX, &bytes, size));
-    oct_sha256(bytes, *size, digest);
-    oct_hex(digest, hex);
-    oct_free(&bytes);
-    return OCT_OK;
-}
 
 /* Class names that are kept as lines of a text; NULL when there are none. */
 static json_t *names_json(const char *names)
@@ -285,7 +273,7 @@ static oct_status inspect_model(const char *path, bool json)
     size_t size = 0;
     char hex[65];
     OCT_TRY(oct_model_load(&model, path));
-    OCT_TRY_OUT(digest_of_file(path, &size, hex));
+    OCT_TRY_OUT(oct_file_sha256(path, &size, hex));
     OCT_TRY_OUT(print_model(&model, path, size, hex, json));
 out:
     oct_model_free(&model);

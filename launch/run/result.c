@@ -42,28 +42,15 @@ static json_t *rates(const oct_training *run)
     return object;
 }
 
-static oct_status digest_model(const char *path, char hex[65], int64_t *size)
-{
-    void *bytes = NULL;
-    size_t length;
-    uint8_t digest[32];
-    OCT_TRY(oct_file_read(path, SIZE_MAX / 2, &bytes, &length));
-    oct_sha256(bytes, length, digest);
-    oct_hex(digest, hex);
-    *size = (int64_t)length;
-    oct_free(&bytes);
-    return OCT_OK;
-}
-
 static oct_status make_result(oct_training *run, const oct_model *model,
                               const oct_conversion *conversion, const char *checkpoint,
                               json_t **result)
 {
     char hex[65];
-    int64_t file_bytes;
+    size_t file_bytes;
     const oct_certificate *c = &model->certificate;
     const json_t *before = oct_run_folder_find(&run->folder, "eval", "float");
-    OCT_TRY(digest_model(run->model_path, hex, &file_bytes));
+    OCT_TRY(oct_file_sha256(run->model_path, &file_bytes, hex));
     *result = json_pack(
         "{s:i, s:s, s:I, s:O?, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
         "s:O*, s:o*, s:o*, s:o*, s:o*}",

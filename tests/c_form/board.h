@@ -4,5 +4,9 @@
 /* Reads as many bytes of standard input; returns 0 where it ends before. */
 int board_read(void *to, size_t bytes);
 
+/* How far the stack reached since it was watched, in bytes; 0 where the board cannot tell. */
+void board_watch_stack(void);
+size_t board_stack(void);
+
 /* Writes as many characters to standard output. */
 void board_write(const char *text, size_t bytes);

@@ -5,8 +5,9 @@
  * Reads what tests/onnx/codes writes of one sample after the other: the line that describes it, then for each sample
  * the normalised image, its label where there are any, and each value. The model is model.c and model.h, compiled with
  * hook.h. Prints how many samples and values of layers were compared, how many differ, the first layer where one does
- * (-1: none), the same of outputs, as the image and as its pixels give them, and what the self-test finds. It takes no
- * memory but the model's input and output and no C library, so a microcontroller runs it, too. */
+ * (-1: none), the same of outputs, as the image and as its pixels give them, what the self-test finds, and
+ * the bytes of stack that it took. It takes no memory but the model's input and output and no C library, so a
+ * microcontroller runs it, too. */
 #include "board.h"
 #include "hook.h"
 #include "model.h"
@@ -137,8 +138,11 @@ int main(void)
     const int labels = has_labels();
     int64_t samples = 0;
     int32_t label, self_test;
+    size_t stack;
     quiet = 1;
+    board_watch_stack();
     self_test = model_self_test();
+    stack = board_stack();
     quiet = 0;
     while (board_read(input, sizeof input) && !broken) {
         if (labels) take(&label, sizeof label);
@@ -155,6 +159,8 @@ int main(void)
     say_number(" outputs ", outputs_seen);
     say_number(" differ ", outputs_differ);
     say_number(" self-test ", self_test);
+    say_number(" stack ", (int64_t)stack);
     say("\n");
-    return broken || samples == 0 || values_differ > 0 || outputs_differ > 0 || self_test != 0;
+    return broken || samples == 0 || values_differ > 0 || outputs_differ > 0 || self_test != 0 ||
+           stack > MODEL_STACK_BYTES;
 }

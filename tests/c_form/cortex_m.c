@@ -95,6 +95,25 @@ void board_write(const char *text, size_t bytes)
     call3(SYS_WRITE, out, (uint32_t)(uintptr_t)text, (uint32_t)bytes);
 }
 
+/* Words of the stack that nothing has written to since hold this. */
+enum { UNTOUCHED = 0x5AC3A53C, STACK = 64 * 1024 };
+static uint32_t *watched;
+
+void board_watch_stack(void)
+{
+    watched = __builtin_frame_address(0);
+    for (volatile uint32_t *at = (uint32_t *)(void *)(stack_top - STACK); at < watched - 16; at++)
+        *at = UNTOUCHED;
+}
+
+size_t board_stack(void)
+{
+    const volatile uint32_t *at = (uint32_t *)(void *)(stack_top - STACK);
+    while (at < watched && *at == UNTOUCHED)
+        at++;
+    return (size_t)((const char *)watched - (const volatile char *)at);
+}
+
 void fault(void)
 {
     for (;;)

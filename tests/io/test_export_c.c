@@ -95,6 +95,7 @@ static oct_status try_c(built *b, const char *name, oct_exported *out)
                            .mean = b->model.mean,
                            .std = b->model.std,
                            .pixels = true,
+                           .class_names = b->model.class_names,
                            .name = name,
                            .version = "test"};
     make_golden(b);
@@ -328,6 +329,60 @@ Test(export_c, names_of_layers_stay_in_their_comments)
              128, "a */ #error \\\n?\?/ /* \" \xc3\xa9");
     end(&b, next);
     check(&b);
+}
+
+/* The pair of a model, under a name. */
+static void write_pair(built *b, const char *name)
+{
+    oct_exported out = {0};
+    char file[16];
+    OK(try_c(b, name, &out));
+    snprintf(file, sizeof file, "%s.c", name);
+    oct_tmp_write(&tmp, file, out.bytes, out.size);
+    snprintf(file, sizeof file, "%s.h", name);
+    oct_tmp_write(&tmp, file, out.beside, out.beside_size);
+    oct_exported_free(&out);
+}
+
+/* The header is C++ of every year; names that differ in case stand beside each other; names of classes are strings;
+ * constants and scratch lie where a program wants them; float16 does not matter, and floats that are not computed as
+ * they are written are refused. */
+Test(export_c, every_language_place_and_compiler)
+{
+    static built b;
+    static char names[] = "a \"b\" \\\n?\?/ */\n\xc3\xa9";
+    end(&b, begin(&b, 2, 2, 1, qparams(8, 0.1f, 128)));
+    b.model.class_names = names;
+    write_pair(&b, "net");
+    write_pair(&b, "Net");
+    oct_tmp_write_text(&tmp, "main.cc",
+                       "#include \"net.h\"\n#include \"Net.h\"\n#include <string.h>\n"
+                       "static const char *const names[] = {NET_CLASS_NAMES};\nint main()\n{\n"
+                       "    const float input[NET_INPUT_SIZE] = {1, 2, -3, 50};\n"
+                       "    float y[NET_OUTPUT_SIZE], z[NET_OUTPUT_SIZE];\n"
+                       "    net_run(input, y);\n    Net_run(input, z);\n"
+                       "    for (int i = 0; i < NET_OUTPUT_SIZE; i++)\n"
+                       "        if (y[i] != z[i] || y[i] != (net_output_codes()[i] - "
+                       "NET_OUTPUT_ZERO_POINT) * NET_OUTPUT_SCALE) return 1;\n"
+                       "    return sizeof names != 3 * sizeof names[0] || strcmp(names[0], \"a "
+                       "\\\"b\\\" \\\\\") || strcmp(names[1], \"?\\?/ */\") || "
+                       "strcmp(names[2], \"\\303\\251\");\n}\n");
+    shell(
+        "set -e; place='-DNET_CONSTANT_PLACE=__attribute__((section(\".kept\")))'\n"
+        "cc -std=c99 -Werror -pedantic \"$place\" "
+        "'-DNET_SCRATCH_PLACE=__attribute__((section(\".fast\")))' -c net.c\n"
+        "objdump -h net.o | grep -q '[.]kept'; objdump -h net.o | grep -q '[.]fast'\n"
+        "cc -c Net.c\n"
+        "for year in 98 11 14 17 20; do\n"
+        "  command -v c++ >/dev/null || continue\n"
+        "  c++ -std=c++$year -Wall -Wextra -Werror -pedantic main.cc net.o Net.o -o main; ./main\n"
+        "done\n"
+        "case $(uname -m) in x86_64) cc -std=gnu99 -march=sapphirerapids -c net.c;; esac\n"
+        "for flag in -ffast-math -freciprocal-math -fno-signed-zeros -ffinite-math-only; do\n"
+        "  if cc $flag -c net.c 2>said; then echo \"$flag is taken\"; exit 1; fi\n"
+        "  grep -q 'floats must be computed as they are written' said\n"
+        "done");
+    oct_check_exit(job, 0);
 }
 
 Test(export_c, a_layer_without_an_integer_form_is_refused_by_its_name)
