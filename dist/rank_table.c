@@ -91,11 +91,17 @@ static bool open_given(const char *path)
     return table != NULL;
 }
 
+/* A file of somebody else, or of another size, is none of this job; it is opened before it is looked at. */
 static bool open_at(const char *path, int64_t lines)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    enum { HOW = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK };
+    struct stat info;
+    int fd = open(path, HOW | O_CREAT | O_EXCL, 0600);
+    if (fd < 0) fd = open(path, HOW);
     if (fd < 0) return false;
-    bool opened = ftruncate(fd, (off_t)bytes_for(lines)) == 0 && map(fd, lines);
+    const bool ours = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+                      (info.st_size == 0 || info.st_size == (off_t)bytes_for(lines));
+    const bool opened = ours && ftruncate(fd, (off_t)bytes_for(lines)) == 0 && map(fd, lines);
     close(fd);
     if (opened) atomic_store(&table->mark, table_mark);
     return opened;
@@ -124,17 +130,13 @@ static void remove_stale_names(void)
     closedir(all);
 }
 
-/* A file of somebody else, or of another size, is none of this job. */
 static bool open_by_launcher(int64_t lines)
 {
-    struct stat info;
     const int launcher = oct_launcher_process();
     if (launcher == 0) return false;
     remove_stale_names();
     snprintf(name_of_table, sizeof(name_of_table), "%s/%s%d", place, prefix, launcher);
-    if (lstat(name_of_table, &info) != 0 || (S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
-                                             info.st_size == (off_t)bytes_for(lines)))
-        if (open_at(name_of_table, lines)) return true;
+    if (open_at(name_of_table, lines)) return true;
     name_of_table[0] = '\0';
     return false;
 }

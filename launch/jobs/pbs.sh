@@ -15,6 +15,20 @@
 #PBS -r y
 WALLTIME_S=${WALLTIME_S:-86400} # as above
 
+# Says whether to queue again: at most five times without a newer checkpoint, and a sixth time ends it.
+again() {
+    local output word tries=0 last='' newest
+    output=$(sed -n "s/^output: *['\"]\\{0,1\\}\\([^'\" ]*\\).*/\\1/p" "$1" 2>/dev/null)
+    for word; do [[ $word != output=* ]] || output=${word#output=}; done
+    [ -n "$output" ] || return 0
+    newest=$(find "$output/checkpoints" -name 'step-*.h5' 2>/dev/null | sort | tail -n 1)
+    read -r tries last 2>/dev/null <"octet-tries.${output//\//_}"
+    if [ "$last" = "$newest" ]; then tries=$((tries + 1)); else tries=1; fi
+    echo "$tries $newest" >"octet-tries.${output//\//_}"
+    [ "$tries" -le 5 ] || echo "not queued again: five times no newer checkpoint in $output" >&2
+    [ "$tries" -le 5 ]
+}
+
 cd "$PBS_O_WORKDIR" || exit
 export ARGUMENTS WALLTIME_S OCTET="${OCTET:-octet}" OMP_NUM_THREADS=1
 script=$PBS_O_WORKDIR/pbs.sh
@@ -24,5 +38,5 @@ timeout --preserve-status --signal=USR1 $((WALLTIME_S - 300)) \
     "$OCTET" train "${words[@]}" --hostfile "$PBS_NODEFILE" --restart 5
 status=$?
 # By their names: a value in this list would end at its first comma, as in init_skip=[a,b].
-if [ $status = 75 ]; then qsub -v ARGUMENTS,WALLTIME_S,OCTET "$script"; fi
+if [ $status = 75 ] && again "${words[@]}"; then qsub -v ARGUMENTS,WALLTIME_S,OCTET "$script"; fi
 exit $status

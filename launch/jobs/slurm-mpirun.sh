@@ -12,6 +12,20 @@
 #SBATCH --open-mode=append
 #SBATCH --output=octet-%j.log
 
+# Says whether to queue again: at most five times without a newer checkpoint, and a sixth time ends it.
+again() {
+    local output word tries=0 last='' newest
+    output=$(sed -n "s/^output: *['\"]\\{0,1\\}\\([^'\" ]*\\).*/\\1/p" "$1" 2>/dev/null)
+    for word; do [[ $word != output=* ]] || output=${word#output=}; done
+    [ -n "$output" ] || return 0
+    newest=$(find "$output/checkpoints" -name 'step-*.h5' 2>/dev/null | sort | tail -n 1)
+    read -r tries last 2>/dev/null <"octet-tries.${output//\//_}"
+    if [ "$last" = "$newest" ]; then tries=$((tries + 1)); else tries=1; fi
+    echo "$tries $newest" >"octet-tries.${output//\//_}"
+    [ "$tries" -le 5 ] || echo "not queued again: five times no newer checkpoint in $output" >&2
+    [ "$tries" -le 5 ]
+}
+
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 mpirun "${OCTET:-octet}" train "$@" &
 ranks=$!
@@ -23,8 +37,7 @@ while [ $status -gt 128 ] && kill -0 $ranks 2>/dev/null; do # the wait ended by 
     status=$?
 done
 case $status in
-75) scontrol requeue "$SLURM_JOB_ID" ;; # stopped as asked
-0 | [2-5] | 7 | 70) ;;                  # done, or what the next start would meet again
-*) [ "${SLURM_RESTART_COUNT:-0}" -ge 5 ] || scontrol requeue "$SLURM_JOB_ID" ;; # a rank or host is lost
+0 | [2-5] | 7 | 70) ;;                               # done, or what the next start would meet again
+*) ! again "$@" || scontrol requeue "$SLURM_JOB_ID" ;; # stopped as asked (75), or a rank or host is lost
 esac
 exit $status

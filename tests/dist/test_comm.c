@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { LIMIT_S = 60 };
 
@@ -325,6 +326,24 @@ Test(start, under_mpirun_every_rank_knows_its_place, .timeout = 90)
     oct_check_said(job, "rank 0 of 3, " OCT_MPI_NAME " ");
     oct_check_said(job, "rank 1 of 3, " OCT_MPI_NAME " ");
     oct_check_said(job, "rank 2 of 3, " OCT_MPI_NAME " ");
+    oct_process_free(&job);
+}
+
+/* Somebody who guesses the name of the table must not be given what ranks write, nor write what they read. */
+Test(start, a_table_of_ranks_that_is_another_users_is_left_alone, .timeout = 90)
+{
+    static const char script[] =
+        "folder=$(mktemp -d); trap 'rm -r $folder' EXIT; : >$folder/octet-ranks; "
+        "chmod 666 $folder/octet-ranks; chown 54321 $folder/octet-ranks || exit 99; " OCT_MPIEXEC
+        " -n 2 sh -c \"PMIX_SERVER_TMPDIR=$folder exec " HELLO "\"; "
+        "stat -c 'bytes %s' $folder/octet-ranks";
+    if (geteuid() != 0) return;
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    oct_process job = oct_process_run(LIMIT_S, "bash", "-c", script, NULL);
+    oct_check_exit(job, 0);
+    oct_check_said(job, "rank 1 of 2, ");
+    oct_check_said(job, "bytes 0\n");
     oct_process_free(&job);
 }
 

@@ -555,6 +555,32 @@ Test(ranks, what_a_rank_said_last_comes_by_the_table_where_mpirun_has_lost_it)
     cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
 }
 
+/* Of three scripts; an octet that is stopped each time before its first checkpoint, and one that goes on eight times. */
+Test(ranks, job_scripts_do_not_queue_again_for_ever)
+{
+    static const char *const scripts[] = {"pbs.sh", "slurm.sh", "slurm-mpirun.sh"};
+    must("mkdir bin; cd bin; "
+         "printf '#!/bin/sh\\necho run >>runs; n=$(wc -l <runs); mkdir -p new/checkpoints; "
+         "[ $n -gt $GOOD ] || touch new/checkpoints/step-0000000$n.h5; exit 75\\n' >octet; "
+         "printf '#!/bin/sh\\nwhile [ $1 != octet ]; do shift; done; exec \"$@\"\\n' >srun; "
+         "cp srun mpirun; printf '#!/bin/sh\\necho again >>queue\\n' >qsub; cp qsub scontrol; "
+         "chmod +x *");
+    for (size_t i = 0; i < OCT_COUNT(scripts); i++)
+        for (int good = 0; good <= 8; good += 8) {
+            char script[600];
+            snprintf(script, sizeof(script),
+                     "rm -rf new runs queue octet-tries*; export GOOD=%d PATH=$PWD/bin:$PATH "
+                     "PBS_O_WORKDIR=$PWD "
+                     "PBS_NODEFILE=hosts ARGUMENTS=r.yaml SLURM_JOB_ID=1; echo again >queue; "
+                     "for i in $(seq 20); do [ $(wc -l <queue) = $i ] || break; "
+                     "bash " OCT_SOURCE_DIR "/launch/jobs/%s r.yaml; done; wc -l <runs",
+                     good, scripts[i]);
+            RUN("bash", "-c", script, "bash");
+            cr_assert_str_eq(job.out, good == 0 ? "6\n" : "13\n", "%s: %s%s", scripts[i], job.out,
+                             job.err);
+        }
+}
+
 /* As that of Open MPI ends without ssh in PATH, though no other host is asked for. */
 Test(ranks, an_mpirun_that_starts_nobody_here_has_lost_no_host)
 {
