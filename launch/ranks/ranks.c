@@ -27,6 +27,9 @@
  * start is slow. */
 enum { RANKS_A_CORE = 16, RANKS_ALWAYS = 64, RANKS_QUICK = 16 };
 
+/* What Open MPI may take of /dev/shm; where that is not there, as in a container, it looks for a place itself. */
+enum { SHARED_BYTES = 16 << 20, RANK_BYTES = 8 << 20 };
+
 /* How long mpirun may take to say its version, and a host to answer. */
 static const double version_within_s = 5, answers_within_s = 10;
 
@@ -240,7 +243,10 @@ oct_status oct_launch_ranks(const oct_args *args, const oct_ranks_request *reque
     if (status == OCT_OK) {
         const pid_t self = getpid();
         const char *folder = oct_guard_begin();
-        if (!l.start.job.beyond) l.start.job.folder = folder; /* other hosts do not have it */
+        const bool room =
+            oct_machine_disk("/dev/shm") >= SHARED_BYTES + RANK_BYTES * l.start.job.ranks;
+        if (!l.start.job.beyond && room)
+            l.start.job.folder = folder; /* other hosts do not have it */
         status = start_until_done(&l, exit_status);
         if (getpid() == self)
             oct_guard_end(); /* a child that could not become mpirun comes here too */

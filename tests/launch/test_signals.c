@@ -146,6 +146,16 @@ Test(signals, what_batch_systems_send_saves)
     check_stopped();
 }
 
+/* As in a container of Kubernetes; Open MPI's own place is another then. */
+Test(signals, ranks_start_where_shared_memory_is_small)
+{
+    RUN("unshare", "-m", "bash", "-c",
+        "mount -t tmpfs -o size=4m tmpfs /dev/shm || exit 99; exec \"$1\" train r.yaml --ranks 2",
+        "bash", OCT_PROGRAM);
+    if (job.exit_code == 99 || oct_process_said(&job, "unshare failed")) return;
+    oct_check_exit(job, 0);
+}
+
 /* The terminal of that user is closed, and the machine does not know him. */
 Test(signals, a_stranger_without_a_home_starts_ranks)
 {
