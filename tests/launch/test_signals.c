@@ -95,23 +95,24 @@ Test(signals, the_end_of_mpirun_is_not_the_answer_of_a_rank)
     cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
 }
 
+/* Its first moment is when it listens to SIGUSR1: before, the loader has it, whose time depends on the machine. */
+#define LISTENS                                                                                    \
+    "until grep -Eq 'SigCgt:\t[0-9a-f]*[2367abef][0-9a-f]{2}$' /proc/$!/status; do :; done; "
+
 Test(signals, a_request_is_honoured_from_the_first_moment)
 {
-    /* Its first moment is when it listens: before, the loader has it, whose time depends on the machine. */
     static const char *const delays[] = {"0", "0.15", "0.3", "0.5", "0.7"};
     for (size_t i = 0; i < sizeof(delays) / sizeof(*delays); i++) {
         char script[400];
         snprintf(script, sizeof(script),
-                 "\"$1\" train r.yaml float.epochs=10000 --ranks 2 & "
-                 "until grep -Eq 'SigCgt:\t[0-9a-f]*[2367abef][0-9a-f]{2}$' /proc/$!/status; do :; "
-                 "done; "
+                 "\"$1\" train r.yaml float.epochs=10000 --ranks 2 & " LISTENS
                  "sleep %s; kill -%s $!; wait $!",
                  delays[i], i % 2 ? "TERM" : "USR1");
         RUN("bash", "-c", script, "bash", OCT_PROGRAM);
         check_request_was_honoured();
     }
-    RUN("bash", "-c", "\"$1\" train r.yaml float.epochs=10000 & sleep 0.2; kill -TERM $!; wait $!",
-        "bash", OCT_PROGRAM, NULL);
+    RUN("bash", "-c", "\"$1\" train r.yaml float.epochs=10000 & " LISTENS "kill -TERM $!; wait $!",
+        "bash", OCT_PROGRAM);
     check_request_was_honoured();
 }
 
