@@ -78,14 +78,15 @@ static bool begun_on_no_host(const oct_ranks_seen *seen)
     return oct_rank_table_lines() > 0 && oct_ranks_begun(seen) == 0;
 }
 
-/* A signal to mpirun reaches all its ranks; where one ends by itself, mpirun asks the others alone. */
+/* A signal to mpirun reaches all its ranks; where one ends by itself, mpirun asks the others alone. Of ranks elsewhere
+ * that cannot be told. */
 static bool all_were_asked(const oct_ranks_seen *seen)
 {
     for (int i = 0; i < oct_rank_table_lines(); i++) {
         const oct_rank_view view = oct_rank_table_line(i);
         if (view.pid > 0 && !view.stops) return false;
     }
-    return oct_ranks_begun(seen) >= seen->start->job.ranks;
+    return oct_ranks_begun(seen) - seen->elsewhere >= seen->start->job.ranks;
 }
 
 static oct_status stopped(const oct_ranks_seen *seen, const char *how)
@@ -121,7 +122,7 @@ static bool name_absent(const oct_ranks_seen *seen, char text[128])
 {
     size_t used = 0;
     int absent = 0;
-    if (seen->start->job.beyond || seen->start->job.hostfile) return false;
+    if (seen->start->job.beyond || seen->start->job.hostfile || seen->elsewhere > 0) return false;
     for (int i = 0; i < oct_rank_table_lines(); i++)
         if (oct_rank_table_line(i).pid == 0 && absent++ < 8)
             used += (size_t)snprintf(text + used, 128 - used, "%s%d", used > 0 ? ", " : "", i);

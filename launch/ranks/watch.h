@@ -11,7 +11,8 @@ typedef struct oct_ranks_start {
     bool goes_on;      /* the caller will start them again if one is lost */
 } oct_ranks_start;
 
-/* Makes SIGINT, SIGTERM, SIGUSR1 and (unless nohup has had it ignored) SIGHUP requests to the ranks to stop. */
+/* Makes SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU and (unless nohup has had it ignored) SIGHUP requests to the ranks to
+ * stop. */
 void oct_ranks_listen(void);
 bool oct_ranks_stop_asked(void);
 

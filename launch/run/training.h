@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-/* From now on SIGINT, SIGTERM, SIGUSR1 and (unless nohup has had it ignored) SIGHUP ask for a stop: at the end of
- * the step, or before the first. A second one acts as usual, but for SIGHUP. */
+/* From now on SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU and (unless nohup has had it ignored) SIGHUP ask for a stop: at
+ * the end of the step, or before the first. A second one acts as usual, but for SIGHUP. */
 void oct_train_catch_signals(void);
 
 /* The files that a run begins with; empty where there is none. Closed when they are used. */
