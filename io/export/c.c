@@ -405,6 +405,7 @@ static oct_status write_source(oct_to_c_file *f, oct_exported *out)
     golden g = {0};
     oct_status status;
     OCT_TRY_OUT(write_runs(f, &runs));
+    if (w->counts) goto out;
     if (f->codes >= 0)
         oct_to_c_add(w, &runs, "\nconst %s *%s_output_codes(void)\n{\n    return %s;\n}\n",
                      oct_to_c_type(w->program->values[f->codes].dtype), f->name,
@@ -440,7 +441,9 @@ static oct_status open_form(oct_to_c_file *f, const oct_export *job)
     if (f->golden > job->model->certificate.golden_count)
         f->golden = job->model->certificate.golden_count;
     OCT_TRY(take_name(f, job->name));
-    OCT_CHECK(f->golden > 0, OCT_PREPARE, "has no golden inputs, of which the self-test consists");
+    f->w.counts = job->tries;
+    OCT_CHECK(f->golden > 0 || job->tries, OCT_PREPARE,
+              "has no golden inputs, of which the self-test consists");
     OCT_CHECK(!job->pixels || f->first, OCT_PREPARE,
               "--pixels: this model does not begin by quantizing a single input; leave it out");
     OCT_TRY(oct_alloc(&f->w.offsets, (size_t)program->num_values, sizeof *f->w.offsets));

@@ -240,6 +240,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     oct_status status;
     oct_fail_clear();
     OCT_TRY_OUT(count_items(&f));
+    if (job->tries) goto out;
     OCT_TRY_OUT(make_room(&f));
     write_head(&f);
     write_values(&f);

@@ -20,6 +20,7 @@ typedef struct oct_export {
     bool no_bytes; /* inputs of the model were no pixels of a byte, but floats or signed bytes */
     bool codes;    /* input and output are codes, whose qparams the file has; false: floats */
     bool signed_weights; /* weights of int8 models as signed bytes; false: unsigned, around 128 */
+    bool tries;          /* nothing is kept: only whether there is a form for each step */
     const char *model_sha256; /* of the model's file; NULL: not known */
     const char *name;         /* of the file, without folder and suffix */
     const char *version;      /* of Octet */

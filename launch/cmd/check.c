@@ -43,7 +43,8 @@ typedef struct verdict {
     oct_init init; /* empty: the run starts from initial values */
     int ranks;
     oct_plan plan;
-    oct_text report; /* of prepare */
+    oct_text report;  /* of prepare */
+    oct_text exports; /* exports.h */
     int64_t parameters;
     int64_t checkpoint_bytes; /* of a QAT checkpoint's tensors */
     int64_t leaves;
@@ -91,6 +92,7 @@ static oct_status judge_model(verdict *v)
     oct_warn_of_model(r, model);
     OCT_TRY_OUT(oct_module_walk(model, count_norm, v));
     OCT_TRY_OUT(oct_check_norms(r, &v->train, model));
+    OCT_TRY_OUT(oct_try_deploy(r, &v->train, NULL, &v->exports));
     OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
     OCT_TRY_OUT(oct_module_state(model, count_item, v));
     v->checkpoint_bytes +=
@@ -336,6 +338,18 @@ static oct_status print_init(const oct_init *init)
                      checkpoint->info.step, checkpoint->info.phase);
 }
 
+/* The formats, and a line for each that the int8 model will not have. */
+static oct_status print_exports(const verdict *v)
+{
+    const char *at = v->exports.data ? v->exports.data : "";
+    for (bool first = true; first || *at; first = false) {
+        const int length = (int)strcspn(at, "\n");
+        OCT_TRY(oct_print("%-11s %.*s\n", first ? "exports" : "", length, at));
+        at += length + (at[length] == '\n');
+    }
+    return OCT_OK;
+}
+
 static oct_status print_text(const verdict *v, const char *path, const char *report)
 {
     char a[32], b[32], c[32], outputs[48];
@@ -361,6 +375,7 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
     OCT_TRY(print_meetings(v));
     OCT_TRY(print_phases(v));
     OCT_TRY(print_report(v, report));
+    OCT_TRY(print_exports(v));
     OCT_TRY(oct_print("checkpoint  %.2f MB of state, %" PRId64 " kept\n", mb(v->checkpoint_bytes),
                       v->recipe.checkpoint_keep));
     OCT_TRY(print_disk(v));
@@ -397,7 +412,7 @@ static oct_status print_json(const verdict *v, const char *path)
     }
     return oct_print_json(json_pack(
         "{s:s, s:s, s:I, s:I, s:[I,I,I], s:I, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
-        "s:I, s:I, s:I, s:o, s:f, s:o, s:I}",
+        "s:I, s:I, s:I, s:o, s:f, s:o, s:I, s:s}",
         "kind", "recipe", "file", path, "train_images", (json_int_t)v->train.count, "test_images",
         (json_int_t)v->test.count, "image", (json_int_t)v->train.h, (json_int_t)v->train.w,
         (json_int_t)v->train.c, "classes", (json_int_t)v->train.classes, "model",
@@ -408,7 +423,8 @@ static oct_status print_json(const verdict *v, const char *path)
         "memory_bytes_of", json_of_memory(v), "memory_bytes_free", (json_int_t)v->memory_free,
         "disk_bytes", (json_int_t)v->disk_bytes, "disk_bytes_free", (json_int_t)v->disk_free,
         "step_seconds", seconds, "seconds", f->seconds, "findings", json_of_findings(),
-        "meetings_a_step", (json_int_t)meetings_of(v)));
+        "meetings_a_step", (json_int_t)meetings_of(v), "exports",
+        v->exports.data ? v->exports.data : ""));
 }
 
 /* The sentences of what was found follow on stderr, as those of every failure do. */
@@ -431,6 +447,7 @@ static oct_status check_recipe(const oct_args *args)
     if (status == OCT_OK && file) status = oct_file_write(file, v.report.data, v.report.length);
     if (status == OCT_OK) status = tell(&v, args, file);
     oct_text_free(&v.report);
+    oct_text_free(&v.exports);
     oct_init_close(&v.init);
     oct_dataset_close(&v.train);
     oct_dataset_close(&v.test);

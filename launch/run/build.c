@@ -7,6 +7,7 @@
 #include "core/nn/network.h"
 #include "launch/model/model.h"
 #include "launch/run/device.h"
+#include "launch/run/exports.h"
 #include "launch/run/onnx_model.h"
 #include "launch/run/run_check.h"
 #include "quant/pass/convert/convert.h"
@@ -238,7 +239,8 @@ oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *c
     return oct_module_made(model, status);
 }
 
-oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report)
+oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report,
+                          oct_text *exports)
 {
     oct_module *model = NULL;
     oct_quantizers quantizers = {0};
@@ -252,6 +254,7 @@ oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct
     oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
     OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
                             oct_target_at(recipe->quant_target), NULL));
+    OCT_TRY_OUT(oct_exports_of(recipe, &program, exports));
     status = oct_device_warn(recipe, &program);
 out:
     oct_program_free(&program);

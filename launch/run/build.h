@@ -35,6 +35,6 @@ oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *c
                                      const oct_recipe *recipe, const oct_dataset *data,
                                      bool *prepared) OCT_NODISCARD;
 /* Prepares and converts a copy of the model that has learned nothing, so that a run does not fail behind its
- * float phase. report as for oct_prepare. */
-oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data,
-                          oct_text *report) OCT_NODISCARD;
+ * float phase. report as for oct_prepare, exports as for oct_exports_of. */
+oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report,
+                          oct_text *exports) OCT_NODISCARD;

@@ -1,4 +1,5 @@
 /* Whether recipe, data and ranks fit is checked before a run, as far as it can be known then. */
+#include "launch/run/exports.h"
 #include "launch/run/run_check.h"
 
 #include "core/base/int_math.h"
@@ -40,6 +41,7 @@ static void add_unknown_names(const oct_recipe *recipe)
                                     "see `octet help models`");
     oct_recipe_check_names(recipe);
     oct_check_metrics(&recipe->metrics);
+    oct_check_exports(recipe);
     check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
     check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
 }

@@ -128,7 +128,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     };
     OCT_TRY(oct_run_check(recipe, train_data, test_data, group->size));
     trainer->plan = oct_plan_of(recipe, train_data->count);
-    OCT_TRY_OUT(oct_try_deploy(recipe, train_data, &trainer->report));
+    OCT_TRY_OUT(oct_try_deploy(recipe, train_data, &trainer->report, &trainer->exports));
     OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
     OCT_TRY_OUT(start_steps(trainer));
     OCT_TRY_OUT(oct_training_loader(&trainer->loader, recipe, train_data));
@@ -164,6 +164,7 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_free(&trainer->images);
     oct_free(&trainer->logits);
     oct_text_free(&trainer->report);
+    oct_text_free(&trainer->exports);
 }
 
 bool oct_trainer_done(const oct_trainer *trainer)

@@ -38,6 +38,7 @@ typedef struct oct_trainer {
     char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */
     float *logits;              /* of a calibration step */
     double data_seconds;        /* that steps waited for samples; the caller sets it back */
+    oct_text exports;           /* which formats the int8 model will have (exports.h) */
     oct_text report;    /* of prepare, which is tried at the start: what the model will become */
     int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
     /* Set by the caller, or NULL: brings saved_step up to date, on all ranks, before a sentence names it. */

@@ -400,6 +400,9 @@ static oct_status open_folder(oct_training *r)
     if (oct_training_speaks(r)) status = oct_run_folder_open(&r->folder, r->recipe);
     if (oct_training_speaks(r) && status == OCT_OK)
         status = oct_run_folder_report(&r->folder, &r->trainer.report);
+    if (oct_training_speaks(r) && status == OCT_OK)
+        oct_log(OCT_LOG_INFO, "exports that the int8 model will have: %s",
+                r->trainer.exports.data ? r->trainer.exports.data : "none");
     OCT_TRY(oct_session_agree(r->session, status));
     status = oct_run_folder_tell(output);
     if (status == OCT_OK) status = oct_run_path(output, "checkpoints", &r->checkpoints);

@@ -140,6 +140,22 @@ Test(check, finds_a_plan_without_qat_and_a_batch_beyond_the_data)
     cr_assert(said("memory_bytes") > 0);
 }
 
+/* A layer that stays float has no form in most formats, which training would show only at its end. */
+Test(check, and_training_say_which_exports_there_will_be)
+{
+    shell(OCT_PROGRAM " check r.yaml 'quant.float_layers=[features.7]'");
+    oct_check_exit(job, 0);
+    oct_check_said(job,
+                   "exports     onnx\n            no c: features.7: C has no form for the step "
+                   "float ");
+    shell(OCT_PROGRAM " check r.yaml 'export.formats=[onnx, c, tflite, flat]'");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "exports     onnx, c, tflite, flat\n");
+    shell(OCT_PROGRAM " train r.yaml 'quant.float_layers=[features.7]' 'export.formats=[c]'");
+    oct_check_exit(job, 4);
+    oct_check_said(job, "export.formats: no c: features.7: C has no form");
+}
+
 /* Groups of leaves that are inside ranks, or are not. */
 Test(check, counts_the_meetings_of_ranks_and_names_the_group_that_leaves_three)
 {
