@@ -73,15 +73,15 @@ static int filter(scmp_filter_ctx context)
         SCMP_SYS(madvise),    SCMP_SYS(futex),         SCMP_SYS(exit),
         SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn),  SCMP_SYS(restart_syscall),
         SCMP_SYS(getrandom),  SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday),
-        SCMP_SYS(time),       SCMP_SYS(prlimit64),     SCMP_SYS(setrlimit),
-        SCMP_SYS(getrlimit),  SCMP_SYS(setitimer)};
+        SCMP_SYS(time),       SCMP_SYS(setitimer)};
     /* Libraries look round here and there; they find nothing. */
     static const int refused[] = {SCMP_SYS(open),      SCMP_SYS(openat), SCMP_SYS(access),
                                   SCMP_SYS(faccessat), SCMP_SYS(stat),   SCMP_SYS(newfstatat),
                                   SCMP_SYS(fstat),     SCMP_SYS(statx),  SCMP_SYS(readlink),
                                   SCMP_SYS(getcwd),    SCMP_SYS(ioctl),  SCMP_SYS(fcntl),
                                   SCMP_SYS(getpid),    SCMP_SYS(lseek),  SCMP_SYS(sysinfo)};
-    const struct scmp_arg_cmp channel = SCMP_A0(SCMP_CMP_EQ, CHANNEL);
+    const struct scmp_arg_cmp channel = SCMP_A0(SCMP_CMP_EQ, CHANNEL),
+                              self = SCMP_A0(SCMP_CMP_EQ, 0);
     const struct scmp_arg_cmp no_code = SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
     int bad = 0;
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
@@ -90,6 +90,7 @@ static int filter(scmp_filter_ctx context)
         bad |= seccomp_rule_add(context, SCMP_ACT_ERRNO(EACCES), refused[i], 0);
     bad |= seccomp_rule_add(context, SCMP_ACT_ALLOW, SCMP_SYS(read), 1, channel);
     bad |= seccomp_rule_add(context, SCMP_ACT_ALLOW, SCMP_SYS(write), 1, channel);
+    bad |= seccomp_rule_add(context, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, self);
     bad |= seccomp_rule_add(context, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, no_code);
     bad |= seccomp_rule_add(context, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2, no_code,
                             SCMP_A3(SCMP_CMP_MASKED_EQ, MAP_ANONYMOUS, MAP_ANONYMOUS));

@@ -639,7 +639,7 @@ Test(hdf5, every_change_of_metadata_is_refused_or_harmless)
     size_t zeros = 0; /* of a run of them only every 32nd byte is changed */
     for (size_t at = 0; at < size; at++) {
         zeros = good[at] == 0 ? zeros + 1 : 0;
-        if ((zeros > 8 && zeros % 32 != 0) || at % 29 != 0) continue; /* tests/fuzz tries all */
+        if ((zeros > 8 && zeros % 32 != 0) || at % 67 != 0) continue; /* tests/fuzz tries all */
         for (size_t v = 0; v < OCT_COUNT(changes); v++) {
             struct {
                 oct_h5 *h5;
@@ -658,7 +658,7 @@ Test(hdf5, every_change_of_metadata_is_refused_or_harmless)
         }
     }
     /* What may change are numbers of data sets, names, and bytes that belong to nothing. */
-    cr_assert(refused > 60 && taken > 5, "%zu refused, %zu taken", refused, taken);
+    cr_assert(refused > 20 && taken > 3, "%zu refused, %zu taken", refused, taken);
     oct_free(&image);
     oct_free(&bytes);
     check_nothing_held();
