@@ -80,7 +80,7 @@ const oct_mpirun_dialect oct_mpirun_dialects[OCT_MPIRUN_DIALECTS] = {
                                     {OCT_MPIRUN_PINNED, {"-bind-to", "core"}},
                                     {OCT_MPIRUN_LOOSE, {"-bind-to", "none"}},
                                     {OCT_MPIRUN_ALWAYS, {"-genvall"}}},
-                          .accounts = {"BAD TERMINATION OF ONE OF YOUR", "Abort("}},
+                          .accounts = {"Abort("}},
     [OCT_MPIRUN_INTEL] = {.name = "Intel MPI",
                           .said = {"Intel(R) MPI Library"},
                           .number = "Version",
@@ -93,5 +93,5 @@ const oct_mpirun_dialect oct_mpirun_dialects[OCT_MPIRUN_DIALECTS] = {
                                     {OCT_MPIRUN_ALWAYS, {"-silent-abort"}},
                                     {OCT_MPIRUN_ALWAYS, {"-genvall"}}},
                           .settings = {{OCT_MPIRUN_LOOSE, {"I_MPI_PIN", "0"}}},
-                          .accounts = {"BAD TERMINATION OF ONE OF YOUR", "Abort("}},
+                          .accounts = {"Abort("}},
 };
