@@ -80,8 +80,8 @@ static int filter(scmp_filter_ctx context)
                                   SCMP_SYS(fstat),     SCMP_SYS(statx),  SCMP_SYS(readlink),
                                   SCMP_SYS(getcwd),    SCMP_SYS(ioctl),  SCMP_SYS(fcntl),
                                   SCMP_SYS(getpid),    SCMP_SYS(lseek),  SCMP_SYS(sysinfo)};
-    const struct scmp_arg_cmp channel = SCMP_A0(SCMP_CMP_EQ, CHANNEL),
-                              self = SCMP_A0(SCMP_CMP_EQ, 0);
+    const struct scmp_arg_cmp channel = SCMP_A0(SCMP_CMP_EQ, CHANNEL, 0),
+                              self = SCMP_A0(SCMP_CMP_EQ, 0, 0);
     const struct scmp_arg_cmp no_code = SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
     int bad = 0;
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
