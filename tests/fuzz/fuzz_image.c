@@ -45,7 +45,7 @@ static void read_as(const char *path, size_t size, int64_t c, int64_t first)
 {
     oct_image_samples samples;
     const oct_augment to_size = {.h = H, .w = W};
-    const oct_image_wanted wanted = {H, W, c, first > 0 ? NULL : &to_size};
+    const oct_image_wanted wanted = {H, W, c, first > 0 ? NULL : &to_size, c == 1};
     fuzz_call call = fuzz_begin(size);
     oct_status status = oct_image_file_read(path, &wanted, first, 1, &samples);
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_USAGE),

@@ -336,9 +336,14 @@ static void check_any_quantized(oct_prepare_plan *plan)
     if (plan->problems > 0) return;
     for (size_t i = 0; i < plan->graph->num_nodes; i++)
         if (plan->nodes[i].quantized && plan->nodes[i].role != OCT_ROLE_QUANT_STUB) return;
-    OCT_PROBLEM(plan, "nothing would be quantized: no module that has a quantized form gets "
-                      "quantized values; give the QuantStub a qconfig, or prepare with jit, which "
-                      "does not ask for stubs");
+    OCT_PROBLEM(plan,
+                "nothing would be quantized: no module that has a quantized form gets quantized "
+                "values; %s",
+                plan->options->method == OCT_METHOD_EAGER
+                    ? "give the QuantStub a qconfig, or prepare with jit, which does not ask for "
+                      "stubs"
+                    : "the network holds no layer that target arithmetic knows, such as a "
+                      "convolution or a linear layer, or all of them are set to stay float");
 }
 
 oct_status oct_prepare_check(oct_prepare_plan *plan)
