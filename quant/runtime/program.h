@@ -95,6 +95,9 @@ typedef struct oct_value {
     oct_qparams q;   /* of codes */
 } oct_value;
 
+/* Numbers and bytes of one sample: what a buffer for an input or the output of a program must hold. */
+int64_t oct_value_numel(const oct_value *value);
+size_t oct_value_bytes(const oct_value *value);
 /* Sets h, w and c to those of a tensor (N, ...) of this shape. */
 void oct_value_set_plane(oct_value *value, const oct_shape *shape);
 
@@ -109,6 +112,7 @@ typedef struct oct_program {
     int32_t inputs[OCT_PROGRAM_INPUTS], output;
 } oct_program;
 
+int64_t oct_inputs_numel(const oct_program *program); /* of one sample, all inputs together */
 void oct_program_free(oct_program *program);
 
 /* Every invariant that the runtime relies on: numbers in range, each value made once before use,

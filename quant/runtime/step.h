@@ -142,10 +142,6 @@ static inline const oct_value *oct_step_output(const oct_program *program, const
 {
     return &program->values[step->output];
 }
-/* Numbers and bytes of one sample. */
-int64_t oct_value_numel(const oct_value *value);
-size_t oct_value_bytes(const oct_value *value);
-int64_t oct_inputs_numel(const oct_program *program); /* all inputs together */
 /* Input i, when it is codes. */
 static inline oct_qcodes oct_step_codes(const oct_step_run *r, int i)
 {

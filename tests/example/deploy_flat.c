@@ -5,27 +5,45 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A line for each row of the output, such as a pixel: its class, or the best one by its logits. */
+static void show(const oct_value *out, size_t classes, const void *output)
+{
+    const int32_t *numbers = output;
+    const float *logits = output;
+    const size_t numel = (size_t)oct_value_numel(out);
+    for (size_t i = 0; out->dtype == OCT_S32 && i < numel; i++)
+        printf("class %d\n", numbers[i]);
+    for (size_t i = 0; out->dtype == OCT_F32 && i + classes <= numel; i += classes) {
+        size_t best = 0;
+        for (size_t k = 1; k < classes; k++)
+            if (logits[i + k] > logits[i + best]) best = k;
+        printf("class %zu, logit %.9g\n", best, (double)logits[i + best]);
+    }
+}
+
 static oct_status classify(const char *path, FILE *images)
 {
     oct_flat *flat;
     oct_runtime *runtime;
     OCT_TRY(oct_flat_open(&flat, path)); /* checks digest and program */
     const oct_program *program = oct_flat_program(flat);
+    OCT_CHECK(program->num_inputs == 1, OCT_DATA, "%s: takes %d inputs, and here is one", path,
+              program->num_inputs);
     OCT_TRY(oct_runtime_create(&runtime, program, 1, NULL));
 
     const oct_value *in = &program->values[program->inputs[0]];
-    size_t size = (size_t)(in->h * in->w * in->c), classes = (size_t)oct_flat_classes(flat), best;
+    const oct_value *out = &program->values[program->output];
+    const size_t size = (size_t)oct_value_numel(in);
     uint8_t *bytes = malloc(size);
-    float *x = malloc(size * sizeof *x), *logits = malloc(classes * sizeof *logits);
+    float *x = malloc(oct_value_bytes(in));
+    void *output = malloc(oct_value_bytes(out));
+    OCT_CHECK(bytes && x && output, OCT_RESOURCE, "%s: no memory for an image", path);
     while (fread(bytes, 1, size, images) == size) {
         oct_flat_normalise(flat, bytes, x);
-        OCT_TRY(oct_runtime_run(runtime, 1, (const float *[]){x}, logits));
-        best = 0;
-        for (size_t k = 1; k < classes; k++)
-            if (logits[k] > logits[best]) best = k;
-        printf("class %zu, logit %.9g\n", best, (double)logits[best]);
+        OCT_TRY(oct_runtime_run(runtime, 1, (const float *[]){x}, output));
+        show(out, (size_t)oct_flat_classes(flat), output);
     }
-    free(bytes), free(x), free(logits);
+    free(bytes), free(x), free(output);
     oct_runtime_destroy(&runtime);
     oct_flat_close(&flat);
     return OCT_OK;
