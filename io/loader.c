@@ -64,6 +64,14 @@ void oct_normalise_image(const oct_image *image, const oct_normaliser *n, float 
     }
 }
 
+void oct_normaliser_spread(const oct_normaliser *n, int64_t channels, float *mean, float *std)
+{
+    for (int64_t c = 0; c < channels && c < OCT_REALS_MAX; c++) {
+        mean[c] = n->mean[place(n, c)];
+        std[c] = n->std[place(n, c)];
+    }
+}
+
 void oct_normalise(const uint8_t *bytes, int64_t pixels, int64_t channels, const float *mean,
                    const float *std, float *out)
 {

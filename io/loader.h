@@ -78,6 +78,9 @@ oct_status oct_loader_read(oct_loader *loader, int64_t first, int64_t n, float *
 
 /* Makes the normaliser of two lists of which each has one value, or one for each channel. */
 oct_normaliser oct_normaliser_of(const oct_reals *mean, const oct_reals *std);
+/* Gives each channel its mean and std, as oct_normalise takes them; of more than OCT_REALS_MAX the first so many. */
+void oct_normaliser_spread(const oct_normaliser *normaliser, int64_t channels, float *mean,
+                           float *std);
 /* The one normalisation: (x * unit - mean[c]) * (1/std[c]) in float, for training, evaluation and `octet
  * run`. unit is 1/255 for u8, 1/128 for s8, 1 for f32. */
 void oct_normalise_image(const oct_image *image, const oct_normaliser *normaliser, float *out);

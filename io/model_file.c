@@ -2,12 +2,14 @@
  * oct_program_check has the last word on the program, before saving too. */
 #include "io/model_file.h"
 
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "io/class_names.h"
 #include "io/file.h"
 #include "io/model_flat.h"
 #include "io/model_program.h"
 #include "quant/kernel/qconv.h"
+#include "quant/pass/convert/convert.h"
 #include "quant/runtime/step.h"
 
 #include <math.h>
@@ -76,29 +78,72 @@ static oct_status write_model(oct_h5 *h5, const oct_model *model)
                         model->golden_digest);
 }
 
+/* The largest |accumulator| of a step, 0 where it has none. */
+static int64_t bound_of(const oct_program *program, const oct_step *step)
+{
+    int64_t most = 0;
+    if (!oct_step_type_of(step->kind)->weights) return 0;
+    const oct_qparams x = oct_step_input(program, step, 0)->q;
+    for (int64_t c = 0; c < step->conv.out_c; c++)
+        most = oct_max_i64(
+            most, oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], x.qmin, x.qmax));
+    return most;
+}
+
 oct_status oct_model_find_bounds(oct_model *model)
 {
     const oct_program *program = &model->program;
     OCT_TRY(oct_alloc(&model->overflow_bound, (size_t)program->num_steps, sizeof(int64_t)));
-    for (int64_t i = 0; i < program->num_steps; i++) {
-        const oct_step *step = &program->steps[i];
-        if (!oct_step_type_of(step->kind)->weights) continue;
-        const oct_qparams x = oct_step_input(program, step, 0)->q;
-        for (int64_t c = 0; c < step->conv.out_c; c++) {
-            int64_t bound =
-                oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], x.qmin, x.qmax);
-            if (bound > model->overflow_bound[i]) model->overflow_bound[i] = bound;
-        }
-    }
+    for (int64_t i = 0; i < program->num_steps; i++)
+        model->overflow_bound[i] = bound_of(program, &program->steps[i]);
     return OCT_OK;
 }
 
-/* Sums over 8-bit codes stay in 32 bits, those over 16-bit codes in 64. */
-static oct_status check_bound(const oct_program *program, int64_t i, int64_t bound)
+/* The constants of a layer follow from its scales, which exported files have. */
+static bool fits_scales(const oct_program *program, const oct_step *step)
 {
-    const bool wide = program->values[program->steps[i].input[0]].dtype == OCT_U16;
-    OCT_CHECK(bound >= 0 && (wide || bound <= INT32_MAX), OCT_DATA,
-              "the overflow bound of step %lld is outside %d bits", (long long)i, wide ? 64 : 32);
+    if (!oct_step_type_of(step->kind)->weights) return true;
+    const oct_value *out = oct_step_output(program, step);
+    const float in_scale = oct_step_input(program, step, 0)->q.scale;
+    const float out_scale = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
+    const float addend =
+        step->num_inputs > 1 ? oct_step_input(program, step, 1)->q.scale / out_scale : 0;
+    bool fits = step->addend_multiplier == addend;
+    for (int64_t c = 0; c < step->conv.out_c; c++)
+        fits = fits && step->multiplier[c] == in_scale * step->weight_scale[c] / out_scale;
+    return fits;
+}
+
+/* Checks what the file says of a step beside the program. */
+static oct_status check_step(const oct_model *model, int64_t i)
+{
+    const oct_program *program = &model->program;
+    const oct_step *step = &program->steps[i];
+    OCT_CHECK(memchr(step->name, '\0', sizeof step->name) && oct_is_plain_text(step->name) &&
+                  !strchr(step->name, '\n'),
+              OCT_DATA, "the name of step %lld is not a line of text", (long long)i);
+    OCT_CHECK(model->overflow_bound[i] == bound_of(program, step), OCT_DATA,
+              "the overflow bound of step %lld is not that of its weights", (long long)i);
+    OCT_CHECK(fits_scales(program, step), OCT_DATA,
+              "the multipliers of step %lld are not those of its scales", (long long)i);
+    return OCT_OK;
+}
+
+/* The figures follow from each other; which of them are true shows on the test set (octet verify). */
+static oct_status check_certificate(const oct_model *model)
+{
+    const oct_certificate *c = &model->certificate;
+    const double rows = (double)rows_of(c);
+    int64_t islands = 0;
+    for (int64_t i = 0; i < model->program.num_steps; i++)
+        islands += model->program.steps[i].kind == OCT_STEP_FLOAT;
+    OCT_CHECK(c->golden_count >= 0 && c->golden_count <= GOLDEN_MAX, OCT_DATA,
+              "%lld golden inputs; 0 to %d are allowed", (long long)c->golden_count, GOLDEN_MAX);
+    const double accuracy = rows > 0 ? 100.0 * (double)c->correct / rows : 0;
+    OCT_CHECK(c->images >= 0 && c->rows >= 0 && c->logits_differ == 0 && c->correct >= 0 &&
+                  c->correct <= rows_of(c) && c->num_islands == islands &&
+                  (c->qat_accuracy == accuracy || (c->qat_accuracy == -1 && c->correct == 0)),
+              OCT_DATA, "the figures of the certificate contradict each other");
     return OCT_OK;
 }
 
@@ -106,8 +151,8 @@ static oct_status check_bound(const oct_program *program, int64_t i, int64_t bou
 static oct_status check_model(const oct_model *model)
 {
     const oct_program *program = &model->program;
-    const oct_certificate *c = &model->certificate;
-    const char *texts[] = {model->recipe, model->data_format, model->plugins, c->islands};
+    const char *texts[] = {model->recipe, model->data_format, model->plugins,
+                           model->certificate.islands};
 
     OCT_CHECK(program->num_steps >= 1 && program->num_steps <= OCT_MODEL_STEPS_MAX &&
                   program->num_values >= 1 && program->num_values <= OCT_MODEL_VALUES_MAX,
@@ -121,13 +166,8 @@ static oct_status check_model(const oct_model *model)
                   OCT_DATA, "a text holds control characters or more than 1 MiB");
     OCT_CHECK(!model->class_names || oct_class_names_fit(model->class_names, model->classes),
               OCT_DATA, "the names of the classes are not %d lines of plain text", model->classes);
-    for (int64_t i = 0; i < program->num_steps; i++) {
-        const oct_step *step = &program->steps[i];
-        OCT_CHECK(memchr(step->name, '\0', sizeof step->name) && oct_is_plain_text(step->name) &&
-                      !strchr(step->name, '\n'),
-                  OCT_DATA, "the name of step %lld is not a line of text", (long long)i);
-        OCT_TRY(check_bound(program, i, model->overflow_bound[i]));
-    }
+    for (int64_t i = 0; i < program->num_steps; i++)
+        OCT_TRY(check_step(model, i));
     int64_t channels = program->values[program->inputs[0]].c;
     for (int64_t i = 0; i < (channels <= OCT_REALS_MAX ? channels : 1); i++)
         OCT_CHECK(isfinite(model->mean[i]) && isfinite(model->std[i]) && model->std[i] > 0.0f,
@@ -139,14 +179,7 @@ static oct_status check_model(const oct_model *model)
                                              model->classes == output->c,
               OCT_DATA, "%d classes, but the output has %lld numbers", model->classes,
               (long long)(output->h * output->w * output->c));
-    OCT_CHECK(c->golden_count >= 0 && c->golden_count <= GOLDEN_MAX, OCT_DATA,
-              "%lld golden inputs; 0 to %d are allowed", (long long)c->golden_count, GOLDEN_MAX);
-    OCT_CHECK(c->images >= 0 && c->logits_differ >= 0 && c->correct >= 0 &&
-                  c->correct <= rows_of(c) && c->num_islands >= 0 &&
-                  c->num_islands <= OCT_MODEL_STEPS_MAX && c->qat_accuracy >= -1.0 &&
-                  c->qat_accuracy <= 100.0,
-              OCT_DATA, "the figures of the certificate contradict each other");
-    return OCT_OK;
+    return check_certificate(model);
 }
 
 oct_status oct_model_save(const char *path, const oct_model *model)
@@ -277,6 +310,17 @@ static oct_status check_costs(const oct_model *model)
     return OCT_OK;
 }
 
+oct_status oct_model_check_work(const oct_model *model, int64_t samples, const char *path)
+{
+    oct_program_cost cost;
+    OCT_TRY(oct_program_costs(&model->program, &cost));
+    const double all = cost.work * (double)samples;
+    OCT_CHECK(large_allowed || all <= OCT_MODEL_SET_WORK, OCT_DATA,
+              "%s: %lld samples take as long as %.3g multiply-adds, more than %.3g" ALLOW, path,
+              (long long)samples, all, OCT_MODEL_SET_WORK);
+    return OCT_OK;
+}
+
 static oct_status read_sealed(oct_model *model, const void *bytes, size_t size)
 {
     oct_h5 *h5 = NULL;
@@ -304,6 +348,7 @@ oct_status oct_model_load(oct_model *model, const char *path)
     oct_status status = oct_model_is_flat(bytes, size) ? read_flat(model, bytes, size)
                                                        : read_sealed(model, bytes, size);
     if (status == OCT_OK) status = check_costs(model);
+    if (status == OCT_OK) status = oct_islands_check(&model->program, false);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", path);
         oct_model_free(model);

@@ -39,14 +39,19 @@ typedef struct oct_model {
  * of one sample, and work (oct_program_costs) for one sample and for all golden inputs. */
 #define OCT_MODEL_BYTES ((int64_t)1 << 28)
 #define OCT_MODEL_WORK 0x1p36
+#define OCT_MODEL_SET_WORK 0x1p48 /* for a test set */
 void oct_model_allow_large(void);
+/* Checks that running the model for so many samples takes no more work than that: OCT_DATA. */
+oct_status oct_model_check_work(const oct_model *model, int64_t samples,
+                                const char *path) OCT_NODISCARD;
 
 /* Saves the model unless it could not be loaded: the same checks, OCT_DATA. */
 oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCARD;
 /* Finds overflow_bound of a program that has passed its check. */
 oct_status oct_model_find_bounds(oct_model *model) OCT_NODISCARD;
 /* Loads a model, also from a flat file (model_flat.h), and checks everything: digest, what is in the file (hdf5.h), ranges, oct_program_check, and that
- * running it takes no more than the limits above. */
+ * running it takes no more than the limits above, and that its float islands can be made and run
+ * (oct_islands_check; those of plug-ins are checked when these are loaded). */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 void oct_model_free(oct_model *model);
 /* Finds whether the file is undamaged and an int8 model. Fails only when that cannot be found out

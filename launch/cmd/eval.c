@@ -101,6 +101,7 @@ static oct_status check_data(const subject *s)
     OCT_TRY(oct_class_names_check(model ? s->model.class_names : s->checkpoint.info.class_names, d,
                                   path_of(s)));
     if (!model) return OCT_OK;
+    OCT_TRY(oct_model_check_work(&s->model, d->count, path_of(s)));
     const oct_value *input = &program->values[program->inputs[0]];
     OCT_CHECK(
         input->h == d->h && input->w == d->w && input->c == d->c, OCT_DATA,

@@ -146,6 +146,7 @@ static oct_status open_model(exporting *e)
     const char *path = e->args->word[0];
     size_t size;
     OCT_TRY(oct_model_load(&e->model, path));
+    OCT_TRY(oct_model_check_recipe(&e->model, path));
     OCT_TRY(oct_file_sha256(path, &size, e->sha256));
     e->job.model_sha256 = e->sha256;
     if (oct_count_islands(&e->model.program) > 0) {
@@ -163,10 +164,7 @@ static oct_status open_model(exporting *e)
 static void take_normalisation(exporting *e)
 {
     const oct_normaliser n = oct_normaliser_of(&e->recipe.data_mean, &e->recipe.data_std);
-    for (int64_t c = 0; c < e->data.c && c < OCT_REALS_MAX; c++) {
-        e->mean[c] = n.mean[n.count == 1 ? 0 : c];
-        e->std[c] = n.std[n.count == 1 ? 0 : c];
-    }
+    oct_normaliser_spread(&n, e->data.c, e->mean, e->std);
     e->job.mean = e->mean;
     e->job.std = e->std;
 }

@@ -4,7 +4,9 @@
  * Each thing that was verified is a line on stdout. What could not be looked at, such as a test set
  * that is not on this machine, is said too. Only when all that was asked for was verified is the answer
  * yes; otherwise, as after a difference, it is OCT_NO. */
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
+#include "io/class_names.h"
 #include "io/file.h"
 #include "launch/run/build.h"
 #include "launch/run/certificate.h"
@@ -102,6 +104,13 @@ static oct_status verify_golden(const findings *f, const oct_model *m)
     OCT_TRY(oct_alloc(&here, (size_t)(count * values), DIGEST));
     OCT_TRY_OUT(oct_golden_digests(p, m->golden_input, count, here));
     for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < p->num_inputs; k++) {
+            int64_t at = (i * values + p->inputs[k]) * DIGEST;
+            OCT_CHECK_OUT(memcmp(here + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
+                          "%s: golden input %" PRId64 " is not that of its digest",
+                          f->args->word[0], i);
+        }
+    for (int64_t i = 0; i < count; i++)
         for (int64_t s = 0; s < p->num_steps; s++) {
             int64_t at = (i * values + p->steps[s].output) * DIGEST;
             OCT_CHECK_OUT(memcmp(here + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
@@ -114,6 +123,27 @@ static oct_status verify_golden(const findings *f, const oct_model *m)
                          p->num_steps));
 out:
     oct_free(&here);
+    return status;
+}
+
+/* What the file has of the data itself: names of classes, and the first images as golden inputs. */
+static oct_status compare_copies(const findings *f, const oct_model *m, const oct_recipe *recipe,
+                                 const oct_dataset *data)
+{
+    const int64_t count = m->certificate.golden_count, numel = oct_inputs_numel(&m->program);
+    float *images = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_class_names_check(m->class_names, data, f->args->word[0]));
+    if (m->class_names && !data->class_names)
+        OCT_TRY(NOT_VERIFIED(f, "class names: the data here has none to compare with"));
+    OCT_CHECK(count <= data->count, OCT_NO, "%s: has more golden inputs than test images",
+              f->args->word[0]);
+    OCT_TRY_OUT(oct_alloc(&images, (size_t)(count * numel), sizeof *images));
+    OCT_TRY_OUT(oct_golden_read(recipe, data, count, images));
+    OCT_CHECK_OUT(memcmp(images, m->golden_input, (size_t)(count * numel) * sizeof *images) == 0,
+                  OCT_NO, "%s: its golden inputs are not the first test images", f->args->word[0]);
+out:
+    oct_free(&images);
     return status;
 }
 
@@ -138,6 +168,8 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
     char figures[OCT_SCORES_TEXT];
     oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
+    OCT_TRY_OUT(oct_model_check_work(m, data->count, f->args->word[0]));
+    OCT_TRY_OUT(compare_copies(f, m, recipe, data));
     OCT_TRY_OUT(oct_outputs_create(&outputs, recipe, data, &oct_collective_one));
     OCT_TRY_OUT(
         oct_program_evaluate(&m->program, recipe, data, oct_evaluation_batch(recipe, 1), &outputs));
@@ -147,9 +179,13 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
                   "%s: the logits of the test set are not those of the certificate",
                   f->args->word[0]);
     OCT_TRY_OUT(oct_score(&oct_collective_one, recipe, &outputs, &scores));
-    OCT_CHECK_OUT(scores.correct < 0 || scores.correct == c->correct, OCT_NO,
-                  "%s: %" PRId64 " test images are right, the certificate says %" PRId64,
-                  f->args->word[0], scores.correct, c->correct);
+    OCT_CHECK_OUT(oct_max_i64(scores.correct, 0) == c->correct &&
+                      scores.rows == (c->rows > 0 ? c->rows : c->images) &&
+                      oct_scores_accuracy(&scores) == c->qat_accuracy,
+                  OCT_NO,
+                  "%s: %" PRId64 " of %" PRId64 " rows are right, the certificate says %" PRId64
+                  " of %" PRId64,
+                  f->args->word[0], scores.correct, scores.rows, c->correct, c->rows);
     if (scores.correct >= 0)
         snprintf(figures, sizeof figures, "%.2f %% right", oct_scores_accuracy(&scores));
     else
@@ -185,6 +221,10 @@ static oct_status verify_model(const findings *f)
     OCT_TRY_OUT(VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
                          model.program.num_steps));
     OCT_TRY_OUT(oct_model_check_runnable(&model, f->args->word[0]));
+    if (model.recipe && *model.recipe)
+        OCT_TRY_OUT(VERIFIED(f,
+                             "recipe: target, data format, mean and standard deviation are those "
+                             "that the model computes with"));
     OCT_TRY_OUT(verify_golden(f, &model));
     if (!f->args->option[GOLDEN_ONLY].given) OCT_TRY_OUT(verify_test_set(f, &model));
 out:

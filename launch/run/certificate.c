@@ -102,24 +102,58 @@ static void split_inputs(const oct_program *program, const float *sample,
     }
 }
 
-/* Runs a sample of zeros: float layers are modules made from what the file says, and whether they fit
- * shows when they are called. */
-static oct_status try_islands(const oct_program *program)
+/* The constants of a step are those that the target makes of its scales. */
+static bool fits_target(const oct_program *p, const oct_step *s, const oct_target *target)
 {
-    const float *input[OCT_PROGRAM_INPUTS];
-    float *zeros = NULL, *output = NULL;
-    oct_runtime *runtime = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&zeros, (size_t)oct_inputs_numel(program), sizeof(float)));
-    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
-    split_inputs(program, zeros, input);
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
-    status = oct_runtime_run(runtime, 1, input, output);
-out:
-    oct_runtime_destroy(&runtime);
-    oct_free(&zeros);
-    oct_free(&output);
-    return status;
+    const oct_qparams a = oct_step_input(p, s, 0)->q, y = oct_step_output(p, s)->q;
+    const oct_qparams b = s->num_inputs > 1 ? oct_step_input(p, s, 1)->q : a;
+    const bool floats = target->float_ratios;
+    if (s->kind == OCT_STEP_QUANTIZE) return s->quotient == target->quotient;
+    if (s->kind == OCT_STEP_AVG_POOL)
+        return s->of_codes == target->pools_codes && s->half_up == target->pools_half_up;
+    if (s->kind == OCT_STEP_MUL)
+        return s->offset_first == target->offset_first &&
+               s->factor == (target->offset_first || floats ? oct_qmul_factor_float(a, b, y)
+                                                            : oct_qmul_factor(a, b, y));
+    if (s->kind != OCT_STEP_ADD) return true;
+    const oct_qadd add = floats ? oct_qadd_of_floats(a, b, y, false) : oct_qadd_of(a, b, y, false);
+    return add.ma == s->add.ma && add.mb == (s->add.mb < 0 ? -s->add.mb : s->add.mb) &&
+           add.shift == s->add.shift;
+}
+
+/* Names the key of the recipe that says something else of the model than the model itself; NULL: there is none. */
+static const char *contradiction(const oct_model *m, const oct_recipe *r)
+{
+    const oct_program *p = &m->program;
+    const oct_target *target = oct_target_at(r->quant_target);
+    const oct_normaliser n = oct_normaliser_of(&r->data_mean, &r->data_std);
+    const int64_t channels = p->values[p->inputs[0]].c;
+    const size_t bytes = (size_t)(channels <= OCT_REALS_MAX ? channels : 1) * sizeof(float);
+    float mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
+    oct_normaliser_spread(&n, channels, mean, std);
+    if (strcmp(p->target, target->name) != 0 || p->requantizer != target->requantizer)
+        return "quant.target";
+    for (int64_t i = 0; i < p->num_steps; i++)
+        if (!fits_target(p, &p->steps[i], target)) return "quant.target";
+    if (strcmp(m->data_format, oct_registry_name(&oct_dataset_id_table, r->data_format)) != 0)
+        return "data.format";
+    if (memcmp(mean, m->mean, bytes) != 0) return "data.mean";
+    return memcmp(std, m->std, bytes) != 0 ? "data.std" : NULL;
+}
+
+oct_status oct_model_check_recipe(const oct_model *model, const char *path)
+{
+    oct_recipe recipe;
+    if (!model->recipe || !*model->recipe) return OCT_OK; /* of a program of one's own */
+    OCT_TRY(oct_recipe_read(&recipe, path, model->recipe, NULL, 0));
+    const char *key = contradiction(model, &recipe);
+    oct_recipe_free(&recipe);
+    OCT_CHECK(
+        !key, OCT_DATA,
+        "%s: computes with another %s than the recipe inside it says, so it was changed after "
+        "its conversion; convert its checkpoint again",
+        path, key);
+    return OCT_OK;
 }
 
 oct_status oct_model_check_runnable(const oct_model *model, const char *path)
@@ -128,11 +162,12 @@ oct_status oct_model_check_runnable(const oct_model *model, const char *path)
               "%s: takes %d inputs, but this command feeds it one image; run it with the library "
               "(quant/runtime/program.h)",
               path, model->program.num_inputs);
+    OCT_TRY(oct_model_check_recipe(model, path));
     if (oct_count_islands(&model->program) == 0) return OCT_OK;
     oct_recipe recipe;
     OCT_TRY(oct_job_model_recipe(&recipe, path, model, NULL));
     oct_recipe_free(&recipe);
-    if (try_islands(&model->program) != OCT_OK) return oct_fail_prefix("%s", path);
+    if (oct_islands_check(&model->program, true) != OCT_OK) return oct_fail_prefix("%s", path);
     return OCT_OK;
 }
 
@@ -284,13 +319,13 @@ out:
     return status;
 }
 
-static oct_status read_golden(oct_model *model, const oct_conversion *conversion)
+oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_data, int64_t count,
+                           float *samples)
 {
     oct_loader loader;
     oct_goals goals;
-    OCT_TRY(oct_evaluation_loader(&loader, conversion->recipe, conversion->test_data));
-    const oct_status status =
-        oct_loader_read(&loader, 0, model->certificate.golden_count, model->golden_input, &goals);
+    OCT_TRY(oct_evaluation_loader(&loader, recipe, test_data));
+    const oct_status status = oct_loader_read(&loader, 0, count, samples, &goals);
     oct_loader_deinit(&loader);
     return status;
 }
@@ -303,7 +338,7 @@ static oct_status make_golden(oct_model *model, oct_conversion *conversion)
     model->certificate.golden_count = count;
     OCT_TRY(oct_alloc(&model->golden_input, (size_t)count, image * sizeof(float)));
     OCT_TRY(oct_alloc(&model->golden_digest, (size_t)(count * model->program.num_values), DIGEST));
-    OCT_TRY(read_golden(model, conversion));
+    OCT_TRY(oct_golden_read(conversion->recipe, data, count, model->golden_input));
     OCT_TRY(oct_golden_digests(&model->program, model->golden_input, count, model->golden_digest));
     return compare_golden(model, conversion);
 }
@@ -322,10 +357,7 @@ static oct_status describe(oct_model *model, const oct_conversion *conversion)
                        oct_registry_name(&oct_dataset_id_table, recipe->data_format)));
     OCT_TRY(oct_class_names_make(&model->class_names, conversion->test_data));
     const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
-    for (int64_t c = 0; c < conversion->test_data->c && c < OCT_REALS_MAX; c++) {
-        model->mean[c] = n.mean[n.count == 1 ? 0 : c];
-        model->std[c] = n.std[n.count == 1 ? 0 : c];
-    }
+    oct_normaliser_spread(&n, conversion->test_data->c, model->mean, model->std);
     model->classes = (int)conversion->test_data->classes;
     memcpy(model->checkpoint_digest, conversion->checkpoint_digest, DIGEST);
     memcpy(model->certificate.data_digest, conversion->test_data->digest, DIGEST);

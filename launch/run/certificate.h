@@ -29,12 +29,17 @@ typedef struct oct_conversion {
 oct_status oct_certify(oct_model *model, oct_conversion *conversion,
                        const oct_collective *group) OCT_NODISCARD;
 
+/* Reads the golden inputs: the first `count` test images, normalised. */
+oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_data, int64_t count,
+                           float *samples) OCT_NODISCARD;
 /* Computes the SHA-256 of each value of the program for each golden sample (all inputs one behind the other):
  * count x num_values x 32. */
 oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
                               uint8_t *digests) OCT_NODISCARD;
-/* Checks what commands that feed one image after another rely on: OCT_DATA when the program has several
- * inputs. Loads the plug-ins that compute its float layers. */
+/* Checks that target, data format, mean and std are those of the recipe in the model: OCT_DATA. */
+oct_status oct_model_check_recipe(const oct_model *model, const char *path) OCT_NODISCARD;
+/* Checks what commands that feed one image after another rely on: that, and OCT_DATA when the program has
+ * several inputs. Loads the plug-ins that compute its float layers. */
 oct_status oct_model_check_runnable(const oct_model *model, const char *path) OCT_NODISCARD;
 /* Numbers that are compared of each sample's output. */
 int64_t oct_model_outputs(const oct_model *model);

@@ -24,8 +24,8 @@ static double window_terms(double kernel_h, double kernel_w, const oct_value *pl
     return (kernel_h < h ? kernel_h : h) * (kernel_w < w ? kernel_w : w);
 }
 
-/* The work of one number of a float layer: a row of its largest array, or the window whose sides are the first
- * arguments of a pooling layer. */
+/* The work of one number of a float layer: a row of its largest array or, of a product of two values, of the first,
+ * or the window whose sides are the first arguments of a pooling layer. */
 static double island_terms(const oct_program *program, const oct_step *step)
 {
     const oct_island *island = step->island;
@@ -36,6 +36,7 @@ static double island_terms(const oct_program *program, const oct_step *step)
         const double row = (double)oct_shape_numel(shape) / rows;
         if (row > terms) terms = row;
     }
+    if (strcmp(island->type, "matmul") == 0) terms = (double)oct_step_input(program, step, 0)->c;
     if (strcmp(island->type, "max_pool") == 0 || strcmp(island->type, "avg_pool") == 0)
         terms = window_terms(island->args[0], island->args[1], oct_step_input(program, step, 0));
     return FLOAT_PRODUCT * terms;

@@ -1,7 +1,8 @@
 /* Float islands as a model file could tell them: made by their type's name from any arguments and arrays,
- * and run, or refused as input. The input is the struct `told` as it lies in memory. */
+ * run, and written in every format, or refused as input. The input is the struct `told` as it lies in memory. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "io/export/format.h"
 #include "quant/pass/convert/convert.h"
 #include "quant/runtime/step.h"
 #include "tests/fuzz/fuzz.h"
@@ -192,6 +193,26 @@ static oct_status run(const oct_program *p)
     return status;
 }
 
+/* What the door of models lets in can be exported, or is refused by the layer's name. */
+static void export(const oct_program *p)
+{
+    static const float ones[OCT_REALS_MAX] = {1, 1, 1, 1};
+    oct_model m = {.program = *p, .recipe = (char[]){""}, .data_format = (char[]){"idx"}};
+    m.classes = (int)oct_value_numel(&p->values[p->output]);
+    for (size_t i = 0; i < OCT_REALS_MAX; i++)
+        m.std[i] = 1;
+    for (size_t i = 0; i < oct_export_format_table.num_listed; i++) {
+        const oct_export_format *format = oct_export_format_table.listed[i];
+        oct_exported made = {0};
+        if (!format->write_model) continue;
+        const oct_status status = format->write_model(
+            &(oct_export){.model = &m, .mean = m.mean, .std = ones, .name = "m", .version = "0"},
+            &made);
+        fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_PREPARE) | FUZZ_BIT(OCT_USAGE), NULL);
+        oct_exported_free(&made);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     told t = {0};
@@ -201,8 +222,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_call call = fuzz_begin(size);
     program_of(&program, &t);
     const bool unknown = t.type % OCT_COUNT(types) >= OCT_COUNT(types) - UNKNOWN;
-    fuzz_said(run(&program),
-              FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | (unknown ? FUZZ_BIT(OCT_PREPARE) : 0), NULL);
+    const oct_status status = run(&program);
+    fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | (unknown ? FUZZ_BIT(OCT_PREPARE) : 0),
+              NULL);
+    if (oct_program_check(&program) == OCT_OK && oct_islands_check(&program, false) == OCT_OK)
+        export(&program);
+    else
+        FUZZ_REQUIRE(status != OCT_OK, "it runs, but is refused at the door");
+    oct_fail_clear();
     oct_program_free(&program);
     fuzz_end(&call, 0, (size_t)16 << 20);
     return 0;

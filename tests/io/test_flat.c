@@ -51,6 +51,7 @@ static void make(void (*maker)(oct_program *))
     static float golden[SAMPLES * ROOM];
     model = (oct_model){.certificate = {.golden_count = SAMPLES}};
     maker(&model.program);
+    program_scales(&model.program);
     const oct_program *p = &model.program;
     const oct_value *out = &p->values[p->output];
     const int64_t numel = SAMPLES * oct_inputs_numel(p);

@@ -1,6 +1,7 @@
 /* The int8 model file: what is saved comes back, equal models give equal bytes, and a file that lies is
  * refused with its name before it can do harm. */
 #include "io/model_file.h"
+#include "quant/runtime/step.h"
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
@@ -66,8 +67,9 @@ static oct_step step(oct_step_kind kind, const char *name, int32_t a, int32_t b,
     return s;
 }
 
-static void add_arrays(oct_step *s)
+static void add_arrays(const oct_program *p, oct_step *s)
 {
+    const oct_qparams x = oct_step_input(p, s, 0)->q, y = oct_step_output(p, s)->q;
     const oct_conv_shape *c = &s->conv;
     size_t weights = (size_t)(c->out_c * c->kernel_h * c->kernel_w * (c->in_c / c->groups));
     size_t channels = (size_t)c->out_c;
@@ -79,8 +81,8 @@ static void add_arrays(oct_step *s)
         s->weight[i] = (int8_t)((int)(i * 37 % 255) - 127);
     for (size_t i = 0; i < channels; i++) {
         s->bias[i] = (int64_t)i * 1001 - 3000;
-        s->multiplier[i] = 0.001F / (float)(i + 3);
         s->weight_scale[i] = 0.02F / (float)(i + 7);
+        s->multiplier[i] = x.scale * s->weight_scale[i] / (y.scale > 0 ? y.scale : 1);
     }
 }
 
@@ -147,9 +149,9 @@ static void make_program(oct_program *p)
     p->steps[6].input_step_h = p->steps[6].input_step_w = 1;
     p->steps[ISLAND] = step(OCT_STEP_FLOAT, "second", 8, -1, 9);
     p->steps[8] = step(OCT_STEP_QUANTIZE, "wide", 9, -1, 10);
-    add_arrays(&p->steps[1]);
-    add_arrays(&p->steps[2]);
-    add_arrays(&p->steps[6]);
+    add_arrays(p, &p->steps[1]);
+    add_arrays(p, &p->steps[2]);
+    add_arrays(p, &p->steps[6]);
     add_island(&p->steps[ISLAND]);
     MUST(oct_program_check(p));
 }
@@ -161,9 +163,7 @@ static void make(oct_model *m)
 
     MUST(oct_strdup(&m->recipe, "model: test\n"));
     MUST(oct_strdup(&m->data_format, "cifar10"));
-    MUST(oct_alloc(&m->overflow_bound, STEPS, sizeof *m->overflow_bound));
-    m->overflow_bound[1] = 1234567;
-    m->overflow_bound[6] = INT32_MAX;
+    MUST(oct_model_find_bounds(m));
     MUST(oct_alloc(&m->golden_input, GOLDEN * INPUT, sizeof *m->golden_input));
     MUST(oct_alloc(&m->golden_digest, (size_t)GOLDEN * VALUES * 32, 1));
     for (int i = 0; i < GOLDEN * INPUT; i++)
@@ -175,7 +175,7 @@ static void make(oct_model *m)
                            .correct = 9123,
                            .qat_accuracy = 91.23,
                            .golden_count = GOLDEN,
-                           .num_islands = 2};
+                           .num_islands = 1};
     for (int i = 0; i < 32; i++) {
         m->checkpoint_digest[i] = (uint8_t)(i + 1);
         c->logits_digest[i] = (uint8_t)(i + 101);
@@ -425,7 +425,6 @@ static void make_large(oct_model *m, int64_t side, int64_t pools)
     p->num_values = p->num_steps + 1;
     MUST(oct_alloc(&p->steps, (size_t)p->num_steps, sizeof *p->steps));
     MUST(oct_alloc(&p->values, (size_t)p->num_values, sizeof *p->values));
-    MUST(oct_alloc(&m->overflow_bound, (size_t)p->num_steps, sizeof *m->overflow_bound));
     for (int32_t i = 0; i < (int32_t)p->num_steps; i++) {
         p->values[i + 1] = codes(side, side, 1, 0.1F);
         p->steps[i] = step(OCT_STEP_MAX_POOL, "pool", i, -1, i + 1);
@@ -442,6 +441,7 @@ static void make_large(oct_model *m, int64_t side, int64_t pools)
     p->steps[pools + 2].kind = OCT_STEP_DEQUANTIZE;
     p->values[pools + 3] = (oct_value){.dtype = OCT_F32, .h = 4, .w = 4, .c = 1};
     p->output = (int32_t)p->num_values - 1;
+    MUST(oct_model_find_bounds(m));
 }
 
 Test(model_file, refuses_what_takes_more_memory_or_time_than_is_allowed)
@@ -466,6 +466,10 @@ Test(model_file, refuses_what_takes_more_memory_or_time_than_is_allowed)
             check_said("net.int8.h5: ");
             check_said(cases[i].why);
             check_said("; if you trust it, --allow-large runs it all the same");
+        } else {
+            MUST(oct_model_check_work(&loaded, 1000, model_path));
+            cr_assert_eq(oct_model_check_work(&loaded, 100000, model_path), OCT_DATA);
+            check_said("100000 samples take as long as");
         }
         oct_model_free(&loaded);
         if (i + 1 == OCT_COUNT(cases)) {
@@ -787,13 +791,19 @@ Test(model_file, refuses_numbers_out_of_range)
         {"program/values", {2, 65537}, "value 0: its c is 65537"},
         {"program/values", {VALUE_COLUMNS + 5, 256}, "value 1: its codes 0 to 256"},
         {"program/values", {10 * VALUE_COLUMNS + 5, 255}, "value 10: its codes 0 to 255"},
-        {"program/overflow_bound", {1, -1}, "the overflow bound of step 1 is outside 32 bits"},
-        {"program/overflow_bound", {1, 1LL << 31}, "the overflow bound of step 1"},
+        {"program/overflow_bound",
+         {1, 0},
+         "the overflow bound of step 1 is not that of its weights"},
+        {"program/overflow_bound", {0, 1}, "the overflow bound of step 0"},
         {"certificate/golden_count", {0, 65537}, "certificate/golden_count is 65537"},
         {"certificate/golden_count", {0, 4}, "golden/input is f32 (3, 196), not f32 (4, 196)"},
         {"certificate/correct", {0, 10001}, "certificate/correct is 10001, outside 0 to 10000"},
         {"certificate/images", {0, -1}, "certificate/images is -1"},
         {"certificate/num_islands", {0, 5000}, "certificate/num_islands is 5000"},
+        {"certificate/num_islands", {0, 2}, "the figures of the certificate contradict each other"},
+        {"certificate/logits_differ", {0, 1}, "the figures of the certificate contradict"},
+        {"certificate/correct", {0, 9122}, "the figures of the certificate contradict"},
+        {"certificate/images", {0, 9999}, "the figures of the certificate contradict"},
     };
     void *bytes;
     size_t size;

@@ -31,7 +31,14 @@ static const json_t *layer_of(const json_t *document, const char *path)
     return NULL;
 }
 
-/* Changes one weight code of a layer, or the scale of its output (weight -1), and seals the file again. */
+static void scale_weights(oct_step *step, float factor)
+{
+    for (int64_t c = 0; c < step->conv.out_c; c++)
+        step->weight_scale[c] *= factor;
+}
+
+/* Changes one weight code of a layer, or (weight -1) the scale between it and the next layer, and seals the file again.
+ */
 static void damage(const char *path, const char *layer, int weight)
 {
     oct_model model;
@@ -39,9 +46,11 @@ static void damage(const char *path, const char *layer, int weight)
     for (int64_t i = 0; i < model.program.num_steps; i++) {
         oct_step *step = &model.program.steps[i];
         if (strcmp(step->name, layer) != 0) continue;
-        if (weight < 0)
+        if (weight < 0) {
             model.program.values[step->output].q.scale *= 2;
-        else
+            scale_weights(step, 2);
+            scale_weights(step + 1, 0.5F);
+        } else
             step->weight[weight] = (int8_t)(step->weight[weight] > 0 ? -100 : 100);
         cr_assert_eq(oct_model_save(path, &model), OCT_OK, "%s", oct_fail_text(0));
         oct_model_free(&model);

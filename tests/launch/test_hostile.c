@@ -94,7 +94,7 @@ Test(hostile, files_that_crashed_libhdf5_are_refused)
 static void begin_model(oct_model *m, int64_t side, int64_t output)
 {
     oct_program *p = &m->program;
-    *m = (oct_model){.std = {1, 1, 1, 1}, .classes = (int)output};
+    *m = (oct_model){.mean = {0.5F}, .std = {0.5F}, .classes = (int)output};
     *p = (oct_program){.target = "x86", .num_steps = 1, .num_values = 2, .num_inputs = 1};
     MUST(oct_alloc(&p->steps, 1, sizeof *p->steps));
     MUST(oct_alloc(&p->values, 2, sizeof *p->values));
@@ -118,6 +118,7 @@ static void save_island(const char *file, const char *type, int num_args, const 
 {
     oct_model m;
     begin_model(&m, 4, 16);
+    m.certificate.num_islands = 1;
     oct_step *step = &m.program.steps[0];
     step->kind = OCT_STEP_FLOAT;
     MUST(oct_alloc(&step->island, 1, sizeof *step->island));
@@ -135,7 +136,7 @@ Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
     static const struct {
         const char *type;
         int num_args;
-        double args[14];
+        double args[OCT_STEP_ARGS];
         const char *sentence;
     } islands[] = {
         {"conv2d",
@@ -155,15 +156,46 @@ Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
         {"reshape", 1, {17}, "flatten: "},
         {"add", 0, {0}, "add takes 2 inputs"},
         {"max_pool", 9, {-1, -1, 0, 0, 7, 7, 7, 7, 0}, "a max_pool cannot have windows of -1x-1"},
+        {"max_pool", 9, {2, 2}, "a max_pool cannot have windows of 2x2, stride 0"},
+        {"reshape", 24, {1, 2, 3, 4, 5, 6, 7, 8, 9}, "a reshape has at most 3 dimensions"},
+        {"parameter", 24, {23, 1, 1}, "a parameter is made from its number of dimensions, 1 to 3"},
+        {"move", 6, {0, 1, 16, 1, 0, 1}, "a move to (1, 16): its loop 0 has 0 turns"},
+        {"conv_transpose2d",
+         16,
+         {1e18, 1, 2, 2, 1, 1},
+         "argument 1 of a conv_transpose2d is 1e+18"},
+        {"flatten", 1, {3}, "a flatten is made from 0 arguments, but has 1"},
+        {"linear", 3, {2.5, 1, 0}, "argument 1 of a linear is 2.5"},
+        {"batch_norm", 3, {1, 1e-5, 1e-306}, "its arguments are not those of a batch_norm"},
     };
     for (size_t i = 0; i < OCT_COUNT(islands); i++) {
         save_island("island.int8.h5", islands[i].type, islands[i].num_args, islands[i].args);
-        const char *commands[][6] = {{"verify", "island.int8.h5"},
+        const char *commands[][7] = {{"verify", "island.int8.h5"},
                                      {"eval", "island.int8.h5"},
+                                     {"inspect", "island.int8.h5"},
+                                     {"export", "island.int8.h5", "--format", "onnx", "-o", "x"},
                                      {"run", "island.int8.h5", "--input", "island.int8.h5"}};
         for (size_t k = 0; k < OCT_COUNT(commands); k++)
             check_answer("island.int8.h5: flatten: ", 3, islands[i].sentence, commands[k]);
     }
+}
+
+/* 64 MB of input, 0 bytes in the file: refused before a product of 4096 x 4096 x 4096 is run. */
+Test(hostile, a_product_of_two_values_counts_as_what_it_computes)
+{
+    oct_model m;
+    begin_model(&m, 4, 16);
+    m.classes = 4096;
+    m.certificate.num_islands = 1;
+    oct_step *step = &m.program.steps[0];
+    *step = (oct_step){.kind = OCT_STEP_FLOAT, .name = "attention", .num_inputs = 2, .output = 1};
+    MUST(oct_alloc(&step->island, 1, sizeof *step->island));
+    *step->island = (oct_island){.type = "matmul", .dims = {3, 3}};
+    for (int i = 0; i < 2; i++)
+        m.program.values[i] = (oct_value){.dtype = OCT_F32, .h = 1, .w = 4096, .c = 4096};
+    end_model(&m, "product.int8.h5");
+    check_answer("product.int8.h5", 3, "one sample takes as long as 2.76e+11 multiply-adds",
+                 (const char *const[]){"inspect", "product.int8.h5", NULL});
 }
 
 Test(hostile, without_golden_inputs_and_data_nothing_is_called_verified)

@@ -70,6 +70,23 @@ static inline void program_weights(oct_step *step, oct_conv_shape s, int32_t lo,
     }
 }
 
+/* Makes the multipliers follow from the scales, as model files want them, with scales near the multipliers. */
+static inline void program_scales(oct_program *p)
+{
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        oct_step *step = &p->steps[i];
+        if (!oct_step_type_of(step->kind)->weights) continue;
+        const oct_value *out = oct_step_output(p, step);
+        const float x = oct_step_input(p, step, 0)->q.scale;
+        const float y = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
+        if (step->num_inputs > 1) step->addend_multiplier = oct_step_input(p, step, 1)->q.scale / y;
+        for (int64_t c = 0; c < step->conv.out_c; c++) {
+            step->weight_scale[c] = step->multiplier[c] * y / x;
+            step->multiplier[c] = x * step->weight_scale[c] / y;
+        }
+    }
+}
+
 static inline oct_conv_shape program_shape(int64_t h, int64_t w, int64_t in_c, int64_t out_c,
                                            int kernel, int stride, int padding, int groups)
 {

@@ -21,3 +21,7 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
 
 /* Runs the float islands of programs by the modules that they were (module types with `create`). */
 extern const oct_island_host oct_module_islands;
+/* Makes each float island of a program that has passed oct_program_check, and runs it over a sample of zeros:
+ * arguments, arrays and shapes fit each other, for whoever runs or exports the program. of_plugins: also
+ * those of types that are not built in, OCT_PREPARE where such a type is not known here. OCT_DATA. */
+oct_status oct_islands_check(const oct_program *program, bool of_plugins) OCT_NODISCARD;

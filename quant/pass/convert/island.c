@@ -2,6 +2,7 @@
  * name and arguments, gets its arrays back, and computes sample by sample, as evaluation does. */
 #include "quant/pass/convert/convert.h"
 
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "quant/runtime/step.h"
 
@@ -78,6 +79,18 @@ static oct_status blame_file(oct_status status)
     return oct_fail(OCT_DATA, "%s", text);
 }
 
+/* Arguments are read by exporters too: they are those that the module itself would give. */
+static oct_status check_args(const oct_module *module, const oct_island *from)
+{
+    oct_op_args own = {0};
+    module->type->args(module, &own);
+    bool same = own.count == from->num_args;
+    for (int i = 0; same && i < own.count; i++)
+        same = own.value[i] == from->args[i];
+    OCT_CHECK(same, OCT_DATA, "its arguments are not those of a %s", from->type);
+    return OCT_OK;
+}
+
 /* Creates the module, which may take little more memory than the arrays that it gets. */
 static oct_status create_module(island *self, const oct_module_type *type, const oct_island *from)
 {
@@ -93,7 +106,9 @@ static oct_status create_module(island *self, const oct_module_type *type, const
     oct_status status = type->create(&self->module, &args);
     if (oct_mem_guard_end() && status != OCT_OK)
         return oct_fail(OCT_DATA, "its arguments ask for more memory than its arrays have");
-    return status == OCT_RESOURCE ? status : blame_file(status);
+    if (status == OCT_RESOURCE) return status;
+    OCT_TRY(blame_file(status));
+    return check_args(self->module, from);
 }
 
 /* The size of the largest tensor that one of our own layers makes: its output, or the input of a transposed
@@ -176,3 +191,38 @@ static oct_status run_island(void *state, int64_t samples, const float *const *i
 
 const oct_island_host oct_module_islands = {
     .open = open_island, .run = run_island, .close = close_island};
+
+/* Runs the step's module over a sample of zeros: whether its shapes fit shows when it is called. */
+static oct_status try_island(const oct_program *program, const oct_step *step)
+{
+    const float *input[OCT_STEP_INPUTS];
+    float *zeros = NULL, *output = NULL;
+    void *state = NULL;
+    int64_t most = 0;
+    oct_status status = OCT_OK;
+    for (int i = 0; i < step->num_inputs; i++)
+        most = oct_max_i64(most, oct_value_numel(oct_step_input(program, step, i)));
+    OCT_TRY_OUT(oct_alloc(&zeros, (size_t)most, sizeof *zeros));
+    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(oct_step_output(program, step)), 1));
+    for (int i = 0; i < step->num_inputs; i++)
+        input[i] = zeros;
+    OCT_TRY_OUT(open_island(&state, program, step));
+    if (run_island(state, 1, input, output) != OCT_OK) status = oct_fail_prefix("%s", step->name);
+out:
+    if (state) close_island(state);
+    oct_free(&zeros);
+    oct_free(&output);
+    return status;
+}
+
+oct_status oct_islands_check(const oct_program *program, bool of_plugins)
+{
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (step->kind != OCT_STEP_FLOAT) continue;
+        const oct_module_type *type = oct_module_type_find(step->island->type);
+        if (of_plugins || (type && oct_module_type_is_listed(type)))
+            OCT_TRY(try_island(program, step));
+    }
+    return OCT_OK;
+}

@@ -1,0 +1,2 @@
+#define FORMAT "c"
+#include "tests/fuzz/export.h"

@@ -1,0 +1,2 @@
+#define FORMAT "flat"
+#include "tests/fuzz/export.h"

@@ -1,0 +1,2 @@
+#define FORMAT "onnx"
+#include "tests/fuzz/export.h"

@@ -1,0 +1,2 @@
+#define FORMAT "tflite"
+#include "tests/fuzz/export.h"
