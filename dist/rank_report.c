@@ -30,7 +30,7 @@ static OCT_PRINTF(2, 3) void add(report *r, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    const int length = vsnprintf(r->text + r->used, r->size - r->used, format, args);
+    const int length = oct_vsnprintf(r->text + r->used, r->size - r->used, format, args);
     va_end(args);
     if (length > 0) r->used += (size_t)length;
     if (r->used >= r->size) r->used = r->size - 1;

@@ -62,7 +62,7 @@ void oct_recipe_report(const oct_recipe_source *s, const oct_recipe_position *p,
     char sentence[1500], where[5 * EXCERPT_CHARS + 200] = "";
     va_list args;
     va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
+    oct_vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     const char *line = more && *more ? "\n" : "";
     if (!more) more = "";
@@ -83,7 +83,7 @@ void oct_recipe_report_keys(const oct_recipe_source *s, size_t a, size_t b, cons
     char sentence[1500];
     va_list args;
     va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
+    oct_vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     const oct_recipe_position *p =
         s->given[b].kind > s->given[a].kind ? &s->given[b] : &s->given[a];

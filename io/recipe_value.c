@@ -18,7 +18,7 @@ static void OCT_PRINTF(2, 3) say(oct_flaw *flaw, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(flaw->text, sizeof flaw->text, format, args);
+    oct_vsnprintf(flaw->text, sizeof flaw->text, format, args);
     va_end(args);
 }
 
@@ -26,12 +26,12 @@ static void OCT_PRINTF(2, 3) say(oct_flaw *flaw, const char *format, ...)
 static const char *bounds(const oct_key *key, oct_shown *text)
 {
     if (key->min >= key->max)
-        snprintf(text->text, sizeof text->text, "%.15g", key->min);
+        oct_snprintf(text->text, sizeof text->text, "%.15g", key->min);
     else if (key->kind == OCT_KEY_COUNT)
         snprintf(text->text, sizeof text->text, "%" PRId64 " to %" PRId64, (int64_t)key->min,
                  (int64_t)key->max);
     else
-        snprintf(text->text, sizeof text->text, "%.15g to %.15g", key->min, key->max);
+        oct_snprintf(text->text, sizeof text->text, "%.15g to %.15g", key->min, key->max);
     return text->text;
 }
 
@@ -436,8 +436,8 @@ static oct_status print_real(double value, oct_text *out)
 {
     char text[40];
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        double back = strtod(text, NULL);
+        oct_snprintf(text, sizeof text, "%.*g", digits, value);
+        double back = oct_strtod(text, NULL);
         if (memcmp(&back, &value, sizeof value) == 0) break;
     }
     return oct_text_add(out, "%s", text);

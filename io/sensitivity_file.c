@@ -18,7 +18,7 @@ static const char first_line[] = "# octet sensitivity 1";
 /* Rounds for people; a small negative number is not "-0.000". */
 static void round_number(double value, int digits, char text[NUMBER_BYTES])
 {
-    snprintf(text, NUMBER_BYTES, "%.*f", digits, value);
+    oct_snprintf(text, NUMBER_BYTES, "%.*f", digits, value);
     if (text[0] == '-' && text[1 + strspn(text + 1, "0.")] == '\0')
         memmove(text, text + 1, strlen(text));
 }

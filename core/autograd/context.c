@@ -68,7 +68,7 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
     char text[4096];
     va_list args;
     va_start(args, format);
-    int written = vsnprintf(text, sizeof text, format, args);
+    int written = oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return oct_context_adopt(cx, oct_fail(code, "%s", written < 0 ? format : text));
 }

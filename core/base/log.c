@@ -149,7 +149,7 @@ void oct_log_append(const char *path, const char *text)
 OCT_PRINTF(2, 0) static void say(oct_log_level level, const char *format, va_list args)
 {
     char text[LINE_BYTES], line[LINE_BYTES];
-    if (vsnprintf(text, sizeof text, format, args) < 0) return;
+    if (oct_vsnprintf(text, sizeof text, format, args) < 0) return;
     oct_text_clean(text);
     compose(line, level, text);
     pthread_mutex_lock(&lock);
@@ -187,7 +187,7 @@ void oct_log_bar(const char *format, ...)
     char text[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    int written = vsnprintf(text, sizeof text, format, args);
+    int written = oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (written < 0) return;
     oct_text_clean(text);

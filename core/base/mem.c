@@ -176,13 +176,13 @@ oct_status oct_format(char **text, const char *format, ...)
     *text = NULL;
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = oct_vsnprintf(NULL, 0, format, args);
     va_end(args);
     OCT_CHECK(length >= 0, OCT_DEFECT, "a text could not be formatted from \"%s\"", format);
     char *block;
     OCT_TRY(oct_alloc(&block, (size_t)length + 1, 1));
     va_start(args, format);
-    vsnprintf(block, (size_t)length + 1, format, args);
+    oct_vsnprintf(block, (size_t)length + 1, format, args);
     va_end(args);
     *text = block;
     return OCT_OK;

@@ -40,7 +40,7 @@ static const struct {
 OCT_PRINTF(3, 0) static void add(oct_status code, bool anew, const char *format, va_list args)
 {
     char text[AREA];
-    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
+    if (oct_vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
     if (anew || current.code == OCT_OK) {
         oct_fail_clear();
         current.code = code;
@@ -80,7 +80,7 @@ oct_status oct_fail_prefix(const char *format, ...)
     char text[AREA];
     va_list args;
     va_start(args, format);
-    int written = vsnprintf(text, sizeof text, format, args);
+    int written = oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     size_t bytes = (size_t)written + 2;
     if (written < 0 || current.used + bytes > AREA) return current.code;

@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include "core/base/c_locale.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 

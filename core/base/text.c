@@ -63,7 +63,7 @@ bool oct_parse_f64(const char *text, double *value)
     const char *end = decimal_end(text);
     if (!end || *end != '\0') return false;
     char *parsed_end;
-    double parsed = strtod(text, &parsed_end);
+    double parsed = oct_strtod(text, &parsed_end);
     if (parsed_end != end || !isfinite(parsed)) return false;
     *value = parsed;
     return true;
@@ -146,12 +146,12 @@ oct_status oct_text_add(oct_text *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = oct_vsnprintf(NULL, 0, format, args);
     va_end(args);
     OCT_CHECK(length >= 0, OCT_DEFECT, "a text could not be formatted from \"%s\"", format);
     OCT_TRY(oct_grow(&text->data, &text->capacity, text->length + (size_t)length + 1, 1));
     va_start(args, format);
-    vsnprintf(text->data + text->length, (size_t)length + 1, format, args);
+    oct_vsnprintf(text->data + text->length, (size_t)length + 1, format, args);
     va_end(args);
     text->length += (size_t)length;
     return OCT_OK;

@@ -13,7 +13,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_clip_module *m = (const oct_clip_module *)self;
-    snprintf(text, size, "%g to %g", m->lo, m->hi);
+    oct_snprintf(text, size, "%g to %g", m->lo, m->hi);
 }
 
 static void get_args(const oct_module *self, oct_op_args *args)

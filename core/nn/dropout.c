@@ -12,7 +12,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    snprintf(text, size, "p %g", ((const oct_dropout_module *)self)->p);
+    oct_snprintf(text, size, "p %g", ((const oct_dropout_module *)self)->p);
 }
 
 static void get_args(const oct_module *self, oct_op_args *args)

@@ -16,8 +16,8 @@ static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_elementwise_module *m = (const oct_elementwise_module *)self;
     text[0] = '\0';
-    if (m->function->num_args == 1) snprintf(text, size, "%g", m->args[0]);
-    if (m->function->num_args == 2) snprintf(text, size, "%g, %g", m->args[0], m->args[1]);
+    if (m->function->num_args == 1) oct_snprintf(text, size, "%g", m->args[0]);
+    if (m->function->num_args == 2) oct_snprintf(text, size, "%g, %g", m->args[0], m->args[1]);
 }
 
 static void get_args(const oct_module *self, oct_op_args *args)

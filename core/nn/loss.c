@@ -15,7 +15,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_cross_entropy_loss_module *m = (const oct_cross_entropy_loss_module *)self;
     text[0] = '\0';
-    if (m->smoothing > 0) snprintf(text, size, "smoothing %g", m->smoothing);
+    if (m->smoothing > 0) oct_snprintf(text, size, "smoothing %g", m->smoothing);
 }
 
 static void get_args(const oct_module *self, oct_op_args *args)

@@ -19,7 +19,7 @@ static oct_tensor *mul_forward(oct_context *cx, oct_module *self, oct_tensor *co
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    snprintf(text, size, "%g", ((const oct_scalar_module *)self)->value);
+    oct_snprintf(text, size, "%g", ((const oct_scalar_module *)self)->value);
 }
 
 static void get_args(const oct_module *self, oct_op_args *args)

@@ -68,7 +68,7 @@ void oct_padding_text(const oct_padding *padding, char *text, size_t size)
                                  (long long)p->channels_before, (long long)p->channels_behind);
     if (used < size) used += (size_t)snprintf(text + used, size - used, ", %s", modes[p->mode]);
     if (used < size && p->mode == OCT_PAD_CONSTANT)
-        snprintf(text + used, size - used, " %g", p->value);
+        oct_snprintf(text + used, size - used, " %g", p->value);
 }
 
 int64_t oct_pad_source(const oct_pad_shape *s, int d, int64_t at)

@@ -21,7 +21,7 @@ static void OCT_PRINTF(2, 3) say(char flaw[OCT_AUGMENT_FLAW], const char *format
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(flaw, OCT_AUGMENT_FLAW, format, args);
+    oct_vsnprintf(flaw, OCT_AUGMENT_FLAW, format, args);
     va_end(args);
 }
 
@@ -54,15 +54,15 @@ static const char *form_of(const oct_transform_param *param, char text[96])
     case OCT_PARAM_SIZE:
         return "a size such as 224 or, height first, 224x160";
     case OCT_PARAM_RANGE:
-        snprintf(text, 96, "a range FROM..TO within %g to %g", param->min, param->max);
+        oct_snprintf(text, 96, "a range FROM..TO within %g to %g", param->min, param->max);
         return text;
     case OCT_PARAM_COUNT:
-        snprintf(text, 96, "a whole number from %g to %g", param->min, param->max);
+        oct_snprintf(text, 96, "a whole number from %g to %g", param->min, param->max);
         return text;
     case OCT_PARAM_REAL:
         break;
     }
-    snprintf(text, 96, "a number from %g to %g", param->min, param->max);
+    oct_snprintf(text, 96, "a number from %g to %g", param->min, param->max);
     return text;
 }
 

@@ -27,7 +27,7 @@ void oct_to_c_add(oct_to_c *w, oct_text *text, const char *format, ...)
     va_list args;
     if (w->status != OCT_OK) return;
     va_start(args, format);
-    const int length = vsnprintf(line, sizeof line, format, args);
+    const int length = oct_vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (length < 0 || (size_t)length >= sizeof line)
         oct_to_c_fail(w, OCT_DEFECT, "a line of C is longer than %zu bytes", sizeof line);
@@ -40,7 +40,7 @@ void oct_to_c_fail(oct_to_c *w, oct_status status, const char *format, ...)
     char line[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    oct_vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (w->status == OCT_OK)
         w->status = oct_fail(status, "%s", line);
@@ -224,7 +224,7 @@ static void number_text(oct_dtype dtype, const void *data, int64_t i, char text[
         snprintf(text, 64, "INT64_C(%lld)", (long long)((const int64_t *)data)[i]);
         return;
     default:
-        snprintf(text, 64, "%aF", (double)((const float *)data)[i]);
+        oct_snprintf(text, 64, "%aF", (double)((const float *)data)[i]);
         return;
     }
 }

@@ -58,7 +58,7 @@ void *oct_to_onnx_fail(oct_to_onnx_writer *w, oct_status code, const char *forma
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     oct_status made = oct_fail_add(code, "%s", text);
     if (w->status == OCT_OK) w->status = made;
@@ -114,7 +114,7 @@ const char *oct_to_onnx_name(oct_to_onnx_writer *w, const char *format, ...)
     char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return copy_text(w, text);
 }

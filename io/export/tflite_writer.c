@@ -48,7 +48,7 @@ int oct_to_tflite_fail(oct_to_tflite_writer *w, oct_status code, const char *for
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     const oct_status made = oct_fail_add(code, "%s", text);
     if (w->status == OCT_OK) w->status = made;
@@ -166,7 +166,7 @@ void oct_to_tflite_rename(oct_to_tflite_writer *w, int number, const char *forma
     char text[NAME_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (w->status == OCT_OK) name_it(w, at(w, number), text);
 }

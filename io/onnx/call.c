@@ -61,7 +61,7 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
         return oct_fail_add(OCT_DATA, "%s: has more problems, which are left out here",
                             c->pass->graph->path);
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     const bool batch = name_batch(c->pass, text, sizeof text);
     return oct_fail_add(

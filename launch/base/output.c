@@ -30,11 +30,11 @@ oct_status oct_print(const char *format, ...)
     char *text = NULL;
     if (reader_left) return OCT_OK;
     va_start(list, format);
-    int length = vsnprintf(NULL, 0, format, list);
+    int length = oct_vsnprintf(NULL, 0, format, list);
     va_end(list);
     OCT_TRY(oct_alloc(&text, (size_t)(length > 0 ? length : 0) + 1, 1));
     va_start(list, format);
-    int written = vsnprintf(text, (size_t)length + 1, format, list);
+    int written = oct_vsnprintf(text, (size_t)length + 1, format, list);
     va_end(list);
     oct_text_clean(text);
     if (written >= 0) written = fputs(text, stdout);

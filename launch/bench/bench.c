@@ -19,7 +19,7 @@ oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format,
     char line[512];
     va_list list;
     va_start(list, format);
-    vsnprintf(line, sizeof line, format, list);
+    oct_vsnprintf(line, sizeof line, format, list);
     va_end(list);
     return oct_print("%s\n", line);
 }

@@ -56,7 +56,7 @@ oct_status oct_figure_print(oct_bench *bench, const oct_figure *t, oct_timings *
     const bool choice = strcmp(t->mode, t->numerics) != 0;
     char meetings[32] = "";
     if (t->meetings > 0 && ranks > 1)
-        snprintf(meetings, sizeof meetings, ", %g meetings", t->meetings);
+        oct_snprintf(meetings, sizeof meetings, ", %g meetings", t->meetings);
     json_t *object =
         joined(joined(object_of(bench, t, timings, &each), memory_of(t)), meetings_of(t));
     return oct_bench_print(

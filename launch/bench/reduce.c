@@ -72,8 +72,8 @@ static oct_status tell(oct_bench *bench, const sums *s)
                   1e3 * each, "mb_per_s", mb / each, "copy_ms", 1e3 * s->copy);
     if (s->native) {
         json_object_set_new(figure, "native_ms", json_real(1e3 * native));
-        snprintf(beside, sizeof beside, ", %s %.3f ms", oct_comm_library(bench->session->comm),
-                 1e3 * native);
+        oct_snprintf(beside, sizeof beside, ", %s %.3f ms", oct_comm_library(bench->session->comm),
+                     1e3 * native);
     }
     return oct_bench_print(
         bench, figure,

@@ -143,9 +143,9 @@ static const char *place_text(const oct_compare_verdict *v, int64_t layer, int64
         snprintf(where, sizeof where, "row %lld, column %lld, channel %lld",
                  (long long)(pixel / value->w), (long long)(pixel % value->w),
                  (long long)(i % value->c));
-    snprintf(text, 256, "image %lld, %s: %s%.9g in a, %.9g in b", (long long)image, where,
-             l->alike && value->dtype != OCT_F32 && value->dtype != OCT_S32 ? "code " : "",
-             l->first.a, l->first.b);
+    oct_snprintf(text, 256, "image %lld, %s: %s%.9g in a, %.9g in b", (long long)image, where,
+                 l->alike && value->dtype != OCT_F32 && value->dtype != OCT_S32 ? "code " : "",
+                 l->first.a, l->first.b);
     return text;
 }
 
@@ -166,10 +166,10 @@ static oct_status print_row(const oct_compare_verdict *v, int64_t layer, int wid
     const oct_layer_info *info = info_of(v, layer);
     if (!l->pair) return oct_print("  %-*s  %-12s only in b\n", width, info->name, info->type);
     const double sqnr = sqnr_of(l);
-    if (l->different > 0) snprintf(db, sizeof db, "%.1f", sqnr);
+    if (l->different > 0) oct_snprintf(db, sizeof db, "%.1f", sqnr);
     if (l->different > 0 && isinf(sqnr)) snprintf(db, sizeof db, "bits");
-    snprintf(share, sizeof share, "%.2f %%",
-             l->numbers ? 100.0 * (double)l->different / (double)l->numbers : 0.0);
+    oct_snprintf(share, sizeof share, "%.2f %%",
+                 l->numbers ? 100.0 * (double)l->different / (double)l->numbers : 0.0);
     return oct_print("%c %-*s  %-12s %-12s %9.6f %9s %12.5g %10s%s\n",
                      oct_compare_departs(v, layer) ? '!' : ' ', width, info->name,
                      type_of(v, layer), plane_text(&info->value, plane), oct_error_cosine(&l->sums),

@@ -167,7 +167,7 @@ static void draw_values(drawing *d, oct_spot at, int64_t w, const float *values)
     for (int i = 0; i < 2 && largest[i] >= 0; i++) {
         char name[96], text[160];
         name_class(d->data, largest[i], name);
-        snprintf(text, sizeof text, "%.0f%% %s", 100 * (double)values[largest[i]], name);
+        oct_snprintf(text, sizeof text, "%.0f%% %s", 100 * (double)values[largest[i]], name);
         oct_canvas_text(d->sheet, (oct_spot){at.x, at.y + i * LINE}, w, TEXT, i ? grey : dark,
                         text);
     }

@@ -47,7 +47,7 @@ static oct_status found(const findings *f, json_t *list, const char *word, const
     char text[1024];
     va_list values;
     va_start(values, format);
-    vsnprintf(text, sizeof(text), format, values);
+    oct_vsnprintf(text, sizeof(text), format, values);
     va_end(values);
     json_array_append_new(list, json_string(text));
     return f->args->json ? OCT_OK : oct_print("%s: %s\n", word, text);
@@ -187,7 +187,7 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
                   " of %" PRId64,
                   f->args->word[0], scores.correct, scores.rows, c->correct, c->rows);
     if (scores.correct >= 0)
-        snprintf(figures, sizeof figures, "%.2f %% right", oct_scores_accuracy(&scores));
+        oct_snprintf(figures, sizeof figures, "%.2f %% right", oct_scores_accuracy(&scores));
     else
         oct_scores_text(&scores, figures);
     OCT_TRY_OUT(VERIFIED(f, "%s test images: every logit as QAT evaluation computed it%s%s",

@@ -305,9 +305,9 @@ static void look_for_late_rank(job *j, double passed_s)
     j->late_s = find_late(&late) ? before_s + passed_s : 0;
     if (j->late_s < warned_s) return;
     char what[160];
-    snprintf(what, sizeof(what), "rank %d (process %d%s) did not end within %.0f s of another",
-             late.rank, late.pid, oct_process_state(late.pid) == 'T' ? ", which is stopped" : "",
-             j->late_s);
+    oct_snprintf(what, sizeof(what), "rank %d (process %d%s) did not end within %.0f s of another",
+                 late.rank, late.pid,
+                 oct_process_state(late.pid) == 'T' ? ", which is stopped" : "", j->late_s);
     if (before_s < warned_s)
         oct_log(OCT_LOG_WARN, "%s; the job ends after %.0f s", what, j->deadline_s);
     if (j->late_s < j->deadline_s) return;

@@ -45,8 +45,8 @@ void oct_diagram_free(oct_diagram *diagram)
 static void codes_text(const oct_value *value, char *text, size_t room)
 {
     if (value->dtype == OCT_U8 || value->dtype == OCT_U16)
-        snprintf(text, room, "%s, scale %.4g, zero %d", oct_dtype_name(value->dtype),
-                 (double)value->q.scale, value->q.zero_point);
+        oct_snprintf(text, room, "%s, scale %.4g, zero %d", oct_dtype_name(value->dtype),
+                     (double)value->q.scale, value->q.zero_point);
     else
         snprintf(text, room, "%s", value->dtype == OCT_F32 ? "float" : "class numbers");
 }
@@ -57,9 +57,9 @@ static void step_text(const oct_program *p, const oct_step *s, char *text, size_
     const oct_value *v = &p->values[s->output];
     char window[OCT_WINDOW_TEXT] = "";
     if (type->window) oct_window_text(&s->conv, window);
-    snprintf(text, room, "%s%s%.40s%s%s → %" PRId64 "×%" PRId64 "×%" PRId64,
-             s->island ? "float " : "", s->island ? "" : type->name,
-             s->island ? s->island->type : "", window[0] ? " " : "", window, v->h, v->w, v->c);
+    oct_snprintf(text, room, "%s%s%.40s%s%s → %" PRId64 "×%" PRId64 "×%" PRId64,
+                 s->island ? "float " : "", s->island ? "" : type->name,
+                 s->island ? s->island->type : "", window[0] ? " " : "", window, v->h, v->w, v->c);
 }
 
 static oct_box_kind kind_of(const oct_step *s)
@@ -133,8 +133,8 @@ static void quantizer_text(const oct_graph_value *value, char *text, size_t room
     }
     oct_qparams q = oct_fake_quant_qparams(value->fq);
     if (*value->fq->updates > 0)
-        snprintf(text, room, "%d bits, scale %.4g, zero %d", value->fq->qconfig.bits,
-                 (double)q.scale, (int)q.zero_point);
+        oct_snprintf(text, room, "%d bits, scale %.4g, zero %d", value->fq->qconfig.bits,
+                     (double)q.scale, (int)q.zero_point);
     else
         snprintf(text, room, "%d bits, not calibrated", value->fq->qconfig.bits);
 }

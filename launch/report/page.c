@@ -33,7 +33,7 @@ static void percent_tile(oct_html *h, const char *name, double value, const char
 {
     char text[48];
     if (isnan(value)) return;
-    snprintf(text, sizeof text, "%.2f %%", value);
+    oct_snprintf(text, sizeof text, "%.2f %%", value);
     tile(h, name, text, note);
 }
 
@@ -55,7 +55,7 @@ static void size_tile(oct_html *h, const json_t *result)
     char value[48], note[96], bytes[32];
     if (!(before > 0) || !(after > 0)) return;
     snprintf(value, sizeof value, "%s bytes", oct_text_count((int64_t)after, bytes));
-    snprintf(note, sizeof note, "%.2f times smaller than float", before / after);
+    oct_snprintf(note, sizeof note, "%.2f times smaller than float", before / after);
     tile(h, "int8 parameters", value, note);
 }
 
@@ -87,7 +87,7 @@ static const char *figure(const char *name, const json_t *value, char text[OCT_F
     if (metric && json_is_number(value))
         return oct_figure_text(metric, json_number_value(value), text);
     if (json_is_number(value))
-        snprintf(text, OCT_FIGURE_TEXT, "%.5g", json_number_value(value));
+        oct_snprintf(text, OCT_FIGURE_TEXT, "%.5g", json_number_value(value));
     else
         snprintf(text, OCT_FIGURE_TEXT, "not defined");
     return text;

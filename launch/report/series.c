@@ -160,14 +160,14 @@ const char *oct_plot_axis_text(const oct_plot_axis *axis, double value, char tex
     if (size < 1e-12 * largest)
         snprintf(text, 32, "0");
     else if (size >= 1e9 || size < 1e-4)
-        snprintf(text, 32, "%.3g", value);
+        oct_snprintf(text, 32, "%.3g", value);
     else if (largest >= 1e6 && size >= 1e5)
-        snprintf(text, 32, "%.4gM", value / 1e6);
+        oct_snprintf(text, 32, "%.4gM", value / 1e6);
     else if (largest >= 1e4 && size >= 1e3)
-        snprintf(text, 32, "%.4gk", value / 1e3);
+        oct_snprintf(text, 32, "%.4gk", value / 1e3);
     else if (axis->logarithmic)
-        snprintf(text, 32, "%.6g", value);
+        oct_snprintf(text, 32, "%.6g", value);
     else
-        snprintf(text, 32, "%.*f", axis->decimals, value);
+        oct_snprintf(text, 32, "%.*f", axis->decimals, value);
     return text;
 }

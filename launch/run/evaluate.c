@@ -132,8 +132,8 @@ const char *oct_figure_text(const oct_metric *metric, double value, char text[OC
     if (isnan(value))
         snprintf(text, OCT_FIGURE_TEXT, "not defined");
     else
-        snprintf(text, OCT_FIGURE_TEXT, "%.*f%s%.8s", metric->unit[0] ? 2 : 4, value,
-                 metric->unit[0] ? " " : "", metric->unit);
+        oct_snprintf(text, OCT_FIGURE_TEXT, "%.*f%s%.8s", metric->unit[0] ? 2 : 4, value,
+                     metric->unit[0] ? " " : "", metric->unit);
     return text;
 }
 
@@ -143,8 +143,8 @@ const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT]
     size_t length = 0;
     text[0] = '\0';
     if (scores->correct >= 0)
-        length = (size_t)snprintf(text, OCT_SCORES_TEXT, "accuracy %.2f %%",
-                                  oct_scores_accuracy(scores));
+        length = (size_t)oct_snprintf(text, OCT_SCORES_TEXT, "accuracy %.2f %%",
+                                      oct_scores_accuracy(scores));
     for (int i = 0; i < scores->num_metrics; i++) {
         const oct_metric *m = scores->metric[i];
         if (m == &oct_metric_top1) continue;

@@ -60,10 +60,10 @@ static void compose(const oct_progress *progress, oct_phase phase, int64_t step,
     const oct_metric *m = progress->metric;
     double per_step = w->seconds / (double)w->steps;
     double samples = (double)w->samples;
-    if (!isnan(w->loss_sum)) snprintf(loss, sizeof(loss), "  loss %.4f", w->loss_sum / samples);
+    if (!isnan(w->loss_sum)) oct_snprintf(loss, sizeof(loss), "  loss %.4f", w->loss_sum / samples);
     if (m)
-        snprintf(metric, sizeof(metric), "  %.40s %.*f%s%.8s", m->brief, m->unit[0] ? 1 : 4,
-                 w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
+        oct_snprintf(metric, sizeof(metric), "  %.40s %.*f%s%.8s", m->brief, m->unit[0] ? 1 : 4,
+                     w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
     if (progress->phase.skipped > 0)
         snprintf(skipped, sizeof(skipped), "  %lld skipped", (long long)progress->phase.skipped);
     snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld%s%s%s  %s img/s  left %s",

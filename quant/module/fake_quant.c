@@ -28,14 +28,15 @@ static void describe(const oct_module *self, char *text, size_t size)
     oct_qparams q = oct_fake_quant_qparams(fq);
     char range[64] = "not seen";
     if (fq->updates[0] > 0)
-        snprintf(range, sizeof range, "[%.9g, %.9g]", (double)fq->min[0], (double)fq->max[0]);
+        oct_snprintf(range, sizeof range, "[%.9g, %.9g]", (double)fq->min[0], (double)fq->max[0]);
     if (fq->fixed) snprintf(range, sizeof range, "fixed");
-    snprintf(text, size,
-             "state=%s, kind=%s, dtype=u%d, codes=[%d, %d], scheme=%s, observer=%s, range=%s, "
-             "scale=%.9g%s, zero_point=%d",
-             state_name(fq->state), fq->qconfig.fake_quant->name, fq->qconfig.bits, q.qmin, q.qmax,
-             q.zero_point && !fq->zero_point ? "symmetric" : "affine", fq->qconfig.observer->name,
-             range, (double)q.scale, fq->learned ? ", learned" : "", q.zero_point);
+    oct_snprintf(text, size,
+                 "state=%s, kind=%s, dtype=u%d, codes=[%d, %d], scheme=%s, observer=%s, range=%s, "
+                 "scale=%.9g%s, zero_point=%d",
+                 state_name(fq->state), fq->qconfig.fake_quant->name, fq->qconfig.bits, q.qmin,
+                 q.qmax, q.zero_point && !fq->zero_point ? "symmetric" : "affine",
+                 fq->qconfig.observer->name, range, (double)q.scale, fq->learned ? ", learned" : "",
+                 q.zero_point);
 }
 
 static void destroy(oct_module *self)

@@ -97,7 +97,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 {
     const qat_relu *m = (const qat_relu *)self;
     if (m->clips)
-        snprintf(text, size, "clip %g to %g, input's qparams", m->lo, m->hi);
+        oct_snprintf(text, size, "clip %g to %g, input's qparams", m->lo, m->hi);
     else
         snprintf(text, size, "%s, input's qparams", m->six ? "relu6" : "relu");
 }

@@ -36,6 +36,15 @@ ban_calls("exit|_exit|_Exit|quick_exit|abort"
 ban_calls("assert" "nowhere" "use OCT_ASSERT, which ends the whole job")
 ban_calls("rand|srand|rand_r|random|drand48" "nowhere" "use core/base/rng.h: numbers by seed and index")
 ban_calls("strcpy|sprintf|vsprintf|gets|strtok" "nowhere" "no bound; use snprintf or core/base/text.h")
+ban_calls("vsnprintf|strtod|strtof|strtold" "core/base/c_locale\\.c|tests/"
+    "depends on the locale of the process; use core/base/c_locale.h")
+foreach(file IN LISTS files)
+    file(READ ${ROOT}/${file} code)
+    if(NOT file MATCHES "^tests/" AND
+       "\n${code}" MATCHES "[^A-Za-z0-9_](snprintf|printf|fprintf|dprintf)\\([^;]*%[-+#0-9.*]*[aefgAEFG]")
+        message(SEND_ERROR "${file}: ${CMAKE_MATCH_0}: depends on the locale of the process; use oct_snprintf")
+    endif()
+endforeach()
 ban_calls("atoi|atol|atoll|atof" "nowhere" "accepts anything; use oct_parse_i64 or oct_parse_f64")
 ban_calls("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror"
     "core/base/log\\.c|core/base/status\\.c|launch/|tests/"

@@ -89,6 +89,8 @@ Test(banned_calls, names_what_has_another_door, .timeout = 60)
         {"io/x.c", "void f(char *a) { strcpy(a, \"b\"); }\n", "no bound"},
         {"io/x.c", "int f(char *a) { return atoi(a); }\n", "oct_parse_i64"},
         {"dist/x.c", "void f(void) { printf(\"a\"); }\n", "core/base/log.h"},
+        {"quant/x.c", "double f(char *a) { return strtod(a, 0); }\n", "core/base/c_locale.h"},
+        {"io/x.c", "void f(char *a) { snprintf(a, 9, \"%d %.3g\", 1, 2.0); }\n", "oct_snprintf"},
         {"launch/x.c", "#include <mpi.h>\n", "MPI lives in dist"},
         {"quant/x.c", "int f(void) { return MPI_Init(0, 0); }\n", "MPI lives in dist"},
         {"io/checkpoint.c", "int f(void) { return H5Fclose(3); }\n", "HDF5 lives in"},

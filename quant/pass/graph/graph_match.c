@@ -138,7 +138,7 @@ void *oct_run_refuse(oct_context *cx, bool control_flow, const char *format, ...
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     oct_module *module = cx->module;
     cx->module = NULL;

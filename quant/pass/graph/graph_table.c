@@ -115,7 +115,7 @@ static oct_status add_numbers(const oct_op_args *args, oct_text *text)
 {
     char number[32];
     for (int i = 0; i < args->count; i++) {
-        snprintf(number, sizeof number, "%g", args->value[i]);
+        oct_snprintf(number, sizeof number, "%g", args->value[i]);
         OCT_TRY(add_arg(text, number));
     }
     return OCT_OK;

@@ -184,7 +184,7 @@ oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...)
     char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return oct_strdup(&node->why, text);
 }

@@ -12,7 +12,7 @@ enum { CELL_BYTES = 400 };
 typedef struct row {
     char cell[COLUMNS][CELL_BYTES];
 } row;
-#define CELL(r, column, ...) snprintf((r)->cell[column], CELL_BYTES, __VA_ARGS__)
+#define CELL(r, column, ...) oct_snprintf((r)->cell[column], CELL_BYTES, __VA_ARGS__)
 
 typedef struct table {
     const oct_graph *graph;

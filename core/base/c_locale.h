@@ -1,0 +1,13 @@
+/* Numbers as text have a decimal point, whatever locale the process has: plug-ins, Python and user interfaces call
+ * setlocale. These are vsnprintf, snprintf and strtod in the C locale; texts without %e, %f, %g and %a may be written by
+ * the plain ones. */
+#pragma once
+
+#include <stdarg.h>
+#include <stddef.h>
+
+int oct_vsnprintf(char *text, size_t size, const char *format, va_list values)
+    __attribute__((format(printf, 3, 0)));
+int oct_snprintf(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+double oct_strtod(const char *text, char **end);
