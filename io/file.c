@@ -401,7 +401,9 @@ bool oct_file_is_temp(const char *name)
 
 void oct_file_clean(const char *folder)
 {
-    DIR *dir = opendir(folder);
+    /* Not through a link: what it leads to may be somebody else's. */
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) return;
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
         if (oct_file_is_temp(entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
@@ -419,6 +421,9 @@ static oct_status make_folder(const char *path)
                   "%s: is a file where a folder is needed; choose another place", path);
         return OCT_OK;
     }
+    OCT_CHECK(lstat(path, &info) != 0, OCT_RESOURCE,
+              "%s: is a link to what is not there; make that folder, or choose another place",
+              path);
     return oct_fail(OCT_RESOURCE, "%s: the folder cannot be made: %s", path, strerror(error));
 }
 

@@ -262,7 +262,11 @@ static oct_status verify_checkpoint(const findings *f)
     oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
     char hex[65];
+    /* First: a damaged model passes for a checkpoint until it is opened. */
     OCT_TRY(oct_checkpoint_open(&checkpoint, f->args->word[0]));
+    OCT_CHECK_OUT(!f->args->option[GOLDEN_ONLY].given, OCT_USAGE,
+                  "command line: --golden-only is for int8 models, and %s is a checkpoint",
+                  f->args->word[0]);
     oct_sha256(checkpoint.bytes, checkpoint.size, digest);
     OCT_TRY_OUT(VERIFIED(f, "file: SHA-256 %s", oct_hex(digest, hex)));
     OCT_TRY_OUT(verify_loads(f, &checkpoint));
@@ -279,9 +283,6 @@ static oct_status run(const oct_args *args)
               "command line: %s is a %s; verify takes a checkpoint or an int8 model%s",
               args->word[0], oct_file_kind_name(kind),
               kind == OCT_FILE_RUN_FOLDER ? ", such as its model.int8.h5" : "");
-    OCT_CHECK(kind == OCT_FILE_MODEL || !args->option[GOLDEN_ONLY].given, OCT_USAGE,
-              "command line: --golden-only is for int8 models, and %s is a checkpoint",
-              args->word[0]);
     findings f = {args, args->option[DATA].given ? args->option[DATA].text : NULL, json_array(),
                   json_array()};
     omp_set_num_threads((int)oct_machine_cores());

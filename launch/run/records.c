@@ -74,8 +74,8 @@ static void say_collapse(oct_training *run, oct_phase phase, char text[400])
     run->phase_loss = mean;
     if (phase == OCT_PHASE_QAT && oct_teacher_wanted(run->recipe)) return; /* another loss */
     if (before > 0 && mean > much * before + 0.1)
-        snprintf(text, 400, "%s: the mean loss rose from %.3g to %.3g: %s", oct_phase_name(phase),
-                 before, mean, remedy);
+        oct_snprintf(text, 400, "%s: the mean loss rose from %.3g to %.3g: %s",
+                     oct_phase_name(phase), before, mean, remedy);
 }
 
 void oct_record_phase(oct_training *run, oct_phase phase)

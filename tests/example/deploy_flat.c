@@ -21,13 +21,11 @@ static void show(const oct_value *out, size_t classes, const void *output)
     }
 }
 
-static oct_status classify(const char *path, FILE *images)
+static oct_status classify(const oct_flat *flat, FILE *images)
 {
-    oct_flat *flat;
-    oct_runtime *runtime;
-    OCT_TRY(oct_flat_open(&flat, path)); /* checks digest and program */
     const oct_program *program = oct_flat_program(flat);
-    OCT_CHECK(program->num_inputs == 1, OCT_DATA, "%s: takes %d inputs, and here is one", path,
+    oct_runtime *runtime;
+    OCT_CHECK(program->num_inputs == 1, OCT_DATA, "the model takes %d inputs, and here is one",
               program->num_inputs);
     OCT_TRY(oct_runtime_create(&runtime, program, 1, NULL));
 
@@ -37,22 +35,26 @@ static oct_status classify(const char *path, FILE *images)
     uint8_t *bytes = malloc(size);
     float *x = malloc(oct_value_bytes(in));
     void *output = malloc(oct_value_bytes(out));
-    OCT_CHECK(bytes && x && output, OCT_RESOURCE, "%s: no memory for an image", path);
-    while (fread(bytes, 1, size, images) == size) {
+    oct_status status = bytes && x && output ? OCT_OK : oct_fail(OCT_RESOURCE, "out of memory");
+    while (status == OCT_OK && fread(bytes, 1, size, images) == size) {
         oct_flat_normalise(flat, bytes, x);
-        OCT_TRY(oct_runtime_run(runtime, 1, (const float *[]){x}, output));
-        show(out, (size_t)oct_flat_classes(flat), output);
+        status = oct_runtime_run(runtime, 1, (const float *[]){x}, output);
+        if (status == OCT_OK) show(out, (size_t)oct_flat_classes(flat), output);
     }
     free(bytes), free(x), free(output);
     oct_runtime_destroy(&runtime);
-    oct_flat_close(&flat);
-    return OCT_OK;
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     FILE *images = argc == 3 ? fopen(argv[2], "rb") : NULL;
-    if (images && classify(argv[1], images) == OCT_OK) return 0;
+    oct_flat *flat = NULL;
+    if (images && oct_flat_open(&flat, argv[1]) == OCT_OK && /* checks digest and program */
+        classify(flat, images) == OCT_OK) {
+        oct_flat_close(&flat);
+        return 0;
+    }
     fprintf(stderr, "deploy_flat: %s\n",
             oct_fail_count() ? oct_fail_text(0) : "MODEL or IMAGES missing");
     return 1;

@@ -9,6 +9,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/quant/program_maker.h"
 
+#define EXAMPLE "tests/example/deploy_flat.c"
+#include "tests/fuzz/example.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,8 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA), NULL);
     oct_program_cost cost;
     if (status == OCT_OK && oct_program_costs(oct_flat_program(flat), &cost) == OCT_OK &&
-        cost.work < 0x1p24 && cost.bytes < 1 << 20)
+        cost.work < 0x1p24 && cost.bytes < 1 << 20) {
         status = oct_flat_verify(flat);
+        FUZZ_EXAMPLE(flat);
+    }
     oct_flat_close(&flat);
     oct_model model;
     status = oct_model_read_flat(&model, copy, size);

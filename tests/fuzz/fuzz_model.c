@@ -3,6 +3,9 @@
 #include "io/file.h"
 #include "tests/fuzz/models.h"
 
+#define EXAMPLE "tests/example/deploy.c"
+#include "tests/fuzz/example.h"
+
 const char *const fuzz_name = "model";
 /* Saved again and read again: the same file. */
 static void check_saved(const oct_model *m)
@@ -43,6 +46,7 @@ static void run(const uint8_t *file, size_t size, bool sealed)
     oct_status status = oct_model_load(&m, path);
     fuzz_said(status, allowed, path);
     if (status == OCT_OK) check_golden(&m);
+    if (status == OCT_OK) FUZZ_EXAMPLE(&m);
     if (status == OCT_OK) check_saved(&m);
     oct_model_free(&m);
     fuzz_end(&call, 64, (size_t)256 << 20);

@@ -162,6 +162,10 @@ Test(file, cleaning_takes_only_what_killed_writers_left)
         oct_tmp_write_text(&tmp, left[i], "");
     for (size_t i = 0; i < OCT_COUNT(kept); i++)
         oct_tmp_write_text(&tmp, kept[i], "");
+    cr_assert_eq(symlink(".", oct_tmp_path(&tmp, "link")), 0);
+    oct_file_clean(oct_tmp_path(&tmp, "link")); /* of somebody else, perhaps */
+    for (size_t i = 0; i < OCT_COUNT(left); i++)
+        cr_assert(oct_file_exists(oct_tmp_path(&tmp, left[i])), "%s", left[i]);
     oct_file_clean(tmp.path);
     for (size_t i = 0; i < OCT_COUNT(left); i++)
         cr_assert_not(oct_file_exists(oct_tmp_path(&tmp, left[i])), "%s", left[i]);
@@ -187,6 +191,13 @@ Test(file, a_killed_writer_leaves_a_name_that_cleaning_knows)
     if (WIFSIGNALED(status)) cr_assert_eq(count_files(), 1);
     oct_file_clean(tmp.path);
     cr_assert_eq(count_files(), 0);
+}
+
+Test(file, makes_no_folder_where_a_link_leads_nowhere)
+{
+    cr_assert_eq(symlink("nowhere", oct_tmp_path(&tmp, "link")), 0);
+    cr_assert_eq(oct_make_folders(oct_tmp_path(&tmp, "link")), OCT_RESOURCE);
+    check_said("link: is a link to what is not there; make that folder, or choose another place");
 }
 
 Test(file, makes_folders_with_their_parents)

@@ -215,7 +215,7 @@ Test(hostile, without_golden_inputs_and_data_nothing_is_called_verified)
     oct_check_said(job, "\"complete\": false");
     oct_process_free(&job);
     job = RUN("verify", HOSTILE "../../io/hostile/ckpt-meta-crash-147.h5", "--golden-only");
-    oct_check_exit(job, 2);
+    oct_check_exit(job, 3);
     oct_process_free(&job);
 }
 
