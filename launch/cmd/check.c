@@ -3,6 +3,7 @@
  * Time and memory are measured, not guessed: a short run of one rank's share takes place on the real
  * data, on this machine (forecast.h). What stands in the way of a run, or makes it pointless, is a
  * finding. */
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "io/model_file.h"
@@ -92,7 +93,10 @@ static oct_status judge_model(verdict *v)
     oct_warn_of_model(r, model);
     OCT_TRY_OUT(oct_module_walk(model, count_norm, v));
     OCT_TRY_OUT(oct_check_norms(r, &v->train, model));
-    OCT_TRY_OUT(oct_try_deploy(r, &v->train, NULL, &v->exports));
+    oct_log_again(true); /* the short run that follows says what there is to the int8 model */
+    status = oct_try_deploy(r, &v->train, NULL, &v->exports);
+    oct_log_again(false);
+    OCT_TRY_OUT(status);
     OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
     OCT_TRY_OUT(oct_module_state(model, count_item, v));
     v->checkpoint_bytes +=

@@ -132,6 +132,11 @@ def autoencoder():
     return nn.Sequential(*layers, nn.Linear(i, 10))
 
 
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(),
+                         nn.Linear(128, 10))
+
+
 def mobilenetv2(stride):
     layers, i = [conv_bn(3, 32, 3, stride)], 32
     for t, o, n, s in ((1, 16, 1, 1), (6, 24, 2, stride), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
@@ -146,7 +151,7 @@ twins = (("cnn-small", cnn_small()), ("resnet20", residual(16, (16, 32, 64), 3))
          ("resnet18c", residual(64, (64, 128, 256, 512), 2)), ("resnet18", imagenet_resnet((2, 2, 2, 2), False)),
          ("resnet50", imagenet_resnet((3, 4, 6, 3), True)), ("vgg11c", vgg11c()), ("mobilenetv2", mobilenetv2(2)),
          ("mobilenetv2c", mobilenetv2(1)), ("mobilenetv2c-relu", mobilenetv2(1)), ("fpn-small", Pyramid()),
-         ("unet-small", UNet()), ("autoencoder", autoencoder()))
+         ("unet-small", UNet()), ("autoencoder", autoencoder()), ("mlp", mlp()))
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "model_golden.h"), "w") as f:
     f.write("/* Trained numbers of PyTorch's twins of the models. Made by make_model_golden.py, never by hand. */\n")

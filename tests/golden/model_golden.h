@@ -9,4 +9,5 @@ static const struct {
     {"resnet18", 11181642},   {"resnet50", 23528522},    {"vgg11c", 9494794},
     {"mobilenetv2", 2236682}, {"mobilenetv2c", 2236682}, {"mobilenetv2c-relu", 2236682},
     {"fpn-small", 107034},    {"unet-small", 118746},    {"autoencoder", 497954},
+    {"mlp", 411146},
 };

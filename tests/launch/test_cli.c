@@ -183,7 +183,8 @@ Test(cli, run_says_what_the_images_are_in_every_format)
     static const char *const files[] = {"raw",      "x.pgm",    "raw.gz",   "one.npy",
                                         "rows.npy", "nhwc.npy", "float.npy"};
     for (size_t i = 0; i < OCT_COUNT(files); i++) {
-        OCTET("run", "run/model.int8.h5", "--input", files[i]);
+        OCTET("run", "run/model.int8.h5", "--input", files[i],
+              strncmp(files[i], "raw", 3) == 0 ? "--raw" : "-q");
         oct_check_exit(job, 0);
         oct_check_said(job, wanted);
     }

@@ -6,17 +6,23 @@
 #include <unistd.h>
 
 /* Bytes become floats, which may be NaN. */
-static void set_up_floats(void)
+static void make_floats(oct_dataset *data)
 {
     oct_dataset floats;
     const oct_image sample = {.dtype = OCT_F32, .h = SIZE, .w = SIZE, .c = 1};
+    cr_assert_eq(oct_memory_make(&floats, data->count, &sample, CLASSES), OCT_OK);
+    for (int64_t i = 0; i < data->count * SIZE * SIZE; i++)
+        ((float *)floats.store)[i] = (float)((uint8_t *)data->store)[i] / 255;
+    memcpy(floats.labels, data->labels, (size_t)data->count * sizeof *floats.labels);
+    oct_dataset_close(data);
+    *data = floats;
+}
+
+static void set_up_floats(void)
+{
     set_up();
-    cr_assert_eq(oct_memory_make(&floats, TRAIN, &sample, CLASSES), OCT_OK);
-    for (int64_t i = 0; i < TRAIN * SIZE * SIZE; i++)
-        ((float *)floats.store)[i] = (float)((uint8_t *)train_data.store)[i] / 255;
-    memcpy(floats.labels, train_data.labels, TRAIN * sizeof *floats.labels);
-    oct_dataset_close(&train_data);
-    train_data = floats;
+    make_floats(&train_data);
+    make_floats(&test_data);
 }
 
 TestSuite(nonfinite, .init = set_up_floats, .fini = tear_down, .timeout = 120);

@@ -190,8 +190,8 @@ static void check_run(const char *options, const char *python)
     char script[2000];
     snprintf(script, sizeof script,
              "tail -c 7680 arrays/test_images.npy >raw && " OCT_PROGRAM
-             " run r1/model.int8.h5 --input raw >text && " OCT_PROGRAM
-             " run r1/model.int8.h5 --input raw %s >json && /usr/bin/python3 -c \"$0\"",
+             " run r1/model.int8.h5 --input raw --raw >text && " OCT_PROGRAM
+             " run r1/model.int8.h5 --input raw --raw %s >json && /usr/bin/python3 -c \"$0\"",
              options);
     char program[2000];
     snprintf(program, sizeof program, "import json, math\nsaid = json.load(open('json'))\n%s",
@@ -215,7 +215,7 @@ Test(tasks, several_labels_of_a_sample)
               "    for k, label in enumerate(image['labels']):\n"
               "        assert label['label'] == k and 0 <= label['probability'] <= 1, label\n"
               "        assert label['there'] == (label['probability'] > 0.5), label\n");
-    shell(OCT_PROGRAM " run r1/model.int8.h5 --input raw --output map.png");
+    shell(OCT_PROGRAM " run r1/model.int8.h5 --input raw --raw --output map.png");
     oct_check_exit(job, 2);
     oct_check_said(job, "command line: --output writes a map of classes, but data.goal of "
                         "r1/model.int8.h5 is values; leave it out");
@@ -250,7 +250,7 @@ Test(tasks, a_class_for_each_pixel)
               "assert sum(s['pixels'] for s in shares) == 256, shares\n"
               "for s in shares:\n"
               "    assert pixels.count(s['class']) == s['pixels'] == 256 * s['share'], shares\n");
-    shell(OCT_PROGRAM " run r1/model.int8.h5 --input raw --output two.png --count 2 ; "
+    shell(OCT_PROGRAM " run r1/model.int8.h5 --input raw --raw --output two.png --count 2 ; "
                       "code=$?; test ! -e two.png && exit $code");
     oct_check_exit(job, 2);
     oct_check_said(job, "command line: --output is for one image; leave --count out");
