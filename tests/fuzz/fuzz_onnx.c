@@ -79,7 +79,8 @@ static void build(const oct_onnx_graph *g)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char path[] = "input.onnx";
-    const unsigned allowed = FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_USAGE);
+    const unsigned allowed =
+        FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_USAGE) | FUZZ_BIT(OCT_PREPARE);
     const oct_onnx_source source = {data, size, path};
     oct_onnx_graph g;
     fuzz_call call = fuzz_begin(size);
