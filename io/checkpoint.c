@@ -495,7 +495,7 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
     OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
     OCT_TRY_OUT(oct_alloc(&bytes, list.bytes, 1));
-    for (size_t i = 0; i < list.count; i++) {
+    for (size_t i = list.count; i-- > 0;) { /* a layer says more than the optimizer before it */
         const oct_saved_array *a = &list.items[i];
         OCT_TRY_OUT(oct_h5_read(h5, a->path, a->dtype, a->shape, bytes + a->offset));
         OCT_TRY_OUT(check_range(ckpt->path, a, bytes + a->offset));
@@ -516,7 +516,7 @@ static oct_status check_all(oct_h5 *h5, const char *path, const oct_saved_arrays
                             bool optimizer)
 {
     OCT_TRY(check_items(h5, path, list, optimizer));
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = list->count; i-- > 0;) {
         const oct_saved_array *a = &list->items[i];
         OCT_TRY(oct_h5_check(h5, a->path, a->dtype, a->shape));
     }
