@@ -152,10 +152,9 @@ static oct_status grow_stack(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_STACK, &limit) != 0) return OCT_OK;
-    OCT_CHECK(
-        limit.rlim_cur >= STACK_LEAST, OCT_RESOURCE,
-        "the stack is limited to %llu KB, and Octet needs %d; start it behind `ulimit -s 8192`",
-        (unsigned long long)limit.rlim_cur / 1024, STACK_LEAST / 1024);
+    OCT_CHECK(limit.rlim_cur >= STACK_LEAST, OCT_RESOURCE,
+              "the stack is limited to %llu KB, and Octet needs %d; run `ulimit -s 8192` first",
+              (unsigned long long)limit.rlim_cur / 1024, STACK_LEAST / 1024);
     if (limit.rlim_cur < 2 * STACK_BYTES) return OCT_OK;
     OCT_TRY(oct_mem_check_available(STACK_BYTES));
     touch_stack();

@@ -443,7 +443,7 @@ static oct_status open_form(oct_to_c_file *f, const oct_export *job)
     OCT_TRY(take_name(f, job->name));
     f->w.counts = job->tries;
     OCT_CHECK(f->golden > 0 || job->tries, OCT_PREPARE,
-              "has no golden inputs, of which the self-test consists");
+              "has no golden inputs, and the self-test runs those");
     OCT_CHECK(!job->pixels || f->first, OCT_PREPARE,
               "--pixels: this model does not begin by quantizing a single input; leave it out");
     OCT_TRY(oct_alloc(&f->w.offsets, (size_t)program->num_values, sizeof *f->w.offsets));

@@ -153,7 +153,7 @@ static oct_status judge_unsaid(const oct_ranks_seen *seen, int exit_status)
     if (seen_none && (!beyond || (answers && trains(seen))))
         return oct_fail(OCT_RESOURCE,
                         "mpirun ended with status %d before a rank had started: it was stopped, or "
-                        "what it said above tells why",
+                        "see its output above for the reason",
                         exit_status);
     if (!seen_none && name_absent(seen, absent))
         return oct_fail(OCT_LOST,
@@ -174,7 +174,7 @@ static oct_status judge_gone(const oct_ranks_seen *seen, int exit_status, bool m
                                         seen->gone.stage == OCT_RANK_IN_DUP);
     return oct_fail(OCT_LOST, "%s ended with %s %d%s%s%s%s", name_gone(seen, who),
                     merges ? "(by mpirun) status" : "status", exit_status,
-                    in_mpi ? " where MPI starts: what MPI said above tells why"
+                    in_mpi ? " where MPI starts: see MPI's output above for the reason"
                            : " and said nothing",
                     place_of_gone(seen, place), remedy(seen), seen->report);
 }

@@ -211,8 +211,8 @@ static oct_status add_findings(const oct_program *program, const oct_layer_figur
         oct_text_free(&finding);
     }
     if (json_array_size(findings) > SAID)
-        oct_log(OCT_LOG_WARN, "%zu more layers lose as much; octet report names them",
-                json_array_size(findings) - SAID);
+        oct_log(OCT_LOG_WARN, "%zu more such layer%s: octet report names them",
+                json_array_size(findings) - SAID, json_array_size(findings) - SAID == 1 ? "" : "s");
     if (json_array_size(findings) > 0) json_object_set(document, "findings", findings);
     json_decref(findings);
     return status;

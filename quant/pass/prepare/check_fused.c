@@ -17,12 +17,11 @@ static bool check_input(oct_prepare_plan *plan, const pair *p, const oct_graph_n
     char a[256], b[256], maker[OCT_CALL_BYTES];
     const int64_t value = node->called_input[mode][0], producer = g->values[value].producer;
     if (producer >= 0 && g->nodes[producer].called == p->first) return true;
-    OCT_PROBLEM(
-        plan,
-        "%s: was fused behind %s, but a call in %s gives it what comes from %s; fuse by name "
-        "only modules of which each always gets the output of the one before",
-        oct_module_path(p->next, b), oct_module_path(p->first, a), mode_names[mode],
-        oct_graph_producer_text(g, value, maker));
+    OCT_PROBLEM(plan,
+                "%s: was fused after %s, but a call in %s takes its input from %s; fuse by name "
+                "only modules that always get the output of the module before them",
+                oct_module_path(p->next, b), oct_module_path(p->first, a), mode_names[mode],
+                oct_graph_producer_text(g, value, maker));
     return false;
 }
 
@@ -33,13 +32,12 @@ static bool check_output(oct_prepare_plan *plan, const pair *p, const oct_graph_
     char a[256], b[256], name[OCT_CALL_BYTES];
     const int64_t user = oct_prepare_only_user_in(plan, node->output, mode);
     if (user >= 0 && g->nodes[user].called == p->next) return true;
-    OCT_PROBLEM(
-        plan,
-        "%s: was fused with %s behind it, but in %s its output goes %s%s; fuse by name only "
-        "modules of which each passes its output to the next one and nowhere else",
-        oct_module_path(p->first, a), oct_module_path(p->next, b), mode_names[mode],
-        user >= 0 ? "to " : "elsewhere, too, or nowhere",
-        user >= 0 ? oct_graph_node_text(&g->nodes[user], name) : "");
+    OCT_PROBLEM(plan,
+                "%s: was fused with %s after it, but in %s its output goes %s%s; fuse by name only "
+                "modules that pass their output to the next one and nowhere else",
+                oct_module_path(p->first, a), oct_module_path(p->next, b), mode_names[mode],
+                user >= 0 ? "to " : "elsewhere, too, or nowhere",
+                user >= 0 ? oct_graph_node_text(&g->nodes[user], name) : "");
     return false;
 }
 
