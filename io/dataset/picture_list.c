@@ -67,20 +67,6 @@ static size_t names_length(const oct_picture_list *list, int64_t index)
     return list->maps ? length + strlen(name + length) + 1 : length;
 }
 
-void oct_pictures_keep(oct_picture_list *list, const int64_t *positions, int64_t count)
-{
-    size_t end = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const size_t length = names_length(list, positions[i]);
-        memmove(list->names + end, oct_picture_name(list, positions[i]), length);
-        list->bytes[i] = list->bytes[positions[i]];
-        list->at[i] = end;
-        end += length;
-    }
-    list->names_bytes = end;
-    list->count = count;
-}
-
 static oct_status read_map(const oct_dataset *data, const char *path, oct_image *map)
 {
     OCT_TRY(oct_map_read(map, path));
