@@ -157,10 +157,12 @@ static oct_status check_columns(const reading *r)
         OCT_CHECK(csv->columns > 1 || r->source->goal == OCT_GOAL_INPUT ||
                       r->source->goal == OCT_GOAL_NONE,
                   OCT_DATA, "%s: has one column; each row is path,label", csv->path);
-        OCT_CHECK(csv->columns == 2 || !one, OCT_DATA,
-                  "%s: has %" PRId64
-                  " columns, but each row is path,%s; data.goal=values takes several numbers",
-                  csv->path, csv->columns, r->source->goal == OCT_GOAL_MAP ? "map" : "label");
+        OCT_CHECK(
+            csv->columns == 2 || !one, OCT_DATA,
+            "%s: has %" PRId64
+            " columns, but each row is path,%s; data.goal=values takes several numbers, and a "
+            "table of numbers alone is given as arrays (.npz)",
+            csv->path, csv->columns, r->source->goal == OCT_GOAL_MAP ? "map" : "label");
         OCT_CHECK(csv->columns == r->parts[0].csv->columns, OCT_DATA,
                   "%s: has %" PRId64 " columns, but %s has %" PRId64, csv->path, csv->columns,
                   r->parts[0].csv->path, r->parts[0].csv->columns);

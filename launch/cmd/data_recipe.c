@@ -40,14 +40,18 @@ static const struct {
     {NULL, "train-images-idx3-ubyte.gz", "idx"},
 };
 
-static const char *format_of(const char *path)
+static bool is_there(const char *folder, const char *name)
 {
     char file[4200];
-    for (size_t i = 0; i < OCT_COUNT(signs); i++) {
-        if (signs[i].ending && ends_with(path, signs[i].ending)) return signs[i].format;
-        snprintf(file, sizeof file, "%s/%s", path, signs[i].file);
-        if (access(file, R_OK) == 0) return signs[i].format;
-    }
+    return snprintf(file, sizeof file, "%s/%s", folder, name) < (int)sizeof file &&
+           access(file, R_OK) == 0;
+}
+
+static const char *format_of(const char *path)
+{
+    for (size_t i = 0; i < OCT_COUNT(signs); i++)
+        if ((signs[i].ending && ends_with(path, signs[i].ending)) || is_there(path, signs[i].file))
+            return signs[i].format;
     return "folder";
 }
 
@@ -161,6 +165,10 @@ oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
                  (int)oct_min_i64((int64_t)strlen(name) - 4, 255), name);
     } else if (ends_with(path, ".npz") && !labels) {
         return look_into_archive(path, found);
+    } else if (strcmp(found->format, "npy") == 0 && !is_there(path, "test_images.npy")) {
+        snprintf(found->images, sizeof found->images,
+                 "train_images"); /* the test is drawn of them */
+        snprintf(found->labels, sizeof found->labels, "train_labels");
     } else if (strcmp(found->format, "folder") == 0) {
         found->unlabelled = is_plain(path);
     }

@@ -108,7 +108,8 @@ static oct_status check_kind(exporting *e)
     const bool fits = model ? e->format->write_model != NULL : e->format->write_network != NULL;
     OCT_CHECK(fits, OCT_USAGE, "command line: --format %s: is for %s, but %s is %s",
               e->format->name, model ? "checkpoints and run folders" : "int8 models", path,
-              model ? "an int8 model" : "a checkpoint or a run folder");
+              model ? "an int8 model"
+                    : "a checkpoint or a run folder; give the model.int8.h5 of its run");
     OCT_CHECK(model || !e->args->option[ALL_VALUES].given, OCT_USAGE,
               "command line: --all-values is for int8 models, whose codes it shows; %s is none",
               path);
