@@ -118,7 +118,7 @@ float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y);
 /* Whether products of codes may reach 2^31 before they are rounded, which ONNX Runtime turns into 0. */
 bool oct_qmul_overflows(oct_qparams a, oct_qparams b, float factor);
 #define OCT_QMUL_OVERFLOW                                                                          \
-    "a product may be 2^31 or more before it is rounded, which ONNX Runtime turns into 0: its "      \
+    "a product may be 2^31 or more before it is rounded, which ONNX Runtime turns into 0: its "    \
     "output was always near 0 where scales were found; show it data where both inputs are not 0, " \
     "or keep it float (quant.float_layers)"
 bool oct_qmul_fits(float factor, oct_requantizer r);

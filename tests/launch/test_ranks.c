@@ -368,7 +368,8 @@ Test(ranks, an_mpi_that_does_not_start_is_no_stop)
         "1");
     oct_check_exit(job, 6);
     oct_check_said(job, "An error occurred in MPI_Init"); /* mpirun 4.1 itself loses longer words */
-    oct_check_said(job, " where MPI starts: see MPI's output above for the reason; repeat the command");
+    oct_check_said(job,
+                   " where MPI starts: see MPI's output above for the reason; repeat the command");
     oct_check_said(job, "; restart 1 of 1: ");
 }
 
