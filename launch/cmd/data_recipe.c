@@ -254,8 +254,8 @@ static oct_status measure(const oct_dataset *data, double *mean, double *std)
             squares += (double)x[k] * (double)x[k];
         }
     }
-    *mean = fmin(fmax(sum / n, -10), 10);
-    *std = fmin(fmax(sqrt(fmax(squares / n - *mean * *mean, 0)), 1e-3), 10);
+    *mean = fmin(fmax(sum / n, -1e6), 1e6);
+    *std = fmin(fmax(sqrt(fmax(squares / n - *mean * *mean, 0)), 1e-9), 1e6);
     OCT_CHECK_OUT(isfinite(sum), OCT_DATA, "the data hold values that are not finite");
 out:
     oct_image_free(&image);

@@ -219,6 +219,7 @@ Test(data, alone_begin_a_recipe)
           "numpy.savez(\"keras.npz\", x_train=x, y_train=y, x_test=x[:16], y_test=y[:16])\n"
           "numpy.savez(\"values.npz\", x=x, y=x[:, :2])\n"
           "numpy.save(\"alone.npy\", x)\n"
+          "numpy.savez(\"wide.npz\", x=400 + 100 * x, y=y)\n"
           "for name in \"cat\", \"dog\":\n"
           "    os.makedirs(\"photos/\" + name)\n"
           "    for i in range(10):\n"
@@ -226,6 +227,11 @@ Test(data, alone_begin_a_recipe)
           "        Image.fromarray(pixels).save(\"photos/%s/%d.png\" % (name, i))\n"
           "'");
     oct_check_exit(job, 0);
+    /* Mean and deviation are those of the data, however far they lie from 0 and 1. */
+    must(OCT_PROGRAM
+         " train wide.npz -q float.epochs=1 qat.epochs=1 calibrate.batches=2 output=w && "
+         "grep -qE 'mean: .(6[5-9]|7[0-4])[0-9]' w/recipe.yaml && "
+         "grep -qE 'std: .(1[7-9]|2[0-3])[0-9]' w/recipe.yaml");
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         char line[600];
         OCTET("data", cases[i].data);
