@@ -4,7 +4,7 @@
 #
 # `pkg-config octet-runtime` is for programs that only run int8 models. Of the same archive they take
 # no part that trains, so they are linked with neither MPI nor libyaml. `pkg-config octet-flat` is for those that
-# read flat files (quant/runtime/flat.h): with no HDF5 either.
+# read flat files (quant/program/flat.h): with no HDF5 either.
 set(OCT_PC_LIBS "${OpenMP_C_FLAGS} -pthread -ldl -lm")
 foreach(library IN LISTS MPI_C_LIBRARIES)
     string(PREPEND OCT_PC_LIBS "${library} ")

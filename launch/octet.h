@@ -10,15 +10,15 @@
  */
 #pragma once
 
-#include "core/nn/modules.h"            /* layers, and modules of one's own */
-#include "core/optim/schedule.h"        /* learning rates */
-#include "dist/comm.h"                  /* ranks */
-#include "io/loader.h"                  /* pixels to inputs */
-#include "io/model_file.h"              /* int8 models as files */
-#include "launch/model/parts.h"         /* layers that often stand together */
-#include "octet_version.h"              /* OCT_VERSION, OCT_VERSION_MAJOR, _MINOR, _PATCH */
-#include "quant/train_step.h"           /* training steps */
-#include "quant/pass/convert/convert.h" /* QAT model to integer program */
-#include "quant/pass/prepare/prepare.h" /* float model to QAT model */
-#include "quant/runtime/flat.h"         /* flat files, without HDF5 */
-#include "quant/runtime/program.h"      /* integer programs at work */
+#include "core/nn/modules.h"        /* layers, and modules of one's own */
+#include "core/optim/schedule.h"    /* learning rates */
+#include "dist/comm.h"              /* ranks */
+#include "io/batch/loader.h"        /* pixels to inputs */
+#include "io/model/model_file.h"    /* int8 models as files */
+#include "launch/model/parts.h"     /* layers that often stand together */
+#include "octet_version.h"          /* OCT_VERSION, OCT_VERSION_MAJOR, _MINOR, _PATCH */
+#include "quant/train/train_step.h" /* training steps */
+#include "quant/convert/convert.h"  /* QAT model to integer program */
+#include "quant/prepare/prepare.h"  /* float model to QAT model */
+#include "quant/program/flat.h"     /* flat files, without HDF5 */
+#include "quant/program/program.h"  /* integer programs at work */

@@ -1,5 +1,5 @@
 /* A digest tells whether two runs of memory are the same. It is quick, and no proof against whoever makes
- * files; those have SHA-256 (io/file.h). */
+ * files; those have SHA-256 (io/file/file.h). */
 #pragma once
 
 #include <stddef.h>

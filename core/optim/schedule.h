@@ -2,7 +2,7 @@
  * the peak at its last step; behind it the schedule of schedule_list.def decides. */
 #pragma once
 
-#include "core/base/reals.h"
+#include "core/base/lists.h"
 #include "core/base/registry.h"
 
 typedef enum oct_schedule_kind {

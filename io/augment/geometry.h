@@ -3,7 +3,7 @@
  * written to `spare` and swapped in. */
 #pragma once
 
-#include "core/base/reals.h"
+#include "core/base/lists.h"
 #include "io/image/image.h"
 
 typedef struct oct_box {

@@ -3,9 +3,10 @@
  *
  * The digest is of type and shape, of up to 64 samples that lie evenly over the array, and of the labels.
  */
+#include "io/dataset/array_set.h"
+
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/dataset/array.h"
 #include "io/dataset/split.h"
 
 #include <float.h>
@@ -94,6 +95,33 @@ static oct_status begin(reading *r)
               "data.images, data.labels: {split} stands in one of them only; write it in both or "
               "in none");
     return OCT_OK;
+}
+
+/* (N), (N, K), (N, H, W) or (N, H, W, C). */
+static oct_status find_sample_shape(oct_image *sample, const oct_array *a)
+{
+    char text[96];
+    const int64_t *d = a->shape.dim;
+    const int ndim = a->shape.ndim;
+    sample->h = ndim > 2 ? d[1] : 1;
+    sample->w = ndim > 2 ? d[2] : 1;
+    sample->c = ndim == 2 ? d[1] : ndim == 4 ? d[3] : 1;
+    const int64_t bytes = OCT_IMAGE_BYTES_MAX / 4;
+    const bool sized = sample->h > 0 && sample->w > 0 && sample->c > 0 &&
+                       sample->h <= OCT_IMAGE_SIDE_MAX && sample->w <= OCT_IMAGE_SIDE_MAX &&
+                       sample->c <= bytes / (sample->h * sample->w);
+    OCT_CHECK(sized && d[0] > 0, OCT_DATA,
+              "%s: has the shape %s; samples are (N), (N, K), (N, H, W) or (N, H, W, C), each side "
+              "from 1 to %d",
+              a->name, oct_shape_text(&a->shape, text), OCT_IMAGE_SIDE_MAX);
+    return OCT_OK;
+}
+
+oct_status oct_array_sample(const oct_array *array, oct_image *sample)
+{
+    const oct_dtype dtype = array->bytes > 1 ? OCT_F32 : array->kind == 'u' ? OCT_U8 : OCT_S8;
+    *sample = (oct_image){.dtype = dtype};
+    return find_sample_shape(sample, array);
 }
 
 static oct_status check_same_count(const oct_array *images, const oct_array *labels)

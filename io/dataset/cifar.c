@@ -2,7 +2,7 @@
 #include "io/dataset/cifar.h"
 
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, IMAGE = CHANNELS * PLANE, MAX_FILES = 8 };
 

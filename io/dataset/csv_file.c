@@ -2,7 +2,7 @@
 #include "io/dataset/csv_file.h"
 
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 #include <inttypes.h>
 #include <string.h>

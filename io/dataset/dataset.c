@@ -7,7 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 #include <inttypes.h>
 #include <stdio.h>

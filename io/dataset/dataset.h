@@ -6,7 +6,7 @@
 
 #include "core/base/collective.h"
 #include "core/base/registry.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/image/image.h"
 
 typedef enum oct_split { OCT_TRAIN, OCT_TEST } oct_split;

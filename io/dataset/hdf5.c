@@ -1,11 +1,12 @@
-/* Arrays in HDF5 files, read by libhdf5 in a program of its own (io/hdf5_child.h).
+/* Arrays in HDF5 files, read by libhdf5 in a program of its own (io/hdf5/hdf5_child.h).
  *
  * An array of plain numbers in one piece is then read from the file itself. Of others the program gives blocks of
  * samples: all that share a row of chunks, so that no chunk is unpacked twice for one block. Blocks are kept while
  * there is room, as a rule all of them. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/hdf5_child.h"
+#include "io/dataset/array_set.h"
+#include "io/hdf5/hdf5_child.h"
 
 #include <inttypes.h>
 #include <pthread.h>

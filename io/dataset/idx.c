@@ -10,7 +10,7 @@
 #include "io/dataset/dataset.h"
 
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 #include <inttypes.h>
 #include <string.h>

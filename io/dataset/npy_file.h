@@ -1,7 +1,7 @@
 /* NumPy's .npy: a header of text that says type and shape, and the numbers. */
 #pragma once
 
-#include "io/dataset/array.h"
+#include "io/dataset/array_set.h"
 
 /* Makes the array of a span that holds a .npy file, of no dimension where it has none; takes the span, also when it
  * fails. `name` for messages. OCT_DATA for what is damaged, in Fortran's order, or no array of numbers in up to 4

@@ -2,7 +2,7 @@
  * This is the one door to libzip. */
 #pragma once
 
-#include "io/dataset/array.h"
+#include "io/dataset/array_set.h"
 
 typedef struct oct_zip oct_zip;
 

@@ -5,9 +5,9 @@
 
 #include "core/base/mem.h"
 #include "io/export/program_parts.h"
-#include "io/loader.h"
-#include "quant/qparams.h"
-#include "quant/runtime/planner.h"
+#include "io/batch/normalise.h"
+#include "quant/rounding/qparams.h"
+#include "quant/program/planner.h"
 
 #include <ctype.h>
 #include <stdio.h>

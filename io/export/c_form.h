@@ -11,7 +11,7 @@
 
 #include "io/export/format.h"
 #include "quant/kernel/epilogue.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 enum { OCT_TO_C_TEXT = 256 };
 

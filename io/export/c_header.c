@@ -1,7 +1,7 @@
 /* The header of a model as C: sizes, scales and functions. Names come from a model file that anybody may have made. */
 #include "io/export/c_form.h"
 
-#include "io/loader.h"
+#include "io/batch/normalise.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "core/base/mem.h"
 #include "io/export/c_form.h"
-#include "quant/runtime/planner.h"
+#include "quant/program/planner.h"
 
 oct_status oct_c_constant_bytes(const oct_program *program, int64_t *bytes)
 {

@@ -1,7 +1,7 @@
 /* What the C form of a program takes as constants, before it is written. */
 #pragma once
 
-#include "quant/runtime/program.h"
+#include "quant/program/program.h"
 
 /* Fills in the bytes of each step's arrays and layer (KWS_CONSTANT_BYTES is their sum); -1 where C has no form for a step.
  * The program has passed its check. OCT_RESOURCE when memory is out. */

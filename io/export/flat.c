@@ -1,12 +1,12 @@
-/* The format flat: an int8 model as one file that programs map into memory (quant/runtime/flat_layout.h). */
+/* The format flat: an int8 model as one file that programs map into memory (quant/program/flat_layout.h). */
 #include "io/export/format.h"
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "io/loader.h"
-#include "io/model_flat.h"
-#include "quant/runtime/flat.h"
-#include "quant/runtime/flat_layout.h"
+#include "io/batch/normalise.h"
+#include "io/model/model_flat.h"
+#include "quant/program/flat.h"
+#include "quant/program/flat_layout.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -185,7 +185,7 @@ static oct_status write_golden(const flat *f)
     return status;
 }
 
-/* Writes what only commands read (io/model_flat.c). */
+/* Writes what only commands read (io/model/model_flat.c). */
 static void write_rest(const flat *f)
 {
     const oct_model *m = f->model;

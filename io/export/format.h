@@ -7,7 +7,7 @@
 
 #include "core/base/registry.h"
 #include "io/export/float_network.h"
-#include "io/model_file.h"
+#include "io/model/model_file.h"
 
 /* One of model and network is given. */
 typedef struct oct_export {

@@ -7,7 +7,7 @@
 #include "io/export/onnx_step.h"
 
 #include "core/base/mem.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 #include <stdio.h>
 #include <string.h>

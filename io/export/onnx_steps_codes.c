@@ -2,7 +2,7 @@
 #include "io/export/onnx_step.h"
 
 #include "core/base/mem.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
                               const void *table, int64_t size)

@@ -1,8 +1,8 @@
 #include "io/export/program_parts.h"
 
 #include "core/base/mem.h"
-#include "quant/qparams.h"
-#include "quant/runtime/step.h"
+#include "quant/rounding/qparams.h"
+#include "quant/program/step.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/text.h"
-#include "quant/runtime/program.h"
+#include "quant/program/program.h"
 
 /* How many steps up to this one, and with it, have its name: a layer that is called twice has two. */
 int oct_export_twins(const oct_program *program, int64_t number);

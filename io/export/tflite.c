@@ -4,8 +4,8 @@
 
 #include "core/base/mem.h"
 #include "io/export/tflite_tflm.h"
-#include "io/loader.h"
-#include "quant/runtime/step.h"
+#include "io/batch/normalise.h"
+#include "quant/program/step.h"
 
 #include <stdio.h>
 #include <string.h>

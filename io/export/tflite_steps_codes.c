@@ -5,7 +5,7 @@
 #include "core/base/mem.h"
 #include "io/export/tflite_tflm.h"
 #include "quant/kernel/fixed_function.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "io/loader.h"
-#include "quant/qparams.h"
-#include "quant/runtime/step.h"
+#include "io/batch/normalise.h"
+#include "quant/rounding/qparams.h"
+#include "quant/program/step.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "io/export/tflite_writer_impl.h"
-#include "quant/runtime/planner.h"
+#include "quant/program/planner.h"
 
 #include <string.h>
 

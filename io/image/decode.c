@@ -2,7 +2,7 @@
 #include "io/image/decode.h"
 
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "io/dataset/array.h"
-#include "io/file.h"
+#include "io/file/array.h"
+#include "io/file/file.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* A network and the data beside it become one file: exporters of today write "net.onnx" and "net.onnx.data". */
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/onnx/read_impl.h"
 #include "io/onnx/wire.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/base/text.h"
 #include "core/graph/trace_run.h"
-#include "io/recipe.h"
+#include "core/base/lists.h"
 #include "io/weights/weights.h"
 
 /* What the user says about names, as the recipe has it; both may have no entries. */

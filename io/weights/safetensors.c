@@ -2,7 +2,7 @@
  * behind the other without a gap (huggingface.co/docs/safetensors). */
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "io/dataset/array.h"
+#include "io/file/array.h"
 #include "io/weights/format.h"
 
 #include <jansson.h>

@@ -5,8 +5,8 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/kernel/bf16.h"
-#include "io/dataset/array.h"
-#include "io/file.h"
+#include "io/file/array.h"
+#include "io/file/file.h"
 #include "io/weights/format.h"
 
 #include <fcntl.h>

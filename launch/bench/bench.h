@@ -7,7 +7,7 @@
 #pragma once
 
 #include "core/kernel/float_kernel.h"
-#include "launch/run/session.h"
+#include "launch/session/session.h"
 
 #include <jansson.h>
 

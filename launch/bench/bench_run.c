@@ -4,8 +4,8 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/base/int_math.h"
-#include "launch/run/job.h"
-#include "quant/pass/convert/convert.h"
+#include "launch/session/job.h"
+#include "quant/convert/convert.h"
 
 #include <inttypes.h>
 

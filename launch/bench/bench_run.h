@@ -2,8 +2,8 @@
 #pragma once
 
 #include "launch/bench/bench.h"
-#include "launch/run/trainer.h"
-#include "quant/runtime/program.h"
+#include "launch/train/trainer.h"
+#include "quant/program/program.h"
 
 /* Everything that the trainer borrows lies here. */
 typedef struct oct_bench_run {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launch/bench/bench.h"
-#include "launch/run/memory_meter.h"
+#include "launch/session/memory_meter.h"
 #include "launch/bench/timing.h"
 
 typedef struct oct_figure {

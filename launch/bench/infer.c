@@ -6,15 +6,15 @@
 #include "launch/bench/peak.h"
 #include "launch/bench/bench_run.h"
 #include "launch/bench/figure.h"
-#include "launch/run/multiply_adds.h"
+#include "launch/evaluate/multiply_adds.h"
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/base/text.h"
-#include "launch/run/certificate.h"
-#include "launch/run/file_kind.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/runtime/step.h"
+#include "launch/deploy/certificate.h"
+#include "launch/session/file_kind.h"
+#include "quant/convert/convert.h"
+#include "quant/program/step.h"
 
 #include <omp.h>
 

@@ -5,7 +5,7 @@
 #include "core/base/rng.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/blas.h"
-#include "launch/run/multiply_adds.h"
+#include "launch/evaluate/multiply_adds.h"
 
 static const oct_qparams after_relu = {.scale = 0.05F, .zero_point = 0, .qmin = 0, .qmax = 255};
 

@@ -7,7 +7,7 @@
 #include "launch/bench/peak.h"
 #include "launch/bench/bench_run.h"
 #include "launch/bench/figure.h"
-#include "launch/run/multiply_adds.h"
+#include "launch/evaluate/multiply_adds.h"
 
 enum { STEPS = 10 };
 

@@ -4,9 +4,9 @@
 #include "core/base/mem.h"
 #include "core/op/loss.h"
 #include "core/tensor/argmax.h"
-#include "io/class_names.h"
+#include "io/model/class_names.h"
 #include "launch/base/output.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 #include <inttypes.h>
 #include <jansson.h>

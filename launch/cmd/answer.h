@@ -3,8 +3,8 @@
 #pragma once
 
 #include "io/image/image.h"
-#include "io/recipe.h"
-#include "quant/runtime/program.h"
+#include "io/recipe/recipe.h"
+#include "quant/program/program.h"
 
 struct json_t;
 

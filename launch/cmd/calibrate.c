@@ -1,19 +1,19 @@
 /* octet calibrate makes an int8 model of float weights without training, and tells what that costs each layer. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/sensitivity_file.h"
+#include "io/recipe/sensitivity_file.h"
 #include "launch/base/output.h"
 #include "launch/cmd/calibrate_report.h"
 #include "launch/cmd/calibrate_source.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/run_recipe.h"
-#include "launch/run/build.h"
-#include "launch/run/evaluate.h"
-#include "launch/run/job.h"
-#include "launch/run/layer_stats.h"
-#include "launch/run/onnx_model.h"
-#include "launch/run/sensitivity_run.h"
-#include "quant/pass/convert/convert.h"
+#include "launch/session/build.h"
+#include "launch/evaluate/evaluate.h"
+#include "launch/session/job.h"
+#include "launch/deploy/layer_stats.h"
+#include "launch/session/onnx_model.h"
+#include "launch/evaluate/sensitivity_run.h"
+#include "quant/convert/convert.h"
 
 enum { BATCHES, SQNR, RANKS };
 enum { STANDARD_BATCHES = 2 };

@@ -1,7 +1,7 @@
 /* What calibration without training costs each layer, and which layers want more. */
 #pragma once
 
-#include "quant/qconfig.h"
+#include "quant/module/qconfig.h"
 
 #include <jansson.h>
 

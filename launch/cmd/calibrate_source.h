@@ -1,7 +1,7 @@
 /* The recipe of a calibration: one that is given, or that of an ONNX file and its data. */
 #pragma once
 
-#include "io/recipe.h"
+#include "io/recipe/recipe.h"
 #include "launch/base/args.h"
 
 /* Reads what the first word names, a recipe or NET.onnx; a second word without `=` is where the data are, the others

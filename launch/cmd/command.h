@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "io/recipe.h"
+#include "io/recipe/recipe.h"
 #include "launch/base/args.h"
 
 typedef struct oct_command {

@@ -6,9 +6,9 @@
 #include "launch/base/meter.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/compare_table.h"
-#include "launch/run/build.h"
-#include "launch/run/probes.h"
-#include "quant/runtime/step.h"
+#include "launch/session/build.h"
+#include "launch/evaluate/probes.h"
+#include "quant/program/step.h"
 
 #include <omp.h>
 

@@ -1,7 +1,7 @@
 #include "launch/cmd/compare_side.h"
 
-#include "launch/run/build.h"
-#include "launch/run/certificate.h"
+#include "launch/session/build.h"
+#include "launch/deploy/certificate.h"
 
 oct_status oct_compare_side_open(oct_compare_side *s, const char *path, const char *data_path)
 {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "io/dataset/dataset.h"
-#include "io/model_file.h"
-#include "launch/run/file_kind.h"
-#include "launch/run/job.h"
-#include "quant/pass/layers/layer_source.h"
+#include "io/model/model_file.h"
+#include "launch/session/file_kind.h"
+#include "launch/session/job.h"
+#include "quant/layers/layer_source.h"
 
 typedef struct oct_compare_side {
     const char *path; /* as the user wrote it */

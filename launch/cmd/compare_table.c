@@ -3,7 +3,7 @@
 #include "core/base/int_math.h"
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 #include <jansson.h>
 #include <math.h>

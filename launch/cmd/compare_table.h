@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launch/cmd/compare_side.h"
-#include "quant/pass/layers/layer_compare.h"
+#include "quant/layers/layer_compare.h"
 
 typedef struct oct_compare_verdict {
     const oct_compare_side *a, *b;

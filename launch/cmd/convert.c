@@ -1,15 +1,16 @@
 /* octet convert makes an int8 model of a checkpoint, with the certificate that both compute the
  * same. */
 #include "core/base/mem.h"
-#include "io/file.h"
-#include "launch/run/build.h"
-#include "launch/run/certificate.h"
+#include "io/file/file.h"
+#include "launch/session/build.h"
+#include "launch/deploy/certificate.h"
+#include "launch/deploy/device.h"
 #include "launch/cmd/command.h"
-#include "launch/run/file_kind.h"
-#include "launch/run/job.h"
+#include "launch/session/file_kind.h"
+#include "launch/session/job.h"
 #include "launch/base/output.h"
 #include "launch/base/meter.h"
-#include "launch/run/run_folder.h"
+#include "launch/runfolder/run_folder.h"
 
 #include <string.h>
 

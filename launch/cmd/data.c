@@ -1,8 +1,8 @@
 /* octet data says what a data set holds before anything is trained on it, or draws what training will see. */
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/image/decode.h"
-#include "io/loader.h"
+#include "io/batch/normalise.h"
 #include "launch/base/machine.h"
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
@@ -11,9 +11,9 @@
 #include "launch/cmd/data_sheet.h"
 #include "launch/cmd/data_survey.h"
 #include "launch/cmd/shipped.h"
-#include "launch/run/build.h"
-#include "launch/run/file_kind.h"
-#include "launch/run/job.h"
+#include "launch/session/build.h"
+#include "launch/session/file_kind.h"
+#include "launch/session/job.h"
 
 #include <inttypes.h>
 #include <jansson.h>

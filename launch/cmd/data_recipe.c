@@ -8,9 +8,9 @@
 #include "io/dataset/picture_list.h"
 #include "io/dataset/zip_file.h"
 #include "io/image/image.h"
-#include "io/manifest.h"
+#include "io/checkpoint/manifest.h"
 #include "launch/cmd/import_recipe.h"
-#include "launch/run/file_kind.h"
+#include "launch/session/file_kind.h"
 
 #include <dirent.h>
 #include <math.h>

@@ -6,10 +6,10 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "io/augment/geometry.h"
-#include "io/loader.h"
+#include "io/batch/loader.h"
 #include "launch/cmd/canvas.h"
-#include "launch/run/evaluate.h"
-#include "launch/run/trainer.h"
+#include "launch/evaluate/evaluate.h"
+#include "launch/train/trainer.h"
 
 #include <inttypes.h>
 #include <math.h>

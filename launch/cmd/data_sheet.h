@@ -2,7 +2,7 @@
 #pragma once
 
 #include "io/dataset/dataset.h"
-#include "io/recipe.h"
+#include "io/recipe/recipe.h"
 
 /* Draws so many training samples, each as evaluation would see it and as the first epochs of the recipe will,
  * with their labels. sheet: bytes, 3 channels. */

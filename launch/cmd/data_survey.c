@@ -4,7 +4,7 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 #include <math.h>
 #include <omp.h>

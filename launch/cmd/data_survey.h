@@ -1,7 +1,7 @@
 /* What a data set holds, found by reading every sample of both splits once. */
 #pragma once
 
-#include "core/base/reals.h"
+#include "core/base/lists.h"
 #include "io/dataset/dataset.h"
 
 enum { OCT_SURVEY_CHANNELS = OCT_REALS_MAX, OCT_SURVEY_NAMED = 10 };

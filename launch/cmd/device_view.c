@@ -1,12 +1,12 @@
-/* The figures of launch/run/device.h as a table. */
+/* The figures of launch/deploy/device.h as a table. */
 #include "launch/cmd/device_view.h"
 
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "io/export/format.h"
-#include "launch/run/device.h"
-#include "launch/run/golden.h"
-#include "quant/runtime/step.h"
+#include "launch/deploy/device.h"
+#include "launch/deploy/golden.h"
+#include "quant/program/step.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* `octet inspect --device` shows what an int8 model asks of a device. */
 #pragma once
 
-#include "io/model_file.h"
+#include "io/model/model_file.h"
 
 /* Prints to stdout, for one sample: flash (weights, biases, multipliers, tables, layers: as the C form has them), scratch as the runtime plans it,
  * multiply-adds, of each layer and in all, and which layers take most of each. */

@@ -1,16 +1,16 @@
 /* octet eval measures the accuracy of a checkpoint or an int8 model on the test data of its recipe. */
 #include "core/base/mem.h"
-#include "io/class_names.h"
-#include "io/model_file.h"
-#include "launch/run/build.h"
-#include "launch/run/certificate.h"
+#include "io/model/class_names.h"
+#include "io/model/model_file.h"
+#include "launch/session/build.h"
+#include "launch/deploy/certificate.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/figures.h"
-#include "launch/run/file_kind.h"
-#include "launch/run/job.h"
+#include "launch/session/file_kind.h"
+#include "launch/session/job.h"
 #include "launch/base/output.h"
 #include "launch/base/meter.h"
-#include "launch/run/run_check.h"
+#include "launch/train/run_check.h"
 
 #include <string.h>
 
@@ -60,7 +60,7 @@ static oct_status take_metrics(subject *s)
     while (metrics->count > 0)
         oct_free(&metrics->value[--metrics->count]);
     for (const char *word = s->args->option[METRICS].text;
-         word && metrics->count < OCT_RECIPE_TEXTS_MAX;) {
+         word && metrics->count < OCT_TEXTS_MAX;) {
         const int length = (int)strcspn(word, ",");
         OCT_TRY(oct_format(&metrics->value[metrics->count++], "%.*s", length, word));
         word = word[length] ? word + length + 1 : NULL;

@@ -1,7 +1,7 @@
 /* What metrics know of each class, label or quantity, as tables for people and as JSON. */
 #pragma once
 
-#include "launch/run/evaluate.h"
+#include "launch/evaluate/evaluate.h"
 
 /* The table of a metric with details, for people: outputs of one row each, up to a hundred, and a matrix of up to
  * twenty. names: of the outputs, or NULL. */

@@ -3,7 +3,7 @@
 
 #include "core/base/mem.h"
 #include "io/dataset/npy_file.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/image/decode.h"
 
 #include <errno.h>

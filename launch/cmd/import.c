@@ -3,14 +3,14 @@
 #include "core/nn/modules.h"
 #include "core/nn/network.h"
 #include "io/augment/augment.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/import_recipe.h"
-#include "launch/run/run_folder.h"
+#include "launch/runfolder/run_folder.h"
 #include "quant/module/rule.h"
 
 #include <inttypes.h>

@@ -1,19 +1,19 @@
 /* octet inspect shows what a file holds. Digests are checked on the way in; nothing is computed with
  * it. */
 #include "core/base/mem.h"
-#include "io/checkpoint.h"
-#include "io/file.h"
-#include "io/hdf5.h"
-#include "io/model_file.h"
-#include "io/recipe.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
+#include "io/model/model_file.h"
+#include "io/recipe/recipe.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/device_view.h"
-#include "launch/run/file_kind.h"
+#include "launch/session/file_kind.h"
 #include "launch/base/output.h"
 #include "launch/cmd/prepared_view.h"
 #include "launch/base/meter.h"
-#include "launch/run/run_folder.h"
-#include "quant/runtime/step.h"
+#include "launch/runfolder/run_folder.h"
+#include "quant/program/step.h"
 
 #include <inttypes.h>
 #include <jansson.h>

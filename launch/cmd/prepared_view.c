@@ -2,13 +2,13 @@
 #include "launch/cmd/prepared_view.h"
 
 #include "core/base/mem.h"
-#include "io/model_file.h"
+#include "io/model/model_file.h"
 #include "launch/report/diagram.h"
-#include "launch/run/job.h"
+#include "launch/session/job.h"
 #include "launch/base/output.h"
-#include "launch/run/plugin_load.h"
-#include "launch/run/build.h"
-#include "quant/pass/prepare/report.h"
+#include "launch/session/plugin_load.h"
+#include "launch/session/build.h"
+#include "quant/prepare/report.h"
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* `octet inspect` shows the prepared model behind a file as its graph or as its module tree. */
 #pragma once
 
-#include "launch/run/file_kind.h"
+#include "launch/session/file_kind.h"
 
 typedef enum oct_view { OCT_VIEW_GRAPH, OCT_VIEW_DOT, OCT_VIEW_TREE } oct_view;
 

@@ -1,6 +1,6 @@
 /* octet recipes lists the shipped recipes, or prints one. */
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "launch/cmd/command.h"
 #include "launch/base/output.h"
 #include "launch/cmd/shipped.h"

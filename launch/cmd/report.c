@@ -1,5 +1,5 @@
 /* octet report writes the HTML report of a run, or of two side by side. */
-#include "io/file.h"
+#include "io/file/file.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/report/page.h"

@@ -1,19 +1,19 @@
 /* octet run runs the integer model on images of a file, and prints what it says about them. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/image/decode.h"
-#include "io/loader.h"
-#include "io/model_file.h"
-#include "io/recipe.h"
-#include "launch/run/certificate.h"
+#include "io/batch/normalise.h"
+#include "io/model/model_file.h"
+#include "io/recipe/recipe.h"
+#include "launch/deploy/certificate.h"
 #include "launch/cmd/answer.h"
 #include "launch/cmd/command.h"
-#include "launch/run/file_kind.h"
+#include "launch/session/file_kind.h"
 #include "launch/cmd/image_file.h"
 #include "launch/base/output.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/runtime/step.h"
+#include "quant/convert/convert.h"
+#include "quant/program/step.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -2,10 +2,10 @@
 
 #include "core/base/log.h"
 #include "launch/report/page.h"
-#include "launch/run/onnx_model.h"
-#include "launch/run/plugin_load.h"
-#include "launch/run/run_check.h"
-#include "launch/run/teacher.h"
+#include "launch/session/onnx_model.h"
+#include "launch/session/plugin_load.h"
+#include "launch/train/run_check.h"
+#include "launch/train/teacher.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* A recipe is run by the commands that make an int8 model of it. */
 #pragma once
 
-#include "launch/run/session.h"
-#include "launch/run/training.h"
+#include "launch/session/session.h"
+#include "launch/train/training.h"
 
 /* Collective: the recipe's run in its folder, as oct_train, with the files that it names and the report of the run.
  * *result: on rank 0 the result record (new reference); NULL elsewhere. */

@@ -1,11 +1,11 @@
 /* octet sensitivity measures which layers of a checkpoint lose most by their quantizers. */
-#include "io/file.h"
-#include "io/sensitivity_file.h"
-#include "launch/run/build.h"
+#include "io/file/file.h"
+#include "io/recipe/sensitivity_file.h"
+#include "launch/session/build.h"
 #include "launch/cmd/command.h"
-#include "launch/run/file_kind.h"
-#include "launch/run/job.h"
-#include "launch/run/sensitivity_run.h"
+#include "launch/session/file_kind.h"
+#include "launch/session/job.h"
+#include "launch/evaluate/sensitivity_run.h"
 #include "launch/base/output.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #include "core/base/text.h"
 #include "dist/rank_table.h"
 #include "launch/cmd/data_recipe.h"
-#include "launch/run/file_kind.h"
+#include "launch/session/file_kind.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The shipped recipes lie beside the sources, or beside an installed program. */
 #pragma once
 
-#include "io/recipe.h"
+#include "io/recipe/recipe.h"
 #include "launch/base/args.h"
 
 enum { OCT_SHIPPED_MAX = 128, OCT_SHIPPED_NAME = 64 };

@@ -1,12 +1,12 @@
 /* octet train takes the command line of a run, and prints its result as a table or as JSON. */
-#include "launch/run/evaluate.h"
+#include "launch/evaluate/evaluate.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/run_recipe.h"
 #include "launch/base/output.h"
 #include "launch/base/meter.h"
-#include "launch/run/session.h"
+#include "launch/session/session.h"
 #include "launch/cmd/shipped.h"
-#include "launch/run/training.h"
+#include "launch/train/training.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@ typedef struct oct_model_spec {
     /* For the method eager: fuses by hand (oct_fuse_module_lists). NULL: it cannot be prepared so. */
     oct_status (*fuse)(oct_module **root);
     /* 0: one, an image. Data sets have one; a model of more is for programs of one's own
-     * (quant/train_step.h), and the commands say so. */
+     * (quant/train/train_step.h), and the commands say so. */
     int num_inputs;
     bool per_pixel; /* its output is (N, h, w, classes), not (N, classes) */
 } oct_model_spec;

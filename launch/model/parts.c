@@ -1,7 +1,7 @@
 /* These are building blocks that several models share. */
 #include "launch/model/parts.h"
 
-#include "quant/pass/prepare/prepare.h"
+#include "quant/prepare/prepare.h"
 
 oct_status oct_append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
                               int stride, bool relu)

@@ -4,7 +4,7 @@
  * them. For eager, which cannot, fuse puts modules in their places first. */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
-#include "quant/pass/prepare/prepare.h"
+#include "quant/prepare/prepare.h"
 
 enum { STAGES = 4, MOST_CONVS = 3 };
 

@@ -2,7 +2,7 @@
  * convolutions on the shortcuts that change shape. */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
-#include "quant/pass/prepare/prepare.h"
+#include "quant/prepare/prepare.h"
 
 typedef struct block {
     oct_module base;

@@ -3,7 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "launch/ranks/spawn.h"
 
 #include <stdio.h>

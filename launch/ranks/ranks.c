@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "dist/comm.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "launch/base/machine.h"
 #include "launch/base/meter.h"
 #include "launch/cmd/command.h"
@@ -14,8 +14,8 @@
 #include "launch/ranks/hosts.h"
 #include "launch/ranks/wait_policy.h"
 #include "launch/ranks/watch.h"
-#include "launch/run/job.h"
-#include "launch/run/run_folder.h"
+#include "launch/session/job.h"
+#include "launch/runfolder/run_folder.h"
 
 #include <errno.h>
 #include <math.h>

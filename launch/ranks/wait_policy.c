@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "dist/comm.h"
 #include "launch/base/machine.h"
-#include "launch/run/session.h"
+#include "launch/session/session.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/shipped.h"
 

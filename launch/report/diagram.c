@@ -2,7 +2,7 @@
 #include "launch/report/diagram.h"
 
 #include "core/base/mem.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 #include <inttypes.h>
 #include <stdio.h>

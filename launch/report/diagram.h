@@ -2,8 +2,8 @@
 #pragma once
 
 #include "launch/report/html.h"
-#include "quant/pass/graph/graph.h"
-#include "quant/runtime/program.h"
+#include "quant/graph/graph.h"
+#include "quant/program/program.h"
 
 enum { OCT_BOX_LINES = 3 };
 

@@ -2,9 +2,9 @@
 #include "launch/report/layers.h"
 
 #include "core/base/mem.h"
-#include "launch/run/multiply_adds.h"
+#include "launch/evaluate/multiply_adds.h"
 #include "launch/report/part.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 #include <math.h>
 #include <string.h>

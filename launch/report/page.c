@@ -2,11 +2,11 @@
 #include "launch/report/page.h"
 
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "launch/report/part.h"
-#include "launch/run/evaluate.h"
-#include "launch/run/progress.h"
-#include "launch/run/run_folder.h"
+#include "launch/evaluate/evaluate.h"
+#include "launch/session/progress.h"
+#include "launch/runfolder/run_folder.h"
 
 #include <math.h>
 #include <stdio.h>

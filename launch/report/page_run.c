@@ -3,9 +3,9 @@
 #include "launch/report/page_run.h"
 
 #include "core/base/mem.h"
-#include "io/file.h"
-#include "launch/run/file_kind.h"
-#include "launch/run/run_folder.h"
+#include "io/file/file.h"
+#include "launch/session/file_kind.h"
+#include "launch/runfolder/run_folder.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "core/base/text.h"
-#include "io/model_file.h"
-#include "io/recipe.h"
-#include "io/sensitivity_file.h"
+#include "io/model/model_file.h"
+#include "io/recipe/recipe.h"
+#include "io/recipe/sensitivity_file.h"
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* Parts share these. */
 #include "launch/report/part.h"
 
-#include "launch/run/progress.h"
+#include "launch/session/progress.h"
 
 #include <inttypes.h>
 #include <math.h>

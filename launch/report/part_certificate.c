@@ -1,8 +1,8 @@
 /* The proof that the int8 model computes what QAT evaluation computed. */
 #include "launch/report/part.h"
 
-#include "io/file.h"
-#include "launch/run/progress.h"
+#include "io/file/file.h"
+#include "launch/session/progress.h"
 
 static void row(oct_page *r, const char *name, const char *value)
 {

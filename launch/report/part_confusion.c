@@ -1,6 +1,6 @@
 /* Which classes are taken for which: a table of few classes, a picture of many. */
 #include "launch/report/part.h"
-#include "launch/run/progress.h"
+#include "launch/session/progress.h"
 
 #include <math.h>
 #include <stdlib.h>

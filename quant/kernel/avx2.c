@@ -6,7 +6,7 @@
  * k0 k1 k2 k3; masking leaves (k0, k2) and shifting (k1, k3) as 16-bit pairs, so a tile is
  * [pair 2][8][2] with the weights in that order.
  */
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/requant.h"
 #include "quant/kernel/simd.h"
 

@@ -4,7 +4,7 @@
  * 8 x 16): one 4-byte broadcast of a row serves all its panels, and there are enough independent sums
  * to hide the instruction's latency.
  */
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/requant.h"
 #include "quant/kernel/simd.h"
 

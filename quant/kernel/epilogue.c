@@ -5,7 +5,7 @@
 #include "quant/kernel/epilogue.h"
 
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/requant.h"
 
 enum { BLOCK = OCT_FLAG_BLOCK, MOST_RIGHT = 62, MOST_LEFT = 16 };

@@ -26,7 +26,7 @@
 
 #include "quant/kernel/kernel.h"
 #include "quant/kernel/qcodes.h"
-#include "quant/kernel/requantizer.h"
+#include "quant/rounding/requantizer.h"
 
 typedef enum oct_arithmetic {
     OCT_ARITHMETIC_FLOAT,

@@ -3,7 +3,7 @@
 #include "quant/kernel/fixed_function.h"
 
 #include "core/base/int_math.h"
-#include "quant/kernel/requantizer.h"
+#include "quant/rounding/requantizer.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
  * 8-bit codes: for targets that fix such a function's output (oct_target.fixed_functions). */
 #pragma once
 
-#include "quant/qparams.h"
+#include "quant/rounding/qparams.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
  *
  * Product: panels of 4 columns; a tile is, for each code of a word, its weight in each column.
  */
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/neon.h"
 #include "quant/kernel/requant.h"
 #include "quant/kernel/simd.h"

@@ -1,7 +1,7 @@
 /* Sums of two tensors of codes: bytes in 32 bits, anything wider in 64 bits. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/qcodes.h"
 
 #include <math.h>

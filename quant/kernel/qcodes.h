@@ -18,7 +18,7 @@
 #include "core/tensor/conv_shape.h"
 #include "core/tensor/resize.h"
 #include "core/tensor/tensor.h"
-#include "quant/kernel/requantizer.h"
+#include "quant/rounding/requantizer.h"
 
 typedef struct oct_qcodes {
     oct_qparams q;

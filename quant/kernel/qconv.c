@@ -16,7 +16,7 @@
 #include "quant/kernel/qconv.h"
 
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 
 #include <string.h>
 

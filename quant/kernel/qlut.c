@@ -1,7 +1,7 @@
 /* Functions of one code: tables, and bounds. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/qcodes.h"
 
 int64_t oct_qtable_size(oct_qparams x)

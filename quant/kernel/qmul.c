@@ -1,7 +1,7 @@
 /* Products of two tensors of codes. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/qcodes.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Softmax in whole numbers: exponentials by table, then one rounded quotient a code. */
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/qcodes.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/autograd/call.h"
-#include "quant/runtime/program.h"
+#include "quant/program/program.h"
 
 typedef struct oct_emitter oct_emitter;
 

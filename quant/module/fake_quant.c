@@ -5,7 +5,7 @@
 #include "core/autograd/tape.h"
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/module/mask.h"
 
 #include <math.h>

@@ -16,7 +16,7 @@
 #include "core/base/collective.h"
 #include "core/nn/module.h"
 #include "quant/module/weight_fake_quant.h"
-#include "quant/qconfig.h"
+#include "quant/module/qconfig.h"
 #include "quant/target/target.h"
 
 /* What the quantizers of a model do. Observing happens in training mode only, whatever the state. */

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "core/base/registry.h"
-#include "quant/qparams.h"
+#include "quant/rounding/qparams.h"
 
 typedef struct oct_fake_quant_kind {
     const char *name; /* "affine" is the built-in one */

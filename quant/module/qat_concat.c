@@ -5,7 +5,7 @@
  */
 #include "core/autograd/leaf_grads.h"
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 

@@ -11,7 +11,7 @@
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "core/op/prelu.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/kernel/fixed_function.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"

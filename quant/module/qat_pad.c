@@ -6,7 +6,7 @@
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 
-#include "quant/qparams.h"
+#include "quant/rounding/qparams.h"
 
 #include <stdio.h>
 

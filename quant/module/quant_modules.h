@@ -15,7 +15,7 @@
 #include "quant/kernel/qconv.h"
 #include "quant/module/fake_quant.h"
 #include "quant/module/weight_fake_quant.h"
-#include "quant/runtime/program.h"
+#include "quant/program/program.h"
 #include "quant/target/target.h"
 
 extern const oct_module_type oct_quant_stub_type, oct_dequant_stub_type, oct_qat_conv_type,

@@ -9,8 +9,8 @@
 
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
-#include "quant/qparams.h"
+#include "quant/rounding/bits.h"
+#include "quant/rounding/qparams.h"
 
 #include <string.h>
 

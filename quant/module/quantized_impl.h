@@ -2,9 +2,9 @@
 #pragma once
 
 #include "quant/module/quant_modules.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/module/emit.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 
 #include <math.h>
 

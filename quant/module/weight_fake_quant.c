@@ -3,7 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "quant/kernel/bits.h"
+#include "quant/rounding/bits.h"
 #include "quant/module/mask.h"
 
 #include <math.h>

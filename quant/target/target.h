@@ -5,7 +5,7 @@
 
 #include "core/autograd/call.h"
 #include "core/base/registry.h"
-#include "quant/kernel/requantizer.h"
+#include "quant/rounding/requantizer.h"
 
 typedef enum oct_target_id {
 #define OCT_TARGET(id, file) OCT_TARGET_##id,
@@ -35,7 +35,7 @@ typedef struct oct_target {
     bool pools_codes;
     /* Averages round halves up; otherwise to even. */
     bool pools_half_up;
-    /* Names of fusions (pass/prepare/fusion_list.def) and quantized ops (rule_list.def) that it cannot
+    /* Names of fusions (quant/prepare/fusion_list.def) and quantized ops (rule_list.def) that it cannot
      * run; NULL ends each list. A fusion that is missing falls apart into its members. */
     const char *const *no_fusions, *const *no_ops;
     /* Says why it cannot run a quantized op with these arguments though it runs others; NULL: it can. The member

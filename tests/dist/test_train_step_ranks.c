@@ -1,4 +1,4 @@
-/* Training by quant/train_step.h on ranks: the trained state has the same bytes on any number of them. */
+/* Training by quant/train/train_step.h on ranks: the trained state has the same bytes on any number of them. */
 #include "core/base/status.h"
 #include "tests/support/mpirun.h"
 

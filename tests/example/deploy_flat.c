@@ -1,6 +1,6 @@
 /* An int8 model at work without HDF5: ./deploy_flat MODEL.flat IMAGES, the images as raw bytes, height x width x
  * channels. */
-#include "quant/runtime/flat.h"
+#include "quant/program/flat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

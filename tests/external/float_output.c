@@ -8,7 +8,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/nn/module_call.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 

@@ -4,9 +4,9 @@
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
 #include "core/optim/optim.h"
-#include "io/checkpoint.h"
-#include "io/file.h"
-#include "io/hdf5.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
 #include "tests/fuzz/image.h"
 
 #include <stdio.h>

@@ -2,10 +2,10 @@
  * commands read them. */
 #include "core/base/mem.h"
 #include "io/export/format.h"
-#include "io/model_flat.h"
-#include "launch/run/certificate.h"
-#include "quant/runtime/flat.h"
-#include "quant/runtime/flat_layout.h"
+#include "io/model/model_flat.h"
+#include "launch/deploy/certificate.h"
+#include "quant/program/flat.h"
+#include "quant/program/flat_layout.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/quant/program_maker.h"
 

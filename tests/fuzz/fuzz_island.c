@@ -3,8 +3,8 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/export/format.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/runtime/step.h"
+#include "quant/convert/convert.h"
+#include "quant/program/step.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

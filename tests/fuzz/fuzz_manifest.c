@@ -1,7 +1,7 @@
 /* manifest.json of a folder of checkpoints: read, and what is read is what is written. */
 #include "core/base/log.h"
-#include "io/file.h"
-#include "io/manifest.h"
+#include "io/file/file.h"
+#include "io/checkpoint/manifest.h"
 #include "tests/fuzz/fuzz.h"
 
 #include "core/base/mem.h"

@@ -1,6 +1,6 @@
 /* int8 models behind a good seal: read, checked, and what is accepted computes its golden inputs and is
  * saved as the model that it was read as. Without the seal nothing is accepted. */
-#include "io/file.h"
+#include "io/file/file.h"
 #include "tests/fuzz/models.h"
 
 #define EXAMPLE "tests/example/deploy.c"

@@ -1,6 +1,6 @@
 /* ONNX files: read, folded for a size of image, and built of modules. */
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,7 +1,7 @@
 /* Recipes: read, and what is read is what is written, as a whole and as an identity. */
 #include "core/base/text.h"
-#include "io/recipe.h"
-#include "io/recipe_impl.h"
+#include "io/recipe/recipe.h"
+#include "io/recipe/recipe_impl.h"
 #include "tests/fuzz/fuzz.h"
 
 #include "core/base/log.h"
@@ -12,7 +12,7 @@
 const char *const fuzz_name = "recipe";
 static const char *const words[] = {
 #define OCT_KEY(key, field, kind, def, min, max, table, same, help) key,
-#include "io/recipe_list.def"
+#include "io/recipe/recipe_list.def"
 #undef OCT_KEY
     ": ",          "\n",    "\n  ",     "- ",    "[",        "]",
     "{",           "}",     ", ",       "'",     "\"",       "#",

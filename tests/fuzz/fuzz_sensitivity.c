@@ -1,6 +1,6 @@
 /* Sensitivity tables: read, and what is read is what is written. */
 #include "core/base/mem.h"
-#include "io/sensitivity_file.h"
+#include "io/recipe/sensitivity_file.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

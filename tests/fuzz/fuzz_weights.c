@@ -1,6 +1,6 @@
 /* Files of weights from other frameworks: safetensors, and NumPy's archives. */
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/weights/weights.h"
 #include "tests/fuzz/fuzz.h"
 

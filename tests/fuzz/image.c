@@ -4,8 +4,8 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "io/file.h"
-#include "io/hdf5.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/hdf5.h"
-#include "io/model_file.h"
-#include "launch/run/certificate.h"
+#include "io/hdf5/hdf5.h"
+#include "io/model/model_file.h"
+#include "launch/deploy/certificate.h"
 #include "tests/fuzz/image.h"
 #include "tests/quant/program_maker.h"
 

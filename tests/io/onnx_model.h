@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/mem.h"
-#include "io/event/proto.h"
+#include "io/tensorboard/proto.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Data sets in files of numpy and h5py: what those wrote is what is read; everything else is refused by
  * name. */
 #include "core/base/mem.h"
-#include "io/dataset/array.h"
+#include "io/dataset/array_set.h"
 #include "tests/io/golden_file.h"
 
 #include <criterion/criterion.h>

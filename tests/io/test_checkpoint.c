@@ -1,12 +1,12 @@
 /* Checkpoints: what a save leaves behind, which file is the newest good one, and every way in which a
  * file or a manifest can be damaged, foreign, too new or not fit the model. */
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
-#include "io/file.h"
-#include "io/hdf5.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
 #include "quant/module/fake_quant.h"
 #include "tests/support/check_status.h"
 #include "tests/support/tmp.h"

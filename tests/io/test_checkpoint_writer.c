@@ -2,8 +2,8 @@
  * once it may change again, and what fails is told to who asks. */
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
-#include "io/checkpoint_writer.h"
-#include "io/file.h"
+#include "io/checkpoint/checkpoint_writer.h"
+#include "io/file/file.h"
 #include "tests/support/check_status.h"
 #include "tests/support/tmp.h"
 

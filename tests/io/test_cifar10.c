@@ -1,7 +1,7 @@
 /* The CIFAR-10 binary format: NHWC from planes, files in order, and every kind of bad file. */
 #include "core/base/mem.h"
 #include "io/dataset/dataset.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "tests/io/data_memory.h"
 #include "tests/support/tmp.h"
 

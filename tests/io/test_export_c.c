@@ -2,7 +2,7 @@
  * they compute against Octet's runtime. Whole models and every layer are for tests/c_form. */
 #include "core/base/rng.h"
 #include "io/export/format.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 #include "tests/support/program.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * them is for tests/onnx. */
 #include "io/export/format.h"
 #include "io/onnx/graph.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>

@@ -5,7 +5,7 @@
 #include "io/export/format.h"
 #include "io/export/tflite_writer.h"
 #include "quant/kernel/fixed_function.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 #include "tests/support/check_status.h"
 
 #include <criterion/criterion.h>

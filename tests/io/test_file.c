@@ -1,5 +1,5 @@
 /* Whole files: written wholly or not at all, read in full, folders made, locked and cleaned. */
-#include "io/file.h"
+#include "io/file/file.h"
 
 #include "core/base/mem.h"
 #include "tests/support/check_status.h"

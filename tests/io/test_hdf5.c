@@ -1,8 +1,8 @@
 /* Includes hdf5.h itself to make the files that must be refused and to read ours independently. */
-#include "io/hdf5.h"
+#include "io/hdf5/hdf5.h"
 
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "tests/support/check_status.h"
 #include "tests/support/process.h"
 #include "tests/support/tmp.h"

@@ -2,8 +2,8 @@
  * crash, hang, lie or be missing: then it is one sentence. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/dataset/array.h"
-#include "io/file.h"
+#include "io/dataset/array_set.h"
+#include "io/file/file.h"
 #include "tests/support/check_status.h"
 #include "tests/support/process.h"
 #include "tests/support/tmp.h"

@@ -2,7 +2,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/dataset/dataset.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "tests/io/data_memory.h"
 #include "tests/support/tmp.h"
 

@@ -1,6 +1,6 @@
 /* Encoded images: the pixels of Pillow, files that are damaged, and what is written can be read. */
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/image/decode.h"
 #include "tests/golden/image_golden.h"
 #include "tests/support/tmp.h"

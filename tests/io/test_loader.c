@@ -2,7 +2,7 @@
  * against a slow reference that works pixel by pixel. */
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "io/loader.h"
+#include "io/batch/loader.h"
 #include "tests/support/check_tensor.h"
 
 #include <omp.h>

@@ -1,12 +1,12 @@
 /* The int8 model file: what is saved comes back, equal models give equal bytes, and a file that lies is
  * refused with its name before it can do harm. */
-#include "io/model_file.h"
-#include "quant/runtime/step.h"
+#include "io/model/model_file.h"
+#include "quant/program/step.h"
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "io/file.h"
-#include "io/hdf5.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
 #include "tests/support/check_status.h"
 #include "tests/support/tmp.h"
 

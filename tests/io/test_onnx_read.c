@@ -1,5 +1,5 @@
 /* ONNX files: what is in one is what is read, and what no network would have is refused in a sentence. */
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/onnx/graph.h"
 #include "io/onnx/wire.h"
 #include "tests/io/onnx_model.h"

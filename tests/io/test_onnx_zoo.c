@@ -2,12 +2,12 @@
  * a few steps, and be converted, with every value of the integer program as QAT evaluation computes it. The
  * table of what became of each goes to stderr. OCT_ZOO=FOLDER: the outputs alone, of that folder's networks. */
 #include "core/op/loss.h"
-#include "io/dataset/array.h"
+#include "io/file/array.h"
 #include "io/dataset/npy_file.h"
 #include "io/dataset/zip_file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
-#include "quant/train_step.h"
+#include "quant/train/train_step.h"
 #include "tests/quant/deploy.h"
 
 #include <criterion/parameterized.h>

@@ -1,7 +1,7 @@
 /* Recipes: what is read, what is written, and the sentence for every mistake. */
 #include "core/base/mem.h"
-#include "io/recipe_impl.h"
-#include "io/sensitivity_file.h"
+#include "io/recipe/recipe_impl.h"
+#include "io/recipe/sensitivity_file.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
@@ -856,7 +856,7 @@ Test(recipe, help_names_every_key)
     cr_assert(oct_recipe_help(NULL, &text) == OCT_OK);
 #define OCT_KEY(key, field, kind, def, min, max, table, same, help)                                \
     cr_assert(strstr(text.data, "\n" key " ") && strstr(text.data, help), "%s", key);
-#include "io/recipe_list.def"
+#include "io/recipe/recipe_list.def"
 #undef OCT_KEY
     oct_text_free(&text);
 }

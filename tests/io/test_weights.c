@@ -1,7 +1,7 @@
 /* Weights of PyTorch's from files of each format compute in Octet what they compute there; what does not fit is
  * told; what is no such file is refused. */
 #include "core/nn/modules.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "io/weights/fit.h"
 #include "tests/golden/weights_golden.h"
 #include "tests/support/check_status.h"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/base/mem.h"
-#include "io/file.h"
-#include "io/hdf5.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

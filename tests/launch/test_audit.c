@@ -1,7 +1,7 @@
 /* A rank whose memory or processor errs is found and named: by the digests of the state, and by the audit of leaves. The
  * ranks are threads; what errs is a loss of this program's own, or a bit that it flips. */
-#include "launch/run/alike.h"
-#include "launch/run/leaf_audit.h"
+#include "launch/train/alike.h"
+#include "launch/train/leaf_audit.h"
 #include "tests/launch/train_rig.h"
 #include "tests/support/thread_ranks.h"
 

@@ -1,9 +1,9 @@
 /* What figures are made of: work, memory, medians and peaks are what their headers say. */
 #include "core/base/mem.h"
-#include "launch/run/memory_meter.h"
+#include "launch/session/memory_meter.h"
 #include "launch/bench/timing.h"
 #include "launch/bench/peak.h"
-#include "launch/run/multiply_adds.h"
+#include "launch/evaluate/multiply_adds.h"
 #include "tests/support/check_status.h"
 
 #include <criterion/criterion.h>

@@ -4,7 +4,7 @@
 #include "tests/support/mpirun.h"
 
 #include "core/base/status.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 #include <string.h>
 

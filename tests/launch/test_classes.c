@@ -1,6 +1,6 @@
 /* Data sets of other than ten classes, from training to the deployed model: letters that count from 1,
  * three classes of one's own, more than a byte holds. */
-#include "io/model_file.h"
+#include "io/model/model_file.h"
 #include "tests/launch/small_data.h"
 
 #include <criterion/criterion.h>

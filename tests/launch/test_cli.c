@@ -1,6 +1,6 @@
 /* The program as a user meets it: what each command says and how it ends, alone and under mpirun. */
 #include "core/base/mem.h"
-#include "io/model_file.h"
+#include "io/model/model_file.h"
 #include "launch/cmd/command.h"
 #include "octet_version.h"
 #include "quant/target/target.h"

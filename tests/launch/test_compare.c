@@ -3,8 +3,8 @@
 #include "tests/launch/small_data.h"
 
 #include "core/base/status.h"
-#include "io/model_file.h"
-#include "quant/runtime/step.h"
+#include "io/model/model_file.h"
+#include "quant/program/step.h"
 
 #include <jansson.h>
 #include <string.h>

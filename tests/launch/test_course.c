@@ -1,5 +1,5 @@
 /* What evaluations decide is worked out by hand here; whole runs are in test_invariance.c. */
-#include "launch/run/course.h"
+#include "launch/train/course.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

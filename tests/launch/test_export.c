@@ -1,15 +1,15 @@
 /* What octet export writes: the files' own structure, read by other readers than the writers; equal models give equal
  * bytes; names and layouts are PyTorch's. What ONNX Runtime computes with them is for tests/onnx. */
 #include "core/base/mem.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/dataset/npy_file.h"
 #include "io/dataset/zip_file.h"
-#include "io/file.h"
-#include "io/hdf5.h"
-#include "io/model_file.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
+#include "io/model/model_file.h"
 #include "io/onnx/graph.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/runtime/step.h"
+#include "quant/convert/convert.h"
+#include "quant/program/step.h"
 #include "tests/launch/small_data.h"
 
 #include <criterion/criterion.h>

@@ -1,8 +1,8 @@
 /* One data set in every format: the same numbers in the same order train to the same parameters, on any number of
  * ranks; pictures in folders bring the names of their classes. */
 #include "core/base/mem.h"
-#include "io/file.h"
-#include "io/hdf5.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
 #include "io/image/decode.h"
 #include "tests/launch/small_data.h"
 

@@ -1,8 +1,8 @@
 /* Files that somebody sent: what each command answers. In all cases the exit status is a documented one,
  * the file is named, nothing that is printed can steer a terminal, and memory and time stay small. */
 #include "core/base/mem.h"
-#include "io/model_file.h"
-#include "quant/runtime/step.h"
+#include "io/model/model_file.h"
+#include "quant/program/step.h"
 #include "tests/support/check_status.h"
 #include "tests/support/process.h"
 #include "tests/support/tmp.h"

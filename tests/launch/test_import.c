@@ -1,6 +1,6 @@
 /* octet import: what it says of a network, as a table and as JSON, and the recipe that it begins. */
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "tests/support/program.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* The training step is one: a program of one's own that takes the steps of quant/train_step.h on the batches of a
+/* The training step is one: a program of one's own that takes the steps of quant/train/train_step.h on the batches of a
  * run has, after each of them, the bits of the octet program. */
 #include "tests/launch/train_rig.h"
 

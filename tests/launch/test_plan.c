@@ -1,5 +1,5 @@
 /* The plan is pure arithmetic: each boundary is a number that can be worked out by hand. */
-#include "launch/run/plan.h"
+#include "launch/session/plan.h"
 
 #include <criterion/criterion.h>
 

@@ -116,8 +116,9 @@ Test(plugin, a_model_of_two_inputs_is_for_programs_of_ones_own)
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         OCTET(commands[i], "r.yaml", "model.name=paired-net");
         oct_check_exit(job, 2);
-        oct_check_said(job, "model.name: paired-net takes 2 inputs, and the data set idx has one, "
-                            "an image; train it by a program of your own (quant/train_step.h)");
+        oct_check_said(job,
+                       "model.name: paired-net takes 2 inputs, and the data set idx has one, "
+                       "an image; train it by a program of your own (quant/train/train_step.h)");
     }
 }
 

@@ -1,7 +1,7 @@
 /* The run folder: whose it is, what a resume drops from it, and how the end of a run is known. */
-#include "launch/run/run_folder.h"
+#include "launch/runfolder/run_folder.h"
 #include "core/base/mem.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>

@@ -4,7 +4,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/status.h"
-#include "io/event/event_file.h"
+#include "io/tensorboard/event_file.h"
 
 #include <dirent.h>
 #include <jansson.h>

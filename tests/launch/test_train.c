@@ -1,7 +1,7 @@
 /* The trainer on a small data set in memory: every bit of the end follows from recipe and data, not
  * from threads or from where a run was taken up again. */
 #include "core/autograd/leaf_grads.h"
-#include "launch/run/layer_stats.h"
+#include "launch/deploy/layer_stats.h"
 #include "tests/launch/train_rig.h"
 
 TestSuite(train, .init = set_up, .fini = tear_down, .timeout = 60);

@@ -2,9 +2,9 @@
  * verify` refuses it, or io/README.md says why the field cannot matter. */
 #include "core/base/mem.h"
 #include "io/image/decode.h"
-#include "io/model_file.h"
-#include "launch/run/certificate.h"
-#include "quant/runtime/step.h"
+#include "io/model/model_file.h"
+#include "launch/deploy/certificate.h"
+#include "quant/program/step.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/check_status.h"
 

@@ -6,7 +6,7 @@
  * rank. Ranks and methods are judged where a model has something that the ones before it lack; with
  * OCT_LONG=1 each model has all of them, on 1, 2 and 3 ranks.
  */
-#include "io/model_file.h"
+#include "io/model/model_file.h"
 #include "tests/support/mpirun.h"
 #include "tests/support/tmp.h"
 

@@ -3,11 +3,11 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "io/file.h"
-#include "launch/run/certificate.h"
-#include "launch/run/build.h"
-#include "launch/run/run_check.h"
-#include "launch/run/trainer_state.h"
+#include "io/file/file.h"
+#include "launch/deploy/certificate.h"
+#include "launch/session/build.h"
+#include "launch/train/run_check.h"
+#include "launch/train/trainer_state.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>

@@ -52,17 +52,19 @@ static void check_good(const char *name, const fault *good, size_t count)
 Test(floor_plan, names_includes_that_point_upward, .timeout = 60)
 {
     static const fault faults[] = {
-        {"core/op/x.c", "#include \"quant/qparams.h\"\n", "quant/qparams.h"},
+        {"core/op/x.c", "#include \"quant/rounding/qparams.h\"\n", "quant/rounding/qparams.h"},
         {"core/base/x.c", "#include \"core/tensor/tensor.h\"\n", "core/tensor/tensor.h"},
-        {"quant/pass/x.c", "#include \"dist/comm.h\"\n", "dist/comm.h"},
-        {"quant/runtime/x.c", "#include \"core/autograd/tape.h\"\n", "core/autograd/tape.h"},
+        {"quant/prepare/x.c", "#include \"dist/comm.h\"\n", "dist/comm.h"},
+        {"quant/program/x.c", "#include \"core/autograd/tape.h\"\n", "core/autograd/tape.h"},
         {"quant/kernel/x.h", "  #  include \"quant/observer/observer.h\"\n", "observer.h"},
-        {"dist/x.c", "#include \"io/recipe.h\"\n", "io/recipe.h"},
+        {"dist/x.c", "#include \"io/recipe/recipe.h\"\n", "io/recipe/recipe.h"},
         {"io/dataset/x.c", "#include \"dist/comm.h\"\n", "dist/comm.h"},
         {"launch/x.c", "#include \"tests/support/tmp.h\"\n", "tests/support/tmp.h"},
-        {"launch/run/x.c", "#include \"launch/cmd/command.h\"\n", "launch/cmd/command.h"},
+        {"launch/train/x.c", "#include \"launch/cmd/command.h\"\n", "launch/cmd/command.h"},
         {"core/nn/x.c", "#include \"x.h\"\n", "x.h"},
         {"core/nn/x.c", "#include \"core/op/op_impl.h\"\n", "op_impl.h"},
+        {"launch/session/x.c", "#include \"launch/train/trainer.h\"\n", "launch/train/trainer.h"},
+        {"io/x.c", "#include <math.h>\n", "in no folder of this list"},
     };
     check_faults("floor_plan", faults, OCT_COUNT(faults));
 }
@@ -71,8 +73,8 @@ Test(floor_plan, accepts_what_points_down, .timeout = 60)
 {
     static const fault good[] = {
         {"core/op/x.c", "#include \"core/op/op_impl.h\"\n#include <math.h>\n", ""},
-        {"quant/runtime/x.c", "#include \"quant/kernel/kernel.h\"\n", ""},
-        {"launch/x.c", "#include \"dist/comm.h\"\n#include \"io/recipe.h\"\n", ""},
+        {"quant/program/x.c", "#include \"quant/kernel/kernel.h\"\n", ""},
+        {"launch/x.c", "#include \"dist/comm.h\"\n#include \"io/recipe/recipe.h\"\n", ""},
     };
     check_good("floor_plan", good, OCT_COUNT(good));
 }
@@ -83,7 +85,7 @@ Test(banned_calls, names_what_has_another_door, .timeout = 60)
         {"core/op/x.c", "void f(void) { g(malloc(3)); }\n", "core/base/mem.h"},
         {"io/x.c", "void f(void *p)\n{\n    free (p);\n}\n", "core/base/mem.h"},
         {"core/nn/x.c", "void f(void) { exit(1); }\n", "return a status"},
-        {"launch/run/plan.c", "void f(void) { abort(); }\n", "return a status"},
+        {"launch/session/plan.c", "void f(void) { abort(); }\n", "return a status"},
         {"quant/x.c", "void f(int a) { assert(a); }\n", "OCT_ASSERT"},
         {"tests/io/test_x.c", "int f(void) { return rand() + 1; }\n", "core/base/rng.h"},
         {"io/x.c", "void f(char *a) { strcpy(a, \"b\"); }\n", "no bound"},
@@ -93,7 +95,7 @@ Test(banned_calls, names_what_has_another_door, .timeout = 60)
         {"io/x.c", "void f(char *a) { snprintf(a, 9, \"%d %.3g\", 1, 2.0); }\n", "oct_snprintf"},
         {"launch/x.c", "#include <mpi.h>\n", "MPI lives in dist"},
         {"quant/x.c", "int f(void) { return MPI_Init(0, 0); }\n", "MPI lives in dist"},
-        {"io/checkpoint.c", "int f(void) { return H5Fclose(3); }\n", "HDF5 lives in"},
+        {"io/checkpoint/checkpoint.c", "int f(void) { return H5Fclose(3); }\n", "HDF5 lives in"},
         {"core/op/x.c", "void f(void) { cblas_sgemm(); }\n", "BLAS lives in"},
         {"io/x.c", "/* \" */ void f(void) { exit(1); } /* \" */\n", "return a status"},
         {"CMakeLists.txt", "add_compile_options(-ffast-math)\n", "changes bits"},
@@ -112,7 +114,7 @@ Test(banned_calls, minds_neither_comments_nor_strings_nor_longer_names, .timeout
         {"core/base/mem.c", "void f(void *p) { free(p); }\n", ""},
         {"launch/bench/blas.c", "#include <cblas.h>\nvoid f(void) { cblas_sgemm(); }\n", ""},
         {"dist/comm.c", "#include <mpi.h>\nvoid f(void) { MPI_Finalize(); }\n", ""},
-        {"io/hdf5_write.c", "#include <hdf5.h>\nint f(void) { return H5Fclose(3); }\n", ""},
+        {"io/hdf5/hdf5_write.c", "#include <hdf5.h>\nint f(void) { return H5Fclose(3); }\n", ""},
         {"launch/main.c", "int main(void) { printf(\"a\"); exit(0); }\n", ""},
     };
     check_good("banned_calls", good, OCT_COUNT(good));

@@ -7,13 +7,13 @@
  * normalised images, the labels of classes (s32, where there are any) and each value, of all samples, as they lie in
  * memory (channels last). compare.cjs reads it, and tests/c_form/compare.c with a BATCH of 1. */
 #include "core/base/mem.h"
-#include "io/loader.h"
-#include "launch/run/build.h"
-#include "launch/run/certificate.h"
-#include "launch/run/evaluate.h"
-#include "launch/run/job.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/runtime/step.h"
+#include "io/batch/loader.h"
+#include "launch/session/build.h"
+#include "launch/deploy/certificate.h"
+#include "launch/evaluate/evaluate.h"
+#include "launch/session/job.h"
+#include "quant/convert/convert.h"
+#include "quant/program/step.h"
 
 #include <inttypes.h>
 #include <stdio.h>

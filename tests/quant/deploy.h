@@ -4,8 +4,8 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/runtime/step.h"
+#include "quant/convert/convert.h"
+#include "quant/program/step.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

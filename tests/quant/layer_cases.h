@@ -3,7 +3,7 @@
  * are their bits; codes are unsigned, images (H, W, C), weights (O, kh, kw, I). */
 #pragma once
 
-#include "quant/qparams.h"
+#include "quant/rounding/qparams.h"
 #include "quant/target/target.h"
 #include "tests/quant/program_maker.h"
 #include "tests/support/check_status.h"

@@ -4,7 +4,7 @@
 
 #include "core/base/rng.h"
 #include "core/nn/params.h"
-#include "quant/pass/convert/convert.h"
+#include "quant/convert/convert.h"
 #include "tests/support/check_tensor.h"
 
 #include <criterion/criterion.h>

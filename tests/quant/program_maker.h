@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/mem.h"
-#include "quant/runtime/step.h"
+#include "quant/program/step.h"
 #include "tests/quant/shapes.h"
 
 #include <criterion/criterion.h>

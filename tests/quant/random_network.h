@@ -4,8 +4,8 @@
 #pragma once
 
 #include "core/base/rng.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/pass/prepare/report.h"
+#include "quant/convert/convert.h"
+#include "quant/prepare/report.h"
 #include "tests/quant/own_methods.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Proof by linking: this program uses the integer runtime and is linked with oct_runtime only, so the
  * runtime needs no tape, no graph and no MPI. It runs a program of two steps and checks the result. */
-#include "quant/runtime/program.h"
+#include "quant/program/program.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* Models that end in argmax: class numbers of codes of 8 and 16 bits and of float values, in every method;
  * evaluation and program agree, and what cannot be deployed is refused at prepare. */
-#include "quant/pass/prepare/report.h"
+#include "quant/prepare/report.h"
 #include "tests/quant/deploy.h"
 #include "tests/support/check_status.h"
 

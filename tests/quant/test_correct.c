@@ -3,8 +3,8 @@
 #include "core/base/int_math.h"
 #include "core/kernel/cholesky.h"
 #include "quant/module/conv/conv_impl.h"
-#include "quant/pass/correct/correction.h"
-#include "quant/pass/correct/equalize.h"
+#include "quant/correct/correction.h"
+#include "quant/correct/equalize.h"
 #include "tests/golden/gptq_golden.h"
 #include "tests/quant/deploy.h"
 

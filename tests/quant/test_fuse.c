@@ -1,7 +1,7 @@
 /* Fusing: by name, and by prepare; the model computes in float what it did, and names that are wrong
  * are answered with those that exist. */
 #include "core/base/mem.h"
-#include "quant/pass/prepare/fusion.h"
+#include "quant/prepare/fusion.h"
 #include "tests/quant/graph_nets.h"
 
 #include <math.h>

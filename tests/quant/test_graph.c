@@ -1,7 +1,7 @@
 /* The prepared graph on models of the test's own: workers that compute factor * (sum of the inputs),
  * on float or on codes (scale 1), and write their names into a log. Plans are made by hand. */
 #include "core/base/mem.h"
-#include "quant/pass/graph/graph.h"
+#include "quant/graph/graph.h"
 #include "tests/support/check_status.h"
 #include "tests/support/check_tensor.h"
 

@@ -2,8 +2,8 @@
  * inputs and output. Each is run or refused as bad data, in little time and memory. */
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/runtime/step.h"
+#include "quant/convert/convert.h"
+#include "quant/program/step.h"
 #include "tests/support/check_status.h"
 
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 /* Observers against PyTorch's own sequences (tests/golden/make_quant_golden.py), those that count against other ways
  * to the same ranges (tests/golden/make_observer_golden.py); keys. */
 #include "quant/observer/observer.h"
-#include "quant/qparams.h"
+#include "quant/rounding/qparams.h"
 
 #include "tests/golden/observer_golden.h"
 #include "tests/golden/quant_golden.h"

@@ -1,5 +1,5 @@
 /* The check of integer programs: what it refuses, and with which sentence. */
-#include "quant/runtime/program.h"
+#include "quant/program/program.h"
 
 #include "tests/quant/program_maker.h"
 

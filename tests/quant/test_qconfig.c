@@ -1,5 +1,5 @@
 /* Setters: which of them decides, what they refuse, and which names they miss. */
-#include "quant/qconfig.h"
+#include "quant/module/qconfig.h"
 
 #include "tests/support/check_status.h"
 

@@ -1,6 +1,6 @@
 /* Scales and codes against PyTorch's own answers (tests/golden/make_quant_golden.py), bit for bit.
  * The one deviation: weights use the absmax of the step, so PyTorch's weight observer saw one batch. */
-#include "quant/qparams.h"
+#include "quant/rounding/qparams.h"
 
 #include "tests/golden/quant_golden.h"
 #include "tests/support/float_bits.h"

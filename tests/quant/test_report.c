@@ -294,7 +294,7 @@ Test(report, tree_of_a_float_model_has_no_quantizers)
     rig_end(&r);
 }
 
-/* The network of quant/pass/prepare/README.md. */
+/* The network of quant/prepare/README.md. */
 typedef struct pictured {
     oct_module base;
     oct_module *conv1, *bn1, *conv2, *bn2;

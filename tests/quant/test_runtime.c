@@ -1,9 +1,9 @@
 /* The runtime against the reference kernels called step by step, and against itself in other batches
  * and thread counts. */
-#include "quant/runtime/program.h"
+#include "quant/program/program.h"
 
-#include "quant/runtime/planner.h"
-#include "quant/runtime/step.h"
+#include "quant/program/planner.h"
+#include "quant/program/step.h"
 #include "tests/quant/program_maker.h"
 #include "tests/quant/quant_random.h"
 

@@ -2,7 +2,7 @@
  * have some of each: the program has its arithmetic in its steps, and computes what training evaluation computes. */
 #include "core/op/ops.h"
 #include "quant/module/quant_modules.h"
-#include "quant/pass/prepare/report.h"
+#include "quant/prepare/report.h"
 #include "quant/kernel/fixed_function.h"
 #include "tests/quant/deploy.h"
 #include "tests/quant/own_methods.h"

@@ -1,7 +1,7 @@
-/* The training step (quant/train_step.h): it learns, what is not finite changes nothing, and a changed tree is taken
+/* The training step (quant/train/train_step.h): it learns, what is not finite changes nothing, and a changed tree is taken
  * up. That no bit depends on ranks is judged in tests/dist. */
 #include "core/base/mem.h"
-#include "quant/train_step.h"
+#include "quant/train/train_step.h"
 #include "tests/quant/graph_nets.h"
 #include "tests/support/check_status.h"
 

@@ -1,13 +1,13 @@
-/* The life of networks of one's own through quant/train_step.h: float steps, prepare, calibration, QAT,
+/* The life of networks of one's own through quant/train/train_step.h: float steps, prepare, calibration, QAT,
  * folding, evaluation, convert, run in integers. Prints a line for each: the digest of its trained state
  * and of what it computes, which depends on no instruction set and no thread. Arguments (a network, a
  * method, a target, a way to fold) choose one.
  */
 #include "core/base/rng.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "launch/model/parts.h"
-#include "quant/train_step.h"
-#include "quant/pass/convert/convert.h"
+#include "quant/train/train_step.h"
+#include "quant/convert/convert.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,9 +2,9 @@
  * batch), 1, 2 and 4 leaves rank 0 prints the digest of the trained state, which must not depend on the number
  * of ranks or threads, and how often the ranks have met in a step. */
 #include "core/base/rng.h"
-#include "io/file.h"
-#include "quant/pass/prepare/prepare.h"
-#include "quant/train_step.h"
+#include "io/file/file.h"
+#include "quant/prepare/prepare.h"
+#include "quant/train/train_step.h"
 #include "tests/ranks/rank.h"
 
 #include <omp.h>

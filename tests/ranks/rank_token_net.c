@@ -2,9 +2,9 @@
  * the program computes what evaluation does. Rank 0 prints the digest of the trained state, which must not
  * depend on the number of ranks or threads. */
 #include "core/base/rng.h"
-#include "io/file.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/train_step.h"
+#include "io/file/file.h"
+#include "quant/convert/convert.h"
+#include "quant/train/train_step.h"
 #include "tests/quant/token_net.h"
 #include "tests/ranks/rank.h"
 

@@ -1,11 +1,11 @@
-/* A network trained by quant/train_step.h, float and quantized, each rank on its samples. Rank 0 prints the
+/* A network trained by quant/train/train_step.h, float and quantized, each rank on its samples. Rank 0 prints the
  * digest of the trained state, which must not depend on the number of ranks. */
 #include "core/base/digest.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "io/file.h"
-#include "quant/train_step.h"
-#include "quant/pass/prepare/prepare.h"
+#include "io/file/file.h"
+#include "quant/train/train_step.h"
+#include "quant/prepare/prepare.h"
 #include "tests/ranks/rank.h"
 
 #include <math.h>

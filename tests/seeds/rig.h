@@ -5,8 +5,8 @@
 
 #include "core/base/rng.h"
 #include "core/optim/optim.h"
-#include "quant/pass/convert/convert.h"
-#include "quant/pass/prepare/report.h"
+#include "quant/convert/convert.h"
+#include "quant/prepare/report.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Folding of one channel; see the header. */
 #include "quant/module/conv/fold.h"
 
-#include "quant/qparams.h"
+#include "quant/rounding/qparams.h"
 
 #include <math.h>
 

@@ -1,0 +1,245 @@
+/* Samples that were asked for stand in a ring, in the order in which they will be used. Threads take the
+ * first that nobody reads yet; the user waits for those in front. Failures are texts of their sample, since
+ * the record of failures belongs to a thread.
+ */
+#include "io/batch/reader.h"
+
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const void *const damaged_modes[] = {OCT_DAMAGED_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_damaged_mode_table = OCT_REGISTRY("a mode", damaged_modes);
+
+static oct_status check_size(const oct_dataset *data, int64_t number, const oct_image *image)
+{
+    OCT_ASSERT(image->dtype == data->dtype);
+    OCT_CHECK(image->h == data->h && image->w == data->w && image->c == data->c, OCT_DATA,
+              "sample %" PRId64 " of the data set has %" PRId64 "x%" PRId64 "x%" PRId64
+              " numbers, but the model takes %" PRId64 "x%" PRId64 "x%" PRId64,
+              number, image->h, image->w, image->c, data->h, data->w, data->c);
+    return OCT_OK;
+}
+
+static oct_status check_map(const oct_dataset *data, int64_t number, const oct_image *image,
+                            const oct_image *map)
+{
+    const int64_t pixels = map->h * map->w;
+    OCT_CHECK(map->h == image->h && map->w == image->w && map->dtype == OCT_S32, OCT_DATA,
+              "the map of sample %" PRId64 " has %" PRId64 "x%" PRId64
+              " pixels, but its image %" PRId64 "x%" PRId64,
+              number, map->h, map->w, image->h, image->w);
+    for (int64_t i = 0; i < pixels; i++)
+        OCT_CHECK(((const int32_t *)map->data)[i] < data->classes, OCT_DATA,
+                  "the map of sample %" PRId64 " holds class %d, but there are %" PRId64
+                  " classes; raise data.classes, or use a negative number for pixels without one",
+                  number, (int)((const int32_t *)map->data)[i], data->classes);
+    return OCT_OK;
+}
+
+static oct_status read_cached(const oct_reader_options *o, int64_t number, oct_image *image,
+                              oct_image *map)
+{
+    const oct_dataset *data = o->data;
+    bool found = false;
+    if (o->cache) OCT_TRY(oct_cache_get(o->cache, number, image, map, &found));
+    if (found) return OCT_OK;
+    OCT_TRY(data->format->read(data, number, image, map));
+    if (o->cache) oct_cache_put(o->cache, number, image, map);
+    return OCT_OK;
+}
+
+static oct_status read_one(const oct_reader_options *o, int64_t number, const oct_draw *draw,
+                           oct_sample *s)
+{
+    const oct_dataset *data = o->data;
+    oct_image *map = data->goal == OCT_GOAL_MAP ? &s->map : NULL;
+    OCT_TRY(read_cached(o, number, &s->image, map));
+    if (map) OCT_TRY(check_map(data, number, &s->image, map));
+    OCT_TRY(oct_augment_run(o->augment, draw, &s->image, map));
+    return check_size(data, number, &s->image);
+}
+
+void oct_read_sample(const oct_reader_options *o, const oct_place *place, oct_sample *s)
+{
+    const int64_t count = o->data->count;
+    s->place = *place;
+    s->number = place->sample;
+    s->damaged = 0;
+    s->text[0] = '\0';
+    s->status = read_one(o, s->number, &place->draw, s);
+    if (s->status == OCT_OK) return;
+    const bool refused = s->status == OCT_DATA && o->damaged_mode == OCT_DAMAGED_REFUSE;
+    snprintf(s->text, sizeof s->text, "%s%s",
+             oct_fail_text(0), /* of the first, also when skipped */
+             refused ? "; data.damaged=skip takes another sample in its place" : "");
+    while (s->status == OCT_DATA && o->damaged_mode == OCT_DAMAGED_SKIP && ++s->damaged < count) {
+        s->number = (s->number + 1) % count;
+        s->status = read_one(o, s->number, &place->draw, s);
+        if (s->status != OCT_OK && s->status != OCT_DATA)
+            snprintf(s->text, sizeof s->text, "%s", oct_fail_text(0));
+    }
+    oct_fail_clear();
+}
+
+void oct_sample_free(oct_sample *s)
+{
+    oct_image_free(&s->image);
+    oct_image_free(&s->map);
+}
+
+struct oct_reader {
+    oct_reader_options options;
+    oct_sample *ring;
+    bool *ready;
+    int64_t size;
+    /* Samples are numbered as they were asked for: [first, next) are being read or ready, [next, end) wait. */
+    int64_t first, next, end;
+    int reading; /* threads that read at this moment */
+    bool stop;
+    pthread_mutex_t lock;
+    pthread_cond_t asked, done;
+    pthread_t *thread;
+    int threads;
+};
+
+static void *work(void *user)
+{
+    oct_reader *r = user;
+    pthread_mutex_lock(&r->lock);
+    for (;;) {
+        while (!r->stop && r->next == r->end)
+            pthread_cond_wait(&r->asked, &r->lock);
+        if (r->stop) break;
+        const int64_t at = r->next++ % r->size;
+        r->reading++;
+        pthread_mutex_unlock(&r->lock);
+        const oct_place place = r->ring[at].place;
+        oct_read_sample(&r->options, &place, &r->ring[at]);
+        pthread_mutex_lock(&r->lock);
+        r->reading--;
+        r->ready[at] = true;
+        pthread_cond_broadcast(&r->done);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* Signals are for the thread that runs the program. */
+static oct_status start(oct_reader *r, int threads)
+{
+    sigset_t all, before;
+    int error = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (; r->threads < threads && error == 0; r->threads += error == 0)
+        error = pthread_create(&r->thread[r->threads], NULL, work, r);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    OCT_CHECK(error == 0, OCT_RESOURCE, "data.prefetch_threads: cannot start %d threads: %s",
+              threads, strerror(error));
+    return OCT_OK;
+}
+
+oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *options, int threads,
+                             int64_t room)
+{
+    oct_reader *r = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_alloc(&r, 1, sizeof *r));
+    r->options = *options;
+    r->size = room;
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->asked, NULL);
+    pthread_cond_init(&r->done, NULL);
+    OCT_TRY_OUT(oct_alloc(&r->ring, (size_t)room, sizeof *r->ring));
+    OCT_TRY_OUT(oct_alloc(&r->ready, (size_t)room, sizeof *r->ready));
+    OCT_TRY_OUT(oct_alloc(&r->thread, (size_t)threads, sizeof *r->thread));
+    status = start(r, threads);
+out:
+    if (status != OCT_OK) oct_reader_destroy(&r);
+    *reader = r;
+    return status;
+}
+
+void oct_reader_destroy(oct_reader **reader)
+{
+    oct_reader *r = *reader;
+    if (!r) return;
+    pthread_mutex_lock(&r->lock);
+    r->stop = true;
+    pthread_cond_broadcast(&r->asked);
+    pthread_mutex_unlock(&r->lock);
+    for (int i = 0; i < r->threads; i++)
+        pthread_join(r->thread[i], NULL);
+    for (int64_t i = 0; r->ring && i < r->size; i++)
+        oct_sample_free(&r->ring[i]);
+    pthread_cond_destroy(&r->asked);
+    pthread_cond_destroy(&r->done);
+    pthread_mutex_destroy(&r->lock);
+    oct_free(&r->ring);
+    oct_free(&r->ready);
+    oct_free(&r->thread);
+    oct_free(reader);
+}
+
+int64_t oct_reader_room(const oct_reader *r)
+{
+    return r->size - (r->end - r->first);
+}
+
+int64_t oct_reader_asked(const oct_reader *r)
+{
+    return r->end - r->first;
+}
+
+bool oct_reader_has(const oct_reader *r, int64_t i, const oct_place *place)
+{
+    if (i >= oct_reader_asked(r)) return false;
+    const oct_place *there = &r->ring[(r->first + i) % r->size].place;
+    return there->sample == place->sample && there->draw.index == place->draw.index &&
+           there->draw.seed == place->draw.seed;
+}
+
+/* What waits is dropped; what is being read is waited for. */
+void oct_reader_forget(oct_reader *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->end = r->next;
+    while (r->reading > 0)
+        pthread_cond_wait(&r->done, &r->lock);
+    r->first = r->next;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void oct_reader_ask(oct_reader *r, const oct_place *place)
+{
+    OCT_ASSERT(oct_reader_room(r) > 0);
+    pthread_mutex_lock(&r->lock);
+    r->ring[r->end % r->size].place = *place;
+    r->ready[r->end % r->size] = false;
+    r->end++;
+    pthread_cond_signal(&r->asked);
+    pthread_mutex_unlock(&r->lock);
+}
+
+const oct_sample *oct_reader_wait(oct_reader *r, int64_t i)
+{
+    const int64_t at = (r->first + i) % r->size;
+    OCT_ASSERT(i < oct_reader_asked(r));
+    pthread_mutex_lock(&r->lock);
+    while (!r->ready[at])
+        pthread_cond_wait(&r->done, &r->lock);
+    pthread_mutex_unlock(&r->lock);
+    return &r->ring[at];
+}
+
+void oct_reader_release(oct_reader *r, int64_t n)
+{
+    pthread_mutex_lock(&r->lock);
+    r->first += n;
+    pthread_mutex_unlock(&r->lock);
+}

@@ -1,0 +1,64 @@
+/* A reader reads samples of a data set and transforms them, in the caller's thread or ahead of their use
+ * by threads of its own. What comes out is a pure function of the place: it depends neither on threads nor
+ * on what was asked for ahead. */
+#pragma once
+
+#include "io/augment/augment.h"
+#include "io/batch/cache.h"
+#include "io/dataset/dataset.h"
+
+/* Which sample, and with which random numbers. */
+typedef struct oct_place {
+    int64_t sample;
+    oct_draw draw;
+} oct_place;
+
+enum { OCT_READ_TEXT = 1024 };
+
+/* What a sample that cannot be read does, and the words of data.damaged. */
+#define OCT_DAMAGED_LIST(X)                                                                        \
+    X(OCT_DAMAGED_REFUSE, "refuse") /* the reader fails with its name */                           \
+    X(OCT_DAMAGED_SKIP, "skip") /* the next sample of the data set that can be read stands for it */
+typedef enum oct_damaged_mode { OCT_DAMAGED_LIST(OCT_WORD_ID) } oct_damaged_mode;
+extern const oct_registry oct_damaged_mode_table;
+
+/* A sample that was read. */
+typedef struct oct_sample {
+    oct_place place;
+    int64_t number;  /* of the sample that stands at the place: another one where that is damaged */
+    int64_t damaged; /* how many were passed over for it */
+    oct_image image, map;
+    oct_status status; /* OCT_OK, or what happened */
+    char text[OCT_READ_TEXT];
+} oct_sample;
+
+typedef struct oct_reader_options {
+    const oct_dataset *data;    /* borrowed */
+    const oct_augment *augment; /* borrowed */
+    oct_damaged_mode damaged_mode;
+    oct_cache *cache; /* NULL: none; borrowed */
+} oct_reader_options;
+
+/* Reads into a sample whose images are kept and grown. Its status tells the rest. */
+void oct_read_sample(const oct_reader_options *options, const oct_place *place, oct_sample *sample);
+void oct_sample_free(oct_sample *sample);
+
+typedef struct oct_reader oct_reader;
+
+/* Starts the threads; room: how many samples may lie ready. */
+oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *options, int threads,
+                             int64_t room) OCT_NODISCARD;
+/* Stops and joins them, whatever they are at. */
+void oct_reader_destroy(oct_reader **reader);
+int64_t oct_reader_asked(const oct_reader *reader); /* samples, from the first not released on */
+int64_t oct_reader_room(const oct_reader *reader);  /* samples that may still be asked for */
+/* Is this the i-th of the samples asked for? */
+bool oct_reader_has(const oct_reader *reader, int64_t i, const oct_place *place);
+/* Drops all that was asked for. */
+void oct_reader_forget(oct_reader *reader);
+/* Asks for one more; there must be room. */
+void oct_reader_ask(oct_reader *reader, const oct_place *place);
+/* Waits for the i-th sample of those asked for, from 0. Borrowed until it is released. */
+const oct_sample *oct_reader_wait(oct_reader *reader, int64_t i);
+/* Makes room in place of the first n. */
+void oct_reader_release(oct_reader *reader, int64_t n);

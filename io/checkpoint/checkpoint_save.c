@@ -1,0 +1,297 @@
+/* Saving a checkpoint.
+ *
+ * An image of the file, then the file, the manifest, and only then are older files deleted; whatever step fails,
+ * the manifest on the disk names files that are there. HDF5 lays the image out before there are values; where
+ * training goes on meanwhile these are copied to where they lie, once. One pass over all of it then hashes and
+ * writes: the seal is the digest of the image, and with the seal behind it the same sum goes on to that of the file.
+ */
+#include "io/checkpoint/checkpoint_impl.h"
+
+#include "core/base/mem.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
+#include "io/checkpoint/manifest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static oct_status write_course(oct_h5 *h5, const oct_course *course)
+{
+    static const oct_course nothing = {0};
+    int64_t bits;
+    if (memcmp(course, &nothing, sizeof nothing) == 0) return OCT_OK;
+    memcpy(&bits, &course->best_value, sizeof bits);
+#define X(name) OCT_TRY(oct_h5_write_i64(h5, "info/" #name, course->name));
+    OCT_COURSE_NUMBERS(X)
+#undef X
+    return oct_h5_write_i64(h5, "info/best_value_bits", bits);
+}
+
+static oct_status write_skips(oct_h5 *h5, const oct_skips *skips)
+{
+    if (skips->all == 0) return OCT_OK;
+    OCT_TRY(oct_h5_write_i64(h5, "info/skipped", skips->all));
+    return oct_h5_write_i64(h5, "info/skipped_row", skips->row);
+}
+
+static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
+{
+    OCT_TRY(oct_h5_write_i64(h5, "info/format", OCT_CHECKPOINT_FORMAT));
+    OCT_TRY(oct_h5_write_i64(h5, "info/step", info->step));
+    OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
+    OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
+    OCT_TRY(write_course(h5, &info->course));
+    OCT_TRY(write_skips(h5, &info->skips));
+    OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
+    return info->class_names ? oct_h5_write_text(h5, "info/class_names", info->class_names)
+                             : OCT_OK;
+}
+
+/* A forward changes buffers. Small arrays are copied with them: of these it costs nothing to be sure. */
+static bool is_early(const oct_saved_array *a)
+{
+    enum { SMALL = 1 << 16 };
+    return a->buffer || a->bytes <= SMALL;
+}
+
+static oct_status copy_early(oct_saving *s)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < s->list.count; i++)
+        if (is_early(&s->list.items[i])) bytes += s->list.items[i].bytes;
+    OCT_TRY(oct_alloc(&s->early, bytes, 1));
+    uint8_t *to = s->early;
+    for (size_t i = 0; i < s->list.count; i++) {
+        oct_saved_array *a = &s->list.items[i];
+        if (!is_early(a) || a->bytes == 0) continue;
+        memcpy(to, a->data, a->bytes);
+        a->data = to;
+        to += a->bytes;
+    }
+    return OCT_OK;
+}
+
+static oct_status note(oct_saving *s, const char *folder, const oct_checkpoint_info *info,
+                       oct_module *root, const oct_optim *optim)
+{
+    const bool averaged = optim && optim->average.begun;
+    OCT_TRY(oct_strdup(&s->folder, folder));
+    if (info->recipe) OCT_TRY(oct_strdup(&s->info.recipe, info->recipe));
+    if (info->class_names) OCT_TRY(oct_strdup(&s->info.class_names, info->class_names));
+    OCT_TRY(oct_saved_arrays_list(&s->list, root, optim, averaged,
+                                  averaged && !optim->average.in_model));
+    return copy_early(s);
+}
+
+oct_status oct_saving_begin(oct_saving *saving, const char *folder, const oct_checkpoint_info *info,
+                            oct_module *root, const oct_optim *optim, oct_keep keep)
+{
+    OCT_ASSERT(info->step >= 0 && keep.newest >= 1);
+    *saving = (oct_saving){.info = *info, .keep = keep};
+    saving->info.recipe = saving->info.class_names = NULL;
+    const oct_status status = note(saving, folder, info, root, optim);
+    if (status != OCT_OK) oct_saving_free(saving);
+    return status;
+}
+
+void oct_saving_free(oct_saving *saving)
+{
+    oct_free(&saving->folder);
+    oct_free(&saving->info.recipe);
+    oct_free(&saving->info.class_names);
+    oct_free(&saving->early);
+    oct_free(&saving->image);
+    oct_saved_arrays_free(&saving->list);
+}
+
+/* What the image of so much will have at most, as a rule: what it does not use costs nothing, more costs a copy. */
+static size_t likely_size(const oct_saving *s)
+{
+    enum { INFO = 1 << 16, OF_AN_ARRAY = 1 << 12 };
+    const size_t texts = (s->info.recipe ? strlen(s->info.recipe) : 0) +
+                         (s->info.class_names ? strlen(s->info.class_names) : 0);
+    return s->list.bytes + texts + INFO + s->list.count * OF_AN_ARRAY;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const size_t x = ((const oct_saved_array *)a)->offset, y = ((const oct_saved_array *)b)->offset;
+    return (x > y) - (x < y);
+}
+
+static void copy_array(oct_saving *s, oct_saved_array *a)
+{
+    OCT_ASSERT(a->bytes <= s->size && a->offset <= s->size - a->bytes);
+    if (a->bytes > 0) memcpy(s->image + a->offset, a->data, a->bytes);
+    a->data = s->image + a->offset;
+}
+
+oct_status oct_saving_lay_out(oct_saving *saving)
+{
+    oct_status status = OCT_OK;
+    oct_saved_arrays *list = &saving->list;
+    oct_h5 *h5 = NULL;
+    OCT_TRY_OUT(oct_h5_create_sized(&h5, likely_size(saving)));
+    OCT_TRY_OUT(write_info(h5, &saving->info));
+    for (size_t i = 0; i < list->count; i++) {
+        oct_saved_array *a = &list->items[i];
+        OCT_TRY_OUT(oct_h5_reserve(h5, a->path, a->dtype, a->shape, &a->offset));
+    }
+    OCT_TRY_OUT(oct_h5_finish(&h5, &saving->image, &saving->size));
+    for (size_t i = 0; i < list->count; i++)
+        if (is_early(&list->items[i])) copy_array(saving, &list->items[i]);
+    if (list->count > 0) qsort(list->items, list->count, sizeof *list->items, by_offset);
+out:
+    oct_h5_close(&h5);
+    return status;
+}
+
+void oct_saving_copy(oct_saving *saving)
+{
+    for (size_t i = 0; i < saving->list.count; i++) {
+        oct_saved_array *a = &saving->list.items[i];
+        if (!is_early(a)) copy_array(saving, a);
+    }
+}
+
+/* Deletes the files that the old manifest named and the new one does not. */
+static void delete_dropped(const char *folder, const oct_manifest *old, const oct_manifest *new)
+{
+    char name[OCT_CHECKPOINT_NAME], *path;
+    for (size_t i = 0; i < old->count; i++) {
+        const oct_manifest_entry *entry = &old->entries[i];
+        if (entry->damaged || oct_manifest_find(new, entry->step)) continue;
+        if (oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)) != OCT_OK)
+            return;
+        unlink(path);
+        oct_free(&path);
+    }
+}
+
+/* Hashes and writes bytes, chunk by chunk. */
+static oct_status stream_bytes(const uint8_t *bytes, size_t size, oct_new_file *file,
+                               oct_sha256_state *sum)
+{
+    enum { CHUNK = 1 << 20 };
+    for (size_t at = 0; at < size; at += CHUNK) {
+        const size_t n = size - at < CHUNK ? size - at : CHUNK;
+        oct_sha256_add(sum, bytes + at, n);
+        OCT_TRY(oct_new_file_add(file, bytes + at, n));
+    }
+    return OCT_OK;
+}
+
+/* Streams the image, with the arrays that are not in it from where they are, then its seal; digest: of the whole
+ * file. */
+static oct_status stream(const oct_saving *s, oct_new_file *file, oct_sha256_state *sum)
+{
+    uint8_t seal[OCT_SEAL_BYTES];
+    size_t at = 0;
+    for (size_t i = 0; i < s->list.count; i++) {
+        const oct_saved_array *a = &s->list.items[i];
+        if (a->bytes == 0 || a->data == s->image + a->offset) continue;
+        OCT_ASSERT(at <= a->offset && a->offset + a->bytes <= s->size);
+        OCT_TRY(stream_bytes(s->image + at, a->offset - at, file, sum));
+        OCT_TRY(stream_bytes(a->data, a->bytes, file, sum));
+        at = a->offset + a->bytes;
+    }
+    OCT_TRY(stream_bytes(s->image + at, s->size - at, file, sum));
+    OCT_TRY(oct_sha256_peek(sum, seal));
+    oct_sha256_add(sum, seal, sizeof seal);
+    return oct_new_file_add(file, seal, sizeof seal);
+}
+
+static oct_status write_file(const oct_saving *s, const char *path, uint8_t digest[32])
+{
+    oct_status status = OCT_OK;
+    oct_new_file *file = NULL;
+    oct_sha256_state *sum = NULL;
+    OCT_TRY_OUT(oct_sha256_begin(&sum));
+    OCT_TRY_OUT(oct_new_file_begin(&file, path, s->size + OCT_SEAL_BYTES));
+    OCT_TRY_OUT(stream(s, file, sum));
+    status = oct_new_file_commit(&file);
+out:
+    oct_new_file_discard(&file);
+    oct_sha256_end(&sum, digest);
+    return status;
+}
+
+/* The manifest as it will be, with this entry's digest still to come. */
+static oct_status next_manifest(const oct_manifest *old, const oct_manifest_entry *entry,
+                                oct_keep keep, oct_manifest *new)
+{
+    OCT_TRY(oct_alloc(&new->entries, old->count + 1, sizeof *new->entries));
+    new->count = old->count;
+    new->capacity = old->count + 1;
+    if (old->count > 0) memcpy(new->entries, old->entries, old->count * sizeof *old->entries);
+    return oct_manifest_add(new, entry, keep);
+}
+
+/* Takes a file back that no manifest on the disk names. One that failed in its last step does: it is renamed, and only
+ * its folder could not be synced. */
+static oct_status take_back(const oct_saving *s, const char *path)
+{
+    char why[1024];
+    oct_manifest there = {0};
+    const oct_status status = oct_fail_code();
+    snprintf(why, sizeof why, "%s", oct_fail_text(0));
+    if (oct_manifest_read(&there, s->folder) == OCT_OK && !oct_manifest_find(&there, s->info.step))
+        unlink(path);
+    oct_manifest_free(&there);
+    return oct_fail(status, "%s", why);
+}
+
+/* Writes the file, then the manifest. */
+static oct_status commit(const oct_saving *s, const char *path, uint8_t digest[32])
+{
+    oct_status status = OCT_OK;
+    oct_manifest old = {0}, new = {0};
+    const oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_SEAL_BYTES};
+
+    OCT_TRY_OUT(oct_manifest_read_to_change(&old, s->folder));
+    OCT_TRY_OUT(next_manifest(&old, &entry, s->keep, &new));
+    OCT_TRY_OUT(write_file(s, path, digest));
+    memcpy(new.entries[0].digest, digest, sizeof new.entries[0].digest);
+    status = oct_manifest_write(&new, s->folder);
+    if (status != OCT_OK) status = take_back(s, path);
+    if (status == OCT_OK) delete_dropped(s->folder, &old, &new);
+out:
+    oct_manifest_free(&old);
+    oct_manifest_free(&new);
+    return status;
+}
+
+oct_status oct_saving_write(oct_saving *saving, oct_checkpoint_file *file)
+{
+    oct_status status = OCT_OK;
+    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    uint8_t digest[32];
+    OCT_TRY_OUT(oct_make_folders(saving->folder));
+    oct_file_clean(saving->folder);
+    OCT_TRY_OUT(
+        oct_format(&path, "%s/%s", saving->folder, oct_checkpoint_name(saving->info.step, name)));
+    OCT_TRY_OUT(commit(saving, path, digest));
+    if (file) {
+        file->path = path;
+        memcpy(file->digest, digest, sizeof digest);
+        path = NULL;
+    }
+out:
+    oct_free(&path);
+    return status;
+}
+
+oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
+                               oct_module *root, const oct_optim *optim, oct_keep keep,
+                               oct_checkpoint_file *file)
+{
+    oct_saving saving;
+    if (file) *file = (oct_checkpoint_file){0};
+    OCT_TRY(oct_saving_begin(&saving, folder, info, root, optim, keep));
+    oct_status status = oct_saving_lay_out(&saving);
+    if (status == OCT_OK) status = oct_saving_write(&saving, file);
+    oct_saving_free(&saving);
+    return status;
+}

@@ -1,0 +1,332 @@
+/* The manifest lists the checkpoints of a folder. */
+#include "io/checkpoint/manifest.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    SCHEMA = 1,
+    ENTRIES_MAX = 10000,
+    MANIFEST_BYTES_MAX = 1 << 22,
+    DIGITS_MIN = 8,
+    DIGITS_MAX = 18
+};
+
+static const char prefix[] = "step-", suffix[] = ".h5", manifest_name[] = "manifest.json";
+
+const char *oct_checkpoint_name(int64_t step, char text[OCT_CHECKPOINT_NAME])
+{
+    snprintf(text, OCT_CHECKPOINT_NAME, "%s%0*lld%s", prefix, DIGITS_MIN, (long long)step, suffix);
+    return text;
+}
+
+bool oct_checkpoint_name_step(const char *name, int64_t *step)
+{
+    char digits[DIGITS_MAX + 1], again[OCT_CHECKPOINT_NAME];
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
+    name += sizeof prefix - 1;
+    size_t length = strspn(name, "0123456789");
+    if (length < DIGITS_MIN || length > DIGITS_MAX || strcmp(name + length, suffix) != 0)
+        return false;
+    memcpy(digits, name, length);
+    digits[length] = '\0';
+    *step = (int64_t)strtoll(digits, NULL, 10);
+    /* One step, one name: no zeros beyond the eight digits. */
+    oct_checkpoint_name(*step, again);
+    return strcmp(again + sizeof prefix - 1, name) == 0;
+}
+
+static oct_status append(oct_manifest *manifest, const oct_manifest_entry *entry)
+{
+    OCT_TRY(oct_grow(&manifest->entries, &manifest->capacity, manifest->count + 1,
+                     sizeof *manifest->entries));
+    manifest->entries[manifest->count++] = *entry;
+    return OCT_OK;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool read_hex(const char *text, uint8_t digest[32])
+{
+    if (strlen(text) != 64) return false;
+    for (int i = 0; i < 32; i++) {
+        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        digest[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+static bool read_entry(json_t *item, oct_manifest_entry *entry)
+{
+    const char *file, *sha256;
+    json_int_t step, bytes;
+    int64_t step_of_name;
+
+    *entry = (oct_manifest_entry){0};
+    if (json_unpack_ex(item, NULL, JSON_STRICT, "{s:s, s:I, s:I, s:s}", "file", &file, "step",
+                       &step, "bytes", &bytes, "sha256", &sha256) != 0)
+        return false;
+    entry->step = step;
+    entry->bytes = (uint64_t)bytes;
+    return oct_checkpoint_name_step(file, &step_of_name) && step == step_of_name && bytes > 0 &&
+           (uint64_t)bytes <= oct_checkpoint_limit && read_hex(sha256, entry->digest);
+}
+
+/* Returns what is wrong with the document as a short text; NULL when all is well. *status: a failure of
+ * memory, or a newer schema, neither of which makes the manifest damaged. */
+static const char *read_document(oct_manifest *manifest, const char *path, json_t *root,
+                                 oct_status *status)
+{
+    json_int_t schema;
+    json_t *list;
+
+    *status = OCT_OK;
+    if (json_unpack_ex(root, NULL, 0, "{s:I}", "schema", &schema) != 0 || schema < SCHEMA)
+        return "it has no schema number";
+    if (schema > SCHEMA) {
+        *status = oct_fail(OCT_DATA,
+                           "%s: has schema %lld and this Octet knows schema %d; use a newer Octet",
+                           path, (long long)schema, SCHEMA);
+        return NULL;
+    }
+    if (json_unpack_ex(root, NULL, JSON_STRICT, "{s:I, s:o}", "schema", &schema, "checkpoints",
+                       &list) != 0 ||
+        !json_is_array(list) || json_array_size(list) > ENTRIES_MAX)
+        return "it has no list of checkpoints, or other keys";
+    if (json_array_size(list) == 0) return "it names no checkpoint";
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        oct_manifest_entry entry;
+        if (!read_entry(json_array_get(list, i), &entry)) return "it has an entry of another form";
+        if (i > 0 && entry.step >= manifest->entries[i - 1].step)
+            return "its entries are not newest first";
+        *status = append(manifest, &entry);
+        if (*status != OCT_OK) return NULL;
+    }
+    return NULL;
+}
+
+/* A file that is there, or may be, and cannot be read. strict: it fails for lack of resources, which goes by. */
+static oct_status judge_unread(const char *path, size_t limit, bool strict)
+{
+    struct stat info;
+    const int error = stat(path, &info) == 0 ? 0 : errno;
+    const bool never = error ? error == ENOENT || error == ENOTDIR
+                             : !S_ISREG(info.st_mode) || (uint64_t)info.st_size > limit;
+    if (!strict || never) return OCT_DATA;
+    char why[1024];
+    snprintf(why, sizeof why, "%s", oct_fail_text(0));
+    return oct_fail(OCT_RESOURCE, "%s", why);
+}
+
+/* Reads the manifest; *why is NULL, or what is wrong with it. */
+static oct_status read_manifest_file(oct_manifest *manifest, const char *path, bool strict,
+                                     const char **why)
+{
+    void *bytes = NULL;
+    size_t size;
+
+    oct_status status = oct_file_read(path, MANIFEST_BYTES_MAX, &bytes, &size);
+    if (status == OCT_DATA) status = judge_unread(path, MANIFEST_BYTES_MAX, strict);
+    if (status == OCT_DATA) {
+        oct_fail_clear();
+        *why = "it cannot be read";
+        return OCT_OK;
+    }
+    OCT_TRY(status);
+    json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL);
+    *why = root ? read_document(manifest, path, root, &status) : "it is no JSON";
+    json_decref(root);
+    oct_free(&bytes);
+    if (*why || status != OCT_OK) oct_manifest_free(manifest);
+    return status;
+}
+
+/* Finds size and digest of a step file, and whether its own seal fits. A file that cannot be read is one
+ * more that is damaged. */
+static oct_status examine(const char *folder, bool strict, oct_manifest_entry *entry)
+{
+    oct_status status = OCT_OK;
+    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    void *bytes = NULL;
+    size_t size = 0;
+
+    OCT_TRY(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)));
+    status = oct_file_read(path, oct_checkpoint_limit, &bytes, &size);
+    if (status == OCT_DATA) status = judge_unread(path, oct_checkpoint_limit, strict);
+    oct_free(&path);
+    if (status == OCT_DATA) {
+        oct_fail_clear();
+        entry->damaged = true;
+        return OCT_OK;
+    }
+    OCT_TRY(status);
+    entry->bytes = size;
+    oct_sha256(bytes, size, entry->digest);
+    entry->damaged = !oct_h5_sealed(bytes, size);
+    oct_free(&bytes);
+    return OCT_OK;
+}
+
+static int newer_first(const void *a, const void *b)
+{
+    int64_t x = ((const oct_manifest_entry *)a)->step, y = ((const oct_manifest_entry *)b)->step;
+    return (x < y) - (x > y);
+}
+
+static oct_status scan(oct_manifest *manifest, const char *folder, bool strict)
+{
+    oct_status status = OCT_OK;
+    int64_t step;
+
+    DIR *dir = opendir(folder);
+    if (!dir && errno == ENOENT) return OCT_OK;
+    OCT_CHECK(dir, errno == ENOTDIR ? OCT_DATA : OCT_RESOURCE, "%s: cannot be read: %s", folder,
+              strerror(errno));
+    for (struct dirent *found = readdir(dir); found; found = readdir(dir)) {
+        if (!oct_checkpoint_name_step(found->d_name, &step)) continue;
+        OCT_CHECK_OUT(manifest->count < ENTRIES_MAX, OCT_DATA,
+                      "%s: holds more than %d checkpoints and no good manifest; remove some",
+                      folder, ENTRIES_MAX);
+        OCT_TRY_OUT(append(manifest, &(oct_manifest_entry){.step = step}));
+    }
+    if (manifest->count > 0)
+        qsort(manifest->entries, manifest->count, sizeof *manifest->entries, newer_first);
+    for (size_t i = 0; i < manifest->count; i++)
+        OCT_TRY_OUT(examine(folder, strict, &manifest->entries[i]));
+out:
+    closedir(dir);
+    return status;
+}
+
+/* Whether there is a manifest; strict: where that cannot be told there is one, which then cannot be read. */
+static bool manifest_exists(const char *path, bool strict)
+{
+    struct stat info;
+    return stat(path, &info) == 0 || (strict && errno != ENOENT && errno != ENOTDIR);
+}
+
+static oct_status read_manifest(oct_manifest *manifest, const char *folder, bool strict)
+{
+    oct_status status = OCT_OK;
+    const char *why = "it is missing";
+    char *path = NULL;
+
+    *manifest = (oct_manifest){0};
+    OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, manifest_name));
+    bool exists = manifest_exists(path, strict);
+    if (exists) OCT_TRY_OUT(read_manifest_file(manifest, path, strict, &why));
+    if (!why) goto out;
+    OCT_TRY_OUT(scan(manifest, folder, strict));
+    if (exists || manifest->count > 0)
+        oct_log(OCT_LOG_WARN, "%s is not usable (%s): going by the checkpoint files themselves",
+                path, why);
+out:
+    if (status != OCT_OK) oct_manifest_free(manifest);
+    oct_free(&path);
+    return status;
+}
+
+oct_status oct_manifest_read(oct_manifest *manifest, const char *folder)
+{
+    return read_manifest(manifest, folder, false);
+}
+
+oct_status oct_manifest_read_to_change(oct_manifest *manifest, const char *folder)
+{
+    return read_manifest(manifest, folder, true);
+}
+
+oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder)
+{
+    oct_status status = OCT_OK;
+    oct_manifest named = {0};
+    const char *why = NULL;
+    char *path = NULL;
+    int64_t step;
+
+    *unnamed = (oct_manifest){0};
+    OCT_TRY(oct_format(&path, "%s/%s", folder, manifest_name));
+    DIR *dir = oct_file_exists(path) ? opendir(folder) : NULL;
+    if (dir) OCT_TRY_OUT(read_manifest_file(&named, path, false, &why));
+    for (struct dirent *found = NULL; dir && !why && (found = readdir(dir));) {
+        if (!oct_checkpoint_name_step(found->d_name, &step) || oct_manifest_find(&named, step))
+            continue;
+        OCT_TRY_OUT(append(unnamed, &(oct_manifest_entry){.step = step}));
+    }
+out:
+    if (status != OCT_OK) oct_manifest_free(unnamed);
+    oct_manifest_free(&named);
+    oct_free(&path);
+    if (dir) closedir(dir);
+    return status;
+}
+
+oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry, oct_keep keep)
+{
+    OCT_TRY(append(manifest, entry));
+    size_t kept = 1;
+    int64_t newest = 1;
+    oct_manifest_entry *entries = manifest->entries;
+    memmove(entries + 1, entries, (manifest->count - 1) * sizeof *entries);
+    entries[0] = *entry;
+    for (size_t i = 1; i < manifest->count; i++) {
+        if (entries[i].damaged || entries[i].step >= entry->step) continue;
+        const bool stays = entries[i].step == keep.always || entries[i].step == keep.best;
+        if (newest++ < keep.newest || stays) entries[kept++] = entries[i];
+    }
+    manifest->count = kept;
+    return OCT_OK;
+}
+
+const oct_manifest_entry *oct_manifest_find(const oct_manifest *manifest, int64_t step)
+{
+    for (size_t i = 0; i < manifest->count; i++) {
+        if (manifest->entries[i].step == step) return &manifest->entries[i];
+    }
+    return NULL;
+}
+
+oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder)
+{
+    oct_status status = OCT_OK;
+    char name[OCT_CHECKPOINT_NAME], hex[65], *path = NULL;
+    oct_text text = {0};
+
+    OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, manifest_name));
+    OCT_TRY_OUT(oct_text_add(&text, "{\"schema\": %d, \"checkpoints\": [", SCHEMA));
+    for (size_t i = 0; i < manifest->count; i++) {
+        const oct_manifest_entry *entry = &manifest->entries[i];
+        OCT_TRY_OUT(oct_text_add(
+            &text, "%s\n  {\"file\": \"%s\", \"step\": %lld, \"bytes\": %llu, \"sha256\": \"%s\"}",
+            i ? "," : "", oct_checkpoint_name(entry->step, name), (long long)entry->step,
+            (unsigned long long)entry->bytes, oct_hex(entry->digest, hex)));
+    }
+    OCT_TRY_OUT(oct_text_add(&text, "\n]}\n"));
+    status = oct_file_write(path, text.data, text.length);
+out:
+    oct_free(&path);
+    oct_text_free(&text);
+    return status;
+}
+
+void oct_manifest_free(oct_manifest *manifest)
+{
+    oct_free(&manifest->entries);
+    *manifest = (oct_manifest){0};
+}

@@ -1,0 +1,164 @@
+/* Arrays in files: their bytes. */
+#include "io/file/array.h"
+
+#include "core/base/half.h"
+#include "core/base/mem.h"
+#include "io/file/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+oct_status oct_span_open(oct_span *span, const char *path)
+{
+    struct stat info;
+    *span = OCT_SPAN_NONE;
+    span->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    OCT_CHECK(span->fd >= 0, errno == EACCES || errno == EMFILE ? OCT_RESOURCE : OCT_DATA,
+              "%s: cannot be read: %s", path, strerror(errno));
+    oct_status status = fstat(span->fd, &info) == 0
+                            ? oct_file_check_regular(path, &info)
+                            : oct_fail(OCT_DATA, "%s: cannot be read: %s", path, strerror(errno));
+    span->size = info.st_size;
+    if (status != OCT_OK) oct_span_close(span);
+    return status;
+}
+
+void oct_span_close(oct_span *span)
+{
+    if (span->fd >= 0) close(span->fd);
+    oct_free(&span->memory);
+    *span = OCT_SPAN_NONE;
+}
+
+static oct_status read_file(const oct_span *span, int64_t at, char *to, size_t bytes,
+                            const char *name)
+{
+    while (bytes > 0) {
+        const ssize_t got = pread(span->fd, to, bytes, span->begin + at);
+        if (got < 0 && errno == EINTR) continue;
+        OCT_CHECK(got > 0, OCT_DATA, "%s: cannot be read: %s", name,
+                  got < 0 ? strerror(errno) : "it has become shorter");
+        to += got;
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return OCT_OK;
+}
+
+oct_status oct_span_read(const oct_span *span, int64_t at, void *to, size_t bytes, const char *name)
+{
+    OCT_CHECK(at >= 0 && at <= span->size && bytes <= (size_t)(span->size - at), OCT_DATA,
+              "%s: is damaged or cut short: %zu bytes at %" PRId64 " are beyond its end", name,
+              bytes, at);
+    if (span->fd >= 0) return read_file(span, at, to, bytes, name);
+    if (bytes > 0) memcpy(to, span->memory + span->begin + at, bytes);
+    return OCT_OK;
+}
+
+oct_status oct_array_check_size(const oct_array *array)
+{
+    char shape[96];
+    const int64_t numel = oct_shape_numel(&array->shape);
+    OCT_CHECK(numel >= 0 && numel <= INT64_MAX / 8 &&
+                  numel * (int64_t)array->bytes == array->span.size,
+              OCT_DATA,
+              "%s: is damaged or cut short: %s numbers of %zu bytes are not the %" PRId64
+              " bytes that are there",
+              array->name, oct_shape_text(&array->shape, shape), array->bytes, array->span.size);
+    return OCT_OK;
+}
+
+static void turn_bytes(uint8_t *at, int64_t numel, size_t bytes)
+{
+    for (int64_t i = 0; i < numel; i++, at += bytes)
+        for (size_t b = 0; b < bytes / 2; b++) {
+            const uint8_t low = at[b];
+            at[b] = at[bytes - 1 - b];
+            at[bytes - 1 - b] = low;
+        }
+}
+
+bool oct_array_whole(const oct_array *a, const uint8_t *at, int64_t *value)
+{
+    uint64_t bits = 0;
+    OCT_ASSERT(a->bytes >= 1 && a->bytes <= sizeof bits);
+    for (size_t i = 0; i < a->bytes; i++)
+        bits |= (uint64_t)at[i] << (8 * i);
+    const unsigned shift = 64 - 8 * (unsigned)a->bytes;
+    if (a->kind == 'f' || (a->kind == 'u' && bits > INT64_MAX)) return false;
+    *value = a->kind == 'u' ? (int64_t)bits : (int64_t)(bits << shift) >> shift;
+    return true;
+}
+
+double oct_array_real(const oct_array *a, const uint8_t *at)
+{
+    int64_t number = 0;
+    if (a->kind == 'f' && a->bytes == 2) {
+        uint16_t half;
+        memcpy(&half, at, sizeof half);
+        return (double)oct_half_value(half);
+    }
+    if (a->kind == 'f' && a->bytes == 4) {
+        float value;
+        memcpy(&value, at, sizeof value);
+        return (double)value;
+    }
+    if (a->kind == 'f') {
+        double value;
+        memcpy(&value, at, sizeof value);
+        return value;
+    }
+    return oct_array_whole(a, at, &number) ? (double)number : (double)INFINITY;
+}
+
+int64_t oct_array_row(const oct_array *array)
+{
+    int64_t row = 1;
+    for (int i = 1; i < array->shape.ndim; i++)
+        row *= array->shape.dim[i];
+    return row;
+}
+
+oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count, void *to)
+{
+    const int64_t row = oct_array_row(array), sample = row * (int64_t)array->bytes;
+    if (array->read)
+        OCT_TRY(array->read(array, first, count, to));
+    else
+        OCT_TRY(
+            oct_span_read(&array->span, first * sample, to, (size_t)(count * sample), array->name));
+    if (array->big) turn_bytes(to, count * row, array->bytes);
+    return OCT_OK;
+}
+
+/* Bytes are pixels, and float is the type of samples; other numbers become floats. */
+static bool is_read_as_it_is(const oct_array *a)
+{
+    return a->bytes == 1 || (a->kind == 'f' && a->bytes == sizeof(float));
+}
+
+oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t count, void *to)
+{
+    const int64_t numel = count * oct_array_row(array);
+    uint8_t *raw = NULL;
+    float *x = to;
+    if (is_read_as_it_is(array)) return oct_array_read(array, first, count, to);
+    OCT_TRY(oct_alloc(&raw, (size_t)numel, array->bytes));
+    const oct_status status = oct_array_read(array, first, count, raw);
+    for (int64_t i = 0; i < numel && status == OCT_OK; i++)
+        x[i] = (float)oct_array_real(array, raw + (size_t)i * array->bytes);
+    oct_free(&raw);
+    return status;
+}
+
+void oct_array_close(oct_array *array)
+{
+    if (array->drop) array->drop(array);
+    if (array->name) oct_span_close(&array->span); /* one without a name was never opened */
+    oct_free(&array->name);
+    *array = (oct_array){.span = OCT_SPAN_NONE};
+}

@@ -1,0 +1,510 @@
+/* Whole files are read and written here.
+ *
+ * A file appears complete or not at all: it is written under a temporary name in its own folder,
+ * synced, renamed, and the folder is synced, since a rename is durable only with its folder. Space is
+ * reserved first, so a full disk is met before the first byte.
+ */
+#include "io/file/file.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct oct_sha256_state {
+    EVP_MD_CTX *context;
+};
+
+void oct_sha256(const void *data, size_t size, uint8_t digest[32])
+{
+    OCT_ASSERT(EVP_Digest(data, size, digest, NULL, EVP_sha256(), NULL) == 1);
+}
+
+oct_status oct_sha256_begin(oct_sha256_state **state)
+{
+    OCT_TRY(oct_alloc(state, 1, sizeof **state));
+    (*state)->context = EVP_MD_CTX_new();
+    if (!(*state)->context || EVP_DigestInit_ex((*state)->context, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free((*state)->context);
+        oct_free(state);
+        return oct_fail(OCT_RESOURCE, "SHA-256 cannot be started: out of memory");
+    }
+    return OCT_OK;
+}
+
+void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size)
+{
+    OCT_ASSERT(EVP_DigestUpdate(state->context, data, size) == 1);
+}
+
+void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32])
+{
+    if (!*state) return;
+    OCT_ASSERT(EVP_DigestFinal_ex((*state)->context, digest, NULL) == 1);
+    EVP_MD_CTX_free((*state)->context);
+    oct_free(state);
+}
+
+oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32])
+{
+    EVP_MD_CTX *copy = EVP_MD_CTX_new();
+    const bool done = copy && EVP_MD_CTX_copy_ex(copy, state->context) == 1 &&
+                      EVP_DigestFinal_ex(copy, digest, NULL) == 1;
+    EVP_MD_CTX_free(copy);
+    OCT_CHECK(done, OCT_RESOURCE, "SHA-256 cannot be told: out of memory");
+    return OCT_OK;
+}
+
+const char *oct_hex(const uint8_t digest[32], char text[65])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < 32; i++) {
+        text[2 * i] = digits[digest[i] >> 4];
+        text[2 * i + 1] = digits[digest[i] & 15];
+    }
+    text[64] = '\0';
+    return text;
+}
+
+/* What the machine denies is a matter of resources; all else is the file's own fault. */
+static oct_status read_failure(const char *path, int error)
+{
+    bool denied =
+        error == EACCES || error == EPERM || error == ENOMEM || error == EMFILE || error == ENFILE;
+    return oct_fail(denied ? OCT_RESOURCE : OCT_DATA, "%s: cannot be read: %s", path,
+                    strerror(error));
+}
+
+static oct_status too_large(const char *path, size_t limit)
+{
+    return oct_fail(OCT_DATA, "%s: is larger than the %zu bytes that are read at most", path,
+                    limit);
+}
+
+oct_status oct_file_check_regular(const char *path, const struct stat *info)
+{
+    OCT_CHECK(!S_ISDIR(info->st_mode), OCT_DATA, "%s: is a folder, not a file", path);
+    OCT_CHECK(S_ISREG(info->st_mode), OCT_DATA,
+              "%s: is a pipe or a device, not a file; copy its content into a file", path);
+    return OCT_OK;
+}
+
+static oct_status look_at_file(const char *path, size_t limit, int fd, size_t *size)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) return read_failure(path, errno);
+    OCT_TRY(oct_file_check_regular(path, &info));
+    if ((uint64_t)info.st_size > limit) return too_large(path, limit);
+    *size = (size_t)info.st_size;
+    return OCT_OK;
+}
+
+/* A signal may interrupt it, which says nothing about the file: it returns what is left when none did. */
+static int open_file(const char *path, int flags)
+{
+    int fd;
+    do
+        fd = open(path, flags | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size)
+{
+    /* Opening a pipe would wait for somebody to write into it. */
+    *fd = open_file(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
+    if (*fd < 0) return read_failure(path, errno);
+    const oct_status status = look_at_file(path, limit, *fd, size);
+    if (status != OCT_OK) close(*fd);
+    return status;
+}
+
+oct_status oct_file_read_at(int fd, uint64_t at, void *to, size_t bytes)
+{
+    for (char *next = to; bytes > 0;) {
+        const ssize_t got = pread(fd, next, bytes, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        OCT_CHECK(got > 0, OCT_DATA, "cannot be read: %s",
+                  got < 0 ? strerror(errno) : "it has become shorter");
+        next += got;
+        at += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return OCT_OK;
+}
+
+oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size)
+{
+    enum { STRIDE = 1 << 16 };
+    oct_status status = OCT_OK;
+    char *data = NULL;
+    size_t used = 0, capacity = 0, there;
+    int fd;
+
+    *bytes = NULL;
+    *size = 0;
+    OCT_TRY(oct_file_open(path, limit, &fd, &there));
+    /* The size is only a first guess: a file may grow. Beside the content there is room for the byte
+     * that would be too many and for the NUL. */
+    OCT_TRY_OUT(oct_grow(&data, &capacity, there + 2, 1));
+    for (;;) {
+        if (capacity - used < 2) OCT_TRY_OUT(oct_grow(&data, &capacity, capacity + STRIDE, 1));
+        ssize_t got = read(fd, data + used, capacity - used - 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            status = read_failure(path, errno);
+            goto out;
+        }
+        if (got == 0) break;
+        used += (size_t)got;
+        if (used > limit) {
+            status = too_large(path, limit);
+            goto out;
+        }
+    }
+    data[used] = '\0';
+    *bytes = data;
+    *size = used;
+    data = NULL;
+out:
+    oct_free(&data);
+    close(fd);
+    return status;
+}
+
+oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
+{
+    void *bytes = NULL;
+    uint8_t digest[32];
+    OCT_TRY(oct_file_read(path, SIZE_MAX / 2, &bytes, size));
+    oct_sha256(bytes, *size, digest);
+    oct_hex(digest, hex);
+    oct_free(&bytes);
+    return OCT_OK;
+}
+
+static const char *write_remedy(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return "; make room or choose another folder";
+    case ENOENT:
+        return "; make its folder first or choose another";
+    case ENOTDIR:
+    case EROFS:
+    case EACCES:
+    case EPERM:
+        return "; choose another folder";
+    default:
+        return "";
+    }
+}
+
+static oct_status write_failure(const char *path, int error)
+{
+    return oct_fail(OCT_RESOURCE, "%s: cannot be written: %s%s", path, strerror(error),
+                    write_remedy(error));
+}
+
+/* Returns the length of the folder part of a path, without the last slash; 0 for a bare name. */
+static size_t folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return 0;
+    return slash == path ? 1 : (size_t)(slash - path);
+}
+
+oct_status oct_file_check_place(const char *path)
+{
+    char *folder = NULL;
+    const size_t length = folder_length(path);
+    OCT_TRY(oct_format(&folder, "%.*s/.", length ? (int)length : 1, length ? path : "."));
+    const int error = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+    oct_free(&folder);
+    return error ? write_failure(path, error) : OCT_OK;
+}
+
+/* A signal may interrupt it as it may open_file. */
+static int sync_file(int fd)
+{
+    int done;
+    do
+        done = fsync(fd);
+    while (done != 0 && errno == EINTR);
+    return done == 0 ? 0 : errno;
+}
+
+/* Syncs a folder; returns 0 or an errno. */
+static int sync_folder(const char *folder)
+{
+    int fd = open_file(folder, O_RDONLY | O_DIRECTORY);
+    if (fd < 0) return errno;
+    int error = sync_file(fd);
+    close(fd);
+    return error == EINVAL ? 0 : error; /* a file system whose folders need no sync */
+}
+
+struct oct_new_file {
+    char *path, *temp, *folder;
+    int fd;
+    bool made;         /* temp is there */
+    off_t size, begun; /* that were written; of these the disk has begun to take */
+};
+
+/* Space is reserved where the file system can. */
+static int reserve_space(int fd, size_t size)
+{
+    if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP &&
+        errno != ENOSYS && errno != EINTR)
+        return errno;
+    return 0;
+}
+
+void oct_new_file_discard(oct_new_file **file)
+{
+    oct_new_file *f = *file;
+    if (!f) return;
+    if (f->fd >= 0) close(f->fd);
+    if (f->made) unlink(f->temp);
+    oct_free(&f->path);
+    oct_free(&f->temp);
+    oct_free(&f->folder);
+    oct_free(file);
+}
+
+static oct_status begin_file(oct_new_file *f, const char *path, size_t size)
+{
+    static atomic_uint count;
+    struct stat info;
+    /* Renaming over a device or a folder would do harm or nothing. */
+    OCT_CHECK(lstat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode),
+              OCT_RESOURCE, "%s: cannot be written: it is not a plain file", path);
+    const size_t length = folder_length(path);
+    OCT_TRY(oct_strdup(&f->path, path));
+    OCT_TRY(oct_format(&f->folder, "%.*s", length ? (int)length : 1, length ? path : "."));
+    OCT_TRY(
+        oct_format(&f->temp, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&count, 1)));
+    f->fd = open_file(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+    if (f->fd < 0) return write_failure(path, errno);
+    f->made = true;
+    const int error = reserve_space(f->fd, size);
+    return error ? write_failure(path, error) : OCT_OK;
+}
+
+oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size)
+{
+    OCT_TRY(oct_alloc(file, 1, sizeof **file));
+    (*file)->fd = -1;
+    const oct_status status = begin_file(*file, path, size);
+    if (status != OCT_OK) oct_new_file_discard(file);
+    return status;
+}
+
+/* The disk begins before the sync, which has to wait for less then. Whatever fails here, the sync tells. */
+static void begin_writing_back(oct_new_file *file)
+{
+    enum { STRIDE = 8 << 20 };
+    if (file->size - file->begun < STRIDE) return;
+    (void)sync_file_range(file->fd, file->begun, file->size - file->begun, SYNC_FILE_RANGE_WRITE);
+    file->begun = file->size;
+}
+
+oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
+{
+    for (const char *next = bytes; size > 0;) {
+        const ssize_t written = write(file->fd, next, size);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return write_failure(file->path, errno);
+        next += written;
+        size -= (size_t)written;
+        file->size += written;
+    }
+    begin_writing_back(file);
+    return OCT_OK;
+}
+
+oct_status oct_new_file_commit(oct_new_file **file)
+{
+    oct_new_file *f = *file;
+    oct_status status = OCT_OK;
+    int error = sync_file(f->fd);
+    if (close(f->fd) != 0 && errno != EINTR && !error) error = errno;
+    f->fd = -1;
+    if (!error && rename(f->temp, f->path) != 0) error = errno;
+    if (!error) {
+        f->made = false;
+        error = sync_folder(f->folder);
+    }
+    if (error) status = write_failure(f->path, error);
+    oct_new_file_discard(file);
+    return status;
+}
+
+oct_status oct_file_write(const char *path, const void *bytes, size_t size)
+{
+    oct_new_file *file;
+    OCT_TRY(oct_new_file_begin(&file, path, size));
+    oct_status status = oct_new_file_add(file, bytes, size);
+    if (status == OCT_OK) return oct_new_file_commit(&file);
+    oct_new_file_discard(&file);
+    return status;
+}
+
+/* Half an entry would hide all that follow, so it is taken back. */
+bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size)
+{
+    ssize_t written;
+    do
+        written = write(*fd, bytes, size);
+    while (written < 0 && errno == EINTR);
+    if (written == (ssize_t)size) {
+        *length += written;
+        return true;
+    }
+    int error = written < 0 ? errno : ENOSPC;
+    if (ftruncate(*fd, *length) != 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    errno = error;
+    return false;
+}
+
+/* Temporary names are "name.PID-COUNT.tmp". */
+bool oct_file_is_temp(const char *name)
+{
+    static const char end[] = ".tmp";
+    size_t length = strlen(name);
+    if (length <= sizeof end - 1) return false;
+    const char *p = name + length - (sizeof end - 1);
+    if (strcmp(p, end) != 0) return false;
+    for (int part = 0; part < 2; part++) {
+        const char *behind = p;
+        while (p > name && isdigit((unsigned char)p[-1]))
+            p--;
+        if (p == behind || p == name || *--p != (part == 0 ? '-' : '.')) return false;
+    }
+    return p > name;
+}
+
+void oct_file_clean(const char *folder)
+{
+    /* Not through a link: what it leads to may be somebody else's. */
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) return;
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        if (oct_file_is_temp(entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    closedir(dir);
+}
+
+static oct_status make_folder(const char *path)
+{
+    struct stat info;
+    if (mkdir(path, 0777) == 0) return OCT_OK;
+    int error = errno;
+    if (stat(path, &info) == 0) {
+        OCT_CHECK(S_ISDIR(info.st_mode), OCT_RESOURCE,
+                  "%s: is a file where a folder is needed; choose another place", path);
+        return OCT_OK;
+    }
+    OCT_CHECK(lstat(path, &info) != 0, OCT_RESOURCE,
+              "%s: is a link to what is not there; make that folder, or choose another place",
+              path);
+    return oct_fail(OCT_RESOURCE, "%s: the folder cannot be made: %s", path, strerror(error));
+}
+
+oct_status oct_make_folders(const char *path)
+{
+    oct_status status = OCT_OK;
+    char *copy = NULL;
+
+    OCT_TRY(oct_strdup(&copy, path));
+    for (char *p = copy; *p; p++) {
+        if (*p != '/' || p == copy || p[-1] == '/') continue;
+        *p = '\0';
+        OCT_TRY_OUT(make_folder(copy));
+        *p = '/';
+    }
+    status = make_folder(copy);
+out:
+    oct_free(&copy);
+    return status;
+}
+
+bool oct_file_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+/* Reads who holds the lock, from its file; people see it, so only printable letters are kept. */
+static void read_holder(int fd, char *text, size_t size)
+{
+    ssize_t got = pread(fd, text, size - 1, 0);
+    size_t length = got > 0 ? (size_t)got : 0;
+    text[length] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    for (char *p = text; *p; p++) {
+        if (!isprint((unsigned char)*p)) *p = '?';
+    }
+    if (!*text) snprintf(text, size, "another process");
+}
+
+oct_status oct_folder_lock(const char *folder, int *fd)
+{
+    oct_status status = OCT_OK;
+    char *path = NULL, *holder = NULL;
+    char text[256], host[128] = "";
+
+    *fd = -1;
+    OCT_TRY_OUT(oct_format(&path, "%s/lock", folder));
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (file < 0) {
+        status = oct_fail(OCT_RESOURCE, "%s: cannot be locked: %s", path, strerror(errno));
+        goto out;
+    }
+    int error = flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    if (error == EWOULDBLOCK) {
+        read_holder(file, text, sizeof text);
+        close(file);
+        status = oct_fail(OCT_RESOURCE,
+                          "%s: is in use by %s; wait until that ends or choose another folder",
+                          folder, text);
+        goto out;
+    }
+    /* Some network file systems know no locks; that must not forbid working there. */
+    if (error)
+        oct_log(OCT_LOG_WARN, "%s: cannot be locked (%s); make sure that only one run uses it",
+                folder, strerror(error));
+    *fd = file;
+    if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+    OCT_TRY_OUT(oct_format(&holder, "process %ld on host %s\n", (long)getpid(),
+                           host[0] ? host : "unknown"));
+    if (ftruncate(file, 0) != 0 || pwrite(file, holder, strlen(holder), 0) < 0)
+        status = oct_fail(OCT_RESOURCE, "%s: cannot be written: %s", path, strerror(errno));
+out:
+    if (status != OCT_OK) oct_folder_unlock(fd);
+    oct_free(&path);
+    oct_free(&holder);
+    return status;
+}
+
+void oct_folder_unlock(int *fd)
+{
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}

@@ -1,0 +1,335 @@
+/* HDF5 files of Octet, read: libhdf5 says in a program of its own (hdf5_child.h) what is in the file and where. Each
+ * number of that is held against the file here; then values are read where they lie, and nothing that the library does
+ * can change one. */
+#include "core/base/mem.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5_child.h"
+#include "io/hdf5/hdf5_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool oct_h5_next_name(oct_h5_names *names)
+{
+    if (!*names->rest) return false;
+    const size_t length = strcspn(names->rest, "/");
+    const bool last = names->rest[length] == '\0', dot = length == 1 && *names->rest == '.';
+    names->bad = length == 0 || length >= sizeof names->name || dot ||
+                 ++names->depth > OCT_H5_DEPTH || (!last && names->rest[length + 1] == '\0');
+    for (size_t i = 0; i < length; i++)
+        names->bad |= names->rest[i] < ' ' || names->rest[i] > '~';
+    if (names->bad) return false;
+    memcpy(names->name, names->rest, length);
+    names->name[length] = '\0';
+    names->rest += length + !last;
+    return true;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const oct_h5_object *)a)->path, ((const oct_h5_object *)b)->path);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const int64_t x = ((const oct_h5_object *)a)->at, y = ((const oct_h5_object *)b)->at;
+    return x < y ? -1 : x > y;
+}
+
+static int64_t bytes_of(const oct_h5_object *object)
+{
+    return oct_shape_numel(&object->shape) * (int64_t)oct_dtype_bytes(object->dtype);
+}
+
+/* Is it a data set of one of our types that lies whole in the file? */
+static bool take_dataset(oct_h5_object *object, const oct_h5_message *m, int64_t size)
+{
+    static const struct {
+        oct_dtype dtype;
+        char type;
+    } types[] = {{OCT_F32, 'f'}, {OCT_U8, 'u'},  {OCT_U16, 'u'}, {OCT_S8, 'i'},
+                 {OCT_S16, 'i'}, {OCT_S32, 'i'}, {OCT_F64, 'f'}, {OCT_S64, 'i'}};
+    int64_t bytes = m->bytes;
+    size_t i = 0;
+    while (i < OCT_COUNT(types) &&
+           (types[i].type != m->type || (int64_t)oct_dtype_bytes(types[i].dtype) != m->bytes))
+        i++;
+    if (i == OCT_COUNT(types) || m->big || m->ndim < 0 || m->ndim > OCT_MAX_DIMS) return false;
+    bool empty = false;
+    for (int d = 0; d < m->ndim; d++) {
+        if (m->dim[d] < 0 || m->dim[d] > INT64_MAX / 8) return false;
+        empty |= m->dim[d] == 0;
+    }
+    for (int d = 0; d < m->ndim && !empty; d++)
+        if (__builtin_mul_overflow(bytes, m->dim[d], &bytes)) return false;
+    object->dtype = types[i].dtype;
+    object->shape = oct_shape_of((int)m->ndim, m->dim);
+    object->at = empty ? -1 : m->at;
+    return empty || (m->at >= 0 && m->at <= size && bytes <= size - m->at);
+}
+
+/* Takes an object; `room`: bytes that paths of further ones may have. */
+static oct_status take_object(oct_h5 *h5, const oct_h5_message *m, int64_t *room)
+{
+    oct_h5_names names = {.rest = m->name};
+    oct_h5_object object = {.group = m->type == 'g'};
+    const size_t length = strnlen(m->name, sizeof m->name);
+    if (length == sizeof m->name || length == 0)
+        return oct_fail(OCT_DATA, "an object without a name");
+    while (oct_h5_next_name(&names)) {
+    }
+    OCT_CHECK(!names.bad, OCT_DATA,
+              "a name that is too long, nested too deep or holds more than printable letters");
+    *room -= (int64_t)length + 64;
+    OCT_CHECK(*room >= 0, OCT_DATA, "more objects than a file of its size can");
+    OCT_CHECK(object.group || take_dataset(&object, m, h5->span.size), OCT_DATA,
+              "%s, which is of another type or does not lie in one piece in the file", m->name);
+    OCT_TRY(oct_grow(&h5->objects, &h5->capacity, h5->count + 1, sizeof object));
+    OCT_TRY(oct_strdup(&object.path, m->name));
+    h5->objects[h5->count++] = object;
+    return OCT_OK;
+}
+
+/* Does nothing lie over anything else, and has no object two places or two objects one name? */
+static oct_status check_objects(oct_h5 *h5)
+{
+    int64_t end = 0;
+    if (h5->count > 0) qsort(h5->objects, h5->count, sizeof *h5->objects, by_place);
+    for (size_t i = 0; i < h5->count; i++) {
+        const oct_h5_object *o = &h5->objects[i];
+        if (o->group || o->at < 0) continue;
+        OCT_CHECK(o->at >= end, OCT_DATA, "%s, which lies over something else", o->path);
+        end = o->at + bytes_of(o);
+    }
+    if (h5->count > 0) qsort(h5->objects, h5->count, sizeof *h5->objects, by_path);
+    for (size_t i = 1; i < h5->count; i++)
+        OCT_CHECK(strcmp(h5->objects[i - 1].path, h5->objects[i].path) != 0, OCT_DATA,
+                  "two objects of the name %s", h5->objects[i].path);
+    return OCT_OK;
+}
+
+static oct_status list_objects(oct_h5 *h5, oct_h5_child *child)
+{
+    oct_h5_message m = {.kind = OCT_H5_LIST, .bytes = h5->span.size};
+    int64_t room = ((int64_t)1 << 20) + 8 * h5->span.size;
+    bool done = false;
+    OCT_TRY(oct_h5_child_start(child, &h5->span, h5->name));
+    OCT_TRY(oct_h5_child_ask(child, &m));
+    oct_status status = oct_h5_child_answer(child, OCT_H5_OBJECT, &m, &done);
+    while (status == OCT_OK && !done) {
+        if (take_object(h5, &m, &room) != OCT_OK)
+            return oct_fail_prefix("%s: holds what Octet does not write", h5->name);
+        status = oct_h5_child_answer(child, OCT_H5_OBJECT, &m, &done);
+    }
+    OCT_TRY(status);
+    if (check_objects(h5) != OCT_OK)
+        return oct_fail_prefix("%s: holds what Octet does not write", h5->name);
+    return OCT_OK;
+}
+
+static oct_status open_span(oct_h5 **file, const oct_span *span, const char *name)
+{
+    oct_h5_child child = OCT_H5_NO_CHILD;
+    *file = NULL;
+    OCT_TRY(oct_alloc(file, 1, sizeof **file));
+    (*file)->span = *span;
+    oct_status status = oct_strdup(&(*file)->own_name, name);
+    (*file)->name = (*file)->own_name;
+    if (status == OCT_OK) status = list_objects(*file, &child);
+    oct_h5_child_end(&child);
+    if (status != OCT_OK) oct_h5_close(file);
+    return status;
+}
+
+oct_status oct_h5_open_file(oct_h5 **file, int fd, size_t size, const char *name)
+{
+    return open_span(file, &(oct_span){.fd = fd, .size = (int64_t)size}, name);
+}
+
+oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char *name)
+{
+    oct_span span = {.fd = -1, .size = (int64_t)size};
+    memcpy(&span.memory, &image, sizeof image); /* it is only read */
+    *file = NULL;
+    OCT_CHECK(image && size > 0, OCT_DATA, "%s: is empty, not an HDF5 file", name);
+    return open_span(file, &span, name);
+}
+
+void oct_h5_close(oct_h5 **file)
+{
+    oct_h5 *h5 = *file;
+    if (!h5) return;
+    if (h5->end) h5->end(h5);
+    for (size_t i = 0; i < h5->count; i++)
+        oct_free(&h5->objects[i].path);
+    oct_free(&h5->objects);
+    oct_free(&h5->own_name);
+    oct_free(file);
+}
+
+bool oct_h5_sealed(const void *bytes, size_t size)
+{
+    uint8_t digest[OCT_SEAL_BYTES];
+    if (size <= OCT_SEAL_BYTES) return false;
+    oct_sha256(bytes, size - OCT_SEAL_BYTES, digest);
+    return memcmp(digest, (const uint8_t *)bytes + size - OCT_SEAL_BYTES, sizeof digest) == 0;
+}
+
+oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size, const char *name)
+{
+    *file = NULL;
+    OCT_CHECK(oct_h5_sealed(bytes, size), OCT_DATA, "%s: is damaged: its SHA-256 differs", name);
+    return oct_h5_open(file, bytes, size - OCT_SEAL_BYTES, name);
+}
+
+static oct_h5_object *look_up(const oct_h5 *file, const char *path)
+{
+    char *text = NULL;
+    memcpy(&text, &path, sizeof text); /* it is only compared */
+    const oct_h5_object key = {.path = text};
+    return file->count > 0
+               ? bsearch(&key, file->objects, file->count, sizeof *file->objects, by_path)
+               : NULL;
+}
+
+static oct_status find_dataset(const oct_h5 *file, const char *path, oct_h5_object **found)
+{
+    *found = look_up(file, path);
+    OCT_CHECK(*found, OCT_DATA, "%s: %s is missing", file->name, path);
+    OCT_CHECK(!(*found)->group, OCT_DATA, "%s: %s is not a data set", file->name, path);
+    return OCT_OK;
+}
+
+bool oct_h5_has(oct_h5 *file, const char *path)
+{
+    return look_up(file, path) != NULL;
+}
+
+bool oct_h5_is_group(oct_h5 *file, const char *path)
+{
+    const oct_h5_object *found = look_up(file, path);
+    return *path == '\0' || (found && found->group);
+}
+
+oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype, oct_shape *shape)
+{
+    oct_h5_object *found;
+    OCT_TRY(find_dataset(file, path, &found));
+    *dtype = found->dtype;
+    *shape = found->shape;
+    return OCT_OK;
+}
+
+static oct_status check_equal(const oct_h5 *file, const char *path, const oct_h5_object *object,
+                              oct_dtype dtype, const oct_shape *shape)
+{
+    char got[96], wanted[96];
+    OCT_CHECK(object->dtype == dtype && oct_shape_equal(&object->shape, shape), OCT_DATA,
+              "%s: %s is %s %s, not %s %s", file->name, path, oct_dtype_name(object->dtype),
+              oct_shape_text(&object->shape, got), oct_dtype_name(dtype),
+              oct_shape_text(shape, wanted));
+    return OCT_OK;
+}
+
+oct_status oct_h5_check(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape)
+{
+    oct_h5_object *found;
+    OCT_TRY(find_dataset(file, path, &found));
+    return check_equal(file, path, found, dtype, &shape);
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values lie in files as in memory");
+
+/* Reads a data set into data or, with block (a T **), into memory that it allocates. */
+static oct_status read_dataset(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                               void *data, void *block)
+{
+    oct_h5_object *found;
+    oct_status status = OCT_OK;
+
+    OCT_TRY(find_dataset(file, path, &found));
+    OCT_TRY(check_equal(file, path, found, dtype, &shape));
+    if (block) {
+        OCT_TRY(oct_alloc(block, (size_t)oct_shape_numel(&shape), oct_dtype_bytes(dtype)));
+        memcpy(&data, block, sizeof data);
+    }
+    if (bytes_of(found) > 0)
+        status = oct_span_read(&file->span, found->at, data, (size_t)bytes_of(found), file->name);
+    if (status != OCT_OK && block) oct_free(block);
+    found->read = status == OCT_OK;
+    return status;
+}
+
+oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape, void *data)
+{
+    return read_dataset(file, path, dtype, shape, data, NULL);
+}
+
+oct_status oct_h5_read_new(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                           void *data)
+{
+    memcpy(data, &(void *){NULL}, sizeof(void *));
+    return read_dataset(file, path, dtype, shape, NULL, data);
+}
+
+oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit, char **text)
+{
+    oct_dtype dtype;
+    oct_shape shape;
+
+    *text = NULL;
+    OCT_TRY(oct_h5_look(file, path, &dtype, &shape));
+    OCT_CHECK(dtype == OCT_U8 && shape.ndim == 1, OCT_DATA, "%s: %s is not a text", file->name,
+              path);
+    OCT_CHECK((uint64_t)shape.dim[0] <= limit, OCT_DATA,
+              "%s: %s has %lld bytes, more than the %zu allowed", file->name, path,
+              (long long)shape.dim[0], limit);
+    OCT_TRY(oct_alloc(text, (size_t)shape.dim[0] + 1, 1));
+    oct_status status = oct_h5_read(file, path, dtype, shape, *text);
+    if (status == OCT_OK && strlen(*text) != (size_t)shape.dim[0])
+        status =
+            oct_fail(OCT_DATA, "%s: %s holds a NUL byte, which no text does", file->name, path);
+    if (status != OCT_OK) oct_free(text);
+    return status;
+}
+
+oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t max, int64_t *value)
+{
+    int64_t got = 0;
+    OCT_TRY(oct_h5_read(file, path, OCT_S64, (oct_shape){.ndim = 0}, &got));
+    OCT_CHECK(got >= min && got <= max, OCT_DATA, "%s: %s is %lld, outside %lld to %lld",
+              file->name, path, (long long)got, (long long)min, (long long)max);
+    *value = got;
+    return OCT_OK;
+}
+
+oct_status oct_h5_list(oct_h5 *file, const char *group,
+                       oct_status (*visit)(void *user, const char *name), void *user)
+{
+    const size_t length = strlen(group);
+    const oct_h5_object *found = look_up(file, group);
+    OCT_CHECK(length == 0 || found, OCT_DATA, "%s: %s is missing", file->name, group);
+    OCT_CHECK(!found || found->group, OCT_DATA, "%s: %s is not a group", file->name, group);
+    for (size_t i = found ? (size_t)(found - file->objects) + 1 : 0; i < file->count; i++) {
+        const char *path = file->objects[i].path, *name = path + length + (length > 0);
+        if (strncmp(path, group, length) != 0) break;
+        if ((length == 0 || path[length] == '/') && !strchr(name, '/')) OCT_TRY(visit(user, name));
+    }
+    return OCT_OK;
+}
+
+oct_status oct_h5_check_all_read(oct_h5 *file)
+{
+    size_t surplus = 0;
+    const char *first = NULL;
+    for (size_t i = 0; i < file->count; i++) {
+        const oct_h5_object *o = &file->objects[i];
+        if (o->group || o->read) continue;
+        if (surplus++ == 0) first = o->path;
+    }
+    OCT_CHECK(surplus == 0, OCT_DATA,
+              "%s: holds %zu data set%s that this Octet does not know there, such as %s; use the "
+              "Octet that wrote it",
+              file->name, surplus, surplus == 1 ? "" : "s", first);
+    return OCT_OK;
+}

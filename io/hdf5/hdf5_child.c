@@ -1,0 +1,212 @@
+/* The program gets one socket and an environment with nothing but where libraries are found. Signals do not reach it
+ * from the terminal; it ends with its socket, and by SIGKILL. Its process is held by a descriptor, so that it does not
+ * matter who waits for children here, or that nobody may. */
+#include "io/hdf5/hdf5_child.h"
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROGRAM "octet-hdf5"
+
+enum { PATIENCE = 600, PIECE = 1 << 20, ASKED_MAX = 1 << 24 };
+
+static oct_status spawn(const char *path, int channel, pid_t *pid)
+{
+    char name[] = PROGRAM, open[] = "unconfined", *environment[2] = {NULL};
+    char *arguments[] = {name, getenv("OCT_HDF5_UNCONFINED") ? open : NULL, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t all, most;
+    for (char **e = environ; e && *e; e++)
+        if (strncmp(*e, "LD_LIBRARY_PATH=", 16) == 0) environment[0] = *e;
+    sigfillset(&all);
+    sigfillset(&most);
+    sigdelset(&most, SIGPROF);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, channel, STDIN_FILENO);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setsigmask(&attributes, &most);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    errno = posix_spawnp(pid, path, &actions, &attributes, arguments, environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return errno == 0 ? OCT_OK : OCT_RESOURCE;
+}
+
+/* Where OCT_HDF5_PROGRAM says; or else beside this program, where it was built or installed, or in the PATH. */
+static oct_status spawn_somewhere(int channel, pid_t *pid)
+{
+    char beside[4096] = "";
+    const char *given = getenv("OCT_HDF5_PROGRAM");
+    const char *const places[] = {beside, OCT_HDF5_BUILT, OCT_HDF5_INSTALLED, PROGRAM};
+    const ssize_t length = readlink("/proc/self/exe", beside, sizeof beside - sizeof PROGRAM);
+    char *slash = length > 0 ? strrchr(beside, '/') : NULL;
+    if (slash) memcpy(slash + 1, PROGRAM, sizeof PROGRAM);
+    if (given) {
+        OCT_CHECK(spawn(given, channel, pid) == OCT_OK, OCT_RESOURCE,
+                  "OCT_HDF5_PROGRAM: %s cannot be started: %s", given, strerror(errno));
+        return OCT_OK;
+    }
+    for (size_t i = 0; i < OCT_COUNT(places); i++)
+        if (*places[i] && spawn(places[i], channel, pid) == OCT_OK) return OCT_OK;
+    return oct_fail(OCT_RESOURCE,
+                    "the program " PROGRAM ", which reads HDF5 files, cannot be started (%s); it "
+                    "lies beside octet, or where OCT_HDF5_PROGRAM says",
+                    strerror(errno));
+}
+
+/* Its socket is closed: it has ended, and how is said if it is known. */
+static oct_status ended(const oct_h5_child *child)
+{
+    siginfo_t how = {0};
+    char cause[64] = "";
+    if (child->process >= 0 && waitid(P_PIDFD, (id_t)child->process, &how, WEXITED) == 0)
+        snprintf(cause, sizeof cause, " with %s %d",
+                 how.si_code == CLD_EXITED ? "status" : "signal", how.si_status);
+    return oct_fail(child->reading ? OCT_DATA : OCT_RESOURCE,
+                    "%s: " PROGRAM ", which reads HDF5 files, ended%s%s", child->name, cause,
+                    child->reading ? ": the file is damaged, or made to do harm"
+                                   : " before it read");
+}
+
+oct_status oct_h5_child_nonsense(const oct_h5_child *child)
+{
+    return oct_fail(OCT_DATA,
+                    "%s: is damaged, or made to do harm: " PROGRAM " says what no file can hold",
+                    child->name);
+}
+
+oct_status oct_h5_child_take(oct_h5_child *child, void *to, size_t bytes)
+{
+    for (char *at = to; bytes > 0;) {
+        const ssize_t got = recv(child->socket, at, bytes, 0);
+        if (got < 0 && errno == EINTR) continue;
+        OCT_CHECK(got >= 0 || errno != EAGAIN, OCT_DATA,
+                  "%s: " PROGRAM ", which reads HDF5 files, has been silent for %d seconds",
+                  child->name, PATIENCE);
+        if (got <= 0) return ended(child);
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return OCT_OK;
+}
+
+static oct_status give(oct_h5_child *child, const void *from, size_t bytes)
+{
+    for (const char *at = from; bytes > 0;) {
+        const ssize_t put = send(child->socket, at, bytes, MSG_NOSIGNAL);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return ended(child);
+        at += put;
+        bytes -= (size_t)put;
+    }
+    return OCT_OK;
+}
+
+oct_status oct_h5_child_ask(oct_h5_child *child, const oct_h5_message *request)
+{
+    return give(child, request, sizeof *request);
+}
+
+/* Gives it bytes of the file. */
+static oct_status serve(oct_h5_child *child, int64_t at, int64_t bytes)
+{
+    uint8_t *piece = NULL;
+    oct_status status = OCT_OK;
+    if (at < 0 || bytes < 0 || at > child->file.size || bytes > child->file.size - at)
+        return oct_h5_child_nonsense(child);
+    OCT_TRY(oct_alloc(&piece, (size_t)(bytes < PIECE ? bytes : PIECE), 1));
+    while (bytes > 0 && status == OCT_OK) {
+        const size_t now = (size_t)(bytes < PIECE ? bytes : PIECE);
+        status = oct_span_read(&child->file, at, piece, now, child->name);
+        if (status == OCT_OK) status = give(child, piece, now);
+        at += (int64_t)now;
+        bytes -= (int64_t)now;
+    }
+    oct_free(&piece);
+    return status;
+}
+
+static oct_status refused(oct_h5_child *child, const oct_h5_message *m)
+{
+    static const char *const sentences[] = {
+#define X(name, sentence) sentence,
+        OCT_H5_REFUSALS(X)
+#undef X
+    };
+    const size_t length = strnlen(m->name, sizeof m->name);
+    if (m->at < 0 || m->at >= (int64_t)OCT_COUNT(sentences)) return oct_h5_child_nonsense(child);
+    OCT_CHECK(m->at != OCT_H5_IS_UNCONFINED, OCT_RESOURCE,
+              "%s: this system cannot confine " PROGRAM " (seccomp), which reads HDF5 files that "
+              "may be crafted; OCT_HDF5_UNCONFINED=1 reads files that you trust",
+              child->name);
+    return oct_fail(OCT_DATA, "%s: %s%s%s", child->name,
+                    length ? oct_show(m->name, length).text : "", length ? " " : "",
+                    sentences[m->at]);
+}
+
+oct_status oct_h5_child_answer(oct_h5_child *child, oct_h5_kind kind, oct_h5_message *m, bool *done)
+{
+    for (int asked = 0; asked < ASKED_MAX; asked++) {
+        OCT_TRY(oct_h5_child_take(child, m, sizeof *m));
+        if (m->kind == OCT_H5_FAILED) return refused(child, m);
+        if (done) *done = m->kind == OCT_H5_DONE;
+        if (m->kind == (int64_t)kind || (done && *done)) return OCT_OK;
+        if (m->kind != OCT_H5_ASK) break;
+        OCT_TRY(serve(child, m->at, m->bytes));
+    }
+    return oct_h5_child_nonsense(child);
+}
+
+oct_status oct_h5_child_start(oct_h5_child *child, const oct_span *file, const char *name)
+{
+    const struct timeval patience = {.tv_sec = PATIENCE};
+    int ends[2];
+    oct_h5_message hello;
+    *child = (oct_h5_child){.file = *file, .name = name, .socket = -1, .process = -1, .pid = -1};
+    OCT_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, OCT_RESOURCE,
+              "%s: no socket can be made: %s", name, strerror(errno));
+    child->socket = ends[0];
+    setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    oct_status status = spawn_somewhere(ends[1], &child->pid);
+    close(ends[1]);
+    if (status != OCT_OK) oct_fail_prefix("%s", name);
+    if (status == OCT_OK) child->process = pidfd_open(child->pid, 0);
+    if (status == OCT_OK) status = oct_h5_child_take(child, &hello, sizeof hello);
+    if (status == OCT_OK && hello.kind == OCT_H5_FAILED)
+        status = refused(child, &hello);
+    else if (status == OCT_OK && (hello.kind != OCT_H5_HELLO || hello.at != OCT_H5_PROTOCOL))
+        status = oct_fail(OCT_RESOURCE, "%s: " PROGRAM " is not that of this Octet", name);
+    child->reading = true;
+    if (status != OCT_OK) oct_h5_child_end(child);
+    return status;
+}
+
+void oct_h5_child_end(oct_h5_child *child)
+{
+    siginfo_t how;
+    if (child->socket >= 0) close(child->socket);
+    if (child->process >= 0) {
+        pidfd_send_signal(child->process, SIGKILL, NULL, 0);
+        waitid(P_PIDFD, (id_t)child->process, &how, WEXITED);
+        close(child->process);
+    } else if (child->pid > 0) { /* before Linux 5.3 */
+        kill(child->pid, SIGKILL);
+        waitpid(child->pid, NULL, 0);
+    }
+    *child = OCT_H5_NO_CHILD;
+}

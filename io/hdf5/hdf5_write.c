@@ -1,0 +1,307 @@
+/* HDF5 behind a narrow door: files are built as images in memory. They are read elsewhere (hdf5.c).
+ *
+ * Equal contents give equal images: no times, groups made by hand (HDF5 would give those it makes by
+ * itself a time), space allocated in the order of writing, and memory that HDF5 clears. The format is
+ * that of HDF5 1.8: old enough for every reader, new enough to have checksums over its metadata.
+ */
+#include "core/base/mem.h"
+#include "io/file/file.h"
+#include "io/hdf5/hdf5_impl.h"
+#include "io/hdf5/hdf5_memory.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The library takes less than this for a file, beside its image; it crashes when it gets none. */
+enum { LIBRARY_ROOM = 8 << 20 };
+
+typedef struct writer {
+    oct_h5 base;
+    hid_t file, group_options, dataset_options; /* -1: none */
+    oct_h5_memory memory;
+} writer;
+
+static void end_writing(oct_h5 *h5)
+{
+    writer *w = (writer *)h5;
+    if (w->group_options >= 0) H5Pclose(w->group_options);
+    if (w->dataset_options >= 0) H5Pclose(w->dataset_options);
+    if (w->file >= 0) H5Fclose(w->file);
+    oct_free(&w->memory.bytes);
+}
+
+/* HDF5 names files, and two open files of one name are the same to it. This name is new each time and
+ * cannot be on a disk. */
+static void unique_name(char *text, size_t size)
+{
+    static atomic_ullong count;
+    snprintf(text, size, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
+}
+
+/* Makes file access options, or -1. The switches are per thread or cheap, so they are simply set each time. */
+static hid_t access_options(void)
+{
+    if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0) return -1;
+    hid_t options = H5Pcreate(H5P_FILE_ACCESS);
+    if (options >= 0 && H5Pset_fclose_degree(options, H5F_CLOSE_STRONG) >= 0) return options;
+    if (options >= 0) H5Pclose(options);
+    return -1;
+}
+
+/* The options of an image that is written, or -1. */
+static hid_t memory_options(oct_h5_memory *memory)
+{
+    hid_t options = access_options();
+    if (options < 0 || (H5Pset_libver_bounds(options, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
+                        oct_h5_memory_set(options, memory)))
+        return options;
+    H5Pclose(options);
+    return -1;
+}
+
+oct_status oct_h5_create(oct_h5 **file)
+{
+    return oct_h5_create_sized(file, 0);
+}
+
+oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
+{
+    char name[64];
+
+    *file = NULL;
+    OCT_TRY(oct_mem_check_available(LIBRARY_ROOM));
+    writer *w = NULL;
+    OCT_TRY(oct_alloc(&w, 1, sizeof *w));
+    *w = (writer){{.name = "HDF5 image", .end = end_writing}, -1, -1, -1, {0}};
+    *file = &w->base;
+    if (oct_grow(&w->memory.bytes, &w->memory.capacity, size, 1) != OCT_OK) {
+        oct_h5_close(file);
+        return oct_fail_code();
+    }
+    unique_name(name, sizeof name);
+    hid_t access = memory_options(&w->memory);
+    const bool taken = access >= 0;
+    hid_t creation = H5Pcreate(H5P_FILE_CREATE);
+    w->group_options = H5Pcreate(H5P_GROUP_CREATE);
+    w->dataset_options = H5Pcreate(H5P_DATASET_CREATE);
+    if (access >= 0 && H5Pset_obj_track_times(creation, false) >= 0 &&
+        H5Pset_obj_track_times(w->group_options, false) >= 0 &&
+        H5Pset_obj_track_times(w->dataset_options, false) >= 0 &&
+        H5Pset_layout(w->dataset_options, H5D_CONTIGUOUS) >= 0 &&
+        H5Pset_alloc_time(w->dataset_options, H5D_ALLOC_TIME_EARLY) >= 0 &&
+        H5Pset_fill_time(w->dataset_options, H5D_FILL_TIME_NEVER) >= 0)
+        w->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
+    if (creation >= 0) H5Pclose(creation);
+    if (access >= 0) H5Pclose(access);
+    if (w->file >= 0) return OCT_OK;
+    oct_h5_close(file);
+    unsigned v[3] = {0};
+    H5get_libversion(&v[0], &v[1], &v[2]);
+    OCT_CHECK(taken, OCT_RESOURCE,
+              "an HDF5 image cannot be made: HDF5 %u.%u.%u does not take the file driver of this "
+              "program, which was built with %d.%d.%d; build Octet again on this machine",
+              v[0], v[1], v[2], H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+    return oct_fail(OCT_RESOURCE, "an HDF5 image cannot be made: out of memory");
+}
+
+oct_status oct_h5_check_library(void)
+{
+    oct_h5 *file = NULL;
+    uint8_t *image = NULL;
+    size_t size;
+    int64_t value;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_h5_create(&file));
+    OCT_TRY_OUT(oct_h5_write_i64(file, "group/value", INT64_MAX));
+    OCT_TRY_OUT(oct_h5_finish(&file, &image, &size));
+    OCT_TRY_OUT(oct_h5_open(&file, image, size, "the HDF5 image of a trial"));
+    OCT_TRY_OUT(oct_h5_read_i64(file, "group/value", INT64_MAX, INT64_MAX, &value));
+out:
+    oct_h5_close(&file);
+    oct_free(&image);
+    return status;
+}
+
+static uint32_t rotate(uint32_t x, int bits)
+{
+    return x << bits | x >> (32 - bits);
+}
+
+uint32_t oct_h5_checksum(const void *bytes, size_t size)
+{
+    static const int shifts[6] = {4, 6, 8, 16, 19, 4}, last_shifts[7] = {14, 11, 25, 16, 4, 14, 24};
+    const uint8_t *next = bytes;
+    uint32_t x[3]; /* a, b, c; each round of the loops moves on to the next one */
+    for (int i = 0; i < 3; i++)
+        x[i] = 0xdeadbeef + (uint32_t)size;
+    while (size > 0) {
+        const size_t now = size < 12 ? size : 12;
+        for (size_t i = 0; i < now; i++)
+            x[i / 4] += (uint32_t)next[i] << (8 * (i % 4));
+        next += now;
+        size -= now;
+        for (int i = 0; i < 6 && size > 0; i++) {
+            uint32_t *a = &x[i % 3], *b = &x[(i + 1) % 3], *c = &x[(i + 2) % 3];
+            *a = (*a - *c) ^ rotate(*c, shifts[i]);
+            *c += *b;
+        }
+        for (int i = 0; i < 7 && size == 0; i++) {
+            uint32_t *c = &x[(i + 2) % 3], *b = &x[(i + 1) % 3];
+            *c = (*c ^ *b) - rotate(*b, last_shifts[i]);
+        }
+    }
+    return x[2];
+}
+
+/* Brings all that is written into the image, and tells its size. */
+static oct_status complete(const writer *w, size_t *size)
+{
+    const ssize_t length =
+        H5Fflush(w->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(w->file, NULL, 0);
+    OCT_CHECK(length > 0, OCT_RESOURCE, "%s: cannot be finished: out of memory", w->base.name);
+    *size = (size_t)length;
+    return OCT_OK;
+}
+
+/* Says in the superblock that nobody has the file open for writing. */
+static void close_superblock(uint8_t *image, size_t size)
+{
+    enum { VERSION_AT = 8, FLAGS_AT = 11, CHECKSUM_AT = 44, END = 48 };
+    OCT_ASSERT(size >= END && image[VERSION_AT] == 2);
+    image[FLAGS_AT] = 0;
+    const uint32_t checksum = oct_h5_checksum(image, CHECKSUM_AT);
+    for (int i = 0; i < 4; i++)
+        image[CHECKSUM_AT + i] = (uint8_t)(checksum >> (8 * i));
+}
+
+/* Copies the image into a block with room for more behind it. */
+static oct_status take_image(oct_h5 *file, size_t room, void **bytes, size_t *size)
+{
+    const writer *w = (const writer *)file;
+    *bytes = NULL;
+    *size = 0;
+    OCT_TRY(complete(w, size));
+    OCT_TRY(oct_alloc(bytes, *size + room, 1));
+    memcpy(*bytes, w->memory.bytes, *size);
+    close_superblock(*bytes, *size);
+    return OCT_OK;
+}
+
+oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size)
+{
+    return take_image(file, 0, bytes, size);
+}
+
+oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size)
+{
+    oct_h5_memory *memory = &((writer *)*file)->memory;
+    *image = NULL;
+    const oct_status status = complete((const writer *)*file, size);
+    if (status == OCT_OK) {
+        *image = memory->bytes;
+        *memory = (oct_h5_memory){.end = memory->end, .written = memory->written, .taken = true};
+        close_superblock(*image, *size);
+    }
+    oct_h5_close(file);
+    return status;
+}
+
+oct_status oct_h5_seal(oct_h5 *file, void **bytes, size_t *size)
+{
+    OCT_TRY(take_image(file, OCT_SEAL_BYTES, bytes, size));
+    oct_sha256(*bytes, *size, (uint8_t *)*bytes + *size);
+    *size += OCT_SEAL_BYTES;
+    return OCT_OK;
+}
+
+/* Types are known to HDF5 only when it has started, so this is no static table. */
+static hid_t type_of(oct_dtype dtype, bool in_memory)
+{
+    const hid_t types[][2] = {
+        [OCT_F32] = {H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
+        [OCT_U8] = {H5T_STD_U8LE, H5T_NATIVE_UINT8},
+        [OCT_U16] = {H5T_STD_U16LE, H5T_NATIVE_UINT16},
+        [OCT_S8] = {H5T_STD_I8LE, H5T_NATIVE_INT8},
+        [OCT_S16] = {H5T_STD_I16LE, H5T_NATIVE_INT16},
+        [OCT_S32] = {H5T_STD_I32LE, H5T_NATIVE_INT32},
+        [OCT_F64] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE},
+        [OCT_S64] = {H5T_STD_I64LE, H5T_NATIVE_INT64},
+    };
+    return types[dtype][in_memory];
+}
+
+/* Opens the group in which `path` will be, making what is missing; walk->name is the last name. */
+static hid_t make_parents(const writer *file, oct_h5_names *walk)
+{
+    hid_t at = H5Gopen2(file->file, "/", H5P_DEFAULT);
+    while (at >= 0 && oct_h5_next_name(walk) && *walk->rest) {
+        hid_t next =
+            H5Lexists(at, walk->name, H5P_DEFAULT) > 0
+                ? H5Gopen2(at, walk->name, H5P_DEFAULT)
+                : H5Gcreate2(at, walk->name, H5P_DEFAULT, file->group_options, H5P_DEFAULT);
+        H5Gclose(at);
+        at = next;
+    }
+    if (at >= 0 && (walk->bad || walk->depth == 0)) {
+        H5Gclose(at);
+        at = -1;
+    }
+    return at;
+}
+
+/* Makes a data set with these values; data NULL: without, and *at (may be NULL) is where they will lie. */
+static oct_status make_dataset(oct_h5 *h5, const char *path, oct_dtype dtype, oct_shape shape,
+                               const void *data, size_t *at)
+{
+    const writer *file = (const writer *)h5;
+    hsize_t dims[OCT_MAX_DIMS] = {0};
+    hid_t parent = -1, space = -1, dataset = -1;
+    oct_h5_names walk = {.rest = path};
+    int64_t numel = oct_shape_numel(&shape);
+
+    OCT_CHECK(numel >= 0 && numel <= INT64_MAX / 8, OCT_RESOURCE, "%s: %s is too large to write",
+              h5->name, path);
+    for (int i = 0; i < shape.ndim; i++)
+        dims[i] = (hsize_t)shape.dim[i];
+    space = shape.ndim ? H5Screate_simple(shape.ndim, dims, NULL) : H5Screate(H5S_SCALAR);
+    parent = make_parents(file, &walk);
+    if (parent >= 0 && space >= 0)
+        dataset = H5Dcreate2(parent, walk.name, type_of(dtype, false), space, H5P_DEFAULT,
+                             file->dataset_options, H5P_DEFAULT);
+    bool written = dataset >= 0 && (numel == 0 || !data ||
+                                    H5Dwrite(dataset, type_of(dtype, true), H5S_ALL, H5S_ALL,
+                                             H5P_DEFAULT, data) >= 0);
+    const haddr_t begin = written && at && numel > 0 ? H5Dget_offset(dataset) : 0;
+    if (begin == HADDR_UNDEF) written = false;
+    if (at) *at = (size_t)begin;
+    if (dataset >= 0 && H5Dclose(dataset) < 0) written = false;
+    if (space >= 0) H5Sclose(space);
+    if (parent >= 0) H5Gclose(parent);
+    OCT_CHECK(written, OCT_RESOURCE,
+              "%s: %s cannot be written: the name is taken or no name, or memory is out", h5->name,
+              path);
+    return OCT_OK;
+}
+
+oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                        const void *data)
+{
+    return make_dataset(file, path, dtype, shape, data, NULL);
+}
+
+oct_status oct_h5_reserve(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                          size_t *at)
+{
+    return make_dataset(file, path, dtype, shape, NULL, at);
+}
+
+oct_status oct_h5_write_text(oct_h5 *file, const char *path, const char *text)
+{
+    return oct_h5_write(file, path, OCT_U8, OCT_SHAPE((int64_t)strlen(text)), text);
+}
+
+oct_status oct_h5_write_i64(oct_h5 *file, const char *path, int64_t value)
+{
+    return oct_h5_write(file, path, OCT_S64, (oct_shape){.ndim = 0}, &value);
+}

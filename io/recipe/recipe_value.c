@@ -1,0 +1,523 @@
+/* One value of a recipe is made from text by strict rules, and back to text that gives the same value.
+ *
+ * A number stands without quotes and is decimal; nothing is guessed. What is not accepted but has an
+ * obvious meaning (1e3 for a count, yes for true) is refused with the text to write instead.
+ */
+#include "io/recipe/recipe_impl.h"
+
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void OCT_PRINTF(2, 3) say(oct_flaw *flaw, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    oct_vsnprintf(flaw->text, sizeof flaw->text, format, args);
+    va_end(args);
+}
+
+/* Writes "1 to 256", or the only number that is allowed. */
+static const char *bounds(const oct_key *key, oct_shown *text)
+{
+    if (key->min >= key->max)
+        oct_snprintf(text->text, sizeof text->text, "%.15g", key->min);
+    else if (key->kind == OCT_KEY_COUNT)
+        snprintf(text->text, sizeof text->text, "%" PRId64 " to %" PRId64, (int64_t)key->min,
+                 (int64_t)key->max);
+    else
+        oct_snprintf(text->text, sizeof text->text, "%.15g to %.15g", key->min, key->max);
+    return text->text;
+}
+
+/* Writes "allowed: 1 to 256", or the only number. */
+static const char *range(const oct_key *key, oct_shown *text)
+{
+    oct_shown limits;
+    const bool one = key->min >= key->max;
+    snprintf(text->text, sizeof text->text, one ? "only %s is allowed" : "allowed: %s",
+             bounds(key, &limits));
+    return text->text;
+}
+
+const char *oct_key_expects(const oct_key *key, bool short_form, oct_flaw *text)
+{
+    static const char *const before[][2] = {
+        [OCT_KEY_COUNT] = {"a whole number from ", ""},
+        [OCT_KEY_REAL] = {"a number from ", ""},
+        [OCT_KEY_BOOL] = {"true or false", "true, false"},
+        [OCT_KEY_WORD] = {"one of ", ""},
+        [OCT_KEY_NAME] = {"a text", "text"},
+        [OCT_KEY_TEXT] = {"a text", "text"},
+        [OCT_KEY_REALS] = {"a list of numbers such as ", "list of "},
+        [OCT_KEY_TEXTS] = {"a list of texts such as [one, two]", "list of texts"},
+    };
+    char words[OCT_REGISTRY_CHOICE_BYTES];
+    oct_shown limits;
+    const char *what = "";
+    if (key->kind == OCT_KEY_WORD)
+        what = oct_registry_choice(key->table, ", ", words);
+    else if (key->kind == OCT_KEY_REALS && !short_form)
+        what = strcmp(key->standard, "[]") == 0 ? "[1, 2]" : key->standard;
+    else if (key->min < key->max || key->kind == OCT_KEY_COUNT)
+        what = bounds(key, &limits);
+    say(text, "%s%s%s", before[key->kind][short_form], what,
+        short_form && key->kind == OCT_KEY_REAL ? ", real" : "");
+    return text->text;
+}
+
+/* Copies the text without the underscores that some languages allow in numbers. */
+static void without_underscores(const oct_scalar *value, oct_shown *text)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < value->length && used + 1 < sizeof text->text; i++)
+        if (value->text[i] != '_') text->text[used++] = value->text[i];
+    text->text[used] = '\0';
+}
+
+/* Says of a number in quotes or with underscores what to write instead; false for anything else. */
+static bool has_obvious_number(const oct_scalar *value, oct_flaw *flaw, const char *what)
+{
+    oct_shown shown = oct_show(value->text, value->length), bare;
+    double number;
+    without_underscores(value, &bare);
+    bool obvious = oct_parse_f64(bare.text, &number);
+    if (!value->plain && obvious)
+        say(flaw, "\"%s\" is text, not %s; write it without quotes", shown.text, what);
+    else if (obvious && strchr(value->text, '_'))
+        say(flaw, "'%s' is not %s; write %s", shown.text, what, bare.text);
+    return flaw->text[0] != '\0';
+}
+
+static void parse_count(const oct_key *key, const oct_scalar *value, int64_t *field, oct_flaw *flaw)
+{
+    const char *what = "a whole number";
+    oct_shown shown = oct_show(value->text, value->length), allowed;
+    int64_t number;
+    double real;
+    if (value->plain && oct_parse_i64(value->text, &number)) {
+        if ((double)number >= key->min && (double)number <= key->max)
+            *field = number;
+        else
+            say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+        return;
+    }
+    if (has_obvious_number(value, flaw, what)) return;
+    bool digits = value->text[strspn(value->text, "+-0123456789")] == '\0';
+    bool is_real = value->plain && oct_parse_f64(value->text, &real);
+    if (is_real && digits)
+        say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+    else if (is_real && real >= key->min && real <= key->max && floor(real) >= real)
+        say(flaw, "'%s' is not %s; write %" PRId64, shown.text, what, (int64_t)real);
+    else
+        say(flaw, "'%s' is not %s; %s", shown.text, what, range(key, &allowed));
+}
+
+static void parse_real(const oct_key *key, const oct_scalar *value, double *field, oct_flaw *flaw)
+{
+    const char *what = "a finite number";
+    oct_shown shown = oct_show(value->text, value->length), allowed;
+    double number;
+    if (value->plain && oct_parse_f64(value->text, &number)) {
+        if (number >= key->min && number <= key->max)
+            *field = number + 0.0; /* -0 becomes 0 */
+        else
+            say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+    } else if (!has_obvious_number(value, flaw, what)) {
+        say(flaw, "'%s' is not %s; %s", shown.text, what, range(key, &allowed));
+    }
+}
+
+static bool is_one_of(const char *text, const char *const *list)
+{
+    for (; *list; list++)
+        if (strcmp(text, *list) == 0) return true;
+    return false;
+}
+
+static void parse_bool(const oct_scalar *value, bool *field, oct_flaw *flaw)
+{
+    static const char *const yes[] = {"yes",  "Yes",  "YES", "on", "On", "ON",
+                                      "True", "TRUE", "y",   "1",  NULL};
+    static const char *const no[] = {"no",    "No",    "NO", "off", "Off", "OFF",
+                                     "False", "FALSE", "n",  "0",   NULL};
+    oct_shown shown = oct_show(value->text, value->length);
+    bool parsed;
+    bool fits = oct_parse_bool(value->text, &parsed);
+    if (fits && value->plain)
+        *field = parsed;
+    else if (fits)
+        say(flaw, "\"%s\" is text, not true or false; write it without quotes", shown.text);
+    else
+        say(flaw, "'%s' is not true or false; write %s", shown.text,
+            is_one_of(value->text, yes)  ? "true"
+            : is_one_of(value->text, no) ? "false"
+                                         : "true or false");
+}
+
+static oct_status set_text(char **field, const char *text)
+{
+    char *copy;
+    OCT_TRY(oct_strdup(&copy, text));
+    oct_free(field);
+    *field = copy;
+    return OCT_OK;
+}
+
+static void parse_word(const oct_key *key, const oct_scalar *value, unsigned *field, oct_flaw *flaw)
+{
+    oct_shown shown = oct_show(value->text, value->length);
+    char words[OCT_REGISTRY_CHOICE_BYTES];
+    const char *near = oct_registry_nearest(key->table, value->text);
+    size_t index = oct_registry_index(key->table, value->text);
+    if (index < oct_registry_count(key->table))
+        *field = (unsigned)index;
+    else
+        say(flaw, "'%s' is not known; %s%s%sallowed: %s", shown.text, near ? "did you mean '" : "",
+            near ? near : "", near ? "'? " : "", oct_registry_choice(key->table, ", ", words));
+}
+
+/* A text is shown on terminals and written to files of lines: no control characters. */
+static bool is_good_text(const oct_scalar *value, oct_flaw *flaw)
+{
+    const char *end = value->text + value->length;
+    size_t bytes;
+    if (value->length > OCT_RECIPE_TEXT_MAX) {
+        say(flaw, "a text of %zu bytes; at most %d are allowed", value->length,
+            OCT_RECIPE_TEXT_MAX);
+        return false;
+    }
+    for (const char *at = value->text; at < end; at += bytes) {
+        int32_t code = oct_utf8(at, end, &bytes);
+        if (code < 0) {
+            say(flaw, "byte 0x%02x is not UTF-8; write the text in UTF-8", (unsigned char)*at);
+            return false;
+        }
+        if (code < 0x20 || (code >= 0x7f && code < 0xa0)) {
+            say(flaw, "a control character (U+%04X) in a text; leave it out", (unsigned)code);
+            return false;
+        }
+    }
+    return true;
+}
+
+static oct_status parse_text(const oct_key *key, const oct_scalar *value, char **field,
+                             oct_flaw *flaw)
+{
+    if (value->length == 0 && !(key->standard && key->standard[0] == '\0')) {
+        say(flaw, "an empty text; write at least one character");
+        return OCT_OK;
+    }
+    return is_good_text(value, flaw) ? set_text(field, value->text) : OCT_OK;
+}
+
+bool oct_key_is_list(const oct_key *key)
+{
+    return key->kind == OCT_KEY_REALS || key->kind == OCT_KEY_TEXTS;
+}
+
+static void parse_real_item(const oct_key *key, oct_reals *list, const oct_scalar *item,
+                            oct_flaw *flaw)
+{
+    double value = 0;
+    if (item->length == 0 && item->plain)
+        say(flaw, "an empty value; leave out the comma or write a number");
+    else
+        parse_real(key, item, &value, flaw);
+    if (flaw->text[0] == '\0') list->value[list->count++] = value;
+}
+
+static oct_status parse_text_item(oct_texts *list, const oct_scalar *item, oct_flaw *flaw)
+{
+    oct_shown shown = oct_show(item->text, item->length);
+    if (item->length == 0 && item->plain)
+        say(flaw, "an empty value; leave out the comma or write a text");
+    else if (item->length == 0)
+        say(flaw, "an empty text; write at least one character");
+    else if (strlen(item->text) != item->length)
+        say(flaw, "a NUL character in the text; leave it out");
+    else if (oct_scalar_is_null(item))
+        say(flaw, "'%s' is not a text; leave it out", shown.text);
+    else if (is_good_text(item, flaw))
+        for (int i = 0; i < list->count && flaw->text[0] == '\0'; i++)
+            if (strcmp(list->value[i], item->text) == 0)
+                say(flaw, "'%s' is in the list twice; keep one of them", shown.text);
+    if (flaw->text[0]) return OCT_OK;
+    OCT_TRY(oct_strdup(&list->value[list->count], item->text));
+    list->count++;
+    return OCT_OK;
+}
+
+oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scalar *item,
+                              oct_flaw *flaw)
+{
+    int most = key->kind == OCT_KEY_REALS ? OCT_REALS_MAX : OCT_TEXTS_MAX;
+    oct_flaw own = {""};
+    if (list->count == most) {
+        say(flaw, "more than %d values; a list holds at most %d", most, most);
+        return OCT_OK;
+    }
+    if (key->kind == OCT_KEY_REALS)
+        parse_real_item(key, &list->reals, item, &own);
+    else
+        OCT_TRY(parse_text_item(&list->texts, item, &own));
+    if (own.text[0])
+        say(flaw, "item %d: %.600s", list->count + 1, own.text);
+    else
+        list->count++;
+    return OCT_OK;
+}
+
+void oct_key_take_list(const oct_key *key, oct_recipe *recipe, oct_list *list)
+{
+    void *field = oct_key_field(key, recipe);
+    if (key->kind == OCT_KEY_REALS) {
+        *(oct_reals *)field = list->reals;
+    } else {
+        oct_texts_free(field);
+        *(oct_texts *)field = list->texts;
+    }
+    *list = (oct_list){0};
+}
+
+static const char *skip_blanks(const char *text)
+{
+    return text + strspn(text, " ");
+}
+
+/* Finds the item at `text`, which ends before `end`, and returns its length. A text may stand in double quotes, and may
+ * then hold commas and brackets. */
+static size_t list_item(const oct_key *key, const char *text, const char *end, oct_scalar *item)
+{
+    const char *close = text[0] == '"' ? memchr(text + 1, '"', (size_t)(end - text - 1)) : NULL;
+    if (key->kind == OCT_KEY_TEXTS && close) {
+        *item = (oct_scalar){text + 1, (size_t)(close - text - 1), false};
+        close = skip_blanks(close + 1);
+        if (*close == ',' || *close == ']') return (size_t)(close - text);
+    }
+    size_t length = strcspn(text, ",]"), kept = length;
+    while (kept > 0 && text[kept - 1] == ' ')
+        kept--;
+    *item = (oct_scalar){text, kept, true};
+    return length;
+}
+
+static oct_status parse_list_item(const oct_key *key, oct_list *list, const oct_scalar *item,
+                                  oct_flaw *flaw)
+{
+    char text[OCT_RECIPE_TEXT_MAX + 2]; /* longer ones are refused by their length */
+    size_t length = item->length < sizeof text ? item->length : sizeof text - 1;
+    memcpy(text, item->text, length);
+    text[length] = '\0';
+    return oct_key_parse_item(key, list, &(oct_scalar){text, length, item->plain}, flaw);
+}
+
+static void say_no_list(const oct_key *key, const oct_scalar *value, oct_flaw *flaw)
+{
+    oct_shown shown = oct_show(value->text, value->length);
+    oct_flaw expects;
+    double number;
+    bool bracketed = value->length > 0 && strpbrk(value->text, "[]");
+    bool one = key->kind == OCT_KEY_REALS ? oct_parse_f64(value->text, &number) : !bracketed;
+    if (value->plain && one)
+        say(flaw,
+            key->kind == OCT_KEY_REALS ? "%s is not a list; write [%s]"
+                                       : "'%s' is not a list; write [%s]",
+            shown.text, shown.text);
+    else
+        say(flaw, "'%s' is not a list; write %.500s", shown.text,
+            oct_key_expects(key, false, &expects));
+}
+
+/* Reads "[0.1, 0.2]", as it stands on the command line. */
+static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_recipe *recipe,
+                             oct_flaw *flaw)
+{
+    oct_list list = {0};
+    oct_status status = OCT_OK;
+    oct_shown shown = oct_show(value->text, value->length);
+    const char *text = value->text, *end = text + value->length;
+    bool brackets = value->length >= 2 && text[0] == '[' && end[-1] == ']';
+    if (!value->plain || !brackets) {
+        say_no_list(key, value, flaw);
+        return OCT_OK;
+    }
+    end--;
+    text = skip_blanks(text + 1);
+    while (text < end && flaw->text[0] == '\0') {
+        oct_scalar item;
+        size_t length = list_item(key, text, end, &item);
+        OCT_TRY_OUT(parse_list_item(key, &list, &item, flaw));
+        if (text + length < end && text[length] == ']' && !flaw->text[0])
+            say(flaw, "'%s' goes on after its first ]; write one list", shown.text);
+        text = skip_blanks(text + length + 1);
+    }
+    if (flaw->text[0] == '\0') oct_key_take_list(key, recipe, &list);
+out:
+    oct_texts_free(&list.texts);
+    return status;
+}
+
+bool oct_scalar_is_null(const oct_scalar *value)
+{
+    return value->plain && (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0);
+}
+
+static void say_empty(const oct_key *key, oct_flaw *flaw)
+{
+    oct_flaw expects;
+    oct_key_expects(key, false, &expects);
+    if (!key->standard)
+        say(flaw, "empty value; write %.500s", expects.text);
+    else
+        say(flaw, "empty value; write %.500s, or null for the default (%s)", expects.text,
+            *key->standard ? key->standard : "\"\"");
+}
+
+oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scalar *value,
+                         oct_flaw *flaw)
+{
+    void *field = oct_key_field(key, recipe);
+    flaw->text[0] = '\0';
+    if (oct_scalar_is_null(value)) return oct_key_reset(key, recipe);
+    bool is_text = key->kind == OCT_KEY_TEXT || key->kind == OCT_KEY_NAME;
+    if (value->length == 0 && (value->plain || !is_text)) {
+        say_empty(key, flaw);
+        return OCT_OK;
+    }
+    if (strlen(value->text) != value->length) {
+        say(flaw, "a NUL character in the value; leave it out");
+        return OCT_OK;
+    }
+    switch (key->kind) {
+    case OCT_KEY_COUNT:
+        parse_count(key, value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_REAL:
+        parse_real(key, value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_BOOL:
+        parse_bool(value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_REALS:
+    case OCT_KEY_TEXTS:
+        return parse_list(key, value, recipe, flaw);
+    case OCT_KEY_WORD:
+        parse_word(key, value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_NAME:
+    case OCT_KEY_TEXT:
+        return parse_text(key, value, field, flaw);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe)
+{
+    oct_flaw flaw;
+    if (!key->standard) {
+        oct_free(oct_key_field(key, recipe));
+        return OCT_OK;
+    }
+    bool plain = key->standard[0] != '\0';
+    OCT_TRY(oct_key_parse(key, recipe, &(oct_scalar){key->standard, strlen(key->standard), plain},
+                          &flaw));
+    OCT_CHECK(flaw.text[0] == '\0', OCT_DEFECT, "the default of %s: %s", key->name, flaw.text);
+    return OCT_OK;
+}
+
+/* Prints the fewest digits, from 15 on, that give the same double. */
+static oct_status print_real(double value, oct_text *out)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        oct_snprintf(text, sizeof text, "%.*g", digits, value);
+        double back = oct_strtod(text, NULL);
+        if (memcmp(&back, &value, sizeof value) == 0) break;
+    }
+    return oct_text_add(out, "%s", text);
+}
+
+/* May the text stand without quotes, for any YAML reader? */
+static bool is_plain(const char *text)
+{
+    static const char *const taken[] = {"null", "true", "false", "yes", "no",
+                                        "on",   "off",  "y",     "n",   NULL};
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    static const char more[] = "0123456789_./-";
+    if (!text[0] || (!strchr(letters, text[0]) && text[0] != '/')) return false;
+    for (const char *c = text; *c; c++)
+        if (!strchr(letters, *c) && !strchr(more, *c)) return false;
+    char small[8] = "";
+    for (size_t i = 0; text[i] && i + 1 < sizeof small; i++)
+        small[i] = (char)(text[i] | 0x20);
+    return strlen(text) >= sizeof small || !is_one_of(small, taken);
+}
+
+/* Prints a text in double quotes. Line and paragraph separators and the like would not come back as they are. */
+static oct_status print_quoted(const char *text, oct_text *out)
+{
+    const char *end = text + strlen(text);
+    size_t bytes;
+    OCT_TRY(oct_text_add(out, "\""));
+    for (; text < end; text += bytes) {
+        int32_t code = oct_utf8(text, end, &bytes);
+        bool escape =
+            code == 0x2028 || code == 0x2029 || code == 0xfeff || code == 0xfffe || code == 0xffff;
+        if (escape)
+            OCT_TRY(oct_text_add(out, "\\u%04X", (unsigned)code));
+        else if (code == '"' || code == '\\')
+            OCT_TRY(oct_text_add(out, "\\%c", (char)code));
+        else
+            OCT_TRY(oct_text_add(out, "%.*s", (int)bytes, text));
+    }
+    return oct_text_add(out, "\"");
+}
+
+static oct_status print_text(const char *text, oct_text *out)
+{
+    return is_plain(text) ? oct_text_add(out, "%s", text) : print_quoted(text, out);
+}
+
+static oct_status print_list(int count, const oct_reals *reals, const oct_texts *texts,
+                             oct_text *out)
+{
+    OCT_ASSERT(reals || texts);
+    OCT_TRY(oct_text_add(out, "["));
+    for (int i = 0; i < count; i++) {
+        if (i > 0) OCT_TRY(oct_text_add(out, ", "));
+        OCT_TRY(reals ? print_real(reals->value[i], out) : print_text(texts->value[i], out));
+    }
+    return oct_text_add(out, "]");
+}
+
+oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text *out)
+{
+    const void *field = (const char *)recipe + key->offset;
+    const char *text;
+    switch (key->kind) {
+    case OCT_KEY_COUNT:
+        return oct_text_add(out, "%" PRId64, *(const int64_t *)field);
+    case OCT_KEY_REAL:
+        return print_real(*(const double *)field, out);
+    case OCT_KEY_BOOL:
+        return oct_text_add(out, "%s", *(const bool *)field ? "true" : "false");
+    case OCT_KEY_REALS:
+        return print_list(((const oct_reals *)field)->count, field, NULL, out);
+    case OCT_KEY_TEXTS:
+        return print_list(((const oct_texts *)field)->count, NULL, field, out);
+    case OCT_KEY_WORD:
+        return print_text(oct_registry_name(key->table, *(const unsigned *)field), out);
+    case OCT_KEY_NAME:
+    case OCT_KEY_TEXT:
+        text = *(char *const *)field;
+        if (!text) return oct_text_add(out, "null");
+        return print_text(text, out);
+    }
+    return OCT_OK;
+}

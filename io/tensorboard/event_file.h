@@ -1,0 +1,25 @@
+/* Event files are what TensorBoard reads: messages `Event` of TensorFlow, each in a frame with its length
+ * and two checksums (TFRecord). io/tensorboard/event.h names the fields that are written.
+ */
+#pragma once
+
+#include "core/base/status.h"
+#include "io/tensorboard/proto.h"
+
+typedef struct oct_event_file {
+    int fd;         /* -1: not open */
+    int64_t length; /* of its whole events, bytes */
+    char *path;
+    bool lost; /* something could not be written: said once */
+} oct_event_file;
+
+/* Creates events.out.tfevents.TIME.HOST.PID in the folder, whose name comes behind those of the event files
+ * that are there, and says in it that steps from `step` on begin anew: readers drop what earlier files have
+ * of them. */
+oct_status oct_event_file_create(oct_event_file *file, const char *folder,
+                                 int64_t step) OCT_NODISCARD;
+/* Adds a summary of this step and frees it. A disk that is full costs the event and a warning. */
+void oct_event_file_add(oct_event_file *file, int64_t step, oct_proto *summary);
+void oct_event_file_close(oct_event_file *file);
+/* Tells a file of this kind by its bare name. */
+bool oct_event_file_named(const char *name);

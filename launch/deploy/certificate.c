@@ -1,0 +1,429 @@
+/* A conversion ends in a certificate.
+ *
+ * Ranks share the test images as in evaluation; each runs QAT evaluation and integer program over its
+ * own and compares bits. On the golden images, the first of the test set, every value of the program is
+ * compared as well, with what the QAT model computes there. The digests of these values are
+ * stored with the model, so that any machine can repeat the comparison from the file alone.
+ */
+#include "launch/deploy/certificate.h"
+
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "core/tensor/argmax.h"
+#include "io/model/class_names.h"
+#include "io/file/file.h"
+#include "launch/base/meter.h"
+#include "launch/deploy/device.h"
+#include "launch/session/job.h"
+#include "launch/session/plugin_load.h"
+#include "quant/convert/convert.h"
+#include "quant/program/step.h"
+
+#include <string.h>
+
+enum { DIGEST = 32 };
+
+int64_t oct_model_outputs(const oct_model *model)
+{
+    const oct_value *output = &model->program.values[model->program.output];
+    return output->dtype == OCT_F32 ? oct_value_numel(output) : model->classes;
+}
+
+int64_t oct_count_islands(const oct_program *program)
+{
+    int64_t islands = 0;
+    for (int64_t i = 0; i < program->num_steps; i++)
+        islands += program->steps[i].kind == OCT_STEP_FLOAT;
+    return islands;
+}
+
+/* The inputs of one golden sample, which lie one behind the other. */
+static void split_inputs(const oct_program *program, const float *sample,
+                         const float *input[OCT_PROGRAM_INPUTS])
+{
+    for (int i = 0; i < program->num_inputs; i++) {
+        input[i] = sample;
+        sample += oct_value_numel(&program->values[program->inputs[i]]);
+    }
+}
+
+/* The constants of a step are those that the target makes of its scales. */
+static bool fits_target(const oct_program *p, const oct_step *s, const oct_target *target)
+{
+    const oct_qparams a = oct_step_input(p, s, 0)->q, y = oct_step_output(p, s)->q;
+    const oct_qparams b = s->num_inputs > 1 ? oct_step_input(p, s, 1)->q : a;
+    const bool floats = target->float_ratios;
+    if (s->kind == OCT_STEP_QUANTIZE) return s->quotient == target->quotient;
+    if (s->kind == OCT_STEP_AVG_POOL)
+        return s->of_codes == target->pools_codes && s->half_up == target->pools_half_up;
+    if (s->kind == OCT_STEP_MUL)
+        return s->offset_first == target->offset_first &&
+               s->factor == (target->offset_first || floats ? oct_qmul_factor_float(a, b, y)
+                                                            : oct_qmul_factor(a, b, y));
+    if (s->kind != OCT_STEP_ADD) return true;
+    const oct_qadd add = floats ? oct_qadd_of_floats(a, b, y, false) : oct_qadd_of(a, b, y, false);
+    return add.ma == s->add.ma && add.mb == (s->add.mb < 0 ? -s->add.mb : s->add.mb) &&
+           add.shift == s->add.shift;
+}
+
+/* Names the key of the recipe that says something else of the model than the model itself; NULL: there is none. */
+static const char *contradiction(const oct_model *m, const oct_recipe *r)
+{
+    const oct_program *p = &m->program;
+    const oct_target *target = oct_target_at(r->quant_target);
+    const oct_normaliser n = oct_normaliser_of(&r->data_mean, &r->data_std);
+    const int64_t channels = p->values[p->inputs[0]].c;
+    const size_t bytes = (size_t)(channels <= OCT_REALS_MAX ? channels : 1) * sizeof(float);
+    float mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
+    oct_normaliser_spread(&n, channels, mean, std);
+    if (strcmp(p->target, target->name) != 0 || p->requantizer != target->requantizer)
+        return "quant.target";
+    for (int64_t i = 0; i < p->num_steps; i++)
+        if (!fits_target(p, &p->steps[i], target)) return "quant.target";
+    if (strcmp(m->data_format, oct_registry_name(&oct_dataset_id_table, r->data_format)) != 0)
+        return "data.format";
+    if (memcmp(mean, m->mean, bytes) != 0) return "data.mean";
+    return memcmp(std, m->std, bytes) != 0 ? "data.std" : NULL;
+}
+
+oct_status oct_model_check_recipe(const oct_model *model, const char *path)
+{
+    oct_recipe recipe;
+    if (!model->recipe || !*model->recipe) return OCT_OK; /* of a program of one's own */
+    OCT_TRY(oct_recipe_read(&recipe, path, model->recipe, NULL, 0));
+    const char *key = contradiction(model, &recipe);
+    oct_recipe_free(&recipe);
+    OCT_CHECK(
+        !key, OCT_DATA,
+        "%s: computes with another %s than the recipe inside it says, so it was changed after "
+        "its conversion; convert its checkpoint again",
+        path, key);
+    return OCT_OK;
+}
+
+oct_status oct_model_check_runnable(const oct_model *model, const char *path)
+{
+    OCT_CHECK(model->program.num_inputs == 1, OCT_DATA,
+              "%s: takes %d inputs, but this command feeds it one image; run it with the library "
+              "(quant/program/program.h)",
+              path, model->program.num_inputs);
+    OCT_TRY(oct_model_check_recipe(model, path));
+    if (oct_count_islands(&model->program) == 0) return OCT_OK;
+    oct_recipe recipe;
+    OCT_TRY(oct_job_model_recipe(&recipe, path, model, NULL));
+    oct_recipe_free(&recipe);
+    if (oct_islands_check(&model->program, true) != OCT_OK) return oct_fail_prefix("%s", path);
+    return OCT_OK;
+}
+
+/* Takes as many samples of the batch at a time as their values have room for; no result depends on it. */
+static oct_status fit_batch(const oct_program *program, int64_t *batch)
+{
+    const int64_t most_bytes = (int64_t)1 << 30;
+    oct_program_cost cost;
+    OCT_TRY(oct_program_costs(program, &cost));
+    const int64_t most = most_bytes / (cost.bytes > 0 ? cost.bytes : 1);
+    if (*batch > most) *batch = most > 0 ? most : 1;
+    return OCT_OK;
+}
+
+oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
+                                const oct_dataset *data, int64_t batch, oct_outputs *o)
+{
+    const oct_value *value = &program->values[program->output];
+    oct_tensor y = {.dtype = value->dtype};
+    oct_loader loader = {0};
+    oct_meter meter = {0};
+    oct_runtime *runtime = NULL;
+    float *images = NULL;
+    oct_status status = OCT_OK;
+
+    OCT_TRY_OUT(fit_batch(program, &batch));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
+    OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
+    oct_loader_read_ahead(&loader, recipe);
+    OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
+    OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    oct_meter_begin(&meter, "evaluate int8", "images", o->samples);
+    for (int64_t at = 0; at < o->samples; at += batch) {
+        oct_meter_show(&meter, at);
+        int64_t n = o->samples - at < batch ? o->samples - at : batch;
+        OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
+        OCT_TRY_OUT(oct_runtime_run(runtime, n, (const float *[]){images}, y.data));
+        y.shape = OCT_SHAPE(n, oct_value_numel(value));
+        if (o->rows > 1) y.shape = OCT_SHAPE(n * o->rows, oct_value_numel(value) / o->rows);
+        OCT_TRY_OUT(oct_class_rows(&y, n * o->rows, o->row, o->y + at * o->rows * o->row));
+    }
+out:
+    oct_meter_end(&meter);
+    oct_free(&y.data);
+    oct_free(&images);
+    oct_loader_deinit(&loader);
+    oct_runtime_destroy(&runtime);
+    return status;
+}
+
+static oct_example example_of(const oct_dataset *data)
+{
+    return *OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c));
+}
+
+/* Golden vectors of the program. */
+
+/* user: the digests of one image, num_values x DIGEST. */
+static void take_value(void *user, int64_t value, const oct_step *step, const void *data,
+                       size_t bytes)
+{
+    (void)step;
+    oct_sha256(data, bytes, (uint8_t *)user + value * DIGEST);
+}
+
+oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
+                              uint8_t *digests)
+{
+    const int64_t numel = oct_inputs_numel(program);
+    const float *input[OCT_PROGRAM_INPUTS];
+    oct_runtime *runtime = NULL;
+    float *output = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
+    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t *own = digests + i * program->num_values * DIGEST;
+        split_inputs(program, samples + i * numel, input);
+        for (int k = 0; k < program->num_inputs; k++)
+            take_value(own, program->inputs[k], NULL, input[k],
+                       oct_value_bytes(&program->values[program->inputs[k]]));
+        OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, take_value, own));
+    }
+out:
+    oct_free(&output);
+    oct_runtime_destroy(&runtime);
+    return status;
+}
+
+/* The same values seen from the QAT model. */
+
+typedef struct comparison {
+    const oct_program *program;
+    const uint8_t *expected; /* num_values x DIGEST */
+    bool *seen, *differs;    /* of each value */
+} comparison;
+
+static void compare_value(void *user, int64_t value, const void *data, size_t bytes)
+{
+    const comparison *c = user;
+    uint8_t digest[DIGEST];
+    oct_sha256(data, bytes, digest);
+    c->seen[value] = true;
+    if (bytes != oct_value_bytes(&c->program->values[value]) ||
+        memcmp(digest, c->expected + value * DIGEST, DIGEST) != 0)
+        c->differs[value] = true;
+}
+
+static oct_status judge_layers(const comparison *c, int64_t image, int64_t *compared)
+{
+    *compared = 0;
+    for (int64_t i = 0; i < c->program->num_steps; i++) {
+        const oct_step *step = &c->program->steps[i];
+        OCT_CHECK(
+            c->seen[step->output], OCT_DEFECT,
+            "layer %s of the int8 model was not seen in QAT evaluation of test image %lld, so "
+            "it was not compared; nothing was saved; please report this",
+            step->name, (long long)image);
+        OCT_CHECK(!c->differs[step->output], OCT_NO,
+                  "layer %s differs between QAT evaluation and int8 model on test image %lld; "
+                  "nothing was saved",
+                  step->name, (long long)image);
+        (*compared)++;
+    }
+    return OCT_OK;
+}
+
+static oct_status compare_golden(const oct_model *model, oct_conversion *conversion)
+{
+    const oct_program *program = &model->program;
+    const size_t values = (size_t)program->num_values;
+    const int64_t numel = oct_inputs_numel(program);
+    comparison c = {.program = program};
+    oct_example example = example_of(conversion->test_data);
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&c.seen, values, sizeof(bool)));
+    OCT_TRY_OUT(oct_alloc(&c.differs, values, sizeof(bool)));
+    for (int64_t i = 0; i < model->certificate.golden_count; i++) {
+        memset(c.seen, 0, values * sizeof(bool));
+        memset(c.differs, 0, values * sizeof(bool));
+        c.expected = model->golden_digest + i * program->num_values * DIGEST;
+        example.data[0] = model->golden_input + i * numel;
+        OCT_TRY_OUT(oct_convert_watch(program, conversion->root, &example, compare_value, &c));
+        OCT_TRY_OUT(judge_layers(&c, i, &conversion->layers_compared));
+    }
+out:
+    oct_free(&c.seen);
+    oct_free(&c.differs);
+    return status;
+}
+
+oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_data, int64_t count,
+                           float *samples)
+{
+    oct_loader loader;
+    oct_goals goals;
+    OCT_TRY(oct_evaluation_loader(&loader, recipe, test_data));
+    const oct_status status = oct_loader_read(&loader, 0, count, samples, &goals);
+    oct_loader_deinit(&loader);
+    return status;
+}
+
+static oct_status make_golden(oct_model *model, oct_conversion *conversion)
+{
+    const oct_dataset *data = conversion->test_data;
+    int64_t count = data->count < OCT_GOLDEN_IMAGES ? data->count : OCT_GOLDEN_IMAGES;
+    size_t image = (size_t)(data->h * data->w * data->c);
+    model->certificate.golden_count = count;
+    OCT_TRY(oct_alloc(&model->golden_input, (size_t)count, image * sizeof(float)));
+    OCT_TRY(oct_alloc(&model->golden_digest, (size_t)(count * model->program.num_values), DIGEST));
+    OCT_TRY(oct_golden_read(conversion->recipe, data, count, model->golden_input));
+    OCT_TRY(oct_golden_digests(&model->program, model->golden_input, count, model->golden_digest));
+    return compare_golden(model, conversion);
+}
+
+static oct_status describe(oct_model *model, const oct_conversion *conversion)
+{
+    const oct_recipe *recipe = conversion->recipe;
+    oct_text identity = {0}, plugins = {0};
+    oct_status status = oct_recipe_write(recipe, true, &identity);
+    model->recipe = identity.data;
+    OCT_TRY(status);
+    status = oct_plugins_record(&plugins);
+    model->plugins = plugins.data;
+    OCT_TRY(status);
+    OCT_TRY(oct_strdup(&model->data_format,
+                       oct_registry_name(&oct_dataset_id_table, recipe->data_format)));
+    OCT_TRY(oct_class_names_make(&model->class_names, conversion->test_data));
+    const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
+    oct_normaliser_spread(&n, conversion->test_data->c, model->mean, model->std);
+    model->classes = (int)conversion->test_data->classes;
+    memcpy(model->checkpoint_digest, conversion->checkpoint_digest, DIGEST);
+    memcpy(model->certificate.data_digest, conversion->test_data->digest, DIGEST);
+    return OCT_OK;
+}
+
+static oct_status convert(oct_model *model, const oct_conversion *conversion)
+{
+    const oct_graph *graph = oct_graph_of(conversion->root);
+    const oct_target *target = conversion->target;
+    const oct_example example = example_of(conversion->test_data);
+    oct_text islands = {0};
+    OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    oct_status status = oct_convert(&model->program, conversion->root, &example,
+                                    target ? target : graph->target, &islands);
+    model->certificate.num_islands = oct_count_islands(&model->program);
+    model->certificate.islands = islands.data;
+    if (status == OCT_OK) oct_device_warn_of_sums(&model->program);
+    return status;
+}
+
+/* The outputs of this rank's samples, from both. */
+typedef struct both {
+    oct_outputs qat, int8;
+    int64_t numel; /* of a sample's output */
+} both;
+
+static oct_status evaluate_both(both *b, const oct_model *model, const oct_conversion *conversion,
+                                const oct_collective *group)
+{
+    const oct_recipe *recipe = conversion->recipe;
+    const oct_dataset *data = conversion->test_data;
+    const int64_t batch = oct_evaluation_batch(recipe, group->size);
+    b->numel = data->rows * data->classes;
+    OCT_TRY(oct_outputs_create(&b->qat, recipe, data, group));
+    OCT_TRY(oct_outputs_create(&b->int8, recipe, data, group));
+    OCT_TRY(oct_evaluate_local(conversion->root, recipe, data, batch, &b->qat));
+    return oct_program_evaluate(&model->program, recipe, data, batch, &b->int8);
+}
+
+/* Counts the logits that differ in any bit, and finds the first in the whole test set. */
+static int64_t count_different(const both *b, int64_t *first)
+{
+    int64_t different = 0;
+    *first = INT64_MAX;
+    for (int64_t i = 0; i < b->qat.samples * b->numel; i++) {
+        if (memcmp(b->qat.y + i, b->int8.y + i, sizeof(float)) == 0) continue;
+        if (different++ == 0) *first = oct_leaves_first_sample(&b->qat.leaves) * b->numel + i;
+    }
+    return different;
+}
+
+/* A count below 2^53 is exact as a double: ranks are the leaves of a sum that there is anyway. */
+static oct_status sum_count(const oct_collective *group, int64_t mine, int64_t *total)
+{
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    double part = (double)mine, sum = 0;
+    OCT_TRY(group->tree_sum_f64(group, &ranks, &part, 1, &sum));
+    *total = (int64_t)sum;
+    return OCT_OK;
+}
+
+static oct_status compare_logits(oct_certificate *certificate, const both *b,
+                                 oct_conversion *conversion, const oct_collective *group)
+{
+    const oct_recipe *recipe = conversion->recipe;
+    int64_t first;
+    int64_t different = count_different(b, &first), key = -first;
+    OCT_TRY(sum_count(group, different, &certificate->logits_differ));
+    OCT_TRY(group->max_i64(group, &key, 1));
+    OCT_TRY(oct_score(group, recipe, &b->int8, &conversion->scores));
+    OCT_TRY(oct_score(group, recipe, &b->qat, &conversion->qat_scores));
+    certificate->images = conversion->scores.images;
+    certificate->rows = conversion->scores.rows;
+    certificate->correct = oct_max_i64(conversion->scores.correct, 0);
+    certificate->qat_accuracy = oct_scores_accuracy(&conversion->qat_scores);
+    OCT_CHECK(certificate->logits_differ == 0, OCT_NO,
+              "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
+              "of test "
+              "image %lld; nothing was saved",
+              (long long)certificate->logits_differ, (long long)(certificate->images * b->numel),
+              (long long)(-key % b->numel), (long long)(-key / b->numel));
+    return OCT_OK;
+}
+
+static oct_status digest_logits(oct_certificate *certificate, const both *b,
+                                const oct_collective *group)
+{
+    float *all = NULL;
+    size_t count = (size_t)(b->qat.leaves.samples * b->numel);
+    oct_status status = OCT_OK;
+    if (group->rank == 0) status = oct_alloc(&all, count, sizeof(float));
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(oct_gather_rows(group, &b->qat.leaves, b->numel, b->qat.y, all));
+    if (group->rank == 0) oct_sha256(all, count * sizeof(float), certificate->logits_digest);
+out:
+    oct_free(&all);
+    return status;
+}
+
+oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group)
+{
+    both b = {0};
+    *model = (oct_model){0};
+    if (conversion->outputs) *conversion->outputs = (oct_outputs){0};
+
+    oct_status status = convert(model, conversion);
+    if (status == OCT_OK) status = describe(model, conversion);
+    if (status == OCT_OK) status = oct_model_find_bounds(model);
+    if (status == OCT_OK) status = make_golden(model, conversion);
+    if (status == OCT_OK) status = evaluate_both(&b, model, conversion, group);
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(compare_logits(&model->certificate, &b, conversion, group));
+    OCT_TRY_OUT(digest_logits(&model->certificate, &b, group));
+    if (conversion->outputs) {
+        *conversion->outputs = b.int8;
+        b.int8 = (oct_outputs){0};
+    }
+out:
+    oct_outputs_free(&b.qat);
+    oct_outputs_free(&b.int8);
+    if (status != OCT_OK) oct_model_free(model);
+    return status;
+}

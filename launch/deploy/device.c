@@ -1,0 +1,224 @@
+/* Flash is what the C form has as constants, scratch what it and the runtime plan for one sample. */
+#include "launch/deploy/device.h"
+
+#include "core/base/int_math.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "io/export/c_size.h"
+#include "quant/program/planner.h"
+#include "quant/program/step.h"
+
+#include <inttypes.h>
+
+const char *const oct_device_figure_names[OCT_DEVICE_FIGURES] = {"flash", "scratch",
+                                                                 "multiply-adds"};
+
+int64_t oct_float_bytes(oct_module *root)
+{
+    int64_t numel = 0;
+    for (size_t i = 0; i < root->num_params; i++)
+        numel += oct_numel(&root->params[i]->value);
+    int64_t bytes = numel * (int64_t)sizeof(float);
+    for (size_t i = 0; i < root->num_children; i++)
+        bytes += oct_float_bytes(*root->children[i].slot);
+    return bytes;
+}
+
+static int64_t weight_bytes(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
+    const int64_t bias = wide ? sizeof(int64_t) : sizeof(int32_t);
+    return s->out_c * oct_conv_depth(s) + s->out_c * (bias + (int64_t)sizeof(*step->multiplier));
+}
+
+/* The arrays of a step without weights. */
+static int64_t table_bytes(const oct_step *step)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    int64_t bytes = 0;
+    for (int i = 0; i < type->num_arrays && !type->weights; i++)
+        bytes += oct_step_array_numel(step, &type->arrays[i]) *
+                 (int64_t)oct_dtype_bytes(type->arrays[i].dtype);
+    return bytes;
+}
+
+static int64_t island_bytes(const oct_island *island)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < island->num_arrays; i++) {
+        const oct_island_array *array = &island->arrays[i];
+        bytes += oct_shape_numel(&array->shape) * (int64_t)oct_dtype_bytes(array->dtype);
+    }
+    return bytes;
+}
+
+int64_t oct_step_bytes(const oct_program *program, const oct_step *step)
+{
+    int64_t bytes = table_bytes(step);
+    if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
+    return step->island ? bytes + island_bytes(step->island) : bytes;
+}
+
+int64_t oct_int8_bytes(const oct_program *program)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < program->num_steps; i++)
+        bytes += oct_step_bytes(program, &program->steps[i]);
+    return bytes;
+}
+
+/* Products of codes and weights; of a transposed convolution without those of the zeros that dilate its input. */
+static int64_t products_of(const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    if (!oct_step_type_of(step->kind)->weights) return 0;
+    return oct_conv_out_numel(s) * oct_conv_depth(s) /
+           (oct_max_i64(step->input_step_h, 1) * oct_max_i64(step->input_step_w, 1));
+}
+
+/* How far the values reach that are in memory while a step runs. */
+static int64_t reach(const oct_program *program, const int64_t *offsets, const int64_t *last,
+                     int64_t number)
+{
+    int64_t end = 0;
+    for (int64_t i = 0; i <= number; i++) {
+        const int32_t value = program->steps[i].output;
+        if (last[value] < number || offsets[value] < 0) continue;
+        end = oct_max_i64(end, offsets[value] + (int64_t)oct_value_bytes(&program->values[value]));
+    }
+    return end;
+}
+
+static oct_status find_figures(oct_device *d)
+{
+    const oct_program *program = d->program;
+    int64_t *offsets = NULL, *last = NULL, *constants = NULL;
+    oct_status status;
+    OCT_TRY_OUT(oct_alloc(&d->of, (size_t)program->num_steps, sizeof *d->of));
+    OCT_TRY_OUT(oct_alloc(&offsets, (size_t)program->num_values, sizeof *offsets));
+    OCT_TRY_OUT(oct_alloc(&last, (size_t)program->num_values, sizeof *last));
+    OCT_TRY_OUT(oct_alloc(&constants, (size_t)program->num_steps, sizeof *constants));
+    OCT_TRY_OUT(oct_plan_values(program, offsets, &d->all[OCT_DEVICE_SCRATCH]));
+    OCT_TRY_OUT(oct_c_constant_bytes(program, constants));
+    oct_find_last_uses(program, last);
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        d->of[i][OCT_DEVICE_FLASH] =
+            constants[i] < 0 ? oct_step_bytes(program, step) : constants[i];
+        d->of[i][OCT_DEVICE_SCRATCH] = reach(program, offsets, last, i);
+        d->of[i][OCT_DEVICE_PRODUCTS] = products_of(step);
+        d->all[OCT_DEVICE_FLASH] += d->of[i][OCT_DEVICE_FLASH];
+        d->all[OCT_DEVICE_PRODUCTS] += d->of[i][OCT_DEVICE_PRODUCTS];
+    }
+out:
+    oct_free(&offsets);
+    oct_free(&last);
+    oct_free(&constants);
+    return status;
+}
+
+oct_status oct_device_of(oct_device *device, const oct_program *program)
+{
+    *device = (oct_device){.program = program};
+    const oct_status status = find_figures(device);
+    if (status != OCT_OK) oct_device_free(device);
+    return status;
+}
+
+void oct_device_free(oct_device *device)
+{
+    oct_free(&device->of);
+}
+
+oct_status oct_device_largest(const oct_device *d, oct_device_figure figure, oct_text *text)
+{
+    enum { SHOWN = 3 };
+    int64_t best[SHOWN];
+    int count = 0;
+    for (int64_t i = 0; i < d->program->num_steps; i++) {
+        int at = count;
+        while (at > 0 && d->of[best[at - 1]][figure] < d->of[i][figure])
+            at--;
+        if (at == SHOWN || d->of[i][figure] == 0) continue;
+        if (count < SHOWN) count++;
+        for (int k = count - 1; k > at; k--)
+            best[k] = best[k - 1];
+        best[at] = i;
+    }
+    for (int k = 0; k < count; k++)
+        OCT_TRY(oct_text_add(text, "%s%s %.0f %%", k ? ", " : "", d->program->steps[best[k]].name,
+                             100.0 * (double)d->of[best[k]][figure] / (double)d->all[figure]));
+    return OCT_OK;
+}
+
+static oct_status warn(const oct_device *d, oct_device_figure figure, int64_t limit,
+                       const char *remedy)
+{
+    oct_text largest = {0};
+    if (limit == 0 || d->all[figure] <= limit) return OCT_OK;
+    const oct_status status = oct_device_largest(d, figure, &largest);
+    if (status == OCT_OK)
+        oct_log(OCT_LOG_WARN,
+                "quant.%s_limit: the int8 model takes %" PRId64 " bytes of %s, more than %" PRId64
+                "; most in %s; %s",
+                oct_device_figure_names[figure], d->all[figure], oct_device_figure_names[figure],
+                limit, largest.data ? largest.data : "no layer", remedy);
+    oct_text_free(&largest);
+    return status;
+}
+
+oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program)
+{
+    oct_device device;
+    if (recipe->quant_flash_limit == 0 && recipe->quant_scratch_limit == 0) return OCT_OK;
+    OCT_TRY(oct_device_of(&device, program));
+    oct_status status = warn(&device, OCT_DEVICE_FLASH, recipe->quant_flash_limit,
+                             "give these fewer channels or inputs");
+    if (status == OCT_OK)
+        status = warn(&device, OCT_DEVICE_SCRATCH, recipe->quant_scratch_limit,
+                      "use smaller images, an earlier stride, or fewer channels there");
+    oct_device_free(&device);
+    return status;
+}
+
+/* The largest magnitude of a sum of a layer, or of a part of it, for any codes. */
+static int64_t largest_sum(const oct_program *program, const oct_step *step)
+{
+    const oct_qparams q = oct_step_input(program, step, 0)->q;
+    const int64_t depth = oct_conv_depth(&step->conv), most = q.zero_point - q.qmin;
+    int64_t largest = 0;
+    for (int64_t c = 0; c < step->conv.out_c; c++) {
+        int64_t weights = 0, all = 0;
+        for (int64_t i = 0; i < depth; i++) {
+            const int64_t w = step->weight[c * depth + i];
+            weights += w;
+            all += w < 0 ? -w : w;
+        }
+        const int64_t bias = step->bias[c] + q.zero_point * weights;
+        largest = oct_max_i64(largest, most * all + (bias < 0 ? -bias : bias));
+    }
+    return largest;
+}
+
+void oct_device_warn_of_sums(const oct_program *program)
+{
+    const int64_t limit = INT64_C(1) << 19;
+    int64_t layers = 0, beyond = 0, most = 0;
+    const char *furthest = "";
+    if (program->requantizer != OCT_REQUANT_SHIFT_20) return;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (step->kind != OCT_STEP_CONV) continue;
+        const int64_t largest = largest_sum(program, step);
+        layers++;
+        beyond += largest >= limit;
+        if (largest > most) furthest = step->name;
+        most = oct_max_i64(most, largest);
+    }
+    if (beyond > 0)
+        oct_log(OCT_LOG_INFO,
+                "sums of %" PRId64 " of %" PRId64 " layers could leave 20 bits, where the chip of "
+                "target %s cuts them on the way and Octet at their end: furthest %s, %.1f times",
+                beyond, layers, program->target, furthest, (double)most / (double)limit);
+}

@@ -1,0 +1,39 @@
+/* What an int8 model asks of a device, for one sample: room for constants and values, and products. */
+#pragma once
+
+#include "core/nn/module.h"
+#include "io/recipe/recipe.h"
+#include "quant/program/program.h"
+
+/* Of each layer, and of all. */
+typedef enum oct_device_figure {
+    OCT_DEVICE_FLASH,    /* bytes of constants as the C form has them */
+    OCT_DEVICE_SCRATCH,  /* bytes of values: up to where they reach while a layer runs */
+    OCT_DEVICE_PRODUCTS, /* multiply-adds of codes */
+    OCT_DEVICE_FIGURES
+} oct_device_figure;
+extern const char *const oct_device_figure_names[OCT_DEVICE_FIGURES]; /* "flash" */
+
+typedef struct oct_device {
+    const oct_program *program;        /* borrowed */
+    int64_t (*of)[OCT_DEVICE_FIGURES]; /* of each step; owned */
+    int64_t all[OCT_DEVICE_FIGURES];   /* scratch: as the runtime plans it */
+} oct_device;
+
+/* The program has passed its check. */
+oct_status oct_device_of(oct_device *device, const oct_program *program) OCT_NODISCARD;
+void oct_device_free(oct_device *device);
+/* Names the three layers with most of a figure: "head.0 86 %, features.10 8 %"; empty when it is 0. */
+oct_status oct_device_largest(const oct_device *device, oct_device_figure figure,
+                              oct_text *text) OCT_NODISCARD;
+/* Warns in the log where sums could leave the 20 bits of a target that has no more (OCT_REQUANT_SHIFT_20), naming the
+ * layer that could do so furthest: its chip cuts every part of a sum, and Octet the whole. */
+void oct_device_warn_of_sums(const oct_program *program);
+/* Warns in the log where the program exceeds quant.flash_limit or quant.scratch_limit, naming those layers. */
+oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program) OCT_NODISCARD;
+
+/* Bytes of what layers compute with: parameters in float; codes, biases, multipliers, tables and what
+ * stays float. */
+int64_t oct_float_bytes(oct_module *root);
+int64_t oct_int8_bytes(const oct_program *program);
+int64_t oct_step_bytes(const oct_program *program, const oct_step *step);

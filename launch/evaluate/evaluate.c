@@ -1,0 +1,350 @@
+/* An evaluation computes the logits of a data set, its samples split over ranks in whole leaves.
+ *
+ * No op in evaluation mode sums over samples, so every logit has the same bits on any number of ranks
+ * and in batches of any size. The forward of a rank communicates with nobody; ranks meet only to agree
+ * and to add up.
+ */
+#include "launch/evaluate/evaluate.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/int_math.h"
+#include "core/tensor/argmax.h"
+#include "launch/base/meter.h"
+#include "launch/evaluate/forward.h"
+#include "launch/session/task.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BATCH_SAMPLES = 64 };
+
+oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
+                                 const oct_collective *group)
+{
+    return oct_leaves_split(data->count, recipe->batch_leaf, group->rank, group->size);
+}
+
+int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks)
+{
+    const int64_t leaf = recipe->batch_leaf, all = (recipe->batch_size + leaf - 1) / leaf;
+    const int64_t share = (all + ranks - 1) / ranks;
+    return oct_min_i64(oct_max_i64(BATCH_SAMPLES / leaf, recipe->threads), share) * leaf;
+}
+
+void oct_loader_read_ahead(oct_loader *loader, const oct_recipe *recipe)
+{
+    loader->prefetch = recipe->data_prefetch;
+    loader->prefetch_threads = (int)recipe->data_prefetch_threads;
+}
+
+/* What a rank has met. */
+typedef struct met {
+    int64_t damaged;
+    char text[OCT_READ_TEXT];
+} met;
+
+oct_status oct_tell_damaged(const oct_collective *group, int64_t damaged, const char *text,
+                            const char *what)
+{
+    met mine = {.damaged = damaged}, *all = NULL;
+    int64_t sum = 0, first = -1;
+    oct_status status = OCT_OK;
+    snprintf(mine.text, sizeof mine.text, "%s", text);
+    if (group->rank == 0) status = oct_alloc(&all, (size_t)group->size, sizeof *all);
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(group->gather(group, &mine, sizeof mine, all));
+    for (int64_t i = 0; all && i < group->size; i++) {
+        sum += all[i].damaged;
+        if (first < 0 && all[i].damaged > 0) first = i;
+    }
+    if (first >= 0)
+        oct_log(OCT_LOG_WARN,
+                "%s: %lld damaged sample%s passed over so far (data.damaged: skip): %s", what,
+                (long long)sum, sum == 1 ? " was" : "s were", all[first].text);
+out:
+    oct_free(&all);
+    return status;
+}
+
+oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
+                                 const oct_dataset *data)
+{
+    OCT_TRY(oct_loader_init(loader, data));
+    loader->damaged_mode = recipe->data_damaged;
+    loader->normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
+    oct_recipe_augment(recipe, OCT_TEST, &loader->augment);
+    return OCT_OK;
+}
+
+oct_status oct_outputs_create(oct_outputs *o, const oct_recipe *recipe, const oct_dataset *data,
+                              const oct_collective *group)
+{
+    const bool values = data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_INPUT;
+    *o = (oct_outputs){.leaves = oct_evaluation_leaves(recipe, data, group),
+                       .rows = data->rows,
+                       .row = data->classes};
+    o->samples = oct_leaves_local_samples(&o->leaves);
+    const size_t rows = (size_t)(o->samples * o->rows), numel = rows * (size_t)o->row;
+    OCT_TRY(oct_alloc(&o->y, numel, sizeof *o->y));
+    if (values) OCT_TRY(oct_alloc(&o->values, numel, sizeof *o->values));
+    if (data->labels || !(values || data->goal == OCT_GOAL_NONE))
+        OCT_TRY(oct_alloc(&o->labels, rows, sizeof *o->labels));
+    o->goals = oct_task_goals(recipe, data, &(oct_goals){.labels = o->labels, .values = o->values});
+    return OCT_OK;
+}
+
+void oct_outputs_free(oct_outputs *o)
+{
+    oct_free(&o->y);
+    oct_free(&o->labels);
+    oct_free(&o->values);
+    *o = (oct_outputs){0};
+}
+
+oct_status oct_outputs_read(oct_outputs *o, oct_loader *loader, int64_t at, int64_t n,
+                            float *images)
+{
+    const int64_t first = oct_leaves_first_sample(&o->leaves);
+    oct_goals goals;
+    loader->read_end = first + o->samples;
+    OCT_TRY(oct_loader_read(loader, first + at, n, images, &goals));
+    o->damaged = loader->damaged;
+    memcpy(o->damaged_text, loader->damaged_text, sizeof o->damaged_text);
+    if (o->labels)
+        memcpy(o->labels + at * o->rows, goals.labels, (size_t)(n * o->rows) * sizeof *o->labels);
+    if (o->values)
+        memcpy(o->values + at * o->rows * o->row, goals.values,
+               (size_t)(n * o->rows * o->row) * sizeof *o->values);
+    return OCT_OK;
+}
+
+double oct_scores_accuracy(const oct_scores *scores)
+{
+    if (scores->correct < 0) return -1;
+    return scores->rows > 0 ? 100.0 * (double)scores->correct / (double)scores->rows : 0;
+}
+
+const char *oct_figure_text(const oct_metric *metric, double value, char text[OCT_FIGURE_TEXT])
+{
+    if (isnan(value))
+        snprintf(text, OCT_FIGURE_TEXT, "not defined");
+    else
+        oct_snprintf(text, OCT_FIGURE_TEXT, "%.*f%s%.8s", metric->unit[0] ? 2 : 4, value,
+                     metric->unit[0] ? " " : "", metric->unit);
+    return text;
+}
+
+const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT])
+{
+    char figure[OCT_FIGURE_TEXT];
+    size_t length = 0;
+    text[0] = '\0';
+    if (scores->correct >= 0)
+        length = (size_t)oct_snprintf(text, OCT_SCORES_TEXT, "accuracy %.2f %%",
+                                      oct_scores_accuracy(scores));
+    for (int i = 0; i < scores->num_metrics; i++) {
+        const oct_metric *m = scores->metric[i];
+        if (m == &oct_metric_top1) continue;
+        length += (size_t)snprintf(text + length, OCT_SCORES_TEXT - length, "%s%.40s %s",
+                                   length > 0 ? ", " : "", m->title,
+                                   oct_figure_text(m, scores->value[i], figure));
+    }
+    return text;
+}
+
+json_t *oct_scores_json(const oct_scores *scores)
+{
+    json_t *object = NULL;
+    for (int i = 0; i < scores->num_metrics; i++) {
+        const double value = scores->value[i];
+        if (scores->metric[i] == &oct_metric_top1) continue;
+        if (!object) object = json_object();
+        json_object_set_new(object, scores->metric[i]->name,
+                            isnan(value) ? json_null() : json_real(value));
+    }
+    return object;
+}
+
+/* Computes one figure; those of top1 tell also how many rows are right. */
+static oct_status measure(const oct_metric *metric, const oct_collective *group,
+                          const oct_leaves *leaves, const oct_output_rows *rows, oct_scores *scores,
+                          double *value)
+{
+    double *numbers = NULL;
+    OCT_TRY(oct_metric_sum(metric, group, leaves, rows, &numbers));
+    *value = metric->value(numbers, rows->n);
+    if (metric == &oct_metric_top1) {
+        scores->correct = (int64_t)numbers[0];
+        scores->rows = (int64_t)numbers[1];
+    }
+    oct_free(&numbers);
+    return OCT_OK;
+}
+
+/* The metrics of the recipe that say something of these rows, or else one that does: a model that is measured
+ * away from its run folder has the key's default. */
+static oct_status choose(const oct_recipe *recipe, const oct_goals *goals, oct_scores *scores)
+{
+    OCT_CHECK(recipe->metrics.count <= OCT_METRICS_MAX, OCT_USAGE,
+              "metrics: %d are too many; name at most %d", recipe->metrics.count, OCT_METRICS_MAX);
+    for (int i = 0; i < recipe->metrics.count; i++) {
+        const oct_metric *metric = oct_metric_find(recipe->metrics.value[i]);
+        OCT_CHECK(metric, OCT_USAGE, "metrics: there is no metric '%s'", recipe->metrics.value[i]);
+        if (oct_task_measures(metric, recipe, goals))
+            scores->metric[scores->num_metrics++] = metric;
+    }
+    if (scores->num_metrics == 0 && recipe->metrics.count > 0)
+        scores->metric[scores->num_metrics++] = oct_task_metric(recipe, goals);
+    return OCT_OK;
+}
+
+oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
+                     const oct_outputs *outputs, oct_scores *scores)
+{
+    const oct_leaves *leaves = &outputs->leaves;
+    const oct_output_rows rows = {outputs->y, outputs->row, outputs->goals};
+    double accuracy;
+    *scores = (oct_scores){.images = leaves->samples, .rows = leaves->samples, .correct = -1};
+    if (!rows.goals.labels && !rows.goals.values) return OCT_OK;
+    OCT_TRY(choose(recipe, &rows.goals, scores));
+    for (int i = 0; i < scores->num_metrics; i++)
+        OCT_TRY(measure(scores->metric[i], group, leaves, &rows, scores, &scores->value[i]));
+    if (scores->correct >= 0 || !oct_task_has_classes(recipe, &rows.goals)) return OCT_OK;
+    return measure(&oct_metric_top1, group, leaves, &rows, scores, &accuracy);
+}
+
+/* Each thread has samples of its own. */
+static oct_leaves spread_over_threads(const oct_recipe *recipe, int64_t n)
+{
+    const int64_t threads = omp_get_max_threads(), each = (n + threads - 1) / threads;
+    return oct_leaves_split(n, oct_min_i64(each, recipe->batch_leaf), 0, 1);
+}
+
+static oct_status forward_some(oct_forward *f, const oct_recipe *recipe, const oct_dataset *data,
+                               float *images, int64_t n, float *logits)
+{
+    const oct_tensor *y;
+    OCT_TRY(oct_forward_run(f, spread_over_threads(recipe, n),
+                            OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
+    return oct_class_rows(y, n * data->rows, data->classes, logits);
+}
+
+/* What an evaluation is about, and where its memory is. */
+typedef struct subject {
+    oct_module *model;
+    const oct_collective *group;
+    const oct_recipe *recipe;
+    const oct_dataset *data;
+    oct_context *context; /* communicates with nobody */
+} subject;
+
+static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
+{
+    const oct_dataset *data = s->data;
+    bool training = s->model->training;
+    oct_forward f = {0};
+    oct_loader loader = {0};
+    oct_meter meter = {0};
+    float *images = NULL;
+    oct_status status = OCT_OK;
+
+    oct_module_train(s->model, false);
+    OCT_TRY_OUT(oct_forward_begin(&f, s->context, s->model));
+    OCT_TRY_OUT(oct_evaluation_loader(&loader, s->recipe, data));
+    oct_loader_read_ahead(&loader, s->recipe);
+    OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    oct_meter_begin(&meter, "evaluate", "images", o->samples);
+    for (int64_t at = 0, n; at < o->samples; at += n) {
+        oct_meter_show(&meter, at);
+        n = oct_forward_samples(&f, oct_min_i64(batch, o->samples - at));
+        OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
+        OCT_TRY_OUT(forward_some(&f, s->recipe, data, images, n, o->y + at * o->rows * o->row));
+    }
+out:
+    oct_meter_end(&meter);
+    oct_module_train(s->model, training);
+    oct_free(&images);
+    oct_loader_deinit(&loader);
+    oct_forward_end(&f);
+    return status;
+}
+
+oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
+                              int64_t batch, oct_outputs *outputs)
+{
+    subject s = {.model = model, .recipe = recipe, .data = data};
+    OCT_TRY(oct_context_create(&s.context, &oct_collective_one));
+    oct_status status = forward_all(&s, batch, outputs);
+    oct_context_destroy(&s.context);
+    return status;
+}
+
+/* A gather moves the same number of bytes from each rank: shares are padded to the largest. */
+oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves, int64_t row,
+                           const float *mine, float *all)
+{
+    int64_t share = (leaves->count / group->size + 1) * leaves->leaf * row;
+    float *padded = NULL, *gathered = NULL;
+    oct_status status = OCT_OK;
+
+    OCT_TRY_OUT(oct_alloc(&padded, (size_t)share, sizeof(float)));
+    if (group->rank == 0)
+        OCT_TRY_OUT(oct_alloc(&gathered, (size_t)group->size * (size_t)share, sizeof(float)));
+    int64_t local = oct_leaves_local_samples(leaves);
+    if (local > 0) memcpy(padded, mine, (size_t)(local * row) * sizeof(float));
+    OCT_TRY_OUT(group->gather(group, padded, (size_t)share * sizeof(float), gathered));
+    for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {
+        oct_leaves theirs = oct_leaves_split(leaves->samples, leaves->leaf, rank, group->size);
+        int64_t samples = oct_leaves_local_samples(&theirs);
+        OCT_ASSERT(all && gathered);
+        if (samples > 0)
+            memcpy(all + oct_leaves_first_sample(&theirs) * row, gathered + rank * share,
+                   (size_t)(samples * row) * sizeof(float));
+    }
+out:
+    oct_free(&padded);
+    oct_free(&gathered);
+    return status;
+}
+
+static oct_status evaluate(const subject *s, oct_scores *scores, float *logits)
+{
+    const oct_collective *group = s->group;
+    oct_outputs mine = {0};
+    oct_status status = oct_outputs_create(&mine, s->recipe, s->data, group);
+    if (status == OCT_OK)
+        status = forward_all(s, oct_evaluation_batch(s->recipe, group->size), &mine);
+    OCT_TRY_OUT(group->agree(group, status));
+    if (s->recipe->data_damaged == OCT_DAMAGED_SKIP)
+        OCT_TRY_OUT(oct_tell_damaged(group, mine.damaged, mine.damaged_text, "test data"));
+    OCT_TRY_OUT(oct_score(group, s->recipe, &mine, scores));
+    /* Only rank 0 has room for the logits of all, but all take part in bringing them there. */
+    int64_t wanted = logits != NULL;
+    OCT_TRY_OUT(group->max_i64(group, &wanted, 1));
+    if (wanted)
+        OCT_TRY_OUT(oct_gather_rows(group, &mine.leaves, mine.rows * mine.row, mine.y, logits));
+out:
+    oct_outputs_free(&mine);
+    return status;
+}
+
+oct_status oct_evaluate_in(oct_context *cx, oct_module *model, const oct_collective *group,
+                           const oct_recipe *recipe, const oct_dataset *data, oct_scores *scores)
+{
+    return evaluate(&(subject){model, group, recipe, data, cx}, scores, NULL);
+}
+
+oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
+                        const oct_dataset *data, oct_scores *scores, float *logits)
+{
+    oct_context *cx = NULL;
+    oct_status status = oct_context_create(&cx, &oct_collective_one);
+    OCT_TRY_OUT(group->agree(group, status));
+    status = evaluate(&(subject){model, group, recipe, data, cx}, scores, logits);
+out:
+    oct_context_destroy(&cx);
+    return status;
+}

@@ -1,0 +1,82 @@
+/* Models are evaluated over a data set whose samples are split over ranks. */
+#pragma once
+
+#include "core/metric/metric.h"
+#include "core/nn/module.h"
+#include "io/batch/loader.h"
+#include "io/recipe/recipe.h"
+
+#include <jansson.h>
+
+enum { OCT_METRICS_MAX = 16, OCT_SCORES_TEXT = 1024, OCT_FIGURE_TEXT = 48 };
+
+/* What a model's outputs for a data set are worth: alike on all ranks. */
+typedef struct oct_scores {
+    int64_t images, rows; /* rows: that count, such as pixels; images, where each has one */
+    int64_t correct;      /* rows whose largest output is at the label; -1: rows have no classes */
+    int num_metrics;      /* of the recipe's `metrics`, in their order */
+    const oct_metric *metric[OCT_METRICS_MAX];
+    double value[OCT_METRICS_MAX];
+} oct_scores;
+
+double oct_scores_accuracy(const oct_scores *scores); /* percent; -1: rows have no classes */
+/* A figure for people: "92.10 %", or "not defined". Returns text. */
+const char *oct_figure_text(const oct_metric *metric, double value, char text[OCT_FIGURE_TEXT]);
+/* All figures, for people: "accuracy 92.10 %, top5 99.80 %". Returns text. */
+const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT]);
+/* And as an object {"top5": 99.8} (new reference), NULL where there are none. */
+json_t *oct_scores_json(const oct_scores *scores);
+
+/* Collective: evaluates a module tree in eval mode over a data set. logits (may be NULL): count x rows x
+ * classes on rank 0, filled there. */
+oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
+                        const oct_dataset *data, oct_scores *scores, float *logits) OCT_NODISCARD;
+/* The same in the memory of a context, whose forwards communicate with nobody. */
+oct_status oct_evaluate_in(oct_context *cx, oct_module *model, const oct_collective *group,
+                           const oct_recipe *recipe, const oct_dataset *data,
+                           oct_scores *scores) OCT_NODISCARD;
+
+/* Its parts, for who evaluates something else in the same split of the samples: */
+
+/* The outputs of this rank's samples of a data set, and what they should be. */
+typedef struct oct_outputs {
+    oct_leaves leaves;
+    int64_t samples;   /* of this rank */
+    int64_t rows, row; /* rows a sample has, and numbers of a row */
+    float *y;          /* samples x rows x row; owned */
+    oct_goals goals;   /* of the same; owned, one of the two */
+    int32_t *labels;
+    float *values;
+    int64_t damaged; /* samples that were passed over */
+    char damaged_text[OCT_READ_TEXT];
+} oct_outputs;
+
+oct_status oct_outputs_create(oct_outputs *outputs, const oct_recipe *recipe,
+                              const oct_dataset *data, const oct_collective *group) OCT_NODISCARD;
+void oct_outputs_free(oct_outputs *outputs);
+
+oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
+                                 const oct_collective *group);
+/* How many samples go at a time, in whole leaves: at most a rank's share of a training step. */
+int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks);
+/* Makes a loader read ahead as the recipe says, where what it reads comes in a row. */
+void oct_loader_read_ahead(oct_loader *loader, const oct_recipe *recipe);
+/* Collective, where damaged samples are passed over: logs how many were by all ranks, and the text of
+ * the lowest rank that has met any. what: "training", "test". */
+oct_status oct_tell_damaged(const oct_collective *group, int64_t damaged, const char *text,
+                            const char *what) OCT_NODISCARD;
+/* Makes the loader that reads a data set as evaluation sees it: oct_loader_read. */
+oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
+                                 const oct_dataset *data) OCT_NODISCARD;
+/* Reads the next n samples of this rank, from local sample `at` on, and keeps their goals in outputs. */
+oct_status oct_outputs_read(oct_outputs *outputs, oct_loader *loader, int64_t at, int64_t n,
+                            float *images) OCT_NODISCARD;
+/* Not collective: computes the outputs of this rank's samples, in its own forwards of at most `batch`. */
+oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
+                              int64_t batch, oct_outputs *outputs) OCT_NODISCARD;
+/* Collective: scores the outputs of all ranks, of which these are this rank's. */
+oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
+                     const oct_outputs *outputs, oct_scores *scores) OCT_NODISCARD;
+/* Collective: brings the rows of all ranks to rank 0, in order of samples. */
+oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves, int64_t row,
+                           const float *mine, float *all) OCT_NODISCARD;

@@ -1,0 +1,71 @@
+/* The run folder: recipe.yaml, model_check_result.txt, run.json, metrics.jsonl, log.txt, checkpoints/,
+ * model.int8.h5, layers.json, worst.json, lock, and where they are asked for TensorBoard's events.out.tfevents.*.
+ *
+ * Used by rank 0 only. What differs between machines is in run.json, metrics.jsonl and log.txt; the
+ * other files have the same bytes wherever the run was made.
+ */
+#pragma once
+
+#include "launch/runfolder/tensorboard.h"
+
+typedef struct oct_run_folder {
+    const char *path;         /* borrowed: recipe.output */
+    int lock;                 /* of the folder; -1: not held */
+    int metrics;              /* metrics.jsonl; -1: not open */
+    int64_t length;           /* of its good records, bytes */
+    bool metrics_lost;        /* could not be written: said once */
+    json_t *records;          /* an array of all of them */
+    const oct_recipe *recipe; /* borrowed */
+    oct_event_file events;    /* log.tensorboard */
+} oct_run_folder;
+
+/* "<folder>/<name>", owned by the caller. */
+oct_status oct_run_path(const char *folder, const char *name, char **path) OCT_NODISCARD;
+
+/* Tells whether this recipe may run in its output folder, and changes nothing: OCT_USAGE for a folder with foreign files or a
+ * recipe of another identity (every key that differs, and the remedy). *result: the result record of
+ * a run that is finished and whose model file is still the one that it made (new reference), else
+ * NULL. */
+oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result) OCT_NODISCARD;
+
+/* Makes the folder, locks it, removes what killed sessions were writing, writes recipe.yaml, opens log.txt.
+ * OCT_RESOURCE when a live run holds it. Close also after a failure. */
+oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe) OCT_NODISCARD;
+void oct_run_folder_close(oct_run_folder *folder);
+/* Appends what is logged from now on to the folder's log.txt, until oct_log_file(NULL): for who speaks while no rank
+ * has the folder open. */
+oct_status oct_run_folder_log(const char *folder) OCT_NODISCARD;
+/* Lets what this process fails by from now on stand in the folder's log.txt too, when all else is closed. */
+oct_status oct_run_folder_tell(const char *folder) OCT_NODISCARD;
+/* Writes model_check_result.txt, the check report of prepare. */
+oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
+
+/* Reads metrics.jsonl, drops what lies beyond `step` and what is made at the end of the run, after its
+ * step `last` (and a line that was cut short), and goes on behind it. Warns when checkpoints beyond
+ * `step` were written. */
+oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last) OCT_NODISCARD;
+/* Appends a record (takes the reference; NULL is out of memory). A disk that is full costs the record
+ * and a warning, never the run. */
+void oct_run_folder_record(oct_run_folder *folder, json_t *record);
+/* Writes a document to a file of the folder (takes the reference; NULL is out of memory). A disk that is full costs the
+ * file and a warning, never the run. */
+void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *document);
+/* Finds the newest record of this kind whose phase is `phase` (NULL: any); borrowed, NULL if there is none. */
+const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind,
+                                  const char *phase);
+
+/* Reads the records of a metrics.jsonl, an array; an empty one where there is no file. Records end before a
+ * line that is no JSON object, whose number is *bad_line (0: none), and before one that was cut short. */
+oct_status oct_run_folder_records(const char *path, json_t **records,
+                                  size_t *bad_line) OCT_NODISCARD;
+
+/* Compares data as run.json describes them (oct_job_data_record, whose reference it takes) with
+ * those of the last session. OCT_DATA when they are others, or a warning where data.changed allows that. */
+oct_status oct_run_folder_same_data(const oct_run_folder *folder, json_t *data) OCT_NODISCARD;
+/* Appends a session to run.json: takes the reference. */
+oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session) OCT_NODISCARD;
+
+/* "<path>/checkpoints", or the path itself when it is such a folder. Owned by the caller. */
+oct_status oct_run_checkpoints(const char *path, char **folder) OCT_NODISCARD;
+/* Finds the run folder that a checkpoint, model or folder belongs to: NULL if none. Owned by the caller. */
+oct_status oct_run_folder_of(const char *path, char **folder) OCT_NODISCARD;

@@ -1,0 +1,36 @@
+/* A recipe becomes data and a model here: built, prepared, and in the form that a phase has. */
+#pragma once
+
+#include "io/checkpoint/checkpoint.h"
+#include "io/dataset/dataset.h"
+#include "launch/session/plan.h"
+#include "quant/prepare/prepare.h"
+
+/* Opens one split of the data set that a recipe names. Collective where there is a group, else NULL. */
+oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_collective *group,
+                         oct_dataset *data) OCT_NODISCARD;
+/* Builds the float model of a recipe for a data set, with initial parameters, or with those of its ONNX file. */
+oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
+                           const oct_dataset *data) OCT_NODISCARD;
+/* Says what an import has changed (core/nn/network.h). Warns when a model without a float phase, and without weights from elsewhere, has batch norms that have seen no
+ * data: what calibration would watch is not what training meets. */
+void oct_warn_of_model(const oct_recipe *recipe, oct_module *model);
+/* Prepares it as the recipe asks; report as for oct_prepare. */
+oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
+                             oct_text *report) OCT_NODISCARD;
+/* Makes a prepared model do what the phase asks, but for folding, which changes it (oct_fold_batch_norm). */
+void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phase phase);
+/* Tells the phase of a checkpoint. It is taken after a step, so it stands in that step's phase; the last one in
+ * the last phase, whatever the lengths. */
+oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
+/* Whether a model may have folded batch norms in this phase (qat.fold_batch_norm). */
+bool oct_folds_by(const oct_recipe *recipe, oct_phase phase);
+/* Brings a model as oct_build_model makes it into the form that it has in a checkpoint: prepared, folded, its quantizers
+ * set. *phase: of the checkpoint. */
+oct_status oct_bring_to_phase(oct_module **model, const oct_checkpoint *checkpoint,
+                              const oct_recipe *recipe, const oct_dataset *data,
+                              oct_phase *phase) OCT_NODISCARD;
+/* Builds the model in the phase of a checkpoint (prepared if it was) and loads its state. */
+oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *checkpoint,
+                                     const oct_recipe *recipe, const oct_dataset *data,
+                                     bool *prepared) OCT_NODISCARD;

@@ -1,0 +1,299 @@
+/* A job starts on all ranks with the same threads, data and checkpoint. */
+#include "launch/session/job.h"
+
+#include "core/base/cpu.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "dist/comm.h"
+#include "dist/rank_table.h"
+#include "io/file/file.h"
+#include "launch/base/machine.h"
+#include "launch/session/onnx_model.h"
+#include "launch/session/plugin_load.h"
+#include "launch/runfolder/run_folder.h"
+#include "launch/session/build.h"
+#include "octet_version.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { HOST_BYTES = 64 };
+
+/* Counts the ranks on this host, as the launcher says. */
+static int64_t local_ranks(void)
+{
+    int local_rank, ranks;
+    return oct_launched_here(&local_rank, &ranks) && ranks > 0 ? ranks : 1;
+}
+
+static void warn_of_machine(int64_t threads)
+{
+    if (getenv(OCT_RANK_TABLE_VARIABLE)) return; /* whoever started the ranks has said it */
+    int64_t cores = oct_machine_cores(), ranks = local_ranks(), all = sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads > cores)
+        oct_log(OCT_LOG_WARN,
+                "threads: %lld, but each rank may use only %lld core%s; start mpirun with "
+                "`--bind-to none`, or use --ranks",
+                (long long)threads, (long long)cores, cores == 1 ? "" : "s");
+    else if (ranks * threads > all)
+        oct_log(OCT_LOG_WARN,
+                "%lld rank%s of %lld thread%s on %lld cores; fewer would be faster and give the "
+                "same bits",
+                (long long)ranks, ranks == 1 ? "" : "s", (long long)threads,
+                threads == 1 ? "" : "s", (long long)all);
+}
+
+int64_t oct_job_share_of_cores(void)
+{
+    int64_t share = oct_machine_cores() / local_ranks();
+    return share > 0 ? share : 1;
+}
+
+void oct_job_threads(const oct_session *session, int64_t threads)
+{
+    omp_set_num_threads((int)threads);
+    if (session->group->rank == 0) warn_of_machine(threads);
+}
+
+oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_split split,
+                        oct_dataset *data)
+{
+    bool train = split == OCT_TRAIN;
+    uint8_t contents[32];
+    OCT_TRY(oct_plugins_same(session));
+    OCT_TRY(oct_load_data(recipe, split, session->group, data));
+    OCT_TRY(oct_session_agree(session, oct_dataset_contents(data, contents)));
+    oct_status status = oct_comm_same(session->comm, contents, sizeof(contents),
+                                      train ? "training data" : "test data");
+    return oct_session_agree(session, status);
+}
+
+oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint)
+{
+    const oct_collective *group = session->group;
+    if (group->size == 1) return OCT_OK;
+    uint64_t sizes[2] = {checkpoint->bytes ? checkpoint->size : 0,
+                         checkpoint->bytes ? strlen(checkpoint->path) : 0};
+    OCT_TRY(group->broadcast(group, sizes, sizeof(sizes), 0));
+    if (sizes[0] == 0) return OCT_OK;
+
+    bool first = group->rank == 0;
+    void *bytes = first ? checkpoint->bytes : NULL;
+    char *path = first ? checkpoint->path : NULL;
+    oct_status status = OCT_OK;
+    if (!first) {
+        status = oct_alloc(&bytes, sizes[0], 1);
+        if (status == OCT_OK) status = oct_alloc(&path, sizes[1] + 1, 1);
+    }
+    OCT_TRY_OUT(oct_session_agree(session, status));
+    OCT_TRY_OUT(group->broadcast(group, path, sizes[1], 0));
+    OCT_TRY_OUT(group->broadcast(group, bytes, sizes[0], 0));
+    if (!first) {
+        void *taken = bytes;
+        bytes = NULL;
+        status = oct_checkpoint_from_bytes(checkpoint, path, taken, sizes[0]);
+    }
+    status = oct_session_agree(session, status);
+out:
+    if (!first) {
+        oct_free(&bytes);
+        oct_free(&path);
+    }
+    return status;
+}
+
+oct_status oct_job_share_info(oct_session *session, oct_checkpoint *checkpoint)
+{
+    const oct_collective *group = session->group;
+    const bool first = group->rank == 0, found = first && checkpoint->path;
+    struct {
+        oct_checkpoint_info info; /* its texts apart */
+        uint64_t path, recipe; /* bytes of these texts with their ends; 0: there is no checkpoint */
+    } shared = {0};
+    if (group->size == 1) return OCT_OK;
+    if (found) {
+        shared.info = checkpoint->info;
+        shared.info.recipe = shared.info.class_names = NULL;
+        shared.path = strlen(checkpoint->path) + 1;
+        shared.recipe = strlen(checkpoint->info.recipe) + 1;
+    }
+    OCT_TRY(group->broadcast(group, &shared, sizeof(shared), 0));
+    if (shared.path == 0) return OCT_OK;
+    oct_status status = OCT_OK;
+    if (!first) {
+        checkpoint->info = shared.info;
+        status = oct_alloc(&checkpoint->path, shared.path, 1);
+        if (status == OCT_OK) status = oct_alloc(&checkpoint->info.recipe, shared.recipe, 1);
+    }
+    OCT_TRY(oct_session_agree(session, status));
+    OCT_TRY(group->broadcast(group, checkpoint->path, shared.path, 0));
+    return group->broadcast(group, checkpoint->info.recipe, shared.recipe, 0);
+}
+
+/* The recipe of the run folder knows where the data lies on this machine, and what its user measures. */
+static oct_status look_in_run(const char *file, oct_recipe *there, bool *found)
+{
+    char *folder = NULL, *path = NULL;
+    oct_status status = OCT_OK;
+    *found = false;
+    OCT_TRY(oct_run_folder_of(file, &folder));
+    if (!folder) return OCT_OK;
+    OCT_TRY_OUT(oct_run_path(folder, "recipe.yaml", &path));
+    status = oct_recipe_read(there, path, NULL, NULL, 0);
+    *found = status == OCT_OK;
+    if (!*found && status != OCT_RESOURCE) {
+        oct_fail_clear(); /* not ours after all */
+        status = OCT_OK;
+    }
+out:
+    oct_free(&path);
+    oct_free(&folder);
+    return status;
+}
+
+oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_file_kind kind)
+{
+    char *folder = NULL;
+    if (kind != OCT_FILE_RUN_FOLDER) return oct_checkpoint_open(checkpoint, path);
+    OCT_TRY(oct_run_checkpoints(path, &folder));
+    oct_status status = oct_checkpoint_newest(checkpoint, folder);
+    if (status == OCT_OK && !checkpoint->bytes)
+        status = oct_fail(OCT_DATA,
+                          "%s: this run has no checkpoint yet; repeat the `octet train` command "
+                          "that started it",
+                          path);
+    oct_free(&folder);
+    return status;
+}
+
+static oct_status recipe_of_file(oct_recipe *recipe, const char *file, const char *text,
+                                 const char *plugins, const char *data_path)
+{
+    oct_recipe there;
+    char *override = NULL;
+    bool in_run;
+    OCT_TRY(look_in_run(file, &there, &in_run));
+    if (!data_path && in_run) data_path = there.data_path;
+    oct_status status = OCT_OK;
+    if (data_path) OCT_TRY_OUT(oct_format(&override, "data.path=%s", data_path));
+    const char *overrides[] = {override};
+    OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, data_path && *data_path ? 1 : 0));
+    status = oct_onnx_model_find(recipe, file, in_run ? &there : NULL);
+    if (in_run) {
+        const oct_texts own = recipe->metrics;
+        recipe->metrics = there.metrics;
+        there.metrics = own;
+    }
+    if (status == OCT_OK) status = oct_plugins_load_of_file(&recipe->plugins, plugins);
+    if (status != OCT_OK) {
+        oct_fail_prefix("%s", file); /* who wants them */
+        oct_recipe_free(recipe);
+    }
+out:
+    oct_free(&override);
+    if (in_run) oct_recipe_free(&there);
+    return status;
+}
+
+oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *checkpoint,
+                                     const char *data_path)
+{
+    return recipe_of_file(recipe, checkpoint->path, checkpoint->info.recipe, NULL, data_path);
+}
+
+oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
+                                const char *data_path)
+{
+    return recipe_of_file(recipe, file, model->recipe, model->plugins, data_path);
+}
+
+static json_t *environment(void)
+{
+    static const char *const prefixes[] = {"OMP_", "GOMP_", "OCT_", "OMPI_COMM_WORLD_",
+                                           "SLURM_JOB_ID"};
+    json_t *object = json_object();
+    for (char **entry = environ; *entry; entry++) {
+        const char *equals = strchr(*entry, '=');
+        for (size_t i = 0; equals && i < OCT_COUNT(prefixes); i++)
+            if (strncmp(*entry, prefixes[i], strlen(prefixes[i])) == 0) {
+                char name[128] = "";
+                size_t length = (size_t)(equals - *entry);
+                if (length < sizeof(name)) {
+                    memcpy(name, *entry, length);
+                    json_object_set_new(object, name, json_string(equals + 1));
+                }
+            }
+    }
+    return object;
+}
+
+static json_t *data_record(const oct_dataset *data)
+{
+    char hex[65], all[65];
+    uint8_t contents[32];
+    if (oct_dataset_contents(data, contents) != OCT_OK) return NULL;
+    return json_pack("{s:I, s:s, s:s}", "images", (json_int_t)data->count, "sha256",
+                     oct_hex(data->digest, hex), "contents", oct_hex(contents, all));
+}
+
+json_t *oct_job_data_record(const oct_dataset *train_data, const oct_dataset *test_data)
+{
+    return json_pack("{s:o, s:o}", "train", data_record(train_data), "test",
+                     data_record(test_data));
+}
+
+static json_t *command_line(const oct_args *args)
+{
+    json_t *words = json_array();
+    for (int i = 0; i < args->argc; i++)
+        json_array_append_new(words, json_string(args->argv[i]));
+    return words;
+}
+
+static json_t *hosts_of(const char *names, int size)
+{
+    json_t *hosts = json_array();
+    for (int rank = 0; rank < size; rank++)
+        json_array_append_new(hosts, json_string(names + (size_t)rank * HOST_BYTES));
+    return hosts;
+}
+
+static const char *now(char text[32])
+{
+    time_t seconds = time(NULL);
+    struct tm parts;
+    strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
+    return text;
+}
+
+oct_status oct_job_describe(oct_session *session, const oct_args *args, const oct_recipe *recipe,
+                            const oct_dataset *train_data, const oct_dataset *test_data,
+                            json_t **description)
+{
+    const oct_collective *group = session->group;
+    char host[HOST_BYTES] = "", time_text[32], *hosts = NULL;
+    oct_status status = OCT_OK;
+    *description = NULL;
+    strncpy(host, oct_comm_host(session->comm), sizeof(host) - 1);
+    if (group->rank == 0) status = oct_alloc(&hosts, (size_t)group->size, HOST_BYTES);
+    OCT_TRY_OUT(oct_session_agree(session, status));
+    OCT_TRY_OUT(group->gather(group, host, sizeof(host), hosts));
+    if (group->rank != 0) goto out;
+
+    *description = json_pack(
+        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "version", OCT_VERSION,
+        "started", now(time_text), "command", command_line(args), "ranks", group->size, "threads",
+        (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size), "cpu", oct_cpu_model(),
+        "isa", oct_isa_best(), "numerics", oct_numerics_name(recipe->numerics), "mpi",
+        oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
+        environment(), "data", oct_job_data_record(train_data, test_data));
+    OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
+out:
+    oct_free(&hosts);
+    return status;
+}

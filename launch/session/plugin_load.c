@@ -1,0 +1,371 @@
+/* This is the only dlopen. A library is read once: those bytes are hashed, judged and loaded, from a
+ * memory file that nobody else can write. What a plug-in brings is looked at before anything of it is
+ * registered, so that a fault is a sentence and no crash later. */
+#include "launch/session/plugin_load.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "io/file/file.h"
+#include "launch/plugin.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PLUGINS_MAX = 16, PLUGIN_BYTES_MAX = 1 << 30, TRUST_BYTES_MAX = 1 << 20, HEX = 64 };
+
+static struct loaded {
+    const oct_plugin *plugin;
+    char given[PATH_MAX]; /* as a recipe names it */
+    char path[PATH_MAX];  /* the real one */
+    uint8_t digest[32];
+    int memory; /* the file that it was loaded from; its name must stay its own */
+} loaded[PLUGINS_MAX];
+static size_t num_loaded;
+static bool all_allowed;
+
+void oct_plugins_allow(void)
+{
+    all_allowed = true;
+}
+
+/* Looks for a library of that name in the folders of OCT_PLUGIN_PATH. */
+static bool search(const char *path, char real[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *folders = getenv("OCT_PLUGIN_PATH");
+    while (folders && *folders) {
+        int length = (int)strcspn(folders, ":");
+        char candidate[PATH_MAX];
+        int size = snprintf(candidate, sizeof(candidate), "%.*s/%s", length, folders, name);
+        if (size < (int)sizeof(candidate) && realpath(candidate, real)) return true;
+        folders += length + (folders[length] == ':');
+    }
+    return false;
+}
+
+/* Finds the file itself, or one of its name in the folders to search. What a checkpoint or a model
+ * names by a relative path is not looked for in the current folder, where a stranger may have put
+ * it. */
+static oct_status find_file(const char *path, bool named_by_file, char real[PATH_MAX])
+{
+    bool direct = !named_by_file || path[0] == '/';
+    if (direct && realpath(path, real)) return OCT_OK;
+    if (search(path, real)) return OCT_OK;
+    OCT_CHECK(direct, OCT_DATA,
+              "there is no such file in the folders of OCT_PLUGIN_PATH, which alone are searched "
+              "for the plug-ins that a checkpoint or model names; set OCT_PLUGIN_PATH=FOLDER");
+    return oct_fail(OCT_USAGE,
+                    "there is no such file; a relative path begins at the current folder, and "
+                    "OCT_PLUGIN_PATH names folders to search");
+}
+
+/* Names may stand in recipes, paths of modules and messages, so they have few letters. */
+static bool is_name(const char *name, const char *others)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    if (!name || !*name || strlen(name) > 40) return false;
+    for (; *name; name++)
+        if (!strchr(letters, *name) && !strchr(others, *name)) return false;
+    return true;
+}
+
+static oct_status check_part(const char *what, const char *name, const char *others, bool complete)
+{
+    OCT_CHECK(is_name(name, others), OCT_USAGE,
+              "the name of a %s is %s%s%s; use up to 40 of a-z, 0-9 and %s", what, name ? "'" : "",
+              name ? name : "missing", name ? "'" : "", others);
+    OCT_CHECK(complete, OCT_USAGE, "%s %s lacks a function that it needs; see launch/plugin.h",
+              what, name);
+    return OCT_OK;
+}
+
+static oct_status check_parts(const oct_plugin *p)
+{
+    OCT_CHECK(is_name(p->name, "_-"), OCT_USAGE,
+              "the plug-in's own name is missing or no name; use up to 40 of a-z, 0-9, _ and -");
+    for (size_t i = 0; p->module_types && p->module_types[i]; i++) {
+        const oct_module_type *t = p->module_types[i];
+        OCT_TRY(check_part("module type", t->name, "_", t->forward && t->create && t->args));
+    }
+    for (size_t i = 0; p->observers && p->observers[i]; i++)
+        OCT_TRY(check_part("observer", p->observers[i]->name, "_-",
+                           p->observers[i]->update || p->observers[i]->count));
+    for (size_t i = 0; p->fake_quants && p->fake_quants[i]; i++)
+        OCT_TRY(check_part("fake-quant", p->fake_quants[i]->name, "_-",
+                           p->fake_quants[i]->scale || p->fake_quants[i]->weight_scale));
+    for (size_t i = 0; p->models && p->models[i]; i++)
+        OCT_TRY(check_part("model", p->models[i]->name, "_-",
+                           p->models[i]->build && p->models[i]->help));
+    for (size_t i = 0; p->losses && p->losses[i]; i++)
+        OCT_TRY(check_part("loss", p->losses[i]->name, "_-",
+                           p->losses[i]->takes && p->losses[i]->value && p->losses[i]->grad));
+    for (size_t i = 0; p->metrics && p->metrics[i]; i++) {
+        const oct_metric *m = p->metrics[i];
+        OCT_TRY(check_part("metric", m->name, "_-",
+                           m->title && m->brief && m->unit && m->numbers && m->add && m->value));
+    }
+    return OCT_OK;
+}
+
+static oct_status register_parts(const oct_plugin *p)
+{
+    for (size_t i = 0; p->module_types && p->module_types[i]; i++)
+        OCT_TRY(oct_module_type_register(p->module_types[i]));
+    for (size_t i = 0; p->observers && p->observers[i]; i++)
+        OCT_TRY(oct_observer_register(p->observers[i]));
+    for (size_t i = 0; p->fake_quants && p->fake_quants[i]; i++)
+        OCT_TRY(oct_fake_quant_kind_register(p->fake_quants[i]));
+    for (size_t i = 0; p->models && p->models[i]; i++)
+        OCT_TRY(oct_model_register(p->models[i]));
+    for (size_t i = 0; p->losses && p->losses[i]; i++)
+        OCT_TRY(oct_loss_register(p->losses[i]));
+    for (size_t i = 0; p->metrics && p->metrics[i]; i++)
+        OCT_TRY(oct_metric_register(p->metrics[i]));
+    return OCT_OK;
+}
+
+/* dlerror begins with the path, which the caller says anyway. */
+static const char *reason(const char *path)
+{
+    const char *text = dlerror();
+    size_t length = strlen(path);
+    if (!text) return "no reason given";
+    if (strncmp(text, path, length) == 0 && strncmp(text + length, ": ", 2) == 0)
+        return text + length + 2;
+    return text;
+}
+
+/* Makes a file in memory with these bytes, which nothing can change any more. */
+static oct_status memory_file(const uint8_t *bytes, size_t size, int *fd)
+{
+    *fd = memfd_create("octet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    for (size_t at = 0; *fd >= 0 && at < size;) {
+        ssize_t written = write(*fd, bytes + at, size - at);
+        OCT_CHECK(written > 0, OCT_RESOURCE, "cannot be copied into memory: %s", strerror(errno));
+        at += (size_t)written;
+    }
+    OCT_CHECK(*fd >= 0 && fcntl(*fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) == 0,
+              OCT_RESOURCE, "cannot be copied into memory: %s", strerror(errno));
+    return OCT_OK;
+}
+
+static oct_status open_plugin(int memory, const oct_plugin **plugin)
+{
+    const oct_plugin *(*entry)(void) = NULL;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    OCT_CHECK(library, OCT_USAGE, "cannot be loaded: %s", reason(path));
+    void *symbol = dlsym(library, "oct_plugin_entry");
+    OCT_CHECK(symbol, OCT_USAGE,
+              "is a library, but no plug-in: it exports no oct_plugin_entry; see launch/plugin.h");
+    memcpy(&entry, &symbol, sizeof(entry));
+    *plugin = entry();
+    OCT_CHECK(*plugin, OCT_USAGE, "its oct_plugin_entry returned nothing");
+    OCT_CHECK((*plugin)->abi == OCT_PLUGIN_ABI, OCT_USAGE,
+              "was built for version %" PRIx64
+              " of the plug-in interface, this program has %" PRIx64
+              "; build it again with this program's headers (pkg-config --cflags octet)",
+              (*plugin)->abi, OCT_PLUGIN_ABI);
+    return OCT_OK;
+}
+
+static const struct loaded *find_loaded(const char *real)
+{
+    for (size_t i = 0; i < num_loaded; i++)
+        if (strcmp(loaded[i].path, real) == 0) return &loaded[i];
+    return NULL;
+}
+
+static oct_status check_own_name(const oct_plugin *plugin)
+{
+    for (size_t i = 0; i < num_loaded; i++)
+        OCT_CHECK(strcmp(loaded[i].plugin->name, plugin->name) != 0, OCT_USAGE,
+                  "there is a plug-in %s already, from %s; each needs a name of its own",
+                  plugin->name, loaded[i].path);
+    return OCT_OK;
+}
+
+static oct_status add(struct loaded *new)
+{
+    OCT_TRY(open_plugin(new->memory, &new->plugin));
+    OCT_TRY(check_parts(new->plugin));
+    OCT_TRY(check_own_name(new->plugin));
+    return register_parts(new->plugin);
+}
+
+/* dlopen maps what the header tells and dies of a file that was cut short. */
+static bool is_whole(const uint8_t *bytes, size_t size)
+{
+    Elf64_Ehdr head;
+    if (size < sizeof(head)) return true; /* dlopen says what it is */
+    memcpy(&head, bytes, sizeof(head));
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64)
+        return true;
+    for (size_t i = 0; i < head.e_phnum; i++) {
+        Elf64_Phdr part;
+        if (head.e_phoff > size || (size - head.e_phoff) / sizeof(part) <= i) return false;
+        memcpy(&part, bytes + head.e_phoff + i * sizeof(part), sizeof(part));
+        if (part.p_offset > size || part.p_filesz > size - part.p_offset) return false;
+    }
+    return true;
+}
+
+/* Finds the list of digests that the user trusts: one a line, as sha256sum prints them. */
+static oct_status trust_list(char **path)
+{
+    const char *own = getenv("OCT_TRUSTED_PLUGINS"), *config = getenv("XDG_CONFIG_HOME");
+    const char *home = getenv("HOME");
+    if (own) return oct_strdup(path, own);
+    if (config && *config) return oct_format(path, "%s/octet/trusted-plugins", config);
+    return oct_format(path, "%s/.config/octet/trusted-plugins", home ? home : "");
+}
+
+static bool lists(const char *text, const char hex[HEX + 1])
+{
+    for (const char *line = text; line && *line;) {
+        if (strncmp(line, hex, HEX) == 0 && strchr(" \t\r\n", line[HEX])) return true;
+        line = strchr(line, '\n');
+        if (line) line++;
+    }
+    return false;
+}
+
+/* A checkpoint or a model is data until its user says that the code it names may run. */
+static oct_status check_trusted(const struct loaded *new)
+{
+    char hex[HEX + 1], *path = NULL;
+    void *text = NULL;
+    size_t size;
+    if (all_allowed) return OCT_OK;
+    oct_hex(new->digest, hex);
+    OCT_TRY(trust_list(&path));
+    oct_status status = oct_file_read(path, TRUST_BYTES_MAX, &text, &size);
+    const bool trusted = status == OCT_OK && lists(text, hex);
+    if (!trusted && status != OCT_RESOURCE)
+        status = oct_fail(OCT_DATA,
+                          "%s is code that this file asks to run, and nobody said that it may; if "
+                          "you trust it, add --allow-plugins, or its SHA-256 to %s: %s",
+                          new->path, path, hex);
+    oct_free(&text);
+    oct_free(&path);
+    return status;
+}
+
+/* Compares the library with the one that the file was made with: a certificate speaks for that one
+ * only. */
+static oct_status check_recorded(const struct loaded *new, const char *recorded)
+{
+    char hex[HEX + 1];
+    if (!recorded || lists(recorded, oct_hex(new->digest, hex))) return OCT_OK;
+    OCT_CHECK(all_allowed, OCT_DATA,
+              "%s is not the library that this file was made with: its SHA-256 is another one; "
+              "--allow-plugins loads it anyway",
+              new->path);
+    oct_log(OCT_LOG_WARN, "plugins: %s is not the library that the file was made with", new->path);
+    return OCT_OK;
+}
+
+/* A plug-in is named by the user's own recipe, or by a file that may come from anywhere. */
+typedef struct source {
+    bool file;
+    const char *recorded; /* digests that the file tells, or NULL */
+} source;
+
+static oct_status judge_and_add(struct loaded *new, const void *bytes, size_t size,
+                                const source *from)
+{
+    OCT_CHECK(is_whole(bytes, size), OCT_USAGE, "is cut short; build or copy it again");
+    if (from->file) OCT_TRY(check_trusted(new));
+    if (from->file) OCT_TRY(check_recorded(new, from->recorded));
+    OCT_TRY(memory_file(bytes, size, &new->memory));
+    return add(new);
+}
+
+static oct_status load_found(const char *given, const char *real, const source *from)
+{
+    OCT_CHECK(num_loaded < PLUGINS_MAX, OCT_USAGE, "at most %d plug-ins can be loaded",
+              PLUGINS_MAX);
+    struct loaded *new = &loaded[num_loaded];
+    void *bytes = NULL;
+    size_t size = 0;
+    *new = (struct loaded){.memory = -1};
+    snprintf(new->given, sizeof(new->given), "%s", given);
+    snprintf(new->path, sizeof(new->path), "%s", real);
+    OCT_TRY(oct_file_read(real, PLUGIN_BYTES_MAX, &bytes, &size));
+    oct_sha256(bytes, size, new->digest);
+    oct_status status = judge_and_add(new, bytes, size, from);
+    oct_free(&bytes);
+    if (status == OCT_OK)
+        num_loaded++;
+    else if (new->memory >= 0)
+        close(new->memory);
+    return status;
+}
+
+static oct_status load(const char *path, const source *from)
+{
+    char real[PATH_MAX];
+    for (size_t i = 0; i < num_loaded; i++)
+        if (strcmp(loaded[i].given, path) == 0) return OCT_OK;
+    OCT_TRY(find_file(path, from->file, real));
+    return find_loaded(real) ? OCT_OK : load_found(path, real, from);
+}
+
+static oct_status load_all(const oct_texts *paths, const source *from)
+{
+    for (int i = 0; i < paths->count; i++) {
+        oct_status status = load(paths->value[i], from);
+        /* The user's own recipe is wrong, or the file that names a plug-in which is none. */
+        if (status == OCT_USAGE && from->file) status = oct_fail(OCT_DATA, "%s", oct_fail_text(0));
+        if (status != OCT_OK) return oct_fail_prefix("plugins: %s", paths->value[i]);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_plugins_load(const oct_texts *paths)
+{
+    return load_all(paths, &(source){.file = false});
+}
+
+oct_status oct_plugins_load_of_file(const oct_texts *paths, const char *recorded)
+{
+    return load_all(paths, &(source){.file = true, .recorded = recorded});
+}
+
+oct_status oct_plugins_record(oct_text *out)
+{
+    char hex[HEX + 1];
+    for (size_t i = 0; i < num_loaded; i++)
+        OCT_TRY(oct_text_add(out, "%s  %s\n", oct_hex(loaded[i].digest, hex), loaded[i].given));
+    return OCT_OK;
+}
+
+oct_status oct_plugins_same(oct_session *session)
+{
+    uint8_t digests[PLUGINS_MAX][32] = {{0}};
+    for (size_t i = 0; i < num_loaded; i++)
+        memcpy(digests[i], loaded[i].digest, sizeof(digests[i]));
+    return oct_session_agree(session,
+                             oct_comm_same(session->comm, digests, sizeof(digests), "plug-ins"));
+}
+
+json_t *oct_plugins_json(void)
+{
+    char hex[65];
+    json_t *array = json_array();
+    for (size_t i = 0; i < num_loaded; i++)
+        json_array_append_new(array,
+                              json_pack("{s:s, s:s, s:s}", "name", loaded[i].plugin->name, "path",
+                                        loaded[i].path, "sha256", oct_hex(loaded[i].digest, hex)));
+    return array;
+}

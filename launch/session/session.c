@@ -1,0 +1,277 @@
+/* Whether ranks may end together depends on whether all of them know of the failure. Agreements are
+ * made in many places (trainer, evaluation, saving), so the session hands out the ranks through a
+ * thin wrapper that remembers whether the last thing they did together was to agree on a failure.
+ */
+#include "launch/session/session.h"
+
+#include "core/base/mem.h"
+#include "dist/rank_table.h"
+#include "launch/base/failure.h"
+
+#include <string.h>
+#include <time.h>
+
+typedef struct oct_watched {
+    oct_collective face; /* first: its functions find the rest behind it */
+    const oct_collective *ranks;
+    bool agreed; /* on a failure, and nothing was done together since */
+    int64_t meetings;
+} oct_watched;
+
+static const oct_collective *ranks_of(const oct_collective *self)
+{
+    oct_watched *watched = (oct_watched *)(uintptr_t)self;
+    watched->agreed = false;
+    return watched->ranks;
+}
+
+/* The same where all ranks wait for each other. */
+static const oct_collective *met(const oct_collective *self)
+{
+    ((oct_watched *)(uintptr_t)self)->meetings++;
+    return ranks_of(self);
+}
+
+static oct_status tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                               int64_t n, float *out)
+{
+    const oct_collective *ranks = met(self);
+    return ranks->tree_sum_f32(ranks, leaves, parts, n, out);
+}
+
+static oct_status tree_sum_f64(const oct_collective *self, const oct_leaves *leaves, double *parts,
+                               int64_t n, double *out)
+{
+    const oct_collective *ranks = met(self);
+    return ranks->tree_sum_f64(ranks, leaves, parts, n, out);
+}
+
+static oct_status max_i64(const oct_collective *self, int64_t *values, int64_t n)
+{
+    const oct_collective *ranks = met(self);
+    return ranks->max_i64(ranks, values, n);
+}
+
+static oct_status broadcast(const oct_collective *self, void *data, size_t bytes, int root)
+{
+    const oct_collective *ranks = met(self);
+    return ranks->broadcast(ranks, data, bytes, root);
+}
+
+static oct_status gather(const oct_collective *self, const void *src, size_t bytes, void *dst)
+{
+    const oct_collective *ranks = met(self);
+    return ranks->gather(ranks, src, bytes, dst);
+}
+
+static oct_status agree(const oct_collective *self, oct_status mine)
+{
+    const oct_collective *ranks = met(self);
+    oct_status status = ranks->agree(ranks, mine);
+    /* A lost rank has agreed to nothing. */
+    ((oct_watched *)(uintptr_t)self)->agreed = status != OCT_OK && oct_fail_code() != OCT_LOST;
+    return status;
+}
+
+static oct_status sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                            int64_t stride, int64_t n)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->sum_begin(ranks, leaves, parts, stride, n);
+}
+
+static oct_status sums_move(const oct_collective *self)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->sums_move(ranks);
+}
+
+static oct_status sums_finish(const oct_collective *self)
+{
+    const oct_collective *ranks = met(self);
+    return ranks->sums_finish(ranks);
+}
+
+static oct_status rows_alloc(const oct_collective *self, void *rows, size_t count, size_t size)
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    return ranks->rows_alloc(ranks, rows, count, size);
+}
+
+static void rows_free(const oct_collective *self, void *rows)
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    ranks->rows_free(ranks, rows);
+}
+
+static const float *rows_total(const oct_collective *self, const oct_leaves *leaves,
+                               const float *parts, bool *lent)
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    return ranks->rows_total(ranks, leaves, parts, lent);
+}
+
+static double waited(const oct_collective *self)
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    return ranks->waited(ranks);
+}
+
+static const char *name(const oct_collective *self, int rank, char text[128])
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    return ranks->name(ranks, rank, text);
+}
+
+/* Writes the command with its words and options. What may differ from host to host is left out, and so are the
+ * words of train, whose recipes are compared key by key. */
+static oct_status command_text(const oct_args *args, oct_text *text)
+{
+    bool train = strcmp(args->argv[1], "train") == 0;
+    OCT_TRY(oct_text_add(text, "octet %s", args->argv[1]));
+    for (int i = 2; i < args->argc && !train; i++) {
+        if (strncmp(args->argv[i], "--data=", 7) == 0) continue;
+        if (strcmp(args->argv[i], "--data") == 0)
+            i++;
+        else
+            OCT_TRY(oct_text_add(text, " %s", args->argv[i]));
+    }
+    return OCT_OK;
+}
+
+/* Fails with the first line of `mine` that is another one in `first`. */
+static oct_status differ(const char *mine, const char *first)
+{
+    while (true) {
+        size_t here = strcspn(mine, "\n"), there = strcspn(first, "\n");
+        OCT_CHECK(here == there && memcmp(mine, first, here) == 0, OCT_USAGE,
+                  "the ranks were started differently: this one with %.*s, rank 0 with %.*s; give "
+                  "all of them the same command line",
+                  (int)here, mine, (int)there, first);
+        if (mine[here] == '\0') return OCT_OK;
+        mine += here + 1;
+        first += there + 1;
+    }
+}
+
+oct_status oct_session_same(oct_session *session, const oct_text *text)
+{
+    const oct_collective *group = session->group;
+    uint64_t length = text->length;
+    char *first = NULL;
+    oct_status status = OCT_OK;
+    if (group->size == 1) return OCT_OK;
+    OCT_TRY(group->broadcast(group, &length, sizeof(length), 0));
+    status = oct_session_agree(session, oct_alloc(&first, length + 1, 1));
+    if (status != OCT_OK) goto out;
+    if (group->rank == 0) memcpy(first, text->data, length);
+    OCT_TRY_OUT(group->broadcast(group, first, length, 0));
+    first[length] = '\0';
+    status = oct_session_agree(session, differ(text->data, first));
+out:
+    oct_free(&first);
+    return status;
+}
+
+static oct_status compare_commands(oct_session *session)
+{
+    oct_text text = {0};
+    oct_status status = oct_session_agree(session, command_text(session->args, &text));
+    if (status == OCT_OK) status = oct_session_same(session, &text);
+    oct_text_free(&text);
+    return status;
+}
+
+oct_status oct_session_open(oct_session *session, const oct_args *args, double deadline_s)
+{
+    const double given = args->deadline > 0 ? (double)args->deadline : deadline_s;
+    *session = (oct_session){.args = args, .own_deadline = given <= 0};
+    OCT_TRY(oct_comm_open(&session->comm, given > 0 ? given : OCT_DEADLINE_S));
+    oct_status status = oct_alloc(&session->watched, 1, sizeof(*session->watched));
+    if (status != OCT_OK) { /* without it, ranks could not even agree to leave */
+        oct_failure_print(status, args->argc, args->argv);
+        oct_abort(oct_status_exit(status));
+    }
+
+    const oct_collective *ranks = oct_comm_collective(session->comm);
+    *session->watched = (oct_watched){
+        .face = {ranks->rank, ranks->size, tree_sum_f32, tree_sum_f64, max_i64, broadcast, gather,
+                 agree, sum_begin, sums_move, sums_finish, rows_alloc, rows_free, rows_total,
+                 waited, name},
+        .ranks = ranks,
+    };
+    session->group = &session->watched->face;
+    status = compare_commands(session);
+    return status == OCT_OK ? OCT_OK : oct_session_end(session, status);
+}
+
+int64_t oct_session_meetings(const oct_session *session)
+{
+    return session->watched->meetings;
+}
+
+void oct_session_set_deadline(oct_session *session, double deadline_s)
+{
+    if (session->own_deadline) oct_comm_set_deadline(session->comm, deadline_s);
+}
+
+oct_status oct_session_agree(oct_session *session, oct_status mine)
+{
+    return session->group->agree(session->group, mine);
+}
+
+void oct_session_clear_failure(oct_session *session)
+{
+    oct_fail_clear();
+    session->watched->agreed = false;
+}
+
+static bool known_to_all(const oct_session *session, oct_status status)
+{
+    return status == OCT_OK || session->watched->agreed || status == OCT_PEER ||
+           status == OCT_NUMERIC || status == OCT_STOPPED || status == OCT_NO;
+}
+
+/* Every survivor sees a lost rank by itself; the lowest one that is alive speaks, and its stop ends the
+ * others before their turn. */
+static void wait_for_turn(int rank)
+{
+    enum { TURNS_MAX = 16, TURN_MS = 250 };
+    int64_t ms = (rank < TURNS_MAX ? rank : TURNS_MAX) * TURN_MS;
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static void stop_alone(oct_session *session, oct_status status)
+{
+    int rank = session->group->rank;
+    if (oct_fail_code() == OCT_LOST) {
+        wait_for_turn(rank);
+        if (!oct_rank_may_report()) oct_failure_silence();
+    } else if (strncmp(oct_fail_text(0), "rank ", 5) != 0) {
+        oct_fail_prefix("rank %d (%s)", rank, oct_comm_host(session->comm));
+    }
+    oct_failure_print(status, session->args->argc, session->args->argv);
+    oct_abort(oct_failure_exit(status));
+}
+
+/* The failure is printed before the ranks part: the first that exits with one may end all of them. */
+static void end_together(oct_session *session, oct_status status)
+{
+    if (session->group->rank == 0)
+        oct_failure_print(status, session->args->argc, session->args->argv);
+    oct_failure_silence();
+}
+
+oct_status oct_session_end(oct_session *session, oct_status status)
+{
+    if (status != OCT_OK && session->group->size > 1) {
+        if (known_to_all(session, status))
+            end_together(session, status);
+        else
+            stop_alone(session, status);
+    }
+    oct_comm_close(&session->comm);
+    oct_free(&session->watched);
+    session->group = NULL;
+    return status;
+}

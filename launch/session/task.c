@@ -1,0 +1,210 @@
+/* Loss and metrics of a recipe, and whether they fit its data. */
+#include "launch/session/task.h"
+
+#include <string.h>
+
+/* A training step measures what has one figure, which says something of a single batch. */
+static const oct_metric *step_metric(const oct_recipe *recipe)
+{
+    if (recipe->data_goal == OCT_GOAL_NONE) return NULL;
+    for (int i = 0; i < recipe->metrics.count; i++) {
+        const oct_metric *metric = oct_metric_find(recipe->metrics.value[i]);
+        if (metric && metric->add && !metric->details) return metric;
+    }
+    return NULL;
+}
+
+static const double *list_of(const oct_reals *list)
+{
+    return list->count > 0 ? list->value : NULL;
+}
+
+oct_loss_spec oct_task_loss(const oct_recipe *recipe)
+{
+    return (oct_loss_spec){
+        .kind = oct_loss_find(recipe->loss_kind),
+        .options = {.smoothing = (double)(float)recipe->loss_label_smoothing,
+                    .class_weights = list_of(&recipe->loss_class_weights),
+                    .positive_weights = list_of(&recipe->loss_positive_weights),
+                    .delta = recipe->loss_delta,
+                    .teacher_share = recipe->distill_weight,
+                    .temperature = recipe->distill_temperature},
+        .metric = step_metric(recipe),
+    };
+}
+
+oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read)
+{
+    oct_goals goals = *read;
+    goals.rows = data->rows;
+    goals.ignores = data->goal == OCT_GOAL_MAP || recipe->loss_ignore >= 0;
+    goals.ignored = (int32_t)recipe->loss_ignore;
+    return goals;
+}
+
+bool oct_teacher_wanted(const oct_recipe *recipe)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    return loss && loss->uses & OCT_LOSS_USES_TEACHER;
+}
+
+bool oct_teacher_is_own(const oct_recipe *recipe)
+{
+    return strcmp(recipe->distill_teacher, "float") == 0;
+}
+
+bool oct_task_learns_labels(const oct_goals *goals)
+{
+    return goals->labels && !goals->values;
+}
+
+bool oct_task_has_classes(const oct_recipe *recipe, const oct_goals *goals)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (oct_task_learns_labels(goals)) return true;
+    return !goals->labels && loss && loss->outputs == OCT_OUTPUTS_SOFTMAX;
+}
+
+bool oct_task_measures(const oct_metric *metric, const oct_recipe *recipe, const oct_goals *goals)
+{
+    if (!goals->labels && !goals->values) return false;
+    if (metric->of == OCT_METRIC_OF_CLASSES) return oct_task_has_classes(recipe, goals);
+    if (metric->of == OCT_METRIC_OF_VALUES) return goals->values && !goals->labels;
+    return !metric->order || goals->rows <= 1;
+}
+
+const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goals)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (oct_task_has_classes(recipe, goals)) return &oct_metric_top1;
+    if (loss && loss->outputs == OCT_OUTPUTS_SIGMOID && !goals->labels)
+        return &oct_metric_multilabel_f1;
+    return &oct_metric_mae;
+}
+
+static void check_used(const oct_loss_kind *loss, bool given, unsigned use, const char *key,
+                       const char *what)
+{
+    if (given && !(loss->uses & use))
+        oct_fail_add(OCT_USAGE, "%s: %s %s; leave the key out", key, loss->name, what);
+}
+
+static void check_weights(const oct_reals *list, const oct_dataset *data, const char *key,
+                          const char *what)
+{
+    if (list->count > 0 && list->count != data->classes)
+        oct_fail_add(OCT_USAGE, "%s: %d values, but there are %lld %s; give one for each", key,
+                     list->count, (long long)data->classes, what);
+}
+
+static void check_loss(const oct_recipe *recipe, const oct_dataset *data)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (!loss) return;
+    const bool labels = data->goal == OCT_GOAL_CLASS || data->goal == OCT_GOAL_MAP;
+    if (labels && !(loss->takes & OCT_LOSS_OF_LABELS))
+        oct_fail_add(OCT_USAGE,
+                     "loss.kind: %s does not take labels, which are what a data set has; use "
+                     "another one, such as cross_entropy",
+                     loss->name);
+    if (!labels && !(loss->takes & OCT_LOSS_OF_VALUES))
+        oct_fail_add(OCT_USAGE,
+                     "loss.kind: %s does not take values, which data.goal asks for; use another "
+                     "one, such as mse",
+                     loss->name);
+    if (data->goal == OCT_GOAL_INPUT && loss->outputs != OCT_OUTPUTS_PLAIN)
+        oct_fail_add(OCT_USAGE,
+                     "loss.kind: %s takes outputs as logits, but data.goal: input wants the input "
+                     "itself; use mse, mae or huber",
+                     loss->name);
+    if (data->goal == OCT_GOAL_CLASS && recipe->loss_ignore >= data->classes)
+        oct_fail_add(OCT_USAGE, "loss.ignore: %lld is no label of the data; those are 0 to %lld",
+                     (long long)recipe->loss_ignore, (long long)data->classes - 1);
+    if (!labels && recipe->loss_ignore >= 0)
+        oct_fail_add(OCT_USAGE,
+                     "loss.ignore: data.goal: values and input have no labels; leave the key out");
+    if (recipe->loss_ignore >= 0 && recipe->data_mixup + recipe->data_cutmix > 0)
+        oct_fail_add(
+            OCT_USAGE,
+            "loss.ignore: data.mixup and data.cutmix blend labels, so that ignored ones would be "
+            "learned, too; leave one of them out, or take those samples out of the data");
+    check_used(loss, recipe->distill_weight != 0.5 || recipe->distill_temperature != 4,
+               OCT_LOSS_USES_TEACHER, "distill.weight, distill.temperature", "asks no teacher");
+    check_used(loss, recipe->loss_label_smoothing > 0, OCT_LOSS_USES_SMOOTHING,
+               "loss.label_smoothing", "smooths no labels");
+    check_used(loss, recipe->loss_class_weights.count > 0, OCT_LOSS_USES_CLASS_WEIGHTS,
+               "loss.class_weights", "has no weights of classes");
+    check_used(loss, recipe->loss_positive_weights.count > 0, OCT_LOSS_USES_POSITIVE_WEIGHTS,
+               "loss.positive_weights", "has no weights of positives");
+    check_used(loss, recipe->loss_delta != 1, OCT_LOSS_USES_DELTA, "loss.delta", "has no delta");
+    check_weights(&recipe->loss_class_weights, data, "loss.class_weights", "classes");
+    check_weights(&recipe->loss_positive_weights, data, "loss.positive_weights", "outputs");
+}
+
+static void check_teacher(const oct_recipe *recipe)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (!loss) return;
+    if (!oct_teacher_wanted(recipe)) {
+        check_used(loss, !oct_teacher_is_own(recipe), OCT_LOSS_USES_TEACHER, "distill.teacher",
+                   "asks no teacher, which loss.kind: distillation does");
+        return;
+    }
+    if (oct_teacher_is_own(recipe) && recipe->float_epochs == 0 && !recipe->init[0] &&
+        !recipe->model_onnx[0])
+        oct_fail_add(OCT_USAGE,
+                     "distill.teacher: float is the end of the float phase, which float.epochs: 0 "
+                     "leaves out; name a checkpoint or a run folder, or start from one by init");
+}
+
+/* What rows of the data set have: only whether there is something counts. */
+static oct_goals goals_of(const oct_recipe *recipe, const oct_dataset *data)
+{
+    static const int32_t label;
+    static const float value;
+    const bool values = data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_INPUT;
+    return oct_task_goals(recipe, data,
+                          &(oct_goals){.labels = values && !data->labels ? NULL : &label,
+                                       .values = values ? &value : NULL});
+}
+
+static void check_metric(const oct_metric *metric, const oct_recipe *recipe,
+                         const oct_dataset *data)
+{
+    static const char *const wants[] = {
+        [OCT_METRIC_OF_ANY] = "sorts samples, not pixels",
+        [OCT_METRIC_OF_CLASSES] = "needs a class for each sample",
+        [OCT_METRIC_OF_VALUES] = "needs several values for each sample",
+    };
+    const oct_goals goals = goals_of(recipe, data);
+    if (!oct_task_measures(metric, recipe, &goals))
+        oct_fail_add(OCT_USAGE,
+                     "metrics: %s %s, but data.goal is %s and loss.kind %s; use another one, such "
+                     "as %s",
+                     metric->name, wants[metric->of],
+                     oct_registry_name(&oct_goal_kind_table, data->goal), recipe->loss_kind,
+                     metric->of == OCT_METRIC_OF_ANY ? "miou"
+                                                     : oct_task_metric(recipe, &goals)->name);
+    if (metric->most > 0 && data->classes > metric->most)
+        oct_fail_add(OCT_USAGE,
+                     "metrics: %s takes at most %lld classes, but there are %lld; use another one, "
+                     "such as f1",
+                     metric->name, (long long)metric->most, (long long)data->classes);
+}
+
+void oct_task_check(const oct_recipe *recipe, const oct_dataset *data)
+{
+    if (data->goal == OCT_GOAL_NONE) {
+        if (recipe->float_epochs > 0 || recipe->qat_epochs > 0)
+            oct_fail_add(OCT_USAGE,
+                         "data.goal: none has nothing to learn from, so it is for `octet "
+                         "calibrate`, which trains no epoch; give labels to train with");
+        return;
+    }
+    check_loss(recipe, data);
+    check_teacher(recipe);
+    for (int i = 0; i < recipe->metrics.count; i++) {
+        const oct_metric *metric = oct_metric_find(recipe->metrics.value[i]);
+        if (metric) check_metric(metric, recipe, data);
+    }
+}

@@ -1,0 +1,24 @@
+/* A task is what a recipe has a model learn from a data set: the loss with its options, and what is measured. */
+#pragma once
+
+#include "core/op/loss.h"
+#include "io/recipe/recipe.h"
+
+/* The loss of a training step, whose options point into the recipe. */
+oct_loss_spec oct_task_loss(const oct_recipe *recipe);
+/* The goals of rows of a data set, and which of them count. */
+oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read);
+/* The labels of samples that have values too only say which of them are unlike the training data. */
+bool oct_task_learns_labels(const oct_goals *goals);
+/* Rows have a class of which outputs tell how likely each is: top1 and its kind say something. */
+bool oct_task_has_classes(const oct_recipe *recipe, const oct_goals *goals);
+/* A metric that says something of any data set like this one. */
+const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goals);
+/* Whether a metric says something of such rows. */
+bool oct_task_measures(const oct_metric *metric, const oct_recipe *recipe, const oct_goals *goals);
+/* Adds a problem for each key of loss and metrics that does not fit the others or the data. */
+void oct_task_check(const oct_recipe *recipe, const oct_dataset *data);
+/* The loss of the recipe compares with the outputs of a teacher. */
+bool oct_teacher_wanted(const oct_recipe *recipe);
+/* The teacher is the model itself, at the end of its float phase. */
+bool oct_teacher_is_own(const oct_recipe *recipe);

@@ -1,0 +1,106 @@
+/* Digests are compared by two maxima, and only where they differ do all ranks hear all of them. */
+#include "launch/train/alike.h"
+
+#include "core/base/mem.h"
+
+#include <stdio.h>
+
+enum { NAMED_MAX = 4 };
+
+bool oct_find_most(const int64_t *digest, int n, int64_t *most)
+{
+    for (int i = 0; i < n; i++) {
+        int alike = 0;
+        for (int j = 0; j < n; j++)
+            alike += digest[j] == digest[i];
+        *most = digest[i];
+        if (alike * 2 > n) return true;
+    }
+    return false;
+}
+
+void oct_name_ranks(const oct_collective *group, const bool *which, char *text, size_t bytes)
+{
+    size_t used = 0;
+    int named = 0;
+    char one[128];
+    text[0] = '\0';
+    for (int r = 0; r < group->size; r++) {
+        if (!which[r] || named++ >= NAMED_MAX) continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "",
+                                 group->name(group, r, one));
+        if (used >= bytes) used = bytes - 1;
+    }
+    if (named > NAMED_MAX) snprintf(text + used, bytes - used, " and %d more", named - NAMED_MAX);
+}
+
+static oct_status tell(const oct_collective *group, const int64_t *digest, int64_t step)
+{
+    char names[NAMED_MAX * 130 + 32];
+    bool *odd;
+    int64_t most;
+    int count = 0;
+    OCT_TRY(oct_alloc(&odd, (size_t)group->size, sizeof *odd));
+    const bool known = oct_find_most(digest, group->size, &most);
+    for (int r = 0; r < group->size; r++) {
+        odd[r] = !known || digest[r] != most;
+        count += odd[r];
+    }
+    oct_name_ranks(group, odd, names, sizeof names);
+    const oct_status status =
+        oct_fail(OCT_LOST,
+                 "weights or optimizer state of %s differ from %s before step %lld: %smemory or "
+                 "processor there errs; test %s, or leave %s out, and repeat the command: it "
+                 "continues from the newest checkpoint, of which all ranks had the same state",
+                 names, known ? "those of the other ranks" : "each other", (long long)step,
+                 known ? "" : "which of them is right cannot be told; ",
+                 count > 1 ? "these hosts" : "that host", count > 1 ? "the one that errs" : "it");
+    oct_free(&odd);
+    return status;
+}
+
+/* Collective, of ranks whose digests are not all the same. */
+static oct_status find_differing(int64_t mine, const oct_collective *group, int64_t step)
+{
+    int64_t *digest;
+    OCT_TRY(oct_alloc(&digest, (size_t)group->size, sizeof *digest));
+    digest[group->rank] = mine;
+    oct_status status = group->max_i64(group, digest, group->size);
+    if (status == OCT_OK) status = tell(group, digest, step);
+    oct_free(&digest);
+    return status;
+}
+
+static oct_status take(oct_alike *alike, oct_train_step *training, int64_t slice, int64_t slices)
+{
+    uint64_t digest;
+    OCT_TRY(oct_train_step_digest(training, slice, slices, &digest));
+    alike->digest = alike->most = (int64_t)(digest >> 1);
+    alike->least = -alike->most;
+    return OCT_OK;
+}
+
+oct_status oct_alike_slice(oct_alike *alike, oct_train_step *training, int64_t step)
+{
+    if (training->group->size > 1)
+        return take(alike, training, step % OCT_ALIKE_SLICES, OCT_ALIKE_SLICES);
+    *alike = (oct_alike){0};
+    return OCT_OK;
+}
+
+oct_status oct_alike_judge(const oct_alike *alike, const oct_collective *group, int64_t step)
+{
+    return alike->most == -alike->least ? OCT_OK : find_differing(alike->digest, group, step);
+}
+
+oct_status oct_alike_whole(oct_train_step *training, const oct_collective *group, int64_t steps)
+{
+    oct_alike alike;
+    if (group->size == 1) return OCT_OK;
+    OCT_TRY(take(&alike, training, 0, 1));
+    int64_t words[2] = {alike.most, alike.least};
+    OCT_TRY(group->max_i64(group, words, 2));
+    alike.most = words[0];
+    alike.least = words[1];
+    return oct_alike_judge(&alike, group, steps + 1);
+}

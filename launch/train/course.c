@@ -1,0 +1,91 @@
+/* The course is a function of the evaluations in their order. */
+#include "launch/train/course.h"
+
+#include <math.h>
+#include <string.h>
+
+const oct_metric *oct_course_metric(const oct_recipe *recipe)
+{
+    return recipe->evaluate_best[0] ? oct_metric_find(recipe->evaluate_best) : NULL;
+}
+
+static double value_of(const oct_scores *scores, const oct_metric *metric)
+{
+    for (int i = 0; i < scores->num_metrics; i++)
+        if (scores->metric[i] == metric) return scores->value[i];
+    return (double)NAN;
+}
+
+static bool is_better(const oct_course *course, const oct_metric *metric, double value)
+{
+    if (isnan(value)) return false;
+    if (course->best_step == 0 || isnan(course->best_value)) return true;
+    return metric->smaller_is_better ? value < course->best_value : value > course->best_value;
+}
+
+static bool in_qat(const oct_plan *plan, int64_t step)
+{
+    return step > plan->begin[OCT_PHASE_QAT];
+}
+
+/* QAT is judged for itself: its first evaluation stands for the best until there is one that has a value. */
+static void forget(oct_course *course, int64_t step)
+{
+    course->best_step = step;
+    course->best_value = (double)NAN;
+    course->since = 0;
+}
+
+static void end_early(oct_course *course, oct_plan *plan, int64_t step)
+{
+    if (in_qat(plan, step)) {
+        course->qat_end = step;
+        oct_plan_end_qat(plan, step);
+    } else {
+        course->float_end = step;
+        oct_plan_end_float(plan, step);
+    }
+}
+
+oct_verdict oct_course_judge(oct_course *course, oct_plan *plan, const oct_recipe *recipe,
+                             int64_t step, const oct_scores *scores)
+{
+    const oct_metric *metric = oct_course_metric(recipe);
+    const bool qat = in_qat(plan, step);
+    const int64_t end = qat ? oct_plan_steps(plan) : plan->begin[OCT_PHASE_CALIBRATE];
+    oct_verdict verdict = {0};
+    if (!metric) return verdict;
+    const double value = value_of(scores, metric);
+    if (qat && !in_qat(plan, course->best_step)) forget(course, step);
+    course->since++;
+    if (is_better(course, metric, value)) {
+        course->best_step = step;
+        course->best_value = value;
+        course->since = 0;
+        verdict.best = qat;
+    }
+    verdict.ends =
+        step < end && recipe->evaluate_patience > 0 && course->since >= recipe->evaluate_patience;
+    if (verdict.ends) end_early(course, plan, step);
+    return verdict;
+}
+
+int64_t oct_course_best(const oct_course *course, const oct_plan *plan)
+{
+    return in_qat(plan, course->best_step) && !isnan(course->best_value) ? course->best_step : 0;
+}
+
+oct_status oct_course_apply(const oct_course *course, oct_plan *plan, const char *path)
+{
+    OCT_CHECK(course->float_end <= plan->begin[OCT_PHASE_CALIBRATE], OCT_DATA,
+              "%s: says that the float phase ended after step %lld, but it has %lld steps", path,
+              (long long)course->float_end, (long long)plan->begin[OCT_PHASE_CALIBRATE]);
+    if (course->float_end > 0) oct_plan_end_float(plan, course->float_end);
+    if (course->qat_end == 0) return OCT_OK;
+    OCT_CHECK(in_qat(plan, course->qat_end) && course->qat_end <= oct_plan_steps(plan), OCT_DATA,
+              "%s: says that QAT ended after step %lld, but its steps are %lld to %lld", path,
+              (long long)course->qat_end, (long long)plan->begin[OCT_PHASE_QAT] + 1,
+              (long long)oct_plan_steps(plan));
+    oct_plan_end_qat(plan, course->qat_end);
+    return OCT_OK;
+}

@@ -1,0 +1,175 @@
+/* A run can start from another one's weights, or from another framework's. */
+#include "launch/train/init.h"
+
+#include "launch/session/build.h"
+#include "core/base/mem.h"
+#include "io/weights/fit.h"
+#include "launch/session/checkpoint_key.h"
+#include "launch/train/trainer_state.h"
+
+#include <string.h>
+
+static oct_status check_phase(const oct_recipe *recipe, const oct_checkpoint *checkpoint)
+{
+    oct_phase phase;
+    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
+    OCT_CHECK(
+        recipe->init_observers || phase == OCT_PHASE_FLOAT, OCT_USAGE,
+        "init: %s is of the phase %s, but weights come from a checkpoint of the float phase, "
+        "which a run folder keeps; to take this one with its quantizers, write "
+        "init_observers: true and float.epochs: 0; to take its weights alone, such as for another "
+        "target, name what `octet export --format onnx` makes of it as model.onnx",
+        checkpoint->path, checkpoint->info.phase);
+    OCT_CHECK(
+        !recipe->init_observers || phase != OCT_PHASE_FLOAT, OCT_USAGE,
+        "init: %s is from the float phase and has no quantizers yet; leave init_observers out",
+        checkpoint->path);
+    return OCT_OK;
+}
+
+static oct_checkpoint_key key_of(oct_recipe *recipe)
+{
+    return (oct_checkpoint_key){"init", "init_sha256", recipe->init, &recipe->init_sha256,
+                                "a checkpoint, a run folder, or weights by name in a .safetensors, "
+                                ".npz or .onnx file"};
+}
+
+static oct_status open_weights(oct_recipe *recipe, oct_weights *weights)
+{
+    const oct_checkpoint_key key = key_of(recipe);
+    OCT_CHECK(!recipe->init_observers, OCT_USAGE,
+              "init: %s is a file of weights and has no quantizers; leave init_observers out",
+              recipe->init);
+    oct_status status = oct_weights_read(weights, recipe->init);
+    if (status != OCT_OK) return status == OCT_DATA ? oct_fail_prefix("init") : status;
+    status = oct_checkpoint_key_take(&key, weights->path, weights->digest);
+    if (status != OCT_OK) oct_weights_free(weights);
+    return status;
+}
+
+static oct_status open_checkpoint(oct_recipe *recipe, oct_checkpoint *checkpoint)
+{
+    const oct_checkpoint_key key = key_of(recipe);
+    OCT_TRY(oct_checkpoint_key_open(&key, recipe->init_observers, checkpoint));
+    if (!checkpoint->bytes) return OCT_OK;
+    oct_status status = check_phase(recipe, checkpoint);
+    if (status == OCT_OK && recipe->init_map.count + recipe->init_skip.count > 0)
+        status =
+            oct_fail(OCT_USAGE,
+                     "init: %s is a checkpoint of Octet's, which fits as a whole; init_map and "
+                     "init_skip are for files of weights",
+                     checkpoint->path);
+    if (status == OCT_OK) status = oct_checkpoint_key_digest(&key, checkpoint);
+    if (status != OCT_OK) oct_checkpoint_close(checkpoint);
+    return status;
+}
+
+oct_status oct_init_open(oct_recipe *recipe, oct_init *init)
+{
+    *init = (oct_init){0};
+    if (recipe->init[0] && oct_weights_is(recipe->init))
+        return open_weights(recipe, &init->weights);
+    return open_checkpoint(recipe, &init->checkpoint);
+}
+
+/* The blocks of weights, as ranks share them. */
+typedef struct shared_sizes {
+    int64_t count, name_bytes, num_values, others, path;
+    char digest[65];
+} shared_sizes;
+
+static oct_status make_room(oct_weights *w, const shared_sizes *sizes)
+{
+    *w = (oct_weights){.count = sizes->count,
+                       .name_bytes = sizes->name_bytes,
+                       .num_values = sizes->num_values,
+                       .others = sizes->others};
+    memcpy(w->digest, sizes->digest, sizeof w->digest);
+    OCT_TRY(oct_alloc(&w->path, (size_t)sizes->path + 1, 1));
+    OCT_TRY(oct_alloc(&w->arrays, (size_t)w->count, sizeof *w->arrays));
+    OCT_TRY(oct_alloc(&w->names, (size_t)w->name_bytes, 1));
+    return oct_alloc(&w->values, (size_t)w->num_values, sizeof *w->values);
+}
+
+static oct_status share_weights(oct_session *session, oct_recipe *recipe, oct_weights *w)
+{
+    const oct_collective *group = session->group;
+    const oct_checkpoint_key key = key_of(recipe);
+    const bool first = group->rank == 0;
+    shared_sizes sizes = {
+        w->count, w->name_bytes, w->num_values, w->others, first ? (int64_t)strlen(w->path) : 0,
+        {0}};
+    memcpy(sizes.digest, w->digest, sizeof sizes.digest);
+    OCT_TRY(group->broadcast(group, &sizes, sizeof sizes, 0));
+    OCT_TRY(oct_session_agree(session, first ? OCT_OK : make_room(w, &sizes)));
+    OCT_TRY(group->broadcast(group, w->path, (size_t)sizes.path, 0));
+    OCT_TRY(group->broadcast(group, w->arrays, (size_t)w->count * sizeof *w->arrays, 0));
+    OCT_TRY(group->broadcast(group, w->names, (size_t)w->name_bytes, 0));
+    OCT_TRY(group->broadcast(group, w->values, (size_t)w->num_values * sizeof *w->values, 0));
+    return oct_session_agree(session,
+                             first ? OCT_OK : oct_checkpoint_key_take(&key, w->path, w->digest));
+}
+
+oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *init)
+{
+    const oct_collective *group = session->group;
+    const oct_checkpoint_key key = key_of(recipe);
+    oct_status status = OCT_OK;
+    *init = (oct_init){0};
+    if (group->rank == 0) status = oct_init_open(recipe, init);
+    OCT_TRY(oct_session_agree(session, status));
+    bool weights = init->weights.path != NULL;
+    OCT_TRY(group->broadcast(group, &weights, sizeof weights, 0));
+    if (weights) return share_weights(session, recipe, &init->weights);
+    return oct_checkpoint_key_share(&key, session, OCT_OK, &init->checkpoint);
+}
+
+void oct_init_close(oct_init *init)
+{
+    oct_checkpoint_close(&init->checkpoint);
+    oct_weights_free(&init->weights);
+}
+
+static oct_status tell(const oct_weights *w, const oct_weight_report *r, const oct_recipe *recipe,
+                       oct_text *told)
+{
+    OCT_TRY(oct_text_add(told, "weights of %s: %lld of the model's %lld parameters and buffers\n",
+                         w->path, (long long)r->taken, (long long)r->wanted));
+    if (r->classifier.length > 0)
+        OCT_TRY(oct_text_add(told, "init: the last layer begins anew: %s\n", r->classifier.data));
+    if (r->kept > 0)
+        OCT_TRY(oct_text_add(told, "init: %lld keep%s their initial values: %s\n",
+                             (long long)r->kept, r->kept == 1 ? "s" : "", r->kept_names.data));
+    if (r->taken < r->wanted - r->taken && recipe->init_skip.count == 0)
+        OCT_TRY(oct_text_add(told, "init: most of the model is not in the file; compare the names, "
+                                   "init_map renames them\n"));
+    if (r->unused > 0)
+        OCT_TRY(oct_text_add(told, "init: %lld array%s of the file %s not used: %s\n",
+                             (long long)r->unused, r->unused == 1 ? "" : "s",
+                             r->unused == 1 ? "is" : "are", r->unused_names.data));
+    return OCT_OK;
+}
+
+oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
+                            const oct_dataset *data, oct_text *told)
+{
+    const oct_weight_rules rules = {&recipe->init_map, &recipe->init_skip};
+    oct_weight_report report;
+    if (!init->weights.path) return OCT_OK;
+    oct_status status =
+        oct_weights_load(&init->weights, model,
+                         OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &rules, &report);
+    if (status == OCT_OK) status = tell(&init->weights, &report, recipe, told);
+    oct_weight_report_free(&report);
+    return status;
+}
+
+oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *told)
+{
+    const oct_checkpoint *checkpoint = &init->checkpoint;
+    if (!checkpoint->bytes)
+        return oct_init_weights(init, trainer->model, trainer->recipe, trainer->train_data, told);
+    OCT_TRY(oct_trainer_start_from(trainer, checkpoint));
+    return oct_text_add(told, "weights of %s (step %lld, phase %s)\n", checkpoint->path,
+                        (long long)checkpoint->info.step, checkpoint->info.phase);
+}

@@ -1,0 +1,32 @@
+/* `init` of a recipe names what a run starts from: a checkpoint of another run, or a file of weights from another
+ * framework (io/weights/weights.h). */
+#pragma once
+
+#include "io/checkpoint/checkpoint.h"
+#include "io/recipe/recipe.h"
+#include "io/weights/weights.h"
+#include "launch/session/session.h"
+#include "launch/train/trainer.h"
+
+typedef struct oct_init {
+    oct_checkpoint checkpoint; /* bytes NULL: none */
+    oct_weights weights;       /* path NULL: none */
+} oct_init;
+
+/* Opens what recipe->init names and sets recipe->init_sha256 by it; empty when it names nothing.
+ * OCT_USAGE when the file is of the wrong phase or is not the one whose digest the recipe holds. */
+oct_status oct_init_open(oct_recipe *recipe, oct_init *init) OCT_NODISCARD;
+/* Collective: rank 0 opens, all ranks have it. */
+oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *init) OCT_NODISCARD;
+void oct_init_close(oct_init *init);
+static inline bool oct_init_given(const oct_init *init)
+{
+    return init->checkpoint.bytes || init->weights.path;
+}
+/* Gives the float model of a recipe what a file of weights has for it; no file, and nothing happens. *told as
+ * below. */
+oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
+                            const oct_dataset *data, oct_text *told) OCT_NODISCARD;
+/* Gives a trainer at step 0 its values; *told gets what was taken as a line, and each thing that was not as one
+ * more. OCT_USAGE with all that does not fit. */
+oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *told) OCT_NODISCARD;

@@ -1,0 +1,32 @@
+/* The leaf audit: every so many steps (`audit.every`) another rank computes one leaf of the step again, and the bits of
+ * all that it added to sums are compared. Other bits show a processor or a memory that errs without a word. Which leaf,
+ * and who computes it again, is a pure function of the step, and goes round. One rank alone audits itself. */
+#pragma once
+
+#include "core/base/collective.h"
+#include "io/batch/loader.h"
+
+/* A leaf of the so manieth batch of an update, whose it is, and who computes it again. */
+typedef struct oct_audit_choice {
+    int64_t batch, leaf;
+    int owner, auditor;
+} oct_audit_choice;
+
+/* The audit of that number of an update whose batches have so many samples each, the last `last`. */
+typedef struct oct_audited_update {
+    int64_t batches, samples, last, leaf;
+} oct_audited_update;
+oct_audit_choice oct_audit_choose(int64_t number, const oct_audited_update *update, int ranks);
+
+/* The digests of an audit: of the owner in the step, of the auditor, and then where those two differ of each rank.
+ * Finds the ranks that have once computed something else than most computations were; where there is no most, owner and
+ * auditor. Returns how many. */
+int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *errs);
+
+/* What a trainer needs for it. */
+typedef struct oct_leaf_audit {
+    oct_loader loader; /* of single leaves */
+    float *images;     /* of one leaf; NULL: nothing is ever audited */
+    oct_audit_choice choice;
+    int64_t done; /* in this process */
+} oct_leaf_audit;

@@ -1,0 +1,8 @@
+/* The result of a run: its int8 model with its certificate, and the record that tells what both are worth. */
+#pragma once
+
+#include "launch/train/training_impl.h"
+
+/* Collective, behind the last step, whose checkpoint is written: gives back the memory of the steps, converts,
+ * certifies, and writes model and record. *result: on rank 0 the result record (new reference). */
+oct_status oct_run_result(oct_training *run, json_t **result) OCT_NODISCARD;

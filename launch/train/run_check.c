@@ -1,0 +1,312 @@
+/* Whether recipe, data and ranks fit is checked before a run, as far as it can be known then. */
+#include "launch/deploy/exports.h"
+#include "launch/train/run_check.h"
+
+#include "core/base/int_math.h"
+#include "core/op/norm_groups.h"
+#include "io/hdf5/hdf5.h"
+#include "launch/model/model.h"
+#include "launch/deploy/device.h"
+#include "launch/evaluate/evaluate.h"
+#include "launch/session/build.h"
+#include "launch/session/plan.h"
+#include "launch/session/task.h"
+#include "quant/convert/convert.h"
+#include "quant/prepare/prepare.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static void check_kind(const char *key, const char *name, bool of_weights)
+{
+    const oct_fake_quant_kind *kind = oct_fake_quant_kind_find(name);
+    if (kind && !(of_weights ? kind->weight_scale != NULL : kind->scale != NULL))
+        oct_fail_add(OCT_USAGE, "%s: %s is for %s only; use another one, such as affine", key, name,
+                     of_weights ? "activations" : "weights");
+}
+
+void oct_check_metrics(const oct_texts *metrics)
+{
+    for (int i = 0; i < metrics->count; i++)
+        if (!oct_metric_find(metrics->value[i]))
+            oct_registry_report_missing(&oct_metric_table, "metrics", metrics->value[i],
+                                        "use top1");
+    if (metrics->count > OCT_METRICS_MAX)
+        oct_fail_add(OCT_USAGE, "metrics: %d are too many; name at most %d", metrics->count,
+                     OCT_METRICS_MAX);
+}
+
+/* Plug-ins add to tables of names, so a recipe's names are judged here and not while it is read. */
+static void add_unknown_names(const oct_recipe *recipe)
+{
+    if (recipe->model_name[0] && !oct_model_find(recipe->model_name))
+        oct_registry_report_missing(&oct_model_table, "model.name", recipe->model_name,
+                                    "see `octet help models`");
+    oct_recipe_check_names(recipe);
+    oct_check_metrics(&recipe->metrics);
+    oct_check_exports(recipe);
+    check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
+    check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
+}
+
+oct_status oct_check_names(const oct_recipe *recipe)
+{
+    oct_fail_clear();
+    add_unknown_names(recipe);
+    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+}
+
+static void check_model(const oct_recipe *recipe, const oct_dataset *data)
+{
+    const oct_model_spec *spec = oct_model_find(recipe->model_name);
+    if (spec && (data->h < spec->min_size || data->w < spec->min_size))
+        oct_fail_add(
+            OCT_USAGE,
+            "model.name: %s needs images of at least %lld x %lld pixels, those of data.path are "
+            "%lld x %lld; use another model",
+            spec->name, (long long)spec->min_size, (long long)spec->min_size, (long long)data->h,
+            (long long)data->w);
+    if (spec && spec->per_pixel && data->goal != OCT_GOAL_MAP)
+        oct_fail_add(OCT_USAGE,
+                     "model.name: %s gives classes for each pixel, so the data must too; write "
+                     "data.goal: map, or use another model",
+                     spec->name);
+    const bool fuses = spec ? spec->fuse != NULL : recipe->model_name[0] != '\0';
+    if (!fuses && recipe->quant_method == OCT_METHOD_EAGER)
+        oct_fail_add(OCT_USAGE,
+                     "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
+                     oct_recipe_model(recipe));
+}
+
+static void check_equalize(const oct_recipe *recipe)
+{
+    if (recipe->quant_equalize && recipe->quant_method == OCT_METHOD_EAGER)
+        oct_fail_add(OCT_USAGE, "quant.equalize: needs the network's graph, which the method eager "
+                                "does not know; use jit_strip");
+}
+
+/* The key that asks for 16-bit activations, or NULL. */
+static const char *wide_key(const oct_recipe *recipe)
+{
+    oct_setter_words words;
+    char flaw[512];
+    if (recipe->quant_bits == 16) return "quant.bits";
+    if (recipe->quant_int16_layers.count > 0) return oct_recipe_wide_key(recipe, 0);
+    for (int i = 0; i < recipe->quant_setters.count; i++)
+        if (oct_setter_parse(&words, recipe->quant_setters.value[i], flaw) &&
+            oct_setter_is_wide(&words))
+            return "quant.setters";
+    return NULL;
+}
+
+static void check_quant(const oct_recipe *recipe)
+{
+    const oct_target *target = oct_target_at(recipe->quant_target);
+    if (!target->wide_codes && wide_key(recipe))
+        oct_fail_add(OCT_USAGE,
+                     "%s: target %s has no 16-bit activations; leave the key out or use another "
+                     "target",
+                     wide_key(recipe), target->name);
+}
+
+static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
+{
+    for (int i = 0; i < list->count && data->dtype != OCT_F32; i++)
+        if (fabs(list->value[i]) > 10)
+            oct_fail_add(OCT_USAGE, "%s: %g, but bytes are divided by %d first; divide it, too",
+                         key, list->value[i], data->dtype == OCT_U8 ? 255 : 128);
+    if (list->count == data->c || list->count == 1) return;
+    oct_fail_add(OCT_USAGE,
+                 "%s: %d values, but the images have %lld channels; give one for each channel, or "
+                 "one for all",
+                 key, list->count, (long long)data->c);
+}
+
+/* A data set may count further than an int8 model. */
+static void check_outputs(const oct_dataset *data)
+{
+    if (data->classes > OCT_CLASSES_MAX)
+        oct_fail_add(OCT_USAGE,
+                     "data.classes: %lld classes, but an int8 model has at most %d outputs; merge "
+                     "classes that are alike",
+                     (long long)data->classes, OCT_CLASSES_MAX);
+}
+
+static void check_data(const oct_recipe *recipe, const oct_dataset *train, const oct_dataset *test)
+{
+    check_channels("data.mean", &recipe->data_mean, train);
+    check_channels("data.std", &recipe->data_std, train);
+    check_outputs(train);
+    if (train->h != test->h || train->w != test->w || train->c != test->c)
+        oct_fail_add(
+            OCT_USAGE,
+            "data.path: training images are %lld x %lld x %lld, test images %lld x %lld x %lld; "
+            "both must have the same size; data.size gives it to them",
+            (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
+            (long long)test->w, (long long)test->c);
+    if (train->dtype != test->dtype)
+        oct_fail_add(OCT_USAGE,
+                     "data.path: training samples are %s, test samples %s, and only bytes are "
+                     "divided by 255; "
+                     "save both as one type",
+                     oct_dtype_name(train->dtype), oct_dtype_name(test->dtype));
+    if (recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w)
+        oct_fail_add(
+            OCT_USAGE,
+            "data.crop_padding: %lld pixels around images of %lld x %lld; use less than the image",
+            (long long)recipe->data_crop_padding, (long long)train->h, (long long)train->w);
+    char batches[32] = "a batch";
+    if (recipe->batch_accumulate > 1)
+        snprintf(batches, sizeof batches, "%lld batches", (long long)recipe->batch_accumulate);
+    if (oct_plan_of(recipe, train->count).steps_per_epoch == 0)
+        oct_fail_add(OCT_USAGE,
+                     "data.drop_last: %lld training images do not fill %s of %lld; use a smaller "
+                     "batch.size or data.drop_last=false",
+                     (long long)train->count, batches, (long long)recipe->batch_size);
+}
+
+/* Logits stand for probabilities, which is what values must be then. */
+static void check_goals(const oct_recipe *recipe, const oct_dataset *data, const char *part)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    const int64_t values = data->values ? data->count * data->classes : 0;
+    int64_t i = 0;
+    if (!loss || loss->outputs == OCT_OUTPUTS_PLAIN) return;
+    while (i < values && data->values[i] >= 0 && data->values[i] <= 1)
+        i++;
+    if (i < values)
+        oct_fail_add(OCT_USAGE,
+                     "loss.kind: %s takes values from 0 to 1, but value %lld of %s sample %lld is "
+                     "%g; divide "
+                     "the values, or use another loss, such as mse",
+                     loss->name, (long long)(i % data->classes), part,
+                     (long long)(i / data->classes), (double)data->values[i]);
+}
+
+static void check_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks)
+{
+    int64_t batch = oct_min_i64(train->count, recipe->batch_size);
+    int64_t leaves = (batch + recipe->batch_leaf - 1) / recipe->batch_leaf;
+    if (ranks <= leaves) return;
+    oct_fail_add(
+        OCT_USAGE,
+        "more ranks (%d) than leaves (%lld): batch.size %lld / batch.leaf %lld; use at most %lld "
+        "rank%s, a smaller batch.leaf or a larger batch.size",
+        ranks, (long long)leaves, (long long)batch, (long long)recipe->batch_leaf,
+        (long long)leaves, leaves == 1 ? "" : "s");
+}
+
+oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
+                         const oct_dataset *test_data, int ranks)
+{
+    oct_fail_clear();
+    if (train_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no training images");
+    if (test_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no test images");
+    if (oct_fail_count() > 0) return OCT_USAGE;
+    add_unknown_names(recipe);
+    OCT_TRY(oct_recipe_check_unused(recipe));
+    check_equalize(recipe);
+    check_model(recipe, train_data);
+    check_data(recipe, train_data, test_data);
+    check_goals(recipe, train_data, "training");
+    check_goals(recipe, test_data, "test");
+    check_ranks(recipe, train_data, ranks);
+    check_quant(recipe);
+    oct_task_check(recipe, train_data);
+    return oct_fail_count() > 0 ? OCT_USAGE : oct_h5_check_library();
+}
+
+static oct_status find_norm(void *user, oct_module *module)
+{
+    if (module->type == &oct_batch_norm_type) *(bool *)user = true;
+    return OCT_OK;
+}
+
+/* Whether a group that batch norms take their statistics over has one sample somewhere in an epoch; where and remedy
+ * say it. */
+static bool has_lone_sample(const oct_recipe *recipe, int64_t count, const char **where,
+                            const char **remedy)
+{
+    const int64_t batch = oct_min_i64(count, recipe->batch_size);
+    const int64_t rest = recipe->data_drop_last ? 0 : count % batch;
+    const int64_t span = oct_recipe_norm_group(recipe);
+    bool found = false;
+    for (int last = 0; last < 2; last++) {
+        const int64_t samples = last ? rest : batch;
+        const oct_norm_groups groups = {.leaves =
+                                            oct_leaves_split(samples, recipe->batch_leaf, 0, 1),
+                                        .span = span > 0 ? span : INT64_MAX};
+        if (found || samples == 0 || oct_norm_group_least(&groups) > 1) continue;
+        found = true;
+        *where = samples > 1 ? "a group of one sample (batch_norm.group)"
+                 : last      ? "the last batch of an epoch, of one sample"
+                             : "a batch of one sample";
+        *remedy = last ? "write data.drop_last: true, or another batch.size"
+                       : "choose another batch.size or batch_norm.group";
+    }
+    return found;
+}
+
+/* Traced, a batch has one sample. */
+static oct_status check_values(const oct_trace *trace, const char *where, const char *remedy)
+{
+    for (size_t i = 0; i < trace->num_nodes; i++) {
+        const oct_trace_node *node = &trace->nodes[i];
+        if (!node->module || node->module->type != &oct_batch_norm_type) continue;
+        const oct_batch_norm_module *norm = (const oct_batch_norm_module *)node->module;
+        const oct_shape *shape = &trace->values[node->input[0]].shape;
+        OCT_CHECK(
+            norm->frozen || oct_shape_numel(shape) > norm->channels, OCT_USAGE,
+            "%s: a batch norm needs 2 values a channel or more to train, and this one has one "
+            "in %s; %s",
+            node->path, where, remedy);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *data, oct_module *model)
+{
+    const oct_plan plan = oct_plan_of(recipe, data->count);
+    const oct_target *target = oct_target_at(recipe->quant_target);
+    const bool live = recipe->quant_batch_norm == OCT_BATCH_NORM_LIVE;
+    const bool trains = plan.begin[OCT_PHASE_CALIBRATE] > 0 ||
+                        (live && plan.begin[OCT_PHASE_QAT_BN_FROZEN] > plan.begin[OCT_PHASE_QAT]);
+    const char *where, *remedy;
+    oct_trace trace = {0};
+    bool any = false;
+    OCT_TRY(oct_module_walk(model, find_norm, &any));
+    OCT_CHECK(!any || !live || !oct_requantizer_shifts(target->requantizer), OCT_USAGE,
+              "quant.batch_norm: target %s only shifts, so a batch norm's factor must be in the "
+              "weights; write quant.batch_norm: folded",
+              target->name);
+    if (!any || !trains || !has_lone_sample(recipe, data->count, &where, &remedy)) return OCT_OK;
+    OCT_TRY(
+        oct_trace_training(&trace, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c))));
+    const oct_status status = check_values(&trace, where, remedy);
+    oct_trace_free(&trace);
+    return status;
+}
+
+oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report,
+                          oct_text *exports)
+{
+    oct_module *model = NULL;
+    oct_quantizers quantizers = {0};
+    oct_program program = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_build_model(&model, recipe, data));
+    OCT_TRY_OUT(oct_check_norms(recipe, data, model));
+    OCT_TRY_OUT(oct_prepare_model(&model, recipe, data, report));
+    OCT_TRY_OUT(oct_quantizers_collect(&quantizers, model));
+    if (recipe->qat_fold_batch_norm) OCT_TRY_OUT(oct_fold_batch_norm(model));
+    oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
+    OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
+                            oct_target_at(recipe->quant_target), NULL));
+    OCT_TRY_OUT(oct_exports_of(recipe, &program, exports));
+    status = oct_device_warn(recipe, &program);
+out:
+    oct_program_free(&program);
+    oct_quantizers_free(&quantizers);
+    oct_module_destroy(&model);
+    return status;
+}

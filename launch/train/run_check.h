@@ -1,0 +1,23 @@
+/* What is refused before a run begins. */
+#pragma once
+
+#include "io/dataset/dataset.h"
+#include "io/recipe/recipe.h"
+
+/* Does everything exist that the recipe names: model, data set format, observer, fake-quant, target?
+ * OCT_USAGE with every name that does not. Asked behind the loading of plug-ins. */
+oct_status oct_check_names(const oct_recipe *recipe) OCT_NODISCARD;
+/* Adds a problem to the record for every metric that does not exist. */
+void oct_check_metrics(const oct_texts *metrics);
+/* Do recipe, data and number of ranks fit? OCT_USAGE with every problem. Names of models, observers
+ * and targets are checked too. Any process can ask; nothing is built. What fails when no checkpoint can be written by
+ * the HDF5 library here: OCT_RESOURCE. */
+oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
+                         const oct_dataset *test_data, int ranks) OCT_NODISCARD;
+/* Can the batch norms of the float model be trained on this data and run on the recipe's target? OCT_USAGE if not. */
+oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *train_data,
+                           oct_module *model) OCT_NODISCARD;
+/* Prepares and converts an untrained copy of the model, so that a run does not fail after its float phase.
+ * report as for oct_prepare, exports as for oct_exports_of. */
+oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report,
+                          oct_text *exports) OCT_NODISCARD;

@@ -1,0 +1,82 @@
+/* The trainer takes a run's steps through the phases of its plan (plan.h). All that decides a bit is a pure function of
+ * recipe, data and step. At a phase boundary the module tree may change (prepare, folding); then training goes on
+ * from the averaged weights, if there are any, and optimizer and averages start anew.
+ */
+#pragma once
+
+#include "dist/comm.h"
+#include "io/checkpoint/checkpoint_writer.h"
+#include "io/batch/loader.h"
+#include "launch/train/alike.h"
+#include "launch/train/calibrate.h"
+#include "launch/train/course.h"
+#include "launch/evaluate/evaluate.h"
+#include "launch/train/leaf_audit.h"
+#include "launch/train/pace.h"
+#include "launch/session/plan.h"
+#include "launch/train/teacher.h"
+#include "quant/train/train_step.h"
+
+typedef struct oct_trainer {
+    const oct_recipe *recipe; /* borrowed */
+    const oct_collective *group;
+    const oct_dataset *train_data, *test_data;
+    oct_plan plan;
+    oct_course course;
+    oct_skips skips;
+    int64_t step;    /* steps done */
+    oct_phase phase; /* that the module tree is in */
+    oct_module *model;
+    oct_train_step training;
+    oct_calibration calibration; /* its forward is begun by its first step */
+    oct_teacher teacher;         /* given by the caller before the first step that is to ask it */
+    oct_loader loader;
+    oct_pace pace;
+    oct_alike alike;
+    oct_leaf_audit audit;
+    float *images;              /* of this rank's samples */
+    char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */
+    float *logits;              /* of a calibration step */
+    double data_seconds;        /* that steps waited for samples; the caller sets it back */
+    oct_text exports;           /* which formats the int8 model will have (exports.h) */
+    oct_text report;    /* of prepare, which is tried at the start: what the model will become */
+    int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
+    /* Set by the caller, or NULL: brings saved_step up to date, on all ranks, before a sentence names it. */
+    oct_status (*settle)(void *owner);
+    void *owner; /* what settle is given */
+    oct_checkpoint_writer
+        *writer; /* the caller's, or NULL: what it has not copied yet stays as it is */
+    bool
+        saved; /* set by the caller: a save has come to its end on this rank; after a step: on some rank */
+    bool restores; /* enters the phase of a checkpoint, which holds the weights as they are to be */
+    bool stop;     /* set by the caller: this rank asks all to stop; after a step: some rank did */
+} oct_trainer;
+
+/* Makes the loader of training samples as the recipe wants them. */
+oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
+                               const oct_dataset *data) OCT_NODISCARD;
+/* Checks, builds the model with its initial values and stands at step 0. */
+oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
+                              const oct_collective *group, const oct_dataset *train_data,
+                              const oct_dataset *test_data) OCT_NODISCARD;
+void oct_trainer_destroy(oct_trainer *trainer);
+/* Gives back the memory that only steps need, after the last one. */
+void oct_trainer_release_memory(oct_trainer *trainer);
+/* Collective: enters the phase of the next step if it changed, then one step, of all its batches. The last step
+ * finishes the run. OCT_NUMERIC on a loss, gradient or parameter that is not finite, alike on all ranks,
+ * naming step and phase; or the step is skipped (`nonfinite.step`), and counted. */
+oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result) OCT_NODISCARD;
+bool oct_trainer_done(const oct_trainer *trainer);
+/* Makes the model what is deployed: its scales are frozen, and it keeps the averaged weights where there are any. */
+oct_status oct_trainer_finish(oct_trainer *trainer) OCT_NODISCARD;
+/* Judges an evaluation of the model as it is (course.h): the phase may end by it, and with it the run, which is
+ * then finished. */
+oct_status oct_trainer_judge(oct_trainer *trainer, const oct_scores *scores,
+                             oct_verdict *verdict) OCT_NODISCARD;
+/* Walks through the phases up to this one; empty phases leave their mark all the same. */
+oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase) OCT_NODISCARD;
+/* The optimizer, whose state is part of a checkpoint; NULL while calibrating. */
+oct_optim *oct_trainer_optim(oct_trainer *trainer);
+/* Collective: evaluates the model as it is over the test data, in the memory of the steps; where weights are
+ * averaged, with the averages. */
+oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores) OCT_NODISCARD;

@@ -1,0 +1,594 @@
+/* A run goes through its folder: resume, steps with evaluations and checkpoints between them, conversion.
+ *
+ * Every decision here is made alike on all ranks: from the step, from what a step's control reduction
+ * said, or from an agreement.
+ */
+#include "launch/train/training.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "dist/rank_table.h"
+#include "launch/base/meter.h"
+#include "launch/session/build.h"
+#include "launch/deploy/certificate.h"
+#include "launch/deploy/device.h"
+#include "launch/session/onnx_model.h"
+#include "launch/session/task.h"
+#include "launch/session/job.h"
+#include "launch/train/records.h"
+#include "launch/train/result.h"
+#include "launch/train/trainer_state.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+enum { SAVES_MAY_FAIL = 2, RECORDS_PER_EPOCH = 20 };
+
+/* The first signal asks for a stop at the end of the step; a second one acts as usual. */
+static volatile sig_atomic_t stop_asked;
+
+static void ask_to_stop(int signal_number)
+{
+    (void)signal_number;
+    stop_asked = 1;
+    oct_rank_note_stop();
+}
+
+void oct_train_catch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART}, before;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGHUP, &action, &before); /* a terminal that is closed sends several */
+    if (before.sa_handler == SIG_IGN) signal(SIGHUP, SIG_IGN); /* by nohup */
+    action.sa_flags |= (int)SA_RESETHAND;
+    for (size_t i = 0; i < OCT_COUNT(signals); i++)
+        sigaction(signals[i], &action, NULL);
+}
+
+/* A signal asks, or the process that started the ranks. */
+static bool stop_is_asked(void)
+{
+    return stop_asked || oct_rank_stop_asked();
+}
+
+/* Evaluation and checkpoints. */
+
+/* Says what an evaluation has decided. */
+static void tell_verdict(oct_training *r, oct_phase phase, const oct_verdict *verdict)
+{
+    const oct_course *course = &r->trainer.course;
+    const oct_metric *metric = oct_course_metric(r->recipe);
+    const bool none = course->best_step == 0 || isnan(course->best_value);
+    char best[OCT_FIGURE_TEXT];
+    if (verdict->best) oct_record_best(r, phase);
+    if (!verdict->ends) return;
+    oct_record_end(r, phase);
+    oct_log(OCT_LOG_INFO,
+            "%s: %lld evaluation%s without a better %s (the best: %s, step %lld)%s: the phase ends "
+            "here",
+            phase == OCT_PHASE_FLOAT ? "float" : "qat", (long long)course->since,
+            course->since == 1 ? "" : "s", metric->title,
+            oct_figure_text(metric, none ? (double)NAN : course->best_value, best),
+            (long long)course->best_step,
+            none ? "; choose an evaluate.best that these test data define" : "");
+}
+
+static oct_status evaluate(oct_training *r, oct_phase phase, oct_verdict *verdict)
+{
+    oct_scores scores;
+    double begin = oct_seconds();
+    OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(&r->trainer, &scores)));
+    oct_record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
+    oct_record_scales(r, phase);
+    oct_record_weights(r);
+    OCT_TRY(oct_session_agree(r->session, oct_trainer_judge(&r->trainer, &scores, verdict)));
+    tell_verdict(r, phase, verdict);
+    return OCT_OK;
+}
+
+/* A disk may be full for a while. Checkpoints on the way may fail twice in a row; those that end a
+ * phase or a run may not. */
+static oct_status forgive_failed_save(oct_training *r, oct_status status, int64_t step)
+{
+    if (oct_fail_code() != OCT_RESOURCE || ++r->failed_saves > SAVES_MAY_FAIL) return status;
+    oct_log(OCT_LOG_WARN,
+            "%s\nno checkpoint of step %lld was written; the run continues and tries again at step "
+            "%lld",
+            oct_fail_text(0), (long long)step,
+            (long long)((r->trainer.step / r->recipe->checkpoint_every + 1) *
+                        r->recipe->checkpoint_every));
+    oct_session_clear_failure(r->session);
+    return OCT_OK;
+}
+
+static oct_status end_save(oct_training *r, oct_status status, int64_t step, bool required,
+                           oct_checkpoint_written *written)
+{
+    status = oct_session_agree(r->session, status);
+    if (status != OCT_OK) return required ? status : forgive_failed_save(r, status, step);
+    r->failed_saves = 0;
+    r->trainer.saved_step = step;
+    oct_record_checkpoint(r, step, written);
+    oct_free(&r->saved.path);
+    r->saved = written->file;
+    written->file.path = NULL;
+    return OCT_OK;
+}
+
+/* Collective: waits for the end of the save under way, if there is one, and judges it. */
+static oct_status settle_save(void *training)
+{
+    oct_training *r = training;
+    const oct_save_under_way save = r->save;
+    oct_checkpoint_written written = {0};
+    oct_status status = OCT_OK;
+    if (!save.begun) return OCT_OK;
+    r->save = (oct_save_under_way){0};
+    if (oct_training_speaks(r)) status = oct_checkpoint_writer_take(r->trainer.writer, &written);
+    written.blocked += save.compared;
+    status = end_save(r, status, save.step, save.required, &written);
+    oct_free(&written.file.path);
+    return status;
+}
+
+/* A save that comes while another one is being written waits for that. */
+static oct_status settle_before_next(oct_training *r)
+{
+    const double begin = oct_seconds();
+    if (!r->save.begun) return OCT_OK;
+    OCT_TRY(settle_save(r));
+    r->late_saves++;
+    r->save_waits += oct_seconds() - begin;
+    return OCT_OK;
+}
+
+static oct_status save_now(oct_training *r)
+{
+    const double begin = oct_seconds();
+    oct_checkpoint_written written = {0};
+    oct_status status = oct_trainer_save(&r->trainer, r->checkpoints, &written.file);
+    written.seconds = written.blocked = oct_seconds() - begin;
+    status = end_save(r, status, r->trainer.step, true, &written);
+    oct_free(&written.file.path);
+    return status;
+}
+
+/* last: the run ends or stops with this one, which must be on the disk then. */
+static oct_status save_state(oct_training *r, bool required, bool last)
+{
+    OCT_TRY(settle_before_next(r));
+    const double begin = oct_seconds();
+    OCT_TRY(oct_alike_whole(&r->trainer.training, r->session->group, r->trainer.step));
+    const double compared = oct_seconds() - begin;
+    if (last) return save_now(r);
+    const oct_status status =
+        oct_session_agree(r->session, oct_trainer_save_begin(&r->trainer, r->checkpoints));
+    if (status != OCT_OK)
+        return required ? status : forgive_failed_save(r, status, r->trainer.step);
+    r->save = (oct_save_under_way){true, required, r->trainer.step, compared};
+    return OCT_OK;
+}
+
+static oct_status save(oct_training *r, bool required, bool last)
+{
+    oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
+    OCT_TRY(save_state(r, required, last));
+    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
+    return OCT_OK;
+}
+
+static void tell_waits(const oct_training *r)
+{
+    if (r->save_waits < 1) return;
+    oct_log(OCT_LOG_WARN,
+            "%lld checkpoint%s came while the one before was still being written, and training "
+            "waited %.1f s for it in all; a larger checkpoint.every waits less",
+            (long long)r->late_saves, r->late_saves == 1 ? "" : "s", r->save_waits);
+}
+
+static oct_status stopped(const oct_training *r)
+{
+    return oct_fail(OCT_STOPPED,
+                    "stopped after step %lld as requested; checkpoint step-%08lld.h5 is safe; "
+                    "repeat the command to continue",
+                    (long long)r->trainer.step, (long long)r->trainer.saved_step);
+}
+
+/* Collective. Before the steps begin there is nothing to save. */
+static oct_status stop_before_steps(const oct_training *r)
+{
+    int64_t asked = stop_is_asked();
+    OCT_TRY(r->session->group->max_i64(r->session->group, &asked, 1));
+    OCT_CHECK(
+        !asked, OCT_STOPPED,
+        "stopped before the first step of this session as asked; repeat the command to continue");
+    return OCT_OK;
+}
+
+/* Steps. */
+
+static void end_phase(oct_training *r, oct_phase phase)
+{
+    oct_record_steps(r, phase);
+    oct_record_phase(r, phase);
+    oct_progress_phase_end(&r->progress, phase, r->trainer.step);
+}
+
+static void count_step(oct_training *r, oct_phase phase, const oct_step_result *result,
+                       bool phase_ends)
+{
+    int64_t every = r->trainer.plan.steps_per_epoch / RECORDS_PER_EPOCH + 1;
+    double now = oct_seconds();
+    if (result->skipped) oct_record_skip(r, phase);
+    if (r->phase_loss == 0 && isfinite(result->loss)) r->phase_loss = result->loss;
+    oct_step_totals_add(&r->recorded, now - r->record_clock, result);
+    r->record_clock = now;
+    if (phase_ends || r->trainer.step % every == 0) oct_record_steps(r, phase);
+    oct_progress_step(&r->progress, phase, r->trainer.step, result);
+    if (phase_ends) end_phase(r, phase);
+}
+
+/* Opens the checkpoint of a step for which no other can stand; what: it is. */
+static oct_status open_needed(const oct_training *r, int64_t step, const char *what,
+                              oct_checkpoint *checkpoint)
+{
+    char why[640];
+    const oct_status status = oct_checkpoint_open_step(checkpoint, r->checkpoints, step);
+    if (status != OCT_DATA) return status;
+    snprintf(why, sizeof why, "%s", oct_fail_text(0));
+    return oct_fail(OCT_DATA,
+                    "%s; restore it from a copy, since it is %s, or train again in another output "
+                    "folder",
+                    why, what);
+}
+
+/* The best state of QAT becomes the model, if that is not the last. */
+static oct_status go_back(oct_training *r)
+{
+    const int64_t best = oct_course_best(&r->trainer.course, &r->trainer.plan);
+    oct_checkpoint checkpoint = {0};
+    oct_status status = OCT_OK;
+    if (best == 0 || best == r->trainer.step) return OCT_OK;
+    if (oct_training_speaks(r))
+        status = open_needed(r, best, "the best state of this run (evaluate.best)", &checkpoint);
+    OCT_TRY_OUT(oct_session_agree(r->session, status));
+    OCT_TRY_OUT(oct_job_share(r->session, &checkpoint));
+    OCT_TRY_OUT(oct_session_agree(r->session, oct_trainer_go_back(&r->trainer, &checkpoint)));
+    oct_log(OCT_LOG_INFO, "back to step %lld, whose evaluation was the best", (long long)best);
+out:
+    oct_checkpoint_close(&checkpoint);
+    return status;
+}
+
+/* Makes the model of a checkpoint, which all ranks have, the teacher. */
+static oct_status call_teacher(oct_training *r, oct_checkpoint *checkpoint)
+{
+    const oct_status status =
+        oct_teacher_create(&r->trainer.teacher, checkpoint, r->recipe, &r->train_data);
+    OCT_TRY(oct_session_agree(r->session, status));
+    oct_log(OCT_LOG_INFO, "teacher: %s (step %lld, phase %s)", checkpoint->path,
+            (long long)checkpoint->info.step, checkpoint->info.phase);
+    return OCT_OK;
+}
+
+/* The model as its float phase has left it stands ready when the first QAT step needs it: the checkpoint of that
+ * moment is kept. */
+static oct_status call_own_teacher(oct_training *r)
+{
+    const oct_trainer *trainer = &r->trainer;
+    oct_checkpoint own = {0};
+    oct_status status = OCT_OK;
+    if (!oct_teacher_wanted(r->recipe) || trainer->teacher.model ||
+        oct_plan_phase(&trainer->plan, trainer->step) < OCT_PHASE_QAT)
+        return OCT_OK;
+    OCT_TRY(settle_save(r));
+    if (oct_training_speaks(r))
+        status = open_needed(r, trainer->plan.begin[OCT_PHASE_CALIBRATE],
+                             "the end of the float phase, which is the teacher", &own);
+    OCT_TRY_OUT(oct_session_agree(r->session, status));
+    OCT_TRY_OUT(oct_job_share(r->session, &own));
+    status = call_teacher(r, &own);
+out:
+    oct_checkpoint_close(&own);
+    return status;
+}
+
+/* The first step of a phase also prepares the model. */
+static oct_status take_step(oct_training *r, oct_phase phase, oct_step_result *result)
+{
+    const bool usual = phase == r->trainer.phase;
+    const double deadline_s = usual ? oct_pace_deadline(&r->trainer.pace) : 0;
+    if (deadline_s > 0) oct_session_set_deadline(r->session, deadline_s);
+    OCT_TRY(oct_trainer_step(&r->trainer, result));
+    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
+    return OCT_OK;
+}
+
+static oct_status step(oct_training *r)
+{
+    oct_trainer *trainer = &r->trainer;
+    oct_step_result result;
+    oct_verdict verdict = {0};
+    oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
+    trainer->stop = stop_is_asked();
+    trainer->saved = oct_checkpoint_writer_is_done(trainer->writer);
+    oct_rank_note_step(trainer->step + 1);
+    OCT_TRY(call_own_teacher(r));
+    const int64_t met = oct_session_meetings(r->session);
+    OCT_TRY(take_step(r, phase, &result));
+    r->meetings += oct_session_meetings(r->session) - met;
+    if (trainer->saved) OCT_TRY(settle_save(r));
+
+    bool phase_ends =
+        oct_trainer_done(trainer) || oct_plan_phase(&trainer->plan, trainer->step) != phase;
+    count_step(r, phase, &result, phase_ends);
+    /* What was measured before a checkpoint is kept with it, so a resumed run need not repeat it. */
+    if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step))
+        OCT_TRY(evaluate(r, phase, &verdict));
+    if (verdict.ends && !phase_ends) end_phase(r, phase);
+    if (trainer->stop && !phase_ends && !verdict.ends) {
+        oct_record_steps(r, phase);
+        oct_record_phase(r, phase); /* as far as this session has come */
+    }
+    if (oct_trainer_done(trainer)) {
+        OCT_TRY(settle_save(r));
+        OCT_TRY(go_back(r));
+    }
+    const bool required = phase_ends || verdict.ends || verdict.best || trainer->stop;
+    const bool last = oct_trainer_done(trainer) || trainer->stop;
+    if (required || trainer->step % r->recipe->checkpoint_every == 0)
+        OCT_TRY(save(r, required, last));
+    oct_progress_resume(&r->progress);
+    r->record_clock = oct_seconds();
+    return trainer->stop && !oct_trainer_done(trainer) ? stopped(r) : OCT_OK;
+}
+
+/* The start. */
+
+static oct_status compare_identity(const oct_training *r, const oct_checkpoint *checkpoint)
+{
+    oct_recipe there;
+    oct_text differences = {0};
+    OCT_TRY(oct_recipe_read(&there, checkpoint->path, checkpoint->info.recipe, NULL, 0));
+    oct_status status = oct_recipe_compare(&there, r->recipe, &differences);
+    if (status == OCT_OK && differences.length > 0)
+        status = oct_fail(
+            OCT_USAGE,
+            "%s: is of another recipe; choose another output=, or use the values of that run\n%s",
+            checkpoint->path, differences.data);
+    oct_text_free(&differences);
+    oct_recipe_free(&there);
+    return status;
+}
+
+static oct_status restore(oct_training *r, const oct_checkpoint *checkpoint)
+{
+    OCT_TRY(oct_session_agree(r->session, compare_identity(r, checkpoint)));
+    return oct_trainer_restore(&r->trainer, checkpoint);
+}
+
+static oct_status resume(oct_training *r)
+{
+    oct_checkpoint checkpoint = {0};
+    oct_status status = OCT_OK;
+    if (oct_training_speaks(r)) status = oct_checkpoint_newest_on_disk(&checkpoint, r->checkpoints);
+    OCT_TRY_OUT(oct_session_agree(r->session, status));
+    OCT_TRY_OUT(oct_job_share_info(r->session, &checkpoint));
+    if (checkpoint.path) {
+        if (oct_training_speaks(r))
+            status = oct_run_folder_same_data(&r->folder,
+                                              oct_job_data_record(&r->train_data, &r->test_data));
+        OCT_TRY_OUT(oct_session_agree(r->session, status));
+        OCT_TRY_OUT(restore(r, &checkpoint));
+        oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", r->recipe->output,
+                (long long)r->trainer.step, (long long)oct_plan_steps(&r->trainer.plan));
+    }
+    if (oct_training_speaks(r) && checkpoint.path)
+        status = oct_checkpoint_clean(r->checkpoints, checkpoint.info.recipe);
+    if (oct_training_speaks(r) && status == OCT_OK)
+        status =
+            oct_run_folder_rewind(&r->folder, r->trainer.step, oct_plan_steps(&r->trainer.plan));
+    OCT_TRY_OUT(oct_session_agree(r->session, status));
+out:
+    oct_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static oct_status open_folder(oct_training *r)
+{
+    const char *output = r->recipe->output;
+    oct_status status = OCT_OK;
+    if (oct_training_speaks(r)) status = oct_run_folder_open(&r->folder, r->recipe);
+    if (oct_training_speaks(r) && status == OCT_OK) status = oct_onnx_model_keep(r->recipe, output);
+    if (oct_training_speaks(r) && status == OCT_OK)
+        status = oct_run_folder_report(&r->folder, &r->trainer.report);
+    if (oct_training_speaks(r) && status == OCT_OK)
+        oct_log(OCT_LOG_INFO, "exports that the int8 model will have: %s",
+                r->trainer.exports.data ? r->trainer.exports.data : "none");
+    OCT_TRY(oct_session_agree(r->session, status));
+    status = oct_run_folder_tell(output);
+    if (status == OCT_OK) status = oct_run_path(output, "checkpoints", &r->checkpoints);
+    if (status == OCT_OK) status = oct_run_path(output, "model.int8.h5", &r->model_path);
+    return oct_session_agree(r->session, status);
+}
+
+static oct_status write_session(oct_training *r)
+{
+    json_t *session = NULL;
+    OCT_TRY(
+        oct_job_describe(r->session, r->args, r->recipe, &r->train_data, &r->test_data, &session));
+    oct_status status = OCT_OK;
+    if (oct_training_speaks(r)) {
+        json_object_set_new(session, "from_step", json_integer(r->trainer.step));
+        status = oct_run_folder_session(&r->folder, session);
+    }
+    return oct_session_agree(r->session, status);
+}
+
+static void say_what_comes(const oct_training *r)
+{
+    const oct_plan *plan = &r->trainer.plan;
+    const oct_dataset *data = &r->train_data;
+    const oct_recipe *recipe = r->recipe;
+    char parameters[32], train[32], test[32], outputs[48];
+    int size = r->session->group->size;
+    oct_log(
+        OCT_LOG_INFO, "%s: %s parameters, input %lldx%lldx%lld, %s; %s training and %s test images",
+        oct_recipe_model(recipe), oct_text_count(oct_float_bytes(r->trainer.model) / 4, parameters),
+        (long long)data->h, (long long)data->w, (long long)data->c,
+        oct_goal_outputs(data->goal, data->classes, outputs), oct_text_count(data->count, train),
+        oct_text_count(r->test_data.count, test));
+    oct_log(OCT_LOG_INFO,
+            "%d rank%s of %lld thread%s; %lld steps: float to %lld, calibrate to %lld, qat to %lld "
+            "(batch norm %s after %lld, scales frozen after %lld)",
+            size, size == 1 ? "" : "s", (long long)recipe->threads, recipe->threads == 1 ? "" : "s",
+            (long long)oct_plan_steps(plan), (long long)plan->begin[OCT_PHASE_CALIBRATE],
+            (long long)plan->begin[OCT_PHASE_QAT], (long long)oct_plan_steps(plan),
+            recipe->qat_fold_batch_norm ? "folded" : "frozen",
+            (long long)plan->begin[OCT_PHASE_QAT_BN_FROZEN],
+            (long long)plan->begin[OCT_PHASE_QAT_SCALES_FROZEN]);
+}
+
+/* This comes before anything is written, so that weights that do not fit leave no trace; a checkpoint of the
+ * run itself replaces them later. */
+static oct_status start_from_init(oct_training *r)
+{
+    oct_text told = {0};
+    if (!oct_init_given(r->init)) return OCT_OK;
+    oct_status status = oct_session_agree(r->session, oct_init_apply(r->init, &r->trainer, &told));
+    for (const char *line = told.data; status == OCT_OK && line && *line;) {
+        const int length = (int)strcspn(line, "\n");
+        oct_log(line == told.data ? OCT_LOG_INFO : OCT_LOG_WARN, "%.*s", length, line);
+        line += length + 1;
+    }
+    oct_text_free(&told);
+    oct_init_close(r->init);
+    return status;
+}
+
+/* Makes the float model, with the weights that the run starts from, the teacher. */
+static oct_status call_start(oct_training *r)
+{
+    oct_module *model = NULL;
+    oct_text told = {0};
+    oct_status status = oct_build_model(&model, r->recipe, &r->train_data);
+    if (status == OCT_OK)
+        status = oct_init_weights(r->init, model, r->recipe, &r->train_data, &told);
+    if (status == OCT_OK) status = oct_teacher_take(&r->trainer.teacher, &model, &r->train_data);
+    oct_module_destroy(&model);
+    oct_text_free(&told);
+    OCT_TRY(oct_session_agree(r->session, status));
+    oct_log(OCT_LOG_INFO, "teacher: the float weights that the run starts from");
+    return OCT_OK;
+}
+
+/* Where there is no float phase, the weights that the run starts from are its end. */
+static oct_status call_other_teacher(oct_training *r)
+{
+    const bool has_float = r->trainer.plan.begin[OCT_PHASE_CALIBRATE] > 0;
+    const bool at_start = oct_teacher_is_own(r->recipe) && !has_float;
+    oct_checkpoint *other = at_start ? &r->init->checkpoint : r->teacher;
+    if (!oct_teacher_wanted(r->recipe)) return OCT_OK;
+    if (other->bytes)
+        OCT_TRY(call_teacher(r, other));
+    else if (at_start)
+        OCT_TRY(call_start(r));
+    oct_checkpoint_close(r->teacher);
+    return OCT_OK;
+}
+
+static oct_status open_writer(oct_training *r)
+{
+    return oct_training_speaks(r) ? oct_checkpoint_writer_create(&r->trainer.writer) : OCT_OK;
+}
+
+static oct_status start(oct_training *r)
+{
+    oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
+    oct_job_threads(r->session, r->recipe->threads);
+    OCT_TRY(oct_job_data(r->session, r->recipe, OCT_TRAIN, &r->train_data));
+    OCT_TRY(oct_job_data(r->session, r->recipe, OCT_TEST, &r->test_data));
+    OCT_TRY(
+        oct_session_agree(r->session, oct_trainer_create(&r->trainer, r->recipe, r->session->group,
+                                                         &r->train_data, &r->test_data)));
+    r->trainer.settle = settle_save;
+    r->trainer.owner = r;
+    OCT_TRY(oct_session_agree(r->session, open_writer(r)));
+    OCT_TRY(call_other_teacher(r));
+    OCT_TRY(start_from_init(r));
+    OCT_TRY(open_folder(r));
+    say_what_comes(r);
+    OCT_TRY(resume(r));
+    if (r->trainer.step == 0) oct_warn_of_model(r->recipe, r->trainer.model);
+    OCT_TRY(write_session(r));
+    oct_record_samples(r);
+    oct_progress_start(&r->progress, &r->trainer.plan, r->trainer.training.loss.metric,
+                       r->args->progress, r->recipe->log_every);
+    r->record_clock = oct_seconds();
+    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
+    return OCT_OK;
+}
+
+static oct_status work(oct_training *r, json_t **result)
+{
+    OCT_TRY(stop_before_steps(r));
+    OCT_TRY(start(r));
+    if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
+    while (!oct_trainer_done(&r->trainer))
+        OCT_TRY(step(r));
+    tell_waits(r);
+    if (r->trainer.audit.done > 0)
+        oct_log(OCT_LOG_INFO, "%lld leaves were computed again, to the same bits",
+                (long long)r->trainer.audit.done);
+    if (r->trainer.skips.all > 0)
+        oct_log(OCT_LOG_WARN, "%lld of %lld steps were skipped, whose numbers were not finite",
+                (long long)r->trainer.skips.all, (long long)r->trainer.step);
+    return oct_run_result(r, result);
+}
+
+/* Collective: a finished run is only told again. */
+static oct_status find_finished(oct_training *r, json_t **result, bool *finished)
+{
+    const oct_collective *group = r->session->group;
+    oct_status status = OCT_OK;
+    if (group->rank == 0) status = oct_run_folder_look(r->recipe, result);
+    OCT_TRY(oct_session_agree(r->session, status));
+    *finished = *result != NULL;
+    OCT_TRY(group->broadcast(group, finished, sizeof(*finished), 0));
+    if (*finished)
+        oct_log(
+            OCT_LOG_INFO,
+            "%s is finished; showing its results again (choose another output= to start a new run)",
+            r->recipe->output);
+    return OCT_OK;
+}
+
+oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
+                     oct_train_files *files, json_t **result)
+{
+    oct_training r = {
+        .session = session,
+        .args = args,
+        .recipe = recipe,
+        .init = &files->init,
+        .teacher = &files->teacher,
+        .folder = {.lock = -1, .metrics = -1, .events = {.fd = -1}},
+    };
+    bool finished = false;
+    *result = NULL;
+    OCT_TRY(find_finished(&r, result, &finished));
+    if (finished) return OCT_OK;
+
+    oct_status status = work(&r, result);
+    oct_checkpoint_writer_destroy(&r.trainer.writer);
+    oct_trainer_destroy(&r.trainer);
+    oct_dataset_close(&r.train_data);
+    oct_dataset_close(&r.test_data);
+    oct_run_folder_close(&r.folder);
+    oct_free(&r.checkpoints);
+    oct_free(&r.saved.path);
+    oct_free(&r.model_path);
+    return status;
+}

@@ -1,0 +1,47 @@
+/* A run at work: what its steps (training.c), its records (records.c) and its end (result.c) share. */
+#pragma once
+
+#include "io/checkpoint/checkpoint.h"
+#include "launch/train/init.h"
+#include "launch/session/progress.h"
+#include "launch/runfolder/run_folder.h"
+#include "launch/session/session.h"
+#include "launch/train/trainer.h"
+
+/* A save that a writer carries out, beside the steps: alike on all ranks. */
+typedef struct oct_save_under_way {
+    bool begun;
+    bool required; /* its failure ends the run */
+    int64_t step;
+    double compared; /* seconds for which the ranks compared their state before it */
+} oct_save_under_way;
+
+typedef struct oct_training {
+    oct_session *session;
+    const oct_args *args;
+    const oct_recipe *recipe;
+    oct_init *init;          /* what the run starts from; empty: its own initial values */
+    oct_checkpoint *teacher; /* that distill.teacher names; bytes NULL: none, or the model's own */
+    oct_dataset train_data, test_data;
+    oct_trainer trainer;
+    oct_run_folder folder;     /* rank 0 */
+    char *checkpoints;         /* its folder */
+    oct_checkpoint_file saved; /* rank 0: the newest that this process has written; no path: none */
+    char *model_path;
+    oct_progress progress;
+    oct_step_totals recorded; /* since the last step record */
+    double record_clock;
+    int64_t meetings; /* of the ranks, in the steps of this phase in this process */
+    oct_save_under_way save;
+    double
+        phase_loss; /* mean over the phase before, or of the run's first step here; 0: none yet */
+    double save_waits; /* seconds that saves stood behind the one before */
+    int64_t late_saves;
+    int failed_saves; /* one after another */
+} oct_training;
+
+/* Only rank 0 touches files and speaks. */
+static inline bool oct_training_speaks(const oct_training *run)
+{
+    return run->session->group->rank == 0;
+}

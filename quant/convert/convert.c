@@ -1,0 +1,300 @@
+/* Convert: the trace of what the prepared model executes in eval mode, node by node, as steps of the
+ * integer program. Modules write their own steps, with constants from their own routines, so the
+ * program cannot differ from the evaluation; oct_program_check proves the rest (shapes, overflow
+ * bounds). What has no integer form and can be made again from its arguments stays as a float island.
+ */
+#include "quant/convert/convert.h"
+
+#include "core/base/mem.h"
+#include "quant/module/rule.h"
+#include "quant/module/emitter.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct conversion {
+    oct_emitter emitter;
+    const oct_graph *graph;
+    oct_text *islands; /* may be NULL */
+} conversion;
+
+static const char *caller_of(const oct_trace_node *node)
+{
+    return node->path[0] ? node->path : "the model";
+}
+
+/* The type of the node's module, or of the functional op's module form; NULL: none. */
+static const oct_module_type *type_of(const oct_trace_node *node)
+{
+    return node->module ? node->module->type : oct_module_type_find(node->op);
+}
+
+/* Float islands. */
+
+static oct_status copy_array(oct_island *island, size_t *capacity, const char *name,
+                             const oct_tensor *tensor)
+{
+    const size_t count = (size_t)island->num_arrays;
+    const size_t bytes = (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype);
+    OCT_TRY(oct_grow(&island->arrays, capacity, count + 1, sizeof *island->arrays));
+    oct_island_array *array = &island->arrays[count];
+    *array = (oct_island_array){.dtype = tensor->dtype, .shape = tensor->shape};
+    island->num_arrays++;
+    OCT_TRY(oct_strdup(&array->name, name));
+    OCT_TRY(oct_alloc(&array->data, bytes, 1));
+    memcpy(array->data, tensor->data, bytes);
+    return OCT_OK;
+}
+
+static oct_status copy_state(oct_island *island, const oct_module *module)
+{
+    size_t capacity = 0;
+    for (size_t i = 0; i < module->num_params; i++)
+        OCT_TRY(copy_array(island, &capacity, module->params[i]->name, &module->params[i]->value));
+    for (size_t i = 0; i < module->num_buffers; i++)
+        OCT_TRY(copy_array(island, &capacity, module->buffers[i].name, &module->buffers[i].tensor));
+    return OCT_OK;
+}
+
+static const char *note_of(const conversion *c, const oct_trace_node *node)
+{
+    const oct_graph *graph = c->graph;
+    for (size_t i = 0; i < graph->num_nodes; i++) {
+        const oct_graph_node *n = &graph->nodes[i];
+        const bool same = node->module ? n->module == node->module
+                                       : !n->called && strcmp(n->path, node->path) == 0 &&
+                                             strcmp(n->op, node->op) == 0;
+        if (same && n->note) return n->note;
+    }
+    return oct_quant_rule_find(type_of(node)) ? "what it gets is float" : "it has no integer form";
+}
+
+static oct_status check_island(const oct_emitter *e)
+{
+    const oct_trace_node *node = e->node;
+    const oct_module_type *type = type_of(node);
+    OCT_CHECK(type && type->create, OCT_PREPARE,
+              "%s: %s stays float and cannot be made again from arguments, so it cannot be part of "
+              "the deployed model; quantize it, give its type `create` and `args`, or move it out "
+              "of the model",
+              caller_of(node), node->op);
+    OCT_CHECK(!node->module || node->module->num_children == 0, OCT_PREPARE,
+              "%s: a %s that stays float has modules of its own, which the deployed model cannot "
+              "hold; make it a container, or give it parameters instead",
+              caller_of(node), node->op);
+    for (int i = 0; i < node->num_inputs; i++) {
+        const oct_dtype dtype = oct_emit_input(e, i)->dtype;
+        OCT_CHECK(dtype != OCT_S32, OCT_PREPARE,
+                  "%s: %s computes with class numbers, which a deployed model only returns; do it "
+                  "outside of the model",
+                  caller_of(node), node->op);
+        OCT_CHECK(dtype == OCT_F32, OCT_PREPARE,
+                  "%s: %s stays float but is given codes; put a DeQuantStub before it",
+                  caller_of(node), node->op);
+    }
+    return OCT_OK;
+}
+
+static oct_status emit_island(conversion *c)
+{
+    oct_emitter *e = &c->emitter;
+    const oct_trace_node *node = e->node;
+    oct_step *step;
+    OCT_TRY(check_island(e));
+    OCT_TRY(oct_emit_step(e, OCT_STEP_FLOAT, &step));
+    OCT_TRY(oct_alloc(&step->island, 1, sizeof *step->island));
+    oct_island *island = step->island;
+    snprintf(island->type, sizeof island->type, "%s", type_of(node)->name);
+    island->num_args = node->args.count;
+    for (int i = 0; i < node->args.count; i++)
+        island->args[i] = node->args.value[i];
+    for (int i = 0; i < node->num_inputs; i++)
+        island->dims[i] = e->trace->values[node->input[i]].shape.ndim;
+    if (node->module) OCT_TRY(copy_state(island, node->module));
+    if (c->islands)
+        OCT_TRY(
+            oct_text_add(c->islands, "%s (%s): %s\n", step->name, island->type, note_of(c, node)));
+    return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
+}
+
+static oct_status emit(conversion *c)
+{
+    oct_emitter *e = &c->emitter;
+    const oct_trace_node *node = e->node;
+    if (node->module && node->module->type->emit) return node->module->type->emit(node->module, e);
+    const oct_quant_rule *rule = oct_quant_rule_find(type_of(node));
+    const bool emits = rule && rule->emit;
+    if (emits && (rule->any_domain || oct_emit_input(e, 0)->dtype != OCT_F32)) return rule->emit(e);
+    return emit_island(c);
+}
+
+/* Tells how often each dynamic block ran, since the program has no loops. */
+static oct_status note_blocks(const conversion *c)
+{
+    const oct_trace *trace = c->emitter.trace;
+    char path[256];
+    for (size_t i = 0; i < trace->num_scopes && c->islands; i++) {
+        const oct_trace_scope *s = &trace->scopes[i];
+        int runs = 0;
+        for (size_t k = 0; k < trace->num_scopes && s->name; k++) {
+            const oct_trace_scope *other = &trace->scopes[k];
+            const bool same =
+                other->name && other->module == s->module && strcmp(other->name, s->name) == 0;
+            if (same && k < i) break; /* counted */
+            runs += same;
+        }
+        if (runs > 0)
+            OCT_TRY(oct_text_add(c->islands,
+                                 "%s (dynamic block %s): unrolled, it runs %d times as in this "
+                                 "evaluation\n",
+                                 *oct_module_path(s->module, path) ? path : "the model", s->name,
+                                 runs));
+    }
+    return OCT_OK;
+}
+
+static oct_status check_frozen(oct_module *root)
+{
+    oct_quantizers all = {0};
+    OCT_TRY(oct_quantizers_collect(&all, root));
+    oct_status status = OCT_OK;
+    if (all.count == 0)
+        status = oct_fail(OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    for (size_t i = 0; i < all.count && status == OCT_OK; i++)
+        if (all.items[i]->state != OCT_QUANT_FROZEN)
+            status = oct_fail(
+                OCT_PREPARE,
+                "activation scales still move; call oct_set_fake_quant(root, "
+                "OCT_STATE_VALIDATION) first, or convert a checkpoint of the end of a run");
+    oct_quantizers_free(&all);
+    return status;
+}
+
+static oct_status check_target(const oct_graph *graph, const oct_target *target)
+{
+    OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    OCT_CHECK(target, OCT_USAGE,
+              "convert wants to know the target; pass the one that the model was prepared for "
+              "(oct_target_find(\"%s\"))",
+              graph->target->name);
+    OCT_CHECK(graph->target == target, OCT_PREPARE,
+              "the model was prepared for %s and learned that target's rounding, so it cannot be "
+              "converted for %s; train its QAT phase with quant.target %s",
+              graph->target->name, target->name, target->name);
+    return OCT_OK;
+}
+
+static oct_status emit_nodes(conversion *c)
+{
+    oct_emitter *e = &c->emitter;
+    const oct_trace *trace = e->trace;
+    oct_program *program = e->program;
+    oct_status failed = OCT_OK;
+    bool *live;
+    program->num_inputs = trace->num_inputs;
+    for (int i = 0; i < trace->num_inputs; i++)
+        OCT_TRY(oct_emitter_add_value(e, trace->inputs[i], OCT_F32, (oct_qparams){0},
+                                      &program->inputs[i]));
+    OCT_TRY(oct_trace_live(trace, &live));
+    for (size_t i = 0; i < trace->num_nodes && failed == OCT_OK; i++) {
+        e->node = &trace->nodes[i];
+        if (live[i]) failed = emit(c);
+    }
+    oct_free(&live);
+    OCT_TRY(failed);
+    OCT_CHECK(trace->values[trace->output].shape.ndim > 0, OCT_PREPARE,
+              "the forward returns one number for the whole batch, a loss, in evaluation mode too; "
+              "a deployed model returns something for each sample");
+    program->output = e->value_of[trace->output];
+    const oct_dtype output = program->values[program->output].dtype;
+    OCT_CHECK(output == OCT_F32 || output == OCT_S32, OCT_PREPARE,
+              "the model's output is codes; end it with a DeQuantStub");
+    return note_blocks(c);
+}
+
+/* A conversion with what it was made from. */
+typedef struct run {
+    conversion c;
+    oct_trace trace;
+} run;
+
+static void run_end(run *r)
+{
+    oct_free(&r->c.emitter.value_of);
+    oct_trace_free(&r->trace);
+}
+
+static oct_status run_begin(run *r, oct_program *program, oct_module *root,
+                            const oct_example *example, const oct_target *target, oct_text *islands)
+{
+    *r = (run){.c = {.emitter = {.program = program, .trace = &r->trace},
+                     .graph = oct_graph_of(root),
+                     .islands = islands}};
+    int32_t **value_of = &r->c.emitter.value_of;
+    *program = (oct_program){.requantizer = target->requantizer};
+    snprintf(program->target, sizeof program->target, "%s", target->name);
+    OCT_TRY(oct_trace_run(&r->trace, root, example));
+    OCT_TRY(oct_alloc(value_of, r->trace.num_values, sizeof **value_of));
+    for (size_t i = 0; i < r->trace.num_values; i++)
+        (*value_of)[i] = -1;
+    OCT_TRY(emit_nodes(&r->c));
+    return oct_program_check(program);
+}
+
+oct_status oct_convert(oct_program *program, oct_module *root, const oct_example *example,
+                       const oct_target *target, oct_text *islands)
+{
+    run r;
+    *program = (oct_program){0};
+    OCT_TRY(check_target(oct_graph_of(root), target));
+    OCT_TRY(check_frozen(root));
+    const oct_status status = run_begin(&r, program, root, example, target, islands);
+    run_end(&r);
+    if (status != OCT_OK) oct_program_free(program);
+    return status;
+}
+
+typedef struct watch {
+    const int32_t *value_of;
+    oct_value_fn show;
+    void *user;
+} watch;
+
+static void show_value(void *user, int64_t traced, const oct_tensor *tensor)
+{
+    const watch *w = user;
+    const size_t bytes = (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype);
+    if (w->value_of[traced] >= 0) w->show(w->user, w->value_of[traced], tensor->data, bytes);
+}
+
+/* Whether two programs have the same steps: numbers of values follow from the calls that the forward made. */
+static bool same_steps(const oct_program *a, const oct_program *b)
+{
+    bool same = a->num_steps == b->num_steps && a->num_values == b->num_values;
+    for (int64_t i = 0; same && i < a->num_steps; i++)
+        same = a->steps[i].kind == b->steps[i].kind && a->steps[i].output == b->steps[i].output &&
+               strcmp(a->steps[i].name, b->steps[i].name) == 0;
+    return same;
+}
+
+oct_status oct_convert_watch(const oct_program *program, oct_module *root,
+                             const oct_example *example, oct_value_fn show, void *user)
+{
+    oct_status status = OCT_OK;
+    oct_program again = {0};
+    oct_trace second = {0};
+    run r;
+    const oct_graph *graph = oct_graph_of(root);
+    OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    OCT_TRY_OUT(run_begin(&r, &again, root, example, graph->target, NULL));
+    OCT_CHECK_OUT(same_steps(program, &again), OCT_NO,
+                  "the model's forward calls other operations on this sample than the program has; "
+                  "what a forward does must not depend on the values of its input");
+    watch w = {.value_of = r.c.emitter.value_of, .show = show, .user = user};
+    status = oct_trace_watch(&second, root, example, show_value, &w);
+out:
+    oct_trace_free(&second);
+    oct_program_free(&again);
+    run_end(&r);
+    return status;
+}

@@ -1,0 +1,228 @@
+/* Float islands of a program, run by the modules that they were: each is made again from its type's
+ * name and arguments, gets its arrays back, and computes sample by sample, as evaluation does. */
+#include "quant/convert/convert.h"
+
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "quant/program/step.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct island {
+    oct_context *cx;
+    oct_module *module;
+    int num_inputs;
+    oct_shape shape[OCT_STEP_INPUTS]; /* of one sample */
+    int64_t output;                   /* numbers of one sample */
+} island;
+
+static void close_island(void *state)
+{
+    island *self = state;
+    oct_module_destroy(&self->module);
+    oct_context_destroy(&self->cx);
+    oct_free(&self);
+}
+
+static const oct_island_array *array_of(const oct_island *from, const char *name)
+{
+    for (int64_t i = 0; i < from->num_arrays; i++)
+        if (strcmp(from->arrays[i].name, name) == 0) return &from->arrays[i];
+    return NULL;
+}
+
+static oct_status load_array(const oct_island *from, const char *name, oct_tensor *tensor)
+{
+    const oct_island_array *array = array_of(from, name);
+    OCT_CHECK(
+        array && array->dtype == tensor->dtype && oct_shape_equal(&array->shape, &tensor->shape),
+        OCT_DATA, "a %s with these arguments has a %s that the program lacks or has otherwise",
+        from->type, name);
+    memcpy(tensor->data, array->data, (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype));
+    return OCT_OK;
+}
+
+static oct_status load_arrays(oct_module *module, const oct_island *from)
+{
+    OCT_CHECK((size_t)from->num_arrays == module->num_params + module->num_buffers, OCT_DATA,
+              "%lld arrays, but a %s with these arguments has %zu", (long long)from->num_arrays,
+              from->type, module->num_params + module->num_buffers);
+    for (size_t i = 0; i < module->num_params; i++)
+        OCT_TRY(load_array(from, module->params[i]->name, &module->params[i]->value));
+    for (size_t i = 0; i < module->num_buffers; i++)
+        OCT_TRY(load_array(from, module->buffers[i].name, &module->buffers[i].tensor));
+    return OCT_OK;
+}
+
+/* The tensor of one sample as the module was called with it. */
+static oct_shape sample_shape(const oct_value *value, int dims)
+{
+    switch (dims) {
+    case 4:
+        return OCT_SHAPE(1, value->h, value->w, value->c);
+    case 3:
+        return OCT_SHAPE(1, value->w, value->c);
+    case 2:
+        return OCT_SHAPE(1, value->c);
+    default:
+        return OCT_SHAPE(1);
+    }
+}
+
+/* Turns a failure of the module into one of the file, whose arguments and shapes have led to it. */
+static oct_status blame_file(oct_status status)
+{
+    char text[1024];
+    if (status == OCT_OK || status == OCT_DATA) return status;
+    snprintf(text, sizeof text, "%s", oct_fail_text(0));
+    return oct_fail(OCT_DATA, "%s", text);
+}
+
+/* Arguments are read by exporters too: they are those that the module itself would give. */
+static oct_status check_args(const oct_module *module, const oct_island *from)
+{
+    oct_op_args own = {0};
+    module->type->args(module, &own);
+    bool same = own.count == from->num_args;
+    for (int i = 0; same && i < own.count; i++)
+        same = own.value[i] == from->args[i];
+    OCT_CHECK(same, OCT_DATA, "its arguments are not those of a %s", from->type);
+    return OCT_OK;
+}
+
+/* Creates the module, which may take little more memory than the arrays that it gets. */
+static oct_status create_module(island *self, const oct_module_type *type, const oct_island *from)
+{
+    enum { BESIDE_ARRAYS = 1 << 20 };
+    size_t bytes = BESIDE_ARRAYS;
+    oct_op_args args = {.count = from->num_args};
+    memcpy(args.value, from->args, sizeof args.value);
+    for (int64_t i = 0; i < from->num_arrays; i++) {
+        const oct_island_array *array = &from->arrays[i];
+        bytes += 2 * (size_t)oct_shape_numel(&array->shape) * oct_dtype_bytes(array->dtype);
+    }
+    oct_mem_guard(bytes);
+    oct_status status = type->create(&self->module, &args);
+    if (oct_mem_guard_end() && status != OCT_OK)
+        return oct_fail(OCT_DATA, "its arguments ask for more memory than its arrays have");
+    if (status == OCT_RESOURCE) return status;
+    OCT_TRY(blame_file(status));
+    return check_args(self->module, from);
+}
+
+/* The size of the largest tensor that one of our own layers makes: its output, or the input of a transposed
+ * convolution, dilated over the output's plane and what padding cuts off it. */
+static int64_t max_numel(const oct_module *module, const oct_program *program, const oct_step *step)
+{
+    const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
+    const oct_shape *weight = module->num_params > 0 ? &module->params[0]->value.shape : NULL;
+    if (!weight || weight->ndim != 4) return oct_value_numel(y);
+    const int64_t edge = 2 * weight->dim[1], channels = x->c > y->c ? x->c : y->c;
+    return (y->h + edge) * (y->w + edge) * channels;
+}
+
+static oct_status make(island *self, const oct_program *program, const oct_step *step)
+{
+    const oct_island *from = step->island;
+    const oct_module_type *type = oct_module_type_find(from->type);
+    OCT_CHECK(type && type->create, OCT_PREPARE,
+              "it stays float and is a %s, which is not known here; load the plug-in that has it",
+              from->type);
+    OCT_TRY(create_module(self, type, from));
+    OCT_TRY(load_arrays(self->module, from));
+    oct_module_train(self->module, false);
+    self->num_inputs = step->num_inputs;
+    self->output = oct_value_numel(oct_step_output(program, step));
+    for (int i = 0; i < step->num_inputs; i++)
+        self->shape[i] = sample_shape(oct_step_input(program, step, i), from->dims[i]);
+    OCT_TRY(oct_context_create(&self->cx, &oct_collective_one));
+    if (oct_module_type_is_listed(type))
+        self->cx->max_numel = max_numel(self->module, program, step);
+    return OCT_OK;
+}
+
+static oct_status open_island(void **state, const oct_program *program, const oct_step *step)
+{
+    island *self;
+    OCT_TRY(oct_alloc(&self, 1, sizeof *self));
+    if (make(self, program, step) != OCT_OK) {
+        close_island(self);
+        return oct_fail_prefix("%s", step->name);
+    }
+    *state = self;
+    return OCT_OK;
+}
+
+/* Inputs are only read; a tensor's data is not const. */
+static float *sample_of(const float *input, const oct_shape *shape, int64_t sample)
+{
+    union {
+        const float *in;
+        float *out;
+    } data = {.in = input + sample * oct_shape_numel(shape)};
+    return data.out;
+}
+
+static oct_status run_sample(island *self, int64_t sample, const float *const *input, float *output)
+{
+    oct_context *cx = self->cx;
+    oct_tensor *x[OCT_STEP_INPUTS];
+    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
+    for (int i = 0; i < self->num_inputs; i++)
+        x[i] = oct_tensor_view(cx, OCT_F32, self->shape[i],
+                               sample_of(input[i], &self->shape[i], sample));
+    const oct_tensor *y = oct_module_call(cx, self->module, x, self->num_inputs);
+    if (oct_context_status(cx) == OCT_RESOURCE) return OCT_RESOURCE;
+    OCT_TRY(blame_file(oct_context_status(cx)));
+    OCT_CHECK(y->dtype == OCT_F32 && oct_numel(y) == self->output, OCT_DATA,
+              "it makes %lld numbers of type %s where the program has %lld of type f32",
+              (long long)oct_numel(y), oct_dtype_name(y->dtype), (long long)self->output);
+    memcpy(output + sample * self->output, y->data, (size_t)self->output * sizeof(float));
+    return OCT_OK;
+}
+
+static oct_status run_island(void *state, int64_t samples, const float *const *input, float *output)
+{
+    for (int64_t n = 0; n < samples; n++)
+        OCT_TRY(run_sample(state, n, input, output));
+    return OCT_OK;
+}
+
+const oct_island_host oct_module_islands = {
+    .open = open_island, .run = run_island, .close = close_island};
+
+/* Runs the step's module over a sample of zeros: whether its shapes fit shows when it is called. */
+static oct_status try_island(const oct_program *program, const oct_step *step)
+{
+    const float *input[OCT_STEP_INPUTS];
+    float *zeros = NULL, *output = NULL;
+    void *state = NULL;
+    int64_t most = 0;
+    oct_status status = OCT_OK;
+    for (int i = 0; i < step->num_inputs; i++)
+        most = oct_max_i64(most, oct_value_numel(oct_step_input(program, step, i)));
+    OCT_TRY_OUT(oct_alloc(&zeros, (size_t)most, sizeof *zeros));
+    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(oct_step_output(program, step)), 1));
+    for (int i = 0; i < step->num_inputs; i++)
+        input[i] = zeros;
+    OCT_TRY_OUT(open_island(&state, program, step));
+    if (run_island(state, 1, input, output) != OCT_OK) status = oct_fail_prefix("%s", step->name);
+out:
+    if (state) close_island(state);
+    oct_free(&zeros);
+    oct_free(&output);
+    return status;
+}
+
+oct_status oct_islands_check(const oct_program *program, bool of_plugins)
+{
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (step->kind != OCT_STEP_FLOAT) continue;
+        const oct_module_type *type = oct_module_type_find(step->island->type);
+        if (of_plugins || (type && oct_module_type_is_listed(type)))
+            OCT_TRY(try_island(program, step));
+    }
+    return OCT_OK;
+}

@@ -1,0 +1,159 @@
+#include "quant/correct/correction.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+/* Bytes of the products of a round. */
+static const int64_t room = (int64_t)1 << 29;
+
+/* Collects the layers; those that a further call site borrows are taken out by it below. */
+static oct_status add_layer(void *user, oct_module *module)
+{
+    oct_correction *c = user;
+    oct_qat_conv *m = (oct_qat_conv *)module;
+    if (module->type != &oct_qat_conv_type || m->borrows) return OCT_OK;
+    OCT_TRY(oct_grow(&c->layers, &c->capacity, c->count + 1, sizeof *c->layers));
+    c->layers[c->count++] = (oct_corrected_layer){.layer = m};
+    return OCT_OK;
+}
+
+/* The inputs of its calls have scales of their own. */
+static oct_status drop_lender(void *user, oct_module *module)
+{
+    oct_correction *c = user;
+    const oct_qat_conv *m = (const oct_qat_conv *)module;
+    if (module->type != &oct_qat_conv_type || !m->lender) return OCT_OK;
+    for (size_t i = 0; i < c->count; i++) {
+        if (c->layers[i].layer != m->lender) continue;
+        memmove(c->layers + i, c->layers + i + 1, (--c->count - i) * sizeof *c->layers);
+        c->left++;
+    }
+    return OCT_OK;
+}
+
+oct_status oct_correction_begin(oct_correction *c, oct_module *root,
+                                const oct_correction_options *options)
+{
+    *c = (oct_correction){.options = *options};
+    if (options->rounding == OCT_ROUNDING_NEAREST && !options->bias) return OCT_OK;
+    oct_status status = oct_module_walk(root, add_layer, c);
+    if (status == OCT_OK) status = oct_module_walk(root, drop_lender, c);
+    if (status != OCT_OK) oct_correction_end(c);
+    return status;
+}
+
+bool oct_correction_goes_on(const oct_correction *c)
+{
+    return c->end < c->count;
+}
+
+static void end_round(oct_correction *c)
+{
+    for (size_t i = c->begin; i < c->end; i++) {
+        c->layers[i].layer->moments = NULL;
+        oct_moments_free(&c->layers[i].moments);
+    }
+    c->begin = c->end;
+}
+
+void oct_correction_end(oct_correction *c)
+{
+    end_round(c);
+    oct_free(&c->layers);
+    c->count = c->begin = c->end = 0;
+}
+
+oct_status oct_correction_collect(oct_correction *c)
+{
+    const bool products = c->options.rounding == OCT_ROUNDING_GPTQ;
+    int64_t bytes = 0;
+    while (c->end < c->count) {
+        oct_corrected_layer *l = &c->layers[c->end];
+        const oct_conv_shape shape = oct_moments_shape(l->layer);
+        bytes += products ? oct_moments_bytes(&shape) : 0;
+        if (bytes > room && c->end > c->begin) break;
+        c->end++;
+        OCT_TRY(oct_moments_create(&l->moments, &shape, products));
+        l->layer->moments = &l->moments;
+    }
+    return OCT_OK;
+}
+
+static oct_tensor *weight_of(const oct_qat_conv *m)
+{
+    return m->layer->type == &oct_linear_type ? &((oct_linear_module *)m->layer)->weight->value
+                                              : &((oct_conv2d_module *)m->layer)->weight->value;
+}
+
+/* What one rank has done to a layer. */
+typedef struct outcome {
+    bool rounded, corrected;
+} outcome;
+
+static oct_status correct(const oct_correction *c, oct_corrected_layer *l, outcome *done)
+{
+    const oct_tensor *weight = weight_of(l->layer);
+    const size_t n = (size_t)oct_numel(weight);
+    float *exact = NULL;
+    *done = (outcome){0};
+    if (l->moments.mixed || l->moments.windows == 0) return OCT_OK;
+    OCT_TRY(oct_alloc(&exact, n, sizeof *exact));
+    memcpy(exact, weight->data, n * sizeof *exact);
+    oct_status status = OCT_OK;
+    if (c->options.rounding == OCT_ROUNDING_GPTQ)
+        status = oct_qat_conv_round(l->layer, &l->moments, &done->rounded);
+    if (status == OCT_OK && c->options.bias)
+        status = oct_qat_conv_correct_bias(l->layer, &l->moments, exact, &done->corrected);
+    oct_free(&exact);
+    return status;
+}
+
+/* Gives all ranks what `root` has made of the layer. */
+static oct_status share(const oct_qat_conv *m, const oct_collective *group, int root, outcome *done)
+{
+    const oct_tensor *weight = weight_of(m);
+    const oct_param *bias = m->layer->type == &oct_linear_type
+                                ? ((oct_linear_module *)m->layer)->bias
+                                : ((oct_conv2d_module *)m->layer)->bias;
+    const oct_batch_norm_module *bn = (const oct_batch_norm_module *)m->batch_norm;
+    const size_t channels = (size_t)oct_dim(weight, 0);
+    OCT_TRY(group->broadcast(group, done, sizeof *done, root));
+    if (done->rounded)
+        OCT_TRY(
+            group->broadcast(group, weight->data, (size_t)oct_numel(weight) * sizeof(float), root));
+    if (!done->corrected) return OCT_OK;
+    float *moved = bn ? bn->running_mean : oct_f32(&bias->value);
+    return group->broadcast(group, moved, channels * sizeof *moved, root);
+}
+
+oct_status oct_correction_apply(oct_correction *c, const oct_collective *group)
+{
+    char path[256];
+    oct_status status = OCT_OK;
+    outcome *done = NULL;
+    for (size_t i = c->begin; i < c->end; i++)
+        c->layers[i].layer->moments = NULL;
+    for (size_t i = c->begin; i < c->end; i++)
+        OCT_TRY(oct_moments_join(&c->layers[i].moments, group));
+    OCT_TRY_OUT(oct_alloc(&done, c->end - c->begin, sizeof *done));
+    for (size_t i = c->begin; i < c->end && status == OCT_OK; i++) {
+        if ((int)((i - c->begin) % (size_t)group->size) != group->rank) continue;
+        status = correct(c, &c->layers[i], &done[i - c->begin]);
+        if (status != OCT_OK)
+            status = oct_fail_prefix("%s", oct_module_path(&c->layers[i].layer->q.base, path));
+    }
+    OCT_TRY_OUT(group->agree(group, status));
+    for (size_t i = c->begin; i < c->end; i++) {
+        outcome *own = &done[i - c->begin];
+        OCT_TRY_OUT(
+            share(c->layers[i].layer, group, (int)((i - c->begin) % (size_t)group->size), own));
+        c->rounded += own->rounded;
+        c->corrected += own->corrected;
+        c->left += !own->rounded && !own->corrected;
+    }
+    end_round(c);
+out:
+    oct_free(&done);
+    return status;
+}

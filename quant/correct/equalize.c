@@ -1,0 +1,247 @@
+#include "quant/correct/equalize.h"
+
+#include "core/base/mem.h"
+#include "quant/graph/graph.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SWEEPS = 8 };
+
+/* Two layers: what the first gives, the second alone reads. */
+typedef struct pair {
+    oct_qat_conv *first, *second;
+} pair;
+
+typedef struct pairs {
+    pair *items;
+    size_t count, capacity;
+} pairs;
+
+static const oct_conv2d_module *conv_of(const oct_qat_conv *m)
+{
+    return m->layer->type == &oct_conv2d_type ? (const oct_conv2d_module *)m->layer : NULL;
+}
+
+static oct_param *weight_of(const oct_qat_conv *m)
+{
+    return conv_of(m) ? conv_of(m)->weight : ((const oct_linear_module *)m->layer)->weight;
+}
+
+static oct_param *bias_of(const oct_qat_conv *m)
+{
+    return conv_of(m) ? conv_of(m)->bias : ((const oct_linear_module *)m->layer)->bias;
+}
+
+static int64_t groups_of(const oct_qat_conv *m)
+{
+    return conv_of(m) ? conv_of(m)->geometry.groups : 1;
+}
+
+/* The layer that runs at a node by itself: once in the network, with weights of its own, of a kind whose channels
+ * this file knows. */
+static oct_qat_conv *layer_at(const oct_graph *g, int64_t number)
+{
+    if (number < 0) return NULL;
+    const oct_graph_node *node = &g->nodes[number];
+    if (node->action != OCT_NODE_RUN || node->block >= 0) return NULL;
+    if (!node->module || node->module->type != &oct_qat_conv_type) return NULL;
+    oct_qat_conv *m = (oct_qat_conv *)node->module;
+    const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)m->weight_fake_quant;
+    const bool known = conv_of(m) || m->layer->type == &oct_linear_type;
+    const bool own_scales = wq && wq->kind != &oct_fake_quant_affine;
+    if (!known || m->lender || m->borrows || own_scales) return NULL;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const oct_module *other = g->nodes[i].module;
+        if ((int64_t)i == number || !other || other->type != &oct_qat_conv_type) continue;
+        if (g->nodes[i].action == OCT_NODE_RUN &&
+            (other == node->module || ((const oct_qat_conv *)other)->lender == m))
+            return NULL;
+    }
+    return m;
+}
+
+/* The one node that reads a value, in both modes; -1: there are several, or the model returns it. */
+static int64_t only_reader(const oct_graph *g, int64_t value)
+{
+    int64_t reader = -1;
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        if (oct_graph_resolve(g, g->output[mode], (oct_mode)mode) == value) return -1;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const oct_graph_node *node = &g->nodes[i];
+        if (node->action == OCT_NODE_ALIAS) continue;
+        for (int mode = 0; mode < OCT_MODES; mode++)
+            for (int k = 0; k < node->num_inputs; k++) {
+                if (oct_graph_input(g, node, k, (oct_mode)mode) != value) continue;
+                if (reader >= 0 && reader != (int64_t)i) return -1;
+                reader = (int64_t)i;
+            }
+    }
+    return reader;
+}
+
+/* Whether a module gives a positive multiple of each channel the same multiple of what it gave, and leaves channels
+ * where they are. */
+static bool passes_factors(const oct_module *m)
+{
+    static const char *const names[] = {"max_pool", "qat_max_pool",    "qat_avg_pool",
+                                        "avg_pool", "global_avg_pool", "qat_global_avg_pool",
+                                        "relu",     "identity"};
+    for (size_t i = 0; i < OCT_COUNT(names); i++)
+        if (strcmp(m->type->name, names[i]) == 0) return true;
+    return false;
+}
+
+/* The layer that reads what `from` gives, through pools; NULL: there is no such one. */
+static oct_qat_conv *reader_of(const oct_graph *g, int64_t from)
+{
+    int64_t at = from;
+    for (size_t steps = 0; steps < g->num_nodes; steps++) {
+        at = only_reader(g, g->nodes[at].output);
+        if (at < 0 || g->nodes[at].block >= 0) return NULL;
+        oct_qat_conv *layer = layer_at(g, at);
+        if (layer) return layer;
+        const oct_graph_node *node = &g->nodes[at];
+        if (node->action != OCT_NODE_RUN || node->num_inputs != 1 || !passes_factors(node->module))
+            return NULL;
+    }
+    return NULL;
+}
+
+static bool scales_freely(const oct_qat_conv *m)
+{
+    return !m->add && (m->activation == OCT_ACT_NONE || m->activation == OCT_ACT_RELU);
+}
+
+/* The second operand of a sum is no channel of the layer, so only the first input counts. */
+static bool reads_first(const oct_graph *g, const oct_qat_conv *second, int64_t value)
+{
+    if (!second->add) return true;
+    for (size_t i = 0; i < g->num_nodes; i++)
+        if (g->nodes[i].action == OCT_NODE_RUN && g->nodes[i].module == &second->q.base)
+            for (int mode = 0; mode < OCT_MODES; mode++)
+                if (oct_graph_input(g, &g->nodes[i], 1, (oct_mode)mode) == value) return false;
+    return true;
+}
+
+static oct_status find_pairs(const oct_graph *g, pairs *all)
+{
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        oct_qat_conv *first = layer_at(g, (int64_t)i), *second;
+        if (!first || !scales_freely(first)) continue;
+        second = reader_of(g, (int64_t)i);
+        if (!second || !reads_first(g, second, g->nodes[i].output)) continue;
+        const int64_t channels = oct_dim(&weight_of(first)->value, 0);
+        const int64_t reads = conv_of(second) ? conv_of(second)->in_channels
+                                              : ((oct_linear_module *)second->layer)->in_features;
+        if (channels != reads) continue; /* a flattened plane */
+        OCT_TRY(oct_grow(&all->items, &all->capacity, all->count + 1, sizeof *all->items));
+        all->items[all->count++] = (pair){first, second};
+    }
+    return OCT_OK;
+}
+
+/* The weights that read channel i: rows of its group, and among those every step-th from `begin` on. */
+typedef struct column {
+    float *weight;
+    int64_t rows, row, begin, step; /* numbers of a row; channels of a group */
+} column;
+
+static column column_of(const oct_qat_conv *m, int64_t channel)
+{
+    const oct_tensor *weight = &weight_of(m)->value;
+    const int64_t groups = groups_of(m), out = oct_dim(weight, 0), row = oct_numel(weight) / out;
+    const int64_t step = oct_dim(weight, weight->shape.ndim - 1), group = channel / step;
+    return (column){oct_f32(weight) + group * (out / groups) * row, out / groups, row,
+                    channel % step, step};
+}
+
+static float largest_in(const column *c)
+{
+    float largest = 0;
+    for (int64_t o = 0; o < c->rows; o++)
+        for (int64_t k = c->begin; k < c->row; k += c->step)
+            largest = fmaxf(largest, fabsf(c->weight[o * c->row + k]));
+    return largest;
+}
+
+static void multiply_column(const column *c, float factor)
+{
+    for (int64_t o = 0; o < c->rows; o++)
+        for (int64_t k = c->begin; k < c->row; k += c->step)
+            c->weight[o * c->row + k] *= factor;
+}
+
+/* The largest weight of an output channel, with batch norm's gain. */
+static double largest_out(const oct_qat_conv *m, int64_t channel)
+{
+    const oct_tensor *weight = &weight_of(m)->value;
+    const oct_batch_norm_module *bn = (const oct_batch_norm_module *)m->batch_norm;
+    const int64_t row = oct_numel(weight) / oct_dim(weight, 0);
+    float largest = 0;
+    for (int64_t k = 0; k < row; k++)
+        largest = fmaxf(largest, fabsf(oct_f32(weight)[channel * row + k]));
+    if (!bn) return (double)largest;
+    return (double)largest * fabs((double)oct_f32(&bn->gamma->value)[channel]) /
+           sqrt((double)bn->running_var[channel] + (double)bn->eps);
+}
+
+/* Batch norm's gain and shift carry the factor where there is one, so weights and their codes stay. */
+static void multiply_out(const oct_qat_conv *m, int64_t channel, float factor)
+{
+    const oct_tensor *weight = &weight_of(m)->value;
+    const oct_batch_norm_module *bn = (const oct_batch_norm_module *)m->batch_norm;
+    const int64_t row = oct_numel(weight) / oct_dim(weight, 0);
+    if (bn) {
+        oct_f32(&bn->gamma->value)[channel] *= factor;
+        oct_f32(&bn->beta->value)[channel] *= factor;
+        return;
+    }
+    for (int64_t k = 0; k < row; k++)
+        oct_f32(weight)[channel * row + k] *= factor;
+    if (bias_of(m)) oct_f32(&bias_of(m)->value)[channel] *= factor;
+}
+
+/* The exponent of the nearest power of two (of its logarithm), by comparisons, since a logarithm may differ in its last
+ * bit between machines. */
+static int exponent_of(double x)
+{
+    int exponent;
+    const double mantissa = frexp(x, &exponent); /* in [0.5, 1) */
+    return mantissa < sqrt(0.5) ? exponent - 1 : exponent;
+}
+
+static bool equalize_channel(const pair *p, int64_t channel)
+{
+    const column reads = column_of(p->second, channel);
+    const double a = largest_out(p->first, channel), c = (double)largest_in(&reads);
+    if (!(a > 0) || !(c > 0) || !isfinite(a) || !isfinite(c)) return false;
+    const int exponent = exponent_of(sqrt(a / c));
+    if (exponent == 0) return false;
+    multiply_out(p->first, channel, ldexpf(1, -exponent));
+    multiply_column(&reads, ldexpf(1, exponent));
+    return true;
+}
+
+oct_status oct_equalize(oct_module *root, int64_t *num_pairs, int64_t *channels)
+{
+    const oct_graph *g = oct_graph_of(root);
+    pairs all = {0};
+    int64_t changed = 1;
+    *num_pairs = *channels = 0;
+    OCT_CHECK(
+        g && g->method != OCT_METHOD_EAGER, OCT_USAGE,
+        "layers are equalized in a prepared model whose graph is known; prepare it by another "
+        "method than eager");
+    const oct_status status = find_pairs(g, &all);
+    for (int sweep = 0; status == OCT_OK && sweep < SWEEPS && changed > 0; sweep++) {
+        changed = 0;
+        for (size_t i = 0; i < all.count; i++)
+            for (int64_t c = 0; c < oct_dim(&weight_of(all.items[i].first)->value, 0); c++)
+                changed += equalize_channel(&all.items[i], c);
+        *channels += changed;
+    }
+    *num_pairs = (int64_t)all.count;
+    oct_free(&all.items);
+    return status;
+}

@@ -1,0 +1,257 @@
+/* The prepared graph as a value: what is asked of it, its generated modules and its quantizers.
+ * graph_build.c makes it from a trace, graph_run.c runs it. */
+#include "quant/graph/graph.h"
+
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const void *const methods[] = {OCT_METHOD_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_prepare_method_table = OCT_REGISTRY("a method", methods);
+
+const char *oct_method_name(oct_prepare_method method)
+{
+    return oct_registry_name(&oct_prepare_method_table, method);
+}
+
+void oct_graph_destroy(oct_graph **graph)
+{
+    oct_graph *self = *graph;
+    if (!self) return;
+    for (size_t i = 0; i < self->num_nodes; i++) {
+        oct_graph_node *node = &self->nodes[i];
+        oct_free(&node->op);
+        oct_free(&node->path);
+        oct_free(&node->fusion);
+        oct_free(&node->note);
+        oct_free(&node->decider);
+    }
+    for (size_t i = 0; i < self->num_blocks; i++)
+        oct_free(&self->blocks[i].name);
+    for (size_t i = 0; i < self->num_slots; i++)
+        oct_free(&self->slots[i]);
+    oct_free(&self->nodes);
+    oct_free(&self->values);
+    oct_free(&self->blocks);
+    oct_free(&self->carried);
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        oct_free(&self->scopes[mode]);
+    oct_free(&self->slots);
+    oct_free(graph);
+}
+
+int64_t oct_graph_resolve(const oct_graph *graph, int64_t value, oct_mode mode)
+{
+    while (graph->values[value].alias != value) {
+        const oct_graph_node *node = &graph->nodes[graph->values[value].producer];
+        value = node->output == value ? node->called_input[mode][0] : graph->values[value].alias;
+    }
+    return value;
+}
+
+int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i, oct_mode mode)
+{
+    return oct_graph_resolve(graph, node->called_input[mode][node->operand[i]], mode);
+}
+
+oct_mode oct_graph_mode_of(const oct_graph_node *node)
+{
+    return node->in[OCT_MODE_EVALUATION] ? OCT_MODE_EVALUATION : OCT_MODE_TRAINING;
+}
+
+bool oct_graph_reads(const oct_graph_node *node, int64_t value, oct_mode mode)
+{
+    for (int k = 0; node->in[mode] && k < node->num_inputs; k++)
+        if (node->called_input[mode][k] == value) return true;
+    return false;
+}
+
+int oct_graph_find_block(const oct_graph *graph, const oct_module *module, const char *name)
+{
+    for (size_t i = 0; i < graph->num_blocks; i++)
+        if (graph->blocks[i].module == module && strcmp(graph->blocks[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use read)
+{
+    if (graph->nodes[read.node].called_input[OCT_MODE_EVALUATION][read.input] == read.value)
+        return OCT_OK;
+    for (size_t i = 0; i < graph->num_carried; i++) {
+        const oct_graph_carried_use *known = &graph->carried[i];
+        if (known->node == read.node && known->input == read.input && known->value == read.value)
+            return OCT_OK;
+    }
+    OCT_TRY(oct_grow(&graph->carried, &graph->cap_carried, graph->num_carried + 1,
+                     sizeof *graph->carried));
+    graph->carried[graph->num_carried++] = read;
+    return OCT_OK;
+}
+
+const char *oct_call_text(char text[OCT_CALL_BYTES], const char *op, const char *path, bool hook)
+{
+    if (op)
+        snprintf(text, OCT_CALL_BYTES, "the op '%s'%s%s", op,
+                 hook    ? " in a hook of "
+                 : *path ? " in "
+                         : "",
+                 path);
+    else
+        snprintf(text, OCT_CALL_BYTES, "%s", path);
+    return text;
+}
+
+const char *oct_graph_node_text(const oct_graph_node *node, char text[OCT_CALL_BYTES])
+{
+    return oct_call_text(text, node->called ? NULL : node->op, node->path, node->hook);
+}
+
+const char *oct_graph_producer_text(const oct_graph *graph, int64_t value,
+                                    char text[OCT_CALL_BYTES])
+{
+    int64_t producer = graph->values[value].producer;
+    if (producer >= 0) return oct_graph_node_text(&graph->nodes[producer], text);
+    int count = graph->num_inputs[OCT_MODE_TRAINING];
+    snprintf(text, OCT_CALL_BYTES, "the model's input");
+    for (int i = 0; i < count && count > 1; i++)
+        if (graph->inputs[i] == value) snprintf(text, OCT_CALL_BYTES, "the model's input %d", i);
+    return text;
+}
+
+bool oct_graph_branches(const oct_graph *graph)
+{
+    bool differs = graph->output[OCT_MODE_EVALUATION] != graph->output[OCT_MODE_TRAINING] ||
+                   graph->num_inputs[OCT_MODE_EVALUATION] != graph->num_inputs[OCT_MODE_TRAINING];
+    for (size_t i = 0; i < graph->num_nodes; i++) {
+        const oct_graph_node *node = &graph->nodes[i];
+        differs |= node->in[OCT_MODE_EVALUATION] != node->in[OCT_MODE_TRAINING];
+        for (int k = 0; k < node->num_inputs; k++)
+            differs |= node->called_input[OCT_MODE_EVALUATION][k] !=
+                       node->called_input[OCT_MODE_TRAINING][k];
+    }
+    return differs;
+}
+
+static oct_status new_slot(oct_graph *graph, oct_module ***slot)
+{
+    OCT_TRY(oct_grow(&graph->slots, &graph->cap_slots, graph->num_slots + 1, sizeof *graph->slots));
+    OCT_TRY(oct_alloc(slot, 1, sizeof **slot));
+    graph->slots[graph->num_slots++] = *slot;
+    return OCT_OK;
+}
+
+oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *op,
+                                oct_module **module)
+{
+    char name[64];
+    int number = 0;
+    do {
+        snprintf(name, sizeof name, "_generated_%s_%d", op, number++);
+    } while (oct_module_find(parent, name));
+    return oct_graph_add_named(graph, parent, name, module);
+}
+
+oct_status oct_graph_add_named(oct_graph *graph, oct_module *parent, const char *name,
+                               oct_module **module)
+{
+    oct_module **slot;
+    oct_status status = new_slot(graph, &slot);
+    if (status != OCT_OK) {
+        oct_module_destroy(module);
+        return status;
+    }
+    *slot = *module;
+    *module = NULL;
+    oct_module_train(*slot, parent->training);
+    return oct_module_add_child(parent, name, slot);
+}
+
+/* What quantizes the output of a module: its own fake-quant or a borrowed one. */
+static oct_fake_quant *quantizer_of(const oct_module *module)
+{
+    return module && oct_is_quantized(module)
+               ? (oct_fake_quant *)((const oct_quantized *)module)->fake_quant
+               : NULL;
+}
+
+static const char *path_of_value(const oct_graph *graph, int64_t value)
+{
+    static const char *const inputs[OCT_MODEL_INPUTS] = {
+        "input_0", "input_1", "input_2", "input_3", "input_4", "input_5", "input_6", "input_7"};
+    int64_t producer = graph->values[value].producer;
+    OCT_ASSERT(graph->nodes || producer < 0);
+    if (producer >= 0) return graph->nodes[producer].path;
+    for (int i = 0; i < graph->num_inputs[OCT_MODE_TRAINING]; i++)
+        if (graph->inputs[i] == value) return inputs[i];
+    return "";
+}
+
+/* The quantizer that makes the value's codes is the one that the value names, and there is no other
+ * one on the way. */
+static oct_status check_value(const oct_graph *graph, int64_t number)
+{
+    const oct_graph_value *value = &graph->values[number];
+    const oct_graph_node *node = value->producer < 0 ? NULL : &graph->nodes[value->producer];
+    const oct_fake_quant *made = quantizer_of(node ? node->module : NULL);
+    const oct_fake_quant *later = quantizer_of(value->quantize);
+    const char *path = path_of_value(graph, number);
+    OCT_CHECK(!made || !later, OCT_DEFECT, "the output of \"%s\" is quantized twice", path);
+    if (value->codes && node && !made) /* codes that keep their input's scale */
+        made = graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))].fq;
+    OCT_CHECK(value->fq == (later ? later : made) && (value->fq || !value->codes), OCT_DEFECT,
+              "the output of \"%s\" has another quantizer than the one that makes its codes", path);
+    return OCT_OK;
+}
+
+static bool is_listed(const oct_tensor_quantizer *list, size_t count, const oct_fake_quant *fq)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].fq == fq) return true;
+    }
+    return false;
+}
+
+static oct_status list_values(const oct_graph *graph, oct_tensor_quantizer *list, size_t *count)
+{
+    for (size_t i = 0; i < graph->num_values; i++) {
+        oct_fake_quant *fq = graph->values[i].fq;
+        if (graph->values[i].alias != (int64_t)i) continue;
+        OCT_TRY(check_value(graph, (int64_t)i));
+        if (!fq) continue;
+        list[(*count)++] = (oct_tensor_quantizer){
+            .value = (int64_t)i, .path = path_of_value(graph, (int64_t)i), .fq = fq};
+    }
+    for (size_t i = 0; i < *count; i++) {
+        for (size_t j = 0; j < *count; j++)
+            list[i].shared |= i != j && list[i].fq == list[j].fq;
+    }
+    return OCT_OK;
+}
+
+static oct_status check_all_listed(const oct_graph *graph, const oct_tensor_quantizer *list,
+                                   size_t count)
+{
+    oct_quantizers all;
+    oct_status status = OCT_OK;
+    char path[256];
+    OCT_TRY(oct_quantizers_collect(&all, graph->root));
+    for (size_t i = 0; i < all.count && status == OCT_OK; i++) {
+        if (!is_listed(list, count, all.items[i]))
+            status = oct_fail(OCT_DEFECT, "the quantizer \"%s\" belongs to no tensor",
+                              oct_module_path(&all.items[i]->base, path));
+    }
+    oct_quantizers_free(&all);
+    return status;
+}
+
+oct_status oct_graph_quantizers(const oct_graph *graph, oct_tensor_quantizer **list, size_t *count)
+{
+    *count = 0;
+    OCT_TRY(oct_alloc(list, graph->num_values, sizeof **list));
+    oct_status status = list_values(graph, *list, count);
+    if (status == OCT_OK) status = check_all_listed(graph, *list, *count);
+    if (status != OCT_OK) oct_free(list);
+    return status;
+}

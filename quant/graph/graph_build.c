@@ -1,0 +1,289 @@
+/* The graph of one forward, made from its trace: all runs of a dynamic block become one. */
+#include "quant/graph/graph.h"
+
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Translates the trace's numbers into the graph's. */
+typedef struct builder {
+    oct_graph *graph;
+    const oct_trace *trace;
+    int64_t *run_of;     /* scope -> the block's run that it is in or is, or -1 */
+    int64_t *first_of;   /* scope that is a run -> the first run of its block; others: -1 */
+    int *block_of;       /* scope that is a first run -> number of the block */
+    int64_t *scope_of;   /* scope -> the graph's; blocks: that of their container */
+    size_t *kept_before; /* node -> how many of the nodes before it are kept */
+} builder;
+
+static void free_builder(builder *b)
+{
+    oct_free(&b->run_of);
+    oct_free(&b->first_of);
+    oct_free(&b->block_of);
+    oct_free(&b->scope_of);
+    oct_free(&b->kept_before);
+}
+
+static int64_t first_run(const oct_trace *trace, size_t scope)
+{
+    const oct_trace_scope *run = &trace->scopes[scope];
+    for (size_t i = 0; i < scope; i++) {
+        const oct_trace_scope *other = &trace->scopes[i];
+        if (other->name && other->module == run->module && strcmp(other->name, run->name) == 0)
+            return (int64_t)i;
+    }
+    return (int64_t)scope;
+}
+
+/* A scope begins behind its parent, so one pass is enough. */
+static void find_runs(builder *b)
+{
+    for (size_t i = 0; i < b->trace->num_scopes; i++) {
+        const oct_trace_scope *scope = &b->trace->scopes[i];
+        b->run_of[i] = scope->name          ? (int64_t)i
+                       : scope->parent >= 0 ? b->run_of[scope->parent]
+                                            : -1;
+        b->first_of[i] = scope->name ? first_run(b->trace, i) : -1;
+    }
+}
+
+/* The run of a block that the scope is in, when it is not the first one; or -1. */
+static int64_t repeat_of(const builder *b, int64_t scope)
+{
+    int64_t run = scope >= 0 ? b->run_of[scope] : -1;
+    return run >= 0 && b->first_of[run] != run ? run : -1;
+}
+
+static void count_kept(builder *b)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < b->trace->num_nodes; i++) {
+        b->kept_before[i] = kept;
+        kept += repeat_of(b, b->trace->nodes[i].scope) < 0;
+    }
+    b->kept_before[b->trace->num_nodes] = kept;
+}
+
+static oct_status add_block(builder *b, size_t scope)
+{
+    const oct_trace_scope *run = &b->trace->scopes[scope];
+    oct_graph *graph = b->graph;
+    oct_graph_block *block = &graph->blocks[graph->num_blocks];
+    *block = (oct_graph_block){.module = run->module,
+                               .begin = b->kept_before[run->begin],
+                               .end = b->kept_before[run->end]};
+    OCT_TRY(oct_strdup(&block->name, run->name));
+    b->block_of[scope] = (int)graph->num_blocks++;
+    return OCT_OK;
+}
+
+static oct_status add_scopes(builder *b)
+{
+    for (size_t i = 0; i < b->trace->num_scopes; i++) {
+        const oct_trace_scope *scope = &b->trace->scopes[i];
+        int64_t parent = scope->parent >= 0 ? b->scope_of[scope->parent] : -1;
+        b->scope_of[i] = parent;
+        if (scope->name && b->first_of[i] == (int64_t)i) OCT_TRY(add_block(b, i));
+        if (scope->name || repeat_of(b, (int64_t)i) >= 0) continue;
+        b->scope_of[i] = (int64_t)b->graph->num_scopes[OCT_MODE_EVALUATION];
+        oct_trace_scope *kept =
+            &b->graph->scopes[OCT_MODE_EVALUATION][b->graph->num_scopes[OCT_MODE_EVALUATION]++];
+        *kept = *scope;
+        kept->parent = parent;
+        kept->begin = b->kept_before[scope->begin];
+        kept->end = b->kept_before[scope->end];
+    }
+    return OCT_OK;
+}
+
+static void add_values(builder *b)
+{
+    oct_graph *graph = b->graph;
+    for (size_t i = 0; i < b->trace->num_values; i++) {
+        const oct_trace_value *value = &b->trace->values[i];
+        graph->values[i] = (oct_graph_value){
+            .shape = value->shape, .dtype = value->dtype, .producer = -1, .alias = (int64_t)i};
+    }
+    graph->num_values = b->trace->num_values;
+}
+
+static int64_t alias_or_none(const oct_graph *graph, int64_t value)
+{
+    return value < 0 ? -1 : graph->values[value].alias;
+}
+
+static oct_status keep_node(builder *b, const oct_trace_node *traced)
+{
+    oct_graph *graph = b->graph;
+    int64_t run = traced->scope >= 0 ? b->run_of[traced->scope] : -1;
+    oct_graph_node *node = &graph->nodes[graph->num_nodes];
+    *node = (oct_graph_node){.called = traced->module,
+                             .module = traced->module,
+                             .caller = traced->caller,
+                             .hook = traced->hook,
+                             .args = traced->args,
+                             .in = {true, true},
+                             .num_inputs = traced->num_inputs,
+                             .output = traced->output,
+                             .block = run >= 0 ? b->block_of[run] : -1};
+    for (int i = 0; i < traced->num_inputs; i++) {
+        node->called_input[OCT_MODE_EVALUATION][i] = graph->values[traced->input[i]].alias;
+        node->operand[i] = i;
+    }
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        node->given[mode] = alias_or_none(graph, traced->given);
+    memcpy(node->called_input[OCT_MODE_TRAINING], node->called_input[OCT_MODE_EVALUATION],
+           sizeof node->called_input[0]);
+    graph->values[traced->output].producer = (int64_t)graph->num_nodes++;
+    OCT_TRY(oct_strdup(&node->op, traced->op));
+    return oct_strdup(&node->path, traced->path);
+}
+
+/* Fails: the runs of a block are different, and `what` says in what. */
+static oct_status differ(const oct_trace_scope *run, const char *what)
+{
+    char path[256];
+    oct_module_path(run->module, path);
+    return oct_fail(OCT_PREPARE,
+                    "%s%sdynamic block '%s' does not do the same each time it runs: %s; make two "
+                    "blocks of it",
+                    path, *path ? ": " : "", run->name, what);
+}
+
+static oct_status node_differs(const oct_trace_scope *run, const oct_trace_node *traced,
+                               const oct_graph_node *first, const char *what)
+{
+    char one[OCT_CALL_BYTES], other[OCT_CALL_BYTES], text[2 * OCT_CALL_BYTES + 64];
+    oct_call_text(one, traced->module ? NULL : traced->op, traced->path, traced->hook);
+    snprintf(text, sizeof text, "%s %s (%s in the first run)", one, what,
+             oct_graph_node_text(first, other));
+    return differ(run, text);
+}
+
+static bool is_within(const oct_trace_value *value, const oct_trace_scope *run)
+{
+    return value->producer >= (int64_t)run->begin && value->producer < (int64_t)run->end;
+}
+
+/* Checks a node of a later run against its counterpart in the first one, which stands for it. */
+static oct_status merge_node(builder *b, size_t number, int64_t repeat)
+{
+    oct_graph *graph = b->graph;
+    const oct_trace_value *values = b->trace->values;
+    const oct_trace_node *traced = &b->trace->nodes[number];
+    const oct_trace_scope *run = &b->trace->scopes[repeat];
+    const oct_trace_scope *first_run = &b->trace->scopes[b->first_of[repeat]];
+    size_t counterpart = b->kept_before[first_run->begin] + (number - run->begin);
+    const oct_graph_node *first = &graph->nodes[counterpart];
+    if (traced->module != first->called || traced->caller != first->caller ||
+        strcmp(traced->op, first->op) != 0 || traced->num_inputs != first->num_inputs)
+        return node_differs(run, traced, first, "is called");
+    if (!oct_op_args_equal(&traced->args, &first->args))
+        return node_differs(run, traced, first, "has other arguments");
+    for (int i = 0; i < traced->num_inputs; i++) {
+        int64_t value = graph->values[traced->input[i]].alias;
+        int64_t expected = first->called_input[OCT_MODE_EVALUATION][i];
+        bool inside = is_within(&values[traced->input[i]], run);
+        if (inside != is_within(&values[expected], first_run) || (inside && value != expected))
+            return node_differs(run, traced, first, "reads another value");
+        OCT_TRY(oct_graph_add_carried_use(
+            graph,
+            (oct_graph_carried_use){.node = (int64_t)counterpart, .value = value, .input = i}));
+    }
+    graph->values[traced->output].alias = first->output;
+    graph->values[traced->output].producer = (int64_t)counterpart;
+    return OCT_OK;
+}
+
+static oct_status check_length(const builder *b, int64_t repeat)
+{
+    const oct_trace_scope *run = &b->trace->scopes[repeat];
+    const oct_trace_scope *first = &b->trace->scopes[b->first_of[repeat]];
+    size_t length = run->end - run->begin, first_length = first->end - first->begin;
+    char text[96];
+    if (length == first_length) return OCT_OK;
+    snprintf(text, sizeof text, "%zu operations, and %zu in the first run", length, first_length);
+    return differ(run, text);
+}
+
+static oct_status add_nodes(builder *b)
+{
+    for (size_t i = 0; i < b->trace->num_scopes; i++) {
+        if (b->trace->scopes[i].name && b->first_of[i] != (int64_t)i)
+            OCT_TRY(check_length(b, (int64_t)i));
+    }
+    for (size_t i = 0; i < b->trace->num_nodes; i++) {
+        int64_t repeat = repeat_of(b, b->trace->nodes[i].scope);
+        OCT_TRY(repeat < 0 ? keep_node(b, &b->trace->nodes[i]) : merge_node(b, i, repeat));
+    }
+    return OCT_OK;
+}
+
+/* Copies the trace's inputs, outputs and scopes. What reads a block's result outside of it reads
+ * the first run's; both modes do the same so far. */
+static void copy_ends(builder *b)
+{
+    oct_graph *graph = b->graph;
+    size_t num_scopes = graph->num_scopes[OCT_MODE_EVALUATION];
+    memcpy(graph->inputs, b->trace->inputs, sizeof graph->inputs);
+    for (size_t i = 0; i < num_scopes; i++) {
+        oct_trace_scope *scope = &graph->scopes[OCT_MODE_EVALUATION][i];
+        scope->input = alias_or_none(graph, scope->input);
+        scope->given = alias_or_none(graph, scope->given);
+        scope->output = alias_or_none(graph, scope->output);
+    }
+    for (int mode = 0; mode < OCT_MODES; mode++) {
+        graph->num_inputs[mode] = b->trace->num_inputs;
+        graph->output[mode] = graph->values[b->trace->output].alias;
+        graph->num_scopes[mode] = num_scopes;
+    }
+    memcpy(graph->scopes[OCT_MODE_TRAINING], graph->scopes[OCT_MODE_EVALUATION],
+           num_scopes * sizeof(oct_trace_scope));
+}
+
+static oct_status allocate(builder *b)
+{
+    size_t scopes = b->trace->num_scopes;
+    OCT_TRY(oct_alloc(&b->run_of, scopes, sizeof *b->run_of));
+    OCT_TRY(oct_alloc(&b->first_of, scopes, sizeof *b->first_of));
+    OCT_TRY(oct_alloc(&b->block_of, scopes, sizeof *b->block_of));
+    OCT_TRY(oct_alloc(&b->scope_of, scopes, sizeof *b->scope_of));
+    OCT_TRY(oct_alloc(&b->kept_before, b->trace->num_nodes + 1, sizeof *b->kept_before));
+    oct_graph *graph = b->graph;
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        OCT_TRY(oct_alloc(&graph->scopes[mode], scopes, sizeof(oct_trace_scope)));
+    OCT_TRY(oct_alloc(&graph->blocks, scopes, sizeof *graph->blocks));
+    OCT_TRY(oct_alloc(&graph->nodes, b->trace->num_nodes, sizeof *graph->nodes));
+    return oct_alloc(&graph->values, b->trace->num_values, sizeof *graph->values);
+}
+
+static oct_status build(builder *b)
+{
+    OCT_TRY(allocate(b));
+    find_runs(b);
+    count_kept(b);
+    OCT_TRY(add_scopes(b));
+    add_values(b);
+    OCT_TRY(add_nodes(b));
+    copy_ends(b);
+    return OCT_OK;
+}
+
+oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_module *root)
+{
+    *graph = NULL;
+    OCT_CHECK(
+        !root->type->atomic, OCT_PREPARE,
+        "the model is a single %s, and what prepare generates needs a container around it; put "
+        "it into one (oct_sequential_create)",
+        root->type->name);
+    OCT_TRY(oct_alloc(graph, 1, sizeof **graph));
+    (*graph)->root = root;
+    builder b = {.graph = *graph, .trace = trace};
+    oct_status status = build(&b);
+    free_builder(&b);
+    if (status != OCT_OK) oct_graph_destroy(graph);
+    return status;
+}

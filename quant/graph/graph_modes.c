@@ -1,0 +1,356 @@
+/* Merges two forwards into one graph: what evaluation and what training call, side by side.
+ *
+ * The two lists of calls are aligned as texts are compared: by the longest common part, where a call
+ * whose inputs come from the same places counts twice. Calls that are aligned are one node, so modules
+ * and ranges are shared; its inputs may still differ, since a branch may lie before it.
+ */
+#include "quant/graph/graph.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+enum { SAME_CALL = 1, SAME_INPUTS_TOO = 2 };
+
+typedef struct joiner {
+    oct_graph *a, *b;      /* of evaluation, which becomes that of both; of training */
+    int64_t *match;        /* node of b -> the one of a, or -1 */
+    size_t *new_a, *new_b; /* node -> its number in the joined graph */
+    int64_t *value;        /* of b -> of the joined graph; -1: nothing reads it */
+    int *block;            /* likewise */
+    uint32_t *best;        /* likeness of what is left of a (row) and of b (column) */
+    oct_graph_node *nodes; /* the joined list */
+    size_t num_nodes;
+} joiner;
+
+static const oct_graph_block *block_of(const oct_graph *g, const oct_graph_node *node)
+{
+    return node->block < 0 ? NULL : &g->blocks[node->block];
+}
+
+static bool same_block(const oct_graph_block *x, const oct_graph_block *y)
+{
+    if (!x || !y) return x == y;
+    return x->module == y->module && strcmp(x->name, y->name) == 0;
+}
+
+static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_graph *b,
+                      const oct_graph_node *y)
+{
+    return x->called == y->called && x->caller == y->caller && x->hook == y->hook &&
+           strcmp(x->op, y->op) == 0 && x->num_inputs == y->num_inputs &&
+           oct_op_args_equal(&x->args, &y->args) && same_block(block_of(a, x), block_of(b, y)) &&
+           (x->called || oct_shape_equal(&a->values[x->output].shape, &b->values[y->output].shape));
+}
+
+static int64_t first_input(const oct_graph_node *node, int i)
+{
+    return node->called_input[OCT_MODE_EVALUATION][i];
+}
+
+static bool same_source(const oct_graph *a, int64_t value, const oct_graph *b, int64_t other)
+{
+    int64_t p = a->values[value].producer, q = b->values[other].producer;
+    if (p >= 0 && q >= 0) return same_call(a, &a->nodes[p], b, &b->nodes[q]);
+    for (int i = 0; p < 0 && q < 0 && i < a->num_inputs[OCT_MODE_EVALUATION]; i++)
+        if (a->inputs[i] == value && b->inputs[i] == other) return true;
+    return false;
+}
+
+static uint32_t likeness(const joiner *j, size_t in_a, size_t in_b)
+{
+    const oct_graph_node *x = &j->a->nodes[in_a], *y = &j->b->nodes[in_b];
+    if (!same_call(j->a, x, j->b, y)) return 0;
+    for (int i = 0; i < x->num_inputs; i++)
+        if (!same_source(j->a, first_input(x, i), j->b, first_input(y, i))) return SAME_CALL;
+    return SAME_INPUTS_TOO;
+}
+
+/* Matches what begins and what ends alike, which needs no search. */
+static void match_ends(joiner *j, size_t *begin, size_t *end_a, size_t *end_b)
+{
+    *begin = 0, *end_a = j->a->num_nodes, *end_b = j->b->num_nodes;
+    while (*begin < *end_a && *begin < *end_b && likeness(j, *begin, *begin) == SAME_INPUTS_TOO) {
+        j->match[*begin] = (int64_t)*begin;
+        ++*begin;
+    }
+    while (*end_a > *begin && *end_b > *begin &&
+           likeness(j, *end_a - 1, *end_b - 1) == SAME_INPUTS_TOO)
+        j->match[--*end_b] = (int64_t)(--*end_a);
+}
+
+static oct_status match_nodes(joiner *j)
+{
+    size_t begin, end_a, end_b;
+    for (size_t k = 0; k < j->b->num_nodes; k++)
+        j->match[k] = -1;
+    match_ends(j, &begin, &end_a, &end_b);
+    size_t rows = end_a - begin, columns = end_b - begin, width = columns + 1;
+    OCT_TRY(oct_alloc(&j->best, (rows + 1) * width, sizeof *j->best));
+    for (size_t r = rows; r-- > 0;)
+        for (size_t c = columns; c-- > 0;) {
+            uint32_t *cell = &j->best[r * width + c], down = cell[width], right = cell[1];
+            uint32_t like = likeness(j, begin + r, begin + c);
+            *cell = down > right ? down : right;
+            if (like && like + cell[width + 1] > *cell) *cell = like + cell[width + 1];
+        }
+    for (size_t r = 0, c = 0; r < rows && c < columns;) {
+        const uint32_t *cell = &j->best[r * width + c];
+        uint32_t like = likeness(j, begin + r, begin + c);
+        if (like && *cell == like + cell[width + 1])
+            j->match[begin + c++] = (int64_t)(begin + r++);
+        else if (*cell == cell[width])
+            r++;
+        else
+            c++;
+    }
+    return OCT_OK;
+}
+
+/* Numbers the joined nodes: between two common calls those of evaluation come first. */
+static void number_nodes(joiner *j)
+{
+    size_t in_a = 0;
+    for (size_t k = 0; k <= j->b->num_nodes; k++) {
+        size_t next = k;
+        while (next < j->b->num_nodes && j->match[next] < 0)
+            next++;
+        size_t common = next < j->b->num_nodes ? (size_t)j->match[next] : j->a->num_nodes;
+        while (in_a < common)
+            j->new_a[in_a++] = j->num_nodes++;
+        if (k == j->b->num_nodes) break;
+        if (next == k) j->new_a[in_a++] = j->num_nodes;
+        j->new_b[k] = j->num_nodes++;
+    }
+}
+
+static void add_value(joiner *j, int64_t of_b, int64_t producer)
+{
+    oct_graph *a = j->a;
+    int64_t number = (int64_t)a->num_values++;
+    a->values[number] = j->b->values[of_b]; /* its shape and type */
+    a->values[number].producer = producer;
+    a->values[number].alias = number;
+    j->value[of_b] = number;
+}
+
+static oct_status join_values(joiner *j)
+{
+    oct_graph *a = j->a, *b = j->b;
+    size_t capacity = a->num_values;
+    OCT_TRY(oct_grow(&a->values, &capacity, a->num_values + b->num_values, sizeof *a->values));
+    for (size_t v = 0; v < a->num_values; v++)
+        if (a->values[v].producer >= 0)
+            a->values[v].producer = (int64_t)j->new_a[a->values[v].producer];
+    for (size_t v = 0; v < b->num_values; v++)
+        j->value[v] = -1;
+    for (int i = 0; i < b->num_inputs[OCT_MODE_EVALUATION]; i++) {
+        if (i < a->num_inputs[OCT_MODE_EVALUATION])
+            j->value[b->inputs[i]] = a->inputs[i];
+        else
+            add_value(j, b->inputs[i], -1);
+        a->inputs[i] = j->value[b->inputs[i]];
+    }
+    for (size_t k = 0; k < b->num_nodes; k++) {
+        if (j->match[k] >= 0)
+            j->value[b->nodes[k].output] = a->nodes[j->match[k]].output;
+        else
+            add_value(j, b->nodes[k].output, (int64_t)j->new_b[k]);
+    }
+    return OCT_OK;
+}
+
+static oct_status join_blocks(joiner *j)
+{
+    oct_graph *a = j->a, *b = j->b;
+    size_t capacity = a->num_blocks;
+    OCT_TRY(oct_grow(&a->blocks, &capacity, a->num_blocks + b->num_blocks + 1, sizeof *a->blocks));
+    for (size_t i = 0; i < b->num_blocks; i++) {
+        j->block[i] = oct_graph_find_block(a, b->blocks[i].module, b->blocks[i].name);
+        if (j->block[i] >= 0) continue;
+        j->block[i] = (int)a->num_blocks;
+        a->blocks[a->num_blocks++] = b->blocks[i];
+        b->blocks[i].name = NULL;
+    }
+    return OCT_OK;
+}
+
+/* Whether a node of one forward may run in the other one's mode: a dynamic block may run any
+ * number of times, so that one forward did not run it does not say that it never does. */
+static bool may_run(const oct_graph *other, const oct_graph *g, const oct_graph_node *node)
+{
+    const oct_graph_block *block = block_of(g, node);
+    int there = block ? oct_graph_find_block(other, block->module, block->name) : -1;
+    return block && (there < 0 || other->blocks[there].begin == other->blocks[there].end);
+}
+
+static void set_modes(joiner *j)
+{
+    oct_graph *a = j->a, *b = j->b;
+    for (size_t i = 0; i < a->num_nodes; i++)
+        a->nodes[i].in[OCT_MODE_TRAINING] = may_run(b, a, &a->nodes[i]);
+    for (size_t k = 0; k < b->num_nodes; k++) {
+        if (j->match[k] >= 0)
+            a->nodes[j->match[k]].in[OCT_MODE_TRAINING] = true;
+        else
+            b->nodes[k].in[OCT_MODE_EVALUATION] = may_run(a, b, &b->nodes[k]);
+    }
+}
+
+static int64_t value_or_none(const joiner *j, int64_t of_b)
+{
+    return of_b < 0 ? -1 : j->value[of_b];
+}
+
+static void map_inputs(const joiner *j, const oct_graph_node *of_b, oct_graph_node *node)
+{
+    int64_t inputs[OCT_MAX_INPUTS] = {0};
+    for (int i = 0; i < of_b->num_inputs; i++)
+        inputs[i] = j->value[first_input(of_b, i)];
+    int64_t given = of_b->given[OCT_MODE_EVALUATION];
+    memcpy(node->called_input[OCT_MODE_TRAINING], inputs, sizeof inputs);
+    node->given[OCT_MODE_TRAINING] = value_or_none(j, given);
+}
+
+static void move_node(joiner *j, oct_graph_node *from, size_t number)
+{
+    j->nodes[number] = *from;
+    from->op = from->path = NULL;
+}
+
+static void move_from_b(joiner *j, size_t k)
+{
+    oct_graph_node *from = &j->b->nodes[k], *made = &j->nodes[j->new_b[k]];
+    move_node(j, from, j->new_b[k]);
+    map_inputs(j, from, made);
+    memcpy(made->called_input[OCT_MODE_EVALUATION], made->called_input[OCT_MODE_TRAINING],
+           sizeof made->called_input[0]);
+    made->given[OCT_MODE_EVALUATION] = made->given[OCT_MODE_TRAINING];
+    made->output = j->value[from->output];
+    if (from->block >= 0) made->block = j->block[from->block];
+}
+
+static oct_status join_nodes(joiner *j)
+{
+    OCT_TRY(oct_alloc(&j->nodes, j->num_nodes, sizeof *j->nodes));
+    for (size_t i = 0; i < j->a->num_nodes; i++)
+        move_node(j, &j->a->nodes[i], j->new_a[i]);
+    for (size_t k = 0; k < j->b->num_nodes; k++) {
+        if (j->match[k] < 0)
+            move_from_b(j, k);
+        else
+            map_inputs(j, &j->b->nodes[k], &j->nodes[j->new_b[k]]);
+    }
+    return OCT_OK;
+}
+
+static void take_nodes(joiner *j)
+{
+    oct_graph *a = j->a;
+    oct_free(&a->nodes);
+    a->nodes = j->nodes;
+    a->num_nodes = j->num_nodes;
+    j->nodes = NULL;
+    for (size_t i = 0; i < a->num_blocks; i++)
+        a->blocks[i].begin = a->blocks[i].end = 0;
+    for (size_t i = 0; i < a->num_nodes; i++) {
+        if (a->nodes[i].block < 0) continue;
+        oct_graph_block *block = &a->blocks[a->nodes[i].block];
+        if (block->end == 0) block->begin = i;
+        block->end = i + 1;
+    }
+}
+
+static oct_status join_carried_uses(joiner *j)
+{
+    oct_graph *a = j->a, *b = j->b;
+    for (size_t r = 0; r < a->num_carried; r++)
+        a->carried[r].node = (int64_t)j->new_a[a->carried[r].node];
+    for (size_t r = 0; r < b->num_carried; r++) {
+        const oct_graph_carried_use *of_b = &b->carried[r];
+        OCT_TRY(oct_graph_add_carried_use(
+            a, (oct_graph_carried_use){.node = (int64_t)j->new_b[of_b->node],
+                                       .value = j->value[of_b->value],
+                                       .input = of_b->input}));
+    }
+    return OCT_OK;
+}
+
+/* Gives scopes, which are of one mode, the new numbers of their nodes. */
+static void renumber_scopes(const joiner *j, oct_trace_scope *scopes, size_t count,
+                            const size_t *number, size_t num_nodes)
+{
+    for (size_t i = 0; i < count; i++) {
+        oct_trace_scope *s = &scopes[i];
+        bool empty = s->begin == s->end;
+        size_t end = empty ? 0 : number[s->end - 1] + 1;
+        s->begin = s->begin < num_nodes ? number[s->begin] : j->num_nodes;
+        s->end = empty ? s->begin : end;
+    }
+}
+
+static void join_scopes(joiner *j)
+{
+    oct_graph *a = j->a, *b = j->b;
+    oct_trace_scope *scopes = b->scopes[OCT_MODE_EVALUATION];
+    size_t count = b->num_scopes[OCT_MODE_EVALUATION];
+    renumber_scopes(j, a->scopes[OCT_MODE_EVALUATION], a->num_scopes[OCT_MODE_EVALUATION], j->new_a,
+                    a->num_nodes);
+    renumber_scopes(j, scopes, count, j->new_b, b->num_nodes);
+    for (size_t i = 0; i < count; i++) {
+        scopes[i].input = value_or_none(j, scopes[i].input);
+        scopes[i].given = value_or_none(j, scopes[i].given);
+        scopes[i].output = value_or_none(j, scopes[i].output);
+    }
+    oct_free(&a->scopes[OCT_MODE_TRAINING]);
+    a->scopes[OCT_MODE_TRAINING] = scopes;
+    a->num_scopes[OCT_MODE_TRAINING] = count;
+    b->scopes[OCT_MODE_EVALUATION] = NULL;
+}
+
+static oct_status allocate(joiner *j)
+{
+    oct_graph *a = j->a, *b = j->b;
+    OCT_TRY(oct_alloc(&j->match, b->num_nodes, sizeof *j->match));
+    OCT_TRY(oct_alloc(&j->new_a, a->num_nodes, sizeof *j->new_a));
+    OCT_TRY(oct_alloc(&j->new_b, b->num_nodes, sizeof *j->new_b));
+    OCT_TRY(oct_alloc(&j->value, b->num_values, sizeof *j->value));
+    return oct_alloc(&j->block, b->num_blocks, sizeof *j->block);
+}
+
+static void free_joiner(joiner *j)
+{
+    oct_free(&j->match);
+    oct_free(&j->new_a);
+    oct_free(&j->new_b);
+    oct_free(&j->value);
+    oct_free(&j->block);
+    oct_free(&j->best);
+    oct_free(&j->nodes);
+}
+
+static oct_status join(joiner *j)
+{
+    OCT_TRY(allocate(j));
+    OCT_TRY(match_nodes(j));
+    number_nodes(j);
+    set_modes(j);
+    OCT_TRY(join_values(j));
+    join_scopes(j);
+    OCT_TRY(join_blocks(j));
+    OCT_TRY(join_nodes(j));
+    take_nodes(j);
+    OCT_TRY(join_carried_uses(j));
+    j->a->output[OCT_MODE_TRAINING] = j->value[j->b->output[OCT_MODE_EVALUATION]];
+    j->a->num_inputs[OCT_MODE_TRAINING] = j->b->num_inputs[OCT_MODE_EVALUATION];
+    return OCT_OK;
+}
+
+oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training)
+{
+    joiner j = {.a = graph, .b = *training};
+    oct_status status = join(&j);
+    free_joiner(&j);
+    oct_graph_destroy(training);
+    return status;
+}

@@ -1,0 +1,290 @@
+/* Writes the graph as a table, after the model of torch.fx's print_tabular. */
+#include "quant/graph/graph.h"
+
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { COLUMNS = 4 };
+
+typedef struct table_row {
+    char *cell[COLUMNS]; /* opcode, name, target, args */
+} table_row;
+
+typedef struct table {
+    const oct_graph *graph;
+    oct_mode mode;
+    table_row *rows;
+    size_t num_rows, cap_rows;
+    size_t *row_of;      /* value -> 1 + the row that makes it; 0: none yet */
+    size_t *row_of_kind; /* the same of the value in its other kind, codes or float */
+} table;
+
+static bool is_name(const table *t, const char *name)
+{
+    for (size_t i = 0; i < t->num_rows; i++) {
+        if (strcmp(t->rows[i].cell[1], name) == 0) return true;
+    }
+    return false;
+}
+
+/* Makes "layer1_conv" of "layer1.conv", or "layer1_conv_1" when that is taken. */
+static oct_status unique_name(const table *t, const char *base, char **name)
+{
+    char plain[256];
+    snprintf(plain, sizeof plain, "%s", base);
+    for (char *c = plain; *c; c++)
+        *c = *c == '.' ? '_' : *c;
+    OCT_TRY(oct_strdup(name, plain));
+    for (int i = 1; is_name(t, *name); i++) {
+        oct_free(name);
+        OCT_TRY(oct_format(name, "%s_%d", plain, i));
+    }
+    return OCT_OK;
+}
+
+/* Adds a row; one that could not be filled is freed with the others. */
+static oct_status add_row(table *t, const char *opcode, const char *name, const char *target,
+                          const char *args)
+{
+    char *unique = NULL;
+    OCT_TRY(oct_grow(&t->rows, &t->cap_rows, t->num_rows + 1, sizeof *t->rows));
+    OCT_TRY(unique_name(t, name, &unique));
+    table_row *row = &t->rows[t->num_rows++];
+    *row = (table_row){{[1] = unique}};
+    OCT_TRY(oct_strdup(&row->cell[0], opcode));
+    OCT_TRY(oct_strdup(&row->cell[2], target));
+    return oct_strdup(&row->cell[3], args);
+}
+
+static const char *row_name(const table *t, size_t row)
+{
+    return row ? t->rows[row - 1].cell[1] : "?";
+}
+
+static oct_status add_arg(oct_text *args, const char *arg)
+{
+    return oct_text_add(args, "%s%s", args->length ? ", " : "", arg);
+}
+
+/* Adds two rows for a generated module: where it is, and its call, whose row is *row. */
+static oct_status add_generated(table *t, const oct_module *module, const char *op,
+                                const char *args, size_t *row)
+{
+    char path[256];
+    oct_module_path(module, path);
+    OCT_TRY(add_row(t, "get_attr", module->name, path, "()"));
+    oct_text all = {0};
+    oct_status status = oct_text_add(&all, "(%s, %s)", row_name(t, t->num_rows), args);
+    if (status == OCT_OK) status = add_row(t, "call_method", op, op, all.data);
+    oct_text_free(&all);
+    if (status == OCT_OK) *row = t->num_rows;
+    return status;
+}
+
+/* Finds the row that makes a value in the kind that its user wants. */
+static oct_status row_of(table *t, int64_t recorded, oct_wants wants, size_t *row)
+{
+    int64_t number = oct_graph_resolve(t->graph, recorded, t->mode);
+    const oct_graph_value *value = &t->graph->values[number];
+    const oct_module *module = value->codes ? value->dequantize : value->quantize;
+    *row = t->row_of[recorded];
+    if (wants == OCT_WANTS_ANY || (wants == OCT_WANTS_CODES) == value->codes || !module)
+        return OCT_OK;
+    if (!t->row_of_kind[number]) {
+        const char *made = row_name(t, t->row_of[number]);
+        OCT_TRY(add_generated(t, module, module->type->name, made, &t->row_of_kind[number]));
+    }
+    *row = t->row_of_kind[number];
+    return OCT_OK;
+}
+
+static oct_status add_inputs(table *t, const oct_graph_node *node, oct_text *args)
+{
+    oct_wants wants = node->action == OCT_NODE_RUN ? node->wants : OCT_WANTS_ANY;
+    for (int i = 0; i < node->num_inputs; i++) {
+        size_t row;
+        OCT_TRY(row_of(t, node->called_input[t->mode][i], wants, &row));
+        OCT_TRY(add_arg(args, row_name(t, row)));
+    }
+    return OCT_OK;
+}
+
+static oct_status add_numbers(const oct_op_args *args, oct_text *text)
+{
+    char number[32];
+    for (int i = 0; i < args->count; i++) {
+        oct_snprintf(number, sizeof number, "%g", args->value[i]);
+        OCT_TRY(add_arg(text, number));
+    }
+    return OCT_OK;
+}
+
+/* Writes "(a, b)"; a lone argument keeps its comma: "(a,)". */
+static oct_status in_parentheses(const oct_text *args, oct_text *text)
+{
+    const char *inside = args->data ? args->data : "";
+    const char *comma = strchr(inside, ',') ? "" : ",";
+    return oct_text_add(text, "(%s%s)", inside, comma);
+}
+
+static oct_status add_call(table *t, const oct_graph_node *node, oct_text *args, oct_text *text)
+{
+    bool passes = node->action == OCT_NODE_ALIAS;
+    OCT_TRY(add_inputs(t, node, args));
+    if (!passes && node->module != node->called)
+        return add_generated(t, node->module, node->op, args->data, &t->row_of[node->output]);
+    if (!node->called) OCT_TRY(add_numbers(&node->args, args));
+    OCT_TRY(in_parentheses(args, text));
+    OCT_TRY(node->called ? add_row(t, "call_module", node->path, node->path, text->data)
+                         : add_row(t, "call_function", node->op, passes ? "identity" : node->op,
+                                   text->data));
+    t->row_of[node->output] = t->num_rows;
+    return OCT_OK;
+}
+
+static oct_status add_node(table *t, const oct_graph_node *node)
+{
+    oct_text args = {0}, text = {0};
+    oct_status status = add_call(t, node, &args, &text);
+    oct_text_free(&args);
+    oct_text_free(&text);
+    return status;
+}
+
+static oct_status add_end(table *t, const char *prefix, const char *name)
+{
+    oct_text args = {0};
+    oct_status status = oct_text_add(&args, "('%s%s',)", prefix, name);
+    if (status == OCT_OK) status = add_row(t, "call_function", "scope_end", "scope_end", args.data);
+    oct_text_free(&args);
+    return status;
+}
+
+static bool is_below(const oct_module *module, const oct_module *ancestor)
+{
+    while (module && module != ancestor)
+        module = module->parent;
+    return module;
+}
+
+/* Adds the ends of blocks that end before this node inside of `scope` (NULL: anywhere), from *next
+ * on. */
+static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *scope, size_t *next)
+{
+    for (; *next < t->graph->num_blocks; ++*next) {
+        const oct_graph_block *block = &t->graph->blocks[*next];
+        bool inside = !scope || scope->begin < block->begin ||
+                      (scope->begin == block->begin && is_below(block->module, scope->module));
+        if (block->end != node || !inside) break;
+        OCT_TRY(add_end(t, "_dynamic_block_", block->name));
+    }
+    return OCT_OK;
+}
+
+/* Adds the ends of scopes from the inner ones, which began later, to the outer ones. */
+static oct_status add_scope_ends(table *t, size_t node, size_t *next_block)
+{
+    char path[256];
+    for (size_t i = t->graph->num_scopes[t->mode]; i-- > 0;) {
+        const oct_trace_scope *scope = &t->graph->scopes[t->mode][i];
+        if (scope->end != node) continue;
+        OCT_TRY(add_block_ends(t, node, scope, next_block));
+        OCT_TRY(add_end(t, "", oct_module_path(scope->module, path)));
+    }
+    return add_block_ends(t, node, NULL, next_block);
+}
+
+static oct_status add_output(table *t)
+{
+    size_t row;
+    OCT_TRY(row_of(t, t->graph->output[t->mode], OCT_WANTS_FLOAT, &row));
+    oct_text args = {0};
+    oct_status status = oct_text_add(&args, "(%s,)", row_name(t, row));
+    if (status == OCT_OK) status = add_row(t, "output", "output", "output", args.data);
+    oct_text_free(&args);
+    return status;
+}
+
+static oct_status fill(table *t)
+{
+    const oct_graph *graph = t->graph;
+    size_t next_block = 0;
+    char name[32];
+    OCT_TRY(oct_alloc(&t->row_of, graph->num_values, sizeof *t->row_of));
+    OCT_TRY(oct_alloc(&t->row_of_kind, graph->num_values, sizeof *t->row_of_kind));
+    for (int i = 0; i < graph->num_inputs[t->mode]; i++) {
+        snprintf(name, sizeof name, "input_%d", i);
+        OCT_TRY(add_row(t, "placeholder", name, name, "()"));
+        t->row_of[graph->inputs[i]] = t->num_rows;
+    }
+    for (size_t i = 0; i <= graph->num_nodes; i++) {
+        if (i > 0) OCT_TRY(add_scope_ends(t, i, &next_block));
+        if (i < graph->num_nodes && graph->nodes[i].in[t->mode])
+            OCT_TRY(add_node(t, &graph->nodes[i]));
+    }
+    return add_output(t);
+}
+
+static void column_widths(const table *t, const char *const *titles, int *widths)
+{
+    for (int c = 0; c < COLUMNS; c++) {
+        widths[c] = (int)strlen(titles[c]);
+        for (size_t i = 0; i < t->num_rows; i++) {
+            int length = (int)strlen(t->rows[i].cell[c]);
+            if (length > widths[c]) widths[c] = length;
+        }
+    }
+}
+
+static oct_status write_line(oct_text *text, const int *widths, const char *const *cells)
+{
+    return oct_text_add(text, "%-*s  %-*s  %-*s  %s\n", widths[0], cells[0], widths[1], cells[1],
+                        widths[2], cells[2], cells[3]);
+}
+
+static oct_status write_rule(oct_text *text, const int *widths)
+{
+    for (int c = 0; c < COLUMNS; c++) {
+        for (int i = 0; i < widths[c]; i++)
+            OCT_TRY(oct_text_add(text, "-"));
+        OCT_TRY(oct_text_add(text, "%s", c + 1 < COLUMNS ? "  " : "\n"));
+    }
+    return OCT_OK;
+}
+
+static oct_status write_table(const table *t, oct_text *text)
+{
+    static const char *const titles[COLUMNS] = {"opcode", "name", "target", "args"};
+    int widths[COLUMNS];
+    column_widths(t, titles, widths);
+    OCT_TRY(write_line(text, widths, titles));
+    OCT_TRY(write_rule(text, widths));
+    for (size_t i = 0; i < t->num_rows; i++)
+        OCT_TRY(write_line(text, widths, (const char *const *)t->rows[i].cell));
+    return OCT_OK;
+}
+
+static oct_status add_mode(const oct_graph *graph, oct_mode mode, oct_text *text)
+{
+    table t = {.graph = graph, .mode = mode};
+    oct_status status = fill(&t);
+    if (status == OCT_OK) status = write_table(&t, text);
+    for (size_t i = 0; i < t.num_rows; i++)
+        for (int c = 0; c < COLUMNS; c++)
+            oct_free(&t.rows[i].cell[c]);
+    oct_free(&t.rows);
+    oct_free(&t.row_of);
+    oct_free(&t.row_of_kind);
+    return status;
+}
+
+oct_status oct_graph_table(const oct_graph *graph, oct_text *text)
+{
+    if (!oct_graph_branches(graph)) return add_mode(graph, OCT_MODE_EVALUATION, text);
+    OCT_TRY(oct_text_add(text, "In evaluation\n\n"));
+    OCT_TRY(add_mode(graph, OCT_MODE_EVALUATION, text));
+    OCT_TRY(oct_text_add(text, "\nIn training\n\n"));
+    return add_mode(graph, OCT_MODE_TRAINING, text);
+}

@@ -1,0 +1,53 @@
+/* A layer source shows what each layer of a network computes for one sample after another: of a model with
+ * tape and modules, float or prepared, in whatever state its quantizers are, or of an integer program.
+ *
+ * Layers have the names that steps of a program have, so those of a float model (prepared, its quantizers
+ * OFF), of a QAT model and of its int8 model can be laid side by side. Where convolution, batch norm, addition
+ * and relu run as one, the layer's output is that of the last of them, in float too. */
+#pragma once
+
+#include "quant/prepare/prepare.h"
+#include "quant/program/program.h"
+
+typedef struct oct_layer_info {
+    char name[128];     /* "layer1.0.conv1"; the output of a step has that step's name */
+    char type[64];      /* of the module ("conv2d"), or the step's kind */
+    oct_module *module; /* of a model, which may be NULL there too; borrowed */
+    oct_value value;    /* its output: type, plane, qparams of codes */
+    int twin;           /* how many layers before it have the same name */
+    /* It computes nothing: a stub, or a view of its input. A program may leave it out. */
+    bool passes;
+} oct_layer_info;
+
+typedef struct oct_layer_source {
+    oct_layer_info *layers; /* in the order in which they run */
+    int64_t count;
+    oct_example example; /* of one sample */
+    /* One of both: */
+    oct_module *root;
+    int64_t *layer_of; /* by value of the trace; -1: none */
+    size_t num_values;
+    const oct_program *program;
+    oct_runtime *runtime;
+    void *output;
+} oct_layer_source;
+
+/* Both borrow what they are given. example: shapes; its data is not used. */
+oct_status oct_layer_source_of_model(oct_layer_source *source, oct_module *root,
+                                     const oct_example *example) OCT_NODISCARD;
+oct_status oct_layer_source_of_program(oct_layer_source *source,
+                                       const oct_program *program) OCT_NODISCARD;
+void oct_layer_source_free(oct_layer_source *source);
+
+/* Shows the output of a layer, as a tensor of one sample; its data is gone when it returns. */
+typedef void (*oct_layer_fn)(void *user, int64_t layer, const oct_tensor *output);
+/* Runs one sample (input: of each input of the network) through all layers. OCT_NO when the model's forward takes
+ * another way on it than it took when the source was made. */
+oct_status oct_layer_source_run(const oct_layer_source *source, const float *const *input,
+                                oct_layer_fn show, void *user) OCT_NODISCARD;
+
+/* Finds the layer of `other` that is layer `number` of `source`, by name; -1: there is none. */
+int64_t oct_layer_find(const oct_layer_source *other, const oct_layer_source *source,
+                       int64_t number);
+/* Writes the real values of an output: n floats. */
+void oct_layer_values(const oct_tensor *output, float *values);

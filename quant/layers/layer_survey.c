@@ -1,0 +1,272 @@
+/* Ranks share the samples in leaves of 8. Sums of a leaf are taken sample by sample, those of leaves along the
+ * tree; counts and largest values are exact in any order. */
+#include "quant/layers/layer_survey.h"
+
+#include "core/base/mem.h"
+#include "quant/layers/layer_pairs.h"
+#include "quant/program/step.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LEAF = 8, SUMS = sizeof(oct_error_sums) / sizeof(double) };
+
+typedef struct survey {
+    const oct_layer_survey *spec;
+    oct_layer_source program, model, reference;
+    oct_layer_pairs exact, referred; /* the program is b */
+    oct_quantizers quantizers;
+    oct_leaves leaves;
+    oct_layer_figures *figures;
+    /* By leaf, step, and which of both distances. */
+    oct_error_sums *sums, *leaf;
+    float *input, *float_values, *values;
+} survey;
+
+static int64_t numel_of(const survey *s)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < s->program.count; i++) {
+        const int64_t numel = oct_value_numel(&s->program.layers[i].value);
+        most = numel > most ? numel : most;
+    }
+    return most;
+}
+
+static oct_status open_sources(survey *s)
+{
+    const oct_program *program = s->spec->program;
+    const oct_value *input = &program->values[program->inputs[0]];
+    OCT_TRY(oct_layer_source_of_program(&s->program, program));
+    const oct_example example = {.count = 1, .shape = {OCT_SHAPE(1, input->h, input->w, input->c)}};
+    OCT_TRY(oct_quantizers_collect(&s->quantizers, s->spec->model));
+    oct_quantizers_set_state(&s->quantizers, OCT_QUANT_OFF);
+    OCT_TRY(oct_layer_source_of_model(&s->model, s->spec->model, &example));
+    OCT_TRY(oct_layer_pairs_create(&s->exact, &s->model, &s->program));
+    if (!s->spec->reference) return OCT_OK;
+    OCT_TRY(oct_layer_source_of_model(&s->reference, s->spec->reference, &example));
+    return oct_layer_pairs_create(&s->referred, &s->reference, &s->program);
+}
+
+static oct_status open_memory(survey *s)
+{
+    const size_t steps = (size_t)s->program.count, most = (size_t)numel_of(s);
+    OCT_TRY(oct_alloc(&s->figures, steps, sizeof *s->figures));
+    for (size_t i = 0; i < steps; i++) {
+        oct_layer_figures *f = &s->figures[i];
+        *f = (oct_layer_figures){.known = s->exact.a_of[i] >= 0,
+                                 .referred = s->spec->reference && s->referred.a_of[i] >= 0};
+        oct_spread_begin(&f->spread);
+    }
+    OCT_TRY(oct_alloc(&s->sums, (size_t)s->leaves.local * 2 * steps, sizeof *s->sums));
+    OCT_TRY(oct_alloc(&s->input, (size_t)oct_inputs_numel(s->spec->program), sizeof(float)));
+    OCT_TRY(oct_alloc(&s->float_values, most, sizeof(float)));
+    return oct_alloc(&s->values, most, sizeof(float));
+}
+
+static void widen(double *largest, double value)
+{
+    if (value > *largest || isnan(value)) *largest = value;
+}
+
+static int64_t count_clipped(const float *x, int64_t n, oct_qparams q)
+{
+    const double low = ((double)(q.qmin - q.zero_point) - 0.5) * (double)q.scale;
+    const double high = ((double)(q.qmax - q.zero_point) + 0.5) * (double)q.scale;
+    int64_t clipped = 0;
+    for (int64_t i = 0; i < n; i++)
+        clipped += (double)x[i] < low || (double)x[i] > high;
+    return clipped;
+}
+
+static void add_exact(void *user, int64_t step, const oct_tensor *of_model,
+                      const oct_tensor *of_program)
+{
+    survey *s = user;
+    oct_layer_figures *f = &s->figures[step];
+    const int64_t n = oct_numel(of_program);
+    oct_layer_values(of_model, s->float_values);
+    oct_layer_values(of_program, s->values);
+    oct_spread_add(&f->spread, s->float_values, n);
+    f->values += n;
+    if (oct_is_codes(of_program)) f->clipped += count_clipped(s->float_values, n, of_program->q);
+    widen(&f->same_weights.max_error,
+          oct_error_add(&s->leaf[2 * step], s->float_values, s->values, n));
+}
+
+static void add_referred(void *user, int64_t step, const oct_tensor *of_reference,
+                         const oct_tensor *of_program)
+{
+    survey *s = user;
+    oct_layer_values(of_reference, s->float_values);
+    oct_layer_values(of_program, s->values);
+    widen(&s->figures[step].reference.max_error,
+          oct_error_add(&s->leaf[2 * step + 1], s->float_values, s->values, oct_numel(of_program)));
+}
+
+static oct_status measure_share(survey *s)
+{
+    const oct_layer_survey *spec = s->spec;
+    const int64_t first = oct_leaves_first_sample(&s->leaves);
+    for (int64_t leaf = 0; leaf < s->leaves.local; leaf++) {
+        const int64_t begin = first + oct_leaf_begin(&s->leaves, leaf);
+        s->leaf = s->sums + leaf * 2 * s->program.count;
+        for (int64_t i = begin; i < begin + oct_leaf_size(&s->leaves, leaf); i++) {
+            OCT_TRY(spec->fetch(spec->user, i, s->input));
+            OCT_TRY(oct_layer_pairs_run(&s->exact, s->input, s->input, add_exact, s));
+            if (spec->reference)
+                OCT_TRY(oct_layer_pairs_run(&s->referred, s->input, s->input, add_referred, s));
+        }
+    }
+    return OCT_OK;
+}
+
+static oct_status join_sums(survey *s, const oct_collective *group)
+{
+    const int64_t numbers = s->program.count * 2 * SUMS;
+    oct_error_sums *total;
+    OCT_TRY(oct_alloc(&total, (size_t)s->program.count * 2, sizeof *total));
+    oct_tree_fold_f64(&s->leaves, (double *)s->sums, numbers);
+    const oct_status status =
+        group->tree_sum_f64(group, &s->leaves, (double *)s->sums, numbers, (double *)total);
+    for (int64_t i = 0; i < s->program.count && status == OCT_OK; i++) {
+        s->figures[i].same_weights.sums = total[2 * i];
+        s->figures[i].reference.sums = total[2 * i + 1];
+    }
+    oct_free(&total);
+    return status;
+}
+
+/* Not below 0, so their order is that of their bits; NaN is above all. */
+static int64_t key_of(double largest)
+{
+    int64_t key;
+    if (isnan(largest)) largest = (double)NAN;
+    memcpy(&key, &largest, sizeof key);
+    return key & INT64_MAX;
+}
+
+static double of_key(int64_t key)
+{
+    double largest;
+    memcpy(&largest, &key, sizeof largest);
+    return largest;
+}
+
+static oct_status join_largest(survey *s, const oct_collective *group, int64_t *keys)
+{
+    for (int64_t i = 0; i < s->program.count; i++) {
+        keys[2 * i] = key_of(s->figures[i].same_weights.max_error);
+        keys[2 * i + 1] = key_of(s->figures[i].reference.max_error);
+    }
+    OCT_TRY(group->max_i64(group, keys, 2 * s->program.count));
+    for (int64_t i = 0; i < s->program.count; i++) {
+        s->figures[i].same_weights.max_error = of_key(keys[2 * i]);
+        s->figures[i].reference.max_error = of_key(keys[2 * i + 1]);
+    }
+    return OCT_OK;
+}
+
+/* Counts below 2^53 are exact as doubles: ranks are the leaves of a sum that there is anyway. */
+static oct_status join_counts(survey *s, const oct_collective *group, double *counts)
+{
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    for (int64_t i = 0; i < s->program.count; i++) {
+        counts[2 * i] = (double)s->figures[i].values;
+        counts[2 * i + 1] = (double)s->figures[i].clipped;
+    }
+    OCT_TRY(group->tree_sum_f64(group, &ranks, counts, 2 * s->program.count, counts));
+    for (int64_t i = 0; i < s->program.count; i++) {
+        s->figures[i].values = (int64_t)counts[2 * i];
+        s->figures[i].clipped = (int64_t)counts[2 * i + 1];
+    }
+    return OCT_OK;
+}
+
+static oct_status join(survey *s, const oct_collective *group)
+{
+    const size_t steps = (size_t)s->program.count;
+    oct_spread *spreads = NULL;
+    int64_t *keys = NULL;
+    double *counts = NULL;
+    oct_status status = oct_alloc(&spreads, steps, sizeof *spreads);
+    if (status == OCT_OK) status = oct_alloc(&keys, 2 * steps, sizeof *keys);
+    if (status == OCT_OK) status = oct_alloc(&counts, 2 * steps, sizeof *counts);
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_ASSERT(spreads && keys && counts);
+    for (size_t i = 0; i < steps; i++)
+        spreads[i] = s->figures[i].spread;
+    OCT_TRY_OUT(oct_spread_join(spreads, s->program.count, group));
+    for (size_t i = 0; i < steps; i++)
+        s->figures[i].spread = spreads[i];
+    OCT_TRY_OUT(join_largest(s, group, keys));
+    OCT_TRY_OUT(join_counts(s, group, counts));
+    status = join_sums(s, group);
+out:
+    oct_free(&spreads);
+    oct_free(&keys);
+    oct_free(&counts);
+    return status;
+}
+
+oct_status oct_layer_survey_run(const oct_layer_survey *spec, const oct_collective *group,
+                                oct_layer_figures **figures)
+{
+    survey s = {.spec = spec,
+                .leaves = oct_leaves_split(spec->samples, LEAF, group->rank, group->size)};
+    *figures = NULL;
+    oct_status status = open_sources(&s);
+    if (status == OCT_OK) status = open_memory(&s);
+    if (status == OCT_OK) status = measure_share(&s);
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(join(&s, group));
+    *figures = s.figures;
+    s.figures = NULL;
+out:
+    oct_quantizers_set_state(&s.quantizers, OCT_QUANT_FROZEN);
+    oct_quantizers_free(&s.quantizers);
+    oct_layer_pairs_free(&s.exact);
+    oct_layer_pairs_free(&s.referred);
+    oct_layer_source_free(&s.program);
+    oct_layer_source_free(&s.model);
+    oct_layer_source_free(&s.reference);
+    oct_free(&s.figures);
+    oct_free(&s.sums);
+    oct_free(&s.input);
+    oct_free(&s.float_values);
+    oct_free(&s.values);
+    return status;
+}
+
+/* Weights. */
+
+static void add_channel(oct_weight_figures *f, const float *w, int64_t n, float scale,
+                        float *rounded)
+{
+    const oct_qparams q = {.scale = scale, .qmin = -127, .qmax = 127};
+    oct_fake_quantize(w, n, q, rounded, NULL);
+    oct_error_add(&f->sums, w, rounded, n);
+    f->clipped += count_clipped(w, n, q);
+    f->scale_min = scale < f->scale_min ? scale : f->scale_min;
+    f->scale_max = scale > f->scale_max ? scale : f->scale_max;
+}
+
+oct_status oct_weight_figures_of(const oct_qat_conv *layer, oct_weight_figures *f)
+{
+    const oct_tensor *weight = &layer->layer->params[0]->value;
+    const int64_t channels = weight->shape.dim[0], each = oct_numel(weight) / channels;
+    float *scale = NULL, *rounded = NULL;
+    *f = (oct_weight_figures){.scale_min = INFINITY, .values = oct_numel(weight)};
+    oct_spread_begin(&f->spread);
+    oct_status status = oct_alloc(&scale, (size_t)channels, sizeof *scale);
+    if (status == OCT_OK) status = oct_alloc(&rounded, (size_t)each, sizeof *rounded);
+    if (status == OCT_OK) {
+        oct_qat_conv_weight_scales(layer, scale);
+        oct_spread_add(&f->spread, oct_f32(weight), f->values);
+        for (int64_t c = 0; c < channels; c++)
+            add_channel(f, oct_f32(weight) + c * each, each, scale[c], rounded);
+    }
+    oct_free(&rounded);
+    oct_free(&scale);
+    return status;
+}

@@ -1,0 +1,364 @@
+/* What could fail later fails here: all problems of the plan are found before anything is
+ * changed. */
+#include "quant/prepare/prepare_plan.h"
+
+#include <string.h>
+
+static oct_module *layer_of(const oct_prepare_plan *plan, int64_t at)
+{
+    int64_t layer = oct_prepare_layer(plan, at);
+    oct_module *called = plan->graph->nodes[plan->nodes[at].member[0]].called;
+    if (layer >= 0) return called;
+    return called && called->type == &oct_qat_conv_type ? ((oct_qat_conv *)called)->layer : NULL;
+}
+
+static bool has_norm(const oct_prepare_plan *plan, int64_t at)
+{
+    const oct_module *called = plan->graph->nodes[at].called;
+    if (oct_prepare_member(plan, at, OCT_MEMBER_BN) >= 0) return true;
+    if (!called || plan->nodes[at].role != OCT_ROLE_FUSED) return false;
+    return called->type == &oct_qat_batch_norm_type ||
+           (called->type == &oct_qat_conv_type && ((const oct_qat_conv *)called)->batch_norm);
+}
+
+static void check_layer(oct_prepare_plan *plan, int64_t at)
+{
+    const oct_module *layer = layer_of(plan, at);
+    if (!layer) return;
+    char path[256];
+    oct_module_path(layer, path);
+    int64_t products = oct_layer_products(layer), channels = oct_layer_channels(layer);
+    if (products > OCT_MAX_PRODUCTS)
+        OCT_PROBLEM(plan,
+                    "%s: %lld products in one sum could overflow int32; at most %d are allowed, so "
+                    "split the layer or set its qconfig to none",
+                    path, (long long)products, OCT_MAX_PRODUCTS);
+    if (channels > plan->target->max_channels)
+        OCT_PROBLEM(plan,
+                    "%s: has %lld channels, and target %s allows at most %lld; split the layer or "
+                    "set its qconfig to none (in a recipe, quant.float_layers)",
+                    path, (long long)channels, plan->target->name,
+                    (long long)plan->target->max_channels);
+}
+
+/* Refuses a sum or difference of two values that has more channels than the target adds. */
+static void check_sum(oct_prepare_plan *plan, int64_t at)
+{
+    const oct_prepare_node *p = &plan->nodes[at];
+    for (int m = 0; m < p->num_members; m++) {
+        const oct_graph_node *node = &plan->graph->nodes[p->member[m]];
+        const char *type = oct_prepare_type(plan, p->member[m]);
+        const oct_shape *shape = &plan->graph->values[node->output].shape;
+        const int64_t channels = shape->ndim > 0 ? shape->dim[shape->ndim - 1] : 0;
+        if ((strcmp(type, "add") == 0 || strcmp(type, "sub") == 0) &&
+            channels > plan->target->max_channels)
+            OCT_PROBLEM(
+                plan,
+                "%s: adds values of %lld channels, and target %s allows at most %lld; split "
+                "it, or set its qconfig to none (in a recipe, quant.float_layers)",
+                p->path, (long long)channels, plan->target->name,
+                (long long)plan->target->max_channels);
+    }
+}
+
+static void check_norm(oct_prepare_plan *plan, int64_t at)
+{
+    const oct_prepare_node *p = &plan->nodes[at];
+    const oct_module *layer = layer_of(plan, at);
+    if (plan->options->fold_batch_norm || !has_norm(plan, at)) return;
+    if (layer && oct_target_is_per_tensor(plan->target, layer->type->name))
+        OCT_PROBLEM(
+            plan,
+            "%s: target %s has one scale for all weights of such a layer, and a live batch "
+            "norm gives each channel its own; fold it (options.fold_batch_norm; in a recipe, "
+            "quant.batch_norm: folded)",
+            p->path, plan->target->name);
+    else if (oct_requantizer_shifts(plan->target->requantizer))
+        OCT_PROBLEM(plan,
+                    "%s: target %s shifts and cannot run a live batch norm; fold it "
+                    "(options.fold_batch_norm; in a recipe, quant.batch_norm: folded)",
+                    p->path, plan->target->name);
+}
+
+/* Refuses a layer that was fused by hand with an add, where the target has no such layer. */
+static void check_addend(oct_prepare_plan *plan, int64_t at)
+{
+    const oct_module *called = plan->graph->nodes[at].called;
+    if (!called || called->type != &oct_qat_conv_type || !((const oct_qat_conv *)called)->add)
+        return;
+    const bool linear = ((const oct_qat_conv *)called)->layer->type == &oct_linear_type;
+    if (!oct_target_fuses(plan->target, linear ? "linear_add" : "conv_add"))
+        OCT_PROBLEM(plan,
+                    "%s: target %s cannot add something to a layer before it is rounded; do not "
+                    "fuse the add, or use jit_strip",
+                    plan->nodes[at].path, plan->target->name);
+}
+
+static bool drops(oct_prepare_plan *plan, int64_t at, const char *path)
+{
+    if (!plan->options->drop_hooks) return false;
+    oct_prepare_keep_status(
+        plan, oct_prepare_note(&plan->nodes[at], "hooks of %s were dropped by fusion", path));
+    return true;
+}
+
+/* Members must agree, and the first one's pre hooks and the last one's hooks live on: the values
+ * that others would see are gone. */
+static void check_members(oct_prepare_plan *plan, int64_t at)
+{
+    const oct_prepare_node *p = &plan->nodes[at];
+    oct_module *called[OCT_MAX_MEMBERS], *modules[OCT_MAX_MEMBERS];
+    int count = 0;
+    for (int i = 0; i < p->num_members; i++) {
+        const oct_graph_node *node = &plan->graph->nodes[p->member[i]];
+        called[i] = node->called;
+        if (!called[i]) continue;
+        modules[count++] = called[i];
+        if ((i > 0 && called[i]->pre_hooks) || (i < p->num_members - 1 && called[i]->hooks))
+            drops(plan, at, node->path);
+    }
+    if (count > 1 && oct_members_agree(modules, count) != OCT_OK) plan->problems++;
+    if (!plan->options->drop_hooks && oct_fusion_check_hooks(called, p->num_members) != OCT_OK)
+        plan->problems++;
+}
+
+/* Refuses a container's hook that would see a value from inside of a fusion. */
+static void check_scope(oct_prepare_plan *plan, const oct_trace_scope *scope)
+{
+    char path[256];
+    int64_t in = oct_prepare_fused_away_in(plan, scope->input),
+            out = oct_prepare_fused_away_in(plan, scope->output);
+    oct_module_path(scope->module, path);
+    if (scope->module->pre_hooks && in >= 0 && !drops(plan, in, path))
+        OCT_PROBLEM(
+            plan,
+            "%s: its forward-pre hook would see a value that fusion (%s) removes; put it on "
+            "a module at the fusion's end, or let prepare drop hooks",
+            path, plan->nodes[in].fusion->name);
+    if (scope->module->hooks && out >= 0 && !drops(plan, out, path))
+        OCT_PROBLEM(plan,
+                    "%s: its forward hook would see a value that fusion (%s) removes; put it on a "
+                    "module at the fusion's end, or let prepare drop hooks",
+                    path, plan->nodes[out].fusion->name);
+}
+
+static const oct_module *norm_at(const oct_prepare_plan *plan, int64_t at)
+{
+    int64_t norm = oct_prepare_member(plan, at, OCT_MEMBER_BN);
+    return norm < 0 ? NULL : plan->graph->nodes[norm].called;
+}
+
+/* Whether two calls end alike: one batch norm for several calls has one activation. */
+static bool same_tail(const oct_prepare_plan *plan, int64_t a, int64_t b)
+{
+    const oct_fusion *x = plan->nodes[a].fusion, *y = plan->nodes[b].fusion;
+    const oct_graph_node *nodes = plan->graph->nodes;
+    if (oct_prepare_layer(plan, a) >= 0) return true;
+    return x == y && oct_op_args_equal(&nodes[oct_prepare_last_member(plan, a)].args,
+                                       &nodes[oct_prepare_last_member(plan, b)].args);
+}
+
+/* Refuses a module with weights whose calls would become different things. */
+static void check_shared(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    const oct_prepare_node *p = &plan->nodes[i];
+    bool eager = plan->options->method == OCT_METHOD_EAGER;
+    if (!g->nodes[i].called || (!oct_prepare_has_weights(p) && !eager) ||
+        oct_prepare_is_first_call(plan, i))
+        return;
+    for (int64_t k = 0; k < i; k++) {
+        if (g->nodes[k].called != g->nodes[i].called) continue;
+        int64_t a = plan->nodes[k].runs_at, b = p->runs_at;
+        if (plan->nodes[a].quantized == plan->nodes[b].quantized && same_tail(plan, a, b) &&
+            norm_at(plan, a) == norm_at(plan, b) && layer_of(plan, a) == layer_of(plan, b))
+            return;
+        OCT_PROBLEM(plan,
+                    "%s: is called more than once, and the calls would become different things "
+                    "(quantized or not, fused with a batch norm or not); use a module of its own "
+                    "for each call",
+                    g->nodes[i].path);
+        return;
+    }
+}
+
+/* Refuses to compute with class numbers, which a deployed model only moves and returns. */
+static void check_numbers(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    const oct_quant_rule *rule = plan->nodes[i].rule;
+    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
+    bool moves = rule && rule->scale == OCT_SCALE_INPUT && !rule->create;
+    const int64_t *inputs = node->called_input[OCT_MODE_EVALUATION];
+    if (moves || plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) return;
+    for (int k = 0; node->in[OCT_MODE_EVALUATION] && k < node->num_inputs; k++)
+        if (plan->graph->values[inputs[k]].dtype == OCT_S32)
+            OCT_PROBLEM(plan,
+                        "%s: computes with the class numbers of %s, which a deployed model only "
+                        "returns; do it outside of the model",
+                        oct_graph_node_text(&plan->graph->nodes[i], name),
+                        oct_graph_producer_text(plan->graph, inputs[k], maker));
+}
+
+static void check_output(oct_prepare_plan *plan)
+{
+    const oct_graph *g = plan->graph;
+    char maker[OCT_CALL_BYTES];
+    if (g->values[g->output[OCT_MODE_EVALUATION]].shape.ndim > 0) return;
+    OCT_PROBLEM(
+        plan,
+        "the forward returns a loss in evaluation mode too, one number for the whole batch "
+        "from %s, which cannot be deployed; return it in training mode only (self->training) "
+        "and what the model predicts otherwise",
+        oct_graph_producer_text(plan->graph, g->output[OCT_MODE_EVALUATION], maker));
+}
+
+/* Refuses codes whose range no training step sees. */
+static void check_range(oct_prepare_plan *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    int64_t root = oct_prepare_group_of(plan, value), maker = g->values[value].producer;
+    char name[OCT_CALL_BYTES];
+    if (root < 0 || root != value || plan->values[root].fixed) return;
+    for (int64_t v = value; v < (int64_t)g->num_values; v++) {
+        int64_t producer = g->values[v].producer;
+        bool trained = producer < 0 || g->nodes[producer].in[OCT_MODE_TRAINING];
+        if (trained && oct_prepare_group_of(plan, v) == root) return;
+    }
+    OCT_PROBLEM(
+        plan,
+        "%s: only evaluation makes its values, and nothing is observed there, so they could "
+        "be quantized with no range; let training make them too, or set the qconfig of what "
+        "reads them to none",
+        oct_graph_node_text(&plan->graph->nodes[maker], name));
+}
+
+/* Refuses what only training calls where it needs a module, because the forward's own operation
+ * cannot run, and none can be made. */
+static void check_for_training(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    const oct_module_type *type = plan->nodes[i].type;
+    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
+    if (node->called || (type && type->create)) return;
+    oct_graph_node_text(&plan->graph->nodes[i], name);
+    if (plan->options->method == OCT_METHOD_SYMBOLIC)
+        OCT_PROBLEM(plan,
+                    "%s has no module form, so the recorded graph could not run it; prepare with "
+                    "jit or jit_strip",
+                    name);
+    for (int k = 0; k < node->num_inputs; k++) {
+        int64_t input = oct_prepare_input(plan, i, k);
+        if (plan->values[input].codes)
+            OCT_PROBLEM(plan,
+                        "%s has no module form, but gets quantized values from %s; put a "
+                        "DeQuantStub before it",
+                        name, oct_graph_producer_text(plan->graph, input, maker));
+    }
+}
+
+/* Refuses what stays float but cannot be described in a model file. */
+static void check_island(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_prepare_node *p = &plan->nodes[i];
+    char name[OCT_CALL_BYTES];
+    bool stub = p->role == OCT_ROLE_QUANT_STUB || p->role == OCT_ROLE_DEQUANT_STUB;
+    const oct_module *called = plan->graph->nodes[i].called;
+    if (plan->nodes[p->runs_at].quantized || stub) return;
+    if (!plan->graph->nodes[i].in[OCT_MODE_EVALUATION]) {
+        check_for_training(plan, i);
+        return;
+    }
+    if (p->role == OCT_ROLE_FUSED) {
+        OCT_PROBLEM(
+            plan,
+            "%s: was fused by name but %s, where it could not be deployed; do not fuse what "
+            "is to stay float",
+            p->path, p->why ? p->why : "gets float values");
+        return;
+    }
+    if (called && called->num_children > 0)
+        OCT_PROBLEM(
+            plan,
+            "%s: a %s that stays float has modules of its own, which a deployed model cannot "
+            "hold; make it a container, or give it parameters instead",
+            p->path, called->type->name);
+    if (p->type && p->type->create && (p->type->args || !called)) return;
+    oct_graph_node_text(&plan->graph->nodes[i], name);
+    if (!p->type)
+        OCT_PROBLEM(
+            plan,
+            "%s has no module form, so it could be neither replaced nor deployed; compute it "
+            "in an atomic module of your own, or outside of the model",
+            name);
+    else
+        OCT_PROBLEM(plan,
+                    "%s: its type %s has no `create` and `args`, so it could not be deployed; give "
+                    "it both (core/nn/module.h)",
+                    name, p->type->name);
+}
+
+/* Notes that a hook keeps a layer from being fused with its batch norm. */
+static void note_hook_reader(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    oct_mode mode = oct_graph_mode_of(node);
+    char name[OCT_CALL_BYTES];
+    for (int k = 0; node->hook && k < node->num_inputs; k++) {
+        int64_t producer = plan->graph->values[node->called_input[mode][k]].producer;
+        oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
+        if (!p || (p->role != OCT_ROLE_LAYER && p->role != OCT_ROLE_BATCH_NORM)) continue;
+        if (oct_prepare_last_member(plan, p->runs_at) == producer && p->num_members > 1) continue;
+        oct_prepare_keep_status(
+            plan, oct_prepare_note(p, "is not fused with what follows: %s works on its output",
+                                   oct_graph_node_text(node, name)));
+    }
+}
+
+static void check_node(oct_prepare_plan *plan, int64_t i)
+{
+    note_hook_reader(plan, i);
+    check_shared(plan, i);
+    check_numbers(plan, i);
+    check_island(plan, i);
+    if (!oct_prepare_runs_here(plan, i) || !plan->nodes[i].quantized) return;
+    check_layer(plan, i);
+    check_sum(plan, i);
+    check_norm(plan, i);
+    check_addend(plan, i);
+    check_members(plan, i);
+}
+
+/* Refuses a plan with qconfigs, but none where codes could be: a QuantStub alone quantizes for
+ * nobody. */
+static void check_any_quantized(oct_prepare_plan *plan)
+{
+    if (plan->problems > 0) return;
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (plan->nodes[i].quantized && plan->nodes[i].role != OCT_ROLE_QUANT_STUB) return;
+    OCT_PROBLEM(plan,
+                "nothing would be quantized: no module that has a quantized form gets quantized "
+                "values; %s",
+                plan->options->method == OCT_METHOD_EAGER
+                    ? "give the QuantStub a qconfig, or prepare with jit, which does not ask for "
+                      "stubs"
+                    : "the network holds no layer that target arithmetic knows, such as a "
+                      "convolution or a linear layer, or all of them are set to stay float");
+}
+
+oct_status oct_prepare_check(oct_prepare_plan *plan)
+{
+    const oct_graph *g = plan->graph;
+    OCT_TRY(oct_prepare_check_names(plan));
+    check_output(plan);
+    for (size_t i = 0; i < g->num_nodes; i++)
+        check_node(plan, (int64_t)i);
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (size_t i = 0; i < g->num_scopes[mode]; i++)
+            check_scope(plan, &g->scopes[mode][i]);
+    oct_prepare_check_blocks(plan);
+    for (size_t v = 0; v < g->num_values; v++)
+        check_range(plan, (int64_t)v);
+    check_any_quantized(plan);
+    return plan->status;
+}

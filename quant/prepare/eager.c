@@ -1,0 +1,246 @@
+/* Placement without a graph to change: the user's stubs say where codes begin and end, and where
+ * they do not fit the modules between them, prepare says which stub is missing and where. */
+#include "quant/prepare/prepare_plan.h"
+
+#include <stdio.h>
+
+static bool is_codes(const oct_prepare_plan *plan, int64_t node, int input)
+{
+    return plan->values[oct_prepare_input(plan, node, input)].codes;
+}
+
+static bool any_codes(const oct_prepare_plan *plan, int64_t node)
+{
+    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++)
+        if (is_codes(plan, node, k)) return true;
+    return false;
+}
+
+static void quantize(oct_prepare_plan *plan, int64_t node)
+{
+    plan->nodes[node].quantized = true;
+    oct_prepare_decide_output(plan, node);
+}
+
+/* The QuantStub that makes a value but stays float because of its qconfig; or NULL. */
+static const oct_prepare_node *float_stub(const oct_prepare_plan *plan, int64_t value)
+{
+    int64_t producer = plan->graph->values[value].producer;
+    const oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
+    return p && p->role == OCT_ROLE_QUANT_STUB && !p->eligible ? p : NULL;
+}
+
+static void miss_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
+{
+    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
+    const oct_prepare_node *p = &plan->nodes[node];
+    const oct_prepare_node *stub = float_stub(plan, oct_prepare_input(plan, node, input));
+    if (stub) {
+        OCT_PROBLEM(plan,
+                    "%s: works on quantized values, but the QuantStub %s before it %s; give %s a "
+                    "qconfig, or set that of %s to none",
+                    p->path, stub->path, stub->why, stub->path, p->path);
+        return;
+    }
+    oct_prepare_input_text(plan, node, input, maker);
+    OCT_PROBLEM(plan,
+                "%s: works on quantized values, but what it gets from %s is float; put a QuantStub "
+                "between %s and %s, or set the qconfig of %s to none:\n%s",
+                p->path, maker, maker, p->path, p->path,
+                oct_prepare_stub_line(p->parent, true, line));
+}
+
+static void miss_dequant_stub(oct_prepare_plan *plan, int64_t node, int input)
+{
+    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
+    const oct_prepare_node *p = &plan->nodes[node];
+    oct_prepare_input_text(plan, node, input, maker);
+    OCT_PROBLEM(
+        plan,
+        "%s: gets quantized values from %s, but it %s; put a DeQuantStub between %s and %s:\n%s",
+        p->path, maker, p->why ? p->why : "stays float", maker, p->path,
+        oct_prepare_stub_line(p->parent, false, line));
+}
+
+/* Notes why a node with a qconfig and a quantized form stays float. */
+static void stay_float(oct_prepare_plan *plan, int64_t node)
+{
+    char maker[OCT_CALL_BYTES];
+    oct_prepare_node *p = &plan->nodes[node];
+    if (!p->eligible || plan->graph->nodes[node].num_inputs == 0) return;
+    oct_prepare_keep_status(plan, oct_prepare_note(p, "stays float: what it gets from %s is float",
+                                                   oct_prepare_input_text(plan, node, 0, maker)));
+}
+
+/* Places an op between modules: it works on codes as it is, or has to be a module. */
+static void place_op(oct_prepare_plan *plan, int64_t node)
+{
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    oct_prepare_node *p = &plan->nodes[node];
+    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
+    if (!any_codes(plan, node)) {
+        stay_float(plan, node);
+        return;
+    }
+    oct_graph_node_text(&plan->graph->nodes[node], name);
+    if (p->rule && !p->rule->create) {
+        p->quantized = true;
+        p->codes = plan->values[n->output].codes = oct_prepare_scale(p) != OCT_SCALE_NONE;
+        return;
+    }
+    if (!p->rule) {
+        OCT_PROBLEM(plan,
+                    "%s gets quantized values from %s and has no quantized form; put a DeQuantStub "
+                    "before it",
+                    name, oct_prepare_input_text(plan, node, 0, maker));
+        return;
+    }
+    if (n->hook)
+        OCT_PROBLEM(plan,
+                    "%s works on quantized values, and eager cannot put a module there; let the "
+                    "hook pass what it gets through a DeQuantStub first, or prepare with jit",
+                    name);
+    else
+        OCT_PROBLEM(plan,
+                    "%s works on quantized values, and eager cannot put a module there; give the "
+                    "forward a module for it (oct_%s_create), or prepare with jit",
+                    name, p->type->name);
+    p->codes = plan->values[n->output].codes = true;
+}
+
+/* Finds the paths of what belongs together around an unfused batch norm: "features.0",
+ * "features.1", "features.2". Returns how many. */
+static int around_norm(const oct_prepare_plan *plan, int64_t norm, const char *names[3])
+{
+    const oct_graph *g = plan->graph;
+    int count = 0;
+    int64_t before = g->values[oct_prepare_input(plan, norm, 0)].producer;
+    if (before >= 0 && plan->nodes[before].role == OCT_ROLE_LAYER &&
+        oct_prepare_only_user(plan, g->nodes[before].output) == norm)
+        names[count++] = g->nodes[before].path;
+    names[count++] = g->nodes[norm].path;
+    int64_t after = oct_prepare_only_user(plan, g->nodes[norm].output);
+    if (after < 0 || !g->nodes[after].called) return count;
+    oct_member member = oct_member_of(plan->nodes[after].type);
+    if (member == OCT_MEMBER_RELU || member == OCT_MEMBER_RELU6 || member == OCT_MEMBER_CLIP)
+        names[count++] = g->nodes[after].path;
+    return count;
+}
+
+/* Quantizes a batch norm, which is right only where nothing is there that it could be fused
+ * with. */
+static void place_norm(oct_prepare_plan *plan, int64_t node)
+{
+    const char *names[3];
+    char list[3 * 264] = "";
+    int count = around_norm(plan, node, names);
+    size_t used = 0;
+    for (int i = 0; i < count; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\"", i > 0 ? ", " : "",
+                                 names[i]);
+    if (count > 1)
+        OCT_PROBLEM(plan,
+                    "%s: a batch norm between quantized modules is not fused; call this before "
+                    "prepare:\noct_fuse_modules(&model, (const char *[]){%s}, %d, false)",
+                    plan->nodes[node].path, list, count);
+    quantize(plan, node);
+}
+
+/* Whether a module must get codes. Whoever gives a module with weights a qconfig wants it
+ * quantized, wherever it stands; others may work on floats outside of the stubs, such as a softmax
+ * behind the last one. */
+static bool wants_codes(const oct_prepare_plan *plan, int64_t node)
+{
+    const oct_prepare_node *p = &plan->nodes[node];
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    return p->eligible && !oct_prepare_follows_input(p) &&
+           (oct_prepare_has_weights(p) || plan->values[n->output].before[oct_graph_mode_of(n)]);
+}
+
+static void place_module(oct_prepare_plan *plan, int64_t node)
+{
+    oct_prepare_node *p = &plan->nodes[node];
+    if (!any_codes(plan, node) && !wants_codes(plan, node)) {
+        stay_float(plan, node);
+        return;
+    }
+    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++) {
+        if (p->eligible && !is_codes(plan, node, k)) miss_quant_stub(plan, node, k);
+        if (!p->eligible && is_codes(plan, node, k)) miss_dequant_stub(plan, node, k);
+    }
+    if (!p->eligible) return;
+    if (p->role == OCT_ROLE_BATCH_NORM)
+        place_norm(plan, node);
+    else
+        quantize(plan, node);
+}
+
+/* Eager has the same modules in both modes, so a value that one of them reads is codes in both or in neither. */
+static void check_modes(oct_prepare_plan *plan, int64_t node)
+{
+    const oct_graph *g = plan->graph;
+    const oct_graph_node *n = &g->nodes[node];
+    char name[OCT_CALL_BYTES], a[OCT_CALL_BYTES], b[OCT_CALL_BYTES];
+    for (int k = 0; n->in[OCT_MODE_EVALUATION] && n->in[OCT_MODE_TRAINING] && k < n->num_inputs;
+         k++) {
+        const int64_t evaluation = oct_graph_input(g, n, k, OCT_MODE_EVALUATION);
+        const int64_t training = oct_graph_input(g, n, k, OCT_MODE_TRAINING);
+        const bool codes = plan->values[evaluation].codes;
+        if (codes == plan->values[training].codes) continue;
+        OCT_PROBLEM(
+            plan,
+            "%s: gets %s values from %s in evaluation and %s ones from %s in training; call "
+            "the same stubs in both modes",
+            oct_graph_node_text(n, name), codes ? "quantized" : "float",
+            oct_graph_producer_text(g, evaluation, a), codes ? "float" : "quantized",
+            oct_graph_producer_text(g, training, b));
+    }
+}
+
+static void place_node(oct_prepare_plan *plan, int64_t node)
+{
+    const oct_prepare_node *p = &plan->nodes[node];
+    check_modes(plan, node);
+    if (!plan->graph->nodes[node].called)
+        place_op(plan, node);
+    else if (p->role == OCT_ROLE_QUANT_STUB)
+        oct_prepare_place_quant_stub(plan, node);
+    else if (p->role == OCT_ROLE_DEQUANT_STUB)
+        oct_prepare_check_dequant_stub(plan, node);
+    else
+        place_module(plan, node);
+}
+
+static void miss_first_stub(oct_prepare_plan *plan)
+{
+    char line[OCT_STUB_LINE_BYTES];
+    OCT_PROBLEM(plan,
+                "the model has no QuantStub, so eager would quantize nothing; pass the input "
+                "through one, or prepare with jit:\n%s",
+                oct_prepare_stub_line(*plan->root, true, line));
+}
+
+oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
+{
+    const oct_graph *g = plan->graph;
+    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
+    bool quant = oct_prepare_has_role(plan, OCT_ROLE_QUANT_STUB);
+    if (plan->problems > 0) return OCT_OK; /* stubs that cannot be meant */
+    if (!quant && !oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB)) {
+        miss_first_stub(plan);
+        return OCT_OK;
+    }
+    for (size_t i = 0; i < g->num_nodes; i++)
+        place_node(plan, (int64_t)i);
+    for (int mode = 0; mode < OCT_MODES; mode++) {
+        if (!plan->values[g->output[mode]].codes || (mode && g->output[mode] == g->output[0]))
+            continue;
+        oct_graph_producer_text(plan->graph, g->output[mode], maker);
+        OCT_PROBLEM(plan,
+                    "the model's output is quantized: it comes from %s; put a DeQuantStub between "
+                    "%s and the end of the forward:\n%s",
+                    maker, maker, oct_prepare_stub_line(*plan->root, false, line));
+    }
+    if (plan->problems == 0 && !quant) miss_first_stub(plan);
+    return plan->status;
+}

@@ -1,0 +1,279 @@
+/* Forms groups of values that must have one scale. A group has one fake-quant, with the qconfig of
+ * the first that makes values for it, so each tensor has one quantizer. */
+#include "quant/prepare/prepare_plan.h"
+
+#include <stdio.h>
+
+static int64_t root_of(oct_prepare_plan *plan, int64_t value)
+{
+    while (plan->values[value].group != value)
+        value = plan->values[value].group = plan->values[plan->values[value].group].group;
+    return value;
+}
+
+int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value)
+{
+    return plan->values[value].group < 0 ? OCT_NO_INDEX : root_of(plan, value);
+}
+
+/* Joins two groups under the smaller number, which was made first. */
+static void join(oct_prepare_plan *plan, int64_t a, int64_t b)
+{
+    a = root_of(plan, a), b = root_of(plan, b);
+    if (a < b) plan->values[b].group = a;
+    if (b < a) plan->values[a].group = b;
+}
+
+static bool makes_fixed(const oct_prepare_plan *plan, int64_t value)
+{
+    int64_t producer = plan->graph->values[value].producer;
+    return producer >= 0 && plan->nodes[producer].quantized &&
+           oct_prepare_scale(&plan->nodes[producer]) == OCT_SCALE_FIXED;
+}
+
+/* Whether a value's group may be joined with others: a scale that is given for good stays alone. */
+static bool is_free(oct_prepare_plan *plan, int64_t value)
+{
+    int64_t root = root_of(plan, value);
+    for (size_t v = 0; v < plan->graph->num_values; v++)
+        if (oct_prepare_group_of(plan, (int64_t)v) == root && makes_fixed(plan, (int64_t)v))
+            return false;
+    return true;
+}
+
+/* Whether the target wants one scale for what runs at a node. */
+static bool target_wants_one(const oct_prepare_plan *plan, int64_t i)
+{
+    const oct_prepare_node *p = &plan->nodes[i];
+    for (int m = 0; m < p->num_members; m++)
+        if (oct_target_has_one_scale(plan->target, oct_prepare_type(plan, p->member[m])))
+            return true;
+    return false;
+}
+
+/* Joins what later runs of a block read at a node in place of its inputs. */
+static void join_carried(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t r = 0; r < g->num_carried; r++) {
+        if (plan->nodes[g->carried[r].node].runs_at != i) continue;
+        for (int mode = 0; mode < OCT_MODES; mode++) {
+            const int64_t value = oct_graph_resolve(g, g->carried[r].value, (oct_mode)mode);
+            if (plan->values[value].group >= 0 && is_free(plan, value))
+                join(plan, g->nodes[i].output, value);
+        }
+    }
+}
+
+static void join_node(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_prepare_node *p = &plan->nodes[i];
+    int64_t output = plan->graph->nodes[i].output;
+    oct_output_scale scale = oct_prepare_scale(p);
+    if (!p->quantized || !p->codes) return;
+    if (scale == OCT_SCALE_INPUT) join(plan, output, oct_prepare_input(plan, i, 0));
+    const bool shares = scale == OCT_SCALE_SHARED && plan->options->method != OCT_METHOD_EAGER;
+    if (!shares && !target_wants_one(plan, i)) return;
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; node->in[mode] && k < node->num_inputs; k++) {
+            int64_t input = oct_graph_input(plan->graph, node, k, mode);
+            if (is_free(plan, input)) join(plan, output, input);
+        }
+    if (target_wants_one(plan, i)) join_carried(plan, i);
+}
+
+/* Joins what a node reads in evaluation, where training does not make it, with what it reads in
+ * training: they have one range. */
+static void join_modes(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    const oct_graph_node *node = &g->nodes[i];
+    if (!node->in[OCT_MODE_EVALUATION] || !node->in[OCT_MODE_TRAINING]) return;
+    for (int k = 0; k < node->num_inputs; k++) {
+        int64_t a = oct_graph_input(g, node, k, OCT_MODE_EVALUATION);
+        int64_t b = oct_graph_input(g, node, k, OCT_MODE_TRAINING), maker = g->values[a].producer;
+        bool grouped = plan->values[a].group >= 0 && plan->values[b].group >= 0;
+        if (!grouped || maker < 0 || g->nodes[maker].in[OCT_MODE_TRAINING]) continue;
+        if (is_free(plan, a) && is_free(plan, b)) join(plan, a, b);
+    }
+}
+
+/* Joins the calls of one module that have one range: as asked, because one module computes them
+ * all, or because training, where ranges are seen, does not make one of the calls. */
+static void join_calls(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    const oct_prepare_node *p = &plan->nodes[i];
+    const oct_module *called = g->nodes[p->member[0]].called;
+    bool one = plan->options->shared_range || oct_prepare_one_module(plan, i);
+    if (!called || !p->codes || oct_prepare_scale(p) == OCT_SCALE_INPUT) return;
+    for (int64_t k = 0; k < i; k++)
+        if (oct_prepare_runs_here(plan, k) && plan->nodes[k].codes &&
+            g->nodes[plan->nodes[k].member[0]].called == called &&
+            (one || !g->nodes[k].in[OCT_MODE_TRAINING] || !g->nodes[i].in[OCT_MODE_TRAINING]))
+            join(plan, g->nodes[k].output, g->nodes[i].output);
+}
+
+/* Whether values behind an activation are >= 0; lo: the lower bound of a clip. */
+static bool cuts_at_zero(oct_activation activation, double lo)
+{
+    return activation == OCT_ACT_CLIP ? lo >= 0 : activation != OCT_ACT_NONE;
+}
+
+static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
+{
+    const oct_prepare_node *p = &plan->nodes[i];
+    const oct_module *called = plan->graph->nodes[i].called;
+    if (p->fusion)
+        return cuts_at_zero(oct_fusion_activation(p->fusion),
+                            plan->graph->nodes[oct_prepare_last_member(plan, i)].args.value[0]);
+    if (p->role == OCT_ROLE_RULE) return oct_quant_rule_is_non_negative(p->rule);
+    if (p->role != OCT_ROLE_FUSED) return false;
+    const oct_qat_conv *conv = (const oct_qat_conv *)called;
+    const oct_qat_batch_norm *norm = (const oct_qat_batch_norm *)called;
+    const oct_qat_binary *sum = (const oct_qat_binary *)called;
+    if (called->type == &oct_qat_conv_type) return cuts_at_zero(conv->activation, conv->clip.lo);
+    if (called->type == &oct_qat_batch_norm_type)
+        return cuts_at_zero(norm->activation, norm->clip.lo);
+    return cuts_at_zero(sum->activation, sum->clip.lo);
+}
+
+static void count_producer(oct_prepare_plan *plan, int64_t value, const oct_qconfig *qconfig,
+                           bool is_signed)
+{
+    oct_prepare_value *group = &plan->values[root_of(plan, value)];
+    if (!group->has_producer) {
+        group->has_producer = true;
+        group->qconfig = *qconfig;
+    }
+    group->is_signed |= is_signed;
+    if (qconfig->bits > group->qconfig.bits) group->qconfig.bits = qconfig->bits;
+}
+
+/* Whether a concat that is alone in its group makes signed values, because it gets some. */
+static bool any_input_signed(oct_prepare_plan *plan, int64_t node)
+{
+    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++)
+        if (plan->values[root_of(plan, oct_prepare_input(plan, node, k))].is_signed) return true;
+    return false;
+}
+
+static void count_shared(oct_prepare_plan *plan, int64_t value, int64_t node)
+{
+    bool alone = !plan->values[root_of(plan, value)].has_producer;
+    count_producer(plan, value, &plan->nodes[node].qconfig, alone && any_input_signed(plan, node));
+}
+
+/* Counts what makes a value among the producers of its group; values come in order. */
+static void gather(oct_prepare_plan *plan, int64_t value)
+{
+    int64_t producer = plan->graph->values[value].producer;
+    const oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
+    OCT_ASSERT(p || plan->values[value].quantize);
+    if (plan->values[value].quantize)
+        count_producer(plan, value, &plan->values[value].qconfig, true);
+    else if (oct_prepare_scale(p) == OCT_SCALE_SHARED)
+        count_shared(plan, value, producer);
+    else if (oct_prepare_scale(p) != OCT_SCALE_INPUT)
+        count_producer(plan, value, &p->qconfig, !is_non_negative(plan, producer));
+    else if (p->rule->makes_negative)
+        plan->values[root_of(plan, value)].is_signed |=
+            p->rule->makes_negative(&plan->graph->nodes[producer].args);
+    if (makes_fixed(plan, value)) plan->values[root_of(plan, value)].fixed = true;
+}
+
+static oct_qconfig qconfig_of_reader(const oct_prepare_plan *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const oct_prepare_node *p = &plan->nodes[i];
+        if (!oct_prepare_runs_here(plan, (int64_t)i) || !p->quantized) continue;
+        if (p->role == OCT_ROLE_QUANT_STUB) continue;
+        for (int k = 0; k < g->nodes[i].num_inputs; k++)
+            if (oct_prepare_input(plan, (int64_t)i, k) == value) return p->qconfig;
+    }
+    for (size_t r = 0; r < g->num_carried; r++)
+        if (oct_graph_resolve(g, g->carried[r].value, OCT_MODE_EVALUATION) == value)
+            return plan->nodes[plan->nodes[g->carried[r].node].runs_at].qconfig;
+    return oct_qconfig_default();
+}
+
+oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value)
+{
+    int64_t producer = plan->graph->values[value].producer;
+    return producer < 0 ? *plan->root : plan->nodes[producer].parent;
+}
+
+static int stub_number(const oct_prepare_plan *plan, int64_t value)
+{
+    int number = 0;
+    for (int64_t v = 0; v < value; v++)
+        number += plan->values[v].quantize &&
+                  oct_prepare_stub_parent(plan, v) == oct_prepare_stub_parent(plan, value);
+    return number;
+}
+
+const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
+                                  char text[OCT_STUB_PATH_BYTES])
+{
+    char parent[256];
+    oct_module_path(oct_prepare_stub_parent(plan, value), parent);
+    snprintf(text, OCT_STUB_PATH_BYTES, "%s%s_generated_quant_stub_%d", parent, *parent ? "." : "",
+             stub_number(plan, value));
+    return text;
+}
+
+/* Gives a generated stub the qconfig of its own path or, where that is none, that of what needs
+ * it. */
+static void judge_stub(oct_prepare_plan *plan, int64_t value)
+{
+    char path[OCT_STUB_PATH_BYTES];
+    const oct_prepare_options *o = plan->options;
+    oct_qconfig_site site = {.path = oct_prepare_stub_path(plan, value, path),
+                             .type = "quant_stub"};
+    oct_qconfig q = oct_qconfig_of(o->setters, o->num_setters, &site);
+    if (q.none) q = qconfig_of_reader(plan, value);
+    q.float_output = false;
+    plan->values[value].qconfig = q;
+}
+
+/* Notes that a node asks for more bits than it gets, because it is a member of a fusion or follows
+ * its input: whoever named it wants to know. */
+static oct_status note_unheard(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    oct_prepare_node *p = &plan->nodes[i];
+    int64_t group = oct_prepare_group_of(plan, g->nodes[p->runs_at].output);
+    if (group < 0 || p->qconfig.none || p->qconfig.bits <= plan->values[group].qconfig.bits)
+        return OCT_OK;
+    char stub[OCT_STUB_PATH_BYTES];
+    int64_t producer = g->values[group].producer;
+    const char *decides = plan->values[group].quantize || producer < 0
+                              ? oct_prepare_stub_path(plan, group, stub)
+                              : plan->nodes[producer].path;
+    return oct_prepare_note(
+        p, "its qconfig asks for %d-bit codes, but how wide they are is decided by that of %s",
+        p->qconfig.bits, decides);
+}
+
+oct_status oct_prepare_scale_groups(oct_prepare_plan *plan)
+{
+    size_t num_values = plan->graph->num_values, num_nodes = plan->graph->num_nodes;
+    for (size_t v = 0; v < num_values; v++) {
+        oct_prepare_value *value = &plan->values[v];
+        if (value->codes || value->quantize) value->group = (int64_t)v;
+        if (value->quantize) judge_stub(plan, (int64_t)v);
+    }
+    for (size_t i = 0; i < num_nodes; i++)
+        if (oct_prepare_runs_here(plan, (int64_t)i)) join_node(plan, (int64_t)i);
+    for (size_t i = 0; i < num_nodes; i++)
+        if (oct_prepare_runs_here(plan, (int64_t)i)) join_calls(plan, (int64_t)i);
+    for (size_t i = 0; i < num_nodes && plan->options->method != OCT_METHOD_EAGER; i++)
+        if (oct_prepare_runs_here(plan, (int64_t)i)) join_modes(plan, (int64_t)i);
+    for (size_t v = 0; v < num_values; v++)
+        if (plan->values[v].group >= 0) gather(plan, (int64_t)v);
+    for (size_t i = 0; i < num_nodes; i++)
+        OCT_TRY(note_unheard(plan, (int64_t)i));
+    return OCT_OK;
+}

@@ -1,0 +1,245 @@
+/* Placement in the methods that know the graph: what is quantized, and where codes are made and
+ * taken back. Each call site that can be is quantized wherever it stands; those that only move
+ * values follow their input, so that no float value is quantized for their sake alone. */
+#include "quant/prepare/prepare_plan.h"
+
+/* Whether a node only moves values, so that an unquantized result stays one. */
+static bool only_moves(const oct_prepare_node *p)
+{
+    return p->role == OCT_ROLE_RULE && p->rule->scale == OCT_SCALE_INPUT && !p->rule->create;
+}
+
+/* Whether a value goes to a DeQuantStub alone, or to the output of a model that needs none, in
+ * evaluation. */
+static bool before_dequant(const oct_prepare_plan *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    const oct_mode mode = OCT_MODE_EVALUATION;
+    bool eager = plan->options->method == OCT_METHOD_EAGER;
+    for (;;) {
+        if (value == g->output[mode]) return !eager && !oct_prepare_is_read_in(plan, value, mode);
+        int64_t user = oct_prepare_only_user_in(plan, value, mode);
+        if (user < 0) return false;
+        if (plan->nodes[user].role == OCT_ROLE_DEQUANT_STUB) return true;
+        if (!only_moves(&plan->nodes[user])) return false;
+        value = g->nodes[user].output;
+    }
+}
+
+/* Whether training, too, passes a value to nothing that wants codes. */
+static bool stays_float_in_training(const oct_prepare_plan *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const oct_graph_node *node = &g->nodes[i];
+        const oct_prepare_node *p = &plan->nodes[i];
+        if (!oct_graph_reads(node, value, OCT_MODE_TRAINING) || p->role == OCT_ROLE_DEQUANT_STUB)
+            continue;
+        if (!node->in[OCT_MODE_EVALUATION] && !p->eligible) continue;
+        if (!only_moves(p) || !stays_float_in_training(plan, node->output)) return false;
+    }
+    return true;
+}
+
+static bool can_stay_float(const oct_prepare_plan *plan, int64_t at)
+{
+    int64_t value = plan->graph->nodes[oct_prepare_last_member(plan, at)].output;
+    return before_dequant(plan, value) && stays_float_in_training(plan, value);
+}
+
+/* Whether a convolution or linear layer, which the target lets hand over float, runs with nothing fused behind it but a
+ * batch norm. */
+static bool is_plain_layer(const oct_prepare_plan *plan, int64_t at)
+{
+    const oct_prepare_node *p = &plan->nodes[at];
+    if (!oct_target_hands_over_float(plan->target, oct_prepare_type(plan, p->member[0])))
+        return false;
+    const oct_module *called = plan->graph->nodes[at].called;
+    if (p->role == OCT_ROLE_FUSED && called->type == &oct_qat_conv_type)
+        return ((const oct_qat_conv *)called)->activation == OCT_ACT_NONE;
+    if (p->fusion && (oct_fusion_has(p->fusion, OCT_MEMBER_ADD) ||
+                      oct_fusion_activation(p->fusion) != OCT_ACT_NONE))
+        return false;
+    return oct_prepare_layer(plan, at) >= 0;
+}
+
+void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t at)
+{
+    oct_prepare_node *p = &plan->nodes[at];
+    oct_qconfig_site where = {.path = p->path,
+                              .type = oct_prepare_type(plan, p->member[0]),
+                              .before_dequant = is_plain_layer(plan, at) &&
+                                                plan->graph->nodes[at].block < 0 &&
+                                                can_stay_float(plan, at)};
+    p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters, &where);
+    p->decider = oct_qconfig_decider(plan->options->setters, plan->options->num_setters, &where);
+    p->qconfig.float_output &= where.before_dequant;
+    p->codes = p->quantized && !p->qconfig.float_output && oct_prepare_scale(p) != OCT_SCALE_NONE;
+    plan->values[plan->graph->nodes[at].output].codes = p->codes;
+}
+
+void oct_prepare_refuse_second_stub(oct_prepare_plan *plan, int64_t i)
+{
+    char maker[OCT_CALL_BYTES];
+    OCT_PROBLEM(plan,
+                "%s: what it gets from %s is quantized already; remove this QuantStub, or put a "
+                "DeQuantStub before it",
+                plan->graph->nodes[i].path, oct_prepare_input_text(plan, i, 0, maker));
+}
+
+void oct_prepare_place_quant_stub(oct_prepare_plan *plan, int64_t i)
+{
+    oct_prepare_node *p = &plan->nodes[i];
+    if (oct_prepare_reads_codes(plan, i, 1)) oct_prepare_refuse_second_stub(plan, i);
+    p->quantized = p->eligible;
+    oct_prepare_decide_output(plan, i);
+}
+
+/* Lets a QuantStub do nothing: its input was quantized on its own accord, with no other stub of the
+ * user's before it. */
+static oct_status pass_stub_by(oct_prepare_plan *plan, int64_t i)
+{
+    oct_prepare_node *p = &plan->nodes[i];
+    oct_graph *g = plan->graph;
+    char maker[OCT_CALL_BYTES];
+    p->passes = true;
+    g->values[g->nodes[i].output].alias = oct_prepare_input(plan, i, 0);
+    return oct_prepare_note(p, "does nothing: what it gets from %s is quantized already",
+                            oct_prepare_input_text(plan, i, 0, maker));
+}
+
+static oct_status place_quant_stub(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    oct_mode mode = oct_graph_mode_of(node);
+    if (oct_prepare_reads_codes(plan, i, 1) &&
+        !plan->values[node->called_input[mode][0]].after[mode])
+        return pass_stub_by(plan, i);
+    oct_prepare_place_quant_stub(plan, i);
+    return OCT_OK;
+}
+
+void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t i)
+{
+    int64_t producer = plan->graph->values[oct_prepare_input(plan, i, 0)].producer;
+    if (producer >= 0 && plan->nodes[producer].role == OCT_ROLE_DEQUANT_STUB)
+        OCT_PROBLEM(plan, "%s: follows the DeQuantStub %s directly; remove one of them",
+                    plan->nodes[i].path, plan->nodes[producer].path);
+}
+
+static oct_status place_node(oct_prepare_plan *plan, int64_t i)
+{
+    oct_prepare_node *p = &plan->nodes[i];
+    if (p->role == OCT_ROLE_QUANT_STUB) return place_quant_stub(plan, i);
+    if (p->role == OCT_ROLE_DEQUANT_STUB) {
+        oct_prepare_check_dequant_stub(plan, i);
+    } else if (p->eligible) {
+        bool shared = oct_prepare_scale(p) == OCT_SCALE_SHARED;
+        p->quantized =
+            !oct_prepare_follows_input(p) ||
+            oct_prepare_reads_codes(plan, i, shared ? plan->graph->nodes[i].num_inputs : 1);
+        oct_prepare_decide_output(plan, i);
+    }
+    return OCT_OK;
+}
+
+/* Keeps a lone batch norm float on a target that shifts: it cannot multiply by the factor, which
+ * only a layer's weights can take in. */
+static oct_status leave_lone_norm(oct_prepare_plan *plan, int64_t i)
+{
+    oct_prepare_node *p = &plan->nodes[i];
+    if (p->role != OCT_ROLE_BATCH_NORM || p->runs_at != i || oct_prepare_layer(plan, i) >= 0 ||
+        !oct_requantizer_shifts(plan->target->requantizer) || !p->eligible)
+        return OCT_OK;
+    p->eligible = false;
+    return oct_prepare_note(
+        p,
+        "stays float: target %s shifts and cannot run a batch norm that follows "
+        "no convolution",
+        plan->target->name);
+}
+
+static void want(oct_prepare_plan *plan, int64_t node, int64_t value)
+{
+    const oct_prepare_node *p = &plan->nodes[node];
+    oct_prepare_value *v = &plan->values[value];
+    if (p->role == OCT_ROLE_DEQUANT_STUB || p->passes) return;
+    bool codes = p->quantized && p->role != OCT_ROLE_QUANT_STUB;
+    v->quantize |= codes && !v->codes;
+    v->dequantize |= !codes && v->codes;
+}
+
+static void want_inputs(oct_prepare_plan *plan, int64_t node)
+{
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; n->in[mode] && k < n->num_inputs; k++)
+            want(plan, node, oct_graph_input(plan->graph, n, k, mode));
+}
+
+/* Whether what a later run of a block reads enters the module that runs at its node. */
+static bool enters(const oct_prepare_plan *plan, const oct_graph_carried_use *read)
+{
+    const oct_graph *g = plan->graph;
+    int64_t at = plan->nodes[read->node].runs_at;
+    const oct_graph_node *node = &g->nodes[read->node];
+    oct_mode mode = oct_graph_mode_of(node);
+    int64_t first = oct_graph_resolve(g, node->called_input[mode][read->input], mode);
+    for (int k = 0; k < g->nodes[at].num_inputs; k++)
+        if (oct_prepare_input(plan, at, k) == first) return true;
+    return false;
+}
+
+/* Makes the result of a block that ran once in the trace available in the kind in which its inputs
+ * are wanted, since nobody knows which of them is its own result later. */
+static void place_in_block(oct_prepare_plan *plan, const oct_graph_block *block)
+{
+    const oct_graph *g = plan->graph;
+    if (block->begin == block->end) return;
+    const oct_graph_node *last = &g->nodes[block->end - 1];
+    int64_t result = oct_graph_resolve(g, last->output, oct_graph_mode_of(last));
+    for (size_t i = block->begin; i < block->end && plan->values[result].codes; i++)
+        for (int k = 0; oct_prepare_runs_here(plan, (int64_t)i) && k < g->nodes[i].num_inputs;
+             k++) {
+            int64_t producer = g->values[oct_prepare_input(plan, (int64_t)i, k)].producer;
+            bool outside = producer < (int64_t)block->begin;
+            if (outside) want(plan, (int64_t)i, result);
+        }
+}
+
+static void place_stubs(oct_prepare_plan *plan)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t b = 0; b < g->num_blocks; b++)
+        if (oct_prepare_ran_once(plan, (int)b)) place_in_block(plan, &g->blocks[b]);
+    for (size_t i = 0; i < g->num_nodes; i++)
+        if (oct_prepare_runs_here(plan, (int64_t)i)) want_inputs(plan, (int64_t)i);
+    for (size_t r = 0; r < g->num_carried; r++)
+        for (int mode = 0; mode < OCT_MODES && enters(plan, &g->carried[r]); mode++)
+            want(plan, plan->nodes[g->carried[r].node].runs_at,
+                 oct_graph_resolve(g, g->carried[r].value, mode));
+    for (int mode = 0; mode < OCT_MODES; mode++) {
+        oct_prepare_value *output = &plan->values[oct_graph_resolve(g, g->output[mode], mode)];
+        output->dequantize |= output->codes;
+    }
+}
+
+static oct_status note_follower(oct_prepare_plan *plan, int64_t i)
+{
+    oct_prepare_node *p = &plan->nodes[i];
+    if (p->role != OCT_ROLE_RULE || !p->eligible || p->quantized || !oct_prepare_runs_here(plan, i))
+        return OCT_OK;
+    return oct_prepare_note(p, "stays float, as its input is");
+}
+
+oct_status oct_prepare_placement(oct_prepare_plan *plan)
+{
+    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++)
+        if (oct_prepare_runs_here(plan, i)) {
+            OCT_TRY(leave_lone_norm(plan, i));
+            OCT_TRY(place_node(plan, i));
+            OCT_TRY(note_follower(plan, i));
+        }
+    place_stubs(plan);
+    return OCT_OK;
+}

@@ -1,0 +1,207 @@
+/* Questions that the steps of prepare ask about the plan. */
+#include "quant/prepare/prepare_plan.h"
+
+#include "core/base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t at, int k)
+{
+    const oct_graph_node *node = &plan->graph->nodes[at];
+    return oct_graph_input(plan->graph, node, k, oct_graph_mode_of(node));
+}
+
+const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
+                                   char text[OCT_CALL_BYTES])
+{
+    return oct_graph_producer_text(plan->graph, oct_prepare_input(plan, node, k), text);
+}
+
+/* Whether a value is passed from one run of a block to the next. */
+static bool is_carried(const oct_graph *g, int64_t value)
+{
+    for (size_t r = 0; r < g->num_carried; r++)
+        if (g->carried[r].value == value) return true;
+    return false;
+}
+
+int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode)
+{
+    const oct_graph *g = plan->graph;
+    int64_t user = OCT_NO_INDEX;
+    if (value == g->output[mode] || is_carried(g, value)) return OCT_NO_INDEX;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        if (!oct_graph_reads(&g->nodes[i], value, mode)) continue;
+        if (user >= 0) return OCT_NO_INDEX;
+        user = (int64_t)i;
+    }
+    return user;
+}
+
+bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode)
+{
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (oct_graph_reads(&plan->graph->nodes[i], value, mode)) return true;
+    return false;
+}
+
+/* The only one in both modes, or in the one that has any. */
+int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    int64_t user = OCT_NO_INDEX;
+    for (int mode = 0; mode < OCT_MODES; mode++) {
+        int64_t one = oct_prepare_only_user_in(plan, value, mode);
+        bool any = value == g->output[mode] || oct_prepare_is_read_in(plan, value, mode);
+        if (any && (one < 0 || (user >= 0 && user != one))) return OCT_NO_INDEX;
+        if (any) user = one;
+    }
+    for (int mode = 0; user >= 0 && mode < OCT_MODES; mode++)
+        if (g->nodes[user].in[mode] && !oct_graph_reads(&g->nodes[user], value, mode))
+            return OCT_NO_INDEX;
+    return user;
+}
+
+bool oct_prepare_reads_codes(const oct_prepare_plan *plan, int64_t node, int inputs)
+{
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; n->in[mode] && k < inputs; k++)
+            if (plan->values[oct_graph_input(plan->graph, n, k, mode)].codes) return true;
+    return false;
+}
+
+bool oct_prepare_called_in(const oct_prepare_plan *plan, int64_t node, oct_mode mode)
+{
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    for (size_t i = 0; i < plan->graph->num_nodes; i++) {
+        const oct_graph_node *other = &plan->graph->nodes[i];
+        bool same = !other->called && n->caller == other->caller && n->hook == other->hook;
+        if (other->in[mode] &&
+            (n->called ? n->called == other->called : same && strcmp(n->op, other->op) == 0))
+            return true;
+    }
+    return false;
+}
+
+bool oct_prepare_ran_once(const oct_prepare_plan *plan, int block)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t r = 0; r < g->num_carried; r++)
+        if (g->nodes[g->carried[r].node].block == block) return false;
+    return true;
+}
+
+int64_t oct_prepare_last_member(const oct_prepare_plan *plan, int64_t at)
+{
+    const oct_prepare_node *p = &plan->nodes[at];
+    return p->member[p->num_members - 1];
+}
+
+int64_t oct_prepare_member(const oct_prepare_plan *plan, int64_t at, oct_member kind)
+{
+    const oct_prepare_node *p = &plan->nodes[at];
+    for (int i = 0; i < p->num_members; i++)
+        if (oct_member_of(plan->nodes[p->member[i]].type) == kind) return p->member[i];
+    return OCT_NO_INDEX;
+}
+
+int64_t oct_prepare_layer(const oct_prepare_plan *plan, int64_t at)
+{
+    int64_t first = plan->nodes[at].member[0];
+    return plan->nodes[first].role == OCT_ROLE_LAYER ? first : OCT_NO_INDEX;
+}
+
+bool oct_prepare_runs_here(const oct_prepare_plan *plan, int64_t node)
+{
+    return plan->nodes[node].runs_at == node;
+}
+
+bool oct_prepare_runs_quantized(const oct_prepare_plan *plan, int64_t node)
+{
+    return oct_prepare_runs_here(plan, node) && plan->nodes[node].quantized;
+}
+
+bool oct_prepare_is_first_call(const oct_prepare_plan *plan, int64_t node)
+{
+    const oct_graph_node *nodes = plan->graph->nodes;
+    for (int64_t i = 0; i < node; i++)
+        if (nodes[i].called == nodes[node].called) return false;
+    return true;
+}
+
+int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *module)
+{
+    int64_t calls = 0;
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        calls += plan->graph->nodes[i].called == module;
+    return calls;
+}
+
+bool oct_prepare_has_weights(const oct_prepare_node *node)
+{
+    return node->role == OCT_ROLE_LAYER || node->role == OCT_ROLE_BATCH_NORM ||
+           node->role == OCT_ROLE_FUSED || (node->rule && node->rule->create_again);
+}
+
+bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role)
+{
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (plan->nodes[i].role == role) return true;
+    return false;
+}
+
+int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value)
+{
+    int64_t producer = value < 0 ? -1 : plan->graph->values[value].producer;
+    if (producer < 0) return OCT_NO_INDEX;
+    int64_t at = plan->nodes[producer].runs_at;
+    return oct_prepare_last_member(plan, at) == producer ? OCT_NO_INDEX : at;
+}
+
+const char *oct_prepare_type(const oct_prepare_plan *plan, int64_t node)
+{
+    const oct_module *called = plan->graph->nodes[node].called;
+    if (plan->nodes[node].role != OCT_ROLE_FUSED) return plan->graph->nodes[node].op;
+    if (called->type == &oct_qat_conv_type)
+        return ((const oct_qat_conv *)called)->layer->type->name;
+    return called->type == &oct_qat_batch_norm_type ? oct_batch_norm_type.name : oct_add_type.name;
+}
+
+/* A batch norm has nothing that a second module could borrow. */
+bool oct_prepare_one_module(const oct_prepare_plan *plan, int64_t at)
+{
+    const oct_module_type *type = plan->nodes[plan->nodes[at].member[0]].type;
+    if (plan->options->method == OCT_METHOD_EAGER) return true;
+    return type == &oct_batch_norm_type || type == &oct_qat_batch_norm_type;
+}
+
+oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...)
+{
+    if (node->why) return OCT_OK;
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    oct_vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return oct_strdup(&node->why, text);
+}
+
+oct_output_scale oct_prepare_scale(const oct_prepare_node *node)
+{
+    if (node->role != OCT_ROLE_RULE || node->fusion) return OCT_SCALE_OWN;
+    return node->fixed ? OCT_SCALE_FIXED : node->rule->scale;
+}
+
+bool oct_prepare_follows_input(const oct_prepare_node *node)
+{
+    oct_output_scale scale = oct_prepare_scale(node);
+    return scale != OCT_SCALE_OWN && scale != OCT_SCALE_FIXED;
+}
+
+void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status status)
+{
+    if (plan->status == OCT_OK) plan->status = status;
+}

@@ -1,0 +1,158 @@
+/* What prepare decides before it changes anything. Each step of the pipeline reads and completes
+ * the plan, and apply.c carries it out. */
+#pragma once
+
+#include "quant/module/rule.h"
+#include "quant/prepare/fusion.h"
+#include "quant/prepare/prepare.h"
+
+enum { OCT_NO_INDEX = -1 };
+
+typedef enum oct_role {
+    OCT_ROLE_FLOAT, /* has no quantized form */
+    OCT_ROLE_QUANT_STUB,
+    OCT_ROLE_DEQUANT_STUB,
+    OCT_ROLE_LAYER,
+    OCT_ROLE_BATCH_NORM,
+    OCT_ROLE_FUSED, /* by hand (oct_fuse_modules) */
+    OCT_ROLE_RULE,  /* by its rule */
+} oct_role;
+
+typedef struct oct_prepare_node {
+    const oct_module_type *type; /* of the float module that is, or could be, called; or NULL */
+    const oct_quant_rule *rule;
+    bool
+        fixed; /* the target gives the function of the rule its scale (oct_target.fixed_functions) */
+    oct_role role;
+    oct_module *parent; /* container for a module that is generated here */
+    int number;         /* in the name of such a module */
+    char *path;         /* of the called module, or the one that a generated module would have */
+    oct_qconfig qconfig;
+    const oct_qconfig_setter *decider; /* of its qconfig, or NULL */
+    bool eligible;                     /* may be quantized */
+    bool quantized;                    /* will be; of a fusion at the node that runs it */
+    bool codes;                        /* its output is made as codes */
+    bool passes;                       /* a QuantStub whose input is codes already */
+    int64_t runs_at;                   /* the node that runs it: itself, or that of its fusion */
+    /* The fusion that this node runs; NULL: none, and the node itself is the one member. */
+    const oct_fusion *fusion;
+    int64_t member[OCT_MAX_MEMBERS];
+    int num_members;
+    char *why; /* it stays float, or another note */
+} oct_prepare_node;
+
+typedef struct oct_prepare_value {
+    bool live; /* an output of the model depends on it */
+    /* In each mode: it comes from a QuantStub, it goes to a DeQuantStub (find_region). */
+    bool after[OCT_MODES], before[OCT_MODES];
+    bool codes;                /* made as codes */
+    bool quantize, dequantize; /* needs a generated stub */
+    int64_t group;             /* union-find: values of one scale; OCT_NO_INDEX: never codes */
+    /* of the group, at its root */
+    bool has_producer, is_signed, fixed;
+    oct_qconfig qconfig;
+    oct_fake_quant *fq;
+} oct_prepare_value;
+
+typedef struct oct_prepare_plan {
+    oct_module **root;
+    const oct_prepare_options *options;
+    const oct_target *target;
+    oct_graph *graph;
+    oct_prepare_node *nodes;   /* as in graph */
+    oct_prepare_value *values; /* as in graph */
+    size_t problems;
+    oct_status status; /* of what ran short while problems were gathered */
+} oct_prepare_plan;
+
+#define OCT_PROBLEM(p, ...) ((void)oct_fail_add(OCT_PREPARE, __VA_ARGS__), (void)(p)->problems++)
+
+/* The steps, in this order. */
+oct_status oct_prepare_record(oct_prepare_plan *plan, const oct_example *example) OCT_NODISCARD;
+oct_status oct_prepare_plan_create(oct_prepare_plan *plan,
+                                   const oct_example *example) OCT_NODISCARD; /* records, too */
+oct_status oct_prepare_check_fused(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_fuse(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_check_stubs(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;       /* graph methods */
+oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* eager */
+oct_status oct_prepare_scale_groups(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_check(oct_prepare_plan *plan) OCT_NODISCARD; /* calls the next two: */
+oct_status oct_prepare_check_names(oct_prepare_plan *plan) OCT_NODISCARD;
+void oct_prepare_check_blocks(oct_prepare_plan *plan);
+oct_status oct_prepare_apply(oct_prepare_plan *plan) OCT_NODISCARD;
+void oct_prepare_plan_free(oct_prepare_plan *plan);
+
+/* The number in the name of a module that is generated at a node, behind those of the nodes before
+ * `end` with its container and op. */
+int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t end);
+
+/* plan_query.c: questions of the steps. */
+
+/* The value that input k of a node is, in the mode that the node is described in. */
+int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t node, int k);
+/* What makes it, in a sentence (oct_graph_producer_text). Returns text. */
+const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
+                                   char text[OCT_CALL_BYTES]);
+/* The one node that reads a value in every mode that it runs in, or in this mode; or
+ * OCT_NO_INDEX. */
+int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value);
+int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
+bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
+/* Whether a node reads codes, in any mode, through its first `inputs` inputs. */
+bool oct_prepare_reads_codes(const oct_prepare_plan *plan, int64_t node, int inputs);
+/* Whether some node calls the module, or in this forward the op, of this one in the mode. */
+bool oct_prepare_called_in(const oct_prepare_plan *plan, int64_t node, oct_mode mode);
+/* Whether a block was traced in one run only, so that nothing is known of what it passes to
+ * itself. */
+bool oct_prepare_ran_once(const oct_prepare_plan *plan, int block);
+/* Members of what runs at a node: the last one, that of a kind, the first if it is a layer; or
+ * OCT_NO_INDEX. */
+int64_t oct_prepare_last_member(const oct_prepare_plan *plan, int64_t node);
+int64_t oct_prepare_member(const oct_prepare_plan *plan, int64_t node, oct_member kind);
+int64_t oct_prepare_layer(const oct_prepare_plan *plan, int64_t node);
+/* Whether the node was not fused into another one; and whether it will run quantized. */
+bool oct_prepare_runs_here(const oct_prepare_plan *plan, int64_t node);
+bool oct_prepare_runs_quantized(const oct_prepare_plan *plan, int64_t node);
+/* Whether this is the first node that calls its module; and how many do. */
+bool oct_prepare_is_first_call(const oct_prepare_plan *plan, int64_t node);
+int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *module);
+/* Whether it is a layer, a batch norm, fused by hand or has parameters otherwise. */
+bool oct_prepare_has_weights(const oct_prepare_node *node);
+bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role);
+/* The fusion from which a value vanishes, as the node that runs it; or OCT_NO_INDEX. */
+int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value);
+/* Where the scale of a node's output comes from. */
+oct_output_scale oct_prepare_scale(const oct_prepare_node *node);
+/* Whether a node keeps its input's scale, so that it is quantized if its input is. */
+bool oct_prepare_follows_input(const oct_prepare_node *node);
+/* Whether one module computes every call of the module that runs at a node. */
+bool oct_prepare_one_module(const oct_prepare_plan *plan, int64_t node);
+/* "conv2d", for setters and targets; of what was fused by hand, the type that it was. */
+const char *oct_prepare_type(const oct_prepare_plan *plan, int64_t node);
+/* Notes a sentence for the report, unless the node has one. */
+oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...) OCT_NODISCARD
+    OCT_PRINTF(2, 3);
+/* The same in a step that gathers problems: a failure is kept in plan->status. */
+void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status status);
+
+/* stubs.c: the line of a forward that passes x through a further stub of this container. */
+enum { OCT_STUB_LINE_BYTES = 192 };
+const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES]);
+
+/* placement.c, for eager.c too. */
+
+/* Decides the qconfig of what runs at a node, and with it whether its output is codes. */
+void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t node);
+void oct_prepare_refuse_second_stub(oct_prepare_plan *plan, int64_t node); /* for stubs.c, too */
+void oct_prepare_place_quant_stub(oct_prepare_plan *plan, int64_t node);
+void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t node);
+
+/* group.c */
+int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value); /* its root, or OCT_NO_INDEX */
+/* The container of the stub that is generated behind a value; and the stub's path,
+ * "layer1._generated_quant_stub_0". */
+oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value);
+enum { OCT_STUB_PATH_BYTES = 320 };
+const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
+                                  char text[OCT_STUB_PATH_BYTES]);

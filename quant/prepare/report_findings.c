@@ -1,0 +1,279 @@
+/* The check report's findings: a sentence for each thing that a user may want to change or to
+ * know. */
+#include "quant/prepare/report_impl.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct findings {
+    oct_text *text;
+    const oct_graph *graph;
+    int count;
+} findings;
+
+/* Begins a finding: its number, and the node that it is about. */
+static oct_status begin(findings *f, const oct_graph_node *node)
+{
+    char anchor[OCT_ANCHOR_BYTES];
+    return oct_text_add(f->text, "  %d. %s: ", ++f->count, oct_report_anchor(node, anchor));
+}
+
+/* The same about a module. */
+static oct_status begin_module(findings *f, const oct_module *module)
+{
+    char path[256];
+    oct_module_path(module, path);
+    return oct_text_add(f->text, "  %d. %s: ", ++f->count, *path ? path : "the model");
+}
+
+static oct_status add_lone_batch_norm(findings *f, const oct_graph_node *node)
+{
+    if (node->action == OCT_NODE_ALIAS || strcmp(node->op, "batch_norm") != 0 ||
+        oct_report_is_island(f->graph, node))
+        return OCT_OK;
+    OCT_TRY(begin(f, node));
+    return oct_text_add(
+        f->text, "this batch norm follows no convolution or linear layer, so it is not fused "
+                 "and costs a pass over its input and a rounding of its own; move it right "
+                 "behind a layer to get it for nothing.\n");
+}
+
+/* Whether two float operations that follow each other stay float for one reason: they are one
+ * island. */
+static bool same_island(const oct_graph *g, const oct_graph_node *a, const oct_graph_node *b)
+{
+    const char *x = a->note ? a->note : "", *y = b->note ? b->note : "";
+    return oct_report_is_island(g, a) && oct_report_is_island(g, b) && strcmp(x, y) == 0;
+}
+
+/* The next node that was not fused away, forwards (step 1) or backwards (-1); or NULL. */
+static const oct_graph_node *beside(const oct_graph *g, const oct_graph_node *node, int step)
+{
+    const oct_graph_node *end = g->nodes + g->num_nodes;
+    do
+        node += step;
+    while (node >= g->nodes && node < end && node->action == OCT_NODE_ALIAS);
+    return node >= g->nodes && node < end ? node : NULL;
+}
+
+static bool reads(const oct_graph *g, const oct_graph_node *first, const oct_graph_node *last,
+                  int64_t value)
+{
+    for (const oct_graph_node *node = first; node && node <= last; node = beside(g, node, 1))
+        for (int i = 0; i < node->num_inputs; i++)
+            if (oct_graph_input(g, node, i, oct_graph_mode_of(node)) == value) return true;
+    return false;
+}
+
+/* Adds how many numbers are converted around an island. */
+static oct_status add_cost(findings *f, const oct_graph_node *first, const oct_graph_node *last)
+{
+    const oct_graph *g = f->graph;
+    int64_t in = 0, out = 0;
+    for (int64_t v = 0; v < (int64_t)g->num_values; v++)
+        if (g->values[v].dequantize && reads(g, first, last, v))
+            in += oct_shape_numel(&g->values[v].shape);
+    for (const oct_graph_node *node = first; node && node <= last; node = beside(g, node, 1))
+        if (oct_report_output(g, node)->quantize)
+            out += oct_shape_numel(&oct_report_output(g, node)->shape);
+    if (in > 0)
+        OCT_TRY(oct_text_add(
+            f->text, "; for each sample, %" PRId64 " codes are turned into floats before it", in));
+    if (out > 0)
+        OCT_TRY(oct_text_add(f->text, "%s %" PRId64 " floats are quantized behind it",
+                             in > 0 ? " and" : "; for each sample,", out));
+    return oct_text_add(f->text, ".\n");
+}
+
+static oct_status add_island(findings *f, const oct_graph_node *node)
+{
+    const oct_graph *g = f->graph;
+    const oct_graph_node *last = node, *next, *before = beside(g, node, -1);
+    char one[OCT_ANCHOR_BYTES], other[OCT_ANCHOR_BYTES];
+    int count = 1;
+    if (!oct_report_is_island(g, node) || (before && same_island(g, before, node))) return OCT_OK;
+    for (; (next = beside(g, last, 1)) && same_island(g, node, next); count++)
+        last = next;
+    const char *note = node->note ? node->note : "stays float";
+    if (count == 1) {
+        OCT_TRY(begin(f, node));
+        OCT_TRY(oct_text_add(f->text, "%s", note));
+    } else {
+        OCT_TRY(oct_text_add(f->text, "  %d. %s to %s (%d operations): each %s", ++f->count,
+                             oct_report_anchor(node, one), oct_report_anchor(last, other), count,
+                             note));
+    }
+    return add_cost(f, node, last);
+}
+
+static oct_status add_note(findings *f, const oct_graph_node *node)
+{
+    if (!node->note || oct_report_is_island(f->graph, node)) return OCT_OK;
+    OCT_TRY(begin(f, node));
+    return oct_text_add(f->text, "%s.\n", node->note);
+}
+
+/* Says what is unusual about the codes that a module makes. */
+static oct_status add_codes(findings *f, const oct_graph_node *node)
+{
+    const oct_graph_value *value = oct_report_output(f->graph, node);
+    const oct_fake_quant *fq = value->fq;
+    if (node->action != OCT_NODE_RUN || !value->codes || !fq || fq->base.parent != node->module)
+        return OCT_OK;
+    if (fq->fixed || fq->qconfig.fixed_scale) {
+        OCT_TRY(begin(f, node));
+        OCT_TRY(oct_text_add(
+            f->text, fq->fixed ? "its scale is given by what it computes, so it observes nothing.\n"
+                               : "its scale stays as calibration left it, as its qconfig asks.\n"));
+    }
+    if (fq->qconfig.bits == 8) return OCT_OK;
+    OCT_TRY(begin(f, node));
+    return oct_text_add(
+        f->text,
+        "its output has %d-bit codes, as its qconfig asks; what reads it multiplies "
+        "two bytes for each number.\n",
+        fq->qconfig.bits);
+}
+
+static oct_status add_float_output(findings *f, const oct_graph_node *node)
+{
+    if (!oct_report_in_integers(f->graph, node) || oct_report_output(f->graph, node)->codes ||
+        oct_report_is_stub(node) || oct_report_makes_class_numbers(node))
+        return OCT_OK;
+    OCT_TRY(begin(f, node));
+    return oct_text_add(f->text, "returns its result unquantized, in full precision, because a "
+                                 "DeQuantStub or the end of the model follows.\n");
+}
+
+/* The quantizer of what this call of a module computes; NULL: it stays float. */
+static const oct_fake_quant *quantizer_of(const oct_graph *g, const oct_graph_node *call)
+{
+    int64_t output = g->nodes[call->runs_at].output;
+    return g->values[oct_graph_resolve(g, output, oct_graph_mode_of(call))].fq;
+}
+
+/* Lists, at the first call of a module, where its calls are computed. */
+static oct_status add_shared(findings *f, const oct_graph_node *node)
+{
+    const oct_graph *g = f->graph;
+    const oct_graph_node *end = g->nodes + g->num_nodes;
+    char anchor[OCT_ANCHOR_BYTES];
+    int calls = 0;
+    bool one_range = quantizer_of(g, node);
+    for (const oct_graph_node *n = g->nodes; node->called && n < end; n++) {
+        if (n->called != node->called) continue;
+        if (n < node) return OCT_OK; /* said there */
+        one_range &= quantizer_of(g, n) == quantizer_of(g, node);
+        calls++;
+    }
+    if (calls < 2) return OCT_OK;
+    OCT_TRY(begin_module(f, node->called));
+    OCT_TRY(oct_text_add(f->text,
+                         "is called %d times, with one set of weights if it has any; the calls are "
+                         "computed at",
+                         calls));
+    for (const oct_graph_node *n = node; n < end; n++)
+        if (n->called == node->called)
+            OCT_TRY(oct_text_add(f->text, "%s %s", n == node ? "" : ",",
+                                 oct_report_anchor(&g->nodes[n->runs_at], anchor)));
+    return oct_text_add(f->text, one_range ? ", all with one range.\n"
+                                           : ", each with a range of its own.\n");
+}
+
+/* A rule of a plug-in's that keeps next to nothing of the weights. */
+static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
+{
+    if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) return OCT_OK;
+    const oct_weight_fake_quant *wq =
+        (const oct_weight_fake_quant *)((const oct_qat_conv *)node->module)->weight_fake_quant;
+    if (!wq || wq->kind == &oct_fake_quant_affine) return OCT_OK;
+    const oct_tensor *weight = &wq->weight->value;
+    const float codes = 127 * oct_weight_scale(oct_f32(weight), oct_numel(weight)) /
+                        wq->kind->weight_scale(oct_f32(weight), oct_numel(weight));
+    if (!(codes < 4)) return OCT_OK;
+    OCT_TRY(begin(f, node));
+    return oct_text_add(f->text,
+                        "the fake-quant '%s' gives its weights a scale with which the largest has "
+                        "the code %.0f of 127, so they lose nearly all of their precision.\n",
+                        wq->kind->name, (double)codes);
+}
+
+static oct_status add_node_findings(findings *f)
+{
+    static oct_status (*const add[])(findings *, const oct_graph_node *) = {
+        add_lone_batch_norm, add_island, add_note,           add_codes,
+        add_float_output,    add_shared, add_coarse_weights,
+    };
+    for (size_t i = 0; i < f->graph->num_nodes; i++)
+        for (size_t k = 0; k < OCT_COUNT(add); k++)
+            OCT_TRY(add[k](f, &f->graph->nodes[i]));
+    return OCT_OK;
+}
+
+static oct_status add_blocks(findings *f)
+{
+    for (size_t i = 0; i < f->graph->num_blocks; i++) {
+        OCT_TRY(begin_module(f, f->graph->blocks[i].module));
+        OCT_TRY(oct_text_add(f->text,
+                             "the dynamic block '%s' may run any number of times; all its runs use "
+                             "the same modules and ranges.\n",
+                             f->graph->blocks[i].name));
+    }
+    return OCT_OK;
+}
+
+static bool is_in_graph(const oct_graph *g, const oct_module *module)
+{
+    for (size_t i = 0; i < g->num_nodes; i++)
+        if (g->nodes[i].called == module || g->nodes[i].module == module) return true;
+    for (size_t i = 0; i < g->num_values; i++)
+        if (g->values[i].quantize == module || g->values[i].dequantize == module) return true;
+    return false;
+}
+
+/* Whether a module belongs to a quantized one. */
+static bool is_inside_atomic(const oct_module *module)
+{
+    for (const oct_module *m = module->parent; m; m = m->parent)
+        if (m->type->atomic) return true;
+    return false;
+}
+
+static oct_status add_uncalled(void *user, oct_module *module)
+{
+    findings *f = user;
+    if (!module->type->atomic || is_inside_atomic(module) || is_in_graph(f->graph, module))
+        return OCT_OK;
+    OCT_TRY(begin_module(f, module));
+    return oct_text_add(f->text, "is never called by the forward on the example, so it was left as "
+                                 "it is; remove it, or call it.\n");
+}
+
+static oct_status add_branch(findings *f)
+{
+    const oct_graph *g = f->graph;
+    int evaluation = g->num_inputs[OCT_MODE_EVALUATION], all = g->num_inputs[OCT_MODE_TRAINING];
+    if (!oct_graph_branches(g)) return OCT_OK;
+    OCT_TRY(oct_text_add(f->text,
+                         "  %d. %s: the forward does other things in training mode than in "
+                         "evaluation; both were recorded, and what evaluation does is deployed",
+                         ++f->count, g->root->type->name));
+    if (all == evaluation + 1)
+        OCT_TRY(oct_text_add(f->text, "; input %d is for training only", evaluation));
+    if (all > evaluation + 1)
+        OCT_TRY(
+            oct_text_add(f->text, "; inputs %d to %d are for training only", evaluation, all - 1));
+    return oct_text_add(f->text, ".\n");
+}
+
+oct_status oct_report_findings(oct_text *text, const oct_graph *g)
+{
+    findings f = {.text = text, .graph = g};
+    OCT_TRY(oct_text_add(text, "\nFindings\n\n"));
+    OCT_TRY(add_node_findings(&f));
+    OCT_TRY(add_blocks(&f));
+    OCT_TRY(oct_module_walk(g->root, add_uncalled, &f));
+    OCT_TRY(add_branch(&f));
+    return f.count > 0 ? OCT_OK
+                       : oct_text_add(text, "  None: every operation computes in integers.\n");
+}

@@ -1,0 +1,118 @@
+/* The states of a prepared model: what its quantizers and its batch norms do. */
+#include "quant/prepare/prepare.h"
+
+static oct_status freeze_one(void *user, oct_module *module)
+{
+    if (module->type == &oct_batch_norm_type)
+        ((oct_batch_norm_module *)module)->frozen = *(const bool *)user;
+    return OCT_OK;
+}
+
+void oct_freeze_batch_norm(oct_module *root, bool frozen)
+{
+    oct_status status = oct_module_walk(root, freeze_one, &frozen);
+    OCT_ASSERT(status == OCT_OK);
+}
+
+/* Finds what the codes mean that a node's module gets. */
+static oct_status input_of(const oct_graph *graph, const oct_graph_node *node, oct_qparams *input)
+{
+    const oct_graph_value *value =
+        &graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))];
+    char path[256];
+    OCT_CHECK(value->fq, OCT_DEFECT, "%s: nothing says what scale its input has",
+              oct_module_path(node->module, path));
+    *input = oct_fake_quant_qparams(value->fq);
+    return OCT_OK;
+}
+
+static bool can_fold(const oct_graph_node *node)
+{
+    if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) return false;
+    const oct_qat_conv *conv = (const oct_qat_conv *)node->module;
+    return conv->batch_norm && !conv->borrows;
+}
+
+oct_status oct_fold_batch_norm(oct_module *root)
+{
+    const oct_graph *graph = oct_graph_of(root);
+    OCT_CHECK(graph, OCT_USAGE,
+              "batch norms cannot be folded: the model is not prepared; call oct_prepare first");
+    for (size_t i = 0; i < graph->num_nodes; i++) {
+        const oct_graph_node *node = &graph->nodes[i];
+        oct_qparams input;
+        bool exactly;
+        if (!can_fold(node)) continue;
+        OCT_TRY(input_of(graph, node, &input));
+        OCT_TRY(oct_qat_conv_folds_exactly((oct_qat_conv *)node->module, input, &exactly));
+        if (exactly) OCT_TRY(oct_qat_conv_fold((oct_qat_conv *)node->module, input));
+    }
+    return OCT_OK;
+}
+
+/* What a look at all quantizers finds. */
+typedef struct survey {
+    bool calibrating, seen;
+    const oct_fake_quant *unseen; /* wants the scale of a calibration that never was */
+} survey;
+
+static survey look(const oct_quantizers *all)
+{
+    survey found = {0};
+    for (size_t i = 0; i < all->count; i++) {
+        const oct_fake_quant *fq = all->items[i];
+        bool seen = fq->updates[0] > 0;
+        found.calibrating |= fq->state == OCT_QUANT_CALIBRATE;
+        found.seen |= seen || fq->fixed;
+        if (fq->qconfig.fixed_scale && !fq->fixed && !seen) found.unseen = fq;
+    }
+    return found;
+}
+
+static oct_status check_state(const oct_module *root, oct_fake_quant_state state,
+                              const survey *found)
+{
+    char path[256];
+    OCT_CHECK(state != OCT_STATE_CALIBRATION || root->training, OCT_USAGE,
+              "calibration observes, which happens in training mode only; call "
+              "oct_module_train(model, true) first");
+    OCT_CHECK(state != OCT_STATE_QAT || root->training, OCT_USAGE,
+              "quantization-aware training needs training mode; call oct_module_train(model, true) "
+              "first");
+    OCT_CHECK(state != OCT_STATE_VALIDATION || !root->training, OCT_USAGE,
+              "validation must not move the model; call oct_module_train(model, false) first");
+    OCT_CHECK(state != OCT_STATE_VALIDATION || found->seen, OCT_USAGE,
+              "no quantizer has seen a range, so there is nothing to validate; calibrate first");
+    OCT_CHECK(state != OCT_STATE_QAT || !found->unseen, OCT_USAGE,
+              "%s: its scale is to stay as calibration left it, but there was no calibration; "
+              "calibrate first",
+              found->unseen ? oct_module_path(&found->unseen->base, path) : "");
+    return OCT_OK;
+}
+
+static oct_status set_state(oct_module *root, const oct_quantizers *all, oct_fake_quant_state state)
+{
+    static const oct_quant_state states[] = {
+        [OCT_STATE_CALIBRATION] = OCT_QUANT_CALIBRATE,
+        [OCT_STATE_QAT] = OCT_QUANT_QAT,
+        [OCT_STATE_VALIDATION] = OCT_QUANT_FROZEN,
+        [OCT_STATE_FLOAT] = OCT_QUANT_OFF,
+    };
+    survey found = look(all);
+    OCT_TRY(check_state(root, state, &found));
+    if (state == OCT_STATE_CALIBRATION || found.calibrating)
+        oct_freeze_batch_norm(root, state == OCT_STATE_CALIBRATION);
+    oct_quantizers_set_state(all, states[state]);
+    return OCT_OK;
+}
+
+oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state)
+{
+    oct_quantizers all = {0};
+    OCT_CHECK(oct_graph_of(root), OCT_USAGE,
+              "the model has no quantizers: it is not prepared; call oct_prepare first");
+    OCT_TRY(oct_quantizers_collect(&all, root));
+    oct_status status = set_state(root, &all, state);
+    oct_quantizers_free(&all);
+    return status;
+}

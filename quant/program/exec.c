@@ -1,0 +1,301 @@
+/* Execution of an integer program.
+ *
+ * Samples are independent, so a thread takes a contiguous share of them and drives it through all steps
+ * in blocks small enough for its cache; nothing is shared but the packed constants, and no thread waits
+ * for another. The memory plan is per sample: a block of n samples uses n times its offsets, and each
+ * thread has a part of the one block of memory. Watching runs all samples as a single block instead, so
+ * that every value can be shown whole. Float islands are run by the host, which each thread opens for
+ * itself.
+ */
+#include "quant/program/planner.h"
+#include "quant/program/step.h"
+
+#include "core/base/cache_line.h"
+#include "core/base/mem.h"
+#include "core/base/int_math.h"
+
+#include <omp.h>
+#include <stdio.h>
+
+/* The bytes of a block's values, which shall stay in a core's second cache. A program with many weights takes
+ * larger blocks, since each block reads them again. */
+static const int64_t block_bytes = 512 * 1024;
+
+struct oct_runtime {
+    const oct_program *program;
+    const oct_kernel *kernel;
+    const oct_island_host *host;
+    int64_t max_batch, block; /* samples */
+    int threads;
+    int64_t *offsets;     /* of each value, for one sample; -1: the caller's */
+    int64_t sample_bytes; /* of the plan */
+    uint8_t **packed;     /* of each step, into `constants`; NULL without */
+    uint8_t *constants;
+    int64_t constant_bytes;
+    uint8_t *memory; /* values of all threads */
+    int64_t memory_bytes;
+    uint8_t *scratch;      /* one part a thread */
+    int64_t scratch_bytes; /* of a part */
+    void **islands;        /* the host's states: threads x steps; NULL without islands */
+};
+
+/* The memory that a run reads and writes. */
+typedef struct frame {
+    int64_t samples;
+    const float *input[OCT_STEP_INPUTS];
+    void *output;
+    uint8_t *memory;
+    void *scratch;
+    void **islands;
+} frame;
+
+static oct_status pack_constants(oct_runtime *rt)
+{
+    const oct_program *program = rt->program;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        const oct_step_type *type = oct_step_type_of(step->kind);
+        if (type->pack)
+            rt->constant_bytes +=
+                oct_round_up(type->packed_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
+    }
+    OCT_TRY(oct_alloc(&rt->constants, (size_t)rt->constant_bytes, 1));
+    oct_mem_advise_huge_pages(rt->constants, (size_t)rt->constant_bytes);
+    OCT_TRY(oct_alloc(&rt->packed, (size_t)program->num_steps, sizeof *rt->packed));
+    uint8_t *next = rt->constants;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        const oct_step_type *type = oct_step_type_of(step->kind);
+        if (!type->pack) continue;
+        rt->packed[i] = next;
+        type->pack(program, step, rt->kernel, next);
+        next += oct_round_up(type->packed_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
+    }
+    return OCT_OK;
+}
+
+static int64_t within(int64_t value, int64_t low, int64_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+static oct_status plan_memory(oct_runtime *rt)
+{
+    const oct_program *program = rt->program;
+    OCT_TRY(oct_alloc(&rt->offsets, (size_t)program->num_values, sizeof *rt->offsets));
+    OCT_TRY(oct_plan_values(program, rt->offsets, &rt->sample_bytes));
+    const int64_t share = (rt->max_batch + rt->threads - 1) / rt->threads;
+    const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
+    rt->block = within((block_bytes + rt->constant_bytes / 4) / sample, 1, share);
+
+    const int64_t shares = rt->block * rt->threads;
+    const int64_t samples = rt->max_batch > shares ? rt->max_batch : shares;
+    OCT_CHECK(!__builtin_mul_overflow(rt->sample_bytes, samples, &rt->memory_bytes), OCT_RESOURCE,
+              "%lld samples of this program do not fit into memory; use a smaller batch",
+              (long long)rt->max_batch);
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        const oct_step_type *type = oct_step_type_of(step->kind);
+        if (!type->scratch_bytes) continue;
+        const int64_t bytes =
+            oct_round_up(type->scratch_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
+        rt->scratch_bytes = oct_max_i64(rt->scratch_bytes, bytes);
+    }
+    OCT_TRY(oct_alloc(&rt->memory, (size_t)rt->memory_bytes, 1));
+    return oct_alloc(&rt->scratch, (size_t)rt->scratch_bytes, (size_t)rt->threads);
+}
+
+static bool has_islands(const oct_program *program)
+{
+    for (int64_t i = 0; i < program->num_steps; i++)
+        if (program->steps[i].kind == OCT_STEP_FLOAT) return true;
+    return false;
+}
+
+static oct_status open_islands(oct_runtime *rt)
+{
+    const oct_program *program = rt->program;
+    if (!has_islands(program)) return OCT_OK;
+    OCT_CHECK(rt->host, OCT_PREPARE,
+              "the program has layers that stay float, which this runtime cannot run; quantize "
+              "them, or run the model with the octet program");
+    OCT_TRY(oct_alloc(&rt->islands, (size_t)(rt->threads * program->num_steps), sizeof(void *)));
+    for (int64_t i = 0; i < rt->threads * program->num_steps; i++) {
+        const oct_step *step = &program->steps[i % program->num_steps];
+        if (step->kind == OCT_STEP_FLOAT) OCT_TRY(rt->host->open(&rt->islands[i], program, step));
+    }
+    return OCT_OK;
+}
+
+static void close_islands(oct_runtime *rt)
+{
+    for (int64_t i = 0; rt->islands && i < rt->threads * rt->program->num_steps; i++)
+        if (rt->islands[i]) rt->host->close(rt->islands[i]);
+    oct_free(&rt->islands);
+}
+
+oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program, int64_t max_batch,
+                              const oct_island_host *host)
+{
+    oct_status status;
+    oct_runtime *rt = NULL;
+    *runtime = NULL;
+    OCT_CHECK(max_batch >= 1, OCT_USAGE, "a runtime for %lld samples cannot be made",
+              (long long)max_batch);
+    OCT_TRY(oct_program_check(program));
+    OCT_TRY(oct_alloc(&rt, 1, sizeof *rt));
+    rt->program = program;
+    rt->kernel = oct_kernel_here();
+    rt->host = host;
+    rt->max_batch = max_batch;
+    rt->threads = omp_get_max_threads();
+    OCT_TRY_OUT(pack_constants(rt));
+    OCT_TRY_OUT(plan_memory(rt));
+    OCT_TRY_OUT(open_islands(rt));
+    *runtime = rt;
+    return OCT_OK;
+out:
+    oct_runtime_destroy(&rt);
+    return status;
+}
+
+void oct_runtime_destroy(oct_runtime **runtime)
+{
+    oct_runtime *rt = *runtime;
+    if (!rt) return;
+    close_islands(rt);
+    oct_free(&rt->offsets);
+    oct_free(&rt->packed);
+    oct_free(&rt->constants);
+    oct_free(&rt->memory);
+    oct_free(&rt->scratch);
+    oct_free(runtime);
+}
+
+size_t oct_runtime_bytes(const oct_runtime *rt)
+{
+    return sizeof *rt +
+           (size_t)(rt->constant_bytes + rt->memory_bytes + rt->scratch_bytes * rt->threads) +
+           (size_t)rt->program->num_values * sizeof *rt->offsets +
+           (size_t)rt->program->num_steps * sizeof *rt->packed;
+}
+
+static const void *value_in(const oct_runtime *rt, const frame *f, int32_t value)
+{
+    const oct_program *program = rt->program;
+    if (rt->offsets[value] >= 0) return f->memory + rt->offsets[value] * f->samples;
+    for (int i = 0; i < program->num_inputs; i++)
+        if (program->inputs[i] == value) return f->input[i];
+    return f->output;
+}
+
+static void *value_out(const oct_runtime *rt, const frame *f, int32_t value)
+{
+    if (value == rt->program->output) return f->output;
+    return f->memory + rt->offsets[value] * f->samples;
+}
+
+static oct_status run_island(const oct_runtime *rt, const frame *f, int64_t number,
+                             const void *const *input, void *output)
+{
+    const oct_step *step = &rt->program->steps[number];
+    const float *x[OCT_STEP_INPUTS];
+    for (int i = 0; i < step->num_inputs; i++)
+        x[i] = input[i];
+    OCT_ASSERT(f->islands);
+    if (rt->host->run(f->islands[number], f->samples, x, output) != OCT_OK)
+        return oct_fail_prefix("%s", step->name);
+    return OCT_OK;
+}
+
+static oct_status run_step(const oct_runtime *rt, const frame *f, int64_t number)
+{
+    const oct_step *step = &rt->program->steps[number];
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    const void *input[OCT_STEP_INPUTS];
+    for (int i = 0; i < step->num_inputs; i++)
+        input[i] = value_in(rt, f, step->input[i]);
+    void *output = value_out(rt, f, step->output);
+    if (!type->run) return run_island(rt, f, number, input, output);
+    type->run(&(oct_step_run){.program = rt->program,
+                              .step = step,
+                              .kernel = rt->kernel,
+                              .packed = rt->packed[number],
+                              .samples = f->samples,
+                              .input = input,
+                              .output = output,
+                              .scratch = f->scratch});
+    return OCT_OK;
+}
+
+/* The frame of thread t, for a part of a call from sample n on. */
+static frame frame_of(const oct_runtime *rt, int t, int64_t n, int64_t samples,
+                      const float *const *input, void *output)
+{
+    const oct_program *program = rt->program;
+    const int64_t bytes = (int64_t)oct_value_bytes(&program->values[program->output]);
+    frame f = {.samples = samples,
+               .output = (uint8_t *)output + n * bytes,
+               .memory = rt->memory + t * rt->block * rt->sample_bytes,
+               .scratch = rt->scratch + t * rt->scratch_bytes,
+               .islands = rt->islands ? rt->islands + t * program->num_steps : NULL};
+    for (int i = 0; i < program->num_inputs; i++)
+        f.input[i] = input[i] + n * oct_value_numel(&program->values[program->inputs[i]]);
+    return f;
+}
+
+static oct_status run_share(const oct_runtime *rt, int t, int64_t first, int64_t end,
+                            const float *const *input, void *output)
+{
+    for (int64_t n = first; n < end; n += rt->block) {
+        const frame f = frame_of(rt, t, n, oct_min_i64(end - n, rt->block), input, output);
+        for (int64_t i = 0; i < rt->program->num_steps; i++)
+            OCT_TRY(run_step(rt, &f, i));
+    }
+    return OCT_OK;
+}
+
+/* The failure of a thread: records belong to threads, so the caller gets the last one's sentence. */
+typedef struct failure {
+    oct_status status;
+    char text[512];
+} failure;
+
+static void keep_failure(failure *f, oct_status status)
+{
+#pragma omp critical(oct_runtime_failure)
+    {
+        f->status = status;
+        snprintf(f->text, sizeof f->text, "%s", oct_fail_text(0));
+    }
+}
+
+oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const *input,
+                           void *output)
+{
+    OCT_ASSERT(samples >= 0 && samples <= rt->max_batch);
+    failure failed = {.status = OCT_OK};
+    const int threads = (int)within(samples, 1, rt->threads);
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int t = 0; t < threads; t++) {
+        const oct_status status =
+            run_share(rt, t, samples * t / threads, samples * (t + 1) / threads, input, output);
+        if (status != OCT_OK) keep_failure(&failed, status);
+    }
+    return failed.status == OCT_OK ? OCT_OK : oct_fail(failed.status, "%s", failed.text);
+}
+
+oct_status oct_runtime_watch(oct_runtime *rt, int64_t samples, const float *const *input,
+                             void *output, oct_watch_fn watch, void *user)
+{
+    if (!watch) return oct_runtime_run(rt, samples, input, output);
+    OCT_ASSERT(samples >= 0 && samples <= rt->max_batch);
+    const frame f = frame_of(rt, 0, 0, samples, input, output);
+    for (int64_t i = 0; i < rt->program->num_steps; i++) {
+        const oct_step *step = &rt->program->steps[i];
+        OCT_TRY(run_step(rt, &f, i));
+        watch(user, step->output, step, value_in(rt, &f, step->output),
+              oct_value_bytes(oct_step_output(rt->program, step)) * (size_t)samples);
+    }
+    return OCT_OK;
+}

@@ -1,0 +1,425 @@
+/* A flat file is read from the outside in: header, places of sections, tables, arrays, program. Each part bounds the
+ * next, and nothing is allocated but the tables of values and steps. */
+#include "quant/program/flat.h"
+
+#include "core/base/digest.h"
+#include "core/base/mem.h"
+#include "quant/program/flat_layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEPS_MAX = 65536, CHANNELS = 256 };
+static const uint64_t bytes_max = UINT64_C(1) << 34;
+/* What a small file may ask for: bytes and work of one sample, as of other model files. */
+static const int64_t cost_bytes_max = INT64_C(1) << 28;
+static const double work_max = 0x1p36;
+
+const oct_dtype oct_flat_types[4] = {OCT_U8, OCT_U16, OCT_F32, OCT_S32};
+
+const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT] = {
+#define X(name, bytes) bytes,
+    OCT_FLAT_SECTIONS(X)
+#undef X
+};
+
+struct oct_flat {
+    const uint8_t *bytes;
+    size_t size;
+    bool mapped;
+    oct_program program; /* tables are its own, arrays the file's */
+    int classes;
+};
+
+static const oct_flat_header *header_of(const oct_flat *f)
+{
+    return (const oct_flat_header *)(const void *)f->bytes;
+}
+
+static const void *section(const oct_flat *f, int kind)
+{
+    return f->bytes + header_of(f)->section[kind].offset;
+}
+
+static uint64_t count_of(const oct_flat *f, int kind)
+{
+    return header_of(f)->section[kind].count;
+}
+
+uint64_t oct_flat_digest(const void *bytes, size_t size)
+{
+    const size_t behind = offsetof(oct_flat_header, model_digest);
+    return oct_digest((const char *)bytes + behind, size - behind);
+}
+
+uint64_t oct_flat_model_bytes(int64_t channels, int64_t digests)
+{
+    return sizeof(oct_flat_model) + 2 * sizeof(float) * (uint64_t)channels +
+           OCT_FLAT_DIGEST * (uint64_t)digests;
+}
+
+static oct_status check_header(const oct_flat *f)
+{
+    const oct_flat_header *h = header_of(f);
+    OCT_CHECK(f->size >= sizeof *h && memcmp(h->magic, OCT_FLAT_MAGIC, sizeof h->magic) == 0,
+              OCT_DATA, "is no flat file of an int8 model");
+    OCT_CHECK(h->order == OCT_FLAT_ORDER, OCT_DATA,
+              "was written by a processor with another order of bytes");
+    OCT_CHECK(h->version == OCT_FLAT_VERSION, OCT_DATA,
+              "has version %u and this Octet reads version %d; export the model again",
+              (unsigned)h->version, OCT_FLAT_VERSION);
+    OCT_CHECK(h->bytes == f->size, OCT_DATA, "has %llu bytes, but was written with %llu",
+              (unsigned long long)f->size, (unsigned long long)h->bytes);
+    OCT_CHECK(h->digest == oct_flat_digest(f->bytes, f->size), OCT_DATA,
+              "is damaged: its digest differs");
+    return OCT_OK;
+}
+
+/* Sections stand one behind the other; older files lack the last two. */
+static oct_status check_sections(const oct_flat *f)
+{
+    uint64_t end = sizeof(oct_flat_header);
+    for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
+        const oct_flat_section *s = &header_of(f)->section[i];
+        if (i >= OCT_FLAT_MODEL && s->offset == 0 && s->count == 0) continue;
+        const uint64_t room = s->offset <= f->size ? f->size - s->offset : 0;
+        OCT_CHECK(s->offset % OCT_FLAT_ALIGN == 0 && s->offset >= end && s->offset <= f->size &&
+                      s->count <= room / oct_flat_item_bytes[i],
+                  OCT_DATA, "its section %d lies outside of it", i);
+        end = s->offset + s->count * oct_flat_item_bytes[i];
+    }
+    return OCT_OK;
+}
+
+static bool within(int64_t value, int64_t low, int64_t high)
+{
+    return value >= low && value <= high;
+}
+
+/* A text that ends within its room, without control characters, fit for a message. */
+static bool is_text(const char *text, size_t room)
+{
+    const char *end = memchr(text, '\0', room);
+    for (; end && text < end; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f) return false;
+    return end != NULL;
+}
+
+static oct_status read_head(oct_flat *f)
+{
+    oct_program *p = &f->program;
+    OCT_CHECK(count_of(f, OCT_FLAT_PROGRAM) == 1, OCT_DATA, "has no program");
+    const oct_flat_head *head = section(f, OCT_FLAT_PROGRAM);
+    const uint64_t steps = count_of(f, OCT_FLAT_STEPS), values = count_of(f, OCT_FLAT_VALUES);
+    OCT_CHECK(steps >= 1 && steps <= STEPS_MAX && values >= 2 &&
+                  values <= STEPS_MAX + OCT_PROGRAM_INPUTS,
+              OCT_DATA, "the program has no steps, or more than %d", STEPS_MAX);
+    OCT_CHECK(is_text(head->target, sizeof head->target) &&
+                  within(head->shift, 0, OCT_REQUANTIZERS - 1) &&
+                  within(head->num_inputs, 1, OCT_PROGRAM_INPUTS) && head->classes >= 1,
+              OCT_DATA, "the head of its program is not within bounds");
+    memcpy(p->target, head->target, sizeof p->target);
+    p->requantizer = (oct_requantizer)head->shift;
+    p->num_steps = (int64_t)steps;
+    p->num_values = (int64_t)values;
+    p->num_inputs = head->num_inputs;
+    memcpy(p->inputs, head->inputs, sizeof p->inputs);
+    p->output = head->output;
+    f->classes = head->classes;
+    return OCT_OK;
+}
+
+static oct_status read_values(oct_flat *f)
+{
+    oct_program *p = &f->program;
+    const oct_flat_value *v = section(f, OCT_FLAT_VALUES);
+    OCT_TRY(oct_alloc(&p->values, (size_t)p->num_values, sizeof *p->values));
+    for (int64_t i = 0; i < p->num_values; i++, v++) {
+        OCT_CHECK(within(v->type, 0, (int64_t)OCT_COUNT(oct_flat_types) - 1), OCT_DATA,
+                  "value %lld: its type is none of u8, u16, f32 and s32", (long long)i);
+        p->values[i] = (oct_value){
+            .dtype = oct_flat_types[v->type],
+            .h = v->h,
+            .w = v->w,
+            .c = v->c,
+            .q = {
+                .scale = v->scale, .zero_point = v->zero_point, .qmin = v->qmin, .qmax = v->qmax}};
+    }
+    return OCT_OK;
+}
+
+static oct_status find_kind(const oct_flat_step *from, oct_step_kind *kind)
+{
+    OCT_CHECK(is_text(from->kind, sizeof from->kind), OCT_DATA, "its kind is not a line of text");
+    for (int k = 0; k < OCT_STEP_KINDS; k++) {
+        *kind = (oct_step_kind)k;
+        if (strcmp(oct_step_type_of(*kind)->name, from->kind) != 0) continue;
+        OCT_CHECK(*kind != OCT_STEP_FLOAT, OCT_DATA,
+                  "it is a float layer, which flat files do not have");
+        return OCT_OK;
+    }
+    return oct_fail(OCT_DATA, "it is of a kind that this Octet does not know");
+}
+
+/* Where arrays and inputs of the steps so far have ended. */
+typedef struct cursor {
+    uint64_t input, array;
+} cursor;
+
+static oct_status read_array(const oct_flat *f, const oct_step_array *array, cursor *at,
+                             oct_step *step)
+{
+    oct_shape shape;
+    OCT_CHECK(at->array < count_of(f, OCT_FLAT_ARRAYS), OCT_DATA, "its %s is missing", array->name);
+    const oct_flat_array *a = (const oct_flat_array *)section(f, OCT_FLAT_ARRAYS) + at->array++;
+    const uint64_t data = count_of(f, OCT_FLAT_DATA), bytes = oct_dtype_bytes(array->dtype);
+    OCT_TRY(array->shape(step, &shape));
+    const int64_t numel = oct_shape_numel(&shape);
+    OCT_CHECK(a->offset % OCT_FLAT_ALIGN == 0 && a->offset <= data &&
+                  a->count <= (data - a->offset) / bytes,
+              OCT_DATA, "its %s lies outside of the file", array->name);
+    OCT_CHECK(numel >= 0 && a->count == (uint64_t)numel, OCT_DATA,
+              "its %s has %llu numbers and should have %lld", array->name,
+              (unsigned long long)a->count, (long long)numel);
+    /* The program only reads what it does not own here. */
+    void *place = (void *)((uintptr_t)section(f, OCT_FLAT_DATA) + a->offset);
+    memcpy(oct_step_slot(step, array), &place, sizeof place);
+    return OCT_OK;
+}
+
+static oct_status read_step(const oct_flat *f, const oct_flat_step *from, cursor *at,
+                            oct_step *step)
+{
+    const int32_t *inputs = section(f, OCT_FLAT_INPUTS);
+    OCT_TRY(find_kind(from, &step->kind));
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    OCT_CHECK(within(from->num_inputs, 0, OCT_STEP_INPUTS) &&
+                  (uint64_t)from->num_inputs <= count_of(f, OCT_FLAT_INPUTS) - at->input,
+              OCT_DATA, "its inputs are not all there");
+    OCT_CHECK(is_text(from->name, sizeof from->name), OCT_DATA, "its name is not a line of text");
+    memcpy(step->name, from->name, sizeof step->name);
+    step->num_inputs = from->num_inputs;
+    step->output = from->output;
+    for (int i = 0; i < step->num_inputs; i++)
+        step->input[i] = inputs[at->input++];
+    OCT_TRY(oct_step_set_fields(step, from->cells, from->factors));
+    for (int i = 0; i < type->num_arrays; i++)
+        OCT_TRY(read_array(f, &type->arrays[i], at, step));
+    return OCT_OK;
+}
+
+static oct_status read_steps(oct_flat *f)
+{
+    oct_program *p = &f->program;
+    const oct_flat_step *from = section(f, OCT_FLAT_STEPS);
+    cursor at = {0};
+    OCT_TRY(oct_alloc(&p->steps, (size_t)p->num_steps, sizeof *p->steps));
+    for (int64_t i = 0; i < p->num_steps; i++)
+        if (read_step(f, &from[i], &at, &p->steps[i]) != OCT_OK)
+            return oct_fail_prefix("step %lld", (long long)i);
+    OCT_CHECK(at.input == count_of(f, OCT_FLAT_INPUTS) && at.array == count_of(f, OCT_FLAT_ARRAYS),
+              OCT_DATA, "has more inputs or arrays than its steps");
+    return OCT_OK;
+}
+
+static uint64_t golden_count(const oct_flat *f)
+{
+    return count_of(f, OCT_FLAT_GOLDEN_INPUT) / (uint64_t)oct_inputs_numel(&f->program);
+}
+
+/* Checks how long the sections are that programs of users do not read, where they are there. */
+static oct_status check_model(const oct_flat *f, int64_t channels)
+{
+    const int64_t digests = (int64_t)golden_count(f) * f->program.num_values;
+    const uint64_t model = count_of(f, OCT_FLAT_MODEL), texts = count_of(f, OCT_FLAT_TEXTS);
+    const char *text = section(f, OCT_FLAT_TEXTS);
+    int ends = 0;
+    OCT_CHECK((model == 0) == (texts == 0) &&
+                  (model == 0 || model == oct_flat_model_bytes(channels, digests)),
+              OCT_DATA, "its certificate is cut short");
+    for (uint64_t i = 0; i < texts; i++)
+        ends += text[i] == '\0';
+    OCT_CHECK(texts == 0 || (ends == OCT_FLAT_TEXT_COUNT && text[texts - 1] == '\0'), OCT_DATA,
+              "its texts are not as many as they should be");
+    return OCT_OK;
+}
+
+/* What stands beside a program that has passed its check. */
+static oct_status check_rest(const oct_flat *f)
+{
+    const oct_program *p = &f->program;
+    const oct_value *in = &p->values[p->inputs[0]], *out = &p->values[p->output];
+    const uint64_t tables = count_of(f, OCT_FLAT_PIXELS) / CHANNELS;
+    const float *pixels = section(f, OCT_FLAT_PIXELS);
+    OCT_CHECK(count_of(f, OCT_FLAT_PIXELS) % CHANNELS == 0 &&
+                  (tables == 1 || tables == (uint64_t)in->c),
+              OCT_DATA, "has pixels for another number of channels");
+    for (uint64_t i = 0; i < tables * CHANNELS; i++)
+        OCT_CHECK(isfinite(pixels[i]), OCT_DATA, "has a pixel that is no finite number");
+    OCT_CHECK(count_of(f, OCT_FLAT_GOLDEN_INPUT) % (uint64_t)oct_inputs_numel(p) == 0 &&
+                  count_of(f, OCT_FLAT_GOLDEN_OUTPUT) ==
+                      golden_count(f) * (uint64_t)oct_value_numel(out),
+              OCT_DATA, "has golden inputs without outputs, or outputs without inputs");
+    const char *names = section(f, OCT_FLAT_CLASS_NAMES);
+    for (uint64_t i = 0; i < count_of(f, OCT_FLAT_CLASS_NAMES); i++)
+        OCT_CHECK(names[i] == '\n' || ((unsigned char)names[i] >= ' ' && names[i] != 0x7f),
+                  OCT_DATA, "the names of its classes are not lines of text");
+    OCT_CHECK(out->dtype == OCT_S32 || f->classes == oct_value_numel(out) || f->classes == out->c,
+              OCT_DATA, "%d classes, but the output has %lld numbers", f->classes,
+              (long long)oct_value_numel(out));
+    return check_model(f, (int64_t)tables);
+}
+
+static oct_status check_costs(const oct_flat *f)
+{
+    oct_program_cost cost;
+    OCT_TRY(oct_program_costs(&f->program, &cost));
+    OCT_CHECK(cost.bytes <= cost_bytes_max && cost.work <= work_max, OCT_DATA,
+              "one sample takes %lld MB and as long as %.3g multiply-adds, more than %lld and %.3g",
+              (long long)(cost.bytes >> 20), cost.work, (long long)(cost_bytes_max >> 20),
+              work_max);
+    return OCT_OK;
+}
+
+static oct_status read_file(oct_flat *f)
+{
+    OCT_TRY(check_header(f));
+    OCT_TRY(check_sections(f));
+    OCT_TRY(read_head(f));
+    OCT_TRY(read_values(f));
+    OCT_TRY(read_steps(f));
+    OCT_TRY(oct_program_check(&f->program));
+    return check_rest(f);
+}
+
+oct_status oct_flat_take_any(oct_flat **flat, const void *bytes, size_t size)
+{
+    oct_flat *f = NULL;
+    *flat = NULL;
+    OCT_CHECK((uintptr_t)bytes % OCT_FLAT_ALIGN == 0, OCT_USAGE,
+              "a flat file must lie at a multiple of %d bytes", OCT_FLAT_ALIGN);
+    OCT_TRY(oct_alloc(&f, 1, sizeof *f));
+    f->bytes = bytes;
+    f->size = size;
+    const oct_status status = read_file(f);
+    if (status == OCT_OK)
+        *flat = f;
+    else
+        oct_flat_close(&f);
+    return status;
+}
+
+oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
+{
+    OCT_TRY(oct_flat_take_any(flat, bytes, size));
+    const oct_status status = check_costs(*flat);
+    if (status != OCT_OK) oct_flat_close(flat);
+    return status;
+}
+
+static oct_status map(const char *path, void **bytes, size_t *size)
+{
+    struct stat found;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* waits for no pipe */
+    OCT_CHECK(file >= 0, OCT_DATA, "cannot be opened: %s", strerror(errno));
+    const bool known = fstat(file, &found) == 0 && S_ISREG(found.st_mode);
+    *size = known && found.st_size > 0 ? (size_t)found.st_size : 0;
+    *bytes = MAP_FAILED;
+    if (*size >= sizeof(oct_flat_header) && *size <= bytes_max)
+        *bytes = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, file, 0);
+    close(file);
+    OCT_CHECK(*size >= sizeof(oct_flat_header) && *size <= bytes_max, OCT_DATA,
+              "is no flat file of an int8 model");
+    OCT_CHECK(*bytes != MAP_FAILED, OCT_RESOURCE, "cannot be mapped into memory: %s",
+              strerror(errno));
+    return OCT_OK;
+}
+
+oct_status oct_flat_open(oct_flat **flat, const char *path)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+    *flat = NULL;
+    if (map(path, &bytes, &size) != OCT_OK) return oct_fail_prefix("%s", path);
+    const oct_status status = oct_flat_take(flat, bytes, size);
+    if (status == OCT_OK) {
+        (*flat)->mapped = true;
+        return OCT_OK;
+    }
+    munmap(bytes, size);
+    return oct_fail_prefix("%s", path);
+}
+
+void oct_flat_close(oct_flat **flat)
+{
+    oct_flat *f = *flat;
+    if (!f) return;
+    if (f->mapped) munmap((void *)(uintptr_t)f->bytes, f->size);
+    oct_free(&f->program.values);
+    oct_free(&f->program.steps);
+    oct_free(flat);
+}
+
+const void *oct_flat_items(const oct_flat *flat, int kind, uint64_t *count)
+{
+    *count = count_of(flat, kind);
+    return section(flat, kind);
+}
+
+const oct_program *oct_flat_program(const oct_flat *flat)
+{
+    return &flat->program;
+}
+
+int oct_flat_classes(const oct_flat *flat)
+{
+    return flat->classes;
+}
+
+const char *oct_flat_class_names(const oct_flat *flat, size_t *bytes)
+{
+    *bytes = (size_t)count_of(flat, OCT_FLAT_CLASS_NAMES);
+    return section(flat, OCT_FLAT_CLASS_NAMES);
+}
+
+void oct_flat_normalise(const oct_flat *flat, const uint8_t *pixels, float *values)
+{
+    const oct_value *in = &flat->program.values[flat->program.inputs[0]];
+    const float *table = section(flat, OCT_FLAT_PIXELS);
+    const int64_t tables = (int64_t)count_of(flat, OCT_FLAT_PIXELS) / CHANNELS;
+    for (int64_t i = 0; i < oct_value_numel(in); i++)
+        values[i] = table[i % tables * CHANNELS + pixels[i]];
+}
+
+oct_status oct_flat_verify(const oct_flat *flat)
+{
+    const oct_program *p = &flat->program;
+    const size_t bytes = oct_value_bytes(&p->values[p->output]);
+    const float *at = section(flat, OCT_FLAT_GOLDEN_INPUT), *input[OCT_PROGRAM_INPUTS];
+    const uint8_t *expected = section(flat, OCT_FLAT_GOLDEN_OUTPUT);
+    oct_runtime *runtime = NULL;
+    uint8_t *output = NULL;
+    oct_status status;
+    OCT_TRY_OUT(oct_alloc(&output, bytes, 1));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, p, 1, NULL));
+    for (uint64_t n = 0; n < golden_count(flat); n++, expected += bytes) {
+        for (int i = 0; i < p->num_inputs; i++) {
+            input[i] = at;
+            at += oct_value_numel(&p->values[p->inputs[i]]);
+        }
+        OCT_TRY_OUT(oct_runtime_run(runtime, 1, input, output));
+        OCT_CHECK_OUT(memcmp(output, expected, bytes) == 0, OCT_NO,
+                      "golden input %llu: the output has other bits than the one in the file",
+                      (unsigned long long)n);
+    }
+out:
+    oct_runtime_destroy(&runtime);
+    oct_free(&output);
+    return status;
+}

@@ -1,0 +1,106 @@
+/* How an integer program lies in a flat file, which is mapped into memory as it is.
+ *
+ * Numbers are little endian. A file is this header, then its sections in the order of their kinds, each from a multiple
+ * of OCT_FLAT_ALIGN bytes on, zeros between them. Steps have the cells and factors that they have in any model file
+ * (step.h); arrays, which begin at multiples of OCT_FLAT_ALIGN in the section DATA, are numbered through all steps, in
+ * the order in which a step's kind lists its own. What nobody reads yet is 0.
+ *
+ * The sections MODEL and TEXTS hold what only Octet's commands read, so that a flat file is a whole model. Older files
+ * have neither: place and count are 0 there. */
+#pragma once
+
+#include "quant/program/step.h"
+
+enum {
+    OCT_FLAT_ALIGN = 64,
+    OCT_FLAT_VERSION = 1,
+    OCT_FLAT_ORDER = 0x01020304,
+    OCT_FLAT_DIGEST = 32
+};
+#define OCT_FLAT_MAGIC "octflat" /* and a NUL */
+
+/* name, bytes of an item */
+#define OCT_FLAT_SECTIONS(X)                                                                       \
+    X(PROGRAM, sizeof(oct_flat_head))                                                              \
+    X(VALUES, sizeof(oct_flat_value))                                                              \
+    X(STEPS, sizeof(oct_flat_step))                                                                \
+    X(INPUTS, sizeof(int32_t)) /* of all steps, one behind the other */                            \
+    X(ARRAYS, sizeof(oct_flat_array))                                                              \
+    X(DATA, 1)                                                                                     \
+    X(PIXELS, sizeof(float))        /* value of each byte: 256 for each channel, or for all */     \
+    X(CLASS_NAMES, 1)               /* a line each; may be empty */                                \
+    X(GOLDEN_INPUT, sizeof(float))  /* samples, all inputs of each */                              \
+    X(GOLDEN_OUTPUT, sizeof(float)) /* what comes of them: values, or numbers of classes */        \
+    X(MODEL, 1) /* oct_flat_model, means and deviations, digests of the golden values */           \
+    X(TEXTS, 1) /* OCT_FLAT_TEXT_COUNT of them, each ended by a NUL; empty: there is none */
+
+enum {
+#define X(name, bytes) OCT_FLAT_##name,
+    OCT_FLAT_SECTIONS(X)
+#undef X
+        OCT_FLAT_SECTION_COUNT
+};
+
+typedef struct oct_flat_section {
+    uint64_t offset, count; /* bytes from the file's beginning; items */
+} oct_flat_section;
+
+typedef struct oct_flat_header {
+    char magic[8];
+    uint32_t version, order; /* OCT_FLAT_ORDER as the processor that wrote it has it */
+    uint64_t bytes;          /* of the file */
+    uint64_t digest;         /* oct_digest of all behind this number */
+    uint8_t model_digest[OCT_FLAT_DIGEST]; /* SHA-256 of the model's checkpoint */
+    oct_flat_section section[OCT_FLAT_SECTION_COUNT];
+} oct_flat_header;
+
+typedef struct oct_flat_head {
+    char target[32];
+    int32_t shift; /* an oct_requantizer */
+    int32_t num_inputs, inputs[OCT_PROGRAM_INPUTS], output, classes;
+} oct_flat_head;
+
+typedef struct oct_flat_value {
+    int32_t type; /* an index of oct_flat_types */
+    int32_t h, w, c, zero_point, qmin, qmax;
+    float scale; /* of codes; otherwise these four are 0 */
+} oct_flat_value;
+
+typedef struct oct_flat_step {
+    char kind[16], name[128];
+    int64_t cells[OCT_STEP_CELLS];
+    float factors[OCT_STEP_FACTORS];
+    int32_t num_inputs, output;
+} oct_flat_step;
+
+typedef struct oct_flat_array {
+    uint64_t offset, count; /* bytes in DATA; elements */
+} oct_flat_array;
+
+/* The certificate (io/model/model_file.h). Behind it stand, as f32, a mean for each 256 numbers of PIXELS, as many standard
+ * deviations, then the SHA-256 of each value of the program for each golden input. */
+typedef struct oct_flat_model {
+    int64_t images, logits_differ, correct, rows;
+    double qat_accuracy;
+    uint8_t logits_digest[OCT_FLAT_DIGEST], data_digest[OCT_FLAT_DIGEST];
+} oct_flat_model;
+
+enum {
+    OCT_FLAT_RECIPE,
+    OCT_FLAT_DATA_FORMAT,
+    OCT_FLAT_PLUGINS,
+    OCT_FLAT_ISLANDS,
+    OCT_FLAT_TEXT_COUNT
+};
+
+extern const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT];
+/* Types of values by number; files know no other. */
+extern const oct_dtype oct_flat_types[4];
+
+struct oct_flat;
+/* The length of MODEL for so many means and digests of golden values. */
+uint64_t oct_flat_model_bytes(int64_t channels, int64_t digests);
+/* The items of a section, and how many there are; those of an absent one must not be read. */
+const void *oct_flat_items(const struct oct_flat *flat, int kind, uint64_t *count);
+/* As oct_flat_take, whatever running the program may cost, for readers that bound it themselves. */
+oct_status oct_flat_take_any(struct oct_flat **flat, const void *bytes, size_t size) OCT_NODISCARD;

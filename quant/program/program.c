@@ -1,0 +1,179 @@
+/* The integer program as data: its release, and the check that everything about it holds before the
+ * runtime, an exporter or a table printer relies on it. Programs come from files, so nothing here may
+ * read an array before its size is known to be right. */
+#include "quant/program/step.h"
+
+#include "core/base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_STEPS = 65536 };
+
+static const int64_t max_value_bytes = INT64_C(1) << 30; /* of one sample */
+
+static void free_island(oct_island **island)
+{
+    oct_island *own = *island;
+    for (int64_t i = 0; own && own->arrays && i < own->num_arrays; i++) {
+        oct_free(&own->arrays[i].name);
+        oct_free(&own->arrays[i].data);
+    }
+    if (own) oct_free(&own->arrays);
+    oct_free(island);
+}
+
+static void free_step(oct_step *step)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    for (int i = 0; type && i < type->num_arrays; i++)
+        oct_free(oct_step_slot(step, &type->arrays[i]));
+    free_island(&step->island);
+}
+
+void oct_program_free(oct_program *program)
+{
+    for (int64_t i = 0; program->steps && i < program->num_steps; i++)
+        free_step(&program->steps[i]);
+    oct_free(&program->steps);
+    oct_free(&program->values);
+    *program = (oct_program){0};
+}
+
+static oct_status check_codes(const oct_value *value, int64_t number)
+{
+    const oct_qparams *q = &value->q;
+    OCT_CHECK(isfinite(q->scale) && q->scale > 0.0f, OCT_DATA,
+              "value %lld: its scale is not a positive finite number", (long long)number);
+    OCT_CHECK(q->qmin >= 0 && q->qmin < q->qmax && q->qmax <= UINT16_MAX &&
+                  q->zero_point >= q->qmin && q->zero_point <= q->qmax &&
+                  oct_codes_dtype(*q) == value->dtype,
+              OCT_DATA, "value %lld: its codes %d to %d with zero point %d are not a range of %s",
+              (long long)number, q->qmin, q->qmax, q->zero_point, oct_dtype_name(value->dtype));
+    return OCT_OK;
+}
+
+static oct_status check_value(const oct_program *program, int64_t number)
+{
+    const oct_value *value = &program->values[number];
+    OCT_CHECK(value->dtype == OCT_U8 || value->dtype == OCT_U16 || value->dtype == OCT_F32 ||
+                  value->dtype == OCT_S32,
+              OCT_DATA, "value %lld: its type is none of u8, u16, f32 and s32", (long long)number);
+    OCT_CHECK(oct_is_size(value->h) && oct_is_size(value->w) && oct_is_size(value->c), OCT_DATA,
+              "value %lld: its shape (%lld, %lld, %lld) is not within 1 to %d", (long long)number,
+              (long long)value->h, (long long)value->w, (long long)value->c, OCT_DIM_MAX);
+    OCT_CHECK(oct_value_numel(value) <= max_value_bytes / (int64_t)sizeof(float), OCT_DATA,
+              "value %lld: one sample takes more than 1 GiB", (long long)number);
+    const bool codes = value->dtype == OCT_U8 || value->dtype == OCT_U16;
+    return codes ? check_codes(value, number) : OCT_OK;
+}
+
+static bool is_value(const oct_program *program, int32_t number)
+{
+    return number >= 0 && number < program->num_values;
+}
+
+static oct_status check_domain(const oct_program *program, const char *role, int32_t number,
+                               bool is_float)
+{
+    const oct_dtype dtype = program->values[number].dtype;
+    OCT_CHECK(is_float ? dtype == OCT_F32 : dtype == OCT_U8 || dtype == OCT_U16, OCT_DATA,
+              is_float ? "%s value %d is not f32" : "%s value %d is not codes", role, number);
+    return OCT_OK;
+}
+
+/* made[v]: value v exists before this step. */
+static oct_status check_inputs(const oct_program *program, const oct_step *step, const bool *made)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    OCT_CHECK(step->num_inputs >= type->inputs[0] && step->num_inputs <= type->inputs[1] &&
+                  step->num_inputs <= OCT_STEP_INPUTS,
+              OCT_DATA, "%d inputs; it takes %d to %d", step->num_inputs, type->inputs[0],
+              type->inputs[1]);
+    for (int i = 0; i < step->num_inputs; i++) {
+        const int32_t input = step->input[i];
+        OCT_CHECK(is_value(program, input), OCT_DATA, "input value %d does not exist", input);
+        OCT_CHECK(made[input], OCT_DATA, "value %d is used before it is made", input);
+        if (!type->any_domain) OCT_TRY(check_domain(program, "input", input, type->float_in));
+    }
+    return OCT_OK;
+}
+
+static oct_status check_step(const oct_program *program, const oct_step *step, bool *made)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    OCT_TRY(check_inputs(program, step, made));
+    OCT_CHECK(is_value(program, step->output), OCT_DATA, "output value %d does not exist",
+              step->output);
+    OCT_CHECK(!made[step->output], OCT_DATA, "value %d is made a second time", step->output);
+    if (!type->any_domain) OCT_TRY(check_domain(program, "output", step->output, type->float_out));
+    OCT_TRY(type->check(program, step));
+    made[step->output] = true;
+    return OCT_OK;
+}
+
+static oct_status check_steps(const oct_program *program, bool *made)
+{
+    for (int i = 0; i < program->num_inputs; i++)
+        made[program->inputs[i]] = true;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        OCT_CHECK(oct_step_type_of(step->kind), OCT_DATA, "step %lld: kind %d does not exist",
+                  (long long)i, (int)step->kind);
+        OCT_CHECK(memchr(step->name, '\0', sizeof step->name) && step->name[0], OCT_DATA,
+                  "step %lld: its name is empty or does not end", (long long)i);
+        if (check_step(program, step, made) != OCT_OK)
+            return oct_fail_prefix("step %lld (%s \"%s\")", (long long)i,
+                                   oct_step_type_of(step->kind)->name, step->name);
+    }
+    for (int64_t v = 0; v < program->num_values; v++)
+        OCT_CHECK(made[v], OCT_DATA, "value %lld is never made", (long long)v);
+    return OCT_OK;
+}
+
+/* What the program takes and returns, as its caller has it in memory. */
+static oct_status check_end(const oct_program *program, const char *role, int32_t number,
+                            bool numbers)
+{
+    OCT_CHECK(is_value(program, number) && (program->values[number].dtype == OCT_F32 ||
+                                            (numbers && program->values[number].dtype == OCT_S32)),
+              OCT_DATA, "the program's %s %d is not one of its f32 %svalues", role, number,
+              numbers ? "or s32 " : "");
+    return OCT_OK;
+}
+
+static oct_status check_ends(const oct_program *program)
+{
+    OCT_CHECK(program->num_inputs >= 1 && program->num_inputs <= OCT_PROGRAM_INPUTS, OCT_DATA,
+              "the program has %d inputs; 1 to %d are allowed", program->num_inputs,
+              OCT_PROGRAM_INPUTS);
+    OCT_TRY(check_end(program, "output", program->output, true));
+    for (int i = 0; i < program->num_inputs; i++) {
+        OCT_TRY(check_end(program, "input", program->inputs[i], false));
+        OCT_CHECK(program->inputs[i] != program->output, OCT_DATA,
+                  "value %d is both an input and the output of the program", program->output);
+        for (int k = 0; k < i; k++)
+            OCT_CHECK(program->inputs[i] != program->inputs[k], OCT_DATA,
+                      "value %d is an input of the program twice", program->inputs[i]);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_program_check(const oct_program *program)
+{
+    OCT_CHECK(program->num_steps >= 1 && program->num_steps <= MAX_STEPS &&
+                  program->num_values >= 2 &&
+                  program->num_values <= MAX_STEPS + OCT_PROGRAM_INPUTS && program->steps &&
+                  program->values,
+              OCT_DATA, "the program has no steps, or more than %d", MAX_STEPS);
+    OCT_CHECK(memchr(program->target, '\0', sizeof program->target), OCT_DATA,
+              "the name of the program's target does not end");
+    for (int64_t v = 0; v < program->num_values; v++)
+        OCT_TRY(check_value(program, v));
+    OCT_TRY(check_ends(program));
+    bool *made = NULL;
+    OCT_TRY(oct_alloc(&made, (size_t)program->num_values, sizeof *made));
+    const oct_status status = check_steps(program, made);
+    oct_free(&made);
+    return status;
+}

@@ -1,0 +1,47 @@
+/* The step avg_pool takes the mean of a window, rounded to a code of the same scale. */
+#include "quant/program/step.h"
+
+/* A factor stands for one number of positions; what it is multiplied with stays far below 2^60. */
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    OCT_TRY(oct_check_pool(program, step));
+    OCT_CHECK(!step->of_codes || (oct_step_output(program, step)->dtype == OCT_U8 &&
+                                  !oct_requantizer_shifts(program->requantizer)),
+              OCT_DATA, "it averages signed codes, which are of 8 bits");
+    OCT_CHECK(!step->half_up || (oct_step_output(program, step)->dtype == OCT_U8 &&
+                                 !step->of_codes && step->factor == 0.0f),
+              OCT_DATA, "it rounds halves up, which is for values of 8 bits");
+    OCT_CHECK(!step->fixed || (!step->of_codes && !step->half_up && step->factor == 0.0f), OCT_DATA,
+              "it has a whole multiplier and another way to round");
+    if (step->factor == 0.0f) return OCT_OK;
+    const bool counts = oct_conv_sees_padding(&step->conv) && !step->count_include_pad;
+    OCT_CHECK(oct_qmul_fits(step->factor, OCT_REQUANT_FLOAT), OCT_DATA,
+              "its factor %g is not a number within 2^-60 and 2^60", (double)step->factor);
+    OCT_CHECK(!counts && !step->ceil && !step->of_codes &&
+                  oct_step_output(program, step)->dtype == OCT_U8,
+              OCT_DATA,
+              "it has a factor, which is for windows that all have as many positions, and for "
+              "8-bit codes");
+    return OCT_OK;
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_qavg how = {r->step->count_include_pad, r->step->factor, r->step->of_codes,
+                          r->step->half_up, r->step->fixed};
+    oct_qavg_pool(r->samples, &r->step->conv, &how, oct_step_codes(r, 0), r->output);
+}
+
+static const oct_step_field fields[] = {OCT_POOL_FIELDS,
+                                        OCT_FIELD(count_include_pad, 21, 0, 1),
+                                        OCT_FIELD(of_codes, 22, 0, 1),
+                                        OCT_FIELD(half_up, 23, 0, 1),
+                                        OCT_FIELD(fixed, 24, 0, 1),
+                                        OCT_FIELD_FACTOR(factor, 1)};
+
+const oct_step_type oct_step_avg_pool = {.name = "avg_pool",
+                                         .inputs = {1, 1},
+                                         .window = true,
+                                         OCT_STEP_FIELDS(fields),
+                                         .check = check,
+                                         .run = run};

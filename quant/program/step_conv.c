@@ -1,0 +1,244 @@
+/* Convolutions, transposed ones and linear layers, with or without a second addend. */
+#include "quant/program/step_conv_impl.h"
+
+#include "core/base/cache_line.h"
+#include "core/base/int_math.h"
+#include "core/tensor/dilation.h"
+
+#include <math.h>
+
+static const int64_t wide_limit = INT64_C(1) << 47;
+
+static oct_dtype addend_dtype(const oct_program *program, const oct_step *step)
+{
+    return step->num_inputs > 1 ? oct_step_input(program, step, 1)->dtype : OCT_U8;
+}
+
+static oct_arithmetic arithmetic_of(const oct_program *program, const oct_step *step)
+{
+    return oct_arithmetic_of(program->requantizer, oct_step_input(program, step, 0)->dtype,
+                             addend_dtype(program, step), oct_step_output(program, step)->dtype);
+}
+
+static oct_status check_multipliers(const oct_program *program, const oct_step *step)
+{
+    const bool shifts = oct_requantizer_shifts(program->requantizer);
+    for (int64_t c = 0; shifts && c < step->conv.out_c; c++) {
+        int exponent;
+        OCT_CHECK(frexpf(step->multiplier[c], &exponent) == 0.5f, OCT_DATA,
+                  "multiplier %lld is not a power of two, but the program requantizes by shifts",
+                  (long long)c);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
+{
+    OCT_TRY(check_multipliers(program, step));
+    OCT_CHECK(program->requantizer != OCT_REQUANT_SHIFT_20 ||
+                  oct_step_input(program, step, 0)->dtype == OCT_U8,
+              OCT_DATA, "its sums have 20 bits, which is for 8-bit codes");
+    OCT_CHECK(program->requantizer != OCT_REQUANT_DOUBLE ||
+                  oct_step_input(program, step, 0)->dtype == OCT_U8,
+              OCT_DATA, "its multipliers have 31 bits, which is for 8-bit codes");
+    if (step->num_inputs > 1) {
+        OCT_CHECK(program->requantizer == OCT_REQUANT_FLOAT, OCT_DATA,
+                  "it has a second addend, which only a program that requantizes in float can add");
+        OCT_TRY(oct_check_same_shape(program, step, 1));
+        OCT_CHECK(isfinite(step->addend_multiplier) && step->addend_multiplier > 0.0f, OCT_DATA,
+                  "the multiplier of its second addend is not a positive finite number");
+    }
+    if (oct_step_output(program, step)->dtype != OCT_F32)
+        return oct_check_bounds(program, step, step->lo, step->hi);
+    OCT_CHECK(step->lo == 0 && (step->hi == 0 || step->hi == 6 || step->hi == INT32_MAX), OCT_DATA,
+              "bounds %d to %d are neither those of relu nor of relu6", step->lo, step->hi);
+    return OCT_OK;
+}
+
+/* Tells whether the sums of channel c stay below the limit with these codes. */
+static bool sums_stay_within(const oct_step *step, int64_t c, int64_t bias, oct_qparams q,
+                             int64_t limit)
+{
+    return bias >= -limit && bias <= limit &&
+           oct_qconv_bound(&step->conv, step->weight, c, bias, q.qmin, q.qmax) < limit;
+}
+
+oct_status oct_conv_check(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_value *in = oct_step_input(program, step, 0);
+    const bool wide = in->dtype == OCT_U16;
+    const oct_qparams byte = {.qmax = 255};
+    OCT_TRY(oct_check_window(step, OCT_WINDOW_MAX));
+    OCT_TRY(oct_check_plane(program, step));
+    OCT_TRY(oct_check_weights(step));
+    const int64_t limit = INT64_C(1) << 31;
+    for (int64_t c = 0; c < s->out_c; c++) {
+        const int64_t bias = step->bias[c];
+        OCT_CHECK(wide || sums_stay_within(step, c, bias, in->q, limit), OCT_DATA,
+                  "the sums of channel %lld can leave 32 bits", (long long)c);
+        OCT_CHECK(!wide || (sums_stay_within(step, c, 0, byte, limit) &&
+                            sums_stay_within(step, c, bias, in->q, wide_limit)),
+                  OCT_DATA, "the sums of channel %lld can leave 48 bits", (long long)c);
+    }
+    return oct_epilogue_check(program, step);
+}
+
+/* What `pack` writes; tables, weights and biases follow it in the same block. */
+typedef struct constants {
+    oct_qconv_plan plan;
+    void *weight;
+    int32_t *bias;    /* what 8-bit layers add */
+    oct_fixed *fixed; /* multipliers as whole numbers */
+} constants;
+
+static void plan_of(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
+                    oct_qconv_plan *plan)
+{
+    const oct_qparams in = oct_step_input(program, step, 0)->q;
+    if (step->kind == OCT_STEP_AFFINE)
+        oct_qconv_plan_affine(plan, kernel, &step->conv, in);
+    else
+        oct_qconv_plan_init(plan, kernel, &step->conv, in);
+}
+
+static int64_t tables_at(void)
+{
+    return oct_round_up((int64_t)sizeof(constants), OCT_CACHE_LINE);
+}
+
+static int64_t weight_at(const oct_qconv_plan *plan)
+{
+    return tables_at() + oct_round_up(plan->table_bytes, OCT_CACHE_LINE);
+}
+
+int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
+                              const oct_kernel *kernel)
+{
+    oct_qconv_plan plan;
+    plan_of(program, step, kernel, &plan);
+    return weight_at(&plan) + plan.packed_bytes +
+           step->conv.out_c * (int64_t)(sizeof(int32_t) + sizeof(oct_fixed));
+}
+
+void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
+                   void *packed)
+{
+    constants *k = packed;
+    char *at = packed;
+    const bool used = arithmetic_of(program, step) == OCT_ARITHMETIC_FLOAT;
+    const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
+    const float out_scale = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
+    plan_of(program, step, kernel, &k->plan);
+    oct_qconv_plan_tables(&k->plan, at + tables_at());
+    k->weight = at + weight_at(&k->plan);
+    k->bias = (int32_t *)(void *)((char *)k->weight + k->plan.packed_bytes);
+    oct_qconv_pack(&k->plan, step->weight, k->weight);
+    k->fixed = (oct_fixed *)(void *)(k->bias + step->conv.out_c);
+    for (int64_t c = 0; c < step->conv.out_c; c++) {
+        k->bias[c] = used ? (int32_t)step->bias[c] : 0;
+        k->fixed[c] =
+            oct_fixed_of_layer(program->requantizer, in->q.scale, step->weight_scale[c], out_scale);
+    }
+}
+
+static oct_epilogue epilogue_of(const oct_step_run *r, const constants *k)
+{
+    const oct_step *step = r->step;
+    const oct_value *in = oct_step_input(r->program, step, 0);
+    const oct_value *out = oct_step_output(r->program, step);
+    oct_epilogue f = {.arithmetic = arithmetic_of(r->program, step),
+                      .acc = in->dtype == OCT_U16 ? OCT_S64 : OCT_S32,
+                      .out = out->dtype,
+                      .q = {.bias = k->bias,
+                            .multiplier = step->multiplier,
+                            .lo = step->lo,
+                            .hi = step->hi,
+                            .zero_point = out->q.zero_point,
+                            .six = INFINITY},
+                      .bias = step->bias,
+                      .fixed = k->fixed};
+    if (out->dtype == OCT_F32) {
+        f.q.relu = step->hi != 0;
+        if (step->hi == 6) f.q.six = 6.0f;
+    }
+    if (step->num_inputs > 1) {
+        f.addend = oct_step_codes(r, 1);
+        f.addend_multiplier = step->addend_multiplier;
+    }
+    return f;
+}
+
+static bool is_dilated(const oct_step *step)
+{
+    return step->input_step_h > 1 || step->input_step_w > 1;
+}
+
+/* A dilated sample lies in scratch. */
+static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
+{
+    if (!is_dilated(step)) return 0;
+    return oct_round_up(oct_conv_in_numel(&step->conv) *
+                            (int64_t)oct_dtype_bytes(oct_step_input(program, step, 0)->dtype),
+                        OCT_CACHE_LINE);
+}
+
+int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
+                               const oct_kernel *kernel)
+{
+    oct_qconv_plan plan;
+    plan_of(program, step, kernel, &plan);
+    return dilated_bytes(program, step) + plan.scratch_bytes;
+}
+
+/* Runs a transposed convolution sample by sample, each dilated first. */
+static void run_dilated(const oct_step_run *r, const constants *k, const oct_epilogue *f)
+{
+    const oct_step *step = r->step;
+    const oct_value *in = oct_step_input(r->program, step, 0);
+    const oct_dilation d = oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->input_step_h,
+                                           step->input_step_w, in->dtype, in->q.zero_point);
+    const int64_t out = oct_conv_out_numel(&step->conv);
+    const int64_t in_bytes = oct_value_numel(in) * (int64_t)oct_dtype_bytes(in->dtype);
+    uint8_t *scratch = (uint8_t *)r->scratch + dilated_bytes(r->program, step);
+    for (int64_t n = 0; n < r->samples; n++) {
+        const oct_epilogue part = oct_epilogue_at(f, n * out);
+        oct_dilate_image(&d, (const char *)r->input[0] + n * in_bytes, r->scratch);
+        oct_qconv_forward(
+            &k->plan,
+            &(oct_qconv_pass){.samples = 1,
+                              .x = r->scratch,
+                              .packed = k->weight,
+                              .y = (char *)r->output + n * out * (int64_t)oct_dtype_bytes(f->out)},
+            &part, scratch);
+    }
+}
+
+void oct_conv_run(const oct_step_run *r)
+{
+    const constants *k = r->packed;
+    const oct_epilogue f = epilogue_of(r, k);
+    if (is_dilated(r->step))
+        run_dilated(r, k, &f);
+    else
+        oct_qconv_forward(
+            &k->plan,
+            &(oct_qconv_pass){
+                .samples = r->samples, .x = r->input[0], .packed = k->weight, .y = r->output},
+            &f, r->scratch);
+}
+
+const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS] = {
+    OCT_CONV_FIELDS, OCT_FIELD_FACTOR(addend_multiplier, 0)};
+
+const oct_step_type oct_step_conv = {.name = "conv",
+                                     .inputs = {1, 2},
+                                     .weights = true,
+                                     .window = true,
+                                     OCT_STEP_FIELDS(oct_conv_fields),
+                                     OCT_STEP_ARRAYS(oct_conv_arrays),
+                                     .check = oct_conv_check,
+                                     .packed_bytes = oct_conv_packed_bytes,
+                                     .pack = oct_conv_pack,
+                                     .scratch_bytes = oct_conv_scratch_bytes,
+                                     .run = oct_conv_run};

@@ -1,0 +1,16 @@
+/* The step max_pool takes the largest code of a window; padding never counts. */
+#include "quant/program/step.h"
+
+static void run(const oct_step_run *r)
+{
+    oct_qmax_pool(r->samples, &r->step->conv, oct_step_codes(r, 0), r->output);
+}
+
+static const oct_step_field fields[] = {OCT_POOL_FIELDS};
+
+const oct_step_type oct_step_max_pool = {.name = "max_pool",
+                                         .inputs = {1, 1},
+                                         .window = true,
+                                         OCT_STEP_FIELDS(fields),
+                                         .check = oct_check_pool,
+                                         .run = run};
