@@ -3,6 +3,7 @@
 #include "dist/comm_impl.h"
 
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +15,29 @@ static void let_words_pass(void)
     if (oct_launched(&rank, &size)) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 }
 
+static volatile sig_atomic_t last_status;
+
+/* Does what mpirun does where it is asked to end the job. */
+static void end_unaided(int signal_number)
+{
+    (void)signal_number;
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        const int pid = oct_rank_table_line(i).pid;
+        if (pid > 0 && pid != getpid()) kill(pid, SIGKILL);
+    }
+    _exit(last_status);
+}
+
+/* MPI_Abort waits for mpirun, and one that is stopped does not answer. */
+static void set_deadline(int exit_status)
+{
+    enum { ANSWERS_WITHIN_S = 10, STOPPED_S = 1 };
+    char launcher[128];
+    last_status = exit_status;
+    signal(SIGALRM, end_unaided);
+    alarm(oct_launcher_stopped("", launcher)[0] ? STOPPED_S : ANSWERS_WITHIN_S);
+}
+
 void oct_abort(int exit_status)
 {
     int started = 0, ended = 0;
@@ -22,6 +46,7 @@ void oct_abort(int exit_status)
     let_words_pass();
     MPI_Initialized(&started);
     MPI_Finalized(&ended);
+    set_deadline(exit_status);
     if (started && !ended) MPI_Abort(MPI_COMM_WORLD, exit_status);
     _exit(exit_status);
 }

@@ -177,6 +177,8 @@ void oct_launcher_prepare(void); /* before MPI_Init: signals, transport */
 /* Finds mpirun or its daemon among the parents of this process; 0 where it is not to be seen, as in a container
  * with processes of its own. */
 int oct_launcher_process(void);
+/* Writes `before` and that mpirun or its daemon is stopped, with the remedy; "" where none of them is. */
+const char *oct_launcher_stopped(const char *before, char text[128]);
 
 /* exchange.c. `data` stays untouched until the wait. A transfer of 0 bytes is none. */
 oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange) OCT_NODISCARD;

@@ -293,6 +293,7 @@ static oct_status late(const oct_comm *comm, double waited_s)
 {
     const oct_comm_state *s = comm->state;
     char names[MAX_NAMED * 130 + 64] = "", one[128], mine[128], report[OCT_REPORT_BYTES];
+    char launcher[128];
     size_t length = 0;
     int named = 0, more = 0;
     for (size_t i = 0; i < s->posted; i++)
@@ -312,9 +313,10 @@ static oct_status late(const oct_comm *comm, double waited_s)
     return broken(comm,
                   oct_fail(OCT_LOST,
                            "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
-                           "off: look at that rank's host, then start again%s",
+                           "off: look at that rank's host, then start again%s%s",
                            names, oct_rank_text(comm, comm->base.rank, mine), waited_s,
-                           oct_exchange_name((int)s->exchange), s->sequence, report));
+                           oct_exchange_name((int)s->exchange), s->sequence,
+                           oct_launcher_stopped("; ", launcher), report));
 }
 
 double oct_warn_after(double deadline_s)
@@ -344,13 +346,14 @@ static const char *state_text(int rank)
 static void warn(const oct_comm *comm, double waited_s, int *missing)
 {
     const oct_comm_state *s = comm->state;
-    char mine[128], other[128];
+    char mine[128], other[128], launcher[128];
     if (!oct_rank_may_warn()) return;
     *missing = follow(comm, first_unanswered(s));
     oct_log_anyone(
-        OCT_LOG_WARN, "%s has waited %.0f s for %s%s in %s %u; the job ends after %.0f s",
+        OCT_LOG_WARN, "%s has waited %.0f s for %s%s in %s %u; the job ends after %.0f s%s",
         oct_rank_text(comm, comm->base.rank, mine), waited_s, oct_rank_text(comm, *missing, other),
-        state_text(*missing), oct_exchange_name((int)s->exchange), s->sequence, s->deadline_s);
+        state_text(*missing), oct_exchange_name((int)s->exchange), s->sequence, s->deadline_s,
+        oct_launcher_stopped("; ", launcher));
 }
 
 static void say_that_it_goes_on(const oct_comm *comm, int missing, double waited_s)

@@ -117,6 +117,18 @@ int oct_launcher_process(void)
     return 0;
 }
 
+const char *oct_launcher_stopped(const char *before, char text[128])
+{
+    int pid = oct_launcher_process();
+    while (pid > 1 && !(is_launcher(pid) && oct_process_state(pid) == 'T'))
+        pid = parent_of(pid); /* MPICH has a proxy between mpirun and the ranks */
+    text[0] = '\0';
+    if (pid > 1)
+        snprintf(text, 128, "%smpirun (process %d) is stopped, and kill -CONT %d wakes it", before,
+                 pid, pid);
+    return text;
+}
+
 /* Containers forbid process_vm_readv, and the shared-memory transport of Open MPI does not look
  * before it leaps. */
 static void choose_transport(void)

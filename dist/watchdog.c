@@ -144,9 +144,11 @@ static size_t name_missing(oct_rank_stage stage, char names[NAMES_BYTES])
 
 static void explain(oct_rank_stage stage, char text[NAMES_BYTES + 256])
 {
-    char names[NAMES_BYTES], host[OCT_HOST_BYTES];
+    char names[NAMES_BYTES], host[OCT_HOST_BYTES], launcher[128];
     oct_host_name(host);
-    if (name_missing(stage, names) > 0)
+    if (oct_launcher_stopped("because ", launcher)[0])
+        snprintf(text, NAMES_BYTES + 256, "%s", launcher);
+    else if (name_missing(stage, names) > 0)
         snprintf(text, NAMES_BYTES + 256, "for %s on %s", names, host);
     else if (oct_rank_table_lines() == 0 || !all_are_here())
         snprintf(text, NAMES_BYTES + 256,

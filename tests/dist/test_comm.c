@@ -232,6 +232,21 @@ Test(fault, a_rank_that_stands_still_where_mpi_starts_or_ends_is_named, .timeout
     }
 }
 
+/* MPI waits for it where it ends, and where it is to end the job. */
+Test(fault, a_stopped_mpirun_is_named_and_the_ranks_end, .timeout = 90)
+{
+    static const char stopped[] = ") is stopped, and kill -CONT ";
+    oct_process job[] = {oct_mpirun(2, LIMIT_S, "rank_halt", "finalize", "1", "1", "mpirun", NULL),
+                         oct_mpirun(2, LIMIT_S, "rank_fault", "mpirun", "1", "1", NULL)};
+    oct_check_said(job[1], "no answer from rank 1 (");
+    for (size_t i = 0; i < OCT_COUNT(job); i++) {
+        cr_assert(job[i].exit_code != 0 && !job[i].timed_out, "exit %d", job[i].exit_code);
+        cr_assert_eq(oct_process_said_times(&job[i], stopped), 2, "%s", job[i].err);
+        cr_assert_eq(oct_process_said_times(&job[i], "is still there"), 0, "%s", job[i].err);
+        oct_process_free(&job[i]);
+    }
+}
+
 Test(fault, another_order_of_collectives_is_an_error_not_a_hang, .timeout = 90)
 {
     oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "order", "1", NULL);

@@ -4,12 +4,14 @@
 
 #include "core/base/status.h"
 #include "core/base/text.h"
-#include "dist/comm.h"
+#include "dist/comm_impl.h"
 #include "dist/rank_table.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RANK_CHECK(comm, condition, ...)                                                           \
     do {                                                                                           \
@@ -42,6 +44,22 @@ static inline int rank_number(const char *text)
 {
     int64_t number;
     return oct_parse_i64(text, &number) && number >= 0 && number < 1000 ? (int)number : -1;
+}
+
+/* Stops mpirun, or MPICH's proxy. A child wakes it after so many seconds, and says which ranks are still there then. */
+static inline void rank_stop_launcher(unsigned seconds)
+{
+    const int launcher = oct_launcher_process();
+    if (fork() != 0) {
+        kill(launcher, SIGSTOP);
+        return;
+    }
+    sleep(seconds);
+    for (int i = 0; i < oct_rank_table_lines(); i++)
+        if (!strchr("Z", oct_process_state(oct_rank_table_line(i).pid)))
+            fprintf(stderr, "rank %d is still there\n", i);
+    kill(launcher, SIGCONT);
+    _exit(0);
 }
 
 static inline oct_comm *rank_open(double deadline_s)

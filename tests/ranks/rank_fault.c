@@ -2,13 +2,9 @@
  * with sums; a rank whose wait fails prints the sentence and ends the job, as the command does. The deadline
  * is that of the sums: processes of a busy machine may need seconds until all of them have started. KIND
  * bucket-kill and bucket-stop: inside of a sum of gradients, some pieces of which are over; rows-kill and rows-stop:
- * in one whose rows the others add up where they lie. */
+ * in one whose rows the others add up where they lie; mpirun: it is stopped, and then the rank. */
 #include "core/base/mem.h"
-#include "dist/comm_impl.h"
 #include "tests/ranks/rank.h"
-
-#include <signal.h>
-#include <unistd.h>
 
 enum { N = 6000, LEAVES = 8, BUCKET = 1 << 22, START_S = 40 };
 
@@ -25,7 +21,8 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
 {
     int64_t values[4] = {0};
     if (strcmp(kind, "kill") == 0) kill(getpid(), SIGKILL);
-    if (strcmp(kind, "stopped") == 0) kill(getpid(), SIGSTOP);
+    if (strcmp(kind, "mpirun") == 0) rank_stop_launcher(4);
+    if (strcmp(kind, "stopped") == 0 || strcmp(kind, "mpirun") == 0) kill(getpid(), SIGSTOP);
     if (strcmp(kind, "sleep") == 0) sleep(60);
     if (strcmp(kind, "late") == 0) usleep(400000);
     if (strcmp(kind, "exit") == 0) _exit(3);

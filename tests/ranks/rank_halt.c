@@ -1,19 +1,21 @@
-/* A rank that stands still inside of a call of MPI which waits for all: rank_halt CALL RANK DEADLINE.
- * CALL: init, dup or finalize. The calls are taken over by MPI's profiling names. */
+/* A rank that stands still inside of a call of MPI which waits for all: rank_halt CALL RANK DEADLINE [mpirun].
+ * CALL: init, dup or finalize. The calls are taken over by MPI's profiling names. mpirun: that is stopped instead. */
 #include "tests/ranks/rank.h"
 
 #include <mpi.h>
-#include <signal.h>
-#include <unistd.h>
 
 static const char *halting_call;
-static int halting_rank;
+static int halting_rank, deadline_s;
+static bool stops_launcher;
 
 static void halt_at(const char *call)
 {
     const char *text = getenv("OMPI_COMM_WORLD_RANK");
     if (!text) text = getenv("PMI_RANK");
-    if (text && rank_number(text) == halting_rank && strcmp(call, halting_call) == 0)
+    if (!text || rank_number(text) != halting_rank || strcmp(call, halting_call) != 0) return;
+    if (stops_launcher)
+        rank_stop_launcher((unsigned)deadline_s + 2);
+    else
         kill(getpid(), SIGSTOP);
 }
 
@@ -40,7 +42,9 @@ int main(int argc, char **argv)
     if (argc < 4) return 2;
     halting_call = argv[1];
     halting_rank = rank_number(argv[2]);
-    oct_comm *comm = rank_open(rank_number(argv[3]));
+    deadline_s = rank_number(argv[3]);
+    stops_launcher = argc > 4;
+    oct_comm *comm = rank_open(deadline_s);
     printf("met\n");
     fflush(stdout);
     oct_comm_close(&comm);
