@@ -311,11 +311,10 @@ Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
         "for rank in $ranks; do grep -q rank_fault /proc/$rank/cmdline && echo alive; done "
         "2>/dev/null\n"
         "echo looked\n";
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 1);
+    oct_tmp own;
+    oct_mpirun_begin(&own);
     oct_process job = oct_process_run(LIMIT_S, "bash", "-c", script, NULL);
+    oct_tmp_remove(&own);
     oct_check_exit(job, 0);
     oct_check_said(job, "looked");
     cr_assert(!oct_process_said(&job, "alive"), "%s", job.out);
@@ -344,6 +343,21 @@ Test(start, under_mpirun_every_rank_knows_its_place, .timeout = 90)
     oct_process_free(&job);
 }
 
+/* The end of another job's mpirun, which clears its session away, must not reach into that of a test. */
+Test(start, the_files_of_a_test_lie_in_a_folder_of_its_own, .timeout = 90)
+{
+    if (strcmp(OCT_MPI_NAME, "Open MPI") != 0) return;
+    static const char name[] = "/octet-test-XXXXXX";
+    oct_process job =
+        oct_mpirun(1, LIMIT_S, "/bin/sh", "-c", "printf %s \"$PMIX_SERVER_TMPDIR\"", NULL);
+    char *base = strstr(job.out, "/octet-test-");
+    oct_check_exit(job, 0);
+    cr_assert(base && strlen(base) > strlen(name), "%s", job.out);
+    base[strlen(name)] = '\0';
+    cr_assert_neq(access(job.out, F_OK), 0, "%s is still there", job.out);
+    oct_process_free(&job);
+}
+
 /* Somebody who guesses the name of the table must not be given what ranks write, nor write what they read. */
 Test(start, a_table_of_ranks_that_is_another_users_is_left_alone, .timeout = 90)
 {
@@ -353,9 +367,10 @@ Test(start, a_table_of_ranks_that_is_another_users_is_left_alone, .timeout = 90)
         " -n 2 sh -c \"PMIX_SERVER_TMPDIR=$folder exec " HELLO "\"; "
         "stat -c 'bytes %s' $folder/octet-ranks";
     if (geteuid() != 0) return;
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    oct_tmp own;
+    oct_mpirun_begin(&own);
     oct_process job = oct_process_run(LIMIT_S, "bash", "-c", script, NULL);
+    oct_tmp_remove(&own);
     oct_check_exit(job, 0);
     oct_check_said(job, "rank 1 of 2, ");
     oct_check_said(job, "bytes 0\n");

@@ -1,7 +1,8 @@
 /* Flags and environment, each for a reason: leave to have more ranks than cores, no binding so
  * that tests running beside each other do not share one core, leave to run as root in containers,
- * one OpenMP thread a rank, no process_vm_readv, which containers may forbid, and the PML that ranks on one host
- * agree on otherwise, after they have started all others. */
+ * one OpenMP thread a rank, no process_vm_readv, which containers may forbid, the PML that ranks on one host
+ * agree on otherwise, after they have started all others, and a folder for the files that Open MPI would put beside
+ * those of other jobs, whose ends clear them away. */
 #include "tests/support/mpirun.h"
 
 #include <stdarg.h>
@@ -11,8 +12,11 @@
 
 enum { MAX_ARGS = 128 };
 
-static void set_environment(void)
+void oct_mpirun_begin(oct_tmp *own)
 {
+    oct_tmp_create(own);
+    setenv("OMPI_MCA_orte_tmpdir_base", own->path, 1); /* of 4.1, and of 5: */
+    setenv("PRTE_MCA_prte_tmpdir_base", own->path, 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
@@ -24,6 +28,7 @@ static void set_environment(void)
 
 oct_process oct_mpirun(int ranks, double timeout_s, const char *program, ...)
 {
+    oct_tmp own;
     char number[16], path[4096];
     snprintf(number, sizeof(number), "%d", ranks);
     snprintf(path, sizeof(path), "%s%s", strchr(program, '/') ? "" : OCT_BINARY_DIR "/ranks/",
@@ -37,6 +42,8 @@ oct_process oct_mpirun(int ranks, double timeout_s, const char *program, ...)
         if (!(argv[count] = va_arg(list, const char *))) break;
     va_end(list);
 
-    set_environment();
-    return oct_run_args(timeout_s, argv);
+    oct_mpirun_begin(&own);
+    const oct_process job = oct_run_args(timeout_s, argv);
+    oct_tmp_remove(&own);
+    return job;
 }

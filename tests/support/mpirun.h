@@ -3,8 +3,11 @@
 #pragma once
 
 #include "tests/support/process.h"
+#include "tests/support/tmp.h"
 
 /* program: a name in the build's ranks folder ("rank_reduce"), or a path ("/..."); its arguments end
  * with NULL. More ranks than cores are fine. */
 oct_process oct_mpirun(int ranks, double timeout_s, const char *program, ...)
     __attribute__((sentinel));
+/* Sets what an mpirun needs that a script starts, with a folder for its files, to be removed behind it. */
+void oct_mpirun_begin(oct_tmp *own);
