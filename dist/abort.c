@@ -29,24 +29,19 @@ static void end_unaided(int signal_number)
 }
 
 /* MPI_Abort waits for mpirun, and one that is stopped does not answer. */
-static void set_deadline(int exit_status)
+void oct_abort(int exit_status)
 {
     enum { ANSWERS_WITHIN_S = 10, STOPPED_S = 1 };
     char launcher[128];
-    last_status = exit_status;
-    signal(SIGALRM, end_unaided);
-    alarm(oct_launcher_stopped("", launcher)[0] ? STOPPED_S : ANSWERS_WITHIN_S);
-}
-
-void oct_abort(int exit_status)
-{
     int started = 0, ended = 0;
     oct_rank_note_end(exit_status);
     fflush(NULL);
     let_words_pass();
     MPI_Initialized(&started);
     MPI_Finalized(&ended);
-    set_deadline(exit_status);
+    last_status = exit_status;
+    signal(SIGALRM, end_unaided);
+    alarm(oct_launcher_stopped("", launcher)[0] ? STOPPED_S : ANSWERS_WITHIN_S);
     if (started && !ended) MPI_Abort(MPI_COMM_WORLD, exit_status);
     _exit(exit_status);
 }

@@ -13,68 +13,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-struct oct_sha256_state {
-    EVP_MD_CTX *context;
-};
-
-void oct_sha256(const void *data, size_t size, uint8_t digest[32])
-{
-    OCT_ASSERT(EVP_Digest(data, size, digest, NULL, EVP_sha256(), NULL) == 1);
-}
-
-oct_status oct_sha256_begin(oct_sha256_state **state)
-{
-    OCT_TRY(oct_alloc(state, 1, sizeof **state));
-    (*state)->context = EVP_MD_CTX_new();
-    if (!(*state)->context || EVP_DigestInit_ex((*state)->context, EVP_sha256(), NULL) != 1) {
-        EVP_MD_CTX_free((*state)->context);
-        oct_free(state);
-        return oct_fail(OCT_RESOURCE, "SHA-256 cannot be started: out of memory");
-    }
-    return OCT_OK;
-}
-
-void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size)
-{
-    OCT_ASSERT(EVP_DigestUpdate(state->context, data, size) == 1);
-}
-
-void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32])
-{
-    if (!*state) return;
-    OCT_ASSERT(EVP_DigestFinal_ex((*state)->context, digest, NULL) == 1);
-    EVP_MD_CTX_free((*state)->context);
-    oct_free(state);
-}
-
-oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32])
-{
-    EVP_MD_CTX *copy = EVP_MD_CTX_new();
-    const bool done = copy && EVP_MD_CTX_copy_ex(copy, state->context) == 1 &&
-                      EVP_DigestFinal_ex(copy, digest, NULL) == 1;
-    EVP_MD_CTX_free(copy);
-    OCT_CHECK(done, OCT_RESOURCE, "SHA-256 cannot be told: out of memory");
-    return OCT_OK;
-}
-
-const char *oct_hex(const uint8_t digest[32], char text[65])
-{
-    static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < 32; i++) {
-        text[2 * i] = digits[digest[i] >> 4];
-        text[2 * i + 1] = digits[digest[i] & 15];
-    }
-    text[64] = '\0';
-    return text;
-}
 
 /* What the machine denies is a matter of resources; all else is the file's own fault. */
 static oct_status read_failure(const char *path, int error)
@@ -284,9 +228,74 @@ void oct_new_file_discard(oct_new_file **file)
     oct_free(file);
 }
 
-static oct_status begin_file(oct_new_file *f, const char *path, size_t size)
+/* Returns how long NAME is in "NAME.PID-COUNT.tmp", 0 where a name is none of these. */
+static size_t stem_of_temp(const char *name)
+{
+    static const char end[] = ".tmp";
+    size_t length = strlen(name);
+    if (length <= sizeof end - 1) return 0;
+    const char *p = name + length - (sizeof end - 1);
+    if (strcmp(p, end) != 0) return 0;
+    for (int part = 0; part < 2; part++) {
+        const char *behind = p;
+        while (p > name && isdigit((unsigned char)p[-1]))
+            p--;
+        if (p == behind || p == name || *--p != (part == 0 ? '-' : '.')) return 0;
+    }
+    return (size_t)(p - name);
+}
+
+bool oct_file_is_temp(const char *name)
+{
+    return stem_of_temp(name) > 0;
+}
+
+/* A living writer holds the lock of its temp file, on whatever host and by whatever number it runs. Where there are no
+ * locks, files of a folder with one writer go, and others stay. base: only those of this file; NULL: all. */
+static void clean(const char *folder, int how, const char *base)
+{
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | how);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) return;
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        const char *name = entry->d_name;
+        const size_t stem = stem_of_temp(name);
+        if (stem == 0 || (base && (strlen(base) != stem || memcmp(name, base, stem) != 0)))
+            continue;
+        const int left = openat(dirfd(dir), name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (left < 0) continue;
+        if (flock(left, LOCK_EX | LOCK_NB) == 0 || (!base && errno != EWOULDBLOCK))
+            unlinkat(dirfd(dir), name, 0);
+        close(left);
+    }
+    closedir(dir);
+}
+
+void oct_file_clean(const char *folder)
+{
+    clean(folder, O_NOFOLLOW, NULL); /* what a link leads to may be somebody else's */
+}
+
+/* Another name is taken where somebody who cleans has come before the lock. */
+static oct_status make_temp(oct_new_file *f)
 {
     static atomic_uint count;
+    struct stat info;
+    do {
+        if (f->fd >= 0) close(f->fd);
+        oct_free(&f->temp);
+        OCT_TRY(oct_format(&f->temp, "%s.%ld-%u.tmp", f->path, (long)getpid(),
+                           atomic_fetch_add(&count, 1)));
+        f->fd = open_file(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+        if (f->fd < 0) return write_failure(f->path, errno);
+    } while ((flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) ||
+             (fstat(f->fd, &info) == 0 && info.st_nlink == 0));
+    f->made = true;
+    return OCT_OK;
+}
+
+static oct_status begin_file(oct_new_file *f, const char *path, size_t size)
+{
     struct stat info;
     /* Renaming over a device or a folder would do harm or nothing. */
     OCT_CHECK(lstat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode),
@@ -294,11 +303,8 @@ static oct_status begin_file(oct_new_file *f, const char *path, size_t size)
     const size_t length = folder_length(path);
     OCT_TRY(oct_strdup(&f->path, path));
     OCT_TRY(oct_format(&f->folder, "%.*s", length ? (int)length : 1, length ? path : "."));
-    OCT_TRY(
-        oct_format(&f->temp, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&count, 1)));
-    f->fd = open_file(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
-    if (f->fd < 0) return write_failure(path, errno);
-    f->made = true;
+    clean(f->folder, 0, strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+    OCT_TRY(make_temp(f));
     const int error = reserve_space(f->fd, size);
     return error ? write_failure(path, error) : OCT_OK;
 }
@@ -335,13 +341,12 @@ oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
     return OCT_OK;
 }
 
+/* The lock ends with the file's new name; what closing it may say, the sync has said. */
 oct_status oct_new_file_commit(oct_new_file **file)
 {
     oct_new_file *f = *file;
     oct_status status = OCT_OK;
     int error = sync_file(f->fd);
-    if (close(f->fd) != 0 && errno != EINTR && !error) error = errno;
-    f->fd = -1;
     if (!error && rename(f->temp, f->path) != 0) error = errno;
     if (!error) {
         f->made = false;
@@ -380,35 +385,6 @@ bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size)
     }
     errno = error;
     return false;
-}
-
-/* Temporary names are "name.PID-COUNT.tmp". */
-bool oct_file_is_temp(const char *name)
-{
-    static const char end[] = ".tmp";
-    size_t length = strlen(name);
-    if (length <= sizeof end - 1) return false;
-    const char *p = name + length - (sizeof end - 1);
-    if (strcmp(p, end) != 0) return false;
-    for (int part = 0; part < 2; part++) {
-        const char *behind = p;
-        while (p > name && isdigit((unsigned char)p[-1]))
-            p--;
-        if (p == behind || p == name || *--p != (part == 0 ? '-' : '.')) return false;
-    }
-    return p > name;
-}
-
-void oct_file_clean(const char *folder)
-{
-    /* Not through a link: what it leads to may be somebody else's. */
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!dir) return;
-    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
-        if (oct_file_is_temp(entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
-    }
-    closedir(dir);
 }
 
 static oct_status make_folder(const char *path)

@@ -27,8 +27,8 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
 oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size) OCT_NODISCARD;
 /* Reads bytes that lie at `at`; OCT_DATA without the path where they are not there or cannot be read. */
 oct_status oct_file_read_at(int fd, uint64_t at, void *to, size_t bytes) OCT_NODISCARD;
-/* Writes a whole file: temporary name in the same folder (O_EXCL), write, fsync, close, rename, fsync the
- * folder. On
+/* Writes a whole file: temporary name in the same folder (O_EXCL, locked), write, fsync, rename, fsync the
+ * folder; temp files of the same that killed writers left are removed. On
  * failure (OCT_RESOURCE, path and reason) the old file is untouched and no temp file stays; only when
  * the last step fails is the new file there already, but not certain to outlive a power cut. */
 oct_status oct_file_write(const char *path, const void *bytes, size_t size) OCT_NODISCARD;
@@ -44,7 +44,7 @@ void oct_new_file_discard(oct_new_file **file); /* NULL is fine */
 /* Appends to a file that is open and has `*length` good bytes: all, or nothing, and then errno says why. A file
  * that cannot be set back is closed (*fd -1). */
 bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size);
-/* Removes from a folder the temp files that killed writers left. For folders with one writer. */
+/* Removes from a folder the temp files that killed writers left; where the file system has no locks, all of them. */
 void oct_file_clean(const char *folder);
 bool oct_file_is_temp(const char *name);                     /* the bare name of such a file */
 oct_status oct_make_folders(const char *path) OCT_NODISCARD; /* like mkdir -p */

@@ -174,6 +174,35 @@ Test(file, cleaning_takes_only_what_killed_writers_left)
     oct_file_clean(oct_tmp_path(&tmp, "no folder"));
 }
 
+/* Also those of its own number, as of a container that was killed and is started again. */
+Test(file, the_next_writer_of_a_file_removes_what_killed_ones_left)
+{
+    char own[4][64];
+    const char *left[] = {"a.html.123-0.tmp", own[0], own[1], own[2], own[3]};
+    static const char *const kept[] = {"b.html.1-1.tmp", "a.html.x.1-1.tmp", "x.a.html.1-1.tmp",
+                                       "a.html.tmp", "a.html.7-7.tmp"};
+    oct_new_file *alive;
+    const char *path = oct_tmp_path(&tmp, "a.html");
+    for (int i = 0; i < 4; i++)
+        snprintf(own[i], sizeof own[i], "a.html.%ld-%d.tmp", (long)getpid(), i + 1);
+    cr_assert_eq(oct_new_file_begin(&alive, path, 3), OCT_OK);
+    for (size_t i = 0; i < OCT_COUNT(left); i++)
+        oct_tmp_write_text(&tmp, left[i], "");
+    for (size_t i = 0; i + 1 < OCT_COUNT(kept); i++)
+        oct_tmp_write_text(&tmp, kept[i], "");
+    cr_assert_eq(symlink("b.html.1-1.tmp", oct_tmp_path(&tmp, kept[4])), 0);
+    path = oct_tmp_path(&tmp, "a.html");
+    cr_assert_eq(oct_file_write(path, "new", 3), OCT_OK, "%s", oct_fail_text(0));
+    for (size_t i = 0; i < OCT_COUNT(left); i++)
+        cr_assert_not(oct_file_exists(oct_tmp_path(&tmp, left[i])), "%s", left[i]);
+    for (size_t i = 0; i < OCT_COUNT(kept); i++)
+        cr_assert(oct_file_exists(oct_tmp_path(&tmp, kept[i])), "%s", kept[i]);
+    oct_file_clean(tmp.path); /* another writer lives */
+    cr_assert_eq(oct_new_file_add(alive, "old", 3), OCT_OK);
+    cr_assert_eq(oct_new_file_commit(&alive), OCT_OK, "%s", oct_fail_text(0));
+    check_content(oct_tmp_path(&tmp, "a.html"), "old", 3);
+}
+
 Test(file, a_killed_writer_leaves_a_name_that_cleaning_knows)
 {
     static char bytes[1 << 16];

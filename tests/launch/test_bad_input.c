@@ -127,10 +127,13 @@ typedef struct parameter {
 static oct_process run_script(const parameter *p, const bad_case *c)
 {
     static char script[2 * SCRIPT_BYTES];
-    char launcher[128] = "", place[320], keep[700] = "";
+    char launcher[768] = "", place[320], keep[700] = "";
     if (p->ranks > 1)
-        snprintf(launcher, sizeof(launcher), "mpirun -n %d --oversubscribe --bind-to none",
-                 p->ranks);
+        snprintf(
+            launcher, sizeof(launcher),
+            "OMPI_MCA_orte_tmpdir_base=%s PRTE_MCA_prte_tmpdir_base=%s " /* tests/support/mpirun.c */
+            "mpirun -n %d --oversubscribe --bind-to none",
+            p->folder, p->folder, p->ranks);
     snprintf(place, sizeof(place), "%s/cases/%d-%d", p->folder, p->number, p->ranks);
     if (!c->writes) snprintf(keep, sizeof(keep), "cp -a %s %s.before || exit 99\n", place, place);
     int length = snprintf(
