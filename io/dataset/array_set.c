@@ -262,7 +262,7 @@ static oct_status draw(const reading *r, const oct_array *images, int64_t **posi
                        int64_t *count)
 {
     const oct_split_draw d = {images->shape.dim[0], r->source->split, r->source->seed, 0};
-    OCT_CHECK(d.count > 1, OCT_DATA,
+    OCT_CHECK(d.count > 1 || d.share >= 1, OCT_DATA,
               "%s: holds one sample; two are needed, since a share of them is kept for the test",
               images->name);
     if (r->split == OCT_TRAIN && positions)

@@ -99,7 +99,7 @@ static oct_status drawn_rows(reading *r, const oct_csv *csv)
 {
     const int64_t first = has_names(csv), count = csv->rows - first;
     const oct_split_draw d = {count, r->source->split, r->source->seed, 0};
-    OCT_CHECK(count > 1, OCT_DATA,
+    OCT_CHECK(count > 1 || (count == 1 && d.share >= 1), OCT_DATA,
               "%s: holds %s; two are needed, since a share of them is kept for the test", csv->path,
               count == 1 ? "one sample" : "no samples");
     for (int i = 0; i < 2; i++) {

@@ -64,7 +64,7 @@ typedef struct oct_dataset_source {
     int64_t limit;               /* above 0: only the first so many samples */
     oct_goal_kind goal;          /* that is wanted */
     uint64_t seed;               /* of the run, for a split that the files do not have */
-    double split;                /* share of the samples that such a split keeps for the test */
+    double split;                /* share of the samples that are its test part; 1: all */
     const oct_collective *group; /* the ranks that open it together; NULL: this process alone */
 } oct_dataset_source;
 

@@ -251,12 +251,10 @@ static oct_status draw(const reading *r, int64_t class, listing *l)
 {
     const oct_split_draw d = {l->count, r->source->split, r->source->seed, (uint32_t) class};
     int64_t *positions = NULL, chosen;
-    OCT_CHECK(l->count > 1 || r->source->goal != OCT_GOAL_NONE, OCT_DATA,
-              "%s/%s: holds one picture; two are needed, since data.split draws the test",
-              r->source->folder, r->class_names[class]);
-    OCT_CHECK(l->count > 1, OCT_DATA,
-              "%s/%s: holds one picture; a class needs two where data.split draws the test",
-              r->source->folder, r->class_names[class]);
+    OCT_CHECK(l->count > 1 || d.share >= 1, OCT_DATA,
+              "%s/%s: holds one picture; %s where data.split draws the test", r->source->folder,
+              r->class_names[class],
+              r->source->goal == OCT_GOAL_NONE ? "two are needed" : "a class needs two");
     OCT_TRY(oct_split_choose(&d, r->split, &positions, &chosen));
     for (int64_t i = 0; i < chosen; i++)
         l->name[i] = l->name[positions[i]];

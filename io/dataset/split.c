@@ -27,13 +27,14 @@ static int by_position(const void *a, const void *b)
 static int64_t test_count(const oct_split_draw *d)
 {
     const int64_t wanted = (int64_t)((double)d->count * d->share + 0.5);
+    if (d->share >= 1) return d->count;
     return wanted < 1 ? 1 : wanted >= d->count ? d->count - 1 : wanted;
 }
 
 oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t **positions,
                             int64_t *chosen)
 {
-    OCT_ASSERT(draw->count >= 2);
+    OCT_ASSERT(draw->count >= 2 || draw->share >= 1);
     const int64_t test = test_count(draw);
     const int64_t first = split == OCT_TEST ? 0 : test;
     ticket *tickets = NULL;

@@ -4,7 +4,8 @@
 #include "io/dataset/dataset.h"
 
 /* Finds which of `count` samples, at least 2, belong to the split: *positions (oct_alloc'ed, ascending, *chosen of
- * them). The share is rounded to samples, and each split gets one at least. A pure function of its
+ * them). The share is rounded to samples, and each split gets one at least; at a share of 1 the test is all of them. A pure
+ * function of its
  * arguments; `part` numbers the sets that are shared out apart, such as classes. */
 typedef struct oct_split_draw {
     int64_t count;

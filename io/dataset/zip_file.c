@@ -106,10 +106,11 @@ static oct_status missing(const oct_zip *z, const char *member)
         status =
             oct_text_add(&names, "%s%s", i ? ", " : ", but ", oct_show(name, strlen(name)).text);
     if (status == OCT_OK)
-        status = oct_fail(
-            OCT_DATA,
-            "%s: holds no %s%s; data.images and data.labels say what the arrays are called",
-            z->path, oct_show(member, strlen(member)).text, names.length ? names.data : "");
+        status = oct_fail(OCT_DATA,
+                          "%s: holds no %s%s; data.images and data.labels say what the arrays are "
+                          "called (octet run: --images)",
+                          z->path, oct_show(member, strlen(member)).text,
+                          names.length ? names.data : "");
     oct_text_free(&names);
     return status;
 }

@@ -27,7 +27,7 @@ typedef enum oct_h5_kind {
     X(UNCONFINED, "")                                                                              \
     X(NO_FILE, "is not an HDF5 file, or it is damaged or cut short")                               \
     X(MISSING, "there is no such array in the file; data.images and data.labels say what the "     \
-               "arrays are called")                                                                \
+               "arrays are called (octet run: --images)")                                          \
     X(NO_ARRAY, "is a group, not an array")                                                        \
     X(LINK, "is a link of another kind than hard ones")                                            \
     X(TYPE, "holds neither integers nor floats of at most 64 bits; convert it, such as with "      \

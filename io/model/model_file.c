@@ -143,7 +143,11 @@ static oct_status check_certificate(const oct_model *model)
     OCT_CHECK(c->images >= 0 && c->rows >= 0 && c->logits_differ == 0 && c->correct >= 0 &&
                   c->correct <= rows_of(c) && c->num_islands == islands &&
                   (c->qat_accuracy == accuracy || (c->qat_accuracy == -1 && c->correct == 0)),
-              OCT_DATA, "the figures of the certificate contradict each other");
+              OCT_DATA,
+              "the figures of the certificate contradict each other: %lld images, %lld rows, %lld "
+              "right, an accuracy of %g %%, %lld logits that differ, %lld float layers of %lld",
+              (long long)c->images, (long long)c->rows, (long long)c->correct, c->qat_accuracy,
+              (long long)c->logits_differ, (long long)c->num_islands, (long long)islands);
     return OCT_OK;
 }
 

@@ -45,10 +45,10 @@ oct_status oct_print(const char *format, ...)
 oct_status oct_print_json(json_t *document)
 {
     OCT_CHECK(document, OCT_RESOURCE, "not enough memory for the results as JSON");
-    int failed = reader_left
-                     ? 0
-                     : json_dumpf(document, stdout,
-                                  JSON_INDENT(1) | JSON_REAL_PRECISION(9) | JSON_ENSURE_ASCII);
+    int failed = reader_left ? 0
+                             : json_dumpf(document, stdout,
+                                          JSON_INDENT(1) | JSON_REAL_PRECISION(9) |
+                                              JSON_ENSURE_ASCII | JSON_ENCODE_ANY);
     json_decref(document);
     if (failed) OCT_TRY(cannot_write());
     return oct_print("\n");

@@ -29,7 +29,7 @@ static json_t *with_name(json_t *object, const char *names, int64_t class)
 }
 
 /* JSON has no infinity and no NaN. */
-static json_t *number_json(double value)
+json_t *oct_answer_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
@@ -162,9 +162,10 @@ static oct_status add_labels(const oct_answer *a, json_t *object)
     json_t *labels = json_array();
     for (int64_t k = 0; k < outputs_of(a); k++)
         json_array_append_new(
-            labels, with_name(json_pack("{s:I, s:o, s:b}", "label", (json_int_t)k, "probability",
-                                        number_json(probability_of(a, k)), "there", is_there(a, k)),
-                              a->names, k));
+            labels,
+            with_name(json_pack("{s:I, s:o, s:b}", "label", (json_int_t)k, "probability",
+                                oct_answer_number(probability_of(a, k)), "there", is_there(a, k)),
+                      a->names, k));
     json_object_set_new(object, "labels", labels);
     return OCT_OK;
 }
@@ -188,7 +189,7 @@ static oct_status add_quantities(const oct_answer *a, json_t *object)
 {
     json_t *values = json_array();
     for (int64_t k = 0; k < outputs_of(a); k++) {
-        json_t *value = number_json((double)((const float *)a->y)[k]);
+        json_t *value = oct_answer_number((double)((const float *)a->y)[k]);
         json_array_append_new(
             values, a->names ? with_name(json_pack("{s:o}", "value", value), a->names, k) : value);
     }
@@ -331,7 +332,7 @@ static oct_status print_error(const oct_answer *a)
 
 static oct_status add_error(const oct_answer *a, json_t *object)
 {
-    json_object_set_new(object, "mean_squared_error", number_json(error_of(a)));
+    json_object_set_new(object, "mean_squared_error", oct_answer_number(error_of(a)));
     return OCT_OK;
 }
 

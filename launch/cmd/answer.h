@@ -25,6 +25,8 @@ typedef struct oct_answer_kind {
 
 extern const oct_answer_kind oct_answer_map; /* a class for each pixel */
 
+/* A number as JSON, which has no infinity and no NaN: null in their place. */
+struct json_t *oct_answer_number(double value);
 /* Finds the kind. A model whose output has not the shape of its goal says only numbers. */
 const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_value *in,
                                           const oct_value *out);

@@ -86,6 +86,10 @@ static oct_status make_probes(comparison *c)
     const size_t numel = (size_t)(c->data.h * c->data.w * c->data.c);
     OCT_CHECK(c->data.count > 0, OCT_DATA, "data.path: there are no test images");
     c->samples = oct_min_i64(wanted, c->data.count);
+    const oct_compare_side *sides[] = {&c->a, &c->b};
+    for (int i = 0; i < 2; i++)
+        if (sides[i]->kind == OCT_FILE_MODEL)
+            OCT_TRY(oct_model_check_work(&sides[i]->model, c->samples, sides[i]->path));
     OCT_TRY(oct_alloc(&c->input_a, numel, sizeof(float)));
     OCT_TRY(oct_alloc(&c->input_b, numel, sizeof(float)));
     if (c->golden) return OCT_OK;

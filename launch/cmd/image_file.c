@@ -5,6 +5,7 @@
 #include "io/dataset/npy_file.h"
 #include "io/file/file.h"
 #include "io/image/decode.h"
+#include "launch/cmd/data_recipe.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,10 +19,8 @@ typedef struct image_file {
     const char *path;
     uint8_t *bytes;
     size_t size, capacity;
-    int64_t h, w, c; /* wanted */
-    const oct_augment *augment;
+    const oct_image_wanted *wanted;
     oct_image sample; /* type and size of the file's images */
-    bool raw;         /* they are as the model takes them */
 } image_file;
 
 static int64_t big_endian(const uint8_t *b)
@@ -79,18 +78,33 @@ out:
     return status;
 }
 
-/* Takes the size of the file's images, if the model can take them or transforms make it so. */
-static oct_status take_size(image_file *f, int64_t h, int64_t w, int64_t c)
+/* What to do about images of a size that the model cannot take. */
+static const char *remedy(const oct_image_wanted *m, int64_t h, int64_t w, int64_t c)
+{
+    if (c == m->c)
+        return "; resize them, or train with data.size, and the model resizes them itself";
+    return h == m->c && w == m->h && c == m->w
+               ? "; its channels come first: save numpy.ascontiguousarray(array.transpose(0, 2, "
+                 "3, 1))"
+               : "; convert them to as many channels";
+}
+
+/* Checks that the model can take images of a size, or that transforms make it so. */
+static oct_status check_size(const char *name, const oct_image_wanted *m, int64_t h, int64_t w,
+                             int64_t c)
 {
     const int64_t most = OCT_IMAGE_SIDE_MAX;
-    const bool possible = h >= 1 && w >= 1 && h <= most && w <= most && c == f->c;
-    OCT_CHECK(possible && (f->augment || (h == f->h && w == f->w)), OCT_DATA,
+    const bool possible = h >= 1 && w >= 1 && h <= most && w <= most && c == m->c;
+    OCT_CHECK(possible && (m->augment || (h == m->h && w == m->w)), OCT_DATA,
               "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64 ", but the model takes %" PRId64
               "x%" PRId64 "x%" PRId64 "%s",
-              f->path, h, w, c, f->h, f->w, f->c,
-              !possible ? ""
-                        : "; resize them, or train with data.size, and the model resizes them "
-                          "itself");
+              name, h, w, c, m->h, m->w, m->c, remedy(m, h, w, c));
+    return OCT_OK;
+}
+
+static oct_status take_size(image_file *f, int64_t h, int64_t w, int64_t c)
+{
+    OCT_TRY(check_size(f->path, f->wanted, h, w, c));
     f->sample.h = h;
     f->sample.w = w;
     f->sample.c = c;
@@ -152,7 +166,8 @@ enum { CIFAR_PLANE = 32 * 32, CIFAR_IMAGE = 3 * CIFAR_PLANE };
 
 static bool is_cifar(const image_file *f)
 {
-    bool fits = f->h == 32 && f->w == 32 && f->c == 3 && f->size % (CIFAR_IMAGE + 1) == 0;
+    bool fits = f->wanted->h == 32 && f->wanted->w == 32 && f->wanted->c == 3 &&
+                f->size % (CIFAR_IMAGE + 1) == 0;
     return fits && f->size % CIFAR_IMAGE != 0;
 }
 
@@ -171,13 +186,13 @@ static void take_cifar(image_file *f)
 
 static oct_status find_raw(image_file *f, int64_t *images)
 {
-    int64_t image = f->h * f->w * f->c;
+    int64_t image = f->wanted->h * f->wanted->w * f->wanted->c;
     OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
               "%s: %zu bytes are not a whole number of images; the model takes %" PRId64 "x%" PRId64
               "x%" PRId64 " = %" PRId64 " bytes each",
-              f->path, f->size, f->h, f->w, f->c, image);
+              f->path, f->size, f->wanted->h, f->wanted->w, f->wanted->c, image);
     *images = (int64_t)f->size / image;
-    return take_size(f, f->h, f->w, f->c);
+    return take_size(f, f->wanted->h, f->wanted->w, f->wanted->c);
 }
 
 /* Files that people have, which are no images or none that are decoded here. */
@@ -198,8 +213,6 @@ static oct_status refuse_unknown(const image_file *f)
         {"a text PNM", "P2", 0, 2},
         {"a text PNM", "P3", 0, 2},
         {"a PBM", "P4", 0, 2},
-        {"a zip or NumPy .npz", "PK\3\4", 0, 4},
-        {"an HDF5", "\x89HDF", 0, 4},
     };
     for (size_t i = 0; i < OCT_COUNT(kinds); i++)
         OCT_CHECK(f->size < kinds[i].at + kinds[i].bytes ||
@@ -208,12 +221,16 @@ static oct_status refuse_unknown(const image_file *f)
                   "%s: is %s file, which is not decoded here; convert it to PNG, such as with "
                   "ImageMagick: convert IN -resize '%" PRId64 "x%" PRId64
                   "!' -depth 8 OUT.png, or save arrays as .npy",
-                  f->path, kinds[i].name, f->w, f->h);
+                  f->path, kinds[i].name, f->wanted->w, f->wanted->h);
+    const bool hdf5 = f->size >= 4 && memcmp(f->bytes, "\x89HDF", 4) == 0;
+    OCT_CHECK(!hdf5 && (f->size < 4 || memcmp(f->bytes, "PK\3\4", 4) != 0), OCT_DATA,
+              "%s: is %s; of arrays in such a file its name ends in %s", f->path,
+              hdf5 ? "an HDF5 file" : "a zip archive", hdf5 ? ".h5" : ".npz");
     return oct_fail(OCT_DATA,
                     "%s: is no file of images that is known here (JPEG, PNG, .npy, IDX, CIFAR-10 "
                     "batch, PGM, PPM); with --raw its bytes are taken as images of %" PRId64
                     "x%" PRId64 "x%" PRId64,
-                    f->path, f->h, f->w, f->c);
+                    f->path, f->wanted->h, f->wanted->w, f->wanted->c);
 }
 
 /* IDX labels beside the images have the same name but for one word. */
@@ -224,14 +241,21 @@ static bool is_idx_labels(const image_file *f)
            (int64_t)f->size == 8 + big_endian(f->bytes + 4);
 }
 
+static oct_status check_pictures(const char *path, const oct_image_wanted *wanted)
+{
+    OCT_CHECK(wanted->c == 1 || wanted->c == 3 || wanted->c == 4, OCT_DATA,
+              "%s: holds pictures of up to 4 channels, but the model takes %" PRId64, path,
+              wanted->c);
+    return OCT_OK;
+}
+
 /* Pixels take the place of the file that they are decoded from. */
 static oct_status take_encoded(image_file *f, int64_t *images)
 {
     const oct_encoded file = {f->bytes, f->size, f->path};
     oct_image image = {0};
-    OCT_CHECK(f->c == 1 || f->c == 3 || f->c == 4, OCT_DATA,
-              "%s: is a picture of up to 4 channels, but the model takes %" PRId64, f->path, f->c);
-    oct_status status = oct_image_decode(&image, &file, f->c);
+    OCT_TRY(check_pictures(f->path, f->wanted));
+    oct_status status = oct_image_decode(&image, &file, f->wanted->c);
     if (status == OCT_OK) status = take_size(f, image.h, image.w, image.c);
     if (status == OCT_OK) {
         oct_free(&f->bytes);
@@ -258,11 +282,11 @@ static oct_status take_npy(image_file *f, int64_t *images)
     oct_image *s = &f->sample;
     f->bytes = NULL; /* the array owns them */
     OCT_TRY(oct_npy_take(&array, &span, f->path, NULL));
-    const oct_shape whole = array.shape, one = OCT_SHAPE(f->h, f->w, f->c),
-                    grey = OCT_SHAPE(f->h, f->w);
-    const bool single =
-        oct_shape_equal(&whole, &one) || (f->c == 1 && f->h > 1 && oct_shape_equal(&whole, &grey));
-    if (single) array.shape = OCT_SHAPE(1, f->h, f->w, f->c);
+    const oct_shape whole = array.shape, one = OCT_SHAPE(f->wanted->h, f->wanted->w, f->wanted->c),
+                    grey = OCT_SHAPE(f->wanted->h, f->wanted->w);
+    const bool single = oct_shape_equal(&whole, &one) ||
+                        (f->wanted->c == 1 && f->wanted->h > 1 && oct_shape_equal(&whole, &grey));
+    if (single) array.shape = OCT_SHAPE(1, f->wanted->h, f->wanted->w, f->wanted->c);
     oct_status status = oct_array_sample(&array, s);
     OCT_TRY_OUT(status);
     OCT_TRY_OUT(take_size(f, s->h, s->w, s->c));
@@ -282,7 +306,7 @@ static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
 {
     const uint8_t *b = f->bytes;
     *begin = 0;
-    if (f->raw) return find_raw(f, images);
+    if (f->wanted->raw) return find_raw(f, images);
     if (is_idx(f)) return find_idx(f, begin, images);
     if (oct_image_kind_of(b, f->size)) return take_encoded(f, images);
     if (is_npy(f)) return take_npy(f, images);
@@ -295,72 +319,92 @@ static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
     return find_raw(f, images);
 }
 
-/* Copies an image as it is, or what the transforms make of it. */
-static oct_status take_image(const image_file *f, const uint8_t *from, uint8_t *to)
+/* Files whose ending says a data set; an array that may be one sample is looked into. */
+static bool is_data(const char *path)
 {
-    oct_image image = {0};
-    const oct_image *s = &f->sample;
-    const size_t element = oct_dtype_bytes(s->dtype);
-    if (!f->augment || f->raw) {
-        memcpy(to, from, (size_t)oct_image_numel(s) * element);
-        return OCT_OK;
-    }
-    oct_status status = oct_image_resize(&image, s->dtype, s->h, s->w, s->c);
-    OCT_TRY_OUT(status);
-    memcpy(image.data, from, (size_t)oct_image_numel(s) * element);
-    OCT_TRY_OUT(oct_augment_run(f->augment, &(oct_draw){0}, &image, NULL));
-    OCT_CHECK_OUT(image.h == f->h && image.w == f->w, OCT_DATA,
-                  "%s: data.size and data.test of the model's recipe make %" PRId64 "x%" PRId64
-                  " of its images, but the model takes %" PRId64 "x%" PRId64,
-                  f->path, image.h, image.w, f->h, f->w);
-    memcpy(to, image.data, (size_t)oct_image_numel(&image) * element);
-out:
-    oct_image_free(&image);
-    return status;
+    struct stat info;
+    const size_t length = strlen(path);
+    const bool array = length > 4 && strcmp(path + length - 4, ".npy") == 0;
+    return oct_data_is(path) &&
+           !(array && stat(path, &info) == 0 && info.st_size <= FILE_BYTES_MAX);
 }
 
-/* Can the transforms work on the file's images? They come from a model, so sizes are not believed. */
-static oct_status check_transforms(const image_file *f)
+/* Arrays have the names that the model's recipe gives them, where it reads this format, too. */
+static oct_status open_data(oct_dataset *data, const char *path, const oct_recipe *recipe,
+                            const oct_image_wanted *wanted)
 {
-    oct_image shape = f->sample;
-    if (!f->augment || f->raw) return OCT_OK;
-    if (oct_augment_fit(f->augment, "data.test of the model's recipe", &shape) != OCT_OK)
-        return oct_fail(OCT_DATA, "%s: %s", f->path, oct_fail_text(0));
-    return OCT_OK;
+    oct_data_found found;
+    OCT_TRY(oct_data_look(path, false, &found));
+    const oct_dataset_format *format = oct_registry_find(&oct_dataset_id_table, found.format);
+    const bool same = format == oct_registry_at(&oct_dataset_id_table, recipe->data_format);
+    const char *usual = same ? recipe->data_images : NULL;
+    const char *images = wanted->images ? wanted->images : found.images[0] ? found.images : usual;
+    const oct_dataset_source source = {.format = format,
+                                       .folder = found.path,
+                                       .classes = 1,
+                                       .channels = wanted->c,
+                                       .images = images,
+                                       .goal = OCT_GOAL_NONE,
+                                       .split = 1};
+    if (format->sample_name) OCT_TRY(check_pictures(path, wanted));
+    return oct_dataset_open(data, &source, OCT_TEST);
 }
 
-oct_status oct_image_file_read(const char *path, const oct_image_wanted *wanted, int64_t first,
-                               int64_t count, oct_image_samples *samples)
+static oct_status open_file(oct_dataset *data, const char *path, const oct_image_wanted *wanted)
 {
-    image_file f = {.path = path,
-                    .h = wanted->h,
-                    .w = wanted->w,
-                    .c = wanted->c,
-                    .augment = wanted->augment,
-                    .raw = wanted->raw,
-                    .sample = {.dtype = OCT_U8}};
+    image_file f = {.path = path, .wanted = wanted, .sample = {.dtype = OCT_U8}};
     oct_status status = OCT_OK;
     size_t begin = 0;
     int64_t images = 0;
-    *samples = (oct_image_samples){0};
     OCT_TRY_OUT(read_all(&f));
     OCT_TRY_OUT(find_images(&f, &begin, &images));
-    OCT_CHECK_OUT(images > 0, OCT_DATA, "%s: holds no images", path);
-    OCT_CHECK_OUT(first < images && count <= images - first, OCT_USAGE,
-                  "command line: --index and --count ask for images %" PRId64 " to %" PRId64
-                  ", but %s holds images 0 to %" PRId64,
-                  first, first + count - 1, path, images - 1);
-    OCT_TRY_OUT(check_transforms(&f));
-    const size_t element = oct_dtype_bytes(f.sample.dtype);
-    const size_t image = (size_t)(f.h * f.w * f.c) * element;
-    const size_t from = (size_t)oct_image_numel(&f.sample) * element;
-    samples->dtype = f.sample.dtype;
-    OCT_TRY_OUT(oct_alloc(&samples->data, (size_t)count, image));
-    for (int64_t i = 0; i < count && status == OCT_OK; i++)
-        status = take_image(&f, f.bytes + begin + (size_t)(first + i) * from,
-                            (uint8_t *)samples->data + (size_t)i * image);
-    if (status != OCT_OK) oct_free(&samples->data);
+    OCT_TRY_OUT(oct_memory_make(data, 0, &f.sample, 1));
+    oct_free(&data->store);
+    if (begin > 0) memmove(f.bytes, f.bytes + begin, f.size - begin);
+    data->store = f.bytes;
+    data->count = images;
+    f.bytes = NULL;
 out:
     oct_free(&f.bytes);
     return status;
+}
+
+oct_status oct_images_open(oct_dataset *data, const char *path, const oct_recipe *recipe,
+                           const oct_image_wanted *wanted)
+{
+    const bool data_set = !wanted->raw && is_data(path);
+    *data = (oct_dataset){0};
+    return data_set ? open_data(data, path, recipe, wanted) : open_file(data, path, wanted);
+}
+
+oct_status oct_images_name(const oct_dataset *data, int64_t i, const char *path, char **name)
+{
+    struct stat info;
+    if (!data->format->sample_name) return oct_strdup(name, path);
+    const char *picture = data->format->sample_name(data, i);
+    if (strncmp(picture, "./", 2) == 0) picture += 2; /* it lies in the folder itself */
+    /* Pictures are named from the folder on, or from that of their table. */
+    const bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    const char *slash = strrchr(path, '/');
+    const size_t length = folder ? strlen(path) : slash ? (size_t)(slash - path) + 1 : 0;
+    return oct_format(name, "%.*s%s%s", (int)length, path,
+                      length > 0 && path[length - 1] != '/' ? "/" : "", picture);
+}
+
+oct_status oct_images_read(const oct_dataset *data, int64_t i, const char *name,
+                           const oct_image_wanted *wanted, oct_image *image)
+{
+    OCT_TRY(data->format->read(data, i, image, NULL));
+    OCT_TRY(check_size(name, wanted, image->h, image->w, image->c));
+    oct_image shape = *image;
+    if (!wanted->augment || wanted->raw) return OCT_OK;
+    /* The transforms come from a model, so sizes are not believed. */
+    if (oct_augment_fit(wanted->augment, "data.test of the model's recipe", &shape) != OCT_OK)
+        return oct_fail(OCT_DATA, "%s: %s", name, oct_fail_text(0));
+    OCT_TRY(oct_augment_run(wanted->augment, &(oct_draw){0}, image, NULL));
+    OCT_CHECK(image->h == wanted->h && image->w == wanted->w, OCT_DATA,
+              "%s: data.size and data.test of the model's recipe make %" PRId64 "x%" PRId64
+              " of its images, but the model takes %" PRId64 "x%" PRId64,
+              name, image->h, image->w, wanted->h, wanted->w);
+    return OCT_OK;
 }

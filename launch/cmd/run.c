@@ -1,4 +1,6 @@
-/* octet run runs the integer model on images of a file, and prints what it says about them. */
+/* octet run runs the integer model on images of files, and prints what it says about them. */
+#include "core/base/int_math.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/file/file.h"
@@ -19,34 +21,45 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { INPUT, INDEX, COUNT, OUTPUT, RAW };
+enum { INPUT, INDEX, COUNT, OUTPUT, LOGITS, IMAGES, RAW };
 enum { IMAGES_MAX = 1 << 20 };
 
 static const oct_option options[] = {
-    [INPUT] = {"--input", 'i', OCT_OPT_TEXT, "FILE",
-               "JPEG, PNG, .npy, IDX, CIFAR-10 batch, PGM or PPM", 0, 0},
-    [INDEX] = {"--index", 0, OCT_OPT_COUNT, "I", "first image of the file (default 0)", 0,
+    [INPUT] = {"--input", 'i', OCT_OPT_TEXT, "PATH", "a file of images, or a data set", 0, 0},
+    [INDEX] = {"--index", 0, OCT_OPT_COUNT, "I", "first image of each PATH (default 0)", 0,
                INT32_MAX},
-    [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N", "how many images (default 1)", 1, IMAGES_MAX},
+    [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N",
+               "how many images of each PATH (default 1; all of a folder of pictures)", 1,
+               IMAGES_MAX},
     [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE.png",
                 "where to write the class of each pixel (data.goal: map)", 0, 0},
-    [RAW] = {"--raw", 0, OCT_OPT_FLAG, NULL, "FILE holds bytes of images as the model takes them",
+    [LOGITS] = {"--logits", 0, OCT_OPT_FLAG, NULL, "all numbers that the model returns, too", 0, 0},
+    [IMAGES] = {"--images", 0, OCT_OPT_TEXT, "NAME",
+                "the array of images in an .npz or .h5 file, where its name is not the usual", 0,
+                0},
+    [RAW] = {"--raw", 0, OCT_OPT_FLAG, NULL, "PATH holds bytes of images as the model takes them",
              0, 0},
     {0},
 };
 
-/* This holds what a model returned for `count` images, in a row. */
-typedef struct results {
+/* Images are read, run and printed one after another, so that however many take the memory of one. */
+typedef struct running {
+    const oct_args *args;
     const oct_model *model;
     const oct_answer_kind *kind;
-    const oct_value *in, *out;
-    oct_image_samples samples;
+    oct_answer answer; /* of the image at hand */
+    oct_recipe recipe; /* in the model */
+    oct_augment augment;
+    oct_image_wanted wanted;
     oct_normaliser normaliser;
-    float *x; /* room for one image as the model gets it */
-    void *data;
-    int64_t first, count; /* images */
+    oct_runtime *runtime;
+    oct_image image;
+    float *x; /* the image as the model gets it */
+    void *y;  /* what it returned */
+    int64_t done;
+    bool resizes; /* which was said */
     double seconds;
-} results;
+} running;
 
 /* Where there are more channels than values, the first holds for all. */
 static oct_normaliser normaliser_of(const oct_model *model, int64_t channels)
@@ -57,43 +70,25 @@ static oct_normaliser normaliser_of(const oct_model *model, int64_t channels)
     return n;
 }
 
-/* Fills x with image i. */
-static void give(const results *r, int64_t i)
+/* With --input, words after the model are more of it, as a shell makes them of photos/ *.jpg. */
+static size_t count_paths(const oct_args *args)
 {
-    const int64_t numel = r->in->h * r->in->w * r->in->c;
-    const size_t bytes = (size_t)numel * oct_dtype_bytes(r->samples.dtype);
-    const oct_image image = {.dtype = r->samples.dtype,
-                             .h = r->in->h,
-                             .w = r->in->w,
-                             .c = r->in->c,
-                             .data = (uint8_t *)r->samples.data + (size_t)i * bytes};
-    oct_normalise_image(&image, &r->normaliser, r->x);
+    return args->num_words - 1 + args->option[INPUT].given;
 }
 
-static void *place_of(const results *r, int64_t i)
+static const char *path_at(const oct_args *args, size_t i)
 {
-    return (uint8_t *)r->data + (size_t)i * oct_value_bytes(r->out);
+    if (!args->option[INPUT].given) return args->word[1 + i];
+    return i == 0 ? args->option[INPUT].text : args->word[i];
 }
 
-static oct_answer answer_of(const results *r, int64_t i)
+static oct_status write_picture(const oct_answer *answer, const char *file)
 {
-    give(r, i);
-    return (oct_answer){.in = r->in,
-                        .out = r->out,
-                        .names = r->model->class_names,
-                        .index = r->first + i,
-                        .x = r->x,
-                        .y = place_of(r, i)};
-}
-
-static oct_status write_picture(const results *r, const char *file)
-{
-    const oct_answer answer = answer_of(r, 0);
     oct_image picture = {0};
     void *bytes = NULL;
     size_t size = 0;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_answer_picture(&answer, &picture));
+    OCT_TRY_OUT(oct_answer_picture(answer, &picture));
     OCT_TRY_OUT(oct_png_write(&picture, &bytes, &size));
     OCT_TRY_OUT(oct_file_write(file, bytes, size));
 out:
@@ -102,97 +97,168 @@ out:
     return status;
 }
 
-static oct_status print_text(const results *r, const char *file, double each_ms)
+static double output_at(const oct_answer *a, int64_t k)
 {
-    for (int64_t i = 0; i < r->count; i++) {
-        const oct_answer answer = answer_of(r, i);
-        OCT_TRY(oct_print("image %" PRId64 ": ", answer.index));
-        OCT_TRY(r->kind->print(&answer));
-        OCT_TRY(oct_print("\n"));
-    }
-    if (file) OCT_TRY(oct_print("%s: the class of each pixel as its grey value\n", file));
-    return oct_print("%.3f ms an image\n", each_ms);
+    return a->out->dtype == OCT_S32 ? ((const int32_t *)a->y)[k] : (double)((const float *)a->y)[k];
 }
 
-static oct_status print_results(const oct_args *args, const results *r)
+/* The document is written as its images come: an object that is not closed says that the run failed. */
+static oct_status begin_json(const oct_args *args)
 {
     const char *file = args->option[OUTPUT].text;
-    const double each_ms = 1e3 * r->seconds / (double)r->count;
+    OCT_TRY(oct_print("{\"model\":\n"));
+    OCT_TRY(oct_print_json(json_string(args->word[0])));
+    if (file) OCT_TRY(oct_print(", \"output\":\n"));
+    if (file) OCT_TRY(oct_print_json(json_string(file)));
+    return oct_print(", \"images\": [\n");
+}
+
+static oct_status print_json(const running *r, const char *name)
+{
+    json_t *logits = r->args->option[LOGITS].given ? json_array() : NULL;
+    for (int64_t k = 0; logits && k < oct_value_numel(r->answer.out); k++)
+        json_array_append_new(logits, oct_answer_number(output_at(&r->answer, k)));
+    json_t *object = json_pack("{s:s, s:I, s:o*}", "file", name, "image",
+                               (json_int_t)r->answer.index, "logits", logits);
+    oct_status status = r->done > 0 ? oct_print(",") : begin_json(r->args);
+    if (status == OCT_OK) status = r->kind->add(&r->answer, object);
+    if (status == OCT_OK) return oct_print_json(object);
+    json_decref(object);
+    return status;
+}
+
+static oct_status print_text(const running *r, const char *name, bool alone)
+{
+    const bool named = count_paths(r->args) > 1;
+    if (alone || named) OCT_TRY(oct_print("%s%s", name, alone ? ": " : ", "));
+    if (!alone) OCT_TRY(oct_print("image %" PRId64 ": ", r->answer.index));
+    OCT_TRY(r->kind->print(&r->answer));
+    for (int64_t k = 0; r->args->option[LOGITS].given && k < oct_value_numel(r->answer.out); k++)
+        OCT_TRY(oct_print("%s%.9g", k == 0 ? "; outputs " : " ", output_at(&r->answer, k)));
+    return oct_print("\n");
+}
+
+static oct_status run_image(running *r, const oct_dataset *data, int64_t i, const char *name)
+{
+    const char *file = r->args->option[OUTPUT].text;
+    const bool alone = data->format->sample_name || (data->count == 1 && count_paths(r->args) > 1);
+    r->answer.index = i;
+    OCT_TRY(oct_images_read(data, i, name, &r->wanted, &r->image));
+    oct_normalise_image(&r->image, &r->normaliser, r->x);
+    const double begin = oct_seconds();
+    OCT_TRY(oct_runtime_run(r->runtime, 1, (const float *[]){r->x}, r->y));
+    r->seconds += oct_seconds() - begin;
+    if (file) OCT_TRY(write_picture(&r->answer, file));
+    OCT_TRY(r->args->json ? print_json(r, name) : print_text(r, name, alone));
+    r->done++;
+    return OCT_OK;
+}
+
+/* Says what nobody asked for: that there are more images, and once that others than the model takes are resized. */
+static void report_choices(running *r, const oct_dataset *data, const char *path, int64_t count)
+{
+    const int64_t all = data->count - r->args->option[INDEX].count;
+    if (count < all && !r->args->option[COUNT].given)
+        oct_log(OCT_LOG_INFO,
+                "%s: %" PRId64 " of its %" PRId64 " images; --count %" PRId64 " takes all", path,
+                count, all, all);
+    if (!r->wanted.augment || r->wanted.raw || r->resizes ||
+        (data->read_h == r->answer.in->h && data->read_w == r->answer.in->w))
+        return;
+    r->resizes = true;
+    oct_log(OCT_LOG_INFO,
+            "%s: images of another size become %" PRId64 "x%" PRId64
+            " by the transforms of the model's recipe (data.size, data.test)",
+            path, r->answer.in->h, r->answer.in->w);
+}
+
+static oct_status run_path(running *r, const char *path)
+{
+    const oct_args *args = r->args;
+    const int64_t first = args->option[INDEX].count;
+    oct_dataset data;
     oct_status status = OCT_OK;
-    if (!args->json) return print_text(r, file, each_ms);
-    json_t *images = json_array();
-    for (int64_t i = 0; i < r->count; i++) {
-        const oct_answer answer = answer_of(r, i);
-        json_t *object = json_pack("{s:I}", "image", (json_int_t)answer.index);
-        json_array_append_new(images, object);
-        OCT_TRY_OUT(r->kind->add(&answer, object));
+    OCT_TRY(oct_images_open(&data, path, &r->recipe, &r->wanted));
+    const int64_t most = data.format->sample_name ? oct_max_i64(data.count - first, 1) : 1;
+    const int64_t count = args->option[COUNT].given ? args->option[COUNT].count : most;
+    OCT_CHECK_OUT(data.count > 0, OCT_DATA, "%s: holds no images", path);
+    OCT_CHECK_OUT(first < data.count && count <= data.count - first, OCT_USAGE,
+                  "command line: --index and --count ask for images %" PRId64 " to %" PRId64
+                  ", but %s holds images 0 to %" PRId64,
+                  first, first + count - 1, path, data.count - 1);
+    OCT_CHECK_OUT(!args->option[OUTPUT].given || (count == 1 && count_paths(args) == 1), OCT_USAGE,
+                  "command line: --output is for one image; name one PATH and write --count 1");
+    OCT_TRY_OUT(oct_model_check_work(r->model, r->done + count, path));
+    report_choices(r, &data, path, count);
+    for (int64_t i = first; i < first + count && status == OCT_OK; i++) {
+        char *name = NULL;
+        OCT_TRY_OUT(oct_images_name(&data, i, path, &name));
+        oct_text_clean(name); /* JSON holds nothing but UTF-8 */
+        status = run_image(r, &data, i, name);
+        oct_free(&name);
     }
-    return oct_print_json(json_pack("{s:s, s:f, s:s*, s:o}", "model", args->word[0], "ms_per_image",
-                                    each_ms, "output", file, "images", images));
 out:
-    json_decref(images);
+    oct_dataset_close(&data);
     return status;
 }
 
 /* The recipe in the model knows what its evaluation makes of samples, and what it learned. */
-static oct_status look_at_recipe(results *r, const oct_args *args, oct_augment *augment)
+static oct_status look_at_recipe(running *r)
 {
-    const char *path = args->word[0];
-    oct_recipe recipe;
-    oct_status status = oct_recipe_read(&recipe, path, r->model->recipe, NULL, 0);
+    const char *path = r->args->word[0];
+    const oct_status status = oct_recipe_read(&r->recipe, path, r->model->recipe, NULL, 0);
     if (status == OCT_USAGE)
         return oct_fail(OCT_DATA, "%s: the recipe in the model: %s", path, oct_fail_text(0));
     OCT_TRY(status);
-    oct_recipe_augment(&recipe, OCT_TEST, augment);
-    r->kind = oct_answer_kind_of(&recipe, r->in, r->out);
-    OCT_CHECK_OUT(
-        !args->option[OUTPUT].given || r->kind == &oct_answer_map, OCT_USAGE,
-        "command line: --output writes a map of classes, but data.goal of %s is %s; leave "
-        "it out",
-        path, oct_registry_name(&oct_goal_kind_table, recipe.data_goal));
-out:
-    oct_recipe_free(&recipe);
-    return status;
+    oct_recipe_augment(&r->recipe, OCT_TEST, &r->augment);
+    r->kind = oct_answer_kind_of(&r->recipe, r->answer.in, r->answer.out);
+    OCT_CHECK(!r->args->option[OUTPUT].given || r->kind == &oct_answer_map, OCT_USAGE,
+              "command line: --output writes a map of classes, but data.goal of %s is %s; leave "
+              "it out",
+              path, oct_registry_name(&oct_goal_kind_table, r->recipe.data_goal));
+    return OCT_OK;
 }
 
-/* Runs one image after another, as a user of a single image would see it. */
-static oct_status run_images(const oct_model *model, const oct_args *args)
+static oct_status prepare(running *r)
 {
-    const oct_program *program = &model->program;
+    const oct_program *program = &r->model->program;
     const oct_value *in = &program->values[program->inputs[0]];
-    const oct_value *out = &program->values[program->output];
+    r->answer = (oct_answer){
+        .in = in, .out = &program->values[program->output], .names = r->model->class_names};
+    OCT_TRY(look_at_recipe(r));
+    r->wanted =
+        (oct_image_wanted){.h = in->h,
+                           .w = in->w,
+                           .c = in->c,
+                           .images = r->args->option[IMAGES].text,
+                           .augment = oct_augment_is_empty(&r->augment) ? NULL : &r->augment,
+                           .raw = r->args->option[RAW].given};
+    r->normaliser = normaliser_of(r->model, in->c);
+    OCT_TRY(oct_alloc(&r->x, (size_t)(in->h * in->w * in->c), sizeof(float)));
+    OCT_TRY(oct_alloc(&r->y, 1, oct_value_bytes(r->answer.out)));
+    r->answer.x = r->x;
+    r->answer.y = r->y;
+    return oct_runtime_create(&r->runtime, program, 1, &oct_module_islands);
+}
+
+static oct_status run_model(const oct_model *model, const oct_args *args)
+{
+    running r = {.args = args, .model = model};
     const char *file = args->option[OUTPUT].text;
-    results r = {.model = model,
-                 .in = in,
-                 .out = out,
-                 .first = args->option[INDEX].count,
-                 .count = args->option[COUNT].given ? args->option[COUNT].count : 1};
-    oct_runtime *runtime = NULL;
-    oct_augment augment;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(look_at_recipe(&r, args, &augment));
-    const oct_image_wanted wanted = {in->h, in->w, in->c,
-                                     oct_augment_is_empty(&augment) ? NULL : &augment,
-                                     args->option[RAW].given};
-    OCT_TRY_OUT(
-        oct_image_file_read(args->option[INPUT].text, &wanted, r.first, r.count, &r.samples));
-    r.normaliser = normaliser_of(model, in->c);
-    OCT_TRY_OUT(oct_alloc(&r.x, (size_t)(in->h * in->w * in->c), sizeof(float)));
-    OCT_TRY_OUT(oct_alloc(&r.data, (size_t)r.count, oct_value_bytes(out)));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
-    double begin = oct_seconds();
-    for (int64_t i = 0; i < r.count; i++) {
-        give(&r, i);
-        OCT_TRY_OUT(oct_runtime_run(runtime, 1, (const float *[]){r.x}, place_of(&r, i)));
-    }
-    r.seconds = oct_seconds() - begin;
-    if (file) OCT_TRY_OUT(write_picture(&r, file));
-    OCT_TRY_OUT(print_results(args, &r));
-out:
-    oct_runtime_destroy(&runtime);
-    oct_free(&r.samples.data);
+    oct_status status = prepare(&r);
+    for (size_t i = 0; i < count_paths(args) && status == OCT_OK; i++)
+        status = run_path(&r, path_at(args, i));
+    const double each_ms = 1e3 * r.seconds / (double)oct_max_i64(r.done, 1);
+    if (status == OCT_OK && file && !args->json)
+        status = oct_print("%s: the class of each pixel as its grey value\n", file);
+    if (status == OCT_OK)
+        status = args->json ? oct_print("], \"ms_per_image\": %.9g}\n", each_ms)
+                            : oct_print("%.3f ms an image\n", each_ms);
+    oct_runtime_destroy(&r.runtime);
+    oct_recipe_free(&r.recipe);
+    oct_image_free(&r.image);
     oct_free(&r.x);
-    oct_free(&r.data);
+    oct_free(&r.y);
     return status;
 }
 
@@ -200,24 +266,29 @@ static oct_status run(const oct_args *args)
 {
     const char *path = args->word[0];
     oct_model model = {0};
-    OCT_CHECK(args->option[INPUT].given, OCT_USAGE,
-              "command line: --input is missing; write octet run %s --input FILE", path);
-    OCT_CHECK(!args->option[OUTPUT].given || !args->option[COUNT].given ||
-                  args->option[COUNT].count == 1,
-              OCT_USAGE, "command line: --output is for one image; leave --count out");
+    OCT_CHECK(count_paths(args) > 0, OCT_USAGE,
+              "command line: --input is missing; write octet run %s --input PATH", path);
     OCT_TRY(oct_file_need_model(path));
     OCT_TRY(oct_model_load(&model, path));
     oct_status status = oct_model_check_runnable(&model, path);
-    if (status == OCT_OK) status = run_images(&model, args);
+    if (status == OCT_OK) status = run_model(&model, args);
     oct_model_free(&model);
     return status;
 }
 
 const oct_command oct_command_run = {
     .name = "run",
-    .usage = "octet run MODEL --input FILE [--index I] [--count N] [--output MAP.png] [--raw]",
-    .summary = "runs an int8 model on the images in a file",
+    .usage = "octet run MODEL --input PATH ... [--index I] [--count N] [--output MAP.png] [--raw]",
+    .summary = "runs an int8 model on images",
     .help =
+        "PATH is a JPEG, PNG, .npy, IDX, CIFAR-10 batch, PGM or PPM file, several of them, or a "
+        "data set\n"
+        "as recipes read it (a folder of pictures, arrays in .npz, .npy or .h5, a table in .csv, "
+        "...): of\n"
+        "that the test part, or all where it has none. data.size and data.test of the model's "
+        "recipe\n"
+        "bring images to the size that it takes; without them, others are refused.\n"
+        "\n"
         "Prints what the model says of each image, and the time per image. What that is follows "
         "from\n"
         "the data.goal that it learned:\n"
@@ -234,13 +305,14 @@ const oct_command oct_command_run = {
         "  input     the mean squared error between the input, as it is normalised, and the "
         "output\n"
         "\n"
-        "--json has all numbers.\n"
+        "--logits adds all outputs, --json has the numbers of each image.\n"
         "\n"
         "    octet run model.int8.h5 --input t10k-images-idx3-ubyte.gz --count 5\n"
         "    octet run sounds.int8.h5 --input spectrograms.npy --count 10\n"
+        "    octet run cats.int8.h5 --input photos/\n"
         "    octet run roads.int8.h5 --input street.png --output map.png\n",
     .options = options,
     .min_words = 1,
-    .max_words = 1,
+    .max_words = OCT_ARGS_MAX,
     .run = run,
 };

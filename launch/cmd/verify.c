@@ -134,8 +134,10 @@ static oct_status compare_copies(const findings *f, const oct_model *m, const oc
     float *images = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_class_names_check(m->class_names, data, f->args->word[0]));
-    if (m->class_names && !data->class_names)
-        OCT_TRY(NOT_VERIFIED(f, "class names: the data here has none to compare with"));
+    OCT_CHECK(!m->class_names || data->class_names, OCT_NO,
+              "%s: calls its class 0 %s, but the test data here name no classes: its names or the "
+              "data were changed after its conversion; convert its checkpoint again",
+              f->args->word[0], oct_class_name(m->class_names, 0).text);
     OCT_CHECK(count <= data->count, OCT_NO, "%s: has more golden inputs than test images",
               f->args->word[0]);
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(count * numel), sizeof *images));
@@ -157,8 +159,9 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
         data->h != in->h || data->w != in->w || data->c != in->c) {
         OCT_CHECK(!f->data_path, OCT_DATA,
                   "%s: not the test data of the certificate (%" PRId64 " images here, %" PRId64
-                  " there); give its folder with --data",
-                  f->data_path, data->count, c->images);
+                  " there%s); give its folder with --data",
+                  f->data_path, data->count, c->images,
+                  data->count == c->images ? ", but of another size or SHA-256" : "");
         return NOT_VERIFIED(f, "test data: the data on this machine is not what the certificate "
                                "was made with; name the right folder with --data" INSTEAD);
     }
@@ -183,9 +186,11 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
                       scores.rows == (c->rows > 0 ? c->rows : c->images) &&
                       oct_scores_accuracy(&scores) == c->qat_accuracy,
                   OCT_NO,
-                  "%s: %" PRId64 " of %" PRId64 " rows are right, the certificate says %" PRId64
-                  " of %" PRId64,
-                  f->args->word[0], scores.correct, scores.rows, c->correct, c->rows);
+                  "%s: %" PRId64 " of %" PRId64 " rows are right, an accuracy of %g %%; the "
+                  "certificate says %" PRId64 " of %" PRId64 ", %g %%",
+                  f->args->word[0], oct_max_i64(scores.correct, 0), scores.rows,
+                  oct_scores_accuracy(&scores), c->correct, c->rows > 0 ? c->rows : c->images,
+                  c->qat_accuracy);
     if (scores.correct >= 0)
         oct_snprintf(figures, sizeof figures, "%.2f %% right", oct_scores_accuracy(&scores));
     else

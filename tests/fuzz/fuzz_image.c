@@ -41,29 +41,36 @@ void fuzz_seeds(void)
     fuzz_seed(npy, sizeof npy - 1);
 }
 
-static void read_as(const char *path, size_t size, int64_t c, int64_t first)
+static void read_as(const char *path, size_t size, int64_t c, bool to_size)
 {
-    oct_image_samples samples;
-    const oct_augment to_size = {.h = H, .w = W};
-    const oct_image_wanted wanted = {H, W, c, first > 0 ? NULL : &to_size, c == 1};
+    static const oct_recipe recipe;
+    const oct_augment augment = {.h = H, .w = W};
+    const oct_image_wanted wanted = {
+        .h = H, .w = W, .c = c, .augment = to_size ? &augment : NULL, .raw = c == 1};
+    oct_dataset data;
+    oct_image image = {0};
     fuzz_call call = fuzz_begin(size);
-    oct_status status = oct_image_file_read(path, &wanted, first, 1, &samples);
+    oct_status status = oct_images_open(&data, path, &recipe, &wanted);
+    const int64_t last = data.count - 1;
+    if (status == OCT_OK && data.count > 0)
+        status = oct_images_read(&data, last, path, &wanted, &image);
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_USAGE),
               status == OCT_DATA ? path : NULL);
-    if (status == OCT_OK) {
+    if (status == OCT_OK && data.count > 0) {
         volatile uint8_t sum = 0;
-        for (size_t i = 0; i < (size_t)(H * W * c) * oct_dtype_bytes(samples.dtype); i++)
-            sum = (uint8_t)(sum + ((const uint8_t *)samples.data)[i]);
+        for (size_t i = 0; i < (size_t)(H * W * c) * oct_dtype_bytes(image.dtype); i++)
+            sum = (uint8_t)(sum + ((const uint8_t *)image.data)[i]);
     }
-    oct_free(&samples.data);
+    oct_image_free(&image);
+    oct_dataset_close(&data);
     fuzz_end(&call, 1100, (size_t)8 << 20);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *path = fuzz_file("input.img", data, size);
-    read_as(path, size, 1, 0);
-    read_as(path, size, 1, 1);
-    read_as(path, size, 3, 0);
+    read_as(path, size, 1, true);
+    read_as(path, size, 1, false);
+    read_as(path, size, 3, true);
     return 0;
 }

@@ -244,7 +244,8 @@ Test(arrays, a_name_that_is_not_there_is_said_with_those_that_are)
     cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_DATA);
     snprintf(want, sizeof want,
              "%s: holds no x_train.npy, but train_images.npy, test_images.npy, train_labels.npy, "
-             "test_labels.npy; data.images and data.labels say what the arrays are called",
+             "test_labels.npy; data.images and data.labels say what the arrays are called "
+             "(octet run: --images)",
              path);
     cr_assert_str_eq(oct_fail_text(0), want);
     oct_tmp_remove(&tmp);

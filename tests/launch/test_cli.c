@@ -190,6 +190,52 @@ Test(cli, run_says_what_the_images_are_in_every_format)
     }
 }
 
+/* The pixels of images 5 and 6 from everything that a recipe reads: the same numbers from each, by name. */
+Test(cli, run_reads_what_recipes_read)
+{
+    enter_with_run();
+    must("/usr/bin/python3 -c \"import h5py, os, struct, zlib, numpy as n\n"
+         "x = n.fromfile('data/t10k-images-idx3-ubyte', 'u1')[16:].reshape(-1, 12, 12)[5:7]\n"
+         "n.savez('a.npz', x); n.savez('b.npz', test_images=x, train_images=x[:0], c=x)\n"
+         "h5py.File('c.h5', 'w')['test/images'] = x; h5py.File('d.h5', 'w')['odd'] = x\n"
+         "chunk = lambda k, d: struct.pack('>I', len(d)) + k + d + struct.pack('>I', "
+         "zlib.crc32(k + d))\n"
+         "os.mkdir('p')\n"
+         "for i in range(2): open('p/%d.png' % i, 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n' + "
+         "chunk(b'IHDR', struct.pack('>IIBBBBB', 12, 12, 8, 0, 0, 0, 0)) + chunk(b'IDAT', "
+         "zlib.compress(b''.join(b'\\0' + r.tobytes() for r in x[i]))) + chunk(b'IEND', b''))\n"
+         "open('t.csv', 'w').write('p/0.png,1\\np/1.png,2\\n')\" && mkdir plain && cp -r p "
+         "plain/class && cp p/0.png p/1.png .");
+    static const char *const ways[] = {
+        "data --index 5 --count 2",
+        "a.npz --count 2",
+        "b.npz --count 2",
+        "c.h5 --count 2",
+        "d.h5 --count 2 --images odd",
+        "p/",
+        "plain",
+        "t.csv",
+        "0.png 1.png",
+    };
+    for (size_t i = 0; i < OCT_COUNT(ways); i++) {
+        char command[512];
+        snprintf(command, sizeof command,
+                 "%s run run/model.int8.h5 -q --json --logits --input %s > %zu.json && "
+                 "/usr/bin/python3 -c \"import json; a, b = (json.load(open('%%d.json' %% i))"
+                 "['images'] for i in (0, %zu)); assert len(b) == 2; assert all(x['logits'] == "
+                 "y['logits'] and len(y['logits']) == 10 and y['file'] for x, y in zip(a, b))\"",
+                 OCT_PROGRAM, ways[i], i, i);
+        must(command);
+    }
+    OCTET("run", "run/model.int8.h5", "--input", "p/");
+    oct_check_said(job, "p/0.png: class ");
+    OCTET("run", "run/model.int8.h5", "-i", "a.npz", "1.png", "--logits");
+    oct_check_said(job, "a.npz: 1 of its 2 images; --count 2 takes all");
+    oct_check_said(job, "a.npz, image 0: class ");
+    oct_check_said(job, "1.png: class ");
+    oct_check_said(job, "; outputs ");
+}
+
 Test(cli, verify_repeats_the_certificate)
 {
     enter_with_run();

@@ -180,22 +180,44 @@ Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
     }
 }
 
-/* 64 MB of input, 0 bytes in the file: refused before a product of 4096 x 4096 x 4096 is run. */
-Test(hostile, a_product_of_two_values_counts_as_what_it_computes)
+static void save_product(const char *file, int side)
 {
     oct_model m;
     begin_model(&m, 4, 16);
-    m.classes = 4096;
+    m.classes = side;
     m.certificate.num_islands = 1;
     oct_step *step = &m.program.steps[0];
     *step = (oct_step){.kind = OCT_STEP_FLOAT, .name = "attention", .num_inputs = 2, .output = 1};
     MUST(oct_alloc(&step->island, 1, sizeof *step->island));
     *step->island = (oct_island){.type = "matmul", .dims = {3, 3}};
     for (int i = 0; i < 2; i++)
-        m.program.values[i] = (oct_value){.dtype = OCT_F32, .h = 1, .w = 4096, .c = 4096};
-    end_model(&m, "product.int8.h5");
+        m.program.values[i] = (oct_value){.dtype = OCT_F32, .h = 1, .w = side, .c = side};
+    end_model(&m, file);
+}
+
+/* 64 MB of input, 0 bytes in the file: refused before a product of 4096 x 4096 x 4096 is run. */
+Test(hostile, a_product_of_two_values_counts_as_what_it_computes)
+{
+    save_product("product.int8.h5", 4096);
     check_answer("product.int8.h5", 3, "one sample takes as long as 2.76e+11 multiply-adds",
                  (const char *const[]){"inspect", "product.int8.h5", NULL});
+}
+
+/* A file of 37 GB without a block on the disk: 9000 samples that may each be run, and not all of them. */
+Test(hostile, run_counts_the_work_of_all_its_images)
+{
+    save_product("product.int8.h5", 2048);
+    oct_process job = oct_process_run(
+        60, "/usr/bin/python3", "-c",
+        "import numpy.lib.format as f; o = open('x.npy', 'wb'); f.write_array_header_1_0(o, "
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (9000, 1, 2048, 2048)}); "
+        "o.truncate(o.tell() + 9000 * 2048 * 2048)",
+        NULL);
+    oct_check_exit(job, 0);
+    oct_process_free(&job);
+    check_answer("x.npy", 3, "x.npy: 9000 samples take as long as 3.11e+14 multiply-adds",
+                 (const char *const[]){"run", "product.int8.h5", "--input", "x.npy", "--count",
+                                       "9000", NULL});
 }
 
 Test(hostile, without_golden_inputs_and_data_nothing_is_called_verified)

@@ -253,7 +253,8 @@ Test(tasks, a_class_for_each_pixel)
     shell(OCT_PROGRAM " run r1/model.int8.h5 --input raw --raw --output two.png --count 2 ; "
                       "code=$?; test ! -e two.png && exit $code");
     oct_check_exit(job, 2);
-    oct_check_said(job, "command line: --output is for one image; leave --count out");
+    oct_check_said(job,
+                   "command line: --output is for one image; name one PATH and write --count 1");
 }
 
 /* A model that learns its input is to find samples that are unlike the others; away from its run it is measured

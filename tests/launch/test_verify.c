@@ -158,6 +158,21 @@ Test(verify, refuses_what_does_not_fit_recipe_data_or_figures)
     }
 }
 
+/* Names over data that have none, and data of as many images: each sentence says what differs. */
+Test(verify, names_what_differs)
+{
+    enter_with_run();
+    oct_model m = load();
+    MUST(oct_strdup(&m.class_names, "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n"));
+    cr_assert_eq(answer(&m), 1);
+    oct_check_said(job, "calls its class 0 a, but the test data here name no classes");
+    m = load();
+    m.certificate.data_digest[0] ^= 1;
+    cr_assert_eq(answer(&m), 3);
+    oct_check_said(job, "data: not the test data of the certificate (40 images here, 40 there, "
+                        "but of another size or SHA-256)");
+}
+
 /* One number more in each field and array of each step, and in each value. Where an output changes for one of the golden
  * inputs, which are test images, so do the logits of the test set. */
 
