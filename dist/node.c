@@ -7,6 +7,7 @@
  * be had on one of the hosts, each rank is a node of its own and all goes by messages.
  */
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "dist/comm_impl.h"
 
 #include <fcntl.h>
@@ -127,9 +128,9 @@ static oct_status join(const oct_comm *comm, oct_rank_node *node)
     if (good) return OCT_OK;
     oct_rank_node_leave(node);
     oct_log(OCT_LOG_WARN,
-            "the ranks of a host cannot share %zu MB of memory, so they sum by messages, which is "
+            "the ranks of a host cannot share %s of memory, so they sum by messages, which is "
             "slower; they must see each other's /proc",
-            (bytes >> 20) + 1);
+            oct_text_size((int64_t)bytes).text);
     return OCT_OK;
 }
 

@@ -10,6 +10,7 @@
  * ranks have met about the loss.
  */
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "dist/comm_impl.h"
 
 #include <string.h>
@@ -64,10 +65,7 @@ oct_status oct_comm_rows_alloc(const oct_collective *self, void *block, size_t c
     OCT_TRY(oct_alloc(&rows, 1, sizeof *rows + (size_t)state->node.ranks * sizeof *rows->peers));
     if (!create(rows, bytes)) {
         destroy(comm, rows);
-        return oct_fail(OCT_RESOURCE,
-                        "out of memory: %zu bytes asked that the ranks of a host can share, %zu "
-                        "bytes in use; use a smaller batch or more memory",
-                        bytes, oct_mem_live());
+        return oct_mem_fail(bytes, " that the ranks of a host can share");
     }
     rows->id = ++state->rows_made;
     rows->next = *state->rows;
@@ -127,9 +125,9 @@ oct_status oct_rows_of_rank(const oct_comm *comm, oct_rows *rows, int rank, char
         p->memory = oct_memory_of_process(comm->hosts[rank].pid, place->file, place->bytes);
         if (!p->memory) p->id = 0;
         OCT_CHECK(p->memory, OCT_RESOURCE,
-                  "no room for a view of %zu bytes of %s, which has its gradients there; use fewer "
+                  "no room for a view of %s of %s, which has its gradients there; use fewer "
                   "ranks on a host, or more memory",
-                  (size_t)place->bytes, oct_rank_text(comm, rank, name));
+                  oct_text_size((int64_t)place->bytes).text, oct_rank_text(comm, rank, name));
     }
     *first = p->memory + place->at;
     return OCT_OK;

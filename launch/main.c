@@ -153,8 +153,8 @@ static oct_status grow_stack(void)
     struct rlimit limit;
     if (getrlimit(RLIMIT_STACK, &limit) != 0) return OCT_OK;
     OCT_CHECK(limit.rlim_cur >= STACK_LEAST, OCT_RESOURCE,
-              "the stack is limited to %llu KB, and Octet needs %d; run `ulimit -s 8192` first",
-              (unsigned long long)limit.rlim_cur / 1024, STACK_LEAST / 1024);
+              "the stack is limited to %s, and Octet needs %s; run `ulimit -s 8192` first",
+              oct_text_size((int64_t)limit.rlim_cur).text, oct_text_size(STACK_LEAST).text);
     if (limit.rlim_cur < 2 * STACK_BYTES) return OCT_OK;
     OCT_TRY(oct_mem_check_available(STACK_BYTES));
     touch_stack();

@@ -51,7 +51,7 @@ static bool round_up(size_t bytes, size_t more, size_t *rounded)
     size_t most;
     if (bytes == 0) bytes = 1;
     if (__builtin_add_overflow(bytes, more + OCT_CACHE_LINE - 1, &most)) {
-        oct_fail(OCT_RESOURCE, "out of memory: %zu bytes asked", bytes);
+        (void)oct_mem_fail(bytes, "");
         return false;
     }
     *rounded = oct_cache_aligned(bytes + more);

@@ -7,6 +7,7 @@
 #include "core/base/mem.h"
 
 #include "core/base/cache_line.h"
+#include "core/base/text.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -93,6 +94,13 @@ static bool guard_refuses(size_t count, size_t size)
     return guard.refused;
 }
 
+oct_status oct_mem_fail(size_t bytes, const char *which)
+{
+    return oct_fail(
+        OCT_RESOURCE, "out of memory: %s asked%s, %s in use; use a smaller batch or more memory",
+        oct_text_size((int64_t)bytes).text, which, oct_text_size((int64_t)oct_mem_live()).text);
+}
+
 oct_status oct_alloc(void *block, size_t count, size_t size)
 {
     store(block, NULL);
@@ -106,10 +114,7 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
               "out of memory: %zu elements of %zu bytes are more than any machine has", count,
               size);
     char *base = told_to_fail() ? NULL : calloc(1, total);
-    OCT_CHECK(
-        base, OCT_RESOURCE,
-        "out of memory: %zu bytes asked, %zu bytes in use; use a smaller batch or more memory",
-        bytes, oct_mem_live());
+    if (!base) return oct_mem_fail(bytes, "");
     uintptr_t first = (uintptr_t)base + sizeof(header);
     void *aligned = base + sizeof(header) + (oct_cache_aligned(first) - first);
     *header_of(aligned) = (header){.base = base, .bytes = bytes};
@@ -123,10 +128,7 @@ oct_status oct_mem_check_available(size_t bytes)
     void *room = told_to_fail() ? MAP_FAILED
                                 : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    OCT_CHECK(
-        room != MAP_FAILED, OCT_RESOURCE,
-        "out of memory: %zu bytes asked, %zu bytes in use; use a smaller batch or more memory",
-        bytes, oct_mem_live());
+    if (room == MAP_FAILED) return oct_mem_fail(bytes, "");
     munmap(room, bytes);
     return OCT_OK;
 }

@@ -14,6 +14,8 @@ void oct_free(void *block); /* block: T ** */
 /* Returns OCT_RESOURCE unless so many bytes could be had at this moment; takes none. Serves calls
  * of libraries that crash where memory runs out. */
 oct_status oct_mem_check_available(size_t bytes) OCT_NODISCARD;
+/* OCT_RESOURCE: so many bytes, `which` ("", " for ..."), could not be had. */
+oct_status oct_mem_fail(size_t bytes, const char *which);
 /* Gives memory that is free back to the system, where the allocator would rather keep it: after much was
  * freed that will not be asked for again. */
 void oct_mem_trim(void);

@@ -7,6 +7,7 @@
 
 #include "core/base/mem.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LONGEST_NAME = 63 };
+enum { LONGEST_NAME = 63, SHORTEST_PART = 3 };
 
 static const char *skip_digits(const char *text)
 {
@@ -82,9 +83,9 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Counts edits (insert, delete, change, swap neighbours) from a to b; both at most LONGEST_NAME
- * long. */
-static size_t distance(const char *a, const char *b)
+/* Counts edits (insert, delete, change, swap neighbours) from a to b, and the least of them from a to a beginning of b;
+ * both at most LONGEST_NAME long. Capital letters are small ones here. */
+static size_t distance(const char *a, const char *b, size_t *beginning)
 {
     size_t rows[3][LONGEST_NAME + 1];
     size_t *before = rows[0], *above = rows[1], *row = rows[2];
@@ -98,11 +99,15 @@ static size_t distance(const char *a, const char *b)
         row = free_row;
         row[0] = i;
         for (size_t j = 1; j <= length_b; j++) {
-            row[j] = least(above[j - 1] + (a[i - 1] != b[j - 1]), 1 + least(above[j], row[j - 1]));
+            const bool same = tolower((uint8_t)a[i - 1]) == tolower((uint8_t)b[j - 1]);
+            row[j] = least(above[j - 1] + !same, 1 + least(above[j], row[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
                 row[j] = least(row[j], before[j - 2] + 1);
         }
     }
+    *beginning = row[0];
+    for (size_t j = 1; j <= length_b; j++)
+        *beginning = least(*beginning, row[j]);
     return row[length_b];
 }
 
@@ -119,18 +124,26 @@ const char *oct_nearest(const char *word, const char *const *names, size_t count
         if (strcmp(word, same_things[i][0]) == 0)
             for (size_t k = 0; k < count; k++)
                 if (strcmp(names[k], same_things[i][1]) == 0) return names[k];
-    size_t best = LONGEST_NAME + 1, length = strlen(word);
+    size_t best = LONGEST_NAME + 1, best_part = best, length = strlen(word);
+    const char *nearest_part = NULL;
     if (length > LONGEST_NAME) return NULL;
     for (size_t i = 0; i < count; i++) {
-        size_t name_length = strlen(names[i]);
+        size_t name_length = strlen(names[i]), beginning;
         if (name_length > LONGEST_NAME) continue;
-        size_t edits = distance(word, names[i]);
-        bool near = 3 * edits <= (length > name_length ? length : name_length);
-        if (!near || edits >= best) continue;
-        best = edits;
-        nearest = names[i];
+        size_t edits = distance(word, names[i], &beginning);
+        if (3 * edits <= (length > name_length ? length : name_length) && edits < best) {
+            best = edits;
+            nearest = names[i];
+        }
+        for (const char *at = names[i]; at; at = strpbrk(at, "-_."), at += at != NULL) {
+            distance(word, at, &beginning);
+            if (length < SHORTEST_PART || 4 * beginning > length || beginning >= best_part)
+                continue;
+            best_part = beginning;
+            nearest_part = names[i];
+        }
     }
-    return nearest;
+    return nearest ? nearest : nearest_part;
 }
 
 const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const char *const *names,
@@ -140,6 +153,19 @@ const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const 
     if (!near) return otherwise;
     snprintf(text, OCT_HINT_BYTES, "did you mean '%s'?", near);
     return text;
+}
+
+oct_size_text oct_text_size(int64_t bytes)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    oct_size_text size;
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 999.5 && unit + 1 < OCT_COUNT(units); unit++)
+        value /= 1000;
+    const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    oct_snprintf(size.text, sizeof size.text, "%.*f %s", digits, value, units[unit]);
+    return size;
 }
 
 oct_status oct_text_add(oct_text *text, const char *format, ...)

@@ -12,12 +12,19 @@ bool oct_parse_f64(const char *text, double *value);
 bool oct_parse_bool(const char *text, bool *value); /* true, false */
 
 /* Returns the name among `names` that is another framework's `word` (acc: top1), else the nearest to it by
- * Damerau-Levenshtein distance, or NULL when none is near (distance above a third of the length). */
+ * Damerau-Levenshtein distance, else one with a part that begins as the word does (fashion: fashion-mnist), or NULL
+ * when none is near (distance above a third of the length, of a part above a quarter). */
 const char *oct_nearest(const char *word, const char *const *names, size_t count);
 /* Returns "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may lie in text. */
 enum { OCT_HINT_BYTES = 128 };
 const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const char *const *names,
                              size_t count, const char *otherwise);
+
+/* Sizes as people read them: "999 bytes", "1.23 MB". Sizes that must agree to the byte are printed as numbers. */
+typedef struct oct_size_text {
+    char text[32];
+} oct_size_text;
+oct_size_text oct_text_size(int64_t bytes);
 
 typedef struct oct_text {
     char *data; /* NUL-terminated, owned; NULL when empty */

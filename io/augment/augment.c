@@ -284,9 +284,9 @@ static void check_bytes(const oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
 {
     const int64_t value = (int64_t)oct_dtype_bytes(shape->dtype);
     if (shape->h * shape->w > OCT_IMAGE_BYTES_MAX / value / shape->c)
-        say(flaw, "a sample of %lldx%lldx%lld is too large; at most %lld bytes are taken",
+        say(flaw, "a sample of %lldx%lldx%lld is too large; at most %s are taken",
             (long long)shape->h, (long long)shape->w, (long long)shape->c,
-            (long long)OCT_IMAGE_BYTES_MAX);
+            oct_text_size(OCT_IMAGE_BYTES_MAX).text);
 }
 
 oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *shape)

@@ -82,9 +82,10 @@ static oct_status lay_blocks(const oct_array *array, store *s, int64_t chunk)
     if (s->rows > count && count > 0) s->rows = count;
     const int64_t block = s->rows * s->sample, blocks = count / s->rows + (count % s->rows > 0);
     OCT_CHECK(block <= block_max, OCT_DATA,
-              "%s: chunks of %" PRId64 " samples take %" PRId64
-              " MB together, more than are read at once; write it with chunks=(1, ...)",
-              array->name, s->rows, block >> 20);
+              "%s: chunks of %" PRId64
+              " samples take %s together, more than are read at once; write it with "
+              "chunks=(1, ...)",
+              array->name, s->rows, oct_text_size(block).text);
     s->slots = kept_max / block < blocks ? kept_max / block : blocks;
     if (oct_alloc(&s->bytes, (size_t)(s->slots * block), 1) != OCT_OK) {
         oct_fail_clear();
@@ -92,11 +93,12 @@ static oct_status lay_blocks(const oct_array *array, store *s, int64_t chunk)
         OCT_TRY(oct_alloc(&s->bytes, (size_t)block, 1));
     }
     if (s->slots < blocks && s->rows > 1 && chunk > 1)
-        oct_log(OCT_LOG_WARN,
-                "%s: its chunks hold %" PRId64 " samples, and only %" PRId64 " of %" PRId64
-                " MB are kept unpacked: others are unpacked again for each sample; write it with "
-                "chunks=(1, ...), or without compression",
-                array->name, s->rows, s->slots * block >> 20, all >> 20);
+        oct_log(
+            OCT_LOG_WARN,
+            "%s: its chunks hold %" PRId64 " samples, and only %s of %s are kept unpacked: others "
+            "are unpacked again for each sample; write it with "
+            "chunks=(1, ...), or without compression",
+            array->name, s->rows, oct_text_size(s->slots * block).text, oct_text_size(all).text);
     return oct_alloc(&s->held, (size_t)s->slots, sizeof *s->held);
 }
 

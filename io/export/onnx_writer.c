@@ -3,6 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 
 #include <onnx.pb-c.h>
 #include <stdarg.h>
@@ -339,7 +340,8 @@ static oct_status pack(const Onnx__ModelProto *model, void **bytes, size_t *size
 {
     *size = onnx__model_proto__get_packed_size(model);
     OCT_CHECK(*size <= most_bytes, OCT_PREPARE,
-              "an ONNX file holds at most 2 GiB, but this one would have %zu bytes", *size);
+              "an ONNX file holds at most %s, but this one would have %s",
+              oct_text_size(most_bytes).text, oct_text_size((int64_t)*size).text);
     OCT_TRY(oct_alloc(bytes, *size, 1));
     onnx__model_proto__pack(model, *bytes);
     return OCT_OK;

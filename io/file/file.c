@@ -8,6 +8,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -31,8 +32,8 @@ static oct_status read_failure(const char *path, int error)
 
 static oct_status too_large(const char *path, size_t limit)
 {
-    return oct_fail(OCT_DATA, "%s: is larger than the %zu bytes that are read at most", path,
-                    limit);
+    return oct_fail(OCT_DATA, "%s: is larger than the %s that are read at most", path,
+                    oct_text_size((int64_t)limit).text);
 }
 
 oct_status oct_file_check_regular(const char *path, const struct stat *info)

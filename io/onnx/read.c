@@ -153,8 +153,9 @@ static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_
 oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
 {
     OCT_CHECK(source->size <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
-              "%s: has %zu bytes; an ONNX file has at most %zu, the rest lies in external data",
-              source->path, source->size, OCT_ONNX_FILE_BYTES_MAX);
+              "%s: has %s; an ONNX file has at most %s, the rest lies in external data",
+              source->path, oct_text_size((int64_t)source->size).text,
+              oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
     OCT_TRY(
         oct_wire_check(&onnx__model_proto__descriptor, source->bytes, source->size, source->path));
     oct_fail_clear();

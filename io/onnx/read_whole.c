@@ -71,8 +71,8 @@ static oct_status put_in(oct_external *x, const Onnx__ModelProto *m, size_t size
     for (size_t i = 0; i < x->count; i++)
         all += (uint64_t)x->pieces[i].length;
     OCT_CHECK(all <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
-              "%s: has %llu bytes with its external data; networks of up to %zu are read", x->path,
-              (unsigned long long)all, OCT_ONNX_FILE_BYTES_MAX);
+              "%s: has %s with its external data; networks of up to %s are read", x->path,
+              oct_text_size((int64_t)all).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
     return visit_all(x, m, take);
 }
 

@@ -62,10 +62,10 @@ oct_status oct_figure_print(oct_bench *bench, const oct_figure *t, oct_timings *
     return oct_bench_print(
         bench, joined(object, speed_of(t, gops, peak)),
         "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64 " thread%s, %s: %.2f ms, "
-        "%.0f images/s%s, %.1f MB%s%s, %.1f Gop/s of %.1f (%.0f %%)",
+        "%.0f images/s%s, %s%s%s, %.1f Gop/s of %.1f (%.0f %%)",
         t->bench, t->model, t->mode, choice ? " " : "", choice ? t->numerics : "", bench->batch,
         ranks, ranks > 1 ? "s" : "", bench->threads, bench->threads > 1 ? "s" : "", oct_isa_best(),
         1e3 * each.seconds, (double)bench->batch / each.seconds, meetings,
-        (double)t->memory.larger / 1e6, t->memory_phase ? " in " : "",
+        oct_text_size((int64_t)t->memory.larger).text, t->memory_phase ? " in " : "",
         t->memory_phase ? t->memory_phase : "", gops, peak, 100.0 * gops / peak);
 }

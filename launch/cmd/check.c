@@ -123,11 +123,6 @@ static oct_status measure(verdict *v)
     return oct_forecast_make(&v->forecast, &subject);
 }
 
-static double mb(int64_t bytes)
-{
-    return (double)bytes / 1e6;
-}
-
 static oct_status find_memory(const verdict *v)
 {
     const oct_forecast *f = &v->forecast;
@@ -136,15 +131,17 @@ static oct_status find_memory(const verdict *v)
         return oct_fail_add(
             OCT_RESOURCE,
             "memory: not even %" PRId64 " image%s of %" PRId64 "x%" PRId64
-            " at a time can be trained in the %.0f MB that are free; use a smaller batch.leaf, "
+            " at a time can be trained in the %s that are free; use a smaller batch.leaf, "
             "smaller images, a smaller model or another machine",
-            f->images, f->images == 1 ? "" : "s", v->train.h, v->train.w, mb(v->memory_free));
+            f->images, f->images == 1 ? "" : "s", v->train.h, v->train.w,
+            oct_text_size(v->memory_free).text);
     if (v->memory_free < 0 || all <= v->memory_free) return OCT_OK;
     return oct_fail_add(OCT_RESOURCE,
-                        "memory: %d rank%s need%s about %.0f MB in %s, and %.0f MB are free; use a "
+                        "memory: %d rank%s need%s about %s in %s, and %s are free; use a "
                         "smaller batch.size, %sor more machines",
-                        v->ranks, v->ranks > 1 ? "s" : "", v->ranks > 1 ? "" : "s", mb(all),
-                        oct_stage_text(f->peak), mb(v->memory_free),
+                        v->ranks, v->ranks > 1 ? "s" : "", v->ranks > 1 ? "" : "s",
+                        oct_text_size(all).text, oct_stage_text(f->peak),
+                        oct_text_size(v->memory_free).text,
                         v->ranks > 1 ? "fewer ranks on this machine " : "a smaller model ");
 }
 
@@ -152,10 +149,10 @@ static oct_status find_disk(const verdict *v)
 {
     if (v->disk_free < 0 || v->disk_bytes <= v->disk_free) return OCT_OK;
     return oct_fail_add(OCT_RESOURCE,
-                        "output: the run's files take about %.0f MB, and %s has room for %.0f MB; "
+                        "output: the run's files take about %s, and %s has room for %s; "
                         "choose another output, or a smaller checkpoint.keep (now %" PRId64 ")",
-                        mb(v->disk_bytes), v->recipe.output, mb(v->disk_free),
-                        v->recipe.checkpoint_keep);
+                        oct_text_size(v->disk_bytes).text, v->recipe.output,
+                        oct_text_size(v->disk_free).text, v->recipe.checkpoint_keep);
 }
 
 static oct_status find_pointless(const verdict *v)
@@ -267,21 +264,25 @@ static oct_status print_report(const verdict *v, const char *file)
 
 static oct_status print_disk(const verdict *v)
 {
-    OCT_TRY(oct_print("disk        about %.0f MB in %s", mb(v->disk_bytes), v->recipe.output));
-    return v->disk_free < 0 ? oct_print("\n") : oct_print("; %.0f MB free\n", mb(v->disk_free));
+    OCT_TRY(oct_print("disk        about %s in %s", oct_text_size(v->disk_bytes).text,
+                      v->recipe.output));
+    return v->disk_free < 0 ? oct_print("\n")
+                            : oct_print("; %s free\n", oct_text_size(v->disk_free).text);
 }
 
 static oct_status print_forecast(const verdict *v)
 {
     const oct_forecast *f = &v->forecast;
     char a[32];
-    OCT_TRY(oct_print("memory      about %.0f MB a rank at most, in %s", mb(f->bytes[f->peak]),
-                      oct_stage_text(f->peak)));
-    if (v->memory_free >= 0) OCT_TRY(oct_print("; %.0f MB free here", mb(v->memory_free)));
+    OCT_TRY(oct_print("memory      about %s a rank at most, in %s",
+                      oct_text_size(f->bytes[f->peak]).text, oct_stage_text(f->peak)));
+    if (v->memory_free >= 0)
+        OCT_TRY(oct_print("; %s free here", oct_text_size(v->memory_free).text));
     OCT_TRY(oct_print("\n"));
     for (int i = 0; i < OCT_STAGES; i++)
         if (f->bytes[i] > 0)
-            OCT_TRY(oct_print("  %-18s %9.0f MB\n", oct_stage_text((oct_stage)i), mb(f->bytes[i])));
+            OCT_TRY(oct_print("  %-18s %12s\n", oct_stage_text((oct_stage)i),
+                              oct_text_size(f->bytes[i]).text));
     OCT_TRY(oct_print("time        about %s with %" PRId64 " evaluation%s (measured here)\n",
                       oct_text_time(f->seconds, a), f->evaluations,
                       f->evaluations == 1 ? "" : "s"));
@@ -380,8 +381,8 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
     OCT_TRY(print_phases(v));
     OCT_TRY(print_report(v, report));
     OCT_TRY(print_exports(v));
-    OCT_TRY(oct_print("checkpoint  %.2f MB of state, %" PRId64 " kept\n", mb(v->checkpoint_bytes),
-                      v->recipe.checkpoint_keep));
+    OCT_TRY(oct_print("checkpoint  %s of state, %" PRId64 " kept\n",
+                      oct_text_size(v->checkpoint_bytes).text, v->recipe.checkpoint_keep));
     OCT_TRY(print_disk(v));
     return v->forecast.too_large ? OCT_OK : print_forecast(v);
 }

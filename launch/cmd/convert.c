@@ -114,7 +114,7 @@ static oct_status print(const conversion *c)
     double accuracy = proof->rows ? 100.0 * (double)proof->correct / (double)proof->rows : 0;
     if (!classes) accuracy = -1;
     int64_t float_bytes = oct_float_bytes(c->root), int8_bytes = oct_int8_bytes(&c->model.program);
-    char images[32], logits[32], before[32], after[32];
+    char images[32], logits[32];
     if (c->args->json)
         return oct_print_json(json_pack(
             "{s:i, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema_version",
@@ -131,8 +131,8 @@ static oct_status print(const conversion *c)
     OCT_TRY(oct_print("%-20s 0 of %s (%s images)\n", "logits that differ",
                       oct_text_count(proof->images * oct_model_outputs(&c->model), logits),
                       oct_text_count(proof->images, images)));
-    OCT_TRY(oct_print("%-20s %s to %s bytes\n", "parameters", oct_text_count(float_bytes, before),
-                      oct_text_count(int8_bytes, after)));
+    OCT_TRY(oct_print("%-20s %s to %s\n", "parameters", oct_text_size(float_bytes).text,
+                      oct_text_size(int8_bytes).text));
     if (proof->islands) OCT_TRY(print_islands(proof));
     OCT_TRY(oct_print("%-20s %s\n", "target", c->model.program.target));
     return oct_print("%-20s %s\n", "int8 model", c->output);

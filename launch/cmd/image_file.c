@@ -70,8 +70,8 @@ static oct_status read_all(image_file *f)
     const char *reason = gzerror(file, &code);
     OCT_CHECK_OUT(got >= 0 && code != Z_BUF_ERROR, OCT_DATA, "%s: damaged gzip data: %s", f->path,
                   reason);
-    OCT_CHECK_OUT(f->size <= most || is_idx(f), OCT_DATA, "%s: larger than %d MiB", f->path,
-                  FILE_BYTES_MAX >> 20);
+    OCT_CHECK_OUT(f->size <= most || is_idx(f), OCT_DATA, "%s: larger than %s", f->path,
+                  oct_text_size(FILE_BYTES_MAX).text);
     OCT_CHECK_OUT(f->size > 0, OCT_DATA, "%s: the file is empty", f->path);
 out:
     gzclose(file);

@@ -93,15 +93,13 @@ static oct_status list_tensors(tensors *t)
 static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, tensors *t, bool json)
 {
     if (!json) {
-        char count[32];
-        OCT_TRY(oct_print(
-            "checkpoint  %s\nsize        %s bytes\nsha256      %s\nstep        %" PRId64
-            "\nphase       %s\n",
-            c->path, oct_text_count((int64_t)c->size, count), hex, c->info.step, c->info.phase));
+        OCT_TRY(oct_print("checkpoint  %s\nsize        %s\nsha256      %s\nstep        %" PRId64
+                          "\nphase       %s\n",
+                          c->path, oct_text_size((int64_t)c->size).text, hex, c->info.step,
+                          c->info.phase));
         OCT_TRY(print_names(c->info.class_names));
         OCT_TRY(list_tensors(t));
-        return oct_print("%" PRId64 " tensors, %s bytes\n", t->count,
-                         oct_text_count(t->bytes, count));
+        return oct_print("%" PRId64 " tensors, %s\n", t->count, oct_text_size(t->bytes).text);
     }
     t->json = json_array();
     oct_status status = list_tensors(t);
@@ -110,10 +108,10 @@ static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, ten
         return status;
     }
     return oct_print_json(json_pack(
-        "{s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o*, s:o}", "kind", "checkpoint", "file", c->path,
-        "bytes", (json_int_t)c->size, "sha256", hex, "step", (json_int_t)c->info.step, "phase",
-        c->info.phase, "recipe", c->info.recipe ? c->info.recipe : "", "class_names",
-        names_json(c->info.class_names), "tensors", t->json));
+        "{s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o*, s:I, s:o}", "kind", "checkpoint", "file",
+        c->path, "bytes", (json_int_t)c->size, "sha256", hex, "step", (json_int_t)c->info.step,
+        "phase", c->info.phase, "recipe", c->info.recipe ? c->info.recipe : "", "class_names",
+        names_json(c->info.class_names), "tensor_bytes", (json_int_t)t->bytes, "tensors", t->json));
 }
 
 static oct_status inspect_checkpoint(const char *path, bool json)
@@ -249,8 +247,8 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
             (json_int_t)c->golden_count, "float_layers", (json_int_t)c->num_islands, "recipe",
             m->recipe, "layers", program_json(&m->program)));
 
-    OCT_TRY(oct_print("int8 model  %s\nsize        %s bytes\nsha256      %s\n", path,
-                      oct_text_count((int64_t)size, count), hex));
+    OCT_TRY(oct_print("int8 model  %s\nsize        %s\nsha256      %s\n", path,
+                      oct_text_size((int64_t)size).text, hex));
     OCT_TRY(oct_print("made from   checkpoint %.16s...\n", oct_hex(m->checkpoint_digest, from)));
     OCT_TRY(print_program(&m->program));
     OCT_TRY(oct_print("%s parameters, %d %s\n", oct_text_count(parameters, count), m->classes,

@@ -42,8 +42,7 @@ static oct_status print_metrics(const json_t *result)
 
 static oct_status print_bytes(const char *name, const json_t *value)
 {
-    char text[32];
-    return oct_print("%-28s %s bytes\n", name, oct_text_count(json_integer_value(value), text));
+    return oct_print("%-28s %s\n", name, oct_text_size(json_integer_value(value)).text);
 }
 
 static oct_status print_rates(json_t *rates)

@@ -4,6 +4,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "quant/program/flat_layout.h"
 
 #include <errno.h>
@@ -281,8 +282,8 @@ static oct_status check_costs(const oct_flat *f)
     oct_program_cost cost;
     OCT_TRY(oct_program_costs(&f->program, &cost));
     OCT_CHECK(cost.bytes <= cost_bytes_max && cost.work <= work_max, OCT_DATA,
-              "one sample takes %lld MB and as long as %.3g multiply-adds, more than %lld and %.3g",
-              (long long)(cost.bytes >> 20), cost.work, (long long)(cost_bytes_max >> 20),
+              "one sample takes %s and as long as %.3g multiply-adds, more than %s and %.3g",
+              oct_text_size(cost.bytes).text, cost.work, oct_text_size(cost_bytes_max).text,
               work_max);
     return OCT_OK;
 }

@@ -127,6 +127,39 @@ Test(text, far_names_are_not)
     cr_assert_null(nearest(longest));
 }
 
+Test(text, a_name_is_near_by_the_beginning_of_a_part)
+{
+    static const char *const recipes[] = {"cifar10-resnet20", "fashion-mnist", "segmentation"};
+    static const char *const words[][2] = {
+        {"fashion", "fashion-mnist"},   {"fashon", "fashion-mnist"},
+        {"MNIST", "fashion-mnist"},     {"segm", "segmentation"},
+        {"resnet", "cifar10-resnet20"}, {"cifar", "cifar10-resnet20"}};
+    for (size_t i = 0; i < OCT_COUNT(words); i++)
+        cr_assert_str_eq(oct_nearest(words[i][0], recipes, 3), words[i][1]);
+    cr_assert_null(oct_nearest("fx", recipes, 3));
+    cr_assert_null(oct_nearest("ashion", recipes + 2, 1));
+}
+
+Test(text, sizes_have_three_digits_and_a_unit)
+{
+    static const struct {
+        int64_t bytes;
+        const char *text;
+    } sizes[] = {{0, "0 bytes"},
+                 {999, "999 bytes"},
+                 {1000, "1.00 kB"},
+                 {9994, "9.99 kB"},
+                 {9995, "10.0 kB"},
+                 {99949, "99.9 kB"},
+                 {99950, "100 kB"},
+                 {999499, "999 kB"},
+                 {999500, "1.00 MB"},
+                 {1 << 30, "1.07 GB"},
+                 {INT64_C(15) << 40, "16.5 TB"}};
+    for (size_t i = 0; i < OCT_COUNT(sizes); i++)
+        cr_assert_str_eq(oct_text_size(sizes[i].bytes).text, sizes[i].text);
+}
+
 Test(text, of_equally_near_names_the_first_is_taken)
 {
     const char *const twins[] = {"cota", "cotb"};

@@ -131,11 +131,10 @@ Test(cli, check_predicts_the_size_of_a_checkpoint)
     char bytes[64];
     OCTET("inspect", "run/checkpoints/step-00000007.h5");
     oct_check_exit(job, 0);
-    snprintf(bytes, sizeof(bytes), "tensors, %lld,%03lld,%03lld bytes",
-             (long long)predicted / 1000000, (long long)predicted / 1000 % 1000,
-             (long long)predicted % 1000);
-    oct_check_said(job, bytes);
     snprintf(bytes, sizeof(bytes), "f32  (%lld)", (long long)parameters);
+    oct_check_said(job, bytes);
+    OCTET("inspect", "run/checkpoints/step-00000007.h5", "--json");
+    snprintf(bytes, sizeof(bytes), "\"tensor_bytes\": %lld,", (long long)predicted);
     oct_check_said(job, bytes);
 }
 
