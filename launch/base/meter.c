@@ -7,10 +7,12 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static const double bar_every_s = 0.25, line_every_s = 10;
@@ -86,23 +88,68 @@ void oct_meter_begin(oct_meter *meter, const char *work, const char *unit, int64
     *meter = (oct_meter){.work = work, .unit = unit, .total = total, .begin = now, .shown = now};
 }
 
+/* The stderr of a rank is a pipe, but its terminal is that of the process that started it. */
+static int terminal_columns(void)
+{
+    enum { USUAL = 80 };
+    struct winsize size = {0};
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0) {
+        const int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+        if (terminal >= 0) {
+            ioctl(terminal, TIOCGWINSZ, &size);
+            close(terminal);
+        }
+    }
+    return size.ws_col > 0 ? size.ws_col : USUAL;
+}
+
+/* "[####------]  42 %  left 0:21  qat  epoch 2/3  step 512/938": in a narrow terminal the last words go first, so that
+ * it stays one line, and then the bar. */
+static void draw(double share, const char *left, const char *text)
+{
+    enum { NARROW = 40, SHORTEST = 10, LONGEST = 40, EDGES = 3 };
+    static const char done[LONGEST + 1] = "########################################",
+                                     open[LONGEST + 1] = "----------------------------------------";
+    char words[512], bar_text[LONGEST + EDGES + 1] = "";
+    int room = terminal_columns() - 1;
+    const int length =
+        snprintf(words, sizeof words, "%3d %%  left %s  %s", (int)(100 * share), left, text);
+    if (room >= NARROW) {
+        const int width = (int)fmin(fmax(room - EDGES - length, SHORTEST), LONGEST);
+        const int full = (int)(share * width);
+        room -= snprintf(bar_text, sizeof bar_text, "[%.*s%.*s] ", full, done, width - full, open);
+    }
+    if (length > room) {
+        int end = room;
+        while (end > 0 && strncmp(words + end, "  ", 2) != 0)
+            end--;
+        words[end > 0 ? end : room] = '\0';
+    }
+    oct_log_bar("%s%s", bar_text, words);
+}
+
+void oct_meter_line(bool drawn, double share, double seconds_left, const char *text)
+{
+    char left[32];
+    oct_text_time(seconds_left, left);
+    if (drawn)
+        draw(fmin(share, 1), left, text);
+    else
+        oct_log(OCT_LOG_INFO, "%s  left %s", text, left);
+}
+
 /* "evaluate  3,200/10,000 images  32 %  3,900 images/s  left 0:02" */
 void oct_meter_show(oct_meter *meter, int64_t done)
 {
     const double now = oct_seconds(), spent = now - meter->begin;
-    char of[32], all[32], rate[32], left[32];
+    char of[32], all[32], rate[32], percent[16] = "", text[256];
     if (now - meter->shown < every || done <= 0 || meter->total <= 0) return;
-    const double each = spent / (double)done;
-    char text[256];
-    snprintf(text, sizeof text, "%s  %s/%s %s  %d %%  %s %s/s  left %s", meter->work,
-             oct_text_count(done, of), oct_text_count(meter->total, all), meter->unit,
-             (int)(100.0 * (double)done / (double)meter->total),
-             each > 1 ? "less than 1" : oct_text_count((int64_t)(1 / each), rate), meter->unit,
-             oct_text_time(each * (double)(meter->total - done), left));
-    if (bar)
-        oct_log_bar("%s", text);
-    else
-        oct_log(OCT_LOG_INFO, "%s", text);
+    const double each = spent / (double)done, share = (double)done / (double)meter->total;
+    if (!bar) snprintf(percent, sizeof percent, "  %d %%", (int)(100 * share));
+    snprintf(text, sizeof text, "%s  %s/%s %s%s  %s %s/s", meter->work, oct_text_count(done, of),
+             oct_text_count(meter->total, all), meter->unit, percent,
+             each > 1 ? "less than 1" : oct_text_count((int64_t)(1 / each), rate), meter->unit);
+    oct_meter_line(bar, share, each * (double)(meter->total - done), text);
     meter->shown = now;
 }
 

@@ -19,6 +19,10 @@ void oct_meter_show(oct_meter *meter, int64_t done);
 /* Takes the bar away, before results are printed. */
 void oct_meter_end(const oct_meter *meter);
 
+/* Shows one line of progress: drawn over one line of the terminal that the next one replaces, or else as a line of the
+ * log. share: what is done, from 0 to 1. */
+void oct_meter_line(bool drawn, double share, double seconds_left, const char *text);
+
 /* Whether there is a person in front: true for a terminal at stderr. Under mpirun a rank's own streams lie, so
  * its parent's stderr is asked, when the parent is on this host. */
 bool oct_progress_terminal(void);

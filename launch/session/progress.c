@@ -1,7 +1,6 @@
 /* People see the progress of a run. */
 #include "launch/session/progress.h"
 
-#include "core/base/log.h"
 #include "core/base/text.h"
 #include "launch/base/meter.h"
 
@@ -50,15 +49,14 @@ void oct_step_totals_add(oct_step_totals *totals, double seconds, const oct_step
     totals->samples += result->samples;
 }
 
-/* "qat  epoch 2/3  step 512/938  loss 0.291  acc 90.1 %  3,900 img/s  left 0:21" */
+/* "qat  epoch 2/3  step 512/938  loss 0.291  acc 90.1 %  3,900 img/s" */
 static void compose(const oct_progress *progress, oct_phase phase, int64_t step, char *text,
                     size_t size)
 {
     const oct_step_totals *w = &progress->since;
     oct_plan_position position = oct_plan_position_at(progress->plan, step > 0 ? step - 1 : 0);
-    char rate[32], left[32], loss[32] = "", metric[64] = "", skipped[48] = "";
+    char rate[32], loss[32] = "", metric[64] = "", skipped[48] = "";
     const oct_metric *m = progress->metric;
-    double per_step = w->seconds / (double)w->steps;
     double samples = (double)w->samples;
     if (!isnan(w->loss_sum)) oct_snprintf(loss, sizeof(loss), "  loss %.4f", w->loss_sum / samples);
     if (m)
@@ -66,22 +64,20 @@ static void compose(const oct_progress *progress, oct_phase phase, int64_t step,
                      w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
     if (progress->phase.skipped > 0)
         snprintf(skipped, sizeof(skipped), "  %lld skipped", (long long)progress->phase.skipped);
-    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld%s%s%s  %s img/s  left %s",
+    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld%s%s%s  %s img/s",
              oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs,
              (long long)position.step + 1, (long long)position.steps, loss, metric, skipped,
-             oct_text_count((int64_t)oct_step_totals_rate(w), rate),
-             oct_text_time(per_step * (double)(oct_plan_steps(progress->plan) - step), left));
+             oct_text_count((int64_t)oct_step_totals_rate(w), rate));
 }
 
 static void show(oct_progress *progress, oct_phase phase, int64_t step, bool stays)
 {
+    const oct_step_totals *w = &progress->since;
+    const double all = (double)oct_plan_steps(progress->plan), done = (double)step;
     char text[256];
-    if (progress->since.steps > 0) {
+    if (w->steps > 0) {
         compose(progress, phase, step, text, sizeof(text));
-        if (stays)
-            oct_log(OCT_LOG_INFO, "%s", text);
-        else
-            oct_log_bar("%s", text);
+        oct_meter_line(!stays, done / all, w->seconds / (double)w->steps * (all - done), text);
     }
     progress->since = (oct_step_totals){0};
     progress->shown = oct_seconds();

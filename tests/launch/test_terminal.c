@@ -28,8 +28,18 @@ Test(terminal, shows_a_bar_for_training_and_takes_it_away)
 {
     on_terminal(OCT_PROGRAM " train r.yaml output=seen-run qat.epochs=25");
     must("grep -q \"$(printf '\\r\\033.K')\" seen");
-    must("grep -aoE 'qat +epoch [0-9]+/25 +step [0-9]+/[0-9]+ +loss [0-9.]+ +acc [0-9.]+ %"
-         " +[0-9,]+ img/s +left [0-9:]+' seen | head -n 1 | grep -q qat");
+    must("grep -aoE '\\[#+-+\\] +[0-9]+ %  left [0-9:]+  qat  epoch [0-9]+/25  step [0-9]+/[0-9]+  "
+         "loss "
+         "[0-9.]+' seen | head -n 1 | grep -q qat");
+}
+
+Test(terminal, that_is_narrow_gets_one_line_of_whole_words)
+{
+    on_terminal("stty cols 50; " OCT_PROGRAM " train r.yaml output=narrow qat.epochs=8; "
+                "stty cols 20; " OCT_PROGRAM " train r.yaml output=tiny qat.epochs=8");
+    must("tr '\\r' '\\n' <seen | sed 's/\033.K//' | grep -a '%  left' >bars");
+    must("grep -qE '^.[#-]+. .{25}' bars && grep -q '^ ' bars && ! grep -E '^.{50}|^ .{19}' bars");
+    must("! grep -vE '([0-9]|[a-z])$' bars && ! grep -E '(epoch|step)$' bars");
 }
 
 /* Waits for the bar of a run, does something to a process, and shows what the terminal has got by then. */
@@ -59,7 +69,7 @@ Test(terminal, shows_a_bar_for_sensitivity)
 {
     must(OCT_PROGRAM " train r.yaml output=deep model.name=resnet20 2>err || { cat err; exit 1; }");
     on_terminal(OCT_PROGRAM " sensitivity deep -o table");
-    must("grep -qaE 'sensitivity  [0-9]+/[0-9]+ forwards  [0-9]+ %  [a-z0-9 ,]+ forwards/s  left' "
+    must("grep -qaE '%  left [0-9:]+  sensitivity  [0-9]+/[0-9]+ forwards  [a-z0-9 ,]+ forwards/s' "
          "seen");
 }
 
