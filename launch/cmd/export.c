@@ -17,9 +17,10 @@
 
 #include <jansson.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { FORMAT, OUTPUT, DATA, ALL_VALUES, PIXELS, CODES, PROCESSOR };
+enum { FORMAT, OUTPUT, DATA, ALL_VALUES, PIXELS, CODES, PROCESSOR, FORCE };
 
 typedef struct exporting {
     const oct_args *args;
@@ -57,20 +58,28 @@ static oct_status find_format(exporting *e)
     return OCT_USAGE;
 }
 
-/* Nothing is written over, and the folder can be written to: said before any work. beside: it goes with the file that
- * the command line names. */
+/* What is there is written over only by --force, and never what is exported; the folder can be written to: said before
+ * any work. beside: it goes with the file that the command line names. */
 static oct_status check_place(const exporting *e, const char *path, bool beside)
 {
-    OCT_CHECK(beside || !oct_file_exists(path), OCT_USAGE,
-              "command line: -o %s: already exists; choose another file name", path);
-    OCT_CHECK(!oct_file_exists(path), OCT_USAGE,
+    const bool free = e->args->option[FORCE].given || !oct_file_exists(path);
+    struct stat file, output;
+    OCT_CHECK(beside || free, OCT_USAGE,
+              "command line: -o %s: already exists; choose another file name, or --force to "
+              "overwrite it",
+              path);
+    OCT_CHECK(free, OCT_USAGE,
               "command line: -o %s: %s, which goes with it, already exists; choose another file "
-              "name",
+              "name, or --force to overwrite it",
               e->args->option[OUTPUT].text, path);
+    OCT_CHECK(stat(e->args->word[0], &file) != 0 || stat(path, &output) != 0 ||
+                  file.st_dev != output.st_dev || file.st_ino != output.st_ino,
+              OCT_USAGE,
+              "command line: -o %s: is the file that is exported; choose another file name", path);
     return oct_file_check_place(path);
 }
 
-/* "NAME.golden.npz" beside "NAME.onnx", or of codes "NAME.codes.golden.npz"; "NAME.h" beside "NAME.c", which may be called NAME, too. */
+/* "NAME.onnx.golden.npz" beside "NAME.onnx"; "NAME.h" beside "NAME.c", which may be called NAME, too. */
 static oct_status find_places(exporting *e)
 {
     OCT_CHECK(e->args->option[OUTPUT].given, OCT_USAGE,
@@ -93,8 +102,7 @@ static oct_status find_places(exporting *e)
     }
     OCT_TRY(check_place(e, e->path, false));
     if (!e->format->golden) return OCT_OK;
-    OCT_TRY(oct_format(&e->golden_path, "%.*s%s.golden.npz", (int)length, path,
-                       e->args->option[CODES].given ? ".codes" : ""));
+    OCT_TRY(oct_format(&e->golden_path, "%s.golden.npz", path));
     return check_place(e, e->golden_path, true);
 }
 
@@ -263,7 +271,7 @@ static oct_status print(const exporting *e)
 {
     const char *of = e->job.model ? "int8 model" : "float network";
     const char *notices = e->made.notices.data;
-    char size[32];
+    char count[32];
     if (e->args->json)
         return oct_print_json(
             json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:s*, s:s*, s:I, s:o}", "format",
@@ -275,11 +283,11 @@ static oct_status print(const exporting *e)
                                                               : "u8",
                       "operators", e->made.operators.data, "arena", (json_int_t)e->made.arena,
                       "notices", notices_json(notices)));
-    OCT_TRY(oct_print("%-14s %s (%s, %s bytes)\n", e->format->name, e->path, of,
-                      oct_text_count((int64_t)e->made.size, size)));
+    OCT_TRY(oct_print("%-14s %s (%s, %s)\n", e->format->name, e->path, of,
+                      oct_text_size((int64_t)e->made.size).text));
     if (e->beside_path)
-        OCT_TRY(oct_print("%-14s %s (%s bytes)\n", "with", e->beside_path,
-                          oct_text_count((int64_t)e->made.beside_size, size)));
+        OCT_TRY(oct_print("%-14s %s (%s)\n", "with", e->beside_path,
+                          oct_text_size((int64_t)e->made.beside_size).text));
     if (e->golden_path)
         OCT_TRY(oct_print("%-14s %s (%lld inputs and outputs)\n", "golden samples", e->golden_path,
                           (long long)e->golden.count));
@@ -292,7 +300,7 @@ static oct_status print(const exporting *e)
     if (e->made.operators.data)
         OCT_TRY(oct_print("%-14s %s\n%-14s %s bytes of tensors in TFLM's arena, beside its own\n",
                           "operators", e->made.operators.data, "memory",
-                          oct_text_count(e->made.arena, size)));
+                          oct_text_count(e->made.arena, count)));
     for (const char *at = notices; at && *at; at += strcspn(at, "\n") + 1)
         OCT_TRY(oct_print("%-14s %.*s\n", "notice", (int)strcspn(at, "\n"), at));
     return OCT_OK;
@@ -340,7 +348,7 @@ static oct_status run(const oct_args *args)
 static const oct_option options[] = {
     [FORMAT] = {"--format", 'f', OCT_OPT_TEXT, "NAME",
                 "onnx; tflite, c or flat of an int8 model; safetensors of a checkpoint", 0, 0},
-    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "OUT", "file to write; must not exist", 0, 0},
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "OUT", "file to write", 0, 0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "of a checkpoint: folder of the data set, if it is not where the run had it", 0, 0},
     [ALL_VALUES] = {"--all-values", 0, OCT_OPT_FLAG, NULL,
@@ -354,13 +362,14 @@ static const oct_option options[] = {
     [PROCESSOR] = {"--processor", 0, OCT_OPT_TEXT, "NAME",
                    "onnx of an int8 model: it is for any, for those with vnni, or as here (above)",
                    0, 0},
+    [FORCE] = {"--force", 0, OCT_OPT_FLAG, NULL, "overwrite files that are there", 0, 0},
     {0},
 };
 
 const oct_command oct_command_export = {
     .name = "export",
     .usage = "octet export FILE --format NAME -o OUT [--all-values] [--pixels] [--codes] "
-             "[--processor NAME] [--data FOLDER]",
+             "[--processor NAME] [--data FOLDER] [--force]",
     .summary = "writes a model or checkpoint for other programs: ONNX, TFLite, C, safetensors",
     .help =
         "FILE is an int8 model (*.int8.h5), a checkpoint or a run folder (its newest checkpoint).\n"
@@ -403,8 +412,8 @@ const oct_command oct_command_export = {
         "octet-flat): no HDF5, and the bits of the model; commands take it as they take a model.\n"
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
-        "Beside ONNX and TFLite files stands NAME.golden.npz: inputs, and the outputs that Octet "
-        "computes\nof them; with --codes both are codes, in NAME.codes.golden.npz.\n",
+        "Beside ONNX and TFLite files stands OUT.golden.npz: inputs, and the outputs that Octet "
+        "computes\nof them; with --codes both are codes.\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

@@ -157,8 +157,25 @@ Test(export, equal_models_give_equal_bytes)
     export_to(MODEL, "onnx", "b.onnx");
     export_to("run", "onnx", "c.onnx");
     export_to("run", "onnx", "d.onnx");
-    cr_assert(system("cmp a.onnx b.onnx && cmp a.golden.npz b.golden.npz && cmp c.onnx d.onnx && "
-                     "cmp c.golden.npz d.golden.npz") == 0);
+    cr_assert(
+        system(
+            "cmp a.onnx b.onnx && cmp a.onnx.golden.npz b.onnx.golden.npz && cmp c.onnx d.onnx && "
+            "cmp c.onnx.golden.npz d.onnx.golden.npz") == 0);
+}
+
+Test(export, files_of_others_are_overwritten_on_request_alone)
+{
+    export_to(MODEL, "onnx", "a.onnx");
+    must("cp a.onnx want && echo mine >a.onnx && echo mine >a.onnx.golden.npz");
+    OCTET("export", MODEL, "--format", "onnx", "-o", "a.onnx");
+    oct_check_exit(job, 2);
+    must("grep -q mine a.onnx && grep -q mine a.onnx.golden.npz");
+    OCTET("export", MODEL, "--format", "onnx", "-o", "a.onnx", "--force");
+    oct_check_exit(job, 0);
+    must("cmp a.onnx want && ! grep -q mine a.onnx.golden.npz");
+    OCTET("export", MODEL, "--format", "onnx", "-o", "run/../" MODEL, "--force");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "is the file that is exported; choose another file name");
 }
 
 static int64_t count_nodes(const oct_onnx_graph *g, const char *type)
@@ -237,8 +254,8 @@ Test(export, golden_samples_are_those_of_the_model)
     oct_runtime *runtime = NULL;
     float logits[CLASSES];
     export_to(MODEL, "onnx", "a.onnx");
-    float *input = golden("a.golden.npz", "input.npy", "(8, 1, 12, 12)");
-    float *output = golden("a.golden.npz", "output.npy", "(8, 10)");
+    float *input = golden("a.onnx.golden.npz", "input.npy", "(8, 1, 12, 12)");
+    float *output = golden("a.onnx.golden.npz", "output.npy", "(8, 10)");
     cr_assert(oct_model_load(&model, MODEL) == OCT_OK, "%s", oct_fail_text(0));
     cr_assert_arr_eq(input, model.golden_input, COUNT * IMAGE * sizeof(float));
     cr_assert(oct_runtime_create(&runtime, &model.program, 1, &oct_module_islands) == OCT_OK);
@@ -279,7 +296,7 @@ Test(export, tflite_is_for_int8_models_and_tells_what_may_differ)
     cr_assert_arr_eq((const char *)bytes[0] + 4, "TFL3", 4);
     oct_free(&bytes[0]);
     oct_free(&bytes[1]);
-    float *input = golden("a.golden.npz", "input.npy", "(8, 12, 12, 1)");
+    float *input = golden("a.tflite.golden.npz", "input.npy", "(8, 12, 12, 1)");
     oct_free(&input);
     OCTET("export", "run", "--format", "tflite", "-o", "c.tflite");
     oct_check_exit(job, 2);
