@@ -2,6 +2,7 @@
  * number of that is held against the file here; then values are read where they lie, and nothing that the library does
  * can change one. */
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "io/file/file.h"
 #include "io/hdf5/hdf5_child.h"
 #include "io/hdf5/hdf5_impl.h"
@@ -175,10 +176,31 @@ bool oct_h5_sealed(const void *bytes, size_t size)
     return memcmp(digest, (const uint8_t *)bytes + size - OCT_SEAL_BYTES, sizeof digest) == 0;
 }
 
+bool oct_h5_begins(const void *bytes, size_t size)
+{
+    static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    return size >= sizeof signature && memcmp(bytes, signature, sizeof signature) == 0;
+}
+
+/* HDF5's superblock says where a file ends; ours goes on with its SHA-256. */
+oct_status oct_h5_check_seal(const void *bytes, size_t size)
+{
+    enum { VERSION = 8, END_OF_OLD = 40, END_OF_NEW = 28, HEAD = 48 };
+    const uint8_t *head = bytes;
+    uint64_t end = 0;
+    if (oct_h5_sealed(bytes, size)) return OCT_OK;
+    if (size >= HEAD) memcpy(&end, head + (head[VERSION] < 2 ? END_OF_OLD : END_OF_NEW), 8);
+    OCT_CHECK(end != size || !oct_h5_begins(bytes, size), OCT_DATA,
+              "is an HDF5 file of another program, not an int8 model or a checkpoint of Octet; "
+              "`octet data` and data.path take arrays in HDF5, the recipe key init takes weights "
+              "as .safetensors, .npz or .onnx");
+    return oct_fail(OCT_DATA, "is damaged: its SHA-256 differs");
+}
+
 oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size, const char *name)
 {
     *file = NULL;
-    OCT_CHECK(oct_h5_sealed(bytes, size), OCT_DATA, "%s: is damaged: its SHA-256 differs", name);
+    if (oct_h5_check_seal(bytes, size) != OCT_OK) return oct_fail_prefix("%s", name);
     return oct_h5_open(file, bytes, size - OCT_SEAL_BYTES, name);
 }
 
@@ -281,9 +303,9 @@ oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit, char *
     OCT_TRY(oct_h5_look(file, path, &dtype, &shape));
     OCT_CHECK(dtype == OCT_U8 && shape.ndim == 1, OCT_DATA, "%s: %s is not a text", file->name,
               path);
-    OCT_CHECK((uint64_t)shape.dim[0] <= limit, OCT_DATA,
-              "%s: %s has %lld bytes, more than the %zu allowed", file->name, path,
-              (long long)shape.dim[0], limit);
+    OCT_CHECK((uint64_t)shape.dim[0] <= limit, OCT_DATA, "%s: %s has %s, more than the %s allowed",
+              file->name, path, oct_text_size(shape.dim[0]).text,
+              oct_text_size((int64_t)limit).text);
     OCT_TRY(oct_alloc(text, (size_t)shape.dim[0] + 1, 1));
     oct_status status = oct_h5_read(file, path, dtype, shape, *text);
     if (status == OCT_OK && strlen(*text) != (size_t)shape.dim[0])

@@ -33,9 +33,12 @@ enum { OCT_SEAL_BYTES = 32 };
 /* HDF5's checksum of metadata: Bob Jenkins' lookup3 (2006) with initial value 0. */
 uint32_t oct_h5_checksum(const void *bytes, size_t size);
 bool oct_h5_sealed(const void *bytes, size_t size); /* does the seal fit? */
+bool oct_h5_begins(const void *bytes, size_t size); /* with the signature of HDF5 */
+/* OCT_DATA when the seal does not fit, in words that lack the file's name. */
+oct_status oct_h5_check_seal(const void *bytes, size_t size) OCT_NODISCARD;
 oct_status oct_h5_seal(oct_h5 *file, void **bytes,
                        size_t *size) OCT_NODISCARD; /* as oct_h5_image */
-/* Opens a sealed image like oct_h5_open; OCT_DATA when the seal does not fit, whose sentence holds "SHA-256 differs". */
+/* Opens a sealed image like oct_h5_open; OCT_DATA when the seal does not fit. */
 oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size,
                               const char *name) OCT_NODISCARD;
 

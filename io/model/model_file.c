@@ -304,8 +304,8 @@ static oct_status check_costs(const oct_model *model)
     if (large_allowed) return OCT_OK;
     OCT_TRY(oct_program_costs(program, &cost));
     OCT_CHECK(cost.bytes <= OCT_MODEL_BYTES, OCT_DATA,
-              "the values of one sample take %lld MB, more than %lld" ALLOW,
-              (long long)(cost.bytes >> 20), (long long)(OCT_MODEL_BYTES >> 20));
+              "the values of one sample take %s, more than %s" ALLOW,
+              oct_text_size(cost.bytes).text, oct_text_size(OCT_MODEL_BYTES).text);
     const double all = cost.work * (double)(golden > 0 ? golden : 1);
     OCT_CHECK(cost.work <= OCT_MODEL_WORK && all <= 2 * OCT_MODEL_WORK, OCT_DATA,
               "one sample takes as long as %.3g multiply-adds and %lld golden inputs as long as "
@@ -328,7 +328,7 @@ oct_status oct_model_check_work(const oct_model *model, int64_t samples, const c
 static oct_status read_sealed(oct_model *model, const void *bytes, size_t size)
 {
     oct_h5 *h5 = NULL;
-    OCT_CHECK(oct_h5_sealed(bytes, size), OCT_DATA, "is damaged: its SHA-256 differs");
+    OCT_TRY(oct_h5_check_seal(bytes, size));
     OCT_TRY(oct_h5_open(&h5, bytes, size - OCT_SEAL_BYTES, "int8 model"));
     const oct_status status = read_model(h5, model);
     oct_h5_close(&h5);

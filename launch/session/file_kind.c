@@ -19,8 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-
 /* A folder with checkpoints is the checkpoints/ of a run, even without its manifest. */
 static bool holds_checkpoints(const char *path)
 {
@@ -113,7 +111,7 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
     OCT_CHECK(size >= 0, OCT_DATA, "%s: %s", path, strerror(error));
     OCT_CHECK(size > 0, OCT_DATA, "%s: the file is empty", path);
 
-    if (size >= 8 && memcmp(head, hdf5_signature, 8) == 0) {
+    if (oct_h5_begins(head, (size_t)size)) {
         bool model;
         OCT_TRY(oct_model_is(path, &model));
         *kind = model ? OCT_FILE_MODEL : OCT_FILE_CHECKPOINT;
@@ -149,10 +147,9 @@ oct_status oct_file_check_intact(const char *path, oct_file_kind kind)
     size_t size;
     if (kind != OCT_FILE_CHECKPOINT) return OCT_OK;
     OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &bytes, &size));
-    bool whole = oct_h5_sealed(bytes, size);
+    const oct_status status = oct_h5_check_seal(bytes, size);
     oct_free(&bytes);
-    OCT_CHECK(whole, OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
-    return OCT_OK;
+    return status == OCT_OK ? OCT_OK : oct_fail_prefix("%s", path);
 }
 
 static oct_status not_a_model_but_a_folder(const char *folder)

@@ -88,7 +88,7 @@ Test(hdf5, gives_back_texts_and_numbers)
     cr_assert_str_eq(text, "");
     oct_free(&text);
     cr_assert_eq(oct_h5_read_text(h5, "text", 5, &text), OCT_DATA);
-    check_said("more than the 5 allowed");
+    check_said("more than the 5 bytes allowed");
     cr_assert_null(text);
     cr_assert_eq(oct_h5_read_text(h5, "nul", 5, &text), OCT_DATA);
     check_said("NUL");
@@ -322,6 +322,8 @@ Test(hdf5, every_flip_and_every_truncation_breaks_the_seal)
         cr_assert_not(oct_h5_sealed(bytes, i), "%zu", i);
     cr_assert_eq(oct_h5_open_sealed(&h5, bytes, size - 1, "x.h5"), OCT_DATA);
     check_said("x.h5: is damaged: its SHA-256 differs");
+    cr_assert_eq(oct_h5_open_sealed(&h5, bytes, size - OCT_SEAL_BYTES, "x.h5"), OCT_DATA);
+    check_said("x.h5: is an HDF5 file of another program");
     cr_assert_null(h5);
     MUST(oct_h5_open_sealed(&h5, bytes, size, "x.h5"));
     oct_h5_close(&h5);
