@@ -1,5 +1,6 @@
 /* Fuses by hand. The names are the user's, so what is wrong with them is said with the names that
  * there are. */
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "quant/prepare/fusion.h"
 #include "quant/prepare/prepare.h"
@@ -50,37 +51,62 @@ static bool is_fused(const oct_module *m)
            m->type == &oct_qat_add_type;
 }
 
+/* The first members of a list that are those of a fusion. */
+static int begins_as(const list *l, const oct_fusion *fusion)
+{
+    int i = 0;
+    while (i < l->count && i < fusion->count &&
+           oct_member_of(l->modules[i]->type) == fusion->members[i])
+        i++;
+    return i;
+}
+
 static const oct_fusion *fitting(const list *l)
 {
     for (size_t f = 0; f < oct_fusion_count(); f++) {
         const oct_fusion *fusion = oct_fusion_at(f);
-        bool fits = fusion->count == l->count;
-        for (int i = 0; i < l->count && fits; i++)
-            fits = oct_member_of(l->modules[i]->type) == fusion->members[i];
-        if (fits) return fusion;
+        if (fusion->count == l->count && begins_as(l, fusion) == l->count) return fusion;
     }
     return NULL;
 }
 
+/* Members that only one of them has, whatever their order. */
+static int difference(const list *l, const oct_fusion *fusion)
+{
+    int count = l->count + fusion->count;
+    for (int i = 0; i < l->count; i++)
+        count -= 2 * oct_fusion_has(fusion, oct_member_of(l->modules[i]->type));
+    return count;
+}
+
 static oct_status no_pattern(const list *l)
 {
-    oct_text names = {0}, types = {0}, patterns = {0};
+    enum { NEAREST = 3 };
+    oct_text names = {0}, types = {0}, nearest = {0};
     oct_status status = OCT_OK;
+    int fit = 0, found = 0;
     for (int i = 0; i < l->count && status == OCT_OK; i++) {
         status = oct_text_add(&names, "%s%s", i > 0 ? ", " : "", l->names[i]);
         if (status == OCT_OK)
             status = oct_text_add(&types, "%s%s", i > 0 ? ", " : "", l->modules[i]->type->name);
     }
-    for (size_t f = 0; f < oct_fusion_count() && status == OCT_OK; f++)
-        status = oct_text_add(&patterns, "%s%s", patterns.length > 0 ? ", " : "",
-                              oct_fusion_at(f)->name);
+    for (int differ = 0; differ <= 2 * OCT_MAX_MEMBERS; differ++)
+        for (size_t f = 0; f < oct_fusion_count() && status == OCT_OK; f++) {
+            const oct_fusion *fusion = oct_fusion_at(f);
+            fit = (int)oct_max_i64(fit, begins_as(l, fusion));
+            if (difference(l, fusion) == differ && found < NEAREST)
+                status = oct_text_add(&nearest, "%s%s", found++ > 0 ? ", " : "", fusion->name);
+        }
     if (status == OCT_OK)
-        status = oct_fail_add(OCT_PREPARE,
-                              "%s: no fusion fits %s in this order; these can be fused by name: %s",
-                              names.data, types.data, patterns.data);
+        status = oct_fail_add(
+            OCT_PREPARE,
+            "%s: no fusion fits %s in this order, since none %s with %s (%s); the nearest are %s, "
+            "and quant/prepare/fusion_list.def has all",
+            names.data, types.data, fit > 0 ? "goes on" : "begins", l->modules[fit]->type->name,
+            l->names[fit], nearest.data);
     oct_text_free(&names);
     oct_text_free(&types);
-    oct_text_free(&patterns);
+    oct_text_free(&nearest);
     return status;
 }
 

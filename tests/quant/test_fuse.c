@@ -243,14 +243,17 @@ Test(fuse, an_unknown_name_is_answered_with_those_that_exist)
     rig_end(&r);
 }
 
-Test(fuse, a_sequence_that_no_pattern_fits_is_told_the_patterns)
+Test(fuse, a_sequence_that_no_pattern_fits_is_told_where_it_leaves_them_and_the_nearest)
 {
     rig r;
     chain_of(&r);
     refuse(&r, (const char *[]){"1.1", "1.0"}, 2,
-           "1.1, 1.0: no fusion fits batch_norm, conv2d in this order; these can be fused by name: "
-           "conv_bn_add_relu,");
-    refuse(&r, (const char *[]){"1.0", "1.1", "2"}, 3, "conv2d, batch_norm, max_pool");
+           "1.1, 1.0: no fusion fits batch_norm, conv2d in this order, since none goes on with "
+           "conv2d (1.0); the nearest are conv_bn, conv_bn_add, conv_bn_relu, and "
+           "quant/prepare/fusion_list.def has all");
+    refuse(&r, (const char *[]){"1.0", "1.1", "2"}, 3,
+           "since none goes on with max_pool (2); the nearest are conv_bn, ");
+    refuse(&r, (const char *[]){"2", "1.1"}, 2, "since none begins with max_pool (2); ");
     refuse(&r, (const char *[]){"1.0"}, 1, "1 names are to be fused; give 2 to 4");
     rig_end(&r);
 }
