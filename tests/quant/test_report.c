@@ -339,7 +339,7 @@ Test(report, the_page_on_prepare_shows_what_is_printed)
     static char page[1 << 16];
     rig r;
     oct_text report = {0}, table = {0};
-    FILE *file = fopen(OCT_SOURCE_DIR "/quant/pass/prepare/README.md", "r");
+    FILE *file = fopen(OCT_SOURCE_DIR "/quant/prepare/README.md", "r");
     cr_assert(file && fread(page, 1, sizeof page - 1, file) > 0);
     fclose(file);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
