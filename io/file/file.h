@@ -14,6 +14,7 @@ void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
 /* Tells the digest of what was added so far; more may follow. */
 oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32]) OCT_NODISCARD;
 const char *oct_hex(const uint8_t digest[32], char text[65]);
+oct_status oct_base64(const void *bytes, size_t size, char **text) OCT_NODISCARD; /* oct_alloc'ed */
 /* Gives size and SHA-256 of a whole file. */
 oct_status oct_file_sha256(const char *path, size_t *size, char hex[65]) OCT_NODISCARD;
 

@@ -1,6 +1,7 @@
 #include "core/base/mem.h"
 #include "io/file/file.h"
 
+#include <limits.h>
 #include <openssl/evp.h>
 
 struct oct_sha256_state {
@@ -56,4 +57,12 @@ const char *oct_hex(const uint8_t digest[32], char text[65])
     }
     text[64] = '\0';
     return text;
+}
+
+oct_status oct_base64(const void *bytes, size_t size, char **text)
+{
+    OCT_ASSERT(size <= INT_MAX / 2);
+    OCT_TRY(oct_alloc(text, (size + 2) / 3 * 4 + 1, 1));
+    EVP_EncodeBlock((unsigned char *)*text, bytes, (int)size);
+    return OCT_OK;
 }

@@ -7,6 +7,7 @@
 #include "io/image/decode.h"
 
 #include "core/base/mem.h"
+#include "io/file/file.h"
 
 #include <png.h>
 #include <setjmp.h>
@@ -247,6 +248,16 @@ oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size)
     } else {
         oct_free(&k.written);
     }
+    return status;
+}
+
+oct_status oct_png_base64(const oct_image *image, char **text)
+{
+    void *bytes;
+    size_t size;
+    OCT_TRY(oct_png_write(image, &bytes, &size));
+    oct_status status = oct_base64(bytes, size, text);
+    oct_free(&bytes);
     return status;
 }
 

@@ -54,6 +54,19 @@ oct_status oct_print_json(json_t *document)
     return oct_print("\n");
 }
 
+static int add_bytes(const char *bytes, size_t size, void *text)
+{
+    return oct_text_add(text, "%.*s", (int)size, bytes) == OCT_OK ? 0 : -1;
+}
+
+oct_status oct_json_text(oct_text *text, const json_t *document, size_t flags)
+{
+    OCT_CHECK(document && json_dump_callback(document, add_bytes, text,
+                                             flags | JSON_REAL_PRECISION(9)) == 0,
+              OCT_RESOURCE, "out of memory for JSON");
+    return OCT_OK;
+}
+
 oct_status oct_print_flush(void)
 {
     if (reader_left) return OCT_OK;

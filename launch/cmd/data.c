@@ -1,8 +1,7 @@
 /* octet data says what a data set holds before anything is trained on it, or draws what training will see. */
 #include "core/base/mem.h"
-#include "io/file/file.h"
-#include "io/image/decode.h"
 #include "io/batch/normalise.h"
+#include "io/file/file.h"
 #include "launch/base/machine.h"
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
@@ -11,6 +10,7 @@
 #include "launch/cmd/data_sheet.h"
 #include "launch/cmd/data_survey.h"
 #include "launch/cmd/shipped.h"
+#include "launch/report/page.h"
 #include "launch/session/build.h"
 #include "launch/session/file_kind.h"
 #include "launch/session/job.h"
@@ -26,8 +26,8 @@ enum { PREVIEW, SAMPLES };
 enum { SAMPLES_STANDARD = 8, CLASSES_SHOWN = 40, CLASSES_CUT = 10, SIZES_SHOWN = 5 };
 
 static const oct_option options[] = {
-    [PREVIEW] = {"--preview", 0, OCT_OPT_TEXT, "FILE.png",
-                 "draw a sheet of training samples as the model will get them, and nothing else", 0,
+    [PREVIEW] = {"--preview", 0, OCT_OPT_TEXT, "FILE.html",
+                 "write a page of training samples as the model will get them, and nothing else", 0,
                  0},
     [SAMPLES] = {"--samples", 0, OCT_OPT_COUNT, "N", "of that sheet; 8 unless told", 1, 100},
     {0},
@@ -398,24 +398,17 @@ static oct_status preview(const oct_args *args, const oct_recipe *recipe, const 
     const int64_t samples =
         args->option[SAMPLES].given ? args->option[SAMPLES].count : SAMPLES_STANDARD;
     const char *file = args->option[PREVIEW].text;
-    oct_image sheet = {0};
-    void *bytes = NULL;
-    size_t size = 0;
-    oct_status status = oct_data_sheet(recipe, data, samples, &sheet);
-    OCT_TRY_OUT(status);
-    OCT_TRY_OUT(oct_png_write(&sheet, &bytes, &size));
-    OCT_TRY_OUT(oct_file_write(file, bytes, size));
-    if (args->json)
-        status = oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "preview", "file", file,
-                                          "height", sheet.h, "width", sheet.w));
-    else
-        status = oct_print("%s: training samples as the model will get them, %" PRId64 "x%" PRId64
-                           " pixels\n",
-                           file, sheet.w, sheet.h);
-out:
-    oct_free(&bytes);
-    oct_image_free(&sheet);
-    return status;
+    oct_text page = {0};
+    OCT_CHECK(oct_page_is_name(file), OCT_USAGE,
+              "command line: --preview %s: the sheet is an HTML page; give it a name that ends in "
+              ".html",
+              file);
+    OCT_TRY(oct_data_sheet(recipe, data, samples, &page));
+    oct_status status = oct_file_write(file, page.data, page.length);
+    oct_text_free(&page);
+    OCT_TRY(status);
+    if (args->json) return oct_print_json(json_pack("{s:s, s:s}", "kind", "preview", "file", file));
+    return oct_print("%s: training samples as the model will get them\n", file);
 }
 
 static oct_status run(const oct_args *args)
@@ -426,7 +419,7 @@ static oct_status run(const oct_args *args)
     oct_file_kind kind;
     const bool draws = args->option[PREVIEW].given;
     OCT_CHECK(draws || !args->option[SAMPLES].given, OCT_USAGE,
-              "command line: --samples is for --preview; write --preview FILE.png too");
+              "command line: --samples is for --preview; write --preview FILE.html too");
     OCT_TRY(oct_shipped_hint(args->word[0]));
     if (!oct_data_is(args->word[0])) {
         OCT_TRY(oct_file_kind_of(args->word[0], &kind));
@@ -450,7 +443,7 @@ out:
 
 const oct_command oct_command_data = {
     .name = "data",
-    .usage = "octet data RECIPE|DATA [key=value ...] [--preview FILE.png [--samples N]]",
+    .usage = "octet data RECIPE|DATA [key=value ...] [--preview FILE.html [--samples N]]",
     .summary = "says what a data set holds, or draws what training will see",
     .help =
         "Reads every sample of the recipe's data set once: how many there are of each class, their "
@@ -462,7 +455,7 @@ const oct_command oct_command_data = {
         "are\n"
         "damaged.\n"
         "\n"
-        "--preview draws a sheet of training samples with their labels instead: each as it is "
+        "--preview writes a page of training samples with their labels instead: each as it is "
         "evaluated, and\n"
         "as the transforms of the recipe (data.train, data.mixup, ...) will change it in the first "
         "epochs.\n"
@@ -470,7 +463,7 @@ const oct_command oct_command_data = {
         "`octet help formats` tells which files a data set may be.\n"
         "\n"
         "    octet data my.yaml\n"
-        "    octet data my.yaml --preview page.png data.path=FOLDER\n",
+        "    octet data my.yaml --preview page.html data.path=FOLDER\n",
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,

@@ -1,10 +1,11 @@
 /* The sheet of `octet data --preview`: what training makes of some samples. */
 #pragma once
 
+#include "core/base/text.h"
 #include "io/dataset/dataset.h"
 #include "io/recipe/recipe.h"
 
-/* Draws so many training samples, each as evaluation would see it and as the first epochs of the recipe will,
- * with their labels. sheet: bytes, 3 channels. */
+/* Writes an HTML page with so many training samples, each as evaluation would see it and as the first epochs of the
+ * recipe will, with their labels. */
 oct_status oct_data_sheet(const oct_recipe *recipe, const oct_dataset *data, int64_t samples,
-                          oct_image *sheet) OCT_NODISCARD;
+                          oct_text *page) OCT_NODISCARD;

@@ -37,12 +37,10 @@ static void free_pair(pair *p)
 
 static oct_status read_pair(pair *p, const oct_page_run *run, const char *key)
 {
-    char metric[KEY_BYTES + 16];
-    OCT_TRY(oct_series_of(&p->training, oct_page_run_records(run, "step"), key));
-    OCT_TRY(oct_series_of(&p->evaluation, oct_page_run_records(run, "eval"), key));
+    OCT_TRY(oct_series_of(&p->training, oct_page_run_records(run, "step"), NULL, key));
+    OCT_TRY(oct_series_of(&p->evaluation, oct_page_run_records(run, "eval"), NULL, key));
     if (p->evaluation.count) return OCT_OK;
-    snprintf(metric, sizeof metric, "metrics.%s", key);
-    return oct_series_of(&p->evaluation, oct_page_run_records(run, "eval"), metric);
+    return oct_series_of(&p->evaluation, oct_page_run_records(run, "eval"), "metrics", key);
 }
 
 /* Names of the keys that have numbers. */
@@ -164,11 +162,10 @@ static oct_status plot_key(const request *r, const char *key, const oct_terminal
     pair pairs[RUNS_MAX] = {0};
     oct_text text = {0};
     const oct_plot_spans spans = oct_plot_spans_of(r->run[0].records);
-    const bool free = strcmp(key, "loss") == 0 || strcmp(key, "grad_norm") == 0;
     oct_plot plot = {.title = key,
                      .unit = strcmp(key, "accuracy") == 0 ? "%" : "",
                      .spans = &spans,
-                     .scale = free ? OCT_SCALE_FREE : OCT_SCALE_LINEAR};
+                     .free_scale = strcmp(key, "loss") == 0 || strcmp(key, "grad_norm") == 0};
     oct_status status = OCT_OK;
     for (int run = 0; run < r->runs; run++) {
         OCT_TRY_OUT(read_pair(&pairs[run], &r->run[run], key));
@@ -183,31 +180,6 @@ out:
     return status;
 }
 
-static json_t *numbers(const double *values, size_t count)
-{
-    json_t *array = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(array, json_real(values[i]));
-    return array;
-}
-
-static json_t *series_json(const oct_series *s)
-{
-    return json_pack("{s:o, s:o}", "step", numbers(s->x, s->count), "value",
-                     numbers(s->y, s->count));
-}
-
-static json_t *phases_json(const oct_page_run *run)
-{
-    const oct_plot_spans spans = oct_plot_spans_of(run->records);
-    json_t *array = json_array();
-    for (size_t i = 0; i < spans.count; i++)
-        json_array_append_new(array,
-                              json_pack("{s:s, s:f, s:f}", "name", spans.span[i].name, "begin",
-                                        spans.span[i].begin, "end", spans.span[i].end));
-    return array;
-}
-
 static oct_status run_json(const request *r, int run, json_t *runs)
 {
     json_t *figures = json_object();
@@ -216,16 +188,17 @@ static oct_status run_json(const request *r, int run, json_t *runs)
         oct_status status = read_pair(&p, &r->run[run], r->key[k]);
         if (status == OCT_OK)
             json_object_set_new(figures, r->key[k],
-                                json_pack("{s:o, s:o}", "training", series_json(&p.training),
-                                          "evaluation", series_json(&p.evaluation)));
+                                json_pack("{s:o, s:o}", "training", oct_series_json(&p.training),
+                                          "evaluation", oct_series_json(&p.evaluation)));
         free_pair(&p);
         if (status != OCT_OK) {
             json_decref(figures);
             return status;
         }
     }
-    json_array_append_new(runs, json_pack("{s:s, s:o, s:o}", "run", r->path[run], "phases",
-                                          phases_json(&r->run[run]), "figures", figures));
+    json_array_append_new(runs,
+                          json_pack("{s:s, s:o, s:o}", "run", r->path[run], "phases",
+                                    oct_plot_spans_json(r->run[run].records), "figures", figures));
     return OCT_OK;
 }
 

@@ -62,11 +62,11 @@ static oct_status load_model(subject *s, oct_view view)
 /* Of a prepared graph or of a program. */
 static oct_status write_dot(const oct_graph *graph, const oct_program *program, oct_text *text)
 {
-    oct_diagram diagram = {0};
-    oct_status status = graph ? oct_diagram_of_graph(&diagram, graph)
-                              : oct_diagram_of_program(&diagram, program, SIZE_MAX);
-    if (status == OCT_OK) status = oct_diagram_dot(&diagram, text);
-    oct_diagram_free(&diagram);
+    json_t *diagram;
+    OCT_TRY(graph ? oct_diagram_of_graph(graph, &diagram)
+                  : oct_diagram_of_program(program, SIZE_MAX, &diagram));
+    oct_status status = oct_diagram_dot(diagram, text);
+    json_decref(diagram);
     return status;
 }
 

@@ -3,23 +3,16 @@
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/report/page.h"
+#include "launch/report/report.h"
 
 #include <jansson.h>
 
-#include <string.h>
-
 enum { OUTPUT };
-
-static bool ends_as_page(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 5 && strcmp(path + length - 5, ".html") == 0;
-}
 
 /* A report replaces a page, and nothing else: a mistyped name must not cost a file. */
 static oct_status check_output(const char *path)
 {
-    OCT_CHECK(!oct_file_exists(path) || ends_as_page(path), OCT_USAGE,
+    OCT_CHECK(!oct_file_exists(path) || oct_page_is_name(path), OCT_USAGE,
               "command line: -o %s: already exists and does not end in .html; choose another file "
               "name",
               path);
@@ -56,7 +49,7 @@ const oct_command oct_command_report = {
     .usage = "octet report RUN [RUN2] [-o report.html]",
     .summary = "draws a run, or two side by side, as one HTML page",
     .help =
-        "One file without scripts that needs no network: curves with the phases, throughput and "
+        "One file that works by itself, without a network: curves with the phases, throughput and "
         "memory,\n"
         "the graph, each layer with its codes and histograms, confusion matrix, worst images, "
         "certificate,\n"

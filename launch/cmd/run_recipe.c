@@ -1,7 +1,7 @@
 #include "launch/cmd/run_recipe.h"
 
 #include "core/base/log.h"
-#include "launch/report/page.h"
+#include "launch/report/report.h"
 #include "launch/session/onnx_model.h"
 #include "launch/session/plugin_load.h"
 #include "launch/train/run_check.h"

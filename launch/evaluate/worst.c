@@ -77,24 +77,6 @@ out:
 
 /* The document. */
 
-static char *base64(const uint8_t *bytes, size_t size)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *text, *next;
-    if (oct_alloc(&text, (size + 2) / 3 * 4 + 1, 1) != OCT_OK) return NULL;
-    next = text;
-    for (size_t i = 0; i < size; i += 3) {
-        const uint32_t b1 = i + 1 < size ? bytes[i + 1] : 0, b2 = i + 2 < size ? bytes[i + 2] : 0;
-        const uint32_t group = (uint32_t)bytes[i] << 16 | b1 << 8 | b2;
-        *next++ = digits[group >> 18];
-        *next++ = digits[group >> 12 & 63];
-        *next++ = i + 1 < size ? digits[group >> 6 & 63] : '=';
-        *next++ = i + 2 < size ? digits[group & 63] : '=';
-    }
-    *next = '\0';
-    return text;
-}
-
 /* The longer side becomes at most 64 pixels. */
 static oct_status shrink(oct_image *image, oct_image *spare)
 {
@@ -108,22 +90,17 @@ static oct_status shrink(oct_image *image, oct_image *spare)
 static oct_status thumbnail(const oct_dataset *data, int64_t index, json_t **png)
 {
     oct_image image = {0}, spare = {0};
-    void *bytes = NULL;
     char *text = NULL;
-    size_t size;
     oct_status status = OCT_OK;
     *png = NULL;
     if (data->dtype != OCT_U8) goto out;
     OCT_TRY_OUT(data->format->read(data, index, &image, NULL));
     if (image.c != 1 && image.c != 3) goto out;
     OCT_TRY_OUT(shrink(&image, &spare));
-    OCT_TRY_OUT(oct_png_write(&image, &bytes, &size));
-    text = base64(bytes, size);
-    OCT_CHECK_OUT(text, OCT_RESOURCE, "out of memory for the thumbnail of an image");
+    OCT_TRY_OUT(oct_png_base64(&image, &text));
     *png = json_string(text);
 out:
     oct_free(&text);
-    oct_free(&bytes);
     oct_image_free(&image);
     oct_image_free(&spare);
     if (!*png && status == OCT_OK) *png = json_null();

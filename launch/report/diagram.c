@@ -1,43 +1,33 @@
-/* Boxes are added in the order in which things run. */
 #include "launch/report/diagram.h"
 
 #include "core/base/mem.h"
+#include "launch/report/facts.h"
 #include "quant/program/step.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-static oct_status add_box(oct_diagram *d, oct_box_kind kind, size_t *box)
+enum { LINE_BYTES = 300 };
+static const size_t no_box = SIZE_MAX;
+
+/* Returns the number of the new box. `codes`: a third line, or NULL. */
+static size_t add_box(json_t *d, const char *kind, const char *name, const char *what,
+                      const char *codes)
 {
-    OCT_TRY(oct_grow(&d->box, &d->box_capacity, d->boxes + 1, sizeof *d->box));
-    *box = d->boxes++;
-    d->box[*box] = (oct_diagram_box){.kind = kind};
-    return OCT_OK;
+    json_t *boxes = json_object_get(d, "boxes"), *lines = json_array();
+    const char *const all[] = {name, what, codes};
+    for (size_t i = 0; i < OCT_COUNT(all) && all[i]; i++)
+        json_array_append_new(lines, oct_page_string(all[i], LINE_BYTES));
+    json_array_append_new(boxes, json_pack("{s:s, s:o}", "kind", kind, "lines", lines));
+    return json_array_size(boxes) - 1;
 }
 
-static oct_status add_line(oct_diagram *d, size_t box, const char *text)
+static void add_arrow(json_t *d, size_t from, size_t to, bool codes, const char *note)
 {
-    for (int i = 0; i < OCT_BOX_LINES; i++)
-        if (!d->box[box].line[i]) return oct_strdup(&d->box[box].line[i], text);
-    return OCT_OK;
-}
-
-static oct_status add_arrow(oct_diagram *d, oct_diagram_arrow arrow)
-{
-    OCT_TRY(oct_grow(&d->arrow, &d->arrow_capacity, d->arrows + 1, sizeof *d->arrow));
-    d->arrow[d->arrows++] = arrow;
-    return OCT_OK;
-}
-
-void oct_diagram_free(oct_diagram *diagram)
-{
-    for (size_t i = 0; i < diagram->boxes; i++)
-        for (int line = 0; line < OCT_BOX_LINES; line++)
-            oct_free(&diagram->box[i].line[line]);
-    oct_free(&diagram->box);
-    oct_free(&diagram->arrow);
-    *diagram = (oct_diagram){0};
+    json_array_append_new(json_object_get(d, "arrows"),
+                          json_pack("{s:I, s:I, s:b, s:s*}", "from", (json_int_t)from, "to",
+                                    (json_int_t)to, "codes", codes, "note", note));
 }
 
 /* Programs. */
@@ -62,65 +52,59 @@ static void step_text(const oct_program *p, const oct_step *s, char *text, size_
                  s->island ? s->island->type : "", window[0] ? " " : "", window, v->h, v->w, v->c);
 }
 
-static oct_box_kind kind_of(const oct_step *s)
+static const char *kind_of(const oct_step *s)
 {
-    if (s->kind == OCT_STEP_FLOAT) return OCT_BOX_ISLAND;
-    if (s->kind == OCT_STEP_QUANTIZE || s->kind == OCT_STEP_DEQUANTIZE) return OCT_BOX_BORDER;
-    return oct_step_type_of(s->kind)->weights ? OCT_BOX_WEIGHTS : OCT_BOX_PLAIN;
+    if (s->kind == OCT_STEP_FLOAT) return "float";
+    if (s->kind == OCT_STEP_QUANTIZE || s->kind == OCT_STEP_DEQUANTIZE) return "border";
+    return oct_step_type_of(s->kind)->weights ? "weights" : "plain";
 }
 
-static oct_status add_step(oct_diagram *d, const oct_program *p, const oct_step *s, size_t *box)
+static size_t add_step(json_t *d, const oct_program *p, const oct_step *s)
 {
-    char text[160];
-    OCT_TRY(add_box(d, kind_of(s), box));
-    OCT_TRY(add_line(d, *box, s->name));
-    step_text(p, s, text, sizeof text);
-    OCT_TRY(add_line(d, *box, text));
-    codes_text(&p->values[s->output], text, sizeof text);
-    return add_line(d, *box, text);
+    char what[160], codes[160];
+    step_text(p, s, what, sizeof what);
+    codes_text(&p->values[s->output], codes, sizeof codes);
+    return add_box(d, kind_of(s), s->name, what, codes);
 }
 
-static oct_status add_input(oct_diagram *d, const oct_program *p, int i, size_t *box)
+static size_t add_input(json_t *d, const oct_program *p, int i)
 {
-    char text[96];
+    char name[32], what[96];
     const oct_value *v = &p->values[p->inputs[i]];
-    OCT_TRY(add_box(d, OCT_BOX_BORDER, box));
-    snprintf(text, sizeof text, p->num_inputs > 1 ? "input %d" : "input%.0d", i);
-    OCT_TRY(add_line(d, *box, text));
-    snprintf(text, sizeof text, "float %" PRId64 "×%" PRId64 "×%" PRId64, v->h, v->w, v->c);
-    return add_line(d, *box, text);
+    snprintf(name, sizeof name, p->num_inputs > 1 ? "input %d" : "input%.0d", i);
+    snprintf(what, sizeof what, "float %" PRId64 "×%" PRId64 "×%" PRId64, v->h, v->w, v->c);
+    return add_box(d, "border", name, what, NULL);
 }
 
-/* maker: of each value its box; SIZE_MAX: it is not drawn. */
-static oct_status add_program(oct_diagram *d, const oct_program *p, size_t limit, size_t *maker)
+/* Starts a diagram; maker: of each value of a program or graph the box that makes it, none yet. */
+static oct_status begin(json_t **diagram, size_t **maker, size_t values)
 {
-    for (int64_t v = 0; v < p->num_values; v++)
-        maker[v] = SIZE_MAX;
-    for (int i = 0; i < p->num_inputs; i++)
-        OCT_TRY(add_input(d, p, i, &maker[p->inputs[i]]));
-    for (int64_t i = 0; i < p->num_steps; i++) {
-        const oct_step *s = &p->steps[i];
-        if ((size_t)i >= limit) {
-            d->left_out = (size_t)(p->num_steps - i);
-            return OCT_OK;
-        }
-        OCT_TRY(add_step(d, p, s, &maker[s->output]));
-        for (int k = 0; k < s->num_inputs; k++)
-            OCT_TRY(add_arrow(
-                d, (oct_diagram_arrow){.from = maker[s->input[k]],
-                                       .to = maker[s->output],
-                                       .codes = p->values[s->input[k]].dtype != OCT_F32}));
-    }
+    *maker = NULL;
+    OCT_TRY(oct_alloc(maker, values, sizeof **maker));
+    for (size_t v = 0; v < values; v++)
+        (*maker)[v] = no_box;
+    *diagram = json_pack("{s:[], s:[], s:i}", "boxes", "arrows", "left_out", 0);
     return OCT_OK;
 }
 
-oct_status oct_diagram_of_program(oct_diagram *diagram, const oct_program *program, size_t limit)
+oct_status oct_diagram_of_program(const oct_program *p, size_t limit, json_t **diagram)
 {
-    size_t *maker = NULL;
-    OCT_TRY(oct_alloc(&maker, (size_t)program->num_values, sizeof *maker));
-    oct_status status = add_program(diagram, program, limit, maker);
+    size_t *maker;
+    OCT_TRY(begin(diagram, &maker, (size_t)p->num_values));
+    json_t *d = *diagram;
+    for (int i = 0; i < p->num_inputs; i++)
+        maker[p->inputs[i]] = add_input(d, p, i);
+    for (int64_t i = 0; i < p->num_steps && (size_t)i < limit; i++) {
+        const oct_step *s = &p->steps[i];
+        maker[s->output] = add_step(d, p, s);
+        for (int k = 0; k < s->num_inputs; k++)
+            add_arrow(d, maker[s->input[k]], maker[s->output],
+                      p->values[s->input[k]].dtype != OCT_F32, NULL);
+    }
+    if ((size_t)p->num_steps > limit)
+        json_object_set_new(d, "left_out", json_integer(p->num_steps - (json_int_t)limit));
     oct_free(&maker);
-    return status;
+    return OCT_OK;
 }
 
 /* Prepared graphs. */
@@ -149,115 +133,105 @@ static bool has_parameters(const oct_module *module)
     return false;
 }
 
-static oct_box_kind kind_of_node(const oct_graph_node *node)
+static const char *kind_of_node(const oct_graph_node *node)
 {
     if (strcmp(node->op, "quant_stub") == 0 || strcmp(node->op, "dequant_stub") == 0)
-        return OCT_BOX_BORDER;
-    if (node->action == OCT_NODE_UNTOUCHED) return OCT_BOX_ISLAND;
-    return node->module && has_parameters(node->module) ? OCT_BOX_WEIGHTS : OCT_BOX_PLAIN;
+        return "border";
+    if (node->action == OCT_NODE_UNTOUCHED) return "float";
+    return node->module && has_parameters(node->module) ? "weights" : "plain";
 }
 
-static oct_status add_node(oct_diagram *d, const oct_graph *g, const oct_graph_node *node,
-                           size_t *box)
+static size_t add_node(json_t *d, const oct_graph *g, const oct_graph_node *node)
 {
-    char text[160];
-    OCT_TRY(add_box(d, kind_of_node(node), box));
-    OCT_TRY(add_line(d, *box, node->path[0] ? node->path : node->op));
-    snprintf(text, sizeof text, "%.60s", node->fusion ? node->fusion : node->op);
-    OCT_TRY(add_line(d, *box, text));
-    quantizer_text(&g->values[oct_graph_resolve(g, node->output, oct_graph_mode_of(node))], text,
-                   sizeof text);
-    return add_line(d, *box, text);
+    char what[64], codes[160];
+    const int64_t output = oct_graph_resolve(g, node->output, oct_graph_mode_of(node));
+    snprintf(what, sizeof what, "%.60s", node->fusion ? node->fusion : node->op);
+    quantizer_text(&g->values[output], codes, sizeof codes);
+    return add_box(d, kind_of_node(node), node->path[0] ? node->path : node->op, what, codes);
 }
 
-static oct_status add_uses(oct_diagram *d, const oct_graph *g, const oct_graph_node *node,
-                           const size_t *maker, size_t box)
+static void add_uses(json_t *d, const oct_graph *g, const oct_graph_node *node, const size_t *maker,
+                     size_t box)
 {
     for (int i = 0; i < node->num_inputs; i++) {
-        int64_t value = oct_graph_input(g, node, i, oct_graph_mode_of(node));
+        const int64_t value = oct_graph_input(g, node, i, oct_graph_mode_of(node));
         const oct_graph_value *v = &g->values[value];
         const bool to_codes = node->wants == OCT_WANTS_CODES && !v->codes,
                    to_float = node->wants == OCT_WANTS_FLOAT && v->codes;
-        if (maker[value] == SIZE_MAX) continue;
-        OCT_TRY(add_arrow(d, (oct_diagram_arrow){.from = maker[value],
-                                                 .to = box,
-                                                 .codes = v->codes,
-                                                 .note = to_codes   ? "quantize"
-                                                         : to_float ? "dequantize"
-                                                                    : NULL}));
+        if (maker[value] != no_box)
+            add_arrow(d, maker[value], box, v->codes,
+                      to_codes   ? "quantize"
+                      : to_float ? "dequantize"
+                                 : NULL);
     }
-    return OCT_OK;
 }
 
-static oct_status add_graph(oct_diagram *d, const oct_graph *g, size_t *maker)
+oct_status oct_diagram_of_graph(const oct_graph *g, json_t **diagram)
 {
-    char text[32];
-    size_t box;
-    for (size_t v = 0; v < g->num_values; v++)
-        maker[v] = SIZE_MAX;
+    size_t *maker;
+    OCT_TRY(begin(diagram, &maker, g->num_values));
+    json_t *d = *diagram;
     for (int i = 0; i < g->num_inputs[OCT_MODE_TRAINING]; i++) {
-        OCT_TRY(add_box(d, OCT_BOX_BORDER, &box));
-        snprintf(text, sizeof text, "input %d", i);
-        OCT_TRY(add_line(d, box, text));
-        maker[g->inputs[i]] = box;
+        char name[32];
+        snprintf(name, sizeof name, "input %d", i);
+        maker[g->inputs[i]] = add_box(d, "border", name, NULL, NULL);
     }
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
         if (node->action == OCT_NODE_ALIAS) continue;
-        OCT_TRY(add_node(d, g, node, &box));
-        OCT_TRY(add_uses(d, g, node, maker, box));
+        const size_t box = add_node(d, g, node);
+        add_uses(d, g, node, maker, box);
         maker[oct_graph_resolve(g, node->output, oct_graph_mode_of(node))] = box;
     }
-    return OCT_OK;
-}
-
-oct_status oct_diagram_of_graph(oct_diagram *diagram, const oct_graph *graph)
-{
-    size_t *maker = NULL;
-    OCT_TRY(oct_alloc(&maker, graph->num_values, sizeof *maker));
-    oct_status status = add_graph(diagram, graph, maker);
     oct_free(&maker);
-    return status;
+    return OCT_OK;
 }
 
 /* Graphviz. */
 
-static oct_status add_quoted(oct_text *text, const char *line)
+static const char *style_of(const char *kind)
 {
-    for (; *line; line++)
-        OCT_TRY(oct_text_add(text, *line == '"' || *line == '\\' ? "\\%c" : "%c", *line));
-    return OCT_OK;
+    static const char *const styles[][2] = {{"weights", ", color=\"#0b62c4\""},
+                                            {"border", ", color=\"#157a3c\""},
+                                            {"float", ", color=\"#b4470c\", style=dashed"}};
+    for (size_t i = 0; i < OCT_COUNT(styles); i++)
+        if (strcmp(styles[i][0], kind) == 0) return styles[i][1];
+    return "";
 }
 
-static oct_status add_dot_box(const oct_diagram *d, size_t i, oct_text *text)
+static oct_status add_dot_box(const json_t *box, size_t number, oct_text *text)
 {
-    static const char *const styles[] = {
-        [OCT_BOX_PLAIN] = "",
-        [OCT_BOX_WEIGHTS] = ", color=\"#0b62c4\"",
-        [OCT_BOX_BORDER] = ", color=\"#157a3c\"",
-        [OCT_BOX_ISLAND] = ", color=\"#b4470c\", style=dashed",
-    };
-    const oct_diagram_box *box = &d->box[i];
-    OCT_TRY(oct_text_add(text, "  n%zu [label=\"", i));
-    for (int line = 0; line < OCT_BOX_LINES && box->line[line]; line++) {
-        OCT_TRY(oct_text_add(text, "%s", line ? "\\n" : ""));
-        OCT_TRY(add_quoted(text, box->line[line]));
+    size_t i;
+    const json_t *line;
+    OCT_TRY(oct_text_add(text, "  n%zu [label=\"", number));
+    json_array_foreach(json_object_get(box, "lines"), i, line)
+    {
+        if (i) OCT_TRY(oct_text_add(text, "\\n"));
+        for (const char *at = json_string_value(line); *at; at++)
+            OCT_TRY(oct_text_add(text, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at));
     }
-    return oct_text_add(text, "\"%s];\n", styles[box->kind]);
+    return oct_text_add(text, "\"%s];\n",
+                        style_of(json_string_value(json_object_get(box, "kind"))));
 }
 
-oct_status oct_diagram_dot(const oct_diagram *diagram, oct_text *text)
+static oct_status add_dot_arrow(const json_t *a, oct_text *text)
 {
+    const char *note = json_string_value(json_object_get(a, "note"));
+    return oct_text_add(text, "  n%lld -> n%lld [style=%s%s%s%s];\n",
+                        (long long)json_integer_value(json_object_get(a, "from")),
+                        (long long)json_integer_value(json_object_get(a, "to")),
+                        json_is_true(json_object_get(a, "codes")) ? "solid" : "dashed",
+                        note ? ", label=\"" : "", note ? note : "", note ? "\"" : "");
+}
+
+oct_status oct_diagram_dot(const json_t *d, oct_text *text)
+{
+    size_t i;
+    const json_t *it;
     OCT_TRY(oct_text_add(text, "digraph model {\n"
                                "  node [shape=box, fontname=\"sans-serif\", fontsize=11];\n"
                                "  edge [fontname=\"sans-serif\", fontsize=10];\n"));
-    for (size_t i = 0; i < diagram->boxes; i++)
-        OCT_TRY(add_dot_box(diagram, i, text));
-    for (size_t i = 0; i < diagram->arrows; i++) {
-        const oct_diagram_arrow *a = &diagram->arrow[i];
-        OCT_TRY(oct_text_add(text, "  n%zu -> n%zu [style=%s%s%s%s];\n", a->from, a->to,
-                             a->codes ? "solid" : "dashed", a->note ? ", label=\"" : "",
-                             a->note ? a->note : "", a->note ? "\"" : ""));
-    }
+    json_array_foreach(json_object_get(d, "boxes"), i, it) OCT_TRY(add_dot_box(it, i, text));
+    json_array_foreach(json_object_get(d, "arrows"), i, it) OCT_TRY(add_dot_arrow(it, text));
     return oct_text_add(text, "}\n");
 }

@@ -1,47 +1,23 @@
-/* A diagram is boxes and arrows: the program of an int8 model, or the graph of a prepared one. */
+/* A diagram is boxes and arrows: the program of an int8 model, or the graph of a prepared one, as JSON:
+ *
+ *     {"boxes": [{"kind": "weights", "lines": ["conv1", "conv 3x3 → 28×28×32", "u8, scale 0.03, zero 0"]}, ...],
+ *      "arrows": [{"from": 0, "to": 1, "codes": true, "note": "quantize"}, ...], "left_out": 0}
+ *
+ * Boxes stand in the order in which they run. Kinds: "weights" (it has some), "border" (where codes begin and end;
+ * inputs), "float" (it stays float between integers), "plain". An arrow of codes, not of floats, has `codes`; `note`
+ * is what happens on the way. Arrows lead from an earlier box to a later one. */
 #pragma once
 
-#include "launch/report/html.h"
+#include "core/base/text.h"
 #include "quant/graph/graph.h"
 #include "quant/program/program.h"
 
-enum { OCT_BOX_LINES = 3 };
-
-typedef enum oct_box_kind {
-    OCT_BOX_PLAIN,
-    OCT_BOX_WEIGHTS, /* it has weights */
-    OCT_BOX_BORDER,  /* where codes begin and end; inputs and outputs */
-    OCT_BOX_ISLAND,  /* it stays float between integers */
-} oct_box_kind;
-
-typedef struct oct_diagram_box {
-    oct_box_kind kind;
-    char *line[OCT_BOX_LINES]; /* name, what it is, its codes; owned, NULL at the end */
-} oct_diagram_box;
-
-typedef struct oct_diagram_arrow {
-    size_t from, to;
-    bool codes;       /* codes go along it, not floats */
-    const char *note; /* "quantize": what happens on the way; static, or NULL */
-} oct_diagram_arrow;
-
-/* Arrows lead from an earlier box to a later one, but for those of loops. */
-typedef struct oct_diagram {
-    oct_diagram_box *box;
-    size_t boxes, box_capacity;
-    oct_diagram_arrow *arrow;
-    size_t arrows, arrow_capacity;
-    size_t left_out; /* boxes beyond the limit */
-} oct_diagram;
+#include <jansson.h>
 
 /* The program of a model that has passed its check; at most `limit` steps of it. */
-oct_status oct_diagram_of_program(oct_diagram *diagram, const oct_program *program,
-                                  size_t limit) OCT_NODISCARD;
+oct_status oct_diagram_of_program(const oct_program *program, size_t limit,
+                                  json_t **diagram) OCT_NODISCARD;
 /* The prepared graph: what runs, with what was fused into it. */
-oct_status oct_diagram_of_graph(oct_diagram *diagram, const oct_graph *graph) OCT_NODISCARD;
-void oct_diagram_free(oct_diagram *diagram);
-
-/* Draws it in layers from top to bottom, as one SVG. */
-void oct_diagram_draw(const oct_diagram *diagram, const char *title, oct_html *html);
-/* Writes it in the language of Graphviz. */
-oct_status oct_diagram_dot(const oct_diagram *diagram, oct_text *text) OCT_NODISCARD;
+oct_status oct_diagram_of_graph(const oct_graph *graph, json_t **diagram) OCT_NODISCARD;
+/* Writes a diagram in the language of Graphviz. */
+oct_status oct_diagram_dot(const json_t *diagram, oct_text *text) OCT_NODISCARD;

@@ -1,272 +1,109 @@
-/* The frame of a report: header, contents, parts. */
 #include "launch/report/page.h"
 
 #include "core/base/mem.h"
 #include "io/file/file.h"
-#include "launch/report/part.h"
-#include "launch/evaluate/evaluate.h"
-#include "launch/session/progress.h"
-#include "launch/runfolder/run_folder.h"
+#include "launch/base/output.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-static const oct_page_part *const parts[] = {
-#define OCT_PAGE_PART(name) &oct_page_part_##name,
-#include "launch/report/part_list.def"
-#undef OCT_PAGE_PART
-};
+/* Lines of the files in page/, ended by NULL; CMake makes them. */
+extern const char *const oct_page_template[], *const oct_page_style[], *const oct_page_script[];
 
-static const oct_page_limits most = {
-    .layers = 200, .steps = 400, .rows = 60, .images = 24, .text = (size_t)96 << 10};
+typedef struct slot {
+    const char *name; /* in the template: @name@ */
+    oct_text text;
+} slot;
 
-/* The header: a tile for each figure that people look for first. */
+enum { STYLE, SCRIPT, STYLE_HASH, SCRIPT_HASH, FACTS, PLAIN, SLOTS };
 
-static void tile(oct_html *h, const char *name, const char *value, const char *note)
+bool oct_page_is_name(const char *path)
 {
-    oct_html_put(h, "<div class=\"tile\"><dt>%s</dt><dd>%s</dd><dd class=\"note\">%s</dd></div>",
-                 name, value, note);
+    const size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".html") == 0;
 }
 
-static void percent_tile(oct_html *h, const char *name, double value, const char *note)
+static oct_status add_lines(oct_text *out, const char *const *lines)
 {
-    char text[48];
-    if (isnan(value)) return;
-    oct_snprintf(text, sizeof text, "%.2f %%", value);
-    tile(h, name, text, note);
+    for (; *lines; lines++)
+        OCT_TRY(oct_text_add(out, "%s", *lines));
+    return OCT_OK;
 }
 
-static void proof_tile(oct_html *h, const json_t *result)
+/* SHA-256 in base64, as a Content-Security-Policy wants it. */
+static oct_status add_hash(oct_text *out, const oct_text *text)
 {
-    char differ[32], logits[32], images[32], note[120];
-    snprintf(note, sizeof note, "of %s (%s images, QAT against int8)",
-             oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
-             oct_text_count(json_integer_value(json_object_get(result, "images")), images));
-    tile(h, "logits that differ",
-         oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
-         note);
-}
-
-static void size_tile(oct_html *h, const json_t *result)
-{
-    double before = oct_page_number(result, "float_bytes"),
-           after = oct_page_number(result, "int8_bytes");
-    char value[48], note[96], bytes[32];
-    if (!(before > 0) || !(after > 0)) return;
-    snprintf(value, sizeof value, "%s bytes", oct_text_count((int64_t)after, bytes));
-    oct_snprintf(note, sizeof note, "%.2f times smaller than float", before / after);
-    tile(h, "int8 parameters", value, note);
-}
-
-static double seconds_of(const oct_page_run *run)
-{
-    double seconds = 0;
-    size_t i;
-    const json_t *record;
-    json_array_foreach(oct_page_run_records(run, "phase"), i, record)
-    {
-        double more = oct_page_number(record, "seconds");
-        if (more > 0) seconds += more;
-    }
-    return seconds;
-}
-
-static void accuracy_tiles(oct_html *h, const json_t *result)
-{
-    percent_tile(h, "float accuracy", oct_page_number(result, "float_accuracy"),
-                 "before quantization");
-    percent_tile(h, "QAT accuracy", oct_page_number(result, "qat_accuracy"), "as it was trained");
-    percent_tile(h, "int8 accuracy", oct_page_number(result, "int8_accuracy"), "as it is deployed");
-}
-
-/* "71.20 %"; of a metric of a plug-in, which this process may not know, the number alone. */
-static const char *figure(const char *name, const json_t *value, char text[OCT_FIGURE_TEXT])
-{
-    const oct_metric *metric = oct_metric_find(name);
-    if (metric && json_is_number(value))
-        return oct_figure_text(metric, json_number_value(value), text);
-    if (json_is_number(value))
-        oct_snprintf(text, OCT_FIGURE_TEXT, "%.5g", json_number_value(value));
-    else
-        snprintf(text, OCT_FIGURE_TEXT, "not defined");
-    return text;
-}
-
-static void metric_tiles(oct_html *h, const json_t *result)
-{
-    enum { METRICS_MAX = 4 };
-    const json_t *before = json_object_get(result, "float_metrics");
-    const char *name;
-    json_t *value;
-    int shown = 0;
-    json_object_foreach(json_object_get(result, "metrics"), name, value)
-    {
-        char title[64], text[OCT_FIGURE_TEXT], note[96];
-        if (!json_is_number(value) || shown++ == METRICS_MAX) continue;
-        const json_t *was = json_object_get(before, name);
-        snprintf(note, sizeof note, "as it is deployed%s%s", was ? "; float " : "",
-                 was ? figure(name, was, text) : "");
-        snprintf(title, sizeof title, "int8 %.50s", name);
-        tile(h, title, figure(name, value, text), note);
-    }
-}
-
-static void result_tiles(oct_html *h, const oct_page_run *run)
-{
-    const json_t *result = run->result;
-    char text[32], steps[32], note[64];
-    snprintf(note, sizeof note, "%s steps, without evaluation",
-             oct_text_count(json_integer_value(json_object_get(result, "step")), steps));
-    if (oct_page_run_classifies(run)) accuracy_tiles(h, result);
-    metric_tiles(h, result);
-    proof_tile(h, result);
-    size_tile(h, result);
-    tile(h, "training took", oct_text_time(seconds_of(run), text), note);
-}
-
-/* A run that has no result yet says how far it is. */
-static void progress_tiles(oct_html *h, const oct_page_run *run)
-{
-    const json_t *step = oct_page_run_record(run, "step"), *eval = oct_page_run_record(run, "eval");
-    char text[64], note[64];
-    const char *phase = json_string_value(json_object_get(step, "phase"));
-    snprintf(text, sizeof text, "step %lld",
-             (long long)json_integer_value(json_object_get(step, "step")));
-    snprintf(note, sizeof note, "phase %.24s", phase ? phase : "not begun");
-    tile(h, "not finished", text, note);
-    if (oct_page_run_classifies(run))
-        percent_tile(h, "newest test accuracy", oct_page_number(eval, "accuracy"),
-                     "of the last evaluation");
-}
-
-static void write_run(oct_page *r, int i)
-{
-    const oct_page_run *run = &r->run[i];
-    oct_html *h = &r->html;
-    oct_html_put(h, "<div class=\"run-head\">");
-    if (r->runs > 1)
-        oct_html_put(h, "<h2><span class=\"run r%d\">%s</span> %s</h2>", i, oct_page_letter(i),
-                     oct_page_title(r, run));
-    if (run->recipe_text.data) {
-        oct_html_put(h, "<p class=\"sub\">model <b>");
-        oct_html_cut(h, oct_recipe_model(&run->recipe), 80);
-        oct_html_put(h, "</b>, seed %lld, target %s, run folder ", (long long)run->recipe.seed,
-                     oct_registry_name(&oct_target_id_table, (size_t)run->recipe.quant_target));
-        oct_html_cut(h, run->recipe.output, 120);
-        oct_html_put(h, "</p>");
-    }
-    oct_html_put(h, "<dl class=\"tiles\">");
-    if (run->result)
-        result_tiles(h, run);
-    else
-        progress_tiles(h, run);
-    oct_html_put(h, "</dl></div>\n");
-    if (run->records) oct_page_say_why(r, run, OCT_RUN_FILE_RECORDS);
-}
-
-static bool is_wanted(const oct_page *r, const oct_page_part *part)
-{
-    return r->runs >= part->least_runs;
-}
-
-static void write_head(oct_page *r)
-{
-    oct_html *h = &r->html;
-    oct_html_put(h, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                    "style-src 'unsafe-inline'; img-src data:\">\n"
-                    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                    "<meta name=\"color-scheme\" content=\"light dark\">\n");
-    oct_html_put(h, "<title>%s", oct_page_title(r, &r->run[0]));
-    if (r->runs > 1) oct_html_put(h, " and %s", oct_page_title(r, &r->run[1]));
-    oct_html_put(h, " · Octet</title>\n<style>\n");
-    oct_html_style(h);
-    oct_html_put(h, "</style>\n</head>\n<body>\n<header>\n<p class=\"brand\">Octet report</p>\n");
-    oct_html_put(h, "<h1>%s", oct_page_title(r, &r->run[0]));
-    if (r->runs > 1) oct_html_put(h, " and %s", oct_page_title(r, &r->run[1]));
-    oct_html_put(h, "</h1>\n");
-    for (int i = 0; i < r->runs; i++)
-        write_run(r, i);
-    oct_html_put(h, "<nav aria-label=\"contents\">");
-    for (size_t i = 0; i < OCT_COUNT(parts); i++)
-        if (is_wanted(r, parts[i]))
-            oct_html_put(h, "<a href=\"#%s\">%s</a> ", parts[i]->id, parts[i]->title);
-    oct_html_put(h, "</nav>\n</header>\n<main>\n");
-}
-
-static void write_all(oct_page *r)
-{
-    write_head(r);
-    for (size_t i = 0; i < OCT_COUNT(parts); i++) {
-        if (!is_wanted(r, parts[i])) continue;
-        oct_html_put(&r->html, "<section id=\"%s\">\n<h2>%s</h2>\n", parts[i]->id, parts[i]->title);
-        parts[i]->write(r);
-        oct_html_put(&r->html, "</section>\n");
-    }
-    oct_html_put(&r->html, "</main>\n</body>\n</html>\n");
-}
-
-/* The limits alone keep common runs small; what is uncommon is halved until it fits. */
-static oct_status write_small(oct_page *r)
-{
-    r->limits = most;
-    for (;;) {
-        oct_text_free(&r->html.text);
-        write_all(r);
-        OCT_TRY(r->html.status);
-        if (r->html.text.length <= OCT_PAGE_BYTES) return OCT_OK;
-        OCT_CHECK(r->limits.layers > 1, OCT_DEFECT, "the report is larger than %zu bytes",
-                  OCT_PAGE_BYTES);
-        r->limits.layers /= 2;
-        r->limits.steps /= 2;
-        r->limits.rows = r->limits.rows / 2 + 1;
-        r->limits.images /= 2;
-        r->limits.text /= 2;
-    }
-}
-
-oct_status oct_page_text(oct_text *out, const char *first, const char *second)
-{
-    oct_page r = {.runs = second ? 2 : 1};
-    oct_status status = oct_page_run_open(&r.run[0], first);
-    if (status == OCT_OK && second) status = oct_page_run_open(&r.run[1], second);
-    if (status == OCT_OK) status = write_small(&r);
-    if (status == OCT_OK) {
-        oct_text_clean(r.html.text.data);
-        *out = r.html.text;
-        r.html.text = (oct_text){0};
-    }
-    oct_text_free(&r.html.text);
-    oct_page_run_close(&r.run[0]);
-    oct_page_run_close(&r.run[1]);
+    uint8_t digest[32];
+    char *base64 = NULL;
+    oct_sha256(text->data, text->length, digest);
+    OCT_TRY(oct_base64(digest, sizeof digest, &base64));
+    oct_status status = oct_text_add(out, "%s", base64);
+    oct_free(&base64);
     return status;
 }
 
-static bool holds(const char *path, const oct_text *text)
+/* Copies JSON: '<' is escaped, since "</script>" and "<!--" mean something to a browser; an escaped control
+ * character becomes '?', as it does everywhere. */
+static oct_status add_escaped(oct_text *out, const char *json)
 {
-    void *bytes = NULL;
-    size_t size = 0;
-    if (!oct_file_exists(path)) return false;
-    if (oct_file_read(path, OCT_PAGE_BYTES, &bytes, &size) != OCT_OK) {
-        oct_fail_clear();
-        return false;
+    while (*json) {
+        const size_t plain = strcspn(json, "<\\");
+        OCT_TRY(oct_text_add(out, "%.*s", (int)plain, json));
+        json += plain;
+        if (!*json) break;
+        const bool control = *json == '\\' && strchr("bfru", json[1]);
+        if (*json == '<' || control)
+            OCT_TRY(oct_text_add(out, "%s", control ? "?" : "\\u003c"));
+        else
+            OCT_TRY(oct_text_add(out, "%.2s", json));
+        json += *json == '<' ? 1 : json[1] == 'u' ? 6 : 2;
     }
-    bool same = size == text->length && memcmp(bytes, text->data, size) == 0;
-    oct_free(&bytes);
-    return same;
+    return OCT_OK;
 }
 
-oct_status oct_page_own(const char *folder)
+static oct_status add_facts(oct_text *out, const json_t *facts)
 {
-    char *path = NULL;
-    oct_text text = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder, "report.html", &path));
-    OCT_TRY_OUT(oct_page_text(&text, folder, NULL));
-    if (!holds(path, &text)) status = oct_file_write(path, text.data, text.length);
+    oct_text json = {0};
+    oct_status status = oct_json_text(&json, facts, JSON_COMPACT);
+    if (status == OCT_OK) {
+        oct_text_clean(json.data);
+        status = add_escaped(out, json.data);
+    }
+    oct_text_free(&json);
+    return status;
+}
+
+static oct_status fill_line(oct_text *page, const char *line, const slot *slots)
+{
+    const char *at, *end;
+    while ((at = strchr(line, '@')) && (end = strchr(at + 1, '@'))) {
+        const size_t length = (size_t)(end - at - 1);
+        OCT_TRY(oct_text_add(page, "%.*s", (int)(at - line), line));
+        for (int i = 0; i < SLOTS; i++)
+            if (strlen(slots[i].name) == length && memcmp(slots[i].name, at + 1, length) == 0 &&
+                slots[i].text.data)
+                OCT_TRY(oct_text_add(page, "%s", slots[i].text.data));
+        line = end + 1;
+    }
+    return oct_text_add(page, "%s", line);
+}
+
+oct_status oct_page_write(oct_text *page, const json_t *facts, const char *plain)
+{
+    slot slots[SLOTS] = {
+        [STYLE] = {.name = "style"},           [SCRIPT] = {.name = "script"},
+        [STYLE_HASH] = {.name = "style_hash"}, [SCRIPT_HASH] = {.name = "script_hash"},
+        [FACTS] = {.name = "facts"},           [PLAIN] = {.name = "plain"}};
+    oct_status status = add_lines(&slots[STYLE].text, oct_page_style);
+    OCT_TRY_OUT(status);
+    OCT_TRY_OUT(add_lines(&slots[SCRIPT].text, oct_page_script));
+    OCT_TRY_OUT(add_hash(&slots[STYLE_HASH].text, &slots[STYLE].text));
+    OCT_TRY_OUT(add_hash(&slots[SCRIPT_HASH].text, &slots[SCRIPT].text));
+    OCT_TRY_OUT(add_facts(&slots[FACTS].text, facts));
+    OCT_TRY_OUT(oct_text_add(&slots[PLAIN].text, "%s", plain));
+    for (const char *const *line = oct_page_template; *line; line++)
+        OCT_TRY_OUT(fill_line(page, *line, slots));
 out:
-    oct_text_free(&text);
-    oct_free(&path);
+    for (int i = 0; i < SLOTS; i++)
+        oct_text_free(&slots[i].text);
     return status;
 }

@@ -1,16 +1,18 @@
-/* The report of a run: one HTML file that needs no network and no script, of at most OCT_PAGE_BYTES.
+/* A page is one HTML file that works by itself: template, style sheet and script (page/), and facts as JSON.
  *
- * It is made from the files of the run folder alone, so the same run gives the same bytes at any time and
- * from everywhere. What a file does not hold is a line that says why. Adding a part: part_<name>.c and a
- * line in part_list.def.
+ * The script draws the page from the facts. Nothing in them can become markup: no '<' of theirs stands in the
+ * file, and the script makes text nodes of them. The Content-Security-Policy allows this script, this style sheet
+ * and images that are in the file; no network request is possible.
  */
 #pragma once
 
 #include "core/base/text.h"
 
-#define OCT_PAGE_BYTES ((size_t)2 << 20)
+#include <jansson.h>
+#include <stdbool.h>
 
-/* Writes the report of one run or, side by side, of two (the second NULL: none). */
-oct_status oct_page_text(oct_text *out, const char *first, const char *second) OCT_NODISCARD;
-/* Writes the report of a run into its own folder, unless the same bytes are there already. */
-oct_status oct_page_own(const char *folder) OCT_NODISCARD;
+bool oct_page_is_name(const char *path); /* it ends in .html */
+
+/* Writes a page of these facts: {"runs": [...]} of a report or {"sheet": {...}} of `octet data`. `plain` is HTML
+ * that is shown where no script may run, below a sentence that says so; it holds no text of a file. */
+oct_status oct_page_write(oct_text *page, const json_t *facts, const char *plain) OCT_NODISCARD;

@@ -32,6 +32,11 @@ static const char *const absent[OCT_RUN_FILES] = {
         "not measured; octet sensitivity RUN -o RUN/run.sensitivity does it",
 };
 
+const char *oct_page_file_name(oct_run_file file)
+{
+    return file_names[file];
+}
+
 static const char *without_folder(const oct_page_run *run, const char *sentence)
 {
     size_t length = strlen(run->folder);
@@ -226,7 +231,7 @@ bool oct_page_run_classifies(const oct_page_run *run)
     return false;
 }
 
-const json_t *oct_page_run_records(const oct_page_run *run, const char *kind)
+json_t *oct_page_run_records(const oct_page_run *run, const char *kind)
 {
     return json_object_get(run->kinds, kind);
 }

@@ -31,7 +31,7 @@ typedef struct oct_page_run {
     char *folder;
     json_t *records;                   /* never NULL once opened */
     json_t *kinds;                     /* of each kind an array of its records */
-    const json_t *result;              /* the newest result record; borrowed, NULL: not finished */
+    json_t *result;                    /* the newest result record; borrowed, NULL: not finished */
     oct_recipe recipe;                 /* valid when recipe_text.data is not NULL */
     oct_text recipe_text;              /* every key, a line each */
     json_t *sessions, *layers, *worst; /* NULL: not there; objects of the right version */
@@ -50,11 +50,12 @@ oct_status oct_page_run_open(oct_page_run *run, const char *path) OCT_NODISCARD;
 oct_status oct_page_run_open_records(oct_page_run *run, const char *path) OCT_NODISCARD;
 void oct_page_run_close(oct_page_run *run);
 
+const char *oct_page_file_name(oct_run_file file);
 /* The name of the run in a report: the recipe's, or "run". */
 const char *oct_page_run_name(const oct_page_run *run);
 /* Whether the accuracy is a figure of the run: its recipe measures top1. */
 bool oct_page_run_classifies(const oct_page_run *run);
 /* The records of a kind, in their order; NULL: none. Borrowed. */
-const json_t *oct_page_run_records(const oct_page_run *run, const char *kind);
+json_t *oct_page_run_records(const oct_page_run *run, const char *kind);
 /* Finds the newest record of a kind; NULL: none. */
 json_t *oct_page_run_record(const oct_page_run *run, const char *kind);

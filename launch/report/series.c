@@ -23,29 +23,35 @@ oct_status oct_series_add(oct_series *series, double x, double y)
     return OCT_OK;
 }
 
-static const json_t *member(const json_t *record, const char *key)
-{
-    char object[64];
-    const char *dot = strchr(key, '.');
-    const json_t *whole = json_object_get(record, key);
-    if (whole || !dot || (size_t)(dot - key) >= sizeof object) return whole;
-    memcpy(object, key, (size_t)(dot - key));
-    object[dot - key] = '\0';
-    return json_object_get(json_object_get(record, object), dot + 1);
-}
-
-oct_status oct_series_of(oct_series *series, const json_t *records, const char *key)
+oct_status oct_series_of(oct_series *series, const json_t *records, const char *object,
+                         const char *key)
 {
     size_t i;
     const json_t *record;
     oct_series_free(series);
     json_array_foreach(records, i, record)
     {
-        const json_t *step = json_object_get(record, "step"), *value = member(record, key);
+        const json_t *step = json_object_get(record, "step"),
+                     *holder = object ? json_object_get(record, object) : record,
+                     *value = json_object_get(holder, key);
         if (!json_is_number(step) || !json_is_number(value)) continue;
         OCT_TRY(oct_series_add(series, json_number_value(step), json_number_value(value)));
     }
     return OCT_OK;
+}
+
+static json_t *numbers(const double *values, size_t count)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(array, json_real(values[i]));
+    return array;
+}
+
+json_t *oct_series_json(const oct_series *s)
+{
+    return json_pack("{s:o, s:o}", "step", numbers(s->x, s->count), "value",
+                     numbers(s->y, s->count));
 }
 
 void oct_series_thin(oct_series *series, size_t points)
@@ -90,6 +96,17 @@ oct_plot_spans oct_plot_spans_of(const json_t *records)
         last->end = json_number_value(step);
     }
     return spans;
+}
+
+json_t *oct_plot_spans_json(const json_t *records)
+{
+    const oct_plot_spans spans = oct_plot_spans_of(records);
+    json_t *array = json_array();
+    for (size_t i = 0; i < spans.count; i++)
+        json_array_append_new(array,
+                              json_pack("{s:s, s:f, s:f}", "name", spans.span[i].name, "begin",
+                                        spans.span[i].begin, "end", spans.span[i].end));
+    return array;
 }
 
 static double round_step(double raw)

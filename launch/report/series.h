@@ -15,13 +15,15 @@ typedef struct oct_series {
 void oct_series_free(oct_series *series);
 oct_status oct_series_add(oct_series *series, double x, double y) OCT_NODISCARD;
 
-/* Takes from records the number at `key`, or at "object.key" where the number lies in an object. Records
- * without it are passed over; what is already there is freed. records: an array, or NULL. */
-oct_status oct_series_of(oct_series *series, const json_t *records, const char *key) OCT_NODISCARD;
+/* Takes from records (an array, or NULL) the number at `key`, of the records themselves or of an object in each of
+ * them. Records without it are passed over; what is already there is freed. */
+oct_status oct_series_of(oct_series *series, const json_t *records, const char *object,
+                         const char *key) OCT_NODISCARD;
+json_t *oct_series_json(const oct_series *series); /* {"step": [...], "value": [...]} */
 /* Leaves at most `points` of them: of each stretch the smallest and the largest, so that peaks stay. */
 void oct_series_thin(oct_series *series, size_t points);
 
-/* Stretches of steps, one behind the other: the phases of a run. */
+/* Stretches of steps, one after the other: the phases of a run. */
 enum { OCT_SPANS_MAX = 16 };
 typedef struct oct_plot_span {
     char name[24];
@@ -32,6 +34,7 @@ typedef struct oct_plot_spans {
     size_t count;
 } oct_plot_spans;
 oct_plot_spans oct_plot_spans_of(const json_t *records);
+json_t *oct_plot_spans_json(const json_t *records); /* [{"name", "begin", "end"}, ...] */
 
 /* An axis: its ends and where its ticks are. */
 enum { OCT_TICKS_MAX = 12 };

@@ -30,6 +30,50 @@ typedef struct canvas {
     cell *cells;
 } canvas;
 
+oct_plot_curve *oct_plot_add(oct_plot *plot, const oct_series *series, const char *name)
+{
+    if (plot->count == OCT_PLOT_CURVES_MAX || series->count == 0) return NULL;
+    oct_plot_curve *curve = &plot->curve[plot->count++];
+    *curve = (oct_plot_curve){.series = series};
+    snprintf(curve->name, sizeof curve->name, "%s", name);
+    return curve;
+}
+
+static void widen(double range[2], double value)
+{
+    if (!isfinite(value)) return;
+    range[0] = fmin(range[0], value);
+    range[1] = fmax(range[1], value);
+}
+
+/* Makes the axes that hold all curves. False: there is no finite value to draw. */
+static bool find_axes(const oct_plot *plot, int x_ticks, int y_ticks, oct_plot_axis *x,
+                      oct_plot_axis *y)
+{
+    double steps[2] = {INFINITY, -INFINITY}, values[2] = {INFINITY, -INFINITY};
+    for (size_t c = 0; c < plot->count; c++) {
+        const oct_series *s = plot->curve[c].series;
+        for (size_t i = 0; i < s->count; i++) {
+            widen(steps, s->x[i]);
+            widen(values, s->y[i]);
+        }
+    }
+    if (values[0] > values[1]) return false;
+    for (size_t i = 0; plot->spans && i < plot->spans->count; i++) {
+        widen(steps, plot->spans->span[i].begin);
+        widen(steps, plot->spans->span[i].end);
+    }
+    const bool wide = values[0] > 0 && values[1] > 10 * values[0];
+    *x = oct_plot_axis_of(steps[0], steps[1], x_ticks);
+    if (steps[1] > steps[0]) { /* the axis of steps ends with the last step */
+        x->low = steps[0];
+        x->high = steps[1];
+    }
+    *y = plot->free_scale && wide ? oct_plot_axis_logarithmic(values[0], values[1], y_ticks)
+                                  : oct_plot_axis_of(values[0], values[1], y_ticks);
+    return true;
+}
+
 static bool says_utf8(void)
 {
     static const char *const variables[] = {"LC_ALL", "LC_CTYPE", "LANG"};
@@ -254,7 +298,7 @@ oct_status oct_terminal_plot(const oct_plot *plot, const oct_terminal *terminal,
                 .terminal = terminal,
                 .columns = terminal->columns - LABEL,
                 .rows = terminal->rows};
-    if (!oct_plot_axes(plot, c.columns / 14 + 1, c.rows / 3, &c.x, &c.y)) return OCT_OK;
+    if (!find_axes(plot, c.columns / 14 + 1, c.rows / 3, &c.x, &c.y)) return OCT_OK;
     OCT_TRY(oct_alloc(&c.cells, (size_t)(c.columns * c.rows), sizeof *c.cells));
     oct_status status = draw(&c, text);
     oct_free(&c.cells);

@@ -10,6 +10,7 @@
 #include "core/base/mem.h"
 #include "io/file/file.h"
 #include "launch/base/failure.h"
+#include "launch/base/output.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -268,16 +269,9 @@ void oct_run_folder_close(oct_run_folder *folder)
     folder->lock = -1;
 }
 
-static int add_bytes(const char *bytes, size_t size, void *text)
-{
-    return oct_text_add(text, "%.*s", (int)size, bytes) == OCT_OK ? 0 : -1;
-}
-
 static oct_status add_json(oct_text *text, const json_t *json, size_t flags)
 {
-    OCT_CHECK(json &&
-                  json_dump_callback(json, add_bytes, text, flags | JSON_REAL_PRECISION(9)) == 0,
-              OCT_RESOURCE, "out of memory for JSON");
+    OCT_TRY(oct_json_text(text, json, flags));
     return oct_text_add(text, "\n");
 }
 

@@ -167,7 +167,7 @@ Test(calibrate, takes_plain_pictures_and_single_arrays)
         cr_assert_eq(oct_process_said_times(&job, "kept for"), 1, "%s", job.err);
         shell("set -e; octet() { " OCT_PROGRAM " \"$@\"; }; octet verify out/model.int8.h5; "
               "octet eval out/model.int8.h5; octet run out/model.int8.h5 -i x.npy; "
-              "octet report out -o out.html; octet data out/recipe.yaml --preview p.png; "
+              "octet report out -o out.html; octet data out/recipe.yaml --preview p.html; "
               "octet data out/recipe.yaml; octet compare out out/model.int8.h5; "
               "octet sensitivity out -o s");
         oct_check_exit(job, 0);

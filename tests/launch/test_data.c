@@ -1,10 +1,13 @@
-/* octet data: what it finds in a data set, and the sheet that it draws. */
+/* octet data: what it finds in a data set, and the sheet that it writes. */
 #include "core/base/mem.h"
+#include "io/file/file.h"
 #include "io/image/decode.h"
 #include "tests/launch/small_data.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void set_up(void)
@@ -129,7 +132,7 @@ Test(data, names_files_of_odd_sizes_of_equal_and_of_damaged_pictures)
               "%s", job.out);
     /* (600 * 51 + 800 * 102 + 270 * 153) / 1670 / 255 */
     cr_assert(strstr(job.out, "data.mean: [0.3605]"), "%s", job.out);
-    OCTET("data", "r.yaml", FOLDER, "--preview", "page.png");
+    OCTET("data", "r.yaml", FOLDER, "--preview", "page.html");
     oct_check_exit(job, 0);
     must("head -c 40 pics/train/cat/b.png > cut && mv cut pics/train/cat/b.png");
     OCTET("data", "r.yaml", FOLDER);
@@ -138,31 +141,53 @@ Test(data, names_files_of_odd_sizes_of_equal_and_of_damaged_pictures)
               job.out);
 }
 
-/* The sheet's pictures, undone, are what the loader gives; here it is enough that there are some. */
-Test(data, draws_a_sheet)
+/* The picture of the nth text "png" in a page. */
+static oct_image picture_of(const char *page, int nth)
 {
-    oct_image sheet = {0};
-    OCTET("data", "r.yaml", "--preview", "page.png", "--samples", "3",
+    static uint8_t bytes[4096];
+    oct_image image = {0};
+    for (page = strstr(page, "\"png\":\""); nth > 0; nth--)
+        page = strstr(page + 1, "\"png\":\"");
+    page += strlen("\"png\":\"");
+    const int length = (int)strcspn(page, "\"");
+    cr_assert(length < 4096 && EVP_DecodeBlock(bytes, (const uint8_t *)page, length) > 0);
+    const oct_encoded file = {.name = "page", .bytes = bytes, .size = (size_t)length / 4 * 3};
+    cr_assert(oct_image_decode(&image, &file, 1) == OCT_OK, "%s", oct_fail_text(0));
+    return image;
+}
+
+/* Seven pictures a sample: the first is what lies in the file, the others are what the transforms make of it. */
+Test(data, writes_a_sheet)
+{
+    void *page = NULL, *data = NULL;
+    size_t size;
+    OCTET("data", "r.yaml", "--preview", "page.html", "--samples", "3",
           "data.train=[random_resized_crop 12, flip, rotate 20]", "data.mixup=1");
     oct_check_exit(job, 0);
-    cr_assert(oct_image_read(&sheet, "page.png", 3) == OCT_OK, "%s", oct_fail_text(0));
-    int inks = 0;
-    static bool seen[256];
-    for (int64_t i = 0; i < oct_image_numel(&sheet); i++) {
-        bool *ink = &seen[((uint8_t *)sheet.data)[i]];
-        inks += !*ink;
-        *ink = true;
+    must("test $(grep -o '\"png\":\"iVBORw0KGgo' page.html | wc -l) = 21");
+    must("/usr/bin/python3 " OCT_SOURCE_DIR
+         "/tests/launch/check_page.py page.html 'epoch 6' 'class ' "
+         "'random_resized_crop 12' '12×12×1 u8, 10 classes'");
+    cr_assert(oct_file_read("page.html", 1 << 20, &page, &size) == OCT_OK);
+    cr_assert(oct_file_read("data/train-images-idx3-ubyte", 1 << 20, &data, &size) == OCT_OK);
+    const long sample = strtol(strstr(page, "\"sample ") + strlen("\"sample "), NULL, 10);
+    for (int i = 0; i < 2; i++) {
+        oct_image image = picture_of(page, i);
+        cr_assert(image.h == 12 && image.w == 12);
+        const bool same = memcmp(image.data, (uint8_t *)data + 16 + sample * 144, 144) == 0;
+        cr_assert_eq(same, i == 0);
+        oct_image_free(&image);
     }
-    cr_assert(sheet.w == 1480 && sheet.h > 3 * 172 && inks > 100, "%d", inks);
-    OCTET("data", "r.yaml", "--preview", "again.png", "--samples", "3",
+    oct_free(&page);
+    oct_free(&data);
+    OCTET("data", "r.yaml", "--preview", "again.html", "--samples", "3",
           "data.train=[random_resized_crop 12, flip, rotate 20]", "data.mixup=1");
-    must("cmp page.png again.png");
-    oct_image_free(&sheet);
+    must("cmp page.html again.html");
 }
 
 Test(data, more_samples_than_there_are_is_all_of_them)
 {
-    OCTET("data", "r.yaml", "--preview", "page.png", "--samples", "9", "data.train_limit=2");
+    OCTET("data", "r.yaml", "--preview", "page.html", "--samples", "9", "data.train_limit=2");
     oct_check_exit(job, 0);
 }
 
@@ -176,8 +201,11 @@ Test(data, wrong_command_lines_and_recipes_are_said)
 {
     OCTET("data", "r.yaml", "--samples", "3");
     check_wrong(2, "--samples is for --preview");
-    OCTET("data", "r.yaml", "--preview", "none/page.png");
-    check_wrong(7, "none/page.png");
+    OCTET("data", "r.yaml", "--preview", "none/page.html");
+    check_wrong(7, "none/page.html");
+    OCTET("data", "r.yaml", "--preview", "page.png");
+    check_wrong(2,
+                "--preview page.png: the sheet is an HTML page; give it a name that ends in .html");
     OCTET("data", "r.yaml", "data.train=[flip, resize]");
     check_wrong(2, "data.train: item 2: resize has no size; write one, such as resize 224");
     OCTET("data", "r.yaml", "data.train=[color_jitter saturation=0.1]");

@@ -1,6 +1,7 @@
-/* The writer of pages and the curves on them. */
-#include "launch/report/html.h"
-#include "launch/report/plot.h"
+/* The writer of pages, and curves in the terminal. */
+#include "core/base/mem.h"
+#include "launch/report/facts.h"
+#include "launch/report/page.h"
 #include "launch/report/terminal_plot.h"
 #include "tests/support/check_status.h"
 
@@ -8,57 +9,58 @@
 #include <math.h>
 #include <string.h>
 
-static void check_page_is(oct_html *html, const char *wanted)
+/* What the page holds between the marks. */
+static void check_between(const oct_text *page, const char *begin, const char *end,
+                          const char *wanted)
 {
-    MUST(html->status);
-    cr_assert_str_eq(html->text.data, wanted);
-    oct_text_free(&html->text);
+    const char *at = strstr(page->data, begin);
+    cr_assert(at, "%s", page->data);
+    at += strlen(begin);
+    const size_t length = (size_t)(strstr(at, end) - at);
+    cr_assert(length == strlen(wanted) && memcmp(at, wanted, length) == 0, "%.*s", (int)length, at);
+}
+
+/* Names that would end the script, begin a comment, steer a terminal or turn the direction of writing. */
+Test(html, facts_stay_text_in_a_page)
+{
+    oct_text page = {0};
+    json_t *facts = json_pack("{s:[s, s, s, s, f]}", "a", "</script><!--<script>", "\\u003c \"\\",
+                              "\033[2J\r\n\t", "ü \xe2\x80\xae", 0.1);
+    MUST(oct_page_write(&page, facts, "<ul></ul>"));
+    check_between(&page, "id=\"facts\">", "<",
+                  "{\"a\":[\"\\u003c/script>\\u003c!--\\u003cscript>\",\"\\\\u003c \\\"\\\\\","
+                  "\"?[2J?\\n\\t\",\"ü ???\",0.1]}");
+    check_between(&page, "see it.</p>\n", "\n</noscript>", "<ul></ul>");
+    json_decref(facts);
+    oct_text_free(&page);
     check_nothing_held();
 }
 
-Test(html, escapes_every_string_and_nothing_of_the_format)
+Test(html, text_of_a_file_is_cut_between_characters)
 {
-    oct_html html = {0};
-    oct_html_put(&html, "<b title=\"%s\">%s</b>", "\" onload='x'", "<script>&amp;</script>");
-    check_page_is(&html, "<b title=\"&quot; onload=&#39;x&#39;\">&lt;script&gt;&amp;amp;"
-                         "&lt;/script&gt;</b>");
-}
-
-Test(html, writes_numbers_of_every_conversion)
-{
-    oct_html html = {0};
-    oct_html_put(&html, "%d %ld %lld %zu %.2f %.3g 5%%", -1, -2L, 3LL, (size_t)4, 1.005, 12345.0);
-    check_page_is(&html, "-1 -2 3 4 1.00 1.23e+04 5%");
-}
-
-Test(html, cuts_between_characters)
-{
-    oct_html html = {0};
-    oct_html_cut(&html, "ä<ö>ü", 3);
-    oct_html_cut(&html, "|", 3);
-    check_page_is(&html, "ä&lt;ö…|");
-}
-
-Test(html, writes_numbers_for_people)
-{
-    oct_html html = {0};
-    const double numbers[] = {0.012345, 12, 123456, 1e9, INFINITY, NAN};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        oct_html_number(&html, numbers[i]);
-        oct_html_put(&html, " ");
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {{"äöü", "äö…"}, {"abcd", "abcd"}, {"ab\377cd", "ab?c…"}, {"", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *json = oct_page_string(cases[i].text, 4);
+        cr_assert_str_eq(json_string_value(json), cases[i].shown);
+        json_decref(json);
     }
-    check_page_is(&html, "0.01235 12 123456 1e+09 ∞ not a number ");
+    check_nothing_held();
 }
 
-Test(html, writes_nothing_behind_the_first_failure)
+Test(html, without_memory_there_is_no_page)
 {
-    oct_html html = {0};
-    oct_mem_fail_after(1);
-    oct_html_put(&html, "%s", "one");
-    oct_mem_fail_after(0);
-    cr_assert_eq(html.status, OCT_RESOURCE);
-    oct_html_put(&html, "two");
-    cr_assert_eq(html.text.length, 0);
+    oct_text page = {0};
+    json_t *facts = json_object();
+    for (int64_t nth = 1; nth < 40; nth += 13) {
+        oct_mem_fail_after(nth);
+        cr_assert_eq(oct_page_write(&page, facts, ""), OCT_RESOURCE);
+        oct_mem_fail_after(0);
+        oct_fail_clear();
+        oct_text_free(&page);
+    }
+    json_decref(facts);
     check_nothing_held();
 }
 
@@ -155,21 +157,19 @@ Test(html, a_terminal_plot_is_a_drawing_with_axes)
 Test(html, what_is_not_finite_is_left_out)
 {
     oct_series s = {0};
-    oct_html html = {0};
-    oct_plot plot = {.title = "loss", .unit = "", .scale = OCT_SCALE_FREE};
+    oct_text text = {0};
+    oct_plot plot = {.title = "loss", .unit = "", .free_scale = true};
+    const oct_terminal terminal = {.columns = 40, .rows = 4};
     for (int i = 0; i < 6; i++)
         MUST(oct_series_add(&s, i, i == 2 ? (double)NAN : i == 4 ? (double)INFINITY : 1));
     oct_plot_add(&plot, &s, "training");
-    oct_plot_draw(&plot, &html);
-    MUST(html.status);
-    cr_assert(!strstr(html.text.data, "nan,") && strstr(html.text.data, "<path"));
-    const char *path = strstr(html.text.data, "<path");
-    cr_assert(!memmem(path, strcspn(path, ">"), "nan", 3));
-    oct_text_free(&html.text);
+    MUST(oct_terminal_plot(&plot, &terminal, &text));
+    cr_assert(!strstr(text.data, "nan") && !strstr(text.data, "inf") && strstr(text.data, "*"));
+    oct_text_free(&text);
     oct_series_free(&s);
     oct_plot empty = {.title = "loss", .unit = ""};
     cr_assert_null(oct_plot_add(&empty, &s, "nothing"));
-    oct_plot_draw(&empty, &html);
-    cr_assert_null(html.text.data);
+    MUST(oct_terminal_plot(&empty, &terminal, &text));
+    cr_assert_null(text.data);
     check_nothing_held();
 }

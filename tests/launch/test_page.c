@@ -1,4 +1,5 @@
-/* The report of a run, judged by a parser: whole, harmless, the same bytes twice, and of any run folder. */
+/* The report of a run: its facts, what its script draws of them, harmless, the same bytes twice, and of any run
+ * folder. */
 #include "tests/launch/small_data.h"
 
 #include <criterion/criterion.h>
@@ -8,7 +9,7 @@
 
 TestSuite(page, .init = enter_with_run, .fini = leave_folder, .timeout = 300);
 
-/* Texts that must stand in the page, each in quotes for the shell. */
+/* Texts that must stand in the page, each in quotes for the shell; not those that begin with !. */
 static void check_page(const char *page, const char *texts)
 {
     char command[2048];
@@ -33,8 +34,8 @@ Test(page, of_a_run_is_whole_and_the_run_wrote_the_same_bytes)
     check_page("a.html", "'int8 accuracy' 'logits that differ' 'learning rate' 'features.0' "
                          "'Certificate' 'SHA-256 of the model file' 'conv 3x3'");
     must("cmp a.html run/report.html");
-    must("test $(grep -c '<td>float</td>' a.html) = $(grep -c '\"eval\".*\"float\"' "
-         "run/metrics.jsonl)");
+    must("test $(grep -o '\"kind\":\"eval\",\"step\":[0-9]*,\"phase\":\"float\"' a.html | wc -l) = "
+         "$(grep -c '\"eval\".*\"float\"' run/metrics.jsonl)");
     must("cd run && " OCT_PROGRAM " report . -o ../b.html");
     must("cmp a.html b.html");
     must(OCT_PROGRAM " report run/checkpoints -o b.html && cmp a.html b.html");
@@ -53,7 +54,8 @@ Test(page, of_an_unfinished_run_says_what_is_missing)
          "grep -v '\"kind\":\"result\"' run/metrics.jsonl > half/metrics.jsonl");
     OCTET("report", "half", "-o", "half.html");
     oct_check_exit(job, 0);
-    check_page("half.html", "'not finished' 'there is no int8 model yet'");
+    check_page("half.html",
+               "'not finished' 'there is no int8 model yet' '!Certificate in the model file'");
     must("mkdir bare && cp run/recipe.yaml bare");
     OCTET("report", "bare", "-o", "bare.html");
     oct_check_exit(job, 0);
@@ -96,8 +98,9 @@ Test(page, of_a_run_without_qat_has_its_curves)
 Test(page, shows_the_metrics_of_the_recipe_and_no_accuracy_that_it_does_not_measure)
 {
     must(OCT_PROGRAM " train r.yaml output=five metrics=[top5]");
-    check_page("five/report.html", "'int8 top5' 'Rows are true classes' 'taken for'");
-    must("! grep -q 'int8 accuracy' five/report.html");
+    check_page("five/report.html",
+               "'int8 top5' 'Rows are true classes' 'taken for' '!int8 accuracy'");
+    must("grep -q '\"classifies\":false' five/report.html");
 }
 
 Test(page, of_two_runs_shows_what_differs)
@@ -112,7 +115,7 @@ Test(page, of_two_runs_shows_what_differs)
     check_page("same.html", "'Both runs have the same recipe.'");
 }
 
-/* A name that would be a script, an attribute or the end of a style, if it were not escaped. */
+/* A name that would be a script, an attribute or the end of a script, if it were not escaped. */
 #define HOSTILE "</style><script>alert(1)</script>\\\"' onload='x'&amp;<!--"
 #define HOSTILE_SHELL "'</style><script>alert(1)</script>\"'\"'\"' onload='\"'\"'x'\"'\"'&amp;<!--'"
 
@@ -133,7 +136,6 @@ Test(page, shows_hostile_names_as_text)
     OCTET("report", "run", "-o", "h.html");
     oct_check_exit(job, 0);
     check_page("h.html", HOSTILE_SHELL " '<b>bold</b>' '<i>' '<u>' 'no image'");
-    must("! grep -q '<script' h.html");
 }
 
 Test(page, says_which_file_is_damaged_and_shows_the_others)

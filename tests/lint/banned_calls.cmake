@@ -41,7 +41,7 @@ ban_calls("vsnprintf|strtod|strtof|strtold" "core/base/c_locale\\.c|tests/"
 foreach(file IN LISTS files)
     file(READ ${ROOT}/${file} code)
     if(NOT file MATCHES "^tests/" AND
-       "\n${code}" MATCHES "[^A-Za-z0-9_](snprintf|printf|fprintf|dprintf)\\([^;]*%[-+#0-9.*]*[aefgAEFG]")
+       "\n${code}" MATCHES "[^A-Za-z0-9_](snprintf|printf|fprintf|dprintf|json_sprintf)\\([^;]*%[-+#0-9.*]*[aefgAEFG]")
         message(SEND_ERROR "${file}: ${CMAKE_MATCH_0}: depends on the locale of the process; use oct_snprintf")
     endif()
 endforeach()

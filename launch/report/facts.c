@@ -1,0 +1,305 @@
+/* Documents of a run folder are copied with distrust: depth, members, items and texts are bounded. What a number or
+ * text means is the script's business; it takes a value of another type for absent. */
+#include "launch/report/facts.h"
+
+#include "core/base/mem.h"
+#include "io/file/file.h"
+#include "launch/report/diagram.h"
+#include "launch/report/series.h"
+#include "launch/evaluate/evaluate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH_MAX = 6, MEMBERS_MAX = 256, ITEMS_MAX = 100, TEXT_MAX = 500, PNG_TEXT_MAX = 40000 };
+enum { LINE_POINTS = 400, DOT_POINTS = 100, SESSIONS_MAX = 8, CURVES_MAX = 16, DIGITS_JS = 53 };
+
+json_t *oct_page_string(const char *text, size_t bytes)
+{
+    const char *at = text, *end = text + strlen(text);
+    oct_text copy = {0};
+    for (size_t length; at < end; at += length) {
+        oct_utf8(at, end, &length);
+        if ((size_t)(at - text) + length > bytes) break;
+    }
+    if (oct_text_add(&copy, "%.*s%s", (int)(at - text), text, at < end ? "…" : "") != OCT_OK)
+        return NULL;
+    oct_text_clean(copy.data);
+    json_t *json = json_string(copy.data);
+    oct_text_free(&copy);
+    return json;
+}
+
+static json_t *bounded(json_t *value, size_t text, int depth);
+
+static json_t *bounded_object(json_t *value, int depth)
+{
+    const char *key;
+    json_t *member, *copy = json_object();
+    json_object_foreach(value, key, member)
+    {
+        const size_t text = strcmp(key, "png") == 0 ? PNG_TEXT_MAX : TEXT_MAX;
+        if (json_object_size(copy) == MEMBERS_MAX) break;
+        if (strlen(key) <= TEXT_MAX)
+            json_object_set_new(copy, key, bounded(member, text, depth - 1));
+    }
+    return copy;
+}
+
+static json_t *bounded_array(json_t *value, size_t most, int depth)
+{
+    size_t i;
+    json_t *item;
+    json_t *copy = json_array();
+    json_array_foreach(value, i, item)
+    {
+        if (i == most) {
+            json_array_append_new(copy, json_sprintf("… (%zu in all)", json_array_size(value)));
+            break;
+        }
+        json_array_append_new(copy, bounded(item, TEXT_MAX, depth - 1));
+    }
+    return copy;
+}
+
+/* Whole numbers that JavaScript would round become texts. */
+static json_t *bounded(json_t *value, size_t text, int depth)
+{
+    const int64_t exact = (int64_t)1 << DIGITS_JS;
+    if (depth == 0) return json_null();
+    if (json_is_object(value)) return bounded_object(value, depth);
+    if (json_is_array(value)) return bounded_array(value, ITEMS_MAX, depth);
+    if (json_is_string(value)) return oct_page_string(json_string_value(value), text);
+    const int64_t whole = json_integer_value(value);
+    if (whole > exact || whole < -exact) return json_sprintf("%lld", (long long)whole);
+    return json_deep_copy(value);
+}
+
+static json_t *copy_of(json_t *value)
+{
+    return bounded(value, TEXT_MAX, DEPTH_MAX);
+}
+
+/* The first objects of an array. */
+static json_t *first_of(json_t *array, size_t most)
+{
+    size_t i;
+    json_t *item;
+    json_t *copy = json_array();
+    json_array_foreach(array, i, item) if (i < most && json_is_object(item))
+        json_array_append_new(copy, copy_of(item));
+    return copy;
+}
+
+/* Of many records those that lie evenly, the last among them. */
+static json_t *spread_of(json_t *array, size_t most)
+{
+    size_t i, all = json_array_size(array), every = (all + most - 1) / most;
+    json_t *item;
+    json_t *copy = json_array();
+    json_array_foreach(array, i, item) if ((all - 1 - i) % every == 0)
+        json_array_append_new(copy, copy_of(item));
+    return copy;
+}
+
+/* A number; a text where it is not finite. */
+static json_t *number_of(double value)
+{
+    return isfinite(value) ? json_real(value)
+                           : json_string(isnan(value) ? "not a number"
+                                         : value > 0  ? "∞"
+                                                      : "−∞");
+}
+
+/* Curves: of each number that the newest record of a kind has, or that an object in it has. */
+
+static oct_status add_curves(json_t *curves, const oct_page_run *run, const char *kind,
+                             const char *object, size_t most, size_t points)
+{
+    json_t *newest = oct_page_run_record(run, kind), *value;
+    const char *key;
+    size_t count = 0;
+    if (object) newest = json_object_get(newest, object);
+    json_object_foreach(newest, key, value)
+    {
+        oct_series series = {0};
+        if (!json_is_number(value) || strlen(key) > TEXT_MAX || count++ >= most) continue;
+        OCT_TRY(oct_series_of(&series, oct_page_run_records(run, kind), object, key));
+        oct_series_thin(&series, points);
+        json_object_set_new(curves, key, oct_series_json(&series));
+        oct_series_free(&series);
+    }
+    return OCT_OK;
+}
+
+static oct_status add_all_curves(json_t *facts, const oct_page_run *run, size_t layers)
+{
+    static const char *const places[] = {"step", "epoch", "images", "correct"};
+    json_t *step = json_object(), *eval = json_object(), *scales = json_object();
+    json_object_set_new(facts, "curves",
+                        json_pack("{s:o, s:o, s:o}", "step", step, "eval", eval, "scales", scales));
+    OCT_TRY(add_curves(step, run, "step", NULL, CURVES_MAX, LINE_POINTS));
+    OCT_TRY(add_curves(eval, run, "eval", NULL, CURVES_MAX, DOT_POINTS));
+    OCT_TRY(add_curves(eval, run, "eval", "metrics", CURVES_MAX, DOT_POINTS));
+    OCT_TRY(add_curves(scales, run, "scales", "scales", layers, DOT_POINTS));
+    for (size_t i = 0; i < OCT_COUNT(places); i++) {
+        json_object_del(step, places[i]);
+        json_object_del(eval, places[i]);
+    }
+    return OCT_OK;
+}
+
+/* Metrics of the result with their units; of a metric of a plug-in, which this process may not know, the number
+ * alone. */
+static void add_figure(json_t *metric, const char *key, const char *name, const json_t *values)
+{
+    char text[OCT_FIGURE_TEXT];
+    const json_t *value = json_object_get(values, name);
+    const oct_metric *known = oct_metric_find(name);
+    if (!json_is_number(value)) return;
+    if (known)
+        oct_figure_text(known, json_number_value(value), text);
+    else
+        oct_snprintf(text, sizeof text, "%.5g", json_number_value(value));
+    json_object_set_new(metric, key, json_string(text));
+}
+
+static json_t *metrics_of(const json_t *result)
+{
+    enum { METRICS_MAX = 4 };
+    static const char *const keys[][2] = {
+        {"int8", "metrics"}, {"float", "float_metrics"}, {"qat", "qat_metrics"}};
+    const char *name;
+    json_t *value, *metrics = json_array();
+    json_object_foreach(json_object_get(result, "metrics"), name, value)
+    {
+        json_t *metric = json_pack("{s:o}", "name", oct_page_string(name, 50));
+        if (json_array_size(metrics) < METRICS_MAX && json_is_number(value))
+            json_array_append(metrics, metric);
+        for (size_t i = 0; i < OCT_COUNT(keys); i++)
+            add_figure(metric, keys[i][0], name, json_object_get(result, keys[i][1]));
+        json_decref(metric);
+    }
+    return metrics;
+}
+
+static void add_records(json_t *facts, const oct_page_run *run, const oct_page_limits *limits)
+{
+    json_t *evaluations = oct_page_run_records(run, "eval"),
+           *confusion = oct_page_run_record(run, "confusion"),
+           *step = oct_page_run_record(run, "step");
+    json_object_set_new(facts, "phase_spans", oct_plot_spans_json(run->records));
+    json_object_set_new(facts, "evaluations", spread_of(evaluations, limits->rows));
+    json_object_set_new(facts, "evaluations_in_all",
+                        json_integer((json_int_t)json_array_size(evaluations)));
+    json_object_set_new(facts, "phases",
+                        first_of(oct_page_run_records(run, "phase"), limits->rows));
+    if (confusion) json_object_set_new(facts, "confusion", copy_of(confusion));
+    if (step) json_object_set_new(facts, "newest", copy_of(step));
+    if (!run->result) return;
+    json_object_set_new(facts, "result", copy_of(run->result));
+    json_object_set_new(facts, "metrics", metrics_of(run->result));
+}
+
+static void add_recipe(json_t *facts, const oct_page_run *run, size_t text)
+{
+    const oct_recipe *r = &run->recipe;
+    json_object_set_new(facts, "name", oct_page_string(oct_page_run_name(run), TEXT_MAX));
+    json_object_set_new(facts, "classifies", json_boolean(oct_page_run_classifies(run)));
+    if (!run->recipe_text.data) return;
+    json_t *recipe = json_pack(
+        "{s:o, s:o, s:s, s:o, s:o}", "model", oct_page_string(oct_recipe_model(r), TEXT_MAX),
+        "seed", json_sprintf("%lld", (long long)r->seed), "target",
+        oct_registry_name(&oct_target_id_table, (size_t)r->quant_target), "output",
+        oct_page_string(r->output, TEXT_MAX), "text", oct_page_string(run->recipe_text.data, text));
+    json_object_set_new(facts, "recipe", recipe);
+}
+
+static void add_layers(json_t *facts, const oct_page_run *run, size_t most)
+{
+    json_t *measured = json_object_get(run->layers, "layers");
+    json_t *layers = json_array_size(measured) ? first_of(measured, most)
+                     : run->has_model          ? oct_page_model_layers(&run->model.program, most)
+                                               : json_array();
+    const size_t all = json_array_size(measured) ? json_array_size(measured)
+                       : run->has_model          ? (size_t)run->model.program.num_steps
+                                                 : 0;
+    json_t *object = json_pack("{s:o, s:I}", "layers", layers, "in_all", (json_int_t)all);
+    static const char *const keys[] = {"reference", "images", "findings"};
+    for (size_t i = 0; i < OCT_COUNT(keys); i++) {
+        json_t *value = json_object_get(run->layers, keys[i]);
+        if (value) json_object_set_new(object, keys[i], copy_of(value));
+    }
+    json_object_set_new(facts, "layers", object);
+}
+
+static void add_certificate(json_t *facts, const oct_model *model)
+{
+    const oct_certificate *c = &model->certificate;
+    char logits[65], data[65], checkpoint[65];
+    json_t *object =
+        json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:s}", "images", (json_int_t)c->images,
+                  "logits_differ", (json_int_t)c->logits_differ, "correct", (json_int_t)c->correct,
+                  "qat_accuracy", c->qat_accuracy, "golden", (json_int_t)c->golden_count,
+                  "float_layers", (json_int_t)c->num_islands, "logits_sha256",
+                  oct_hex(c->logits_digest, logits), "data_sha256", oct_hex(c->data_digest, data),
+                  "checkpoint_sha256", oct_hex(model->checkpoint_digest, checkpoint));
+    if (c->islands) json_object_set_new(object, "notes", oct_page_string(c->islands, TEXT_MAX));
+    json_object_set_new(facts, "certificate", object);
+}
+
+static void add_sensitivity(json_t *facts, const oct_sensitivity *table, size_t most)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < table->count && i < most; i++) {
+        const oct_sensitivity_row *r = &table->rows[i];
+        json_array_append_new(
+            rows, json_pack("{s:o, s:s, s:o, s:o, s:o}", "path", oct_page_string(r->path, TEXT_MAX),
+                            "tensor", r->tensor, "sqnr", number_of(r->sqnr), "cosine",
+                            number_of(r->cosine), "loss_change", number_of(r->loss_change)));
+    }
+    json_object_set_new(facts, "sensitivity", rows);
+    json_object_set_new(facts, "sensitivity_in_all", json_integer((json_int_t)table->count));
+}
+
+/* Of many sessions the first ones and the last one say enough. */
+static void add_sessions(json_t *facts, json_t *sessions)
+{
+    size_t i, all = json_array_size(sessions);
+    json_t *session;
+    json_t *copy = json_array();
+    json_array_foreach(sessions, i, session) if (json_is_object(session) &&
+                                                 (i < SESSIONS_MAX - 1 || i + 1 == all))
+        json_array_append_new(copy, copy_of(session));
+    json_object_set_new(facts, "sessions", copy);
+    json_object_set_new(facts, "sessions_in_all", json_integer((json_int_t)all));
+}
+
+oct_status oct_page_facts(json_t *facts, const oct_page_run *run, const oct_page_limits *limits)
+{
+    json_t *why = json_object();
+    for (int file = 0; file < OCT_RUN_FILES; file++)
+        if (run->why[file])
+            json_object_set_new(why, oct_page_file_name((oct_run_file)file),
+                                oct_page_string(run->why[file], TEXT_MAX));
+    json_object_set_new(facts, "why", why);
+    add_recipe(facts, run, limits->text);
+    add_records(facts, run, limits);
+    OCT_TRY(add_all_curves(facts, run, limits->layers));
+    add_layers(facts, run, limits->layers);
+    add_sensitivity(facts, &run->sensitivity, limits->rows);
+    add_sessions(facts, json_object_get(run->sessions, "sessions"));
+    if (run->worst)
+        json_object_set_new(
+            facts, "worst",
+            json_pack("{s:o}", "samples",
+                      first_of(json_object_get(run->worst, "samples"), limits->images)));
+    if (run->check) json_object_set_new(facts, "check", oct_page_string(run->check, limits->text));
+    if (!run->has_model) return OCT_OK;
+    add_certificate(facts, &run->model);
+    json_t *program;
+    OCT_TRY(oct_diagram_of_program(&run->model.program, limits->steps, &program));
+    json_object_set_new(facts, "program", program);
+    return OCT_OK;
+}
