@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EPOCHS = 6, SIDE = 160, NAME_BYTES = 160 };
+enum { EPOCHS = 6, SIDE = 160 };
 
 typedef struct drawing {
     const oct_recipe *recipe;
@@ -134,7 +134,7 @@ out:
 
 static json_t *class_name(const oct_dataset *data, int64_t class)
 {
-    return data->class_names ? oct_page_string(data->class_names[class], NAME_BYTES)
+    return data->class_names ? oct_page_name(data->class_names[class])
                              : json_sprintf("class %" PRId64, class);
 }
 
@@ -174,8 +174,7 @@ static json_t *sample_name(const oct_dataset *data, int64_t sample)
 {
     const char *file = data->format->sample_name ? data->format->sample_name(data, sample) : NULL;
     const char *slash = file ? strrchr(file, '/') : NULL;
-    return file ? oct_page_string(slash ? slash + 1 : file, NAME_BYTES)
-                : json_sprintf("sample %" PRId64, sample);
+    return file ? oct_page_name(slash ? slash + 1 : file) : json_sprintf("sample %" PRId64, sample);
 }
 
 static json_t *new_row(const oct_dataset *data, int64_t sample)
@@ -243,7 +242,7 @@ static json_t *list_transforms(const oct_recipe *r)
 {
     json_t *list = json_array();
     for (int i = 0; i < r->data_train.count; i++)
-        json_array_append_new(list, oct_page_string(r->data_train.value[i], NAME_BYTES));
+        json_array_append_new(list, oct_page_name(r->data_train.value[i]));
     if (r->data_size[0]) json_array_append_new(list, json_sprintf("size %s", r->data_size));
     if (r->data_crop_padding)
         json_array_append_new(list, json_sprintf("crop_padding %" PRId64, r->data_crop_padding));
@@ -262,8 +261,7 @@ static json_t *new_sheet(const oct_recipe *r, const oct_dataset *data)
     json_array_append_new(columns, json_string("evaluated"));
     for (int epoch = 1; epoch <= EPOCHS; epoch++)
         json_array_append_new(columns, json_sprintf("epoch %d", epoch));
-    return json_pack("{s:o, s:o, s:o, s:o, s:[]}", "name", oct_page_string(r->name, NAME_BYTES),
-                     "about",
+    return json_pack("{s:o, s:o, s:o, s:o, s:[]}", "name", oct_page_name(r->name), "about",
                      json_sprintf("%s, %" PRId64 " training samples, %" PRId64 "×%" PRId64
                                   "×%" PRId64 " %s, %" PRId64 " %s, seed %" PRId64,
                                   data->format->name, data->count, data->h, data->w, data->c,

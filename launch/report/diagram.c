@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE_BYTES = 300 };
 static const size_t no_box = SIZE_MAX;
 
 /* Returns the number of the new box. `codes`: a third line, or NULL. */
@@ -18,7 +17,7 @@ static size_t add_box(json_t *d, const char *kind, const char *name, const char 
     json_t *boxes = json_object_get(d, "boxes"), *lines = json_array();
     const char *const all[] = {name, what, codes};
     for (size_t i = 0; i < OCT_COUNT(all) && all[i]; i++)
-        json_array_append_new(lines, oct_page_string(all[i], LINE_BYTES));
+        json_array_append_new(lines, oct_page_name(all[i]));
     json_array_append_new(boxes, json_pack("{s:s, s:o}", "kind", kind, "lines", lines));
     return json_array_size(boxes) - 1;
 }

@@ -9,26 +9,29 @@
 #include "launch/evaluate/evaluate.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 6, MEMBERS_MAX = 256, ITEMS_MAX = 100, TEXT_MAX = 500, PNG_TEXT_MAX = 40000 };
+enum { DEPTH_MAX = 6, MEMBERS_MAX = 256, ITEMS_MAX = 100, PNG_TEXT_MAX = 40000 };
 enum { LINE_POINTS = 400, DOT_POINTS = 100, SESSIONS_MAX = 8, CURVES_MAX = 16, DIGITS_JS = 53 };
 
-json_t *oct_page_string(const char *text, size_t bytes)
+/* The first bytes of a valid text, to the end of a character. */
+static json_t *beginning(const char *text, size_t bytes)
 {
     const char *at = text, *end = text + strlen(text);
-    oct_text copy = {0};
     for (size_t length; at < end; at += length) {
         oct_utf8(at, end, &length);
         if ((size_t)(at - text) + length > bytes) break;
     }
-    if (oct_text_add(&copy, "%.*s%s", (int)(at - text), text, at < end ? "…" : "") != OCT_OK)
-        return NULL;
-    oct_text_clean(copy.data);
-    json_t *json = json_string(copy.data);
-    oct_text_free(&copy);
-    return json;
+    return json_sprintf("%.*s%s", (int)(at - text), text, at < end ? "…" : "");
+}
+
+json_t *oct_page_name(const char *text)
+{
+    char copy[OCT_NAME_BYTES + 5]; /* one more character, so that a longer name is cut */
+    snprintf(copy, sizeof copy, "%s", text);
+    oct_text_clean(copy);
+    return beginning(copy, OCT_NAME_BYTES);
 }
 
 static json_t *bounded(json_t *value, size_t text, int depth);
@@ -39,9 +42,9 @@ static json_t *bounded_object(json_t *value, int depth)
     json_t *member, *copy = json_object();
     json_object_foreach(value, key, member)
     {
-        const size_t text = strcmp(key, "png") == 0 ? PNG_TEXT_MAX : TEXT_MAX;
+        const size_t text = strcmp(key, "png") == 0 ? PNG_TEXT_MAX : OCT_NAME_BYTES;
         if (json_object_size(copy) == MEMBERS_MAX) break;
-        if (strlen(key) <= TEXT_MAX)
+        if (strlen(key) <= OCT_NAME_BYTES)
             json_object_set_new(copy, key, bounded(member, text, depth - 1));
     }
     return copy;
@@ -58,7 +61,7 @@ static json_t *bounded_array(json_t *value, size_t most, int depth)
             json_array_append_new(copy, json_sprintf("… (%zu in all)", json_array_size(value)));
             break;
         }
-        json_array_append_new(copy, bounded(item, TEXT_MAX, depth - 1));
+        json_array_append_new(copy, bounded(item, OCT_NAME_BYTES, depth - 1));
     }
     return copy;
 }
@@ -70,7 +73,7 @@ static json_t *bounded(json_t *value, size_t text, int depth)
     if (depth == 0) return json_null();
     if (json_is_object(value)) return bounded_object(value, depth);
     if (json_is_array(value)) return bounded_array(value, ITEMS_MAX, depth);
-    if (json_is_string(value)) return oct_page_string(json_string_value(value), text);
+    if (json_is_string(value)) return beginning(json_string_value(value), text);
     const int64_t whole = json_integer_value(value);
     if (whole > exact || whole < -exact) return json_sprintf("%lld", (long long)whole);
     return json_deep_copy(value);
@@ -78,7 +81,7 @@ static json_t *bounded(json_t *value, size_t text, int depth)
 
 static json_t *copy_of(json_t *value)
 {
-    return bounded(value, TEXT_MAX, DEPTH_MAX);
+    return bounded(value, OCT_NAME_BYTES, DEPTH_MAX);
 }
 
 /* The first objects of an array. */
@@ -124,11 +127,13 @@ static oct_status add_curves(json_t *curves, const oct_page_run *run, const char
     json_object_foreach(newest, key, value)
     {
         oct_series series = {0};
-        if (!json_is_number(value) || strlen(key) > TEXT_MAX || count++ >= most) continue;
-        OCT_TRY(oct_series_of(&series, oct_page_run_records(run, kind), object, key));
+        if (!json_is_number(value) || strlen(key) > OCT_NAME_BYTES || count++ >= most) continue;
+        const oct_status status =
+            oct_series_of(&series, oct_page_run_records(run, kind), object, key);
         oct_series_thin(&series, points);
         json_object_set_new(curves, key, oct_series_json(&series));
         oct_series_free(&series);
+        OCT_TRY(status);
     }
     return OCT_OK;
 }
@@ -174,7 +179,7 @@ static json_t *metrics_of(const json_t *result)
     json_t *value, *metrics = json_array();
     json_object_foreach(json_object_get(result, "metrics"), name, value)
     {
-        json_t *metric = json_pack("{s:o}", "name", oct_page_string(name, 50));
+        json_t *metric = json_pack("{s:o}", "name", beginning(name, 50));
         if (json_array_size(metrics) < METRICS_MAX && json_is_number(value))
             json_array_append(metrics, metric);
         for (size_t i = 0; i < OCT_COUNT(keys); i++)
@@ -205,14 +210,14 @@ static void add_records(json_t *facts, const oct_page_run *run, const oct_page_l
 static void add_recipe(json_t *facts, const oct_page_run *run, size_t text)
 {
     const oct_recipe *r = &run->recipe;
-    json_object_set_new(facts, "name", oct_page_string(oct_page_run_name(run), TEXT_MAX));
+    json_object_set_new(facts, "name", oct_page_name(oct_page_run_name(run)));
     json_object_set_new(facts, "classifies", json_boolean(oct_page_run_classifies(run)));
     if (!run->recipe_text.data) return;
-    json_t *recipe = json_pack(
-        "{s:o, s:o, s:s, s:o, s:o}", "model", oct_page_string(oct_recipe_model(r), TEXT_MAX),
-        "seed", json_sprintf("%lld", (long long)r->seed), "target",
-        oct_registry_name(&oct_target_id_table, (size_t)r->quant_target), "output",
-        oct_page_string(r->output, TEXT_MAX), "text", oct_page_string(run->recipe_text.data, text));
+    json_t *recipe =
+        json_pack("{s:o, s:o, s:s, s:o, s:o}", "model", oct_page_name(oct_recipe_model(r)), "seed",
+                  json_sprintf("%lld", (long long)r->seed), "target",
+                  oct_registry_name(&oct_target_id_table, (size_t)r->quant_target), "output",
+                  oct_page_name(r->output), "text", beginning(run->recipe_text.data, text));
     json_object_set_new(facts, "recipe", recipe);
 }
 
@@ -245,7 +250,7 @@ static void add_certificate(json_t *facts, const oct_model *model)
                   "float_layers", (json_int_t)c->num_islands, "logits_sha256",
                   oct_hex(c->logits_digest, logits), "data_sha256", oct_hex(c->data_digest, data),
                   "checkpoint_sha256", oct_hex(model->checkpoint_digest, checkpoint));
-    if (c->islands) json_object_set_new(object, "notes", oct_page_string(c->islands, TEXT_MAX));
+    if (c->islands) json_object_set_new(object, "notes", oct_page_name(c->islands));
     json_object_set_new(facts, "certificate", object);
 }
 
@@ -254,10 +259,10 @@ static void add_sensitivity(json_t *facts, const oct_sensitivity *table, size_t 
     json_t *rows = json_array();
     for (size_t i = 0; i < table->count && i < most; i++) {
         const oct_sensitivity_row *r = &table->rows[i];
-        json_array_append_new(
-            rows, json_pack("{s:o, s:s, s:o, s:o, s:o}", "path", oct_page_string(r->path, TEXT_MAX),
-                            "tensor", r->tensor, "sqnr", number_of(r->sqnr), "cosine",
-                            number_of(r->cosine), "loss_change", number_of(r->loss_change)));
+        json_array_append_new(rows, json_pack("{s:o, s:s, s:o, s:o, s:o}", "path",
+                                              oct_page_name(r->path), "tensor", r->tensor, "sqnr",
+                                              number_of(r->sqnr), "cosine", number_of(r->cosine),
+                                              "loss_change", number_of(r->loss_change)));
     }
     json_object_set_new(facts, "sensitivity", rows);
     json_object_set_new(facts, "sensitivity_in_all", json_integer((json_int_t)table->count));
@@ -282,7 +287,7 @@ oct_status oct_page_facts(json_t *facts, const oct_page_run *run, const oct_page
     for (int file = 0; file < OCT_RUN_FILES; file++)
         if (run->why[file])
             json_object_set_new(why, oct_page_file_name((oct_run_file)file),
-                                oct_page_string(run->why[file], TEXT_MAX));
+                                oct_page_name(run->why[file]));
     json_object_set_new(facts, "why", why);
     add_recipe(facts, run, limits->text);
     add_records(facts, run, limits);
@@ -295,7 +300,7 @@ oct_status oct_page_facts(json_t *facts, const oct_page_run *run, const oct_page
             facts, "worst",
             json_pack("{s:o}", "samples",
                       first_of(json_object_get(run->worst, "samples"), limits->images)));
-    if (run->check) json_object_set_new(facts, "check", oct_page_string(run->check, limits->text));
+    if (run->check) json_object_set_new(facts, "check", beginning(run->check, limits->text));
     if (!run->has_model) return OCT_OK;
     add_certificate(facts, &run->model);
     json_t *program;

@@ -37,9 +37,9 @@ static json_t *layer_of(const oct_program *program, const oct_step *step)
                                          (double)v->q.scale, "zero_point", (int)v->q.zero_point,
                                          "qmin", (int)v->q.qmin, "qmax", (int)v->q.qmax));
     json_t *layer =
-        json_pack("{s:o, s:o, s:[I, I, I], s:o, s:I}", "path", oct_page_string(step->name, 500),
-                  "type", oct_page_string(step->island ? step->island->type : type->name, 500),
-                  "shape", (json_int_t)v->h, (json_int_t)v->w, (json_int_t)v->c, "output", output,
+        json_pack("{s:o, s:o, s:[I, I, I], s:o, s:I}", "path", oct_page_name(step->name), "type",
+                  oct_page_name(step->island ? step->island->type : type->name), "shape",
+                  (json_int_t)v->h, (json_int_t)v->w, (json_int_t)v->c, "output", output,
                   "output_bytes", (json_int_t)oct_value_bytes(v));
     if (!type->weights) return layer;
     const int64_t numel = oct_step_array_numel(step, &oct_conv_arrays[0]);

@@ -54,11 +54,10 @@ static oct_status excuse(oct_page_run *run, oct_run_file file, oct_status status
     return OCT_OK;
 }
 
-static oct_status read_text(oct_page_run *run, oct_run_file file, const char *path, char **text)
+static oct_status read_text(oct_run_file file, const char *path, char **text)
 {
     size_t size;
     void *bytes = NULL;
-    (void)run;
     OCT_TRY(oct_file_read(path, text_limit, &bytes, &size));
     if (memchr(bytes, '\0', size)) {
         oct_free(&bytes);
@@ -68,11 +67,11 @@ static oct_status read_text(oct_page_run *run, oct_run_file file, const char *pa
     return OCT_OK;
 }
 
-static oct_status read_json(oct_page_run *run, oct_run_file file, const char *path, json_t **root)
+static oct_status read_json(oct_run_file file, const char *path, json_t **root)
 {
     json_error_t error;
     char *text = NULL;
-    OCT_TRY(read_text(run, file, path, &text));
+    OCT_TRY(read_text(file, path, &text));
     *root = json_loads(text, 0, &error);
     oct_free(&text);
     const char *name = file_names[file];
@@ -143,15 +142,17 @@ static oct_status read_file(oct_page_run *run, oct_run_file file, const char *pa
     case OCT_RUN_FILE_RECIPE:
         return read_recipe(run, path);
     case OCT_RUN_FILE_SESSIONS:
-        return read_json(run, file, path, &run->sessions);
+        return read_json(file, path, &run->sessions);
     case OCT_RUN_FILE_MODEL:
         return read_model(run, path);
     case OCT_RUN_FILE_CHECK:
-        return read_text(run, file, path, &run->check);
+        OCT_TRY(read_text(file, path, &run->check));
+        oct_text_clean(run->check);
+        return OCT_OK;
     case OCT_RUN_FILE_LAYERS:
-        return read_json(run, file, path, &run->layers);
+        return read_json(file, path, &run->layers);
     case OCT_RUN_FILE_WORST:
-        return read_json(run, file, path, &run->worst);
+        return read_json(file, path, &run->worst);
     case OCT_RUN_FILE_SENSITIVITY:
         return oct_sensitivity_read(&run->sensitivity, path);
     case OCT_RUN_FILES:
@@ -208,7 +209,7 @@ void oct_page_run_close(oct_page_run *run)
     json_decref(run->sessions);
     json_decref(run->layers);
     json_decref(run->worst);
-    if (run->recipe_text.data) oct_recipe_free(&run->recipe);
+    oct_recipe_free(&run->recipe);
     oct_text_free(&run->recipe_text);
     if (run->has_model) oct_model_free(&run->model);
     oct_free(&run->check);

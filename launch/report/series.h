@@ -45,7 +45,7 @@ typedef struct oct_plot_axis {
     double tick[OCT_TICKS_MAX];
     int decimals; /* of the ticks' numbers */
 } oct_plot_axis;
-/* Makes an axis of about so many round ticks around these values; low > high: there are none. */
+/* Makes an axis of about `ticks` round ticks around these values; low > high: there are none. */
 oct_plot_axis oct_plot_axis_of(double low, double high, int ticks);
 /* Powers of ten, or some of them; low must be positive. */
 oct_plot_axis oct_plot_axis_logarithmic(double low, double high, int ticks);

@@ -143,7 +143,7 @@ static void put_line(const canvas *c, const oct_plot_curve *curve)
         int to_x = dot_x(c, s->x[i]), to_y = dot_y(c, s->y[i]);
         int wide = abs(to_x - x), steps = wide > abs(to_y - y) ? wide : abs(to_y - y);
         if (x < 0) steps = 0;
-        if (x >= 0 && curve->colour > 0) steps = wide; /* marks cannot be joined to a line */
+        if (x >= 0 && curve->colour > 0) steps = wide; /* marks make no line */
         for (int k = 0; k < steps; k++)
             put_dot(c, x + (to_x - x) * k / steps, y + (to_y - y) * k / steps, curve->colour);
         put_dot(c, to_x, to_y, curve->colour);

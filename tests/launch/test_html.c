@@ -2,8 +2,10 @@
 #include "core/base/mem.h"
 #include "launch/report/facts.h"
 #include "launch/report/page.h"
+#include "launch/report/report.h"
 #include "launch/report/terminal_plot.h"
 #include "tests/support/check_status.h"
+#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -36,31 +38,49 @@ Test(html, facts_stay_text_in_a_page)
     check_nothing_held();
 }
 
-Test(html, text_of_a_file_is_cut_between_characters)
+Test(html, names_are_cut_between_characters)
 {
-    static const struct {
-        const char *text, *shown;
-    } cases[] = {{"äöü", "äö…"}, {"abcd", "abcd"}, {"ab\377cd", "ab?c…"}, {"", ""}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *json = oct_page_string(cases[i].text, 4);
-        cr_assert_str_eq(json_string_value(json), cases[i].shown);
+    char many[499], cases[4][2][512];
+    memset(many, 'a', sizeof many);
+    snprintf(cases[0][0], 512, "%.499süb", many);
+    snprintf(cases[0][1], 512, "%.499s…", many);
+    snprintf(cases[1][0], 512, "%.498süb", many);
+    snprintf(cases[1][1], 512, "%.498sü…", many);
+    snprintf(cases[2][0], 512, "%.498sü", many);
+    snprintf(cases[2][1], 512, "%.498sü", many);
+    snprintf(cases[3][0], 512, "ab\377cd");
+    snprintf(cases[3][1], 512, "ab?cd");
+    for (size_t i = 0; i < 4; i++) {
+        json_t *json = oct_page_name(cases[i][0]);
+        cr_assert_str_eq(json_string_value(json), cases[i][1]);
         json_decref(json);
     }
-    check_nothing_held();
 }
 
-Test(html, without_memory_there_is_no_page)
+/* The nth allocation fails: there is no report, or the whole one. */
+Test(html, without_memory_there_is_no_report)
 {
-    oct_text page = {0};
-    json_t *facts = json_object();
-    for (int64_t nth = 1; nth < 40; nth += 13) {
+    oct_tmp run;
+    oct_text whole = {0}, page = {0};
+    oct_status status = OCT_RESOURCE;
+    oct_tmp_create(&run);
+    oct_tmp_write_text(&run, "recipe.yaml", "model: {name: cnn-small}\n");
+    oct_tmp_write_text(&run, "metrics.jsonl",
+                       "{\"schema_version\":1,\"kind\":\"format\"}\n"
+                       "{\"kind\":\"step\",\"step\":1,\"phase\":\"float\",\"loss\":2.5}\n");
+    MUST(oct_page_text(&whole, run.path, NULL));
+    cr_assert(strstr(whole.data, "\"loss\":{\"step\":[1.0],\"value\":[2.5]}"), "%s", whole.data);
+    for (int64_t nth = 1; status != OCT_OK; nth += nth / 8 + 1) {
         oct_mem_fail_after(nth);
-        cr_assert_eq(oct_page_write(&page, facts, ""), OCT_RESOURCE);
+        status = oct_page_text(&page, run.path, NULL);
         oct_mem_fail_after(0);
+        cr_assert(status == OCT_OK || oct_fail_code() == OCT_RESOURCE, "%s", oct_fail_text(0));
         oct_fail_clear();
-        oct_text_free(&page);
+        if (status == OCT_OK) cr_assert_str_eq(page.data, whole.data, "%lld", (long long)nth);
     }
-    json_decref(facts);
+    oct_text_free(&whole);
+    oct_text_free(&page);
+    oct_tmp_remove(&run);
     check_nothing_held();
 }
 

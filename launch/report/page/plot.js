@@ -48,7 +48,7 @@ const inside = (axis) => {
 };
 const px = (value) => value.toFixed(1);
 
-/* curve: {name, series: {step, value}, colour, dots, dashed}; spans: the phases behind the curves.
+/* curve: {name, series: {step, value}, colour, dots, dashed}; spans: the phases, as grounds of the curves.
  * scale: "zero" begins at zero, "free" is logarithmic where values span more than a power of ten.
  * null where there is nothing to draw. */
 function plot({ title, unit, curves, spans = [], scale, width = 400, height = 210 }) {

@@ -44,7 +44,7 @@ function resultTiles(run, result) {
 
 function progressTiles(run) {
     return [tile("not finished", `step ${count(num(run.newest, "step") ?? 0)}`,
-                 `phase ${str(run.newest, "phase") ?? "not begun"}`),
+                 run.newest ? `phase ${phase(run.newest)}` : "not begun"),
             run.classifies && percentTile("newest test accuracy", num(list(run, "evaluations").at(-1), "accuracy"),
                                           "of the last evaluation")];
 }
@@ -87,8 +87,10 @@ function curves() {
     return [el("div", { class: "plots" }, plots), note(`Phases${two ? " of run A" : ""}: ${spans.join(", ")}.`)];
 }
 
+const phase = (record) => cut(str(record, "phase") ?? "–", 32);
+
 function speed() {
-    const columns = [["phase", (p) => str(p, "phase") ?? "–"],
+    const columns = [["phase", phase],
         ["steps", (p) => count(num(p, "steps")), "n"], ["images", (p) => count(num(p, "images")), "n"],
         ["time, s", (p) => number(num(p, "seconds")), "n"],
         ["waiting for samples, s", (p) => number(num(p, "data_seconds")), "n"],
@@ -105,7 +107,7 @@ function evaluations(run) {
     const rows = list(run, "evaluations");
     if (!rows.length) return missing("Nothing has been evaluated yet.");
     const metrics = (e) => Object.entries(e.metrics ?? {}).filter(([, value]) => typeof value === "number");
-    const columns = [["step", (e) => count(num(e, "step")), "n"], ["phase", (e) => str(e, "phase") ?? "–"],
+    const columns = [["step", (e) => count(num(e, "step")), "n"], ["phase", phase],
         ["epoch", (e) => count(num(e, "epoch")), "n"], ["right", (e) => count(num(e, "correct")), "n"],
         ["images", (e) => count(num(e, "images")), "n"],
         ["accuracy, %", (e) => fixed(num(e, "accuracy"), 2), "n"],
@@ -209,7 +211,7 @@ function layers(run) {
         layerTable(run), shortened(rows, num(run.layers, "in_all"), "layers"),
         cards.length > 0 && el("details", { open: rows.length <= 24 && "" },
             el("summary", null, "Histograms, with the codes that numbers can have"),
-            note("The height of a bar is the square root of its count. The ground behind the bars is where codes " +
+            note("The height of a bar is the square root of its count. The coloured ground is where codes " +
                  "are; every few codes have a tick. What lies outside is clipped."),
             el("div", { class: "cards" }, cards))];
 }
@@ -318,7 +320,7 @@ function certificate(run) {
 /* Where the run was made: a table for each session. Names of inner members are joined by dots. */
 function environment(run) {
     const sessions = list(run, "sessions"), all = run.sessions_in_all;
-    const shown = (value) => Array.isArray(value) ? value.map(shown).join(" ")
+    const shown = (value) => Array.isArray(value) ? value.map(shown).join(" ") || "–"
         : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "number" ? number(value) : value ?? "–";
     const members = (object, before) => Object.entries(object).flatMap(([key, value]) =>
         value && typeof value === "object" && !Array.isArray(value)
