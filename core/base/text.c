@@ -28,6 +28,12 @@ static const char *skip_sign(const char *text)
     return *text == '-' || *text == '+' ? text + 1 : text;
 }
 
+bool oct_ends_with(const char *text, const char *ending)
+{
+    const size_t length = strlen(text), more = strlen(ending);
+    return length >= more && strcmp(text + length - more, ending) == 0;
+}
+
 bool oct_parse_i64(const char *text, int64_t *value)
 {
     const char *digits = skip_sign(text), *end = skip_digits(digits);

@@ -11,6 +11,8 @@ bool oct_parse_i64(const char *text, int64_t *value);
 bool oct_parse_f64(const char *text, double *value);
 bool oct_parse_bool(const char *text, bool *value); /* true, false */
 
+bool oct_ends_with(const char *text, const char *ending);
+
 /* Returns the name among `names` that is another framework's `word` (acc: top1), else the nearest to it by
  * Damerau-Levenshtein distance, else one with a part that begins as the word does (fashion: fashion-mnist), or NULL
  * when none is near (distance above a third of the length, of a part above a quarter). */

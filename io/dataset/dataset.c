@@ -52,6 +52,7 @@ typedef struct opening {
     oct_dataset_source there;         /* the same, with the folder that is meant */
     const oct_dataset_format *format; /* of the source */
     const char *folder;
+    char *plain; /* the folder without a slash at its end; owned */
     oct_split split;
 } opening;
 
@@ -280,6 +281,11 @@ static oct_status open_here(opening *l)
               "data.path: the format %s has no default folder; write data.path=FOLDER, or with a "
               "model or checkpoint --data FOLDER; %s",
               l->format->name, l->format->files);
+    size_t length = strlen(l->folder);
+    while (length > 1 && l->folder[length - 1] == '/')
+        length--;
+    OCT_TRY(oct_format(&l->plain, "%.*s", (int)length, l->folder));
+    l->folder = l->plain;
     l->there = *source;
     l->there.folder = l->folder;
     OCT_TRY(check_goal(source));
@@ -445,6 +451,7 @@ oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source,
     *data = (oct_dataset){.format = source->format};
     const oct_status status = source->group ? open_together(&l, source->group) : open_here(&l);
     if (status != OCT_OK) oct_dataset_close(data);
+    oct_free(&l.plain);
     return status;
 }
 

@@ -23,12 +23,6 @@ static const oct_weight_format *const formats[] = {
 #undef OCT_WEIGHT_FORMAT
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t length = strlen(text), tail = strlen(end);
-    return length > tail && strcmp(text + length - tail, end) == 0;
-}
-
 static size_t read_head(const char *path, uint8_t head[HEAD])
 {
     struct stat info;
@@ -48,7 +42,7 @@ static bool is_zip(const uint8_t *head, size_t size)
 static const oct_weight_format *format_of(const char *path, const uint8_t *head, size_t size)
 {
     for (size_t i = 0; i < OCT_COUNT(formats); i++)
-        if (ends_with(path, formats[i]->extension)) return formats[i];
+        if (oct_ends_with(path, formats[i]->extension)) return formats[i];
     for (size_t i = 0; i < OCT_COUNT(formats); i++)
         if (formats[i]->is && formats[i]->is(head, size)) return formats[i];
     return NULL;

@@ -12,12 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool ends_with(const char *text, const char *ending)
-{
-    const size_t length = strlen(text), more = strlen(ending);
-    return length >= more && strcmp(text + length - more, ending) == 0;
-}
-
 /* The second word, where it is no key=value. */
 static const char *data_of(const oct_args *args)
 {
@@ -134,7 +128,7 @@ static oct_status of_onnx(oct_recipe *recipe, const oct_args *args, overrides *o
 oct_status oct_calibrate_recipe(oct_recipe *recipe, const oct_args *args)
 {
     overrides o;
-    const bool onnx = ends_with(args->word[0], ".onnx");
+    const bool onnx = oct_ends_with(args->word[0], ".onnx");
     OCT_TRY(take_overrides(&o, args, onnx));
     if (onnx) return of_onnx(recipe, args, &o);
     return oct_recipe_of_words(recipe, args->word[0], o.word, o.count);
@@ -142,5 +136,5 @@ oct_status oct_calibrate_recipe(oct_recipe *recipe, const oct_args *args)
 
 bool oct_calibrate_guesses(const oct_args *args)
 {
-    return ends_with(args->word[0], ".onnx") && !is_given(args, "data.mean=");
+    return oct_ends_with(args->word[0], ".onnx") && !is_given(args, "data.mean=");
 }

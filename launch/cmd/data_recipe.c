@@ -19,12 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool ends_with(const char *text, const char *ending)
-{
-    const size_t length = strlen(text), more = strlen(ending);
-    return length >= more && strcmp(text + length - more, ending) == 0;
-}
-
 /* What shows the format of a data set: the ending of a file, or a file in the folder. */
 static const struct {
     const char *ending, *file, *format;
@@ -50,7 +44,8 @@ static bool is_there(const char *folder, const char *name)
 static const char *format_of(const char *path)
 {
     for (size_t i = 0; i < OCT_COUNT(signs); i++)
-        if ((signs[i].ending && ends_with(path, signs[i].ending)) || is_there(path, signs[i].file))
+        if ((signs[i].ending && oct_ends_with(path, signs[i].ending)) ||
+            is_there(path, signs[i].file))
             return signs[i].format;
     return "folder";
 }
@@ -61,7 +56,8 @@ static bool is_own(const char *path)
     const char *slash = strrchr(path, '/');
     int64_t step;
     oct_file_kind kind;
-    if (oct_checkpoint_name_step(slash ? slash + 1 : path, &step) || ends_with(path, ".int8.h5"))
+    if (oct_checkpoint_name_step(slash ? slash + 1 : path, &step) ||
+        oct_ends_with(path, ".int8.h5"))
         return true; /* damaged ones, too */
     const bool own = oct_file_kind_of(path, &kind) == OCT_OK && kind != OCT_FILE_CHECKPOINT;
     oct_fail_clear();
@@ -74,7 +70,7 @@ bool oct_data_is(const char *path)
     if (stat(path, &info) != 0) return false;
     if (S_ISDIR(info.st_mode)) return !is_own(path);
     for (size_t i = 0; i < OCT_COUNT(signs); i++)
-        if (signs[i].ending && ends_with(path, signs[i].ending)) return !is_own(path);
+        if (signs[i].ending && oct_ends_with(path, signs[i].ending)) return !is_own(path);
     return false;
 }
 
@@ -119,7 +115,7 @@ typedef struct members {
 static void look_at_name(members *m, const char *member)
 {
     char name[256];
-    const size_t length = strlen(member) - (ends_with(member, ".npy") ? 4 : 0);
+    const size_t length = strlen(member) - (oct_ends_with(member, ".npy") ? 4 : 0);
     snprintf(name, sizeof name, "%.*s", (int)oct_min_i64((int64_t)length, 255), member);
     const bool label =
         strstr(name, "label") || strcmp(name, "y") == 0 || strcmp(name, "target") == 0;
@@ -158,12 +154,12 @@ oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
     snprintf(found->format, sizeof found->format, "%s", format_of(path));
     OCT_CHECK(snprintf(found->path, sizeof found->path, "%s", path) < (int)sizeof found->path,
               OCT_USAGE, "command line: the path of the data is too long");
-    if (ends_with(path, ".npy")) {
+    if (oct_ends_with(path, ".npy")) {
         found->unlabelled = !labels;
         snprintf(found->path, sizeof found->path, "%.*s", folder ? folder : 1, folder ? path : ".");
         snprintf(found->images, sizeof found->images, "%.*s",
                  (int)oct_min_i64((int64_t)strlen(name) - 4, 255), name);
-    } else if (ends_with(path, ".npz") && !labels) {
+    } else if (oct_ends_with(path, ".npz") && !labels) {
         return look_into_archive(path, found);
     } else if (strcmp(found->format, "npy") == 0 && !is_there(path, "test_images.npy")) {
         snprintf(found->images, sizeof found->images,

@@ -323,10 +323,8 @@ static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
 static bool is_data(const char *path)
 {
     struct stat info;
-    const size_t length = strlen(path);
-    const bool array = length > 4 && strcmp(path + length - 4, ".npy") == 0;
-    return oct_data_is(path) &&
-           !(array && stat(path, &info) == 0 && info.st_size <= FILE_BYTES_MAX);
+    return oct_data_is(path) && !(oct_ends_with(path, ".npy") && stat(path, &info) == 0 &&
+                                  info.st_size <= FILE_BYTES_MAX);
 }
 
 /* Arrays have the names that the model's recipe gives them, where it reads this format, too. */

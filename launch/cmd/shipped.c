@@ -2,7 +2,9 @@
 #include "launch/cmd/shipped.h"
 
 #include "core/base/log.h"
+#include "core/base/mem.h"
 #include "core/base/text.h"
+#include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "launch/cmd/data_recipe.h"
 #include "launch/session/file_kind.h"
@@ -109,13 +111,31 @@ static oct_status check_kind(const char *path)
     return OCT_OK;
 }
 
+/* Opening data of many files takes its time, so the processes that this one starts get what it has found. */
+static oct_status begin_recipe(const char *path, oct_text *text)
+{
+    static const char variable[] =
+        "OCTET_BEGUN_RECIPE"; /* the path, and in a new line the recipe */
+    const char *begun = getenv(variable);
+    const size_t length = strlen(path);
+    char *value = NULL;
+    int rank, ranks;
+    if (begun && strncmp(begun, path, length) == 0 && begun[length] == '\n')
+        return oct_text_add(text, "%s", begun + length + 1);
+    OCT_TRY(oct_data_recipe(path, text));
+    OCT_TRY(oct_format(&value, "%s\n%s", path, text->data));
+    if (!oct_launched(&rank, &ranks)) setenv(variable, value, 1);
+    oct_free(&value);
+    return OCT_OK;
+}
+
 /* Data in place of a recipe begin one; what was chosen is said once, by whoever started the ranks. */
 static oct_status read_of_data(oct_recipe *recipe, const char *path, const char *const *overrides,
                                size_t count)
 {
     static bool said;
     oct_text text = {0};
-    oct_status status = oct_data_recipe(path, &text);
+    oct_status status = begin_recipe(path, &text);
     if (status == OCT_OK) status = oct_recipe_read(recipe, path, text.data, overrides, count);
     oct_text_free(&text);
     OCT_TRY(status);

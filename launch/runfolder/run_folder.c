@@ -27,7 +27,7 @@ static const size_t run_limit = (size_t)1 << 26;
 
 oct_status oct_run_path(const char *folder, const char *name, char **path)
 {
-    return oct_format(path, "%s/%s", folder, name);
+    return oct_format(path, oct_ends_with(folder, "/") ? "%s%s" : "%s/%s", folder, name);
 }
 
 /* A folder that somebody else uses is left alone. One with nothing but our lock and what a killed

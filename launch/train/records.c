@@ -64,6 +64,9 @@ static void say_collapse(oct_training *run, oct_phase phase, char text[400])
     const char *remedy =
         phase == OCT_PHASE_FLOAT ? "training diverges; lower float.lr, set optimizer.clip_norm, or "
                                    "start from trained weights"
+        : phase == OCT_PHASE_CALIBRATE
+            ? "with the statistics of the float phase, batch norms do not fit the data yet; train "
+              "more float.epochs"
         : phase == OCT_PHASE_QAT_BN_FROZEN
             ? "frozen batch norms do not fit the data yet; freeze them later "
               "(qat.freeze_batch_norm), or "

@@ -228,6 +228,10 @@ Test(cli, run_reads_what_recipes_read)
     }
     OCTET("run", "run/model.int8.h5", "--input", "p/");
     oct_check_said(job, "p/0.png: class ");
+    OCTET("eval", "run/", "--data", "data//");
+    oct_check_said(job, "run/checkpoints/step-");
+    OCTET("eval", "run/", "--data", "p//");
+    oct_check_said(job, " p: neither t10k-images-idx3-ubyte nor");
     OCTET("run", "run/model.int8.h5", "-i", "a.npz", "1.png", "--logits");
     oct_check_said(job, "a.npz: 1 of its 2 images; --count 2 takes all");
     oct_check_said(job, "a.npz, image 0: class ");
