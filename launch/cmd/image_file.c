@@ -224,7 +224,7 @@ static oct_status refuse_unknown(const image_file *f)
                   f->path, kinds[i].name, f->wanted->w, f->wanted->h);
     const bool hdf5 = f->size >= 4 && memcmp(f->bytes, "\x89HDF", 4) == 0;
     OCT_CHECK(!hdf5 && (f->size < 4 || memcmp(f->bytes, "PK\3\4", 4) != 0), OCT_DATA,
-              "%s: is %s; of arrays in such a file its name ends in %s", f->path,
+              "%s: is %s; arrays are read from a file NAME%s that Octet did not write", f->path,
               hdf5 ? "an HDF5 file" : "a zip archive", hdf5 ? ".h5" : ".npz");
     return oct_fail(OCT_DATA,
                     "%s: is no file of images that is known here (JPEG, PNG, .npy, IDX, CIFAR-10 "
