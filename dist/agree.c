@@ -69,9 +69,8 @@ static oct_status agree(const oct_comm *comm, oct_status mine, lone_failure *fai
     return OCT_PEER;
 }
 
-oct_status oct_comm_agree(const oct_collective *self, oct_status mine)
+static oct_status agree_or_tell(const oct_comm *comm, oct_status mine)
 {
-    const oct_comm *comm = oct_comm_of(self);
     lone_failure failure = {0}, own;
     if (mine == OCT_OK) return agree(comm, mine, &failure);
 
@@ -81,4 +80,13 @@ oct_status oct_comm_agree(const oct_collective *self, oct_status mine)
     /* Whatever happens on the way, this rank's own reason is the one to tell. */
     if (agree(comm, mine, &failure) != mine) failure_record(&own);
     return mine;
+}
+
+/* A lost rank has agreed to nothing. */
+oct_status oct_comm_agree(const oct_collective *self, oct_status mine)
+{
+    const oct_comm *comm = oct_comm_of(self);
+    const oct_status status = agree_or_tell(comm, mine);
+    comm->state->agreed = status != OCT_OK && oct_fail_code() != OCT_LOST;
+    return status;
 }

@@ -173,6 +173,21 @@ const oct_collective *oct_comm_collective(const oct_comm *comm)
     return &comm->base;
 }
 
+int64_t oct_comm_meetings(const oct_comm *comm)
+{
+    return comm->state ? comm->state->meetings : 0;
+}
+
+bool oct_comm_agreed(const oct_comm *comm)
+{
+    return comm->state && comm->state->agreed;
+}
+
+void oct_comm_go_on(oct_comm *comm)
+{
+    if (comm->state) comm->state->agreed = false;
+}
+
 int oct_comm_rank(const oct_comm *comm)
 {
     return comm->base.rank;

@@ -19,6 +19,12 @@ void oct_comm_close(oct_comm **comm); /* MPI_Finalize; clean end, all ranks */
 void oct_comm_set_deadline(oct_comm *comm, double deadline_s);
 
 const oct_collective *oct_comm_collective(const oct_comm *comm);
+/* Returns how often all ranks have waited for each other so far: sums, maxima, agreements. Gradients that are summed
+ * beside the backward are one meeting, where their sums end. A rank that is alone waits for nobody. */
+int64_t oct_comm_meetings(const oct_comm *comm);
+/* Tells whether the last thing that all ranks did together was to agree on a failure, unless they went on from it. */
+bool oct_comm_agreed(const oct_comm *comm);
+void oct_comm_go_on(oct_comm *comm);
 int oct_comm_rank(const oct_comm *comm);
 int oct_comm_size(const oct_comm *comm);
 const char *oct_comm_host(const oct_comm *comm);

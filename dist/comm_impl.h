@@ -99,6 +99,8 @@ typedef struct oct_comm_state {
     double deadline_s;
     bool broken; /* a wait failed: nothing may be exchanged any more */
     double waited_s;
+    int64_t meetings;
+    bool agreed;      /* on a failure, and nothing was done together since */
     oct_heard *heard; /* of each rank */
 
     oct_exchange exchange; /* the operation this rank is in */

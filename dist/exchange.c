@@ -63,6 +63,8 @@ static oct_status broken(const oct_comm *comm, oct_status status)
 oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
 {
     oct_comm_state *s = comm->state;
+    s->meetings++;
+    s->agreed = false;
     if (s->broken) {
         if (oct_fail_code() != OCT_OK) return oct_fail_code();
         return oct_fail(OCT_LOST, "ranks were lost in %s %u; nothing can be exchanged any more",

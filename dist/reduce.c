@@ -633,6 +633,7 @@ static oct_status finish(const oct_comm *lane)
 oct_status oct_comm_sums_finish(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
+    comm->state->meetings++;
     for (const oct_comm *lane = comm->besides; lane; lane = lane->besides)
         OCT_TRY(with_lane(comm, lane, finish(lane)));
     return OCT_OK;

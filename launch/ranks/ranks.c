@@ -33,18 +33,18 @@ enum { SHARED_BYTES = 16 << 20, RANK_BYTES = 8 << 20 };
 /* How long mpirun may take to say its version, and a host to answer. */
 static const double version_within_s = 5, answers_within_s = 10;
 
-/* Batch systems and Open MPI's own settings tell mpirun of hosts beyond this one. */
-static bool in_allocation(void)
+/* Batch systems and Open MPI's own settings tell mpirun of hosts beyond this one. Returns what they say, or NULL. */
+static const char *allocation(void)
 {
-    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS",
-                                            "PE_HOSTFILE"};
+    static const char *const variables[] = {"SLURM_JOB_NODELIST", "SLURM_JOB_ID", "PBS_NODEFILE",
+                                            "LSB_HOSTS", "PE_HOSTFILE"};
     for (size_t i = 0; i < OCT_COUNT(variables); i++)
-        if (getenv(variables[i])) return true;
+        if (getenv(variables[i])) return getenv(variables[i]);
     for (size_t i = 0; i < OCT_MPIRUN_DIALECTS; i++) {
         const char *variable = oct_mpirun_dialects[i].default_hosts;
-        if (variable && getenv(variable)) return true;
+        if (variable && getenv(variable)) return getenv(variable);
     }
-    return false;
+    return NULL;
 }
 
 static oct_status check_load(int64_t ranks, int64_t threads)
@@ -85,7 +85,8 @@ static oct_status read_hosts(launch *l)
               "command line: --hostfile and --hosts cannot be used together");
     if (request->hostfile) OCT_TRY(oct_rank_hosts_read(&l->hosts, request->hostfile));
     if (request->hosts) OCT_TRY(oct_rank_hosts_parse(&l->hosts, request->hosts));
-    job->beyond = in_allocation() || oct_rank_hosts_beyond(&l->hosts);
+    l->start.allocation = allocation();
+    job->beyond = l->start.allocation || oct_rank_hosts_beyond(&l->hosts);
     job->ranks = request->ranks;
     if (l->hosts.count == 0) {
         OCT_CHECK(job->ranks > 0, OCT_USAGE,

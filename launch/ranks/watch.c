@@ -147,7 +147,7 @@ static void note_begin(void *of, int ranks, const char *host)
     job *j = of;
     const size_t used = strlen(j->begun);
     j->seen.elsewhere += ranks;
-    snprintf(j->begun + used, sizeof(j->begun) - used, " %s ", host);
+    snprintf(j->begun + used, sizeof(j->begun) - used, used > 0 ? "%s " : " %s ", host);
 }
 
 /* Every rank that this process can see has ended, and none is still to come. */
@@ -240,42 +240,55 @@ static void look_for_lonely_mpirun(job *j, double passed_s)
         give_up(j, "mpirun did not end with its ranks (stopped or stuck) and was killed");
 }
 
-/* Names hosts of the list on which no rank has begun: " on node2, node3". */
-static void name_unheard(const job *j, char *text, size_t size)
+/* Writes "no rank on node2, node3", or "2 of 4 ranks, none on node3". Of an allocation only what the environment says
+ * is known, and where ranks have begun. */
+static void name_missing(const job *j, char text[512])
 {
     const oct_rank_hosts *hosts = j->start->hosts;
-    size_t used = 0;
-    text[0] = '\0';
-    for (size_t i = 0; hosts && i < hosts->count && used < size; i++) {
-        char own[sizeof(hosts->host->name) + 2];
-        snprintf(own, sizeof(own), " %s ", hosts->host[i].name);
-        if (!hosts->host[i].here && !hosts->host[i].silent && !strstr(j->begun, own))
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : " on ",
-                                     hosts->host[i].name);
+    const int64_t begun = oct_ranks_begun(&j->seen);
+    const bool some_here = begun > j->seen.elsewhere;
+    const char *between = " on ";
+    size_t used = (size_t)snprintf(text, 512, begun == 0 ? "no rank" : "%lld of %lld ranks",
+                                   (long long)begun, (long long)j->ranks);
+    if (begun > 0 && hosts->count > 0) used += (size_t)snprintf(text + used, 512 - used, ", none");
+    for (size_t i = 0; i < hosts->count && used < 512; i++) {
+        const oct_rank_host *host = &hosts->host[i];
+        char own[sizeof(host->name) + 2];
+        snprintf(own, sizeof(own), " %s ", host->name);
+        if (host->silent || (host->here && some_here) || strstr(j->begun, own)) continue;
+        used += (size_t)snprintf(text + used, 512 - used, "%s%s", between, host->name);
+        between = ", ";
     }
+    if (hosts->count == 0 && j->start->allocation)
+        snprintf(text + used, 512 - used, " (of the hosts %.200s, begun on:%s%.200s)",
+                 j->start->allocation,
+                 some_here    ? " this host"
+                 : begun == 0 ? " none"
+                              : "",
+                 j->begun);
 }
 
 /* mpirun waits without end for a process that stands still before it has become a rank, and for a host that does not
- * call back. Ranks that have begun look after each other, and say whom they miss. */
-static void look_for_first_rank(job *j, double passed_s)
+ * call back. Ranks that have begun look after each other and end the job, but know no hosts without a rank. */
+static void look_for_missing_ranks(job *j, double passed_s)
 {
     static const double asked_within_s = 10;
+    const int64_t begun = oct_ranks_begun(&j->seen);
     const double before_s = j->unborn_s, warned_s = fmin(said_after_s, j->deadline_s / 2);
-    char where[512];
-    if (j->seen.given_up || oct_ranks_begun(&j->seen) > 0) return;
+    char what[512];
+    if (j->seen.given_up || begun >= j->ranks || (begun > 0 && !j->start->job.beyond)) return;
     j->unborn_s += passed_s;
     j->in_vain_s += j->seen.asked ? passed_s : 0;
-    name_unheard(j, where, sizeof(where));
+    name_missing(j, what);
     if (before_s < warned_s && j->unborn_s >= warned_s)
         oct_log(OCT_LOG_WARN,
-                "mpirun (process %ld) has started no rank%s in %.0f s; the job ends after "
-                "%.0f s",
-                (long)j->mpirun, where, j->unborn_s, j->deadline_s);
-    if (j->unborn_s < j->deadline_s && j->in_vain_s < asked_within_s) return;
+                "mpirun (process %ld) has started %s in %.0f s; the job ends after %.0f s",
+                (long)j->mpirun, what, j->unborn_s, j->deadline_s);
+    if (begun > 0 || (j->unborn_s < j->deadline_s && j->in_vain_s < asked_within_s)) return;
     snprintf(j->why, sizeof(j->why),
-             "mpirun started no rank%s before the deadline (it is stopped, or a process that it "
+             "mpirun started %s before the deadline (it is stopped, or a process that it "
              "started is) and was killed",
-             where);
+             what);
     give_up(j, j->why);
 }
 
@@ -322,7 +335,7 @@ static void look_at_mpirun(job *j)
     double now = oct_seconds(), passed_s = j->last_s > 0 ? now - j->last_s : 0;
     if (passed_s > awake_s) passed_s = awake_s;
     j->last_s = now;
-    look_for_first_rank(j, passed_s);
+    look_for_missing_ranks(j, passed_s);
     look_for_ended_children(j);
     look_for_stopped_mpirun(j, passed_s);
     look_for_lonely_mpirun(j, passed_s);
@@ -370,6 +383,15 @@ static void say_what_was_lost(const job *j)
     if (!oct_relay_said(&j->relay, words)) fputs(words, stderr);
 }
 
+static void say_what_was_missing(const job *j)
+{
+    char what[512];
+    const int64_t begun = oct_ranks_begun(&j->seen);
+    if (!j->start->job.beyond || begun == 0 || begun >= j->ranks) return;
+    name_missing(j, what);
+    oct_log(OCT_LOG_WARN, "mpirun had started %s", what);
+}
+
 /* The guard has the pipes too, so that an mpirun whose starter was killed does not crash in what it still says. */
 static oct_status watch(job *j, int *exit_status)
 {
@@ -381,6 +403,7 @@ static oct_status watch(job *j, int *exit_status)
     oct_guard_watch(0);
     say_what_was_lost(j);
     if (status == OCT_OK) status = oct_ranks_judge(&j->seen, ended, exit_status);
+    if (status == OCT_LOST || *exit_status == oct_status_exit(OCT_LOST)) say_what_was_missing(j);
     if (status != OCT_OK || *exit_status > oct_status_exit(OCT_NO)) return status;
     return oct_relay_verdict(&j->relay);
 }

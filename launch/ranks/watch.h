@@ -7,6 +7,7 @@ typedef struct oct_ranks_start {
     oct_mpi_launcher mpirun;
     oct_mpirun_job job;
     const oct_rank_hosts *hosts; /* the list that is given to mpirun */
+    const char *allocation;      /* what the environment says of hosts; NULL: nothing */
     double deadline_s; /* of the ranks; also how long mpirun may take to start the first */
     bool goes_on;      /* the caller will start them again if one is lost */
 } oct_ranks_start;

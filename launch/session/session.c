@@ -1,7 +1,4 @@
-/* Whether ranks may end together depends on whether all of them know of the failure. Agreements are
- * made in many places (trainer, evaluation, saving), so the session hands out the ranks through a
- * thin wrapper that remembers whether the last thing they did together was to agree on a failure.
- */
+/* Whether ranks may end together depends on whether all of them know of the failure. */
 #include "launch/session/session.h"
 
 #include "core/base/mem.h"
@@ -10,118 +7,6 @@
 
 #include <string.h>
 #include <time.h>
-
-typedef struct oct_watched {
-    oct_collective face; /* first: its functions find the rest behind it */
-    const oct_collective *ranks;
-    bool agreed; /* on a failure, and nothing was done together since */
-    int64_t meetings;
-} oct_watched;
-
-static const oct_collective *ranks_of(const oct_collective *self)
-{
-    oct_watched *watched = (oct_watched *)(uintptr_t)self;
-    watched->agreed = false;
-    return watched->ranks;
-}
-
-/* The same where all ranks wait for each other. */
-static const oct_collective *met(const oct_collective *self)
-{
-    ((oct_watched *)(uintptr_t)self)->meetings++;
-    return ranks_of(self);
-}
-
-static oct_status tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                               int64_t n, float *out)
-{
-    const oct_collective *ranks = met(self);
-    return ranks->tree_sum_f32(ranks, leaves, parts, n, out);
-}
-
-static oct_status tree_sum_f64(const oct_collective *self, const oct_leaves *leaves, double *parts,
-                               int64_t n, double *out)
-{
-    const oct_collective *ranks = met(self);
-    return ranks->tree_sum_f64(ranks, leaves, parts, n, out);
-}
-
-static oct_status max_i64(const oct_collective *self, int64_t *values, int64_t n)
-{
-    const oct_collective *ranks = met(self);
-    return ranks->max_i64(ranks, values, n);
-}
-
-static oct_status broadcast(const oct_collective *self, void *data, size_t bytes, int root)
-{
-    const oct_collective *ranks = met(self);
-    return ranks->broadcast(ranks, data, bytes, root);
-}
-
-static oct_status gather(const oct_collective *self, const void *src, size_t bytes, void *dst)
-{
-    const oct_collective *ranks = met(self);
-    return ranks->gather(ranks, src, bytes, dst);
-}
-
-static oct_status agree(const oct_collective *self, oct_status mine)
-{
-    const oct_collective *ranks = met(self);
-    oct_status status = ranks->agree(ranks, mine);
-    /* A lost rank has agreed to nothing. */
-    ((oct_watched *)(uintptr_t)self)->agreed = status != OCT_OK && oct_fail_code() != OCT_LOST;
-    return status;
-}
-
-static oct_status sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                            int64_t stride, int64_t n)
-{
-    const oct_collective *ranks = ranks_of(self);
-    return ranks->sum_begin(ranks, leaves, parts, stride, n);
-}
-
-static oct_status sums_move(const oct_collective *self)
-{
-    const oct_collective *ranks = ranks_of(self);
-    return ranks->sums_move(ranks);
-}
-
-static oct_status sums_finish(const oct_collective *self)
-{
-    const oct_collective *ranks = met(self);
-    return ranks->sums_finish(ranks);
-}
-
-static oct_status rows_alloc(const oct_collective *self, void *rows, size_t count, size_t size)
-{
-    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
-    return ranks->rows_alloc(ranks, rows, count, size);
-}
-
-static void rows_free(const oct_collective *self, void *rows)
-{
-    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
-    ranks->rows_free(ranks, rows);
-}
-
-static const float *rows_total(const oct_collective *self, const oct_leaves *leaves,
-                               const float *parts, bool *lent)
-{
-    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
-    return ranks->rows_total(ranks, leaves, parts, lent);
-}
-
-static double waited(const oct_collective *self)
-{
-    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
-    return ranks->waited(ranks);
-}
-
-static const char *name(const oct_collective *self, int rank, char text[128])
-{
-    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
-    return ranks->name(ranks, rank, text);
-}
 
 /* Writes the command with its words and options. What may differ from host to host is left out, and so are the
  * words of train, whose recipes are compared key by key. */
@@ -187,27 +72,9 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     const double given = args->deadline > 0 ? (double)args->deadline : deadline_s;
     *session = (oct_session){.args = args, .own_deadline = given <= 0};
     OCT_TRY(oct_comm_open(&session->comm, given > 0 ? given : OCT_DEADLINE_S));
-    oct_status status = oct_alloc(&session->watched, 1, sizeof(*session->watched));
-    if (status != OCT_OK) { /* without it, ranks could not even agree to leave */
-        oct_failure_print(status, args->argc, args->argv);
-        oct_abort(oct_status_exit(status));
-    }
-
-    const oct_collective *ranks = oct_comm_collective(session->comm);
-    *session->watched = (oct_watched){
-        .face = {ranks->rank, ranks->size, tree_sum_f32, tree_sum_f64, max_i64, broadcast, gather,
-                 agree, sum_begin, sums_move, sums_finish, rows_alloc, rows_free, rows_total,
-                 waited, name},
-        .ranks = ranks,
-    };
-    session->group = &session->watched->face;
-    status = compare_commands(session);
+    session->group = oct_comm_collective(session->comm);
+    const oct_status status = compare_commands(session);
     return status == OCT_OK ? OCT_OK : oct_session_end(session, status);
-}
-
-int64_t oct_session_meetings(const oct_session *session)
-{
-    return session->watched->meetings;
 }
 
 void oct_session_set_deadline(oct_session *session, double deadline_s)
@@ -223,12 +90,12 @@ oct_status oct_session_agree(oct_session *session, oct_status mine)
 void oct_session_clear_failure(oct_session *session)
 {
     oct_fail_clear();
-    session->watched->agreed = false;
+    oct_comm_go_on(session->comm);
 }
 
 static bool known_to_all(const oct_session *session, oct_status status)
 {
-    return status == OCT_OK || session->watched->agreed || status == OCT_PEER ||
+    return status == OCT_OK || oct_comm_agreed(session->comm) || status == OCT_PEER ||
            status == OCT_NUMERIC || status == OCT_STOPPED || status == OCT_NO;
 }
 
@@ -271,7 +138,6 @@ oct_status oct_session_end(oct_session *session, oct_status status)
             stop_alone(session, status);
     }
     oct_comm_close(&session->comm);
-    oct_free(&session->watched);
     session->group = NULL;
     return status;
 }

@@ -22,7 +22,6 @@ typedef struct oct_session {
     const oct_args *args;
     oct_comm *comm;
     const oct_collective *group; /* the ranks, for all work of the command */
-    struct oct_watched *watched; /* what group is */
     bool own_deadline;           /* none was given */
 } oct_session;
 
@@ -49,10 +48,6 @@ oct_status oct_session_same(oct_session *session, const oct_text *text) OCT_NODI
  * record holds what there is to say: its own problems, or those of the first rank that failed, which
  * is named. */
 oct_status oct_session_agree(oct_session *session, oct_status mine) OCT_NODISCARD;
-
-/* Returns how often all ranks have waited for each other so far: sums, maxima, agreements. Gradients that are
- * summed beside the backward are one meeting, where their sums end. */
-int64_t oct_session_meetings(const oct_session *session);
 
 /* Forgets an agreed failure that the command goes on from. */
 void oct_session_clear_failure(oct_session *session);

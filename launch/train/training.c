@@ -316,9 +316,9 @@ static oct_status step(oct_training *r)
     trainer->saved = oct_checkpoint_writer_is_done(trainer->writer);
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
-    const int64_t met = oct_session_meetings(r->session);
+    const int64_t met = oct_comm_meetings(r->session->comm);
     OCT_TRY(take_step(r, phase, &result));
-    r->meetings += oct_session_meetings(r->session) - met;
+    r->meetings += oct_comm_meetings(r->session->comm) - met;
     if (trainer->saved) OCT_TRY(settle_save(r));
 
     bool phase_ends =
