@@ -84,7 +84,7 @@ int64_t oct_machine_disk(const char *folder)
         else
             slash[slash == path] = '\0';
     }
-    return (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    return fs.f_blocks == 0 ? -1 : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize; /* as /proc */
 }
 
 /* A process that is bound is on one place of those that the OpenMP runtime has found. */

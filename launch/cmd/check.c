@@ -145,16 +145,6 @@ static oct_status find_memory(const verdict *v)
                         v->ranks > 1 ? "fewer ranks on this machine " : "a smaller model ");
 }
 
-static oct_status find_disk(const verdict *v)
-{
-    if (v->disk_free < 0 || v->disk_bytes <= v->disk_free) return OCT_OK;
-    return oct_fail_add(OCT_RESOURCE,
-                        "output: the run's files take about %s, and %s has room for %s; "
-                        "choose another output, or a smaller checkpoint.keep (now %" PRId64 ")",
-                        oct_text_size(v->disk_bytes).text, v->recipe.output,
-                        oct_text_size(v->disk_free).text, v->recipe.checkpoint_keep);
-}
-
 static oct_status find_pointless(const verdict *v)
 {
     const oct_plan *plan = &v->plan;
@@ -176,7 +166,8 @@ static oct_status find_pointless(const verdict *v)
 static oct_status find(const verdict *v)
 {
     oct_fail_clear();
-    const oct_status pointless = find_pointless(v), memory = find_memory(v), disk = find_disk(v);
+    const oct_status pointless = find_pointless(v), memory = find_memory(v),
+                     disk = oct_check_disk(&v->recipe, v->disk_bytes);
     return memory != OCT_OK ? memory : disk != OCT_OK ? disk : pointless;
 }
 

@@ -16,6 +16,7 @@
 #include "launch/ranks/watch.h"
 #include "launch/session/job.h"
 #include "launch/runfolder/run_folder.h"
+#include "launch/train/run_check.h"
 
 #include <errno.h>
 #include <math.h>
@@ -103,6 +104,25 @@ static oct_status read_hosts(launch *l)
     return OCT_OK;
 }
 
+/* Refuses before anything starts what the recipe rules out, and a disk that is full already. Of a loss this process may
+ * be the only one who can tell the log. */
+static oct_status look_at_recipe(const launch *l)
+{
+    oct_recipe recipe;
+    char *model = NULL;
+    const oct_command *command = oct_command_find(l->args->argv[1]);
+    if (!command || !command->recipe) return OCT_OK;
+    OCT_TRY(command->recipe(&recipe, l->args));
+    oct_status status = oct_check_ranks(&recipe, recipe.batch_size, (int)l->start.job.ranks);
+    if (status == OCT_OK) status = oct_run_path(recipe.output, "model.int8.h5", &model);
+    if (status == OCT_OK && !l->start.job.beyond && !oct_file_exists(model))
+        status = oct_check_room(&recipe, 0);
+    if (status == OCT_OK) status = oct_run_folder_tell(recipe.output);
+    oct_free(&model);
+    oct_recipe_free(&recipe);
+    return status;
+}
+
 static oct_status prepare(launch *l)
 {
     oct_ranks_wanted wanted;
@@ -118,6 +138,7 @@ static oct_status prepare(launch *l)
                             .program = l->program};
     l->start.deadline_s = wanted.deadline_s;
     if (!job->beyond) OCT_TRY(check_load(job->ranks, job->threads));
+    OCT_TRY(look_at_recipe(l));
     ssize_t length = readlink("/proc/self/exe", l->program, sizeof(l->program) - 1);
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
     l->program[length] = '\0';
@@ -198,23 +219,8 @@ static oct_status start_once(launch *l, int *exit_status)
     return oct_ranks_watch(&l->start, exit_status);
 }
 
-/* Of a loss this process may be the only one who can tell. */
-static void tell_log(const oct_args *args)
-{
-    oct_recipe recipe;
-    const oct_command *command = oct_command_find(args->argv[1]);
-    if (!command || !command->recipe) return;
-    if (command->recipe(&recipe, args) == OCT_OK) {
-        if (oct_run_folder_tell(recipe.output) != OCT_OK) oct_fail_clear();
-        oct_recipe_free(&recipe);
-    } else {
-        oct_fail_clear(); /* the ranks say it */
-    }
-}
-
 static oct_status start_until_done(launch *l, int *exit_status)
 {
-    tell_log(l->args);
     while (true) {
         char lost[1024] = "a rank was lost, stuck or had diverged";
         const oct_status status = start_once(l, exit_status);

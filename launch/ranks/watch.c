@@ -56,7 +56,8 @@ typedef struct job {
     double in_vain_s; /* of that, since a stop was asked for */
     double late_s;    /* how long a rank has lived after another that ended well */
     char why[640];    /* a rank or hosts, when they were given up */
-    char begun[1024]; /* " host2 host3 ": other hosts where ranks have begun */
+    char begun[1024]; /* " host2 host3 ": other hosts where ranks have begun, */
+    int told;         /* so many */
     child children[CHILDREN_MAX];
     int num_children;
     bool child_ended;  /* one that had lived for a while */
@@ -147,7 +148,9 @@ static void note_begin(void *of, int ranks, const char *host)
     job *j = of;
     const size_t used = strlen(j->begun);
     j->seen.elsewhere += ranks;
-    snprintf(j->begun + used, sizeof(j->begun) - used, used > 0 ? "%s " : " %s ", host);
+    j->told++;
+    snprintf(j->begun + used, sizeof(j->begun) - used, "%s%.*s ", used > 0 ? "" : " ",
+             (int)strcspn(host, "."), host);
 }
 
 /* Every rank that this process can see has ended, and none is still to come. */
@@ -240,28 +243,37 @@ static void look_for_lonely_mpirun(job *j, double passed_s)
         give_up(j, "mpirun did not end with its ranks (stopped or stuck) and was killed");
 }
 
-/* Writes "no rank on node2, node3", or "2 of 4 ranks, none on node3". Of an allocation only what the environment says
- * is known, and where ranks have begun. */
+/* Writes "no rank on node2, node3", or "2 of 4 ranks, none on node3". Where the list has other names than the hosts
+ * themselves, or there is only an allocation, it writes what there is, and where ranks have begun. */
 static void name_missing(const job *j, char text[512])
 {
     const oct_rank_hosts *hosts = j->start->hosts;
     const int64_t begun = oct_ranks_begun(&j->seen);
     const bool some_here = begun > j->seen.elsewhere;
-    const char *between = " on ";
-    size_t used = (size_t)snprintf(text, 512, begun == 0 ? "no rank" : "%lld of %lld ranks",
-                                   (long long)begun, (long long)j->ranks);
-    if (begun > 0 && hosts->count > 0) used += (size_t)snprintf(text + used, 512 - used, ", none");
-    for (size_t i = 0; i < hosts->count && used < 512; i++) {
+    char missing[300] = "", started[64] = "no rank";
+    size_t used = 0;
+    int found = 0;
+    for (size_t i = 0; i < hosts->count && used < sizeof(missing); i++) {
         const oct_rank_host *host = &hosts->host[i];
         char own[sizeof(host->name) + 2];
-        snprintf(own, sizeof(own), " %s ", host->name);
-        if (host->silent || (host->here && some_here) || strstr(j->begun, own)) continue;
-        used += (size_t)snprintf(text + used, 512 - used, "%s%s", between, host->name);
-        between = ", ";
+        snprintf(own, sizeof(own), " %.*s ", (int)strcspn(host->name, "."), host->name);
+        const bool told = strstr(j->begun, own) != NULL;
+        found += told;
+        if (told || host->silent || (host->here && some_here)) continue;
+        used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%s",
+                                 used > 0 ? ", " : "", host->name);
     }
     if (hosts->count == 0 && j->start->allocation)
-        snprintf(text + used, 512 - used, " (of the hosts %.200s, begun on:%s%.200s)",
-                 j->start->allocation,
+        used = (size_t)snprintf(missing, sizeof(missing), "%s", j->start->allocation);
+    if (begun > 0)
+        snprintf(started, sizeof(started), "%lld of %lld ranks", (long long)begun,
+                 (long long)j->ranks);
+    if (used == 0)
+        snprintf(text, 512, "%s", started);
+    else if (hosts->count > 0 && found == j->told)
+        snprintf(text, 512, "%s%s on %s", started, begun > 0 ? ", none" : "", missing);
+    else
+        snprintf(text, 512, "%s (of the hosts %.200s, begun on:%s%.200s)", started, missing,
                  some_here    ? " this host"
                  : begun == 0 ? " none"
                               : "",

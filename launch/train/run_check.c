@@ -3,9 +3,15 @@
 #include "launch/train/run_check.h"
 
 #include "core/base/int_math.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/op/norm_groups.h"
 #include "io/hdf5/hdf5.h"
+#include "io/checkpoint/manifest.h"
+#include "launch/base/machine.h"
 #include "launch/model/model.h"
+#include "launch/runfolder/run_folder.h"
 #include "launch/deploy/device.h"
 #include "launch/evaluate/evaluate.h"
 #include "launch/session/build.h"
@@ -183,17 +189,49 @@ static void check_goals(const oct_recipe *recipe, const oct_dataset *data, const
                      (long long)(i / data->classes), (double)data->values[i]);
 }
 
-static void check_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks)
+oct_status oct_check_ranks(const oct_recipe *recipe, int64_t samples, int ranks)
 {
-    int64_t batch = oct_min_i64(train->count, recipe->batch_size);
+    int64_t batch = oct_min_i64(samples, recipe->batch_size);
     int64_t leaves = (batch + recipe->batch_leaf - 1) / recipe->batch_leaf;
-    if (ranks <= leaves) return;
-    oct_fail_add(
+    if (ranks <= leaves) return OCT_OK;
+    return oct_fail_add(
         OCT_USAGE,
         "more ranks (%d) than leaves (%lld): batch.size %lld / batch.leaf %lld; use at most %lld "
         "rank%s, a smaller batch.leaf or a larger batch.size",
         ranks, (long long)leaves, (long long)batch, (long long)recipe->batch_leaf,
         (long long)leaves, leaves == 1 ? "" : "s");
+}
+
+oct_status oct_check_disk(const oct_recipe *recipe, int64_t bytes)
+{
+    const int64_t room = oct_machine_disk(recipe->output);
+    if (room < 0 || bytes <= room) return OCT_OK;
+    return oct_fail_add(OCT_RESOURCE,
+                        "output: the run's files take about %s, and %s has room for %s; choose "
+                        "another output, or a smaller checkpoint.keep (now %lld)",
+                        oct_text_size(bytes).text, recipe->output, oct_text_size(room).text,
+                        (long long)recipe->checkpoint_keep);
+}
+
+oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
+{
+    char *folder = NULL;
+    oct_manifest there = {0};
+    const bool told = bytes > 0;
+    oct_status status = oct_run_checkpoints(recipe->output, &folder);
+    oct_log_again(true); /* whoever resumes warns of a damaged one */
+    if (status == OCT_OK) status = oct_manifest_read(&there, folder);
+    oct_log_again(false);
+    if (status == OCT_OK && !told && there.count > 0) bytes = (int64_t)there.entries[0].bytes;
+    if (status == OCT_OK) status = oct_check_disk(recipe, bytes);
+    const int64_t more = recipe->checkpoint_keep + 1 - (int64_t)there.count;
+    if (status == OCT_OK && told && more > 1 && oct_check_disk(recipe, more * bytes) != OCT_OK) {
+        oct_log(OCT_LOG_WARN, "%s", oct_fail_text(0));
+        oct_fail_clear();
+    }
+    oct_manifest_free(&there);
+    oct_free(&folder);
+    return status;
 }
 
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
@@ -210,7 +248,7 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     check_data(recipe, train_data, test_data);
     check_goals(recipe, train_data, "training");
     check_goals(recipe, test_data, "test");
-    check_ranks(recipe, train_data, ranks);
+    (void)!oct_check_ranks(recipe, train_data->count, ranks);
     check_quant(recipe);
     oct_task_check(recipe, train_data);
     return oct_fail_count() > 0 ? OCT_USAGE : oct_h5_check_library();

@@ -17,6 +17,7 @@
 #include "launch/session/job.h"
 #include "launch/train/records.h"
 #include "launch/train/result.h"
+#include "launch/train/run_check.h"
 #include "launch/train/trainer_state.h"
 
 #include <math.h>
@@ -499,6 +500,14 @@ static oct_status call_other_teacher(oct_training *r)
     return OCT_OK;
 }
 
+/* Parameters and what the optimizer keeps of them are most of a checkpoint. */
+static oct_status check_room(const oct_training *r)
+{
+    const int64_t copies = 1 + oct_optim_slots(r->recipe->optimizer_kind);
+    const int64_t bytes = r->trainer.training.params.numel * copies * (int64_t)sizeof(float);
+    return oct_training_speaks(r) ? oct_check_room(r->recipe, bytes) : OCT_OK;
+}
+
 static oct_status open_writer(oct_training *r)
 {
     return oct_training_speaks(r) ? oct_checkpoint_writer_create(&r->trainer.writer) : OCT_OK;
@@ -515,6 +524,7 @@ static oct_status start(oct_training *r)
                                                          &r->train_data, &r->test_data)));
     r->trainer.settle = settle_save;
     r->trainer.owner = r;
+    OCT_TRY(oct_session_agree(r->session, check_room(r)));
     OCT_TRY(oct_session_agree(r->session, open_writer(r)));
     OCT_TRY(call_other_teacher(r));
     OCT_TRY(start_from_init(r));

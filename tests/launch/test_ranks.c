@@ -399,21 +399,26 @@ Test(ranks, a_start_on_other_hosts_has_a_deadline_that_names_them)
         job, "octet: error: mpirun started no rank on host2, localhost, host3 before the deadline");
 }
 
-/* Ranks of host2 tell that they have begun, and end the job when those of host3 do not come. */
-#define BEGUN_ON_HOST2 PRETEND("printf '\\001octet-ranks 2 host2\\n' >&2; sleep 1.4; exit 6")
-
+/* Ranks of host2 tell that they have begun, and end the job when the others do not come. */
 Test(ranks, hosts_are_named_where_some_ranks_have_begun_and_others_have_not)
 {
-    RUN("bash", "-c", BEGUN_ON_HOST2 "-H host2:2,host3:2 --deadline 2", "bash", OCT_PROGRAM);
-    oct_check_exit(job, 6);
-    oct_check_said(job, " has started 2 of 4 ranks, none on host3 in 1 s; the job ends after 2 s");
-    oct_check_said(job, "mpirun had started 2 of 4 ranks, none on host3\n");
-    RUN("bash", "-c",
-        "export SLURM_JOB_NODELIST='host[2-3]'; " BEGUN_ON_HOST2 "--ranks 4 --deadline 2", "bash",
-        OCT_PROGRAM);
-    oct_check_exit(job, 6);
-    oct_check_said(job,
-                   "mpirun had started 2 of 4 ranks (of the hosts host[2-3], begun on: host2 )");
+    static const char *const lists[][2] = {
+        {"-H host2.here:2,host3:2", "2 of 4 ranks, none on host3"},
+        {"-H 10.0.0.2:2,10.0.0.3:2",
+         "2 of 4 ranks (of the hosts 10.0.0.2, 10.0.0.3, begun on: host2 )"},
+        {"--ranks 4", "2 of 4 ranks (of the hosts host[2-3], begun on: host2 )"}};
+    for (size_t i = 0; i < OCT_COUNT(lists); i++) {
+        char said[256];
+        RUN("bash", "-c",
+            "case \"$2\" in -H*) ;; *)  export SLURM_JOB_NODELIST='host[2-3]';; esac; " PRETEND(
+                "printf '\\001octet-ranks 2 host2\\n' >&2; sleep 1.4; exit 6") "$2 --deadline 2",
+            "bash", OCT_PROGRAM, lists[i][0]);
+        oct_check_exit(job, 6);
+        snprintf(said, sizeof(said), " has started %s in 1 s; the job ends after 2 s", lists[i][1]);
+        oct_check_said(job, said);
+        snprintf(said, sizeof(said), "mpirun had started %s\n", lists[i][1]);
+        oct_check_said(job, said);
+    }
 }
 
 /* Ranks that cannot open the table, as on other hosts, tell that they have begun. */

@@ -398,6 +398,29 @@ Test(signals, far_more_ranks_than_cores_are_refused_at_once)
     cr_assert_lt(job.seconds, 10);
 }
 
+/* Nothing but mpirun --version is started. On a disk without room a run that is new says it before its first step, and
+ * leaves nothing. */
+Test(signals, what_recipe_and_disk_rule_out_is_refused_before_ranks_start)
+{
+    must("printf '#!/bin/sh\\n[ $1 = --version ] || : >asked\\nexec %s \"$@\"\\n' "
+         "$(command -v mpirun) >mpirun; chmod +x mpirun");
+    RUN("bash", "-c", "PATH=$PWD:$PATH exec \"$1\" train r.yaml --ranks 9", "bash", OCT_PROGRAM);
+    oct_check_exit(job, 2);
+    oct_check_said(job, "octet: error: more ranks (9) than leaves (");
+    RUN("unshare", "-m", "--propagation", "unchanged", "bash", "-c",
+        "mkdir -p full && mount -t tmpfs -o size=100k tmpfs full || exit 99; "
+        "\"$1\" train r.yaml output=full/new; [ $? = 7 ] && [ ! -e full/new ] || exit 1; "
+        "mkdir -p full/new/checkpoints; echo '{\"schema\": 1, \"checkpoints\": [{\"file\": "
+        "\"step-00000002.h5\", \"step\": 2, \"bytes\": 200000, \"sha256\": \"'"
+        "$(printf '%064d' 0)'\"}]}' >full/new/checkpoints/manifest.json; "
+        "PATH=$PWD:$PATH exec \"$1\" train r.yaml output=full/new --ranks 2",
+        "bash", OCT_PROGRAM);
+    must("test ! -e asked");
+    if (job.exit_code == 99 || oct_process_said(&job, "unshare failed")) return;
+    oct_check_exit(job, 7);
+    cr_assert_eq(oct_process_said_times(&job, ", and full/new has room for "), 2, "%s", job.err);
+}
+
 Test(signals, without_mpirun_it_is_said_once)
 {
     job = oct_process_run(PROGRAM_SECONDS, "env", "PATH=/nowhere", OCT_PROGRAM, "train", "r.yaml",
