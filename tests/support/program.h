@@ -20,6 +20,8 @@ static inline void enter_folder(void)
 {
     oct_tmp_create(&tmp);
     cr_assert(chdir(tmp.path) == 0);
+    setenv("OMPI_MCA_orte_tmpdir_base", tmp.path, 1); /* as in mpirun.c */
+    setenv("PRTE_MCA_prte_tmpdir_base", tmp.path, 1);
 }
 
 static inline void leave_folder(void)
