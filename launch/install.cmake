@@ -29,7 +29,8 @@ install(FILES ${PROJECT_BINARY_DIR}/jobs/README.md DESTINATION share/octet/jobs)
 install(DIRECTORY core quant dist io DESTINATION include/octet
     FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*_impl.h" EXCLUDE PATTERN "simd.h" EXCLUDE
     # Templates, which mean nothing alone.
-    PATTERN "panel.h" EXCLUDE PATTERN "vnni256.h" EXCLUDE PATTERN "neon.h" EXCLUDE)
+    PATTERN "panel.h" EXCLUDE PATTERN "vnni256.h" EXCLUDE PATTERN "neon.h" EXCLUDE
+    PATTERN "*_loop*.h" EXCLUDE)
 install(FILES launch/octet.h ${PROJECT_BINARY_DIR}/include/octet_version.h
     DESTINATION include/octet)
 install(FILES launch/plugin.h DESTINATION include/octet/launch)

@@ -42,19 +42,6 @@ static oct_status take_name(oct_to_c_file *f, const char *name)
     return OCT_OK;
 }
 
-const oct_to_c_step_type *oct_to_c_step_type_of(const char *kind)
-{
-    const struct {
-        const oct_to_c_step_type *types;
-        size_t count;
-    } tables[] = {{oct_to_c_product_steps, oct_to_c_product_steps_count},
-                  {oct_to_c_code_steps, oct_to_c_code_steps_count}};
-    for (size_t t = 0; t < OCT_COUNT(tables); t++)
-        for (size_t i = 0; i < tables[t].count; i++)
-            if (strcmp(tables[t].types[i].kind, kind) == 0) return &tables[t].types[i];
-    return NULL;
-}
-
 static const char *shape_text(const oct_value *v, char text[64])
 {
     snprintf(text, 64, "%lldx%lldx%lld %s", (long long)v->h, (long long)v->w, (long long)v->c,
@@ -82,9 +69,9 @@ static void write_step(oct_to_c *w, int64_t number)
     const oct_step *step = &w->program->steps[number];
     const oct_value *y = oct_step_output(w->program, step);
     const char *kind = oct_step_type_of(step->kind)->name;
-    const oct_to_c_step_type *type = oct_to_c_step_type_of(kind);
+    oct_to_c_write *write = oct_to_c_writer_of(step);
     char value[OCT_TO_C_TEXT];
-    if (!type) {
+    if (!write) {
         oct_to_c_fail(w, OCT_PREPARE,
                       "%s: C has no form for the step %s%s%s; quantize it, or give it to the "
                       "program around the model",
@@ -95,7 +82,7 @@ static void write_step(oct_to_c *w, int64_t number)
     if (w->status != OCT_OK) return;
     write_title(w, &w->constants, "", number);
     write_title(w, &w->calls, "    ", number);
-    type->write(w, number);
+    oct_to_c_write_by(write, w, number);
     oct_to_c_add(w, &w->calls, "    AFTER_LAYER(%lld, %s, %lld);\n", (long long)number,
                  oct_to_c_value(w, step->output, value), (long long)oct_value_bytes(y));
     if (w->offsets[step->output] >= 0) w->holds[y->dtype] = true;
@@ -202,7 +189,7 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
 {
     oct_to_c *w = &f->w;
     const oct_value *codes = oct_step_output(w->program, f->first);
-    const int64_t channels = f->in->c > OCT_REALS_MAX ? 1 : f->in->c;
+    const int64_t channels = oct_export_channels(f->in->c);
     uint8_t pixels[UINT8_MAX + 1];
     float values[UINT8_MAX + 1];
     uint16_t *table = NULL;

@@ -6,7 +6,10 @@
  *     $X $B $Y  the types of the inputs and the output     $N  the variant and the types, "joined_u8_u8_u8"
  *     $A        the type of sums                           $S  of sums that are requantized
  *     $F $E     what is rounded in: float "", double "_wide"
- *     $P        further parameters                         $R  the result, an expression of sum, c and i */
+ *     $P        further parameters                         $Q  the function that rounds
+ *     $C        what it takes between a sum and the bounds, an expression of c and i
+ *     $R        the result of a layer, which is another text
+ * Functions and types that a text calls, and that have texts of their own, are written before it. */
 #pragma once
 
 #include "io/export/format.h"
@@ -37,23 +40,24 @@ typedef struct oct_to_c_form {
     oct_dtype x, second, y, acc;
     bool pair; /* with a second input */
     bool wide; /* rounds in double */
-    const char *parameters, *result;
-    const char *needs[4]; /* kernels that this one calls, or types; up to a NULL */
+    const char *parameters, *function, *constants, *result;
 } oct_to_c_form;
 
 /* Adds to a text; the writer keeps the failure. */
 void oct_to_c_add(oct_to_c *w, oct_text *text, const char *format, ...) OCT_PRINTF(3, 4);
 void oct_to_c_fail(oct_to_c *w, oct_status status, const char *format, ...) OCT_PRINTF(3, 4);
 
-/* How far a multiplier of 15 bits leaves a product to be shifted behind it (oct_fixed_q15). */
-static inline int oct_to_c_behind(const oct_value *y)
-{
-    return y->dtype == OCT_U16 ? 14 : 22;
-}
-/* Writes the kernel unless it is there already, behind those that it needs; its name, "conv_u8_u8", is left in `name`. */
+/* Writes the kernel unless it is there already, after those that it calls; its name, "conv_u8_u8", is left in `name`. */
 void oct_to_c_kernel(oct_to_c *w, const oct_to_c_form *form, char name[OCT_TO_C_TEXT]);
-/* The same of a kernel or type without forms. */
-void oct_to_c_need(oct_to_c *w, const char *kernel, bool wide);
+
+/* A rounding in a kernel: its function, and what that takes between a sum and the bounds. */
+typedef struct oct_to_c_rounding {
+    char function[OCT_TO_C_TEXT], constants[OCT_TO_C_TEXT];
+} oct_to_c_rounding;
+/* That of codes, their sums and their products. multiplier and shift: expressions of what a rounding by whole numbers
+ * has; factor: of the others. y: the output. */
+oct_to_c_rounding oct_to_c_rounds(const oct_to_c *w, const oct_value *y, const char *multiplier,
+                                  const char *shift, const char *factor);
 
 /* "uint8_t", and "u8". */
 const char *oct_to_c_type(oct_dtype dtype);
@@ -75,14 +79,24 @@ static inline void oct_to_c_layer(oct_to_c *w, int narrow, int wide)
     w->constant_bytes += narrow * 4 + wide * 8;
 }
 
-/* Writes the call of a step, with its constants and kernels. */
-typedef struct oct_to_c_step_type {
-    const char *kind;
-    void (*write)(oct_to_c *w, int64_t number);
-} oct_to_c_step_type;
-extern const oct_to_c_step_type oct_to_c_product_steps[], oct_to_c_code_steps[];
-extern const size_t oct_to_c_product_steps_count, oct_to_c_code_steps_count;
-const oct_to_c_step_type *oct_to_c_step_type_of(const char *kind); /* NULL: C has no form for it */
+/* The call of a step that is being written: its first input and its output, and how calls name them. */
+typedef struct oct_to_c_call {
+    const oct_step *step;
+    int64_t number;
+    const oct_value *x, *y;
+    char from[OCT_TO_C_TEXT], to[OCT_TO_C_TEXT], kernel[OCT_TO_C_TEXT];
+} oct_to_c_call;
+/* Writes the call, with its constants and kernels. */
+typedef void oct_to_c_write(oct_to_c *w, oct_to_c_call *c);
+extern oct_to_c_write *const oct_to_c_product_steps[OCT_STEP_KINDS];
+extern oct_to_c_write *const oct_to_c_code_steps[OCT_STEP_KINDS];
+/* NULL: C has no form for it. */
+static inline oct_to_c_write *oct_to_c_writer_of(const oct_step *step)
+{
+    oct_to_c_write *found = oct_to_c_product_steps[step->kind];
+    return found ? found : oct_to_c_code_steps[step->kind];
+}
+void oct_to_c_write_by(oct_to_c_write *write, oct_to_c *w, int64_t number);
 
 enum { OCT_TO_C_NAME = 48, OCT_TO_C_INPUTS = 512 };
 /* What both files say. */

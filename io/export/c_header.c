@@ -2,6 +2,7 @@
 #include "io/export/c_form.h"
 
 #include "io/batch/normalise.h"
+#include "io/export/program_parts.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void write_class_names(oct_to_c_file *f)
 static void write_normalisation(oct_to_c_file *f)
 {
     const oct_export *job = f->w.job;
-    const int64_t channels = f->in->c > OCT_REALS_MAX ? 1 : f->in->c;
+    const int64_t channels = oct_export_channels(f->in->c);
     oct_to_c_add(&f->w, &f->text,
                  " * Values of the input are (%s - mean) / std as in training, with mean "
                  "and std of each channel%s\n",

@@ -1,25 +1,16 @@
 /* Kernels of C files are written here from their texts, which the build makes from the files of c_kernel/: an array of
- * lines each. */
+ * lines each, and a table of them all. */
 #include "io/export/c_form.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-typedef struct kernel_text {
+/* In the file that the build writes. */
+extern const struct oct_to_c_kernel_text {
     const char *name;
     const char *const *lines; /* up to a NULL */
-} kernel_text;
-
-#define OCT_TO_C_KERNEL(name) extern const char *const oct_to_c_text_##name[];
-#include "io/export/c_kernel_list.def"
-#undef OCT_TO_C_KERNEL
-
-static const kernel_text texts[] = {
-#define OCT_TO_C_KERNEL(name) {#name, oct_to_c_text_##name},
-#include "io/export/c_kernel_list.def"
-#undef OCT_TO_C_KERNEL
-};
+} oct_to_c_texts[];
 
 void oct_to_c_add(oct_to_c *w, oct_text *text, const char *format, ...)
 {
@@ -68,9 +59,18 @@ const char *oct_to_c_type(oct_dtype dtype)
 
 static const char *const *text_of(const char *kernel)
 {
-    for (size_t i = 0; i < OCT_COUNT(texts); i++)
-        if (strcmp(texts[i].name, kernel) == 0) return texts[i].lines;
+    for (size_t i = 0; oct_to_c_texts[i].name; i++)
+        if (strcmp(oct_to_c_texts[i].name, kernel) == 0) return oct_to_c_texts[i].lines;
     return NULL;
+}
+
+/* Whether a kernel without types in its name rounds in float or in double, and has a form for each. */
+static bool has_wide_form(const char *kernel)
+{
+    const char *const *lines = text_of(kernel);
+    for (; lines && *lines; lines++)
+        if (strstr(*lines, "$E")) return true;
+    return false;
 }
 
 /* What stands for the letter behind a '$'. */
@@ -95,8 +95,10 @@ static const char *meaning(const oct_to_c_form *f, char letter, const char *name
         return names;
     case 'P':
         return f->parameters;
-    case 'R':
-        return f->result;
+    case 'Q':
+        return f->function;
+    case 'C':
+        return f->constants;
     default:
         return NULL;
     }
@@ -111,10 +113,14 @@ static void write_line(oct_to_c *w, const oct_to_c_form *form, const char *names
         if (!*at) return;
         const char *text = meaning(form, at[1], names);
         w->wide = w->wide || (form->wide && at[1] == 'F');
-        if (text)
+        if (at[1] == 'R')
+            write_line(w, form, names, text_of(form->result)[0]);
+        else if (text)
             oct_to_c_add(w, &w->kernels, "%s", text);
         else
             oct_to_c_fail(w, OCT_DEFECT, "the kernel %s has a '$' without a meaning", form->kernel);
+        if (at[1] == 'Q' && form->wide && has_wide_form(text))
+            oct_to_c_add(w, &w->kernels, "_wide");
         at += 2;
     }
 }
@@ -128,14 +134,51 @@ static bool is_written(const oct_to_c *w, const char *name)
 }
 
 static void write_kernel(oct_to_c *w, const oct_to_c_form *form, const char *names,
+                         const char *name);
+
+/* The same of a function or type without types in its name. */
+static void write_part(oct_to_c *w, const char *kernel, bool wide)
+{
+    char name[OCT_TO_C_TEXT];
+    const oct_to_c_form form = {.kernel = kernel, .wide = wide && has_wide_form(kernel)};
+    snprintf(name, sizeof name, "%s%s", kernel, form.wide ? "_wide" : "");
+    write_kernel(w, &form, "", name);
+}
+
+/* Writes what a line calls, "name(", "name$E(" or "$Q(", and its types, "name *". */
+static void write_needs(oct_to_c *w, const oct_to_c_form *form, const char *line)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_0123456789";
+    char name[64];
+    for (const char *at = line; *at;) {
+        const size_t length = strspn(at, letters);
+        const char *after = at + length;
+        const bool forms = strncmp(after, "$E(", 3) == 0;
+        if (strncmp(at, "$R", 2) == 0) write_needs(w, form, text_of(form->result)[0]);
+        if (strncmp(at, "$Q", 2) == 0) write_part(w, form->function, form->wide);
+        if (length > 0 && length < sizeof name &&
+            (forms || *after == '(' || strncmp(after, " *", 2) == 0)) {
+            snprintf(name, sizeof name, "%.*s", (int)length, at);
+            if (text_of(name) && strcmp(name, form->kernel) != 0)
+                write_part(w, name, forms && form->wide);
+        }
+        at = length > 0 ? after : at + 1;
+    }
+}
+
+static void write_kernel(oct_to_c *w, const oct_to_c_form *form, const char *names,
                          const char *name)
 {
     const char *const *lines = text_of(form->kernel);
+    bool comment = false;
     if (is_written(w, name)) return;
-    for (size_t i = 0; i < OCT_COUNT(form->needs) && form->needs[i]; i++)
-        oct_to_c_need(w, form->needs[i], form->wide);
     oct_to_c_add(w, &w->written, "%s\n", name);
     if (!lines) oct_to_c_fail(w, OCT_DEFECT, "there is no kernel %s", form->kernel);
+    for (size_t i = 0; lines && lines[i]; i++) {
+        comment = comment || strncmp(lines[i], "/*", 2) == 0;
+        if (!comment) write_needs(w, form, lines[i]);
+        if (strstr(lines[i], "*/")) comment = false;
+    }
     for (; lines && *lines && w->status == OCT_OK; lines++)
         write_line(w, form, names, *lines);
 }
@@ -154,35 +197,21 @@ void oct_to_c_kernel(oct_to_c *w, const oct_to_c_form *form, char name[OCT_TO_C_
     write_kernel(w, form, names, name);
 }
 
-/* What kernels without types in their names are: those that round in float or in double have two forms. */
-static const struct part {
-    const char *kernel, *need;
-    bool two_forms;
-} parts[] = {
-    {"round_even", NULL, true},
-    {"requantize", "round_even", true},
-    {"requantize_double", "multiply_twice", false},
-    {"requantize_joined", "round_even", true},
-    {"cut", NULL, true},
-    {"unquantized", "cut", true},
-    {"unquantized_joined", "cut", true},
-    {"offset_first", "round_even", false},
-    {"mean", "round_even", true},
-    {"requantize_shift_20", "requantize_shift", false},
-    {"mean_q15", "requantize_q15", false},
-};
-
-void oct_to_c_need(oct_to_c *w, const char *kernel, bool wide)
+oct_to_c_rounding oct_to_c_rounds(const oct_to_c *w, const oct_value *y, const char *multiplier,
+                                  const char *shift, const char *factor)
 {
-    oct_to_c_form form = {.kernel = kernel};
-    char name[OCT_TO_C_TEXT];
-    for (size_t i = 0; i < OCT_COUNT(parts); i++) {
-        if (strcmp(parts[i].kernel, kernel) != 0) continue;
-        form.wide = wide && parts[i].two_forms;
-        form.needs[0] = parts[i].need;
+    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
+    oct_to_c_rounding r = {.function = "requantize"};
+    if (!by->of) {
+        snprintf(r.constants, sizeof r.constants, "%s", factor);
+        return r;
     }
-    snprintf(name, sizeof name, "%s%s", kernel, form.wide ? "_wide" : "");
-    write_kernel(w, &form, "", name);
+    const char *name = by->code_name ? by->code_name : by->name;
+    const char *width = by->c_width[y->dtype == OCT_U16];
+    snprintf(r.function, sizeof r.function, "requantize_%s", name);
+    snprintf(r.constants, sizeof r.constants, "%s%s%s%s%s", by->c_multiplier ? multiplier : "",
+             by->c_multiplier ? ", " : "", shift, width ? ", " : "", width ? width : "");
+    return r;
 }
 
 const char *oct_to_c_value(const oct_to_c *w, int32_t value, char text[OCT_TO_C_TEXT])

@@ -12,11 +12,10 @@ oct_status oct_c_constant_bytes(const oct_program *program, int64_t *bytes)
     OCT_TRY_OUT(oct_alloc(&w.offsets, (size_t)program->num_values, sizeof *w.offsets));
     OCT_TRY_OUT(oct_plan_values(program, w.offsets, &w.scratch_bytes));
     for (int64_t i = 0; i < program->num_steps; i++) {
-        const oct_to_c_step_type *type =
-            oct_to_c_step_type_of(oct_step_type_of(program->steps[i].kind)->name);
+        oct_to_c_write *write = oct_to_c_writer_of(&program->steps[i]);
         const int64_t before = w.constant_bytes;
-        if (type) type->write(&w, i);
-        bytes[i] = type ? w.constant_bytes - before : -1;
+        if (write) oct_to_c_write_by(write, &w, i);
+        bytes[i] = write ? w.constant_bytes - before : -1;
     }
     status = w.status;
 out:

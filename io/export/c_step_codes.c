@@ -8,149 +8,120 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A step, the names of its first input and its output, and the kernel that it calls. */
-typedef struct call {
-    oct_to_c *w;
-    const oct_step *step;
-    int64_t number;
-    const oct_value *x, *y;
-    char from[OCT_TO_C_TEXT], to[OCT_TO_C_TEXT], kernel[OCT_TO_C_TEXT];
-} call;
-
-static void begin(call *c, oct_to_c *w, int64_t number)
+void oct_to_c_write_by(oct_to_c_write *write, oct_to_c *w, int64_t number)
 {
-    *c = (call){.w = w, .step = &w->program->steps[number], .number = number};
-    c->x = oct_step_input(w->program, c->step, 0);
-    c->y = oct_step_output(w->program, c->step);
-    oct_to_c_value(w, c->step->input[0], c->from);
-    oct_to_c_value(w, c->step->output, c->to);
+    oct_to_c_call c = {.step = &w->program->steps[number], .number = number};
+    c.x = oct_step_input(w->program, c.step, 0);
+    c.y = oct_step_output(w->program, c.step);
+    oct_to_c_value(w, c.step->input[0], c.from);
+    oct_to_c_value(w, c.step->output, c.to);
+    write(w, &c);
 }
 
 /* Needs the kernel for the types of the step. */
-static void use(call *c, const char *kernel, const char *need)
+static void use(oct_to_c *w, oct_to_c_call *c, const char *kernel)
 {
     const bool wide = c->x->dtype == OCT_U16;
-    oct_to_c_kernel(c->w,
-                    &(oct_to_c_form){.kernel = kernel,
-                                     .x = c->x->dtype,
-                                     .y = c->y->dtype,
-                                     .acc = wide ? OCT_S64 : OCT_S32,
-                                     .needs = {need}},
-                    c->kernel);
+    oct_to_c_kernel(
+        w,
+        &(oct_to_c_form){
+            .kernel = kernel, .x = c->x->dtype, .y = c->y->dtype, .acc = wide ? OCT_S64 : OCT_S32},
+        c->kernel);
 }
 
-static void write_quantize(oct_to_c *w, int64_t number)
+static void write_quantize(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    const oct_qparams q = c.y->q;
-    use(&c, c.step->quotient ? "quantize_quotient" : "quantize", "round_even");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %d, %d, %s, %s);\n", c.kernel,
-                 (long long)oct_value_numel(c.y),
-                 (double)(c.step->quotient ? q.scale : 1.0f / q.scale), q.zero_point,
-                 q.qmin - q.zero_point, q.qmax - q.zero_point, c.from, c.to);
+    const oct_qparams q = c->y->q;
+    use(w, c, c->step->quotient ? "quantize_quotient" : "quantize");
+    oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %d, %d, %s, %s);\n", c->kernel,
+                 (long long)oct_value_numel(c->y),
+                 (double)(c->step->quotient ? q.scale : 1.0f / q.scale), q.zero_point,
+                 q.qmin - q.zero_point, q.qmax - q.zero_point, c->from, c->to);
 }
 
-static void write_dequantize(oct_to_c *w, int64_t number)
+static void write_dequantize(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    use(&c, "dequantize", NULL);
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %s, %s);\n", c.kernel,
-                 (long long)oct_value_numel(c.y), (double)c.x->q.scale, c.x->q.zero_point, c.from,
-                 c.to);
+    use(w, c, "dequantize");
+    oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %s, %s);\n", c->kernel,
+                 (long long)oct_value_numel(c->y), (double)c->x->q.scale, c->x->q.zero_point,
+                 c->from, c->to);
 }
 
-static void write_lut(oct_to_c *w, int64_t number)
+static void write_lut(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    const int64_t size = c.step->table_size, entries = oct_qtable_size(c.x->q);
-    const bool bytes = c.y->dtype == OCT_U8;
+    const int64_t size = c->step->table_size, entries = oct_qtable_size(c->x->q);
+    const bool bytes = c->y->dtype == OCT_U8;
     uint8_t *narrow = NULL;
     if (w->status == OCT_OK) w->status = oct_alloc(&narrow, (size_t)size, sizeof *narrow);
     if (w->status != OCT_OK) return;
     for (int64_t i = 0; i < size; i++)
-        narrow[i] = (uint8_t)c.step->table[i];
-    oct_to_c_constants(w, &(oct_to_c_array){"table", number, c.y->dtype, size,
-                                            bytes ? (const void *)narrow : c.step->table});
+        narrow[i] = (uint8_t)c->step->table[i];
+    oct_to_c_constants(w, &(oct_to_c_array){"table", c->number, c->y->dtype, size,
+                                            bytes ? (const void *)narrow : c->step->table});
     oct_free(&narrow);
-    use(&c, size > entries ? "lut_channels" : "lut", NULL);
-    oct_to_c_add(w, &w->calls, "    %s(%lld, ", c.kernel, (long long)oct_value_numel(c.y));
+    use(w, c, size > entries ? "lut_channels" : "lut");
+    oct_to_c_add(w, &w->calls, "    %s(%lld, ", c->kernel, (long long)oct_value_numel(c->y));
     if (size > entries)
-        oct_to_c_add(w, &w->calls, "%lld, %lld, ", (long long)c.y->c, (long long)entries);
-    oct_to_c_add(w, &w->calls, "table_%lld, %s, %s);\n", (long long)number, c.from, c.to);
+        oct_to_c_add(w, &w->calls, "%lld, %lld, ", (long long)c->y->c, (long long)entries);
+    oct_to_c_add(w, &w->calls, "table_%lld, %s, %s);\n", (long long)c->number, c->from, c->to);
 }
 
-static void write_softmax(oct_to_c *w, int64_t number)
+static void write_softmax(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    const oct_qparams q = c.y->q;
-    oct_to_c_constants(w, &(oct_to_c_array){"exponential", number, OCT_S32, c.step->table_size,
-                                            c.step->exponential});
-    use(&c, "softmax", NULL);
+    const oct_qparams q = c->y->q;
+    oct_to_c_constants(w, &(oct_to_c_array){"exponential", c->number, OCT_S32, c->step->table_size,
+                                            c->step->exponential});
+    use(w, c, "softmax");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, exponential_%lld, %lld, %d, %d, %s, %s);\n",
-                 c.kernel, (long long)(c.y->h * c.y->w), (long long)c.y->c, (long long)number,
-                 (long long)(1.0f / q.scale), q.qmax - q.zero_point, q.zero_point, c.from, c.to);
+                 c->kernel, (long long)(c->y->h * c->y->w), (long long)c->y->c,
+                 (long long)c->number, (long long)(1.0f / q.scale), q.qmax - q.zero_point,
+                 q.zero_point, c->from, c->to);
 }
 
 /* One input of a concat: copied where its codes mean the same, otherwise scaled (kernel/qconcat.c). */
-static void place(oct_to_c *w, const call *of, int input, int64_t first)
+static void place(oct_to_c *w, const oct_to_c_call *of, int input, int64_t first)
 {
-    call c = *of;
-    char to[OCT_TO_C_TEXT + 32];
+    oct_to_c_call c = *of;
     c.x = oct_step_input(w->program, c.step, input);
     oct_to_c_value(w, c.step->input[input], c.from);
-    snprintf(to, sizeof to, "%s + %lld", c.to, (long long)first);
     const oct_qparams x = c.x->q, y = c.y->q;
     const bool equal = oct_qparams_equal(x, y);
-    const bool shift = oct_requantizer_shifts(w->program->requantizer);
-    const bool twice = w->program->requantizer == OCT_REQUANT_DOUBLE;
-    const bool even = w->program->requantizer == OCT_REQUANT_SHIFT_EVEN;
-    const bool fixed = w->program->requantizer == OCT_REQUANT_Q15;
-    use(&c,
-        equal   ? "place"
-        : even  ? "place_shifted_even"
-        : shift ? "place_shifted"
-        : twice ? "place_fixed"
-        : fixed ? "place_q15"
-                : "place_scaled",
-        equal   ? NULL
-        : even  ? "requantize_shift_even"
-        : shift ? "requantize_shift"
-        : twice ? "requantize_double"
-        : fixed ? "requantize_q15"
-                : "round_even");
+    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
+    const oct_to_c_rounding r = oct_to_c_rounds(w, c.y, "multiplier", "shift", "factor");
+    const double ratio = (double)x.scale / (double)y.scale;
+    const oct_fixed fixed = oct_fixed_of(w->program->requantizer, ratio);
+    if (equal)
+        use(w, &c, "place");
+    else
+        oct_to_c_kernel(w,
+                        &(oct_to_c_form){.kernel = "place_scaled",
+                                         .x = c.x->dtype,
+                                         .y = c.y->dtype,
+                                         .parameters = !by->of ? "float factor"
+                                                       : by->c_multiplier
+                                                           ? "int32_t multiplier, int32_t shift"
+                                                           : "int32_t shift",
+                                         .function = r.function,
+                                         .constants = r.constants},
+                        c.kernel);
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, ", c.kernel, (long long)(c.y->h * c.y->w),
                  (long long)c.x->c, (long long)c.y->c);
-    const double ratio = (double)x.scale / (double)y.scale;
-    const oct_fixed by = oct_fixed_of(w->program->requantizer, ratio);
-    int exponent;
-    (void)frexp(ratio, &exponent);
-    if (!equal && shift)
-        oct_to_c_add(w, &w->calls, "%d, ", (int)fmax(fmin(1 - exponent, 60), -24));
-    else if (!equal && twice)
-        oct_to_c_add(w, &w->calls, "%d, %d, ", by.multiplier, by.exponent);
-    else if (!equal && fixed)
-        oct_to_c_add(w, &w->calls, "%d, %d, %d, ", by.multiplier, 15 - by.exponent,
-                     oct_to_c_behind(c.y));
-    else if (!equal)
+    if (!equal && !by->of)
         oct_to_c_add(w, &w->calls, "%aF, ", (double)(float)fmin(fmax(ratio, 0x1p-60), 0x1p60));
+    if (!equal && by->c_multiplier) oct_to_c_add(w, &w->calls, "%d, ", fixed.multiplier);
+    if (!equal && by->of) oct_to_c_add(w, &w->calls, "%d, ", fixed.shift);
     if (!equal)
         oct_to_c_add(w, &w->calls, "%d, %d, %d, %d, ", x.zero_point, y.zero_point,
                      y.qmin - y.zero_point, y.qmax - y.zero_point);
-    oct_to_c_add(w, &w->calls, "%s, %s);\n", c.from, to);
+    oct_to_c_add(w, &w->calls, "%s, %s + %lld);\n", c.from, c.to, (long long)first);
 }
 
-static void write_concat(oct_to_c *w, int64_t number)
+static void write_concat(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
     int64_t first = 0;
-    begin(&c, w, number);
-    for (int i = 0; i < c.step->num_inputs; i++) {
-        place(w, &c, i, first);
-        first += oct_step_input(w->program, c.step, i)->c;
+    for (int i = 0; i < c->step->num_inputs; i++) {
+        place(w, c, i, first);
+        first += oct_step_input(w->program, c->step, i)->c;
     }
 }
 
@@ -168,29 +139,23 @@ static void write_taps(oct_to_c *w, const char *name, int64_t number, oct_interp
     w->constant_bytes += out * 3 * (int64_t)sizeof(int32_t);
 }
 
-static void write_interpolate(oct_to_c *w, int64_t number)
+static void write_interpolate(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    const oct_conv_shape *s = &c.step->conv;
-    const oct_interpolation mode = (oct_interpolation)c.step->interpolation;
-    oct_to_c_need(w, "tap", false);
-    write_taps(w, "rows", number, mode, s->in_h, s->out_h);
-    write_taps(w, "columns", number, mode, s->in_w, s->out_w);
-    use(&c, oct_is_bilinear(mode) ? "bilinear" : "nearest", NULL);
+    const oct_conv_shape *s = &c->step->conv;
+    const oct_interpolation mode = (oct_interpolation)c->step->interpolation;
+    write_taps(w, "rows", c->number, mode, s->in_h, s->out_h);
+    write_taps(w, "columns", c->number, mode, s->in_w, s->out_w);
+    use(w, c, oct_is_bilinear(mode) ? "bilinear" : "nearest");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, %lld, rows_%lld, columns_%lld, %s, %s);\n",
-                 c.kernel, (long long)s->out_h, (long long)s->out_w, (long long)s->in_w,
-                 (long long)s->in_c, (long long)number, (long long)number, c.from, c.to);
+                 c->kernel, (long long)s->out_h, (long long)s->out_w, (long long)s->in_w,
+                 (long long)s->in_c, (long long)c->number, (long long)c->number, c->from, c->to);
 }
 
-static void write_pool(oct_to_c *w, int64_t number)
+static void write_pool(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    const oct_conv_shape *s = &c.step->conv;
-    const oct_qparams q = c.x->q;
-    const bool average = c.step->kind == OCT_STEP_AVG_POOL, wide = c.x->dtype == OCT_U16;
-    oct_to_c_need(w, "pool_layer", false);
+    const oct_conv_shape *s = &c->step->conv;
+    const oct_qparams q = c->x->q;
+    const bool average = c->step->kind == OCT_STEP_AVG_POOL, wide = c->x->dtype == OCT_U16;
     oct_to_c_layer(w, 18, 0);
     oct_to_c_add(
         w, &w->constants,
@@ -198,77 +163,74 @@ static void write_pool(oct_to_c *w, int64_t number)
         "    .in_h = %lld, .in_w = %lld, .c = %lld, .out_h = %lld, .out_w = %lld,\n"
         "    .kernel_h = %d, .kernel_w = %d, .stride_h = %d, .stride_w = %d, .pad_top = %d, "
         ".pad_left = %d, .pad_bottom = %d, .pad_right = %d,\n",
-        (long long)number, (long long)s->in_h, (long long)s->in_w, (long long)s->in_c,
+        (long long)c->number, (long long)s->in_h, (long long)s->in_w, (long long)s->in_c,
         (long long)s->out_h, (long long)s->out_w, s->kernel_h, s->kernel_w, s->stride_h,
         s->stride_w, s->pad_top, s->pad_left, s->pad_bottom, s->pad_right);
     oct_to_c_add(w, &w->constants,
                  "    .zero = %d, .lo = %d, .hi = %d, .count_padding = %d, .factor = %aF,\n};\n",
                  q.zero_point, q.qmin - q.zero_point, q.qmax - q.zero_point,
-                 average && c.step->count_include_pad, average ? (double)c.step->factor : 0.0);
-    const bool of_codes = average && c.step->of_codes, half_up = average && c.step->half_up;
-    const bool fixed = average && c.step->fixed;
-    const char *mean = of_codes ? "mean_signed" : half_up ? "mean_up" : fixed ? "mean_q15" : "mean";
-    const char *result =
-        fixed && wide ? "(uint16_t)(mean_q15(sum, count, 14, l->lo, l->hi) + l->zero)"
-        : fixed       ? "(uint8_t)(mean_q15(sum, count, 22, l->lo, l->hi) + l->zero)"
-        : of_codes    ? "(uint8_t)mean_signed(sum, count, l->zero)"
-        : half_up     ? "(uint8_t)(mean_up(sum, count, l->lo, l->hi) + l->zero)"
-        : wide        ? "(uint16_t)(mean_wide(sum, count, l->factor, l->lo, l->hi) + l->zero)"
-                      : "(uint8_t)(mean(sum, count, l->factor, l->lo, l->hi) + l->zero)";
-    oct_to_c_kernel(w,
-                    &(oct_to_c_form){.kernel = average ? "avg_pool" : "max_pool",
-                                     .variant = of_codes  ? "signed"
-                                                : half_up ? "up"
-                                                : fixed   ? "q15"
-                                                          : NULL,
-                                     .x = c.x->dtype,
-                                     .y = c.y->dtype,
-                                     .acc = wide ? OCT_S64 : OCT_S32,
-                                     .wide = average && wide,
-                                     .result = result,
-                                     .needs = {"least", average ? mean : NULL}},
-                    c.kernel);
-    oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, %s, %s);\n", c.kernel, (long long)number,
-                 c.from, c.to);
+                 average && c->step->count_include_pad, average ? (double)c->step->factor : 0.0);
+    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
+    char constants[OCT_TO_C_TEXT];
+    oct_to_c_form form = {
+        .kernel = "max_pool", .x = c->x->dtype, .y = c->y->dtype, .acc = wide ? OCT_S64 : OCT_S32};
+    if (average) {
+        form.kernel = "avg_pool";
+        form.wide = wide;
+        form.function = "mean";
+        form.constants = "sum, count, l->factor";
+    }
+    if (average && c->step->of_codes) {
+        form.variant = "signed";
+        form.function = "mean_signed";
+        form.constants = "sum, count, l->zero";
+    } else if (average && c->step->half_up) {
+        form.variant = "up";
+        form.function = "mean_up";
+        form.constants = "sum, count";
+    } else if (average && c->step->fixed) {
+        form.variant = by->name;
+        form.function = by->c_mean;
+        form.constants = constants;
+        snprintf(constants, sizeof constants, "sum, count, %s", by->c_width[wide]);
+    }
+    oct_to_c_kernel(w, &form, c->kernel);
+    oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, %s, %s);\n", c->kernel, (long long)c->number,
+                 c->from, c->to);
 }
 
-static void write_relu(oct_to_c *w, int64_t number)
+static void write_relu(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    const int32_t zero = c.x->q.zero_point;
-    use(&c, "clamp", NULL);
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %d, %d, %s, %s);\n", c.kernel,
-                 (long long)oct_value_numel(c.y), c.step->lo + zero, c.step->hi + zero, c.from,
-                 c.to);
+    const int32_t zero = c->x->q.zero_point;
+    use(w, c, "clamp");
+    oct_to_c_add(w, &w->calls, "    %s(%lld, %d, %d, %s, %s);\n", c->kernel,
+                 (long long)oct_value_numel(c->y), c->step->lo + zero, c->step->hi + zero, c->from,
+                 c->to);
 }
 
-static void write_reshape(oct_to_c *w, int64_t number)
+static void write_reshape(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    use(&c, "copy", NULL);
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %s, %s);\n", c.kernel, (long long)oct_value_numel(c.y),
-                 c.from, c.to);
+    use(w, c, "copy");
+    oct_to_c_add(w, &w->calls, "    %s(%lld, %s, %s);\n", c->kernel,
+                 (long long)oct_value_numel(c->y), c->from, c->to);
 }
 
 /* The map's loops are the innermost of six; those around them have one turn. */
-static void write_move(oct_to_c *w, int64_t number)
+static void write_move(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    const oct_move_map *map = &c.step->move;
+    const oct_move_map *map = &c->step->move;
     int32_t size[OCT_MOVE_DIMS], stride[OCT_MOVE_DIMS] = {0};
     for (int k = 0; k < OCT_MOVE_DIMS; k++) {
         const int of = k - (OCT_MOVE_DIMS - map->dims);
         size[k] = of < 0 ? 1 : (int32_t)map->size[of];
         if (of >= 0) stride[k] = (int32_t)map->stride[of];
     }
-    oct_to_c_constants(w, &(oct_to_c_array){"size", number, OCT_S32, OCT_MOVE_DIMS, size});
-    oct_to_c_constants(w, &(oct_to_c_array){"stride", number, OCT_S32, OCT_MOVE_DIMS, stride});
-    use(&c, "move", NULL);
-    oct_to_c_add(w, &w->calls, "    %s(%lld, size_%lld, stride_%lld, %s, %s);\n", c.kernel,
-                 (long long)map->offset, (long long)number, (long long)number, c.from, c.to);
+    oct_to_c_constants(w, &(oct_to_c_array){"size", c->number, OCT_S32, OCT_MOVE_DIMS, size});
+    oct_to_c_constants(w, &(oct_to_c_array){"stride", c->number, OCT_S32, OCT_MOVE_DIMS, stride});
+    use(w, c, "move");
+    oct_to_c_add(w, &w->calls, "    %s(%lld, size_%lld, stride_%lld, %s, %s);\n", c->kernel,
+                 (long long)map->offset, (long long)c->number, (long long)c->number, c->from,
+                 c->to);
 }
 
 /* The place that each place of one side of the result shows. */
@@ -283,41 +245,36 @@ static void write_side(oct_to_c *w, const char *name, int64_t number, const oct_
     oct_free(&places);
 }
 
-static void write_pad(oct_to_c *w, int64_t number)
+static void write_pad(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    const oct_pad_shape *s = &c.step->pad;
+    const oct_pad_shape *s = &c->step->pad;
     const int32_t in[3] = {(int32_t)s->in[0], (int32_t)s->in[1], (int32_t)s->in[2]};
     const int32_t out[3] = {(int32_t)s->out[0], (int32_t)s->out[1], (int32_t)s->out[2]};
-    const long long n = number;
-    oct_to_c_constants(w, &(oct_to_c_array){"out", number, OCT_S32, 3, out});
-    oct_to_c_constants(w, &(oct_to_c_array){"in", number, OCT_S32, 3, in});
-    write_side(w, "rows", number, s, 0);
-    write_side(w, "columns", number, s, 1);
-    write_side(w, "channels", number, s, 2);
-    use(&c, "pad", NULL);
+    const long long n = c->number;
+    oct_to_c_constants(w, &(oct_to_c_array){"out", c->number, OCT_S32, 3, out});
+    oct_to_c_constants(w, &(oct_to_c_array){"in", c->number, OCT_S32, 3, in});
+    write_side(w, "rows", c->number, s, 0);
+    write_side(w, "columns", c->number, s, 1);
+    write_side(w, "channels", c->number, s, 2);
+    use(w, c, "pad");
     oct_to_c_add(w, &w->calls,
                  "    %s(out_%lld, in_%lld, rows_%lld, columns_%lld, channels_%lld, %d, %s, %s);\n",
-                 c.kernel, n, n, n, n, n, c.step->fill, c.from, c.to);
+                 c->kernel, n, n, n, n, n, c->step->fill, c->from, c->to);
 }
 
-static void write_argmax(oct_to_c *w, int64_t number)
+static void write_argmax(oct_to_c *w, oct_to_c_call *c)
 {
-    call c;
-    begin(&c, w, number);
-    use(&c, "argmax", NULL);
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %s, %s);\n", c.kernel,
-                 (long long)(c.x->h * c.x->w), (long long)c.x->c, c.from, c.to);
+    use(w, c, "argmax");
+    oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %s, %s);\n", c->kernel,
+                 (long long)(c->x->h * c->x->w), (long long)c->x->c, c->from, c->to);
 }
 
-const oct_to_c_step_type oct_to_c_code_steps[] = {
-    {"quantize", write_quantize}, {"dequantize", write_dequantize},
-    {"lut", write_lut},           {"softmax", write_softmax},
-    {"concat", write_concat},     {"interpolate", write_interpolate},
-    {"max_pool", write_pool},     {"avg_pool", write_pool},
-    {"relu", write_relu},         {"reshape", write_reshape},
-    {"move", write_move},         {"pad", write_pad},
-    {"argmax", write_argmax},
+oct_to_c_write *const oct_to_c_code_steps[OCT_STEP_KINDS] = {
+    [OCT_STEP_QUANTIZE] = write_quantize, [OCT_STEP_DEQUANTIZE] = write_dequantize,
+    [OCT_STEP_LUT] = write_lut,           [OCT_STEP_SOFTMAX] = write_softmax,
+    [OCT_STEP_CONCAT] = write_concat,     [OCT_STEP_INTERPOLATE] = write_interpolate,
+    [OCT_STEP_MAX_POOL] = write_pool,     [OCT_STEP_AVG_POOL] = write_pool,
+    [OCT_STEP_RELU] = write_relu,         [OCT_STEP_RESHAPE] = write_reshape,
+    [OCT_STEP_MOVE] = write_move,         [OCT_STEP_PAD] = write_pad,
+    [OCT_STEP_ARGMAX] = write_argmax,
 };
-const size_t oct_to_c_code_steps_count = OCT_COUNT(oct_to_c_code_steps);

@@ -3,23 +3,17 @@
 #include "io/export/onnx_model.h"
 
 #include "core/base/mem.h"
+#include "io/export/program_parts.h"
 
 #include <stdio.h>
 
 enum { OPSET = 13, OPSET_WIDE = 21 /* the first with codes of 16 bits */ };
 
-/* What there is one of for each channel is kept of so many channels; beyond them the first holds for all. */
-static int64_t kept_channels(int64_t channels)
-{
-    return channels > OCT_REALS_MAX ? 1 : channels;
-}
-
-static void add_numbers(oct_to_onnx_writer *w, const char *key, const float *values, int64_t n)
+static void add_numbers(oct_to_onnx_writer *w, const char *key, const float *values,
+                        int64_t channels)
 {
     oct_text text = {0};
-    oct_status status = OCT_OK;
-    for (int64_t i = 0; i < n && status == OCT_OK; i++)
-        status = oct_text_add(&text, "%s%.9g", i ? " " : "", (double)values[i]);
+    const oct_status status = oct_export_numbers(&text, values, channels);
     if (status == OCT_OK)
         oct_to_onnx_property(w, key, text.data);
     else
@@ -31,7 +25,7 @@ static void add_numbers(oct_to_onnx_writer *w, const char *key, const float *val
 static const char *channel_constant(oct_to_onnx_writer *w, const float *values,
                                     const oct_shape *shape)
 {
-    const int64_t dims[] = {kept_channels(shape->dim[shape->ndim - 1]), 1, 1};
+    const int64_t dims[] = {oct_export_channels(shape->dim[shape->ndim - 1]), 1, 1};
     return oct_to_onnx_constant(w, NULL, OCT_F32, shape->ndim == 4 ? 3 : 1, dims, values);
 }
 
@@ -40,7 +34,7 @@ static const char *normalise(oct_to_onnx_writer *w, const oct_export *job, const
                              const oct_shape *shape)
 {
     float inverse_std[OCT_REALS_MAX];
-    for (int64_t c = 0; c < kept_channels(shape->dim[shape->ndim - 1]); c++)
+    for (int64_t c = 0; c < oct_export_channels(shape->dim[shape->ndim - 1]); c++)
         inverse_std[c] = 1.0f / job->std[c];
     const char *x = OCT_TO_ONNX(w, "Cast", pixels);
     oct_to_onnx_int_set(w, "to", 1); /* float */
@@ -66,8 +60,8 @@ oct_to_onnx_ref oct_to_onnx_model_input(oct_to_onnx_writer *w, const oct_export 
     if (pixels) {
         x.name = normalise(w, job, x.name, &given);
     } else {
-        add_numbers(w, "octet.mean", job->mean, kept_channels(channels));
-        add_numbers(w, "octet.std", job->std, kept_channels(channels));
+        add_numbers(w, "octet.mean", job->mean, channels);
+        add_numbers(w, "octet.std", job->std, channels);
     }
     return oct_to_onnx_view(w, x, shape);
 }

@@ -12,19 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const oct_to_onnx_step_type *type_of(const char *name)
-{
-    const struct {
-        const oct_to_onnx_step_type *types;
-        size_t count;
-    } tables[] = {{oct_to_onnx_product_steps, oct_to_onnx_product_steps_count},
-                  {oct_to_onnx_code_steps, oct_to_onnx_code_steps_count}};
-    for (size_t t = 0; t < OCT_COUNT(tables); t++)
-        for (size_t i = 0; i < tables[t].count; i++)
-            if (strcmp(tables[t].types[i].kind, name) == 0) return &tables[t].types[i];
-    return NULL;
-}
-
 oct_shape oct_to_onnx_value_shape(const oct_value *v)
 {
     return v->h == 1 && v->w == 1 ? OCT_SHAPE(1, v->c) : OCT_SHAPE(1, v->h, v->w, v->c);
@@ -41,17 +28,17 @@ static const char *name_of(oct_to_onnx_writer *w, const oct_program *program, in
 static void write_step(oct_to_onnx_program *p, int64_t number)
 {
     const oct_step *step = &p->program->steps[number];
-    const char *kind = oct_step_type_of(step->kind)->name;
-    const oct_to_onnx_step_type *type = type_of(kind);
+    oct_to_onnx_write *product = oct_to_onnx_product_steps[step->kind];
+    oct_to_onnx_write *write = product ? product : oct_to_onnx_code_steps[step->kind];
     for (int i = 0; i < step->num_inputs; i++)
         if (!p->values[step->input[i]].name) return;
-    if (!type) {
+    if (!write) {
         oct_to_onnx_fail(p->w, OCT_PREPARE, "%s: ONNX has no form for the step %s", step->name,
-                         kind);
+                         oct_step_type_of(step->kind)->name);
         return;
     }
     oct_to_onnx_layer_begin(p->w, step->name);
-    oct_to_onnx_ref y = type->write(p, step);
+    oct_to_onnx_ref y = write(p, step);
     const oct_value *value = &p->program->values[step->output];
     if (y.name && oct_shape_numel(&y.tensor.shape) != oct_value_numel(value)) {
         oct_to_onnx_fail(p->w, OCT_DEFECT, "%s: its output is not of %lld numbers in ONNX",

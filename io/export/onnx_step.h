@@ -55,16 +55,10 @@ typedef struct oct_to_onnx_program {
     oct_export_loss losses[OCT_TO_ONNX_LOSSES];
 } oct_to_onnx_program;
 
-typedef struct oct_to_onnx_step_type {
-    const char *kind;
-    oct_to_onnx_ref (*write)(oct_to_onnx_program *p, const oct_step *step);
-} oct_to_onnx_step_type;
-
-#define OCT_TO_ONNX_STEPS(table)                                                                   \
-    extern const oct_to_onnx_step_type oct_to_onnx_##table[];                                      \
-    extern const size_t oct_to_onnx_##table##_count
-OCT_TO_ONNX_STEPS(product_steps);
-OCT_TO_ONNX_STEPS(code_steps);
+/* Writes a step; the tables are by kind, NULL where ONNX has no form for it. */
+typedef oct_to_onnx_ref oct_to_onnx_write(oct_to_onnx_program *p, const oct_step *step);
+extern oct_to_onnx_write *const oct_to_onnx_product_steps[OCT_STEP_KINDS];
+extern oct_to_onnx_write *const oct_to_onnx_code_steps[OCT_STEP_KINDS];
 
 /* The shape that a value has where nothing else tells it: (N, H, W, C), or (N, C) of one position. */
 oct_shape oct_to_onnx_value_shape(const oct_value *value);

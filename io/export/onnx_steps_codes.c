@@ -203,9 +203,10 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
                                 q->qmax - q->zero_point);
 }
 
-const oct_to_onnx_step_type oct_to_onnx_code_steps[] = {
-    {"lut", lut},       {"affine", affine},           {"pad", pad},   {"max_pool", max_pool},
-    {"relu", relu},     {"reshape", reshape},         {"move", move}, {"concat", concat},
-    {"argmax", argmax}, {"interpolate", interpolate},
+oct_to_onnx_write *const oct_to_onnx_code_steps[OCT_STEP_KINDS] = {
+    [OCT_STEP_LUT] = lut,       [OCT_STEP_AFFINE] = affine,
+    [OCT_STEP_PAD] = pad,       [OCT_STEP_MAX_POOL] = max_pool,
+    [OCT_STEP_RELU] = relu,     [OCT_STEP_RESHAPE] = reshape,
+    [OCT_STEP_MOVE] = move,     [OCT_STEP_CONCAT] = concat,
+    [OCT_STEP_ARGMAX] = argmax, [OCT_STEP_INTERPOLATE] = interpolate,
 };
-const size_t oct_to_onnx_code_steps_count = OCT_COUNT(oct_to_onnx_code_steps);

@@ -96,21 +96,6 @@ static oct_to_onnx_ref quantize_whole(oct_to_onnx_program *p, int32_t value, oct
     return oct_to_onnx_quantize(p, value, x, q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
-/* Codes of weights as they go out, in the order (O, I/groups, kh, kw), or (O, C H W) for a row that was flattened
- * from `plane`. */
-static void order_weights(const oct_step *step, const oct_shape *plane, int zero, uint8_t *codes)
-{
-    const oct_conv_shape *s = &step->conv;
-    const bool row = plane->ndim == 4;
-    const int64_t depth = oct_conv_depth(s);
-    const int64_t channels = row ? plane->dim[3] : s->in_c / s->groups, taps = depth / channels;
-    for (int64_t o = 0; o < s->out_c; o++)
-        for (int64_t t = 0; t < taps; t++)
-            for (int64_t c = 0; c < channels; c++)
-                codes[o * depth + c * taps + t] =
-                    (uint8_t)(step->weight[o * depth + t * channels + c] + zero);
-}
-
 static int zero_of(const oct_to_onnx_program *p)
 {
     return p->job->signed_weights ? 0 : WEIGHT_ZERO;
@@ -156,7 +141,8 @@ static const char *dequantize_rows(oct_to_onnx_writer *w, const char *x, const c
     return y;
 }
 
-/* Weight and bias of a layer as nodes: ndim and dims of the weight. */
+/* Weight and bias of a layer as nodes: ndim and dims of the weight, (O, I/groups, kh, kw), or (O, C H W) for a row that
+ * was flattened from `plane`. */
 static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim,
                           const int64_t *dims, const oct_shape *plane, const char *made[2])
 {
@@ -173,7 +159,10 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
     } else {
         const int zero = zero_of(p);
         const oct_dtype dtype = weight_type(p);
-        order_weights(step, plane, zero, b.codes);
+        const int64_t depth = oct_conv_depth(&step->conv);
+        const int64_t channels =
+            plane->ndim == 4 ? plane->dim[3] : step->conv.in_c / step->conv.groups;
+        oct_export_weights(step, channels, (int64_t[]){depth, 1, depth / channels}, zero, b.codes);
         memset(b.zeros, zero, (size_t)n);
         made[0] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, dtype, ndim, dims, b.codes),
                                   oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, step->weight_scale),
@@ -212,7 +201,7 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
                     OCT_TO_ONNX_LIST(w, 0, 0, 0, 0, 0, 0, 0, 0, 0, down - 1, 0, across - 1),
                     oct_to_onnx_code(p, of, p->program->values[of].q.zero_point));
     y = OCT_TO_ONNX(w, "Reshape", y, OCT_TO_ONNX_LIST(w, 0, c, h * down, width * across));
-    const int64_t out_h = (h - 1) * down + 1, out_w = (width - 1) * across + 1;
+    const int64_t out_h = step->conv.in_h, out_w = step->conv.in_w;
     y = OCT_TO_ONNX(w, "Slice", y, OCT_TO_ONNX_LIST(w, 0, 0), OCT_TO_ONNX_LIST(w, out_h, out_w),
                     OCT_TO_ONNX_LIST(w, 2, 3));
     return (oct_to_onnx_ref){oct_to_onnx_narrow(p, of, y),
@@ -240,8 +229,8 @@ static void lose_by_arithmetic(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_program *program = p->program;
     if (oct_export_halves_differ(program, step)) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SHIFT, step);
-    if (oct_requantizer_is_fixed(program->requantizer))
-        oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_MULTIPLIER, step);
+    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
+    if (by->of && !by->shifts) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_MULTIPLIER, step);
     for (int i = 0; i < step->num_inputs; i++)
         if (program->values[step->input[i]].dtype == OCT_U16) {
             oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_WIDE, step);
@@ -473,15 +462,14 @@ static oct_to_onnx_ref float_island(oct_to_onnx_program *p, const oct_step *step
         &(oct_to_onnx_layer_call){.layer = &layer, .input = input, .num_inputs = step->num_inputs});
 }
 
-const oct_to_onnx_step_type oct_to_onnx_product_steps[] = {
-    {"quantize", quantize},
-    {"dequantize", dequantize},
-    {"conv", conv},
-    {"conv_float", conv_float},
-    {"add", add},
-    {"mul", mul},
-    {"avg_pool", avg_pool},
-    {"softmax", softmax},
-    {"float", float_island},
+oct_to_onnx_write *const oct_to_onnx_product_steps[OCT_STEP_KINDS] = {
+    [OCT_STEP_QUANTIZE] = quantize,
+    [OCT_STEP_DEQUANTIZE] = dequantize,
+    [OCT_STEP_CONV] = conv,
+    [OCT_STEP_CONV_FLOAT] = conv_float,
+    [OCT_STEP_ADD] = add,
+    [OCT_STEP_MUL] = mul,
+    [OCT_STEP_AVG_POOL] = avg_pool,
+    [OCT_STEP_SOFTMAX] = softmax,
+    [OCT_STEP_FLOAT] = float_island,
 };
-const size_t oct_to_onnx_product_steps_count = OCT_COUNT(oct_to_onnx_product_steps);

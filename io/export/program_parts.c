@@ -29,6 +29,25 @@ bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, floa
     return true;
 }
 
+void oct_export_weights(const oct_step *step, int64_t channels, const int64_t strides[3], int zero,
+                        uint8_t *codes)
+{
+    const int8_t *weight = step->weight;
+    const int64_t taps = oct_conv_depth(&step->conv) / channels;
+    for (int64_t o = 0; o < step->conv.out_c; o++)
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t c = 0; c < channels; c++)
+                codes[o * strides[0] + t * strides[1] + c * strides[2]] =
+                    (uint8_t)(*weight++ + zero);
+}
+
+oct_status oct_export_numbers(oct_text *text, const float *values, int64_t channels)
+{
+    for (int64_t i = 0; i < oct_export_channels(channels); i++)
+        OCT_TRY(oct_text_add(text, "%s%.9g", i ? " " : "", (double)values[i]));
+    return OCT_OK;
+}
+
 /* The step runs on a plane whose pixel i is code i throughout. */
 oct_status oct_export_table(const oct_program *program, const oct_step *step, uint8_t *table)
 {
@@ -79,8 +98,9 @@ void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparam
 /* Floats hold whole numbers below 2^24, and products of those with powers of two. */
 bool oct_export_halves_differ(const oct_program *program, const oct_step *step)
 {
-    if (!oct_requantizer_shifts(program->requantizer)) return false;
-    if (program->requantizer != OCT_REQUANT_SHIFT_EVEN) return true;
+    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
+    if (!by->shifts) return false;
+    if (!by->halves_even) return true;
     const oct_qparams q = oct_step_input(program, step, 0)->q;
     for (int64_t c = 0; step->weight && c < step->conv.out_c; c++)
         if (oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], q.qmin, q.qmax) >= 1 << 24)

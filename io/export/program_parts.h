@@ -1,6 +1,7 @@
 /* What formats that write integer programs share: parts of steps in other forms, and notices of what is lost. */
 #pragma once
 
+#include "core/base/lists.h"
 #include "core/base/text.h"
 #include "quant/program/program.h"
 
@@ -9,6 +10,11 @@ int oct_export_twins(const oct_program *program, int64_t number);
 /* Gives biases without what the zero point of the input adds to the sums, and their scales, both (O); false where one
  * does not fit into 32 bits. */
 bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale);
+/* Writes weight codes + zero in the order of a file: that of output channel o, tap t and input channel c is number
+ * o * strides[0] + t * strides[1] + c * strides[2]. channels: those of the input that a filter has, of a row that was
+ * flattened from a plane the plane's. */
+void oct_export_weights(const oct_step *step, int64_t channels, const int64_t strides[3], int zero,
+                        uint8_t *codes);
 enum { OCT_EXPORT_CODES = UINT8_MAX + 1 };
 /* Gives what a step of codes makes of each code in each channel: table (channels of conv, OCT_EXPORT_CODES). */
 oct_status oct_export_table(const oct_program *program, const oct_step *step,
@@ -25,6 +31,14 @@ const oct_step *oct_export_quantizer(const oct_program *program, int32_t input);
 /* Makes codes of qparams q of n values as the step that quantizes them does: bytes, or numbers of two bytes. */
 void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
                          void *codes);
+
+/* Adds what there is one of for each channel, mean or std, with blanks between: of more than OCT_REALS_MAX channels the
+ * first holds for all. */
+static inline int64_t oct_export_channels(int64_t channels)
+{
+    return channels > OCT_REALS_MAX ? 1 : channels;
+}
+oct_status oct_export_numbers(oct_text *text, const float *values, int64_t channels) OCT_NODISCARD;
 
 /* One way to differ: how many steps do, and the name of the first. */
 typedef struct oct_export_loss {

@@ -16,19 +16,6 @@ static const char *const loss_words[] = {
 #undef X
 };
 
-static const oct_to_tflite_step_type *type_of(const char *name)
-{
-    const struct {
-        const oct_to_tflite_step_type *types;
-        size_t count;
-    } tables[] = {{oct_to_tflite_product_steps, oct_to_tflite_product_steps_count},
-                  {oct_to_tflite_code_steps, oct_to_tflite_code_steps_count}};
-    for (size_t t = 0; t < OCT_COUNT(tables); t++)
-        for (size_t i = 0; i < tables[t].count; i++)
-            if (strcmp(tables[t].types[i].kind, name) == 0) return &tables[t].types[i];
-    return NULL;
-}
-
 void oct_to_tflite_lose(oct_to_tflite_program *p, oct_to_tflite_loss_kind kind,
                         const oct_step *step)
 {
@@ -82,14 +69,14 @@ static const oct_step *wide_step(const oct_program *program)
 static void write_step(oct_to_tflite_program *p, int64_t number)
 {
     const oct_step *step = &p->program->steps[number];
-    const char *kind = oct_step_type_of(step->kind)->name;
-    const oct_to_tflite_step_type *type = type_of(kind);
-    if (!type)
+    oct_to_tflite_write *product = oct_to_tflite_product_steps[step->kind];
+    oct_to_tflite_write *write = product ? product : oct_to_tflite_code_steps[step->kind];
+    if (!write)
         oct_to_tflite_fail(p->w, OCT_PREPARE, "%s: TFLite has no form for the step %s", step->name,
-                           kind);
+                           oct_step_type_of(step->kind)->name);
     if (has_failed(p)) return;
     oct_to_tflite_layer(p->w, step->name);
-    p->values[step->output] = type->write(p, step);
+    p->values[step->output] = write(p, step);
 }
 
 /* Whether a tensor was one of the first `n` values. */
@@ -154,12 +141,11 @@ static void declare_output(oct_to_tflite_program *p)
     p->output = y;
 }
 
-static void add_numbers(oct_to_tflite_program *p, const char *key, const float *values, int64_t n)
+static void add_numbers(oct_to_tflite_program *p, const char *key, const float *values)
 {
     oct_text text = {0};
-    oct_status status = OCT_OK;
-    for (int64_t i = 0; i < n && status == OCT_OK; i++)
-        status = oct_text_add(&text, "%s%.9g", i ? " " : "", (double)values[i]);
+    const oct_status status =
+        oct_export_numbers(&text, values, p->program->values[p->program->inputs[0]].c);
     if (status == OCT_OK)
         oct_to_tflite_property(p->w, key, text.data);
     else
@@ -169,12 +155,10 @@ static void add_numbers(oct_to_tflite_program *p, const char *key, const float *
 
 static void write_properties(oct_to_tflite_program *p)
 {
-    const int64_t channels = p->program->values[p->program->inputs[0]].c;
-    const int64_t kept = channels > OCT_REALS_MAX ? 1 : channels;
     oct_to_tflite_property(p->w, "octet.target", p->program->target);
     if (!p->job->pixels) { /* otherwise they are part of the network */
-        add_numbers(p, "octet.mean", p->job->mean, kept);
-        add_numbers(p, "octet.std", p->job->std, kept);
+        add_numbers(p, "octet.mean", p->job->mean);
+        add_numbers(p, "octet.std", p->job->std);
     }
     if (p->job->class_names) oct_to_tflite_property(p->w, "octet.class_names", p->job->class_names);
 }
@@ -213,7 +197,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     OCT_TRY(oct_to_tflite_writer_create(&p.w));
     OCT_TRY_OUT(oct_alloc(&p.values, (size_t)p.program->num_values, sizeof *p.values));
     write_program(&p);
-    const bool tflm = p.program->requantizer == OCT_REQUANT_DOUBLE;
+    const bool tflm = oct_rounding_of(p.program->requantizer)->is_tflm;
     if (tflm) oct_tflm_check(p.w);
     OCT_TRY_OUT(oct_to_tflite_end(p.w, description, &out->bytes, &out->size));
     if (tflm) OCT_TRY_OUT(oct_tflm_needs(p.w, &out->operators, &out->arena));

@@ -49,16 +49,10 @@ typedef struct oct_to_tflite_program {
     oct_export_loss losses[OCT_TO_TFLITE_LOSSES];
 } oct_to_tflite_program;
 
-typedef struct oct_to_tflite_step_type {
-    const char *kind;
-    int (*write)(oct_to_tflite_program *p, const oct_step *step);
-} oct_to_tflite_step_type;
-
-#define OCT_TO_TFLITE_STEPS(table)                                                                 \
-    extern const oct_to_tflite_step_type oct_to_tflite_##table[];                                  \
-    extern const size_t oct_to_tflite_##table##_count
-OCT_TO_TFLITE_STEPS(product_steps);
-OCT_TO_TFLITE_STEPS(code_steps);
+/* Writes a step; the tables are by kind, NULL where TFLite has no form for it. */
+typedef int oct_to_tflite_write(oct_to_tflite_program *p, const oct_step *step);
+extern oct_to_tflite_write *const oct_to_tflite_product_steps[OCT_STEP_KINDS];
+extern oct_to_tflite_write *const oct_to_tflite_code_steps[OCT_STEP_KINDS];
 
 /* These are what writers of steps share. */
 

@@ -115,7 +115,7 @@ static oct_tflite_operator operator_of(const oct_program *program, const oct_ste
         [OCT_FIXED_LOGISTIC] = OCT_TFLITE_LOGISTIC, [OCT_FIXED_TANH] = OCT_TFLITE_TANH};
     const oct_qparams x = program->values[step->input[0]].q, y = program->values[step->output].q;
     uint16_t table[OCT_FIXED_CODES];
-    if (program->requantizer != OCT_REQUANT_DOUBLE || step->table_size != OCT_FIXED_CODES ||
+    if (!oct_rounding_of(program->requantizer)->is_tflm || step->table_size != OCT_FIXED_CODES ||
         !oct_fixed_function_takes(x))
         return OCT_TFLITE_KINDS;
     for (int f = 0; f < OCT_FIXED_FUNCTIONS; f++) {
@@ -392,9 +392,10 @@ static int interpolate(oct_to_tflite_program *p, const oct_step *step)
                               {first + 1, 1, mode == OCT_BILINEAR}));
 }
 
-const oct_to_tflite_step_type oct_to_tflite_code_steps[] = {
-    {"lut", lut},         {"affine", affine}, {"pad", pad},       {"relu", relu},
-    {"move", move},       {"concat", concat}, {"argmax", argmax}, {"interpolate", interpolate},
-    {"reshape", reshape},
+oct_to_tflite_write *const oct_to_tflite_code_steps[OCT_STEP_KINDS] = {
+    [OCT_STEP_LUT] = lut,         [OCT_STEP_AFFINE] = affine,
+    [OCT_STEP_PAD] = pad,         [OCT_STEP_RELU] = relu,
+    [OCT_STEP_MOVE] = move,       [OCT_STEP_CONCAT] = concat,
+    [OCT_STEP_ARGMAX] = argmax,   [OCT_STEP_INTERPOLATE] = interpolate,
+    [OCT_STEP_RESHAPE] = reshape,
 };
-const size_t oct_to_tflite_code_steps_count = OCT_COUNT(oct_to_tflite_code_steps);

@@ -89,11 +89,10 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
  * that it is not XNNPACK's. */
 static bool rounds_twice(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_requantizer r = p->program->requantizer;
-    if (!oct_requantizer_is_fixed(r)) return false;
-    oct_to_tflite_lose(
-        p, r == OCT_REQUANT_DOUBLE ? OCT_TO_TFLITE_LOSS_TWICE : OCT_TO_TFLITE_LOSS_MULTIPLIER,
-        step);
+    const oct_rounding_row *by = oct_rounding_of(p->program->requantizer);
+    if (!by->of || by->shifts) return false;
+    oct_to_tflite_lose(p, by->is_tflm ? OCT_TO_TFLITE_LOSS_TWICE : OCT_TO_TFLITE_LOSS_MULTIPLIER,
+                       step);
     return true;
 }
 
@@ -161,7 +160,7 @@ static int dilate(oct_to_tflite_program *p, const oct_step *step, int x, int32_t
     if (steps[0] <= 1 && steps[1] <= 1) return x;
     if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
     const int64_t *dims = oct_to_tflite_dims(p->w, x), h = dims[1], w = dims[2], c = dims[3];
-    const int64_t out_h = (h - 1) * steps[0] + 1, out_w = (w - 1) * steps[1] + 1;
+    const int64_t out_h = step->conv.in_h, out_w = step->conv.in_w;
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h * w, 1, c});
     x = oct_to_tflite_pad(p, x, none, (int64_t[]){0, steps[1] - 1, 0}, code);
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h, 1, w * steps[1] * c});
@@ -191,15 +190,6 @@ static void free_constants(constants *k)
     oct_free(&k->bias);
 }
 
-/* The weights of a depthwise convolution stand channels last there. */
-static void order_weights(const oct_step *step, bool depthwise, int8_t *codes)
-{
-    const int64_t depth = oct_conv_depth(&step->conv), n = step->conv.out_c;
-    for (int64_t o = 0; o < n; o++)
-        for (int64_t i = 0; i < depth; i++)
-            codes[depthwise ? i * n + o : o * depth + i] = step->weight[o * depth + i];
-}
-
 static oct_status make_constants(const oct_to_tflite_program *p, const oct_step *step,
                                  bool depthwise, constants *k)
 {
@@ -212,7 +202,9 @@ static oct_status make_constants(const oct_to_tflite_program *p, const oct_step 
     OCT_TRY(oct_alloc(&k->bias, n, sizeof *k->bias));
     OCT_CHECK(oct_export_biases(step, p->program->values[step->input[0]].q, k->bias, k->scales),
               OCT_PREPARE, "%s: its bias does not fit into 32 bits, which TFLite has", step->name);
-    order_weights(step, depthwise, k->codes);
+    /* Those of a depthwise convolution stand channels last. */
+    const int64_t strides[3] = {depthwise ? 1 : (int64_t)depth, depthwise ? (int64_t)n : 1, 0};
+    oct_export_weights(step, 1, strides, 0, (uint8_t *)k->codes);
     for (size_t o = 0; o < n; o++) {
         k->biases[o] = (float)k->bias[o] * k->scales[o];
         for (size_t i = 0; i < depth; i++) {
@@ -518,11 +510,10 @@ static int float_island(oct_to_tflite_program *p, const oct_step *step)
     return as_value(p, step, soften(p, p->values[step->input[0]]));
 }
 
-const oct_to_tflite_step_type oct_to_tflite_product_steps[] = {
-    {"quantize", quantize}, {"dequantize", dequantize},
-    {"conv", conv},         {"conv_float", conv_float},
-    {"add", add},           {"mul", mul},
-    {"max_pool", max_pool}, {"avg_pool", avg_pool},
-    {"softmax", softmax},   {"float", float_island},
+oct_to_tflite_write *const oct_to_tflite_product_steps[OCT_STEP_KINDS] = {
+    [OCT_STEP_QUANTIZE] = quantize, [OCT_STEP_DEQUANTIZE] = dequantize,
+    [OCT_STEP_CONV] = conv,         [OCT_STEP_CONV_FLOAT] = conv_float,
+    [OCT_STEP_ADD] = add,           [OCT_STEP_MUL] = mul,
+    [OCT_STEP_MAX_POOL] = max_pool, [OCT_STEP_AVG_POOL] = avg_pool,
+    [OCT_STEP_SOFTMAX] = softmax,   [OCT_STEP_FLOAT] = float_island,
 };
-const size_t oct_to_tflite_product_steps_count = OCT_COUNT(oct_to_tflite_product_steps);

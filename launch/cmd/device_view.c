@@ -56,7 +56,7 @@ static oct_status find_arenas(const oct_model *model, int64_t arena[FORMS])
                                 .version = ""};
         oct_exported made = {0};
         arena[f] = -1;
-        if (model->program.requantizer != OCT_REQUANT_DOUBLE) continue;
+        if (!oct_rounding_of(model->program.requantizer)->is_tflm) continue;
         if (f == PIXELS && !oct_golden_are_pixels(model)) continue;
         const oct_status status = oct_export_format_tflite.write_model(&job, &made);
         if (status == OCT_OK) arena[f] = made.arena;

@@ -203,10 +203,11 @@ static int64_t largest_sum(const oct_program *program, const oct_step *step)
 
 void oct_device_warn_of_sums(const oct_program *program)
 {
-    const int64_t limit = INT64_C(1) << 19;
+    const int bits = oct_rounding_of(program->requantizer)->sum_bits;
+    const int64_t limit = bits > 0 ? INT64_C(1) << (bits - 1) : 0;
     int64_t layers = 0, beyond = 0, most = 0;
     const char *furthest = "";
-    if (program->requantizer != OCT_REQUANT_SHIFT_20) return;
+    if (bits == 0) return;
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         if (step->kind != OCT_STEP_CONV) continue;
@@ -218,7 +219,7 @@ void oct_device_warn_of_sums(const oct_program *program)
     }
     if (beyond > 0)
         oct_log(OCT_LOG_INFO,
-                "sums of %" PRId64 " of %" PRId64 " layers could leave 20 bits, where the chip of "
+                "sums of %" PRId64 " of %" PRId64 " layers could leave %d bits, where the chip of "
                 "target %s cuts them on the way and Octet at their end: furthest %s, %.1f times",
-                beyond, layers, program->target, furthest, (double)most / (double)limit);
+                beyond, layers, bits, program->target, furthest, (double)most / (double)limit);
 }

@@ -8,7 +8,7 @@
 #include "quant/rounding/bits.h"
 #include "quant/kernel/requant.h"
 
-enum { BLOCK = OCT_FLAG_BLOCK, MOST_RIGHT = 62, MOST_LEFT = 16 };
+enum { BLOCK = OCT_FLAG_BLOCK };
 
 /* Whole rows of n channels, or a part of one. */
 typedef struct span {
@@ -72,70 +72,6 @@ static void round_wide(int64_t n, const double *restrict v, double *restrict r)
     for (int64_t i = 0; i < n; i++)
         r[i] = rint(v[i]);
 }
-
-/* Tells k of the power of two 2^-k, which is its exponent; 0 and what is next to it count as the least
- * number. */
-static inline int32_t right_shift_of(float multiplier)
-{
-    uint32_t bits;
-    memcpy(&bits, &multiplier, sizeof bits);
-    return 127 - (int32_t)(bits >> 23 & 255);
-}
-
-static inline int64_t cut20(int64_t sum)
-{
-    const int64_t end = INT64_C(1) << 19;
-    return sum < -end ? -end : sum > end - 1 ? end - 1 : sum;
-}
-
-static inline int64_t whole(int64_t sum)
-{
-    return sum;
-}
-
-#define SHIFT(name, acc_t, cut, even)                                                              \
-    OCT_CLONES                                                                                     \
-    static void name(int64_t rows, int64_t n, const acc_t *restrict acc,                           \
-                     const int64_t *restrict bias, const float *restrict multiplier,               \
-                     double *restrict r)                                                           \
-    {                                                                                              \
-        for (int64_t i = 0; i < rows; i++, acc += n, r += n)                                       \
-            for (int64_t c = 0; c < n; c++) {                                                      \
-                const int32_t k = right_shift_of(multiplier[c]);                                   \
-                const int64_t right = k < 0 ? 0 : k > MOST_RIGHT ? MOST_RIGHT : k;                 \
-                const int64_t left = k > 0 ? 0 : k < -MOST_LEFT ? MOST_LEFT : -k;                  \
-                const int64_t sum = cut(acc[c] + bias[c]) * (INT64_C(1) << left);                  \
-                r[c] = (double)oct_shift_right(sum, right, even);                                  \
-            }                                                                                      \
-    }
-SHIFT(shift, int32_t, whole, false)
-SHIFT(shift16, int64_t, whole, false)
-SHIFT(shift_even, int32_t, whole, true)
-SHIFT(shift_even16, int64_t, whole, true)
-SHIFT(shift_20, int32_t, cut20, false)
-
-OCT_CLONES
-static void multiply_twice(int64_t rows, int64_t n, const int32_t *restrict acc,
-                           const int64_t *restrict bias, const oct_fixed *restrict fixed,
-                           double *restrict r)
-{
-    for (int64_t i = 0; i < rows; i++, acc += n, r += n)
-        for (int64_t c = 0; c < n; c++)
-            r[c] = (double)oct_fixed_double(acc[c] + bias[c], fixed[c]);
-}
-
-#define MULTIPLY_15(name, acc_t)                                                                   \
-    OCT_CLONES                                                                                     \
-    static void name(int64_t rows, int64_t n, const acc_t *restrict acc,                           \
-                     const int64_t *restrict bias, const oct_fixed *restrict fixed, bool wide,     \
-                     double *restrict r)                                                           \
-    {                                                                                              \
-        for (int64_t i = 0; i < rows; i++, acc += n, r += n)                                       \
-            for (int64_t c = 0; c < n; c++)                                                        \
-                r[c] = (double)oct_fixed_q15(acc[c] + bias[c], fixed[c], wide);                    \
-    }
-MULTIPLY_15(multiply_15, int32_t)
-MULTIPLY_15(multiply_15_wide, int64_t)
 
 /* Integer keys keep the order of floats, so that minimum and maximum vectorise. */
 static inline int32_t key_of(float x)
@@ -215,7 +151,7 @@ typedef struct job {
     bool watched; /* flags or range are wanted */
 } job;
 
-/* Computes a span of a float output in FLOAT; where codes come out, the requantizer does. */
+/* Computes a span of a float output in float; where codes come out, the requantizer of the kernel table does. */
 static void epilogue_float(const job *j, const span *s, uint8_t *flags, int32_t range[2])
 {
     const oct_epilogue *f = j->f;
@@ -246,27 +182,13 @@ static void store_output(const job *j, const span *s, const double *v, const dou
 static void round_sums(const job *j, const span *s, const double *v, double *r)
 {
     const oct_epilogue *f = j->f;
-    const int64_t *bias = f->bias + s->channel;
-    const float *multiplier = f->q.multiplier + s->channel;
+    const oct_rounding_row *by = oct_rounding_of(f->requantizer);
     const void *acc = (const char *)j->rows->acc + s->first * (f->acc == OCT_S64 ? 8 : 4);
-    if (f->arithmetic == OCT_ARITHMETIC_WIDE || f->out == OCT_F32)
+    if (!by->rows || f->out == OCT_F32)
         round_wide(s->rows * s->n, v, r);
-    else if (f->arithmetic == OCT_ARITHMETIC_DOUBLE)
-        multiply_twice(s->rows, s->n, acc, bias, f->fixed + s->channel, r);
-    else if (f->arithmetic == OCT_ARITHMETIC_Q15 && f->acc == OCT_S64)
-        multiply_15_wide(s->rows, s->n, acc, bias, f->fixed + s->channel, f->out == OCT_U16, r);
-    else if (f->arithmetic == OCT_ARITHMETIC_Q15)
-        multiply_15(s->rows, s->n, acc, bias, f->fixed + s->channel, f->out == OCT_U16, r);
-    else if (f->arithmetic == OCT_ARITHMETIC_SHIFT_20)
-        shift_20(s->rows, s->n, acc, bias, multiplier, r);
-    else if (f->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN && f->acc == OCT_S64)
-        shift_even16(s->rows, s->n, acc, bias, multiplier, r);
-    else if (f->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN)
-        shift_even(s->rows, s->n, acc, bias, multiplier, r);
-    else if (f->acc == OCT_S64)
-        shift16(s->rows, s->n, acc, bias, multiplier, r);
     else
-        shift(s->rows, s->n, acc, bias, multiplier, r);
+        (f->acc == OCT_S64 ? by->rows_wide : by->rows)(s->rows, s->n, acc, f->bias + s->channel,
+                                                       f->fixed + s->channel, f->out == OCT_U16, r);
 }
 
 static void epilogue_wide(const job *j, const span *s, uint8_t *flags, int32_t range[2])
@@ -307,7 +229,7 @@ static void epilogue_span(const job *j, const span *s, int32_t ends[2])
 {
     uint8_t flags[BLOCK], bits[BLOCK / 8];
     const int64_t count = s->rows * s->n;
-    if (j->f->arithmetic == OCT_ARITHMETIC_FLOAT)
+    if (oct_epilogue_is_float(j->f))
         epilogue_float(j, s, flags, ends);
     else
         epilogue_wide(j, s, flags, ends);
@@ -338,7 +260,7 @@ static void epilogue_blocks(const oct_epilogue *f, const oct_acc_rows *r)
 
 bool oct_epilogue_requantizes(const oct_epilogue *f)
 {
-    return f->arithmetic == OCT_ARITHMETIC_FLOAT && f->out == OCT_U8;
+    return oct_epilogue_is_float(f) && f->out == OCT_U8;
 }
 
 oct_requant oct_epilogue_requant(const oct_epilogue *f)

@@ -4,16 +4,11 @@
  *
  *     v = (acc + bias[c]) * multiplier[c] + (s - z_s) * addend_multiplier
  *
- * the last term only where there is a second addend s. The arithmetic says how it is computed:
- *     FLOAT  every operation rounds to float; r = round_half_even(v). Accumulators are int32.
- *     WIDE   the same in double: for layers of which any tensor has 16-bit codes.
- *     SHIFT  multipliers are powers of two, 2^-k, and r = (acc + bias + 2^(k-1)) >> k, arithmetically
- *            (a shift to the left for k <= 0). No second addend.
- *     SHIFT_EVEN  the same, where halves become the even number.
- *     SHIFT_20    as SHIFT, where acc + bias is first cut to 20 bits, -2^19 to 2^19 - 1. Accumulators are int32.
- *     DOUBLE r is oct_fixed_double of acc + bias and the channel's whole multiplier (requantizer.h). v, which only
- *            mask, range and float outputs show, is as in WIDE. Accumulators are int32, and no second addend.
- *     Q15    r is oct_fixed_q15 of them, accumulators being of either kind.
+ * the last term only where there is a second addend s. How that is computed the requantizer says (quant/rounding):
+ *     FLOAT  every operation rounds to float, or where any tensor of the layer has 16-bit codes (`wide`) to double;
+ *            r = round_half_even(v).
+ *     others r is what their row makes of acc + bias and the channel's whole numbers, without a second addend. v, which
+ *            only mask, range and float outputs show, is as in FLOAT with `wide`.
  * Codes, mask and range follow from r and v as in oct_requant. A float output is v itself, clipped by
  * relu and six, with one zero; its mask says where it was not clipped.
  *
@@ -26,50 +21,31 @@
 
 #include "quant/kernel/kernel.h"
 #include "quant/kernel/qcodes.h"
-#include "quant/rounding/requantizer.h"
-
-typedef enum oct_arithmetic {
-    OCT_ARITHMETIC_FLOAT,
-    OCT_ARITHMETIC_WIDE,
-    OCT_ARITHMETIC_SHIFT,
-    OCT_ARITHMETIC_DOUBLE,
-    OCT_ARITHMETIC_SHIFT_EVEN,
-    OCT_ARITHMETIC_SHIFT_20,
-    OCT_ARITHMETIC_Q15,
-} oct_arithmetic;
-
-/* Tells whether multipliers are powers of two, of which only the exponents count. */
-static inline bool oct_arithmetic_shifts(oct_arithmetic a)
-{
-    return a == OCT_ARITHMETIC_SHIFT || a == OCT_ARITHMETIC_SHIFT_EVEN ||
-           a == OCT_ARITHMETIC_SHIFT_20;
-}
-
-/* Chooses by the types. addend: U8 when there is none. out: F32 counts as 8-bit. */
-static inline oct_arithmetic oct_arithmetic_of(oct_requantizer r, oct_dtype in, oct_dtype addend,
-                                               oct_dtype out)
-{
-    const bool wide = in == OCT_U16 || addend == OCT_U16 || out == OCT_U16;
-    if (r == OCT_REQUANT_SHIFT) return OCT_ARITHMETIC_SHIFT;
-    if (r == OCT_REQUANT_SHIFT_EVEN) return OCT_ARITHMETIC_SHIFT_EVEN;
-    if (r == OCT_REQUANT_SHIFT_20) return OCT_ARITHMETIC_SHIFT_20;
-    if (r == OCT_REQUANT_DOUBLE) return OCT_ARITHMETIC_DOUBLE;
-    if (r == OCT_REQUANT_Q15) return OCT_ARITHMETIC_Q15;
-    return wide ? OCT_ARITHMETIC_WIDE : OCT_ARITHMETIC_FLOAT;
-}
 
 typedef struct oct_epilogue {
-    oct_arithmetic arithmetic;
+    oct_requantizer requantizer;
+    bool wide;     /* some input or the output has 16 bits (oct_epilogue_is_wide) */
     oct_dtype acc; /* S32, or S64 of 16-bit inputs */
     oct_dtype out; /* U8, U16, F32 */
-    /* Multiplier, bounds, activation; its bias is FLOAT's. Of a float output only relu, floor and six count,
+    /* Multiplier, bounds, activation; its bias is that of sums in float. Of a float output only relu, floor and six count,
      * in real units. */
     oct_requant q;
     const int64_t *bias;    /* (C): the others' */
-    const oct_fixed *fixed; /* (C): multipliers of DOUBLE and Q15 */
+    const oct_fixed *fixed; /* (C): multipliers of the others */
     oct_qcodes addend;      /* data NULL: none; otherwise as many as accumulators */
     float addend_multiplier;
 } oct_epilogue;
+
+/* addend: U8 when there is none. out: F32 counts as 8-bit. */
+static inline bool oct_epilogue_is_wide(oct_dtype in, oct_dtype addend, oct_dtype out)
+{
+    return in == OCT_U16 || addend == OCT_U16 || out == OCT_U16;
+}
+/* Whether sums become floats, of which the bias is that of the kernel tables. */
+static inline bool oct_epilogue_is_float(const oct_epilogue *f)
+{
+    return !oct_rounding_of(f->requantizer)->rows && !f->wide;
+}
 
 /* Computes rows of outputs. A float output leaves the range alone. */
 void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oct_acc_rows *r);

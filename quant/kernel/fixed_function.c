@@ -3,7 +3,7 @@
 #include "quant/kernel/fixed_function.h"
 
 #include "core/base/int_math.h"
-#include "quant/rounding/requantizer.h"
+#include "quant/rounding/rounding.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -101,15 +101,19 @@ bool oct_fixed_function_takes(oct_qparams x)
 void oct_fixed_function_table(oct_fixed_function f, oct_qparams x, uint16_t table[OCT_FIXED_CODES])
 {
     const struct description *d = &descriptions[f];
-    const oct_fixed scale =
-        oct_fixed_of(OCT_REQUANT_DOUBLE, ldexp((double)x.scale, 31 - INPUT_BITS));
+    const oct_rounding_row *by = &oct_rounding_double;
+    const oct_fixed scale = by->of(ldexp((double)x.scale, 31 - INPUT_BITS));
+    int64_t value[OCT_FIXED_CODES];
+    for (int32_t i = 0; i < OCT_FIXED_CODES; i++)
+        value[i] = i - x.zero_point;
+    by->each(OCT_FIXED_CODES, value, scale, false);
     /* From here on values leave the whole bits of the input. */
-    const double end = floor(ldexp((1 << INPUT_BITS) - 1, 31 - INPUT_BITS - scale.exponent));
+    const double end = floor(ldexp((1 << INPUT_BITS) - 1, 31 - INPUT_BITS - scale.shift));
     for (int32_t i = 0; i < OCT_FIXED_CODES; i++) {
         const int32_t code = i - x.zero_point;
         int32_t y = (double)code <= -end ? d->y.qmin : d->y.qmax;
         if (fabs((double)code) < end)
-            y = narrow(d->value((int32_t)oct_fixed_double(code, scale)), d->bits) + d->y.zero_point;
+            y = narrow(d->value((int32_t)value[i]), d->bits) + d->y.zero_point;
         table[i] = (uint16_t)oct_min_i64(oct_max_i64(y, d->y.qmin), d->y.qmax);
     }
 }

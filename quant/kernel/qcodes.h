@@ -8,9 +8,7 @@
  * mask: 1 bit an element, bit i%8 of byte i/8: the code was not clipped. range[2]: the least and
  * largest real value before rounding are merged into it.
  *
- * shift: the target requantizes by shifts (target.h): scales are powers of two, a ratio of scales
- * 2^-k rounds half up, (acc + 2^(k-1)) >> k, or to even. DOUBLE, Q15: multipliers are whole numbers (requantizer.h).
- * Otherwise they are floats, half to even.
+ * How sums and ratios of scales are rounded the requantizer of the target says (quant/rounding).
  */
 #pragma once
 
@@ -18,7 +16,7 @@
 #include "core/tensor/conv_shape.h"
 #include "core/tensor/resize.h"
 #include "core/tensor/tensor.h"
-#include "quant/rounding/requantizer.h"
+#include "quant/rounding/rounding.h"
 
 typedef struct oct_qcodes {
     oct_qparams q;
@@ -49,22 +47,9 @@ oct_qcodes oct_qcodes_meet(const oct_broadcast *b, int input, oct_qcodes x, int6
 /* Merges the least and largest real value of the codes into range. */
 void oct_qcodes_range(oct_qcodes x, int64_t n, float *range);
 
-/* Sum: t = ma*(a-za) + mb*(b-zb); r = (t + 2^(shift-1)) >> shift (arithmetic);
- * code = clamp(r, lo, hi) + zero_point; pass = lo <= r <= hi, and with relu also t > 0, and with clips also
- * least <= t <= most.
- * oct_qadd_of computes the multipliers: 20 bits, wide 36 bits, for the larger ratio scale_x /
- * scale_y; ratios of powers of two are exact while they are less than that far apart, so both kinds
- * of targets add alike. A difference is a sum whose mb is below 0. */
-typedef struct oct_qadd {
-    int64_t ma, mb;
-    int shift;
-    int32_t za, zb;
-    int32_t lo, hi, zero_point;
-    bool relu;
-    bool
-        clips; /* behind oct_qadd_clip, which says where t is cut; lo and hi are the same cut in codes */
-    int64_t least, most;
-} oct_qadd;
+/* Sums (oct_qadd). oct_qadd_of computes the multipliers: 20 bits, wide 36 bits, for the larger ratio scale_x / scale_y;
+ * ratios of powers of two are exact while they are less than that far apart, so both kinds of targets add alike.
+ * Roundings with constants of their own (oct_sum_constants) have mask and range by these. */
 oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
 /* The same with 21 bits, of ratios that are floats: bytes only, of targets that say so (oct_target.float_ratios). */
 oct_qadd oct_qadd_of_floats(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
@@ -72,47 +57,15 @@ oct_qadd oct_qadd_of_floats(oct_qparams a, oct_qparams b, oct_qparams y, bool re
 void oct_qadd_clip(oct_qadd *add, oct_qparams y, double lo, double hi);
 /* Multipliers and shift are such that no sum can overflow. */
 bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
-/* Sums of DOUBLE have three multipliers of their own, as in TFLite's reference kernels, of bytes alone:
- *     a' = ((a-za) << 20) * s_a / two, b' so, r = (a' + b', or a' - b') * two / (2^20 * s_y)
- * with two = 2 * the larger of s_a and s_b, each product an oct_fixed_double. The ratios are doubles, those of a
- * difference floats. ma, mb and shift then tell mask and range. */
-enum { OCT_QADD_LEFT = 20 };
-typedef struct oct_qadd_steps {
-    oct_fixed a, b, y;
-} oct_qadd_steps;
-oct_qadd_steps oct_qadd_steps_of(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
-/* Whether the kernels take them: the last ratio is below 1, and not 0. */
-bool oct_qadd_steps_fit(const oct_qadd_steps *steps);
-/* Sums of Q15 have two whole multipliers of their own, of which that of the larger scale is 2^k and the other one
- * floor(ratio * 2^k + 1/2) with the ratio of both scales: k at most 23, of 16 bits 15, and such that it has 15 bits.
- * r = oct_fixed_q15 of a * (a-za) + b * (b-zb). Nothing is beyond 2^33. ma, mb and shift then tell mask and range. */
-typedef struct oct_qadd_shifted {
-    int64_t a, b;
-    oct_fixed y;
-} oct_qadd_shifted;
-oct_qadd_shifted oct_qadd_shifted_of(const oct_qadd *add, oct_qparams a, oct_qparams b,
-                                     oct_qparams y);
 void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_requantizer r,
                       const oct_qoutput *y);
 
-/* Product: p = (a-za)*(b-zb), exact; code = clamp(r) + zero_point, where r is
- *     EVEN          round_half_even((float)p * factor), wide in double
- *     SHIFT         the same by shifts, factor being a power of two, halves up
- *     SHIFT_EVEN    the same, halves to even
- *     DOUBLE        oct_fixed_double of p and scale_a * scale_b / scale_y, in double: bytes only
- *     Q15           oct_fixed_q15 of them
- *     OFFSET_FIRST  round_half_even(fl((float)p * factor) + zero_point) - zero_point, all in float: bytes
- *                   only, of targets that say so (oct_target.offset_first).
- * factor = scale_a * scale_b / scale_y, kept within [2^-60, 2^60]: computed in double or, of OFFSET_FIRST and of
- * targets that say so (oct_target.float_ratios), in float from left to right. */
-typedef enum oct_qmul_rounding {
-    OCT_QMUL_EVEN,
-    OCT_QMUL_SHIFT,
-    OCT_QMUL_SHIFT_EVEN,
-    OCT_QMUL_OFFSET_FIRST,
-    OCT_QMUL_DOUBLE,
-    OCT_QMUL_Q15,
-} oct_qmul_rounding;
+/* Product: p = (a-za)*(b-zb), exact; code = clamp(r) + zero_point, where r is the rounding of p * factor: of FLOAT
+ * round_half_even((float)p * factor), wide in double. offset_first: of FLOAT and of bytes only, r =
+ * round_half_even(fl((float)p * factor) + zero_point) - zero_point, all in float, of targets that say so
+ * (oct_target.offset_first).
+ * factor = scale_a * scale_b / scale_y, kept within [2^-60, 2^60]: computed in double or, of those targets and of others
+ * that say so (oct_target.float_ratios), in float from left to right. */
 float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y);
 float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y);
 /* Whether products of codes may reach 2^31 before they are rounded, which ONNX Runtime turns into 0. */
@@ -122,8 +75,13 @@ bool oct_qmul_overflows(oct_qparams a, oct_qparams b, float factor);
     "output was always near 0 where scales were found; show it data where both inputs are not 0, " \
     "or keep it float (quant.float_layers)"
 bool oct_qmul_fits(float factor, oct_requantizer r);
-void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
-                      oct_qmul_rounding rounding, const oct_qoutput *y);
+typedef struct oct_qmul {
+    float factor;
+    oct_requantizer requantizer;
+    bool offset_first;
+} oct_qmul;
+void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qmul *mul,
+                      const oct_qoutput *y);
 
 /* Entries of a table with one entry a code: 256 or 65536. */
 int64_t oct_qtable_size(oct_qparams x);
@@ -143,9 +101,9 @@ enum { OCT_QSOFTMAX_ONE = 1 << 30, OCT_QSOFTMAX_MAX = 65536 /* codes in a row */
 void oct_qsoftmax_forward(int64_t rows, int64_t k, oct_qcodes x, const int32_t *exponential,
                           const oct_qoutput *y);
 
-/* Puts rows of the inputs (rows, c) side by side. Codes that have y's qparams are copied; others
- * become r = round_half_even((float)(x-zx) * (float)(scale_x / scale_y)), or by shifts, or by an oct_fixed_double;
- * code = clamp(r) + zero_point. */
+/* Puts rows of the inputs (rows, c) side by side. Codes that have y's qparams are copied; others become the rounding r of
+ * (x-zx) * scale_x / scale_y, of FLOAT round_half_even((float)(x-zx) * (float)(scale_x / scale_y)); code = clamp(r) +
+ * zero_point. */
 bool oct_qparams_equal(oct_qparams a, oct_qparams b);
 typedef struct oct_qconcat_input {
     oct_qcodes x;
@@ -170,8 +128,8 @@ typedef struct oct_qavg {
     bool of_codes;
     /* Bytes alone: halves up, floor(fl(v + 0.5)) in place of round_half_even(v). */
     bool half_up;
-    /* oct_fixed_q15 of the sum and 1/count in place of all this. */
-    bool fixed;
+    /* In place of all this the rounding of the sum times 1/count; NULL: not so. */
+    const oct_rounding_row *by;
 } oct_qavg;
 void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
 void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how, oct_qcodes x,

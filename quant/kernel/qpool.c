@@ -102,21 +102,21 @@ OCT_AVERAGE(average_bytes, uint8_t, int32_t, float, rintf)
 OCT_AVERAGE(average_wide, uint16_t, int64_t, double, rint)
 OCT_AVERAGE(average_bytes_up, uint8_t, int32_t, float, half_up)
 
-#define OCT_AVERAGE_FIXED(name, code_t, sum_t)                                                     \
+/* By a rounding's own constants of 1/count. */
+#define OCT_AVERAGE_BY(name, code_t, sum_t)                                                        \
     OCT_CLONES                                                                                     \
-    static void name(int64_t n, const sum_t *restrict sum, divisor d, oct_qparams q,               \
-                     code_t *restrict y)                                                           \
+    static void name(int64_t n, const sum_t *sum, divisor d, const oct_rounding_row *by,           \
+                     oct_qparams q, code_t *y)                                                     \
     {                                                                                              \
-        const oct_fixed share = oct_fixed_of(OCT_REQUANT_Q15, 1 / (double)d.count);                \
-        const int64_t offset = d.added * q.zero_point;                                             \
-        const bool wide = sizeof(code_t) > 1;                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            const int64_t code = oct_fixed_q15(sum[i] - offset, share, wide) + q.zero_point;       \
-            y[i] = (code_t)oct_min_i64(oct_max_i64(code, q.qmin), q.qmax);                         \
-        }                                                                                          \
+        int64_t mean[POOL_CHANNELS];                                                               \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            mean[i] = sum[i] - d.added * q.zero_point;                                             \
+        by->each(n, mean, by->of(1 / (double)d.count), sizeof(code_t) > 1);                        \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            y[i] = (code_t)oct_min_i64(oct_max_i64(mean[i] + q.zero_point, q.qmin), q.qmax);       \
     }
-OCT_AVERAGE_FIXED(average_fixed, uint8_t, int32_t)
-OCT_AVERAGE_FIXED(average_fixed_wide, uint16_t, int64_t)
+OCT_AVERAGE_BY(average_by, uint8_t, int32_t)
+OCT_AVERAGE_BY(average_by_wide, uint16_t, int64_t)
 
 enum { SIGNED_ZERO = 128 }; /* the code whose signed byte is 0 */
 
@@ -155,8 +155,8 @@ static void average_codes(const window *p, const uint8_t *corner, int64_t channe
     const divisor d = {p->h * p->w, p->count, p->how->factor};
     if (p->how->of_codes)
         average_signed(channels, sum, d, q, y);
-    else if (p->how->fixed)
-        average_fixed(channels, sum, d, q, y);
+    else if (p->how->by)
+        average_by(channels, sum, d, p->how->by, q, y);
     else if (p->how->half_up)
         average_bytes_up(channels, sum, d, q, y);
     else
@@ -171,8 +171,8 @@ static void average_codes16(const window *p, const uint16_t *corner, int64_t cha
         for (int64_t kx = 0; kx < p->w; kx++)
             add_wide(channels, corner + ky * p->line + kx * p->pixel, sum);
     const divisor d = {p->h * p->w, p->count, p->how->factor};
-    if (p->how->fixed)
-        average_fixed_wide(channels, sum, d, q, y);
+    if (p->how->by)
+        average_by_wide(channels, sum, d, p->how->by, q, y);
     else
         average_wide(channels, sum, d, q, y);
 }

@@ -9,8 +9,7 @@
 typedef struct avg_pool {
     oct_module base;
     oct_pool_geometry geometry; /* of kernel 0: the whole plane */
-    /* oct_target.pools_convolve, pools_codes, pools_half_up; and its requantizer is Q15 */
-    bool convolves, of_codes, half_up, fixed;
+    const oct_target *target;
 } avg_pool;
 
 static bool is_global(const avg_pool *m)
@@ -100,21 +99,27 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
     const oct_value *in = oct_step_input(program, step, 0);
     step->conv = window_of(self, in->h, in->w, in->c);
     const avg_pool *m = (const avg_pool *)self;
-    if (m->convolves)
+    if (m->target->pools_convolve)
         step->factor =
             oct_qavg_factor(in->q.scale, (int64_t)step->conv.kernel_h * step->conv.kernel_w);
-    step->of_codes = m->of_codes;
-    step->half_up = m->half_up;
-    step->fixed = m->fixed;
+    step->of_codes = m->target->pools_codes;
+    step->half_up = m->target->pools_half_up;
+    step->fixed = oct_rounding_of(m->target->requantizer)->averages;
     step->ceil = m->geometry.ceil;
     step->count_include_pad = m->geometry.count_include_pad;
     return OCT_OK;
+}
+
+static const oct_target *target_of(const oct_module *self)
+{
+    return ((const avg_pool *)self)->target;
 }
 
 static const oct_quantized_op step = {.kind = OCT_STEP_AVG_POOL,
                                       .inputs = 1,
                                       .unit = OCT_UNIT_SAMPLE,
                                       .keeps_qparams = true,
+                                      .target = target_of,
                                       .in_float = in_float,
                                       .fits = fits,
                                       .shape = shape,
@@ -153,11 +158,7 @@ static oct_status create_global(oct_module **made, oct_module **old)
 
 static void aim(oct_module *made, const oct_target *target)
 {
-    avg_pool *m = (avg_pool *)made;
-    m->convolves = target->pools_convolve;
-    m->of_codes = target->pools_codes;
-    m->half_up = target->pools_half_up;
-    m->fixed = target->requantizer == OCT_REQUANT_Q15;
+    ((avg_pool *)made)->target = target;
 }
 
 const oct_quant_rule oct_quant_rule_avg_pool = {

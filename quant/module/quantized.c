@@ -132,7 +132,9 @@ static one_step step_of(oct_module *self, oct_tensor *const *x, oct_tensor *y)
     const oct_quantized_op *op = self->type->step;
     const oct_step_unit by = unit_at(op, x);
     one_step s = {.self = self, .op = op, .x = x, .y = y};
-    if (!op->keeps_qparams) s.program.requantizer = ((oct_quantized *)self)->target->requantizer;
+    if (op->target || !op->keeps_qparams)
+        s.program.requantizer =
+            (op->target ? op->target(self) : ((oct_quantized *)self)->target)->requantizer;
     s.step = (oct_step){.kind = op->kind, .num_inputs = op->inputs, .output = op->inputs};
     for (int i = 0; i < op->inputs; i++) {
         s.step.input[i] = i;

@@ -44,6 +44,8 @@ typedef struct oct_quantized_op {
     bool broadcasts;
     /* The output has the qparams of input 0; otherwise self begins with oct_quantized. */
     bool keeps_qparams;
+    /* Whose rounding the step has though it keeps qparams; NULL: it rounds nothing. */
+    const oct_target *(*target)(const oct_module *self);
     /* Computes the same function of float inputs. */
     oct_tensor *(*in_float)(oct_context *cx, oct_module *self, oct_tensor *const *x);
     /* Fails the context unless codes of such an input can be taken; NULL: all inputs are shaped alike. */

@@ -1,27 +1,12 @@
 /* The step add adds two tensors of codes, or subtracts the second; one may repeat. */
 #include "quant/program/step.h"
 
-/* Sums in steps (oct_qadd_steps). */
-static oct_status check_steps(const oct_program *program, const oct_step *step)
-{
-    const oct_value *a = oct_step_input(program, step, 0), *b = oct_step_input(program, step, 1);
-    const oct_value *y = oct_step_output(program, step);
-    if (program->requantizer != OCT_REQUANT_DOUBLE) return OCT_OK;
-    OCT_CHECK(a->dtype == OCT_U8 && b->dtype == OCT_U8 && y->dtype == OCT_U8, OCT_DATA,
-              "its multipliers have 31 bits, which is for 8-bit codes");
-    const oct_qadd_steps steps = oct_qadd_steps_of(&step->add, a->q, b->q, y->q);
-    OCT_CHECK(oct_qadd_steps_fit(&steps), OCT_DATA,
-              "the scales %g and %g of its inputs are 2^19 times that of its output or more, or "
-              "nothing beside it: %g",
-              (double)a->q.scale, (double)b->q.scale, (double)y->q.scale);
-    return OCT_OK;
-}
-
 static oct_status check(const oct_program *program, const oct_step *step)
 {
     const oct_value *a = oct_step_input(program, step, 0), *b = oct_step_input(program, step, 1);
     const oct_value *y = oct_step_output(program, step);
     const oct_qadd *add = &step->add;
+    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
     OCT_TRY(oct_check_meet(program, step));
     OCT_CHECK(oct_qadd_fits(add, a->q, b->q, y->q), OCT_DATA,
               "its multipliers %lld, %lld and shift %d are out of range", (long long)add->ma,
@@ -29,7 +14,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     OCT_CHECK(add->za == a->q.zero_point && add->zb == b->q.zero_point &&
                   add->zero_point == y->q.zero_point,
               OCT_DATA, "its zero points are not those of its values");
-    OCT_TRY(check_steps(program, step));
+    if (by->sum_check) OCT_TRY(by->sum_check(add, a->q, b->q, y->q));
     return oct_check_bounds(program, step, add->lo, add->hi);
 }
 

@@ -11,8 +11,10 @@ static oct_status check(const oct_program *program, const oct_step *step)
     OCT_CHECK(!step->half_up || (oct_step_output(program, step)->dtype == OCT_U8 &&
                                  !step->of_codes && step->factor == 0.0f),
               OCT_DATA, "it rounds halves up, which is for values of 8 bits");
-    OCT_CHECK(!step->fixed || (!step->of_codes && !step->half_up && step->factor == 0.0f), OCT_DATA,
-              "it has a whole multiplier and another way to round");
+    OCT_CHECK(!step->fixed || (oct_rounding_of(program->requantizer)->averages && !step->of_codes &&
+                               !step->half_up && step->factor == 0.0f),
+              OCT_DATA,
+              "it has a whole multiplier, but the program or the step rounds in another way");
     if (step->factor == 0.0f) return OCT_OK;
     const bool counts = oct_conv_sees_padding(&step->conv) && !step->count_include_pad;
     OCT_CHECK(oct_qmul_fits(step->factor, OCT_REQUANT_FLOAT), OCT_DATA,
@@ -28,7 +30,8 @@ static oct_status check(const oct_program *program, const oct_step *step)
 static void run(const oct_step_run *r)
 {
     const oct_qavg how = {r->step->count_include_pad, r->step->factor, r->step->of_codes,
-                          r->step->half_up, r->step->fixed};
+                          r->step->half_up,
+                          r->step->fixed ? oct_rounding_of(r->program->requantizer) : NULL};
     oct_qavg_pool(r->samples, &r->step->conv, &how, oct_step_codes(r, 0), r->output);
 }
 

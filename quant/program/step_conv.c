@@ -9,17 +9,6 @@
 
 static const int64_t wide_limit = INT64_C(1) << 47;
 
-static oct_dtype addend_dtype(const oct_program *program, const oct_step *step)
-{
-    return step->num_inputs > 1 ? oct_step_input(program, step, 1)->dtype : OCT_U8;
-}
-
-static oct_arithmetic arithmetic_of(const oct_program *program, const oct_step *step)
-{
-    return oct_arithmetic_of(program->requantizer, oct_step_input(program, step, 0)->dtype,
-                             addend_dtype(program, step), oct_step_output(program, step)->dtype);
-}
-
 static oct_status check_multipliers(const oct_program *program, const oct_step *step)
 {
     const bool shifts = oct_requantizer_shifts(program->requantizer);
@@ -34,15 +23,12 @@ static oct_status check_multipliers(const oct_program *program, const oct_step *
 
 oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
 {
+    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
     OCT_TRY(check_multipliers(program, step));
-    OCT_CHECK(program->requantizer != OCT_REQUANT_SHIFT_20 ||
-                  oct_step_input(program, step, 0)->dtype == OCT_U8,
-              OCT_DATA, "its sums have 20 bits, which is for 8-bit codes");
-    OCT_CHECK(program->requantizer != OCT_REQUANT_DOUBLE ||
-                  oct_step_input(program, step, 0)->dtype == OCT_U8,
-              OCT_DATA, "its multipliers have 31 bits, which is for 8-bit codes");
+    OCT_CHECK(!by->bytes_only || oct_step_input(program, step, 0)->dtype == OCT_U8, OCT_DATA,
+              "%s, which is for 8-bit codes", by->bytes_only);
     if (step->num_inputs > 1) {
-        OCT_CHECK(program->requantizer == OCT_REQUANT_FLOAT, OCT_DATA,
+        OCT_CHECK(by->adds, OCT_DATA,
                   "it has a second addend, which only a program that requantizes in float can add");
         OCT_TRY(oct_check_same_shape(program, step, 1));
         OCT_CHECK(isfinite(step->addend_multiplier) && step->addend_multiplier > 0.0f, OCT_DATA,
@@ -126,7 +112,6 @@ void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_k
 {
     constants *k = packed;
     char *at = packed;
-    const bool used = arithmetic_of(program, step) == OCT_ARITHMETIC_FLOAT;
     const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
     const float out_scale = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
     plan_of(program, step, kernel, &k->plan);
@@ -136,9 +121,9 @@ void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_k
     oct_qconv_pack(&k->plan, step->weight, k->weight);
     k->fixed = (oct_fixed *)(void *)(k->bias + step->conv.out_c);
     for (int64_t c = 0; c < step->conv.out_c; c++) {
-        k->bias[c] = used ? (int32_t)step->bias[c] : 0;
-        k->fixed[c] =
-            oct_fixed_of_layer(program->requantizer, in->q.scale, step->weight_scale[c], out_scale);
+        k->bias[c] = in->dtype == OCT_U8 ? (int32_t)step->bias[c] : 0;
+        k->fixed[c] = oct_fixed_of_layer(program->requantizer, in->q.scale, step->weight_scale[c],
+                                         out_scale, step->multiplier[c]);
     }
 }
 
@@ -147,7 +132,10 @@ static oct_epilogue epilogue_of(const oct_step_run *r, const constants *k)
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
     const oct_value *out = oct_step_output(r->program, step);
-    oct_epilogue f = {.arithmetic = arithmetic_of(r->program, step),
+    const oct_dtype addend =
+        step->num_inputs > 1 ? oct_step_input(r->program, step, 1)->dtype : OCT_U8;
+    oct_epilogue f = {.requantizer = r->program->requantizer,
+                      .wide = oct_epilogue_is_wide(in->dtype, addend, out->dtype),
                       .acc = in->dtype == OCT_U16 ? OCT_S64 : OCT_S32,
                       .out = out->dtype,
                       .q = {.bias = k->bias,

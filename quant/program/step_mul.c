@@ -7,7 +7,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     OCT_CHECK(oct_qmul_fits(step->factor, program->requantizer), OCT_DATA,
               "its factor %g is not %s within 2^-60 and 2^60", (double)step->factor,
               oct_requantizer_shifts(program->requantizer) ? "a power of two" : "a number");
-    OCT_CHECK(!step->offset_first || (program->requantizer == OCT_REQUANT_FLOAT &&
+    OCT_CHECK(!step->offset_first || (!oct_rounding_of(program->requantizer)->of &&
                                       oct_step_input(program, step, 0)->dtype == OCT_U8 &&
                                       oct_step_input(program, step, 1)->dtype == OCT_U8 &&
                                       oct_step_output(program, step)->dtype == OCT_U8),
@@ -15,19 +15,11 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-static oct_qmul_rounding rounding_of(const oct_step_run *r)
-{
-    if (r->program->requantizer == OCT_REQUANT_SHIFT_EVEN) return OCT_QMUL_SHIFT_EVEN;
-    if (r->program->requantizer == OCT_REQUANT_DOUBLE) return OCT_QMUL_DOUBLE;
-    if (r->program->requantizer == OCT_REQUANT_Q15) return OCT_QMUL_Q15;
-    if (oct_requantizer_shifts(r->program->requantizer)) return OCT_QMUL_SHIFT;
-    return r->step->offset_first ? OCT_QMUL_OFFSET_FIRST : OCT_QMUL_EVEN;
-}
-
 static void multiply(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,
                      const oct_qoutput *y)
 {
-    oct_qmul_forward(n, a, b, r->step->factor, rounding_of(r), y);
+    oct_qmul_forward(
+        n, a, b, &(oct_qmul){r->step->factor, r->program->requantizer, r->step->offset_first}, y);
 }
 
 static void run(const oct_step_run *r)

@@ -5,7 +5,7 @@
 
 #include "core/autograd/call.h"
 #include "core/base/registry.h"
-#include "quant/rounding/requantizer.h"
+#include "quant/rounding/rounding.h"
 
 typedef enum oct_target_id {
 #define OCT_TARGET(id, file) OCT_TARGET_##id,

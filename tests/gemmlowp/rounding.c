@@ -59,7 +59,7 @@ static void write_layer(dice *d)
     const int64_t most = (INT64_C(1) << (31 - (exponent > 0 ? exponent : 0))) - 1;
     const float multiplier = (float)ratio;
     const oct_fixed fixed =
-        oct_fixed_of_layer(OCT_REQUANT_DOUBLE, h.scale[0], h.scale[1], h.scale[2]);
+        oct_fixed_of_layer(OCT_REQUANT_DOUBLE, h.scale[0], h.scale[1], h.scale[2], 0);
     int32_t sum[SUMS], acc[SUMS];
     const int64_t bias = roll_between(d, -1000, 1000);
     uint16_t code[SUMS];
@@ -67,7 +67,7 @@ static void write_layer(dice *d)
         sum[i] = roll_sum(d, ratio, most - 1000);
         acc[i] = (int32_t)(sum[i] - bias);
     }
-    const oct_epilogue f = {.arithmetic = OCT_ARITHMETIC_DOUBLE,
+    const oct_epilogue f = {.requantizer = OCT_REQUANT_DOUBLE,
                             .acc = OCT_S32,
                             .out = OCT_U16,
                             .q = {.multiplier = &multiplier,
@@ -106,7 +106,7 @@ static void write_pairs(dice *d, rounding_kind kind)
     }
     if (kind == ROUNDING_MUL) {
         oct_qmul_forward(h.count, (oct_qcodes){qa, a}, (oct_qcodes){qb, b},
-                         oct_qmul_factor(qa, qb, qy), OCT_QMUL_DOUBLE, &out);
+                         &(oct_qmul){oct_qmul_factor(qa, qb, qy), OCT_REQUANT_DOUBLE, false}, &out);
     } else {
         oct_qadd add = oct_qadd_of(qa, qb, qy, false);
         if (kind == ROUNDING_SUB) add.mb = -add.mb;

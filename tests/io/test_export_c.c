@@ -178,6 +178,7 @@ Test(export_c, pools_with_padding_and_resizes)
         int32_t x = begin(&b, 5, 6, 2, q), next = codes(&b, 3, 3, 2, q);
         oct_conv_shape s = oct_pool_shape_of(5, 6, 2, oct_pool_geometry_of(3, 2, 1));
         s.groups = 1;
+        b.model.program.requantizer = mode == 1 ? OCT_REQUANT_Q15 : OCT_REQUANT_FLOAT;
         step(&b,
              (oct_step){.kind = mode < 3 ? OCT_STEP_AVG_POOL : OCT_STEP_MAX_POOL,
                         .conv = s,

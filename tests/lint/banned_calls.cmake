@@ -56,6 +56,23 @@ ban_text("include <hdf5[a-z_]*\\.h>|[^A-Za-z0-9_]H5[A-Z][a-z]*[A-Za-z0-9_]* *\\(
 ban_text("include <cblas[a-z_-]*\\.h>|[^A-Za-z0-9_](cblas|openblas)_[a-z]+"
     "launch/bench/blas\\.c|tests/bench/" "BLAS lives in launch/bench/blas.c")
 
+# Which rounding or which target it is asks its room alone: elsewhere either may be named, such as in a target's file, but
+# what depends on it is a fact of its row.
+foreach(room rounding target)
+    set(ids_rounding "OCT_REQUANT_[A-Z0-9_]+|&oct_rounding_[a-z0-9_]+")
+    set(ids_target "OCT_TARGET_[A-Z0-9_]+|&oct_target_[a-z0-9_]+")
+    set(id "(${ids_${room}})")
+    ban_text("((==|!=|<=?|>=?) *|case +|\\[ *)${id}|${id} *(==|!=|<|>)" "quant/${room}/|tests/"
+        "branches on a ${room}; ask its row, quant/${room}/${room}.h")
+endforeach()
+foreach(file IN LISTS files)
+    file(READ ${ROOT}/${file} code)
+    if(NOT file MATCHES "^(tests|quant/(rounding|target))/" AND
+       "\n${code}" MATCHES "strcmp\\([^;()\"]*(target|rounding)[^;()\"]*, *\"[^\"]*\"")
+        message(SEND_ERROR "${file}: ${CMAKE_MATCH_0}: branches on a ${CMAKE_MATCH_1}; ask its row, quant/${CMAKE_MATCH_1}/${CMAKE_MATCH_1}.h")
+    endif()
+endforeach()
+
 # The build: bits are a promise, and a binary runs on other machines than the one that made it.
 file(GLOB_RECURSE builds RELATIVE ${ROOT} ${ROOT}/core/CMakeLists.txt ${ROOT}/quant/CMakeLists.txt
     ${ROOT}/dist/CMakeLists.txt ${ROOT}/io/CMakeLists.txt ${ROOT}/launch/CMakeLists.txt

@@ -98,6 +98,15 @@ Test(banned_calls, names_what_has_another_door, .timeout = 60)
         {"io/checkpoint/checkpoint.c", "int f(void) { return H5Fclose(3); }\n", "HDF5 lives in"},
         {"core/op/x.c", "void f(void) { cblas_sgemm(); }\n", "BLAS lives in"},
         {"io/x.c", "/* \" */ void f(void) { exit(1); } /* \" */\n", "return a status"},
+        {"io/export/x.c", "int f(int r) { return r == OCT_REQUANT_SHIFT; }\n", "on a rounding"},
+        {"quant/kernel/x.c", "int f(int r) { if (OCT_REQUANT_Q15 != r) return 1; }\n",
+         "on a rounding"},
+        {"io/x.c", "void f(int r) { switch (r) { case OCT_REQUANT_FLOAT: g(); } }\n",
+         "on a rounding"},
+        {"io/x.c", "int a[] = {[OCT_REQUANT_FLOAT] = 1};\n", "on a rounding"},
+        {"quant/module/x.c", "int f(t *r) { return r == &oct_rounding_float; }\n", "on a rounding"},
+        {"quant/x.c", "int f(t *r) { return r->target == &oct_target_bpu; }\n", "on a target"},
+        {"launch/x.c", "int f(t *r) { return strcmp(r->target, \"bpu\") == 0; }\n", "on a target"},
         {"CMakeLists.txt", "add_compile_options(-ffast-math)\n", "changes bits"},
     };
     check_faults("banned_calls", faults, OCT_COUNT(faults));
@@ -116,6 +125,10 @@ Test(banned_calls, minds_neither_comments_nor_strings_nor_longer_names, .timeout
         {"dist/comm.c", "#include <mpi.h>\nvoid f(void) { MPI_Finalize(); }\n", ""},
         {"io/hdf5/hdf5_write.c", "#include <hdf5.h>\nint f(void) { return H5Fclose(3); }\n", ""},
         {"launch/main.c", "int main(void) { printf(\"a\"); exit(0); }\n", ""},
+        {"quant/rounding/x.c", "int f(int r) { return r == OCT_REQUANT_SHIFT; }\n", ""},
+        {"quant/target/x.c", "t x = {.requantizer = OCT_REQUANT_Q15, .name = \"x\"};\n", ""},
+        {"io/x.c", "t *f(int r) { return r ? &oct_rounding_float : oct_rounding_of(r); }\n", ""},
+        {"io/y.c", "int f(t *a) { return fits(1.0f, OCT_REQUANT_FLOAT) && a->target == b; }\n", ""},
     };
     check_good("banned_calls", good, OCT_COUNT(good));
 }

@@ -119,16 +119,16 @@ static bool check(dice *d, const oct_kernel *kernel)
         bias[c] = bias32[c] = (int32_t)roll_between(d, -3000, 3000);
         multiplier[c] = oct_uniform(roll(d)) * (wide ? 0x1p-14f : 0x1p-6f);
     }
-    l.f = (oct_epilogue){
-        .arithmetic = oct_arithmetic_of(OCT_REQUANT_FLOAT, wide ? OCT_U16 : OCT_U8, OCT_U8, OCT_U8),
-        .acc = wide ? OCT_S64 : OCT_S32,
-        .out = OCT_U8,
-        .q = {.bias = bias32,
-              .multiplier = multiplier,
-              .hi = 255,
-              .relu = roll(d) & 1,
-              .six = roll(d) & 1 ? 60.5f : INFINITY},
-        .bias = bias};
+    l.f = (oct_epilogue){.requantizer = OCT_REQUANT_FLOAT,
+                         .wide = wide,
+                         .acc = wide ? OCT_S64 : OCT_S32,
+                         .out = OCT_U8,
+                         .q = {.bias = bias32,
+                               .multiplier = multiplier,
+                               .hi = 255,
+                               .relu = roll(d) & 1,
+                               .six = roll(d) & 1 ? 60.5f : INFINITY},
+                         .bias = bias};
     if (roll(d) & 1) {
         l.f.addend = (oct_qcodes){.q = {1.0f, 128, 0, 255}, .data = addend};
         l.f.addend_multiplier = 0.37f;

@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 flags="-std=c17 -O2 -ffp-contract=off -fno-math-errno -D_GNU_SOURCE -Wall -Wextra -Werror -I$root"
-for source in "$root"/quant/kernel/*.c "$root"/core/base/*.c "$root"/core/tensor/*.c \
+for source in "$root"/quant/rounding/*.c "$root"/quant/kernel/*.c "$root"/core/base/*.c "$root"/core/tensor/*.c \
     "$root"/core/product/*.c "$root"/tests/quant/arm_kernels.c; do
     case $source in
     */avx*) continue ;;

@@ -58,10 +58,9 @@ static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc
                                               int64_t n)
 {
     const float multiplier = f->q.multiplier[i % n];
-    const int64_t sum =
-        acc + (f->arithmetic == OCT_ARITHMETIC_FLOAT ? f->q.bias[i % n] : f->bias[i % n]);
+    const int64_t sum = acc + (oct_epilogue_is_float(f) ? f->q.bias[i % n] : f->bias[i % n]);
     expected_output r;
-    if (f->arithmetic == OCT_ARITHMETIC_FLOAT) {
+    if (oct_epilogue_is_float(f)) {
         const float exact = (float)(int32_t)sum, scaled = exact * multiplier;
         float v = scaled;
         if (f->addend.data) {
@@ -74,19 +73,18 @@ static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc
         if (f->addend.data) r.v += (double)addend_at(&f->addend, i) * (double)f->addend_multiplier;
     }
     double rounded = nearbyint(r.v);
-    if (oct_arithmetic_shifts(f->arithmetic)) {
+    if (oct_requantizer_shifts(f->requantizer)) {
         int exponent;
         (void)frexpf(multiplier, &exponent);
         long double cut = (long double)sum;
-        if (f->arithmetic == OCT_ARITHMETIC_SHIFT_20)
-            cut = fminl(fmaxl(cut, -0x1p19L), 0x1p19L - 1);
+        if (f->requantizer == OCT_REQUANT_SHIFT_20) cut = fminl(fmaxl(cut, -0x1p19L), 0x1p19L - 1);
         const long double exact = ldexpl(cut, exponent - 1);
-        rounded = (double)(f->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN ? nearbyintl(exact)
-                                                                      : floorl(exact + 0.5L));
+        rounded = (double)(f->requantizer == OCT_REQUANT_SHIFT_EVEN ? nearbyintl(exact)
+                                                                    : floorl(exact + 0.5L));
     }
-    if (f->arithmetic == OCT_ARITHMETIC_Q15)
+    if (f->requantizer == OCT_REQUANT_Q15)
         rounded = oracle_q15(sum, (double)multiplier, f->out == OCT_U16 ? 14 : 22);
-    if (f->arithmetic == OCT_ARITHMETIC_DOUBLE) rounded = oracle_double(sum, (double)multiplier);
+    if (f->requantizer == OCT_REQUANT_DOUBLE) rounded = oracle_double(sum, (double)multiplier);
     const double floor_ = f->q.relu ? (double)f->q.floor : -HUGE_VAL;
     r.clipped = fmin(fmax(r.v, floor_), (double)f->q.six);
     const bool active = r.v > floor_ && r.v < (double)f->q.six;
@@ -136,9 +134,9 @@ static inline oct_qparams roll_qparams(dice *d, bool wide)
     return (oct_qparams){.scale = 1.0f, .zero_point = roll_zero_point(d, most), .qmax = most};
 }
 
-static inline float roll_scaled(dice *d, oct_arithmetic arithmetic, int range)
+static inline float roll_scaled(dice *d, oct_requantizer by, int range)
 {
-    if (oct_arithmetic_shifts(arithmetic))
+    if (oct_requantizer_shifts(by))
         return ldexpf(1.0f, (int)roll_between(d, -range - 8, roll(d) % 16 ? 0 : 20));
     const float sign = roll(d) & 1 ? 1.0f : -1.0f;
     if (roll_between(d, 0, 3) == 0) return sign * ldexpf(1.0f, -(int)roll_between(d, 0, range));
@@ -146,12 +144,13 @@ static inline float roll_scaled(dice *d, oct_arithmetic arithmetic, int range)
 }
 
 /* An epilogue without its addend's codes; constants are written to the arrays, which have n elements. */
-static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, bool wide_in,
+static inline oct_epilogue roll_epilogue(dice *d, oct_requantizer by, bool wide, bool wide_in,
                                          oct_dtype out, int64_t n, int32_t *bias32, int64_t *bias,
                                          float *multiplier, oct_fixed *fixed)
 {
     const oct_qparams q = roll_qparams(d, out == OCT_U16);
-    oct_epilogue f = {.arithmetic = arithmetic,
+    oct_epilogue f = {.requantizer = by,
+                      .wide = wide,
                       .acc = wide_in ? OCT_S64 : OCT_S32,
                       .out = out,
                       .q = {.bias = bias32,
@@ -173,11 +172,9 @@ static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, boo
     for (int64_t c = 0; c < n; c++) {
         bias32[c] = (int32_t)roll_between(d, -5000, 5000);
         bias[c] = wide_in && roll(d) & 1 ? bias32[c] * INT64_C(1000003) : bias32[c];
-        multiplier[c] = roll_scaled(d, arithmetic, wide_in ? 24 : 14);
-        if (arithmetic == OCT_ARITHMETIC_DOUBLE && roll(d) % 16 == 0) multiplier[c] *= 0x1p16f;
-        fixed[c] =
-            oct_fixed_of(arithmetic == OCT_ARITHMETIC_Q15 ? OCT_REQUANT_Q15 : OCT_REQUANT_DOUBLE,
-                         (double)multiplier[c]);
+        multiplier[c] = roll_scaled(d, by, wide_in ? 24 : 14);
+        if (by == OCT_REQUANT_DOUBLE && roll(d) % 16 == 0) multiplier[c] *= 0x1p16f;
+        fixed[c] = oct_fixed_of(by, (double)multiplier[c]);
     }
     return f;
 }

@@ -5,28 +5,44 @@
 #include <stdlib.h>
 
 typedef struct variant {
-    oct_arithmetic arithmetic;
+    oct_requantizer by;
+    bool wide;
     bool wide_in;
     oct_dtype out;
     int addend; /* 0 none, 8 or 16 bits */
 } variant;
 
 static const variant variants[] = {
-    {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 0},       {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 8},
-    {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 0},      {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 8},
-    {OCT_ARITHMETIC_WIDE, true, OCT_U8, 0},         {OCT_ARITHMETIC_WIDE, true, OCT_U16, 0},
-    {OCT_ARITHMETIC_WIDE, true, OCT_F32, 0},        {OCT_ARITHMETIC_WIDE, true, OCT_U8, 8},
-    {OCT_ARITHMETIC_WIDE, true, OCT_U16, 16},       {OCT_ARITHMETIC_WIDE, false, OCT_U16, 0},
-    {OCT_ARITHMETIC_WIDE, false, OCT_U16, 8},       {OCT_ARITHMETIC_WIDE, false, OCT_U8, 16},
-    {OCT_ARITHMETIC_WIDE, false, OCT_F32, 16},      {OCT_ARITHMETIC_SHIFT, false, OCT_U8, 0},
-    {OCT_ARITHMETIC_SHIFT, false, OCT_U16, 0},      {OCT_ARITHMETIC_SHIFT, true, OCT_U16, 0},
-    {OCT_ARITHMETIC_SHIFT, false, OCT_F32, 0},      {OCT_ARITHMETIC_DOUBLE, false, OCT_U8, 0},
-    {OCT_ARITHMETIC_DOUBLE, false, OCT_U16, 0},     {OCT_ARITHMETIC_DOUBLE, false, OCT_F32, 0},
-    {OCT_ARITHMETIC_SHIFT_EVEN, false, OCT_U8, 0},  {OCT_ARITHMETIC_SHIFT_EVEN, true, OCT_U16, 0},
-    {OCT_ARITHMETIC_SHIFT_EVEN, false, OCT_F32, 0}, {OCT_ARITHMETIC_SHIFT_20, false, OCT_U8, 0},
-    {OCT_ARITHMETIC_SHIFT_20, false, OCT_F32, 0},   {OCT_ARITHMETIC_Q15, false, OCT_U8, 0},
-    {OCT_ARITHMETIC_Q15, true, OCT_U16, 0},         {OCT_ARITHMETIC_Q15, true, OCT_U8, 0},
-    {OCT_ARITHMETIC_Q15, false, OCT_U16, 0},        {OCT_ARITHMETIC_Q15, false, OCT_F32, 0},
+    {OCT_REQUANT_FLOAT, false, false, OCT_U8, 0},
+    {OCT_REQUANT_FLOAT, false, false, OCT_U8, 8},
+    {OCT_REQUANT_FLOAT, false, false, OCT_F32, 0},
+    {OCT_REQUANT_FLOAT, false, false, OCT_F32, 8},
+    {OCT_REQUANT_FLOAT, true, true, OCT_U8, 0},
+    {OCT_REQUANT_FLOAT, true, true, OCT_U16, 0},
+    {OCT_REQUANT_FLOAT, true, true, OCT_F32, 0},
+    {OCT_REQUANT_FLOAT, true, true, OCT_U8, 8},
+    {OCT_REQUANT_FLOAT, true, true, OCT_U16, 16},
+    {OCT_REQUANT_FLOAT, true, false, OCT_U16, 0},
+    {OCT_REQUANT_FLOAT, true, false, OCT_U16, 8},
+    {OCT_REQUANT_FLOAT, true, false, OCT_U8, 16},
+    {OCT_REQUANT_FLOAT, true, false, OCT_F32, 16},
+    {OCT_REQUANT_SHIFT, false, false, OCT_U8, 0},
+    {OCT_REQUANT_SHIFT, false, false, OCT_U16, 0},
+    {OCT_REQUANT_SHIFT, false, true, OCT_U16, 0},
+    {OCT_REQUANT_SHIFT, false, false, OCT_F32, 0},
+    {OCT_REQUANT_DOUBLE, false, false, OCT_U8, 0},
+    {OCT_REQUANT_DOUBLE, false, false, OCT_U16, 0},
+    {OCT_REQUANT_DOUBLE, false, false, OCT_F32, 0},
+    {OCT_REQUANT_SHIFT_EVEN, false, false, OCT_U8, 0},
+    {OCT_REQUANT_SHIFT_EVEN, false, true, OCT_U16, 0},
+    {OCT_REQUANT_SHIFT_EVEN, false, false, OCT_F32, 0},
+    {OCT_REQUANT_SHIFT_20, false, false, OCT_U8, 0},
+    {OCT_REQUANT_SHIFT_20, false, false, OCT_F32, 0},
+    {OCT_REQUANT_Q15, false, false, OCT_U8, 0},
+    {OCT_REQUANT_Q15, false, true, OCT_U16, 0},
+    {OCT_REQUANT_Q15, false, true, OCT_U8, 0},
+    {OCT_REQUANT_Q15, false, false, OCT_U16, 0},
+    {OCT_REQUANT_Q15, false, false, OCT_F32, 0},
 };
 
 /* Sums near the ends of codes, and any that occur. */
@@ -49,11 +65,11 @@ static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m
     void *acc = room(count, 8), *y = room(bytes, 1), *bare = room(bytes, 1);
     uint8_t *addend = room(count, 2), *mask = room(count / 8 + 64, 1);
     oct_epilogue f =
-        roll_epilogue(d, v->arithmetic, v->wide_in, v->out, n, bias32, bias, multiplier, fixed);
+        roll_epilogue(d, v->by, v->wide, v->wide_in, v->out, n, bias32, bias, multiplier, fixed);
     if (v->addend) {
         roll_bytes(d, addend, count * v->addend / 8);
         f.addend = (oct_qcodes){.q = roll_qparams(d, v->addend == 16), .data = addend};
-        f.addend_multiplier = fabsf(roll_scaled(d, OCT_ARITHMETIC_FLOAT, 3));
+        f.addend_multiplier = fabsf(roll_scaled(d, OCT_REQUANT_FLOAT, 3));
     }
     for (int64_t i = 0; i < count; i++) {
         const int64_t sum = roll_acc(d, v->wide_in);
@@ -66,7 +82,7 @@ static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m
     memset(mask, 0xa5, (size_t)count / 8 + 64);
     oct_epilogue_rows(kernel, &f, &(oct_acc_rows){m, n, acc, y, mask, range});
     char what[96];
-    snprintf(what, sizeof what, "%s, arithmetic %d, %lldx%lld", kernel->name, (int)v->arithmetic,
+    snprintf(what, sizeof what, "%s, arithmetic %d, %lldx%lld", kernel->name, (int)v->by,
              (long long)m, (long long)n);
     check_epilogue(what, &f, count, n, acc, y, mask, range);
     cr_assert_eq(mask[(count + 7) / 8], 0xa5);
@@ -113,11 +129,12 @@ Test(epilogue, follows_the_definition_in_every_arithmetic, .timeout = 60)
     }
 }
 
-static void epilogue_one(oct_arithmetic arithmetic, oct_dtype out, int64_t acc, float multiplier,
-                         void *y)
+static void epilogue_one(oct_requantizer by, oct_dtype out, int64_t acc, float multiplier, void *y)
 {
     const int64_t bias = 0;
-    const oct_epilogue f = {.arithmetic = arithmetic,
+    const oct_fixed fixed = oct_fixed_of(by, (double)multiplier);
+    const oct_epilogue f = {.requantizer = by,
+                            .wide = true,
                             .acc = OCT_S64,
                             .out = out,
                             .q = {.multiplier = &multiplier,
@@ -125,7 +142,8 @@ static void epilogue_one(oct_arithmetic arithmetic, oct_dtype out, int64_t acc, 
                                   .hi = 32767,
                                   .zero_point = 32768,
                                   .six = INFINITY},
-                            .bias = &bias};
+                            .bias = &bias,
+                            .fixed = &fixed};
     oct_epilogue_rows(&oct_kernel_ref, &f, &(oct_acc_rows){1, 1, &acc, y, NULL, NULL});
 }
 
@@ -138,9 +156,9 @@ Test(epilogue, shifts_halves_up_and_wide_rounds_them_to_even)
                  {-3, -1, -2}, {-5, -2, -2}, {4, 2, 2}};
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         uint16_t code;
-        epilogue_one(OCT_ARITHMETIC_SHIFT, OCT_U16, cases[i].acc, 0.5f, &code);
+        epilogue_one(OCT_REQUANT_SHIFT, OCT_U16, cases[i].acc, 0.5f, &code);
         cr_assert_eq(code, 32768 + cases[i].shifted, "%lld", (long long)cases[i].acc);
-        epilogue_one(OCT_ARITHMETIC_WIDE, OCT_U16, cases[i].acc, 0.5f, &code);
+        epilogue_one(OCT_REQUANT_FLOAT, OCT_U16, cases[i].acc, 0.5f, &code);
         cr_assert_eq(code, 32768 + cases[i].even, "%lld", (long long)cases[i].acc);
     }
 }
@@ -153,10 +171,10 @@ Test(epilogue, shifts_any_sum_by_any_power_of_two)
         for (int sign = -1; sign <= 1; sign += 2) {
             uint16_t code;
             const double exact = ldexp((double)(sign * most), k);
-            epilogue_one(OCT_ARITHMETIC_SHIFT, OCT_U16, sign * most, ldexpf(1.0f, k), &code);
+            epilogue_one(OCT_REQUANT_SHIFT, OCT_U16, sign * most, ldexpf(1.0f, k), &code);
             const double expected = fmin(fmax(floor(exact + 0.5), -32768), 32767) + 32768;
             cr_assert_eq((double)code, expected, "2^%d", k);
-            epilogue_one(OCT_ARITHMETIC_SHIFT, OCT_U16, sign, ldexpf(1.0f, k), &code);
+            epilogue_one(OCT_REQUANT_SHIFT, OCT_U16, sign, ldexpf(1.0f, k), &code);
             const double one =
                 fmin(fmax(floor(ldexp((double)sign, k) + 0.5), -32768), 32767) + 32768;
             cr_assert_eq((double)code, one, "2^%d", k);
@@ -183,15 +201,20 @@ Test(epilogue, fixed_multipliers_have_31_bits)
                  {0, {0, 0}},
                  {NAN, {0, 0}},
                  {INFINITY, {0, 0}},
-                 {0x1p100, {1 << 30, OCT_FIXED_LEFT}}};
+                 {0x1p100, {1 << 30, 31}}};
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         const oct_fixed f = oct_fixed_of(OCT_REQUANT_DOUBLE, cases[i].real);
-        cr_assert(f.multiplier == cases[i].fixed.multiplier &&
-                      f.exponent == cases[i].fixed.exponent,
-                  "%a: %d, %d", cases[i].real, f.multiplier, f.exponent);
+        cr_assert(f.multiplier == cases[i].fixed.multiplier && f.shift == cases[i].fixed.shift,
+                  "%a: %d, %d", cases[i].real, f.multiplier, f.shift);
     }
     const oct_fixed none = oct_fixed_of(OCT_REQUANT_FLOAT, 0.5);
-    cr_assert(none.multiplier == 0 && none.exponent == 0);
+    cr_assert(none.multiplier == 0 && none.shift == 0);
+}
+
+static int64_t multiplied_twice(int64_t sum, oct_fixed by)
+{
+    oct_rounding_double.each(1, &sum, by, false);
+    return sum;
 }
 
 /* The first rounding makes a half of what is less, the second one rounds it away from 0. */
@@ -203,13 +226,13 @@ Test(epilogue, rounds_twice)
     static const int halves[] = {-3, -3, -2, -1, -1, 0, 0, 1, 1, 2, 3, 3, 4};
     static const int quarters[] = {-2, -2, -1, -1, -1, 0, 0, 1, 1, 1, 2, 2, 2};
     for (size_t i = 0; i < OCT_COUNT(sums); i++) {
-        cr_assert_eq(oct_fixed_double(sums[i], half), halves[i], "%d", (int)sums[i]);
-        cr_assert_eq(oct_fixed_double(sums[i], quarter), quarters[i], "%d", (int)sums[i]);
+        cr_assert_eq(multiplied_twice(sums[i], half), halves[i], "%d", (int)sums[i]);
+        cr_assert_eq(multiplied_twice(sums[i], quarter), quarters[i], "%d", (int)sums[i]);
     }
-    cr_assert_eq(oct_fixed_double(INT32_MAX, most), 1);
-    cr_assert_eq(oct_fixed_double(-INT32_MAX, most), -1);
-    cr_assert_eq(oct_fixed_double(INT32_MAX, left), 1 << 30);
-    cr_assert_eq(oct_fixed_double(-INT32_MAX, left), -(1 << 30) + 1);
+    cr_assert_eq(multiplied_twice(INT32_MAX, most), 1);
+    cr_assert_eq(multiplied_twice(-INT32_MAX, most), -1);
+    cr_assert_eq(multiplied_twice(INT32_MAX, left), 1 << 30);
+    cr_assert_eq(multiplied_twice(-INT32_MAX, left), -(1 << 30) + 1);
 }
 
 Test(epilogue, gives_a_float_zero_without_sign_and_keeps_nan)

@@ -97,7 +97,7 @@ Test(hardware, averages_are_the_formulas)
             l.step->conv =
                 program_shape(k->in_h, k->in_w, k->c, k->c, k->kernel, k->stride, k->padding, k->c);
             l.step->half_up = oct_target_find(all[t].target)->pools_half_up;
-            l.step->fixed = oct_target_find(all[t].target)->requantizer == OCT_REQUANT_Q15;
+            l.step->fixed = oct_rounding_of(oct_target_find(all[t].target)->requantizer)->averages;
             l.step->count_include_pad = k->include_pad;
             layer_run(&l, 1, &k->x, codes);
             for (int e = 0; e < k->out_h * k->out_w * k->c; e++)

@@ -122,7 +122,8 @@ Test(onnxruntime, products_are_its_codes)
         l.step->factor = oct_qmul_factor_float(a, b, y);
         layer_run_binary(&l, k, codes);
         oct_qmul_forward(k->count, (oct_qcodes){a, k->a}, (oct_qcodes){b, k->b},
-                         oct_qmul_factor(a, b, y), OCT_QMUL_EVEN, &(oct_qoutput){y, plain, 0, 0});
+                         &(oct_qmul){oct_qmul_factor(a, b, y), OCT_REQUANT_FLOAT, false},
+                         &(oct_qoutput){y, plain, 0, 0});
         for (int e = 0; e < k->count; e++) {
             const int32_t p = (k->a[e] - a.zero_point) * (k->b[e] - b.zero_point);
             const float steps = (float)p * (a.scale * b.scale / y.scale);

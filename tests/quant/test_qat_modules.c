@@ -233,6 +233,7 @@ static void begin(bench *b, const kind *k, const char *target_name, int in_bits,
     const oct_target *target = oct_target_find(target_name);
     stubbed_kind = own ? own : &oct_fake_quant_affine;
     oct_module *m = make_module(k);
+    if (k->rule->aim) k->rule->aim(m, target);
     const bool is_signed = !k->relu && !oct_quant_rule_is_non_negative(k->rule);
     if (has_fake_quant(k))
         stubbed_adopt(m, quantizer_of(out_bits, is_signed, k->reach > 0 ? k->reach : 3, target),

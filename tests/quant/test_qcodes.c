@@ -268,7 +268,9 @@ static void check_mul(dice *d, oct_qparams qa, oct_qparams qb, oct_qparams qy, b
     double low = INFINITY, high = -INFINITY;
     cr_assert(oct_qmul_fits(factor, shift ? OCT_REQUANT_SHIFT : OCT_REQUANT_FLOAT));
     mask[(n + 7) / 8] = 0xa5;
-    oct_qmul_forward(n, view(&a), view(&b), factor, shift, &(oct_qoutput){qy, y.data, mask, range});
+    oct_qmul_forward(n, view(&a), view(&b),
+                     &(oct_qmul){factor, shift ? OCT_REQUANT_SHIFT : OCT_REQUANT_FLOAT, false},
+                     &(oct_qoutput){qy, y.data, mask, range});
     for (int64_t i = 0; i < n; i++) {
         const int64_t p = (int64_t)logical_at(&a, i) * logical_at(&b, i);
         const double r = shift  ? (double)shifted(p, -ilogbf(factor))
@@ -327,10 +329,12 @@ Test(qmul, rounds_ties_to_even_and_by_shifts_half_up)
     const uint8_t a[] = {129, 131, 127, 125}, b[] = {129, 129, 129, 129};
     const uint8_t even[] = {128, 130, 128, 126}, up[] = {129, 130, 128, 127};
     uint8_t made[4];
-    oct_qmul_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, 0.5f, false,
+    oct_qmul_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b},
+                     &(oct_qmul){0.5f, OCT_REQUANT_FLOAT, false},
                      &(oct_qoutput){two, made, NULL, NULL});
     cr_assert_arr_eq(made, even, 4);
-    oct_qmul_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, 0.5f, true,
+    oct_qmul_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b},
+                     &(oct_qmul){0.5f, OCT_REQUANT_SHIFT, false},
                      &(oct_qoutput){two, made, NULL, NULL});
     cr_assert_arr_eq(made, up, 4);
 }

@@ -113,14 +113,13 @@ static oct_epilogue roll_layer(dice *d, bool wide, int64_t out, int64_t n, int32
                                                       : OCT_REQUANT_FLOAT;
     const bool add = by == OCT_REQUANT_FLOAT && roll(d) & 1;
     const bool wide_addend = add && roll(d) & 1;
-    const oct_arithmetic arithmetic =
-        oct_arithmetic_of(by, wide ? OCT_U16 : OCT_U8, wide_addend ? OCT_U16 : OCT_U8, to);
-    oct_epilogue f = roll_epilogue(d, arithmetic, wide, to, n, bias32, bias, multiplier, fixed);
+    oct_epilogue f = roll_epilogue(d, by, wide || wide_addend || to == OCT_U16, wide, to, n, bias32,
+                                   bias, multiplier, fixed);
     for (int64_t c = 0; c < n; c++)
         multiplier[c] *= 0x1p-8f;
     for (int64_t c = 0; c < n; c++)
-        fixed[c] = oct_fixed_of(OCT_REQUANT_DOUBLE, (double)multiplier[c]);
-    if (arithmetic == OCT_ARITHMETIC_FLOAT && roll_between(d, 0, 3) == 0)
+        fixed[c] = oct_fixed_of(by, (double)multiplier[c]);
+    if (oct_epilogue_is_float(&f) && roll_between(d, 0, 3) == 0)
         multiplier[oct_below(roll(d), (uint32_t)n)] *= 0x1p40f; /* to beyond int32 */
     if (!add) return f;
     roll_bytes(d, addend, out * 2);

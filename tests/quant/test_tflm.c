@@ -43,8 +43,9 @@ Test(tflm, products_are_its_codes)
         const oct_qparams y = l.program.values[l.y].q;
         const float factor = l.step->factor = oct_qmul_factor(a, b, y);
         layer_run_binary(&l, k, codes);
-        oct_qmul_forward(k->count, (oct_qcodes){a, k->a}, (oct_qcodes){b, k->b}, factor,
-                         OCT_QMUL_EVEN, &(oct_qoutput){y, once, NULL, NULL});
+        oct_qmul_forward(k->count, (oct_qcodes){a, k->a}, (oct_qcodes){b, k->b},
+                         &(oct_qmul){factor, OCT_REQUANT_FLOAT, false},
+                         &(oct_qoutput){y, once, NULL, NULL});
         for (int e = 0; e < k->count; e++)
             apart += once[e] != k->y[e];
     }

@@ -37,7 +37,9 @@ static oct_fold fold_dead(const oct_fold_rules *rules, float weight_scale, float
 
 oct_fold oct_fold_of(const oct_fold_rules *rules, const oct_fold_channel *channel)
 {
-    const double limit = rules->wide ? 0x1p46 : rules->narrow ? 0x1p19 - 1 : 0x1p30;
+    const double limit = rules->wide       ? 0x1p46
+                         : rules->sum_bits ? ldexp(1, rules->sum_bits - 1) - 1
+                                           : 0x1p30;
     const float shift = (float)channel->shift;
     oct_fold fold = {.weight_scale = oct_folded_scale(channel->weight_scale, channel->gain)};
     const float acc_scale = rules->input_scale * fold.weight_scale;

@@ -10,7 +10,7 @@
  * so a batch norm can be folded into its layer for good without changing a bit (oct_qat_conv_fold).
  *
  * A channel whose weight codes are all 0, or whose bias does not fit in +-2^30 accumulators, of 16-bit
- * inputs +-2^46, of targets with sums of 20 bits +-2^19 (gamma is 0 or next to it), is carried by its bias alone: `dead`; its accumulator
+ * inputs +-2^46, of targets that cut sums to n bits +-(2^(n-1) - 1) (gamma is 0 or next to it), is carried by its bias alone: `dead`; its accumulator
  * counts as 0. With one_scale no channel can have a scale of its own, so the bias ends at that limit.
  */
 #pragma once
@@ -23,7 +23,7 @@ typedef struct oct_fold_rules {
     float input_scale, output_scale; /* output_scale is 1 for a float output */
     bool wide;                       /* the input has 16 bits */
     bool pow2;                       /* all scales are powers of two */
-    bool narrow;                     /* biases have 20 bits */
+    int sum_bits;                    /* of biases, as of sums; 0: they end elsewhere */
     bool one_scale;                  /* all channels have that of the weights */
 } oct_fold_rules;
 

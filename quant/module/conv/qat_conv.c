@@ -133,7 +133,7 @@ static bool addend_fits(oct_context *cx, const oct_qat_call *call)
 {
     char a[96], b[96];
     const oct_shape *shape = &call->addend->shape;
-    if (call->layer.requantizer != OCT_REQUANT_FLOAT)
+    if (!oct_rounding_of(call->layer.requantizer)->adds)
         oct_context_fail(cx, OCT_PREPARE,
                          "only a target that requantizes in float can add a second addend");
     else if (!oct_shape_equal(shape, &call->out))

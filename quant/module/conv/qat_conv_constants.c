@@ -141,7 +141,7 @@ oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_sc
                                   .output_scale = output_scale,
                                   .wide = in.qmax > UINT8_MAX,
                                   .pow2 = oct_requantizer_shifts(l->requantizer),
-                                  .narrow = l->requantizer == OCT_REQUANT_SHIFT_20,
+                                  .sum_bits = oct_rounding_of(l->requantizer)->sum_bits,
                                   .one_scale = l->wq && l->wq->by_target};
     for (int64_t o = 0; o < n; o++) {
         oct_fold_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};
@@ -152,8 +152,8 @@ oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_sc
         oct_fold fold = oct_fold_of(&rules, &channel);
         ch->effective[o] = fold.weight_scale;
         ch->multiplier[o] = fold.multiplier;
-        ch->fixed[o] =
-            oct_fixed_of_layer(l->requantizer, in.scale, fold.weight_scale, output_scale);
+        ch->fixed[o] = oct_fixed_of_layer(l->requantizer, in.scale, fold.weight_scale, output_scale,
+                                          fold.multiplier);
         ch->dead[o] = fold.dead;
         ch->bias[o] = fold.dead ? fold.bias : fold.bias - ch->offset[o];
         ch->bias32[o] = rules.wide ? 0 : (int32_t)ch->bias[o];
@@ -205,8 +205,9 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
 {
     const oct_dtype out_dtype = out ? oct_codes_dtype(*out) : OCT_F32;
     const oct_qparams real = {.scale = 1.0f};
-    oct_epilogue f = {.arithmetic = oct_arithmetic_of(l->requantizer, oct_codes_dtype(in),
-                                                      addend ? addend->dtype : OCT_U8, out_dtype),
+    oct_epilogue f = {.requantizer = l->requantizer,
+                      .wide = oct_epilogue_is_wide(oct_codes_dtype(in),
+                                                   addend ? addend->dtype : OCT_U8, out_dtype),
                       .acc = oct_codes_dtype(in) == OCT_U16 ? OCT_S64 : OCT_S32,
                       .out = out_dtype,
                       .q = requant_of(l, out ? *out : real, ch),

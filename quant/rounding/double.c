@@ -1,0 +1,93 @@
+/* A multiplier of 31 bits and a shift, each of which rounds, as in TFLite's reference kernels: the ratio is
+ * multiplier * 2^(shift - 31). A sum goes to the left first, kept within 32 bits; then comes the high half of twice the
+ * product, halves up; then it goes to the right, halves away from 0. */
+#include "quant/rounding/rounding.h"
+
+enum { MOST_LEFT = 31, MOST_RIGHT = 31, LEFT = 20 /* of addends */ };
+
+/* Rounded to 31 bits, halves away from 0. Ratios below 2^-32 and what is not finite become 0; shifts stay below 31, where
+ * every sum but 0 is beyond all codes. */
+static oct_fixed of(double ratio)
+{
+    const double one = 0x1p31;
+    int exponent;
+    if (!isfinite(ratio)) return (oct_fixed){0};
+    double rounded = round(frexp(ratio, &exponent) * one);
+    if (fabs(rounded) == one) {
+        rounded /= 2;
+        exponent++;
+    }
+    if (rounded == 0 || exponent < -MOST_RIGHT) return (oct_fixed){0};
+    return (oct_fixed){(int32_t)rounded, exponent > MOST_LEFT ? MOST_LEFT : exponent};
+}
+
+static inline int64_t apply(int64_t sum, oct_fixed by, bool wide_output)
+{
+    const int left = by.shift > 0 ? by.shift : 0, right = by.shift < 0 ? -by.shift : 0;
+    const int64_t most = INT32_MAX, wide = sum * (INT64_C(1) << left);
+    const int64_t x = wide > most ? most : wide < -most ? -most : wide;
+    const int64_t high = (x * by.multiplier + (INT64_C(1) << 30)) >> 31;
+    const int64_t mask = (INT64_C(1) << right) - 1;
+    (void)wide_output;
+    return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0));
+}
+
+static inline int64_t layer_sum(int64_t sum)
+{
+    return sum;
+}
+
+#include "quant/rounding/whole_loops.h"
+
+/* Sums have three multipliers, with two = 2 * the larger of s_a and s_b:
+ *     a' = ((a-za) << 20) * s_a / two, b' so, r = (a' + b', or a' - b') * two / (2^20 * s_y)
+ * The ratios are doubles, those of a difference floats. */
+static oct_sum_constants sum_of(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
+{
+    const float two = 2 * fmaxf(a.scale, b.scale), unit = (float)(1 << LEFT) * y.scale;
+    const float ratio[3] = {a.scale / two, b.scale / two, two / unit};
+    if (add->mb < 0)
+        return (oct_sum_constants){
+            .b = -1, .by = {of((double)ratio[0]), of((double)ratio[1]), of((double)ratio[2])}};
+    return (oct_sum_constants){.b = 1,
+                               .by = {of((double)a.scale / (double)two),
+                                      of((double)b.scale / (double)two),
+                                      of((double)two / (double)unit)}};
+}
+
+/* The kernels take a last ratio below 1, and not 0. */
+static oct_status sum_check(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
+{
+    const oct_fixed last = sum_of(add, a, b, y).by[2];
+    OCT_CHECK(a.qmax <= UINT8_MAX && b.qmax <= UINT8_MAX && y.qmax <= UINT8_MAX, OCT_DATA,
+              "its multipliers have 31 bits, which is for 8-bit codes");
+    OCT_CHECK(last.multiplier > 0 && last.shift <= 0, OCT_DATA,
+              "the scales %g and %g of its inputs are 2^19 times that of its output or more, or "
+              "nothing beside it: %g",
+              (double)a.scale, (double)b.scale, (double)y.scale);
+    return OCT_OK;
+}
+
+static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
+                              const oct_sum_constants *s, bool wide_output)
+{
+    const int64_t unit = 1 << LEFT;
+    (void)t, (void)q;
+    return apply(apply(a * unit, s->by[0], wide_output) +
+                     s->b * apply(b * unit, s->by[1], wide_output),
+                 s->by[2], wide_output);
+}
+
+#include "quant/rounding/sum_loop.h"
+
+const oct_rounding_row oct_rounding_double = {.name = "double",
+                                              .is_tflm = true,
+                                              .bytes_only = "its multipliers have 31 bits",
+                                              .of = of,
+                                              WHOLE_LOOPS,
+                                              .num_sum_constants = 3,
+                                              .sum_of = sum_of,
+                                              .sum_check = sum_check,
+                                              .sum = sum,
+                                              .c_multiplier = true,
+                                              .c_add = "add_steps"};
