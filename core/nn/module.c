@@ -75,12 +75,23 @@ oct_module *oct_module_child(const oct_module *self, const char *name)
     return NULL;
 }
 
+oct_param *oct_module_param(const oct_module *self, const char *name)
+{
+    for (size_t i = 0; self && i < self->num_params; i++)
+        if (strcmp(self->params[i]->name, name) == 0) return self->params[i];
+    return NULL;
+}
+
+bool oct_module_is_tied(const oct_module *self)
+{
+    for (size_t i = 0; i < self->num_params; i++)
+        if (self->params[i]->tied) return true;
+    return false;
+}
+
 static bool has_name(const oct_module *self, const char *name)
 {
-    if (oct_module_child(self, name)) return true;
-    for (size_t i = 0; i < self->num_params; i++) {
-        if (strcmp(self->params[i]->name, name) == 0) return true;
-    }
+    if (oct_module_child(self, name) || oct_module_param(self, name)) return true;
     for (size_t i = 0; i < self->num_buffers; i++) {
         if (strcmp(self->buffers[i].name, name) == 0) return true;
     }
@@ -178,9 +189,8 @@ oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype d
 
 void oct_module_limit_state(oct_module *self, const char *name, oct_value_range range)
 {
-    oct_value_range *found = NULL;
-    for (size_t i = 0; i < self->num_params; i++)
-        if (strcmp(self->params[i]->name, name) == 0) found = &self->params[i]->range;
+    oct_param *param = oct_module_param(self, name);
+    oct_value_range *found = param ? &param->range : NULL;
     for (size_t i = 0; i < self->num_buffers; i++)
         if (strcmp(self->buffers[i].name, name) == 0) found = &self->buffers[i].range;
     OCT_ASSERT(found);

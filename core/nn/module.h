@@ -95,6 +95,10 @@ oct_status oct_module_add_child(oct_module *self, const char *name,
                                 oct_module **slot) OCT_NODISCARD;
 /* The child of this name; NULL: there is none. */
 oct_module *oct_module_child(const oct_module *self, const char *name);
+/* The parameter of this name; NULL: there is none, or no module. */
+oct_param *oct_module_param(const oct_module *self, const char *name);
+/* Whether a parameter is tied to one of another module, so that changing its values changes that one's. */
+bool oct_module_is_tied(const oct_module *self);
 /* Destroys the child in this slot, which becomes NULL. */
 void oct_module_remove_child(oct_module *self, oct_module **slot);
 /* Creates a parameter (zeros). decay: weight decay applies to it. */

@@ -249,12 +249,30 @@ void oct_network_set_output(oct_module *self, int32_t value)
     ((network *)self)->output = value;
 }
 
+/* Ties the parameter to the first one that came from this tensor; statistics stay apart. */
+static oct_status tie(network *m, oct_param *param, const char *file, const oct_file_order *order)
+{
+    for (size_t i = 0; i < m->num_names; i++) {
+        if (strcmp(m->names[i].file, file) != 0) continue;
+        char path[256];
+        snprintf(path, sizeof path, "%s", m->names[i].path);
+        char *dot = strrchr(path, '.');
+        *dot = '\0';
+        oct_param *first = oct_module_param(oct_module_find(&m->base, path), dot + 1);
+        return first && !first->frozen ? oct_param_tie(param, order, first, &m->names[i].order)
+                                       : OCT_OK;
+    }
+    return OCT_OK;
+}
+
 oct_status oct_network_add_name(oct_module *self, const oct_module *module, const char *name,
                                 const char *file, const oct_file_order *order)
 {
     network *m = (network *)self;
     char path[256];
     oct_network_name made = {.order = *order};
+    oct_param *param = oct_module_param(module, name);
+    if (param && !param->frozen) OCT_TRY(tie(m, param, file, order));
     OCT_TRY(oct_grow(&m->names, &m->cap_names, m->num_names + 1, sizeof *m->names));
     OCT_TRY(oct_strdup(&made.file, file));
     oct_status status = oct_format(&made.path, "%s.%s", oct_module_path(module, path), name);
@@ -300,47 +318,4 @@ const char *oct_network_notes(const oct_module *self)
 {
     const network *m = (const network *)self;
     return self->type == &oct_network_type && m->notes.data ? m->notes.data : "";
-}
-
-oct_file_order oct_file_order_of(int dims, const int64_t *size)
-{
-    oct_file_order order = {.dims = dims};
-    int64_t stride = 1;
-    for (int i = dims - 1; i >= 0; i--) {
-        order.size[i] = size[i];
-        order.stride[i] = stride;
-        stride *= size[i];
-    }
-    return order;
-}
-
-/* Where element `index` of the file lies. */
-static int64_t place_of(const oct_file_order *order, int64_t index)
-{
-    int64_t place = order->offset;
-    for (int i = order->dims - 1; i >= 0; i--) {
-        place += index % order->size[i] * order->stride[i];
-        index /= order->size[i];
-    }
-    return place;
-}
-
-static int64_t elements(const oct_file_order *order)
-{
-    int64_t count = 1;
-    for (int i = 0; i < order->dims; i++)
-        count *= order->size[i];
-    return count;
-}
-
-void oct_file_order_in(const oct_file_order *order, const float *file, float *value)
-{
-    for (int64_t i = 0, n = elements(order); i < n; i++)
-        value[place_of(order, i)] = file[i];
-}
-
-void oct_file_order_out(const oct_file_order *order, const float *value, float *file)
-{
-    for (int64_t i = 0, n = elements(order); i < n; i++)
-        file[i] = value[place_of(order, i)];
 }

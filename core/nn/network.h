@@ -10,15 +10,6 @@
 
 extern const oct_module_type oct_network_type;
 
-/* Where the elements of a tensor in a file, row-major with these sizes, lie in a parameter or buffer: at
- * offset + sum(index_k * stride_k). With no dimensions: a single number. */
-enum { OCT_FILE_ORDER_DIMS = 6 };
-typedef struct oct_file_order {
-    int dims;
-    int64_t size[OCT_FILE_ORDER_DIMS], stride[OCT_FILE_ORDER_DIMS];
-    int64_t offset;
-} oct_file_order;
-
 /* A parameter or buffer that came from a tensor of a file, and goes back as one. */
 typedef struct oct_network_name {
     char *file; /* the tensor's name there: "layer1.0.conv1.weight" */
@@ -49,7 +40,8 @@ bool oct_network_is_shared(const oct_module *network, int32_t value);
 /* Says which value is the network's output; without a call the last one is. */
 void oct_network_set_output(oct_module *network, int32_t value);
 
-/* Writes down where a tensor of a file belongs: the parameter or buffer `name` of a module in the tree. */
+/* Writes down where a tensor of a file belongs: the parameter or buffer `name` of a module in the tree. A parameter
+ * whose tensor an earlier one has already is tied to that one (oct_param_tie). */
 oct_status oct_network_add_name(oct_module *network, const oct_module *module, const char *name,
                                 const char *file, const oct_file_order *order) OCT_NODISCARD;
 /* The table of these names; 0 and NULL for a module of another type. */
@@ -59,8 +51,3 @@ void oct_network_forget_names(oct_module *network, const char *path);
 /* What its user should know about how it was made: lines, each once; "": nothing, or it is no network. */
 oct_status oct_network_add_note(oct_module *network, const char *note) OCT_NODISCARD;
 const char *oct_network_notes(const oct_module *module);
-/* The row-major order of a shape. */
-oct_file_order oct_file_order_of(int dims, const int64_t *size);
-/* Copies a tensor of a file to its place (in), or the other way round (out). */
-void oct_file_order_in(const oct_file_order *order, const float *file, float *value);
-void oct_file_order_out(const oct_file_order *order, const float *value, float *file);

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "core/tensor/file_order.h"
 #include "core/tensor/tensor.h"
 
 /* Values from a file must lie in this range. Both 0: any. */
@@ -22,11 +23,23 @@ typedef struct oct_leaf_layout {
 } oct_leaf_layout;
 
 typedef struct oct_param oct_param;
+
+/* A parameter that is another use of a tensor that an earlier parameter has, maybe in another order, has no life of its
+ * own: its gradient is added to that of the earlier one (oct_params_reduce), and it takes its value after each
+ * update (oct_optim_step). */
+typedef struct oct_tie {
+    oct_param *first; /* held */
+    oct_file_order first_order, order;
+} oct_tie;
+
 struct oct_param {
     char *name;       /* in its module: "weight" */
     oct_tensor value; /* f32, owned */
     bool decay;
     bool frozen; /* the optimizer leaves it as it is */
+    bool
+        tied; /* another parameter has the same tensor: what changes values of one layer alone may not */
+    oct_tie *tie; /* owned; NULL: it has a life of its own */
     int references;
     /* while a tape is alive: */
     int uses;                    /* recorded, not yet run backward */
@@ -50,6 +63,15 @@ struct oct_param {
  * fixed from here on. For core/nn/module.c. */
 oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape,
                             bool decay) OCT_NODISCARD;
+/* Ties a parameter to an earlier one, which is not tied to others itself, and whose orders these are. */
+oct_status oct_param_tie(oct_param *param, const oct_file_order *order, oct_param *first,
+                         const oct_file_order *first_order) OCT_NODISCARD;
+void oct_param_untie(oct_param *param);
+/* Whether an optimizer changes it, by a gradient that counts. */
+static inline bool oct_param_learns(const oct_param *param)
+{
+    return !param->frozen && !param->tie;
+}
 /* Returns the total gradient where this rank may change it; param->grad is there from then on. */
 float *oct_param_own_grad(oct_param *param);
 /* Drops a reference; the last one ends the parameter. */

@@ -83,6 +83,11 @@ oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leave
     return oct_params_bind_on(params, root, full, &oct_collective_one);
 }
 
+static bool is_bound(const oct_params *params, const oct_param *param)
+{
+    return param->parts && param->parts == params->parts + param->offset;
+}
+
 oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_leaves *full,
                               const oct_collective *group)
 {
@@ -103,16 +108,15 @@ oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_le
         param->stride = params->numel;
         param->max_parts = params->max_parts;
     }
+    for (size_t i = 0; i < params->count; i++) { /* what it was tied to may have left the tree */
+        oct_param *param = params->items[i];
+        if (param->tie && !is_bound(params, param->tie->first)) oct_param_untie(param);
+    }
     point_grads(params, params->parts, params->parts);
     oct_params_zero(params);
 out:
     if (status != OCT_OK) oct_params_unbind(params);
     return status;
-}
-
-static bool is_bound(const oct_params *params, const oct_param *param)
-{
-    return param->parts && param->parts == params->parts + param->offset;
 }
 
 bool oct_params_are_bound(const oct_params *params)
@@ -158,6 +162,18 @@ bool oct_params_are_of(const oct_params *params, oct_module *root)
 {
     comparison c = {.bound = params, .same = true};
     return oct_module_walk(root, compare_params, &c) == OCT_OK && c.same && c.seen == params->count;
+}
+
+/* Adds the gradients of tied parameters, in their order, to those that learn. */
+static void join_tied(const oct_params *params)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        const oct_param *param = params->items[i];
+        const oct_tie *tie = param->tie;
+        if (tie)
+            oct_file_order_move(&tie->order, param->grad, &tie->first_order,
+                                oct_param_own_grad(tie->first), true);
+    }
 }
 
 static oct_status begin_next(oct_params *params, const oct_collective *group,
@@ -213,6 +229,7 @@ oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
         OCT_TRY(begin_next(params, group, leaves));
     OCT_TRY(group->sums_finish(group));
     take_totals(params, leaves);
+    join_tied(params);
     return OCT_OK;
 }
 

@@ -70,5 +70,11 @@ void oct_optim_step(oct_optim *optim, oct_params *params, float lr)
     OCT_ASSERT(optim->numel == params->numel);
     optim->updates++;
     for (size_t i = 0; i < params->count; i++)
-        if (!params->items[i]->frozen) optim->type->update(optim, params->items[i], lr);
+        if (oct_param_learns(params->items[i])) optim->type->update(optim, params->items[i], lr);
+    for (size_t i = 0; i < params->count; i++) {
+        const oct_tie *tie = params->items[i]->tie;
+        if (tie)
+            oct_file_order_move(&tie->first_order, oct_f32(&tie->first->value), &tie->order,
+                                oct_f32(&params->items[i]->value), false);
+    }
 }

@@ -271,11 +271,12 @@ static oct_status allocate(oct_onnx_builder *b)
     OCT_TRY(oct_alloc(&b->uses, values, sizeof *b->uses));
     OCT_TRY(oct_alloc(&b->user, values, sizeof *b->user));
     OCT_TRY(oct_alloc(&b->owner, values, sizeof *b->owner));
+    OCT_TRY(oct_alloc(&b->used, values, sizeof *b->used));
     OCT_TRY(oct_alloc(&b->fused, nodes, sizeof *b->fused));
     OCT_TRY(oct_alloc(&b->needed, nodes, sizeof *b->needed));
     OCT_TRY(oct_alloc(&b->done, nodes, sizeof *b->done));
     for (size_t v = 0; v < values; v++)
-        b->maker[v] = b->owner[v] = -1;
+        b->maker[v] = -1;
     for (size_t k = 0; k < nodes; k++)
         for (int i = 0; i < b->graph->nodes[k].outputs; i++)
             if (b->graph->nodes[k].output[i] >= 0)
@@ -291,6 +292,7 @@ static void release(oct_onnx_builder *b)
     oct_free(&b->uses);
     oct_free(&b->user);
     oct_free(&b->owner);
+    oct_free(&b->used);
     oct_free(&b->fused);
     oct_free(&b->needed);
     oct_free(&b->done);

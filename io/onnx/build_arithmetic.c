@@ -162,12 +162,13 @@ static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_on
         }
     OCT_TRY(
         oct_build_call(b, a->sum ? "add_parameter" : "mul_parameter", &args, &x->value, 1, &made));
-    OCT_TRY(oct_build_fill(b, made, "weight", c, &order));
+    /* -c is none of the file's, nor is what becomes of it. */
+    OCT_TRY(oct_build_fill_by(b, made, "weight", c, &order, a->inverse ? -1 : 1));
     if (a->fixed) oct_build_freeze(b, made, "weight", true);
     if (a->inverse) {
         float *values = oct_build_state(b, made, "weight", &count);
         for (int64_t i = 0; i < count; i++)
-            values[i] = effect(a, values[i]);
+            values[i] = effect(a, -values[i]);
         OCT_CHECK(oct_all_finite(values, count), OCT_DATA,
                   "%s makes numbers that are infinite; export the network again", c->name);
     }

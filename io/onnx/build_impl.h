@@ -33,6 +33,14 @@ typedef struct oct_onnx_fused {
     int64_t before[2], behind[2]; /* of a Conv: what a Pad before it adds */
 } oct_onnx_fused;
 
+/* A layer's weights and bias, and how they go into it. */
+typedef struct oct_onnx_layer {
+    const oct_onnx_value *weight, *bias; /* bias: NULL where there is none */
+    double alpha, beta;                  /* factors of the two */
+    oct_file_order order;                /* of the weights */
+    int32_t made;                        /* the first result of a module with them */
+} oct_onnx_layer;
+
 typedef struct oct_onnx_builder {
     const oct_onnx_graph *graph;
     const oct_onnx_build_options *options;
@@ -40,11 +48,11 @@ typedef struct oct_onnx_builder {
     int64_t output;      /* the value that counts */
     oct_onnx_view *view; /* of each value, where `there` says so */
     bool *there;
-    int32_t *maker; /* the node of each value; -1 */
-    int32_t *uses;  /* of each value, by nodes that are needed and as the output */
-    int32_t *user;  /* the last node that reads it; -1 */
-    int32_t
-        *owner; /* of each constant: the first result that a module with these weights made; -1 */
+    int32_t *maker;        /* the node of each value; -1 */
+    int32_t *uses;         /* of each value, by nodes that are needed and as the output */
+    int32_t *user;         /* the last node that reads it; -1 */
+    oct_onnx_layer *owner; /* of each constant: the first layer that has it as its weights */
+    uint8_t *used;         /* of each constant: in what ways, for build_name.c */
     oct_onnx_fused *fused; /* of each node */
     bool *needed, *done;   /* nodes; done: another one has taken it in */
     int64_t at;            /* the node at hand */
@@ -76,6 +84,10 @@ void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n);
 oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
                           const oct_onnx_value *constant,
                           const oct_file_order *order) OCT_NODISCARD;
+/* The same times a factor. */
+oct_status oct_build_fill_by(oct_onnx_builder *b, int32_t made, const char *name,
+                             const oct_onnx_value *constant, const oct_file_order *order,
+                             double factor) OCT_NODISCARD;
 /* The same of a list of numbers, in their order. */
 oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
                                const oct_onnx_value *v) OCT_NODISCARD;
@@ -109,11 +121,11 @@ oct_status oct_build_output(oct_onnx_builder *b, int32_t value,
 /* Calls a new module of the type on values of the network. */
 oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                           const int32_t *inputs, int n, int32_t *value) OCT_NODISCARD;
-/* The same of a module with a weight and maybe a bias; another node's module with the same two and the same
- * arguments is called again, and then there is nothing to fill (*filled). */
-oct_status oct_build_call_weighted(oct_onnx_builder *b, const char *type, const oct_op_args *args,
-                                   const oct_onnx_value *weight, int32_t input, int32_t *value,
-                                   bool *filled) OCT_NODISCARD;
+/* The same of a layer, whose weights are filled in; another node's module with the same ones and the same arguments is
+ * called again. The bias is left to the caller: *made says whether there is a module to fill. */
+oct_status oct_build_call_layer(oct_onnx_builder *b, const char *type, const oct_op_args *args,
+                                const oct_onnx_layer *layer, int32_t input, int32_t *value,
+                                bool *made) OCT_NODISCARD;
 /* Calls an elementwise module of `count` numbers on what is seen: the view stays, but for its value. */
 oct_status oct_build_apply(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                            oct_onnx_view *v) OCT_NODISCARD;

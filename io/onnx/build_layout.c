@@ -95,8 +95,10 @@ oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_ar
 /* The first constant that is this one: each call of a function turns the same parameter round anew. */
 static const oct_onnx_value *same_constant(const oct_onnx_builder *b, const oct_onnx_value *v)
 {
-    for (const oct_onnx_value *other = b->graph->values; v->origin >= 0 && other < v; other++) {
+    for (const oct_onnx_value *other = b->graph->values; v && v->origin >= 0 && other < v;
+         other++) {
         if (other->origin != v->origin || !other->data || other->ndim != v->ndim ||
+            other->turn != v->turn ||
             memcmp(other->dim, v->dim, (size_t)v->ndim * sizeof v->dim[0]) != 0)
             continue;
         if (memcmp(other->data, v->data, (size_t)oct_onnx_numel(v) * sizeof(float)) == 0)
@@ -105,22 +107,28 @@ static const oct_onnx_value *same_constant(const oct_onnx_builder *b, const oct_
     return v;
 }
 
-oct_status oct_build_call_weighted(oct_onnx_builder *b, const char *type, const oct_op_args *args,
-                                   const oct_onnx_value *weight, int32_t input, int32_t *value,
-                                   bool *filled)
+oct_status oct_build_call_layer(oct_onnx_builder *b, const char *type, const oct_op_args *args,
+                                const oct_onnx_layer *layer, int32_t input, int32_t *value,
+                                bool *made)
 {
-    int32_t *owner = &b->owner[same_constant(b, weight) - b->graph->values];
-    oct_op_args has = {0};
-    *filled = false;
-    if (*owner >= 0) {
-        const oct_module *there = oct_network_module(b->network, *owner);
+    oct_onnx_layer *owner = &b->owner[same_constant(b, layer->weight) - b->graph->values];
+    *made = false;
+    if (owner->weight && same_constant(b, owner->bias) == same_constant(b, layer->bias) &&
+        owner->alpha == layer->alpha && owner->beta == layer->beta &&
+        memcmp(&owner->order, &layer->order, sizeof layer->order) == 0) {
+        const oct_module *there = oct_network_module(b->network, owner->made);
+        oct_op_args has;
         there->type->args(there, &has);
-        *filled = strcmp(there->type->name, type) == 0 && oct_op_args_equal(&has, args);
-        if (*filled) return oct_network_add_again(b->network, *owner, &input, 1, value);
+        if (strcmp(there->type->name, type) == 0 && oct_op_args_equal(&has, args))
+            return oct_network_add_again(b->network, owner->made, &input, 1, value);
     }
     OCT_TRY(oct_build_call(b, type, args, &input, 1, value));
-    *owner = *value;
-    return OCT_OK;
+    *made = true;
+    if (!owner->weight) {
+        *owner = *layer;
+        owner->made = *value;
+    }
+    return oct_build_fill_by(b, *value, "weight", layer->weight, &layer->order, layer->alpha);
 }
 
 oct_status oct_build_output(oct_onnx_builder *b, int32_t value, const oct_onnx_view *v)
@@ -182,6 +190,8 @@ oct_status oct_build_operand(oct_onnx_builder *b, const oct_onnx_node *n, int i,
     const int dims = b->graph->values[b->result].ndim, front = c ? dims - c->ndim : 0;
     if (front <= 0) return oct_build_view(b, n, i, v);
     oct_onnx_value wide = *c;
+    if (c->parameter) wide.origin = n->input[i];
+    wide.parameter = false;
     wide.ndim = dims;
     for (int d = 0; d < dims; d++)
         wide.dim[d] = d < front ? 1 : c->dim[d - front];

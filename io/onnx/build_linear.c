@@ -47,16 +47,10 @@ static oct_status lay_input(oct_onnx_builder *b, product *p, oct_file_order *ord
         order->size[at + i] = columns.size[i];
         order->stride[at + i] = columns.stride[i];
     }
-    const int row = p->transposed ? 0 : columns.dims;
+    const int64_t row = p->transposed ? 0 : columns.dims;
     order->size[row] = out;
     order->stride[row] = in;
     return OCT_OK;
-}
-
-static void scale(float *values, int64_t count, double factor)
-{
-    for (int64_t i = 0; factor != 1.0 && i < count; i++)
-        values[i] = (float)((double)values[i] * factor);
 }
 
 /* One number for all outputs, or one for each. */
@@ -66,25 +60,21 @@ static oct_status fill_bias(oct_onnx_builder *b, const product *p, int32_t made,
     float *bias = oct_build_state(b, made, "bias", &count);
     if (oct_onnx_numel(p->bias) == out) {
         const oct_file_order order = oct_file_order_of(1, &out);
-        OCT_TRY(oct_build_fill(b, made, "bias", p->bias, &order));
-    } else {
-        OCT_CHECK(oct_onnx_numel(p->bias) == 1, OCT_PREPARE,
-                  "its bias differs from row to row; only one for each output is supported");
-        for (int64_t i = 0; i < count; i++)
-            bias[i] = *(const float *)p->bias->data;
-        oct_build_freeze(b, made, "bias", !p->bias->learned);
+        return oct_build_fill_by(b, made, "bias", p->bias, &order, p->beta);
     }
-    scale(bias, count, p->beta);
+    OCT_CHECK(oct_onnx_numel(p->bias) == 1, OCT_PREPARE,
+              "its bias differs from row to row; only one for each output is supported");
+    for (int64_t i = 0; i < count; i++)
+        bias[i] = (float)((double)*(const float *)p->bias->data * p->beta);
+    oct_build_freeze(b, made, "bias", !p->bias->learned);
     return OCT_OK;
 }
 
 /* Calls the layer: x with `dim` of size I becomes one of size O. */
 static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
 {
-    oct_file_order order;
-    int32_t made;
-    int64_t count;
-    bool filled;
+    int32_t value;
+    bool made;
     const int64_t in = oct_view_size(&p->x, p->dim);
     OCT_CHECK(
         p->weight->ndim == 2 && p->weight->dim[p->transposed ? 1 : 0] == in, OCT_DATA,
@@ -92,17 +82,13 @@ static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
         "made for, or export it again",
         (long long)in);
     const int64_t out = p->weight->dim[p->transposed ? 0 : 1];
-    OCT_TRY(lay_input(b, p, &order));
-    OCT_TRY(oct_build_call_weighted(b, "linear",
-                                    OCT_OP_ARGS((double)in, (double)out, p->bias != NULL),
-                                    p->weight, p->x.value, &made, &filled));
-    if (!filled) {
-        OCT_TRY(oct_build_fill(b, made, "weight", p->weight, &order));
-        float *weight = oct_build_state(b, made, "weight", &count);
-        scale(weight, count, p->alpha);
-        if (p->bias) OCT_TRY(fill_bias(b, p, made, out));
-    }
-    *y = oct_build_replace_last(&p->x, p->dim, made, out);
+    oct_onnx_layer layer = {
+        .weight = p->weight, .bias = p->bias, .alpha = p->alpha, .beta = p->beta};
+    OCT_TRY(lay_input(b, p, &layer.order));
+    OCT_TRY(oct_build_call_layer(b, "linear", OCT_OP_ARGS((double)in, (double)out, p->bias != NULL),
+                                 &layer, p->x.value, &value, &made));
+    if (made && p->bias) OCT_TRY(fill_bias(b, p, value, out));
+    *y = oct_build_replace_last(&p->x, p->dim, value, out);
     return OCT_OK;
 }
 

@@ -98,71 +98,51 @@ void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n)
 
 void oct_build_freeze(const oct_onnx_builder *b, int32_t made, const char *name, bool frozen)
 {
-    const oct_module *m = oct_network_module(b->network, made);
-    for (size_t i = 0; i < m->num_params; i++)
-        if (strcmp(m->params[i]->name, name) == 0) m->params[i]->frozen = frozen;
+    oct_param *param = oct_module_param(oct_network_module(b->network, made), name);
+    if (!param) return;
+    param->frozen = frozen;
+    if (frozen) oct_param_untie(param);
 }
 
 float *oct_build_state(const oct_onnx_builder *b, int32_t made, const char *name, int64_t *count)
 {
     const oct_module *m = oct_network_module(b->network, made);
-    for (size_t i = 0; i < m->num_params; i++)
-        if (strcmp(m->params[i]->name, name) == 0) {
-            *count = oct_numel(&m->params[i]->value);
-            return oct_f32(&m->params[i]->value);
-        }
+    const oct_param *param = oct_module_param(m, name);
+    const oct_tensor *found = param ? &param->value : NULL;
     for (size_t i = 0; i < m->num_buffers; i++)
-        if (strcmp(m->buffers[i].name, name) == 0) {
-            *count = oct_numel(&m->buffers[i].tensor);
-            return oct_f32(&m->buffers[i].tensor);
-        }
-    *count = 0;
-    return NULL;
+        if (strcmp(m->buffers[i].name, name) == 0) found = &m->buffers[i].tensor;
+    *count = found ? oct_numel(found) : 0;
+    return found ? oct_f32(found) : NULL;
 }
 
-/* Is `to` the transpose of the matrix `from`? */
-static bool is_transpose(const oct_onnx_value *from, const oct_onnx_value *to)
-{
-    if (from->ndim != 2 || to->ndim != 2 || from->dim[0] != to->dim[1] ||
-        from->dim[1] != to->dim[0])
-        return false;
-    const float *f = from->data, *t = to->data;
-    const int64_t rows = from->dim[0], columns = from->dim[1];
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < columns; k++)
-            if (f[i * columns + k] != t[k * rows + i]) return false;
-    return true;
-}
-
-/* Writes down which tensor of the file this is, when it is one as it stands there, or its transpose. */
+/* Writes down which tensor of the file this is, when it is one as it stands there, or its transpose: then all that it
+ * is are tied. changed: its numbers are made others of. */
 static oct_status note_name(oct_onnx_builder *b, const oct_module *m, const char *name,
-                            const oct_onnx_value *v, const oct_file_order *order)
+                            const oct_onnx_value *v, const oct_file_order *order, bool changed)
 {
+    enum { NAMED = 1, APART = 2 };
     const oct_onnx_value *file = origin_of(b, v);
-    oct_file_order turned = *order;
-    if (!file || !file->data || oct_onnx_numel(file) != oct_onnx_numel(v)) return OCT_OK;
-    if (file != v && memcmp(file->data, v->data, (size_t)oct_onnx_numel(v) * sizeof(float)) != 0) {
-        if (!is_transpose(file, v) || order->size[0] != v->dim[0]) return OCT_OK;
-        memmove(turned.size, order->size + 1, (size_t)(order->dims - 1) * sizeof(int64_t));
-        memmove(turned.stride, order->stride + 1, (size_t)(order->dims - 1) * sizeof(int64_t));
-        turned.size[order->dims - 1] = order->size[0];
-        turned.stride[order->dims - 1] = order->stride[0];
-    }
-    const oct_network_name *names;
+    oct_file_order of = *order;
     char note[256];
-    for (size_t i = oct_network_names(b->network, &names); i-- > 0;)
-        if (strcmp(names[i].file, file->name) == 0) {
-            snprintf(note, sizeof note,
-                     "its parameter %.80s is used in different ways (such as transposed): each "
-                     "has a copy, and training changes them apart",
-                     oct_show(file->name, strlen(file->name)).text);
-            OCT_TRY(oct_network_add_note(b->network, note));
-        }
-    return oct_network_add_name(b->network, m, name, file->name, &turned);
+    if (!file || !file->data || oct_onnx_numel(file) != oct_onnx_numel(v)) return OCT_OK;
+    const bool named =
+        !changed && (v == file || v->turn == OCT_ONNX_AS_IT_IS ||
+                     (v->turn == OCT_ONNX_TRANSPOSED && oct_file_order_turn(&of, v->dim[0])));
+    uint8_t *used = &b->used[file - b->graph->values];
+    if (v->learned && (named ? *used & APART : *used)) {
+        snprintf(note, sizeof note,
+                 "its parameter %.80s is used in different ways, of which one scales it or moves "
+                 "its dimensions: each has a copy, and training changes them apart",
+                 oct_show(file->name, strlen(file->name)).text);
+        OCT_TRY(oct_network_add_note(b->network, note));
+    }
+    *used |= named ? NAMED : APART;
+    return named ? oct_network_add_name(b->network, m, name, file->name, &of) : OCT_OK;
 }
 
-oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
-                          const oct_onnx_value *constant, const oct_file_order *order)
+oct_status oct_build_fill_by(oct_onnx_builder *b, int32_t made, const char *name,
+                             const oct_onnx_value *constant, const oct_file_order *order,
+                             double factor)
 {
     int64_t count, elements = 1;
     float *state = oct_build_state(b, made, name, &count);
@@ -171,12 +151,20 @@ oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
     OCT_CHECK(state && elements == count && elements == oct_onnx_numel(constant), OCT_DATA,
               "%s has %lld values, but %lld are needed; export the network again", constant->name,
               (long long)oct_onnx_numel(constant), (long long)count);
-    OCT_CHECK(oct_all_finite(constant->data, count), OCT_DATA,
+    oct_file_order_in(order, constant->data, state);
+    for (int64_t i = 0; factor != 1 && i < count; i++)
+        state[i] = (float)((double)state[i] * factor);
+    OCT_CHECK(oct_all_finite(state, count), OCT_DATA,
               "%s has values that are infinite or not numbers; export the network again",
               constant->name);
-    oct_file_order_in(order, constant->data, state);
     oct_build_freeze(b, made, name, !constant->learned);
-    return note_name(b, oct_network_module(b->network, made), name, constant, order);
+    return note_name(b, oct_network_module(b->network, made), name, constant, order, factor != 1);
+}
+
+oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
+                          const oct_onnx_value *constant, const oct_file_order *order)
+{
+    return oct_build_fill_by(b, made, name, constant, order, 1);
 }
 
 oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t made, const char *name,

@@ -154,11 +154,11 @@ static oct_status read_layer(oct_onnx_builder *b, const oct_onnx_node *n, layer 
 static oct_status add_layer(oct_onnx_builder *b, const char *type, const layer *l,
                             const oct_op_args *args, const oct_file_order *order, int32_t *made)
 {
-    bool filled;
-    OCT_TRY(oct_build_call_weighted(b, type, args, l->weight, l->x.value, made, &filled));
-    if (filled) return OCT_OK;
-    OCT_TRY(oct_build_fill(b, *made, "weight", l->weight, order));
-    return l->bias ? oct_build_fill_flat(b, *made, "bias", l->bias) : OCT_OK;
+    bool is_new;
+    const oct_onnx_layer filled = {
+        .weight = l->weight, .bias = l->bias, .alpha = 1, .beta = 1, .order = *order};
+    OCT_TRY(oct_build_call_layer(b, type, args, &filled, l->x.value, made, &is_new));
+    return is_new && l->bias ? oct_build_fill_flat(b, *made, "bias", l->bias) : OCT_OK;
 }
 
 oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)

@@ -17,10 +17,17 @@ static void copy_element(oct_onnx_value *y, int64_t to, const oct_onnx_value *x,
 }
 
 /* A transposed or reshaped parameter is still that parameter. */
-static void keep_origin(const oct_onnx_call *c)
+static void keep_origin(const oct_onnx_call *c, bool turned)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
-    oct_onnx_result(c, 0)->origin = x->parameter ? c->node->input[0] : x->origin;
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    const bool rows = y->ndim > 0 && x->ndim > 0 && y->dim[0] == x->dim[0];
+    y->origin = x->parameter ? c->node->input[0] : x->origin;
+    y->turn = x->turn;
+    if (turned && x->ndim == 2 && x->turn != OCT_ONNX_MOVED)
+        y->turn = x->turn == OCT_ONNX_TRANSPOSED ? OCT_ONNX_AS_IT_IS : OCT_ONNX_TRANSPOSED;
+    else if (turned || (x->turn == OCT_ONNX_TRANSPOSED && !rows))
+        y->turn = OCT_ONNX_MOVED;
 }
 
 /* Fills the result from input 0, read from `from` on with these steps. */
@@ -43,7 +50,7 @@ oct_status oct_onnx_evaluate_same(oct_onnx_call *c)
     const size_t bytes = (size_t)oct_onnx_numel(x) * element_bytes(x);
     OCT_TRY(oct_onnx_take(c, 0));
     if (bytes > 0) memcpy(oct_onnx_result(c, 0)->data, x->data, bytes);
-    keep_origin(c);
+    keep_origin(c, false);
     return OCT_OK;
 }
 
@@ -52,12 +59,16 @@ oct_status oct_onnx_evaluate_transpose(oct_onnx_call *c)
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     int64_t own[OCT_ONNX_DIMS] = {0}, stride[OCT_ONNX_DIMS] = {0};
     oct_onnx_list perm;
+    bool turned = false;
     OCT_TRY(oct_onnx_take_list(c, "perm", -1, &perm));
     oct_onnx_strides(x, x, own);
-    for (int i = 0; i < x->ndim; i++)
-        stride[i] = own[perm.given ? perm.at[i] : x->ndim - 1 - i];
+    for (int i = 0; i < x->ndim; i++) {
+        const int64_t from = perm.given ? perm.at[i] : x->ndim - 1 - i;
+        stride[i] = own[from];
+        turned |= from != i;
+    }
     OCT_TRY(pick(c, 0, 0, stride));
-    keep_origin(c);
+    keep_origin(c, turned);
     return OCT_OK;
 }
 

@@ -13,6 +13,13 @@
 enum { OCT_ONNX_DIMS = 8, OCT_ONNX_BATCH = -1 };
 enum { OCT_ONNX_OPSET_MIN = 9, OCT_ONNX_OPSET_MAX = 27 };
 
+/* What a constant is of its origin. */
+typedef enum oct_onnx_turn {
+    OCT_ONNX_AS_IT_IS,
+    OCT_ONNX_TRANSPOSED, /* its rows are the columns of a matrix there */
+    OCT_ONNX_MOVED,
+} oct_onnx_turn;
+
 typedef struct oct_onnx_value {
     char *name;
     oct_dtype dtype; /* of real numbers F32, of truth values U8 (0 or 1) */
@@ -28,6 +35,7 @@ typedef struct oct_onnx_value {
                       * for a batch of one */
     int32_t
         origin; /* the parameter of which this constant is a rearrangement (a transposed weight); or -1 */
+    oct_onnx_turn turn;
 } oct_onnx_value;
 
 typedef enum oct_onnx_kind {

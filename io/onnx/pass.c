@@ -326,6 +326,7 @@ static void merge_data(oct_onnx_graph *g, oct_onnx_pass *a, const oct_onnx_pass 
     }
     v->data = x->data;
     v->origin = x->origin;
+    v->turn = x->turn;
     v->learned = x->learned;
     a->own[value] = false;
 }

@@ -142,28 +142,12 @@ static bool refines(const oct_file_order *order, int ndim, const int64_t *dim)
     return true;
 }
 
-/* The order of the transpose of a matrix with so many rows; false: its rows do not end between two dimensions. */
-static bool turn(oct_file_order *order, int64_t rows)
-{
-    const oct_file_order old = *order;
-    int64_t size = 1;
-    int split = 0;
-    while (size < rows && split < old.dims)
-        size *= old.size[split++];
-    if (size != rows) return false;
-    for (int i = 0; i < old.dims; i++) {
-        order->size[i] = old.size[(split + i) % old.dims];
-        order->stride[i] = old.stride[(split + i) % old.dims];
-    }
-    return true;
-}
-
 bool oct_weight_order_fits(oct_file_order *order, const oct_weight *array)
 {
     const bool matrix = array->ndim == 2;
     const int64_t back[] = {array->dim[1], array->dim[0]};
     const bool along = refines(order, array->ndim, array->dim);
     const bool across = matrix && refines(order, 2, back);
-    if (across && (array->turned || !along)) return turn(order, array->dim[1]);
+    if (across && (array->turned || !along)) return oct_file_order_turn(order, array->dim[1]);
     return along;
 }

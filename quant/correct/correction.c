@@ -13,6 +13,10 @@ static oct_status add_layer(void *user, oct_module *module)
     oct_correction *c = user;
     oct_qat_conv *m = (oct_qat_conv *)module;
     if (module->type != &oct_qat_conv_type || m->borrows) return OCT_OK;
+    if (oct_qat_conv_is_tied(m)) {
+        c->left++;
+        return OCT_OK;
+    }
     OCT_TRY(oct_grow(&c->layers, &c->capacity, c->count + 1, sizeof *c->layers));
     c->layers[c->count++] = (oct_corrected_layer){.layer = m};
     return OCT_OK;

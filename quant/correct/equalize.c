@@ -50,7 +50,7 @@ static oct_qat_conv *layer_at(const oct_graph *g, int64_t number)
     const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)m->weight_fake_quant;
     const bool known = conv_of(m) || m->layer->type == &oct_linear_type;
     const bool own_scales = wq && wq->kind != &oct_fake_quant_affine;
-    if (!known || m->lender || m->borrows || own_scales) return NULL;
+    if (!known || m->lender || m->borrows || own_scales || oct_qat_conv_is_tied(m)) return NULL;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_module *other = g->nodes[i].module;
         if ((int64_t)i == number || !other || other->type != &oct_qat_conv_type) continue;

@@ -95,6 +95,8 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
 /* A further call site of the layer of `other`, whose weights it uses. */
 oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
                                       oct_activation activation) OCT_NODISCARD;
+/* Whether a parameter of its layer or batch norm is tied (core/nn/param.h), so that none of them may change alone. */
+bool oct_qat_conv_is_tied(const oct_qat_conv *m);
 /* Gives its layer a fake-quant of weights that follows the target's rules; none is needed for the built-in kind
  * with a scale per output channel. kind NULL: the built-in one. */
 oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,

@@ -65,7 +65,16 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
     const oct_module *layer = layer_of(plan, at);
-    if (plan->options->fold_batch_norm || !has_norm(plan, at)) return;
+    if (!has_norm(plan, at)) return;
+    if (plan->options->fold_batch_norm) {
+        if (layer && oct_module_is_tied(layer))
+            OCT_PROBLEM(plan,
+                        "%s: another layer has the same weights, so its batch norm cannot be "
+                        "folded into them; keep it live (options.fold_batch_norm; in a recipe, "
+                        "quant.batch_norm: live)",
+                        p->path);
+        return;
+    }
     if (layer && oct_target_is_per_tensor(plan->target, layer->type->name))
         OCT_PROBLEM(
             plan,

@@ -30,7 +30,7 @@ static bool can_fold(const oct_graph_node *node)
 {
     if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) return false;
     const oct_qat_conv *conv = (const oct_qat_conv *)node->module;
-    return conv->batch_norm && !conv->borrows;
+    return conv->batch_norm && !conv->borrows && !oct_qat_conv_is_tied(conv);
 }
 
 oct_status oct_fold_batch_norm(oct_module *root)

@@ -150,7 +150,7 @@ Test(network, keeps_the_names_of_a_file_and_the_order_there)
     order = (oct_file_order){2, {2, 3}, {1, 2}, 0};
     oct_file_order_in(&order, file, place);
     cr_assert(memcmp(place, (float[]){1, 4, 2, 5, 3, 6}, sizeof place) == 0);
-    oct_file_order_out(&order, place, back);
+    oct_file_order_move(&order, place, &(oct_file_order){2, {2, 3}, {3, 1}, 0}, back, false);
     cr_assert(memcmp(file, back, sizeof file) == 0);
     order = (oct_file_order){1, {6}, {-1}, 5};
     oct_file_order_in(&order, file, place);

@@ -129,6 +129,32 @@ Test(onnx_build, constants_are_the_parameters_of_a_file_that_has_no_others)
     end(&b);
 }
 
+/* What an exporter wrote twice is called twice; what shares a matrix alone is not, nor is what scales it. */
+Test(onnx_build, layers_are_one_only_where_all_of_them_is)
+{
+    onnx_model m = {0};
+    onnx_in(&m, "x", -1, 1, 1, 4);
+    onnx_out(&m, "y");
+    onnx_weights(&m, "w", 4, 4);
+    onnx_weights(&m, "b", 4);
+    onnx_weights(&m, "c", 4);
+    onnx_node(&m, "Flatten", "x", "f");
+    onnx_node(&m, "Gemm", "f w b", "g1");
+    onnx_node(&m, "Gemm", "g1 w b", "g2");
+    onnx_node(&m, "Gemm", "g2 w c", "g3");
+    onnx_node(&m, "Gemm", "g3 w b", "y");
+    onnx_float(&m, "alpha", 0.5F);
+    built b = build(&m, 1, 4, 1);
+    const oct_param *weight[5] = {0};
+    for (int32_t value = 1; value < 5; value++)
+        weight[value] = oct_network_module(b.network, value + 1)->params[0];
+    cr_assert(weight[1] == weight[2] && weight[3] != weight[2] && weight[4] != weight[3]);
+    cr_assert(weight[3]->tie && weight[3]->tie->first == weight[1] && !weight[4]->tie);
+    cr_assert_eq(oct_f32(&weight[4]->value)[3], 0.5F * oct_f32(&weight[1]->value)[3]);
+    cr_assert(strstr(oct_network_notes(b.network), "its parameter w is used in different ways"));
+    end(&b);
+}
+
 /* A convolution, a bias and a factor apart, a pool, and a shape given back. */
 static void add_head(onnx_model *m)
 {

@@ -235,3 +235,72 @@ ParameterizedTest(subject *s, onnx_zoo, becomes_a_network, .timeout = 120)
 {
     judge(s);
 }
+
+/* Three steps of SGD with a clipped norm, as make_onnx_tied.py takes them. */
+static void learn(oct_module *model, const golden *x, int64_t outputs)
+{
+    const oct_optim_config sgd = {
+        .kind = OCT_SGD, .momentum = 0.9F, .weight_decay = 0.01F, .clip_norm = 0.5F};
+    oct_train_step step;
+    oct_step_result result;
+    float *goals;
+    OK(oct_alloc(&goals, (size_t)(x->shape.dim[0] * outputs), sizeof *goals));
+    const oct_batch batch = {.num_inputs = 1,
+                             .shape = {x->shape},
+                             .input = {x->data},
+                             .rows = 1,
+                             .probabilities = goals};
+    OK(oct_train_step_create(&step, model, &sgd, x->shape.dim[0], 2, &oct_collective_one));
+    step.loss = (oct_loss_spec){.kind = oct_loss_find("mse")};
+    for (int i = 0; i < 3; i++)
+        OK(oct_train_step_run(&step, &batch, 0.1F, &result));
+    oct_train_step_destroy(&step);
+    oct_free(&goals);
+}
+
+/* One parameter of the file in several layers stays one: each layer has it as PyTorch's SGD leaves it. */
+static void check_tied(const char *name, size_t layers)
+{
+    char model_path[512], numbers[512], array[64], path[256];
+    snprintf(model_path, sizeof model_path, GOLDEN "onnx_cases/%s.onnx", name);
+    snprintf(numbers, sizeof numbers, GOLDEN "onnx_cases/%s.npz", name);
+    golden x = read_golden(numbers, "x.npy"), y = read_golden(numbers, "y.npy");
+    turn(&x);
+    oct_module *model = import(model_path, &x.shape);
+    cr_assert_str_empty(oct_network_notes(model));
+    learn(model, &x, y.shape.dim[1]);
+    const oct_network_name *names;
+    const size_t count = oct_network_names(model, &names);
+    cr_assert_eq(count, layers);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(array, sizeof array, "trained_%s.npy", names[i].file);
+        golden trained = read_golden(numbers, array);
+        float *there;
+        const int64_t n = oct_shape_numel(&trained.shape);
+        OK(oct_alloc(&there, (size_t)n, sizeof *there));
+        snprintf(path, sizeof path, "%s", names[i].path);
+        char *dot = strrchr(path, '.');
+        *dot = '\0';
+        const oct_param *param = oct_module_param(oct_module_find(model, path), dot + 1);
+        const oct_file_order plain = oct_file_order_of(names[i].order.dims, names[i].order.size);
+        oct_file_order_move(&names[i].order, oct_f32(&param->value), &plain, there, false);
+        for (int64_t k = 0; k < n; k++)
+            cr_assert(fabsf(there[k] - trained.data[k]) <= 2e-6F, "%s: %lld: %g, not %g",
+                      names[i].path, (long long)k, (double)there[k], (double)trained.data[k]);
+        oct_free(&there);
+        oct_free(&trained.data);
+    }
+    oct_module_destroy(&model);
+    oct_free(&x.data);
+    oct_free(&y.data);
+}
+
+Test(onnx_zoo, one_matrix_in_three_layers_is_one_parameter, .timeout = 60)
+{
+    check_tied("tied_dense", 6);
+}
+
+Test(onnx_zoo, kernels_of_two_convolutions_are_one_parameter, .timeout = 60)
+{
+    check_tied("tied_conv", 5);
+}

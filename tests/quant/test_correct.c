@@ -299,6 +299,24 @@ Test(equalization, makes_ranges_alike_and_changes_no_bit_of_the_output)
     deploy_end(&d);
 }
 
+Test(equalization, leaves_tied_weights_as_they_are)
+{
+    deployment d;
+    oct_module *root;
+    const oct_qconfig qconfig = oct_qconfig_default();
+    const oct_qconfig_setter setter = oct_setter_default(&qconfig);
+    const oct_prepare_options options = {
+        .method = OCT_METHOD_JIT, .target = &oct_target_x86, .setters = &setter, .num_setters = 1};
+    int64_t pairs, channels;
+    build(&root);
+    ((parts *)root)->m[3]->params[0]->tied = true;
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    OK(oct_prepare(&d.root, &d.example, &options, NULL));
+    OK(oct_equalize(d.root, &pairs, &channels));
+    cr_assert_eq(pairs, 1, "%lld pairs", (long long)pairs);
+    deploy_end(&d);
+}
+
 Test(equalization, wants_a_graph)
 {
     deployment d;

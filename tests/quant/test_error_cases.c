@@ -318,3 +318,35 @@ Test(error_cases, batch_norm_that_a_shifting_target_cannot_keep)
     rig_convert(&r);
     rig_end(&r);
 }
+
+/* Two layers with one weight would need two of it once a batch norm is in one of them. */
+Test(error_cases, batch_norm_folded_into_weights_that_are_tied)
+{
+    rig r;
+    oct_module *root = NULL;
+    OK(oct_sequential_create(&root));
+    APPEND(root, oct_quant_stub_create(&item));
+    APPEND(root, oct_conv2d_create(&item, 3, 3, rig_same(3), false)); /* 1 */
+    APPEND(root, oct_conv2d_create(&item, 3, 3, rig_same(3), false));
+    APPEND(root, oct_batch_norm_create(&item, 3)); /* 3 */
+    APPEND(root, oct_global_avg_pool_create(&item));
+    APPEND(root, oct_linear_create(&item, 3, 2, true));
+    APPEND(root, oct_dequant_stub_create(&item));
+    oct_param *first = oct_module_find(root, "1")->params[0];
+    oct_param *again = oct_module_find(root, "2")->params[0];
+    const oct_file_order order = oct_file_order_of(1, (const int64_t[]){81});
+    OK(oct_param_tie(again, &order, first, &order));
+    rig_begin(&r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    options.fold_batch_norm = true;
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "2: another layer has the same weights");
+    options.fold_batch_norm = false;
+    rig_prepare(&r, &options);
+    rig_calibrate(&r);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+    rig_step(&r);
+    OK(oct_fold_batch_norm(r.root));
+    cr_assert(oct_module_find(r.root, "2.bn"), "it is not folded later, either");
+    rig_convert(&r);
+    rig_end(&r);
+}

@@ -255,6 +255,11 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
     return status;
 }
 
+bool oct_qat_conv_is_tied(const oct_qat_conv *m)
+{
+    return oct_module_is_tied(m->layer) || (m->batch_norm && oct_module_is_tied(m->batch_norm));
+}
+
 oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
                                          const oct_target *target)
 {
