@@ -161,6 +161,14 @@ static oct_status add_layer(oct_onnx_builder *b, const char *type, const layer *
     return is_new && l->bias ? oct_build_fill_flat(b, *made, "bias", l->bias) : OCT_OK;
 }
 
+static oct_op_args conv_args(int64_t in, int64_t out, const window *w, int64_t groups, bool bias)
+{
+    return *OCT_OP_ARGS((double)in, (double)out, (double)w->kernel[0], (double)w->kernel[1],
+                        (double)w->stride[0], (double)w->stride[1], (double)w->before[0],
+                        (double)w->before[1], (double)w->behind[0], (double)w->behind[1],
+                        (double)w->dilation[0], (double)w->dilation[1], (double)groups, bias);
+}
+
 oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     layer l = {0};
@@ -177,13 +185,8 @@ oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
         .dims = 4,
         .size = {out, per_group, w->kernel[0], w->kernel[1]},
         .stride = {taps * per_group, 1, w->kernel[1] * per_group, per_group}};
-    OCT_TRY(add_layer(b, "conv2d", &l,
-                      OCT_OP_ARGS((double)l.in, (double)out, (double)w->kernel[0],
-                                  (double)w->kernel[1], (double)w->stride[0], (double)w->stride[1],
-                                  (double)w->before[0], (double)w->before[1], (double)w->behind[0],
-                                  (double)w->behind[1], (double)w->dilation[0],
-                                  (double)w->dilation[1], (double)l.groups, l.bias != NULL),
-                      &order, &made));
+    const oct_op_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
+    OCT_TRY(add_layer(b, "conv2d", &l, &args, &order, &made));
     const oct_onnx_view y = oct_build_image(made, l.x.dims, w->out[0], w->out[1], out);
     return oct_build_result(b, &y);
 }
@@ -244,6 +247,28 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_result(b, &y);
 }
 
+/* An average of pixels that lie apart is a depthwise convolution whose weights stay as they are. */
+static oct_status average_apart(oct_onnx_builder *b, const window *w, bool counts_padding,
+                                int64_t channels, int32_t *value)
+{
+    const oct_op_args args = conv_args(channels, channels, w, channels, false);
+    int64_t count;
+    for (int i = 0; i < 2; i++) {
+        const int64_t reach = (w->out[i] - 1) * w->stride[i] + (w->kernel[i] - 1) * w->dilation[i];
+        OCT_CHECK((counts_padding || w->before[i] + w->behind[i] == 0) &&
+                      reach < w->in[i] + w->before[i] + w->behind[i],
+                  OCT_PREPARE,
+                  "it has dilations, and at the edge it averages fewer pixels than elsewhere; "
+                  "export it without padding or with count_include_pad, and without ceil_mode");
+    }
+    OCT_TRY(oct_build_call(b, "conv2d", &args, value, 1, value));
+    float *weight = oct_build_state(b, *value, "weight", &count);
+    for (int64_t i = 0; i < count; i++)
+        weight[i] = 1.0F / (float)(w->kernel[0] * w->kernel[1]);
+    oct_build_freeze(b, *value, "weight", true);
+    return OCT_OK;
+}
+
 oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -252,16 +277,20 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(oct_build_lay_image(b, &x));
     OCT_TRY(read_window(b, n, &x, NULL, &w));
-    OCT_CHECK(w.dilation[0] == 1 && w.dilation[1] == 1, OCT_PREPARE,
-              "it has dilations; only 1 is supported");
+    const bool apart =
+        (w.dilation[0] > 1 && w.kernel[0] > 1) || (w.dilation[1] > 1 && w.kernel[1] > 1);
+    const bool counts_padding = oct_onnx_int(n, "count_include_pad", 0) != 0;
+    OCT_CHECK(!max || !apart, OCT_PREPARE,
+              "it has dilations, which a maximum cannot have here; export it with dilations of 1");
     OCT_CHECK(n->outputs < 2 || n->output[1] < 0 || b->uses[n->output[1]] == 0, OCT_PREPARE,
               "its second output, where the maxima lie, is used; export it without");
-    oct_op_args args = *OCT_OP_ARGS((double)w.kernel[0], (double)w.kernel[1], (double)w.stride[0],
-                                    (double)w.stride[1], (double)w.before[0], (double)w.before[1],
-                                    (double)w.behind[0], (double)w.behind[1], w.ceil,
-                                    oct_onnx_int(n, "count_include_pad", 0) != 0);
+    oct_op_args args =
+        *OCT_OP_ARGS((double)w.kernel[0], (double)w.kernel[1], (double)w.stride[0],
+                     (double)w.stride[1], (double)w.before[0], (double)w.before[1],
+                     (double)w.behind[0], (double)w.behind[1], w.ceil, counts_padding);
     if (max) args.count--;
-    OCT_TRY(oct_build_call(b, max ? "max_pool" : "avg_pool", &args, &x.value, 1, &x.value));
+    OCT_TRY(apart ? average_apart(b, &w, counts_padding, x.shape.dim[3], &x.value)
+                  : oct_build_call(b, max ? "max_pool" : "avg_pool", &args, &x.value, 1, &x.value));
     const oct_onnx_view y = oct_build_image(x.value, x.dims, w.out[0], w.out[1], x.shape.dim[3]);
     return oct_build_result(b, &y);
 }

@@ -98,6 +98,11 @@ a = n.op("AveragePool", n.conv(a, 6, 4), kernel_shape=[2, 2], pads=[0, 0, 0, 1],
 a = n.op("ConvTranspose", a, n.numbers(4, 3, 3, 4), strides=[2, 3], auto_pad="SAME_UPPER")
 n.save(n.op("ConvTranspose", a, n.numbers(3, 2, 3, 3), strides=[2, 2], output_shape=[20, 54]))
 
+n = Net("averages_apart", 19, (3, 9, 8))
+a = n.op("AveragePool", n.conv("x", 3, 4), kernel_shape=[3, 2], dilations=[2, 3], strides=[2, 1], pads=[1, 0, 2, 1], count_include_pad=1)
+a = n.op("AveragePool", n.conv(n.op("Relu", a), 4, 4), kernel_shape=[1, 2], dilations=[5, 2])
+n.save(n.op("AveragePool", a, kernel_shape=[1, 1], dilations=[2, 2]))
+
 n = Net("changed", 13, (1, 6))  # tied weights, two outputs, a softmax that the loss has itself
 w = n.numbers(6, 6)
 a = n.op("Relu", n.op("MatMul", "x", w))
