@@ -28,6 +28,7 @@ typedef struct network {
     oct_network_name *names;
     size_t num_names, cap_names;
     oct_text notes;
+    char *port_names;
 } network;
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -65,6 +66,7 @@ static void destroy(oct_module *self)
     oct_free(&m->slots);
     oct_free(&m->names);
     oct_text_free(&m->notes);
+    oct_free(&m->port_names);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -305,6 +307,26 @@ void oct_network_forget_names(oct_module *self, const char *path)
         oct_free(&name->path);
     }
     m->num_names = kept;
+}
+
+oct_status oct_network_name_ports(oct_module *self, const char *input, const char *output)
+{
+    network *m = (network *)self;
+    char clean[520], names[520];
+    snprintf(names, sizeof names, "%.256s\n%.256s\n", input, output);
+    memcpy(clean, names, sizeof names);
+    oct_text_clean(clean);
+    const bool plain = strcmp(clean, names) == 0 && !strpbrk(input, "\n\t") &&
+                       !strpbrk(output, "\n\t") && strcmp(input, output) != 0;
+    if (plain && input[0] && output[0] && strlen(input) < 256 && strlen(output) < 256)
+        return oct_strdup(&m->port_names, names);
+    return oct_network_add_note(self, "its input and output are called input and output where it "
+                                      "is exported: their names are too long, or no plain text");
+}
+
+const char *oct_network_port_names(const oct_module *self)
+{
+    return self->type == &oct_network_type ? ((const network *)self)->port_names : NULL;
 }
 
 oct_status oct_network_add_note(oct_module *self, const char *note)

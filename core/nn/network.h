@@ -48,6 +48,12 @@ oct_status oct_network_add_name(oct_module *network, const oct_module *module, c
 size_t oct_network_names(const oct_module *module, const oct_network_name **names);
 /* Forgets those of the module at this path. */
 void oct_network_forget_names(oct_module *network, const char *path);
+/* Keeps what the file calls the input and the output, where that is plain text of up to 255 bytes each; a note says
+ * where it is not. */
+oct_status oct_network_name_ports(oct_module *network, const char *input,
+                                  const char *output) OCT_NODISCARD;
+/* Two lines, the input's name and the output's; NULL: no file says, or it is no network. */
+const char *oct_network_port_names(const oct_module *module);
 /* What its user should know about how it was made: lines, each once; "": nothing, or it is no network. */
 oct_status oct_network_add_note(oct_module *network, const char *note) OCT_NODISCARD;
 const char *oct_network_notes(const oct_module *module);

@@ -3,6 +3,9 @@
 
 #include "core/base/mem.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static const void *const listed[] = {
 #define OCT_EXPORT_FORMAT(name) &oct_export_format_##name,
 #include "io/export/format_list.def"
@@ -13,6 +16,15 @@ const oct_registry oct_export_format_table = OCT_REGISTRY("a format", listed);
 const oct_export_format *oct_export_format_find(const char *name)
 {
     return oct_registry_find(&oct_export_format_table, name);
+}
+
+const char *oct_export_port(const oct_export *job, bool output, char name[OCT_PORT_BYTES])
+{
+    const char *at = job->port_names;
+    if (!at) return output ? "output" : "input";
+    if (output) at = strchr(at, '\n') + 1;
+    snprintf(name, OCT_PORT_BYTES, "%.*s", (int)strcspn(at, "\n"), at);
+    return name;
 }
 
 void oct_exported_free(oct_exported *exported)

@@ -14,6 +14,7 @@ typedef struct oct_export {
     const oct_model *model;           /* int8 */
     const oct_float_network *network; /* the float network of a checkpoint */
     const char *class_names;          /* class_names.h; NULL: none */
+    const char *port_names;           /* as of oct_model; NULL: input and output */
     const float *mean, *std;          /* OCT_REALS_MAX each, as of oct_model */
     bool all_values;                  /* each tensor of codes is an output of its own */
     bool pixels;   /* the input is pixels from 0 to 255; false: normalised values */
@@ -25,6 +26,10 @@ typedef struct oct_export {
     const char *name;         /* of the file, without folder and suffix */
     const char *version;      /* of Octet */
 } oct_export;
+
+/* Gives what the input or the output is called. */
+enum { OCT_PORT_BYTES = 2 * 256 };
+const char *oct_export_port(const oct_export *job, bool output, char name[OCT_PORT_BYTES]);
 
 /* What was written, and what is to be said about it. */
 typedef struct oct_exported {

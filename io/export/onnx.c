@@ -50,9 +50,14 @@ oct_to_onnx_ref oct_to_onnx_model_input(oct_to_onnx_writer *w, const oct_export 
     const bool row = shape.ndim == 4 && shape.dim[1] * shape.dim[2] == 1;
     const oct_shape given = row ? OCT_SHAPE(1, channels) : shape, there = oct_to_onnx_shape(&given);
     const bool pixels = job->pixels && number == 0;
-    oct_to_onnx_ref x = {number == 0 ? oct_to_onnx_name(w, "input")
-                                     : oct_to_onnx_name(w, "input%d", number),
-                         {.shape = given}};
+    char name[OCT_PORT_BYTES];
+    oct_to_onnx_ref x = {.tensor = {.shape = given}};
+    if (number == 0) {
+        x.name = oct_to_onnx_keep_name(w, oct_export_port(job, false, name));
+        oct_to_onnx_keep_name(w, oct_export_port(job, true, name));
+    } else {
+        x.name = oct_to_onnx_name(w, "input%d", number);
+    }
     oct_to_onnx_declare_input(w, x.name, pixels ? OCT_U8 : OCT_F32, &there);
     if (number > 0) return oct_to_onnx_view(w, x, shape);
     if (job->class_names) oct_to_onnx_property(w, "octet.class_names", job->class_names);
@@ -64,6 +69,18 @@ oct_to_onnx_ref oct_to_onnx_model_input(oct_to_onnx_writer *w, const oct_export 
         add_numbers(w, "octet.std", job->std, channels);
     }
     return oct_to_onnx_view(w, x, shape);
+}
+
+void oct_to_onnx_model_output(oct_to_onnx_writer *w, const oct_export *job, oct_to_onnx_ref y,
+                              oct_dtype dtype)
+{
+    char name[OCT_PORT_BYTES];
+    y = oct_to_onnx_ordered(w, y);
+    const oct_shape shape = oct_to_onnx_shape(&y.tensor.shape);
+    oct_to_onnx_layer_begin(w, "output");
+    if (y.name && OCT_TO_ONNX(w, "Identity", y.name))
+        y.name = oct_to_onnx_output_named(w, oct_export_port(job, true, name));
+    oct_to_onnx_declare_output(w, y.name, dtype, &shape);
 }
 
 /* One call of a float network. */
@@ -98,13 +115,8 @@ static void write_calls(oct_to_onnx_writer *w, const oct_export *job, const bool
             oct_to_onnx_model_input(w, job, i, trace->values[trace->inputs[i]].shape);
     for (size_t i = 0; i < trace->num_nodes; i++)
         if (live[i]) write_call(w, network, i, values);
-    const oct_to_onnx_ref y = oct_to_onnx_ordered(w, values[trace->output]);
-    const oct_shape shape = oct_to_onnx_shape(&y.tensor.shape);
     const bool classes = trace->values[trace->output].dtype == OCT_S32;
-    oct_to_onnx_layer_begin(w, "output");
-    const char *name = y.name ? OCT_TO_ONNX(w, "Identity", y.name) : NULL;
-    if (name) name = oct_to_onnx_output_named(w, "output");
-    oct_to_onnx_declare_output(w, name, classes ? OCT_S64 : OCT_F32, &shape);
+    oct_to_onnx_model_output(w, job, values[trace->output], classes ? OCT_S64 : OCT_F32);
 }
 
 static oct_status write_network(const oct_export *job, oct_exported *out)

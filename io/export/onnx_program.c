@@ -17,14 +17,6 @@ oct_shape oct_to_onnx_value_shape(const oct_value *v)
     return v->h == 1 && v->w == 1 ? OCT_SHAPE(1, v->c) : OCT_SHAPE(1, v->h, v->w, v->c);
 }
 
-/* A layer that is called twice has two steps of one name. */
-static const char *name_of(oct_to_onnx_writer *w, const oct_program *program, int64_t number)
-{
-    const char *name = program->steps[number].name;
-    const int twins = oct_export_twins(program, number);
-    return twins == 1 ? oct_to_onnx_name(w, "%s", name) : oct_to_onnx_name(w, "%s:%d", name, twins);
-}
-
 static void write_step(oct_to_onnx_program *p, int64_t number)
 {
     const oct_step *step = &p->program->steps[number];
@@ -47,11 +39,12 @@ static void write_step(oct_to_onnx_program *p, int64_t number)
     }
     p->values[step->output] = y;
     p->fresh[step->output] = y.name && y.name == oct_to_onnx_last_output(p->w);
+    char name[OCT_STEP_NAME_BYTES];
     for (int i = 0; i < step->num_inputs; i++) /* handed on */
         if (y.name == p->values[step->input[i]].name) p->fresh[step->output] = false;
     if (p->fresh[step->output])
-        p->values[step->output].name =
-            oct_to_onnx_output_named(p->w, name_of(p->w, p->program, number));
+        p->values[step->output].name = oct_to_onnx_output_named(
+            p->w, oct_to_onnx_name(p->w, "%s", oct_export_step_name(p->program, number, name)));
 }
 
 static oct_dtype dtype_there(const oct_value *value)
@@ -79,11 +72,7 @@ static void declare_output(oct_to_onnx_program *p)
     oct_to_onnx_layer_begin(p->w, "output");
     if (value->h == 1 && value->w == 1)
         y = oct_to_onnx_view(p->w, y, oct_to_onnx_value_shape(value));
-    y = oct_to_onnx_ordered(p->w, y);
-    const oct_shape shape = oct_to_onnx_shape(&y.tensor.shape);
-    const char *name = y.name ? OCT_TO_ONNX(p->w, "Identity", y.name) : NULL;
-    if (name) name = oct_to_onnx_output_named(p->w, "output");
-    oct_to_onnx_declare_output(p->w, name, dtype_there(value), &shape);
+    oct_to_onnx_model_output(p->w, p->job, y, dtype_there(value));
 }
 
 static void write_program(oct_to_onnx_program *p)

@@ -25,6 +25,7 @@ struct oct_to_onnx_writer {
     oct_arena *arena;
     int64_t opset, count; /* of names given */
     const char *layer;
+    const char *kept[2]; /* names of ports */
     list nodes, constants, inputs, outputs, properties;
 };
 
@@ -117,7 +118,15 @@ const char *oct_to_onnx_name(oct_to_onnx_writer *w, const char *format, ...)
     va_start(args, format);
     oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    for (int i = 0; i < 4; i++) /* twice each, since one may be the other with "_" */
+        if (w->kept[i % 2] && strcmp(text, w->kept[i % 2]) == 0)
+            strncat(text, "_", sizeof text - strlen(text) - 1);
     return copy_text(w, text);
+}
+
+const char *oct_to_onnx_keep_name(oct_to_onnx_writer *w, const char *name)
+{
+    return w->kept[w->kept[0] != NULL] = copy_text(w, name);
 }
 
 const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,

@@ -4,14 +4,18 @@
 #include "quant/rounding/qparams.h"
 #include "quant/program/step.h"
 
+#include <stdio.h>
 #include <string.h>
 
-int oct_export_twins(const oct_program *program, int64_t number)
+const char *oct_export_step_name(const oct_program *program, int64_t number,
+                                 char name[OCT_STEP_NAME_BYTES])
 {
     int twins = 1;
     for (int64_t i = 0; i < number; i++)
         twins += strcmp(program->steps[i].name, program->steps[number].name) == 0;
-    return twins;
+    snprintf(name, OCT_STEP_NAME_BYTES, twins > 1 ? "%s:%d" : "%s", program->steps[number].name,
+             twins);
+    return name;
 }
 
 bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale)

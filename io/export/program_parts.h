@@ -5,8 +5,10 @@
 #include "core/base/text.h"
 #include "quant/program/program.h"
 
-/* How many steps up to this one, and with it, have its name: a layer that is called twice has two. */
-int oct_export_twins(const oct_program *program, int64_t number);
+/* Gives the name of a step's tensor: the step's own; of a layer that is called twice the second has ":2" behind it. */
+enum { OCT_STEP_NAME_BYTES = sizeof(((oct_step *)0)->name) + 16 };
+const char *oct_export_step_name(const oct_program *program, int64_t number,
+                                 char name[OCT_STEP_NAME_BYTES]);
 /* Gives biases without what the zero point of the input adds to the sums, and their scales, both (O); false where one
  * does not fit into 32 bits. */
 bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale);

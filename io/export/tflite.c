@@ -95,12 +95,13 @@ static void name_values(oct_to_tflite_program *p)
 {
     for (int64_t i = 0; i < p->program->num_steps && !has_failed(p); i++) {
         const oct_step *step = &p->program->steps[i];
-        const int tensor = p->values[step->output], twins = oct_export_twins(p->program, i);
+        const int tensor = p->values[step->output];
+        char name[OCT_STEP_NAME_BYTES], in[OCT_PORT_BYTES], out[OCT_PORT_BYTES];
         if (tensor == p->output || is_earlier(p, tensor, i)) continue;
-        if (twins == 1)
-            oct_to_tflite_rename(p->w, tensor, "%s", step->name);
-        else
-            oct_to_tflite_rename(p->w, tensor, "%s:%d", step->name, twins);
+        oct_export_step_name(p->program, i, name);
+        const bool taken = strcmp(name, oct_export_port(p->job, false, in)) == 0 ||
+                           strcmp(name, oct_export_port(p->job, true, out)) == 0;
+        oct_to_tflite_rename(p->w, tensor, "%s%s", name, taken ? "_" : "");
         if (p->job->all_values && step->output != p->program->output)
             oct_to_tflite_declare_output(p->w, tensor);
     }
@@ -131,12 +132,13 @@ static int write_input(oct_to_tflite_program *p, int i)
 static void declare_output(oct_to_tflite_program *p)
 {
     const oct_value *v = &p->program->values[p->program->output];
+    char name[OCT_PORT_BYTES];
     int y = p->values[p->program->output];
     if (has_failed(p)) return;
     oct_to_tflite_layer(p->w, "output");
     if (v->h == 1 && v->w == 1) y = oct_to_tflite_reshape(p->w, y, 2, (int64_t[]){1, v->c});
     if (has_failed(p)) return;
-    oct_to_tflite_rename(p->w, y, "output");
+    oct_to_tflite_rename(p->w, y, "%s", oct_export_port(p->job, true, name));
     oct_to_tflite_declare_output(p->w, y);
     p->output = y;
 }
@@ -167,6 +169,7 @@ static void write_program(oct_to_tflite_program *p)
 {
     const oct_program *program = p->program;
     const oct_step *wide = wide_step(program);
+    char name[OCT_PORT_BYTES];
     if (wide)
         oct_to_tflite_fail(p->w, OCT_PREPARE,
                            "%s: has codes of 16 bits, of which XNNPACK makes no integer operators; "
@@ -176,7 +179,7 @@ static void write_program(oct_to_tflite_program *p)
         const int x = write_input(p, i);
         p->values[program->inputs[i]] = x;
         if (i == 0)
-            oct_to_tflite_rename(p->w, x, "input");
+            oct_to_tflite_rename(p->w, x, "%s", oct_export_port(p->job, false, name));
         else
             oct_to_tflite_rename(p->w, x, "input%d", i);
         oct_to_tflite_declare_input(p->w, x);

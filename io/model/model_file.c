@@ -62,6 +62,7 @@ static oct_status write_model(oct_h5 *h5, const oct_model *model)
         oct_h5_write_text(h5, "info/data_format", model->data_format ? model->data_format : ""));
     if (model->plugins) OCT_TRY(oct_h5_write_text(h5, "info/plugins", model->plugins));
     if (model->class_names) OCT_TRY(oct_h5_write_text(h5, "info/class_names", model->class_names));
+    if (model->port_names) OCT_TRY(oct_h5_write_text(h5, "info/port_names", model->port_names));
     const oct_shape means = OCT_SHAPE(means_of(program->values[program->inputs[0]].c));
     OCT_TRY(oct_h5_write(h5, "info/mean", OCT_F32, means, model->mean));
     OCT_TRY(oct_h5_write(h5, "info/std", OCT_F32, means, model->std));
@@ -170,6 +171,9 @@ static oct_status check_model(const oct_model *model)
                   OCT_DATA, "a text holds control characters or more than 1 MiB");
     OCT_CHECK(!model->class_names || oct_class_names_fit(model->class_names, model->classes),
               OCT_DATA, "the names of the classes are not %d lines of plain text", model->classes);
+    OCT_CHECK(!model->port_names ||
+                  (program->num_inputs == 1 && oct_class_names_fit(model->port_names, 2)),
+              OCT_DATA, "the names of the input and the output are not 2 lines of plain text");
     for (int64_t i = 0; i < program->num_steps; i++)
         OCT_TRY(check_step(model, i));
     int64_t channels = program->values[program->inputs[0]].c;
@@ -268,6 +272,8 @@ static oct_status read_model(oct_h5 *h5, oct_model *model)
     if (oct_h5_has(h5, "info/class_names"))
         OCT_TRY(oct_h5_read_text(h5, "info/class_names", OCT_CLASS_NAMES_BYTES_MAX,
                                  &model->class_names));
+    if (oct_h5_has(h5, "info/port_names"))
+        OCT_TRY(oct_h5_read_text(h5, "info/port_names", 2 * 256, &model->port_names));
     OCT_TRY(oct_h5_read_i64(h5, "info/classes", 1, DIM_MAX, &classes));
     model->classes = (int)classes;
     OCT_TRY(oct_h5_read(h5, "info/checkpoint_digest", OCT_U8, OCT_SHAPE(DIGEST),
@@ -368,6 +374,7 @@ void oct_model_free(oct_model *model)
     oct_free(&model->plugins);
     oct_free(&model->data_format);
     oct_free(&model->class_names);
+    oct_free(&model->port_names);
     oct_free(&model->overflow_bound);
     oct_free(&model->golden_input);
     oct_free(&model->golden_digest);

@@ -25,6 +25,7 @@ typedef struct oct_model {
     char *plugins; /* SHA-256 and path of each plug-in behind it, a line each; owned, may be NULL */
     char *data_format; /* owned */
     char *class_names; /* class_names.h; owned, may be NULL */
+    char *port_names; /* of the network that it came from (core/nn/network.h); owned, may be NULL */
     /* Of the channels of input 0; where there are more of them, the first holds for all. */
     float mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
     int classes; /* numbers in the program's output; of class numbers, how many there are */

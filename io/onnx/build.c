@@ -175,6 +175,12 @@ static oct_status set_input(oct_onnx_builder *b)
     return OCT_OK;
 }
 
+static const char *output_name(const oct_onnx_builder *b)
+{
+    const char *wanted = b->options->output;
+    return wanted && wanted[0] ? wanted : b->graph->output_names[0];
+}
+
 /* Steps over what only the loss needs, where the loss has it itself, and over the choice of the largest before it. */
 static oct_status find_end(oct_onnx_builder *b)
 {
@@ -188,9 +194,9 @@ static oct_status find_end(oct_onnx_builder *b)
         if (!((softmax || choice) && o->without_softmax) && !(sigmoid && o->without_sigmoid)) break;
         b->output = b->graph->nodes[node].input[0];
         snprintf(note, sizeof note,
-                 "its %s at the end is left out, since the loss has its own: the output is what "
-                 "goes into it, such as logits",
-                 type);
+                 "its %s at the end is left out, since the loss has its own: the output %.80s is "
+                 "what goes into it, such as logits",
+                 type, output_name(b));
         OCT_TRY(oct_network_add_note(b->network, note));
         if (!choice) break;
     }
@@ -198,9 +204,7 @@ static oct_status find_end(oct_onnx_builder *b)
     snprintf(note, sizeof note,
              "of its %d outputs only one counts, %.80s: the others are left out; model.output "
              "names another",
-             b->graph->num_outputs,
-             b->options->output && b->options->output[0] ? b->options->output
-                                                         : b->graph->output_names[0]);
+             b->graph->num_outputs, output_name(b));
     return oct_network_add_note(b->network, note);
 }
 
@@ -320,6 +324,8 @@ oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
     OCT_TRY_OUT(allocate(&b));
     OCT_TRY_OUT(oct_network_create(&b.network, 1));
     OCT_TRY_OUT(find_output(&b));
+    OCT_TRY_OUT(
+        oct_network_name_ports(b.network, graph->values[graph->inputs[0]].name, output_name(&b)));
     OCT_TRY_OUT(find_end(&b));
     OCT_TRY_OUT(set_input(&b));
     find_needed(&b);

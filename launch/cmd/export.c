@@ -2,6 +2,7 @@
  * outputs by which a reader of the file can be checked. */
 #include "core/base/cpu.h"
 #include "core/base/mem.h"
+#include "core/nn/network.h"
 #include "io/model/class_names.h"
 #include "io/export/format.h"
 #include "io/file/file.h"
@@ -165,6 +166,7 @@ static oct_status open_model(exporting *e)
     OCT_CHECK(!e->job.pixels || !e->job.no_bytes, OCT_PREPARE, OCT_NO_PIXELS);
     e->job.model = &e->model;
     e->job.class_names = e->model.class_names;
+    e->job.port_names = e->model.port_names;
     e->job.mean = e->model.mean;
     e->job.std = e->model.std;
     return OCT_OK;
@@ -212,6 +214,7 @@ static oct_status open_checkpoint(exporting *e)
     take_normalisation(e);
     e->job.network = &e->network;
     e->job.class_names = e->checkpoint.info.class_names;
+    e->job.port_names = oct_network_port_names(e->root);
     return OCT_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "core/tensor/argmax.h"
+#include "core/nn/network.h"
 #include "io/model/class_names.h"
 #include "io/file/file.h"
 #include "launch/base/meter.h"
@@ -301,6 +302,8 @@ static oct_status describe(oct_model *model, const oct_conversion *conversion)
     OCT_TRY(oct_strdup(&model->data_format,
                        oct_registry_name(&oct_dataset_id_table, recipe->data_format)));
     OCT_TRY(oct_class_names_make(&model->class_names, conversion->test_data));
+    const char *ports = oct_network_port_names(conversion->root);
+    if (ports) OCT_TRY(oct_strdup(&model->port_names, ports));
     const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     oct_normaliser_spread(&n, conversion->test_data->c, model->mean, model->std);
     model->classes = (int)conversion->test_data->classes;

@@ -110,8 +110,8 @@ static void check_quant(const oct_recipe *recipe)
     const oct_target *target = oct_target_at(recipe->quant_target);
     if (!target->wide_codes && wide_key(recipe))
         oct_fail_add(OCT_USAGE,
-                     "%s: target %s has no 16-bit activations; leave the key out or use another "
-                     "target",
+                     "%s: target %s has no 16-bit activations; leave the key out, or write a "
+                     "quant.target that has them, such as x86",
                      wide_key(recipe), target->name);
 }
 

@@ -278,10 +278,11 @@ oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *targe
               qconfig->percentile);
     OCT_CHECK(qconfig->bits == 8 || qconfig->bits == 16, OCT_PREPARE,
               "the qconfig asks for activations of %d bits; give 8 or 16", qconfig->bits);
-    OCT_CHECK(qconfig->bits == 8 || !target || target->wide_codes, OCT_PREPARE,
-              "the qconfig asks for 16-bit activations, which target %s does not have; give 8 bits "
-              "or prepare for another target",
-              target->name);
+    OCT_CHECK(
+        qconfig->bits == 8 || !target || target->wide_codes, OCT_PREPARE,
+        "the qconfig asks for 16-bit activations, which target %s does not have; give 8 bits, "
+        "or prepare for a target that has them, such as x86",
+        target->name);
     return OCT_OK;
 }
 

@@ -18,7 +18,7 @@ node = helper.make_node
 def save(name, nodes, shape, parameters, forward):
     info = helper.make_tensor_value_info
     constants = [numpy_helper.from_array(p.detach().numpy(), n) for n, p in parameters.items()]
-    graph = helper.make_graph(nodes, name, [info("x", TensorProto.FLOAT, ["n", *shape])], [info("y", TensorProto.FLOAT, None)], constants)
+    graph = helper.make_graph(nodes, name, [info(nodes[0].input[0], TensorProto.FLOAT, ["n", *shape])], [info(nodes[-1].output[0], TensorProto.FLOAT, None)], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_operatorsetid("", 13)])
     model.ir_version = 8
     onnx.save(model, os.path.join(OUT, name + ".onnx"))
@@ -51,10 +51,10 @@ save("tied_dense",
       node("Transpose", ["w"], ["t"], perm=[1, 0]), node("Gemm", ["r2", "t", "b3"], ["y"], "out", transB=1)],
      (3, 2, 2), dict(w=parameter(12, 12, scale=0.6), b1=parameter(12, scale=0.6), b2=parameter(12, scale=0.6), b3=parameter(12, scale=0.6)),
      lambda x, w, b1, b2, b3: F.linear(F.relu(F.linear(F.relu(F.linear(x.flatten(1), w, b1)), w, b2)), w.t(), b3))
-# The same kernels at other distances and with another bias; and once more all alike.
+# The same kernels at other distances and with another bias; and once more all alike. The output is called like a layer.
 save("tied_conv",
-     [node("Conv", ["x", "w", "b1"], ["c1"], "near", pads=[1] * 4), node("Relu", ["c1"], ["r1"]),
+     [node("Conv", ["image", "w", "b1"], ["c1"], "near", pads=[1] * 4), node("Relu", ["c1"], ["r1"]),
       node("Conv", ["r1", "w", "b2"], ["c2"], "far", pads=[2] * 4, dilations=[2, 2]), node("Relu", ["c2"], ["r2"]),
-      node("Conv", ["r2", "w", "b1"], ["c3"], "again", pads=[1] * 4), node("Flatten", ["c3"], ["f"]), node("Gemm", ["f", "v"], ["y"], "out", transB=1)],
+      node("Conv", ["r2", "w", "b1"], ["c3"], "again", pads=[1] * 4), node("Flatten", ["c3"], ["f"]), node("Gemm", ["f", "v"], ["far"], "out", transB=1)],
      (3, 4, 4), dict(w=parameter(3, 3, 3, 3, scale=0.3), b1=parameter(3, scale=0.5), b2=parameter(3, scale=0.5), v=parameter(5, 48, scale=0.5)),
      lambda x, w, b1, b2, v: F.linear(F.conv2d(F.relu(F.conv2d(F.relu(F.conv2d(x, w, b1, padding=1)), w, b2, padding=2, dilation=2)), w, b1, padding=1).flatten(1), v))

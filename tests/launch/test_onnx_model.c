@@ -121,6 +121,44 @@ Test(onnx_model, starts_quantized_from_the_weights_of_the_file)
 }
 
 /* The last layer may be a convolution in front of a pool. */
+/* Whether a file has this text, as a word of its own. */
+static void has(const char *file, const char *text)
+{
+    char command[256];
+    snprintf(command, sizeof command, "grep -aqw -- '%s' %s", text, file);
+    must(command);
+}
+
+/* The output is called like a layer, which steps aside where each has a tensor. */
+Test(onnx_model, keeps_the_names_of_its_input_and_output)
+{
+    static const char *const formats[] = {"onnx", "tflite"};
+    OCTET("train", "r.yaml", "model.onnx=" CASES "tied_conv.onnx", "data.size=4",
+          "model.new_head=true", "output=one", "-q");
+    oct_check_exit(job, 0);
+    {
+        OCTET("export", "one", "--format", "onnx", "-o", "float.onnx");
+        oct_check_exit(job, 0);
+    }
+    {
+        OCTET("import", "float.onnx");
+        oct_check_said(job, "inputs      image f32 (N, 3, 4, 4)\n");
+        oct_check_said(job, "outputs     far f32 (N, 10)\n");
+    }
+    for (int i = 0; i < 2; i++) {
+        OCTET("export", "one/model.int8.h5", "--format", formats[i], "--all-values", "-o",
+              formats[i]);
+        oct_check_exit(job, 0);
+        has(formats[i], "image");
+        has(formats[i], "far");
+        has(formats[i], "far_");
+        must("rm *.golden.npz");
+    }
+    OCTET("export", "one/model.int8.h5", "--format", "c", "-o", "net.c");
+    oct_check_exit(job, 0);
+    has("net.h", "The output is far of the network");
+}
+
 Test(onnx_model, learns_a_new_convolution_for_other_classes)
 {
     OCTET("train", "r.yaml", "model.onnx=" ZOO "squeezenet1_1.onnx", "data.classes=12",

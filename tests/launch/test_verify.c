@@ -126,6 +126,8 @@ CHANGE(data, m->certificate.data_digest[0] ^= 1)
 CHANGE(learning_rate, replace(&m->recipe, "lr: 0.01", "lr: 0.02"))
 CHANGE(no_names, oct_free(&m->class_names))
 CHANGE(checkpoint, m->checkpoint_digest[0] ^= 1)
+CHANGE(ports, MUST(oct_strdup(&m->port_names, "image\nlogits\n")))
+CHANGE(one_port, MUST(oct_strdup(&m->port_names, "image\n")))
 CHANGE(plugins, MUST(oct_strdup(&m->plugins, "00  none.so\n")))
 CHANGE(island_text, MUST(oct_strdup(&m->certificate.islands, "none\n")))
 CHANGE(step_name, m->program.steps[0].name[0] = 'x')
@@ -137,14 +139,17 @@ Test(verify, refuses_what_does_not_fit_recipe_data_or_figures)
         void (*change)(oct_model *m);
     } fields[] = {
 #define FIELD(name) {#name, name}
-        FIELD(mean),          FIELD(deviation),   FIELD(recipe_mean),   FIELD(recipe_target),
-        FIELD(recipe_format), FIELD(names),       FIELD(format),        FIELD(classes),
-        FIELD(target),        FIELD(requantizer), FIELD(golden_input),  FIELD(golden_count),
-        FIELD(images),        FIELD(rows),        FIELD(logits_differ), FIELD(correct),
-        FIELD(accuracy),      FIELD(better),      FIELD(no_classes),    FIELD(islands),
-        FIELD(logits),        FIELD(data),        {NULL, NULL}, /* the others do not matter */
-        FIELD(learning_rate), FIELD(no_names),    FIELD(checkpoint),    FIELD(plugins),
-        FIELD(island_text),   FIELD(step_name),
+        FIELD(mean),          FIELD(deviation),     FIELD(recipe_mean),
+        FIELD(recipe_target), FIELD(recipe_format), FIELD(names),
+        FIELD(format),        FIELD(classes),       FIELD(target),
+        FIELD(requantizer),   FIELD(golden_input),  FIELD(golden_count),
+        FIELD(images),        FIELD(rows),          FIELD(logits_differ),
+        FIELD(correct),       FIELD(accuracy),      FIELD(better),
+        FIELD(no_classes),    FIELD(islands),       FIELD(logits),
+        FIELD(data),          FIELD(one_port),      {NULL, NULL}, /* the others do not matter */
+        FIELD(learning_rate), FIELD(no_names),      FIELD(checkpoint),
+        FIELD(plugins),       FIELD(island_text),   FIELD(step_name),
+        FIELD(ports),
     };
     bool matters = true;
     train();

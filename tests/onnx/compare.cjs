@@ -108,7 +108,7 @@ async function main() {
     const input = reader(), head = JSON.parse(input.line());
     const session = await ort.InferenceSession.create(
         process.argv[2], {intraOpNumThreads: 1, interOpNumThreads: 1, logSeverityLevel: 3});
-    const wanted = new Set(session.outputNames);
+    const wanted = new Set(session.outputNames), [port] = session.inputNames, [last] = session.outputNames;
     const total = {images: head.count, tensors: 0, codes: 0, differ: 0, most: 0, differing: {},
                    begin: 0, expected: 0, outputs: 0, outputs_differ: 0, outputs_most: 0};
     if (head.labels) Object.assign(total, {right: 0, right_there: 0, classes_differ: 0});
@@ -118,13 +118,13 @@ async function main() {
         const images = input.array(Float32Array, n * pixels * head.c);
         const labels = head.labels ? input.array(Int32Array, n) : null;
         const row = pixels === 1;
-        const feed = {input: new ort.Tensor('float32', channelsFirst(images, n, pixels, head.c),
+        const feed = {[port]: new ort.Tensor('float32', channelsFirst(images, n, pixels, head.c),
                                             row ? [n, head.c] : [n, head.c, head.h, head.w])};
         const got = await session.run(feed);
         const clean = new Array(n).fill(true), floats = [];
         for (const [number, v] of head.values.entries()) {
             const all = input.array(types[v.type], n * v.h * v.w * v.c);
-            const name = v.output ? 'output' : v.name;
+            const name = v.output ? last : v.name === port || v.name === last ? v.name + '_' : v.name;
             if (!wanted.has(name)) continue;
             const there = got[name];
             const ours = there.dims.length === 4 ? channelsFirst(all, n, v.h * v.w, v.c) : all;

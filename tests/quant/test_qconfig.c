@@ -184,8 +184,8 @@ Test(qconfig, that_cannot_be_is_refused_with_the_remedy)
     check_refused(bad, &oct_target_x86, "asks for activations of 4 bits; give 8 or 16");
     MUST(oct_qconfig_check(&sixteen, &oct_target_x86));
     check_refused(sixteen, &oct_target_pow2,
-                  "asks for 16-bit activations, which target pow2 does not have; give 8 bits or "
-                  "prepare for another target");
+                  "asks for 16-bit activations, which target pow2 does not have; give 8 bits, or "
+                  "prepare for a target that has them, such as x86");
 }
 
 Test(qconfig, of_a_setter_that_cannot_be_names_the_setter)

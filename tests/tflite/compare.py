@@ -130,14 +130,15 @@ class Compared:
         """made: what Octet computed of this image, by name; output: what it returns, and its codes."""
         results = self.session.run([feed_of(self.file, self.input, image, texts)])
         for (name, _, dtype), y in zip(self.session.outputs, results):
-            x = output[dtype == numpy.int8] if name == "output" else made.get(name) if self.everything else None
+            last = name == self.session.outputs[0][0]
+            x = output[dtype == numpy.int8] if last else made.get(name) if self.everything else None
             if x is None:
                 sys.exit(f"compare.py: {name} is no value of the model")
             self.seen.add(name)
-            if name == "output":
+            if last:
                 self.classes = int(x.argmax()), int(y.argmax())
             differ = y.ravel() != x.ravel()
-            kind = "outputs" if name == "output" else "codes"
+            kind = "outputs" if last else "codes"
             total[kind] += differ.size
             if differ.any():
                 total[kind + "_differ"] += int(differ.sum())
