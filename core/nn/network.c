@@ -311,15 +311,13 @@ void oct_network_forget_names(oct_module *self, const char *path)
 
 oct_status oct_network_name_ports(oct_module *self, const char *input, const char *output)
 {
-    network *m = (network *)self;
-    char clean[520], names[520];
-    snprintf(names, sizeof names, "%.256s\n%.256s\n", input, output);
+    char names[2 * 256], clean[sizeof names];
+    const int length = snprintf(names, sizeof names, "%s\n%s\n", input, output);
     memcpy(clean, names, sizeof names);
     oct_text_clean(clean);
-    const bool plain = strcmp(clean, names) == 0 && !strpbrk(input, "\n\t") &&
-                       !strpbrk(output, "\n\t") && strcmp(input, output) != 0;
-    if (plain && input[0] && output[0] && strlen(input) < 256 && strlen(output) < 256)
-        return oct_strdup(&m->port_names, names);
+    if (length < (int)sizeof names && input[0] && output[0] && strcmp(clean, names) == 0 &&
+        !strpbrk(input, "\n\t") && !strpbrk(output, "\n\t"))
+        return oct_strdup(&((network *)self)->port_names, names);
     return oct_network_add_note(self, "its input and output are called input and output where it "
                                       "is exported: their names are too long, or no plain text");
 }

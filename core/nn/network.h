@@ -48,8 +48,7 @@ oct_status oct_network_add_name(oct_module *network, const oct_module *module, c
 size_t oct_network_names(const oct_module *module, const oct_network_name **names);
 /* Forgets those of the module at this path. */
 void oct_network_forget_names(oct_module *network, const char *path);
-/* Keeps what the file calls the input and the output, where that is plain text of up to 255 bytes each; a note says
- * where it is not. */
+/* Keeps what the file calls the input and the output; a note says where that is too long, or no plain text. */
 oct_status oct_network_name_ports(oct_module *network, const char *input,
                                   const char *output) OCT_NODISCARD;
 /* Two lines, the input's name and the output's; NULL: no file says, or it is no network. */

@@ -91,8 +91,8 @@ static oct_status fill_channels(oct_onnx_builder *b, int32_t made, const arithme
     OCT_CHECK(oct_all_finite(weight, size) && (!bias || oct_all_finite(bias, size)), OCT_DATA,
               "%s makes numbers that are infinite; export the network again", c->name);
     /* Whatever the file has as it is keeps its name. */
-    if (!a->inverse) OCT_TRY(oct_build_fill(b, made, a->sum ? "bias" : "weight", c, &order));
-    if (addend) OCT_TRY(oct_build_fill(b, made, "bias", addend, &order));
+    if (!a->inverse) OCT_TRY(oct_build_fill(b, made, a->sum ? "bias" : "weight", c, &order, 1));
+    if (addend) OCT_TRY(oct_build_fill(b, made, "bias", addend, &order, 1));
     oct_build_freeze(b, made, "weight", a->fixed || a->sum || !c->learned);
     if (bias) oct_build_freeze(b, made, "bias", a->fixed || !(a->sum ? c : addend)->learned);
     return OCT_OK;
@@ -163,7 +163,7 @@ static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_on
     OCT_TRY(
         oct_build_call(b, a->sum ? "add_parameter" : "mul_parameter", &args, &x->value, 1, &made));
     /* -c is none of the file's, nor is what becomes of it. */
-    OCT_TRY(oct_build_fill_by(b, made, "weight", c, &order, a->inverse ? -1 : 1));
+    OCT_TRY(oct_build_fill(b, made, "weight", c, &order, a->inverse ? -1 : 1));
     if (a->fixed) oct_build_freeze(b, made, "weight", true);
     if (a->inverse) {
         float *values = oct_build_state(b, made, "weight", &count);

@@ -79,15 +79,11 @@ oct_status oct_build_axes(const oct_onnx_builder *b, const oct_onnx_node *n, int
 
 /* Name: the path of a node's modules, and of the tensors of a file. */
 void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n);
-/* Copies a constant into the parameter or buffer `name` of the module that made a result, and writes its name
- * down. It is frozen where the constant does not come from parameters of the file. */
+/* Copies a constant, times a factor, into the parameter or buffer `name` of the module that made a result, and writes
+ * its name down. It is frozen where the constant does not come from parameters of the file. */
 oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
-                          const oct_onnx_value *constant,
-                          const oct_file_order *order) OCT_NODISCARD;
-/* The same times a factor. */
-oct_status oct_build_fill_by(oct_onnx_builder *b, int32_t made, const char *name,
-                             const oct_onnx_value *constant, const oct_file_order *order,
-                             double factor) OCT_NODISCARD;
+                          const oct_onnx_value *constant, const oct_file_order *order,
+                          double factor) OCT_NODISCARD;
 /* The same of a list of numbers, in their order. */
 oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
                                const oct_onnx_value *v) OCT_NODISCARD;

@@ -128,7 +128,7 @@ oct_status oct_build_call_layer(oct_onnx_builder *b, const char *type, const oct
         *owner = *layer;
         owner->made = *value;
     }
-    return oct_build_fill_by(b, *value, "weight", layer->weight, &layer->order, layer->alpha);
+    return oct_build_fill(b, *value, "weight", layer->weight, &layer->order, layer->alpha);
 }
 
 oct_status oct_build_output(oct_onnx_builder *b, int32_t value, const oct_onnx_view *v)
@@ -179,7 +179,7 @@ static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v,
     const int32_t image = 0; /* says how many samples there are */
     OCT_TRY(oct_build_call(b, "parameter", &args, &image, 1, &made));
     const oct_file_order order = oct_file_order_of(v->ndim - 1, v->dim + 1);
-    OCT_TRY(oct_build_fill(b, made, "weight", v, &order));
+    OCT_TRY(oct_build_fill(b, made, "weight", v, &order, 1));
     *out = oct_view_of(made, shape, v->ndim, size);
     return OCT_OK;
 }

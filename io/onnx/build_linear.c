@@ -60,7 +60,7 @@ static oct_status fill_bias(oct_onnx_builder *b, const product *p, int32_t made,
     float *bias = oct_build_state(b, made, "bias", &count);
     if (oct_onnx_numel(p->bias) == out) {
         const oct_file_order order = oct_file_order_of(1, &out);
-        return oct_build_fill_by(b, made, "bias", p->bias, &order, p->beta);
+        return oct_build_fill(b, made, "bias", p->bias, &order, p->beta);
     }
     OCT_CHECK(oct_onnx_numel(p->bias) == 1, OCT_PREPARE,
               "its bias differs from row to row; only one for each output is supported");

@@ -140,9 +140,9 @@ static oct_status note_name(oct_onnx_builder *b, const oct_module *m, const char
     return named ? oct_network_add_name(b->network, m, name, file->name, &of) : OCT_OK;
 }
 
-oct_status oct_build_fill_by(oct_onnx_builder *b, int32_t made, const char *name,
-                             const oct_onnx_value *constant, const oct_file_order *order,
-                             double factor)
+oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
+                          const oct_onnx_value *constant, const oct_file_order *order,
+                          double factor)
 {
     int64_t count, elements = 1;
     float *state = oct_build_state(b, made, name, &count);
@@ -161,16 +161,10 @@ oct_status oct_build_fill_by(oct_onnx_builder *b, int32_t made, const char *name
     return note_name(b, oct_network_module(b->network, made), name, constant, order, factor != 1);
 }
 
-oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
-                          const oct_onnx_value *constant, const oct_file_order *order)
-{
-    return oct_build_fill_by(b, made, name, constant, order, 1);
-}
-
 oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
                                const oct_onnx_value *v)
 {
     const int64_t size = oct_onnx_numel(v);
     const oct_file_order order = oct_file_order_of(1, &size);
-    return oct_build_fill(b, made, name, v, &order);
+    return oct_build_fill(b, made, name, v, &order, 1);
 }

@@ -236,13 +236,11 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
                                   .size = {l.groups, ig, of, kh, kw},
                                   .stride = {of * kh * kw * ig, 1, kh * kw * ig, -kw * ig, -ig},
                                   .offset = (kh * kw - 1) * ig};
-    OCT_TRY(add_layer(b, "conv_transpose2d", &l,
-                      OCT_OP_ARGS((double)l.in, (double)out, (double)kh, (double)kw,
-                                  (double)w->stride[0], (double)w->stride[1], (double)w->before[0],
-                                  (double)w->before[1], (double)w->behind[0], (double)w->behind[1],
-                                  (double)more[0], (double)more[1], (double)w->dilation[0],
-                                  (double)w->dilation[1], (double)l.groups, l.bias != NULL),
-                      &order, &made));
+    oct_op_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
+    memmove(args.value + 12, args.value + 10, 4 * sizeof args.value[0]); /* behind the pads */
+    args.value[10] = (double)more[0], args.value[11] = (double)more[1];
+    args.count += 2;
+    OCT_TRY(add_layer(b, "conv_transpose2d", &l, &args, &order, &made));
     const oct_onnx_view y = oct_build_image(made, l.x.dims, out_size[0], out_size[1], out);
     return oct_build_result(b, &y);
 }

@@ -65,16 +65,15 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
     const oct_module *layer = layer_of(plan, at);
+    const bool folds = plan->options->fold_batch_norm;
     if (!has_norm(plan, at)) return;
-    if (plan->options->fold_batch_norm) {
-        if (layer && oct_module_is_tied(layer))
-            OCT_PROBLEM(plan,
-                        "%s: another layer has the same weights, so its batch norm cannot be "
-                        "folded into them; keep it live (options.fold_batch_norm; in a recipe, "
-                        "quant.batch_norm: live)",
-                        p->path);
-        return;
-    }
+    if (folds && layer && oct_module_is_tied(layer))
+        OCT_PROBLEM(plan,
+                    "%s: another layer has the same weights, so its batch norm cannot be folded "
+                    "into them; keep it live (options.fold_batch_norm; in a recipe, "
+                    "quant.batch_norm: live)",
+                    p->path);
+    if (folds) return;
     if (layer && oct_target_is_per_tensor(plan->target, layer->type->name))
         OCT_PROBLEM(
             plan,
