@@ -51,7 +51,7 @@ void oct_network_forget_names(oct_module *network, const char *path);
 /* Keeps what the file calls the input and the output; a note says where that is too long, or no plain text. */
 oct_status oct_network_name_ports(oct_module *network, const char *input,
                                   const char *output) OCT_NODISCARD;
-/* Two lines, the input's name and the output's; NULL: no file says, or it is no network. */
+/* Two lines, the input's name and the output's; NULL: they are input and output. */
 const char *oct_network_port_names(const oct_module *module);
 /* What its user should know about how it was made: lines, each once; "": nothing, or it is no network. */
 oct_status oct_network_add_note(oct_module *network, const char *note) OCT_NODISCARD;
