@@ -75,11 +75,11 @@ static oct_status unknown_command(const char *name)
         names[i] = oct_command_at(i)->name;
         OCT_TRY(oct_text_add(&list, "%s%s", i ? ", " : "", names[i]));
     }
-    const char *near = oct_nearest(name, names, count);
+    char hint[OCT_HINT_BYTES];
     oct_status status =
-        oct_fail(OCT_USAGE, "command line: unknown %s '%s'%s%s%s\ncommands: %s\nsee octet help",
-                 name[0] == '-' ? "option" : "command", name, near ? "; did you mean '" : "",
-                 near ? near : "", near ? "'?" : "", list.data);
+        oct_fail(OCT_USAGE, "command line: unknown %s '%s'; %s\ncommands: %s",
+                 name[0] == '-' ? "option" : "command", name,
+                 oct_did_you_mean(hint, name, names, count, "see octet help"), list.data);
     oct_text_free(&list);
     return status;
 }

@@ -75,11 +75,16 @@ bool oct_progress_bar(const char *choice)
     return choice ? strcmp(choice, "bar") == 0 : oct_progress_terminal();
 }
 
+double oct_progress_every(const char *choice, double lines_s)
+{
+    if (choice && strcmp(choice, "none") == 0) return HUGE_VAL;
+    return oct_progress_bar(choice) ? bar_every_s : lines_s;
+}
+
 void oct_meter_choose(const char *choice)
 {
     bar = oct_progress_bar(choice);
-    every = bar ? bar_every_s : line_every_s;
-    if (choice && strcmp(choice, "none") == 0) every = HUGE_VAL;
+    every = oct_progress_every(choice, line_every_s);
 }
 
 void oct_meter_begin(oct_meter *meter, const char *work, const char *unit, int64_t total)

@@ -28,6 +28,8 @@ void oct_meter_line(bool drawn, double share, double seconds_left, const char *t
 bool oct_progress_terminal(void);
 /* Whether progress is a bar by this choice. */
 bool oct_progress_bar(const char *choice);
+/* The seconds between two looks at it: those that lines have, or fewer. */
+double oct_progress_every(const char *choice, double lines_s);
 
 /* 1234567 -> "1,234,567"; 75 -> "1:15", 3675 -> "1:01:15". Return text. */
 const char *oct_text_count(int64_t value, char text[32]);

@@ -5,6 +5,7 @@
 #include "launch/cmd/command.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const oct_command *const commands[] = {
@@ -95,13 +96,10 @@ static void unknown_option(const parser *p, const char *word, size_t length)
     size_t kept = length < sizeof(name) - 1 ? length : sizeof(name) - 1;
     memcpy(name, word, kept);
     name[kept] = '\0';
-    const char *near = oct_nearest(name, names, n);
-    if (near)
-        PROBLEM("unknown option '%s' of octet %s; did you mean '%s'?", name, p->command->name,
-                near);
-    else
-        PROBLEM("unknown option '%s' of octet %s; see octet help %s", name, p->command->name,
-                p->command->name);
+    char hint[OCT_HINT_BYTES], otherwise[64];
+    snprintf(otherwise, sizeof otherwise, "see octet help %s", p->command->name);
+    PROBLEM("unknown option '%s' of octet %s; %s", name, p->command->name,
+            oct_did_you_mean(hint, name, names, n, otherwise));
 }
 
 static void parse_count(const oct_option *o, const char *text, int64_t *count)

@@ -6,9 +6,8 @@
 oct_status oct_compare_side_open(oct_compare_side *s, const char *path, const char *data_path)
 {
     *s = (oct_compare_side){.path = path};
-    OCT_TRY(oct_file_kind_of(path, &s->kind));
-    OCT_CHECK(s->kind != OCT_FILE_RECIPE, OCT_DATA,
-              "%s: is a recipe; compare takes checkpoints, run folders and int8 models", path);
+    OCT_TRY(oct_file_take(path, OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+                          "compare takes checkpoints, run folders and int8 models", &s->kind));
     if (s->kind != OCT_FILE_MODEL) {
         OCT_TRY(oct_job_checkpoint(&s->checkpoint, path, s->kind));
         return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data_path);

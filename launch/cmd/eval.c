@@ -70,10 +70,8 @@ static oct_status take_metrics(subject *s)
 
 static oct_status open_file(subject *s)
 {
-    OCT_TRY(oct_file_kind_of(path_of(s), &s->kind));
-    OCT_CHECK(s->kind != OCT_FILE_RECIPE, OCT_DATA,
-              "%s: is a recipe; eval takes a checkpoint, a run folder or an int8 model",
-              path_of(s));
+    OCT_TRY(oct_file_take(path_of(s), OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+                          "eval takes a checkpoint, a run folder or an int8 model", &s->kind));
     if (s->kind == OCT_FILE_MODEL) {
         OCT_TRY(oct_model_load(&s->model, path_of(s)));
         OCT_TRY(oct_model_check_runnable(&s->model, path_of(s)));

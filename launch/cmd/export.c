@@ -65,14 +65,11 @@ static oct_status check_place(const exporting *e, const char *path, bool beside)
 {
     const bool free = e->args->option[FORCE].given || !oct_file_exists(path);
     struct stat file, output;
-    OCT_CHECK(beside || free, OCT_USAGE,
-              "command line: -o %s: already exists; choose another file name, or --force to "
-              "overwrite it",
-              path);
     OCT_CHECK(free, OCT_USAGE,
-              "command line: -o %s: %s, which goes with it, already exists; choose another file "
-              "name, or --force to overwrite it",
-              e->args->option[OUTPUT].text, path);
+              "command line: -o %s: %s%salready exists; choose another file name, or --force to "
+              "overwrite it",
+              e->args->option[OUTPUT].text, beside ? path : "",
+              beside ? ", which goes with it, " : "");
     OCT_CHECK(stat(e->args->word[0], &file) != 0 || stat(path, &output) != 0 ||
                   file.st_dev != output.st_dev || file.st_ino != output.st_ino,
               OCT_USAGE,
@@ -110,9 +107,8 @@ static oct_status find_places(exporting *e)
 static oct_status check_kind(exporting *e)
 {
     const char *path = e->args->word[0];
-    OCT_TRY(oct_file_kind_of(path, &e->kind));
-    OCT_CHECK(e->kind != OCT_FILE_RECIPE, OCT_DATA,
-              "%s: is a recipe; export takes an int8 model, a checkpoint or a run folder", path);
+    OCT_TRY(oct_file_take(path, OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+                          "export takes an int8 model, a checkpoint or a run folder", &e->kind));
     const bool model = e->kind == OCT_FILE_MODEL;
     const bool fits = model ? e->format->write_model != NULL : e->format->write_network != NULL;
     OCT_CHECK(fits, OCT_USAGE, "command line: --format %s: is for %s, but %s is %s",
@@ -312,8 +308,8 @@ static oct_status print(const exporting *e)
 static oct_status work(exporting *e)
 {
     OCT_TRY(find_format(e));
-    OCT_TRY(find_places(e));
     OCT_TRY(check_kind(e));
+    OCT_TRY(find_places(e));
     e->job.version = OCT_VERSION;
     e->job.name = e->name;
     e->job.all_values = e->args->option[ALL_VALUES].given;

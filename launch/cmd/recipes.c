@@ -16,29 +16,29 @@ static oct_status read_one(const oct_shipped *list, size_t i, char **text)
     char path[4300];
     void *bytes = NULL;
     size_t size;
-    snprintf(path, sizeof(path), "%s/%s", list->folder, list->file[i]);
+    snprintf(path, sizeof(path), "%s/%s.yaml", list->folder, list->name[i]);
     OCT_TRY(oct_file_read(path, RECIPE_BYTES_MAX, &bytes, &size));
     *text = bytes;
     return OCT_OK;
 }
 
 /* Reads what a recipe is for: its first line is a comment that says it. */
-static void first_comment(const char *text, char line[200])
+static oct_status read_summary(const oct_shipped *list, size_t i, char line[200])
 {
-    while (*text == '#' || *text == ' ')
-        text++;
-    snprintf(line, 200, "%.*s", (int)strcspn(text, "\r\n"), text);
+    char *text = NULL;
+    OCT_TRY(read_one(list, i, &text));
+    const char *at = text + strspn(text, "# ");
+    snprintf(line, 200, "%.*s", (int)strcspn(at, "\r\n"), at);
+    oct_free(&text);
+    return OCT_OK;
 }
 
 static oct_status print_list(const oct_shipped *list)
 {
-    char *text = NULL, line[200], stem[OCT_SHIPPED_NAME];
+    char line[200];
     for (size_t i = 0; i < list->count; i++) {
-        OCT_TRY(read_one(list, i, &text));
-        first_comment(text, line);
-        oct_free(&text);
-        oct_shipped_stem(list, i, stem);
-        OCT_TRY(oct_print("%-24s %s\n", stem, line));
+        OCT_TRY(read_summary(list, i, line));
+        OCT_TRY(oct_print("%-24s %s\n", list->name[i], line));
     }
     return oct_print("\nIn %s; octet recipes NAME prints one.\n", list->folder);
 }
@@ -47,13 +47,11 @@ static oct_status print_json(const oct_shipped *list)
 {
     json_t *array = json_array();
     oct_status status = OCT_OK;
-    char *text = NULL, line[200];
+    char line[200];
     for (size_t i = 0; i < list->count; i++) {
-        OCT_TRY_OUT(read_one(list, i, &text));
-        first_comment(text, line);
-        oct_free(&text);
-        json_array_append_new(array, json_pack("{s:s, s:s, s:s}", "file", list->file[i], "folder",
-                                               list->folder, "summary", line));
+        OCT_TRY_OUT(read_summary(list, i, line));
+        json_array_append_new(array, json_pack("{s:s+, s:s, s:s}", "file", list->name[i], ".yaml",
+                                               "folder", list->folder, "summary", line));
     }
     return oct_print_json(array);
 out:
@@ -64,22 +62,20 @@ out:
 /* Finds a recipe by its name, with or without its ending. */
 static oct_status print_one(const oct_shipped *list, const char *wanted)
 {
-    const char *names[OCT_SHIPPED_MAX];
-    char stems[OCT_SHIPPED_MAX][OCT_SHIPPED_NAME];
     for (size_t i = 0; i < list->count; i++) {
-        oct_shipped_stem(list, i, stems[i]);
-        names[i] = stems[i];
-        if (strcmp(wanted, list->file[i]) == 0 || strcmp(wanted, stems[i]) == 0) {
-            char *text = NULL;
-            OCT_TRY(read_one(list, i, &text));
-            oct_status status = oct_print("%s", text);
-            oct_free(&text);
-            return status;
-        }
+        const size_t length = strlen(list->name[i]);
+        char *text = NULL;
+        if (strncmp(wanted, list->name[i], length) != 0 ||
+            (wanted[length] && strcmp(wanted + length, ".yaml") != 0))
+            continue;
+        OCT_TRY(read_one(list, i, &text));
+        const oct_status status = oct_print("%s", text);
+        oct_free(&text);
+        return status;
     }
-    char hint[OCT_HINT_BYTES];
-    return oct_fail(OCT_USAGE, "command line: no recipe '%s'; %s", wanted,
-                    oct_did_you_mean(hint, wanted, names, list->count, "octet recipes lists them"));
+    const char *near = oct_shipped_nearest(list, wanted);
+    OCT_CHECK(near, OCT_USAGE, "command line: no recipe '%s'; octet recipes lists them", wanted);
+    return oct_fail(OCT_USAGE, "command line: no recipe '%s'; did you mean '%s'?", wanted, near);
 }
 
 static oct_status run(const oct_args *args)

@@ -28,10 +28,8 @@ static oct_status open_checkpoint(survey *s)
 {
     const char *path = s->args->word[0];
     oct_file_kind kind;
-    OCT_TRY(oct_file_kind_of(path, &kind));
-    OCT_CHECK(kind == OCT_FILE_CHECKPOINT || kind == OCT_FILE_RUN_FOLDER, OCT_DATA,
-              "%s: is %s %s; sensitivity takes a checkpoint or a run folder", path,
-              kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
+    OCT_TRY(oct_file_take(path, OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+                          "sensitivity takes a checkpoint or a run folder", &kind));
     return oct_job_checkpoint(&s->checkpoint, path, kind);
 }
 

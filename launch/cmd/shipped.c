@@ -36,10 +36,12 @@ static const char *recipes_folder(char folder[4200])
     return folder;
 }
 
-static bool is_recipe(const char *file)
+/* The length of a file's name without its ending; 0: it is no recipe's. */
+static size_t stem_length(const char *file)
 {
-    size_t length = strlen(file);
-    return length > 5 && length < OCT_SHIPPED_NAME && strcmp(file + length - 5, ".yaml") == 0;
+    const size_t length = strlen(file), end = strlen(ending);
+    const bool fits = length > end && length - end < OCT_SHIPPED_NAME;
+    return fits && strcmp(file + length - end, ending) == 0 ? length - end : 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -56,48 +58,37 @@ oct_status oct_shipped_list(oct_shipped *list)
               strerror(errno));
     for (struct dirent *e = readdir(folder); e && list->count < OCT_SHIPPED_MAX;
          e = readdir(folder))
-        if (is_recipe(e->d_name))
-            memcpy(list->file[list->count++], e->d_name, strlen(e->d_name) + 1);
+        if (stem_length(e->d_name) > 0)
+            snprintf(list->name[list->count++], OCT_SHIPPED_NAME, "%.*s",
+                     (int)stem_length(e->d_name), e->d_name);
     closedir(folder);
-    qsort(list->file, list->count, OCT_SHIPPED_NAME, by_name);
+    qsort(list->name, list->count, OCT_SHIPPED_NAME, by_name);
     return OCT_OK;
 }
 
-void oct_shipped_stem(const oct_shipped *list, size_t i, char stem[OCT_SHIPPED_NAME])
+const char *oct_shipped_nearest(const oct_shipped *list, const char *word)
 {
-    snprintf(stem, OCT_SHIPPED_NAME, "%s", list->file[i]);
-    stem[strlen(stem) - strlen(ending)] = '\0';
-}
-
-static oct_status offer(const char *path, const char *stem)
-{
-    return oct_fail(
-        OCT_DATA,
-        "%s: there is no such file; did you mean the shipped recipe %s? `octet recipes %s "
-        "> my.yaml` writes it to my.yaml",
-        path, stem, stem);
+    const char *names[OCT_SHIPPED_MAX];
+    char stem[OCT_SHIPPED_NAME];
+    for (size_t i = 0; i < list->count; i++)
+        names[i] = list->name[i];
+    snprintf(stem, sizeof stem, "%.*s", (int)stem_length(word), word);
+    return oct_nearest(*stem ? stem : word, names, list->count);
 }
 
 oct_status oct_shipped_hint(const char *path)
 {
     static oct_shipped list;
-    static char stems[OCT_SHIPPED_MAX][OCT_SHIPPED_NAME];
-    const char *names[OCT_SHIPPED_MAX], *slash = strrchr(path, '/');
-    char word[OCT_SHIPPED_NAME];
-    if (access(path, F_OK) == 0) return OCT_OK;
-    if (oct_shipped_list(&list) != OCT_OK) {
-        oct_fail_clear();
-        return OCT_OK;
-    }
-    int length = snprintf(word, sizeof word, "%s", slash ? slash + 1 : path);
-    if (length >= (int)sizeof word) return OCT_OK;
-    if (is_recipe(word)) word[strlen(word) - strlen(ending)] = '\0';
-    for (size_t i = 0; i < list.count; i++) {
-        oct_shipped_stem(&list, i, stems[i]);
-        names[i] = stems[i];
-    }
-    const char *near = oct_nearest(word, names, list.count);
-    return near ? offer(path, near) : OCT_OK;
+    const char *slash = strrchr(path, '/');
+    if (access(path, F_OK) == 0 || errno != ENOENT) return OCT_OK;
+    if (oct_shipped_list(&list) != OCT_OK) oct_fail_clear();
+    const char *near = oct_shipped_nearest(&list, slash ? slash + 1 : path);
+    OCT_CHECK(near, OCT_DATA,
+              "%s: there is no such file; `octet recipes` lists recipes to begin with", path);
+    return oct_fail(OCT_DATA,
+                    "%s: there is no such file; did you mean the shipped recipe %s? `octet recipes "
+                    "%s > my.yaml` writes it to my.yaml",
+                    path, near, near);
 }
 
 /* Octet's own files are named; of anything else the reader says where it is no recipe. */

@@ -8,16 +8,16 @@ enum { OCT_SHIPPED_MAX = 128, OCT_SHIPPED_NAME = 64 };
 
 typedef struct oct_shipped {
     char folder[4200];
-    char file[OCT_SHIPPED_MAX][OCT_SHIPPED_NAME]; /* "fashion-mnist.yaml", sorted */
+    char name[OCT_SHIPPED_MAX]
+             [OCT_SHIPPED_NAME]; /* "fashion-mnist" of "fashion-mnist.yaml", sorted */
     size_t count;
 } oct_shipped;
 
 oct_status oct_shipped_list(oct_shipped *list) OCT_NODISCARD;
-/* Writes "fashion-mnist" for the i-th. */
-void oct_shipped_stem(const oct_shipped *list, size_t i, char stem[OCT_SHIPPED_NAME]);
+/* The name that is nearest to a word (oct_nearest), which may end in .yaml; NULL when none is. */
+const char *oct_shipped_nearest(const oct_shipped *list, const char *word);
 
-/* Says how to get a shipped recipe when there is no such file, but a recipe of this name or nearly:
- * OCT_DATA. OCT_OK otherwise, also when neither is there. */
+/* OCT_DATA when there is no such file, with the shipped recipe of this name or nearly. */
 oct_status oct_shipped_hint(const char *path) OCT_NODISCARD;
 
 /* Reads the recipe that the first word of a command line names, with the overrides behind it. */

@@ -164,11 +164,9 @@ static oct_status read_file(oct_page_run *run, oct_run_file file, const char *pa
 static oct_status find_folder(oct_page_run *run, const char *path)
 {
     oct_file_kind kind;
-    OCT_TRY(oct_file_kind_of(path, &kind));
-    OCT_CHECK(kind == OCT_FILE_RUN_FOLDER, OCT_DATA,
-              "%s: this is %s %s; give the run folder that `octet train` wrote (the recipe's "
-              "output)",
-              path, kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
+    OCT_TRY(oct_file_take(path, OCT_FILE_RUN_FOLDER,
+                          "give the run folder that `octet train` wrote (the recipe's output)",
+                          &kind));
     OCT_TRY(oct_run_folder_of(path, &run->folder));
     return run->folder ? OCT_OK : oct_strdup(&run->folder, path);
 }

@@ -9,7 +9,6 @@
 #include "io/checkpoint/manifest.h"
 #include "io/model/model_flat.h"
 #include "io/weights/weights.h"
-#include "launch/runfolder/run_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -84,8 +83,11 @@ static oct_status check_readable(const char *path, const unsigned char *head, si
               "import` and "
               "model.onnx an ONNX network",
               path);
-    OCT_CHECK(is_text(head, size), OCT_DATA,
-              "%s: this is not a recipe, a checkpoint, an int8 model or a run folder", path);
+    OCT_CHECK(
+        is_text(head, size), OCT_DATA,
+        "%s: is no recipe, checkpoint, int8 model or run folder; if it holds data, `octet data` "
+        "says which",
+        path);
     return OCT_OK;
 }
 
@@ -152,30 +154,21 @@ oct_status oct_file_check_intact(const char *path, oct_file_kind kind)
     return status == OCT_OK ? OCT_OK : oct_fail_prefix("%s", path);
 }
 
-static oct_status not_a_model_but_a_folder(const char *folder)
+oct_status oct_file_take(const char *path, int kinds, const char *takes, oct_file_kind *kind)
 {
-    char *model = NULL;
-    OCT_TRY(oct_run_path(folder, "model.int8.h5", &model));
-    if (oct_file_exists(model))
-        (void)oct_fail(OCT_DATA, "%s: this is a run folder, not an int8 model; its model is %s",
-                       folder, model);
-    else
-        (void)oct_fail(OCT_DATA,
-                       "%s: this is a run folder, not an int8 model, and it holds none yet; repeat "
-                       "the `octet train` command that started it",
-                       folder);
-    oct_free(&model);
-    return OCT_DATA;
+    OCT_TRY(oct_file_kind_of(path, kind));
+    if (kinds & (int)*kind) return OCT_OK;
+    OCT_TRY(oct_file_check_intact(path, *kind));
+    return oct_fail(OCT_DATA, "%s: is %s %s; %s", path, *kind == OCT_FILE_MODEL ? "an" : "a",
+                    oct_file_kind_name(*kind), takes);
 }
 
 oct_status oct_file_need_model(const char *path)
 {
     oct_file_kind kind;
-    OCT_TRY(oct_file_kind_of(path, &kind));
-    OCT_TRY(oct_file_check_intact(path, kind));
-    if (kind == OCT_FILE_RUN_FOLDER) return not_a_model_but_a_folder(path);
-    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_DATA,
-              "%s: this is a %s, not an int8 model; `octet convert` makes one from a checkpoint",
-              path, oct_file_kind_name(kind));
-    return OCT_OK;
+    return oct_file_take(
+        path, OCT_FILE_MODEL,
+        "give an int8 model, such as the model.int8.h5 in the folder of a finished "
+        "run; `octet convert` makes one of a checkpoint",
+        &kind);
 }

@@ -4,14 +4,17 @@
 #include "core/base/status.h"
 
 typedef enum oct_file_kind {
-    OCT_FILE_RECIPE,
-    OCT_FILE_CHECKPOINT,
-    OCT_FILE_MODEL,      /* int8 model */
-    OCT_FILE_RUN_FOLDER, /* a folder with recipe.yaml or checkpoints */
+    OCT_FILE_RECIPE = 1,
+    OCT_FILE_CHECKPOINT = 2,
+    OCT_FILE_MODEL = 4,      /* int8 model */
+    OCT_FILE_RUN_FOLDER = 8, /* a folder with recipe.yaml or checkpoints */
 } oct_file_kind;
 
 /* OCT_DATA when it is missing, unreadable or none of these. Only looks; nothing is verified. */
 oct_status oct_file_kind_of(const char *path, oct_file_kind *kind) OCT_NODISCARD;
+/* The same for a command that takes some kinds alone, and says so: "convert takes a checkpoint or a run folder". */
+oct_status oct_file_take(const char *path, int kinds, const char *takes,
+                         oct_file_kind *kind) OCT_NODISCARD;
 /* OCT_DATA when a checkpoint or model is damaged: then its kind is only a guess. Commands that would
  * refuse a file for its kind ask this first. */
 oct_status oct_file_check_intact(const char *path, oct_file_kind kind) OCT_NODISCARD;

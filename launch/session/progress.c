@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double bar_every_s = 0.25;
-
 double oct_step_totals_rate(const oct_step_totals *totals)
 {
     return totals->seconds > 0 ? (double)totals->samples / totals->seconds : 0;
@@ -18,11 +16,9 @@ double oct_step_totals_rate(const oct_step_totals *totals)
 void oct_progress_start(oct_progress *progress, const oct_plan *plan, const oct_metric *metric,
                         const char *choice, double every)
 {
-    const bool bar = oct_progress_bar(choice);
-    if (choice && strcmp(choice, "none") == 0) every = INFINITY;
     *progress = (oct_progress){
-        .bar = bar,
-        .every = bar ? bar_every_s : every,
+        .bar = oct_progress_bar(choice),
+        .every = oct_progress_every(choice, every),
         .plan = plan,
         .metric = metric,
         .shown = oct_seconds(),

@@ -82,14 +82,12 @@ static int difference(const list *l, const oct_fusion *fusion)
 static oct_status no_pattern(const list *l)
 {
     enum { NEAREST = 3 };
-    oct_text names = {0}, types = {0}, nearest = {0};
+    oct_text members = {0}, nearest = {0};
     oct_status status = OCT_OK;
     int fit = 0, found = 0;
-    for (int i = 0; i < l->count && status == OCT_OK; i++) {
-        status = oct_text_add(&names, "%s%s", i > 0 ? ", " : "", l->names[i]);
-        if (status == OCT_OK)
-            status = oct_text_add(&types, "%s%s", i > 0 ? ", " : "", l->modules[i]->type->name);
-    }
+    for (int i = 0; i < l->count && status == OCT_OK; i++)
+        status = oct_text_add(&members, "%s%s (%s)", i > 0 ? ", " : "", l->names[i],
+                              l->modules[i]->type->name);
     for (int differ = 0; differ <= 2 * OCT_MAX_MEMBERS; differ++)
         for (size_t f = 0; f < oct_fusion_count() && status == OCT_OK; f++) {
             const oct_fusion *fusion = oct_fusion_at(f);
@@ -98,14 +96,12 @@ static oct_status no_pattern(const list *l)
                 status = oct_text_add(&nearest, "%s%s", found++ > 0 ? ", " : "", fusion->name);
         }
     if (status == OCT_OK)
-        status = oct_fail_add(
-            OCT_PREPARE,
-            "%s: no fusion fits %s in this order, since none %s with %s (%s); the nearest are %s, "
-            "and quant/prepare/fusion_list.def has all",
-            names.data, types.data, fit > 0 ? "goes on" : "begins", l->modules[fit]->type->name,
-            l->names[fit], nearest.data);
-    oct_text_free(&names);
-    oct_text_free(&types);
+        status =
+            oct_fail_add(OCT_PREPARE,
+                         "%s: no fusion has this order, none %s with %s; the nearest are %s, "
+                         "and quant/prepare/fusion_list.def has all",
+                         members.data, fit > 0 ? "goes on" : "begins", l->names[fit], nearest.data);
+    oct_text_free(&members);
     oct_text_free(&nearest);
     return status;
 }

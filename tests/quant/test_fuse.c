@@ -248,12 +248,13 @@ Test(fuse, a_sequence_that_no_pattern_fits_is_told_where_it_leaves_them_and_the_
     rig r;
     chain_of(&r);
     refuse(&r, (const char *[]){"1.1", "1.0"}, 2,
-           "1.1, 1.0: no fusion fits batch_norm, conv2d in this order, since none goes on with "
-           "conv2d (1.0); the nearest are conv_bn, conv_bn_add, conv_bn_relu, and "
-           "quant/prepare/fusion_list.def has all");
-    refuse(&r, (const char *[]){"1.0", "1.1", "2"}, 3,
-           "since none goes on with max_pool (2); the nearest are conv_bn, ");
-    refuse(&r, (const char *[]){"2", "1.1"}, 2, "since none begins with max_pool (2); ");
+           "1.1 (batch_norm), 1.0 (conv2d): no fusion has this order, none goes on with 1.0; the "
+           "nearest are conv_bn, conv_bn_add, conv_bn_relu, and quant/prepare/fusion_list.def has "
+           "all");
+    refuse(
+        &r, (const char *[]){"1.0", "1.1", "2"}, 3,
+        "2 (max_pool): no fusion has this order, none goes on with 2; the nearest are conv_bn, ");
+    refuse(&r, (const char *[]){"2", "1.1"}, 2, "none begins with 2; the nearest are ");
     refuse(&r, (const char *[]){"1.0"}, 1, "1 names are to be fused; give 2 to 4");
     rig_end(&r);
 }
