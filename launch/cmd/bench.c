@@ -24,7 +24,7 @@ static const oct_option options[] = {
     [IMAGE] = {"--image", 0, OCT_OPT_TEXT, "HxWxC",
                "step, infer --model: size of the images (default 32x32x3)", 0, 0},
     [GROUP] = {"--norm-group", 0, OCT_OPT_TEXT, "GROUP",
-               "step: batch_norm.group of its recipe, (default batch)", 0, 0},
+               "step: batch_norm.group of its recipe (default batch)", 0, 0},
     [THREADS] = {"--threads", 0, OCT_OPT_COUNT, "T", "step, infer: threads of a rank (default 1)",
                  1, 256},
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "step, reduce: start N ranks", 1, 4096},
@@ -169,7 +169,7 @@ const oct_command oct_command_bench = {
         "counted)\n"
         "over the whole time, beside what the processor's units could do of them, measured then "
         "and\n"
-        "there. --json also tells the least time, and the processor's own, which other work "
+        "there. --json also has the least time, and the processor's own, which other work "
         "disturbs\n"
         "less.\n"
         "OCT_ISA narrows the instruction sets. Unset OPENBLAS_CORETYPE, which can halve OpenBLAS.\n"

@@ -177,7 +177,8 @@ static const oct_option options[] = {
 
 const oct_command oct_command_compare = {
     .name = "compare",
-    .usage = "octet compare A B [--data FOLDER] [--samples N] [--sqnr DB]",
+    .usage = "octet compare A B [--data FOLDER] [--samples N] [--sqnr DB] [--unquantized] "
+             "[--common]",
     .summary = "finds the layers in which two checkpoints or int8 models depart",
     .help =
         "A and B are checkpoints, run folders (their newest checkpoint) or int8 models. Both "

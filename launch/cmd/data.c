@@ -29,7 +29,7 @@ static const oct_option options[] = {
     [PREVIEW] = {"--preview", 0, OCT_OPT_TEXT, "FILE.html",
                  "write a page of training samples as the model will get them, and nothing else", 0,
                  0},
-    [SAMPLES] = {"--samples", 0, OCT_OPT_COUNT, "N", "of that sheet; 8 unless told", 1, 100},
+    [SAMPLES] = {"--samples", 0, OCT_OPT_COUNT, "N", "samples of that page (default 8)", 1, 100},
     {0},
 };
 
@@ -460,7 +460,7 @@ const oct_command oct_command_data = {
         "as the transforms of the recipe (data.train, data.mixup, ...) will change it in the first "
         "epochs.\n"
         "\n"
-        "`octet help formats` tells which files a data set may be.\n"
+        "`octet help formats` lists the files that a data set may be.\n"
         "\n"
         "    octet data my.yaml\n"
         "    octet data my.yaml --preview page.html data.path=FOLDER\n",

@@ -352,10 +352,9 @@ static const oct_option options[] = {
               "of a checkpoint: folder of the data set, if it is not where the run had it", 0, 0},
     [ALL_VALUES] = {"--all-values", 0, OCT_OPT_FLAG, NULL,
                     "of an int8 model: each tensor of codes is an output too", 0, 0},
-    [PIXELS] =
-        {"--pixels", 0, OCT_OPT_FLAG, NULL,
-         "the input is pixels from 0 to 255, or of c may be; normalising is part of the network", 0,
-         0},
+    [PIXELS] = {"--pixels", 0, OCT_OPT_FLAG, NULL,
+                "inputs are pixels from 0 to 255 (c: also); normalising is part of the network", 0,
+                0},
     [CODES] = {"--codes", 0, OCT_OPT_FLAG, NULL,
                "tflite: input and output are codes, whose scale and zero point the file has", 0, 0},
     [PROCESSOR] = {"--processor", 0, OCT_OPT_TEXT, "NAME",

@@ -408,7 +408,7 @@ const oct_command oct_command_inspect = {
             "    octet inspect --graph --dot runs/a | dot -Tsvg > a.svg\n"
             "    octet inspect --tree runs/a\n"
             "\n"
-            "--device tells what an int8 model asks of a device: flash for its constants, scratch "
+            "--device shows what an int8 model asks of a device: flash for its constants, scratch "
             "for the\n"
             "values of one sample as the runtime and the C form plan them, multiply-adds, and the "
             "layers\n"

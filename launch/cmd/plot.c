@@ -241,11 +241,11 @@ static oct_status run(const oct_args *args)
 }
 
 static const oct_option options[] = {
-    [WIDTH] = {"--width", 0, OCT_OPT_COUNT, "N", "columns; those of the terminal, or 80",
+    [WIDTH] = {"--width", 0, OCT_OPT_COUNT, "N", "columns (default: those of the terminal, or 80)",
                OCT_TERMINAL_COLUMNS_MIN, OCT_TERMINAL_COLUMNS_MAX},
-    [HEIGHT] = {"--height", 0, OCT_OPT_COUNT, "N", "lines of the drawing; 16", 4, 100},
-    [ASCII] = {"--ascii", 0, OCT_OPT_FLAG, NULL, "no other characters; the rule without UTF-8", 0,
-               0},
+    [HEIGHT] = {"--height", 0, OCT_OPT_COUNT, "N", "lines of the drawing (default 16)", 4, 100},
+    [ASCII] = {"--ascii", 0, OCT_OPT_FLAG, NULL, "ASCII characters alone (default without UTF-8)",
+               0, 0},
     {0},
 };
 

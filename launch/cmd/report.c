@@ -40,7 +40,7 @@ static oct_status run(const oct_args *args)
 }
 
 static const oct_option options[] = {
-    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE", "where to write it; report.html", 0, 0},
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE", "file to write (default report.html)", 0, 0},
     {0},
 };
 

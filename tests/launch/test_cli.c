@@ -487,7 +487,8 @@ Test(cli, a_mistake_of_one_rank_is_said_with_its_number)
                      " train $f output=lone",
                      NULL);
     oct_check_exit(job, 3);
-    cr_assert_eq(oct_process_said_times(&job, "missing.yaml: there is no such file"), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "missing.yaml: there is no such file"), 1, "%s",
+                 job.err);
     oct_check_said(job, "octet: error: rank 1 (");
 }
 

@@ -175,7 +175,7 @@ Test(page, refuses_what_is_no_run_with_a_sentence)
         {"report nowhere", 3, "nowhere: No such file or directory"},
         {"report data", 3, "data: this is not a run folder"},
         {"report r.yaml", 3, "r.yaml: is a recipe; give the run folder"},
-        {"report run/model.int8.h5", 3, "this is an int8 model; give the run folder"},
+        {"report run/model.int8.h5", 3, "is an int8 model; give the run folder"},
         {"report run -o r.yaml", 2, "-o r.yaml: already exists and does not end in .html"},
         {"report run -o nowhere/a.html", 7, "nowhere/a.html: "},
         {"report", 2, "octet report RUN"},
