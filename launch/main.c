@@ -6,6 +6,7 @@
 #include "core/base/cpu.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/kernel/float_kernel.h"
 #include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "io/model/model_file.h"
@@ -165,6 +166,7 @@ static oct_status run(int argc, char **argv, int rank)
 {
     OCT_TRY(grow_stack());
     OCT_TRY(oct_cpu_check());
+    OCT_TRY(oct_float_kernel_check());
     if (argc < 2) return rank == 0 ? print_help(NULL) : OCT_OK;
     if (strcmp(argv[1], "--version") == 0)
         return rank == 0 ? oct_print("octet %s\n", OCT_VERSION) : OCT_OK;

@@ -26,6 +26,11 @@ static bool has_ref(void)
     return true;
 }
 
+static bool has_blas(void)
+{
+    return true;
+}
+
 #if defined(__x86_64__)
 /* __builtin_cpu_supports asks whether the system saves the registers, too. */
 static bool has_avx2(void)
@@ -140,7 +145,7 @@ const char *oct_isa_name(oct_isa which)
 const char *oct_isa_best(void)
 {
     int best = OCT_ISA_COUNT - 1;
-    while (!oct_isa_has(oct_cpu_isa(), (oct_isa)best))
+    while (best == OCT_ISA_BLAS || !oct_isa_has(oct_cpu_isa(), (oct_isa)best))
         best--;
     return oct_isa_name((oct_isa)best);
 }

@@ -1,5 +1,5 @@
 /* Which instruction sets this machine has. OCT_ISA narrows it at run time to the set it names and those
- * before it: ref, avx2, avxvnni, avx512vnni, avx512bf16, or on ARM ref, neon, neondot (an unknown word is
+ * before it: ref, blas, avx2, avxvnni, avx512vnni, avx512bf16, or on ARM ref, blas, neon, neondot (an unknown word is
  * an error at start). */
 #pragma once
 
@@ -9,7 +9,8 @@
  * whether this machine has it. */
 #define OCT_ISA_LIST(X)                                                                            \
     X(REF, ref, ANY)                                                                               \
-    X(AVX2, avx2, X86)             /* and FMA */                                                   \
+    X(BLAS, blas, ANY) /* no instructions: OpenBLAS (core/kernel/blas.h), if it is installed */    \
+    X(AVX2, avx2, X86) /* and FMA */                                                               \
     X(AVXVNNI, avxvnni, X86)       /* VNNI in the VEX encoding, for vectors of 256 bits */         \
     X(AVX512VNNI, avx512vnni, X86) /* F, BW, DQ, VL and VNNI */                                    \
     X(AVX512BF16, avx512bf16, X86) /* the same and BF16 */                                         \
@@ -28,7 +29,7 @@ typedef unsigned oct_isa_set; /* bit per oct_isa; REF is always there */
 oct_isa_set oct_cpu_isa(void); /* CPUID narrowed by OCT_ISA; computed once */
 bool oct_isa_has(oct_isa_set set, oct_isa isa);
 const char *oct_isa_name(oct_isa isa);
-const char *oct_isa_best(void); /* the word of the last one that is in use */
+const char *oct_isa_best(void); /* the word of the last one that is in use, of instructions */
 /* Checks OCT_ISA; call once at start. */
 oct_status oct_cpu_check(void) OCT_NODISCARD;
 const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */

@@ -5,7 +5,7 @@
 #include "core/kernel/conv.h"
 
 enum {
-    OCT_MAX_COL_TILE = 16,
+    OCT_NATIVE_COLUMNS = 16,  /* of a panel whose words are pairs of bfloat16 */
     OCT_DEPTHWISE_LANES = 16, /* channels that are worked together */
     /* Columns that are packed at once, in a loop that vectors take well: a cache line of codes. A
      * multiple of every table's panel. */
@@ -28,8 +28,8 @@ static inline __attribute__((always_inline)) char *oct_store_pair_tile(const oct
                                                                        char *tile)
 {
     if (k->native_bf16) {
-        uint32_t words[OCT_MAX_COL_TILE]; /* a native tile has so many columns */
-        for (int c = 0; c < OCT_MAX_COL_TILE; c++)
+        uint32_t words[OCT_NATIVE_COLUMNS];
+        for (int c = 0; c < OCT_NATIVE_COLUMNS; c++)
             words[c] = first[c] | second[c] << 16;
         memcpy(tile, words, sizeof words);
         return tile + sizeof words;

@@ -235,20 +235,20 @@ OCT_CLONES
 static void pack_native(const oct_weight_plan *p, const grad_line *l, char *tile)
 {
     static const uint16_t nothing[OCT_PACKED_COLUMNS];
-    const int64_t whole = l->count / OCT_MAX_COL_TILE * OCT_MAX_COL_TILE;
+    const int64_t whole = l->count / OCT_NATIVE_COLUMNS * OCT_NATIVE_COLUMNS;
     const char *row = l->rows;
     for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * l->row_bytes) {
         const uint16_t *first = (const uint16_t *)(const void *)row + l->column;
         const uint16_t *second = (const uint16_t *)(const void *)(row + l->row_bytes) + l->column;
         if (at + 1 == p->s.out_w) second = nothing;
         char *to = tile;
-        for (int64_t c = 0; c < whole; c += OCT_MAX_COL_TILE, to += p->panel_bytes)
-            join(OCT_MAX_COL_TILE, first + c, second + c, (uint32_t *)(void *)to);
+        for (int64_t c = 0; c < whole; c += OCT_NATIVE_COLUMNS, to += p->panel_bytes)
+            join(OCT_NATIVE_COLUMNS, first + c, second + c, (uint32_t *)(void *)to);
         if (whole < l->count) {
-            memset(to, 0, OCT_MAX_COL_TILE * sizeof(uint32_t));
+            memset(to, 0, OCT_NATIVE_COLUMNS * sizeof(uint32_t));
             join(l->count - whole, first + whole, second + whole, (uint32_t *)(void *)to);
         }
-        tile += OCT_MAX_COL_TILE * sizeof(uint32_t);
+        tile += OCT_NATIVE_COLUMNS * sizeof(uint32_t);
     }
 }
 
@@ -279,11 +279,11 @@ static void pack_floats(const oct_weight_plan *p, const grad_line *l, float *til
     const int64_t columns = p->kernel->col_tile;
     for (int64_t at = 0; at < p->s.out_w; at++, row += l->row_bytes, tile += columns) {
         const float *values = (const float *)(const void *)row + l->column;
-        if (!p->grad_pairs && l->count == OCT_MAX_COL_TILE) {
-            memcpy(tile, values, OCT_MAX_COL_TILE * sizeof *tile);
+        if (!p->grad_pairs && columns == OCT_NATIVE_COLUMNS && l->count == columns) {
+            memcpy(tile, values, OCT_NATIVE_COLUMNS * sizeof *tile);
             continue;
         }
-        uint16_t half[OCT_MAX_COL_TILE];
+        uint16_t half[OCT_PACKED_COLUMNS];
         if (p->grad_pairs) read_halves(p, row, l->column, l->count, half);
         for (int64_t c = 0; c < columns; c++)
             tile[c] = c >= l->count   ? 0

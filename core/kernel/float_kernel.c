@@ -1,16 +1,26 @@
 /* The choice of a table is a pure function of the set of instruction sets. */
 #include "core/kernel/float_kernel.h"
 
+#include "core/kernel/blas.h"
+
+#include <stdlib.h>
+#include <string.h>
+
 static const oct_float_kernel *const kernels[] = {
 #define OCT_FLOAT_KERNEL(ISA, isa) &oct_float_kernel_##isa,
 #include "core/kernel/float_kernel_list.def"
 #undef OCT_FLOAT_KERNEL
 };
 
+static bool is_usable(const oct_float_kernel *kernel, oct_isa_set have)
+{
+    return oct_isa_has(have, kernel->isa) && (!kernel->present || kernel->present());
+}
+
 const oct_float_kernel *oct_float_kernel_select(oct_isa_set have)
 {
     size_t i = 0;
-    while (i + 1 < OCT_COUNT(kernels) && !oct_isa_has(have, kernels[i]->isa))
+    while (i + 1 < OCT_COUNT(kernels) && !is_usable(kernels[i], have))
         i++;
     return kernels[i];
 }
@@ -18,6 +28,25 @@ const oct_float_kernel *oct_float_kernel_select(oct_isa_set have)
 const oct_float_kernel *oct_float_kernel_here(void)
 {
     return oct_float_kernel_select(oct_cpu_isa());
+}
+
+const char *oct_float_kernel_name(void)
+{
+    const oct_float_kernel *kernel = oct_float_kernel_here();
+    return kernel == &oct_float_kernel_blas ? oct_blas_name() : kernel->name;
+}
+
+oct_status oct_float_kernel_check(void)
+{
+    const char *word = getenv("OCT_ISA");
+    if (!word || strcmp(word, oct_isa_name(OCT_ISA_BLAS)) != 0) return OCT_OK;
+    if (oct_blas_init() != OCT_OK) return oct_fail_prefix("OCT_ISA=%s", word);
+    OCT_CHECK(
+        oct_float_kernel_here() == &oct_float_kernel_blas, OCT_RESOURCE,
+        "OCT_ISA=%s: equal rows of a product do not have equal bits with %s, so that ranks and "
+        "threads would change results; leave OCT_ISA out",
+        word, oct_blas_name());
+    return OCT_OK;
 }
 
 static const void *const numerics_words[] = {OCT_NUMERICS_LIST(OCT_WORD_ITEM)};

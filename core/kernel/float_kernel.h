@@ -1,7 +1,7 @@
 /* Float kernels are a table of functions for each instruction set, best first in float_kernel_list.def,
  * the scalar reference last. Choice is a pure function of the instruction set.
  *
- * All tables give the same bits: float products are fused multiply-adds (one rounding) in the order of
+ * All tables but that of OpenBLAS, which stands in where there is none for the processor, give the same bits: float products are fused multiply-adds (one rounding) in the order of
  * the words; bfloat16 products are those of VDPBF16PS: of each pair the second first, each a fused
  * multiply-add of exact products, round to nearest even, denormals as zeros. A machine without that
  * instruction computes the same with floats: its words of bfloat16 operands are floats that hold
@@ -24,6 +24,7 @@ typedef struct oct_float_kernel {
     const char *name;
     int col_tile; /* columns of a panel; a tile is col_tile words */
     bool native_bf16;
+    bool (*present)(void); /* whether what it needs besides instructions is there; NULL: nothing */
     oct_product_fn *f32;
     oct_product_fn *bf16; /* words as said above */
 } oct_float_kernel;
@@ -34,6 +35,10 @@ typedef struct oct_float_kernel {
 
 const oct_float_kernel *oct_float_kernel_select(oct_isa_set have);
 const oct_float_kernel *oct_float_kernel_here(void); /* of this machine and OCT_ISA */
+/* What decides its bits, for people: "avx2", or which OpenBLAS it is. */
+const char *oct_float_kernel_name(void);
+/* Checks that OCT_ISA=blas can be obeyed; call once at start. */
+oct_status oct_float_kernel_check(void) OCT_NODISCARD;
 
 /* "f32", "bf16". */
 const char *oct_numerics_name(oct_numerics numerics);

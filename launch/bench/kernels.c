@@ -5,12 +5,12 @@
  * OCT_ISA asks for nothing else.
  */
 #include "launch/bench/bench.h"
-#include "launch/bench/blas.h"
 #include "launch/bench/timing.h"
 #include "launch/bench/product.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/kernel/blas.h"
 
 #include <inttypes.h>
 
@@ -109,7 +109,7 @@ out:
 static bool has_openblas(void)
 {
     if (oct_blas_init() == OCT_OK) return true;
-    oct_log(OCT_LOG_WARN, "%s; its lines are left out (Debian: libopenblas0)", oct_fail_text(0));
+    oct_log(OCT_LOG_WARN, "%s; its lines are left out", oct_fail_text(0));
     oct_fail_clear();
     return false;
 }

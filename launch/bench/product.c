@@ -3,8 +3,8 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
+#include "core/kernel/blas.h"
 #include "launch/bench/bench.h"
-#include "launch/bench/blas.h"
 #include "launch/evaluate/multiply_adds.h"
 
 static const oct_qparams after_relu = {.scale = 0.05F, .zero_point = 0, .qmin = 0, .qmax = 255};

@@ -2,8 +2,10 @@
 #include "launch/session/job.h"
 
 #include "core/base/cpu.h"
+#include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/kernel/float_kernel.h"
 #include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "io/file/file.h"
@@ -271,6 +273,23 @@ static const char *now(char text[32])
     return text;
 }
 
+/* OpenBLAS computes other bits than our kernels, and others on other processors. */
+static oct_status check_float_kernels(const oct_collective *group)
+{
+    const bool blas = oct_float_kernel_here() == &oct_float_kernel_blas;
+    const char *name = oct_float_kernel_name();
+    const int64_t mine = blas ? (int64_t)(oct_digest(name, strlen(name)) >> 1) : 0;
+    int64_t words[] = {mine, -mine};
+    OCT_TRY(group->max_i64(group, words, OCT_COUNT(words)));
+    OCT_CHECK(
+        words[0] == -words[1], OCT_USAGE,
+        "float products are made by OpenBLAS on some ranks and not on others, or by other "
+        "kernels of it (here: %s), so that the number of ranks would change bits; set OCT_ISA=ref "
+        "on all hosts, or use hosts of one kind",
+        name);
+    return OCT_OK;
+}
+
 oct_status oct_job_describe(oct_session *session, const oct_args *args, const oct_recipe *recipe,
                             const oct_dataset *train_data, const oct_dataset *test_data,
                             json_t **description)
@@ -283,15 +302,17 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
     if (group->rank == 0) status = oct_alloc(&hosts, (size_t)group->size, HOST_BYTES);
     OCT_TRY_OUT(oct_session_agree(session, status));
     OCT_TRY_OUT(group->gather(group, host, sizeof(host), hosts));
+    OCT_TRY_OUT(check_float_kernels(group));
     if (group->rank != 0) goto out;
 
     *description = json_pack(
-        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "version", OCT_VERSION,
-        "started", now(time_text), "command", command_line(args), "ranks", group->size, "threads",
-        (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size), "cpu", oct_cpu_model(),
-        "isa", oct_isa_best(), "numerics", oct_numerics_name(recipe->numerics), "mpi",
-        oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
-        environment(), "data", oct_job_data_record(train_data, test_data));
+        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "version",
+        OCT_VERSION, "started", now(time_text), "command", command_line(args), "ranks", group->size,
+        "threads", (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size), "cpu",
+        oct_cpu_model(), "isa", oct_isa_best(), "float_kernel", oct_float_kernel_name(), "numerics",
+        oct_numerics_name(recipe->numerics), "mpi", oct_comm_library(session->comm), "plugins",
+        oct_plugins_json(), "environment", environment(), "data",
+        oct_job_data_record(train_data, test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:
     oct_free(&hosts);

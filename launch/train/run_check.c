@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/kernel/blas.h"
 #include "core/op/norm_groups.h"
 #include "io/hdf5/hdf5.h"
 #include "io/checkpoint/manifest.h"
@@ -234,6 +235,13 @@ oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
     return status;
 }
 
+static oct_status check_libraries(const oct_recipe *recipe)
+{
+    OCT_TRY(oct_h5_check_library());
+    if (recipe->quant_rounding != OCT_ROUNDING_GPTQ || oct_blas_init() == OCT_OK) return OCT_OK;
+    return oct_fail_prefix("quant.rounding: gptq");
+}
+
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
                          const oct_dataset *test_data, int ranks)
 {
@@ -251,7 +259,7 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     (void)!oct_check_ranks(recipe, train_data->count, ranks);
     check_quant(recipe);
     oct_task_check(recipe, train_data);
-    return oct_fail_count() > 0 ? OCT_USAGE : oct_h5_check_library();
+    return oct_fail_count() > 0 ? OCT_USAGE : check_libraries(recipe);
 }
 
 static oct_status find_norm(void *user, oct_module *module)

@@ -90,7 +90,7 @@ static oct_tensor *weight_of(const oct_qat_conv *m)
                                               : &((oct_conv2d_module *)m->layer)->weight->value;
 }
 
-/* What one rank has done to a layer. */
+/* What rank 0 has done to a layer. */
 typedef struct outcome {
     bool rounded, corrected;
 } outcome;
@@ -113,8 +113,8 @@ static oct_status correct(const oct_correction *c, oct_corrected_layer *l, outco
     return status;
 }
 
-/* Gives all ranks what `root` has made of the layer. */
-static oct_status share(const oct_qat_conv *m, const oct_collective *group, int root, outcome *done)
+/* Gives all ranks what rank 0 has made of the layer. */
+static oct_status share(const oct_qat_conv *m, const oct_collective *group, outcome *done)
 {
     const oct_tensor *weight = weight_of(m);
     const oct_param *bias = m->layer->type == &oct_linear_type
@@ -122,42 +122,34 @@ static oct_status share(const oct_qat_conv *m, const oct_collective *group, int 
                                 : ((oct_conv2d_module *)m->layer)->bias;
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)m->batch_norm;
     const size_t channels = (size_t)oct_dim(weight, 0);
-    OCT_TRY(group->broadcast(group, done, sizeof *done, root));
+    OCT_TRY(group->broadcast(group, done, sizeof *done, 0));
     if (done->rounded)
         OCT_TRY(
-            group->broadcast(group, weight->data, (size_t)oct_numel(weight) * sizeof(float), root));
+            group->broadcast(group, weight->data, (size_t)oct_numel(weight) * sizeof(float), 0));
     if (!done->corrected) return OCT_OK;
     float *moved = bn ? bn->running_mean : oct_f32(&bias->value);
-    return group->broadcast(group, moved, channels * sizeof *moved, root);
+    return group->broadcast(group, moved, channels * sizeof *moved, 0);
 }
 
 oct_status oct_correction_apply(oct_correction *c, const oct_collective *group)
 {
     char path[256];
-    oct_status status = OCT_OK;
-    outcome *done = NULL;
     for (size_t i = c->begin; i < c->end; i++)
         c->layers[i].layer->moments = NULL;
     for (size_t i = c->begin; i < c->end; i++)
         OCT_TRY(oct_moments_join(&c->layers[i].moments, group));
-    OCT_TRY_OUT(oct_alloc(&done, c->end - c->begin, sizeof *done));
-    for (size_t i = c->begin; i < c->end && status == OCT_OK; i++) {
-        if ((int)((i - c->begin) % (size_t)group->size) != group->rank) continue;
-        status = correct(c, &c->layers[i], &done[i - c->begin]);
+    for (size_t i = c->begin; i < c->end; i++) {
+        outcome done = {0};
+        oct_status status = OCT_OK;
+        if (group->rank == 0) status = correct(c, &c->layers[i], &done);
         if (status != OCT_OK)
             status = oct_fail_prefix("%s", oct_module_path(&c->layers[i].layer->q.base, path));
-    }
-    OCT_TRY_OUT(group->agree(group, status));
-    for (size_t i = c->begin; i < c->end; i++) {
-        outcome *own = &done[i - c->begin];
-        OCT_TRY_OUT(
-            share(c->layers[i].layer, group, (int)((i - c->begin) % (size_t)group->size), own));
-        c->rounded += own->rounded;
-        c->corrected += own->corrected;
-        c->left += !own->rounded && !own->corrected;
+        OCT_TRY(group->agree(group, status));
+        OCT_TRY(share(c->layers[i].layer, group, &done));
+        c->rounded += done.rounded;
+        c->corrected += done.corrected;
+        c->left += !done.rounded && !done.corrected;
     }
     end_round(c);
-out:
-    oct_free(&done);
-    return status;
+    return OCT_OK;
 }

@@ -10,8 +10,9 @@
  *     oct_correction_end(&c);
  *
  * Each round is for as many layers as their products have room for, in the order of the tree, so later rounds see the
- * weights that earlier ones have left. Sums are whole numbers, and what follows from them is plain arithmetic, so the
- * weights have the same bits on any number of ranks, threads and kinds of processors.
+ * weights that earlier ones have left. Sums are whole numbers, and rank 0 alone makes weights of them, so these have the
+ * same bits on any number of ranks and threads. Second-order rounding factors by OpenBLAS, whose last bits differ between
+ * kinds of processors.
  */
 #pragma once
 
@@ -44,7 +45,7 @@ oct_status oct_correction_begin(oct_correction *correction, oct_module *root,
 bool oct_correction_goes_on(const oct_correction *correction);
 /* Begins a round: from now on forwards add to the moments. */
 oct_status oct_correction_collect(oct_correction *correction) OCT_NODISCARD;
-/* Collective: ends the round; ranks share its layers. */
+/* Collective: ends the round. */
 oct_status oct_correction_apply(oct_correction *correction,
                                 const oct_collective *group) OCT_NODISCARD;
 void oct_correction_end(oct_correction *correction);

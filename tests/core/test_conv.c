@@ -3,6 +3,7 @@
  * in double, to the bit. Other inputs are judged by a bound on rounding, and every table against the
  * reference to the bit. */
 #include "core/kernel/bf16.h"
+#include "core/kernel/blas.h"
 
 #include "core/base/leaves.h"
 #include "tests/core/conv_rig.h"
@@ -29,7 +30,7 @@ static const oct_float_kernel *const tables[] = {
 /* Tables that this machine can run. */
 static bool is_here(const oct_float_kernel *k)
 {
-    return oct_isa_has(oct_cpu_isa(), k->isa);
+    return oct_isa_has(oct_cpu_isa(), k->isa) && (!k->present || k->present());
 }
 
 typedef struct example {
@@ -526,27 +527,36 @@ static void check_same(const results *a, const results *b, const example *e, con
     oct_check_bits_f32(a->grad_w16, b->grad_w16, w_numel(e), text);
 }
 
+/* All samples in one call, within the bound of rounding. */
+static results run_close(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                         const reference *want)
+{
+    const int64_t outs = e->s.out_c / e->s.groups * e->s.kernel_h * e->s.kernel_w;
+    const int64_t positions = e->samples * e->s.out_h * e->s.out_w;
+    const results r = run(e, k, numerics, e->samples);
+    check_close(r.y, want->y, want->most_y, oct_conv_depth(&e->s), y_numel(e), k->name, "y");
+    check_close(r.grad_x, want->grad_x, want->most_grad_x, outs, x_numel(e), k->name, "grad_x");
+    check_close(r.grad_w, want->grad_w, want->most_grad_w, positions, w_numel(e), k->name,
+                "grad_w");
+    return r;
+}
+
 /* The reference within the bound of rounding; every table, and every number of samples a call, equal to
- * it. */
+ * it, or of OpenBLAS equal to its own. */
 static void check_wild(int64_t samples, oct_conv_shape s, int powers)
 {
     example e = example_of(samples, s, powers);
     for (size_t n = 0; n < OCT_COUNT(both_numerics); n++) {
         reference want = reference_of(&e, both_numerics[n]);
-        results first = run(&e, &oct_float_kernel_ref, both_numerics[n], samples);
-        const int64_t depth = oct_conv_depth(&e.s);
-        const int64_t outs = e.s.out_c / e.s.groups * e.s.kernel_h * e.s.kernel_w;
-        const int64_t positions = samples * e.s.out_h * e.s.out_w;
-        check_close(first.y, want.y, want.most_y, depth, y_numel(&e), "ref", "y");
-        check_close(first.grad_x, want.grad_x, want.most_grad_x, outs, x_numel(&e), "ref",
-                    "grad_x");
-        check_close(first.grad_w, want.grad_w, want.most_grad_w, positions, w_numel(&e), "ref",
-                    "grad_w");
+        results first = run_close(&e, &oct_float_kernel_ref, both_numerics[n], &want);
         for (size_t t = 0; t < OCT_COUNT(tables); t++) {
+            const bool blas = tables[t] == &oct_float_kernel_blas;
             if (!is_here(tables[t])) continue;
+            results own = blas ? run_close(&e, tables[t], both_numerics[n], &want) : first;
             results got = run(&e, tables[t], both_numerics[n], 1);
-            check_same(&got, &first, &e, tables[t]->name);
+            check_same(&got, &own, &e, tables[t]->name);
             free_results(&got);
+            if (blas) free_results(&own);
         }
         free_results(&first);
         free_reference(&want);
@@ -800,6 +810,8 @@ Test(conv, choice_of_a_table_follows_the_instruction_sets)
 {
     const oct_isa_set ref = 1u << OCT_ISA_REF;
     cr_assert_eq(oct_float_kernel_select(ref), &oct_float_kernel_ref);
+    cr_assert_eq(oct_float_kernel_select(ref | 1u << OCT_ISA_BLAS),
+                 oct_blas_found() ? &oct_float_kernel_blas : &oct_float_kernel_ref);
 #if defined(__x86_64__)
     const oct_isa_set avx2 = ref | 1u << OCT_ISA_AVX2, vnni = avx2 | 1u << OCT_ISA_AVX512VNNI;
     cr_assert_eq(oct_float_kernel_select(avx2), &oct_float_kernel_avx2);

@@ -46,18 +46,17 @@ Test(cpu, an_unknown_word_is_a_usage_error_with_the_choice)
     cr_assert_eq(oct_cpu_check(), OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0),
                      "OCT_ISA: \"avx3\" is no instruction set, did you mean avx2; "
-                     "use ref, avx2, avxvnni, avx512vnni or avx512bf16");
+                     "use ref, blas, avx2, avxvnni, avx512vnni or avx512bf16");
     setenv("OCT_ISA", "", 1);
     cr_assert_eq(oct_cpu_check(), OCT_USAGE);
-    cr_assert_str_eq(
-        oct_fail_text(0),
-        "OCT_ISA: \"\" is no instruction set; use ref, avx2, avxvnni, avx512vnni or avx512bf16");
+    cr_assert_str_eq(oct_fail_text(0), "OCT_ISA: \"\" is no instruction set; use ref, blas, avx2, "
+                                       "avxvnni, avx512vnni or avx512bf16");
 }
 
 Test(cpu, names_are_those_of_the_environment)
 {
-    static const oct_isa isas[] = {OCT_ISA_REF, OCT_ISA_AVX2, OCT_ISA_AVXVNNI, OCT_ISA_AVX512VNNI,
-                                   OCT_ISA_AVX512BF16};
+    static const oct_isa isas[] = {OCT_ISA_REF,     OCT_ISA_BLAS,       OCT_ISA_AVX2,
+                                   OCT_ISA_AVXVNNI, OCT_ISA_AVX512VNNI, OCT_ISA_AVX512BF16};
     for (size_t i = 0; i < OCT_COUNT(isas); i++) {
         setenv("OCT_ISA", oct_isa_name(isas[i]), 1);
         cr_assert_eq(oct_cpu_check(), OCT_OK);

@@ -112,6 +112,28 @@ Test(check, and_training_refuse_a_library_that_writes_no_checkpoints)
     }
 }
 
+/* A library that is none stands before the installed one. */
+Test(check, and_training_want_openblas_where_a_recipe_or_the_environment_asks_for_it)
+{
+    must("mkdir none && : >none/libopenblas.so.0");
+    setenv("LD_LIBRARY_PATH", "none", 1);
+    static const char *const commands[] = {"check", "train"};
+    for (size_t i = 0; i < OCT_COUNT(commands); i++) {
+        OCTET(commands[i], "r.yaml", "quant.rounding=gptq");
+        oct_check_exit(job, 7);
+        oct_check_said(job, "quant.rounding: gptq: OpenBLAS cannot be loaded: ");
+        oct_check_said(job, "install it (Debian: libopenblas0)");
+        must("! test -e new");
+    }
+    setenv("OCT_ISA", "blas", 1);
+    OCTET("check", "r.yaml");
+    oct_check_exit(job, 7);
+    oct_check_said(job, "OCT_ISA=blas: OpenBLAS cannot be loaded: ");
+    unsetenv("OCT_ISA");
+    OCTET("check", "r.yaml");
+    oct_check_exit(job, 0);
+}
+
 Test(check, refuses_ranks_that_fit_alone_but_not_together)
 {
     shell("ulimit -v 400000; " OCT_PROGRAM " check r.yaml batch.size=64 --ranks 8");

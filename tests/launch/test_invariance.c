@@ -209,6 +209,35 @@ Test(invariance, transforms_and_mixed_labels_give_the_same_files_on_any_ranks_an
     check_ranks(&mixed, 3);
 }
 
+/* OpenBLAS gives other bits than our kernels do, but the same ones to any share of a batch. */
+Test(invariance, products_of_openblas_give_the_same_files_on_any_ranks_and_threads)
+{
+    static const setting small = {
+        .recipe = FASHION,
+        .keys = {"batch.size=32", "data.train_limit=36", "batch.leaf=4", "data.test_limit=10",
+                 "float.epochs=2", "calibrate.batches=1", "qat.epochs=1", "checkpoint.every=2",
+                 "checkpoint.keep=4", "evaluate.every=0"},
+    };
+    char command[1024];
+    setenv("OCT_ISA", "blas", 1);
+    check_ranks(&small, 3);
+    snprintf(command, sizeof command,
+             "grep -q '\"float_kernel\": \"OpenBLAS 0' %s/run.json && cat %s/run.json",
+             oct_tmp_path(&tmp, "ranks3-threads2"), oct_tmp_path(&tmp, "ranks3-threads2"));
+    oct_process job = oct_process_run(20, "/bin/bash", "-c", command, NULL);
+    oct_check_exit(job, 0);
+    oct_process_free(&job);
+    unsetenv("OCT_ISA");
+    job = train(&small, 1, 1, "own");
+    oct_check_exit(job, 0);
+    oct_process_free(&job);
+    snprintf(command, sizeof command, "cmp -s %s/model.int8.h5 %s/model.int8.h5",
+             oct_tmp_path(&tmp, "own"), oct_tmp_path(&tmp, "ranks1-threads1"));
+    job = oct_process_run(20, "/bin/bash", "-c", command, NULL);
+    oct_check_exit(job, 1);
+    oct_process_free(&job);
+}
+
 Test(invariance, current_scales_give_the_same_files_on_any_ranks_and_threads)
 {
     setting current = with(&resnet, "quant.scales=current", NULL);

@@ -54,7 +54,7 @@ ban_text("include <mpi\\.h>|[^A-Za-z0-9_]P?MPI_[A-Za-z]+" "dist/|tests/ranks/|te
 ban_text("include <hdf5[a-z_]*\\.h>|[^A-Za-z0-9_]H5[A-Z][a-z]*[A-Za-z0-9_]* *\\("
     "io/hdf5/(hdf5_(write|memory)|octet_hdf5)\\.[ch]|tests/" "HDF5 lives in io/hdf5/hdf5_write.c and io/hdf5/octet_hdf5.c")
 ban_text("include <cblas[a-z_-]*\\.h>|[^A-Za-z0-9_](cblas|openblas)_[a-z]+"
-    "launch/bench/blas\\.c|tests/bench/" "BLAS lives in launch/bench/blas.c")
+    "core/kernel/blas\\.c|tests/bench/" "BLAS lives in core/kernel/blas.c")
 
 # Which rounding or which target it is asks its room alone: elsewhere either may be named, such as in a target's file, but
 # what depends on it is a fact of its row.

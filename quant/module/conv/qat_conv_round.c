@@ -4,8 +4,8 @@
  * With H = sum of x x^T over the windows x of the input and R R^T = H, R an upper triangle, the error of an output
  * channel w that becomes q is |R^T (w - q)|^2, whose component k holds the differences up to k. So weights are taken in
  * order, and each becomes the code that makes its component smallest: the nearest one to
- * w_k + (sum over j < k of R_jk (w_j - q_j)) / R_kk. That is GPTQ without the inverse of H. The factor is found by
- * Cholesky's method from the last weight to the first.
+ * w_k + (sum over j < k of R_jk (w_j - q_j)) / R_kk. That is GPTQ without the inverse of H. The factor is
+ * Cholesky's (core/kernel/blas.h), from the last weight to the first.
  *
  * A hundredth of the mean diagonal is added to the diagonal, as GPTQ does, so that weights whose inputs never differ
  * from 0 have a factor too.
@@ -14,8 +14,8 @@
 
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
-#include "core/kernel/cholesky.h"
 #include "core/base/mem.h"
+#include "core/kernel/blas.h"
 
 #include <math.h>
 #include <string.h>
