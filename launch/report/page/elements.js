@@ -13,6 +13,8 @@ const num = (object, key) => (typeof object?.[key] === "number" ? object[key] : 
 const str = (object, key) => (typeof object?.[key] === "string" ? object[key] : null);
 const list = (object, key) => (Array.isArray(object?.[key]) ? object[key] : []);
 
+const isCount = (value) => typeof value === "number" && value >= 0;
+
 /* Elements. Children are nodes, texts, numbers and lists of them; null and false are left out. */
 
 function build(node, attributes, children) {

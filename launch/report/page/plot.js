@@ -49,17 +49,18 @@ const inside = (axis) => {
 const px = (value) => value.toFixed(1);
 
 /* curve: {name, series: {step, value}, colour, dots, dashed}; spans: the phases, as grounds of the curves.
- * scale: "zero" begins at zero, "free" is logarithmic where values span more than a power of ten.
- * null where there is nothing to draw. */
+ * scale: "zero" begins at zero, "free" is logarithmic where values span more than a power of ten. What is beyond
+ * 1e100 is not drawn; null where nothing is. */
 function plot({ title, unit, curves, spans = [], scale, width = 400, height = 210 }) {
-    const drawn = curves.filter((c) => list(c.series, "step").length > 0);
+    const drawn = curves.map((c) => ({ ...c, points: list(c.series, "step").map((step, i) => [step, c.series.value[i]])
+        .filter((point) => point.every((v) => Math.abs(v) < 1e100)) })).filter((c) => c.points.length > 0);
     if (drawn.length === 0) return null;
-    const steps = drawn.flatMap((c) => c.series.step).concat(spans.flatMap((s) => [s.begin, s.end]));
-    const values = drawn.flatMap((c) => c.series.value);
+    const steps = drawn.flatMap((c) => c.points.map(([step]) => step)).concat(spans.flatMap((s) => [s.begin, s.end]));
+    const values = drawn.flatMap((c) => c.points.map(([, value]) => value));
     const range = (numbers) => numbers.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)],
                                               [Infinity, -Infinity]);
     let [low, high] = range(values);
-    const wide = scale === "free" && low > 0 && high > 10 * low;
+    const wide = scale === "free" && low > 1e-100 && high > 10 * low;
     if (scale === "zero") [low, high] = [Math.min(low, 0), Math.max(high, 0)];
     const y = wide ? logarithmicAxis(low, high, 5) : linearAxis(low, high, 5);
     const [begin, end] = range(steps), x = linearAxis(begin, end, width / 90);
@@ -79,8 +80,8 @@ function plot({ title, unit, curves, spans = [], scale, width = 400, height = 21
                 svg("text", { class: "middle", x: (box.left + box.right) / 2, y: height - 6 }, "step"));
     for (const c of drawn) shapes.push(drawCurve(c, atX, atY));
 
-    const words = drawn.map((c) => `${c.name}: ${c.series.step.length} values, from ` +
-        `${number(c.series.value[0])} to ${number(c.series.value.at(-1))}.`).join(" ");
+    const words = drawn.map((c) => `${c.name}: ${c.points.length} values, from ${number(c.points[0][1])} to ` +
+        `${number(c.points.at(-1)[1])}.`).join(" ");
     return el("figure", { class: "plot" },
         el("figcaption", null, el("b", null, title), unit && [" ", unit], drawn.map((c) =>
             el("span", { class: `key k${c.colour}${c.dashed ? " dashed" : ""}${c.dots ? " dots" : ""}` },
@@ -107,13 +108,13 @@ function drawSpans(spans, box, atX) {
 }
 
 function drawCurve(c, atX, atY) {
-    const points = c.series.step.map((step, i) => [atX(step), atY(c.series.value[i])]);
-    const line = points.length > 1 && svg("path", {
+    const line = c.points.length > 1 && svg("path", {
         class: `line c${c.colour}${c.dashed ? " dashed" : ""}`,
-        d: "M" + points.map(([x, y]) => `${px(x)} ${px(y)}`).join("L") });
-    const dots = c.dots || points.length === 1 ? points : [];
-    return [line, dots.map(([x, y], i) => svg("circle", { class: `dot c${c.colour}`, cx: px(x), cy: px(y), r: 3 },
-        svg("title", null, `${c.name}: ${number(c.series.value[i])} at step ${c.series.step[i]}`)))];
+        d: "M" + c.points.map(([step, value]) => `${px(atX(step))} ${px(atY(value))}`).join("L") });
+    const dots = c.dots || c.points.length === 1 ? c.points : [];
+    return [line, dots.map(([step, value]) =>
+        svg("circle", { class: `dot c${c.colour}`, cx: px(atX(step)), cy: px(atY(value)), r: 3 },
+            svg("title", null, `${c.name}: ${number(value)} at step ${step}`)))];
 }
 
 /* Counts of values in bins of equal width from `from` to `to`, with the grid of the codes: low to high, `step`
@@ -121,11 +122,11 @@ function drawCurve(c, atX, atY) {
  * outside of the codes have a colour of their own: these values are clipped. null: no histogram. */
 function histogram(title, data, grid) {
     const counts = list(data, "counts"), from = num(data, "from"), to = num(data, "to");
-    const most = Math.max(0, ...counts.filter((c) => typeof c === "number"));
-    if (counts.length === 0 || !(from < to) || !(most > 0) || counts.some((c) => !(c >= 0))) return null;
+    const most = Math.max(0, ...counts);
+    if (!counts.every(isCount) || !(from < to) || !Number.isFinite(to - from) || !(most > 0)) return null;
     const [width, height, top, side] = [320, 120, 16, 8], bottom = height - 22;
-    const edge = (bin) => from + (bin * (to - from)) / counts.length;
-    const codes = grid.step > 0 && grid.low < grid.high;
+    const edge = (bin) => from + (to - from) * (bin / counts.length);
+    const codes = grid.step > 0 && grid.low < grid.high && Number.isFinite((grid.high - grid.low) / grid.step);
     const view = { low: edge(counts.findIndex((c) => c > 0)),
                    high: edge(counts.findLastIndex((c) => c > 0) + 1) };
     if (codes) {

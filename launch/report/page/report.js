@@ -256,7 +256,7 @@ function confusion(run) {
     const record = run.confusion, counts = list(record, "counts"), n = counts.length;
     if (!record)
         return missing("No confusion matrix has been recorded; runs that classify record one at their end.");
-    if (n < 1 || n > 100 || !counts.every((row) => Array.isArray(row) && row.length === n && row.every((c) => c >= 0)))
+    if (n < 1 || n > 100 || !counts.every((row) => Array.isArray(row) && row.length === n && row.every(isCount)))
         return missing("metrics.jsonl: the confusion matrix is not one of 1 to 100 classes with a count for each pair.");
     const ofClass = counts.map((row) => row.reduce((a, b) => a + b, 0));
     const name = (i) => cut(str(list(record, "names"), i) ?? String(i), 24);
@@ -299,7 +299,7 @@ function worst(run) {
     return el("div", { class: "samples" }, samples.map((s) => el("figure", null, picture(s), el("figcaption", null,
         name(s, "label_name", "label"), el("br"), "taken for ", el("b", null, name(s, "predicted_name", "predicted")),
         el("br"), `${fixed(100 * num(s, "probability"), 1)} %, loss ${number(num(s, "loss"))}`,
-        el("br"), `image ${num(s, "index")}`))));
+        el("br"), `image ${num(s, "index") ?? "–"}`))));
 }
 
 /* The proof that the int8 model computes what QAT evaluation computed. */
@@ -321,7 +321,8 @@ function certificate(run) {
 function environment(run) {
     const sessions = list(run, "sessions"), all = run.sessions_in_all;
     const shown = (value) => Array.isArray(value) ? value.map(shown).join(" ") || "–"
-        : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "number" ? number(value) : value ?? "–";
+        : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "number" ? number(value)
+        : typeof value === "string" ? value : "–";
     const members = (object, before) => Object.entries(object).flatMap(([key, value]) =>
         value && typeof value === "object" && !Array.isArray(value)
             ? members(value, `${before}${key}.`) : [[before + key, shown(value)]]);
