@@ -4,6 +4,7 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "core/tensor/broadcast.h"
+#include "io/export/program_parts.h"
 
 #include <stdio.h>
 
@@ -33,19 +34,7 @@ static layer layer_of(const oct_to_c *w, const oct_to_c_call *c)
     return l;
 }
 
-/* The program's sums are over codes, of which its biases take off the zero point; ours are over values. An affine
- * layer's are over values there, too. */
-static int64_t bias_of(const layer *l, int64_t c)
-{
-    const int64_t depth = oct_conv_depth(&l->step->conv);
-    int64_t sum = 0;
-    if (l->step->kind == OCT_STEP_AFFINE) return l->step->bias[c];
-    for (int64_t i = 0; i < depth; i++)
-        sum += l->step->weight[c * depth + i];
-    return l->step->bias[c] + sum * l->x->q.zero_point;
-}
-
-/* Biases fit into the accumulators: each is what the layer sums up to where all values are 0. */
+/* Sums are over values here, not over codes. Biases fit into the accumulators: each is what the layer sums up to where all values are 0. */
 static void write_biases(oct_to_c *w, const layer *l)
 {
     const int64_t channels = l->step->conv.out_c;
@@ -54,7 +43,7 @@ static void write_biases(oct_to_c *w, const layer *l)
     if (w->status != OCT_OK) return;
     int32_t *narrow = (int32_t *)(void *)wide;
     for (int64_t c = 0; c < channels; c++) {
-        const int64_t bias = bias_of(l, c);
+        const int64_t bias = oct_export_bias(l->step, l->x->q, c);
         if (l->acc == OCT_S64)
             wide[c] = bias;
         else

@@ -13,7 +13,7 @@ typedef struct oct_to_onnx_qparams {
 #define OCT_TO_ONNX_LOSS_LIST(X)                                                                   \
     X(QUOTIENT, "rounds x / scale where Octet rounded x * (1 / scale): a code may differ by one "  \
                 "(quant.target: onnxruntime trains the first)")                                    \
-    X(SHIFT, "rounds half to even where this model's target shifts, which rounds half up: a code " \
+    X(SHIFT, "rounds half to even where this model's target shifts and rounds otherwise: a code "  \
              "may differ by one")                                                                  \
     X(ADDEND, "adds a second addend in float before rounding: a code may differ by one "           \
               "(quant.target: onnxruntime has no such fusion)")                                    \

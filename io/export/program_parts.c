@@ -18,14 +18,20 @@ const char *oct_export_step_name(const oct_program *program, int64_t number,
     return name;
 }
 
-bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale)
+/* Sums of an affine step are over values, so its biases have nothing to take off. */
+int64_t oct_export_bias(const oct_step *step, oct_qparams in, int64_t o)
 {
     const int64_t depth = oct_conv_depth(&step->conv);
+    int64_t sum = 0;
+    for (int64_t i = 0; step->kind != OCT_STEP_AFFINE && i < depth; i++)
+        sum += step->weight[o * depth + i];
+    return step->bias[o] + in.zero_point * sum;
+}
+
+bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale)
+{
     for (int64_t o = 0; o < step->conv.out_c; o++) {
-        int64_t sum = 0;
-        for (int64_t i = 0; i < depth; i++)
-            sum += step->weight[o * depth + i];
-        const int64_t own = step->bias[o] + in.zero_point * sum;
+        const int64_t own = oct_export_bias(step, in, o);
         if (own < INT32_MIN || own > INT32_MAX) return false;
         bias[o] = (int32_t)own;
         scale[o] = in.scale * step->weight_scale[o];

@@ -9,6 +9,8 @@
 enum { OCT_STEP_NAME_BYTES = sizeof(((oct_step *)0)->name) + 16 };
 const char *oct_export_step_name(const oct_program *program, int64_t number,
                                  char name[OCT_STEP_NAME_BYTES]);
+/* The bias of output channel o without what the zero point of the input adds to its sums. */
+int64_t oct_export_bias(const oct_step *step, oct_qparams in, int64_t o);
 /* Gives biases without what the zero point of the input adds to the sums, and their scales, both (O); false where one
  * does not fit into 32 bits. */
 bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale);

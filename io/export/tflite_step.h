@@ -9,7 +9,7 @@
 #define OCT_TO_TFLITE_LOSS_LIST(X)                                                                 \
     X(QUOTIENT, "rounds x * (1 / scale) where this model's target rounds x / scale: a code may "   \
                 "differ by one (quant.target: tflite trains the first)")                           \
-    X(SHIFT, "rounds half to even where this model's target shifts, which rounds half up: a code " \
+    X(SHIFT, "rounds half to even where this model's target shifts and rounds otherwise: a code "  \
              "may differ by one")                                                                  \
     X(ADDEND, "takes a second addend before it rounds, which TFLite has in floats alone: codes "   \
               "may differ by one (quant.target: tflite has no such fusion)")                       \

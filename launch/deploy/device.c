@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/export/c_size.h"
+#include "io/export/program_parts.h"
 #include "quant/program/planner.h"
 #include "quant/program/step.h"
 
@@ -189,13 +190,12 @@ static int64_t largest_sum(const oct_program *program, const oct_step *step)
     const int64_t depth = oct_conv_depth(&step->conv), most = q.zero_point - q.qmin;
     int64_t largest = 0;
     for (int64_t c = 0; c < step->conv.out_c; c++) {
-        int64_t weights = 0, all = 0;
+        const int64_t bias = oct_export_bias(step, q, c);
+        int64_t all = 0;
         for (int64_t i = 0; i < depth; i++) {
             const int64_t w = step->weight[c * depth + i];
-            weights += w;
             all += w < 0 ? -w : w;
         }
-        const int64_t bias = step->bias[c] + q.zero_point * weights;
         largest = oct_max_i64(largest, most * all + (bias < 0 ? -bias : bias));
     }
     return largest;

@@ -129,6 +129,16 @@ Test(epilogue, follows_the_definition_in_every_arithmetic, .timeout = 60)
     }
 }
 
+Test(epilogue, has_a_definition_of_every_rounding)
+{
+    bool seen[OCT_REQUANTIZERS] = {false};
+    for (size_t j = 0; j < OCT_COUNT(variants); j++)
+        seen[variants[j].by] = true;
+    for (int r = 0; r < OCT_REQUANTIZERS; r++)
+        cr_assert(seen[r],
+                  "rounding %d has no case above; its definition goes to epilogue_oracle.h", r);
+}
+
 static void epilogue_one(oct_requantizer by, oct_dtype out, int64_t acc, float multiplier, void *y)
 {
     const int64_t bias = 0;
