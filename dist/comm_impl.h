@@ -135,7 +135,7 @@ typedef struct oct_comm_state {
 } oct_comm_state;
 
 struct oct_comm {
-    oct_collective base;   /* first: its functions find the rest behind it */
+    oct_collective base;   /* first: its functions find the rest after it */
     oct_comm_state *state; /* NULL without a transport */
     /* The same ranks over a twin of the transport, for sums that are not waited for. It has the next of
      * OCT_SUMS_BESIDES such lanes beside it. */
@@ -190,7 +190,7 @@ oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data,
                              size_t bytes) OCT_NODISCARD;
 /* Tells the node how far this rank is; and waits for the others of it to be as far. Not together with
  * transfers. */
-void oct_exchange_tell(const oct_comm *comm, uint64_t progress);
+void oct_exchange_signal(const oct_comm *comm, uint64_t progress);
 oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress) OCT_NODISCARD;
 /* Tells the node what the operation is about, so that a rank with something else in mind is found. */
 void oct_exchange_announce(const oct_comm *comm, size_t bytes);

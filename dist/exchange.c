@@ -193,7 +193,7 @@ void oct_exchange_announce(const oct_comm *comm, size_t bytes)
                               operation_word(s), memory_order_release);
 }
 
-void oct_exchange_tell(const oct_comm *comm, uint64_t progress)
+void oct_exchange_signal(const oct_comm *comm, uint64_t progress)
 {
     const oct_rank_node *node = &comm->state->node;
     atomic_store_explicit(&node->lines[comm->base.rank - node->first].progress, progress,

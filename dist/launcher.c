@@ -105,8 +105,8 @@ static int parent_of(int pid)
     char text[512];
     int parent = 0;
     if (oct_process_read(pid, "stat", text, sizeof(text)) < 0) return 0;
-    const char *behind = strrchr(text, ')');
-    return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : 0;
+    const char *after = strrchr(text, ')');
+    return after && sscanf(after + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
 int oct_launcher_process(void)

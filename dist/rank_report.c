@@ -65,7 +65,7 @@ static void add_line(report *r, const oct_rank_view *view)
     add(r, "\n  rank %d (%s, process %d) %s", view->rank, host, view->pid, doing(view));
     if (view->step > 0) add(r, ", step %lld", (long long)view->step);
     if (view->operation < 0) return;
-    add(r, ", in or behind %s %u, begun %.1f s ago", oct_exchange_name(view->operation),
+    add(r, ", in or after %s %u, begun %.1f s ago", oct_exchange_name(view->operation),
         view->sequence, oct_seconds() - view->since_s);
     if (view->waits_for >= 0) add(r, ", for rank %d", view->waits_for);
 }

@@ -289,8 +289,8 @@ char oct_process_state(int pid)
     const ssize_t length = oct_process_read(pid, "stat", text, sizeof(text));
     if (length < 0) return kill(pid, 0) == 0 ? 'R' : 0; /* no /proc here */
     if (length == 0) return 0;
-    const char *behind = strrchr(text, ')'); /* of the name, which may hold anything */
-    return behind && behind[1] == ' ' ? behind[2] : 'R';
+    const char *after = strrchr(text, ')'); /* of the name, which may hold anything */
+    return after && after[1] == ' ' ? after[2] : 'R';
 }
 
 void oct_rank_table_ask_to_stop(void)

@@ -159,7 +159,7 @@ static void join_parts(sum *s, const oct_round *round)
     s->own.run.first = halves[0]->run.first;
     s->own.run.local += s->other.run.local;
     s->own.num_parts =
-        oct_tree_join(&s->own.run, parts, vectors, count, length(s->piece), s->width);
+        oct_tree_merge(&s->own.run, parts, vectors, count, length(s->piece), s->width);
     for (int p = 0; p < s->own.num_parts; p++) {
         s->own.parts[p] = parts[p];
         s->own.vectors[p] = vectors[p];
@@ -261,7 +261,7 @@ static int join_share(const sum *s)
         }
     }
     find_parts(s, node->first, node->first + node->ranks, &run, parts);
-    return oct_tree_join(&run, state->parts, state->vectors, count, length(share), s->width);
+    return oct_tree_merge(&run, state->parts, state->vectors, count, length(share), s->width);
 }
 
 /* Gives the total of this rank's share to the others, and to itself. */
@@ -320,7 +320,7 @@ static void enter_lane(sum *s)
 static void end_piece(sum *s)
 {
     oct_rank_node *node = &s->comm->state->node;
-    oct_exchange_tell(s->comm, stage_of(node->pieces++, DONE));
+    oct_exchange_signal(s->comm, stage_of(node->pieces++, DONE));
     s->at += piece_length(s);
     if (s->at < s->n)
         s->phase = FILL;
@@ -333,7 +333,7 @@ static void end_piece(sum *s)
 static oct_status tell_and_await(const sum *s, int stage)
 {
     const uint64_t progress = stage_of(s->comm->state->node.pieces, stage);
-    oct_exchange_tell(s->comm, progress);
+    oct_exchange_signal(s->comm, progress);
     return oct_exchange_await(s->comm, progress);
 }
 
@@ -629,7 +629,7 @@ static oct_status finish(const oct_comm *lane)
     return OCT_OK;
 }
 
-/* While a lane is waited for, those behind it move on. */
+/* While a lane is waited for, those after it move on. */
 oct_status oct_comm_sums_finish(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct mpi_transport {
-    oct_transport base; /* first: its functions find the rest behind it */
+    oct_transport base; /* first: its functions find the rest after it */
     char library[64], host[MPI_MAX_PROCESSOR_NAME];
     double deadline_s;
     MPI_Comm comm; /* a duplicate of the world, errors returned */

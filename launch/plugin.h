@@ -26,7 +26,7 @@
 #include "quant/observer/observer.h"
 
 /* What program and plug-in must agree on: the number of this interface, which changes with the
- * meaning of what they share, and the sizes of the structs behind it. */
+ * meaning of what they share, and the sizes of the structs after it. */
 #define OCT_PLUGIN_ABI                                                                             \
     ((uint64_t)7 << 48 | (uint64_t)sizeof(oct_module) << 32 |                                      \
      (uint64_t)sizeof(oct_context) << 16 |                                                         \

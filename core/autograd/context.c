@@ -118,7 +118,7 @@ oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, v
     return tensor_over(cx, dtype, shape, data, trace_value);
 }
 
-/* Takes memory that is freed behind its last reader. */
+/* Takes memory that is freed after its last reader. */
 static void *take_block(oct_context *cx, size_t bytes, int64_t *number)
 {
     if (cx->status != OCT_OK) return NULL;

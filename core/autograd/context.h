@@ -28,7 +28,7 @@ typedef enum oct_batch_part {
 } oct_batch_part;
 
 /* What a forward draws at random, alike on all ranks, is a function of these and of the place of a value in the global
- * batch. Whoever begins a step that learns sets them behind oct_context_begin, which clears them: nothing is drawn
+ * batch. Whoever begins a step that learns sets them after oct_context_begin, which clears them: nothing is drawn
  * without. */
 typedef struct oct_draws {
     bool active;
@@ -38,7 +38,7 @@ typedef struct oct_draws {
 } oct_draws;
 
 /* One leaf of a batch can be watched: what it alone adds to every sum over the batch (loss, statistics, the gradient of
- * each parameter) goes into a digest, in the order of the forward and the backward. Set behind
+ * each parameter) goes into a digest, in the order of the forward and the backward. Set after
  * oct_context_begin, which clears it. */
 typedef struct oct_leaf_watch {
     bool active;
@@ -76,7 +76,7 @@ struct oct_context {
     bool norm_told; /* all ranks are told the sums of all groups, as one of them may compute */
                     /* another's leaf again; set by who begins steps */
     struct oct_norm_note *norm_notes; /* what batch norms have seen in this step, call by call */
-    /* What the main thread does besides, during a backward: set by who begins one behind the forward. */
+    /* What the main thread does besides, during a backward: set by who begins one after the forward. */
     void (*meanwhile)(oct_context *cx, void *user);
     void *meanwhile_user;
     int64_t max_numel; /* that a new tensor may have; 0: as many as there is room for */

@@ -26,7 +26,7 @@ static void too_many_gradients(oct_context *cx, const oct_param *param)
                      param->name);
 }
 
-bool oct_param_takes_grads(oct_context *cx, const oct_param *param)
+bool oct_param_needs_grads(oct_context *cx, const oct_param *param)
 {
     if (cx->status != OCT_OK) return false;
     if (!param->parts)
@@ -42,7 +42,7 @@ bool oct_param_takes_grads(oct_context *cx, const oct_param *param)
 
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
 {
-    if (!oct_param_takes_grads(cx, param)) return NULL;
+    if (!oct_param_needs_grads(cx, param)) return NULL;
     if (param->rows) return param->rows;
     float *rows = oct_scratch(cx, row_bytes(cx, param));
     if (!rows) return NULL;

@@ -12,7 +12,7 @@
  * in backward folds. */
 void oct_param_used(oct_context *cx, oct_param *param);
 /* True when gradients may be added to it now; else the context has failed. */
-bool oct_param_takes_grads(oct_context *cx, const oct_param *param);
+bool oct_param_needs_grads(oct_context *cx, const oct_param *param);
 
 /* Returns rows of leaf gradients (leaves.local x numel), zeroed at the first use of this backward;
  * add to row i what leaf i contributes, then end. The last end folds them into the parameter's

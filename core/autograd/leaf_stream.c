@@ -1,7 +1,7 @@
 /* The gradient of a large parameter is summed while its leaves go by.
  *
  * Leaf groups cut each part of the rank's leaves into subtrees of one size (the last may reach beyond the
- * part's end), so the tree over the part is a tree over groups, summed as they go by (oct_tree_joins). The
+ * part's end), so the tree over the part is a tree over groups, summed as they go by (oct_tree_merges). The
  * joins of a round are listed first and then done block by block of columns, so each row goes through
  * memory once. A group whose left neighbour of the tree waits is added to it by who makes it, and needs
  * neither a row nor a join: the bits are those of the join, since nothing that waits is -0.
@@ -144,7 +144,7 @@ void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *
     OCT_ASSERT(leaves == 1 || !cx->watch.active);
     *stream = (oct_leaf_stream){
         .param = param, .layout = layout, .leaves = leaves, .apart = cx->watch.active};
-    if (!oct_param_takes_grads(cx, param)) return;
+    if (!oct_param_needs_grads(cx, param)) return;
     if (param->rows || param->uses > 1) {
         stream->leaves = 1;
         stream->all = oct_leaf_grads_begin(cx, param);
@@ -215,7 +215,7 @@ static void count_group(const oct_leaves *leaves, oct_leaf_stream *stream, int64
     oct_leaf_pending *some = stream->some;
     const int64_t groups = groups_in(leaves, stream, &some->parts[some->part]);
     const int64_t group = stream->first + i - some->part_begin;
-    int joins = oct_tree_joins(group, groups);
+    int joins = oct_tree_merges(group, groups);
     if (i == 0 && some->adds)
         joins--; /* who made it has added it */
     else

@@ -14,7 +14,7 @@ static const int64_t forever = INT64_MAX;
 typedef struct block {
     char *memory; /* NULL: given back */
     size_t bytes;
-    int64_t born, last; /* call site in which it is made and behind which it goes */
+    int64_t born, last; /* call site in which it is made and after which it goes */
     bool inner;         /* made inside of an atomic module */
 } block;
 

@@ -1,7 +1,7 @@
 /* Lifetimes free the activations of a forward without a tape when no later call site reads them.
  *
  * Who reads what last is learned. The first forward keeps the output of every call site and writes down
- * which call site read which; later ones that take the same way give each block of memory back behind
+ * which call site read which; later ones that take the same way give each block of memory back after
  * its last reader. A forward that takes another way keeps what it has from there on. Should it read
  * what has gone already, it fails, and oct_lifetimes_diverged says that the failure is only this: let
  * the same forward run again without lifetimes.

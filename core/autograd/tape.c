@@ -75,7 +75,7 @@ OCT_CLONES static void add(float *restrict sum, const float *restrict x, int64_t
         sum[i] += x[i];
 }
 
-void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad)
+void oct_add_grad(oct_context *cx, oct_tensor *x, float *grad)
 {
     if (!grad) return;
     if (x->needs_grad && !x->grad && cx->status == OCT_OK) {
@@ -110,15 +110,15 @@ static void share_grad(oct_context *cx, oct_tensor *x, const float *grad)
     }
 }
 
-void oct_give_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad)
+void oct_add_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad)
 {
     if (!grad) return;
     oct_tensor *heir = !b->needs_grad || (a->needs_grad && b->grad) ? a : b;
     share_grad(cx, heir == a ? b : a, grad);
-    oct_give_grad(cx, heir, grad);
+    oct_add_grad(cx, heir, grad);
 }
 
-float *oct_take_grad(oct_tensor *y)
+float *oct_detach_grad(oct_tensor *y)
 {
     float *grad = y->grad;
     y->grad = NULL;
@@ -143,7 +143,7 @@ oct_status oct_backward(oct_context *cx, oct_tensor *loss)
         cx->module = node->module;
         if (cx->status == OCT_OK && (y->grad || y == loss)) node->backward(cx, node);
         oct_meanwhile(cx);
-        oct_arena_give(cx->arena, oct_take_grad(y));
+        oct_arena_give(cx->arena, oct_detach_grad(y));
         /* Nodes before this one know nothing that was made after it. */
         if (cx->release_on_backward) oct_arena_rewind(cx->arena, node->arena_mark);
     }

@@ -2,7 +2,7 @@
  *
  * Nodes run in reverse order of recording. A node's backward reads its output's gradient
  * (node->output->grad), computes the gradient of each input that needs one into a borrowed buffer and
- * hands it over with oct_give_grad, and adds parameter gradients leaf by leaf (leaf_grads.h). After a
+ * hands it over with oct_add_grad, and adds parameter gradients leaf by leaf (leaf_grads.h). After a
  * node's backward its output's gradient is given back.
  */
 #pragma once
@@ -44,18 +44,18 @@ void oct_record_no_grad(oct_context *cx, const char *op, oct_tensor *const *inpu
 float *oct_grad_new(oct_context *cx, const oct_tensor *t);
 /* Hands over a borrowed buffer holding d loss / d x: becomes x's gradient, or is added to it and given
  * back. Does nothing but give it back when x needs none. */
-void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad);
+void oct_add_grad(oct_context *cx, oct_tensor *x, float *grad);
 /* Hands over the gradient of a sum a + b, which is that of both: one gets the buffer, one that has no
  * gradient yet where there is one; to the other it is added or copied. */
-void oct_give_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad);
+void oct_add_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad);
 /* Returns x's gradient buffer to work into directly: the one it has, to be added to (*add), or a
  * new one that becomes x's gradient and is not initialised (not *add). NULL when x needs none or on
  * failure. */
 float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add);
 /* Takes the output's gradient away from the node to change it in place. */
-float *oct_take_grad(oct_tensor *y);
+float *oct_detach_grad(oct_tensor *y);
 
-/* Runs the tape backward from `loss`, whose gradient has been given (oct_give_grad; an op that
+/* Runs the tape backward from `loss`, whose gradient has been given (oct_add_grad; an op that
  * needs none given runs anyway). The tape is used up afterwards. Gradients are given back,
  * except those of tensors that no op made (inputs with needs_grad set): they stay until the next
  * oct_context_begin. Every parameter must be bound (oct_params_bind). */

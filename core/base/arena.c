@@ -3,7 +3,7 @@
  * Chunks form a stack; the lowest is the block that a reset makes, the others are for a step that needs
  * more. Positions count through all of them, so a mark is one number.
  *
- * Lent blocks lie in the lowest chunk, linked from its top downwards, each behind a header of one cache
+ * Lent blocks lie in the lowest chunk, linked from its top downwards, each after a header of one cache
  * line; the gaps between them are found by walking, of which there are few. The smallest gap that fits
  * serves, the room above the taken memory last. What fits nowhere is a block of its own.
  */

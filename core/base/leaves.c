@@ -72,7 +72,7 @@ int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS])
     return n;
 }
 
-int oct_tree_joins(int64_t i, int64_t count)
+int oct_tree_merges(int64_t i, int64_t count)
 {
     OCT_ASSERT(i >= 0 && i < count);
     if (i + 1 < count) return __builtin_ctzll((uint64_t)i + 1);
@@ -218,8 +218,8 @@ static void join_node(joint *j, int64_t lo, int64_t span)
     j->add((char *)j->vectors[head] + j->at, (char *)j->vectors[right] + j->at, j->n);
 }
 
-int oct_tree_join(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
-                  int64_t n, size_t width)
+int oct_tree_merge(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
+                   int64_t n, size_t width)
 {
     const bool floats = width == sizeof(float);
     oct_subtree joined[OCT_MAX_PARTS];

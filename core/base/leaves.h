@@ -47,7 +47,7 @@ int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS])
  * cut short) is summed as they go by, like a binary counter counts: what waits for its right neighbour
  * stands on a stack, lower leaves below, and a join makes one of the two on top. After the last subtree a
  * single sum is left. At least one join where i is odd: its left neighbour waits on top. */
-int oct_tree_joins(int64_t i, int64_t count);
+int oct_tree_merges(int64_t i, int64_t count);
 
 /* rows: `local` vectors of n, one a leaf. Folds them in place; afterwards row p (p < the returned
  * number of parts) holds part p. */
@@ -58,5 +58,5 @@ int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n);
  * `run`, into the maximal subtrees of that run; returns how many. vectors[p] points to the n elements of
  * part p, `width` bytes each: sizeof(float) or sizeof(double). Afterwards `parts` and `vectors` begin with
  * those of the subtrees; the vector of a subtree is that of its first part, and the others may be overwritten. */
-int oct_tree_join(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
-                  int64_t n, size_t width);
+int oct_tree_merge(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
+                   int64_t n, size_t width);

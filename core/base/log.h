@@ -14,10 +14,10 @@ typedef enum oct_log_level {
 /* Sets which lines go to stderr (default INFO) and whether this process speaks at all. */
 void oct_log_setup(oct_log_level level, bool speaks);
 
-/* Also append every line to this file, behind its time (UTC), or NULL to stop. The path is copied. */
+/* Also append every line to this file, after its time (UTC), or NULL to stop. The path is copied. */
 oct_status oct_log_file(const char *path) OCT_NODISCARD;
 
-/* Appends text that is said elsewhere, with its end of line, to a log file that is there, behind the time; where that
+/* Appends text that is said elsewhere, with its end of line, to a log file that is there, after the time; where that
  * cannot be, nothing happens. */
 void oct_log_append(const char *path, const char *text);
 

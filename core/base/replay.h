@@ -9,10 +9,10 @@
 #include "core/base/collective.h"
 
 typedef struct oct_replay {
-    oct_collective face;         /* first: its functions find the rest behind it */
+    oct_collective face;         /* first: its functions find the rest after it */
     const oct_collective *ranks; /* borrowed */
     bool again;
-    char *told; /* one total behind the other */
+    char *told; /* one total after the other */
     size_t used, capacity, at;
 } oct_replay;
 

@@ -36,5 +36,5 @@ oct_cut oct_cut_columns(int64_t leaves, int64_t columns, int threads);
 
 oct_tile oct_tile_begin(const oct_cut *cut, int t);
 /* Goes on to the thread's next tile; false at the end. No two tiles have the same leaf + t, and one that
- * is behind another has a greater one: less than the number of leaves + threads. */
+ * is after another has a greater one: less than the number of leaves + threads. */
 bool oct_tile_next(const oct_cut *cut, oct_tile *tile);

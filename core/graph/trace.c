@@ -1,7 +1,7 @@
 /* The trace records the graph of one forward.
  *
  * A tensor's number is its value's, given when it first appears; a tensor without a number was made
- * behind the trace's back, which is an error that names the reader. Scopes, of containers and of
+ * after the trace's back, which is an error that names the reader. Scopes, of containers and of
  * dynamic blocks, form a stack while the forward runs.
  */
 #include "core/graph/trace.h"

@@ -36,7 +36,7 @@ typedef struct oct_trace_scope {
     char *name; /* of the block; NULL for a container */
     size_t begin, end;
     int64_t parent; /* scope, or -1 */
-    /* Value numbers of a container's input 0, behind its pre hooks (given: before them), and of its
+    /* Value numbers of a container's input 0, after its pre hooks (given: before them), and of its
      * output, before its hooks; -1 for a block. */
     int64_t input, given, output;
     oct_module *hook; /* as of a node */

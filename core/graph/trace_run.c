@@ -73,7 +73,7 @@ static oct_status check_example(const oct_example *example, int count)
     OCT_CHECK(
         !example->training_count || example->training_count >= example->count, OCT_PREPARE,
         "a model cannot be traced with fewer inputs in training (%d) than in evaluation (%d); "
-        "those that only training has come behind the others",
+        "those that only training has come after the others",
         example->training_count, example->count);
     OCT_CHECK(count >= 1 && count <= OCT_MODEL_INPUTS, OCT_PREPARE,
               "a model cannot be traced on %d inputs; give 1 to %d", count, OCT_MODEL_INPUTS);

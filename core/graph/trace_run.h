@@ -4,7 +4,7 @@
 #include "core/graph/trace.h"
 
 /* An example is what a model is traced on: the shapes of its inputs, with any batch. Inputs that only
- * training has, such as the target of a loss that the forward computes, come behind the others:
+ * training has, such as the target of a loss that the forward computes, come after the others:
  *     oct_example example = *OCT_EXAMPLE(image, target);
  *     example.count = 1, example.training_count = 2; */
 typedef struct oct_example {

@@ -8,7 +8,7 @@ typedef struct oct_bn_rows {
     int64_t rows, pitch, channels;
     const float *grad, *x; /* at the first of these channels */
     const float *mean;
-    double *sums; /* the second ones are `pitch` behind the first */
+    double *sums; /* the second ones are `pitch` after the first */
 } oct_bn_rows;
 
 /* sums = over rows in order: x, x*x; or with grad: grad, grad * (x - mean). */

@@ -197,7 +197,7 @@ typedef struct tap_columns {
     int64_t panel_bytes;
 } tap_columns;
 
-/* Reads the columns as bfloat16 from weight `at` on, and zeros behind them. */
+/* Reads the columns as bfloat16 from weight `at` on, and zeros after them. */
 static inline __attribute__((always_inline)) void
 read_halves(const tap_columns *t, int64_t at, int64_t columns, uint32_t *restrict half)
 {

@@ -188,7 +188,7 @@ static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, in
     *lines = oct_max_i64(end - first, 0);
 }
 
-/* Goes on to the kernel rows behind those in c; false at the end. */
+/* Goes on to the kernel rows after those in c; false at the end. */
 static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b, kernel_rows *c)
 {
     int64_t line, lines;
@@ -288,7 +288,7 @@ static void multiply_rows(const oct_weight_plan *p, oct_product *product, int64_
         p->kernel->f32(product);
 }
 
-/* Multiplies a block; behind the last one sums are done. */
+/* Multiplies a block; after the last one sums are done. */
 static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
                            const oct_weight_scratch *r, const oct_conv_weight_pass *c)
 {
@@ -376,7 +376,7 @@ static void sum_chunk(leaf_group *t, int64_t first, int64_t m, const oct_conv_we
         const group_leaf *l = leaf_of(t, i);
         const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
         const bool adds = i % 2 == 1;
-        int joins = oct_tree_joins(i, t->leaves) - adds;
+        int joins = oct_tree_merges(i, t->leaves) - adds;
         oct_product product = {.x = r.planes,
                                .rows = r.rows,
                                .runs = l->runs,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A patch is transposed at a time: `columns` columns of a line, from `column` on in the planes of
- * `channels` channels, from the values `at` behind the start of x on, `pitch` apart. */
+ * `channels` channels, from the values `at` after the start of x on, `pitch` apart. */
 typedef struct patch {
     int64_t channels, column, columns;
     int64_t at, pitch;

@@ -167,9 +167,9 @@ static void fill(const oct_depthwise_plan *p, const oct_conv_input *x, int64_t a
     int64_t begin, end;
     inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
     const int64_t here = b->line * p->step_h / p->apart_h;
-    const int64_t behind = (b->line + b->lines) * p->step_h / p->apart_h;
+    const int64_t after = (b->line + b->lines) * p->step_h / p->apart_h;
     const int64_t first = at + begin * p->channels + b->c;
-    const int64_t next = at + behind * p->from_w * p->channels + (behind - here) * p->from_w * b->c;
+    const int64_t next = at + after * p->from_w * p->channels + (after - here) * p->from_w * b->c;
     taking t = {
         .n = end - begin, .x_step = p->channels, .count = b->count, .to_step = p->apart_w * LANES};
     for (int64_t u = 0; u < strip_lines(p, b->lines); u++, to += p->width * LANES) {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 typedef float quad __attribute__((vector_size(16)));
-/* The elements of two vectors, one behind the other, in another order (gcc 12 and clang). */
+/* The elements of two vectors, one after another, in another order (gcc 12 and clang). */
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #define EVEN 0, 4, 1, 5
 #define ODD 2, 6, 3, 7

@@ -30,7 +30,7 @@ typedef struct oct_goals {
     int32_t ignored;
 } oct_goals;
 
-/* Rows of n outputs, one behind the other. */
+/* Rows of n outputs, one after another. */
 typedef struct oct_output_rows {
     const float *y;
     int64_t n;
@@ -56,7 +56,7 @@ int32_t oct_output_class(const oct_output_row *row);
 /* A column of what a metric knows of each output. */
 typedef struct oct_metric_column {
     const char *name;
-    int digits; /* behind the point; 0: a count */
+    int digits; /* after the point; 0: a count */
 } oct_metric_column;
 
 /* What a metric knows of each output (class, label, quantity) beside its value. */

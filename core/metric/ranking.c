@@ -46,7 +46,7 @@ static oct_ranked rank(const oct_output_row *row, int64_t column)
     return (oct_ranked){.is_positive = -1};
 }
 
-/* Rows of equal score from `i` on: how many are positive. Moves i behind them. */
+/* Rows of equal score from `i` on: how many are positive. Moves i after them. */
 static double take_equal(const oct_ranked *sorted, int64_t count, int64_t *i)
 {
     const double score = sorted[*i].score;

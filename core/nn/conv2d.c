@@ -29,7 +29,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 }
 
 /* The arguments are in, out, kernel, stride, the four pads, dilation, groups, bias; of a transposed convolution
- * output padding comes behind the pads. */
+ * output padding comes after the pads. */
 enum { CONV_ARGS = 14, TRANSPOSE_ARGS = 16, PAD_ARGS = 10 };
 
 static void get_args(const oct_module *self, oct_op_args *args)
@@ -55,12 +55,12 @@ static void get_transpose_args(const oct_module *self, oct_op_args *args)
 }
 
 /* Gives the geometry of arguments from the kernel on, up to the pads, and from the dilation on. */
-static oct_conv_geometry geometry_of(const int64_t *a, const int64_t *behind)
+static oct_conv_geometry geometry_of(const int64_t *a, const int64_t *after)
 {
     oct_conv_geometry g = oct_conv_geometry_from(a);
-    g.dilation_h = (int)behind[0];
-    g.dilation_w = (int)behind[1];
-    g.groups = (int)behind[2];
+    g.dilation_h = (int)after[0];
+    g.dilation_w = (int)after[1];
+    g.groups = (int)after[2];
     return g;
 }
 

@@ -34,7 +34,7 @@ void oct_module_destroy(oct_module **module)
         oct_module_destroy(self->children[i].slot);
         oct_free(&self->children[i].name);
     }
-    /* Behind the children: their slots may be in it. */
+    /* After the children: their slots may be in it. */
     if (self->interceptor) self->interceptor->destroy(self->interceptor);
     for (size_t i = 0; i < self->num_params; i++)
         oct_param_release(&self->params[i]);

@@ -51,7 +51,7 @@ typedef struct oct_group_norm_module { /* layer_norm and group_norm */
 
 typedef struct oct_parameter_module { /* parameter, add_parameter, mul_parameter */
     oct_module base;
-    oct_param *weight; /* the dimensions behind the batch */
+    oct_param *weight; /* the dimensions after the batch */
 } oct_parameter_module;
 
 typedef struct oct_mean_module {

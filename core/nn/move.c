@@ -24,18 +24,18 @@ oct_status oct_move_map_of(oct_move_map *map, const oct_op_args *args)
 {
     int64_t a[OCT_MAX_ARGS] = {0};
     OCT_TRY(oct_args_integers("move", args, args->count, a));
-    const int64_t behind = a[1], dims = behind >= 0 && behind < OCT_MAX_DIMS ? a[2 + behind] : -1;
+    const int64_t after = a[1], dims = after >= 0 && after < OCT_MAX_DIMS ? a[2 + after] : -1;
     OCT_CHECK(
-        dims >= 0 && dims <= OCT_MOVE_DIMS && args->count == 3 + behind + 2 * dims, OCT_USAGE,
-        "a move is made from an offset, the number of dimensions behind the batch (at most %d) and "
+        dims >= 0 && dims <= OCT_MOVE_DIMS && args->count == 3 + after + 2 * dims, OCT_USAGE,
+        "a move is made from an offset, the number of dimensions after the batch (at most %d) and "
         "their sizes, the number of loops (at most %d), their sizes and their strides, but has %d "
         "arguments that do not count so",
         OCT_MAX_DIMS - 1, OCT_MOVE_DIMS, args->count);
     *map = (oct_move_map){
-        .offset = a[0], .dims = (int)dims, .out = {.ndim = (int)behind + 1, .dim = {1}}};
-    memcpy(map->out.dim + 1, a + 2, (size_t)behind * sizeof *a);
-    memcpy(map->size, a + 3 + behind, (size_t)dims * sizeof *a);
-    memcpy(map->stride, a + 3 + behind + dims, (size_t)dims * sizeof *a);
+        .offset = a[0], .dims = (int)dims, .out = {.ndim = (int)after + 1, .dim = {1}}};
+    memcpy(map->out.dim + 1, a + 2, (size_t)after * sizeof *a);
+    memcpy(map->size, a + 3 + after, (size_t)dims * sizeof *a);
+    memcpy(map->stride, a + 3 + after + dims, (size_t)dims * sizeof *a);
     return OCT_OK;
 }
 

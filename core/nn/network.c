@@ -126,7 +126,7 @@ static void free_name(const oct_module *parent, char segment[SEGMENT])
         snprintf(segment, SEGMENT, "%.52s_%d", wanted, number);
 }
 
-/* Takes the next segment of the path; where it is behind it, or NULL behind the last one. */
+/* Takes the next segment of the path; where it is after it, or NULL after the last one. */
 static const char *next_segment(const char *path, char segment[SEGMENT])
 {
     const size_t length = strcspn(path, ".");

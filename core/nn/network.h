@@ -13,7 +13,7 @@ extern const oct_module_type oct_network_type;
 /* A parameter or buffer that came from a tensor of a file, and goes back as one. */
 typedef struct oct_network_name {
     char *file; /* the tensor's name there: "layer1.0.conv1.weight" */
-    char *path; /* of the state item, as oct_module_state gives it; also behind prepare */
+    char *path; /* of the state item, as oct_module_state gives it; also after prepare */
     oct_file_order order;
 } oct_network_name;
 

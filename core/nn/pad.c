@@ -23,7 +23,7 @@ static void pad_args(const oct_module *self, oct_op_args *args)
 {
     const oct_padding *p = &((const oct_pad_module *)self)->padding;
     *args = *OCT_OP_ARGS((double)p->top, (double)p->bottom, (double)p->left, (double)p->right,
-                         (double)p->channels_before, (double)p->channels_behind, p->value,
+                         (double)p->channels_before, (double)p->channels_after, p->value,
                          (double)p->mode);
 }
 
@@ -55,7 +55,7 @@ oct_status oct_pad_create(oct_module **m, const oct_padding *padding)
     const oct_padding *p = padding;
     *m = NULL;
     OCT_CHECK(p->top >= 0 && p->bottom >= 0 && p->left >= 0 && p->right >= 0 &&
-                  p->channels_before >= 0 && p->channels_behind >= 0,
+                  p->channels_before >= 0 && p->channels_after >= 0,
               OCT_USAGE, "a pad cannot put less than 0 places around a tensor; slice it");
     OCT_CHECK(isfinite((float)p->value), OCT_USAGE,
               "a pad cannot put %g around a tensor; it must be a finite number", p->value);

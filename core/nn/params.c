@@ -68,7 +68,7 @@ static void point_grads(oct_params *params, const float *totals, float *own)
 }
 
 /* Totals are in the place of the first parts, here or in another rank's memory. If others read them here, this rank's
- * own are in a row behind the parts, no page of which is touched before. */
+ * own are in a row after the parts, no page of which is touched before. */
 static void take_totals(oct_params *params, const oct_leaves *leaves)
 {
     const oct_collective *group = params->group;
@@ -202,8 +202,8 @@ static oct_status count_parts(const oct_params *params, const oct_leaves *leaves
     return OCT_OK;
 }
 
-oct_status oct_params_begin_sums(oct_params *params, const oct_collective *group,
-                                 const oct_leaves *leaves)
+oct_status oct_params_begin_allreduce(oct_params *params, const oct_collective *group,
+                                      const oct_leaves *leaves)
 {
     int num_parts;
     OCT_TRY(count_parts(params, leaves, &num_parts));

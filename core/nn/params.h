@@ -47,8 +47,8 @@ bool oct_params_are_of(const oct_params *params, oct_module *root);
 
 /* Begins the sums over the ranks that can begin: of buckets whose gradients are all there. For the time of a
  * backward; oct_params_reduce follows, or where the backward failed sums_finish of the group. */
-oct_status oct_params_begin_sums(oct_params *params, const oct_collective *group,
-                                 const oct_leaves *leaves) OCT_NODISCARD;
+oct_status oct_params_begin_allreduce(oct_params *params, const oct_collective *group,
+                                      const oct_leaves *leaves) OCT_NODISCARD;
 /* Sums parts over all ranks; collective. The totals are there until the ranks meet for the next backward. A parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;

@@ -9,11 +9,11 @@ static void activation_backward(oct_context *cx, oct_node *node)
     const float *y = oct_f32(node->output);
     int64_t samples = oct_samples(node->output),
             n = samples ? oct_numel(node->output) / samples : 0;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         (*activation)->mask_grad(n, y + i * n, grad + i * n);
-    oct_give_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[0], grad);
 }
 
 oct_tensor *oct_activate(oct_context *cx, oct_tensor *x, const oct_activation_loops *activation)

@@ -71,13 +71,13 @@ static void avg_pool_backward(oct_context *cx, oct_node *node)
     const average *a = node->saved;
     float *grad_x = oct_grad_new(cx, x);
     if (!grad_x) return;
-    float *grad_y = oct_take_grad(node->output);
+    float *grad_y = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         backward_image(a, grad_y + i * oct_conv_out_numel(&a->s),
                        grad_x + i * oct_conv_in_numel(&a->s));
     oct_scratch_end(cx, grad_y);
-    oct_give_grad(cx, x, grad_x);
+    oct_add_grad(cx, x, grad_x);
 }
 
 oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)

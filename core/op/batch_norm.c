@@ -79,7 +79,7 @@ static bool take_stats(const oct_bn_stats *stats, const bn_saved *v, int64_t pos
             if (var < 0) var = 0;
             const oct_bn_batch batch = {
                 .mean = mean, .var = var, .unbiased = var * count / (count - 1)};
-            finite &= oct_bn_take(stats, g, c, &batch);
+            finite &= oct_bn_update(stats, g, c, &batch);
         }
     }
     return finite;
@@ -180,9 +180,9 @@ static void batch_norm_backward(oct_context *cx, oct_node *node)
     give_param_grads(cx, v, c, rows);
     if (!x->needs_grad) goto out;
     if (v->batch_stats && !oct_sum_over_groups(cx, &v->groups, rows, 2 * c, totals)) goto out;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
     input_grad(cx, v, x, v->batch_stats ? totals : NULL, work, grad);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 out:
     oct_scratch_end(cx, rows);
     oct_scratch_end(cx, work);

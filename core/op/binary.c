@@ -36,8 +36,8 @@ static void run_sample(const oct_broadcast *s, loop *run, int64_t sample, const 
 }
 
 /* Turns the output's gradient, which it uses up, into that of an input, in the input's own shape. */
-static void give_grad(oct_context *cx, const oct_binary *f, const oct_node *node, int input,
-                      const float *const values[2], float *grad)
+static void add_grad(oct_context *cx, const oct_binary *f, const oct_node *node, int input,
+                     const float *const values[2], float *grad)
 {
     oct_broadcast s = {0};
     oct_tensor *x = node->input[input];
@@ -56,34 +56,34 @@ static void give_grad(oct_context *cx, const oct_binary *f, const oct_node *node
         if (own < n) oct_broadcast_sum(&s, input, grad + i * n, sum + i * own);
     }
     if (own < n) oct_scratch_end(cx, grad);
-    oct_give_grad(cx, x, sum);
+    oct_add_grad(cx, x, sum);
 }
 
-void oct_binary_give_grads(oct_context *cx, const oct_binary *f, const oct_node *node,
-                           const float *const values[2], float *grad)
+void oct_binary_add_grads(oct_context *cx, const oct_binary *f, const oct_node *node,
+                          const float *const values[2], float *grad)
 {
     oct_tensor *a = node->input[0], *b = node->input[1];
     if (f->passes && oct_shape_equal(&a->shape, &b->shape)) {
-        oct_give_grad_to_both(cx, a, b, grad);
+        oct_add_grad_to_both(cx, a, b, grad);
         return;
     }
     const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
     float *copy = a->needs_grad ? oct_scratch(cx, bytes) : NULL;
     if (copy) memcpy(copy, grad, bytes);
-    give_grad(cx, f, node, 0, values, copy);
-    give_grad(cx, f, node, 1, values, grad);
+    add_grad(cx, f, node, 0, values, copy);
+    add_grad(cx, f, node, 1, values, grad);
 }
 
 static void backward(oct_context *cx, oct_node *node)
 {
     const oct_binary *const *f = node->saved;
     const float *const values[2] = {oct_f32(node->input[0]), oct_f32(node->input[1])};
-    oct_binary_give_grads(cx, *f, node, values, oct_take_grad(node->output));
+    oct_binary_add_grads(cx, *f, node, values, oct_detach_grad(node->output));
 }
 
 /* Fails the context unless the shapes meet. */
-static bool shapes_meet(oct_context *cx, const oct_binary *f, const oct_tensor *a,
-                        const oct_tensor *b, oct_broadcast *s)
+static bool shapes_broadcast(oct_context *cx, const oct_binary *f, const oct_tensor *a,
+                             const oct_tensor *b, oct_broadcast *s)
 {
     char a_text[96], b_text[96];
     if (oct_broadcast_of(&a->shape, &b->shape, s)) return true;
@@ -101,7 +101,7 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
     if (oct_call_site(cx, f->name, OCT_NO_ARGS, inputs, 2, &y)) return y;
     if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, f->name, a) || !oct_needs_f32(cx, f->name, b)) return NULL;
-    if (!shapes_meet(cx, f, a, b, &s)) return NULL;
+    if (!shapes_broadcast(cx, f, a, b, &s)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, inputs[oct_broadcast_larger(&s)]->shape);
     const oct_binary **saved = oct_save(cx, sizeof *saved);
     if (!y || !saved) return NULL;

@@ -20,5 +20,5 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
 /* Hands the gradients of both inputs over; values[i] are those of node->input[i], which may hold codes; or
  * NULL, of a sum or a difference, whose gradients need none. grad: the
  * output's, borrowed, which is used up. */
-void oct_binary_give_grads(oct_context *cx, const oct_binary *f, const oct_node *node,
-                           const float *const values[2], float *grad);
+void oct_binary_add_grads(oct_context *cx, const oct_binary *f, const oct_node *node,
+                          const float *const values[2], float *grad);

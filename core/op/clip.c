@@ -33,11 +33,11 @@ static void clip_backward(oct_context *cx, oct_node *node)
     const bounds b = *(const bounds *)node->saved;
     oct_tensor *x = node->input[0];
     const int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         cut_grad(n, b, oct_f32(x) + i * n, grad + i * n);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 oct_tensor *oct_clip(oct_context *cx, oct_tensor *x, double lo, double hi)

@@ -36,7 +36,7 @@ static void concat_backward(oct_context *cx, oct_node *node)
             float *grad = oct_grad_new(cx, x);
             if (!grad) return;
             copy_rows(rows_of(x), width(x), y->grad + at, width(y), grad, width(x));
-            oct_give_grad(cx, x, grad);
+            oct_add_grad(cx, x, grad);
         }
         at += width(x);
     }

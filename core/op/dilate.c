@@ -13,7 +13,7 @@ static void dilate_backward(oct_context *cx, oct_node *node)
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         oct_undilate_image(d, node->output->grad + i * out, grad + i * in);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w)

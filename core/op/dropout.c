@@ -112,11 +112,11 @@ static void dropout_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
     const int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         drop_values(node->saved, i, n, grad + i * n, grad + i * n);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 oct_tensor *oct_dropout(oct_context *cx, oct_tensor *x, double p)

@@ -41,11 +41,11 @@ static void elementwise_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         apply_slope(node->saved, n, oct_f32(x) + i * n, grad + i * n);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, const double *args,

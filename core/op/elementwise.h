@@ -18,7 +18,7 @@ typedef struct oct_elementwise {
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
 
-/* The parameters of such an op and of its module behind the first ones, by their number. */
+/* The parameters of such an op and of its module after the first ones, by their number. */
 #define OCT_ELEMENTWISE_ARGS_0
 #define OCT_ELEMENTWISE_ARGS_1 , double first
 #define OCT_ELEMENTWISE_ARGS_2 , double first, double second

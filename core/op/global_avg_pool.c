@@ -37,7 +37,7 @@ static void global_avg_pool_backward(oct_context *cx, oct_node *node)
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         broadcast(positions, c, grad_y + i * c, grad_x + i * positions * c);
-    oct_give_grad(cx, x, grad_x);
+    oct_add_grad(cx, x, grad_x);
 }
 
 oct_tensor *oct_global_avg_pool(oct_context *cx, oct_tensor *x)

@@ -37,7 +37,7 @@ static int64_t first_channel(const norm_sets *s, int64_t set)
     return set % (s->channels / s->width) * s->width;
 }
 
-/* The first value of a set, behind the sample's first. */
+/* The first value of a set, after the sample's first. */
 static int64_t first_value(const norm_sets *s, int64_t set)
 {
     return set / (s->channels / s->width) * s->positions * s->channels + first_channel(s, set);
@@ -137,7 +137,7 @@ static void norm_backward(oct_context *cx, oct_node *node)
     const int64_t width = 2 * v->sets.channels;
     double *sums = oct_scratch(cx, (size_t)(cx->leaves.local * width) * sizeof(double));
     if (!sums) return;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
         const int64_t first = oct_leaf_begin(&cx->leaves, i);
@@ -148,7 +148,7 @@ static void norm_backward(oct_context *cx, oct_node *node)
     }
     give_param_grads(cx, v, sums);
     oct_scratch_end(cx, sums);
-    oct_give_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[0], grad);
 }
 
 static oct_tensor *normalize(oct_context *cx, const char *op, oct_tensor *x, const norm_saved *v)

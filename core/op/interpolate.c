@@ -80,7 +80,7 @@ static void interpolate_backward(oct_context *cx, oct_node *node)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         backward_image(r, node->output->grad + i * r->oh * r->ow * r->c,
                        grad + i * r->h * r->w * r->c);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 static bool fits(oct_context *cx, const oct_tensor *x, int64_t out_h, int64_t out_w,

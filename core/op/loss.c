@@ -144,7 +144,7 @@ typedef void (*row_grad)(const oct_output_row *row, const oct_loss_options *opti
                          oct_loss_scale scale, float *grad);
 
 /* Gives x, the outputs or the wanted values, what `of` makes of each row. */
-static void give_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_grad of)
+static void add_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_grad of)
 {
     const loss_saved *v = node->saved;
     const oct_tensor *y = node->input[0];
@@ -163,16 +163,16 @@ static void give_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_
         const double weight = weight_of(v->kind, &row, &v->options);
         of(&row, &v->options, (oct_loss_scale){seed * weight, v->divisor}, grad + i * row.n);
     }
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 static void loss_backward(oct_context *cx, oct_node *node)
 {
     const loss_saved *v = node->saved;
     oct_tensor *y = node->input[0], *goal = node->num_inputs > 1 ? node->input[1] : NULL;
-    if (y->needs_grad) give_grad(cx, node, y, v->kind->grad);
+    if (y->needs_grad) add_grad(cx, node, y, v->kind->grad);
     if (goal && goal->needs_grad && v->goals.values && v->kind->goal_grad)
-        give_grad(cx, node, goal, v->kind->goal_grad);
+        add_grad(cx, node, goal, v->kind->goal_grad);
 }
 
 bool oct_loss_takes(oct_context *cx, const char *op, const oct_tensor *x)

@@ -57,7 +57,7 @@ static void give_left(oct_context *cx, const matmul_sizes *s, oct_tensor *a, con
         multiply(&p, grad_y + i * s->m * s->l, right, grad + i * s->m * s->k);
     }
     oct_scratch_end(cx, turned);
-    oct_give_grad(cx, a, grad);
+    oct_add_grad(cx, a, grad);
 }
 
 /* grad_b = a transposed x grad_y */
@@ -72,7 +72,7 @@ static void give_right(oct_context *cx, const matmul_sizes *s, const oct_tensor 
     for (int64_t i = 0; i < s->count; i++)
         multiply(&p, oct_f32(a) + i * s->m * s->k, grad_y + i * s->m * s->l,
                  grad + i * s->k * s->l);
-    oct_give_grad(cx, b, grad);
+    oct_add_grad(cx, b, grad);
 }
 
 static void matmul_backward(oct_context *cx, oct_node *node)

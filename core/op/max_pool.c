@@ -16,7 +16,7 @@ static void raise_f32(int64_t n, const float *x, float *restrict y)
         y[i] = x[i] > y[i] || x[i] != x[i] ? x[i] : y[i];
 }
 
-/* Moves grad to to where x is the maximum y, and leaves 0 behind: later maxima get nothing. */
+/* Moves grad to to where x is the maximum y, and leaves 0 over: later maxima get nothing. */
 OCT_CLONES
 static void pass_f32(int64_t n, const float *x, const float *y, float *restrict grad,
                      float *restrict to)
@@ -106,7 +106,7 @@ static void max_pool_backward(oct_context *cx, oct_node *node)
     const oct_conv_shape *s = node->saved;
     float *grad_x = oct_grad_new(cx, x);
     if (!grad_x) return;
-    float *grad_y = oct_take_grad(y);
+    float *grad_y = oct_detach_grad(y);
     const int64_t in = oct_conv_in_numel(s), out = oct_conv_out_numel(s),
                   size = (int64_t)oct_dtype_bytes(x->dtype);
 #pragma omp parallel for schedule(static)
@@ -114,7 +114,7 @@ static void max_pool_backward(oct_context *cx, oct_node *node)
         backward_image(s, x->dtype, (const char *)x->data + i * in * size,
                        (const char *)y->data + i * out * size, grad_y + i * out, grad_x + i * in);
     oct_scratch_end(cx, grad_y);
-    oct_give_grad(cx, x, grad_x);
+    oct_add_grad(cx, x, grad_x);
 }
 
 oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)

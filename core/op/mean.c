@@ -20,7 +20,7 @@ static void mean_backward(oct_context *cx, oct_node *node)
         for (int64_t i = 0; i < v.inner; i++)
             grad[row * v.inner + i] = (float)((double)from[i] / (double)v.count);
     }
-    oct_give_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[0], grad);
 }
 
 /* Splits x's dimensions at those that go, [first, last]; *shape: of the output. */

@@ -16,7 +16,7 @@ static void move_backward(oct_context *cx, oct_node *node)
         memset(grad + i * from, 0, (size_t)from * sizeof *grad);
         oct_move_add_back(map, node->output->grad + i * to, grad + i * from);
     }
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 void oct_move_args(const oct_move_map *map, oct_op_args *args)

@@ -209,14 +209,14 @@ static bool move(const oct_bn_args *args, int64_t c, float mean, float unbiased)
     return true;
 }
 
-void oct_bn_spoil(const oct_bn_stats *stats, int64_t g, int64_t c)
+void oct_bn_invalidate(const oct_bn_stats *stats, int64_t g, int64_t c)
 {
     const int64_t at = g * stats->channels + c;
     stats->mean[at] = stats->inv_std[at] = 0.0f;
     if (stats->noted) stats->noted[g * 2 * stats->channels + c] = NAN;
 }
 
-bool oct_bn_take(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn_batch *batch)
+bool oct_bn_update(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn_batch *batch)
 {
     const int64_t at = g * stats->channels + c;
     const float mean = (float)batch->mean;
@@ -230,7 +230,7 @@ bool oct_bn_take(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn_b
     noted[0] = (float)(batch->mean * share);
     noted[stats->channels] = (float)(batch->unbiased * share);
     if (!isfinite(mean) || !isfinite(inv_std) || !isfinite((float)batch->unbiased))
-        oct_bn_spoil(stats, g, c);
+        oct_bn_invalidate(stats, g, c);
     return true;
 }
 

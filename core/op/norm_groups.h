@@ -61,12 +61,12 @@ bool oct_bn_stats_begin(oct_context *cx, oct_bn_stats *stats);
 /* Takes mean and 1/sigma of channel c in group g, and its share of the running values. False, with those
  * unchanged, when they would not be finite. A group of several that is not finite has mean and 1/sigma 0: its
  * rank alone knows, so the step goes on until all ranks see the sum of the notes. */
-bool oct_bn_take(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn_batch *batch);
+bool oct_bn_update(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn_batch *batch);
 /* Makes the statistics of channel c in group g not finite: for a caller who cannot compute with them. */
-void oct_bn_spoil(const oct_bn_stats *stats, int64_t g, int64_t c);
+void oct_bn_invalidate(const oct_bn_stats *stats, int64_t g, int64_t c);
 
 /* The notes of a forward, for whoever began the step: numbers in a row, 0 where there are no notes; rows
- * (leaves.local, at least 1, times numel), of which those of this rank's parts are made; and behind their sum
+ * (leaves.local, at least 1, times numel), of which those of this rank's parts are made; and after their sum
  * over all ranks, the update of the running values, which fails the context alike on all ranks where it is
  * not finite. */
 int64_t oct_norm_notes_numel(const oct_context *cx);

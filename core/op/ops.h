@@ -92,7 +92,7 @@ oct_tensor *oct_view_as(oct_context *cx, const char *op, oct_tensor *x, oct_shap
 /* Views the same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or
  * codes. */
 oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);
-/* Drops the dimensions of size 1 behind the batch, or this one, if it has size 1; dim: 1 or more. Any
+/* Drops the dimensions of size 1 after the batch, or this one, if it has size 1; dim: 1 or more. Any
  * type; a view. */
 oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);

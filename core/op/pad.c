@@ -9,7 +9,7 @@ static int64_t values_of(const int64_t size[3])
     return size[0] * size[1] * size[2];
 }
 
-void oct_pad_give_grad(oct_context *cx, oct_node *node, const oct_pad_shape *shape)
+void oct_pad_add_grad(oct_context *cx, oct_node *node, const oct_pad_shape *shape)
 {
     oct_tensor *x = node->input[0];
     const int64_t from = values_of(shape->in), to = values_of(shape->out);
@@ -20,12 +20,12 @@ void oct_pad_give_grad(oct_context *cx, oct_node *node, const oct_pad_shape *sha
         memset(grad + i * from, 0, (size_t)from * sizeof *grad);
         oct_pad_add_back(shape, node->output->grad + i * to, grad + i * from);
     }
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 static void pad_backward(oct_context *cx, oct_node *node)
 {
-    oct_pad_give_grad(cx, node, node->saved);
+    oct_pad_add_grad(cx, node, node->saved);
 }
 
 oct_tensor *oct_pad(oct_context *cx, oct_tensor *x, const oct_padding *p)
@@ -33,7 +33,7 @@ oct_tensor *oct_pad(oct_context *cx, oct_tensor *x, const oct_padding *p)
     oct_tensor *y;
     const oct_op_args args = {8,
                               {(double)p->top, (double)p->bottom, (double)p->left, (double)p->right,
-                               (double)p->channels_before, (double)p->channels_behind, p->value,
+                               (double)p->channels_before, (double)p->channels_after, p->value,
                                (double)p->mode}};
     if (oct_call_site(cx, "pad", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "pad", x)) return NULL;

@@ -8,4 +8,4 @@
  * none. f32. */
 oct_tensor *oct_pad(oct_context *cx, oct_tensor *x, const oct_padding *padding);
 /* The backward of a node that padded its input like this: values outside of it get no gradient. */
-void oct_pad_give_grad(oct_context *cx, oct_node *node, const oct_pad_shape *shape);
+void oct_pad_add_grad(oct_context *cx, oct_node *node, const oct_pad_shape *shape);

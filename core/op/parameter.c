@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-enum { BEHIND_BATCH = OCT_MAX_DIMS - 1 };
+enum { AFTER_BATCH = OCT_MAX_DIMS - 1 };
 
 /* The dimensions of a sample, and how far the parameter moves along each: not at all where it is repeated. */
 typedef struct spread {
-    int64_t size[BEHIND_BATCH], step[BEHIND_BATCH];
+    int64_t size[AFTER_BATCH], step[AFTER_BATCH];
     int64_t numel; /* of a sample */
 } spread;
 
@@ -22,7 +22,7 @@ typedef struct parameter_saved {
 /* Fills in how `weight` lies along samples of `shape`; false: it does not. */
 static bool spread_over(const oct_shape *shape, const oct_shape *weight, spread *s)
 {
-    const int dims = shape->ndim - 1, before = BEHIND_BATCH - dims;
+    const int dims = shape->ndim - 1, before = AFTER_BATCH - dims;
     int64_t step = 1;
     if (dims < 1 || weight->ndim != dims) return false;
     *s = (spread){.numel = 1};
@@ -120,19 +120,19 @@ static void parameter_backward(oct_context *cx, oct_node *node)
 static void add_backward(oct_context *cx, oct_node *node)
 {
     give_weight(cx, node->saved, node->output->grad, NULL);
-    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+    oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
 }
 
 static void mul_backward(oct_context *cx, oct_node *node)
 {
     const parameter_saved *v = node->saved;
     give_weight(cx, v, node->output->grad, oct_f32(node->input[0]));
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < oct_samples(node->input[0]); n++)
         multiply_sample(&v->spread, grad + n * v->spread.numel, oct_f32(&v->weight->value),
                         grad + n * v->spread.numel);
-    oct_give_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[0], grad);
 }
 
 /* Makes the output, samples of `shape`, and what the backward keeps; NULL with the context failed. */

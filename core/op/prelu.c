@@ -67,8 +67,8 @@ static void leaf_weight_grads(const oct_context *cx, const layout *l, const floa
     }
 }
 
-void oct_prelu_give_grads(oct_context *cx, oct_param *weight, oct_tensor *x, const float *values,
-                          float *grad)
+void oct_prelu_add_grads(oct_context *cx, oct_param *weight, oct_tensor *x, const float *values,
+                         float *grad)
 {
     const layout l = layout_of(x, weight);
     const int64_t samples = oct_samples(x), n = l.rows * l.channels;
@@ -80,14 +80,14 @@ void oct_prelu_give_grads(oct_context *cx, oct_param *weight, oct_tensor *x, con
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         scale_grad(&l, values + i * n, oct_f32(&weight->value), grad + i * n);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 static void prelu_backward(oct_context *cx, oct_node *node)
 {
     oct_param *weight = *(oct_param *const *)node->saved;
-    float *grad = oct_take_grad(node->output);
-    oct_prelu_give_grads(cx, weight, node->input[0], oct_f32(node->input[0]), grad);
+    float *grad = oct_detach_grad(node->output);
+    oct_prelu_add_grads(cx, weight, node->input[0], oct_f32(node->input[0]), grad);
 }
 
 oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)

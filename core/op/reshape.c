@@ -4,7 +4,7 @@
 
 static void view_backward(oct_context *cx, oct_node *node)
 {
-    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+    oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
 }
 
 oct_tensor *oct_view_as(oct_context *cx, const char *op, oct_tensor *x, oct_shape shape)

@@ -28,7 +28,7 @@ static void multiply_in_place(int64_t n, float value, float *x)
 
 static void add_scalar_backward(oct_context *cx, oct_node *node)
 {
-    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+    oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
 }
 
 static void mul_scalar_backward(oct_context *cx, oct_node *node)
@@ -36,11 +36,11 @@ static void mul_scalar_backward(oct_context *cx, oct_node *node)
     const float *value = node->saved;
     int64_t samples = oct_samples(node->output),
             n = samples ? oct_numel(node->output) / samples : 0;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         multiply_in_place(n, *value, grad + i * n);
-    oct_give_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[0], grad);
 }
 
 /* The output, filled by `fill`; NULL with the context failed. */

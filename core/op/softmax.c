@@ -35,11 +35,11 @@ static void softmax_backward(oct_context *cx, oct_node *node)
 {
     const oct_tensor *y = node->output;
     int64_t n = width(y), rows = oct_numel(y) / n;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < rows; i++)
         backward_row(n, oct_f32(y) + i * n, grad + i * n);
-    oct_give_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[0], grad);
 }
 
 oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x)

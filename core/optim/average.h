@@ -16,7 +16,7 @@ typedef struct oct_average_options {
 
 typedef struct oct_average {
     oct_average_options options;
-    struct oct_average_span *spans; /* of the model's memory, one behind the other here */
+    struct oct_average_span *spans; /* of the model's memory, one after another here */
     size_t count, capacity;
     float *values; /* NULL: there is no average */
     bool begun;    /* there is something in it */
@@ -27,7 +27,7 @@ typedef struct oct_average {
 oct_status oct_average_create(oct_average *average, const oct_average_options *options,
                               oct_module *root, const oct_params *params) OCT_NODISCARD;
 void oct_average_destroy(oct_average *average);
-/* Takes what the model holds into the averages, behind an update: average += (1 - decay) * (value - average),
+/* Takes what the model holds into the averages, after an update: average += (1 - decay) * (value - average),
  * in float. updates: done by now; the first one begins the averages with what the model holds. */
 void oct_average_update(oct_average *average, int64_t updates);
 /* Puts the averages into the model, or what is trained back there; nothing before the first update. */

@@ -1,5 +1,5 @@
 /* The learning rate as a pure function of the step within a phase. A warm-up rises linearly and reaches
- * the peak at its last step; behind it the schedule of schedule_list.def decides. */
+ * the peak at its last step; after it the schedule of schedule_list.def decides. */
 #pragma once
 
 #include "core/base/lists.h"
@@ -30,7 +30,7 @@ typedef struct oct_schedule_type {
         uses; /* parameters of schedule_list.def that are not everybody's, between blanks; or NULL */
     bool needs_milestones; /* computes nothing without them */
     bool rises;            /* has a rise of its own, so that there is no warm-up before it */
-    /* The learning rate of a step behind the warm-up. */
+    /* The learning rate of a step after the warm-up. */
     double (*lr)(const oct_schedule *schedule, int64_t step);
 } oct_schedule_type;
 

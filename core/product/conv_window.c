@@ -45,9 +45,9 @@ static reach reach_backward(const oct_conv_axis *a, int64_t top)
 static reach reach_of(const oct_conv_axis *a, int64_t at)
 {
     if (a->backward) return reach_backward(a, at + a->padding);
-    const int64_t start = at * a->stride - a->padding, behind = a->pixels - start;
+    const int64_t start = at * a->stride - a->padding, after = a->pixels - start;
     const int64_t first = divide_up(-start, a->dilation);
-    const int64_t end = oct_min_i64(a->kernel, divide_up(behind, a->dilation));
+    const int64_t end = oct_min_i64(a->kernel, divide_up(after, a->dilation));
     return end <= first ? (reach){0, 0} : (reach){first, end - first};
 }
 

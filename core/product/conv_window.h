@@ -35,7 +35,7 @@ typedef struct oct_conv_window_block {
 /* A layout says what a row is made of. */
 typedef struct oct_conv_window_layout {
     int64_t pixel_bytes; /* from one pixel of x to the next: all groups, with what fills it up */
-    int64_t tap_words;   /* of one tap of one group; what lies behind is multiplied with zeros */
+    int64_t tap_words;   /* of one tap of one group; what lies after is multiplied with zeros */
     int64_t acc_stride;  /* elements from one position of the result to the next */
     int64_t wanted;      /* positions that a block should have, about */
 } oct_conv_window_layout;

@@ -2,7 +2,7 @@
  *
  * A word is four bytes of a row: one float, two bfloat16 or four codes. A packed panel holds, for each
  * word of a row, a tile: what that word is multiplied with in each of the panel's columns. A row is not
- * gathered; it is a start in x, and a list of runs says which words behind it count and which tiles of
+ * gathered; it is a start in x, and a list of runs says which words after it count and which tiles of
  * the panel they are multiplied with. So a convolution reads its input where it lies, and taps that fall
  * into the padding are runs that are not listed.
  *
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 typedef struct oct_run {
-    int64_t x;    /* bytes behind a row's start */
+    int64_t x;    /* bytes after a row's start */
     int64_t tile; /* first tile of it in each panel */
     int64_t words;
 } oct_run;
@@ -32,8 +32,8 @@ static inline void oct_runs_add(oct_run *runs, int64_t *count, oct_run run)
 }
 
 typedef struct oct_row {
-    int64_t x;   /* bytes behind oct_product.x */
-    int64_t acc; /* elements behind oct_product.acc: of column 0 */
+    int64_t x;   /* bytes after oct_product.x */
+    int64_t acc; /* elements after oct_product.acc: of column 0 */
 } oct_row;
 
 typedef struct oct_product {

@@ -205,9 +205,9 @@ oct_conv_shape oct_conv_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64
 
 /* Tells the positions along a side when the last window may reach beyond the padding: the sizes are those of
  * PyTorch, where it has to begin in the input or in the padding before it. */
-static int64_t ceil_out(int64_t in, int pad, int pad_behind, int kernel, int stride)
+static int64_t ceil_out(int64_t in, int pad, int pad_after, int kernel, int stride)
 {
-    const int64_t out = oct_conv_out(in + pad + pad_behind + stride - 1, kernel, stride);
+    const int64_t out = oct_conv_out(in + pad + pad_after + stride - 1, kernel, stride);
     return out > 0 && (out - 1) * stride >= in + pad ? out - 1 : out;
 }
 
@@ -242,11 +242,11 @@ oct_conv_shape oct_conv_transpose_shape_of(int64_t in_h, int64_t in_w, int64_t i
 
 bool oct_conv_sees_padding(const oct_conv_shape *s)
 {
-    const int64_t behind_h =
+    const int64_t after_h =
         (s->out_h - 1) * s->stride_h + oct_conv_extent(s->kernel_h, s->dilation_h) - s->pad_top;
-    const int64_t behind_w =
+    const int64_t after_w =
         (s->out_w - 1) * s->stride_w + oct_conv_extent(s->kernel_w, s->dilation_w) - s->pad_left;
-    return s->pad_top > 0 || s->pad_left > 0 || behind_h > s->in_h || behind_w > s->in_w;
+    return s->pad_top > 0 || s->pad_left > 0 || after_h > s->in_h || after_w > s->in_w;
 }
 
 int64_t oct_conv_depth(const oct_conv_shape *s)

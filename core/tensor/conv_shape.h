@@ -104,5 +104,5 @@ typedef struct oct_window_span {
 oct_window_span oct_pool_rows(const oct_conv_shape *s, int64_t y);
 oct_window_span oct_pool_columns(const oct_conv_shape *s, int64_t x);
 /* Tells by how many positions an average over the window of output (y, x) is divided: those in the input, or
- * in its padding too, but none behind that. */
+ * in its padding too, but none after that. */
 int64_t oct_pool_count(const oct_conv_shape *s, bool include_pad, int64_t y, int64_t x);

@@ -7,7 +7,7 @@
 
 enum { OCT_FILE_ORDER_DIMS = 6 };
 typedef struct oct_file_order {
-    int64_t dims; /* without a gap behind it: orders are compared as bytes */
+    int64_t dims; /* without a gap after it: orders are compared as bytes */
     int64_t size[OCT_FILE_ORDER_DIMS], stride[OCT_FILE_ORDER_DIMS];
     int64_t offset;
 } oct_file_order;

@@ -85,7 +85,7 @@ static walk walk_of(const oct_move_map *map)
     return w;
 }
 
-/* Goes to the next plane; false behind the last. */
+/* Goes to the next plane; false after the last. */
 static bool next_plane(walk *w)
 {
     for (int k = w->dims - 3; k >= 0; k--) {

@@ -17,7 +17,7 @@ oct_status oct_pad_check(const oct_pad_shape *shape, oct_status code)
                   "%s %lld with %lld before it does not lie in %lld", sides[d], (long long)in,
                   (long long)before, (long long)shape->out[d]);
         OCT_CHECK(shape->mode != OCT_PAD_REFLECT || (before < in && around - before < in), code,
-                  "a mirror of %s %lld cannot show %lld before it and %lld behind it", sides[d],
+                  "a mirror of %s %lld cannot show %lld before it and %lld after it", sides[d],
                   (long long)in, (long long)before, (long long)(around - before));
     }
     return OCT_OK;
@@ -26,14 +26,14 @@ oct_status oct_pad_check(const oct_pad_shape *shape, oct_status code)
 oct_status oct_pad_shape_of(oct_pad_shape *shape, const oct_padding *padding, int64_t h, int64_t w,
                             int64_t c)
 {
-    const int64_t behind[] = {padding->bottom, padding->right, padding->channels_behind};
+    const int64_t after[] = {padding->bottom, padding->right, padding->channels_after};
     bool overflow = false;
     *shape = (oct_pad_shape){.in = {h, w, c},
                              .before = {padding->top, padding->left, padding->channels_before},
                              .mode = (int32_t)padding->mode};
     for (int d = 0; d < 3; d++) {
         overflow |= __builtin_add_overflow(shape->in[d], shape->before[d], &shape->out[d]);
-        overflow |= __builtin_add_overflow(shape->out[d], behind[d], &shape->out[d]);
+        overflow |= __builtin_add_overflow(shape->out[d], after[d], &shape->out[d]);
     }
     const oct_shape out = {.ndim = 3, .dim = {shape->out[0], shape->out[1], shape->out[2]}};
     OCT_CHECK(!overflow && oct_shape_numel(&out) >= 0, OCT_USAGE,
@@ -63,9 +63,9 @@ void oct_padding_text(const oct_padding *padding, char *text, size_t size)
     size_t used = (size_t)snprintf(
         text, size, "%lld, %lld above and below, %lld, %lld at the sides", (long long)p->top,
         (long long)p->bottom, (long long)p->left, (long long)p->right);
-    if (used < size && p->channels_before + p->channels_behind > 0)
+    if (used < size && p->channels_before + p->channels_after > 0)
         used += (size_t)snprintf(text + used, size - used, ", %lld, %lld channels",
-                                 (long long)p->channels_before, (long long)p->channels_behind);
+                                 (long long)p->channels_before, (long long)p->channels_after);
     if (used < size) used += (size_t)snprintf(text + used, size - used, ", %s", modes[p->mode]);
     if (used < size && p->mode == OCT_PAD_CONSTANT)
         oct_snprintf(text + used, size - used, " %g", p->value);

@@ -13,7 +13,7 @@ typedef enum oct_pad_mode {
 
 /* What is asked for. */
 typedef struct oct_padding {
-    int64_t top, bottom, left, right, channels_before, channels_behind;
+    int64_t top, bottom, left, right, channels_before, channels_after;
     double value; /* of OCT_PAD_CONSTANT */
     oct_pad_mode mode;
 } oct_padding;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-oct_affine oct_affine_turn(const oct_image *image, double degrees)
+oct_affine oct_affine_rotate(const oct_image *image, double degrees)
 {
     double sine, cosine;
     const double x = (double)image->w / 2, y = (double)image->h / 2;

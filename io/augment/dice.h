@@ -19,7 +19,7 @@ typedef struct oct_dice {
     bool has_normal;
 } oct_dice;
 
-/* Places of a list are 0 to OCT_DICE_PLACES - 1; each has 2^28 words of its own, behind sub 0. The last two
+/* Places of a list are 0 to OCT_DICE_PLACES - 1; each has 2^28 words of its own, after sub 0. The last two
  * belong to mixing: of a sample, and of a leaf, which is named by its first sample. */
 enum { OCT_DICE_PLACES = 63, OCT_DICE_MIX = OCT_DICE_PLACES - 1, OCT_DICE_LEAF = OCT_DICE_MIX - 1 };
 oct_dice oct_dice_of(const oct_draw *draw, int place);

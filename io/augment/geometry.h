@@ -29,7 +29,7 @@ typedef struct oct_affine {
 oct_status oct_geometry_affine(oct_image *image, oct_image *map, oct_image *spare,
                                const oct_affine *from, const oct_reals *mean) OCT_NODISCARD;
 /* Returns the turn around the centre by so many degrees, counter-clockwise. */
-oct_affine oct_affine_turn(const oct_image *image, double degrees);
+oct_affine oct_affine_rotate(const oct_image *image, double degrees);
 
 /* Paints a box inside the image with data.mean. */
 void oct_geometry_paint(oct_image *image, const oct_box *box, const oct_reals *mean);

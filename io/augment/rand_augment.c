@@ -58,7 +58,7 @@ static oct_status translate_y(const operation *o)
 
 static oct_status rotate(const operation *o)
 {
-    const oct_affine from = oct_affine_turn(o->image, 30 * o->strength);
+    const oct_affine from = oct_affine_rotate(o->image, 30 * o->strength);
     return map_from(o, &from);
 }
 

@@ -7,7 +7,7 @@ enum { DEGREES };
 static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     const double most = call->value[DEGREES].from;
-    const oct_affine from = oct_affine_turn(image, oct_dice_real(call->dice, -most, most));
+    const oct_affine from = oct_affine_rotate(image, oct_dice_real(call->dice, -most, most));
     return oct_geometry_affine(image, map, call->spare, &from, call->mean);
 }
 

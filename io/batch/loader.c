@@ -356,7 +356,7 @@ static oct_status tell_outcome(oct_loader *loader, const outcome *o)
     return o->failed < 0 ? OCT_OK : oct_fail(o->code, "%s", o->failed_text);
 }
 
-/* The samples that come behind this fetch, as far as it can be known: the next batch, or the next epoch. */
+/* The samples that come after this fetch, as far as it can be known: the next batch, or the next epoch. */
 static void move_on(const oct_loader *loader, cursor *c)
 {
     if (++c->i < c->n || !c->training) return;

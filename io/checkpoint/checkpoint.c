@@ -17,12 +17,12 @@
 
 enum { RECIPE_BYTES_MAX = 1 << 20 };
 
-static oct_status read_course(oct_h5 *h5, oct_course *course)
+static oct_status read_course(oct_h5 *h5, oct_early_stopping *course)
 {
     int64_t bits;
     if (!oct_h5_has(h5, "info/best_value_bits")) return OCT_OK;
 #define X(name) OCT_TRY(oct_h5_read_i64(h5, "info/" #name, 0, INT64_MAX, &course->name));
-    OCT_COURSE_NUMBERS(X)
+    OCT_EARLY_STOPPING_NUMBERS(X)
 #undef X
     OCT_TRY(oct_h5_read_i64(h5, "info/best_value_bits", INT64_MIN, INT64_MAX, &bits));
     memcpy(&course->best_value, &bits, sizeof bits);
@@ -125,8 +125,8 @@ static oct_status check_digests(int fd, const char *path, size_t size,
     enum { CHUNK = 1 << 18 };
     oct_status status = OCT_OK;
     oct_sha256_state *sum = NULL;
-    uint8_t *chunk = NULL, seal[OCT_SEAL_BYTES] = {0}, there[OCT_SEAL_BYTES], digest[32];
-    const size_t image = size > OCT_SEAL_BYTES ? size - OCT_SEAL_BYTES : 0;
+    uint8_t *chunk = NULL, seal[OCT_CHECKSUM_BYTES] = {0}, there[OCT_CHECKSUM_BYTES], digest[32];
+    const size_t image = size > OCT_CHECKSUM_BYTES ? size - OCT_CHECKSUM_BYTES : 0;
     const bool named = entry && !entry->damaged;
 
     OCT_CHECK(!named || size == entry->bytes, OCT_DATA,
@@ -157,7 +157,7 @@ out:
 static oct_status adopt_file(oct_checkpoint *ckpt, const char *path, int fd, size_t size,
                              bool *newer)
 {
-    oct_status status = oct_h5_open_file(&ckpt->file, fd, size - OCT_SEAL_BYTES, path);
+    oct_status status = oct_h5_open_file(&ckpt->file, fd, size - OCT_CHECKSUM_BYTES, path);
     if (status != OCT_OK) {
         close(fd);
         return status;
@@ -399,7 +399,7 @@ static bool is_known(surplus *s)
     static const char *const info[] = {
         "info/format",  "info/step",        "info/updates",
         "info/phase",   "info/recipe",      "info/class_names",
-        "info/skipped", "info/skipped_row", OCT_COURSE_NUMBERS(X) "info/best_value_bits"};
+        "info/skipped", "info/skipped_row", OCT_EARLY_STOPPING_NUMBERS(X) "info/best_value_bits"};
 #undef X
     const oct_saved_array key = {.path = s->path};
     for (size_t i = 0; i < OCT_COUNT(info); i++)

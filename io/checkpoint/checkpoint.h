@@ -17,14 +17,14 @@
 #include "core/optim/optim.h"
 #include "io/checkpoint/manifest.h"
 
-/* What the evaluations of a run have decided so far (launch/train/course.h); all 0: nothing. Steps are counted from
+/* What the evaluations of a run have decided so far (launch/train/early_stopping.h); all 0: nothing. Steps are counted from
  * the start of the run. A file holds it only where there is something. */
-typedef struct oct_course {
+typedef struct oct_early_stopping {
     int64_t float_end, qat_end; /* where a phase ended before its time; 0: it did not */
     int64_t best_step;          /* of the evaluation that was the best; 0: there is none */
     int64_t since;              /* evaluations without a better one */
     double best_value;
-} oct_course;
+} oct_early_stopping;
 
 /* Steps that were skipped for numbers that are not finite (`nonfinite.step`). A file holds it only where there are
  * any. */
@@ -34,10 +34,10 @@ typedef struct oct_skips {
 
 /* What is saved beside the tensors. */
 typedef struct oct_checkpoint_info {
-    int64_t step;      /* steps done since the start of the run */
-    char phase[32];    /* name of the phase that the module tree is in */
-    int64_t updates;   /* of the optimizer */
-    oct_course course; /* decided by evaluations */
+    int64_t step;              /* steps done since the start of the run */
+    char phase[32];            /* name of the phase that the module tree is in */
+    int64_t updates;           /* of the optimizer */
+    oct_early_stopping course; /* decided by evaluations */
     oct_skips skips;
     char *recipe;      /* identity text of the recipe; owned when loaded */
     char *class_names; /* class_names.h; NULL: the data set has none; owned when loaded */

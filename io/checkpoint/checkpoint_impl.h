@@ -8,7 +8,7 @@
 enum { OCT_CHECKPOINT_FORMAT = 1, OCT_ITEM_PATH = 512 };
 
 /* The whole numbers of a course, as they stand in a file. */
-#define OCT_COURSE_NUMBERS(X)                                                                      \
+#define OCT_EARLY_STOPPING_NUMBERS(X)                                                              \
     X(float_end)                                                                                   \
     X(qat_end)                                                                                     \
     X(best_step)                                                                                   \
@@ -52,7 +52,7 @@ oct_status oct_saving_begin(oct_saving *saving, const char *folder, const oct_ch
                             oct_module *root, const oct_optim *optim, oct_keep keep) OCT_NODISCARD;
 /* Makes the image of the file, with its small arrays; the others stay where they are. */
 oct_status oct_saving_lay_out(oct_saving *saving) OCT_NODISCARD;
-/* Copies them into the image; behind it model and optimizer are not looked at any more. */
+/* Copies them into the image; after it model and optimizer are not looked at any more. */
 void oct_saving_copy(oct_saving *saving);
 /* Writes the file and the manifest. file may be NULL. */
 oct_status oct_saving_write(oct_saving *saving, oct_checkpoint_file *file) OCT_NODISCARD;

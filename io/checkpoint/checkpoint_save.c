@@ -3,7 +3,7 @@
  * An image of the file, then the file, the manifest, and only then are older files deleted; whatever step fails,
  * the manifest on the disk names files that are there. HDF5 lays the image out before there are values; where
  * training goes on meanwhile these are copied to where they lie, once. One pass over all of it then hashes and
- * writes: the seal is the digest of the image, and with the seal behind it the same sum goes on to that of the file.
+ * writes: the seal is the digest of the image, and with the seal after it the same sum goes on to that of the file.
  */
 #include "io/checkpoint/checkpoint_impl.h"
 
@@ -17,14 +17,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static oct_status write_course(oct_h5 *h5, const oct_course *course)
+static oct_status write_course(oct_h5 *h5, const oct_early_stopping *course)
 {
-    static const oct_course nothing = {0};
+    static const oct_early_stopping nothing = {0};
     int64_t bits;
     if (memcmp(course, &nothing, sizeof nothing) == 0) return OCT_OK;
     memcpy(&bits, &course->best_value, sizeof bits);
 #define X(name) OCT_TRY(oct_h5_write_i64(h5, "info/" #name, course->name));
-    OCT_COURSE_NUMBERS(X)
+    OCT_EARLY_STOPPING_NUMBERS(X)
 #undef X
     return oct_h5_write_i64(h5, "info/best_value_bits", bits);
 }
@@ -187,7 +187,7 @@ static oct_status stream_bytes(const uint8_t *bytes, size_t size, oct_new_file *
  * file. */
 static oct_status stream(const oct_saving *s, oct_new_file *file, oct_sha256_state *sum)
 {
-    uint8_t seal[OCT_SEAL_BYTES];
+    uint8_t seal[OCT_CHECKSUM_BYTES];
     size_t at = 0;
     for (size_t i = 0; i < s->list.count; i++) {
         const oct_saved_array *a = &s->list.items[i];
@@ -209,7 +209,7 @@ static oct_status write_file(const oct_saving *s, const char *path, uint8_t dige
     oct_new_file *file = NULL;
     oct_sha256_state *sum = NULL;
     OCT_TRY_OUT(oct_sha256_begin(&sum));
-    OCT_TRY_OUT(oct_new_file_begin(&file, path, s->size + OCT_SEAL_BYTES));
+    OCT_TRY_OUT(oct_new_file_begin(&file, path, s->size + OCT_CHECKSUM_BYTES));
     OCT_TRY_OUT(stream(s, file, sum));
     status = oct_new_file_commit(&file);
 out:
@@ -248,7 +248,7 @@ static oct_status commit(const oct_saving *s, const char *path, uint8_t digest[3
 {
     oct_status status = OCT_OK;
     oct_manifest old = {0}, new = {0};
-    const oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_SEAL_BYTES};
+    const oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_CHECKSUM_BYTES};
 
     OCT_TRY_OUT(oct_manifest_read_to_change(&old, s->folder));
     OCT_TRY_OUT(next_manifest(&old, &entry, s->keep, &new));

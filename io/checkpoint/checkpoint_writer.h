@@ -1,7 +1,7 @@
 /* Checkpoints are written beside training, by a thread of their own that makes no call of MPI.
  *
  * A save begins between two updates. What a forward may change is copied at once, the rest by the thread while the next
- * step goes forward and backward: parameters and the optimizer's state may change only behind
+ * step goes forward and backward: parameters and the optimizer's state may change only after
  * oct_checkpoint_writer_wait_copied. One save is under way at a time, and nobody else may use HDF5 until its
  * outcome was taken. */
 #pragma once

@@ -27,14 +27,14 @@ static oct_status add_field(scan *s, char *begin)
     return OCT_OK;
 }
 
-/* Blanks do not count before a field and behind it. */
+/* Blanks do not count before a field and after it. */
 static void skip_blanks(scan *s)
 {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\t') && *s->at != s->comma)
         s->at++;
 }
 
-/* Takes a field in quotes; s->at stands behind it then. */
+/* Takes a field in quotes; s->at stands after it then. */
 static oct_status take_quoted(scan *s)
 {
     char *to = ++s->at;
@@ -56,7 +56,7 @@ static oct_status take_quoted(scan *s)
     const bool line_end =
         s->at < s->end && *s->at == '\r' && (s->at + 1 == s->end || s->at[1] == '\n');
     OCT_CHECK(s->at == s->end || *s->at == s->comma || *s->at == '\n' || line_end, OCT_DATA,
-              "%s:%" PRId64 ": a field goes on behind its quotes", s->csv->path, s->line);
+              "%s:%" PRId64 ": a field goes on after its quotes", s->csv->path, s->line);
     *to = '\0'; /* where the last quote stood, or before */
     return OCT_OK;
 }

@@ -9,7 +9,7 @@
 
 typedef struct oct_csv {
     char *path;
-    char *bytes;   /* of the file, with a NUL behind each field */
+    char *bytes;   /* of the file, with a NUL after each field */
     char **field;  /* rows x columns, in bytes */
     int64_t *line; /* of the file, from 1 on, for each row */
     int64_t rows, columns;

@@ -343,7 +343,7 @@ static void hear(oct_dataset *data, const told *t, const oct_dataset_format *for
     oct_dataset_resize(data, t->h, t->w, t->c);
 }
 
-/* Class names one behind the other, each with its NUL. */
+/* Class names one after another, each with its NUL. */
 static oct_status join_names(const oct_dataset *data, char **bytes, size_t *size)
 {
     *size = 0;

@@ -34,7 +34,7 @@ typedef struct oct_array_kind oct_array_kind;
 typedef struct oct_dataset {
     const oct_dataset_format *format;
     int64_t count;
-    int64_t h, w, c; /* of every sample as the model gets it, behind the transforms */
+    int64_t h, w, c;                /* of every sample as the model gets it, after the transforms */
     int64_t read_h, read_w, read_c; /* as it is read; h and w 0: they differ */
     oct_dtype dtype;                /* as it is read: OCT_U8, OCT_S8 or OCT_F32 */
     oct_goal_kind goal;
@@ -129,7 +129,7 @@ void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c);
 /* Gives a data set room for the names of its classes, all NULL, to be filled with oct_strdup. */
 oct_status oct_dataset_name_classes(oct_dataset *data, int64_t classes) OCT_NODISCARD;
 
-/* Formats whose samples all lie in memory have them in store, one behind the other, all of the same size
+/* Formats whose samples all lie in memory have them in store, one after another, all of the same size
  * and of dtype, and these functions. */
 oct_status oct_memory_read(const oct_dataset *data, int64_t index, oct_image *image,
                            oct_image *map) OCT_NODISCARD;

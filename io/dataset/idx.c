@@ -5,7 +5,7 @@
  * have exactly the declared size. A gzip stream cannot hold more than 1032 times its own size, which
  * bounds what a lying header can make us allocate; and one that is not small may not inflate to more than
  * 64 times its size. It is then inflated straight into its place. We
- * call inflate ourselves, since zlib's gzread passes over garbage behind the stream.
+ * call inflate ourselves, since zlib's gzread passes over garbage after the stream.
  */
 #include "io/dataset/dataset.h"
 
@@ -193,15 +193,15 @@ static oct_status check_declared(const idx_file *s, uint64_t declared)
 
 static oct_status read_data(idx_file *s, uint64_t declared, uint8_t **data)
 {
-    size_t size = (size_t)declared, got, behind;
+    size_t size = (size_t)declared, got, after;
     uint8_t one;
     OCT_TRY(check_declared(s, declared));
     OCT_TRY(oct_alloc(data, size, 1));
     OCT_TRY(source_take(s, *data, size, &got));
     OCT_CHECK(got == size, OCT_DATA, "%s: declares %zu bytes of data, but holds %zu", s->path, size,
               got);
-    OCT_TRY(source_take(s, &one, 1, &behind));
-    OCT_CHECK(behind == 0, OCT_DATA, "%s: declares %zu bytes of data, but holds more than %zu",
+    OCT_TRY(source_take(s, &one, 1, &after));
+    OCT_CHECK(after == 0, OCT_DATA, "%s: declares %zu bytes of data, but holds more than %zu",
               s->path, size, size);
     size_t garbage = s->gzip ? s->inflate.avail_in + (s->size - s->next) : 0;
     OCT_CHECK(garbage == 0, OCT_DATA, "%s: %zu bytes of something else follow the gzip stream",

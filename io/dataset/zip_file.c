@@ -1,5 +1,5 @@
 /* libzip finds members and inflates them. A stored one is read from the file itself, a sample at a time: it lies where
- * libzip stands behind its first byte, and the checksum, which is compared over what will be read, proves that.
+ * libzip stands after its first byte, and the checksum, which is compared over what will be read, proves that.
  *
  * A deflated member cannot hold more than 1032 times its own size, and one that is not small may not hold
  * more than 64 times that, which bounds what a lying directory can make us allocate. libzip's memory for a directory

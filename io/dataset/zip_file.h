@@ -10,7 +10,7 @@ typedef struct oct_zip oct_zip;
  * which readers take one or the other. */
 oct_status oct_zip_open(oct_zip **zip, const char *path) OCT_NODISCARD;
 void oct_zip_close(oct_zip **zip);
-/* The name of a member, in the order of the archive; NULL behind the last. */
+/* The name of a member, in the order of the archive; NULL after the last. */
 const char *oct_zip_name(const oct_zip *zip, int64_t i);
 /* Finds a member and gives its bytes as a span of its own, which outlives the archive; their checksum has been
  * compared. OCT_DATA with the names that there are when it is missing, or when it is damaged, encrypted or packed

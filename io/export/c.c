@@ -75,8 +75,8 @@ static void write_step(oct_to_c *w, int64_t number)
         oct_to_c_fail(w, OCT_PREPARE,
                       "%s: C has no form for the step %s%s%s; quantize it, or give it to the "
                       "program around the model",
-                      step->name, kind, step->island ? " " : "",
-                      step->island ? step->island->type : "");
+                      step->name, kind, step->fallback ? " " : "",
+                      step->fallback ? step->fallback->type : "");
         return;
     }
     if (w->status != OCT_OK) return;
@@ -119,7 +119,7 @@ static void find_first(oct_to_c_file *f)
             if (reads(&program->steps[i], program->steps[k].output)) return;
     }
     f->first = first;
-    f->behind = at + 1;
+    f->after = at + 1;
 }
 
 /* The output's codes can be read where the last layer does nothing but dequantize them. */
@@ -155,7 +155,7 @@ static void write_preamble(oct_to_c_file *f)
         "sign\"\n#endif\n\n");
     oct_to_c_add(
         w, &f->text,
-        "/* Called behind each layer with its number, its output and the bytes of that: for "
+        "/* Called after each layer with its number, its output and the bytes of that: for "
         "whoever wants "
         "to look. */\n#ifdef %s_AFTER_LAYER\n#define AFTER_LAYER(number, values, bytes) "
         "%s_AFTER_LAYER(number, values, bytes)\n#else\n#define AFTER_LAYER(number, values, bytes) "
@@ -211,7 +211,7 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
     return w->status;
 }
 
-/* Calls of the layers behind the codes of the input are a function of their own. */
+/* Calls of the layers after the codes of the input are a function of their own. */
 static oct_status write_runs(oct_to_c_file *f, oct_text *runs)
 {
     oct_to_c *w = &f->w;
@@ -230,11 +230,11 @@ static oct_status write_runs(oct_to_c_file *f, oct_text *runs)
     const oct_value *codes = oct_step_output(w->program, f->first);
     const long long numel = oct_value_numel(codes), bytes = (long long)oct_value_bytes(codes);
     const char *code = oct_to_c_type(codes->dtype);
-    for (int64_t i = 0; i < f->behind; i++)
+    for (int64_t i = 0; i < f->after; i++)
         write_step(w, i);
     oct_text begin = w->calls;
     w->calls = (oct_text){0};
-    for (int64_t i = f->behind; i < w->program->num_steps; i++)
+    for (int64_t i = f->after; i < w->program->num_steps; i++)
         write_step(w, i);
     oct_to_c_add(w, runs, "static void run_layers(%s *output)\n{", type);
     append(w, runs, &w->calls);
@@ -248,7 +248,7 @@ static oct_status write_runs(oct_to_c_file *f, oct_text *runs)
         w, runs,
         "    run_layers(output);\n}\n\nvoid %s_run_codes(const %s *codes, %s *output)\n{\n"
         "    %s(%lld, codes, %s);\n    AFTER_LAYER(%lld, %s, %lld);\n    run_layers(output);\n}\n",
-        f->name, code, type, kernel, numel, to, (long long)(f->behind - 1), to, bytes);
+        f->name, code, type, kernel, numel, to, (long long)(f->after - 1), to, bytes);
     if (!w->job->pixels || w->status != OCT_OK) return w->status;
     OCT_TRY(write_pixel_table(f, &tables));
     oct_to_c_kernel(w, &(oct_to_c_form){.kernel = "pixels", .x = OCT_U8, .y = codes->dtype},
@@ -257,8 +257,8 @@ static oct_status write_runs(oct_to_c_file *f, oct_text *runs)
                  "\nvoid %s_run_pixels(const uint8_t *pixels, %s *output)\n{\n"
                  "    %s(%lld, %lld, pixels_0, pixels, %s);\n    AFTER_LAYER(%lld, %s, %lld);\n"
                  "    run_layers(output);\n}\n",
-                 f->name, type, kernel, numel, (long long)tables, to, (long long)(f->behind - 1),
-                 to, bytes);
+                 f->name, type, kernel, numel, (long long)tables, to, (long long)(f->after - 1), to,
+                 bytes);
     return w->status;
 }
 

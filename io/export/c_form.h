@@ -21,7 +21,7 @@ enum { OCT_TO_C_TEXT = 256 };
 typedef struct oct_to_c {
     const oct_export *job;
     const oct_program *program;
-    oct_status status;  /* the first failure; nothing is written behind it */
+    oct_status status;  /* the first failure; nothing is written after it */
     oct_text kernels;   /* functions and types */
     oct_text written;   /* their names, a line each */
     oct_text constants; /* arrays and layers */
@@ -105,13 +105,13 @@ typedef struct oct_to_c_file {
     char name[OCT_TO_C_NAME + 1], macro[OCT_TO_C_NAME + 1]; /* "kws", "KWS" */
     const oct_value *in, *out;
     const oct_step *first; /* the step that makes codes of the only input; NULL: there is none */
-    int64_t behind;        /* the number of the step behind it */
+    int64_t after;         /* the number of the step after it */
     int32_t codes;  /* the value in scratch that the output is dequantized from; -1: none is */
     int64_t golden; /* samples of the self-test */
     oct_text text;
 } oct_to_c_file;
 
-/* Writes the header, behind the source, which has found all sizes. */
+/* Writes the header, after the source, which has found all sizes. */
 oct_status oct_to_c_header(oct_to_c_file *f, oct_exported *out) OCT_NODISCARD;
 /* Masks what could end a comment or a line of one. */
 const char *oct_to_c_comment(const char *text, char masked[128]);

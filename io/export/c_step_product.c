@@ -215,7 +215,7 @@ static pair pair_of(const oct_to_c *w, const oct_to_c_call *c)
     return p;
 }
 
-/* What stands behind the strides in a pair_layer. */
+/* What stands after the strides in a pair_layer. */
 typedef struct factors {
     int32_t lo, hi;
     int64_t ma, mb;
@@ -253,7 +253,7 @@ static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
         f.shift, (double)f.factor);
 }
 
-/* parameters: further ones of the call, behind its layer. */
+/* parameters: further ones of the call, after its layer. */
 static void write_pair(oct_to_c *w, const pair *p, const oct_to_c_form *of, const char *parameters)
 {
     char name[OCT_TO_C_TEXT], a[OCT_TO_C_TEXT], b[OCT_TO_C_TEXT], y[OCT_TO_C_TEXT];

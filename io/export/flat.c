@@ -41,7 +41,7 @@ static const char *text_of(const oct_model *model, int i)
         [OCT_FLAT_RECIPE] = model->recipe,
         [OCT_FLAT_DATA_FORMAT] = model->data_format,
         [OCT_FLAT_PLUGINS] = model->plugins,
-        [OCT_FLAT_ISLANDS] = model->certificate.islands,
+        [OCT_FLAT_FALLBACKS] = model->certificate.fallbacks,
     };
     return texts[i] ? texts[i] : "";
 }
@@ -62,7 +62,7 @@ static oct_status count_items(flat *f)
             (void)oct_fail_add(OCT_PREPARE,
                                "%s: a flat file has no float layers (%s), which only Octet's "
                                "modules compute",
-                               step->name, step->island->type);
+                               step->name, step->fallback->type);
             continue;
         }
         count[OCT_FLAT_INPUTS] += (uint64_t)step->num_inputs;
@@ -192,7 +192,7 @@ static void write_rest(const flat *f)
     const oct_certificate *c = &m->certificate;
     const size_t means = (size_t)f->count[OCT_FLAT_PIXELS] / 256 * sizeof *m->mean;
     oct_flat_model *to = section(f, OCT_FLAT_MODEL);
-    uint8_t *behind = (uint8_t *)(to + 1);
+    uint8_t *after = (uint8_t *)(to + 1);
     char *text = section(f, OCT_FLAT_TEXTS);
     to->images = c->images;
     to->logits_differ = c->logits_differ;
@@ -201,10 +201,10 @@ static void write_rest(const flat *f)
     to->qat_accuracy = c->qat_accuracy;
     memcpy(to->logits_digest, c->logits_digest, sizeof to->logits_digest);
     memcpy(to->data_digest, c->data_digest, sizeof to->data_digest);
-    memcpy(behind, m->mean, means);
-    memcpy(behind + means, m->std, means);
+    memcpy(after, m->mean, means);
+    memcpy(after + means, m->std, means);
     if (m->golden_digest)
-        memcpy(behind + 2 * means, m->golden_digest,
+        memcpy(after + 2 * means, m->golden_digest,
                (size_t)(c->golden_count * f->program->num_values) * OCT_FLAT_DIGEST);
     for (int i = 0; i < OCT_FLAT_TEXT_COUNT; i++)
         text = stpcpy(text, text_of(m, i)) + 1;

@@ -60,7 +60,7 @@ static size_t width_of(const oct_flat_field *field)
     return field->width ? (size_t)field->width : REFERENCE;
 }
 
-/* Places the fields behind the table's own reference, wide ones first, so that each is aligned. */
+/* Places the fields after the table's own reference, wide ones first, so that each is aligned. */
 static size_t lay_out(int n, const oct_flat_field *fields, size_t *offset)
 {
     size_t size = REFERENCE;
@@ -97,7 +97,7 @@ void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fie
     point(w, place, at);
 }
 
-/* Begins a vector: its length, behind which its numbers are aligned. */
+/* Begins a vector: its length, after which its numbers are aligned. */
 static size_t begin_vector(oct_flat_writer *w, size_t place, size_t n, size_t to)
 {
     align(w, to > REFERENCE ? to : REFERENCE, REFERENCE);

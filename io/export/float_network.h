@@ -2,7 +2,7 @@
  * parameters wherever prepare has moved them.
  *
  * It is looked at before prepare, when the model is as its author wrote it; prepare takes its float modules
- * over as they are, so their parameters are found again behind it. */
+ * over as they are, so their parameters are found again after it. */
 #pragma once
 
 #include "core/graph/trace_run.h"

@@ -1,4 +1,4 @@
-/* Formats see a float layer in this form, be it a call in a float network or a float island of an int8 model; and
+/* Formats see a float layer in this form, be it a call in a float network or a float fallback of an int8 model; and
  * they see its arrays in the layouts that PyTorch and ONNX have: channels before rows and columns. */
 #pragma once
 

@@ -114,7 +114,7 @@ static oct_to_onnx_ref pad(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *
                                  .left = oct_to_onnx_arg(c, 2),
                                  .right = oct_to_onnx_arg(c, 3),
                                  .channels_before = oct_to_onnx_arg(c, 4),
-                                 .channels_behind = oct_to_onnx_arg(c, 5),
+                                 .channels_after = oct_to_onnx_arg(c, 5),
                                  .value = c->layer->args.value[6],
                                  .mode = (oct_pad_mode)oct_to_onnx_arg(c, 7)};
     oct_pad_shape shape;

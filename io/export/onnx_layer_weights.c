@@ -12,15 +12,15 @@ static void window_numbers(const oct_to_onnx_layer_call *c, int at,
         number[i] = oct_to_onnx_arg(c, at + i);
 }
 
-/* Gives the geometry of a convolution, whose dilation and groups begin at argument `behind`. */
-static oct_conv_geometry conv_at(const oct_to_onnx_layer_call *c, int behind)
+/* Gives the geometry of a convolution, whose dilation and groups begin at argument `after`. */
+static oct_conv_geometry conv_at(const oct_to_onnx_layer_call *c, int after)
 {
     int64_t number[OCT_WINDOW_NUMBERS];
     window_numbers(c, 2, number);
     oct_conv_geometry g = oct_conv_geometry_from(number);
-    g.dilation_h = (int)oct_to_onnx_arg(c, behind);
-    g.dilation_w = (int)oct_to_onnx_arg(c, behind + 1);
-    g.groups = (int)oct_to_onnx_arg(c, behind + 2);
+    g.dilation_h = (int)oct_to_onnx_arg(c, after);
+    g.dilation_w = (int)oct_to_onnx_arg(c, after + 1);
+    g.groups = (int)oct_to_onnx_arg(c, after + 2);
     return g;
 }
 

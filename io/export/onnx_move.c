@@ -46,7 +46,7 @@ static const char *rows(oct_to_onnx_writer *w, const char *x, int64_t n)
     return oct_to_onnx_reshape(w, x, 1, &n);
 }
 
-/* What is read one behind the other: channels of a plane of the same size, or a part of the flat sample. */
+/* What is read one after another: channels of a plane of the same size, or a part of the flat sample. */
 static const char *take_part(oct_to_onnx_writer *w, const oct_to_onnx_ref *x, const oct_shape *out,
                              int64_t first, int64_t n, bool *shaped)
 {

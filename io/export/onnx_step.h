@@ -34,7 +34,7 @@ typedef struct oct_to_onnx_qparams {
     X(WIDE, "has codes of 16 bits, which runtimes compute with in float: codes may differ")        \
     X(MULTIPLIER, "multiplies sums by whole numbers of its target, which runtimes multiply by "    \
                   "floats: a code may differ by one")                                              \
-    X(ISLAND, "stays float: its outputs, and so codes behind it, may differ in the last bits")
+    X(FALLBACK, "stays float: its outputs, and so codes after it, may differ in the last bits")
 
 typedef enum oct_to_onnx_loss_kind {
 #define X(id, words) OCT_TO_ONNX_LOSS_##id,

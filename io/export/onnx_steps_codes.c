@@ -14,7 +14,7 @@ static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dty
     return x;
 }
 
-/* Looks up tables of all channels, one behind the other: adds to each code where its channel's begins. */
+/* Looks up tables of all channels, one after another: adds to each code where its channel's begins. */
 static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
                                        const void *table, int64_t size)
 {

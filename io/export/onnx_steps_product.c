@@ -252,7 +252,7 @@ static oct_to_onnx_ref join(oct_to_onnx_program *p, const oct_step *step, oct_to
     return x;
 }
 
-/* The layer without what is behind its sums. A value of two dimensions is a row; `conv` says of one that enters
+/* The layer without what is after its sums. A value of two dimensions is a row; `conv` says of one that enters
  * flattened that it is one. */
 static oct_to_onnx_ref compute(oct_to_onnx_program *p, const oct_step *step)
 {
@@ -319,8 +319,8 @@ static oct_to_onnx_ref conv_float(oct_to_onnx_program *p, const oct_step *step)
     return activate(p, step, join(p, step, oct_to_onnx_channels_first(p->w, y, plane)));
 }
 
-/* An operator of two values of codes. Where neither repeats, both have one shape: tokens are (N, T, C) behind a float
- * layer, and an image of one row behind a convolution. */
+/* An operator of two values of codes. Where neither repeats, both have one shape: tokens are (N, T, C) after a float
+ * layer, and an image of one row after a convolution. */
 static oct_to_onnx_ref pair(oct_to_onnx_program *p, const oct_step *step, const char *type,
                             int32_t lo, int32_t hi)
 {
@@ -431,7 +431,7 @@ static oct_to_onnx_ref softmax(oct_to_onnx_program *p, const oct_step *step)
 }
 
 /* The module's own shape of an input: h and w are 1 where it has fewer dimensions. */
-static oct_shape island_shape(const oct_value *v, int dims)
+static oct_shape fallback_shape(const oct_value *v, int dims)
 {
     const int64_t size[] = {1, v->h, v->w, v->c};
     oct_shape shape = {.ndim = dims, .dim = {1}};
@@ -440,23 +440,23 @@ static oct_shape island_shape(const oct_value *v, int dims)
     return shape;
 }
 
-static oct_to_onnx_ref float_island(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref float_fallback(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_island *island = step->island;
+    const oct_fallback *fallback = step->fallback;
     oct_to_onnx_ref input[OCT_STEP_INPUTS];
     oct_float_layer layer = {
-        .type = island->type, .name = step->name, .args = {.count = island->num_args}};
-    memcpy(layer.args.value, island->args, (size_t)island->num_args * sizeof island->args[0]);
-    for (int64_t i = 0; i < island->num_arrays && i < OCT_LAYER_ARRAYS; i++)
-        if (island->arrays[i].dtype == OCT_F32)
-            layer.array[layer.num_arrays++] = (oct_layer_array){.name = island->arrays[i].name,
-                                                                .shape = island->arrays[i].shape,
-                                                                .data = island->arrays[i].data};
+        .type = fallback->type, .name = step->name, .args = {.count = fallback->num_args}};
+    memcpy(layer.args.value, fallback->args, (size_t)fallback->num_args * sizeof fallback->args[0]);
+    for (int64_t i = 0; i < fallback->num_arrays && i < OCT_LAYER_ARRAYS; i++)
+        if (fallback->arrays[i].dtype == OCT_F32)
+            layer.array[layer.num_arrays++] = (oct_layer_array){.name = fallback->arrays[i].name,
+                                                                .shape = fallback->arrays[i].shape,
+                                                                .data = fallback->arrays[i].data};
     for (int i = 0; i < step->num_inputs; i++)
-        input[i] =
-            oct_to_onnx_view(p->w, p->values[step->input[i]],
-                             island_shape(&p->program->values[step->input[i]], island->dims[i]));
-    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_ISLAND, step);
+        input[i] = oct_to_onnx_view(
+            p->w, p->values[step->input[i]],
+            fallback_shape(&p->program->values[step->input[i]], fallback->dims[i]));
+    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FALLBACK, step);
     return oct_to_onnx_layer_write(
         p->w,
         &(oct_to_onnx_layer_call){.layer = &layer, .input = input, .num_inputs = step->num_inputs});
@@ -471,5 +471,5 @@ oct_to_onnx_write *const oct_to_onnx_product_steps[OCT_STEP_KINDS] = {
     [OCT_STEP_MUL] = mul,
     [OCT_STEP_AVG_POOL] = avg_pool,
     [OCT_STEP_SOFTMAX] = softmax,
-    [OCT_STEP_FLOAT] = float_island,
+    [OCT_STEP_FLOAT] = float_fallback,
 };

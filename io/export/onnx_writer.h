@@ -19,7 +19,7 @@ void oct_to_onnx_writer_destroy(oct_to_onnx_writer **w);
 oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, void **bytes,
                                   size_t *size) OCT_NODISCARD;
 
-/* Keeps a name for the model's input or output: a tensor of another layer that would have it gets "_" behind it. */
+/* Keeps a name for the model's input or output: a tensor of another layer that would have it gets "_" after it. */
 const char *oct_to_onnx_keep_name(oct_to_onnx_writer *w, const char *name);
 
 oct_status oct_to_onnx_status(const oct_to_onnx_writer *w);

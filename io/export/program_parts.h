@@ -5,7 +5,7 @@
 #include "core/base/text.h"
 #include "quant/program/program.h"
 
-/* Gives the name of a step's tensor: the step's own; of a layer that is called twice the second has ":2" behind it. */
+/* Gives the name of a step's tensor: the step's own; of a layer that is called twice the second has ":2" after it. */
 enum { OCT_STEP_NAME_BYTES = sizeof(((oct_step *)0)->name) + 16 };
 const char *oct_export_step_name(const oct_program *program, int64_t number,
                                  char name[OCT_STEP_NAME_BYTES]);

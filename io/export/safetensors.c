@@ -1,5 +1,5 @@
 /* safetensors: 8 bytes of length, a header in JSON that says type, shape and place of each tensor, and the
- * tensors one behind the other. Parameters and statistics have PyTorch's names and layouts. */
+ * tensors one after another. Parameters and statistics have PyTorch's names and layouts. */
 #include "io/export/format.h"
 
 #include "core/base/mem.h"

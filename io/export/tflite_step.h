@@ -30,7 +30,7 @@
       "rounds twice with multipliers of 31 bits, as TFLM and CMSIS-NN do; XNNPACK, where it "      \
       "runs the file instead, rounds once, and a code may differ by one")                          \
     X(MULTIPLIER, "multiplies sums by 15 bits, as its target does: a code may differ by one")      \
-    X(ISLAND, "stays float: its outputs, and so codes behind it, may differ in the last bits")
+    X(FALLBACK, "stays float: its outputs, and so codes after it, may differ in the last bits")
 
 typedef enum oct_to_tflite_loss_kind {
 #define X(id, words) OCT_TO_TFLITE_LOSS_##id,
@@ -68,14 +68,14 @@ int oct_to_tflite_reshape(oct_to_tflite_writer *w, int x, int ndim, const int64_
 int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x);
 /* Codes cut to logical bounds where these are narrower than signed bytes. */
 int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo, int32_t hi);
-/* Looks up a table of codes of `value` for each code of x, or one of each channel, one behind the other. */
+/* Looks up a table of codes of `value` for each code of x, or one of each channel, one after another. */
 int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const uint8_t *table,
                          bool channels);
 /* Joins n tensors by their channels to y, by operators of no more inputs than TFLM takes; x is written over. */
 int oct_to_tflite_concat(oct_to_tflite_program *p, int n, int *x, int y);
-/* Puts `before` and `behind` rows, columns and channels of a code (of floats: zeros) around x. */
+/* Puts `before` and `after` rows, columns and channels of a code (of floats: zeros) around x. */
 int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
-                      const int64_t behind[3], int32_t code);
+                      const int64_t after[3], int32_t code);
 /* Reads the given places of a dimension. */
 int oct_to_tflite_gather(oct_to_tflite_writer *w, int x, int axis, int64_t n,
                          const int32_t *places);

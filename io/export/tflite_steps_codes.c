@@ -75,7 +75,7 @@ int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const u
 }
 
 int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
-                      const int64_t behind[3], int32_t code)
+                      const int64_t after[3], int32_t code)
 {
     oct_to_tflite_writer *w = p->w;
     int32_t ends[8] = {0};
@@ -84,9 +84,9 @@ int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
     if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
     for (int i = 0; i < 3; i++) {
         ends[2 * i + 2] = (int32_t)before[i];
-        ends[2 * i + 3] = (int32_t)behind[i];
-        dims[i + 1] = oct_to_tflite_dims(w, x)[i + 1] + before[i] + behind[i];
-        pads |= before[i] > 0 || behind[i] > 0;
+        ends[2 * i + 3] = (int32_t)after[i];
+        dims[i + 1] = oct_to_tflite_dims(w, x)[i + 1] + before[i] + after[i];
+        pads |= before[i] > 0 || after[i] > 0;
     }
     if (!pads) return x;
     const int sizes = oct_to_tflite_constant(w, OCT_TFLITE_S32, 2, (int64_t[]){4, 2},
@@ -182,10 +182,10 @@ static int pad(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_pad_shape *s = &step->pad;
     int x = oct_to_tflite_input(p, step, 0, s->in[0], s->in[1], s->in[2]);
-    int64_t behind[3];
+    int64_t after[3];
     for (int i = 0; i < 3; i++)
-        behind[i] = s->out[i] - s->in[i] - s->before[i];
-    if (s->mode == OCT_PAD_CONSTANT) return oct_to_tflite_pad(p, x, s->before, behind, step->fill);
+        after[i] = s->out[i] - s->in[i] - s->before[i];
+    if (s->mode == OCT_PAD_CONSTANT) return oct_to_tflite_pad(p, x, s->before, after, step->fill);
     for (int i = 0; i < 3; i++) {
         int32_t *places = NULL;
         if (s->out[i] == s->in[i]) continue;
@@ -199,7 +199,7 @@ static int pad(oct_to_tflite_program *p, const oct_step *step)
     return x;
 }
 
-/* Reads n numbers of the flat sample, one behind the other. */
+/* Reads n numbers of the flat sample, one after another. */
 static int take_part(oct_to_tflite_writer *w, int x, int64_t first, int64_t n)
 {
     return oct_to_tflite_made(w, OCT_TFLITE_SLICE,

@@ -16,7 +16,7 @@ enum { ACT_NONE, ACT_RELU, ACT_RELU6 = 3, ACT_NO_FORM = -1 }; /* activations */
 
 static const oct_tflite_quant no_quant = {.codes = NULL};
 
-/* The activation behind which an operator's codes have these logical bounds. */
+/* The activation after which an operator's codes have these logical bounds. */
 static int activation_of(const oct_value *v, int32_t lo, int32_t hi)
 {
     const int32_t zero = v->q.zero_point;
@@ -115,16 +115,16 @@ static int dequantize(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_dequantize(p, p->values[step->input[0]]);
 }
 
-/* Padding before and behind the rows and columns of a window: what its last window sees, and no less. */
-static void pads_of(const oct_conv_shape *s, int64_t before[3], int64_t behind[3])
+/* Padding before and after the rows and columns of a window: what its last window sees, and no less. */
+static void pads_of(const oct_conv_shape *s, int64_t before[3], int64_t after[3])
 {
     const int64_t rows = oct_conv_extent(s->kernel_h, s->dilation_h),
                   columns = oct_conv_extent(s->kernel_w, s->dilation_w);
     before[0] = s->pad_top;
     before[1] = s->pad_left;
-    behind[0] = oct_max_i64((s->out_h - 1) * s->stride_h + rows - s->in_h - s->pad_top, 0);
-    behind[1] = oct_max_i64((s->out_w - 1) * s->stride_w + columns - s->in_w - s->pad_left, 0);
-    before[2] = behind[2] = 0;
+    after[0] = oct_max_i64((s->out_h - 1) * s->stride_h + rows - s->in_h - s->pad_top, 0);
+    after[1] = oct_max_i64((s->out_w - 1) * s->stride_w + columns - s->in_w - s->pad_left, 0);
+    before[2] = after[2] = 0;
 }
 
 /* Whether TFLite's padding SAME is that of a side. Where a stride leaves rows over, XNNPACK's is below 0. */
@@ -145,10 +145,10 @@ static bool pads_same(const oct_conv_shape *s)
 /* Gives the padding of a window, and puts what it has not around x with this code. */
 static int pad_window(oct_to_tflite_program *p, const oct_conv_shape *s, int32_t code, int *x)
 {
-    int64_t before[3], behind[3];
+    int64_t before[3], after[3];
     if (pads_same(s)) return SAME;
-    pads_of(s, before, behind);
-    *x = oct_to_tflite_pad(p, *x, before, behind, code);
+    pads_of(s, before, after);
+    *x = oct_to_tflite_pad(p, *x, before, after, code);
     return VALID;
 }
 
@@ -463,16 +463,16 @@ static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
     const oct_value *v = &p->program->values[step->input[0]];
     const bool pads = oct_conv_sees_padding(s);
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c), padding = VALID;
-    int64_t before[3], behind[3];
-    pads_of(s, before, behind);
-    const bool beyond = behind[0] > s->pad_bottom || behind[1] > s->pad_right;
+    int64_t before[3], after[3];
+    pads_of(s, before, after);
+    const bool beyond = after[0] > s->pad_bottom || after[1] > s->pad_right;
     if (beyond || (pads && !step->count_include_pad && !pads_same(s)))
         return oct_to_tflite_fail(p->w, OCT_PREPARE,
                                   "%s: averages fewer positions at the edges than TFLite's pool "
                                   "does; set count_include_pad and leave ceil off",
                                   step->name);
     if (pads && step->count_include_pad)
-        x = oct_to_tflite_pad(p, x, before, behind, v->q.zero_point);
+        x = oct_to_tflite_pad(p, x, before, after, v->q.zero_point);
     else if (pads)
         padding = SAME;
     if (!step->of_codes) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_AVERAGE, step);
@@ -499,14 +499,14 @@ static int softmax(oct_to_tflite_program *p, const oct_step *step)
 }
 
 /* Of float layers, TFLite's files of Octet's have what classifiers end with. */
-static int float_island(oct_to_tflite_program *p, const oct_step *step)
+static int float_fallback(oct_to_tflite_program *p, const oct_step *step)
 {
-    if (strcmp(step->island->type, "softmax") != 0)
+    if (strcmp(step->fallback->type, "softmax") != 0)
         return oct_to_tflite_fail(p->w, OCT_PREPARE,
                                   "%s: stays float, and no operator of TFLite is written for %s; "
                                   "quantize it, or take --format onnx, which has float layers",
-                                  step->name, step->island->type);
-    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_ISLAND, step);
+                                  step->name, step->fallback->type);
+    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_FALLBACK, step);
     return as_value(p, step, soften(p, p->values[step->input[0]]));
 }
 
@@ -515,5 +515,5 @@ oct_to_tflite_write *const oct_to_tflite_product_steps[OCT_STEP_KINDS] = {
     [OCT_STEP_CONV] = conv,         [OCT_STEP_CONV_FLOAT] = conv_float,
     [OCT_STEP_ADD] = add,           [OCT_STEP_MUL] = mul,
     [OCT_STEP_MAX_POOL] = max_pool, [OCT_STEP_AVG_POOL] = avg_pool,
-    [OCT_STEP_SOFTMAX] = softmax,   [OCT_STEP_FLOAT] = float_island,
+    [OCT_STEP_SOFTMAX] = softmax,   [OCT_STEP_FLOAT] = float_fallback,
 };

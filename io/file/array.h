@@ -28,7 +28,7 @@ struct oct_array {
     bool big;        /* the file has big-endian elements; what is read is little-endian */
     oct_shape shape; /* up to 4 dimensions, none negative */
     oct_span span;   /* of its elements, or of the whole file when it has its own way of reading */
-    /* Reads samples [first, first + count); NULL: they lie one behind the other in span. Several
+    /* Reads samples [first, first + count); NULL: they lie one after another in span. Several
      * threads call it at once. */
     oct_status (*read)(const oct_array *array, int64_t first, int64_t count, void *to);
     void *store; /* read's own; released by drop */

@@ -238,10 +238,10 @@ static size_t stem_of_temp(const char *name)
     const char *p = name + length - (sizeof end - 1);
     if (strcmp(p, end) != 0) return 0;
     for (int part = 0; part < 2; part++) {
-        const char *behind = p;
+        const char *after = p;
         while (p > name && isdigit((unsigned char)p[-1]))
             p--;
-        if (p == behind || p == name || *--p != (part == 0 ? '-' : '.')) return 0;
+        if (p == after || p == name || *--p != (part == 0 ? '-' : '.')) return 0;
     }
     return (size_t)(p - name);
 }

@@ -22,7 +22,7 @@ oct_status oct_file_sha256(const char *path, size_t *size, char hex[65]) OCT_NOD
 oct_status oct_file_check_regular(const char *path, const struct stat *info) OCT_NODISCARD;
 /* Reads a whole file into memory; OCT_DATA with path and reason when missing, no regular file (a pipe is not
  * waited for), or above `limit`.
- * gzip is not undone. *bytes is oct_alloc'ed with a NUL behind. */
+ * gzip is not undone. *bytes is oct_alloc'ed with a NUL after. */
 oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size) OCT_NODISCARD;
 /* Opens a file for reading: *fd, which the caller closes, and its size; OCT_DATA as oct_file_read. */
 oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size) OCT_NODISCARD;

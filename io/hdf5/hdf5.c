@@ -170,10 +170,10 @@ void oct_h5_close(oct_h5 **file)
 
 bool oct_h5_sealed(const void *bytes, size_t size)
 {
-    uint8_t digest[OCT_SEAL_BYTES];
-    if (size <= OCT_SEAL_BYTES) return false;
-    oct_sha256(bytes, size - OCT_SEAL_BYTES, digest);
-    return memcmp(digest, (const uint8_t *)bytes + size - OCT_SEAL_BYTES, sizeof digest) == 0;
+    uint8_t digest[OCT_CHECKSUM_BYTES];
+    if (size <= OCT_CHECKSUM_BYTES) return false;
+    oct_sha256(bytes, size - OCT_CHECKSUM_BYTES, digest);
+    return memcmp(digest, (const uint8_t *)bytes + size - OCT_CHECKSUM_BYTES, sizeof digest) == 0;
 }
 
 bool oct_h5_begins(const void *bytes, size_t size)
@@ -201,7 +201,7 @@ oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size, con
 {
     *file = NULL;
     if (oct_h5_check_seal(bytes, size) != OCT_OK) return oct_fail_prefix("%s", name);
-    return oct_h5_open(file, bytes, size - OCT_SEAL_BYTES, name);
+    return oct_h5_open(file, bytes, size - OCT_CHECKSUM_BYTES, name);
 }
 
 static oct_h5_object *look_up(const oct_h5 *file, const char *path)

@@ -29,7 +29,7 @@ oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size) OCT_NODIS
 
 /* Sealed files, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools read
  * over the last 32 bytes. */
-enum { OCT_SEAL_BYTES = 32 };
+enum { OCT_CHECKSUM_BYTES = 32 };
 /* HDF5's checksum of metadata: Bob Jenkins' lookup3 (2006) with initial value 0. */
 uint32_t oct_h5_checksum(const void *bytes, size_t size);
 bool oct_h5_sealed(const void *bytes, size_t size); /* does the seal fit? */

@@ -1,4 +1,4 @@
-/* HDF5 behind a narrow door: files are built as images in memory. They are read elsewhere (hdf5.c).
+/* HDF5 after a narrow door: files are built as images in memory. They are read elsewhere (hdf5.c).
  *
  * Equal contents give equal images: no times, groups made by hand (HDF5 would give those it makes by
  * itself a time), space allocated in the order of writing, and memory that HDF5 clears. The format is
@@ -175,7 +175,7 @@ static void close_superblock(uint8_t *image, size_t size)
         image[CHECKSUM_AT + i] = (uint8_t)(checksum >> (8 * i));
 }
 
-/* Copies the image into a block with room for more behind it. */
+/* Copies the image into a block with room for more after it. */
 static oct_status take_image(oct_h5 *file, size_t room, void **bytes, size_t *size)
 {
     const writer *w = (const writer *)file;
@@ -209,9 +209,9 @@ oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size)
 
 oct_status oct_h5_seal(oct_h5 *file, void **bytes, size_t *size)
 {
-    OCT_TRY(take_image(file, OCT_SEAL_BYTES, bytes, size));
+    OCT_TRY(take_image(file, OCT_CHECKSUM_BYTES, bytes, size));
     oct_sha256(*bytes, *size, (uint8_t *)*bytes + *size);
-    *size += OCT_SEAL_BYTES;
+    *size += OCT_CHECKSUM_BYTES;
     return OCT_OK;
 }
 

@@ -226,7 +226,7 @@ static hid_t open_file(void)
 
 /* What an array is. */
 
-/* The dimensions of elements that are arrays come behind those of the data set. */
+/* The dimensions of elements that are arrays come after those of the data set. */
 static bool add_dims(oct_h5_message *m, int ndim, const hsize_t *dims)
 {
     for (int i = 0; i < ndim; i++) {

@@ -42,8 +42,8 @@ static oct_status write_certificate(oct_h5 *h5, const oct_certificate *c)
         oct_h5_write(h5, "certificate/logits_digest", OCT_U8, OCT_SHAPE(DIGEST), c->logits_digest));
     OCT_TRY(oct_h5_write(h5, "certificate/data_digest", OCT_U8, OCT_SHAPE(DIGEST), c->data_digest));
     OCT_TRY(oct_h5_write_i64(h5, "certificate/golden_count", c->golden_count));
-    OCT_TRY(oct_h5_write_i64(h5, "certificate/num_islands", c->num_islands));
-    return c->islands ? oct_h5_write_text(h5, "certificate/islands", c->islands) : OCT_OK;
+    OCT_TRY(oct_h5_write_i64(h5, "certificate/num_islands", c->num_fallbacks));
+    return c->fallbacks ? oct_h5_write_text(h5, "certificate/islands", c->fallbacks) : OCT_OK;
 }
 
 /* How many means and stds a file has for so many channels. */
@@ -135,20 +135,20 @@ static oct_status check_certificate(const oct_model *model)
 {
     const oct_certificate *c = &model->certificate;
     const double rows = (double)rows_of(c);
-    int64_t islands = 0;
+    int64_t fallbacks = 0;
     for (int64_t i = 0; i < model->program.num_steps; i++)
-        islands += model->program.steps[i].kind == OCT_STEP_FLOAT;
+        fallbacks += model->program.steps[i].kind == OCT_STEP_FLOAT;
     OCT_CHECK(c->golden_count >= 0 && c->golden_count <= GOLDEN_MAX, OCT_DATA,
               "%lld golden inputs; 0 to %d are allowed", (long long)c->golden_count, GOLDEN_MAX);
     const double accuracy = rows > 0 ? 100.0 * (double)c->correct / rows : 0;
     OCT_CHECK(c->images >= 0 && c->rows >= 0 && c->logits_differ == 0 && c->correct >= 0 &&
-                  c->correct <= rows_of(c) && c->num_islands == islands &&
+                  c->correct <= rows_of(c) && c->num_fallbacks == fallbacks &&
                   (c->qat_accuracy == accuracy || (c->qat_accuracy == -1 && c->correct == 0)),
               OCT_DATA,
               "the figures of the certificate contradict each other: %lld images, %lld rows, %lld "
               "right, an accuracy of %g %%, %lld logits that differ, %lld float layers of %lld",
               (long long)c->images, (long long)c->rows, (long long)c->correct, c->qat_accuracy,
-              (long long)c->logits_differ, (long long)c->num_islands, (long long)islands);
+              (long long)c->logits_differ, (long long)c->num_fallbacks, (long long)fallbacks);
     return OCT_OK;
 }
 
@@ -157,7 +157,7 @@ static oct_status check_model(const oct_model *model)
 {
     const oct_program *program = &model->program;
     const char *texts[] = {model->recipe, model->data_format, model->plugins,
-                           model->certificate.islands};
+                           model->certificate.fallbacks};
 
     OCT_CHECK(program->num_steps >= 1 && program->num_steps <= OCT_MODEL_STEPS_MAX &&
                   program->num_values >= 1 && program->num_values <= OCT_MODEL_VALUES_MAX,
@@ -229,9 +229,9 @@ static oct_status read_certificate(oct_h5 *h5, oct_certificate *c)
     OCT_TRY(oct_h5_read(h5, "certificate/data_digest", OCT_U8, OCT_SHAPE(DIGEST), c->data_digest));
     OCT_TRY(oct_h5_read_i64(h5, "certificate/golden_count", 0, GOLDEN_MAX, &c->golden_count));
     OCT_TRY(
-        oct_h5_read_i64(h5, "certificate/num_islands", 0, OCT_MODEL_STEPS_MAX, &c->num_islands));
+        oct_h5_read_i64(h5, "certificate/num_islands", 0, OCT_MODEL_STEPS_MAX, &c->num_fallbacks));
     if (!oct_h5_has(h5, "certificate/islands")) return OCT_OK;
-    return oct_h5_read_text(h5, "certificate/islands", text_bytes_max, &c->islands);
+    return oct_h5_read_text(h5, "certificate/islands", text_bytes_max, &c->fallbacks);
 }
 
 static oct_status read_format(oct_h5 *h5)
@@ -331,11 +331,11 @@ oct_status oct_model_check_work(const oct_model *model, int64_t samples, const c
     return OCT_OK;
 }
 
-static oct_status read_sealed(oct_model *model, const void *bytes, size_t size)
+static oct_status read_checksummed(oct_model *model, const void *bytes, size_t size)
 {
     oct_h5 *h5 = NULL;
     OCT_TRY(oct_h5_check_seal(bytes, size));
-    OCT_TRY(oct_h5_open(&h5, bytes, size - OCT_SEAL_BYTES, "int8 model"));
+    OCT_TRY(oct_h5_open(&h5, bytes, size - OCT_CHECKSUM_BYTES, "int8 model"));
     const oct_status status = read_model(h5, model);
     oct_h5_close(&h5);
     return status;
@@ -356,9 +356,9 @@ oct_status oct_model_load(oct_model *model, const char *path)
     OCT_TRY(oct_file_read(path, file_bytes_max, &bytes, &size));
     /* All that is said from here on lacks the path, which is put in front at the end. */
     oct_status status = oct_model_is_flat(bytes, size) ? read_flat(model, bytes, size)
-                                                       : read_sealed(model, bytes, size);
+                                                       : read_checksummed(model, bytes, size);
     if (status == OCT_OK) status = check_costs(model);
-    if (status == OCT_OK) status = oct_islands_check(&model->program, false);
+    if (status == OCT_OK) status = oct_fallbacks_check(&model->program, false);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", path);
         oct_model_free(model);
@@ -378,7 +378,7 @@ void oct_model_free(oct_model *model)
     oct_free(&model->overflow_bound);
     oct_free(&model->golden_input);
     oct_free(&model->golden_digest);
-    oct_free(&model->certificate.islands);
+    oct_free(&model->certificate.fallbacks);
     *model = (oct_model){0};
 }
 

@@ -1,5 +1,5 @@
 /* The int8 model file (`*.int8.h5`): integer program, how to feed it, golden vectors, certificate.
- * The file is sealed as io/hdf5/hdf5.h says: the SHA-256 behind the image is checked before HDF5 sees a
+ * The file is sealed as io/hdf5/hdf5.h says: the SHA-256 after the image is checked before HDF5 sees a
  * byte. Equal models give equal bytes. */
 #pragma once
 
@@ -15,14 +15,14 @@ typedef struct oct_certificate {
     uint8_t logits_digest[32]; /* SHA-256 of the float logits of QAT evaluation over the test set */
     uint8_t data_digest[32];   /* of the test set */
     int64_t golden_count;      /* golden inputs */
-    int64_t num_islands;       /* layers that stay float */
-    char *islands;             /* a line for each, and for unrolled blocks; owned, may be NULL */
+    int64_t num_fallbacks;     /* layers that stay float */
+    char *fallbacks;           /* a line for each, and for unrolled blocks; owned, may be NULL */
 } oct_certificate;
 
 typedef struct oct_model {
     oct_program program;
     char *recipe;  /* full identity text; owned */
-    char *plugins; /* SHA-256 and path of each plug-in behind it, a line each; owned, may be NULL */
+    char *plugins; /* SHA-256 and path of each plug-in after it, a line each; owned, may be NULL */
     char *data_format; /* owned */
     char *class_names; /* class_names.h; owned, may be NULL */
     char *port_names; /* of the network that it came from (core/nn/network.h); owned, may be NULL */
@@ -51,8 +51,8 @@ oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCAR
 /* Finds overflow_bound of a program that has passed its check. */
 oct_status oct_model_find_bounds(oct_model *model) OCT_NODISCARD;
 /* Loads a model, also from a flat file (model_flat.h), and checks everything: digest, what is in the file (hdf5.h), ranges, oct_program_check, and that
- * running it takes no more than the limits above, and that its float islands can be made and run
- * (oct_islands_check; those of plug-ins are checked when these are loaded). */
+ * running it takes no more than the limits above, and that its float fallbacks can be made and run
+ * (oct_fallbacks_check; those of plug-ins are checked when these are loaded). */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 void oct_model_free(oct_model *model);
 /* Finds whether the file is undamaged and an int8 model. Fails only when that cannot be found out

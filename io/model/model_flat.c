@@ -67,7 +67,7 @@ static oct_status take_texts(oct_model *m, const oct_flat *flat)
         [OCT_FLAT_RECIPE] = &m->recipe,
         [OCT_FLAT_DATA_FORMAT] = &m->data_format,
         [OCT_FLAT_PLUGINS] = &m->plugins,
-        [OCT_FLAT_ISLANDS] = &m->certificate.islands,
+        [OCT_FLAT_FALLBACKS] = &m->certificate.fallbacks,
     };
     OCT_CHECK(bytes > 0, OCT_DATA,
               "was written by an Octet whose flat files had no recipe, and only programs read it; "
@@ -78,7 +78,7 @@ static oct_status take_texts(oct_model *m, const oct_flat *flat)
     return oct_format(&m->class_names, "%.*s", (int)names, name);
 }
 
-/* Takes mean and deviation, behind which the digests of golden values stand. */
+/* Takes mean and deviation, after which the digests of golden values stand. */
 static oct_status take_means(oct_model *m, const oct_flat *flat, const uint8_t **at)
 {
     uint64_t numbers;
@@ -131,7 +131,7 @@ static oct_status take_model(oct_model *m, const oct_flat *flat, const oct_flat_
     memcpy(m->checkpoint_digest, header->model_digest, sizeof m->checkpoint_digest);
     OCT_TRY(take_texts(m, flat));
     const oct_flat_model *from = oct_flat_items(flat, OCT_FLAT_MODEL, &count);
-    const uint8_t *behind = (const uint8_t *)(from + 1);
+    const uint8_t *after = (const uint8_t *)(from + 1);
     oct_certificate *c = &m->certificate;
     c->images = from->images;
     c->logits_differ = from->logits_differ;
@@ -140,8 +140,8 @@ static oct_status take_model(oct_model *m, const oct_flat *flat, const oct_flat_
     c->qat_accuracy = from->qat_accuracy;
     memcpy(c->logits_digest, from->logits_digest, sizeof c->logits_digest);
     memcpy(c->data_digest, from->data_digest, sizeof c->data_digest);
-    OCT_TRY(take_means(m, flat, &behind));
-    OCT_TRY(take_golden(m, flat, behind));
+    OCT_TRY(take_means(m, flat, &after));
+    OCT_TRY(take_golden(m, flat, after));
     return oct_model_find_bounds(m);
 }
 

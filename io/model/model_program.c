@@ -1,7 +1,7 @@
 /* Programs in model files.
  *
  * Steps and values are tables of integers with one row each, and what a step's row and its arrays mean
- * is said by its kind (quant/runtime/step_<kind>.c); float islands have a folder of their own. A file is
+ * is said by its kind (quant/runtime/step_<kind>.c); float fallbacks have a folder of their own. A file is
  * read in the order in which each part bounds the next: counts, tables, then arrays whose shapes follow
  * from the tables.
  */
@@ -43,7 +43,7 @@ enum {
 #define COUNT_COLUMN(field, min, max) +1
 enum { VALUE_WIDTH = 0 VALUE_COLUMNS(COUNT_COLUMN) };
 
-/* Columns of an island's "shapes": its arrays' types, dimensions and sizes. */
+/* Columns of a float fallback's "shapes": its arrays' types, dimensions and sizes. */
 enum { ARRAY_DTYPE, ARRAY_NDIM, ARRAY_DIM, ARRAY_WIDTH = ARRAY_DIM + OCT_MAX_DIMS };
 
 bool oct_is_plain_text(const char *text)
@@ -167,17 +167,17 @@ static oct_status write_arrays(oct_h5 *h5, int64_t i, const oct_step *step)
     return OCT_OK;
 }
 
-static oct_status write_island_arrays(oct_h5 *h5, int64_t i, const oct_island *island)
+static oct_status write_fallback_arrays(oct_h5 *h5, int64_t i, const oct_fallback *fallback)
 {
     oct_status status = OCT_OK;
     oct_text names = {0};
     int64_t *shapes = NULL;
-    const int64_t count = island->num_arrays;
+    const int64_t count = fallback->num_arrays;
     char path[64];
 
     OCT_TRY_OUT(oct_alloc(&shapes, (size_t)count * ARRAY_WIDTH, sizeof *shapes));
     for (int64_t k = 0; k < count; k++) {
-        const oct_island_array *array = &island->arrays[k];
+        const oct_fallback_array *array = &fallback->arrays[k];
         int64_t *row = shapes + k * ARRAY_WIDTH;
         row[ARRAY_DTYPE] = array->dtype;
         row[ARRAY_NDIM] = array->shape.ndim;
@@ -197,21 +197,22 @@ out:
     return status;
 }
 
-static oct_status write_island(oct_h5 *h5, int64_t i, const oct_step *step)
+static oct_status write_fallback(oct_h5 *h5, int64_t i, const oct_step *step)
 {
-    const oct_island *island = step->island;
+    const oct_fallback *fallback = step->fallback;
     int64_t dims[OCT_STEP_INPUTS] = {0};
     char path[64];
     for (int k = 0; k < step->num_inputs; k++)
-        dims[k] = island->dims[k];
-    OCT_TRY(oct_h5_write_text(h5, part_path(path, "islands", i, "type"), island->type));
-    OCT_TRY(oct_h5_write_i64(h5, part_path(path, "islands", i, "num_args"), island->num_args));
-    OCT_TRY(oct_h5_write_i64(h5, part_path(path, "islands", i, "num_arrays"), island->num_arrays));
+        dims[k] = fallback->dims[k];
+    OCT_TRY(oct_h5_write_text(h5, part_path(path, "islands", i, "type"), fallback->type));
+    OCT_TRY(oct_h5_write_i64(h5, part_path(path, "islands", i, "num_args"), fallback->num_args));
+    OCT_TRY(
+        oct_h5_write_i64(h5, part_path(path, "islands", i, "num_arrays"), fallback->num_arrays));
     OCT_TRY(oct_h5_write(h5, part_path(path, "islands", i, "args"), OCT_F64,
-                         OCT_SHAPE(island->num_args), island->args));
+                         OCT_SHAPE(fallback->num_args), fallback->args));
     OCT_TRY(oct_h5_write(h5, part_path(path, "islands", i, "dims"), OCT_S64,
                          OCT_SHAPE(step->num_inputs), dims));
-    return write_island_arrays(h5, i, island);
+    return write_fallback_arrays(h5, i, fallback);
 }
 
 oct_status oct_model_write_program(oct_h5 *h5, const oct_program *program)
@@ -231,7 +232,7 @@ oct_status oct_model_write_program(oct_h5 *h5, const oct_program *program)
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         OCT_TRY(write_arrays(h5, i, step));
-        if (step->kind == OCT_STEP_FLOAT) OCT_TRY(write_island(h5, i, step));
+        if (step->kind == OCT_STEP_FLOAT) OCT_TRY(write_fallback(h5, i, step));
     }
     return OCT_OK;
 }
@@ -250,7 +251,7 @@ static oct_status read_lines(oct_h5 *h5, const char *path, int64_t count,
     for (char *line = text, *end; i < count && (end = strchr(line, '\n')); line = end + 1, i++) {
         *end = '\0';
         OCT_TRY_OUT(visit(user, i, line));
-        if (i + 1 == count && end[1] != '\0') i = count; /* text behind the last line */
+        if (i + 1 == count && end[1] != '\0') i = count; /* text after the last line */
     }
     OCT_CHECK_OUT(i == count && (count > 0 || !*text), OCT_DATA, "%s does not have %lld lines",
                   path, (long long)count);
@@ -320,7 +321,7 @@ static oct_status take_step_inputs(oct_step *step, const int64_t *inputs)
     return OCT_OK;
 }
 
-/* Behind the table, which says how many there are. */
+/* After the table, which says how many there are. */
 static oct_status read_step_inputs(oct_h5 *h5, oct_program *program)
 {
     oct_status status = OCT_OK;
@@ -410,11 +411,11 @@ static oct_status read_arrays(oct_h5 *h5, int64_t i, oct_step *step)
 
 static oct_status take_array_name(void *user, int64_t i, const char *line)
 {
-    return oct_strdup(&((oct_island *)user)->arrays[i].name, line);
+    return oct_strdup(&((oct_fallback *)user)->arrays[i].name, line);
 }
 
 static oct_status read_array(oct_h5 *h5, const char *path, const int64_t *row,
-                             oct_island_array *array)
+                             oct_fallback_array *array)
 {
     OCT_CHECK(within(row[ARRAY_DTYPE], OCT_F32, OCT_S64) &&
                   within(row[ARRAY_NDIM], 0, OCT_MAX_DIMS),
@@ -426,46 +427,47 @@ static oct_status read_array(oct_h5 *h5, const char *path, const int64_t *row,
     return oct_h5_read_new(h5, path, array->dtype, array->shape, &array->data);
 }
 
-static oct_status read_island_arrays(oct_h5 *h5, int64_t i, oct_island *island)
+static oct_status read_fallback_arrays(oct_h5 *h5, int64_t i, oct_fallback *fallback)
 {
     oct_status status = OCT_OK;
     int64_t *shapes = NULL, count;
     char path[64];
     OCT_TRY(oct_h5_read_i64(h5, part_path(path, "islands", i, "num_arrays"), 0,
-                            OCT_ISLAND_ARRAYS_MAX, &count));
-    OCT_TRY(oct_alloc(&island->arrays, (size_t)count, sizeof *island->arrays));
-    island->num_arrays = count;
+                            OCT_FALLBACK_ARRAYS_MAX, &count));
+    OCT_TRY(oct_alloc(&fallback->arrays, (size_t)count, sizeof *fallback->arrays));
+    fallback->num_arrays = count;
     OCT_TRY_OUT(oct_h5_read_new(h5, part_path(path, "islands", i, "shapes"), OCT_S64,
                                 OCT_SHAPE(count, ARRAY_WIDTH), &shapes));
     for (int64_t k = 0; k < count; k++)
         OCT_TRY_OUT(
-            read_array(h5, array_path(path, i, k), shapes + k * ARRAY_WIDTH, &island->arrays[k]));
-    status = read_lines(h5, part_path(path, "islands", i, "names"), count, take_array_name, island);
+            read_array(h5, array_path(path, i, k), shapes + k * ARRAY_WIDTH, &fallback->arrays[k]));
+    status =
+        read_lines(h5, part_path(path, "islands", i, "names"), count, take_array_name, fallback);
 out:
     oct_free(&shapes);
     return status;
 }
 
-static oct_status read_island(oct_h5 *h5, int64_t i, oct_step *step)
+static oct_status read_fallback(oct_h5 *h5, int64_t i, oct_step *step)
 {
     char path[64], *type;
     int64_t args, dims[OCT_STEP_INPUTS];
-    OCT_TRY(oct_alloc(&step->island, 1, sizeof *step->island));
-    oct_island *island = step->island;
-    OCT_TRY(oct_h5_read_text(h5, part_path(path, "islands", i, "type"), sizeof island->type - 1,
+    OCT_TRY(oct_alloc(&step->fallback, 1, sizeof *step->fallback));
+    oct_fallback *fallback = step->fallback;
+    OCT_TRY(oct_h5_read_text(h5, part_path(path, "islands", i, "type"), sizeof fallback->type - 1,
                              &type));
-    snprintf(island->type, sizeof island->type, "%s", type);
+    snprintf(fallback->type, sizeof fallback->type, "%s", type);
     oct_free(&type);
     OCT_TRY(
         oct_h5_read_i64(h5, part_path(path, "islands", i, "num_args"), 0, OCT_STEP_ARGS, &args));
-    island->num_args = (int)args;
+    fallback->num_args = (int)args;
     OCT_TRY(oct_h5_read(h5, part_path(path, "islands", i, "args"), OCT_F64, OCT_SHAPE(args),
-                        island->args));
+                        fallback->args));
     OCT_TRY(oct_h5_read(h5, part_path(path, "islands", i, "dims"), OCT_S64,
                         OCT_SHAPE(step->num_inputs), dims));
     for (int k = 0; k < step->num_inputs; k++)
-        island->dims[k] = within(dims[k], 0, OCT_MAX_DIMS) ? (int)dims[k] : -1;
-    return read_island_arrays(h5, i, island);
+        fallback->dims[k] = within(dims[k], 0, OCT_MAX_DIMS) ? (int)dims[k] : -1;
+    return read_fallback_arrays(h5, i, fallback);
 }
 
 static oct_status read_target(oct_h5 *h5, oct_program *program)
@@ -513,7 +515,7 @@ oct_status oct_model_read_program(oct_h5 *h5, oct_program *program)
     for (int64_t i = 0; i < steps; i++) {
         oct_step *step = &program->steps[i];
         OCT_TRY(read_arrays(h5, i, step));
-        if (step->kind == OCT_STEP_FLOAT) OCT_TRY(read_island(h5, i, step));
+        if (step->kind == OCT_STEP_FLOAT) OCT_TRY(read_fallback(h5, i, step));
     }
     return OCT_OK;
 }

@@ -27,7 +27,7 @@ oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
                           oct_onnx_built *built) OCT_NODISCARD;
 
 /* Gives the network so many outputs in place of those it has: its last layer with weights, a linear one or a
- * convolution, is made anew with initial values that follow from the seed. What comes behind it (functions, pools, a
+ * convolution, is made anew with initial values that follow from the seed. What comes after it (functions, pools, a
  * bias apart) goes on, with addends of 0 and factors of 1. OCT_PREPARE when there is no such layer. */
 oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t outputs,
                              uint64_t seed) OCT_NODISCARD;

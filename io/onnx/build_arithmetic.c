@@ -99,7 +99,7 @@ static oct_status fill_channels(oct_onnx_builder *b, int32_t made, const arithme
 }
 
 /* Numbers along the channels, which lie innermost: a depthwise convolution, which is quantized like any other. A
- * sum behind a product goes into it. */
+ * sum after a product goes into it. */
 static oct_status with_channels(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x, int dim,
                                 const oct_onnx_value *c)
 {

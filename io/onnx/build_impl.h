@@ -29,8 +29,8 @@ typedef struct oct_onnx_fused {
     int32_t input[2];
     int inputs;
     double number[2];
-    const oct_onnx_node *of;      /* the node inside whose attributes count */
-    int64_t before[2], behind[2]; /* of a Conv: what a Pad before it adds */
+    const oct_onnx_node *of;     /* the node inside whose attributes count */
+    int64_t before[2], after[2]; /* of a Conv: what a Pad before it adds */
 } oct_onnx_fused;
 
 /* A layer's weights and bias, and how they go into it. */
@@ -131,12 +131,12 @@ oct_status oct_build_lay(oct_onnx_builder *b, oct_onnx_view *v, const int *order
                          oct_shape shape) OCT_NODISCARD;
 /* The same in the order in which they lie now, or in that of the dimensions; of 4 dimensions at most. */
 oct_status oct_build_lay_natural(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
-/* The same with dimension `last` behind all others: (N, rest, size) or (N, size). */
+/* The same with dimension `last` after all others: (N, rest, size) or (N, size). */
 oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
                               const bool last[OCT_VIEW_ATOMS]) OCT_NODISCARD;
 /* (N, C, H, W), or (N, C, L) with H 1, as (N, H, W, C). */
 oct_status oct_build_lay_image(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
-/* The view behind a product with weights: laid out by oct_build_lay_last, with other values along `dim`. */
+/* The view after a product with weights: laid out by oct_build_lay_last, with other values along `dim`. */
 oct_onnx_view oct_build_replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size);
 /* The view of such an image of `dims` dimensions. */
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c);

@@ -322,18 +322,18 @@ oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
                               const bool last[OCT_VIEW_ATOMS])
 {
     int natural[OCT_VIEW_ATOMS], order[OCT_VIEW_ATOMS], count = 0;
-    bool behind[OCT_VIEW_ATOMS] = {false};
+    bool after[OCT_VIEW_ATOMS] = {false};
     int64_t size = 1;
     oct_onnx_view split = without_merged_batch(v);
     for (int d = 0; d < v->dims; d++)
         for (int i = 0, first = oct_view_first(v, d); i < v->atoms[d]; i++)
-            if (split.dims != v->dims) behind[first + i] = last[d];
-    if (split.dims == v->dims) memcpy(behind, last, sizeof behind);
+            if (split.dims != v->dims) after[first + i] = last[d];
+    if (split.dims == v->dims) memcpy(after, last, sizeof after);
     const int n = oct_view_order(&split, natural);
     for (int i = 0; i < n; i++)
-        if (!behind[natural[i]]) order[count++] = natural[i];
+        if (!after[natural[i]]) order[count++] = natural[i];
     for (int d = 0; d < split.dims; d++)
-        if (behind[d] && oct_view_size(&split, d) > 0) {
+        if (after[d] && oct_view_size(&split, d) > 0) {
             order[count++] = d;
             size *= oct_view_size(&split, d);
         }

@@ -228,14 +228,14 @@ oct_status oct_build_tile(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_result(b, &x);
 }
 
-/* (N, b b C, H, W) -> (N, C, b H, b W): DCR has the block before the channels, CRD behind them. */
+/* (N, b b C, H, W) -> (N, C, b H, b W): DCR has the block before the channels, CRD after them. */
 oct_status oct_build_depth_to_space(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     static const int dcr[] = {0, 3, 4, 1, 5, 2}, crd[] = {0, 1, 4, 2, 5, 3};
     oct_onnx_view x;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     const int64_t block = oct_onnx_int(n, "blocksize", 0);
-    const bool channels_behind = strcmp(oct_onnx_string(n, "mode", "DCR"), "CRD") == 0;
+    const bool channels_after = strcmp(oct_onnx_string(n, "mode", "DCR"), "CRD") == 0;
     OCT_CHECK(x.dims == 4 && block >= 1 && block <= 64 &&
                   oct_view_size(&x, 1) % (block * block) == 0,
               OCT_DATA, "a block of %lld does not fit its input; export the network again",
@@ -243,11 +243,11 @@ oct_status oct_build_depth_to_space(oct_onnx_builder *b, const oct_onnx_node *n)
     const int64_t h = oct_view_size(&x, 2), w = oct_view_size(&x, 3);
     const int64_t c = oct_view_size(&x, 1) / (block * block);
     const int64_t before[] = {OCT_ONNX_BATCH, block, block, c, h, w};
-    const int64_t behind[] = {OCT_ONNX_BATCH, c, block, block, h, w};
+    const int64_t after[] = {OCT_ONNX_BATCH, c, block, block, h, w};
     const int64_t size[] = {OCT_ONNX_BATCH, c, h * block, w * block};
-    OCT_CHECK(oct_view_reshape(&x, 6, channels_behind ? behind : before, &x), OCT_PREPARE,
+    OCT_CHECK(oct_view_reshape(&x, 6, channels_after ? after : before, &x), OCT_PREPARE,
               "its input is too much rearranged; write it in steps");
-    x = oct_view_transpose(&x, channels_behind ? crd : dcr);
+    x = oct_view_transpose(&x, channels_after ? crd : dcr);
     OCT_CHECK(oct_view_reshape(&x, 4, size, &x), OCT_DEFECT, "a block has no view");
     return oct_build_result(b, &x);
 }

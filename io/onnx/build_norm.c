@@ -1,4 +1,4 @@
-/* Normalizations, means and softmax go over some dimensions, which are laid out behind the others. */
+/* Normalizations, means and softmax go over some dimensions, which are laid out after the others. */
 #include "io/onnx/build_impl.h"
 
 #include <string.h>
@@ -79,14 +79,14 @@ static oct_status reduce(oct_onnx_builder *b, oct_onnx_view *x, const bool reduc
 
 /* What a reduction computes of each number before, what of the mean or maximum, and what of the result. */
 static const struct reduction {
-    const char *type, *before, *behind;
+    const char *type, *before, *after;
     bool max, sum;
 } reductions[] = {
     {.type = "ReduceL1", .before = "abs", .sum = true},
-    {.type = "ReduceL2", .before = "square", .sum = true, .behind = "sqrt"},
+    {.type = "ReduceL2", .before = "square", .sum = true, .after = "sqrt"},
     {.type = "ReduceMax", .max = true},
     {.type = "ReduceMean"},
-    {.type = "ReduceMin", .before = "neg", .max = true, .behind = "neg"},
+    {.type = "ReduceMin", .before = "neg", .max = true, .after = "neg"},
     {.type = "ReduceSum", .sum = true},
     {.type = "ReduceSumSquare", .before = "square", .sum = true},
 };
@@ -105,7 +105,7 @@ oct_status oct_build_reduce(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(reduce(b, &x, reduced, r->max));
     const double taken = (double)(before / oct_view_numel(&x));
     if (r->sum) OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(taken), &x));
-    if (r->behind) OCT_TRY(oct_build_apply(b, r->behind, OCT_NO_ARGS, &x));
+    if (r->after) OCT_TRY(oct_build_apply(b, r->after, OCT_NO_ARGS, &x));
     return keep(b, &x);
 }
 
@@ -149,9 +149,9 @@ static void fill_ones(oct_onnx_builder *b, int32_t made)
     oct_build_freeze(b, made, "bias", true);
 }
 
-/* Takes in a Mul and an Add behind a normalization, when their constants have `size` numbers and stand at
+/* Takes in a Mul and an Add after a normalization, when their constants have `size` numbers and stand at
  * `channel` from the end (0: the last dimensions). */
-static void take_scale_and_shift(oct_onnx_builder *b, int64_t size, int behind,
+static void take_scale_and_shift(oct_onnx_builder *b, int64_t size, int after,
                                  const oct_onnx_value **scale, const oct_onnx_value **shift)
 {
     const char *const types[] = {"Mul", "Add"};
@@ -159,9 +159,9 @@ static void take_scale_and_shift(oct_onnx_builder *b, int64_t size, int behind,
     for (int i = 0; i < 2; i++) {
         const oct_onnx_value *c;
         const int64_t node = oct_build_follower(b, b->result, types[i], &c);
-        if (node < 0 || oct_onnx_numel(c) != size || c->ndim <= behind) continue;
-        bool fits = behind == 0 || c->dim[c->ndim - 1 - behind] == size;
-        for (int d = c->ndim - behind; behind > 0 && d < c->ndim; d++)
+        if (node < 0 || oct_onnx_numel(c) != size || c->ndim <= after) continue;
+        bool fits = after == 0 || c->dim[c->ndim - 1 - after] == size;
+        for (int d = c->ndim - after; after > 0 && d < c->ndim; d++)
             fits &= c->dim[d] == 1;
         if (!fits) continue;
         *found[i] = c;

@@ -74,7 +74,7 @@ oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
                         oct_onnx_string(n, "coordinate_transformation_mode", "half_pixel"),
                         oct_onnx_string(n, "nearest_mode", "round_prefer_floor"), whole};
     if (b->graph->opset <
-        11) { /* from the corner; the pixel behind where one becomes no whole one */
+        11) { /* from the corner; the pixel after where one becomes no whole one */
         rule.at = "asymmetric";
         rule.nearest = smaller ? "ceil" : "floor";
     }

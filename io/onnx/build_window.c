@@ -8,7 +8,7 @@
 /* Rows and columns, in this order; of a sequence rows are 1. */
 typedef struct window {
     int64_t kernel[2], stride[2], dilation[2];
-    int64_t before[2], behind[2]; /* padding */
+    int64_t before[2], after[2]; /* padding */
     int64_t in[2], out[2];
     bool ceil;
 } window;
@@ -40,17 +40,17 @@ static oct_status read_pads(const oct_onnx_node *n, int spatial, window *w)
               "pads has %lld numbers, but needs %d; export the network again", (long long)count,
               2 * spatial);
     for (int i = 0; pads && i < spatial; i++) {
-        const int64_t before = pads[i], behind = pads[spatial + i];
-        OCT_CHECK(before >= 0 && behind >= 0 && before <= SIDE_MAX && behind <= SIDE_MAX,
-                  OCT_PREPARE, "pads are %lld and %lld; only 0 to %d is supported",
-                  (long long)before, (long long)behind, SIDE_MAX);
+        const int64_t before = pads[i], after = pads[spatial + i];
+        OCT_CHECK(before >= 0 && after >= 0 && before <= SIDE_MAX && after <= SIDE_MAX, OCT_PREPARE,
+                  "pads are %lld and %lld; only 0 to %d is supported", (long long)before,
+                  (long long)after, SIDE_MAX);
         w->before[2 - spatial + i] = before;
-        w->behind[2 - spatial + i] = behind;
+        w->after[2 - spatial + i] = after;
     }
     return OCT_OK;
 }
 
-/* SAME pads so that out = ceil(in / stride), the odd pixel behind (UPPER) or before. Where windows lie further apart
+/* SAME pads so that out = ceil(in / stride), the odd pixel after (UPPER) or before. Where windows lie further apart
  * than they reach, this would be less than nothing: the reference of ONNX pads nothing then, ONNX Runtime takes pixels
  * off in front as well, where there are two or more too many. */
 static oct_status pad_by_itself(const oct_onnx_node *n, window *w)
@@ -70,7 +70,7 @@ static oct_status pad_by_itself(const oct_onnx_node *n, window *w)
                   "runtimes differ in what it means; export it with pads",
                   mode);
         w->before[i] = upper ? all / 2 : all - all / 2;
-        w->behind[i] = all - w->before[i];
+        w->after[i] = all - w->before[i];
     }
     return OCT_OK;
 }
@@ -94,9 +94,9 @@ static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
     OCT_TRY(pad_by_itself(n, w));
     for (int i = 0; i < 2; i++) {
         w->before[i] += b->fused[b->at].before[i];
-        w->behind[i] += b->fused[b->at].behind[i];
+        w->after[i] += b->fused[b->at].after[i];
         const int64_t room =
-            w->in[i] + w->before[i] + w->behind[i] - ((w->kernel[i] - 1) * w->dilation[i] + 1);
+            w->in[i] + w->before[i] + w->after[i] - ((w->kernel[i] - 1) * w->dilation[i] + 1);
         OCT_CHECK(room >= 0 || strcmp(n->type, "ConvTranspose") == 0, OCT_DATA,
                   "a window of %lld does not fit into an image of %lld; use larger images",
                   (long long)w->kernel[i], (long long)w->in[i]);
@@ -165,7 +165,7 @@ static oct_op_args conv_args(int64_t in, int64_t out, const window *w, int64_t g
 {
     return *OCT_OP_ARGS((double)in, (double)out, (double)w->kernel[0], (double)w->kernel[1],
                         (double)w->stride[0], (double)w->stride[1], (double)w->before[0],
-                        (double)w->before[1], (double)w->behind[0], (double)w->behind[1],
+                        (double)w->before[1], (double)w->after[0], (double)w->after[1],
                         (double)w->dilation[0], (double)w->dilation[1], (double)groups, bias);
 }
 
@@ -207,7 +207,7 @@ static oct_status pad_transposed(const oct_onnx_builder *b, const oct_onnx_node 
                   "its output is larger than its windows reach, where runtimes differ; export it "
                   "with pads and output_padding");
         w->before[i] = strcmp(mode, "SAME_UPPER") == 0 ? all / 2 : all - all / 2;
-        w->behind[i] = all - w->before[i];
+        w->after[i] = all - w->before[i];
     }
     return OCT_OK;
 }
@@ -230,14 +230,14 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
               (long long)l.weight->dim[0], (long long)l.in);
     if (!l.bias) l.bias = find_bias(b, n, l.x.dims, out);
     for (int i = 0; i < 2; i++)
-        out_size[i] = (w->in[i] - 1) * w->stride[i] - w->before[i] - w->behind[i] +
+        out_size[i] = (w->in[i] - 1) * w->stride[i] - w->before[i] - w->after[i] +
                       (w->kernel[i] - 1) * w->dilation[i] + 1 + more[i];
     const oct_file_order order = {.dims = 5,
                                   .size = {l.groups, ig, of, kh, kw},
                                   .stride = {of * kh * kw * ig, 1, kh * kw * ig, -kw * ig, -ig},
                                   .offset = (kh * kw - 1) * ig};
     oct_op_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
-    memmove(args.value + 12, args.value + 10, 4 * sizeof args.value[0]); /* behind the pads */
+    memmove(args.value + 12, args.value + 10, 4 * sizeof args.value[0]); /* after the pads */
     args.value[10] = (double)more[0], args.value[11] = (double)more[1];
     args.count += 2;
     OCT_TRY(add_layer(b, "conv_transpose2d", &l, &args, &order, &made));
@@ -253,8 +253,8 @@ static oct_status average_apart(oct_onnx_builder *b, const window *w, bool count
     int64_t count;
     for (int i = 0; i < 2; i++) {
         const int64_t reach = (w->out[i] - 1) * w->stride[i] + (w->kernel[i] - 1) * w->dilation[i];
-        OCT_CHECK((counts_padding || w->before[i] + w->behind[i] == 0) &&
-                      reach < w->in[i] + w->before[i] + w->behind[i],
+        OCT_CHECK((counts_padding || w->before[i] + w->after[i] == 0) &&
+                      reach < w->in[i] + w->before[i] + w->after[i],
                   OCT_PREPARE,
                   "it has dilations, and at the edge it averages fewer pixels than elsewhere; "
                   "export it without padding or with count_include_pad, and without ceil_mode");
@@ -282,10 +282,9 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
               "it has dilations, which a maximum cannot have here; export it with dilations of 1");
     OCT_CHECK(n->outputs < 2 || n->output[1] < 0 || b->uses[n->output[1]] == 0, OCT_PREPARE,
               "its second output, where the maxima lie, is used; export it without");
-    oct_op_args args =
-        *OCT_OP_ARGS((double)w.kernel[0], (double)w.kernel[1], (double)w.stride[0],
-                     (double)w.stride[1], (double)w.before[0], (double)w.before[1],
-                     (double)w.behind[0], (double)w.behind[1], w.ceil, counts_padding);
+    oct_op_args args = *OCT_OP_ARGS((double)w.kernel[0], (double)w.kernel[1], (double)w.stride[0],
+                                    (double)w.stride[1], (double)w.before[0], (double)w.before[1],
+                                    (double)w.after[0], (double)w.after[1], w.ceil, counts_padding);
     if (max) args.count--;
     OCT_TRY(apart ? average_apart(b, &w, counts_padding, x.shape.dim[3], &x.value)
                   : oct_build_call(b, max ? "max_pool" : "avg_pool", &args, &x.value, 1, &x.value));
@@ -330,31 +329,31 @@ static int pad_mode(const char *mode)
 }
 
 /* Negative numbers cut off. */
-static oct_status crop(oct_onnx_view *x, int64_t *before, int64_t *behind)
+static oct_status crop(oct_onnx_view *x, int64_t *before, int64_t *after)
 {
     for (int d = 0; d < x->dims; d++) {
-        const int64_t cut[2] = {oct_min_i64(before[d], 0), oct_min_i64(behind[d], 0)};
+        const int64_t cut[2] = {oct_min_i64(before[d], 0), oct_min_i64(after[d], 0)};
         if (cut[0] == 0 && cut[1] == 0) continue;
         OCT_CHECK(oct_view_slice(x, d, -cut[0], oct_view_size(x, d) + cut[0] + cut[1], 1, x),
                   OCT_PREPARE, "it cuts off what it cannot reach; use Slice");
         before[d] -= cut[0];
-        behind[d] -= cut[1];
+        after[d] -= cut[1];
     }
     return OCT_OK;
 }
 
-/* Zeros around an image become the padding of the convolution behind them, when nobody else reads them. */
-static bool goes_into_conv(oct_onnx_builder *b, const int64_t *before, const int64_t *behind)
+/* Zeros around an image become the padding of the convolution after them, when nobody else reads them. */
+static bool goes_into_conv(oct_onnx_builder *b, const int64_t *before, const int64_t *after)
 {
     const int32_t user = b->user[b->result];
-    if (b->uses[b->result] != 1 || user < 0 || before[1] != 0 || behind[1] != 0) return false;
+    if (b->uses[b->result] != 1 || user < 0 || before[1] != 0 || after[1] != 0) return false;
     const oct_onnx_node *conv = &b->graph->nodes[user];
     if (strcmp(conv->type, "Conv") != 0 || conv->input[0] != b->result ||
         strcmp(oct_onnx_string(conv, "auto_pad", "NOTSET"), "NOTSET") != 0)
         return false;
     for (int i = 0; i < 2; i++) {
         b->fused[user].before[i] = before[2 + i];
-        b->fused[user].behind[i] = behind[2 + i];
+        b->fused[user].after[i] = after[2 + i];
     }
     return true;
 }
@@ -377,7 +376,7 @@ static oct_status lay_for_padding(oct_onnx_builder *b, oct_onnx_view *x, int sid
 oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
-    int64_t pads[2 * OCT_ONNX_DIMS], before[OCT_ONNX_DIMS], behind[OCT_ONNX_DIMS];
+    int64_t pads[2 * OCT_ONNX_DIMS], before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS];
     double value = (double)oct_onnx_float(n, "value", 0);
     int64_t axis[2 * OCT_ONNX_DIMS];
     int count, axes, side[3], mode = pad_mode(oct_onnx_string(n, "mode", "constant"));
@@ -394,7 +393,7 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
               oct_onnx_string(n, "mode", "constant"), count);
     bool any = false;
     memset(before, 0, sizeof before);
-    memset(behind, 0, sizeof behind);
+    memset(after, 0, sizeof after);
     for (int i = 0; i < given; i++) {
         const int64_t d = axes < 0 ? i : axis[i] + (axis[i] < 0 ? x.dims : 0);
         OCT_CHECK(d >= 0 && d < x.dims && pads[i] <= SIDE_MAX && pads[given + i] <= SIDE_MAX &&
@@ -402,14 +401,14 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
                   OCT_PREPARE, "it pads by more than %d, or none of its dimensions; use less",
                   SIDE_MAX);
         before[d] = pads[i];
-        behind[d] = pads[given + i];
+        after[d] = pads[given + i];
     }
-    OCT_TRY(crop(&x, before, behind));
+    OCT_TRY(crop(&x, before, after));
     for (int d = 0; d < x.dims; d++)
-        any |= before[d] > 0 || behind[d] > 0;
+        any |= before[d] > 0 || after[d] > 0;
     if (!any) return oct_build_result(b, &x);
-    OCT_CHECK(before[0] == 0 && behind[0] == 0, OCT_PREPARE, "it pads the batch; pad images only");
-    if (x.dims == 4 && mode == 0 && value == 0 && goes_into_conv(b, before, behind)) {
+    OCT_CHECK(before[0] == 0 && after[0] == 0, OCT_PREPARE, "it pads the batch; pad images only");
+    if (x.dims == 4 && mode == 0 && value == 0 && goes_into_conv(b, before, after)) {
         b->view[b->result] = x;
         b->there[b->result] = true;
         return OCT_OK;
@@ -419,7 +418,7 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
     static const int first_of[] = {0, 2, 4}; /* top and bottom, left and right, channels */
     int64_t size[3];
     for (int i = 0; i < 3; i++) {
-        const int64_t p = side[i] < 0 ? 0 : before[side[i]], q = side[i] < 0 ? 0 : behind[side[i]];
+        const int64_t p = side[i] < 0 ? 0 : before[side[i]], q = side[i] < 0 ? 0 : after[side[i]];
         args.value[first_of[i]] = (double)p;
         args.value[first_of[i] + 1] = (double)q;
         size[i] = x.shape.dim[i + 1] + p + q;

@@ -127,7 +127,7 @@ oct_status oct_onnx_evaluate_tile(oct_onnx_call *c)
     return OCT_OK;
 }
 
-/* Places the inputs behind each other along an axis. */
+/* Places the inputs one after another along an axis. */
 oct_status oct_onnx_evaluate_concat(oct_onnx_call *c)
 {
     oct_onnx_value *y = oct_onnx_result(c, 0);

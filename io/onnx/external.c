@@ -23,7 +23,7 @@ static oct_status outside(const oct_external *x, const oct_external_piece *p)
 }
 
 /* The name alone: relative, and never upwards. */
-static bool goes_down(const char *location)
+static bool is_safe_relative_path(const char *location)
 {
     if (location[0] == '\0' || location[0] == '/') return false;
     for (const char *at = location; at;) {
@@ -38,7 +38,7 @@ static bool goes_down(const char *location)
 static oct_status resolve(const oct_external *x, const oct_external_piece *p, char real[PATH_MAX])
 {
     char root[PATH_MAX], path[PATH_MAX];
-    if (!goes_down(p->location) || !realpath(x->folder, root)) return outside(x, p);
+    if (!is_safe_relative_path(p->location) || !realpath(x->folder, root)) return outside(x, p);
     const int length = snprintf(path, sizeof path, "%s/%s", root, p->location);
     if (length < 0 || (size_t)length >= sizeof path) return outside(x, p);
     OCT_CHECK(realpath(path, real), OCT_DATA, "%s: the data of '%s' are missing: %s: %s", x->path,

@@ -25,7 +25,7 @@ typedef struct oct_onnx_value {
     oct_dtype dtype; /* of real numbers F32, of truth values U8 (0 or 1) */
     int ndim;
     int64_t dim[OCT_ONNX_DIMS];
-    bool known;     /* dtype, ndim and dim are known (behind the folding: of every value) */
+    bool known;     /* dtype, ndim and dim are known (after the folding: of every value) */
     void *data;     /* a constant's elements, row-major; NULL: computed. Owned: free or take it */
     bool parameter; /* a float initializer of the file, not a folded result */
     bool
@@ -86,7 +86,7 @@ typedef struct oct_onnx_graph {
     char *producer; /* name and version, "" when the file does not say */
     oct_onnx_value *values;
     int64_t num_values;
-    oct_onnx_node *nodes; /* each behind those that it needs */
+    oct_onnx_node *nodes; /* each after those that it needs */
     int64_t num_nodes;
     oct_onnx_branch *branches;
     int64_t num_branches;
@@ -97,7 +97,7 @@ typedef struct oct_onnx_graph {
     int num_outputs;
     int64_t fixed_batch; /* the batch size that the file was written for; 0: free */
     bool
-        channels_last; /* behind the folding: input 0 is (batch, h, w, c), as converters from Keras write it */
+        channels_last; /* after the folding: input 0 is (batch, h, w, c), as converters from Keras write it */
 } oct_onnx_graph;
 
 /* Reads a file whole: elements that lie in others of its folder (external data) are put into it, so that the bytes

@@ -133,7 +133,7 @@ typedef struct oct_onnx_slice {
 } oct_onnx_slice;
 oct_status oct_onnx_take_slice(const oct_onnx_call *c, oct_onnx_slice *s) OCT_NODISCARD;
 typedef struct oct_onnx_pads {
-    int64_t before[OCT_ONNX_DIMS], behind[OCT_ONNX_DIMS];
+    int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS];
 } oct_onnx_pads;
 oct_status oct_onnx_take_pads(const oct_onnx_call *c, oct_onnx_pads *p) OCT_NODISCARD;
 /* Dimensions that a reduction goes over. */

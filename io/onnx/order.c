@@ -1,4 +1,4 @@
-/* The order of nodes: files should list each behind those that it needs, but not all do. */
+/* The order of nodes: files should list each after those that it needs, but not all do. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/onnx/read_impl.h"

@@ -1,5 +1,5 @@
 /* Nodes are taken over in their order. What a node holds itself, a function that it calls, the branches of an If, the
- * rounds of a Loop, is written out beside it, so that behind the reader there is one list of plain nodes. */
+ * rounds of a Loop, is written out beside it, so that after the reader there is one list of plain nodes. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/onnx/read_impl.h"

@@ -7,7 +7,7 @@
  * read_body.c      nodes in their order; calls, branches and loops are written out
  * read_node.c      one node and its attributes
  * read_tensor.c    one tensor
- * order.c          each node behind those that it needs
+ * order.c          each node after those that it needs
  */
 #pragma once
 
@@ -117,5 +117,5 @@ oct_status oct_onnx_take_constant(const char *path, const Onnx__NodeProto *p,
 
 /* order.c */
 
-/* Puts each node behind those that it needs; OCT_DATA when some need each other. */
+/* Puts each node after those that it needs; OCT_DATA when some need each other. */
 oct_status oct_onnx_sort_nodes(oct_onnx_graph *g) OCT_NODISCARD;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Bytes as a text: what is behind a NUL is not read. */
+/* Bytes as a text: what is after a NUL is not read. */
 static oct_status take_string(const ProtobufCBinaryData *bytes, char **text)
 {
     OCT_TRY(oct_alloc(text, bytes->len + 1, 1));

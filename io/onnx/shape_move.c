@@ -54,7 +54,7 @@ static int64_t before_target(const oct_onnx_list *target, int i)
     return all;
 }
 
-/* Where the batch goes in a target that was written for one batch size: where that number stands by itself, behind
+/* Where the batch goes in a target that was written for one batch size: where that number stands by itself, after
  * what is before the batch in the input; else to the dimension that begins there, but not to the last one, which are
  * features (attention has its samples in the middle); -1: nowhere. */
 static int batch_slot(const oct_onnx_call *c, const oct_onnx_value *x, const oct_onnx_list *target)
@@ -393,7 +393,7 @@ oct_status oct_onnx_take_pads(const oct_onnx_call *c, oct_onnx_pads *p)
         int axis;
         OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, x->ndim, &axis));
         p->before[axis] = clamp(pads.at[i], -INT32_MAX, INT32_MAX);
-        p->behind[axis] = clamp(pads.at[count + i], -INT32_MAX, INT32_MAX);
+        p->after[axis] = clamp(pads.at[count + i], -INT32_MAX, INT32_MAX);
     }
     return OCT_OK;
 }
@@ -405,7 +405,7 @@ oct_status oct_onnx_shape_pad(oct_onnx_call *c)
     OCT_TRY(oct_onnx_take_pads(c, &p));
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     for (int i = 0; i < shape.ndim; i++) {
-        shape.dim[i] += p.before[i] + p.behind[i];
+        shape.dim[i] += p.before[i] + p.after[i];
         if (shape.dim[i] < 0)
             return oct_onnx_problem(c, "its pads take more than there is of dimension %d", i);
     }

@@ -11,7 +11,7 @@ static const int64_t number_max = 1 << 24; /* of what a window is described with
 typedef struct window {
     int dims;
     int64_t kernel[WINDOW_DIMS], stride[WINDOW_DIMS], dilation[WINDOW_DIMS];
-    int64_t before[WINDOW_DIMS], behind[WINDOW_DIMS];
+    int64_t before[WINDOW_DIMS], after[WINDOW_DIMS];
     bool same, valid; /* pads follow from the size, or are 0 */
 } window;
 
@@ -49,9 +49,9 @@ static oct_status take_pads(const oct_onnx_call *c, window *w)
         return oct_onnx_problem(c, "pads has %d numbers in place of %d", list.count, 2 * w->dims);
     for (int i = 0; i < w->dims; i++) {
         w->before[i] = list.at[i];
-        w->behind[i] = list.at[w->dims + i];
-        if (list.at[i] < 0 || list.at[i] > number_max || w->behind[i] < 0 ||
-            w->behind[i] > number_max)
+        w->after[i] = list.at[w->dims + i];
+        if (list.at[i] < 0 || list.at[i] > number_max || w->after[i] < 0 ||
+            w->after[i] > number_max)
             return oct_onnx_problem(c, "pads has a number that is negative or too large");
     }
     return OCT_OK;
@@ -73,7 +73,7 @@ static int64_t count_windows(const window *w, int i, int64_t size, bool ceil)
 {
     if (w->same) return (size + w->stride[i] - 1) / w->stride[i];
     const int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
-    const int64_t room = size + w->before[i] + w->behind[i] - reach;
+    const int64_t room = size + w->before[i] + w->after[i] - reach;
     if (room < 0 && !(ceil && room > -w->stride[i])) return 0;
     int64_t count = (room + (ceil ? w->stride[i] - 1 : 0)) / w->stride[i] + 1;
     if (ceil && (count - 1) * w->stride[i] >= size + w->before[i]) count--;
@@ -192,7 +192,7 @@ oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
         shape.dim[2 + i] =
             wanted.given ? wanted.at[i]
             : w.same     ? x->dim[2 + i] * w.stride[i]
-                     : (x->dim[2 + i] - 1) * w.stride[i] + more + reach - w.before[i] - w.behind[i];
+                     : (x->dim[2 + i] - 1) * w.stride[i] + more + reach - w.before[i] - w.after[i];
         if (shape.dim[2 + i] < 1)
             return oct_onnx_problem(c, "nothing is left of its output between the pads");
     }

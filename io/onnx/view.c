@@ -112,7 +112,7 @@ bool oct_view_equal(const oct_onnx_view *a, const oct_onnx_view *b)
            memcmp(a->atom, b->atom, (size_t)count_atoms(a) * sizeof a->atom[0]) == 0;
 }
 
-/* Joins atoms that lie behind each other in memory, also those of different dimensions. */
+/* Joins atoms that lie one after another in memory, also those of different dimensions. */
 static int join(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
 {
     int count = 0;

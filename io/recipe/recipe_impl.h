@@ -44,7 +44,7 @@ const oct_key *oct_section_find(const char *name, size_t length);
 
 /* A value as it stands in a file or on the command line. plain: without quotes. */
 typedef struct oct_scalar {
-    const char *text; /* NUL behind */
+    const char *text; /* NUL after */
     size_t length;
     bool plain;
 } oct_scalar;

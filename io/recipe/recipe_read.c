@@ -2,7 +2,7 @@
  *
  * libyaml gives events with positions; the walk below knows one level of sections. A mistake is
  * reported and walked past; only YAML that cannot be parsed ends the walk, and then nothing is said
- * about what may stand behind that place (keys that are missing, keys that do not go together).
+ * about what may stand after that place (keys that are missing, keys that do not go together).
  *
  * Inside the walk a status other than OCT_OK means "stop": OCT_USAGE when the mistake is on record,
  * anything else for a failure that is not the user's.

@@ -13,7 +13,7 @@ typedef struct oct_event_file {
     bool lost; /* something could not be written: said once */
 } oct_event_file;
 
-/* Creates events.out.tfevents.TIME.HOST.PID in the folder, whose name comes behind those of the event files
+/* Creates events.out.tfevents.TIME.HOST.PID in the folder, whose name comes after those of the event files
  * that are there, and says in it that steps from `step` on begin anew: readers drop what earlier files have
  * of them. */
 oct_status oct_event_file_create(oct_event_file *file, const char *folder,

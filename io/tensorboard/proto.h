@@ -2,7 +2,7 @@
  *
  * An encoder of one's own, because three kinds of fields are all that event files need: protobuf-c would
  * bring two packages, a compiler at build time and generated code for the same bytes.
- * A failure (no memory) is kept in the message; what is added behind it has no effect.
+ * A failure (no memory) is kept in the message; what is added after it has no effect.
  */
 #pragma once
 

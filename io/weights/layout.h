@@ -16,7 +16,7 @@ typedef struct oct_weight_layout {
 /* tensor: of `module`; order: of its call, or NULL. */
 oct_weight_layout oct_weight_layout_of(const oct_module *module, const oct_tensor *tensor,
                                        const oct_module_order *order);
-/* Whether an array of the file has this layout. Dimensions of 1 before and behind the others do not count; a
+/* Whether an array of the file has this layout. Dimensions of 1 before and after the others do not count; a
  * parameter added to images may also lie as the model has it. *layout becomes the array's. */
 bool oct_weight_layout_fits(oct_weight_layout *layout, const oct_tensor *tensor,
                             const oct_weight *array);

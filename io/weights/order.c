@@ -7,7 +7,7 @@
 
 /* What is known of a value of the trace. */
 typedef struct value_order {
-    oct_feature_order features; /* of one with a single dimension behind the batch */
+    oct_feature_order features; /* of one with a single dimension after the batch */
     bool moved;                 /* of four dimensions that are not (N, h, w, c) */
 } value_order;
 

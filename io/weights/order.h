@@ -1,5 +1,5 @@
 /* The order of features: where a model flattens an image, its features stand as (h, w, c), and those of a
- * framework with channels first as (c, h, w). So the columns of a linear layer behind a flatten change places,
+ * framework with channels first as (c, h, w). So the columns of a linear layer after a flatten change places,
  * and the rows of one whose output becomes an image. */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* Safetensors: the length of a header in 8 bytes, the header as JSON, and the numbers of all arrays, one array
- * behind the other without a gap (huggingface.co/docs/safetensors). */
+ * after the other without a gap (huggingface.co/docs/safetensors). */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/file/array.h"
@@ -12,7 +12,7 @@
 enum { LENGTH_BYTES = 8, JSON_COST = 48 /* of memory, for a byte of text */ };
 static const int64_t header_max = 100000000;
 
-/* Where an array lies behind the header; also those that hold no floats, since all together fill the file. */
+/* Where an array lies after the header; also those that hold no floats, since all together fill the file. */
 typedef struct range {
     int64_t begin, end;
     oct_weight_type type;
@@ -121,7 +121,7 @@ static int by_begin(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Holds the ranges against the bytes behind the header. */
+/* Holds the ranges against the bytes after the header. */
 static oct_status check_ranges(const oct_weight_file *file)
 {
     const tensors *t = file->state;
@@ -138,11 +138,10 @@ static oct_status check_ranges(const oct_weight_file *file)
         at = sorted[i].end;
     }
     oct_free(&sorted);
-    OCT_CHECK(
-        whole && at == t->span.size - t->data, OCT_DATA,
-        "%s: is damaged or cut short: its arrays do not fill the %lld bytes behind the header "
-        "exactly, without gaps or overlaps",
-        file->path, (long long)(t->span.size - t->data));
+    OCT_CHECK(whole && at == t->span.size - t->data, OCT_DATA,
+              "%s: is damaged or cut short: its arrays do not fill the %lld bytes after the header "
+              "exactly, without gaps or overlaps",
+              file->path, (long long)(t->span.size - t->data));
     return OCT_OK;
 }
 

@@ -27,7 +27,7 @@ typedef struct oct_weights {
     char digest[65]; /* SHA-256 of the file */
     oct_weight *arrays;
     int64_t count;
-    char *names; /* one behind the other, each with its NUL */
+    char *names; /* one after another, each with its NUL */
     int64_t name_bytes;
     float *values;
     int64_t num_values;

@@ -17,7 +17,7 @@
 
 enum { LONGEST_PATH = 4096 };
 
-/* Reads the number behind `name` at the start of a line (NULL: in the first line), or -1. */
+/* Reads the number after `name` at the start of a line (NULL: in the first line), or -1. */
 static int64_t number_in(const char *path, const char *name)
 {
     char line[256];

@@ -115,7 +115,7 @@ static oct_status of_onnx(oct_recipe *recipe, const oct_args *args, overrides *o
     oct_text text = {0};
     const char *path = args->word[0];
     OCT_CHECK(data_of(args) || is_given(args, "data.path="), OCT_USAGE,
-              "command line: %s alone has no data to watch; name them behind it: octet calibrate "
+              "command line: %s alone has no data to watch; name them after it: octet calibrate "
               "%s pictures",
               path, path);
     oct_status status = write_recipe(path, o, &text);

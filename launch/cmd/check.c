@@ -459,10 +459,10 @@ static oct_status check_model(const oct_args *args)
         args->json
             ? oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "int8 model", "file",
                                        args->word[0], "steps", (json_int_t)model.program.num_steps,
-                                       "float_layers", (json_int_t)model.certificate.num_islands))
+                                       "float_layers", (json_int_t)model.certificate.num_fallbacks))
             : oct_print("OK          int8 model: digest, program and bounds are sound; %" PRId64
                         " steps, %" PRId64 " layers in float\n",
-                        model.program.num_steps, model.certificate.num_islands);
+                        model.program.num_steps, model.certificate.num_fallbacks);
     oct_model_free(&model);
     return status;
 }

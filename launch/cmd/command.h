@@ -29,7 +29,7 @@ const oct_command *oct_command_find(const char *name);
 size_t oct_command_count(void);
 const oct_command *oct_command_at(size_t i);
 
-/* Parses argv behind the command's name; OCT_USAGE with every problem. Sets all but argc and argv. */
+/* Parses argv after the command's name; OCT_USAGE with every problem. Sets all but argc and argv. */
 oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc,
                           char **argv) OCT_NODISCARD;
 

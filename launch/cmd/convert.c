@@ -96,10 +96,10 @@ static oct_status open_all(conversion *c)
 }
 
 /* Prints a line for each layer that stays float, and for what was unrolled. */
-static oct_status print_islands(const oct_certificate *proof)
+static oct_status print_fallbacks(const oct_certificate *proof)
 {
-    const char *line = proof->islands;
-    OCT_TRY(oct_print("%-20s %lld\n", "float layers", (long long)proof->num_islands));
+    const char *line = proof->fallbacks;
+    OCT_TRY(oct_print("%-20s %lld\n", "float layers", (long long)proof->num_fallbacks));
     for (const char *end; line && (end = strchr(line, '\n')); line = end + 1)
         OCT_TRY(oct_print("%20s %.*s\n", "", (int)(end - line), line));
     return OCT_OK;
@@ -121,8 +121,8 @@ static oct_status print(const conversion *c)
             "images", (json_int_t)proof->images, "logits",
             (json_int_t)(proof->images * oct_model_outputs(&c->model)), "logits_differ",
             (json_int_t)proof->logits_differ, "float_bytes", (json_int_t)float_bytes, "int8_bytes",
-            (json_int_t)int8_bytes, "float_layers", (json_int_t)proof->num_islands, "islands",
-            proof->islands ? proof->islands : ""));
+            (json_int_t)int8_bytes, "float_layers", (json_int_t)proof->num_fallbacks, "islands",
+            proof->fallbacks ? proof->fallbacks : ""));
     if (classes)
         OCT_TRY(oct_print("%-20s %.2f %% (QAT evaluation %.2f %%)\n", "int8 accuracy", accuracy,
                           proof->qat_accuracy));
@@ -131,7 +131,7 @@ static oct_status print(const conversion *c)
                       oct_text_count(proof->images, images)));
     OCT_TRY(oct_print("%-20s %s to %s\n", "parameters", oct_text_size(float_bytes).text,
                       oct_text_size(int8_bytes).text));
-    if (proof->islands) OCT_TRY(print_islands(proof));
+    if (proof->fallbacks) OCT_TRY(print_fallbacks(proof));
     OCT_TRY(oct_print("%-20s %s\n", "target", c->model.program.target));
     return oct_print("%-20s %s\n", "int8 model", c->output);
 }

@@ -155,7 +155,7 @@ static oct_status open_model(exporting *e)
     OCT_TRY(oct_model_check_recipe(&e->model, path));
     OCT_TRY(oct_file_sha256(path, &size, e->sha256));
     e->job.model_sha256 = e->sha256;
-    if (oct_count_islands(&e->model.program) > 0) {
+    if (oct_count_fallbacks(&e->model.program) > 0) {
         OCT_TRY(oct_job_model_recipe(&e->recipe, path, &e->model, NULL)); /* loads its plug-ins */
     }
     e->job.no_bytes = !oct_golden_are_pixels(&e->model);

@@ -1,5 +1,5 @@
 /* octet help prints the overview, the help of a command, or one of the lists. Every text is made from
- * the list that it describes, so help cannot lag behind. It never starts a rank. */
+ * the list that it describes, so help cannot lag after. It never starts a rank. */
 #include "io/dataset/dataset.h"
 #include "io/recipe/recipe.h"
 #include "launch/base/output.h"

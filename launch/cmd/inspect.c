@@ -144,8 +144,8 @@ static int64_t step_parameters(const oct_step *s)
 {
     const oct_step_type *type = oct_step_type_of(s->kind);
     int64_t numel = 0;
-    for (int64_t i = 0; s->island && i < s->island->num_arrays; i++)
-        numel += oct_shape_numel(&s->island->arrays[i].shape);
+    for (int64_t i = 0; s->fallback && i < s->fallback->num_arrays; i++)
+        numel += oct_shape_numel(&s->fallback->arrays[i].shape);
     for (int i = 0; i < type->num_arrays; i++)
         if (type->arrays[i].parameters) numel += oct_step_array_numel(s, &type->arrays[i]);
     return numel;
@@ -155,7 +155,7 @@ static int64_t step_parameters(const oct_step *s)
 static const char *kind_text(const oct_step *s, char text[80])
 {
     const char *kind = oct_step_type_of(s->kind)->name;
-    snprintf(text, 80, s->island ? "%s %s" : "%s", kind, s->island ? s->island->type : "");
+    snprintf(text, 80, s->fallback ? "%s %s" : "%s", kind, s->fallback ? s->fallback->type : "");
     return text;
 }
 
@@ -244,7 +244,7 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
             names_json(m->class_names), "parameters", (json_int_t)parameters, "certificate",
             "images", (json_int_t)c->images, "logits_differ", (json_int_t)c->logits_differ,
             "correct", (json_int_t)c->correct, "qat_accuracy", c->qat_accuracy, "golden",
-            (json_int_t)c->golden_count, "float_layers", (json_int_t)c->num_islands, "recipe",
+            (json_int_t)c->golden_count, "float_layers", (json_int_t)c->num_fallbacks, "recipe",
             m->recipe, "layers", program_json(&m->program)));
 
     OCT_TRY(oct_print("int8 model  %s\nsize        %s\nsha256      %s\n", path,
@@ -260,8 +260,8 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
         OCT_TRY(oct_print("%.2f %% right; ",
                           c->rows ? 100.0 * (double)c->correct / (double)c->rows : 0.0));
     OCT_TRY(oct_print("%" PRId64 " golden inputs; %" PRId64 " layers in float\n", c->golden_count,
-                      c->num_islands));
-    return oct_print("%s", c->islands ? c->islands : "");
+                      c->num_fallbacks));
+    return oct_print("%s", c->fallbacks ? c->fallbacks : "");
 }
 
 static oct_status inspect_model(const char *path, bool json)

@@ -1,4 +1,4 @@
-/* `octet inspect` shows the prepared model behind a file as its graph or as its module tree. */
+/* `octet inspect` shows the prepared model after a file as its graph or as its module tree. */
 #pragma once
 
 #include "launch/session/file_kind.h"

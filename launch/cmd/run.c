@@ -238,7 +238,7 @@ static oct_status prepare(running *r)
     OCT_TRY(oct_alloc(&r->y, 1, oct_value_bytes(r->answer.out)));
     r->answer.x = r->x;
     r->answer.y = r->y;
-    return oct_runtime_create(&r->runtime, program, 1, &oct_module_islands);
+    return oct_runtime_create(&r->runtime, program, 1, &oct_module_fallbacks);
 }
 
 static oct_status run_model(const oct_model *model, const oct_args *args)

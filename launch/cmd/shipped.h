@@ -20,7 +20,7 @@ const char *oct_shipped_nearest(const oct_shipped *list, const char *word);
 /* OCT_DATA when there is no such file, with the shipped recipe of this name or nearly. */
 oct_status oct_shipped_hint(const char *path) OCT_NODISCARD;
 
-/* Reads the recipe that the first word of a command line names, with the overrides behind it. */
+/* Reads the recipe that the first word of a command line names, with the overrides after it. */
 oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args) OCT_NODISCARD;
 /* The same of a recipe and of overrides. */
 oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char *const *overrides,

@@ -30,15 +30,15 @@ int64_t oct_model_outputs(const oct_model *model)
     return output->dtype == OCT_F32 ? oct_value_numel(output) : model->classes;
 }
 
-int64_t oct_count_islands(const oct_program *program)
+int64_t oct_count_fallbacks(const oct_program *program)
 {
-    int64_t islands = 0;
+    int64_t fallbacks = 0;
     for (int64_t i = 0; i < program->num_steps; i++)
-        islands += program->steps[i].kind == OCT_STEP_FLOAT;
-    return islands;
+        fallbacks += program->steps[i].kind == OCT_STEP_FLOAT;
+    return fallbacks;
 }
 
-/* The inputs of one golden sample, which lie one behind the other. */
+/* The inputs of one golden sample, which lie one after another. */
 static void split_inputs(const oct_program *program, const float *sample,
                          const float *input[OCT_PROGRAM_INPUTS])
 {
@@ -109,11 +109,11 @@ oct_status oct_model_check_runnable(const oct_model *model, const char *path)
               "(quant/program/program.h)",
               path, model->program.num_inputs);
     OCT_TRY(oct_model_check_recipe(model, path));
-    if (oct_count_islands(&model->program) == 0) return OCT_OK;
+    if (oct_count_fallbacks(&model->program) == 0) return OCT_OK;
     oct_recipe recipe;
     OCT_TRY(oct_job_model_recipe(&recipe, path, model, NULL));
     oct_recipe_free(&recipe);
-    if (oct_islands_check(&model->program, true) != OCT_OK) return oct_fail_prefix("%s", path);
+    if (oct_fallbacks_check(&model->program, true) != OCT_OK) return oct_fail_prefix("%s", path);
     return OCT_OK;
 }
 
@@ -140,7 +140,7 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
     oct_status status = OCT_OK;
 
     OCT_TRY_OUT(fit_batch(program, &batch));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_fallbacks));
     OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
     oct_loader_read_ahead(&loader, recipe);
     OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
@@ -187,7 +187,7 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
     oct_runtime *runtime = NULL;
     float *output = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_fallbacks));
     OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
     for (int64_t i = 0; i < count; i++) {
         uint8_t *own = digests + i * program->num_values * DIGEST;
@@ -317,12 +317,12 @@ static oct_status convert(oct_model *model, const oct_conversion *conversion)
     const oct_graph *graph = oct_graph_of(conversion->root);
     const oct_target *target = conversion->target;
     const oct_example example = example_of(conversion->test_data);
-    oct_text islands = {0};
+    oct_text fallbacks = {0};
     OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
     oct_status status = oct_convert(&model->program, conversion->root, &example,
-                                    target ? target : graph->target, &islands);
-    model->certificate.num_islands = oct_count_islands(&model->program);
-    model->certificate.islands = islands.data;
+                                    target ? target : graph->target, &fallbacks);
+    model->certificate.num_fallbacks = oct_count_fallbacks(&model->program);
+    model->certificate.fallbacks = fallbacks.data;
     if (status == OCT_OK) oct_device_warn_of_sums(&model->program);
     return status;
 }

@@ -32,7 +32,7 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion,
 /* Reads the golden inputs: the first `count` test images, normalised. */
 oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_data, int64_t count,
                            float *samples) OCT_NODISCARD;
-/* Computes the SHA-256 of each value of the program for each golden sample (all inputs one behind the other):
+/* Computes the SHA-256 of each value of the program for each golden sample (all inputs one after another):
  * count x num_values x 32. */
 oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
                               uint8_t *digests) OCT_NODISCARD;
@@ -44,7 +44,7 @@ oct_status oct_model_check_runnable(const oct_model *model, const char *path) OC
 /* Numbers that are compared of each sample's output. */
 int64_t oct_model_outputs(const oct_model *model);
 /* Counts the layers that stay float. */
-int64_t oct_count_islands(const oct_program *program);
+int64_t oct_count_fallbacks(const oct_program *program);
 
 /* Not collective: computes the outputs of this rank's samples by the integer program, `batch` at a time. */
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,

@@ -44,11 +44,11 @@ static int64_t table_bytes(const oct_step *step)
     return bytes;
 }
 
-static int64_t island_bytes(const oct_island *island)
+static int64_t fallback_bytes(const oct_fallback *fallback)
 {
     int64_t bytes = 0;
-    for (int64_t i = 0; i < island->num_arrays; i++) {
-        const oct_island_array *array = &island->arrays[i];
+    for (int64_t i = 0; i < fallback->num_arrays; i++) {
+        const oct_fallback_array *array = &fallback->arrays[i];
         bytes += oct_shape_numel(&array->shape) * (int64_t)oct_dtype_bytes(array->dtype);
     }
     return bytes;
@@ -58,7 +58,7 @@ int64_t oct_step_bytes(const oct_program *program, const oct_step *step)
 {
     int64_t bytes = table_bytes(step);
     if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
-    return step->island ? bytes + island_bytes(step->island) : bytes;
+    return step->fallback ? bytes + fallback_bytes(step->fallback) : bytes;
 }
 
 int64_t oct_int8_bytes(const oct_program *program)

@@ -126,7 +126,7 @@ static oct_status make_pixels(oct_golden *golden, const float *mean, const float
     return OCT_OK;
 }
 
-/* The numbers of one input of all golden samples, whose inputs lie one behind the other. */
+/* The numbers of one input of all golden samples, whose inputs lie one after another. */
 static oct_status add_input(oct_golden *golden, const oct_model *model, int i)
 {
     const oct_program *program = &model->program;
@@ -154,7 +154,7 @@ static oct_status run_program(oct_golden *golden, const oct_model *model)
     uint8_t *output = NULL;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_alloc(&output, (size_t)golden->count, oct_value_bytes(v)));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_fallbacks));
     for (int64_t n = 0; n < golden->count; n++) {
         const float *at = model->golden_input + n * oct_inputs_numel(program);
         for (int i = 0; i < program->num_inputs; i++) {

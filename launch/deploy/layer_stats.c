@@ -9,7 +9,7 @@
 #include "launch/session/build.h"
 #include "launch/deploy/certificate.h"
 #include "launch/evaluate/multiply_adds.h"
-#include "launch/evaluate/probes.h"
+#include "launch/evaluate/sample_subset.h"
 #include "quant/correct/equalize.h"
 #include "quant/layers/layer_survey.h"
 #include "quant/program/step.h"
@@ -39,7 +39,7 @@ static int64_t most_samples(const oct_layer_stats *stats)
 }
 
 typedef struct reading {
-    oct_probes probes;
+    oct_sample_subset probes;
     oct_meter meter;
     int64_t done;
 } reading;
@@ -48,7 +48,7 @@ static oct_status fetch(void *user, int64_t i, float *input)
 {
     reading *r = user;
     oct_meter_show(&r->meter, r->done++);
-    return oct_probe_read(&r->probes, i, input);
+    return oct_sample_subset_read(&r->probes, i, input);
 }
 
 /* The document. */
@@ -112,10 +112,10 @@ static oct_status weight_json(const oct_module *module, json_t **weight)
     return OCT_OK;
 }
 
-/* The module behind a step: a convolution tells its float layer's type. */
+/* The module after a step: a convolution tells its float layer's type. */
 static const char *type_of(const oct_step *step, const oct_module *module)
 {
-    if (step->island) return step->island->type;
+    if (step->fallback) return step->fallback->type;
     if (module && module->type == &oct_qat_conv_type)
         return ((const oct_qat_conv *)module)->layer->type->name;
     return oct_step_type_of(step->kind)->name;
@@ -269,7 +269,7 @@ oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collecti
     oct_layer_figures *figures = NULL;
     *document = NULL;
     oct_status status =
-        oct_probes_create(&r.probes, stats->recipe, stats->data, most_samples(stats));
+        oct_sample_subset_create(&r.probes, stats->recipe, stats->data, most_samples(stats));
     survey.samples = r.probes.count;
     if (status == OCT_OK) status = build_reference(stats, &survey.reference);
     OCT_TRY_OUT(group->agree(group, status));
@@ -281,6 +281,6 @@ oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collecti
 out:
     oct_free(&figures);
     oct_module_destroy(&survey.reference);
-    oct_probes_free(&r.probes);
+    oct_sample_subset_free(&r.probes);
     return status;
 }

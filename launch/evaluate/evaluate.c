@@ -46,8 +46,8 @@ typedef struct met {
     char text[OCT_READ_TEXT];
 } met;
 
-oct_status oct_tell_damaged(const oct_collective *group, int64_t damaged, const char *text,
-                            const char *what)
+oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, const char *text,
+                              const char *what)
 {
     met mine = {.damaged = damaged}, *all = NULL;
     int64_t sum = 0, first = -1;
@@ -319,7 +319,7 @@ static oct_status evaluate(const subject *s, oct_scores *scores, float *logits)
         status = forward_all(s, oct_evaluation_batch(s->recipe, group->size), &mine);
     OCT_TRY_OUT(group->agree(group, status));
     if (s->recipe->data_damaged == OCT_DAMAGED_SKIP)
-        OCT_TRY_OUT(oct_tell_damaged(group, mine.damaged, mine.damaged_text, "test data"));
+        OCT_TRY_OUT(oct_report_damaged(group, mine.damaged, mine.damaged_text, "test data"));
     OCT_TRY_OUT(oct_score(group, s->recipe, &mine, scores));
     /* Only rank 0 has room for the logits of all, but all take part in bringing them there. */
     int64_t wanted = logits != NULL;

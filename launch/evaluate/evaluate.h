@@ -63,8 +63,8 @@ int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks);
 void oct_loader_read_ahead(oct_loader *loader, const oct_recipe *recipe);
 /* Collective, where damaged samples are passed over: logs how many were by all ranks, and the text of
  * the lowest rank that has met any. what: "training", "test". */
-oct_status oct_tell_damaged(const oct_collective *group, int64_t damaged, const char *text,
-                            const char *what) OCT_NODISCARD;
+oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, const char *text,
+                              const char *what) OCT_NODISCARD;
 /* Makes the loader that reads a data set as evaluation sees it: oct_loader_read. */
 oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
                                  const oct_dataset *data) OCT_NODISCARD;

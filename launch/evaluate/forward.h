@@ -3,7 +3,7 @@
  *
  * The first sample goes alone. It tells how much memory a sample takes, and, where the model's
  * containers only hand tensors on (oct_module_calls_only), who reads what last: from then on activations
- * are freed behind their last reader. No bit depends on how many samples go together.
+ * are freed after their last reader. No bit depends on how many samples go together.
  */
 #pragma once
 

@@ -19,7 +19,7 @@ enum { SAID_BYTES = 4096, EXPORTED_MAX = 32 };
 
 extern char **environ;
 
-static const char *behind(const char *text, const char *words)
+static const char *after(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
     if (!at) return NULL;
@@ -34,8 +34,8 @@ bool oct_mpirun_recognize(oct_mpi_launcher *mpirun, const char *said)
     for (const oct_mpirun_dialect *d = oct_mpirun_dialects;
          d < oct_mpirun_dialects + OCT_MPIRUN_DIALECTS; d++)
         for (int i = 0; d->said[i]; i++) {
-            const char *version = behind(said, d->said[i]), *later;
-            if (version && d->number && (later = behind(version, d->number)) != NULL)
+            const char *version = after(said, d->said[i]), *later;
+            if (version && d->number && (later = after(version, d->number)) != NULL)
                 version = later;
             if (!version || strtol(version, NULL, 10) < d->since) continue;
             mpirun->dialect = d;

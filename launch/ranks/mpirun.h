@@ -17,7 +17,7 @@ typedef enum oct_mpirun_need {
 
 typedef struct oct_mpirun_words {
     oct_mpirun_need need;
-    const char *word[3]; /* flag and values, or a variable and its value; NULL behind them */
+    const char *word[3]; /* flag and values, or a variable and its value; NULL after them */
 } oct_mpirun_words;
 
 /* These stand in a row for what each job has another of. */
@@ -41,7 +41,7 @@ typedef struct oct_mpirun_dialect {
     bool merges;
     oct_mpirun_words flags[8], settings[8];
     const char *accounts
-        [16]; /* each is in the first line of what it says behind a rank's end, which Octet says */
+        [16]; /* each is in the first line of what it says after a rank's end, which Octet says */
 } oct_mpirun_dialect;
 
 enum {

@@ -99,7 +99,7 @@ static bool is_account(const oct_relay *relay, const char *line, size_t length)
     return false;
 }
 
-/* Decides about what is kept, behind each of its lines. */
+/* Decides about what is kept, after each of its lines. */
 static void judge_kept(oct_relay *relay)
 {
     const oct_relay_editor *e = &relay->editor;

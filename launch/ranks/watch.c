@@ -304,7 +304,7 @@ static void look_for_missing_ranks(job *j, double passed_s)
     give_up(j, j->why);
 }
 
-/* Finds a rank that is behind its last collective call but has not ended, though another has, and well. */
+/* Finds a rank that is after its last collective call but has not ended, though another has, and well. */
 static bool find_late(oct_rank_view *late)
 {
     bool one_ended = false;

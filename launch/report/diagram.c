@@ -47,8 +47,9 @@ static void step_text(const oct_program *p, const oct_step *s, char *text, size_
     char window[OCT_WINDOW_TEXT] = "";
     if (type->window) oct_window_text(&s->conv, window);
     oct_snprintf(text, room, "%s%s%.40s%s%s → %" PRId64 "×%" PRId64 "×%" PRId64,
-                 s->island ? "float " : "", s->island ? "" : type->name,
-                 s->island ? s->island->type : "", window[0] ? " " : "", window, v->h, v->w, v->c);
+                 s->fallback ? "float " : "", s->fallback ? "" : type->name,
+                 s->fallback ? s->fallback->type : "", window[0] ? " " : "", window, v->h, v->w,
+                 v->c);
 }
 
 static const char *kind_of(const oct_step *s)

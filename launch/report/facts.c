@@ -247,10 +247,10 @@ static void add_certificate(json_t *facts, const oct_model *model)
         json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:s}", "images", (json_int_t)c->images,
                   "logits_differ", (json_int_t)c->logits_differ, "correct", (json_int_t)c->correct,
                   "qat_accuracy", c->qat_accuracy, "golden", (json_int_t)c->golden_count,
-                  "float_layers", (json_int_t)c->num_islands, "logits_sha256",
+                  "float_layers", (json_int_t)c->num_fallbacks, "logits_sha256",
                   oct_hex(c->logits_digest, logits), "data_sha256", oct_hex(c->data_digest, data),
                   "checkpoint_sha256", oct_hex(model->checkpoint_digest, checkpoint));
-    if (c->islands) json_object_set_new(object, "notes", oct_page_name(c->islands));
+    if (c->fallbacks) json_object_set_new(object, "notes", oct_page_name(c->fallbacks));
     json_object_set_new(facts, "certificate", object);
 }
 

@@ -38,7 +38,7 @@ static json_t *layer_of(const oct_program *program, const oct_step *step)
                                          "qmin", (int)v->q.qmin, "qmax", (int)v->q.qmax));
     json_t *layer =
         json_pack("{s:o, s:o, s:[I, I, I], s:o, s:I}", "path", oct_page_name(step->name), "type",
-                  oct_page_name(step->island ? step->island->type : type->name), "shape",
+                  oct_page_name(step->fallback ? step->fallback->type : type->name), "shape",
                   (json_int_t)v->h, (json_int_t)v->w, (json_int_t)v->c, "output", output,
                   "output_bytes", (json_int_t)oct_value_bytes(v));
     if (!type->weights) return layer;

@@ -41,7 +41,7 @@ oct_status oct_run_folder_tell(const char *folder) OCT_NODISCARD;
 oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
 
 /* Reads metrics.jsonl, drops what lies beyond `step` and what is made at the end of the run, after its
- * step `last` (and a line that was cut short), and goes on behind it. Warns when checkpoints beyond
+ * step `last` (and a line that was cut short), and goes on after it. Warns when checkpoints beyond
  * `step` were written. */
 oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last) OCT_NODISCARD;
 /* Appends a record (takes the reference; NULL is out of memory). A disk that is full costs the record

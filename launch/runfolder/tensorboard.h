@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-/* Opens the run's next event file, which takes over behind `step` steps. */
+/* Opens the run's next event file, which takes over after `step` steps. */
 oct_status oct_tensorboard_open(oct_event_file *file, const oct_recipe *recipe,
                                 int64_t step) OCT_NODISCARD;
 void oct_tensorboard_record(oct_event_file *file, json_t *record);

@@ -44,7 +44,7 @@ int64_t oct_plan_steps(const oct_plan *plan); /* of the whole run */
 const char *oct_phase_name(oct_phase phase);
 bool oct_phase_of_name(const char *name, oct_phase *phase);
 /* Tells the epoch (for the data order) and the step within it: float and qat epochs count through the run; the
- * epochs of calibration come behind all of them, so its order is its own. */
+ * epochs of calibration come after all of them, so its order is its own. */
 void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch);
 /* Tells how many batches that step has, and the first of them within the epoch: `accumulate`, but for the last
  * step of an epoch whose batches do not divide. */

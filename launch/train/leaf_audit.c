@@ -2,7 +2,7 @@
 #include "launch/train/leaf_audit.h"
 
 #include "core/base/mem.h"
-#include "launch/train/alike.h"
+#include "launch/train/replica_check.h"
 #include "launch/train/trainer_impl.h"
 
 #include <stdio.h>

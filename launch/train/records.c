@@ -195,15 +195,16 @@ void oct_record_confusion(oct_training *run, int64_t classes, const double *coun
 
 static json_t *course_json(const oct_training *run)
 {
-    const oct_course *course = &run->trainer.course;
-    return json_pack("{s:s, s:I, s:o}", "metric", oct_course_metric(run->recipe)->name, "step",
-                     (json_int_t)course->best_step, "value",
+    const oct_early_stopping *course = &run->trainer.course;
+    return json_pack("{s:s, s:I, s:o}", "metric", oct_early_stopping_metric(run->recipe)->name,
+                     "step", (json_int_t)course->best_step, "value",
                      isnan(course->best_value) ? json_null() : json_real(course->best_value));
 }
 
 json_t *oct_best_json(const oct_training *run)
 {
-    return oct_course_best(&run->trainer.course, &run->trainer.plan) ? course_json(run) : NULL;
+    return oct_early_stopping_best(&run->trainer.course, &run->trainer.plan) ? course_json(run)
+                                                                             : NULL;
 }
 
 /* What evaluations have decided, at the step at hand. */

@@ -3,6 +3,6 @@
 
 #include "launch/train/training_impl.h"
 
-/* Collective, behind the last step, whose checkpoint is written: gives back the memory of the steps, converts,
+/* Collective, after the last step, whose checkpoint is written: gives back the memory of the steps, converts,
  * certifies, and writes model and record. *result: on rank 0 the result record (new reference). */
 oct_status oct_run_result(oct_training *run, json_t **result) OCT_NODISCARD;

@@ -5,7 +5,7 @@
 #include "io/recipe/recipe.h"
 
 /* Does everything exist that the recipe names: model, data set format, observer, fake-quant, target?
- * OCT_USAGE with every name that does not. Asked behind the loading of plug-ins. */
+ * OCT_USAGE with every name that does not. Asked after the loading of plug-ins. */
 oct_status oct_check_names(const oct_recipe *recipe) OCT_NODISCARD;
 /* Adds a problem to the record for every metric that does not exist. */
 void oct_check_metrics(const oct_texts *metrics);

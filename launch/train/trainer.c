@@ -138,7 +138,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     trainer->loader.ranks = group->size;
     OCT_TRY_OUT(allocate_batch(trainer));
     OCT_TRY_OUT(oct_trainer_audit_create(trainer));
-    OCT_TRY_OUT(oct_pace_init(&trainer->pace, group));
+    OCT_TRY_OUT(oct_straggler_init(&trainer->pace, group));
     trainer->training.rank_word = trainer->pace.own_ns;
 out:
     if (status != OCT_OK) oct_trainer_destroy(trainer);
@@ -160,7 +160,7 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_loader_deinit(&trainer->loader);
     oct_loader_deinit(&trainer->audit.loader);
     oct_free(&trainer->audit.images);
-    oct_pace_deinit(&trainer->pace);
+    oct_straggler_deinit(&trainer->pace);
     oct_free(&trainer->images);
     oct_free(&trainer->logits);
     oct_text_free(&trainer->report);
@@ -263,7 +263,7 @@ static oct_status calibrate(oct_trainer *trainer, const oct_batch *batch, const 
     return oct_train_step_look(&trainer->training, batch, done ? c->rows : NULL, c->outputs);
 }
 
-/* Whether the step at hand may be skipped: not behind too many, nor where all of calibration would be. */
+/* Whether the step at hand may be skipped: not after too many, nor where all of calibration would be. */
 static bool may_skip(const oct_trainer *trainer)
 {
     const int64_t *begin = trainer->plan.begin, row = trainer->skips.row;
@@ -339,8 +339,8 @@ static oct_status set_words(oct_trainer *trainer)
     const int64_t samples = full_batch(trainer->recipe, trainer->train_data);
     const oct_leaves leaves =
         oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
-    oct_pace_begin(&trainer->pace, &leaves);
-    OCT_TRY(oct_alike_slice(&trainer->alike, training, trainer->step));
+    oct_straggler_begin(&trainer->pace, &leaves);
+    OCT_TRY(oct_replica_check_slice(&trainer->alike, training, trainer->step));
     training->word[WORD_STOP] = trainer->stop;
     training->word[WORD_SAVED] = trainer->saved;
     training->word[WORD_UNREAD] = 0;
@@ -350,7 +350,7 @@ static oct_status set_words(oct_trainer *trainer)
     return OCT_OK;
 }
 
-/* Behind the control reduction. */
+/* After the control reduction. */
 static oct_status read_words(oct_trainer *trainer)
 {
     const oct_train_step *training = &trainer->training;
@@ -358,8 +358,8 @@ static oct_status read_words(oct_trainer *trainer)
     trainer->alike.least = training->word[WORD_STATE_LEAST];
     trainer->stop = training->word[WORD_STOP] != 0;
     trainer->saved = training->word[WORD_SAVED] != 0;
-    oct_pace_end(&trainer->pace);
-    return oct_alike_judge(&trainer->alike, trainer->group, trainer->step + 1);
+    oct_straggler_end(&trainer->pace);
+    return oct_replica_check_judge(&trainer->alike, trainer->group, trainer->step + 1);
 }
 
 static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
@@ -397,8 +397,8 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
     oct_average *average = &trainer->training.optim.average;
     const bool averaged = average->in_model;
     if (trainer->recipe->data_damaged == OCT_DAMAGED_SKIP)
-        OCT_TRY(oct_tell_damaged(trainer->group, trainer->loader.damaged,
-                                 trainer->loader.damaged_text, "training data"));
+        OCT_TRY(oct_report_damaged(trainer->group, trainer->loader.damaged,
+                                   trainer->loader.damaged_text, "training data"));
     cx->group = &oct_collective_one;
     oct_checkpoint_writer_wait_copied(trainer->writer);
     oct_average_put(average, true);
@@ -411,7 +411,7 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
 
 oct_status oct_trainer_judge(oct_trainer *trainer, const oct_scores *scores, oct_verdict *verdict)
 {
-    *verdict =
-        oct_course_judge(&trainer->course, &trainer->plan, trainer->recipe, trainer->step, scores);
+    *verdict = oct_early_stopping_judge(&trainer->course, &trainer->plan, trainer->recipe,
+                                        trainer->step, scores);
     return verdict->ends && oct_trainer_done(trainer) ? oct_trainer_finish(trainer) : OCT_OK;
 }

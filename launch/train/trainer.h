@@ -7,12 +7,12 @@
 #include "dist/comm.h"
 #include "io/checkpoint/checkpoint_writer.h"
 #include "io/batch/loader.h"
-#include "launch/train/alike.h"
+#include "launch/train/replica_check.h"
 #include "launch/train/calibrate.h"
-#include "launch/train/course.h"
+#include "launch/train/early_stopping.h"
 #include "launch/evaluate/evaluate.h"
 #include "launch/train/leaf_audit.h"
-#include "launch/train/pace.h"
+#include "launch/train/straggler.h"
 #include "launch/session/plan.h"
 #include "launch/train/teacher.h"
 #include "quant/train/train_step.h"
@@ -22,7 +22,7 @@ typedef struct oct_trainer {
     const oct_collective *group;
     const oct_dataset *train_data, *test_data;
     oct_plan plan;
-    oct_course course;
+    oct_early_stopping course;
     oct_skips skips;
     int64_t step;    /* steps done */
     oct_phase phase; /* that the module tree is in */
@@ -31,8 +31,8 @@ typedef struct oct_trainer {
     oct_calibration calibration; /* its forward is begun by its first step */
     oct_teacher teacher;         /* given by the caller before the first step that is to ask it */
     oct_loader loader;
-    oct_pace pace;
-    oct_alike alike;
+    oct_straggler pace;
+    oct_replica_check alike;
     oct_leaf_audit audit;
     float *images;              /* of this rank's samples */
     char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */

@@ -31,7 +31,7 @@ static oct_status describe(description *d, oct_trainer *trainer)
     snprintf(d->info.phase, sizeof(d->info.phase), "%s", oct_phase_name(trainer->phase));
     /* The end of the float phase may be the start of other runs. */
     d->keep = (oct_keep){trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE],
-                         oct_course_best(&trainer->course, &trainer->plan)};
+                         oct_early_stopping_best(&trainer->course, &trainer->plan)};
     return OCT_OK;
 }
 
@@ -94,7 +94,7 @@ static oct_status enter_phase_of(oct_trainer *trainer, const oct_checkpoint *che
 {
     oct_phase phase;
     const int64_t step = checkpoint->info.step;
-    OCT_TRY(oct_course_apply(&checkpoint->info.course, &trainer->plan, checkpoint->path));
+    OCT_TRY(oct_early_stopping_apply(&checkpoint->info.course, &trainer->plan, checkpoint->path));
     trainer->course = checkpoint->info.course;
     trainer->skips = checkpoint->info.skips;
     const int64_t steps = oct_plan_steps(&trainer->plan);

@@ -18,7 +18,7 @@ oct_status oct_trainer_start_from(oct_trainer *trainer,
  * failure is alike on all ranks, and the trainer may be half there. */
 oct_status oct_trainer_restore(oct_trainer *trainer,
                                const oct_checkpoint *checkpoint) OCT_NODISCARD;
-/* Behind the last step: takes the model of an earlier checkpoint of this run's QAT, as it was evaluated there, and
+/* After the last step: takes the model of an earlier checkpoint of this run's QAT, as it was evaluated there, and
  * makes it the one that is deployed. */
 oct_status oct_trainer_go_back(oct_trainer *trainer,
                                const oct_checkpoint *checkpoint) OCT_NODISCARD;

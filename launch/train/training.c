@@ -59,8 +59,8 @@ static bool stop_is_asked(void)
 /* Says what an evaluation has decided. */
 static void tell_verdict(oct_training *r, oct_phase phase, const oct_verdict *verdict)
 {
-    const oct_course *course = &r->trainer.course;
-    const oct_metric *metric = oct_course_metric(r->recipe);
+    const oct_early_stopping *course = &r->trainer.course;
+    const oct_metric *metric = oct_early_stopping_metric(r->recipe);
     const bool none = course->best_step == 0 || isnan(course->best_value);
     char best[OCT_FIGURE_TEXT];
     if (verdict->best) oct_record_best(r, phase);
@@ -161,7 +161,7 @@ static oct_status save_state(oct_training *r, bool required, bool last)
 {
     OCT_TRY(settle_before_next(r));
     const double begin = oct_seconds();
-    OCT_TRY(oct_alike_whole(&r->trainer.training, r->session->group, r->trainer.step));
+    OCT_TRY(oct_replica_check_whole(&r->trainer.training, r->session->group, r->trainer.step));
     const double compared = oct_seconds() - begin;
     if (last) return save_now(r);
     const oct_status status =
@@ -248,7 +248,7 @@ static oct_status open_needed(const oct_training *r, int64_t step, const char *w
 /* The best state of QAT becomes the model, if that is not the last. */
 static oct_status go_back(oct_training *r)
 {
-    const int64_t best = oct_course_best(&r->trainer.course, &r->trainer.plan);
+    const int64_t best = oct_early_stopping_best(&r->trainer.course, &r->trainer.plan);
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
     if (best == 0 || best == r->trainer.step) return OCT_OK;
@@ -300,7 +300,7 @@ out:
 static oct_status take_step(oct_training *r, oct_phase phase, oct_step_result *result)
 {
     const bool usual = phase == r->trainer.phase;
-    const double deadline_s = usual ? oct_pace_deadline(&r->trainer.pace) : 0;
+    const double deadline_s = usual ? oct_straggler_deadline(&r->trainer.pace) : 0;
     if (deadline_s > 0) oct_session_set_deadline(r->session, deadline_s);
     OCT_TRY(oct_trainer_step(&r->trainer, result));
     oct_session_set_deadline(r->session, OCT_DEADLINE_S);

@@ -35,7 +35,7 @@ typedef struct oct_training {
     oct_save_under_way save;
     double
         phase_loss; /* mean over the phase before, or of the run's first step here; 0: none yet */
-    double save_waits; /* seconds that saves stood behind the one before */
+    double save_waits; /* seconds that saves stood after the one before */
     int64_t late_saves;
     int failed_saves; /* one after another */
 } oct_training;

@@ -1,7 +1,7 @@
 /* Convert: the trace of what the prepared model executes in eval mode, node by node, as steps of the
  * integer program. Modules write their own steps, with constants from their own routines, so the
  * program cannot differ from the evaluation; oct_program_check proves the rest (shapes, overflow
- * bounds). What has no integer form and can be made again from its arguments stays as a float island.
+ * bounds). What has no integer form and can be made again from its arguments stays as a float fallback.
  */
 #include "quant/convert/convert.h"
 
@@ -15,7 +15,7 @@
 typedef struct conversion {
     oct_emitter emitter;
     const oct_graph *graph;
-    oct_text *islands; /* may be NULL */
+    oct_text *fallbacks; /* may be NULL */
 } conversion;
 
 static const char *caller_of(const oct_trace_node *node)
@@ -29,30 +29,32 @@ static const oct_module_type *type_of(const oct_trace_node *node)
     return node->module ? node->module->type : oct_module_type_find(node->op);
 }
 
-/* Float islands. */
+/* Float fallbacks. */
 
-static oct_status copy_array(oct_island *island, size_t *capacity, const char *name,
+static oct_status copy_array(oct_fallback *fallback, size_t *capacity, const char *name,
                              const oct_tensor *tensor)
 {
-    const size_t count = (size_t)island->num_arrays;
+    const size_t count = (size_t)fallback->num_arrays;
     const size_t bytes = (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype);
-    OCT_TRY(oct_grow(&island->arrays, capacity, count + 1, sizeof *island->arrays));
-    oct_island_array *array = &island->arrays[count];
-    *array = (oct_island_array){.dtype = tensor->dtype, .shape = tensor->shape};
-    island->num_arrays++;
+    OCT_TRY(oct_grow(&fallback->arrays, capacity, count + 1, sizeof *fallback->arrays));
+    oct_fallback_array *array = &fallback->arrays[count];
+    *array = (oct_fallback_array){.dtype = tensor->dtype, .shape = tensor->shape};
+    fallback->num_arrays++;
     OCT_TRY(oct_strdup(&array->name, name));
     OCT_TRY(oct_alloc(&array->data, bytes, 1));
     memcpy(array->data, tensor->data, bytes);
     return OCT_OK;
 }
 
-static oct_status copy_state(oct_island *island, const oct_module *module)
+static oct_status copy_state(oct_fallback *fallback, const oct_module *module)
 {
     size_t capacity = 0;
     for (size_t i = 0; i < module->num_params; i++)
-        OCT_TRY(copy_array(island, &capacity, module->params[i]->name, &module->params[i]->value));
+        OCT_TRY(
+            copy_array(fallback, &capacity, module->params[i]->name, &module->params[i]->value));
     for (size_t i = 0; i < module->num_buffers; i++)
-        OCT_TRY(copy_array(island, &capacity, module->buffers[i].name, &module->buffers[i].tensor));
+        OCT_TRY(
+            copy_array(fallback, &capacity, module->buffers[i].name, &module->buffers[i].tensor));
     return OCT_OK;
 }
 
@@ -69,7 +71,7 @@ static const char *note_of(const conversion *c, const oct_trace_node *node)
     return oct_quant_rule_find(type_of(node)) ? "what it gets is float" : "it has no integer form";
 }
 
-static oct_status check_island(const oct_emitter *e)
+static oct_status check_fallback(const oct_emitter *e)
 {
     const oct_trace_node *node = e->node;
     const oct_module_type *type = type_of(node);
@@ -95,25 +97,25 @@ static oct_status check_island(const oct_emitter *e)
     return OCT_OK;
 }
 
-static oct_status emit_island(conversion *c)
+static oct_status emit_fallback(conversion *c)
 {
     oct_emitter *e = &c->emitter;
     const oct_trace_node *node = e->node;
     oct_step *step;
-    OCT_TRY(check_island(e));
+    OCT_TRY(check_fallback(e));
     OCT_TRY(oct_emit_step(e, OCT_STEP_FLOAT, &step));
-    OCT_TRY(oct_alloc(&step->island, 1, sizeof *step->island));
-    oct_island *island = step->island;
-    snprintf(island->type, sizeof island->type, "%s", type_of(node)->name);
-    island->num_args = node->args.count;
+    OCT_TRY(oct_alloc(&step->fallback, 1, sizeof *step->fallback));
+    oct_fallback *fallback = step->fallback;
+    snprintf(fallback->type, sizeof fallback->type, "%s", type_of(node)->name);
+    fallback->num_args = node->args.count;
     for (int i = 0; i < node->args.count; i++)
-        island->args[i] = node->args.value[i];
+        fallback->args[i] = node->args.value[i];
     for (int i = 0; i < node->num_inputs; i++)
-        island->dims[i] = e->trace->values[node->input[i]].shape.ndim;
-    if (node->module) OCT_TRY(copy_state(island, node->module));
-    if (c->islands)
-        OCT_TRY(
-            oct_text_add(c->islands, "%s (%s): %s\n", step->name, island->type, note_of(c, node)));
+        fallback->dims[i] = e->trace->values[node->input[i]].shape.ndim;
+    if (node->module) OCT_TRY(copy_state(fallback, node->module));
+    if (c->fallbacks)
+        OCT_TRY(oct_text_add(c->fallbacks, "%s (%s): %s\n", step->name, fallback->type,
+                             note_of(c, node)));
     return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
 }
 
@@ -125,7 +127,7 @@ static oct_status emit(conversion *c)
     const oct_quant_rule *rule = oct_quant_rule_find(type_of(node));
     const bool emits = rule && rule->emit;
     if (emits && (rule->any_domain || oct_emit_input(e, 0)->dtype != OCT_F32)) return rule->emit(e);
-    return emit_island(c);
+    return emit_fallback(c);
 }
 
 /* Tells how often each dynamic block ran, since the program has no loops. */
@@ -133,7 +135,7 @@ static oct_status note_blocks(const conversion *c)
 {
     const oct_trace *trace = c->emitter.trace;
     char path[256];
-    for (size_t i = 0; i < trace->num_scopes && c->islands; i++) {
+    for (size_t i = 0; i < trace->num_scopes && c->fallbacks; i++) {
         const oct_trace_scope *s = &trace->scopes[i];
         int runs = 0;
         for (size_t k = 0; k < trace->num_scopes && s->name; k++) {
@@ -144,7 +146,7 @@ static oct_status note_blocks(const conversion *c)
             runs += same;
         }
         if (runs > 0)
-            OCT_TRY(oct_text_add(c->islands,
+            OCT_TRY(oct_text_add(c->fallbacks,
                                  "%s (dynamic block %s): unrolled, it runs %d times as in this "
                                  "evaluation\n",
                                  *oct_module_path(s->module, path) ? path : "the model", s->name,
@@ -225,11 +227,12 @@ static void run_end(run *r)
 }
 
 static oct_status run_begin(run *r, oct_program *program, oct_module *root,
-                            const oct_example *example, const oct_target *target, oct_text *islands)
+                            const oct_example *example, const oct_target *target,
+                            oct_text *fallbacks)
 {
     *r = (run){.c = {.emitter = {.program = program, .trace = &r->trace},
                      .graph = oct_graph_of(root),
-                     .islands = islands}};
+                     .fallbacks = fallbacks}};
     int32_t **value_of = &r->c.emitter.value_of;
     *program = (oct_program){.requantizer = target->requantizer};
     snprintf(program->target, sizeof program->target, "%s", target->name);
@@ -242,13 +245,13 @@ static oct_status run_begin(run *r, oct_program *program, oct_module *root,
 }
 
 oct_status oct_convert(oct_program *program, oct_module *root, const oct_example *example,
-                       const oct_target *target, oct_text *islands)
+                       const oct_target *target, oct_text *fallbacks)
 {
     run r;
     *program = (oct_program){0};
     OCT_TRY(check_target(oct_graph_of(root), target));
     OCT_TRY(check_frozen(root));
-    const oct_status status = run_begin(&r, program, root, example, target, islands);
+    const oct_status status = run_begin(&r, program, root, example, target, fallbacks);
     run_end(&r);
     if (status != OCT_OK) oct_program_free(program);
     return status;

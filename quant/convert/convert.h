@@ -5,11 +5,11 @@
 #include "quant/program/program.h"
 
 /* example as for prepare. target: what the program shall run on; another one than the model was
- * prepared for is OCT_PREPARE with the reason. islands (may be NULL) receives a line for each layer
+ * prepared for is OCT_PREPARE with the reason. float fallbacks (may be NULL) receives a line for each layer
  * that stays float. The program passes oct_program_check and computes, bit for bit, what root
  * computes in eval mode. */
 oct_status oct_convert(oct_program *program, oct_module *root, const oct_example *example,
-                       const oct_target *target, oct_text *islands) OCT_NODISCARD;
+                       const oct_target *target, oct_text *fallbacks) OCT_NODISCARD;
 
 /* Evaluates root on the example's data, one sample, and shows each value of the program that it
  * converts to as the model computes it: a certificate compares them with the program's own. OCT_NO
@@ -19,9 +19,9 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
                              const oct_example *example, oct_value_fn show,
                              void *user) OCT_NODISCARD;
 
-/* Runs the float islands of programs by the modules that they were (module types with `create`). */
-extern const oct_island_host oct_module_islands;
-/* Makes each float island of a program that has passed oct_program_check, and runs it over a sample of zeros:
+/* Runs the float fallbacks of programs by the modules that they were (module types with `create`). */
+extern const oct_fallback_host oct_module_fallbacks;
+/* Makes each float fallback of a program that has passed oct_program_check, and runs it over a sample of zeros:
  * arguments, arrays and shapes fit each other, for whoever runs or exports the program. of_plugins: also
  * those of types that are not built in, OCT_PREPARE where such a type is not known here. OCT_DATA. */
-oct_status oct_islands_check(const oct_program *program, bool of_plugins) OCT_NODISCARD;
+oct_status oct_fallbacks_check(const oct_program *program, bool of_plugins) OCT_NODISCARD;

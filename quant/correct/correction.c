@@ -137,7 +137,7 @@ oct_status oct_correction_apply(oct_correction *c, const oct_collective *group)
     for (size_t i = c->begin; i < c->end; i++)
         c->layers[i].layer->moments = NULL;
     for (size_t i = c->begin; i < c->end; i++)
-        OCT_TRY(oct_moments_join(&c->layers[i].moments, group));
+        OCT_TRY(oct_moments_allreduce(&c->layers[i].moments, group));
     for (size_t i = c->begin; i < c->end; i++) {
         outcome done = {0};
         oct_status status = OCT_OK;

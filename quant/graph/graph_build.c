@@ -37,7 +37,7 @@ static int64_t first_run(const oct_trace *trace, size_t scope)
     return (int64_t)scope;
 }
 
-/* A scope begins behind its parent, so one pass is enough. */
+/* A scope begins after its parent, so one pass is enough. */
 static void find_runs(builder *b)
 {
     for (size_t i = 0; i < b->trace->num_scopes; i++) {

@@ -33,7 +33,7 @@ oct_tensor *oct_run_adapt(oct_context *cx, const oct_graph *graph, oct_wants wan
 
 static void pass_grad(oct_context *cx, oct_node *node)
 {
-    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+    oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
 }
 
 oct_tensor *oct_run_view(oct_context *cx, oct_tensor *x)

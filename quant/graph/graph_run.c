@@ -5,7 +5,7 @@
  * passed (graph_match.c) and handled by it (graph_call.c). `symbolic` makes the same calls itself, with the
  * containers' hooks around them, so there is one way to run a node.
  *
- * All state of a forward lies in the step's memory; a failed forward leaves nothing behind.
+ * All state of a forward lies in the step's memory; a failed forward leaves nothing over.
  */
 #include "quant/graph/graph_run_impl.h"
 

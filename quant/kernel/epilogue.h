@@ -52,6 +52,6 @@ void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oc
 /* Tells whether the requantizer of a kernel table computes it, and with which constants. */
 bool oct_epilogue_requantizes(const oct_epilogue *f);
 oct_requant oct_epilogue_requant(const oct_epilogue *f);
-/* Returns the epilogue of the part of a layer that begins `first` elements behind its beginning: the codes
+/* Returns the epilogue of the part of a layer that begins `first` elements after its beginning: the codes
  * of the second addend are read from there. */
 oct_epilogue oct_epilogue_at(const oct_epilogue *f, int64_t first);

@@ -14,8 +14,8 @@ static void fill(void *to, const void *code, oct_dtype dtype, int64_t n)
         ((uint16_t *)to)[i] = *(const uint16_t *)code;
 }
 
-oct_qcodes oct_qcodes_meet(const oct_broadcast *b, int input, oct_qcodes x, int64_t first,
-                           int64_t n, void *room)
+oct_qcodes oct_qcodes_broadcast(const oct_broadcast *b, int input, oct_qcodes x, int64_t first,
+                                int64_t n, void *room)
 {
     const oct_dtype dtype = oct_codes_dtype(x.q);
     const int64_t own = oct_broadcast_numel(b, input);

@@ -42,8 +42,8 @@ void oct_qcodes_load(oct_qcodes x, int64_t first, int64_t n, int32_t *logical);
 void oct_qcodes_store(const int32_t *logical, int64_t n, oct_qparams q, void *codes, int64_t first);
 /* Gives n codes of input `input` as they meet the elements of a result from `first` on: where they lie, or, of an input
  * that repeats, copied to `room`, which holds n codes. */
-oct_qcodes oct_qcodes_meet(const oct_broadcast *b, int input, oct_qcodes x, int64_t first,
-                           int64_t n, void *room);
+oct_qcodes oct_qcodes_broadcast(const oct_broadcast *b, int input, oct_qcodes x, int64_t first,
+                                int64_t n, void *room);
 /* Merges the least and largest real value of the codes into range. */
 void oct_qcodes_range(oct_qcodes x, int64_t n, float *range);
 
@@ -87,7 +87,7 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qmul *mul
 int64_t oct_qtable_size(oct_qparams x);
 /* code = table[x] */
 void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparams y, void *codes);
-/* The same of rows of channels, each of which has a table, one behind the other: code = table[channel][x]. */
+/* The same of rows of channels, each of which has a table, one after another: code = table[channel][x]. */
 void oct_qlut_channels(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t *table,
                        oct_qparams y, void *codes);
 

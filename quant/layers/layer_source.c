@@ -162,14 +162,14 @@ oct_status oct_layer_source_of_program(oct_layer_source *s, const oct_program *p
         oct_layer_info *layer = &s->layers[i];
         snprintf(layer->name, sizeof layer->name, "%s", step->name);
         snprintf(layer->type, sizeof layer->type, "%s",
-                 step->island ? step->island->type : oct_step_type_of(kind)->name);
+                 step->fallback ? step->fallback->type : oct_step_type_of(kind)->name);
         layer->value = *oct_step_output(program, step);
         layer->passes =
             kind == OCT_STEP_QUANTIZE || kind == OCT_STEP_DEQUANTIZE || kind == OCT_STEP_RESHAPE;
     }
     count_twins(s);
     OCT_TRY_OUT(oct_alloc(&s->output, oct_value_bytes(&program->values[program->output]), 1));
-    status = oct_runtime_create(&s->runtime, program, 1, &oct_module_islands);
+    status = oct_runtime_create(&s->runtime, program, 1, &oct_module_fallbacks);
 out:
     if (status != OCT_OK) oct_layer_source_free(s);
     return status;

@@ -196,7 +196,7 @@ static oct_status join(survey *s, const oct_collective *group)
     OCT_ASSERT(spreads && keys && counts);
     for (size_t i = 0; i < steps; i++)
         spreads[i] = s->figures[i].spread;
-    OCT_TRY_OUT(oct_spread_join(spreads, s->program.count, group));
+    OCT_TRY_OUT(oct_spread_merge(spreads, s->program.count, group));
     for (size_t i = 0; i < steps; i++)
         s->figures[i].spread = spreads[i];
     OCT_TRY_OUT(join_largest(s, group, keys));

@@ -108,7 +108,7 @@ static oct_status join_counts(oct_spread *spreads, int64_t count, const oct_coll
     return status;
 }
 
-oct_status oct_spread_join(oct_spread *spreads, int64_t count, const oct_collective *group)
+oct_status oct_spread_merge(oct_spread *spreads, int64_t count, const oct_collective *group)
 {
     OCT_TRY(join_ranges(spreads, count, group));
     return join_counts(spreads, count, group);

@@ -20,8 +20,8 @@ typedef struct oct_spread {
 void oct_spread_begin(oct_spread *spread);
 void oct_spread_add(oct_spread *spread, const float *x, int64_t n);
 /* Makes `count` spreads those of the values of all ranks (collective); the same on every one. */
-oct_status oct_spread_join(oct_spread *spreads, int64_t count,
-                           const oct_collective *group) OCT_NODISCARD;
+oct_status oct_spread_merge(oct_spread *spreads, int64_t count,
+                            const oct_collective *group) OCT_NODISCARD;
 /* These are the values at which the first bin begins and the last one ends. */
 double oct_spread_from(const oct_spread *spread);
 double oct_spread_to(const oct_spread *spread);

@@ -267,9 +267,9 @@ typedef struct rounded {
 static void round_backward(oct_context *cx, oct_node *node)
 {
     const rounded *saved = node->saved;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
     oct_fake_quant_backward(saved->fq, oct_numel(node->output), saved->mask, grad);
-    oct_give_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[0], grad);
 }
 
 /* Rounds values to their codes and back, which is what a quantized model would hand on. */
@@ -379,7 +379,7 @@ static bool is_scale(float scale)
     return isfinite(scale) && scale > 0.0f;
 }
 
-/* How the kind and the target quantize a range; nothing is judged yet, but behind a scale that is none no zero_point is
+/* How the kind and the target quantize a range; nothing is judged yet, but after a scale that is none no zero_point is
  * asked for. */
 static oct_qparams qparams_of_range(const void *fake_quant, float min, float max)
 {
@@ -517,7 +517,7 @@ static oct_status sum_over_ranks(double *counts, int64_t n, const oct_collective
     return group->tree_sum_f64(group, &ranks, counts, n, counts);
 }
 
-/* Copies the histograms, one behind the other, to `all` or back. */
+/* Copies the histograms, one after another, to `all` or back. */
 static void move_counts(const oct_quantizers *quantizers, double *all, bool back)
 {
     for (size_t i = 0; i < quantizers->count; i++) {

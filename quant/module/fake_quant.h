@@ -144,7 +144,7 @@ oct_status oct_quantizers_check(const oct_quantizers *quantizers,
 /* Sums the step's histograms over the ranks; collective where some observer counts. */
 oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
                                      const oct_collective *group) OCT_NODISCARD;
-/* Updates observers and scales from the global keys and histograms, behind the optimizer, and starts the next
+/* Updates observers and scales from the global keys and histograms, after the optimizer, and starts the next
  * step's; a learned scale is kept positive. A quantizer that saw nothing stays as it is; a range that is not
  * finite is OCT_NUMERIC naming the module. */
 oct_status oct_quantizers_update(const oct_quantizers *quantizers,

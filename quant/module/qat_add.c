@@ -82,8 +82,8 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
 static void backward(oct_context *cx, oct_node *node)
 {
     const float *const none[2] = {NULL, NULL};
-    oct_binary_give_grads(cx, subtracts(node->module) ? &oct_binary_sub : &oct_binary_add, node,
-                          none, oct_quantized_take_grad(cx, node));
+    oct_binary_add_grads(cx, subtracts(node->module) ? &oct_binary_sub : &oct_binary_add, node,
+                         none, oct_quantized_detach_grad(cx, node));
 }
 
 static const oct_quantized_op step = {.kind = OCT_STEP_ADD,

@@ -66,7 +66,7 @@ static void backward(oct_context *cx, oct_node *node)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         backward_plane(&s, include_pad, node->output->grad + i * oct_conv_out_numel(&s),
                        grad + i * oct_conv_in_numel(&s));
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)

@@ -78,7 +78,7 @@ static void backward(oct_context *cx, oct_node *node)
         gather(j, i, first, node->output->grad, grad);
         if (learns(m, j, i)) oct_quantized_add_scale_grad(cx, m, values, &x, node->output->q, grad);
         if (j->mask[i]) oct_quantized_clip_grad(m, j->mask[i], oct_numel(x), grad);
-        oct_give_grad(cx, x, grad);
+        oct_add_grad(cx, x, grad);
     }
 }
 

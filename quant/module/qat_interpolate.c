@@ -60,7 +60,7 @@ static void backward(oct_context *cx, oct_node *node)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         backward_plane(&r, node->output->grad + i * r.out_h * r.out_w * r.c,
                        grad + i * r.h * r.w * r.c);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)

@@ -249,20 +249,20 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
 }
 
 /* Takes the output's gradient, with room for the tables of these codes. */
-static float *take_grad(oct_context *cx, oct_node *node)
+static float *detach_grad(oct_context *cx, oct_node *node)
 {
     lut *m = (lut *)node->module;
     const oct_qparams x = node->input[0]->q;
     oct_context_adopt(cx, make_room(m, x));
     if (cx->status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q))) make_values(m, x);
-    return oct_quantized_take_grad(cx, node);
+    return oct_quantized_detach_grad(cx, node);
 }
 
 static void backward(oct_context *cx, oct_node *node)
 {
     lut *m = (lut *)node->module;
     oct_tensor *x = node->input[0];
-    float *grad = take_grad(cx, node);
+    float *grad = detach_grad(cx, node);
     if (cx->status == OCT_OK) {
         make_slopes(m, x->q);
         const float *slope = m->tables.slope;
@@ -272,15 +272,15 @@ static void backward(oct_context *cx, oct_node *node)
         for (int64_t i = 0; i < n; i++)
             grad[i] *= slope[x->dtype == OCT_U8 ? oct_u8(x)[i] : oct_u16(x)[i]];
     }
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 static void prelu_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    float *grad = take_grad(cx, node), *v = oct_quantized_values_of(cx, x);
+    float *grad = detach_grad(cx, node), *v = oct_quantized_values_of(cx, x);
     if (v)
-        oct_prelu_give_grads(cx, weights_of((const lut *)node->module), x, v, grad);
+        oct_prelu_add_grads(cx, weights_of((const lut *)node->module), x, v, grad);
     else
         oct_scratch_end(cx, grad);
     oct_scratch_end(cx, v);

@@ -57,7 +57,7 @@ static void give_broadcast(oct_context *cx, const oct_node *node, float *grad)
           *b = oct_quantized_values_of(cx, node->input[1]);
     const float *const both[2] = {a, b};
     if (a && b)
-        oct_binary_give_grads(cx, &oct_binary_mul, node, both, grad);
+        oct_binary_add_grads(cx, &oct_binary_mul, node, both, grad);
     else
         oct_scratch_end(cx, grad);
     oct_scratch_end(cx, a);
@@ -67,18 +67,18 @@ static void give_broadcast(oct_context *cx, const oct_node *node, float *grad)
 static void backward(oct_context *cx, oct_node *node)
 {
     if (!oct_shape_equal(&node->input[0]->shape, &node->input[1]->shape)) {
-        give_broadcast(cx, node, oct_quantized_take_grad(cx, node));
+        give_broadcast(cx, node, oct_quantized_detach_grad(cx, node));
         return;
     }
     const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
-    float *grad = oct_quantized_take_grad(cx, node), *copy = oct_scratch(cx, bytes);
+    float *grad = oct_quantized_detach_grad(cx, node), *copy = oct_scratch(cx, bytes);
     if (copy) {
         memcpy(copy, grad, bytes);
         multiply(node->input[0], copy);
     }
     multiply(node->input[1], grad);
-    oct_give_grad(cx, node->input[0], grad);
-    oct_give_grad(cx, node->input[1], copy);
+    oct_add_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[1], copy);
 }
 
 static const oct_quantized_op step = {.kind = OCT_STEP_MUL,

@@ -70,7 +70,7 @@ static void backward(oct_context *cx, oct_node *node)
     oct_shape out;
     const oct_status status = padded(node->module, node->input[0], &plane, &out);
     OCT_ASSERT(status == OCT_OK);
-    oct_pad_give_grad(cx, node, &plane);
+    oct_pad_add_grad(cx, node, &plane);
 }
 
 static const oct_quantized_op step = {.kind = OCT_STEP_PAD,

@@ -64,11 +64,11 @@ static void backward(oct_context *cx, oct_node *node)
     oct_tensor *x = node->input[0];
     const cut c = cut_of((const qat_relu *)node->module, x->q);
     const int64_t n = oct_numel(x);
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < n; first += OCT_PART)
         cut_grad(oct_qcodes_of(x), first, oct_min_i64(n - first, OCT_PART), &c, grad);
-    oct_give_grad(cx, x, grad);
+    oct_add_grad(cx, x, grad);
 }
 
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)

@@ -47,12 +47,12 @@ static void backward_row(const oct_tensor *y, int64_t row, int64_t n, float *gra
 static void backward(oct_context *cx, oct_node *node)
 {
     const oct_tensor *y = node->output;
-    float *grad = oct_quantized_take_grad(cx, node);
+    float *grad = oct_quantized_detach_grad(cx, node);
     const int64_t width = width_of(y), count = oct_numel(y) / width;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
         backward_row(y, i, width, grad + i * width);
-    oct_give_grad(cx, node->input[0], grad);
+    oct_add_grad(cx, node->input[0], grad);
 }
 
 static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)

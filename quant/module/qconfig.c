@@ -24,17 +24,17 @@ oct_qconfig oct_qconfig_default(void)
 static bool fits(const char *pattern, const char *text)
 {
     const char *star = NULL,
-               *behind = NULL; /* where to go on with one character more for the star */
+               *after = NULL; /* where to go on with one character more for the star */
     while (*text) {
         if (*pattern == '*') {
             star = ++pattern;
-            behind = text;
+            after = text;
         } else if (*pattern == '?' || *pattern == *text) {
             pattern++;
             text++;
         } else if (star) {
             pattern = star;
-            text = ++behind;
+            text = ++after;
         } else {
             return false;
         }

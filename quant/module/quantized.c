@@ -318,7 +318,8 @@ void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
     uint16_t room[OCT_FLAG_BLOCK];
     (void)oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b);
     for (int i = 0; i < 2; i++)
-        oct_qcodes_load(oct_qcodes_meet(&b, i, oct_qcodes_of(x[i]), first, n, room), 0, n, code[i]);
+        oct_qcodes_load(oct_qcodes_broadcast(&b, i, oct_qcodes_of(x[i]), first, n, room), 0, n,
+                        code[i]);
 }
 
 float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x)
@@ -391,12 +392,12 @@ void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, oct_r
                                   samples ? oct_numel(larger) / samples : 0, &values_of, grad);
 }
 
-float *oct_quantized_take_grad(oct_context *cx, oct_node *node)
+float *oct_quantized_detach_grad(oct_context *cx, oct_node *node)
 {
     oct_real_values *values = node->module->type->step->values;
     const oct_quantized *m = (const oct_quantized *)node->module;
     const oct_tensor *y = node->output;
-    float *grad = oct_take_grad(node->output);
+    float *grad = oct_detach_grad(node->output);
     if (values && oct_fake_quant_learns(oct_quantized_fq(m)))
         oct_quantized_add_scale_grad(cx, m, values, node->input, y->q, grad);
     oct_quantized_clip_grad(m, node->saved, oct_numel(y), grad);

@@ -78,10 +78,10 @@ oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type,
                                  oct_module **old) OCT_NODISCARD;
 /* Takes the gradient of the output of a forward with its own qparams, of which a learned scale gets its share, and
  * clips it by the mask (node->saved). */
-float *oct_quantized_take_grad(oct_context *cx, oct_node *node);
+float *oct_quantized_detach_grad(oct_context *cx, oct_node *node);
 
 /* Computes the module's codes from the inputs' codes, or of a QuantStub their values: the part of the forward
- * behind all checks. */
+ * after all checks. */
 oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor *const *x);
 /* Fails the context unless x is (N, H, W, C). */
 bool oct_is_plane(oct_context *cx, const oct_tensor *x);

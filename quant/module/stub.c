@@ -7,7 +7,7 @@
 
 static void pass_backward(oct_context *cx, oct_node *node)
 {
-    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+    oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
 }
 
 static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
@@ -18,7 +18,7 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
 
 static void quantize_backward(oct_context *cx, oct_node *node)
 {
-    oct_give_grad(cx, node->input[0], oct_quantized_take_grad(cx, node));
+    oct_add_grad(cx, node->input[0], oct_quantized_detach_grad(cx, node));
 }
 
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)

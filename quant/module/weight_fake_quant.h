@@ -37,5 +37,5 @@ void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale)
 /* Turns the total gradient of the values that the codes stand for into those of the weights and of the scale.
  * Does nothing where no codes are made. */
 oct_status oct_weight_fake_quant_backward(const oct_weight_fake_quant *wq) OCT_NODISCARD;
-/* Keeps a learned scale positive, behind the optimizer. OCT_NUMERIC when it is not finite. */
+/* Keeps a learned scale positive, after the optimizer. OCT_NUMERIC when it is not finite. */
 oct_status oct_weight_fake_quant_update(const oct_weight_fake_quant *wq) OCT_NODISCARD;

@@ -43,7 +43,7 @@ typedef struct oct_observer {
 #undef OCT_OBSERVER
 
 /* These are what the counting observers of this folder share. The first merges the step's counts into the kept ones,
- * which halve once in 1 / averaging steps behind calibration: what training has left behind fades, in whole numbers,
+ * which halve once in 1 / averaging steps after calibration: what training has left over fades, in whole numbers,
  * alike on every rank. The second sets the range to what was counted in [-most, most]. */
 void oct_observer_keep(oct_range *state, int64_t *histogram, const oct_seen *batch,
                        float averaging);

@@ -139,15 +139,15 @@ static oct_status give_fake_quants(oct_apply *w)
     return OCT_OK;
 }
 
-/* Completes a float node. An op gets a module where nothing else could run it: in symbolic, behind
+/* Completes a float node. An op gets a module where nothing else could run it: in symbolic, after
  * codes, and in a hook, whose result has a value of its own then. */
 static oct_status write_float(oct_apply *w, int64_t node)
 {
     oct_graph_node *n = &w->graph->nodes[node];
     bool symbolic = w->plan->options->method == OCT_METHOD_SYMBOLIC;
     bool eager = w->plan->options->method == OCT_METHOD_EAGER;
-    bool behind = oct_prepare_reads_codes(w->plan, node, n->num_inputs);
-    n->action = behind || n->hook ? OCT_NODE_RUN : OCT_NODE_UNTOUCHED;
+    bool after = oct_prepare_reads_codes(w->plan, node, n->num_inputs);
+    n->action = after || n->hook ? OCT_NODE_RUN : OCT_NODE_UNTOUCHED;
     n->module = n->called ? oct_apply_slot_of(w, n->called)->now : NULL;
     n->wants = w->plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB ? OCT_WANTS_ANY : OCT_WANTS_FLOAT;
     if (n->called || eager || (!symbolic && n->action == OCT_NODE_UNTOUCHED)) return OCT_OK;

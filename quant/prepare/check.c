@@ -266,7 +266,7 @@ static void check_for_training(oct_prepare_plan *plan, int64_t i)
 }
 
 /* Refuses what stays float but cannot be described in a model file. */
-static void check_island(oct_prepare_plan *plan, int64_t i)
+static void check_fallback(oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
     char name[OCT_CALL_BYTES];
@@ -328,7 +328,7 @@ static void check_node(oct_prepare_plan *plan, int64_t i)
     note_hook_reader(plan, i);
     check_shared(plan, i);
     check_numbers(plan, i);
-    check_island(plan, i);
+    check_fallback(plan, i);
     if (!oct_prepare_runs_here(plan, i) || !plan->nodes[i].quantized) return;
     check_layer(plan, i);
     check_sum(plan, i);

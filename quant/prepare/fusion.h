@@ -19,7 +19,7 @@ enum { OCT_MAX_MEMBERS = 4 };
 
 typedef struct oct_fusion {
     const char *name;
-    oct_member members[OCT_MAX_MEMBERS]; /* NONE behind the last */
+    oct_member members[OCT_MAX_MEMBERS]; /* NONE after the last */
     int count;
 } oct_fusion;
 

@@ -115,7 +115,7 @@ static void join_calls(oct_prepare_plan *plan, int64_t i)
             join(plan, g->nodes[k].output, g->nodes[i].output);
 }
 
-/* Whether values behind an activation are >= 0; lo: the lower bound of a clip. */
+/* Whether values after an activation are >= 0; lo: the lower bound of a clip. */
 static bool cuts_at_zero(oct_activation activation, double lo)
 {
     return activation == OCT_ACT_CLIP ? lo >= 0 : activation != OCT_ACT_NONE;

@@ -47,7 +47,7 @@ static bool can_stay_float(const oct_prepare_plan *plan, int64_t at)
     return before_dequant(plan, value) && stays_float_in_training(plan, value);
 }
 
-/* Whether a convolution or linear layer, which the target lets hand over float, runs with nothing fused behind it but a
+/* Whether a convolution or linear layer, which the target lets hand over float, runs with nothing fused after it but a
  * batch norm. */
 static bool is_plain_layer(const oct_prepare_plan *plan, int64_t at)
 {

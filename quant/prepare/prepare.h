@@ -3,7 +3,7 @@
  *     replace   functional ops become generated modules
  *     fuse      conv/linear + batch norm + add + relu become one module (fusion_list.def)
  *     convert   float modules become their quantized forms (module/rule_list.def)
- *     place     exactly one fake-quant per tensor; stubs around float islands
+ *     place     exactly one fake-quant per tensor; stubs around float fallbacks
  *     check     everything that could fail later fails here; the check report
  *
  * One pipeline for four methods:

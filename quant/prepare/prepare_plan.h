@@ -83,7 +83,7 @@ void oct_prepare_check_blocks(oct_prepare_plan *plan);
 oct_status oct_prepare_apply(oct_prepare_plan *plan) OCT_NODISCARD;
 void oct_prepare_plan_free(oct_prepare_plan *plan);
 
-/* The number in the name of a module that is generated at a node, behind those of the nodes before
+/* The number in the name of a module that is generated at a node, after those of the nodes before
  * `end` with its container and op. */
 int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t end);
 
@@ -150,7 +150,7 @@ void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t node);
 
 /* group.c */
 int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value); /* its root, or OCT_NO_INDEX */
-/* The container of the stub that is generated behind a value; and the stub's path,
+/* The container of the stub that is generated after a value; and the stub's path,
  * "layer1._generated_quant_stub_0". */
 oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value);
 enum { OCT_STUB_PATH_BYTES = 320 };

@@ -29,21 +29,21 @@ static oct_status begin_module(findings *f, const oct_module *module)
 static oct_status add_lone_batch_norm(findings *f, const oct_graph_node *node)
 {
     if (node->action == OCT_NODE_ALIAS || strcmp(node->op, "batch_norm") != 0 ||
-        oct_report_is_island(f->graph, node))
+        oct_report_is_fallback(f->graph, node))
         return OCT_OK;
     OCT_TRY(begin(f, node));
     return oct_text_add(
         f->text, "this batch norm follows no convolution or linear layer, so it is not fused "
                  "and costs a pass over its input and a rounding of its own; move it right "
-                 "behind a layer to get it for nothing.\n");
+                 "after a layer to get it for nothing.\n");
 }
 
 /* Whether two float operations that follow each other stay float for one reason: they are one
- * island. */
-static bool same_island(const oct_graph *g, const oct_graph_node *a, const oct_graph_node *b)
+ * float fallback. */
+static bool same_fallback(const oct_graph *g, const oct_graph_node *a, const oct_graph_node *b)
 {
     const char *x = a->note ? a->note : "", *y = b->note ? b->note : "";
-    return oct_report_is_island(g, a) && oct_report_is_island(g, b) && strcmp(x, y) == 0;
+    return oct_report_is_fallback(g, a) && oct_report_is_fallback(g, b) && strcmp(x, y) == 0;
 }
 
 /* The next node that was not fused away, forwards (step 1) or backwards (-1); or NULL. */
@@ -65,7 +65,7 @@ static bool reads(const oct_graph *g, const oct_graph_node *first, const oct_gra
     return false;
 }
 
-/* Adds how many numbers are converted around an island. */
+/* Adds how many numbers are converted around a float fallback. */
 static oct_status add_cost(findings *f, const oct_graph_node *first, const oct_graph_node *last)
 {
     const oct_graph *g = f->graph;
@@ -80,19 +80,20 @@ static oct_status add_cost(findings *f, const oct_graph_node *first, const oct_g
         OCT_TRY(oct_text_add(
             f->text, "; for each sample, %" PRId64 " codes are turned into floats before it", in));
     if (out > 0)
-        OCT_TRY(oct_text_add(f->text, "%s %" PRId64 " floats are quantized behind it",
+        OCT_TRY(oct_text_add(f->text, "%s %" PRId64 " floats are quantized after it",
                              in > 0 ? " and" : "; for each sample,", out));
     return oct_text_add(f->text, ".\n");
 }
 
-static oct_status add_island(findings *f, const oct_graph_node *node)
+static oct_status add_fallback(findings *f, const oct_graph_node *node)
 {
     const oct_graph *g = f->graph;
     const oct_graph_node *last = node, *next, *before = beside(g, node, -1);
     char one[OCT_ANCHOR_BYTES], other[OCT_ANCHOR_BYTES];
     int count = 1;
-    if (!oct_report_is_island(g, node) || (before && same_island(g, before, node))) return OCT_OK;
-    for (; (next = beside(g, last, 1)) && same_island(g, node, next); count++)
+    if (!oct_report_is_fallback(g, node) || (before && same_fallback(g, before, node)))
+        return OCT_OK;
+    for (; (next = beside(g, last, 1)) && same_fallback(g, node, next); count++)
         last = next;
     const char *note = node->note ? node->note : "stays float";
     if (count == 1) {
@@ -108,7 +109,7 @@ static oct_status add_island(findings *f, const oct_graph_node *node)
 
 static oct_status add_note(findings *f, const oct_graph_node *node)
 {
-    if (!node->note || oct_report_is_island(f->graph, node)) return OCT_OK;
+    if (!node->note || oct_report_is_fallback(f->graph, node)) return OCT_OK;
     OCT_TRY(begin(f, node));
     return oct_text_add(f->text, "%s.\n", node->note);
 }
@@ -201,8 +202,8 @@ static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
 static oct_status add_node_findings(findings *f)
 {
     static oct_status (*const add[])(findings *, const oct_graph_node *) = {
-        add_lone_batch_norm, add_island, add_note,           add_codes,
-        add_float_output,    add_shared, add_coarse_weights,
+        add_lone_batch_norm, add_fallback, add_note,           add_codes,
+        add_float_output,    add_shared,   add_coarse_weights,
     };
     for (size_t i = 0; i < f->graph->num_nodes; i++)
         for (size_t k = 0; k < OCT_COUNT(add); k++)

@@ -16,7 +16,7 @@ bool oct_report_is_stub(const oct_graph_node *node);
  * identity. */
 bool oct_report_is_identity(const oct_graph_node *node);
 /* Whether the node is a float operation in the middle of integers. */
-bool oct_report_is_island(const oct_graph *g, const oct_graph_node *node);
+bool oct_report_is_fallback(const oct_graph *g, const oct_graph_node *node);
 
 /* The two large parts of the report. */
 oct_status oct_report_table(oct_text *text, const oct_graph *g) OCT_NODISCARD;

@@ -47,7 +47,7 @@ bool oct_report_is_identity(const oct_graph_node *node)
            (node->module && node->module->type == &oct_identity_type);
 }
 
-bool oct_report_is_island(const oct_graph *g, const oct_graph_node *node)
+bool oct_report_is_fallback(const oct_graph *g, const oct_graph_node *node)
 {
     if (node->action == OCT_NODE_ALIAS || oct_report_in_integers(g, node) ||
         oct_report_is_stub(node))

@@ -60,7 +60,7 @@ static void write_fusion(row *r, const oct_graph_node *node)
     if (!strstr(cell, " + ")) cell[0] = '\0';
 }
 
-/* Adds a stub that prepare generated behind a value. */
+/* Adds a stub that prepare generated after a value. */
 static oct_status add_stub(table *t, const oct_module *stub, const oct_fake_quant *fq)
 {
     row *r;

@@ -79,14 +79,14 @@ static const char *maker_of(const oct_prepare_plan *plan, int64_t node, char tex
 
 static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quant)
 {
-    char before[OCT_CALL_BYTES], behind[OCT_CALL_BYTES];
+    char before[OCT_CALL_BYTES], after[OCT_CALL_BYTES];
     const char *a = plan->graph->nodes[dequant].path, *b = plan->graph->nodes[quant].path;
     OCT_PROBLEM(plan,
                 "%s and %s are swapped, so nothing would be quantized: %s is a DeQuantStub, but "
                 "what it gets from %s is float, and %s is a QuantStub that no DeQuantStub follows; "
                 "pass what comes from %s through %s and what comes from %s through %s",
                 a, b, a, maker_of(plan, dequant, before), b, before, b,
-                maker_of(plan, quant, behind), a);
+                maker_of(plan, quant, after), a);
 }
 
 static void refuse_dequant(oct_prepare_plan *plan, int64_t node)
@@ -105,7 +105,7 @@ static void refuse_quant(oct_prepare_plan *plan, int64_t node)
     char line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
     OCT_PROBLEM(plan,
-                "%s: no DeQuantStub follows this QuantStub, so nothing behind it would be "
+                "%s: no DeQuantStub follows this QuantStub, so nothing after it would be "
                 "quantized; put one where its codes are to end, or remove the QuantStub:\n%s",
                 plan->graph->nodes[node].path, oct_prepare_stub_line(p->parent, false, line));
 }

@@ -26,19 +26,20 @@ static double window_terms(double kernel_h, double kernel_w, const oct_value *pl
 
 /* The work of one number of a float layer: a row of its largest array or, of a product of two values, of the first,
  * or the window whose sides are the first arguments of a pooling layer. */
-static double island_terms(const oct_program *program, const oct_step *step)
+static double fallback_terms(const oct_program *program, const oct_step *step)
 {
-    const oct_island *island = step->island;
+    const oct_fallback *fallback = step->fallback;
     double terms = 1;
-    for (int64_t i = 0; i < island->num_arrays; i++) {
-        const oct_shape *shape = &island->arrays[i].shape;
+    for (int64_t i = 0; i < fallback->num_arrays; i++) {
+        const oct_shape *shape = &fallback->arrays[i].shape;
         const double rows = shape->ndim > 0 && shape->dim[0] > 0 ? (double)shape->dim[0] : 1;
         const double row = (double)oct_shape_numel(shape) / rows;
         if (row > terms) terms = row;
     }
-    if (strcmp(island->type, "matmul") == 0) terms = (double)oct_step_input(program, step, 0)->c;
-    if (strcmp(island->type, "max_pool") == 0 || strcmp(island->type, "avg_pool") == 0)
-        terms = window_terms(island->args[0], island->args[1], oct_step_input(program, step, 0));
+    if (strcmp(fallback->type, "matmul") == 0) terms = (double)oct_step_input(program, step, 0)->c;
+    if (strcmp(fallback->type, "max_pool") == 0 || strcmp(fallback->type, "avg_pool") == 0)
+        terms =
+            window_terms(fallback->args[0], fallback->args[1], oct_step_input(program, step, 0));
     return FLOAT_PRODUCT * terms;
 }
 
@@ -52,7 +53,7 @@ static double step_work(const oct_program *program, const oct_step *step)
         return numbers + NUMBER * made *
                              window_terms(step->conv.kernel_h, step->conv.kernel_w,
                                           oct_step_input(program, step, 0));
-    return step->kind == OCT_STEP_FLOAT ? numbers + made * island_terms(program, step) : numbers;
+    return step->kind == OCT_STEP_FLOAT ? numbers + made * fallback_terms(program, step) : numbers;
 }
 
 oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost)

@@ -4,7 +4,7 @@
  * in blocks small enough for its cache; nothing is shared but the packed constants, and no thread waits
  * for another. The memory plan is per sample: a block of n samples uses n times its offsets, and each
  * thread has a part of the one block of memory. Watching runs all samples as a single block instead, so
- * that every value can be shown whole. Float islands are run by the host, which each thread opens for
+ * that every value can be shown whole. Float fallbacks are run by the host, which each thread opens for
  * itself.
  */
 #include "quant/program/planner.h"
@@ -24,7 +24,7 @@ static const int64_t block_bytes = 512 * 1024;
 struct oct_runtime {
     const oct_program *program;
     const oct_kernel *kernel;
-    const oct_island_host *host;
+    const oct_fallback_host *host;
     int64_t max_batch, block; /* samples */
     int threads;
     int64_t *offsets;     /* of each value, for one sample; -1: the caller's */
@@ -36,7 +36,7 @@ struct oct_runtime {
     int64_t memory_bytes;
     uint8_t *scratch;      /* one part a thread */
     int64_t scratch_bytes; /* of a part */
-    void **islands;        /* the host's states: threads x steps; NULL without islands */
+    void **fallbacks;      /* the host's states: threads x steps; NULL without float fallbacks */
 };
 
 /* The memory that a run reads and writes. */
@@ -46,7 +46,7 @@ typedef struct frame {
     void *output;
     uint8_t *memory;
     void *scratch;
-    void **islands;
+    void **fallbacks;
 } frame;
 
 static oct_status pack_constants(oct_runtime *rt)
@@ -105,37 +105,37 @@ static oct_status plan_memory(oct_runtime *rt)
     return oct_alloc(&rt->scratch, (size_t)rt->scratch_bytes, (size_t)rt->threads);
 }
 
-static bool has_islands(const oct_program *program)
+static bool has_fallbacks(const oct_program *program)
 {
     for (int64_t i = 0; i < program->num_steps; i++)
         if (program->steps[i].kind == OCT_STEP_FLOAT) return true;
     return false;
 }
 
-static oct_status open_islands(oct_runtime *rt)
+static oct_status open_fallbacks(oct_runtime *rt)
 {
     const oct_program *program = rt->program;
-    if (!has_islands(program)) return OCT_OK;
+    if (!has_fallbacks(program)) return OCT_OK;
     OCT_CHECK(rt->host, OCT_PREPARE,
               "the program has layers that stay float, which this runtime cannot run; quantize "
               "them, or run the model with the octet program");
-    OCT_TRY(oct_alloc(&rt->islands, (size_t)(rt->threads * program->num_steps), sizeof(void *)));
+    OCT_TRY(oct_alloc(&rt->fallbacks, (size_t)(rt->threads * program->num_steps), sizeof(void *)));
     for (int64_t i = 0; i < rt->threads * program->num_steps; i++) {
         const oct_step *step = &program->steps[i % program->num_steps];
-        if (step->kind == OCT_STEP_FLOAT) OCT_TRY(rt->host->open(&rt->islands[i], program, step));
+        if (step->kind == OCT_STEP_FLOAT) OCT_TRY(rt->host->open(&rt->fallbacks[i], program, step));
     }
     return OCT_OK;
 }
 
-static void close_islands(oct_runtime *rt)
+static void close_fallbacks(oct_runtime *rt)
 {
-    for (int64_t i = 0; rt->islands && i < rt->threads * rt->program->num_steps; i++)
-        if (rt->islands[i]) rt->host->close(rt->islands[i]);
-    oct_free(&rt->islands);
+    for (int64_t i = 0; rt->fallbacks && i < rt->threads * rt->program->num_steps; i++)
+        if (rt->fallbacks[i]) rt->host->close(rt->fallbacks[i]);
+    oct_free(&rt->fallbacks);
 }
 
 oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program, int64_t max_batch,
-                              const oct_island_host *host)
+                              const oct_fallback_host *host)
 {
     oct_status status;
     oct_runtime *rt = NULL;
@@ -151,7 +151,7 @@ oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
     rt->threads = omp_get_max_threads();
     OCT_TRY_OUT(pack_constants(rt));
     OCT_TRY_OUT(plan_memory(rt));
-    OCT_TRY_OUT(open_islands(rt));
+    OCT_TRY_OUT(open_fallbacks(rt));
     *runtime = rt;
     return OCT_OK;
 out:
@@ -163,7 +163,7 @@ void oct_runtime_destroy(oct_runtime **runtime)
 {
     oct_runtime *rt = *runtime;
     if (!rt) return;
-    close_islands(rt);
+    close_fallbacks(rt);
     oct_free(&rt->offsets);
     oct_free(&rt->packed);
     oct_free(&rt->constants);
@@ -195,15 +195,15 @@ static void *value_out(const oct_runtime *rt, const frame *f, int32_t value)
     return f->memory + rt->offsets[value] * f->samples;
 }
 
-static oct_status run_island(const oct_runtime *rt, const frame *f, int64_t number,
-                             const void *const *input, void *output)
+static oct_status run_fallback(const oct_runtime *rt, const frame *f, int64_t number,
+                               const void *const *input, void *output)
 {
     const oct_step *step = &rt->program->steps[number];
     const float *x[OCT_STEP_INPUTS];
     for (int i = 0; i < step->num_inputs; i++)
         x[i] = input[i];
-    OCT_ASSERT(f->islands);
-    if (rt->host->run(f->islands[number], f->samples, x, output) != OCT_OK)
+    OCT_ASSERT(f->fallbacks);
+    if (rt->host->run(f->fallbacks[number], f->samples, x, output) != OCT_OK)
         return oct_fail_prefix("%s", step->name);
     return OCT_OK;
 }
@@ -216,7 +216,7 @@ static oct_status run_step(const oct_runtime *rt, const frame *f, int64_t number
     for (int i = 0; i < step->num_inputs; i++)
         input[i] = value_in(rt, f, step->input[i]);
     void *output = value_out(rt, f, step->output);
-    if (!type->run) return run_island(rt, f, number, input, output);
+    if (!type->run) return run_fallback(rt, f, number, input, output);
     type->run(&(oct_step_run){.program = rt->program,
                               .step = step,
                               .kernel = rt->kernel,
@@ -238,7 +238,7 @@ static frame frame_of(const oct_runtime *rt, int t, int64_t n, int64_t samples,
                .output = (uint8_t *)output + n * bytes,
                .memory = rt->memory + t * rt->block * rt->sample_bytes,
                .scratch = rt->scratch + t * rt->scratch_bytes,
-               .islands = rt->islands ? rt->islands + t * program->num_steps : NULL};
+               .fallbacks = rt->fallbacks ? rt->fallbacks + t * program->num_steps : NULL};
     for (int i = 0; i < program->num_inputs; i++)
         f.input[i] = input[i] + n * oct_value_numel(&program->values[program->inputs[i]]);
     return f;

@@ -55,8 +55,8 @@ static uint64_t count_of(const oct_flat *f, int kind)
 
 uint64_t oct_flat_digest(const void *bytes, size_t size)
 {
-    const size_t behind = offsetof(oct_flat_header, model_digest);
-    return oct_digest((const char *)bytes + behind, size - behind);
+    const size_t after = offsetof(oct_flat_header, model_digest);
+    return oct_digest((const char *)bytes + after, size - after);
 }
 
 uint64_t oct_flat_model_bytes(int64_t channels, int64_t digests)
@@ -82,7 +82,7 @@ static oct_status check_header(const oct_flat *f)
     return OCT_OK;
 }
 
-/* Sections stand one behind the other; older files lack the last two. */
+/* Sections stand one after another; older files lack the last two. */
 static oct_status check_sections(const oct_flat *f)
 {
     uint64_t end = sizeof(oct_flat_header);

@@ -24,7 +24,7 @@ enum {
     X(PROGRAM, sizeof(oct_flat_head))                                                              \
     X(VALUES, sizeof(oct_flat_value))                                                              \
     X(STEPS, sizeof(oct_flat_step))                                                                \
-    X(INPUTS, sizeof(int32_t)) /* of all steps, one behind the other */                            \
+    X(INPUTS, sizeof(int32_t)) /* of all steps, one after another */                               \
     X(ARRAYS, sizeof(oct_flat_array))                                                              \
     X(DATA, 1)                                                                                     \
     X(PIXELS, sizeof(float))        /* value of each byte: 256 for each channel, or for all */     \
@@ -49,7 +49,7 @@ typedef struct oct_flat_header {
     char magic[8];
     uint32_t version, order; /* OCT_FLAT_ORDER as the processor that wrote it has it */
     uint64_t bytes;          /* of the file */
-    uint64_t digest;         /* oct_digest of all behind this number */
+    uint64_t digest;         /* oct_digest of all after this number */
     uint8_t model_digest[OCT_FLAT_DIGEST]; /* SHA-256 of the model's checkpoint */
     oct_flat_section section[OCT_FLAT_SECTION_COUNT];
 } oct_flat_header;
@@ -77,7 +77,7 @@ typedef struct oct_flat_array {
     uint64_t offset, count; /* bytes in DATA; elements */
 } oct_flat_array;
 
-/* The certificate (io/model/model_file.h). Behind it stand, as f32, a mean for each 256 numbers of PIXELS, as many standard
+/* The certificate (io/model/model_file.h). After it stand, as f32, a mean for each 256 numbers of PIXELS, as many standard
  * deviations, then the SHA-256 of each value of the program for each golden input. */
 typedef struct oct_flat_model {
     int64_t images, logits_differ, correct, rows;
@@ -89,7 +89,7 @@ enum {
     OCT_FLAT_RECIPE,
     OCT_FLAT_DATA_FORMAT,
     OCT_FLAT_PLUGINS,
-    OCT_FLAT_ISLANDS,
+    OCT_FLAT_FALLBACKS,
     OCT_FLAT_TEXT_COUNT
 };
 

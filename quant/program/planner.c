@@ -17,7 +17,7 @@ void oct_find_last_uses(const oct_program *program, int64_t *last)
     }
 }
 
-/* Moves behind each obstacle until none is left; obstacles only push upwards, so this ends, at the lowest
+/* Moves after each obstacle until none is left; obstacles only push upwards, so this ends, at the lowest
  * offset that is free, whatever their order. */
 int64_t oct_lowest_fit(const oct_interval *placed, int64_t count, const oct_interval *x)
 {

@@ -12,15 +12,15 @@ enum { MAX_STEPS = 65536 };
 
 static const int64_t max_value_bytes = INT64_C(1) << 30; /* of one sample */
 
-static void free_island(oct_island **island)
+static void free_fallback(oct_fallback **fallback)
 {
-    oct_island *own = *island;
+    oct_fallback *own = *fallback;
     for (int64_t i = 0; own && own->arrays && i < own->num_arrays; i++) {
         oct_free(&own->arrays[i].name);
         oct_free(&own->arrays[i].data);
     }
     if (own) oct_free(&own->arrays);
-    oct_free(island);
+    oct_free(fallback);
 }
 
 static void free_step(oct_step *step)
@@ -28,7 +28,7 @@ static void free_step(oct_step *step)
     const oct_step_type *type = oct_step_type_of(step->kind);
     for (int i = 0; type && i < type->num_arrays; i++)
         oct_free(oct_step_slot(step, &type->arrays[i]));
-    free_island(&step->island);
+    free_fallback(&step->fallback);
 }
 
 void oct_program_free(oct_program *program)

@@ -26,7 +26,7 @@
     X(PAD, pad)           /* codes around a plane; keeps qparams */                                \
     X(ARGMAX, argmax)     /* codes or float -> class numbers, over the channels */                 \
     X(DEQUANTIZE, dequantize)                                                                      \
-    X(FLOAT, float) /* a float island: run by the host's modules */
+    X(FLOAT, float) /* a float fallback: run by the host's modules */
 
 typedef enum oct_step_kind {
 #define X(name, text) OCT_STEP_##name,
@@ -38,21 +38,21 @@ typedef enum oct_step_kind {
 enum { OCT_PROGRAM_INPUTS = 8, OCT_STEP_INPUTS = 64, OCT_STEP_ARGS = 24 };
 
 /* A float layer that stays in the program: what made it, and its state. */
-typedef struct oct_island_array {
+typedef struct oct_fallback_array {
     char *name; /* "weight" */
     oct_dtype dtype;
     oct_shape shape;
     void *data;
-} oct_island_array;
+} oct_fallback_array;
 
-typedef struct oct_island {
+typedef struct oct_fallback {
     char type[64]; /* of the module */
     int num_args;
     double args[OCT_STEP_ARGS];
     int dims[OCT_STEP_INPUTS]; /* of each input as the module is called with it: 1 to 4 */
-    oct_island_array *arrays;
+    oct_fallback_array *arrays;
     int64_t num_arrays;
-} oct_island;
+} oct_fallback;
 
 typedef struct oct_step {
     oct_step_kind kind;
@@ -86,7 +86,7 @@ typedef struct oct_step {
     uint16_t *table;         /* LUT: output codes by input code, perhaps of each channel; owned */
     int32_t *exponential;    /* SOFTMAX: by distance from the largest code; owned */
     int64_t table_size;      /* of table or exponential */
-    oct_island *island;      /* FLOAT; owned */
+    oct_fallback *fallback;  /* FLOAT; owned */
 } oct_step;
 
 typedef struct oct_value {
@@ -128,23 +128,23 @@ typedef struct oct_program_cost {
 } oct_program_cost;
 oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost) OCT_NODISCARD;
 
-/* Who runs float islands; the integer runtime itself knows no float layer. Samples are run one by
+/* Who runs float fallbacks; the integer runtime itself knows no float layer. Samples are run one by
  * one, so results do not depend on who goes together in a batch. */
-typedef struct oct_island_host {
+typedef struct oct_fallback_host {
     oct_status (*open)(void **state, const oct_program *program, const oct_step *step);
     oct_status (*run)(void *state, int64_t samples, const float *const *input, float *output);
     void (*close)(void *state);
-} oct_island_host;
+} oct_fallback_host;
 
 /* A program made ready for this machine: weights packed, one block of memory planned. */
 typedef struct oct_runtime oct_runtime;
 /* max_batch: samples per run call. The program is borrowed and must outlive the runtime. host: NULL
- * when there is none; OCT_PREPARE if the program has float islands then. */
+ * when there is none; OCT_PREPARE if the program has float fallbacks then. */
 oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program, int64_t max_batch,
-                              const oct_island_host *host) OCT_NODISCARD;
+                              const oct_fallback_host *host) OCT_NODISCARD;
 void oct_runtime_destroy(oct_runtime **runtime);
 /* input[i]: samples x values[inputs[i]], output: samples x values[output], float or, of class numbers,
- * int32_t. samples <= max_batch. Does not allocate and cannot fail without islands. */
+ * int32_t. samples <= max_batch. Does not allocate and cannot fail without float fallbacks. */
 oct_status oct_runtime_run(oct_runtime *runtime, int64_t samples, const float *const *input,
                            void *output) OCT_NODISCARD;
 /* Runs and calls watch for each value as it is made (data of all samples): certificates and golden

@@ -26,7 +26,7 @@ enum {
     OCT_WINDOW_MAX = 1024,
     OCT_TABLE_MAX = 65536,
     OCT_TABLES_MAX = 1 << 24, /* of all channels together */
-    OCT_ISLAND_ARRAYS_MAX = 64,
+    OCT_FALLBACK_ARRAYS_MAX = 64,
 };
 
 /* Where numbers of a step lie in a model file: each step has so many whole cells and so many factors, and
@@ -182,14 +182,14 @@ oct_status oct_check_plane(const oct_program *program, const oct_step *step) OCT
 oct_status oct_check_pool(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that the kind's array is a table with one entry for each code of input 0. */
 oct_status oct_check_table(const oct_program *program, const oct_step *step) OCT_NODISCARD;
-/* Checks, behind window and plane, that weight, bias, multiplier and weight_scale are there and finite and
+/* Checks, after window and plane, that weight, bias, multiplier and weight_scale are there and finite and
  * that groups divide the channels. */
 oct_status oct_check_weights(const oct_step *step) OCT_NODISCARD;
 /* Checks that input i has the output's shape. */
 oct_status oct_check_same_shape(const oct_program *program, const oct_step *step,
                                 int i) OCT_NODISCARD;
 /* Checks that two inputs meet element by element in the output, where one may repeat (core/tensor/broadcast.h). */
-oct_status oct_check_meet(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+oct_status oct_check_broadcast(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that lo and hi are bounds within the output's codes. */
 oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
                             int32_t hi) OCT_NODISCARD;
@@ -199,7 +199,7 @@ oct_status oct_check_same_type(const oct_program *program, const oct_step *step)
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 
 /* Computes n elements of the output from the codes that meet there. */
-typedef void oct_meet_fn(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,
-                         const oct_qoutput *y);
+typedef void oct_broadcast_fn(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,
+                              const oct_qoutput *y);
 /* Runs a step of two inputs of which one may repeat: all at once, or in blocks of elements. */
-void oct_step_meet(const oct_step_run *r, oct_meet_fn *compute);
+void oct_step_broadcast(const oct_step_run *r, oct_broadcast_fn *compute);

@@ -7,7 +7,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     const oct_value *y = oct_step_output(program, step);
     const oct_qadd *add = &step->add;
     const oct_rounding_row *by = oct_rounding_of(program->requantizer);
-    OCT_TRY(oct_check_meet(program, step));
+    OCT_TRY(oct_check_broadcast(program, step));
     OCT_CHECK(oct_qadd_fits(add, a->q, b->q, y->q), OCT_DATA,
               "its multipliers %lld, %lld and shift %d are out of range", (long long)add->ma,
               (long long)add->mb, add->shift);
@@ -25,7 +25,7 @@ static void add(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b, co
 
 static void run(const oct_step_run *r)
 {
-    oct_step_meet(r, add);
+    oct_step_broadcast(r, add);
 }
 
 static const oct_step_field fields[] = {

@@ -1,4 +1,4 @@
-/* The step float is a float island: a layer that stays float, computed by the host's modules. */
+/* The step float is a float fallback: a layer that stays float, computed by the host's modules. */
 #include "quant/program/step.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static bool is_name(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == length;
 }
 
-static oct_status check_array(const oct_island_array *array, int64_t number)
+static oct_status check_array(const oct_fallback_array *array, int64_t number)
 {
     OCT_CHECK(array->name && is_name(array->name), OCT_DATA,
               "the name of its array %lld is not a name", (long long)number);
@@ -40,23 +40,23 @@ static bool has_dims(const oct_value *value, int dims)
 
 static oct_status check(const oct_program *program, const oct_step *step)
 {
-    const oct_island *island = step->island;
-    OCT_CHECK(island, OCT_DATA, "what computes it is missing");
-    OCT_CHECK(memchr(island->type, '\0', sizeof island->type) && is_name(island->type), OCT_DATA,
-              "the type of its module is not a name");
-    OCT_CHECK(island->num_args >= 0 && island->num_args <= OCT_STEP_ARGS, OCT_DATA,
-              "%d arguments; 0 to %d are allowed", island->num_args, OCT_STEP_ARGS);
-    for (int i = 0; i < island->num_args; i++)
-        OCT_CHECK(!isnan(island->args[i]), OCT_DATA, "its argument %d is not a number", i);
+    const oct_fallback *fallback = step->fallback;
+    OCT_CHECK(fallback, OCT_DATA, "what computes it is missing");
+    OCT_CHECK(memchr(fallback->type, '\0', sizeof fallback->type) && is_name(fallback->type),
+              OCT_DATA, "the type of its module is not a name");
+    OCT_CHECK(fallback->num_args >= 0 && fallback->num_args <= OCT_STEP_ARGS, OCT_DATA,
+              "%d arguments; 0 to %d are allowed", fallback->num_args, OCT_STEP_ARGS);
+    for (int i = 0; i < fallback->num_args; i++)
+        OCT_CHECK(!isnan(fallback->args[i]), OCT_DATA, "its argument %d is not a number", i);
     for (int i = 0; i < step->num_inputs; i++)
-        OCT_CHECK(has_dims(oct_step_input(program, step, i), island->dims[i]), OCT_DATA,
-                  "its input %d cannot have %d dimensions", i, island->dims[i]);
-    OCT_CHECK(island->num_arrays >= 0 && island->num_arrays <= OCT_ISLAND_ARRAYS_MAX &&
-                  (island->num_arrays == 0 || island->arrays),
-              OCT_DATA, "%lld arrays; 0 to %d are allowed", (long long)island->num_arrays,
-              OCT_ISLAND_ARRAYS_MAX);
-    for (int64_t i = 0; i < island->num_arrays; i++)
-        OCT_TRY(check_array(&island->arrays[i], i));
+        OCT_CHECK(has_dims(oct_step_input(program, step, i), fallback->dims[i]), OCT_DATA,
+                  "its input %d cannot have %d dimensions", i, fallback->dims[i]);
+    OCT_CHECK(fallback->num_arrays >= 0 && fallback->num_arrays <= OCT_FALLBACK_ARRAYS_MAX &&
+                  (fallback->num_arrays == 0 || fallback->arrays),
+              OCT_DATA, "%lld arrays; 0 to %d are allowed", (long long)fallback->num_arrays,
+              OCT_FALLBACK_ARRAYS_MAX);
+    for (int64_t i = 0; i < fallback->num_arrays; i++)
+        OCT_TRY(check_array(&fallback->arrays[i], i));
     return OCT_OK;
 }
 

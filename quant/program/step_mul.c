@@ -3,7 +3,7 @@
 
 static oct_status check(const oct_program *program, const oct_step *step)
 {
-    OCT_TRY(oct_check_meet(program, step));
+    OCT_TRY(oct_check_broadcast(program, step));
     OCT_CHECK(oct_qmul_fits(step->factor, program->requantizer), OCT_DATA,
               "its factor %g is not %s within 2^-60 and 2^60", (double)step->factor,
               oct_requantizer_shifts(program->requantizer) ? "a power of two" : "a number");
@@ -24,7 +24,7 @@ static void multiply(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes 
 
 static void run(const oct_step_run *r)
 {
-    oct_step_meet(r, multiply);
+    oct_step_broadcast(r, multiply);
 }
 
 static const oct_step_field fields[] = {OCT_FIELD_FACTOR(factor, 1),

@@ -49,7 +49,7 @@ static inline void oct_bits_pack(const uint8_t *flags, int64_t n, uint8_t *mask)
     }
 }
 
-/* Appends `count` bits of src behind the first `first` bits of mask. */
+/* Appends `count` bits of src after the first `first` bits of mask. */
 static inline void oct_bits_append(uint8_t *mask, int64_t first, const uint8_t *src, int64_t count)
 {
     uint8_t *out = mask + first / 8;

@@ -1,5 +1,5 @@
 /* Horizon's BPU of march Bayes, emulated: symmetric codes of 8 or 16 bits, and a multiplier of 15 bits between two
- * shifts behind each sum, by what its front end publishes. What its compiler, which is not public, makes of a model may
+ * shifts after each sum, by what its front end publishes. What its compiler, which is not public, makes of a model may
  * have other shifts, so nothing here promises the bits of a device. quant/target/README.md has the formulas, and what is
  * assumed where nothing is published. */
 #include "quant/target/target.h"

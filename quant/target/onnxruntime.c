@@ -5,7 +5,7 @@
  * two addends have one scale (where sums are exact in its float arithmetic on every processor), a product
  * takes its zero_point before it is rounded, and nothing joins a convolution before it is rounded. Its average
  * pools round sums of floats, so averages are convolutions of constant weights; softmax and linear resizing are
- * floats: they are islands. */
+ * floats: they are float fallbacks. */
 #include "quant/target/target.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* An accelerator without multipliers behind its accumulators: all scales are powers of two and
+/* An accelerator without multipliers after its accumulators: all scales are powers of two and
  * requantizing is a rounding shift; codes are symmetric around their middle; no adder reads another
  * tensor while a convolution writes its own. */
 #include "quant/target/target.h"

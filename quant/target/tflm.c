@@ -38,7 +38,7 @@ const oct_target oct_target_tflm = {
              "more); weights s8 per output channel; x / scale of the input",
     .rounding =
         "31-bit multiplier and shift of the double s_x * s_w / s_y: the high half of twice the "
-        "product half up, then the shift half away from 0; sums in three such products behind a "
+        "product half up, then the shift half away from 0; sums in three such products after a "
         "shift of 20; averages of codes, halves away from 0; sigmoid and tanh in fixed point, "
         "scales 1/256 "
         "and 1/128; resizing to the nearest only",

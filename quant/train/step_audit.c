@@ -47,7 +47,7 @@ oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch, ui
     oct_context *cx = step->context;
     const oct_step_sums sums = step->sums;
     OCT_CHECK(audit->on && audit->batch < sums.done && !sums.skipped, OCT_USAGE,
-              "a leaf is computed again behind a step with an audit");
+              "a leaf is computed again after a step with an audit");
     oct_step_undo_swap(&step->undo, &step->optim);
     step->sums = audit->sums;
     step->update--;

@@ -215,7 +215,7 @@ static oct_tensor *own_loss(oct_train_step *s, oct_tensor *y, double *mean)
     float *one = oct_grad_new(cx, y);
     if (!one) return NULL;
     *one = (float)((double)cx->leaves.samples / (double)s->sums.samples);
-    oct_give_grad(cx, y, one);
+    oct_add_grad(cx, y, one);
     return y;
 }
 
@@ -262,7 +262,7 @@ oct_tensor *oct_step_loss(oct_train_step *s, const oct_batch *batch, const oct_l
     return loss_of(s, forward(s, batch, leaves, true), batch);
 }
 
-/* Takes the maximum over the ranks of n numbers, and of the caller's behind them. */
+/* Takes the maximum over the ranks of n numbers, and of the caller's after them. */
 static oct_status reduce(oct_train_step *s, int64_t n)
 {
     const int64_t more = s->rank_word ? s->group->size : 0;
@@ -282,7 +282,7 @@ static oct_status reduce_words(oct_train_step *s)
     return OCT_OK;
 }
 
-/* Behind it all ranks know the same. bad: the place of the first parameter with a bad gradient; -1: none. */
+/* After it all ranks know the same. bad: the place of the first parameter with a bad gradient; -1: none. */
 static oct_status control_reduce(oct_train_step *s, int64_t bad)
 {
     const int64_t count = (int64_t)s->params.count;
@@ -364,7 +364,7 @@ static void join_gradients(oct_train_step *s)
     const int64_t n = s->params.numel;
     if (sums->batches == 1) return;
     float *grads = oct_params_own_grads(&s->params);
-    for (int joins = oct_tree_joins(sums->done - 1, sums->batches); joins > 0; joins--)
+    for (int joins = oct_tree_merges(sums->done - 1, sums->batches); joins > 0; joins--)
         add_left(grads, s->waiting + --sums->waiting * n, n);
     if (sums->done == sums->batches) return;
     memcpy(s->waiting + sums->waiting++ * n, grads, (size_t)n * sizeof(float));
@@ -405,12 +405,12 @@ static void sum_meanwhile(oct_context *cx, void *user)
     oct_module *module = cx->module;
     if (cx->status != OCT_OK) return;
     cx->module = NULL; /* whose backward it is has nothing to do with it */
-    oct_context_adopt(cx, oct_params_begin_sums(&s->params, s->group, &cx->leaves));
+    oct_context_adopt(cx, oct_params_begin_allreduce(&s->params, s->group, &cx->leaves));
     oct_context_adopt(cx, s->group->sums_move(s->group));
     cx->module = module;
 }
 
-/* Behind a failure the sums that have begun come to their end: the other ranks are in them. */
+/* After a failure the sums that have begun come to their end: the other ranks are in them. */
 static oct_status backward(oct_train_step *s, oct_tensor *loss)
 {
     oct_context *cx = s->context;

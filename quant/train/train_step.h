@@ -8,13 +8,13 @@
  * keys. Everything that a rank does afterwards follows from numbers that are alike on all ranks.
  *
  * A live batch norm meets twice, in its forward and its backward, unless `norm_group` is set and all groups lie
- * inside ranks: then there are three meetings in a step, whatever the model. Its running values move behind
+ * inside ranks: then there are three meetings in a step, whatever the model. Its running values move after
  * one sum for all batch norms, which goes with the gradients (core/op/norm_groups.h). Observers that count
  * (histograms) add a meeting, and each quantizer of current scales one of its own.
  *
  * An update may be made of several batches, one after another in the memory of one (gradient accumulation):
  * their total gradients are joined along the tree of core/base/leaves.h as those of leaves are, and the control
- * reduction, the optimizer and the observers follow once, behind the last. So where a batch has a power of two
+ * reduction, the optimizer and the observers follow once, after the last. So where a batch has a power of two
  * of leaves, and no batch norm uses its statistics, k batches learn what one of all their samples would learn,
  * bit for bit.
  */
@@ -75,7 +75,7 @@ typedef struct oct_step_sums {
 typedef struct oct_step_audit {
     bool on;             /* set by the caller before the step begins, and these: */
     int64_t batch, leaf; /* the leaf, in the so manieth batch of the update */
-    uint64_t digest;     /* behind the step, of the rank that the leaf belongs to */
+    uint64_t digest;     /* after the step, of the rank that the leaf belongs to */
     /* The step's own. */
     oct_leaf_watch watch;
     oct_replay replay;  /* of what the ranks told each other in that batch */
@@ -108,7 +108,7 @@ typedef struct oct_train_step {
     oct_params params;
     oct_optim optim;
     oct_quantizers quantizers; /* none before prepare */
-    const void *graph;         /* of the prepare that this was bound behind, or NULL */
+    const void *graph;         /* of the prepare that this was bound after, or NULL */
     int64_t *control;          /* the numbers of the control reduction */
     oct_average_options average;
     oct_step_sums sums;
@@ -146,7 +146,7 @@ oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
  * With OCT_NONFINITE_SKIP all of that is no failure: model, optimizer and averages are what they were before the step,
  * to the bit, result->skipped says so and step->why how it came. Only `update`, the number, goes on.
  * The backward gives back the memory of the forward while it goes: tensors of the forward may not be read
- * behind it. */
+ * after it. */
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,
                               oct_step_result *result) OCT_NODISCARD;
 /* Collective: the same of several batches: begin, with their number and that of all their samples, then learn

@@ -101,7 +101,7 @@ static inline void rig_backward(rig *r, oct_tensor *y, const float *grad)
         size_t bytes = (size_t)oct_numel(y) * sizeof(float);
         float *copy = oct_scratch(r->cx, bytes);
         memcpy(copy, grad, bytes);
-        oct_give_grad(r->cx, y, copy);
+        oct_add_grad(r->cx, y, copy);
     }
     RIG_OK(oct_backward(r->cx, y));
     if (r->root) RIG_OK(oct_params_reduce(&r->params, &oct_collective_one, &r->leaves));

@@ -33,7 +33,7 @@ Test(blas, products_with_transposed_operands_and_wide_rows)
 
 enum { ROWS = 70, WORDS = 700, COLUMNS = 100, PANELS = 2, TILE = 64 };
 
-/* Rows that overlap, with two runs that follow each other in the panel and one behind a gap. */
+/* Rows that overlap, with two runs that follow each other in the panel and one after a gap. */
 static void multiply(float *acc, int64_t first, int64_t rows, int64_t words, int64_t columns)
 {
     static float x[WORDS + ROWS], packed[PANELS * TILE * WORDS];

@@ -134,9 +134,9 @@ Test(leaves, folded_and_joined_is_the_tree_bit_for_bit)
                 num_parts += n;
             }
             memcpy(again, parts, sizeof parts);
-            cr_assert_eq(oct_tree_join(&all, parts, vectors32, num_parts, COLUMNS, sizeof(float)),
+            cr_assert_eq(oct_tree_merge(&all, parts, vectors32, num_parts, COLUMNS, sizeof(float)),
                          1);
-            cr_assert_eq(oct_tree_join(&all, again, vectors64, num_parts, COLUMNS, sizeof(double)),
+            cr_assert_eq(oct_tree_merge(&all, again, vectors64, num_parts, COLUMNS, sizeof(double)),
                          1);
             cr_assert_arr_eq(vectors32[0], expected32, sizeof expected32, "%d leaves, %d ranks",
                              (int)count, size);
@@ -169,7 +169,7 @@ Test(leaves, runs_that_are_joined_are_one_run)
                         for (int p = 0; p < more; p++)
                             vectors[n++] = row[p];
                     }
-                    n = oct_tree_join(&runs[2], parts, vectors, n, COLUMNS, sizeof(float));
+                    n = oct_tree_merge(&runs[2], parts, vectors, n, COLUMNS, sizeof(float));
                     cr_assert_eq(n, oct_leaves_parts(&runs[2], want));
                     oct_tree_fold_f32(&runs[2], whole[first], COLUMNS);
                     for (int p = 0; p < n; p++) {
@@ -188,7 +188,7 @@ Test(leaves, joins_on_the_go_are_the_tree_bit_for_bit)
         int height = 0;
         for (int64_t i = 0; i < count; i++) {
             rows[i] = stack[height++] = 1.0F / (float)(3 * i + 1);
-            const int joins = oct_tree_joins(i, count);
+            const int joins = oct_tree_merges(i, count);
             cr_assert(joins >= i % 2 && joins < height);
             for (int j = 0; j < joins; j++, height--)
                 stack[height - 2] += stack[height - 1];
@@ -271,7 +271,7 @@ Test(leaves, no_leaves_fold_to_no_parts)
     cr_assert_eq(oct_leaves_local_samples(&l), 0);
     cr_assert_eq(oct_tree_fold_f32(&l, NULL, 3), 0);
     cr_assert_eq(oct_tree_fold_f64(&l, NULL, 3), 0);
-    cr_assert_eq(oct_tree_join(&l, NULL, NULL, 0, 3, sizeof(float)), 0);
+    cr_assert_eq(oct_tree_merge(&l, NULL, NULL, 0, 3, sizeof(float)), 0);
 }
 
 Test(collective, one_process_sums_to_its_only_part)

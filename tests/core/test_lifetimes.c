@@ -1,4 +1,4 @@
-/* Activations that are freed behind their last reader: what goes and when, what stays, and what happens to
+/* Activations that are freed after their last reader: what goes and when, what stays, and what happens to
  * a forward that takes another way than was learned. */
 #include "core/autograd/lifetimes.h"
 #include "core/base/mem.h"

@@ -92,7 +92,7 @@ static oct_status create_sequential(oct_module **m)
     return status;
 }
 
-Test(modules, a_creation_without_memory_leaves_nothing_behind)
+Test(modules, a_creation_without_memory_leaves_nothing_after)
 {
     check_creation_without_memory(create_conv);
     check_creation_without_memory(create_linear);

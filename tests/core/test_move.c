@@ -145,7 +145,7 @@ static void check_gradient(move_rig *r, const oct_move_map *map)
     oct_fill_normal(grad, n, 3, OCT_STREAM_TEST, (uint32_t)drawn, 0, 1);
     for (int64_t i = 0, each = n / SAMPLES; i < n; i++)
         want[i / each * EACH + place_of(map, i % each)] += (double)grad[i];
-    oct_give_grad(r->cx, y, grad);
+    oct_add_grad(r->cx, y, grad);
     RIG_OK(oct_backward(r->cx, y));
     for (int i = 0; i < SAMPLES * EACH; i++)
         cr_assert_float_eq((double)r->x.grad[i], want[i], 1e-4 * (1 + fabs(want[i])));

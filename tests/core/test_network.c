@@ -136,7 +136,7 @@ Test(network, is_called_with_as_many_inputs_as_it_has)
     oct_module_destroy(&net);
 }
 
-/* A file's tensor of (2, 3), transposed, and turned round behind an offset. */
+/* A file's tensor of (2, 3), transposed, and turned round after an offset. */
 Test(network, keeps_the_names_of_a_file_and_the_order_there)
 {
     oct_module *net = network();

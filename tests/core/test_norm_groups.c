@@ -48,7 +48,7 @@ static void check_ghost(int64_t leaf, int64_t group)
     CHECK_GOLDEN(r.input[0].grad, golden_ghost_grad_x);
     CHECK_GOLDEN(r.params.items[0]->grad, golden_ghost_grad_gamma);
     CHECK_GOLDEN(r.params.items[1]->grad, golden_ghost_grad_beta);
-    cr_assert_eq(bn->running_mean[0], 0.0F, "they move behind the sum of the notes");
+    cr_assert_eq(bn->running_mean[0], 0.0F, "they move after the sum of the notes");
     take_notes(&r);
     cr_assert_eq(r.cx->status, OCT_OK);
     CHECK_GOLDEN(bn->running_mean, golden_ghost_mean);

@@ -421,7 +421,7 @@ Test(ops, activations_keep_nan_and_stop_gradients_at_their_bounds)
         float *grad = oct_scratch(cx, sizeof values);
         for (int k = 0; k < 6; k++)
             grad[k] = 1;
-        oct_give_grad(cx, i == 0 ? relu : relu6, grad);
+        oct_add_grad(cx, i == 0 ? relu : relu6, grad);
     }
     RIG_OK(oct_backward(cx, relu6));
     oct_check_bits_f32(x.grad, (float[]){0, 0, 2, 1, 1, 2}, 6, "gradients of both");
@@ -458,7 +458,7 @@ static void check_max_pool_of_codes(oct_dtype dtype, int first)
         float *grad = oct_scratch(cx, (size_t)oct_numel(y) * sizeof(float));
         for (int64_t k = 0; k < oct_numel(y); k++)
             grad[k] = (float)k;
-        oct_give_grad(cx, i == 0 ? y : yq, grad);
+        oct_add_grad(cx, i == 0 ? y : yq, grad);
     }
     RIG_OK(oct_backward(cx, yq));
     oct_check_bits_f32(q.grad, x.grad, 60, "gradient of codes");

@@ -278,7 +278,7 @@ Test(optim, slots_start_at_zero_and_are_as_many_as_the_optimizer_needs)
     rig_end(&r);
 }
 
-Test(optim, a_creation_without_memory_leaves_nothing_behind)
+Test(optim, a_creation_without_memory_leaves_nothing_after)
 {
     rig r = rig_with(golden_sgd_start);
     size_t live = oct_mem_live();

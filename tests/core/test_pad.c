@@ -114,9 +114,9 @@ Test(pad, refuses_what_does_not_fit)
     check_refused(image, (oct_padding){.top = 3, .mode = OCT_PAD_REFLECT},
                   "pad of (2, 3, 4, 5): a mirror of height 3 cannot show 3 before it");
     check_refused(image, (oct_padding){.right = 4, .mode = OCT_PAD_REFLECT},
-                  "a mirror of width 4 cannot show 0 before it and 4 behind it");
+                  "a mirror of width 4 cannot show 0 before it and 4 after it");
     check_refused(image, (oct_padding){.left = -1}, "width 4 with -1 before it");
-    check_refused(image, (oct_padding){.channels_behind = -1}, "channels 5 with 0 before it");
+    check_refused(image, (oct_padding){.channels_after = -1}, "channels 5 with 0 before it");
     check_refused(image, (oct_padding){.mode = OCT_PAD_MODES}, "its mode is 3");
     check_refused(image, (oct_padding){.top = INT64_MAX}, "more values than can be counted");
     check_refused(image, (oct_padding){.top = INT64_MAX / 8, .left = 9}, "can be counted");
@@ -140,7 +140,7 @@ Test(pad, of_fewer_dimensions)
     oct_check_bits_f32(y->data, (float[]){9, 9, 9, 1, 2, 3, 4, 5, 6}, 9, "rows");
     in.shape = OCT_SHAPE(2, 3);
     y = oct_pad(cx, &in,
-                &(oct_padding){.channels_before = 1, .channels_behind = 1, .mode = OCT_PAD_EDGE});
+                &(oct_padding){.channels_before = 1, .channels_after = 1, .mode = OCT_PAD_EDGE});
     cr_assert(oct_shape_equal(&y->shape, &flat));
     oct_check_bits_f32(y->data, (float[]){1, 1, 2, 3, 3, 4, 4, 5, 6, 6}, 10, "flat");
     oct_context_destroy(&cx);

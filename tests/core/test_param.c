@@ -144,10 +144,10 @@ Test(param, sums_begin_bucket_by_bucket_from_the_last_parameter_on)
     cr_assert_eq(params.num_buckets, 3);
     w[1]->folded = true; /* of another bucket than the first */
     w[3]->folded = true; /* not the whole of the first */
-    cr_assert_eq(oct_params_begin_sums(&params, &b.group, &full), OCT_OK);
+    cr_assert_eq(oct_params_begin_allreduce(&params, &b.group, &full), OCT_OK);
     cr_assert_eq(b.count, 0);
     w[2]->folded = true;
-    cr_assert_eq(oct_params_begin_sums(&params, &b.group, &full), OCT_OK);
+    cr_assert_eq(oct_params_begin_allreduce(&params, &b.group, &full), OCT_OK);
     cr_assert_eq(b.count, 2);
     cr_assert(b.first[0] == w[2]->offset && b.numel[0] == 1 << 20);
     cr_assert(b.first[1] == w[1]->offset && b.numel[1] == 1 << 20);

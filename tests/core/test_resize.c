@@ -49,7 +49,7 @@ Test(resize, agrees_with_pytorch_and_onnx, .timeout = 60)
     check_nothing_held();
 }
 
-/* A place is a number of the side, and the one behind it where two are mixed; the same size is the same image. */
+/* A place is a number of the side, and the one after it where two are mixed; the same size is the same image. */
 Test(resize, places_lie_inside, .timeout = 60)
 {
     for (int mode = 0; mode < OCT_INTERPOLATIONS; mode++)

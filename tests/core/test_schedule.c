@@ -121,7 +121,7 @@ Test(schedule, restarts_of_the_cosine_agree_with_pytorch)
     CHECK_GOLDEN(&s, golden_equal_restarts_lr);
 }
 
-Test(schedule, restarts_begin_behind_the_warm_up_and_have_a_step_at_least)
+Test(schedule, restarts_begin_after_the_warm_up_and_have_a_step_at_least)
 {
     oct_schedule s = {.schedule = OCT_SCHEDULE_COSINE_RESTARTS,
                       .lr = 1,
@@ -148,7 +148,7 @@ Test(schedule, a_polynomial_agrees_with_pytorch)
     CHECK_GOLDEN(&s, golden_polynomial_lr);
 }
 
-Test(schedule, a_polynomial_of_power_1_is_a_line_behind_the_warm_up)
+Test(schedule, a_polynomial_of_power_1_is_a_line_after_the_warm_up)
 {
     oct_schedule s = {.schedule = OCT_SCHEDULE_POLYNOMIAL,
                       .lr = 1,

@@ -38,7 +38,7 @@ static void scale_backward(oct_context *cx, oct_node *node)
     if (!grad_x) return;
     for (int64_t i = 0; i < oct_numel(x); i++)
         grad_x[i] = grad_y[i] * w[i % COLUMNS];
-    oct_give_grad(cx, x, grad_x);
+    oct_add_grad(cx, x, grad_x);
 }
 
 static oct_tensor *scale(oct_context *cx, oct_tensor *x, oct_param *w)
@@ -64,7 +64,7 @@ static void add_backward(oct_context *cx, oct_node *node)
         float *grad = oct_scratch(cx, bytes);
         if (!grad) return;
         memcpy(grad, node->output->grad, bytes);
-        oct_give_grad(cx, node->input[i], grad);
+        oct_add_grad(cx, node->input[i], grad);
     }
 }
 
@@ -141,7 +141,7 @@ static void give_g(oct_tensor *y)
     float *grad = oct_scratch(f.cx, bytes);
     cr_assert_not_null(grad);
     memcpy(grad, f.g + oct_leaves_first_sample(&f.cx->leaves) * COLUMNS, bytes);
-    oct_give_grad(f.cx, y, grad);
+    oct_add_grad(f.cx, y, grad);
 }
 
 static oct_status backward(oct_tensor *y)
@@ -222,7 +222,7 @@ Test(tape, a_gradient_can_be_worked_into_where_it_lies)
     cr_assert(add);
     float *more = oct_grad_new(f.cx, x);
     memcpy(more, f.g, sizeof f.g);
-    oct_give_grad(f.cx, x, more);
+    oct_add_grad(f.cx, x, more);
     cr_assert_eq(x->grad, grad);
     cr_assert_eq(grad[1], 2 * f.g[1]);
     oct_context_fail(f.cx, OCT_NUMERIC, "no more");
@@ -284,7 +284,8 @@ Test(tape, the_number_of_ranks_changes_no_bit)
             }
             num_parts += n;
         }
-        cr_assert_eq(oct_tree_join(&one, parts, vectors, num_parts, 2 * COLUMNS, sizeof(float)), 1);
+        cr_assert_eq(oct_tree_merge(&one, parts, vectors, num_parts, 2 * COLUMNS, sizeof(float)),
+                     1);
         cr_assert_arr_eq(vectors[0], want, sizeof want, "%d ranks", size);
     }
 }
@@ -398,7 +399,7 @@ Test(tape, memory_failures_stick_at_every_allocation)
         float *grad = y ? oct_scratch(f.cx, sizeof f.g) : NULL;
         if (grad) {
             memcpy(grad, f.g, sizeof f.g);
-            oct_give_grad(f.cx, y, grad);
+            oct_add_grad(f.cx, y, grad);
         }
         oct_status status = oct_backward(f.cx, y);
         oct_mem_fail_after(0);

@@ -391,7 +391,7 @@ Test(trace, the_calls_of_containers_are_nested_scopes)
     }
 }
 
-Test(trace, what_a_containers_hook_computes_stands_behind_its_scope)
+Test(trace, what_a_containers_hook_computes_stands_after_its_scope)
 {
     make_net(&root, around, &twice_type, &same_type);
     oct_module *inner = add_inner(functional);

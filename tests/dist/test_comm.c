@@ -151,7 +151,7 @@ Test(fault, a_stopped_rank_is_named_and_goes_with_the_job, .timeout = 90)
     oct_check_said(job, "no answer from rank 1 (");
     /* What all did last is told once. */
     cr_assert_eq(oct_process_said_times(&job, "\n  rank 1 ("), 1, "%s", job.err);
-    oct_check_said(job, ") is stopped, in or behind maximum 22, begun ");
+    oct_check_said(job, ") is stopped, in or after maximum 22, begun ");
     cr_assert_eq(oct_process_said_times(&job, "\n  rank 0 ("), 1, "%s", job.err);
     cr_assert_eq(oct_process_said_times(&job, "\n  rank 2 ("), 1, "%s", job.err);
     oct_process_free(&job);

@@ -30,7 +30,7 @@ static inline void fuzz_source(const oct_dataset_source *source, size_t size, si
     fuzz_end(&call, factor, (size_t)4 << 20);
 }
 
-/* Behind the writing of the folder's files, of `size` bytes together. What is inflated is no more than
+/* After the writing of the folder's files, of `size` bytes together. What is inflated is no more than
  * a thousand times as large as it was. */
 static inline void fuzz_dataset(const oct_dataset_format *format, size_t size)
 {

@@ -31,8 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     oct_model m;
     oct_log_setup(OCT_LOG_ERROR, false);
-    uint8_t *bytes = fuzz_sealed(data, size);
-    const char *path = fuzz_file("input.int8.h5", bytes, size + OCT_SEAL_BYTES);
+    uint8_t *bytes = fuzz_checksummed(data, size);
+    const char *path = fuzz_file("input.int8.h5", bytes, size + OCT_CHECKSUM_BYTES);
     fuzz_call call = fuzz_begin(size);
     const oct_status status = oct_model_load(&m, path);
     fuzz_said(status, FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_OK), path);

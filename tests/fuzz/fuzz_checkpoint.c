@@ -1,4 +1,4 @@
-/* Checkpoints behind a good seal: read, and loaded into a model with its optimizer. What is refused has
+/* Checkpoints after a good seal: read, and loaded into a model with its optimizer. What is refused has
  * changed nothing. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -96,8 +96,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     build();
     digest_of_state(before);
     fuzz_call call = fuzz_begin(size);
-    void *bytes = fuzz_sealed(data, size);
-    oct_status status = oct_checkpoint_from_bytes(&checkpoint, name, bytes, size + OCT_SEAL_BYTES);
+    void *bytes = fuzz_checksummed(data, size);
+    oct_status status =
+        oct_checkpoint_from_bytes(&checkpoint, name, bytes, size + OCT_CHECKSUM_BYTES);
     fuzz_said(status, OK_OR_DATA, name);
     if (status == OCT_OK) {
         status = oct_checkpoint_load(&checkpoint, root, checkpoint.info.step % 2 ? &optim : NULL);

@@ -1,4 +1,4 @@
-/* Flat files behind a good digest: read, checked, and what is accepted computes its golden inputs; then as the
+/* Flat files after a good digest: read, checked, and what is accepted computes its golden inputs; then as the
  * commands read them. */
 #include "core/base/mem.h"
 #include "io/export/format.h"

@@ -1,4 +1,4 @@
-/* int8 models behind a good seal: read, checked, and what is accepted computes its golden inputs and is
+/* int8 models after a good seal: read, checked, and what is accepted computes its golden inputs and is
  * saved as the model that it was read as. Without the seal nothing is accepted. */
 #include "io/file/file.h"
 #include "tests/fuzz/models.h"
@@ -55,11 +55,11 @@ static void run(const uint8_t *file, size_t size, bool sealed)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     oct_log_setup(OCT_LOG_ERROR, false);
-    uint8_t *bytes = fuzz_sealed(data, size);
-    run(bytes, size + OCT_SEAL_BYTES, true);
-    if (size > 0 && data[size / 2] % 16 == 0) { /* one bit behind the seal's back */
+    uint8_t *bytes = fuzz_checksummed(data, size);
+    run(bytes, size + OCT_CHECKSUM_BYTES, true);
+    if (size > 0 && data[size / 2] % 16 == 0) { /* one bit after the seal's back */
         bytes[(size_t)data[size / 3] * size / 256] ^= 4;
-        run(bytes, size + OCT_SEAL_BYTES, false);
+        run(bytes, size + OCT_CHECKSUM_BYTES, false);
     }
     oct_free(&bytes);
     return 0;

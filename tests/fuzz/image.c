@@ -24,7 +24,7 @@ static bool within(size_t size, size_t at, uint64_t bytes)
     return at <= size && bytes <= size - at;
 }
 
-/* The checksum of `bytes` bytes from `at` on, which it stands behind. */
+/* The checksum of `bytes` bytes from `at` on, which it stands after. */
 static void repair(uint8_t *data, size_t size, size_t at, uint64_t bytes)
 {
     if (!within(size, at, bytes) || !within(size, at, bytes + CHECKSUM)) return;
@@ -32,7 +32,7 @@ static void repair(uint8_t *data, size_t size, size_t at, uint64_t bytes)
     memcpy(data + at + bytes, &sum, CHECKSUM);
 }
 
-/* IV.A.1.b: the size of the first chunk stands behind flags, times and attribute limits. */
+/* IV.A.1.b: the size of the first chunk stands after flags, times and attribute limits. */
 static void repair_header(uint8_t *data, size_t size, size_t at)
 {
     if (!within(size, at, 32)) return;
@@ -145,14 +145,14 @@ void fuzz_seed_image(const char *path)
     FUZZ_REQUIRE(oct_file_read(path, (size_t)1 << 24, &bytes, &size) == OCT_OK, "%s",
                  oct_fail_text(0));
     FUZZ_REQUIRE(oct_h5_sealed(bytes, size), "%s has no seal", path);
-    fuzz_seed(bytes, size - OCT_SEAL_BYTES);
+    fuzz_seed(bytes, size - OCT_CHECKSUM_BYTES);
     oct_free(&bytes);
 }
 
-uint8_t *fuzz_sealed(const uint8_t *data, size_t size)
+uint8_t *fuzz_checksummed(const uint8_t *data, size_t size)
 {
     uint8_t *bytes = NULL;
-    FUZZ_REQUIRE(oct_alloc(&bytes, size + OCT_SEAL_BYTES, 1) == OCT_OK, "no memory");
+    FUZZ_REQUIRE(oct_alloc(&bytes, size + OCT_CHECKSUM_BYTES, 1) == OCT_OK, "no memory");
     if (size > 0) memcpy(bytes, data, size);
     oct_sha256(data, size, bytes + size);
     return bytes;

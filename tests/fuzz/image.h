@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 
 size_t fuzz_mutate_image(uint8_t *data, size_t size, size_t max, uint64_t seed);
-/* The image of a sealed file as a seed; the targets put the seal behind it again. */
+/* The image of a sealed file as a seed; the targets put the seal after it again. */
 void fuzz_seed_image(const char *path);
 /* The image with its seal in oct_alloc'ed bytes. */
-uint8_t *fuzz_sealed(const uint8_t *data, size_t size);
+uint8_t *fuzz_checksummed(const uint8_t *data, size_t size);

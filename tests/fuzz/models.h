@@ -1,4 +1,4 @@
-/* Int8 models as inputs: small ones that hold every kind of step, as images behind a good checksum. */
+/* Int8 models as inputs: small ones that hold every kind of step, as images after a good checksum. */
 #pragma once
 
 #include "core/base/log.h"
@@ -23,7 +23,7 @@ static void fill(oct_model *m)
     for (int i = 0; i < 4; i++)
         m->mean[i] = m->std[i] = 0.5f;
     m->certificate.golden_count = 1;
-    m->certificate.num_islands = oct_count_islands(p);
+    m->certificate.num_fallbacks = oct_count_fallbacks(p);
     MAKE(oct_strdup(&m->recipe, "schema: 1\nmodel:\n  name: cnn-small\n"));
     MAKE(oct_strdup(&m->data_format, "idx"));
     MAKE(oct_model_find_bounds(m));
@@ -56,7 +56,7 @@ static void program_of_classes(oct_program *p)
 
 void fuzz_seeds(void)
 {
-    static void (*const makers[])(oct_program *) = {program_small, program_with_island,
+    static void (*const makers[])(oct_program *) = {program_small, program_with_fallback,
                                                     program_of_other_kinds, program_of_classes};
     bool seen[OCT_STEP_KINDS] = {false};
     char path[512];

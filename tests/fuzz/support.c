@@ -199,7 +199,7 @@ void fuzz_said(oct_status status, unsigned allowed, const char *what)
 
 void fuzz_end(const fuzz_call *call, size_t factor, size_t fixed)
 {
-    FUZZ_REQUIRE(oct_mem_live() == call->live, "%zu bytes are held behind the call",
+    FUZZ_REQUIRE(oct_mem_live() == call->live, "%zu bytes are held after the call",
                  oct_mem_live() - call->live);
     size_t taken = oct_mem_peak() - call->live;
     FUZZ_REQUIRE(taken <= factor * call->size + fixed, "%zu bytes taken for an input of %zu", taken,

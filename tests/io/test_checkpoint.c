@@ -1,4 +1,4 @@
-/* Checkpoints: what a save leaves behind, which file is the newest good one, and every way in which a
+/* Checkpoints: what a save leaves over, which file is the newest good one, and every way in which a
  * file or a manifest can be damaged, foreign, too new or not fit the model. */
 #include "io/checkpoint/checkpoint.h"
 
@@ -340,12 +340,13 @@ Test(checkpoint, what_evaluations_decided_is_kept_and_so_is_the_best_one)
     make(&k, 2, 3);
     for (int64_t step = 100; step <= 500; step += 100) {
         oct_checkpoint_info info = info_of(step, &k);
-        info.course = (oct_course){.float_end = 7, .best_step = 300, .since = 2, .best_value = 0.1};
+        info.course =
+            (oct_early_stopping){.float_end = 7, .best_step = 300, .since = 2, .best_value = 0.1};
         MUST(oct_checkpoint_save(folder, &info, k.root, &k.optim, keep, NULL));
     }
     check_folder("manifest.json step-00000100.h5 step-00000300.h5 step-00000500.h5");
     MUST(oct_checkpoint_newest(&ckpt, folder));
-    const oct_course *course = &ckpt.info.course;
+    const oct_early_stopping *course = &ckpt.info.course;
     cr_assert(course->float_end == 7 && course->qat_end == 0 && course->best_step == 300);
     cr_assert(course->since == 2 && course->best_value == 0.1);
     MUST(oct_checkpoint_load(&ckpt, k.root, &k.optim));
@@ -729,7 +730,7 @@ static void craft(const char *name, int64_t format, int64_t step, oct_status (*m
     oct_free(&bytes);
 }
 
-Test(checkpoint, refuses_a_newer_format_and_does_not_fall_back_behind_it)
+Test(checkpoint, refuses_a_newer_format_and_does_not_fall_back_after_it)
 {
     kit k;
     oct_checkpoint ckpt;

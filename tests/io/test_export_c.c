@@ -399,13 +399,13 @@ Test(export_c, every_language_place_and_compiler)
 Test(export_c, a_layer_without_an_integer_form_is_refused_by_its_name)
 {
     static built b;
-    static oct_island island = {.type = "softmax", .dims = {4}};
+    static oct_fallback fallback = {.type = "softmax", .dims = {4}};
     oct_exported out = {0};
     const oct_qparams q = qparams(8, 0.25f, 100);
     const int32_t x = begin(&b, 2, 2, 1, q), y = value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0}),
                   z = value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0});
     step(&b, (oct_step){.kind = OCT_STEP_DEQUANTIZE}, x, -1, y);
-    step(&b, (oct_step){.kind = OCT_STEP_FLOAT, .name = "head.1", .island = &island}, y, -1, z);
+    step(&b, (oct_step){.kind = OCT_STEP_FLOAT, .name = "head.1", .fallback = &fallback}, y, -1, z);
     end(&b, z);
     cr_assert_eq(try_c(&b, "net", &out), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "head.1: C has no form for the step float softmax"), "%s",

@@ -76,7 +76,7 @@ Test(export_codes, are_cut_as_numbers_that_runtimes_cut)
     }
 }
 
-Test(export_codes, of_channels_are_looked_up_behind_each_other)
+Test(export_codes, of_channels_are_looked_up_after_each_other)
 {
     static uint16_t table[CHANNELS * CODES];
     for (int tables = 1; tables <= CHANNELS; tables += CHANNELS - 1) {

@@ -203,7 +203,7 @@ Test(export_tflite, codes_and_pixels_need_no_quantize)
     end(&r);
 }
 
-Test(export_tflite, of_channels_are_looked_up_behind_each_other)
+Test(export_tflite, of_channels_are_looked_up_after_each_other)
 {
     static uint16_t table[CHANNELS * CODES];
     for (int tables = 1; tables <= CHANNELS; tables += CHANNELS - 1) {

@@ -28,11 +28,11 @@ static void fill(void)
 {
     static uint8_t digests[SAMPLES * 32 * 32];
     static char recipe[] = "schema: 1\nmodel:\n  name: cnn-small\n", format[] = "idx",
-                plugins[] = "00 a.so\n", islands[] = "block: is unrolled\n";
+                plugins[] = "00 a.so\n", fallbacks[] = "block: is unrolled\n";
     model.recipe = recipe;
     model.data_format = format;
     model.plugins = plugins;
-    model.certificate.islands = islands;
+    model.certificate.fallbacks = fallbacks;
     model.certificate.images = 500;
     model.certificate.correct = 7;
     model.certificate.rows = 1000;
@@ -335,7 +335,7 @@ Test(flat, programs_that_break_a_rule_are_refused)
     cr_assert_eq(take(), OCT_DATA);
 }
 
-/* Whatever is changed, nothing else is read and nothing is left behind (under sanitizers, too). */
+/* Whatever is changed, nothing else is read and nothing is left over (under sanitizers, too). */
 Test(flat, bytes_at_random_are_refused_or_run)
 {
     uint8_t *bytes = file.bytes;
@@ -370,7 +370,7 @@ Test(flat, a_float_layer_is_refused_by_its_name)
 {
     oct_exported out = {0};
     oct_program p = {0};
-    program_with_island(&p);
+    program_with_fallback(&p);
     oct_model with = {.program = p};
     const oct_export of = {.model = &with, .version = "test"};
     cr_assert_eq(oct_export_format_flat.write_model(&of, &out), OCT_PREPARE);

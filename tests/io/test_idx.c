@@ -220,7 +220,7 @@ Test(idx, bad_gzip_streams_are_named)
     b = gz;
     b.data[b.size - 8] ^= 1;
     check_bad_gzip(&tmp, b, "damaged gzip stream (incorrect data check); download it again");
-    b = gz; /* another member behind it */
+    b = gz; /* another member after it */
     memcpy(b.data + b.size, gz.data, gz.size);
     b.size += gz.size;
     check_bad_gzip(&tmp, b, "declares 60 bytes of data, but holds more than 60");

@@ -49,7 +49,7 @@ enum {
     VALUES = 11,
     GOLDEN = 3,
     CLASSES = 5,
-    SECOND = 6, /* numbers of the island's output */
+    SECOND = 6, /* numbers of the float fallback's output */
     INPUT = 8 * 8 * 3 + 4,
     ISLAND = 7,
 };
@@ -87,16 +87,17 @@ static void add_arrays(const oct_program *p, oct_step *s)
 }
 
 /* A linear layer that stays float. */
-static void add_island(oct_step *s)
+static void add_fallback(oct_step *s)
 {
-    MUST(oct_alloc(&s->island, 1, sizeof *s->island));
-    oct_island *island = s->island;
-    *island = (oct_island){.type = "linear", .num_args = 3, .args = {4, SECOND, 1}, .dims = {2}};
-    MUST(oct_alloc(&island->arrays, 2, sizeof *island->arrays));
-    island->num_arrays = 2;
+    MUST(oct_alloc(&s->fallback, 1, sizeof *s->fallback));
+    oct_fallback *fallback = s->fallback;
+    *fallback =
+        (oct_fallback){.type = "linear", .num_args = 3, .args = {4, SECOND, 1}, .dims = {2}};
+    MUST(oct_alloc(&fallback->arrays, 2, sizeof *fallback->arrays));
+    fallback->num_arrays = 2;
     for (int i = 0; i < 2; i++) {
-        oct_island_array *array = &island->arrays[i];
-        *array = (oct_island_array){.dtype = OCT_F32, .shape = OCT_SHAPE(SECOND)};
+        oct_fallback_array *array = &fallback->arrays[i];
+        *array = (oct_fallback_array){.dtype = OCT_F32, .shape = OCT_SHAPE(SECOND)};
         if (i == 0) array->shape = OCT_SHAPE(SECOND, 4);
         MUST(oct_strdup(&array->name, i == 0 ? "weight" : "bias"));
         MUST(oct_alloc(&array->data, SECOND * 4, sizeof(float)));
@@ -152,7 +153,7 @@ static void make_program(oct_program *p)
     add_arrays(p, &p->steps[1]);
     add_arrays(p, &p->steps[2]);
     add_arrays(p, &p->steps[6]);
-    add_island(&p->steps[ISLAND]);
+    add_fallback(&p->steps[ISLAND]);
     MUST(oct_program_check(p));
 }
 
@@ -175,13 +176,13 @@ static void make(oct_model *m)
                            .correct = 9123,
                            .qat_accuracy = 91.23,
                            .golden_count = GOLDEN,
-                           .num_islands = 1};
+                           .num_fallbacks = 1};
     for (int i = 0; i < 32; i++) {
         m->checkpoint_digest[i] = (uint8_t)(i + 1);
         c->logits_digest[i] = (uint8_t)(i + 101);
         c->data_digest[i] = (uint8_t)(i + 201);
     }
-    MUST(oct_strdup(&c->islands, "a.b\nc\n"));
+    MUST(oct_strdup(&c->fallbacks, "a.b\nc\n"));
 }
 
 /* Equal in every field, or a failed test that names the field. */
@@ -189,7 +190,7 @@ static void make(oct_model *m)
 #define SAME_ARRAY(field, count)                                                                   \
     cr_assert(memcmp(a->field, b->field, (size_t)(count) * sizeof *a->field) == 0, #field)
 
-static void check_same_island(const oct_island *a, const oct_island *b)
+static void check_same_fallback(const oct_fallback *a, const oct_fallback *b)
 {
     cr_assert_str_eq(a->type, b->type);
     SAME(num_args);
@@ -250,8 +251,8 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     SAME(table_size);
     if (a->table) SAME_ARRAY(table, a->table_size);
     if (a->exponential) SAME_ARRAY(exponential, a->table_size);
-    cr_assert_eq(!a->island, !b->island);
-    if (a->island) check_same_island(a->island, b->island);
+    cr_assert_eq(!a->fallback, !b->fallback);
+    if (a->fallback) check_same_fallback(a->fallback, b->fallback);
     cr_assert_eq(!a->weight, !b->weight);
     if (!a->weight) return;
     SAME_ARRAY(weight,
@@ -295,8 +296,8 @@ static void check_same(const oct_model *a, const oct_model *b)
     SAME(certificate.logits_digest);
     SAME(certificate.data_digest);
     SAME(certificate.golden_count);
-    SAME(certificate.num_islands);
-    cr_assert_str_eq(a->certificate.islands, b->certificate.islands);
+    SAME(certificate.num_fallbacks);
+    cr_assert_str_eq(a->certificate.fallbacks, b->certificate.fallbacks);
 }
 
 Test(model_file, brings_back_every_field)
@@ -318,7 +319,7 @@ Test(model_file, may_lack_texts_and_golden_vectors)
     make(&m);
     oct_free(&m.recipe);
     oct_free(&m.data_format);
-    oct_free(&m.certificate.islands);
+    oct_free(&m.certificate.fallbacks);
     oct_free(&m.golden_input);
     oct_free(&m.golden_digest);
     m.certificate.golden_count = 0;
@@ -326,7 +327,7 @@ Test(model_file, may_lack_texts_and_golden_vectors)
     MUST(oct_model_load(&loaded, model_path));
     cr_assert_str_eq(loaded.recipe, "");
     cr_assert_str_eq(loaded.data_format, "");
-    cr_assert_null(loaded.certificate.islands);
+    cr_assert_null(loaded.certificate.fallbacks);
     cr_assert_eq(loaded.certificate.golden_count, 0);
     oct_model_free(&m);
     oct_model_free(&loaded);
@@ -894,7 +895,7 @@ static void change_bits(void *data, size_t bytes, void *user)
     if (random[2] % 2) byte[random[2] % bytes] = (uint8_t)random[3];
 }
 
-Test(model_file, random_changes_behind_a_good_seal_do_no_harm)
+Test(model_file, random_changes_after_a_good_seal_do_no_harm)
 {
     static const char *const paths[] = {"info/mean",
                                         "info/std",

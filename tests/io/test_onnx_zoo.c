@@ -110,11 +110,11 @@ static void train(deployment *d, int64_t outputs, int64_t rows)
     OK(oct_alloc(&goals, (size_t)(DEPLOY_SAMPLES * outputs), sizeof *goals));
     batch.probabilities = goals;
     oct_module_train(d->root, true);
-    const oct_status prepared = oct_prepare(&d->root, &d->example, &options, &d->islands);
+    const oct_status prepared = oct_prepare(&d->root, &d->example, &options, &d->fallbacks);
     for (size_t i = 0; prepared != OCT_OK && i < oct_fail_count(); i++)
         fprintf(stderr, "    %s\n", oct_fail_text(i));
     cr_assert(prepared == OCT_OK);
-    oct_text_free(&d->islands);
+    oct_text_free(&d->fallbacks);
     OK(oct_train_step_create(&step, d->root, &sgd, DEPLOY_SAMPLES, DEPLOY_LEAF,
                              &oct_collective_one));
     step.loss = (oct_loss_spec){.kind = oct_loss_find("mse")};
@@ -131,12 +131,12 @@ static void train(deployment *d, int64_t outputs, int64_t rows)
 }
 
 /* The types of layers that stay float, each once. */
-static const char *list_islands(const oct_program *p, char text[256])
+static const char *list_fallbacks(const oct_program *p, char text[256])
 {
     size_t used = 0;
     text[0] = '\0';
     for (int64_t i = 0; i < p->num_steps; i++) {
-        const char *type = p->steps[i].kind == OCT_STEP_FLOAT ? p->steps[i].island->type : NULL;
+        const char *type = p->steps[i].kind == OCT_STEP_FLOAT ? p->steps[i].fallback->type : NULL;
         if (!type || strstr(text, type)) continue;
         used += (size_t)snprintf(text + used, 256 - used, "%s%s", used ? ", " : "", type);
         if (used >= 256) break;
@@ -162,7 +162,7 @@ typedef struct subject {
 
 static void judge(const subject *s)
 {
-    char model[512], numbers[512], islands[256], row[384];
+    char model[512], numbers[512], fallbacks[256], row[384];
     snprintf(model, sizeof model, "%s/%s.onnx", s->folder, s->name);
     snprintf(numbers, sizeof numbers, "%s/%s.npz", s->folder, s->name);
     golden x = read_golden(numbers, "x.npy"), y = read_golden(numbers, "y.npy");
@@ -186,7 +186,7 @@ static void judge(const subject *s)
         train(&d, outputs, last > 1 ? outputs / last : 1);
         deploy_check(&d);
         snprintf(row, sizeof row, "| `%s` | %lld | %s |\n", s->name, (long long)d.program.num_steps,
-                 list_islands(&d.program, islands));
+                 list_fallbacks(&d.program, fallbacks));
     }
     fprintf(stderr, "%.1e of PyTorch's %s", difference, row);
     if (strcmp(s->folder, GOLDEN "onnx") == 0) check_page(row);

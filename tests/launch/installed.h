@@ -3,7 +3,7 @@
 
 #include "tests/launch/small_data.h"
 
-/* Into octet/. Commands behind this find it by pkg-config. */
+/* Into octet/. Commands after this find it by pkg-config. */
 static inline void installed_octet(void)
 {
     char path[600];

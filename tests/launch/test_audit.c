@@ -1,6 +1,6 @@
 /* A rank whose memory or processor errs is found and named: by the digests of the state, and by the audit of leaves. The
  * ranks are threads; what errs is a loss of this program's own, or a bit that it flips. */
-#include "launch/train/alike.h"
+#include "launch/train/replica_check.h"
 #include "launch/train/leaf_audit.h"
 #include "tests/launch/train_rig.h"
 #include "tests/support/thread_ranks.h"
@@ -286,7 +286,7 @@ static void check_flip(void (*spoil)(oct_trainer *), int ranks, int errs, const 
 {
     run r = {.steps = LONG, .errs = errs, .from = 7, .spoil = spoil};
     check_found("float.epochs=20", &r, ranks, names);
-    cr_assert(r.step[0] >= 7 && r.step[0] < 7 + OCT_ALIKE_SLICES, "found in step %d",
+    cr_assert(r.step[0] >= 7 && r.step[0] < 7 + OCT_REPLICA_CHECK_SLICES, "found in step %d",
               (int)r.step[0] + 1);
 }
 
@@ -316,10 +316,10 @@ static void compare_whole(const oct_comm *comm, void *user)
     omp_set_num_threads(1);
     oct_status status = oct_trainer_create(&trainer, &r->recipe, group, &train_data, &test_data);
     if (status == OCT_OK) status = take_steps(r, &trainer);
-    if (status == OCT_OK) status = oct_alike_whole(&trainer.training, group, trainer.step);
+    if (status == OCT_OK) status = oct_replica_check_whole(&trainer.training, group, trainer.step);
     if (status != OCT_OK) abort();
     if (group->rank == 1) flip_momentum(&trainer);
-    r->status[group->rank] = oct_alike_whole(&trainer.training, group, trainer.step);
+    r->status[group->rank] = oct_replica_check_whole(&trainer.training, group, trainer.step);
     snprintf(r->said[group->rank], sizeof r->said[0], "%s", oct_fail_text(0));
     oct_trainer_destroy(&trainer);
 }
@@ -344,7 +344,7 @@ static int slowest(const char *ms, int ranks, int64_t samples)
     const oct_leaves leaves = oct_leaves_split(samples, 4, 0, ranks);
     for (int r = 0; r < ranks; r++)
         ns[r] = strtoll(ms, (char **)(uintptr_t)&ms, 10) * 1000000;
-    return oct_pace_slowest(ns, ranks, &leaves, &factor);
+    return oct_straggler_slowest(ns, ranks, &leaves, &factor);
 }
 
 Test(pace, the_slowest_is_measured_by_the_median_and_by_its_share)
@@ -361,23 +361,23 @@ Test(pace, the_slowest_is_measured_by_the_median_and_by_its_share)
 }
 
 /* One step of a group whose ranks took so long for the one before. */
-static void pace_step(oct_pace *pace, int64_t first, int64_t second)
+static void pace_step(oct_straggler *pace, int64_t first, int64_t second)
 {
     const oct_leaves leaves = oct_leaves_split(16, 4, 0, 3);
-    oct_pace_begin(pace, &leaves);
+    oct_straggler_begin(pace, &leaves);
     pace->own_ns[0] = first * 1000000;
     pace->own_ns[1] = second * 1000000;
     pace->own_ns[2] = 100 * 1000000;
-    oct_pace_end(pace);
+    oct_straggler_end(pace);
 }
 
 Test(pace, a_slow_rank_is_named_once_and_again_when_it_had_recovered)
 {
     enum { ROW = 20 };
     oct_collective group = oct_collective_one;
-    oct_pace pace;
+    oct_straggler pace;
     group.size = 3;
-    cr_assert_eq(oct_pace_init(&pace, &group), OCT_OK);
+    cr_assert_eq(oct_straggler_init(&pace, &group), OCT_OK);
     for (int i = 0; i < ROW; i++) /* the first has no step before it */
         pace_step(&pace, 100, 300);
     cr_assert(!pace.named);
@@ -395,17 +395,17 @@ Test(pace, a_slow_rank_is_named_once_and_again_when_it_had_recovered)
     for (int i = 0; i < ROW; i++)
         pace_step(&pace, i % 2 ? 300 : 100, i % 2 ? 100 : 300);
     cr_assert(!pace.named, "two that take turns");
-    oct_pace_deinit(&pace);
+    oct_straggler_deinit(&pace);
 }
 
 Test(pace, the_deadline_follows_the_median_step)
 {
-    oct_pace pace = {.taken = OCT_PACE_STEPS - 1};
-    for (int i = 0; i < OCT_PACE_STEPS; i++)
-        pace.took_s[i] = i < OCT_PACE_STEPS / 2 ? 0.1 : i > OCT_PACE_STEPS / 2 ? 1000 : 4;
-    cr_assert_eq(oct_pace_deadline(&pace), 0, "too few steps");
+    oct_straggler pace = {.taken = OCT_STRAGGLER_STEPS - 1};
+    for (int i = 0; i < OCT_STRAGGLER_STEPS; i++)
+        pace.took_s[i] = i < OCT_STRAGGLER_STEPS / 2 ? 0.1 : i > OCT_STRAGGLER_STEPS / 2 ? 1000 : 4;
+    cr_assert_eq(oct_straggler_deadline(&pace), 0, "too few steps");
     pace.taken++;
-    cr_assert_float_eq(oct_pace_deadline(&pace), 80, 1e-9);
-    pace.took_s[OCT_PACE_STEPS / 2] = 0.2;
-    cr_assert_float_eq(oct_pace_deadline(&pace), 30, 1e-9);
+    cr_assert_float_eq(oct_straggler_deadline(&pace), 80, 1e-9);
+    pace.took_s[OCT_STRAGGLER_STEPS / 2] = 0.2;
+    cr_assert_float_eq(oct_straggler_deadline(&pace), 30, 1e-9);
 }

@@ -14,7 +14,7 @@ TestSuite(calibrate, .init = enter_with_run, .fini = leave_folder, .timeout = 30
     (oct_process_free(&job),                                                                       \
      job = oct_mpirun(ranks, 120, OCT_PROGRAM, "calibrate", __VA_ARGS__, NULL))
 
-/* The report's lines behind the paths, which differ. */
+/* The report's lines after the paths, which differ. */
 static void keep_report(const char *file)
 {
     const char *table = strstr(job.out, "\nlayer ");
@@ -230,7 +230,7 @@ Test(calibrate, tells_clipping_from_rounding)
     "quant.equalize=true", "quant.rounding=gptq", "quant.bias_correction=true",                    \
         "quant.observer=histogram"
 
-/* The weights that calibration leaves are in the checkpoints of the phases behind it. */
+/* The weights that calibration leaves are in the checkpoints of the phases after it. */
 Test(calibrate, corrects_weights_alike_on_1_2_3_and_5_ranks)
 {
     static const int some[] = {1, 2, 3, 5};

@@ -123,7 +123,7 @@ Test(export, weights_of_convolutions_have_input_channels_before_rows_and_columns
     close_tensors(&t);
 }
 
-Test(export, a_linear_layer_behind_a_flattened_image_counts_channels_first)
+Test(export, a_linear_layer_after_a_flattened_image_counts_channels_first)
 {
     enum { OUT = 128, SIDE = 3, C = 64, IN = SIDE * SIDE * C };
     static float ours[OUT * IN];
@@ -258,7 +258,7 @@ Test(export, golden_samples_are_those_of_the_model)
     float *output = golden("a.onnx.golden.npz", "output.npy", "(8, 10)");
     cr_assert(oct_model_load(&model, MODEL) == OCT_OK, "%s", oct_fail_text(0));
     cr_assert_arr_eq(input, model.golden_input, COUNT * IMAGE * sizeof(float));
-    cr_assert(oct_runtime_create(&runtime, &model.program, 1, &oct_module_islands) == OCT_OK);
+    cr_assert(oct_runtime_create(&runtime, &model.program, 1, &oct_module_fallbacks) == OCT_OK);
     for (int i = 0; i < COUNT; i++) {
         const float *image = input + i * IMAGE;
         cr_assert(oct_runtime_run(runtime, 1, &image, logits) == OCT_OK);

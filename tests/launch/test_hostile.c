@@ -114,20 +114,20 @@ static void end_model(oct_model *m, const char *file)
     oct_model_free(m);
 }
 
-static void save_island(const char *file, const char *type, int num_args, const double *args)
+static void save_fallback(const char *file, const char *type, int num_args, const double *args)
 {
     oct_model m;
     begin_model(&m, 4, 16);
-    m.certificate.num_islands = 1;
+    m.certificate.num_fallbacks = 1;
     oct_step *step = &m.program.steps[0];
     step->kind = OCT_STEP_FLOAT;
-    MUST(oct_alloc(&step->island, 1, sizeof *step->island));
-    oct_island *island = step->island;
-    snprintf(island->type, sizeof island->type, "%s", type);
-    island->num_args = num_args;
-    memcpy(island->args, args, (size_t)num_args * sizeof *args);
-    island->dims[0] = 4;
-    MUST(oct_alloc(&island->arrays, 1, sizeof *island->arrays));
+    MUST(oct_alloc(&step->fallback, 1, sizeof *step->fallback));
+    oct_fallback *fallback = step->fallback;
+    snprintf(fallback->type, sizeof fallback->type, "%s", type);
+    fallback->num_args = num_args;
+    memcpy(fallback->args, args, (size_t)num_args * sizeof *args);
+    fallback->dims[0] = 4;
+    MUST(oct_alloc(&fallback->arrays, 1, sizeof *fallback->arrays));
     end_model(&m, file);
 }
 
@@ -138,7 +138,7 @@ Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
         int num_args;
         double args[OCT_STEP_ARGS];
         const char *sentence;
-    } islands[] = {
+    } fallbacks[] = {
         {"conv2d",
          14,
          {2e9, 2e9, 2e4, 2e4, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1},
@@ -168,15 +168,16 @@ Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
         {"linear", 3, {2.5, 1, 0}, "argument 1 of a linear is 2.5"},
         {"batch_norm", 3, {1, 1e-5, 1e-306}, "its arguments are not those of a batch_norm"},
     };
-    for (size_t i = 0; i < OCT_COUNT(islands); i++) {
-        save_island("island.int8.h5", islands[i].type, islands[i].num_args, islands[i].args);
+    for (size_t i = 0; i < OCT_COUNT(fallbacks); i++) {
+        save_fallback("island.int8.h5", fallbacks[i].type, fallbacks[i].num_args,
+                      fallbacks[i].args);
         const char *commands[][7] = {{"verify", "island.int8.h5"},
                                      {"eval", "island.int8.h5"},
                                      {"inspect", "island.int8.h5"},
                                      {"export", "island.int8.h5", "--format", "onnx", "-o", "x"},
                                      {"run", "island.int8.h5", "--input", "island.int8.h5"}};
         for (size_t k = 0; k < OCT_COUNT(commands); k++)
-            check_answer("island.int8.h5: flatten: ", 3, islands[i].sentence, commands[k]);
+            check_answer("island.int8.h5: flatten: ", 3, fallbacks[i].sentence, commands[k]);
     }
 }
 
@@ -185,11 +186,11 @@ static void save_product(const char *file, int side)
     oct_model m;
     begin_model(&m, 4, 16);
     m.classes = side;
-    m.certificate.num_islands = 1;
+    m.certificate.num_fallbacks = 1;
     oct_step *step = &m.program.steps[0];
     *step = (oct_step){.kind = OCT_STEP_FLOAT, .name = "attention", .num_inputs = 2, .output = 1};
-    MUST(oct_alloc(&step->island, 1, sizeof *step->island));
-    *step->island = (oct_island){.type = "matmul", .dims = {3, 3}};
+    MUST(oct_alloc(&step->fallback, 1, sizeof *step->fallback));
+    *step->fallback = (oct_fallback){.type = "matmul", .dims = {3, 3}};
     for (int i = 0; i < 2; i++)
         m.program.values[i] = (oct_value){.dtype = OCT_F32, .h = 1, .w = side, .c = side};
     end_model(&m, file);

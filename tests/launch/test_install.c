@@ -1,4 +1,4 @@
-/* What `cmake --install` leaves behind is enough: headers that stand alone, a library, a program that
+/* What `cmake --install` leaves over is enough: headers that stand alone, a library, a program that
  * finds its recipes, and the README's network builds against them. */
 #include "octet_version.h"
 #include "tests/launch/installed.h"

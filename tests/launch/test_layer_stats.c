@@ -103,23 +103,23 @@ Test(layer_stats, without_a_float_phase_compare_with_the_same_weights)
     json_decref(document);
 }
 
-Test(layer_stats, of_float_islands_and_other_fusions_are_there)
+Test(layer_stats, of_float_fallbacks_and_other_fusions_are_there)
 {
     TRAIN(2, "quant.float_layers=[features.7]", "quant.int16_layers=[head.0]");
     oct_check_exit(job, 0);
     json_t *document = layers_of("new/layers.json", "float_phase");
     const json_t *layers = json_object_get(document, "layers");
-    size_t islands = 0, wide = 0;
+    size_t fallbacks = 0, wide = 0;
     for (size_t i = 0; i < json_array_size(layers); i++) {
         const json_t *output = json_object_get(json_array_get(layers, i), "output");
-        islands += json_is_null(output);
+        fallbacks += json_is_null(output);
         wide += json_integer_value(json_object_get(output, "bits")) == 16;
     }
-    cr_assert(islands > 0 && wide > 0);
+    cr_assert(fallbacks > 0 && wide > 0);
     json_decref(document);
 }
 
-Test(layer_stats, scales_are_recorded_at_each_evaluation_behind_prepare)
+Test(layer_stats, scales_are_recorded_at_each_evaluation_after_prepare)
 {
     TRAIN(1, "qat.epochs=2");
     oct_check_exit(job, 0);

@@ -131,7 +131,7 @@ Test(model, a_pyramid_without_its_hook_says_so, .timeout = 60)
     rig_end(&r);
 }
 
-Test(model, a_pyramid_without_memory_leaves_nothing_behind, .timeout = 60)
+Test(model, a_pyramid_without_memory_leaves_nothing_after, .timeout = 60)
 {
     oct_status status = OCT_RESOURCE;
     for (int n = 1; status != OCT_OK; n++) {

@@ -1,4 +1,4 @@
-/* Steps whose numbers are not finite (nonfinite.step): what is skipped leaves no bit behind, on any number of ranks and
+/* Steps whose numbers are not finite (nonfinite.step): what is skipped leaves no bit after, on any number of ranks and
  * through a resume, and too many in a row end the run. */
 #include "tests/launch/train_rig.h"
 #include "tests/support/mpirun.h"
@@ -71,7 +71,7 @@ static void check_skipped(const char *keys)
     const oct_recipe recipe = make_recipe(all);
     oct_trainer trainer;
     start(&trainer, &recipe);
-    /* Behind these, codes know no infinity any more. */
+    /* After these, codes know no infinity any more. */
     const int64_t steps = trainer.plan.begin[OCT_PHASE_QAT_SCALES_FROZEN];
     for (int64_t step = 0; step < steps; step++) {
         cr_assert_eq(oct_trainer_enter(&trainer, oct_plan_phase(&trainer.plan, step)), OCT_OK);
@@ -91,7 +91,7 @@ static void check_skipped(const char *keys)
     oct_trainer_destroy(&trainer);
 }
 
-Test(nonfinite, a_skipped_step_leaves_no_bit_behind)
+Test(nonfinite, a_skipped_step_leaves_no_bit_after)
 {
     check_skipped("");
     check_skipped("optimizer.kind=adamw ema.decay=0.9");
@@ -99,7 +99,7 @@ Test(nonfinite, a_skipped_step_leaves_no_bit_behind)
     check_skipped("quant.observer=min_max optimizer.clip_norm=1 qat.fold_batch_norm=true");
 }
 
-/* A second run that is taken up behind each step ends as the first one, and knows how many were skipped. */
+/* A second run that is taken up after each step ends as the first one, and knows how many were skipped. */
 Test(nonfinite, a_run_with_skipped_steps_can_be_taken_up_anywhere)
 {
     enum { SPOILED = 0x12c }; /* steps 2, 3, 5, 8: of 0 to 11 */
@@ -128,7 +128,7 @@ Test(nonfinite, a_run_with_skipped_steps_can_be_taken_up_anywhere)
         restore(&trainer, oct_tmp_path(&tmp, name));
         cr_assert(trainer.skips.all == skips.all && trainer.skips.row == skips.row);
         run_spoiled(&trainer, SPOILED);
-        cr_assert(same(end, digest_of(&trainer)), "taken up behind step %d", (int)step);
+        cr_assert(same(end, digest_of(&trainer)), "taken up after step %d", (int)step);
         oct_trainer_destroy(&trainer);
     }
 }

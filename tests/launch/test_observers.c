@@ -28,7 +28,7 @@ static void check_same(const char *observer, int ranks)
     must(line);
 }
 
-/* Two batches of 32 images of 12 x 12 were counted at the input, and the 8 channels behind the first layer. */
+/* Two batches of 32 images of 12 x 12 were counted at the input, and the 8 channels after the first layer. */
 static void check_counts(const char *file)
 {
     static int64_t count[OCT_HISTOGRAM_BINS];

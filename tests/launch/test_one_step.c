@@ -93,7 +93,7 @@ Test(one_step, of_library_and_program_leaves_the_same_bits)
     compare("quant.scales=current quant.bits=16 quant.method=symbolic");
 }
 
-/* A forward that reads its tensors behind the backward would keep all of them. */
+/* A forward that reads its tensors after the backward would keep all of them. */
 Test(one_step, gives_the_forward_back_while_the_backward_goes)
 {
     const oct_recipe recipe = make_recipe("model.name=resnet20");

@@ -101,7 +101,7 @@ Test(onnx_model, is_looked_at_by_every_command_when_its_file_has_gone)
     oct_check_exit(job, 0);
 }
 
-Test(onnx_model, is_resumed_behind_kill_9_without_its_file)
+Test(onnx_model, is_resumed_after_kill_9_without_its_file)
 {
     train("whole", "1");
     must(OCT_PROGRAM " train r.yaml output=killed -q & pid=$!\n"

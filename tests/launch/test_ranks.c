@@ -229,7 +229,7 @@ Test(ranks, what_is_no_host_is_told_with_file_and_line)
          "hosts:1: 'node1 slots=99999999999999999999': slots are a number from 1 to 4096"},
         {"node1 slots=2 max_slots=4",
          "hosts:1: 'node1 slots=2 max_slots=4': slots are a number from 1 to 4096"},
-        {"node1 node2", "hosts:1: 'node1 node2': behind a host stands slots=16, :16 or nothing"},
+        {"node1 node2", "hosts:1: 'node1 node2': after a host stands slots=16, :16 or nothing"},
         {"node1 slots", "hosts:1: 'node1 slots': write slots=16"},
         {"node1:4096\nnode1", "hosts:2: host node1 has more than 4096 slots altogether"},
     };
@@ -387,7 +387,7 @@ Test(ranks, too_few_slots_of_an_allocation_are_said_by_mpirun)
     oct_check_said(job, "octet: error: mpirun ended with status 1 before a rank had started");
 }
 
-/* A daemon that cannot call back, as behind a firewall. */
+/* A daemon that cannot call back, as after a firewall. */
 Test(ranks, a_start_on_other_hosts_has_a_deadline_that_names_them)
 {
     RUN("bash", "-c", PRETEND("sleep 100") "-H host2:1,localhost:1,host3:1 --deadline 2", "bash",

@@ -222,14 +222,14 @@ Test(signals, a_stuck_rank_is_named_and_ends_too)
     RUN("bash", "-c",
         TRAIN_WITH("--ranks 3 ranks.deadline=4")
             RANK("1") "kill -STOP $rank; wait $!; code=$?; sleep 1; "
-                      "[ -e /proc/$rank/exe ] && echo left behind; exit $code",
+                      "[ -e /proc/$rank/exe ] && echo left over; exit $code",
         "bash", OCT_PROGRAM, NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, " s for rank 1 (");
     oct_check_said(job, "), whose process is stopped, in ");
     oct_check_said(job, "no answer from rank 1 (");
     cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
-    cr_assert(!oct_process_said(&job, "left behind"), "%s", job.out);
+    cr_assert(!oct_process_said(&job, "left over"), "%s", job.out);
     must("test $(grep -cE 'Z octet: error: .*no answer from rank 1|^ +rank [012] .*process' "
          "new/log.txt) = 4");
 }
@@ -281,10 +281,10 @@ Test(signals, an_mpirun_that_outlives_its_ranks_is_ended)
 }
 
 /* The other ranks have ended by then, so mpirun alone waits for the one that is stopped, without end. */
-Test(signals, a_rank_that_is_stopped_behind_the_last_meeting_is_named_and_ended)
+Test(signals, a_rank_that_is_stopped_after_the_last_meeting_is_named_and_ended)
 {
     RUN("bash", "-c",
-        "LD_PRELOAD=" OCT_BINARY_DIR "/tests/libhalt_behind.so "
+        "LD_PRELOAD=" OCT_BINARY_DIR "/tests/libhalt_after.so "
         "\"$1\" train r.yaml --ranks 2 --deadline 4",
         "bash", OCT_PROGRAM, NULL);
     oct_check_exit(job, 6);
@@ -303,10 +303,10 @@ Test(signals, a_rank_that_is_stopped_behind_the_last_meeting_is_named_and_ended)
     "0.05; done; ! ls -d /dev/shm/octet-job.$octet.*"
 
 /* At the first moment at which there is a folder. */
-Test(signals, a_job_that_is_killed_behind_its_folder_leaves_none)
+Test(signals, a_job_that_is_killed_after_its_folder_leaves_none)
 {
     RUN("bash", "-c",
-        "OCT_KILL_BEHIND_FOLDER=1 LD_PRELOAD=" OCT_BINARY_DIR "/tests/libhalt_behind.so "
+        "OCT_KILL_AFTER_FOLDER=1 LD_PRELOAD=" OCT_BINARY_DIR "/tests/libhalt_after.so "
         "\"$1\" train r.yaml --ranks 2 & octet=$!; wait $octet; [ $? = 137 ] && " LEAVES_NO_FOLDER,
         "bash", OCT_PROGRAM);
     oct_check_exit(job, 0);

@@ -315,7 +315,7 @@ Test(sweeps, a_save_that_fails_loses_no_checkpoint)
     }
 }
 
-/* Behind the last save the manifest and checkpoints are read: no older one stands for one that cannot be. */
+/* After the last save the manifest and checkpoints are read: no older one stands for one that cannot be. */
 Test(sweeps, a_model_is_made_of_the_last_checkpoint_or_not_at_all)
 {
     enum { LAST = 7, OPEN_EIO = 2 };

@@ -189,7 +189,7 @@ static void read_value(bytes m, int64_t step)
     }
 }
 
-/* As TensorBoard does: what lies at the step where a session begins, or behind it, is forgotten. */
+/* As TensorBoard does: what lies at the step where a session begins, or after it, is forgotten. */
 static void forget_from(int64_t step)
 {
     size_t kept = 0;

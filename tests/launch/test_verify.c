@@ -119,7 +119,7 @@ CHANGE(correct, m->certificate.correct++)
 CHANGE(accuracy, m->certificate.qat_accuracy += 0.5)
 CHANGE(better, m->certificate.correct = 12; m->certificate.qat_accuracy = 100)
 CHANGE(no_classes, m->certificate.correct = 0; m->certificate.qat_accuracy = -1)
-CHANGE(islands, m->certificate.num_islands++)
+CHANGE(fallbacks, m->certificate.num_fallbacks++)
 CHANGE(logits, m->certificate.logits_digest[0] ^= 1)
 CHANGE(data, m->certificate.data_digest[0] ^= 1)
 /* What io/README.md says does not matter. */
@@ -129,7 +129,7 @@ CHANGE(checkpoint, m->checkpoint_digest[0] ^= 1)
 CHANGE(ports, MUST(oct_strdup(&m->port_names, "image\nlogits\n")))
 CHANGE(one_port, MUST(oct_strdup(&m->port_names, "image\n")))
 CHANGE(plugins, MUST(oct_strdup(&m->plugins, "00  none.so\n")))
-CHANGE(island_text, MUST(oct_strdup(&m->certificate.islands, "none\n")))
+CHANGE(fallback_text, MUST(oct_strdup(&m->certificate.fallbacks, "none\n")))
 CHANGE(step_name, m->program.steps[0].name[0] = 'x')
 
 Test(verify, refuses_what_does_not_fit_recipe_data_or_figures)
@@ -145,10 +145,10 @@ Test(verify, refuses_what_does_not_fit_recipe_data_or_figures)
         FIELD(requantizer),   FIELD(golden_input),  FIELD(golden_count),
         FIELD(images),        FIELD(rows),          FIELD(logits_differ),
         FIELD(correct),       FIELD(accuracy),      FIELD(better),
-        FIELD(no_classes),    FIELD(islands),       FIELD(logits),
+        FIELD(no_classes),    FIELD(fallbacks),     FIELD(logits),
         FIELD(data),          FIELD(one_port),      {NULL, NULL}, /* the others do not matter */
         FIELD(learning_rate), FIELD(no_names),      FIELD(checkpoint),
-        FIELD(plugins),       FIELD(island_text),   FIELD(step_name),
+        FIELD(plugins),       FIELD(fallback_text), FIELD(step_name),
         FIELD(ports),
     };
     bool matters = true;

@@ -35,7 +35,7 @@ static const struct {
     {"features.11.bias", 64, 0, 0, 0},
     {"features.11.running_mean", 64, 0, 0, 0},
     {"features.11.running_var", 64, 0, 0, 0},
-    {"head.0.weight", 128, 3, 3, 64}, /* behind the flatten of 3x3 pixels */
+    {"head.0.weight", 128, 3, 3, 64}, /* after the flatten of 3x3 pixels */
     {"head.0.bias", 128, 0, 0, 0},
     {"head.2.weight", 10, 1, 1, 128},
     {"head.2.bias", 10, 0, 0, 0},

@@ -174,7 +174,7 @@ Test(zoo, mobilenetv2c_relu)
 }
 
 /* The blocks of resnet20 but for a third convolution. It is so deep that the running values of its batch norms
- * need some steps to mean anything; methods differ behind the float phase only. */
+ * need some steps to mean anything; methods differ after the float phase only. */
 Test(zoo, resnet50)
 {
     train_for("float.epochs=4", "null", "resnet50", "jit_strip", 1, "graph");

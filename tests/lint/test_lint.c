@@ -156,13 +156,14 @@ Test(unique_names, minds_no_declarations, .timeout = 60)
     check_good("unique_names", good, OCT_COUNT(good));
 }
 
-Test(seeds_table, names_rows_without_a_test_that_exists, .timeout = 60)
+Test(requirements_table, names_rows_without_a_test_that_exists, .timeout = 60)
 {
 #define ROW(...)                                                                                   \
-    "tests/seeds/README.md", "# table\n\n| n | sentence | test |\n|---|---|---|\n" __VA_ARGS__
+    "tests/requirements/README.md",                                                                \
+        "# table\n\n| n | sentence | test |\n|---|---|---|\n" __VA_ARGS__
     static const fault faults[] = {
         {ROW("| 000.1 | a | |\n"), "000.1: names no test"},
-        {ROW("| 000.2 | a | `seeds/test_x.c:runs` |\n"), "no test seeds/test_x.c:runs"},
+        {ROW("| 000.2 | a | `requirements/test_x.c:runs` |\n"), "requirements/test_x.c:runs"},
         {ROW("| 000.3 | a | `lint/test_y.c:good` `lint/test_y.c:goo` |\n"),
          "no test lint/test_y.c:goo"},
         {ROW("| 000.4 | a | `lint/test_y.c:good` |\n| 000.4 | b | `lint/test_y.c:good` |\n"),
@@ -170,19 +171,19 @@ Test(seeds_table, names_rows_without_a_test_that_exists, .timeout = 60)
         {ROW("no rows\n"), "has no rows"},
     };
 #undef ROW
-    check_faults("seeds_table", faults, OCT_COUNT(faults));
+    check_faults("requirements_table", faults, OCT_COUNT(faults));
 }
 
-Test(seeds_table, accepts_tests_that_exist, .timeout = 60)
+Test(requirements_table, accepts_tests_that_exist, .timeout = 60)
 {
     static const fault good[] = {
         {"tests/lint/test_y.c", "\nTest(y, good, .timeout = 3)\n\nTest(y,\n     longer)\n", ""},
-        {"tests/seeds/README.md",
+        {"tests/requirements/README.md",
          "| n | [s]; |\n| 000.1 | a; b [c] | `lint/test_y.c:good` |\n"
          "| 000.2 | b | `lint/test_y.c:longer` |\n",
          ""},
     };
-    check_good("seeds_table", good, OCT_COUNT(good));
+    check_good("requirements_table", good, OCT_COUNT(good));
 }
 
 Test(format, names_files_that_are_not_formatted, .timeout = 60)
@@ -247,7 +248,7 @@ Test(tidy, finds_what_a_check_and_the_analyzer_find, .timeout = 120)
 Test(lint, an_empty_tree_is_no_success, .timeout = 60)
 {
     static const char *const names[] = {"floor_plan", "banned_calls", "unique_names",
-                                        "seeds_table"};
+                                        "requirements_table"};
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
         oct_tmp tree;
         oct_tmp_create(&tree);

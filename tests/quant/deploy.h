@@ -45,7 +45,7 @@ typedef struct deployment {
     oct_quantizers quantizers;
     float *x[OCT_MAX_INPUTS];
     oct_program program;
-    oct_text islands;
+    oct_text fallbacks;
 } deployment;
 
 static inline void deploy_begin(deployment *d, oct_module *root, const oct_example *example)
@@ -65,7 +65,7 @@ static inline void deploy_begin(deployment *d, oct_module *root, const oct_examp
 static inline void deploy_end(deployment *d)
 {
     oct_program_free(&d->program);
-    oct_text_free(&d->islands);
+    oct_text_free(&d->fallbacks);
     oct_quantizers_free(&d->quantizers);
     oct_context_destroy(&d->cx);
     oct_module_destroy(&d->root);
@@ -172,8 +172,8 @@ static inline void deploy_check(deployment *d)
 {
     oct_runtime *runtime = NULL;
     const oct_graph *graph = oct_graph_of(d->root);
-    OK(oct_convert(&d->program, d->root, &d->example, graph->target, &d->islands));
-    OK(oct_runtime_create(&runtime, &d->program, DEPLOY_SAMPLES, &oct_module_islands));
+    OK(oct_convert(&d->program, d->root, &d->example, graph->target, &d->fallbacks));
+    OK(oct_runtime_create(&runtime, &d->program, DEPLOY_SAMPLES, &oct_module_fallbacks));
     const oct_tensor *y = deploy_forward(d);
     const size_t bytes = (size_t)oct_numel(y) * sizeof(float);
     float *out = malloc(bytes);

@@ -23,7 +23,7 @@ static inline int64_t addend_at(const oct_qcodes *s, int64_t i)
     return code - s->q.zero_point;
 }
 
-/* Multiplies a sum by a real number as a multiplier of 31 bits and a shift, which round one behind the other: by
+/* Multiplies a sum by a real number as a multiplier of 31 bits and a shift, which round one after another: by
  * divisions, as gemmlowp has them. */
 static inline double oracle_double(int64_t sum, double real)
 {
@@ -42,11 +42,11 @@ static inline double oracle_double(int64_t sum, double real)
 }
 
 /* The same as a multiplier of 15 bits between two shifts, which round halves up: by floors of long doubles. */
-static inline double oracle_q15(int64_t sum, double real, int behind)
+static inline double oracle_q15(int64_t sum, double real, int after)
 {
     int exponent;
     const double mantissa = frexp(fmin(fabs(real), 32767), &exponent);
-    const int right = 15 - exponent, first = right - behind;
+    const int right = 15 - exponent, first = right - after;
     const int before = first < 0 ? 0 : first > 17 ? 17 : first;
     const long double m = fminl(floorl(ldexpl((long double)mantissa, 15) + 0.5L), 32767);
     const long double x = floorl(ldexpl((long double)(real < 0 ? -sum : sum), -before) + 0.5L);

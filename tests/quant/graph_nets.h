@@ -1,7 +1,7 @@
 /* Networks as a user writes them, with ops in their forwards, for the tests of prepare. */
 #pragma once
 
-#include "tests/seeds/rig.h"
+#include "tests/requirements/rig.h"
 
 /* stem - block with a functional sum - head. A relu of the block is a module that is called twice. */
 typedef struct block {
@@ -137,7 +137,7 @@ static inline user_net *shared_new(bool stubs)
     return m;
 }
 
-/* branches: concat, and a lone batch norm behind it */
+/* branches: concat, and a lone batch norm after it */
 static oct_tensor *branches_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
 {
     user_net *m = (user_net *)self;

@@ -115,7 +115,7 @@ static inline void net_backward(net *n, oct_tensor *y)
 {
     float *grad = oct_scratch(n->cx, (size_t)oct_numel(y) * 4 + 64);
     oct_fill_normal(grad, oct_numel(y), 11, OCT_STREAM_TEST, 1, 0.0f, 1.0f);
-    oct_give_grad(n->cx, y, grad);
+    oct_add_grad(n->cx, y, grad);
     OK(oct_backward(n->cx, y));
     OK(oct_params_reduce(&n->params, &oct_collective_one, &n->leaves));
 }

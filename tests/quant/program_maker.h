@@ -93,26 +93,26 @@ static inline oct_conv_shape program_shape(int64_t h, int64_t w, int64_t in_c, i
     return shape_of(h, w, in_c, out_c, kernel, kernel, stride, padding, groups);
 }
 
-/* A float island of a type, its arguments and named arrays to be filled in. */
-static inline oct_island *program_island(oct_step *step, const char *type, int dims,
-                                         int64_t num_arrays)
+/* A float fallback of a type, its arguments and named arrays to be filled in. */
+static inline oct_fallback *program_fallback(oct_step *step, const char *type, int dims,
+                                             int64_t num_arrays)
 {
-    cr_assert_eq(oct_alloc(&step->island, 1, sizeof *step->island), OCT_OK);
-    snprintf(step->island->type, sizeof step->island->type, "%s", type);
+    cr_assert_eq(oct_alloc(&step->fallback, 1, sizeof *step->fallback), OCT_OK);
+    snprintf(step->fallback->type, sizeof step->fallback->type, "%s", type);
     for (int i = 0; i < step->num_inputs; i++)
-        step->island->dims[i] = dims;
-    cr_assert_eq(oct_alloc(&step->island->arrays, (size_t)num_arrays, sizeof(oct_island_array)),
+        step->fallback->dims[i] = dims;
+    cr_assert_eq(oct_alloc(&step->fallback->arrays, (size_t)num_arrays, sizeof(oct_fallback_array)),
                  OCT_OK);
-    step->island->num_arrays = num_arrays;
-    return step->island;
+    step->fallback->num_arrays = num_arrays;
+    return step->fallback;
 }
 
-static inline void program_array(oct_island *island, int64_t i, const char *name, oct_shape shape,
-                                 int seed)
+static inline void program_array(oct_fallback *fallback, int64_t i, const char *name,
+                                 oct_shape shape, int seed)
 {
-    oct_island_array *array = &island->arrays[i];
+    oct_fallback_array *array = &fallback->arrays[i];
     const int64_t n = oct_shape_numel(&shape);
-    *array = (oct_island_array){.dtype = OCT_F32, .shape = shape};
+    *array = (oct_fallback_array){.dtype = OCT_F32, .shape = shape};
     cr_assert_eq(oct_strdup(&array->name, name), OCT_OK);
     cr_assert_eq(oct_alloc(&array->data, (size_t)n, sizeof(float)), OCT_OK);
     for (int64_t k = 0; k < n; k++)
@@ -148,8 +148,8 @@ static inline void program_small(oct_program *p)
 }
 
 /* Two inputs, 16-bit and 8-bit codes, a reshape, and a float convolution between them. Steps, in order:
- * quant_a, quant_b, dequant, island, requant, sum, flat, out. */
-static inline void program_with_island(oct_program *p)
+ * quant_a, quant_b, dequant, float fallback, requant, sum, flat, out. */
+static inline void program_with_fallback(oct_program *p)
 {
     program_begin(p);
     const int32_t a = program_input(p, 4, 5, 2), b = program_input(p, 4, 5, 3);
@@ -164,13 +164,13 @@ static inline void program_with_island(oct_program *p)
     program_step(p, OCT_STEP_QUANTIZE, "quant_a", a, NONE, qa);
     program_step(p, OCT_STEP_QUANTIZE, "quant_b", b, NONE, qb);
     program_step(p, OCT_STEP_DEQUANTIZE, "dequant", qa, NONE, fa);
-    oct_island *island =
-        program_island(program_step(p, OCT_STEP_FLOAT, "island", fa, NONE, y), "conv2d", 4, 2);
+    oct_fallback *fallback =
+        program_fallback(program_step(p, OCT_STEP_FLOAT, "island", fa, NONE, y), "conv2d", 4, 2);
     const double args[] = {2, 3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    memcpy(island->args, args, sizeof args);
-    island->num_args = (int)OCT_COUNT(args);
-    program_array(island, 0, "weight", OCT_SHAPE(3, 3, 3, 2), 1);
-    program_array(island, 1, "bias", OCT_SHAPE(3), 2);
+    memcpy(fallback->args, args, sizeof args);
+    fallback->num_args = (int)OCT_COUNT(args);
+    program_array(fallback, 0, "weight", OCT_SHAPE(3, 3, 3, 2), 1);
+    program_array(fallback, 1, "bias", OCT_SHAPE(3), 2);
     program_step(p, OCT_STEP_QUANTIZE, "requant", y, NONE, qy);
     program_step(p, OCT_STEP_ADD, "sum", qy, qb, sum)->add =
         oct_qadd_of(p->values[qy].q, p->values[qb].q, p->values[sum].q, true);

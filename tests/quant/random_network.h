@@ -109,13 +109,13 @@ typedef struct rn_op {
 
 typedef struct rn_body {
     int inputs, num_ops, num_values, num_children, output;
-    int first; /* value that may be read: those before it have stubs behind them */
+    int first; /* value that may be read: those before it have stubs after them */
     oct_shape shape[RN_VALUES];
     bool used[RN_VALUES], loops;
     bool made[RN_VALUES]; /* by arithmetic: not an input in another shape */
     rn_op ops[RN_OPS];
     rn_layer child[RN_CHILDREN];
-    char path[64]; /* with a dot behind it; "" of the root */
+    char path[64]; /* with a dot after it; "" of the root */
 } rn_body;
 
 /* A user's hook that computes, on the module of a path. */
@@ -338,7 +338,7 @@ static inline bool rn_pad(rn_plan *p, rn_layer *l)
     oct_padding *a = &l->padding;
     const double values[] = {0, 0, 0.75, -1.25};
     *a = (oct_padding){rn_draw(p, 3), rn_draw(p, 3), rn_draw(p, 3), rn_draw(p, 3), 0, 0, 0, 0};
-    if (rn_chance(p, 30)) a->channels_before = rn_draw(p, 3), a->channels_behind = rn_draw(p, 3);
+    if (rn_chance(p, 30)) a->channels_before = rn_draw(p, 3), a->channels_after = rn_draw(p, 3);
     a->mode = (oct_pad_mode)rn_draw(p, OCT_PAD_MODES);
     a->value = values[rn_draw(p, OCT_COUNT(values))];
     if (!rn_plane(&l->in[0])) return false;
@@ -686,7 +686,7 @@ static inline void rn_draw_options(rn_plan *p)
 }
 
 /* Networks in order, each a few operations: what comes before a stub, the stub, `length` operations that
- * may read what the stub made, in a loop or not, and a stub behind them. Number by number they are all
+ * may read what the stub made, in a loop or not, and a stub after them. Number by number they are all
  * that there are. */
 enum { RN_SMALL_FRAMES = 3 * 2 * 2 * 2, RN_SMALL_OPS = 6 };
 

@@ -84,7 +84,7 @@ typedef struct bench {
     oct_leaves leaves;
     float *x[STUBBED_MAX];
     oct_tensor *input[STUBBED_MAX]; /* of the last forward */
-    oct_params params;              /* behind bench_bind */
+    oct_params params;              /* after bench_bind */
 } bench;
 
 static inline void bench_begin(bench *b, const char *target, oct_module *middle, int n,
@@ -161,7 +161,7 @@ static inline void bench_backward(bench *b, oct_tensor *y, const float *grad)
     const size_t bytes = (size_t)oct_numel(y) * sizeof(float);
     float *given = oct_scratch(b->cx, bytes);
     memcpy(given, grad, bytes);
-    oct_give_grad(b->cx, y, given);
+    oct_add_grad(b->cx, y, given);
     OK(oct_backward(b->cx, y));
 }
 

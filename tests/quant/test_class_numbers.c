@@ -9,7 +9,7 @@
 TestSuite(class_numbers, .timeout = 120);
 
 /* How a forward ends. */
-typedef enum ending { PLAIN, BEHIND_STUB, PLANES, AS_MODULES, ENDINGS } ending;
+typedef enum ending { PLAIN, AFTER_STUB, PLANES, AS_MODULES, ENDINGS } ending;
 static ending how;
 
 /* Stub a, conv b, conv c (a classifier over the whole plane, or of each pixel), dequant d, squeeze e,
@@ -20,7 +20,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     parts *p = (parts *)self;
     oct_tensor *y = oct_relu(cx, oct_call(cx, p->m[1], oct_call(cx, p->m[0], x[0])));
     y = oct_call(cx, p->m[2], y);
-    if (how == BEHIND_STUB) y = oct_call(cx, p->m[3], y);
+    if (how == AFTER_STUB) y = oct_call(cx, p->m[3], y);
     if (how == AS_MODULES) return oct_call(cx, p->m[5], oct_call(cx, p->m[4], y));
     if (how == PLANES) return oct_flatten(cx, oct_argmax(cx, y));
     return oct_argmax(cx, oct_squeeze(cx, y));
@@ -36,7 +36,7 @@ static oct_module *classifier(void)
         PART(root, 2, oct_conv2d_create(&item, 4, 5, deploy_conv(1, 1), true));
     else
         PART(root, 2, oct_conv2d_create(&item, 4, 5, oct_conv_geometry_of(6, 6, 1, 0, 1), true));
-    if (how == BEHIND_STUB) PART(root, 3, oct_dequant_stub_create(&item));
+    if (how == AFTER_STUB) PART(root, 3, oct_dequant_stub_create(&item));
     if (how == AS_MODULES) PART(root, 4, oct_squeeze_create(&item));
     if (how == AS_MODULES) PART(root, 5, oct_argmax_create(&item));
     return root;
@@ -65,8 +65,8 @@ static void check_ending(oct_prepare_method method, const char *target, int bits
     const oct_value *in = oct_step_input(&d.program, argmax_step(&d.program), 0);
     cr_assert_eq(output->dtype, OCT_S32);
     cr_assert_eq(oct_value_numel(output), how == PLANES ? 36 : 1);
-    cr_assert_eq(in->dtype, how == BEHIND_STUB ? OCT_F32 : bits == 16 ? OCT_U16 : OCT_U8);
-    cr_assert_eq(deploy_count(&d.program, OCT_STEP_DEQUANTIZE), how == BEHIND_STUB);
+    cr_assert_eq(in->dtype, how == AFTER_STUB ? OCT_F32 : bits == 16 ? OCT_U16 : OCT_U8);
+    cr_assert_eq(deploy_count(&d.program, OCT_STEP_DEQUANTIZE), how == AFTER_STUB);
     deploy_end(&d);
 }
 
@@ -87,7 +87,7 @@ static oct_tensor *eager_forward(oct_context *cx, oct_module *self, oct_tensor *
     (void)n;
     parts *p = (parts *)self;
     oct_tensor *y = oct_call(cx, p->m[1], oct_call(cx, p->m[0], x[0]));
-    if (how == BEHIND_STUB) return oct_argmax(cx, oct_squeeze(cx, oct_call(cx, p->m[2], y)));
+    if (how == AFTER_STUB) return oct_argmax(cx, oct_squeeze(cx, oct_call(cx, p->m[2], y)));
     if (how == AS_MODULES) return oct_call(cx, p->m[2], oct_argmax(cx, y));
     return oct_argmax(cx, oct_squeeze_dim(cx, y, 1));
 }
@@ -101,11 +101,11 @@ Test(class_numbers, of_eager_models)
         oct_module *root = parts_create(&eager_type);
         PART(root, 0, oct_quant_stub_create(&item));
         PART(root, 1, oct_conv2d_create(&item, 3, 7, oct_conv_geometry_of(6, 6, 1, 0, 1), true));
-        if (how == BEHIND_STUB || how == AS_MODULES) PART(root, 2, oct_dequant_stub_create(&item));
+        if (how == AFTER_STUB || how == AS_MODULES) PART(root, 2, oct_dequant_stub_create(&item));
         deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
         deploy(&d, &options);
         const oct_value *in = oct_step_input(&d.program, argmax_step(&d.program), 0);
-        cr_assert_eq(in->dtype, how == BEHIND_STUB ? OCT_F32 : OCT_U8);
+        cr_assert_eq(in->dtype, how == AFTER_STUB ? OCT_F32 : OCT_U8);
         deploy_end(&d);
     }
 }
@@ -196,9 +196,9 @@ static oct_tensor *scaled(oct_context *cx, oct_module *self, oct_tensor *const *
     (void)n;
     parts *p = (parts *)self;
     oct_tensor *y = oct_call(cx, p->m[0], x[0]);
-    return how == PLAIN         ? oct_call(cx, p->m[1], oct_argmax(cx, y))
-           : how == BEHIND_STUB ? oct_cross_entropy_loss(cx, y, x[0], 0)
-                                : oct_mul_scalar(cx, oct_argmax(cx, y), 2);
+    return how == PLAIN        ? oct_call(cx, p->m[1], oct_argmax(cx, y))
+           : how == AFTER_STUB ? oct_cross_entropy_loss(cx, y, x[0], 0)
+                               : oct_mul_scalar(cx, oct_argmax(cx, y), 2);
 }
 static const oct_module_type scaled_type = {.name = "scaled", .forward = scaled};
 
@@ -249,7 +249,7 @@ Test(class_numbers, are_no_values_to_compute_with)
 
 Test(class_numbers, and_a_loss_are_told_apart)
 {
-    how = BEHIND_STUB;
+    how = AFTER_STUB;
     refused(false, "the forward returns a loss in evaluation mode too, one number for the whole "
                    "batch from the op 'cross_entropy_loss', which cannot be deployed; return it in "
                    "training mode only (self->training) and what the model predicts otherwise");

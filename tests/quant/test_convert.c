@@ -11,7 +11,7 @@ static void check_same(net *n)
     oct_quantizers_set_state(&n->quantizers, OCT_QUANT_FROZEN);
     oct_tensor *y = net_forward(n, false);
     OK(oct_convert(&program, n->root, OCT_EXAMPLE(n->input), oct_target_find("x86"), NULL));
-    OK(oct_runtime_create(&runtime, &program, n->leaves.samples, &oct_module_islands));
+    OK(oct_runtime_create(&runtime, &program, n->leaves.samples, &oct_module_fallbacks));
     float *out = calloc((size_t)oct_numel(y), 4);
     OK(oct_runtime_run(runtime, n->leaves.samples, (const float *[]){n->x}, out));
     /* y lives in the context of the forward; convert traced in one of its own. */
@@ -177,7 +177,7 @@ Test(convert, refuses_scales_that_still_move)
     net_end(&n);
 }
 
-/* A relu behind the DeQuantStub is part of the model all the same. */
+/* A relu after the DeQuantStub is part of the model all the same. */
 Test(convert, names_the_layers_that_stay_float)
 {
     net n;
@@ -189,11 +189,11 @@ Test(convert, names_the_layers_that_stay_float)
     OK(net_prepare(&n, true, false));
     net_enter(&n, OCT_QUANT_FROZEN, true);
     oct_program program;
-    oct_text islands = {0};
-    OK(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("x86"), &islands));
-    cr_assert(strncmp(islands.data, "3 (relu): ", 10) == 0, "%s", islands.data);
-    cr_assert_str_eq(strchr(islands.data, '\n'), "\n", "one line");
-    oct_text_free(&islands);
+    oct_text fallbacks = {0};
+    OK(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("x86"), &fallbacks));
+    cr_assert(strncmp(fallbacks.data, "3 (relu): ", 10) == 0, "%s", fallbacks.data);
+    cr_assert_str_eq(strchr(fallbacks.data, '\n'), "\n", "one line");
+    oct_text_free(&fallbacks);
     oct_program_free(&program);
     check_same(&n);
     net_end(&n);

@@ -249,7 +249,7 @@ Test(bias_correction, keeps_the_mean_of_each_channel)
     cr_assert_eq(oct_mem_live(), 0);
 }
 
-/* conv, bn, relu, pool, depthwise conv, relu, conv, relu6, conv: three pairs, and none behind relu6. */
+/* conv, bn, relu, pool, depthwise conv, relu, conv, relu6, conv: three pairs, and none after relu6. */
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     parts *p = (parts *)self;

@@ -1,6 +1,6 @@
 /* What users of PyTorch's and Horizon's prepare run into, one test a case: Octet's own sentence, or why
  * the case cannot occur here. */
-#include "tests/seeds/rig.h"
+#include "tests/requirements/rig.h"
 
 /* conv - bn - relu - linear, with stubs; created by layers of a sequential. */
 static void begin(rig *r)

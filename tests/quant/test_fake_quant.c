@@ -77,7 +77,7 @@ Test(quantize, gives_the_range_with_a_canonical_zero_over_many_blocks)
     mask[(N + 7) / 8] = 0xa5;
     oct_quantize(x, N, q, codes, mask, range);
     cr_assert(range[0] == -4.0f && range[1] == 5.99f);
-    cr_assert_eq(mask[(N + 7) / 8], 0xa5, "nothing behind the mask is touched");
+    cr_assert_eq(mask[(N + 7) / 8], 0xa5, "nothing after the mask is touched");
     for (int i = 0; i < N; i++)
         cr_assert_eq(mask[i / 8] >> (i % 8) & 1, x[i] >= -1.285f && x[i] < 1.275f, "element %d", i);
     const float zeros[] = {-0.0f, -0.0f};
@@ -130,7 +130,7 @@ Test(quantize, of_16_bits_is_that_of_8_with_more_codes)
     mask[(N + 7) / 8] = 0xa5;
     oct_quantize16(x, N, q, codes, mask, range);
     oct_dequantize16(codes, N, q, y);
-    cr_assert_eq(mask[(N + 7) / 8], 0xa5, "nothing behind the mask is touched");
+    cr_assert_eq(mask[(N + 7) / 8], 0xa5, "nothing after the mask is touched");
     float least = INFINITY, most = -INFINITY;
     int clipped = 0;
     for (int i = 0; i < N; i++) {
@@ -299,7 +299,7 @@ Test(fake_quant, simulates_by_rounding_to_codes_with_a_straight_through_gradient
     float *grad = oct_scratch(cx, N * sizeof(float));
     for (int i = 0; i < N; i++)
         grad[i] = 1.0f;
-    oct_give_grad(cx, y, grad);
+    oct_add_grad(cx, y, grad);
     MUST(oct_backward(cx, y));
     for (int i = 0; i < N; i++) {
         float code = rintf(x[i] * 2.0f), cut = fminf(fmaxf(code, -128.0f), 127.0f);

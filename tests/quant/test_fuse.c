@@ -400,7 +400,7 @@ Test(fuse, by_name_then_folded)
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
     options.fold_batch_norm = true;
     rig_prepare(&r, &options);
-    cr_assert_eq(rig_count(r.root, &oct_batch_norm_type), 1, "the lone one, behind the pool");
+    cr_assert_eq(rig_count(r.root, &oct_batch_norm_type), 1, "the lone one, after the pool");
     OK(oct_set_fake_quant(r.root, OCT_STATE_FLOAT));
     outputs(&r, after);
     /* A weight may move to the centre of its code: half of 1/127 of the channel's largest, in each of

@@ -542,7 +542,7 @@ Test(graph, a_forward_that_ends_early_is_refused)
     check_refused(1, "the forward ended before b, which was recorded" CHANGING);
 }
 
-Test(graph, a_call_behind_the_last_one_is_refused)
+Test(graph, a_call_after_the_last_one_is_refused)
 {
     quantize_changing();
     extra = true;
@@ -1038,7 +1038,7 @@ static void gradient_of_input(float *grad)
     cr_assert_not_null(y, "%s", oct_fail_text(0));
     float *seed = oct_scratch(cx, 2 * sizeof *seed);
     seed[0] = 5, seed[1] = 7;
-    oct_give_grad(cx, y, seed);
+    oct_add_grad(cx, y, seed);
     MUST(oct_backward(cx, y));
     memcpy(grad, x->grad, 2 * sizeof *grad);
 }
@@ -1078,7 +1078,7 @@ static oct_tensor *failing_hook(oct_context *context, oct_module *module, oct_te
     return oct_context_fail(context, OCT_NUMERIC, "not a number");
 }
 
-Test(graph, a_forward_that_failed_leaves_nothing_behind)
+Test(graph, a_forward_that_failed_leaves_nothing_after)
 {
     oct_hook_handle handle;
     quantize_residual(OCT_METHOD_JIT);

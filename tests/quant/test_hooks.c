@@ -155,7 +155,7 @@ Test(hooks, of_a_container_that_ends_inside_of_a_fusion_are_refused_or_dropped)
     rig_end(&r);
 }
 
-/* Every member, before and behind: the two ends live, all others are named; and dropping drops only
+/* Every member, before and after: the two ends live, all others are named; and dropping drops only
  * those. */
 Test(hooks, in_all_places_of_a_fusion)
 {
@@ -376,7 +376,7 @@ static void live(rig *r, bool softmax, oct_prepare_method method, float out[16])
     live_prepared(r, out);
 }
 
-/* Before and behind every module that no fusion swallows, what is put in place and what is not: each
+/* Before and after every module that no fusion swallows, what is put in place and what is not: each
  * method that knows the graph gives the same bits, in training, evaluation and deployment. */
 static const char *const hooked[] = {"quant", "inner", "inner.conv", "relu", "pool"};
 

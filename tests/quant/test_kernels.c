@@ -297,7 +297,7 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
                      (long long)m, (long long)n, (double)v);
     }
     for (int64_t i = count; i < (count + 7) / 8 * 8; i++)
-        cr_assert_eq(mask[i / 8] >> (i % 8) & 1, 0, "bits behind the last are zero");
+        cr_assert_eq(mask[i / 8] >> (i % 8) & 1, 0, "bits after the last are zero");
     cr_assert_eq(mask[(count + 7) / 8], 0xa5);
     cr_assert_eq(codes[count], 0xa5);
     const float expected[2] = {low + 0.0f, high + 0.0f};

@@ -85,7 +85,7 @@ Test(methods, give_the_same_bits_with_folded_batch_norm_and_shared_ranges)
         check_methods(&net_kinds[k], true, options);
 }
 
-/* A module of a residual block without a qconfig: an island in the middle of quantized values. */
+/* A module of a residual block without a qconfig: a float fallback in the middle of quantized values. */
 Test(methods, leave_a_part_in_float_alike)
 {
     static const char *const parts[] = {"block.conv2", "block.conv1", "block._generated_add_0",
@@ -260,7 +260,7 @@ Test(methods, what_stays_float_says_why)
     cr_assert(strstr(node_at(&r, "stem", "conv2d")->note, "none"));
     cr_assert_eq(oct_module_find(r.root, "bn")->type, &oct_qat_batch_norm_type,
                  "alone now, in codes");
-    cr_assert_eq(rig_count(r.root, &oct_quant_stub_type), 1, "behind the stem, not before it");
+    cr_assert_eq(rig_count(r.root, &oct_quant_stub_type), 1, "after the stem, not before it");
     rig_end(&r);
 }
 
@@ -291,8 +291,8 @@ Test(methods, what_only_moves_values_follows_its_input)
         options.setters = setters;
         options.num_setters = 2;
         rig_prepare(&r, &options);
-        cr_assert_eq(r.quantizers.count, 2, "the conv's input, behind pool and relu; its output");
-        cr_assert_eq(rig_count_named(r.root, "qat_relu"), 1, "the relu behind the flatten");
+        cr_assert_eq(r.quantizers.count, 2, "the conv's input, after pool and relu; its output");
+        cr_assert_eq(rig_count_named(r.root, "qat_relu"), 1, "the relu after the flatten");
         const oct_graph *g = oct_graph_of(r.root);
         cr_assert_null(g->values[g->inputs[0]].quantize);
         rig_calibrate(&r);
@@ -343,16 +343,16 @@ static loop_net *loop_begin(rig *r, int turns)
 }
 
 /* Traced with one turn or with several, prepared for the whole model or from stub to stub, with the conv
- * quantized or an island in each turn: the same loop, trained with another count at each step. */
-static void train_loop(oct_prepare_method method, int traced, bool island, double losses[6])
+ * quantized or a float fallback in each turn: the same loop, trained with another count at each step. */
+static void train_loop(oct_prepare_method method, int traced, bool fallback, double losses[6])
 {
     rig r;
     loop_net *m = loop_begin(&r, traced);
     oct_qconfig qconfig = oct_qconfig_default();
     oct_qconfig_setter setters[] = {oct_setter_by_name("conv", NULL), oct_setter_default(&qconfig)};
     oct_prepare_options options = rig_options(method);
-    options.setters = island ? setters : &setters[1];
-    options.num_setters = island ? 2 : 1;
+    options.setters = fallback ? setters : &setters[1];
+    options.num_setters = fallback ? 2 : 1;
     rig_prepare(&r, &options);
     cr_assert_null(oct_module_find(r.root, "_generated_add_1"));
     m->turns = 2;
@@ -370,12 +370,12 @@ static void train_loop(oct_prepare_method method, int traced, bool island, doubl
 Test(methods, keep_a_loop_that_runs_any_number_of_times)
 {
     static const oct_prepare_method methods[] = {OCT_METHOD_JIT, OCT_METHOD_JIT_STRIP};
-    for (int island = 0; island < 2; island++) {
+    for (int fallback = 0; fallback < 2; fallback++) {
         double first[6], losses[6];
-        train_loop(OCT_METHOD_JIT, 2, island, first);
+        train_loop(OCT_METHOD_JIT, 2, fallback, first);
         for (size_t i = 0; i < OCT_COUNT(methods); i++)
             for (int traced = 1; traced < 4; traced++) {
-                train_loop(methods[i], traced, island, losses);
+                train_loop(methods[i], traced, fallback, losses);
                 cr_assert_arr_eq(losses, first, sizeof first, "%s traced with %d turns",
                                  oct_method_name(methods[i]), traced);
             }
@@ -405,7 +405,7 @@ Test(methods, a_stub_may_have_no_qconfig)
     }
 }
 
-/* One relu for everything, some of it behind the stubs: its slot serves the float calls. */
+/* One relu for everything, some of it after the stubs: its slot serves the float calls. */
 typedef struct relu_net {
     oct_module base;
     oct_module *quant, *conv, *pool, *relu, *head, *dequant;
@@ -448,7 +448,7 @@ Test(methods, a_stateless_module_may_be_called_anywhere)
         oct_prepare_options options = rig_options(graph_methods[i]);
         rig_prepare(&r, &options);
         cr_assert_eq(oct_module_find(r.root, "relu")->type, &oct_relu_type, "for the first call");
-        cr_assert_eq(rig_count_named(r.root, "qat_relu"), 2, "behind the pool, twice");
+        cr_assert_eq(rig_count_named(r.root, "qat_relu"), 2, "after the pool, twice");
         rig_calibrate(&r);
         OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
         for (int step = 0; step < 3; step++)

@@ -1,5 +1,5 @@
 /* Forwards that branch on training: what prepare makes of both branches, run in both modes. */
-#include "tests/seeds/rig.h"
+#include "tests/requirements/rig.h"
 
 #include "core/base/mem.h"
 
@@ -104,7 +104,7 @@ static void train(rig *r, int steps)
         if (oct_numel(y) > 1) {
             float *grad = oct_scratch(r->cx, (size_t)oct_numel(y) * sizeof(float) + 64);
             memcpy(grad, y->data, (size_t)oct_numel(y) * sizeof(float));
-            oct_give_grad(r->cx, y, grad);
+            oct_add_grad(r->cx, y, grad);
         }
         rig_descend(r, y);
         for (int64_t i = 0; i < r->params.numel; i++)

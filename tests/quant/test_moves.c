@@ -10,7 +10,7 @@ static oct_tensor *half(oct_context *cx, oct_tensor *x, int which)
     return oct_slice(cx, x, 3, which * c, 1, c);
 }
 
-/* YOLO's C2f: a split into halves, two residual bottlenecks behind the second half, everything joined. */
+/* YOLO's C2f: a split into halves, two residual bottlenecks after the second half, everything joined. */
 static oct_tensor *c2f_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
 {
     user_net *m = (user_net *)self;
@@ -140,7 +140,7 @@ Test(moves, keep_the_scale_of_what_they_move)
     }
 }
 
-/* What is moved before a layer that stays float, and behind it, is float, and no island. */
+/* What is moved before a layer that stays float, and after it, is float, and no float fallback. */
 static oct_tensor *float_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
 {
     user_net *m = (user_net *)self;
@@ -151,7 +151,7 @@ static oct_tensor *float_forward(oct_context *cx, oct_module *self, oct_tensor *
 }
 static const oct_module_type float_type = {.name = "float_moves", .forward = float_forward};
 
-Test(moves, of_float_values_are_no_islands)
+Test(moves, of_float_values_are_no_fallbacks)
 {
     deployment d;
     user_net *m = user_net_new(&float_type);

@@ -118,7 +118,7 @@ Test(observer, that_counts_finds_percentile_and_least_error)
     }
 }
 
-/* Where PyTorch's search stops at once it is far behind, so only one side is a bound. */
+/* Where PyTorch's search stops at once it is far after, so only one side is a bound. */
 Test(observer, histogram_has_no_larger_error_than_pytorchs)
 {
     static counting c;
@@ -139,7 +139,7 @@ Test(observer, histogram_has_no_larger_error_than_pytorchs)
     cr_assert_geq(better, 3, "something is cut off");
 }
 
-Test(observer, that_counts_keeps_all_of_calibration_and_fades_behind_it)
+Test(observer, that_counts_keeps_all_of_calibration_and_fades_after_it)
 {
     static const char *const names[] = {"percentile", "mse", "histogram"};
     static counting c;

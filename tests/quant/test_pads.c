@@ -125,8 +125,8 @@ Test(pads, of_files_show_no_more_than_a_mirror_does)
     OK(oct_program_check(&p));
     steps[1].pad.before[0] = 3;
     check_step_refused(&p, &steps[1],
-                       "a mirror of height 3 cannot show 3 before it and 0 behind it");
+                       "a mirror of height 3 cannot show 3 before it and 0 after it");
     steps[1].pad.before[0] = 0;
     check_step_refused(&p, &steps[1],
-                       "a mirror of height 3 cannot show 0 before it and 3 behind it");
+                       "a mirror of height 3 cannot show 0 before it and 3 after it");
 }

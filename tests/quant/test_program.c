@@ -227,7 +227,7 @@ Test(program_check, refuses_convolutions_whose_sizes_do_not_fit)
     refused("step 1 (conv \"stem\"): padding 1 above, 1 left, 1 below, 2000 right is not within 0 "
             "to 1024");
     *s = good;
-    s->dilation_w = 3; /* believed, it would let windows reach behind the lines of the input */
+    s->dilation_w = 3; /* believed, it would let windows reach after the lines of the input */
     cr_assert_eq(oct_program_check(&p), OCT_DATA);
     *s = good;
     s->in_c = 65537;
@@ -355,62 +355,62 @@ Test(program_free, of_nothing_does_nothing)
     oct_program_free(&none);
 }
 
-/* Float islands. */
+/* Float fallbacks. */
 
 enum { ISLAND = 3, FLAT = 6 };
 
-static void make_island(void)
+static void make_fallback(void)
 {
-    program_with_island(&p);
+    program_with_fallback(&p);
 }
 
-TestSuite(island_check, .init = make_island, .fini = release);
+TestSuite(fallback_check, .init = make_fallback, .fini = release);
 
-Test(island_check, accepts_two_inputs_an_island_and_a_reshape)
+Test(fallback_check, accepts_two_inputs_an_fallback_and_a_reshape)
 {
     cr_assert_eq(oct_program_check(&p), OCT_OK, "%s", oct_fail_text(0));
 }
 
-Test(island_check, refuses_islands_that_cannot_be_made)
+Test(fallback_check, refuses_fallbacks_that_cannot_be_made)
 {
-    oct_island *island = p.steps[ISLAND].island;
-    p.steps[ISLAND].island = NULL;
+    oct_fallback *fallback = p.steps[ISLAND].fallback;
+    p.steps[ISLAND].fallback = NULL;
     refused("step 3 (float \"island\"): what computes it is missing");
-    p.steps[ISLAND].island = island;
-    memset(island->type, 'x', sizeof island->type);
+    p.steps[ISLAND].fallback = fallback;
+    memset(fallback->type, 'x', sizeof fallback->type);
     refused("step 3 (float \"island\"): the type of its module is not a name");
-    memset(island->type, 0, sizeof island->type);
+    memset(fallback->type, 0, sizeof fallback->type);
     refused("step 3 (float \"island\"): the type of its module is not a name");
-    snprintf(island->type, sizeof island->type, "Conv 2d");
+    snprintf(fallback->type, sizeof fallback->type, "Conv 2d");
     refused("step 3 (float \"island\"): the type of its module is not a name");
-    snprintf(island->type, sizeof island->type, "conv2d");
-    island->num_args = 25;
+    snprintf(fallback->type, sizeof fallback->type, "conv2d");
+    fallback->num_args = 25;
     refused("step 3 (float \"island\"): 25 arguments; 0 to 24 are allowed");
-    island->num_args = -1;
+    fallback->num_args = -1;
     refused("step 3 (float \"island\"): -1 arguments; 0 to 24 are allowed");
-    island->num_args = 8;
-    island->args[2] = (double)NAN;
+    fallback->num_args = 8;
+    fallback->args[2] = (double)NAN;
     refused("step 3 (float \"island\"): its argument 2 is not a number");
-    island->args[2] = 3;
+    fallback->args[2] = 3;
     const int dims[] = {-1, 0, 2, 3, 5};
     for (size_t i = 0; i < OCT_COUNT(dims); i++) {
         char said[96];
-        island->dims[0] = dims[i];
+        fallback->dims[0] = dims[i];
         snprintf(said, sizeof said,
                  "step 3 (float \"island\"): its input 0 cannot have %d dimensions", dims[i]);
         refused(said);
     }
 }
 
-Test(island_check, refuses_arrays_that_are_none)
+Test(fallback_check, refuses_arrays_that_are_none)
 {
-    oct_island *island = p.steps[ISLAND].island;
-    oct_island_array *weight = &island->arrays[0], good = *weight;
-    island->num_arrays = 65;
+    oct_fallback *fallback = p.steps[ISLAND].fallback;
+    oct_fallback_array *weight = &fallback->arrays[0], good = *weight;
+    fallback->num_arrays = 65;
     refused("step 3 (float \"island\"): 65 arrays; 0 to 64 are allowed");
-    island->num_arrays = -1;
+    fallback->num_arrays = -1;
     refused("step 3 (float \"island\"): -1 arrays; 0 to 64 are allowed");
-    island->num_arrays = 2;
+    fallback->num_arrays = 2;
     weight->name = NULL;
     refused("step 3 (float \"island\"): the name of its array 0 is not a name");
     weight->name = (char[]){"we\033ight"};
@@ -432,13 +432,13 @@ Test(island_check, refuses_arrays_that_are_none)
     *weight = good;
 }
 
-Test(island_check, refuses_codes_where_islands_want_float)
+Test(fallback_check, refuses_codes_where_fallbacks_want_float)
 {
     p.steps[ISLAND].input[0] = 2;
     refused("step 3 (float \"island\"): input value 2 is not f32");
 }
 
-Test(island_check, refuses_a_reshape_that_changes_more_than_the_shape)
+Test(fallback_check, refuses_a_reshape_that_changes_more_than_the_shape)
 {
     p.values[8].c = 59;
     refused("step 6 (reshape \"flat\"): its input has 60 numbers, its output 59");
@@ -541,7 +541,7 @@ Test(other_kinds, refuses_shapes_that_do_not_fit)
     refused("step 8 (affine \"affine\"): weight 4 is not -1, 0 or 1");
 }
 
-/* A dilation that is believed without a look would let kernels read and write behind their memory. */
+/* A dilation that is believed without a look would let kernels read and write after their memory. */
 Test(other_kinds, refuses_dilations_that_do_not_follow_from_the_input)
 {
     oct_step *step = &p.steps[TRANSPOSED];

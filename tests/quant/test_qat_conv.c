@@ -234,7 +234,7 @@ static void check_backward(variant v)
         masked += !pass;
     }
     cr_assert(masked > 0 && masked < out_numel);
-    oct_give_grad(n.cx, z, grad);
+    oct_add_grad(n.cx, z, grad);
     OK(oct_backward(n.cx, z));
     OK(oct_params_reduce(&n.params, &oct_collective_one, &n.leaves));
     /* Rounding of the bias and a gradient or two on the edge of the mask separate the two. */

@@ -380,7 +380,7 @@ static void check_learned_output(const bench *b, const conv_case *v, const oracl
         if (v->activation == OCT_ACT_RELU6) value = fmin(value, (double)(6.0f / q.scale));
         want += (double)grad[i] * lsq_step(value, lo, hi, (double)q.scale);
     }
-    /* A value in steps of 2^-16 of the range has 7 bits behind the point in float. */
+    /* A value in steps of 2^-16 of the range has 7 bits after the point in float. */
     const double factor = 1 / sqrt((double)(o->out / CASE_N) * hi);
     const double loose = (v->out_bits == 16 ? 0.1 : 1e-3) * factor;
     want *= factor;
@@ -426,7 +426,7 @@ static void check_backward(const conv_case *v)
     OK(oct_context_status(cx));
     float *given = oct_scratch(cx, (size_t)o.out * 4);
     memcpy(given, cut, (size_t)o.out * 4);
-    oct_give_grad(cx, y, given);
+    oct_add_grad(cx, y, given);
     OK(oct_backward(cx, y));
     OK(oct_params_reduce(&params, &oct_collective_one, &b.leaves));
 

@@ -406,7 +406,7 @@ static void check_module(const kind *k, const char *target, int in_bits, int out
         cr_assert_gt(clipped, 10, "%s: nothing was clipped, so no mask was tried", k->name);
     bench_backward(&b, y, grad);
     OK(oct_params_reduce(&b.params, &oct_collective_one, &b.leaves));
-    oct_give_grad(r.cx, r.y, cut);
+    oct_add_grad(r.cx, r.y, cut);
     OK(oct_backward(r.cx, r.y));
     if (own) check_learned(&b, &r, k, grad);
     /* Softmax takes its derivative from rounded codes, bilinear has rounded weights. */
@@ -720,7 +720,7 @@ Test(qat_lut, takes_slopes_of_the_scale_of_each_call)
     for (int i = 2; i >= 0; i--) {
         float *grad = oct_scratch(cx, 2 * sizeof *grad);
         grad[0] = grad[1] = 1;
-        oct_give_grad(cx, y[i], grad);
+        oct_add_grad(cx, y[i], grad);
     }
     OK(oct_backward(cx, y[2]));
     for (int i = 0; i < 3; i++)

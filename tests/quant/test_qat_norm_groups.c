@@ -51,7 +51,7 @@ static void step(net *n, int64_t first, int64_t count, float *y, float *grads)
     for (int64_t i = 0; i < count; i += SAMPLES / 2)
         oct_fill_normal(grad + i * each, SAMPLES / 2 * each, 11, OCT_STREAM_TEST,
                         (uint32_t)(first + i), 0.0f, 1.0f);
-    oct_give_grad(n->cx, out, grad);
+    oct_add_grad(n->cx, out, grad);
     OK(oct_backward(n->cx, out));
     OK(oct_params_reduce(&n->params, &oct_collective_one, &n->leaves));
     memcpy(grads, n->params.grads, (size_t)n->params.numel * sizeof *grads);

@@ -507,12 +507,12 @@ typedef struct pool {
 
 /* The windows along a side, one after another: the last one that begins inside, and of ceil mode one more
  * unless the last reaches the end. */
-static int64_t windows_along(int64_t in, int before, int behind, int kernel, int stride, bool ceil)
+static int64_t windows_along(int64_t in, int before, int after, int kernel, int stride, bool ceil)
 {
     int64_t out = 1;
-    while (out * stride + kernel <= before + in + behind)
+    while (out * stride + kernel <= before + in + after)
         out++;
-    const bool more = (out - 1) * stride + kernel < before + in + behind;
+    const bool more = (out - 1) * stride + kernel < before + in + after;
     return ceil && more && out * stride < before + in ? out + 1 : out;
 }
 

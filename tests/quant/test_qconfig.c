@@ -56,7 +56,7 @@ Test(qconfig, of_the_first_setter_that_fits_wins)
     cr_assert(!ask(setters, n, "layer10.conv", "conv2d", false).current_scales);
     cr_assert_eq(ask(setters, n, "head", "linear", false).bits, 16);
     cr_assert(!ask(setters, n, "head", "linear", true).float_output,
-              "a template replaces what setters behind it said");
+              "a template replaces what setters after it said");
     oct_qconfig last = ask(setters, n, "layer2.conv", "conv2d", true);
     cr_assert(last.float_output && last.current_scales && last.bits == 8);
     cr_assert(!ask(setters, n, "layer3", "conv2d", false).float_output);

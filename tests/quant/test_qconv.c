@@ -136,7 +136,7 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     const int64_t in = s->in_h * s->in_w * s->in_c, pixels = s->out_h * s->out_w;
     const int64_t out = samples * pixels * s->out_c, width = wide ? 2 : 1;
     const int64_t weights = s->out_c * s->kernel_h * s->kernel_w * (s->in_c / s->groups);
-    uint8_t *codes = malloc((size_t)(samples * in * width)); /* oct_alloc leaves room behind */
+    uint8_t *codes = malloc((size_t)(samples * in * width)); /* oct_alloc leaves room over */
     int8_t *w = room(weights, 1);
     int32_t *bias32 = room(s->out_c, 4);
     int64_t *bias = room(s->out_c, 8);

@@ -49,7 +49,7 @@ typedef struct trial {
     oct_quantizers quantizers;
     float *x[OCT_MAX_INPUTS];
     oct_tensor *input[OCT_MAX_INPUTS]; /* of the last forward */
-    bool refused, islands;             /* islands: sums of float layers are in it */
+    bool refused, fallbacks;           /* float fallbacks: sums of float layers are in it */
     bool freed;                        /* forwards that free activations have been tried */
     trail trail;
 } trial;
@@ -233,7 +233,7 @@ static bool step(trial *t, int runs)
     if (y->needs_grad && y->node) {
         float *grad = oct_scratch(t->cx, (size_t)oct_numel(y) * sizeof(float) + 64);
         fill_gradient(t, oct_numel(y) / t->samples, grad);
-        oct_give_grad(t->cx, y, grad);
+        oct_add_grad(t->cx, y, grad);
         WORKS(oct_backward(t->cx, y));
     }
     WORKS(oct_params_reduce(&t->params, t->group, &t->leaves));
@@ -463,7 +463,7 @@ static bool check_dead(trial *t, int body)
 static bool sums_in_float(const oct_program *p)
 {
     for (int64_t i = 0; i < p->num_steps; i++) {
-        const char *type = p->steps[i].island ? p->steps[i].island->type : "";
+        const char *type = p->steps[i].fallback ? p->steps[i].fallback->type : "";
         if (strncmp(type, "conv", 4) == 0 || strcmp(type, "linear") == 0) return true;
     }
     return false;
@@ -480,7 +480,7 @@ static bool check_program(trial *t, const oct_tensor *y, const char *when)
     memcpy(wanted, y->data, bytes);
     if (oct_convert(&program, t->root, &t->plan->example, t->options.target, NULL) != OCT_OK)
         failed = "convert";
-    else if (oct_runtime_create(&runtime, &program, t->samples, &oct_module_islands) != OCT_OK)
+    else if (oct_runtime_create(&runtime, &program, t->samples, &oct_module_fallbacks) != OCT_OK)
         failed = "runtime";
     else if (oct_runtime_run(runtime, t->samples, (const float *const *)t->x, out) != OCT_OK)
         failed = "run";
@@ -488,7 +488,7 @@ static bool check_program(trial *t, const oct_tensor *y, const char *when)
         ok = say("%s %s: %s", failed, when, failure());
     else if (memcmp(out, wanted, bytes) != 0)
         ok = say("the program differs from evaluation, %s", when);
-    t->islands |= !failed && sums_in_float(&program);
+    t->fallbacks |= !failed && sums_in_float(&program);
     oct_runtime_destroy(&runtime);
     oct_program_free(&program);
     free(wanted);
@@ -513,7 +513,7 @@ static bool check_frozen(trial *t, int runs)
     if (!ok) say("evaluation: %s", failure());
     bool same = ok && memcmp(trained, y->data, bytes) == 0;
     ok = ok && keep(t, "evaluation", y->data, bytes) && check_program(t, y, "frozen");
-    if (ok && !same && !t->islands && !t->plan->branches)
+    if (ok && !same && !t->fallbacks && !t->plan->branches)
         ok = say("frozen training and evaluation differ");
     free(trained);
     return ok;
@@ -568,7 +568,7 @@ static bool live(trial *t, bool thorough)
 }
 
 typedef struct tally {
-    int tried, prepared, compared, islands;
+    int tried, prepared, compared, fallbacks;
 } tally;
 
 /* A second life, to be the same as the first. */
@@ -665,7 +665,7 @@ static oct_status show(const oct_collective *self, const oct_leaves *leaves, con
             count += more;                                                                         \
         }                                                                                          \
         oct_status met = meet(c); /* both have copies, and out may be the first part */            \
-        oct_tree_join(&all, trees, vectors, count, n, sizeof(type));                               \
+        oct_tree_merge(&all, trees, vectors, count, n, sizeof(type));                              \
         memcpy(out, vectors[0], (size_t)n * sizeof(type));                                         \
         for (int p = 0; p < count; p++)                                                            \
             free(vectors[p]);                                                                      \
@@ -732,7 +732,7 @@ static size_t part_begin(const trail *r, int i)
     return i ? r->parts[i - 1].end : 0;
 }
 
-/* Outputs of both ranks are the whole's, one behind the other; all else each rank has whole. */
+/* Outputs of both ranks are the whole's, one after another; all else each rank has whole. */
 static bool same_ranks(const trail *whole, const trail *a, const trail *b)
 {
     WANT(a->count == b->count && a->count <= whole->count, "ranks differ in what they did");
@@ -796,7 +796,7 @@ static bool check_network(const rn_plan *plan, bool crowded, tally *count)
     omp_set_num_threads(1);
     bool ok = begin(&t, plan, &options, &oct_collective_one) && live(&t, true);
     count->prepared += !t.refused;
-    count->islands += t.islands;
+    count->fallbacks += t.fallbacks;
     if (ok) at = "symbolic", ok = again(&t, OCT_METHOD_SYMBOLIC, 1, count);
     if (ok) at = "jit_strip", ok = again(&t, OCT_METHOD_JIT_STRIP, 1, count);
     crowded = crowded && !t.refused;
@@ -853,7 +853,7 @@ Test(random_networks, keep_every_promise, .timeout = 100000)
         fprintf(stderr, "  shrunk: %s\n", why);
     }
     fprintf(stderr, "%d networks: %d prepared, %d comparisons, %d with float layers\n", count.tried,
-            count.prepared, count.compared, count.islands);
+            count.prepared, count.compared, count.fallbacks);
     free(plan);
     cr_assert_eq(failed, 0, "%d networks of %ld failed", failed, networks);
 }

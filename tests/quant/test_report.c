@@ -136,17 +136,16 @@ Test(report, finds_an_unfused_batch_norm_and_what_it_costs)
     oct_text_free(&report);
 }
 
-Test(report, finds_float_islands_with_reason_and_cost)
+Test(report, finds_float_fallbacks_with_reason_and_cost)
 {
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
     oct_qconfig_setter setters[] = {oct_setter_by_name("conv2", NULL), *options.setters};
     options.setters = setters;
     options.num_setters = 2;
     oct_text report = report_of("pair", &options);
-    check_says(
-        &report,
-        "conv2: stays float: its qconfig is none (by name 'conv2'); for each sample, "
-        "108 codes are turned into floats before it and 144 floats are quantized behind it.");
+    check_says(&report,
+               "conv2: stays float: its qconfig is none (by name 'conv2'); for each sample, "
+               "108 codes are turned into floats before it and 144 floats are quantized after it.");
     check_says(&report, "_generated_dequant_stub_0");
     check_says(&report, "_generated_quant_stub_0");
     oct_text_free(&report);

@@ -302,13 +302,13 @@ Test(plan, shares_bytes_only_between_values_that_never_live_together)
     oct_program_free(&p);
 }
 
-/* Two inputs and a float island, run by a host of the test's own. */
+/* Two inputs and a float fallback, run by a host of the test's own. */
 
 enum { PLANE = 4 * 5, OUT = PLANE * 3 };
 
-typedef struct fake_island {
+typedef struct fake_fallback {
     int64_t samples_seen;
-} fake_island;
+} fake_fallback;
 
 static int opened, closed, fail_open_at;
 static bool fail_run;
@@ -318,13 +318,13 @@ static oct_status fake_open(void **state, const oct_program *program, const oct_
     cr_assert_eq(step, &program->steps[3]);
     if (fail_open_at == opened + 1) return oct_fail(OCT_DATA, "cannot be opened");
     opened++;
-    return oct_alloc(state, 1, sizeof(fake_island));
+    return oct_alloc(state, 1, sizeof(fake_fallback));
 }
 
 /* Each channel of the three is the sum of the two, times its number. */
 static oct_status fake_run(void *state, int64_t samples, const float *const *x, float *y)
 {
-    ((fake_island *)state)->samples_seen += samples;
+    ((fake_fallback *)state)->samples_seen += samples;
     if (fail_run) return oct_fail(OCT_NUMERIC, "cannot be run");
     for (int64_t i = 0; i < samples * PLANE; i++)
         for (int c = 0; c < 3; c++)
@@ -338,7 +338,7 @@ static void fake_close(void *state)
     oct_free(&state);
 }
 
-static const oct_island_host fake_host = {fake_open, fake_run, fake_close};
+static const oct_fallback_host fake_host = {fake_open, fake_run, fake_close};
 
 /* Multiples of the scales, so that codes say what they are. */
 static void two_inputs(float *a, float *b)
@@ -349,11 +349,11 @@ static void two_inputs(float *a, float *b)
         b[i] = 0.02f * (float)(i * 11 % 91 - 45);
 }
 
-Test(runtime, feeds_two_inputs_and_lets_the_host_run_islands)
+Test(runtime, feeds_two_inputs_and_lets_the_host_run_fallbacks)
 {
     static float a[SAMPLES * PLANE * 2], b[SAMPLES * OUT], alone[SAMPLES * OUT], y[SAMPLES * OUT];
     oct_program p;
-    program_with_island(&p);
+    program_with_fallback(&p);
     two_inputs(a, b);
     for (int threads = 1; threads <= 4; threads++) {
         oct_runtime *rt;
@@ -377,12 +377,12 @@ Test(runtime, feeds_two_inputs_and_lets_the_host_run_islands)
     cr_assert_eq(oct_mem_live(), 0);
 }
 
-Test(runtime, says_what_an_island_says_when_it_fails)
+Test(runtime, says_what_an_fallback_says_when_it_fails)
 {
     static float a[SAMPLES * PLANE * 2], b[SAMPLES * OUT], y[SAMPLES * OUT];
     oct_program p;
     oct_runtime *rt;
-    program_with_island(&p);
+    program_with_fallback(&p);
     omp_set_num_threads(3);
     cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_PREPARE);
     cr_assert_str_eq(oct_fail_text(0),

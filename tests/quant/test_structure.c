@@ -1,7 +1,7 @@
 /* Where prepare puts quantizers and what it fuses, against PyTorch's own prepare on the same networks
  * (tests/golden/make_structure_golden.py). */
 #include "tests/golden/structure_golden.h"
-#include "tests/seeds/rig.h"
+#include "tests/requirements/rig.h"
 
 #include "core/base/mem.h"
 #include "launch/model/model.h"

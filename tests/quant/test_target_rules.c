@@ -65,7 +65,7 @@ Test(target_rules, are_in_the_steps_of_the_program)
     cr_assert(left->q.zero_point == sum->q.zero_point && sum->q.zero_point != 0 &&
                   sum->q.zero_point != 128,
               "a group with values below 0 has the zero_point that its range wants");
-    cr_assert_eq(add->add.lo, 0, "a relu behind it cuts where the value is 0");
+    cr_assert_eq(add->add.lo, 0, "a relu after it cuts where the value is 0");
     cr_assert(step_named(p, "_generated_mul_0")->offset_first);
     cr_assert_eq(deploy_count(p, OCT_STEP_LUT), 1);
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 2, "no addend joins them");
@@ -134,7 +134,7 @@ Test(target_rules, of_tflm_round_twice_without_a_second_addend)
     deploy_end(&d);
 }
 
-/* a: a convolution; b, c: functions; the product of both behind a pool. */
+/* a: a convolution; b, c: functions; the product of both after a pool. */
 static oct_tensor *gates(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)n;
@@ -178,7 +178,7 @@ Test(target_rules, of_tflm_give_sigmoid_and_tanh_the_codes_of_its_kernels)
     check_gates("tflite", OCT_METHOD_JIT, false);
 }
 
-/* a: a convolution; b: an average pool; the mean of the plane behind it. */
+/* a: a convolution; b: an average pool; the mean of the plane after it. */
 static oct_tensor *means(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)n;
@@ -254,9 +254,9 @@ static int check_dense(double mode)
     const oct_program *p = &d.program;
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 0, "a convolution hands over codes");
     cr_assert_eq(deploy_count(p, OCT_STEP_SOFTMAX), 0);
-    const int islands = deploy_count(p, OCT_STEP_FLOAT);
+    const int fallbacks = deploy_count(p, OCT_STEP_FLOAT);
     deploy_end(&d);
-    return islands;
+    return fallbacks;
 }
 
 Test(target_rules, leave_float_what_the_target_cannot_run)

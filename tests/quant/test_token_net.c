@@ -1,4 +1,4 @@
-/* Float islands of rows and tokens: alone between quantized layers, and together in a small transformer that is
+/* Float fallbacks of rows and tokens: alone between quantized layers, and together in a small transformer that is
  * trained by quantization and converted. */
 #include "tests/quant/deploy.h"
 #include "tests/quant/token_net.h"
@@ -38,7 +38,7 @@ static void deploy_between(oct_status (*create)(oct_module **m), int64_t channel
     {                                                                                              \
         return call;                                                                               \
     }                                                                                              \
-    Test(token_net, name##_is_an_island)                                                           \
+    Test(token_net, name##_is_an_fallback)                                                         \
     {                                                                                              \
         deploy_between(name##_between, channels);                                                  \
     }
@@ -61,7 +61,7 @@ static oct_tensor *product_forward(oct_context *cx, oct_module *self, oct_tensor
 }
 static const oct_module_type product_type = {.name = "product", .forward = product_forward};
 
-Test(token_net, matmul_is_an_island)
+Test(token_net, matmul_is_an_fallback)
 {
     for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
         deployment d;

@@ -75,7 +75,7 @@ Test(train_step, a_loss_that_is_not_finite_changes_nothing)
     check_nothing_held();
 }
 
-/* Two layers without bias behind each other, the first of zeros: the loss is log 2 whatever the second
+/* Two layers without bias one after another, the first of zeros: the loss is log 2 whatever the second
  * one's weights are, and the gradient of the first is made of them. */
 static oct_module *two_layers(float second)
 {
@@ -160,7 +160,7 @@ Test(train_step, one_at_a_time_takes_steps)
 }
 
 /* A sample that is no number ends its own step alone: what follows goes on as if it had not been there. */
-Test(train_step, a_batch_that_is_not_finite_leaves_nothing_behind)
+Test(train_step, a_batch_that_is_not_finite_leaves_nothing_after)
 {
     double end[2];
     for (int spoiled = 0; spoiled < 2; spoiled++) {
@@ -198,7 +198,7 @@ Test(train_step, a_batch_that_is_not_finite_leaves_nothing_behind)
 }
 
 /* Prepare and folding destroy batch norms whose parameters are bound; nothing of them may be touched
- * behind that, in any order of calls. */
+ * after that, in any order of calls. */
 static void check_change(bool fold_at_prepare, bool root_first)
 {
     rig r;
@@ -371,7 +371,7 @@ static void penalty_backward(oct_context *cx, oct_node *node)
     float *grad = oct_grad_new(cx, node->input[0]);
     for (int64_t i = 0; grad && i < oct_numel(node->input[0]); i++)
         grad[i] = 1;
-    if (grad) oct_give_grad(cx, node->input[0], grad);
+    if (grad) oct_add_grad(cx, node->input[0], grad);
 }
 
 static oct_tensor *penalty_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)

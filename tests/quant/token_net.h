@@ -1,5 +1,5 @@
 /* A small transformer of images, written by hand: patches and a token of its own, positions, a block of
- * attention and one of two layers, each behind a layer norm, and the mean of all tokens before the head. */
+ * attention and one of two layers, each after a layer norm, and the mean of all tokens before the head. */
 #pragma once
 
 #include "core/nn/modules.h"

@@ -77,7 +77,7 @@ static void append(oct_module *root, oct_status made, oct_module **item)
     RANK_OK(comm, oct_sequential_append(root, item));
 }
 
-/* Batch norms behind a convolution, a depthwise one and a linear layer; on their own in QAT: behind a relu. */
+/* Batch norms after a convolution, a depthwise one and a linear layer; on their own in QAT: after a relu. */
 static oct_module *build(void)
 {
     oct_module *root = NULL, *item = NULL;

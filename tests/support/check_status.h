@@ -1,4 +1,4 @@
-/* What a call returned, said and left behind. */
+/* What a call returned, said and left over. */
 #pragma once
 
 #include "core/base/mem.h"

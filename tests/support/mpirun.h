@@ -9,5 +9,5 @@
  * with NULL. More ranks than cores are fine. */
 oct_process oct_mpirun(int ranks, double timeout_s, const char *program, ...)
     __attribute__((sentinel));
-/* Sets what an mpirun needs that a script starts, with a folder for its files, to be removed behind it. */
+/* Sets what an mpirun needs that a script starts, with a folder for its files, to be removed after it. */
 void oct_mpirun_begin(oct_tmp *own);

@@ -16,7 +16,7 @@
 #include "quant/module/conv/moments.h"
 #include "quant/module/quant_modules.h"
 
-/* What a call computes: the float layer behind the module, and what follows it. A batch norm on its own is
+/* What a call computes: the float layer after the module, and what follows it. A batch norm on its own is
  * the depthwise 1x1 convolution whose weights are 1 and whose plan is affine (quant/kernel/qconv.h). */
 typedef struct oct_layer {
     oct_param *weight;         /* NULL: a batch norm on its own */
@@ -96,8 +96,8 @@ void oct_clear_dead_codes(const oct_channels *ch, const oct_conv_shape *s, int8_
 oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qparams *out,
                              const oct_tensor *addend, const oct_channels *ch);
 /* Fills the constants of a step whose `conv` is there. addend: the second input, or NULL. */
-oct_status oct_step_take_layer(oct_step *step, const oct_layer *l, oct_qparams in,
-                               const oct_value *addend) OCT_NODISCARD;
+oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in,
+                              const oct_value *addend) OCT_NODISCARD;
 
 /* The accumulators of this rank's samples, which go by tile by tile, a block of positions at a time;
  * several times where batch norm or the scale follow from them. Scratch that ends with the op. */
@@ -144,7 +144,7 @@ oct_qconv_pass oct_accumulators_of(const oct_context *cx, const oct_accumulators
 /* The scratch of this thread. */
 void *oct_accumulators_scratch(const oct_accumulators *a);
 
-/* A pass that shows outputs as they are before the epilogue rounds them and behind its activation, in units
+/* A pass that shows outputs as they are before the epilogue rounds them and after its activation, in units
  * of the scale that it is for. */
 typedef struct oct_value_pass {
     const oct_epilogue *epilogue; /* of the leaf's group; its addend is that of leaf 0 */
@@ -192,7 +192,7 @@ typedef struct oct_normalized {
 } oct_normalized;
 
 /* Some rows of a leaf. mask: the leaf's, of which element `first` is grad's first, and of which one byte
- * behind the last bit can be read; NULL: grad is clipped. */
+ * after the last bit can be read; NULL: grad is clipped. */
 typedef struct oct_norm_rows {
     int64_t rows;
     oct_normalized normalized;

@@ -161,7 +161,7 @@ static oct_status join_scales(oct_moments *m, const oct_collective *group)
     return OCT_OK;
 }
 
-oct_status oct_moments_join(oct_moments *m, const oct_collective *group)
+oct_status oct_moments_allreduce(oct_moments *m, const oct_collective *group)
 {
     const int64_t k = m->depth;
     OCT_TRY(join_scales(m, group));

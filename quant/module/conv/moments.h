@@ -28,4 +28,4 @@ int64_t oct_moments_bytes(const oct_conv_shape *shape);
 oct_status oct_moments_add(oct_moments *moments, const oct_conv_shape *shape,
                            const oct_tensor *x) OCT_NODISCARD;
 /* Collective: sums them over the ranks. */
-oct_status oct_moments_join(oct_moments *moments, const oct_collective *group) OCT_NODISCARD;
+oct_status oct_moments_allreduce(oct_moments *moments, const oct_collective *group) OCT_NODISCARD;

@@ -1,4 +1,4 @@
-/* The gradients of a batch norm in a quantized layer, and of what clips behind it. Loops keep 16 or 8
+/* The gradients of a batch norm in a quantized layer, and of what clips after it. Loops keep 16 or 8
  * channels in registers while the rows go by; sums are taken in double, each channel's terms in order of
  * the rows, so no bit depends on how many channels that are. */
 #include "core/autograd/leaf_grads.h"

@@ -79,7 +79,7 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     const oct_layer l = layer_of(m);
     step->conv = plane_shape(in.h, in.w, in.c);
     step->input_step_h = step->input_step_w = 1;
-    OCT_TRY(oct_step_take_layer(step, &l, in.q, NULL));
+    OCT_TRY(oct_step_set_layer(step, &l, in.q, NULL));
     const oct_qparams q = oct_fake_quant_qparams((const oct_fake_quant *)m->q.fake_quant);
     return oct_emit_output(e, step, oct_codes_dtype(q), q);
 }

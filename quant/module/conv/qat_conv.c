@@ -214,7 +214,7 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     step->conv = oct_qat_conv_shape(m, in.h, in.w);
     input_steps(m, &step->input_step_h, &step->input_step_w);
     const oct_layer l = oct_qat_conv_layer(m);
-    OCT_TRY(oct_step_take_layer(step, &l, in.q, m->add ? &addend : NULL));
+    OCT_TRY(oct_step_set_layer(step, &l, in.q, m->add ? &addend : NULL));
     if (!fq) return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
     const oct_qparams q = oct_fake_quant_qparams(fq);
     return oct_emit_output(e, step, oct_codes_dtype(q), q);

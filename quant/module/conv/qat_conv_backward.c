@@ -399,7 +399,7 @@ static void multiply(oct_context *cx, call *c)
     if (c->l->bias) oct_leaf_grads_end(cx, c->l->bias);
 }
 
-/* Plans the products, whose scratch comes behind the operand rows. */
+/* Plans the products, whose scratch comes after the operand rows. */
 static void plan_products(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
@@ -521,7 +521,7 @@ static void input_backward(oct_context *cx, call *c)
     for (int t = 0; t < cut.threads; t++)
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);)
             second_sweep(cx, c, &tile, NULL);
-    oct_give_grad(cx, c->x, c->grad);
+    oct_add_grad(cx, c->x, c->grad);
     c->grad = NULL;
 }
 
@@ -533,7 +533,7 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
               .x = node->input[0],
               .addend = node->num_inputs > 1 ? node->input[1] : NULL,
               .y = node->output,
-              .grad = oct_take_grad(node->output)};
+              .grad = oct_detach_grad(node->output)};
     if (begin_scratch(cx, &c)) {
         const bool learns = oct_fake_quant_learns(c.l->fq);
         if ((c.l->bn || learns) && oct_accumulators_resume(cx, sv, c.x, &c.acc) && learns)
@@ -549,7 +549,7 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     oct_scratch_end(cx, c.tables);
     /* The derivative of a sum is 1: what was clipped is the other addend's gradient too. */
     if (c.addend)
-        oct_give_grad(cx, c.addend, c.grad);
+        oct_add_grad(cx, c.addend, c.grad);
     else
         oct_scratch_end(cx, c.grad);
 }

@@ -274,8 +274,8 @@ static oct_status take_layer(oct_step *step, const oct_layer *l, oct_qparams in,
     return take_channels(step, ch);
 }
 
-oct_status oct_step_take_layer(oct_step *step, const oct_layer *l, oct_qparams in,
-                               const oct_value *addend)
+oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in,
+                              const oct_value *addend)
 {
     oct_status status;
     oct_channels ch = {0};

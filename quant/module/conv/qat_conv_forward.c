@@ -65,9 +65,9 @@ static bool take_group(const call *c, const oct_bn_stats *stats, int64_t g, cons
         const oct_bn_batch batch = {.mean = mean * scale + (bias ? (double)bias[o] : 0),
                                     .var = var,
                                     .unbiased = var * unbiased};
-        finite &= oct_bn_take(stats, g, o, &batch);
+        finite &= oct_bn_update(stats, g, o, &batch);
         oct_channel_affine(c->l, &ch, o, &gain, &shift);
-        if (stats->noted && !isfinite((float)shift)) oct_bn_spoil(stats, g, o);
+        if (stats->noted && !isfinite((float)shift)) oct_bn_invalidate(stats, g, o);
     }
     return finite;
 }

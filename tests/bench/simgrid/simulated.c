@@ -25,12 +25,12 @@ void *oct_sim_copy(void *to, const void *from, size_t bytes)
     return to;
 }
 
-int oct_sim_join(const char *where, const oct_leaves *run, oct_subtree *parts, void **vectors,
-                 int num_parts, int64_t n, size_t width)
+int oct_sim_merge(const char *where, const oct_leaves *run, oct_subtree *parts, void **vectors,
+                  int num_parts, int64_t n, size_t width)
 {
     const double bytes = (double)n * (double)width;
-    if (bytes < OCT_SIM_LONG) return oct_tree_join(run, parts, vectors, num_parts, n, width);
-    const int left = oct_tree_join(run, parts, vectors, num_parts, 0, width);
+    if (bytes < OCT_SIM_LONG) return oct_tree_merge(run, parts, vectors, num_parts, n, width);
+    const int left = oct_tree_merge(run, parts, vectors, num_parts, 0, width);
     const bool in_rows = strcmp(where, "join_share") == 0;
     const double copies = in_rows ? (num_parts + 1) / 2.0 : (num_parts - left) * join_factor;
     if (left < num_parts) sg_actor_sleep_for(copies * bytes / copied_per_s);
@@ -86,10 +86,10 @@ int oct_sim_look_around(MPI_Comm comm, int *found)
     return MPI_SUCCESS;
 }
 
-void oct_sim_tell(const oct_comm *comm, uint64_t progress)
+void oct_sim_signal(const oct_comm *comm, uint64_t progress)
 {
     const oct_rank_node *node = &comm->state->node;
-    oct_exchange_tell(comm, progress);
+    oct_exchange_signal(comm, progress);
     for (int r = node->first; r < node->first + node->ranks; r++) {
         actor *other = &actors[r + 1];
         if (!other->sleeps) continue;

@@ -10,12 +10,12 @@
 #include <sched.h>
 #include <string.h>
 
-/* The same as memcpy and oct_tree_join for less than OCT_SIM_LONG bytes a vector, which take no time; longer
+/* The same as memcpy and oct_tree_merge for less than OCT_SIM_LONG bytes a vector, which take no time; longer
  * vectors keep what they had, and the rank sleeps. A join says in which function of reduce.c it is. */
 enum { OCT_SIM_LONG = 4096 };
 void *oct_sim_copy(void *to, const void *from, size_t bytes);
-int oct_sim_join(const char *where, const oct_leaves *run, oct_subtree *parts, void **vectors,
-                 int num_parts, int64_t n, size_t width);
+int oct_sim_merge(const char *where, const oct_leaves *run, oct_subtree *parts, void **vectors,
+                  int num_parts, int64_t n, size_t width);
 
 /* The clock, each look at which takes a microsecond: that of a poll. A rank that looks again and again, since
  * nothing has come, does so every 20 microseconds in the end. */
@@ -26,8 +26,8 @@ double oct_sim_seconds(void);
 void oct_sim_may_sleep(bool may);
 int oct_sim_testsome(int count, MPI_Request *requests, int *done, int *which, MPI_Status *statuses);
 int oct_sim_look_around(MPI_Comm comm, int *found);
-/* The same as oct_exchange_tell, which wakes those who sleep. */
-void oct_sim_tell(const oct_comm *comm, uint64_t progress);
+/* The same as oct_exchange_signal, which wakes those who sleep. */
+void oct_sim_signal(const oct_comm *comm, uint64_t progress);
 
 /* Returns where a message of this tag lies: data, or for long pieces of sums a place that all ranks share and that
  * the simulator does not copy. */
@@ -54,6 +54,6 @@ void *oct_sim_vectors(size_t bytes);
 
 #ifdef OCT_SIMULATED_SUMS
 #define memcpy oct_sim_copy
-#define oct_tree_join(...) oct_sim_join(__func__, __VA_ARGS__)
-#define oct_exchange_tell oct_sim_tell
+#define oct_tree_merge(...) oct_sim_merge(__func__, __VA_ARGS__)
+#define oct_exchange_signal oct_sim_signal
 #endif

@@ -47,9 +47,9 @@ static void backward(oct_context *cx, oct_node *node)
     }
     oct_leaf_grads_end(cx, gain);
 
-    float *dx = oct_take_grad(node->output); /* in place */
+    float *dx = oct_detach_grad(node->output); /* in place */
     scale(samples * positions, channels, oct_f32(&gain->value), dx, dx);
-    oct_give_grad(cx, x, dx);
+    oct_add_grad(cx, x, dx);
 }
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)

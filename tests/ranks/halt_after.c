@@ -1,5 +1,5 @@
 /* Preloaded into ranks, stops rank 1 when MPI_Finalize has let all of them go: none of the others misses it then.
- * Preloaded into octet, kills it as soon as the folder of its job is there, where OCT_KILL_BEHIND_FOLDER is set. */
+ * Preloaded into octet, kills it as soon as the folder of its job is there, where OCT_KILL_AFTER_FOLDER is set. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ int mkdir(const char *path, mode_t mode)
     int (*make)(const char *, mode_t) = NULL;
     *(void **)&make = dlsym(RTLD_NEXT, "mkdir");
     const int status = make(path, mode);
-    if (status == 0 && getenv("OCT_KILL_BEHIND_FOLDER") && strncmp(path, job, strlen(job)) == 0)
+    if (status == 0 && getenv("OCT_KILL_AFTER_FOLDER") && strncmp(path, job, strlen(job)) == 0)
         kill(getpid(), SIGKILL);
     return status;
 }

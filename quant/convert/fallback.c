@@ -1,4 +1,4 @@
-/* Float islands of a program, run by the modules that they were: each is made again from its type's
+/* Float fallbacks of a program, run by the modules that they were: each is made again from its type's
  * name and arguments, gets its arrays back, and computes sample by sample, as evaluation does. */
 #include "quant/convert/convert.h"
 
@@ -9,32 +9,32 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct island {
+typedef struct fallback {
     oct_context *cx;
     oct_module *module;
     int num_inputs;
     oct_shape shape[OCT_STEP_INPUTS]; /* of one sample */
     int64_t output;                   /* numbers of one sample */
-} island;
+} fallback;
 
-static void close_island(void *state)
+static void close_fallback(void *state)
 {
-    island *self = state;
+    fallback *self = state;
     oct_module_destroy(&self->module);
     oct_context_destroy(&self->cx);
     oct_free(&self);
 }
 
-static const oct_island_array *array_of(const oct_island *from, const char *name)
+static const oct_fallback_array *array_of(const oct_fallback *from, const char *name)
 {
     for (int64_t i = 0; i < from->num_arrays; i++)
         if (strcmp(from->arrays[i].name, name) == 0) return &from->arrays[i];
     return NULL;
 }
 
-static oct_status load_array(const oct_island *from, const char *name, oct_tensor *tensor)
+static oct_status load_array(const oct_fallback *from, const char *name, oct_tensor *tensor)
 {
-    const oct_island_array *array = array_of(from, name);
+    const oct_fallback_array *array = array_of(from, name);
     OCT_CHECK(
         array && array->dtype == tensor->dtype && oct_shape_equal(&array->shape, &tensor->shape),
         OCT_DATA, "a %s with these arguments has a %s that the program lacks or has otherwise",
@@ -43,7 +43,7 @@ static oct_status load_array(const oct_island *from, const char *name, oct_tenso
     return OCT_OK;
 }
 
-static oct_status load_arrays(oct_module *module, const oct_island *from)
+static oct_status load_arrays(oct_module *module, const oct_fallback *from)
 {
     OCT_CHECK((size_t)from->num_arrays == module->num_params + module->num_buffers, OCT_DATA,
               "%lld arrays, but a %s with these arguments has %zu", (long long)from->num_arrays,
@@ -80,7 +80,7 @@ static oct_status blame_file(oct_status status)
 }
 
 /* Arguments are read by exporters too: they are those that the module itself would give. */
-static oct_status check_args(const oct_module *module, const oct_island *from)
+static oct_status check_args(const oct_module *module, const oct_fallback *from)
 {
     oct_op_args own = {0};
     module->type->args(module, &own);
@@ -92,14 +92,15 @@ static oct_status check_args(const oct_module *module, const oct_island *from)
 }
 
 /* Creates the module, which may take little more memory than the arrays that it gets. */
-static oct_status create_module(island *self, const oct_module_type *type, const oct_island *from)
+static oct_status create_module(fallback *self, const oct_module_type *type,
+                                const oct_fallback *from)
 {
     enum { BESIDE_ARRAYS = 1 << 20 };
     size_t bytes = BESIDE_ARRAYS;
     oct_op_args args = {.count = from->num_args};
     memcpy(args.value, from->args, sizeof args.value);
     for (int64_t i = 0; i < from->num_arrays; i++) {
-        const oct_island_array *array = &from->arrays[i];
+        const oct_fallback_array *array = &from->arrays[i];
         bytes += 2 * (size_t)oct_shape_numel(&array->shape) * oct_dtype_bytes(array->dtype);
     }
     oct_mem_guard(bytes);
@@ -122,9 +123,9 @@ static int64_t max_numel(const oct_module *module, const oct_program *program, c
     return (y->h + edge) * (y->w + edge) * channels;
 }
 
-static oct_status make(island *self, const oct_program *program, const oct_step *step)
+static oct_status make(fallback *self, const oct_program *program, const oct_step *step)
 {
-    const oct_island *from = step->island;
+    const oct_fallback *from = step->fallback;
     const oct_module_type *type = oct_module_type_find(from->type);
     OCT_CHECK(type && type->create, OCT_PREPARE,
               "it stays float and is a %s, which is not known here; load the plug-in that has it",
@@ -142,12 +143,12 @@ static oct_status make(island *self, const oct_program *program, const oct_step 
     return OCT_OK;
 }
 
-static oct_status open_island(void **state, const oct_program *program, const oct_step *step)
+static oct_status open_fallback(void **state, const oct_program *program, const oct_step *step)
 {
-    island *self;
+    fallback *self;
     OCT_TRY(oct_alloc(&self, 1, sizeof *self));
     if (make(self, program, step) != OCT_OK) {
-        close_island(self);
+        close_fallback(self);
         return oct_fail_prefix("%s", step->name);
     }
     *state = self;
@@ -164,7 +165,8 @@ static float *sample_of(const float *input, const oct_shape *shape, int64_t samp
     return data.out;
 }
 
-static oct_status run_sample(island *self, int64_t sample, const float *const *input, float *output)
+static oct_status run_sample(fallback *self, int64_t sample, const float *const *input,
+                             float *output)
 {
     oct_context *cx = self->cx;
     oct_tensor *x[OCT_STEP_INPUTS];
@@ -182,18 +184,19 @@ static oct_status run_sample(island *self, int64_t sample, const float *const *i
     return OCT_OK;
 }
 
-static oct_status run_island(void *state, int64_t samples, const float *const *input, float *output)
+static oct_status run_fallback(void *state, int64_t samples, const float *const *input,
+                               float *output)
 {
     for (int64_t n = 0; n < samples; n++)
         OCT_TRY(run_sample(state, n, input, output));
     return OCT_OK;
 }
 
-const oct_island_host oct_module_islands = {
-    .open = open_island, .run = run_island, .close = close_island};
+const oct_fallback_host oct_module_fallbacks = {
+    .open = open_fallback, .run = run_fallback, .close = close_fallback};
 
 /* Runs the step's module over a sample of zeros: whether its shapes fit shows when it is called. */
-static oct_status try_island(const oct_program *program, const oct_step *step)
+static oct_status try_fallback(const oct_program *program, const oct_step *step)
 {
     const float *input[OCT_STEP_INPUTS];
     float *zeros = NULL, *output = NULL;
@@ -206,23 +209,23 @@ static oct_status try_island(const oct_program *program, const oct_step *step)
     OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(oct_step_output(program, step)), 1));
     for (int i = 0; i < step->num_inputs; i++)
         input[i] = zeros;
-    OCT_TRY_OUT(open_island(&state, program, step));
-    if (run_island(state, 1, input, output) != OCT_OK) status = oct_fail_prefix("%s", step->name);
+    OCT_TRY_OUT(open_fallback(&state, program, step));
+    if (run_fallback(state, 1, input, output) != OCT_OK) status = oct_fail_prefix("%s", step->name);
 out:
-    if (state) close_island(state);
+    if (state) close_fallback(state);
     oct_free(&zeros);
     oct_free(&output);
     return status;
 }
 
-oct_status oct_islands_check(const oct_program *program, bool of_plugins)
+oct_status oct_fallbacks_check(const oct_program *program, bool of_plugins)
 {
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         if (step->kind != OCT_STEP_FLOAT) continue;
-        const oct_module_type *type = oct_module_type_find(step->island->type);
+        const oct_module_type *type = oct_module_type_find(step->fallback->type);
         if (of_plugins || (type && oct_module_type_is_listed(type)))
-            OCT_TRY(try_island(program, step));
+            OCT_TRY(try_fallback(program, step));
     }
     return OCT_OK;
 }

@@ -7,22 +7,23 @@
 #include "quant/train/train_step.h"
 
 /* So many steps see all of the state. */
-enum { OCT_ALIKE_SLICES = 32 };
+enum { OCT_REPLICA_CHECK_SLICES = 32 };
 
 /* The words of a step that tell whether all ranks have the same digest. */
-typedef struct oct_alike {
+typedef struct oct_replica_check {
     int64_t digest;      /* of this rank */
     int64_t most, least; /* what travels: of all ranks, and less it */
-} oct_alike;
+} oct_replica_check;
 
-/* Before a step, and behind it with what came of the words. Collective where they differ: OCT_LOST, which names the
+/* Before a step, and after it with what came of the words. Collective where they differ: OCT_LOST, which names the
  * ranks whose state is another one than that of most; of two, both. step: that begins with the state. */
-oct_status oct_alike_slice(oct_alike *alike, oct_train_step *training, int64_t step) OCT_NODISCARD;
-oct_status oct_alike_judge(const oct_alike *alike, const oct_collective *group,
-                           int64_t step) OCT_NODISCARD;
-/* Collective: compares all of the state behind so many steps. */
-oct_status oct_alike_whole(oct_train_step *training, const oct_collective *group,
-                           int64_t steps) OCT_NODISCARD;
+oct_status oct_replica_check_slice(oct_replica_check *alike, oct_train_step *training,
+                                   int64_t step) OCT_NODISCARD;
+oct_status oct_replica_check_judge(const oct_replica_check *alike, const oct_collective *group,
+                                   int64_t step) OCT_NODISCARD;
+/* Collective: compares all of the state after so many steps. */
+oct_status oct_replica_check_whole(oct_train_step *training, const oct_collective *group,
+                                   int64_t steps) OCT_NODISCARD;
 
 /* Finds the digest that more than half of n are; false: there is none. */
 bool oct_find_most(const int64_t *digest, int n, int64_t *most);

@@ -1,7 +1,7 @@
 /* "Prepare_qat on module removes hooks": a backbone of inverted bottlenecks whose features a pyramid
  * collects by hooks, set before prepare. They must survive swapping, fusion and convert, and see
  * quantized data: a pre hook the output of the layer before, a hook that of its own layer. */
-#include "tests/seeds/rig.h"
+#include "tests/requirements/rig.h"
 
 #include "launch/model/model.h"
 

@@ -1,5 +1,5 @@
 /* What evaluations decide is worked out by hand here; whole runs are in test_invariance.c. */
-#include "launch/train/course.h"
+#include "launch/train/early_stopping.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -33,29 +33,29 @@ static oct_recipe recipe_by(const char *metric, int64_t patience)
                         .evaluate_patience = patience};
 }
 
-static oct_verdict judge(oct_course *course, oct_plan *plan, const oct_recipe *recipe, int64_t step,
-                         double value)
+static oct_verdict judge(oct_early_stopping *course, oct_plan *plan, const oct_recipe *recipe,
+                         int64_t step, double value)
 {
     const oct_scores scores = {
-        .num_metrics = 1, .metric = {oct_course_metric(recipe)}, .value = {value}};
-    return oct_course_judge(course, plan, recipe, step, &scores);
+        .num_metrics = 1, .metric = {oct_early_stopping_metric(recipe)}, .value = {value}};
+    return oct_early_stopping_judge(course, plan, recipe, step, &scores);
 }
 
 Test(course, the_first_of_equals_is_the_best_and_nan_never_is)
 {
     const oct_recipe recipe = recipe_by("top1", 0);
     oct_plan plan = oct_plan_of(&recipe, 50);
-    oct_course course = {0};
+    oct_early_stopping course = {0};
     cr_assert_not(judge(&course, &plan, &recipe, 10, 99).best, "of the float phase");
-    cr_assert_eq(oct_course_best(&course, &plan), 0);
+    cr_assert_eq(oct_early_stopping_best(&course, &plan), 0);
     cr_assert_not(judge(&course, &plan, &recipe, 27, (double)NAN).best);
-    cr_assert_eq(oct_course_best(&course, &plan), 0);
+    cr_assert_eq(oct_early_stopping_best(&course, &plan), 0);
     cr_assert(judge(&course, &plan, &recipe, 32, 50).best, "QAT is judged for itself");
     cr_assert_not(judge(&course, &plan, &recipe, 37, 50).best);
     cr_assert_not(judge(&course, &plan, &recipe, 40, (double)NAN).best);
-    cr_assert_eq(oct_course_best(&course, &plan), 32);
+    cr_assert_eq(oct_early_stopping_best(&course, &plan), 32);
     cr_assert(judge(&course, &plan, &recipe, 42, 50.1).best);
-    cr_assert_eq(oct_course_best(&course, &plan), 42);
+    cr_assert_eq(oct_early_stopping_best(&course, &plan), 42);
     cr_assert_eq(oct_plan_steps(&plan), 42);
 }
 
@@ -64,19 +64,20 @@ Test(course, a_metric_may_want_to_be_small)
     cr_assert_eq(oct_metric_register(&mistakes), OCT_OK);
     const oct_recipe recipe = recipe_by("mistakes", 0);
     oct_plan plan = oct_plan_of(&recipe, 50);
-    oct_course course = {0};
+    oct_early_stopping course = {0};
     cr_assert(judge(&course, &plan, &recipe, 27, 3).best);
     cr_assert_not(judge(&course, &plan, &recipe, 32, 4).best);
     cr_assert(judge(&course, &plan, &recipe, 37, 2).best);
-    cr_assert_eq(oct_course_best(&course, &plan), 37);
+    cr_assert_eq(oct_early_stopping_best(&course, &plan), 37);
 }
 
 Test(course, without_a_metric_nothing_is_decided)
 {
     const oct_recipe recipe = recipe_by("", 0);
     oct_plan plan = oct_plan_of(&recipe, 50);
-    oct_course course = {0};
-    const oct_verdict verdict = oct_course_judge(&course, &plan, &recipe, 27, &(oct_scores){0});
+    oct_early_stopping course = {0};
+    const oct_verdict verdict =
+        oct_early_stopping_judge(&course, &plan, &recipe, 27, &(oct_scores){0});
     cr_assert(!verdict.best && !verdict.ends);
     cr_assert_eq(course.since, 0);
 }
@@ -93,7 +94,7 @@ Test(course, a_phase_ends_when_its_evaluations_get_no_better)
     const oct_recipe recipe = recipe_by("top1", 2);
     oct_plan plan = oct_plan_of(&recipe, 50), again;
     const oct_plan planned = plan;
-    oct_course course = {0};
+    oct_early_stopping course = {0};
     int64_t epoch, step_in_epoch, wanted_epoch, wanted_step;
     cr_assert_not(judge(&course, &plan, &recipe, 5, 60).ends);
     cr_assert_not(judge(&course, &plan, &recipe, 10, 60).ends);
@@ -112,11 +113,11 @@ Test(course, a_phase_ends_when_its_evaluations_get_no_better)
     course.since = 1;
     cr_assert(judge(&course, &plan, &recipe, 34, 30).ends);
     check_begin(&plan, (int64_t[]){0, 15, 17, 27, 32, 34});
-    cr_assert_eq(oct_course_best(&course, &plan), 27);
+    cr_assert_eq(oct_early_stopping_best(&course, &plan), 27);
     cr_assert_eq(oct_plan_phase(&plan, 34), OCT_PHASE_QAT_SCALES_FROZEN);
 
     again = planned;
-    cr_assert_eq(oct_course_apply(&course, &again, "x.h5"), OCT_OK);
+    cr_assert_eq(oct_early_stopping_apply(&course, &again, "x.h5"), OCT_OK);
     cr_assert_eq(memcmp(&again, &plan, sizeof plan), 0);
 }
 
@@ -124,34 +125,34 @@ Test(course, a_metric_that_is_never_defined_ends_both_phases)
 {
     const oct_recipe recipe = recipe_by("top1", 2);
     oct_plan plan = oct_plan_of(&recipe, 50);
-    oct_course course = {0};
+    oct_early_stopping course = {0};
     cr_assert_not(judge(&course, &plan, &recipe, 5, (double)NAN).ends);
     cr_assert(judge(&course, &plan, &recipe, 10, (double)NAN).ends);
     cr_assert_not(judge(&course, &plan, &recipe, 17, (double)NAN).ends, "QAT counts anew");
     cr_assert(judge(&course, &plan, &recipe, 22, (double)NAN).ends);
     check_begin(&plan, (int64_t[]){0, 10, 12, 22, 22, 22});
-    cr_assert_eq(oct_course_best(&course, &plan), 0);
+    cr_assert_eq(oct_early_stopping_best(&course, &plan), 0);
 }
 
 Test(course, qat_that_ends_before_its_freezes_has_phases_without_steps)
 {
     const oct_recipe recipe = recipe_by("top1", 1);
     oct_plan plan = oct_plan_of(&recipe, 50);
-    oct_course course = {0};
+    oct_early_stopping course = {0};
     cr_assert_not(judge(&course, &plan, &recipe, 20, 1).ends, "float ends there anyway");
     cr_assert(judge(&course, &plan, &recipe, 25, (double)NAN).ends);
     check_begin(&plan, (int64_t[]){0, 20, 22, 25, 25, 25});
-    cr_assert_eq(oct_course_best(&course, &plan), 0);
+    cr_assert_eq(oct_early_stopping_best(&course, &plan), 0);
 }
 
 Test(course, one_that_cannot_be_of_the_plan_is_refused)
 {
     const oct_recipe recipe = recipe_by("top1", 1);
-    const oct_course bad[] = {
+    const oct_early_stopping bad[] = {
         {.float_end = 21}, {.qat_end = 22}, {.qat_end = 43}, {.float_end = 10, .qat_end = 33}};
     for (size_t i = 0; i < OCT_COUNT(bad); i++) {
         oct_plan plan = oct_plan_of(&recipe, 50);
-        cr_assert_eq(oct_course_apply(&bad[i], &plan, "x.h5"), OCT_DATA);
+        cr_assert_eq(oct_early_stopping_apply(&bad[i], &plan, "x.h5"), OCT_DATA);
         cr_assert_eq(strncmp(oct_fail_text(0), "x.h5: says that ", 16), 0);
     }
 }

@@ -1,7 +1,7 @@
 /* "Prepare in Detail": the four methods on the example network, whose loop runs a random number of
- * times, which has two inputs with a stub each, work before the stubs and behind them that is not to
+ * times, which has two inputs with a stub each, work before the stubs and after them that is not to
  * be quantized, and a forward that does other things in training than in evaluation. */
-#include "tests/seeds/rig.h"
+#include "tests/requirements/rig.h"
 
 #include <math.h>
 #include <omp.h>
@@ -357,15 +357,15 @@ Test(prepare_in_detail, what_only_training_does_is_reported_and_not_deployed)
     rig r;
     begin(&r, 2, true);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
-    oct_text report = {0}, islands = {0};
+    oct_text report = {0}, fallbacks = {0};
     oct_program program;
     OK(rig_try(&r, &options, &report));
     OK(oct_quantizers_collect(&r.quantizers, r.root));
     rig_calibrate(&r);
     rig_freeze(&r);
-    OK(oct_convert(&program, r.root, &r.example, options.target, &islands));
+    OK(oct_convert(&program, r.root, &r.example, options.target, &fallbacks));
     for (int64_t i = 0; i < program.num_steps; i++)
-        cr_assert_null(program.steps[i].island, "%s is float", program.steps[i].name);
+        cr_assert_null(program.steps[i].fallback, "%s is float", program.steps[i].name);
     cr_assert_eq(program.num_inputs, 2);
     cr_assert_eq(program.values[program.output].dtype, OCT_S32);
     cr_assert(strstr(report.data, "only training calls it"), "%s", report.data);
@@ -373,7 +373,7 @@ Test(prepare_in_detail, what_only_training_does_is_reported_and_not_deployed)
     cr_assert(strstr(report.data, "in evaluation only"), "%s", report.data);
     cr_assert_null(strstr(report.data, "never called"), "%s", report.data);
     oct_program_free(&program);
-    oct_text_free(&islands);
+    oct_text_free(&fallbacks);
     oct_text_free(&report);
     rig_end(&r);
 }

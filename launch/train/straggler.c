@@ -1,6 +1,6 @@
 /* No median is sorted for: the slowest takes 1.5 times the median where more than half of the ranks take less than that
  * part of its time. */
-#include "launch/train/pace.h"
+#include "launch/train/straggler.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -14,13 +14,13 @@ enum { STEPS_IN_A_ROW = 20 };
 
 static const double slow_factor = 1.5, least_ns = 1e6;
 
-oct_status oct_pace_init(oct_pace *pace, const oct_collective *group)
+oct_status oct_straggler_init(oct_straggler *pace, const oct_collective *group)
 {
-    *pace = (oct_pace){.group = group, .slow = -1};
+    *pace = (oct_straggler){.group = group, .slow = -1};
     return oct_alloc(&pace->own_ns, (size_t)group->size, sizeof *pace->own_ns);
 }
 
-void oct_pace_deinit(oct_pace *pace)
+void oct_straggler_deinit(oct_straggler *pace)
 {
     oct_free(&pace->own_ns);
 }
@@ -57,7 +57,8 @@ static bool is_slow(const int64_t *own_ns, int ranks, const oct_leaves *leaves, 
     return less > (ranks - 1) / 2 && less_a_leaf > (ranks - 1) / 2;
 }
 
-int oct_pace_slowest(const int64_t *own_ns, int ranks, const oct_leaves *leaves, double *factor)
+int oct_straggler_slowest(const int64_t *own_ns, int ranks, const oct_leaves *leaves,
+                          double *factor)
 {
     int slowest = 0;
     for (int r = 1; r < ranks; r++)
@@ -68,7 +69,7 @@ int oct_pace_slowest(const int64_t *own_ns, int ranks, const oct_leaves *leaves,
     return slowest;
 }
 
-void oct_pace_begin(oct_pace *pace, const oct_leaves *leaves)
+void oct_straggler_begin(oct_straggler *pace, const oct_leaves *leaves)
 {
     const oct_collective *group = pace->group;
     for (int r = 0; r < group->size; r++)
@@ -79,7 +80,7 @@ void oct_pace_begin(oct_pace *pace, const oct_leaves *leaves)
     pace->waited_s = group->waited(group);
 }
 
-static void name(oct_pace *pace, int slowest, double factor)
+static void name(oct_straggler *pace, int slowest, double factor)
 {
     char who[128];
     oct_log(OCT_LOG_WARN,
@@ -92,10 +93,11 @@ static void name(oct_pace *pace, int slowest, double factor)
 }
 
 /* The times of the step before are known to all. */
-static void judge(oct_pace *pace)
+static void judge(oct_straggler *pace)
 {
     double factor;
-    const int slowest = oct_pace_slowest(pace->own_ns, pace->group->size, &pace->before, &factor);
+    const int slowest =
+        oct_straggler_slowest(pace->own_ns, pace->group->size, &pace->before, &factor);
     pace->steps = slowest < 0 ? 0 : slowest == pace->slow ? pace->steps + 1 : 1;
     pace->slow = slowest;
     pace->well = slowest < 0 ? pace->well + 1 : 0;
@@ -103,13 +105,13 @@ static void judge(oct_pace *pace)
     if (pace->steps >= STEPS_IN_A_ROW && !pace->named) name(pace, slowest, factor);
 }
 
-void oct_pace_end(oct_pace *pace)
+void oct_straggler_end(oct_straggler *pace)
 {
     const oct_collective *group = pace->group;
     const double waited_s = group->waited(group) - pace->waited_s;
     const double took_s = oct_seconds() - pace->begin_s;
     const bool known = pace->spent_ns > 0;
-    pace->took_s[pace->taken++ % OCT_PACE_STEPS] = took_s;
+    pace->took_s[pace->taken++ % OCT_STRAGGLER_STEPS] = took_s;
     pace->spent_ns = (int64_t)((took_s - waited_s) * 1e9);
     if (pace->spent_ns < 1) pace->spent_ns = 1;
     if (known && group->size > 1) judge(pace);
@@ -122,12 +124,12 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double oct_pace_deadline(const oct_pace *pace)
+double oct_straggler_deadline(const oct_straggler *pace)
 {
     static const double least_s = 30, steps = 20;
-    double took_s[OCT_PACE_STEPS];
-    if (pace->taken < OCT_PACE_STEPS) return 0;
+    double took_s[OCT_STRAGGLER_STEPS];
+    if (pace->taken < OCT_STRAGGLER_STEPS) return 0;
     memcpy(took_s, pace->took_s, sizeof took_s);
-    qsort(took_s, OCT_PACE_STEPS, sizeof *took_s, by_size);
-    return fmax(least_s, steps * took_s[OCT_PACE_STEPS / 2]);
+    qsort(took_s, OCT_STRAGGLER_STEPS, sizeof *took_s, by_size);
+    return fmax(least_s, steps * took_s[OCT_STRAGGLER_STEPS / 2]);
 }

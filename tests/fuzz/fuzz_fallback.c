@@ -1,4 +1,4 @@
-/* Float islands as a model file could tell them: made by their type's name from any arguments and arrays,
+/* Float fallbacks as a model file could tell them: made by their type's name from any arguments and arrays,
  * run, and written in every format, or refused as input. The input is the struct `told` as it lies in memory. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const fuzz_name = "island";
+const char *const fuzz_name = "fallback";
 const char *const *const fuzz_words = NULL;
 
 enum { INPUTS = 3, ARRAYS = 6, SIDES = 3, LONGEST = 17 };
@@ -135,13 +135,13 @@ static void value_of(oct_value *value, const uint8_t sides[SIDES])
                          .c = sides[2] % (2 * LONGEST)};
 }
 
-static void arrays_of(oct_island *island, const told *t)
+static void arrays_of(oct_fallback *fallback, const told *t)
 {
     const int count = t->num_arrays % (ARRAYS + 1);
-    MAKE(oct_alloc(&island->arrays, ARRAYS, sizeof *island->arrays));
-    island->num_arrays = count;
+    MAKE(oct_alloc(&fallback->arrays, ARRAYS, sizeof *fallback->arrays));
+    fallback->num_arrays = count;
     for (int i = 0; i < count; i++) {
-        oct_island_array *array = &island->arrays[i];
+        oct_fallback_array *array = &fallback->arrays[i];
         array->dtype = OCT_F32;
         array->shape.ndim = t->array[i].ndim % (OCT_MAX_DIMS + 1);
         for (int d = 0; d < array->shape.ndim; d++)
@@ -161,24 +161,24 @@ static void program_of(oct_program *p, const told *t)
     *p = (oct_program){.target = "x86", .num_steps = 1, .num_inputs = inputs};
     MAKE(oct_alloc(&p->steps, 1, sizeof *p->steps));
     MAKE(oct_alloc(&p->values, INPUTS + 1, sizeof *p->values));
-    MAKE(oct_alloc(&p->steps[0].island, 1, sizeof *p->steps[0].island));
+    MAKE(oct_alloc(&p->steps[0].fallback, 1, sizeof *p->steps[0].fallback));
     oct_step *step = &p->steps[0];
-    oct_island *island = step->island;
+    oct_fallback *fallback = step->fallback;
     step->kind = OCT_STEP_FLOAT;
-    snprintf(step->name, sizeof step->name, "island");
-    snprintf(island->type, sizeof island->type, "%s", types[t->type % OCT_COUNT(types)]);
+    snprintf(step->name, sizeof step->name, "fallback");
+    snprintf(fallback->type, sizeof fallback->type, "%s", types[t->type % OCT_COUNT(types)]);
     step->num_inputs = inputs;
     for (int i = 0; i < inputs; i++) {
         value_of(&p->values[i], t->input[i]);
         p->inputs[i] = step->input[i] = i;
-        island->dims[i] = t->input[i][SIDES] % 6;
+        fallback->dims[i] = t->input[i][SIDES] % 6;
     }
     value_of(&p->values[inputs], t->output);
     p->num_values = inputs + 1;
     p->output = step->output = inputs;
-    island->num_args = t->num_args % (OCT_STEP_ARGS + 1);
-    memcpy(island->args, t->args, sizeof island->args);
-    arrays_of(island, t);
+    fallback->num_args = t->num_args % (OCT_STEP_ARGS + 1);
+    memcpy(fallback->args, t->args, sizeof fallback->args);
+    arrays_of(fallback, t);
 }
 
 static oct_status run(const oct_program *p)
@@ -187,7 +187,7 @@ static oct_status run(const oct_program *p)
     const float *inputs[] = {numbers, numbers, numbers};
     oct_runtime *runtime = NULL;
     OCT_TRY(oct_program_check(p));
-    oct_status status = oct_runtime_create(&runtime, p, 1, &oct_module_islands);
+    oct_status status = oct_runtime_create(&runtime, p, 1, &oct_module_fallbacks);
     if (status == OCT_OK) status = oct_runtime_run(runtime, 1, inputs, out);
     oct_runtime_destroy(&runtime);
     return status;
@@ -225,7 +225,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const oct_status status = run(&program);
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | (unknown ? FUZZ_BIT(OCT_PREPARE) : 0),
               NULL);
-    if (oct_program_check(&program) == OCT_OK && oct_islands_check(&program, false) == OCT_OK)
+    if (oct_program_check(&program) == OCT_OK && oct_fallbacks_check(&program, false) == OCT_OK)
         export(&program);
     else
         FUZZ_REQUIRE(status != OCT_OK, "it runs, but is refused at the door");

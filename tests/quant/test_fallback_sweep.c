@@ -1,4 +1,4 @@
-/* Float islands as somebody may write them into a file: any type of module with any arguments, arrays,
+/* Float fallbacks as somebody may write them into a file: any type of module with any arguments, arrays,
  * inputs and output. Each is run or refused as bad data, in little time and memory. */
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-TestSuite(island_sweep, .timeout = 300);
+TestSuite(fallback_sweep, .timeout = 300);
 
 static const char *const types[] = {
 #define OCT_MODULE(name) #name,
@@ -36,32 +36,32 @@ enum { INPUTS = 2 };
 typedef struct crafted {
     oct_value values[INPUTS + 1];
     oct_step step;
-    oct_island island;
+    oct_fallback fallback;
     oct_program program;
 } crafted;
 
-static void add_array(oct_island *island, const char *name, oct_dtype dtype, oct_shape shape)
+static void add_array(oct_fallback *fallback, const char *name, oct_dtype dtype, oct_shape shape)
 {
-    oct_island_array *array = &island->arrays[island->num_arrays++];
-    *array = (oct_island_array){.dtype = dtype, .shape = shape};
+    oct_fallback_array *array = &fallback->arrays[fallback->num_arrays++];
+    *array = (oct_fallback_array){.dtype = dtype, .shape = shape};
     MUST(oct_strdup(&array->name, name));
     MUST(oct_alloc(&array->data, (size_t)oct_shape_numel(&shape), oct_dtype_bytes(dtype)));
 }
 
 /* The arrays that a module with these arguments has, if it can be made and is small. */
-static void add_arrays(oct_island *island)
+static void add_arrays(oct_fallback *fallback)
 {
     oct_module *module = NULL;
-    oct_op_args args = {.count = island->num_args};
-    memcpy(args.value, island->args, sizeof args.value);
+    oct_op_args args = {.count = fallback->num_args};
+    memcpy(args.value, fallback->args, sizeof args.value);
     oct_mem_guard(1 << 22);
-    if (oct_module_type_find(island->type)->create(&module, &args) != OCT_OK) module = NULL;
+    if (oct_module_type_find(fallback->type)->create(&module, &args) != OCT_OK) module = NULL;
     oct_mem_guard_end();
-    MUST(oct_alloc(&island->arrays, OCT_ISLAND_ARRAYS_MAX, sizeof *island->arrays));
+    MUST(oct_alloc(&fallback->arrays, OCT_FALLBACK_ARRAYS_MAX, sizeof *fallback->arrays));
     for (size_t i = 0; module && i < module->num_params; i++)
-        add_array(island, module->params[i]->name, OCT_F32, module->params[i]->value.shape);
+        add_array(fallback, module->params[i]->name, OCT_F32, module->params[i]->value.shape);
     for (size_t i = 0; module && i < module->num_buffers; i++)
-        add_array(island, module->buffers[i].name, module->buffers[i].tensor.dtype,
+        add_array(fallback, module->buffers[i].name, module->buffers[i].tensor.dtype,
                   module->buffers[i].tensor.shape);
     oct_module_destroy(&module);
     oct_fail_clear();
@@ -71,11 +71,11 @@ static void craft(crafted *c, const char *type, int num_args, const double *args
 {
     static const int64_t sides[] = {1, 2, 5, 16, 300};
     *c = (crafted){.program = {.target = "x", .num_steps = 1, .num_inputs = num_inputs}};
-    c->island.num_args = num_args;
-    snprintf(c->island.type, sizeof c->island.type, "%s", type);
+    c->fallback.num_args = num_args;
+    snprintf(c->fallback.type, sizeof c->fallback.type, "%s", type);
     for (int i = 0; i < num_args; i++)
-        c->island.args[i] = args[i];
-    add_arrays(&c->island);
+        c->fallback.args[i] = args[i];
+    add_arrays(&c->fallback);
     const int64_t channels = sides[pick(4)], side = sides[pick(OCT_COUNT(sides))];
     for (int i = 0; i <= num_inputs; i++) {
         c->values[i] = (oct_value){.dtype = OCT_F32, .h = side, .w = side, .c = channels};
@@ -84,11 +84,11 @@ static void craft(crafted *c, const char *type, int num_args, const double *args
     }
     snprintf(c->step.name, sizeof c->step.name, "odd");
     c->step.kind = OCT_STEP_FLOAT;
-    c->step.island = &c->island;
+    c->step.fallback = &c->fallback;
     c->step.num_inputs = num_inputs;
     for (int i = 0; i < num_inputs; i++) {
         c->step.input[i] = c->program.inputs[i] = i;
-        c->island.dims[i] = side > 1 ? 4 : 2 + (int)pick(3);
+        c->fallback.dims[i] = side > 1 ? 4 : 2 + (int)pick(3);
     }
     c->step.output = c->program.output = num_inputs;
     c->program.num_values = num_inputs + 1;
@@ -108,7 +108,7 @@ static oct_status run(const oct_program *p)
         input[i] = x;
     oct_mem_peak_reset();
     const size_t before = oct_mem_live();
-    OCT_TRY_OUT(oct_runtime_create(&runtime, p, 1, &oct_module_islands));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, p, 1, &oct_module_fallbacks));
     status = oct_runtime_run(runtime, 1, input, y);
 out:
     cr_assert(oct_mem_peak() - before < (64 << 20), "%zu bytes", oct_mem_peak() - before);
@@ -127,14 +127,14 @@ static void check(const char *type, int num_args, const double *args, int num_in
               "%s with %d arguments %g %g %g %g %g %g %g: code %d: %s", type, num_args, args[0],
               args[1], args[2], args[3], args[4], args[5], args[6], (int)status, oct_fail_text(0));
     *ran += status == OCT_OK;
-    for (int64_t i = 0; i < c.island.num_arrays; i++) {
-        oct_free(&c.island.arrays[i].name);
-        oct_free(&c.island.arrays[i].data);
+    for (int64_t i = 0; i < c.fallback.num_arrays; i++) {
+        oct_free(&c.fallback.arrays[i].name);
+        oct_free(&c.fallback.arrays[i].data);
     }
-    oct_free(&c.island.arrays);
+    oct_free(&c.fallback.arrays);
 }
 
-Test(island_sweep, extreme_arguments_are_bad_data_and_no_defect)
+Test(fallback_sweep, extreme_arguments_are_bad_data_and_no_defect)
 {
     enum { ARGS = 9, EACH = 400 };
     size_t ran = 0;
@@ -151,7 +151,7 @@ Test(island_sweep, extreme_arguments_are_bad_data_and_no_defect)
 }
 
 /* Those that were seen: each asks for more than its file could pay for. */
-Test(island_sweep, huge_layers_are_refused_before_they_are_made)
+Test(fallback_sweep, huge_layers_are_refused_before_they_are_made)
 {
     static const struct {
         const char *type;

@@ -1,5 +1,5 @@
 /* Digests are compared by two maxima, and only where they differ do all ranks hear all of them. */
-#include "launch/train/alike.h"
+#include "launch/train/replica_check.h"
 
 #include "core/base/mem.h"
 
@@ -71,7 +71,8 @@ static oct_status find_differing(int64_t mine, const oct_collective *group, int6
     return status;
 }
 
-static oct_status take(oct_alike *alike, oct_train_step *training, int64_t slice, int64_t slices)
+static oct_status take(oct_replica_check *alike, oct_train_step *training, int64_t slice,
+                       int64_t slices)
 {
     uint64_t digest;
     OCT_TRY(oct_train_step_digest(training, slice, slices, &digest));
@@ -80,27 +81,29 @@ static oct_status take(oct_alike *alike, oct_train_step *training, int64_t slice
     return OCT_OK;
 }
 
-oct_status oct_alike_slice(oct_alike *alike, oct_train_step *training, int64_t step)
+oct_status oct_replica_check_slice(oct_replica_check *alike, oct_train_step *training, int64_t step)
 {
     if (training->group->size > 1)
-        return take(alike, training, step % OCT_ALIKE_SLICES, OCT_ALIKE_SLICES);
-    *alike = (oct_alike){0};
+        return take(alike, training, step % OCT_REPLICA_CHECK_SLICES, OCT_REPLICA_CHECK_SLICES);
+    *alike = (oct_replica_check){0};
     return OCT_OK;
 }
 
-oct_status oct_alike_judge(const oct_alike *alike, const oct_collective *group, int64_t step)
+oct_status oct_replica_check_judge(const oct_replica_check *alike, const oct_collective *group,
+                                   int64_t step)
 {
     return alike->most == -alike->least ? OCT_OK : find_differing(alike->digest, group, step);
 }
 
-oct_status oct_alike_whole(oct_train_step *training, const oct_collective *group, int64_t steps)
+oct_status oct_replica_check_whole(oct_train_step *training, const oct_collective *group,
+                                   int64_t steps)
 {
-    oct_alike alike;
+    oct_replica_check alike;
     if (group->size == 1) return OCT_OK;
     OCT_TRY(take(&alike, training, 0, 1));
     int64_t words[2] = {alike.most, alike.least};
     OCT_TRY(group->max_i64(group, words, 2));
     alike.most = words[0];
     alike.least = words[1];
-    return oct_alike_judge(&alike, group, steps + 1);
+    return oct_replica_check_judge(&alike, group, steps + 1);
 }

@@ -1,7 +1,7 @@
 /* "What do [De]QuantStub actually do?": identity before prepare, the place of a quantizer after it; in
  * eager mode the user places them, in graph methods the boundary is found; part of a model can be left
  * in float. */
-#include "tests/seeds/rig.h"
+#include "tests/requirements/rig.h"
 
 typedef struct chain {
     oct_module base;
@@ -140,14 +140,14 @@ Test(what_stubs_do, a_part_without_qconfig_stays_float_in_every_method)
         OK(rig_try(&r, &options, &report));
         cr_assert_eq(m->conv2->type, &oct_conv2d_type, "float");
         cr_assert_eq(m->conv1->type, &oct_qat_conv_type);
-        cr_assert_eq(rig_count(r.root, &oct_quant_stub_type), 2, "its own and one behind conv2");
+        cr_assert_eq(rig_count(r.root, &oct_quant_stub_type), 2, "its own and one after conv2");
         cr_assert(strstr(report.data, "conv2") && strstr(report.data, "float"), "%s", report.data);
         OK(oct_params_bind(&r.params, r.root, &r.leaves));
         OK(oct_quantizers_collect(&r.quantizers, r.root));
         rig_calibrate(&r);
         OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
         rig_step(&r);
-        rig_convert(&r); /* the island goes with the deployed model */
+        rig_convert(&r); /* the float fallback goes with the deployed model */
         oct_text_free(&report);
         rig_end(&r);
     }
@@ -267,7 +267,7 @@ Test(what_stubs_do, eager_reports_why_a_module_stays_float)
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
     options.setters = setters;
     options.num_setters = 2;
-    oct_text report = {0}, islands = {0};
+    oct_text report = {0}, fallbacks = {0};
     oct_program program = {0};
     OK(rig_try(&r, &options, &report));
     OK(oct_params_bind(&r.params, r.root, &r.leaves));
@@ -278,10 +278,10 @@ Test(what_stubs_do, eager_reports_why_a_module_stays_float)
     rig_calibrate(&r);
     rig_freeze(&r);
     oct_module_train(r.root, false);
-    OK(oct_convert(&program, r.root, &r.example, options.target, &islands));
-    cr_assert(strstr(islands.data, "what it gets from dequant is float"), "%s", islands.data);
+    OK(oct_convert(&program, r.root, &r.example, options.target, &fallbacks));
+    cr_assert(strstr(fallbacks.data, "what it gets from dequant is float"), "%s", fallbacks.data);
     oct_program_free(&program);
-    oct_text_free(&islands);
+    oct_text_free(&fallbacks);
     oct_text_free(&report);
     rig_end(&r);
 }
@@ -293,7 +293,7 @@ Test(what_stubs_do, jit_strip_names_the_stub_that_has_no_counterpart)
     begin_parts(&r, true, false);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
-            "quant1: no DeQuantStub follows this QuantStub, so nothing behind it would be "
+            "quant1: no DeQuantStub follows this QuantStub, so nothing after it would be "
             "quantized; put one where its codes are to end, or remove the QuantStub:\nx = "
             "oct_call(cx, m->dequant1, x);");
     rig_end(&r);

@@ -1,10 +1,10 @@
 /* The course is a function of the evaluations in their order. */
-#include "launch/train/course.h"
+#include "launch/train/early_stopping.h"
 
 #include <math.h>
 #include <string.h>
 
-const oct_metric *oct_course_metric(const oct_recipe *recipe)
+const oct_metric *oct_early_stopping_metric(const oct_recipe *recipe)
 {
     return recipe->evaluate_best[0] ? oct_metric_find(recipe->evaluate_best) : NULL;
 }
@@ -16,7 +16,7 @@ static double value_of(const oct_scores *scores, const oct_metric *metric)
     return (double)NAN;
 }
 
-static bool is_better(const oct_course *course, const oct_metric *metric, double value)
+static bool is_better(const oct_early_stopping *course, const oct_metric *metric, double value)
 {
     if (isnan(value)) return false;
     if (course->best_step == 0 || isnan(course->best_value)) return true;
@@ -29,14 +29,14 @@ static bool in_qat(const oct_plan *plan, int64_t step)
 }
 
 /* QAT is judged for itself: its first evaluation stands for the best until there is one that has a value. */
-static void forget(oct_course *course, int64_t step)
+static void forget(oct_early_stopping *course, int64_t step)
 {
     course->best_step = step;
     course->best_value = (double)NAN;
     course->since = 0;
 }
 
-static void end_early(oct_course *course, oct_plan *plan, int64_t step)
+static void end_early(oct_early_stopping *course, oct_plan *plan, int64_t step)
 {
     if (in_qat(plan, step)) {
         course->qat_end = step;
@@ -47,10 +47,11 @@ static void end_early(oct_course *course, oct_plan *plan, int64_t step)
     }
 }
 
-oct_verdict oct_course_judge(oct_course *course, oct_plan *plan, const oct_recipe *recipe,
-                             int64_t step, const oct_scores *scores)
+oct_verdict oct_early_stopping_judge(oct_early_stopping *course, oct_plan *plan,
+                                     const oct_recipe *recipe, int64_t step,
+                                     const oct_scores *scores)
 {
-    const oct_metric *metric = oct_course_metric(recipe);
+    const oct_metric *metric = oct_early_stopping_metric(recipe);
     const bool qat = in_qat(plan, step);
     const int64_t end = qat ? oct_plan_steps(plan) : plan->begin[OCT_PHASE_CALIBRATE];
     oct_verdict verdict = {0};
@@ -70,12 +71,13 @@ oct_verdict oct_course_judge(oct_course *course, oct_plan *plan, const oct_recip
     return verdict;
 }
 
-int64_t oct_course_best(const oct_course *course, const oct_plan *plan)
+int64_t oct_early_stopping_best(const oct_early_stopping *course, const oct_plan *plan)
 {
     return in_qat(plan, course->best_step) && !isnan(course->best_value) ? course->best_step : 0;
 }
 
-oct_status oct_course_apply(const oct_course *course, oct_plan *plan, const char *path)
+oct_status oct_early_stopping_apply(const oct_early_stopping *course, oct_plan *plan,
+                                    const char *path)
 {
     OCT_CHECK(course->float_end <= plan->begin[OCT_PHASE_CALIBRATE], OCT_DATA,
               "%s: says that the float phase ended after step %lld, but it has %lld steps", path,

@@ -1,10 +1,10 @@
-# The table of the seeds names tests that exist: cmake -DROOT=<repository> -P tests/lint/seeds_table.cmake
+# The table of requirements names tests that exist: cmake -DROOT=<repository> -P tests/lint/requirements_table.cmake
 #
 # A row begins with the number of a document and of a sentence in it, as in "| 003.2 |", and names one
 # test or more, as in "quant/test_hooks.c:in_all_places_of_a_fusion".
 cmake_minimum_required(VERSION 3.21)
 
-set(table tests/seeds/README.md)
+set(table tests/requirements/README.md)
 if(NOT EXISTS ${ROOT}/${table})
     message(FATAL_ERROR "no sources under \"${ROOT}\": ${table} is missing")
 endif()
@@ -41,4 +41,4 @@ list(LENGTH numbers count)
 if(count EQUAL 0)
     message(FATAL_ERROR "${table}: the table has no rows")
 endif()
-message(STATUS "seeds' table: ${count} sentences, ${tests} tests")
+message(STATUS "table of requirements: ${count} sentences, ${tests} tests")

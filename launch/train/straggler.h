@@ -7,9 +7,9 @@
 
 #include "core/base/collective.h"
 
-enum { OCT_PACE_STEPS = 15 };
+enum { OCT_STRAGGLER_STEPS = 15 };
 
-typedef struct oct_pace {
+typedef struct oct_straggler {
     const oct_collective *group; /* borrowed */
     int64_t *own_ns;  /* of each rank; owned; what travels: each rank knows its own before */
     int64_t spent_ns; /* by this rank in the step before; 0: there was none */
@@ -20,20 +20,21 @@ typedef struct oct_pace {
     int slow, steps;
     bool named;
     int well;
-    double took_s[OCT_PACE_STEPS]; /* the last steps, waiting included, in a ring */
+    double took_s[OCT_STRAGGLER_STEPS]; /* the last steps, waiting included, in a ring */
     int64_t taken;
-} oct_pace;
+} oct_straggler;
 
-oct_status oct_pace_init(oct_pace *pace, const oct_collective *group) OCT_NODISCARD;
-void oct_pace_deinit(oct_pace *pace);
-/* Before a step, of which this rank has these leaves, or of several such batches; and behind it, when own_ns holds what
+oct_status oct_straggler_init(oct_straggler *pace, const oct_collective *group) OCT_NODISCARD;
+void oct_straggler_deinit(oct_straggler *pace);
+/* Before a step, of which this rank has these leaves, or of several such batches; and after it, when own_ns holds what
  * all ranks took for the step before: names the rank that is slow in the log. */
-void oct_pace_begin(oct_pace *pace, const oct_leaves *leaves);
-void oct_pace_end(oct_pace *pace);
+void oct_straggler_begin(oct_straggler *pace, const oct_leaves *leaves);
+void oct_straggler_end(oct_straggler *pace);
 
 /* How long a rank may wait for another within a step: 20 median steps, but 30 s at least; 0: too few steps are known. */
-double oct_pace_deadline(const oct_pace *pace);
+double oct_straggler_deadline(const oct_straggler *pace);
 
 /* Finds the slowest of so many ranks, or -1 where it does not take 1.5 times the median of them, and a millisecond more
  * than that. leaves: of the batch that they shared. *factor: how many times the median it takes. */
-int oct_pace_slowest(const int64_t *own_ns, int ranks, const oct_leaves *leaves, double *factor);
+int oct_straggler_slowest(const int64_t *own_ns, int ranks, const oct_leaves *leaves,
+                          double *factor);

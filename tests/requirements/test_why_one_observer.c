@@ -1,7 +1,7 @@
 /* "Why add observer to a fakequant module?": prepare has several steps, and each tensor must come out
  * of them with one quantizer, not two. */
 #include "core/base/mem.h"
-#include "tests/seeds/rig.h"
+#include "tests/requirements/rig.h"
 
 typedef struct residual {
     oct_module base;

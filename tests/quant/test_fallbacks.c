@@ -1,10 +1,10 @@
-/* Programs of whole models, with float islands, several inputs, 16-bit codes, functional ops, loops and
+/* Programs of whole models, with float fallbacks, several inputs, 16-bit codes, functional ops, loops and
  * shared layers: what QAT evaluates and what the program computes agree in every bit. */
 #include "tests/quant/deploy.h"
 
 #include <stdio.h>
 
-TestSuite(islands, .timeout = 120);
+TestSuite(fallbacks, .timeout = 120);
 TestSuite(programs, .timeout = 120);
 
 static const oct_prepare_method graph_methods[] = {OCT_METHOD_JIT, OCT_METHOD_JIT_STRIP,
@@ -35,13 +35,13 @@ static oct_module *chain_around(oct_module *middle, int64_t channels)
     return root;
 }
 
-static void check_island(const oct_program *p, const char *type)
+static void check_fallback(const oct_program *p, const char *type)
 {
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *step = &p->steps[i];
         if (step->kind != OCT_STEP_FLOAT) continue;
         cr_assert_str_eq(step->name, "c");
-        cr_assert_str_eq(step->island->type, type);
+        cr_assert_str_eq(step->fallback->type, type);
     }
     cr_assert_eq(deploy_count(p, OCT_STEP_FLOAT), 1);
 }
@@ -55,8 +55,8 @@ static void deploy_around(oct_module *middle, int64_t channels, oct_prepare_meth
     const oct_prepare_options options = deploy_options(method, &none);
     deploy_begin(&d, chain_around(middle, channels), OCT_EXAMPLE(OCT_SHAPE(1, 6, 5, 3)));
     deploy(&d, &options);
-    check_island(&d.program, type);
-    cr_assert(strncmp(d.islands.data, "c (", 3) == 0, "%s", d.islands.data);
+    check_fallback(&d.program, type);
+    cr_assert(strncmp(d.fallbacks.data, "c (", 3) == 0, "%s", d.fallbacks.data);
     deploy_end(&d);
 }
 
@@ -67,7 +67,7 @@ static void deploy_around(oct_module *middle, int64_t channels, oct_prepare_meth
         deploy_around(item, channels, graph_methods[i_]);                                          \
     }
 
-Test(islands, of_layers_with_weights)
+Test(fallbacks, of_layers_with_weights)
 {
     AROUND(6, oct_conv2d_create(&item, 4, 6, deploy_conv(3, 1), true));
     AROUND(6, oct_conv2d_create(&item, 4, 6, deploy_conv(3, 2), false));
@@ -75,7 +75,7 @@ Test(islands, of_layers_with_weights)
     AROUND(4, oct_batch_norm_create(&item, 4));
 }
 
-Test(islands, of_functions)
+Test(fallbacks, of_functions)
 {
     AROUND(4, oct_sigmoid_create(&item));
     AROUND(4, oct_leaky_relu_create(&item, 0.2));
@@ -86,8 +86,8 @@ Test(islands, of_functions)
     AROUND(4, oct_max_pool_create(&item, oct_pool_geometry_of(3, 1, 1)));
 }
 
-/* The island's own bits are the output: here it shows whether samples of a leaf share a product. */
-Test(islands, of_a_linear_layer_whose_samples_would_share_a_product)
+/* The float fallback's own bits are the output: here it shows whether samples of a leaf share a product. */
+Test(fallbacks, of_a_linear_layer_whose_samples_would_share_a_product)
 {
     for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
         deployment d;
@@ -106,8 +106,8 @@ Test(islands, of_a_linear_layer_whose_samples_would_share_a_product)
     }
 }
 
-/* In eager the user places the stubs around the island. */
-Test(islands, of_eager_models)
+/* In eager the user places the stubs around the float fallback. */
+Test(fallbacks, of_eager_models)
 {
     deployment d;
     const oct_qconfig_setter none = oct_setter_by_name("d", NULL);
@@ -170,7 +170,7 @@ static oct_status own_create(oct_module **m, const oct_op_args *args)
     return own_make(m, &own_type);
 }
 
-Test(islands, of_a_users_own_layer)
+Test(fallbacks, of_a_users_own_layer)
 {
     OK(oct_module_type_register(&own_type));
     for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
@@ -181,7 +181,7 @@ Test(islands, of_a_users_own_layer)
 }
 
 /* Prepare refuses them too, but a module may come to stand in a prepared tree in other ways. */
-Test(islands, that_cannot_be_made_again_are_refused)
+Test(fallbacks, that_cannot_be_made_again_are_refused)
 {
     deployment d;
     oct_module *item;
@@ -199,8 +199,8 @@ Test(islands, that_cannot_be_made_again_are_refused)
     deploy_end(&d);
 }
 
-/* What runs an island tells a program that lies. */
-Test(islands, in_programs_that_do_not_fit_their_modules_are_refused)
+/* What runs a float fallback tells a program that lies. */
+Test(fallbacks, in_programs_that_do_not_fit_their_modules_are_refused)
 {
     deployment d;
     oct_runtime *rt = NULL;
@@ -210,34 +210,34 @@ Test(islands, in_programs_that_do_not_fit_their_modules_are_refused)
     OK(oct_conv2d_create(&item, 4, 4, deploy_conv(3, 1), true));
     deploy_begin(&d, chain_around(item, 4), OCT_EXAMPLE(OCT_SHAPE(1, 6, 5, 3)));
     deploy(&d, &options);
-    oct_island *island = NULL;
+    oct_fallback *fallback = NULL;
     for (int64_t i = 0; i < d.program.num_steps; i++)
-        if (d.program.steps[i].island) island = d.program.steps[i].island;
-    const oct_island good = *island;
+        if (d.program.steps[i].fallback) fallback = d.program.steps[i].fallback;
+    const oct_fallback good = *fallback;
 
-    snprintf(island->type, sizeof island->type, "unheard_of");
-    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_islands), OCT_PREPARE);
+    snprintf(fallback->type, sizeof fallback->type, "unheard_of");
+    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_PREPARE);
     cr_assert_str_eq(oct_fail_text(0), "c: it stays float and is a unheard_of, which is not known "
                                        "here; load the plug-in that has it");
-    snprintf(island->type, sizeof island->type, "sigmoid");
-    cr_assert_neq(oct_runtime_create(&rt, &d.program, 1, &oct_module_islands), OCT_OK);
-    *island = good;
-    island->args[1] = 5; /* output channels */
-    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_islands), OCT_DATA);
+    snprintf(fallback->type, sizeof fallback->type, "sigmoid");
+    cr_assert_neq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_OK);
+    *fallback = good;
+    fallback->args[1] = 5; /* output channels */
+    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_DATA);
     cr_assert_str_eq(oct_fail_text(0), "c: a conv2d with these arguments has a weight that the "
                                        "program lacks or has otherwise");
-    *island = good;
-    island->num_arrays = 1;
-    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_islands), OCT_DATA);
-    *island = good;
-    island->args[4] = island->args[5] = 2; /* stride: the plane shrinks */
-    OK(oct_runtime_create(&rt, &d.program, 1, &oct_module_islands));
+    *fallback = good;
+    fallback->num_arrays = 1;
+    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_DATA);
+    *fallback = good;
+    fallback->args[4] = fallback->args[5] = 2; /* stride: the plane shrinks */
+    OK(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks));
     float y[150];
     cr_assert_eq(oct_runtime_run(rt, 1, (const float *const *)d.x, y), OCT_DATA);
     cr_assert_str_eq(oct_fail_text(0), "c: it makes 36 numbers of type f32 where the program has "
                                        "120 of type f32");
     oct_runtime_destroy(&rt);
-    *island = good;
+    *fallback = good;
     deploy_end(&d);
 }
 
@@ -306,7 +306,7 @@ Test(programs, of_functional_ops_that_stay_float)
         begin_two(&d);
         deploy(&d, &options);
         cr_assert_geq(deploy_count(&d.program, OCT_STEP_FLOAT), 1, "%s", types[i]);
-        cr_assert_not_null(strstr(d.islands.data, types[i]), "%s", d.islands.data);
+        cr_assert_not_null(strstr(d.fallbacks.data, types[i]), "%s", d.fallbacks.data);
         deploy_end(&d);
     }
 }
@@ -418,8 +418,8 @@ Test(programs, of_dynamic_blocks)
     deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 5, 3)));
     deploy(&d, &options);
     cr_assert_eq(deploy_count(&d.program, OCT_STEP_CONV), 4);
-    cr_assert_str_eq(d.islands.data, "the model (dynamic block conv_bn_add): unrolled, it runs 3 "
-                                     "times as in this evaluation\n");
+    cr_assert_str_eq(d.fallbacks.data, "the model (dynamic block conv_bn_add): unrolled, it runs 3 "
+                                       "times as in this evaluation\n");
 
     /* Another number of runs is another program. */
     loops = 2;
