@@ -34,7 +34,8 @@ Test(how_quantization_is_implemented, what_fits_no_pattern_is_refused)
     rig r;
     begin(&r, "vgg11c");
     const char *backwards[] = {"features.1", "features.0"};
-    REFUSED(oct_fuse_modules(&r.root, backwards, 2, false), OCT_PREPARE, "batch_norm, conv2d");
+    REFUSED(oct_fuse_modules(&r.root, backwards, 2, false), OCT_PREPARE,
+            "features.1 (batch_norm), features.0 (conv2d)");
     const char *apart[] = {"features.0", "features.5"};
     REFUSED(oct_fuse_modules(&r.root, apart, 2, false), OCT_PREPARE, "channels");
     oct_module_train(oct_module_find(r.root, "features.1"), false);
