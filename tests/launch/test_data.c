@@ -211,7 +211,8 @@ Test(data, wrong_command_lines_and_recipes_are_said)
     OCTET("data", "r.yaml", "data.train=[color_jitter saturation=0.1]");
     check_wrong(2, "data.train: item 1, color_jitter: saturation and hue need samples of 3");
     OCTET("data", "data/t10k-images-idx3-ubyte");
-    check_wrong(3, "data/t10k-images-idx3-ubyte: this is not a recipe");
+    check_wrong(3,
+                "data/t10k-images-idx3-ubyte: is no recipe, checkpoint, int8 model or run folder");
     shell("mkdir nothing && exec " OCT_PROGRAM " data nothing");
     check_wrong(3, "nothing: ");
     OCTET("data", "r.yaml", "data.path=nowhere");
