@@ -1,5 +1,5 @@
 /* Records tell in metrics.jsonl what a run has done, one function for each kind that a run writes on its way.
- * Every rank may call them; rank 0 writes. A new kind is a function here and a line in launch/README.md. */
+ * Every rank may call them; rank 0 writes. A new kind is a function here and a line in launch/doc/training.md. */
 #pragma once
 
 #include "launch/train/training_impl.h"

@@ -51,7 +51,7 @@ Test(install, job_scripts_are_there_and_start_the_program)
 /* What the page for clusters links to is there. */
 Test(install, links_of_the_page_for_clusters_lead_somewhere)
 {
-    shell("cd octet/share/octet/jobs && grep -c 'launch, launch/README.md of the sources' "
+    shell("cd octet/share/octet/jobs && grep -c ', launch/doc/ranks.md of the sources' "
           "README.md && "
           "for link in $(grep -oE '\\]\\([^)#]+' README.md | cut -c3- | grep -v :// | sort -u); do "
           "[ -e $link ] || echo $link leads nowhere; done");
