@@ -1,6 +1,7 @@
 /* Each peak is that of a block of products whose runs read the same few words again and again. */
 #include "launch/bench/peak.h"
 
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/product/product.h"
@@ -13,6 +14,7 @@
 /* ROWS can be cut into blocks of 6 and of 8 without a rest; panels and one row of words together take
  * half of a small first-level cache. */
 enum { ROWS = 24, PANELS = 4, PANEL_BYTES = 4096, RUNS = 16, ROUNDS = 20, WORD = 4 };
+enum { LEAST_WORDS = 64 }; /* OpenBLAS, whose tiles are wide, copies the words of a run first */
 static const double ROUND_SECONDS = 0.002;
 
 typedef struct block {
@@ -27,11 +29,12 @@ typedef struct block {
 static oct_status make_block(block *b, oct_product_fn *product, int col_tile, int tile_bytes,
                              int products_a_word)
 {
-    const int64_t words = PANEL_BYTES / tile_bytes, n = (int64_t)PANELS * col_tile;
+    const int64_t words = oct_max_i64(PANEL_BYTES / tile_bytes, LEAST_WORDS);
+    const int64_t panel_bytes = words * tile_bytes, n = (int64_t)PANELS * col_tile;
     b->product = product;
     b->products_a_word = products_a_word;
     OCT_TRY(oct_alloc(&b->words, (size_t)words, WORD));
-    OCT_TRY(oct_alloc(&b->panels, PANELS, PANEL_BYTES));
+    OCT_TRY(oct_alloc(&b->panels, PANELS, (size_t)panel_bytes));
     OCT_TRY(oct_alloc(&b->acc, ROWS, (size_t)n * WORD));
     for (int64_t i = 0; i < ROWS; i++)
         b->rows[i] = (oct_row){.x = 0, .acc = i * n};
@@ -44,7 +47,7 @@ static oct_status make_block(block *b, oct_product_fn *product, int col_tile, in
         .runs = b->runs,
         .num_runs = RUNS,
         .packed = b->panels,
-        .panel_bytes = PANEL_BYTES,
+        .panel_bytes = panel_bytes,
         .n = n,
         .acc = b->acc,
     };
@@ -85,7 +88,7 @@ static oct_status measure_int8(const oct_kernel *k, double *gops)
     OCT_ASSERT(codes <= TILE_MAX);
     OCT_TRY_OUT(make_block(&b, k->product, k->col_tile, k->tile_bytes, OCT_WORD));
     oct_bench_fill(b.words, b.runs[0].words * WORD, 0);
-    for (int64_t at = 0; at + k->tile_bytes <= PANELS * PANEL_BYTES; at += k->tile_bytes) {
+    for (int64_t at = 0; at < PANELS * b.args.panel_bytes; at += k->tile_bytes) {
         oct_bench_fill((uint8_t *)tile, codes, (uint32_t)at);
         for (int i = 0; i < codes; i++)
             if (tile[i] == INT8_MIN) tile[i] = -INT8_MAX;
@@ -119,7 +122,7 @@ static oct_status measure_float(const oct_float_kernel *k, bool bf16, double *go
     OCT_TRY_OUT(
         make_block(&b, bf16 ? k->bf16 : k->f32, k->col_tile, k->col_tile * WORD, pairs ? 2 : 1));
     fill_rounded(b.words, b.runs[0].words, pairs);
-    fill_rounded(b.panels, PANELS * PANEL_BYTES / WORD, pairs);
+    fill_rounded(b.panels, PANELS * b.args.panel_bytes / WORD, pairs);
     *gops = best_gops(&b);
 out:
     free_block(&b);
