@@ -145,8 +145,8 @@ static void write_part(oct_to_c *w, const char *kernel, bool wide)
     write_kernel(w, &form, "", name);
 }
 
-/* Writes what a line calls, "name(", "name$E(" or "$Q(", and its types, "name *". */
-static void write_needs(oct_to_c *w, const oct_to_c_form *form, const char *line)
+/* Writes the types of a line, "name *", or what it calls, "name(", "name$E(" or "$Q(". */
+static void write_needs(oct_to_c *w, const oct_to_c_form *form, const char *line, bool types)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz_0123456789";
     char name[64];
@@ -154,10 +154,9 @@ static void write_needs(oct_to_c *w, const oct_to_c_form *form, const char *line
         const size_t length = strspn(at, letters);
         const char *after = at + length;
         const bool forms = strncmp(after, "$E(", 3) == 0;
-        if (strncmp(at, "$R", 2) == 0) write_needs(w, form, text_of(form->result)[0]);
-        if (strncmp(at, "$Q", 2) == 0) write_part(w, form->function, form->wide);
-        if (length > 0 && length < sizeof name &&
-            (forms || *after == '(' || strncmp(after, " *", 2) == 0)) {
+        const bool needed = types ? strncmp(after, " *", 2) == 0 : forms || *after == '(';
+        if (!types && strncmp(at, "$Q", 2) == 0) write_part(w, form->function, form->wide);
+        if (needed && length > 0 && length < sizeof name) {
             snprintf(name, sizeof name, "%.*s", (int)length, at);
             if (text_of(name) && strcmp(name, form->kernel) != 0)
                 write_part(w, name, forms && form->wide);
@@ -166,19 +165,28 @@ static void write_needs(oct_to_c *w, const oct_to_c_form *form, const char *line
     }
 }
 
+/* Types first, then the rounding of a layer. */
+static void write_all_needs(oct_to_c *w, const oct_to_c_form *form, const char *const *lines)
+{
+    for (int types = 1; types >= 0; types--) {
+        bool comment = false;
+        if (!types && form->result) write_needs(w, form, text_of(form->result)[0], false);
+        for (size_t i = 0; lines[i]; i++) {
+            comment = comment || strncmp(lines[i], "/*", 2) == 0;
+            if (!comment) write_needs(w, form, lines[i], types);
+            if (strstr(lines[i], "*/")) comment = false;
+        }
+    }
+}
+
 static void write_kernel(oct_to_c *w, const oct_to_c_form *form, const char *names,
                          const char *name)
 {
     const char *const *lines = text_of(form->kernel);
-    bool comment = false;
     if (is_written(w, name)) return;
     oct_to_c_add(w, &w->written, "%s\n", name);
     if (!lines) oct_to_c_fail(w, OCT_DEFECT, "there is no kernel %s", form->kernel);
-    for (size_t i = 0; lines && lines[i]; i++) {
-        comment = comment || strncmp(lines[i], "/*", 2) == 0;
-        if (!comment) write_needs(w, form, lines[i]);
-        if (strstr(lines[i], "*/")) comment = false;
-    }
+    if (lines) write_all_needs(w, form, lines);
     for (; lines && *lines && w->status == OCT_OK; lines++)
         write_line(w, form, names, *lines);
 }
