@@ -162,7 +162,7 @@ static oct_status grow_stack(void)
     return OCT_OK;
 }
 
-static oct_status run(int argc, char **argv, int rank)
+static oct_status run_main(int argc, char **argv, int rank)
 {
     OCT_TRY(grow_stack());
     OCT_TRY(oct_cpu_check());
@@ -177,8 +177,8 @@ static oct_status run(int argc, char **argv, int rank)
     return run_command(command, argc, argv);
 }
 
-/* Ranks that have not met yet may all have found the same mistake, or only this one may have. Under
- * mpirun rank 0 tells: if it fails too, its exit is the end of all. The same wait keeps the others
+/* Ranks that have not synchronized yet may all have found the same mistake, or only this one may have. Under
+ * mpirun rank 0 reports it: if it fails too, its exit is the end of all. The same wait keeps the others
  * from exiting first, which would cut off what rank 0 says. */
 static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
 {
@@ -186,7 +186,7 @@ static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
     char host[64] = "";
     int local_rank, local_ranks;
     if (!oct_launched_here(&local_rank, &local_ranks)) return;
-    signal(SIGTERM, SIG_DFL); /* by which mpirun ends the others when one has told */
+    signal(SIGTERM, SIG_DFL); /* by which mpirun ends the others when one has reported */
     nanosleep(&(struct timespec){.tv_sec = WAIT_S}, NULL);
     if (oct_failure_silent()) return;
     if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
@@ -197,12 +197,12 @@ static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
 static int answer(int argc, char **argv, int rank)
 {
     int size;
-    oct_status status = run(argc, argv, rank), ended = OCT_OK;
+    oct_status status = run_main(argc, argv, rank), ended = OCT_OK;
     if (status == OCT_OK || status == OCT_NO) ended = oct_print_flush();
     if (ended != OCT_OK) status = ended;
     if (status == OCT_OK && ranks_exit >= 0) return ranks_exit;
     if (status == OCT_OK) return oct_status_exit(argc < 2 ? OCT_USAGE : OCT_OK);
-    /* Where ranks lost one before they had a session, the first of them tells. */
+    /* Where ranks lost one before they had a session, the first of them reports it. */
     if (ranks_exit < 0 && oct_fail_code() == OCT_LOST && oct_launched(&rank, &size) &&
         !oct_rank_may_report())
         oct_failure_silence();

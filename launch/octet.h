@@ -4,7 +4,7 @@
  * share/octet/examples has one of each.
  *
  * What is stable: the names in launch/plugin.h and in the headers that this file includes keep their
- * meaning until Octet's minor version rises, and .github/CHANGELOG.md tells what changes then. The other
+ * meaning until Octet's minor version rises, and .github/CHANGELOG.md says what changes then. The other
  * installed headers are there because these need them, and may change with any version. Structs may
  * grow, so a program is compiled with the headers of the library that it links.
  */

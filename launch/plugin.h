@@ -6,7 +6,7 @@
  *
  *     cc -shared -fPIC -o mine.so mine.c $(pkg-config --cflags octet)
  *
- * It exports one function, oct_plugin_entry, that tells what it brings. Everything that it points to
+ * It exports one function, oct_plugin_entry, that says what it brings. Everything that it points to
  * lives as long as the process. tests/example/plugin/ has an example of each part.
  *
  * A layer that trains needs `forward` with a backward (oct_record, as the files of core/op do). One

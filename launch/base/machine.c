@@ -1,4 +1,4 @@
-/* Linux tells this by /proc/meminfo, control groups (version 2 and 1), resource limits and file
+/* Linux reports this in /proc/meminfo, control groups (version 2 and 1), resource limits and file
  * systems. */
 #include "launch/base/machine.h"
 

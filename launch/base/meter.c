@@ -110,7 +110,7 @@ static int terminal_columns(void)
 
 /* "[####------]  42 %  left 0:21  qat  epoch 2/3  step 512/938": in a narrow terminal the last words go first, so that
  * it stays one line, and then the bar. */
-static void draw(double share, const char *left, const char *text)
+static void draw_bar(double share, const char *left, const char *text)
 {
     enum { NARROW = 40, SHORTEST = 10, LONGEST = 40, EDGES = 3 };
     static const char done[LONGEST + 1] = "########################################",
@@ -138,7 +138,7 @@ void oct_meter_line(bool drawn, double share, double seconds_left, const char *t
     char left[32];
     oct_text_time(seconds_left, left);
     if (drawn)
-        draw(fmin(share, 1), left, text);
+        draw_bar(fmin(share, 1), left, text);
     else
         oct_log(OCT_LOG_INFO, "%s  left %s", text, left);
 }

@@ -14,7 +14,7 @@ typedef struct oct_meter {
 /* Sets what --progress asks for: bar, lines, none; NULL: a bar where a person is in front. */
 void oct_meter_choose(const char *choice);
 void oct_meter_begin(oct_meter *meter, const char *work, const char *unit, int64_t total);
-/* Tells how many are done by now. */
+/* Shows how many are done by now. */
 void oct_meter_show(oct_meter *meter, int64_t done);
 /* Takes the bar away, before results are printed. */
 void oct_meter_end(const oct_meter *meter);

@@ -34,7 +34,7 @@ oct_status oct_bench_infer(oct_bench *bench) OCT_NODISCARD;
 oct_status oct_bench_kernels(oct_bench *bench) OCT_NODISCARD;
 oct_status oct_bench_reduce(oct_bench *bench) OCT_NODISCARD;
 
-/* Takes the figure over (NULL is OCT_RESOURCE): it joins the others, or without --json the line is
+/* Takes the figure over (NULL is OCT_RESOURCE): it is added to the others, or without --json the line is
  * printed instead. */
 oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...) OCT_NODISCARD
     OCT_PRINTF(3, 4);

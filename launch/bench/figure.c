@@ -25,9 +25,9 @@ static json_t *memory_of(const oct_figure *t)
                      (json_int_t)memory->resident, "peak_phase", t->memory_phase);
 }
 
-static json_t *meetings_of(const oct_figure *t)
+static json_t *syncs_of(const oct_figure *t)
 {
-    return t->meetings > 0 ? json_pack("{s:f}", "meetings", t->meetings) : json_object();
+    return t->syncs > 0 ? json_pack("{s:f}", "syncs", t->syncs) : json_object();
 }
 
 static json_t *speed_of(const oct_figure *t, double gops, double peak)
@@ -36,8 +36,8 @@ static json_t *speed_of(const oct_figure *t, double gops, double peak)
                      "gops", gops, "gops_peak", peak, "percent_of_peak", 100.0 * gops / peak);
 }
 
-/* Joins two objects. NULL, for want of memory, is left to the caller. */
-static json_t *joined(json_t *object, json_t *more)
+/* Merges two objects. NULL, for want of memory, is left to the caller. */
+static json_t *merged(json_t *object, json_t *more)
 {
     if (!object || !more || json_object_update(object, more) != 0) {
         json_decref(object);
@@ -54,18 +54,16 @@ oct_status oct_figure_print(oct_bench *bench, const oct_figure *t, oct_timings *
     const double gops = 1e-9 * t->operations / each.seconds;
     const double peak = t->peak * (double)(bench->threads * ranks);
     const bool choice = strcmp(t->mode, t->numerics) != 0;
-    char meetings[32] = "";
-    if (t->meetings > 0 && ranks > 1)
-        oct_snprintf(meetings, sizeof meetings, ", %g meetings", t->meetings);
-    json_t *object =
-        joined(joined(object_of(bench, t, timings, &each), memory_of(t)), meetings_of(t));
+    char syncs[32] = "";
+    if (t->syncs > 0 && ranks > 1) oct_snprintf(syncs, sizeof syncs, ", %g syncs", t->syncs);
+    json_t *object = merged(merged(object_of(bench, t, timings, &each), memory_of(t)), syncs_of(t));
     return oct_bench_print(
-        bench, joined(object, speed_of(t, gops, peak)),
+        bench, merged(object, speed_of(t, gops, peak)),
         "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64 " thread%s, %s: %.2f ms, "
         "%.0f images/s%s, %s%s%s, %.1f Gop/s of %.1f (%.0f %%)",
         t->bench, t->model, t->mode, choice ? " " : "", choice ? t->numerics : "", bench->batch,
         ranks, ranks > 1 ? "s" : "", bench->threads, bench->threads > 1 ? "s" : "", oct_isa_best(),
-        1e3 * each.seconds, (double)bench->batch / each.seconds, meetings,
+        1e3 * each.seconds, (double)bench->batch / each.seconds, syncs,
         oct_text_size((int64_t)t->memory.larger).text, t->memory_phase ? " in " : "",
         t->memory_phase ? t->memory_phase : "", gops, peak, 100.0 * gops / peak);
 }

@@ -1,4 +1,4 @@
-/* A figure of whole batches tells time, rate, memory, and how near it comes to the processor's peak. */
+/* A figure of whole batches has time, rate, memory, and how near it comes to the processor's peak. */
 #pragma once
 
 #include "launch/bench/bench.h"
@@ -11,7 +11,7 @@ typedef struct oct_figure {
     const char *numerics;      /* of its products, where there is a choice: bf16, f32, int8 */
     oct_memory_growth memory;  /* of rank 0 */
     const char *memory_phase;  /* that the peak is of; NULL: there is but one */
-    double meetings;           /* of the ranks in a batch; 0: not counted */
+    double syncs;              /* of the ranks in a batch; 0: not counted */
     double operations;         /* of the batch, over all ranks */
     double peak;               /* Gop/s of one thread, had every product its own peak */
 } oct_figure;

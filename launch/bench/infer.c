@@ -31,7 +31,7 @@ typedef struct inference {
     oct_memory_meter memory_meter;
 } inference;
 
-static oct_status load(inference *f, const char *path)
+static oct_status load_model(inference *f, const char *path)
 {
     OCT_TRY(oct_file_need_model(path));
     OCT_TRY(oct_model_load(&f->file, path));
@@ -42,7 +42,7 @@ static oct_status load(inference *f, const char *path)
 
 /* Makes the model from a batch of one leaf, whatever batch is timed: what training holds is no part of
  * the figure. */
-static oct_status make(inference *f, const oct_bench *bench)
+static oct_status make_model(inference *f, const oct_bench *bench)
 {
     oct_bench small = *bench;
     oct_bench_run run;
@@ -91,7 +91,7 @@ static oct_status time_runs(inference *f, const oct_bench *bench)
     return OCT_OK;
 }
 
-static oct_status tell(inference *f, oct_bench *bench)
+static oct_status print_inference(inference *f, oct_bench *bench)
 {
     oct_peak peak;
     oct_figure timed = {
@@ -114,12 +114,12 @@ oct_status oct_bench_infer(oct_bench *bench)
     OCT_CHECK(!bench->file != !bench->model, OCT_USAGE,
               "command line: name an int8 model (octet bench infer MODEL) or a built-in one "
               "(--model NAME)");
-    OCT_TRY_OUT(bench->file ? load(&f, bench->file) : make(&f, bench));
+    OCT_TRY_OUT(bench->file ? load_model(&f, bench->file) : make_model(&f, bench));
     omp_set_num_threads((int)bench->threads);
     oct_memory_reset_peak();
     OCT_TRY_OUT(allocate(&f, bench));
     OCT_TRY_OUT(time_runs(&f, bench));
-    OCT_TRY_OUT(tell(&f, bench));
+    OCT_TRY_OUT(print_inference(&f, bench));
 out:
     oct_runtime_destroy(&f.runtime);
     oct_model_free(&f.file);

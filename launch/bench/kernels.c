@@ -48,8 +48,8 @@ static oct_status time_calls(const oct_bench *bench, oct_layer_product *p, doubl
     return OCT_OK;
 }
 
-static oct_status tell(oct_bench *bench, const char *isa, const oct_layer_product *p,
-                       double seconds, const oct_peak *peak)
+static oct_status print_product(oct_bench *bench, const char *isa, const oct_layer_product *p,
+                                double seconds, const oct_peak *peak)
 {
     const oct_conv_shape *s = &p->shape;
     const char *layer = oct_conv_is_depthwise(s) ? "depthwise 3x3" : "conv 3x3";
@@ -100,7 +100,7 @@ static oct_status bench_layer(oct_bench *bench, const bench_set *set, const oct_
     double seconds;
     OCT_TRY_OUT(kind->make(&p));
     OCT_TRY_OUT(time_calls(bench, &p, &seconds));
-    OCT_TRY_OUT(tell(bench, set->isa, &p, seconds, &set->peak));
+    OCT_TRY_OUT(print_product(bench, set->isa, &p, seconds, &set->peak));
 out:
     oct_product_free(&p);
     return status;

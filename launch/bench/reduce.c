@@ -59,7 +59,7 @@ static oct_status time_sums(sums *s, const oct_session *session)
     return OCT_OK;
 }
 
-static oct_status tell(oct_bench *bench, const sums *s)
+static oct_status print_sums(oct_bench *bench, const sums *s)
 {
     const int ranks = bench->session->group->size;
     const double mb = (double)s->n * sizeof(float) / 1e6;
@@ -94,7 +94,7 @@ static oct_status bench_size(oct_bench *bench, int64_t n)
     oct_status status = OCT_OK;
     OCT_TRY_OUT(allocate(&s, group, bench->native));
     OCT_TRY_OUT(time_sums(&s, bench->session));
-    if (group->rank == 0) OCT_TRY_OUT(tell(bench, &s));
+    if (group->rank == 0) OCT_TRY_OUT(print_sums(bench, &s));
 out:
     if (s.parts) group->rows_free(group, &s.parts);
     oct_free(&s.plain);

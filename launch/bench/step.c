@@ -32,13 +32,13 @@ static oct_status time_steps(const oct_bench *bench, oct_trainer *trainer, oct_t
         OCT_TRY(oct_trainer_step(trainer, &result));
         note_peak(t, memory_meter, oct_phase_name(phase));
     }
-    const int64_t met = oct_comm_meetings(bench->session->comm);
+    const int64_t before = oct_comm_meetings(bench->session->comm);
     while (timings->count < timings->room) {
         oct_timing_begin(timings);
         OCT_TRY(oct_trainer_step(trainer, &result));
         oct_timing_end(timings);
     }
-    t->meetings = (double)(oct_comm_meetings(bench->session->comm) - met) / (double)timings->count;
+    t->syncs = (double)(oct_comm_meetings(bench->session->comm) - before) / (double)timings->count;
     note_peak(t, memory_meter, t->mode);
     return OCT_OK;
 }
@@ -57,7 +57,7 @@ static oct_status find_peak(const oct_bench *bench, double forward, double backw
 }
 
 /* The steps of the figure are followed by as many as make the trainer's model one that converts, since
- * the program tells what there was to compute. */
+ * the program shows what there was to compute. */
 static oct_status count_work(const oct_bench *bench, oct_bench_run *run, oct_figure *t)
 {
     oct_program program = {0};

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* People see so many guesses of one class, and so many numbers; JSON has them all. */
+/* How many guesses of one class, and how many numbers, people see; JSON has them all. */
 enum { SHOWN = 3, LISTED = 100 };
 
 static int64_t outputs_of(const oct_answer *a)
@@ -122,7 +122,7 @@ static oct_status add_numbers(const oct_answer *a, json_t *object)
     return OCT_OK;
 }
 
-/* Several labels: each is there or not, as the sigmoid of its output tells. */
+/* Several labels: each is there or not, as the sigmoid of its output says. */
 
 static double probability_of(const oct_answer *a, int64_t k)
 {
@@ -197,7 +197,7 @@ static oct_status add_quantities(const oct_answer *a, json_t *object)
     return OCT_OK;
 }
 
-/* A map has a class for each pixel; what is told is the share of each class that is there. */
+/* A map has a class for each pixel; the answer is the share of each class that is there. */
 
 typedef struct share {
     int32_t class;
@@ -312,7 +312,7 @@ out:
     return status;
 }
 
-/* A model of its own input tells how far it is from it: what is unlike the training data comes back badly. */
+/* A model of its own input: the error is large where the input is unlike the training data. */
 
 static double error_of(const oct_answer *a)
 {

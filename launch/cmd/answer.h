@@ -30,6 +30,6 @@ struct json_t *oct_answer_number(double value);
 /* Finds the kind. A model whose output has not the shape of its goal says only numbers. */
 const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_value *in,
                                           const oct_value *out);
-/* Makes the picture of a map: grey pixels of which each is a class number, as data sets of maps have them. Its data are
- * the caller's to free. */
+/* Makes the picture of a map: each grey pixel is a class number, as in data sets of maps. The caller frees its
+ * data. */
 oct_status oct_answer_picture(const oct_answer *answer, oct_image *picture) OCT_NODISCARD;

@@ -133,7 +133,7 @@ static oct_status run_figure(oct_bench *bench)
     return status;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_bench(const oct_args *args)
 {
     oct_session session;
     oct_bench bench = {.session = &session, .args = args, .numerics = OCT_NUMERICS_BF16};
@@ -180,5 +180,5 @@ const oct_command oct_command_bench = {
     .min_words = 1,
     .max_words = 2,
     .parallel = true,
-    .run = run,
+    .run = run_bench,
 };

@@ -1,4 +1,4 @@
-/* octet calibrate makes an int8 model of float weights without training, and tells what that costs each layer. */
+/* octet calibrate makes an int8 model of float weights without training, and shows what that costs each layer. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/recipe/sensitivity_file.h"
@@ -59,11 +59,11 @@ static oct_status check_recipe(oct_recipe *recipe)
 /* The float model that the run has started from. */
 static oct_status build_start(calibration *c)
 {
-    oct_text told = {0};
+    oct_text lines = {0};
     OCT_TRY(oct_build_model(&c->start, &c->recipe, &c->train));
     if (c->init.checkpoint.bytes) return oct_checkpoint_load(&c->init.checkpoint, c->start, NULL);
-    const oct_status status = oct_init_weights(&c->init, c->start, &c->recipe, &c->train, &told);
-    oct_text_free(&told);
+    const oct_status status = oct_init_weights(&c->init, c->start, &c->recipe, &c->train, &lines);
+    oct_text_free(&lines);
     return status;
 }
 
@@ -145,7 +145,7 @@ static oct_status work(calibration *c)
     return status;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_calibrate(const oct_args *args)
 {
     oct_session session;
     calibration c = {.session = &session, .args = args};
@@ -214,5 +214,5 @@ const oct_command oct_command_calibrate = {
     .max_words = OCT_ARGS_MAX,
     .parallel = true,
     .recipe = oct_calibrate_recipe,
-    .run = run,
+    .run = run_calibrate,
 };

@@ -110,7 +110,7 @@ out:
     return status;
 }
 
-static oct_status of_onnx(oct_recipe *recipe, const oct_args *args, overrides *o)
+static oct_status make_onnx_recipe(oct_recipe *recipe, const oct_args *args, overrides *o)
 {
     oct_text text = {0};
     const char *path = args->word[0];
@@ -130,7 +130,7 @@ oct_status oct_calibrate_recipe(oct_recipe *recipe, const oct_args *args)
     overrides o;
     const bool onnx = oct_ends_with(args->word[0], ".onnx");
     OCT_TRY(take_overrides(&o, args, onnx));
-    if (onnx) return of_onnx(recipe, args, &o);
+    if (onnx) return make_onnx_recipe(recipe, args, &o);
     return oct_recipe_of_words(recipe, args->word[0], o.word, o.count);
 }
 

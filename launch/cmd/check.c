@@ -55,7 +55,7 @@ typedef struct verdict {
     int64_t memory_free, disk_free; /* here; -1: not known */
 } verdict;
 
-/* Adds what HDF5 puts around so many bytes of arrays. */
+/* Adds what HDF5 puts around that many bytes of arrays. */
 static int64_t file_bytes(int64_t bytes)
 {
     enum { AROUND = 64 << 10 };
@@ -163,7 +163,7 @@ static oct_status find_pointless(const verdict *v)
 }
 
 /* Returns the worst of what was found; each finding has a sentence in the record. */
-static oct_status find(const verdict *v)
+static oct_status find_problems(const verdict *v)
 {
     oct_fail_clear();
     const oct_status pointless = find_pointless(v), memory = find_memory(v),
@@ -201,7 +201,7 @@ static oct_status try_teacher(verdict *v)
     return status;
 }
 
-static oct_status judge(verdict *v, const oct_args *args)
+static oct_status judge_recipe(verdict *v, const oct_args *args)
 {
     if (args->option[REPORT].given) OCT_TRY(check_report_file(args->option[REPORT].text));
     v->ranks = args->option[RANKS].given ? (int)args->option[RANKS].count : 1;
@@ -284,7 +284,7 @@ static oct_status print_forecast(const verdict *v)
     return OCT_OK;
 }
 
-/* Tells whether norm groups of so many leaves lie inside ranks. */
+/* Says whether norm groups of that many leaves are inside ranks. */
 static bool lies_inside(const verdict *v, int64_t group)
 {
     for (int64_t r = 1; r < v->ranks; r++)
@@ -293,7 +293,7 @@ static bool lies_inside(const verdict *v, int64_t group)
 }
 
 /* Counts how often all ranks wait for each other in a step of the float phase. */
-static int64_t meetings_of(const verdict *v)
+static int64_t count_syncs(const verdict *v)
 {
     const int64_t group = oct_recipe_norm_group(&v->recipe);
     return group > 0 && lies_inside(v, group) ? 3 : 3 + 2 * v->norms;
@@ -311,14 +311,14 @@ static int64_t group_inside(const verdict *v)
     return best < LEAST ? 0 : best;
 }
 
-/* On few ranks a meeting costs little, so there only its number is told. */
-static oct_status print_meetings(const verdict *v)
+/* On few ranks a synchronization costs little, so there only their number is printed. */
+static oct_status print_syncs(const verdict *v)
 {
     enum { MANY = 8 };
-    const int64_t meetings = meetings_of(v), group = group_inside(v);
+    const int64_t syncs = count_syncs(v), group = group_inside(v);
     if (v->ranks == 1) return OCT_OK;
-    OCT_TRY(oct_print("meetings    %" PRId64 " of all ranks in a step", meetings));
-    if (v->ranks < MANY || meetings == 3 || group == 0) return oct_print("\n");
+    OCT_TRY(oct_print("syncs       %" PRId64 " of all ranks in a step", syncs));
+    if (v->ranks < MANY || syncs == 3 || group == 0) return oct_print("\n");
     return oct_print("; batch_norm.group=%" PRId64 " leaves 3\n", group);
 }
 
@@ -368,7 +368,7 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
     else
         OCT_TRY(oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least, b),
                           oct_text_count(most, c)));
-    OCT_TRY(print_meetings(v));
+    OCT_TRY(print_syncs(v));
     OCT_TRY(print_phases(v));
     OCT_TRY(print_report(v, report));
     OCT_TRY(print_exports(v));
@@ -419,14 +419,14 @@ static oct_status print_json(const verdict *v, const char *path)
         "memory_bytes_of", json_of_memory(v), "memory_bytes_free", (json_int_t)v->memory_free,
         "disk_bytes", (json_int_t)v->disk_bytes, "disk_bytes_free", (json_int_t)v->disk_free,
         "step_seconds", seconds, "seconds", f->seconds, "findings", json_of_findings(),
-        "meetings_a_step", (json_int_t)meetings_of(v), "exports",
+        "syncs_per_step", (json_int_t)count_syncs(v), "exports",
         v->exports.data ? v->exports.data : ""));
 }
 
 /* The sentences of what was found follow on stderr, as those of every failure do. */
-static oct_status tell(const verdict *v, const oct_args *args, const char *report)
+static oct_status print_verdict(const verdict *v, const oct_args *args, const char *report)
 {
-    const oct_status found = find(v);
+    const oct_status found = find_problems(v);
     if (args->json) {
         OCT_TRY(print_json(v, args->word[0]));
         return found;
@@ -439,9 +439,9 @@ static oct_status check_recipe(const oct_args *args)
 {
     verdict v = {0};
     const char *file = args->option[REPORT].given ? args->option[REPORT].text : NULL;
-    oct_status status = judge(&v, args);
+    oct_status status = judge_recipe(&v, args);
     if (status == OCT_OK && file) status = oct_file_write(file, v.report.data, v.report.length);
-    if (status == OCT_OK) status = tell(&v, args, file);
+    if (status == OCT_OK) status = print_verdict(&v, args, file);
     oct_text_free(&v.report);
     oct_text_free(&v.exports);
     oct_init_close(&v.init);
@@ -467,7 +467,7 @@ static oct_status check_model(const oct_args *args)
     return status;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_check_command(const oct_args *args)
 {
     oct_file_kind kind;
     OCT_TRY(oct_shipped_hint(args->word[0]));
@@ -506,5 +506,5 @@ const oct_command oct_command_check = {
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,
-    .run = run,
+    .run = run_check_command,
 };

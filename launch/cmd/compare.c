@@ -145,7 +145,7 @@ static oct_status work(comparison *c)
     return oct_compare_answer(&verdict, number_of, c);
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_compare(const oct_args *args)
 {
     comparison c = {.args = args};
     omp_set_num_threads((int)oct_machine_cores());
@@ -188,7 +188,7 @@ const oct_command oct_command_compare = {
         "A in dB, largest error, share of numbers that differ. What is fused is one layer, also "
         "in float.\n"
         "\n"
-        "Where both compute alike (two of the same target, or both in float), a layer departs "
+        "Where both compute the same (two of one target, or both in float), a layer departs "
         "as soon\n"
         "as a bit differs; otherwise (float against codes, two targets) where its SQNR is "
         "below 20 dB.\n"
@@ -200,5 +200,5 @@ const oct_command oct_command_compare = {
     .options = options,
     .min_words = 2,
     .max_words = 2,
-    .run = run,
+    .run = run_compare,
 };

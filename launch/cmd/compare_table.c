@@ -24,7 +24,7 @@ bool oct_compare_departs(const oct_compare_verdict *v, int64_t layer)
 {
     const oct_layer_comparison *l = &v->found->layers[layer];
     if (!l->pair) return false;
-    if (v->exact) return !l->alike || l->different > 0;
+    if (v->exact) return !l->same_format || l->different > 0;
     return !(sqnr_of(l) >= v->enough);
 }
 
@@ -144,7 +144,8 @@ static const char *place_text(const oct_compare_verdict *v, int64_t layer, int64
                  (long long)(pixel / value->w), (long long)(pixel % value->w),
                  (long long)(i % value->c));
     oct_snprintf(text, 256, "image %lld, %s: %s%.9g in a, %.9g in b", (long long)image, where,
-                 l->alike && value->dtype != OCT_F32 && value->dtype != OCT_S32 ? "code " : "",
+                 l->same_format && value->dtype != OCT_F32 && value->dtype != OCT_S32 ? "code "
+                                                                                      : "",
                  l->first.a, l->first.b);
     return text;
 }
@@ -153,7 +154,7 @@ static const char *marks_of(const oct_compare_verdict *v, int64_t layer, char te
 {
     snprintf(text, 64, "%s%s%s%s", layer == v->first ? "  first" : "",
              layer == v->worst ? "  worst" : "", layer == v->drop ? "  largest drop" : "",
-             v->found->layers[layer].alike || !v->found->layers[layer].pair || !v->exact
+             v->found->layers[layer].same_format || !v->found->layers[layer].pair || !v->exact
                  ? ""
                  : "  other scale");
     return text;
@@ -261,7 +262,7 @@ static json_t *layer_json(const oct_compare_verdict *v, int64_t layer, int64_t i
         json_object_update_new(
             object,
             json_pack("{s:b, s:b, s:I, s:I, s:o, s:o, s:o, s:o}", "departs",
-                      oct_compare_departs(v, layer), "alike", l->alike, "numbers",
+                      oct_compare_departs(v, layer), "same_format", l->same_format, "numbers",
                       (json_int_t)l->numbers, "different", (json_int_t)l->different, "cosine",
                       number(oct_error_cosine(&l->sums)), "sqnr_db", number(sqnr_of(l)),
                       "max_error", number(l->max_error), "first", first_json(v, layer, image)));

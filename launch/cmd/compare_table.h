@@ -1,4 +1,4 @@
-/* What a comparison has found is judged and told: as a table or as JSON. */
+/* Judges and prints what a comparison has found, as a table or as JSON. */
 #pragma once
 
 #include "launch/cmd/compare_side.h"
@@ -7,7 +7,7 @@
 typedef struct oct_compare_verdict {
     const oct_compare_side *a, *b;
     const oct_comparing *found;
-    bool exact;    /* both compute alike, so every bit counts */
+    bool exact;    /* both compute the same, so every bit counts */
     double enough; /* otherwise: dB of SQNR below which a layer departs */
     /* Layers of b; -1: none. */
     int64_t first; /* that departs */

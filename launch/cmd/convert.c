@@ -105,7 +105,7 @@ static oct_status print_fallbacks(const oct_certificate *proof)
     return OCT_OK;
 }
 
-static oct_status print(const conversion *c)
+static oct_status print_conversion(const conversion *c)
 {
     const oct_certificate *proof = &c->model.certificate;
     const bool classes = proof->qat_accuracy >= 0;
@@ -121,8 +121,8 @@ static oct_status print(const conversion *c)
             "images", (json_int_t)proof->images, "logits",
             (json_int_t)(proof->images * oct_model_outputs(&c->model)), "logits_differ",
             (json_int_t)proof->logits_differ, "float_bytes", (json_int_t)float_bytes, "int8_bytes",
-            (json_int_t)int8_bytes, "float_layers", (json_int_t)proof->num_fallbacks, "islands",
-            proof->fallbacks ? proof->fallbacks : ""));
+            (json_int_t)int8_bytes, "float_layers", (json_int_t)proof->num_fallbacks,
+            "float_fallbacks", proof->fallbacks ? proof->fallbacks : ""));
     if (classes)
         OCT_TRY(oct_print("%-20s %.2f %% (QAT evaluation %.2f %%)\n", "int8 accuracy", accuracy,
                           proof->qat_accuracy));
@@ -162,10 +162,10 @@ static oct_status work(conversion *c)
     bool first = c->session->group->rank == 0;
     oct_status status = first ? oct_model_save(c->output, &c->model) : OCT_OK;
     OCT_TRY(oct_session_agree(c->session, status));
-    return first ? print(c) : OCT_OK;
+    return first ? print_conversion(c) : OCT_OK;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_convert(const oct_args *args)
 {
     oct_session session;
     conversion c = {.session = &session, .args = args};
@@ -208,5 +208,5 @@ const oct_command oct_command_convert = {
     .min_words = 1,
     .max_words = 1,
     .parallel = true,
-    .run = run,
+    .run = run_convert,
 };

@@ -35,7 +35,7 @@ static const oct_option options[] = {
 
 static const char *const split_names[2] = {"training", "test"};
 
-/* How far the long pass is; the survey tells it by a plain function. */
+/* How far the long pass is; the survey reports it by a plain function. */
 static oct_meter meter;
 
 static void say_progress(int64_t done, int64_t all)
@@ -365,7 +365,7 @@ static oct_status print_json(const oct_survey *s, const oct_dataset *data)
 }
 
 /* Damaged samples would stop a run, so they are an answer too. */
-static oct_status judge(const oct_survey *s, const char *recipe)
+static oct_status judge_survey(const oct_survey *s, const char *recipe)
 {
     const int64_t damaged = s->split[0].damaged + s->split[1].damaged;
     const int64_t not_finite = s->split[0].not_finite + s->split[1].not_finite;
@@ -388,7 +388,7 @@ static oct_status survey(const oct_args *args, const oct_recipe *recipe, const o
     oct_meter_end(&meter);
     OCT_TRY(status);
     status = args->json ? print_json(&found, &data[0]) : print_survey(&found, data, recipe);
-    if (status == OCT_OK) status = judge(&found, args->word[0]);
+    if (status == OCT_OK) status = judge_survey(&found, args->word[0]);
     oct_survey_free(&found);
     return status;
 }
@@ -411,7 +411,7 @@ static oct_status preview(const oct_args *args, const oct_recipe *recipe, const 
     return oct_print("%s: training samples as the model will get them\n", file);
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_data(const oct_args *args)
 {
     oct_recipe recipe = {0};
     oct_dataset data[2] = {0};
@@ -467,5 +467,5 @@ const oct_command oct_command_data = {
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,
-    .run = run,
+    .run = run_data,
 };

@@ -117,7 +117,7 @@ static void count_map(pass *p, const oct_image *map)
     }
 }
 
-static oct_status look_at(pass *p, int64_t index, found *f)
+static oct_status survey_sample(pass *p, int64_t index, found *f)
 {
     const oct_dataset *data = p->data;
     oct_image *image = &p->image[omp_get_thread_num()], *map = &p->map[omp_get_thread_num()];
@@ -136,17 +136,17 @@ static oct_status look_at(pass *p, int64_t index, found *f)
 }
 
 /* A sentence is kept beside, because each thread has a record of its own. */
-static void look(pass *p, int64_t index, found *f)
+static void survey_and_keep_error(pass *p, int64_t index, found *f)
 {
     *f = (found){.status = OCT_OK};
-    f->status = look_at(p, index, f);
+    f->status = survey_sample(p, index, f);
     if (f->status == OCT_OK) return;
     if (oct_strdup(&f->sentence, oct_fail_text(0)) != OCT_OK) f->status = OCT_RESOURCE;
     oct_fail_clear();
 }
 
 /* Counts what was found in a sample; only damaged data is no reason to stop. */
-static oct_status take(pass *p, int64_t index, found *f)
+static oct_status count_sample(pass *p, int64_t index, found *f)
 {
     oct_survey_split *split = p->split;
     oct_surveyed *sample = &split->samples[index];
@@ -241,10 +241,10 @@ static oct_status read_all(pass *p, int64_t before, int64_t all,
         oct_status status = OCT_OK;
 #pragma omp parallel for schedule(dynamic)
         for (int64_t i = 0; i < n; i++)
-            look(p, first + i, &p->block[i]);
+            survey_and_keep_error(p, first + i, &p->block[i]);
         for (int64_t i = 0; i < n; i++) {
             if (status == OCT_OK)
-                status = take(p, first + i, &p->block[i]);
+                status = count_sample(p, first + i, &p->block[i]);
             else
                 oct_free(&p->block[i].sentence);
         }

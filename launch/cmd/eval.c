@@ -177,7 +177,7 @@ static oct_status print_details(const subject *s)
     return OCT_OK;
 }
 
-static oct_status print(const subject *s, double accuracy)
+static oct_status print_scores(const subject *s, double accuracy)
 {
     bool model = s->kind == OCT_FILE_MODEL;
     const bool classes = s->scores.correct >= 0;
@@ -226,14 +226,14 @@ static oct_status work(subject *s)
               "none; leave it out",
               path_of(s));
     OCT_TRY(count_details(s));
-    if (s->session->group->rank == 0) OCT_TRY(print(s, accuracy));
+    if (s->session->group->rank == 0) OCT_TRY(print_scores(s, accuracy));
     OCT_CHECK(accuracy >= s->required, OCT_NO,
               "%s: accuracy %.2f %% is below the %g %% that --require asks for", path_of(s),
               accuracy, s->required);
     return OCT_OK;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_eval(const oct_args *args)
 {
     oct_session session;
     subject s = {.session = &session, .args = args};
@@ -275,5 +275,5 @@ const oct_command oct_command_eval = {
     .min_words = 1,
     .max_words = 1,
     .parallel = true,
-    .run = run,
+    .run = run_eval,
 };

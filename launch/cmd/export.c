@@ -266,7 +266,7 @@ static json_t *notices_json(const char *text)
     return lines;
 }
 
-static oct_status print(const exporting *e)
+static oct_status print_export(const exporting *e)
 {
     const char *of = e->job.model ? "int8 model" : "float network";
     const char *notices = e->made.notices.data;
@@ -319,10 +319,10 @@ static oct_status work(exporting *e)
     OCT_TRY(e->kind == OCT_FILE_MODEL ? open_model(e) : open_checkpoint(e));
     OCT_TRY(write_format(e));
     OCT_TRY(write_files(e));
-    return print(e);
+    return print_export(e);
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_export(const oct_args *args)
 {
     exporting *e = NULL;
     OCT_TRY(oct_alloc(&e, 1, sizeof *e));
@@ -415,5 +415,5 @@ const oct_command oct_command_export = {
     .options = options,
     .min_words = 1,
     .max_words = 1,
-    .run = run,
+    .run = run_export,
 };

@@ -26,7 +26,7 @@ static oct_status cells_of(const oct_metric *metric, const double *numbers, int6
 static oct_status print_head(const oct_metric *metric, int64_t n)
 {
     const oct_metric_details *details = metric->details;
-    OCT_TRY(oct_print("\n%s\n%-16s", metric->title, details->columns ? "" : "is \\ told"));
+    OCT_TRY(oct_print("\n%s\n%-16s", metric->title, details->columns ? "" : "true \\ predicted"));
     for (int64_t k = 0; k < columns_of(details, n); k++)
         OCT_TRY(details->columns ? oct_print(" %10s", details->columns[k].name)
                                  : oct_print(" %7lld", (long long)k));

@@ -132,7 +132,7 @@ static oct_status make_help(const char *word, oct_text *out)
                     oct_did_you_mean(hint, word, names, count, *key ? key + 2 : "see octet help"));
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_help(const oct_args *args)
 {
     oct_text text = {0};
     oct_status status = make_help(args->num_words ? args->word[0] : NULL, &text);
@@ -149,5 +149,5 @@ const oct_command oct_command_help = {
             "qat.lr, or a\n"
             "section of keys, such as qat.",
     .max_words = 1,
-    .run = run,
+    .run = run_help,
 };

@@ -1,4 +1,4 @@
-/* The kind of file is found by its first bytes. zlib reads gzipped and plain files alike. */
+/* The kind of file is found by its first bytes. zlib reads both gzipped and plain files. */
 #include "launch/cmd/image_file.h"
 
 #include "core/base/mem.h"

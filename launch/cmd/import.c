@@ -262,7 +262,7 @@ static oct_status print_json(const network *m, const tally *t)
         "changed", m->notes));
 }
 
-static oct_status show(const network *m)
+static oct_status print_import(const network *m)
 {
     tally t = {0};
     oct_status status = count_types(&m->graph, &t);
@@ -276,9 +276,9 @@ static oct_status build_and_show(network *m)
 {
     if (m->args->json) {
         OCT_TRY(build_network(m));
-        return show(m);
+        return print_import(m);
     }
-    OCT_TRY(show(m));
+    OCT_TRY(print_import(m));
     OCT_TRY(build_network(m));
     return print_modules(m);
 }
@@ -316,7 +316,7 @@ static oct_status check_folder(const char *folder)
     return OCT_OK;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_import(const oct_args *args)
 {
     network m = {.path = args->word[0], .args = args};
     oct_status status = OCT_OK;
@@ -360,5 +360,5 @@ const oct_command oct_command_import = {
     .options = options,
     .min_words = 1,
     .max_words = 1,
-    .run = run,
+    .run = run_import,
 };

@@ -341,7 +341,7 @@ out:
     return status;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_inspect(const oct_args *args)
 {
     const char *path = args->word[0];
     const char *data = args->option[DATA].given ? args->option[DATA].text : NULL;
@@ -416,5 +416,5 @@ const oct_command oct_command_inspect = {
     .options = options,
     .min_words = 1,
     .max_words = 1,
-    .run = run,
+    .run = run_inspect,
 };

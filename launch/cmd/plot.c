@@ -229,7 +229,7 @@ static oct_status plot_all(request *r, const oct_args *args)
     return OCT_OK;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_plot(const oct_args *args)
 {
     request *r = NULL;
     OCT_TRY(oct_alloc(&r, 1, sizeof *r));
@@ -265,5 +265,5 @@ const oct_command oct_command_plot = {
     .options = options,
     .min_words = 1,
     .max_words = 1 + KEYS_MAX + RUNS_MAX,
-    .run = run,
+    .run = run_plot,
 };

@@ -78,7 +78,7 @@ static oct_status print_one(const oct_shipped *list, const char *wanted)
     return oct_fail(OCT_USAGE, "command line: no recipe '%s'; did you mean '%s'?", wanted, near);
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_recipes(const oct_args *args)
 {
     static oct_shipped list;
     OCT_TRY(oct_shipped_list(&list));
@@ -94,5 +94,5 @@ const oct_command oct_command_recipes = {
             "\n"
             "    octet recipes fashion-mnist > my.yaml\n",
     .max_words = 1,
-    .run = run,
+    .run = run_recipes,
 };

@@ -26,7 +26,7 @@ static oct_status say(const oct_args *args, const char *path, size_t bytes)
                                     "file", path, "bytes", (json_int_t)bytes));
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_report(const oct_args *args)
 {
     const char *first = args->word[0], *second = args->num_words > 1 ? args->word[1] : NULL;
     const char *path = args->option[OUTPUT].given ? args->option[OUTPUT].text : "report.html";
@@ -62,5 +62,5 @@ const oct_command oct_command_report = {
     .options = options,
     .min_words = 1,
     .max_words = 2,
-    .run = run,
+    .run = run_report,
 };

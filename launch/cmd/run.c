@@ -262,7 +262,7 @@ static oct_status run_model(const oct_model *model, const oct_args *args)
     return status;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_int8_model(const oct_args *args)
 {
     const char *path = args->word[0];
     oct_model model = {0};
@@ -314,5 +314,5 @@ const oct_command oct_command_run = {
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,
-    .run = run,
+    .run = run_int8_model,
 };

@@ -136,7 +136,7 @@ static oct_status work(survey *s)
     return oct_session_agree(s->session, status);
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_sensitivity(const oct_args *args)
 {
     oct_session session;
     survey s = {.session = &session, .args = args};
@@ -181,5 +181,5 @@ const oct_command oct_command_sensitivity = {
     .min_words = 1,
     .max_words = 1,
     .parallel = true,
-    .run = run,
+    .run = run_sensitivity,
 };

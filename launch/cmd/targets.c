@@ -1,4 +1,4 @@
-/* octet targets tells what each target of int8 models computes, from the tables that training itself goes by. */
+/* octet targets shows what each target of int8 models computes, from the tables that training itself uses. */
 #include "core/base/text.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
@@ -98,7 +98,7 @@ static oct_status print_json(const oct_target *only)
     return oct_print_json(array);
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_targets(const oct_args *args)
 {
     const oct_target *only = NULL;
     if (args->num_words) {
@@ -122,5 +122,5 @@ const oct_command oct_command_targets = {
             "\n"
             "    octet targets onnxruntime\n",
     .max_words = 1,
-    .run = run,
+    .run = run_targets,
 };

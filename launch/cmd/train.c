@@ -60,7 +60,7 @@ static oct_status print_rates(json_t *rates)
     return OCT_OK;
 }
 
-/* Tells which evaluation the model was chosen by, where one was. */
+/* Says which evaluation the model was chosen by, where one was. */
 static oct_status print_best(const json_t *best)
 {
     const char *name = json_string_value(json_object_get(best, "metric"));
@@ -106,7 +106,7 @@ static oct_status train(oct_session *session, const oct_args *args, oct_recipe *
     return status;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_train(const oct_args *args)
 {
     oct_recipe recipe;
     oct_session session;
@@ -171,5 +171,5 @@ const oct_command oct_command_train = {
     .max_words = OCT_ARGS_MAX,
     .parallel = true,
     .recipe = oct_recipe_of_args,
-    .run = run,
+    .run = run_train,
 };

@@ -56,7 +56,7 @@ static oct_status found(const findings *f, json_t *list, const char *word, const
 #define VERIFIED(f, ...) found(f, (f)->verified, "verified", __VA_ARGS__)
 #define NOT_VERIFIED(f, ...) found(f, (f)->skipped, "not verified", __VA_ARGS__)
 
-static oct_status end(findings *f, const char *kind, oct_status status)
+static oct_status end_findings(findings *f, const char *kind, oct_status status)
 {
     const bool good = status == OCT_OK, complete = json_array_size(f->skipped) == 0;
     if (good && !complete)
@@ -280,7 +280,7 @@ out:
     return status;
 }
 
-static oct_status run(const oct_args *args)
+static oct_status run_verify(const oct_args *args)
 {
     oct_file_kind kind;
     OCT_TRY(oct_file_kind_of(args->word[0], &kind));
@@ -291,8 +291,8 @@ static oct_status run(const oct_args *args)
     findings f = {args, args->option[DATA].given ? args->option[DATA].text : NULL, json_array(),
                   json_array()};
     omp_set_num_threads((int)oct_machine_cores());
-    return end(&f, oct_file_kind_name(kind),
-               kind == OCT_FILE_MODEL ? verify_model(&f) : verify_checkpoint(&f));
+    return end_findings(&f, oct_file_kind_name(kind),
+                        kind == OCT_FILE_MODEL ? verify_model(&f) : verify_checkpoint(&f));
 }
 
 const oct_command oct_command_verify = {
@@ -309,5 +309,5 @@ const oct_command oct_command_verify = {
     .options = options,
     .min_words = 1,
     .max_words = 1,
-    .run = run,
+    .run = run_verify,
 };

@@ -24,8 +24,8 @@ void oct_golden_free(oct_golden *golden)
 }
 
 /* (N, H, W, C) -> (N, C, H, W), of numbers of four bytes. */
-static void put_channels_first(int64_t samples, const oct_value *v, const uint32_t *from,
-                               uint32_t *to)
+static void store_channels_first(int64_t samples, const oct_value *v, const uint32_t *from,
+                                 uint32_t *to)
 {
     const int64_t pixels = v->h * v->w;
     for (int64_t n = 0; n < samples; n++)
@@ -35,7 +35,8 @@ static void put_channels_first(int64_t samples, const oct_value *v, const uint32
 }
 
 /* Adds the numbers of `samples` samples, which lie channels last. */
-static oct_status add(oct_golden *golden, const char *name, const oct_value *v, const void *numbers)
+static oct_status add_array(oct_golden *golden, const char *name, const oct_value *v,
+                            const void *numbers)
 {
     const bool plane = v->h * v->w > 1;
     void *own = NULL;
@@ -43,7 +44,7 @@ static oct_status add(oct_golden *golden, const char *name, const oct_value *v, 
     if (golden->channels_last)
         memcpy(own, numbers, (size_t)(golden->count * oct_value_numel(v)) * sizeof(float));
     else
-        put_channels_first(golden->count, v, numbers, own);
+        store_channels_first(golden->count, v, numbers, own);
     golden->array[golden->num_arrays++] = (oct_npz_array){
         .name = name,
         .dtype = v->dtype,
@@ -140,7 +141,7 @@ static oct_status add_input(oct_golden *golden, const oct_model *model, int i)
     for (int64_t n = 0; n < golden->count; n++)
         memcpy(numbers + n * numel, model->golden_input + n * all + first,
                (size_t)numel * sizeof *numbers);
-    const oct_status status = add(golden, input_name(i), v, numbers);
+    const oct_status status = add_array(golden, input_name(i), v, numbers);
     oct_free(&numbers);
     return status;
 }
@@ -163,7 +164,7 @@ static oct_status run_program(oct_golden *golden, const oct_model *model)
         }
         OCT_TRY_OUT(oct_runtime_run(runtime, 1, input, output + (size_t)n * oct_value_bytes(v)));
     }
-    status = add(golden, "output", v, output);
+    status = add_array(golden, "output", v, output);
 out:
     oct_runtime_destroy(&runtime);
     oct_free(&output);
@@ -209,35 +210,32 @@ oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool 
     return pixels ? make_pixels(golden, model->mean, model->std) : OCT_OK;
 }
 
-/* The output of one sample, kept while a trace is taken. */
-typedef struct kept {
+/* A network's output: its number in the trace, its type and shape, and where the next sample's numbers go. */
+typedef struct network_output {
     int64_t value;
     oct_value shape;
-    void *at;
-} kept;
+    uint8_t *at;
+} network_output;
 
-static void keep(void *user, int64_t value, const oct_tensor *tensor)
+static void copy_output(void *user, int64_t value, const oct_tensor *tensor)
 {
-    const kept *k = user;
-    if (value == k->value)
-        memcpy(k->at, tensor->data, (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype));
+    const network_output *out = user;
+    if (value == out->value)
+        memcpy(out->at, tensor->data, (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype));
 }
 
-/* Runs the first samples; outputs: room for them, or NULL, and then only the output's number and shape are found. */
-static oct_status run_network(oct_golden *golden, oct_module *root, oct_example *example,
-                              const float *images, kept *k)
+/* Finds the output's number and shape. With `at` set, which takes an earlier call, copies its numbers too. */
+static oct_status run_sample(oct_module *root, oct_example *example, const float *image,
+                             network_output *out)
 {
-    const int64_t numel = oct_shape_numel(&example->shape[0]);
-    for (int64_t n = 0; n < (k->at ? golden->count : 1); n++) {
-        oct_trace trace;
-        example->data[0] = images + n * numel;
-        OCT_TRY(oct_trace_watch(&trace, root, example, k->at ? keep : NULL, k));
-        k->value = trace.output;
-        k->shape.dtype = trace.values[trace.output].dtype;
-        oct_value_set_plane(&k->shape, &trace.values[trace.output].shape);
-        oct_trace_free(&trace);
-        if (k->at) k->at = (uint8_t *)k->at + oct_value_bytes(&k->shape);
-    }
+    oct_trace trace;
+    example->data[0] = image;
+    OCT_TRY(oct_trace_watch(&trace, root, example, out->at ? copy_output : NULL, out));
+    out->value = trace.output;
+    out->shape.dtype = trace.values[trace.output].dtype;
+    oct_value_set_plane(&out->shape, &trace.values[trace.output].shape);
+    oct_trace_free(&trace);
+    if (out->at) out->at += oct_value_bytes(&out->shape);
     return OCT_OK;
 }
 
@@ -251,7 +249,7 @@ oct_status oct_golden_of_network(oct_golden *golden, oct_module *root, const oct
     oct_goals goals;
     float *images = NULL, mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
     uint8_t *outputs = NULL;
-    kept k = {.at = NULL};
+    network_output out = {.at = NULL};
     oct_status status = OCT_OK;
     *golden =
         (oct_golden){.count = data->count < OCT_GOLDEN_IMAGES ? data->count : OCT_GOLDEN_IMAGES,
@@ -259,12 +257,13 @@ oct_status oct_golden_of_network(oct_golden *golden, oct_module *root, const oct
     OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(golden->count * oct_value_numel(&in)), sizeof *images));
     OCT_TRY_OUT(oct_loader_read(&loader, 0, golden->count, images, &goals));
-    OCT_TRY_OUT(run_network(golden, root, &example, images, &k));
-    OCT_TRY_OUT(oct_alloc(&outputs, (size_t)golden->count, oct_value_bytes(&k.shape)));
-    k.at = outputs;
-    OCT_TRY_OUT(run_network(golden, root, &example, images, &k));
-    OCT_TRY_OUT(add(golden, "input", &in, images));
-    OCT_TRY_OUT(add(golden, "output", &k.shape, outputs));
+    OCT_TRY_OUT(run_sample(root, &example, images, &out)); /* only for the size of the output */
+    OCT_TRY_OUT(oct_alloc(&outputs, (size_t)golden->count, oct_value_bytes(&out.shape)));
+    out.at = outputs;
+    for (int64_t n = 0; n < golden->count; n++)
+        OCT_TRY_OUT(run_sample(root, &example, images + n * oct_value_numel(&in), &out));
+    OCT_TRY_OUT(add_array(golden, "input", &in, images));
+    OCT_TRY_OUT(add_array(golden, "output", &out.shape, outputs));
     for (int64_t c = 0; c < data->c && c < OCT_REALS_MAX; c++) {
         mean[c] = normaliser.mean[normaliser.count == 1 ? 0 : c];
         std[c] = normaliser.std[normaliser.count == 1 ? 0 : c];

@@ -53,7 +53,7 @@ static oct_status fetch(void *user, int64_t i, float *input)
 
 /* The document. */
 
-/* JSON knows no infinity: null says that nothing differs, or that it cannot be told. */
+/* JSON knows no infinity: null says that nothing differs, or that the value is unknown. */
 static json_t *number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
@@ -112,7 +112,7 @@ static oct_status weight_json(const oct_module *module, json_t **weight)
     return OCT_OK;
 }
 
-/* The module after a step: a convolution tells its float layer's type. */
+/* The module after a step: a convolution has its float layer's type. */
 static const char *type_of(const oct_step *step, const oct_module *module)
 {
     if (step->fallback) return step->fallback->type;
@@ -171,7 +171,7 @@ static oct_status find_uneven(const oct_program *program, const oct_step *step,
     if (least < 0 || reach(&figures[most]) < uneven * reach(&figures[least])) return OCT_OK;
     return oct_text_add(
         finding,
-        "%s: joins %s, whose values reach %.3g, and %s, whose values reach %.3g, in "
+        "%s: combines %s, whose values reach %.3g, and %s, whose values reach %.3g, in "
         "one scale, which leaves the smaller ones few codes; bring the branches to "
         "like ranges, such as by a batch norm in each, or give it 16 bits "
         "(quant.int16_layers)",

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-/* At most so many samples are looked at, spread evenly over the data; fewer of a network that multiplies much. */
+/* At most this many samples are evaluated, spread evenly over the data; fewer of a network that multiplies much. */
 enum { OCT_LAYER_STATS_SAMPLES = 256 };
 
 typedef struct oct_layer_stats {

@@ -1,8 +1,8 @@
 /* An evaluation computes the logits of a data set, its samples split over ranks in whole leaves.
  *
  * No op in evaluation mode sums over samples, so every logit has the same bits on any number of ranks
- * and in batches of any size. The forward of a rank communicates with nobody; ranks meet only to agree
- * and to add up.
+ * and in batches of any size. The forward of a rank communicates with nobody; ranks synchronize only to
+ * agree and to add up.
  */
 #include "launch/evaluate/evaluate.h"
 
@@ -168,7 +168,7 @@ json_t *oct_scores_json(const oct_scores *scores)
     return object;
 }
 
-/* Computes one figure; those of top1 tell also how many rows are right. */
+/* Computes one figure; those of top1 also count the rows that are right. */
 static oct_status measure(const oct_metric *metric, const oct_collective *group,
                           const oct_leaves *leaves, const oct_output_rows *rows, oct_scores *scores,
                           double *value)

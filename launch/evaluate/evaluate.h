@@ -10,7 +10,7 @@
 
 enum { OCT_METRICS_MAX = 16, OCT_SCORES_TEXT = 1024, OCT_FIGURE_TEXT = 48 };
 
-/* What a model's outputs for a data set are worth: alike on all ranks. */
+/* The scores of a model's outputs for a data set, the same on all ranks. */
 typedef struct oct_scores {
     int64_t images, rows; /* rows: that count, such as pixels; images, where each has one */
     int64_t correct;      /* rows whose largest output is at the label; -1: rows have no classes */
@@ -74,7 +74,7 @@ oct_status oct_outputs_read(oct_outputs *outputs, oct_loader *loader, int64_t at
 /* Not collective: computes the outputs of this rank's samples, in its own forwards of at most `batch`. */
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
                               int64_t batch, oct_outputs *outputs) OCT_NODISCARD;
-/* Collective: scores the outputs of all ranks, of which these are this rank's. */
+/* Collective: scores the outputs of all ranks; outputs: those of this rank. */
 oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
                      const oct_outputs *outputs, oct_scores *scores) OCT_NODISCARD;
 /* Collective: brings the rows of all ranks to rank 0, in order of samples. */

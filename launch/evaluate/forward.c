@@ -28,7 +28,7 @@ int64_t oct_forward_samples(const oct_forward *f, int64_t most)
                        oct_max_i64(ACTIVATION_BYTES / f->sample_bytes, omp_get_max_threads()));
 }
 
-static const oct_tensor *run(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x)
+static const oct_tensor *call_model(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x)
 {
     oct_context *cx = f->cx;
     cx->lifetimes = f->lifetimes;
@@ -41,12 +41,12 @@ static const oct_tensor *run(oct_forward *f, oct_leaves leaves, oct_shape shape,
 oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x,
                            const oct_tensor **y)
 {
-    *y = run(f, leaves, shape, x);
+    *y = call_model(f, leaves, shape, x);
     if (f->lifetimes && !*y && oct_lifetimes_diverged(f->lifetimes)) {
         oct_fail_clear();
         oct_lifetimes_destroy(&f->lifetimes);
         f->sample_bytes = 0;
-        *y = run(f, leaves, shape, x);
+        *y = call_model(f, leaves, shape, x);
     }
     OCT_TRY(oct_context_status(f->cx));
     const int64_t samples = oct_max_i64(1, oct_leaves_local_samples(&leaves));

@@ -1,7 +1,7 @@
 /* Evaluation and calibration run forwards without a tape over many samples, some at a time, in bounded
  * memory.
  *
- * The first sample goes alone. It tells how much memory a sample takes, and, where the model's
+ * The first sample goes alone. It shows how much memory a sample takes, and, where the model's
  * containers only hand tensors on (oct_module_calls_only), who reads what last: from then on activations
  * are freed after their last reader. No bit depends on how many samples go together.
  */

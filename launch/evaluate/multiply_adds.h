@@ -10,6 +10,6 @@ typedef struct oct_multiply_adds {
     int64_t grad_input; /* none for layers that no other with weights comes before */
 } oct_multiply_adds;
 
-/* The values of a convolution's input are so many rows and columns apart (1: it was not dilated). */
+/* input_step: how many rows and columns the values of a convolution's input are apart (1: it was not dilated). */
 int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int input_step_h, int input_step_w);
 oct_multiply_adds oct_program_multiply_adds(const oct_program *program);

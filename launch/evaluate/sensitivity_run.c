@@ -19,7 +19,7 @@ static oct_status fetch(void *user, int64_t first, int64_t n, float *const *inpu
     return oct_loader_read(&r->loader, first, n, input[0], &goals);
 }
 
-static void tell(void *user, int64_t done, int64_t all)
+static void show_progress(void *user, int64_t done, int64_t all)
 {
     reading *r = user;
     r->meter.total = all;
@@ -53,7 +53,7 @@ oct_status oct_sensitivity_run_it(const oct_sensitivity_run *run, oct_session *s
         .outputs = d->rows * d->classes,
         .labels = d->rows == 1 ? d->labels : NULL,
         .fetch = fetch,
-        .progress = tell,
+        .progress = show_progress,
         .user = &r,
     };
     oct_status status = oct_evaluation_loader(&r.loader, run->recipe, d);

@@ -10,7 +10,7 @@ typedef struct oct_sensitivity_run {
     oct_module *model; /* prepared and calibrated */
     const oct_recipe *recipe;
     const oct_dataset *data;
-    int64_t batches; /* the first so many of the data, without augmentation */
+    int64_t batches; /* how many of the first of the data, without augmentation */
 } oct_sensitivity_run;
 
 /* Collective, as oct_sensitivity_measure, with a meter. */

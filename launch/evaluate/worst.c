@@ -9,7 +9,7 @@
 
 enum { VERSION = 1 };
 
-static oct_worst_sample judge(const oct_output_row *row, int64_t index)
+static oct_worst_sample judge_row(const oct_output_row *row, int64_t index)
 {
     const float *y = row->y;
     int64_t best = 0;
@@ -49,7 +49,7 @@ oct_status oct_worst_find(const oct_collective *group, const oct_outputs *output
 {
     const oct_output_rows rows = {outputs->y, outputs->row, outputs->goals};
     const int64_t first = oct_leaves_first_sample(&outputs->leaves);
-    const size_t room = OCT_WORST_SAMPLES + 1; /* the last one tells how many there are */
+    const size_t room = OCT_WORST_SAMPLES + 1; /* the last one holds how many there are */
     oct_worst_sample mine[OCT_WORST_SAMPLES + 1], *all = NULL;
     oct_status status = OCT_OK;
     int found = 0;
@@ -57,7 +57,7 @@ oct_status oct_worst_find(const oct_collective *group, const oct_outputs *output
     for (int64_t i = 0; i < outputs->samples; i++) {
         const oct_output_row row = oct_output_row_at(&rows, i);
         if (oct_goals_ignore(&outputs->goals, i)) continue;
-        const oct_worst_sample sample = judge(&row, first + i);
+        const oct_worst_sample sample = judge_row(&row, first + i);
         if (isfinite(sample.loss)) keep(mine, &found, &sample);
     }
     mine[OCT_WORST_SAMPLES].index = found;

@@ -13,8 +13,7 @@ typedef struct oct_worst_sample {
     double loss;        /* cross-entropy of the label */
 } oct_worst_sample;
 
-/* Collective: finds the worst of the samples of all ranks, of which these are the outputs for this rank's, logits
- * with a label each; worst first, of equal ones the first in the data. The same on any number of ranks.
+/* Collective: finds the worst samples of all ranks. outputs: those of this rank, logits with a label each. Worst first, of equal ones the first in the data. The same on any number of ranks.
  * worst: OCT_WORST_SAMPLES of them on rank 0. Returns through count how many there are. */
 oct_status oct_worst_find(const oct_collective *group, const oct_outputs *outputs,
                           oct_worst_sample *worst, int *count) OCT_NODISCARD;

@@ -6,7 +6,7 @@
 # Five minutes before the wall time the ranks are asked to stop: they write a checkpoint and end with status 75, and
 # this script submits itself again. A lost rank or host costs the steps since the last checkpoint: the run goes on
 # with the hosts that answer. Compute hosts must be allowed to qsub; else submit the same job again by hand.
-# What the first qsub was told besides -v, such as -l, is not repeated: write it here. Words with commas want
+# Options of the first qsub other than -v, such as -l, are not repeated: write them here. Words with commas want
 # ARGUMENTS in the environment: ARGUMENTS="my.yaml init_skip=[a,b]" qsub -v ARGUMENTS pbs.sh
 #PBS -N octet
 #PBS -l select=4:ncpus=16:mpiprocs=16

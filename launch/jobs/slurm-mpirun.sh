@@ -37,7 +37,7 @@ while [ $status -gt 128 ] && kill -0 $ranks 2>/dev/null; do # the wait ended by 
     status=$?
 done
 case $status in
-0 | [2-5] | 7 | 70) ;;                               # done, or what the next start would meet again
+0 | [2-5] | 7 | 70) ;;                               # done, or what the next start would end with again
 *) ! again "$@" || scontrol requeue "$SLURM_JOB_ID" ;; # stopped as asked (75), or a rank or host is lost
 esac
 exit $status

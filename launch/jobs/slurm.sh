@@ -32,7 +32,7 @@ export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 srun --mpi=pmix "${OCTET:-octet}" train "$@"
 status=$?
 case $status in
-0 | [2-5] | 7 | 70) ;;                               # done, or what the next start would meet again
+0 | [2-5] | 7 | 70) ;;                               # done, or what the next start would end with again
 *) ! again "$@" || scontrol requeue "$SLURM_JOB_ID" ;; # stopped as asked (75), or a rank or host is lost
 esac
 exit $status

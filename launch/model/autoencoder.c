@@ -1,7 +1,7 @@
 /* autoencoder is the network of MLPerf Tiny's anomaly detection (Banbury et al. 2021; Koizumi et al. 2020):
  * linear layers of 128 and a waist of 8, each with batch norm and relu, and a linear layer that gives as
  * many values as are asked for. With the input itself as goal it learns what is usual, and a large error
- * tells what is not. */
+ * marks what is not. */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
 

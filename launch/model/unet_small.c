@@ -9,7 +9,7 @@ enum { LEVELS = 3, STEPS = LEVELS - 1, WIDTH = 16 }; /* WIDTH: channels of the f
 typedef struct unet {
     oct_module base;
     oct_module *quant, *encoder[LEVELS], *pool[STEPS];
-    oct_module *up[STEPS], *join[STEPS], *decoder[STEPS], *head, *dequant;
+    oct_module *up[STEPS], *concat[STEPS], *decoder[STEPS], *head, *dequant;
 } unet;
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -23,7 +23,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
         level[i] = y = oct_call(cx, m->encoder[i], y);
     }
     for (int i = STEPS - 1; i >= 0; i--) {
-        y = oct_call2(cx, m->join[i], oct_call(cx, m->up[i], y), level[i]);
+        y = oct_call2(cx, m->concat[i], oct_call(cx, m->up[i], y), level[i]);
         y = oct_call(cx, m->decoder[i], y);
     }
     return oct_call(cx, m->dequant, oct_call(cx, m->head, y)); /* (N, H, W, classes) */
@@ -58,14 +58,14 @@ static oct_status encoder_layers(unet *m, int64_t c)
 static oct_status decoder_layers(unet *m, int64_t h, int64_t w)
 {
     static const char *const ups[STEPS] = {"up1", "up2"};
-    static const char *const joins[STEPS] = {"join1", "join2"};
+    static const char *const concats[STEPS] = {"join1", "join2"};
     static const char *const decoders[STEPS] = {"decoder1", "decoder2"};
     oct_module *self = &m->base;
     for (int i = STEPS - 1; i >= 0; i--) {
         int64_t out = WIDTH << i;
         OCT_CHILD(self, ups[i], &m->up[i],
                   oct_interpolate_create(&m->up[i], h >> i, w >> i, OCT_NEAREST));
-        OCT_CHILD(self, joins[i], &m->join[i], oct_concat_create(&m->join[i]));
+        OCT_CHILD(self, concats[i], &m->concat[i], oct_concat_create(&m->concat[i]));
         OCT_CHILD(self, decoders[i], &m->decoder[i], two_convs(&m->decoder[i], 3 * out, out));
     }
     return OCT_OK;

@@ -142,12 +142,12 @@ static void leave_owner(void)
 
 static void stand_guard(int from, int to)
 {
-    pid_t mpirun = 0, told;
+    pid_t mpirun = 0, got_pid;
     ssize_t got;
     leave_owner();
     if (write(to, "", 1) != 1) _exit(0); /* there is no owner any more, nor a folder */
-    while ((got = read(from, &told, sizeof(told))) != 0) {
-        if (got == sizeof(told)) mpirun = told;
+    while ((got = read(from, &got_pid, sizeof(got_pid))) != 0) {
+        if (got == sizeof(got_pid)) mpirun = got_pid;
         if (mpirun == DISMISSED) _exit(0);
     }
     if (mpirun > 0) end_job(mpirun);
@@ -165,7 +165,7 @@ static pid_t fork_twice(void)
     return between;
 }
 
-static void tell(pid_t what)
+static void send_to_guard(pid_t what)
 {
     while (write(guard.to, &what, sizeof(what)) < 0 && errno == EINTR)
         continue;
@@ -203,7 +203,7 @@ static void start_guard(void)
     if (child == 0) {
         close(to[1]);
         close(from[0]);
-        if (guard.stands) close(guard.to); /* of which only the owner's end must count */
+        if (guard.stands) close(guard.to); /* only the owner's end must stay open */
         stand_guard(to[0], from[1]);
     }
     close(to[0]);
@@ -214,7 +214,7 @@ static void start_guard(void)
         return;
     }
     if (guard.stands) {
-        tell(DISMISSED);
+        send_to_guard(DISMISSED);
         leave_guard();
     }
     guard.to = to[1];
@@ -236,16 +236,16 @@ const char *oct_guard_begin(void)
 void oct_guard_watch(pid_t mpirun)
 {
     if (!guard.folder[0]) return;
-    if (guard.stands) tell(mpirun);
+    if (guard.stands) send_to_guard(mpirun);
     if (mpirun > 0) start_guard();
-    if (mpirun > 0 && guard.stands) tell(mpirun);
+    if (mpirun > 0 && guard.stands) send_to_guard(mpirun);
 }
 
 void oct_guard_end(void)
 {
     if (!guard.folder[0]) return;
     if (guard.stands) leave_guard();
-    remove_folder(guard.folder); /* of which nothing is left where there was a guard */
+    remove_folder(guard.folder); /* already removed where there was a guard */
     close(guard.lock);
     guard.folder[0] = '\0';
 }

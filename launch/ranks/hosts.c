@@ -33,7 +33,7 @@ static bool is_here(const char *name)
     return strcmp(name, own) == 0 || (strlen(name) == length && strncmp(name, own, length) == 0);
 }
 
-static oct_status add(oct_rank_hosts *hosts, const char *name, size_t length, int64_t slots)
+static oct_status add_host(oct_rank_hosts *hosts, const char *name, size_t length, int64_t slots)
 {
     for (size_t i = 0; i < hosts->count; i++) {
         oct_rank_host *host = &hosts->host[i];
@@ -52,7 +52,7 @@ static oct_status add(oct_rank_hosts *hosts, const char *name, size_t length, in
 }
 
 /* Reads one host: "node1", "node1:16" or "node1 slots=16". The text ends with the line. */
-static oct_status take(oct_rank_hosts *hosts, const char *text)
+static oct_status read_host(oct_rank_hosts *hosts, const char *text)
 {
     static const char slots_word[] = "slots";
     const size_t length = strspn(text, letters);
@@ -78,7 +78,7 @@ static oct_status take(oct_rank_hosts *hosts, const char *text)
     OCT_CHECK((!colon && !*at && at == text + length) ||
                   (oct_parse_i64(at, &slots) && slots >= 1 && slots <= SLOTS_MAX),
               OCT_USAGE, "'%.*s': slots are a number from 1 to %d", SHOWN, text, SLOTS_MAX);
-    return add(hosts, text, length, slots);
+    return add_host(hosts, text, length, slots);
 }
 
 /* Cuts comment and blanks off a line. */
@@ -101,7 +101,7 @@ static oct_status take_lines(oct_rank_hosts *hosts, const char *path, char *text
         if (next) *next++ = '\0';
         line = trim(line);
         if (!*line) continue;
-        if (take(hosts, line) != OCT_OK) return oct_fail_prefix("%s:%zu", path, number);
+        if (read_host(hosts, line) != OCT_OK) return oct_fail_prefix("%s:%zu", path, number);
     }
     OCT_CHECK(hosts->count > 0, OCT_USAGE, "%s: names no host; write lines such as node1 slots=16",
               path);
@@ -128,7 +128,7 @@ oct_status oct_rank_hosts_parse(oct_rank_hosts *hosts, const char *list)
     for (char *one = text, *next; one && status == OCT_OK; one = next) {
         next = strchr(one, ',');
         if (next) *next++ = '\0';
-        status = take(hosts, one);
+        status = read_host(hosts, one);
     }
     oct_free(&text);
     return status == OCT_OK ? OCT_OK : oct_fail_prefix("command line: --hosts");
@@ -175,7 +175,7 @@ oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, const oct_mpirun_dialect 
     return OCT_OK;
 }
 
-/* Splits the agent that mpirun uses into words, of which "ssh : rsh" names two. */
+/* Splits the agent that mpirun uses into words. "ssh : rsh" names two agents. */
 static size_t agent_words(char *text, const char **argv)
 {
     size_t n = 0;

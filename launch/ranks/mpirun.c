@@ -138,15 +138,15 @@ typedef struct words {
     size_t count;
 } words;
 
-static void add(words *to, const char *word)
+static void add_word(words *to, const char *word)
 {
     to->argv[to->count++] = word;
 }
 
 static void add_pair(words *to, const char *flag, const char *value)
 {
-    add(to, flag);
-    add(to, value);
+    add_word(to, flag);
+    add_word(to, value);
 }
 
 /* What decides how a rank computes, waits and finds its libraries and files. */
@@ -180,13 +180,13 @@ static void add_program(words *to, const oct_mpirun_job *job)
 {
     const oct_args *args = job->args;
     bool own = false, with_value;
-    add(to, job->program);
-    add(to, args->argv[1]); /* the command */
+    add_word(to, job->program);
+    add_word(to, args->argv[1]); /* the command */
     if (!args->progress && job->bar) add_pair(to, "--progress", "bar");
     for (int i = 2; i < args->argc; i++) {
         own = own || strcmp(args->argv[i], "--") == 0;
         if (own || !is_taken(args->argv[i], &with_value))
-            add(to, args->argv[i]);
+            add_word(to, args->argv[i]);
         else if (!with_value)
             i++;
     }
@@ -207,11 +207,11 @@ size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *
     words all = {.argv = argv};
     OCT_ASSERT(capacity >= (size_t)job->args->argc + OCT_MPIRUN_WORDS);
     snprintf(number, 24, "%" PRId64, job->ranks);
-    add(&all, mpirun->program);
+    add_word(&all, mpirun->program);
     for (const oct_mpirun_words *flag = mpirun->dialect->flags; flag->word[0]; flag++)
         for (size_t i = 0; i < OCT_COUNT(flag->word) && flag->word[i] && needs(job, flag->need);
              i++)
-            add(&all, value_of(job, flag->word[i], number));
+            add_word(&all, value_of(job, flag->word[i], number));
     if (mpirun->dialect->exports && (job->hostfile || job->beyond)) add_exported(&all);
     add_program(&all, job);
     argv[all.count] = NULL;

@@ -85,5 +85,5 @@ enum { OCT_MPIRUN_WORDS = 96 };
  * borrowed, the number of ranks is written into `number`) and returns its length. */
 size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *job,
                           char number[24], const char **argv, size_t capacity);
-/* Sets what mpirun reads from the environment of this process, and leaves out what would bind all ranks alike. */
+/* Sets what mpirun reads from the environment of this process, and leaves out what would bind all ranks to the same cores. */
 void oct_mpirun_environment(const oct_mpi_launcher *mpirun, const oct_mpirun_job *job);

@@ -34,7 +34,7 @@ enum { SHARED_BYTES = 16 << 20, RANK_BYTES = 8 << 20 };
 /* How long mpirun may take to say its version, and a host to answer. */
 static const double version_within_s = 5, answers_within_s = 10;
 
-/* Batch systems and Open MPI's own settings tell mpirun of hosts beyond this one. Returns what they say, or NULL. */
+/* Batch systems and Open MPI's own settings name hosts beyond this one to mpirun. Returns what they say, or NULL. */
 static const char *allocation(void)
 {
     static const char *const variables[] = {"SLURM_JOB_NODELIST", "SLURM_JOB_ID", "PBS_NODEFILE",
@@ -104,8 +104,8 @@ static oct_status read_hosts(launch *l)
     return OCT_OK;
 }
 
-/* Refuses before anything starts what the recipe rules out, and a disk that is full already. Of a loss this process may
- * be the only one who can tell the log. */
+/* Refuses before anything starts what the recipe rules out, and a disk that is full already. A loss may be
+ * logged by this process alone. */
 static oct_status look_at_recipe(const launch *l)
 {
     oct_recipe recipe;
@@ -117,7 +117,7 @@ static oct_status look_at_recipe(const launch *l)
     if (status == OCT_OK) status = oct_run_path(recipe.output, "model.int8.h5", &model);
     if (status == OCT_OK && !l->start.job.beyond && !oct_file_exists(model))
         status = oct_check_room(&recipe, 0);
-    if (status == OCT_OK) status = oct_run_folder_tell(recipe.output);
+    if (status == OCT_OK) status = oct_run_folder_log_failure(recipe.output);
     oct_free(&model);
     oct_recipe_free(&recipe);
     return status;

@@ -13,7 +13,7 @@ typedef struct oct_ranks_request {
 } oct_ranks_request;
 
 /* Runs the ranks and waits; OCT_OK: *exit_status is the command's. A recipe among the words is read
- * first: its mistakes are told before any rank starts. A loss (OCT_LOST, or exit status 6) is
+ * first: its mistakes are reported before any rank starts. A loss (OCT_LOST, or exit status 6) is
  * followed by another start from the newest checkpoint:
  *   - hosts that do not answer are left out, and there are at most as many ranks as slots are left;
  *   - on the slots that are left as many ranks as before, but one less where the last start brought

@@ -155,7 +155,7 @@ static void sift(oct_relay *relay, const char *text, size_t size)
     }
 }
 
-static void take(oct_relay *relay, stream *s)
+static void read_stream(oct_relay *relay, stream *s)
 {
     char text[OCT_RELAY_BYTES];
     const ssize_t got = read(s->from, text, sizeof(text));
@@ -170,7 +170,7 @@ static void take(oct_relay *relay, stream *s)
     if (s->to < 0) s->held = 0;
 }
 
-static void give(oct_relay *relay, stream *s)
+static void write_stream(oct_relay *relay, stream *s)
 {
     const size_t left = s->held - s->given;
     const ssize_t gone =
@@ -185,7 +185,7 @@ static void give(oct_relay *relay, stream *s)
     }
 }
 
-/* Moves each stream by one read or write; false where none could be moved within so many milliseconds. */
+/* Moves each stream by one read or write; false where none could be moved within patience_ms. */
 static bool move_once(oct_relay *relay, int patience_ms)
 {
     struct pollfd polled[OCT_RELAY_STREAMS];
@@ -199,9 +199,9 @@ static bool move_once(oct_relay *relay, int patience_ms)
         stream *s = &relay->stream[i];
         if (!polled[i].revents) continue;
         if (holds(s))
-            give(relay, s);
+            write_stream(relay, s);
         else
-            take(relay, s);
+            read_stream(relay, s);
     }
     return true;
 }

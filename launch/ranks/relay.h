@@ -1,6 +1,6 @@
 /* What mpirun and its ranks say goes through the process that started mpirun, since that of Open MPI 4 crashes with its
- * ranks where the reader of its output leaves (head, a tee that Ctrl-C has ended, a terminal that is closed), and tells
- * nobody that results could not be written. */
+ * ranks where the reader of its output leaves (head, a tee that Ctrl-C has ended, a terminal that is closed), and does
+ * not report that results could not be written. */
 #pragma once
 
 #include "core/base/status.h"
@@ -39,8 +39,8 @@ oct_status oct_relay_open(oct_relay *relay, const oct_relay_editor *editor,
                           int ends[OCT_RELAY_STREAMS]) OCT_NODISCARD;
 /* Makes the ends stdout and stderr of this process, which is the child. */
 void oct_relay_enter(const int ends[OCT_RELAY_STREAMS]);
-/* Passes on what there is, after it has waited for something up to so many milliseconds. A reader who takes
- * nothing holds up his stream and nothing else; one who has left has read enough, and the rest is dropped. */
+/* Passes on what there is, after it has waited for something up to patience_ms. A reader who reads nothing
+ * delays only that stream; after one has left the rest is dropped. */
 void oct_relay_move(oct_relay *relay, int patience_ms);
 /* Passes on all that is left and closes the pipes. A reader who takes nothing is waited for, unless asked() says that
  * somebody wants an end. */

@@ -1,6 +1,6 @@
-/* mpirun's exit status alone does not tell who was lost: 137 is any rank's end by signal 9, and 1 is mpirun's own end
+/* mpirun's exit status alone does not show who was lost: 137 is any rank's end by signal 9, and 1 is mpirun's own end
  * as well as an answer; that of MPICH holds the bits of all ranks' statuses, and 9 for a rank's end by signal 9. The
- * table of ranks tells the rest. */
+ * table of ranks shows the rest. */
 #include "launch/ranks/verdict.h"
 
 #include "core/base/log.h"
@@ -78,8 +78,8 @@ static bool begun_on_no_host(const oct_ranks_seen *seen)
     return oct_rank_table_lines() > 0 && oct_ranks_begun(seen) == 0;
 }
 
-/* A signal to mpirun reaches all its ranks; where one ends by itself, mpirun asks the others alone. Of ranks elsewhere
- * that cannot be told. */
+/* A signal to mpirun reaches all its ranks; where one ends by itself, mpirun asks the others alone. Of ranks on other
+ * hosts that is unknown. */
 static bool all_were_asked(const oct_ranks_seen *seen)
 {
     for (int i = 0; i < oct_rank_table_lines(); i++) {
@@ -92,7 +92,8 @@ static bool all_were_asked(const oct_ranks_seen *seen)
 static oct_status stopped(const oct_ranks_seen *seen, const char *how)
 {
     const oct_status status = oct_fail(OCT_STOPPED, "%s%s", how, remedy(seen));
-    if (some_rank_said(oct_status_exit(OCT_STOPPED))) oct_failure_silence(); /* and told it */
+    if (some_rank_said(oct_status_exit(OCT_STOPPED)))
+        oct_failure_silence(); /* and has reported it */
     return status;
 }
 

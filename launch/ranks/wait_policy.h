@@ -13,7 +13,7 @@ oct_status oct_wait_policy(const oct_args *args) OCT_NODISCARD;
 void oct_wait_policy_choose(bool cores_suffice);
 
 /* This is what a recipe on the command line says of the ranks. It is read here too, so that its
- * mistakes are told before any rank starts. */
+ * mistakes are reported before any rank starts. */
 typedef struct oct_ranks_wanted {
     int64_t threads;   /* of each; 1 without a recipe */
     double deadline_s; /* --deadline goes before it */

@@ -57,7 +57,7 @@ typedef struct job {
     double late_s;    /* how long a rank has lived after another that ended well */
     char why[640];    /* a rank or hosts, when they were given up */
     char begun[1024]; /* " host2 host3 ": other hosts where ranks have begun, */
-    int told;         /* so many */
+    int num_begun;    /* and their number */
     child children[CHILDREN_MAX];
     int num_children;
     bool child_ended;  /* one that had lived for a while */
@@ -135,7 +135,7 @@ static void look_for_gone(oct_ranks_seen *seen)
     }
 }
 
-/* What the relay asks, and tells. */
+/* What the relay asks, and reports. */
 static bool is_explained(void *of)
 {
     job *j = of;
@@ -148,7 +148,7 @@ static void note_begin(void *of, int ranks, const char *host)
     job *j = of;
     const size_t used = strlen(j->begun);
     j->seen.elsewhere += ranks;
-    j->told++;
+    j->num_begun++;
     snprintf(j->begun + used, sizeof(j->begun) - used, "%s%.*s ", used > 0 ? "" : " ",
              (int)strcspn(host, "."), host);
 }
@@ -257,9 +257,9 @@ static void name_missing(const job *j, char text[512])
         const oct_rank_host *host = &hosts->host[i];
         char own[sizeof(host->name) + 2];
         snprintf(own, sizeof(own), " %.*s ", (int)strcspn(host->name, "."), host->name);
-        const bool told = strstr(j->begun, own) != NULL;
-        found += told;
-        if (told || host->silent || (host->here && some_here)) continue;
+        const bool has_begun = strstr(j->begun, own) != NULL;
+        found += has_begun;
+        if (has_begun || host->silent || (host->here && some_here)) continue;
         used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%s",
                                  used > 0 ? ", " : "", host->name);
     }
@@ -270,7 +270,7 @@ static void name_missing(const job *j, char text[512])
                  (long long)j->ranks);
     if (used == 0)
         snprintf(text, 512, "%s", started);
-    else if (hosts->count > 0 && found == j->told)
+    else if (hosts->count > 0 && found == j->num_begun)
         snprintf(text, 512, "%s%s on %s", started, begun > 0 ? ", none" : "", missing);
     else
         snprintf(text, 512, "%s (of the hosts %.200s, begun on:%s%.200s)", started, missing,

@@ -32,7 +32,7 @@ oct_status oct_run_path(const char *folder, const char *name, char **path)
 
 /* A folder that somebody else uses is left alone. One with nothing but our lock and what a killed
  * session was writing is as good as empty. */
-static oct_status look_for_strangers(const char *path, bool *empty)
+static oct_status find_foreign_files(const char *path, bool *empty)
 {
     *empty = true;
     DIR *folder = opendir(path);
@@ -176,7 +176,7 @@ oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result)
     char *path = NULL;
     bool empty;
     *result = NULL;
-    OCT_TRY(look_for_strangers(recipe->output, &empty));
+    OCT_TRY(find_foreign_files(recipe->output, &empty));
     if (empty) return OCT_OK;
     OCT_TRY(oct_run_path(recipe->output, "recipe.yaml", &path));
     oct_status status = OCT_OK;
@@ -216,7 +216,7 @@ oct_status oct_run_folder_log(const char *folder)
     return status;
 }
 
-oct_status oct_run_folder_tell(const char *folder)
+oct_status oct_run_folder_log_failure(const char *folder)
 {
     char *path = NULL;
     OCT_TRY(oct_run_path(folder, "log.txt", &path));

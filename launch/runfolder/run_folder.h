@@ -22,7 +22,7 @@ typedef struct oct_run_folder {
 /* "<folder>/<name>", owned by the caller. */
 oct_status oct_run_path(const char *folder, const char *name, char **path) OCT_NODISCARD;
 
-/* Tells whether this recipe may run in its output folder, and changes nothing: OCT_USAGE for a folder with foreign files or a
+/* Checks whether this recipe may run in its output folder, and changes nothing: OCT_USAGE for a folder with foreign files or a
  * recipe of another identity (every key that differs, and the remedy). *result: the result record of
  * a run that is finished and whose model file is still the one that it made (new reference), else
  * NULL. */
@@ -35,8 +35,8 @@ void oct_run_folder_close(oct_run_folder *folder);
 /* Appends what is logged from now on to the folder's log.txt, until oct_log_file(NULL): for who speaks while no rank
  * has the folder open. */
 oct_status oct_run_folder_log(const char *folder) OCT_NODISCARD;
-/* Lets what this process fails by from now on stand in the folder's log.txt too, when all else is closed. */
-oct_status oct_run_folder_tell(const char *folder) OCT_NODISCARD;
+/* A failure that ends this process is from now on written to the folder's log.txt too, when all else is closed. */
+oct_status oct_run_folder_log_failure(const char *folder) OCT_NODISCARD;
 /* Writes model_check_result.txt, the check report of prepare. */
 oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
 

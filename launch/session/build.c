@@ -81,7 +81,7 @@ void oct_warn_of_model(const oct_recipe *recipe, oct_module *model)
     if (norms > 0)
         oct_log(OCT_LOG_WARN,
                 "float.epochs: is 0, but %s has seen no data yet (its %lld batch norm%s mean 0 and "
-                "variance 1), so calibration watches other ranges than training will meet; train "
+                "variance 1), so calibration watches other ranges than training will have; train "
                 "it in float first",
                 oct_recipe_model(recipe), (long long)norms, norms == 1 ? " has" : "s have");
 }

@@ -13,14 +13,14 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_co
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
                            const oct_dataset *data) OCT_NODISCARD;
 /* Says what an import has changed (core/nn/network.h). Warns when a model without a float phase, and without weights from elsewhere, has batch norms that have seen no
- * data: what calibration would watch is not what training meets. */
+ * data: calibration would watch other values than training has. */
 void oct_warn_of_model(const oct_recipe *recipe, oct_module *model);
 /* Prepares it as the recipe asks; report as for oct_prepare. */
 oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
                              oct_text *report) OCT_NODISCARD;
 /* Makes a prepared model do what the phase asks, but for folding, which changes it (oct_fold_batch_norm). */
 void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phase phase);
-/* Tells the phase of a checkpoint. It is taken after a step, so it stands in that step's phase; the last one in
+/* Finds the phase of a checkpoint. It is taken after a step, so it is in that step's phase; the last one is in
  * the last phase, whatever the lengths. */
 oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
 /* Whether a model may have folded batch norms in this phase (qat.fold_batch_norm). */

@@ -1,4 +1,4 @@
-/* The first bytes tell what a file on the command line is. */
+/* The first bytes show what a file on the command line is. */
 #pragma once
 
 #include "core/base/status.h"

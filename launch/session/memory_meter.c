@@ -1,4 +1,4 @@
-/* Linux tells a process's resident bytes and their peak in /proc/self/status. (The peak of getrusage
+/* Linux reports a process's resident bytes and their peak in /proc/self/status. (The peak of getrusage
  * begins with that of the program which started this one.) */
 #include "launch/session/memory_meter.h"
 

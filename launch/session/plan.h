@@ -2,7 +2,7 @@
  *
  * The steps of a run are numbered through: float, calibrate, qat, then qat with batch norm frozen,
  * then qat with scales frozen (oct_phase). Everything is a pure function of recipe, data set size and
- * step, and of where phases ended early, if they did (course.h), so a resumed run on other ranks takes the same
+ * step, and of where phases ended early, if they did (early_stopping.h), so a resumed run on other ranks takes the same
  * steps.
  */
 #pragma once
@@ -37,16 +37,16 @@ oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples);
 /* End the float phase, or the whole of QAT, after `step` steps, which lie in it: what follows moves up. */
 void oct_plan_end_float(oct_plan *plan, int64_t step);
 void oct_plan_end_qat(oct_plan *plan, int64_t step);
-/* Tells the phase that `step` (steps done before it) runs in; at the end of the plan the last phase,
+/* Finds the phase that `step` (steps done before it) runs in; at the end of the plan the last phase,
  * whatever the lengths, since a finished run can always be converted. */
 oct_phase oct_plan_phase(const oct_plan *plan, int64_t step);
 int64_t oct_plan_steps(const oct_plan *plan); /* of the whole run */
 const char *oct_phase_name(oct_phase phase);
 bool oct_phase_of_name(const char *name, oct_phase *phase);
-/* Tells the epoch (for the data order) and the step within it: float and qat epochs count through the run; the
+/* Finds the epoch (for the data order) and the step within it: float and qat epochs count through the run; the
  * epochs of calibration come after all of them, so its order is its own. */
 void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch);
-/* Tells how many batches that step has, and the first of them within the epoch: `accumulate`, but for the last
+/* Finds how many batches that step has, and the first of them within the epoch: `accumulate`, but for the last
  * step of an epoch whose batches do not divide. */
 int64_t oct_plan_batches(const oct_plan *plan, int64_t step_in_epoch, int64_t *first);
 /* A position is the same for people: float or the whole of qat is a part with epochs from 1 (calibration:

@@ -53,8 +53,7 @@ static bool search(const char *path, char real[PATH_MAX])
 }
 
 /* Finds the file itself, or one of its name in the folders to search. What a checkpoint or a model
- * names by a relative path is not looked for in the current folder, where a stranger may have put
- * it. */
+ * names by a relative path is not looked for in the current folder, which is untrusted. */
 static oct_status find_file(const char *path, bool named_by_file, char real[PATH_MAX])
 {
     bool direct = !named_by_file || path[0] == '/';
@@ -195,7 +194,7 @@ static oct_status check_own_name(const oct_plugin *plugin)
     return OCT_OK;
 }
 
-static oct_status add(struct loaded *new)
+static oct_status open_and_register(struct loaded *new)
 {
     OCT_TRY(open_plugin(new->memory, &new->plugin));
     OCT_TRY(check_parts(new->plugin));
@@ -203,7 +202,7 @@ static oct_status add(struct loaded *new)
     return register_parts(new->plugin);
 }
 
-/* dlopen maps what the header tells and dies of a file that was cut short. */
+/* dlopen maps what the header states and crashes on a file that was cut short. */
 static bool is_whole(const uint8_t *bytes, size_t size)
 {
     Elf64_Ehdr head;
@@ -278,7 +277,7 @@ static oct_status check_recorded(const struct loaded *new, const char *recorded)
 /* A plug-in is named by the user's own recipe, or by a file that may come from anywhere. */
 typedef struct source {
     bool file;
-    const char *recorded; /* digests that the file tells, or NULL */
+    const char *recorded; /* digests that the file states, or NULL */
 } source;
 
 static oct_status judge_and_add(struct loaded *new, const void *bytes, size_t size,
@@ -288,7 +287,7 @@ static oct_status judge_and_add(struct loaded *new, const void *bytes, size_t si
     if (from->file) OCT_TRY(check_trusted(new));
     if (from->file) OCT_TRY(check_recorded(new, from->recorded));
     OCT_TRY(memory_file(bytes, size, &new->memory));
-    return add(new);
+    return open_and_register(new);
 }
 
 static oct_status load_found(const char *given, const char *real, const source *from)
@@ -312,7 +311,7 @@ static oct_status load_found(const char *given, const char *real, const source *
     return status;
 }
 
-static oct_status load(const char *path, const source *from)
+static oct_status load_plugin(const char *path, const source *from)
 {
     char real[PATH_MAX];
     for (size_t i = 0; i < num_loaded; i++)
@@ -324,7 +323,7 @@ static oct_status load(const char *path, const source *from)
 static oct_status load_all(const oct_texts *paths, const source *from)
 {
     for (int i = 0; i < paths->count; i++) {
-        oct_status status = load(paths->value[i], from);
+        oct_status status = load_plugin(paths->value[i], from);
         /* The user's own recipe is wrong, or the file that names a plug-in which is none. */
         if (status == OCT_USAGE && from->file) status = oct_fail(OCT_DATA, "%s", oct_fail_text(0));
         if (status != OCT_OK) return oct_fail_prefix("plugins: %s", paths->value[i]);

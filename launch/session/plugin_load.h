@@ -18,7 +18,7 @@ oct_status oct_plugins_load(const oct_texts *paths) OCT_NODISCARD;
  * nothing of theirs runs unless the user allows it (oct_plugins_allow, or the SHA-256 in the list of
  * trusted ones: $OCT_TRUSTED_PLUGINS, else octet/trusted-plugins in $XDG_CONFIG_HOME or ~/.config,
  * lines as sha256sum prints them), and a relative path is searched in OCT_PLUGIN_PATH only. recorded
- * (may be NULL): what oct_plugins_record told when the file was made; another library is refused unless
+ * (may be NULL): what oct_plugins_record gave when the file was made; another library is refused unless
  * all are allowed. OCT_DATA when it may not be loaded. */
 oct_status oct_plugins_load_of_file(const oct_texts *paths, const char *recorded) OCT_NODISCARD;
 void oct_plugins_allow(void); /* --allow-plugins: those of files too */

@@ -66,7 +66,7 @@ static void compose(const oct_progress *progress, oct_phase phase, int64_t step,
              oct_text_count((int64_t)oct_step_totals_rate(w), rate));
 }
 
-static void show(oct_progress *progress, oct_phase phase, int64_t step, bool stays)
+static void show_progress(oct_progress *progress, oct_phase phase, int64_t step, bool stays)
 {
     const oct_step_totals *w = &progress->since;
     const double all = (double)oct_plan_steps(progress->plan), done = (double)step;
@@ -86,13 +86,14 @@ void oct_progress_step(oct_progress *progress, oct_phase phase, int64_t step,
     oct_step_totals_add(&progress->since, now - progress->last, result);
     oct_step_totals_add(&progress->phase, now - progress->last, result);
     progress->last = now;
-    if (now - progress->shown >= progress->every) show(progress, phase, step, !progress->bar);
+    if (now - progress->shown >= progress->every)
+        show_progress(progress, phase, step, !progress->bar);
 }
 
 void oct_progress_phase_end(oct_progress *progress, oct_phase phase, int64_t step)
 {
     if (progress->bar)
-        progress->since = progress->phase; /* the line that stays tells of all of it */
-    if (isfinite(progress->every)) show(progress, phase, step, true);
+        progress->since = progress->phase; /* the line that stays covers the whole phase */
+    if (isfinite(progress->every)) show_progress(progress, phase, step, true);
     progress->phase = (oct_step_totals){0};
 }

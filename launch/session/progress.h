@@ -26,7 +26,7 @@ typedef struct oct_progress {
  * measure, or NULL. */
 void oct_progress_start(oct_progress *progress, const oct_plan *plan, const oct_metric *metric,
                         const char *choice, double every);
-/* Tells that a step was done: `step` counts the steps done, `phase` is the one it ran in. */
+/* Notes that a step was done: `step` counts the steps done, `phase` is the one it ran in. */
 void oct_progress_step(oct_progress *progress, oct_phase phase, int64_t step,
                        const oct_step_result *result);
 /* Starts the clock of steps again, after an evaluation or a checkpoint, which are no part of a step. */

@@ -5,7 +5,7 @@
  *     return oct_session_end(&session, work(&session, args));
  *
  * Three kinds of failure, and what `work` does with each:
- * - every rank alike by construction (a pure function of what all have: OCT_NUMERIC, OCT_STOPPED,
+ * - the same on every rank by construction (a pure function of what all have: OCT_NUMERIC, OCT_STOPPED,
  *   OCT_NO): return it;
  * - may differ from rank to rank (files, memory at start, saving on rank 0): all ranks agree (here or
  *   anywhere below through group->agree), then return what that gives;

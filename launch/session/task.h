@@ -10,7 +10,7 @@ oct_loss_spec oct_task_loss(const oct_recipe *recipe);
 oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read);
 /* The labels of samples that have values too only say which of them are unlike the training data. */
 bool oct_task_learns_labels(const oct_goals *goals);
-/* Rows have a class of which outputs tell how likely each is: top1 and its kind say something. */
+/* Rows have a class, and outputs state how likely each is, so top1 and its kind are meaningful. */
 bool oct_task_has_classes(const oct_recipe *recipe, const oct_goals *goals);
 /* A metric that says something of any data set like this one. */
 const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goals);

@@ -1,10 +1,10 @@
-/* The course of a run is what its evaluations decide: which of them was the best, and where a phase ends early.
+/* Early stopping: what the evaluations of a run decide, which of them was the best and where a phase ends early.
  *
  * An evaluation is judged by the metric evaluate.best, in the float phase and in the whole of QAT for itself.
  * The first of equals is the best; a value that is NaN is never. After evaluate.patience evaluations
  * without a better one the phase ends: float goes on to calibration, QAT to its end. Everything follows from
- * the evaluations before, which are the same on all ranks, and stands in every checkpoint, so a run
- * that is taken up anywhere takes the same course.
+ * the evaluations before, which are the same on all ranks, and is in every checkpoint, so a run that
+ * is resumed anywhere decides the same.
  */
 #pragma once
 

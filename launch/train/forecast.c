@@ -17,15 +17,14 @@
 enum {
     MOST_IMAGES = 64, /* at a time; more are continued along the line */
     FLOAT_STEPS = 3,
-    QAT_STEPS =
-        6, /* of which the scales are frozen in the last, the batch norms in the last half */
+    QAT_STEPS = 6, /* the last has frozen scales, the last half frozen batch norms */
 };
 
-/* Writing a checkpoint takes so many times its bytes: HDF5's image, the file's, and these with their
- * seal, and a third of one for what HDF5 holds beside them (3.1 to 3.5 on five models). */
+/* Writing a checkpoint takes this multiple of its bytes: HDF5's image, the file's, these with their checksum, and a
+ * third of one for what HDF5 holds besides (3.1 to 3.5 on five models). */
 static const double save_copies = 10.0 / 3.0;
 
-/* MPI takes so much of a rank's memory, alone and with others (measured with Open MPI 4.1.4), and HDF5. */
+/* What MPI takes of a rank's memory, alone and with others (measured with Open MPI 4.1.4), and HDF5. */
 enum { LONE_RANK = 4 << 20, RANK_AMONG_OTHERS = 8 << 20, HDF5_BYTES = 5 << 20 };
 
 const char *oct_stage_text(oct_stage stage)
@@ -38,7 +37,7 @@ const char *oct_stage_text(oct_stage stage)
     return texts[stage];
 }
 
-/* A short run takes so many images at a time. */
+/* A short run, which takes `images` images at a time. */
 typedef struct short_run {
     const oct_forecast_subject *subject;
     int64_t images;
@@ -71,7 +70,7 @@ static oct_dataset first_images(const oct_dataset *data, int64_t count)
     return some;
 }
 
-/* The short run takes no more batches to a step than tell what a further one costs. */
+/* Two batches to a step are enough to measure what a further one costs. */
 static int64_t few_batches(const oct_recipe *recipe)
 {
     return oct_min_i64(recipe->batch_accumulate, 2);
@@ -175,20 +174,20 @@ static oct_status convert(short_run *r)
 static oct_status run_shortly(short_run *r)
 {
     const oct_plan plan = oct_plan_of(r->subject->recipe, r->subject->train->count);
-    oct_text told = {0};
+    oct_text lines = {0};
     oct_status status = OCT_OK;
     shorten(r, &plan);
     oct_mem_trim();
     oct_memory_reset_peak();
     OCT_TRY(oct_trainer_create(&r->trainer, &r->recipe, &oct_collective_one, &r->train, &r->test));
     note_bytes(r, oct_memory_resident_peak());
-    OCT_TRY_OUT(oct_init_apply(r->subject->init, &r->trainer, &told));
+    OCT_TRY_OUT(oct_init_apply(r->subject->init, &r->trainer, &lines));
     for (int phase = 0; phase < OCT_PHASES; phase++)
         if (has_phase(&r->trainer.plan, (oct_phase)phase))
             OCT_TRY_OUT(run_phase(r, (oct_phase)phase));
     OCT_TRY_OUT(convert(r));
 out:
-    oct_text_free(&told);
+    oct_text_free(&lines);
     oct_trainer_destroy(&r->trainer);
     oct_mem_trim();
     return status;

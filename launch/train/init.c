@@ -130,28 +130,29 @@ void oct_init_close(oct_init *init)
     oct_weights_free(&init->weights);
 }
 
-static oct_status tell(const oct_weights *w, const oct_weight_report *r, const oct_recipe *recipe,
-                       oct_text *told)
+static oct_status describe_weights(const oct_weights *w, const oct_weight_report *r,
+                                   const oct_recipe *recipe, oct_text *lines)
 {
-    OCT_TRY(oct_text_add(told, "weights of %s: %lld of the model's %lld parameters and buffers\n",
+    OCT_TRY(oct_text_add(lines, "weights of %s: %lld of the model's %lld parameters and buffers\n",
                          w->path, (long long)r->taken, (long long)r->wanted));
     if (r->classifier.length > 0)
-        OCT_TRY(oct_text_add(told, "init: the last layer begins anew: %s\n", r->classifier.data));
+        OCT_TRY(oct_text_add(lines, "init: the last layer begins anew: %s\n", r->classifier.data));
     if (r->kept > 0)
-        OCT_TRY(oct_text_add(told, "init: %lld keep%s their initial values: %s\n",
+        OCT_TRY(oct_text_add(lines, "init: %lld keep%s their initial values: %s\n",
                              (long long)r->kept, r->kept == 1 ? "s" : "", r->kept_names.data));
     if (r->taken < r->wanted - r->taken && recipe->init_skip.count == 0)
-        OCT_TRY(oct_text_add(told, "init: most of the model is not in the file; compare the names, "
-                                   "init_map renames them\n"));
+        OCT_TRY(oct_text_add(lines,
+                             "init: most of the model is not in the file; compare the names, "
+                             "init_map renames them\n"));
     if (r->unused > 0)
-        OCT_TRY(oct_text_add(told, "init: %lld array%s of the file %s not used: %s\n",
+        OCT_TRY(oct_text_add(lines, "init: %lld array%s of the file %s not used: %s\n",
                              (long long)r->unused, r->unused == 1 ? "" : "s",
                              r->unused == 1 ? "is" : "are", r->unused_names.data));
     return OCT_OK;
 }
 
 oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
-                            const oct_dataset *data, oct_text *told)
+                            const oct_dataset *data, oct_text *lines)
 {
     const oct_weight_rules rules = {&recipe->init_map, &recipe->init_skip};
     oct_weight_report report;
@@ -159,17 +160,17 @@ oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_r
     oct_status status =
         oct_weights_load(&init->weights, model,
                          OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &rules, &report);
-    if (status == OCT_OK) status = tell(&init->weights, &report, recipe, told);
+    if (status == OCT_OK) status = describe_weights(&init->weights, &report, recipe, lines);
     oct_weight_report_free(&report);
     return status;
 }
 
-oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *told)
+oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *lines)
 {
     const oct_checkpoint *checkpoint = &init->checkpoint;
     if (!checkpoint->bytes)
-        return oct_init_weights(init, trainer->model, trainer->recipe, trainer->train_data, told);
+        return oct_init_weights(init, trainer->model, trainer->recipe, trainer->train_data, lines);
     OCT_TRY(oct_trainer_start_from(trainer, checkpoint));
-    return oct_text_add(told, "weights of %s (step %lld, phase %s)\n", checkpoint->path,
+    return oct_text_add(lines, "weights of %s (step %lld, phase %s)\n", checkpoint->path,
                         (long long)checkpoint->info.step, checkpoint->info.phase);
 }

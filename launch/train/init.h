@@ -23,10 +23,10 @@ static inline bool oct_init_given(const oct_init *init)
 {
     return init->checkpoint.bytes || init->weights.path;
 }
-/* Gives the float model of a recipe what a file of weights has for it; no file, and nothing happens. *told as
- * below. */
+/* Loads the weights file into the float model of a recipe; does nothing without a file. *lines as below. */
 oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
-                            const oct_dataset *data, oct_text *told) OCT_NODISCARD;
-/* Gives a trainer at step 0 its values; *told gets what was taken as a line, and each thing that was not as one
- * more. OCT_USAGE with all that does not fit. */
-oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *told) OCT_NODISCARD;
+                            const oct_dataset *data, oct_text *lines) OCT_NODISCARD;
+/* Sets the values of a trainer at step 0. *lines gets a line that says what was loaded, and one for each thing that was
+ * not. OCT_USAGE with all that does not fit. */
+oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer,
+                          oct_text *lines) OCT_NODISCARD;

@@ -43,17 +43,17 @@ static int who(const oct_audit_choice *choice, int i)
     return i == IN_THE_STEP ? choice->owner : i == BY_THE_AUDITOR ? choice->auditor : i - BY_EACH;
 }
 
-int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *errs)
+int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *faulty)
 {
     int64_t most;
     int count = 0;
     const bool known = oct_find_most(digest, BY_EACH + ranks, &most);
     for (int r = 0; r < ranks; r++)
-        errs[r] = !known && (r == choice->owner || r == choice->auditor);
+        faulty[r] = !known && (r == choice->owner || r == choice->auditor);
     for (int i = 0; known && i < BY_EACH + ranks; i++)
-        errs[who(choice, i)] |= digest[i] != most;
+        faulty[who(choice, i)] |= digest[i] != most;
     for (int r = 0; r < ranks; r++)
-        count += errs[r];
+        count += faulty[r];
     return count;
 }
 
@@ -112,22 +112,24 @@ static oct_status compute(oct_trainer *trainer, const oct_step_batches *b, int64
     return OCT_OK;
 }
 
-static oct_status tell(const oct_trainer *trainer, const bool *errs, int count)
+static oct_status report_faulty_ranks(const oct_trainer *trainer, const bool *faulty, int count)
 {
     const oct_collective *group = trainer->group;
     const oct_audit_choice *choice = &trainer->audit.choice;
     const long long step = (long long)trainer->step + 1, leaf = (long long)choice->leaf;
     char names[600];
-    oct_name_ranks(group, errs, names, sizeof names);
+    oct_name_ranks(group, faulty, names, sizeof names);
     if (group->size == 1)
-        return oct_fail(OCT_LOST,
-                        "step %lld: leaf %lld was computed again to other bits: processor or "
-                        "memory of this host errs now and then; test them, and train anew on "
-                        "another host, since what was learned here may be wrong",
-                        step, leaf);
+        return oct_fail(
+            OCT_LOST,
+            "step %lld: leaf %lld was computed again to other bits: processor or "
+            "memory of this host is intermittently faulty; test them, and train anew on "
+            "another host, since what was learned here may be wrong",
+            step, leaf);
     return oct_fail(
         OCT_LOST,
-        "step %lld: %s computed leaf %lld to other bits than %s: processor or memory there errs; "
+        "step %lld: %s computed leaf %lld to other bits than %s: processor or memory there is "
+        "faulty; "
         "test %s, leave it out, and train anew, or from a checkpoint that is older than the fault",
         step, names, leaf, count > 1 ? "each other" : "the other ranks",
         count > 1 ? "these hosts" : "that host");
@@ -140,19 +142,19 @@ static oct_status find_errant(oct_trainer *trainer, const oct_step_batches *b,
     const oct_collective *group = trainer->group;
     const int64_t n = BY_EACH + group->size;
     int64_t *digest = NULL;
-    bool *errs = NULL;
+    bool *faulty = NULL;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_alloc(&digest, (size_t)n, sizeof *digest));
-    OCT_TRY_OUT(oct_alloc(&errs, (size_t)group->size, sizeof *errs));
+    OCT_TRY_OUT(oct_alloc(&faulty, (size_t)group->size, sizeof *faulty));
     digest[IN_THE_STEP] = first[IN_THE_STEP];
     digest[BY_THE_AUDITOR] = first[BY_THE_AUDITOR];
     OCT_TRY_OUT(compute(trainer, b, &digest[BY_EACH + group->rank]));
     OCT_TRY_OUT(group->max_i64(group, digest, n));
-    status =
-        tell(trainer, errs, oct_audit_judge(&trainer->audit.choice, digest, group->size, errs));
+    status = report_faulty_ranks(
+        trainer, faulty, oct_audit_judge(&trainer->audit.choice, digest, group->size, faulty));
 out:
     oct_free(&digest);
-    oct_free(&errs);
+    oct_free(&faulty);
     return status;
 }
 

@@ -1,18 +1,18 @@
-/* The leaf audit: every so many steps (`audit.every`) another rank computes one leaf of the step again, and the bits of
- * all that it added to sums are compared. Other bits show a processor or a memory that errs without a word. Which leaf,
- * and who computes it again, is a pure function of the step, and goes round. One rank alone audits itself. */
+/* The leaf audit: every `audit.every` steps another rank computes one leaf of the step again, and the bits of all that
+ * it added to sums are compared. Different bits show that a processor or a memory is faulty. Which leaf, and who
+ * computes it again, is a pure function of the step, and goes round. One rank alone audits itself. */
 #pragma once
 
 #include "core/base/collective.h"
 #include "io/batch/loader.h"
 
-/* A leaf of the so manieth batch of an update, whose it is, and who computes it again. */
+/* A leaf of a batch of an update (by indices), its owner, and the rank that computes it again. */
 typedef struct oct_audit_choice {
     int64_t batch, leaf;
     int owner, auditor;
 } oct_audit_choice;
 
-/* The audit of that number of an update whose batches have so many samples each, the last `last`. */
+/* An update of `batches` batches with `samples` samples each, the last one `last`; leaf: the one to audit. */
 typedef struct oct_audited_update {
     int64_t batches, samples, last, leaf;
 } oct_audited_update;

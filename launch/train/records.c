@@ -39,15 +39,15 @@ void oct_record_steps(oct_training *run, oct_phase phase)
 
 void oct_record_skip(oct_training *run, oct_phase phase)
 {
-    enum { TOLD = 20 }; /* one by one; then the progress lines count them */
+    enum { LISTED = 20 }; /* one by one; then the progress lines count them */
     const oct_trainer *trainer = &run->trainer;
     const oct_skips *skips = &trainer->skips;
     if (!oct_training_speaks(run)) return;
-    if (skips->all <= TOLD)
+    if (skips->all <= LISTED)
         oct_log(OCT_LOG_WARN, "step %lld (phase %s) was skipped: %s; %lld in a row, %lld in all%s",
                 (long long)trainer->step, oct_phase_name(phase), trainer->training.why,
                 (long long)skips->row, (long long)skips->all,
-                skips->all == TOLD ? "; from now on they are only counted" : "");
+                skips->all == LISTED ? "; from now on they are only counted" : "");
     oct_run_folder_record(&run->folder,
                           json_pack("{s:s, s:I, s:s, s:s, s:I, s:I}", "kind", "skip", "step",
                                     (json_int_t)trainer->step, "phase", oct_phase_name(phase),
@@ -87,9 +87,9 @@ void oct_record_phase(oct_training *run, oct_phase phase)
     const oct_step_totals *w = &run->progress.phase;
     char worse[400];
     const double waited = run->trainer.data_seconds;
-    const double met = (double)run->meetings / (double)oct_max_i64(w->steps, 1);
+    const double syncs = (double)run->syncs / (double)oct_max_i64(w->steps, 1);
     run->trainer.data_seconds = 0;
-    run->meetings = 0;
+    run->syncs = 0;
     say_collapse(run, phase, worse);
     if (!oct_training_speaks(run)) return;
     if (worse[0]) oct_log(OCT_LOG_WARN, "%s", worse);
@@ -100,8 +100,8 @@ void oct_record_phase(oct_training *run, oct_phase phase)
                                     (json_int_t)w->samples, "seconds", rounded(w->seconds, 0.001),
                                     "data_seconds", rounded(waited, 0.001), "images_per_s",
                                     rounded(oct_step_totals_rate(w), 0.1), "memory_bytes",
-                                    (json_int_t)oct_memory_resident_peak(), "meetings_a_step",
-                                    rounded(met, 0.01), "worse", worse[0] ? worse : NULL));
+                                    (json_int_t)oct_memory_resident_peak(), "syncs_per_step",
+                                    rounded(syncs, 0.01), "worse", worse[0] ? worse : NULL));
 }
 
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
@@ -229,7 +229,7 @@ void oct_record_end(oct_training *run, oct_phase phase)
 void oct_record_checkpoint(oct_training *run, int64_t step, const oct_checkpoint_written *written)
 {
     if (!oct_training_speaks(run)) return;
-    oct_log(OCT_LOG_VERBOSE, "checkpoint %s (%.2f s, of which training stood still for %.3f s)",
+    oct_log(OCT_LOG_VERBOSE, "checkpoint %s (written in %.2f s; training waited %.3f s)",
             written->file.path, written->seconds, written->blocked);
     oct_run_folder_record(&run->folder,
                           json_pack("{s:s, s:I, s:s, s:f, s:f}", "kind", "checkpoint", "step",

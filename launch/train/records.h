@@ -1,4 +1,4 @@
-/* Records tell in metrics.jsonl what a run has done, one function for each kind that a run writes on its way.
+/* Records of what a run has done, in metrics.jsonl: one function for each kind that a run writes on its way.
  * Every rank may call them; rank 0 writes. A new kind is a function here and a line in launch/doc/training.md. */
 #pragma once
 
@@ -6,11 +6,11 @@
 
 /* The mean of the steps since the last such record, which ends at the step just done. */
 void oct_record_steps(oct_training *run, oct_phase phase);
-/* The step just done was skipped, for numbers that are not finite; the log tells it too. */
+/* The step just done was skipped, for numbers that are not finite; the log says so too. */
 void oct_record_skip(oct_training *run, oct_phase phase);
 /* A phase that has ended: its steps, images and time, as far as this process took them. */
 void oct_record_phase(oct_training *run, oct_phase phase);
-/* Scores of the model over the test data, which the log tells too. images_per_s: 0 when it was not measured. */
+/* Scores of the model over the test data, which the log has too. images_per_s: 0 when it was not measured. */
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
                            double images_per_s);
 /* The scale of each layer's output, of a prepared model; nothing of another one. */
@@ -28,5 +28,5 @@ void oct_record_best(oct_training *run, oct_phase phase);
 void oct_record_end(oct_training *run, oct_phase phase);
 /* The figures of the best evaluation of QAT, for a record; NULL: there is none. */
 json_t *oct_best_json(const oct_training *run);
-/* A checkpoint that was written within so many seconds, which the log tells too. */
+/* A checkpoint that was written, and how long that took; the log says so too. */
 void oct_record_checkpoint(oct_training *run, int64_t step, const oct_checkpoint_written *written);

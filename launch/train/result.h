@@ -1,4 +1,4 @@
-/* The result of a run: its int8 model with its certificate, and the record that tells what both are worth. */
+/* The result of a run: its int8 model with its certificate, and the record of how accurate it is. */
 #pragma once
 
 #include "launch/train/training_impl.h"

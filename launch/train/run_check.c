@@ -135,7 +135,7 @@ static void check_outputs(const oct_dataset *data)
     if (data->classes > OCT_CLASSES_MAX)
         oct_fail_add(OCT_USAGE,
                      "data.classes: %lld classes, but an int8 model has at most %d outputs; merge "
-                     "classes that are alike",
+                     "classes that are similar",
                      (long long)data->classes, OCT_CLASSES_MAX);
 }
 
@@ -218,15 +218,15 @@ oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
 {
     char *folder = NULL;
     oct_manifest there = {0};
-    const bool told = bytes > 0;
+    const bool given = bytes > 0;
     oct_status status = oct_run_checkpoints(recipe->output, &folder);
     oct_log_again(true); /* whoever resumes warns of a damaged one */
     if (status == OCT_OK) status = oct_manifest_read(&there, folder);
     oct_log_again(false);
-    if (status == OCT_OK && !told && there.count > 0) bytes = (int64_t)there.entries[0].bytes;
+    if (status == OCT_OK && !given && there.count > 0) bytes = (int64_t)there.entries[0].bytes;
     if (status == OCT_OK) status = oct_check_disk(recipe, bytes);
     const int64_t more = recipe->checkpoint_keep + 1 - (int64_t)there.count;
-    if (status == OCT_OK && told && more > 1 && oct_check_disk(recipe, more * bytes) != OCT_OK) {
+    if (status == OCT_OK && given && more > 1 && oct_check_disk(recipe, more * bytes) != OCT_OK) {
         oct_log(OCT_LOG_WARN, "%s", oct_fail_text(0));
         oct_fail_clear();
     }

@@ -14,11 +14,11 @@ void oct_check_metrics(const oct_texts *metrics);
  * the HDF5 library here: OCT_RESOURCE. */
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
                          const oct_dataset *test_data, int ranks) OCT_NODISCARD;
-/* Are there leaves for so many ranks, with so many samples to train on? OCT_USAGE if not. */
+/* Does every rank get a leaf, with that many samples to train on? OCT_USAGE if not. */
 oct_status oct_check_ranks(const oct_recipe *recipe, int64_t samples, int ranks) OCT_NODISCARD;
-/* Do files of so many bytes fit where the recipe's output is? OCT_RESOURCE if not. */
+/* Do files of that many bytes fit where the recipe's output is? OCT_RESOURCE if not. */
 oct_status oct_check_disk(const oct_recipe *recipe, int64_t bytes) OCT_NODISCARD;
-/* Is there room for one more checkpoint of so many bytes (0: as many as the newest one there has)? OCT_RESOURCE if not.
+/* Is there room for one more checkpoint of that many bytes (0: of the size of the newest one)? OCT_RESOURCE if not.
  * Room for that one, but not for all that are kept, is a warning, where bytes are given. */
 oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes) OCT_NODISCARD;
 /* Can the batch norms of the float model be trained on this data and run on the recipe's target? OCT_USAGE if not. */

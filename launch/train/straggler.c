@@ -14,15 +14,15 @@ enum { STEPS_IN_A_ROW = 20 };
 
 static const double slow_factor = 1.5, least_ns = 1e6;
 
-oct_status oct_straggler_init(oct_straggler *pace, const oct_collective *group)
+oct_status oct_straggler_init(oct_straggler *straggler, const oct_collective *group)
 {
-    *pace = (oct_straggler){.group = group, .slow = -1};
-    return oct_alloc(&pace->own_ns, (size_t)group->size, sizeof *pace->own_ns);
+    *straggler = (oct_straggler){.group = group, .slow = -1};
+    return oct_alloc(&straggler->own_ns, (size_t)group->size, sizeof *straggler->own_ns);
 }
 
-void oct_straggler_deinit(oct_straggler *pace)
+void oct_straggler_deinit(oct_straggler *straggler)
 {
-    oct_free(&pace->own_ns);
+    oct_free(&straggler->own_ns);
 }
 
 static int64_t share(const oct_leaves *leaves, int rank, int ranks)
@@ -69,53 +69,54 @@ int oct_straggler_slowest(const int64_t *own_ns, int ranks, const oct_leaves *le
     return slowest;
 }
 
-void oct_straggler_begin(oct_straggler *pace, const oct_leaves *leaves)
+void oct_straggler_begin(oct_straggler *straggler, const oct_leaves *leaves)
 {
-    const oct_collective *group = pace->group;
+    const oct_collective *group = straggler->group;
     for (int r = 0; r < group->size; r++)
-        pace->own_ns[r] = 0;
-    pace->own_ns[group->rank] = pace->spent_ns;
-    pace->at_hand = *leaves;
-    pace->begin_s = oct_seconds();
-    pace->waited_s = group->waited(group);
+        straggler->own_ns[r] = 0;
+    straggler->own_ns[group->rank] = straggler->spent_ns;
+    straggler->at_hand = *leaves;
+    straggler->begin_s = oct_seconds();
+    straggler->waited_s = group->waited(group);
 }
 
-static void name(oct_straggler *pace, int slowest, double factor)
+static void name_straggler(oct_straggler *straggler, int slowest, double factor)
 {
     char who[128];
     oct_log(OCT_LOG_WARN,
             "%s is slow: in each of the last %d steps it took at least %.1f times as long as the "
             "median rank, now %.1f times (%.3g s), and all wait for it; look what else runs on its "
             "host, and whether that is throttled",
-            pace->group->name(pace->group, slowest, who), STEPS_IN_A_ROW, slow_factor, factor,
-            (double)pace->own_ns[slowest] * 1e-9);
-    pace->named = true;
+            straggler->group->name(straggler->group, slowest, who), STEPS_IN_A_ROW, slow_factor,
+            factor, (double)straggler->own_ns[slowest] * 1e-9);
+    straggler->named = true;
 }
 
 /* The times of the step before are known to all. */
-static void judge(oct_straggler *pace)
+static void judge_times(oct_straggler *straggler)
 {
     double factor;
-    const int slowest =
-        oct_straggler_slowest(pace->own_ns, pace->group->size, &pace->before, &factor);
-    pace->steps = slowest < 0 ? 0 : slowest == pace->slow ? pace->steps + 1 : 1;
-    pace->slow = slowest;
-    pace->well = slowest < 0 ? pace->well + 1 : 0;
-    if (pace->well >= STEPS_IN_A_ROW) pace->named = false;
-    if (pace->steps >= STEPS_IN_A_ROW && !pace->named) name(pace, slowest, factor);
+    const int slowest = oct_straggler_slowest(straggler->own_ns, straggler->group->size,
+                                              &straggler->before, &factor);
+    straggler->steps = slowest < 0 ? 0 : slowest == straggler->slow ? straggler->steps + 1 : 1;
+    straggler->slow = slowest;
+    straggler->well = slowest < 0 ? straggler->well + 1 : 0;
+    if (straggler->well >= STEPS_IN_A_ROW) straggler->named = false;
+    if (straggler->steps >= STEPS_IN_A_ROW && !straggler->named)
+        name_straggler(straggler, slowest, factor);
 }
 
-void oct_straggler_end(oct_straggler *pace)
+void oct_straggler_end(oct_straggler *straggler)
 {
-    const oct_collective *group = pace->group;
-    const double waited_s = group->waited(group) - pace->waited_s;
-    const double took_s = oct_seconds() - pace->begin_s;
-    const bool known = pace->spent_ns > 0;
-    pace->took_s[pace->taken++ % OCT_STRAGGLER_STEPS] = took_s;
-    pace->spent_ns = (int64_t)((took_s - waited_s) * 1e9);
-    if (pace->spent_ns < 1) pace->spent_ns = 1;
-    if (known && group->size > 1) judge(pace);
-    pace->before = pace->at_hand;
+    const oct_collective *group = straggler->group;
+    const double waited_s = group->waited(group) - straggler->waited_s;
+    const double took_s = oct_seconds() - straggler->begin_s;
+    const bool known = straggler->spent_ns > 0;
+    straggler->took_s[straggler->taken++ % OCT_STRAGGLER_STEPS] = took_s;
+    straggler->spent_ns = (int64_t)((took_s - waited_s) * 1e9);
+    if (straggler->spent_ns < 1) straggler->spent_ns = 1;
+    if (known && group->size > 1) judge_times(straggler);
+    straggler->before = straggler->at_hand;
 }
 
 static int by_size(const void *a, const void *b)
@@ -124,12 +125,12 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double oct_straggler_deadline(const oct_straggler *pace)
+double oct_straggler_deadline(const oct_straggler *straggler)
 {
     static const double least_s = 30, steps = 20;
     double took_s[OCT_STRAGGLER_STEPS];
-    if (pace->taken < OCT_STRAGGLER_STEPS) return 0;
-    memcpy(took_s, pace->took_s, sizeof took_s);
+    if (straggler->taken < OCT_STRAGGLER_STEPS) return 0;
+    memcpy(took_s, straggler->took_s, sizeof took_s);
     qsort(took_s, OCT_STRAGGLER_STEPS, sizeof *took_s, by_size);
     return fmax(least_s, steps * took_s[OCT_STRAGGLER_STEPS / 2]);
 }

@@ -138,8 +138,8 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     trainer->loader.ranks = group->size;
     OCT_TRY_OUT(allocate_batch(trainer));
     OCT_TRY_OUT(oct_trainer_audit_create(trainer));
-    OCT_TRY_OUT(oct_straggler_init(&trainer->pace, group));
-    trainer->training.rank_word = trainer->pace.own_ns;
+    OCT_TRY_OUT(oct_straggler_init(&trainer->straggler, group));
+    trainer->training.rank_word = trainer->straggler.own_ns;
 out:
     if (status != OCT_OK) oct_trainer_destroy(trainer);
     return status;
@@ -160,7 +160,7 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_loader_deinit(&trainer->loader);
     oct_loader_deinit(&trainer->audit.loader);
     oct_free(&trainer->audit.images);
-    oct_straggler_deinit(&trainer->pace);
+    oct_straggler_deinit(&trainer->straggler);
     oct_free(&trainer->images);
     oct_free(&trainer->logits);
     oct_text_free(&trainer->report);
@@ -183,7 +183,7 @@ oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step)
     return b;
 }
 
-/* The step goes on with zeros in place of what cannot be read, and tells the other ranks at its end: no rank
+/* The step goes on with zeros in place of what cannot be read, and the other ranks know at its end: no rank
  * waits for another meanwhile. */
 static void note_unread(oct_trainer *trainer)
 {
@@ -279,7 +279,7 @@ static void count_skip(oct_trainer *trainer, bool skipped)
     trainer->skips.row = skipped ? trainer->skips.row + 1 : 0;
 }
 
-/* Numbers go wrong alike on all ranks: what is wrong, where, what to do, what is left. */
+/* Numbers go wrong on all ranks at once: what is wrong, where, what to do, what is left. */
 static oct_status went_wrong(const oct_trainer *trainer)
 {
     const oct_plan_position position = oct_plan_position_at(&trainer->plan, trainer->step);
@@ -339,13 +339,13 @@ static oct_status set_words(oct_trainer *trainer)
     const int64_t samples = full_batch(trainer->recipe, trainer->train_data);
     const oct_leaves leaves =
         oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
-    oct_straggler_begin(&trainer->pace, &leaves);
-    OCT_TRY(oct_replica_check_slice(&trainer->alike, training, trainer->step));
+    oct_straggler_begin(&trainer->straggler, &leaves);
+    OCT_TRY(oct_replica_check_slice(&trainer->replicas, training, trainer->step));
     training->word[WORD_STOP] = trainer->stop;
     training->word[WORD_SAVED] = trainer->saved;
     training->word[WORD_UNREAD] = 0;
-    training->word[WORD_STATE] = trainer->alike.most;
-    training->word[WORD_STATE_LEAST] = trainer->alike.least;
+    training->word[WORD_STATE] = trainer->replicas.most;
+    training->word[WORD_STATE_LEAST] = trainer->replicas.least;
     trainer->unread[0] = '\0';
     return OCT_OK;
 }
@@ -354,12 +354,12 @@ static oct_status set_words(oct_trainer *trainer)
 static oct_status read_words(oct_trainer *trainer)
 {
     const oct_train_step *training = &trainer->training;
-    trainer->alike.most = training->word[WORD_STATE];
-    trainer->alike.least = training->word[WORD_STATE_LEAST];
+    trainer->replicas.most = training->word[WORD_STATE];
+    trainer->replicas.least = training->word[WORD_STATE_LEAST];
     trainer->stop = training->word[WORD_STOP] != 0;
     trainer->saved = training->word[WORD_SAVED] != 0;
-    oct_straggler_end(&trainer->pace);
-    return oct_replica_check_judge(&trainer->alike, trainer->group, trainer->step + 1);
+    oct_straggler_end(&trainer->straggler);
+    return oct_replica_check_judge(&trainer->replicas, trainer->group, trainer->step + 1);
 }
 
 static oct_status take_step(oct_trainer *trainer, oct_step_result *result)

@@ -31,8 +31,8 @@ typedef struct oct_trainer {
     oct_calibration calibration; /* its forward is begun by its first step */
     oct_teacher teacher;         /* given by the caller before the first step that is to ask it */
     oct_loader loader;
-    oct_straggler pace;
-    oct_replica_check alike;
+    oct_straggler straggler;
+    oct_replica_check replicas;
     oct_leaf_audit audit;
     float *images;              /* of this rank's samples */
     char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */
@@ -63,13 +63,13 @@ void oct_trainer_destroy(oct_trainer *trainer);
 /* Gives back the memory that only steps need, after the last one. */
 void oct_trainer_release_memory(oct_trainer *trainer);
 /* Collective: enters the phase of the next step if it changed, then one step, of all its batches. The last step
- * finishes the run. OCT_NUMERIC on a loss, gradient or parameter that is not finite, alike on all ranks,
+ * finishes the run. OCT_NUMERIC on a loss, gradient or parameter that is not finite, the same on all ranks,
  * naming step and phase; or the step is skipped (`nonfinite.step`), and counted. */
 oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result) OCT_NODISCARD;
 bool oct_trainer_done(const oct_trainer *trainer);
 /* Makes the model what is deployed: its scales are frozen, and it keeps the averaged weights where there are any. */
 oct_status oct_trainer_finish(oct_trainer *trainer) OCT_NODISCARD;
-/* Judges an evaluation of the model as it is (course.h): the phase may end by it, and with it the run, which is
+/* Judges an evaluation of the model as it is (early_stopping.h): the phase may end by it, and with it the run, which is
  * then finished. */
 oct_status oct_trainer_judge(oct_trainer *trainer, const oct_scores *scores,
                              oct_verdict *verdict) OCT_NODISCARD;

@@ -15,7 +15,7 @@ oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder) OCT_
 oct_status oct_trainer_start_from(oct_trainer *trainer,
                                   const oct_checkpoint *checkpoint) OCT_NODISCARD;
 /* Collective: makes the trainer stand where the checkpoint was taken; rank 0 has it, others its info at least. A
- * failure is alike on all ranks, and the trainer may be half there. */
+ * failure is the same on all ranks, and may leave the trainer half restored. */
 oct_status oct_trainer_restore(oct_trainer *trainer,
                                const oct_checkpoint *checkpoint) OCT_NODISCARD;
 /* After the last step: takes the model of an earlier checkpoint of this run's QAT, as it was evaluated there, and

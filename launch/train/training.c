@@ -1,6 +1,6 @@
 /* A run goes through its folder: resume, steps with evaluations and checkpoints between them, conversion.
  *
- * Every decision here is made alike on all ranks: from the step, from what a step's control reduction
+ * Every decision here is the same on all ranks: it is made from the step, from what a step's control reduction
  * said, or from an agreement.
  */
 #include "launch/train/training.h"
@@ -57,7 +57,7 @@ static bool stop_is_asked(void)
 /* Evaluation and checkpoints. */
 
 /* Says what an evaluation has decided. */
-static void tell_verdict(oct_training *r, oct_phase phase, const oct_verdict *verdict)
+static void report_verdict(oct_training *r, oct_phase phase, const oct_verdict *verdict)
 {
     const oct_early_stopping *course = &r->trainer.course;
     const oct_metric *metric = oct_early_stopping_metric(r->recipe);
@@ -85,7 +85,7 @@ static oct_status evaluate(oct_training *r, oct_phase phase, oct_verdict *verdic
     oct_record_scales(r, phase);
     oct_record_weights(r);
     OCT_TRY(oct_session_agree(r->session, oct_trainer_judge(&r->trainer, &scores, verdict)));
-    tell_verdict(r, phase, verdict);
+    report_verdict(r, phase, verdict);
     return OCT_OK;
 }
 
@@ -180,7 +180,7 @@ static oct_status save(oct_training *r, bool required, bool last)
     return OCT_OK;
 }
 
-static void tell_waits(const oct_training *r)
+static void report_waits(const oct_training *r)
 {
     if (r->save_waits < 1) return;
     oct_log(OCT_LOG_WARN,
@@ -300,7 +300,7 @@ out:
 static oct_status take_step(oct_training *r, oct_phase phase, oct_step_result *result)
 {
     const bool usual = phase == r->trainer.phase;
-    const double deadline_s = usual ? oct_straggler_deadline(&r->trainer.pace) : 0;
+    const double deadline_s = usual ? oct_straggler_deadline(&r->trainer.straggler) : 0;
     if (deadline_s > 0) oct_session_set_deadline(r->session, deadline_s);
     OCT_TRY(oct_trainer_step(&r->trainer, result));
     oct_session_set_deadline(r->session, OCT_DEADLINE_S);
@@ -317,9 +317,9 @@ static oct_status step(oct_training *r)
     trainer->saved = oct_checkpoint_writer_is_done(trainer->writer);
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
-    const int64_t met = oct_comm_meetings(r->session->comm);
+    const int64_t before = oct_comm_meetings(r->session->comm);
     OCT_TRY(take_step(r, phase, &result));
-    r->meetings += oct_comm_meetings(r->session->comm) - met;
+    r->syncs += oct_comm_meetings(r->session->comm) - before;
     if (trainer->saved) OCT_TRY(settle_save(r));
 
     bool phase_ends =
@@ -409,7 +409,7 @@ static oct_status open_folder(oct_training *r)
         oct_log(OCT_LOG_INFO, "exports that the int8 model will have: %s",
                 r->trainer.exports.data ? r->trainer.exports.data : "none");
     OCT_TRY(oct_session_agree(r->session, status));
-    status = oct_run_folder_tell(output);
+    status = oct_run_folder_log_failure(output);
     if (status == OCT_OK) status = oct_run_path(output, "checkpoints", &r->checkpoints);
     if (status == OCT_OK) status = oct_run_path(output, "model.int8.h5", &r->model_path);
     return oct_session_agree(r->session, status);
@@ -456,15 +456,15 @@ static void say_what_comes(const oct_training *r)
  * run itself replaces them later. */
 static oct_status start_from_init(oct_training *r)
 {
-    oct_text told = {0};
+    oct_text lines = {0};
     if (!oct_init_given(r->init)) return OCT_OK;
-    oct_status status = oct_session_agree(r->session, oct_init_apply(r->init, &r->trainer, &told));
-    for (const char *line = told.data; status == OCT_OK && line && *line;) {
+    oct_status status = oct_session_agree(r->session, oct_init_apply(r->init, &r->trainer, &lines));
+    for (const char *line = lines.data; status == OCT_OK && line && *line;) {
         const int length = (int)strcspn(line, "\n");
-        oct_log(line == told.data ? OCT_LOG_INFO : OCT_LOG_WARN, "%.*s", length, line);
+        oct_log(line == lines.data ? OCT_LOG_INFO : OCT_LOG_WARN, "%.*s", length, line);
         line += length + 1;
     }
-    oct_text_free(&told);
+    oct_text_free(&lines);
     oct_init_close(r->init);
     return status;
 }
@@ -473,13 +473,13 @@ static oct_status start_from_init(oct_training *r)
 static oct_status call_start(oct_training *r)
 {
     oct_module *model = NULL;
-    oct_text told = {0};
+    oct_text lines = {0};
     oct_status status = oct_build_model(&model, r->recipe, &r->train_data);
     if (status == OCT_OK)
-        status = oct_init_weights(r->init, model, r->recipe, &r->train_data, &told);
+        status = oct_init_weights(r->init, model, r->recipe, &r->train_data, &lines);
     if (status == OCT_OK) status = oct_teacher_take(&r->trainer.teacher, &model, &r->train_data);
     oct_module_destroy(&model);
-    oct_text_free(&told);
+    oct_text_free(&lines);
     OCT_TRY(oct_session_agree(r->session, status));
     oct_log(OCT_LOG_INFO, "teacher: the float weights that the run starts from");
     return OCT_OK;
@@ -513,7 +513,7 @@ static oct_status open_writer(oct_training *r)
     return oct_training_speaks(r) ? oct_checkpoint_writer_create(&r->trainer.writer) : OCT_OK;
 }
 
-static oct_status start(oct_training *r)
+static oct_status start_run(oct_training *r)
 {
     oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
     oct_job_threads(r->session, r->recipe->threads);
@@ -544,11 +544,11 @@ static oct_status start(oct_training *r)
 static oct_status work(oct_training *r, json_t **result)
 {
     OCT_TRY(stop_before_steps(r));
-    OCT_TRY(start(r));
+    OCT_TRY(start_run(r));
     if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
     while (!oct_trainer_done(&r->trainer))
         OCT_TRY(step(r));
-    tell_waits(r);
+    report_waits(r);
     if (r->trainer.audit.done > 0)
         oct_log(OCT_LOG_INFO, "%lld leaves were computed again, to the same bits",
                 (long long)r->trainer.audit.done);
@@ -558,7 +558,7 @@ static oct_status work(oct_training *r, json_t **result)
     return oct_run_result(r, result);
 }
 
-/* Collective: a finished run is only told again. */
+/* Collective: a finished run only reports its result again. */
 static oct_status find_finished(oct_training *r, json_t **result, bool *finished)
 {
     const oct_collective *group = r->session->group;

@@ -8,7 +8,7 @@
 #include "launch/session/session.h"
 #include "launch/train/trainer.h"
 
-/* A save that a writer carries out, beside the steps: alike on all ranks. */
+/* A save that a writer carries out, beside the steps; the same on all ranks. */
 typedef struct oct_save_under_way {
     bool begun;
     bool required; /* its failure ends the run */
@@ -31,7 +31,7 @@ typedef struct oct_training {
     oct_progress progress;
     oct_step_totals recorded; /* since the last step record */
     double record_clock;
-    int64_t meetings; /* of the ranks, in the steps of this phase in this process */
+    int64_t syncs; /* of the ranks, in the steps of this phase in this process */
     oct_save_under_way save;
     double
         phase_loss; /* mean over the phase before, or of the run's first step here; 0: none yet */

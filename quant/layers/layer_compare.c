@@ -23,7 +23,7 @@ oct_status oct_comparing_begin(oct_comparing *c, const oct_layer_source *a,
     OCT_TRY_OUT(oct_alloc(&c->layers, (size_t)b->count, sizeof *c->layers));
     for (int64_t i = 0; i < b->count; i++) {
         const int64_t other = c->pairs.a_of[i];
-        c->layers[i] = (oct_layer_comparison){.pair = other >= 0, .alike = other >= 0};
+        c->layers[i] = (oct_layer_comparison){.pair = other >= 0, .same_format = other >= 0};
         most = oct_max_i64(most, oct_value_numel(&b->layers[i].value));
     }
     OCT_TRY_OUT(oct_alloc(&c->values_a, (size_t)most, sizeof *c->values_a));
@@ -50,7 +50,7 @@ static double code_at(const oct_tensor *y, int64_t i)
 static void note_difference(const oct_comparing *c, oct_layer_comparison *layer, int64_t i,
                             const oct_tensor *a, const oct_tensor *b)
 {
-    const bool codes = layer->alike && oct_is_codes(b);
+    const bool codes = layer->same_format && oct_is_codes(b);
     if (layer->different++ > 0) return;
     layer->first = (oct_layer_difference){.sample = c->samples,
                                           .index = i,
@@ -64,11 +64,12 @@ static void compare_layer(void *user, int64_t number, const oct_tensor *a, const
     oct_layer_comparison *layer = &c->layers[number];
     const int64_t n = oct_numel(b);
     const size_t bytes = oct_dtype_bytes(b->dtype);
-    if (a->dtype != b->dtype || (oct_is_codes(b) && !same_grid(&a->q, &b->q))) layer->alike = false;
+    if (a->dtype != b->dtype || (oct_is_codes(b) && !same_grid(&a->q, &b->q)))
+        layer->same_format = false;
     oct_layer_values(a, c->values_a);
     oct_layer_values(b, c->values_b);
     for (int64_t i = 0; i < n; i++) {
-        const bool differs = layer->alike
+        const bool differs = layer->same_format
                                  ? memcmp((const uint8_t *)a->data + (size_t)i * bytes,
                                           (const uint8_t *)b->data + (size_t)i * bytes, bytes) != 0
                                  : c->values_a[i] != c->values_b[i];

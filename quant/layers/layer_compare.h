@@ -12,9 +12,9 @@ typedef struct oct_layer_difference {
 
 /* A layer of b and the one of a that has its name. */
 typedef struct oct_layer_comparison {
-    bool pair;  /* a has one; otherwise the rest is 0 */
-    bool alike; /* both are of one type, and codes of the same scale, zero point and range */
-    int64_t numbers, different; /* in any bit where they are alike, else as real values */
+    bool pair;        /* a has one; otherwise the rest is 0 */
+    bool same_format; /* both are of one type, and codes of the same scale, zero point and range */
+    int64_t numbers, different; /* in any bit where the formats are the same, else as real values */
     oct_layer_difference first; /* where some differ */
     oct_error_sums sums;        /* of b's real values, with a's as the reference */
     double max_error;

@@ -183,15 +183,15 @@ Test(check, counts_the_meetings_of_ranks_and_names_the_group_that_leaves_three)
 {
     shell(OCT_PROGRAM " check r.yaml batch.leaf=4 --ranks 8 --json");
     oct_check_exit(job, 0);
-    const json_int_t whole = said("meetings_a_step");
+    const json_int_t whole = said("syncs_per_step");
     cr_assert(whole > 3 && whole % 2 == 1, "%d", (int)whole);
     shell(OCT_PROGRAM " check r.yaml batch.leaf=8 batch.size=128 --ranks 8");
     oct_check_exit(job, 0);
     cr_assert(strstr(job.out, "; batch_norm.group=16 leaves 3\n"), "%s", job.out);
     shell(OCT_PROGRAM " check r.yaml batch.size=128 --ranks 8 batch_norm.group=16 --json");
     oct_check_exit(job, 0);
-    cr_assert_eq(said("meetings_a_step"), 3);
+    cr_assert_eq(said("syncs_per_step"), 3);
     shell(OCT_PROGRAM " check r.yaml batch.size=128 --ranks 8 batch_norm.group=32 --json");
     oct_check_exit(job, 0);
-    cr_assert_eq(said("meetings_a_step"), whole);
+    cr_assert_eq(said("syncs_per_step"), whole);
 }

@@ -144,7 +144,7 @@ Test(compare, models_of_two_targets)
     OCTET("train", "r.yaml", "output=pow2", "quant.batch_norm=folded", "quant.target=pow2");
     oct_check_exit(job, 0);
     json_t *document = compared(0, "x86/model.int8.h5", "pow2/model.int8.h5", "--sqnr=0");
-    cr_assert(json_is_false(json_object_get(layer_of(document, "features.0"), "alike")));
+    cr_assert(json_is_false(json_object_get(layer_of(document, "features.0"), "same_format")));
     cr_assert_str_eq(
         json_string_value(json_object_get(json_object_get(document, "b"), "arithmetic")), "pow2");
     json_decref(document);

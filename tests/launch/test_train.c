@@ -520,8 +520,9 @@ Test(train, layers_whose_codes_lose_much_are_named_in_the_statistics)
     const json_t *findings = json_object_get(document, "findings");
     for (size_t i = 0; i < json_array_size(findings); i++) {
         const char *finding = json_string_value(json_array_get(findings, i));
-        uneven |= strstr(finding, "_generated_concat_0: joins _generated_global_avg_pool_2, whose "
-                                  "values reach 0.00") != NULL;
+        uneven |=
+            strstr(finding, "_generated_concat_0: combines _generated_global_avg_pool_2, whose "
+                            "values reach 0.00") != NULL;
         clips |= strstr(finding, " % of its values, which reach ") != NULL;
     }
     cr_assert(uneven && clips, "%d %d", uneven, clips);

@@ -3,12 +3,12 @@
 
 usage: shapes.py TASK OUT [--train N] [--test N] [--size PIXELS] [--seed S]
 
-TASK           OUT                                       what the model is to tell
+TASK           OUT                                       what the model is to find
 segmentation   an HDF5 file: {train,test}/images,labels  the shape at each pixel: 0 for none, then in the order below
 multilabel     an HDF5 file: {train,test}/images,labels  which shapes are there: a 0 or 1 for each
 folder         OUT/{train,test}/SHAPE/NNNNN.jpg          the one shape that is there
 
-Shapes are disc, square, triangle, ring and cross. Colours, sizes, places and textures tell nothing. JPEG files
+Shapes are disc, square, triangle, ring and cross. Colours, sizes, places and textures say nothing. JPEG files
 differ in size (from PIXELS to half as much again), as photographs do.
 The same numbers give the same bytes, with the same versions of numpy, PIL and h5py.
 Needs python3 with numpy, and PIL for folders or h5py for the others (Debian: python3-numpy python3-pil python3-h5py).

@@ -42,7 +42,7 @@ def sound(rng, unusual):
         tone(power, rng.uniform(95, 120), np.full(FRAMES, 10 ** rng.uniform(-6.3, -5.6)))
     if kind == 2:
         power[rng.integers(FRAMES)] += 10 ** rng.uniform(-6.2, -5.6)
-    power *= rng.gamma(8, 1 / 8, power.shape)  # a short time tells power only roughly
+    power *= rng.gamma(8, 1 / 8, power.shape)  # a short time gives only a rough power
     return np.log10(power + 1e-8).astype(np.float32)
 
 
