@@ -26,7 +26,7 @@ static void fit(const oct_param_value *value, oct_image *shape, char flaw[OCT_AU
     if (before.h > 0) size_of_crop(value, &before, &shape->h, &shape->w);
 }
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_center_crop(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     int64_t h, w;
     size_of_crop(call->value, image, &h, &w);
@@ -42,5 +42,5 @@ const oct_transform oct_transform_center_crop = {
     .param = {[SIZE] = {"size", OCT_PARAM_SIZE, NULL, 1, OCT_IMAGE_SIDE_MAX},
               [SHARE] = {"share", OCT_PARAM_REAL, "0", 0, 1}},
     .fit = fit,
-    .run = run,
+    .run = run_center_crop,
 };

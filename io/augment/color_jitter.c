@@ -29,7 +29,7 @@ static void change(oct_image *image, int what, float factor, double turn)
     if (what == HUE) oct_pixel_hue(image, turn);
 }
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_color_jitter(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     float factor[CHANGES] = {0};
     int order[CHANGES] = {BRIGHTNESS, CONTRAST, SATURATION, HUE};
@@ -59,5 +59,5 @@ const oct_transform oct_transform_color_jitter = {
     .random = true,
     .bytes = true,
     .fit = fit,
-    .run = run,
+    .run = run_color_jitter,
 };

@@ -5,7 +5,7 @@
 
 enum { SIZE, COUNT };
 
-static void cut(const oct_transform_call *call, oct_image *image)
+static void paint_square(const oct_transform_call *call, oct_image *image)
 {
     const int64_t size = (int64_t)call->value[SIZE].from;
     const int64_t top = oct_dice_below(call->dice, image->h) - size / 2;
@@ -16,19 +16,20 @@ static void cut(const oct_transform_call *call, oct_image *image)
     if (box.h > 0 && box.w > 0) oct_geometry_paint(image, &box, call->mean);
 }
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_cutout(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     (void)map;
     for (int i = 0; i < (int)call->value[COUNT].from; i++)
-        cut(call, image);
+        paint_square(call, image);
     return OCT_OK;
 }
 
 const oct_transform oct_transform_cutout = {
     .name = "cutout",
-    .help = "paints squares of so many pixels with data.mean; each is centred on a random pixel",
+    .help =
+        "paints squares of `size` pixels a side with data.mean; each is centred on a random pixel",
     .param = {[SIZE] = {"size", OCT_PARAM_COUNT, NULL, 1, OCT_IMAGE_SIDE_MAX},
               [COUNT] = {"count", OCT_PARAM_COUNT, "1", 1, 64}},
     .random = true,
-    .run = run,
+    .run = run_cutout,
 };

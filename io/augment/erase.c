@@ -3,7 +3,7 @@
 
 enum { P, SCALE, RATIO };
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_erase(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     oct_box box;
     (void)map;
@@ -21,5 +21,5 @@ const oct_transform oct_transform_erase = {
               [SCALE] = {"scale", OCT_PARAM_RANGE, "0.02..0.33", 1e-4, 1},
               [RATIO] = {"ratio", OCT_PARAM_RANGE, "0.3..3.3", 0.01, 100}},
     .random = true,
-    .run = run,
+    .run = run_erase,
 };

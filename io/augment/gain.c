@@ -4,7 +4,7 @@
 
 enum { FACTOR };
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_gain(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     const oct_param_value *range = &call->value[FACTOR];
     const double factor = oct_dice_real(call->dice, range->from, range->to);
@@ -19,5 +19,5 @@ const oct_transform oct_transform_gain = {
     .help = "multiplies all values of a sample by one factor from this range",
     .param = {[FACTOR] = {"factor", OCT_PARAM_RANGE, NULL, 0, 1000}},
     .random = true,
-    .run = run,
+    .run = run_gain,
 };

@@ -28,7 +28,7 @@ typedef struct oct_affine {
 /* Interpolates bilinearly between the four pixels, rounded to the nearest code of bytes. */
 oct_status oct_geometry_affine(oct_image *image, oct_image *map, oct_image *spare,
                                const oct_affine *from, const oct_reals *mean) OCT_NODISCARD;
-/* Returns the turn around the centre by so many degrees, counter-clockwise. */
+/* Returns the rotation around the centre by `degrees`, counter-clockwise. */
 oct_affine oct_affine_rotate(const oct_image *image, double degrees);
 
 /* Paints a box inside the image with data.mean. */

@@ -4,7 +4,7 @@
 
 enum { STD };
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_noise(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     const double std = call->value[STD].from * oct_image_unit(image->dtype);
     (void)map;
@@ -18,5 +18,5 @@ const oct_transform oct_transform_noise = {
     .help = "adds Gaussian noise of this standard deviation, in the unit of data.mean",
     .param = {[STD] = {"std", OCT_PARAM_REAL, NULL, 0, 1e6}},
     .random = true,
-    .run = run,
+    .run = run_noise,
 };

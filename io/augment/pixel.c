@@ -10,7 +10,7 @@ typedef struct look_up {
 } look_up;
 
 /* Looks the values of one channel up. */
-static void apply(oct_image *image, int64_t channel, const look_up *table)
+static void apply_look_up(oct_image *image, int64_t channel, const look_up *table)
 {
     uint8_t *values = image->data;
     for (int64_t i = channel; i < oct_image_numel(image); i += image->c)
@@ -208,7 +208,7 @@ void oct_pixel_autocontrast(oct_image *image)
             const double value = v * scale + offset;
             table.to[v] = value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)value;
         }
-        apply(image, c, &table);
+        apply_look_up(image, c, &table);
     }
 }
 
@@ -226,6 +226,6 @@ void oct_pixel_equalize(oct_image *image)
             table.to[v] = code > 255 ? 255 : (uint8_t)code;
             below += count.of[v];
         }
-        apply(image, c, &table);
+        apply_look_up(image, c, &table);
     }
 }

@@ -124,7 +124,7 @@ static const struct listed {
     {autocontrast, false}, {equalize, false},
 };
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_rand_augment(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     const double strength = call->value[MAGNITUDE].from / MAGNITUDE_MAX;
     for (int i = 0; i < (int)call->value[OPS].from; i++) {
@@ -138,11 +138,11 @@ static oct_status run(const oct_transform_call *call, oct_image *image, oct_imag
 
 const oct_transform oct_transform_rand_augment = {
     .name = "rand_augment",
-    .help = "so many of 14 operations at random: rotate, shear, translate, posterize, solarize, "
+    .help = "`ops` of 14 operations at random: rotate, shear, translate, posterize, solarize, "
             "colour, sharpness, ...",
     .param = {[OPS] = {"ops", OCT_PARAM_COUNT, "2", 1, 14},
               [MAGNITUDE] = {"magnitude", OCT_PARAM_COUNT, "9", 0, MAGNITUDE_MAX}},
     .random = true,
     .bytes = true,
-    .run = run,
+    .run = run_rand_augment,
 };

@@ -17,7 +17,8 @@ static oct_box largest_box(const oct_image *image, const oct_param_value *ratio)
     return (oct_box){(image->h - h) / 2, (image->w - w) / 2, h, w};
 }
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_random_resized_crop(const oct_transform_call *call, oct_image *image,
+                                          oct_image *map)
 {
     int64_t h, w;
     oct_box box;
@@ -36,5 +37,5 @@ const oct_transform oct_transform_random_resized_crop = {
               [RATIO] = {"ratio", OCT_PARAM_RANGE, "0.75..1.3333", 0.01, 100}},
     .random = true,
     .fit = oct_fit_size,
-    .run = run,
+    .run = run_random_resized_crop,
 };

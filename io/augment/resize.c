@@ -41,7 +41,7 @@ static void fit(const oct_param_value *value, oct_image *shape, char flaw[OCT_AU
     shape->w = w;
 }
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_resize(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     int64_t h, w;
     size_of_result(call->value, image, &h, &w);
@@ -58,5 +58,5 @@ const oct_transform oct_transform_resize = {
             "antialiased",
     .param = {[SIZE] = {"size", OCT_PARAM_SIZE, NULL, 1, OCT_IMAGE_SIDE_MAX}},
     .fit = fit,
-    .run = run,
+    .run = run_resize,
 };

@@ -4,7 +4,7 @@
 
 enum { DEGREES };
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_rotate(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     const double most = call->value[DEGREES].from;
     const oct_affine from = oct_affine_rotate(image, oct_dice_real(call->dice, -most, most));
@@ -13,8 +13,8 @@ static oct_status run(const oct_transform_call *call, oct_image *image, oct_imag
 
 const oct_transform oct_transform_rotate = {
     .name = "rotate",
-    .help = "turns by up to so many degrees either way; bilinear, data.mean outside",
+    .help = "rotates by up to `degrees` either way; bilinear, data.mean outside",
     .param = {[DEGREES] = {"degrees", OCT_PARAM_REAL, NULL, 0, 180}},
     .random = true,
-    .run = run,
+    .run = run_rotate,
 };

@@ -10,7 +10,7 @@ static int64_t steps(oct_dice *dice, int64_t side, double share)
     return oct_dice_below(dice, 2 * most + 1) - most;
 }
 
-static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+static oct_status run_shift(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     oct_box box = {.h = image->h, .w = image->w};
     box.top = steps(call->dice, image->h, call->value[H].from);
@@ -23,5 +23,5 @@ const oct_transform oct_transform_shift = {
     .help = "moves by up to these shares of height and width either way; data.mean comes in",
     .param = {[H] = {"h", OCT_PARAM_REAL, "0", 0, 1}, [W] = {"w", OCT_PARAM_REAL, "0", 0, 1}},
     .random = true,
-    .run = run,
+    .run = run_shift,
 };

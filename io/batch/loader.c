@@ -89,7 +89,7 @@ static oct_reader_options reading(const oct_loader *loader)
                                 loader->cache};
 }
 
-/* The reader that reads ahead, where that is worth while, with room for so many samples of a fetch. */
+/* The reader that reads ahead, where that is worth while, with room for fetches of `samples`. */
 static oct_status reserve_reader(oct_loader *loader, int64_t samples)
 {
     const oct_reader_options options = reading(loader);
@@ -121,7 +121,7 @@ static oct_status fill_look_up(oct_loader *loader)
     return OCT_OK;
 }
 
-static oct_status reserve(oct_loader *loader, int64_t samples)
+static oct_status reserve_samples(oct_loader *loader, int64_t samples)
 {
     const oct_dataset *data = loader->data;
     const size_t n =
@@ -149,7 +149,7 @@ static oct_status reserve_order(oct_loader *loader, int at)
 oct_status oct_loader_reserve(oct_loader *loader, int64_t samples)
 {
     OCT_TRY(reserve_order(loader, 0));
-    return reserve(loader, samples);
+    return reserve_samples(loader, samples);
 }
 
 int64_t oct_loader_steps(const oct_loader *loader)
@@ -332,7 +332,7 @@ typedef struct outcome {
     char failed_text[OCT_READ_TEXT], damaged_text[OCT_READ_TEXT];
 } outcome;
 
-static void take_outcome(outcome *o, int64_t i, const oct_sample *s)
+static void add_outcome(outcome *o, int64_t i, const oct_sample *s)
 {
 #pragma omp critical(oct_loader_outcome)
     {
@@ -349,7 +349,7 @@ static void take_outcome(outcome *o, int64_t i, const oct_sample *s)
     }
 }
 
-static oct_status tell_outcome(oct_loader *loader, const outcome *o)
+static oct_status report_outcome(oct_loader *loader, const outcome *o)
 {
     loader->damaged += o->passed_over;
     if (o->damaged >= 0) memcpy(loader->damaged_text, o->damaged_text, sizeof loader->damaged_text);
@@ -391,7 +391,7 @@ static oct_status ask_ahead(oct_loader *loader, int64_t epoch)
 }
 
 /* Makes sure that the samples in front of the reader's queue are those of the filling. */
-static oct_status expect(const filling *f, int64_t n)
+static oct_status match_queue(const filling *f, int64_t n)
 {
     oct_loader *loader = f->loader;
     int64_t same = 0;
@@ -421,15 +421,15 @@ static void take_one(const filling *f, int64_t i, outcome *o)
         fill_one(f, i, s);
     else
         fill_zeros(f, i);
-    if (s->status != OCT_OK || s->damaged > 0) take_outcome(o, i, s);
+    if (s->status != OCT_OK || s->damaged > 0) add_outcome(o, i, s);
 }
 
-static oct_status fill(filling *f, int64_t n, oct_goals *goals)
+static oct_status fill_batch(filling *f, int64_t n, oct_goals *goals)
 {
     oct_loader *loader = f->loader;
     outcome o = {.failed = -1, .damaged = -1};
-    OCT_TRY(reserve(loader, n));
-    if (loader->reader && n > 0) OCT_TRY(expect(f, n));
+    OCT_TRY(reserve_samples(loader, n));
+    if (loader->reader && n > 0) OCT_TRY(match_queue(f, n));
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
         take_one(f, i, &o);
@@ -441,11 +441,11 @@ static oct_status fill(filling *f, int64_t n, oct_goals *goals)
         .labels = loader->label_capacity > 0 ? loader->labels : NULL,
         .values = loader->data->goal == OCT_GOAL_INPUT ? f->images : loader->values,
     };
-    return tell_outcome(loader, &o);
+    return report_outcome(loader, &o);
 }
 
 /* Mixes the samples of each leaf, where that is wanted. */
-static void mix(const filling *f, const oct_leaves *leaves)
+static void mix_leaves(const filling *f, const oct_leaves *leaves)
 {
     const oct_loader *loader = f->loader;
     const oct_dataset *data = loader->data;
@@ -487,8 +487,8 @@ oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_e
                     .batch = step_in_epoch,
                     .first = step_in_epoch * loader->batch + oct_leaves_first_sample(leaves),
                     .n = oct_leaves_local_samples(leaves)};
-    OCT_TRY(fill(&f, f.at.n, goals));
-    mix(&f, leaves);
+    OCT_TRY(fill_batch(&f, f.at.n, goals));
+    mix_leaves(&f, leaves);
     return OCT_OK;
 }
 
@@ -496,5 +496,5 @@ oct_status oct_loader_read(oct_loader *loader, int64_t first, int64_t n, float *
                            oct_goals *goals)
 {
     filling f = {.loader = loader, .at = {.first = first}, .images = images};
-    return fill(&f, n, goals);
+    return fill_batch(&f, n, goals);
 }

@@ -54,7 +54,7 @@ typedef struct oct_loader {
 /* Makes a loader with plain defaults. */
 oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data) OCT_NODISCARD;
 void oct_loader_deinit(oct_loader *loader);
-/* Takes the memory that fetches of at most so many samples need, so that they take no more. */
+/* Takes the memory that fetches of at most `samples` need, so that they take no more. */
 oct_status oct_loader_reserve(oct_loader *loader, int64_t samples) OCT_NODISCARD;
 int64_t oct_loader_steps(const oct_loader *loader); /* per epoch */
 /* Returns how many samples that global batch has. */

@@ -130,7 +130,7 @@ static void *work(void *user)
 }
 
 /* Signals are for the thread that runs the program. */
-static oct_status start(oct_reader *r, int threads)
+static oct_status start_threads(oct_reader *r, int threads)
 {
     sigset_t all, before;
     int error = 0;
@@ -158,7 +158,7 @@ oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *opti
     OCT_TRY_OUT(oct_alloc(&r->ring, (size_t)room, sizeof *r->ring));
     OCT_TRY_OUT(oct_alloc(&r->ready, (size_t)room, sizeof *r->ready));
     OCT_TRY_OUT(oct_alloc(&r->thread, (size_t)threads, sizeof *r->thread));
-    status = start(r, threads);
+    status = start_threads(r, threads);
 out:
     if (status != OCT_OK) oct_reader_destroy(&r);
     *reader = r;

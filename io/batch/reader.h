@@ -39,7 +39,7 @@ typedef struct oct_reader_options {
     oct_cache *cache; /* NULL: none; borrowed */
 } oct_reader_options;
 
-/* Reads into a sample whose images are kept and grown. Its status tells the rest. */
+/* Reads into a sample whose images are kept and grown. Its status says whether it could be read. */
 void oct_read_sample(const oct_reader_options *options, const oct_place *place, oct_sample *sample);
 void oct_sample_free(oct_sample *sample);
 
@@ -48,7 +48,7 @@ typedef struct oct_reader oct_reader;
 /* Starts the threads; room: how many samples may lie ready. */
 oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *options, int threads,
                              int64_t room) OCT_NODISCARD;
-/* Stops and joins them, whatever they are at. */
+/* Stops the threads, whatever they do, and waits for their end. */
 void oct_reader_destroy(oct_reader **reader);
 int64_t oct_reader_asked(const oct_reader *reader); /* samples, from the first not released on */
 int64_t oct_reader_room(const oct_reader *reader);  /* samples that may still be asked for */

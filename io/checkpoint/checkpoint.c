@@ -68,7 +68,7 @@ static oct_status adopt(oct_checkpoint *ckpt, const char *path, void *bytes, siz
     *newer = false;
     *ckpt = (oct_checkpoint){.bytes = bytes, .size = size, .fd = -1};
     OCT_TRY_OUT(oct_strdup(&ckpt->path, path));
-    OCT_TRY_OUT(oct_h5_open_sealed(&ckpt->file, bytes, size, path));
+    OCT_TRY_OUT(oct_h5_open_checked(&ckpt->file, bytes, size, path));
     status = read_info(ckpt->file, path, &ckpt->info, newer);
 out:
     if (status != OCT_OK) oct_checkpoint_close(ckpt);
@@ -118,14 +118,15 @@ static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_ma
     return check_step(ckpt, entry);
 }
 
-/* One pass over the file: its seal, and what the manifest says of all of it. */
+/* One pass over the file: its own checksum, and what the manifest says of all of it. */
 static oct_status check_digests(int fd, const char *path, size_t size,
                                 const oct_manifest_entry *entry)
 {
     enum { CHUNK = 1 << 18 };
     oct_status status = OCT_OK;
     oct_sha256_state *sum = NULL;
-    uint8_t *chunk = NULL, seal[OCT_CHECKSUM_BYTES] = {0}, there[OCT_CHECKSUM_BYTES], digest[32];
+    uint8_t *chunk = NULL, checksum[OCT_CHECKSUM_BYTES] = {0}, there[OCT_CHECKSUM_BYTES],
+            digest[32];
     const size_t image = size > OCT_CHECKSUM_BYTES ? size - OCT_CHECKSUM_BYTES : 0;
     const bool named = entry && !entry->damaged;
 
@@ -140,14 +141,14 @@ static oct_status check_digests(int fd, const char *path, size_t size,
         OCT_TRY_OUT(oct_file_read_at(fd, at, chunk, bytes));
         oct_sha256_add(sum, chunk, bytes);
     }
-    OCT_TRY_OUT(oct_sha256_peek(sum, seal));
+    OCT_TRY_OUT(oct_sha256_peek(sum, checksum));
     OCT_TRY_OUT(oct_file_read_at(fd, image, there, sizeof there));
     oct_sha256_add(sum, there, sizeof there);
 out:
     oct_sha256_end(&sum, digest);
     oct_free(&chunk);
     if (status != OCT_OK) return oct_fail_prefix("%s", path);
-    OCT_CHECK(memcmp(seal, there, sizeof seal) == 0 &&
+    OCT_CHECK(memcmp(checksum, there, sizeof checksum) == 0 &&
                   (!named || memcmp(digest, entry->digest, sizeof digest) == 0),
               OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
     return OCT_OK;
@@ -541,7 +542,7 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
         qsort(list.items, list.count, sizeof *list.items, by_path);
     if (status == OCT_OK && first) status = check_all(h5, ckpt->path, &list, optim != NULL);
     OCT_TRY_OUT(group->agree(group, status));
-    /* What rank 0 cannot read is told at the end: all ranks keep to the order of the arrays. */
+    /* What rank 0 cannot read is reported at the end: all ranks keep to the order of the arrays. */
     for (size_t i = 0; i < list.count; i++) {
         const oct_saved_array *a = &list.items[i];
         if (first && first_status == OCT_OK) first_status = read_in_place(h5, ckpt->path, a);

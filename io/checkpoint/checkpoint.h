@@ -6,7 +6,7 @@
  * Only what the manifest names exists; a manifest that is lost or damaged is replaced, with a warning,
  * by the step files that prove themselves. Loading goes newest first: size and digests on the raw
  * bytes, then HDF5; a damaged file is reported (oct_log warning, naming file and reason) and the
- * previous one is used. A folder whose manifest names checkpoints of which none is good is OCT_DATA,
+ * previous one is used. A folder whose manifest names checkpoints, none of them good, is OCT_DATA,
  * and so is one of a newer version of Octet, which is never skipped or overwritten.
  */
 #pragma once
@@ -86,7 +86,7 @@ oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODIS
 /* Opens the checkpoint of one step, where no other will do; OCT_DATA with the path when it is gone or damaged. */
 oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder,
                                     int64_t step) OCT_NODISCARD;
-/* Tells the SHA-256 of the file of one step, as the manifest has it, and its path (oct_alloc'ed); OCT_DATA when there
+/* Gives the SHA-256 of the file of one step, as the manifest has it, and its path (oct_alloc'ed); OCT_DATA when there
  * is none. The file is read only where the manifest cannot be. */
 oct_status oct_checkpoint_digest(const char *folder, int64_t step, uint8_t digest[32],
                                  char **path) OCT_NODISCARD;
@@ -99,8 +99,8 @@ oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, voi
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root,
                                oct_optim *optim) OCT_NODISCARD;
 /* Collective: the same of a checkpoint that rank 0 has, read value by value into rank 0's model and passed on, so that no
- * rank needs more memory than the model has. ckpt: elsewhere the info alone. After a failure, which is alike on
- * all ranks, model and optimizer may be half of each. */
+ * rank needs more memory than the model has. ckpt: elsewhere the info alone. After a failure, which is the
+ * same on all ranks, model and optimizer may be half of each. */
 oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *root,
                                       oct_optim *optim, const oct_collective *group) OCT_NODISCARD;
 /* Collective: folds the batch norms of a prepared model that are folded in a checkpoint that rank 0 has, whose arrays are

@@ -3,7 +3,7 @@
  * An image of the file, then the file, the manifest, and only then are older files deleted; whatever step fails,
  * the manifest on the disk names files that are there. HDF5 lays the image out before there are values; where
  * training goes on meanwhile these are copied to where they lie, once. One pass over all of it then hashes and
- * writes: the seal is the digest of the image, and with the seal after it the same sum goes on to that of the file.
+ * writes: the checksum is the digest of the image; with the checksum added, the same sum becomes that of the file.
  */
 #include "io/checkpoint/checkpoint_impl.h"
 
@@ -73,8 +73,9 @@ static oct_status copy_early(oct_saving *s)
     return OCT_OK;
 }
 
-static oct_status note(oct_saving *s, const char *folder, const oct_checkpoint_info *info,
-                       oct_module *root, const oct_optim *optim)
+static oct_status list_in_manifest(oct_saving *s, const char *folder,
+                                   const oct_checkpoint_info *info, oct_module *root,
+                                   const oct_optim *optim)
 {
     const bool averaged = optim && optim->average.begun;
     OCT_TRY(oct_strdup(&s->folder, folder));
@@ -91,7 +92,7 @@ oct_status oct_saving_begin(oct_saving *saving, const char *folder, const oct_ch
     OCT_ASSERT(info->step >= 0 && keep.newest >= 1);
     *saving = (oct_saving){.info = *info, .keep = keep};
     saving->info.recipe = saving->info.class_names = NULL;
-    const oct_status status = note(saving, folder, info, root, optim);
+    const oct_status status = list_in_manifest(saving, folder, info, root, optim);
     if (status != OCT_OK) oct_saving_free(saving);
     return status;
 }
@@ -183,11 +184,11 @@ static oct_status stream_bytes(const uint8_t *bytes, size_t size, oct_new_file *
     return OCT_OK;
 }
 
-/* Streams the image, with the arrays that are not in it from where they are, then its seal; digest: of the whole
+/* Streams the image, with the arrays that are not in it from where they are, then its checksum; digest: of the whole
  * file. */
 static oct_status stream(const oct_saving *s, oct_new_file *file, oct_sha256_state *sum)
 {
-    uint8_t seal[OCT_CHECKSUM_BYTES];
+    uint8_t checksum[OCT_CHECKSUM_BYTES];
     size_t at = 0;
     for (size_t i = 0; i < s->list.count; i++) {
         const oct_saved_array *a = &s->list.items[i];
@@ -198,9 +199,9 @@ static oct_status stream(const oct_saving *s, oct_new_file *file, oct_sha256_sta
         at = a->offset + a->bytes;
     }
     OCT_TRY(stream_bytes(s->image + at, s->size - at, file, sum));
-    OCT_TRY(oct_sha256_peek(sum, seal));
-    oct_sha256_add(sum, seal, sizeof seal);
-    return oct_new_file_add(file, seal, sizeof seal);
+    OCT_TRY(oct_sha256_peek(sum, checksum));
+    oct_sha256_add(sum, checksum, sizeof checksum);
+    return oct_new_file_add(file, checksum, sizeof checksum);
 }
 
 static oct_status write_file(const oct_saving *s, const char *path, uint8_t digest[32])

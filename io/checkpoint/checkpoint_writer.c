@@ -44,7 +44,7 @@ static void set_state(oct_checkpoint_writer *w, state next)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void save(oct_checkpoint_writer *w)
+static void save_pending(oct_checkpoint_writer *w)
 {
     w->file = (oct_checkpoint_file){0};
     w->status = oct_saving_lay_out(&w->saving);
@@ -68,7 +68,7 @@ static void *work(void *user)
             pthread_cond_wait(&w->changed, &w->lock);
         if (w->state != COPYING) break;
         pthread_mutex_unlock(&w->lock);
-        save(w);
+        save_pending(w);
         pthread_mutex_lock(&w->lock);
         w->state = DONE;
         pthread_cond_broadcast(&w->changed);

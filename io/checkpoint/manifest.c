@@ -89,7 +89,7 @@ static bool read_entry(json_t *item, oct_manifest_entry *entry)
 }
 
 /* Returns what is wrong with the document as a short text; NULL when all is well. *status: a failure of
- * memory, or a newer schema, neither of which makes the manifest damaged. */
+ * memory, or a newer schema; neither makes the manifest damaged. */
 static const char *read_document(oct_manifest *manifest, const char *path, json_t *root,
                                  oct_status *status)
 {
@@ -157,7 +157,7 @@ static oct_status read_manifest_file(oct_manifest *manifest, const char *path, b
     return status;
 }
 
-/* Finds size and digest of a step file, and whether its own seal fits. A file that cannot be read is one
+/* Finds size and digest of a step file, and whether its own checksum fits. A file that cannot be read is one
  * more that is damaged. */
 static oct_status examine(const char *folder, bool strict, oct_manifest_entry *entry)
 {
@@ -178,7 +178,7 @@ static oct_status examine(const char *folder, bool strict, oct_manifest_entry *e
     OCT_TRY(status);
     entry->bytes = size;
     oct_sha256(bytes, size, entry->digest);
-    entry->damaged = !oct_h5_sealed(bytes, size);
+    entry->damaged = !oct_h5_checksum_fits(bytes, size);
     oct_free(&bytes);
     return OCT_OK;
 }
@@ -189,7 +189,7 @@ static int newer_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static oct_status scan(oct_manifest *manifest, const char *folder, bool strict)
+static oct_status scan_folder(oct_manifest *manifest, const char *folder, bool strict)
 {
     oct_status status = OCT_OK;
     int64_t step;
@@ -214,7 +214,7 @@ out:
     return status;
 }
 
-/* Whether there is a manifest; strict: where that cannot be told there is one, which then cannot be read. */
+/* Whether there is a manifest; strict: where that is unknown there is one, which then cannot be read. */
 static bool manifest_exists(const char *path, bool strict)
 {
     struct stat info;
@@ -232,7 +232,7 @@ static oct_status read_manifest(oct_manifest *manifest, const char *folder, bool
     bool exists = manifest_exists(path, strict);
     if (exists) OCT_TRY_OUT(read_manifest_file(manifest, path, strict, &why));
     if (!why) goto out;
-    OCT_TRY_OUT(scan(manifest, folder, strict));
+    OCT_TRY_OUT(scan_folder(manifest, folder, strict));
     if (exists || manifest->count > 0)
         oct_log(OCT_LOG_WARN, "%s is not usable (%s): going by the checkpoint files themselves",
                 path, why);

@@ -20,7 +20,7 @@ typedef struct oct_manifest_entry {
     int64_t step;
     uint64_t bytes;     /* of the file */
     uint8_t digest[32]; /* SHA-256 of the file */
-    bool damaged;       /* found by a scan and its own seal does not fit */
+    bool damaged;       /* found by a scan and its own checksum does not fit */
 } oct_manifest_entry;
 
 typedef struct oct_manifest {

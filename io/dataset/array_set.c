@@ -81,7 +81,7 @@ static oct_status open_array(reading *r, int what, oct_array *array)
     return OCT_OK;
 }
 
-static oct_status begin(reading *r)
+static oct_status check_source(reading *r)
 {
     struct stat info;
     const bool images = strstr(name_of(r, IMAGES), mark), labels = strstr(name_of(r, LABELS), mark);
@@ -328,7 +328,7 @@ oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, 
     reading r = {.source = source, .kind = source->format->arrays, .split = split};
     oct_array labels = {.span = OCT_SPAN_NONE};
     OCT_TRY(oct_alloc(&data->store, 1, sizeof(store)));
-    OCT_TRY(begin(&r));
+    OCT_TRY(check_source(&r));
     OCT_TRY(open_images(data, &r));
     /* What learns its input has labels only where they are named: which samples are unlike the others. */
     if (source->goal == OCT_GOAL_NONE) return OCT_OK;
@@ -356,7 +356,7 @@ oct_status oct_arrays_read_labels(int32_t **labels, int64_t *count,
     reading r = {.source = source, .kind = source->format->arrays, .split = split};
     oct_array array = {.span = OCT_SPAN_NONE};
     oct_dataset data = {0};
-    OCT_TRY(begin(&r));
+    OCT_TRY(check_source(&r));
     oct_status status = open_array(&r, LABELS, &array);
     if (status == OCT_OK) status = labels_of(&r, &array, &data);
     oct_array_close(&array);
@@ -378,7 +378,7 @@ static oct_status check_finite(const oct_dataset *data, int64_t index, const oct
     return OCT_OK;
 }
 
-/* 255 is no class where there are no so many classes, negative numbers never are. */
+/* 255 is no class where there are fewer classes; a negative number never is one. */
 static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *map)
 {
     const store *s = data->store;

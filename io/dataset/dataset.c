@@ -301,32 +301,32 @@ static oct_status open_here(opening *l)
     return take_digest(data);
 }
 
-/* The numbers of a data set, as rank 0 tells them. */
-typedef struct told {
+/* The numbers of a data set, as rank 0 sends them. */
+typedef struct header {
     int64_t count, h, w, c, classes;
     int64_t dtype, goal, labels, values; /* labels, values: is there such an array? */
     int64_t names, packed;               /* bytes */
     uint8_t digest[32];
-} told;
+} header;
 
-static told tell(const oct_dataset *data, size_t names, size_t packed)
+static header header_of(const oct_dataset *data, size_t names, size_t packed)
 {
-    told t = {.count = data->count,
-              .h = data->h,
-              .w = data->w,
-              .c = data->c,
-              .classes = data->classes,
-              .dtype = data->dtype,
-              .goal = data->goal,
-              .labels = data->labels != NULL,
-              .values = data->values != NULL,
-              .names = (int64_t)names,
-              .packed = (int64_t)packed};
+    header t = {.count = data->count,
+                .h = data->h,
+                .w = data->w,
+                .c = data->c,
+                .classes = data->classes,
+                .dtype = data->dtype,
+                .goal = data->goal,
+                .labels = data->labels != NULL,
+                .values = data->values != NULL,
+                .names = (int64_t)names,
+                .packed = (int64_t)packed};
     memcpy(t.digest, data->digest, sizeof t.digest);
     return t;
 }
 
-static void hear(oct_dataset *data, const told *t, const oct_dataset_format *format)
+static void apply_header(oct_dataset *data, const header *t, const oct_dataset_format *format)
 {
     *data = (oct_dataset){.format = format,
                           .count = t->count,
@@ -344,7 +344,7 @@ static void hear(oct_dataset *data, const told *t, const oct_dataset_format *for
 }
 
 /* Class names one after another, each with its NUL. */
-static oct_status join_names(const oct_dataset *data, char **bytes, size_t *size)
+static oct_status pack_names(const oct_dataset *data, char **bytes, size_t *size)
 {
     *size = 0;
     if (!data->class_names) return OCT_OK;
@@ -373,7 +373,7 @@ static oct_status part_names(oct_dataset *data, const char *bytes, size_t size)
 
 /* What goes from rank 0 to the others beside the numbers. */
 typedef struct parcel {
-    told numbers;
+    header numbers;
     void *packed;
     char *names;
 } parcel;
@@ -381,16 +381,16 @@ typedef struct parcel {
 static oct_status make_parcel(parcel *p, const oct_dataset *data)
 {
     size_t names = 0, packed = 0;
-    OCT_TRY(join_names(data, &p->names, &names));
+    OCT_TRY(pack_names(data, &p->names, &names));
     OCT_TRY(data->format->pack(data, &p->packed, &packed));
-    p->numbers = tell(data, names, packed);
+    p->numbers = header_of(data, names, packed);
     return OCT_OK;
 }
 
 static oct_status make_room(parcel *p, oct_dataset *data, const oct_dataset_format *format)
 {
-    const told *t = &p->numbers;
-    hear(data, t, format);
+    const header *t = &p->numbers;
+    apply_header(data, t, format);
     if (t->labels) OCT_TRY(oct_alloc(&data->labels, (size_t)t->count, sizeof *data->labels));
     if (t->values)
         OCT_TRY(oct_alloc(&data->values, (size_t)(t->count * t->classes), sizeof *data->values));
@@ -400,7 +400,7 @@ static oct_status make_room(parcel *p, oct_dataset *data, const oct_dataset_form
 
 static oct_status send_arrays(const parcel *p, oct_dataset *data, const oct_collective *group)
 {
-    const told *t = &p->numbers;
+    const header *t = &p->numbers;
     if (t->labels)
         OCT_TRY(group->broadcast(group, data->labels, (size_t)t->count * sizeof *data->labels, 0));
     if (t->values)
@@ -410,7 +410,7 @@ static oct_status send_arrays(const parcel *p, oct_dataset *data, const oct_coll
     return group->broadcast(group, p->packed, (size_t)t->packed, 0);
 }
 
-/* Rank 0 has opened; the others are told. */
+/* Rank 0 has opened; it sends the others what it found. */
 static oct_status share(opening *l, const oct_collective *group)
 {
     parcel p = {0};

@@ -24,7 +24,7 @@ enum { OCT_CLASSES_MAX = 65536 };
     X(OCT_GOAL_NONE, "none")   /* nobody knows: samples to calibrate with, not to learn from */
 typedef enum oct_goal_kind { OCT_GOAL_LIST(OCT_WORD_ID) } oct_goal_kind;
 extern const oct_registry oct_goal_kind_table;
-/* Says what so many outputs are: "10 classes", "12 values"; returns text. */
+/* Names outputs with their number: "10 classes", "12 values"; returns text. */
 const char *oct_goal_outputs(oct_goal_kind goal, int64_t count, char text[48]);
 
 typedef struct oct_dataset_format oct_dataset_format;
@@ -61,7 +61,7 @@ typedef struct oct_dataset_source {
     int64_t channels;    /* of decoded pictures: 1, 3 or 4 */
     const char *images;  /* names of arrays; NULL or empty: the format's own */
     const char *labels;
-    int64_t limit;               /* above 0: only the first so many samples */
+    int64_t limit;               /* above 0: only this many samples, from the first on */
     oct_goal_kind goal;          /* that is wanted */
     uint64_t seed;               /* of the run, for a split that the files do not have */
     double split;                /* share of the samples that are its test part; 1: all */
@@ -73,7 +73,7 @@ struct oct_dataset_format {
     const char *default_path;  /* or NULL: the recipe must say data.path */
     const char *files;         /* for help: what the folder holds */
     const char *label_file[2]; /* of each split, for messages */
-    int64_t classes;           /* fixed by the format; 0: counted, or told by open */
+    int64_t classes;           /* fixed by the format; 0: counted, or set by open */
     bool takes_file;           /* data.path may name a file instead of a folder */
     bool reads_files;          /* read opens or decodes something: worth doing ahead of its use */
     unsigned goals;            /* that it can give: 1u << OCT_GOAL_...; 0: classes alone */
@@ -90,15 +90,15 @@ struct oct_dataset_format {
     void (*close)(oct_dataset *data); /* releases store, which may be NULL */
     /* Adds to the digest what the samples are: their bytes, some of them, or their names and sizes. */
     void (*digest)(const oct_dataset *data, oct_sha256_state *state);
-    /* An index that is dear to make is made by rank 0 alone: the first writes what open put into store as
+    /* An expensive index is made by rank 0 alone: the first writes what open put into store as
      * bytes (oct_alloc'ed), the second makes store of them. NULL: every rank opens by itself. */
     oct_status (*pack)(const oct_dataset *data, void **bytes, size_t *size);
     oct_status (*unpack)(oct_dataset *data, const void *bytes, size_t size);
     /* Reads only the labels of a split, for formats that count; NULL when the folder has none. */
     oct_status (*read_labels)(int32_t **labels, int64_t *count, const oct_dataset_source *source,
                               oct_split split);
-    /* What oct_cifar_open reads: each split's files, NULL at the end, and the bytes before an image, the last
-     * of which is the label. */
+    /* What oct_cifar_open reads: each split's files, NULL at the end, and the bytes before an image; the last
+     * one is the label. */
     const char *const *batches[2];
     int label_bytes;
     const oct_array_kind *arrays; /* what oct_arrays_open reads */
@@ -134,7 +134,7 @@ oct_status oct_dataset_name_classes(oct_dataset *data, int64_t classes) OCT_NODI
 oct_status oct_memory_read(const oct_dataset *data, int64_t index, oct_image *image,
                            oct_image *map) OCT_NODISCARD;
 void oct_memory_close(oct_dataset *data);
-/* Is a number of a map no class: negative, or 255 where there are no so many classes? */
+/* Is a number of a map no class: negative, or 255 where there are fewer classes? */
 static inline bool oct_is_no_class(const oct_dataset *data, int64_t number)
 {
     return number < 0 || (number == UINT8_MAX && data->classes <= UINT8_MAX);

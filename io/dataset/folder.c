@@ -1,4 +1,4 @@
-/* Folders of pictures: one folder for each class, in train and test (or val), or in one place of which a
+/* Folders of pictures: one folder for each class, in train and test (or val), or all in one place; then a
  * share is drawn for the test.
  *
  * Everything goes by the sorted names (bytes, not the language): classes, the order of samples, and the
@@ -110,7 +110,7 @@ static void count_other(reading *r, const char *name)
     if (r->others++ == 0) memcpy(r->other, name, strlen(name) + 1);
 }
 
-static oct_status join(char **path, const reading *r, const char *part, const char *name)
+static oct_status path_of(char **path, const reading *r, const char *part, const char *name)
 {
     return *part ? oct_format(path, "%s/%s/%s", r->root, part, name)
                  : oct_format(path, "%s/%s", r->root, name);
@@ -119,7 +119,7 @@ static oct_status join(char **path, const reading *r, const char *part, const ch
 static oct_status has_part(const reading *r, const char *part, bool *there)
 {
     char *path = NULL;
-    OCT_TRY(join(&path, r, "", part));
+    OCT_TRY(path_of(&path, r, "", part));
     *there = is_folder(path);
     oct_free(&path);
     return OCT_OK;
@@ -160,7 +160,7 @@ static oct_status keep_folders(reading *r, const char *part, listing *l)
     }
     for (int64_t i = 0; i < l->count; i++) {
         char *path = NULL;
-        OCT_TRY(join(&path, r, part, l->name[i]));
+        OCT_TRY(path_of(&path, r, part, l->name[i]));
         const bool folder = is_folder(path);
         const oct_status status = folder ? oct_check_inside(r->root, path) : OCT_OK;
         oct_free(&path);
@@ -177,7 +177,7 @@ static oct_status keep_folders(reading *r, const char *part, listing *l)
 static oct_status list_classes(reading *r, const char *part, listing *l)
 {
     char *path = NULL;
-    OCT_TRY(join(&path, r, "", part));
+    OCT_TRY(path_of(&path, r, "", part));
     oct_status status = list_folder(l, path);
     oct_free(&path);
     if (status == OCT_OK) status = keep_folders(r, part, l);
@@ -224,7 +224,7 @@ static oct_status add_picture(reading *r, const char *class, const char *name)
     oct_status status = OCT_OK;
     OCT_TRY_OUT(*r->part ? oct_format(&inner, "%s/%s/%s", r->part, class, name)
                          : oct_format(&inner, "%s/%s", class, name));
-    OCT_TRY_OUT(join(&path, r, "", inner));
+    OCT_TRY_OUT(path_of(&path, r, "", inner));
     OCT_TRY_OUT(oct_picture_check(r->root, path, &bytes));
     status = oct_pictures_add(r->data->store, inner, NULL, bytes);
 out:
@@ -295,7 +295,7 @@ static oct_status scan_classes(reading *r)
 {
     for (int64_t i = 0; i < r->num_classes; i++) {
         char *path = NULL;
-        OCT_TRY(join(&path, r, r->part, r->class_names[i]));
+        OCT_TRY(path_of(&path, r, r->part, r->class_names[i]));
         oct_status status = OCT_OK;
         if (is_folder(path))
             status = scan_class(r, i, path);
@@ -323,7 +323,7 @@ static oct_status check_test_classes(reading *r)
     return status;
 }
 
-static oct_status fill(reading *r)
+static oct_status fill_list(reading *r)
 {
     oct_picture_list *list = r->data->store;
     OCT_TRY(check_class_count(r));
@@ -355,7 +355,7 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
     oct_status status = list_classes(&r, r.drawn ? r.part : "train", &classes);
     r.class_names = classes.name;
     r.num_classes = classes.count;
-    if (status == OCT_OK) status = fill(&r);
+    if (status == OCT_OK) status = fill_list(&r);
     free_listing(&classes);
     return status;
 }

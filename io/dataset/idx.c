@@ -30,7 +30,7 @@ enum { TRUSTED_RATIO = 64, SMALL_BYTES = 64 << 20 };
 static const size_t file_limit = (size_t)1 << 34;
 static const size_t chunk_limit = (size_t)1 << 30; /* zlib counts in 32 bits */
 
-/* A file in memory, and a way to take the bytes in it that does not tell gzip from plain. */
+/* A file in memory, and one way to take its bytes, whether gzip or plain. */
 typedef struct idx_file {
     char *path;
     void *bytes;

@@ -19,7 +19,7 @@ static void skip_space(cursor *c)
         c->at++;
 }
 
-static bool take(cursor *c, const char *word)
+static bool skip_word(cursor *c, const char *word)
 {
     const size_t length = strlen(word);
     skip_space(c);
@@ -51,7 +51,7 @@ static bool take_number(cursor *c, int64_t *value)
     for (; c->at < c->end && *c->at >= '0' && *c->at <= '9' && c->at - begin < DIGITS_MAX; c->at++)
         *value = *value * 10 + (*c->at - '0');
     const bool digits = c->at > begin;
-    if (digits) take(c, "L"); /* NumPy under Python 2 wrote such numbers */
+    if (digits) skip_word(c, "L"); /* NumPy under Python 2 wrote such numbers */
     return digits;
 }
 
@@ -68,14 +68,14 @@ typedef struct header {
 
 static bool take_shape(cursor *c, header *h)
 {
-    if (!take(c, "(")) return false;
-    while (!take(c, ")")) {
+    if (!skip_word(c, "(")) return false;
+    while (!skip_word(c, ")")) {
         int64_t dim;
         if (!take_number(c, &dim)) return false;
         h->many = h->ndim == OCT_MAX_DIMS;
         if (h->many) return true;
         h->dim[h->ndim++] = dim;
-        if (!take(c, ",") && (h->ndim < 2 || c->at == c->end || *c->at != ')')) return false;
+        if (!skip_word(c, ",") && (h->ndim < 2 || c->at == c->end || *c->at != ')')) return false;
     }
     return true;
 }
@@ -83,29 +83,29 @@ static bool take_shape(cursor *c, header *h)
 static bool take_entry(cursor *c, header *h)
 {
     char key[16];
-    if (!take_text(c, key) || !take(c, ":")) return false;
+    if (!take_text(c, key) || !skip_word(c, ":")) return false;
     if (strcmp(key, "descr") == 0) {
         h->seen |= 1;
-        h->structures = take(c, "[");
+        h->structures = skip_word(c, "[");
         return h->structures || take_text(c, h->type);
     }
     if (strcmp(key, "fortran_order") == 0) {
         h->seen |= 2;
-        h->fortran = take(c, "True");
-        return h->fortran || take(c, "False");
+        h->fortran = skip_word(c, "True");
+        return h->fortran || skip_word(c, "False");
     }
     h->seen |= 4;
     return strcmp(key, "shape") == 0 && take_shape(c, h);
 }
 
-static bool parse(cursor c, header *h)
+static bool parse_header(cursor c, header *h)
 {
     enum { ALL = 7 };
-    if (!take(&c, "{")) return false;
-    while (!take(&c, "}")) {
+    if (!skip_word(&c, "{")) return false;
+    while (!skip_word(&c, "}")) {
         if (!take_entry(&c, h)) return false;
         if (h->many || h->structures) return true;
-        if (!take(&c, ",") && (c.at == c.end || *c.at != '}')) return false;
+        if (!skip_word(&c, ",") && (c.at == c.end || *c.at != '}')) return false;
     }
     skip_space(&c);
     return c.at == c.end && h->seen == ALL;
@@ -171,14 +171,14 @@ static oct_status read_header(oct_array *a, char **text, int64_t *begin, size_t 
     return oct_span_read(&a->span, *begin, *text, *bytes, a->name);
 }
 
-static oct_status fill(oct_array *a, bool *other)
+static oct_status fill_array(oct_array *a, bool *other)
 {
     char *text = NULL;
     int64_t begin = 0;
     size_t bytes = 0;
     header h = {0};
     oct_status status = read_header(a, &text, &begin, &bytes);
-    if (status == OCT_OK && !parse((cursor){text, text + bytes}, &h)) status = damaged(a);
+    if (status == OCT_OK && !parse_header((cursor){text, text + bytes}, &h)) status = damaged(a);
     if (status == OCT_OK) status = take_header(a, &h, other);
     oct_free(&text);
     OCT_TRY(status);
@@ -197,7 +197,7 @@ oct_status oct_npy_take(oct_array *array, oct_span *span, const char *name, bool
         oct_span_close(&array->span);
         return status;
     }
-    status = fill(array, other);
+    status = fill_array(array, other);
     if (status != OCT_OK) oct_array_close(array);
     return status;
 }

@@ -159,7 +159,7 @@ oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size
     return OCT_OK;
 }
 
-static oct_status fill(oct_picture_list *list, const packed *head, const char *at)
+static oct_status unpack_entries(oct_picture_list *list, const packed *head, const char *at)
 {
     const size_t sizes = (size_t)head->count * sizeof *list->bytes;
     size_t begin = 0;
@@ -187,7 +187,7 @@ oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size
     oct_picture_list *list = data->store;
     list->channels = head.channels;
     list->maps = head.maps;
-    return fill(list, &head, (const char *)bytes + sizeof head);
+    return unpack_entries(list, &head, (const char *)bytes + sizeof head);
 }
 
 bool oct_is_picture_name(const char *name)

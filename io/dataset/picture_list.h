@@ -35,7 +35,7 @@ oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size
 
 /* Is it a picture by its extension (jpg, jpeg, png in letters of any case)? */
 bool oct_is_picture_name(const char *name);
-/* Checks that an entry of a folder is a plain file that lies inside of `root`, a path without links, and tells its size.
+/* Checks that an entry of a folder is a plain file that lies inside of `root`, a path without links, and gives its size.
  * OCT_DATA with the path otherwise. */
 oct_status oct_picture_check(const char *root, const char *path, int64_t *bytes) OCT_NODISCARD;
 /* Refuses a path that leads out of root by links. */

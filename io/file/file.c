@@ -319,7 +319,7 @@ oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size
     return status;
 }
 
-/* The disk begins before the sync, which has to wait for less then. Whatever fails here, the sync tells. */
+/* The disk begins before the sync, which then has less to wait for. The sync reports whatever fails here. */
 static void begin_writing_back(oct_new_file *file)
 {
     enum { STRIDE = 8 << 20 };

@@ -11,14 +11,14 @@ typedef struct oct_sha256_state oct_sha256_state;
 oct_status oct_sha256_begin(oct_sha256_state **state) OCT_NODISCARD;
 void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size);
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
-/* Tells the digest of what was added so far; more may follow. */
+/* Gives the digest of what was added so far; more may follow. */
 oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32]) OCT_NODISCARD;
 const char *oct_hex(const uint8_t digest[32], char text[65]);
 oct_status oct_base64(const void *bytes, size_t size, char **text) OCT_NODISCARD; /* oct_alloc'ed */
 /* Gives size and SHA-256 of a whole file. */
 oct_status oct_file_sha256(const char *path, size_t *size, char hex[65]) OCT_NODISCARD;
 
-/* Refuses a folder, a pipe or a device: OCT_DATA with path and remedy. info: what stat told of the path. */
+/* Refuses a folder, a pipe or a device: OCT_DATA with path and remedy. info: what stat gave for the path. */
 oct_status oct_file_check_regular(const char *path, const struct stat *info) OCT_NODISCARD;
 /* Reads a whole file into memory; OCT_DATA with path and reason when missing, no regular file (a pipe is not
  * waited for), or above `limit`.
@@ -35,7 +35,7 @@ oct_status oct_file_read_at(int fd, uint64_t at, void *to, size_t bytes) OCT_NOD
 oct_status oct_file_write(const char *path, const void *bytes, size_t size) OCT_NODISCARD;
 /* Says before any work whether a file can be made in its folder: OCT_RESOURCE with path and remedy where it cannot. */
 oct_status oct_file_check_place(const char *path) OCT_NODISCARD;
-/* A whole file in pieces, of which `size` bytes are to come. Nothing is seen of it before commit, which frees it on
+/* A file of `size` bytes that is written in pieces. Nobody sees any of it before commit, which frees it on
  * failure too; discard leaves nothing. */
 typedef struct oct_new_file oct_new_file;
 oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size) OCT_NODISCARD;

@@ -44,7 +44,7 @@ oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32])
     const bool done = copy && EVP_MD_CTX_copy_ex(copy, state->context) == 1 &&
                       EVP_DigestFinal_ex(copy, digest, NULL) == 1;
     EVP_MD_CTX_free(copy);
-    OCT_CHECK(done, OCT_RESOURCE, "SHA-256 cannot be told: out of memory");
+    OCT_CHECK(done, OCT_RESOURCE, "cannot compute SHA-256: out of memory");
     return OCT_OK;
 }
 

@@ -168,7 +168,7 @@ void oct_h5_close(oct_h5 **file)
     oct_free(file);
 }
 
-bool oct_h5_sealed(const void *bytes, size_t size)
+bool oct_h5_checksum_fits(const void *bytes, size_t size)
 {
     uint8_t digest[OCT_CHECKSUM_BYTES];
     if (size <= OCT_CHECKSUM_BYTES) return false;
@@ -183,12 +183,12 @@ bool oct_h5_begins(const void *bytes, size_t size)
 }
 
 /* HDF5's superblock says where a file ends; ours goes on with its SHA-256. */
-oct_status oct_h5_check_seal(const void *bytes, size_t size)
+oct_status oct_h5_check_checksum(const void *bytes, size_t size)
 {
     enum { VERSION = 8, END_OF_OLD = 40, END_OF_NEW = 28, HEAD = 48 };
     const uint8_t *head = bytes;
     uint64_t end = 0;
-    if (oct_h5_sealed(bytes, size)) return OCT_OK;
+    if (oct_h5_checksum_fits(bytes, size)) return OCT_OK;
     if (size >= HEAD) memcpy(&end, head + (head[VERSION] < 2 ? END_OF_OLD : END_OF_NEW), 8);
     OCT_CHECK(end != size || !oct_h5_begins(bytes, size), OCT_DATA,
               "is an HDF5 file of another program, not an int8 model or a checkpoint of Octet; "
@@ -197,10 +197,10 @@ oct_status oct_h5_check_seal(const void *bytes, size_t size)
     return oct_fail(OCT_DATA, "is damaged: its SHA-256 differs");
 }
 
-oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size, const char *name)
+oct_status oct_h5_open_checked(oct_h5 **file, const void *bytes, size_t size, const char *name)
 {
     *file = NULL;
-    if (oct_h5_check_seal(bytes, size) != OCT_OK) return oct_fail_prefix("%s", name);
+    if (oct_h5_check_checksum(bytes, size) != OCT_OK) return oct_fail_prefix("%s", name);
     return oct_h5_open(file, bytes, size - OCT_CHECKSUM_BYTES, name);
 }
 

@@ -27,20 +27,20 @@ oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size) OCT_NODISCARD;
 /* Gives the finished image without a copy, and closes the file, also on failure. */
 oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size) OCT_NODISCARD;
 
-/* Sealed files, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools read
- * over the last 32 bytes. */
+/* Files with a checksum, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools ignore
+ * the last 32 bytes. */
 enum { OCT_CHECKSUM_BYTES = 32 };
 /* HDF5's checksum of metadata: Bob Jenkins' lookup3 (2006) with initial value 0. */
 uint32_t oct_h5_checksum(const void *bytes, size_t size);
-bool oct_h5_sealed(const void *bytes, size_t size); /* does the seal fit? */
+bool oct_h5_checksum_fits(const void *bytes, size_t size);
 bool oct_h5_begins(const void *bytes, size_t size); /* with the signature of HDF5 */
-/* OCT_DATA when the seal does not fit, in words that lack the file's name. */
-oct_status oct_h5_check_seal(const void *bytes, size_t size) OCT_NODISCARD;
-oct_status oct_h5_seal(oct_h5 *file, void **bytes,
-                       size_t *size) OCT_NODISCARD; /* as oct_h5_image */
-/* Opens a sealed image like oct_h5_open; OCT_DATA when the seal does not fit. */
-oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size,
-                              const char *name) OCT_NODISCARD;
+/* OCT_DATA when the checksum does not fit, in a sentence without the file's name. */
+oct_status oct_h5_check_checksum(const void *bytes, size_t size) OCT_NODISCARD;
+oct_status oct_h5_image_with_checksum(oct_h5 *file, void **bytes,
+                                      size_t *size) OCT_NODISCARD; /* as oct_h5_image */
+/* Opens an image with a checksum like oct_h5_open; OCT_DATA when the checksum does not fit. */
+oct_status oct_h5_open_checked(oct_h5 **file, const void *bytes, size_t size,
+                               const char *name) OCT_NODISCARD;
 
 /* Writes a data set at path: "group/.../name", at most 32 names of 255 printable letters; parents are made.
  * Shapes have up to 4 dimensions, and any may be 0. */
@@ -59,7 +59,7 @@ oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shap
 /* Allocates *data (a T **; oct_alloc) after the same checks, then reads. NULL on failure. */
 oct_status oct_h5_read_new(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                            void *data) OCT_NODISCARD;
-/* Tells what is there; OCT_DATA when it is missing. This and what reads is for opened files. */
+/* Gives dtype and shape; OCT_DATA when it is missing. This and what reads is for opened files. */
 oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype,
                        oct_shape *shape) OCT_NODISCARD;
 bool oct_h5_has(oct_h5 *file, const char *path);

@@ -104,7 +104,7 @@ oct_status oct_h5_child_take(oct_h5_child *child, void *to, size_t bytes)
     return OCT_OK;
 }
 
-static oct_status give(oct_h5_child *child, const void *from, size_t bytes)
+static oct_status send_bytes(oct_h5_child *child, const void *from, size_t bytes)
 {
     for (const char *at = from; bytes > 0;) {
         const ssize_t put = send(child->socket, at, bytes, MSG_NOSIGNAL);
@@ -118,7 +118,7 @@ static oct_status give(oct_h5_child *child, const void *from, size_t bytes)
 
 oct_status oct_h5_child_ask(oct_h5_child *child, const oct_h5_message *request)
 {
-    return give(child, request, sizeof *request);
+    return send_bytes(child, request, sizeof *request);
 }
 
 /* Gives it bytes of the file. */
@@ -132,7 +132,7 @@ static oct_status serve(oct_h5_child *child, int64_t at, int64_t bytes)
     while (bytes > 0 && status == OCT_OK) {
         const size_t now = (size_t)(bytes < PIECE ? bytes : PIECE);
         status = oct_span_read(&child->file, at, piece, now, child->name);
-        if (status == OCT_OK) status = give(child, piece, now);
+        if (status == OCT_OK) status = send_bytes(child, piece, now);
         at += (int64_t)now;
         bytes -= (int64_t)now;
     }

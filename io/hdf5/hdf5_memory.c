@@ -52,7 +52,7 @@ static haddr_t driver_get_end(const H5FD_t *base, H5FD_mem_t type)
     return memory_of(base)->end;
 }
 
-/* Memory is taken here, where HDF5 can be told that there is none. */
+/* Memory is taken here, where HDF5 handles a failure. */
 static herr_t driver_set_end(H5FD_t *base, H5FD_mem_t type, haddr_t end)
 {
     oct_h5_memory *memory = memory_of(base);

@@ -154,8 +154,8 @@ uint32_t oct_h5_checksum(const void *bytes, size_t size)
     return x[2];
 }
 
-/* Brings all that is written into the image, and tells its size. */
-static oct_status complete(const writer *w, size_t *size)
+/* Brings all that is written into the image, and gives its size. */
+static oct_status flush_image(const writer *w, size_t *size)
 {
     const ssize_t length =
         H5Fflush(w->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(w->file, NULL, 0);
@@ -181,7 +181,7 @@ static oct_status take_image(oct_h5 *file, size_t room, void **bytes, size_t *si
     const writer *w = (const writer *)file;
     *bytes = NULL;
     *size = 0;
-    OCT_TRY(complete(w, size));
+    OCT_TRY(flush_image(w, size));
     OCT_TRY(oct_alloc(bytes, *size + room, 1));
     memcpy(*bytes, w->memory.bytes, *size);
     close_superblock(*bytes, *size);
@@ -197,7 +197,7 @@ oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size)
 {
     oct_h5_memory *memory = &((writer *)*file)->memory;
     *image = NULL;
-    const oct_status status = complete((const writer *)*file, size);
+    const oct_status status = flush_image((const writer *)*file, size);
     if (status == OCT_OK) {
         *image = memory->bytes;
         *memory = (oct_h5_memory){.end = memory->end, .written = memory->written, .taken = true};
@@ -207,7 +207,7 @@ oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size)
     return status;
 }
 
-oct_status oct_h5_seal(oct_h5 *file, void **bytes, size_t *size)
+oct_status oct_h5_image_with_checksum(oct_h5 *file, void **bytes, size_t *size)
 {
     OCT_TRY(take_image(file, OCT_CHECKSUM_BYTES, bytes, size));
     oct_sha256(*bytes, *size, (uint8_t *)*bytes + *size);

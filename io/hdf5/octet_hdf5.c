@@ -19,7 +19,7 @@ enum { CHANNEL = 0, PAGE = 1 << 16, PAGES = 64, CPU_SECONDS = 60, BLOCK_MAX = 1 
 
 static int64_t file_size;
 
-static bool take(void *to, size_t bytes)
+static bool receive_bytes(void *to, size_t bytes)
 {
     for (char *at = to; bytes > 0;) {
         const ssize_t got = read(CHANNEL, at, bytes);
@@ -30,7 +30,7 @@ static bool take(void *to, size_t bytes)
     return true;
 }
 
-static bool give(const void *from, size_t bytes)
+static bool send_bytes(const void *from, size_t bytes)
 {
     for (const char *at = from; bytes > 0;) {
         const ssize_t put = write(CHANNEL, at, bytes);
@@ -41,11 +41,11 @@ static bool give(const void *from, size_t bytes)
     return true;
 }
 
-static bool refuse(oct_h5_refusal why, const char *name)
+static bool send_refusal(oct_h5_refusal why, const char *name)
 {
     oct_h5_message m = {.kind = OCT_H5_FAILED, .at = why};
     snprintf(m.name, sizeof m.name, "%s", name);
-    give(&m, sizeof m);
+    send_bytes(&m, sizeof m);
     return false;
 }
 
@@ -121,7 +121,7 @@ static struct {
 static bool ask(uint64_t at, size_t bytes, void *to)
 {
     const oct_h5_message m = {.kind = OCT_H5_ASK, .at = (int64_t)at, .bytes = (int64_t)bytes};
-    return give(&m, sizeof m) && take(to, bytes);
+    return send_bytes(&m, sizeof m) && receive_bytes(to, bytes);
 }
 
 static const uint8_t *page(uint64_t number)
@@ -322,8 +322,8 @@ static bool take_storage(oct_h5_message *m, hid_t options, oct_h5_refusal *why)
     return true;
 }
 
-/* Tells what a data set is, and the type that it is read as in *memory. */
-static bool describe(hid_t dataset, oct_h5_message *m, hid_t *memory, oct_h5_refusal *why)
+/* Describes a data set; *memory: the type that it is read as. */
+static bool describe_dataset(hid_t dataset, oct_h5_message *m, hid_t *memory, oct_h5_refusal *why)
 {
     hsize_t dims[H5S_MAX_RANK];
     bool plain = false;
@@ -353,48 +353,48 @@ typedef struct listing {
     int depth;
 } listing;
 
-static herr_t visit(hid_t group, const char *name, const H5L_info_t *info, void *user);
+static herr_t visit_object(hid_t group, const char *name, const H5L_info_t *info, void *user);
 
-static bool tell_object(hid_t object, listing *l)
+static bool send_object(hid_t object, listing *l)
 {
     oct_h5_message m = {.kind = OCT_H5_OBJECT, .type = 'g'};
     oct_h5_refusal why = OCT_H5_IS_UNREADABLE;
     hid_t memory;
     const H5I_type_t type = H5Iget_type(object);
-    if (type != H5I_GROUP && (type != H5I_DATASET || !describe(object, &m, &memory, &why)))
-        return refuse(why, l->path);
+    if (type != H5I_GROUP && (type != H5I_DATASET || !describe_dataset(object, &m, &memory, &why)))
+        return send_refusal(why, l->path);
     snprintf(m.name, sizeof m.name, "%s", l->path);
-    return give(&m, sizeof m) &&
+    return send_bytes(&m, sizeof m) &&
            (type == H5I_DATASET ||
-            H5Literate(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit, l) >= 0);
+            H5Literate(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_object, l) >= 0);
 }
 
-static herr_t visit(hid_t group, const char *name, const H5L_info_t *info, void *user)
+static herr_t visit_object(hid_t group, const char *name, const H5L_info_t *info, void *user)
 {
     listing *l = user;
     const size_t length = strlen(l->path), left = sizeof l->path - length;
     bool done = false;
-    if (info->type != H5L_TYPE_HARD) return refuse(OCT_H5_IS_LINK, name) ? 0 : -1;
+    if (info->type != H5L_TYPE_HARD) return send_refusal(OCT_H5_IS_LINK, name) ? 0 : -1;
     if (strlen(name) + 2 > left || l->depth == OCT_H5_DEPTH)
-        return refuse(OCT_H5_IS_DEEP, name) ? 0 : -1;
+        return send_refusal(OCT_H5_IS_DEEP, name) ? 0 : -1;
     l->depth++;
     snprintf(l->path + length, left, "%s%s", length > 0 ? "/" : "", name);
     const hid_t object = H5Oopen(group, name, H5P_DEFAULT);
-    done = object >= 0 ? tell_object(object, l) : refuse(OCT_H5_IS_UNREADABLE, l->path);
+    done = object >= 0 ? send_object(object, l) : send_refusal(OCT_H5_IS_UNREADABLE, l->path);
     if (object >= 0) H5Oclose(object);
     l->path[length] = '\0';
     l->depth--;
     return done ? 0 : -1;
 }
 
-static bool list(hid_t file)
+static bool list_objects(hid_t file)
 {
     static listing l;
     const oct_h5_message done = {.kind = OCT_H5_DONE};
     const hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
-    if (root < 0 || H5Literate(root, H5_INDEX_NAME, H5_ITER_INC, NULL, visit, &l) < 0)
-        return refuse(OCT_H5_IS_UNREADABLE, l.path);
-    return give(&done, sizeof done);
+    if (root < 0 || H5Literate(root, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_object, &l) < 0)
+        return send_refusal(OCT_H5_IS_UNREADABLE, l.path);
+    return send_bytes(&done, sizeof done);
 }
 
 /* ARRAY and READ: one array. */
@@ -408,12 +408,12 @@ static bool open_array(hid_t file, const char *name)
 {
     oct_h5_refusal why;
     const hid_t object = H5Oopen(file, name, H5P_DEFAULT);
-    if (object < 0) return refuse(OCT_H5_IS_MISSING, "");
-    if (H5Iget_type(object) != H5I_DATASET) return refuse(OCT_H5_IS_NO_ARRAY, "");
+    if (object < 0) return send_refusal(OCT_H5_IS_MISSING, "");
+    if (H5Iget_type(object) != H5I_DATASET) return send_refusal(OCT_H5_IS_NO_ARRAY, "");
     array.dataset = object;
-    if (!describe(object, &array.what, &array.memory, &why)) return refuse(why, "");
-    if (array.what.ndim == 0) return refuse(OCT_H5_IS_DIMENSIONS, "");
-    return give(&array.what, sizeof array.what);
+    if (!describe_dataset(object, &array.what, &array.memory, &why)) return send_refusal(why, "");
+    if (array.what.ndim == 0) return send_refusal(OCT_H5_IS_DIMENSIONS, "");
+    return send_bytes(&array.what, sizeof array.what);
 }
 
 static bool read_block(int64_t first, int64_t count)
@@ -435,9 +435,9 @@ static bool read_block(int64_t first, int64_t count)
     if (block == MAP_FAILED ||
         H5Sselect_hyperslab(space, H5S_SELECT_SET, begin, NULL, dims, NULL) < 0 ||
         H5Dread(array.dataset, array.memory, part, space, H5P_DEFAULT, block) < 0)
-        return refuse(OCT_H5_IS_UNREADABLE, "");
+        return send_refusal(OCT_H5_IS_UNREADABLE, "");
     const oct_h5_message m = {.kind = OCT_H5_DATA, .bytes = bytes};
-    const bool given = give(&m, sizeof m) && give(block, (size_t)bytes);
+    const bool given = send_bytes(&m, sizeof m) && send_bytes(block, (size_t)bytes);
     munmap(block, (size_t)bytes);
     H5Sclose(part);
     H5Sclose(space);
@@ -450,8 +450,8 @@ static bool answer(const oct_h5_message *m)
     if (m->kind == OCT_H5_READ) return file >= 0 && read_block(m->at, m->bytes);
     file_size = m->bytes;
     file = open_file();
-    if (file < 0) return refuse(OCT_H5_IS_NO_FILE, "");
-    return m->kind == OCT_H5_ARRAY ? open_array(file, m->name) : list(file);
+    if (file < 0) return send_refusal(OCT_H5_IS_NO_FILE, "");
+    return m->kind == OCT_H5_ARRAY ? open_array(file, m->name) : list_objects(file);
 }
 
 /* It ends with the one who asks, and by a signal where a question takes too long. */
@@ -464,9 +464,9 @@ int main(int argc, char **argv)
     if (close_range(CHANNEL + 1, ~0U, 0) != 0)
         for (int fd = CHANNEL + 1; fd < sysconf(_SC_OPEN_MAX); fd++)
             close(fd);
-    if (!confine(filtered)) return refuse(OCT_H5_IS_UNCONFINED, "");
-    if (!give(&hello, sizeof hello)) return 0;
-    while (take(&m, sizeof m) && setitimer(ITIMER_PROF, &time, NULL) == 0 && answer(&m)) {
+    if (!confine(filtered)) return send_refusal(OCT_H5_IS_UNCONFINED, "");
+    if (!send_bytes(&hello, sizeof hello)) return 0;
+    while (receive_bytes(&m, sizeof m) && setitimer(ITIMER_PROF, &time, NULL) == 0 && answer(&m)) {
     }
     return 0;
 }

@@ -3,7 +3,7 @@
  *
  * Files are untrusted: the size in the header is held against OCT_IMAGE_SIDE_MAX, OCT_IMAGE_BYTES_MAX and
  * what the file's bytes can unfold to, before memory is taken. A file that is cut short or damaged is
- * refused, also where a viewer would show the part that is there; what libjpeg only warns of is read and told.
+ * refused, also where a viewer would show the part that is there; what libjpeg only warns of is read and reported.
  *
  * The same file gives the same pixels on every machine: JPEG by the accurate integer DCT with smooth
  * upsampling, 16-bit PNG by the upper byte, colour to grey as (19595 R + 38470 G + 7471 B + 32768) / 65536

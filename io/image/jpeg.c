@@ -122,7 +122,7 @@ static oct_status try_read(work *k, oct_image_header *header, uint8_t *pixels)
     return OCT_OK;
 }
 
-static oct_status read(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
+static oct_status read_jpeg(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
     work k = {.file = file};
     if (pixels) OCT_TRY(oct_alloc(&k.cmyk, (size_t)header->w, 4));
@@ -137,22 +137,22 @@ static oct_status read(const oct_encoded *file, oct_image_header *header, uint8_
     return status;
 }
 
-static oct_status look(const oct_encoded *file, oct_image_header *header)
+static oct_status read_jpeg_header(const oct_encoded *file, oct_image_header *header)
 {
-    return read(file, header, NULL);
+    return read_jpeg(file, header, NULL);
 }
 
 static oct_status decode(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
     /* A progressive file's coefficients lie in the library's memory: two bytes each, of four colours. */
     OCT_TRY(oct_mem_check_available(LIBRARY_ROOM + 8 * (size_t)(header->h * header->w)));
-    return read(file, header, pixels);
+    return read_jpeg(file, header, pixels);
 }
 
 const oct_image_kind oct_image_kind_jpeg = {
     .name = "JPEG",
     .begin = "\xff\xd8\xff",
     .begin_bytes = 3,
-    .look = look,
+    .look = read_jpeg_header,
     .decode = decode,
 };

@@ -129,7 +129,7 @@ static oct_status try_look(work *k, oct_image_header *header)
     return OCT_OK;
 }
 
-static oct_status look(const oct_encoded *file, oct_image_header *header)
+static oct_status read_png_header(const oct_encoded *file, oct_image_header *header)
 {
     work k = {.file = file};
     start_reading(&k);
@@ -265,6 +265,6 @@ const oct_image_kind oct_image_kind_png = {
     .name = "PNG",
     .begin = "\x89PNG\r\n\x1a\n",
     .begin_bytes = 8,
-    .look = look,
+    .look = read_png_header,
     .decode = decode,
 };

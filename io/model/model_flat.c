@@ -17,7 +17,7 @@ bool oct_model_is_flat(const void *bytes, size_t size)
            memcmp(bytes, OCT_FLAT_MAGIC, sizeof OCT_FLAT_MAGIC) == 0;
 }
 
-static oct_status copy(void *to /* T ** */, const void *from, size_t count, size_t size)
+static oct_status copy_array(void *to /* T ** */, const void *from, size_t count, size_t size)
 {
     void *own;
     OCT_TRY(oct_alloc(&own, count, size));
@@ -32,8 +32,8 @@ static oct_status copy_program(oct_program *to, const oct_program *from)
     *to = *from;
     to->values = NULL;
     to->steps = NULL;
-    OCT_TRY(copy(&to->values, from->values, (size_t)from->num_values, sizeof *from->values));
-    OCT_TRY(copy(&to->steps, from->steps, (size_t)from->num_steps, sizeof *from->steps));
+    OCT_TRY(copy_array(&to->values, from->values, (size_t)from->num_values, sizeof *from->values));
+    OCT_TRY(copy_array(&to->steps, from->steps, (size_t)from->num_steps, sizeof *from->steps));
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < to->num_steps; i++) {
             const oct_step_type *type = oct_step_type_of(to->steps[i].kind);
@@ -41,9 +41,9 @@ static oct_status copy_program(oct_program *to, const oct_program *from)
                 const oct_step_array *array = &type->arrays[k];
                 void *data = NULL;
                 if (pass == 1)
-                    OCT_TRY(copy(&data, oct_step_data(&from->steps[i], array),
-                                 (size_t)oct_step_array_numel(&from->steps[i], array),
-                                 oct_dtype_bytes(array->dtype)));
+                    OCT_TRY(copy_array(&data, oct_step_data(&from->steps[i], array),
+                                       (size_t)oct_step_array_numel(&from->steps[i], array),
+                                       oct_dtype_bytes(array->dtype)));
                 memcpy(oct_step_slot(&to->steps[i], array), &data, sizeof data);
             }
         }
@@ -111,8 +111,8 @@ static oct_status take_golden(oct_model *m, const oct_flat *flat, const uint8_t 
     const uint8_t *output = oct_flat_items(flat, OCT_FLAT_GOLDEN_OUTPUT, &outputs);
     const int64_t count = (int64_t)inputs / oct_inputs_numel(p);
     m->certificate.golden_count = count;
-    OCT_TRY(copy(&m->golden_input, input, (size_t)inputs, sizeof *input));
-    OCT_TRY(copy(&m->golden_digest, digests, (size_t)(count * values), OCT_FLAT_DIGEST));
+    OCT_TRY(copy_array(&m->golden_input, input, (size_t)inputs, sizeof *input));
+    OCT_TRY(copy_array(&m->golden_digest, digests, (size_t)(count * values), OCT_FLAT_DIGEST));
     for (int64_t i = 0; i < count; i++, output += bytes) {
         uint8_t digest[OCT_FLAT_DIGEST];
         oct_sha256(output, bytes, digest);

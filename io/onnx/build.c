@@ -98,7 +98,7 @@ static oct_status add_problem(problems *p, oct_status code, const oct_onnx_node 
 }
 
 /* One problem of the record for each kind. */
-static oct_status report(const oct_onnx_graph *g, const problems *p)
+static oct_status report_problems(const oct_onnx_graph *g, const problems *p)
 {
     oct_status code = OCT_PREPARE;
     oct_fail_clear();
@@ -248,7 +248,7 @@ static oct_status set_output(oct_onnx_builder *b, oct_onnx_built *built)
               g->path, oct_onnx_shape_text(&g->values[b->output], text));
     const bool map = y.dims == 4 && oct_view_size(&y, 2) * oct_view_size(&y, 3) > 1;
     if (map) {
-        OCT_TRY(oct_build_lay_image(b, &y));
+        OCT_TRY(oct_build_lay_out_image(b, &y));
     } else {
         for (int d = 1; d < y.dims; d++)
             order[n++] = d;
@@ -256,7 +256,7 @@ static oct_status set_output(oct_onnx_builder *b, oct_onnx_built *built)
         const int64_t all = oct_view_numel(&y);
         oct_shape shape = OCT_SHAPE(1, all);
         if (y.dims == 3 && last > 1 && all > last) shape = OCT_SHAPE(1, all / last, last);
-        OCT_TRY(oct_build_lay(b, &y, order, n, shape));
+        OCT_TRY(oct_build_lay_out(b, &y, order, n, shape));
     }
     OCT_CHECK(y.value > 0, OCT_PREPARE, "%s: it computes nothing; export the network again",
               g->path);
@@ -308,7 +308,7 @@ static oct_status build_nodes(oct_onnx_builder *b)
     oct_status status = OCT_OK;
     for (int64_t k = 0; k < b->graph->num_nodes && status == OCT_OK; k++)
         if (b->needed[k] && !b->done[k]) status = build_node(b, k, &found);
-    if (status == OCT_OK && found.count > 0) status = report(b->graph, &found);
+    if (status == OCT_OK && found.count > 0) status = report_problems(b->graph, &found);
     free_problems(&found);
     return status;
 }

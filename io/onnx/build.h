@@ -1,7 +1,7 @@
 /* A folded ONNX graph becomes a network of Octet's modules, with the file's weights in it.
  *
  * Parameters keep the file's names as module paths ("layer1.0.conv1.weight"), in the letters that paths may
- * have; oct_network_names tells both. Images become (N, H, W, C), weights with them (view.h).
+ * have; oct_network_names gives both. Images become (N, H, W, C), weights with them (view.h).
  */
 #pragma once
 
@@ -26,7 +26,7 @@ oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
                           const oct_onnx_build_options *options,
                           oct_onnx_built *built) OCT_NODISCARD;
 
-/* Gives the network so many outputs in place of those it has: its last layer with weights, a linear one or a
+/* Gives the network another number of outputs: its last layer with weights, a linear one or a
  * convolution, is made anew with initial values that follow from the seed. What comes after it (functions, pools, a
  * bias apart) goes on, with addends of 0 and factors of 1. OCT_PREPARE when there is no such layer. */
 oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t outputs,

@@ -114,7 +114,7 @@ static oct_status with_channels(oct_onnx_builder *b, const arithmetic *a, oct_on
     int order[OCT_VIEW_ATOMS]; /* `dim` is the last of them */
     const int n = oct_view_order(x, order);
     const bool image = x->shape.ndim == 4 && x->shape.dim[3] == size;
-    OCT_TRY(oct_build_lay(b, x, order, n, image ? x->shape : OCT_SHAPE(1, 1, rest, size)));
+    OCT_TRY(oct_build_lay_out(b, x, order, n, image ? x->shape : OCT_SHAPE(1, 1, rest, size)));
     const double channels = (double)size;
     OCT_TRY(oct_build_call(
         b, "conv2d",
@@ -140,7 +140,7 @@ static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_on
               "its constant has more dimensions than are supported; reshape both first");
     for (int i = 0; i < n; i++)
         shape.dim[shape.ndim++] = oct_view_size(x, natural[i]);
-    OCT_TRY(oct_build_lay(b, x, natural, n, shape));
+    OCT_TRY(oct_build_lay_out(b, x, natural, n, shape));
     args.value[args.count++] = n;
     int64_t stride = 1, of[OCT_VIEW_ATOMS] = {0};
     for (int i = n - 1; i >= 0; i--) {
@@ -202,11 +202,11 @@ static oct_status lay_like(oct_onnx_builder *b, oct_onnx_view *x, const oct_onnx
         size[d] = oct_view_size(&split, d);
     const int n = oct_view_order(&split, order);
     if (!oct_view_reshape(x, split.dims, size, &same)) {
-        OCT_TRY(oct_build_lay_natural(b, x));
+        OCT_TRY(oct_build_lay_out_natural(b, x));
         OCT_CHECK(oct_view_reshape(x, split.dims, size, &same), OCT_PREPARE,
                   "its inputs are too differently arranged; write it in steps");
     }
-    OCT_TRY(oct_build_lay(b, &same, order, n, lead->shape));
+    OCT_TRY(oct_build_lay_out(b, &same, order, n, lead->shape));
     *x = *lead;
     x->value = same.value;
     return OCT_OK;
@@ -241,10 +241,10 @@ static oct_status broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oct_onnx_v
     const int64_t size = channels ? kept : all / kept; /* of the last dimension */
     const bool image = lead->shape.ndim == 4 && lead->shape.dim[3] == size;
     const oct_shape shape = image ? lead->shape : OCT_SHAPE(1, 1, all / size, size);
-    OCT_TRY(oct_build_lay(b, lead, order, n, shape));
-    OCT_TRY(oct_build_lay(b, small, order, n,
-                          channels ? OCT_SHAPE(1, 1, 1, size)
-                                   : OCT_SHAPE(1, shape.dim[1], shape.dim[2], 1)));
+    OCT_TRY(oct_build_lay_out(b, lead, order, n, shape));
+    OCT_TRY(oct_build_lay_out(b, small, order, n,
+                              channels ? OCT_SHAPE(1, 1, 1, size)
+                                       : OCT_SHAPE(1, shape.dim[1], shape.dim[2], 1)));
     *done = true;
     return OCT_OK;
 }
@@ -274,7 +274,7 @@ oct_status oct_build_two(oct_onnx_builder *b, const char *type, const oct_onnx_v
     if (!is_full(&x[lead], y))
         OCT_CHECK(oct_view_expand(&x[lead], y->ndim, y->dim, &x[lead]), OCT_PREPARE,
                   "its inputs do not fit each other; export the network again");
-    OCT_TRY(oct_build_lay_natural(b, &x[lead]));
+    OCT_TRY(oct_build_lay_out_natural(b, &x[lead]));
     oct_onnx_view *other = &x[1 - lead];
     bool done = false;
     if (!is_full(other, y)) OCT_TRY(broadcast(b, &x[lead], other, &done));
@@ -322,7 +322,7 @@ static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const ari
     a->fixed = v.dims == 4 && is_sample(b, input);
     const int dim = only_dimension(c, v.dims);
     int order[OCT_VIEW_ATOMS];
-    if (v.dims == 4 && dim == 1) OCT_TRY(oct_build_lay_image(b, &v));
+    if (v.dims == 4 && dim == 1) OCT_TRY(oct_build_lay_out_image(b, &v));
     const int count = oct_view_order(&v, order), batch = oct_view_batch(&v);
     if (dim >= 0 && batch >= 0 && v.atoms[batch] == 1 && count > 0 && order[count - 1] == dim &&
         oct_onnx_numel(c) == oct_view_size(&v, dim) && oct_view_is_whole(&v))

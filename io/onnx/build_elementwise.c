@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-static oct_status apply(oct_onnx_builder *b, int32_t input, const char *type,
-                        const oct_op_args *args)
+static oct_status call_function(oct_onnx_builder *b, int32_t input, const char *type,
+                                const oct_op_args *args)
 {
     OCT_CHECK(input >= 0 && b->there[input], OCT_PREPARE, "its input is a constant");
     oct_onnx_view x = b->view[input];
@@ -18,7 +18,7 @@ static oct_status apply(oct_onnx_builder *b, int32_t input, const char *type,
     oct_status oct_build_##function(oct_onnx_builder *b, const oct_onnx_node *n)                   \
     {                                                                                              \
         (void)n;                                                                                   \
-        return apply(b, oct_build_input(b, b->at, 0), module, OCT_NO_ARGS);                        \
+        return call_function(b, oct_build_input(b, b->at, 0), module, OCT_NO_ARGS);                \
     }
 PLAIN(relu, "relu")
 PLAIN(sigmoid, "sigmoid")
@@ -41,24 +41,24 @@ PLAIN(gelu_tanh, "gelu_tanh")
 oct_status oct_build_gelu(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     const bool tanh = strcmp(oct_onnx_string(n, "approximate", "none"), "tanh") == 0;
-    return apply(b, n->input[0], tanh ? "gelu_tanh" : "gelu", OCT_NO_ARGS);
+    return call_function(b, n->input[0], tanh ? "gelu_tanh" : "gelu", OCT_NO_ARGS);
 }
 
 oct_status oct_build_leaky_relu(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    return apply(b, n->input[0], "leaky_relu",
-                 OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 0.01F)));
+    return call_function(b, n->input[0], "leaky_relu",
+                         OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 0.01F)));
 }
 
 oct_status oct_build_thresholded_relu(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    return apply(b, n->input[0], "thresholded_relu",
-                 OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 1)));
+    return call_function(b, n->input[0], "thresholded_relu",
+                         OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 1)));
 }
 
 oct_status oct_build_elu(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    return apply(b, n->input[0], "elu", OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 1)));
+    return call_function(b, n->input[0], "elu", OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 1)));
 }
 
 /* alpha * elu(x / alpha, 1) */
@@ -91,18 +91,18 @@ oct_status oct_build_hard_sigmoid(oct_onnx_builder *b, const oct_onnx_node *n)
     const oct_onnx_fused *f = &b->fused[b->at];
     const double alpha = f->type ? f->number[0] : (double)oct_onnx_float(n, "alpha", 0.2F);
     const double beta = f->type ? f->number[1] : (double)oct_onnx_float(n, "beta", 0.5F);
-    return apply(b, oct_build_input(b, b->at, 0), "hard_sigmoid", OCT_OP_ARGS(alpha, beta));
+    return call_function(b, oct_build_input(b, b->at, 0), "hard_sigmoid", OCT_OP_ARGS(alpha, beta));
 }
 
 /* The first input, as a value that several modules read. */
 static oct_status view_to_share(oct_onnx_builder *b, const oct_onnx_node *n, oct_onnx_view *x)
 {
     OCT_TRY(oct_build_view(b, n, 0, x));
-    return oct_view_numel(x) < oct_view_base(x) ? oct_build_lay_natural(b, x) : OCT_OK;
+    return oct_view_numel(x) < oct_view_base(x) ? oct_build_lay_out_natural(b, x) : OCT_OK;
 }
 
-/* The product of two values that lie alike. */
-static oct_status times(oct_onnx_builder *b, const oct_onnx_view *x, oct_onnx_view *y)
+/* The product of two values of the same layout. */
+static oct_status multiply_views(oct_onnx_builder *b, const oct_onnx_view *x, oct_onnx_view *y)
 {
     const int32_t both[] = {x->value, y->value};
     OCT_TRY(oct_build_call(b, "mul", OCT_NO_ARGS, both, 2, &y->value));
@@ -117,7 +117,7 @@ oct_status oct_build_mish(oct_onnx_builder *b, const oct_onnx_node *n)
     y = x;
     OCT_TRY(oct_build_apply(b, "softplus", OCT_NO_ARGS, &y));
     OCT_TRY(oct_build_apply(b, "tanh", OCT_NO_ARGS, &y));
-    return times(b, &x, &y);
+    return multiply_views(b, &x, &y);
 }
 
 /* x * sigmoid(alpha x) */
@@ -130,7 +130,7 @@ oct_status oct_build_swish(oct_onnx_builder *b, const oct_onnx_node *n)
     y = x;
     OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(alpha), &y));
     OCT_TRY(oct_build_apply(b, "sigmoid", OCT_NO_ARGS, &y));
-    return times(b, &x, &y);
+    return multiply_views(b, &x, &y);
 }
 
 static oct_status clip(oct_onnx_builder *b, oct_onnx_view *x, double lo, double hi)
@@ -186,15 +186,15 @@ oct_status oct_build_pow(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x, y;
     OCT_CHECK(n->inputs == 2 && oct_build_scalar(b, n->input[1], &power), OCT_PREPARE,
               "its exponent is not one number; write it as a product or a function");
-    if (power == 2) return apply(b, n->input[0], "square", OCT_NO_ARGS);
-    if (power == 0.5) return apply(b, n->input[0], "sqrt", OCT_NO_ARGS);
-    if (power == -1) return apply(b, n->input[0], "reciprocal", OCT_NO_ARGS);
+    if (power == 2) return call_function(b, n->input[0], "square", OCT_NO_ARGS);
+    if (power == 0.5) return call_function(b, n->input[0], "sqrt", OCT_NO_ARGS);
+    if (power == -1) return call_function(b, n->input[0], "reciprocal", OCT_NO_ARGS);
     if (power == 1) return oct_build_identity(b, n);
-    if (power != 3) return apply(b, n->input[0], "power", OCT_OP_ARGS(power));
+    if (power != 3) return call_function(b, n->input[0], "power", OCT_OP_ARGS(power));
     OCT_TRY(view_to_share(b, n, &x));
     y = x;
     OCT_TRY(oct_build_apply(b, "square", OCT_NO_ARGS, &y));
-    return times(b, &x, &y);
+    return multiply_views(b, &x, &y);
 }
 
 oct_status oct_build_prelu(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -205,9 +205,9 @@ oct_status oct_build_prelu(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_view(b, n, 0, &x));
     const int64_t count = oct_onnx_numel(slope);
     if (x.dims > 2)
-        OCT_TRY(oct_build_lay_image(b, &x));
+        OCT_TRY(oct_build_lay_out_image(b, &x));
     else
-        OCT_TRY(oct_build_lay_natural(b, &x));
+        OCT_TRY(oct_build_lay_out_natural(b, &x));
     const int channel = slope->ndim - (x.dims - 1);
     OCT_CHECK(count == 1 || (channel >= 0 && slope->ndim <= x.dims &&
                              slope->dim[channel] == count && oct_view_size(&x, 1) == count),

@@ -107,7 +107,7 @@ oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i,
 /* The same of what is broadcast to the node's result: a constant may have fewer dimensions. */
 oct_status oct_build_operand(oct_onnx_builder *b, const oct_onnx_node *n, int i,
                              oct_onnx_view *v) OCT_NODISCARD;
-/* Calls a module for two values, of which one may be broadcast to the other as the node's result says. */
+/* Calls a module for two values; one may be broadcast to the other as the node's result says. */
 oct_status oct_build_two(oct_onnx_builder *b, const char *type, const oct_onnx_view *left,
                          const oct_onnx_view *right, oct_onnx_view *made) OCT_NODISCARD;
 /* Sets the view of the node's result; false dimensions are a defect of the file. */
@@ -127,15 +127,15 @@ oct_status oct_build_apply(oct_onnx_builder *b, const char *type, const oct_op_a
                            oct_onnx_view *v) OCT_NODISCARD;
 /* Has the view's values lie in a tensor of this shape, its dimensions (without the batch) in this order;
  * moves them only where they do not yet. */
-oct_status oct_build_lay(oct_onnx_builder *b, oct_onnx_view *v, const int *order, int n,
-                         oct_shape shape) OCT_NODISCARD;
+oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *order, int n,
+                             oct_shape shape) OCT_NODISCARD;
 /* The same in the order in which they lie now, or in that of the dimensions; of 4 dimensions at most. */
-oct_status oct_build_lay_natural(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
+oct_status oct_build_lay_out_natural(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
 /* The same with dimension `last` after all others: (N, rest, size) or (N, size). */
 oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
                               const bool last[OCT_VIEW_ATOMS]) OCT_NODISCARD;
 /* (N, C, H, W), or (N, C, L) with H 1, as (N, H, W, C). */
-oct_status oct_build_lay_image(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
+oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
 /* The view after a product with weights: laid out by oct_build_lay_last, with other values along `dim`. */
 oct_onnx_view oct_build_replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size);
 /* The view of such an image of `dims` dimensions. */

@@ -208,7 +208,7 @@ oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i, oc
     return OCT_OK;
 }
 
-/* Joins the loops over dimensions in this order. */
+/* Merges the loops over dimensions in this order. */
 static int loops_of(const oct_onnx_view *v, const int *order, int n,
                     oct_view_atom loop[OCT_VIEW_ATOMS])
 {
@@ -227,8 +227,8 @@ static int loops_of(const oct_onnx_view *v, const int *order, int n,
     return count;
 }
 
-static oct_status move(oct_onnx_builder *b, const oct_onnx_view *v, const oct_view_atom *loop,
-                       int loops, const oct_shape *shape, int32_t *value)
+static oct_status add_move(oct_onnx_builder *b, const oct_onnx_view *v, const oct_view_atom *loop,
+                           int loops, const oct_shape *shape, int32_t *value)
 {
     oct_op_args args = {.value = {(double)v->offset, shape->ndim - 1}};
     int count = 2;
@@ -256,8 +256,8 @@ static oct_status reshape(oct_onnx_builder *b, int32_t from, const oct_shape *sh
                             : oct_build_call(b, "reshape", &args, &from, 1, value);
 }
 
-oct_status oct_build_lay(oct_onnx_builder *b, oct_onnx_view *v, const int *order, int n,
-                         oct_shape shape)
+oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *order, int n,
+                             oct_shape shape)
 {
     oct_view_atom loop[OCT_VIEW_ATOMS];
     oct_shape sample = shape;
@@ -270,7 +270,7 @@ oct_status oct_build_lay(oct_onnx_builder *b, oct_onnx_view *v, const int *order
                       (loops == 0 || (loops == 1 && loop[0].stride == 1));
     shape.dim[0] = v->shape.dim[0];
     if (!laid)
-        OCT_TRY(move(b, v, loop, loops, &shape, &v->value));
+        OCT_TRY(add_move(b, v, loop, loops, &shape, &v->value));
     else if (!oct_shape_equal(&shape, &v->shape))
         OCT_TRY(reshape(b, v->value, &shape, &v->value));
     int64_t stride = 1;
@@ -286,7 +286,7 @@ oct_status oct_build_lay(oct_onnx_builder *b, oct_onnx_view *v, const int *order
     return OCT_OK;
 }
 
-/* Dimensions that hold the batch and more are split first, and joined again. */
+/* Dimensions that hold the batch and more are split first, and merged again. */
 static oct_onnx_view without_merged_batch(const oct_onnx_view *v)
 {
     const int dim = oct_view_batch(v);
@@ -302,7 +302,7 @@ static void take_layout(oct_onnx_view *v, const oct_onnx_view *from)
     v->offset = from->offset;
 }
 
-oct_status oct_build_lay_natural(oct_onnx_builder *b, oct_onnx_view *v)
+oct_status oct_build_lay_out_natural(oct_onnx_builder *b, oct_onnx_view *v)
 {
     int order[OCT_VIEW_ATOMS];
     if (oct_view_is_whole(v)) return OCT_OK;
@@ -313,7 +313,7 @@ oct_status oct_build_lay_natural(oct_onnx_builder *b, oct_onnx_view *v)
         const int before = n > 3 ? n - 3 : 0;
         shape.dim[i > before ? i - before + 1 : 1] *= oct_view_size(&split, order[i]);
     }
-    OCT_TRY(oct_build_lay(b, &split, order, n, shape));
+    OCT_TRY(oct_build_lay_out(b, &split, order, n, shape));
     take_layout(v, &split);
     return OCT_OK;
 }
@@ -342,7 +342,7 @@ oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
     if (rest > 1 && v->shape.dim[v->shape.ndim - 1] == size && v->shape.ndim > 2 &&
         oct_view_base(v) == oct_view_numel(v))
         shape = v->shape;
-    OCT_TRY(oct_build_lay(b, &split, order, count, shape));
+    OCT_TRY(oct_build_lay_out(b, &split, order, count, shape));
     take_layout(v, &split);
     return OCT_OK;
 }
@@ -374,7 +374,7 @@ oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int
                              dims == 4 ? order4 : order3, dims - 1);
 }
 
-oct_status oct_build_lay_image(oct_onnx_builder *b, oct_onnx_view *v)
+oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v)
 {
     const int order4[] = {2, 3, 1}, order3[] = {2, 1};
     OCT_CHECK(v->dims == 4 || v->dims == 3, OCT_PREPARE,
@@ -383,14 +383,14 @@ oct_status oct_build_lay_image(oct_onnx_builder *b, oct_onnx_view *v)
     OCT_CHECK(oct_view_batch(v) == 0 && v->atoms[0] == 1, OCT_PREPARE,
               "the first dimension of its input is not the batch; export it with the batch first");
     const int64_t h = v->dims == 4 ? oct_view_size(v, 2) : 1;
-    return oct_build_lay(b, v, v->dims == 4 ? order4 : order3, v->dims - 1,
-                         OCT_SHAPE(1, h, oct_view_size(v, v->dims - 1), oct_view_size(v, 1)));
+    return oct_build_lay_out(b, v, v->dims == 4 ? order4 : order3, v->dims - 1,
+                             OCT_SHAPE(1, h, oct_view_size(v, v->dims - 1), oct_view_size(v, 1)));
 }
 
 oct_status oct_build_apply(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                            oct_onnx_view *v)
 {
-    if (oct_view_numel(v) < oct_view_base(v)) OCT_TRY(oct_build_lay_natural(b, v));
+    if (oct_view_numel(v) < oct_view_base(v)) OCT_TRY(oct_build_lay_out_natural(b, v));
     return oct_build_call(b, type, args, &v->value, 1, &v->value);
 }
 

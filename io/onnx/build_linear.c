@@ -143,9 +143,9 @@ static oct_status lay_matrix(oct_onnx_builder *b, oct_onnx_view *x, int64_t size
     const int64_t lead = oct_view_numel(x) / (rows * columns);
     OCT_CHECK(oct_view_reshape(x, *dims, size, x), OCT_PREPARE,
               "its inputs are too much rearranged; write it in steps");
-    return oct_build_lay(b, x, order, count,
-                         lead > 1 ? OCT_SHAPE(1, lead, rows, columns)
-                                  : OCT_SHAPE(1, rows, columns));
+    return oct_build_lay_out(b, x, order, count,
+                             lead > 1 ? OCT_SHAPE(1, lead, rows, columns)
+                                      : OCT_SHAPE(1, rows, columns));
 }
 
 /* (..., M, K) x (..., K, L) of two values of the network. */

@@ -273,29 +273,28 @@ oct_status oct_build_space_to_depth(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_result(b, &x);
 }
 
-/* Concat joins along the last dimension of tensors: what lies inside of the axis is made part of it. All inputs
+/* Concat of modules works along the last dimension: dimensions inside of the axis are made part of it. All inputs
  * are laid out in the order of the first. */
 oct_status oct_build_concat(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x[OCT_MAX_INPUTS];
     int32_t value[OCT_MAX_INPUTS], made;
     int order[OCT_VIEW_ATOMS], dim, at = 0;
-    int64_t joined = 0;
+    int64_t total = 0;
     OCT_CHECK(n->inputs >= 1 && n->inputs <= OCT_MAX_INPUTS, OCT_PREPARE,
-              "it joins %d values, and at most %d are supported; join them in steps", n->inputs,
-              OCT_MAX_INPUTS);
+              "it concatenates %d values, and at most %d are supported; use several Concat",
+              n->inputs, OCT_MAX_INPUTS);
     const oct_onnx_value *to = &b->graph->values[b->result];
     OCT_TRY(axis_of(oct_onnx_int(n, "axis", 0), to->ndim, &dim));
     OCT_CHECK(to->known && to->dim[dim] > 0, OCT_PREPARE,
-              "it joins samples; join parts of a "
-              "sample only");
+              "it concatenates samples; concatenate parts of a sample only");
     for (int i = 0; i < n->inputs; i++) {
         OCT_TRY(oct_build_view(b, n, i, &x[i]));
         bool fits = x[i].dims == to->ndim && oct_view_size(&x[i], dim) > 0;
         for (int d = 0; fits && d < to->ndim; d++)
             fits = d == dim || oct_view_size(&x[i], d) == to->dim[d];
-        if (fits) joined += oct_view_size(&x[i], dim);
-        OCT_CHECK(fits && (i + 1 < n->inputs || joined == to->dim[dim]), OCT_DATA,
+        if (fits) total += oct_view_size(&x[i], dim);
+        OCT_CHECK(fits && (i + 1 < n->inputs || total == to->dim[dim]), OCT_DATA,
                   "its inputs do not fit each other; export the network again");
     }
     if (n->inputs == 1) return oct_build_result(b, &x[0]);
@@ -303,7 +302,7 @@ oct_status oct_build_concat(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_CHECK(batch >= 0 && x[0].atoms[batch] == 1, OCT_PREPARE,
               "its samples are mixed with another dimension; export it without merging the batch "
               "dimension");
-    /* Images as they are in any case: then the channels are joined in place. */
+    /* Images keep their layout: then the channels are concatenated in place. */
     static const int image[] = {2, 3, 1};
     const bool is_image = to->ndim == 4 && batch == 0 && dim == 1;
     const int count = is_image ? 3 : oct_view_order(&x[0], order);
@@ -320,7 +319,7 @@ oct_status oct_build_concat(oct_onnx_builder *b, const oct_onnx_node *n)
         oct_shape shape =
             outer == 1 ? OCT_SHAPE(1, size * inner) : OCT_SHAPE(1, outer, size * inner);
         if (is_image) shape = OCT_SHAPE(1, to->dim[2], to->dim[3], size);
-        OCT_TRY(oct_build_lay(b, &x[i], order, count, shape));
+        OCT_TRY(oct_build_lay_out(b, &x[i], order, count, shape));
         value[i] = x[i].value;
     }
     OCT_TRY(oct_build_call(b, "concat", OCT_NO_ARGS, value, n->inputs, &made));

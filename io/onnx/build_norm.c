@@ -24,7 +24,7 @@ oct_status oct_build_axes(const oct_onnx_builder *b, const oct_onnx_node *n, int
 }
 
 /* Where the reduced dimensions were there is 1, or nothing. */
-static oct_status keep(oct_onnx_builder *b, oct_onnx_view *y)
+static oct_status set_result(oct_onnx_builder *b, oct_onnx_view *y)
 {
     const oct_onnx_value *to = &b->graph->values[b->result];
     OCT_CHECK(to->known && oct_view_reshape(y, to->ndim, to->dim, y), OCT_DATA,
@@ -66,7 +66,7 @@ static oct_status reduce(oct_onnx_builder *b, oct_onnx_view *x, const bool reduc
     } else {
         const int64_t h = pixels == 2 ? oct_view_size(x, order[0]) : 1, w = taken / h;
         memcpy(&order[pixels], kept, (size_t)rows * sizeof *kept);
-        OCT_TRY(oct_build_lay(b, x, order, n, OCT_SHAPE(1, h, w, rest)));
+        OCT_TRY(oct_build_lay_out(b, x, order, n, OCT_SHAPE(1, h, w, rest)));
         const oct_op_args *window =
             OCT_OP_ARGS((double)h, (double)w, (double)h, (double)w, 0, 0, 0, 0, 0);
         OCT_TRY(oct_build_call(b, max ? "max_pool" : "global_avg_pool", max ? window : OCT_NO_ARGS,
@@ -106,7 +106,7 @@ oct_status oct_build_reduce(oct_onnx_builder *b, const oct_onnx_node *n)
     const double taken = (double)(before / oct_view_numel(&x));
     if (r->sum) OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(taken), &x));
     if (r->after) OCT_TRY(oct_build_apply(b, r->after, OCT_NO_ARGS, &x));
-    return keep(b, &x);
+    return set_result(b, &x);
 }
 
 oct_status oct_build_global_pool(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -115,7 +115,7 @@ oct_status oct_build_global_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     const bool pixels[OCT_ONNX_DIMS] = {false, false, true, true, true, true, true, true};
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(reduce(b, &x, pixels, strcmp(n->type, "GlobalMaxPool") == 0));
-    return keep(b, &x);
+    return set_result(b, &x);
 }
 
 /* Before opset 13 the dimensions from the axis on are one. */
@@ -231,7 +231,7 @@ oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
 static oct_status group_norm(oct_onnx_builder *b, oct_onnx_view *x, double groups, double eps,
                              const oct_onnx_value *scale, const oct_onnx_value *shift)
 {
-    OCT_TRY(oct_build_lay_image(b, x));
+    OCT_TRY(oct_build_lay_out_image(b, x));
     return call_norm(b, "group_norm", OCT_OP_ARGS(groups, (double)oct_view_size(x, 1), eps), x,
                      scale, shift);
 }
@@ -299,7 +299,7 @@ oct_status oct_build_lrn(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x, y;
     int64_t none;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_lay_image(b, &x));
+    OCT_TRY(oct_build_lay_out_image(b, &x));
     const int64_t size = oct_onnx_int(n, "size", 0), c = oct_view_size(&x, 1);
     OCT_CHECK(size >= 1, OCT_DATA, "it has no size; export the network again");
     y = x;

@@ -65,7 +65,7 @@ static bool has_two(const oct_onnx_builder *b, int64_t node)
     return node >= 0 && oct_build_inputs(b, node) == 2;
 }
 
-/* A node of two inputs, of which one is a number: the other one. Of a quotient the number is the second. */
+/* Finds the input of a node that has a number as the other one; a quotient has the number as the second. */
 static bool with_number(const oct_onnx_builder *b, int64_t node, int32_t *x, double *number)
 {
     if (!has_two(b, node)) return false;
@@ -85,7 +85,7 @@ static void fuse(oct_onnx_builder *b, int64_t node, const char *type, int32_t x)
     b->fused[node].inputs = 1;
 }
 
-/* A product of several values and numbers, as a tree of nodes of which nobody else reads anything. */
+/* A product of several values and numbers, as a tree of nodes whose results no other node reads. */
 enum { FACTORS = 4 };
 typedef struct factors {
     int32_t value[FACTORS];

@@ -59,7 +59,7 @@ oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
     int64_t in[2], out[2];
     bool whole = true, smaller = false;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_lay_image(b, &x));
+    OCT_TRY(oct_build_lay_out_image(b, &x));
     const oct_onnx_value *to = &b->graph->values[b->result];
     OCT_CHECK(to->known && to->ndim == x.dims && to->dim[1] == x.shape.dim[3], OCT_PREPARE,
               "it changes the number of channels; only height and width are supported");
@@ -90,7 +90,7 @@ oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
         if (strcmp(rule.at, "pytorch_half_pixel") == 0 && out[i] == 1 && in[i] > 1)
             OCT_CHECK(oct_view_slice(&x, x.dims - 2 + i, 0, 1, 1, &x), OCT_DEFECT,
                       "an image has no first pixel");
-    OCT_TRY(oct_build_lay_image(b, &x));
+    OCT_TRY(oct_build_lay_out_image(b, &x));
     OCT_TRY(oct_build_call(b, "interpolate", OCT_OP_ARGS((double)out[0], (double)out[1], mode),
                            &x.value, 1, &x.value));
     const oct_onnx_view y = oct_build_image(x.value, x.dims, out[0], out[1], x.shape.dim[3]);

@@ -141,7 +141,7 @@ static oct_status read_layer(oct_onnx_builder *b, const oct_onnx_node *n, layer 
     OCT_TRY(oct_build_weights(b, n, 1, &l->weight));
     if (n->inputs > 2 && n->input[2] >= 0) OCT_TRY(oct_build_weights(b, n, 2, &l->bias));
     OCT_TRY(oct_build_view(b, n, 0, &l->x));
-    OCT_TRY(oct_build_lay_image(b, &l->x));
+    OCT_TRY(oct_build_lay_out_image(b, &l->x));
     l->in = l->x.shape.dim[3];
     l->groups = oct_onnx_int(n, "group", 1);
     OCT_CHECK(l->weight->ndim == l->x.dims && l->groups >= 1 && l->groups <= l->in &&
@@ -273,7 +273,7 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     window w;
     const bool max = strcmp(n->type, "MaxPool") == 0;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_lay_image(b, &x));
+    OCT_TRY(oct_build_lay_out_image(b, &x));
     OCT_TRY(read_window(b, n, &x, NULL, &w));
     const bool apart =
         (w.dilation[0] > 1 && w.kernel[0] > 1) || (w.dilation[1] > 1 && w.kernel[1] > 1);
@@ -307,7 +307,7 @@ oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     const bool image = x.dims > 2;
     bool channels[OCT_VIEW_ATOMS] = {false, true};
     if (image)
-        OCT_TRY(oct_build_lay_image(b, &x));
+        OCT_TRY(oct_build_lay_out_image(b, &x));
     else
         OCT_TRY(oct_build_lay_last(b, &x, channels));
     const int64_t size = oct_view_size(&x, 1);
@@ -364,13 +364,13 @@ static oct_status lay_for_padding(oct_onnx_builder *b, oct_onnx_view *x, int sid
 {
     if (x->dims == 4) {
         side[0] = 2, side[1] = 3, side[2] = 1;
-        return oct_build_lay_image(b, x);
+        return oct_build_lay_out_image(b, x);
     }
     OCT_CHECK(x->dims == 3 && oct_view_batch(x) == 0, OCT_PREPARE,
               "it pads %d dimensions; only images are supported", x->dims);
     side[0] = -1, side[1] = 1, side[2] = 2;
-    return oct_build_lay(b, x, &side[1], 2,
-                         OCT_SHAPE(1, 1, oct_view_size(x, 1), oct_view_size(x, 2)));
+    return oct_build_lay_out(b, x, &side[1], 2,
+                             OCT_SHAPE(1, 1, oct_view_size(x, 1), oct_view_size(x, 2)));
 }
 
 oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)

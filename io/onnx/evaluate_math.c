@@ -373,8 +373,8 @@ static bool reduce_integer(reduction kind, int64_t *so_far, int64_t x, bool firs
     return kind == PROD ? mul(*so_far, x, so_far) : add(*so_far, x, so_far);
 }
 
-/* A walk over the result, then over what makes one number of it: two shapes of which each has 1 where the other
- * has the input's size. */
+/* A walk over the result, then over what makes one number of it: two shapes, each with 1 where the other has the
+ * input's size. */
 typedef struct reducing {
     oct_onnx_value outer, inner;
     oct_onnx_walk out;

@@ -1,5 +1,5 @@
-/* External data: elements of a network's tensors in files beside it, of which the network says name, offset and
- * length.
+/* External data: elements of a network's tensors in files beside it. The network has name, offset and length
+ * of each.
  *
  * The network is not trusted, so a file must lie below the network's own folder, by its name and in truth, and no
  * byte serves two tensors: what is read is never more than what is there.

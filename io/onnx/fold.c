@@ -172,12 +172,12 @@ static bool keeps_numbers(const oct_onnx_graph *g, const oct_onnx_node *n)
 {
     static const char *const types[] = {"Cast",    "CastLike", "Expand", "Flatten",
                                         "Reshape", "Squeeze",  "Tile",   "Unsqueeze"};
-    static const char *const joins[] = {"Concat", "Max", "Mean", "Min", "Split", "Sum"};
+    static const char *const many_inputs[] = {"Concat", "Max", "Mean", "Min", "Split", "Sum"};
     if (strcmp(n->type, "Pad") == 0) return pads_nothing(g, n);
     for (size_t i = 0; i < OCT_COUNT(types); i++)
         if (strcmp(n->type, types[i]) == 0) return true;
-    for (size_t i = 0; i < OCT_COUNT(joins); i++)
-        if (strcmp(n->type, joins[i]) == 0) return n->inputs == 1 && n->outputs == 1;
+    for (size_t i = 0; i < OCT_COUNT(many_inputs); i++)
+        if (strcmp(n->type, many_inputs[i]) == 0) return n->inputs == 1 && n->outputs == 1;
     return false;
 }
 
@@ -312,11 +312,11 @@ static oct_status check_float(const oct_onnx_graph *g)
     return OCT_OK;
 }
 
-static oct_status run_passes(oct_onnx_graph *g, oct_onnx_pass pass[2], bool *told)
+static oct_status run_passes(oct_onnx_graph *g, oct_onnx_pass pass[2], bool *reported)
 {
     for (int i = 0; i < 2; i++) {
         OCT_TRY(oct_onnx_pass_begin(&pass[i], g, batches[i]));
-        OCT_TRY(oct_onnx_pass_run(&pass[i], told, i ? &pass[0] : NULL));
+        OCT_TRY(oct_onnx_pass_run(&pass[i], reported, i ? &pass[0] : NULL));
     }
     return oct_onnx_pass_merge(g, &pass[0], &pass[1]);
 }
@@ -324,21 +324,21 @@ static oct_status run_passes(oct_onnx_graph *g, oct_onnx_pass pass[2], bool *tol
 oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c)
 {
     oct_onnx_pass pass[2] = {{0}};
-    bool *told = NULL;
+    bool *reported = NULL;
     oct_status status = OCT_OK;
     oct_fail_clear();
     OCT_TRY(check_float(g));
     OCT_TRY(bypass(g));
     OCT_TRY(keep_needed(g));
     OCT_TRY(set_input(g, &(image_size){h, w, c}));
-    OCT_TRY_OUT(oct_alloc(&told, (size_t)g->num_nodes, sizeof *told));
-    OCT_TRY_OUT(run_passes(g, pass, told));
+    OCT_TRY_OUT(oct_alloc(&reported, (size_t)g->num_nodes, sizeof *reported));
+    OCT_TRY_OUT(run_passes(g, pass, reported));
     OCT_TRY_OUT(bypass(g));
     OCT_TRY_OUT(keep_needed(g));
     OCT_TRY_OUT(check_known(g));
 out:
     for (int i = 0; i < 2; i++)
         if (pass[i].graph) oct_onnx_pass_end(&pass[i]);
-    oct_free(&told);
+    oct_free(&reported);
     return status;
 }

@@ -8,7 +8,7 @@
 
 #include "core/tensor/tensor.h"
 
-/* OCT_ONNX_BATCH stands for the free dimension; a multiple of it, such as -12, for so many times the batch
+/* OCT_ONNX_BATCH stands for the free dimension; a multiple of it, such as -12, for 12 times the batch
  * (attention folds its heads into the batch). */
 enum { OCT_ONNX_DIMS = 8, OCT_ONNX_BATCH = -1 };
 enum { OCT_ONNX_OPSET_MIN = 9, OCT_ONNX_OPSET_MAX = 27 };
@@ -33,8 +33,7 @@ typedef struct oct_onnx_value {
     bool
         per_sample; /* a constant of integers that depends on the batch (the target of a Reshape): data is that
                       * for a batch of one */
-    int32_t
-        origin; /* the parameter of which this constant is a rearrangement (a transposed weight); or -1 */
+    int32_t origin; /* the parameter that this constant rearranges (a transposed weight); or -1 */
     oct_onnx_turn turn;
 } oct_onnx_value;
 

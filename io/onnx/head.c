@@ -82,7 +82,7 @@ static bool adapt(const oct_module *m, oct_op_args *args, double width, double o
 }
 
 /* Puts `made` where `old` stands. */
-static oct_status put(oct_module *network, oct_module *old, oct_module *made)
+static oct_status replace_layer(oct_module *network, oct_module *old, oct_module *made)
 {
     char path[256];
     oct_module_path(old, path);
@@ -110,10 +110,10 @@ static oct_status renew_follower(oct_module *network, oct_module *old, const oct
             oct_f32(value)[k] = factor ? 1.0F : 0.0F;
         made->params[i]->frozen = old->params[i]->frozen;
     }
-    return put(network, old, made);
+    return replace_layer(network, old, made);
 }
 
-static oct_status refuse(const oct_module *m, int64_t outputs)
+static oct_status refuse_layer(const oct_module *m, int64_t outputs)
 {
     char path[256];
     return oct_fail(OCT_PREPARE,
@@ -132,9 +132,9 @@ static oct_status find_head(const oct_module *network, const oct_onnx_built *bui
         const oct_module *m = oct_network_module(network, *head);
         args_of(m, &args);
         if (is_head(m, &args, width) && !oct_network_is_shared(network, *head)) return OCT_OK;
-        if (!adapt(m, &args, width, (double)outputs)) return refuse(m, outputs);
+        if (!adapt(m, &args, width, (double)outputs)) return refuse_layer(m, outputs);
         *head = oct_network_before(network, *head);
-        if (*head < 0 || !oct_network_module(network, *head)) return refuse(m, outputs);
+        if (*head < 0 || !oct_network_module(network, *head)) return refuse_layer(m, outputs);
     }
 }
 
@@ -163,7 +163,7 @@ oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t
         oct_module_destroy(&made);
         return status;
     }
-    OCT_TRY(put(network, old, made));
+    OCT_TRY(replace_layer(network, old, made));
     *width = outputs;
     return OCT_OK;
 }

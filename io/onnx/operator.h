@@ -6,7 +6,7 @@
 
 #include "io/onnx/graph.h"
 
-/* Of a network that is all wrong so many sentences are enough. */
+/* The largest number of problems that are reported. */
 enum { OCT_ONNX_PROBLEMS_MAX = 64 };
 
 /* A walk over the network with one batch size. */
@@ -17,18 +17,18 @@ typedef struct oct_onnx_pass {
     bool *own;              /* data of this value belong to the pass */
     bool *of_batch;         /* data come from the batch size, by whatever way */
     int64_t bytes_left, work_left;              /* what may still be taken and done */
-    const char *unknown[OCT_ONNX_PROBLEMS_MAX]; /* operators that are told to be so */
+    const char *unknown[OCT_ONNX_PROBLEMS_MAX]; /* operators that are reported as unknown */
     int num_unknown;
 } oct_onnx_pass;
 
 typedef struct oct_onnx_call {
     oct_onnx_pass *pass;
     const oct_onnx_node *node;
-    bool quiet; /* its problems are told already */
+    bool quiet; /* its problems are already reported */
 } oct_onnx_call;
 
-/* All inputs that are not left out are known (and, for evaluate, constants). Both return OCT_DATA when they have told
- * a problem. */
+/* All inputs that are not left out are known (and, for evaluate, constants). Both return OCT_DATA when they have
+ * reported a problem. */
 typedef oct_status oct_onnx_function(oct_onnx_call *c);
 
 typedef struct oct_onnx_operator {
@@ -67,7 +67,7 @@ oct_status oct_onnx_need_inputs(const oct_onnx_call *c, int count) OCT_NODISCARD
 oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most) OCT_NODISCARD;
 /* Takes memory for the elements of result i, by the pass's limits. */
 oct_status oct_onnx_take(oct_onnx_call *c, int i) OCT_NODISCARD;
-/* Counts so many steps of work. */
+/* Adds to the steps of work. */
 oct_status oct_onnx_work(oct_onnx_call *c, int64_t steps) OCT_NODISCARD;
 
 /* A short list of integers, from an attribute or from a constant input. */
@@ -127,7 +127,7 @@ typedef struct oct_onnx_walk {
 } oct_onnx_walk;
 void oct_onnx_step(oct_onnx_walk *w);
 
-/* What slices and pads say, for shape and evaluation alike. */
+/* What slices and pads say, for both shape and evaluation. */
 typedef struct oct_onnx_slice {
     int64_t start[OCT_ONNX_DIMS], step[OCT_ONNX_DIMS], size[OCT_ONNX_DIMS];
 } oct_onnx_slice;

@@ -80,8 +80,8 @@ static void name_others(const oct_onnx_call *c, char text[OTHERS_BYTES])
                  others > OTHERS_NAMED ? " ..." : "");
 }
 
-/* Each operator is told once, at its first node. */
-static bool is_told(oct_onnx_pass *p, const oct_onnx_node *n)
+/* Each operator is reported once, at its first node. */
+static bool already_reported(oct_onnx_pass *p, const oct_onnx_node *n)
 {
     for (int i = 0; i < p->num_unknown; i++)
         if (strcmp(p->unknown[i], n->type) == 0) return true;
@@ -94,7 +94,7 @@ static oct_status unknown_operator(const oct_onnx_call *c)
 {
     const oct_onnx_node *n = c->node;
     char others[OTHERS_BYTES];
-    if (is_told(c->pass, n)) return OCT_DATA;
+    if (already_reported(c->pass, n)) return OCT_DATA;
     name_others(c, others);
     for (int i = 0; i < n->num_attributes; i++)
         if (n->attributes[i].kind == OCT_ONNX_GRAPH)
@@ -154,7 +154,7 @@ static oct_status check_results(const oct_onnx_call *c)
     return OCT_OK;
 }
 
-static bool tells_shape(const oct_onnx_node *n)
+static bool reads_shape_only(const oct_onnx_node *n)
 {
     return strcmp(n->type, "Shape") == 0 || strcmp(n->type, "Size") == 0;
 }
@@ -166,7 +166,7 @@ static bool is_constant(const oct_onnx_call *c, bool *of_batch)
     for (int i = 0; i < c->node->inputs; i++) {
         const oct_onnx_value *v = oct_onnx_in(c, i);
         if (!v) continue;
-        if (!v->data && !tells_shape(c->node)) return false;
+        if (!v->data && !reads_shape_only(c->node)) return false;
         *of_batch = *of_batch || !v->data || c->pass->of_batch[c->node->input[i]];
     }
     return c->node->inputs > 0 && oct_onnx_result(c, 0);
@@ -259,18 +259,18 @@ static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
     return compute(c, operator, first);
 }
 
-oct_status oct_onnx_pass_run(oct_onnx_pass *p, bool *told, const oct_onnx_pass *first)
+oct_status oct_onnx_pass_run(oct_onnx_pass *p, bool *reported, const oct_onnx_pass *first)
 {
     for (int64_t i = 0; i < p->graph->num_nodes; i++) {
-        oct_onnx_call c = {.pass = p, .node = &p->graph->nodes[i], .quiet = told[i]};
+        oct_onnx_call c = {.pass = p, .node = &p->graph->nodes[i], .quiet = reported[i]};
         const oct_status status = run_node(&c, first);
         if (status != OCT_OK && status != OCT_DATA) return status;
-        told[i] = told[i] || status == OCT_DATA;
+        reported[i] = reported[i] || status == OCT_DATA;
     }
     return OCT_OK;
 }
 
-/* What a number is that was x for a batch of m and y for one of n: fixed, or so many times the batch. */
+/* The number that was x for a batch of m and y for a batch of n: fixed, or a multiple of the batch. */
 static bool solve(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t x, int64_t y,
                   int64_t *number)
 {

@@ -150,22 +150,6 @@ static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_
     return status;
 }
 
-oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
-{
-    OCT_CHECK(source->size <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
-              "%s: has %s; an ONNX file has at most %s, the rest lies in external data",
-              source->path, oct_text_size((int64_t)source->size).text,
-              oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
-    OCT_TRY(
-        oct_wire_check(&onnx__model_proto__descriptor, source->bytes, source->size, source->path));
-    oct_fail_clear();
-    *m = onnx__model_proto__unpack(&oct_wire_allocator, source->size, source->bytes);
-    if (*m) return OCT_OK;
-    return oct_fail_code() != OCT_OK
-               ? oct_fail_prefix("%s", source->path)
-               : oct_fail(OCT_DATA, "%s: is no ONNX file, or it is damaged", source->path);
-}
-
 oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source)
 {
     Onnx__ModelProto *m = NULL;

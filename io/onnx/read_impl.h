@@ -1,7 +1,7 @@
 /* What the files of the reader share: they alone see the library's structs.
  *
  * read.c           the model: versions, inputs and outputs
- * read_whole.c     external data are put into the file
+ * read_whole.c     bytes are checked and unpacked; external data are put into the file
  * read_scope.c     names of values, and whose names a node sees
  * read_function.c  functions of the file, and attributes that come from a call
  * read_body.c      nodes in their order; calls, branches and loops are written out
@@ -21,7 +21,7 @@
 /* Calls inside of calls, and rounds of a loop. */
 enum { OCT_ONNX_SCOPES_MAX = 32, OCT_ONNX_ROUNDS_MAX = 1024 };
 
-/* Names in the order of their bytes. No hash table: names are a stranger's, who could make them all collide. */
+/* Names in the order of their bytes. No hash table: names are untrusted and could all collide. */
 typedef struct oct_onnx_names_entry {
     const char *name;
     int32_t value; /* -1: an input that a call leaves out */
@@ -47,7 +47,7 @@ typedef struct oct_onnx_reader {
         copies_left; /* bytes that functions, branches and loops may still take when written out */
 } oct_onnx_reader;
 
-/* read.c */
+/* read_whole.c */
 
 /* Checks a file and unpacks it; *m is freed by onnx__model_proto__free_unpacked. */
 oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m) OCT_NODISCARD;
@@ -92,9 +92,9 @@ oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeP
 /* read_tensor.c */
 
 /* Notes where a tensor's external data lie, if it has any. */
-oct_status oct_onnx_note_external(oct_external *x, const Onnx__TensorProto *t) OCT_NODISCARD;
+oct_status oct_onnx_note_external(oct_external *x, Onnx__TensorProto *t) OCT_NODISCARD;
 /* Puts them into it. */
-oct_status oct_onnx_take_external(const oct_external *x, Onnx__TensorProto *t) OCT_NODISCARD;
+oct_status oct_onnx_take_external(oct_external *x, Onnx__TensorProto *t) OCT_NODISCARD;
 /* Sets dtype, shape and data of a value; sizes are held against the bytes that are there. Its name stays. */
 oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *t,
                                 oct_onnx_value *v) OCT_NODISCARD;

@@ -148,7 +148,7 @@ static bool is_external(const Onnx__TensorProto *p)
     return p->has_data_location && p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }
 
-oct_status oct_onnx_note_external(oct_external *x, const Onnx__TensorProto *p)
+oct_status oct_onnx_note_external(oct_external *x, Onnx__TensorProto *p)
 {
     tensor t;
     oct_external_piece piece;
@@ -188,7 +188,7 @@ static float real_of(uint64_t bits, int32_t type)
 }
 
 /* Does an integer fit into what it becomes? */
-static bool fits(int64_t value, const element *e)
+static bool fits_type(int64_t value, const element *e)
 {
     if (e->dtype == OCT_S64) return e->is_signed || value >= 0;
     if (e->dtype == OCT_S32) return value == (int32_t)value;
@@ -216,7 +216,7 @@ static oct_status set_element(const tensor *t, oct_onnx_value *v, int64_t i, uin
         return OCT_OK;
     }
     const int64_t value = (int64_t)bits;
-    OCT_CHECK(fits(value, t->element), OCT_DATA,
+    OCT_CHECK(fits_type(value, t->element), OCT_DATA,
               "%s: '%s' is of type %s and has an element that this type or Octet's integers of 64 "
               "bits do not hold",
               t->path, t->name.text, t->element->name);
@@ -299,7 +299,7 @@ static oct_status take_typed(const tensor *t, oct_onnx_value *v)
     return OCT_OK;
 }
 
-oct_status oct_onnx_take_external(const oct_external *x, Onnx__TensorProto *p)
+oct_status oct_onnx_take_external(oct_external *x, Onnx__TensorProto *p)
 {
     tensor t;
     oct_external_piece piece;

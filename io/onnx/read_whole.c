@@ -7,18 +7,24 @@
 
 #include <string.h>
 
+oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
+{
+    OCT_CHECK(source->size <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
+              "%s: has %s; an ONNX file has at most %s, the rest lies in external data",
+              source->path, oct_text_size((int64_t)source->size).text,
+              oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
+    OCT_TRY(
+        oct_wire_check(&onnx__model_proto__descriptor, source->bytes, source->size, source->path));
+    oct_fail_clear();
+    *m = onnx__model_proto__unpack(&oct_wire_allocator, source->size, source->bytes);
+    if (*m) return OCT_OK;
+    return oct_fail_code() != OCT_OK
+               ? oct_fail_prefix("%s", source->path)
+               : oct_fail(OCT_DATA, "%s: is no ONNX file, or it is damaged", source->path);
+}
+
 /* What is done to each tensor of a file. */
 typedef oct_status (*visit)(oct_external *x, Onnx__TensorProto *t);
-
-static oct_status note(oct_external *x, Onnx__TensorProto *t)
-{
-    return oct_onnx_note_external(x, t);
-}
-
-static oct_status take(oct_external *x, Onnx__TensorProto *t)
-{
-    return oct_onnx_take_external(x, t);
-}
 
 static oct_status visit_graph(oct_external *x, const Onnx__GraphProto *g, visit function);
 
@@ -73,7 +79,7 @@ static oct_status put_in(oct_external *x, const Onnx__ModelProto *m, size_t size
     OCT_CHECK(all <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
               "%s: has %s with its external data; networks of up to %s are read", x->path,
               oct_text_size((int64_t)all).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
-    return visit_all(x, m, take);
+    return visit_all(x, m, oct_onnx_take_external);
 }
 
 /* Puts the data into the file at `bytes`, where it has any outside. */
@@ -84,7 +90,7 @@ static oct_status make_whole(oct_external *x, void **bytes, size_t *size)
     void *whole = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_onnx_unpack(&source, &m));
-    OCT_TRY_OUT(visit_all(x, m, note));
+    OCT_TRY_OUT(visit_all(x, m, oct_onnx_note_external));
     if (x->count == 0) goto out;
     OCT_TRY_OUT(put_in(x, m, *size));
     const size_t packed = onnx__model_proto__get_packed_size(m);

@@ -1,4 +1,4 @@
-/* Shapes of operators that keep a shape, join shapes or reduce them. */
+/* Shapes of operators that keep a shape, broadcast shapes or reduce them. */
 #include "io/onnx/operator.h"
 
 #include <inttypes.h>
@@ -57,7 +57,7 @@ oct_status oct_onnx_shape_layer_norm(oct_onnx_call *c)
     return OCT_OK;
 }
 
-static oct_status join(oct_onnx_call *c, int inputs, oct_dtype dtype)
+static oct_status broadcast_inputs(oct_onnx_call *c, int inputs, oct_dtype dtype)
 {
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     for (int i = 1; i < inputs; i++)
@@ -69,25 +69,25 @@ static oct_status join(oct_onnx_call *c, int inputs, oct_dtype dtype)
 oct_status oct_onnx_shape_binary(oct_onnx_call *c)
 {
     OCT_TRY(oct_onnx_need_inputs(c, 2));
-    return join(c, 2, oct_onnx_in(c, 0)->dtype);
+    return broadcast_inputs(c, 2, oct_onnx_in(c, 0)->dtype);
 }
 
 oct_status oct_onnx_shape_compare(oct_onnx_call *c)
 {
     OCT_TRY(oct_onnx_need_inputs(c, 2));
-    return join(c, 2, OCT_U8);
+    return broadcast_inputs(c, 2, OCT_U8);
 }
 
 oct_status oct_onnx_shape_variadic(oct_onnx_call *c)
 {
     OCT_TRY(oct_onnx_need_inputs(c, c->node->inputs > 0 ? c->node->inputs : 1));
-    return join(c, c->node->inputs, oct_onnx_in(c, 0)->dtype);
+    return broadcast_inputs(c, c->node->inputs, oct_onnx_in(c, 0)->dtype);
 }
 
 oct_status oct_onnx_shape_where(oct_onnx_call *c)
 {
     OCT_TRY(oct_onnx_need_inputs(c, 3));
-    return join(c, 3, oct_onnx_in(c, 1)->dtype);
+    return broadcast_inputs(c, 3, oct_onnx_in(c, 1)->dtype);
 }
 
 oct_status oct_onnx_shape_matmul(oct_onnx_call *c)
@@ -102,7 +102,8 @@ oct_status oct_onnx_shape_matmul(oct_onnx_call *c)
     if (column) b.ndim = 2, b.dim[1] = 1;
     const int64_t rows = a.dim[a.ndim - 2], columns = b.dim[b.ndim - 1];
     if (a.dim[a.ndim - 1] != b.dim[b.ndim - 2])
-        return oct_onnx_problem(c, "rows of %" PRId64 " numbers meet columns of %" PRId64,
+        return oct_onnx_problem(c,
+                                "rows of %" PRId64 " numbers do not fit columns of %" PRId64,
                                 a.dim[a.ndim - 1], b.dim[b.ndim - 2]);
     a.ndim -= 2;
     b.ndim -= 2;

@@ -112,8 +112,8 @@ bool oct_view_equal(const oct_onnx_view *a, const oct_onnx_view *b)
            memcmp(a->atom, b->atom, (size_t)count_atoms(a) * sizeof a->atom[0]) == 0;
 }
 
-/* Joins atoms that lie one after another in memory, also those of different dimensions. */
-static int join(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
+/* Merges atoms that are adjacent in memory, also those of different dimensions. */
+static int merge_atoms(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
 {
     int count = 0;
     for (int i = 0, n = count_atoms(v); i < n; i++) {
@@ -133,7 +133,7 @@ typedef struct cutter {
 } cutter;
 
 /* Takes atoms of this size together: of a negative one the batch is among them. */
-static bool cut(cutter *c, int64_t size, oct_onnx_view *out, int *made)
+static bool cut_atom(cutter *c, int64_t size, oct_onnx_view *out, int *made)
 {
     const int first = *made;
     bool batch = size < 0;
@@ -168,9 +168,9 @@ bool oct_view_reshape(const oct_onnx_view *v, int dims, const int64_t *size, oct
     oct_onnx_view made = {.value = v->value, .shape = v->shape, .offset = v->offset};
     int atoms = 0;
     if (dims > OCT_VIEW_ATOMS) return false;
-    c.count = join(v, c.atom);
+    c.count = merge_atoms(v, c.atom);
     for (int d = 0; d < dims; d++)
-        if (!cut(&c, size[d], &made, &atoms)) return false;
+        if (!cut_atom(&c, size[d], &made, &atoms)) return false;
     if (c.at < c.count) return false;
     *out = made;
     return true;

@@ -32,7 +32,7 @@ static bool take_varint(stretch *s, uint64_t *value)
     return false;
 }
 
-static bool skip(stretch *s, uint64_t bytes)
+static bool skip_bytes(stretch *s, uint64_t bytes)
 {
     if (bytes > (uint64_t)(s->end - s->at)) return false;
     s->at += bytes;
@@ -48,9 +48,9 @@ static bool take_field(stretch *s, int wire, stretch *content)
     case VARINT:
         return take_varint(s, &length);
     case FIXED64:
-        return skip(s, 8);
+        return skip_bytes(s, 8);
     case FIXED32:
-        return skip(s, 4);
+        return skip_bytes(s, 4);
     case BYTES:
         if (!take_varint(s, &length) || length > (uint64_t)(s->end - s->at)) return false;
         *content = (stretch){s->at, s->at + length};

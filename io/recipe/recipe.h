@@ -43,7 +43,7 @@ typedef struct oct_recipe {
     OCT_KEY_FIELD_##kind(table) field;
 #include "io/recipe/recipe_list.def"
 #undef OCT_KEY
-    int table_layers; /* the last so many of quant_int16_layers come from a sensitivity table */
+    int table_layers; /* how many of quant_int16_layers, the last ones, come from a sensitivity table */
     void *onnx; /* bytes of the file that model.onnx names, once somebody has read it; owned */
     size_t onnx_size;
 } oct_recipe;

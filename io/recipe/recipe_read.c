@@ -105,7 +105,7 @@ static bool closes(yaml_event_type_t type)
 }
 
 /* Depth is bounded since libyaml's time goes with its square. */
-static oct_status next(reader *r)
+static oct_status next_event(reader *r)
 {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->yaml, &r->event)) return yaml_failed(r);
@@ -126,7 +126,7 @@ static oct_status skip_node(reader *r)
 {
     int outside = r->depth - opens(r->event.type);
     while (r->depth > outside)
-        OCT_TRY(next(r));
+        OCT_TRY(next_event(r));
     return OCT_OK;
 }
 
@@ -191,7 +191,7 @@ static oct_status read_list(reader *r, const oct_key *key)
     oct_status status = OCT_OK;
     for (;;) {
         oct_flaw flaw = {""};
-        OCT_TRY_OUT(next(r));
+        OCT_TRY_OUT(next_event(r));
         oct_recipe_position p = here(r);
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
         OCT_TRY_OUT(read_item(r, key, &list, &flaw));
@@ -230,7 +230,7 @@ static oct_status walk_section(reader *r, const oct_key *first, const oct_recipe
     oct_flaw list;
     oct_section_list(first->name, length, &list);
     if (*line)
-        REPORT(r, p, "section '%s' is already given in line %zu; join the two", name.text, *line);
+        REPORT(r, p, "section '%s' is already given in line %zu; merge the two", name.text, *line);
     *line = p->line;
     if (r->event.type == YAML_MAPPING_START_EVENT) return walk_mapping(r, name.text);
     oct_recipe_report(&r->source, p, list.text,
@@ -262,7 +262,7 @@ static oct_status walk_entry(reader *r, const char *section, const char *name,
 static oct_status walk_mapping(reader *r, const char *section)
 {
     for (;;) {
-        OCT_TRY(next(r));
+        OCT_TRY(next_event(r));
         if (r->event.type == YAML_MAPPING_END_EVENT) return OCT_OK;
         oct_recipe_position p = here(r);
         char name[160];
@@ -276,7 +276,7 @@ static oct_status walk_mapping(reader *r, const char *section)
             REPORT(r, &p, "a key is a word, not a list or a mapping; write key: value");
         }
         if (!is_word) OCT_TRY(skip_node(r));
-        OCT_TRY(next(r));
+        OCT_TRY(next_event(r));
         OCT_TRY(is_word ? walk_entry(r, section, name, &p) : skip_node(r));
     }
 }
@@ -296,18 +296,18 @@ static oct_status walk_root(reader *r)
 
 static oct_status walk_stream(reader *r)
 {
-    OCT_TRY(next(r)); /* start of the stream */
-    OCT_TRY(next(r));
+    OCT_TRY(next_event(r)); /* start of the stream */
+    OCT_TRY(next_event(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return OCT_OK;
     oct_recipe_position p = here(r);
     if (r->event.data.document_start.version_directive ||
         r->event.data.document_start.tag_directives.start !=
             r->event.data.document_start.tag_directives.end)
         REPORT(r, &p, "a directive (%%...); recipes have none: leave it out");
-    OCT_TRY(next(r));
+    OCT_TRY(next_event(r));
     OCT_TRY(walk_root(r));
-    OCT_TRY(next(r)); /* end of the document */
-    OCT_TRY(next(r));
+    OCT_TRY(next_event(r)); /* end of the document */
+    OCT_TRY(next_event(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return OCT_OK;
     p = here(r);
     REPORT(r, &p, "a second document begins; a recipe is one document: leave out this '---'");

@@ -43,7 +43,7 @@ static void lose(oct_event_file *file, const char *reason)
 }
 
 /* Frees the event. */
-static void add(oct_event_file *file, oct_proto *event)
+static void write_event(oct_event_file *file, oct_proto *event)
 {
     uint8_t *frame = NULL;
     size_t size = HEAD + event->length + TAIL;
@@ -65,7 +65,7 @@ static void add(oct_event_file *file, oct_proto *event)
     oct_proto_free(event);
 }
 
-static oct_proto begin(int64_t step)
+static oct_proto begin_event(int64_t step)
 {
     struct timespec now;
     oct_proto event = {0};
@@ -77,9 +77,9 @@ static oct_proto begin(int64_t step)
 
 void oct_event_file_add(oct_event_file *file, int64_t step, oct_proto *summary)
 {
-    oct_proto event = begin(step);
+    oct_proto event = begin_event(step);
     oct_proto_message(&event, OCT_EVENT_SUMMARY, summary);
-    add(file, &event);
+    write_event(file, &event);
 }
 
 bool oct_event_file_named(const char *name)
@@ -118,13 +118,13 @@ oct_status oct_event_file_create(oct_event_file *file, const char *folder, int64
         open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     OCT_CHECK(file->fd >= 0, OCT_RESOURCE, "%s: %s", file->path, strerror(errno));
 
-    oct_proto event = begin(0), log = {0};
+    oct_proto event = begin_event(0), log = {0};
     oct_proto_text(&event, OCT_EVENT_FILE_VERSION, "brain.Event:2");
-    add(file, &event);
-    event = begin(step);
+    write_event(file, &event);
+    event = begin_event(step);
     oct_proto_integer(&log, OCT_SESSION_LOG_STATUS, SESSION_START);
     oct_proto_message(&event, OCT_EVENT_SESSION_LOG, &log);
-    add(file, &event);
+    write_event(file, &event);
     return OCT_OK;
 }
 

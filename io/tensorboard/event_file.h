@@ -21,5 +21,5 @@ oct_status oct_event_file_create(oct_event_file *file, const char *folder,
 /* Adds a summary of this step and frees it. A disk that is full costs the event and a warning. */
 void oct_event_file_add(oct_event_file *file, int64_t step, oct_proto *summary);
 void oct_event_file_close(oct_event_file *file);
-/* Tells a file of this kind by its bare name. */
+/* Is this the bare name of an event file? */
 bool oct_event_file_named(const char *name);

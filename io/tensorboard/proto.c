@@ -1,5 +1,5 @@
 /* Protocol buffers on the wire: a key (field number and kind), then a number of 7 bits a byte, 4 or 8 bytes,
- * or a length and so many bytes. */
+ * or a length and its bytes. */
 #include "io/tensorboard/proto.h"
 
 #include "core/base/mem.h"

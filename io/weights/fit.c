@@ -182,7 +182,7 @@ static oct_status check_skips(const fit *f)
 }
 
 /* Adds a name to the first ones of a list. */
-static oct_status note(oct_text *list, int64_t *count, const char *name)
+static oct_status add_name(oct_text *list, int64_t *count, const char *name)
 {
     const int64_t at = (*count)++;
     if (at > SHOWN) return OCT_OK;
@@ -237,14 +237,14 @@ static bool take_layout(slot *s, const oct_weight *array)
     return true;
 }
 
-static oct_status join(fit *f, slot *s)
+static oct_status match_slot(fit *f, slot *s)
 {
     oct_weight_report *report = f->report;
     named *n = s->known ? find_name(f, s->known->file) : NULL;
     if (!n) n = find_name(f, s->path);
     report->wanted++;
     if (n) n->used = true;
-    if (!n || is_skipped(f, s->path)) return note(&report->kept_names, &report->kept, s->path);
+    if (!n || is_skipped(f, s->path)) return add_name(&report->kept_names, &report->kept, s->path);
     const oct_weight *array = &f->weights->arrays[n->array];
     s->array = n->array;
     s->layout =
@@ -264,15 +264,15 @@ static oct_status none_fits(const fit *f)
                     f->report->kept_names.data ? f->report->kept_names.data : "none");
 }
 
-static oct_status join_all(fit *f)
+static oct_status match_names(fit *f)
 {
     for (size_t i = 0; i < f->num_slots; i++)
-        OCT_TRY(join(f, &f->slots[i]));
+        OCT_TRY(match_slot(f, &f->slots[i]));
     if (f->problems > 0) return OCT_USAGE;
     for (int64_t i = 0; i < f->num_names; i++)
         if (!f->names[i].used)
-            OCT_TRY(
-                note(&f->report->unused_names, &f->report->unused, name_of(f, f->names[i].array)));
+            OCT_TRY(add_name(&f->report->unused_names, &f->report->unused,
+                             name_of(f, f->names[i].array)));
     return f->report->taken > 0 ? OCT_OK : none_fits(f);
 }
 
@@ -316,7 +316,7 @@ oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
     find_known(&f, root);
     OCT_TRY_OUT(check_skips(&f));
     OCT_TRY_OUT(list_names(&f));
-    OCT_TRY_OUT(join_all(&f));
+    OCT_TRY_OUT(match_names(&f));
     status = fill_slots(&f);
 out:
     for (size_t i = 0; i < f.num_slots; i++)

@@ -22,7 +22,7 @@ typedef struct oct_weight_file {
 typedef struct oct_weight_format {
     const char *name;
     const char *extension;                        /* ".npz" */
-    bool (*is)(const uint8_t *head, size_t size); /* NULL: the first bytes do not tell */
+    bool (*is)(const uint8_t *head, size_t size); /* NULL: the first bytes do not say */
     bool beside;                                  /* values may lie in files beside this one */
     oct_status (*open)(oct_weight_file *file);    /* lists the arrays: oct_weight_file_add */
     oct_status (*read)(oct_weight_file *file, const oct_weight *array, float *to);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The values as they lie. */
-static oct_weight_layout plain(const oct_shape *shape)
+static oct_weight_layout layout_as_it_is(const oct_shape *shape)
 {
     oct_weight_layout layout = {.ndim = shape->ndim};
     memcpy(layout.dim, shape->dim, sizeof shape->dim);
@@ -14,7 +14,7 @@ static oct_weight_layout plain(const oct_shape *shape)
 }
 
 /* (O, kh, kw, I) of (O, I, kh, kw). */
-static oct_weight_layout of_convolution(const oct_shape *s)
+static oct_weight_layout layout_of_convolution(const oct_shape *s)
 {
     const int64_t taps = s->dim[1] * s->dim[2];
     return (oct_weight_layout){
@@ -27,7 +27,7 @@ static oct_weight_layout of_convolution(const oct_shape *s)
 }
 
 /* (O, kh, kw, I/groups) of (I, O/groups, kh, kw), rotated by 180 degrees. */
-static oct_weight_layout of_transposed(const oct_shape *s, int64_t groups)
+static oct_weight_layout layout_of_transposed(const oct_shape *s, int64_t groups)
 {
     const int64_t taps = s->dim[1] * s->dim[2], outs = s->dim[0] / groups, ins = s->dim[3];
     return (oct_weight_layout){
@@ -54,7 +54,7 @@ static void add_loops(oct_move_map *map, int64_t size, int64_t step, const oct_f
     map->dims += loops;
 }
 
-static oct_weight_layout of_linear(const oct_shape *s, const oct_module_order *order)
+static oct_weight_layout layout_of_linear(const oct_shape *s, const oct_module_order *order)
 {
     oct_weight_layout layout = {.ndim = 2, .dim = {s->dim[0], s->dim[1]}};
     add_loops(&layout.map, s->dim[0], s->dim[1], order ? &order->out : NULL);
@@ -62,7 +62,7 @@ static oct_weight_layout of_linear(const oct_shape *s, const oct_module_order *o
     return layout;
 }
 
-static oct_weight_layout of_vector(const oct_shape *s, const oct_module_order *order)
+static oct_weight_layout layout_of_vector(const oct_shape *s, const oct_module_order *order)
 {
     oct_weight_layout layout = {.ndim = 1, .dim = {s->dim[0]}};
     add_loops(&layout.map, s->dim[0], 1, order ? &order->out : NULL);
@@ -70,7 +70,7 @@ static oct_weight_layout of_vector(const oct_shape *s, const oct_module_order *o
 }
 
 /* (H, W, C) of (C, H, W). */
-static oct_weight_layout of_image(const oct_shape *s)
+static oct_weight_layout layout_of_image(const oct_shape *s)
 {
     const oct_feature_order order = {s->dim[0], s->dim[1], s->dim[2]};
     oct_weight_layout layout = {.ndim = 3, .dim = {s->dim[2], s->dim[0], s->dim[1]}};
@@ -89,18 +89,18 @@ oct_weight_layout oct_weight_layout_of(const oct_module *module, const oct_tenso
 {
     const oct_shape *s = &tensor->shape;
     const oct_module_type *type = module->type;
-    if (type == &oct_conv2d_type && s->ndim == 4) return of_convolution(s);
+    if (type == &oct_conv2d_type && s->ndim == 4) return layout_of_convolution(s);
     if (type == &oct_conv_transpose2d_type && s->ndim == 4)
-        return of_transposed(s, ((const oct_conv2d_module *)module)->geometry.groups);
-    if (type == &oct_linear_type && s->ndim == 2) return of_linear(s, order);
+        return layout_of_transposed(s, ((const oct_conv2d_module *)module)->geometry.groups);
+    if (type == &oct_linear_type && s->ndim == 2) return layout_of_linear(s, order);
     if ((type == &oct_linear_type || type == &oct_batch_norm_type) && s->ndim == 1)
-        return of_vector(s, order);
-    if (is_parameter(type) && s->ndim == 3) return of_image(s);
-    return plain(s);
+        return layout_of_vector(s, order);
+    if (is_parameter(type) && s->ndim == 3) return layout_of_image(s);
+    return layout_as_it_is(s);
 }
 
 /* Drops dimensions of 1 at both ends; returns how many are left, from *first on. */
-static int inner(int ndim, const int64_t *dim, int *first)
+static int strip_ones(int ndim, const int64_t *dim, int *first)
 {
     *first = 0;
     while (ndim > 0 && dim[ndim - 1] == 1)
@@ -110,21 +110,21 @@ static int inner(int ndim, const int64_t *dim, int *first)
     return ndim - *first;
 }
 
-static bool alike(const oct_weight_layout *layout, const oct_weight *array)
+static bool equal_inside(const oct_weight_layout *layout, const oct_weight *array)
 {
     int a, b;
-    const int n = inner(layout->ndim, layout->dim, &a);
-    return inner(array->ndim, array->dim, &b) == n &&
+    const int n = strip_ones(layout->ndim, layout->dim, &a);
+    return strip_ones(array->ndim, array->dim, &b) == n &&
            memcmp(layout->dim + a, array->dim + b, (size_t)n * sizeof array->dim[0]) == 0;
 }
 
 bool oct_weight_layout_fits(oct_weight_layout *layout, const oct_tensor *tensor,
                             const oct_weight *array)
 {
-    if (alike(layout, array)) return true;
+    if (equal_inside(layout, array)) return true;
     if (layout->ndim != 3) return false;
-    *layout = plain(&tensor->shape);
-    return alike(layout, array);
+    *layout = layout_as_it_is(&tensor->shape);
+    return equal_inside(layout, array);
 }
 
 /* Whether dimensions are products of neighbouring ones of the order. */

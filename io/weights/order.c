@@ -24,7 +24,7 @@ static bool is_layer(const oct_trace_node *node)
 }
 
 /* The order of an image's features, where it matters. */
-static oct_feature_order of_image(const oct_shape *s)
+static oct_feature_order order_of_image(const oct_shape *s)
 {
     const bool image = s->ndim == 4 && s->dim[1] * s->dim[2] > 1 && s->dim[3] > 1;
     return image ? (oct_feature_order){s->dim[1], s->dim[2], s->dim[3]} : (oct_feature_order){0};
@@ -54,7 +54,7 @@ static void go_forward(const oct_trace *trace, value_order *values)
         if (is_op(node, "move") || is_op(node, "matmul"))
             out->moved = true;
         else if (is_view(node) && shape->ndim == 2 && !in->moved)
-            out->features = of_image(&trace->values[node->input[0]].shape);
+            out->features = order_of_image(&trace->values[node->input[0]].shape);
         else if (keeps_places(trace, node))
             *out = *in;
     }
@@ -69,7 +69,7 @@ static void go_back(const oct_trace *trace, value_order *values)
         value_order *in = &values[node->input[0]];
         if (trace->values[node->input[0]].shape.ndim != 2 || in->features.c > 0) continue;
         if (is_view(node))
-            in->features = of_image(&trace->values[node->output].shape);
+            in->features = order_of_image(&trace->values[node->output].shape);
         else if (keeps_places(trace, node))
             in->features = values[node->output].features;
     }

@@ -38,7 +38,7 @@ static bool is_zip(const uint8_t *head, size_t size)
     return size >= 4 && memcmp(head, "PK\3\4", 4) == 0;
 }
 
-/* The format that a path or a file's first bytes tell; NULL: none. */
+/* The format that a path or a file's first bytes show; NULL: none. */
 static const oct_weight_format *format_of(const char *path, const uint8_t *head, size_t size)
 {
     for (size_t i = 0; i < OCT_COUNT(formats); i++)

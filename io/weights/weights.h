@@ -34,7 +34,7 @@ typedef struct oct_weights {
     int64_t others; /* arrays of the file that hold no floating-point numbers */
 } oct_weights;
 
-/* Tells whether a path is a file of one of the formats, by its name or its first bytes. */
+/* Is a path a file of one of the formats, by its name or its first bytes? */
 bool oct_weights_is(const char *path);
 /* Reads all arrays of F64, F32, F16 and BF16 as floats. OCT_DATA with one sentence. */
 oct_status oct_weights_read(oct_weights *weights, const char *path) OCT_NODISCARD;

@@ -7,6 +7,7 @@
 #include "io/file/file.h"
 #include "io/hdf5/hdf5.h"
 #include "io/checkpoint/manifest.h"
+#include "io/model/model_file.h"
 #include "io/model/model_flat.h"
 #include "io/weights/weights.h"
 
@@ -149,7 +150,7 @@ oct_status oct_file_check_intact(const char *path, oct_file_kind kind)
     size_t size;
     if (kind != OCT_FILE_CHECKPOINT) return OCT_OK;
     OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &bytes, &size));
-    const oct_status status = oct_h5_check_seal(bytes, size);
+    const oct_status status = oct_h5_check_checksum(bytes, size);
     oct_free(&bytes);
     return status == OCT_OK ? OCT_OK : oct_fail_prefix("%s", path);
 }

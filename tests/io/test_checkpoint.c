@@ -723,7 +723,7 @@ static void craft(const char *name, int64_t format, int64_t step, oct_status (*m
     MUST(oct_h5_write_i64(h5, "info/updates", 3));
     MUST(oct_h5_write_text(h5, "info/recipe", ""));
     if (more) MUST(more(h5));
-    MUST(oct_h5_seal(h5, &bytes, &size));
+    MUST(oct_h5_image_with_checksum(h5, &bytes, &size));
     oct_h5_close(&h5);
     MUST(oct_make_folders(folder));
     MUST(oct_file_write(in_folder(name), bytes, size));

@@ -207,7 +207,7 @@ static void build(void **bytes, size_t *size)
     }
     MUST(oct_h5_write_text(h5, "info/text", "some text"));
     MUST(oct_h5_write_i64(h5, "info/step", 7));
-    MUST(oct_h5_seal(h5, bytes, size));
+    MUST(oct_h5_image_with_checksum(h5, bytes, size));
     oct_h5_close(&h5);
 }
 
@@ -312,20 +312,20 @@ Test(hdf5, every_flip_and_every_truncation_breaks_the_seal)
     oct_h5 *h5;
     build(&bytes, &size);
     uint8_t *byte = bytes;
-    cr_assert(oct_h5_sealed(bytes, size));
+    cr_assert(oct_h5_checksum_fits(bytes, size));
     for (size_t i = 0; i < size; i += i < 200 ? 1 : 23) {
         byte[i] ^= (uint8_t)(1 << i % 8);
-        cr_assert_not(oct_h5_sealed(bytes, size), "%zu", i);
+        cr_assert_not(oct_h5_checksum_fits(bytes, size), "%zu", i);
         byte[i] ^= (uint8_t)(1 << i % 8);
     }
     for (size_t i = 0; i < size; i += i < 200 ? 1 : 29)
-        cr_assert_not(oct_h5_sealed(bytes, i), "%zu", i);
-    cr_assert_eq(oct_h5_open_sealed(&h5, bytes, size - 1, "x.h5"), OCT_DATA);
+        cr_assert_not(oct_h5_checksum_fits(bytes, i), "%zu", i);
+    cr_assert_eq(oct_h5_open_checked(&h5, bytes, size - 1, "x.h5"), OCT_DATA);
     check_said("x.h5: is damaged: its SHA-256 differs");
-    cr_assert_eq(oct_h5_open_sealed(&h5, bytes, size - OCT_CHECKSUM_BYTES, "x.h5"), OCT_DATA);
+    cr_assert_eq(oct_h5_open_checked(&h5, bytes, size - OCT_CHECKSUM_BYTES, "x.h5"), OCT_DATA);
     check_said("x.h5: is an HDF5 file of another program");
     cr_assert_null(h5);
-    MUST(oct_h5_open_sealed(&h5, bytes, size, "x.h5"));
+    MUST(oct_h5_open_checked(&h5, bytes, size, "x.h5"));
     oct_h5_close(&h5);
     oct_free(&bytes);
 }
@@ -373,9 +373,9 @@ Test(hdf5, survives_a_lack_of_memory_at_every_place)
         oct_mem_fail_after(n);
         oct_status status = oct_h5_create(&h5);
         if (status == OCT_OK) status = oct_h5_write(h5, "x", OCT_F32, OCT_SHAPE(4), x);
-        if (status == OCT_OK) status = oct_h5_seal(h5, &bytes, &size);
+        if (status == OCT_OK) status = oct_h5_image_with_checksum(h5, &bytes, &size);
         oct_h5_close(&h5);
-        if (status == OCT_OK) status = oct_h5_open_sealed(&h5, bytes, size, "x.h5");
+        if (status == OCT_OK) status = oct_h5_open_checked(&h5, bytes, size, "x.h5");
         if (status == OCT_OK) status = oct_h5_read_new(h5, "x", OCT_F32, OCT_SHAPE(4), &fresh);
         if (status == OCT_OK) status = oct_h5_list(h5, "", stop_at_two, &(int){0});
         oct_mem_fail_after(0);

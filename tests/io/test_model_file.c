@@ -406,7 +406,7 @@ Test(model_file, knows_a_model_when_it_sees_one)
     cr_assert_not(is_model(oct_tmp_write_text(&tmp, "empty", "")));
     MUST(oct_h5_create(&h5));
     MUST(oct_h5_write_i64(h5, "state/program", 1)); /* sealed, but no model */
-    MUST(oct_h5_seal(h5, &bytes, &size));
+    MUST(oct_h5_image_with_checksum(h5, &bytes, &size));
     oct_h5_close(&h5);
     const char *checkpoint = oct_tmp_write(&tmp, "checkpoint.h5", bytes, size);
     cr_assert_not(is_model(checkpoint));
@@ -591,10 +591,10 @@ static oct_status load_changed(const void *bytes, size_t size, copy c)
     oct_model m;
     void *changed;
     size_t length;
-    MUST(oct_h5_open_sealed(&c.from, bytes, size, "good"));
+    MUST(oct_h5_open_checked(&c.from, bytes, size, "good"));
     MUST(oct_h5_create(&c.to));
     MUST(oct_h5_list(c.from, "", copy_item, &c));
-    MUST(oct_h5_seal(c.to, &changed, &length));
+    MUST(oct_h5_image_with_checksum(c.to, &changed, &length));
     oct_h5_close(&c.from);
     oct_h5_close(&c.to);
     cr_assert(c.found || !c.path, "%s", c.path);
@@ -646,11 +646,11 @@ Test(model_file, refuses_what_does_not_belong_into_it)
     for (size_t i = 0; i < OCT_COUNT(surplus); i++) {
         oct_model m;
         copy c = {0};
-        MUST(oct_h5_open_sealed(&c.from, bytes, size, "good"));
+        MUST(oct_h5_open_checked(&c.from, bytes, size, "good"));
         MUST(oct_h5_create(&c.to));
         MUST(oct_h5_list(c.from, "", copy_item, &c));
         MUST(oct_h5_write(c.to, surplus[i], OCT_U16, OCT_SHAPE(0), NULL));
-        MUST(oct_h5_seal(c.to, &changed, &length));
+        MUST(oct_h5_image_with_checksum(c.to, &changed, &length));
         oct_h5_close(&c.from);
         oct_h5_close(&c.to);
         write_raw(other_path, changed, length);

@@ -84,7 +84,7 @@ static const struct {
     {HEAD "seed: 1\nseed: 2\n",
      "r.yaml:3:1: key 'seed' is already given in line 2; keep one of them"},
     {HEAD "data: {flip: true}\ndata: {drop_last: true}\n",
-     "r.yaml:3:1: section 'data' is already given in line 2; join the two"},
+     "r.yaml:3:1: section 'data' is already given in line 2; merge the two"},
     {HEAD "data: {flip: true}\ndata.flip: false\n",
      "r.yaml:3:1: key 'data.flip' is already given in line 2; keep one of them"},
     {"seed: 1\n",

@@ -206,8 +206,8 @@ static void check_same_state(const char *output)
     snprintf(path, sizeof path, "%s/checkpoints/step-00000007.h5", output);
     cr_assert(oct_file_read("idx/checkpoints/step-00000007.h5", 1 << 26, &a, &a_size) == OCT_OK);
     cr_assert(oct_file_read(path, 1 << 26, &b, &b_size) == OCT_OK);
-    cr_assert(oct_h5_open_sealed(&p.a, a, a_size, "idx") == OCT_OK);
-    cr_assert(oct_h5_open_sealed(&p.b, b, b_size, output) == OCT_OK);
+    cr_assert(oct_h5_open_checked(&p.a, a, a_size, "idx") == OCT_OK);
+    cr_assert(oct_h5_open_checked(&p.b, b, b_size, output) == OCT_OK);
     snprintf(p.path, sizeof p.path, "state");
     cr_assert(oct_h5_list(p.a, "state", compare, &p) == OCT_OK, "%s", oct_fail_text(0));
     snprintf(p.path, sizeof p.path, "optimizer");

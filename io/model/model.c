@@ -1,0 +1,177 @@
+#include "io/model/model.h"
+
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "io/model/class_names.h"
+#include "io/model/model_program.h"
+#include "quant/kernel/qconv.h"
+#include "quant/program/step.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The largest |accumulator| of a step, 0 where it has none. */
+static int64_t bound_of(const oct_program *program, const oct_step *step)
+{
+    int64_t most = 0;
+    if (!oct_step_type_of(step->kind)->weights) return 0;
+    const oct_qparams x = oct_step_input(program, step, 0)->q;
+    for (int64_t c = 0; c < step->conv.out_c; c++)
+        most = oct_max_i64(
+            most, oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], x.qmin, x.qmax));
+    return most;
+}
+
+oct_status oct_model_find_bounds(oct_model *model)
+{
+    const oct_program *program = &model->program;
+    OCT_TRY(oct_alloc(&model->overflow_bound, (size_t)program->num_steps, sizeof(int64_t)));
+    for (int64_t i = 0; i < program->num_steps; i++)
+        model->overflow_bound[i] = bound_of(program, &program->steps[i]);
+    return OCT_OK;
+}
+
+/* The constants of a layer follow from its scales, which exported files have. */
+static bool fits_scales(const oct_program *program, const oct_step *step)
+{
+    if (!oct_step_type_of(step->kind)->weights) return true;
+    const oct_value *out = oct_step_output(program, step);
+    const float in_scale = oct_step_input(program, step, 0)->q.scale;
+    const float out_scale = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
+    const float addend =
+        step->num_inputs > 1 ? oct_step_input(program, step, 1)->q.scale / out_scale : 0;
+    bool fits = step->addend_multiplier == addend;
+    for (int64_t c = 0; c < step->conv.out_c; c++)
+        fits = fits && step->multiplier[c] == in_scale * step->weight_scale[c] / out_scale;
+    return fits;
+}
+
+/* Checks what the file says of a step beside the program. */
+static oct_status check_step(const oct_model *model, int64_t i)
+{
+    const oct_program *program = &model->program;
+    const oct_step *step = &program->steps[i];
+    OCT_CHECK(memchr(step->name, '\0', sizeof step->name) && oct_is_plain_text(step->name) &&
+                  !strchr(step->name, '\n'),
+              OCT_DATA, "the name of step %lld is not a line of text", (long long)i);
+    OCT_CHECK(model->overflow_bound[i] == bound_of(program, step), OCT_DATA,
+              "the overflow bound of step %lld is not that of its weights", (long long)i);
+    OCT_CHECK(fits_scales(program, step), OCT_DATA,
+              "the multipliers of step %lld are not those of its scales", (long long)i);
+    return OCT_OK;
+}
+
+/* The figures follow from each other; which of them are true shows on the test set (octet verify). */
+static oct_status check_certificate(const oct_model *model)
+{
+    const oct_certificate *c = &model->certificate;
+    const double rows = (double)oct_certificate_rows(c);
+    int64_t fallbacks = 0;
+    for (int64_t i = 0; i < model->program.num_steps; i++)
+        fallbacks += model->program.steps[i].kind == OCT_STEP_FLOAT;
+    OCT_CHECK(c->golden_count >= 0 && c->golden_count <= OCT_MODEL_GOLDEN_MAX, OCT_DATA,
+              "%lld golden inputs; 0 to %d are allowed", (long long)c->golden_count,
+              OCT_MODEL_GOLDEN_MAX);
+    const double accuracy = rows > 0 ? 100.0 * (double)c->correct / rows : 0;
+    OCT_CHECK(c->images >= 0 && c->rows >= 0 && c->logits_differ == 0 && c->correct >= 0 &&
+                  c->correct <= oct_certificate_rows(c) && c->num_fallbacks == fallbacks &&
+                  (c->qat_accuracy == accuracy || (c->qat_accuracy == -1 && c->correct == 0)),
+              OCT_DATA,
+              "the figures of the certificate contradict each other: %lld images, %lld rows, %lld "
+              "right, an accuracy of %g %%, %lld logits that differ, %lld float layers of %lld",
+              (long long)c->images, (long long)c->rows, (long long)c->correct, c->qat_accuracy,
+              (long long)c->logits_differ, (long long)c->num_fallbacks, (long long)fallbacks);
+    return OCT_OK;
+}
+
+oct_status oct_model_check(const oct_model *model)
+{
+    const oct_program *program = &model->program;
+    const char *texts[] = {model->recipe, model->data_format, model->plugins,
+                           model->certificate.fallbacks};
+
+    OCT_CHECK(program->num_steps >= 1 && program->num_steps <= OCT_MODEL_STEPS_MAX &&
+                  program->num_values >= 1 && program->num_values <= OCT_MODEL_VALUES_MAX,
+              OCT_DATA,
+              "the program has %lld steps and %lld values; 1 to %d and 1 to %d are allowed",
+              (long long)program->num_steps, (long long)program->num_values, OCT_MODEL_STEPS_MAX,
+              OCT_MODEL_VALUES_MAX);
+    OCT_TRY(oct_program_check(program));
+    for (size_t i = 0; i < OCT_COUNT(texts); i++)
+        OCT_CHECK(!texts[i] ||
+                      (oct_is_plain_text(texts[i]) && strlen(texts[i]) <= OCT_MODEL_TEXT_MAX),
+                  OCT_DATA, "a text holds control characters or more than 1 MiB");
+    OCT_CHECK(!model->class_names || oct_class_names_fit(model->class_names, model->classes),
+              OCT_DATA, "the names of the classes are not %d lines of plain text", model->classes);
+    OCT_CHECK(!model->port_names ||
+                  (program->num_inputs == 1 && oct_class_names_fit(model->port_names, 2)),
+              OCT_DATA, "the names of the input and the output are not 2 lines of plain text");
+    for (int64_t i = 0; i < program->num_steps; i++)
+        OCT_TRY(check_step(model, i));
+    int64_t channels = program->values[program->inputs[0]].c;
+    for (int64_t i = 0; i < (channels <= OCT_REALS_MAX ? channels : 1); i++)
+        OCT_CHECK(isfinite(model->mean[i]) && isfinite(model->std[i]) && model->std[i] > 0.0f,
+                  OCT_DATA, "mean or std of input channel %lld is not a usable number",
+                  (long long)i);
+    const oct_value *output = &program->values[program->output];
+    OCT_CHECK(output->dtype == OCT_S32 ? model->classes >= 1
+                                       : model->classes == output->h * output->w * output->c ||
+                                             model->classes == output->c,
+              OCT_DATA, "%d classes, but the output has %lld numbers", model->classes,
+              (long long)(output->h * output->w * output->c));
+    return check_certificate(model);
+}
+
+static bool large_allowed;
+
+void oct_model_allow_large(void)
+{
+    large_allowed = true;
+}
+
+#define ALLOW "; if you trust it, --allow-large runs it all the same"
+
+/* A small file can ask for a lot: values are described, not stored. */
+oct_status oct_model_check_costs(const oct_model *model)
+{
+    const oct_program *program = &model->program;
+    const int64_t golden = model->certificate.golden_count;
+    oct_program_cost cost;
+    if (large_allowed) return OCT_OK;
+    OCT_TRY(oct_program_costs(program, &cost));
+    OCT_CHECK(cost.bytes <= OCT_MODEL_BYTES, OCT_DATA,
+              "the values of one sample take %s, more than %s" ALLOW,
+              oct_text_size(cost.bytes).text, oct_text_size(OCT_MODEL_BYTES).text);
+    const double all = cost.work * (double)(golden > 0 ? golden : 1);
+    OCT_CHECK(cost.work <= OCT_MODEL_WORK && all <= 2 * OCT_MODEL_WORK, OCT_DATA,
+              "one sample takes as long as %.3g multiply-adds and %lld golden inputs as long as "
+              "%.3g, more than %.3g and %.3g" ALLOW,
+              cost.work, (long long)golden, all, OCT_MODEL_WORK, 2 * OCT_MODEL_WORK);
+    return OCT_OK;
+}
+
+oct_status oct_model_check_work(const oct_model *model, int64_t samples, const char *path)
+{
+    oct_program_cost cost;
+    OCT_TRY(oct_program_costs(&model->program, &cost));
+    const double all = cost.work * (double)samples;
+    OCT_CHECK(large_allowed || all <= OCT_MODEL_SET_WORK, OCT_DATA,
+              "%s: %lld samples take as long as %.3g multiply-adds, more than %.3g" ALLOW, path,
+              (long long)samples, all, OCT_MODEL_SET_WORK);
+    return OCT_OK;
+}
+
+void oct_model_free(oct_model *model)
+{
+    oct_program_free(&model->program);
+    oct_free(&model->recipe);
+    oct_free(&model->plugins);
+    oct_free(&model->data_format);
+    oct_free(&model->class_names);
+    oct_free(&model->port_names);
+    oct_free(&model->overflow_bound);
+    oct_free(&model->golden_input);
+    oct_free(&model->golden_digest);
+    oct_free(&model->certificate.fallbacks);
+    *model = (oct_model){0};
+}
