@@ -71,7 +71,7 @@ static oct_status read_samples(const oct_array *array, int64_t first, int64_t co
 }
 
 /* How large blocks are, and how many are kept. */
-static oct_status lay_blocks(const oct_array *array, store *s, int64_t chunk)
+static oct_status choose_blocks(const oct_array *array, store *s, int64_t chunk)
 {
     enum { SMALL = 64, USUAL = 1 << 18 };
     const int64_t count = array->shape.dim[0], all = count * s->sample;
@@ -136,7 +136,7 @@ static oct_status open_array(oct_array *array, store *s, const char *path)
     OCT_TRY(take_description(array, &m, &s->sample));
     if (m.at < 0 || s->sample == 0 || m.dim[0] == 0) {
         array->read = read_samples;
-        return s->sample == 0 ? OCT_OK : lay_blocks(array, s, m.rows);
+        return s->sample == 0 ? OCT_OK : choose_blocks(array, s, m.rows);
     }
     oct_h5_child_end(&s->child);
     OCT_CHECK(m.at <= array->span.size && m.dim[0] * s->sample <= array->span.size - m.at, OCT_DATA,
