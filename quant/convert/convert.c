@@ -119,7 +119,7 @@ static oct_status emit_fallback(conversion *c)
     return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
 }
 
-static oct_status emit(conversion *c)
+static oct_status emit_node(conversion *c)
 {
     oct_emitter *e = &c->emitter;
     const oct_trace_node *node = e->node;
@@ -130,7 +130,7 @@ static oct_status emit(conversion *c)
     return emit_fallback(c);
 }
 
-/* Tells how often each dynamic block ran, since the program has no loops. */
+/* Logs how often each dynamic block ran, since the program has no loops. */
 static oct_status note_blocks(const conversion *c)
 {
     const oct_trace *trace = c->emitter.trace;
@@ -200,7 +200,7 @@ static oct_status emit_nodes(conversion *c)
     OCT_TRY(oct_trace_live(trace, &live));
     for (size_t i = 0; i < trace->num_nodes && failed == OCT_OK; i++) {
         e->node = &trace->nodes[i];
-        if (live[i]) failed = emit(c);
+        if (live[i]) failed = emit_node(c);
     }
     oct_free(&live);
     OCT_TRY(failed);

@@ -123,7 +123,7 @@ static int64_t max_numel(const oct_module *module, const oct_program *program, c
     return (y->h + edge) * (y->w + edge) * channels;
 }
 
-static oct_status make(fallback *self, const oct_program *program, const oct_step *step)
+static oct_status make_module(fallback *self, const oct_program *program, const oct_step *step)
 {
     const oct_fallback *from = step->fallback;
     const oct_module_type *type = oct_module_type_find(from->type);
@@ -147,7 +147,7 @@ static oct_status open_fallback(void **state, const oct_program *program, const 
 {
     fallback *self;
     OCT_TRY(oct_alloc(&self, 1, sizeof *self));
-    if (make(self, program, step) != OCT_OK) {
+    if (make_module(self, program, step) != OCT_OK) {
         close_fallback(self);
         return oct_fail_prefix("%s", step->name);
     }

@@ -95,7 +95,7 @@ typedef struct outcome {
     bool rounded, corrected;
 } outcome;
 
-static oct_status correct(const oct_correction *c, oct_corrected_layer *l, outcome *done)
+static oct_status correct_layer(const oct_correction *c, oct_corrected_layer *l, outcome *done)
 {
     const oct_tensor *weight = weight_of(l->layer);
     const size_t n = (size_t)oct_numel(weight);
@@ -114,7 +114,7 @@ static oct_status correct(const oct_correction *c, oct_corrected_layer *l, outco
 }
 
 /* Gives all ranks what rank 0 has made of the layer. */
-static oct_status share(const oct_qat_conv *m, const oct_collective *group, outcome *done)
+static oct_status share_corrected(const oct_qat_conv *m, const oct_collective *group, outcome *done)
 {
     const oct_tensor *weight = weight_of(m);
     const oct_param *bias = m->layer->type == &oct_linear_type
@@ -141,11 +141,11 @@ oct_status oct_correction_apply(oct_correction *c, const oct_collective *group)
     for (size_t i = c->begin; i < c->end; i++) {
         outcome done = {0};
         oct_status status = OCT_OK;
-        if (group->rank == 0) status = correct(c, &c->layers[i], &done);
+        if (group->rank == 0) status = correct_layer(c, &c->layers[i], &done);
         if (status != OCT_OK)
             status = oct_fail_prefix("%s", oct_module_path(&c->layers[i].layer->q.base, path));
         OCT_TRY(group->agree(group, status));
-        OCT_TRY(share(c->layers[i].layer, group, &done));
+        OCT_TRY(share_corrected(c->layers[i].layer, group, &done));
         c->rounded += done.rounded;
         c->corrected += done.corrected;
         c->left += !done.rounded && !done.corrected;

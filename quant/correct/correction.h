@@ -35,7 +35,7 @@ typedef struct oct_correction {
     oct_corrected_layer *layers;
     size_t count, capacity;
     size_t begin, end; /* of the round at hand */
-    /* So far, alike on all ranks: */
+    /* So far, the same on all ranks: */
     int64_t rounded, corrected; /* layers */
     int64_t left; /* that wanted it and stay as they are: shared, or with scales of their own */
 } oct_correction;

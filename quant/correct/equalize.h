@@ -1,4 +1,4 @@
-/* Cross-layer equalization: channels between two layers get ranges alike, while the network computes what it did.
+/* Cross-layer equalization: channels between two layers get equal ranges, and the network computes the same as before.
  *
  * A layer, a relu or nothing, perhaps pools, and a layer that alone reads them: channel i of the first may be
  * divided by any r > 0, and what the second multiplies it with be multiplied by r. With a the largest weight of the

@@ -142,7 +142,7 @@ static oct_status keep_node(builder *b, const oct_trace_node *traced)
 }
 
 /* Fails: the runs of a block are different, and `what` says in what. */
-static oct_status differ(const oct_trace_scope *run, const char *what)
+static oct_status refuse_different_runs(const oct_trace_scope *run, const char *what)
 {
     char path[256];
     oct_module_path(run->module, path);
@@ -159,7 +159,7 @@ static oct_status node_differs(const oct_trace_scope *run, const oct_trace_node 
     oct_call_text(one, traced->module ? NULL : traced->op, traced->path, traced->hook);
     snprintf(text, sizeof text, "%s %s (%s in the first run)", one, what,
              oct_graph_node_text(first, other));
-    return differ(run, text);
+    return refuse_different_runs(run, text);
 }
 
 static bool is_within(const oct_trace_value *value, const oct_trace_scope *run)
@@ -205,7 +205,7 @@ static oct_status check_length(const builder *b, int64_t repeat)
     char text[96];
     if (length == first_length) return OCT_OK;
     snprintf(text, sizeof text, "%zu operations, and %zu in the first run", length, first_length);
-    return differ(run, text);
+    return refuse_different_runs(run, text);
 }
 
 static oct_status add_nodes(builder *b)
@@ -259,7 +259,7 @@ static oct_status allocate(builder *b)
     return oct_alloc(&graph->values, b->trace->num_values, sizeof *graph->values);
 }
 
-static oct_status build(builder *b)
+static oct_status build_graph(builder *b)
 {
     OCT_TRY(allocate(b));
     find_runs(b);
@@ -282,7 +282,7 @@ oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_modul
     OCT_TRY(oct_alloc(graph, 1, sizeof **graph));
     (*graph)->root = root;
     builder b = {.graph = *graph, .trace = trace};
-    oct_status status = build(&b);
+    oct_status status = build_graph(&b);
     free_builder(&b);
     if (status != OCT_OK) oct_graph_destroy(graph);
     return status;

@@ -68,8 +68,8 @@ static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_g
     return y;
 }
 
-static oct_tensor *handle(oct_context *cx, oct_graph *graph, const oct_graph_node *node,
-                          oct_tensor *const *x)
+static oct_tensor *compute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node,
+                                oct_tensor *const *x)
 {
     oct_tensor *y = node->action == OCT_NODE_ALIAS ? x[0] : run_node(cx, graph, node, x);
     graph->run->made[node->output] = y;
@@ -89,7 +89,7 @@ static bool handle_hook(oct_context *cx, oct_graph *graph, const oct_graph_call 
     if (!node) return false;
     oct_run_mark_visited(graph, node);
     if (node->action == OCT_NODE_UNTOUCHED) return false;
-    *y = handle(cx, graph, node, call->x);
+    *y = compute_node(cx, graph, node, call->x);
     return true;
 }
 
@@ -100,7 +100,7 @@ static const oct_module *caller_of(const oct_context *cx, const oct_module *call
     return cx->module && cx->module->type->atomic ? cx->module->parent : cx->module;
 }
 
-static void advance(oct_graph *graph, const oct_graph_node *node)
+static void advance_to_next(oct_graph *graph, const oct_graph_node *node)
 {
     size_t next = (size_t)(node - graph->nodes) + 1;
     *(graph->run->block != OCT_NO_BLOCK ? &graph->run->block_next : &graph->run->next) = next;
@@ -116,8 +116,8 @@ bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, co
     const oct_graph_node *node = oct_run_expected(graph), *other = oct_run_unordered(graph, &call);
     bool own = oct_run_is_own_affair(graph, &call);
     if (node && oct_run_fits_node(graph, node, &call) && !(own && other && other < node)) {
-        advance(graph, node);
-        *y = handle(cx, graph, node, x);
+        advance_to_next(graph, node);
+        *y = compute_node(cx, graph, node, x);
         return true;
     }
     if (own && other) oct_run_mark_visited(graph, other);

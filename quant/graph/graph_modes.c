@@ -12,16 +12,16 @@
 
 enum { SAME_CALL = 1, SAME_INPUTS_TOO = 2 };
 
-typedef struct joiner {
+typedef struct merger {
     oct_graph *a, *b;      /* of evaluation, which becomes that of both; of training */
     int64_t *match;        /* node of b -> the one of a, or -1 */
-    size_t *new_a, *new_b; /* node -> its number in the joined graph */
-    int64_t *value;        /* of b -> of the joined graph; -1: nothing reads it */
+    size_t *new_a, *new_b; /* node -> its number in the merged graph */
+    int64_t *value;        /* of b -> of the merged graph; -1: nothing reads it */
     int *block;            /* likewise */
     uint32_t *best;        /* likeness of what is left of a (row) and of b (column) */
-    oct_graph_node *nodes; /* the joined list */
+    oct_graph_node *nodes; /* the merged list */
     size_t num_nodes;
-} joiner;
+} merger;
 
 static const oct_graph_block *block_of(const oct_graph *g, const oct_graph_node *node)
 {
@@ -57,7 +57,7 @@ static bool same_source(const oct_graph *a, int64_t value, const oct_graph *b, i
     return false;
 }
 
-static uint32_t likeness(const joiner *j, size_t in_a, size_t in_b)
+static uint32_t likeness(const merger *j, size_t in_a, size_t in_b)
 {
     const oct_graph_node *x = &j->a->nodes[in_a], *y = &j->b->nodes[in_b];
     if (!same_call(j->a, x, j->b, y)) return 0;
@@ -66,8 +66,8 @@ static uint32_t likeness(const joiner *j, size_t in_a, size_t in_b)
     return SAME_INPUTS_TOO;
 }
 
-/* Matches what begins and what ends alike, which needs no search. */
-static void match_ends(joiner *j, size_t *begin, size_t *end_a, size_t *end_b)
+/* Matches the common beginning and the common end, which needs no search. */
+static void match_ends(merger *j, size_t *begin, size_t *end_a, size_t *end_b)
 {
     *begin = 0, *end_a = j->a->num_nodes, *end_b = j->b->num_nodes;
     while (*begin < *end_a && *begin < *end_b && likeness(j, *begin, *begin) == SAME_INPUTS_TOO) {
@@ -79,7 +79,7 @@ static void match_ends(joiner *j, size_t *begin, size_t *end_a, size_t *end_b)
         j->match[--*end_b] = (int64_t)(--*end_a);
 }
 
-static oct_status match_nodes(joiner *j)
+static oct_status match_nodes(merger *j)
 {
     size_t begin, end_a, end_b;
     for (size_t k = 0; k < j->b->num_nodes; k++)
@@ -107,8 +107,8 @@ static oct_status match_nodes(joiner *j)
     return OCT_OK;
 }
 
-/* Numbers the joined nodes: between two common calls those of evaluation come first. */
-static void number_nodes(joiner *j)
+/* Numbers the merged nodes: between two common calls those of evaluation come first. */
+static void number_nodes(merger *j)
 {
     size_t in_a = 0;
     for (size_t k = 0; k <= j->b->num_nodes; k++) {
@@ -124,7 +124,7 @@ static void number_nodes(joiner *j)
     }
 }
 
-static void add_value(joiner *j, int64_t of_b, int64_t producer)
+static void add_value(merger *j, int64_t of_b, int64_t producer)
 {
     oct_graph *a = j->a;
     int64_t number = (int64_t)a->num_values++;
@@ -134,7 +134,7 @@ static void add_value(joiner *j, int64_t of_b, int64_t producer)
     j->value[of_b] = number;
 }
 
-static oct_status join_values(joiner *j)
+static oct_status merge_values(merger *j)
 {
     oct_graph *a = j->a, *b = j->b;
     size_t capacity = a->num_values;
@@ -160,7 +160,7 @@ static oct_status join_values(joiner *j)
     return OCT_OK;
 }
 
-static oct_status join_blocks(joiner *j)
+static oct_status merge_blocks(merger *j)
 {
     oct_graph *a = j->a, *b = j->b;
     size_t capacity = a->num_blocks;
@@ -184,7 +184,7 @@ static bool may_run(const oct_graph *other, const oct_graph *g, const oct_graph_
     return block && (there < 0 || other->blocks[there].begin == other->blocks[there].end);
 }
 
-static void set_modes(joiner *j)
+static void set_modes(merger *j)
 {
     oct_graph *a = j->a, *b = j->b;
     for (size_t i = 0; i < a->num_nodes; i++)
@@ -197,12 +197,12 @@ static void set_modes(joiner *j)
     }
 }
 
-static int64_t value_or_none(const joiner *j, int64_t of_b)
+static int64_t value_or_none(const merger *j, int64_t of_b)
 {
     return of_b < 0 ? -1 : j->value[of_b];
 }
 
-static void map_inputs(const joiner *j, const oct_graph_node *of_b, oct_graph_node *node)
+static void map_inputs(const merger *j, const oct_graph_node *of_b, oct_graph_node *node)
 {
     int64_t inputs[OCT_MAX_INPUTS] = {0};
     for (int i = 0; i < of_b->num_inputs; i++)
@@ -212,13 +212,13 @@ static void map_inputs(const joiner *j, const oct_graph_node *of_b, oct_graph_no
     node->given[OCT_MODE_TRAINING] = value_or_none(j, given);
 }
 
-static void move_node(joiner *j, oct_graph_node *from, size_t number)
+static void move_node(merger *j, oct_graph_node *from, size_t number)
 {
     j->nodes[number] = *from;
     from->op = from->path = NULL;
 }
 
-static void move_from_b(joiner *j, size_t k)
+static void move_from_b(merger *j, size_t k)
 {
     oct_graph_node *from = &j->b->nodes[k], *made = &j->nodes[j->new_b[k]];
     move_node(j, from, j->new_b[k]);
@@ -230,7 +230,7 @@ static void move_from_b(joiner *j, size_t k)
     if (from->block >= 0) made->block = j->block[from->block];
 }
 
-static oct_status join_nodes(joiner *j)
+static oct_status merge_nodes(merger *j)
 {
     OCT_TRY(oct_alloc(&j->nodes, j->num_nodes, sizeof *j->nodes));
     for (size_t i = 0; i < j->a->num_nodes; i++)
@@ -244,7 +244,7 @@ static oct_status join_nodes(joiner *j)
     return OCT_OK;
 }
 
-static void take_nodes(joiner *j)
+static void install_nodes(merger *j)
 {
     oct_graph *a = j->a;
     oct_free(&a->nodes);
@@ -261,7 +261,7 @@ static void take_nodes(joiner *j)
     }
 }
 
-static oct_status join_carried_uses(joiner *j)
+static oct_status merge_carried_uses(merger *j)
 {
     oct_graph *a = j->a, *b = j->b;
     for (size_t r = 0; r < a->num_carried; r++)
@@ -277,7 +277,7 @@ static oct_status join_carried_uses(joiner *j)
 }
 
 /* Gives scopes, which are of one mode, the new numbers of their nodes. */
-static void renumber_scopes(const joiner *j, oct_trace_scope *scopes, size_t count,
+static void renumber_scopes(const merger *j, oct_trace_scope *scopes, size_t count,
                             const size_t *number, size_t num_nodes)
 {
     for (size_t i = 0; i < count; i++) {
@@ -289,7 +289,7 @@ static void renumber_scopes(const joiner *j, oct_trace_scope *scopes, size_t cou
     }
 }
 
-static void join_scopes(joiner *j)
+static void merge_scopes(merger *j)
 {
     oct_graph *a = j->a, *b = j->b;
     oct_trace_scope *scopes = b->scopes[OCT_MODE_EVALUATION];
@@ -308,7 +308,7 @@ static void join_scopes(joiner *j)
     b->scopes[OCT_MODE_EVALUATION] = NULL;
 }
 
-static oct_status allocate(joiner *j)
+static oct_status allocate(merger *j)
 {
     oct_graph *a = j->a, *b = j->b;
     OCT_TRY(oct_alloc(&j->match, b->num_nodes, sizeof *j->match));
@@ -318,7 +318,7 @@ static oct_status allocate(joiner *j)
     return oct_alloc(&j->block, b->num_blocks, sizeof *j->block);
 }
 
-static void free_joiner(joiner *j)
+static void free_merger(merger *j)
 {
     oct_free(&j->match);
     oct_free(&j->new_a);
@@ -329,18 +329,18 @@ static void free_joiner(joiner *j)
     oct_free(&j->nodes);
 }
 
-static oct_status join(joiner *j)
+static oct_status merge(merger *j)
 {
     OCT_TRY(allocate(j));
     OCT_TRY(match_nodes(j));
     number_nodes(j);
     set_modes(j);
-    OCT_TRY(join_values(j));
-    join_scopes(j);
-    OCT_TRY(join_blocks(j));
-    OCT_TRY(join_nodes(j));
-    take_nodes(j);
-    OCT_TRY(join_carried_uses(j));
+    OCT_TRY(merge_values(j));
+    merge_scopes(j);
+    OCT_TRY(merge_blocks(j));
+    OCT_TRY(merge_nodes(j));
+    install_nodes(j);
+    OCT_TRY(merge_carried_uses(j));
     j->a->output[OCT_MODE_TRAINING] = j->value[j->b->output[OCT_MODE_EVALUATION]];
     j->a->num_inputs[OCT_MODE_TRAINING] = j->b->num_inputs[OCT_MODE_EVALUATION];
     return OCT_OK;
@@ -348,9 +348,9 @@ static oct_status join(joiner *j)
 
 oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training)
 {
-    joiner j = {.a = graph, .b = *training};
-    oct_status status = join(&j);
-    free_joiner(&j);
+    merger j = {.a = graph, .b = *training};
+    oct_status status = merge(&j);
+    free_merger(&j);
     oct_graph_destroy(training);
     return status;
 }

@@ -50,8 +50,8 @@ bool oct_run_fits_node(const oct_graph *graph, const oct_graph_node *node,
 /* The touched node that comes next: of the block that runs, or outside of all blocks; or NULL. */
 const oct_graph_node *oct_run_expected(const oct_graph *graph);
 /* The first node that such a call may be, among those in no order that have not been visited; or
- * NULL. Calls of one module, or of one op in one forward, are told apart by their order where
- * nothing else does. */
+ * NULL. Calls of one module, or of one op in one forward, are distinguished by their order where
+ * nothing else differs. */
 const oct_graph_node *oct_run_unordered(const oct_graph *graph, const oct_graph_call *call);
 /* Whether the forward may run this call by itself: no quantized value is in it, and either an
  * untouched node is such a call or no touched one is. */

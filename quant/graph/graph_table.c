@@ -207,7 +207,7 @@ static oct_status add_output(table *t)
     return status;
 }
 
-static oct_status fill(table *t)
+static oct_status fill_table(table *t)
 {
     const oct_graph *graph = t->graph;
     size_t next_block = 0;
@@ -269,7 +269,7 @@ static oct_status write_table(const table *t, oct_text *text)
 static oct_status add_mode(const oct_graph *graph, oct_mode mode, oct_text *text)
 {
     table t = {.graph = graph, .mode = mode};
-    oct_status status = fill(&t);
+    oct_status status = fill_table(&t);
     if (status == OCT_OK) status = write_table(&t, text);
     for (size_t i = 0; i < t.num_rows; i++)
         for (int c = 0; c < COLUMNS; c++)

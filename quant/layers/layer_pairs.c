@@ -13,7 +13,7 @@ static bool same_size(const oct_layer_info *a, const oct_layer_info *b)
 }
 
 /* Layers of one name but of different sizes are no pair. */
-static void match(oct_layer_pairs *p)
+static void match_layers(oct_layer_pairs *p)
 {
     for (int64_t i = 0; i < p->a->count; i++)
         p->b_of[i] = -1;
@@ -49,7 +49,7 @@ oct_status oct_layer_pairs_create(oct_layer_pairs *p, const oct_layer_source *a,
     OCT_TRY_OUT(oct_alloc(&p->a_of, (size_t)b->count, sizeof *p->a_of));
     OCT_TRY_OUT(oct_alloc(&p->b_of, (size_t)a->count, sizeof *p->b_of));
     OCT_TRY_OUT(oct_alloc(&p->held, (size_t)a->count, sizeof *p->held));
-    match(p);
+    match_layers(p);
     status = make_room(p);
 out:
     if (status != OCT_OK) oct_layer_pairs_free(p);
@@ -71,7 +71,7 @@ typedef struct showing {
     void *user;
 } showing;
 
-static void hold(void *user, int64_t layer, const oct_tensor *output)
+static void hold_output(void *user, int64_t layer, const oct_tensor *output)
 {
     const showing *s = user;
     oct_tensor *held = &s->pairs->held[layer];
@@ -93,6 +93,6 @@ oct_status oct_layer_pairs_run(const oct_layer_pairs *p, const float *input_a, c
                                oct_layer_pair_fn show, void *user)
 {
     showing s = {p, show, user};
-    OCT_TRY(oct_layer_source_run(p->a, &input_a, hold, &s));
+    OCT_TRY(oct_layer_source_run(p->a, &input_a, hold_output, &s));
     return oct_layer_source_run(p->b, &input_b, show_pair, &s);
 }

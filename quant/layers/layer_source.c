@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static void count_twins(oct_layer_source *s)
+static void number_namesakes(oct_layer_source *s)
 {
     for (int64_t i = 0; i < s->count; i++)
         for (int64_t k = 0; k < i; k++)
-            s->layers[i].twin += strcmp(s->layers[i].name, s->layers[k].name) == 0;
+            s->layers[i].namesake += strcmp(s->layers[i].name, s->layers[k].name) == 0;
 }
 
 /* Layers of a model. */
@@ -83,7 +83,7 @@ static oct_status make_layers(oct_layer_source *s, const oct_trace *trace, const
         layer->passes = layer->passes || is_view(f, node);
         s->layer_of[node->output] = s->count++;
     }
-    count_twins(s);
+    number_namesakes(s);
     return OCT_OK;
 }
 
@@ -167,7 +167,7 @@ oct_status oct_layer_source_of_program(oct_layer_source *s, const oct_program *p
         layer->passes =
             kind == OCT_STEP_QUANTIZE || kind == OCT_STEP_DEQUANTIZE || kind == OCT_STEP_RESHAPE;
     }
-    count_twins(s);
+    number_namesakes(s);
     OCT_TRY_OUT(oct_alloc(&s->output, oct_value_bytes(&program->values[program->output]), 1));
     status = oct_runtime_create(&s->runtime, program, 1, &oct_module_fallbacks);
 out:
@@ -212,7 +212,7 @@ int64_t oct_layer_find(const oct_layer_source *other, const oct_layer_source *so
 {
     const oct_layer_info *wanted = &source->layers[number];
     for (int64_t i = 0; i < other->count; i++)
-        if (other->layers[i].twin == wanted->twin &&
+        if (other->layers[i].namesake == wanted->namesake &&
             strcmp(other->layers[i].name, wanted->name) == 0)
             return i;
     return -1;

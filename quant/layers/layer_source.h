@@ -14,7 +14,7 @@ typedef struct oct_layer_info {
     char type[64];      /* of the module ("conv2d"), or the step's kind */
     oct_module *module; /* of a model, which may be NULL there too; borrowed */
     oct_value value;    /* its output: type, plane, qparams of codes */
-    int twin;           /* how many layers before it have the same name */
+    int namesake;       /* how many layers before it have the same name */
     /* It computes nothing: a stub, or a view of its input. A program may leave it out. */
     bool passes;
 } oct_layer_info;

@@ -18,7 +18,7 @@ typedef struct survey {
     oct_quantizers quantizers;
     oct_leaves leaves;
     oct_layer_figures *figures;
-    /* By leaf, step, and which of both distances. */
+    /* By leaf and step, the distances to the model and to the reference. */
     oct_error_sums *sums, *leaf;
     float *input, *float_values, *values;
 } survey;
@@ -64,7 +64,7 @@ static oct_status open_memory(survey *s)
     return oct_alloc(&s->values, most, sizeof(float));
 }
 
-static void widen(double *largest, double value)
+static void raise_to(double *largest, double value)
 {
     if (value > *largest || isnan(value)) *largest = value;
 }
@@ -79,8 +79,9 @@ static int64_t count_clipped(const float *x, int64_t n, oct_qparams q)
     return clipped;
 }
 
-static void add_exact(void *user, int64_t step, const oct_tensor *of_model,
-                      const oct_tensor *of_program)
+/* Measures a step's output against that of the model with the same weights. */
+static void compare_with_model(void *user, int64_t step, const oct_tensor *of_model,
+                               const oct_tensor *of_program)
 {
     survey *s = user;
     oct_layer_figures *f = &s->figures[step];
@@ -90,18 +91,20 @@ static void add_exact(void *user, int64_t step, const oct_tensor *of_model,
     oct_spread_add(&f->spread, s->float_values, n);
     f->values += n;
     if (oct_is_codes(of_program)) f->clipped += count_clipped(s->float_values, n, of_program->q);
-    widen(&f->same_weights.max_error,
-          oct_error_add(&s->leaf[2 * step], s->float_values, s->values, n));
+    raise_to(&f->same_weights.max_error,
+             oct_error_add(&s->leaf[2 * step], s->float_values, s->values, n));
 }
 
-static void add_referred(void *user, int64_t step, const oct_tensor *of_reference,
-                         const oct_tensor *of_program)
+/* Measures a step's output against that of the reference model. */
+static void compare_with_reference(void *user, int64_t step, const oct_tensor *of_reference,
+                                   const oct_tensor *of_program)
 {
     survey *s = user;
     oct_layer_values(of_reference, s->float_values);
     oct_layer_values(of_program, s->values);
-    widen(&s->figures[step].reference.max_error,
-          oct_error_add(&s->leaf[2 * step + 1], s->float_values, s->values, oct_numel(of_program)));
+    raise_to(
+        &s->figures[step].reference.max_error,
+        oct_error_add(&s->leaf[2 * step + 1], s->float_values, s->values, oct_numel(of_program)));
 }
 
 static oct_status measure_share(survey *s)
@@ -113,15 +116,16 @@ static oct_status measure_share(survey *s)
         s->leaf = s->sums + leaf * 2 * s->program.count;
         for (int64_t i = begin; i < begin + oct_leaf_size(&s->leaves, leaf); i++) {
             OCT_TRY(spec->fetch(spec->user, i, s->input));
-            OCT_TRY(oct_layer_pairs_run(&s->exact, s->input, s->input, add_exact, s));
+            OCT_TRY(oct_layer_pairs_run(&s->exact, s->input, s->input, compare_with_model, s));
             if (spec->reference)
-                OCT_TRY(oct_layer_pairs_run(&s->referred, s->input, s->input, add_referred, s));
+                OCT_TRY(oct_layer_pairs_run(&s->referred, s->input, s->input,
+                                            compare_with_reference, s));
         }
     }
     return OCT_OK;
 }
 
-static oct_status join_sums(survey *s, const oct_collective *group)
+static oct_status reduce_sums(survey *s, const oct_collective *group)
 {
     const int64_t numbers = s->program.count * 2 * SUMS;
     oct_error_sums *total;
@@ -153,7 +157,7 @@ static double of_key(int64_t key)
     return largest;
 }
 
-static oct_status join_largest(survey *s, const oct_collective *group, int64_t *keys)
+static oct_status reduce_largest(survey *s, const oct_collective *group, int64_t *keys)
 {
     for (int64_t i = 0; i < s->program.count; i++) {
         keys[2 * i] = key_of(s->figures[i].same_weights.max_error);
@@ -168,7 +172,7 @@ static oct_status join_largest(survey *s, const oct_collective *group, int64_t *
 }
 
 /* Counts below 2^53 are exact as doubles: ranks are the leaves of a sum that there is anyway. */
-static oct_status join_counts(survey *s, const oct_collective *group, double *counts)
+static oct_status reduce_counts(survey *s, const oct_collective *group, double *counts)
 {
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     for (int64_t i = 0; i < s->program.count; i++) {
@@ -183,7 +187,7 @@ static oct_status join_counts(survey *s, const oct_collective *group, double *co
     return OCT_OK;
 }
 
-static oct_status join(survey *s, const oct_collective *group)
+static oct_status reduce_figures(survey *s, const oct_collective *group)
 {
     const size_t steps = (size_t)s->program.count;
     oct_spread *spreads = NULL;
@@ -199,9 +203,9 @@ static oct_status join(survey *s, const oct_collective *group)
     OCT_TRY_OUT(oct_spread_merge(spreads, s->program.count, group));
     for (size_t i = 0; i < steps; i++)
         s->figures[i].spread = spreads[i];
-    OCT_TRY_OUT(join_largest(s, group, keys));
-    OCT_TRY_OUT(join_counts(s, group, counts));
-    status = join_sums(s, group);
+    OCT_TRY_OUT(reduce_largest(s, group, keys));
+    OCT_TRY_OUT(reduce_counts(s, group, counts));
+    status = reduce_sums(s, group);
 out:
     oct_free(&spreads);
     oct_free(&keys);
@@ -219,7 +223,7 @@ oct_status oct_layer_survey_run(const oct_layer_survey *spec, const oct_collecti
     if (status == OCT_OK) status = open_memory(&s);
     if (status == OCT_OK) status = measure_share(&s);
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(join(&s, group));
+    OCT_TRY_OUT(reduce_figures(&s, group));
     *figures = s.figures;
     s.figures = NULL;
 out:

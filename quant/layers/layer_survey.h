@@ -25,7 +25,7 @@ typedef struct oct_layer_figures {
 typedef struct oct_layer_survey {
     const oct_program *program;
     oct_module *model; /* what it was made from; its quantizers are OFF meanwhile, then FROZEN */
-    oct_module *reference; /* prepared alike, its quantizers OFF; NULL: none */
+    oct_module *reference; /* prepared in the same way, its quantizers OFF; NULL: none */
     int64_t samples;
     /* Writes sample i as the program's input wants it. */
     oct_status (*fetch)(void *user, int64_t i, float *input);

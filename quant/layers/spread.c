@@ -31,7 +31,7 @@ static int width_for(float min, float max)
 }
 
 /* Makes the spread reach over a range; its counts stay true. */
-static void reach(oct_spread *s, float min, float max)
+static void widen_to(oct_spread *s, float min, float max)
 {
     int64_t count[OCT_SPREAD_BINS] = {0};
     const bool empty = s->min > s->max;
@@ -58,7 +58,7 @@ void oct_spread_add(oct_spread *s, const float *x, int64_t n)
         min = x[i] < min ? x[i] : min;
         max = x[i] > max ? x[i] : max;
     }
-    if (min <= max) reach(s, min + 0.0f, max + 0.0f); /* 0 has one sign */
+    if (min <= max) widen_to(s, min + 0.0f, max + 0.0f); /* 0 has one sign */
     const double factor = ldexp(1.0, -s->exponent), first = (double)s->first;
     for (int64_t i = 0; i < n; i++)
         if (isfinite(x[i]))
@@ -68,7 +68,7 @@ void oct_spread_add(oct_spread *s, const float *x, int64_t n)
 }
 
 /* Ends of ranges as whole numbers whose maximum is that of all ranks. */
-static oct_status join_ranges(oct_spread *spreads, int64_t count, const oct_collective *group)
+static oct_status reduce_ranges(oct_spread *spreads, int64_t count, const oct_collective *group)
 {
     int64_t *keys;
     OCT_TRY(oct_alloc(&keys, (size_t)count * 2, sizeof *keys));
@@ -80,14 +80,14 @@ static oct_status join_ranges(oct_spread *spreads, int64_t count, const oct_coll
     for (int64_t i = 0; i < count && status == OCT_OK; i++) {
         const float min = oct_float_of_key((int32_t)-keys[2 * i]);
         const float max = oct_float_of_key((int32_t)keys[2 * i + 1]);
-        if (min <= max) reach(&spreads[i], min, max);
+        if (min <= max) widen_to(&spreads[i], min, max);
     }
     oct_free(&keys);
     return status;
 }
 
 /* Counts below 2^53 are exact as doubles: ranks are the leaves of a sum that there is anyway. */
-static oct_status join_counts(oct_spread *spreads, int64_t count, const oct_collective *group)
+static oct_status reduce_counts(oct_spread *spreads, int64_t count, const oct_collective *group)
 {
     enum { EACH = OCT_SPREAD_BINS + 1 };
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
@@ -110,8 +110,8 @@ static oct_status join_counts(oct_spread *spreads, int64_t count, const oct_coll
 
 oct_status oct_spread_merge(oct_spread *spreads, int64_t count, const oct_collective *group)
 {
-    OCT_TRY(join_ranges(spreads, count, group));
-    return join_counts(spreads, count, group);
+    OCT_TRY(reduce_ranges(spreads, count, group));
+    return reduce_counts(spreads, count, group);
 }
 
 double oct_spread_from(const oct_spread *s)

@@ -1,4 +1,4 @@
-/* A spread tells how the values of a tensor lie: range, and counts in 64 bins as wide as a power of two.
+/* A spread is how the values of a tensor are distributed: range, and counts in 64 bins as wide as a power of two.
  *
  * The width follows from the range alone: it is the smallest with which 64 bins reach from the smallest to
  * the largest value. Where the range grows, pairs of bins become one, so counts depend neither on the order in

@@ -414,7 +414,7 @@ static oct_status update_scale(oct_fake_quant *fq)
     return OCT_OK;
 }
 
-static void observe(oct_fake_quant *fq, const oct_seen *batch)
+static void observe_batch(oct_fake_quant *fq, const oct_seen *batch)
 {
     const oct_observer *observer = fq->qconfig.observer;
     const float averaging = fq->qconfig.averaging;
@@ -487,7 +487,7 @@ static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
     if (oct_fake_quant_learns(fq)) OCT_TRY(check_learned(fq));
     if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
     const oct_seen batch = seen_of(fq, keys);
-    observe(fq, &batch);
+    observe_batch(fq, &batch);
     OCT_TRY(check_observed(fq));
     return update_scale(fq);
 }

@@ -9,7 +9,7 @@
  * A learned scale (fake_quant_kind.h) is a parameter in the state QAT: it begins with what calibration has left,
  * or with what the first step shows, and no range moves it afterwards.
  * Current scales: the batch is observed first and quantized with the scale that follows, as PyTorch
- * does; each layer computes its range in a pass of its own and the ranks meet at each fake-quant.
+ * does; each layer computes its range in a pass of its own and the ranks synchronize at each fake-quant.
  */
 #pragma once
 
@@ -122,7 +122,7 @@ float oct_slope_sum_end(const oct_slope_sum *sum, int64_t each);
  * scale at once. OCT_NUMERIC as oct_quantizers_update. */
 oct_status oct_fake_quant_update(oct_fake_quant *fq, const oct_collective *group) OCT_NODISCARD;
 
-/* All fake-quants below a module, in order of the tree: alike on every rank. */
+/* All fake-quants below a module, in order of the tree: the same on every rank. */
 typedef struct oct_quantizers {
     oct_fake_quant **items;
     size_t count;

@@ -11,12 +11,12 @@
 
 #include <string.h>
 
-/* What the backward wants; also describes the work. */
-typedef struct joined {
+/* What the backward needs; also describes the work. */
+typedef struct concat_call {
     int n;
     int64_t rows, width, c[OCT_MAX_INPUTS];
     uint8_t *mask[OCT_MAX_INPUTS]; /* NULL: copied */
-} joined;
+} concat_call;
 
 static int64_t width_of(const oct_tensor *x)
 {
@@ -33,16 +33,16 @@ static bool fits(oct_context *cx, oct_tensor *const *x, int n)
             if (oct_shape_equal(&shape, &x[0]->shape)) continue;
         }
         oct_context_fail(cx, OCT_PREPARE,
-                         "inputs %s and %s cannot be joined: they may differ in the last dimension "
-                         "alone, of two or more",
+                         "inputs %s and %s cannot be concatenated: they may differ in the last "
+                         "dimension alone, of two or more",
                          oct_shape_text(&x[0]->shape, a), oct_shape_text(&x[i]->shape, b));
         return false;
     }
     return true;
 }
 
-static void gather(const joined *j, int input, int64_t first_column, const float *grad_y,
-                   float *grad)
+static void gather_grad(const concat_call *j, int input, int64_t first_column, const float *grad_y,
+                        float *grad)
 {
     const int64_t c = j->c[input];
 #pragma omp parallel for schedule(static)
@@ -61,28 +61,28 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
 }
 
 /* Only what was requantized has been rounded here. */
-static bool learns(const oct_quantized *m, const joined *j, int i)
+static bool learns(const oct_quantized *m, const concat_call *j, int i)
 {
     return j->mask[i] && oct_fake_quant_learns(oct_quantized_fq(m));
 }
 
 static void backward(oct_context *cx, oct_node *node)
 {
-    const joined *j = node->saved;
+    const concat_call *j = node->saved;
     const oct_quantized *m = (const oct_quantized *)node->module;
     int64_t first = 0;
     for (int i = 0; i < j->n; first += j->c[i++]) {
         oct_tensor *x = node->input[i];
         float *grad = x->needs_grad ? oct_grad_new(cx, x) : NULL;
         if (!grad) continue;
-        gather(j, i, first, node->output->grad, grad);
+        gather_grad(j, i, first, node->output->grad, grad);
         if (learns(m, j, i)) oct_quantized_add_scale_grad(cx, m, values, &x, node->output->q, grad);
         if (j->mask[i]) oct_quantized_clip_grad(m, j->mask[i], oct_numel(x), grad);
         oct_add_grad(cx, x, grad);
     }
 }
 
-static void observe(oct_tensor *x, oct_fake_quant *fq)
+static void observe_codes(oct_tensor *x, oct_fake_quant *fq)
 {
     const int64_t numel = oct_numel(x);
     const oct_qcodes codes = oct_qcodes_of(x);
@@ -109,15 +109,16 @@ static void observe_inputs(oct_context *cx, const oct_quantized *m, oct_tensor *
     const bool own = fq->base.parent == &m->base;
     if (!m->base.training) return;
     for (int i = 0; i < n; i++)
-        if (own || !oct_qparams_equal(x[i]->q, q)) observe(x[i], fq);
+        if (own || !oct_qparams_equal(x[i]->q, q)) observe_codes(x[i], fq);
     if (oct_fake_quant_updates_first(fq, true))
         oct_context_adopt(cx, oct_fake_quant_update(fq, cx->group));
 }
 
 /* The masks of the inputs that are requantized. */
-static joined *save(oct_context *cx, const joined *work, oct_tensor *const *x, oct_qparams y)
+static concat_call *save(oct_context *cx, const concat_call *work, oct_tensor *const *x,
+                         oct_qparams y)
 {
-    joined *saved = oct_save(cx, sizeof *saved);
+    concat_call *saved = oct_save(cx, sizeof *saved);
     if (!saved) return NULL;
     *saved = *work;
     for (int i = 0; i < work->n; i++)
@@ -127,7 +128,8 @@ static joined *save(oct_context *cx, const joined *work, oct_tensor *const *x, o
 }
 
 /* Rows of a part are a multiple of 8, so each input's mask begins at a byte. */
-static void join(const joined *j, oct_requantizer r, oct_tensor *const *x, oct_tensor *y)
+static void concat_codes(const concat_call *j, oct_requantizer r, oct_tensor *const *x,
+                         oct_tensor *y)
 {
     const int64_t part = oct_round_up(oct_max_i64(OCT_PART / j->width, 1), 8);
 #pragma omp parallel for schedule(static)
@@ -151,7 +153,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     if (domain == OCT_DOMAIN_FLOAT)
         return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training, oct_concat(cx, x, n));
     if (!fits(cx, x, n)) return NULL;
-    joined j = {.n = n};
+    concat_call j = {.n = n};
     OCT_ASSERT(n > 0);
     for (int i = 0; i < n; i++)
         j.width += j.c[i] = width_of(x[i]);
@@ -168,7 +170,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     if (node && !(node->saved = save(cx, &j, x, q))) return NULL;
     for (int i = 0; node && i < n; i++)
         if (learns(m, node->saved, i)) oct_param_used(cx, fq->learned);
-    join(node ? node->saved : &j, m->target->requantizer, x, y);
+    concat_codes(node ? node->saved : &j, m->target->requantizer, x, y);
     return y;
 }
 

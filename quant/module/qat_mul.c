@@ -36,7 +36,7 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
 }
 
 /* grad *= the values of x */
-static void multiply(const oct_tensor *x, float *grad)
+static void multiply_by_values(const oct_tensor *x, float *grad)
 {
     const int64_t n = oct_numel(x);
     const oct_qcodes codes = oct_qcodes_of(x);
@@ -74,9 +74,9 @@ static void backward(oct_context *cx, oct_node *node)
     float *grad = oct_quantized_detach_grad(cx, node), *copy = oct_scratch(cx, bytes);
     if (copy) {
         memcpy(copy, grad, bytes);
-        multiply(node->input[0], copy);
+        multiply_by_values(node->input[0], copy);
     }
-    multiply(node->input[1], grad);
+    multiply_by_values(node->input[1], grad);
     oct_add_grad(cx, node->input[0], grad);
     oct_add_grad(cx, node->input[1], copy);
 }

@@ -52,7 +52,7 @@ static bool fits_path(const char *pattern, const char *path)
 }
 
 /* Puts a template in place of what setters of lower priority have said. */
-static void put(const oct_qconfig_setter *self, oct_qconfig *qconfig)
+static void apply_setter(const oct_qconfig_setter *self, oct_qconfig *qconfig)
 {
     if (self->qconfig)
         *qconfig = *self->qconfig;
@@ -64,19 +64,19 @@ static void refine_any(const oct_qconfig_setter *self, const oct_qconfig_site *s
                        oct_qconfig *qconfig)
 {
     (void)site;
-    put(self, qconfig);
+    apply_setter(self, qconfig);
 }
 
 static void refine_by_name(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                            oct_qconfig *qconfig)
 {
-    if (fits_path(self->pattern, site->path)) put(self, qconfig);
+    if (fits_path(self->pattern, site->path)) apply_setter(self, qconfig);
 }
 
 static void refine_by_type(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                            oct_qconfig *qconfig)
 {
-    if (strcmp(self->pattern, site->type) == 0) put(self, qconfig);
+    if (strcmp(self->pattern, site->type) == 0) apply_setter(self, qconfig);
 }
 
 static void refine_output(const oct_qconfig_setter *self, const oct_qconfig_site *site,

@@ -5,7 +5,7 @@
  * model. The backward is straight-through: derivatives at the dequantized codes, cut where the clip
  * mask says so.
  *
- * All take their constants from their inputs' qparams at each call, so one module may meet inputs of
+ * All take their constants from their inputs' qparams at each call, so one module may get inputs of
  * different scales (a loop), and codes of 8 and 16 bits in any mixture.
  */
 #pragma once
@@ -56,7 +56,7 @@ typedef enum oct_activation {
 typedef struct oct_clip_bounds {
     double lo, hi;
 } oct_clip_bounds;
-/* Tells a fused module whose activation is clip where it cuts. */
+/* Sets the bounds of a fused module whose activation is clip. */
 void oct_qat_set_clip(oct_module *m, oct_clip_bounds clip);
 
 /* Whether accumulators are held between the passes over them; no bit depends on it. */
@@ -101,7 +101,7 @@ bool oct_qat_conv_is_tied(const oct_qat_conv *m);
  * with a scale per output channel. kind NULL: the built-in one. */
 oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
                                          const oct_target *target) OCT_NODISCARD;
-/* Tells the scale of each output channel's weights as they are now: scale (O). */
+/* Writes the scale of each output channel's weights as they are now: scale (O). */
 void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
 /* Moves the batch norm's factor and shift into weights and bias and destroys the batch norm. The layer
  * gets a bias if it has none. Weight codes (negated with gamma), integer biases, multipliers and so all
@@ -113,7 +113,7 @@ void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
 /* Gives the layer the form that folding gives it, for values that come from elsewhere: a bias and no batch norm. */
 oct_status oct_qat_conv_drop_norm(oct_qat_conv *m) OCT_NODISCARD;
-/* Tells whether there is no such channel, for inputs like these, so that folding changes no code. */
+/* Finds whether there is no such channel, for inputs like these, so that folding changes no code. */
 oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input,
                                       bool *exactly) OCT_NODISCARD;
 /* How weights become codes. */

@@ -117,8 +117,8 @@ static int64_t units_of_part(const oct_quantized_op *op, oct_step_unit unit, int
 static const oct_tensor *larger_of(const oct_quantized_op *op, oct_tensor *const *x)
 {
     oct_broadcast b;
-    const bool meet = op && op->broadcasts && oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b);
-    return x[meet && oct_broadcast_larger(&b)];
+    const bool fit = op && op->broadcasts && oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b);
+    return x[fit && oct_broadcast_larger(&b)];
 }
 
 static oct_step_unit unit_at(const oct_quantized_op *op, oct_tensor *const *x)

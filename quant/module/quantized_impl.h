@@ -48,7 +48,7 @@ typedef struct oct_quantized_op {
     const oct_target *(*target)(const oct_module *self);
     /* Computes the same function of float inputs. */
     oct_tensor *(*in_float)(oct_context *cx, oct_module *self, oct_tensor *const *x);
-    /* Fails the context unless codes of such an input can be taken; NULL: all inputs are shaped alike. */
+    /* Fails the context unless codes of such an input can be taken; NULL: all inputs have one shape. */
     bool (*fits)(oct_context *cx, const oct_module *self, const oct_tensor *x);
     oct_shape (*shape)(const oct_module *self, const oct_tensor *x); /* NULL: as the input's */
     /* Writes the step's numbers for its values. Arrays stay the module's; emit copies them. NULL: none. */
@@ -64,8 +64,8 @@ typedef struct oct_quantized_op {
                   uint8_t *mask, float *range);
 } oct_quantized_op;
 
-/* Loads the logical codes of two inputs of which one may repeat, as they meet n elements of the output from `first`
- * on; n <= OCT_FLAG_BLOCK. */
+/* Loads the logical codes that n elements of the output from `first` on are computed from: of two inputs, one of
+ * which may be broadcast; n <= OCT_FLAG_BLOCK. */
 void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
                              int32_t code[2][OCT_FLAG_BLOCK]);
 /* Gives the real values of codes, in memory that is borrowed (oct_scratch); NULL when the context has failed. */
@@ -76,8 +76,8 @@ oct_status oct_quantized_emit(oct_module *self, oct_emitter *e) OCT_NODISCARD;
 /* Makes a zeroed module of this type in place of *old, which is destroyed, for rules. */
 oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
                                  oct_module **old) OCT_NODISCARD;
-/* Takes the gradient of the output of a forward with its own qparams, of which a learned scale gets its share, and
- * clips it by the mask (node->saved). */
+/* Takes the gradient of the output of a forward with its own qparams, adds a learned scale's share of it, and clips it
+ * by the mask (node->saved). */
 float *oct_quantized_detach_grad(oct_context *cx, oct_node *node);
 
 /* Computes the module's codes from the inputs' codes, or of a QuantStub their values: the part of the forward

@@ -28,7 +28,7 @@ typedef struct oct_quant_rule {
     /* Of a module with parameters: makes that of a further call, which uses those of the first call's. NULL: it has
      * none. */
     oct_status (*create_again)(oct_module **made, const oct_module *first);
-    /* Tells what `create` has made its target, of modules without a fake-quant; NULL: all targets are alike. */
+    /* Sets the target of a module from `create` that has no fake-quant; NULL: it is the same for all targets. */
     void (*aim)(oct_module *made, const oct_target *target);
     /* Writes the step of such a float module; any_domain: of float inputs too. NULL: it has none. */
     oct_status (*emit)(struct oct_emitter *emitter);

@@ -68,7 +68,7 @@ oct_status oct_quant_stub_create(oct_module **m)
     return oct_module_create(m, &oct_quant_stub_type, sizeof(oct_quantized));
 }
 
-static void dequantize(const oct_tensor *x, float *y)
+static void dequantize_codes(const oct_tensor *x, float *y)
 {
     const int64_t n = oct_numel(x);
 #pragma omp parallel for schedule(static)
@@ -89,7 +89,7 @@ static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor
     if (oct_inputs_domain(cx, x, n, 1) == OCT_DOMAIN_INVALID) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x[0]->shape);
     if (!y) return NULL;
-    dequantize(x[0], oct_f32(y));
+    dequantize_codes(x[0], oct_f32(y));
     oct_record(cx, "dequantize", pass_backward, x, 1, false, y);
     return y;
 }

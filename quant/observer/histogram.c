@@ -54,8 +54,8 @@ static void find_bins(const uint32_t *bits, int n, int32_t *bin, int32_t *finite
     }
 }
 
-/* Zeros, of which a relu makes many at random places, are counted apart: nobody guesses wrong whether the next one is
- * one, and none waits for the count before it. */
+/* Zeros, which a relu makes at many random places, are counted separately and without a branch: no branch is
+ * mispredicted, and no count waits for the one before it. */
 void oct_histogram_add(const float *x, int64_t n, int64_t *count)
 {
     enum { BLOCK = 256 };

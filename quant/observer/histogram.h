@@ -1,7 +1,7 @@
 /* Histograms: how many values of a tensor lie where.
  *
  * The grid is one for all tensors, so nothing has to be known before the first value is counted, and
- * counts of batches, ranks and threads are joined by adding whole numbers, in any order. Its bins are those
+ * counts of batches, ranks and threads are added as whole numbers, in any order. Its bins are those
  * of the float itself: 32 to each power of two from 2^-32 to 2^32 (what is beyond counts in the
  * last), for each sign, and one in the middle for what is nearer to 0. A bin is at most 1/32 as wide as its
  * values are large.

@@ -3,8 +3,8 @@
  * least squared error is taken.
  *
  * PyTorch stops where the error grows for the first time, which may be long before the least one, and jumps over empty
- * bins; here the way goes on until a hundredth is cut, and every bin on it is tried. PyTorch's bins are alike
- * in width, so it counts them where widths are compared here. */
+ * bins; here the search goes on until a hundredth is cut, and tries every bin on its way. PyTorch's bins have
+ * one width, so it counts them where widths are compared here. */
 #include "quant/observer/observer.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ typedef struct piece {
     int shares_below, shares_above;
 } piece;
 
-static piece whole(const int64_t *count)
+static piece whole_range(const int64_t *count)
 {
     piece p = {.first = 0, .last = OCT_HISTOGRAM_BINS - 1};
     while (p.first < p.last && count[p.first] == 0)
@@ -49,7 +49,7 @@ static piece cut_above(piece p, const int64_t *count, double share)
     return p;
 }
 
-static piece cut(piece p, const int64_t *count, double share)
+static piece cut_tail(piece p, const int64_t *count, double share)
 {
     const piece lower = cut_below(p, count, share), upper = cut_above(p, count, share);
     return width(p.first, lower.first) > width(upper.last, p.last) ? lower : upper;
@@ -63,7 +63,7 @@ typedef struct search {
 } search;
 
 /* Bins around 0 hold zeros. */
-static void try(search *s, int first, int last)
+static void try_range(search *s, int first, int last)
 {
     const float min = first == OCT_HISTOGRAM_ZERO ? 0.0f : oct_histogram_low(first);
     const float max = last == OCT_HISTOGRAM_ZERO ? 0.0f : oct_histogram_high(last);
@@ -80,14 +80,14 @@ static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, f
     oct_observer_keep(state, histogram, batch, averaging);
     const double share = (double)oct_histogram_total(histogram) / SHARES;
     search s = {.count = histogram, .batch = batch, .best = *state, .least = INFINITY};
-    piece p = whole(histogram);
-    try(&s, p.first, p.last);
+    piece p = whole_range(histogram);
+    try_range(&s, p.first, p.last);
     for (int cuts = 0; cuts < CUTS; cuts++) {
-        const piece next = cut(p, histogram, share);
+        const piece next = cut_tail(p, histogram, share);
         for (int first = p.first; first < next.first;)
-            try(&s, ++first, p.last);
+            try_range(&s, ++first, p.last);
         for (int last = p.last; last > next.last;)
-            try(&s, p.first, --last);
+            try_range(&s, p.first, --last);
         p = next;
     }
     *state = s.best;

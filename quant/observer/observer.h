@@ -1,7 +1,7 @@
 /* Observers: ranges of a tensor over training steps.
  *
  * What ranks exchange are the batch's min and max as order-preserving integer keys, and the counts of its
- * histogram where an observer wants them; the state is updated from the global values, so it is alike on
+ * histogram where an observer wants them; the state is updated from the global values, so it is the same on
  * all ranks and for any number of them.
  * State has its final shape from creation: min, max (f32) and the number of updates, and a
  * histogram (s64) for an observer that counts. Adding one: a file in this folder and a line in
@@ -21,7 +21,7 @@ typedef struct oct_range {
 typedef struct oct_seen {
     float min, max;
     const int64_t *count; /* OCT_HISTOGRAM_BINS; NULL where the observer does not count */
-    bool calibrating;     /* the steps of this phase count alike */
+    bool calibrating;     /* the steps of this phase have equal weight */
     double percentile;    /* recipe constant in [50, 100] */
     /* Returns how a range would be quantized, by the fake-quant's kind and for its target. */
     oct_qparams (*qparams)(const void *fake_quant, float min, float max);
@@ -43,8 +43,8 @@ typedef struct oct_observer {
 #undef OCT_OBSERVER
 
 /* These are what the counting observers of this folder share. The first merges the step's counts into the kept ones,
- * which halve once in 1 / averaging steps after calibration: what training has left over fades, in whole numbers,
- * alike on every rank. The second sets the range to what was counted in [-most, most]. */
+ * which halve once in 1 / averaging steps after calibration: old counts fade, in whole numbers,
+ * equal on all ranks. The second sets the range to what was counted in [-most, most]. */
 void oct_observer_keep(oct_range *state, int64_t *histogram, const oct_seen *batch,
                        float averaging);
 void oct_observer_cut(oct_range *state, const int64_t *histogram, float most);

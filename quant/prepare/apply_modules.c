@@ -160,7 +160,7 @@ static oct_status make_again(const oct_module *fused, oct_module **made)
     return OCT_OK;
 }
 
-/* Tells a module that is fused with a clip where that cuts. */
+/* Sets the bounds of a module that is fused with a clip. */
 static void set_clip(const oct_apply *w, int64_t at, oct_module *made)
 {
     const oct_prepare_node *p = &w->plan->nodes[at];
@@ -186,9 +186,11 @@ static oct_status quantize_weights(const oct_apply *w, int64_t at, oct_module *m
     if (module->type != &oct_qat_conv_type || conv->borrows || conv->weight_fake_quant)
         return OCT_OK;
     const oct_prepare_node *p = &w->plan->nodes[at];
+    char site[OCT_SITE_BYTES];
     const oct_status status =
         oct_qat_conv_quantize_weights(conv, p->qconfig.weight_fake_quant, w->plan->target);
-    return status == OCT_OK ? OCT_OK : oct_fail_prefix("%s", p->path);
+    return status == OCT_OK ? OCT_OK
+                            : oct_fail_prefix("%s", oct_prepare_site_text(w->plan, at, site));
 }
 
 /* Whether the called module stays in its slot and runs there: QuantStubs, modules fused by hand,
@@ -202,7 +204,7 @@ static bool runs_itself(const oct_apply *w, int64_t at)
            oct_prepare_one_module(w->plan, at);
 }
 
-static oct_status make(oct_apply *w, int64_t at, oct_module **made)
+static oct_status make_quantized(oct_apply *w, int64_t at, oct_module **made)
 {
     const oct_prepare_node *p = &w->plan->nodes[at];
     switch (w->plan->nodes[p->member[0]].role) {
@@ -238,7 +240,7 @@ oct_status oct_apply_make_module(oct_apply *w, int64_t at)
         w->made[at] = w->made[earlier];
         return OCT_OK;
     }
-    OCT_TRY(make(w, at, &made));
+    OCT_TRY(make_quantized(w, at, &made));
     set_clip(w, at, made);
     OCT_TRY(oct_apply_insert(w, at, &made));
     return quantize_weights(w, at, w->made[at]);

@@ -45,6 +45,7 @@ static void check_layer(oct_prepare_plan *plan, int64_t at)
 static void check_sum(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
+    char site[OCT_SITE_BYTES];
     for (int m = 0; m < p->num_members; m++) {
         const oct_graph_node *node = &plan->graph->nodes[p->member[m]];
         const char *type = oct_prepare_type(plan, p->member[m]);
@@ -56,7 +57,7 @@ static void check_sum(oct_prepare_plan *plan, int64_t at)
                 plan,
                 "%s: adds values of %lld channels, and target %s allows at most %lld; split "
                 "it, or set its qconfig to none (in a recipe, quant.float_layers)",
-                p->path, (long long)channels, plan->target->name,
+                oct_prepare_site_text(plan, at, site), (long long)channels, plan->target->name,
                 (long long)plan->target->max_channels);
     }
 }
@@ -66,13 +67,15 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
     const oct_prepare_node *p = &plan->nodes[at];
     const oct_module *layer = layer_of(plan, at);
     const bool folds = plan->options->fold_batch_norm;
+    char name[OCT_CALL_BYTES];
     if (!has_norm(plan, at)) return;
+    oct_graph_node_text(&plan->graph->nodes[p->member[0]], name);
     if (folds && layer && oct_module_is_tied(layer))
         OCT_PROBLEM(plan,
                     "%s: another layer has the same weights, so its batch norm cannot be folded "
                     "into them; keep it live (options.fold_batch_norm; in a recipe, "
                     "quant.batch_norm: live)",
-                    p->path);
+                    name);
     if (folds) return;
     if (layer && oct_target_is_per_tensor(plan->target, layer->type->name))
         OCT_PROBLEM(
@@ -80,12 +83,12 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
             "%s: target %s has one scale for all weights of such a layer, and a live batch "
             "norm gives each channel its own; fold it (options.fold_batch_norm; in a recipe, "
             "quant.batch_norm: folded)",
-            p->path, plan->target->name);
+            name, plan->target->name);
     else if (oct_requantizer_shifts(plan->target->requantizer))
         OCT_PROBLEM(plan,
                     "%s: target %s shifts and cannot run a live batch norm; fold it "
                     "(options.fold_batch_norm; in a recipe, quant.batch_norm: folded)",
-                    p->path, plan->target->name);
+                    name, plan->target->name);
 }
 
 /* Refuses a layer that was fused by hand with an add, where the target has no such layer. */
@@ -99,10 +102,10 @@ static void check_addend(oct_prepare_plan *plan, int64_t at)
         OCT_PROBLEM(plan,
                     "%s: target %s cannot add something to a layer before it is rounded; do not "
                     "fuse the add, or use jit_strip",
-                    plan->nodes[at].path, plan->target->name);
+                    plan->graph->nodes[at].path, plan->target->name);
 }
 
-static bool drops(oct_prepare_plan *plan, int64_t at, const char *path)
+static bool drops_hooks(oct_prepare_plan *plan, int64_t at, const char *path)
 {
     if (!plan->options->drop_hooks) return false;
     oct_prepare_keep_status(
@@ -123,7 +126,7 @@ static void check_members(oct_prepare_plan *plan, int64_t at)
         if (!called[i]) continue;
         modules[count++] = called[i];
         if ((i > 0 && called[i]->pre_hooks) || (i < p->num_members - 1 && called[i]->hooks))
-            drops(plan, at, node->path);
+            drops_hooks(plan, at, node->path);
     }
     if (count > 1 && oct_members_agree(modules, count) != OCT_OK) plan->problems++;
     if (!plan->options->drop_hooks && oct_fusion_check_hooks(called, p->num_members) != OCT_OK)
@@ -137,13 +140,13 @@ static void check_scope(oct_prepare_plan *plan, const oct_trace_scope *scope)
     int64_t in = oct_prepare_fused_away_in(plan, scope->input),
             out = oct_prepare_fused_away_in(plan, scope->output);
     oct_module_path(scope->module, path);
-    if (scope->module->pre_hooks && in >= 0 && !drops(plan, in, path))
+    if (scope->module->pre_hooks && in >= 0 && !drops_hooks(plan, in, path))
         OCT_PROBLEM(
             plan,
             "%s: its forward-pre hook would see a value that fusion (%s) removes; put it on "
             "a module at the fusion's end, or let prepare drop hooks",
             path, plan->nodes[in].fusion->name);
-    if (scope->module->hooks && out >= 0 && !drops(plan, out, path))
+    if (scope->module->hooks && out >= 0 && !drops_hooks(plan, out, path))
         OCT_PROBLEM(plan,
                     "%s: its forward hook would see a value that fusion (%s) removes; put it on a "
                     "module at the fusion's end, or let prepare drop hooks",
@@ -156,7 +159,7 @@ static const oct_module *norm_at(const oct_prepare_plan *plan, int64_t at)
     return norm < 0 ? NULL : plan->graph->nodes[norm].called;
 }
 
-/* Whether two calls end alike: one batch norm for several calls has one activation. */
+/* Whether two calls are followed by the same fused activation: one batch norm for several calls has one. */
 static bool same_tail(const oct_prepare_plan *plan, int64_t a, int64_t b)
 {
     const oct_fusion *x = plan->nodes[a].fusion, *y = plan->nodes[b].fusion;
@@ -282,7 +285,7 @@ static void check_fallback(oct_prepare_plan *plan, int64_t i)
             plan,
             "%s: was fused by name but %s, where it could not be deployed; do not fuse what "
             "is to stay float",
-            p->path, p->why ? p->why : "gets float values");
+            plan->graph->nodes[i].path, p->why ? p->why : "gets float values");
         return;
     }
     if (called && called->num_children > 0)
@@ -290,7 +293,7 @@ static void check_fallback(oct_prepare_plan *plan, int64_t i)
             plan,
             "%s: a %s that stays float has modules of its own, which a deployed model cannot "
             "hold; make it a container, or give it parameters instead",
-            p->path, called->type->name);
+            plan->graph->nodes[i].path, called->type->name);
     if (p->type && p->type->create && (p->type->args || !called)) return;
     oct_graph_node_text(&plan->graph->nodes[i], name);
     if (!p->type)

@@ -9,7 +9,7 @@ typedef struct match {
     int operand; /* of its add: which input the chain is */
 } match;
 
-static bool available(const oct_prepare_plan *plan, int64_t node, oct_member kind)
+static bool may_fuse_as(const oct_prepare_plan *plan, int64_t node, oct_member kind)
 {
     const oct_prepare_node *p = &plan->nodes[node];
     return p->eligible && !plan->graph->nodes[node].hook && p->role != OCT_ROLE_FUSED &&
@@ -64,11 +64,11 @@ static bool fits(const oct_prepare_plan *plan, const oct_fusion *fusion, int64_t
     bool shifts = oct_requantizer_shifts(plan->target->requantizer); /* see leave_lone_norm */
     if (!oct_target_fuses(plan->target, fusion->name)) return false;
     if (shifts && fusion->members[0] == OCT_MEMBER_BN) return false;
-    if (!available(plan, head, fusion->members[0])) return false;
+    if (!may_fuse_as(plan, head, fusion->members[0])) return false;
     for (int k = 1; k < fusion->count; k++) {
         int64_t from = m->member[k - 1], value = plan->graph->nodes[from].output;
         int64_t next = oct_prepare_only_user(plan, value);
-        if (next < 0 || !available(plan, next, fusion->members[k]) ||
+        if (next < 0 || !may_fuse_as(plan, next, fusion->members[k]) ||
             !belong_together(plan, from, next))
             return false;
         if (fusion->members[k] == OCT_MEMBER_ADD && !takes_operand(plan, next, value, &m->operand))
@@ -107,7 +107,7 @@ static bool other_branch_is_later(const oct_prepare_plan *plan, int64_t add, int
     return false;
 }
 
-static void take(oct_prepare_plan *plan, const oct_fusion *fusion, const match *m)
+static void take_fusion(oct_prepare_plan *plan, const oct_fusion *fusion, const match *m)
 {
     int64_t at = m->member[oct_fusion_runs_at(fusion)];
     oct_prepare_node *p = &plan->nodes[at];
@@ -129,7 +129,7 @@ static void try_fusion(oct_prepare_plan *plan, const oct_fusion *fusion, int64_t
     if (!fits(plan, fusion, head, &m)) return;
     int64_t at = m.member[oct_fusion_runs_at(fusion)];
     if (at != head && other_branch_is_later(plan, at, m.operand, head)) return;
-    take(plan, fusion, &m);
+    take_fusion(plan, fusion, &m);
 }
 
 /* Makes the outputs of nodes that are fused away aliases of their first inputs. */

@@ -61,7 +61,7 @@ static int begins_as(const list *l, const oct_fusion *fusion)
     return i;
 }
 
-static const oct_fusion *fitting(const list *l)
+static const oct_fusion *fitting_fusion(const list *l)
 {
     for (size_t f = 0; f < oct_fusion_count(); f++) {
         const oct_fusion *fusion = oct_fusion_at(f);
@@ -106,7 +106,7 @@ static oct_status no_pattern(const list *l)
     return status;
 }
 
-static oct_status resolve(oct_module *root, list *l)
+static oct_status find_modules(oct_module *root, list *l)
 {
     oct_status status = OCT_OK;
     for (int i = 0; i < l->count; i++) {
@@ -122,7 +122,7 @@ static oct_status check_list(list *l, bool drop_hooks)
         if (is_fused(l->modules[i]))
             return oct_fail_add(OCT_PREPARE, "%s is fused already (%s); leave it out", l->names[i],
                                 l->modules[i]->type->name);
-    l->fusion = fitting(l);
+    l->fusion = fitting_fusion(l);
     if (!l->fusion) return no_pattern(l);
     OCT_TRY(oct_members_agree(l->modules, l->count));
     return drop_hooks ? OCT_OK : oct_fusion_check_hooks(l->modules, l->count);
@@ -155,7 +155,7 @@ static oct_status make_fused(const oct_fusion *fusion, oct_module **taken, oct_m
     return oct_qat_add_create(made, activation);
 }
 
-/* Tells a fused module where the clip that is its last member cuts; NULL: that was taken over. */
+/* Gives a fused module the bounds of the clip that is its last member; NULL: that was taken over. */
 static void set_clip(const oct_module *last, oct_module *made)
 {
     const oct_clip_module *clip = (const oct_clip_module *)last;
@@ -209,7 +209,7 @@ static oct_status fuse_lists(oct_module **root, list *lists, size_t count, bool 
     oct_status status = OCT_OK;
     oct_fail_clear();
     for (size_t i = 0; i < count; i++) {
-        oct_status one = resolve(*root, &lists[i]);
+        oct_status one = find_modules(*root, &lists[i]);
         if (one != OCT_OK) status = one;
     }
     if (status == OCT_OK) status = check_twice(lists, count);

@@ -16,8 +16,8 @@ int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value)
     return plan->values[value].group < 0 ? OCT_NO_INDEX : root_of(plan, value);
 }
 
-/* Joins two groups under the smaller number, which was made first. */
-static void join(oct_prepare_plan *plan, int64_t a, int64_t b)
+/* Merges two groups under the smaller number, which was made first. */
+static void merge_groups(oct_prepare_plan *plan, int64_t a, int64_t b)
 {
     a = root_of(plan, a), b = root_of(plan, b);
     if (a < b) plan->values[b].group = a;
@@ -31,8 +31,8 @@ static bool makes_fixed(const oct_prepare_plan *plan, int64_t value)
            oct_prepare_scale(&plan->nodes[producer]) == OCT_SCALE_FIXED;
 }
 
-/* Whether a value's group may be joined with others: a scale that is given for good stays alone. */
-static bool is_free(oct_prepare_plan *plan, int64_t value)
+/* Whether a value's group may be merged with others: one with a fixed scale is not. */
+static bool may_merge(oct_prepare_plan *plan, int64_t value)
 {
     int64_t root = root_of(plan, value);
     for (size_t v = 0; v < plan->graph->num_values; v++)
@@ -41,8 +41,8 @@ static bool is_free(oct_prepare_plan *plan, int64_t value)
     return true;
 }
 
-/* Whether the target wants one scale for what runs at a node. */
-static bool target_wants_one(const oct_prepare_plan *plan, int64_t i)
+/* Whether the target computes what runs at a node with one scale for its inputs and its output. */
+static bool target_wants_one_scale(const oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
     for (int m = 0; m < p->num_members; m++)
@@ -51,41 +51,42 @@ static bool target_wants_one(const oct_prepare_plan *plan, int64_t i)
     return false;
 }
 
-/* Joins what later runs of a block read at a node in place of its inputs. */
-static void join_carried(oct_prepare_plan *plan, int64_t i)
+/* Gives the values that later runs of a block read, in place of the node's inputs, the scale of its output. */
+static void share_with_carried(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     for (size_t r = 0; r < g->num_carried; r++) {
         if (plan->nodes[g->carried[r].node].runs_at != i) continue;
         for (int mode = 0; mode < OCT_MODES; mode++) {
             const int64_t value = oct_graph_resolve(g, g->carried[r].value, (oct_mode)mode);
-            if (plan->values[value].group >= 0 && is_free(plan, value))
-                join(plan, g->nodes[i].output, value);
+            if (plan->values[value].group >= 0 && may_merge(plan, value))
+                merge_groups(plan, g->nodes[i].output, value);
         }
     }
 }
 
-static void join_node(oct_prepare_plan *plan, int64_t i)
+/* Gives a node's inputs the scale of its output, where its form or the target asks for that. */
+static void share_with_inputs(oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
     int64_t output = plan->graph->nodes[i].output;
     oct_output_scale scale = oct_prepare_scale(p);
     if (!p->quantized || !p->codes) return;
-    if (scale == OCT_SCALE_INPUT) join(plan, output, oct_prepare_input(plan, i, 0));
+    if (scale == OCT_SCALE_INPUT) merge_groups(plan, output, oct_prepare_input(plan, i, 0));
     const bool shares = scale == OCT_SCALE_SHARED && plan->options->method != OCT_METHOD_EAGER;
-    if (!shares && !target_wants_one(plan, i)) return;
+    const bool target_shares = target_wants_one_scale(plan, i);
+    if (!shares && !target_shares) return;
     const oct_graph_node *node = &plan->graph->nodes[i];
     for (int mode = 0; mode < OCT_MODES; mode++)
         for (int k = 0; node->in[mode] && k < node->num_inputs; k++) {
             int64_t input = oct_graph_input(plan->graph, node, k, mode);
-            if (is_free(plan, input)) join(plan, output, input);
+            if (may_merge(plan, input)) merge_groups(plan, output, input);
         }
-    if (target_wants_one(plan, i)) join_carried(plan, i);
+    if (target_shares) share_with_carried(plan, i);
 }
 
-/* Joins what a node reads in evaluation, where training does not make it, with what it reads in
- * training: they have one range. */
-static void join_modes(oct_prepare_plan *plan, int64_t i)
+/* Gives what a node reads in evaluation and training does not make the range of what it reads in training. */
+static void share_between_modes(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     const oct_graph_node *node = &g->nodes[i];
@@ -95,13 +96,13 @@ static void join_modes(oct_prepare_plan *plan, int64_t i)
         int64_t b = oct_graph_input(g, node, k, OCT_MODE_TRAINING), maker = g->values[a].producer;
         bool grouped = plan->values[a].group >= 0 && plan->values[b].group >= 0;
         if (!grouped || maker < 0 || g->nodes[maker].in[OCT_MODE_TRAINING]) continue;
-        if (is_free(plan, a) && is_free(plan, b)) join(plan, a, b);
+        if (may_merge(plan, a) && may_merge(plan, b)) merge_groups(plan, a, b);
     }
 }
 
-/* Joins the calls of one module that have one range: as asked, because one module computes them
- * all, or because training, where ranges are seen, does not make one of the calls. */
-static void join_calls(oct_prepare_plan *plan, int64_t i)
+/* Gives calls of one module one range: as asked, because one module computes them all, or because
+ * training, where ranges are observed, does not make one of the calls. */
+static void share_between_calls(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     const oct_prepare_node *p = &plan->nodes[i];
@@ -112,7 +113,7 @@ static void join_calls(oct_prepare_plan *plan, int64_t i)
         if (oct_prepare_runs_here(plan, k) && plan->nodes[k].codes &&
             g->nodes[plan->nodes[k].member[0]].called == called &&
             (one || !g->nodes[k].in[OCT_MODE_TRAINING] || !g->nodes[i].in[OCT_MODE_TRAINING]))
-            join(plan, g->nodes[k].output, g->nodes[i].output);
+            merge_groups(plan, g->nodes[k].output, g->nodes[i].output);
 }
 
 /* Whether values after an activation are >= 0; lo: the lower bound of a clip. */
@@ -166,7 +167,7 @@ static void count_shared(oct_prepare_plan *plan, int64_t value, int64_t node)
 }
 
 /* Counts what makes a value among the producers of its group; values come in order. */
-static void gather(oct_prepare_plan *plan, int64_t value)
+static void count_maker(oct_prepare_plan *plan, int64_t value)
 {
     int64_t producer = plan->graph->values[value].producer;
     const oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
@@ -240,18 +241,18 @@ static void judge_stub(oct_prepare_plan *plan, int64_t value)
 
 /* Notes that a node asks for more bits than it gets, because it is a member of a fusion or follows
  * its input: whoever named it wants to know. */
-static oct_status note_unheard(oct_prepare_plan *plan, int64_t i)
+static oct_status note_fewer_bits(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     oct_prepare_node *p = &plan->nodes[i];
     int64_t group = oct_prepare_group_of(plan, g->nodes[p->runs_at].output);
     if (group < 0 || p->qconfig.none || p->qconfig.bits <= plan->values[group].qconfig.bits)
         return OCT_OK;
-    char stub[OCT_STUB_PATH_BYTES];
+    char text[OCT_SITE_BYTES];
     int64_t producer = g->values[group].producer;
     const char *decides = plan->values[group].quantize || producer < 0
-                              ? oct_prepare_stub_path(plan, group, stub)
-                              : plan->nodes[producer].path;
+                              ? oct_prepare_stub_path(plan, group, text)
+                              : oct_prepare_site_text(plan, producer, text);
     return oct_prepare_note(
         p, "its qconfig asks for %d-bit codes, but how wide they are is decided by that of %s",
         p->qconfig.bits, decides);
@@ -266,14 +267,14 @@ oct_status oct_prepare_scale_groups(oct_prepare_plan *plan)
         if (value->quantize) judge_stub(plan, (int64_t)v);
     }
     for (size_t i = 0; i < num_nodes; i++)
-        if (oct_prepare_runs_here(plan, (int64_t)i)) join_node(plan, (int64_t)i);
+        if (oct_prepare_runs_here(plan, (int64_t)i)) share_with_inputs(plan, (int64_t)i);
     for (size_t i = 0; i < num_nodes; i++)
-        if (oct_prepare_runs_here(plan, (int64_t)i)) join_calls(plan, (int64_t)i);
+        if (oct_prepare_runs_here(plan, (int64_t)i)) share_between_calls(plan, (int64_t)i);
     for (size_t i = 0; i < num_nodes && plan->options->method != OCT_METHOD_EAGER; i++)
-        if (oct_prepare_runs_here(plan, (int64_t)i)) join_modes(plan, (int64_t)i);
+        if (oct_prepare_runs_here(plan, (int64_t)i)) share_between_modes(plan, (int64_t)i);
     for (size_t v = 0; v < num_values; v++)
-        if (plan->values[v].group >= 0) gather(plan, (int64_t)v);
+        if (plan->values[v].group >= 0) count_maker(plan, (int64_t)v);
     for (size_t i = 0; i < num_nodes; i++)
-        OCT_TRY(note_unheard(plan, (int64_t)i));
+        OCT_TRY(note_fewer_bits(plan, (int64_t)i));
     return OCT_OK;
 }

@@ -124,7 +124,7 @@ void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t i)
     int64_t producer = plan->graph->values[oct_prepare_input(plan, i, 0)].producer;
     if (producer >= 0 && plan->nodes[producer].role == OCT_ROLE_DEQUANT_STUB)
         OCT_PROBLEM(plan, "%s: follows the DeQuantStub %s directly; remove one of them",
-                    plan->nodes[i].path, plan->nodes[producer].path);
+                    plan->graph->nodes[i].path, plan->graph->nodes[producer].path);
 }
 
 static oct_status place_node(oct_prepare_plan *plan, int64_t i)
@@ -159,7 +159,7 @@ static oct_status leave_lone_norm(oct_prepare_plan *plan, int64_t i)
         plan->target->name);
 }
 
-static void want(oct_prepare_plan *plan, int64_t node, int64_t value)
+static void want_codes(oct_prepare_plan *plan, int64_t node, int64_t value)
 {
     const oct_prepare_node *p = &plan->nodes[node];
     oct_prepare_value *v = &plan->values[value];
@@ -174,11 +174,11 @@ static void want_inputs(oct_prepare_plan *plan, int64_t node)
     const oct_graph_node *n = &plan->graph->nodes[node];
     for (int mode = 0; mode < OCT_MODES; mode++)
         for (int k = 0; n->in[mode] && k < n->num_inputs; k++)
-            want(plan, node, oct_graph_input(plan->graph, n, k, mode));
+            want_codes(plan, node, oct_graph_input(plan->graph, n, k, mode));
 }
 
 /* Whether what a later run of a block reads enters the module that runs at its node. */
-static bool enters(const oct_prepare_plan *plan, const oct_graph_carried_use *read)
+static bool enters_module(const oct_prepare_plan *plan, const oct_graph_carried_use *read)
 {
     const oct_graph *g = plan->graph;
     int64_t at = plan->nodes[read->node].runs_at;
@@ -203,7 +203,7 @@ static void place_in_block(oct_prepare_plan *plan, const oct_graph_block *block)
              k++) {
             int64_t producer = g->values[oct_prepare_input(plan, (int64_t)i, k)].producer;
             bool outside = producer < (int64_t)block->begin;
-            if (outside) want(plan, (int64_t)i, result);
+            if (outside) want_codes(plan, (int64_t)i, result);
         }
 }
 
@@ -215,9 +215,9 @@ static void place_stubs(oct_prepare_plan *plan)
     for (size_t i = 0; i < g->num_nodes; i++)
         if (oct_prepare_runs_here(plan, (int64_t)i)) want_inputs(plan, (int64_t)i);
     for (size_t r = 0; r < g->num_carried; r++)
-        for (int mode = 0; mode < OCT_MODES && enters(plan, &g->carried[r]); mode++)
-            want(plan, plan->nodes[g->carried[r].node].runs_at,
-                 oct_graph_resolve(g, g->carried[r].value, mode));
+        for (int mode = 0; mode < OCT_MODES && enters_module(plan, &g->carried[r]); mode++)
+            want_codes(plan, plan->nodes[g->carried[r].node].runs_at,
+                       oct_graph_resolve(g, g->carried[r].value, mode));
     for (int mode = 0; mode < OCT_MODES; mode++) {
         oct_prepare_value *output = &plan->values[oct_graph_resolve(g, g->output[mode], mode)];
         output->dequantize |= output->codes;

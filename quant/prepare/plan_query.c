@@ -13,6 +13,16 @@ int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t at, int k)
     return oct_graph_input(plan->graph, node, k, oct_graph_mode_of(node));
 }
 
+const char *oct_prepare_site_text(const oct_prepare_plan *plan, int64_t node,
+                                  char text[OCT_SITE_BYTES])
+{
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    const size_t used = strlen(oct_graph_node_text(n, text));
+    if (strcmp(plan->nodes[node].path, n->path) != 0)
+        snprintf(text + used, OCT_SITE_BYTES - used, " (%s)", plan->nodes[node].path);
+    return text;
+}
+
 const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
                                    char text[OCT_CALL_BYTES])
 {

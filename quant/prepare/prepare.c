@@ -40,7 +40,7 @@ static oct_status check_start(oct_module *root, const oct_prepare_options *optio
     return oct_module_walk(root, check_new, NULL);
 }
 
-static oct_status decide(oct_prepare_plan *plan, const oct_example *example)
+static oct_status make_plan(oct_prepare_plan *plan, const oct_example *example)
 {
     OCT_TRY(oct_prepare_plan_create(plan, example));
     oct_fail_clear();
@@ -98,7 +98,7 @@ oct_status oct_prepare(oct_module **root, const oct_example *example,
 {
     oct_prepare_plan plan = {.root = root, .options = options, .target = options->target};
     OCT_TRY(check_start(*root, options));
-    oct_status status = decide(&plan, example);
+    oct_status status = make_plan(&plan, example);
     if (status == OCT_OK) status = oct_prepare_apply(&plan);
     oct_prepare_plan_free(&plan);
     if (status == OCT_OK) status = try_hooks(*root, example);

@@ -59,9 +59,9 @@ oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *li
 /* Makes live batch norms use their running statistics even in training, in all QAT modules below
  * root. */
 void oct_freeze_batch_norm(oct_module *root, bool frozen);
-/* Folds every fused batch norm into its layer (oct_qat_conv_fold) where that changes no code: a layer of which a
- * channel's scale would sink below its floor keeps its own. Parameters change, so whoever holds them must collect
- * anew. */
+/* Folds every fused batch norm into its layer (oct_qat_conv_fold) where that changes no code: a layer keeps
+ * its batch norm if the scale of one of its channels would fall below the smallest one. Parameters change, so whoever
+ * holds them must collect them again. */
 oct_status oct_fold_batch_norm(oct_module *root) OCT_NODISCARD;
 
 /* What the fake-quants of a model do. QAT observes and quantizes and needs training mode;

@@ -49,7 +49,7 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
 }
 
 /* Finds what lies after a QuantStub and in front of a DeQuantStub, for jit_strip; `before` also
- * tells eager where a QuantStub is missing. */
+ * shows eager where a QuantStub is missing. */
 static void find_region(oct_prepare_plan *plan, oct_mode mode)
 {
     const oct_graph *g = plan->graph;

@@ -91,6 +91,11 @@ int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t en
 
 /* The value that input k of a node is, in the mode that the node is described in. */
 int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t node, int k);
+/* A call in a sentence, with the path that setters know it by where that is another: "layer1.conv", "the op 'add' in
+ * layer1 (layer1._generated_add_0)". Returns text. */
+enum { OCT_SITE_BYTES = 2 * OCT_CALL_BYTES };
+const char *oct_prepare_site_text(const oct_prepare_plan *plan, int64_t node,
+                                  char text[OCT_SITE_BYTES]);
 /* What makes it, in a sentence (oct_graph_producer_text). Returns text. */
 const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
                                    char text[OCT_CALL_BYTES]);

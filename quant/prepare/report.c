@@ -14,14 +14,14 @@ static const char *const method_words[OCT_METHODS] = {
 
 static oct_status add_weights(oct_text *text, const oct_graph *g)
 {
-    size_t own = 0, joined = 0;
+    size_t own = 0, by_target = 0;
     const oct_weight_fake_quant *last = NULL;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_module *m = g->nodes[i].module;
         if (g->nodes[i].action != OCT_NODE_RUN || m->type != &oct_qat_conv_type) continue;
         const oct_weight_fake_quant *wq =
             (const oct_weight_fake_quant *)((const oct_qat_conv *)m)->weight_fake_quant;
-        joined += wq && wq->by_target;
+        by_target += wq && wq->by_target;
         if (!wq || wq->kind == &oct_fake_quant_affine) continue;
         last = wq;
         own++;
@@ -30,9 +30,9 @@ static oct_status add_weights(oct_text *text, const oct_graph *g)
     if (own > 0)
         OCT_TRY(oct_text_add(text, "those of %zu layers by the fake-quant %s%s; otherwise ", own,
                              last->kind->name, last->scale ? ", which learns its scales" : ""));
-    if (joined > 0)
+    if (by_target > 0)
         OCT_TRY(oct_text_add(
-            text, "in %zu layers one scale for all, as the target wants; otherwise ", joined));
+            text, "in %zu layers one scale for all, as the target wants; otherwise ", by_target));
     return oct_text_add(text, "one scale for each output channel, from the weights of each step\n");
 }
 

@@ -12,7 +12,7 @@ typedef struct findings {
 } findings;
 
 /* Begins a finding: its number, and the node that it is about. */
-static oct_status begin(findings *f, const oct_graph_node *node)
+static oct_status begin_finding(findings *f, const oct_graph_node *node)
 {
     char anchor[OCT_ANCHOR_BYTES];
     return oct_text_add(f->text, "  %d. %s: ", ++f->count, oct_report_anchor(node, anchor));
@@ -31,7 +31,7 @@ static oct_status add_lone_batch_norm(findings *f, const oct_graph_node *node)
     if (node->action == OCT_NODE_ALIAS || strcmp(node->op, "batch_norm") != 0 ||
         oct_report_is_fallback(f->graph, node))
         return OCT_OK;
-    OCT_TRY(begin(f, node));
+    OCT_TRY(begin_finding(f, node));
     return oct_text_add(
         f->text, "this batch norm follows no convolution or linear layer, so it is not fused "
                  "and costs a pass over its input and a rounding of its own; move it right "
@@ -47,7 +47,7 @@ static bool same_fallback(const oct_graph *g, const oct_graph_node *a, const oct
 }
 
 /* The next node that was not fused away, forwards (step 1) or backwards (-1); or NULL. */
-static const oct_graph_node *beside(const oct_graph *g, const oct_graph_node *node, int step)
+static const oct_graph_node *neighbour(const oct_graph *g, const oct_graph_node *node, int step)
 {
     const oct_graph_node *end = g->nodes + g->num_nodes;
     do
@@ -59,7 +59,7 @@ static const oct_graph_node *beside(const oct_graph *g, const oct_graph_node *no
 static bool reads(const oct_graph *g, const oct_graph_node *first, const oct_graph_node *last,
                   int64_t value)
 {
-    for (const oct_graph_node *node = first; node && node <= last; node = beside(g, node, 1))
+    for (const oct_graph_node *node = first; node && node <= last; node = neighbour(g, node, 1))
         for (int i = 0; i < node->num_inputs; i++)
             if (oct_graph_input(g, node, i, oct_graph_mode_of(node)) == value) return true;
     return false;
@@ -73,7 +73,7 @@ static oct_status add_cost(findings *f, const oct_graph_node *first, const oct_g
     for (int64_t v = 0; v < (int64_t)g->num_values; v++)
         if (g->values[v].dequantize && reads(g, first, last, v))
             in += oct_shape_numel(&g->values[v].shape);
-    for (const oct_graph_node *node = first; node && node <= last; node = beside(g, node, 1))
+    for (const oct_graph_node *node = first; node && node <= last; node = neighbour(g, node, 1))
         if (oct_report_output(g, node)->quantize)
             out += oct_shape_numel(&oct_report_output(g, node)->shape);
     if (in > 0)
@@ -88,16 +88,16 @@ static oct_status add_cost(findings *f, const oct_graph_node *first, const oct_g
 static oct_status add_fallback(findings *f, const oct_graph_node *node)
 {
     const oct_graph *g = f->graph;
-    const oct_graph_node *last = node, *next, *before = beside(g, node, -1);
+    const oct_graph_node *last = node, *next, *before = neighbour(g, node, -1);
     char one[OCT_ANCHOR_BYTES], other[OCT_ANCHOR_BYTES];
     int count = 1;
     if (!oct_report_is_fallback(g, node) || (before && same_fallback(g, before, node)))
         return OCT_OK;
-    for (; (next = beside(g, last, 1)) && same_fallback(g, node, next); count++)
+    for (; (next = neighbour(g, last, 1)) && same_fallback(g, node, next); count++)
         last = next;
     const char *note = node->note ? node->note : "stays float";
     if (count == 1) {
-        OCT_TRY(begin(f, node));
+        OCT_TRY(begin_finding(f, node));
         OCT_TRY(oct_text_add(f->text, "%s", note));
     } else {
         OCT_TRY(oct_text_add(f->text, "  %d. %s to %s (%d operations): each %s", ++f->count,
@@ -110,7 +110,7 @@ static oct_status add_fallback(findings *f, const oct_graph_node *node)
 static oct_status add_note(findings *f, const oct_graph_node *node)
 {
     if (!node->note || oct_report_is_fallback(f->graph, node)) return OCT_OK;
-    OCT_TRY(begin(f, node));
+    OCT_TRY(begin_finding(f, node));
     return oct_text_add(f->text, "%s.\n", node->note);
 }
 
@@ -122,13 +122,13 @@ static oct_status add_codes(findings *f, const oct_graph_node *node)
     if (node->action != OCT_NODE_RUN || !value->codes || !fq || fq->base.parent != node->module)
         return OCT_OK;
     if (fq->fixed || fq->qconfig.fixed_scale) {
-        OCT_TRY(begin(f, node));
+        OCT_TRY(begin_finding(f, node));
         OCT_TRY(oct_text_add(
             f->text, fq->fixed ? "its scale is given by what it computes, so it observes nothing.\n"
                                : "its scale stays as calibration left it, as its qconfig asks.\n"));
     }
     if (fq->qconfig.bits == 8) return OCT_OK;
-    OCT_TRY(begin(f, node));
+    OCT_TRY(begin_finding(f, node));
     return oct_text_add(
         f->text,
         "its output has %d-bit codes, as its qconfig asks; what reads it multiplies "
@@ -141,7 +141,7 @@ static oct_status add_float_output(findings *f, const oct_graph_node *node)
     if (!oct_report_in_integers(f->graph, node) || oct_report_output(f->graph, node)->codes ||
         oct_report_is_stub(node) || oct_report_makes_class_numbers(node))
         return OCT_OK;
-    OCT_TRY(begin(f, node));
+    OCT_TRY(begin_finding(f, node));
     return oct_text_add(f->text, "returns its result unquantized, in full precision, because a "
                                  "DeQuantStub or the end of the model follows.\n");
 }
@@ -192,7 +192,7 @@ static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
     const float codes = 127 * oct_weight_scale(oct_f32(weight), oct_numel(weight)) /
                         wq->kind->weight_scale(oct_f32(weight), oct_numel(weight));
     if (!(codes < 4)) return OCT_OK;
-    OCT_TRY(begin(f, node));
+    OCT_TRY(begin_finding(f, node));
     return oct_text_add(f->text,
                         "the fake-quant '%s' gives its weights a scale with which the largest has "
                         "the code %.0f of 127, so they lose nearly all of their precision.\n",

@@ -138,7 +138,7 @@ static bool many_decide(const oct_graph *g)
     return false;
 }
 
-static oct_status fill(table *t)
+static oct_status fill_table(table *t)
 {
     row *head;
     const oct_graph *g = t->graph;
@@ -164,7 +164,7 @@ static oct_status print_row(oct_text *text, const row *r, const int widths[COLUM
     return oct_text_add(text, "\n");
 }
 
-static oct_status print(oct_text *text, const table *t)
+static oct_status print_table(oct_text *text, const table *t)
 {
     int widths[COLUMNS] = {0};
     for (const row *r = t->rows; r < t->rows + t->count; r++)
@@ -182,8 +182,8 @@ oct_status oct_report_table(oct_text *text, const oct_graph *g)
 {
     table t = {.graph = g};
     OCT_TRY(oct_text_add(text, "\nModules, in the order in which they run\n\n"));
-    oct_status status = fill(&t);
-    if (status == OCT_OK) status = print(text, &t);
+    oct_status status = fill_table(&t);
+    if (status == OCT_OK) status = print_table(text, &t);
     oct_free(&t.rows);
     return status;
 }

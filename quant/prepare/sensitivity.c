@@ -96,7 +96,7 @@ static double loss_of(const float *logits, int64_t n, int32_t label)
     return log(sum) + largest - (double)logits[label];
 }
 
-static measure compare(const survey *s)
+static measure compare_outputs(const survey *s)
 {
     const oct_sensitivity_data *d = s->data;
     oct_error_sums sums = {0};
@@ -158,7 +158,7 @@ static oct_status measure_one(survey *s, const subject *one, measure *result)
     } else {
         OCT_TRY(run_with_weights(s, one->conv));
     }
-    *result = compare(s);
+    *result = compare_outputs(s);
     OCT_CHECK(!isnan(result->sqnr) && isfinite(result->cosine) && isfinite(result->loss_change),
               OCT_NUMERIC, "%s: the model's output is not finite",
               oct_module_path(owner_of(one), path));
@@ -181,7 +181,8 @@ static oct_status measure_share(survey *s, const oct_collective *group, measure 
 
 /* Shares what each rank has measured. Each number is some rank's, and 0 on all others, so the sum
  * over ranks is exact. */
-static oct_status share(const oct_collective *group, measure *mine, size_t count, measure *all)
+static oct_status share_measures(const oct_collective *group, measure *mine, size_t count,
+                                 measure *all)
 {
     oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     return group->tree_sum_f64(group, &ranks, (double *)mine,
@@ -214,7 +215,7 @@ static oct_status make_table(const survey *s, const measure *measures, oct_sensi
     return OCT_OK;
 }
 
-static oct_status begin(survey *s)
+static oct_status begin_survey(survey *s)
 {
     const oct_sensitivity_data *d = s->data;
     size_t outputs = (size_t)(d->samples * d->outputs);
@@ -244,14 +245,14 @@ oct_status oct_sensitivity_measure(oct_sensitivity *table, oct_module *root,
     measure *mine = NULL, *all = NULL;
     bool training = root->training;
     *table = (oct_sensitivity){0};
-    oct_status status = begin(&s);
+    oct_status status = begin_survey(&s);
     if (status == OCT_OK) status = oct_alloc(&mine, s.count, sizeof *mine);
     if (status == OCT_OK) status = oct_alloc(&all, s.count, sizeof *all);
     if (status == OCT_OK) memset(mine, 0, s.count * sizeof *mine);
     if (status == OCT_OK) status = measure_share(&s, group, mine);
     OCT_TRY_OUT(group->agree(group, status));
     OCT_ASSERT(all || s.count == 0);
-    OCT_TRY_OUT(share(group, mine, s.count, all));
+    OCT_TRY_OUT(share_measures(group, mine, s.count, all));
     status = make_table(&s, all, table);
 out:
     oct_module_train(root, training);

@@ -56,7 +56,7 @@ typedef struct survey {
     const oct_fake_quant *unseen; /* wants the scale of a calibration that never was */
 } survey;
 
-static survey look(const oct_quantizers *all)
+static survey survey_quantizers(const oct_quantizers *all)
 {
     survey found = {0};
     for (size_t i = 0; i < all->count; i++) {
@@ -98,7 +98,7 @@ static oct_status set_state(oct_module *root, const oct_quantizers *all, oct_fak
         [OCT_STATE_VALIDATION] = OCT_QUANT_FROZEN,
         [OCT_STATE_FLOAT] = OCT_QUANT_OFF,
     };
-    survey found = look(all);
+    survey found = survey_quantizers(all);
     OCT_TRY(check_state(root, state, &found));
     if (state == OCT_STATE_CALIBRATION || found.calibrating)
         oct_freeze_batch_norm(root, state == OCT_STATE_CALIBRATION);

@@ -65,7 +65,8 @@ static bool closes_nothing(const oct_prepare_plan *plan, int64_t node)
            !plan->values[plan->graph->nodes[node].output].before[mode_of(plan, node)];
 }
 
-static int64_t first(const oct_prepare_plan *plan, bool (*is)(const oct_prepare_plan *, int64_t))
+static int64_t first_node(const oct_prepare_plan *plan,
+                          bool (*is)(const oct_prepare_plan *, int64_t))
 {
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++)
         if (is(plan, i)) return i;
@@ -113,7 +114,7 @@ static void refuse_quant(oct_prepare_plan *plan, int64_t node)
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
 {
     char maker[OCT_CALL_BYTES];
-    int64_t dequant = first(plan, opens_nothing), quant = first(plan, closes_nothing);
+    int64_t dequant = first_node(plan, opens_nothing), quant = first_node(plan, closes_nothing);
     bool decide =
         plan->options->method == OCT_METHOD_EAGER || plan->options->method == OCT_METHOD_JIT_STRIP;
     if (decide && dequant >= 0 && quant >= 0) {

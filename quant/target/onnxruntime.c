@@ -3,7 +3,7 @@
  *
  * A sum of a convolution becomes a code as on x86, with the same bits. What differs: codes are quotients,
  * two addends have one scale (where sums are exact in its float arithmetic on every processor), a product
- * takes its zero_point before it is rounded, and nothing joins a convolution before it is rounded. Its average
+ * takes its zero_point before it is rounded, and nothing is added to a convolution before it is rounded. Its average
  * pools round sums of floats, so averages are convolutions of constant weights; softmax and linear resizing are
  * floats: they are float fallbacks. */
 #include "quant/target/target.h"

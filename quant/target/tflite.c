@@ -3,7 +3,7 @@
  *
  * A sum of a convolution becomes a code as on x86, with the same bits; a signed code there is ours less 128. What
  * differs: sums have multipliers of 21 bits from ratios in float, products a factor in float, averages are those
- * of the codes themselves, and nothing joins a convolution before it is rounded or leaves it as float. */
+ * of the codes themselves, and a convolution adds nothing before it rounds, and returns no floats. */
 #include "quant/target/target.h"
 
 #include <string.h>

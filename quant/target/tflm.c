@@ -1,5 +1,5 @@
 /* TensorFlow Lite's reference kernels, which are those of TensorFlow Lite for Microcontrollers (TFLM) and, bit for bit,
- * of CMSIS-NN: every sum becomes a code by a whole multiplier of 31 bits and a shift, each of which rounds
+ * of CMSIS-NN: every sum becomes a code by a whole multiplier of 31 bits and a shift, and both round
  * (quant/rounding/rounding.h). quant/target/README.md has the formulas. Files are those of the target tflite; what
  * runs them rounds otherwise. */
 #include "quant/target/target.h"

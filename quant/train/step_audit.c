@@ -1,6 +1,6 @@
 /* A leaf is computed again with what decides its bits: the state before the step, its samples, the number of the update,
- * and what its batch norms and its loss were told of the whole batch. Whether it went by with other leaves or alone
- * changes no bit, as little as the number of ranks does. */
+ * and the sums over the whole batch that its batch norms and its loss have used. It has the same bits alone and
+ * with other leaves, and for any number of ranks. */
 #include "quant/train/train_step_impl.h"
 
 static oct_leaves audited_leaf(const oct_train_step *s, const oct_batch *batch)
@@ -33,7 +33,7 @@ void oct_step_audit_close(oct_train_step *s)
     audit->watch = (oct_leaf_watch){0};
 }
 
-static oct_status compute(oct_train_step *s, const oct_batch *batch)
+static oct_status compute_leaf(oct_train_step *s, const oct_batch *batch)
 {
     const oct_leaves leaf = audited_leaf(s, batch);
     oct_tensor *loss = oct_step_loss(s, batch, &leaf);
@@ -55,7 +55,7 @@ oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch, ui
     oct_replay_again(&audit->replay);
     cx->group = &audit->replay.face;
     oct_params_put_parts(&step->params, true);
-    const oct_status status = compute(step, batch);
+    const oct_status status = compute_leaf(step, batch);
     oct_params_put_parts(&step->params, false);
     *digest = cx->watch.digest;
     cx->group = step->group;

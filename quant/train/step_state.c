@@ -33,7 +33,7 @@ static oct_status add_average(void *user, const oct_state_item *item)
     return add_span(walk->state, other, (size_t)oct_numel(item->tensor) * sizeof *other);
 }
 
-static oct_status list(oct_step_state *state, oct_module *root, const oct_optim *optim)
+static oct_status list_spans(oct_step_state *state, oct_module *root, const oct_optim *optim)
 {
     OCT_TRY(oct_module_state(root, add_item, state));
     for (int i = 0; i < optim->num_slots; i++)
@@ -44,7 +44,7 @@ static oct_status list(oct_step_state *state, oct_module *root, const oct_optim 
 oct_status oct_step_state_list(oct_step_state *state, oct_module *root, const oct_optim *optim)
 {
     if (state->spans) return OCT_OK;
-    const oct_status status = list(state, root, optim);
+    const oct_status status = list_spans(state, root, optim);
     if (status != OCT_OK) oct_step_state_free(state);
     return status;
 }

@@ -1,5 +1,5 @@
 /* The state of training is what a checkpoint holds of a model and its optimizer, as it lies in memory: parameters,
- * buffers, the optimizer's state, averages. Ranks have it alike, to the bit. */
+ * buffers, the optimizer's state, averages. It is the same on all ranks, to the bit. */
 #pragma once
 
 #include "core/nn/module.h"

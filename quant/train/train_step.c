@@ -19,12 +19,12 @@ enum {
     CONTROL_KEYS = CONTROL_WORDS + OCT_STEP_WORDS,
 };
 
-static oct_leaves split(const oct_train_step *s, int64_t samples)
+static oct_leaves split_batch(const oct_train_step *s, int64_t samples)
 {
     return oct_leaves_split(samples, s->leaf, s->group->rank, s->group->size);
 }
 
-static void unbind(oct_train_step *s)
+static void unbind_model(oct_train_step *s)
 {
     oct_free(&s->control);
     oct_free(&s->waiting);
@@ -47,8 +47,8 @@ oct_status oct_train_step_renew_memory(oct_train_step *step)
 
 oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root)
 {
-    const oct_leaves full = split(step, step->batch);
-    unbind(step);
+    const oct_leaves full = split_batch(step, step->batch);
+    unbind_model(step);
     step->root = root;
     step->graph = oct_graph_of(root);
     OCT_TRY(oct_train_step_renew_memory(step));
@@ -89,7 +89,7 @@ oct_status oct_train_step_create(oct_train_step *step, oct_module *root,
 
 void oct_train_step_destroy(oct_train_step *step)
 {
-    unbind(step);
+    unbind_model(step);
     oct_replay_free(&step->audit.replay);
     oct_context_destroy(&step->context);
 }
@@ -117,7 +117,7 @@ static oct_status check_inputs(const oct_train_step *s, const oct_batch *b)
                   "the inputs of a batch have its samples in front, but input 0 is %s and input %d "
                   "is %s",
                   oct_shape_text(&b->shape[0], one), i, oct_shape_text(&b->shape[i], two));
-    const oct_leaves leaves = split(s, b->shape[0].dim[0]);
+    const oct_leaves leaves = split_batch(s, b->shape[0].dim[0]);
     for (int i = 0; i < b->num_inputs; i++)
         OCT_CHECK(b->input[i] || oct_leaves_local_samples(&leaves) == 0, OCT_USAGE,
                   "the array of the batch's input %d is missing", i);
@@ -159,7 +159,7 @@ static oct_status check_step(const oct_train_step *s, const oct_batch *b)
     return OCT_OK;
 }
 
-static void begin(oct_train_step *s, const oct_leaves *leaves, bool learn)
+static void begin_pass(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
     s->context->numerics = s->numerics;
     s->context->norm_group = s->norm_group;
@@ -171,11 +171,11 @@ static void begin(oct_train_step *s, const oct_leaves *leaves, bool learn)
     s->context->watch = s->audit.watch;
 }
 
-static oct_tensor *forward(oct_train_step *s, const oct_batch *b, const oct_leaves *leaves,
-                           bool learn)
+static oct_tensor *run_forward(oct_train_step *s, const oct_batch *b, const oct_leaves *leaves,
+                               bool learn)
 {
     oct_tensor *x[OCT_MODEL_INPUTS];
-    begin(s, leaves, learn);
+    begin_pass(s, leaves, learn);
     for (int i = 0; i < b->num_inputs; i++) {
         oct_shape shape = b->shape[i];
         shape.dim[0] = oct_leaves_local_samples(&s->context->leaves);
@@ -195,9 +195,9 @@ static void add_figures(oct_step_sums *sums, int64_t samples, const oct_loss *lo
     sums->metric += (loss->metric - sums->metric) * ((double)samples / (double)sums->seen);
 }
 
-/* The loss that the forward itself has returned, for oct_backward to start from: a mean over the samples of its
- * batch. */
-static oct_tensor *own_loss(oct_train_step *s, oct_tensor *y, double *mean)
+/* Checks the loss that the forward itself has returned, a mean over the samples of its batch, and gives it the
+ * gradient from which oct_backward starts: the batch's share of the update's samples. */
+static oct_tensor *take_returned_loss(oct_train_step *s, oct_tensor *y, double *mean)
 {
     char text[96];
     oct_context *cx = s->context;
@@ -229,8 +229,9 @@ static oct_goals goals_of(const oct_batch *b)
                        .ignored = b->ignored};
 }
 
-/* The loss of a batch, whose figures are added to the update's. */
-static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b)
+/* The loss of a batch, whose figures are added to the update's. Without labels and probabilities the forward has
+ * returned the loss; otherwise the loss function computes it from the outputs y. */
+static oct_tensor *compute_loss(oct_train_step *s, oct_tensor *y, const oct_batch *b)
 {
     oct_context *cx = s->context;
     const int64_t samples = cx->leaves.samples;
@@ -239,7 +240,7 @@ static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b)
     oct_loss loss = {
         .counted = (double)samples, .divisor = (double)s->sums.samples, .metric = (double)NAN};
     if (!b->labels && !b->probabilities) {
-        y = own_loss(s, y, &mean);
+        y = take_returned_loss(s, y, &mean);
     } else {
         if (oct_inputs_ok(cx, &y, 1) && y->shape.ndim == 0)
             return oct_context_fail(cx, OCT_USAGE,
@@ -259,11 +260,11 @@ static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b)
 oct_tensor *oct_step_loss(oct_train_step *s, const oct_batch *batch, const oct_leaves *leaves)
 {
     oct_params_zero(&s->params);
-    return loss_of(s, forward(s, batch, leaves, true), batch);
+    return compute_loss(s, run_forward(s, batch, leaves, true), batch);
 }
 
 /* Takes the maximum over the ranks of n numbers, and of the caller's after them. */
-static oct_status reduce(oct_train_step *s, int64_t n)
+static oct_status reduce_control(oct_train_step *s, int64_t n)
 {
     const int64_t more = s->rank_word ? s->group->size : 0;
     int64_t *rank_word = s->control + n;
@@ -273,11 +274,11 @@ static oct_status reduce(oct_train_step *s, int64_t n)
     return OCT_OK;
 }
 
-/* A step that is skipped has nothing to tell but the caller's words. */
+/* A step that is skipped exchanges only the caller's words. */
 static oct_status reduce_words(oct_train_step *s)
 {
     memcpy(s->control, s->word, sizeof s->word);
-    OCT_TRY(reduce(s, OCT_STEP_WORDS));
+    OCT_TRY(reduce_control(s, OCT_STEP_WORDS));
     memcpy(s->word, s->control, sizeof s->word);
     return OCT_OK;
 }
@@ -290,7 +291,7 @@ static oct_status control_reduce(oct_train_step *s, int64_t bad)
     control[CONTROL_BAD_GRAD] = bad < 0 ? 0 : count - bad;
     memcpy(control + CONTROL_WORDS, s->word, sizeof s->word);
     oct_quantizers_keys(&s->quantizers, keys);
-    OCT_TRY(reduce(s, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
+    OCT_TRY(reduce_control(s, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
     memcpy(s->word, control + CONTROL_WORDS, sizeof s->word);
     bad = control[CONTROL_BAD_GRAD];
     if (bad > 0) return oct_params_fail_grad(&s->params, count - bad, s->root);
@@ -356,22 +357,21 @@ static void add_left(float *restrict sum, const float *restrict left, int64_t n)
         sum[i] = left[i] + sum[i];
 }
 
-/* The gradient of the batch that was just counted is joined with what waits for it, and waits itself unless it is
- * the last. */
-static void join_gradients(oct_train_step *s)
+/* Adds the gradients that wait for that of the batch just counted, which then waits itself unless it is the last. */
+static void add_waiting_gradients(oct_train_step *s)
 {
     oct_step_sums *sums = &s->sums;
     const int64_t n = s->params.numel;
     if (sums->batches == 1) return;
     float *grads = oct_params_own_grads(&s->params);
-    for (int joins = oct_tree_merges(sums->done - 1, sums->batches); joins > 0; joins--)
+    for (int merges = oct_tree_merges(sums->done - 1, sums->batches); merges > 0; merges--)
         add_left(grads, s->waiting + --sums->waiting * n, n);
     if (sums->done == sums->batches) return;
     memcpy(s->waiting + sums->waiting++ * n, grads, (size_t)n * sizeof(float));
 }
 
-/* Begins the sum of what batch norms have noted, which comes before those of the gradients on all ranks. */
-static oct_status begin_notes(oct_train_step *s)
+/* Begins the sum of the batch norms' statistics, which comes before those of the gradients on all ranks. */
+static oct_status begin_norm_sums(oct_train_step *s)
 {
     const oct_leaves *leaves = &s->context->leaves;
     const int64_t numel = oct_norm_notes_numel(s->context);
@@ -382,20 +382,20 @@ static oct_status begin_notes(oct_train_step *s)
     return s->group->sum_begin(s->group, leaves, s->notes, numel, numel);
 }
 
-/* Moves the running values where the sums are over. */
-static oct_status take_notes(oct_train_step *s)
+/* Moves the running values after the sums are finished. */
+static oct_status move_running_values(oct_train_step *s)
 {
     oct_norm_notes_take(s->context, s->notes);
     return oct_context_status(s->context);
 }
 
 /* Does both for a forward that learns nothing. */
-static oct_status sum_notes(oct_train_step *s)
+static oct_status sum_norm_statistics(oct_train_step *s)
 {
     if (oct_norm_notes_numel(s->context) == 0) return OCT_OK;
-    OCT_TRY(begin_notes(s));
+    OCT_TRY(begin_norm_sums(s));
     OCT_TRY(s->group->sums_finish(s->group));
-    return take_notes(s);
+    return move_running_values(s);
 }
 
 /* Gradients that are there go to the other ranks while the backward makes more. */
@@ -411,7 +411,7 @@ static void sum_meanwhile(oct_context *cx, void *user)
 }
 
 /* After a failure the sums that have begun come to their end: the other ranks are in them. */
-static oct_status backward(oct_train_step *s, oct_tensor *loss)
+static oct_status run_backward(oct_train_step *s, oct_tensor *loss)
 {
     oct_context *cx = s->context;
     char what[512];
@@ -424,9 +424,9 @@ static oct_status backward(oct_train_step *s, oct_tensor *loss)
     return s->group->sums_finish(s->group) == OCT_OK ? status : oct_fail(status, "%s", what);
 }
 
-/* The backward writes where others of the host may still read the last totals, until all ranks have met: about the
- * loss, unless it is one of parameters alone. */
-static oct_status meet(const oct_train_step *s)
+/* The backward writes where other ranks of the host may still read the last totals, so ranks synchronize before it
+ * unless the sum of the loss has done so (a loss of parameters alone has no sum). */
+static oct_status synchronize(const oct_train_step *s)
 {
     int64_t nothing = 0;
     return s->context->met ? OCT_OK : s->group->max_i64(s->group, &nothing, 1);
@@ -434,15 +434,15 @@ static oct_status meet(const oct_train_step *s)
 
 static oct_status make_gradients(oct_train_step *s, const oct_batch *batch)
 {
-    const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
+    const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
     oct_tensor *loss = oct_step_loss(s, batch, &leaves);
     OCT_TRY(oct_context_status(s->context));
-    OCT_TRY(meet(s));
-    OCT_TRY(begin_notes(s));
-    return backward(s, loss);
+    OCT_TRY(synchronize(s));
+    OCT_TRY(begin_norm_sums(s));
+    return run_backward(s, loss);
 }
 
-static oct_status learn(oct_train_step *s, const oct_batch *batch)
+static oct_status learn_batch(oct_train_step *s, const oct_batch *batch)
 {
     oct_context *cx = s->context;
     oct_step_audit_open(s, batch);
@@ -450,12 +450,12 @@ static oct_status learn(oct_train_step *s, const oct_batch *batch)
     oct_step_audit_close(s);
     OCT_TRY(status);
     OCT_TRY(oct_params_reduce(&s->params, s->group, &cx->leaves));
-    OCT_TRY(take_notes(s));
-    join_gradients(s);
+    OCT_TRY(move_running_values(s));
+    add_waiting_gradients(s);
     return OCT_OK;
 }
 
-/* Rows that do not count alike have a weight that is known now. */
+/* Rows that count differently have a weight that is known now. */
 static void weigh_gradients(oct_train_step *s)
 {
     const oct_step_sums *sums = &s->sums;
@@ -463,7 +463,7 @@ static void weigh_gradients(oct_train_step *s)
         oct_params_scale_grads(&s->params, (float)(sums->divisor / sums->weight));
 }
 
-static void report(const oct_train_step *s, oct_step_result *result)
+static void report_step(const oct_train_step *s, oct_step_result *result)
 {
     *result = (oct_step_result){.loss = s->sums.loss,
                                 .metric = s->sums.metric,
@@ -471,12 +471,12 @@ static void report(const oct_train_step *s, oct_step_result *result)
                                 .grad_norm = (double)NAN};
 }
 
-static oct_status update(oct_train_step *s, oct_step_result *result)
+static oct_status update_parameters(oct_train_step *s, oct_step_result *result)
 {
     const double most = (double)s->config.clip_norm;
     weigh_gradients(s);
     OCT_TRY(oct_quantizers_backward(&s->quantizers));
-    report(s, result);
+    report_step(s, result);
     OCT_TRY(control_reduce(s, oct_params_find_bad_grad(&s->params)));
     if (most > 0) result->grad_norm = oct_clip_grads(&s->params, most);
     oct_optim_step(&s->optim, &s->params, s->sums.lr);
@@ -486,8 +486,8 @@ static oct_status update(oct_train_step *s, oct_step_result *result)
     return OCT_OK;
 }
 
-/* What a call has noted and not used is forgotten with it. */
-static oct_status end(oct_train_step *s, oct_status status)
+/* A call that fails discards what its observers have seen. */
+static oct_status end_call(oct_train_step *s, oct_status status)
 {
     if (status != OCT_OK) oct_quantizers_discard_batch(&s->quantizers);
     return status;
@@ -497,13 +497,13 @@ static oct_status end(oct_train_step *s, oct_status status)
 static oct_status end_learning(oct_train_step *s, oct_status status)
 {
     char what[512];
-    if (end(s, status) != OCT_NUMERIC) return status;
+    if (end_call(s, status) != OCT_NUMERIC) return status;
     snprintf(what, sizeof what, "%s", oct_fail_text(0));
     return oct_fail(OCT_NUMERIC, "%s; lower the learning rate (now %g)", what, (double)s->sums.lr);
 }
 
-/* Numbers go wrong alike on all ranks, so all of them undo the step. */
-static oct_status skip(oct_train_step *s, oct_status status)
+/* Numbers go wrong on all ranks in the same step, so all of them undo it. */
+static oct_status skip_nonfinite(oct_train_step *s, oct_status status)
 {
     if (status != OCT_NUMERIC || s->nonfinite != OCT_NONFINITE_SKIP) return status;
     snprintf(s->why, sizeof s->why, "%s", oct_fail_text(0));
@@ -527,14 +527,15 @@ oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch)
     OCT_TRY(check_step(step, batch));
     OCT_TRY(check_sums(step, batch));
     if (step->sums.skipped) return OCT_OK;
-    return skip(step, end_learning(step, learn(step, batch)));
+    return skip_nonfinite(step, end_learning(step, learn_batch(step, batch)));
 }
 
 oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result)
 {
     OCT_TRY(check_sums(step, NULL));
-    OCT_TRY(step->sums.skipped ? reduce_words(step)
-                               : skip(step, end_learning(step, update(step, result))));
+    OCT_TRY(step->sums.skipped
+                ? reduce_words(step)
+                : skip_nonfinite(step, end_learning(step, update_parameters(step, result))));
     if (step->sums.skipped) report_skipped(step, result);
     step->update++;
     return OCT_OK;
@@ -549,15 +550,15 @@ oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, floa
     return oct_train_step_update(step, result);
 }
 
-static oct_status show(oct_train_step *s, const oct_batch *batch, void *y)
+static oct_status compute_outputs(oct_train_step *s, const oct_batch *batch, void *y)
 {
-    const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
-    const oct_tensor *output = forward(s, batch, &leaves, false);
+    const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
+    const oct_tensor *output = run_forward(s, batch, &leaves, false);
     OCT_TRY(oct_context_status(s->context));
     OCT_CHECK(!oct_is_codes(output), OCT_USAGE,
               "the model's output is codes; put a DeQuantStub at its end");
     if (y) memcpy(y, output->data, (size_t)oct_numel(output) * oct_dtype_bytes(output->dtype));
-    OCT_TRY(sum_notes(s));
+    OCT_TRY(sum_norm_statistics(s));
     OCT_TRY(control_reduce(s, -1));
     return update_observers(s);
 }
@@ -565,13 +566,13 @@ static oct_status show(oct_train_step *s, const oct_batch *batch, void *y)
 oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch, void *y)
 {
     OCT_TRY(check(step, batch));
-    return end(step, show(step, batch, y));
+    return end_call(step, compute_outputs(step, batch, y));
 }
 
 static oct_tensor *view_outputs(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
-    const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
-    begin(s, &leaves, false);
+    const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
+    begin_pass(s, &leaves, false);
     const int64_t samples = oct_leaves_local_samples(&s->context->leaves);
     const int64_t rows = batch->rows > 0 ? batch->rows : 1;
     const oct_shape shape = rows > 1 ? OCT_SHAPE(samples, rows, n / rows) : OCT_SHAPE(samples, n);
@@ -579,7 +580,7 @@ static oct_tensor *view_outputs(oct_train_step *s, const oct_batch *batch, float
 }
 
 /* Ranges need no goals; without them there is neither loss nor metric. */
-static void look_alone(oct_train_step *s)
+static void count_without_loss(oct_train_step *s)
 {
     const int64_t samples = s->context->leaves.samples;
     const oct_loss none = {
@@ -587,23 +588,23 @@ static void look_alone(oct_train_step *s)
     add_figures(&s->sums, samples, &none, (double)NAN);
 }
 
-static oct_status look(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
+static oct_status observe_batch(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
-    const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
+    const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
     const bool goals = batch->labels || batch->probabilities;
-    oct_tensor *outputs = y ? view_outputs(s, batch, y, n) : forward(s, batch, &leaves, false);
+    oct_tensor *outputs = y ? view_outputs(s, batch, y, n) : run_forward(s, batch, &leaves, false);
     if (goals || !outputs || outputs->shape.ndim == 0)
-        loss_of(s, outputs, batch);
+        compute_loss(s, outputs, batch);
     else
-        look_alone(s);
+        count_without_loss(s);
     OCT_TRY(oct_context_status(s->context));
-    return sum_notes(s);
+    return sum_norm_statistics(s);
 }
 
-static oct_status observed(oct_train_step *s, oct_step_result *result)
+static oct_status update_observed(oct_train_step *s, oct_step_result *result)
 {
     OCT_TRY(control_reduce(s, -1));
-    report(s, result);
+    report_step(s, result);
     return update_observers(s);
 }
 
@@ -612,14 +613,15 @@ oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, flo
     OCT_TRY(check(step, batch));
     OCT_TRY(check_sums(step, batch));
     if (step->sums.skipped) return OCT_OK;
-    return skip(step, end(step, look(step, batch, y, n)));
+    return skip_nonfinite(step, end_call(step, observe_batch(step, batch, y, n)));
 }
 
 oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result)
 {
     OCT_TRY(check_sums(step, NULL));
-    OCT_TRY(step->sums.skipped ? reduce_words(step)
-                               : skip(step, end(step, observed(step, result))));
+    OCT_TRY(step->sums.skipped
+                ? reduce_words(step)
+                : skip_nonfinite(step, end_call(step, update_observed(step, result))));
     if (step->sums.skipped) report_skipped(step, result);
     return OCT_OK;
 }
@@ -629,6 +631,6 @@ oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, 
 {
     OCT_TRY(check(step, batch));
     OCT_TRY(oct_train_step_begin(step, 1, batch->shape[0].dim[0], 0));
-    OCT_TRY(skip(step, end(step, look(step, batch, y, n))));
+    OCT_TRY(skip_nonfinite(step, end_call(step, observe_batch(step, batch, y, n))));
     return oct_train_step_observed(step, result);
 }

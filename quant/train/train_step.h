@@ -2,18 +2,18 @@
  * clipping, optimizer, observers. Programs of one's own take one after another; the octet program's trainer
  * (launch/train/trainer.h) puts phases and checkpoints around the same calls.
  *
- * Ranks meet in a step where something is summed over the batch (the loss with its metric, gradients,
+ * Ranks synchronize in a step where something is summed over the batch (the loss with its metric, gradients,
  * statistics of batch norms), and once more for all that is small: the control reduction takes the maximum
  * over the ranks of a mark for a gradient that is not finite, of the caller's words and of the observers'
- * keys. Everything that a rank does afterwards follows from numbers that are alike on all ranks.
+ * keys. Everything that a rank does afterwards follows from numbers that are the same on all ranks.
  *
- * A live batch norm meets twice, in its forward and its backward, unless `norm_group` is set and all groups lie
- * inside ranks: then there are three meetings in a step, whatever the model. Its running values move after
+ * A live batch norm synchronizes twice, in its forward and its backward, unless `norm_group` is set and all groups
+ * are inside ranks: then a step synchronizes three times, whatever the model. Its running values move after
  * one sum for all batch norms, which goes with the gradients (core/op/norm_groups.h). Observers that count
- * (histograms) add a meeting, and each quantizer of current scales one of its own.
+ * (histograms) synchronize once more, and so does each quantizer of current scales.
  *
  * An update may be made of several batches, one after another in the memory of one (gradient accumulation):
- * their total gradients are joined along the tree of core/base/leaves.h as those of leaves are, and the control
+ * their total gradients are added along the tree of core/base/leaves.h as those of leaves are, and the control
  * reduction, the optimizer and the observers follow once, after the last. So where a batch has a power of two
  * of leaves, and no batch norm uses its statistics, k batches learn what one of all their samples would learn,
  * bit for bit.
@@ -34,7 +34,7 @@ typedef struct oct_batch {
     oct_shape shape[OCT_MODEL_INPUTS];
     float *input[OCT_MODEL_INPUTS];
     /* The forward returns outputs (N, K), and a sample's goal is a label in [0, K), or K values, such as
-     * the probability of each class: what the loss takes. Neither, alike on all ranks: the forward itself
+     * the probability of each class: what the loss takes. Neither, the same on all ranks: the forward itself
      * returns the loss (oct_cross_entropy_loss), one number, of inputs among which its targets are. */
     const int32_t *labels;
     const float *probabilities;
@@ -48,7 +48,7 @@ typedef struct oct_batch {
     int32_t ignored;
 } oct_batch;
 
-/* What a step reports: alike on all ranks. */
+/* What a step reports: the same on all ranks. */
 typedef struct oct_step_result {
     double loss; /* mean over the global batch */
     double
@@ -74,11 +74,11 @@ typedef struct oct_step_sums {
  * (oct_train_step_again), which gives the same digest where processor and memory do what they should. */
 typedef struct oct_step_audit {
     bool on;             /* set by the caller before the step begins, and these: */
-    int64_t batch, leaf; /* the leaf, in the so manieth batch of the update */
+    int64_t batch, leaf; /* index of the batch in the update, and of the leaf in the batch */
     uint64_t digest;     /* after the step, of the rank that the leaf belongs to */
     /* The step's own. */
     oct_leaf_watch watch;
-    oct_replay replay;  /* of what the ranks told each other in that batch */
+    oct_replay replay;  /* of what the ranks sent each other in that batch */
     oct_step_sums sums; /* as they were before it */
 } oct_step_audit;
 
@@ -96,12 +96,11 @@ typedef struct oct_train_step {
         nonfinite; /* OCT_NONFINITE_STOP; skipping takes a copy of all state at each step */
     int64_t
         norm_group; /* leaves whose samples live batch norms take together, a power of two; 0: the batch */
-    /* What dropout draws from, alike on all ranks: each update has a number, which rises by one with it. */
+    /* What dropout draws from, the same on all ranks: each update has a number, which rises by one with it. */
     uint64_t seed, update;
     /* The caller's own numbers: after a step each is the largest that a rank had before it. */
     int64_t word[OCT_STEP_WORDS];
-    int64_t
-        *rank_word; /* further ones, one for each rank; borrowed; NULL: none, alike on all ranks */
+    int64_t *rank_word; /* further ones, one for each rank; borrowed; NULL on all ranks: none */
     oct_step_audit audit;
     /* And these are the step's own. */
     oct_context *context;

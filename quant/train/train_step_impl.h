@@ -3,8 +3,7 @@
 
 #include "quant/train/train_step.h"
 
-/* train_step.c: the loss of a batch of which these leaves are at hand, for a backward to start from; NULL with the
- * context failed. */
+/* train_step.c: the loss of these leaves of a batch, for a backward to start from; NULL with the context failed. */
 oct_tensor *oct_step_loss(oct_train_step *s, const oct_batch *batch, const oct_leaves *leaves);
 
 /* step_audit.c: around the forward and backward of each batch, which are watched where the audit is of that batch. */

@@ -410,9 +410,9 @@ Test(prepare, refuses_a_sum_of_more_channels_than_the_target_adds)
     odd_net(&n, FUNCTIONAL_ADD);
     check_refused(&n, &options, "conv: has 3 channels, and target bpu allows at most 2");
     cr_assert_eq(oct_fail_count(), 2);
-    cr_assert(
-        says("_generated_add_0: adds values of 3 channels, and target bpu allows at most 2; "),
-        "%s", oct_fail_text(1));
+    cr_assert(says("the op 'add' (_generated_add_0): adds values of 3 channels, and target bpu "
+                   "allows at most 2; "),
+              "%s", oct_fail_text(1));
     net_end(&n);
 
     narrow.max_channels = 3;

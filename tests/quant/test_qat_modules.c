@@ -869,7 +869,7 @@ Test(qat_modules, refuse_shapes_that_do_not_fit)
         const char *kind, *want;
     } cases[] = {{"add", "inputs (1, 2, 2, 2) and (1, 3, 2, 2) differ in shape"},
                  {"mul", "differ in shape"},
-                 {"concat", "cannot be joined"},
+                 {"concat", "cannot be concatenated"},
                  {"avg_pool", "a window of 3x3 does not fit (1, 2, 2, 2)"}};
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         bench b;

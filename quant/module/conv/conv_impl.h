@@ -82,7 +82,7 @@ void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qpara
                           int8_t *codes, oct_channels *ch);
 /* Takes mean and inv_std from the running statistics. */
 void oct_running_statistics(const oct_layer *l, oct_channels *ch);
-/* Tells gain and shift of channel o, with the mean and inv_std in ch. */
+/* Computes gain and shift of channel o, with the mean and inv_std in ch. */
 void oct_channel_affine(const oct_layer *l, const oct_channels *ch, int64_t o, double *gain,
                         double *shift);
 /* Computes the kernel's constants from mean, inv_std and the scales. OCT_NUMERIC when a parameter is not
@@ -108,7 +108,8 @@ typedef struct oct_accumulators {
     char *buffer;  /* where those of all samples stay; NULL: every pass computes them */
     bool saved;    /* the buffer is the node's */
     bool computed; /* what the buffer is for is in it */
-    bool cut; /* threads share leaves, so accumulators are in the buffer before they are summed */
+    bool
+        shares_leaves; /* several threads take one leaf, so the buffer is filled before sums are taken from it */
     char *scratch; /* of each thread */
 } oct_accumulators;
 
@@ -151,7 +152,7 @@ typedef struct oct_value_pass {
     const bool *dead; /* channels whose accumulators count as 0 and are not; NULL: there are none */
     char *scratch;    /* oct_value_pass_bytes for each thread */
 } oct_value_pass;
-/* Takes n values, of which `first` is the first, counted within the leaf. */
+/* Takes the n values from number `first` of the leaf on. */
 typedef void oct_value_visit(void *args, int64_t first, int64_t n, const float *v);
 /* Calls visit for all outputs of local leaf i in ascending order. */
 void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
@@ -191,8 +192,8 @@ typedef struct oct_normalized {
     const float *a, *b;
 } oct_normalized;
 
-/* Some rows of a leaf. mask: the leaf's, of which element `first` is grad's first, and of which one byte
- * after the last bit can be read; NULL: grad is clipped. */
+/* Some rows of a leaf. mask: the leaf's, whose element `first` belongs to grad's first; one byte after its last
+ * bit can be read; NULL: grad is clipped. */
 typedef struct oct_norm_rows {
     int64_t rows;
     oct_normalized normalized;

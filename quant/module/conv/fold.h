@@ -41,7 +41,7 @@ typedef struct oct_fold {
     bool dead;
 } oct_fold;
 
-/* Tell the largest weight of a channel after its gain is moved into it, and the scale that it then has. */
+/* Return the largest weight of a channel after its gain is moved into it, and the scale that it then has. */
 float oct_folded_absmax(float weight_scale, double gain);
 float oct_folded_scale(float weight_scale, double gain);
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Windows at a time. Products of 8-bit codes are below 2^16 and so many of them below 2^31, of 16-bit codes below
- * 2^32 and 2^63. */
+/* Windows at a time: products of 8-bit codes are below 2^16 and the sum of PART of them below 2^31; those of 16-bit
+ * codes below 2^32 and 2^63. */
 enum { PART = 256 };
 
 int64_t oct_moments_bytes(const oct_conv_shape *s)
@@ -47,7 +47,7 @@ static int32_t code_at(const oct_tensor *x, int64_t i)
 }
 
 /* The terms of window t of the part, in the order of the weights. */
-static void gather(const part *p, int64_t group, int64_t t)
+static void gather_window(const part *p, int64_t group, int64_t t)
 {
     const oct_conv_shape *s = p->s;
     const int64_t window = p->first + t, plane = s->out_h * s->out_w,
@@ -107,7 +107,7 @@ static void add_part(oct_moments *m, const part *p)
     for (int64_t group = 0; group < m->groups; group++) {
 #pragma omp parallel for schedule(static) if (m->depth > 64)
         for (int64_t t = 0; t < p->count; t++)
-            gather(p, group, t);
+            gather_window(p, group, t);
         for (int64_t k = 0; k < m->depth && p->count < PART; k++)
             for (int64_t t = p->count; t < PART; t++) {
                 if (p->wide)
@@ -145,9 +145,9 @@ out:
     return status;
 }
 
-/* Joins what ranks know of the input's scale; one without samples knows none. Positive floats are ordered as their
+/* Gives all ranks the input's scale; one without samples knows none. Positive floats are ordered as their
  * bits. */
-static oct_status join_scales(oct_moments *m, const oct_collective *group)
+static oct_status reduce_scale(oct_moments *m, const oct_collective *group)
 {
     uint32_t bits;
     memcpy(&bits, &m->scale, sizeof bits);
@@ -164,7 +164,7 @@ static oct_status join_scales(oct_moments *m, const oct_collective *group)
 oct_status oct_moments_allreduce(oct_moments *m, const oct_collective *group)
 {
     const int64_t k = m->depth;
-    OCT_TRY(join_scales(m, group));
+    OCT_TRY(reduce_scale(m, group));
     OCT_TRY(oct_sum_i64(group, &m->windows, 1));
     OCT_TRY(oct_sum_i64(group, m->sum, m->groups * k));
     return m->product ? oct_sum_i64(group, m->product, m->groups * k * k) : OCT_OK;

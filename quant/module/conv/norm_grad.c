@@ -47,8 +47,8 @@ typedef double wide __attribute__((vector_size(64), aligned(8), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops are compiled for x^ as values or from accumulators, and for masks of which eight elements always
- * share a byte. */
+/* Loops are compiled for x^ as values or from accumulators, and for masks with eight elements in every
+ * byte. */
 typedef struct kind {
     bool values, bytes;
 } kind;

@@ -2,7 +2,7 @@
  * arithmetic.
  *
  * Weight codes are those of the raw weights: batch norm's factor moves into the scale (fold.h), so
- * nothing is quantized twice and live batch norm needs no refolding. A second addend joins before
+ * nothing is quantized twice and live batch norm needs no refolding. A second addend is added before
  * anything is rounded (epilogue.h).
  */
 #include "quant/module/conv/conv_impl.h"
@@ -162,7 +162,7 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_t
     return call.x ? oct_qat_conv_forward(cx, &call) : NULL;
 }
 
-/* Names do not tell which operand of the add the layer computes, so a forward that passes the other one
+/* Names do not say which operand of the add the layer computes, so a forward that passes the other one
  * first would silently compute something else. A prepared graph knows the order. */
 static bool in_order(oct_context *cx, const oct_qat_conv *m, oct_tensor *const *x, int n)
 {
@@ -229,7 +229,8 @@ const oct_module_type oct_qat_conv_type = {
     .quantized = true,
 };
 
-static oct_status adopt(oct_module *self, const char *name, oct_module **slot, oct_module **child)
+static oct_status adopt_child(oct_module *self, const char *name, oct_module **slot,
+                              oct_module **child)
 {
     if (!*child) return OCT_OK;
     *slot = *child;
@@ -246,8 +247,8 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
         made->add = add;
         made->activation = activation;
         const char *name = (*float_layer)->type == &oct_linear_type ? "linear" : "conv";
-        status = adopt(*m, name, &made->layer, float_layer);
-        if (status == OCT_OK) status = adopt(*m, "bn", &made->batch_norm, batch_norm);
+        status = adopt_child(*m, name, &made->layer, float_layer);
+        if (status == OCT_OK) status = adopt_child(*m, "bn", &made->batch_norm, batch_norm);
         if (status != OCT_OK) oct_module_destroy(m);
     }
     oct_module_destroy(float_layer);

@@ -7,10 +7,9 @@
 #include <omp.h>
 #include <string.h>
 
-/* From so many terms of a sum on a buffer is the cheaper way: an accumulator's way to memory and back costs
- * as much as so many multiplications. From SAVED_DEPTH on accumulators stay from the forward to the
- * backward, too. Layers of so many terms have small planes, and what they keep is given back before the
- * gradients of the large planes need their room. */
+/* Sums of BUFFER_DEPTH terms and more are kept in a buffer: to compute one again costs more than to write it to memory
+ * and read it. Sums of SAVED_DEPTH terms and more also stay from the forward to the backward: such layers have small
+ * planes, and their memory is free again before the gradients of the large planes need it. */
 enum { BUFFER_DEPTH = 200, SAVED_DEPTH = 2000 };
 
 static bool reaches(const oct_qat_saved *sv, int64_t depth)
@@ -43,24 +42,29 @@ bool oct_accumulators_begin(oct_context *cx, const oct_qat_saved *sv, const oct_
                             .x = x,
                             .buffer = sv->acc,
                             .saved = sv->acc,
-                            .cut = oct_leaves_want_cut(&cx->leaves, omp_get_max_threads())};
+                            .shares_leaves =
+                                oct_leaves_want_cut(&cx->leaves, omp_get_max_threads())};
     a->packed = oct_scratch(cx, (size_t)plan->packed_bytes);
     a->scratch = oct_scratch(cx, (size_t)(plan->scratch_bytes * omp_get_max_threads()));
-    if (several && !a->saved && (a->cut || reaches(sv, BUFFER_DEPTH)))
+    if (several && !a->saved && (a->shares_leaves || reaches(sv, BUFFER_DEPTH)))
         a->buffer = oct_scratch(cx, buffer_bytes(cx, plan));
     if (cx->status != OCT_OK) return false;
     oct_qconv_pack(plan, sv->codes, a->packed);
-    if (a->cut) oct_accumulators_fill(cx, a);
+    if (a->shares_leaves) oct_accumulators_fill(cx, a);
     return true;
 }
 
 bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
                              oct_accumulators *a)
 {
-    const bool cut = oct_leaves_want_cut(&cx->leaves, omp_get_max_threads());
-    if (!sv->acc) return oct_accumulators_begin(cx, sv, x, sv->live || cut, a);
-    *a = (oct_accumulators){
-        .plan = &sv->plan, .x = x, .buffer = sv->acc, .saved = true, .computed = true, .cut = cut};
+    const bool share = oct_leaves_want_cut(&cx->leaves, omp_get_max_threads());
+    if (!sv->acc) return oct_accumulators_begin(cx, sv, x, sv->live || share, a);
+    *a = (oct_accumulators){.plan = &sv->plan,
+                            .x = x,
+                            .buffer = sv->acc,
+                            .saved = true,
+                            .computed = true,
+                            .shares_leaves = share};
     return true;
 }
 
@@ -78,11 +82,12 @@ void oct_accumulators_end(oct_context *cx, oct_accumulators *a)
     oct_scratch_end(cx, a->packed);
 }
 
+/* A piece is channels of a leaf: all of them unless leaves are cut, since then there are too few for the threads. */
 oct_cut oct_accumulators_cut_channels(const oct_context *cx, const oct_accumulators *a)
 {
     const int64_t channels = a->plan->shape.out_c;
     oct_cut cut = oct_cut_columns(cx->leaves.local, channels, omp_get_max_threads());
-    if (!a->cut) cut.step = channels;
+    if (!a->shares_leaves) cut.step = channels;
     return cut;
 }
 

@@ -235,7 +235,7 @@ static void first_sweep(const oct_context *cx, const call *c)
     }
 }
 
-/* Computes dC of a tile: as operand rows, of which those of its leaf begin at `rows`, or in place. */
+/* Computes dC of a tile: as operand rows (those of its leaf begin at `rows`) or in place. */
 static void second_sweep(const oct_context *cx, const call *c, const oct_tile *tile, char *rows)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
@@ -340,7 +340,7 @@ static void multiply_groups(const oct_context *cx, const group_round *r)
     }
 }
 
-/* Threads share the groups, of which there are fewer: first the samples, then the channels. */
+/* There are fewer groups than threads, so threads share them: first the samples, then the channels. */
 static void share_groups(oct_context *cx, const group_round *r)
 {
     const int threads = omp_get_max_threads();
@@ -378,7 +378,7 @@ static void transpose_weight(const oct_leaf_layout *layout, const float *row, fl
     oct_conv_weight_transpose(layout->groups, layout->depth, layout->outs, row, value);
 }
 
-static void multiply(oct_context *cx, call *c)
+static void compute_products(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
     const oct_leaf_layout layout = {transpose_weight, s->groups, oct_conv_depth(s),
@@ -509,7 +509,7 @@ static void products_backward(oct_context *cx, call *c)
         oct_conv_backward_data_pack(&c->plan, NULL, sv->codes, c->weight);
         c->grad_x = oct_grad_buffer(cx, c->x, &c->add_x);
     }
-    if (cx->status == OCT_OK) multiply(cx, c);
+    if (cx->status == OCT_OK) compute_products(cx, c);
     oct_scratch_end(cx, c->weight);
 }
 

@@ -1,5 +1,5 @@
-/* From weights, batch norm and scales to the constants of the integer kernels: for training,
- * evaluation and convert alike. */
+/* From weights, batch norm and scales to the constants of the integer kernels: the same
+ * for training, evaluation and convert. */
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/cpu.h"
@@ -65,7 +65,7 @@ void oct_channels_free(oct_channels *ch)
 #undef X
 }
 
-/* Sums codes, and tells whether all are 0; in parts whose sums fit into 32 bits. */
+/* Sums codes in parts whose sums fit into 32 bits; *silent: whether all are 0. */
 OCT_CLONES
 static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
 {
@@ -85,7 +85,7 @@ static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
     return sum;
 }
 
-/* Gives a batch norm on its own the weight 1, of which 2^15 steps leave room for the bias. */
+/* Gives a batch norm without a layer the weight 1, in 2^15 steps, which leaves room for the bias. */
 static void unit_weights(int64_t n, int8_t *codes, oct_channels *ch)
 {
     for (int64_t o = 0; o < n; o++) {
@@ -232,7 +232,7 @@ static void make_positive(oct_step *step, int64_t o, int64_t k)
         step->weight[o * k + i] = (int8_t)-step->weight[o * k + i];
 }
 
-static oct_status take_channels(oct_step *step, const oct_channels *ch)
+static oct_status write_channels(oct_step *step, const oct_channels *ch)
 {
     const int64_t n = step->conv.out_c;
     OCT_TRY(oct_alloc(&step->bias, (size_t)n, sizeof *step->bias));
@@ -247,9 +247,9 @@ static oct_status take_channels(oct_step *step, const oct_channels *ch)
     return OCT_OK;
 }
 
-/* Takes lo and hi. Of a float output they say which activation there is: 0 and 0 none, 0 and INT32_MAX
+/* Writes lo and hi. Of a float output they say which activation there is: 0 and 0 none, 0 and INT32_MAX
  * relu, 0 and 6 relu6. */
-static void take_bounds(oct_step *step, const oct_epilogue *f)
+static void write_bounds(oct_step *step, const oct_epilogue *f)
 {
     if (f->out != OCT_F32) {
         step->lo = f->q.lo;
@@ -259,7 +259,10 @@ static void take_bounds(oct_step *step, const oct_epilogue *f)
     }
 }
 
-static oct_status take_layer(oct_step *step, const oct_layer *l, oct_qparams in, oct_channels *ch)
+/* Writes what the step computes with: codes of the weights, biases and multipliers with the batch norm folded into
+ * them, and the bounds of its output. */
+static oct_status write_constants(oct_step *step, const oct_layer *l, oct_qparams in,
+                                  oct_channels *ch)
 {
     const oct_conv_shape *s = &step->conv;
     const oct_qparams out = l->fq ? oct_fake_quant_qparams(l->fq) : (oct_qparams){.scale = 1.0f};
@@ -270,8 +273,8 @@ static oct_status take_layer(oct_step *step, const oct_layer *l, oct_qparams in,
         return oct_fail_prefix("%s", step->name);
     oct_clear_dead_codes(ch, s, step->weight);
     const oct_epilogue f = oct_epilogue_of(l, in, l->fq ? &out : NULL, NULL, ch);
-    take_bounds(step, &f);
-    return take_channels(step, ch);
+    write_bounds(step, &f);
+    return write_channels(step, ch);
 }
 
 oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in,
@@ -280,7 +283,7 @@ oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in
     oct_status status;
     oct_channels ch = {0};
     OCT_TRY_OUT(oct_channels_alloc(&ch, step->conv.out_c));
-    OCT_TRY_OUT(take_layer(step, l, in, &ch));
+    OCT_TRY_OUT(write_constants(step, l, in, &ch));
     if (addend)
         step->addend_multiplier =
             addend->q.scale / (l->fq ? oct_fake_quant_qparams(l->fq).scale : 1.0f);

@@ -32,7 +32,7 @@ typedef struct channel {
     double gain;
 } channel;
 
-/* Tells whether codes stay: the largest is 127 unless the scale is at its floor. */
+/* Whether codes stay: the largest is 127 unless the scale is at its floor. */
 static bool keeps_codes(const channel *c)
 {
     int largest = 0;
@@ -43,7 +43,7 @@ static bool keeps_codes(const channel *c)
     return largest == 127 && fabsf(oct_folded_scale(c->scale, c->gain)) >= OCT_MIN_SCALE;
 }
 
-static float within(float x, float limit)
+static float clamp_to(float x, float limit)
 {
     return x > limit ? limit : x < -limit ? -limit : x;
 }
@@ -57,10 +57,10 @@ static void move_gain(const channel *c)
         if (fabsf(c->weight[i]) > fabsf(c->weight[largest])) largest = i;
     for (int64_t i = 0; i < c->k; i++) {
         const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
-        float moved = within((float)((double)c->weight[i] * c->gain), limit);
+        float moved = clamp_to((float)((double)c->weight[i] * c->gain), limit);
         int8_t became;
         oct_weight_codes(&moved, 1, scale, &became);
-        if (became != code) moved = within((float)code * scale, limit);
+        if (became != code) moved = clamp_to((float)code * scale, limit);
         c->weight[i] = moved;
     }
     c->weight[largest] = copysignf(limit, c->weight[largest]);
@@ -171,7 +171,7 @@ static void fold_channel(const folding *f, int64_t o, float *bias)
 }
 
 /* Gives all channels the largest scale that one of them would have, where scales are learned. */
-static void join_scales(const folding *f)
+static void share_scale(const folding *f)
 {
     oct_param *scale = f->layer.wq->scale;
     float largest = 0;
@@ -230,7 +230,7 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
     OCT_TRY_OUT(oct_alloc(&shifts, (size_t)f.shape.out_c, sizeof *shifts));
     for (int64_t o = 0; o < f.shape.out_c; o++)
         fold_channel(&f, o, shifts);
-    if (has_one_scale(&f.layer)) join_scales(&f);
+    if (has_one_scale(&f.layer)) share_scale(&f);
     OCT_TRY_OUT(oct_qat_conv_drop_norm(m));
     OCT_TRY_OUT(want_bias(m->layer, f.shape.out_c, &bias));
     memcpy(oct_f32(&bias->value), shifts, (size_t)f.shape.out_c * sizeof *shifts);

@@ -182,7 +182,7 @@ static void clear_dead(oct_context *cx, call *c)
 }
 
 /* Computes the constants for an output scale. */
-static bool fold(oct_context *cx, call *c, float out_scale)
+static bool fold_constants(oct_context *cx, call *c, float out_scale)
 {
     const int64_t n = c->sv->plan.shape.out_c, groups = c->sv->groups.count;
     for (int64_t g = 0; g < groups && cx->status == OCT_OK; g++) {
@@ -276,7 +276,7 @@ static void count_values(void *args, int64_t first, int64_t n, const float *v)
 }
 
 /* Goes over the values in a further pass, where the observer counts. */
-static void count(oct_context *cx, const call *c, const oct_qparams *out)
+static void count_outputs(oct_context *cx, const call *c, const oct_qparams *out)
 {
     const int64_t bytes = oct_value_pass_bytes(c->sv->plan.shape.out_c);
     if (!oct_fake_quant_counts(c->l->fq, c->l->training)) return;
@@ -294,9 +294,9 @@ static void count(oct_context *cx, const call *c, const oct_qparams *out)
 }
 
 /* Shows the fake-quant what the outputs have been, whose ranges are in units of `scale`. */
-static void observe(oct_context *cx, const call *c, const oct_qparams *out)
+static void observe_outputs(oct_context *cx, const call *c, const oct_qparams *out)
 {
-    count(cx, c, out);
+    count_outputs(cx, c, out);
     for (int64_t i = 0; i < c->num_ranges; i++)
         oct_fake_quant_observe(c->l->fq, c->l->training, c->ranges[2 * i] * out->scale,
                                c->ranges[2 * i + 1] * out->scale);
@@ -308,9 +308,9 @@ static void update_scale(oct_context *cx, call *c)
 {
     oct_qparams real = c->y->q;
     real.scale = 1.0f;
-    if (!fold(cx, c, real.scale)) return;
+    if (!fold_constants(cx, c, real.scale)) return;
     make_outputs(cx, c, &real, NULL);
-    observe(cx, c, &real);
+    observe_outputs(cx, c, &real);
     oct_context_adopt(cx, oct_fake_quant_update(c->l->fq, cx->group));
     c->y->q = oct_fake_quant_qparams(c->l->fq);
 }
@@ -333,12 +333,12 @@ static void make_y(oct_context *cx, call *c, bool updates_first)
     const oct_layer *l = c->l;
     first_pass(cx, c);
     if (cx->status == OCT_OK && updates_first) update_scale(cx, c);
-    if (cx->status != OCT_OK || !fold(cx, c, l->fq ? c->y->q.scale : 1.0f)) return;
+    if (cx->status != OCT_OK || !fold_constants(cx, c, l->fq ? c->y->q.scale : 1.0f)) return;
     make_outputs(cx, c, l->fq ? &c->y->q : NULL, c->sv->mask);
-    if (l->fq && !updates_first) observe(cx, c, &c->y->q);
+    if (l->fq && !updates_first) observe_outputs(cx, c, &c->y->q);
 }
 
-static void run(oct_context *cx, call *c)
+static void run_convolution(oct_context *cx, call *c)
 {
     oct_qat_saved *sv = c->sv;
     const oct_layer *l = c->l;
@@ -409,6 +409,6 @@ oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
     sv->codes = oct_save(cx, (size_t)(s->out_c * oct_conv_depth(s)));
     if (!oct_channels_save(cx, &sv->ch, s->out_c, sv->groups.count)) return NULL;
     call c = {.of = of, .l = &sv->layer, .y = y, .sv = sv};
-    run(cx, &c);
+    run_convolution(cx, &c);
     return cx->status == OCT_OK ? y : NULL;
 }

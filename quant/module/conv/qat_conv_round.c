@@ -67,7 +67,7 @@ static int64_t largest_of(const float *weight, int64_t k)
 }
 
 /* Chooses the code of a weight and returns its difference. */
-static double choose(const rounding *r, int64_t k, double shift)
+static double choose_code(const rounding *r, int64_t k, double shift)
 {
     const float one_over = 1.0f / r->scale;
     double wanted = (double)r->weight[k];
@@ -93,7 +93,7 @@ static void round_channels(rounding *r, int64_t count, const double *factor, int
     for (int64_t i = k - 1; i >= 0; i--) { /* weight k-1-i */
         const double *row = factor + i * k;
         for (int64_t c = 0; c < count; c++) {
-            const double d = choose(&r[c], k - 1 - i, r[c].moved[i] / row[i]);
+            const double d = choose_code(&r[c], k - 1 - i, r[c].moved[i] / row[i]);
             add_row(i, d, row, r[c].moved);
         }
     }
