@@ -43,8 +43,8 @@ Test(error_cases, types_that_no_pattern_fuses)
 {
     rig r;
     begin(&r);
-    REFUSED(FUSE(&r, "1", "3", "2"), OCT_PREPARE, "conv2d, relu, batch_norm");
-    REFUSED(FUSE(&r, "4", "5"), OCT_PREPARE, "global_avg_pool, linear");
+    REFUSED(FUSE(&r, "1", "3", "2"), OCT_PREPARE, "1 (conv2d), 3 (relu), 2 (batch_norm)");
+    REFUSED(FUSE(&r, "4", "5"), OCT_PREPARE, "4 (global_avg_pool), 5 (linear)");
     REFUSED(FUSE(&r, "1"), OCT_PREPARE, "give 2");
     REFUSED(FUSE(&r, "1", "1"), OCT_PREPARE, "twice");
     rig_end(&r);
