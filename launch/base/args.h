@@ -16,7 +16,7 @@ typedef struct oct_option {
 
 enum { OCT_ARGS_MAX = 256 };
 
-/* The words stand in their order; each option of the command's table, in its order, says whether it was
+/* The words are in their order; each option of the command's table, in its order, says whether it was
  * given and its value. */
 typedef struct oct_args {
     const char *word[OCT_ARGS_MAX];

@@ -5,7 +5,7 @@
 #include "launch/train/trainer.h"
 #include "quant/program/program.h"
 
-/* Everything that the trainer borrows lies here. */
+/* Everything that the trainer borrows. */
 typedef struct oct_bench_run {
     oct_dataset data;
     oct_recipe recipe;

@@ -11,7 +11,7 @@
 
 enum { STEPS = 10 };
 
-/* Takes the peak so far as one of `phase`; what follows is measured anew. */
+/* Takes the peak so far as one of `phase`; and starts a new measurement. */
 static void note_peak(oct_figure *t, const oct_memory_meter *memory_meter, const char *phase)
 {
     const oct_memory_growth peak = oct_memory_meter_read(memory_meter);

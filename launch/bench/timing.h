@@ -23,6 +23,6 @@ typedef struct oct_timing {
 } oct_timing;
 oct_timing oct_timings_median(oct_timings *timings); /* of at least one; sorts them */
 
-/* Repeats the call until so much of the processor's time has passed; the seconds of one. */
+/* Repeats the call until that much of the processor's time has passed; the seconds of one. */
 double oct_time_call(void (*call)(void *user), void *user, double at_least);
 double oct_median(double *values, int64_t n); /* of n > 0, which are sorted */

@@ -1,6 +1,6 @@
 /* One pass over argv parses the command line and collects every problem.
  *
- * Options may stand anywhere, as --name value, --name=value or -x value; "--" ends them. The options of
+ * Options may be anywhere, as --name value, --name=value or -x value; "--" ends them. The options of
  * every command are a table like any other, so help and parser read the same rows. */
 #include "launch/cmd/command.h"
 

@@ -44,7 +44,7 @@ static double share_of(const oct_calibrate_report *r, const char *path, bool act
     return all > 0 ? noise_of(row->sqnr) / all : 0;
 }
 
-/* Compares the power of what lies outside of the codes, by the histogram of the layer's float values, with that of
+/* Compares the power of what is outside of the codes, by the histogram of the layer's float values, with that of
  * rounding, scale^2 / 12 each. */
 static bool loses_by_clipping(const json_t *output)
 {

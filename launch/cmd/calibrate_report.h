@@ -15,7 +15,7 @@ typedef struct oct_calibrate_layer {
     double weights,
         output; /* shares of its quantizers in the error of the network; NaN: it has none */
     bool
-        clips; /* what lies outside of its codes costs more than rounding: more bits would not help */
+        clips; /* what is outside of its codes costs more than rounding: more bits would not help */
     bool wants_qat, wants_16, wants_range;
 } oct_calibrate_layer;
 

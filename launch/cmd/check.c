@@ -1,7 +1,7 @@
 /* octet check judges everything that a run would need, before any of it starts.
  *
  * Time and memory are measured, not guessed: a short run of one rank's share takes place on the real
- * data, on this machine (forecast.h). What stands in the way of a run, or makes it pointless, is a
+ * data, on this machine (forecast.h). What prevents a run, or makes it pointless, is a
  * finding. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -299,7 +299,7 @@ static int64_t count_syncs(const verdict *v)
     return group > 0 && lies_inside(v, group) ? 3 : 3 + 2 * v->norms;
 }
 
-/* Returns the samples of the largest norm group that lies inside ranks and divides the batch; 0: none has the 16
+/* Returns the samples of the largest norm group that is inside ranks and divides the batch; 0: none has the 16
  * samples from which on statistics are worth taking. */
 static int64_t group_inside(const verdict *v)
 {

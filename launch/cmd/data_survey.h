@@ -6,7 +6,7 @@
 
 enum { OCT_SURVEY_CHANNELS = OCT_REALS_MAX, OCT_SURVEY_NAMED = 10 };
 
-/* A sample as it lies in the files. */
+/* A sample as it is in the files. */
 typedef struct oct_surveyed {
     uint8_t digest[32]; /* SHA-256 of type, size and values */
     int64_t index;      /* in its split */

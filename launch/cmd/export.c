@@ -29,7 +29,7 @@ typedef struct exporting {
     oct_file_kind kind;
     char *path;        /* of the file */
     char *beside_path; /* of a second one; NULL: there is none */
-    char *golden_path; /* NULL: no golden samples stand beside it */
+    char *golden_path; /* NULL: no golden samples are written beside it */
     char *name;        /* of the file, without folder and suffix */
     oct_model model;   /* an int8 model; otherwise: */
     oct_checkpoint checkpoint;
@@ -384,7 +384,7 @@ const oct_command oct_command_export = {
         "float,\n"
         "normalised as in training (the properties octet.mean and octet.std of the file say how),\n"
         "or with --pixels bytes as they are. Of an int8 model QuantizeLinear and DequantizeLinear\n"
-        "stand around each layer that computes. A model that was trained for quant.target:\n"
+        "are around each layer that computes. A model that was trained for quant.target:\n"
         "onnxruntime gives the same codes there; for others a notice says what may differ.\n"
         "--processor any: weights are unsigned bytes around 128, which are exact everywhere.\n"
         "--processor vnni: signed ones, with which ONNX Runtime is 2 to 4 times as fast where the\n"
@@ -410,7 +410,7 @@ const oct_command oct_command_export = {
         "octet-flat): no HDF5, and the bits of the model; commands take it as they take a model.\n"
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
-        "Beside ONNX and TFLite files stands OUT.golden.npz: inputs, and the outputs that Octet "
+        "Beside ONNX and TFLite files is OUT.golden.npz: inputs, and the outputs that Octet "
         "computes\nof them; with --codes both are codes.\n",
     .options = options,
     .min_words = 1,

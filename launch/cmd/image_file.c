@@ -380,7 +380,7 @@ oct_status oct_images_name(const oct_dataset *data, int64_t i, const char *path,
     struct stat info;
     if (!data->format->sample_name) return oct_strdup(name, path);
     const char *picture = data->format->sample_name(data, i);
-    if (strncmp(picture, "./", 2) == 0) picture += 2; /* it lies in the folder itself */
+    if (strncmp(picture, "./", 2) == 0) picture += 2; /* it is in the folder itself */
     /* Pictures are named from the folder on, or from that of their table. */
     const bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     const char *slash = strrchr(path, '/');

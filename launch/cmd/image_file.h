@@ -5,7 +5,7 @@
 #include "io/dataset/dataset.h"
 #include "io/recipe/recipe.h"
 
-/* What the model takes, where it lies, and how the model's evaluation makes it of samples (NULL: they have that size).
+/* What the model takes, where it is, and how the model's evaluation makes it of samples (NULL: they have that size).
  */
 typedef struct oct_image_wanted {
     int64_t h, w, c;

@@ -308,7 +308,7 @@ out:
     return status;
 }
 
-/* Shows a run folder: where the run stands, and its files. */
+/* Shows a run folder: how far the run is, and its files. */
 static oct_status inspect_run(const char *path, bool json)
 {
     oct_checkpoint newest = {0};

@@ -120,7 +120,7 @@ static oct_status begin_recipe(const char *path, oct_text *text)
     return OCT_OK;
 }
 
-/* Data in place of a recipe begin one; what was chosen is said once, by whoever started the ranks. */
+/* Data in place of a recipe begin one; what was chosen is said once, by the process that started the ranks. */
 static oct_status read_of_data(oct_recipe *recipe, const char *path, const char *const *overrides,
                                size_t count)
 {

@@ -116,7 +116,7 @@ const oct_command oct_command_targets = {
     .name = "targets",
     .usage = "octet targets [NAME]",
     .summary = "lists what int8 models run on: codes, rounding, what is refused, and what shows it",
-    .help = "Without NAME: all of them. What stands there is what training computes with: it goes "
+    .help = "Without NAME: all of them. What it prints is what training computes with: it goes "
             "by the\n"
             "same tables.\n"
             "\n"

@@ -140,7 +140,7 @@ const oct_command oct_command_train = {
         "Takes the recipe through its phases and ends with an int8 model and its certificate.\n"
         "DATA (a folder of pictures, a .npz, .npy, .h5 or .csv file) in place of a recipe begins "
         "one:\n"
-        "task, size and network follow from the data, are printed, and stand in the run's "
+        "task, size and network follow from the data, are printed, and are in the run's "
         "recipe.yaml.\n"
         "Everything is written to the folder that the recipe's key `output` names.\n"
         "Interrupted? Repeat the command: it continues from the newest good checkpoint, on any\n"

@@ -1,4 +1,4 @@
-/* Golden samples stand beside an exported file: inputs, and the outputs that Octet computes of them, in the file's own
+/* Golden samples are written beside an exported file: inputs, and the outputs that Octet computes of them, in the file's own
  * shapes and order. */
 #pragma once
 

@@ -179,7 +179,7 @@ static oct_status find_uneven(const oct_program *program, const oct_step *step,
         reach(&figures[most]));
 }
 
-/* What whoever trains should know of a step; nothing: it is well. A step that keeps its input's codes clips nothing. */
+/* Problems of a step, and what to do; empty: none. A step that keeps its input's codes clips nothing. */
 static oct_status find_flaw(const oct_program *program, const oct_step *step,
                             const oct_layer_figures *figures, oct_text *finding)
 {

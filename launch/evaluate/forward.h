@@ -15,7 +15,7 @@ typedef struct oct_forward {
     oct_context *cx;   /* borrowed */
     oct_module *model; /* borrowed; its tree and mode stay as they are meanwhile */
     oct_lifetimes *lifetimes;
-    int64_t sample_bytes; /* of activations at a time; 0: no sample has gone by */
+    int64_t sample_bytes; /* of activations at a time; 0: no sample has run yet */
 } oct_forward;
 
 oct_status oct_forward_begin(oct_forward *f, oct_context *cx, oct_module *model) OCT_NODISCARD;

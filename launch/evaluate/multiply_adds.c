@@ -31,7 +31,7 @@ int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int input_step_h, int in
     return count_taps(h) * count_taps(w) * (s->in_c / s->groups) * s->out_c;
 }
 
-/* The gradient of a value is wanted when a step with weights lies between it and an input of the
+/* The gradient of a value is wanted when a step with weights is between it and an input of the
  * program. Each value is written by the step before all that use it. */
 static bool wants_gradient(const oct_program *program, int64_t end, int32_t value)
 {

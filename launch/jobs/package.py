@@ -1,4 +1,4 @@
-# A Spack package. In a repository of your own (spack repo create, spack repo add) it lies at packages/octet/package.py,
+# A Spack package. In a repository of your own (spack repo create, spack repo add) it is packages/octet/package.py,
 # and is built from a working copy:
 #
 #   spack dev-build octet@main

@@ -1,7 +1,7 @@
 /* The guard reads a pipe whose other end only its owner has: the end of file is the owner's end, however it came. A
  * lock on the folder says that somebody cares for it.
  *
- * The first guard stands before there is a folder, by a name that nobody else has. At each start of mpirun another one
+ * The first guard runs before there is a folder, by a name that nobody else has. At each start of mpirun another one
  * takes over, who has the table of its ranks and the lock. */
 #include "launch/ranks/guard.h"
 
@@ -30,8 +30,9 @@ static const char place[] = "/dev/shm", prefix[] = "octet-job.";
 static const double ends_within_s = 5;
 
 static struct {
-    bool stands;
-    int to, from; /* pipes; the guard writes a byte when it stands, its end is that of the second */
+    bool running;
+    int to,
+        from; /* pipes; the guard writes a byte when it is ready, its end is that of the second */
     int lock;
     char folder[64];
 } guard;
@@ -171,7 +172,7 @@ static void send_to_guard(pid_t what)
         continue;
 }
 
-/* Waits for the guard to stand or, where it is over, for its end. */
+/* Waits for the guard to be ready or, where it is over, for its end. */
 static bool hear(int from)
 {
     char nothing;
@@ -184,9 +185,9 @@ static bool hear(int from)
 static void leave_guard(void)
 {
     close(guard.to);
-    if (guard.stands) hear(guard.from);
+    if (guard.running) hear(guard.from);
     close(guard.from);
-    guard.stands = false;
+    guard.running = false;
 }
 
 /* Starts a guard, who takes the place of the one before. */
@@ -203,7 +204,7 @@ static void start_guard(void)
     if (child == 0) {
         close(to[1]);
         close(from[0]);
-        if (guard.stands) close(guard.to); /* only the owner's end must stay open */
+        if (guard.running) close(guard.to); /* only the owner's end must stay open */
         stand_guard(to[0], from[1]);
     }
     close(to[0]);
@@ -213,13 +214,13 @@ static void start_guard(void)
         close(from[0]);
         return;
     }
-    if (guard.stands) {
+    if (guard.running) {
         send_to_guard(DISMISSED);
         leave_guard();
     }
     guard.to = to[1];
     guard.from = from[0];
-    guard.stands = true;
+    guard.running = true;
 }
 
 const char *oct_guard_begin(void)
@@ -228,7 +229,7 @@ const char *oct_guard_begin(void)
     if (!name_folder()) return NULL;
     start_guard();
     if (make_folder()) return guard.folder;
-    if (guard.stands) leave_guard();
+    if (guard.running) leave_guard();
     guard.folder[0] = '\0';
     return NULL;
 }
@@ -236,15 +237,15 @@ const char *oct_guard_begin(void)
 void oct_guard_watch(pid_t mpirun)
 {
     if (!guard.folder[0]) return;
-    if (guard.stands) send_to_guard(mpirun);
+    if (guard.running) send_to_guard(mpirun);
     if (mpirun > 0) start_guard();
-    if (mpirun > 0 && guard.stands) send_to_guard(mpirun);
+    if (mpirun > 0 && guard.running) send_to_guard(mpirun);
 }
 
 void oct_guard_end(void)
 {
     if (!guard.folder[0]) return;
-    if (guard.stands) leave_guard();
+    if (guard.running) leave_guard();
     remove_folder(guard.folder); /* already removed where there was a guard */
     close(guard.lock);
     guard.folder[0] = '\0';

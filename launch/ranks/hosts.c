@@ -72,7 +72,7 @@ static oct_status read_host(oct_rank_hosts *hosts, const char *text)
         OCT_CHECK(*at == '=', OCT_USAGE, "'%.*s': write slots=16", SHOWN, text);
         at += 1 + strspn(at + 1, " \t");
     } else {
-        OCT_CHECK(colon || !*at, OCT_USAGE, "'%.*s': after a host stands slots=16, :16 or nothing",
+        OCT_CHECK(colon || !*at, OCT_USAGE, "'%.*s': after a host write slots=16, :16 or nothing",
                   SHOWN, text);
     }
     OCT_CHECK((!colon && !*at && at == text + length) ||

@@ -192,7 +192,7 @@ static void add_program(words *to, const oct_mpirun_job *job)
     }
 }
 
-/* What a word of the table stands for in this job. */
+/* The value of a word of the table in this job. */
 static const char *value_of(const oct_mpirun_job *job, const char *word, const char *number)
 {
     return strcmp(word, OCT_MPIRUN_RANKS) == 0      ? number

@@ -20,7 +20,7 @@ typedef struct oct_mpirun_words {
     const char *word[3]; /* flag and values, or a variable and its value; NULL after them */
 } oct_mpirun_words;
 
-/* These stand in a row for what each job has another of. */
+/* Placeholders of a row, which each job replaces. */
 #define OCT_MPIRUN_RANKS "{ranks}"
 #define OCT_MPIRUN_HOSTFILE "{hostfile}"
 #define OCT_MPIRUN_FOLDER "{folder}"
@@ -32,7 +32,7 @@ typedef struct oct_mpirun_dialect {
     const char *number;  /* and this before its version; NULL: it follows at once */
     long since;          /* from this version on */
     const char *package; /* of Debian */
-    const char *slots;   /* stands between a host and its slots in a list of hosts */
+    const char *slots;   /* between a host and its slots in a list of hosts */
     const char *agent;   /* the variable with the program that leads to other hosts */
     const char *default_hosts; /* the variable with a list of hosts that is always used; or NULL */
     bool exports;              /* variables for other hosts must be named; the others take all */

@@ -110,7 +110,7 @@ static void judge_kept(oct_relay *relay)
         last--;
     const bool block = is_rule(text, first),
                ruled = block && is_rule(text + last, relay->kept - last);
-    if (block && last == 0) return; /* what stands under it decides */
+    if (block && last == 0) return; /* what is under it decides */
     if (last == first && ruled)
         pass_kept(relay, first); /* the end of a block that has passed, and the rule of another */
     else if (last == (block ? first : 0) && !is_account(relay, text + last, relay->kept - last))

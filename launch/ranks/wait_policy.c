@@ -1,4 +1,4 @@
-/* OpenMP's wait policy has to stand in the environment before the program is loaded. */
+/* OpenMP's wait policy must be in the environment before the program is loaded. */
 #include "launch/ranks/wait_policy.h"
 
 #include "core/base/int_math.h"

@@ -280,7 +280,7 @@ static void name_missing(const job *j, char text[512])
                  j->begun);
 }
 
-/* mpirun waits without end for a process that stands still before it has become a rank, and for a host that does not
+/* mpirun waits without end for a process that is stopped before it has become a rank, and for a host that does not
  * call back. Ranks that have begun look after each other and end the job, but know no hosts without a rank. */
 static void look_for_missing_ranks(job *j, double passed_s)
 {

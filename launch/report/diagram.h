@@ -3,7 +3,7 @@
  *     {"boxes": [{"kind": "weights", "lines": ["conv1", "conv 3x3 → 28×28×32", "u8, scale 0.03, zero 0"]}, ...],
  *      "arrows": [{"from": 0, "to": 1, "codes": true, "note": "quantize"}, ...], "left_out": 0}
  *
- * Boxes stand in the order in which they run. Kinds: "weights" (it has some), "border" (where codes begin and end;
+ * Boxes are in the order in which they run. Kinds: "weights" (it has some), "border" (where codes begin and end;
  * inputs), "float" (it stays float between integers), "plain". An arrow of codes, not of floats, has `codes`; `note`
  * is what happens on the way. Arrows lead from an earlier box to a later one. */
 #pragma once

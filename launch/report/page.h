@@ -1,6 +1,6 @@
 /* A page is one HTML file that works by itself: template, style sheet and script (page/), and facts as JSON.
  *
- * The script draws the page from the facts. Nothing in them can become markup: no '<' of theirs stands in the
+ * The script draws the page from the facts. Nothing in them can become markup: no '<' of theirs is in the
  * file, and the script makes text nodes of them. The Content-Security-Policy allows this script, this style sheet
  * and images that are in the file; no network request is possible.
  */

@@ -1,4 +1,4 @@
-/* Ticks stand at 1, 2 or 5 times a power of ten. */
+/* Ticks are at 1, 2 or 5 times a power of ten. */
 #include "launch/report/series.h"
 
 #include "core/base/mem.h"

@@ -224,7 +224,7 @@ static oct_status add_floor(const canvas *c, oct_text *text)
     return oct_text_add(text, "\n");
 }
 
-/* Texts that stand at columns of a line, none over another; what has no room is left out. */
+/* Texts at columns of a line, none over another; what has no room is left out. */
 typedef struct caption_line {
     int used; /* columns so far */
 } caption_line;

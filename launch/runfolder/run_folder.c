@@ -2,7 +2,7 @@
  *
  * metrics.jsonl is the run's memory for people: one JSON object a line, the first with the version of
  * the format. A resumed run first drops the records of steps that it is going to take again, so no
- * step stands there twice.
+ * step is there twice.
  */
 #include "launch/runfolder/run_folder.h"
 
@@ -506,7 +506,7 @@ oct_status oct_run_checkpoints(const char *path, char **folder)
     return oct_strdup(folder, path);
 }
 
-/* A run folder is its own, a model lies in it, a checkpoint in its checkpoints/. */
+/* A run folder is its own, a model is in it, a checkpoint in its checkpoints/. */
 oct_status oct_run_folder_of(const char *path, char **folder)
 {
     static const char checkpoints[] = "checkpoints";

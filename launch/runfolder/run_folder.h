@@ -40,7 +40,7 @@ oct_status oct_run_folder_log_failure(const char *folder) OCT_NODISCARD;
 /* Writes model_check_result.txt, the check report of prepare. */
 oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
 
-/* Reads metrics.jsonl, drops what lies beyond `step` and what is made at the end of the run, after its
+/* Reads metrics.jsonl, drops what is beyond `step` and what is made at the end of the run, after its
  * step `last` (and a line that was cut short), and goes on after it. Warns when checkpoints beyond
  * `step` were written. */
 oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last) OCT_NODISCARD;

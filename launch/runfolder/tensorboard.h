@@ -1,7 +1,7 @@
 /* TensorBoard's view of a run: what metrics.jsonl gets, as event files in the run folder (log.tensorboard).
  *
  * A number of a record becomes a scalar of the same name: train/loss of a `step` record, test/accuracy of an
- * `eval` record, scale/LAYER of a `scales` record. Beside them stand histograms of the weights, samples of
+ * `eval` record, scale/LAYER of a `scales` record. Beside them are histograms of the weights, samples of
  * the test data, and the recipe as hyperparameters.
  * Used by rank 0 only; with a file that is not open all of these do nothing.
  */

@@ -35,7 +35,8 @@ static int64_t local_ranks(void)
 
 static void warn_of_machine(int64_t threads)
 {
-    if (getenv(OCT_RANK_TABLE_VARIABLE)) return; /* whoever started the ranks has said it */
+    if (getenv(OCT_RANK_TABLE_VARIABLE))
+        return; /* the process that started the ranks has said it */
     int64_t cores = oct_machine_cores(), ranks = local_ranks(), all = sysconf(_SC_NPROCESSORS_ONLN);
     if (threads > cores)
         oct_log(OCT_LOG_WARN,
@@ -137,7 +138,7 @@ oct_status oct_job_share_info(oct_session *session, oct_checkpoint *checkpoint)
     return group->broadcast(group, checkpoint->info.recipe, shared.recipe, 0);
 }
 
-/* The recipe of the run folder knows where the data lies on this machine, and what its user measures. */
+/* The recipe of the run folder knows where the data is on this machine, and what its user measures. */
 static oct_status look_in_run(const char *file, oct_recipe *there, bool *found)
 {
     char *folder = NULL, *path = NULL;

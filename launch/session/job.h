@@ -31,7 +31,7 @@ oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path,
                               oct_file_kind kind) OCT_NODISCARD;
 
 /* Reads the recipe inside of a checkpoint or model; its plug-ins are loaded, if they may be
- * (plugin_load.h). Where its data lies is not part of it: that comes from data_path (NULL: the run
+ * (plugin_load.h). Where its data is is not part of it: that comes from data_path (NULL: the run
  * folder that `file` is in, else the format's own place); nor are its metrics, which come from that
  * folder too. */
 oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *checkpoint,

@@ -11,7 +11,7 @@ typedef struct oct_memory_meter {
     int64_t live, resident; /* bytes at the start */
 } oct_memory_meter;
 
-/* Starts a measurement; the allocator's peak begins anew. */
+/* Starts a measurement; resets the allocator's peak. */
 oct_memory_meter oct_memory_meter_begin(void);
 /* Forgets the peaks so far, but not the start: for what is measured alone but keeps memory of what came
  * before. Where the system cannot forget, the resident peak stays. */

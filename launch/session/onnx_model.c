@@ -49,7 +49,7 @@ static oct_status is_of_run(const oct_recipe *recipe, bool *is)
             *is = strcmp(there.model_onnx, recipe->model_onnx) == 0;
             oct_recipe_free(&there);
         } else if (status != OCT_RESOURCE) {
-            oct_fail_clear(); /* whoever opens the folder says what is wrong there */
+            oct_fail_clear(); /* opening the folder reports what is wrong there */
             status = OCT_OK;
         }
     }
@@ -107,7 +107,7 @@ oct_status oct_onnx_model_share(oct_session *session, oct_recipe *recipe)
     return oct_session_agree(session, first ? OCT_OK : set_digest(recipe));
 }
 
-/* The folder that a file lies in. */
+/* The folder of a file. */
 static oct_status folder_of(const char *file, char **folder)
 {
     const char *slash = strrchr(file, '/');

@@ -67,7 +67,7 @@ static oct_status find_file(const char *path, bool named_by_file, char real[PATH
                     "OCT_PLUGIN_PATH names folders to search");
 }
 
-/* Names may stand in recipes, paths of modules and messages, so they have few letters. */
+/* Names may be part of recipes, paths of modules and messages, so they have few letters. */
 static bool is_name(const char *name, const char *others)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";

@@ -31,7 +31,7 @@ static oct_leaves some_samples(const oct_leaves *leaves, int64_t at, int64_t wan
     return some;
 }
 
-/* Outputs of local samples from `at` on, to where they stand among all. */
+/* Outputs of local samples from `at` on, to their place among all. */
 static oct_status forward_some(oct_calibration *c, const oct_leaves *some, int64_t at, bool *fits)
 {
     const int64_t samples = oct_leaves_local_samples(some), n = c->outputs;

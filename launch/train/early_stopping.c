@@ -1,4 +1,4 @@
-/* The course is a function of the evaluations in their order. */
+/* The state is a function of the evaluations in their order. */
 #include "launch/train/early_stopping.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static bool in_qat(const oct_plan *plan, int64_t step)
     return step > plan->begin[OCT_PHASE_QAT];
 }
 
-/* QAT is judged for itself: its first evaluation stands for the best until there is one that has a value. */
+/* QAT is judged for itself: its first evaluation is the best until another has a value. */
 static void forget(oct_early_stopping *course, int64_t step)
 {
     course->best_step = step;

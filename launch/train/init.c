@@ -136,7 +136,8 @@ static oct_status describe_weights(const oct_weights *w, const oct_weight_report
     OCT_TRY(oct_text_add(lines, "weights of %s: %lld of the model's %lld parameters and buffers\n",
                          w->path, (long long)r->taken, (long long)r->wanted));
     if (r->classifier.length > 0)
-        OCT_TRY(oct_text_add(lines, "init: the last layer begins anew: %s\n", r->classifier.data));
+        OCT_TRY(oct_text_add(lines, "init: the last layer keeps its initial values: %s\n",
+                             r->classifier.data));
     if (r->kept > 0)
         OCT_TRY(oct_text_add(lines, "init: %lld keep%s their initial values: %s\n",
                              (long long)r->kept, r->kept == 1 ? "s" : "", r->kept_names.data));

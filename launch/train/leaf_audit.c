@@ -123,14 +123,14 @@ static oct_status report_faulty_ranks(const oct_trainer *trainer, const bool *fa
         return oct_fail(
             OCT_LOST,
             "step %lld: leaf %lld was computed again to other bits: processor or "
-            "memory of this host is intermittently faulty; test them, and train anew on "
+            "memory of this host is intermittently faulty; test them, and train again on "
             "another host, since what was learned here may be wrong",
             step, leaf);
     return oct_fail(
         OCT_LOST,
         "step %lld: %s computed leaf %lld to other bits than %s: processor or memory there is "
         "faulty; "
-        "test %s, leave it out, and train anew, or from a checkpoint that is older than the fault",
+        "test %s, leave it out, and train again, or from a checkpoint that is older than the fault",
         step, names, leaf, count > 1 ? "each other" : "the other ranks",
         count > 1 ? "these hosts" : "that host");
 }

@@ -21,7 +21,7 @@ oct_audit_choice oct_audit_choose(int64_t number, const oct_audited_update *upda
 /* The digests of an audit: of the owner in the step, of the auditor, and then where those two differ of each rank.
  * Finds the ranks that have once computed something else than most computations were; where there is no most, owner and
  * auditor. Returns how many. */
-int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *errs);
+int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *faulty);
 
 /* What a trainer needs for it. */
 typedef struct oct_leaf_audit {

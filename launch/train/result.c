@@ -26,7 +26,7 @@ static json_t *known(double accuracy)
     return accuracy < 0 ? json_null() : json_real(accuracy);
 }
 
-/* The images a second of a phase stand in its record, which may be of an earlier session. */
+/* The images per second of a phase are in its record, which may be of an earlier session. */
 static json_t *rate_of(const oct_training *run, oct_phase phase)
 {
     const json_t *record = oct_run_folder_find(&run->folder, "phase", oct_phase_name(phase));

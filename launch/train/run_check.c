@@ -172,7 +172,7 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
                      (long long)train->count, batches, (long long)recipe->batch_size);
 }
 
-/* Logits stand for probabilities, which is what values must be then. */
+/* Logits give probabilities, so values must be probabilities too. */
 static void check_goals(const oct_recipe *recipe, const oct_dataset *data, const char *part)
 {
     const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
@@ -220,7 +220,7 @@ oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
     oct_manifest there = {0};
     const bool given = bytes > 0;
     oct_status status = oct_run_checkpoints(recipe->output, &folder);
-    oct_log_again(true); /* whoever resumes warns of a damaged one */
+    oct_log_again(true); /* the resume warns of a damaged one */
     if (status == OCT_OK) status = oct_manifest_read(&there, folder);
     oct_log_again(false);
     if (status == OCT_OK && !given && there.count > 0) bytes = (int64_t)there.entries[0].bytes;

@@ -7,7 +7,7 @@
 #include "launch/train/records.h"
 #include "launch/evaluate/worst.h"
 
-/* The float model is that of the end of the float phase, where its checkpoint is there: no earlier one stands for it. */
+/* The float model is that of the end of the float phase, where its checkpoint is there: no earlier one replaces it. */
 static oct_status open_reference(const oct_training *run, oct_checkpoint *reference)
 {
     const int64_t step = run->trainer.plan.begin[OCT_PHASE_CALIBRATE];

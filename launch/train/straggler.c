@@ -44,7 +44,7 @@ static int64_t median(const int64_t *own_ns, int ranks)
     return own_ns[0];
 }
 
-/* Counts the ranks that take so much less than the slowest: together, and for each leaf. */
+/* Do most ranks take less than the slowest by slow_factor, in all and for each leaf? */
 static bool is_slow(const int64_t *own_ns, int ranks, const oct_leaves *leaves, int slowest)
 {
     const double most = (double)own_ns[slowest], its_leaves = (double)share(leaves, slowest, ranks);

@@ -1,6 +1,6 @@
 /* The trainer takes a run's steps through the phases of its plan (plan.h). All that decides a bit is a pure function of
  * recipe, data and step. At a phase boundary the module tree may change (prepare, folding); then training goes on
- * from the averaged weights, if there are any, and optimizer and averages start anew.
+ * from the averaged weights, if there are any, and optimizer and averages start from zero.
  */
 #pragma once
 
@@ -55,7 +55,7 @@ typedef struct oct_trainer {
 /* Makes the loader of training samples as the recipe wants them. */
 oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
                                const oct_dataset *data) OCT_NODISCARD;
-/* Checks, builds the model with its initial values and stands at step 0. */
+/* Checks, builds the model with its initial values, at step 0. */
 oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
                               const oct_collective *group, const oct_dataset *train_data,
                               const oct_dataset *test_data) OCT_NODISCARD;

@@ -105,7 +105,7 @@ static oct_status enter_phase_of(oct_trainer *trainer, const oct_checkpoint *che
         step == steps ? OCT_PHASE_QAT_SCALES_FROZEN : oct_plan_phase(&trainer->plan, step - 1);
     OCT_CHECK(
         phase == expected, OCT_DATA,
-        "%s: stands in phase %s, but step %lld of this run is in phase %s; the training data or "
+        "%s: was saved in phase %s, but step %lld of this run is in phase %s; the training data or "
         "the recipe changed",
         checkpoint->path, checkpoint->info.phase, (long long)step, oct_phase_name(expected));
     trainer->restores = true;

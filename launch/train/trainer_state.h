@@ -14,7 +14,7 @@ oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder) OCT_
  * quantizers too. OCT_USAGE with all that differs when it is of another model. */
 oct_status oct_trainer_start_from(oct_trainer *trainer,
                                   const oct_checkpoint *checkpoint) OCT_NODISCARD;
-/* Collective: makes the trainer stand where the checkpoint was taken; rank 0 has it, others its info at least. A
+/* Collective: sets the trainer to the state of the checkpoint; rank 0 has it, others its info at least. A
  * failure is the same on all ranks, and may leave the trainer half restored. */
 oct_status oct_trainer_restore(oct_trainer *trainer,
                                const oct_checkpoint *checkpoint) OCT_NODISCARD;

@@ -185,7 +185,7 @@ static void report_waits(const oct_training *r)
     if (r->save_waits < 1) return;
     oct_log(OCT_LOG_WARN,
             "%lld checkpoint%s came while the one before was still being written, and training "
-            "waited %.1f s for it in all; a larger checkpoint.every waits less",
+            "waited %.1f s for it in all; raise checkpoint.every to wait less",
             (long long)r->late_saves, r->late_saves == 1 ? "" : "s", r->save_waits);
 }
 
@@ -231,7 +231,7 @@ static void count_step(oct_training *r, oct_phase phase, const oct_step_result *
     if (phase_ends) end_phase(r, phase);
 }
 
-/* Opens the checkpoint of a step for which no other can stand; what: it is. */
+/* Opens the checkpoint of a step that no other can replace; what: what it is. */
 static oct_status open_needed(const oct_training *r, int64_t step, const char *what,
                               oct_checkpoint *checkpoint)
 {
@@ -274,8 +274,7 @@ static oct_status call_teacher(oct_training *r, oct_checkpoint *checkpoint)
     return OCT_OK;
 }
 
-/* The model as its float phase has left it stands ready when the first QAT step needs it: the checkpoint of that
- * moment is kept. */
+/* Before the first QAT step, loads the model at the end of its float phase, whose checkpoint is kept. */
 static oct_status call_own_teacher(oct_training *r)
 {
     const oct_trainer *trainer = &r->trainer;

@@ -1,4 +1,4 @@
-/* Training takes a run in its folder from where it stands to the int8 model. */
+/* Training takes a run in its folder from its newest checkpoint to the int8 model. */
 #pragma once
 
 #include "io/checkpoint/checkpoint.h"

@@ -229,7 +229,7 @@ Test(ranks, what_is_no_host_is_told_with_file_and_line)
          "hosts:1: 'node1 slots=99999999999999999999': slots are a number from 1 to 4096"},
         {"node1 slots=2 max_slots=4",
          "hosts:1: 'node1 slots=2 max_slots=4': slots are a number from 1 to 4096"},
-        {"node1 node2", "hosts:1: 'node1 node2': after a host stands slots=16, :16 or nothing"},
+        {"node1 node2", "hosts:1: 'node1 node2': after a host write slots=16, :16 or nothing"},
         {"node1 slots", "hosts:1: 'node1 slots': write slots=16"},
         {"node1:4096\nnode1", "hosts:2: host node1 has more than 4096 slots altogether"},
     };

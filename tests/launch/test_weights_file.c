@@ -191,8 +191,10 @@ Test(weights_file, is_renamed_and_gives_another_class_count_all_but_the_last_lay
           "data.classes=12", "qat.epochs=0", "float.epochs=0");
     oct_check_exit(job, 0);
     oct_check_said(job, "weights of wrapped.safetensors: 22 of the model's 24");
-    oct_check_said(job, "init: the last layer begins anew: head.2.weight is (10, 128) in the file "
-                        "and (12, 128) here, head.2.bias is (10,) in the file and (12,) here");
+    oct_check_said(
+        job,
+        "init: the last layer keeps its initial values: head.2.weight is (10, 128) in the file "
+        "and (12, 128) here, head.2.bias is (10,) in the file and (12,) here");
     OCTET("train", "r.yaml", "output=c", "init=wrapped.safetensors",
           "init_map=[module.head.*=head.*]", "qat.epochs=0", "float.epochs=0");
     oct_check_exit(job, 0);

@@ -31,7 +31,7 @@ const svg = (name, attributes, ...children) =>
 const note = (...children) => el("p", { class: "note" }, children);
 const missing = (sentence) => sentence && el("p", { class: "missing" }, sentence);
 
-/* columns: [title, cell(row)], and "n" as the third for numbers, which stand right. */
+/* columns: [title, cell(row)], and "n" as the third for numbers, which are aligned right. */
 function table(caption, columns, rows, className) {
     const kind = (column) => column[2] ?? null;
     return el("div", { class: "box", tabindex: 0, role: "region", "aria-label": caption },

@@ -1,7 +1,7 @@
 /* Draws a graph in layers (Sugiyama, Tagawa and Toda 1981, in its simplest form).
  *
  * A box is one layer below the lowest of those that lead to it. An arrow over several layers gets a bend in
- * each layer between. Within a layer, items stand in the order of the means of their neighbours; then each is
+ * each layer between. Within a layer, items are in the order of the means of their neighbours; then each is
  * pulled to the mean of its neighbours as far as the items beside it allow.
  */
 const BOX = { width: 196, height: 50, layer: 24, bend: 10, gap: 16, margin: 8, bends: 20000 };

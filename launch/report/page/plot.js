@@ -1,4 +1,4 @@
-/* Curves over the steps and histograms, as SVG. Ticks stand at 1, 2 or 5 times a power of ten. */
+/* Curves over the steps and histograms, as SVG. Ticks are at 1, 2 or 5 times a power of ten. */
 
 function linearAxis(low, high, ticks) {
     const room = Math.max(Math.abs(low), Math.abs(high));
@@ -90,7 +90,7 @@ function plot({ title, unit, curves, spans = [], scale, width = 400, height = 21
             svg("title", null, `${title} over the steps`), svg("desc", null, words), shapes));
 }
 
-/* Every other phase has a ground of its own; a name stands where there is room for it. */
+/* Every other phase has a ground of its own; a name is written where there is room for it. */
 function drawSpans(spans, box, atX) {
     let free = box.left;
     return spans.flatMap((s, i) => {

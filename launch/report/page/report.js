@@ -212,7 +212,7 @@ function layers(run) {
         cards.length > 0 && el("details", { open: rows.length <= 24 && "" },
             el("summary", null, "Histograms, with the codes that numbers can have"),
             note("The height of a bar is the square root of its count. The coloured ground is where codes " +
-                 "are; every few codes have a tick. What lies outside is clipped."),
+                 "are; every few codes have a tick. What is outside is clipped."),
             el("div", { class: "cards" }, cards))];
 }
 
@@ -317,7 +317,7 @@ function certificate(run) {
             str(c, "notes") && el("pre", { class: "box", tabindex: 0 }, c.notes)];
 }
 
-/* Where the run was made: a table for each session. Names of inner members are joined by dots. */
+/* Where the run was made: a table for each session. Names of inner members are separated by dots. */
 function environment(run) {
     const sessions = list(run, "sessions"), all = run.sessions_in_all;
     const shown = (value) => Array.isArray(value) ? value.map(shown).join(" ") || "–"
