@@ -1,4 +1,4 @@
-/* What tests of moved, padded and joined values share: networks that learn and are deployed, and steps that a
+/* Shared by the tests of moved, padded and concatenated values: networks that learn and are deployed, and steps that a
  * program's check refuses. */
 #pragma once
 

@@ -165,7 +165,7 @@ static inline void program_with_fallback(oct_program *p)
     program_step(p, OCT_STEP_QUANTIZE, "quant_b", b, NONE, qb);
     program_step(p, OCT_STEP_DEQUANTIZE, "dequant", qa, NONE, fa);
     oct_fallback *fallback =
-        program_fallback(program_step(p, OCT_STEP_FLOAT, "island", fa, NONE, y), "conv2d", 4, 2);
+        program_fallback(program_step(p, OCT_STEP_FLOAT, "fallback", fa, NONE, y), "conv2d", 4, 2);
     const double args[] = {2, 3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     memcpy(fallback->args, args, sizeof args);
     fallback->num_args = (int)OCT_COUNT(args);

@@ -491,10 +491,10 @@ static inline int rn_pick_other(rn_plan *p, const rn_body *b, int first)
     int from = (int)rn_draw(p, (uint32_t)(b->num_values - b->first));
     for (int i = 0; i < b->num_values - b->first && !rn_chance(p, 8); i++) {
         int v = b->first + (from + i) % (b->num_values - b->first);
-        oct_broadcast meets;
+        oct_broadcast shapes;
         if (v == first) continue;
         if (oct_shape_equal(&b->shape[v], &b->shape[first])) return v;
-        if (oct_broadcast_of(&b->shape[v], &b->shape[first], &meets) && rn_chance(p, 60)) return v;
+        if (oct_broadcast_of(&b->shape[v], &b->shape[first], &shapes) && rn_chance(p, 60)) return v;
     }
     return rn_chance(p, 30) ? first : rn_pick(p, b);
 }
@@ -1095,8 +1095,8 @@ static inline bool rn_hooks_outside(const rn_plan *p)
     return false;
 }
 
-/* Whether jit_strip quantizes what the other methods do. */
-static inline bool rn_alike(const rn_plan *p)
+/* Whether jit_strip quantizes the same parts as the other methods. */
+static inline bool rn_quantizes_the_same(const rn_plan *p)
 {
     bool around = p->stubs_all_around && p->num_stubs == p->example.count + 1;
     return (around || p->num_stubs == 0) && rn_all_used(p) && !rn_hooks_outside(p) && !p->branches;

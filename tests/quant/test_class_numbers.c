@@ -70,7 +70,7 @@ static void check_ending(oct_prepare_method method, const char *target, int bits
     deploy_end(&d);
 }
 
-Test(class_numbers, are_alike_in_evaluation_and_program)
+Test(class_numbers, are_the_same_in_evaluation_and_program)
 {
     for (how = PLAIN; how < ENDINGS; how++)
         for (int method = 0; method < OCT_METHODS; method++) {
@@ -247,7 +247,7 @@ Test(class_numbers, are_no_values_to_compute_with)
                    "only returns; do it outside of the model");
 }
 
-Test(class_numbers, and_a_loss_are_told_apart)
+Test(class_numbers, are_distinguished_from_a_loss)
 {
     how = AFTER_STUB;
     refused(false, "the forward returns a loss in evaluation mode too, one number for the whole "

@@ -285,7 +285,7 @@ static void unbalance(oct_module *root)
     }
 }
 
-Test(equalization, makes_ranges_alike_and_changes_no_bit_of_the_output)
+Test(equalization, makes_ranges_equal_and_changes_no_bit_of_the_output)
 {
     deployment d;
     oct_module *root;

@@ -279,7 +279,7 @@ Test(epilogue, shows_multipliers_that_are_not_finite_in_the_range)
     cr_assert(isnan(range[0]) && isnan(range[1]));
 }
 
-/* Two addends of which each alone would be clipped: nothing is rounded before the sum is there. */
+/* Each of two addends alone would be clipped: nothing is rounded before the sum is complete. */
 Test(epilogue, adds_before_anything_is_rounded)
 {
     const int32_t bias[3] = {0}, acc[3] = {1000, 2, 3};

@@ -96,7 +96,7 @@ static void craft(crafted *c, const char *type, int num_args, const double *args
     c->program.steps = &c->step;
 }
 
-static oct_status run(const oct_program *p)
+static oct_status run_program(const oct_program *p)
 {
     oct_runtime *runtime = NULL;
     oct_status status = OCT_OK;
@@ -122,7 +122,7 @@ static void check(const char *type, int num_args, const double *args, int num_in
 {
     crafted c;
     craft(&c, type, num_args, args, num_inputs);
-    oct_status status = run(&c.program);
+    oct_status status = run_program(&c.program);
     cr_assert(status == OCT_OK || status == OCT_DATA,
               "%s with %d arguments %g %g %g %g %g %g %g: code %d: %s", type, num_args, args[0],
               args[1], args[2], args[3], args[4], args[5], args[6], (int)status, oct_fail_text(0));

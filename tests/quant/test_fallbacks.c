@@ -199,7 +199,7 @@ Test(fallbacks, that_cannot_be_made_again_are_refused)
     deploy_end(&d);
 }
 
-/* What runs a float fallback tells a program that lies. */
+/* The host of float fallbacks finds a program that does not describe its modules. */
 Test(fallbacks, in_programs_that_do_not_fit_their_modules_are_refused)
 {
     deployment d;

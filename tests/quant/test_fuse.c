@@ -243,7 +243,8 @@ Test(fuse, an_unknown_name_is_answered_with_those_that_exist)
     rig_end(&r);
 }
 
-Test(fuse, a_sequence_that_no_pattern_fits_is_told_where_it_leaves_them_and_the_nearest)
+Test(fuse,
+     a_sequence_that_fits_no_pattern_is_refused_with_its_first_difference_and_the_nearest_pattern)
 {
     rig r;
     chain_of(&r);

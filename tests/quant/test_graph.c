@@ -901,7 +901,7 @@ static void log_around(oct_module *m, int i)
     MUST(oct_module_hook(m, log_hook, names[2 * i + 1], NULL));
 }
 
-Test(graph, hooks_see_quantized_values_alike_in_jit_and_symbolic)
+Test(graph, hooks_see_the_same_quantized_values_in_jit_and_symbolic)
 {
     quantize_residual(OCT_METHOD_JIT);
     log_around(model->part[0], 0);

@@ -60,7 +60,7 @@ Test(hardware, products_are_the_formulas)
     check_nothing_held();
 }
 
-Test(hardware, joined_codes_are_the_formulas)
+Test(hardware, concatenated_codes_are_the_formulas)
 {
     for (size_t t = 0; t < OCT_COUNT(all); t++)
         for (size_t i = 0; i < all[t].concats; i++) {

@@ -74,7 +74,7 @@ Test(histogram, quantiles_are_those_of_the_sorted_values_to_the_width_of_a_bin)
 {
     enum { N = 20000 };
     static float x[N];
-    static int64_t count[OCT_HISTOGRAM_BINS], joined[OCT_HISTOGRAM_BINS];
+    static int64_t count[OCT_HISTOGRAM_BINS], merged[OCT_HISTOGRAM_BINS];
     static const double shares[] = {0, 0.001, 0.01, 0.3, 0.5, 0.9, 0.999, 1};
     oct_fill_normal(x, N, 9, OCT_STREAM_TEST, 0, 0.3f, 2.0f);
     x[7] = NAN;
@@ -85,9 +85,9 @@ Test(histogram, quantiles_are_those_of_the_sorted_values_to_the_width_of_a_bin)
     for (int64_t i = N; i > 0; i--) {
         int64_t one[OCT_HISTOGRAM_BINS] = {0};
         oct_histogram_add(x + i - 1, 1, one);
-        oct_histogram_merge(one, joined);
+        oct_histogram_merge(one, merged);
     }
-    cr_assert(memcmp(count, joined, sizeof count) == 0, "in any order, in any parts");
+    cr_assert(memcmp(count, merged, sizeof count) == 0, "in any order, in any parts");
     qsort(x, N, sizeof *x, ascending);
     for (size_t i = 0; i < OCT_COUNT(shares); i++) {
         const int64_t at = (int64_t)(shares[i] * (N - 1));

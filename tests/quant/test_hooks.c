@@ -497,7 +497,7 @@ Test(hooks, that_compute_before_modules_in_networks_of_all_kinds, .timeout = 240
     compute_in_networks(true);
 }
 
-/* A feature pyramid: one hook keeps what another module's result is joined with later. */
+/* A feature pyramid: one hook keeps a value that is added to another module's result later. */
 typedef struct pyramid {
     oct_tensor *kept;
     oct_module *conv; /* called by the hook: part of the model */
@@ -511,7 +511,7 @@ static oct_tensor *keep(oct_context *cx, oct_module *module, oct_tensor *value, 
     return NULL;
 }
 
-static oct_tensor *join(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+static oct_tensor *add_kept(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
 {
     (void)module;
     return oct_add(cx, value, oct_relu(cx, ((pyramid *)user)->kept));
@@ -528,7 +528,7 @@ Test(hooks, that_collect_features_for_others)
         OK(oct_module_add_child(&m->base, "lateral", &p.conv));
         OK(oct_init_parameters(r.root, 7));
         OK(oct_module_pre_hook(oct_module_find(r.root, "inner.conv"), keep, &p, NULL));
-        OK(oct_module_hook(m->relu, join, &p, NULL));
+        OK(oct_module_hook(m->relu, add_kept, &p, NULL));
         live(&r, false, graph_methods[i], out[i]);
         cr_assert_eq(oct_module_find(r.root, "lateral")->type, &oct_qat_conv_type);
         cr_assert_eq(memcmp(out[0], out[i], sizeof out[0]), 0);

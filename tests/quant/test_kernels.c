@@ -137,7 +137,7 @@ Test(gemm, is_exact_on_every_instruction_set)
     }
 }
 
-/* Two runs of a row, taken out of order and in two calls, of which the second continues the first's
+/* Two runs of a row, taken out of order and in two calls; the second call continues the first one's
  * sums. */
 static void check_continued(const oct_kernel *kernel, dice *d, int64_t n)
 {

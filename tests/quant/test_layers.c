@@ -60,8 +60,8 @@ Test(layers, spreads_count_the_same_in_any_order)
                       4 * ((double)all.max - (double)all.min),
                   "no more than half of the bins lie beside the range");
         for (int64_t part = 1; part < N; part = part * 3 + 1) {
-            const oct_spread joined = spread_of(x, N, part);
-            cr_assert(memcmp(&joined, &all, sizeof all) == 0, "parts of %lld", (long long)part);
+            const oct_spread merged = spread_of(x, N, part);
+            cr_assert(memcmp(&merged, &all, sizeof all) == 0, "parts of %lld", (long long)part);
         }
     }
 }

@@ -8,10 +8,10 @@
 
 TestSuite(many_inputs, .timeout = 240);
 
-/* A split into single channels, of which some get a scale of their own, joined again. */
+/* A split into single channels, some of them with a scale of their own, and a concat of them all. */
 typedef struct wide_net {
     oct_module base;
-    oct_module *quant, *stem, *join, *last, *head, *dequant;
+    oct_module *quant, *stem, *concat, *last, *head, *dequant;
     int width;
 } wide_net;
 
@@ -39,7 +39,7 @@ static oct_tensor *wide_forward(oct_context *cx, oct_module *self, oct_tensor *c
                            : oct_slice(cx, x, 3, i, 1, 1);
         if (i % 5 == 3) part[i] = oct_silu(cx, part[i]);
     }
-    x = oct_module_call(cx, m->join, part, m->width);
+    x = oct_module_call(cx, m->concat, part, m->width);
     x = oct_flatten(cx, oct_global_avg_pool(cx, oct_relu(cx, oct_call(cx, m->last, x))));
     return stub(cx, m->dequant, oct_call(cx, m->head, x));
 }
@@ -57,7 +57,7 @@ static oct_module *wide_new(int width, bool stubs)
         CHILD(m, dequant, oct_dequant_stub_create(&m->dequant));
     }
     CHILD(m, stem, oct_conv2d_create(&m->stem, 3, width, rig_same(3), true));
-    CHILD(m, join, oct_concat_create(&m->join));
+    CHILD(m, concat, oct_concat_create(&m->concat));
     CHILD(m, last, oct_conv2d_create(&m->last, channels(width), 8, rig_same(1), true));
     CHILD(m, head, oct_linear_create(&m->head, 8, 2, true));
     return made;
@@ -95,7 +95,7 @@ Test(many_inputs, share_one_scale_where_they_can)
 }
 
 /* The report of prepare, and the graph as a table, name all of them; no value has two quantizers. */
-Test(many_inputs, are_told)
+Test(many_inputs, are_in_the_report_and_the_table)
 {
     rig r;
     oct_text report = {0}, table = {0};
@@ -116,7 +116,7 @@ Test(many_inputs, are_told)
     rig_end(&r);
 }
 
-/* Split and joined again, values and gradients are those that they were. */
+/* Split and concatenated again, values and gradients are the same as before. */
 Test(many_inputs, of_float_values_are_the_values)
 {
     enum { SAMPLES = 3, ROWS = 4, N = SAMPLES * ROWS * OCT_MAX_INPUTS };
@@ -139,7 +139,7 @@ Test(many_inputs, of_float_values_are_the_values)
         part[i] = oct_slice(cx, &x, 2, i, 1, 1);
     oct_tensor *y = oct_concat(cx, part, OCT_MAX_INPUTS);
     OK(oct_context_status(cx));
-    oct_check_tensor(y, &x, "joined");
+    oct_check_tensor(y, &x, "concatenated");
     float *grad = oct_grad_new(cx, y);
     memcpy(grad, data, sizeof data);
     oct_add_grad(cx, y, grad);
@@ -197,6 +197,7 @@ Test(many_inputs, of_a_dense_block_are_prepared_quickly)
     const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     cr_assert(seconds < 20, "%g s", seconds);
     deploy_check(&d);
-    cr_assert_eq(d.quantizers.count, 2); /* all that is joined, and the head */
+    cr_assert_eq(d.quantizers.count,
+                 2); /* the inputs and output of the concat have one; the head has the other */
     deploy_end(&d);
 }

@@ -86,7 +86,7 @@ Test(methods, give_the_same_bits_with_folded_batch_norm_and_shared_ranges)
 }
 
 /* A module of a residual block without a qconfig: a float fallback in the middle of quantized values. */
-Test(methods, leave_a_part_in_float_alike)
+Test(methods, leave_the_same_part_in_float)
 {
     static const char *const parts[] = {"block.conv2", "block.conv1", "block._generated_add_0",
                                         "block.bn1",   "stem",        "head"};

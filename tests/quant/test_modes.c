@@ -307,8 +307,8 @@ static oct_tensor *only_look(oct_context *cx, oct_module *module, oct_tensor *va
     return NULL;
 }
 
-/* There is no last module whose hook it could be. */
-Test(modes, a_hook_before_a_fused_op_is_told_where_to_go)
+/* The fusion ends in an op, so there is no module that could have the hook. */
+Test(modes, a_hook_before_a_fused_op_is_refused_with_a_remedy)
 {
     rig r;
     net *m = begin(&r, relu_of_the_forward, OCT_EXAMPLE(IMAGE));

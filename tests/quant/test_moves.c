@@ -1,4 +1,4 @@
-/* Networks that split, shuffle and join channels: what is moved keeps its scale, trains, and converts to a program
+/* Networks that split, shuffle and concatenate channels: values keep their scale, train, and convert to a program
  * of the same bits; and what a file may not say about a move. */
 #include "tests/quant/moving_rig.h"
 
@@ -10,7 +10,7 @@ static oct_tensor *half(oct_context *cx, oct_tensor *x, int which)
     return oct_slice(cx, x, 3, which * c, 1, c);
 }
 
-/* YOLO's C2f: a split into halves, two residual bottlenecks after the second half, everything joined. */
+/* YOLO's C2f: a split into halves, two residual bottlenecks after the second half, everything concatenated. */
 static oct_tensor *c2f_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
 {
     user_net *m = (user_net *)self;
@@ -101,8 +101,8 @@ static const struct {
     int moves;
     size_t quantizers; /* with stubs, everything quantized */
 } nets[] = {
-    {"c2f", c2f_new, 2, 10},        /* all that is joined is one, as in the next */
-    {"shuffle", shuffle_new, 6, 5}, /* input, all that is joined, two layers, head */
+    {"c2f", c2f_new, 2, 10},        /* the values of the concat share one, as in the next */
+    {"shuffle", shuffle_new, 6, 5}, /* input, the values of the concat, two layers, head */
     {"blocks", blocks_new, 4, 4},
 };
 
@@ -134,7 +134,7 @@ Test(moves, keep_the_scale_of_what_they_move)
             for (int k = 0; k < step->num_inputs; k++)
                 cr_assert(oct_qparams_equal(oct_step_input(&d.program, step, k)->q,
                                             oct_step_output(&d.program, step)->q),
-                          "%s joins what has another scale", nets[net].name);
+                          "%s concatenates values of another scale", nets[net].name);
         }
         deploy_end(&d);
     }

@@ -357,7 +357,7 @@ Test(program_free, of_nothing_does_nothing)
 
 /* Float fallbacks. */
 
-enum { ISLAND = 3, FLAT = 6 };
+enum { FALLBACK = 3, FLAT = 6 };
 
 static void make_fallback(void)
 {
@@ -373,69 +373,71 @@ Test(fallback_check, accepts_two_inputs_an_fallback_and_a_reshape)
 
 Test(fallback_check, refuses_fallbacks_that_cannot_be_made)
 {
-    oct_fallback *fallback = p.steps[ISLAND].fallback;
-    p.steps[ISLAND].fallback = NULL;
-    refused("step 3 (float \"island\"): what computes it is missing");
-    p.steps[ISLAND].fallback = fallback;
+    oct_fallback *fallback = p.steps[FALLBACK].fallback;
+    p.steps[FALLBACK].fallback = NULL;
+    refused("step 3 (float \"fallback\"): what computes it is missing");
+    p.steps[FALLBACK].fallback = fallback;
     memset(fallback->type, 'x', sizeof fallback->type);
-    refused("step 3 (float \"island\"): the type of its module is not a name");
+    refused("step 3 (float \"fallback\"): the type of its module is not a name");
     memset(fallback->type, 0, sizeof fallback->type);
-    refused("step 3 (float \"island\"): the type of its module is not a name");
+    refused("step 3 (float \"fallback\"): the type of its module is not a name");
     snprintf(fallback->type, sizeof fallback->type, "Conv 2d");
-    refused("step 3 (float \"island\"): the type of its module is not a name");
+    refused("step 3 (float \"fallback\"): the type of its module is not a name");
     snprintf(fallback->type, sizeof fallback->type, "conv2d");
     fallback->num_args = 25;
-    refused("step 3 (float \"island\"): 25 arguments; 0 to 24 are allowed");
+    refused("step 3 (float \"fallback\"): 25 arguments; 0 to 24 are allowed");
     fallback->num_args = -1;
-    refused("step 3 (float \"island\"): -1 arguments; 0 to 24 are allowed");
+    refused("step 3 (float \"fallback\"): -1 arguments; 0 to 24 are allowed");
     fallback->num_args = 8;
     fallback->args[2] = (double)NAN;
-    refused("step 3 (float \"island\"): its argument 2 is not a number");
+    refused("step 3 (float \"fallback\"): its argument 2 is not a number");
     fallback->args[2] = 3;
     const int dims[] = {-1, 0, 2, 3, 5};
     for (size_t i = 0; i < OCT_COUNT(dims); i++) {
         char said[96];
         fallback->dims[0] = dims[i];
         snprintf(said, sizeof said,
-                 "step 3 (float \"island\"): its input 0 cannot have %d dimensions", dims[i]);
+                 "step 3 (float \"fallback\"): its input 0 cannot have %d dimensions", dims[i]);
         refused(said);
     }
 }
 
 Test(fallback_check, refuses_arrays_that_are_none)
 {
-    oct_fallback *fallback = p.steps[ISLAND].fallback;
+    oct_fallback *fallback = p.steps[FALLBACK].fallback;
     oct_fallback_array *weight = &fallback->arrays[0], good = *weight;
     fallback->num_arrays = 65;
-    refused("step 3 (float \"island\"): 65 arrays; 0 to 64 are allowed");
+    refused("step 3 (float \"fallback\"): 65 arrays; 0 to 64 are allowed");
     fallback->num_arrays = -1;
-    refused("step 3 (float \"island\"): -1 arrays; 0 to 64 are allowed");
+    refused("step 3 (float \"fallback\"): -1 arrays; 0 to 64 are allowed");
     fallback->num_arrays = 2;
     weight->name = NULL;
-    refused("step 3 (float \"island\"): the name of its array 0 is not a name");
+    refused("step 3 (float \"fallback\"): the name of its array 0 is not a name");
     weight->name = (char[]){"we\033ight"};
-    refused("step 3 (float \"island\"): the name of its array 0 is not a name");
+    refused("step 3 (float \"fallback\"): the name of its array 0 is not a name");
     *weight = good;
     weight->dtype = (oct_dtype)99;
-    refused("step 3 (float \"island\"): its array weight is of a type that does not exist");
+    refused("step 3 (float \"fallback\"): its array weight is of a type that does not exist");
     *weight = good;
     weight->shape.ndim = 5;
-    refused("step 3 (float \"island\"): its array weight has a shape that cannot be or takes more "
-            "than 2 GiB");
+    refused(
+        "step 3 (float \"fallback\"): its array weight has a shape that cannot be or takes more "
+        "than 2 GiB");
     *weight = good;
     weight->shape.dim[0] = INT64_MAX;
-    refused("step 3 (float \"island\"): its array weight has a shape that cannot be or takes more "
-            "than 2 GiB");
+    refused(
+        "step 3 (float \"fallback\"): its array weight has a shape that cannot be or takes more "
+        "than 2 GiB");
     *weight = good;
     weight->data = NULL;
-    refused("step 3 (float \"island\"): its array weight is missing");
+    refused("step 3 (float \"fallback\"): its array weight is missing");
     *weight = good;
 }
 
 Test(fallback_check, refuses_codes_where_fallbacks_want_float)
 {
-    p.steps[ISLAND].input[0] = 2;
-    refused("step 3 (float \"island\"): input value 2 is not f32");
+    p.steps[FALLBACK].input[0] = 2;
+    refused("step 3 (float \"fallback\"): input value 2 is not f32");
 }
 
 Test(fallback_check, refuses_a_reshape_that_changes_more_than_the_shape)

@@ -193,7 +193,7 @@ static void check_backward(variant v)
     float *got = malloc((size_t)n.params.numel * 4);
     memcpy(got, n.params.grads, (size_t)n.params.numel * 4);
 
-    /* Float twin: weights replaced by their dequantized codes, straight through. */
+    /* The float counterpart: weights replaced by their dequantized codes, straight through. */
     float *weight = oct_f32(&conv->weight->value);
     for (int o = 0; o < O; o++) {
         int8_t codes[9 * C];

@@ -9,7 +9,7 @@ typedef struct snapshot {
     int64_t numel;
 } snapshot;
 
-static snapshot take(bench *b)
+static snapshot take_snapshot(bench *b)
 {
     snapshot s;
     bench_program(b, &s.program);
@@ -57,12 +57,12 @@ static void check_fold(const conv_case *v)
 {
     bench b;
     case_begin(&b, v);
-    const snapshot before = take(&b);
+    const snapshot before = take_snapshot(&b);
     OK(oct_qat_conv_fold(case_conv(&b), input_of(&b)));
     cr_assert_null(case_conv(&b)->batch_norm);
     cr_assert_null(oct_module_find(b.root, "middle.bn"));
     cr_assert_not_null(case_conv(&b)->layer->params[1]);
-    const snapshot after = take(&b);
+    const snapshot after = take_snapshot(&b);
     same_step(conv_step(&before), conv_step(&after));
     oct_check_bits_f32(after.y, before.y, before.numel, "evaluation");
     /* Another time there is nothing left to do. */
@@ -187,9 +187,9 @@ static int64_t compare_many(uint32_t seed, int bits, bool floor_scales)
     const quantizer q = {bits, true, 0.03f};
     const oct_shape shape = OCT_SHAPE(3, DEPTH);
     bench_begin(&b, "x86", m, 1, &shape, &q);
-    snapshot before = take(&b);
+    snapshot before = take_snapshot(&b);
     OK(oct_qat_conv_fold(case_conv(&b), input_of(&b)));
-    snapshot after = take(&b);
+    snapshot after = take_snapshot(&b);
     const oct_step *x = conv_step(&before), *y = conv_step(&after);
     int64_t exceptions = 0;
     for (int64_t c = 0; c < MANY; c++) {

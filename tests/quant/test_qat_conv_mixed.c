@@ -256,8 +256,9 @@ Test(qat_conv_mixed, forward_is_the_definition, .timeout = 300)
     each_case(check_forward);
 }
 
-/* The float twin: dequantized inputs and weights through the float ops. */
-static oct_tensor *float_twin(oct_context *cx, const bench *b, const conv_case *v, oct_tensor **x)
+/* The float counterpart: dequantized inputs and weights through the float ops. */
+static oct_tensor *float_counterpart(oct_context *cx, const bench *b, const conv_case *v,
+                                     oct_tensor **x)
 {
     const oct_qat_conv *m = case_conv(b);
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)m->batch_norm;
@@ -340,7 +341,7 @@ static void use_dequantized_weights(const bench *b, const oracle *o)
 }
 
 /* Weights beyond the codes get no gradient; scales get LSQ's (arXiv 1902.08153, equations 3 and 4). weight: before
- * they became the values of their codes. total: gradients of the float twin. */
+ * they became the values of their codes. total: gradients of the float counterpart. */
 static void check_learned_weights(const bench *b, const oracle *o, const float *weight,
                                   const float *got, float *total)
 {
@@ -422,7 +423,7 @@ static void check_backward(const conv_case *v)
     oct_params_zero(&params);
     OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, b.leaves, true);
-    oct_tensor *y = float_twin(cx, &b, v, x);
+    oct_tensor *y = float_counterpart(cx, &b, v, x);
     OK(oct_context_status(cx));
     float *given = oct_scratch(cx, (size_t)o.out * 4);
     memcpy(given, cut, (size_t)o.out * 4);
@@ -732,11 +733,11 @@ Test(qat_conv_mixed, a_shared_layer_has_one_gradient_of_both_call_sites)
     oct_module_destroy(&again);
 }
 
-static void check_refused(const conv_case *v, void (*spoil)(bench *b), const char *want)
+static void check_refused(const conv_case *v, void (*damage)(bench *b), const char *want)
 {
     bench b;
     case_begin(&b, v);
-    spoil(&b);
+    damage(&b);
     cr_assert_null(bench_try(&b, true));
     cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
     cr_assert_str_eq(oct_fail_text(0), want);

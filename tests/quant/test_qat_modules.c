@@ -275,7 +275,7 @@ static oct_qparams stub_qparams(const bench *b, int i)
 /* The float op at the values of the input codes, and its gradients for grad cut by the clip of y. */
 typedef struct reference {
     oct_context *cx;
-    oct_params params; /* of the float twin */
+    oct_params params; /* of the float counterpart */
     oct_tensor *x[STUBBED_MAX], *y;
 } reference;
 
@@ -343,7 +343,7 @@ static void check_share(const oct_fake_quant *fq, share want, const kind *k)
                   oct_fake_quant_qparams(fq).qmax, got, want.sum, want.loose);
 }
 
-/* grad: of the output; those of the inputs' values are the float twin's. */
+/* grad: of the output; those of the inputs' values are the float counterpart's. */
 static void check_learned(const bench *b, const reference *r, const kind *k, const float *grad)
 {
     for (int i = 0; i < b->n; i++) {
@@ -798,7 +798,7 @@ Test(max_pool, of_codes_is_the_runtimes)
     }
 }
 
-Test(qat_modules, are_told_apart_from_others)
+Test(qat_modules, are_distinguished_from_other_modules)
 {
     for (const kind *k = kinds; k < kinds + num_kinds; k++) {
         oct_module *m = make_module(k);
@@ -886,7 +886,7 @@ Test(qat_modules, refuse_shapes_that_do_not_fit)
 }
 
 /* What a file might hold: each change makes the program one that may not run. */
-static void check_refused(const char *name, void (*spoil)(oct_program *, oct_step *),
+static void check_refused(const char *name, void (*damage)(oct_program *, oct_step *),
                           const char *want)
 {
     bench b;
@@ -896,7 +896,7 @@ static void check_refused(const char *name, void (*spoil)(oct_program *, oct_ste
     bench_program(&b, &program);
     OK(oct_program_check(&program));
     oct_step *step = &program.steps[b.n];
-    spoil(&program, step);
+    damage(&program, step);
     cr_assert_eq(oct_program_check(&program), OCT_DATA, "%s was not refused", want);
     cr_assert(strstr(oct_fail_text(0), want), "%s", oct_fail_text(0));
     cr_assert(strstr(oct_fail_text(0), "middle"), "%s", oct_fail_text(0));
@@ -904,35 +904,35 @@ static void check_refused(const char *name, void (*spoil)(oct_program *, oct_ste
     bench_end(&b);
 }
 
-#define SPOIL(name, change)                                                                        \
+#define DAMAGE(name, change)                                                                       \
     static void name(oct_program *p, oct_step *s)                                                  \
     {                                                                                              \
         (void)p;                                                                                   \
         change;                                                                                    \
     }
 
-SPOIL(negative_multiplier, s->add.ma = -1)
-SPOIL(large_multiplier, s->add.mb = INT64_C(1) << 38)
-SPOIL(large_shift, s->add.shift = 62)
-SPOIL(no_shift, s->add.shift = 0)
-SPOIL(other_zero_point, s->add.za++)
-SPOIL(wide_bounds, s->add.hi = 70000)
-SPOIL(nan_factor, s->factor = NAN)
-SPOIL(odd_factor, s->factor = 0.3f)
-SPOIL(no_table, oct_free(&s->table))
-SPOIL(short_table, s->table_size = 255)
-SPOIL(high_entry, s->table[7] = 256)
-SPOIL(other_scale, p->values[s->output].q.scale = 0.003f)
-SPOIL(first_exponential, s->exponential[0]--)
-SPOIL(negative_exponential, s->exponential[255] = -1)
-SPOIL(rising_exponential, s->exponential[9] = s->exponential[3] + 1)
-SPOIL(no_exponential, oct_free(&s->exponential))
-SPOIL(other_channels, p->values[s->output].c++; p->values[s->output + 1].c++)
-SPOIL(other_input_plane, s->conv.in_h++)
-SPOIL(other_output_plane, s->conv.out_w++)
-SPOIL(other_output_channels, s->conv.in_c--)
-SPOIL(high_bound, s->hi = 1 << 20)
-SPOIL(crossed_bounds, s->lo = s->hi + 1)
+DAMAGE(negative_multiplier, s->add.ma = -1)
+DAMAGE(large_multiplier, s->add.mb = INT64_C(1) << 38)
+DAMAGE(large_shift, s->add.shift = 62)
+DAMAGE(no_shift, s->add.shift = 0)
+DAMAGE(other_zero_point, s->add.za++)
+DAMAGE(wide_bounds, s->add.hi = 70000)
+DAMAGE(nan_factor, s->factor = NAN)
+DAMAGE(odd_factor, s->factor = 0.3f)
+DAMAGE(no_table, oct_free(&s->table))
+DAMAGE(short_table, s->table_size = 255)
+DAMAGE(high_entry, s->table[7] = 256)
+DAMAGE(other_scale, p->values[s->output].q.scale = 0.003f)
+DAMAGE(first_exponential, s->exponential[0]--)
+DAMAGE(negative_exponential, s->exponential[255] = -1)
+DAMAGE(rising_exponential, s->exponential[9] = s->exponential[3] + 1)
+DAMAGE(no_exponential, oct_free(&s->exponential))
+DAMAGE(other_channels, p->values[s->output].c++; p->values[s->output + 1].c++)
+DAMAGE(other_input_plane, s->conv.in_h++)
+DAMAGE(other_output_plane, s->conv.out_w++)
+DAMAGE(other_output_channels, s->conv.in_c--)
+DAMAGE(high_bound, s->hi = 1 << 20)
+DAMAGE(crossed_bounds, s->lo = s->hi + 1)
 
 Test(steps, refuse_programs_that_may_not_run)
 {

@@ -70,7 +70,7 @@ typedef struct visited {
     int64_t position, bytes; /* of a position */
 } visited;
 
-static void keep_and_spoil(void *args, int64_t position, int64_t positions, void *acc)
+static void keep_and_overwrite(void *args, int64_t position, int64_t positions, void *acc)
 {
     visited *v = args;
     cr_assert(position == v->position && positions > 0);
@@ -157,13 +157,13 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     check_sums(kernel, s, samples, x, w, acc);
     visited seen = {.acc = room(out, 8), .bytes = s->out_c * (wide ? 8 : 4)};
     pass.y = NULL;
-    oct_qconv_accumulate(&l.plan, &pass, keep_and_spoil, &seen, l.scratch);
+    oct_qconv_accumulate(&l.plan, &pass, keep_and_overwrite, &seen, l.scratch);
     cr_assert_eq(seen.position, samples * pixels);
     cr_assert_arr_eq(seen.acc, acc, (size_t)(seen.position * seen.bytes));
     oct_free(&seen.acc);
     visited kept = {.acc = room(out, 8), .bytes = seen.bytes};
     void *all = pass.y = room(out, 8);
-    oct_qconv_accumulate(&l.plan, &pass, keep_and_spoil, &kept, l.scratch);
+    oct_qconv_accumulate(&l.plan, &pass, keep_and_overwrite, &kept, l.scratch);
     cr_assert_arr_eq(kept.acc, acc, (size_t)(seen.position * seen.bytes));
     oct_free(&kept.acc);
     oct_free(&all);
@@ -291,7 +291,7 @@ Test(qconv, equals_direct_convolution_for_layers_of_networks)
     }
 }
 
-/* The ends of everything: products of bytes that fill int32 are joined without loss. */
+/* The ends of everything: products of bytes that fill int32 are combined without loss. */
 Test(qconv, sums_16_bit_codes_exactly_at_their_ends)
 {
     enum { K = 33152 }; /* a multiple of every tile, next to OCT_MAX_PRODUCTS */

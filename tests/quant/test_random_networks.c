@@ -578,13 +578,13 @@ static bool again(const trial *first, oct_prepare_method method, int threads, ta
     oct_prepare_options options = first->options;
     options.method = method;
     omp_set_num_threads(threads);
-    bool alike = method != OCT_METHOD_JIT_STRIP || rn_alike(first->plan);
+    bool comparable = method != OCT_METHOD_JIT_STRIP || rn_quantizes_the_same(first->plan);
     bool ok = begin(&t, first->plan, &options, &oct_collective_one) && live(&t, threads == 1);
     bool excused = t.refused && first->plan->has_loop && method == OCT_METHOD_SYMBOLIC;
     omp_set_num_threads(1);
-    if (ok && alike && !excused && t.refused != first->refused)
+    if (ok && comparable && !excused && t.refused != first->refused)
         ok = say("one method refuses and another does not: %s", failure());
-    if (ok && alike && !t.refused && !first->refused) {
+    if (ok && comparable && !t.refused && !first->refused) {
         ok = same_trail(&first->trail, &t.trail);
         count->compared++;
     }
@@ -596,7 +596,7 @@ static bool again(const trial *first, oct_prepare_method method, int threads, ta
 typedef struct crowd {
     pthread_mutex_t lock;
     pthread_cond_t turn;
-    int arrived, meeting;
+    int arrived, barrier;
     bool left; /* one of them has failed */
     const void *shown[2];
     const oct_leaves *leaves[2];
@@ -611,20 +611,20 @@ typedef struct member {
     char why[sizeof why];
 } member;
 
-static oct_status meet(crowd *c)
+static oct_status synchronize(crowd *c)
 {
     pthread_mutex_lock(&c->lock);
-    int meeting = c->meeting;
+    int barrier = c->barrier;
     if (++c->arrived == 2) {
         c->arrived = 0;
-        c->meeting++;
+        c->barrier++;
         pthread_cond_broadcast(&c->turn);
     }
-    while (c->meeting == meeting && !c->left)
+    while (c->barrier == barrier && !c->left)
         pthread_cond_wait(&c->turn, &c->lock);
-    bool met = c->meeting != meeting;
+    bool complete = c->barrier != barrier;
     pthread_mutex_unlock(&c->lock);
-    return met ? OCT_OK : oct_fail(OCT_LOST, "the other rank has failed");
+    return complete ? OCT_OK : oct_fail(OCT_LOST, "the other rank has failed");
 }
 
 static void leave(crowd *c)
@@ -640,10 +640,10 @@ static oct_status show(const oct_collective *self, const oct_leaves *leaves, con
     const member *m = (const member *)self;
     m->crowd->shown[self->rank] = data;
     m->crowd->leaves[self->rank] = leaves;
-    return meet(m->crowd);
+    return synchronize(m->crowd);
 }
 
-/* The parts of both, side by side, joined by each rank for itself. */
+/* The parts of both ranks in one list; each rank merges them for itself. */
 #define SUM(suffix, type)                                                                          \
     static oct_status sum_##suffix(const oct_collective *self, const oct_leaves *leaves,           \
                                    type *parts, int64_t n, type *out)                              \
@@ -664,12 +664,12 @@ static oct_status show(const oct_collective *self, const oct_leaves *leaves, con
             }                                                                                      \
             count += more;                                                                         \
         }                                                                                          \
-        oct_status met = meet(c); /* both have copies, and out may be the first part */            \
+        oct_status status = synchronize(c); /* both have copies, and out may be the first part */  \
         oct_tree_merge(&all, trees, vectors, count, n, sizeof(type));                              \
         memcpy(out, vectors[0], (size_t)n * sizeof(type));                                         \
         for (int p = 0; p < count; p++)                                                            \
             free(vectors[p]);                                                                      \
-        return met;                                                                                \
+        return status;                                                                             \
     }
 SUM(f32, float)
 SUM(f64, double)
@@ -704,7 +704,7 @@ static oct_status largest(const oct_collective *self, int64_t *values, int64_t n
     const int64_t *other = c->shown[1 - self->rank];
     for (int64_t i = 0; i < n; i++)
         if (other[i] > values[i]) values[i] = other[i];
-    return meet(c);
+    return synchronize(c);
 }
 
 static oct_status both_well(const oct_collective *self, oct_status mine)
@@ -712,7 +712,7 @@ static oct_status both_well(const oct_collective *self, oct_status mine)
     OCT_TRY(show(self, NULL, &mine));
     const crowd *c = ((const member *)self)->crowd;
     oct_status other = *(const oct_status *)c->shown[1 - self->rank];
-    OCT_TRY(meet(((const member *)self)->crowd));
+    OCT_TRY(synchronize(((const member *)self)->crowd));
     return mine != OCT_OK ? mine : other;
 }
 

@@ -14,7 +14,7 @@ enum { SAMPLES = 37, INPUT = 9 * 8 * 3, CLASSES = 10 };
 
 static float input[SAMPLES * INPUT];
 
-static void run(oct_runtime *rt, int64_t samples, const float *x, float *y)
+static void run_samples(oct_runtime *rt, int64_t samples, const float *x, float *y)
 {
     cr_assert_eq(oct_runtime_run(rt, samples, (const float *[]){x}, y), OCT_OK);
 }
@@ -83,11 +83,11 @@ Test(runtime, gives_the_results_of_the_reference_for_every_batch)
             memset(output, 0x5a, sizeof output);
             for (int64_t n = 0; n < SAMPLES; n += batch) {
                 const int64_t count = SAMPLES - n < batch ? SAMPLES - n : batch;
-                run(rt, count, input + n * INPUT, output + n * CLASSES);
+                run_samples(rt, count, input + n * INPUT, output + n * CLASSES);
             }
             cr_assert_arr_eq(output, expected, sizeof output);
         }
-        run(rt, 0, NULL, NULL);
+        run_samples(rt, 0, NULL, NULL);
         oct_runtime_destroy(&rt);
         cr_assert_null(rt);
     }
@@ -120,8 +120,8 @@ Test(runtime, runs_every_other_kind_in_every_batch_and_on_any_threads)
         for (int64_t batch = 1; batch <= SAMPLES; batch += 9) {
             memset(output, 0x5a, sizeof output);
             for (int64_t n = 0; n < SAMPLES; n += batch)
-                run(rt, SAMPLES - n < batch ? SAMPLES - n : batch, input + n * IMAGE,
-                    output + n * PROBABILITIES);
+                run_samples(rt, SAMPLES - n < batch ? SAMPLES - n : batch, input + n * IMAGE,
+                            output + n * PROBABILITIES);
             cr_assert_arr_eq(output, values[p.output], sizeof output);
         }
         oct_runtime_destroy(&rt);
@@ -141,9 +141,9 @@ Test(runtime, does_not_depend_on_threads)
         oct_runtime *rt;
         omp_set_num_threads(threads);
         cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK);
-        run(rt, SAMPLES, input, threads == 1 ? alone : together);
+        run_samples(rt, SAMPLES, input, threads == 1 ? alone : together);
         if (threads > 1) cr_assert_arr_eq(together, alone, sizeof alone);
-        run(rt, 2, input, together); /* fewer samples than threads */
+        run_samples(rt, 2, input, together); /* fewer samples than threads */
         cr_assert_arr_eq(together, alone, 2 * CLASSES * sizeof *alone);
         oct_runtime_destroy(&rt);
     }
@@ -204,7 +204,7 @@ Test(runtime, does_not_allocate_while_running)
     cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK);
     const size_t live = oct_mem_live();
     oct_mem_peak_reset();
-    run(rt, SAMPLES, input, output);
+    run_samples(rt, SAMPLES, input, output);
     cr_assert_eq(oct_mem_peak(), live);
     cr_assert_leq(oct_runtime_bytes(rt), live);
     cr_assert_gt(oct_runtime_bytes(rt), 9 * 8 * 7 * SAMPLES);
@@ -271,7 +271,7 @@ Test(runtime, flattens_planes_and_dequantizes)
     }
     cr_assert_eq(oct_runtime_create(&rt, &p, 2, NULL), OCT_OK);
     float in[54] = {[13] = 2.0f, [14] = -3.5f, [27 + 13] = 100.0f, [27 + 14] = -0.5f}, out[4];
-    run(rt, 2, in, out);
+    run_samples(rt, 2, in, out);
     /* Codes 4, -7, 127 and -1 halved to even: 2, -4 (-3.5), 64 (63.5), 0 (-0.5). */
     cr_assert(out[0] == 0.5f && out[1] == -1.0f && out[2] == 16.0f && out[3] == 0.0f);
     oct_runtime_destroy(&rt);
@@ -377,7 +377,7 @@ Test(runtime, feeds_two_inputs_and_lets_the_host_run_fallbacks)
     cr_assert_eq(oct_mem_live(), 0);
 }
 
-Test(runtime, says_what_an_fallback_says_when_it_fails)
+Test(runtime, reports_the_sentence_of_a_fallback_that_fails)
 {
     static float a[SAMPLES * PLANE * 2], b[SAMPLES * OUT], y[SAMPLES * OUT];
     oct_program p;
@@ -396,7 +396,7 @@ Test(runtime, says_what_an_fallback_says_when_it_fails)
     fail_run = true;
     oct_fail_clear();
     cr_assert_eq(oct_runtime_run(rt, SAMPLES, (const float *[]){a, b}, y), OCT_NUMERIC);
-    cr_assert_str_eq(oct_fail_text(0), "island: cannot be run");
+    cr_assert_str_eq(oct_fail_text(0), "fallback: cannot be run");
     oct_runtime_destroy(&rt);
     oct_program_free(&p);
     cr_assert_eq(oct_mem_live(), 0);

@@ -124,7 +124,7 @@ Test(sensitivity, of_class_numbers)
     check_table(true);
 }
 
-Test(sensitivity, with_labels_tells_the_change_of_the_loss)
+Test(sensitivity, with_labels_reports_the_change_of_the_loss)
 {
     deployment d;
     oct_sensitivity table;

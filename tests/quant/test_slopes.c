@@ -114,7 +114,7 @@ Test(slopes, of_two_calls_are_one)
     deploy_end(&d);
 }
 
-Test(slopes, that_are_not_finite_are_told)
+Test(slopes, that_are_not_finite_are_reported)
 {
     deployment d;
     const oct_prepare_options options = options_of("x86", OCT_METHOD_JIT);
@@ -173,13 +173,13 @@ static void check_clips(const char *target, oct_prepare_method method)
     const oct_program *p = &d.program;
     cr_assert_eq(deploy_count(p, OCT_STEP_RELU), 0, "%s: a clip is a step of its own", target);
     cr_assert_eq(deploy_count(p, OCT_STEP_FLOAT), 0);
-    const bool joins = oct_target_fuses(options.target, "conv_add_clip");
+    const bool fused = oct_target_fuses(options.target, "conv_add_clip");
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *step = &p->steps[i];
         const oct_qparams q = oct_step_output(p, step)->q;
         const bool sum = step->kind == OCT_STEP_ADD;
         if ((step->kind != OCT_STEP_CONV && !sum) || seen == OCT_COUNT(bounds)) continue;
-        if (!joins && seen == 1 && !sum) continue; /* the convolution in front of the sum */
+        if (!fused && seen == 1 && !sum) continue; /* the convolution in front of the sum */
         check_bounds(sum ? step->add.lo : step->lo, sum ? step->add.hi : step->hi, q,
                      bounds[seen][0], bounds[seen][1]);
         seen++;

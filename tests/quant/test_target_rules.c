@@ -68,8 +68,8 @@ Test(target_rules, are_in_the_steps_of_the_program)
     cr_assert_eq(add->add.lo, 0, "a relu after it cuts where the value is 0");
     cr_assert(step_named(p, "_generated_mul_0")->offset_first);
     cr_assert_eq(deploy_count(p, OCT_STEP_LUT), 1);
-    cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 2, "no addend joins them");
-    cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 1, "a linear layer hands over its sums");
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 2, "no addend is fused into them");
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 1, "a linear layer returns its sums");
     deploy_end(&d);
 }
 
@@ -106,7 +106,7 @@ Test(target_rules, of_tflite_are_in_the_steps_of_the_program)
                                                    oct_step_output(p, mul)->q));
     cr_assert(pool->of_codes && pool->factor == 0.0f);
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 3,
-                 "no addend joins one, and the last hands over codes");
+                 "no addend is fused into one, and the last layer returns codes");
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 0);
     deploy_end(&d);
 }
@@ -186,7 +186,7 @@ static oct_tensor *means(oct_context *cx, oct_module *self, oct_tensor *const *x
     return oct_global_avg_pool(cx, oct_call(cx, m[1], oct_call(cx, m[0], x[0])));
 }
 
-/* Converts a network with such an average pool, and tells the factors of its pools. */
+/* Converts a network with such an average pool and returns the factors of its pools. */
 static int count_means(const char *target, const oct_op_args *pool, float factor[2])
 {
     static const oct_module_type type = {.name = "means", .forward = means};
@@ -239,7 +239,7 @@ static oct_tensor *dense(oct_context *cx, oct_module *self, oct_tensor *const *x
     return oct_softmax(cx, oct_call(cx, m[2], y));
 }
 
-/* Converts a network that resizes in this mode, and tells how many layers stay float. */
+/* Converts a network that resizes in this mode and returns how many layers stay float. */
 static int check_dense(double mode)
 {
     static const oct_module_type type = {.name = "dense", .forward = dense};
@@ -306,7 +306,7 @@ Test(target_rules, hold_in_eager_too)
 }
 
 /* A target whose named layers have one scale for their weights. */
-static const oct_target *joining(const char *const *layers)
+static const oct_target *one_scale_target(const char *const *layers)
 {
     static oct_target target;
     target = *oct_target_find("tflite");
@@ -317,8 +317,8 @@ static const oct_target *joining(const char *const *layers)
 static const char *const linear_alone[] = {"linear", NULL};
 static const char *const every_layer[] = {"conv2d", "conv_transpose2d", "linear", NULL};
 
-static oct_prepare_options joining_options(const char *const *layers,
-                                           const oct_fake_quant_kind *kind)
+static oct_prepare_options one_scale_options(const char *const *layers,
+                                             const oct_fake_quant_kind *kind)
 {
     static oct_qconfig qconfig;
     static oct_qconfig_setter setter;
@@ -326,7 +326,7 @@ static oct_prepare_options joining_options(const char *const *layers,
     qconfig.weight_fake_quant = kind;
     setter = oct_setter_default(&qconfig);
     oct_prepare_options options = deploy_options(OCT_METHOD_JIT, &setter);
-    options.target = joining(layers);
+    options.target = one_scale_target(layers);
     options.fold_batch_norm = true;
     return options;
 }
@@ -359,9 +359,9 @@ static bool has_one_scale(const oct_step *step)
     return one;
 }
 
-static void check_joined(const char *const *layers, const oct_fake_quant_kind *kind, bool conv)
+static void check_one_scale(const char *const *layers, const oct_fake_quant_kind *kind, bool conv)
 {
-    const oct_prepare_options options = joining_options(layers, kind);
+    const oct_prepare_options options = one_scale_options(layers, kind);
     oct_text tree = {0};
     deployment d;
     deploy_begin(&d, normed_network(), OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
@@ -377,15 +377,15 @@ static void check_joined(const char *const *layers, const oct_fake_quant_kind *k
 
 Test(target_rules, give_all_weights_of_a_layer_one_scale)
 {
-    check_joined(linear_alone, NULL, false);
-    check_joined(every_layer, &oct_fake_quant_affine, true);
-    check_joined(linear_alone, &lsq_fake_quant, false);
-    check_joined(every_layer, &lsq_fake_quant, true);
+    check_one_scale(linear_alone, NULL, false);
+    check_one_scale(every_layer, &oct_fake_quant_affine, true);
+    check_one_scale(linear_alone, &lsq_fake_quant, false);
+    check_one_scale(every_layer, &lsq_fake_quant, true);
 }
 
 Test(target_rules, of_one_scale_refuse_a_live_batch_norm)
 {
-    oct_prepare_options options = joining_options(every_layer, NULL);
+    oct_prepare_options options = one_scale_options(every_layer, NULL);
     oct_module *root = normed_network();
     options.fold_batch_norm = false;
     cr_assert_eq(oct_prepare(&root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)), &options, NULL),
@@ -411,7 +411,7 @@ Test(target_rules, of_one_scale_stay_when_a_batch_norm_is_folded_later)
             oct_f32(&((oct_batch_norm_module *)bn)->gamma->value)[c] = 0.25f * (float)(c - 3);
         OK(oct_qat_conv_create(&m, &layer, &bn, false, OCT_ACT_NONE));
         oct_qat_conv *conv = (oct_qat_conv *)m;
-        OK(oct_qat_conv_quantize_weights(conv, kinds[i], joining(every_layer)));
+        OK(oct_qat_conv_quantize_weights(conv, kinds[i], one_scale_target(every_layer)));
         const oct_qparams input = {.scale = 0.02f, .zero_point = 128, .qmax = 255};
         OK(oct_qat_conv_folds_exactly(conv, input, &exactly));
         cr_assert_not(exactly);

@@ -163,7 +163,7 @@ Test(train_step, one_at_a_time_takes_steps)
 Test(train_step, a_batch_that_is_not_finite_leaves_nothing_after)
 {
     double end[2];
-    for (int spoiled = 0; spoiled < 2; spoiled++) {
+    for (int with_nan = 0; with_nan < 2; with_nan++) {
         rig r;
         oct_train_step step;
         oct_step_result result;
@@ -174,7 +174,7 @@ Test(train_step, a_batch_that_is_not_finite_leaves_nothing_after)
         for (int phase = 0; phase < 2; phase++) {
             steps(&r, &step, 2);
             *first = NAN;
-            if (spoiled)
+            if (with_nan)
                 cr_assert_eq(oct_train_step_run(&step, batch_of(&r), 0.02f, &result), OCT_NUMERIC);
             *first = value;
             steps(&r, &step, 2);
@@ -183,13 +183,13 @@ Test(train_step, a_batch_that_is_not_finite_leaves_nothing_after)
             MUST(oct_train_step_rebind(&step, r.root));
             MUST(oct_set_fake_quant(r.root, OCT_STATE_CALIBRATION));
             *first = INFINITY;
-            if (spoiled)
+            if (with_nan)
                 cr_assert_eq(oct_train_step_forward(&step, batch_of(&r), NULL), OCT_NUMERIC);
             *first = value;
             MUST(oct_train_step_forward(&step, batch_of(&r), NULL));
             MUST(oct_set_fake_quant(r.root, OCT_STATE_QAT));
         }
-        end[spoiled] = steps(&r, &step, 1);
+        end[with_nan] = steps(&r, &step, 1);
         oct_train_step_destroy(&step);
         rig_end(&r);
     }
@@ -233,7 +233,7 @@ Test(train_step, the_tree_may_change_and_end_while_it_is_bound)
         check_change(i % 2, i / 2);
 }
 
-/* Two inputs of different shapes; the forward ends in logits or, when it is told the target, in its loss. */
+/* Two inputs of different shapes; the forward ends in logits or, when it is given the target, in its loss. */
 typedef struct couple {
     oct_module base;
     oct_module *plane, *row, *head;
@@ -387,17 +387,17 @@ static oct_tensor *penalty_forward(oct_context *cx, oct_module *self, oct_tensor
 
 static const oct_module_type penalty_type = {.name = "penalty", .forward = penalty_forward};
 
-static int met;
+static int reductions;
 
 static oct_status count_max(const oct_collective *self, int64_t *values, int64_t n)
 {
     (void)self, (void)values, (void)n;
-    met++;
+    reductions++;
     return OCT_OK;
 }
 
 /* Ranks write their gradients again when they know that all others have read the last ones. */
-Test(train_step, ranks_meet_before_a_backward_also_where_the_loss_is_no_sum_over_them)
+Test(train_step, ranks_synchronize_before_a_backward_even_if_the_loss_is_not_summed_over_them)
 {
     oct_collective group = oct_collective_one;
     oct_train_step step;
@@ -412,7 +412,7 @@ Test(train_step, ranks_meet_before_a_backward_also_where_the_loss_is_no_sum_over
     MUST(oct_module_add_child(root, "row", &m->row));
     MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &group));
     MUST(oct_train_step_run(&step, &batch, 0.1f, &result));
-    cr_assert_eq(met, 2); /* and in the control reduction */
+    cr_assert_eq(reductions, 2); /* and in the control reduction */
     oct_train_step_destroy(&step);
     oct_module_destroy(&root);
 
@@ -421,7 +421,7 @@ Test(train_step, ranks_meet_before_a_backward_also_where_the_loss_is_no_sum_over
     batch.labels = numbers;
     MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &group));
     MUST(oct_train_step_run(&step, &batch, 0.1f, &result));
-    cr_assert_eq(met, 3);
+    cr_assert_eq(reductions, 3);
     oct_train_step_destroy(&step);
     oct_module_destroy(&root);
     check_nothing_held();

@@ -118,7 +118,7 @@ Test(how_quantization_is_implemented, the_forgotten_stem_of_resnet18_is_found)
 }
 
 /* "My custom layers have to be supported": the channels change places, by a forward and a backward of
- * the user's own. Nobody told Octet how to do that in integers. */
+ * the user's own. Octet has no integer form of it. */
 typedef struct shuffle {
     oct_module base;
 } shuffle;

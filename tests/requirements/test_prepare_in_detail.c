@@ -111,7 +111,7 @@ typedef struct outcome {
 } outcome;
 
 /* Prepared by a method, calibrated, trained with 1 to 4 turns of the loop, evaluated and deployed with each
- * number of turns that the forward may have; what evaluation gives in the end, on so many threads. */
+ * number of turns that the forward may have, on `threads` threads. kept: the results of the last evaluation. */
 static void run_all(oct_prepare_method method, bool by_hand, bool changes, int threads,
                     outcome *kept)
 {

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NETS = {  # leaves of a rank, and what is told of it
+NETS = {  # leaves of a rank, and its description in the drawing
     "resnet20": (4, "ResNet-20, 32x32, 32 images a rank, 1.1 MB"),
     "resnet18c": (4, "resnet18c, 32x32, 32 images a rank, 44.7 MB"),
     "resnet50": (1, "ResNet-50, 224x224, 4 images a rank, 94.1 MB"),
@@ -44,7 +44,7 @@ def simulate(net, cluster, ranks):
     line = subprocess.run([f"{HERE}/run", "-c", cluster, "-n", str(ranks), "-t", net, "-l", str(NETS[net][0]),
                            "-x", FASTER, "-g"], check=True, stdout=subprocess.PIPE, text=True).stdout
     print(net, cluster, line.strip(), flush=True)
-    found = re.search(r"in ([\d.]+) ms, of which ([\d.]+) ms computes: efficiency ([\d.]+)", line)
+    found = re.search(r"in ([\d.]+) ms; it computes ([\d.]+) ms: efficiency ([\d.]+)", line)
     return list(found.groups())
 
 

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* What a rank copies while the 7 others of its host do too. What is joined with something has just come and is in the
- * caches, in the sum of the MPI library, too. But in rows of a node all is read from memory, and one vector written
- * there, where a copy is one of each. */
-static const double copied_per_s = 6.4e9, join_factor = 0.75;
+/* Bytes per second that a rank copies while the 7 others of its host do so too. A merge costs less than a copy, in the
+ * MPI library's sum as well: what has just arrived is in the caches. In rows of a node, a merge of k vectors reads k from
+ * memory and writes one, where a copy reads one and writes one. */
+static const double copied_per_s = 6.4e9, merge_factor = 0.75;
 
 static const double poll_s = 1e-6, longest_poll_s = 20e-6;
 
@@ -32,7 +32,7 @@ int oct_sim_merge(const char *where, const oct_leaves *run, oct_subtree *parts, 
     if (bytes < OCT_SIM_LONG) return oct_tree_merge(run, parts, vectors, num_parts, n, width);
     const int left = oct_tree_merge(run, parts, vectors, num_parts, 0, width);
     const bool in_rows = strcmp(where, "join_share") == 0;
-    const double copies = in_rows ? (num_parts + 1) / 2.0 : (num_parts - left) * join_factor;
+    const double copies = in_rows ? (num_parts + 1) / 2.0 : (num_parts - left) * merge_factor;
     if (left < num_parts) sg_actor_sleep_for(copies * bytes / copied_per_s);
     return left;
 }
@@ -115,16 +115,16 @@ void *oct_sim_buffer(const void *data, int bytes, int tag)
     return common;
 }
 
-static void add(void *in, void *x, int *n, MPI_Datatype *type)
+static void take_time_of_sum(void *in, void *x, int *n, MPI_Datatype *type)
 {
     (void)in, (void)x, (void)type;
-    sg_actor_sleep_for(*n * sizeof(float) * join_factor / copied_per_s);
+    sg_actor_sleep_for(*n * sizeof(float) * merge_factor / copied_per_s);
 }
 
 int oct_sim_allreduce(float *x, int n, MPI_Comm comm)
 {
     MPI_Op sum;
-    MPI_Op_create(add, 1, &sum);
+    MPI_Op_create(take_time_of_sum, 1, &sum);
     const int error = MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_FLOAT, sum, comm);
     MPI_Op_free(&sum);
     return error;

@@ -11,14 +11,14 @@
 #include <string.h>
 
 /* The same as memcpy and oct_tree_merge for less than OCT_SIM_LONG bytes a vector, which take no time; longer
- * vectors keep what they had, and the rank sleeps. A join says in which function of reduce.c it is. */
+ * vectors keep what they had, and the rank sleeps. A merge names its function of reduce.c. */
 enum { OCT_SIM_LONG = 4096 };
 void *oct_sim_copy(void *to, const void *from, size_t bytes);
 int oct_sim_merge(const char *where, const oct_leaves *run, oct_subtree *parts, void **vectors,
                   int num_parts, int64_t n, size_t width);
 
-/* The clock, each look at which takes a microsecond: that of a poll. A rank that looks again and again, since
- * nothing has come, does so every 20 microseconds in the end. */
+/* The clock. Reading it takes a microsecond, as a poll does. The intervals of a rank that polls in vain grow to 20
+ * microseconds. */
 double oct_sim_seconds(void);
 
 /* Says whether this rank may sleep until what it waits for is there, instead of polling: where no sums go on besides.
@@ -33,7 +33,7 @@ void oct_sim_signal(const oct_comm *comm, uint64_t progress);
  * the simulator does not copy. */
 void *oct_sim_buffer(const void *data, int bytes, int tag);
 
-/* The same as MPI_Allreduce of floats; the additions take the time of joins. */
+/* The same as MPI_Allreduce of floats; the additions take the time of merges. */
 int oct_sim_allreduce(float *x, int n, MPI_Comm comm);
 
 /* Returns the zero bytes that a rank may have as its vectors; no page of them is ever touched. */

@@ -1,9 +1,9 @@
-/* Training steps over ranks that are simulated: each rank computes as long as a recorded step did, and in between does
- * together with the others what that step did.
+/* Training steps over simulated ranks: each rank computes as long as a recorded step did, and in between runs the
+ * collectives of that step with the others.
  *     steps TRACE LEAVES_OF_A_RANK FASTER GROUPS
- * prints a line. FASTER: computes so many times as fast as the trace. GROUPS: 1 where batch norms have groups of their
- * own in each rank, whose statistics are then left out: sums of doubles that are not the loss's. tests/bench/simgrid/run builds and starts it; record.c writes the trace.
- */
+ * prints a line. FASTER: how many times as fast as the trace it computes. GROUPS: 1 if batch norms have groups of their
+ * own in each rank; their statistics are then left out (sums of doubles that are not the loss's).
+ * tests/bench/simgrid/run builds and starts it; record.c writes the trace. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "dist/comm_impl.h"
@@ -28,10 +28,10 @@ typedef struct trace {
     int num_events;
     double faster;
     bool groups;
-    int64_t longest;   /* of vectors that are met about */
-    int64_t gradients; /* all of them */
-    double compute;    /* of a step */
-    int met;           /* sums that are waited for, maxima, and the gradients */
+    int64_t longest;      /* of the vectors of collectives */
+    int64_t gradients;    /* all of them */
+    double compute;       /* of a step */
+    int synchronizations; /* sums that are waited for, maxima, and the gradients */
 } trace;
 
 static bool is(const event *e, const char *kind)
@@ -60,7 +60,7 @@ static const trace *read_trace(const trace *wanted, const char *path)
         before = at;
         t.num_events++;
         if (is(e, "sum")) t.gradients += count;
-        if (is(e, "finish") || is(e, "f32") || is(e, "f64") || is(e, "max")) t.met++;
+        if (is(e, "finish") || is(e, "f32") || is(e, "f64") || is(e, "max")) t.synchronizations++;
         if (count > t.longest) t.longest = count;
     }
     fclose(file);
@@ -97,7 +97,7 @@ static void do_together(replay *r, const event *e)
     if (is(e, "max")) MUST(all->max_i64(all, (int64_t *)(void *)r->vector, e->count));
 }
 
-static double meet(const oct_collective *all)
+static double synchronized_at(const oct_collective *all)
 {
     int64_t nothing = 0;
     MUST(all->max_i64(all, &nothing, 1));
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
                            (size_t)t->gradients * sizeof(float)));
     r.vector = oct_sim_vectors((rows + 1) * (size_t)t->longest * sizeof(double));
     if (!r.vector) return 4;
-    const double begin = meet(r.all);
+    const double begin = synchronized_at(r.all);
     for (int step = 0; step < STEPS; step++) {
         r.summed = 0;
         for (int i = 0; i < t->num_events; i++) {
@@ -135,12 +135,12 @@ int main(int argc, char **argv)
             do_together(&r, &t->events[i]);
         }
     }
-    const double each = (meet(r.all) - begin) / STEPS;
+    const double each = (synchronized_at(r.all) - begin) / STEPS;
     if (r.all->rank == 0)
-        printf("%d ranks, %d on a node: a step of %.1f MB with %d meetings in %.3f ms, of which "
-               "%.3f ms computes: efficiency %.2f %%\n",
+        printf("%d ranks, %d on a node: a step of %.1f MB with %d synchronizations in %.3f ms; it "
+               "computes %.3f ms: efficiency %.2f %%\n",
                r.all->size, comm->state ? comm->state->node.ranks : 1, 4e-6 * (double)t->gradients,
-               t->met, 1e3 * each, 1e3 * t->compute, 100 * t->compute / each);
+               t->synchronizations, 1e3 * each, 1e3 * t->compute, 100 * t->compute / each);
     r.all->rows_free(r.all, &r.gradients);
     oct_comm_close(&comm);
     return 0;

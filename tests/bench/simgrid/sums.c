@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static double meet(const oct_comm *comm)
+static double synchronized_at(const oct_comm *comm)
 {
     int64_t nothing = 0;
     const oct_collective *all = oct_comm_collective(comm);
@@ -34,17 +34,17 @@ int main(int argc, char **argv)
     oct_subtree parts[OCT_MAX_PARTS];
     const int count = oct_leaves_parts(&mine, parts);
     MUST(all->rows_alloc(all, &x, (size_t)(count > 0 ? count : 1), (size_t)n * sizeof *x));
-    double begin = meet(comm);
+    double begin = synchronized_at(comm);
     MUST(all->sum_begin(all, &mine, x, n, n));
     MUST(all->sums_finish(all));
-    const double own = meet(comm) - begin;
+    const double own = synchronized_at(comm) - begin;
     if (all->rank == 0)
         printf("%d ranks, %d on a node: %.1f MB in %.3f ms", all->size, comm->state->node.ranks,
                4e-6 * (double)n, 1e3 * own);
     if (argc == 3) {
-        begin = meet(comm);
+        begin = synchronized_at(comm);
         MUST(oct_comm_sum_native(comm, x, n));
-        const double native = meet(comm) - begin;
+        const double native = synchronized_at(comm) - begin;
         if (all->rank == 0)
             printf(", MPI_Allreduce in %.3f ms, ratio %.3f", 1e3 * native, own / native);
     }
