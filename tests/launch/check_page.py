@@ -1,4 +1,4 @@
-"""Judges a page as a stranger's program would: one frame, self-contained, harmless.
+"""Checks a page independently of Octet: one frame, self-contained, harmless.
 
     check_page.py PAGE [TEXT...]
 

@@ -146,13 +146,13 @@ Test(args, refuses_contradictions_and_unknown_progress)
     cr_assert_str_eq(args.progress, "lines");
 }
 
-Test(args, tells_all_mistakes_at_once)
+Test(args, reports_all_mistakes_at_once)
 {
     cr_assert_eq(PARSE("a", "--zebra", "--count", "x", "--output="), OCT_USAGE);
     cr_assert_eq(oct_fail_count(), 3u);
 }
 
-Test(args, a_failure_of_before_is_forgotten)
+Test(args, an_earlier_failure_is_forgotten)
 {
     cr_assert_eq(PARSE("a", "--zebra"), OCT_USAGE);
     cr_assert_eq(PARSE("a"), OCT_OK);

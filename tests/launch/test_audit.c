@@ -1,5 +1,5 @@
-/* A rank whose memory or processor errs is found and named: by the digests of the state, and by the audit of leaves. The
- * ranks are threads; what errs is a loss of this program's own, or a bit that it flips. */
+/* A rank with faulty memory or a faulty processor is found and named: by the digests of the state, and by the audit of
+ * leaves. The ranks are threads; the fault is in a loss of this program's own, or a bit that it flips. */
 #include "launch/train/replica_check.h"
 #include "launch/train/leaf_audit.h"
 #include "tests/launch/train_rig.h"
@@ -10,23 +10,23 @@ enum { RANKS_MAX = 4, LONG = 60 };
 static void set_up_loss(void);
 TestSuite(audit, .init = set_up_loss, .fini = tear_down, .timeout = 120);
 
-/* What one run of the ranks is to do, and what came of it on each. */
+/* One run of the ranks: its plan, and the result on each rank. */
 typedef struct run {
     oct_recipe recipe;
     int64_t steps;
-    int errs;                            /* rank; -1: none */
-    int64_t from, to;                    /* steps in which its processor errs */
-    bool once;                           /* in the first row of them alone */
-    void (*spoil)(oct_trainer *trainer); /* its memory, before step `from` */
+    int faulty;                           /* rank; -1: none */
+    int64_t from, to;                     /* steps in which its processor computes wrong */
+    bool once;                            /* wrong only in the first row of each step */
+    void (*damage)(oct_trainer *trainer); /* its memory, before step `from` */
     oct_status status[RANKS_MAX];
     char said[RANKS_MAX][1000];
     int64_t step[RANKS_MAX], audits[RANKS_MAX];
     state_digest digest[RANKS_MAX];
 } run;
 
-static _Thread_local bool processor_errs, then_no_more;
+static _Thread_local bool processor_is_faulty, then_no_more;
 
-static double value(const oct_output_row *row, const oct_loss_options *options)
+static double loss_value(const oct_output_row *row, const oct_loss_options *options)
 {
     return oct_loss_mse.value(row, options);
 }
@@ -35,28 +35,29 @@ static void grad(const oct_output_row *row, const oct_loss_options *options, oct
                  float *grad)
 {
     oct_loss_mse.grad(row, options, scale, grad);
-    if (processor_errs) grad[0] *= 1.0f + 0x1p-20f;
-    processor_errs &= !then_no_more;
+    if (processor_is_faulty) grad[0] *= 1.0f + 0x1p-20f;
+    processor_is_faulty &= !then_no_more;
 }
 
-static const oct_loss_kind erring = {
-    .name = "erring", .takes = OCT_LOSS_OF_LABELS, .value = value, .grad = grad};
+static const oct_loss_kind faulty_loss = {
+    .name = "faulty", .takes = OCT_LOSS_OF_LABELS, .value = loss_value, .grad = grad};
 
 static void set_up_loss(void)
 {
     set_up();
-    cr_assert_eq(oct_loss_register(&erring), OCT_OK);
+    cr_assert_eq(oct_loss_register(&faulty_loss), OCT_OK);
 }
 
 /* A failed assertion on a thread would end the process without a word, so failures are kept. */
 static oct_status take_steps(run *r, oct_trainer *trainer)
 {
     oct_step_result result;
-    const bool mine = trainer->group->rank == r->errs;
+    const bool mine = trainer->group->rank == r->faulty;
     while (trainer->step < r->steps) {
-        if (mine && r->spoil && trainer->step == r->from) r->spoil(trainer);
+        if (mine && r->damage && trainer->step == r->from) r->damage(trainer);
         then_no_more = r->once;
-        processor_errs = mine && !r->spoil && trainer->step >= r->from && trainer->step < r->to;
+        processor_is_faulty =
+            mine && !r->damage && trainer->step >= r->from && trainer->step < r->to;
         OCT_TRY(oct_trainer_step(trainer, &result));
     }
     return OCT_OK;
@@ -92,12 +93,12 @@ static void run_ranks(run *r, int ranks)
 
 static run healthy(const char *keys, int64_t steps)
 {
-    return (run){.recipe = make_recipe(keys), .steps = steps, .errs = -1};
+    return (run){.recipe = make_recipe(keys), .steps = steps, .faulty = -1};
 }
 
 /* --- the audit --------------------------------------------------------------------------------- */
 
-/* Nothing errs: every audit is well, and no bit of the result knows of them. */
+/* Without a fault every audit succeeds, and audits change no bit of the result. */
 static void check_healthy(const char *keys, int ranks, int64_t steps, int64_t audits)
 {
     char audited[300];
@@ -137,7 +138,7 @@ static void check_observer(const oct_observer *observer, int scales, int batch_n
 {
     static const oct_batch_norm_mode mode[] = {OCT_BATCH_NORM_LIVE, OCT_BATCH_NORM_LIVE,
                                                OCT_BATCH_NORM_FOLDED};
-    run one = {.recipe = recipes[0], .steps = 8, .errs = -1};
+    run one = {.recipe = recipes[0], .steps = 8, .faulty = -1};
     one.recipe.audit_every = 1;
     one.recipe.quant_scales = (oct_scales_mode)scales;
     one.recipe.quant_batch_norm = mode[batch_norm];
@@ -173,40 +174,40 @@ static void check_found(const char *keys, run *r, int ranks, const char *names)
     cr_assert_not_null(strstr(r->said[0], names), "%d ranks: %s", ranks, r->said[0]);
 }
 
-#define ERRING "loss.kind=erring audit.every=1 float.epochs=20"
+#define FAULTY "loss.kind=faulty audit.every=1 float.epochs=20"
 
-Test(audit, names_a_processor_that_errs)
+Test(audit, names_a_faulty_processor)
 {
     for (int rank = 0; rank < 3; rank++) {
         char names[100];
-        run r = {.steps = LONG, .errs = rank, .from = 2, .to = LONG};
-        check_found(ERRING, &r, 3, "to other bits than the other ranks");
+        run r = {.steps = LONG, .faulty = rank, .from = 2, .to = LONG};
+        check_found(FAULTY, &r, 3, "to other bits than the other ranks");
         snprintf(names, sizeof names, ": rank %d (", rank);
         cr_assert_not_null(strstr(r.said[0], names), "%s", r.said[0]);
         cr_assert_lt(r.step[0], 2 + 12, "found in step %d", (int)r.step[0] + 1);
     }
 }
 
-/* The step errs, in its first row, the audit does not; each rank has one leaf. */
+/* The first row of the step is wrong, the audit is right; each rank has one leaf. */
 static void check_once(int ranks, const char *names)
 {
-    run r = {.steps = LONG, .errs = ranks - 1, .from = 2, .to = 3, .once = true};
+    run r = {.steps = LONG, .faulty = ranks - 1, .from = 2, .to = 3, .once = true};
     char keys[100];
-    snprintf(keys, sizeof keys, ERRING " batch.leaf=%d", 16 / ranks);
+    snprintf(keys, sizeof keys, FAULTY " batch.leaf=%d", 16 / ranks);
     check_found(keys, &r, ranks, names);
     cr_assert_eq(r.step[0], 2);
 }
 
 Test(audit, of_two_ranks_names_both_unless_one_erred_but_once)
 {
-    run always = {.steps = LONG, .errs = 1, .from = 2, .to = LONG};
-    check_found(ERRING, &always, 2, "to other bits than each other");
+    run always = {.steps = LONG, .faulty = 1, .from = 2, .to = LONG};
+    check_found(FAULTY, &always, 2, "to other bits than each other");
     cr_assert(strstr(always.said[0], "rank 0 (") && strstr(always.said[0], "rank 1 ("), "%s",
               always.said[0]);
     check_once(2, "step 3: rank 1 (");
 }
 
-Test(audit, of_one_rank_finds_what_errs_now_and_then)
+Test(audit, of_one_rank_finds_intermittent_faults)
 {
     check_once(1, "leaf 0 was computed again to other bits");
 }
@@ -214,16 +215,16 @@ Test(audit, of_one_rank_finds_what_errs_now_and_then)
 Test(audit, is_judged_by_most)
 {
     const oct_audit_choice choice = {.owner = 1, .auditor = 0};
-    bool errs[3];
+    bool faulty[3];
     const int64_t owner_always[] = {8, 7, 7, 8, 7}, auditor_once[] = {7, 8, 7, 7, 7},
                   nobody_knows[] = {1, 2, 3, 4, 5}, of_two[] = {8, 7, 7, 8};
-    cr_assert_eq(oct_audit_judge(&choice, owner_always, 3, errs), 1);
-    cr_assert(errs[1]);
-    cr_assert_eq(oct_audit_judge(&choice, auditor_once, 3, errs), 1);
-    cr_assert(errs[0]);
-    cr_assert_eq(oct_audit_judge(&choice, nobody_knows, 3, errs), 2);
-    cr_assert(errs[0] && errs[1]);
-    cr_assert_eq(oct_audit_judge(&choice, of_two, 2, errs), 2);
+    cr_assert_eq(oct_audit_judge(&choice, owner_always, 3, faulty), 1);
+    cr_assert(faulty[1]);
+    cr_assert_eq(oct_audit_judge(&choice, auditor_once, 3, faulty), 1);
+    cr_assert(faulty[0]);
+    cr_assert_eq(oct_audit_judge(&choice, nobody_knows, 3, faulty), 2);
+    cr_assert(faulty[0] && faulty[1]);
+    cr_assert_eq(oct_audit_judge(&choice, of_two, 2, faulty), 2);
 }
 
 Test(audit, comes_round_to_every_leaf_and_every_pair)
@@ -282,15 +283,15 @@ static void flip_buffer(oct_trainer *trainer)
     if (oct_module_state(trainer->model, flip_first_buffer, &done) != OCT_OK || !done) abort();
 }
 
-static void check_flip(void (*spoil)(oct_trainer *), int ranks, int errs, const char *names)
+static void check_flip(void (*damage)(oct_trainer *), int ranks, int faulty, const char *names)
 {
-    run r = {.steps = LONG, .errs = errs, .from = 7, .spoil = spoil};
+    run r = {.steps = LONG, .faulty = faulty, .from = 7, .damage = damage};
     check_found("float.epochs=20", &r, ranks, names);
     cr_assert(r.step[0] >= 7 && r.step[0] < 7 + OCT_REPLICA_CHECK_SLICES, "found in step %d",
               (int)r.step[0] + 1);
 }
 
-Test(alike, a_flipped_bit_is_found_within_a_turn, .init = set_up_loss, .fini = tear_down,
+Test(replica_check, a_flipped_bit_is_found_within_one_round, .init = set_up_loss, .fini = tear_down,
      .timeout = 120)
 {
     check_flip(flip_weight, 3, 2, "state of rank 2 (");
@@ -299,10 +300,11 @@ Test(alike, a_flipped_bit_is_found_within_a_turn, .init = set_up_loss, .fini = t
     check_flip(flip_weight, 2, 1, "differ from each other");
 }
 
-/* A rank alone has nobody to differ from. */
-Test(alike, one_rank_is_never_odd, .init = set_up_loss, .fini = tear_down, .timeout = 120)
+/* A single rank has no other to compare with. */
+Test(replica_check, one_rank_never_differs, .init = set_up_loss, .fini = tear_down, .timeout = 120)
 {
-    run r = {.recipe = make_recipe(""), .steps = STEPS, .errs = 0, .from = 3, .spoil = flip_weight};
+    run r = {
+        .recipe = make_recipe(""), .steps = STEPS, .faulty = 0, .from = 3, .damage = flip_weight};
     run_ranks(&r, 1);
     cr_assert_eq(r.status[0], OCT_OK, "%s", r.said[0]);
 }
@@ -324,7 +326,8 @@ static void compare_whole(const oct_comm *comm, void *user)
     oct_trainer_destroy(&trainer);
 }
 
-Test(alike, what_is_saved_is_compared_whole, .init = set_up_loss, .fini = tear_down, .timeout = 120)
+Test(replica_check, compares_the_whole_state_before_a_save, .init = set_up_loss, .fini = tear_down,
+     .timeout = 120)
 {
     run r = healthy("", 2);
     oct_run_thread_ranks(3, 1, compare_whole, &r);
@@ -335,7 +338,7 @@ Test(alike, what_is_saved_is_compared_whole, .init = set_up_loss, .fini = tear_d
     }
 }
 
-/* --- the pace ---------------------------------------------------------------------------------- */
+/* --- stragglers -------------------------------------------------------------------------------- */
 
 static int slowest(const char *ms, int ranks, int64_t samples)
 {

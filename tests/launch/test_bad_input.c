@@ -207,7 +207,7 @@ static bool for_one_process(const bad_case *c)
 
 /* Under mpirun such a command is refused before it looks at a file, whatever is wrong with that: one case in eight
  * tries it. */
-static bool tells_nothing_together(const bad_case *c, int number)
+static bool is_left_out_together(const bad_case *c, int number)
 {
     return for_one_process(c) && c->exit_code > 2 && number % 8 > 0;
 }
@@ -223,7 +223,7 @@ ParameterizedTestParameters(bad_input, is_refused_in_a_sentence)
         for (int ranks = 1; ranks <= 3; ranks += 2) {
             bad_case c;
             read_cases(i, &c);
-            if (ranks > 1 ? c.alone || tells_nothing_together(&c, i) : c.together) continue;
+            if (ranks > 1 ? c.alone || is_left_out_together(&c, i) : c.together) continue;
             parameter *p = &list[count++];
             memcpy(p->folder, start_folder, sizeof(p->folder));
             p->number = i;

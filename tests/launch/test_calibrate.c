@@ -210,8 +210,8 @@ Test(calibrate, names_the_layers_that_want_more)
     cr_assert_null(strstr(job.out, "16 bits"), "the target has none: %s", job.out);
 }
 
-/* Where an observer cuts, 16 bits would change nothing: the observer that does not cut is named, and is better. */
-Test(calibrate, tells_clipping_from_rounding)
+/* Where an observer clips, 16 bits change nothing: the message names the observer that does not, which is better. */
+Test(calibrate, distinguishes_clipping_from_rounding)
 {
     OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=1", "output=a", "--sqnr", "45",
           "quant.observer=percentile", "quant.percentile=90");
@@ -231,7 +231,7 @@ Test(calibrate, tells_clipping_from_rounding)
         "quant.observer=histogram"
 
 /* The weights that calibration leaves are in the checkpoints of the phases after it. */
-Test(calibrate, corrects_weights_alike_on_1_2_3_and_5_ranks)
+Test(calibrate, corrects_weights_to_the_same_bits_on_1_2_3_and_5_ranks)
 {
     static const int some[] = {1, 2, 3, 5};
     for (size_t i = 0; i < OCT_COUNT(some); i++) {

@@ -179,7 +179,7 @@ Test(check, and_training_say_which_exports_there_will_be)
 }
 
 /* Groups of leaves that are inside ranks, or are not. */
-Test(check, counts_the_meetings_of_ranks_and_names_the_group_that_leaves_three)
+Test(check, counts_the_synchronizations_of_ranks_and_names_the_group_that_leaves_three)
 {
     shell(OCT_PROGRAM " check r.yaml batch.leaf=4 --ranks 8 --json");
     oct_check_exit(job, 0);

@@ -1,4 +1,4 @@
-/* The program as a user meets it: what each command says and how it ends, alone and under mpirun. */
+/* The program from a user's side: the output and exit status of each command, alone and under mpirun. */
 #include "core/base/mem.h"
 #include "io/model/model_file.h"
 #include "launch/cmd/command.h"
@@ -66,7 +66,7 @@ Test(cli, help_knows_recipe_keys_models_and_data)
     oct_check_said(job, "images   00 00 08 03, count, height, width");
 }
 
-Test(cli, targets_tells_what_each_one_computes)
+Test(cli, targets_says_what_each_one_computes)
 {
     OCTET("targets");
     oct_check_exit(job, 0);

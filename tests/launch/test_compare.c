@@ -37,8 +37,7 @@ static void scale_weights(oct_step *step, float factor)
         step->weight_scale[c] *= factor;
 }
 
-/* Changes one weight code of a layer, or (weight -1) the scale between it and the next layer, and seals the file again.
- */
+/* Changes one weight code of a layer, or (weight -1) the scale between it and the next one, and writes a new checksum. */
 static void damage(const char *path, const char *layer, int weight)
 {
     oct_model model;

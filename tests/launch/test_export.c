@@ -281,7 +281,7 @@ Test(export, pixels_go_in_as_bytes_that_become_the_same_values)
     oct_onnx_free(&g);
 }
 
-Test(export, tflite_is_for_int8_models_and_tells_what_may_differ)
+Test(export, tflite_is_for_int8_models_and_says_what_may_differ)
 {
     void *bytes[2] = {NULL};
     size_t size[2];

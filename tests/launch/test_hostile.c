@@ -38,8 +38,8 @@ static void check_plain(const char *text)
                   "a control character in: %s", text);
 }
 
-/* Runs a command with so little address space that no large block is to be had. */
-static oct_process run(const char *const *words)
+/* Runs a command with too little address space for a large block. */
+static oct_process run_limited(const char *const *words)
 {
     const char *argv[16] = {"sh", "-c", "ulimit -v 4000000; exec \"$@\"", "sh", OCT_PROGRAM};
     for (size_t i = 0; words[i]; i++)
@@ -50,11 +50,11 @@ static oct_process run(const char *const *words)
     return job;
 }
 
-#define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
+#define RUN(...) run_limited((const char *const[]){__VA_ARGS__, NULL})
 
 static void check_answer(const char *file, int code, const char *sentence, const char *const *words)
 {
-    oct_process job = run(words);
+    oct_process job = run_limited(words);
     oct_check_exit(job, code);
     if (code == 3) oct_check_said(job, file);
     oct_check_said(job, sentence);
@@ -169,15 +169,15 @@ Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
         {"batch_norm", 3, {1, 1e-5, 1e-306}, "its arguments are not those of a batch_norm"},
     };
     for (size_t i = 0; i < OCT_COUNT(fallbacks); i++) {
-        save_fallback("island.int8.h5", fallbacks[i].type, fallbacks[i].num_args,
+        save_fallback("fallback.int8.h5", fallbacks[i].type, fallbacks[i].num_args,
                       fallbacks[i].args);
-        const char *commands[][7] = {{"verify", "island.int8.h5"},
-                                     {"eval", "island.int8.h5"},
-                                     {"inspect", "island.int8.h5"},
-                                     {"export", "island.int8.h5", "--format", "onnx", "-o", "x"},
-                                     {"run", "island.int8.h5", "--input", "island.int8.h5"}};
+        const char *commands[][7] = {{"verify", "fallback.int8.h5"},
+                                     {"eval", "fallback.int8.h5"},
+                                     {"inspect", "fallback.int8.h5"},
+                                     {"export", "fallback.int8.h5", "--format", "onnx", "-o", "x"},
+                                     {"run", "fallback.int8.h5", "--input", "fallback.int8.h5"}};
         for (size_t k = 0; k < OCT_COUNT(commands); k++)
-            check_answer("island.int8.h5: flatten: ", 3, fallbacks[i].sentence, commands[k]);
+            check_answer("fallback.int8.h5: flatten: ", 3, fallbacks[i].sentence, commands[k]);
     }
 }
 

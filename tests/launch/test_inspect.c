@@ -72,7 +72,7 @@ Test(inspect, json_has_the_quantizers_one_by_one)
 }
 
 /* The figures of a device are those of the C form; those of layers add up. */
-Test(inspect, a_device_is_told_flash_scratch_and_operations)
+Test(inspect, the_report_for_a_device_has_flash_scratch_and_operations)
 {
     char line[64];
     OCTET("inspect", "--device", "run/model.int8.h5", "--json");
@@ -150,7 +150,7 @@ Test(inspect, a_budget_that_is_exceeded_is_a_warning_with_the_layers_that_matter
     must("cmp limited/model.int8.h5 run/model.int8.h5");
 }
 
-Test(inspect, sums_beyond_a_chips_bits_are_told_once_with_the_layer_that_goes_furthest)
+Test(inspect, sums_beyond_a_chips_bits_are_reported_once_with_the_layer_of_the_largest_sum)
 {
     OCTET("train", "r.yaml", "output=narrow", "quant.target=espdl-s3", "quant.batch_norm=folded");
     oct_check_exit(job, 0);
@@ -198,9 +198,9 @@ Test(inspect, the_report_says_when_a_member_of_a_fusion_asks_in_vain)
 
 Test(inspect, a_float_layer_of_an_int8_model_has_its_type_and_parameters)
 {
-    OCTET("train", "r.yaml", "output=island", "quant.float_layers=[head.0]");
+    OCTET("train", "r.yaml", "output=fallback", "quant.float_layers=[head.0]");
     oct_check_exit(job, 0);
-    OCTET("inspect", "island/model.int8.h5");
+    OCTET("inspect", "fallback/model.int8.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "head.0                        float linear");
     oct_check_said(job, "140,138 parameters");

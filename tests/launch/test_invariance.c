@@ -38,7 +38,7 @@ static void remove_tmp(void)
 
 TestSuite(invariance, .init = make_tmp, .fini = remove_tmp, .timeout = 400);
 
-/* A small data set in CIFAR-10's layout: noise with a brightness that tells the label. */
+/* A small data set in CIFAR-10's layout: noise whose brightness depends on the label. */
 static void write_cifar(int records)
 {
     enum { RECORD = 3073 };
@@ -330,7 +330,7 @@ static const setting courses = {
              "evaluate.best=top1", "evaluate.patience=1", "qat.lr=50"},
 };
 
-/* What a record of this kind tells of a run; it must have one. */
+/* The step of a run's record of this kind; the run must have one. */
 static int64_t step_of_record(const char *name, const char *kind)
 {
     char command[1024];

@@ -1,4 +1,4 @@
-/* The job script of PBS, which is not here, between an octet and a qsub that write down what they are told. Slurm's are
+/* The job script of PBS, which is not here, between an octet and a qsub that write down their arguments. Slurm's are
  * tested in Slurm (tests/jobs/slurm). */
 #include "tests/support/program.h"
 
@@ -32,7 +32,7 @@ static void check_said(const char *text)
 #define STARTED                                                                                    \
     "<octet><train><my.yaml><init_skip=[a,b]><output=c><--hostfile><nodes><--restart><5>"
 
-Test(jobs, a_stopped_job_queues_again_with_all_that_it_was_told)
+Test(jobs, a_stopped_job_queues_again_with_all_its_arguments)
 {
     run_script("75", "pbs.sh");
     oct_check_exit(job, 75);

@@ -1,4 +1,4 @@
-/* What a run tells of its layers, and of its worst samples, at its end: the same bytes on any number of ranks, and figures that add up. */
+/* A run's report on its layers and its worst samples: the same bytes on any number of ranks, and figures that add up. */
 #include "core/base/status.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"

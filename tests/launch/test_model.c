@@ -1,4 +1,4 @@
-/* The models: they have the size of PyTorch's twins, run forward and backward on a small batch, and
+/* The models: they have the sizes of PyTorch's, run forward and backward on a small batch, and
  * can be fused by hand where they say so. */
 #include "core/graph/trace_run.h"
 #include "launch/model/model.h"
@@ -28,7 +28,7 @@ static void check_size(oct_module *root, const char *name, int64_t numel)
     oct_module_destroy(&root);
 }
 
-Test(model, every_one_has_the_size_of_its_twin, .timeout = 60)
+Test(model, every_one_has_the_size_of_pytorchs, .timeout = 60)
 {
     cr_assert_eq(oct_registry_count(&oct_model_table), OCT_COUNT(golden_models));
     for (size_t i = 0; i < OCT_COUNT(golden_models); i++) {

@@ -30,7 +30,7 @@ TestSuite(nonfinite, .init = set_up_floats, .fini = tear_down, .timeout = 120);
 #define SKIP_KEYS "nonfinite.step=skip data.crop_padding=0 data.flip=false calibrate.batches=3 "
 
 /* One step on samples that are `value` everywhere. */
-static oct_status spoiled_step(oct_trainer *trainer, float value, oct_step_result *result)
+static oct_status step_on(oct_trainer *trainer, float value, oct_step_result *result)
 {
     enum { NUMBERS = TRAIN * SIZE * SIZE };
     static float kept[NUMBERS];
@@ -47,17 +47,17 @@ static void skip_one(oct_trainer *trainer, float value)
 {
     oct_step_result result;
     const int64_t step = trainer->step;
-    const oct_status status = spoiled_step(trainer, value, &result);
+    const oct_status status = step_on(trainer, value, &result);
     cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
     cr_assert(result.skipped && isnan(result.loss) && trainer->step == step + 1, "step %d, %g",
               (int)step, (double)value);
 }
 
-/* Runs to the end, with these steps spoiled. */
-static void run_spoiled(oct_trainer *trainer, uint64_t spoiled)
+/* Runs to the end; samples are NaN in the steps of `damaged`, a bit for each. */
+static void run_damaged(oct_trainer *trainer, uint64_t damaged)
 {
     while (!oct_trainer_done(trainer)) {
-        if (spoiled >> trainer->step & 1)
+        if (damaged >> trainer->step & 1)
             skip_one(trainer, NAN);
         else
             run_to(trainer, trainer->step + 1);
@@ -78,14 +78,14 @@ static void check_skipped(const char *keys)
         const oct_optim *optim = oct_trainer_optim(&trainer);
         const int64_t updates = optim ? optim->updates : 0;
         const state_digest before = digest_of(&trainer);
-        const bool spoil = step % 2 == 0;
-        if (spoil)
+        const bool skip = step % 2 == 0;
+        if (skip)
             skip_one(&trainer, step % 4 ? INFINITY : NAN);
         else
             run_to(&trainer, step + 1);
-        cr_assert_eq(same(before, digest_of(&trainer)), spoil, "%s: step %d", keys, (int)step);
-        if (optim) cr_assert_eq(optim->updates - updates, !spoil);
-        cr_assert_eq(trainer.skips.row, spoil);
+        cr_assert_eq(same(before, digest_of(&trainer)), skip, "%s: step %d", keys, (int)step);
+        if (optim) cr_assert_eq(optim->updates - updates, !skip);
+        cr_assert_eq(trainer.skips.row, skip);
     }
     cr_assert_eq(trainer.skips.all, (steps + 1) / 2);
     oct_trainer_destroy(&trainer);
@@ -102,11 +102,11 @@ Test(nonfinite, a_skipped_step_leaves_no_bit_after)
 /* A second run that is taken up after each step ends as the first one, and knows how many were skipped. */
 Test(nonfinite, a_run_with_skipped_steps_can_be_taken_up_anywhere)
 {
-    enum { SPOILED = 0x12c }; /* steps 2, 3, 5, 8: of 0 to 11 */
+    enum { DAMAGED = 0x12c }; /* steps 2, 3, 5, 8: of 0 to 11 */
     const oct_recipe recipe = make_recipe(SKIP_KEYS "ema.decay=0.9"), stops = make_recipe(NULL);
     oct_trainer trainer;
     start(&trainer, &recipe);
-    run_spoiled(&trainer, SPOILED);
+    run_damaged(&trainer, DAMAGED);
     const state_digest end = digest_of(&trainer);
     cr_assert_eq(trainer.skips.all, 4);
     cr_assert_eq(recipe.nonfinite_step, OCT_NONFINITE_SKIP);
@@ -117,7 +117,7 @@ Test(nonfinite, a_run_with_skipped_steps_can_be_taken_up_anywhere)
         snprintf(name, sizeof name, "step%d", (int)step);
         start(&trainer, &recipe);
         while (trainer.step < step)
-            if (SPOILED >> trainer.step & 1)
+            if (DAMAGED >> trainer.step & 1)
                 skip_one(&trainer, NAN);
             else
                 run_to(&trainer, trainer.step + 1);
@@ -127,7 +127,7 @@ Test(nonfinite, a_run_with_skipped_steps_can_be_taken_up_anywhere)
         start(&trainer, &recipe);
         restore(&trainer, oct_tmp_path(&tmp, name));
         cr_assert(trainer.skips.all == skips.all && trainer.skips.row == skips.row);
-        run_spoiled(&trainer, SPOILED);
+        run_damaged(&trainer, DAMAGED);
         cr_assert(same(end, digest_of(&trainer)), "taken up after step %d", (int)step);
         oct_trainer_destroy(&trainer);
     }
@@ -138,7 +138,7 @@ static void check_ends(oct_trainer *trainer, const char *words)
     oct_step_result result;
     const int64_t step = trainer->step;
     const state_digest before = digest_of(trainer);
-    cr_assert_eq(spoiled_step(trainer, NAN, &result), OCT_NUMERIC);
+    cr_assert_eq(step_on(trainer, NAN, &result), OCT_NUMERIC);
     cr_assert(strstr(oct_fail_text(0), words), "%s", oct_fail_text(0));
     cr_assert(trainer->step == step && same(before, digest_of(trainer)));
     oct_fail_clear();
@@ -174,7 +174,7 @@ Test(nonfinite, a_calibration_without_a_good_batch_ends_the_run)
     oct_trainer_destroy(&trainer);
 }
 
-static void write_floats(const char *name, int64_t count, int64_t spoiled)
+static void write_floats(const char *name, int64_t count, int64_t overflowing)
 {
     const float huge = 3e38f; /* a sum over some of these is infinite */
     char header[119], text[96];
@@ -186,8 +186,8 @@ static void write_floats(const char *name, int64_t count, int64_t spoiled)
     fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, file);
     fwrite(header, 1, 118, file);
     fwrite(train_data.store, sizeof(float), (size_t)(count * SIZE * SIZE), file);
-    if (spoiled >= 0) fseek(file, (long)(128 + spoiled * SIZE * SIZE * 4), SEEK_SET);
-    for (int i = 0; spoiled >= 0 && i < SIZE * SIZE; i++)
+    if (overflowing >= 0) fseek(file, (long)(128 + overflowing * SIZE * SIZE * 4), SEEK_SET);
+    for (int i = 0; overflowing >= 0 && i < SIZE * SIZE; i++)
         fwrite(&huge, sizeof huge, 1, file);
     fclose(file);
 }
@@ -207,7 +207,7 @@ static void write_labels(const char *name, int count)
     fclose(file);
 }
 
-/* The program on a data set of which one sample is too large: once an epoch a step is skipped. */
+/* The program on a data set with one sample that is too large: once an epoch a step is skipped. */
 static oct_process train(int ranks, const char *run, const char *step)
 {
     char output[600], how[64];

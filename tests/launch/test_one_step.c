@@ -45,7 +45,7 @@ static void enter(own_program *p, oct_phase phase)
     }
 }
 
-static void take(own_program *p, int64_t at, oct_step_result *result)
+static void take_step(own_program *p, int64_t at, oct_step_result *result)
 {
     int64_t epoch, step_in_epoch;
     enter(p, oct_plan_phase(p->plan, at));
@@ -73,7 +73,7 @@ static void compare(const char *keys)
     begin(&own);
     for (int64_t at = 0; at < STEPS; at++) {
         oct_step_result theirs, ours;
-        take(&own, at, &ours);
+        take_step(&own, at, &ours);
         must(oct_trainer_step(&trainer, &theirs));
         cr_assert(ours.loss == theirs.loss && ours.metric == theirs.metric, "%s: step %d", keys,
                   (int)at);
@@ -108,7 +108,7 @@ Test(one_step, gives_the_forward_back_while_the_backward_goes)
         const size_t before = oct_mem_live();
         oct_mem_peak_reset();
         if (at == 0)
-            take(&own, 0, &result);
+            take_step(&own, 0, &result);
         else
             run_to(&trainer, 1);
         peak[at] = oct_mem_peak() - before;

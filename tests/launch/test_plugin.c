@@ -122,7 +122,7 @@ Test(plugin, a_model_of_two_inputs_is_for_programs_of_ones_own)
     }
 }
 
-/* What a checkpoint or model names may be a stranger's: its library leaves a mark when it is run. */
+/* A library that an untrusted checkpoint or model could name; it leaves a mark when it is run. */
 static const char *const marking = "cat >mark.c <<'END'\n#include <stdio.h>\n"
                                    "__attribute__((constructor)) static void run(void)"
                                    "{ fclose(fopen(\"ran\", \"w\")); }\nEND\n"

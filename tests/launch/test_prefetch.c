@@ -1,6 +1,6 @@
 /* Pictures in files, through the real program: the same checkpoints and model on any number of ranks, threads
- * that read ahead and batches that lie ready, through a kill and a resume; a damaged one ends the run on
- * all ranks with its name, or is passed over alike. */
+ * that read ahead and batches in the queue, through a kill and a resume; a damaged one ends the run on
+ * all ranks with its name, or all ranks skip it. */
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "io/image/decode.h"
@@ -11,7 +11,7 @@
 
 enum { SIDE = 16, CLASSES = 3, TRAIN = 20, TESTS = 5 };
 
-/* Noise with a brightness that tells the class. */
+/* Noise whose brightness depends on the class. */
 static void write_picture(const char *split, int class, int number)
 {
     oct_image image = {0};

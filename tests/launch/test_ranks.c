@@ -88,7 +88,7 @@ Test(ranks, oversubscribes_and_frees_ranks_when_cores_are_few)
     cr_assert(has(argv, "none") == 1, "two jobs would share the first cores");
 }
 
-Test(ranks, passes_the_verdict_on_the_bar_unless_told)
+Test(ranks, passes_on_whether_to_draw_the_bar_unless_asked)
 {
     const char *argv[128];
     char number[24];
@@ -163,7 +163,7 @@ Test(ranks, each_mpirun_is_asked_in_its_own_dialect)
     cr_assert(!oct_mpirun_recognize(&mpirun, "usage: mpirun [-n N] program\n"));
 }
 
-Test(ranks, open_mpi_is_told_which_variables_other_hosts_need)
+Test(ranks, open_mpi_gets_the_variables_that_other_hosts_need)
 {
     const char *argv[128];
     char number[24];
@@ -212,7 +212,7 @@ Test(ranks, hosts_are_read_as_each_library_writes_them)
     oct_rank_hosts_free(&hosts);
 }
 
-Test(ranks, what_is_no_host_is_told_with_file_and_line)
+Test(ranks, a_line_that_is_no_host_is_refused_with_file_and_line)
 {
     static const struct {
         const char *text, *sentence;
@@ -244,7 +244,7 @@ Test(ranks, what_is_no_host_is_told_with_file_and_line)
     oct_rank_hosts_free(&hosts);
 }
 
-/* A host that does not answer is told from one that does by an agent of the test's own. */
+/* An agent of the test's own decides which hosts answer. */
 Test(ranks, hosts_that_do_not_answer_are_left_out)
 {
     oct_rank_hosts hosts;
@@ -259,7 +259,7 @@ Test(ranks, hosts_that_do_not_answer_are_left_out)
     oct_rank_hosts_free(&hosts);
 }
 
-/* Makes an mpirun that says the version of the true one, writes down what it is asked, and ends as told. */
+/* Makes an mpirun that says the version of the true one, writes down its arguments, and ends with `ending`. */
 #define PRETEND(ending)                                                                            \
     "version=$(" OCT_MPIEXEC " --version 2>&1 | head -n 1); rm -f asked; cat >mpirun <<END\n"      \
     "#!/bin/sh\n[ \"\\$1\" = --version ] && echo '$version' && exit\n"                             \
@@ -298,7 +298,7 @@ Test(ranks, losses_are_followed_by_as_many_starts_as_were_allowed)
 #define ELSEWHERE                                                                                  \
     "export OMPI_MCA_plm_rsh_agent=true PRTE_MCA_plm_ssh_agent=true HYDRA_LAUNCHER_EXEC=true; "
 
-Test(ranks, what_the_ranks_ended_with_is_not_told_as_something_else)
+Test(ranks, the_status_that_the_ranks_ended_with_is_reported_as_it_is)
 {
     RUN("bash", "-c", ELSEWHERE PRETEND("exit 6") "-H elsewhere:2 --restart 1", "bash",
         OCT_PROGRAM);
@@ -360,7 +360,7 @@ Test(ranks, a_rank_that_ends_before_octet_begins_is_named)
     }
 }
 
-/* Its own words tell why, and it is a loss. */
+/* MPI's own message says why, and the rank counts as lost. */
 Test(ranks, an_mpi_that_does_not_start_is_no_stop)
 {
     if (strcmp(OCT_MPI_NAME, "Open MPI") != 0) return;
@@ -399,7 +399,7 @@ Test(ranks, a_start_on_other_hosts_has_a_deadline_that_names_them)
         job, "octet: error: mpirun started no rank on host2, localhost, host3 before the deadline");
 }
 
-/* Ranks of host2 tell that they have begun, and end the job when the others do not come. */
+/* Ranks of host2 report that they have begun, and end the job when the others do not come. */
 Test(ranks, hosts_are_named_where_some_ranks_have_begun_and_others_have_not)
 {
     static const char *const lists[][2] = {
@@ -421,7 +421,7 @@ Test(ranks, hosts_are_named_where_some_ranks_have_begun_and_others_have_not)
     }
 }
 
-/* Ranks that cannot open the table, as on other hosts, tell that they have begun. */
+/* Ranks that cannot open the table, as on other hosts, report that they have begun. */
 Test(ranks, ranks_that_begin_elsewhere_are_heard)
 {
     RUN("bash", "-c",
@@ -640,7 +640,7 @@ Test(ranks, a_killed_rank_costs_a_restart_and_no_bit)
 }
 
 /* A restart is no error: nothing is wrong any more. The run's log has it. */
-Test(ranks, a_quiet_restart_is_told_in_the_log_alone)
+Test(ranks, a_quiet_restart_is_reported_in_the_log_alone)
 {
     must("mkdir new; cp r.yaml new/recipe.yaml");
     RUN("bash", "-c", PRETEND("kill -KILL \\$\\$") "--ranks 2 --restart 1 -q", "bash", OCT_PROGRAM);

@@ -1,5 +1,5 @@
 /* Every shipped recipe, cut small: the script that it names makes its data, it trains, converts and verifies,
- * and the int8 model tells the test data as the checkpoint does. */
+ * and the int8 model predicts the test data as the checkpoint does. */
 #define PROGRAM_SECONDS 300
 #include "tests/launch/small_data.h"
 
@@ -43,7 +43,7 @@ static void make_data(const char *command)
     small_cifar("data");
 }
 
-/* The result as `octet eval --json` tells it. */
+/* The result that `octet eval --json` reports. */
 static void check_result(const char *metric)
 {
     OCTET("eval", "new/model.int8.h5", "--data", "data", "--json");

@@ -159,7 +159,7 @@ Test(signals, ranks_start_where_shared_memory_is_small)
 }
 
 /* The terminal of that user is closed, and the machine does not know him. */
-Test(signals, a_stranger_without_a_home_starts_ranks)
+Test(signals, an_unknown_user_without_a_home_starts_ranks)
 {
     if (geteuid() != 0) return;
     /* The checkout may lie where he has no way in. */
@@ -234,7 +234,7 @@ Test(signals, a_stuck_rank_is_named_and_ends_too)
          "new/log.txt) = 4");
 }
 
-Test(signals, ranks_that_were_started_differently_are_told_apart)
+Test(signals, ranks_that_were_started_differently_are_distinguished)
 {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -281,7 +281,7 @@ Test(signals, an_mpirun_that_outlives_its_ranks_is_ended)
 }
 
 /* The other ranks have ended by then, so mpirun alone waits for the one that is stopped, without end. */
-Test(signals, a_rank_that_is_stopped_after_the_last_meeting_is_named_and_ended)
+Test(signals, a_rank_that_is_stopped_after_the_last_synchronization_is_named_and_ended)
 {
     RUN("bash", "-c",
         "LD_PRELOAD=" OCT_BINARY_DIR "/tests/libhalt_after.so "
@@ -359,7 +359,7 @@ Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwis
     }
 }
 
-/* libgomp binds the process that starts the ranks before main, and would bind each of them alike. */
+/* libgomp binds the process that starts the ranks before main, and all ranks would inherit that. */
 Test(signals, ranks_have_the_cores_that_their_parent_was_started_on)
 {
     static const char *const binds[] = {"OMP_PROC_BIND=true", "OMP_PLACES=cores",

@@ -2,8 +2,8 @@
  * ends soon, with a documented status and a sentence, leaves nothing half-written, and the same command
  * goes on to the same bytes.
  *
- * Some n of each by default. OCT_SWEEP=all: each n; of allocations, of which there are many, the first and the last by
- * each way that leads to one (tests/support/fail_nth.c). OCT_SWEEP=2/5: of all these every fifth, from the second on. */
+ * Some n of each by default. OCT_SWEEP=all: each n; of the allocations, which are many, the first and the last by
+ * each way that leads to one (tests/support/fail_nth.c). OCT_SWEEP=2/5: every fifth of all these, from the second on. */
 #define PROGRAM_SECONDS 600 /* a long sweep runs beside other work, and last */
 #include "core/base/text.h"
 #include "tests/launch/small_data.h"
@@ -97,7 +97,7 @@ static bool run_failing(const try *t)
     return check_end(name_of(t));
 }
 
-/* How often the command makes the call. path: of which files; NULL: of any. */
+/* How often the command makes the call on files of this path (NULL: on any file). */
 static int64_t count_calls(const char *call, const char *command, const char *path)
 {
     char script[600], count[32] = "";

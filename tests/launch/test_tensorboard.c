@@ -42,7 +42,7 @@ typedef struct field {
     bytes inside;     /* of kind 2 */
 } field;
 
-static const uint8_t *take(bytes *from, size_t count)
+static const uint8_t *take_bytes(bytes *from, size_t count)
 {
     cr_assert_leq(count, from->left, "a message ends early");
     from->at += count;
@@ -62,7 +62,7 @@ static uint64_t varint(bytes *from)
 {
     uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-        uint8_t byte = *take(from, 1);
+        uint8_t byte = *take_bytes(from, 1);
         value |= (uint64_t)(byte % 128) << shift;
         if (byte < 128) return value;
     }
@@ -78,13 +78,13 @@ static bool next(bytes *from, field *f)
     if (key % 8 == 0)
         f->integer = varint(from);
     else if (key % 8 == 1)
-        f->integer = little(take(from, 8), 8);
+        f->integer = little(take_bytes(from, 8), 8);
     else if (key % 8 == 5)
-        f->integer = little(take(from, 4), 4);
+        f->integer = little(take_bytes(from, 4), 4);
     else {
         cr_assert_eq(key % 8, 2U);
         f->inside.left = (size_t)varint(from);
-        f->inside.at = take(from, f->inside.left);
+        f->inside.at = take_bytes(from, f->inside.left);
     }
     return true;
 }
@@ -112,12 +112,12 @@ static void read_histogram(bytes m)
     for (field f; next(&m, &f);) {
         if (f.number == 3) num = real(f.integer);
         for (; f.number == 6 && f.inside.left; limits++) {
-            double limit = real(little(take(&f.inside, 8), 8));
+            double limit = real(little(take_bytes(&f.inside, 8), 8));
             cr_assert_geq(limit, last);
             last = limit;
         }
         for (; f.number == 7 && f.inside.left; counts++)
-            sum += real(little(take(&f.inside, 8), 8));
+            sum += real(little(take_bytes(&f.inside, 8), 8));
     }
     cr_assert(num > 0 && num == sum && limits == counts, "%g of %g in %zu bins", sum, num, limits);
     seen.histograms++;
@@ -131,7 +131,7 @@ static void read_image(bytes m)
         cr_assert(f.number >= 1 && f.number <= 4);
         said[f.number] = f.integer;
         if (f.number != 4) continue;
-        const uint8_t *png = take(&f.inside, 26);
+        const uint8_t *png = take_bytes(&f.inside, 26);
         cr_assert_eq(memcmp(png, "\x89PNG\r\n\x1a\n", 8), 0);
         cr_assert(png[19] == 12 && png[23] == 12 && png[24] == 8 && png[25] == 0);
         seen.images++;
@@ -248,11 +248,11 @@ static void read_file(const char *path)
     bytes left = {content, fread(content, 1, sizeof content, file)};
     fclose(file);
     for (bool first = true; left.left > 0; first = false) {
-        const uint8_t *head = take(&left, 12);
+        const uint8_t *head = take_bytes(&left, 12);
         bytes event = {NULL, (size_t)little(head, 8)};
         cr_assert_eq(masked(head, 8), little(head + 8, 4), "checksum of a length");
-        event.at = take(&left, event.left);
-        cr_assert_eq(masked(event.at, event.left), little(take(&left, 4), 4), "checksum");
+        event.at = take_bytes(&left, event.left);
+        cr_assert_eq(masked(event.at, event.left), little(take_bytes(&left, 4), 4), "checksum");
         read_event(event, first);
     }
 }

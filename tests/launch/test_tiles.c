@@ -22,7 +22,7 @@ static state_digest digest_of_threads(const oct_recipe *recipe, int from)
     return digest;
 }
 
-/* 1, 2 and 3 leaves in a batch of 16, of which the last may be short; each phase has two steps or more, so
+/* 1, 2 and 3 leaves in a batch of 16; the last may be short; each phase has two steps or more, so
  * two runs take it through all threads. */
 static void check_threads(const char *keys)
 {

@@ -189,8 +189,8 @@ Test(train, evaluation_has_the_same_bits_alone_and_in_company)
     oct_trainer_destroy(&trainer);
 }
 
-/* Spoils the last bias before the step after `step` and returns what that step says. */
-static const char *spoilt(int64_t step, int64_t saved_step)
+/* Makes the last bias NaN before the step after `step` and returns the message of that step. */
+static const char *fail_after(int64_t step, int64_t saved_step)
 {
     static char text[512];
     oct_recipe recipe = make_recipe(NULL);
@@ -211,7 +211,7 @@ static const char *spoilt(int64_t step, int64_t saved_step)
 Test(train, a_loss_that_is_not_finite_names_step_phase_remedy_and_checkpoint)
 {
     cr_assert_str_eq(
-        spoilt(1, -1),
+        fail_after(1, -1),
         "step 2 (epoch 1, phase float): the loss is not finite; lower the learning rate "
         "(now 0.0375), which is float.lr, or give it float.warmup; there is no "
         "checkpoint yet");
@@ -219,7 +219,7 @@ Test(train, a_loss_that_is_not_finite_names_step_phase_remedy_and_checkpoint)
 
 Test(train, numbers_that_go_wrong_in_a_layer_name_step_and_layer)
 {
-    const char *text = spoilt(6, 5);
+    const char *text = fail_after(6, 5);
     cr_assert(strstr(text, "step 7 (epoch 1, phase qat): head.2: "), "%s", text);
     cr_assert(strstr(text, "lower the learning rate (now 0.0"), "%s", text);
     cr_assert(strstr(text, "which is qat.lr"), "%s", text);

@@ -143,7 +143,7 @@ Test(zoo, cnn_small)
     check_model("cnn-small", EAGER_AS_GRAPH, METHODS);
 }
 
-/* The layers of cnn-small, with so many parameters that a message is several. */
+/* The layers of cnn-small, with more parameters than one message holds. */
 Test(zoo, vgg11c)
 {
     check_model("vgg11c", EAGER_AS_GRAPH, RANKS);

@@ -33,7 +33,7 @@ enum { STEPS = 11 };
 static oct_dataset train_data, test_data;
 static oct_tmp tmp;
 
-/* Noise with a brightness that tells the label. */
+/* Noise whose brightness depends on the label. */
 static inline oct_dataset make_data(int64_t count, uint32_t sub)
 {
     const oct_image sample = {.dtype = OCT_U8, .h = SIZE, .w = SIZE, .c = 1};
