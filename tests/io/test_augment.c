@@ -187,7 +187,7 @@ static oct_augment list_of(const char *text)
     return a;
 }
 
-static void run(const oct_augment *a, uint64_t index, oct_image *image, oct_image *map)
+static void run_augment(const oct_augment *a, uint64_t index, oct_image *image, oct_image *map)
 {
     cr_assert(oct_augment_run(a, &(oct_draw){1, index}, image, map) == OCT_OK);
 }
@@ -221,7 +221,7 @@ Test(augment, parameters_that_say_nothing_change_nothing)
             if (!takes(&a, types[k])) continue;
             oct_image image = noise_image(types[k], 9, 6, 3);
             oct_image before = noise_image(types[k], 9, 6, 3);
-            run(&a, i, &image, NULL);
+            run_augment(&a, i, &image, NULL);
             check_image(&image, 9, 6, before.data, items[i]);
             oct_image_free(&image);
             oct_image_free(&before);
@@ -266,8 +266,8 @@ Test(augment, every_transform_is_a_function_of_sample_and_draw)
                 oct_image again = noise_image(type, size[0], size[1], size[2]);
                 oct_image shape = image;
                 cr_assert(oct_augment_fit(&a, "data.train", &shape) == OCT_OK);
-                run(&a, draw, &image, NULL);
-                run(&a, draw, &again, NULL);
+                run_augment(&a, draw, &image, NULL);
+                run_augment(&a, draw, &again, NULL);
                 cr_assert(image.c == size[2] && image.dtype == type);
                 check_image(&image, shape.h, shape.w, again.data, every_item[i]);
                 oct_image_free(&image);
@@ -288,7 +288,7 @@ Test(augment, every_transform_of_the_table_is_tried)
     }
 }
 
-/* A map in which every pixel tells its own place follows the image, whose pixels tell the same. */
+/* The pixels of map and image encode their own position; the map follows the image. */
 Test(augment, maps_move_with_their_images)
 {
     static const char *const items[] = {"center_crop 6x5", "random_crop 6 padding=3", "flip 1",
@@ -302,7 +302,7 @@ Test(augment, maps_move_with_their_images)
             cr_assert(oct_image_resize(&map, OCT_S32, MAP_H, MAP_W, 1) == OCT_OK);
             for (int p = 0; p < MAP_H * MAP_W; p++)
                 ((uint8_t *)image.data)[p] = (uint8_t)(((int32_t *)map.data)[p] = p);
-            run(&a, draw, &image, &map);
+            run_augment(&a, draw, &image, &map);
             cr_assert(map.h == image.h && map.w == image.w);
             for (int64_t p = 0; p < image.h * image.w; p++) {
                 const int32_t class = ((int32_t *)map.data)[p];
@@ -326,7 +326,7 @@ Test(augment, maps_are_never_mixed)
             cr_assert(oct_image_resize(&map, OCT_S32, 12, 10, 1) == OCT_OK);
             for (int p = 0; p < 120; p++)
                 ((int32_t *)map.data)[p] = p % 2 ? 1000 : 7;
-            run(&a, draw, &image, &map);
+            run_augment(&a, draw, &image, &map);
             cr_assert(map.h == image.h && map.w == image.w);
             for (int64_t p = 0; p < map.h * map.w; p++) {
                 const int32_t class = ((int32_t *)map.data)[p];
@@ -401,7 +401,7 @@ Test(augment, a_flip_happens_in_half_of_the_samples)
     int flipped = 0;
     for (uint64_t draw = 0; draw < 1000; draw++) {
         oct_image image = image_of(OCT_U8, 1, 2, 1, (const uint8_t[]){1, 2});
-        run(&a, draw, &image, NULL);
+        run_augment(&a, draw, &image, NULL);
         flipped += ((uint8_t *)image.data)[0] == 2;
         oct_image_free(&image);
     }
@@ -415,9 +415,9 @@ Test(augment, outside_of_the_image_is_the_mean)
     oct_image image = noise_image(OCT_U8, 1, 1, 3), floats = noise_image(OCT_F32, 1, 1, 3);
     oct_image codes = noise_image(OCT_S8, 1, 1, 3);
     add(&a, "cutout 9");
-    run(&a, 0, &image, NULL);
-    run(&a, 0, &floats, NULL);
-    run(&a, 0, &codes, NULL);
+    run_augment(&a, 0, &image, NULL);
+    run_augment(&a, 0, &floats, NULL);
+    run_augment(&a, 0, &codes, NULL);
     oct_check_bytes(image.data, (const uint8_t[]){51, 128, 255}, 3, "bytes");
     oct_check_bits_f32(floats.data, (const float[]){0.2f, 0.5f, 1}, 3, "floats");
     oct_check_bytes(codes.data, (const int8_t[]){26, 64, 127}, 3, "signed bytes");
@@ -434,7 +434,7 @@ Test(augment, noise_has_its_mean_and_deviation)
     double sum = 0, squares = 0;
     cr_assert(oct_image_resize(&image, OCT_F32, 1, VALUES, 1) == OCT_OK);
     memset(image.data, 0, VALUES * sizeof(float));
-    run(&a, 0, &image, NULL);
+    run_augment(&a, 0, &image, NULL);
     for (int i = 0; i < VALUES; i++) {
         const double value = (double)((float *)image.data)[i];
         sum += value / VALUES;
@@ -450,7 +450,7 @@ Test(augment, a_final_size_makes_all_samples_equal)
     add(&a, "resize 9");
     oct_image image = noise_image(OCT_U8, 20, 30, 3), shape = {.dtype = OCT_U8, .c = 3};
     cr_assert(oct_augment_fit(&a, "data.test", &shape) == OCT_OK && shape.h == 5 && shape.w == 4);
-    run(&a, 0, &image, NULL);
+    run_augment(&a, 0, &image, NULL);
     cr_assert(image.h == 5 && image.w == 4);
     a.h = a.w = 0;
     shape = (oct_image){.dtype = OCT_U8, .c = 3};
@@ -544,7 +544,7 @@ Test(augment, an_image_that_would_become_huge_is_refused)
 {
     const oct_augment a = list_of("resize 256");
     oct_image image = noise_image(OCT_U8, 1, 60000, 1);
-    cr_assert(oct_augment_run(&a, &(oct_draw){1, 0}, &image, NULL) == OCT_DATA);
+    cr_assert(oct_augment_run_augment(&a, &(oct_draw){1, 0}, &image, NULL) == OCT_DATA);
     cr_assert(strstr(oct_fail_text(0), "1x60000 would become 256x15360000"), "%s",
               oct_fail_text(0));
     oct_image_free(&image);

@@ -405,7 +405,7 @@ Test(checkpoint, a_damaged_file_is_named_and_the_one_before_is_used)
     check_nothing_held();
 }
 
-/* With a manifest, and without one, when only the file's own seal speaks for it. */
+/* With a manifest, and without one, when only the file's own checksum can show that it is whole. */
 static void check_damage(bool manifest)
 {
     kit k;
@@ -710,7 +710,7 @@ Test(checkpoint, refuses_a_newer_schema_of_the_manifest_and_leaves_it)
     check_nothing_held();
 }
 
-/* A sealed checkpoint file of any format and with any further items. */
+/* A checkpoint file with a checksum, of any format and with any further items. */
 static void craft(const char *name, int64_t format, int64_t step, oct_status (*more)(oct_h5 *h5))
 {
     oct_h5 *h5;
@@ -746,7 +746,7 @@ Test(checkpoint, refuses_a_newer_format_and_does_not_fall_back_after_it)
     check_nothing_held();
 }
 
-Test(checkpoint, a_file_elsewhere_is_judged_by_its_own_seal)
+Test(checkpoint, a_file_elsewhere_is_judged_by_its_own_checksum)
 {
     kit k;
     void *bytes;
@@ -773,7 +773,7 @@ static oct_status program_group(oct_h5 *h5)
     return oct_h5_write_i64(h5, "program/input", 0);
 }
 
-Test(checkpoint, tells_an_int8_model_from_a_checkpoint)
+Test(checkpoint, distinguishes_an_int8_model_from_a_checkpoint)
 {
     oct_checkpoint ckpt;
     craft("model.h5", 1, 8, program_group);
@@ -1007,7 +1007,7 @@ Test(checkpoint, a_manifest_that_cannot_be_written_takes_the_file_back)
 {
     uint8_t before[32], after[32];
     struct rlimit limit;
-    /* So many small checkpoints that the manifest is the largest file. */
+    /* Enough small checkpoints to make the manifest the largest file. */
     for (int64_t step = 1; step <= 40; step++) {
         oct_checkpoint_info info = {.step = step};
         oct_module *empty;

@@ -1,5 +1,5 @@
 /* Checkpoints that a thread writes: the bytes are those of a save that was waited for, whatever happens to the model
- * once it may change again, and what fails is told to who asks. */
+ * once it may change again, and a failure is reported to the caller that asks. */
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
 #include "io/checkpoint/checkpoint_writer.h"
@@ -36,7 +36,7 @@ static oct_module *make(oct_optim *optim)
     return root;
 }
 
-static oct_status spoil_item(void *user, const oct_state_item *item)
+static oct_status overwrite_item(void *user, const oct_state_item *item)
 {
     const bool buffers = *(const bool *)user;
     const size_t bytes = (size_t)oct_numel(item->tensor) * oct_dtype_bytes(item->tensor->dtype);
@@ -44,9 +44,9 @@ static oct_status spoil_item(void *user, const oct_state_item *item)
     return OCT_OK;
 }
 
-static void spoil(oct_module *root, bool buffers)
+static void overwrite(oct_module *root, bool buffers)
 {
-    MUST(oct_module_state(root, spoil_item, &buffers));
+    MUST(oct_module_state(root, overwrite_item, &buffers));
     if (!buffers) memset(slots, 0x41, sizeof slots);
 }
 
@@ -85,9 +85,9 @@ Test(checkpoint_writer, writes_what_was_there_at_the_beginning)
         MUST(oct_checkpoint_save(oct_tmp_path(&tmp, "a"), &info, root, &optim,
                                  (oct_keep){.newest = 3}, &waited_for));
         MUST(begin(w, other, root, &optim));
-        spoil(root, true);
+        overwrite(root, true);
         oct_checkpoint_writer_wait_copied(w);
-        spoil(root, false);
+        overwrite(root, false);
         oct_module_destroy(&root);
         MUST(oct_checkpoint_writer_take(w, &written));
         cr_assert_not(oct_checkpoint_writer_is_done(w));

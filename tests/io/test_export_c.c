@@ -26,7 +26,7 @@ static oct_qparams qparams(int bits, float scale, int32_t zero_point)
     return (oct_qparams){.scale = scale, .zero_point = zero_point, .qmax = (1 << bits) - 1};
 }
 
-static int32_t value(built *b, oct_dtype dtype, int64_t h, int64_t w, int64_t c, oct_qparams q)
+static int32_t add_value(built *b, oct_dtype dtype, int64_t h, int64_t w, int64_t c, oct_qparams q)
 {
     const int32_t number = (int32_t)b->model.program.num_values++;
     cr_assert_lt(number, MOST_VALUES);
@@ -36,7 +36,7 @@ static int32_t value(built *b, oct_dtype dtype, int64_t h, int64_t w, int64_t c,
 
 static int32_t codes(built *b, int64_t h, int64_t w, int64_t c, oct_qparams q)
 {
-    return value(b, oct_codes_dtype(q), h, w, c, q);
+    return add_value(b, oct_codes_dtype(q), h, w, c, q);
 }
 
 /* The step reads x, and y unless that is -1. */
@@ -58,7 +58,7 @@ static int32_t begin(built *b, int64_t h, int64_t w, int64_t c, oct_qparams q)
     *b = (built){.model = {.program = {.target = "x86", .num_inputs = 1}}};
     b->model.program.steps = b->steps;
     b->model.program.values = b->values;
-    const int32_t in = value(b, OCT_F32, h, w, c, (oct_qparams){0});
+    const int32_t in = add_value(b, OCT_F32, h, w, c, (oct_qparams){0});
     const int32_t x = codes(b, h, w, c, q);
     step(b, (oct_step){.kind = OCT_STEP_QUANTIZE, .name = "quant"}, in, -1, x);
     return x;
@@ -69,7 +69,7 @@ static void end(built *b, int32_t x)
     const oct_value v = b->values[x];
     b->model.program.output = x;
     if (v.dtype == OCT_F32 || v.dtype == OCT_S32) return;
-    b->model.program.output = value(b, OCT_F32, v.h, v.w, v.c, (oct_qparams){0});
+    b->model.program.output = add_value(b, OCT_F32, v.h, v.w, v.c, (oct_qparams){0});
     step(b, (oct_step){.kind = OCT_STEP_DEQUANTIZE, .name = "dequant"}, x, -1,
          b->model.program.output);
 }
@@ -198,7 +198,7 @@ Test(export_c, pools_with_padding_and_resizes)
         s = (oct_conv_shape){.in_h = 3, .in_w = 3, .in_c = 2, .out_h = 7, .out_w = 4, .out_c = 2};
         step(&b, (oct_step){.kind = OCT_STEP_INTERPOLATE, .conv = s, .interpolation = mode}, x, -1,
              next);
-        x = next, next = value(&b, OCT_S32, 7, 4, 1, (oct_qparams){0});
+        x = next, next = add_value(&b, OCT_S32, 7, 4, 1, (oct_qparams){0});
         step(&b, (oct_step){.kind = OCT_STEP_ARGMAX}, x, -1, next);
         if (mode % 3) {
             b.model.program.num_steps--, b.model.program.num_values--;
@@ -209,7 +209,7 @@ Test(export_c, pools_with_padding_and_resizes)
     }
 }
 
-Test(export_c, sums_and_products_meet_and_repeat)
+Test(export_c, sums_and_products_broadcast_and_repeat)
 {
     static built b;
     for (size_t k = 0; k < OCT_COUNT(kinds); k++) {
@@ -267,7 +267,7 @@ Test(export_c, channels_stand_side_by_side_and_share_one_softmax)
 
 /* A layer with weights: of a shape, from codes of some bits to others, or to float. */
 static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, oct_requantizer by,
-                        bool joined)
+                        bool with_addend)
 {
     static built b;
     static int8_t weight[4096];
@@ -288,7 +288,7 @@ static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, oc
     }
     const oct_value out = {.h = s.out_h, .w = s.out_w, .c = s.out_c};
     const int32_t next = out_bits ? codes(&b, out.h, out.w, out.c, y)
-                                  : value(&b, OCT_F32, out.h, out.w, out.c, (oct_qparams){0});
+                                  : add_value(&b, OCT_F32, out.h, out.w, out.c, (oct_qparams){0});
     b.model.program.requantizer = by;
     step(&b,
          (oct_step){.kind = out_bits ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT,
@@ -299,10 +299,10 @@ static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, oc
                     .bias = bias,
                     .multiplier = multiplier,
                     .weight_scale = scale,
-                    .addend_multiplier = joined ? 0.37f : 0,
+                    .addend_multiplier = with_addend ? 0.37f : 0,
                     .lo = out_bits ? -y.zero_point : 0,
                     .hi = out_bits ? y.qmax - y.zero_point : 6},
-         x, joined ? x : -1, next);
+         x, with_addend ? x : -1, next);
     end(&b, next);
     check(&b);
 }
@@ -402,8 +402,8 @@ Test(export_c, a_layer_without_an_integer_form_is_refused_by_its_name)
     static oct_fallback fallback = {.type = "softmax", .dims = {4}};
     oct_exported out = {0};
     const oct_qparams q = qparams(8, 0.25f, 100);
-    const int32_t x = begin(&b, 2, 2, 1, q), y = value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0}),
-                  z = value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0});
+    const int32_t x = begin(&b, 2, 2, 1, q), y = add_value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0}),
+                  z = add_value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0});
     step(&b, (oct_step){.kind = OCT_STEP_DEQUANTIZE}, x, -1, y);
     step(&b, (oct_step){.kind = OCT_STEP_FLOAT, .name = "head.1", .fallback = &fallback}, y, -1, z);
     end(&b, z);

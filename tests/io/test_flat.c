@@ -115,8 +115,8 @@ static void *part(int kind)
     return (uint8_t *)file.bytes + header()->section[kind].offset;
 }
 
-/* What is changed gets a digest that fits. */
-static oct_status take(void)
+/* Updates the digest and takes the file. */
+static oct_status take_file(void)
 {
     if (file.size >= sizeof(oct_flat_header))
         header()->digest = oct_flat_digest(file.bytes, file.size);
@@ -125,12 +125,12 @@ static oct_status take(void)
 
 static void refused(const char *sentence)
 {
-    cr_assert_eq(take(), OCT_DATA, "%s was accepted", sentence);
+    cr_assert_eq(take_file(), OCT_DATA, "%s was accepted", sentence);
     cr_assert(strstr(oct_fail_text(0), sentence), "%s", oct_fail_text(0));
     cr_assert_null(flat);
 }
 
-static void run(const oct_program *p, const float *x, void *y)
+static void run_program(const oct_program *p, const float *x, void *y)
 {
     oct_runtime *runtime;
     OK(oct_runtime_create(&runtime, p, 1, NULL));
@@ -144,8 +144,8 @@ static void compare(void)
     const oct_value *out = &model.program.values[model.program.output];
     oct_fill_uniform(x, oct_inputs_numel(&model.program), 5, OCT_STREAM_TEST, 0, -3, 3);
     cr_assert_leq(oct_value_numel(out), ROOM);
-    run(&model.program, x, expected);
-    run(oct_flat_program(flat), x, found);
+    run_program(&model.program, x, expected);
+    run_program(oct_flat_program(flat), x, found);
     cr_assert_arr_eq(found, expected, oct_value_bytes(out));
 }
 
@@ -158,7 +158,7 @@ Test(flat, a_file_computes_the_bits_of_its_model)
     cr_assert_eq(oct_flat_classes(flat), model.classes);
     end();
     make(program_of_other_kinds);
-    OK(take());
+    OK(take_file());
     OK(oct_flat_verify(flat));
     compare();
 }
@@ -233,7 +233,7 @@ Test(flat, a_model_that_contradicts_itself_is_refused)
 Test(flat, an_older_file_runs_in_programs_alone)
 {
     header()->section[OCT_FLAT_MODEL] = header()->section[OCT_FLAT_TEXTS] = (oct_flat_section){0};
-    OK(take());
+    OK(take_file());
     OK(oct_flat_verify(flat));
     compare();
     not_loaded("a.flat: was written by an Octet whose flat files had no recipe");
@@ -247,7 +247,7 @@ Test(flat, pixels_are_normalised_as_the_loader_does)
     const int64_t numel = oct_value_numel(in);
     for (int64_t i = 0; i < numel; i++)
         pixels[i] = (uint8_t)(i * 89);
-    OK(take());
+    OK(take_file());
     oct_flat_normalise(flat, pixels, ours);
     oct_normalise(pixels, in->h * in->w, in->c, model.mean, model.std, theirs);
     cr_assert_arr_eq(ours, theirs, (size_t)numel * sizeof *ours);
@@ -256,7 +256,7 @@ Test(flat, pixels_are_normalised_as_the_loader_does)
 Test(flat, other_golden_outputs_are_found)
 {
     ((uint8_t *)part(OCT_FLAT_GOLDEN_OUTPUT))[0] ^= 1;
-    OK(take());
+    OK(take_file());
     cr_assert_eq(oct_flat_verify(flat), OCT_NO);
 }
 
@@ -323,7 +323,7 @@ Test(flat, programs_that_break_a_rule_are_refused)
     step->output = 1 << 30;
     refused("does not exist");
     step->output = ((oct_flat_head *)part(OCT_FLAT_PROGRAM))->output;
-    cr_assert_eq(take(), OCT_DATA);
+    cr_assert_eq(take_file(), OCT_DATA);
     snprintf(step->kind, sizeof step->kind, "float");
     refused("it is a float layer");
     memset(step->kind, 'x', sizeof step->kind);
@@ -332,7 +332,7 @@ Test(flat, programs_that_break_a_rule_are_refused)
     refused("its type is none of");
     value->type = 0;
     value->h = INT32_MAX;
-    cr_assert_eq(take(), OCT_DATA);
+    cr_assert_eq(take_file(), OCT_DATA);
 }
 
 /* Whatever is changed, nothing else is read and nothing is left over (under sanitizers, too). */
@@ -349,7 +349,7 @@ Test(flat, bytes_at_random_are_refused_or_run)
         if (at >= file.size) continue;
         const uint8_t old = bytes[at];
         bytes[at] = n % 2 ? (uint8_t)draw[1] : bytes[at] ^ (uint8_t)(1u << draw[1] % 8);
-        const oct_status status = take();
+        const oct_status status = take_file();
         cr_assert(status == OCT_OK || status == OCT_DATA, "byte %zu: %s", at, oct_fail_text(0));
         if (status == OCT_OK) {
             const oct_status verified = oct_flat_verify(flat);

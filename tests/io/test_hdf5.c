@@ -269,7 +269,7 @@ Test(hdf5, equal_contents_give_equal_bytes_in_every_process)
         size_t size;
         const char *path = oct_tmp_path(&tmp, i ? "one" : "two");
         cr_assert(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-        unsetenv("BXFI_MAP"); /* by which Criterion tells a child that it is one */
+        unsetenv("BXFI_MAP"); /* with it, Criterion marks a child process */
         setenv("OCT_TEST_DIGEST", path, 1);
         setenv("MALLOC_PERTURB_", i ? "165" : "90", 1);
         oct_process job =
@@ -284,7 +284,7 @@ Test(hdf5, equal_contents_give_equal_bytes_in_every_process)
     oct_tmp_remove(&tmp);
 }
 
-Test(hdf5, other_readers_open_a_sealed_file_as_it_lies_on_the_disk)
+Test(hdf5, other_readers_open_a_file_with_a_checksum)
 {
     oct_tmp tmp;
     void *bytes;
@@ -305,7 +305,7 @@ Test(hdf5, other_readers_open_a_sealed_file_as_it_lies_on_the_disk)
     oct_tmp_remove(&tmp);
 }
 
-Test(hdf5, every_flip_and_every_truncation_breaks_the_seal)
+Test(hdf5, every_flip_and_every_truncation_breaks_the_checksum)
 {
     void *bytes;
     size_t size;
@@ -717,7 +717,7 @@ Test(hdf5, walks_groups_of_every_size)
     check_nothing_held();
 }
 
-Test(hdf5, tells_what_nobody_has_read)
+Test(hdf5, names_items_that_nobody_has_read)
 {
     oct_h5 *h5;
     void *bytes;

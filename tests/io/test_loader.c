@@ -406,7 +406,7 @@ Test(loader, a_class_of_a_map_beyond_the_classes_is_refused)
     oct_loader_deinit(&loader);
 }
 
-/* What is fetched over two epochs and a jump back, with so many threads and batches ahead, as a digest. */
+/* The digest of what is fetched over two epochs and a jump back, with this number of threads and batches ahead. */
 static void fetch_epochs(oct_goal_kind goal, int threads, int ahead, int rank, uint8_t digest[32])
 {
     static float images[9 * H * W * WIDE];
@@ -459,7 +459,7 @@ Test(loader, no_bit_depends_on_threads_that_read_ahead_or_on_their_queue, .timeo
     cr_assert(oct_mem_live() == 0);
 }
 
-Test(loader, a_damaged_sample_is_passed_over_alike_whoever_reads_it)
+Test(loader, a_damaged_sample_is_replaced_by_the_same_one_whoever_reads_it)
 {
     static float images[MAPPED * H * W * WIDE];
     oct_dataset data = wide_data(OCT_U8, OCT_GOAL_INPUT);
@@ -515,7 +515,7 @@ Test(loader, a_cache_keeps_what_fits_and_changes_no_bit)
     cr_assert(oct_mem_live() == 0);
 }
 
-Test(loader, threads_that_read_ahead_tell_their_failure_and_stop, .timeout = 60)
+Test(loader, threads_that_read_ahead_report_their_failure_and_stop, .timeout = 60)
 {
     static float images[9 * H * W * WIDE];
     oct_dataset data = wide_data(OCT_U8, OCT_GOAL_INPUT);

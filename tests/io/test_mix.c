@@ -5,7 +5,7 @@
 
 enum { H = 6, W = 5, C = 2, IMAGE = H * W * C, CLASSES = 16, SAMPLES_MAX = 12 };
 
-/* Value and label of a sample tell which it is. */
+/* Value and label of a sample identify it. */
 typedef struct leaf_memory {
     float images[SAMPLES_MAX * IMAGE], values[SAMPLES_MAX * CLASSES], spare[IMAGE + CLASSES];
 } leaf_memory;
@@ -41,7 +41,7 @@ static int other_of(const leaf_memory *m, int64_t sample, float *share)
     return other;
 }
 
-Test(mix, mixup_blends_image_and_label_alike_and_in_one_circle)
+Test(mix, mixup_blends_image_and_label_by_the_same_share_and_in_one_circle)
 {
     static leaf_memory m;
     const oct_mixing mixing = {.mixup = 1};

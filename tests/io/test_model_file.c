@@ -51,7 +51,7 @@ enum {
     CLASSES = 5,
     SECOND = 6, /* numbers of the float fallback's output */
     INPUT = 8 * 8 * 3 + 4,
-    ISLAND = 7,
+    FALLBACK = 7,
 };
 
 static oct_value codes(int64_t h, int64_t w, int64_t c, float scale)
@@ -148,12 +148,12 @@ static void make_program(oct_program *p)
     p->steps[6] = step(OCT_STEP_CONV_FLOAT, "head", 6, -1, 7);
     p->steps[6].conv = oct_conv_shape_of(1, 1, 4, CLASSES, oct_conv_geometry_of(1, 1, 1, 0, 1));
     p->steps[6].input_step_h = p->steps[6].input_step_w = 1;
-    p->steps[ISLAND] = step(OCT_STEP_FLOAT, "second", 8, -1, 9);
+    p->steps[FALLBACK] = step(OCT_STEP_FLOAT, "second", 8, -1, 9);
     p->steps[8] = step(OCT_STEP_QUANTIZE, "wide", 9, -1, 10);
     add_arrays(p, &p->steps[1]);
     add_arrays(p, &p->steps[2]);
     add_arrays(p, &p->steps[6]);
-    add_fallback(&p->steps[ISLAND]);
+    add_fallback(&p->steps[FALLBACK]);
     MUST(oct_program_check(p));
 }
 
@@ -405,7 +405,7 @@ Test(model_file, knows_a_model_when_it_sees_one)
     cr_assert_not(is_model(oct_tmp_write_text(&tmp, "recipe.yaml", "schema: 1\n")));
     cr_assert_not(is_model(oct_tmp_write_text(&tmp, "empty", "")));
     MUST(oct_h5_create(&h5));
-    MUST(oct_h5_write_i64(h5, "state/program", 1)); /* sealed, but no model */
+    MUST(oct_h5_write_i64(h5, "state/program", 1)); /* it has a checksum, but is no model */
     MUST(oct_h5_image_with_checksum(h5, &bytes, &size));
     oct_h5_close(&h5);
     const char *checkpoint = oct_tmp_write(&tmp, "checkpoint.h5", bytes, size);
@@ -483,10 +483,10 @@ Test(model_file, refuses_what_takes_more_memory_or_time_than_is_allowed)
     check_nothing_held();
 }
 
-/* Values that are kept at a time, each small enough to be allowed alone. */
+/* Values that are kept at the same time; each is small enough to be allowed alone. */
 Test(model_file, refuses_values_that_take_too_much_together)
 {
-    enum { JOINED = 8 };
+    enum { CONCATENATED = 8 };
     oct_model m, loaded;
     make_large(&m, 4096, 40);
     for (int32_t i = 2; i <= 41;
@@ -495,13 +495,13 @@ Test(model_file, refuses_values_that_take_too_much_together)
         if (i < 41) s->input[0] = 1; /* so value 1 lives on, and all the others are needed: */
     }
     m.program.steps[40] = step(OCT_STEP_CONCAT, "all", 1, 2, 41);
-    m.program.steps[40].num_inputs = JOINED;
-    for (int i = 0; i < JOINED; i++)
+    m.program.steps[40].num_inputs = CONCATENATED;
+    for (int i = 0; i < CONCATENATED; i++)
         m.program.steps[40].input[i] = 1 + 4 * i;
-    m.program.values[41].c = JOINED;
-    m.program.steps[41].conv.in_c = m.program.steps[41].conv.out_c = JOINED;
-    m.program.values[42].c = m.program.values[43].c = JOINED;
-    m.classes = 16 * JOINED;
+    m.program.values[41].c = CONCATENATED;
+    m.program.steps[41].conv.in_c = m.program.steps[41].conv.out_c = CONCATENATED;
+    m.program.values[42].c = m.program.values[43].c = CONCATENATED;
+    m.classes = 16 * CONCATENATED;
     MUST(oct_program_check(&m.program));
     MUST(oct_model_save(model_path, &m));
     cr_assert_eq(oct_model_load(&loaded, model_path), OCT_DATA);
@@ -548,7 +548,7 @@ Test(model_file, saves_nothing_that_could_not_be_loaded)
     check_nothing_held();
 }
 
-/* Files with good seals and wrong contents: each copies the good file but for one data set. */
+/* Files with good checksums and wrong contents: each copies the good file except for one data set. */
 
 typedef struct copy {
     oct_h5 *from, *to;
@@ -895,7 +895,7 @@ static void change_bits(void *data, size_t bytes, void *user)
     if (random[2] % 2) byte[random[2] % bytes] = (uint8_t)random[3];
 }
 
-Test(model_file, random_changes_after_a_good_seal_do_no_harm)
+Test(model_file, random_changes_with_a_good_checksum_do_no_harm)
 {
     static const char *const paths[] = {"info/mean",
                                         "info/std",

@@ -293,8 +293,8 @@ Test(onnx_fold, dropout_of_training_stays_and_other_nothings_go)
     oct_onnx_free(&g);
 }
 
-/* All that is wrong is told at once, each under its node's name, and nothing that only follows from it. */
-Test(onnx_fold, every_problem_is_told)
+/* All problems are reported at once, each under its node's name, without those that only follow from another. */
+Test(onnx_fold, every_problem_is_reported)
 {
     onnx_model m = {0};
     oct_onnx_graph g;

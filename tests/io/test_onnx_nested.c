@@ -1,6 +1,6 @@
-/* Networks inside of a network: functions are written out where they are called, branches of an If where the condition
- * is known, loops round by round; what a stranger could make of that is bounded. Whether the values are right is for
- * the cases of tests/golden/make_onnx_torch2.py. */
+/* Networks inside of a network: functions are expanded where they are called, branches of an If where the condition
+ * is known, loops round by round; the size that an untrusted file can reach is bounded. The values are checked by the
+ * cases of tests/golden/make_onnx_torch2.py. */
 #include "io/onnx/fold.h"
 #include "tests/io/onnx_model.h"
 #include "tests/support/check_status.h"

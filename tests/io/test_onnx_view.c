@@ -98,7 +98,7 @@ static void slice(pair *p, uint32_t run, uint32_t *count)
     p->numel = made;
 }
 
-/* Joins two neighbours, or splits one by a factor; the array stays as it is. */
+/* Merges two neighbours, or splits one by a factor; the array stays as it is. */
 static void reshape(pair *p, uint32_t run, uint32_t *count)
 {
     int64_t size[OCT_VIEW_ATOMS + 1] = {OCT_ONNX_BATCH};

@@ -1,5 +1,5 @@
-/* Weights of PyTorch's from files of each format compute in Octet what they compute there; what does not fit is
- * told; what is no such file is refused. */
+/* Weights of PyTorch's from files of each format compute in Octet what they compute there; weights that do not fit are
+ * reported; other files are refused. */
 #include "core/nn/modules.h"
 #include "io/file/file.h"
 #include "io/weights/fit.h"
@@ -13,7 +13,7 @@
 
 TestSuite(weights, .timeout = 60);
 
-/* The twin of the network in tests/golden/make_weights_golden.py. */
+/* The same network as in tests/golden/make_weights_golden.py. */
 typedef struct net {
     oct_module base;
     oct_module *conv1, *bn1, *up, *fc1, *bn2, *fc2, *last;
@@ -191,7 +191,7 @@ static void check_misfit(const oct_weights *w, const oct_texts *map, const oct_t
 
 #define RULE(text) (&(oct_texts){1, {(char[]){text}}})
 
-Test(weights, that_do_not_fit_are_told)
+Test(weights, that_do_not_fit_are_reported)
 {
     oct_weights w = golden("net.safetensors");
     check_misfit(&w, RULE("*=net.*"), NULL, "init: no name of ");
@@ -218,7 +218,7 @@ Test(weights, rules_of_names)
     cr_assert(!oct_weight_rename_of("*a*=b*", &r));
 }
 
-/* A safetensors file of this header, padded by nothing, and so many zero bytes. */
+/* A safetensors file of this header without padding, and `bytes` zero bytes. */
 static const char *craft(oct_tmp *tmp, const char *header, size_t bytes)
 {
     static uint8_t file[1 << 12];
@@ -312,7 +312,7 @@ Test(weights, that_are_cut_short_or_of_another_kind_are_refused)
     oct_tmp_remove(&tmp);
 }
 
-/* Every allocation that fails is told, and nothing is held. */
+/* Every allocation that fails is reported, and nothing leaks. */
 Test(weights, survive_when_memory_runs_out)
 {
     for (int64_t n = 1;; n++) {

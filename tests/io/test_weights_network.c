@@ -23,7 +23,7 @@ static oct_module *build(const char *path, const oct_onnx_build_options *options
 }
 
 /* Values that no file has. */
-static oct_status spoil(void *user, const oct_state_item *item)
+static oct_status overwrite(void *user, const oct_state_item *item)
 {
     (void)user;
     for (int64_t i = 0; i < oct_numel(item->tensor); i++)
@@ -63,7 +63,7 @@ static void check_file(const char *name, int64_t h, int64_t w, int64_t c)
     oct_weight_report report;
     snprintf(path, sizeof path, "%s/tests/golden/onnx/%s.onnx", OCT_SOURCE_DIR, name);
     oct_module *own = build(path, &options), *other = build(path, &options);
-    MUST(oct_module_state(other, spoil, NULL));
+    MUST(oct_module_state(other, overwrite, NULL));
     MUST(oct_weights_read(&weights, path));
     MUST(oct_weights_load(&weights, other, OCT_EXAMPLE(OCT_SHAPE(1, h, w, c)), &rules, &report));
     const size_t count = oct_network_names(own, &names);
