@@ -12,7 +12,7 @@
 #include "hook.h"
 #include "model.h"
 
-/* Of pixels there are tables only where normalising is known; of so many images one is given as pixels, too. */
+/* There are tables of pixels only where the normalisation is known; one image in PIXEL_EVERY is given as pixels, too. */
 #ifndef PIXEL_EVERY
 #define PIXEL_EVERY 1
 #endif
@@ -35,12 +35,12 @@ static int quiet, broken;
 static int64_t values_seen, values_differ, outputs_seen, outputs_differ;
 static int first = -1; /* the first layer that differed */
 
-static void take(void *to, size_t bytes)
+static void read_bytes(void *to, size_t bytes)
 {
     if (!board_read(to, bytes)) broken = 1;
 }
 
-/* Codes and numbers lie in memory alike here and there (little endian): bytes are compared. */
+/* Codes and numbers have the same layout in memory on both machines (little endian): bytes are compared. */
 void after_layer(int32_t number, const void *values, int32_t bytes, int32_t width)
 {
     static uint8_t expected[1024]; /* whole values: of 1, 2 or 4 bytes */
@@ -50,7 +50,7 @@ void after_layer(int32_t number, const void *values, int32_t bytes, int32_t widt
     for (int32_t i = 0; i < bytes && !broken; i += (int32_t)sizeof expected) {
         const int32_t n =
             bytes - i < (int32_t)sizeof expected ? bytes - i : (int32_t)sizeof expected;
-        take(expected, (size_t)n);
+        read_bytes(expected, (size_t)n);
         for (int32_t k = 0; k < n; k += width) {
             int same = 1;
             for (int32_t b = k; b < k + width; b++)
@@ -145,7 +145,7 @@ int main(void)
     stack = board_stack();
     quiet = 0;
     while (board_read(input, sizeof input) && !broken) {
-        if (labels) take(&label, sizeof label);
+        if (labels) read_bytes(&label, sizeof label);
         model_run(input, output.OUTPUT);
         quiet = 1;
         if (samples % PIXEL_EVERY == 0) run_pixels();

@@ -300,7 +300,7 @@ Test(call_sites, an_op_inside_a_leaf_module_is_none, .timeout = 60)
     end(&r);
 }
 
-Test(call_sites, the_trace_tells_the_arguments, .timeout = 60)
+Test(call_sites, the_trace_has_the_arguments, .timeout = 60)
 {
     static const oct_module_type type = {.name = "net", .forward = forward};
     oct_module *net;

@@ -46,7 +46,7 @@ typedef struct results {
     float *y, *grad_x, *grad_w, *grad_w8, *grad_w16;
 } results;
 
-static void *take(size_t count, size_t size)
+static void *allocate(size_t count, size_t size)
 {
     void *block;
     cr_assert_eq(oct_alloc(&block, count, size), OCT_OK);
@@ -54,16 +54,17 @@ static void *take(size_t count, size_t size)
 }
 
 /* Multiples of 1/8 in [-2, 2). */
-static float value(uint64_t *state)
+static float next_value(uint64_t *state)
 {
     *state = *state * 6364136223846793005U + 1442695040888963407U;
     return (float)((int)(*state >> 59) - 16) / 8.0F;
 }
 
-/* Any sign and fraction, and so many powers of two up to 16. */
+/* Any sign and fraction, in `powers` magnitudes up to 16. */
 static float wild_value(uint64_t *state, int powers)
 {
-    float fraction = value(state) + value(state) / 64 + value(state) / 4096 + value(state) / 65536;
+    float fraction = next_value(state) + next_value(state) / 64 + next_value(state) / 4096 +
+                     next_value(state) / 65536;
     return ldexpf(fraction, (int)(*state >> 40 & 0xffff) % powers + 4 - powers);
 }
 
@@ -88,31 +89,31 @@ static example example_of(int64_t samples, oct_conv_shape s, int powers)
     oct_conv_set_out(&s);
     example e = {.samples = samples, .s = s};
     uint64_t state = 7;
-    e.x = take((size_t)x_numel(&e), sizeof(float));
-    e.codes = take((size_t)x_numel(&e), 1);
-    e.codes16 = take((size_t)x_numel(&e), 2);
-    e.w = take((size_t)w_numel(&e), sizeof(float));
-    e.weight_codes = take((size_t)w_numel(&e), 1);
-    e.bias = take((size_t)s.out_c, sizeof(float));
-    e.factor = take((size_t)s.out_c, sizeof(float));
-    e.grad_y = take((size_t)y_numel(&e), sizeof(float));
+    e.x = allocate((size_t)x_numel(&e), sizeof(float));
+    e.codes = allocate((size_t)x_numel(&e), 1);
+    e.codes16 = allocate((size_t)x_numel(&e), 2);
+    e.w = allocate((size_t)w_numel(&e), sizeof(float));
+    e.weight_codes = allocate((size_t)w_numel(&e), 1);
+    e.bias = allocate((size_t)s.out_c, sizeof(float));
+    e.factor = allocate((size_t)s.out_c, sizeof(float));
+    e.grad_y = allocate((size_t)y_numel(&e), sizeof(float));
     for (int64_t i = 0; i < x_numel(&e); i++) {
-        float v = value(&state);
+        float v = next_value(&state);
         e.x[i] = powers ? wild_value(&state, powers) : v;
         e.codes[i] = (uint8_t)(int)(v * 8 + 128);
         e.codes16[i] = (uint16_t)(int)(v * 8 + 300);
     }
     for (int64_t i = 0; i < w_numel(&e); i++) {
-        float v = value(&state);
+        float v = next_value(&state);
         e.w[i] = powers ? wild_value(&state, powers) : v;
         e.weight_codes[i] = (int8_t)(v * 8);
     }
     for (int64_t i = 0; i < s.out_c; i++) {
-        e.bias[i] = value(&state);
+        e.bias[i] = next_value(&state);
         e.factor[i] = i % 3 ? 2 : 0.5F;
     }
     for (int64_t i = 0; i < y_numel(&e); i++)
-        e.grad_y[i] = powers ? wild_value(&state, powers) : value(&state);
+        e.grad_y[i] = powers ? wild_value(&state, powers) : next_value(&state);
     return e;
 }
 
@@ -139,7 +140,7 @@ static void free_results(results *r)
 
 static float *forward(const example *e, const oct_float_kernel *k, int64_t together)
 {
-    float *y = take((size_t)y_numel(e), sizeof *y);
+    float *y = allocate((size_t)y_numel(e), sizeof *y);
     planned p = planned_of(&e->s, k, OCT_NUMERICS_F32, OCT_F32, 1);
     oct_conv_forward_pack(&p.plan, e->w, p.packed);
     for (int64_t n = 0; n < e->samples; n += together)
@@ -158,7 +159,7 @@ static float *forward(const example *e, const oct_float_kernel *k, int64_t toget
 static float *backward_data(const example *e, const planned *p, const char *rows, bool codes,
                             bool add, int64_t together)
 {
-    float *grad_x = take((size_t)x_numel(e), sizeof *grad_x);
+    float *grad_x = allocate((size_t)x_numel(e), sizeof *grad_x);
     for (int64_t i = 0; i < x_numel(e); i++)
         grad_x[i] = 99;
     oct_conv_backward_data_pack(&p->plan, codes ? NULL : e->w, e->weight_codes, p->packed);
@@ -184,7 +185,8 @@ static float *backward_weight(const example *e, const oct_float_kernel *k, oct_n
                               const char *rows, const oct_conv_input *x)
 {
     const int64_t depth = oct_conv_depth(&e->s), outs = e->s.out_c / e->s.groups;
-    float *grad = take((size_t)w_numel(e), sizeof *grad), *sums = take((size_t)w_numel(e), 4);
+    float *grad = allocate((size_t)w_numel(e), sizeof *grad),
+          *sums = allocate((size_t)w_numel(e), 4);
     planned p = planned_of(&e->s, k, numerics, dtype_of(x), e->samples);
     for (int64_t i = 0; i < w_numel(e); i++) {
         const int64_t g = i / (depth * outs), at = i / outs % depth, o = i % outs;
@@ -212,8 +214,8 @@ static char *grad_rows(const example *e, const oct_conv_plan *p)
     return out;
 }
 
-static results run(const example *e, const oct_float_kernel *k, oct_numerics numerics,
-                   int64_t together)
+static results run_kernel(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                          int64_t together)
 {
     planned p = planned_of(&e->s, k, numerics, OCT_F32, 1);
     char *rows = grad_rows(e, &p.plan);
@@ -287,13 +289,13 @@ static reference reference_of(const example *e, oct_numerics numerics)
 {
     reference r = {.e = e,
                    .numerics = oct_conv_is_depthwise(&e->s) ? OCT_NUMERICS_F32 : numerics,
-                   .y = take((size_t)y_numel(e), sizeof(double)),
-                   .most_y = take((size_t)y_numel(e), sizeof(double)),
-                   .grad_x = take((size_t)x_numel(e), sizeof(double)),
-                   .most_grad_x = take((size_t)x_numel(e), sizeof(double)),
-                   .grad_w = take((size_t)w_numel(e), sizeof(double)),
-                   .grad_w8 = take((size_t)w_numel(e), sizeof(double)),
-                   .most_grad_w = take((size_t)w_numel(e), sizeof(double))};
+                   .y = allocate((size_t)y_numel(e), sizeof(double)),
+                   .most_y = allocate((size_t)y_numel(e), sizeof(double)),
+                   .grad_x = allocate((size_t)x_numel(e), sizeof(double)),
+                   .most_grad_x = allocate((size_t)x_numel(e), sizeof(double)),
+                   .grad_w = allocate((size_t)w_numel(e), sizeof(double)),
+                   .grad_w8 = allocate((size_t)w_numel(e), sizeof(double)),
+                   .most_grad_w = allocate((size_t)w_numel(e), sizeof(double))};
     for (int64_t i = 0; i < y_numel(e); i++) {
         r.y[i] = (double)e->bias[i % e->s.out_c];
         r.most_y[i] = fabs(r.y[i]);
@@ -368,8 +370,8 @@ static void backward_by_channels(const planned *p, oct_conv_weight_pass pass, in
 static void check_fresh(const example *e, const oct_float_kernel *k, oct_numerics numerics)
 {
     const int64_t numel = w_numel(e);
-    float *zeros = take((size_t)numel, sizeof *zeros), *fresh = take_dirty((size_t)numel * 4);
-    float *factor = take((size_t)e->s.out_c, sizeof *factor);
+    float *zeros = allocate((size_t)numel, sizeof *zeros), *fresh = take_dirty((size_t)numel * 4);
+    float *factor = allocate((size_t)e->s.out_c, sizeof *factor);
     planned p = planned_of(&e->s, k, numerics, OCT_U8, e->samples);
     memcpy(factor, e->factor, (size_t)e->s.out_c * sizeof *factor);
     factor[0] = -1;
@@ -406,7 +408,7 @@ static void check_fresh(const example *e, const oct_float_kernel *k, oct_numeric
 static void check_table(const example *e, const oct_float_kernel *k, oct_numerics numerics,
                         const reference *want)
 {
-    results got = run(e, k, numerics, e->samples);
+    results got = run_kernel(e, k, numerics, e->samples);
     check_exact(got.y, want->y, y_numel(e), k->name, "y");
     check_exact(got.grad_x, want->grad_x, x_numel(e), k->name, "grad_x");
     check_exact(got.grad_w, want->grad_w, w_numel(e), k->name, "grad_w");
@@ -533,7 +535,7 @@ static results run_close(const example *e, const oct_float_kernel *k, oct_numeri
 {
     const int64_t outs = e->s.out_c / e->s.groups * e->s.kernel_h * e->s.kernel_w;
     const int64_t positions = e->samples * e->s.out_h * e->s.out_w;
-    const results r = run(e, k, numerics, e->samples);
+    const results r = run_kernel(e, k, numerics, e->samples);
     check_close(r.y, want->y, want->most_y, oct_conv_depth(&e->s), y_numel(e), k->name, "y");
     check_close(r.grad_x, want->grad_x, want->most_grad_x, outs, x_numel(e), k->name, "grad_x");
     check_close(r.grad_w, want->grad_w, want->most_grad_w, positions, w_numel(e), k->name,
@@ -553,7 +555,7 @@ static void check_wild(int64_t samples, oct_conv_shape s, int powers)
             const bool blas = tables[t] == &oct_float_kernel_blas;
             if (!is_here(tables[t])) continue;
             results own = blas ? run_close(&e, tables[t], both_numerics[n], &want) : first;
-            results got = run(&e, tables[t], both_numerics[n], 1);
+            results got = run_kernel(&e, tables[t], both_numerics[n], 1);
             check_same(&got, &own, &e, tables[t]->name);
             free_results(&got);
             if (blas) free_results(&own);
@@ -685,7 +687,7 @@ static void sum_by_rows(const example *e, const planned *p, const oct_conv_weigh
 {
     const oct_leaves leaves = oct_leaves_split(e->samples, p->plan.config.leaf, 0, 1);
     const int64_t numel = w_numel(e);
-    float *each = take((size_t)(leaves.count * numel), sizeof *each);
+    float *each = allocate((size_t)(leaves.count * numel), sizeof *each);
     for (int64_t i = 0; i < leaves.count; i++) {
         oct_conv_weight_pass pass = *all;
         const int64_t inputs = oct_leaf_begin(&leaves, i) * oct_conv_in_numel(&e->s);
@@ -708,7 +710,7 @@ static void check_leaf_group(const example *e, const planned *p, const oct_conv_
     const int64_t numel = w_numel(e);
     const char *name = p->plan.config.kernel->name;
     cr_assert_leq(e->samples, p->plan.weight.leaves * p->plan.config.leaf);
-    float *want = take((size_t)numel, sizeof *want), *got = take_dirty((size_t)numel * 4);
+    float *want = allocate((size_t)numel, sizeof *want), *got = take_dirty((size_t)numel * 4);
     char *rows = grad_rows(e, &p->plan);
     for (int scaled = 0; scaled < 2; scaled++) {
         oct_conv_weight_pass pass = {.samples = e->samples,
@@ -730,8 +732,8 @@ static void check_leaf_group(const example *e, const planned *p, const oct_conv_
     oct_free(&rows);
 }
 
-/* Up to as many leaves as a call takes (below sanitizers: one, and that many), of which the last may be short, of
- * floats (0), bytes (1) or 16-bit codes (2). */
+/* Up to as many leaves as a call takes (below sanitizers: one, and that many); the last may be short. input: floats (0),
+ * bytes (1) or 16-bit codes (2). */
 static void check_leaf_groups_of(const oct_conv_shape *s, const oct_float_kernel *k,
                                  oct_numerics numerics, int64_t leaf, int input)
 {
@@ -750,8 +752,7 @@ static void check_leaf_groups_of(const oct_conv_shape *s, const oct_float_kernel
     }
 }
 
-/* Judges the first so many kinds of input. Returns the number of leaves that this machine's kernel takes,
- * of floats. */
+/* Checks the first `inputs` kinds of input. Returns the number of leaves of floats that this machine's kernel takes. */
 static int64_t check_leaf_groups(oct_conv_shape s, int64_t leaf, int inputs)
 {
     oct_conv_set_out(&s);
@@ -826,7 +827,7 @@ Test(conv, no_samples_leave_everything_as_it_was_and_make_zeros_of_what_is_fresh
     for (size_t t = 0; t < OCT_COUNT(tables); t++) {
         if (!is_here(tables[t])) continue;
         example e = example_of(0, SHAPE(5, 5, 2, 2, 3, 3, 1, 1, 1), 0);
-        results r = run(&e, tables[t], OCT_NUMERICS_BF16, 1);
+        results r = run_kernel(&e, tables[t], OCT_NUMERICS_BF16, 1);
         for (int64_t i = 0; i < w_numel(&e); i++)
             cr_assert_eq(r.grad_w[i], (float)(i % 5));
         check_fresh(&e, tables[t], OCT_NUMERICS_BF16);

@@ -80,7 +80,7 @@ static void by_window(const oct_conv_shape *s, oct_direction direction, int64_t 
     free(memory);
 }
 
-/* Every pair of an output and an input position that meet. */
+/* Every pair of an output and an input position with a tap between them. */
 static void by_definition(const oct_conv_shape *s, oct_direction direction, const int32_t *x,
                           const int32_t *tiles, int32_t *y)
 {
@@ -126,12 +126,12 @@ static void compare(oct_direction direction)
     }
 }
 
-Test(window, forward_positions_meet_their_taps)
+Test(window, forward_positions_get_their_taps)
 {
     compare(OCT_FORWARD);
 }
 
-Test(window, backward_positions_meet_their_taps)
+Test(window, backward_positions_get_their_taps)
 {
     compare(OCT_BACKWARD);
 }

@@ -13,14 +13,14 @@ typedef struct layer {
     double *y, *grad_x, *grad_w; /* what is right, without the bias */
 } layer;
 
-static void *take(int64_t count, size_t size)
+static void *allocate(int64_t count, size_t size)
 {
     void *block;
     cr_assert_eq(oct_alloc(&block, (size_t)count, size), OCT_OK);
     return block;
 }
 
-static float value(uint64_t *state)
+static float next_value(uint64_t *state)
 {
     *state = *state * 6364136223846793005U + 1442695040888963407U;
     return (float)((int)(*state >> 59) - 16) / 8.0F;
@@ -53,29 +53,29 @@ static layer layer_of(int64_t samples, int64_t h, int64_t w, int64_t channels, o
     l.x_numel = samples * oct_conv_in_numel(&l.s);
     l.y_numel = samples * oct_conv_out_numel(&l.s);
     l.w_numel = channels * g.kernel_h * g.kernel_w;
-    l.x = take(l.x_numel, sizeof(float));
-    l.codes = take(l.x_numel, 1);
-    l.codes16 = take(l.x_numel, 2);
-    l.weight = take(l.w_numel, sizeof(float));
-    l.weight_codes = take(l.w_numel, 1);
-    l.bias = take(channels, sizeof(float));
-    l.grad = take(l.y_numel, sizeof(float));
-    l.y = take(l.y_numel, sizeof(double));
-    l.grad_x = take(l.x_numel, sizeof(double));
-    l.grad_w = take(l.w_numel, sizeof(double));
+    l.x = allocate(l.x_numel, sizeof(float));
+    l.codes = allocate(l.x_numel, 1);
+    l.codes16 = allocate(l.x_numel, 2);
+    l.weight = allocate(l.w_numel, sizeof(float));
+    l.weight_codes = allocate(l.w_numel, 1);
+    l.bias = allocate(channels, sizeof(float));
+    l.grad = allocate(l.y_numel, sizeof(float));
+    l.y = allocate(l.y_numel, sizeof(double));
+    l.grad_x = allocate(l.x_numel, sizeof(double));
+    l.grad_w = allocate(l.w_numel, sizeof(double));
     for (int64_t i = 0; i < l.x_numel; i++) {
-        l.x[i] = value(&state);
+        l.x[i] = next_value(&state);
         l.codes[i] = (uint8_t)(8 * l.x[i] + 128);
         l.codes16[i] = (uint16_t)(8 * l.x[i] + 40000);
     }
     for (int64_t i = 0; i < l.w_numel; i++) {
-        l.weight[i] = value(&state);
+        l.weight[i] = next_value(&state);
         l.weight_codes[i] = (int8_t)(8 * l.weight[i]);
     }
     for (int64_t i = 0; i < channels; i++)
-        l.bias[i] = value(&state);
+        l.bias[i] = next_value(&state);
     for (int64_t i = 0; i < l.y_numel; i++)
-        l.grad[i] = value(&state);
+        l.grad[i] = next_value(&state);
     compute(&l);
     return l;
 }
@@ -102,7 +102,7 @@ static planned plan_layer(const layer *l, oct_dtype input)
 
 static void check_forward(const layer *l)
 {
-    float *y = take(l->y_numel, sizeof(float));
+    float *y = allocate(l->y_numel, sizeof(float));
     planned p = plan_layer(l, OCT_F32);
     oct_conv_forward_pack(&p.plan, l->weight, p.packed);
     for (int with_bias = 0; with_bias < 2; with_bias++) {
@@ -123,7 +123,7 @@ static void check_forward(const layer *l)
 
 static void check_backward_data(const layer *l)
 {
-    float *grad_x = take(l->x_numel, sizeof(float));
+    float *grad_x = allocate(l->x_numel, sizeof(float));
     planned p = plan_layer(l, OCT_F32);
     oct_conv_pass pass = {.samples = l->samples, .x = l->grad, .packed = p.packed, .y = grad_x};
     cr_assert(p.plan.grad_rows_are_floats);
@@ -143,7 +143,7 @@ static void check_backward_data(const layer *l)
 static void check_backward_weight_of(const layer *l, const oct_conv_input *x, double scale)
 {
     const oct_conv_shape *s = &l->s;
-    float *grad_w = take(l->w_numel, sizeof(float)), *factor = take(s->in_c, sizeof(float));
+    float *grad_w = allocate(l->w_numel, sizeof(float)), *factor = allocate(s->in_c, sizeof(float));
     planned p = plan_layer(l, x->values ? OCT_F32 : x->codes ? OCT_U8 : OCT_U16);
     oct_conv_weight_pass pass = {.samples = l->samples, .grad = l->grad, .x = *x, .sums = grad_w};
     memset(grad_w, 0xff, (size_t)l->w_numel * sizeof *grad_w);
@@ -283,7 +283,8 @@ Test(depthwise, bits_do_not_depend_on_the_samples_of_a_call_nor_on_the_tail_of_c
         narrow.x[i] = wide.x[i / NARROW * WIDE + i % NARROW];
     for (int64_t i = 0; i < wide.w_numel; i++)
         wide.weight[i] = rough(i * 31);
-    float *y = take(wide.y_numel, sizeof(float)), *part = take(narrow.y_numel, sizeof(float));
+    float *y = allocate(wide.y_numel, sizeof(float)),
+          *part = allocate(narrow.y_numel, sizeof(float));
     planned p = plan_layer(&wide, OCT_F32), q = plan_layer(&narrow, OCT_F32);
     oct_conv_pass all = {
         .samples = SAMPLES, .x = wide.x, .packed = p.packed, .bias = wide.bias, .y = y};

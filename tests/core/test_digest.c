@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-Test(digest, tells_every_bit_and_every_length)
+Test(digest, depends_on_every_bit_and_every_length)
 {
     enum { BYTES = 200 };
     uint8_t data[BYTES + 1];

@@ -1,4 +1,4 @@
-/* Elementwise functions, clip, PReLU and functions of two tensors of which one repeats: against PyTorch's values
+/* Elementwise functions, clip, PReLU and functions of two tensors that broadcast: against PyTorch's values
  * (tests/golden/make_elementwise_golden.py), at large values, over leaves, and in the sentences with which they refuse.
  * test_gradcheck.c checks their gradients by differences. */
 #include "core/op/binary.h"
@@ -139,11 +139,11 @@ Test(elementwise, functions_of_two_agree_with_pytorch_where_one_repeats)
     CHECK_ALL_TWO(div);
 }
 
-Test(broadcast, knows_which_shapes_meet)
+Test(broadcast, knows_which_shapes_are_compatible)
 {
     static const struct {
         oct_shape a, b;
-        bool meets;
+        bool compatible;
         int larger;
     } cases[] = {
         {{4, {2, 3, 4, 5}}, {4, {2, 3, 4, 5}}, true, 0},
@@ -167,8 +167,10 @@ Test(broadcast, knows_which_shapes_meet)
     };
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         oct_broadcast b;
-        cr_assert_eq(oct_broadcast_of(&cases[i].a, &cases[i].b, &b), cases[i].meets, "case %zu", i);
-        if (cases[i].meets) cr_assert_eq(oct_broadcast_larger(&b), cases[i].larger, "case %zu", i);
+        cr_assert_eq(oct_broadcast_of(&cases[i].a, &cases[i].b, &b), cases[i].compatible,
+                     "case %zu", i);
+        if (cases[i].compatible)
+            cr_assert_eq(oct_broadcast_larger(&b), cases[i].larger, "case %zu", i);
     }
 }
 
@@ -248,7 +250,7 @@ static bool same(const float *a, const float *b)
     return memcmp(a, b, sizeof(float[SAMPLES * EACH])) == 0;
 }
 
-Test(dropout, draws_alike_on_any_number_of_ranks_and_batches_of_an_update)
+Test(dropout, draws_the_same_on_any_number_of_ranks_and_batches_of_an_update)
 {
     static float one[SAMPLES * EACH], other[SAMPLES * EACH];
     draw_case c = {.ranks = 1, .batches = 1, .seed = 7, .update = 3, .p = 0.3};

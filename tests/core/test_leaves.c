@@ -1,4 +1,4 @@
-/* The tree of every sum: ranks fold and join to the bits of the definition, written out naively. */
+/* The tree of every sum: ranks fold and merge to the bits of the definition, written out naively. */
 #include "core/base/collective.h"
 #include "core/base/leaves.h"
 #include "core/base/rng.h"
@@ -101,7 +101,7 @@ Test(leaves, parts_are_the_maximal_aligned_subtrees)
     }
 }
 
-Test(leaves, folded_and_joined_is_the_tree_bit_for_bit)
+Test(leaves, folded_and_merged_is_the_tree_bit_for_bit)
 {
     for (int64_t count = 1; count <= MAX_COUNT; count++) {
         fill((uint32_t)count);
@@ -145,8 +145,8 @@ Test(leaves, folded_and_joined_is_the_tree_bit_for_bit)
     }
 }
 
-/* Neighbouring runs are joined to what one run of all their leaves folds to. */
-Test(leaves, runs_that_are_joined_are_one_run)
+/* Merging neighbouring runs gives the same as folding one run of all their leaves. */
+Test(leaves, merged_runs_are_one_run)
 {
     fill(3);
     for (int64_t count = 1; count <= 23; count++)
@@ -180,7 +180,7 @@ Test(leaves, runs_that_are_joined_are_one_run)
                 }
 }
 
-Test(leaves, joins_on_the_go_are_the_tree_bit_for_bit)
+Test(leaves, merges_leaf_by_leaf_are_the_tree_bit_for_bit)
 {
     for (int64_t count = 1; count <= 70; count++) {
         const oct_leaves l = oct_leaves_split(count, 1, 0, 1);
@@ -188,9 +188,9 @@ Test(leaves, joins_on_the_go_are_the_tree_bit_for_bit)
         int height = 0;
         for (int64_t i = 0; i < count; i++) {
             rows[i] = stack[height++] = 1.0F / (float)(3 * i + 1);
-            const int joins = oct_tree_merges(i, count);
-            cr_assert(joins >= i % 2 && joins < height);
-            for (int j = 0; j < joins; j++, height--)
+            const int merges = oct_tree_merges(i, count);
+            cr_assert(merges >= i % 2 && merges < height);
+            for (int j = 0; j < merges; j++, height--)
                 stack[height - 2] += stack[height - 1];
         }
         cr_assert_eq(height, 1);

@@ -148,7 +148,7 @@ static oct_tensor *looks_back(oct_context *at, net *self, oct_tensor *x)
     return self->turns > 0 ? oct_add(at, y, first) : oct_add(at, y, y);
 }
 
-Test(lifetimes, who_reads_what_is_gone_is_told_so)
+Test(lifetimes, reading_a_value_after_its_life_is_reported)
 {
     net *self = set_up(looks_back);
     check_same(16);

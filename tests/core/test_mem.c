@@ -59,7 +59,7 @@ Test(mem, overflow_is_a_sentence)
     cr_assert_eq(oct_mem_live(), 0);
 }
 
-Test(mem, the_nth_allocation_fails_when_told)
+Test(mem, the_nth_allocation_fails_when_asked_to)
 {
     int *block[3];
     oct_mem_fail_after(2);

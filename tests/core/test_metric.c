@@ -46,7 +46,7 @@ Test(metric, top5_takes_the_first_five)
     cr_assert_eq(value_of("top5", y, 2, 3, (oct_goals){.labels = few}), 100, "of three outputs");
 }
 
-Test(metric, wanted_values_tell_a_class_as_well)
+Test(metric, wanted_values_give_a_class_as_well)
 {
     static const float y[] = {1, 0, 0, 1}, goals[] = {0.6F, 0.4F, 0.6F, 0.4F};
     cr_assert_eq(value_of("top1", y, 2, 2, (oct_goals){.values = goals}), 50);
@@ -81,7 +81,7 @@ Test(metric, figures_are_those_of_the_definitions)
     check_golden("auc", golden_scores, both, golden_anomaly_auc);
 }
 
-Test(metric, a_table_tells_of_each_output)
+Test(metric, a_table_has_each_output)
 {
     static const float y[] = {1, 0, 0, 1, 1, 0, 0, 1};
     static const int32_t labels[] = {0, 1, 1, 1};

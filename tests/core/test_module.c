@@ -536,7 +536,7 @@ Test(hooks, that_fail_end_the_forward, .init = set_up, .fini = tear_down)
     cr_assert_str_eq(oct_fail_text(0), "b: not a number");
 }
 
-/* An interceptor that answers calls of one module with tenfold values, and logs what it meets. */
+/* An interceptor that answers calls of one module with tenfold values, and logs the calls that it sees. */
 typedef struct tenfold {
     oct_interceptor base;
     const oct_module *answered;

@@ -64,7 +64,7 @@ static oct_module *make(const char *name, const oct_op_args *args)
     return m;
 }
 
-Test(module_type, a_module_made_from_arguments_tells_them_again, .timeout = 60)
+Test(module_type, a_module_made_from_arguments_returns_them_again, .timeout = 60)
 {
     for (size_t i = 0; i < OCT_COUNT(listed); i++) {
         oct_module *m = make(listed[i].name, &listed[i].args);

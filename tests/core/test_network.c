@@ -47,7 +47,7 @@ static oct_module *network(void)
     return m;
 }
 
-static void run(oct_module *net, const float *x, float *y)
+static void run_network(oct_module *net, const float *x, float *y)
 {
     oct_context *cx;
     cr_assert(oct_context_create(&cx, &oct_collective_one) == OCT_OK);
@@ -80,13 +80,13 @@ Test(network, calls_its_nodes_in_order_and_a_shared_module_again)
         oct_f32(&fc->bias->value)[i] = 1;
     }
     cr_assert(oct_module_calls_only(net));
-    run(net, input, y);
+    run_network(net, input, y);
     for (int i = 0; i < N * F; i++) {
         const float r = 2 * input[i] + 1 > 0 ? 2 * input[i] + 1 : 0;
         cr_assert_eq(y[i], r + 2 * r + 1);
     }
     oct_network_set_output(net, b);
-    run(net, input, y);
+    run_network(net, input, y);
     cr_assert_eq(y[1], 0);
     cr_assert_eq(y[2], 7);
     oct_module_destroy(&net);

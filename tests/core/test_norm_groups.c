@@ -117,14 +117,14 @@ Test(norm_groups, one_value_a_channel_is_refused)
     rig_end(&r);
 }
 
-/* In an audit all ranks are told of each group; a sum of all columns at once would take a gigabyte here. */
-Test(norm_groups, many_groups_that_all_are_told_of_take_little_memory_and_give_the_same_bits)
+/* In an audit all ranks get the sums of each group; a sum of all columns at once would take a gigabyte here. */
+Test(norm_groups, many_groups_whose_sums_all_ranks_get_take_little_memory_and_give_the_same_bits)
 {
     enum { LEAVES = 2048, N = 32, NUMEL = LEAVES * N, MOST = 96 << 20 };
     rig r = rig_of(NULL, rig_call_root, LEAVES, 1);
     r.cx->norm_group = 1;
     double *rows = rig_take(NUMEL, sizeof *rows), *alone = rig_take(NUMEL, sizeof *alone),
-           *told = rig_take(NUMEL, sizeof *told);
+           *shared = rig_take(NUMEL, sizeof *shared);
     for (int way = 0; way < 2; way++) {
         r.cx->norm_told = way == 1;
         oct_context_begin(r.cx, r.leaves, false);
@@ -133,12 +133,12 @@ Test(norm_groups, many_groups_that_all_are_told_of_take_little_memory_and_give_t
         const oct_norm_groups groups = oct_norm_groups_of(r.cx, true);
         const size_t before = oct_mem_live();
         oct_mem_peak_reset();
-        cr_assert(oct_sum_over_groups(r.cx, &groups, rows, N, way == 0 ? alone : told));
+        cr_assert(oct_sum_over_groups(r.cx, &groups, rows, N, way == 0 ? alone : shared));
         cr_assert_lt(oct_mem_peak() - before, (size_t)MOST);
     }
-    cr_assert_eq(memcmp(told, alone, NUMEL * sizeof *told), 0);
+    cr_assert_eq(memcmp(shared, alone, NUMEL * sizeof *shared), 0);
     oct_free(&rows);
     oct_free(&alone);
-    oct_free(&told);
+    oct_free(&shared);
     rig_end(&r);
 }

@@ -65,7 +65,7 @@ static net *make_net(oct_module **module, body_fn *body, const oct_module_type *
     return self;
 }
 
-static oct_status run(void)
+static oct_status run_trace(void)
 {
     return oct_trace_run(&trace, root, OCT_EXAMPLE(OCT_SHAPE(1, 4, 4, 3)));
 }
@@ -102,7 +102,7 @@ static oct_tensor *residual(oct_context *cx, net *self, oct_tensor *x)
 Test(trace, records_modules_and_functional_ops_in_order)
 {
     make_net(&root, residual, &twice_type, &twice_type);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 4);
     cr_assert_eq(trace.num_values, 5);
     check_node(0, "twice", "a", 0, -1, 1);
@@ -124,9 +124,9 @@ Test(trace, records_modules_and_functional_ops_in_order)
 Test(trace, a_second_trace_starts_anew)
 {
     make_net(&root, residual, &twice_type, &twice_type);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     oct_trace_free(&trace);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 4);
     check_node(2, "plus", "", 2, 0, 3);
 }
@@ -148,7 +148,7 @@ Test(trace, an_op_carries_the_path_of_the_module_that_called_it)
     make_net(&inner, functional, &twice_type, &twice_type);
     cr_assert_eq(oct_module_replace(&root, old, inner), OCT_OK);
     oct_module_destroy(&old);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 2);
     check_node(0, "twice", "b.a", 0, -1, 1);
     check_node(1, "plus", "b", 1, 0, 2);
@@ -162,7 +162,7 @@ static oct_tensor *both(oct_context *cx, net *self, oct_tensor *x)
 Test(trace, a_module_that_returns_its_input_has_an_output_of_its_own)
 {
     make_net(&root, both, &same_type, &same_type);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     check_node(0, "same", "a", 0, -1, 1);
     check_node(1, "plus", "", 1, 0, 2);
 }
@@ -176,7 +176,7 @@ static oct_tensor *squared(oct_context *cx, net *self, oct_tensor *x)
 Test(trace, a_node_may_read_a_value_twice)
 {
     make_net(&root, squared, &same_type, &same_type);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     check_node(0, "plus", "", 0, 0, 1);
 }
 
@@ -189,7 +189,7 @@ static oct_tensor *nothing(oct_context *cx, net *self, oct_tensor *x)
 Test(trace, the_output_may_be_the_input)
 {
     make_net(&root, nothing, &same_type, &same_type);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 0);
     cr_assert_eq(trace.output, trace.inputs[0]);
 }
@@ -204,7 +204,7 @@ static oct_tensor *output_and_more(oct_context *cx, net *self, oct_tensor *x)
 Test(trace, the_output_may_be_read_too)
 {
     make_net(&root, output_and_more, &twice_type, &twice_type);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.output, 1);
 }
 
@@ -223,12 +223,12 @@ static oct_tensor *only_constant(oct_context *cx, net *self, oct_tensor *x)
 Test(trace, tensors_from_elsewhere_are_an_error_that_names_the_reader)
 {
     net *self = make_net(&root, constant, &same_type, &same_type);
-    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "input 1 of plus is not computed from the model's input"));
     cr_assert_eq(trace.num_nodes, 0);
     cr_assert_null(trace.values);
     self->body = only_constant;
-    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "the model's output is not computed from its input"));
 }
 
@@ -244,7 +244,7 @@ Test(trace, what_the_hooks_of_a_leaf_call_stands_around_its_node)
     net *self = make_net(&root, residual, &twice_type, &twice_type);
     cr_assert_eq(oct_module_pre_hook(self->a, change, NULL, NULL), OCT_OK);
     cr_assert_eq(oct_module_hook(self->a, change, NULL, NULL), OCT_OK);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 6);
     check_node(0, "plus", "a", 0, 0, 1);
     check_node(1, "twice", "a", 1, -1, 2);
@@ -269,7 +269,7 @@ Test(trace, a_hooks_tensor_from_nowhere_is_an_error_that_names_the_module)
 {
     net *self = make_net(&root, residual, &twice_type, &twice_type);
     cr_assert_eq(oct_module_hook(self->b, copy, NULL, NULL), OCT_OK);
-    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "b: a hook puts a tensor in place of another that no "
                                        "operation of the model has computed"),
               "%s", oct_fail_text(0));
@@ -280,12 +280,12 @@ Test(trace, the_roots_hooks_are_outside_and_may_not_change_its_values)
 {
     make_net(&root, residual, &twice_type, &twice_type);
     cr_assert_eq(oct_module_hook(root, change, NULL, NULL), OCT_OK);
-    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "a hook of the model itself puts another tensor"), "%s",
               oct_fail_text(0));
 }
 
-static oct_tensor *call_stranger(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+static oct_tensor *call_outsider(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
 {
     (void)module;
     return oct_call(cx, user, value);
@@ -293,14 +293,14 @@ static oct_tensor *call_stranger(oct_context *cx, oct_module *module, oct_tensor
 
 Test(trace, a_module_outside_of_the_tree_is_an_error)
 {
-    oct_module *stranger;
+    oct_module *outsider;
     net *self = make_net(&root, residual, &twice_type, &twice_type);
-    cr_assert_eq(oct_module_create(&stranger, &twice_type, sizeof(net)), OCT_OK);
-    cr_assert_eq(oct_module_hook(self->b, call_stranger, stranger, NULL), OCT_OK);
-    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_eq(oct_module_create(&outsider, &twice_type, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_hook(self->b, call_outsider, outsider, NULL), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "a twice is called that is no part of the model"), "%s",
               oct_fail_text(0));
-    oct_module_destroy(&stranger);
+    oct_module_destroy(&outsider);
 }
 
 /* A functional op with a module form: a number is added. */
@@ -334,10 +334,10 @@ static oct_tensor *with_numbers(oct_context *cx, net *self, oct_tensor *x)
     return plus(cx, y, y);
 }
 
-Test(trace, records_the_arguments_of_ops_and_of_modules_that_tell_them)
+Test(trace, records_the_arguments_of_ops_and_of_modules_that_have_them)
 {
     make_net(&root, with_numbers, &raise_type, &same_type);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 3);
     cr_assert_eq(trace.nodes[0].args.count, 1);
     cr_assert_eq(trace.nodes[0].args.value[0], 7);
@@ -379,7 +379,7 @@ Test(trace, the_calls_of_containers_are_nested_scopes)
 {
     make_net(&root, around, &twice_type, &same_type);
     oct_module *inner = add_inner(functional);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_scopes, 2);
     check_scope(0, root, 0, 4, -1, 0, 4);
     check_scope(1, inner, 1, 3, 0, 1, 3);
@@ -396,7 +396,7 @@ Test(trace, what_a_containers_hook_computes_stands_after_its_scope)
     make_net(&root, around, &twice_type, &same_type);
     oct_module *inner = add_inner(functional);
     cr_assert_eq(oct_module_hook(inner, change, NULL, NULL), OCT_OK);
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     check_scope(1, inner, 1, 3, 0, 1, 3);
     check_node(3, "plus", "b", 3, 3, 4);
     cr_assert_eq(trace.nodes[3].caller, inner);
@@ -421,7 +421,7 @@ Test(trace, each_run_of_a_dynamic_block_is_a_scope)
 {
     make_net(&root, loop, &twice_type, &twice_type);
     loop_count = 2;
-    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 5);
     cr_assert_eq(trace.num_scopes, 3);
     check_scope(0, root, 0, 5, -1, 0, 5);
@@ -455,14 +455,14 @@ static oct_tensor *no_block(oct_context *cx, net *self, oct_tensor *x)
 Test(trace, blocks_neither_nest_nor_stay_open)
 {
     net *self = make_net(&root, nested_blocks, &twice_type, &twice_type);
-    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert_str_eq(oct_fail_text(0),
                      "dynamic block \"inner\" begins inside of another one; blocks do not nest");
     self->body = open_block;
-    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "dynamic block \"outer\" was not ended"));
     self->body = no_block;
-    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "ends no block that this module has begun"));
 }
 
@@ -544,7 +544,7 @@ Test(trace, fails_cleanly_at_every_allocation)
     int failures = 0;
     for (int64_t n = 1; n < 30; n++) {
         oct_mem_fail_after(n);
-        oct_status status = run();
+        oct_status status = run_trace();
         oct_mem_fail_after(0);
         cr_assert(status == OCT_OK || status == OCT_RESOURCE);
         failures += status == OCT_RESOURCE;

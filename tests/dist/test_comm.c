@@ -70,7 +70,7 @@ Test(agree, one_failing_rank_is_named_and_all_leave_with_its_code, .timeout = 90
     oct_process_free(&job);
 }
 
-Test(agree, the_first_of_two_failing_ranks_is_told_and_both_keep_their_status, .timeout = 90)
+Test(agree, the_first_of_two_failing_ranks_is_reported_and_both_keep_their_status, .timeout = 90)
 {
     oct_process job = oct_mpirun(4, LIMIT_S, "rank_agree", "3", "1", NULL);
     oct_check_exit(job, 3);
@@ -81,7 +81,7 @@ Test(agree, the_first_of_two_failing_ranks_is_told_and_both_keep_their_status, .
     oct_process_free(&job);
 }
 
-Test(agree, rank_0_tells_its_own_failure_without_a_prefix, .timeout = 90)
+Test(agree, rank_0_reports_its_own_failure_without_a_prefix, .timeout = 90)
 {
     oct_process job = oct_mpirun(3, LIMIT_S, "rank_agree", "0", NULL);
     oct_check_exit(job, 3);
@@ -91,7 +91,7 @@ Test(agree, rank_0_tells_its_own_failure_without_a_prefix, .timeout = 90)
 
 Test(agree, a_failure_shared_by_all_is_one_message_without_a_rank, .timeout = 90)
 {
-    oct_process job = oct_mpirun(4, LIMIT_S, "rank_agree", "alike", NULL);
+    oct_process job = oct_mpirun(4, LIMIT_S, "rank_agree", "all", NULL);
     oct_check_exit(job, 2);
     cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 2, "%s", job.err);
     oct_check_said(job, "octet: error: recipe.yaml:3: no such model\n");
@@ -149,7 +149,7 @@ Test(fault, a_stopped_rank_is_named_and_goes_with_the_job, .timeout = 90)
     oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "stopped", "1", "2", NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "no answer from rank 1 (");
-    /* What all did last is told once. */
+    /* The last operation of each rank is reported once. */
     cr_assert_eq(oct_process_said_times(&job, "\n  rank 1 ("), 1, "%s", job.err);
     oct_check_said(job, ") is stopped, in or after maximum 22, begun ");
     cr_assert_eq(oct_process_said_times(&job, "\n  rank 0 ("), 1, "%s", job.err);

@@ -1,4 +1,4 @@
-/* Batch norm in groups on ranks: the same bytes on any number of them, and three meetings a step where no group
+/* Batch norm in groups on ranks: the same bytes on any number of them, and three synchronizations a step where no group
  * crosses them. */
 #include "core/base/leaves.h"
 #include "core/base/status.h"
@@ -18,12 +18,12 @@ static bool crosses(int64_t group, int ranks)
     return false;
 }
 
-static int64_t meetings_wanted(int64_t group, int ranks)
+static int64_t synchronizations_wanted(int64_t group, int ranks)
 {
     return group > 0 && !crosses(group, ranks) ? 3 : 3 + 2 * NORMS;
 }
 
-Test(norm_groups, bits_and_meetings_on_ranks_and_threads, .timeout = 240)
+Test(norm_groups, bits_and_synchronizations_on_ranks_and_threads, .timeout = 240)
 {
     char digest[MOST + 1][65] = {""};
     for (int ranks = 1; ranks <= 6; ranks++) {
@@ -38,8 +38,10 @@ Test(norm_groups, bits_and_meetings_on_ranks_and_threads, .timeout = 240)
             if (!digest[group][0]) memcpy(digest[group], hex, 64);
             cr_assert(strncmp(hex, digest[group], 64) == 0, "group %d on %d ranks: %s", (int)group,
                       ranks, job.out);
-            cr_assert_eq(in_float, meetings_wanted(group, ranks), "%d ranks: %s", ranks, job.out);
-            cr_assert_eq(in_qat, meetings_wanted(group, ranks), "%d ranks: %s", ranks, job.out);
+            cr_assert_eq(in_float, synchronizations_wanted(group, ranks), "%d ranks: %s", ranks,
+                         job.out);
+            cr_assert_eq(in_qat, synchronizations_wanted(group, ranks), "%d ranks: %s", ranks,
+                         job.out);
         }
         cr_assert_eq(lines, 6, "%s", job.out);
         oct_process_free(&job);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs the program on more and more ranks, whose threads the environment tells, and compares its digest. */
+/* Runs the program on more and more ranks, their threads set by the environment, and compares its digest. */
 static void check_on_ranks(const char *program, const int *ranks, size_t count, char digest[72])
 {
     for (size_t i = 0; i < count; i++) {

@@ -31,9 +31,9 @@ const char *fuzz_file(const char *name, const void *data, size_t size);
 const char *fuzz_folder(void);
 
 /* Around a call of the reader that is tested. At the end: the status is one of `allowed` (a bit for
- * each, FUZZ_BIT), a failure has sentences without control characters of which the first names `what`
- * (NULL: need not), and no memory is held that was not before, nor was more taken at any time than
- * `factor` times the input and `fixed` bytes. */
+ * each, FUZZ_BIT), a failure has sentences without control characters, and the first names `what`
+ * (NULL: need not); no memory is held that was not before, and the peak was at most `factor` times the
+ * input and `fixed` bytes. */
 typedef struct fuzz_call {
     size_t live, size;
 } fuzz_call;

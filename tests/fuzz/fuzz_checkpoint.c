@@ -1,4 +1,4 @@
-/* Checkpoints after a good seal: read, and loaded into a model with its optimizer. What is refused has
+/* Checkpoints with a good checksum: read, and loaded into a model with its optimizer. A refused file has
  * changed nothing. */
 #include "core/base/log.h"
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
-/* Float fallbacks as a model file could tell them: made by their type's name from any arguments and arrays,
- * run, and written in every format, or refused as input. The input is the struct `told` as it lies in memory. */
+/* Float fallbacks as a model file could describe them: made by their type's name from any arguments and arrays,
+ * run, and written in every format, or refused as input. The input is the bytes of the struct `description`. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/export/format.h"
@@ -23,7 +23,7 @@ static const char *const types[] = {
 enum { UNKNOWN = 3 }; /* the last ones: a plug-in could have them */
 static const char *const names[] = {"weight", "bias", "running_mean", "running_var", "none"};
 
-typedef struct told {
+typedef struct description {
     uint8_t type, num_inputs, num_args, num_arrays;
     uint8_t input[INPUTS][SIDES + 1]; /* h, w, c and in how many dimensions */
     uint8_t output[SIDES];
@@ -31,7 +31,7 @@ typedef struct told {
     struct {
         uint8_t name, ndim, dim[OCT_MAX_DIMS];
     } array[ARRAYS];
-} told;
+} description;
 
 static uint8_t index_of(const char *const *list, size_t count, const char *name)
 {
@@ -40,7 +40,7 @@ static uint8_t index_of(const char *const *list, size_t count, const char *name)
     fuzz_found(__FILE__, __LINE__, "%s is not in the list", name);
 }
 
-static void tell_array(told *t, const char *name, const oct_shape *shape)
+static void describe_array(description *t, const char *name, const oct_shape *shape)
 {
     const uint8_t at = t->num_arrays++;
     t->array[at].name = index_of(names, OCT_COUNT(names), name);
@@ -49,11 +49,11 @@ static void tell_array(told *t, const char *name, const oct_shape *shape)
         t->array[at].dim[i] = (uint8_t)shape->dim[i];
 }
 
-/* A module as it would be told; takes it over. inputs: so many of the first value. */
+/* The description of a module, which is then destroyed, as a seed. inputs: how many, all of the same shape. */
 static void seed_of(oct_status made, oct_module **module, int inputs, int dims,
                     const uint8_t in[SIDES], const uint8_t out[SIDES])
 {
-    told t = {0};
+    description t = {0};
     oct_op_args args = {0};
     MAKE(made);
     const oct_module *m = *module;
@@ -69,9 +69,9 @@ static void seed_of(oct_status made, oct_module **module, int inputs, int dims,
     for (int i = 0; i < args.count; i++)
         t.args[i] = args.value[i];
     for (size_t i = 0; i < m->num_params; i++)
-        tell_array(&t, m->params[i]->name, &m->params[i]->value.shape);
+        describe_array(&t, m->params[i]->name, &m->params[i]->value.shape);
     for (size_t i = 0; i < m->num_buffers; i++)
-        tell_array(&t, m->buffers[i].name, &m->buffers[i].tensor.shape);
+        describe_array(&t, m->buffers[i].name, &m->buffers[i].tensor.shape);
     fuzz_seed(&t, sizeof t);
     oct_module_destroy(module);
 }
@@ -135,7 +135,7 @@ static void value_of(oct_value *value, const uint8_t sides[SIDES])
                          .c = sides[2] % (2 * LONGEST)};
 }
 
-static void arrays_of(oct_fallback *fallback, const told *t)
+static void arrays_of(oct_fallback *fallback, const description *t)
 {
     const int count = t->num_arrays % (ARRAYS + 1);
     MAKE(oct_alloc(&fallback->arrays, ARRAYS, sizeof *fallback->arrays));
@@ -155,7 +155,7 @@ static void arrays_of(oct_fallback *fallback, const told *t)
 }
 
 /* One step between inputs and output, all in float. */
-static void program_of(oct_program *p, const told *t)
+static void program_of(oct_program *p, const description *t)
 {
     const int inputs = 1 + t->num_inputs % INPUTS;
     *p = (oct_program){.target = "x86", .num_steps = 1, .num_inputs = inputs};
@@ -181,7 +181,7 @@ static void program_of(oct_program *p, const told *t)
     arrays_of(fallback, t);
 }
 
-static oct_status run(const oct_program *p)
+static oct_status run_program(const oct_program *p)
 {
     static float numbers[LONGEST * LONGEST * 2 * LONGEST], out[LONGEST * LONGEST * 2 * LONGEST];
     const float *inputs[] = {numbers, numbers, numbers};
@@ -193,7 +193,7 @@ static oct_status run(const oct_program *p)
     return status;
 }
 
-/* What the door of models lets in can be exported, or is refused by the layer's name. */
+/* A program that passes the checks of a model file can be exported, or is refused with the layer's name. */
 static void export(const oct_program *p)
 {
     static const float ones[OCT_REALS_MAX] = {1, 1, 1, 1};
@@ -215,20 +215,20 @@ static void export(const oct_program *p)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    told t = {0};
+    description t = {0};
     oct_program program;
     oct_log_setup(OCT_LOG_ERROR, false);
     memcpy(&t, data, size < sizeof t ? size : sizeof t);
     fuzz_call call = fuzz_begin(size);
     program_of(&program, &t);
     const bool unknown = t.type % OCT_COUNT(types) >= OCT_COUNT(types) - UNKNOWN;
-    const oct_status status = run(&program);
+    const oct_status status = run_program(&program);
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | (unknown ? FUZZ_BIT(OCT_PREPARE) : 0),
               NULL);
     if (oct_program_check(&program) == OCT_OK && oct_fallbacks_check(&program, false) == OCT_OK)
         export(&program);
     else
-        FUZZ_REQUIRE(status != OCT_OK, "it runs, but is refused at the door");
+        FUZZ_REQUIRE(status != OCT_OK, "it runs, but the checks of a model file refuse it");
     oct_fail_clear();
     oct_program_free(&program);
     fuzz_end(&call, 0, (size_t)16 << 20);

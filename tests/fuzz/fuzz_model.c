@@ -1,5 +1,5 @@
-/* int8 models after a good seal: read, checked, and what is accepted computes its golden inputs and is
- * saved as the model that it was read as. Without the seal nothing is accepted. */
+/* int8 models with a good checksum: read and checked; an accepted one computes its golden inputs and is
+ * saved as the model that it was read as. Without a good checksum nothing is accepted. */
 #include "io/file/file.h"
 #include "tests/fuzz/models.h"
 
@@ -37,10 +37,10 @@ static void check_golden(const oct_model *m)
     oct_free(&here);
 }
 
-static void run(const uint8_t *file, size_t size, bool sealed)
+static void load(const uint8_t *file, size_t size, bool good_checksum)
 {
     oct_model m;
-    unsigned allowed = FUZZ_BIT(OCT_DATA) | (sealed ? FUZZ_BIT(OCT_OK) : 0);
+    unsigned allowed = FUZZ_BIT(OCT_DATA) | (good_checksum ? FUZZ_BIT(OCT_OK) : 0);
     const char *path = fuzz_file("input.int8.h5", file, size);
     fuzz_call call = fuzz_begin(size);
     oct_status status = oct_model_load(&m, path);
@@ -56,10 +56,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     oct_log_setup(OCT_LOG_ERROR, false);
     uint8_t *bytes = fuzz_checksummed(data, size);
-    run(bytes, size + OCT_CHECKSUM_BYTES, true);
-    if (size > 0 && data[size / 2] % 16 == 0) { /* one bit after the seal's back */
+    load(bytes, size + OCT_CHECKSUM_BYTES, true);
+    if (size > 0 && data[size / 2] % 16 == 0) { /* one bit changes and the checksum does not */
         bytes[(size_t)data[size / 3] * size / 256] ^= 4;
-        run(bytes, size + OCT_CHECKSUM_BYTES, false);
+        load(bytes, size + OCT_CHECKSUM_BYTES, false);
     }
     oct_free(&bytes);
     return 0;

@@ -1,9 +1,9 @@
 /* Writes what Octet's kernels make of sums, products and codes for targets that round twice (OCT_REQUANT_DOUBLE), for
  * judge.cc, which computes the same with gemmlowp.
  *
- *     rounding [spoil]
+ *     rounding [damage]
  *
- * On stdout: blocks of a head and `count` items of it. spoil: one code of them is another. */
+ * On stdout: blocks of a head and `count` items of it. damage: a further block has a wrong code. */
 #include "quant/kernel/epilogue.h"
 #include "quant/kernel/fixed_function.h"
 #include "quant/kernel/qcodes.h"
@@ -36,7 +36,7 @@ static int32_t roll_sum(dice *d, double ratio, int64_t most)
     return fabs(near) < (double)most && roll(d) % 4 ? (int32_t)near : (int32_t)any;
 }
 
-/* Powers of two, of which both roundings meet halves, or any ratio. */
+/* Powers of two, with which both roundings round halves, or any ratio. */
 static void roll_scales(dice *d, float scale[3])
 {
     const bool power = roll(d) % 4 == 0;
@@ -162,7 +162,7 @@ static void write_function(dice *d, oct_fixed_function f, rounding_kind kind)
 int main(int argc, char **argv)
 {
     dice d = {.seed = 1};
-    const bool spoil = argc > 1 && strcmp(argv[1], "spoil") == 0;
+    const bool damage = argc > 1 && strcmp(argv[1], "damage") == 0;
     const rounding_head wrong = {
         .kind = ROUNDING_RESCALE, .count = 1, .scale = {1, 0, 2}, .zero_point = {0, 0, 0}};
     const uint8_t codes[] = {3, 1}; /* three halves are two, away from 0 */
@@ -179,7 +179,7 @@ int main(int argc, char **argv)
         write_function(&d, OCT_FIXED_LOGISTIC, ROUNDING_LOGISTIC);
         write_function(&d, OCT_FIXED_TANH, ROUNDING_TANH);
     }
-    if (spoil) {
+    if (damage) {
         put(&wrong, sizeof wrong);
         put(codes, sizeof codes);
     }

@@ -44,11 +44,11 @@ static void print_value(const oct_program *program, int64_t number)
 {
     const oct_step *step = &program->steps[number];
     const oct_value *v = &program->values[step->output];
-    int twins = 1;
+    int calls = 1;
     for (int64_t i = 0; i < number; i++)
-        twins += strcmp(program->steps[i].name, step->name) == 0;
+        calls += strcmp(program->steps[i].name, step->name) == 0;
     printf("%s{\"name\":\"%s", number ? "," : "", step->name);
-    if (twins > 1) printf(":%d", twins);
+    if (calls > 1) printf(":%d", calls);
     printf("\",\"kind\":\"%s\",\"type\":\"%s\",\"h\":%" PRId64 ",\"w\":%" PRId64 ",\"c\":%" PRId64
            ",\"from\":%" PRId64 ",\"scale\":%.9g,\"output\":%s}",
            oct_step_type_of(step->kind)->name, oct_dtype_name(v->dtype), v->h, v->w, v->c,
@@ -80,7 +80,7 @@ static void write_value(void *user, int64_t value, const oct_step *step, const v
     fwrite(data, 1, bytes, stdout);
 }
 
-static oct_status run(codes *c)
+static oct_status write_codes(codes *c)
 {
     const oct_program *program = &c->model.program;
     const int64_t image = oct_inputs_numel(program);
@@ -114,7 +114,7 @@ static oct_status work(codes *c, char **argv)
     OCT_TRY(oct_load_data(&c->recipe, OCT_TEST, NULL, &c->data));
     OCT_CHECK(c->data.count >= c->count, OCT_DATA, "%s: the test set has only %lld images", argv[1],
               (long long)c->data.count);
-    return run(c);
+    return write_codes(c);
 }
 
 int main(int argc, char **argv)

@@ -2,10 +2,10 @@
 //
 //     codes MODEL.int8.h5 COUNT DATA | node compare.cjs MODEL.onnx
 //
-// Prints one line of JSON: images, tensors and numbers compared, how many differ and in which tensors; of the model's
-// output apart. Of a classifier also how many images each side gets right, and of how many the classes differ.
+// Prints one line of JSON: images, tensors and numbers compared, how many differ and in which tensors; the model's
+// output separately. For a classifier also how many images each side gets right, and how many differ in their class.
 // Codes that are made of floats may differ because the floats do: `begin` counts those that differ though everything
-// before them in their image is alike, `expected` is the sum of |difference of the floats| / scale, which is how many
+// before them in their image is equal, `expected` is the sum of |difference of the floats| / scale, which is how many
 // halves between two codes lie between the two floats where floats lie anywhere. All others follow from these.
 // Ends with 0 whatever differs, with 1 when something could not be compared.
 const ort = require('onnxruntime-node');

@@ -4,7 +4,7 @@
 usage: make_data.py FOLDER TRAIN TEST VALUES
 
 writes FOLDER/colour.npz (32x32x3), FOLDER/pairs.npz (of two classes), FOLDER/maps.npz (28x28, class of a pixel by its
-grey), FOLDER/colour_maps.npz, FOLDER/values.npz (32x32x3, with so many values), of TRAIN and TEST images
+grey), FOLDER/colour_maps.npz, FOLDER/values.npz (32x32x3, with VALUES targets), of TRAIN and TEST images
 """
 import gzip
 import os
@@ -27,7 +27,7 @@ def main(folder, train, test, number):
         images = read(name + "-images-idx3-ubyte.gz", 16, (28, 28), count)
         labels = read(name + "-labels-idx1-ubyte.gz", 8, (), count)
         wide = numpy.pad(images, ((0, 0), (2, 2), (2, 2)))
-        # Three channels that are not alike: as it is, mirrored, turned over.
+        # Three different channels: the image, mirrored, inverted.
         colour[split + "_images"] = numpy.stack([wide, wide[:, :, ::-1], 255 - wide], axis=3)
         colour[split + "_labels"] = labels
         pairs[split + "_images"], pairs[split + "_labels"] = colour[split + "_images"], labels % 2

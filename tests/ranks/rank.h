@@ -29,8 +29,8 @@
         if ((call) != OCT_OK) RANK_CHECK(comm, false, "%s: %s", #call, oct_fail_text(0));          \
     } while (0)
 
-/* Prints the record as the command does, one line a problem; returns its exit status. Of those that see
- * a rank lost, one tells. */
+/* Prints the record as the command does, one line a problem; returns its exit status. If several
+ * ranks see one lost, one of them reports it. */
 static inline int rank_report(oct_status status)
 {
     if (status == OCT_LOST && !oct_rank_may_report()) return oct_status_exit(status);
@@ -46,7 +46,7 @@ static inline int rank_number(const char *text)
     return oct_parse_i64(text, &number) && number >= 0 && number < 1000 ? (int)number : -1;
 }
 
-/* Stops mpirun, or MPICH's proxy. A child wakes it after so many seconds, and says which ranks are still there then. */
+/* Stops mpirun, or MPICH's proxy. A child wakes it `seconds` later, and says which ranks are still there then. */
 static inline void rank_stop_launcher(unsigned seconds)
 {
     const int launcher = oct_launcher_process();

@@ -1,12 +1,12 @@
-/* Agreement. Arguments are ranks that fail, each with a sentence of its own; "alike" instead makes
- * all fail with one sentence, "long" makes rank 1 fail with more problems than can travel. Rank 0
+/* Agreement. Arguments are ranks that fail, each with a sentence of its own; "all" instead makes
+ * all fail with the same sentences, "long" makes rank 1 fail with more problems than can travel. Rank 0
  * prints its record; every rank prints "rank R status S code C". */
 #include "tests/ranks/rank.h"
 
 static oct_status fail_as_asked(int rank, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "alike") == 0) {
+        if (strcmp(argv[i], "all") == 0) {
             oct_fail(OCT_USAGE, "recipe.yaml:3: no such model");
             return oct_fail_add(OCT_USAGE, "recipe.yaml:9: no such optimizer");
         }

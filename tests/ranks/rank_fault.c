@@ -1,8 +1,8 @@
-/* What goes wrong in practice: rank_fault KIND RANK [DEADLINE]. The named rank misbehaves, the others go on
+/* Faults of practice: rank_fault KIND RANK [DEADLINE]. The named rank misbehaves, the others go on
  * with sums; a rank whose wait fails prints the sentence and ends the job, as the command does. The deadline
  * is that of the sums: processes of a busy machine may need seconds until all of them have started. KIND
- * bucket-kill and bucket-stop: inside of a sum of gradients, some pieces of which are over; rows-kill and rows-stop:
- * in one whose rows the others add up where they lie; mpirun: it is stopped, and then the rank. */
+ * bucket-kill and bucket-stop: inside of a sum of gradients after some of its pieces; rows-kill and rows-stop:
+ * in one whose rows the others add up in place; mpirun: it is stopped, and then the rank. */
 #include "core/base/mem.h"
 #include "tests/ranks/rank.h"
 
@@ -34,7 +34,7 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
 }
 
 /* The rows of the named rank are filled in, and the others, who come a second later so that it cannot have gone on,
- * wait for the share that it would join. */
+ * wait for the share that it would merge. */
 static oct_status sum_rows(oct_comm *comm, const char *kind, int guilty)
 {
     const oct_collective *all = oct_comm_collective(comm);

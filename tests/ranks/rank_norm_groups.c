@@ -1,6 +1,6 @@
 /* A network with live batch norms in groups, float and quantized, each rank on its samples. For groups of 0 (the
  * batch), 1, 2 and 4 leaves rank 0 prints the digest of the trained state, which must not depend on the number
- * of ranks or threads, and how often the ranks have met in a step. */
+ * of ranks or threads, and how often the ranks have synchronized in a step. */
 #include "core/base/rng.h"
 #include "io/file/file.h"
 #include "quant/prepare/prepare.h"
@@ -17,22 +17,23 @@ static float images[SAMPLES * IMAGE];
 static int32_t labels[SAMPLES];
 
 /* The ranks, and how often they wait for each other. */
-static int meetings;
+static int synchronizations;
 
-#define OCT_MEET(name, params, args)                                                               \
+#define OCT_SYNCHRONIZE(name, params, args)                                                        \
     static oct_status name params                                                                  \
     {                                                                                              \
         const oct_collective *ranks = oct_comm_collective(comm);                                   \
         (void)self;                                                                                \
-        meetings++;                                                                                \
+        synchronizations++;                                                                        \
         return ranks->name args;                                                                   \
     }
-OCT_MEET(tree_sum_f64,
-         (const oct_collective *self, const oct_leaves *leaves, double *parts, int64_t n,
-          double *out),
-         (ranks, leaves, parts, n, out))
-OCT_MEET(max_i64, (const oct_collective *self, int64_t *values, int64_t n), (ranks, values, n))
-OCT_MEET(sums_finish, (const oct_collective *self), (ranks))
+OCT_SYNCHRONIZE(tree_sum_f64,
+                (const oct_collective *self, const oct_leaves *leaves, double *parts, int64_t n,
+                 double *out),
+                (ranks, leaves, parts, n, out))
+OCT_SYNCHRONIZE(max_i64, (const oct_collective *self, int64_t *values, int64_t n),
+                (ranks, values, n))
+OCT_SYNCHRONIZE(sums_finish, (const oct_collective *self), (ranks))
 
 static oct_status sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
                             int64_t stride, int64_t n)
@@ -136,12 +137,12 @@ static void train(oct_train_step *step, oct_step_result *result)
     }
 }
 
-static int met_in_a_step(oct_train_step *step, const oct_batch *batch)
+static int synchronizations_of(oct_train_step *step, const oct_batch *batch)
 {
     oct_step_result result;
-    meetings = 0;
+    synchronizations = 0;
     RANK_OK(comm, oct_train_step_run(step, batch, 0.05f, &result));
-    return meetings;
+    return synchronizations;
 }
 
 static void live(const oct_collective *group, int64_t norm_group, int threads)
@@ -167,14 +168,14 @@ static void live(const oct_collective *group, int64_t norm_group, int threads)
     oct_module_train(root, true);
     RANK_OK(comm, oct_train_step_forward(&step, &batch, NULL)); /* running values move here too */
     train(&step, &result);
-    const int in_float = met_in_a_step(&step, &batch);
+    const int in_float = synchronizations_of(&step, &batch);
     RANK_OK(comm, oct_prepare(&root, OCT_EXAMPLE(batch.shape[0]), &options, NULL));
     RANK_OK(comm, oct_train_step_rebind(&step, root));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_CALIBRATION));
     RANK_OK(comm, oct_train_step_forward(&step, &batch, NULL));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_QAT));
     train(&step, &result);
-    const int in_qat = met_in_a_step(&step, &batch);
+    const int in_qat = synchronizations_of(&step, &batch);
     digest_of(root, &result, hex);
     oct_train_step_destroy(&step);
     oct_module_destroy(&root);

@@ -97,7 +97,7 @@ static double value_of(const oct_metric *metric, const oct_collective *group,
 
 enum { SUMS = 5 };
 
-/* Its sum over the images, of which these are this rank's, the hits of a metric that counts, and the figures of
+/* Its sum over the images (these are this rank's), the hits of a metric that counts, and the figures of
  * two that sort. */
 static void measure(const oct_collective *group, const oct_leaves *leaves, int64_t first,
                     double sums[SUMS])

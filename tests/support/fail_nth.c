@@ -7,7 +7,7 @@
  * OCT_FAIL_ON=1: not once, but from the n-th on. OCT_FAIL_PATH=TEXT: only calls on paths that hold the text, and on
  * what was opened by such a path, count. OCT_FAIL_COUNT=FILE: how many there were is written there at the end.
  *
- * Calls from one place of the program by one way (the functions that led there) fail alike, so they need not all be
+ * Calls from one place of the program by one way (the functions that led there) fail in the same way, so not all need be
  * tried: OCT_FAIL_PLACES=FILE writes a line "PLACE COUNT" for each way, and with OCT_FAIL_PLACE=PLACE only its calls
  * count.
  */
@@ -124,7 +124,7 @@ static uint64_t find_place(void)
     return hash ? hash : 1;
 }
 
-/* Counts a call of a place, of which a table that is full tells no more. */
+/* Counts a call of a place; a full table leaves new places out. */
 static void count_place(uint64_t place)
 {
     pthread_mutex_lock(&places_lock);

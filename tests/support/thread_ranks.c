@@ -24,7 +24,7 @@ typedef struct pair {
 typedef struct world {
     pthread_mutex_t lock;
     int size, on_a_host;
-    /* Of the transport and its twins; to, from. */
+    /* Of the transport and its clones; to, from. */
     pair pairs[1 + OCT_SUMS_BESIDES][OCT_THREAD_RANKS_MAX][OCT_THREAD_RANKS_MAX];
     void (*body)(const oct_comm *comm, void *user);
     void *user;
@@ -36,9 +36,9 @@ typedef struct thread_transport {
     oct_transport base;
     char host[32];
     world *all;
-    int twin, twins; /* this is the how manieth; and how many it has */
+    int index, clones; /* 0: the first transport; and how many clones that has */
     oct_traffic traffic;
-    bool met[OCT_THREAD_RANKS_MAX];
+    bool connected[OCT_THREAD_RANKS_MAX];
     struct {
         int peer; /* -1: ended */
         bool receives;
@@ -54,7 +54,7 @@ static void send_message(thread_transport *t, const oct_transfer *transfer, cons
     cr_assert_not_null(m);
     *m = (message){.tag = tag, .bytes = transfer->bytes};
     memcpy(m->data, data, transfer->bytes);
-    pair *p = &t->all->pairs[t->twin][transfer->peer][t->base.rank];
+    pair *p = &t->all->pairs[t->index][transfer->peer][t->base.rank];
     pthread_mutex_lock(&t->all->lock);
     *(p->first ? p->end : &p->first) = m;
     p->end = &m->next;
@@ -68,8 +68,8 @@ static oct_status begin(oct_transport *self, size_t number, const oct_transfer *
 {
     thread_transport *t = (thread_transport *)self;
     cr_assert(number < IN_FLIGHT_MAX && transfer->peer != self->rank && transfer->bytes > 0);
-    if (!t->met[transfer->peer]) t->traffic.connections++;
-    t->met[transfer->peer] = true;
+    if (!t->connected[transfer->peer]) t->traffic.connections++;
+    t->connected[transfer->peer] = true;
     t->flying[number].peer = transfer->peer;
     t->flying[number].receives = transfer->receives;
     t->flying[number].bytes = transfer->bytes;
@@ -79,9 +79,9 @@ static oct_status begin(oct_transport *self, size_t number, const oct_transfer *
 }
 
 /* Takes the next message of a pair; NULL when none has come. */
-static message *take(thread_transport *t, int peer)
+static message *take_message(thread_transport *t, int peer)
 {
-    pair *p = &t->all->pairs[t->twin][t->base.rank][peer];
+    pair *p = &t->all->pairs[t->index][t->base.rank][peer];
     pthread_mutex_lock(&t->all->lock);
     message *m = p->first;
     if (m) p->first = m->next;
@@ -99,7 +99,7 @@ static oct_status test(oct_transport *self, size_t count, oct_arrival *arrivals,
         if (peer < 0 || (t->flying[i].receives && waits[peer])) continue;
         oct_arrival arrival = {.transfer = i, .bytes = t->flying[i].bytes};
         if (t->flying[i].receives) {
-            message *m = take(t, peer);
+            message *m = take_message(t, peer);
             waits[peer] = !m;
             if (!m) continue;
             arrival.tag = m->tag;
@@ -120,16 +120,16 @@ static void close_transport(oct_transport *self, bool orderly)
     free(self);
 }
 
-static oct_status open_twin(oct_transport *self, oct_transport **twin)
+static oct_status open_clone(oct_transport *self, oct_transport **clone)
 {
     thread_transport *t = malloc(sizeof *t);
     cr_assert_not_null(t);
     thread_transport *first = (thread_transport *)self;
     *t = *first;
-    t->twin = ++first->twins;
-    cr_assert(t->twin <= OCT_SUMS_BESIDES);
+    t->index = ++first->clones;
+    cr_assert(t->index <= OCT_SUMS_BESIDES);
     t->base.host = t->host;
-    *twin = &t->base;
+    *clone = &t->base;
     return OCT_OK;
 }
 
@@ -139,7 +139,7 @@ typedef struct seat {
     pthread_t thread;
 } seat;
 
-static void *run(void *user)
+static void *run_rank(void *user)
 {
     const seat *mine = user;
     thread_transport *t = calloc(1, sizeof *t);
@@ -152,7 +152,7 @@ static void *run(void *user)
                               .host = t->host,
                               .begin = begin,
                               .test = test,
-                              .twin = open_twin,
+                              .twin = open_clone,
                               .close = close_transport};
     t->all = mine->all;
     cr_assert_eq(oct_comm_over(&comm, &t->base, 20), OCT_OK, "%s", oct_fail_text(0));
@@ -174,7 +174,7 @@ void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm 
                   .user = user};
     for (int r = 0; r < ranks; r++) {
         seats[r] = (seat){.all = &all, .rank = r};
-        cr_assert_eq(pthread_create(&seats[r].thread, NULL, run, &seats[r]), 0);
+        cr_assert_eq(pthread_create(&seats[r].thread, NULL, run_rank, &seats[r]), 0);
     }
     for (int r = 0; r < ranks; r++)
         pthread_join(seats[r].thread, NULL);

@@ -12,8 +12,8 @@ typedef struct oct_traffic {
     int connections;         /* ranks that it has ever sent to or received from */
 } oct_traffic;
 
-/* Runs `body` as each of so many ranks, on a thread each, and returns when all have ended. As many consecutive
- * ranks as told think that they are on one host. */
+/* Runs `body` as each of these ranks, on a thread each, and returns when all have ended. `on_a_host` consecutive
+ * ranks see themselves on one host. */
 void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm *comm, void *user),
                           void *user);
 /* From the body: what this rank has exchanged so far. */

@@ -1,10 +1,10 @@
-/* An observer that cuts off what is rare: the range holds all but one value in a thousand at each end, of
- * what the steps so far have shown; after 1/averaging steps what was counted counts half. */
+/* An observer that clips rare values: the range holds all but one in a thousand at each end of the values seen so
+ * far; counts are halved every 1/averaging steps. */
 #include "methods.h"
 
 static const double rare = 0.001;
 
-/* Whole numbers on every rank alike. */
+/* Integers, which are the same on every rank. */
 static void fade(const oct_range *state, int64_t *kept, float averaging)
 {
     const int64_t life = (int64_t)(1.0f / averaging);
