@@ -1,4 +1,4 @@
-/* OpenBLAS: plain products through the door to it, and the float kernel that stands on them. */
+/* OpenBLAS: plain products through its wrapper, and the float kernel that uses them. */
 #include "core/kernel/blas.h"
 
 #include "core/base/rng.h"

@@ -139,7 +139,7 @@ Test(geometry, pools_with_sides_of_their_own_agree_with_pytorch_also_where_maxim
     CHECK_POOL(avg_uneven_inside, OCT_SHAPE(2, 6, 7, 3));
 }
 
-/* PyTorch refuses where 0 stands. */
+/* 0: PyTorch refuses it. */
 Test(geometry, sizes_in_ceil_mode_are_those_of_pytorch)
 {
     for (size_t i = 0; i < OCT_COUNT(golden_ceil_sizes); i += 5) {

@@ -1,6 +1,6 @@
 /* Every op's backward against central differences of its forward.
  *
- * The loss is the sum of the outputs times fixed random weights, summed in double. Inputs lie on a
+ * The loss is the sum of the outputs times fixed random weights, summed in double. Inputs are on a
  * grid without ties and away from kinks (rig_fill), and the difference step is below half the grid's.
  */
 #include "tests/core/op_rig.h"

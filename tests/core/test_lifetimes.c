@@ -1,5 +1,5 @@
-/* Activations that are freed after their last reader: what goes and when, what stays, and what happens to
- * a forward that takes another way than was learned. */
+/* Activations that are freed after their last reader: which are freed and when, which stay, and what happens to
+ * a forward that takes another path than the recorded one. */
 #include "core/autograd/lifetimes.h"
 #include "core/base/mem.h"
 #include "core/nn/modules.h"

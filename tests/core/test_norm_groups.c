@@ -27,8 +27,8 @@ static rig ghost_rig(int64_t leaf, int64_t group)
     return r;
 }
 
-/* What whoever begins a step does with the notes, of one process. */
-static void take_notes(rig *r)
+/* Sums the notes of batch norms and hands them back, as a training step of one process does. */
+static void sum_notes(rig *r)
 {
     const int64_t numel = oct_norm_notes_numel(r->cx);
     float *rows = rig_take((size_t)(r->leaves.local * numel), sizeof *rows);
@@ -49,7 +49,7 @@ static void check_ghost(int64_t leaf, int64_t group)
     CHECK_GOLDEN(r.params.items[0]->grad, golden_ghost_grad_gamma);
     CHECK_GOLDEN(r.params.items[1]->grad, golden_ghost_grad_beta);
     cr_assert_eq(bn->running_mean[0], 0.0F, "they move after the sum of the notes");
-    take_notes(&r);
+    sum_notes(&r);
     cr_assert_eq(r.cx->status, OCT_OK);
     CHECK_GOLDEN(bn->running_mean, golden_ghost_mean);
     CHECK_GOLDEN(bn->running_var, golden_ghost_var);
@@ -73,7 +73,7 @@ Test(norm_groups, a_group_of_the_whole_batch_is_the_batch)
     rig_backward(&group, b, golden_ghost_grad_y);
     oct_check_bits_f32(group.input[0].grad, whole.input[0].grad, SAMPLES * IMAGE, "grad x");
     oct_check_bits_f32(group.params.grads, whole.params.grads, 2 * CHANNELS, "grads");
-    take_notes(&group);
+    sum_notes(&group);
     for (size_t i = 0; i < whole.root->num_buffers; i++)
         oct_check_bits_f32(oct_f32(&group.root->buffers[i].tensor),
                            oct_f32(&whole.root->buffers[i].tensor), CHANNELS, "running");
@@ -81,7 +81,7 @@ Test(norm_groups, a_group_of_the_whole_batch_is_the_batch)
     rig_end(&group);
 }
 
-/* A group that is not finite is its rank's alone: the step goes on until the sum of the notes. */
+/* Only one rank knows of a group that is not finite: the step continues until the sum of the notes. */
 Test(norm_groups, a_group_that_is_not_finite_shows_in_the_sum)
 {
     rig r = ghost_rig(2, 2);
@@ -90,7 +90,7 @@ Test(norm_groups, a_group_that_is_not_finite_shows_in_the_sum)
     oct_f32(&r.input[0])[6 * IMAGE] = 3e38F;
     cr_assert(rig_run(&r, true));
     cr_assert_eq(r.cx->status, OCT_OK);
-    take_notes(&r);
+    sum_notes(&r);
     cr_assert_eq(r.cx->status, OCT_NUMERIC);
     cr_assert(strstr(oct_fail_text(0), "the batch's mean or variance is not finite"), "%s",
               oct_fail_text(0));

@@ -162,8 +162,8 @@ Test(text, sizes_have_three_digits_and_a_unit)
 
 Test(text, of_equally_near_names_the_first_is_taken)
 {
-    const char *const names[] = {"cota", "cotb"};
-    cr_assert_eq(oct_nearest("cotc", names, 2), names[0]);
+    const char *const near[] = {"cota", "cotb"};
+    cr_assert_eq(oct_nearest("cotc", near, 2), near[0]);
 }
 
 Test(text, strings_grow)

@@ -238,8 +238,8 @@ static oct_tensor *change(oct_context *cx, oct_module *module, oct_tensor *value
     return plus(cx, value, value);
 }
 
-/* An op of a hook stands in the container that holds the leaf, under the leaf's name. */
-Test(trace, what_the_hooks_of_a_leaf_call_stands_around_its_node)
+/* An op of a hook is a node of the container that holds the leaf, with the leaf's name. */
+Test(trace, calls_by_the_hooks_of_a_leaf_are_nodes_around_its_own)
 {
     net *self = make_net(&root, residual, &twice_type, &twice_type);
     cr_assert_eq(oct_module_pre_hook(self->a, change, NULL, NULL), OCT_OK);
@@ -275,7 +275,7 @@ Test(trace, a_hooks_tensor_from_nowhere_is_an_error_that_names_the_module)
               "%s", oct_fail_text(0));
 }
 
-/* Those of the root see what goes into the model and what comes out. */
+/* Hooks of the root see the model's inputs and outputs. */
 Test(trace, the_roots_hooks_are_outside_and_may_not_change_its_values)
 {
     make_net(&root, residual, &twice_type, &twice_type);

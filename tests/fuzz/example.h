@@ -1,4 +1,4 @@
-/* A deployment example as it is: EXAMPLE is its file. What it prints goes nowhere. */
+/* A deployment example as it is: EXAMPLE is its file. Its output is discarded. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

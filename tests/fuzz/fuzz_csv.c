@@ -1,4 +1,4 @@
-/* Tables of pictures. One picture lies beside them. */
+/* Tables of pictures. One picture is beside them. */
 #include "tests/fuzz/dataset.h"
 #include "tests/golden/image_golden.h"
 

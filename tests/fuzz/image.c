@@ -24,7 +24,7 @@ static bool within(size_t size, size_t at, uint64_t bytes)
     return at <= size && bytes <= size - at;
 }
 
-/* The checksum of `bytes` bytes from `at` on, which it stands after. */
+/* Computes the checksum after `bytes` bytes from `at` on again. */
 static void repair(uint8_t *data, size_t size, size_t at, uint64_t bytes)
 {
     if (!within(size, at, bytes) || !within(size, at, bytes + CHECKSUM)) return;
@@ -32,7 +32,7 @@ static void repair(uint8_t *data, size_t size, size_t at, uint64_t bytes)
     memcpy(data + at + bytes, &sum, CHECKSUM);
 }
 
-/* IV.A.1.b: the size of the first chunk stands after flags, times and attribute limits. */
+/* IV.A.1.b: the size of the first chunk follows flags, times and attribute limits. */
 static void repair_header(uint8_t *data, size_t size, size_t at)
 {
     if (!within(size, at, 32)) return;
@@ -88,7 +88,7 @@ static void repair_tree(uint8_t *data, size_t size, size_t at)
 
 static const char signatures[][5] = {"OHDR", "OCHK", "FRHP", "FHDB", "BTHD", "BTLF"};
 
-/* Which signature stands at a place, or -1. */
+/* Which signature is at a place, or -1. */
 static int signature_at(const uint8_t *data, size_t at)
 {
     if (data[at] != 'O' && data[at] != 'F' && data[at] != 'B') return -1;

@@ -34,7 +34,7 @@ static void fill(oct_model *m)
     MAKE(oct_golden_digests(p, m->golden_input, 1, m->golden_digest));
 }
 
-/* Class numbers of places, which lie mirrored in a frame. */
+/* Class numbers of places, mirrored in a frame. */
 static void program_of_classes(oct_program *p)
 {
     program_begin(p);

@@ -27,7 +27,7 @@ static float roll_scale(dice *d, int least, int most)
     return (0.5f + oct_uniform(roll(d))) * ldexpf(1.0f, (int)roll_between(d, least, most));
 }
 
-/* A sum whose product lies anywhere, or near the middle of two codes, where the two roundings show. */
+/* A sum whose product is anywhere, or near the middle of two codes, where the two roundings differ. */
 static int32_t roll_sum(dice *d, double ratio, int64_t most)
 {
     const int64_t any = roll_between(d, -most, most);

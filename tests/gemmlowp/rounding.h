@@ -1,4 +1,4 @@
-/* What lies in the stream between rounding.c and judge.cc: a head, then as many items as it says. */
+/* The stream between rounding.c and judge.cc: a head, then as many items as it says. */
 #pragma once
 
 #include <stdint.h>

@@ -544,7 +544,7 @@ Test(augment, an_image_that_would_become_huge_is_refused)
 {
     const oct_augment a = list_of("resize 256");
     oct_image image = noise_image(OCT_U8, 1, 60000, 1);
-    cr_assert(oct_augment_run_augment(&a, &(oct_draw){1, 0}, &image, NULL) == OCT_DATA);
+    cr_assert(oct_augment_run(&a, &(oct_draw){1, 0}, &image, NULL) == OCT_DATA);
     cr_assert(strstr(oct_fail_text(0), "1x60000 would become 256x15360000"), "%s",
               oct_fail_text(0));
     oct_image_free(&image);

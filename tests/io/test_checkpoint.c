@@ -623,8 +623,8 @@ Test(checkpoint, a_flipped_byte_in_the_manifest_never_loads_anything_else)
     check_nothing_held();
 }
 
-/* A loop of links stands for a disk that fails for the moment. What could not be read would be missing from a manifest
- * that is written anew. */
+/* A loop of links simulates a disk that fails for a moment. A file that cannot be read then would be missing from a new
+ * manifest. */
 Test(checkpoint, a_save_fails_where_what_is_there_cannot_be_read)
 {
     kit k;
@@ -638,11 +638,11 @@ Test(checkpoint, a_save_fails_where_what_is_there_cannot_be_read)
     cr_assert_eq(save(&k, 8, 3), OCT_RESOURCE);
     check_said("manifest.json: cannot be read: ");
     check_folder("kept manifest.json step-00000007.h5");
-    MUST(oct_checkpoint_newest(&ckpt, folder)); /* reading goes by the files */
+    MUST(oct_checkpoint_newest(&ckpt, folder)); /* it reads the files */
     cr_assert_eq(ckpt.info.step, 7);
     oct_checkpoint_close(&ckpt);
 
-    /* The manifest is damaged, and of two files that stand for it one cannot be read. */
+    /* The manifest is damaged, and one of the two files that replace it cannot be read. */
     cr_assert_eq(unlink(path), 0);
     cr_assert_eq(symlink("step-00000006.h5", in_folder("step-00000006.h5")), 0);
     cr_assert_eq(save(&k, 8, 3), OCT_RESOURCE);

@@ -355,9 +355,9 @@ static void write_pair(built *b, const char *name)
     oct_exported_free(&out);
 }
 
-/* The header is C++ of every year; names that differ in case stand beside each other; names of classes are strings;
- * constants and scratch lie where a program wants them; float16 does not matter, and floats that are not computed as
- * they are written are refused. */
+/* The header compiles as every standard of C++; names may differ only in case; names of classes are strings; a program
+ * may place constants and scratch; float16 does not matter, and a compiler that does not compute floats as they are
+ * written is refused. */
 Test(export_c, every_language_place_and_compiler)
 {
     static built b;

@@ -283,7 +283,7 @@ Test(export_tflite, convolutions_have_the_operator_of_their_groups_and_pads)
     end(&r);
 }
 
-/* The ends of XNNPACK's range, in which the least multiplier lies and the greatest does not. */
+/* The ends of XNNPACK's range: it includes the least multiplier and not the greatest. */
 Test(export_tflite, says_where_xnnpack_would_refuse_the_file)
 {
     static const struct {

@@ -282,7 +282,7 @@ Test(flat, damage_and_other_files_are_refused)
     cr_assert_eq(oct_flat_open(&flat, "short.flat"), OCT_DATA);
     cr_assert_eq(oct_flat_open(&flat, "none.flat"), OCT_DATA);
     cr_assert(strstr(oct_fail_text(0), "none.flat: cannot be opened"), "%s", oct_fail_text(0));
-    cr_assert(mkfifo("pipe.flat", 0600) == 0); /* for whose writer nobody waits */
+    cr_assert(mkfifo("pipe.flat", 0600) == 0); /* a fifo, which must not block */
     cr_assert_eq(oct_flat_open(&flat, "pipe.flat"), OCT_DATA);
     cr_assert(strstr(oct_fail_text(oct_fail_count() - 1), "pipe.flat: is no flat file"));
 }

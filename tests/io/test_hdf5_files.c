@@ -1,5 +1,5 @@
-/* HDF5 files of other programs: what h5py reads of them is what Octet reads. The program that libhdf5 runs in may
- * crash, hang, lie or be missing: then it is one sentence. */
+/* HDF5 files of other programs: Octet reads the same values as h5py. The process that runs libhdf5 may crash, hang,
+ * answer wrongly or be missing: each gives one sentence. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/dataset/array_set.h"
@@ -119,8 +119,8 @@ Test(hdf5_files, what_h5py_reads_is_read_with_the_same_values)
     check_nothing_held();
 }
 
-/* What is no array of numbers of this file is said to be so. */
-Test(hdf5_files, what_is_not_read_is_said)
+/* Items that are no array of numbers in this file are refused as such. */
+Test(hdf5_files, items_that_are_not_read_are_reported)
 {
     static const struct {
         const char *name, *sentence;
@@ -204,8 +204,8 @@ Test(hdf5_files, threads_share_an_array)
     oct_array_close(&shared);
 }
 
-/* Where there is no memory for all of an array, a block is kept, and what that costs is said. */
-Test(hdf5_files, a_lack_of_memory_is_said_or_a_block_is_enough)
+/* Without memory for all of an array a block is kept, and a message says what that costs. */
+Test(hdf5_files, a_lack_of_memory_is_reported_or_a_block_is_enough)
 {
     char log[512];
     snprintf(log, sizeof log, "%s", oct_tmp_path(&tmp, "log"));

@@ -1,4 +1,4 @@
-/* The IDX format, plain and gzipped: what is read, and every way in which a file can lie. */
+/* The IDX format, plain and gzipped: what is read, and every way in which a file can be wrong. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/dataset/dataset.h"

@@ -1,4 +1,4 @@
-/* The int8 model file: what is saved comes back, equal models give equal bytes, and a file that lies is
+/* The int8 model file: loading returns what was saved, equal models give equal bytes, and a wrong file is
  * refused with its name before it can do harm. */
 #include "io/model/model_file.h"
 #include "quant/program/step.h"

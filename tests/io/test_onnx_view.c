@@ -1,4 +1,4 @@
-/* Views against arrays that are really moved: whatever is done to a view, each of its values is the one that
+/* Views against arrays that are really moved: whatever is done to a view, each of its values is the same that
  * the array has there. */
 #include "core/base/rng.h"
 #include "io/onnx/view.h"

@@ -1,6 +1,6 @@
 /* Float networks that PyTorch wrote (tests/golden/onnx): each must give PyTorch's outputs, be prepared, train for
  * a few steps, and be converted, with every value of the integer program as QAT evaluation computes it. The
- * table of what became of each goes to stderr. OCT_ZOO=FOLDER: the outputs alone, of that folder's networks. */
+ * table of the results goes to stderr. OCT_ZOO=FOLDER: the outputs alone, of that folder's networks. */
 #include "core/op/loss.h"
 #include "io/file/array.h"
 #include "io/dataset/npy_file.h"

@@ -108,7 +108,7 @@ Test(weights, of_each_format_compute_what_pytorch_computes)
     check_golden("net.onnx", 0);
 }
 
-/* Digests of files are those of sha256sum, but of ONNX, whose values may lie beside it. */
+/* Digests are those of sha256sum, except for ONNX files, whose values may be in another file. */
 Test(weights, have_the_digest_of_the_file)
 {
     char path[600];

@@ -26,7 +26,7 @@ Test(figures, work_is_what_a_convolution_multiplies)
     cr_assert_eq(oct_conv_multiply_adds(&linear, 1, 1), 200);
 }
 
-/* A line of 4 with 1 of padding: 2, 3, 3 and 2 taps lie inside; every second one of a dilated line of 7 is
+/* A line of 4 with 1 of padding: 2, 3, 3 and 2 taps are inside; every second one of a dilated line of 7 is
  * a number, and 4 of its outputs see 2, the others 1. */
 Test(figures, work_leaves_zeros_out)
 {

@@ -256,9 +256,9 @@ Test(calibrate, corrects_weights_to_the_same_bits_on_1_2_3_and_5_ranks)
     must("! cmp -s plain/model.int8.h5 on1/model.int8.h5");
 }
 
-/* QAT goes on from the rounded weights: from calibration's last checkpoint they are rounded again, from one of QAT
- * they are there. */
-Test(calibrate, corrections_are_where_training_goes_on_from)
+/* QAT continues from the rounded weights: a resume from calibration's last checkpoint rounds them again, one of QAT has
+ * them. */
+Test(calibrate, training_continues_from_the_corrections)
 {
     OCTET("train", "r.yaml", "init=run", "float.epochs=0", "checkpoint.every=1",
           "checkpoint.keep=9", ALL, "output=whole");

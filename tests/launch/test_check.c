@@ -80,7 +80,7 @@ Test(check, says_of_which_stage_the_peak_is)
     oct_check_said(job, "OK          ready to train\n");
 }
 
-/* The limit stands for a small machine. Data and libraries take less than half of it. */
+/* The limit simulates a small machine. Data and libraries take less than half of it. */
 Test(check, refuses_what_does_not_fit_into_memory)
 {
     shell("ulimit -v 200000; " OCT_PROGRAM " check r.yaml batch.size=192");
@@ -94,7 +94,7 @@ Test(check, refuses_what_does_not_fit_into_memory)
     oct_check_said(job, "use a smaller batch.leaf, ");
 }
 
-/* HDF5 that takes no driver stands for another version of it. */
+/* HDF5 that accepts no driver simulates another version of it. */
 Test(check, and_training_refuse_a_library_that_writes_no_checkpoints)
 {
     static const char *const commands[] = {"check r.yaml", "train r.yaml"};
@@ -112,7 +112,7 @@ Test(check, and_training_refuse_a_library_that_writes_no_checkpoints)
     }
 }
 
-/* A library that is none stands before the installed one. */
+/* An empty file is found before the installed library. */
 Test(check, and_training_want_openblas_where_a_recipe_or_the_environment_asks_for_it)
 {
     must("mkdir none && : >none/libopenblas.so.0");

@@ -57,7 +57,7 @@ static void check_job(uint32_t first, uint32_t classes, const char *key, int exp
     snprintf(said, sizeof said, "%d classes", expected);
     oct_check_said(job, said);
 
-    /* A model knows its classes: where only the test files lie, they are not counted anew. */
+    /* A model knows its classes: where only the test files exist, they are not counted again. */
     cr_assert(system("rm data/train-*") == 0);
     OCTET("eval", "run/model.int8.h5");
     oct_check_exit(job, 0);

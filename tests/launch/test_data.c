@@ -156,7 +156,7 @@ static oct_image picture_of(const char *page, int nth)
     return image;
 }
 
-/* Seven pictures a sample: the first is what lies in the file, the others are what the transforms make of it. */
+/* Seven pictures a sample: the first is the one in the file, the others are results of the transforms. */
 Test(data, writes_a_sheet)
 {
     void *page = NULL, *data = NULL;
@@ -256,7 +256,7 @@ Test(data, alone_begin_a_recipe)
           "        Image.fromarray(pixels).save(\"photos/%s/%d.png\" % (name, i))\n"
           "'");
     oct_check_exit(job, 0);
-    /* Mean and deviation are those of the data, however far they lie from 0 and 1. */
+    /* Mean and deviation are those of the data, however far they are from 0 and 1. */
     must(OCT_PROGRAM
          " train wide.npz -q float.epochs=1 qat.epochs=1 calibrate.batches=2 output=w && "
          "grep -qE 'mean: .(6[5-9]|7[0-4])[0-9]' w/recipe.yaml && "

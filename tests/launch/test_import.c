@@ -25,8 +25,8 @@ Test(import, a_network_is_shown)
     oct_check_said(job, "conv2d                      20  quantized\n");
 }
 
-/* What the int8 model has otherwise than the file is said. */
-Test(import, what_it_changes_is_said)
+/* A message says where the int8 model differs from the file. */
+Test(import, its_changes_are_reported)
 {
     OCTET("import", ZOO "../onnx_cases/changed.onnx");
     oct_check_exit(job, 0);

@@ -1,5 +1,5 @@
-/* What `cmake --install` leaves over is enough: headers that stand alone, a library, a program that
- * finds its recipes, and the README's network builds against them. */
+/* The installed files are enough: self-contained headers, a library, a program that finds its recipes; and the README's
+ * network builds against them. */
 #include "octet_version.h"
 #include "tests/launch/installed.h"
 
@@ -34,7 +34,7 @@ Test(install, the_tree_may_be_moved_and_the_program_finds_its_recipes)
     oct_check_said(job, "elsewhere");
 }
 
-/* What starts Octet on a cluster lies there to be copied, and starts the octet of the PATH. */
+/* The job scripts for clusters are installed to be copied, and start the octet of the PATH. */
 Test(install, job_scripts_are_there_and_start_the_program)
 {
     shell("diff -r -x README.md " OCT_SOURCE_DIR

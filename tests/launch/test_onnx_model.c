@@ -1,5 +1,5 @@
-/* Runs that train the network of an ONNX file: the same files on any number of ranks, through kill -9, and when
- * the file has gone; and what is said of files that do not fit. */
+/* Runs that train the network of an ONNX file: the same files on any number of ranks, through kill -9, and after
+ * the file is removed; and the messages for files that do not fit. */
 #include "core/base/status.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"

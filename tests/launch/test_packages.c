@@ -1,4 +1,4 @@
-/* launch/packages.sh waits for whoever holds apt's locks, says who that is, and gives up in time. The
+/* launch/packages.sh waits for the process that holds apt's locks, names it, and gives up in time. The
  * folders of apt are the test's, without any source, so nothing is downloaded or installed. */
 #include "tests/support/program.h"
 

@@ -582,7 +582,7 @@ Test(ranks, what_a_rank_said_last_comes_by_the_table_where_mpirun_has_lost_it)
     cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
 }
 
-/* Of three scripts; an octet that is stopped each time before its first checkpoint, and one that goes on eight times. */
+/* For three scripts: an octet that is stopped each time before its first checkpoint, and one that resumes eight times. */
 Test(ranks, job_scripts_do_not_queue_again_for_ever)
 {
     static const char *const scripts[] = {"pbs.sh", "slurm.sh", "slurm-mpirun.sh"};

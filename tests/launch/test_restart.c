@@ -1,5 +1,5 @@
-/* What a session finds in its folder after something went wrong with the last one: it goes on where
- * that is possible, says what is gone, and writes no record twice. */
+/* A session in a folder whose last session failed: it resumes where that is possible, says what is missing, and
+ * writes no record twice. */
 #include "tests/launch/small_data.h"
 
 #include <criterion/criterion.h>
@@ -91,8 +91,8 @@ Test(restart, an_end_that_was_killed_repeats_no_record)
     must("test $(grep -c '\"eval\"' new/metrics.jsonl) = $(cat count)");
 }
 
-/* Between the manifest that no longer names a file and the deletion of this file. Beside it lie a checkpoint of another
- * run, a damaged one and a link, which are not the run's to delete. */
+/* It is killed after the manifest no longer names a file and before this file is deleted. A checkpoint of another run, a
+ * damaged one and a link are in the folder too, which the run must not delete. */
 Test(restart, a_run_that_is_killed_before_it_deletes_leaves_its_folder_in_order)
 {
     must(OCT_PROGRAM " train r.yaml output=other qat.epochs=2 checkpoint.every=1 -q >log 2>&1");

@@ -158,11 +158,11 @@ Test(signals, ranks_start_where_shared_memory_is_small)
     oct_check_exit(job, 0);
 }
 
-/* The terminal of that user is closed, and the machine does not know him. */
+/* The user has no terminal, and the machine has no entry for the user's number. */
 Test(signals, an_unknown_user_without_a_home_starts_ranks)
 {
     if (geteuid() != 0) return;
-    /* The checkout may lie where he has no way in. */
+    /* The user may not be able to read the checkout. */
     must("mkdir -m 777 his; cp -r r.yaml data " OCT_PROGRAM " " OCT_BINARY_DIR
          "/octet-hdf5 his; chmod -R a+rX .");
     RUN("bash", "-c",
@@ -216,7 +216,7 @@ Test(signals, results_of_ranks_that_cannot_be_written_are_a_failure)
     oct_check_exit(job, 0);
 }
 
-/* The stopped rank is warned of, then there is one error, and nobody is left. */
+/* A warning names the stopped rank, then there is one error, and no process is left. */
 Test(signals, a_stuck_rank_is_named_and_ends_too)
 {
     RUN("bash", "-c",
@@ -254,8 +254,8 @@ Test(signals, ranks_that_were_started_differently_are_distinguished)
     oct_check_said(job, "this one with octet eval r, rank 0 with octet bench reduce");
 }
 
-/* mpirun waits for ever for a process that stands still before it becomes a rank. */
-Test(signals, an_mpirun_that_starts_nobody_is_ended)
+/* mpirun waits without end for a process that hangs before it becomes a rank. */
+Test(signals, an_mpirun_that_starts_no_rank_is_ended)
 {
     must("printf '#!/bin/sh\\nsleep 100 & echo $! >pid; wait\\n' >mpirun; "
          "chmod +x mpirun");
@@ -267,7 +267,7 @@ Test(signals, an_mpirun_that_starts_nobody_is_ended)
     must("! kill -0 $(cat pid) || grep -q Z /proc/$(cat pid)/stat");
 }
 
-/* An mpirun that does not end, here because a shell stands around it, has nothing more to do. */
+/* An mpirun that does not end, here because it runs in a shell, has nothing more to do. */
 Test(signals, an_mpirun_that_outlives_its_ranks_is_ended)
 {
     must("printf '#!/bin/sh\\n%s \"$@\"\\nsleep 100\\n' $(command -v mpirun) >mpirun; "
@@ -280,7 +280,7 @@ Test(signals, an_mpirun_that_outlives_its_ranks_is_ended)
     oct_check_said(job, "int8 accuracy");
 }
 
-/* The other ranks have ended by then, so mpirun alone waits for the one that is stopped, without end. */
+/* The other ranks have ended by then, so only mpirun still waits for the stopped one, without end. */
 Test(signals, a_rank_that_is_stopped_after_the_last_synchronization_is_named_and_ended)
 {
     RUN("bash", "-c",

@@ -1,6 +1,6 @@
 /* Whole commands whose n-th allocation, write, fsync or rename fails, or whose files may not grow: each
- * ends soon, with a documented status and a sentence, leaves nothing half-written, and the same command
- * goes on to the same bytes.
+ * ends soon, with a documented status and a sentence, leaves nothing half-written, and the same command,
+ * run again, gives the same bytes.
  *
  * Some n of each by default. OCT_SWEEP=all: each n; of the allocations, which are many, the first and the last by
  * each way that leads to one (tests/support/fail_nth.c). OCT_SWEEP=2/5: every fifth of all these, from the second on. */
@@ -28,7 +28,7 @@ static bool is_mine(void)
     return !sweeps_all() || share.tries++ % share.parts == share.part - 1;
 }
 
-/* A long sweep goes on with the program that it began with, whatever is built meanwhile. */
+/* A long sweep keeps the program that it began with, whatever is built meanwhile. */
 static void start(void)
 {
     const char *asked = getenv("OCT_SWEEP");
@@ -315,7 +315,7 @@ Test(sweeps, a_save_that_fails_loses_no_checkpoint)
     }
 }
 
-/* After the last save the manifest and checkpoints are read: no older one stands for one that cannot be. */
+/* After the last save the manifest and checkpoints are read: no older one replaces one that cannot be read. */
 Test(sweeps, a_model_is_made_of_the_last_checkpoint_or_not_at_all)
 {
     enum { LAST = 7, OPEN_EIO = 2 };

@@ -78,7 +78,7 @@ Test(tasks, weights_of_classes)
     check_task("loss.class_weights='[1, 2, 3, 4, 5, 4, 3, 2, 1, 0.5]' loss.label_smoothing=0.1");
 }
 
-/* The last checkpoints are gone as after a kill in the middle of QAT. No earlier one stands for the teacher. */
+/* The last checkpoints are gone as after a kill in the middle of QAT. No earlier one replaces the teacher. */
 Test(tasks, a_resumed_run_has_the_teacher_that_its_float_phase_was)
 {
     check_task("loss.kind=distillation");

@@ -189,7 +189,7 @@ static void read_value(bytes m, int64_t step)
     }
 }
 
-/* As TensorBoard does: what lies at the step where a session begins, or after it, is forgotten. */
+/* As TensorBoard does: points at the step where a session begins, or after it, are dropped. */
 static void forget_from(int64_t step)
 {
     size_t kept = 0;
@@ -282,7 +282,7 @@ static void read_folder(const char *path)
 
 static size_t checked;
 
-/* A number of a record stands at its place among the scalars. */
+/* A number of a record is at its place among the scalars. */
 static void check_number(const char *tag, int64_t step, double value)
 {
     const scalar *s = &seen.scalar[checked++];

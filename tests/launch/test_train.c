@@ -458,7 +458,7 @@ Test(train, what_is_folded_is_read_from_the_checkpoint_and_not_decided_again)
     oct_trainer_destroy(&second);
 }
 
-/* A hook of the user's that sums over the batch, whoever runs it and on however many leaves. */
+/* A hook of the user's that sums over the batch, on any rank and any number of leaves. */
 static oct_tensor *sum_over_batch(oct_context *cx, oct_module *module, oct_tensor *value,
                                   void *user)
 {

@@ -127,7 +127,7 @@ Test(update, evaluation_and_the_next_phase_see_the_averaged_weights)
     oct_trainer_destroy(&trainer);
 }
 
-/* A checkpoint gives whoever reads it the model that training evaluates. */
+/* A checkpoint holds the model that training evaluates. */
 Test(update, a_checkpoint_holds_the_model_that_was_evaluated)
 {
     static const int64_t steps[] = {2, 4, 7, 9, STEPS};

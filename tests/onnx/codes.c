@@ -1,11 +1,11 @@
-/* Writes what Octet's own runtime computes of the first test images of a model: every value of its program.
+/* Writes every value of a model's program for its first test images, computed by Octet's own runtime.
  *
  *     codes MODEL.int8.h5 COUNT DATA [BATCH]
  *
  * On stdout: a line of JSON that says batch, count, whether there are labels and the values (name, type, shape of a
  * sample, the place of the value that it is made of, -1 for the input, and the scale of codes), then for each batch the
- * normalised images, the labels of classes (s32, where there are any) and each value, of all samples, as they lie in
- * memory (channels last). compare.cjs reads it, and tests/c_form/compare.c with a BATCH of 1. */
+ * normalised images, the labels of classes (s32, where there are any) and each value, of all samples, in their
+ * memory layout (channels last). compare.cjs reads it, and tests/c_form/compare.c with a BATCH of 1. */
 #include "core/base/mem.h"
 #include "io/batch/loader.h"
 #include "launch/session/build.h"

@@ -144,7 +144,7 @@ static inline oct_qat_conv *case_conv(const bench *b)
     return (oct_qat_conv *)((stubbed *)b->root)->middle;
 }
 
-/* Scales so small that some weights lie beyond the codes. */
+/* Scales so small that some weights are beyond the codes. */
 static inline void case_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
                                          const oct_target *target)
 {

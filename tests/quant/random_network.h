@@ -331,7 +331,7 @@ static inline bool rn_move(rn_plan *p, rn_layer *l)
     return rn_channels(out) <= (out->ndim == 4 ? RN_CHANNELS : 400) && out->dim[1] <= 400;
 }
 
-/* Around images: of 0, of a number, or of what lies inside. */
+/* Around images: with 0, with a number, or with values from inside. */
 static inline bool rn_pad(rn_plan *p, rn_layer *l)
 {
     oct_pad_shape shape;
@@ -474,7 +474,7 @@ static inline void rn_append(rn_plan *p, rn_body *b, const rn_layer *l, const in
     b->shape[b->num_values++] = l->out;
 }
 
-/* Mostly what was made last; sometimes what nobody has read yet, or anything. */
+/* Mostly the last value; sometimes one that has no reader yet, or any. */
 static inline int rn_pick(rn_plan *p, const rn_body *b)
 {
     int first = b->first;
@@ -573,7 +573,7 @@ static inline bool rn_step(rn_plan *p, int body)
     return true;
 }
 
-/* Of a loop the first input's shape goes through all of it; its output is the last value. */
+/* In a loop all values have the first input's shape; its output is the last value. */
 static inline void rn_grow(rn_plan *p, int body, int ops)
 {
     rn_body *b = &p->body[body];

@@ -180,7 +180,7 @@ Test(fallbacks, of_a_users_own_layer)
     }
 }
 
-/* Prepare refuses them too, but a module may come to stand in a prepared tree in other ways. */
+/* Prepare refuses them too, but a module may get into a prepared tree in other ways. */
 Test(fallbacks, that_cannot_be_made_again_are_refused)
 {
     deployment d;

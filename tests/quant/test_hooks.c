@@ -561,7 +561,7 @@ Test(hooks, that_compute_inside_of_a_fusion_prevent_it)
     }
 }
 
-/* Nothing stands between eager's forward and its operations, so a hook works on codes, or is refused with
+/* Nothing intercepts the operations of eager's forward, so a hook works on codes, or is refused with
  * its module's name. */
 Test(hooks, that_compute_in_eager)
 {

@@ -93,7 +93,7 @@ static void gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, cons
     }
 }
 
-/* lda and ldc larger than needed; what lies between must stay untouched. */
+/* lda and ldc larger than needed; the bytes between must stay untouched. */
 static void check_gemm(const oct_kernel *kernel, dice *d, int64_t m, int64_t n, int64_t k)
 {
     const int64_t padded = (k + OCT_WORD - 1) / OCT_WORD * OCT_WORD;

@@ -1,5 +1,5 @@
-/* Padding of codes in networks: what lies around has the scale of what is inside, and the range includes it; and
- * what a file may not say about pads and other sizes. */
+/* Padding of codes in networks: the padding has the scale of the values inside, and the range includes it; and the pads
+ * and sizes that are refused in a file. */
 #include "tests/quant/moving_rig.h"
 
 TestSuite(pads, .timeout = 240);

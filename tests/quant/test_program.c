@@ -577,7 +577,7 @@ Test(other_kinds, refuses_factors_out_of_range)
     }
 }
 
-/* Whatever numbers stand in a program: it is refused, or it runs without harm (sanitizers watch). */
+/* A program with any numbers is refused, or it runs without harm (sanitizers watch). */
 Test(other_kinds, any_number_in_any_field_is_refused_or_harmless)
 {
     static const int32_t odd[] = {INT32_MIN, -1, 0, 1, 2, 3, 7, 255, 256, 65535, INT32_MAX};

@@ -109,7 +109,7 @@ Test(qat_conv_fold, leaves_scales_alone_that_follow_from_the_weights_by_a_rule_o
     bench_end(&b);
 }
 
-/* Training goes on: the bias that folding made has a gradient, and codes keep their place. */
+/* Training continues: the bias that folding made has a gradient. */
 Test(qat_conv_fold, leaves_a_layer_that_trains)
 {
     bench b;

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <omp.h>
 
-/* What a module shall compute: every rule that makes one, with arguments that its type needs and ranges
+/* The modules that are tested: every rule that makes one, with arguments that its type needs and ranges
  * in which its output clips. */
 typedef struct kind {
     const char *name;
@@ -583,7 +583,7 @@ Test(qat_modules, are_the_float_model_in_the_float_states)
         }
 }
 
-/* Rounded values in float stand for the codes. */
+/* Rounded values in float represent the codes. */
 Test(qat_modules, round_to_their_codes_in_simulation)
 {
     for (const kind *k = kinds; k < kinds + num_kinds; k++) {
@@ -885,7 +885,7 @@ Test(qat_modules, refuse_shapes_that_do_not_fit)
     }
 }
 
-/* What a file might hold: each change makes the program one that may not run. */
+/* A change that a file might hold, with which a program may not run. */
 static void check_refused(const char *name, void (*damage)(oct_program *, oct_step *),
                           const char *want)
 {

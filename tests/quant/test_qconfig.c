@@ -318,7 +318,7 @@ Test(qconfig, words_that_mean_nothing_are_refused_with_the_nearest)
     cr_assert_not(oct_setter_parse(&words, longest, flaw));
 }
 
-/* Who decides is the highest one that speaks of a place, whether or not it changes anything. */
+/* The highest setter that applies to a place decides, whether or not it changes anything. */
 Test(qconfig, names_the_setter_that_decided)
 {
     char text[OCT_SETTER_BYTES];

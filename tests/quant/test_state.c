@@ -1,4 +1,4 @@
-/* States as calls: what each does, what each refuses, and how batch norm goes with them. */
+/* States as calls: what each does, what each refuses, and how batch norm follows them. */
 #include "tests/quant/net.h"
 #include "tests/support/check_status.h"
 

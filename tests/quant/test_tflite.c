@@ -30,7 +30,7 @@ Test(tflite, convolutions_are_its_codes)
     check_nothing_held();
 }
 
-/* The formula of quant/target/README.md, of codes as they lie there. */
+/* The formula of quant/target/README.md, of codes in their layout there. */
 static uint8_t sum_of(const layer_binary *k, int e)
 {
     const float y = layer_real(k->scale[2]);

@@ -91,7 +91,7 @@ static oct_module *two_layers(float second)
     return root;
 }
 
-/* Undone, the step is one that was never taken. */
+/* A step that is undone leaves the state as if it had never run. */
 static void check_skipped(oct_train_step *step, const oct_batch *batch, float lr,
                           const char *sentence)
 {
@@ -159,7 +159,7 @@ Test(train_step, one_at_a_time_takes_steps)
     check_nothing_held();
 }
 
-/* A sample that is no number ends its own step alone: what follows goes on as if it had not been there. */
+/* A sample with NaN fails only its own step: later steps run as if it had not been there. */
 Test(train_step, a_batch_that_is_not_finite_leaves_nothing_after)
 {
     double end[2];

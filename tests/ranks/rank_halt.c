@@ -1,4 +1,4 @@
-/* A rank that stands still inside of a call of MPI which waits for all: rank_halt CALL RANK DEADLINE [mpirun].
+/* A rank that hangs inside a call of MPI which waits for all: rank_halt CALL RANK DEADLINE [mpirun].
  * CALL: init, dup or finalize. The calls are taken over by MPI's profiling names. mpirun: that is stopped instead. */
 #include "tests/ranks/rank.h"
 

@@ -1,5 +1,5 @@
 /* "How does PyTorch implement quantization?": a VGG that is to be fused by names that it does not
- * have, batch norms that nobody fused, ResNet-18's forgotten stem, and a layer of the user's own. */
+ * have, batch norms that are not fused, ResNet-18's forgotten stem, and a layer of the user's own. */
 #include "tests/requirements/rig.h"
 
 #include "launch/model/model.h"
@@ -92,7 +92,7 @@ Test(how_quantization_is_implemented, vgg_fused_by_hand_runs_in_eager)
     rig_end(&r);
 }
 
-/* "How to merge batch_norm layer with conv layer?": in the graph methods nobody has to. */
+/* "How to merge batch_norm layer with conv layer?": the graph methods do it by themselves. */
 Test(how_quantization_is_implemented, graph_methods_fuse_by_themselves)
 {
     rig r;

@@ -51,7 +51,7 @@ static char *stream_end(stream *s)
     return s->data;
 }
 
-/* Descendants of pid, before pid itself, so that nobody is adopted by init unseen. */
+/* Descendants of pid, before pid itself, so that none is adopted by init unseen. */
 static void collect_tree(pid_t pid, pid_t *tree, size_t *count)
 {
     char path[64];

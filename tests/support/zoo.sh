@@ -22,7 +22,7 @@ zoo_data() {
     "$root/tests/onnx/make_data.py" . "$train" "$test" "$values"
 }
 
-# What the recipe of a model says of its data; its beginning goes to NAME.yaml.
+# Prints the data part of a model's recipe; its beginning is written to NAME.yaml.
 zoo_recipe() {
     local name=$1 network="name: $1" size classes
     local grey=(data.format=idx data.path=/usr/share/datasets/fashion-mnist) words
@@ -55,7 +55,7 @@ zoo_recipe() {
     echo "${words[@]}"
 }
 
-# Where the data of a model lie, as its recipe has it.
+# Prints the path of a model's data, as in its recipe.
 zoo_path() {
     local words
     read -r -a words <<<"$(zoo_recipe "$1")"

@@ -1,6 +1,6 @@
-/* This stands in front of each source of dist/ that is compiled for the simulator (run says which), so that thousands
- * of ranks fit into one process. Control flow, messages and their lengths stay those of the sources; what is long is
- * neither copied nor added, but takes the time of it.
+/* Included before each source of dist/ that is compiled for the simulator (run says which), so that thousands of ranks
+ * fit into one process. Control flow, messages and their lengths stay those of the sources; long vectors are neither
+ * copied nor added, but take the time for it.
  */
 #pragma once
 
@@ -29,7 +29,7 @@ int oct_sim_look_around(MPI_Comm comm, int *found);
 /* The same as oct_exchange_signal, which wakes those who sleep. */
 void oct_sim_signal(const oct_comm *comm, uint64_t progress);
 
-/* Returns where a message of this tag lies: data, or for long pieces of sums a place that all ranks share and that
+/* Returns the buffer of a message of this tag: data, or for long pieces of sums a buffer that all ranks share and that
  * the simulator does not copy. */
 void *oct_sim_buffer(const void *data, int bytes, int tag);
 

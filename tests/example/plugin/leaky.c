@@ -1,4 +1,4 @@
-/* A fake-quant: the scale of the built-in one, but a tenth of the gradient passes where a value lies
+/* A fake-quant: the scale of the built-in one, but a tenth of the gradient passes where a value is
  * beyond the codes, so that it can come back. */
 #include "example.h"
 

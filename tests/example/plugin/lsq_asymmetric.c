@@ -1,4 +1,4 @@
-/* A learned step size around a zero_point that is chosen: calibration puts it where the range of values lies, as
+/* A learned step size around a zero_point that is chosen: calibration sets it from the range of values, as
  * the built-in `asymmetric` does, and training moves the scale alone. */
 #include "methods.h"
 
@@ -14,7 +14,7 @@ static int32_t zero_point_of_range(float min, float max, float scale, oct_qparam
     return oct_fake_quant_asymmetric.zero_point(min, max, scale, q);
 }
 
-/* All values may lie on one side of the zero_point, so the gradient is divided by the number of codes. */
+/* All values may be on one side of the zero_point, so the gradient is divided by the number of codes. */
 static float factor_of_range(int64_t n, oct_qparams q)
 {
     return 1.0f / sqrtf((float)n * (float)(q.qmax - q.qmin));
