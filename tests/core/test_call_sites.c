@@ -17,7 +17,7 @@ static oct_tensor *relu6(oct_context *cx, oct_tensor *const *x)
 {
     return oct_relu6(cx, x[0]);
 }
-static oct_tensor *add(oct_context *cx, oct_tensor *const *x)
+static oct_tensor *add_op(oct_context *cx, oct_tensor *const *x)
 {
     return oct_add(cx, x[0], x[1]);
 }
@@ -130,7 +130,7 @@ static const struct {
 } ops[] = {
     {"relu", relu, 1, 0},
     {"relu6", relu6, 1, 0},
-    {"add", add, 2, 0},
+    {"add", add_op, 2, 0},
     {"mul", mul, 2, 0},
     {"add_scalar", add_scalar, 1, 1},
     {"mul_scalar", mul_scalar, 1, 1},
@@ -187,7 +187,7 @@ typedef struct site_rig {
     oct_tensor x[2], *in[2];
 } site_rig;
 
-static void begin(site_rig *r)
+static void begin_rig(site_rig *r)
 {
     RIG_OK(oct_context_create(&r->cx, &oct_collective_one));
     for (int i = 0; i < 2; i++) {
@@ -202,7 +202,7 @@ static void begin(site_rig *r)
     oct_context_begin(r->cx, oct_leaves_split(2, 8, 0, 1), false);
 }
 
-static void end(site_rig *r)
+static void end_rig(site_rig *r)
 {
     oct_context_destroy(&r->cx);
     oct_free(&r->data[0]);
@@ -212,7 +212,7 @@ static void end(site_rig *r)
 Test(call_sites, each_op_is_announced_and_its_module_computes_the_same, .timeout = 60)
 {
     site_rig r;
-    begin(&r);
+    begin_rig(&r);
     for (size_t i = 0; i < OCT_COUNT(ops); i++) {
         listener l = {.base = {.call = heard}};
         r.cx->interceptor = &l.base;
@@ -231,14 +231,14 @@ Test(call_sites, each_op_is_announced_and_its_module_computes_the_same, .timeout
         oct_check_tensor(oct_module_call(r.cx, m, r.in, ops[i].inputs), y, ops[i].name);
         oct_module_destroy(&m);
     }
-    end(&r);
+    end_rig(&r);
 }
 
 /* Of other shapes than the rest. */
 Test(call_sites, a_loss_is_one, .timeout = 60)
 {
     site_rig r;
-    begin(&r);
+    begin_rig(&r);
     for (int i = 0; i < 2; i++)
         r.x[i].shape = OCT_SHAPE(2, 60);
     listener l = {.base = {.call = heard}};
@@ -252,13 +252,13 @@ Test(call_sites, a_loss_is_one, .timeout = 60)
     RIG_OK(oct_module_type_find(l.op)->create(&m, &l.args));
     oct_check_tensor(oct_module_call(r.cx, m, r.in, 2), y, l.op);
     oct_module_destroy(&m);
-    end(&r);
+    end_rig(&r);
 }
 
 Test(call_sites, a_product_of_matrices_is_one, .timeout = 60)
 {
     site_rig r;
-    begin(&r);
+    begin_rig(&r);
     r.x[1].shape = OCT_SHAPE(2, 4, 3, 5);
     listener l = {.base = {.call = heard}};
     r.cx->interceptor = &l.base;
@@ -270,25 +270,25 @@ Test(call_sites, a_product_of_matrices_is_one, .timeout = 60)
     RIG_OK(oct_module_type_find(l.op)->create(&m, &l.args));
     oct_check_tensor(oct_module_call(r.cx, m, r.in, 2), y, l.op);
     oct_module_destroy(&m);
-    end(&r);
+    end_rig(&r);
 }
 
 Test(call_sites, an_answer_takes_the_place_of_the_op, .timeout = 60)
 {
     site_rig r;
-    begin(&r);
+    begin_rig(&r);
     for (size_t i = 0; i < OCT_COUNT(ops); i++) {
         listener l = {.base = {.call = heard}, .answer = true};
         r.cx->interceptor = &l.base;
         cr_assert_eq(ops[i].call(r.cx, r.in), r.in[0], "%s went on", ops[i].name);
     }
-    end(&r);
+    end_rig(&r);
 }
 
 Test(call_sites, an_op_inside_a_leaf_module_is_none, .timeout = 60)
 {
     site_rig r;
-    begin(&r);
+    begin_rig(&r);
     for (size_t i = 0; i < OCT_COUNT(ops); i++) {
         listener l = {.base = {.call = heard}};
         r.cx->interceptor = &l.base;
@@ -297,7 +297,7 @@ Test(call_sites, an_op_inside_a_leaf_module_is_none, .timeout = 60)
         r.cx->atomic_depth = 0;
         cr_assert_eq(l.calls, 0, "%s was announced", ops[i].name);
     }
-    end(&r);
+    end_rig(&r);
 }
 
 Test(call_sites, the_trace_has_the_arguments, .timeout = 60)

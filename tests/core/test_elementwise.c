@@ -245,7 +245,7 @@ static void draw_ones(const draw_case *c, float *y, uint32_t calls)
     oct_context_destroy(&cx);
 }
 
-static bool same(const float *a, const float *b)
+static bool same_draws(const float *a, const float *b)
 {
     return memcmp(a, b, sizeof(float[SAMPLES * EACH])) == 0;
 }
@@ -264,21 +264,21 @@ Test(dropout, draws_the_same_on_any_number_of_ranks_and_batches_of_an_update)
     for (c.ranks = 2; c.ranks <= 3; c.ranks++) {
         for (c.rank = 0; c.rank < c.ranks; c.rank++)
             draw_ones(&c, other, 0);
-        cr_assert(same(one, other), "%d ranks draw otherwise", c.ranks);
+        cr_assert(same_draws(one, other), "%d ranks draw otherwise", c.ranks);
     }
     c.ranks = 1, c.rank = 0;
     c.batches = 3;
     draw_ones(&c, other, 0);
-    cr_assert(same(one, other));
+    cr_assert(same_draws(one, other));
     c.update = 4;
     draw_ones(&c, other, 0);
-    cr_assert(!same(one, other));
+    cr_assert(!same_draws(one, other));
     c.update = 3, c.seed = 8;
     draw_ones(&c, other, 0);
-    cr_assert(!same(one, other));
+    cr_assert(!same_draws(one, other));
     c.seed = 7;
     draw_ones(&c, other, 1); /* a second call of the same forward */
-    cr_assert(!same(one, other));
+    cr_assert(!same_draws(one, other));
 }
 
 Test(dropout, hands_its_input_on_where_nothing_is_learned)

@@ -58,7 +58,7 @@ static void term(int64_t leaf, int use, float row[NUMEL])
     oct_fill_normal(row, NUMEL, 3, OCT_STREAM_TEST, (uint32_t)(8 * leaf + use), 0, 10.0F);
 }
 
-static void begin(const oct_leaves *leaves, int uses)
+static void begin_stream(const oct_leaves *leaves, int uses)
 {
     oct_context_begin(cx, *leaves, true);
     for (int i = 0; i < uses; i++)
@@ -137,7 +137,7 @@ static void compare(const oct_leaves *leaves, int uses, int64_t group,
     static float want[OCT_MAX_PARTS][NUMEL];
     oct_params params;
     cr_assert_eq(oct_params_bind(&params, holder, leaves), OCT_OK);
-    begin(leaves, uses);
+    begin_stream(leaves, uses);
     for (int use = 0; use < uses; use++)
         stream_use(use, group, layout);
     cr_assert_eq(weight->uses, 0);
@@ -182,7 +182,7 @@ Test(leaf_stream, many_leaves)
 Test(leaf_stream, twigs_are_as_large_as_the_op_takes_and_threads_allow)
 {
     oct_leaves leaves = oct_leaves_split(8 * LEAF - 1, LEAF, 0, 1);
-    begin(&leaves, 0);
+    begin_stream(&leaves, 0);
     omp_set_num_threads(1);
     cr_assert_eq(oct_leaf_stream_leaves(cx, 1), 1);
     cr_assert_eq(oct_leaf_stream_leaves(cx, 4), 4);
@@ -192,7 +192,7 @@ Test(leaf_stream, twigs_are_as_large_as_the_op_takes_and_threads_allow)
     omp_set_num_threads(5);
     cr_assert_eq(oct_leaf_stream_leaves(cx, 16), 1);
     leaves = oct_leaves_split(0, LEAF, 0, 1);
-    begin(&leaves, 0);
+    begin_stream(&leaves, 0);
     cr_assert_eq(oct_leaf_stream_leaves(cx, 16), 1);
 }
 
@@ -221,7 +221,7 @@ Test(leaf_stream, it_keeps_a_row_for_each_level)
         oct_context_destroy(&cx);
         cr_assert_eq(oct_context_create(&cx, &oct_collective_one), OCT_OK);
         oct_params_zero(&params);
-        begin(&leaves, 0);
+        begin_stream(&leaves, 0);
         oct_param_used(cx, large);
         oct_mem_peak_reset();
         size_t before = oct_mem_live();
@@ -242,7 +242,7 @@ Test(leaf_stream, misuse_is_a_defect_and_a_failed_context_ends_it)
     oct_leaves leaves = oct_leaves_split(4 * LEAF, LEAF, 0, 1);
     oct_leaf_stream stream;
     int64_t first, end;
-    begin(&leaves, 1);
+    begin_stream(&leaves, 1);
     oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_leaf_stream_end(cx, &stream);
@@ -250,7 +250,7 @@ Test(leaf_stream, misuse_is_a_defect_and_a_failed_context_ends_it)
 
     oct_params params;
     cr_assert_eq(oct_params_bind(&params, holder, &leaves), OCT_OK);
-    begin(&leaves, 1);
+    begin_stream(&leaves, 1);
     stream_use(0, 1, NULL);
     oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
@@ -258,13 +258,13 @@ Test(leaf_stream, misuse_is_a_defect_and_a_failed_context_ends_it)
     cr_assert_eq(oct_context_status(cx), OCT_DEFECT);
 
     oct_params_zero(&params);
-    begin(&leaves, 0);
+    begin_stream(&leaves, 0);
     oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_leaf_stream_end(cx, &stream);
     cr_assert(strstr(oct_fail_text(0), "more gradients than uses"));
 
-    begin(&leaves, 1);
+    begin_stream(&leaves, 1);
     oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_context_fail(cx, OCT_NUMERIC, "halfway");
@@ -283,7 +283,7 @@ Test(leaf_stream, without_memory_it_fails_and_leaves_nothing)
         oct_context_destroy(&cx);
         cr_assert_eq(oct_context_create(&cx, &oct_collective_one), OCT_OK);
         oct_params_zero(&params);
-        begin(&leaves, uses);
+        begin_stream(&leaves, uses);
         oct_mem_fail_after(1);
         oct_leaf_stream stream;
         int64_t first, end;

@@ -31,7 +31,7 @@ static double define_f64(double values[][COLUMNS], int64_t count, int j, int64_t
 static float values32[MAX_COUNT][COLUMNS];
 static double values64[MAX_COUNT][COLUMNS];
 
-static void fill(uint32_t sub)
+static void fill_values(uint32_t sub)
 {
     oct_fill_normal(&values32[0][0], MAX_COUNT * COLUMNS, 7, OCT_STREAM_TEST, sub, 0, 1e3f);
     for (int i = 0; i < MAX_COUNT; i++) {
@@ -104,7 +104,7 @@ Test(leaves, parts_are_the_maximal_aligned_subtrees)
 Test(leaves, folded_and_merged_is_the_tree_bit_for_bit)
 {
     for (int64_t count = 1; count <= MAX_COUNT; count++) {
-        fill((uint32_t)count);
+        fill_values((uint32_t)count);
         float expected32[COLUMNS];
         double expected64[COLUMNS];
         for (int c = 0; c < COLUMNS; c++) {
@@ -148,7 +148,7 @@ Test(leaves, folded_and_merged_is_the_tree_bit_for_bit)
 /* Merging neighbouring runs gives the same as folding one run of all their leaves. */
 Test(leaves, merged_runs_are_one_run)
 {
-    fill(3);
+    fill_values(3);
     for (int64_t count = 1; count <= 23; count++)
         for (int64_t first = 0; first <= count; first++)
             for (int64_t middle = first; middle <= count; middle++)
@@ -226,7 +226,7 @@ Test(leaves, a_wide_row_is_folded_as_its_columns_alone)
 
 Test(leaves, each_part_is_its_node_of_the_tree)
 {
-    fill(99);
+    fill_values(99);
     for (int64_t first = 0; first < 20; first++) {
         oct_leaves l = {37, 1, 37, first, 17};
         oct_subtree parts[OCT_MAX_PARTS];
@@ -280,7 +280,7 @@ Test(collective, one_process_sums_to_its_only_part)
     float out32[COLUMNS];
     double out64[COLUMNS];
     for (int64_t count = 1; count <= MAX_COUNT; count++) {
-        fill((uint32_t)count);
+        fill_values((uint32_t)count);
         float rows32[MAX_COUNT][COLUMNS];
         double rows64[MAX_COUNT][COLUMNS];
         memcpy(rows32, values32, sizeof rows32);

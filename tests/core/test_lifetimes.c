@@ -193,7 +193,7 @@ Test(lifetimes, a_failure_of_another_kind_is_no_straying)
     cr_assert(!oct_lifetimes_diverged(lifetimes));
 }
 
-static oct_tensor *look(oct_context *at, oct_module *module, oct_tensor *value, void *user)
+static oct_tensor *do_nothing(oct_context *at, oct_module *module, oct_tensor *value, void *user)
 {
     (void)at, (void)module, (void)value, (void)user;
     return NULL;
@@ -205,7 +205,7 @@ Test(lifetimes, a_hook_or_a_container_that_says_nothing_is_reason_to_keep_all)
     net *self = set_up(chain);
     cr_assert(oct_module_calls_only(root));
     oct_hook_handle hook;
-    cr_assert_eq(oct_module_hook(self->relu, look, NULL, &hook), OCT_OK);
+    cr_assert_eq(oct_module_hook(self->relu, do_nothing, NULL, &hook), OCT_OK);
     cr_assert(!oct_module_calls_only(root));
     oct_hook_remove(&hook);
     cr_assert(oct_module_calls_only(root));

@@ -138,7 +138,7 @@ Test(metric, a_nan_is_the_largest_score)
     cr_assert_eq(value_of("auc", y, 4, 1, (oct_goals){.values = goal}), 0.5);
 }
 
-static int64_t one(int64_t n)
+static int64_t one_number(int64_t n)
 {
     (void)n;
     return 1;
@@ -159,7 +159,7 @@ static double sum(const double *numbers, int64_t n)
 Test(metric, numbers_that_do_not_count_are_summed_along_the_tree)
 {
     static const oct_metric mean = {
-        .name = "first", .unit = "", .numbers = one, .add = add_first, .value = sum};
+        .name = "first", .unit = "", .numbers = one_number, .add = add_first, .value = sum};
     const float y[] = {1, 0x1p-24F, 0x1p30F, 0x1p-24F, 3, -0x1p30F};
     cr_assert_eq(oct_metric_register(&mean), OCT_OK);
     double rows[6];

@@ -54,7 +54,7 @@ static const struct {
     {"dropout", {1, {0.25}}, "p 0.25"},
 };
 
-static oct_module *make(const char *name, const oct_op_args *args)
+static oct_module *make_module(const char *name, const oct_op_args *args)
 {
     const oct_module_type *type = oct_module_type_find(name);
     cr_assert(type && type->create && type->args, "%s", name);
@@ -67,7 +67,7 @@ static oct_module *make(const char *name, const oct_op_args *args)
 Test(module_type, a_module_made_from_arguments_returns_them_again, .timeout = 60)
 {
     for (size_t i = 0; i < OCT_COUNT(listed); i++) {
-        oct_module *m = make(listed[i].name, &listed[i].args);
+        oct_module *m = make_module(listed[i].name, &listed[i].args);
         oct_op_args args;
         m->type->args(m, &args);
         cr_assert_eq(args.count, listed[i].args.count, "%s", listed[i].name);

@@ -18,7 +18,7 @@ typedef struct move_rig {
 } move_rig;
 
 /* Value i of a sample is i, of the next one EACH more. */
-static void begin(move_rig *r)
+static void begin_move(move_rig *r)
 {
     RIG_OK(oct_context_create(&r->cx, &oct_collective_one));
     for (int i = 0; i < SAMPLES * EACH; i++)
@@ -30,7 +30,7 @@ static void begin(move_rig *r)
     oct_context_begin(r->cx, oct_leaves_split(SAMPLES, 8, 0, 1), false);
 }
 
-static void end(move_rig *r)
+static void end_move(move_rig *r)
 {
     oct_context_destroy(&r->cx);
     check_nothing_held();
@@ -51,7 +51,7 @@ static void check_golden(const oct_tensor *y, oct_shape shape, const int *golden
 Test(move, agrees_with_pytorch)
 {
     move_rig r;
-    begin(&r);
+    begin_move(&r);
     CHECK_GOLDEN_MOVE(slice, OCT_SHAPE(3, 4, 6, 3), oct_slice(r.cx, &r.x, 3, 1, 3, 3));
     CHECK_GOLDEN_MOVE(flip, OCT_SHAPE(3, 4, 6, 8), oct_slice(r.cx, &r.x, 1, 3, -1, 4));
     CHECK_GOLDEN_MOVE(to_nchw, OCT_SHAPE(3, 8, 4, 6), oct_transpose(r.cx, &r.x, (int[]){3, 1, 2}));
@@ -65,7 +65,7 @@ Test(move, agrees_with_pytorch)
     CHECK_GOLDEN_MOVE(space_crd, OCT_SHAPE(3, 2, 3, 32),
                       oct_space_to_depth(r.cx, &r.x, 2, OCT_DEPTH_CRD));
     CHECK_GOLDEN_MOVE(shuffle, OCT_SHAPE(3, 4, 6, 8), oct_channel_shuffle(r.cx, &r.x, 4));
-    end(&r);
+    end_move(&r);
 }
 
 static uint64_t drawn;
@@ -154,7 +154,7 @@ static void check_gradient(move_rig *r, const oct_move_map *map)
 Test(move, of_random_maps_is_what_they_say_there_and_back)
 {
     move_rig r;
-    begin(&r);
+    begin_move(&r);
     for (int i = 0; i < 300; i++) {
         oct_move_map map = random_map();
         while (oct_move_numel(&map) > 20000)
@@ -163,7 +163,7 @@ Test(move, of_random_maps_is_what_they_say_there_and_back)
         check_map(&r, &map);
         check_gradient(&r, &map);
     }
-    end(&r);
+    end_move(&r);
 }
 
 static void check_refused(const oct_tensor *y, oct_context *cx, const char *sentence)
@@ -179,7 +179,7 @@ static void check_refused(const oct_tensor *y, oct_context *cx, const char *sent
 Test(move, refuses_what_does_not_fit)
 {
     move_rig r;
-    begin(&r);
+    begin_move(&r);
     oct_context *cx = r.cx;
     oct_tensor *x = &r.x;
     oct_move_map map = oct_move_over(2, (int64_t[]){2, 5});
@@ -212,7 +212,7 @@ Test(move, refuses_what_does_not_fit)
     check_refused(oct_channel_shuffle(cx, x, 3), cx, "3 groups do not divide 8 channels");
     x->shape = OCT_SHAPE(SAMPLES, EACH);
     check_refused(oct_space_to_depth(cx, x, 2, OCT_DEPTH_CRD), cx, "takes images (N, H, W, C)");
-    end(&r);
+    end_move(&r);
 }
 
 Test(move, modules_refuse_maps_that_cannot_be)

@@ -10,7 +10,8 @@
 
 enum { N = 3, F = 4 };
 
-static int32_t add(oct_module *net, const char *path, oct_module *module, int32_t a, int32_t b)
+static int32_t add_module(oct_module *net, const char *path, oct_module *module, int32_t a,
+                          int32_t b)
 {
     const int32_t inputs[] = {a, b};
     int32_t value;
@@ -66,13 +67,13 @@ Test(network, calls_its_nodes_in_order_and_a_shared_module_again)
 {
     oct_module *net = network();
     float y[N * F];
-    const int32_t a = add(net, "body.fc", linear(), 0, -1);
-    const int32_t b = add(net, "body.act", relu(), a, -1);
+    const int32_t a = add_module(net, "body.fc", linear(), 0, -1);
+    const int32_t b = add_module(net, "body.act", relu(), a, -1);
     int32_t c;
     cr_assert(oct_network_add_again(net, a, &b, 1, &c) == OCT_OK);
     cr_assert_eq(oct_network_module(net, a), oct_network_module(net, c));
     cr_assert_null(oct_network_module(net, 0));
-    add(net, "sum", sum(), b, c);
+    add_module(net, "sum", sum(), b, c);
     oct_linear_module *fc = (oct_linear_module *)oct_module_find(net, "body.fc");
     cr_assert_not_null(fc);
     for (int i = 0; i < F; i++) { /* fc(x) = 2 x + 1 */
@@ -100,7 +101,7 @@ Test(network, gives_every_module_a_path_of_its_own)
     static const char *const wanted[] = {"a.b", "a.b_2", "a.b_.c", "a.b_.c_2", "a.b_3"};
     static const char *const given[] = {"a.b", "a.b", "a.b.c", "a.b.c", "a.b"};
     for (size_t i = 0; i < OCT_COUNT(given); i++) {
-        const int32_t value = add(net, given[i], relu(), 0, -1);
+        const int32_t value = add_module(net, given[i], relu(), 0, -1);
         cr_assert_str_eq(oct_module_path(oct_network_module(net, value), path), wanted[i]);
     }
     oct_module_destroy(&net);
@@ -110,7 +111,8 @@ Test(network, gives_every_module_a_path_of_its_own)
 Test(network, finds_the_same_call_but_never_one_with_parameters)
 {
     oct_module *net = network();
-    const int32_t a = add(net, "r", relu(), 0, -1), b = add(net, "fc", linear(), a, -1);
+    const int32_t a = add_module(net, "r", relu(), 0, -1),
+                  b = add_module(net, "fc", linear(), a, -1);
     const int32_t zero = 0;
     oct_op_args args;
     oct_linear_type.args(oct_network_module(net, b), &args);
@@ -125,7 +127,7 @@ Test(network, is_called_with_as_many_inputs_as_it_has)
     oct_module *net;
     oct_context *cx;
     cr_assert(oct_network_create(&net, 2) == OCT_OK);
-    add(net, "sum", sum(), 0, 1);
+    add_module(net, "sum", sum(), 0, 1);
     cr_assert(oct_context_create(&cx, &oct_collective_one) == OCT_OK);
     oct_context_begin(cx, oct_leaves_split(N, 8, 0, 1), false);
     oct_tensor *x = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(N, F));
@@ -141,7 +143,7 @@ Test(network, keeps_the_names_of_a_file_and_the_order_there)
 {
     oct_module *net = network();
     const oct_network_name *names;
-    const int32_t value = add(net, "fc", linear(), 0, -1);
+    const int32_t value = add_module(net, "fc", linear(), 0, -1);
     const int64_t size[] = {2, 3};
     oct_file_order order = oct_file_order_of(2, size);
     float file[6] = {1, 2, 3, 4, 5, 6}, place[6], back[6];

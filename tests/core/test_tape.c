@@ -68,7 +68,7 @@ static void add_backward(oct_context *cx, oct_node *node)
     }
 }
 
-static oct_tensor *add(oct_context *cx, oct_tensor *a, oct_tensor *b)
+static oct_tensor *add_op(oct_context *cx, oct_tensor *a, oct_tensor *b)
 {
     oct_tensor *inputs[] = {a, b};
     if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
@@ -126,7 +126,7 @@ static void tear_down(void)
     OCT_ASSERT(oct_mem_live() == 0); /* Criterion does not count cr_assert in a teardown */
 }
 
-static oct_tensor *begin(oct_leaves leaves, bool record)
+static oct_tensor *begin_forward(oct_leaves leaves, bool record)
 {
     oct_params_zero(&f.params);
     oct_context_begin(f.cx, leaves, record);
@@ -185,7 +185,7 @@ TestSuite(tape, .init = set_up, .fini = tear_down);
 
 Test(tape, a_gradient_is_the_tree_sum_bit_for_bit)
 {
-    oct_tensor *y = scale(f.cx, begin(whole(), true), f.u);
+    oct_tensor *y = scale(f.cx, begin_forward(whole(), true), f.u);
     cr_assert_eq(f.u->uses, 1);
     cr_assert_eq(backward(y), OCT_OK);
     check_only_u_has_a_gradient();
@@ -196,9 +196,9 @@ Test(tape, a_gradient_is_the_tree_sum_bit_for_bit)
 
 Test(tape, a_chain_multiplies_and_a_fork_adds)
 {
-    oct_tensor *x = begin(whole(), true);
+    oct_tensor *x = begin_forward(whole(), true);
     x->needs_grad = true;
-    oct_tensor *a = scale(f.cx, x, f.u), *y = add(f.cx, scale(f.cx, a, f.v), a);
+    oct_tensor *a = scale(f.cx, x, f.u), *y = add_op(f.cx, scale(f.cx, a, f.v), a);
     cr_assert(y->needs_grad && a->needs_grad);
     cr_assert_eq(backward(y), OCT_OK);
     const float *u = oct_f32(&f.u->value), *v = oct_f32(&f.v->value);
@@ -212,7 +212,7 @@ Test(tape, a_chain_multiplies_and_a_fork_adds)
 Test(tape, a_gradient_can_be_worked_into_where_it_lies)
 {
     bool add;
-    oct_tensor *x = begin(whole(), true);
+    oct_tensor *x = begin_forward(whole(), true);
     cr_assert_null(oct_grad_buffer(f.cx, x, &add), "it needs none");
     x->needs_grad = true;
     float *grad = oct_grad_buffer(f.cx, x, &add);
@@ -231,7 +231,7 @@ Test(tape, a_gradient_can_be_worked_into_where_it_lies)
 
 Test(tape, a_parameter_used_twice_folds_once)
 {
-    oct_tensor *x = begin(whole(), true);
+    oct_tensor *x = begin_forward(whole(), true);
     oct_tensor *a = scale(f.cx, x, f.u), *y = scale(f.cx, a, f.u);
     cr_assert_eq(f.u->uses, 2);
     cr_assert_eq(backward(y), OCT_OK);
@@ -248,14 +248,14 @@ Test(tape, a_parameter_used_twice_folds_once)
 
 Test(tape, a_branch_that_leads_nowhere_does_not_keep_a_fold_open)
 {
-    oct_tensor *x = begin(whole(), true);
+    oct_tensor *x = begin_forward(whole(), true);
     oct_tensor *dead = scale(f.cx, scale(f.cx, x, f.v), f.u);
     oct_tensor *y = scale(f.cx, x, f.u);
     cr_assert_not_null(dead);
     cr_assert_eq(backward(y), OCT_OK);
     cr_assert_null(f.u->rows);
     check_only_u_has_a_gradient();
-    oct_tensor *again = scale(f.cx, begin(whole(), true), f.u);
+    oct_tensor *again = scale(f.cx, begin_forward(whole(), true), f.u);
     cr_assert_eq(f.u->uses, 1);
     cr_assert_eq(backward(again), OCT_OK);
 }
@@ -263,7 +263,7 @@ Test(tape, a_branch_that_leads_nowhere_does_not_keep_a_fold_open)
 Test(tape, the_number_of_ranks_changes_no_bit)
 {
     oct_leaves one = whole();
-    cr_assert_eq(backward(scale(f.cx, scale(f.cx, begin(one, true), f.v), f.u)), OCT_OK);
+    cr_assert_eq(backward(scale(f.cx, scale(f.cx, begin_forward(one, true), f.v), f.u)), OCT_OK);
     cr_assert_eq(oct_params_reduce(&f.params, &oct_collective_one, &one), OCT_OK);
     float want[2 * COLUMNS];
     memcpy(want, f.params.grads, sizeof want);
@@ -276,7 +276,8 @@ Test(tape, the_number_of_ranks_changes_no_bit)
             oct_leaves mine = oct_leaves_split(SAMPLES, LEAF, rank, size);
             oct_params_unbind(&f.params);
             cr_assert_eq(oct_params_bind(&f.params, f.holder, &mine), OCT_OK);
-            cr_assert_eq(backward(scale(f.cx, scale(f.cx, begin(mine, true), f.v), f.u)), OCT_OK);
+            cr_assert_eq(backward(scale(f.cx, scale(f.cx, begin_forward(mine, true), f.v), f.u)),
+                         OCT_OK);
             int n = oct_leaves_parts(&mine, parts + num_parts);
             for (int p = 0; p < n; p++) {
                 vectors[num_parts + p] = block[num_parts + p];
@@ -294,10 +295,10 @@ Test(tape, a_steady_step_allocates_nothing)
 {
     for (int step = 0; step < 10; step++) {
         if (step == 2) oct_mem_fail_after(1);
-        oct_tensor *x = begin(whole(), true);
+        oct_tensor *x = begin_forward(whole(), true);
         x->needs_grad = true;
         oct_tensor *a = scale(f.cx, x, f.u);
-        cr_assert_eq(backward(add(f.cx, a, scale(f.cx, a, f.v))), OCT_OK);
+        cr_assert_eq(backward(add_op(f.cx, a, scale(f.cx, a, f.v))), OCT_OK);
     }
     oct_mem_fail_after(0);
 }
@@ -312,9 +313,9 @@ Test(tape, a_backward_that_spends_gives_the_forward_back)
         f.cx->release_on_backward = release_on_backward;
         for (int step = 0; step < 5; step++) {
             if (step == 3) oct_mem_fail_after(1);
-            oct_tensor *y = scale(f.cx, begin(leaves, true), f.u);
+            oct_tensor *y = scale(f.cx, begin_forward(leaves, true), f.u);
             for (int i = 0; i < 4; i++)
-                y = add(f.cx, scale(f.cx, y, f.v), y);
+                y = add_op(f.cx, scale(f.cx, y, f.v), y);
             cr_assert_eq(backward(y), OCT_OK);
             cr_assert_eq(oct_params_reduce(&f.params, &oct_collective_one, &leaves), OCT_OK);
             if (step + release_on_backward == 0) memcpy(want, f.params.grads, sizeof want);
@@ -328,14 +329,14 @@ Test(tape, a_backward_that_spends_gives_the_forward_back)
 
 Test(tape, a_loss_without_parameters_has_nothing_to_learn)
 {
-    oct_tensor *y = begin(whole(), true);
+    oct_tensor *y = begin_forward(whole(), true);
     cr_assert_eq(oct_backward(f.cx, y), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "depends on no parameter"));
 }
 
 Test(tape, nothing_is_recorded_without_record)
 {
-    oct_tensor *y = scale(f.cx, begin(whole(), false), f.u);
+    oct_tensor *y = scale(f.cx, begin_forward(whole(), false), f.u);
     cr_assert_not(y->needs_grad);
     cr_assert_null(y->node);
     cr_assert_eq(f.u->uses, 0);
@@ -345,7 +346,7 @@ Test(tape, nothing_is_recorded_without_record)
 
 Test(tape, ops_of_inputs_without_gradient_are_not_recorded)
 {
-    oct_tensor *x = begin(whole(), true), *y = add(f.cx, x, x);
+    oct_tensor *x = begin_forward(whole(), true), *y = add_op(f.cx, x, x);
     cr_assert_not(y->needs_grad);
     cr_assert_null(f.cx->last);
     cr_assert_eq(oct_context_status(f.cx), OCT_OK);
@@ -353,7 +354,7 @@ Test(tape, ops_of_inputs_without_gradient_are_not_recorded)
 
 Test(tape, the_first_failure_sticks)
 {
-    oct_tensor *x = begin(whole(), true);
+    oct_tensor *x = begin_forward(whole(), true);
     cr_assert_null(oct_context_fail(f.cx, OCT_NUMERIC, "loss is %s", "nan"));
     cr_assert_null(oct_context_fail(f.cx, OCT_DATA, "later"));
     cr_assert_eq(oct_context_status(f.cx), OCT_NUMERIC);
@@ -366,21 +367,21 @@ Test(tape, the_first_failure_sticks)
     cr_assert_null(oct_leaf_grads_begin(f.cx, f.u));
     cr_assert_eq(oct_backward(f.cx, x), OCT_NUMERIC);
     cr_assert_eq(oct_fail_count(), 1);
-    x = begin(whole(), true);
+    x = begin_forward(whole(), true);
     cr_assert_not_null(scale(f.cx, x, f.u));
 }
 
 Test(tape, a_null_input_gives_null)
 {
-    oct_tensor *x = begin(whole(), true);
+    oct_tensor *x = begin_forward(whole(), true);
     cr_assert_null(scale(f.cx, NULL, f.u));
-    cr_assert_null(add(f.cx, x, NULL));
+    cr_assert_null(add_op(f.cx, x, NULL));
     cr_assert_eq(oct_context_status(f.cx), OCT_OK);
 }
 
 Test(tape, an_adopted_failure_keeps_its_record)
 {
-    begin(whole(), true);
+    begin_forward(whole(), true);
     cr_assert_null(oct_context_adopt(f.cx, OCT_OK));
     cr_assert_eq(oct_context_status(f.cx), OCT_OK);
     cr_assert_null(oct_context_adopt(f.cx, oct_fail(OCT_LOST, "rank 2 is gone")));
@@ -395,7 +396,7 @@ Test(tape, memory_failures_stick_at_every_allocation)
         oct_context_destroy(&f.cx);
         cr_assert_eq(oct_context_create(&f.cx, &oct_collective_one), OCT_OK);
         oct_mem_fail_after(n);
-        oct_tensor *x = begin(whole(), true), *y = scale(f.cx, scale(f.cx, x, f.u), f.v);
+        oct_tensor *x = begin_forward(whole(), true), *y = scale(f.cx, scale(f.cx, x, f.u), f.v);
         float *grad = y ? oct_scratch(f.cx, sizeof f.g) : NULL;
         if (grad) {
             memcpy(grad, f.g, sizeof f.g);
@@ -426,7 +427,7 @@ Test(tape, context_creation_fails_cleanly)
 
 Test(tape, a_tensor_too_big_to_count_is_a_sentence)
 {
-    begin(whole(), true);
+    begin_forward(whole(), true);
     cr_assert_null(oct_tensor_new(f.cx, OCT_F32, OCT_SHAPE(INT64_MAX, 2)));
     cr_assert_eq(oct_context_status(f.cx), OCT_RESOURCE);
     cr_assert(strstr(oct_fail_text(0), "(9223372036854775807, 2) does not fit"));
@@ -435,13 +436,13 @@ Test(tape, a_tensor_too_big_to_count_is_a_sentence)
 Test(tape, an_unbound_parameter_is_a_defect_with_its_name)
 {
     oct_params_unbind(&f.params);
-    cr_assert_eq(backward(scale(f.cx, begin(whole(), true), f.u)), OCT_DEFECT);
+    cr_assert_eq(backward(scale(f.cx, begin_forward(whole(), true), f.u)), OCT_DEFECT);
     cr_assert_str_eq(oct_fail_text(0), "parameter u is not bound (oct_params_bind)");
 }
 
 Test(tape, a_second_backward_without_zero_is_a_defect)
 {
-    oct_tensor *x = begin(whole(), true);
+    oct_tensor *x = begin_forward(whole(), true);
     cr_assert_eq(backward(scale(f.cx, x, f.u)), OCT_OK);
     cr_assert_eq(backward(scale(f.cx, x, f.u)), OCT_DEFECT);
     cr_assert(strstr(oct_fail_text(0), "oct_params_zero"));
@@ -449,7 +450,7 @@ Test(tape, a_second_backward_without_zero_is_a_defect)
 
 Test(tape, more_ends_than_uses_are_a_defect)
 {
-    oct_tensor *y = scale(f.cx, begin(whole(), true), f.u);
+    oct_tensor *y = scale(f.cx, begin_forward(whole(), true), f.u);
     cr_assert_not_null(y);
     f.u->uses = 0;
     cr_assert_eq(backward(y), OCT_DEFECT);
@@ -458,7 +459,7 @@ Test(tape, more_ends_than_uses_are_a_defect)
 
 Test(tape, an_op_without_backward_may_not_cut_a_gradient)
 {
-    oct_tensor *x = begin(whole(), true);
+    oct_tensor *x = begin_forward(whole(), true);
     oct_tensor *y = oct_tensor_new(f.cx, OCT_F32, x->shape);
     cr_assert_null(oct_record(f.cx, "round", NULL, &x, 1, false, y));
     cr_assert_eq(oct_context_status(f.cx), OCT_OK);
@@ -469,7 +470,7 @@ Test(tape, an_op_without_backward_may_not_cut_a_gradient)
 
 Test(tape, an_op_has_at_most_so_many_inputs)
 {
-    oct_tensor *x = begin(whole(), true), *many[OCT_MAX_INPUTS + 1];
+    oct_tensor *x = begin_forward(whole(), true), *many[OCT_MAX_INPUTS + 1];
     for (size_t i = 0; i < OCT_COUNT(many); i++)
         many[i] = x;
     cr_assert_null(oct_record(f.cx, "concat", add_backward, many, OCT_MAX_INPUTS + 1, true, x));
@@ -481,7 +482,7 @@ Test(tape, a_rank_without_leaves_goes_through_with_no_parts)
 {
     oct_leaves none = oct_leaves_split(4, LEAF, 0, 2);
     cr_assert_eq(none.local, 0);
-    oct_tensor *x = begin(none, true);
+    oct_tensor *x = begin_forward(none, true);
     x->needs_grad = true;
     oct_tensor *y = scale(f.cx, x, f.u);
     cr_assert_eq(backward(y), OCT_OK);
@@ -513,7 +514,7 @@ static bool echo_call(oct_interceptor *self, oct_context *cx, oct_module *module
 Test(tape, a_call_site_is_asked_of_the_interceptor_outside_of_leaves_only)
 {
     echo e = {.base = {.call = echo_call}};
-    oct_tensor *x = begin(whole(), false), *inputs[] = {x, x}, *y;
+    oct_tensor *x = begin_forward(whole(), false), *inputs[] = {x, x}, *y;
     cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
     f.cx->interceptor = &e.base;
     f.cx->module = f.holder;
@@ -538,7 +539,7 @@ Test(tape, a_call_site_is_asked_of_the_interceptor_outside_of_leaves_only)
 Test(tape, a_new_step_has_no_interceptor_and_tensors_have_no_place)
 {
     f.cx->interceptor = &(oct_interceptor){.call = echo_call};
-    const oct_tensor *x = begin(whole(), true);
+    const oct_tensor *x = begin_forward(whole(), true);
     cr_assert_null(f.cx->interceptor);
     cr_assert_eq(x->graph_value, -1);
     cr_assert_eq(oct_tensor_new(f.cx, OCT_U16, OCT_SHAPE(2))->graph_value, -1);

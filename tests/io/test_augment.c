@@ -173,7 +173,7 @@ Test(augment, places_of_a_list_share_no_words)
     }
 }
 
-static void add(oct_augment *a, const char *text)
+static void add_items(oct_augment *a, const char *text)
 {
     char flaw[OCT_AUGMENT_FLAW];
     oct_augment_add(a, text, true, flaw);
@@ -183,7 +183,7 @@ static void add(oct_augment *a, const char *text)
 static oct_augment list_of(const char *text)
 {
     oct_augment a = {.mean = {1, {0.5}}};
-    add(&a, text);
+    add_items(&a, text);
     return a;
 }
 
@@ -414,7 +414,7 @@ Test(augment, outside_of_the_image_is_the_mean)
     oct_augment a = {.mean = {3, {0.2, 0.5, 1}}};
     oct_image image = noise_image(OCT_U8, 1, 1, 3), floats = noise_image(OCT_F32, 1, 1, 3);
     oct_image codes = noise_image(OCT_S8, 1, 1, 3);
-    add(&a, "cutout 9");
+    add_items(&a, "cutout 9");
     run_augment(&a, 0, &image, NULL);
     run_augment(&a, 0, &floats, NULL);
     run_augment(&a, 0, &codes, NULL);
@@ -447,7 +447,7 @@ Test(augment, noise_has_its_mean_and_deviation)
 Test(augment, a_final_size_makes_all_samples_equal)
 {
     oct_augment a = {.mean = {1, {0.5}}, .h = 5, .w = 4};
-    add(&a, "resize 9");
+    add_items(&a, "resize 9");
     oct_image image = noise_image(OCT_U8, 20, 30, 3), shape = {.dtype = OCT_U8, .c = 3};
     cr_assert(oct_augment_fit(&a, "data.test", &shape) == OCT_OK && shape.h == 5 && shape.w == 4);
     run_augment(&a, 0, &image, NULL);
@@ -505,7 +505,7 @@ Test(augment, lists_and_items_have_a_length)
     oct_augment a = {0};
     char flaw[OCT_AUGMENT_FLAW], item[400];
     for (int i = 0; i < OCT_AUGMENT_MAX; i++)
-        add(&a, "flip");
+        add_items(&a, "flip");
     oct_augment_add(&a, "flip", true, flaw);
     cr_assert(strstr(flaw, "more than 32 transforms"));
     memset(item, 'a', sizeof item - 1);

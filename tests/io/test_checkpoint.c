@@ -86,7 +86,7 @@ typedef struct kit {
     float slots[SLOTS][100];
 } kit;
 
-static void fill(void *data, size_t bytes, unsigned seed)
+static void fill_bytes(void *data, size_t bytes, unsigned seed)
 {
     for (size_t i = 0; i < bytes; i++)
         ((uint8_t *)data)[i] = (uint8_t)((i * 2654435761U + seed * 40503U) >> 7);
@@ -95,19 +95,19 @@ static void fill(void *data, size_t bytes, unsigned seed)
 static oct_status fill_item(void *user, const oct_state_item *item)
 {
     unsigned *seed = user;
-    fill(item->tensor->data, (size_t)oct_numel(item->tensor) * oct_dtype_bytes(item->tensor->dtype),
-         (*seed)++);
+    fill_bytes(item->tensor->data,
+               (size_t)oct_numel(item->tensor) * oct_dtype_bytes(item->tensor->dtype), (*seed)++);
     return OCT_OK;
 }
 
 static void set_values(kit *k, unsigned seed)
 {
-    fill(k->slots, sizeof k->slots, seed);
+    fill_bytes(k->slots, sizeof k->slots, seed);
     k->optim.updates = seed;
     MUST(oct_module_state(k->root, fill_item, &seed));
 }
 
-static void make(kit *k, int layers, unsigned seed)
+static void make_kit(kit *k, int layers, unsigned seed)
 {
     net *root;
     *k = (kit){0};
@@ -224,8 +224,8 @@ Test(checkpoint, brings_back_every_bit_of_model_and_optimizer)
     kit saved, loaded;
     oct_checkpoint_file file;
     oct_checkpoint ckpt;
-    make(&saved, LAYERS, 3);
-    make(&loaded, LAYERS, 77);
+    make_kit(&saved, LAYERS, 3);
+    make_kit(&loaded, LAYERS, 77);
     oct_checkpoint_info info = info_of(200, &saved);
     MUST(oct_checkpoint_save(folder, &info, saved.root, &saved.optim, (oct_keep){.newest = 3},
                              &file));
@@ -263,12 +263,12 @@ Test(checkpoint, equal_state_gives_equal_files)
     kit a, b;
     void *first, *second;
     size_t size, length;
-    make(&a, LAYERS, 3);
+    make_kit(&a, LAYERS, 3);
     MUST(save(&a, 9, 3));
     read_all(in_folder("step-00000009.h5"), &first, &size);
     oct_module_destroy(&a.root);
     sleep(1);
-    make(&b, LAYERS, 3);
+    make_kit(&b, LAYERS, 3);
     MUST(save(&b, 9, 3));
     read_all(in_folder("step-00000009.h5"), &second, &length);
     cr_assert(length == size && memcmp(first, second, size) == 0);
@@ -284,7 +284,7 @@ Test(checkpoint, can_be_opened_from_bytes_that_another_rank_sent)
     void *bytes;
     size_t size;
     oct_checkpoint ckpt;
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     MUST(save(&k, 9, 3));
     read_all(in_folder("step-00000009.h5"), &bytes, &size);
     MUST(oct_checkpoint_from_bytes(&ckpt, "sent", bytes, size));
@@ -317,7 +317,7 @@ Test(checkpoint, a_folder_without_any_gives_none)
 Test(checkpoint, keeps_the_newest_and_deletes_the_others)
 {
     kit k;
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     for (int64_t step = 1; step <= 5; step++) {
         MUST(save(&k, step * 100, 3));
         cr_assert_eq(newest(), step * 100);
@@ -337,7 +337,7 @@ Test(checkpoint, what_evaluations_decided_is_kept_and_so_is_the_best_one)
     kit k;
     oct_checkpoint ckpt;
     const oct_keep keep = {.newest = 1, .always = 100, .best = 300};
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     for (int64_t step = 100; step <= 500; step += 100) {
         oct_checkpoint_info info = info_of(step, &k);
         info.course =
@@ -362,7 +362,7 @@ Test(checkpoint, what_evaluations_decided_is_kept_and_so_is_the_best_one)
 Test(checkpoint, an_earlier_step_supersedes_later_ones)
 {
     kit k;
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     MUST(save(&k, 200, 3));
     MUST(save(&k, 400, 3));
     damage("step-00000400.h5", 1000);
@@ -378,7 +378,7 @@ Test(checkpoint, an_earlier_step_supersedes_later_ones)
 Test(checkpoint, a_damaged_file_is_named_and_the_one_before_is_used)
 {
     kit k;
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     for (int64_t step = 200; step <= 800; step += 200)
         MUST(save(&k, step, 4));
     damage("step-00000800.h5", 5000);
@@ -412,7 +412,7 @@ static void check_damage(bool manifest)
     void *bytes;
     size_t size;
     oct_checkpoint ckpt;
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     MUST(save(&k, 100, 2));
     MUST(save(&k, 200, 2));
     const char *path = in_folder("step-00000200.h5");
@@ -461,7 +461,7 @@ Test(checkpoint, another_good_file_under_the_name_is_refused)
     kit k;
     void *bytes;
     size_t size;
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     MUST(save(&k, 100, 3));
     MUST(save(&k, 200, 3));
     read_all(in_folder("step-00000100.h5"), &bytes, &size);
@@ -481,7 +481,7 @@ Test(checkpoint, a_lost_manifest_is_replaced_by_files_that_prove_themselves)
     kit k;
     void *before, *after;
     size_t size, length;
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     for (int64_t step = 200; step <= 800; step += 200)
         MUST(save(&k, step, 4));
     read_all(in_folder("manifest.json"), &before, &size);
@@ -567,7 +567,7 @@ Test(checkpoint, a_manifest_that_is_not_ours_to_the_letter_is_not_used)
         LIST("{\"file\": \"step-00000100.h5\", \"step\": 100, \"bytes\": 5}"),
     };
     kit k;
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     MUST(save(&k, 7, 3));
     for (size_t i = 0; i < OCT_COUNT(bad); i++) {
         oct_tmp_write_text(&tmp, "run/checkpoints/manifest.json", bad[i]);
@@ -590,8 +590,8 @@ Test(checkpoint, a_flipped_byte_in_the_manifest_never_loads_anything_else)
     kit k, other;
     void *bytes;
     size_t size;
-    make(&k, 1, 3);
-    make(&other, 1, 99);
+    make_kit(&k, 1, 3);
+    make_kit(&other, 1, 99);
     MUST(save(&k, 100, 3));
     MUST(save(&k, 200, 3));
     char path[600];
@@ -630,7 +630,7 @@ Test(checkpoint, a_save_fails_where_what_is_there_cannot_be_read)
     kit k;
     oct_checkpoint ckpt;
     char path[600];
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     MUST(save(&k, 7, 3));
     snprintf(path, sizeof path, "%s", in_folder("manifest.json"));
     cr_assert_eq(rename(path, in_folder("kept")), 0);
@@ -664,7 +664,7 @@ Test(checkpoint, of_one_step_is_that_or_none)
     void *bytes;
     size_t size;
     uint8_t digest[32], expected[32];
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     MUST(save(&k, 7, 3));
     MUST(save(&k, 8, 3));
     read_all(in_folder("step-00000008.h5"), &bytes, &size);
@@ -699,7 +699,7 @@ Test(checkpoint, refuses_a_newer_schema_of_the_manifest_and_leaves_it)
     static const char newer[] = "{\"schema\": 2, \"something\": []}";
     kit k;
     oct_checkpoint ckpt;
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     MUST(save(&k, 7, 3));
     oct_tmp_write_text(&tmp, "run/checkpoints/manifest.json", newer);
     cr_assert_eq(oct_checkpoint_newest(&ckpt, folder), OCT_DATA);
@@ -734,7 +734,7 @@ Test(checkpoint, refuses_a_newer_format_and_does_not_fall_back_after_it)
 {
     kit k;
     oct_checkpoint ckpt;
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     MUST(save(&k, 7, 3));
     craft("step-00000008.h5", 2, 8, NULL);
     cr_assert_eq(unlink(in_folder("manifest.json")), 0);
@@ -752,7 +752,7 @@ Test(checkpoint, a_file_elsewhere_is_judged_by_its_own_checksum)
     void *bytes;
     size_t size;
     oct_checkpoint ckpt;
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     MUST(save(&k, 7, 3));
     read_all(in_folder("step-00000007.h5"), &bytes, &size);
     const char *copy = oct_tmp_write(&tmp, "best.h5", bytes, size);
@@ -807,8 +807,8 @@ static void check_load_refused(const char *file, kit *into, const char *why)
 Test(checkpoint, refuses_another_model_and_changes_nothing)
 {
     kit small, large;
-    make(&small, 2, 3);
-    make(&large, 3, 4);
+    make_kit(&small, 2, 3);
+    make_kit(&large, 3, 4);
     MUST(save(&small, 1, 3));
     check_load_refused("step-00000001.h5", &large,
                        "is a checkpoint of another model: it lacks 4 of the 15 items of this one, "
@@ -839,7 +839,7 @@ Test(checkpoint, refuses_what_does_not_belong_into_it)
 Test(checkpoint, refuses_another_shape_and_another_type)
 {
     kit k;
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     layer *l = (layer *)((net *)k.root)->layers[1];
     MUST(save(&k, 1, 3));
     l->weight->value.shape = OCT_SHAPE(2, 3);
@@ -901,7 +901,7 @@ Test(checkpoint, refuses_scales_and_zero_points_that_no_training_makes)
 Test(checkpoint, refuses_another_optimizer)
 {
     kit k;
-    make(&k, 2, 3);
+    make_kit(&k, 2, 3);
     k.optim.num_slots = 1;
     MUST(save(&k, 1, 3));
     k.optim.num_slots = 2;
@@ -931,7 +931,7 @@ static oct_status without_count(oct_h5 *h5)
 Test(checkpoint, names_the_item_that_is_missing)
 {
     kit k;
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     craft("step-00000003.h5", 1, 3, without_count);
     check_load_refused("step-00000003.h5", &k,
                        "lacks 6 of the 7 items of this one, the first is "
@@ -982,7 +982,7 @@ Test(checkpoint, a_full_disk_changes_nothing)
     kit k;
     uint8_t before[32], after[32];
     struct rlimit limit;
-    make(&k, LAYERS, 3);
+    make_kit(&k, LAYERS, 3);
     MUST(save(&k, 100, 1));
     MUST(save(&k, 200, 1));
     folder_digest(before);
@@ -1042,7 +1042,7 @@ Test(checkpoint, a_manifest_that_cannot_be_written_takes_the_file_back)
 Test(checkpoint, the_next_save_cleans_up_after_a_killed_one)
 {
     kit k;
-    make(&k, 1, 3);
+    make_kit(&k, 1, 3);
     oct_tmp_write_text(&tmp, "run/checkpoints/step-00000100.h5.4711-0.tmp", "half");
     oct_tmp_write_text(&tmp, "run/checkpoints/notes.tmp", "mine");
     MUST(save(&k, 200, 3));
@@ -1055,8 +1055,8 @@ Test(checkpoint, a_lack_of_memory_anywhere_leaves_all_as_it_was)
 {
     kit k, other;
     uint8_t before[32], after[32];
-    make(&k, 1, 3);
-    make(&other, 1, 4);
+    make_kit(&k, 1, 3);
+    make_kit(&other, 1, 4);
     MUST(save(&k, 1, 3));
     folder_digest(before);
     size_t live = oct_mem_live();

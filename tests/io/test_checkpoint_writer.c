@@ -17,7 +17,7 @@ TestSuite(checkpoint_writer, .timeout = 60);
 enum { SIDE = 512, NUMBERS = SIDE * SIDE + 2 * SIDE };
 static float slots[2][NUMBERS];
 
-static oct_module *make(oct_optim *optim)
+static oct_module *make_model(oct_optim *optim)
 {
     oct_module *root = NULL, *item = NULL;
     MUST(oct_sequential_create(&root));
@@ -52,8 +52,8 @@ static void overwrite(oct_module *root, bool buffers)
 
 static const oct_checkpoint_info info = {.step = 5, .phase = "float", .updates = 4};
 
-static oct_status begin(oct_checkpoint_writer *w, const char *folder, oct_module *root,
-                        const oct_optim *optim)
+static oct_status begin_save(oct_checkpoint_writer *w, const char *folder, oct_module *root,
+                             const oct_optim *optim)
 {
     return oct_checkpoint_writer_begin(w, folder, &info, root, optim, (oct_keep){.newest = 3});
 }
@@ -81,10 +81,10 @@ Test(checkpoint_writer, writes_what_was_there_at_the_beginning)
     MUST(oct_checkpoint_writer_create(&w));
     snprintf(other, sizeof other, "%s", oct_tmp_path(&tmp, "b"));
     for (int time = 0; time < 5; time++) {
-        oct_module *root = make(&optim);
+        oct_module *root = make_model(&optim);
         MUST(oct_checkpoint_save(oct_tmp_path(&tmp, "a"), &info, root, &optim,
                                  (oct_keep){.newest = 3}, &waited_for));
-        MUST(begin(w, other, root, &optim));
+        MUST(begin_save(w, other, root, &optim));
         overwrite(root, true);
         oct_checkpoint_writer_wait_copied(w);
         overwrite(root, false);
@@ -109,17 +109,17 @@ Test(checkpoint_writer, a_failure_waits_to_be_asked_for)
     oct_checkpoint_written written;
     oct_optim optim;
     oct_tmp_create(&tmp);
-    oct_module *root = make(&optim);
+    oct_module *root = make_model(&optim);
     oct_tmp_write(&tmp, "file", "x", 1);
     MUST(oct_checkpoint_writer_create(&w));
-    MUST(begin(w, oct_tmp_path(&tmp, "file"), root, &optim));
+    MUST(begin_save(w, oct_tmp_path(&tmp, "file"), root, &optim));
     while (!oct_checkpoint_writer_is_done(w))
         oct_checkpoint_writer_wait_copied(w);
     cr_assert_eq(oct_checkpoint_writer_take(w, &written), OCT_RESOURCE);
     check_said("is a file where a folder is needed; choose another place");
     cr_assert_null(written.file.path);
     /* The next one goes on, and may end with the writer. */
-    MUST(begin(w, oct_tmp_path(&tmp, "good"), root, &optim));
+    MUST(begin_save(w, oct_tmp_path(&tmp, "good"), root, &optim));
     oct_checkpoint_writer_destroy(&w);
     oct_checkpoint checkpoint;
     MUST(oct_checkpoint_newest(&checkpoint, oct_tmp_path(&tmp, "good")));
@@ -192,7 +192,7 @@ Test(checkpoint_writer, damage_is_seen_on_the_disk_as_in_memory)
     size_t size;
     oct_checkpoint_file file[2];
     oct_tmp_create(&tmp);
-    oct_module *root = make(&optim);
+    oct_module *root = make_model(&optim);
     for (int i = 0; i < 2; i++) {
         oct_checkpoint_info at = info;
         at.step += i;

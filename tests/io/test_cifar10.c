@@ -16,7 +16,7 @@ static uint8_t pixel(int record, int c, int p)
     return (uint8_t)(record * 31 + c * 101 + p * 7 + p / 256);
 }
 
-static void fill(uint8_t *records, int first, int count)
+static void fill_records(uint8_t *records, int first, int count)
 {
     for (int i = 0; i < count; i++, records += RECORD) {
         records[0] = (uint8_t)((first + i) % 10);
@@ -32,7 +32,7 @@ static void write_all(oct_tmp *tmp)
 {
     static uint8_t records[PER_FILE * RECORD];
     for (int f = 0; f < 6; f++) {
-        fill(records, PER_FILE * f, PER_FILE);
+        fill_records(records, PER_FILE * f, PER_FILE);
         oct_tmp_write(tmp, names[f], records, sizeof records);
     }
 }
@@ -92,7 +92,7 @@ Test(cifar10, bad_files_are_named)
     oct_tmp_create(&tmp);
     write_all(&tmp);
 
-    fill(records, 0, 2);
+    fill_records(records, 0, 2);
     const char *path = oct_tmp_write(&tmp, "data_batch_4.bin", records, 2 * RECORD - 1);
     check_refused(tmp.path, OCT_TRAIN, path,
                   "6145 bytes are not a whole number of records of 3073 bytes; download it again, "

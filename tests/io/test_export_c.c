@@ -40,7 +40,7 @@ static int32_t codes(built *b, int64_t h, int64_t w, int64_t c, oct_qparams q)
 }
 
 /* The step reads x, and y unless that is -1. */
-static oct_step *step(built *b, oct_step of, int32_t x, int32_t y, int32_t out)
+static oct_step *add_step(built *b, oct_step of, int32_t x, int32_t y, int32_t out)
 {
     oct_step *s = &b->steps[b->model.program.num_steps++];
     *s = of;
@@ -53,25 +53,25 @@ static oct_step *step(built *b, oct_step of, int32_t x, int32_t y, int32_t out)
 }
 
 /* Codes of a float input of this shape. */
-static int32_t begin(built *b, int64_t h, int64_t w, int64_t c, oct_qparams q)
+static int32_t begin_program(built *b, int64_t h, int64_t w, int64_t c, oct_qparams q)
 {
     *b = (built){.model = {.program = {.target = "x86", .num_inputs = 1}}};
     b->model.program.steps = b->steps;
     b->model.program.values = b->values;
     const int32_t in = add_value(b, OCT_F32, h, w, c, (oct_qparams){0});
     const int32_t x = codes(b, h, w, c, q);
-    step(b, (oct_step){.kind = OCT_STEP_QUANTIZE, .name = "quant"}, in, -1, x);
+    add_step(b, (oct_step){.kind = OCT_STEP_QUANTIZE, .name = "quant"}, in, -1, x);
     return x;
 }
 
-static void end(built *b, int32_t x)
+static void end_program(built *b, int32_t x)
 {
     const oct_value v = b->values[x];
     b->model.program.output = x;
     if (v.dtype == OCT_F32 || v.dtype == OCT_S32) return;
     b->model.program.output = add_value(b, OCT_F32, v.h, v.w, v.c, (oct_qparams){0});
-    step(b, (oct_step){.kind = OCT_STEP_DEQUANTIZE, .name = "dequant"}, x, -1,
-         b->model.program.output);
+    add_step(b, (oct_step){.kind = OCT_STEP_DEQUANTIZE, .name = "dequant"}, x, -1,
+             b->model.program.output);
 }
 
 /* Golden inputs reach beyond all codes. */
@@ -109,7 +109,7 @@ static bool has(const oct_exported *out, const char *text)
 }
 
 /* Compiles and runs what is written of the program. A notice says where it rounds in double, and only there. */
-static void check(built *b)
+static void check_program(built *b)
 {
     oct_exported out = {0};
     OK(try_c(b, "net", &out));
@@ -153,27 +153,28 @@ Test(export_c, clamps_looks_up_moves_and_pads)
         const oct_qparams q = qparams(bits, 0.25f, 100), y = qparams(24 - bits, 0.5f, 3);
         for (int i = 0; i < 3 << bits; i++)
             table[i] = (uint16_t)((i * 37) % (y.qmax + 1));
-        int32_t x = begin(&b, 3, 4, 3, q), next = codes(&b, 3, 4, 3, q);
-        step(&b, (oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 90}, x, -1, next);
+        int32_t x = begin_program(&b, 3, 4, 3, q), next = codes(&b, 3, 4, 3, q);
+        add_step(&b, (oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 90}, x, -1, next);
         x = next, next = codes(&b, 4, 3, 3, q);
-        step(&b,
-             (oct_step){.kind = OCT_STEP_MOVE,
-                        .move = {.dims = 3, .size = {4, 3, 3}, .stride = {3, 12, -1}, .offset = 2}},
-             x, -1, next);
+        add_step(
+            &b,
+            (oct_step){.kind = OCT_STEP_MOVE,
+                       .move = {.dims = 3, .size = {4, 3, 3}, .stride = {3, 12, -1}, .offset = 2}},
+            x, -1, next);
         x = next, next = codes(&b, 6, 5, 3, q);
-        step(&b,
-             (oct_step){.kind = OCT_STEP_PAD,
-                        .fill = 77,
-                        .pad = {.in = {4, 3, 3},
-                                .out = {6, 5, 3},
-                                .before = {1, 2, 0},
-                                .mode = bits == 8 ? OCT_PAD_CONSTANT : OCT_PAD_REFLECT}},
-             x, -1, next);
+        add_step(&b,
+                 (oct_step){.kind = OCT_STEP_PAD,
+                            .fill = 77,
+                            .pad = {.in = {4, 3, 3},
+                                    .out = {6, 5, 3},
+                                    .before = {1, 2, 0},
+                                    .mode = bits == 8 ? OCT_PAD_CONSTANT : OCT_PAD_REFLECT}},
+                 x, -1, next);
         x = next, next = codes(&b, 6, 5, 3, y);
-        step(&b, (oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = 3 << bits}, x, -1,
-             next);
-        end(&b, next);
-        check(&b);
+        add_step(&b, (oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = 3 << bits}, x,
+                 -1, next);
+        end_program(&b, next);
+        check_program(&b);
     }
 }
 
@@ -182,30 +183,30 @@ Test(export_c, pools_with_padding_and_resizes)
     static built b;
     for (int mode = 0; mode < OCT_INTERPOLATIONS; mode++) {
         const oct_qparams q = qparams(mode % 2 ? 16 : 8, 0.25f, 100);
-        int32_t x = begin(&b, 5, 6, 2, q), next = codes(&b, 3, 3, 2, q);
+        int32_t x = begin_program(&b, 5, 6, 2, q), next = codes(&b, 3, 3, 2, q);
         oct_conv_shape s = oct_pool_shape_of(5, 6, 2, oct_pool_geometry_of(3, 2, 1));
         s.groups = 1;
         b.model.program.requantizer = mode == 1 ? OCT_REQUANT_Q15 : OCT_REQUANT_FLOAT;
-        step(&b,
-             (oct_step){.kind = mode < 3 ? OCT_STEP_AVG_POOL : OCT_STEP_MAX_POOL,
-                        .conv = s,
-                        .count_include_pad = mode == 1,
-                        .of_codes = mode == 2,
-                        .half_up = mode == 0,
-                        .fixed = mode == 1},
-             x, -1, next);
+        add_step(&b,
+                 (oct_step){.kind = mode < 3 ? OCT_STEP_AVG_POOL : OCT_STEP_MAX_POOL,
+                            .conv = s,
+                            .count_include_pad = mode == 1,
+                            .of_codes = mode == 2,
+                            .half_up = mode == 0,
+                            .fixed = mode == 1},
+                 x, -1, next);
         x = next, next = codes(&b, 7, 4, 2, q);
         s = (oct_conv_shape){.in_h = 3, .in_w = 3, .in_c = 2, .out_h = 7, .out_w = 4, .out_c = 2};
-        step(&b, (oct_step){.kind = OCT_STEP_INTERPOLATE, .conv = s, .interpolation = mode}, x, -1,
-             next);
+        add_step(&b, (oct_step){.kind = OCT_STEP_INTERPOLATE, .conv = s, .interpolation = mode}, x,
+                 -1, next);
         x = next, next = add_value(&b, OCT_S32, 7, 4, 1, (oct_qparams){0});
-        step(&b, (oct_step){.kind = OCT_STEP_ARGMAX}, x, -1, next);
+        add_step(&b, (oct_step){.kind = OCT_STEP_ARGMAX}, x, -1, next);
         if (mode % 3) {
             b.model.program.num_steps--, b.model.program.num_values--;
             next = x;
         }
-        end(&b, next);
-        check(&b);
+        end_program(&b, next);
+        check_program(&b);
     }
 }
 
@@ -217,28 +218,29 @@ Test(export_c, sums_and_products_broadcast_and_repeat)
         const oct_qparams q = qparams(kinds[k].bits, 0.25f, 100),
                           y = qparams(8, oct_requantizer_shifts(kinds[k].requantizer) ? 2.0f : 1.7f,
                                       90);
-        int32_t x = begin(&b, 3, 4, 2, q), small = codes(&b, 1, 1, 2, q), next;
+        int32_t x = begin_program(&b, 3, 4, 2, q), small = codes(&b, 1, 1, 2, q), next;
         b.model.program.requantizer = kinds[k].requantizer;
-        step(&b,
-             (oct_step){.kind = OCT_STEP_MAX_POOL,
-                        .conv = oct_pool_shape_of(
-                            3, 4, 2,
-                            (oct_pool_geometry){
-                                .kernel_h = 3, .kernel_w = 4, .stride_h = 1, .stride_w = 1})},
-             x, -1, small);
+        add_step(&b,
+                 (oct_step){.kind = OCT_STEP_MAX_POOL,
+                            .conv = oct_pool_shape_of(
+                                3, 4, 2,
+                                (oct_pool_geometry){
+                                    .kernel_h = 3, .kernel_w = 4, .stride_h = 1, .stride_w = 1})},
+                 x, -1, small);
         next = codes(&b, 3, 4, 2, y);
-        step(&b, (oct_step){.kind = OCT_STEP_ADD, .add = oct_qadd_of(q, q, y, false)}, x, small,
-             next);
+        add_step(&b, (oct_step){.kind = OCT_STEP_ADD, .add = oct_qadd_of(q, q, y, false)}, x, small,
+                 next);
         const int32_t sum = next;
         next = codes(&b, 3, 4, 2, q);
-        step(&b,
-             (oct_step){.kind = OCT_STEP_MUL,
-                        .factor = oct_qmul_factor(y, q, q) /
-                                  (oct_requantizer_shifts(kinds[k].requantizer) ? 64.0f : 60.0f),
-                        .offset_first = k == 0},
-             sum, x, next);
-        end(&b, next);
-        check(&b);
+        add_step(
+            &b,
+            (oct_step){.kind = OCT_STEP_MUL,
+                       .factor = oct_qmul_factor(y, q, q) /
+                                 (oct_requantizer_shifts(kinds[k].requantizer) ? 64.0f : 60.0f),
+                       .offset_first = k == 0},
+            sum, x, next);
+        end_program(&b, next);
+        check_program(&b);
     }
 }
 
@@ -252,16 +254,16 @@ Test(export_c, channels_stand_side_by_side_and_share_one_softmax)
                           y = qparams(8, oct_requantizer_shifts(kinds[k].requantizer) ? 1.0f : 0.7f,
                                       90),
                           p = qparams(16, 0x1p-15f, 5);
-        int32_t x = begin(&b, 2, 2, 3, q), wide = codes(&b, 2, 2, 6, y),
+        int32_t x = begin_program(&b, 2, 2, 3, q), wide = codes(&b, 2, 2, 6, y),
                 next = codes(&b, 2, 2, 6, p);
         b.model.program.requantizer = kinds[k].requantizer;
-        step(&b, (oct_step){.kind = OCT_STEP_CONCAT}, x, x, wide);
+        add_step(&b, (oct_step){.kind = OCT_STEP_CONCAT}, x, x, wide);
         oct_qsoftmax_exponential(y, exponential);
-        step(&b,
-             (oct_step){.kind = OCT_STEP_SOFTMAX, .exponential = exponential, .table_size = 256},
-             wide, -1, next);
-        end(&b, next);
-        check(&b);
+        add_step(
+            &b, (oct_step){.kind = OCT_STEP_SOFTMAX, .exponential = exponential, .table_size = 256},
+            wide, -1, next);
+        end_program(&b, next);
+        check_program(&b);
     }
 }
 
@@ -275,7 +277,7 @@ static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, oc
     static float multiplier[64], scale[64];
     const oct_qparams q = qparams(bits, 0.25f, 100), y = qparams(out_bits ? out_bits : 8, 0.5f, 7);
     const int64_t h = (s.in_h - 1) / stride + 1, w = (s.in_w - 1) / stride + 1;
-    const int32_t x = begin(&b, h, w, s.in_c, q);
+    const int32_t x = begin_program(&b, h, w, s.in_c, q);
     const int64_t numel = s.out_c * oct_conv_depth(&s);
     cr_assert(numel <= (int64_t)OCT_COUNT(weight) && s.out_c <= (int64_t)OCT_COUNT(bias));
     for (int64_t i = 0; i < numel; i++)
@@ -290,21 +292,21 @@ static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, oc
     const int32_t next = out_bits ? codes(&b, out.h, out.w, out.c, y)
                                   : add_value(&b, OCT_F32, out.h, out.w, out.c, (oct_qparams){0});
     b.model.program.requantizer = by;
-    step(&b,
-         (oct_step){.kind = out_bits ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT,
-                    .conv = s,
-                    .input_step_h = stride,
-                    .input_step_w = stride,
-                    .weight = weight,
-                    .bias = bias,
-                    .multiplier = multiplier,
-                    .weight_scale = scale,
-                    .addend_multiplier = with_addend ? 0.37f : 0,
-                    .lo = out_bits ? -y.zero_point : 0,
-                    .hi = out_bits ? y.qmax - y.zero_point : 6},
-         x, with_addend ? x : -1, next);
-    end(&b, next);
-    check(&b);
+    add_step(&b,
+             (oct_step){.kind = out_bits ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT,
+                        .conv = s,
+                        .input_step_h = stride,
+                        .input_step_w = stride,
+                        .weight = weight,
+                        .bias = bias,
+                        .multiplier = multiplier,
+                        .weight_scale = scale,
+                        .addend_multiplier = with_addend ? 0.37f : 0,
+                        .lo = out_bits ? -y.zero_point : 0,
+                        .hi = out_bits ? y.qmax - y.zero_point : 6},
+             x, with_addend ? x : -1, next);
+    end_program(&b, next);
+    check_program(&b);
 }
 
 Test(export_c, layers_of_every_shape_width_and_rounding)
@@ -335,11 +337,12 @@ Test(export_c, names_of_layers_stay_in_their_comments)
 {
     static built b;
     const oct_qparams q = qparams(8, 0.25f, 100);
-    const int32_t x = begin(&b, 2, 2, 1, q), next = codes(&b, 2, 2, 1, q);
-    snprintf(step(&b, (oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 90}, x, -1, next)->name,
-             128, "a */ #error \\\n?\?/ /* \" \xc3\xa9");
-    end(&b, next);
-    check(&b);
+    const int32_t x = begin_program(&b, 2, 2, 1, q), next = codes(&b, 2, 2, 1, q);
+    snprintf(
+        add_step(&b, (oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 90}, x, -1, next)->name,
+        128, "a */ #error \\\n?\?/ /* \" \xc3\xa9");
+    end_program(&b, next);
+    check_program(&b);
 }
 
 /* The pair of a model, under a name. */
@@ -362,7 +365,7 @@ Test(export_c, every_language_place_and_compiler)
 {
     static built b;
     static char names[] = "a \"b\" \\\n?\?/ */\n\xc3\xa9";
-    end(&b, begin(&b, 2, 2, 1, qparams(8, 0.1f, 128)));
+    end_program(&b, begin_program(&b, 2, 2, 1, qparams(8, 0.1f, 128)));
     b.model.class_names = names;
     write_pair(&b, "net");
     write_pair(&b, "Net");
@@ -402,11 +405,13 @@ Test(export_c, a_layer_without_an_integer_form_is_refused_by_its_name)
     static oct_fallback fallback = {.type = "softmax", .dims = {4}};
     oct_exported out = {0};
     const oct_qparams q = qparams(8, 0.25f, 100);
-    const int32_t x = begin(&b, 2, 2, 1, q), y = add_value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0}),
+    const int32_t x = begin_program(&b, 2, 2, 1, q),
+                  y = add_value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0}),
                   z = add_value(&b, OCT_F32, 2, 2, 1, (oct_qparams){0});
-    step(&b, (oct_step){.kind = OCT_STEP_DEQUANTIZE}, x, -1, y);
-    step(&b, (oct_step){.kind = OCT_STEP_FLOAT, .name = "head.1", .fallback = &fallback}, y, -1, z);
-    end(&b, z);
+    add_step(&b, (oct_step){.kind = OCT_STEP_DEQUANTIZE}, x, -1, y);
+    add_step(&b, (oct_step){.kind = OCT_STEP_FLOAT, .name = "head.1", .fallback = &fallback}, y, -1,
+             z);
+    end_program(&b, z);
     cr_assert_eq(try_c(&b, "net", &out), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "head.1: C has no form for the step float softmax"), "%s",
               oct_fail_text(0));
@@ -418,7 +423,7 @@ Test(export_c, equal_models_give_equal_files_and_names_are_those_of_c)
     static const char *const wrong[] = {"", "1a", "_a", "a-b", "a b", "a.b", "stdint", "\xc3\xa9"};
     static built b;
     oct_exported out = {0}, again = {0};
-    end(&b, begin(&b, 2, 2, 1, qparams(8, 0.25f, 100)));
+    end_program(&b, begin_program(&b, 2, 2, 1, qparams(8, 0.25f, 100)));
     OK(try_c(&b, "net", &out));
     OK(try_c(&b, "net", &again));
     cr_assert(out.size == again.size && memcmp(out.bytes, again.bytes, out.size) == 0);

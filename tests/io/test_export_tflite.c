@@ -112,7 +112,7 @@ typedef struct example {
     oct_export job;
 } example;
 
-static void begin(example *e, const oct_step *step, int bits, int64_t side)
+static void begin_example(example *e, const oct_step *step, int bits, int64_t side)
 {
     *e = (example){.steps = {{.kind = OCT_STEP_QUANTIZE, .name = "quant"},
                              *step,
@@ -143,7 +143,7 @@ static void begin(example *e, const oct_step *step, int bits, int64_t side)
         .model = &e->model, .mean = e->model.mean, .std = e->model.std, .version = "test"};
 }
 
-static reader write(const example *e)
+static reader write_example(const example *e)
 {
     reader r = {.out = {0}};
     MUST(oct_program_check(&e->model.program));
@@ -165,7 +165,7 @@ static void refuse(const example *e, const char *why)
     check_nothing_held();
 }
 
-static void end(reader *r)
+static void end_reader(reader *r)
 {
     oct_exported_free(&r->out);
     check_nothing_held();
@@ -174,8 +174,8 @@ static void end(reader *r)
 Test(export_tflite, tensors_are_signed_bytes_with_their_qparams)
 {
     example e;
-    begin(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 8, SIDE);
-    reader r = write(&e);
+    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 8, SIDE);
+    reader r = write_example(&e);
     cr_assert_eq(count(&r, QUANTIZE), 1);
     cr_assert_eq(count(&r, DEQUANTIZE), 1);
     cr_assert_eq(count(&r, MAXIMUM), 1);
@@ -184,23 +184,23 @@ Test(export_tflite, tensors_are_signed_bytes_with_their_qparams)
     const size_t quant = follow(&r, field(&r, tensor, 4));
     cr_assert_eq(number(&r, field(&r, tensor, 1), 1), OCT_TFLITE_S8);
     cr_assert_eq(number(&r, follow(&r, field(&r, quant, 3)) + 4, 8), 100 - 128);
-    end(&r);
+    end_reader(&r);
 }
 
 Test(export_tflite, codes_and_pixels_need_no_quantize)
 {
     example e;
-    begin(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 8, SIDE);
+    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 8, SIDE);
     e.job.codes = true;
-    reader r = write(&e);
+    reader r = write_example(&e);
     cr_assert_eq(count(&r, QUANTIZE) + count(&r, DEQUANTIZE), 0);
-    end(&r);
+    end_reader(&r);
     e.job.codes = false;
     e.job.pixels = true;
-    r = write(&e);
+    r = write_example(&e);
     cr_assert_eq(count(&r, QUANTIZE), 1, "bytes become signed ones, which TFLM casts");
     cr_assert(count(&r, CAST) == 1 && count(&r, ADD) == 1 && count(&r, GATHER) == 1);
-    end(&r);
+    end_reader(&r);
 }
 
 Test(export_tflite, of_channels_are_looked_up_after_each_other)
@@ -208,12 +208,13 @@ Test(export_tflite, of_channels_are_looked_up_after_each_other)
     static uint16_t table[CHANNELS * CODES];
     for (int tables = 1; tables <= CHANNELS; tables += CHANNELS - 1) {
         example e;
-        begin(&e, &(oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = tables * CODES},
-              8, SIDE);
-        reader r = write(&e);
+        begin_example(
+            &e, &(oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = tables * CODES}, 8,
+            SIDE);
+        reader r = write_example(&e);
         cr_assert_eq(count(&r, CAST), 1);
         cr_assert_eq(count(&r, GATHER), 1);
-        end(&r);
+        end_reader(&r);
     }
 }
 
@@ -227,14 +228,15 @@ Test(export_tflite, functions_of_whole_numbers_are_operators)
             example e;
             oct_fixed_function_table((oct_fixed_function)f, qparams(8), table);
             table[7] = (uint16_t)(table[7] + !same);
-            begin(&e, &(oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = CODES}, 8,
-                  SIDE);
+            begin_example(&e,
+                          &(oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = CODES}, 8,
+                          SIDE);
             e.values[2].q = oct_fixed_function_output((oct_fixed_function)f);
             e.model.program.requantizer = OCT_REQUANT_DOUBLE;
-            reader r = write(&e);
+            reader r = write_example(&e);
             cr_assert_eq(count(&r, kinds[f]), same);
             cr_assert_eq(count(&r, GATHER), !same);
-            end(&r);
+            end_reader(&r);
         }
 }
 
@@ -248,39 +250,39 @@ static void begin_conv(example *e, int groups, int stride)
         multiplier[c] = scale[c] = 0.25f;
     const oct_conv_shape s = oct_conv_shape_of(SIDE, SIDE, CHANNELS, CHANNELS,
                                                oct_conv_geometry_of(3, 3, stride, 1, groups));
-    begin(e,
-          &(oct_step){.kind = OCT_STEP_CONV,
-                      .conv = s,
-                      .input_step_h = 1,
-                      .input_step_w = 1,
-                      .weight = weight,
-                      .bias = bias,
-                      .multiplier = multiplier,
-                      .weight_scale = scale,
-                      .lo = -100,
-                      .hi = 155},
-          8, s.out_h);
+    begin_example(e,
+                  &(oct_step){.kind = OCT_STEP_CONV,
+                              .conv = s,
+                              .input_step_h = 1,
+                              .input_step_w = 1,
+                              .weight = weight,
+                              .bias = bias,
+                              .multiplier = multiplier,
+                              .weight_scale = scale,
+                              .lo = -100,
+                              .hi = 155},
+                  8, s.out_h);
 }
 
 Test(export_tflite, convolutions_have_the_operator_of_their_groups_and_pads)
 {
     example e;
     begin_conv(&e, 1, 1);
-    reader r = write(&e);
+    reader r = write_example(&e);
     cr_assert(count(&r, CONV) == 1 && count(&r, PADV2) == 0, "the padding is TFLite's SAME");
-    end(&r);
+    end_reader(&r);
     begin_conv(&e, 1, 2);
-    r = write(&e);
+    r = write_example(&e);
     cr_assert(count(&r, CONV) == 1 && count(&r, PADV2) == 1, "SAME begins with no padding there");
-    end(&r);
+    end_reader(&r);
     begin_conv(&e, CHANNELS, 1);
-    r = write(&e);
+    r = write_example(&e);
     cr_assert(count(&r, DEPTHWISE) == 1 && count(&r, CONV) == 0);
-    end(&r);
+    end_reader(&r);
     begin_conv(&e, 2, 1);
-    r = write(&e);
+    r = write_example(&e);
     cr_assert(count(&r, CONV) == 2 && count(&r, SPLIT) == 1 && count(&r, CONCATENATION) == 1);
-    end(&r);
+    end_reader(&r);
 }
 
 /* The ends of XNNPACK's range: it includes the least multiplier and not the greatest. */
@@ -294,32 +296,33 @@ Test(export_tflite, says_where_xnnpack_would_refuse_the_file)
         example e;
         begin_conv(&e, 1, 1);
         e.steps[1].multiplier[1] = ends[i].multiplier;
-        reader r = write(&e);
+        reader r = write_example(&e);
         const char *notices = r.out.notices.data;
         cr_assert_eq(!(notices && strstr(notices, "its delegate refuses the whole file")),
                      ends[i].taken, "%a: %s", (double)ends[i].multiplier, notices);
-        end(&r);
+        end_reader(&r);
     }
 }
 
 Test(export_tflite, refuses_what_tflite_has_no_form_for)
 {
     example e;
-    begin(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 16, SIDE);
+    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 16, SIDE);
     refuse(&e, "quant: has codes of 16 bits");
     oct_pool_geometry g = oct_pool_geometry_of(3, 2, 1);
     const oct_conv_shape s = oct_pool_shape_of(SIDE, SIDE, CHANNELS, g);
-    begin(&e, &(oct_step){.kind = OCT_STEP_AVG_POOL, .conv = s, .of_codes = true}, 8, s.out_h);
+    begin_example(&e, &(oct_step){.kind = OCT_STEP_AVG_POOL, .conv = s, .of_codes = true}, 8,
+                  s.out_h);
     refuse(&e, "middle: averages fewer positions at the edges than TFLite's pool does");
     e.steps[1].count_include_pad = true;
-    reader r = write(&e);
+    reader r = write_example(&e);
     cr_assert(count(&r, AVERAGE_POOL) == 1 && count(&r, PADV2) == 1);
     cr_assert_null(r.out.notices.data);
-    end(&r);
+    end_reader(&r);
     e.steps[1].of_codes = false;
-    r = write(&e);
+    r = write_example(&e);
     cr_assert(r.out.notices.data && strstr(r.out.notices.data, "middle: averages codes"));
-    end(&r);
+    end_reader(&r);
 }
 
 /* Each allocation fails once. */

@@ -24,7 +24,7 @@ static oct_exported file;
 static oct_flat *flat;
 
 /* What only commands read; names of classes and other texts are literals. */
-static void fill(void)
+static void fill_golden(void)
 {
     static uint8_t digests[SAMPLES * 32 * 32];
     static char recipe[] = "schema: 1\nmodel:\n  name: cnn-small\n", format[] = "idx",
@@ -46,7 +46,7 @@ static void fill(void)
     OK(oct_model_find_bounds(&model));
 }
 
-static void make(void (*maker)(oct_program *))
+static void make_file(void (*maker)(oct_program *))
 {
     static float golden[SAMPLES * ROOM];
     model = (oct_model){.certificate = {.golden_count = SAMPLES}};
@@ -61,7 +61,7 @@ static void make(void (*maker)(oct_program *))
     model.classes = (int)oct_value_numel(out);
     for (int i = 0; i < (int)p->values[p->inputs[0]].c; i++)
         model.mean[i] = 0.25f, model.std[i] = 0.5f + (float)i;
-    fill();
+    fill_golden();
     const oct_export of = {.model = &model, .version = "test", .name = "net"};
     oct_exported_free(&file);
     file.size = 0;
@@ -79,7 +79,7 @@ static void end(void)
 static void start(void)
 {
     enter_folder();
-    make(program_small);
+    make_file(program_small);
 }
 
 static void stop(void)
@@ -157,7 +157,7 @@ Test(flat, a_file_computes_the_bits_of_its_model)
     compare();
     cr_assert_eq(oct_flat_classes(flat), model.classes);
     end();
-    make(program_of_other_kinds);
+    make_file(program_of_other_kinds);
     OK(take_file());
     OK(oct_flat_verify(flat));
     compare();
@@ -178,7 +178,7 @@ Test(flat, a_file_holds_the_whole_model)
         oct_model read;
         size_t size, again;
         end();
-        make(makers[i]);
+        make_file(makers[i]);
         oct_tmp_write(&tmp, "a.flat", file.bytes, file.size);
         OK(oct_model_load(&read, "a.flat"));
         void *first = saved(&model, &size), *second = saved(&read, &again);

@@ -18,7 +18,7 @@ typedef struct bytes {
     size_t size;
 } bytes;
 
-static void put(bytes *b, uint32_t value)
+static void put_u32(bytes *b, uint32_t value)
 {
     for (int shift = 24; shift >= 0; shift -= 8)
         b->data[b->size++] = (uint8_t)(value >> shift);
@@ -27,10 +27,10 @@ static void put(bytes *b, uint32_t value)
 static bytes make_images(uint32_t magic, uint32_t count, uint32_t h, uint32_t w, size_t pixels)
 {
     bytes b = {.size = 0};
-    put(&b, magic);
-    put(&b, count);
-    put(&b, h);
-    put(&b, w);
+    put_u32(&b, magic);
+    put_u32(&b, count);
+    put_u32(&b, h);
+    put_u32(&b, w);
     for (size_t i = 0; i < pixels; i++)
         b.data[b.size++] = (uint8_t)(i * 37 + 5);
     return b;
@@ -39,8 +39,8 @@ static bytes make_images(uint32_t magic, uint32_t count, uint32_t h, uint32_t w,
 static bytes make_labels(uint32_t magic, uint32_t count, size_t labels)
 {
     bytes b = {.size = 0};
-    put(&b, magic);
-    put(&b, count);
+    put_u32(&b, magic);
+    put_u32(&b, count);
     for (size_t i = 0; i < labels; i++)
         b.data[b.size++] = (uint8_t)(i * 7 % 10);
     return b;
@@ -314,8 +314,8 @@ static void write_labelled(oct_tmp *tmp, const char *split, uint32_t type, const
     static const int width[] = {[0x08] = 1, [0x09] = 1, [0x0b] = 2, [0x0c] = 4};
     char name[64];
     bytes b = {.size = 0};
-    put(&b, type << 8 | 1);
-    put(&b, count);
+    put_u32(&b, type << 8 | 1);
+    put_u32(&b, count);
     for (uint32_t i = 0; i < count; i++)
         for (int byte = width[type] - 1; byte >= 0; byte--)
             b.data[b.size++] = (uint8_t)((uint32_t)label[i] >> 8 * byte);

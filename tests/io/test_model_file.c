@@ -59,7 +59,8 @@ static oct_value codes(int64_t h, int64_t w, int64_t c, float scale)
     return (oct_value){OCT_U8, h, w, c, {scale, 128, 0, 255}};
 }
 
-static oct_step step(oct_step_kind kind, const char *name, int32_t a, int32_t b, int32_t output)
+static oct_step make_step(oct_step_kind kind, const char *name, int32_t a, int32_t b,
+                          int32_t output)
 {
     oct_step s = {.kind = kind, .num_inputs = b < 0 ? 1 : 2, .input = {a, b < 0 ? 0 : b}};
     s.output = output;
@@ -128,28 +129,28 @@ static void make_program(oct_program *p)
     p->values[9] = (oct_value){.dtype = OCT_F32, .h = 1, .w = 1, .c = SECOND};
     p->values[10] = (oct_value){OCT_U16, 1, 1, SECOND, {0.001F, 32768, 0, 65535}};
 
-    p->steps[0] = step(OCT_STEP_QUANTIZE, "quant", 0, -1, 1);
-    p->steps[1] = step(OCT_STEP_CONV, "layers.0.conv", 1, -1, 2);
+    p->steps[0] = make_step(OCT_STEP_QUANTIZE, "quant", 0, -1, 1);
+    p->steps[1] = make_step(OCT_STEP_CONV, "layers.0.conv", 1, -1, 2);
     p->steps[1].conv = oct_conv_shape_of(8, 8, 3, 4, oct_conv_geometry_of(3, 3, 1, 1, 1));
     p->steps[1].input_step_h = p->steps[1].input_step_w = 1;
     p->steps[1].lo = 0;
     p->steps[1].hi = 120;
-    p->steps[2] = step(OCT_STEP_CONV, "layers.1.conv", 2, -1, 3);
+    p->steps[2] = make_step(OCT_STEP_CONV, "layers.1.conv", 2, -1, 3);
     p->steps[2].conv = oct_conv_shape_of(8, 8, 4, 4, oct_conv_geometry_of(3, 3, 1, 1, 2));
     p->steps[2].input_step_h = p->steps[2].input_step_w = 1;
     p->steps[2].lo = -100;
     p->steps[2].hi = 127;
-    p->steps[3] = step(OCT_STEP_ADD, "add", 2, 3, 4);
+    p->steps[3] = make_step(OCT_STEP_ADD, "add", 2, 3, 4);
     p->steps[3].add = oct_qadd_of(p->values[2].q, p->values[3].q, p->values[4].q, true);
-    p->steps[4] = step(OCT_STEP_MAX_POOL, "pool", 4, -1, 5);
+    p->steps[4] = make_step(OCT_STEP_MAX_POOL, "pool", 4, -1, 5);
     p->steps[4].conv = oct_conv_shape_of(8, 8, 4, 4, oct_conv_geometry_of(2, 2, 2, 0, 1));
-    p->steps[5] = step(OCT_STEP_AVG_POOL, "average", 5, -1, 6);
+    p->steps[5] = make_step(OCT_STEP_AVG_POOL, "average", 5, -1, 6);
     p->steps[5].conv = oct_conv_shape_of(4, 4, 4, 4, oct_conv_geometry_of(4, 4, 1, 0, 1));
-    p->steps[6] = step(OCT_STEP_CONV_FLOAT, "head", 6, -1, 7);
+    p->steps[6] = make_step(OCT_STEP_CONV_FLOAT, "head", 6, -1, 7);
     p->steps[6].conv = oct_conv_shape_of(1, 1, 4, CLASSES, oct_conv_geometry_of(1, 1, 1, 0, 1));
     p->steps[6].input_step_h = p->steps[6].input_step_w = 1;
-    p->steps[FALLBACK] = step(OCT_STEP_FLOAT, "second", 8, -1, 9);
-    p->steps[8] = step(OCT_STEP_QUANTIZE, "wide", 9, -1, 10);
+    p->steps[FALLBACK] = make_step(OCT_STEP_FLOAT, "second", 8, -1, 9);
+    p->steps[8] = make_step(OCT_STEP_QUANTIZE, "wide", 9, -1, 10);
     add_arrays(p, &p->steps[1]);
     add_arrays(p, &p->steps[2]);
     add_arrays(p, &p->steps[6]);
@@ -157,7 +158,7 @@ static void make_program(oct_program *p)
     MUST(oct_program_check(p));
 }
 
-static void make(oct_model *m)
+static void make_model(oct_model *m)
 {
     *m = (oct_model){.mean = {0.1F, 0.2F, 0.3F}, .std = {0.4F, 0.5F, 0.6F}, .classes = CLASSES};
     make_program(&m->program);
@@ -303,7 +304,7 @@ static void check_same(const oct_model *a, const oct_model *b)
 Test(model_file, brings_back_every_field)
 {
     oct_model saved, loaded;
-    make(&saved);
+    make_model(&saved);
     MUST(oct_model_save(model_path, &saved));
     MUST(oct_model_load(&loaded, model_path));
     check_same(&saved, &loaded);
@@ -316,7 +317,7 @@ Test(model_file, brings_back_every_field)
 Test(model_file, may_lack_texts_and_golden_vectors)
 {
     oct_model m, loaded;
-    make(&m);
+    make_model(&m);
     oct_free(&m.recipe);
     oct_free(&m.data_format);
     oct_free(&m.certificate.fallbacks);
@@ -339,11 +340,11 @@ Test(model_file, equal_models_give_equal_bytes)
     oct_model a, b;
     void *first, *second;
     size_t size, length;
-    make(&a);
+    make_model(&a);
     MUST(oct_model_save(model_path, &a));
     oct_model_free(&a);
     sleep(1);
-    make(&b);
+    make_model(&b);
     /* What is not part of the model must not be part of the file. */
     memset(b.program.steps[3].name + 10, 'x', 20);
     b.program.values[0].q = (oct_qparams){3.0F, 1, 2, 3};
@@ -369,7 +370,7 @@ Test(model_file, no_flipped_byte_and_no_truncation_is_accepted)
     oct_model m;
     void *bytes;
     size_t size;
-    make(&m);
+    make_model(&m);
     MUST(oct_model_save(model_path, &m));
     oct_model_free(&m);
     MUST(oct_file_read(model_path, 1 << 20, &bytes, &size));
@@ -396,7 +397,7 @@ Test(model_file, knows_a_model_when_it_sees_one)
     oct_h5 *h5;
     void *bytes;
     size_t size;
-    make(&m);
+    make_model(&m);
     MUST(oct_model_save(model_path, &m));
     oct_model_free(&m);
     cr_assert(is_model(model_path));
@@ -428,7 +429,7 @@ static void make_large(oct_model *m, int64_t side, int64_t pools)
     MUST(oct_alloc(&p->values, (size_t)p->num_values, sizeof *p->values));
     for (int32_t i = 0; i < (int32_t)p->num_steps; i++) {
         p->values[i + 1] = codes(side, side, 1, 0.1F);
-        p->steps[i] = step(OCT_STEP_MAX_POOL, "pool", i, -1, i + 1);
+        p->steps[i] = make_step(OCT_STEP_MAX_POOL, "pool", i, -1, i + 1);
         p->steps[i].conv = oct_conv_shape_of(side, side, 1, 1, oct_conv_geometry_of(3, 3, 1, 1, 1));
     }
     p->values[0] = p->values[p->num_values - 1] =
@@ -494,7 +495,7 @@ Test(model_file, refuses_values_that_take_too_much_together)
         oct_step *s = &m.program.steps[i - 1];
         if (i < 41) s->input[0] = 1; /* so value 1 lives on, and all the others are needed: */
     }
-    m.program.steps[40] = step(OCT_STEP_CONCAT, "all", 1, 2, 41);
+    m.program.steps[40] = make_step(OCT_STEP_CONCAT, "all", 1, 2, 41);
     m.program.steps[40].num_inputs = CONCATENATED;
     for (int i = 0; i < CONCATENATED; i++)
         m.program.steps[40].input[i] = 1 + 4 * i;
@@ -516,7 +517,7 @@ Test(model_file, says_when_there_is_no_file_or_no_room)
     struct rlimit limit;
     cr_assert_eq(oct_model_load(&loaded, model_path), OCT_DATA);
     check_said("net.int8.h5: cannot be read: No such file");
-    make(&m);
+    make_model(&m);
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &limit);
     limit.rlim_cur = 1000;
@@ -531,7 +532,7 @@ Test(model_file, says_when_there_is_no_file_or_no_room)
 Test(model_file, saves_nothing_that_could_not_be_loaded)
 {
     oct_model m;
-    make(&m);
+    make_model(&m);
     m.program.steps[1].input[0] = 5;
     cr_assert_eq(oct_model_save(model_path, &m), OCT_DATA);
     check_said("net.int8.h5: step 1");
@@ -630,7 +631,7 @@ static void set_nan(void *data, size_t bytes, void *user)
 static void good_model(void **bytes, size_t *size)
 {
     oct_model m;
-    make(&m);
+    make_model(&m);
     MUST(oct_model_save(model_path, &m));
     oct_model_free(&m);
     MUST(oct_file_read(model_path, 1 << 20, bytes, size));
@@ -949,7 +950,7 @@ Test(model_file, random_changes_with_a_good_checksum_do_no_harm)
 Test(model_file, survives_a_lack_of_memory_at_every_place)
 {
     oct_model m, loaded;
-    make(&m);
+    make_model(&m);
     size_t live = oct_mem_live();
     for (int64_t n = 1;; n++) {
         oct_mem_fail_after(n);

@@ -29,7 +29,7 @@ static int64_t place_in_view(const oct_onnx_view *v, int64_t index)
     return place;
 }
 
-static void check(const pair *p)
+static void check_pair(const pair *p)
 {
     cr_assert_eq(p->view.dims, p->dims + 1);
     cr_assert_eq(oct_view_size(&p->view, 0), OCT_ONNX_BATCH);
@@ -138,7 +138,7 @@ static void tile(pair *p, uint32_t run, uint32_t *count)
     p->numel *= 2;
 }
 
-static void begin(pair *p)
+static void begin_pair(pair *p)
 {
     const int64_t size[] = {OCT_ONNX_BATCH, 8, 6, 10};
     static const int order[] = {2, 3, 1};
@@ -154,11 +154,11 @@ Test(onnx_view, sees_what_an_array_would_have)
     static void (*const steps[])(pair *, uint32_t, uint32_t *) = {transpose, slice, reshape, tile};
     for (uint32_t run = 0; run < RUNS; run++) {
         uint32_t count = 0;
-        begin(&p);
-        check(&p);
+        begin_pair(&p);
+        check_pair(&p);
         for (int i = 0; i < STEPS; i++) {
             steps[draw(run, &count, OCT_COUNT(steps))](&p, run, &count);
-            check(&p);
+            check_pair(&p);
         }
     }
 }
@@ -167,7 +167,7 @@ Test(onnx_view, knows_when_every_value_of_the_tensor_is_seen_once)
 {
     static pair p;
     oct_onnx_view part;
-    begin(&p);
+    begin_pair(&p);
     cr_assert(oct_view_is_whole(&p.view));
     cr_assert(oct_view_slice(&p.view, 2, 1, 5, 1, &part));
     cr_assert_not(oct_view_is_whole(&part));

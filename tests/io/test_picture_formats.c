@@ -21,7 +21,7 @@ static oct_status open_set(oct_dataset *data, const oct_dataset_format *format, 
 }
 
 /* A grey picture whose pixels all have this value. */
-static void put(oct_tmp *tmp, const char *name, uint8_t value)
+static void put_picture(oct_tmp *tmp, const char *name, uint8_t value)
 {
     oct_image image = {0};
     void *bytes = NULL;
@@ -46,13 +46,13 @@ static uint8_t value_of(const oct_dataset *data, int64_t index)
 
 static void make_folder(oct_tmp *tmp)
 {
-    put(tmp, "train/cat/b.png", 1);
-    put(tmp, "train/cat/a.PNG", 2);
-    put(tmp, "train/Zebra/1.png", 3);
-    put(tmp, "train/cat/.hidden.png", 4);
+    put_picture(tmp, "train/cat/b.png", 1);
+    put_picture(tmp, "train/cat/a.PNG", 2);
+    put_picture(tmp, "train/Zebra/1.png", 3);
+    put_picture(tmp, "train/cat/.hidden.png", 4);
     oct_tmp_write(tmp, "train/cat/notes.txt", "x", 1);
-    put(tmp, "val/cat/c.png", 5);
-    put(tmp, "val/Zebra/d.png", 6);
+    put_picture(tmp, "val/cat/c.png", 5);
+    put_picture(tmp, "val/Zebra/d.png", 6);
     oct_tmp_write(tmp, "train/Zebra/2.JPEG", jpeg_grey, sizeof jpeg_grey);
 }
 
@@ -96,10 +96,10 @@ Test(folder, what_is_wrong_is_said)
     oct_tmp_write(&tmp, "b/pictures.zip", "x", 1);
     check_refused(&oct_dataset_folder, oct_tmp_path(&tmp, "b"), OCT_TRAIN,
                   "holds no folders of classes, but files such as pictures.zip; expected:");
-    put(&tmp, "c/one/1.png", 1);
+    put_picture(&tmp, "c/one/1.png", 1);
     check_refused(&oct_dataset_folder, oct_tmp_path(&tmp, "c"), OCT_TRAIN,
                   "holds one class folder, one; at least two classes are needed");
-    put(&tmp, "c/two/1.png", 1);
+    put_picture(&tmp, "c/two/1.png", 1);
     check_refused(&oct_dataset_folder, oct_tmp_path(&tmp, "c"), OCT_TRAIN,
                   "c/one: holds one picture; a class needs two where data.split draws the test");
     oct_tmp_write(&tmp, "c/one/2.txt", "", 0);
@@ -107,10 +107,10 @@ Test(folder, what_is_wrong_is_said)
     check_refused(&oct_dataset_folder, oct_tmp_path(&tmp, "c"), OCT_TRAIN,
                   "c/one: holds no pictures (.jpg, .jpeg, .png); remove the folder or fill it");
     make_folder(&tmp);
-    put(&tmp, "val/dog/1.png", 1);
+    put_picture(&tmp, "val/dog/1.png", 1);
     check_refused(&oct_dataset_folder, tmp.path, OCT_TEST,
                   "val/dog: the class is not in train; move the folder away or add it to train");
-    put(&tmp, "outside/1.png", 1);
+    put_picture(&tmp, "outside/1.png", 1);
     const char *inside = oct_tmp_path(&tmp, "train/cat/link.png");
     cr_assert(symlink("/etc/hostname", inside) == 0);
     check_refused(&oct_dataset_folder, tmp.path, OCT_TRAIN,
@@ -174,7 +174,7 @@ Test(folder, a_share_of_each_class_is_drawn_where_there_is_no_test)
     for (int i = 0; i < 24; i++) {
         char name[32];
         snprintf(name, sizeof name, "%s/%02d.png", i < 8 ? "few" : "many", i);
-        put(&tmp, name, (uint8_t)i);
+        put_picture(&tmp, name, (uint8_t)i);
     }
     for (int s = 0; s < 2; s++) {
         cr_assert(open_set(&data, &oct_dataset_folder, tmp.path, (oct_split)s) == OCT_OK);
@@ -279,9 +279,9 @@ Test(csv, what_is_no_table_is_refused)
 
 static void make_tables(oct_tmp *tmp, const char *train, const char *test)
 {
-    put(tmp, "p/1.png", 1);
-    put(tmp, "p/2.png", 2);
-    put(tmp, "3.png", 3);
+    put_picture(tmp, "p/1.png", 1);
+    put_picture(tmp, "p/2.png", 2);
+    put_picture(tmp, "3.png", 3);
     write_text(tmp, "train.csv", train);
     write_text(tmp, "test.csv", test);
 }

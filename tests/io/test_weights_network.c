@@ -36,7 +36,7 @@ typedef struct search {
     const oct_tensor *found;
 } search;
 
-static oct_status look(void *user, const oct_state_item *item)
+static oct_status find_item(void *user, const oct_state_item *item)
 {
     search *s = user;
     if (strcmp(item->path, s->path) == 0) s->found = item->tensor;
@@ -46,7 +46,7 @@ static oct_status look(void *user, const oct_state_item *item)
 static const oct_tensor *state_of(oct_module *root, const char *path)
 {
     search s = {.path = path};
-    MUST(oct_module_state(root, look, &s));
+    MUST(oct_module_state(root, find_item, &s));
     cr_assert(s.found, "%s", path);
     return s.found;
 }

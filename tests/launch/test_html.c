@@ -84,7 +84,7 @@ Test(html, without_memory_there_is_no_report)
     check_nothing_held();
 }
 
-static void fill(oct_series *series, size_t count)
+static void fill_series(oct_series *series, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         MUST(oct_series_add(series, (double)i, i == 4321 ? 7 : sin((double)i / 500)));
@@ -93,7 +93,7 @@ static void fill(oct_series *series, size_t count)
 Test(html, thin_series_keep_their_peaks_and_their_order)
 {
     oct_series s = {0};
-    fill(&s, 10000);
+    fill_series(&s, 10000);
     oct_series_thin(&s, 100);
     cr_assert_leq(s.count, 100);
     bool peak = false;
@@ -103,7 +103,7 @@ Test(html, thin_series_keep_their_peaks_and_their_order)
     }
     cr_assert(peak);
     oct_series_free(&s);
-    fill(&s, 30);
+    fill_series(&s, 30);
     oct_series_thin(&s, 100);
     cr_assert_eq(s.count, 30);
     oct_series_free(&s);

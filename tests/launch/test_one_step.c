@@ -20,7 +20,7 @@ static void must(oct_status status)
     cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
 }
 
-static void begin(own_program *p)
+static void begin_program(own_program *p)
 {
     const oct_optim_config config = oct_recipe_optim(p->recipe);
     must(oct_build_model(&p->model, p->recipe, &train_data));
@@ -70,7 +70,7 @@ static void compare(const char *keys)
     static own_program own;
     start(&trainer, &recipe);
     own = (own_program){.recipe = &recipe, .loader = &trainer.loader, .plan = &trainer.plan};
-    begin(&own);
+    begin_program(&own);
     for (int64_t at = 0; at < STEPS; at++) {
         oct_step_result theirs, ours;
         take_step(&own, at, &ours);
@@ -103,7 +103,7 @@ Test(one_step, gives_the_forward_back_while_the_backward_goes)
     size_t peak[2];
     start(&trainer, &recipe);
     own = (own_program){.recipe = &recipe, .loader = &trainer.loader, .plan = &trainer.plan};
-    begin(&own);
+    begin_program(&own);
     for (int64_t at = 0; at < 2; at++) {
         const size_t before = oct_mem_live();
         oct_mem_peak_reset();

@@ -459,7 +459,7 @@ static oct_mpi_launcher installed(void)
     return mpirun;
 }
 
-static void try(const probe *p)
+static void try_probe(const probe *p)
 {
     const char *argv[128];
     char number[24], hostfile[64];
@@ -496,10 +496,10 @@ static int64_t cores_here(void)
 Test(ranks, the_installed_mpirun_starts_as_many_ranks_as_are_wanted)
 {
     const int64_t cores = cores_here();
-    try(&(probe){.ranks = cores + 1, .cores = cores, .script = "echo here"});
+    try_probe(&(probe){.ranks = cores + 1, .cores = cores, .script = "echo here"});
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job, "here"), cores + 1, "%s", job.err);
-    try(&(probe){.ranks = 2, .cores = cores, .listed = true, .script = "echo here"});
+    try_probe(&(probe){.ranks = 2, .cores = cores, .listed = true, .script = "echo here"});
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job, "here"), 2, "%s", job.err);
 }
@@ -507,11 +507,11 @@ Test(ranks, the_installed_mpirun_starts_as_many_ranks_as_are_wanted)
 Test(ranks, the_installed_mpirun_pins_ranks_that_fill_the_cores_and_no_others)
 {
     const int64_t cores = cores_here();
-    try(&(probe){.ranks = cores, .cores = cores, .script = SAYS_CORES});
+    try_probe(&(probe){.ranks = cores, .cores = cores, .script = SAYS_CORES});
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job, "Cpus_allowed_list:\t0\n"), 1, "%s", job.out);
     if (cores == 1) return;
-    try(&(probe){.ranks = 1, .cores = cores, .script = SAYS_CORES});
+    try_probe(&(probe){.ranks = 1, .cores = cores, .script = SAYS_CORES});
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job, "Cpus_allowed_list:\t0\n"), 0, "%s", job.out);
 }
@@ -527,22 +527,22 @@ Test(ranks, the_installed_mpirun_keeps_its_files_in_the_folder_of_the_job)
     must("mkdir session");
     cr_assert_not_null(getcwd(folder, sizeof(folder) - 16));
     strcat(folder, "/session");
-    try(&(probe){.ranks = 2,
-                 .cores = 8,
-                 .folder = folder,
-                 .script = "find \"$PWD/session\" -mindepth 2; true"});
+    try_probe(&(probe){.ranks = 2,
+                       .cores = 8,
+                       .folder = folder,
+                       .script = "find \"$PWD/session\" -mindepth 2; true"});
     oct_check_exit(job, 0);
     cr_assert(strstr(job.out, "/session/"), "%s", job.out);
 }
 
 Test(ranks, a_rank_of_the_installed_mpirun_is_known_by_its_environment)
 {
-    try(&(probe){.ranks = 2,
-                 .cores = 8,
-                 .script = "echo rank ${OMPI_COMM_WORLD_RANK-$PMI_RANK} of "
-                           "${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}, here "
-                           "${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID} of "
-                           "${OMPI_COMM_WORLD_LOCAL_SIZE-$MPI_LOCALNRANKS}"});
+    try_probe(&(probe){.ranks = 2,
+                       .cores = 8,
+                       .script = "echo rank ${OMPI_COMM_WORLD_RANK-$PMI_RANK} of "
+                                 "${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}, here "
+                                 "${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID} of "
+                                 "${OMPI_COMM_WORLD_LOCAL_SIZE-$MPI_LOCALNRANKS}"});
     oct_check_exit(job, 0);
     oct_check_said(job, "rank 0 of 2, here 0 of 2\n");
     oct_check_said(job, "rank 1 of 2, here 1 of 2\n");
@@ -550,11 +550,11 @@ Test(ranks, a_rank_of_the_installed_mpirun_is_known_by_its_environment)
 
 Test(ranks, the_exit_status_of_the_installed_mpirun_is_that_of_a_rank)
 {
-    try(&(probe){.ranks = 1, .cores = 8, .script = "exit 3"});
+    try_probe(&(probe){.ranks = 1, .cores = 8, .script = "exit 3"});
     oct_check_exit(job, 3);
     if (installed().dialect->merges)
         return; /* hydra gives what it has for a signal by its version */
-    try(&(probe){.ranks = 1, .cores = 8, .script = "kill -KILL $$"});
+    try_probe(&(probe){.ranks = 1, .cores = 8, .script = "kill -KILL $$"});
     oct_check_exit(job, 128 + 9);
 }
 

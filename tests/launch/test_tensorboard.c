@@ -70,7 +70,7 @@ static uint64_t varint(bytes *from)
     return 0;
 }
 
-static bool next(bytes *from, field *f)
+static bool next_field(bytes *from, field *f)
 {
     if (from->left == 0) return false;
     uint64_t key = varint(from);
@@ -109,7 +109,7 @@ static void read_histogram(bytes m)
 {
     double num = -1, sum = 0, last = -INFINITY;
     size_t limits = 0, counts = 0;
-    for (field f; next(&m, &f);) {
+    for (field f; next_field(&m, &f);) {
         if (f.number == 3) num = real(f.integer);
         for (; f.number == 6 && f.inside.left; limits++) {
             double limit = real(little(take_bytes(&f.inside, 8), 8));
@@ -127,7 +127,7 @@ static void read_histogram(bytes m)
 static void read_image(bytes m)
 {
     uint64_t said[5] = {0};
-    for (field f; next(&m, &f);) {
+    for (field f; next_field(&m, &f);) {
         cr_assert(f.number >= 1 && f.number <= 4);
         said[f.number] = f.integer;
         if (f.number != 4) continue;
@@ -144,9 +144,9 @@ static void read_hyperparameter(bytes entry)
 {
     bytes key = {0};
     double number = NAN;
-    for (field f; next(&entry, &f);) {
+    for (field f; next_field(&entry, &f);) {
         if (f.number == 1) key = f.inside;
-        for (field v; f.number == 2 && next(&f.inside, &v);)
+        for (field v; f.number == 2 && next_field(&f.inside, &v);)
             if (v.number == 2) number = real(v.integer);
     }
     seen.keys++;
@@ -158,12 +158,12 @@ static void read_hyperparameter(bytes entry)
 static void read_metadata(bytes m)
 {
     field plugin, name, content, info;
-    cr_assert(next(&m, &plugin) && plugin.number == 1);
-    cr_assert(next(&plugin.inside, &name) && name.number == 1);
+    cr_assert(next_field(&m, &plugin) && plugin.number == 1);
+    cr_assert(next_field(&plugin.inside, &name) && name.number == 1);
     cr_assert(name.inside.left == 7 && memcmp(name.inside.at, "hparams", 7) == 0);
-    cr_assert(next(&plugin.inside, &content) && content.number == 2);
-    cr_assert(next(&content.inside, &info));
-    for (field f; next(&info.inside, &f);) {
+    cr_assert(next_field(&plugin.inside, &content) && content.number == 2);
+    cr_assert(next_field(&content.inside, &info));
+    for (field f; next_field(&info.inside, &f);) {
         if (info.number == 3 && f.number == 1) read_hyperparameter(f.inside);
         if (info.number == 4 && f.number == 1) {
             cr_assert_eq(f.integer, 1U, "a run that ended well");
@@ -175,7 +175,7 @@ static void read_metadata(bytes m)
 static void read_value(bytes m, int64_t step)
 {
     bytes tag = {0};
-    for (field f; next(&m, &f);) {
+    for (field f; next_field(&m, &f);) {
         if (f.number == 1) tag = f.inside;
         if (f.number == 4) read_image(f.inside);
         if (f.number == 5) read_histogram(f.inside);
@@ -201,14 +201,14 @@ static void forget_from(int64_t step)
 static void read_event(bytes m, bool first)
 {
     int64_t step = 0;
-    for (field f; next(&m, &f);) {
+    for (field f; next_field(&m, &f);) {
         if (f.number == 1) cr_assert_gt(real(f.integer), 1.7e9, "seconds since 1970");
         if (f.number == 2) step = (int64_t)f.integer;
         cr_assert_eq(first, f.number == 3 || (first && f.number < 3), "the version comes first");
         if (f.number == 3) cr_assert_eq(memcmp(f.inside.at, "brain.Event:2", 13), 0);
-        for (field v; f.number == 5 && next(&f.inside, &v);)
+        for (field v; f.number == 5 && next_field(&f.inside, &v);)
             if (v.number == 1) read_value(v.inside, step);
-        for (field s; f.number == 7 && next(&f.inside, &s);) {
+        for (field s; f.number == 7 && next_field(&f.inside, &s);) {
             cr_assert(s.number == 1 && s.integer == 1);
             seen.starts++;
             forget_from(step);

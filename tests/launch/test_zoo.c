@@ -71,7 +71,7 @@ static void train(const char *model, const char *method, int ranks, const char *
 }
 
 /* A bash script, whose $1 and $2 are the folders of two runs, ends well. */
-static void check(const char *a, const char *b, const char *script, const char *what)
+static void compare_runs(const char *a, const char *b, const char *script, const char *what)
 {
     char first[600], second[600];
     snprintf(first, sizeof first, "%s", oct_tmp_path(&tmp, a));
@@ -114,11 +114,11 @@ static void check_ranks(const char *model, int ranks)
     char name[64];
     snprintf(name, sizeof name, "ranks%d", ranks);
     train(model, "jit_strip", ranks, name);
-    check("ranks1", name,
-          "cmp \"$(ls $1/checkpoints/step-*.h5 | tail -n 1)\" "
-          "\"$(ls $2/checkpoints/step-*.h5 | tail -n 1)\"",
-          "last checkpoint");
-    check("ranks1", name, "cmp $1/model.int8.h5 $2/model.int8.h5", "int8 model");
+    compare_runs("ranks1", name,
+                 "cmp \"$(ls $1/checkpoints/step-*.h5 | tail -n 1)\" "
+                 "\"$(ls $2/checkpoints/step-*.h5 | tail -n 1)\"",
+                 "last checkpoint");
+    compare_runs("ranks1", name, "cmp $1/model.int8.h5 $2/model.int8.h5", "int8 model");
 }
 
 static void check_model(const char *model, eager_kind eager, int parts)

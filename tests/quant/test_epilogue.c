@@ -55,7 +55,7 @@ static int64_t roll_acc(dice *d, bool wide)
     return roll(d) & 1 ? any * 64 + small : any;
 }
 
-static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m, int64_t n)
+static void check_variant(const oct_kernel *kernel, dice *d, const variant *v, int64_t m, int64_t n)
 {
     const int64_t count = m * n, bytes = count * 8 + 64;
     int32_t *bias32 = room(n, 4);
@@ -120,11 +120,11 @@ Test(epilogue, follows_the_definition_in_every_arithmetic, .timeout = 60)
         dice d = {.seed = 71};
         for (size_t j = 0; j < OCT_COUNT(variants); j++) {
             for (int round = 0; round < 60; round++)
-                check(all_kernels[i], &d, &variants[j], roll_between(&d, 1, 30),
-                      roll_between(&d, 1, 70));
-            check(all_kernels[i], &d, &variants[j], 3, 1100);
-            check(all_kernels[i], &d, &variants[j], 700, 1);
-            check(all_kernels[i], &d, &variants[j], 0, 5);
+                check_variant(all_kernels[i], &d, &variants[j], roll_between(&d, 1, 30),
+                              roll_between(&d, 1, 70));
+            check_variant(all_kernels[i], &d, &variants[j], 3, 1100);
+            check_variant(all_kernels[i], &d, &variants[j], 700, 1);
+            check_variant(all_kernels[i], &d, &variants[j], 0, 5);
         }
     }
 }

@@ -3,7 +3,7 @@
 #include "tests/requirements/rig.h"
 
 /* conv - bn - relu - linear, with stubs; created by layers of a sequential. */
-static void begin(rig *r)
+static void begin_rig(rig *r)
 {
     oct_module *root = NULL;
     OK(oct_sequential_create(&root));
@@ -33,7 +33,7 @@ static void begin_layer(rig *r, oct_module *layer, oct_shape input)
 Test(error_cases, unknown_name_in_a_fuse_list)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     REFUSED(FUSE(&r, "1", "bn"), OCT_PREPARE, "bn");
     cr_assert(rig_says("0, 1, 2"), "%s", oct_fail_text(0));
     rig_end(&r);
@@ -42,7 +42,7 @@ Test(error_cases, unknown_name_in_a_fuse_list)
 Test(error_cases, types_that_no_pattern_fuses)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     REFUSED(FUSE(&r, "1", "3", "2"), OCT_PREPARE, "1 (conv2d), 3 (relu), 2 (batch_norm)");
     REFUSED(FUSE(&r, "4", "5"), OCT_PREPARE, "4 (global_avg_pool), 5 (linear)");
     REFUSED(FUSE(&r, "1"), OCT_PREPARE, "give 2");
@@ -53,7 +53,7 @@ Test(error_cases, types_that_no_pattern_fuses)
 Test(error_cases, members_in_different_modes)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_module_train(oct_module_find(r.root, "2"), false);
     REFUSED(FUSE(&r, "1", "2"), OCT_PREPARE, "mode");
     rig_end(&r);
@@ -102,7 +102,7 @@ Test(error_cases, transposed_convolution_with_batch_norm_works)
 Test(error_cases, batch_norm_left_between_quantized_modules)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "oct_fuse_modules");
     cr_assert(rig_says("\"1\", \"2\""), "%s", oct_fail_text(0));
@@ -112,7 +112,7 @@ Test(error_cases, batch_norm_left_between_quantized_modules)
 Test(error_cases, prepare_in_eval_mode)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_module_train(r.root, false);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "oct_module_train");
@@ -126,7 +126,7 @@ Test(error_cases, no_qconfig_anywhere)
                                                  OCT_METHOD_SYMBOLIC, OCT_METHOD_EAGER};
     for (size_t i = 0; i < OCT_COUNT(methods); i++) {
         rig r;
-        begin(&r);
+        begin_rig(&r);
         oct_qconfig none = {.none = true};
         oct_qconfig_setter setter = oct_setter_default(&none);
         oct_prepare_options options = rig_options(methods[i]);
@@ -142,7 +142,7 @@ Test(error_cases, no_qconfig_anywhere)
 Test(error_cases, a_qconfig_where_nothing_can_be_quantized)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_qconfig qconfig = oct_qconfig_default();
     oct_qconfig_setter setters[] = {oct_setter_by_name("0", NULL), oct_setter_by_name("1", NULL),
                                     oct_setter_by_name("2", NULL), oct_setter_by_name("3", NULL),
@@ -169,7 +169,7 @@ Test(error_cases, qconfigs_that_make_no_sense)
     bad[3].averaging = 0;
     for (size_t i = 0; i < OCT_COUNT(bad); i++) {
         rig r;
-        begin(&r);
+        begin_rig(&r);
         oct_qconfig_setter setter = oct_setter_default(&bad[i]);
         oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
         options.setters = &setter;
@@ -195,7 +195,7 @@ static float no_number(const float *weight, int64_t n)
 static oct_status prepare_by(const oct_fake_quant_kind *kind, oct_text *report)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
     oct_qconfig qconfig = oct_qconfig_default();
     qconfig.weight_fake_quant = kind;
@@ -229,7 +229,7 @@ Test(error_cases, convert_before_anything_was_observed)
 {
     rig r;
     oct_program program = {0};
-    begin(&r);
+    begin_rig(&r);
     const oct_target *x86 = oct_target_find("x86");
     REFUSED(oct_convert(&program, r.root, &r.example, x86, NULL), OCT_PREPARE, "not prepared");
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
@@ -248,7 +248,7 @@ Test(error_cases, convert_before_anything_was_observed)
 Test(error_cases, train_and_eval_change_the_mode_and_nothing_else)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_prepare_options options = rig_options(OCT_METHOD_SYMBOLIC);
     rig_prepare(&r, &options);
     rig_calibrate(&r);
@@ -265,7 +265,7 @@ Test(error_cases, train_and_eval_change_the_mode_and_nothing_else)
 Test(error_cases, no_target_or_no_example)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     options.target = NULL;
     REFUSED(rig_try(&r, &options, NULL), OCT_USAGE, "target");
@@ -280,7 +280,7 @@ Test(error_cases, no_target_or_no_example)
 Test(error_cases, a_name_pattern_that_fits_nothing)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_qconfig qconfig = oct_qconfig_default();
     oct_qconfig_setter setters[] = {oct_setter_by_name("9", NULL), oct_setter_default(&qconfig)};
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
@@ -306,7 +306,7 @@ Test(error_cases, sums_that_could_overflow)
 Test(error_cases, batch_norm_that_a_shifting_target_cannot_keep)
 {
     rig r;
-    begin(&r);
+    begin_rig(&r);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
     options.target = oct_target_find("pow2");
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "fold");

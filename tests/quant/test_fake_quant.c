@@ -146,7 +146,8 @@ Test(quantize, of_16_bits_is_that_of_8_with_more_codes)
     cr_assert(range[0] == least && range[1] == most && clipped > 100);
 }
 
-static oct_fake_quant *make(const oct_qconfig *qconfig, const oct_target *target, bool is_signed)
+static oct_fake_quant *make_fake_quant(const oct_qconfig *qconfig, const oct_target *target,
+                                       bool is_signed)
 {
     oct_fake_quant *fq = NULL;
     MUST(oct_fake_quant_create(&fq, qconfig, target, is_signed));
@@ -160,7 +161,7 @@ static void destroy(oct_fake_quant *fq)
 }
 
 /* One step in which [min, max] is seen. */
-static oct_status step(oct_fake_quant *fq, float min, float max)
+static oct_status observe_range(oct_fake_quant *fq, float min, float max)
 {
     oct_quantizers all = {.items = &fq, .count = 1};
     int64_t keys[2];
@@ -188,9 +189,9 @@ Test(fake_quant, has_the_codes_of_its_bits_and_its_target)
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         oct_qconfig qconfig = oct_qconfig_default();
         qconfig.bits = cases[i].bits;
-        oct_fake_quant *fq = make(&qconfig, cases[i].target, cases[i].is_signed);
+        oct_fake_quant *fq = make_fake_quant(&qconfig, cases[i].target, cases[i].is_signed);
         fq->state = OCT_QUANT_CALIBRATE;
-        MUST(step(fq, -1.0f, 3.0f));
+        MUST(observe_range(fq, -1.0f, 3.0f));
         oct_qparams q = oct_fake_quant_qparams(fq);
         cr_assert(q.zero_point == cases[i].zero_point && q.qmin == 0 && q.qmax == cases[i].qmax);
         cr_assert_eq(q.scale, cases[i].scale, "case %zu: %a", i, (double)q.scale);
@@ -203,21 +204,21 @@ Test(fake_quant, with_a_fixed_scale_is_moved_by_calibration_only)
 {
     oct_qconfig qconfig = oct_qconfig_default();
     qconfig.fixed_scale = qconfig.current_scales = true;
-    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, false);
+    oct_fake_quant *fq = make_fake_quant(&qconfig, &oct_target_x86, false);
     fq->state = OCT_QUANT_CALIBRATE;
-    MUST(step(fq, 0.0f, 255.0f));
+    MUST(observe_range(fq, 0.0f, 255.0f));
     cr_assert_eq(fq->scale[0], 1.0f);
     fq->state = OCT_QUANT_QAT;
     cr_assert(!oct_fake_quant_updates_first(fq, true));
-    MUST(step(fq, 0.0f, 510.0f));
+    MUST(observe_range(fq, 0.0f, 510.0f));
     cr_assert(fq->scale[0] == 1.0f && fq->updates[0] == 1);
 
     oct_fake_quant_fix(fq, 0.3f);
     fq->state = OCT_QUANT_CALIBRATE;
-    MUST(step(fq, 0.0f, 510.0f));
+    MUST(observe_range(fq, 0.0f, 510.0f));
     cr_assert(fq->scale[0] == 0.3f && fq->updates[0] == 1);
     destroy(fq);
-    fq = make(&qconfig, &oct_target_pow2, false);
+    fq = make_fake_quant(&qconfig, &oct_target_pow2, false);
     oct_fake_quant_fix(fq, 0.3f);
     cr_assert_eq(fq->scale[0], 0.5f);
     destroy(fq);
@@ -226,7 +227,7 @@ Test(fake_quant, with_a_fixed_scale_is_moved_by_calibration_only)
 Test(fake_quant, observes_in_training_only_whatever_its_state)
 {
     oct_qconfig qconfig = oct_qconfig_default();
-    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+    oct_fake_quant *fq = make_fake_quant(&qconfig, &oct_target_x86, true);
     const float x[] = {-1.0f, 1.0f};
     for (int state = OCT_QUANT_OFF; state <= OCT_QUANT_FROZEN; state++) {
         bool observes = state == OCT_QUANT_CALIBRATE || state == OCT_QUANT_QAT;
@@ -263,9 +264,9 @@ Test(fake_quant, of_a_users_kind_follows_its_rules)
                               broken = {.name = "broken", .scale = no_scale};
     oct_qconfig qconfig = oct_qconfig_default();
     qconfig.fake_quant = &kind;
-    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, false);
+    oct_fake_quant *fq = make_fake_quant(&qconfig, &oct_target_x86, false);
     fq->state = OCT_QUANT_QAT;
-    MUST(step(fq, 0.0f, 510.0f));
+    MUST(observe_range(fq, 0.0f, 510.0f));
     cr_assert_eq(fq->scale[0], 1.0f);
     float grad[] = {1.0f, 1.0f, 1.0f};
     oct_fake_quant_backward(fq, 3, (const uint8_t[]){5}, grad);
@@ -274,7 +275,7 @@ Test(fake_quant, of_a_users_kind_follows_its_rules)
     oct_fake_quant_backward(fq, 3, (const uint8_t[]){5}, grad);
     cr_assert(grad[0] == 2.0f && grad[1] == 0.0f && grad[2] == 2.0f);
     fq->qconfig.fake_quant = &broken;
-    cr_assert_eq(step(fq, 0.0f, 1.0f), OCT_NUMERIC);
+    cr_assert_eq(observe_range(fq, 0.0f, 1.0f), OCT_NUMERIC);
     cr_assert(strstr(oct_fail_text(0), "the fake-quant 'broken' gave the scale -1e+30"), "%s",
               oct_fail_text(0));
     destroy(fq);
@@ -286,7 +287,7 @@ Test(fake_quant, simulates_by_rounding_to_codes_with_a_straight_through_gradient
     static float x[N];
     oct_context *cx = NULL;
     oct_qconfig qconfig = oct_qconfig_default();
-    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+    oct_fake_quant *fq = make_fake_quant(&qconfig, &oct_target_x86, true);
     fq->scale[0] = 0.5f;
     fq->state = OCT_QUANT_SIMULATE;
     for (int i = 0; i < N; i++)
@@ -320,12 +321,12 @@ Test(fake_quant, describes_all_that_decides_its_codes)
 {
     char text[400];
     oct_qconfig qconfig = oct_qconfig_default();
-    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+    oct_fake_quant *fq = make_fake_quant(&qconfig, &oct_target_x86, true);
     fq->base.type->describe(&fq->base, text, sizeof text);
     cr_assert_str_eq(text, "state=off, kind=affine, dtype=u8, codes=[0, 255], scheme=symmetric, "
                            "observer=moving_average, range=not seen, scale=1, zero_point=128");
     fq->state = OCT_QUANT_QAT;
-    MUST(step(fq, -12.75f, 1.0f));
+    MUST(observe_range(fq, -12.75f, 1.0f));
     fq->base.type->describe(&fq->base, text, sizeof text);
     cr_assert_str_eq(text, "state=qat, kind=affine, dtype=u8, codes=[0, 255], scheme=symmetric, "
                            "observer=moving_average, range=[-12.75, 1], scale=0.100000001, "
@@ -372,9 +373,9 @@ Test(fake_quant, names_an_observer_that_gives_no_range)
     for (size_t i = 0; i < OCT_COUNT(wrong); i++) {
         oct_qconfig qconfig = oct_qconfig_default();
         qconfig.observer = &wrong[i];
-        oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+        oct_fake_quant *fq = make_fake_quant(&qconfig, &oct_target_x86, true);
         fq->state = OCT_QUANT_QAT;
-        cr_assert_eq(step(fq, -1.0f, 1.0f), OCT_NUMERIC);
+        cr_assert_eq(observe_range(fq, -1.0f, 1.0f), OCT_NUMERIC);
         cr_assert(strstr(oct_fail_text(0), "the observer 'crossed' gave the range [0.01, -0.01]") ||
                       strstr(oct_fail_text(0), "the observer 'no_number' gave the range [nan"),
                   "%s", oct_fail_text(0));
@@ -386,16 +387,16 @@ Test(fake_quant, refuses_to_calibrate_beyond_what_its_observer_counts)
 {
     oct_qconfig qconfig = oct_qconfig_default();
     qconfig.observer = &oct_observer_mse;
-    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+    oct_fake_quant *fq = make_fake_quant(&qconfig, &oct_target_x86, true);
     fq->state = OCT_QUANT_CALIBRATE;
-    MUST(step(fq, -0x1p32f, 1.0f));
-    cr_assert_eq(step(fq, -1.0f, 0x1.1p32f), OCT_NUMERIC);
+    MUST(observe_range(fq, -0x1p32f, 1.0f));
+    cr_assert_eq(observe_range(fq, -1.0f, 0x1.1p32f), OCT_NUMERIC);
     cr_assert_not_null(strstr(oct_fail_text(0), "its values reach 4.5634e+09, and the observer "
                                                 "'mse' counts them up to 2^32 only"));
     destroy(fq);
     qconfig.observer = &oct_observer_min_max;
-    fq = make(&qconfig, &oct_target_x86, true);
+    fq = make_fake_quant(&qconfig, &oct_target_x86, true);
     fq->state = OCT_QUANT_CALIBRATE;
-    MUST(step(fq, -1.0f, 0x1p40f));
+    MUST(observe_range(fq, -1.0f, 0x1p40f));
     destroy(fq);
 }

@@ -118,7 +118,8 @@ out:
     return status;
 }
 
-static void check(const char *type, int num_args, const double *args, int num_inputs, size_t *ran)
+static void check_fallback(const char *type, int num_args, const double *args, int num_inputs,
+                           size_t *ran)
 {
     crafted c;
     craft(&c, type, num_args, args, num_inputs);
@@ -143,7 +144,7 @@ Test(fallback_sweep, extreme_arguments_are_bad_data_and_no_defect)
             double args[OCT_STEP_ARGS] = {0};
             for (int a = 0; a < ARGS; a++) /* mostly small: so that some of them are taken */
                 args[a] = pick(2) ? extremes[pick(5)] : extremes[pick(OCT_COUNT(extremes))];
-            check(types[t], (int)pick(ARGS), args, 1 + (int)pick(INPUTS), &ran);
+            check_fallback(types[t], (int)pick(ARGS), args, 1 + (int)pick(INPUTS), &ran);
         }
     }
     cr_assert(ran > 100, "%zu ran", ran);
@@ -188,7 +189,7 @@ Test(fallback_sweep, huge_layers_are_refused_before_they_are_made)
     };
     for (size_t i = 0; i < OCT_COUNT(odd); i++) {
         size_t ran = 0;
-        check(odd[i].type, odd[i].num_args, odd[i].args, 1, &ran);
+        check_fallback(odd[i].type, odd[i].num_args, odd[i].args, 1, &ran);
         cr_assert_eq(ran, 0, "%s", odd[i].type);
     }
     check_nothing_held();

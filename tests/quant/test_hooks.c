@@ -11,7 +11,7 @@ typedef struct seen {
 
 static int clock_of_calls;
 
-static oct_tensor *look(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+static oct_tensor *look_at_value(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
 {
     seen *s = user;
     (void)cx;
@@ -44,11 +44,11 @@ Test(hooks, of_first_and_last_member_survive_in_order)
         net_kind_begin(&r, &net_kinds[0], true);
         oct_module *conv = oct_module_find(r.root, "block.conv2");
         oct_module *norm = oct_module_find(r.root, "block.bn2");
-        OK(oct_module_pre_hook(conv, look, &s[0], &handle[0]));
-        OK(oct_module_pre_hook(conv, look, &s[1], &handle[1]));
+        OK(oct_module_pre_hook(conv, look_at_value, &s[0], &handle[0]));
+        OK(oct_module_pre_hook(conv, look_at_value, &s[1], &handle[1]));
         oct_module *head = oct_module_find(r.root, "head");
-        OK(oct_module_hook(head, look, &s[2], &handle[2]));
-        OK(oct_module_hook(head, look, &s[3], &handle[3]));
+        OK(oct_module_hook(head, look_at_value, &s[2], &handle[2]));
+        OK(oct_module_hook(head, look_at_value, &s[3], &handle[3]));
         cr_assert_null(norm->hooks);
         oct_prepare_options options = rig_options(graph_methods[i]);
         rig_prepare(&r, &options);
@@ -124,9 +124,9 @@ Test(hooks, of_a_container_around_a_fusion_survive)
         seen s[3] = {0};
         net_kind_begin(&r, &net_kinds[0], true);
         oct_module *container = oct_module_find(r.root, "block");
-        OK(oct_module_pre_hook(container, look, &s[0], NULL));
-        OK(oct_module_hook(container, look, &s[1], NULL));
-        OK(oct_module_hook(r.root, look, &s[2], NULL));
+        OK(oct_module_pre_hook(container, look_at_value, &s[0], NULL));
+        OK(oct_module_hook(container, look_at_value, &s[1], NULL));
+        OK(oct_module_hook(r.root, look_at_value, &s[2], NULL));
         oct_prepare_options options = rig_options(graph_methods[i]);
         rig_prepare(&r, &options);
         quantize(&r);
@@ -143,7 +143,7 @@ Test(hooks, of_a_container_that_ends_inside_of_a_fusion_are_refused_or_dropped)
     rig r;
     seen s = {0};
     line *m = line_begin(&r);
-    OK(oct_module_hook(m->inner, look, &s, NULL));
+    OK(oct_module_hook(m->inner, look_at_value, &s, NULL));
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
             "inner: its forward hook would see a value that fusion (conv_bn_relu) removes");
@@ -167,8 +167,8 @@ Test(hooks, in_all_places_of_a_fusion)
             line_begin(&r);
             oct_module *m = oct_module_find(r.root, members[member]);
             oct_hook_handle handle;
-            OK(pre ? oct_module_pre_hook(m, look, &s, &handle)
-                   : oct_module_hook(m, look, &s, &handle));
+            OK(pre ? oct_module_pre_hook(m, look_at_value, &s, &handle)
+                   : oct_module_hook(m, look_at_value, &s, &handle));
             bool lives = pre ? member == 0 : member == 2;
             oct_prepare_options options = rig_options(OCT_METHOD_JIT);
             if (!lives) {
@@ -203,7 +203,7 @@ Test(hooks, that_are_added_after_prepare_run)
         static const char *const paths[] = {"block.conv1", "block.bn1", "block._generated_add_0",
                                             "block.relu", "quant"};
         for (int k = 0; k < 5; k++)
-            OK(oct_module_hook(oct_module_find(r.root, paths[k]), look, &s[k], NULL));
+            OK(oct_module_hook(oct_module_find(r.root, paths[k]), look_at_value, &s[k], NULL));
         rig_step(&r);
         for (int k = 0; k < 5; k++) {
             cr_assert_eq(s[k].calls, k == 3 ? 2 : 1, "%s", paths[k]); /* relu is called twice */
@@ -220,7 +220,7 @@ Test(hooks, of_a_shared_module_run_at_each_call)
         rig r;
         seen s[2] = {0};
         net_kind_begin(&r, &net_kinds[0], true);
-        OK(oct_module_hook(oct_module_find(r.root, "block.relu"), look, &s[0], NULL));
+        OK(oct_module_hook(oct_module_find(r.root, "block.relu"), look_at_value, &s[0], NULL));
         oct_prepare_options options = rig_options(graph_methods[i]);
         rig_prepare(&r, &options);
         reset(s, 2);
@@ -229,7 +229,7 @@ Test(hooks, of_a_shared_module_run_at_each_call)
         rig_end(&r);
 
         net_kind_begin(&r, &net_kinds[2], true);
-        OK(oct_module_pre_hook(oct_module_find(r.root, "conv"), look, &s[1], NULL));
+        OK(oct_module_pre_hook(oct_module_find(r.root, "conv"), look_at_value, &s[1], NULL));
         rig_prepare(&r, &options);
         reset(s, 2);
         rig_forward(&r);
@@ -277,7 +277,8 @@ Test(hooks, survive_fusing_by_name_as_they_do_prepare)
             seen s = {0};
             line_begin(&r);
             oct_module *m = oct_module_find(r.root, members[member]);
-            OK(pre ? oct_module_pre_hook(m, look, &s, NULL) : oct_module_hook(m, look, &s, NULL));
+            OK(pre ? oct_module_pre_hook(m, look_at_value, &s, NULL)
+                   : oct_module_hook(m, look_at_value, &s, NULL));
             bool lives = pre ? member == 0 : member == 2;
             if (!lives)
                 REFUSED(oct_fuse_modules(&r.root, members, 3, false), OCT_PREPARE, members[member]);
@@ -503,7 +504,7 @@ typedef struct pyramid {
     oct_module *conv; /* called by the hook: part of the model */
 } pyramid;
 
-static oct_tensor *keep(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+static oct_tensor *keep_value(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
 {
     pyramid *p = user;
     (void)module;
@@ -527,7 +528,7 @@ Test(hooks, that_collect_features_for_others)
         OK(oct_conv2d_create(&p.conv, 3, 2, rig_same(1), true));
         OK(oct_module_add_child(&m->base, "lateral", &p.conv));
         OK(oct_init_parameters(r.root, 7));
-        OK(oct_module_pre_hook(oct_module_find(r.root, "inner.conv"), keep, &p, NULL));
+        OK(oct_module_pre_hook(oct_module_find(r.root, "inner.conv"), keep_value, &p, NULL));
         OK(oct_module_hook(m->relu, add_kept, &p, NULL));
         live(&r, false, graph_methods[i], out[i]);
         cr_assert_eq(oct_module_find(r.root, "lateral")->type, &oct_qat_conv_type);

@@ -10,7 +10,7 @@ TestSuite(layers, .timeout = 120);
 
 /* Spreads. */
 
-static void fill(float *x, int64_t n, float scale)
+static void fill_values(float *x, int64_t n, float scale)
 {
     oct_fill_normal(x, n, 5, OCT_STREAM_TEST, 0, 0.3f * scale, scale);
 }
@@ -52,7 +52,7 @@ Test(layers, spreads_count_the_same_in_any_order)
     enum { N = 3000 };
     static float x[N];
     for (int scale = -30; scale <= 30; scale += 6) {
-        fill(x, N, ldexpf(1.3f, scale));
+        fill_values(x, N, ldexpf(1.3f, scale));
         x[17] *= 40; /* the range grows late, or early */
         const oct_spread all = spread_of(x, N, N);
         check_spread(&all, x, N);
@@ -96,7 +96,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 }
 static const oct_module_type type = {.name = "couple", .forward = forward};
 
-static void begin(deployment *d)
+static void begin_calibrated(deployment *d)
 {
     const oct_prepare_options options = deploy_options(OCT_METHOD_JIT, NULL);
     oct_module *root = parts_create(&type);
@@ -128,7 +128,7 @@ Test(layers, of_a_model_and_of_its_program_are_pairs)
     deployment d;
     oct_layer_source model, program;
     oct_layer_pairs pairs;
-    begin(&d);
+    begin_calibrated(&d);
     OK(oct_layer_source_of_model(&model, d.root, &d.example));
     OK(oct_layer_source_of_program(&program, &d.program));
     OK(oct_layer_pairs_create(&pairs, &model, &program));
@@ -194,7 +194,7 @@ Test(layers, of_a_survey_have_figures_that_add_up)
 {
     deployment d;
     oct_layer_figures *figures;
-    begin(&d);
+    begin_calibrated(&d);
     figures = survey_of(&d);
     for (int64_t i = 0; i < d.program.num_steps; i++) {
         const oct_layer_figures *f = &figures[i];
@@ -219,7 +219,7 @@ Test(layers, of_a_survey_count_what_is_clipped)
 {
     deployment d;
     oct_layer_figures *figures;
-    begin(&d);
+    begin_calibrated(&d);
     /* The input's codes reach half as far as they should. */
     oct_value *input = &d.program.values[d.program.steps[0].output];
     const float half = input->q.scale / 2;
@@ -239,7 +239,7 @@ Test(layers, weights_are_compared_with_their_codes)
 {
     deployment d;
     oct_weight_figures f;
-    begin(&d);
+    begin_calibrated(&d);
     oct_module *m = oct_module_find(d.root, "a");
     cr_assert_eq(m->type, &oct_qat_conv_type);
     OK(oct_weight_figures_of((const oct_qat_conv *)m, &f));

@@ -9,7 +9,7 @@ typedef struct state {
     size_t length;
 } state;
 
-static oct_status keep(void *user, const oct_state_item *item)
+static oct_status keep_item(void *user, const oct_state_item *item)
 {
     state *s = user;
     size_t name = strlen(item->path) + 1;
@@ -41,7 +41,7 @@ static outcome train(const net_kind *kind, bool stubs, const oct_prepare_options
     rig_convert(&r);
     oct_module_train(r.root, false);
     memcpy(o.logits, rig_forward(&r)->data, sizeof o.logits);
-    OK(oct_module_state(r.root, keep, &o.state));
+    OK(oct_module_state(r.root, keep_item, &o.state));
     rig_end(&r);
     return o;
 }

@@ -53,7 +53,7 @@ static void add_hook(oct_module *root)
                 : oct_module_hook(m, halve, NULL, NULL));
 }
 
-static net *begin(rig *r, forward_fn fn, const oct_example *example)
+static net *begin_net(rig *r, forward_fn fn, const oct_example *example)
 {
     oct_module *root = NULL;
     OK(oct_module_create(&root, &net_type, sizeof(net)));
@@ -117,7 +117,7 @@ static void live(forward_fn fn, const oct_example *example, oct_prepare_method m
                  oct_text *report)
 {
     rig r;
-    begin(&r, fn, example);
+    begin_net(&r, fn, example);
     oct_prepare_options options = rig_options(method);
     OK(rig_try(&r, &options, report));
     OK(oct_params_bind(&r.params, r.root, &r.leaves));
@@ -175,7 +175,7 @@ Test(modes, the_wrong_number_of_inputs_names_the_mode)
 {
     rig r;
     const oct_example example = with_target();
-    begin(&r, loss_or_logits, &example);
+    begin_net(&r, loss_or_logits, &example);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     rig_prepare(&r, &options);
     r.example.training_count = 1;
@@ -217,7 +217,7 @@ Test(modes, symbolic_refuses_a_loss_that_is_no_module)
 {
     rig r;
     const oct_example example = one_input();
-    begin(&r, stub_in_training, &example);
+    begin_net(&r, stub_in_training, &example);
     oct_prepare_options options = rig_options(OCT_METHOD_SYMBOLIC);
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "cross_entropy");
     finish(&r);
@@ -233,7 +233,7 @@ Test(modes, what_is_no_module_cannot_get_codes)
 {
     rig r;
     const oct_example example = one_input();
-    begin(&r, loss_of_codes, &example);
+    begin_net(&r, loss_of_codes, &example);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "put a DeQuantStub before it");
     finish(&r);
@@ -289,7 +289,7 @@ Test(modes, eager_refuses_what_is_quantized_in_one_of_them_only)
                                       "evaluation and quantized ones from conv in training"}};
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         rig r;
-        begin(&r, cases[i].forward, OCT_EXAMPLE(IMAGE));
+        begin_net(&r, cases[i].forward, OCT_EXAMPLE(IMAGE));
         oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
         REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, cases[i].says);
         rig_end(&r);
@@ -311,7 +311,7 @@ static oct_tensor *only_look(oct_context *cx, oct_module *module, oct_tensor *va
 Test(modes, a_hook_before_a_fused_op_is_refused_with_a_remedy)
 {
     rig r;
-    net *m = begin(&r, relu_of_the_forward, OCT_EXAMPLE(IMAGE));
+    net *m = begin_net(&r, relu_of_the_forward, OCT_EXAMPLE(IMAGE));
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     OK(oct_module_hook(m->conv, only_look, NULL, NULL));
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
@@ -379,7 +379,7 @@ Test(modes, a_hook_that_stops_computing_is_refused)
         hook.path = "conv";
         hook.pre = hook.looks = hook.idle = false;
         hook.returns = true;
-        begin(&r, scaled_in_training, &example);
+        begin_net(&r, scaled_in_training, &example);
         oct_prepare_options options = rig_options(methods[i]);
         rig_prepare(&r, &options);
         hook.idle = true;
@@ -403,7 +403,7 @@ Test(modes, what_only_evaluation_makes_has_the_range_of_what_training_makes)
     cr_assert(strstr(report.data, "only evaluation calls it"), "%s", report.data);
     oct_text_free(&report);
     rig r;
-    begin(&r, scaled_in_evaluation, &example);
+    begin_net(&r, scaled_in_evaluation, &example);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     rig_prepare(&r, &options);
     rig_calibrate(&r);
@@ -425,7 +425,7 @@ Test(modes, a_range_that_training_never_sees_is_refused_or_not_needed)
 {
     const oct_example example = one_input();
     rig r;
-    begin(&r, only_evaluation_reads, &example);
+    begin_net(&r, only_evaluation_reads, &example);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     oct_status status = rig_try(&r, &options, NULL);
     if (status != OCT_OK) {
@@ -450,7 +450,7 @@ Test(modes, a_layer_is_not_fused_with_what_one_of_them_does)
 {
     const oct_example example = one_input();
     rig r;
-    begin(&r, relu_in_evaluation, &example);
+    begin_net(&r, relu_in_evaluation, &example);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     rig_prepare(&r, &options);
     const oct_graph *g = oct_graph_of(r.root);
@@ -503,8 +503,8 @@ Test(modes, a_block_may_branch)
 static void same_as_float(forward_fn fn, oct_example example, oct_prepare_method method)
 {
     rig prepared, plain;
-    begin(&prepared, fn, &example);
-    begin(&plain, fn, &example);
+    begin_net(&prepared, fn, &example);
+    begin_net(&plain, fn, &example);
     oct_prepare_options options = rig_options(method);
     rig_prepare(&prepared, &options);
     for (int training = 0; training < 2; training++) {
@@ -541,7 +541,7 @@ Test(modes, a_training_forward_that_fails_is_named)
 {
     rig r;
     const oct_example example = one_input();
-    begin(&r, wants_a_target, &example);
+    begin_net(&r, wants_a_target, &example);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     REFUSED(rig_try(&r, &options, NULL), OCT_USAGE, "in training mode: ");
     cr_assert(rig_says("where is the target?"));
@@ -554,7 +554,7 @@ Test(modes, the_table_has_both)
     rig r;
     const oct_example example = with_target();
     oct_text table = {0};
-    begin(&r, loss_or_logits, &example);
+    begin_net(&r, loss_or_logits, &example);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
     rig_prepare(&r, &options);
     OK(oct_graph_table(oct_graph_of(r.root), &table));
@@ -571,7 +571,7 @@ Test(modes, a_frozen_part_goes_by_its_own)
 {
     rig r;
     const oct_example example = one_input();
-    net *inner = begin(&r, scaled_in_training, &example);
+    net *inner = begin_net(&r, scaled_in_training, &example);
     oct_module *root = NULL, *part = r.root;
     OK(oct_sequential_create(&root));
     OK(oct_sequential_append(root, &part));

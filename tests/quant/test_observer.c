@@ -76,7 +76,7 @@ typedef struct counting {
     oct_range state;
 } counting;
 
-static void begin(counting *c, const golden_choice *golden, bool calibrating)
+static void begin_counting(counting *c, const golden_choice *golden, bool calibrating)
 {
     *c = (counting){.golden = golden, .state = unseen};
     for (int i = 0; i < golden->bins; i++)
@@ -103,12 +103,12 @@ Test(observer, that_counts_finds_percentile_and_least_error)
     static counting c;
     for (size_t i = 0; i < OCT_COUNT(golden_choices); i++) {
         const golden_choice *g = &golden_choices[i];
-        begin(&c, g, true);
+        begin_counting(&c, g, true);
         observe(&c, "percentile", 0.01f);
         cr_assert(as_bits(c.state.min) == g->percentile[0] &&
                       as_bits(c.state.max) == g->percentile[1],
                   "%s: [%a, %a]", g->name, (double)c.state.min, (double)c.state.max);
-        begin(&c, g, true);
+        begin_counting(&c, g, true);
         observe(&c, "mse", 0.01f);
         cr_assert(as_bits(c.state.min) == g->least[0] && as_bits(c.state.max) == g->least[1],
                   "%s: [%a, %a]", g->name, (double)c.state.min, (double)c.state.max);
@@ -125,7 +125,7 @@ Test(observer, histogram_has_no_larger_error_than_pytorchs)
     int better = 0;
     for (size_t i = 0; i < OCT_COUNT(golden_choices); i++) {
         const golden_choice *g = &golden_choices[i];
-        begin(&c, g, true);
+        begin_counting(&c, g, true);
         observe(&c, "histogram", 0.01f);
         const double own = error_of(&c, c.state.min, c.state.max);
         const double torch = error_of(&c, as_float(g->pytorch[0]), as_float(g->pytorch[1]));
@@ -144,7 +144,7 @@ Test(observer, that_counts_keeps_all_of_calibration_and_fades_after_it)
     static const char *const names[] = {"percentile", "mse", "histogram"};
     static counting c;
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
-        begin(&c, &golden_choices[0], true);
+        begin_counting(&c, &golden_choices[0], true);
         const int64_t total = oct_histogram_total(c.seen);
         for (int k = 0; k < 10; k++)
             observe(&c, names[i], 0.25f);

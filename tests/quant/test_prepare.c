@@ -2,7 +2,7 @@
  * once, with the module's path. */
 #include "tests/quant/net.h"
 
-static void begin(net *n)
+static void begin_net(net *n)
 {
     net_begin(n, 8, 8, 3, 2, 2);
 }
@@ -10,7 +10,7 @@ static void begin(net *n)
 Test(prepare, fuses_conv_batch_norm_relu_into_one_module_and_leaves_identities)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     APPEND(&n, oct_quant_stub_create(&item));
     APPEND(&n, oct_conv2d_create(&item, 3, 4, conv3x3(1, 1), false));
     APPEND(&n, oct_batch_norm_create(&item, 4));
@@ -31,7 +31,7 @@ Test(prepare, fuses_conv_batch_norm_relu_into_one_module_and_leaves_identities)
 Test(prepare, float_and_calibrating_models_compute_what_the_model_computed_before)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     APPEND(&n, oct_quant_stub_create(&item));
     APPEND(&n, oct_conv2d_create(&item, 3, 4, conv3x3(1, 1), true));
     APPEND(&n, oct_batch_norm_create(&item, 4));
@@ -98,7 +98,7 @@ static void append_conv(net *n, int64_t in, int64_t out)
 
 static void stubs_around_conv(net *n)
 {
-    begin(n);
+    begin_net(n);
     APPEND(n, oct_quant_stub_create(&item));
     append_conv(n, 3, 4);
     APPEND(n, oct_batch_norm_create(&item, 4));
@@ -125,7 +125,7 @@ Test(prepare, refuses_what_it_cannot_start_from)
     cr_assert(says("the model is prepared already"));
     net_end(&n);
 
-    begin(&n);
+    begin_net(&n);
     oct_module_destroy(&n.root);
     OK(oct_conv2d_create(&n.root, 3, 4, conv3x3(1, 1), true));
     check_refused(&n, &options, "the model is a single conv2d");
@@ -150,7 +150,7 @@ Test(prepare, refuses_a_part_that_is_prepared_already)
 Test(prepare, a_lone_batch_norm_has_a_form_of_its_own_in_graph_methods)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     APPEND(&n, oct_quant_stub_create(&item));
     APPEND(&n, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     APPEND(&n, oct_batch_norm_create(&item, 3));
@@ -166,7 +166,7 @@ Test(prepare, a_lone_batch_norm_has_a_form_of_its_own_in_graph_methods)
 Test(prepare, eager_refuses_an_unfused_batch_norm_with_the_line_to_add)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     APPEND(&n, oct_quant_stub_create(&item));
     append_conv(&n, 3, 4);
     APPEND(&n, oct_batch_norm_create(&item, 4));
@@ -186,7 +186,7 @@ Test(prepare, eager_refuses_an_unfused_batch_norm_with_the_line_to_add)
 Test(prepare, reports_every_problem_of_a_model_at_once)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     APPEND(&n, oct_quant_stub_create(&item));
     APPEND(&n, oct_quant_stub_create(&item));
     append_conv(&n, 3, 40000);
@@ -207,7 +207,7 @@ Test(prepare, reports_every_problem_of_a_model_at_once)
 Test(prepare, without_stubs_jit_strip_does_as_jit_and_says_so)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     append_conv(&n, 3, 4);
     oct_prepare_options options = options_of(OCT_METHOD_JIT_STRIP);
     OK(try_prepare(&n, &options));
@@ -217,7 +217,7 @@ Test(prepare, without_stubs_jit_strip_does_as_jit_and_says_so)
     cr_assert_not_null(g->values[g->output[0]].dequantize, "the model's output is float");
     net_end(&n);
 
-    begin(&n);
+    begin_net(&n);
     append_conv(&n, 3, 4);
     options.method = OCT_METHOD_EAGER;
     check_refused(&n, &options, "the model has no QuantStub");
@@ -228,7 +228,7 @@ Test(prepare, eager_refuses_codes_at_the_end_and_float_at_the_beginning)
 {
     net n;
     oct_prepare_options options = options_of(OCT_METHOD_EAGER);
-    begin(&n);
+    begin_net(&n);
     APPEND(&n, oct_quant_stub_create(&item));
     append_conv(&n, 3, 4);
     check_refused(&n, &options,
@@ -236,7 +236,7 @@ Test(prepare, eager_refuses_codes_at_the_end_and_float_at_the_beginning)
                   "and the end of the forward");
     net_end(&n);
 
-    begin(&n);
+    begin_net(&n);
     append_conv(&n, 3, 4);
     APPEND(&n, oct_dequant_stub_create(&item));
     check_refused(&n, &options, "put a QuantStub between the model's input and 0");
@@ -273,7 +273,7 @@ Test(prepare, obeys_the_target)
     poor.no_fusions = fusions, poor.no_ops = ops, poor.wide_codes = false;
     options = options_of(OCT_METHOD_JIT);
     options.target = &poor;
-    begin(&n);
+    begin_net(&n);
     append_conv(&n, 3, 4);
     APPEND(&n, oct_batch_norm_create(&item, 4));
     APPEND(&n, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
@@ -286,7 +286,7 @@ Test(prepare, obeys_the_target)
     wide.bits = 16;
     oct_qconfig_setter setter = oct_setter_default(&wide);
     options.setters = &setter;
-    begin(&n);
+    begin_net(&n);
     append_conv(&n, 3, 4);
     check_refused(&n, &options, "16-bit activations, which target x86 does not have");
     net_end(&n);
@@ -339,7 +339,7 @@ static const oct_module_type odd_type = {.name = "odd", .forward = odd_forward};
 
 static void odd_net(net *n, odd_way way)
 {
-    begin(n);
+    begin_net(n);
     oct_module_destroy(&n->root);
     OK(oct_module_create(&n->root, &odd_type, sizeof(odd)));
     odd *m = (odd *)n->root;
@@ -436,7 +436,7 @@ Test(prepare, eager_names_both_sides_of_a_sum_of_codes_and_float)
 Test(prepare, eager_names_both_sides_of_a_part_that_stays_float)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     APPEND(&n, oct_quant_stub_create(&item));
     for (int i = 0; i < 3; i++)
         append_conv(&n, 3, 3);
@@ -505,7 +505,7 @@ static const oct_module_type own_type = {.name = "own", .forward = own_forward, 
 Test(prepare, refuses_a_layer_that_could_not_be_deployed)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     append_conv(&n, 3, 4);
     APPEND(&n, oct_module_create(&item, &own_type, sizeof(oct_module)));
     oct_prepare_options options = options_of(OCT_METHOD_JIT);
@@ -526,7 +526,7 @@ Test(prepare, refuses_members_in_different_modes)
 Test(prepare, hands_the_last_result_over_unquantized_when_asked)
 {
     net n;
-    begin(&n);
+    begin_net(&n);
     APPEND(&n, oct_quant_stub_create(&item));
     append_conv(&n, 3, 4);
     append_conv(&n, 4, 4);

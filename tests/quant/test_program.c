@@ -9,7 +9,7 @@ enum { QUANT, STEM, DEEP, ADD, POOL, MEAN, CLASSIFIER };
 
 static oct_program p;
 
-static void make(void)
+static void make_program(void)
 {
     program_small(&p);
 }
@@ -20,7 +20,7 @@ static void release(void)
     cr_assert_eq(oct_mem_live(), 0);
 }
 
-TestSuite(program_check, .init = make, .fini = release);
+TestSuite(program_check, .init = make_program, .fini = release);
 
 static void refused(const char *sentence)
 {

@@ -24,7 +24,7 @@ static void each_variant(void (*check)(const variant *v))
                          .activation = (oct_activation)(i % 3)});
 }
 
-static void begin(bench *b, const variant *v)
+static void begin_variant(bench *b, const variant *v)
 {
     oct_module *bn = case_batch_norm(C), *m = NULL;
     ((oct_batch_norm_module *)bn)->frozen = !v->live;
@@ -128,7 +128,7 @@ static void check_forward(const variant *v)
 {
     bench b;
     static oracle o;
-    begin(&b, v);
+    begin_variant(&b, v);
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)middle(&b)->batch_norm;
     const float mean = bn->running_mean[2];
     const oct_tensor *y = bench_forward(&b, true);
@@ -153,7 +153,7 @@ static void check_settles(const variant *v)
 {
     bench b;
     static oracle o;
-    begin(&b, v);
+    begin_variant(&b, v);
     output_of(&b)->qconfig.current_scales = true;
     output_of(&b)->scale[0] = 77;
     const oct_tensor *y = bench_forward(&b, true);
@@ -207,7 +207,7 @@ static void check_backward(const variant *v)
     oct_params params = {0};
     oct_context *cx = NULL;
     stubbed_kind = own ? own : &oct_fake_quant_affine;
-    begin(&b, v);
+    begin_variant(&b, v);
     if (own) bench_state(&b, OCT_QUANT_QAT);
     OK(oct_params_bind(&params, b.root, &b.leaves));
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)middle(&b)->batch_norm;
@@ -275,7 +275,7 @@ static void check_step(const variant *v)
     oct_program program;
     oct_runtime *runtime = NULL;
     float got[NUMEL];
-    begin(&b, v);
+    begin_variant(&b, v);
     bench_state(&b, OCT_QUANT_FROZEN);
     bench_program(&b, &program);
     OK(oct_program_check(&program));
@@ -332,7 +332,7 @@ Test(qat_batch_norm, threads_change_no_bit)
     for (int i = 0; i < 2; i++) {
         omp_set_num_threads(i ? 3 : 1);
         oct_params params = {0};
-        begin(&b[i], &(variant){.in_bits = 8, .out_bits = 8, .live = true});
+        begin_variant(&b[i], &(variant){.in_bits = 8, .out_bits = 8, .live = true});
         OK(oct_params_bind(&params, b[i].root, &b[i].leaves));
         oct_params_zero(&params);
         y[i] = bench_forward(&b[i], true);
@@ -349,7 +349,7 @@ Test(qat_batch_norm, threads_change_no_bit)
 Test(qat_batch_norm, is_the_float_model_in_the_float_states)
 {
     bench b;
-    begin(&b, &(variant){.in_bits = 8, .out_bits = 8, .activation = OCT_ACT_RELU});
+    begin_variant(&b, &(variant){.in_bits = 8, .out_bits = 8, .activation = OCT_ACT_RELU});
     bench_state(&b, OCT_QUANT_CALIBRATE);
     const oct_tensor *y = bench_forward(&b, false);
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)middle(&b)->batch_norm;
@@ -370,7 +370,7 @@ Test(qat_batch_norm, is_the_float_model_in_the_float_states)
 Test(qat_batch_norm, refuses_a_target_that_shifts_and_other_channels)
 {
     bench b;
-    begin(&b, &(variant){.in_bits = 8, .out_bits = 8});
+    begin_variant(&b, &(variant){.in_bits = 8, .out_bits = 8});
     middle(&b)->q.target = oct_target_find("pow2");
     bench_try(&b, false);
     cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
@@ -390,7 +390,7 @@ Test(qat_batch_norm, refuses_a_target_that_shifts_and_other_channels)
 Test(qat_batch_norm, refuses_to_train_on_one_value_a_channel)
 {
     bench b;
-    begin(&b, &(variant){.in_bits = 8, .out_bits = 8, .flat = true, .live = true});
+    begin_variant(&b, &(variant){.in_bits = 8, .out_bits = 8, .flat = true, .live = true});
     for (int samples = 2; samples >= 1; samples--) {
         b.shape[0].dim[0] = samples;
         b.leaves = oct_leaves_split(samples, 1, 0, 1);

@@ -70,7 +70,7 @@ static int num_kinds;
 
 enum { N = 9, H = 8, W = 8, C = 37 }; /* more than one part of elements */
 
-static bool is(const kind *k, const char *name)
+static bool is_kind(const kind *k, const char *name)
 {
     return strcmp(k->name, name) == 0;
 }
@@ -78,7 +78,7 @@ static bool is(const kind *k, const char *name)
 /* Whether codes are mixed by rounded weights. */
 static bool mixes(const kind *k)
 {
-    return is(k, "bilinear") || is(k, "corners") || is(k, "asymmetric");
+    return is_kind(k, "bilinear") || is_kind(k, "corners") || is_kind(k, "asymmetric");
 }
 
 static bool has_fixed_scale(const kind *k)
@@ -175,7 +175,7 @@ static void end_kinds(void)
 static const kind *kind_of(const char *name)
 {
     for (const kind *k = kinds; k < kinds + num_kinds; k++)
-        if (is(k, name)) return k;
+        if (is_kind(k, name)) return k;
     cr_assert_fail("%s is no kind", name);
     return NULL;
 }
@@ -228,7 +228,7 @@ static quantizer quantizer_of(int bits, bool is_signed, float reach, const oct_t
 static const oct_fake_quant_kind *own =
     NULL; /* of all quantizers, where it is not the built-in one */
 
-static void begin(bench *b, const kind *k, const char *target_name, int in_bits, int out_bits)
+static void begin_bench(bench *b, const kind *k, const char *target_name, int in_bits, int out_bits)
 {
     const oct_target *target = oct_target_find(target_name);
     stubbed_kind = own ? own : &oct_fake_quant_affine;
@@ -251,7 +251,7 @@ static void begin(bench *b, const kind *k, const char *target_name, int in_bits,
     bench_bind(b);
     for (int64_t i = 0; is_above_zero(k) && i < oct_shape_numel(&shape[0]); i++)
         b->x[0][i] = 0.9f * fabsf(b->x[0][i]) + 0.1f;
-    if (is(k, "relu6")) {
+    if (is_kind(k, "relu6")) {
         const int64_t numel = oct_shape_numel(&shape[0]);
         oct_quantized *stub = (oct_quantized *)((stubbed *)b->root)->stub[0];
         ((oct_fake_quant *)stub->fake_quant)->scale[0] *= 2;
@@ -379,7 +379,7 @@ static void check_module(const kind *k, const char *target, int in_bits, int out
 {
     bench b;
     reference r;
-    begin(&b, k, target, in_bits, out_bits);
+    begin_bench(&b, k, target, in_bits, out_bits);
     refer(&r, &b, k);
     oct_tensor *y = bench_forward(&b, true);
     cr_assert(oct_shape_equal(&y->shape, &r.y->shape));
@@ -453,7 +453,7 @@ static void check_program(const kind *k, const char *target, int in_bits, int ou
     bench b;
     oct_program program;
     oct_runtime *runtime = NULL;
-    begin(&b, k, target, in_bits, out_bits);
+    begin_bench(&b, k, target, in_bits, out_bits);
     bench_state(&b, OCT_QUANT_FROZEN);
     bench_program(&b, &program);
     OK(oct_program_check(&program));
@@ -485,7 +485,7 @@ Test(qat_modules, give_the_same_bits_on_one_and_on_more_threads)
         oct_tensor *y[2];
         for (int i = 0; i < 2; i++) {
             omp_set_num_threads(i ? 3 : 1);
-            begin(&b[i], k, "x86", 8, 8);
+            begin_bench(&b[i], k, "x86", 8, 8);
             y[i] = bench_forward(&b[i], true);
             if (i) oct_check_bits_f32(y[1]->data, y[0]->data, oct_numel(y[0]), "output");
         }
@@ -516,7 +516,7 @@ Test(qat_modules, observe_the_range_of_their_values_before_they_are_clipped)
         if (k->rule->scale != OCT_SCALE_OWN) continue;
         bench b;
         reference r;
-        begin(&b, k, "x86", 8, 8);
+        begin_bench(&b, k, "x86", 8, 8);
         refer(&r, &b, k);
         bench_forward(&b, true);
         float min = INFINITY, max = -INFINITY;
@@ -542,7 +542,7 @@ Test(qat_modules, settle_current_scales_on_the_values_of_the_step_itself)
         if (!has_fake_quant(k)) continue;
         bench b;
         reference r;
-        begin(&b, k, "x86", 8, 8);
+        begin_bench(&b, k, "x86", 8, 8);
         oct_quantizers all;
         OK(oct_quantizers_collect(&all, b.root));
         for (size_t i = 0; i < all.count; i++) {
@@ -569,7 +569,7 @@ Test(qat_modules, are_the_float_model_in_the_float_states)
     for (const kind *k = kinds; k < kinds + num_kinds; k++)
         for (oct_quant_state state = OCT_QUANT_OFF; state <= OCT_QUANT_CALIBRATE; state++) {
             bench b;
-            begin(&b, k, "x86", 8, 8);
+            begin_bench(&b, k, "x86", 8, 8);
             bench_state(&b, state);
             const oct_tensor *y = bench_forward(&b, false);
             const oct_tensor *want = float_op(b.cx, k, b.input);
@@ -590,7 +590,7 @@ Test(qat_modules, round_to_their_codes_in_simulation)
         if (!has_fake_quant(k) || is_shared(k)) continue;
         bench b;
         reference r;
-        begin(&b, k, "x86", 8, 8);
+        begin_bench(&b, k, "x86", 8, 8);
         refer(&r, &b, k);
         bench_state(&b, OCT_QUANT_SIMULATE);
         const oct_tensor *y = bench_forward(&b, false);
@@ -806,7 +806,7 @@ Test(qat_modules, are_distinguished_from_other_modules)
         if (m->type->describe) m->type->describe(m, text, sizeof text);
         cr_assert_eq(oct_is_quantized(m), has_fake_quant(k));
         cr_assert(m->type->emit && m->type->atomic && m->type->step);
-        if (is(k, "leaky_relu")) cr_assert(strstr(text, "leaky_relu by table"), "%s", text);
+        if (is_kind(k, "leaky_relu")) cr_assert(strstr(text, "leaky_relu by table"), "%s", text);
         oct_module_destroy(&m);
     }
     oct_module *conv = NULL;
@@ -891,7 +891,7 @@ static void check_refused(const char *name, void (*damage)(oct_program *, oct_st
 {
     bench b;
     oct_program program;
-    begin(&b, kind_of(name), strcmp(name, "mul") == 0 ? "pow2" : "x86", 8, 8);
+    begin_bench(&b, kind_of(name), strcmp(name, "mul") == 0 ? "pow2" : "x86", 8, 8);
     bench_state(&b, OCT_QUANT_FROZEN);
     bench_program(&b, &program);
     OK(oct_program_check(&program));

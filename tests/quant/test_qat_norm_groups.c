@@ -38,7 +38,7 @@ static oct_status set_form(void *user, oct_module *m)
 }
 
 /* Forward and backward of samples [first, first + count); gradients of the parameters to grads. */
-static void step(net *n, int64_t first, int64_t count, float *y, float *grads)
+static void train_step(net *n, int64_t first, int64_t count, float *y, float *grads)
 {
     float *all = n->x;
     n->leaves = oct_leaves_split(count, LEAF, 0, 1);
@@ -68,10 +68,10 @@ static void check_form(const form *f)
     float *grads = malloc(3 * bytes), *left = grads + n.params.numel,
           *right = left + n.params.numel;
     n.cx->norm_group = SAMPLES / 2 / LEAF;
-    step(&n, 0, SAMPLES, whole, grads);
+    train_step(&n, 0, SAMPLES, whole, grads);
     n.cx->norm_group = 0;
-    step(&n, 0, SAMPLES / 2, parts, left);
-    step(&n, SAMPLES / 2, SAMPLES / 2, parts, right);
+    train_step(&n, 0, SAMPLES / 2, parts, left);
+    train_step(&n, SAMPLES / 2, SAMPLES / 2, parts, right);
     oct_check_bits_f32(whole, parts, OCT_COUNT(whole), "outputs");
     for (int64_t i = 0; i < n.params.numel; i++)
         left[i] += right[i];

@@ -56,7 +56,7 @@ typedef struct trial {
 
 static _Thread_local char why[1024];
 
-static bool say(const char *format, ...)
+static bool fail_with(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -67,7 +67,7 @@ static bool say(const char *format, ...)
 
 #define WANT(condition, ...)                                                                       \
     do {                                                                                           \
-        if (!(condition)) return say(__VA_ARGS__);                                                 \
+        if (!(condition)) return fail_with(__VA_ARGS__);                                           \
     } while (0)
 
 static const char *failure(void)
@@ -77,7 +77,7 @@ static const char *failure(void)
 
 #define WORKS(call) WANT((call) == OCT_OK, "%s: %s", #call, failure())
 
-static bool keep(trial *t, const char *what, const void *data, size_t bytes)
+static bool keep_trail(trial *t, const char *what, const void *data, size_t bytes)
 {
     trail *r = &t->trail;
     WANT(r->count < (int)OCT_COUNT(r->parts), "too many parts");
@@ -96,7 +96,7 @@ static bool same_trail(const trail *a, const trail *b)
     for (int i = 0; i < b->count; i++) {
         if (i >= a->count || strcmp(a->parts[i].what, b->parts[i].what) != 0 ||
             a->parts[i].end != b->parts[i].end)
-            return say("part %d is another", i);
+            return fail_with("part %d is another", i);
         size_t end = a->parts[i].end;
         for (size_t k = begin; k < end; k++)
             WANT(a->bytes[k] == b->bytes[k], "%s differs, byte %zu of %zu", a->parts[i].what,
@@ -107,8 +107,8 @@ static bool same_trail(const trail *a, const trail *b)
 }
 
 /* On the threads that OpenMP has at the moment. */
-static bool begin(trial *t, const rn_plan *plan, const oct_prepare_options *options,
-                  const oct_collective *group)
+static bool begin_trial(trial *t, const rn_plan *plan, const oct_prepare_options *options,
+                        const oct_collective *group)
 {
     *t = (trial){.plan = malloc(sizeof *plan), .options = *options, .group = group};
     *t->plan = *plan;
@@ -128,7 +128,7 @@ static bool begin(trial *t, const rn_plan *plan, const oct_prepare_options *opti
     return true;
 }
 
-static void end(trial *t)
+static void end_trial(trial *t)
 {
     oct_quantizers_free(&t->quantizers);
     oct_params_unbind(&t->params);
@@ -170,9 +170,9 @@ static bool same_when_freed(trial *t, oct_lifetimes *lifetimes, bool learned_way
     t->cx->lifetimes = NULL;
     bool ok = true;
     if (!y && (learned_way || !oct_lifetimes_diverged(lifetimes)))
-        ok = say("freeing activations: %s", failure());
+        ok = fail_with("freeing activations: %s", failure());
     else if (y && memcmp(y->data, wanted, bytes) != 0)
-        ok = say("another output when activations are freed");
+        ok = fail_with("another output when activations are freed");
     if (y) oct_lifetimes_end(lifetimes, y);
     free(wanted);
     return ok;
@@ -200,7 +200,7 @@ static bool keep_forward(trial *t, const char *what, bool record, int runs)
     const oct_tensor *y = forward(t, record, runs);
     WANT(y && oct_context_status(t->cx) == OCT_OK, "%s: %s", what, failure());
     WANT(y->dtype == OCT_F32, "%s: the output is codes", what);
-    if (!keep(t, what, y->data, (size_t)oct_numel(y) * sizeof(float))) return false;
+    if (!keep_trail(t, what, y->data, (size_t)oct_numel(y) * sizeof(float))) return false;
     if (record || t->root->training || t->freed || omp_get_max_threads() > 1) return true;
     t->freed = true;
     return check_freed(t, runs);
@@ -225,11 +225,12 @@ static void fill_gradient(const trial *t, int64_t each, float *grad)
                         (uint32_t)(100 + i + oct_leaves_first_sample(&t->leaves)), 0.0f, 1.0f);
 }
 
-static bool step(trial *t, int runs)
+static bool train_steps(trial *t, int runs)
 {
     oct_tensor *y = forward(t, true, runs);
     WANT(y && oct_context_status(t->cx) == OCT_OK, "training forward: %s", failure());
-    if (!keep(t, "training output", y->data, (size_t)oct_numel(y) * sizeof(float))) return false;
+    if (!keep_trail(t, "training output", y->data, (size_t)oct_numel(y) * sizeof(float)))
+        return false;
     if (y->needs_grad && y->node) {
         float *grad = oct_scratch(t->cx, (size_t)oct_numel(y) * sizeof(float) + 64);
         fill_gradient(t, oct_numel(y) / t->samples, grad);
@@ -240,7 +241,7 @@ static bool step(trial *t, int runs)
     WORKS(oct_quantizers_backward(&t->quantizers));
     for (int64_t i = 0; i < t->params.numel; i++)
         WANT(isfinite(t->params.grads[i]), "a gradient is not finite");
-    return keep(t, "gradients", t->params.grads, (size_t)t->params.numel * sizeof(float));
+    return keep_trail(t, "gradients", t->params.grads, (size_t)t->params.numel * sizeof(float));
 }
 
 static void descend(trial *t)
@@ -282,7 +283,7 @@ static bool keep_state(trial *t)
     oct_free(&n.all);
     WANT(status == OCT_OK, "state: %s", failure());
     WANT(!n.twice, "two things in the state have one name");
-    return keep(t, "state", NULL, 0);
+    return keep_trail(t, "state", NULL, 0);
 }
 
 /* Prepares; false only for what may not happen. */
@@ -351,24 +352,25 @@ static bool near(const float *a, const float *b, int64_t n, double bound)
 static bool check_float(trial *t)
 {
     trial f;
-    bool ok = begin(&f, t->plan, &t->options, t->group);
+    bool ok = begin_trial(&f, t->plan, &t->options, t->group);
     for (int runs = 2; ok && runs >= 1; runs--) {
         oct_module_train(f.root, false);
         oct_module_train(t->root, false);
         ok = keep_forward(&f, "float", false, runs);
         const oct_tensor *y = ok ? forward(t, false, runs) : NULL;
         if (!ok || !y) {
-            ok = ok && say("float state: %s", failure());
+            ok = ok && fail_with("float state: %s", failure());
             break;
         }
         const float *wanted = (const float *)(const void *)f.trail.bytes;
         ok = t->options.fold_batch_norm
                  ? near(oct_f32(y), wanted, oct_numel(y), 1e-4)
                  : memcmp(y->data, wanted, (size_t)oct_numel(y) * sizeof(float)) == 0;
-        if (!ok) say("with quantizers off the output is not the float model's (%d runs)", runs);
+        if (!ok)
+            fail_with("with quantizers off the output is not the float model's (%d runs)", runs);
         f.trail.length = 0;
     }
-    end(&f);
+    end_trial(&f);
     oct_module_train(t->root, true);
     return ok;
 }
@@ -427,16 +429,16 @@ static bool same_input_gradients(const trial *a, const trial *b)
 static bool check_float_step(const trial *t)
 {
     trial f;
-    bool ok = begin(&f, t->plan, &t->options, t->group) &&
-              oct_params_bind(&f.params, f.root, &f.leaves) == OCT_OK && step(&f, 2);
+    bool ok = begin_trial(&f, t->plan, &t->options, t->group) &&
+              oct_params_bind(&f.params, f.root, &f.leaves) == OCT_OK && train_steps(&f, 2);
     const trail *a = &t->trail, *b = &f.trail;
     if (ok &&
         (a->parts[0].end != b->parts[0].end || memcmp(a->bytes, b->bytes, a->parts[0].end) != 0))
-        ok = say("with quantizers off a training step's output is not the float model's");
+        ok = fail_with("with quantizers off a training step's output is not the float model's");
     if (ok && !same_gradients(&t->params, &f.params))
-        ok = say("with quantizers off gradients of parameters are not the float model's");
+        ok = fail_with("with quantizers off gradients of parameters are not the float model's");
     ok = ok && same_input_gradients(t, &f);
-    end(&f);
+    end_trial(&f);
     return ok;
 }
 
@@ -485,9 +487,9 @@ static bool check_program(trial *t, const oct_tensor *y, const char *when)
     else if (oct_runtime_run(runtime, t->samples, (const float *const *)t->x, out) != OCT_OK)
         failed = "run";
     if (failed)
-        ok = say("%s %s: %s", failed, when, failure());
+        ok = fail_with("%s %s: %s", failed, when, failure());
     else if (memcmp(out, wanted, bytes) != 0)
-        ok = say("the program differs from evaluation, %s", when);
+        ok = fail_with("the program differs from evaluation, %s", when);
     t->fallbacks |= !failed && sums_in_float(&program);
     oct_runtime_destroy(&runtime);
     oct_program_free(&program);
@@ -510,11 +512,11 @@ static bool check_frozen(trial *t, int runs)
     bool ok = oct_set_fake_quant(t->root, OCT_STATE_VALIDATION) == OCT_OK;
     y = ok ? forward(t, false, runs) : NULL;
     ok = y && oct_context_status(t->cx) == OCT_OK;
-    if (!ok) say("evaluation: %s", failure());
+    if (!ok) fail_with("evaluation: %s", failure());
     bool same = ok && memcmp(trained, y->data, bytes) == 0;
-    ok = ok && keep(t, "evaluation", y->data, bytes) && check_program(t, y, "frozen");
+    ok = ok && keep_trail(t, "evaluation", y->data, bytes) && check_program(t, y, "frozen");
     if (ok && !same && !t->fallbacks && !t->plan->branches)
-        ok = say("frozen training and evaluation differ");
+        ok = fail_with("frozen training and evaluation differ");
     free(trained);
     return ok;
 }
@@ -531,9 +533,9 @@ static bool check_folded(trial *t, int runs)
     y = ok ? forward(t, false, runs) : NULL;
     ok = y && oct_context_status(t->cx) == OCT_OK;
     if (!ok)
-        say("fold: %s", failure());
+        fail_with("fold: %s", failure());
     else if (memcmp(before, y->data, bytes) != 0)
-        ok = say("folding changed the evaluation");
+        ok = fail_with("folding changed the evaluation");
     free(before);
     return ok && check_program(t, y, "folded");
 }
@@ -547,13 +549,13 @@ static bool live(trial *t, bool thorough)
     if (thorough && !check_float(t)) return false;
     oct_module_train(t->root, true);
     WORKS(oct_set_fake_quant(t->root, OCT_STATE_FLOAT));
-    if (!step(t, 2)) return false;
+    if (!train_steps(t, 2)) return false;
     if (thorough && !t->options.fold_batch_norm && !check_float_step(t)) return false;
     WORKS(oct_set_fake_quant(t->root, OCT_STATE_CALIBRATION));
     if (!keep_forward(t, "calibration", false, 2) || !update(t) || !keep_state(t)) return false;
     WORKS(oct_set_fake_quant(t->root, OCT_STATE_QAT));
     for (int runs = 1; runs <= 3; runs += 2) {
-        if (!step(t, runs) || !check_dead(t, 0)) return false;
+        if (!train_steps(t, runs) || !check_dead(t, 0)) return false;
         descend(t);
         if (!update(t) || !keep_state(t)) return false;
     }
@@ -579,16 +581,16 @@ static bool again(const trial *first, oct_prepare_method method, int threads, ta
     options.method = method;
     omp_set_num_threads(threads);
     bool comparable = method != OCT_METHOD_JIT_STRIP || rn_quantizes_the_same(first->plan);
-    bool ok = begin(&t, first->plan, &options, &oct_collective_one) && live(&t, threads == 1);
+    bool ok = begin_trial(&t, first->plan, &options, &oct_collective_one) && live(&t, threads == 1);
     bool excused = t.refused && first->plan->has_loop && method == OCT_METHOD_SYMBOLIC;
     omp_set_num_threads(1);
     if (ok && comparable && !excused && t.refused != first->refused)
-        ok = say("one method refuses and another does not: %s", failure());
+        ok = fail_with("one method refuses and another does not: %s", failure());
     if (ok && comparable && !t.refused && !first->refused) {
         ok = same_trail(&first->trail, &t.trail);
         count->compared++;
     }
-    end(&t);
+    end_trial(&t);
     return ok;
 }
 
@@ -720,7 +722,7 @@ static void *live_as_rank(void *user)
 {
     member *m = user;
     omp_set_num_threads(1);
-    m->ok = begin(&m->trial, m->first->plan, &m->first->options, &m->collective) &&
+    m->ok = begin_trial(&m->trial, m->first->plan, &m->first->options, &m->collective) &&
             live(&m->trial, false);
     if (!m->ok) leave(m->crowd);
     snprintf(m->why, sizeof m->why, "%s", why);
@@ -775,11 +777,11 @@ static bool live_on_ranks(const trial *first, tally *count)
     bool ok = true;
     for (int i = 0; i < 2; i++)
         if (!m[i].ok && !strstr(m[i].why, "the other rank has failed"))
-            ok = say("rank %d: %.900s", i, m[i].why);
+            ok = fail_with("rank %d: %.900s", i, m[i].why);
     if (ok) ok = same_ranks(&first->trail, &m[0].trial.trail, &m[1].trial.trail);
     count->compared += ok;
     for (int i = 0; i < 2; i++)
-        end(&m[i].trial);
+        end_trial(&m[i].trial);
     free(m);
     return ok;
 }
@@ -794,7 +796,7 @@ static bool check_network(const rn_plan *plan, bool crowded, tally *count)
     const char *at = "jit";
     count->tried++;
     omp_set_num_threads(1);
-    bool ok = begin(&t, plan, &options, &oct_collective_one) && live(&t, true);
+    bool ok = begin_trial(&t, plan, &options, &oct_collective_one) && live(&t, true);
     count->prepared += !t.refused;
     count->fallbacks += t.fallbacks;
     if (ok) at = "symbolic", ok = again(&t, OCT_METHOD_SYMBOLIC, 1, count);
@@ -802,12 +804,12 @@ static bool check_network(const rn_plan *plan, bool crowded, tally *count)
     crowded = crowded && !t.refused;
     if (ok && crowded) at = "two threads", ok = again(&t, OCT_METHOD_JIT, 2, count);
     if (ok && crowded) at = "two ranks", ok = live_on_ranks(&t, count);
-    end(&t);
-    if (ok && oct_mem_live() != held) ok = say("%zu bytes are left", oct_mem_live() - held);
+    end_trial(&t);
+    if (ok && oct_mem_live() != held) ok = fail_with("%zu bytes are left", oct_mem_live() - held);
     if (!ok) {
         char text[sizeof why];
         snprintf(text, sizeof text, "%s", why);
-        say("%s: %.900s", at, text);
+        fail_with("%s: %.900s", at, text);
     }
     return ok;
 }

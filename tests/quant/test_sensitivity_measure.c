@@ -23,7 +23,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 }
 static const oct_module_type type = {.name = "couple", .forward = forward};
 
-static void begin(deployment *d)
+static void begin_deployment(deployment *d)
 {
     const oct_prepare_options options = deploy_options(OCT_METHOD_JIT, NULL);
     oct_module *root = parts_create(&type);
@@ -90,7 +90,7 @@ static void check_table(bool ends_in_numbers)
     oct_sensitivity table;
     float exact[DEPLOY_SAMPLES * CLASSES], y[DEPLOY_SAMPLES * CLASSES];
     numbers = ends_in_numbers;
-    begin(&d);
+    begin_deployment(&d);
     const oct_sensitivity_data data = data_of(&d, NULL);
     OK(oct_sensitivity_measure(&table, d.root, &data, &oct_collective_one));
     cr_assert_eq(table.count, d.quantizers.count + 3, "three layers have weights");
@@ -131,7 +131,7 @@ Test(sensitivity, with_labels_reports_the_change_of_the_loss)
     const int32_t labels[DEPLOY_SAMPLES] = {0, 1, 2, 3, 0, 1, 2, 3};
     double changed = 0;
     numbers = false;
-    begin(&d);
+    begin_deployment(&d);
     const oct_sensitivity_data data = data_of(&d, labels);
     OK(oct_sensitivity_measure(&table, d.root, &data, &oct_collective_one));
     for (size_t i = 0; i < table.count; i++)
@@ -146,7 +146,7 @@ Test(sensitivity, says_what_does_not_fit_the_model)
     deployment d;
     oct_sensitivity table;
     numbers = false;
-    begin(&d);
+    begin_deployment(&d);
     oct_sensitivity_data data = data_of(&d, NULL);
     data.outputs = CLASSES + 1;
     cr_assert_eq(oct_sensitivity_measure(&table, d.root, &data, &oct_collective_one), OCT_PREPARE);

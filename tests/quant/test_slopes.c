@@ -62,7 +62,7 @@ static void check_tables(const oct_program *p, const oct_step *step)
     }
 }
 
-static const oct_step *find(const oct_program *p, oct_step_kind kind)
+static const oct_step *find_step(const oct_program *p, oct_step_kind kind)
 {
     for (int64_t i = 0; i < p->num_steps; i++)
         if (p->steps[i].kind == kind) return &p->steps[i];
@@ -84,7 +84,7 @@ static void check_slopes(const char *target, oct_prepare_method method, int bits
     deploy(&d, &options);
     cr_assert_eq(deploy_count(&d.program, OCT_STEP_FLOAT), 0, "%s", target);
     cr_assert_eq(deploy_count(&d.program, OCT_STEP_LUT), 4, "b, d, add_scalar, d");
-    check_tables(&d.program, find(&d.program, OCT_STEP_LUT));
+    check_tables(&d.program, find_step(&d.program, OCT_STEP_LUT));
     deploy_end(&d);
 }
 
@@ -219,7 +219,7 @@ Test(clips, are_fused_by_name_too)
     deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
     OK(oct_fuse_modules(&d.root, (const char *const[]){"b", "c"}, 2, false));
     deploy(&d, &options);
-    const oct_step *conv = find(&d.program, OCT_STEP_CONV);
+    const oct_step *conv = find_step(&d.program, OCT_STEP_CONV);
     check_bounds(conv->lo, conv->hi, oct_step_output(&d.program, conv)->q, -0.3, 0.8);
     cr_assert_eq(deploy_count(&d.program, OCT_STEP_RELU), 0);
     cr_assert_eq(deploy_count(&d.program, OCT_STEP_LUT), 1);

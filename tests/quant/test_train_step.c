@@ -11,7 +11,7 @@ TestSuite(train_step, .timeout = 60);
 
 static const oct_optim_config sgd = {.kind = OCT_SGD, .momentum = 0.9f};
 
-static void begin(rig *r, oct_train_step *step)
+static void begin_training(rig *r, oct_train_step *step)
 {
     net_kind_begin(r, &net_kinds[0], true);
     MUST(oct_train_step_create(step, r->root, &sgd, 8, 4, &oct_collective_one));
@@ -25,7 +25,7 @@ static const oct_batch *batch_of(const rig *r)
     return &batch;
 }
 
-static double steps(rig *r, oct_train_step *step, int count)
+static double run_steps(rig *r, oct_train_step *step, int count)
 {
     oct_step_result result = {0};
     for (int i = 0; i < count; i++)
@@ -39,8 +39,8 @@ Test(train_step, learns_in_float_and_quantized)
     oct_train_step step;
     float y[8 * 2];
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
-    begin(&r, &step);
-    double before = steps(&r, &step, 1), after = steps(&r, &step, 20);
+    begin_training(&r, &step);
+    double before = run_steps(&r, &step, 1), after = run_steps(&r, &step, 20);
     cr_assert_lt(after, 0.8 * before);
     MUST(oct_prepare(&r.root, &r.example, &options, NULL));
     REFUSED(oct_train_step_forward(&step, batch_of(&r), y), OCT_USAGE,
@@ -50,7 +50,7 @@ Test(train_step, learns_in_float_and_quantized)
     MUST(oct_set_fake_quant(r.root, OCT_STATE_CALIBRATION));
     MUST(oct_train_step_forward(&step, batch_of(&r), y));
     MUST(oct_set_fake_quant(r.root, OCT_STATE_QAT));
-    before = steps(&r, &step, 1), after = steps(&r, &step, 20);
+    before = run_steps(&r, &step, 1), after = run_steps(&r, &step, 20);
     cr_assert_lt(after, before);
     cr_assert(isfinite((double)y[0]));
     oct_train_step_destroy(&step);
@@ -63,7 +63,7 @@ Test(train_step, a_loss_that_is_not_finite_changes_nothing)
     rig r;
     oct_train_step step;
     oct_step_result result;
-    begin(&r, &step);
+    begin_training(&r, &step);
     oct_f32(&step.params.items[step.params.count - 1]->value)[0] = INFINITY;
     const oct_param *param = step.params.items[0];
     float before = oct_f32(&param->value)[0];
@@ -143,17 +143,17 @@ Test(train_step, one_at_a_time_takes_steps)
     rig r;
     oct_train_step step, other;
     oct_step_result result;
-    begin(&r, &step);
+    begin_training(&r, &step);
     MUST(oct_train_step_create(&other, r.root, &sgd, 8, 4, &oct_collective_one));
     for (int ended = 0; ended < 2; ended++) {
         REFUSED(oct_train_step_run(&step, batch_of(&r), 0.02f, &result), OCT_USAGE,
                 "another training step has taken the model's parameters since");
         MUST(oct_train_step_forward(&step, batch_of(&r), NULL));
-        if (!ended) steps(&r, &other, 1);
+        if (!ended) run_steps(&r, &other, 1);
         if (!ended) oct_train_step_destroy(&other);
     }
     MUST(oct_train_step_rebind(&step, r.root));
-    steps(&r, &step, 1);
+    run_steps(&r, &step, 1);
     oct_train_step_destroy(&step);
     rig_end(&r);
     check_nothing_held();
@@ -168,16 +168,16 @@ Test(train_step, a_batch_that_is_not_finite_leaves_nothing_after)
         oct_train_step step;
         oct_step_result result;
         oct_prepare_options options = rig_options(OCT_METHOD_JIT);
-        begin(&r, &step);
+        begin_training(&r, &step);
         float *first = &r.x[0][0];
         const float value = *first;
         for (int phase = 0; phase < 2; phase++) {
-            steps(&r, &step, 2);
+            run_steps(&r, &step, 2);
             *first = NAN;
             if (with_nan)
                 cr_assert_eq(oct_train_step_run(&step, batch_of(&r), 0.02f, &result), OCT_NUMERIC);
             *first = value;
-            steps(&r, &step, 2);
+            run_steps(&r, &step, 2);
             if (phase == 1) break;
             MUST(oct_prepare(&r.root, &r.example, &options, NULL));
             MUST(oct_train_step_rebind(&step, r.root));
@@ -189,7 +189,7 @@ Test(train_step, a_batch_that_is_not_finite_leaves_nothing_after)
             MUST(oct_train_step_forward(&step, batch_of(&r), NULL));
             MUST(oct_set_fake_quant(r.root, OCT_STATE_QAT));
         }
-        end[with_nan] = steps(&r, &step, 1);
+        end[with_nan] = run_steps(&r, &step, 1);
         oct_train_step_destroy(&step);
         rig_end(&r);
     }
@@ -205,21 +205,21 @@ static void check_change(bool fold_at_prepare, bool root_first)
     oct_train_step step;
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     options.fold_batch_norm = fold_at_prepare;
-    begin(&r, &step);
-    steps(&r, &step, 2);
+    begin_training(&r, &step);
+    run_steps(&r, &step, 2);
     MUST(oct_prepare(&r.root, &r.example, &options, NULL));
     MUST(oct_train_step_rebind(&step, r.root));
     MUST(oct_set_fake_quant(r.root, OCT_STATE_CALIBRATION));
     MUST(oct_train_step_forward(&step, batch_of(&r), NULL));
     MUST(oct_set_fake_quant(r.root, OCT_STATE_QAT));
-    steps(&r, &step, 2);
+    run_steps(&r, &step, 2);
     if (!fold_at_prepare) {
         oct_step_result result;
         MUST(oct_fold_batch_norm(r.root));
         REFUSED(oct_train_step_run(&step, batch_of(&r), 0.02f, &result), OCT_USAGE,
                 "the model has changed since its parameters were bound");
         MUST(oct_train_step_rebind(&step, r.root));
-        steps(&r, &step, 2);
+        run_steps(&r, &step, 2);
     }
     if (!root_first) oct_train_step_destroy(&step);
     rig_end(&r);
