@@ -235,7 +235,8 @@ Test(hdf5_files, a_lack_of_memory_is_reported_or_a_block_is_enough)
             oct_array_close(&a);
             MUST(oct_file_read(log, 1 << 20, &text, &size));
             warned |=
-                strstr(text, "its chunks hold 100 samples, and only 400 kB of 1.60 MB are kept") != NULL;
+                strstr(text, "its chunks hold 100 samples, and only 400 kB of 1.60 MB are kept") !=
+                NULL;
             oct_free(&text);
         }
         cr_assert(status == OCT_OK || status == OCT_RESOURCE, "%s", oct_fail_text(0));
