@@ -51,7 +51,7 @@ static oct_status add_defect(oct_text *out, int argc, char **argv)
     return oct_text_add(out, "\n");
 }
 
-static oct_status compose(oct_text *out, oct_status status, int argc, char **argv)
+static oct_status compose_failure(oct_text *out, oct_status status, int argc, char **argv)
 {
     size_t count = oct_fail_count();
     if (count == 0) OCT_TRY(add_problem(out, status, oct_status_meaning(status)));
@@ -78,7 +78,7 @@ void oct_failure_print(oct_status status, int argc, char **argv)
     if (silent || status == OCT_OK || (status == OCT_PEER && oct_fail_count() == 0)) return;
     oct_text out = {0};
     /* Without memory for the text the sentence goes out piece by piece. */
-    if (compose(&out, status, argc, argv) == OCT_OK) {
+    if (compose_failure(&out, status, argc, argv) == OCT_OK) {
         oct_text_clean(out.data);
         oct_log_bar_end();
         fputs(out.data, stderr);

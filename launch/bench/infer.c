@@ -54,7 +54,7 @@ static oct_status make_model(inference *f, const oct_bench *bench)
     return status;
 }
 
-static oct_status allocate(inference *f, const oct_bench *bench)
+static oct_status allocate_inference(inference *f, const oct_bench *bench)
 {
     const oct_program *p = f->program;
     const size_t batch = (size_t)bench->batch;
@@ -68,7 +68,7 @@ static oct_status allocate(inference *f, const oct_bench *bench)
     return OCT_OK;
 }
 
-static bool enough(const oct_timings *timings, const oct_bench *bench, double began)
+static bool is_timed_enough(const oct_timings *timings, const oct_bench *bench, double began)
 {
     if (timings->count == timings->room) return true;
     return bench->repetitions == 0 && timings->count >= LEAST_RUNS &&
@@ -83,7 +83,7 @@ static oct_status time_runs(inference *f, const oct_bench *bench)
                    bench->batch * oct_value_numel(&f->program->values[f->program->inputs[i - 1]]);
     for (int i = 0; i < OCT_BENCH_WARM_UP; i++)
         OCT_TRY(oct_runtime_run(f->runtime, bench->batch, input, f->y));
-    for (double began = oct_seconds(); !enough(&f->timings, bench, began);) {
+    for (double began = oct_seconds(); !is_timed_enough(&f->timings, bench, began);) {
         oct_timing_begin(&f->timings);
         OCT_TRY(oct_runtime_run(f->runtime, bench->batch, input, f->y));
         oct_timing_end(&f->timings);
@@ -117,7 +117,7 @@ oct_status oct_bench_infer(oct_bench *bench)
     OCT_TRY_OUT(bench->file ? load_model(&f, bench->file) : make_model(&f, bench));
     omp_set_num_threads((int)bench->threads);
     oct_memory_reset_peak();
-    OCT_TRY_OUT(allocate(&f, bench));
+    OCT_TRY_OUT(allocate_inference(&f, bench));
     OCT_TRY_OUT(time_runs(&f, bench));
     OCT_TRY_OUT(print_inference(&f, bench));
 out:

@@ -79,7 +79,7 @@ typedef struct bench_set {
 } bench_set;
 
 /* Depthwise products of floats are the same for all sets and numerics; OpenBLAS has none. */
-static bool has(const bench_set *set, const oct_product_kind *kind, bool depthwise)
+static bool has_product(const bench_set *set, const oct_product_kind *kind, bool depthwise)
 {
     if (kind->roof == OCT_ROOF_INT8) return set->own_integers;
     if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->openblas;
@@ -130,7 +130,7 @@ static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
     for (int depthwise = 0; depthwise < 2; depthwise++)
         for (size_t i = 0; i < oct_product_kinds(); i++)
             for (size_t layer = 0; layer < OCT_COUNT(layers); layer++)
-                if (has(&set, oct_product_kind_at(i), depthwise))
+                if (has_product(&set, oct_product_kind_at(i), depthwise))
                     OCT_TRY(bench_layer(bench, &set, oct_product_kind_at(i),
                                         shape_of(layer, depthwise)));
     return OCT_OK;

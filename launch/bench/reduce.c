@@ -22,7 +22,7 @@ typedef struct sums {
     int64_t repetitions;
 } sums;
 
-static oct_status allocate(sums *s, const oct_collective *group, bool native)
+static oct_status allocate_sums(sums *s, const oct_collective *group, bool native)
 {
     oct_subtree ranges[OCT_MAX_PARTS];
     const int parts = oct_leaves_parts(&s->leaves, ranges);
@@ -92,7 +92,7 @@ static oct_status bench_size(oct_bench *bench, int64_t n)
                                      : 5,
     };
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(allocate(&s, group, bench->native));
+    OCT_TRY_OUT(allocate_sums(&s, group, bench->native));
     OCT_TRY_OUT(time_sums(&s, bench->session));
     if (group->rank == 0) OCT_TRY_OUT(print_sums(bench, &s));
 out:

@@ -69,8 +69,8 @@ static oct_status count_work(const oct_bench *bench, oct_bench_run *run, oct_fig
                      each * (double)(work.grad_weight + work.grad_input), t);
 }
 
-static oct_status measure(const oct_bench *bench, oct_bench_run *run, oct_timings *timings,
-                          oct_figure *t)
+static oct_status measure_step(const oct_bench *bench, oct_bench_run *run, oct_timings *timings,
+                               oct_figure *t)
 {
     const int64_t steps = timings->room + OCT_BENCH_WARM_UP;
     oct_memory_meter memory_meter = oct_memory_meter_begin();
@@ -93,7 +93,7 @@ oct_status oct_bench_step(oct_bench *bench)
         .numerics = oct_numerics_name(bench->qat ? bench->numerics : OCT_NUMERICS_F32),
     };
     OCT_TRY_OUT(oct_timings_create(&timings, bench->repetitions > 0 ? bench->repetitions : STEPS));
-    OCT_TRY_OUT(measure(bench, &run, &timings, &timed));
+    OCT_TRY_OUT(measure_step(bench, &run, &timings, &timed));
     if (bench->session->group->rank == 0) OCT_TRY_OUT(oct_figure_print(bench, &timed, &timings));
 out:
     oct_bench_run_end(&run);

@@ -96,7 +96,7 @@ static oct_status open_all(calibration *c)
 }
 
 /* Each quantizer alone, then all of them layer by layer; the latter takes the float model over. */
-static oct_status measure(calibration *c)
+static oct_status measure_calibration(calibration *c)
 {
     const oct_collective *group = c->session->group;
     const oct_args *args = c->args;
@@ -117,7 +117,7 @@ static oct_status measure(calibration *c)
     return oct_session_agree(c->session, oct_layer_stats_make(&stats, group, &c->report.document));
 }
 
-static oct_status deliver(calibration *c, json_t *result)
+static oct_status deliver_calibration(calibration *c, json_t *result)
 {
     c->report.result = result;
     c->report.table = &c->table;
@@ -128,7 +128,7 @@ static oct_status deliver(calibration *c, json_t *result)
     return c->args->json ? oct_calibrate_print_json(&c->report) : oct_calibrate_print(&c->report);
 }
 
-static oct_status work(calibration *c)
+static oct_status calibrate_in_session(calibration *c)
 {
     json_t *result = NULL;
     if (oct_calibrate_guesses(c->args))
@@ -139,8 +139,8 @@ static oct_status work(calibration *c)
     oct_log_again(true); /* the run has said what there is to its data */
     oct_status status = open_all(c);
     oct_log_again(false);
-    if (status == OCT_OK) status = measure(c);
-    if (status == OCT_OK && c->session->group->rank == 0) status = deliver(c, result);
+    if (status == OCT_OK) status = measure_calibration(c);
+    if (status == OCT_OK && c->session->group->rank == 0) status = deliver_calibration(c, result);
     json_decref(result);
     return status;
 }
@@ -154,7 +154,7 @@ static oct_status run_calibrate(const oct_args *args)
     OCT_TRY(oct_calibrate_recipe(&c.recipe, args));
     oct_status status = check_recipe(&c.recipe);
     if (status == OCT_OK) status = oct_session_open(&session, args, c.recipe.ranks_deadline);
-    if (status == OCT_OK) status = oct_session_end(&session, work(&c));
+    if (status == OCT_OK) status = oct_session_end(&session, calibrate_in_session(&c));
     oct_calibrate_report_free(&c.report);
     oct_sensitivity_free(&c.table);
     oct_program_free(&c.program);

@@ -113,7 +113,7 @@ static int64_t run_bytes(const verdict *v)
            file_bytes(v->parameters);
 }
 
-static oct_status measure(verdict *v)
+static oct_status measure_costs(verdict *v)
 {
     v->memory_free = oct_machine_memory();
     v->disk_free = oct_machine_disk(v->recipe.output);
@@ -217,7 +217,7 @@ static oct_status judge_recipe(verdict *v, const oct_args *args)
     int64_t batch = v->recipe.batch_size < v->train.count ? v->recipe.batch_size : v->train.count;
     v->leaves = (batch + v->recipe.batch_leaf - 1) / v->recipe.batch_leaf;
     OCT_TRY(judge_model(v));
-    return measure(v);
+    return measure_costs(v);
 }
 
 static int64_t phase_steps(const verdict *v, int phase)

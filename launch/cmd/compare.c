@@ -130,7 +130,7 @@ static oct_status compare(comparison *c)
     return OCT_OK;
 }
 
-static oct_status work(comparison *c)
+static oct_status compare_in_session(comparison *c)
 {
     OCT_TRY(open_sides(c));
     OCT_TRY(load_data(c));
@@ -149,7 +149,7 @@ static oct_status run_compare(const oct_args *args)
 {
     comparison c = {.args = args};
     omp_set_num_threads((int)oct_machine_cores());
-    const oct_status status = work(&c);
+    const oct_status status = compare_in_session(&c);
     oct_comparing_end(&c.found);
     oct_compare_side_close(&c.a);
     oct_compare_side_close(&c.b);

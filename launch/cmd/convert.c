@@ -152,7 +152,7 @@ static oct_status certify(conversion *c)
     return oct_certify(&c->model, &work, c->session->group);
 }
 
-static oct_status work(conversion *c)
+static oct_status convert_in_session(conversion *c)
 {
     OCT_TRY(oct_session_agree(c->session, open_all(c)));
     c->recipe.threads = oct_job_share_of_cores();
@@ -170,7 +170,7 @@ static oct_status run_convert(const oct_args *args)
     oct_session session;
     conversion c = {.session = &session, .args = args};
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
-    oct_status status = oct_session_end(&session, work(&c));
+    oct_status status = oct_session_end(&session, convert_in_session(&c));
     oct_checkpoint_close(&c.checkpoint);
     oct_model_free(&c.model);
     oct_module_destroy(&c.root);

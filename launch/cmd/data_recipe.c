@@ -234,7 +234,7 @@ static const char *model_of(const beginning *b)
 }
 
 /* Mean and standard deviation over samples that lie evenly over the data, within what the keys allow. */
-static oct_status measure(const oct_dataset *data, double *mean, double *std)
+static oct_status measure_values(const oct_dataset *data, double *mean, double *std)
 {
     enum { SAMPLES = 256 };
     const int64_t step = oct_max_i64(data->count / SAMPLES, 1);
@@ -264,7 +264,7 @@ static oct_status add_scaling(const beginning *b, oct_text *text)
     const oct_dataset *d = &b->data;
     double mean, std;
     if (d->dtype == OCT_F32) {
-        OCT_TRY(measure(d, &mean, &std));
+        OCT_TRY(measure_values(d, &mean, &std));
         return oct_text_add(
             text, "  mean: [%.3g] # of %d samples; octet data counts all\n  std: [%.3g]\n", mean,
             256, std);

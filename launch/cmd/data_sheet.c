@@ -44,7 +44,7 @@ static uint32_t class_colour(int64_t class)
 }
 
 /* Samples of as many classes as there are, in the order of the first epoch. */
-static oct_status choose(drawing *d)
+static oct_status choose_samples(drawing *d)
 {
     const oct_dataset *data = d->data;
     bool *taken = NULL, *seen = NULL;
@@ -279,7 +279,7 @@ static oct_status draw_all(drawing *d, json_t *sheet)
     OCT_TRY(oct_alloc(&d->order, (size_t)data->count, sizeof *d->order));
     OCT_TRY(oct_alloc(&d->chosen, (size_t)d->rows, sizeof *d->chosen));
     OCT_TRY(oct_alloc(&d->images, (size_t)d->loader.leaf * image, sizeof *d->images));
-    OCT_TRY(choose(d));
+    OCT_TRY(choose_samples(d));
     for (int64_t i = 0; i < d->rows; i++)
         OCT_TRY(add_row(d, json_object_get(sheet, "rows"), d->chosen[i]));
     return OCT_OK;

@@ -211,7 +211,7 @@ static oct_status print_scores(const subject *s, double accuracy)
     return print_details(s);
 }
 
-static oct_status work(subject *s)
+static oct_status eval_in_session(subject *s)
 {
     OCT_TRY(oct_session_agree(s->session, open_file(s)));
     s->recipe.threads = oct_job_share_of_cores();
@@ -239,7 +239,7 @@ static oct_status run_eval(const oct_args *args)
     subject s = {.session = &session, .args = args};
     OCT_TRY(read_required(&s));
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
-    oct_status status = oct_session_end(&session, work(&s));
+    oct_status status = oct_session_end(&session, eval_in_session(&s));
     for (int i = 0; i < OCT_METRICS_MAX; i++)
         oct_free(&s.numbers[i]);
     oct_outputs_free(&s.outputs);

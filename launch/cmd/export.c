@@ -305,7 +305,7 @@ static oct_status print_export(const exporting *e)
     return OCT_OK;
 }
 
-static oct_status work(exporting *e)
+static oct_status export_in_session(exporting *e)
 {
     OCT_TRY(find_format(e));
     OCT_TRY(check_kind(e));
@@ -327,7 +327,7 @@ static oct_status run_export(const oct_args *args)
     exporting *e = NULL;
     OCT_TRY(oct_alloc(&e, 1, sizeof *e));
     e->args = args;
-    const oct_status status = work(e);
+    const oct_status status = export_in_session(e);
     oct_golden_free(&e->golden);
     oct_exported_free(&e->made);
     oct_float_network_close(&e->network);

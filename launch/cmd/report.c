@@ -19,7 +19,7 @@ static oct_status check_output(const char *path)
     return OCT_OK;
 }
 
-static oct_status say(const oct_args *args, const char *path, size_t bytes)
+static oct_status print_result(const oct_args *args, const char *path, size_t bytes)
 {
     if (!args->json) return oct_print("the report is in %s\n", path);
     return oct_print_json(json_pack("{s:i, s:s, s:s, s:I}", "schema_version", 1, "kind", "report",
@@ -36,7 +36,7 @@ static oct_status run_report(const oct_args *args)
     size_t bytes = text.length;
     oct_status status = oct_file_write(path, text.data, bytes);
     oct_text_free(&text);
-    return status == OCT_OK ? say(args, path, bytes) : status;
+    return status == OCT_OK ? print_result(args, path, bytes) : status;
 }
 
 static const oct_option options[] = {

@@ -219,7 +219,7 @@ static oct_status look_at_recipe(running *r)
     return OCT_OK;
 }
 
-static oct_status prepare(running *r)
+static oct_status prepare_input(running *r)
 {
     const oct_program *program = &r->model->program;
     const oct_value *in = &program->values[program->inputs[0]];
@@ -245,7 +245,7 @@ static oct_status run_model(const oct_model *model, const oct_args *args)
 {
     running r = {.args = args, .model = model};
     const char *file = args->option[OUTPUT].text;
-    oct_status status = prepare(&r);
+    oct_status status = prepare_input(&r);
     for (size_t i = 0; i < count_paths(args) && status == OCT_OK; i++)
         status = run_path(&r, path_at(args, i));
     const double each_ms = 1e3 * r.seconds / (double)oct_max_i64(r.done, 1);

@@ -61,7 +61,7 @@ static oct_status open_all(survey *s)
 }
 
 /* Measures on the first batches of the training data, without augmentation. */
-static oct_status measure(survey *s)
+static oct_status measure_sensitivity(survey *s)
 {
     const oct_args *args = s->args;
     const int64_t batches =
@@ -109,7 +109,7 @@ static oct_status print_json(const survey *s)
                                     s->checkpoint.path, "rows", rows));
 }
 
-static oct_status deliver(const survey *s)
+static oct_status deliver_sensitivity(const survey *s)
 {
     oct_text text = {0};
     oct_status status = OCT_OK;
@@ -125,14 +125,14 @@ out:
     return status;
 }
 
-static oct_status work(survey *s)
+static oct_status sensitivity_in_session(survey *s)
 {
     OCT_TRY(oct_session_agree(s->session, open_all(s)));
     s->recipe.threads = oct_job_share_of_cores();
     oct_job_threads(s->session, s->recipe.threads);
     OCT_TRY(oct_job_data(s->session, &s->recipe, OCT_TRAIN, &s->data));
-    OCT_TRY(measure(s));
-    oct_status status = s->session->group->rank == 0 ? deliver(s) : OCT_OK;
+    OCT_TRY(measure_sensitivity(s));
+    oct_status status = s->session->group->rank == 0 ? deliver_sensitivity(s) : OCT_OK;
     return oct_session_agree(s->session, status);
 }
 
@@ -141,7 +141,7 @@ static oct_status run_sensitivity(const oct_args *args)
     oct_session session;
     survey s = {.session = &session, .args = args};
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
-    oct_status status = oct_session_end(&session, work(&s));
+    oct_status status = oct_session_end(&session, sensitivity_in_session(&s));
     oct_checkpoint_close(&s.checkpoint);
     oct_sensitivity_free(&s.table);
     oct_module_destroy(&s.model);

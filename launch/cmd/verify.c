@@ -40,9 +40,10 @@ typedef struct findings {
     json_t *verified, *skipped;
 } findings;
 
-static oct_status found(const findings *f, json_t *list, const char *word, const char *format, ...)
-    OCT_PRINTF(4, 5);
-static oct_status found(const findings *f, json_t *list, const char *word, const char *format, ...)
+static oct_status add_finding(const findings *f, json_t *list, const char *word, const char *format,
+                              ...) OCT_PRINTF(4, 5);
+static oct_status add_finding(const findings *f, json_t *list, const char *word, const char *format,
+                              ...)
 {
     char text[1024];
     va_list values;
@@ -53,8 +54,8 @@ static oct_status found(const findings *f, json_t *list, const char *word, const
     return f->args->json ? OCT_OK : oct_print("%s: %s\n", word, text);
 }
 
-#define VERIFIED(f, ...) found(f, (f)->verified, "verified", __VA_ARGS__)
-#define NOT_VERIFIED(f, ...) found(f, (f)->skipped, "not verified", __VA_ARGS__)
+#define VERIFIED(f, ...) add_finding(f, (f)->verified, "verified", __VA_ARGS__)
+#define NOT_VERIFIED(f, ...) add_finding(f, (f)->skipped, "not verified", __VA_ARGS__)
 
 static oct_status end_findings(findings *f, const char *kind, oct_status status)
 {

@@ -289,7 +289,7 @@ static oct_status make_golden(oct_model *model, oct_conversion *conversion)
     return compare_golden(model, conversion);
 }
 
-static oct_status describe(oct_model *model, const oct_conversion *conversion)
+static oct_status describe_model(oct_model *model, const oct_conversion *conversion)
 {
     const oct_recipe *recipe = conversion->recipe;
     oct_text identity = {0}, plugins = {0};
@@ -312,7 +312,7 @@ static oct_status describe(oct_model *model, const oct_conversion *conversion)
     return OCT_OK;
 }
 
-static oct_status convert(oct_model *model, const oct_conversion *conversion)
+static oct_status convert_root(oct_model *model, const oct_conversion *conversion)
 {
     const oct_graph *graph = oct_graph_of(conversion->root);
     const oct_target *target = conversion->target;
@@ -412,8 +412,8 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
     *model = (oct_model){0};
     if (conversion->outputs) *conversion->outputs = (oct_outputs){0};
 
-    oct_status status = convert(model, conversion);
-    if (status == OCT_OK) status = describe(model, conversion);
+    oct_status status = convert_root(model, conversion);
+    if (status == OCT_OK) status = describe_model(model, conversion);
     if (status == OCT_OK) status = oct_model_find_bounds(model);
     if (status == OCT_OK) status = make_golden(model, conversion);
     if (status == OCT_OK) status = evaluate_both(&b, model, conversion, group);

@@ -79,8 +79,8 @@ static int64_t products_of(const oct_step *step)
 }
 
 /* How far the values reach that are in memory while a step runs. */
-static int64_t reach(const oct_program *program, const int64_t *offsets, const int64_t *last,
-                     int64_t number)
+static int64_t bytes_reached(const oct_program *program, const int64_t *offsets,
+                             const int64_t *last, int64_t number)
 {
     int64_t end = 0;
     for (int64_t i = 0; i <= number; i++) {
@@ -107,7 +107,7 @@ static oct_status find_figures(oct_device *d)
         const oct_step *step = &program->steps[i];
         d->of[i][OCT_DEVICE_FLASH] =
             constants[i] < 0 ? oct_step_bytes(program, step) : constants[i];
-        d->of[i][OCT_DEVICE_SCRATCH] = reach(program, offsets, last, i);
+        d->of[i][OCT_DEVICE_SCRATCH] = bytes_reached(program, offsets, last, i);
         d->of[i][OCT_DEVICE_PRODUCTS] = products_of(step);
         d->all[OCT_DEVICE_FLASH] += d->of[i][OCT_DEVICE_FLASH];
         d->all[OCT_DEVICE_PRODUCTS] += d->of[i][OCT_DEVICE_PRODUCTS];
@@ -153,8 +153,8 @@ oct_status oct_device_largest(const oct_device *d, oct_device_figure figure, oct
     return OCT_OK;
 }
 
-static oct_status warn(const oct_device *d, oct_device_figure figure, int64_t limit,
-                       const char *remedy)
+static oct_status warn_of_limit(const oct_device *d, oct_device_figure figure, int64_t limit,
+                                const char *remedy)
 {
     oct_text largest = {0};
     if (limit == 0 || d->all[figure] <= limit) return OCT_OK;
@@ -174,11 +174,11 @@ oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program)
     oct_device device;
     if (recipe->quant_flash_limit == 0 && recipe->quant_scratch_limit == 0) return OCT_OK;
     OCT_TRY(oct_device_of(&device, program));
-    oct_status status = warn(&device, OCT_DEVICE_FLASH, recipe->quant_flash_limit,
-                             "give these fewer channels or inputs");
+    oct_status status = warn_of_limit(&device, OCT_DEVICE_FLASH, recipe->quant_flash_limit,
+                                      "give these fewer channels or inputs");
     if (status == OCT_OK)
-        status = warn(&device, OCT_DEVICE_SCRATCH, recipe->quant_scratch_limit,
-                      "use smaller images, an earlier stride, or fewer channels there");
+        status = warn_of_limit(&device, OCT_DEVICE_SCRATCH, recipe->quant_scratch_limit,
+                               "use smaller images, an earlier stride, or fewer channels there");
     oct_device_free(&device);
     return status;
 }

@@ -31,7 +31,7 @@ static oct_status try_format(const oct_export_format *format, const oct_program 
     return OCT_OK;
 }
 
-static bool demands(const oct_recipe *recipe, const char *name)
+static bool recipe_demands(const oct_recipe *recipe, const char *name)
 {
     bool found = false;
     for (int i = 0; i < recipe->export_formats.count; i++)
@@ -44,7 +44,7 @@ void oct_check_exports(const oct_recipe *recipe)
     int known = 0;
     for (size_t i = 0; i < oct_registry_count(&oct_export_format_table); i++) {
         const oct_export_format *format = oct_registry_at(&oct_export_format_table, i);
-        known += format->write_model && demands(recipe, format->name);
+        known += format->write_model && recipe_demands(recipe, format->name);
     }
     if (known < recipe->export_formats.count)
         oct_fail_add(OCT_USAGE, "export.formats: names a format that there is not of int8 models, "
@@ -64,7 +64,7 @@ oct_status oct_exports_of(const oct_recipe *recipe, const oct_program *program, 
         if (!*reason)
             status = oct_text_add(text, "%s%s", text->length ? ", " : "", format->name);
         else
-            status = oct_text_add(demands(recipe, format->name) ? &demanded : &missing,
+            status = oct_text_add(recipe_demands(recipe, format->name) ? &demanded : &missing,
                                   "\nno %s: %s", format->name, reason);
     }
     if (status == OCT_OK && demanded.data)

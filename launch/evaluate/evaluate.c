@@ -169,9 +169,9 @@ json_t *oct_scores_json(const oct_scores *scores)
 }
 
 /* Computes one figure; those of top1 also count the rows that are right. */
-static oct_status measure(const oct_metric *metric, const oct_collective *group,
-                          const oct_leaves *leaves, const oct_output_rows *rows, oct_scores *scores,
-                          double *value)
+static oct_status measure_metric(const oct_metric *metric, const oct_collective *group,
+                                 const oct_leaves *leaves, const oct_output_rows *rows,
+                                 oct_scores *scores, double *value)
 {
     double *numbers = NULL;
     OCT_TRY(oct_metric_sum(metric, group, leaves, rows, &numbers));
@@ -186,7 +186,8 @@ static oct_status measure(const oct_metric *metric, const oct_collective *group,
 
 /* The metrics of the recipe that say something of these rows, or else one that does: a model that is measured
  * away from its run folder has the key's default. */
-static oct_status choose(const oct_recipe *recipe, const oct_goals *goals, oct_scores *scores)
+static oct_status choose_metrics(const oct_recipe *recipe, const oct_goals *goals,
+                                 oct_scores *scores)
 {
     OCT_CHECK(recipe->metrics.count <= OCT_METRICS_MAX, OCT_USAGE,
               "metrics: %d are too many; name at most %d", recipe->metrics.count, OCT_METRICS_MAX);
@@ -209,11 +210,11 @@ oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
     double accuracy;
     *scores = (oct_scores){.images = leaves->samples, .rows = leaves->samples, .correct = -1};
     if (!rows.goals.labels && !rows.goals.values) return OCT_OK;
-    OCT_TRY(choose(recipe, &rows.goals, scores));
+    OCT_TRY(choose_metrics(recipe, &rows.goals, scores));
     for (int i = 0; i < scores->num_metrics; i++)
-        OCT_TRY(measure(scores->metric[i], group, leaves, &rows, scores, &scores->value[i]));
+        OCT_TRY(measure_metric(scores->metric[i], group, leaves, &rows, scores, &scores->value[i]));
     if (scores->correct >= 0 || !oct_task_has_classes(recipe, &rows.goals)) return OCT_OK;
-    return measure(&oct_metric_top1, group, leaves, &rows, scores, &accuracy);
+    return measure_metric(&oct_metric_top1, group, leaves, &rows, scores, &accuracy);
 }
 
 /* Each thread has samples of its own. */

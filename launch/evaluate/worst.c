@@ -33,7 +33,7 @@ static int by_loss(const void *a, const void *b)
 }
 
 /* Keeps the worst in order. */
-static void keep(oct_worst_sample *worst, int *count, const oct_worst_sample *sample)
+static void keep_worst(oct_worst_sample *worst, int *count, const oct_worst_sample *sample)
 {
     int at = *count;
     while (at > 0 && by_loss(sample, &worst[at - 1]) < 0)
@@ -58,7 +58,7 @@ oct_status oct_worst_find(const oct_collective *group, const oct_outputs *output
         const oct_output_row row = oct_output_row_at(&rows, i);
         if (oct_goals_ignore(&outputs->goals, i)) continue;
         const oct_worst_sample sample = judge_row(&row, first + i);
-        if (isfinite(sample.loss)) keep(mine, &found, &sample);
+        if (isfinite(sample.loss)) keep_worst(mine, &found, &sample);
     }
     mine[OCT_WORST_SAMPLES].index = found;
     *count = 0;
@@ -68,7 +68,7 @@ oct_status oct_worst_find(const oct_collective *group, const oct_outputs *output
     for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {
         const oct_worst_sample *theirs = all + (size_t)rank * room;
         for (int64_t i = 0; i < theirs[OCT_WORST_SAMPLES].index; i++)
-            keep(worst, count, &theirs[i]);
+            keep_worst(worst, count, &theirs[i]);
     }
 out:
     oct_free(&all);

@@ -199,7 +199,7 @@ static bool begin_to_ask(const char *name, const oct_mpirun_dialect *dialect, pi
 }
 
 /* Notes which of those that are still asked have answered; returns how many have not ended. */
-static size_t collect(oct_rank_hosts *hosts, pid_t *asked)
+static size_t collect_answers(oct_rank_hosts *hosts, pid_t *asked)
 {
     size_t left = 0;
     for (size_t i = 0; i < hosts->count; i++) {
@@ -226,7 +226,7 @@ oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, const oct_mpirun_dialect *d
         host->silent = !begin_to_ask(host->name, dialect, &asked[i]);
     }
     const double until = oct_seconds() + patience_s;
-    while (collect(hosts, asked) > 0 && oct_seconds() < until)
+    while (collect_answers(hosts, asked) > 0 && oct_seconds() < until)
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     for (size_t i = 0; i < hosts->count; i++) {
         if (asked[i] <= 0) continue;

@@ -19,7 +19,7 @@ enum { SAID_BYTES = 4096, EXPORTED_MAX = 32 };
 
 extern char **environ;
 
-static const char *after(const char *text, const char *words)
+static const char *text_after(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
     if (!at) return NULL;
@@ -34,8 +34,8 @@ bool oct_mpirun_recognize(oct_mpi_launcher *mpirun, const char *said)
     for (const oct_mpirun_dialect *d = oct_mpirun_dialects;
          d < oct_mpirun_dialects + OCT_MPIRUN_DIALECTS; d++)
         for (int i = 0; d->said[i]; i++) {
-            const char *version = after(said, d->said[i]), *later;
-            if (version && d->number && (later = after(version, d->number)) != NULL)
+            const char *version = text_after(said, d->said[i]), *later;
+            if (version && d->number && (later = text_after(version, d->number)) != NULL)
                 version = later;
             if (!version || strtol(version, NULL, 10) < d->since) continue;
             mpirun->dialect = d;
@@ -70,7 +70,7 @@ static bool read_answer(oct_mpi_launcher *mpirun, int from, double patience_s)
 }
 
 /* Asks a program for its version, and ends it: it may be one that does not end. *found: PATH has it. */
-static bool ask(oct_mpi_launcher *mpirun, double patience_s, bool *found)
+static bool ask_version(oct_mpi_launcher *mpirun, double patience_s, bool *found)
 {
     const char *const argv[] = {mpirun->program, "--version", NULL};
     int ends[2];
@@ -101,7 +101,7 @@ oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
     bool found;
     for (size_t i = 0; i < OCT_COUNT(programs); i++) {
         *mpirun = (oct_mpi_launcher){.program = programs[i]};
-        const bool known = ask(mpirun, patience_s, &found);
+        const bool known = ask_version(mpirun, patience_s, &found);
         if (known && is_open_mpi(mpirun) == open) return OCT_OK;
         if (found && !known) break;
         if (known) snprintf(other, sizeof(other), "%s", mpirun->name);
@@ -117,7 +117,7 @@ oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
 }
 
 /* Ranks that leave cores free are not pinned: those of two jobs would share the first cores. */
-static bool needs(const oct_mpirun_job *job, oct_mpirun_need need)
+static bool job_needs(const oct_mpirun_job *job, oct_mpirun_need need)
 {
     const bool alone = !job->hostfile && !job->beyond;
     const bool pinned = alone && job->threads == 1 && job->ranks == job->cores;
@@ -209,7 +209,7 @@ size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *
     snprintf(number, 24, "%" PRId64, job->ranks);
     add_word(&all, mpirun->program);
     for (const oct_mpirun_words *flag = mpirun->dialect->flags; flag->word[0]; flag++)
-        for (size_t i = 0; i < OCT_COUNT(flag->word) && flag->word[i] && needs(job, flag->need);
+        for (size_t i = 0; i < OCT_COUNT(flag->word) && flag->word[i] && job_needs(job, flag->need);
              i++)
             add_word(&all, value_of(job, flag->word[i], number));
     if (mpirun->dialect->exports && (job->hostfile || job->beyond)) add_exported(&all);
@@ -223,6 +223,6 @@ void oct_mpirun_environment(const oct_mpi_launcher *mpirun, const oct_mpirun_job
     if (!getenv("HOME") && !getpwuid(geteuid()))
         setenv("HOME", "/", 1); /* that of Open MPI crashes */
     for (const oct_mpirun_words *set = mpirun->dialect->settings; set->word[0]; set++)
-        if (needs(job, set->need))
+        if (job_needs(job, set->need))
             setenv(set->word[0], value_of(job, set->word[1], ""), set->need != OCT_MPIRUN_ON_HOSTS);
 }

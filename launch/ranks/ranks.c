@@ -123,7 +123,7 @@ static oct_status look_at_recipe(const launch *l)
     return status;
 }
 
-static oct_status prepare(launch *l)
+static oct_status prepare_launch(launch *l)
 {
     oct_ranks_wanted wanted;
     oct_mpirun_job *job = &l->start.job;
@@ -246,7 +246,7 @@ oct_status oct_launch_ranks(const oct_args *args, const oct_ranks_request *reque
               "of them");
     oct_ranks_listen();
     oct_machine_unbind();
-    oct_status status = prepare(&l);
+    oct_status status = prepare_launch(&l);
     if (status == OCT_OK) {
         const pid_t self = getpid();
         const char *folder = oct_guard_begin();

@@ -64,7 +64,7 @@ static bool only_for_now(int error)
 }
 
 /* Passes lines of stderr on, and remembers the last of them. */
-static void pass(oct_relay *relay, const char *text, size_t size)
+static void pass_stderr(oct_relay *relay, const char *text, size_t size)
 {
     stream *s = &relay->stream[1];
     if (relay->tailed + size > sizeof(relay->tail)) {
@@ -80,7 +80,7 @@ static void pass(oct_relay *relay, const char *text, size_t size)
 
 static void pass_kept(oct_relay *relay, size_t size)
 {
-    pass(relay, relay->keeps, size);
+    pass_stderr(relay, relay->keeps, size);
     relay->kept -= size;
     memmove(relay->keeps, relay->keeps + size, relay->kept);
 }
@@ -135,13 +135,13 @@ static void take_mark(oct_relay *relay)
     relay->kept = 0;
 }
 
-static void sift(oct_relay *relay, const char *text, size_t size)
+static void sift_stderr(oct_relay *relay, const char *text, size_t size)
 {
     static const char openers[] = OCT_RANK_MARK "-=[mUA"; /* of rules, lines and accounts */
     for (const char *at = text; at < text + size; at++) {
         if (!*at) continue; /* PRRTE passes the ends of its strings on */
         if (relay->within || (relay->kept == 0 && !strchr(openers, *at))) {
-            pass(relay, at, 1);
+            pass_stderr(relay, at, 1);
         } else {
             relay->keeps[relay->kept++] = *at;
             if (*at == '\n' && relay->keeps[0] == OCT_RANK_MARK[0])
@@ -161,7 +161,7 @@ static void read_stream(oct_relay *relay, stream *s)
     const ssize_t got = read(s->from, text, sizeof(text));
     s->given = s->held = 0;
     const bool is_stderr = s == &relay->stream[1];
-    if (got > 0 && is_stderr) sift(relay, text, (size_t)got);
+    if (got > 0 && is_stderr) sift_stderr(relay, text, (size_t)got);
     if (got > 0 && !is_stderr) memcpy(s->text, text, s->held = (size_t)got);
     if (got == 0 || (got < 0 && !only_for_now(errno))) {
         close_end(&s->from);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Finds out what size the transforms of a split give its samples. */
-static oct_status fit(const oct_recipe *recipe, oct_split split, oct_dataset *data)
+static oct_status fit_samples(const oct_recipe *recipe, oct_split split, oct_dataset *data)
 {
     oct_augment augment;
     oct_image shape = {
@@ -47,7 +47,7 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_co
         .group = group,
     };
     OCT_TRY(oct_dataset_open(data, &source, split));
-    oct_status status = fit(recipe, split, data);
+    oct_status status = fit_samples(recipe, split, data);
     if (group) status = group->agree(group, status);
     if (status != OCT_OK) oct_dataset_close(data);
     return status;

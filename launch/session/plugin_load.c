@@ -229,7 +229,7 @@ static oct_status trust_list(char **path)
     return oct_format(path, "%s/.config/octet/trusted-plugins", home ? home : "");
 }
 
-static bool lists(const char *text, const char hex[HEX + 1])
+static bool lists_digest(const char *text, const char hex[HEX + 1])
 {
     for (const char *line = text; line && *line;) {
         if (strncmp(line, hex, HEX) == 0 && strchr(" \t\r\n", line[HEX])) return true;
@@ -249,7 +249,7 @@ static oct_status check_trusted(const struct loaded *new)
     oct_hex(new->digest, hex);
     OCT_TRY(trust_list(&path));
     oct_status status = oct_file_read(path, TRUST_BYTES_MAX, &text, &size);
-    const bool trusted = status == OCT_OK && lists(text, hex);
+    const bool trusted = status == OCT_OK && lists_digest(text, hex);
     if (!trusted && status != OCT_RESOURCE)
         status = oct_fail(OCT_DATA,
                           "%s is code that this file asks to run, and nobody said that it may; if "
@@ -265,7 +265,7 @@ static oct_status check_trusted(const struct loaded *new)
 static oct_status check_recorded(const struct loaded *new, const char *recorded)
 {
     char hex[HEX + 1];
-    if (!recorded || lists(recorded, oct_hex(new->digest, hex))) return OCT_OK;
+    if (!recorded || lists_digest(recorded, oct_hex(new->digest, hex))) return OCT_OK;
     OCT_CHECK(all_allowed, OCT_DATA,
               "%s is not the library that this file was made with: its SHA-256 is another one; "
               "--allow-plugins loads it anyway",

@@ -25,7 +25,7 @@ static oct_status command_text(const oct_args *args, oct_text *text)
 }
 
 /* Fails with the first line of `mine` that is another one in `first`. */
-static oct_status differ(const char *mine, const char *first)
+static oct_status fail_at_difference(const char *mine, const char *first)
 {
     while (true) {
         size_t here = strcspn(mine, "\n"), there = strcspn(first, "\n");
@@ -52,7 +52,7 @@ oct_status oct_session_same(oct_session *session, const oct_text *text)
     if (group->rank == 0) memcpy(first, text->data, length);
     OCT_TRY_OUT(group->broadcast(group, first, length, 0));
     first[length] = '\0';
-    status = oct_session_agree(session, differ(text->data, first));
+    status = oct_session_agree(session, fail_at_difference(text->data, first));
 out:
     oct_free(&first);
     return status;

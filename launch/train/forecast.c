@@ -78,7 +78,7 @@ static int64_t few_batches(const oct_recipe *recipe)
 
 /* All that decides about memory stays as it is; the learning rate is next to nothing, since schedules would
  * be other ones. */
-static void shorten(short_run *r, const oct_plan *plan)
+static void shorten_recipe(short_run *r, const oct_plan *plan)
 {
     static const double rate = 1e-9;
     oct_recipe *s = &r->recipe;
@@ -119,7 +119,7 @@ static oct_stage stage_of(oct_phase phase)
                                           : OCT_STAGE_QAT;
 }
 
-static oct_status evaluate(short_run *r, double *seconds)
+static oct_status evaluate_short_run(short_run *r, double *seconds)
 {
     oct_scores scores;
     enter_stage(r, OCT_STAGE_EVALUATE);
@@ -152,12 +152,12 @@ static oct_status run_phase(short_run *r, oct_phase phase)
     note_bytes(r, oct_memory_resident() + r->save_bytes);
     if (phase == OCT_PHASE_FLOAT) {
         r->params_bytes = trainer->training.params.numel * (int64_t)sizeof(float);
-        return evaluate(r, &r->float_seconds);
+        return evaluate_short_run(r, &r->float_seconds);
     }
-    return phase == OCT_PHASE_QAT ? evaluate(r, &r->qat_seconds) : OCT_OK;
+    return phase == OCT_PHASE_QAT ? evaluate_short_run(r, &r->qat_seconds) : OCT_OK;
 }
 
-static oct_status convert(short_run *r)
+static oct_status convert_short_run(short_run *r)
 {
     oct_conversion conversion = {
         .root = r->trainer.model, .recipe = &r->recipe, .test_data = &r->test};
@@ -176,7 +176,7 @@ static oct_status run_shortly(short_run *r)
     const oct_plan plan = oct_plan_of(r->subject->recipe, r->subject->train->count);
     oct_text lines = {0};
     oct_status status = OCT_OK;
-    shorten(r, &plan);
+    shorten_recipe(r, &plan);
     oct_mem_trim();
     oct_memory_reset_peak();
     OCT_TRY(oct_trainer_create(&r->trainer, &r->recipe, &oct_collective_one, &r->train, &r->test));
@@ -185,7 +185,7 @@ static oct_status run_shortly(short_run *r)
     for (int phase = 0; phase < OCT_PHASES; phase++)
         if (has_phase(&r->trainer.plan, (oct_phase)phase))
             OCT_TRY_OUT(run_phase(r, (oct_phase)phase));
-    OCT_TRY_OUT(convert(r));
+    OCT_TRY_OUT(convert_short_run(r));
 out:
     oct_text_free(&lines);
     oct_trainer_destroy(&r->trainer);
@@ -240,7 +240,7 @@ static int64_t most_bytes(const int64_t bytes[OCT_STAGES])
 }
 
 /* Continues the line through (x1, y1) and (x2, y2) to x, but never below the second point. */
-static double along(double x1, double y1, double x2, double y2, double x)
+static double extrapolate(double x1, double y1, double x2, double y2, double x)
 {
     const double slope = x2 > x1 ? (y2 - y1) / (x2 - x1) : 0;
     return y2 + fmax(slope, 0) * (x - x2);
@@ -284,7 +284,8 @@ static void count_evaluations(const oct_recipe *recipe, const oct_plan *plan, in
             *in_qat += oct_plan_evaluates(plan, recipe, plan->begin[phase]);
 }
 
-static void foretell(oct_forecast *f, int64_t share, const short_run *few, const short_run *many)
+static void predict_costs(oct_forecast *f, int64_t share, const short_run *few,
+                          const short_run *many)
 {
     const oct_recipe *recipe = many->subject->recipe;
     const oct_dataset *train = many->subject->train, *test = many->subject->test;
@@ -297,7 +298,7 @@ static void foretell(oct_forecast *f, int64_t share, const short_run *few, const
     const int64_t logits = 2 * (test->count / ranks + 1) * test->classes * (int64_t)sizeof(float);
     for (int i = 0; i < OCT_STAGES; i++) {
         if (many->bytes[i] == 0) continue;
-        const double y = along(x1, (double)few->bytes[i], x2, (double)many->bytes[i], x);
+        const double y = extrapolate(x1, (double)few->bytes[i], x2, (double)many->bytes[i], x);
         f->bytes[i] = oct_max_i64(f->bytes[i], (int64_t)y + others);
     }
     f->bytes[OCT_STAGE_EVALUATE] += logits / 2;
@@ -315,7 +316,7 @@ static void foretell(oct_forecast *f, int64_t share, const short_run *few, const
     for (int phase = 0; phase < OCT_PHASES; phase++) {
         if (!has_phase(&plan, (oct_phase)phase)) continue;
         f->step_seconds[phase] =
-            along(x1, few->step_seconds[phase], x2, many->step_seconds[phase], x) * batches;
+            extrapolate(x1, few->step_seconds[phase], x2, many->step_seconds[phase], x) * batches;
         f->seconds += f->step_seconds[phase] * (double)(plan.begin[phase + 1] - plan.begin[phase]);
     }
 }
@@ -330,7 +331,7 @@ static int64_t images_to_try(const short_run *few, int64_t share, int64_t leaf, 
 }
 
 /* The trial's learning rate is next to nothing, so the remedy is another than in training. */
-static oct_status explain(oct_status status)
+static oct_status explain_failure(oct_status status)
 {
     char what[512];
     const char *text = oct_fail_text(0);
@@ -367,7 +368,7 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subjec
         if (!fits) many = few;
     }
     lift_fence(&round);
-    OCT_TRY(explain(status));
+    OCT_TRY(explain_failure(status));
     if (f->too_large) return OCT_OK;
     f->images = many.images;
     if (many.images == few.images) { /* the line begins at no image */
@@ -376,6 +377,6 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subjec
             few.bytes[i] = few.bytes[OCT_STAGE_START];
         memset(few.step_seconds, 0, sizeof few.step_seconds);
     }
-    foretell(f, share, &few, &many);
+    predict_costs(f, share, &few, &many);
     return OCT_OK;
 }

@@ -38,7 +38,7 @@ oct_audit_choice oct_audit_choose(int64_t number, const oct_audited_update *u, i
     return choice;
 }
 
-static int who(const oct_audit_choice *choice, int i)
+static int rank_of_digest(const oct_audit_choice *choice, int i)
 {
     return i == IN_THE_STEP ? choice->owner : i == BY_THE_AUDITOR ? choice->auditor : i - BY_EACH;
 }
@@ -51,7 +51,7 @@ int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int r
     for (int r = 0; r < ranks; r++)
         faulty[r] = !known && (r == choice->owner || r == choice->auditor);
     for (int i = 0; known && i < BY_EACH + ranks; i++)
-        faulty[who(choice, i)] |= digest[i] != most;
+        faulty[rank_of_digest(choice, i)] |= digest[i] != most;
     for (int r = 0; r < ranks; r++)
         count += faulty[r];
     return count;
@@ -90,7 +90,7 @@ void oct_trainer_audit_begin(oct_trainer *trainer, const oct_step_batches *b)
 }
 
 /* Numbers that were finite in the step and are not now are other ones. */
-static oct_status compute(oct_trainer *trainer, const oct_step_batches *b, int64_t *digest)
+static oct_status compute_leaf(oct_trainer *trainer, const oct_step_batches *b, int64_t *digest)
 {
     oct_leaf_audit *audit = &trainer->audit;
     const oct_audit_choice *choice = &audit->choice;
@@ -148,7 +148,7 @@ static oct_status find_errant(oct_trainer *trainer, const oct_step_batches *b,
     OCT_TRY_OUT(oct_alloc(&faulty, (size_t)group->size, sizeof *faulty));
     digest[IN_THE_STEP] = first[IN_THE_STEP];
     digest[BY_THE_AUDITOR] = first[BY_THE_AUDITOR];
-    OCT_TRY_OUT(compute(trainer, b, &digest[BY_EACH + group->rank]));
+    OCT_TRY_OUT(compute_leaf(trainer, b, &digest[BY_EACH + group->rank]));
     OCT_TRY_OUT(group->max_i64(group, digest, n));
     status = report_faulty_ranks(
         trainer, faulty, oct_audit_judge(&trainer->audit.choice, digest, group->size, faulty));
@@ -166,7 +166,7 @@ oct_status oct_trainer_audit_end(oct_trainer *trainer, const oct_step_batches *b
     int64_t digest[BY_EACH] = {-1, -1};
     if (!step->on || trainer->training.sums.skipped) return OCT_OK;
     if (group->rank == choice->owner) digest[IN_THE_STEP] = (int64_t)(step->digest >> 1);
-    if (group->rank == choice->auditor) OCT_TRY(compute(trainer, b, &digest[BY_THE_AUDITOR]));
+    if (group->rank == choice->auditor) OCT_TRY(compute_leaf(trainer, b, &digest[BY_THE_AUDITOR]));
     OCT_TRY(group->max_i64(group, digest, BY_EACH));
     if (digest[IN_THE_STEP] != digest[BY_THE_AUDITOR]) return find_errant(trainer, b, digest);
     trainer->audit.done++;

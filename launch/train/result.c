@@ -21,7 +21,7 @@ static oct_status find_checkpoint(const oct_training *run, uint8_t digest[32], c
     return oct_strdup(path, run->saved.path);
 }
 
-static json_t *known(double accuracy)
+static json_t *accuracy_json(double accuracy)
 {
     return accuracy < 0 ? json_null() : json_real(accuracy);
 }
@@ -57,9 +57,9 @@ static oct_status make_result(oct_training *run, const oct_model *model,
         "s:O*, s:o*, s:o*, s:o*, s:o*}",
         "schema_version", RESULT_VERSION, "kind", "result", "step", (json_int_t)run->trainer.step,
         "float_accuracy", json_object_get(before, "accuracy"), "qat_accuracy",
-        known(c->qat_accuracy), "int8_accuracy", known(oct_scores_accuracy(&conversion->scores)),
-        "images", (json_int_t)c->images, "logits",
-        (json_int_t)(c->images * oct_model_outputs(model)), "logits_differ",
+        accuracy_json(c->qat_accuracy), "int8_accuracy",
+        accuracy_json(oct_scores_accuracy(&conversion->scores)), "images", (json_int_t)c->images,
+        "logits", (json_int_t)(c->images * oct_model_outputs(model)), "logits_differ",
         (json_int_t)c->logits_differ, "float_bytes",
         (json_int_t)oct_float_bytes(run->trainer.model), "int8_bytes",
         (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates(run), "output",

@@ -66,7 +66,7 @@ out:
 }
 
 /* One round over the calibration batches; the context talks to nobody meanwhile, since ranks have their own shares. */
-static oct_status collect(oct_trainer *t, oct_correction *c)
+static oct_status collect_round(oct_trainer *t, oct_correction *c)
 {
     oct_context *cx = t->training.context;
     oct_forward forward = {0};
@@ -79,10 +79,10 @@ static oct_status collect(oct_trainer *t, oct_correction *c)
     return status;
 }
 
-static oct_status correct(oct_trainer *t, oct_correction *c)
+static oct_status correct_weights(oct_trainer *t, oct_correction *c)
 {
     while (oct_correction_goes_on(c)) {
-        OCT_TRY(t->group->agree(t->group, collect(t, c)));
+        OCT_TRY(t->group->agree(t->group, collect_round(t, c)));
         OCT_TRY(oct_trainer_agree_on_unread(t));
         OCT_TRY(oct_correction_apply(c, t->group));
     }
@@ -110,7 +110,7 @@ oct_status oct_trainer_correct(oct_trainer *t)
     oct_module_train(t->model, false);
     oct_quantizers_set_state(&t->training.quantizers, OCT_QUANT_FROZEN);
     oct_status status = oct_correction_begin(&c, t->model, &options);
-    if (status == OCT_OK) status = correct(t, &c);
+    if (status == OCT_OK) status = correct_weights(t, &c);
     oct_correction_end(&c);
     oct_module_train(t->model, true);
     return status;

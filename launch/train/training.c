@@ -76,7 +76,7 @@ static void report_verdict(oct_training *r, oct_phase phase, const oct_verdict *
             none ? "; choose an evaluate.best that these test data define" : "");
 }
 
-static oct_status evaluate(oct_training *r, oct_phase phase, oct_verdict *verdict)
+static oct_status evaluate_run(oct_training *r, oct_phase phase, oct_verdict *verdict)
 {
     oct_scores scores;
     double begin = oct_seconds();
@@ -172,7 +172,7 @@ static oct_status save_state(oct_training *r, bool required, bool last)
     return OCT_OK;
 }
 
-static oct_status save(oct_training *r, bool required, bool last)
+static oct_status save_run(oct_training *r, bool required, bool last)
 {
     oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
     OCT_TRY(save_state(r, required, last));
@@ -189,7 +189,7 @@ static void report_waits(const oct_training *r)
             (long long)r->late_saves, r->late_saves == 1 ? "" : "s", r->save_waits);
 }
 
-static oct_status stopped(const oct_training *r)
+static oct_status fail_stopped(const oct_training *r)
 {
     return oct_fail(OCT_STOPPED,
                     "stopped after step %lld as requested; checkpoint step-%08lld.h5 is safe; "
@@ -306,7 +306,7 @@ static oct_status take_step(oct_training *r, oct_phase phase, oct_step_result *r
     return OCT_OK;
 }
 
-static oct_status step(oct_training *r)
+static oct_status run_step(oct_training *r)
 {
     oct_trainer *trainer = &r->trainer;
     oct_step_result result;
@@ -326,7 +326,7 @@ static oct_status step(oct_training *r)
     count_step(r, phase, &result, phase_ends);
     /* What was measured before a checkpoint is kept with it, so a resumed run need not repeat it. */
     if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step))
-        OCT_TRY(evaluate(r, phase, &verdict));
+        OCT_TRY(evaluate_run(r, phase, &verdict));
     if (verdict.ends && !phase_ends) end_phase(r, phase);
     if (trainer->stop && !phase_ends && !verdict.ends) {
         oct_record_steps(r, phase);
@@ -339,10 +339,10 @@ static oct_status step(oct_training *r)
     const bool required = phase_ends || verdict.ends || verdict.best || trainer->stop;
     const bool last = oct_trainer_done(trainer) || trainer->stop;
     if (required || trainer->step % r->recipe->checkpoint_every == 0)
-        OCT_TRY(save(r, required, last));
+        OCT_TRY(save_run(r, required, last));
     oct_progress_resume(&r->progress);
     r->record_clock = oct_seconds();
-    return trainer->stop && !oct_trainer_done(trainer) ? stopped(r) : OCT_OK;
+    return trainer->stop && !oct_trainer_done(trainer) ? fail_stopped(r) : OCT_OK;
 }
 
 /* The start. */
@@ -363,13 +363,13 @@ static oct_status compare_identity(const oct_training *r, const oct_checkpoint *
     return status;
 }
 
-static oct_status restore(oct_training *r, const oct_checkpoint *checkpoint)
+static oct_status restore_run(oct_training *r, const oct_checkpoint *checkpoint)
 {
     OCT_TRY(oct_session_agree(r->session, compare_identity(r, checkpoint)));
     return oct_trainer_restore(&r->trainer, checkpoint);
 }
 
-static oct_status resume(oct_training *r)
+static oct_status resume_run(oct_training *r)
 {
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
@@ -381,7 +381,7 @@ static oct_status resume(oct_training *r)
             status = oct_run_folder_same_data(&r->folder,
                                               oct_job_data_record(&r->train_data, &r->test_data));
         OCT_TRY_OUT(oct_session_agree(r->session, status));
-        OCT_TRY_OUT(restore(r, &checkpoint));
+        OCT_TRY_OUT(restore_run(r, &checkpoint));
         oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", r->recipe->output,
                 (long long)r->trainer.step, (long long)oct_plan_steps(&r->trainer.plan));
     }
@@ -529,7 +529,7 @@ static oct_status start_run(oct_training *r)
     OCT_TRY(start_from_init(r));
     OCT_TRY(open_folder(r));
     say_what_comes(r);
-    OCT_TRY(resume(r));
+    OCT_TRY(resume_run(r));
     if (r->trainer.step == 0) oct_warn_of_model(r->recipe, r->trainer.model);
     OCT_TRY(write_session(r));
     oct_record_samples(r);
@@ -540,13 +540,13 @@ static oct_status start_run(oct_training *r)
     return OCT_OK;
 }
 
-static oct_status work(oct_training *r, json_t **result)
+static oct_status run_in_session(oct_training *r, json_t **result)
 {
     OCT_TRY(stop_before_steps(r));
     OCT_TRY(start_run(r));
     if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
     while (!oct_trainer_done(&r->trainer))
-        OCT_TRY(step(r));
+        OCT_TRY(run_step(r));
     report_waits(r);
     if (r->trainer.audit.done > 0)
         oct_log(OCT_LOG_INFO, "%lld leaves were computed again, to the same bits",
@@ -590,7 +590,7 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
     OCT_TRY(find_finished(&r, result, &finished));
     if (finished) return OCT_OK;
 
-    oct_status status = work(&r, result);
+    oct_status status = run_in_session(&r, result);
     oct_checkpoint_writer_destroy(&r.trainer.writer);
     oct_trainer_destroy(&r.trainer);
     oct_dataset_close(&r.train_data);
