@@ -210,7 +210,7 @@ oct_to_c_rounding oct_to_c_rounds(const oct_to_c *w, const oct_value *y, const c
 {
     const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
     oct_to_c_rounding r = {.function = "requantize"};
-    if (!by->of) {
+    if (!by->constants_of) {
         snprintf(r.constants, sizeof r.constants, "%s", factor);
         return r;
     }

@@ -97,7 +97,7 @@ static void place(oct_to_c *w, const oct_to_c_call *of, int input, int64_t first
                         &(oct_to_c_form){.kernel = "place_scaled",
                                          .x = c.x->dtype,
                                          .y = c.y->dtype,
-                                         .parameters = !by->of ? "float factor"
+                                         .parameters = !by->constants_of ? "float factor"
                                                        : by->c_multiplier
                                                            ? "int32_t multiplier, int32_t shift"
                                                            : "int32_t shift",
@@ -106,10 +106,10 @@ static void place(oct_to_c *w, const oct_to_c_call *of, int input, int64_t first
                         c.kernel);
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, ", c.kernel, (long long)(c.y->h * c.y->w),
                  (long long)c.x->c, (long long)c.y->c);
-    if (!equal && !by->of)
+    if (!equal && !by->constants_of)
         oct_to_c_add(w, &w->calls, "%aF, ", (double)(float)fmin(fmax(ratio, 0x1p-60), 0x1p60));
     if (!equal && by->c_multiplier) oct_to_c_add(w, &w->calls, "%d, ", fixed.multiplier);
-    if (!equal && by->of) oct_to_c_add(w, &w->calls, "%d, ", fixed.shift);
+    if (!equal && by->constants_of) oct_to_c_add(w, &w->calls, "%d, ", fixed.shift);
     if (!equal)
         oct_to_c_add(w, &w->calls, "%d, %d, %d, %d, ", x.zero_point, y.zero_point,
                      y.qmin - y.zero_point, y.qmax - y.zero_point);

@@ -28,8 +28,8 @@ static layer layer_of(const oct_to_c *w, const oct_to_c_call *c)
                .y = c->y};
     const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
     l.by = l.y->dtype == OCT_F32 ? &oct_rounding_float : by;
-    l.wide =
-        by->of || oct_epilogue_is_wide(l.x->dtype, l.second ? l.second->dtype : OCT_U8, l.y->dtype);
+    l.wide = by->constants_of ||
+             oct_epilogue_is_wide(l.x->dtype, l.second ? l.second->dtype : OCT_U8, l.y->dtype);
     l.acc = l.x->dtype == OCT_U16 ? OCT_S64 : OCT_S32;
     return l;
 }
@@ -77,7 +77,7 @@ static void write_multipliers(oct_to_c *w, const layer *l)
 {
     const int64_t channels = l->step->conv.out_c;
     oct_fixed *fixed = NULL;
-    if (!l->by->of) {
+    if (!l->by->constants_of) {
         oct_to_c_constants(
             w, &(oct_to_c_array){"multiplier", l->number, OCT_F32, channels, l->step->multiplier});
         return;
@@ -125,7 +125,7 @@ static void write_layer(oct_to_c *w, const layer *l)
 static oct_to_c_rounding rounding_of(const oct_to_c *w, const layer *l)
 {
     oct_to_c_rounding r = oct_to_c_rounds(w, l->y, "multiplier[c]", "shift[c]", "multiplier[c]");
-    if (l->by->of) {
+    if (l->by->constants_of) {
         snprintf(r.function, sizeof r.function, "requantize_%s", l->by->name);
         return r;
     }
@@ -138,7 +138,7 @@ static oct_to_c_rounding rounding_of(const oct_to_c *w, const layer *l)
 
 static const char *parameters_of(const layer *l, char text[OCT_TO_C_TEXT])
 {
-    if (l->by->of)
+    if (l->by->constants_of)
         return l->by->c_multiplier ? "const int32_t *multiplier, const int8_t *shift"
                                    : "const int8_t *shift";
     if (!l->second) return "const float *multiplier";
@@ -188,9 +188,9 @@ static void write_conv(oct_to_c *w, oct_to_c_call *c)
         c->kernel);
     oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, weight_%lld, bias_%lld, ", c->kernel,
                  (long long)c->number, (long long)c->number, (long long)c->number);
-    if (!l.by->of || l.by->c_multiplier)
+    if (!l.by->constants_of || l.by->c_multiplier)
         oct_to_c_add(w, &w->calls, "multiplier_%lld, ", (long long)c->number);
-    if (l.by->of) oct_to_c_add(w, &w->calls, "shift_%lld, ", (long long)c->number);
+    if (l.by->constants_of) oct_to_c_add(w, &w->calls, "shift_%lld, ", (long long)c->number);
     if (l.second) oct_to_c_add(w, &w->calls, "%s, ", oct_to_c_value(w, step->input[1], second));
     oct_to_c_add(w, &w->calls, "%s, %s);\n", c->from, c->to);
 }

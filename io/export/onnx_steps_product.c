@@ -230,7 +230,7 @@ static void lose_by_arithmetic(oct_to_onnx_program *p, const oct_step *step)
     const oct_program *program = p->program;
     if (oct_export_halves_differ(program, step)) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SHIFT, step);
     const oct_rounding_row *by = oct_rounding_of(program->requantizer);
-    if (by->of && !by->shifts) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_MULTIPLIER, step);
+    if (by->constants_of && !by->shifts) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_MULTIPLIER, step);
     for (int i = 0; i < step->num_inputs; i++)
         if (program->values[step->input[i]].dtype == OCT_U16) {
             oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_WIDE, step);

@@ -90,7 +90,7 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
 static bool rounds_twice(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_rounding_row *by = oct_rounding_of(p->program->requantizer);
-    if (!by->of || by->shifts) return false;
+    if (!by->constants_of || by->shifts) return false;
     oct_to_tflite_lose(p, by->is_tflm ? OCT_TO_TFLITE_LOSS_TWICE : OCT_TO_TFLITE_LOSS_MULTIPLIER,
                        step);
     return true;

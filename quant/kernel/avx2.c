@@ -100,7 +100,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
 #include "core/product/panel.h"
 
-/* Widens 16 channels of a line, of which count exist, to 16 bits. Unpacking works inside 128-bit lanes, so
+/* Widens 16 channels of a line (only the first count exist) to 16 bits. Unpacking works inside 128-bit lanes, so
  * each lane is given the channels that will end there. */
 INLINE __m256i widen(const uint8_t *at, int64_t count)
 {

@@ -22,7 +22,7 @@
  *                                              where d->epilogue is there: makes codes of the sums of 1 or 4
  *                                              positions, of LANES channels from `channel` on; element `at`
  *                                              is the first. May be left out
- *     DEPTHWISE_INTERLEAVE(at, count, out)     const uint8_t *at[DEPTHWISE_TAPS], of which count channels
+ *     DEPTHWISE_INTERLEAVE(at, count, out)     const uint8_t *at[DEPTHWISE_TAPS], whose first count channels
  *                                              may be read (<= CHANNELS) -> CHANNELS words
  */
 #include "quant/kernel/kernel.h"
@@ -41,7 +41,7 @@ void oct_depthwise_pack_taps(int taps, const oct_depthwise_weights *w, int8_t *p
 
 #ifdef DEPTHWISE_NAME
 
-/* An interleaved column, a group of taps, has so many bytes. */
+/* The bytes of an interleaved column, a group of taps. */
 enum { DEPTHWISE_BYTES = DEPTHWISE_CHANNELS * OCT_DEPTHWISE_WORD };
 
 /* A block of channels of a line. */

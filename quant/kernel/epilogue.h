@@ -41,7 +41,7 @@ static inline bool oct_epilogue_is_wide(oct_dtype in, oct_dtype addend, oct_dtyp
 {
     return in == OCT_U16 || addend == OCT_U16 || out == OCT_U16;
 }
-/* Whether sums become floats, of which the bias is that of the kernel tables. */
+/* Whether sums become floats, whose bias is that of the kernel tables. */
 static inline bool oct_epilogue_is_float(const oct_epilogue *f)
 {
     return !oct_rounding_of(f->requantizer)->rows && !f->wide;
@@ -49,7 +49,7 @@ static inline bool oct_epilogue_is_float(const oct_epilogue *f)
 
 /* Computes rows of outputs. A float output leaves the range alone. */
 void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oct_acc_rows *r);
-/* Tells whether the requantizer of a kernel table computes it, and with which constants. */
+/* Whether the requantizer of a kernel table computes it, and with which constants. */
 bool oct_epilogue_requantizes(const oct_epilogue *f);
 oct_requant oct_epilogue_requant(const oct_epilogue *f);
 /* Returns the epilogue of the part of a layer that begins `first` elements after its beginning: the codes

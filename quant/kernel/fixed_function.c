@@ -10,20 +10,20 @@
 
 enum { INPUT_BITS = 4, LAST = INT32_MAX };
 
-static int32_t times(int32_t a, int32_t b)
+static int32_t multiply_high(int32_t a, int32_t b)
 {
     return (int32_t)(((int64_t)a * b + (INT64_C(1) << 30)) >> 31);
 }
 
-/* Takes off whole bits, which are not there, or cuts. */
-static int32_t widen(int32_t x, int bits)
+/* Multiplies by 2^bits, cut to 32 bits. */
+static int32_t shift_left(int32_t x, int bits)
 {
     const int64_t wide = (int64_t)x * (INT64_C(1) << bits);
     return (int32_t)oct_min_i64(oct_max_i64(wide, INT32_MIN), INT32_MAX);
 }
 
 /* Divides by 2^bits, halves away from 0. */
-static int32_t narrow(int32_t x, int bits)
+static int32_t shift_right(int32_t x, int bits)
 {
     const int32_t mask = (1 << bits) - 1;
     return (x >> bits) + ((x & mask) > (mask >> 1) + (x < 0));
@@ -33,9 +33,10 @@ static int32_t narrow(int32_t x, int bits)
 static int32_t exp_of_quarter(int32_t a)
 {
     const int32_t middle = 1895147668, third = 715827883; /* exp(-1/8), 1/3 */
-    const int32_t x = a + (1 << 28), x2 = times(x, x), x3 = times(x2, x), x4 = times(x2, x2);
-    const int32_t rest = narrow(times(narrow(x4, 2) + x3, third) + x2, 1);
-    return middle + times(middle, x + rest);
+    const int32_t x = a + (1 << 28), x2 = multiply_high(x, x), x3 = multiply_high(x2, x),
+                  x4 = multiply_high(x2, x2);
+    const int32_t rest = shift_right(multiply_high(shift_right(x4, 2) + x3, third) + x2, 1);
+    return middle + multiply_high(middle, x + rest);
 }
 
 /* exp(x) in Q0 of x <= 0 in Q`bits`: of what is left of its last quarter, times exp of each power of two in the rest. */
@@ -46,9 +47,9 @@ static int32_t exp_of_negative(int32_t a, int bits)
                                      39332535,   720401,     242};
     const int32_t quarter = 1 << (29 - bits);
     const int32_t part = (a & (quarter - 1)) - quarter, whole = part - a;
-    int32_t y = exp_of_quarter(widen(part, bits));
+    int32_t y = exp_of_quarter(shift_left(part, bits));
     for (int k = 0; k < bits + 2; k++)
-        if (whole >> (29 - bits + k) & 1) y = times(y, powers[k]);
+        if (whole >> (29 - bits + k) & 1) y = multiply_high(y, powers[k]);
     return a == 0 ? LAST : y;
 }
 
@@ -56,16 +57,16 @@ static int32_t exp_of_negative(int32_t a, int bits)
 static int32_t two_over_one_plus(int32_t a)
 {
     const int32_t half = (int32_t)(((int64_t)a + LAST + 1) / 2);
-    int32_t x = 1515870810 + times(half, -1010580540); /* 48/17 - 32/17 * half */
+    int32_t x = 1515870810 + multiply_high(half, -1010580540); /* 48/17 - 32/17 * half */
     for (int i = 0; i < 3; i++)
-        x += widen(times(x, (1 << 29) - times(half, x)), 2);
+        x += shift_left(multiply_high(x, (1 << 29) - multiply_high(half, x)), 2);
     return x;
 }
 
 /* In Q0 of x in Q4. */
 static int32_t logistic(int32_t x)
 {
-    const int32_t positive = widen(two_over_one_plus(exp_of_negative(x > 0 ? -x : x, 4)), 1);
+    const int32_t positive = shift_left(two_over_one_plus(exp_of_negative(x > 0 ? -x : x, 4)), 1);
     if (x == 0) return 1 << 30;
     return x > 0 ? positive : LAST - positive;
 }
@@ -74,7 +75,7 @@ static int32_t hyperbolic_tangent(int32_t x)
 {
     /* (1 - e) / (1 + e) = 2 / (1 + e) - 1 of e = exp(-2|x|), in Q5 the same number as x in Q4 */
     const int32_t size =
-        widen(two_over_one_plus(exp_of_negative(x > 0 ? -x : x, 5)) - (1 << 29), 2);
+        shift_left(two_over_one_plus(exp_of_negative(x > 0 ? -x : x, 5)) - (1 << 29), 2);
     if (x == 0) return 0;
     return x > 0 ? size : -size;
 }
@@ -102,7 +103,7 @@ void oct_fixed_function_table(oct_fixed_function f, oct_qparams x, uint16_t tabl
 {
     const struct description *d = &descriptions[f];
     const oct_rounding_row *by = &oct_rounding_double;
-    const oct_fixed scale = by->of(ldexp((double)x.scale, 31 - INPUT_BITS));
+    const oct_fixed scale = by->constants_of(ldexp((double)x.scale, 31 - INPUT_BITS));
     int64_t value[OCT_FIXED_CODES];
     for (int32_t i = 0; i < OCT_FIXED_CODES; i++)
         value[i] = i - x.zero_point;
@@ -113,7 +114,7 @@ void oct_fixed_function_table(oct_fixed_function f, oct_qparams x, uint16_t tabl
         const int32_t code = i - x.zero_point;
         int32_t y = (double)code <= -end ? d->y.qmin : d->y.qmax;
         if (fabs((double)code) < end)
-            y = narrow(d->value((int32_t)value[i]), d->bits) + d->y.zero_point;
+            y = shift_right(d->value((int32_t)value[i]), d->bits) + d->y.zero_point;
         table[i] = (uint16_t)oct_min_i64(oct_max_i64(y, d->y.qmin), d->y.qmax);
     }
 }

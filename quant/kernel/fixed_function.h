@@ -14,7 +14,7 @@ typedef enum oct_fixed_function {
 
 enum { OCT_FIXED_CODES = 256 };
 
-/* Tells the qparams of the output. */
+/* Returns the qparams of the output. */
 oct_qparams oct_fixed_function_output(oct_fixed_function f);
 /* Whether the kernels take codes of such an input: of 8 bits, and a scale of 2^-28 or more. */
 bool oct_fixed_function_takes(oct_qparams x);

@@ -2,7 +2,7 @@
  * the scalar reference last. All variants give the same bits; the reference is the definition.
  *
  * Convolutions and linear layers are products of rows of codes with packed weights
- * (core/product/product.h), exact in int32: a word is four codes, a tile what it meets in each column.
+ * (core/product/product.h), exact in int32: a word is four codes, a tile what it is multiplied with in each column.
  * Depthwise convolutions go line by line.
  */
 #pragma once
@@ -122,6 +122,6 @@ int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps,
 int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k);
 void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
                    int8_t *packed);
-/* Tells the bytes of scratch of oct_depthwise for so many columns of output; every kernel table takes
+/* Returns the bytes of scratch of oct_depthwise for out_w columns of output; every kernel table takes
  * them. */
 int64_t oct_depthwise_scratch(int kernel_h, int kernel_w, int stride, int64_t out_w);

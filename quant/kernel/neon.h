@@ -31,7 +31,7 @@ INLINE void oct_neon_write(int32_t *acc, int64_t count, int32x4_t sum)
         acc[i] = four[i];
 }
 
-/* Loads 16 codes, of which count exist. */
+/* Loads 16 codes; only the first count exist. */
 INLINE uint8x16_t oct_neon_codes(const uint8_t *at, int64_t count)
 {
     uint8_t codes[16] = {0};

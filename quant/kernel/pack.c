@@ -4,19 +4,19 @@
 
 #include <string.h>
 
-static int64_t whole(int64_t count, int64_t step)
+static int64_t divide_up(int64_t count, int64_t step)
 {
     return (count + step - 1) / step;
 }
 
 int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k)
 {
-    return taps * whole(k, OCT_WORD) * kernel->tile_bytes;
+    return taps * divide_up(k, OCT_WORD) * kernel->tile_bytes;
 }
 
 int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k)
 {
-    return whole(n, kernel->col_tile) * oct_panel_bytes(kernel, taps, k);
+    return divide_up(n, kernel->col_tile) * oct_panel_bytes(kernel, taps, k);
 }
 
 /* Packs a run of k weights of `columns` columns, `pitch` apart, and returns where the next one goes. */
@@ -54,13 +54,13 @@ void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k,
 int64_t oct_depthwise_scratch(int kernel_h, int kernel_w, int stride, int64_t out_w)
 {
     const int64_t columns = (out_w - 1) * stride + kernel_w;
-    return columns * whole(kernel_h, OCT_DEPTHWISE_MIN_TAPS) * OCT_DEPTHWISE_MAX_CHANNELS *
+    return columns * divide_up(kernel_h, OCT_DEPTHWISE_MIN_TAPS) * OCT_DEPTHWISE_MAX_CHANNELS *
            OCT_DEPTHWISE_WORD;
 }
 
 int64_t oct_depthwise_packed_bytes(int taps, int64_t channels, int kernel_h, int kernel_w)
 {
-    return whole(channels, OCT_DEPTHWISE_LANES) * kernel_w * whole(kernel_h, taps) *
+    return divide_up(channels, OCT_DEPTHWISE_LANES) * kernel_w * divide_up(kernel_h, taps) *
            OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
 }
 

@@ -34,7 +34,7 @@ static int64_t fixed_point(double ratio, int shift, const limits *l)
     return wide < (double)l->most_multiplier ? (int64_t)wide : l->most_multiplier;
 }
 
-/* The larger multiplier gets so many bits. */
+/* bits: of the larger multiplier. */
 static oct_qadd sum_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu, double ratio_a,
                        double ratio_b, int bits)
 {

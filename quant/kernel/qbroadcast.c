@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static void fill(void *to, const void *code, oct_dtype dtype, int64_t n)
+static void fill_codes(void *to, const void *code, oct_dtype dtype, int64_t n)
 {
     if (dtype == OCT_U8) {
         memset(to, *(const uint8_t *)code, (size_t)n);
@@ -29,7 +29,7 @@ oct_qcodes oct_qcodes_broadcast(const oct_broadcast *b, int input, oct_qcodes x,
         if (step)
             memcpy(to, from, (size_t)some * oct_dtype_bytes(dtype));
         else
-            fill(to, from, dtype, some);
+            fill_codes(to, from, dtype, some);
         i += some;
     }
     return (oct_qcodes){.q = x.q, .data = room};

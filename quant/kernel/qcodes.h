@@ -40,20 +40,20 @@ void *oct_qcodes_place(void *codes, oct_qparams q, int64_t first);
  * codes. */
 void oct_qcodes_load(oct_qcodes x, int64_t first, int64_t n, int32_t *logical);
 void oct_qcodes_store(const int32_t *logical, int64_t n, oct_qparams q, void *codes, int64_t first);
-/* Gives n codes of input `input` as they meet the elements of a result from `first` on: where they lie, or, of an input
- * that repeats, copied to `room`, which holds n codes. */
+/* Returns the n codes of input `input` for the elements of a result from `first` on: in place, or, of an input that is
+ * broadcast, copied to `room`, which holds n codes. */
 oct_qcodes oct_qcodes_broadcast(const oct_broadcast *b, int input, oct_qcodes x, int64_t first,
                                 int64_t n, void *room);
 /* Merges the least and largest real value of the codes into range. */
 void oct_qcodes_range(oct_qcodes x, int64_t n, float *range);
 
 /* Sums (oct_qadd). oct_qadd_of computes the multipliers: 20 bits, wide 36 bits, for the larger ratio scale_x / scale_y;
- * ratios of powers of two are exact while they are less than that far apart, so both kinds of targets add alike.
+ * ratios of powers of two are exact while they are less than that far apart, so both kinds of targets add the same.
  * Roundings with constants of their own (oct_sum_constants) have mask and range by these. */
 oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
 /* The same with 21 bits, of ratios that are floats: bytes only, of targets that say so (oct_target.float_ratios). */
 oct_qadd oct_qadd_of_floats(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
-/* Cuts sums at two real numbers, either of which may be infinite. */
+/* Cuts sums at two real numbers; both may be infinite. */
 void oct_qadd_clip(oct_qadd *add, oct_qparams y, double lo, double hi);
 /* Multipliers and shift are such that no sum can overflow. */
 bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
@@ -87,7 +87,7 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qmul *mul
 int64_t oct_qtable_size(oct_qparams x);
 /* code = table[x] */
 void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparams y, void *codes);
-/* The same of rows of channels, each of which has a table, one after another: code = table[channel][x]. */
+/* The same of rows of channels that have a table each, one after another: code = table[channel][x]. */
 void oct_qlut_channels(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t *table,
                        oct_qparams y, void *codes);
 

@@ -11,7 +11,7 @@ typedef struct columns {
     int64_t first, count, stride;
 } columns;
 
-static void copy(int64_t rows, const columns *to, oct_qcodes x, void *codes)
+static void copy_rows(int64_t rows, const columns *to, oct_qcodes x, void *codes)
 {
     const size_t bytes = oct_dtype_bytes(oct_codes_dtype(x.q));
     for (int64_t i = 0; i < rows; i++)
@@ -31,8 +31,8 @@ static void store_columns(const columns *to, int64_t at, int64_t n, const int32_
     }
 }
 
-static void requantize(int64_t rows, const columns *to, const oct_qconcat_input *input,
-                       oct_requantizer r, oct_qparams y, void *codes)
+static void requantize_rows(int64_t rows, const columns *to, const oct_qconcat_input *input,
+                            oct_requantizer r, oct_qparams y, void *codes)
 {
     const double ratio = (double)input->x.q.scale / (double)y.scale;
     const oct_code_ratio by = {.factor = (float)fmin(fmax(ratio, 0x1p-60), 0x1p60),
@@ -62,9 +62,9 @@ void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, oc
     for (int i = 0; i < n; i++) {
         to.count = input[i].c;
         if (oct_qparams_equal(input[i].x.q, y))
-            copy(rows, &to, input[i].x, codes);
+            copy_rows(rows, &to, input[i].x, codes);
         else
-            requantize(rows, &to, &input[i], r, y, codes);
+            requantize_rows(rows, &to, &input[i], r, y, codes);
         to.first += to.count;
     }
 }

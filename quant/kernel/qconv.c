@@ -11,7 +11,7 @@
  *     affine  a factor a channel: code by code.
  *
  * A code of 16 bits is 256 * high + low byte: a stripe takes the high bytes, then the low ones, and two
- * exact sums of products of bytes are joined.
+ * exact sums of products of bytes are added.
  */
 #include "quant/kernel/qconv.h"
 
@@ -99,7 +99,7 @@ static void multiply_columns(const worker *w, const oct_product *of, columns c, 
 }
 
 /* Multiplies the rows of a block, class by class, group by group. */
-static void multiply(const worker *w, const oct_product *p, int64_t count, void *out)
+static void multiply_rows(const worker *w, const oct_product *p, int64_t count, void *out)
 {
     const oct_conv_shape *s = &w->plan->shape;
     const int64_t all = s->out_c / s->groups;
@@ -136,7 +136,7 @@ static void block_of_window(const worker *w, const block *b, void *out)
         for (int64_t i = 0; i < count; i++)
             p[i] = oct_conv_window_product(window, &class[first + i], b -> samples, x, NULL);
         largest_first(p, count);
-        multiply(w, p, count, out);
+        multiply_rows(w, p, count, out);
     }
 }
 
@@ -197,7 +197,7 @@ static void block_of_stripe(const worker *w, const block *b, void *out)
                            .m = b->samples * b->lines * w->plan->shape.out_w,
                            .runs = w->plan->runs,
                            .num_runs = w->plan->taps};
-    multiply(w, &p, 1, out);
+    multiply_rows(w, &p, 1, out);
 }
 
 /* Points to the lines of input that line `y` of output looks at; in the stripe, which has no outside, they
@@ -310,7 +310,7 @@ static void block_of_affine(const worker *w, const block *b, void *acc)
 
 /* Computes block after block, into `all` or, where that is NULL, into scratch, and shows each to `visit`
  * unless that is NULL. */
-static void work(const worker *w, void *all, oct_acc_visit *visit, void *args)
+static void compute_blocks(const worker *w, void *all, oct_acc_visit *visit, void *args)
 {
     const oct_qconv_plan *plan = w->plan;
     const oct_conv_shape *s = &plan->shape;
@@ -339,7 +339,7 @@ void oct_qconv_accumulate(const oct_qconv_plan *p, const oct_qconv_pass *pass, o
                           void *args, void *scratch)
 {
     const worker w = worker_of(p, pass, scratch);
-    work(&w, pass->y, visit, args);
+    compute_blocks(&w, pass->y, visit, args);
 }
 
 /* What the epilogue of a block needs. */
@@ -382,8 +382,8 @@ void oct_qconv_forward(const oct_qconv_plan *p, const oct_qconv_pass *pass, cons
     if (makes_codes_at_once(p, pass, f)) {
         const oct_requant q = oct_epilogue_requant(f);
         w.codes = &q;
-        work(&w, pass->y, NULL, NULL);
+        compute_blocks(&w, pass->y, NULL, NULL);
     } else {
-        work(&w, NULL, epilogue_block, &(epilogue_args){&w, f});
+        compute_blocks(&w, NULL, epilogue_block, &(epilogue_args){&w, f});
     }
 }

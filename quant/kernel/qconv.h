@@ -40,7 +40,7 @@ typedef struct oct_qconv_plan {
         columns_at; /* parts of scratch: bytes from its start */
 } oct_qconv_plan;
 
-/* Tells the lines of the stripe that so many lines of output see. */
+/* Returns how many lines of the stripe are read for `lines` lines of output. */
 static inline int64_t oct_qconv_stripe_lines(const oct_qconv_plan *p, int64_t lines)
 {
     const oct_conv_shape *s = &p->shape;
@@ -73,8 +73,8 @@ typedef struct oct_qconv_pass {
     float *range;  /* of _forward; NULL: left out */
 } oct_qconv_pass;
 
-/* Takes the accumulators (positions, O) of a block of output positions, of which `position` is the
- * first, counted over all samples. They are the visitor's to change. */
+/* Takes the accumulators (positions, O) of a block of output positions that begins at `position`, counted over all
+ * samples. It may change them. */
 typedef void oct_acc_visit(void *args, int64_t position, int64_t positions, void *acc);
 /* Computes acc (samples, OH, OW, O) = sum of x codes (padding counts as the zero point) times weight codes,
  * in int32, or in int64 of 16-bit codes. The zero point is NOT subtracted (it is in the bias), except by an
@@ -95,7 +95,7 @@ void oct_acc_sums(int64_t rows, int64_t n, int64_t channels, const int32_t *rest
 void oct_acc_sums16(int64_t rows, int64_t n, int64_t channels, const int64_t *restrict acc,
                     const int64_t *restrict offset, double *restrict sum); /* of 16-bit codes */
 
-/* Tells the largest |acc| or |acc + bias| of a channel that can occur, partial sums included; it must be
+/* Returns the largest |acc| or |acc + bias| of a channel that can occur, partial sums included; it must be
  * below 2^31 for 8-bit codes. x_lo, x_hi: stored codes of x. */
 int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,
                         int32_t x_lo, int32_t x_hi);

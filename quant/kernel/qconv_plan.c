@@ -37,13 +37,13 @@ static void plan_blocks(oct_qconv_plan *p)
     p->positions = oct_max_i64(wanted, s->out_w);
 }
 
-/* Tells whether the taps of a window line are one run of codes of a line of x. */
-static bool joins_taps(const oct_conv_shape *s)
+/* Whether the taps of a window line are one run of codes of a line of x. */
+static bool taps_are_one_run(const oct_conv_shape *s)
 {
     return s->groups == 1 && s->dilation_w == 1;
 }
 
-/* Tells how wide a depthwise kernel is for the kernel tables, which know no dilation: zeros lie between the
+/* The width of a depthwise kernel for the kernel tables, which know no dilation: with zeros between the
  * weights of its taps. Its lines are picked one by one. */
 static int extent_w(const oct_conv_shape *s)
 {
@@ -54,9 +54,9 @@ static void plan_weights(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
-    const bool joined = joins_taps(s);
-    p->taps = joined ? s->kernel_h : (int64_t)s->kernel_h * s->kernel_w;
-    p->run = joined ? s->kernel_w * s->in_c : group_c;
+    const bool one_run = taps_are_one_run(s);
+    p->taps = one_run ? s->kernel_h : (int64_t)s->kernel_h * s->kernel_w;
+    p->run = one_run ? s->kernel_w * s->in_c : group_c;
     if (p->affine)
         p->packed_bytes = s->out_c;
     else if (p->depthwise)
@@ -148,8 +148,8 @@ static void list_stripe(oct_qconv_plan *p, void *memory)
                                  .acc = (row - p->rows) * s->out_c};
             }
     for (int64_t i = 0; i < p->taps; i++) {
-        const int64_t ky = joins_taps(s) ? i : i / s->kernel_w;
-        const int64_t kx = joins_taps(s) ? 0 : i % s->kernel_w;
+        const int64_t ky = taps_are_one_run(s) ? i : i / s->kernel_w;
+        const int64_t kx = taps_are_one_run(s) ? 0 : i % s->kernel_w;
         p->runs[i] = (oct_run){.x = ky * s->dilation_h * p->pitch + kx * s->dilation_w * s->in_c,
                                .tile = i * words,
                                .words = words};

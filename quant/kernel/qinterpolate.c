@@ -29,7 +29,7 @@ oct_qtap oct_qtap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out
 OCT_MIX(mix8, uint8_t, int32_t)
 OCT_MIX(mix16, uint16_t, int64_t)
 
-static void mix(int64_t c, oct_qtap y, oct_qtap x, int64_t w, oct_qcodes plane, void *codes)
+static void mix_lines(int64_t c, oct_qtap y, oct_qtap x, int64_t w, oct_qcodes plane, void *codes)
 {
     const int32_t wy = OCT_QTAP_ONE - y.weight, wx = OCT_QTAP_ONE - x.weight;
     const int32_t weight[4] = {wy * wx, wy * x.weight, y.weight * wx, y.weight * x.weight};
@@ -56,7 +56,7 @@ void oct_qinterpolate_forward(int64_t samples, const oct_conv_shape *s, oct_inte
             for (int64_t ox = 0; ox < out_w; ox++, to += pixel) {
                 const oct_qtap tx = oct_qtap_of(mode, ox, w, out_w);
                 if (oct_is_bilinear(mode))
-                    mix(c, ty, tx, w, plane, to);
+                    mix_lines(c, ty, tx, w, plane, to);
                 else
                     memcpy(to, oct_qcodes_from(plane, (ty.low * w + tx.low) * c).data, pixel);
             }

@@ -57,7 +57,7 @@ void oct_qlut_channels(int64_t rows, int64_t channels, oct_qcodes x, const uint1
 }
 
 OCT_CLONES
-static void clamp(int64_t n, int32_t lo, int32_t hi, int32_t *logical)
+static void clamp_block(int64_t n, int32_t lo, int32_t hi, int32_t *logical)
 {
     for (int64_t i = 0; i < n; i++) {
         const int32_t above = logical[i] < lo ? lo : logical[i];
@@ -71,7 +71,7 @@ void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *c
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
         const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         oct_qcodes_load(x, i, count, logical);
-        clamp(count, lo, hi, logical);
+        clamp_block(count, lo, hi, logical);
         oct_qcodes_store(logical, count, x.q, codes, i);
     }
 }

@@ -58,8 +58,7 @@ void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void 
 
 enum { POOL_CHANNELS = 256 }; /* whose sums are kept at a time */
 
-/* So many codes were added, and the sum of their values is divided by so many positions, or multiplied by a
- * factor that is not 0. */
+/* The sum of `added` codes is divided by `count` positions, or multiplied by a factor that is not 0. */
 typedef struct divisor {
     int64_t added, count;
     float factor;
@@ -111,7 +110,7 @@ OCT_AVERAGE(average_bytes_up, uint8_t, int32_t, float, half_up)
         int64_t mean[POOL_CHANNELS];                                                               \
         for (int64_t i = 0; i < n; i++)                                                            \
             mean[i] = sum[i] - d.added * q.zero_point;                                             \
-        by->each(n, mean, by->of(1 / (double)d.count), sizeof(code_t) > 1);                        \
+        by->each(n, mean, by->constants_of(1 / (double)d.count), sizeof(code_t) > 1);              \
         for (int64_t i = 0; i < n; i++)                                                            \
             y[i] = (code_t)oct_min_i64(oct_max_i64(mean[i] + q.zero_point, q.qmin), q.qmax);       \
     }

@@ -26,7 +26,7 @@ typedef struct row {
     int32_t logical[OCT_FLAG_BLOCK];
 } row;
 
-static int64_t load(row *r, int64_t at)
+static int64_t load_block(row *r, int64_t at)
 {
     const int64_t count = oct_min_i64(r->k - at, OCT_FLAG_BLOCK);
     oct_qcodes_load(r->x, r->first + at, count, r->logical);
@@ -37,11 +37,11 @@ static void sum_up(row *r, const int32_t *exponential)
 {
     r->largest = INT32_MIN;
     for (int64_t at = 0; at < r->k; at += OCT_FLAG_BLOCK)
-        for (int64_t i = 0, count = load(r, at); i < count; i++)
+        for (int64_t i = 0, count = load_block(r, at); i < count; i++)
             r->largest = r->logical[i] > r->largest ? r->logical[i] : r->largest;
     r->sum = 0;
     for (int64_t at = 0; at < r->k; at += OCT_FLAG_BLOCK)
-        for (int64_t i = 0, count = load(r, at); i < count; i++)
+        for (int64_t i = 0, count = load_block(r, at); i < count; i++)
             r->sum += exponential[r->largest - r->logical[i]];
 }
 
@@ -56,11 +56,11 @@ typedef struct output {
 /* Nothing overflows: an exponential is at most 2^30 and `one` at most 2^16, so twice their product is at
  * most 2^47; a sum has at most 2^16 terms, so it is at most 2^46. It is at least 2^30, the largest code's
  * own term. */
-static void divide(row *r, const int32_t *exponential, const output *y)
+static void write_quotients(row *r, const int32_t *exponential, const output *y)
 {
     const int64_t most = y->q.qmax - y->q.zero_point;
     for (int64_t at = 0; at < r->k; at += OCT_FLAG_BLOCK) {
-        const int64_t count = load(r, at);
+        const int64_t count = load_block(r, at);
         for (int64_t i = 0; i < count; i++) {
             const int64_t e = exponential[r->largest - r->logical[i]];
             const int64_t code = (2 * e * y->one + r->sum) / (2 * r->sum);
@@ -83,7 +83,7 @@ void oct_qsoftmax_forward(int64_t rows, int64_t k, oct_qcodes x, const int32_t *
     for (int64_t i = 0; i < rows; i++) {
         r.first = i * k;
         sum_up(&r, exponential);
-        divide(&r, exponential, &out);
+        write_quotients(&r, exponential, &out);
     }
     if (y->mask) oct_bits_end(&bits);
 }

@@ -77,7 +77,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
 #include "core/product/panel.h"
 
-/* Loads 32 codes, of which count exist. Unpacking works inside 128-bit lanes, so each lane l is given the
+/* Loads 32 codes; only the first count exist. Unpacking works inside 128-bit lanes, so each lane l is given the
  * groups of four channels that will end there: of vector v, channels 8 v + 4 l and following. */
 INLINE __m256i codes_by_lane(const uint8_t *at, int64_t count)
 {

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* A number read or written, and a multiply-add of a float layer, take as long as so many of codes. */
+/* The time of a number read or written, and of a multiply-add of a float layer, in multiply-adds of codes. */
 enum { NUMBER = 16, FLOAT_PRODUCT = 4 };
 
 static double input_numbers(const oct_program *program, const oct_step *step)

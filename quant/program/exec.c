@@ -74,7 +74,7 @@ static oct_status pack_constants(oct_runtime *rt)
     return OCT_OK;
 }
 
-static int64_t within(int64_t value, int64_t low, int64_t high)
+static int64_t clamp_to_range(int64_t value, int64_t low, int64_t high)
 {
     return value < low ? low : value > high ? high : value;
 }
@@ -86,7 +86,7 @@ static oct_status plan_memory(oct_runtime *rt)
     OCT_TRY(oct_plan_values(program, rt->offsets, &rt->sample_bytes));
     const int64_t share = (rt->max_batch + rt->threads - 1) / rt->threads;
     const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
-    rt->block = within((block_bytes + rt->constant_bytes / 4) / sample, 1, share);
+    rt->block = clamp_to_range((block_bytes + rt->constant_bytes / 4) / sample, 1, share);
 
     const int64_t shares = rt->block * rt->threads;
     const int64_t samples = rt->max_batch > shares ? rt->max_batch : shares;
@@ -275,7 +275,7 @@ oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const 
 {
     OCT_ASSERT(samples >= 0 && samples <= rt->max_batch);
     failure failed = {.status = OCT_OK};
-    const int threads = (int)within(samples, 1, rt->threads);
+    const int threads = (int)clamp_to_range(samples, 1, rt->threads);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int t = 0; t < threads; t++) {
         const oct_status status =

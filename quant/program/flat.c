@@ -98,7 +98,7 @@ static oct_status check_sections(const oct_flat *f)
     return OCT_OK;
 }
 
-static bool within(int64_t value, int64_t low, int64_t high)
+static bool is_in_range(int64_t value, int64_t low, int64_t high)
 {
     return value >= low && value <= high;
 }
@@ -122,8 +122,8 @@ static oct_status read_head(oct_flat *f)
                   values <= STEPS_MAX + OCT_PROGRAM_INPUTS,
               OCT_DATA, "the program has no steps, or more than %d", STEPS_MAX);
     OCT_CHECK(is_text(head->target, sizeof head->target) &&
-                  within(head->shift, 0, OCT_REQUANTIZERS - 1) &&
-                  within(head->num_inputs, 1, OCT_PROGRAM_INPUTS) && head->classes >= 1,
+                  is_in_range(head->shift, 0, OCT_REQUANTIZERS - 1) &&
+                  is_in_range(head->num_inputs, 1, OCT_PROGRAM_INPUTS) && head->classes >= 1,
               OCT_DATA, "the head of its program is not within bounds");
     memcpy(p->target, head->target, sizeof p->target);
     p->requantizer = (oct_requantizer)head->shift;
@@ -142,7 +142,7 @@ static oct_status read_values(oct_flat *f)
     const oct_flat_value *v = section(f, OCT_FLAT_VALUES);
     OCT_TRY(oct_alloc(&p->values, (size_t)p->num_values, sizeof *p->values));
     for (int64_t i = 0; i < p->num_values; i++, v++) {
-        OCT_CHECK(within(v->type, 0, (int64_t)OCT_COUNT(oct_flat_types) - 1), OCT_DATA,
+        OCT_CHECK(is_in_range(v->type, 0, (int64_t)OCT_COUNT(oct_flat_types) - 1), OCT_DATA,
                   "value %lld: its type is none of u8, u16, f32 and s32", (long long)i);
         p->values[i] = (oct_value){
             .dtype = oct_flat_types[v->type],
@@ -200,7 +200,7 @@ static oct_status read_step(const oct_flat *f, const oct_flat_step *from, cursor
     const int32_t *inputs = section(f, OCT_FLAT_INPUTS);
     OCT_TRY(find_kind(from, &step->kind));
     const oct_step_type *type = oct_step_type_of(step->kind);
-    OCT_CHECK(within(from->num_inputs, 0, OCT_STEP_INPUTS) &&
+    OCT_CHECK(is_in_range(from->num_inputs, 0, OCT_STEP_INPUTS) &&
                   (uint64_t)from->num_inputs <= count_of(f, OCT_FLAT_INPUTS) - at->input,
               OCT_DATA, "its inputs are not all there");
     OCT_CHECK(is_text(from->name, sizeof from->name), OCT_DATA, "its name is not a line of text");
@@ -324,7 +324,7 @@ oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
     return status;
 }
 
-static oct_status map(const char *path, void **bytes, size_t *size)
+static oct_status map_file(const char *path, void **bytes, size_t *size)
 {
     struct stat found;
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* waits for no pipe */
@@ -347,7 +347,7 @@ oct_status oct_flat_open(oct_flat **flat, const char *path)
     void *bytes = NULL;
     size_t size = 0;
     *flat = NULL;
-    if (map(path, &bytes, &size) != OCT_OK) return oct_fail_prefix("%s", path);
+    if (map_file(path, &bytes, &size) != OCT_OK) return oct_fail_prefix("%s", path);
     const oct_status status = oct_flat_take(flat, bytes, size);
     if (status == OCT_OK) {
         (*flat)->mapped = true;

@@ -2,7 +2,7 @@
  * libc, libm and the compiler's OpenMP alone. `octet export --format flat` writes it; flat_layout.h says how it lies.
  *
  * Everything is checked before use, as of any file that others may have made: places and counts, then the program
- * itself (oct_program_check). The digest tells damage; it is no signature. The file must not change while it is open. */
+ * itself (oct_program_check). The digest shows damage; it is no signature. The file must not change while it is open. */
 #pragma once
 
 #include "quant/program/program.h"

@@ -98,7 +98,7 @@ extern const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT];
 extern const oct_dtype oct_flat_types[4];
 
 struct oct_flat;
-/* The length of MODEL for so many means and digests of golden values. */
+/* The length of MODEL for `channels` means and `digests` digests of golden values. */
 uint64_t oct_flat_model_bytes(int64_t channels, int64_t digests);
 /* The items of a section, and how many there are; those of an absent one must not be read. */
 const void *oct_flat_items(const struct oct_flat *flat, int kind, uint64_t *count);

@@ -61,8 +61,8 @@ typedef struct oct_step {
     int32_t input[OCT_STEP_INPUTS]; /* value numbers */
     int32_t output;
     oct_conv_shape conv; /* CONV*, pools, INTERPOLATE (in_*, out_*) */
-    /* CONV* of a transposed convolution: the input is dilated to `conv.in_*`, its values so many rows and
-     * columns apart with zeros between them; 1: they are not. */
+    /* CONV* of a transposed convolution: the input is dilated to `conv.in_*`: its values are this number of rows and
+     * columns apart, with zeros between them; 1: it is not. */
     int input_step_h, input_step_w;
     bool ceil;              /* pools: the last window may reach beyond the padding */
     bool count_include_pad; /* AVG_POOL: oct_pool_count */

@@ -20,7 +20,7 @@ typedef struct oct_step_run {
     float *range;
 } oct_step_run;
 
-/* What files and checks bound alike. */
+/* Bounds that files and checks share. */
 enum {
     OCT_DIM_MAX = 65536,
     OCT_WINDOW_MAX = 1024,
@@ -29,8 +29,8 @@ enum {
     OCT_FALLBACK_ARRAYS_MAX = 64,
 };
 
-/* Where numbers of a step lie in a model file: each step has so many whole cells and so many factors, and
- * each kind says what its own mean. Cells that a kind does not use are 0. */
+/* The numbers of a step in a model file: each has this number of whole cells and of factors, and each kind
+ * says what its own mean. Cells that a kind does not use are 0. */
 enum { OCT_STEP_CELLS = 48, OCT_STEP_FACTORS = 2 };
 
 typedef enum oct_field_type {
@@ -188,7 +188,7 @@ oct_status oct_check_weights(const oct_step *step) OCT_NODISCARD;
 /* Checks that input i has the output's shape. */
 oct_status oct_check_same_shape(const oct_program *program, const oct_step *step,
                                 int i) OCT_NODISCARD;
-/* Checks that two inputs meet element by element in the output, where one may repeat (core/tensor/broadcast.h). */
+/* Checks that the output has the shape that two inputs broadcast to (core/tensor/broadcast.h). */
 oct_status oct_check_broadcast(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that lo and hi are bounds within the output's codes. */
 oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
@@ -198,8 +198,8 @@ oct_status oct_check_same_type(const oct_program *program, const oct_step *step)
 /* Checks that the output's codes mean what input 0's do. */
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 
-/* Computes n elements of the output from the codes that meet there. */
+/* Computes n elements of the output from as many codes of both inputs. */
 typedef void oct_broadcast_fn(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,
                               const oct_qoutput *y);
-/* Runs a step of two inputs of which one may repeat: all at once, or in blocks of elements. */
+/* Runs a step of two inputs, where one may be broadcast: all at once, or in blocks of elements. */
 void oct_step_broadcast(const oct_step_run *r, oct_broadcast_fn *compute);

@@ -1,7 +1,7 @@
-/* The step add adds two tensors of codes, or subtracts the second; one may repeat. */
+/* The step add adds two tensors of codes, or subtracts the second; one may be broadcast. */
 #include "quant/program/step.h"
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_add(const oct_program *program, const oct_step *step)
 {
     const oct_value *a = oct_step_input(program, step, 0), *b = oct_step_input(program, step, 1);
     const oct_value *y = oct_step_output(program, step);
@@ -18,14 +18,15 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return oct_check_bounds(program, step, add->lo, add->hi);
 }
 
-static void add(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b, const oct_qoutput *y)
+static void add_codes(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,
+                      const oct_qoutput *y)
 {
     oct_qadd_forward(n, a, b, &r->step->add, r->program->requantizer, y);
 }
 
-static void run(const oct_step_run *r)
+static void run_add(const oct_step_run *r)
 {
-    oct_step_broadcast(r, add);
+    oct_step_broadcast(r, add_codes);
 }
 
 static const oct_step_field fields[] = {
@@ -41,4 +42,4 @@ static const oct_step_field fields[] = {
 };
 
 const oct_step_type oct_step_add = {
-    .name = "add", .inputs = {2, 2}, OCT_STEP_FIELDS(fields), .check = check, .run = run};
+    .name = "add", .inputs = {2, 2}, OCT_STEP_FIELDS(fields), .check = check_add, .run = run_add};

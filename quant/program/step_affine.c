@@ -3,7 +3,7 @@
  * negative. */
 #include "quant/program/step_conv_impl.h"
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_affine(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;
     const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
@@ -30,7 +30,7 @@ const oct_step_type oct_step_affine = {.name = "affine",
                                        .weights = true,
                                        OCT_STEP_FIELDS(fields),
                                        OCT_STEP_ARRAYS(oct_conv_arrays),
-                                       .check = check,
+                                       .check = check_affine,
                                        .packed_bytes = oct_conv_packed_bytes,
                                        .pack = oct_conv_pack,
                                        .scratch_bytes = oct_conv_scratch_bytes,

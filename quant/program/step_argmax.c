@@ -2,7 +2,7 @@
 #include "core/tensor/argmax.h"
 #include "quant/program/step.h"
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_argmax(const oct_program *program, const oct_step *step)
 {
     const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
     OCT_CHECK(x->dtype != OCT_S32, OCT_DATA, "its input is class numbers already");
@@ -14,11 +14,14 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-static void run(const oct_step_run *r)
+static void run_argmax(const oct_step_run *r)
 {
     const oct_value *x = oct_step_input(r->program, r->step, 0);
     oct_argmax_rows(x->dtype, r->samples * x->h * x->w, x->c, r->input[0], r->output);
 }
 
-const oct_step_type oct_step_argmax = {
-    .name = "argmax", .inputs = {1, 1}, .any_domain = true, .check = check, .run = run};
+const oct_step_type oct_step_argmax = {.name = "argmax",
+                                       .inputs = {1, 1},
+                                       .any_domain = true,
+                                       .check = check_argmax,
+                                       .run = run_argmax};

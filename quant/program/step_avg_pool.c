@@ -2,7 +2,7 @@
 #include "quant/program/step.h"
 
 /* A factor stands for one number of positions; what it is multiplied with stays far below 2^60. */
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_avg_pool(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(oct_check_pool(program, step));
     OCT_CHECK(!step->of_codes || (oct_step_output(program, step)->dtype == OCT_U8 &&
@@ -27,7 +27,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-static void run(const oct_step_run *r)
+static void run_avg_pool(const oct_step_run *r)
 {
     const oct_qavg how = {r->step->count_include_pad, r->step->factor, r->step->of_codes,
                           r->step->half_up,
@@ -46,5 +46,5 @@ const oct_step_type oct_step_avg_pool = {.name = "avg_pool",
                                          .inputs = {1, 1},
                                          .window = true,
                                          OCT_STEP_FIELDS(fields),
-                                         .check = check,
-                                         .run = run};
+                                         .check = check_avg_pool,
+                                         .run = run_avg_pool};

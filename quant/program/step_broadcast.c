@@ -1,4 +1,4 @@
-/* Steps of two inputs that meet element by element, one of which may repeat its values. */
+/* Steps that compute element by element from two inputs, where one may be broadcast. */
 #include "core/base/int_math.h"
 #include "quant/rounding/bits.h"
 #include "quant/program/step.h"
@@ -8,7 +8,7 @@ static oct_shape shape_of(const oct_value *value)
     return OCT_SHAPE(1, value->h, value->w, value->c);
 }
 
-static bool meet(const oct_program *program, const oct_step *step, oct_broadcast *b)
+static bool broadcast_inputs(const oct_program *program, const oct_step *step, oct_broadcast *b)
 {
     const oct_shape x = shape_of(oct_step_input(program, step, 0)),
                     y = shape_of(oct_step_input(program, step, 1));
@@ -18,7 +18,7 @@ static bool meet(const oct_program *program, const oct_step *step, oct_broadcast
 oct_status oct_check_broadcast(const oct_program *program, const oct_step *step)
 {
     oct_broadcast b;
-    if (meet(program, step, &b))
+    if (broadcast_inputs(program, step, &b))
         return oct_check_same_shape(program, step, oct_broadcast_larger(&b));
     OCT_TRY(oct_check_same_shape(program, step, 0));
     return oct_check_same_shape(program, step, 1);
@@ -30,7 +30,7 @@ void oct_step_broadcast(const oct_step_run *r, oct_broadcast_fn *compute)
     oct_broadcast b = {0};
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t numel = r->samples * oct_value_numel(y);
-    (void)meet(r->program, r->step, &b);
+    (void)broadcast_inputs(r->program, r->step, &b);
     if (oct_broadcast_is_plain(&b)) {
         compute(r, numel, oct_step_codes(r, 0), oct_step_codes(r, 1),
                 &(oct_qoutput){y->q, r->output, r->mask, r->range});

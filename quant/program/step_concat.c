@@ -1,7 +1,7 @@
 /* The step concat puts channels side by side and requantizes them where scales differ. */
 #include "quant/program/step.h"
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_concat(const oct_program *program, const oct_step *step)
 {
     const oct_value *y = oct_step_output(program, step);
     int64_t channels = 0;
@@ -15,7 +15,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-static void run(const oct_step_run *r)
+static void run_concat(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     oct_qconcat_input input[OCT_STEP_INPUTS];
@@ -27,4 +27,4 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_concat = {
-    .name = "concat", .inputs = {1, OCT_STEP_INPUTS}, .check = check, .run = run};
+    .name = "concat", .inputs = {1, OCT_STEP_INPUTS}, .check = check_concat, .run = run_concat};

@@ -41,7 +41,7 @@ oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-/* Tells whether the sums of channel c stay below the limit with these codes. */
+/* Whether the sums of channel c stay below the limit with these codes. */
 static bool sums_stay_within(const oct_step *step, int64_t c, int64_t bias, oct_qparams q,
                              int64_t limit)
 {

@@ -38,7 +38,7 @@ static bool has_dims(const oct_value *value, int dims)
     return dims >= least && dims <= 4;
 }
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_float(const oct_program *program, const oct_step *step)
 {
     const oct_fallback *fallback = step->fallback;
     OCT_CHECK(fallback, OCT_DATA, "what computes it is missing");
@@ -64,4 +64,4 @@ const oct_step_type oct_step_float = {.name = "float",
                                       .inputs = {1, OCT_STEP_INPUTS},
                                       .float_in = true,
                                       .float_out = true,
-                                      .check = check};
+                                      .check = check_float};

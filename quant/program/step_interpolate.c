@@ -1,7 +1,7 @@
 /* The step interpolate makes a plane of another size, of the nearest pixels or of four mixed. */
 #include "quant/program/step.h"
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_interpolate(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;
     const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
@@ -15,7 +15,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return oct_check_same_qparams(program, step);
 }
 
-static void run(const oct_step_run *r)
+static void run_interpolate(const oct_step_run *r)
 {
     oct_qinterpolate_forward(r->samples, &r->step->conv, (oct_interpolation)r->step->interpolation,
                              oct_step_codes(r, 0), r->output);
@@ -24,5 +24,8 @@ static void run(const oct_step_run *r)
 static const oct_step_field fields[] = {OCT_PLANE_FIELDS,
                                         OCT_FIELD(interpolation, 23, 0, OCT_INTERPOLATIONS - 1)};
 
-const oct_step_type oct_step_interpolate = {
-    .name = "interpolate", .inputs = {1, 1}, OCT_STEP_FIELDS(fields), .check = check, .run = run};
+const oct_step_type oct_step_interpolate = {.name = "interpolate",
+                                            .inputs = {1, 1},
+                                            OCT_STEP_FIELDS(fields),
+                                            .check = check_interpolate,
+                                            .run = run_interpolate};

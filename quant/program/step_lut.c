@@ -18,7 +18,7 @@ static oct_status check_size(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_lut(const oct_program *program, const oct_step *step)
 {
     const oct_qparams y = oct_step_output(program, step)->q;
     OCT_TRY(oct_check_same_shape(program, step, 0));
@@ -30,7 +30,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-static void run(const oct_step_run *r)
+static void run_lut(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t numel = r->samples * oct_value_numel(y);
@@ -48,5 +48,5 @@ const oct_step_type oct_step_lut = {.name = "lut",
                                     .inputs = {1, 1},
                                     OCT_STEP_FIELDS(fields),
                                     OCT_STEP_ARRAYS(arrays),
-                                    .check = check,
-                                    .run = run};
+                                    .check = check_lut,
+                                    .run = run_lut};

@@ -1,7 +1,7 @@
 /* The step max_pool takes the largest code of a window; padding never counts. */
 #include "quant/program/step.h"
 
-static void run(const oct_step_run *r)
+static void run_max_pool(const oct_step_run *r)
 {
     oct_qmax_pool(r->samples, &r->step->conv, oct_step_codes(r, 0), r->output);
 }
@@ -13,4 +13,4 @@ const oct_step_type oct_step_max_pool = {.name = "max_pool",
                                          .window = true,
                                          OCT_STEP_FIELDS(fields),
                                          .check = oct_check_pool,
-                                         .run = run};
+                                         .run = run_max_pool};

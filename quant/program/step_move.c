@@ -1,7 +1,7 @@
 /* The step move reads numbers of any type in another order. */
 #include "quant/program/step.h"
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_move(const oct_program *program, const oct_step *step)
 {
     const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
     OCT_TRY(oct_check_same_type(program, step));
@@ -15,7 +15,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-static void run(const oct_step_run *r)
+static void run_move(const oct_step_run *r)
 {
     const oct_value *x = oct_step_input(r->program, r->step, 0);
     const oct_value *y = oct_step_output(r->program, r->step);
@@ -42,5 +42,5 @@ const oct_step_type oct_step_move = {.name = "move",
                                      .inputs = {1, 1},
                                      .any_domain = true,
                                      OCT_STEP_FIELDS(fields),
-                                     .check = check,
-                                     .run = run};
+                                     .check = check_move,
+                                     .run = run_move};

@@ -1,7 +1,7 @@
 /* The step pad puts codes around a plane; the scale stays. */
 #include "quant/program/step.h"
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_pad(const oct_program *program, const oct_step *step)
 {
     const oct_pad_shape *s = &step->pad;
     const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
@@ -15,7 +15,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return oct_check_same_qparams(program, step);
 }
 
-static void run(const oct_step_run *r)
+static void run_pad(const oct_step_run *r)
 {
     const oct_value *x = oct_step_input(r->program, r->step, 0);
     const oct_value *y = oct_step_output(r->program, r->step);
@@ -37,4 +37,4 @@ static const oct_step_field fields[] = {OCT_SIDE_FIELDS(0), OCT_SIDE_FIELDS(1), 
                                         OCT_FIELD(fill, 10, 0, UINT16_MAX)};
 
 const oct_step_type oct_step_pad = {
-    .name = "pad", .inputs = {1, 1}, OCT_STEP_FIELDS(fields), .check = check, .run = run};
+    .name = "pad", .inputs = {1, 1}, OCT_STEP_FIELDS(fields), .check = check_pad, .run = run_pad};

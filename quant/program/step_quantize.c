@@ -3,14 +3,14 @@
 
 #include "quant/rounding/qparams.h"
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_quantize(const oct_program *program, const oct_step *step)
 {
     OCT_CHECK(!step->quotient || oct_step_output(program, step)->dtype == OCT_U8, OCT_DATA,
               "it divides by the scale of 16-bit codes, which only 8-bit ones are made by");
     return oct_check_same_shape(program, step, 0);
 }
 
-static void run(const oct_step_run *r)
+static void run_quantize(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t n = r->samples * oct_value_numel(y);
@@ -28,5 +28,5 @@ const oct_step_type oct_step_quantize = {.name = "quantize",
                                          .inputs = {1, 1},
                                          .float_in = true,
                                          OCT_STEP_FIELDS(fields),
-                                         .check = check,
-                                         .run = run};
+                                         .check = check_quantize,
+                                         .run = run_quantize};

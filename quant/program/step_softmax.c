@@ -13,7 +13,7 @@ static oct_status check_exponential(const oct_step *step)
     return OCT_OK;
 }
 
-static oct_status check(const oct_program *program, const oct_step *step)
+static oct_status check_softmax(const oct_program *program, const oct_step *step)
 {
     const oct_value *y = oct_step_output(program, step);
     OCT_TRY(oct_check_same_shape(program, step, 0));
@@ -24,7 +24,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return check_exponential(step);
 }
 
-static void run(const oct_step_run *r)
+static void run_softmax(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     oct_qsoftmax_forward(r->samples * y->h * y->w, y->c, oct_step_codes(r, 0), r->step->exponential,
@@ -38,5 +38,5 @@ const oct_step_type oct_step_softmax = {.name = "softmax",
                                         .inputs = {1, 1},
                                         OCT_STEP_FIELDS(fields),
                                         OCT_STEP_ARRAYS(arrays),
-                                        .check = check,
-                                        .run = run};
+                                        .check = check_softmax,
+                                        .run = run_softmax};

@@ -1,4 +1,4 @@
-/* A multiplier of 31 bits and a shift, each of which rounds, as in TFLite's reference kernels: the ratio is
+/* A multiplier of 31 bits and a shift, which both round, as in TFLite's reference kernels: the ratio is
  * multiplier * 2^(shift - 31). A sum goes to the left first, kept within 32 bits; then comes the high half of twice the
  * product, halves up; then it goes to the right, halves away from 0. */
 #include "quant/rounding/rounding.h"
@@ -7,7 +7,7 @@ enum { MOST_LEFT = 31, MOST_RIGHT = 31, LEFT = 20 /* of addends */ };
 
 /* Rounded to 31 bits, halves away from 0. Ratios below 2^-32 and what is not finite become 0; shifts stay below 31, where
  * every sum but 0 is beyond all codes. */
-static oct_fixed of(double ratio)
+static oct_fixed constants_of(double ratio)
 {
     const double one = 0x1p31;
     int exponent;
@@ -47,12 +47,14 @@ static oct_sum_constants sum_of(const oct_qadd *add, oct_qparams a, oct_qparams 
     const float two = 2 * fmaxf(a.scale, b.scale), unit = (float)(1 << LEFT) * y.scale;
     const float ratio[3] = {a.scale / two, b.scale / two, two / unit};
     if (add->mb < 0)
-        return (oct_sum_constants){
-            .b = -1, .by = {of((double)ratio[0]), of((double)ratio[1]), of((double)ratio[2])}};
+        return (oct_sum_constants){.b = -1,
+                                   .by = {constants_of((double)ratio[0]),
+                                          constants_of((double)ratio[1]),
+                                          constants_of((double)ratio[2])}};
     return (oct_sum_constants){.b = 1,
-                               .by = {of((double)a.scale / (double)two),
-                                      of((double)b.scale / (double)two),
-                                      of((double)two / (double)unit)}};
+                               .by = {constants_of((double)a.scale / (double)two),
+                                      constants_of((double)b.scale / (double)two),
+                                      constants_of((double)two / (double)unit)}};
 }
 
 /* The kernels take a last ratio below 1, and not 0. */
@@ -83,7 +85,7 @@ static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q
 const oct_rounding_row oct_rounding_double = {.name = "double",
                                               .is_tflm = true,
                                               .bytes_only = "its multipliers have 31 bits",
-                                              .of = of,
+                                              .constants_of = constants_of,
                                               WHOLE_LOOPS,
                                               .num_sum_constants = 3,
                                               .sum_of = sum_of,

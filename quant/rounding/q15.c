@@ -6,7 +6,7 @@
 enum { MOST_RIGHT = 49 };
 
 /* Rounded to 15 bits, halves up; ratios beyond 32767 count as that, and of those below 2^-34 no sum leaves anything. */
-static oct_fixed of(double ratio)
+static oct_fixed constants_of(double ratio)
 {
     const double most = INT16_MAX;
     int exponent;
@@ -47,7 +47,7 @@ static oct_sum_constants sum_of(const oct_qadd *add, oct_qparams a, oct_qparams 
     const int64_t one = INT64_C(1) << shift, share = (int64_t)floor(ldexp(ratio, shift) + 0.5);
     return (oct_sum_constants){.a = first ? one : share,
                                .b = (first ? share : one) * (add->mb < 0 ? -1 : 1),
-                               .by = {of(ldexp(larger, -shift) / (double)y.scale)}};
+                               .by = {constants_of(ldexp(larger, -shift) / (double)y.scale)}};
 }
 
 static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
@@ -61,7 +61,7 @@ static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q
 
 const oct_rounding_row oct_rounding_q15 = {.name = "q15",
                                            .averages = true,
-                                           .of = of,
+                                           .constants_of = constants_of,
                                            WHOLE_LOOPS,
                                            .num_sum_constants = 1,
                                            .sum_of = sum_of,

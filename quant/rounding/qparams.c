@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* Cuts x to a range; NaN gives `low`. */
-static float cut(float x, float low, float high)
+static float clamp_to(float x, float low, float high)
 {
     const float above = x > low ? x : low;
     return above < high ? above : high;
@@ -30,7 +30,7 @@ oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_
     } else {
         if (observed) q.scale = oct_scale_at_least((max - min) / codes);
         const float steps = rintf(min / q.scale);
-        q.zero_point = (int32_t)cut((float)qmin - steps, (float)qmin, (float)qmax);
+        q.zero_point = (int32_t)clamp_to((float)qmin - steps, (float)qmin, (float)qmax);
     }
     return q;
 }

@@ -14,7 +14,7 @@ const oct_rounding_row *oct_rounding_of(oct_requantizer r)
 
 oct_fixed oct_fixed_of(oct_requantizer r, double ratio)
 {
-    return rows[r]->of ? rows[r]->of(ratio) : (oct_fixed){0};
+    return rows[r]->constants_of ? rows[r]->constants_of(ratio) : (oct_fixed){0};
 }
 
 oct_fixed oct_fixed_of_layer(oct_requantizer r, float a_scale, float b_scale, float y_scale,

@@ -73,11 +73,11 @@ typedef struct oct_rounding_row {
     bool adds;        /* a layer's second addend can come before rounding */
     bool averages;    /* pools multiply by the ratio 1 / positions, too (step avg_pool, `fixed`) */
     bool is_tflm;     /* TFLite's reference kernels, TFLM and CMSIS-NN round so */
-    int sum_bits;     /* sums of a layer are cut to so many bits; 0: they are not */
+    int sum_bits;     /* sums of a layer are cut to this number of bits; 0: they are not */
     const char *bytes_only; /* why inputs of layers must be of 8 bits; NULL: they need not */
 
     /* The constants of a ratio of scales; NULL: multipliers are floats, halves go to the even number. */
-    oct_fixed (*of)(double ratio);
+    oct_fixed (*constants_of)(double ratio);
     oct_round_rows *rows, *rows_wide; /* NULL: those of kernel/epilogue.c in floats */
     /* x[i] = what sums become. NULL without `of`. */
     void (*each)(int64_t n, int64_t *x, oct_fixed by, bool wide_output);

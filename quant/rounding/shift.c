@@ -9,4 +9,4 @@ static inline int64_t layer_sum(int64_t sum)
 #include "quant/rounding/shift_loops.h"
 
 const oct_rounding_row oct_rounding_shift = {
-    .name = "shift", .shifts = true, .of = of, WHOLE_LOOPS};
+    .name = "shift", .shifts = true, .constants_of = constants_of, WHOLE_LOOPS};

@@ -15,5 +15,5 @@ const oct_rounding_row oct_rounding_shift_20 = {.name = "shift_20",
                                                 .shifts = true,
                                                 .sum_bits = BITS,
                                                 .bytes_only = "its sums have 20 bits",
-                                                .of = of,
+                                                .constants_of = constants_of,
                                                 WHOLE_LOOPS};

@@ -8,5 +8,8 @@ static inline int64_t layer_sum(int64_t sum)
 }
 #include "quant/rounding/shift_loops.h"
 
-const oct_rounding_row oct_rounding_shift_even = {
-    .name = "shift_even", .shifts = true, .halves_even = true, .of = of, WHOLE_LOOPS};
+const oct_rounding_row oct_rounding_shift_even = {.name = "shift_even",
+                                                  .shifts = true,
+                                                  .halves_even = true,
+                                                  .constants_of = constants_of,
+                                                  WHOLE_LOOPS};

@@ -7,7 +7,7 @@
 
 enum { MOST_LEFT = 16, MOST_RIGHT = 62 };
 
-static oct_fixed of(double ratio)
+static oct_fixed constants_of(double ratio)
 {
     int exponent;
     (void)frexp(ratio, &exponent);
