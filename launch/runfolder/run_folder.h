@@ -47,6 +47,11 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
 /* Appends a record (takes the reference; NULL is out of memory). A disk that is full costs the record
  * and a warning, never the run. */
 void oct_run_folder_record(oct_run_folder *folder, json_t *record);
+/* For a number of a record: the nearest multiple of `unit`; value >= 0. */
+static inline double oct_rounded(double value, double unit)
+{
+    return (double)(int64_t)(value / unit + 0.5) * unit;
+}
 /* Writes a document to a file of the folder (takes the reference; NULL is out of memory). A disk that is full costs the
  * file and a warning, never the run. */
 void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *document);

@@ -11,11 +11,6 @@
 #include <math.h>
 #include <stdio.h>
 
-static double rounded(double value, double unit)
-{
-    return (double)(int64_t)(value / unit + 0.5) * unit;
-}
-
 void oct_record_steps(oct_training *run, oct_phase phase)
 {
     oct_step_totals *w = &run->recorded;
@@ -33,7 +28,7 @@ void oct_record_steps(oct_training *run, oct_phase phase)
                       isnan(w->norm_sum) ? NULL
                                          : json_real(w->norm_sum / (double)(w->steps - w->skipped)),
                       "lr", oct_plan_lr(&run->trainer.plan, run->recipe, step - 1), "images_per_s",
-                      rounded(oct_step_totals_rate(w), 0.1)));
+                      oct_rounded(oct_step_totals_rate(w), 0.1)));
     *w = (oct_step_totals){0};
 }
 
@@ -93,15 +88,15 @@ void oct_record_phase(oct_training *run, oct_phase phase)
     say_collapse(run, phase, worse);
     if (!oct_training_speaks(run)) return;
     if (worse[0]) oct_log(OCT_LOG_WARN, "%s", worse);
-    oct_run_folder_record(&run->folder,
-                          json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:s*}",
-                                    "kind", "phase", "step", (json_int_t)run->trainer.step, "phase",
-                                    oct_phase_name(phase), "steps", (json_int_t)w->steps, "images",
-                                    (json_int_t)w->samples, "seconds", rounded(w->seconds, 0.001),
-                                    "data_seconds", rounded(waited, 0.001), "images_per_s",
-                                    rounded(oct_step_totals_rate(w), 0.1), "memory_bytes",
-                                    (json_int_t)oct_memory_resident_peak(), "syncs_per_step",
-                                    rounded(syncs, 0.01), "worse", worse[0] ? worse : NULL));
+    oct_run_folder_record(
+        &run->folder,
+        json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:s*}", "kind", "phase",
+                  "step", (json_int_t)run->trainer.step, "phase", oct_phase_name(phase), "steps",
+                  (json_int_t)w->steps, "images", (json_int_t)w->samples, "seconds",
+                  oct_rounded(w->seconds, 0.001), "data_seconds", oct_rounded(waited, 0.001),
+                  "images_per_s", oct_rounded(oct_step_totals_rate(w), 0.1), "memory_bytes",
+                  (json_int_t)oct_memory_resident_peak(), "syncs_per_step",
+                  oct_rounded(syncs, 0.01), "worse", worse[0] ? worse : NULL));
 }
 
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
@@ -126,7 +121,7 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
                   classes ? json_real(oct_scores_accuracy(scores)) : NULL, "metrics",
                   oct_scores_json(scores));
     if (record && images_per_s > 0)
-        json_object_set_new(record, "images_per_s", json_real(rounded(images_per_s, 0.1)));
+        json_object_set_new(record, "images_per_s", json_real(oct_rounded(images_per_s, 0.1)));
     oct_run_folder_record(&run->folder, record);
 }
 
@@ -224,16 +219,4 @@ void oct_record_best(oct_training *run, oct_phase phase)
 void oct_record_end(oct_training *run, oct_phase phase)
 {
     record_decision(run, "end", phase);
-}
-
-void oct_record_checkpoint(oct_training *run, int64_t step, const oct_checkpoint_written *written)
-{
-    if (!oct_training_speaks(run)) return;
-    oct_log(OCT_LOG_VERBOSE, "checkpoint %s (written in %.2f s; training waited %.3f s)",
-            written->file.path, written->seconds, written->blocked);
-    oct_run_folder_record(&run->folder,
-                          json_pack("{s:s, s:I, s:s, s:f, s:f}", "kind", "checkpoint", "step",
-                                    (json_int_t)step, "file", written->file.path, "seconds",
-                                    rounded(written->seconds, 0.001), "blocked",
-                                    rounded(written->blocked, 0.0001)));
 }

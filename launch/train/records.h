@@ -1,4 +1,5 @@
-/* Records of what a run has done, in metrics.jsonl: one function for each kind that a run writes on its way.
+/* Records of what a run has done, in metrics.jsonl: one function for each kind that a run writes on its way
+ * (checkpoints: saver.c).
  * Every rank may call them; rank 0 writes. A new kind is a function here and a line in launch/doc/training.md. */
 #pragma once
 
@@ -28,5 +29,3 @@ void oct_record_best(oct_training *run, oct_phase phase);
 void oct_record_end(oct_training *run, oct_phase phase);
 /* The figures of the best evaluation of QAT, for a record; NULL: there is none. */
 json_t *oct_best_json(const oct_training *run);
-/* A checkpoint that was written, and how long that took; the log says so too. */
-void oct_record_checkpoint(oct_training *run, int64_t step, const oct_checkpoint_written *written);

@@ -15,10 +15,10 @@ enum { RESULT_VERSION = 1 };
 /* The checkpoint of the last step is what this process has written, or what the manifest says of one that was there. */
 static oct_status find_checkpoint(const oct_training *run, uint8_t digest[32], char **path)
 {
-    if (!run->saved.path)
+    if (!run->saver.file.path)
         return oct_checkpoint_digest(run->checkpoints, run->trainer.step, digest, path);
-    memcpy(digest, run->saved.digest, sizeof run->saved.digest);
-    return oct_strdup(path, run->saved.path);
+    memcpy(digest, run->saver.file.digest, sizeof run->saver.file.digest);
+    return oct_strdup(path, run->saver.file.path);
 }
 
 static json_t *accuracy_json(double accuracy)

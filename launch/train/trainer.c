@@ -72,7 +72,7 @@ static oct_status change_tree(oct_trainer *trainer)
 oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase)
 {
     while (trainer->phase < phase) {
-        oct_checkpoint_writer_wait_copied(trainer->writer);
+        oct_saver_wait_copied(trainer->saver);
         trainer->phase++;
         oct_forward_end(&trainer->calibration.forward);
         OCT_TRY(change_tree(trainer));
@@ -124,7 +124,6 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
         .group = group,
         .train_data = train_data,
         .test_data = test_data,
-        .saved_step = -1,
     };
     OCT_TRY(oct_run_check(recipe, train_data, test_data, group->size));
     trainer->plan = oct_plan_of(recipe, train_data->count);
@@ -292,10 +291,10 @@ static oct_status went_wrong(const oct_trainer *trainer)
         snprintf(skipped, sizeof(skipped), "; %lld step%s before it %s skipped",
                  (long long)trainer->skips.row, trainer->skips.row == 1 ? "" : "s",
                  trainer->skips.row == 1 ? "was" : "were");
-    if (trainer->settle) OCT_TRY(trainer->settle(trainer->owner));
-    if (trainer->saved_step >= 0)
+    OCT_TRY(oct_saver_settle(trainer->saver));
+    if (trainer->saver && trainer->saver->step >= 0)
         snprintf(newest, sizeof(newest), "newest good checkpoint step-%08lld.h5",
-                 (long long)trainer->saved_step);
+                 (long long)trainer->saver->step);
     return oct_fail(OCT_NUMERIC, "step %lld (epoch %lld, phase %s): %s%s%s; %s",
                     (long long)trainer->step + 1, (long long)position.epoch,
                     oct_phase_name(trainer->phase), what, remedy, skipped, newest);
@@ -316,7 +315,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
     training->update = (uint64_t)trainer->step;
     training->nonfinite = may_skip(trainer) ? OCT_NONFINITE_SKIP : OCT_NONFINITE_STOP;
     oct_trainer_audit_begin(trainer, &b);
-    if (changes_early(trainer)) oct_checkpoint_writer_wait_copied(trainer->writer);
+    if (changes_early(trainer)) oct_saver_wait_copied(trainer->saver);
     OCT_TRY(oct_train_step_begin(training, b.count, b.samples, (float)lr));
     for (int64_t i = 0; i < b.count; i++) {
         oct_batch batch;
@@ -326,7 +325,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
         OCT_TRY(calibrates ? calibrate(trainer, &batch, &leaves)
                            : oct_train_step_learn(training, &batch));
     }
-    oct_checkpoint_writer_wait_copied(trainer->writer);
+    oct_saver_wait_copied(trainer->saver);
     OCT_TRY(calibrates ? oct_train_step_observed(training, result)
                        : oct_train_step_update(training, result));
     return oct_trainer_audit_end(trainer, &b);
@@ -342,7 +341,7 @@ static oct_status set_words(oct_trainer *trainer)
     oct_straggler_begin(&trainer->straggler, &leaves);
     OCT_TRY(oct_replica_check_slice(&trainer->replicas, training, trainer->step));
     training->word[WORD_STOP] = trainer->stop;
-    training->word[WORD_SAVED] = trainer->saved;
+    training->word[WORD_SAVED] = oct_saver_is_done(trainer->saver);
     training->word[WORD_UNREAD] = 0;
     training->word[WORD_STATE] = trainer->replicas.most;
     training->word[WORD_STATE_LEAST] = trainer->replicas.least;
@@ -357,7 +356,7 @@ static oct_status read_words(oct_trainer *trainer)
     trainer->replicas.most = training->word[WORD_STATE];
     trainer->replicas.least = training->word[WORD_STATE_LEAST];
     trainer->stop = training->word[WORD_STOP] != 0;
-    trainer->saved = training->word[WORD_SAVED] != 0;
+    if (trainer->saver) trainer->saver->ended = training->word[WORD_SAVED] != 0;
     oct_straggler_end(&trainer->straggler);
     return oct_replica_check_judge(&trainer->replicas, trainer->group, trainer->step + 1);
 }
@@ -386,7 +385,7 @@ oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
 oct_status oct_trainer_finish(oct_trainer *trainer)
 {
     OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_QAT_SCALES_FROZEN));
-    oct_checkpoint_writer_wait_copied(trainer->writer);
+    oct_saver_wait_copied(trainer->saver);
     oct_average_put(&trainer->training.optim.average, true);
     return OCT_OK;
 }
@@ -400,7 +399,7 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
         OCT_TRY(oct_report_damaged(trainer->group, trainer->loader.damaged,
                                    trainer->loader.damaged_text, "training data"));
     cx->group = &oct_collective_one;
-    oct_checkpoint_writer_wait_copied(trainer->writer);
+    oct_saver_wait_copied(trainer->saver);
     oct_average_put(average, true);
     const oct_status status = oct_evaluate_in(cx, trainer->model, trainer->group, trainer->recipe,
                                               trainer->test_data, scores);

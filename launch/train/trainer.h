@@ -5,13 +5,13 @@
 #pragma once
 
 #include "dist/comm.h"
-#include "io/checkpoint/checkpoint_writer.h"
 #include "io/batch/loader.h"
 #include "launch/train/replica_check.h"
 #include "launch/train/calibrate.h"
 #include "launch/train/early_stopping.h"
 #include "launch/evaluate/evaluate.h"
 #include "launch/train/leaf_audit.h"
+#include "launch/train/saver.h"
 #include "launch/train/straggler.h"
 #include "launch/session/plan.h"
 #include "launch/train/teacher.h"
@@ -39,15 +39,8 @@ typedef struct oct_trainer {
     float *logits;              /* of a calibration step */
     double data_seconds;        /* that steps waited for samples; the caller sets it back */
     oct_text exports;           /* which formats the int8 model will have (exports.h) */
-    oct_text report;    /* of prepare, which is tried at the start: what the model will become */
-    int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
-    /* Set by the caller, or NULL: brings saved_step up to date, on all ranks, before a sentence names it. */
-    oct_status (*settle)(void *owner);
-    void *owner; /* what settle is given */
-    oct_checkpoint_writer
-        *writer; /* the caller's, or NULL: what it has not copied yet stays as it is */
-    bool
-        saved; /* set by the caller: a save has come to its end on this rank; after a step: on some rank */
+    oct_text report;  /* of prepare, which is tried at the start: what the model will become */
+    oct_saver *saver; /* the run's; NULL: nothing is saved */
     bool restores; /* enters the phase of a checkpoint, which holds the weights as they are to be */
     bool stop;     /* set by the caller: this rank asks all to stop; after a step: some rank did */
 } oct_trainer;

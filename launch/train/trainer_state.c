@@ -60,8 +60,8 @@ oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder)
     if (trainer->group->rank != 0) return OCT_OK;
     oct_status status = describe(&d, trainer);
     if (status == OCT_OK)
-        status = oct_checkpoint_writer_begin(trainer->writer, folder, &d.info, trainer->model,
-                                             oct_trainer_optim(trainer), d.keep);
+        status = oct_checkpoint_writer_begin(trainer->saver->writer, folder, &d.info,
+                                             trainer->model, oct_trainer_optim(trainer), d.keep);
     free_description(&d);
     return status;
 }
@@ -124,7 +124,8 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
     }
     OCT_TRY(
         oct_checkpoint_load_shared(checkpoint, trainer->model, oct_trainer_optim(trainer), group));
-    trainer->step = trainer->saved_step = checkpoint->info.step;
+    trainer->step = checkpoint->info.step;
+    if (trainer->saver) trainer->saver->step = trainer->step;
     if (!oct_trainer_done(trainer)) oct_average_put(&trainer->training.optim.average, false);
     return OCT_OK;
 }

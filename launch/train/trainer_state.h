@@ -8,7 +8,7 @@
  * NULL): its path on rank 0, owned by the caller; NULL elsewhere. */
 oct_status oct_trainer_save(oct_trainer *trainer, const char *folder,
                             oct_checkpoint_file *file) OCT_NODISCARD;
-/* The same by trainer->writer (rank 0), whose outcome the caller takes later. */
+/* The same by the writer of trainer->saver (rank 0), whose outcome the saver takes later. */
 oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder) OCT_NODISCARD;
 /* At step 0: takes the weights of another run's checkpoint, with recipe->init_observers the state of its
  * quantizers too. OCT_USAGE with all that differs when it is of another model. */

@@ -24,7 +24,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { SAVES_MAY_FAIL = 2, RECORDS_PER_EPOCH = 20 };
+enum { RECORDS_PER_EPOCH = 20 };
 
 /* The first signal asks for a stop at the end of the step; a second one acts as usual. */
 static volatile sig_atomic_t stop_asked;
@@ -89,87 +89,27 @@ static oct_status evaluate_run(oct_training *r, oct_phase phase, oct_verdict *ve
     return OCT_OK;
 }
 
-/* A disk may be full for a while. Checkpoints on the way may fail twice in a row; those that end a
- * phase or a run may not. */
-static oct_status forgive_failed_save(oct_training *r, oct_status status, int64_t step)
-{
-    if (oct_fail_code() != OCT_RESOURCE || ++r->failed_saves > SAVES_MAY_FAIL) return status;
-    oct_log(OCT_LOG_WARN,
-            "%s\nno checkpoint of step %lld was written; the run continues and tries again at step "
-            "%lld",
-            oct_fail_text(0), (long long)step,
-            (long long)((r->trainer.step / r->recipe->checkpoint_every + 1) *
-                        r->recipe->checkpoint_every));
-    oct_session_clear_failure(r->session);
-    return OCT_OK;
-}
-
-static oct_status end_save(oct_training *r, oct_status status, int64_t step, bool required,
-                           oct_checkpoint_written *written)
-{
-    status = oct_session_agree(r->session, status);
-    if (status != OCT_OK) return required ? status : forgive_failed_save(r, status, step);
-    r->failed_saves = 0;
-    r->trainer.saved_step = step;
-    oct_record_checkpoint(r, step, written);
-    oct_free(&r->saved.path);
-    r->saved = written->file;
-    written->file.path = NULL;
-    return OCT_OK;
-}
-
-/* Collective: waits for the end of the save under way, if there is one, and judges it. */
-static oct_status settle_save(void *training)
-{
-    oct_training *r = training;
-    const oct_save_under_way save = r->save;
-    oct_checkpoint_written written = {0};
-    oct_status status = OCT_OK;
-    if (!save.begun) return OCT_OK;
-    r->save = (oct_save_under_way){0};
-    if (oct_training_speaks(r)) status = oct_checkpoint_writer_take(r->trainer.writer, &written);
-    written.blocked += save.compared;
-    status = end_save(r, status, save.step, save.required, &written);
-    oct_free(&written.file.path);
-    return status;
-}
-
-/* A save that comes while another one is being written waits for that. */
-static oct_status settle_before_next(oct_training *r)
-{
-    const double begin = oct_seconds();
-    if (!r->save.begun) return OCT_OK;
-    OCT_TRY(settle_save(r));
-    r->late_saves++;
-    r->save_waits += oct_seconds() - begin;
-    return OCT_OK;
-}
-
-static oct_status save_now(oct_training *r)
-{
-    const double begin = oct_seconds();
-    oct_checkpoint_written written = {0};
-    oct_status status = oct_trainer_save(&r->trainer, r->checkpoints, &written.file);
-    written.seconds = written.blocked = oct_seconds() - begin;
-    status = end_save(r, status, r->trainer.step, true, &written);
-    oct_free(&written.file.path);
-    return status;
-}
-
 /* last: the run ends or stops with this one, which must be on the disk then. */
 static oct_status save_state(oct_training *r, bool required, bool last)
 {
-    OCT_TRY(settle_before_next(r));
-    const double begin = oct_seconds();
-    OCT_TRY(oct_replica_check_whole(&r->trainer.training, r->session->group, r->trainer.step));
-    const double compared = oct_seconds() - begin;
-    if (last) return save_now(r);
-    const oct_status status =
-        oct_session_agree(r->session, oct_trainer_save_begin(&r->trainer, r->checkpoints));
-    if (status != OCT_OK)
-        return required ? status : forgive_failed_save(r, status, r->trainer.step);
-    r->save = (oct_save_under_way){true, required, r->trainer.step, compared};
-    return OCT_OK;
+    oct_saver *saver = &r->saver;
+    oct_checkpoint_written written = {0};
+    const int64_t step = r->trainer.step;
+    double begin = oct_seconds();
+    if (saver->under_way.begun) {
+        OCT_TRY(oct_saver_settle(saver));
+        saver->waits++;
+        saver->waited_s += oct_seconds() - begin;
+        begin = oct_seconds();
+    }
+    OCT_TRY(oct_replica_check_whole(&r->trainer.training, r->session->group, step));
+    const double now = oct_seconds();
+    if (!last)
+        return oct_saver_note_begun(saver, oct_trainer_save_begin(&r->trainer, r->checkpoints),
+                                    (oct_save_under_way){true, required, step, now - begin});
+    const oct_status status = oct_trainer_save(&r->trainer, r->checkpoints, &written.file);
+    written.seconds = written.blocked = oct_seconds() - now;
+    return oct_saver_end(saver, status, true, step, &written);
 }
 
 static oct_status save_run(oct_training *r, bool required, bool last)
@@ -182,11 +122,11 @@ static oct_status save_run(oct_training *r, bool required, bool last)
 
 static void report_waits(const oct_training *r)
 {
-    if (r->save_waits < 1) return;
+    if (r->saver.waited_s < 1) return;
     oct_log(OCT_LOG_WARN,
             "%lld checkpoint%s came while the one before was still being written, and training "
             "waited %.1f s for it in all; raise checkpoint.every to wait less",
-            (long long)r->late_saves, r->late_saves == 1 ? "" : "s", r->save_waits);
+            (long long)r->saver.waits, r->saver.waits == 1 ? "" : "s", r->saver.waited_s);
 }
 
 static oct_status fail_stopped(const oct_training *r)
@@ -194,7 +134,7 @@ static oct_status fail_stopped(const oct_training *r)
     return oct_fail(OCT_STOPPED,
                     "stopped after step %lld as requested; checkpoint step-%08lld.h5 is safe; "
                     "repeat the command to continue",
-                    (long long)r->trainer.step, (long long)r->trainer.saved_step);
+                    (long long)r->trainer.step, (long long)r->saver.step);
 }
 
 /* Collective. Before the steps begin there is nothing to save. */
@@ -283,7 +223,7 @@ static oct_status call_own_teacher(oct_training *r)
     if (!oct_teacher_wanted(r->recipe) || trainer->teacher.model ||
         oct_plan_phase(&trainer->plan, trainer->step) < OCT_PHASE_QAT)
         return OCT_OK;
-    OCT_TRY(settle_save(r));
+    OCT_TRY(oct_saver_settle(&r->saver));
     if (oct_training_speaks(r))
         status = open_needed(r, trainer->plan.begin[OCT_PHASE_CALIBRATE],
                              "the end of the float phase, which is the teacher", &own);
@@ -313,13 +253,12 @@ static oct_status run_step(oct_training *r)
     oct_verdict verdict = {0};
     oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
     trainer->stop = stop_is_asked();
-    trainer->saved = oct_checkpoint_writer_is_done(trainer->writer);
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
     const int64_t before = oct_comm_meetings(r->session->comm);
     OCT_TRY(take_step(r, phase, &result));
     r->syncs += oct_comm_meetings(r->session->comm) - before;
-    if (trainer->saved) OCT_TRY(settle_save(r));
+    if (r->saver.ended) OCT_TRY(oct_saver_settle(&r->saver));
 
     bool phase_ends =
         oct_trainer_done(trainer) || oct_plan_phase(&trainer->plan, trainer->step) != phase;
@@ -333,7 +272,7 @@ static oct_status run_step(oct_training *r)
         oct_record_phase(r, phase); /* as far as this session has come */
     }
     if (oct_trainer_done(trainer)) {
-        OCT_TRY(settle_save(r));
+        OCT_TRY(oct_saver_settle(&r->saver));
         OCT_TRY(go_back(r));
     }
     const bool required = phase_ends || verdict.ends || verdict.best || trainer->stop;
@@ -507,11 +446,6 @@ static oct_status check_room(const oct_training *r)
     return oct_training_speaks(r) ? oct_check_room(r->recipe, bytes) : OCT_OK;
 }
 
-static oct_status open_writer(oct_training *r)
-{
-    return oct_training_speaks(r) ? oct_checkpoint_writer_create(&r->trainer.writer) : OCT_OK;
-}
-
 static oct_status start_run(oct_training *r)
 {
     oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
@@ -521,10 +455,9 @@ static oct_status start_run(oct_training *r)
     OCT_TRY(
         oct_session_agree(r->session, oct_trainer_create(&r->trainer, r->recipe, r->session->group,
                                                          &r->train_data, &r->test_data)));
-    r->trainer.settle = settle_save;
-    r->trainer.owner = r;
+    r->trainer.saver = &r->saver;
     OCT_TRY(oct_session_agree(r->session, check_room(r)));
-    OCT_TRY(oct_session_agree(r->session, open_writer(r)));
+    OCT_TRY(oct_session_agree(r->session, oct_saver_open(&r->saver)));
     OCT_TRY(call_other_teacher(r));
     OCT_TRY(start_from_init(r));
     OCT_TRY(open_folder(r));
@@ -585,19 +518,23 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
         .teacher = &files->teacher,
         .folder = {.lock = -1, .metrics = -1, .events = {.fd = -1}},
     };
+    r.saver = (oct_saver){.session = session,
+                          .records = &r.folder,
+                          .now = &r.trainer.step,
+                          .every = recipe->checkpoint_every,
+                          .step = -1};
     bool finished = false;
     *result = NULL;
     OCT_TRY(find_finished(&r, result, &finished));
     if (finished) return OCT_OK;
 
     oct_status status = run_in_session(&r, result);
-    oct_checkpoint_writer_destroy(&r.trainer.writer);
+    oct_saver_close(&r.saver);
     oct_trainer_destroy(&r.trainer);
     oct_dataset_close(&r.train_data);
     oct_dataset_close(&r.test_data);
     oct_run_folder_close(&r.folder);
     oct_free(&r.checkpoints);
-    oct_free(&r.saved.path);
     oct_free(&r.model_path);
     return status;
 }

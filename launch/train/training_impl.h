@@ -8,14 +8,6 @@
 #include "launch/session/session.h"
 #include "launch/train/trainer.h"
 
-/* A save that a writer carries out, beside the steps; the same on all ranks. */
-typedef struct oct_save_under_way {
-    bool begun;
-    bool required; /* its failure ends the run */
-    int64_t step;
-    double compared; /* seconds for which the ranks compared their state before it */
-} oct_save_under_way;
-
 typedef struct oct_training {
     oct_session *session;
     const oct_args *args;
@@ -24,20 +16,16 @@ typedef struct oct_training {
     oct_checkpoint *teacher; /* that distill.teacher names; bytes NULL: none, or the model's own */
     oct_dataset train_data, test_data;
     oct_trainer trainer;
-    oct_run_folder folder;     /* rank 0 */
-    char *checkpoints;         /* its folder */
-    oct_checkpoint_file saved; /* rank 0: the newest that this process has written; no path: none */
+    oct_run_folder folder; /* rank 0 */
+    char *checkpoints;     /* its folder */
     char *model_path;
     oct_progress progress;
     oct_step_totals recorded; /* since the last step record */
     double record_clock;
     int64_t syncs; /* of the ranks, in the steps of this phase in this process */
-    oct_save_under_way save;
+    oct_saver saver;
     double
         phase_loss; /* mean over the phase before, or of the run's first step here; 0: none yet */
-    double save_waits; /* seconds that saves stood after the one before */
-    int64_t late_saves;
-    int failed_saves; /* one after another */
 } oct_training;
 
 /* Only rank 0 touches files and speaks. */

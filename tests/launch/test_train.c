@@ -198,7 +198,8 @@ static const char *fail_after(int64_t step, int64_t saved_step)
     oct_step_result result;
     start(&trainer, &recipe);
     run_to(&trainer, step);
-    trainer.saved_step = saved_step;
+    oct_saver saver = {.step = saved_step};
+    trainer.saver = &saver;
     oct_f32(&trainer.training.params.items[trainer.training.params.count - 1]->value)[0] = NAN;
     cr_assert_eq(oct_trainer_step(&trainer, &result), OCT_NUMERIC);
     snprintf(text, sizeof(text), "%s", oct_fail_text(0));
