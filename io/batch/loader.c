@@ -1,12 +1,7 @@
-/* Batches are made here: order, crop, flip and normalisation of the samples that this rank owns.
+/* Batches are made here: the order of the samples that this rank owns, reading ahead, and what goes into a batch.
  *
- * Position p of an epoch draws from Philox(seed, AUGMENT, epoch * count + p): of sub 0 word 0 decides on the
- * flip, words 1 and 2 on the vertical and horizontal offset of the crop; transforms have the other subs. A
- * word means the same whichever of them are on. As the draw belongs to the position in the global order, no
- * rank needs to know what the others do.
- *
- * A crop is taken from the image padded by zeros *after* normalisation, that is by the mean. (Padding
- * before normalisation, as by black, would give -mean/std there.) The flip comes after the crop.
+ * Position p of an epoch draws from Philox(seed, AUGMENT, epoch * count + p). As the draw belongs to the position in
+ * the global order, no rank needs to know what the others do.
  */
 #include "io/batch/loader.h"
 
@@ -17,8 +12,6 @@
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { BYTE_VALUES = 256, IGNORED = -1 };
 
 oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data)
 {
@@ -102,31 +95,17 @@ static oct_status reserve_reader(oct_loader *loader, int64_t samples)
     return oct_reader_create(&loader->reader, &options, loader->prefetch_threads, room);
 }
 
-/* A look-up holds what every byte becomes, by the one formula, so that the bits are those of
- * oct_normalise: BYTE_VALUES for each value of the normaliser. */
-static oct_status fill_look_up(oct_loader *loader)
-{
-    const oct_normaliser *n = &loader->normaliser;
-    const oct_dtype dtype = loader->data->dtype;
-    const float unit = oct_normal_unit(dtype);
-    if (dtype == OCT_F32) return OCT_OK;
-    OCT_TRY(oct_grow(&loader->look_up, &loader->look_up_capacity, (size_t)n->count * BYTE_VALUES,
-                     sizeof *loader->look_up));
-    for (int c = 0; c < n->count; c++) {
-        const float inverse_std = 1.0f / n->std[c];
-        for (int v = 0; v < BYTE_VALUES; v++)
-            loader->look_up[c * BYTE_VALUES + v] = oct_normal_value(
-                dtype == OCT_S8 ? (float)(int8_t)v : (float)v, unit, n->mean[c], inverse_std);
-    }
-    return OCT_OK;
-}
-
 static oct_status reserve_samples(oct_loader *loader, int64_t samples)
 {
     const oct_dataset *data = loader->data;
     const size_t n =
         samples > 0 ? (size_t)samples : 1; /* goals are never NULL where there are some */
-    OCT_TRY(fill_look_up(loader));
+    if (data->dtype != OCT_F32) {
+        OCT_TRY(oct_grow(&loader->look_up, &loader->look_up_capacity,
+                         (size_t)loader->normaliser.count * OCT_BYTE_VALUES,
+                         sizeof *loader->look_up));
+        oct_normaliser_look_up(&loader->normaliser, data->dtype, loader->look_up);
+    }
     OCT_TRY(reserve_scratch(loader));
     if (loader->cache_bytes > 0 && !loader->cache && data->format->reads_files)
         OCT_TRY(oct_cache_create(&loader->cache, data->count, loader->cache_bytes));
@@ -182,24 +161,6 @@ static oct_status find_order(oct_loader *loader, int64_t epoch, int64_t keep, in
     return OCT_OK;
 }
 
-/* How a sample is cropped and mirrored: by the draw of its place in the epoch, or not at all. */
-typedef struct move {
-    int64_t down, right; /* of the crop against the image, -crop_padding to crop_padding */
-    bool flip;
-} move;
-
-static move draw_move(const oct_loader *loader, const oct_draw *draw)
-{
-    uint32_t words[4];
-    uint32_t offsets = 2 * (uint32_t)loader->crop_padding + 1;
-    oct_philox(draw->seed, OCT_STREAM_AUGMENT, draw->index, 0, words);
-    return (move){
-        .down = (int64_t)oct_below(words[1], offsets) - loader->crop_padding,
-        .right = (int64_t)oct_below(words[2], offsets) - loader->crop_padding,
-        .flip = loader->flip && oct_below(words[0], 2) == 1,
-    };
-}
-
 typedef struct oct_loader_cursor cursor;
 
 /* Some samples on their way into a batch. */
@@ -209,75 +170,6 @@ typedef struct filling {
     const int64_t *order;
     float *images;
 } filling;
-
-/* The columns of a row that a crop finds in the image: [begin, end), of `w`. */
-static int64_t begin_of(const move *m)
-{
-    return m->right < 0 ? -m->right : 0;
-}
-
-static int64_t end_of(const move *m, int64_t w)
-{
-    return m->right > 0 ? w - m->right : w;
-}
-
-/* Copies one row of the crop: columns that lie in the image are looked up, the others stay 0. */
-static void copy_row(const filling *f, const oct_image *image, int64_t y, const move *m, float *out)
-{
-    const oct_normaliser *n = &f->loader->normaliser;
-    const float *look_up = f->loader->look_up;
-    const uint8_t *bytes = image->data;
-    const int64_t w = image->w, channels = image->c, row = y * w * channels;
-    for (int64_t x = begin_of(m); x < end_of(m, w); x++) {
-        const int64_t from = row + (x + m->right) * channels;
-        float *to = out + (m->flip ? w - 1 - x : x) * channels;
-        for (int64_t c = 0; c < channels; c++)
-            to[c] = look_up[oct_normaliser_at(n, c) * BYTE_VALUES + bytes[from + c]];
-    }
-}
-
-/* The same of floats. */
-static void copy_floats(const filling *f, const oct_image *image, int64_t y, const move *m,
-                        float *out)
-{
-    const oct_normaliser *n = &f->loader->normaliser;
-    const int64_t w = image->w, channels = image->c, row = y * w * channels;
-    const float *data = image->data;
-    for (int64_t x = begin_of(m); x < end_of(m, w); x++) {
-        const float *from = data + row + (x + m->right) * channels;
-        float *to = out + (m->flip ? w - 1 - x : x) * channels;
-        for (int64_t c = 0; c < channels; c++)
-            to[c] = oct_normal_value(from[c], 1.0f, n->mean[oct_normaliser_at(n, c)],
-                                     1.0f / n->std[oct_normaliser_at(n, c)]);
-    }
-}
-
-static void copy_image(const filling *f, const oct_image *image, const move *m, float *out)
-{
-    const int64_t row = image->w * image->c;
-    memset(out, 0, (size_t)(image->h * row) * sizeof(float));
-    for (int64_t y = 0; y < image->h; y++) {
-        const int64_t from = y + m->down;
-        if (from < 0 || from >= image->h) continue;
-        if (image->dtype == OCT_F32)
-            copy_floats(f, image, from, m, out + y * row);
-        else
-            copy_row(f, image, from, m, out + y * row);
-    }
-}
-
-/* A map moves with its image; what comes from outside of it is ignored. */
-static void copy_map(const oct_image *map, const move *m, int32_t *out)
-{
-    const int32_t *data = map->data;
-    for (int64_t y = 0; y < map->h; y++)
-        for (int64_t x = 0; x < map->w; x++) {
-            const int64_t from_y = y + m->down, from_x = x + m->right;
-            const bool in = from_y >= 0 && from_y < map->h && from_x >= 0 && from_x < map->w;
-            out[y * map->w + (m->flip ? map->w - 1 - x : x)] =
-                in ? data[from_y * map->w + from_x] : IGNORED;
-        }
-}
 
 /* The place of a position: in the order of an epoch, or of the data set. */
 static oct_place place_of(const oct_loader *loader, const cursor *c, const int64_t *order,
@@ -312,8 +204,11 @@ static void fill_one(const filling *f, int64_t i, const oct_sample *s)
     oct_loader *loader = f->loader;
     const oct_dataset *data = loader->data;
     const int64_t classes = data->classes;
-    const move m = f->at.training ? draw_move(loader, &s->place.draw) : (move){0};
-    copy_image(f, &s->image, &m, f->images + i * oct_image_numel(&s->image));
+    const oct_crop crop = f->at.training
+                              ? oct_crop_draw(&s->place.draw, loader->crop_padding, loader->flip)
+                              : OCT_CROP_NONE;
+    oct_crop_image(&crop, &s->image, &loader->normaliser, loader->look_up,
+                   f->images + i * oct_image_numel(&s->image));
     if (data->goal == OCT_GOAL_CLASS && is_mixing(loader))
         fill_one_hot(loader->values + i * classes, classes, data->labels[s->number]);
     else if (data->labels)
@@ -321,7 +216,7 @@ static void fill_one(const filling *f, int64_t i, const oct_sample *s)
     if (data->goal == OCT_GOAL_VALUES)
         memcpy(loader->values + i * classes, data->values + s->number * classes,
                (size_t)classes * sizeof *loader->values);
-    if (data->goal == OCT_GOAL_MAP) copy_map(&s->map, &m, loader->labels + i * data->rows);
+    if (data->goal == OCT_GOAL_MAP) oct_crop_map(&crop, &s->map, loader->labels + i * data->rows);
 }
 
 /* What there is to say of the samples of a fetch, whichever thread met it. */

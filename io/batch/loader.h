@@ -7,7 +7,7 @@
 #include "core/metric/metric.h"
 #include "io/augment/augment.h"
 #include "io/augment/mix.h"
-#include "io/batch/normalise.h"
+#include "io/batch/crop.h"
 #include "io/batch/reader.h"
 
 typedef struct oct_loader {
@@ -15,8 +15,8 @@ typedef struct oct_loader {
     uint64_t seed;
     int64_t batch, leaf;
     bool shuffle;
-    bool drop_last; /* otherwise a short last batch */
-    int crop_padding; /* zero-pad by this much (with the mean, i.e. 0 after normalising) and crop back */
+    bool drop_last;   /* otherwise a short last batch */
+    int crop_padding; /* crop.h */
     bool flip;        /* left-right with probability 1/2 */
     oct_normaliser normaliser;
     oct_augment augment; /* of training, or of evaluation */
