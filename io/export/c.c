@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of constants, each of which takes about four in the file. */
+/* Bytes of constants; each takes about four in the file. */
 static const int64_t constants_max = INT64_C(1) << 27;
 enum { GOLDEN_BYTES = 64 * 1024 };
 
@@ -184,7 +184,7 @@ static void append(oct_to_c *w, oct_text *to, const oct_text *part)
     if (w->status == OCT_OK && part->data) w->status = oct_text_add(to, "%s", part->data);
 }
 
-/* The codes of all pixels, of each channel or of all alike. */
+/* The codes of all pixels: a table for each channel, or one for all. */
 static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
 {
     oct_to_c *w = &f->w;
@@ -193,12 +193,12 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
     uint8_t pixels[UINT8_MAX + 1];
     float values[UINT8_MAX + 1];
     uint16_t *table = NULL;
-    bool alike = true;
+    bool equal = true;
     for (int i = 0; i <= UINT8_MAX; i++)
         pixels[i] = (uint8_t)i;
     for (int64_t c = 1; c < channels; c++)
-        alike = alike && w->job->mean[c] == w->job->mean[0] && w->job->std[c] == w->job->std[0];
-    *tables = alike ? 1 : channels;
+        equal = equal && w->job->mean[c] == w->job->mean[0] && w->job->std[c] == w->job->std[0];
+    *tables = equal ? 1 : channels;
     OCT_TRY(oct_alloc(&table, (size_t)*tables * 256, sizeof *table));
     for (int64_t c = 0; c < *tables; c++) {
         oct_normalise(pixels, 256, 1, &w->job->mean[c], &w->job->std[c], values);
@@ -437,7 +437,7 @@ static oct_status open_form(oct_to_c_file *f, const oct_export *job)
     return oct_plan_values(program, f->w.offsets, &f->w.scratch_bytes);
 }
 
-static oct_status say(const oct_to_c_file *f, oct_text *notices)
+static oct_status add_notices(const oct_to_c_file *f, oct_text *notices)
 {
     if (!f->w.wide) return OCT_OK;
     return oct_text_add(notices,
@@ -453,7 +453,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     OCT_TRY_OUT(open_form(f, job));
     OCT_TRY_OUT(write_source(f, out));
     OCT_TRY_OUT(oct_to_c_header(f, out));
-    status = say(f, &out->notices);
+    status = add_notices(f, &out->notices);
 out:
     oct_text_free(&f->text);
     oct_text_free(&f->w.kernels);

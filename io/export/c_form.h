@@ -3,7 +3,7 @@
  * are the files of c_kernel/.
  *
  * A kernel is written once for each combination of types that the model has; in its text stand for them
- *     $X $B $Y  the types of the inputs and the output     $N  the variant and the types, "joined_u8_u8_u8"
+ *     $X $B $Y  the types of the inputs and the output     $N  the variant and the types, "sum_u8_u8_u8"
  *     $A        the type of sums                           $S  of sums that are requantized
  *     $F $E     what is rounded in: float "", double "_wide"
  *     $P        further parameters                         $Q  the function that rounds
@@ -73,7 +73,7 @@ typedef struct oct_to_c_array {
     const void *data;
 } oct_to_c_array;
 void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array);
-/* Counts the numbers of a layer, conv_layer and the like: so many of 4 and of 8 bytes. */
+/* Counts the numbers of a layer, conv_layer and the like: those of 4 and of 8 bytes. */
 static inline void oct_to_c_layer(oct_to_c *w, int narrow, int wide)
 {
     w->constant_bytes += narrow * 4 + wide * 8;

@@ -19,7 +19,7 @@ void oct_to_c_write_by(oct_to_c_write *write, oct_to_c *w, int64_t number)
 }
 
 /* Needs the kernel for the types of the step. */
-static void use(oct_to_c *w, oct_to_c_call *c, const char *kernel)
+static void use_kernel(oct_to_c *w, oct_to_c_call *c, const char *kernel)
 {
     const bool wide = c->x->dtype == OCT_U16;
     oct_to_c_kernel(
@@ -32,7 +32,7 @@ static void use(oct_to_c *w, oct_to_c_call *c, const char *kernel)
 static void write_quantize(oct_to_c *w, oct_to_c_call *c)
 {
     const oct_qparams q = c->y->q;
-    use(w, c, c->step->quotient ? "quantize_quotient" : "quantize");
+    use_kernel(w, c, c->step->quotient ? "quantize_quotient" : "quantize");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %d, %d, %s, %s);\n", c->kernel,
                  (long long)oct_value_numel(c->y),
                  (double)(c->step->quotient ? q.scale : 1.0f / q.scale), q.zero_point,
@@ -41,7 +41,7 @@ static void write_quantize(oct_to_c *w, oct_to_c_call *c)
 
 static void write_dequantize(oct_to_c *w, oct_to_c_call *c)
 {
-    use(w, c, "dequantize");
+    use_kernel(w, c, "dequantize");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %s, %s);\n", c->kernel,
                  (long long)oct_value_numel(c->y), (double)c->x->q.scale, c->x->q.zero_point,
                  c->from, c->to);
@@ -59,7 +59,7 @@ static void write_lut(oct_to_c *w, oct_to_c_call *c)
     oct_to_c_constants(w, &(oct_to_c_array){"table", c->number, c->y->dtype, size,
                                             bytes ? (const void *)narrow : c->step->table});
     oct_free(&narrow);
-    use(w, c, size > entries ? "lut_channels" : "lut");
+    use_kernel(w, c, size > entries ? "lut_channels" : "lut");
     oct_to_c_add(w, &w->calls, "    %s(%lld, ", c->kernel, (long long)oct_value_numel(c->y));
     if (size > entries)
         oct_to_c_add(w, &w->calls, "%lld, %lld, ", (long long)c->y->c, (long long)entries);
@@ -71,7 +71,7 @@ static void write_softmax(oct_to_c *w, oct_to_c_call *c)
     const oct_qparams q = c->y->q;
     oct_to_c_constants(w, &(oct_to_c_array){"exponential", c->number, OCT_S32, c->step->table_size,
                                             c->step->exponential});
-    use(w, c, "softmax");
+    use_kernel(w, c, "softmax");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, exponential_%lld, %lld, %d, %d, %s, %s);\n",
                  c->kernel, (long long)(c->y->h * c->y->w), (long long)c->y->c,
                  (long long)c->number, (long long)(1.0f / q.scale), q.qmax - q.zero_point,
@@ -91,7 +91,7 @@ static void place(oct_to_c *w, const oct_to_c_call *of, int input, int64_t first
     const double ratio = (double)x.scale / (double)y.scale;
     const oct_fixed fixed = oct_fixed_of(w->program->requantizer, ratio);
     if (equal)
-        use(w, &c, "place");
+        use_kernel(w, &c, "place");
     else
         oct_to_c_kernel(w,
                         &(oct_to_c_form){.kernel = "place_scaled",
@@ -145,7 +145,7 @@ static void write_interpolate(oct_to_c *w, oct_to_c_call *c)
     const oct_interpolation mode = (oct_interpolation)c->step->interpolation;
     write_taps(w, "rows", c->number, mode, s->in_h, s->out_h);
     write_taps(w, "columns", c->number, mode, s->in_w, s->out_w);
-    use(w, c, oct_is_bilinear(mode) ? "bilinear" : "nearest");
+    use_kernel(w, c, oct_is_bilinear(mode) ? "bilinear" : "nearest");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, %lld, rows_%lld, columns_%lld, %s, %s);\n",
                  c->kernel, (long long)s->out_h, (long long)s->out_w, (long long)s->in_w,
                  (long long)s->in_c, (long long)c->number, (long long)c->number, c->from, c->to);
@@ -202,7 +202,7 @@ static void write_pool(oct_to_c *w, oct_to_c_call *c)
 static void write_relu(oct_to_c *w, oct_to_c_call *c)
 {
     const int32_t zero = c->x->q.zero_point;
-    use(w, c, "clamp");
+    use_kernel(w, c, "clamp");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %d, %d, %s, %s);\n", c->kernel,
                  (long long)oct_value_numel(c->y), c->step->lo + zero, c->step->hi + zero, c->from,
                  c->to);
@@ -210,7 +210,7 @@ static void write_relu(oct_to_c *w, oct_to_c_call *c)
 
 static void write_reshape(oct_to_c *w, oct_to_c_call *c)
 {
-    use(w, c, "copy");
+    use_kernel(w, c, "copy");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %s, %s);\n", c->kernel,
                  (long long)oct_value_numel(c->y), c->from, c->to);
 }
@@ -227,7 +227,7 @@ static void write_move(oct_to_c *w, oct_to_c_call *c)
     }
     oct_to_c_constants(w, &(oct_to_c_array){"size", c->number, OCT_S32, OCT_MOVE_DIMS, size});
     oct_to_c_constants(w, &(oct_to_c_array){"stride", c->number, OCT_S32, OCT_MOVE_DIMS, stride});
-    use(w, c, "move");
+    use_kernel(w, c, "move");
     oct_to_c_add(w, &w->calls, "    %s(%lld, size_%lld, stride_%lld, %s, %s);\n", c->kernel,
                  (long long)map->offset, (long long)c->number, (long long)c->number, c->from,
                  c->to);
@@ -256,7 +256,7 @@ static void write_pad(oct_to_c *w, oct_to_c_call *c)
     write_side(w, "rows", c->number, s, 0);
     write_side(w, "columns", c->number, s, 1);
     write_side(w, "channels", c->number, s, 2);
-    use(w, c, "pad");
+    use_kernel(w, c, "pad");
     oct_to_c_add(w, &w->calls,
                  "    %s(out_%lld, in_%lld, rows_%lld, columns_%lld, channels_%lld, %d, %s, %s);\n",
                  c->kernel, n, n, n, n, n, c->step->fill, c->from, c->to);
@@ -264,7 +264,7 @@ static void write_pad(oct_to_c *w, oct_to_c_call *c)
 
 static void write_argmax(oct_to_c *w, oct_to_c_call *c)
 {
-    use(w, c, "argmax");
+    use_kernel(w, c, "argmax");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %s, %s);\n", c->kernel,
                  (long long)(c->x->h * c->x->w), (long long)c->x->c, c->from, c->to);
 }

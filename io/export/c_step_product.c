@@ -130,7 +130,7 @@ static oct_to_c_rounding rounding_of(const oct_to_c *w, const layer *l)
         return r;
     }
     snprintf(r.function, sizeof r.function, "%s%s",
-             l->y->dtype == OCT_F32 ? "unquantized" : "requantize", l->second ? "_joined" : "");
+             l->y->dtype == OCT_F32 ? "unquantized" : "requantize", l->second ? "_sum" : "");
     snprintf(r.constants, sizeof r.constants, "multiplier[c]%s",
              l->second ? ", second[i] - l->zero_second, l->second_multiplier" : "");
     return r;
@@ -174,7 +174,7 @@ static void write_conv(oct_to_c *w, oct_to_c_call *c)
     oct_to_c_kernel(
         w,
         &(oct_to_c_form){.kernel = kernel_of(&l),
-                         .variant = l.second ? "joined" : NULL,
+                         .variant = l.second ? "sum" : NULL,
                          .x = l.x->dtype,
                          .second = l.second ? l.second->dtype : OCT_U8,
                          .y = l.y->dtype,
@@ -195,7 +195,7 @@ static void write_conv(oct_to_c *w, oct_to_c_call *c)
     oct_to_c_add(w, &w->calls, "%s, %s);\n", c->from, c->to);
 }
 
-/* Two tensors that meet element by element. */
+/* Two tensors that are combined element by element. */
 typedef struct pair {
     const oct_step *step;
     int64_t number;
@@ -228,7 +228,7 @@ static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
     oct_broadcast b = {0};
     const oct_shape a = OCT_SHAPE(1, p->a->h, p->a->w, p->a->c),
                     second = OCT_SHAPE(1, p->b->h, p->b->w, p->b->c);
-    (void)oct_broadcast_of(&a, &second, &b); /* they meet: the program has been checked */
+    (void)oct_broadcast_of(&a, &second, &b); /* cannot fail: the program has been checked */
     int64_t position[2], channel[2];
     for (int i = 0; i < 2; i++) {
         position[i] = b.position[i] > 1 ? b.channel[i] : 0;

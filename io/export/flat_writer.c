@@ -8,8 +8,8 @@ enum { REFERENCE = 4, TABLE_ALIGN = 8 };
 
 static const size_t most_bytes = INT32_MAX; /* references count in 31 bits */
 
-/* Adds so many zeros, and returns where they begin. */
-static size_t add(oct_flat_writer *w, size_t bytes)
+/* Adds `bytes` zeros, and returns where they begin. */
+static size_t add_zeros(oct_flat_writer *w, size_t bytes)
 {
     const size_t at = w->size;
     if (w->status == OCT_OK && bytes > most_bytes - w->size)
@@ -23,7 +23,7 @@ static size_t add(oct_flat_writer *w, size_t bytes)
     return at;
 }
 
-static void put(oct_flat_writer *w, size_t at, uint64_t value, int width)
+static void put_number(oct_flat_writer *w, size_t at, uint64_t value, int width)
 {
     for (int i = 0; i < width && w->status == OCT_OK; i++)
         w->bytes[at + (size_t)i] = (uint8_t)(value >> (8 * i));
@@ -33,19 +33,19 @@ static void put(oct_flat_writer *w, size_t at, uint64_t value, int width)
 static void align(oct_flat_writer *w, size_t to, size_t ahead)
 {
     const size_t beyond = (w->size + ahead) % to;
-    if (beyond > 0) add(w, to - beyond);
+    if (beyond > 0) add_zeros(w, to - beyond);
 }
 
 static void point(oct_flat_writer *w, size_t place, size_t there)
 {
-    if (w->status == OCT_OK) put(w, place, there - place, REFERENCE);
+    if (w->status == OCT_OK) put_number(w, place, there - place, REFERENCE);
 }
 
 void oct_flat_begin(oct_flat_writer *w, const char identifier[4])
 {
     *w = (oct_flat_writer){.status = OCT_OK};
-    add(w, REFERENCE);
-    const size_t at = add(w, 4);
+    add_zeros(w, REFERENCE);
+    const size_t at = add_zeros(w, 4);
     if (w->status == OCT_OK) memcpy(w->bytes + at, identifier, 4);
 }
 
@@ -83,16 +83,16 @@ void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fie
         slots = fields[i].number >= slots ? fields[i].number + 1 : slots;
     const size_t size = lay_out(n, fields, offset);
     align(w, 2, 0);
-    const size_t list = add(w, 4 + 2 * (size_t)slots);
+    const size_t list = add_zeros(w, 4 + 2 * (size_t)slots);
     align(w, TABLE_ALIGN, 0);
-    const size_t at = add(w, size);
-    put(w, list, 4 + 2 * (uint64_t)slots, 2);
-    put(w, list + 2, size, 2);
-    put(w, at, at - list, REFERENCE);
+    const size_t at = add_zeros(w, size);
+    put_number(w, list, 4 + 2 * (uint64_t)slots, 2);
+    put_number(w, list + 2, size, 2);
+    put_number(w, at, at - list, REFERENCE);
     for (int i = 0; i < n; i++) {
         fields[i].place = at + offset[i];
-        put(w, list + 4 + 2 * (size_t)fields[i].number, offset[i], 2);
-        put(w, fields[i].place, (uint64_t)fields[i].value, fields[i].width);
+        put_number(w, list + 4 + 2 * (size_t)fields[i].number, offset[i], 2);
+        put_number(w, fields[i].place, (uint64_t)fields[i].value, fields[i].width);
     }
     point(w, place, at);
 }
@@ -101,8 +101,8 @@ void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fie
 static size_t begin_vector(oct_flat_writer *w, size_t place, size_t n, size_t to)
 {
     align(w, to > REFERENCE ? to : REFERENCE, REFERENCE);
-    const size_t at = add(w, REFERENCE);
-    put(w, at, n, REFERENCE);
+    const size_t at = add_zeros(w, REFERENCE);
+    put_number(w, at, n, REFERENCE);
     point(w, place, at);
     return at;
 }
@@ -111,20 +111,20 @@ void oct_flat_vector(oct_flat_writer *w, size_t place, size_t n, int width, int 
                      const void *numbers)
 {
     begin_vector(w, place, n, (size_t)to);
-    const size_t at = add(w, n * (size_t)width);
+    const size_t at = add_zeros(w, n * (size_t)width);
     if (w->status == OCT_OK && n > 0) memcpy(w->bytes + at, numbers, n * (size_t)width);
 }
 
 size_t oct_flat_references(oct_flat_writer *w, size_t place, size_t n)
 {
     begin_vector(w, place, n, REFERENCE);
-    return add(w, n * REFERENCE);
+    return add_zeros(w, n * REFERENCE);
 }
 
 void oct_flat_text(oct_flat_writer *w, size_t place, const char *text)
 {
     const size_t length = strlen(text);
     begin_vector(w, place, length, REFERENCE);
-    const size_t at = add(w, length + 1);
+    const size_t at = add_zeros(w, length + 1);
     if (w->status == OCT_OK) memcpy(w->bytes + at, text, length);
 }

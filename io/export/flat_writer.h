@@ -25,13 +25,13 @@ typedef struct oct_flat_field {
     size_t place;  /* is set for a reference: where it lies */
 } oct_flat_field;
 
-/* identifier: four characters that tell the kind of file. */
+/* identifier: four characters that name the kind of file. */
 void oct_flat_begin(oct_flat_writer *w, const char identifier[4]);
 void oct_flat_free(oct_flat_writer *w);
 /* Writes a table of at most OCT_FLAT_FIELDS fields and lets the reference at `place` point to it. */
 void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fields);
 /* Write vectors of n numbers of `width` bytes, aligned to `align` bytes (a power of two, of at least their width), and
- * of n references, of which number i lies at the result + 4 * i. */
+ * of n references; number i lies at the result + 4 * i. */
 void oct_flat_vector(oct_flat_writer *w, size_t place, size_t n, int width, int align,
                      const void *numbers);
 size_t oct_flat_references(oct_flat_writer *w, size_t place, size_t n);

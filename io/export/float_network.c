@@ -1,4 +1,4 @@
-/* See the header. A type and an address together tell a module of the float model from those that prepare makes:
+/* See the header. A type and an address together distinguish a module of the float model from those that prepare makes:
  * it makes none that has parameters and is of a float type. */
 #include "io/export/float_network.h"
 
@@ -36,7 +36,8 @@ static void follow(oct_float_network *network, const oct_trace_node *node)
         if (strcmp(node->op, views[i]) == 0) *out = oct_layer_view(in, out->shape);
 }
 
-static oct_status look(oct_float_network *network, oct_module *root, const oct_example *example)
+static oct_status find_layers(oct_float_network *network, oct_module *root,
+                              const oct_example *example)
 {
     oct_trace *trace = &network->trace;
     OCT_TRY(oct_trace_run(trace, root, example));
@@ -56,7 +57,7 @@ oct_status oct_float_network_open(oct_float_network *network, oct_module *root,
                                   const oct_example *example)
 {
     *network = (oct_float_network){.folded = 0};
-    oct_status status = look(network, root, example);
+    oct_status status = find_layers(network, root, example);
     if (status != OCT_OK) oct_float_network_close(network);
     return status;
 }

@@ -39,5 +39,5 @@ void oct_float_network_layer(const oct_float_network *network, int64_t i, oct_fl
 /* Gives an owner as a layer, be it called or not. */
 void oct_float_network_owner_layer(const oct_float_network *network, int64_t owner,
                                    oct_float_layer *layer);
-/* Tells whether no call before i is of the same owner. */
+/* Is no call before i of the same owner? */
 bool oct_float_network_is_first_call(const oct_float_network *network, int64_t i);

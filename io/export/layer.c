@@ -67,8 +67,8 @@ static oct_status permute(oct_torch_array *made, const float *from, const order 
     return OCT_OK;
 }
 
-static oct_status take(oct_torch_array *made, int ndim, const int64_t *dims, const float *from,
-                       const order *o)
+static oct_status permute_array(oct_torch_array *made, int ndim, const int64_t *dims,
+                                const float *from, const order *o)
 {
     made->ndim = ndim;
     memcpy(made->dim, dims, (size_t)ndim * sizeof *dims);
@@ -76,17 +76,17 @@ static oct_status take(oct_torch_array *made, int ndim, const int64_t *dims, con
 }
 
 /* (O, kh, kw, I/groups) -> (O, I/groups, kh, kw) */
-static oct_status take_conv(oct_torch_array *made, const oct_layer_array *a)
+static oct_status permute_conv(oct_torch_array *made, const oct_layer_array *a)
 {
     const int64_t *d = a->shape.dim;
-    return take(made, 4, (int64_t[]){d[0], d[3], d[1], d[2]}, a->data,
-                &(order){.stride = {d[1] * d[2] * d[3], 1, d[2] * d[3], d[3]}});
+    return permute_array(made, 4, (int64_t[]){d[0], d[3], d[1], d[2]}, a->data,
+                         &(order){.stride = {d[1] * d[2] * d[3], 1, d[2] * d[3], d[3]}});
 }
 
 /* (O, kh, kw, I/groups) -> (I, O/groups, kh, kw), turned by 180 degrees. Input channel i of a group g goes to its
  * own output channels. */
-static oct_status take_transposed(oct_torch_array *made, const oct_float_layer *layer,
-                                  const oct_layer_array *a)
+static oct_status permute_transposed(oct_torch_array *made, const oct_float_layer *layer,
+                                     const oct_layer_array *a)
 {
     const int64_t *d = a->shape.dim, inputs = (int64_t)layer->args.value[0];
     const int64_t each = d[3], groups = inputs / each, outputs = d[0] / groups;
@@ -107,26 +107,26 @@ static oct_status take_transposed(oct_torch_array *made, const oct_float_layer *
 }
 
 /* (O, H W C) -> (O, C H W) */
-static oct_status take_flattened(oct_torch_array *made, const oct_layer_array *a,
-                                 const oct_shape *plane)
+static oct_status permute_flattened(oct_torch_array *made, const oct_layer_array *a,
+                                    const oct_shape *plane)
 {
     const int64_t h = plane->dim[1], w = plane->dim[2], c = plane->dim[3];
-    OCT_TRY(take(made, 4, (int64_t[]){a->shape.dim[0], c, h, w}, a->data,
-                 &(order){.stride = {h * w * c, 1, w * c, c}}));
+    OCT_TRY(permute_array(made, 4, (int64_t[]){a->shape.dim[0], c, h, w}, a->data,
+                          &(order){.stride = {h * w * c, 1, w * c, c}}));
     made->ndim = 2;
     made->dim[1] = h * w * c;
     return OCT_OK;
 }
 
 /* (H, W, C) -> (C, H, W) */
-static oct_status take_plane(oct_torch_array *made, const oct_layer_array *a)
+static oct_status permute_plane(oct_torch_array *made, const oct_layer_array *a)
 {
     const int64_t *d = a->shape.dim;
-    return take(made, 3, (int64_t[]){d[2], d[0], d[1]}, a->data,
-                &(order){.stride = {1, d[1] * d[2], d[2]}});
+    return permute_array(made, 3, (int64_t[]){d[2], d[0], d[1]}, a->data,
+                         &(order){.stride = {1, d[1] * d[2], d[2]}});
 }
 
-static oct_status take_as_is(oct_torch_array *made, const oct_layer_array *a)
+static oct_status copy_as_it_is(oct_torch_array *made, const oct_layer_array *a)
 {
     order o = {.offset = 0};
     int64_t stride = 1;
@@ -134,7 +134,7 @@ static oct_status take_as_is(oct_torch_array *made, const oct_layer_array *a)
         o.stride[i] = stride;
         stride *= a->shape.dim[i];
     }
-    return take(made, a->shape.ndim, a->shape.dim, a->data, &o);
+    return permute_array(made, a->shape.ndim, a->shape.dim, a->data, &o);
 }
 
 oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *layer,
@@ -144,15 +144,15 @@ oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *la
     *made = (oct_torch_array){0};
     oct_status status;
     if (strcmp(layer->type, "conv2d") == 0 && array->shape.ndim == 4)
-        status = take_conv(made, array);
+        status = permute_conv(made, array);
     else if (strcmp(layer->type, "conv_transpose2d") == 0 && array->shape.ndim == 4)
-        status = take_transposed(made, layer, array);
+        status = permute_transposed(made, layer, array);
     else if (strcmp(layer->type, "linear") == 0 && array->shape.ndim == 2 && input->plane.ndim == 4)
-        status = take_flattened(made, array, &input->plane);
+        status = permute_flattened(made, array, &input->plane);
     else if (lists(planes, layer->type) && array->shape.ndim == 3)
-        status = take_plane(made, array);
+        status = permute_plane(made, array);
     else
-        status = take_as_is(made, array);
+        status = copy_as_it_is(made, array);
     if (status != OCT_OK) oct_free(&made->data);
     return status;
 }

@@ -32,8 +32,8 @@ typedef struct oct_float_layer {
 const oct_layer_array *oct_layer_array_find(const oct_float_layer *layer,
                                             const char *name); /* NULL */
 
-/* Tells whether such a layer computes each number from one number of its input alone, so that their order
- * does not matter; whether it only hands its input on. */
+/* Does such a layer compute each number from one number of its input alone, so that their order does not
+ * matter? Does it only pass its input on? */
 bool oct_layer_is_pointwise(const char *type);
 bool oct_layer_passes(const char *type);
 /* Gives a view of x in another shape the plane that it then has. */

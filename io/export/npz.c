@@ -73,7 +73,7 @@ static void make_member(member *m, const oct_npz_array *array)
     m->crc = (uint32_t)crc32_z(crc32_z(0, m->header, HEADER), array->data, bytes);
 }
 
-/* What local headers and the directory have alike: version, method and date to lengths of names. */
+/* What local headers and the directory both have: version, method and date to lengths of names. */
 static void put_common(uint8_t *to, const member *m)
 {
     put16(to, VERSION);

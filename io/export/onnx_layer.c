@@ -29,8 +29,8 @@ static const char *add_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call
     return constant;
 }
 
-static const char *find(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c, const char *array,
-                        bool channels)
+static const char *find_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
+                              const char *array, bool channels)
 {
     const oct_layer_array *found = oct_layer_array_find(c->layer, array);
     if (found) return add_array(w, c, found, channels);
@@ -41,13 +41,13 @@ static const char *find(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c, 
 const char *oct_to_onnx_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                               const char *array)
 {
-    return find(w, c, array, false);
+    return find_array(w, c, array, false);
 }
 
 const char *oct_to_onnx_channel_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                                       const char *array)
 {
-    return find(w, c, array, true);
+    return find_array(w, c, array, true);
 }
 
 static const oct_to_onnx_layer_type *type_of(const char *name)

@@ -24,7 +24,7 @@ oct_to_onnx_ref oct_to_onnx_view(oct_to_onnx_writer *w, oct_to_onnx_ref x, oct_s
 const char *oct_to_onnx_channels_last(oct_to_onnx_writer *w, oct_to_onnx_ref x);
 oct_to_onnx_ref oct_to_onnx_channels_first(oct_to_onnx_writer *w, const char *name,
                                            oct_shape shape);
-/* The axis in the file of dimension `dim` of a tensor with so many dimensions. */
+/* The axis in the file of dimension `dim` of a tensor with `ndim` dimensions. */
 int64_t oct_to_onnx_axis(int ndim, int dim);
 /* Adds a reshape whose batch stays: dims of the others. */
 const char *oct_to_onnx_reshape(oct_to_onnx_writer *w, const char *x, int n, const int64_t *dims);
@@ -64,7 +64,7 @@ int64_t oct_to_onnx_arg(const oct_to_onnx_layer_call *c, int i);
 /* An array of the layer, as a constant in PyTorch's layout. */
 const char *oct_to_onnx_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                               const char *array);
-/* The same of an array (C), which stands beside a tensor with so many dimensions. */
+/* The same of an array (C) that belongs to the tensor, of as many dimensions. */
 const char *oct_to_onnx_channel_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                                       const char *array);
 

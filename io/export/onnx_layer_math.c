@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* What is computed number by number keeps shape and order. */
-static oct_to_onnx_ref like(const oct_to_onnx_ref *x, const char *name)
+static oct_to_onnx_ref shaped_like(const oct_to_onnx_ref *x, const char *name)
 {
     return (oct_to_onnx_ref){name, x->tensor};
 }
@@ -36,7 +36,7 @@ static oct_to_onnx_ref one_operator(oct_to_onnx_writer *w, const oct_to_onnx_lay
     const char *y = oct_to_onnx_node_add(w, op, 1, &x->name);
     for (int i = 0; i < 2 && attributes[i]; i++)
         oct_to_onnx_float_set(w, attributes[i], (float)c->layer->args.value[i]);
-    return like(x, y);
+    return shaped_like(x, y);
 }
 
 #define X(type, op, args, first, second)                                                           \
@@ -52,7 +52,7 @@ static oct_to_onnx_ref clip_to(oct_to_onnx_writer *w, const oct_to_onnx_layer_ca
 {
     const char *least = isinf(lo) ? "" : oct_to_onnx_scalar(w, (float)lo);
     const char *most = isinf(hi) ? "" : oct_to_onnx_scalar(w, (float)hi);
-    return like(&c->input[0], OCT_TO_ONNX(w, "Clip", c->input[0].name, least, most));
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Clip", c->input[0].name, least, most));
 }
 
 static oct_to_onnx_ref relu6(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -68,7 +68,7 @@ static oct_to_onnx_ref clip(oct_to_onnx_writer *w, const oct_to_onnx_layer_call 
 static oct_to_onnx_ref silu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *x = c->input[0].name;
-    return like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, OCT_TO_ONNX(w, "Sigmoid", x)));
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, OCT_TO_ONNX(w, "Sigmoid", x)));
 }
 
 static oct_to_onnx_ref hard_swish(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -76,13 +76,13 @@ static oct_to_onnx_ref hard_swish(oct_to_onnx_writer *w, const oct_to_onnx_layer
     const char *x = c->input[0].name, *gate = OCT_TO_ONNX(w, "HardSigmoid", x);
     oct_to_onnx_float_set(w, "alpha", 1.0f / 6.0f);
     oct_to_onnx_float_set(w, "beta", 0.5f);
-    return like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, gate));
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, gate));
 }
 
 static oct_to_onnx_ref square(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *x = c->input[0].name;
-    return like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, x));
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, x));
 }
 
 /* x/2 (1 + f) */
@@ -91,7 +91,7 @@ static oct_to_onnx_ref half_with(oct_to_onnx_writer *w, const oct_to_onnx_layer_
 {
     const char *half = OCT_TO_ONNX(w, "Mul", c->input[0].name, oct_to_onnx_scalar(w, 0.5f));
     const char *more = OCT_TO_ONNX(w, "Add", f, oct_to_onnx_scalar(w, 1.0f));
-    return like(&c->input[0], OCT_TO_ONNX(w, "Mul", half, more));
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Mul", half, more));
 }
 
 static oct_to_onnx_ref gelu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -116,7 +116,7 @@ static oct_to_onnx_ref with_number(oct_to_onnx_writer *w, const oct_to_onnx_laye
                                    const char *type)
 {
     const char *number = oct_to_onnx_scalar(w, (float)c->layer->args.value[0]);
-    return like(&c->input[0], OCT_TO_ONNX(w, type, c->input[0].name, number));
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, type, c->input[0].name, number));
 }
 
 static oct_to_onnx_ref add_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -148,7 +148,7 @@ oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
             x[i] = oct_to_onnx_view(w, x[i], OCT_SHAPE(s.dim[0], 1, 1, s.dim[1]));
     }
     const bool second = oct_shape_numel(&x[1].tensor.shape) > oct_shape_numel(&x[0].tensor.shape);
-    return like(&x[second], OCT_TO_ONNX(w, type, x[0].name, x[1].name));
+    return shaped_like(&x[second], OCT_TO_ONNX(w, type, x[0].name, x[1].name));
 }
 
 static oct_to_onnx_ref add(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -174,14 +174,15 @@ static oct_to_onnx_ref divide(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 static oct_to_onnx_ref prelu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
-    return like(&x, OCT_TO_ONNX(w, "PRelu", x.name, oct_to_onnx_channel_array(w, c, "weight")));
+    return shaped_like(&x,
+                       OCT_TO_ONNX(w, "PRelu", x.name, oct_to_onnx_channel_array(w, c, "weight")));
 }
 
 static oct_to_onnx_ref with_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                                       const char *type)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
-    return like(&x, OCT_TO_ONNX(w, type, x.name, oct_to_onnx_channel_array(w, c, "weight")));
+    return shaped_like(&x, OCT_TO_ONNX(w, type, x.name, oct_to_onnx_channel_array(w, c, "weight")));
 }
 
 static oct_to_onnx_ref add_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -200,7 +201,7 @@ static oct_to_onnx_ref softmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_ca
     const int last = x.tensor.shape.ndim - 1;
     const char *y = OCT_TO_ONNX(w, "Softmax", x.name);
     oct_to_onnx_int_set(w, "axis", oct_to_onnx_axis(last + 1, last));
-    return like(&x, y);
+    return shaped_like(&x, y);
 }
 
 static oct_to_onnx_ref matmul(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)

@@ -1,4 +1,4 @@
-/* Layers that move values or join them. */
+/* Layers that move or concatenate values. */
 #include "io/export/onnx_layer.h"
 
 #include "core/base/mem.h"

@@ -1,4 +1,4 @@
-/* Whole ONNX models, of float networks and of int8 models, begin alike. */
+/* Inputs and outputs of ONNX models, of float networks and of int8 models. */
 #pragma once
 
 #include "io/export/format.h"
@@ -11,7 +11,3 @@ oct_to_onnx_ref oct_to_onnx_model_input(oct_to_onnx_writer *w, const oct_export 
 /* Declares the output of a model. */
 void oct_to_onnx_model_output(oct_to_onnx_writer *w, const oct_export *job, oct_to_onnx_ref y,
                               oct_dtype dtype);
-
-/* Writes an int8 model into w. */
-oct_status oct_to_onnx_program_write(oct_to_onnx_writer *w, const oct_export *job,
-                                     oct_text *notices) OCT_NODISCARD;

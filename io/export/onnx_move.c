@@ -64,8 +64,8 @@ static const char *take_part(oct_to_onnx_writer *w, const oct_to_onnx_ref *x, co
     return slice(w, rows(w, x->name, numel), 1, first, first + n);
 }
 
-static oct_to_onnx_ref write(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_move_map *map,
-                             const int32_t *index, int64_t n)
+static oct_to_onnx_ref write_by_index(oct_to_onnx_writer *w, oct_to_onnx_ref x,
+                                      const oct_move_map *map, const int32_t *index, int64_t n)
 {
     const oct_shape there = oct_to_onnx_shape(&map->out);
     const int64_t numel = oct_shape_numel(&x.tensor.shape);
@@ -102,7 +102,7 @@ oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const
                none;
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)theirs(&x.tensor.shape, oct_move_source(&m, ours(&m.out, i)));
-    const oct_to_onnx_ref y = write(w, x, &m, index, n);
+    const oct_to_onnx_ref y = write_by_index(w, x, &m, index, n);
     oct_free(&index);
     return y;
 }

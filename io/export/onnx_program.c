@@ -12,11 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-oct_shape oct_to_onnx_value_shape(const oct_value *v)
-{
-    return v->h == 1 && v->w == 1 ? OCT_SHAPE(1, v->c) : OCT_SHAPE(1, v->h, v->w, v->c);
-}
-
 static void write_step(oct_to_onnx_program *p, int64_t number)
 {
     const oct_step *step = &p->program->steps[number];

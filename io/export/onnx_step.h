@@ -60,8 +60,11 @@ typedef oct_to_onnx_ref oct_to_onnx_write(oct_to_onnx_program *p, const oct_step
 extern oct_to_onnx_write *const oct_to_onnx_product_steps[OCT_STEP_KINDS];
 extern oct_to_onnx_write *const oct_to_onnx_code_steps[OCT_STEP_KINDS];
 
-/* The shape that a value has where nothing else tells it: (N, H, W, C), or (N, C) of one position. */
-oct_shape oct_to_onnx_value_shape(const oct_value *value);
+/* The shape that a value has where nothing else decides it: (N, H, W, C), or (N, C) of one position. */
+static inline oct_shape oct_to_onnx_value_shape(const oct_value *v)
+{
+    return v->h == 1 && v->w == 1 ? OCT_SHAPE(1, v->c) : OCT_SHAPE(1, v->h, v->w, v->c);
+}
 
 /* What writers of steps share. */
 void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const oct_step *step);
@@ -76,3 +79,7 @@ oct_to_onnx_ref oct_to_onnx_quantize(oct_to_onnx_program *p, int32_t value, oct_
                                      int32_t lo, int32_t hi);
 oct_to_onnx_ref oct_to_onnx_cut(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
                                 int32_t lo, int32_t hi);
+
+/* Writes an int8 model into w. */
+oct_status oct_to_onnx_program_write(oct_to_onnx_writer *w, const oct_export *job,
+                                     oct_text *notices) OCT_NODISCARD;

@@ -241,7 +241,7 @@ static void lose_by_arithmetic(oct_to_onnx_program *p, const oct_step *step)
 }
 
 /* Adds the second addend of a layer. */
-static oct_to_onnx_ref join(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
+static oct_to_onnx_ref add_second(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
 {
     if (step->num_inputs == 1) return x;
     const oct_to_onnx_ref addend =
@@ -272,7 +272,7 @@ static oct_to_onnx_ref compute(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref conv(oct_to_onnx_program *p, const oct_step *step)
 {
     const bool row = p->values[step->input[0]].tensor.shape.ndim == 2;
-    oct_to_onnx_ref y = join(p, step, compute(p, step));
+    oct_to_onnx_ref y = add_second(p, step, compute(p, step));
     y = oct_to_onnx_quantize(p, step->output, y, step->lo, step->hi);
     return row ? oct_to_onnx_view(p->w, y, OCT_SHAPE(1, step->conv.out_c)) : y;
 }
@@ -306,7 +306,7 @@ static oct_to_onnx_ref conv_float(oct_to_onnx_program *p, const oct_step *step)
         if (!flat) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FLOAT_CONV, step);
         const oct_to_onnx_ref row = flat ? oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c)) : x;
         p->values[step->input[0]] = row;
-        const oct_to_onnx_ref y = activate(p, step, join(p, step, compute(p, step)));
+        const oct_to_onnx_ref y = activate(p, step, add_second(p, step, compute(p, step)));
         p->values[step->input[0]] = x;
         return y;
     }
@@ -316,7 +316,7 @@ static oct_to_onnx_ref conv_float(oct_to_onnx_program *p, const oct_step *step)
                             {.shape = OCT_SHAPE(1, s->in_c)}};
     const char *y = OCT_TO_ONNX(p->w, "Reshape", gemm(p, step, &rows),
                                 OCT_TO_ONNX_LIST(p->w, -1, s->out_h, s->out_w, s->out_c));
-    return activate(p, step, join(p, step, oct_to_onnx_channels_first(p->w, y, plane)));
+    return activate(p, step, add_second(p, step, oct_to_onnx_channels_first(p->w, y, plane)));
 }
 
 /* An operator of two values of codes. Where neither repeats, both have one shape: tokens are (N, T, C) after a float

@@ -68,7 +68,7 @@ void *oct_to_onnx_fail(oct_to_onnx_writer *w, oct_status code, const char *forma
 }
 
 /* Takes zeroed memory. */
-static void *take(oct_to_onnx_writer *w, size_t bytes)
+static void *take_memory(oct_to_onnx_writer *w, size_t bytes)
 {
     if (w->status != OCT_OK) return NULL;
     void *block = oct_arena_take(w->arena, bytes > 0 ? bytes : 1);
@@ -79,16 +79,16 @@ static void *take(oct_to_onnx_writer *w, size_t bytes)
     return block;
 }
 
-static void *copy(oct_to_onnx_writer *w, const void *data, size_t bytes)
+static void *copy_bytes(oct_to_onnx_writer *w, const void *data, size_t bytes)
 {
-    void *block = take(w, bytes);
+    void *block = take_memory(w, bytes);
     if (block && bytes > 0) memcpy(block, data, bytes);
     return block;
 }
 
 static char *copy_text(oct_to_onnx_writer *w, const char *text)
 {
-    return copy(w, text, strlen(text) + 1);
+    return copy_bytes(w, text, strlen(text) + 1);
 }
 
 static void append(oct_to_onnx_writer *w, list *l, void *item)
@@ -99,7 +99,7 @@ static void append(oct_to_onnx_writer *w, list *l, void *item)
 }
 
 /* Takes a message that has its initial value. */
-#define TAKE(w, type, INIT) copy((w), &(const type)INIT, sizeof(type))
+#define TAKE(w, type, INIT) copy_bytes((w), &(const type)INIT, sizeof(type))
 
 void oct_to_onnx_layer_begin(oct_to_onnx_writer *w, const char *layer)
 {
@@ -135,8 +135,9 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
     for (int i = 0; i < n; i++)
         if (!input[i]) return NULL;
     Onnx__NodeProto *node = TAKE(w, Onnx__NodeProto, ONNX__NODE_PROTO__INIT);
-    char **inputs = take(w, (size_t)n * sizeof *inputs), **outputs = take(w, sizeof *outputs);
-    Onnx__AttributeProto **attributes = take(w, ATTRIBUTES * sizeof *attributes);
+    char **inputs = take_memory(w, (size_t)n * sizeof *inputs),
+         **outputs = take_memory(w, sizeof *outputs);
+    Onnx__AttributeProto **attributes = take_memory(w, ATTRIBUTES * sizeof *attributes);
     const char *name = oct_to_onnx_name(w, "%s/%s_%lld", w->layer, type, (long long)w->count++);
     if (w->status != OCT_OK) return NULL;
     for (int i = 0; i < n; i++)
@@ -184,7 +185,7 @@ void oct_to_onnx_int_set(oct_to_onnx_writer *w, const char *name, int64_t value)
 
 void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const int64_t *values)
 {
-    int64_t *own = copy(w, values, (size_t)n * sizeof *values);
+    int64_t *own = copy_bytes(w, values, (size_t)n * sizeof *values);
     Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
     if (!a) return;
     a->n_ints = (size_t)n;
@@ -257,8 +258,8 @@ const char *oct_to_onnx_constant(oct_to_onnx_writer *w, const char *name, oct_dt
     const char *own =
         name ? copy_text(w, name)
              : oct_to_onnx_name(w, "%s/constant_%lld", w->layer, (long long)w->count++);
-    int64_t *own_dims = copy(w, dims, (size_t)ndim * sizeof *dims);
-    void *own_data = copy(w, data, bytes);
+    int64_t *own_dims = copy_bytes(w, dims, (size_t)ndim * sizeof *dims);
+    void *own_data = copy_bytes(w, data, bytes);
     if (w->status != OCT_OK) return NULL;
     t->n_dims = (size_t)ndim;
     t->dims = own_dims;
@@ -305,7 +306,7 @@ static void declare(oct_to_onnx_writer *w, list *l, const char *name, oct_dtype 
     Onnx__TypeProto__Tensor *tensor =
         TAKE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR__INIT);
     Onnx__TensorShapeProto *dims = TAKE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO__INIT);
-    Onnx__TensorShapeProto__Dimension **dim = take(w, OCT_MAX_DIMS * sizeof *dim);
+    Onnx__TensorShapeProto__Dimension **dim = take_memory(w, OCT_MAX_DIMS * sizeof *dim);
     char *own = name ? copy_text(w, name) : NULL;
     if (!own || w->status != OCT_OK) return;
     for (int i = 0; i < shape->ndim; i++)
@@ -345,7 +346,7 @@ void oct_to_onnx_property(oct_to_onnx_writer *w, const char *key, const char *va
     append(w, &w->properties, entry);
 }
 
-static oct_status pack(const Onnx__ModelProto *model, void **bytes, size_t *size)
+static oct_status pack_model(const Onnx__ModelProto *model, void **bytes, size_t *size)
 {
     *size = onnx__model_proto__get_packed_size(model);
     OCT_CHECK(*size <= most_bytes, OCT_PREPARE,
@@ -385,7 +386,7 @@ oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, vo
     model.graph = &graph;
     model.n_metadata_props = w->properties.count;
     model.metadata_props = (Onnx__StringStringEntryProto **)w->properties.item;
-    return pack(&model, bytes, size);
+    return pack_model(&model, bytes, size);
 }
 
 const char *oct_to_onnx_last_output(const oct_to_onnx_writer *w)

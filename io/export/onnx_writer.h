@@ -1,7 +1,7 @@
 /* An ONNX model is written node by node.
  *
  * A writer keeps its first failure, after which every function returns at once, NULL where it names a tensor; so
- * what writes layers has no error plumbing, and oct_to_onnx_writer_end tells whether all went well.
+ * what writes layers has no error plumbing, and oct_to_onnx_writer_end returns it.
  *
  * Tensors are known by their names. What a layer makes on its way is called "<layer>/<operator>_<number>", its
  * constants "<layer>/<name>_<number>"; names without a slash are the caller's. */

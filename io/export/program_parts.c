@@ -10,11 +10,11 @@
 const char *oct_export_step_name(const oct_program *program, int64_t number,
                                  char name[OCT_STEP_NAME_BYTES])
 {
-    int twins = 1;
+    int calls = 1;
     for (int64_t i = 0; i < number; i++)
-        twins += strcmp(program->steps[i].name, program->steps[number].name) == 0;
-    snprintf(name, OCT_STEP_NAME_BYTES, twins > 1 ? "%s:%d" : "%s", program->steps[number].name,
-             twins);
+        calls += strcmp(program->steps[i].name, program->steps[number].name) == 0;
+    snprintf(name, OCT_STEP_NAME_BYTES, calls > 1 ? "%s:%d" : "%s", program->steps[number].name,
+             calls);
     return name;
 }
 

@@ -23,10 +23,9 @@ enum { OCT_EXPORT_CODES = UINT8_MAX + 1 };
 /* Gives what a step of codes makes of each code in each channel: table (channels of conv, OCT_EXPORT_CODES). */
 oct_status oct_export_table(const oct_program *program, const oct_step *step,
                             uint8_t *table) OCT_NODISCARD;
-/* Tells whether a layer or product of a program that shifts may round otherwise than a float requantizer with halves to
- * even. */
+/* May a layer or product of a program that shifts round otherwise than a float requantizer with halves to even? */
 bool oct_export_halves_differ(const oct_program *program, const oct_step *step);
-/* Gives what codes of 8 bits become where they are joined with others of qparams `to`. */
+/* Gives what codes of 8 bits become where they are concatenated with others of qparams `to`. */
 void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparams to,
                         uint8_t table[OCT_EXPORT_CODES]);
 

@@ -34,7 +34,7 @@ static oct_status add_tensor(writing *out, const char *layer, const oct_layer_ar
     return OCT_OK;
 }
 
-/* The first call of an owner's module tells what it reads; -1: evaluation does not call it. */
+/* The first call of an owner's module, which says what it reads; -1: evaluation does not call it. */
 static int64_t first_call(const oct_float_network *network, int64_t owner)
 {
     for (size_t i = 0; i < network->trace.num_nodes; i++)

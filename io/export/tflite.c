@@ -172,7 +172,7 @@ static void write_program(oct_to_tflite_program *p)
     char name[OCT_PORT_BYTES];
     if (wide)
         oct_to_tflite_fail(p->w, OCT_PREPARE,
-                           "%s: has codes of 16 bits, of which XNNPACK makes no integer operators; "
+                           "%s: has codes of 16 bits, for which XNNPACK has no integer operators; "
                            "quantize with 8 bits",
                            wide->name);
     for (int i = 0; i < program->num_inputs && !has_failed(p); i++) {

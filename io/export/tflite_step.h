@@ -71,7 +71,7 @@ int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo
 /* Looks up a table of codes of `value` for each code of x, or one of each channel, one after another. */
 int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const uint8_t *table,
                          bool channels);
-/* Joins n tensors by their channels to y, by operators of no more inputs than TFLM takes; x is written over. */
+/* Concatenates n tensors by their channels to y, by operators of no more inputs than TFLM takes; x is written over. */
 int oct_to_tflite_concat(oct_to_tflite_program *p, int n, int *x, int y);
 /* Puts `before` and `after` rows, columns and channels of a code (of floats: zeros) around x. */
 int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],

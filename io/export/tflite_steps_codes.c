@@ -332,26 +332,26 @@ static float place_there(oct_interpolation mode, int64_t at, int64_t in, int64_t
 }
 
 /* Whether a side is mixed there with our weights. */
-static bool mixes_alike(oct_interpolation mode, int64_t in, int64_t out)
+static bool mixes_equally(oct_interpolation mode, int64_t in, int64_t out)
 {
-    bool alike = true;
+    bool equal = true;
     for (int64_t i = 0; i < out; i++) {
         const oct_qtap tap = oct_qtap_of(mode, i, in, out);
         const float place = fminf(place_there(mode, i, in, out), (float)(in - 1));
         const int64_t low = (int64_t)place;
         const float part = (place - (float)low) * OCT_QTAP_ONE;
-        alike &= low * OCT_QTAP_ONE + lrintf(part) == tap.low * OCT_QTAP_ONE + tap.weight;
+        equal &= low * OCT_QTAP_ONE + lrintf(part) == tap.low * OCT_QTAP_ONE + tap.weight;
     }
-    return alike;
+    return equal;
 }
 
-static bool takes_alike(int64_t in, int64_t out)
+static bool takes_equally(int64_t in, int64_t out)
 {
-    bool alike = true;
+    bool equal = true;
     for (int64_t i = 0; i < out; i++)
-        alike &= (int64_t)floorf(place_there(OCT_NEAREST, i, in, out)) ==
+        equal &= (int64_t)floorf(place_there(OCT_NEAREST, i, in, out)) ==
                  oct_resize_place_of(OCT_NEAREST, i, in, out).low;
-    return alike;
+    return equal;
 }
 
 /* Pixels of a side by their places. */
@@ -375,13 +375,13 @@ static int interpolate(oct_to_tflite_program *p, const oct_step *step)
     const oct_interpolation mode = (oct_interpolation)step->interpolation;
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c);
     const bool nearest =
-        mode == OCT_NEAREST && takes_alike(s->in_h, s->out_h) && takes_alike(s->in_w, s->out_w);
+        mode == OCT_NEAREST && takes_equally(s->in_h, s->out_h) && takes_equally(s->in_w, s->out_w);
     if (!oct_is_bilinear(mode) && !nearest) {
         x = take_nearest(p, step, x, 1, s->in_h, s->out_h);
         return take_nearest(p, step, x, 2, s->in_w, s->out_w);
     }
     if (oct_is_bilinear(mode) &&
-        !(mixes_alike(mode, s->in_h, s->out_h) && mixes_alike(mode, s->in_w, s->out_w)))
+        !(mixes_equally(mode, s->in_h, s->out_h) && mixes_equally(mode, s->in_w, s->out_w)))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_BILINEAR, step);
     const int size = OCT_TO_TFLITE_LIST(p->w, (int32_t)s->out_h, (int32_t)s->out_w);
     const int first = nearest ? 0 : 2; /* two fields of linear ones are gone */

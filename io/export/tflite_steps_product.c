@@ -331,10 +331,10 @@ static int plane_of(oct_to_tflite_program *p, const oct_step *step)
 static int compute_in_float(oct_to_tflite_program *p, const oct_step *step, int activation)
 {
     const oct_conv_shape *s = &step->conv;
-    const bool joins = step->num_inputs > 1;
+    const bool has_addend = step->num_inputs > 1;
     int y = convolve(p, step, oct_to_tflite_dequantize(p, plane_of(p, step)), true,
-                     joins ? ACT_NONE : activation);
-    if (!joins) return y;
+                     has_addend ? ACT_NONE : activation);
+    if (!has_addend) return y;
     const int addend = oct_to_tflite_input(p, step, 1, s->out_h, s->out_w, s->out_c);
     oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_ADDEND, step);
     const layer l = {.p = p, .step = step, .floats = true};
@@ -386,7 +386,7 @@ static int conv_float(oct_to_tflite_program *p, const oct_step *step)
     return as_value(p, step, compute_in_float(p, step, activation));
 }
 
-/* An operator of two values of codes, of which one may repeat. */
+/* An operator of two values of codes; one of them may repeat. */
 static int pair(oct_to_tflite_program *p, const oct_step *step, oct_tflite_operator kind,
                 int32_t lo, int32_t hi)
 {

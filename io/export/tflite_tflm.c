@@ -23,7 +23,7 @@ static const tensor *tensor_at(const oct_to_tflite_writer *w, int32_t number)
 static const char letters[] = {
     [OCT_TFLITE_FLOAT] = 'f', [OCT_TFLITE_S32] = 'i', [OCT_TFLITE_U8] = 'u', [OCT_TFLITE_S8] = 'b'};
 
-/* Inputs that are whole numbers may be indices, of which every kernel takes those. */
+/* Inputs that are whole numbers may be indices; every kernel takes such ones. */
 static bool takes(const oct_to_tflite_writer *w, const operator* o)
 {
     const char *types = kinds[o->kind].types;
@@ -51,7 +51,7 @@ void oct_tflm_check(oct_to_tflite_writer *w)
     }
 }
 
-static void use(oct_interval *x, int64_t at)
+static void extend_interval(oct_interval *x, int64_t at)
 {
     if (x->first < 0) x->first = at;
     x->last = at;
@@ -67,23 +67,23 @@ static void find_uses(const oct_to_tflite_writer *w, oct_interval *x)
             bytes *= t->dims[d];
         x[i] = (oct_interval){.first = -1, .bytes = oct_round_up(bytes, 16)};
         for (size_t k = 0; k < w->inputs.count; k++)
-            if (w->inputs.item[k] == t) use(&x[i], 0);
+            if (w->inputs.item[k] == t) extend_interval(&x[i], 0);
     }
     for (size_t i = 0; i < w->operators.count; i++) {
         const operator* o = w->operators.item[i];
         for (int k = 0; k < o->outputs; k++)
-            use(&x[o->output[k]], (int64_t)i + 1);
+            extend_interval(&x[o->output[k]], (int64_t)i + 1);
         for (int k = 0; k < o->inputs; k++)
-            if (!tensor_at(w, o->input[k])->data) use(&x[o->input[k]], (int64_t)i + 1);
+            if (!tensor_at(w, o->input[k])->data) extend_interval(&x[o->input[k]], (int64_t)i + 1);
     }
     for (size_t i = 0; i < w->tensors.count; i++)
         for (size_t k = 0; k < w->outputs.count; k++)
             if (w->outputs.item[k] == tensor_at(w, (int32_t)i))
-                use(&x[i], (int64_t)w->operators.count);
+                extend_interval(&x[i], (int64_t)w->operators.count);
 }
 
 /* The largest first, of equal ones the last. */
-static int64_t lay(oct_interval *x, int64_t count)
+static int64_t assign_places(oct_interval *x, int64_t count)
 {
     int64_t bytes = 0;
     for (int64_t n = 0; n < count; n++) {
@@ -115,7 +115,7 @@ oct_status oct_tflm_needs(const oct_to_tflite_writer *w, oct_text *operators, in
     find_uses(w, x);
     for (size_t i = 0; i < w->tensors.count; i++)
         if (x[i].first >= 0) x[count++] = x[i];
-    *arena = lay(x, count);
+    *arena = assign_places(x, count);
     oct_free(&x);
     return OCT_OK;
 }

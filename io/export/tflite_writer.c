@@ -55,7 +55,7 @@ int oct_to_tflite_fail(oct_to_tflite_writer *w, oct_status code, const char *for
     return OCT_TFLITE_NONE;
 }
 
-static void *copy(oct_to_tflite_writer *w, const void *data, size_t bytes)
+static void *copy_bytes(oct_to_tflite_writer *w, const void *data, size_t bytes)
 {
     if (w->status != OCT_OK) return NULL;
     void *block = oct_arena_take(w->arena, bytes > 0 ? bytes : 1);
@@ -73,7 +73,7 @@ static void append(oct_to_tflite_writer *w, list *l, void *item)
     if (w->status == OCT_OK) l->item[l->count++] = item;
 }
 
-static tensor *at(const oct_to_tflite_writer *w, int number)
+static tensor *tensor_at(const oct_to_tflite_writer *w, int number)
 {
     OCT_ASSERT(number >= 0 && (size_t)number < w->tensors.count);
     return w->tensors.item[number];
@@ -86,7 +86,7 @@ void oct_to_tflite_layer(oct_to_tflite_writer *w, const char *layer)
 
 static void name_it(oct_to_tflite_writer *w, tensor *t, const char *text)
 {
-    t->name = copy(w, text, strlen(text) + 1);
+    t->name = copy_bytes(w, text, strlen(text) + 1);
 }
 
 static int64_t numel_of(const tensor *t)
@@ -109,13 +109,13 @@ int oct_to_tflite_tensor(oct_to_tflite_writer *w, oct_tflite_type type, int ndim
     name_it(w, &t, name);
     if (quant.codes) {
         t.scales = 1;
-        t.scale = copy(w, &quant.codes->scale, sizeof(float));
+        t.scale = copy_bytes(w, &quant.codes->scale, sizeof(float));
         t.zero_point = quant.codes->zero_point - OCT_TFLITE_SIGN;
     } else if (quant.scales) {
         t.scales = (size_t)dims[quant.axis];
-        t.scale = copy(w, quant.scales, t.scales * sizeof(float));
+        t.scale = copy_bytes(w, quant.scales, t.scales * sizeof(float));
     }
-    append(w, &w->tensors, copy(w, &t, sizeof t));
+    append(w, &w->tensors, copy_bytes(w, &t, sizeof t));
     return w->status == OCT_OK ? (int)w->tensors.count - 1 : OCT_TFLITE_NONE;
 }
 
@@ -124,10 +124,10 @@ int oct_to_tflite_constant(oct_to_tflite_writer *w, oct_tflite_type type, int nd
 {
     const int number = oct_to_tflite_tensor(w, type, ndim, dims, quant);
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
-    tensor *t = at(w, number);
+    tensor *t = tensor_at(w, number);
     const bool bytes = type == OCT_TFLITE_S8 || type == OCT_TFLITE_U8;
     t->bytes = (size_t)numel_of(t) * (bytes ? 1 : 4);
-    t->data = copy(w, data, t->bytes);
+    t->data = copy_bytes(w, data, t->bytes);
     return w->status == OCT_OK ? number : OCT_TFLITE_NONE;
 }
 
@@ -141,7 +141,7 @@ int oct_to_tflite_list(oct_to_tflite_writer *w, int n, const int32_t *values)
 int oct_to_tflite_like(oct_to_tflite_writer *w, int number, int ndim, const int64_t *dims)
 {
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
-    const tensor *t = at(w, number);
+    const tensor *t = tensor_at(w, number);
     const oct_qparams q = {t->scales ? t->scale[0] : 0, (int32_t)t->zero_point + OCT_TFLITE_SIGN, 0,
                            0};
     return oct_to_tflite_tensor(w, t->type, ndim, dims,
@@ -154,10 +154,10 @@ int oct_to_tflite_number_like(oct_to_tflite_writer *w, int number, int32_t code)
     const int8_t byte = (int8_t)(code - OCT_TFLITE_SIGN);
     const int made = oct_to_tflite_like(w, number, 1, (int64_t[]){1});
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
-    tensor *t = at(w, made);
+    tensor *t = tensor_at(w, made);
     const bool floats = t->type == OCT_TFLITE_FLOAT;
     t->bytes = floats ? sizeof zero : sizeof byte;
-    t->data = copy(w, floats ? (const void *)&zero : &byte, t->bytes);
+    t->data = copy_bytes(w, floats ? (const void *)&zero : &byte, t->bytes);
     return made;
 }
 
@@ -168,22 +168,22 @@ void oct_to_tflite_rename(oct_to_tflite_writer *w, int number, const char *forma
     va_start(args, format);
     oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (w->status == OCT_OK) name_it(w, at(w, number), text);
+    if (w->status == OCT_OK) name_it(w, tensor_at(w, number), text);
 }
 
 oct_tflite_type oct_to_tflite_type(const oct_to_tflite_writer *w, int number)
 {
-    return at(w, number)->type;
+    return tensor_at(w, number)->type;
 }
 
 int oct_to_tflite_ndim(const oct_to_tflite_writer *w, int number)
 {
-    return at(w, number)->ndim;
+    return tensor_at(w, number)->ndim;
 }
 
 const int64_t *oct_to_tflite_dims(const oct_to_tflite_writer *w, int number)
 {
-    return at(w, number)->dims;
+    return tensor_at(w, number)->dims;
 }
 
 void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
@@ -196,10 +196,10 @@ void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, i
     if (w->status != OCT_OK) return;
     for (int i = 0; i < inputs; i++)
         OCT_ASSERT(input[i] != OCT_TFLITE_NONE);
-    made.input = copy(w, input, (size_t)inputs * sizeof *input);
-    made.output = copy(w, output, (size_t)outputs * sizeof *output);
+    made.input = copy_bytes(w, input, (size_t)inputs * sizeof *input);
+    made.output = copy_bytes(w, output, (size_t)outputs * sizeof *output);
     if (options > 0) memcpy(made.option, option, (size_t)options * sizeof *option);
-    append(w, &w->operators, copy(w, &made, sizeof made));
+    append(w, &w->operators, copy_bytes(w, &made, sizeof made));
 }
 
 int oct_to_tflite_made(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
@@ -211,7 +211,7 @@ int oct_to_tflite_made(oct_to_tflite_writer *w, oct_tflite_operator kind, int in
 
 static void declare(oct_to_tflite_writer *w, list *l, int number)
 {
-    if (w->status == OCT_OK) append(w, l, at(w, number));
+    if (w->status == OCT_OK) append(w, l, tensor_at(w, number));
 }
 
 void oct_to_tflite_declare_input(oct_to_tflite_writer *w, int number)
@@ -226,8 +226,9 @@ void oct_to_tflite_declare_output(oct_to_tflite_writer *w, int number)
 
 void oct_to_tflite_property(oct_to_tflite_writer *w, const char *key, const char *value)
 {
-    const property p = {copy(w, key, strlen(key) + 1), copy(w, value, strlen(value) + 1)};
-    append(w, &w->properties, copy(w, &p, sizeof p));
+    const property p = {copy_bytes(w, key, strlen(key) + 1),
+                        copy_bytes(w, value, strlen(value) + 1)};
+    append(w, &w->properties, copy_bytes(w, &p, sizeof p));
 }
 
 /* What follows writes the FlatBuffer; numbers of fields are those of TFLite's schema. */

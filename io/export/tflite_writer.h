@@ -1,7 +1,7 @@
 /* A TFLite model is written operator by operator, as a FlatBuffer with the numbers of TFLite's schema.
  *
  * A writer keeps its first failure, after which every function returns at once, OCT_TFLITE_NONE where it names a
- * tensor; so what writes steps has no error plumbing, and oct_to_tflite_end tells whether all went well.
+ * tensor; so what writes steps has no error plumbing, and oct_to_tflite_end returns it.
  *
  * Tensors are numbers. Codes are signed bytes there, 128 less than Octet's, and so are their zero points. */
 #pragma once

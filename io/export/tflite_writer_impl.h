@@ -10,7 +10,7 @@ typedef struct tensor {
     oct_tflite_type type;
     int ndim;
     int64_t dims[OCT_TFLITE_DIMS];
-    size_t scales; /* how many; their zero points are alike */
+    size_t scales; /* how many; their zero points are equal */
     float *scale;
     int64_t zero_point;
     int axis;
