@@ -189,15 +189,14 @@ oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path)
     return status;
 }
 
-bool oct_sensitivity_is(const char *path)
+oct_status oct_sensitivity_is(const char *path, bool *is_table)
 {
     void *bytes = NULL;
     size_t size;
-    if (oct_file_read(path, FILE_LIMIT, &bytes, &size) != OCT_OK) {
-        oct_fail_clear();
-        return false;
-    }
-    bool table = begins_as_table(bytes);
+    const oct_status status = oct_file_read(path, FILE_LIMIT, &bytes, &size);
+    *is_table = status == OCT_OK && begins_as_table(bytes);
     oct_free(&bytes);
-    return table;
+    if (status == OCT_RESOURCE) return status;
+    oct_fail_clear();
+    return OCT_OK;
 }

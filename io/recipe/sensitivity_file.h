@@ -17,6 +17,6 @@ oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comme
                                  oct_text *out) OCT_NODISCARD;
 /* Reads a table strictly; OCT_DATA with the file's line and the remedy. The table is then empty. */
 oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path) OCT_NODISCARD;
-/* Is the file there, and does it begin as a table? */
-bool oct_sensitivity_is(const char *path);
+/* Does the file begin as a table? OCT_RESOURCE where memory lacks. */
+oct_status oct_sensitivity_is(const char *path, bool *is_table) OCT_NODISCARD;
 void oct_sensitivity_free(oct_sensitivity *table);

@@ -39,7 +39,10 @@ static oct_status check_output(const oct_args *args)
 {
     if (!args->option[OUTPUT].given) return OCT_OK;
     const char *path = args->option[OUTPUT].text;
-    OCT_CHECK(!oct_file_exists(path) || oct_sensitivity_is(path), OCT_USAGE,
+    bool is_table;
+    if (!oct_file_exists(path)) return OCT_OK;
+    OCT_TRY(oct_sensitivity_is(path, &is_table));
+    OCT_CHECK(is_table, OCT_USAGE,
               "command line: -o %s: already exists and is not a sensitivity table; choose another "
               "file name",
               path);

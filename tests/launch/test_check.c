@@ -144,8 +144,8 @@ Test(check, refuses_ranks_that_fit_alone_but_not_together)
 
 Test(check, refuses_what_does_not_fit_onto_the_disk)
 {
-    shell("ls -d /dev/shm >/dev/null && " OCT_PROGRAM
-          " check r.yaml output=/proc/self/none checkpoint.keep=1000");
+    shell("LD_PRELOAD=" OCT_BINARY_DIR "/tests/libfail_nth.so OCT_DISK_FREE=1000000000 "
+          "exec " OCT_PROGRAM " check r.yaml checkpoint.keep=1000");
     oct_check_exit(job, 7);
     oct_check_said(job, "output: the run's files take about ");
     oct_check_said(job, "choose another output, or a smaller checkpoint.keep (now 1000)");
