@@ -4,7 +4,7 @@
 #include "quant/prepare/prepare.h"
 #include "quant/program/program.h"
 
-/* example as for prepare. target: what the program shall run on; another one than the model was
+/* example as for prepare. target: what the program will run on; another one than the model was
  * prepared for is OCT_PREPARE with the reason. float fallbacks (may be NULL) receives a line for each layer
  * that stays float. The program passes oct_program_check and computes, bit for bit, what root
  * computes in eval mode. */
@@ -22,6 +22,6 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
 /* Runs the float fallbacks of programs by the modules that they were (module types with `create`). */
 extern const oct_fallback_host oct_module_fallbacks;
 /* Makes each float fallback of a program that has passed oct_program_check, and runs it over a sample of zeros:
- * arguments, arrays and shapes fit each other, for whoever runs or exports the program. of_plugins: also
+ * arguments, arrays and shapes fit each other, before a program is run or exported. of_plugins: also
  * those of types that are not built in, OCT_PREPARE where such a type is not known here. OCT_DATA. */
 oct_status oct_fallbacks_check(const oct_program *program, bool of_plugins) OCT_NODISCARD;

@@ -167,7 +167,7 @@ static bool is_within(const oct_trace_value *value, const oct_trace_scope *run)
     return value->producer >= (int64_t)run->begin && value->producer < (int64_t)run->end;
 }
 
-/* Checks a node of a later run against its counterpart in the first one, which stands for it. */
+/* Checks a node of a later run against its counterpart in the first one, which is used for both. */
 static oct_status merge_node(builder *b, size_t number, int64_t repeat)
 {
     oct_graph *graph = b->graph;

@@ -1,5 +1,5 @@
 /* Choice of a kernel table: a pure function of the set of instruction sets, so the choice for a machine
- * that nobody has is a unit test. */
+ * that no machine has is a unit test. */
 #include "quant/kernel/kernel.h"
 
 static const oct_kernel *const kernels[] = {

@@ -1,5 +1,5 @@
 /* How a prepared module writes itself into an integer program: its type's emit function is called
- * with an emitter that stands at its call site. */
+ * with an emitter at its call site. */
 #pragma once
 
 #include "core/autograd/call.h"

@@ -122,7 +122,7 @@ oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input,
     X(OCT_ROUNDING_GPTQ, "gptq") /* so that what a layer computes stays near: by second moments */
 typedef enum oct_rounding { OCT_ROUNDING_LIST(OCT_WORD_ID) } oct_rounding;
 extern const oct_registry oct_rounding_table;
-/* Moves the weights to the centres of codes by GPTQ: one after the other, each error made good by those that follow,
+/* Moves the weights to the centres of codes by GPTQ: one after the other, each error compensated by those that follow,
  * as the products of the layer's inputs say. Scales stay: the largest weight of a channel keeps its value. *rounded:
  * false where the fake-quant of the weights has scales that would not stay; nothing is changed then. */
 oct_status oct_qat_conv_round(oct_qat_conv *m, const struct oct_moments *input,

@@ -31,9 +31,9 @@ void oct_histogram_halve(int64_t *count);
 /* Counts by magnitude: those of x and -x, in the bin of the positive one. */
 void oct_histogram_magnitudes(const int64_t *count, int64_t *magnitudes);
 int64_t oct_histogram_total(const int64_t *count);
-/* The value that a share (0 to 1) of all that was counted does not exceed; values of a bin count as if they lay
+/* The value that a share (0 to 1) of all that was counted does not exceed; values of a bin count as if they were
  * evenly in it, and those of the middle one as 0. 0 when nothing was counted. */
 float oct_histogram_quantile(const int64_t *count, double share);
 /* The sum of the squared differences between what was counted and what codes with these qparams make of it: values of
- * a bin lie evenly in it, and those of the middle one are 0. */
+ * a bin are evenly in it, and those of the middle one are 0. */
 double oct_histogram_error(const int64_t *count, oct_qparams q);

@@ -6,7 +6,7 @@
 
 #include "quant/prepare/prepare_plan.h"
 
-/* A slot of the user's: what the forward called there and what stands there now. */
+/* A slot of the user's: what the forward called there and what is there now. */
 typedef struct oct_apply_slot {
     oct_module *was, *now;
     bool keep, taken;

@@ -340,8 +340,8 @@ static void check_node(oct_prepare_plan *plan, int64_t i)
     check_members(plan, i);
 }
 
-/* Refuses a plan with qconfigs, but none where codes could be: a QuantStub alone quantizes for
- * nobody. */
+/* Refuses a plan with qconfigs, but none where codes could be: a QuantStub alone makes codes
+ * that nothing reads. */
 static void check_any_quantized(oct_prepare_plan *plan)
 {
     if (plan->problems > 0) return;

@@ -30,7 +30,7 @@ static void find_entered(const oct_prepare_plan *plan, const oct_graph_node *nod
     }
 }
 
-/* Notes a block that ran once: nobody knows which of its inputs is its own result later. */
+/* Notes a block that ran once: it is unknown which of its inputs is its own result later. */
 static void check_block(oct_prepare_plan *plan, int block)
 {
     const oct_graph *g = plan->graph;

@@ -146,9 +146,8 @@ static void place_norm(oct_prepare_plan *plan, int64_t node)
     quantize(plan, node);
 }
 
-/* Whether a module must get codes. Whoever gives a module with weights a qconfig wants it
- * quantized, wherever it stands; others may work on floats outside of the stubs, such as a softmax
- * after the last one. */
+/* Whether a module must get codes: one with weights and a qconfig must everywhere; others may work on floats
+ * outside of the stubs, such as a softmax after the last one. */
 static bool wants_codes(const oct_prepare_plan *plan, int64_t node)
 {
     const oct_prepare_node *p = &plan->nodes[node];

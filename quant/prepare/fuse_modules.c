@@ -15,7 +15,7 @@ typedef struct list {
     const oct_fusion *fusion;
 } list;
 
-/* Fails for a name that does not exist, with what stands where it was looked for. */
+/* Fails for a name that does not exist, with the names that its container has. */
 static oct_status unknown_name(oct_module *root, const char *path)
 {
     const char **names, *name = path;

@@ -240,7 +240,7 @@ static void judge_stub(oct_prepare_plan *plan, int64_t value)
 }
 
 /* Notes that a node asks for more bits than it gets, because it is a member of a fusion or follows
- * its input: whoever named it wants to know. */
+ * its input: who set its qconfig should know. */
 static oct_status note_fewer_bits(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
@@ -254,7 +254,7 @@ static oct_status note_fewer_bits(oct_prepare_plan *plan, int64_t i)
                               ? oct_prepare_stub_path(plan, group, text)
                               : oct_prepare_site_text(plan, producer, text);
     return oct_prepare_note(
-        p, "its qconfig asks for %d-bit codes, but how wide they are is decided by that of %s",
+        p, "its qconfig asks for %d-bit codes, but the qconfig of %s decides their width",
         p->qconfig.bits, decides);
 }
 

@@ -191,7 +191,7 @@ static bool enters_module(const oct_prepare_plan *plan, const oct_graph_carried_
 }
 
 /* Makes the result of a block that ran once in the trace available in the kind in which its inputs
- * are wanted, since nobody knows which of them is its own result later. */
+ * are wanted, since it is unknown which of them is its own result later. */
 static void place_in_block(oct_prepare_plan *plan, const oct_graph_block *block)
 {
     const oct_graph *g = plan->graph;

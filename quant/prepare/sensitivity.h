@@ -17,7 +17,7 @@ typedef struct oct_sensitivity_data {
     const int32_t *labels; /* NULL: none, and no loss is compared */
     /* Samples [first, first + n) in order, of each input. */
     oct_status (*fetch)(void *user, int64_t first, int64_t n, float *const *input);
-    /* Hears of each forward over all samples: how many of this rank's are done. NULL: nobody wants to know. */
+    /* Called after each forward over all samples with how many of this rank's are done. NULL: not called. */
     void (*progress)(void *user, int64_t done, int64_t all);
     void *user;
 } oct_sensitivity_data;

@@ -1,5 +1,5 @@
 /* Stubs that cannot be meant where they are, found before anything is placed: a DeQuantStub that
- * no QuantStub stands before, and a QuantStub that no DeQuantStub follows although the model has
+ * no QuantStub comes before, and a QuantStub that no DeQuantStub follows although the model has
  * some. Both together are swapped. They are problems where stubs decide what is quantized (eager,
  * jit_strip); elsewhere they are noted. Where eager can say better what is missing, it does
  * (eager.c). */
@@ -95,7 +95,7 @@ static void refuse_dequant(oct_prepare_plan *plan, int64_t node)
     char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
     OCT_PROBLEM(plan,
-                "%s: what it gets from %s is float, since no QuantStub stands before this "
+                "%s: what it gets from %s is float, since no QuantStub comes before this "
                 "DeQuantStub; put one where its codes are to begin, or remove the DeQuantStub:\n%s",
                 plan->graph->nodes[node].path, maker_of(plan, node, maker),
                 oct_prepare_stub_line(p->parent, true, line));

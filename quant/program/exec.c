@@ -17,7 +17,7 @@
 #include <omp.h>
 #include <stdio.h>
 
-/* The bytes of a block's values, which shall stay in a core's second cache. A program with many weights takes
+/* The bytes of a block's values, which should stay in a core's second cache. A program with many weights takes
  * larger blocks, since each block reads them again. */
 static const int64_t block_bytes = 512 * 1024;
 

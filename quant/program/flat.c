@@ -251,7 +251,7 @@ static oct_status check_model(const oct_flat *f, int64_t channels)
     return OCT_OK;
 }
 
-/* What stands beside a program that has passed its check. */
+/* What a file holds besides its program, which has passed its check. */
 static oct_status check_rest(const oct_flat *f)
 {
     const oct_program *p = &f->program;

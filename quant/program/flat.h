@@ -26,5 +26,5 @@ void oct_flat_normalise(const oct_flat *flat, const uint8_t *pixels, float *valu
 /* Computes the golden inputs; OCT_NO with a sentence when an output has other bits than the one in the file. */
 oct_status oct_flat_verify(const oct_flat *flat) OCT_NODISCARD;
 
-/* Serves whoever writes one: the digest of a file's bytes as it belongs into its header. */
+/* For writers: the digest of a file's bytes, for its header. */
 uint64_t oct_flat_digest(const void *bytes, size_t size);

@@ -3,7 +3,7 @@
  * Numbers are little endian. A file is this header, then its sections in the order of their kinds, each from a multiple
  * of OCT_FLAT_ALIGN bytes on, zeros between them. Steps have the cells and factors that they have in any model file
  * (step.h); arrays, which begin at multiples of OCT_FLAT_ALIGN in the section DATA, are numbered through all steps, in
- * the order in which a step's kind lists its own. What nobody reads yet is 0.
+ * the order in which a step's kind lists its own. Unused bytes are 0.
  *
  * The sections MODEL and TEXTS hold what only Octet's commands read, so that a flat file is a whole model. Older files
  * have neither: place and count are 0 there. */

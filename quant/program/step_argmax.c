@@ -1,4 +1,4 @@
-/* The step argmax finds where the largest channel stands, of codes or of float values. */
+/* The step argmax finds the index of the largest channel, of codes or of float values. */
 #include "core/tensor/argmax.h"
 #include "quant/program/step.h"
 

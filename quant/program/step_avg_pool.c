@@ -1,7 +1,7 @@
 /* The step avg_pool takes the mean of a window, rounded to a code of the same scale. */
 #include "quant/program/step.h"
 
-/* A factor stands for one number of positions; what it is multiplied with stays far below 2^60. */
+/* A factor belongs to one number of positions; what it is multiplied with stays far below 2^60. */
 static oct_status check_avg_pool(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(oct_check_pool(program, step));

@@ -19,7 +19,7 @@ static oct_status add_item(void *user, const oct_state_item *item)
     return add_span(user, tensor->data, (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype));
 }
 
-/* What stands beside an item in the averages. */
+/* Visits the items that have an average. */
 typedef struct averages_walk {
     oct_step_state *state;
     const oct_average *average;

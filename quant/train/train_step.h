@@ -1,5 +1,5 @@
 /* The training step: forward, loss, backward, the sum of gradients over all ranks, the control reduction,
- * clipping, optimizer, observers. Programs of one's own take one after another; the octet program's trainer
+ * clipping, optimizer, observers. Your own programs take one after another; the octet program's trainer
  * (launch/train/trainer.h) puts phases and checkpoints around the same calls.
  *
  * Ranks synchronize in a step where something is summed over the batch (the loss with its metric, gradients,
@@ -41,7 +41,7 @@ typedef struct oct_batch {
     const float
         *teacher; /* another model's outputs for the samples, which distillation compares with */
     /* A goal for each of several places of a sample, such as its pixels: the forward returns (N, h, w, K), and
-     * there are rows = h * w goals for each sample. 0 stands for 1. */
+     * there are rows = h * w goals for each sample. 0 means 1. */
     int64_t rows;
     /* Rows whose label is negative, or `ignored`, count nothing. */
     bool ignores;
@@ -141,7 +141,7 @@ oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
 /* Collective: one step at this learning rate. OCT_NUMERIC when the loss, a gradient or a range is not finite;
  * nothing is learned then, and the next step goes on as if this one had not been (only batch norms may have seen
  * the batch, where it is finite, and ranges of current scales). OCT_NUMERIC too when the update made a parameter
- * not finite, which it names: the model is lost then, its last good state is whoever saved one.
+ * not finite, which it names: the model is lost then; go on from its last saved state.
  * With OCT_NONFINITE_SKIP all of that is no failure: model, optimizer and averages are what they were before the step,
  * to the bit, result->skipped says so and step->why how it came. Only `update`, the number, goes on.
  * The backward gives back the memory of the forward while it goes: tensors of the forward may not be read

@@ -187,13 +187,13 @@ Test(inspect, the_report_says_when_a_member_of_a_fusion_asks_in_vain)
 {
     OCTET("check", "r.yaml", "quant.int16_layers=[features.2, flatten]");
     oct_check_exit(job, 0);
-    oct_check_said(job, "features.2: its qconfig asks for 16-bit codes, but how wide they are is "
-                        "decided by that of features.0.");
-    oct_check_said(job, "flatten: its qconfig asks for 16-bit codes, but how wide they are is "
-                        "decided by that of features.10.");
+    oct_check_said(job, "features.2: its qconfig asks for 16-bit codes, but the qconfig of "
+                        "features.0 decides their width.");
+    oct_check_said(job, "flatten: its qconfig asks for 16-bit codes, but the qconfig of "
+                        "features.10 decides their width.");
     OCTET("check", "r.yaml", "quant.int16_layers=[features.*]");
     oct_check_exit(job, 0);
-    cr_assert(!oct_process_said(&job, "how wide they are"), "%s", job.out);
+    cr_assert(!oct_process_said(&job, "decides their width"), "%s", job.out);
 }
 
 Test(inspect, a_float_layer_of_an_int8_model_has_its_type_and_parameters)
