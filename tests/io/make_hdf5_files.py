@@ -139,14 +139,15 @@ def main():
                             del f[path]
             if attributes == "after":
                 set_attributes(f, 2 if index % 2 else 20)
+        position = 0
         with h5py.File(base + ".h5", "r") as f, open(base + ".txt", "w") as t, open(base + ".bin", "wb") as b:
             for path in f:
                 try:
                     values = f[path][()]
                 except OSError:  # HDF5 1.14 does not unpack all that 1.10 has scaled
                     continue
-                print(path, values.size, b.tell(), file=t)
-                b.write(values.astype("<f8" if values.dtype.kind == "f" else "<i8").tobytes())
+                print(path, values.size, position, file=t)
+                position += b.write(values.astype("<f8" if values.dtype.kind == "f" else "<i8").tobytes())
     print(made)
 
 

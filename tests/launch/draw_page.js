@@ -2,7 +2,7 @@
  *
  *     node draw_page.js SCRIPT FACTS
  *
- * What a page must not hold ends it: elements, attributes and addresses that it needs not, numbers that are none.
+ * It fails on what a page must not hold: elements, attributes and addresses that it does not need, and NaN.
  */
 const fs = require("fs"), vm = require("vm"), assert = require("assert");
 
@@ -10,7 +10,8 @@ const elements = new Set(("header main nav section article h1 h2 h3 h4 p a b i s
     "summary figure figcaption img table caption thead tbody tr th td svg title desc g rect path circle text").split(" "));
 const attributes = new Set(("alt aria-label class cx cy d height href id open r role rx scope src tabindex viewBox " +
     "width x y").split(" "));
-const ids = [], links = [], text = [];
+const ids = [], links = [];
+let text = "";
 
 class Node {
     constructor(tag) {
@@ -34,8 +35,8 @@ class Node {
     }
     write() {
         if (this.tag === "svg") assert.equal(this.children[0].tag, "title", "no title in svg");
-        for (const child of this.children) child instanceof Node ? child.write() : text.push(String(child));
-        text.push("\n");
+        for (const child of this.children) child instanceof Node ? child.write() : (text += child);
+        text += "\n";
     }
 }
 
@@ -47,5 +48,5 @@ body.write();
 assert(page.document.title, "no title");
 assert.equal(ids.length, new Set(ids).size, "an id twice");
 for (const link of links) assert(ids.includes(link), `no id ${link}`);
-assert(!/undefined|NaN|\[object/.test(text.join("")), "a value that is none");
-process.stdout.write(text.join(""));
+assert(!/undefined|NaN|\[object/.test(text), "a value that does not exist");
+process.stdout.write(text);

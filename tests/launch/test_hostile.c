@@ -212,7 +212,7 @@ Test(hostile, run_counts_the_work_of_all_its_images)
         60, "/usr/bin/python3", "-c",
         "import numpy.lib.format as f; o = open('x.npy', 'wb'); f.write_array_header_1_0(o, "
         "{'descr': '|u1', 'fortran_order': False, 'shape': (9000, 1, 2048, 2048)}); "
-        "o.truncate(o.tell() + 9000 * 2048 * 2048)",
+        "o.truncate(o.seek(0, 2) + 9000 * 2048 * 2048)",
         NULL);
     oct_check_exit(job, 0);
     oct_process_free(&job);
