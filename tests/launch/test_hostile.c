@@ -322,7 +322,7 @@ Test(hostile, gzipped_files_inflate_to_no_more_than_they_may)
     oct_process_free(&job);
     job = RUN("run", "bare.int8.h5", "--input", "raw.gz");
     oct_check_exit(job, 3);
-    oct_check_said(job, "raw.gz: larger than 256 MiB");
+    oct_check_said(job, "raw.gz: larger than 268 MB");
     oct_process_free(&job);
     struct rusage used;
     getrusage(RUSAGE_CHILDREN, &used);
