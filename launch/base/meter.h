@@ -11,7 +11,7 @@ typedef struct oct_meter {
     double begin, shown;
 } oct_meter;
 
-/* Sets what --progress asks for: bar, lines, none; NULL: a bar where a person is in front. */
+/* Sets what --progress asks for: bar, lines, none; NULL: a bar on a terminal. */
 void oct_meter_choose(const char *choice);
 void oct_meter_begin(oct_meter *meter, const char *work, const char *unit, int64_t total);
 /* Shows how many are done by now. */
@@ -23,7 +23,7 @@ void oct_meter_end(const oct_meter *meter);
  * log. share: what is done, from 0 to 1. */
 void oct_meter_line(bool drawn, double share, double seconds_left, const char *text);
 
-/* Whether there is a person in front: true for a terminal at stderr. Under mpirun a rank's own streams lie, so
+/* Whether a person watches: true for a terminal at stderr. Under mpirun a rank's own streams lie, so
  * its parent's stderr is asked, when the parent is on this host. */
 bool oct_progress_terminal(void);
 /* Whether progress is a bar by this choice. */

@@ -56,7 +56,7 @@ static oct_status find_peak(const oct_bench *bench, double forward, double backw
     return OCT_OK;
 }
 
-/* The steps of the figure are followed by as many as make the trainer's model one that converts, since
+/* The steps of the figure are followed by those that the trainer's model needs to convert, since
  * the program shows what there was to compute. */
 static oct_status count_work(const oct_bench *bench, oct_bench_run *run, oct_figure *t)
 {

@@ -91,7 +91,7 @@ static oct_status list_layers(oct_calibrate_report *r)
     return OCT_OK;
 }
 
-/* The largest share that nobody has marked yet; NULL: there is none. */
+/* The largest share that is not marked yet; NULL: there is none. */
 static double *largest(oct_calibrate_report *r, bool **mark)
 {
     double *most = NULL;

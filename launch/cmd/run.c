@@ -154,7 +154,7 @@ static oct_status run_image(running *r, const oct_dataset *data, int64_t i, cons
     return OCT_OK;
 }
 
-/* Says what nobody asked for: that there are more images, and once that others than the model takes are resized. */
+/* Says without being asked that there are more images, and once that others than the model takes are resized. */
 static void report_choices(running *r, const oct_dataset *data, const char *path, int64_t count)
 {
     const int64_t all = data->count - r->args->option[INDEX].count;

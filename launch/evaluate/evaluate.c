@@ -1,7 +1,7 @@
 /* An evaluation computes the logits of a data set, its samples split over ranks in whole leaves.
  *
  * No op in evaluation mode sums over samples, so every logit has the same bits on any number of ranks
- * and in batches of any size. The forward of a rank communicates with nobody; ranks synchronize only to
+ * and in batches of any size. The forward of a rank does not communicate; ranks synchronize only to
  * agree and to add up.
  */
 #include "launch/evaluate/evaluate.h"
@@ -184,8 +184,8 @@ static oct_status measure_metric(const oct_metric *metric, const oct_collective 
     return OCT_OK;
 }
 
-/* The metrics of the recipe that say something of these rows, or else one that does: a model that is measured
- * away from its run folder has the key's default. */
+/* The metrics of the recipe that apply to these rows, or else another that does: a model that is evaluated
+ * outside its run folder has the key's default. */
 static oct_status choose_metrics(const oct_recipe *recipe, const oct_goals *goals,
                                  oct_scores *scores)
 {
@@ -239,7 +239,7 @@ typedef struct subject {
     const oct_collective *group;
     const oct_recipe *recipe;
     const oct_dataset *data;
-    oct_context *context; /* communicates with nobody */
+    oct_context *context; /* does not communicate */
 } subject;
 
 static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)

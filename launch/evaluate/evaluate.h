@@ -31,7 +31,7 @@ json_t *oct_scores_json(const oct_scores *scores);
  * classes on rank 0, filled there. */
 oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
                         const oct_dataset *data, oct_scores *scores, float *logits) OCT_NODISCARD;
-/* The same in the memory of a context, whose forwards communicate with nobody. */
+/* The same in the memory of a context, whose forwards do not communicate. */
 oct_status oct_evaluate_in(oct_context *cx, oct_module *model, const oct_collective *group,
                            const oct_recipe *recipe, const oct_dataset *data,
                            oct_scores *scores) OCT_NODISCARD;

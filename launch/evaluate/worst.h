@@ -1,4 +1,4 @@
-/* The worst-classified samples are those whose label has the largest loss: what a person looks at first. */
+/* The worst-classified samples are those whose label has the largest loss. */
 #pragma once
 
 #include "io/dataset/dataset.h"

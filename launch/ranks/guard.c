@@ -1,7 +1,7 @@
 /* The guard reads a pipe whose other end only its owner has: the end of file is the owner's end, however it came. A
- * lock on the folder says that somebody cares for it.
+ * lock on the folder says that it is in use.
  *
- * The first guard runs before there is a folder, by a name that nobody else has. At each start of mpirun another one
+ * The first guard runs before there is a folder, by a unique name. At each start of mpirun another one
  * takes over, who has the table of its ranks and the lock. */
 #include "launch/ranks/guard.h"
 
@@ -49,7 +49,7 @@ static void remove_folder(const char *path)
     nftw(path, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Opens a folder of this user and takes its lock; -1 where somebody has it. */
+/* Opens a folder of this user and takes its lock; -1 where it is taken. */
 static int lock_folder(const char *path)
 {
     struct stat info;

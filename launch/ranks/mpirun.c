@@ -69,7 +69,7 @@ static bool read_answer(oct_mpi_launcher *mpirun, int from, double patience_s)
     return false;
 }
 
-/* Asks a program for its version, and ends it: it may be one that does not end. *found: PATH has it. */
+/* Asks a program for its version, and ends it, since it may not end by itself. *found: PATH has it. */
 static bool ask_version(oct_mpi_launcher *mpirun, double patience_s, bool *found)
 {
     const char *const argv[] = {mpirun->program, "--version", NULL};

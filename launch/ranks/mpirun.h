@@ -1,4 +1,4 @@
-/* The mpirun that --ranks starts: whose it is, and how it wants to be asked. */
+/* The mpirun that --ranks starts: which MPI library it belongs to, and which options it takes. */
 #pragma once
 
 #include "launch/base/args.h"

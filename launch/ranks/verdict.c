@@ -103,7 +103,7 @@ static oct_status signalled(const oct_ranks_seen *seen, int signal_number)
     return oct_fail(
         OCT_LOST, "%s was ended by signal %d (%s)%s%s%s%s", name_gone(seen, who), signal_number,
         strsignal(signal_number), place_of_gone(seen, place), remedy(seen),
-        signal_number == SIGKILL ? "\nwhere nobody sent it, the kernel did, because memory was out"
+        signal_number == SIGKILL ? "\nif no user sent it, the kernel ended it, since memory was out"
                                  : "",
         seen->report);
 }

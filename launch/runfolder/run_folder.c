@@ -30,8 +30,8 @@ oct_status oct_run_path(const char *folder, const char *name, char **path)
     return oct_format(path, oct_ends_with(folder, "/") ? "%s%s" : "%s/%s", folder, name);
 }
 
-/* A folder that somebody else uses is left alone. One with nothing but our lock and what a killed
- * session was writing is as good as empty. */
+/* A folder with other files is left alone. One with nothing but our lock and what a killed session
+ * was writing counts as empty. */
 static oct_status find_foreign_files(const char *path, bool *empty)
 {
     *empty = true;

@@ -206,7 +206,7 @@ static oct_status open_and_register(struct loaded *new)
 static bool is_whole(const uint8_t *bytes, size_t size)
 {
     Elf64_Ehdr head;
-    if (size < sizeof(head)) return true; /* dlopen says what it is */
+    if (size < sizeof(head)) return true; /* dlopen reports what is wrong */
     memcpy(&head, bytes, sizeof(head));
     if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64)
         return true;
@@ -252,7 +252,7 @@ static oct_status check_trusted(const struct loaded *new)
     const bool trusted = status == OCT_OK && lists_digest(text, hex);
     if (!trusted && status != OCT_RESOURCE)
         status = oct_fail(OCT_DATA,
-                          "%s is code that this file asks to run, and nobody said that it may; if "
+                          "%s is code that this file asks to run, and you have not allowed it; if "
                           "you trust it, add --allow-plugins, or its SHA-256 to %s: %s",
                           new->path, path, hex);
     oct_free(&text);

@@ -1,4 +1,4 @@
-/* The first computation of a leaf is that of the step itself, which its owner digests as it goes by. */
+/* The first computation of a leaf is that of the step itself, which its owner digests meanwhile. */
 #include "launch/train/leaf_audit.h"
 
 #include "core/base/mem.h"

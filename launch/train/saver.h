@@ -24,7 +24,7 @@ typedef struct oct_saver {
     int64_t every;                 /* steps between saves that are not required */
     oct_checkpoint_writer *writer; /* rank 0 */
     oct_checkpoint_file file; /* rank 0: the newest that this process has written; no path: none */
-    int64_t step;             /* of the newest checkpoint, whoever wrote it; -1: none */
+    int64_t step;             /* of the newest checkpoint, also of an earlier session; -1: none */
     oct_save_under_way under_way;
     bool ended;      /* after a step: the save under way has ended on some rank */
     double waited_s; /* for a save under way before the next could begin */

@@ -9,7 +9,7 @@
 
 typedef struct oct_teacher {
     oct_module *model; /* NULL: there is none */
-    oct_context *cx;   /* communicates with nobody */
+    oct_context *cx;   /* does not communicate */
     oct_forward forward;
     oct_shape sample;
     int64_t outputs; /* of a sample */

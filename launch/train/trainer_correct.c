@@ -65,7 +65,7 @@ out:
     return status;
 }
 
-/* One round over the calibration batches; the context talks to nobody meanwhile, since ranks have their own shares. */
+/* One round over the calibration batches; its context has no group meanwhile, since ranks have their own shares. */
 static oct_status collect_round(oct_trainer *t, oct_correction *c)
 {
     oct_context *cx = t->training.context;

@@ -485,7 +485,7 @@ static oct_status run_in_session(oct_training *r, json_t **result)
         oct_log(OCT_LOG_INFO, "%lld leaves were computed again, to the same bits",
                 (long long)r->trainer.audit.done);
     if (r->trainer.skips.all > 0)
-        oct_log(OCT_LOG_WARN, "%lld of %lld steps were skipped, whose numbers were not finite",
+        oct_log(OCT_LOG_WARN, "%lld of %lld steps were skipped because of NaN or infinity",
                 (long long)r->trainer.skips.all, (long long)r->trainer.step);
     return oct_run_result(r, result);
 }
