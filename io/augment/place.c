@@ -24,7 +24,7 @@ bool oct_box_draw(oct_dice *dice, const oct_image *image, const oct_param_value 
     return false;
 }
 
-/* Halves a difference as torchvision does: what is left of it goes to the even side; of a negative one,
+/* Halves a difference as torchvision does: the remainder goes to the even side; of a negative one,
  * which pads, to the end. */
 static int64_t half_of(int64_t difference)
 {

@@ -63,7 +63,7 @@ oct_status oct_cache_get(const oct_cache *cache, int64_t number, oct_image *imag
     return map ? copy_out(&k->map, k->bytes + bytes_of(&k->image), map) : OCT_OK;
 }
 
-/* Two threads may keep the same sample at once; the second one's copy goes. */
+/* Two threads may keep the same sample at once; the second one's copy is dropped. */
 void oct_cache_put(oct_cache *cache, int64_t number, const oct_image *image, const oct_image *map)
 {
     const size_t size = bytes_of(image) + (map ? bytes_of(map) : 0);

@@ -1,5 +1,5 @@
-/* Samples that were asked for stand in a ring, in the order in which they will be used. Threads take the
- * first that nobody reads yet; the user waits for those in front. Failures are texts of their sample, since
+/* Samples that were asked for stand in a ring, in the order in which they will be used. A thread takes the
+ * first that no other one reads; the user waits for those in front. Failures are texts of their sample, since
  * the record of failures belongs to a thread.
  */
 #include "io/batch/reader.h"

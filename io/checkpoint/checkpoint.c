@@ -370,7 +370,7 @@ static void module_path(char text[OCT_ITEM_PATH], const char *path)
     }
 }
 
-/* The data sets of a file that nobody wants: how many, and the names of the first, or a line each. */
+/* The data sets of a file that were not asked for: how many, and the names of the first, or a line each. */
 typedef struct surplus {
     oct_h5 *h5;
     const char *file;

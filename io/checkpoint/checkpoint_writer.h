@@ -2,7 +2,7 @@
  *
  * A save begins between two updates. What a forward may change is copied at once, the rest by the thread while the next
  * step goes forward and backward: parameters and the optimizer's state may change only after
- * oct_checkpoint_writer_wait_copied. One save is under way at a time, and nobody else may use HDF5 until its
+ * oct_checkpoint_writer_wait_copied. One save is under way at a time, and no other thread may use HDF5 until its
  * outcome was taken. */
 #pragma once
 
@@ -18,7 +18,7 @@ typedef struct oct_checkpoint_written {
 } oct_checkpoint_written;
 
 oct_status oct_checkpoint_writer_create(oct_checkpoint_writer **writer) OCT_NODISCARD;
-/* Waits for a save that is under way; a failure nobody asked for is a warning. NULL is fine. */
+/* Waits for a save that is under way; a failure that was not asked for is a warning. NULL is fine. */
 void oct_checkpoint_writer_destroy(oct_checkpoint_writer **writer);
 /* Begins a save as oct_checkpoint_save. The outcome of the one before must have been taken. */
 oct_status oct_checkpoint_writer_begin(oct_checkpoint_writer *writer, const char *folder,

@@ -121,7 +121,7 @@ static const char *read_document(oct_manifest *manifest, const char *path, json_
     return NULL;
 }
 
-/* A file that is there, or may be, and cannot be read. strict: it fails for lack of resources, which goes by. */
+/* A file that is there, or may be, and cannot be read. strict: it fails for lack of resources, which may end. */
 static oct_status judge_unread(const char *path, size_t limit, bool strict)
 {
     struct stat info;

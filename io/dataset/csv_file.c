@@ -56,7 +56,7 @@ static oct_status take_quoted(scan *s)
     const bool line_end =
         s->at < s->end && *s->at == '\r' && (s->at + 1 == s->end || s->at[1] == '\n');
     OCT_CHECK(s->at == s->end || *s->at == s->comma || *s->at == '\n' || line_end, OCT_DATA,
-              "%s:%" PRId64 ": a field goes on after its quotes", s->csv->path, s->line);
+              "%s:%" PRId64 ": a field has text after its closing quote", s->csv->path, s->line);
     *to = '\0'; /* where the last quote stood, or before */
     return OCT_OK;
 }

@@ -249,7 +249,7 @@ static oct_status check_goal(const oct_dataset_source *source)
     return OCT_OK;
 }
 
-/* Whatever labels there are, nobody asks for them. */
+/* Labels are not asked for, even where the files have some. */
 static oct_status drop_labels(const opening *l)
 {
     oct_dataset *data = l->data;

@@ -21,7 +21,7 @@ enum { OCT_CLASSES_MAX = 65536 };
       "values")                /* numbers: probabilities, several labels as 0 or 1, quantities */  \
     X(OCT_GOAL_MAP, "map")     /* a class number for each pixel; negative: ignored */              \
     X(OCT_GOAL_INPUT, "input") /* the input itself, h x w x c numbers */                           \
-    X(OCT_GOAL_NONE, "none")   /* nobody knows: samples to calibrate with, not to learn from */
+    X(OCT_GOAL_NONE, "none")   /* unknown: samples to calibrate with, not to learn from */
 typedef enum oct_goal_kind { OCT_GOAL_LIST(OCT_WORD_ID) } oct_goal_kind;
 extern const oct_registry oct_goal_kind_table;
 /* Names outputs with their number: "10 classes", "12 values"; returns text. */

@@ -147,7 +147,7 @@ static bool holds_pictures(const listing *l)
     return false;
 }
 
-/* Keeps the folders of a listing, which are the classes. Where nobody asks for classes, pictures beside them or
+/* Keeps the folders of a listing, which are the classes. Where classes are not asked for, pictures beside them or
  * without them are those of the folder itself. */
 static oct_status keep_folders(reading *r, const char *part, listing *l)
 {

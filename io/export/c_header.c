@@ -44,7 +44,7 @@ static void write_qparams(oct_to_c_file *f, const char *what, oct_qparams q)
                  f->macro, what, (double)q.scale, f->macro, what, q.zero_point);
 }
 
-/* Names as strings in a macro, which take no memory where nobody uses them. They are anybody's bytes. */
+/* Names as strings in a macro, which take no memory where it is not used. Their bytes are not trusted. */
 static void write_class_names(oct_to_c_file *f)
 {
     const char *at = f->w.job->class_names;

@@ -83,7 +83,7 @@ static oct_status permute_conv(oct_torch_array *made, const oct_layer_array *a)
                          &(order){.stride = {d[1] * d[2] * d[3], 1, d[2] * d[3], d[3]}});
 }
 
-/* (O, kh, kw, I/groups) -> (I, O/groups, kh, kw), turned by 180 degrees. Input channel i of a group g goes to its
+/* (O, kh, kw, I/groups) -> (I, O/groups, kh, kw), rotated by 180 degrees. Input channel i of a group g goes to its
  * own output channels. */
 static oct_status permute_transposed(oct_torch_array *made, const oct_float_layer *layer,
                                      const oct_layer_array *a)

@@ -126,7 +126,7 @@ static oct_to_onnx_ref reshape(oct_to_onnx_program *p, const oct_step *step)
                             oct_to_onnx_value_shape(&p->program->values[step->output]));
 }
 
-/* One that has other qparams than the output goes through a table of its own. */
+/* An input of other qparams than the output is rescaled by a table of its own. */
 static oct_to_onnx_ref rescale(oct_to_onnx_program *p, const oct_step *step, int i)
 {
     const oct_value *from = &p->program->values[step->input[i]];

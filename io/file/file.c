@@ -251,8 +251,8 @@ bool oct_file_is_temp(const char *name)
     return stem_of_temp(name) > 0;
 }
 
-/* A living writer holds the lock of its temp file, on whatever host and by whatever number it runs. Where there are no
- * locks, files of a folder with one writer go, and others stay. base: only those of this file; NULL: all. */
+/* A living writer holds the lock of its temp file, on any host and under any process number. Where there are no
+ * locks, files of a folder with one writer are removed, and others stay. base: only those of this file; NULL: all. */
 static void clean(const char *folder, int how, const char *base)
 {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | how);

@@ -182,12 +182,6 @@ static oct_status read_checksummed(oct_model *model, const void *bytes, size_t s
     return status;
 }
 
-static oct_status read_flat(oct_model *model, const void *bytes, size_t size)
-{
-    OCT_TRY(oct_model_read_flat(model, bytes, size));
-    return oct_model_check(model);
-}
-
 oct_status oct_model_load(oct_model *model, const char *path)
 {
     void *bytes = NULL;
@@ -196,8 +190,10 @@ oct_status oct_model_load(oct_model *model, const char *path)
     *model = (oct_model){0};
     OCT_TRY(oct_file_read(path, file_bytes_max, &bytes, &size));
     /* All that is said from here on lacks the path, which is put in front at the end. */
-    oct_status status = oct_model_is_flat(bytes, size) ? read_flat(model, bytes, size)
-                                                       : read_checksummed(model, bytes, size);
+    const bool flat = oct_model_is_flat(bytes, size);
+    oct_status status =
+        flat ? oct_model_read_flat(model, bytes, size) : read_checksummed(model, bytes, size);
+    if (status == OCT_OK && flat) status = oct_model_check(model);
     if (status == OCT_OK) status = oct_model_check_costs(model);
     if (status == OCT_OK) status = oct_fallbacks_check(&model->program, false);
     if (status != OCT_OK) {

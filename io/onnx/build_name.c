@@ -55,7 +55,7 @@ static bool starts_with(const char *text, size_t length, const char *begin, size
 }
 
 /* PyTorch calls a node "/layer1/layer1.0/conv1/Conv": a part may repeat the one before it, and the last one is
- * the operator's type, which goes when the part before it says as much. */
+ * the operator's type, which is left out when the part before it says the same. */
 static void path_of_node(const oct_onnx_node *n, char path[PATH])
 {
     const char *last = "", *at = n->name;

@@ -128,7 +128,7 @@ oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
     int64_t axis = oct_onnx_int(n, "axis", old ? 1 : -1);
     if (axis < 0) axis += x.dims;
     OCT_CHECK(axis >= 0 && axis < x.dims && oct_view_size(&x, (int)axis) > 0, OCT_PREPARE,
-              "it goes over the batch; let it go over classes");
+              "it normalizes over the batch; let it normalize over classes");
     for (int d = (int)axis; d < x.dims; d++)
         last[d] = old || d == axis;
     OCT_TRY(oct_build_lay_last(b, &x, last));

@@ -342,7 +342,7 @@ static oct_status crop(oct_onnx_view *x, int64_t *before, int64_t *after)
     return OCT_OK;
 }
 
-/* Zeros around an image become the padding of the convolution after them, when nobody else reads them. */
+/* Zeros around an image become the padding of the convolution after them, when no other node reads them. */
 static bool goes_into_conv(oct_onnx_builder *b, const int64_t *before, const int64_t *after)
 {
     const int32_t user = b->user[b->result];

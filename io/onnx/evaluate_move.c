@@ -219,7 +219,7 @@ oct_status oct_onnx_evaluate_scatter(oct_onnx_call *c)
     return OCT_OK;
 }
 
-/* Constants are padded with a constant; nobody writes the other modes for them. */
+/* Constants are padded with a constant; exporters do not write the other modes for them. */
 oct_status oct_onnx_evaluate_pad(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0), *value = oct_onnx_in(c, 2);

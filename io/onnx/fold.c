@@ -134,7 +134,7 @@ static oct_status set_input(oct_onnx_graph *g, const image_size *size)
 
 /* Nodes that do nothing. */
 
-/* Dropout of inference, or one whose rate nobody can know. */
+/* Dropout of inference, or one whose rate is unknown. */
 static bool drops_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
 {
     const oct_onnx_value *training = oct_onnx_input(g, n, 2);
@@ -200,7 +200,7 @@ static int32_t chosen(const oct_onnx_graph *g, const oct_onnx_node *n, int k)
     return n->input[1 + k + (when ? 0 : n->outputs)];
 }
 
-/* Lets all users of such a node's output use its input. Without users it goes with the others. */
+/* Lets all users of such a node's output use its input. Without users it is removed with the others. */
 static oct_status bypass(oct_onnx_graph *g)
 {
     int32_t *same_as = NULL;

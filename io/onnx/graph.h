@@ -44,7 +44,7 @@ typedef enum oct_onnx_kind {
     OCT_ONNX_TENSOR,
     OCT_ONNX_INTS,
     OCT_ONNX_GRAPH, /* a subgraph: only its name is kept */
-    OCT_ONNX_OTHER, /* lists of floats or texts, and what else nobody reads: only its name is kept */
+    OCT_ONNX_OTHER, /* lists of floats or texts, and what else is not read: only its name is kept */
 } oct_onnx_kind;
 
 typedef struct oct_onnx_attribute {

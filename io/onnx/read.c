@@ -40,7 +40,7 @@ static oct_status check_model(const char *path, const Onnx__ModelProto *m, int64
     return OCT_OK;
 }
 
-/* Dimensions that are free, or that nobody knows, count as the batch until the folding sets them. */
+/* Dimensions that are free or unknown count as the batch until the folding sets them. */
 static oct_status take_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto *p,
                             oct_onnx_value *v)
 {

@@ -105,13 +105,6 @@ bool oct_view_is_whole(const oct_onnx_view *v)
     return v->offset == 0 && stride == oct_view_base(v);
 }
 
-bool oct_view_equal(const oct_onnx_view *a, const oct_onnx_view *b)
-{
-    return oct_shape_equal(&a->shape, &b->shape) && a->dims == b->dims && a->offset == b->offset &&
-           memcmp(a->atoms, b->atoms, (size_t)a->dims * sizeof a->atoms[0]) == 0 &&
-           memcmp(a->atom, b->atom, (size_t)count_atoms(a) * sizeof a->atom[0]) == 0;
-}
-
 /* Merges atoms that are adjacent in memory, also those of different dimensions. */
 static int merge_atoms(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
 {

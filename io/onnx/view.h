@@ -38,7 +38,6 @@ int64_t oct_view_numel(const oct_onnx_view *v); /* of a sample */
 int64_t oct_view_base(const oct_onnx_view *v);  /* values of a sample of the tensor */
 /* Every value of the tensor is seen once. */
 bool oct_view_is_whole(const oct_onnx_view *v);
-bool oct_view_equal(const oct_onnx_view *a, const oct_onnx_view *b); /* but for the value */
 
 /* These make another view of the same tensor, or say false when there is none. */
 bool oct_view_reshape(const oct_onnx_view *v, int dims, const int64_t *size, oct_onnx_view *out);

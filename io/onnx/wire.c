@@ -56,7 +56,7 @@ static bool take_field(stretch *s, int wire, stretch *content)
         *content = (stretch){s->at, s->at + length};
         s->at += length;
         return true;
-    default: /* groups, which nobody writes */
+    default: /* groups, which ONNX does not have */
         return false;
     }
 }

@@ -104,7 +104,7 @@ static bool closes(yaml_event_type_t type)
     return type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT;
 }
 
-/* Depth is bounded since libyaml's time goes with its square. */
+/* Depth is bounded since libyaml's time grows with its square. */
 static oct_status next_event(reader *r)
 {
     yaml_event_delete(&r->event);
@@ -314,8 +314,8 @@ static oct_status walk_stream(reader *r)
     return OCT_USAGE;
 }
 
-/* Allows only characters that YAML allows and editors show: for it U+0085, U+2028 and U+2029 end lines, which nobody
- * sees. So every later position is right. */
+/* Allows only characters that YAML allows and editors show: for it U+0085, U+2028 and U+2029 end lines, which editors
+ * do not show. So every later position is right. */
 static oct_status check_characters(const reader *r)
 {
     oct_recipe_position p = {.kind = OCT_GIVEN_IN_FILE, .line = 1, .column = 1, .width = 1};

@@ -354,7 +354,7 @@ static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_re
         size_t length = list_item(key, text, end, &item);
         OCT_TRY_OUT(parse_list_item(key, &list, &item, flaw));
         if (text + length < end && text[length] == ']' && !flaw->text[0])
-            say(flaw, "'%s' goes on after its first ]; write one list", shown.text);
+            say(flaw, "'%s' has text after its first ]; write one list", shown.text);
         text = skip_blanks(text + length + 1);
     }
     if (flaw->text[0] == '\0') oct_key_take_list(key, recipe, &list);

@@ -87,7 +87,7 @@ bool oct_event_file_named(const char *name)
     return strncmp(name, prefix, sizeof(prefix) - 1) == 0;
 }
 
-/* The time in the name of a file: of now, or after those that are there. Readers go by the names. */
+/* The time in the name of a file: of now, or after those that are there. Readers sort by the names. */
 static oct_status next_time(const char *path, int64_t *next)
 {
     *next = (int64_t)time(NULL);

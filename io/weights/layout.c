@@ -78,7 +78,7 @@ static oct_weight_layout layout_of_image(const oct_shape *s)
     return layout;
 }
 
-static bool is_parameter(const oct_module_type *type)
+static bool is_parameter_module(const oct_module_type *type)
 {
     return type == &oct_parameter_type || type == &oct_add_parameter_type ||
            type == &oct_mul_parameter_type;
@@ -95,7 +95,7 @@ oct_weight_layout oct_weight_layout_of(const oct_module *module, const oct_tenso
     if (type == &oct_linear_type && s->ndim == 2) return layout_of_linear(s, order);
     if ((type == &oct_linear_type || type == &oct_batch_norm_type) && s->ndim == 1)
         return layout_of_vector(s, order);
-    if (is_parameter(type) && s->ndim == 3) return layout_of_image(s);
+    if (is_parameter_module(type) && s->ndim == 3) return layout_of_image(s);
     return layout_as_it_is(s);
 }
 

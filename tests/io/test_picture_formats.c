@@ -262,7 +262,7 @@ Test(csv, what_is_no_table_is_refused)
         {"\n\r\n", "holds no rows", 3},
         {"a,b\nc\n", ":2: has 1 fields, but the first row has 2", 6},
         {"a,\"b\n", ":1: a field begins with a quote that nothing ends", 5},
-        {"a,\"b\"c\n", ":1: a field goes on after its quotes", 7},
+        {"a,\"b\"c\n", ":1: a field has text after its closing quote", 7},
         {"a\0b,1\n", "is no text: it holds a byte of 0", 6},
     };
     oct_tmp tmp;

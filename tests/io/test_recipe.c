@@ -323,13 +323,14 @@ static const struct {
                        "numbers such as [0.5]"},
     {"data.mean=[0.5,,1]", "command line: 'data.mean=[0.5,,1]': item 2: an empty value; leave out "
                            "the comma or write a number"},
-    {"data.mean=[1],[2]", "command line: 'data.mean=[1],[2]': '[1],[2]' goes on after its first ]; "
-                          "write one list"},
+    {"data.mean=[1],[2]",
+     "command line: 'data.mean=[1],[2]': '[1],[2]' has text after its first ]; "
+     "write one list"},
     {"plugins=a.so", "command line: 'plugins=a.so': 'a.so' is not a list; write [a.so]"},
     {"plugins=[a,,b]", "command line: 'plugins=[a,,b]': item 2: an empty value; leave out the "
                        "comma or write a text"},
     {"plugins=[a],b]",
-     "command line: 'plugins=[a],b]': '[a],b]' goes on after its first ]; write one list"},
+     "command line: 'plugins=[a],b]': '[a],b]' has text after its first ]; write one list"},
     {"plugins=[a", "command line: 'plugins=[a': '[a' is not a list; write a list of texts such as "
                    "[one, two]"},
     {"data.mean=[9e9]", "command line: 'data.mean=[9e9]': item 1: 9e9 is out of range; allowed: "
