@@ -1,18 +1,18 @@
-/* A metric: the mean distance of outputs from what they should be, 1 for the label and 0 for the rest. Its
- * sum is no count, so it is taken leaf by leaf and along the tree, and has the same bits on any ranks. */
+/* A metric: the mean distance of the outputs from their targets, 1 for the label and 0 for the rest. Its sum is
+ * no count, so it is added leaf by leaf and along the tree, and has the same bits on any number of ranks. */
 #include "tasks.h"
 
 #include <math.h>
 
 enum { SUM, OUTPUTS, NUMBERS };
 
-static int64_t numbers(int64_t n)
+static int64_t count_sums(int64_t n)
 {
     (void)n;
     return NUMBERS;
 }
 
-static void add(const oct_output_row *row, double *sums)
+static void add_row(const oct_output_row *row, double *sums)
 {
     const int32_t label = oct_output_class(row);
     for (int64_t k = 0; k < row->n; k++)
@@ -20,7 +20,7 @@ static void add(const oct_output_row *row, double *sums)
     sums[OUTPUTS] += (double)row->n;
 }
 
-static double value(const double *sums, int64_t n)
+static double mean_of_sums(const double *sums, int64_t n)
 {
     (void)n;
     return sums[SUM] / sums[OUTPUTS];
@@ -31,6 +31,6 @@ const oct_metric mean_error_metric = {.name = "mean_error",
                                       .brief = "err",
                                       .unit = "",
                                       .smaller_is_better = true,
-                                      .numbers = numbers,
-                                      .add = add,
-                                      .value = value};
+                                      .numbers = count_sums,
+                                      .add = add_row,
+                                      .value = mean_of_sums};
