@@ -166,7 +166,7 @@ static size_t next_param(const reading *r, const char *word)
     while (at < count && r->given[at])
         at++;
     if (r->named)
-        say(r->flaw, "'%s' has no name, but stands after one that has; write NAME=%s", shown.text,
+        say(r->flaw, "'%s' has no name, but comes after one that has; write NAME=%s", shown.text,
             shown.text);
     else if (count == 0)
         say(r->flaw, "'%s': %s takes no values; leave it out", shown.text, r->transform->name);
@@ -223,7 +223,7 @@ static void say_unknown(const char *word, bool training, char flaw[OCT_AUGMENT_F
     snprintf(name, sizeof name, "%.*s", (int)(name_bytes < 63 ? name_bytes : 63), word);
     const char *near = oct_registry_nearest(&oct_transform_table, name);
     if (oct_registry_find(&oct_transform_table, name)) {
-        say(flaw, "'%s': values stand after a space, without brackets; write %s VALUE NAME=VALUE",
+        say(flaw, "'%s': values come after a space, without brackets; write %s VALUE NAME=VALUE",
             shown.text, name);
         return;
     }

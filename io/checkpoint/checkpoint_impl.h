@@ -7,7 +7,7 @@
 
 enum { OCT_CHECKPOINT_FORMAT = 1, OCT_ITEM_PATH = 512 };
 
-/* The whole numbers of a course, as they stand in a file. */
+/* The whole numbers of early stopping, as a file has them. */
 #define OCT_EARLY_STOPPING_NUMBERS(X)                                                              \
     X(float_end)                                                                                   \
     X(qat_end)                                                                                     \

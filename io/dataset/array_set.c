@@ -92,7 +92,7 @@ static oct_status check_source(reading *r)
     OCT_CHECK(images == labels || r->source->goal == OCT_GOAL_INPUT ||
                   r->source->goal == OCT_GOAL_NONE,
               OCT_USAGE,
-              "data.images, data.labels: {split} stands in one of them only; write it in both or "
+              "data.images, data.labels: {split} is in one of them only; write it in both or "
               "in none");
     return OCT_OK;
 }

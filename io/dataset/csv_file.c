@@ -34,7 +34,7 @@ static void skip_blanks(scan *s)
         s->at++;
 }
 
-/* Takes a field in quotes; s->at stands after it then. */
+/* Takes a field in quotes; s->at is then after it. */
 static oct_status take_quoted(scan *s)
 {
     char *to = ++s->at;

@@ -73,7 +73,7 @@ static bool has_wide_form(const char *kernel)
     return false;
 }
 
-/* What stands for the letter after a '$'. */
+/* The text in place of the letter after a '$'. */
 static const char *meaning(const oct_to_c_form *f, char letter, const char *names)
 {
     switch (letter) {

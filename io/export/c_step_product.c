@@ -215,7 +215,7 @@ static pair pair_of(const oct_to_c *w, const oct_to_c_call *c)
     return p;
 }
 
-/* What stands after the strides in a pair_layer. */
+/* What follows the strides in a pair_layer. */
 typedef struct factors {
     int32_t lo, hi;
     int64_t ma, mb;

@@ -252,8 +252,8 @@ static oct_to_onnx_ref add_second(oct_to_onnx_program *p, const oct_step *step, 
     return x;
 }
 
-/* The layer without what is after its sums. A value of two dimensions is a row; `conv` says of one that enters
- * flattened that it is one. */
+/* The sums of a layer, without rounding and activation. A value of two dimensions is a row, as is an image that the
+ * layer takes flattened (`flat`). */
 static oct_to_onnx_ref compute(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;

@@ -84,7 +84,7 @@ static oct_status take_object(oct_h5 *h5, const oct_h5_message *m, int64_t *room
     *room -= (int64_t)length + 64;
     OCT_CHECK(*room >= 0, OCT_DATA, "more objects than a file of its size can");
     OCT_CHECK(object.group || take_dataset(&object, m, h5->span.size), OCT_DATA,
-              "%s, which is of another type or does not lie in one piece in the file", m->name);
+              "%s, which is of another type or is not in one piece in the file", m->name);
     OCT_TRY(oct_grow(&h5->objects, &h5->capacity, h5->count + 1, sizeof object));
     OCT_TRY(oct_strdup(&object.path, m->name));
     h5->objects[h5->count++] = object;
@@ -99,7 +99,7 @@ static oct_status check_objects(oct_h5 *h5)
     for (size_t i = 0; i < h5->count; i++) {
         const oct_h5_object *o = &h5->objects[i];
         if (o->group || o->at < 0) continue;
-        OCT_CHECK(o->at >= end, OCT_DATA, "%s, which lies over something else", o->path);
+        OCT_CHECK(o->at >= end, OCT_DATA, "%s, which overlaps something else", o->path);
         end = o->at + bytes_of(o);
     }
     if (h5->count > 0) qsort(h5->objects, h5->count, sizeof *h5->objects, by_path);

@@ -64,7 +64,7 @@ static oct_status spawn_somewhere(int channel, pid_t *pid)
         if (*places[i] && spawn(places[i], channel, pid) == OCT_OK) return OCT_OK;
     return oct_fail(OCT_RESOURCE,
                     "the program " PROGRAM ", which reads HDF5 files, cannot be started (%s); it "
-                    "lies beside octet, or where OCT_HDF5_PROGRAM says",
+                    "is beside octet, or where OCT_HDF5_PROGRAM says",
                     strerror(errno));
 }
 

@@ -35,7 +35,7 @@ typedef enum oct_h5_kind {
     X(DIMENSIONS, "has no dimension, or too many; 1 to 4 dimensions are read")                     \
     X(ELSEWHERE, "has its numbers in another file; write them into this one")                      \
     X(FILTER, "is packed by a filter that the HDF5 library here does not have; use gzip, or none") \
-    X(STORAGE, "does not lie in one piece, as arrays of Octet do")                                 \
+    X(STORAGE, "is not in one piece, as arrays of Octet do")                                       \
     X(DEEP, "has a name that is too long or nested too deep")                                      \
     X(UNREADABLE, "cannot be read: the file is damaged or cut short")
 

@@ -66,7 +66,7 @@ static oct_status pad_by_itself(const oct_onnx_node *n, window *w)
         const int64_t needed = upper || lower ? (out - 1) * w->stride[i] + reach - w->in[i] : 0;
         const int64_t all = oct_max_i64(0, needed);
         OCT_CHECK(needed >= -1, OCT_PREPARE,
-                  "auto_pad is %s and its windows lie further apart than they reach, where "
+                  "auto_pad is %s and its windows are further apart than they are long, where "
                   "runtimes differ in what it means; export it with pads",
                   mode);
         w->before[i] = upper ? all / 2 : all - all / 2;
@@ -281,7 +281,7 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_CHECK(!max || !apart, OCT_PREPARE,
               "it has dilations, which a maximum cannot have here; export it with dilations of 1");
     OCT_CHECK(n->outputs < 2 || n->output[1] < 0 || b->uses[n->output[1]] == 0, OCT_PREPARE,
-              "its second output, where the maxima lie, is used; export it without");
+              "its second output, the places of the maxima, is used; export it without");
     oct_op_args args = *OCT_OP_ARGS((double)w.kernel[0], (double)w.kernel[1], (double)w.stride[0],
                                     (double)w.stride[1], (double)w.before[0], (double)w.before[1],
                                     (double)w.after[0], (double)w.after[1], w.ceil, counts_padding);

@@ -10,7 +10,7 @@
 oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
 {
     OCT_CHECK(source->size <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
-              "%s: has %s; an ONNX file has at most %s, the rest lies in external data",
+              "%s: has %s; an ONNX file has at most %s; larger tensors belong in external data",
               source->path, oct_text_size((int64_t)source->size).text,
               oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
     OCT_TRY(

@@ -43,7 +43,7 @@ static void check_phase(const oct_recipe_source *s, const phase_keys *k, int64_t
     for (int i = 1; i < steps->count; i++)
         if (steps->value[i] <= steps->value[i - 1]) {
             oct_recipe_report_keys(s, k->milestones, k->milestones,
-                                   "%s: %g stands after %g; write them in ascending order",
+                                   "%s: %g comes after %g; write them in ascending order",
                                    oct_keys[k->milestones].name, steps->value[i],
                                    steps->value[i - 1]);
             break;

@@ -86,7 +86,7 @@ static oct_status check_row(const line_reader *r, const oct_sensitivity_row *row
                   OCT_DATA, "%s:%zu: the %s of %s is already in the table; keep one of the rows",
                   r->path, r->line, row->tensor, row->path);
     OCT_CHECK(t->count == 0 || t->rows[t->count - 1].sqnr <= row->sqnr, OCT_DATA,
-              "%s:%zu: sqnr_db %g stands after %g; the most sensitive row, with the lowest, comes "
+              "%s:%zu: sqnr_db %g comes after %g; the most sensitive row, with the lowest, comes "
               "first",
               r->path, r->line, row->sqnr, t->rows[t->count - 1].sqnr);
     return OCT_OK;

@@ -465,7 +465,7 @@ static const struct {
 } mistakes[] = {
     {"flp", "there is no transform 'flp'; did you mean 'flip'? allowed: resize, center_crop",
      false},
-    {"flip(0.5)", "'flip(0.5)': values stand after a space, without brackets", false},
+    {"flip(0.5)", "'flip(0.5)': values come after a space, without brackets", false},
     {"", "there is no transform ''", false},
     {"flip 0.5 0.5", "'0.5' is one value too many; flip has p", false},
     {"flip p=2", "p of flip is '2'; write a number from 0 to 1", false},
@@ -475,7 +475,7 @@ static const struct {
     {"erase scal=0.1..0.2", "erase has no 'scal'; did you mean 'scale'?", false},
     {"erase scale=0.5..0.2", "scale of erase is '0.5..0.2'; write a range FROM..TO", false},
     {"erase scale=0.5", "write a range FROM..TO within 0.0001 to 1", false},
-    {"erase scale=0.1..0.2 1", "'1' has no name, but stands after one that has", false},
+    {"erase scale=0.1..0.2 1", "'1' has no name, but comes after one that has", false},
     {"rotate", "rotate needs degrees; write degrees=VALUE, a number from 0 to 180", false},
     {"resize", "resize has no size; write one, such as resize 224, or data.size", false},
     {"resize 0", "size of resize is '0'; write a size such as 224", false},

@@ -500,7 +500,7 @@ Test(hdf5, takes_no_object_that_is_reached_twice)
     craft();
     plain_dataset("x");
     H5Lcreate_hard(crafted, "x", crafted, "y", H5P_DEFAULT, H5P_DEFAULT);
-    check_refused("holds what Octet does not write: y, which lies over something else");
+    check_refused("holds what Octet does not write: y, which overlaps something else");
 }
 
 Test(hdf5, takes_no_names_that_are_odd_or_nested_too_deep)
@@ -533,7 +533,7 @@ Test(hdf5, takes_only_its_own_types)
     for (size_t i = 0; i < OCT_COUNT(types); i++) {
         craft();
         dataset("x", types[i], 1, (hsize_t[]){2}, plain_data);
-        check_refused(i < 6 ? "x, which is of another type or does not lie in one piece"
+        check_refused(i < 6 ? "x, which is of another type or is not in one piece"
                             : "x holds neither integers nor floats");
     }
 }
@@ -549,8 +549,7 @@ Test(hdf5, takes_only_plain_storage_within_the_file)
         if (kind == 2) H5Pset_deflate(options, 5);
         if (kind == 3) H5Pset_external(options, "/etc/passwd", 0, 64);
         dataset("x", H5T_STD_U8LE, 1, dims, options);
-        check_refused(kind == 3 ? "x has its numbers in another file"
-                                : "does not lie in one piece");
+        check_refused(kind == 3 ? "x has its numbers in another file" : "is not in one piece");
     }
 }
 
@@ -562,7 +561,7 @@ Test(hdf5, takes_only_shapes_of_tensors_that_are_there)
     craft();
     H5Pset_alloc_time(plain_data, H5D_ALLOC_TIME_LATE); /* never written: only a fill value */
     dataset("x", H5T_IEEE_F32LE, 1, (hsize_t[]){10}, plain_data);
-    check_refused("does not lie in one piece");
+    check_refused("is not in one piece");
     craft();
     hid_t null = H5Screate(H5S_NULL);
     H5Dclose(H5Dcreate2(crafted, "x", H5T_STD_U8LE, null, H5P_DEFAULT, plain_data, H5P_DEFAULT));
@@ -682,7 +681,7 @@ Test(hdf5, takes_no_two_links_to_one_place)
     memcpy(omega + 5, alpha + 5, 8);
     repair(image, size, image);
     cr_assert_eq(oct_h5_open(&h5, image, size, "x.h5"), OCT_DATA);
-    check_said("omega, which lies over something else");
+    check_said("omega, which overlaps something else");
     memset(alpha + 5, 0, 8);
     alpha[5] = 48; /* the root itself */
     repair(image, size, image);

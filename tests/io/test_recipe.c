@@ -251,7 +251,7 @@ static const struct {
      "r.yaml:2:7: qat.schedule is step, but qat.milestones is empty; write the epochs at which the "
      "rate falls, such as [2, 3]"},
     {HEAD "float: {schedule: step, milestones: [3, 2]}\n",
-     "r.yaml:2:25: float.milestones: 2 stands after 3; write them in ascending order"},
+     "r.yaml:2:25: float.milestones: 2 comes after 3; write them in ascending order"},
     {HEAD "data: {mean: [0.1, 0.2]}\n", "r.yaml:2:8: data.mean has 2 values, but data.std 1; write "
                                         "one for each channel in both"},
     {HEAD "data: {mean: [], std: []}\n", "r.yaml:2:8: data.mean and data.std have no values; write "
@@ -719,7 +719,7 @@ static const struct {
     {TABLE "a weight 1 1 0\na activation 1 1 0\na weight 2 1 0\n", "quant.sensitivity_topk=1",
      ":4: the weight of a is already in the table; keep one of the rows"},
     {TABLE "a weight 2 1 0\nb weight 1 1 0\n", "quant.sensitivity_topk=1",
-     ":3: sqnr_db 1 stands after 2; the most sensitive row, with the lowest, comes first"},
+     ":3: sqnr_db 1 comes after 2; the most sensitive row, with the lowest, comes first"},
 };
 
 Test(recipe, each_mistake_in_a_sensitivity_table_has_its_sentence)
