@@ -102,8 +102,7 @@ oct_status oct_onnx_shape_matmul(oct_onnx_call *c)
     if (column) b.ndim = 2, b.dim[1] = 1;
     const int64_t rows = a.dim[a.ndim - 2], columns = b.dim[b.ndim - 1];
     if (a.dim[a.ndim - 1] != b.dim[b.ndim - 2])
-        return oct_onnx_problem(c,
-                                "rows of %" PRId64 " numbers do not fit columns of %" PRId64,
+        return oct_onnx_problem(c, "rows of %" PRId64 " numbers do not fit columns of %" PRId64,
                                 a.dim[a.ndim - 1], b.dim[b.ndim - 2]);
     a.ndim -= 2;
     b.ndim -= 2;
