@@ -1,6 +1,6 @@
 /* The ranks agree: all go on, or all leave with the same reason.
  *
- * One maximum of four numbers says whether anybody failed, who first, and whether all failed alike
+ * One maximum of four numbers says whether anybody failed, who first, and whether all failed the same way
  * (a mistake in the recipe is found by every rank: that is one message, not one for each rank). Only
  * after a lone failure do the sentences travel, from the first rank that failed.
  */
@@ -69,7 +69,7 @@ static oct_status agree(const oct_comm *comm, oct_status mine, lone_failure *fai
     return OCT_PEER;
 }
 
-static oct_status agree_or_tell(const oct_comm *comm, oct_status mine)
+static oct_status agree_or_report(const oct_comm *comm, oct_status mine)
 {
     lone_failure failure = {0}, own;
     if (mine == OCT_OK) return agree(comm, mine, &failure);
@@ -77,7 +77,7 @@ static oct_status agree_or_tell(const oct_comm *comm, oct_status mine)
     failure_take(&failure, mine);
     own = failure;
     if (comm->state->broken) return mine;
-    /* Whatever happens on the way, this rank's own reason is the one to tell. */
+    /* Whatever happens on the way, this rank's own reason is the one to report. */
     if (agree(comm, mine, &failure) != mine) failure_record(&own);
     return mine;
 }
@@ -86,7 +86,7 @@ static oct_status agree_or_tell(const oct_comm *comm, oct_status mine)
 oct_status oct_comm_agree(const oct_collective *self, oct_status mine)
 {
     const oct_comm *comm = oct_comm_of(self);
-    const oct_status status = agree_or_tell(comm, mine);
+    const oct_status status = agree_or_report(comm, mine);
     comm->state->agreed = status != OCT_OK && oct_fail_code() != OCT_LOST;
     return status;
 }

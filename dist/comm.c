@@ -29,13 +29,13 @@ static oct_status share_hosts(oct_comm *comm)
     return oct_exchange_broadcast(comm, comm->hosts, (size_t)comm->base.size * sizeof(mine), 0);
 }
 
-static double waited(const oct_collective *self)
+static double seconds_waited(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
     return comm->state->waited_s + (comm->besides ? comm->besides->state->waited_s : 0);
 }
 
-static const char *name(const oct_collective *self, int rank, char text[128])
+static const char *rank_name(const oct_collective *self, int rank, char text[128])
 {
     return oct_rank_text(oct_comm_of(self), rank, text);
 }
@@ -52,11 +52,11 @@ static const oct_collective over_messages = {.tree_sum_f32 = oct_comm_tree_sum_f
                                              .rows_alloc = oct_comm_rows_alloc,
                                              .rows_free = oct_comm_rows_free,
                                              .rows_total = oct_comm_rows_total,
-                                             .waited = waited,
-                                             .name = name};
+                                             .waited = seconds_waited,
+                                             .name = rank_name};
 
-static oct_status start(oct_comm *comm, oct_transport *transport, double deadline_s,
-                        size_t slot_bytes)
+static oct_status open_state(oct_comm *comm, oct_transport *transport, double deadline_s,
+                             size_t slot_bytes)
 {
     OCT_TRY(oct_alloc(&comm->state, 1, sizeof(*comm->state)));
     comm->state->transport = transport;
@@ -68,7 +68,7 @@ static oct_status start(oct_comm *comm, oct_transport *transport, double deadlin
     comm->base.size = transport->size;
     OCT_TRY(oct_alloc(&comm->state->heard, (size_t)transport->size, sizeof(*comm->state->heard)));
     OCT_TRY(share_hosts(comm));
-    return oct_rank_node_join(comm, slot_bytes);
+    return oct_rank_node_enter(comm, slot_bytes);
 }
 
 /* The communicator owns the transport, even after a failure. */
@@ -84,7 +84,7 @@ static oct_status open_over(oct_comm **comm, oct_transport *transport, double de
         oct_host_name(opened->host);
         if (transport && transport->host)
             snprintf(opened->host, sizeof(opened->host), "%s", transport->host);
-        if (transport) status = start(opened, transport, deadline_s, slot_bytes);
+        if (transport) status = open_state(opened, transport, deadline_s, slot_bytes);
     }
     if (transport && (!opened || !opened->state)) transport->close(transport, true);
     if (status != OCT_OK) oct_comm_close(&opened);
@@ -92,15 +92,15 @@ static oct_status open_over(oct_comm **comm, oct_transport *transport, double de
     return status;
 }
 
-/* Lanes for sums besides other work hang on one another; each has a twin of the transport. */
+/* Lanes for sums besides other work hang on one another; each has a duplicate of the transport. */
 static oct_status open_besides(oct_comm *comm, oct_transport *transport, double deadline_s)
 {
     const size_t slot_bytes = comm->state->node.memory ? OCT_NODE_SLOT_BYTES : 0;
     oct_rows **rows = comm->state->rows;
     for (int i = 0; i < OCT_SUMS_BESIDES; i++, comm = comm->besides) {
-        oct_transport *twin;
-        OCT_TRY(transport->twin(transport, &twin));
-        OCT_TRY(open_over(&comm->besides, twin, deadline_s, slot_bytes));
+        oct_transport *duplicate;
+        OCT_TRY(transport->duplicate(transport, &duplicate));
+        OCT_TRY(open_over(&comm->besides, duplicate, deadline_s, slot_bytes));
         comm->besides->state->rows = rows;
     }
     return OCT_OK;
@@ -127,7 +127,7 @@ oct_status oct_comm_open(oct_comm **comm, double deadline_s)
 }
 
 /* The transport may wait for all ranks without a deadline where it ends, so ours comes first. */
-static void meet_at_the_end(const oct_comm *comm)
+static void synchronize_at_end(const oct_comm *comm)
 {
     int64_t here = 0;
     oct_status status = OCT_OK;
@@ -140,7 +140,7 @@ out:
     oct_abort(oct_status_exit(status));
 }
 
-static void end(const oct_comm *comm)
+static void close_state(const oct_comm *comm)
 {
     oct_comm_state *s = comm->state;
     oct_sums_free(&s->sums);
@@ -159,11 +159,11 @@ static void end(const oct_comm *comm)
 void oct_comm_close(oct_comm **comm)
 {
     if (!*comm) return;
-    if ((*comm)->state && !(*comm)->state->broken) meet_at_the_end(*comm);
+    if ((*comm)->state && !(*comm)->state->broken) synchronize_at_end(*comm);
     const oct_comm *lane = (*comm)->besides;
     if ((*comm)->state && lane && lane->state) lane->state->broken |= (*comm)->state->broken;
     oct_comm_close(&(*comm)->besides);
-    if ((*comm)->state) end(*comm);
+    if ((*comm)->state) close_state(*comm);
     oct_free(&(*comm)->hosts);
     oct_free(comm);
 }
@@ -173,9 +173,9 @@ const oct_collective *oct_comm_collective(const oct_comm *comm)
     return &comm->base;
 }
 
-int64_t oct_comm_meetings(const oct_comm *comm)
+int64_t oct_comm_syncs(const oct_comm *comm)
 {
-    return comm->state ? comm->state->meetings : 0;
+    return comm->state ? comm->state->syncs : 0;
 }
 
 bool oct_comm_agreed(const oct_comm *comm)

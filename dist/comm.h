@@ -19,10 +19,10 @@ void oct_comm_close(oct_comm **comm); /* MPI_Finalize; clean end, all ranks */
 void oct_comm_set_deadline(oct_comm *comm, double deadline_s);
 
 const oct_collective *oct_comm_collective(const oct_comm *comm);
-/* Returns how often all ranks have waited for each other so far: sums, maxima, agreements. Gradients that are summed
- * beside the backward are one meeting, where their sums end. A rank that is alone waits for nobody. */
-int64_t oct_comm_meetings(const oct_comm *comm);
-/* Tells whether the last thing that all ranks did together was to agree on a failure, unless they went on from it. */
+/* Returns how often all ranks have synchronized so far: sums, maxima, agreements. Gradients that are summed beside
+ * the backward count once, where their sums end. A rank that is alone never waits. */
+int64_t oct_comm_syncs(const oct_comm *comm);
+/* Says whether the last thing that all ranks did together was to agree on a failure, unless they went on from it. */
 bool oct_comm_agreed(const oct_comm *comm);
 void oct_comm_go_on(oct_comm *comm);
 int oct_comm_rank(const oct_comm *comm);
@@ -30,10 +30,10 @@ int oct_comm_size(const oct_comm *comm);
 const char *oct_comm_host(const oct_comm *comm);
 const char *oct_comm_library(const oct_comm *comm); /* "Open MPI 4.1.4", or "none" */
 
-/* Tells, before MPI is started and from the environment only, whether a launcher started us. rank
+/* Says, before MPI is started and from the environment only, whether a launcher started us. rank
  * is 0 without one. */
 bool oct_launched(int *rank, int *size);
-/* Tells, also from the environment, which of the ranks of this host this one is, and of how many; false where the
+/* Says, also from the environment, which of the ranks of this host this one is, and of how many; false where the
  * launcher does not say. */
 bool oct_launched_here(int *local_rank, int *local_ranks);
 

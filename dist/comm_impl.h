@@ -33,22 +33,22 @@ typedef enum oct_exchange {
 
 enum { OCT_HOST_BYTES = 64 };
 
-/* A host, as its ranks tell the others at the start. */
+/* A host, as its ranks send it to the others at the start. */
 typedef struct oct_host {
     char name[OCT_HOST_BYTES];
     int32_t pid, memory; /* the rank's offer of memory to share: its file descriptor, or -1 */
     uint64_t mark;       /* which the memory begins with */
 } oct_host;
 
-/* Where the rows of a sum lie that the others of the node add up there: told before the first progress of it, and
- * read before the last. */
+/* Where the rows of a sum are that the others of the node add up in place: written before its first progress, and
+ * read before its last. */
 typedef struct oct_rows_place {
     uint64_t id; /* of the rows, never given again by this rank */
     uint64_t bytes, at;
     int32_t file;
 } oct_rows_place;
 
-/* A line tells the other ranks of a node how far this one is: the operation that it is in, and what it has
+/* A line shows the other ranks of a node how far this one is: the operation that it is in, and what it has
  * done there, a number that never falls. */
 typedef struct oct_rank_line {
     _Alignas(64) _Atomic uint64_t operation;
@@ -99,13 +99,13 @@ typedef struct oct_comm_state {
     double deadline_s;
     bool broken; /* a wait failed: nothing may be exchanged any more */
     double waited_s;
-    int64_t meetings;
+    int64_t syncs;    /* so far */
     bool agreed;      /* on a failure, and nothing was done together since */
     oct_heard *heard; /* of each rank */
 
     oct_exchange exchange; /* the operation this rank is in */
     uint32_t sequence;
-    size_t length; /* of the vector that it is about, as told to the node */
+    size_t length; /* of the vector that it is about, as the line shows it */
 
     size_t posted, pending; /* all of them messages, or all of them lines */
     oct_wait *waits;
@@ -137,7 +137,7 @@ typedef struct oct_comm_state {
 struct oct_comm {
     oct_collective base;   /* first: its functions find the rest after it */
     oct_comm_state *state; /* NULL without a transport */
-    /* The same ranks over a twin of the transport, for sums that are not waited for. It has the next of
+    /* The same ranks over a duplicate of the transport, for sums that are not waited for. It has the next of
      * OCT_SUMS_BESIDES such lanes beside it. */
     oct_comm *besides;
     char host[OCT_HOST_BYTES];
@@ -152,10 +152,10 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s) OCT_N
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
                          double deadline_s) OCT_NODISCARD;
 
-/* node.c. Every rank offers memory, and when all know the offers of all they join, in the operation that has
+/* node.c. Every rank offers memory, and when all know the offers of all they enter, in the operation that has
  * begun. Where there is no memory to share, or none is asked for (0), each rank is a node, which is no failure. */
 void oct_rank_node_offer(oct_host *host);
-oct_status oct_rank_node_join(const oct_comm *comm, size_t slot_bytes) OCT_NODISCARD;
+oct_status oct_rank_node_enter(const oct_comm *comm, size_t slot_bytes) OCT_NODISCARD;
 void oct_rank_node_leave(oct_rank_node *node);
 char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece);
 /* Map a file of memory of this process, or of another one of the host; NULL where that cannot be. */
@@ -188,14 +188,14 @@ oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data,
                                 size_t bytes) OCT_NODISCARD;
 oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data,
                              size_t bytes) OCT_NODISCARD;
-/* Tells the node how far this rank is; and waits for the others of it to be as far. Not together with
+/* Shows the node how far this rank is; and waits for the others of it to be as far. Not together with
  * transfers. */
 void oct_exchange_signal(const oct_comm *comm, uint64_t progress);
 oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress) OCT_NODISCARD;
-/* Tells the node what the operation is about, so that a rank with something else in mind is found. */
+/* Shows the node what the operation is about, so that a rank with something else in mind is found. */
 void oct_exchange_announce(const oct_comm *comm, size_t bytes);
-/* Waits for all transfers, or lines. patience multiplies the deadline: a rank that waits for an answer which
- * itself waits for somebody gives up later, so that the one truly missing is named. */
+/* Waits for all transfers, or lines. patience multiplies the deadline: a rank that waits for a rank which itself
+ * waits gives up later, so that the rank that is truly missing is named. */
 oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
 /* Looks what has ended since, without waiting; something is in flight. */
 oct_status oct_exchange_look(const oct_comm *comm, bool *moved) OCT_NODISCARD;

@@ -51,7 +51,7 @@ static void sleep_for(double seconds)
 
 /* Several ranks usually find out at once and each will end the job. They go in the order of their
  * ranks, so that the user reads the sentence of one. */
-static oct_status broken(const oct_comm *comm, oct_status status)
+static oct_status break_off(const oct_comm *comm, oct_status status)
 {
     int rank = comm->base.rank;
     comm->state->broken = true;
@@ -63,7 +63,7 @@ static oct_status broken(const oct_comm *comm, oct_status status)
 oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
 {
     oct_comm_state *s = comm->state;
-    s->meetings++;
+    s->syncs++;
     s->agreed = false;
     if (s->broken) {
         if (oct_fail_code() != OCT_OK) return oct_fail_code();
@@ -77,14 +77,14 @@ oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
     return OCT_OK;
 }
 
-/* Says in what, and with whom, the transport failed. */
-static oct_status failed(const oct_comm *comm, int peer)
+/* Breaks off with a sentence that says in what, and with whom, the transport failed. */
+static oct_status break_off_transport(const oct_comm *comm, int peer)
 {
     char mine[128], other[128];
-    return broken(comm,
-                  oct_fail_prefix("%s in %s %u with %s", oct_rank_text(comm, comm->base.rank, mine),
-                                  oct_exchange_name((int)comm->state->exchange),
-                                  comm->state->sequence, oct_rank_text(comm, peer, other)));
+    return break_off(
+        comm, oct_fail_prefix("%s in %s %u with %s", oct_rank_text(comm, comm->base.rank, mine),
+                              oct_exchange_name((int)comm->state->exchange), comm->state->sequence,
+                              oct_rank_text(comm, peer, other)));
 }
 
 static oct_status post_wait(const oct_comm *comm, oct_wait wait)
@@ -94,7 +94,7 @@ static oct_status post_wait(const oct_comm *comm, oct_wait wait)
     oct_status status = oct_grow(&s->waits, &s->waits_capacity, need, sizeof(*s->waits));
     if (status == OCT_OK)
         status = oct_grow(&s->arrivals, &s->arrivals_capacity, need, sizeof(*s->arrivals));
-    if (status != OCT_OK) return broken(comm, status);
+    if (status != OCT_OK) return break_off(comm, status);
     OCT_ASSERT(s->posted == 0 || (s->waits[0].progress > 0) == (wait.progress > 0));
     s->waits[s->posted++] = wait;
     s->pending++;
@@ -109,11 +109,11 @@ static oct_status post_piece(const oct_comm *comm, oct_transfer transfer, void *
         (oct_wait){.peer = transfer.peer, .receives = transfer.receives, .bytes = transfer.bytes}));
     const oct_status status =
         s->transport->begin(s->transport, s->posted - 1, &transfer, data, exchange_tag(s));
-    if (status == OCT_LOST) return failed(comm, transfer.peer);
-    return status == OCT_OK ? OCT_OK : broken(comm, status);
+    if (status == OCT_LOST) return break_off_transport(comm, transfer.peer);
+    return status == OCT_OK ? OCT_OK : break_off(comm, status);
 }
 
-static oct_status post(const oct_comm *comm, oct_transfer transfer, void *data)
+static oct_status post_transfer(const oct_comm *comm, oct_transfer transfer, void *data)
 {
     size_t bytes = transfer.bytes;
     for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
@@ -125,40 +125,41 @@ static oct_status post(const oct_comm *comm, oct_transfer transfer, void *data)
 
 oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data, size_t bytes)
 {
-    return post(comm, (oct_transfer){.peer = peer, .receives = true, .bytes = bytes}, data);
+    return post_transfer(comm, (oct_transfer){.peer = peer, .receives = true, .bytes = bytes},
+                         data);
 }
 
 oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data, size_t bytes)
 {
     void *source;
     memcpy(&source, &data, sizeof(source)); /* one post for both ways; a send only reads */
-    return post(comm, (oct_transfer){.peer = peer, .bytes = bytes}, source);
+    return post_transfer(comm, (oct_transfer){.peer = peer, .bytes = bytes}, source);
 }
 
 static oct_status other_order(const oct_comm *comm, int peer, int exchange, uint32_t sequence)
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128];
-    return broken(comm,
-                  oct_fail(OCT_LOST,
-                           "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
-                           "plug-in or a decision that depends on the rank does that",
-                           oct_rank_text(comm, comm->base.rank, mine),
-                           oct_exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
-                           oct_rank_text(comm, peer, other), oct_exchange_name(exchange),
-                           sequence & SEQUENCE_MASK));
+    return break_off(comm,
+                     oct_fail(OCT_LOST,
+                              "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
+                              "plug-in or a decision that depends on the rank does that",
+                              oct_rank_text(comm, comm->base.rank, mine),
+                              oct_exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
+                              oct_rank_text(comm, peer, other), oct_exchange_name(exchange),
+                              sequence & SEQUENCE_MASK));
 }
 
 static oct_status other_length(const oct_comm *comm, int peer, const char *what, size_t bytes)
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128];
-    return broken(comm, oct_fail(OCT_LOST,
-                                 "the ranks disagree about %s %u: %s %s of another length than "
-                                 "the %zu bytes of %s",
-                                 oct_exchange_name((int)s->exchange), s->sequence,
-                                 oct_rank_text(comm, peer, other), what, bytes,
-                                 oct_rank_text(comm, comm->base.rank, mine)));
+    return break_off(comm, oct_fail(OCT_LOST,
+                                    "the ranks disagree about %s %u: %s %s of another length than "
+                                    "the %zu bytes of %s",
+                                    oct_exchange_name((int)s->exchange), s->sequence,
+                                    oct_rank_text(comm, peer, other), what, bytes,
+                                    oct_rank_text(comm, comm->base.rank, mine)));
 }
 
 /* Judges one finished transfer. */
@@ -177,7 +178,7 @@ static oct_status check_arrival(const oct_comm *comm, const oct_arrival *arrival
     return OCT_OK;
 }
 
-/* An operation is told in one word: its number, its kind, and a digest of its length, 0 where it has none. */
+/* An operation is one word: its number, its kind, and a digest of its length, 0 where it has none. */
 static uint64_t operation_word(const oct_comm_state *s)
 {
     const uint64_t digest = s->length == 0 ? 0 : 1 + s->length % LENGTH_MASK;
@@ -243,7 +244,8 @@ static oct_status look_at_messages(const oct_comm *comm, size_t *ended)
     const oct_comm_state *s = comm->state;
     const oct_status status = s->transport->test(s->transport, s->posted, s->arrivals, ended);
     if (status != OCT_OK)
-        return failed(comm, *ended > 0 ? s->waits[s->arrivals[0].transfer].peer : comm->base.rank);
+        return break_off_transport(comm, *ended > 0 ? s->waits[s->arrivals[0].transfer].peer
+                                                    : comm->base.rank);
     for (size_t i = 0; i < *ended; i++)
         OCT_TRY(check_arrival(comm, &s->arrivals[i]));
     return OCT_OK;
@@ -312,13 +314,13 @@ static oct_status late(const oct_comm *comm, double waited_s)
     }
     if (more > 0) snprintf(names + length, sizeof(names) - length, " and %d more", more);
     oct_rank_report(comm, report, sizeof(report));
-    return broken(comm,
-                  oct_fail(OCT_LOST,
-                           "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
-                           "off: look at that rank's host, then start again%s%s",
-                           names, oct_rank_text(comm, comm->base.rank, mine), waited_s,
-                           oct_exchange_name((int)s->exchange), s->sequence,
-                           oct_launcher_stopped("; ", launcher), report));
+    return break_off(comm,
+                     oct_fail(OCT_LOST,
+                              "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
+                              "off: look at that rank's host, then start again%s%s",
+                              names, oct_rank_text(comm, comm->base.rank, mine), waited_s,
+                              oct_exchange_name((int)s->exchange), s->sequence,
+                              oct_launcher_stopped("; ", launcher), report));
 }
 
 double oct_warn_after(double deadline_s)

@@ -82,7 +82,7 @@ static bool lay_out(oct_rank_node *node, void *memory)
 }
 
 /* The first rank of a node makes the memory, all pages of it, so that none is found missing later. */
-static bool make(oct_rank_node *node, const oct_host *mine)
+static bool make_memory(oct_rank_node *node, const oct_host *mine)
 {
     const off_t bytes = (off_t)shared_bytes(node);
     if (mine->memory < 0 || ftruncate(mine->memory, bytes) != 0 ||
@@ -94,7 +94,7 @@ static bool make(oct_rank_node *node, const oct_host *mine)
 }
 
 /* A container may count processes of its own, so what is found there is compared. */
-static bool find(oct_rank_node *node, const oct_host *first)
+static bool map_memory(oct_rank_node *node, const oct_host *first)
 {
     return lay_out(node, oct_memory_of_process(first->pid, first->memory, shared_bytes(node))) &&
            ((shared *)node->memory)->mark == first->mark;
@@ -116,13 +116,13 @@ static bool may_be_long(void)
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
 }
 
-static oct_status join(const oct_comm *comm, oct_rank_node *node)
+static oct_status share_memory(const oct_comm *comm, oct_rank_node *node)
 {
     const oct_host *mine = &comm->hosts[comm->base.rank], *first = &comm->hosts[node->first];
     const size_t bytes = shared_bytes(node);
-    bool good = mine != first || make(node, mine);
+    bool good = mine != first || make_memory(node, mine);
     OCT_TRY(all_have_it(comm, good, &good));
-    if (good && mine != first) good = find(node, first);
+    if (good && mine != first) good = map_memory(node, first);
     OCT_TRY(all_have_it(comm, good, &good));
     OCT_TRY(all_have_it(comm, may_be_long(), &node->shows_rows));
     if (good) return OCT_OK;
@@ -134,13 +134,13 @@ static oct_status join(const oct_comm *comm, oct_rank_node *node)
     return OCT_OK;
 }
 
-oct_status oct_rank_node_join(const oct_comm *comm, size_t slot_bytes)
+oct_status oct_rank_node_enter(const oct_comm *comm, size_t slot_bytes)
 {
     oct_rank_node *node = &comm->state->node;
     const int fd = comm->hosts[comm->base.rank].memory, rank = comm->base.rank;
     const int ranks = slot_bytes > 0 ? ranks_of_a_node(comm) : 1;
     *node = (oct_rank_node){.ranks = ranks, .first = rank - rank % ranks, .slot_bytes = slot_bytes};
-    const oct_status status = ranks > 1 ? join(comm, node) : OCT_OK;
+    const oct_status status = ranks > 1 ? share_memory(comm, node) : OCT_OK;
     if (fd >= 0) close(fd);
     if (!node->memory) *node = (oct_rank_node){.ranks = 1, .first = rank};
     return status;

@@ -1,4 +1,4 @@
-/* What the ranks did last is told when one is lost: of those of this host by their table, of others by the messages that
+/* What the ranks did last is reported when one is lost: of those of this host by their table, of others by the messages that
  * have come from them. */
 #include "core/base/text.h"
 #include "dist/comm_impl.h"

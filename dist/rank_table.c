@@ -141,13 +141,13 @@ static bool open_by_launcher(int64_t lines)
     return false;
 }
 
-static void take_name_away(void)
+static void remove_own_name(void)
 {
     if (name_of_table[0]) unlink(name_of_table);
     name_of_table[0] = '\0';
 }
 
-static bool all_have_joined(void)
+static bool all_have_entered(void)
 {
     for (int i = 0; i < num_lines; i++)
         if (oct_rank_table_line(i).pid == 0) return false;
@@ -172,7 +172,7 @@ static void note_words(const char *words)
     atomic_store(&table->spoken, 1);
 }
 
-void oct_rank_table_join(void)
+void oct_rank_table_enter(void)
 {
     int rank, all, local_rank, ranks;
     const char *given = getenv(OCT_RANK_TABLE_VARIABLE), *folder = getenv("PMIX_SERVER_TMPDIR");
@@ -193,7 +193,7 @@ void oct_rank_table_join(void)
     atomic_store(&l->pid, (int32_t)getpid());
     mine = l;
     oct_log_hear(note_words);
-    if (all_have_joined()) take_name_away();
+    if (all_have_entered()) remove_own_name();
 }
 
 void oct_rank_note_stage(oct_rank_stage stage)
@@ -222,7 +222,7 @@ void oct_rank_note_operation(int operation, uint32_t sequence)
 void oct_rank_note_end(int exit_status)
 {
     if (!mine) return;
-    take_name_away();
+    remove_own_name();
     atomic_store(&mine->exit_status, exit_status);
     atomic_store(&mine->stage, OCT_RANK_ENDED);
 }
@@ -303,8 +303,8 @@ bool oct_rank_stop_asked(void)
     return table && atomic_load(&table->stop) != 0;
 }
 
-/* True while a rank of this host runs that has not noted its end. */
-static bool still_tells(int32_t pid)
+/* True while the process runs and has not noted its end. */
+static bool still_runs(int32_t pid)
 {
     for (int i = 0; i < num_lines; i++) {
         const oct_rank_view view = oct_rank_table_line(i);
@@ -315,7 +315,8 @@ static bool still_tells(int32_t pid)
     return false;
 }
 
-/* Whoever may not report is about to end the job, and with it the one that does. */
+/* A rank that may not report is about to end the job; so it first waits, for a
+ * while, until the reporter has ended. */
 bool oct_rank_may_report(void)
 {
     int32_t reporter = 0;
@@ -323,7 +324,7 @@ bool oct_rank_may_report(void)
         reporter == (int32_t)getpid())
         return true;
     const double until = oct_seconds() + report_s;
-    while (still_tells(reporter) && oct_seconds() < until)
+    while (still_runs(reporter) && oct_seconds() < until)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     return false;
 }

@@ -23,11 +23,11 @@ typedef enum oct_rank_stage {
     OCT_RANK_ENDED
 } oct_rank_stage;
 
-/* Makes, for the process that starts mpirun, a table of so many lines, and its path as the
+/* Makes, for the process that starts mpirun, a table of `ranks` lines, and its path as the
  * environment must name it to the ranks; the one before is gone. False where it cannot be made. */
 bool oct_rank_table_create(int64_t ranks, char path[64]);
 #define OCT_RANK_TABLE_VARIABLE "OCT_RANK_TABLE"
-/* Begins the line by which ranks of a host that cannot open it tell that they begin: how many, and the host. */
+/* Begins the line by which ranks of a host that cannot open it report that they begin: how many, and the host. */
 #define OCT_RANK_MARK "\001octet-ranks"
 
 /* A view is what a rank's line says. */
@@ -60,7 +60,7 @@ void oct_rank_table_ask_to_stop(void);
 bool oct_rank_stop_asked(void);
 
 /* A rank calls these. The first call looks for the table. */
-void oct_rank_table_join(void);
+void oct_rank_table_enter(void);
 void oct_rank_note_stage(oct_rank_stage stage);
 void oct_rank_note_step(int64_t step);
 void oct_rank_note_wait(int for_rank); /* -1: for nobody */
@@ -69,7 +69,7 @@ void oct_rank_note_end(int exit_status);
 void oct_rank_note_stop(void); /* as a handler of signals may */
 /* What a rank said of its end, the first that said any, up to 4 KB, since mpirun may not pass it on; "": nobody did. */
 const char *oct_rank_table_words(void);
-/* Several ranks see the same failure, or wait for the same rank; the first one tells. The others learn that they
+/* Several ranks see the same failure, or wait for the same rank; the first of them reports it. The others learn that they
  * may not when it has ended, or after five seconds: what they do next may end it. */
 bool oct_rank_may_report(void);
 bool oct_rank_may_warn(void); /* once in 20 seconds */

@@ -1,14 +1,14 @@
 /* Leaves are summed along the fixed tree, for any number of ranks.
  *
  * First the ranks of a node sum what they have, in memory that they share. Rows that they see in each other
- * (rows.c) are one piece: each joins its share of the vector where the rows lie, and the total stays there.
- * Other vectors go piece by piece: each copies into its slot what others join, joins its share of the piece with
- * its own where that lies, and with a single node each copies out what others have joined. With several nodes
+ * (rows.c) are one piece: each sums its share of the vector where the rows are, and the total stays there.
+ * Other vectors go piece by piece: each copies into its slot what others sum, sums its share of the piece with
+ * its own where that is, and with a single node each copies out what others have summed. With several nodes
  * each rank goes on with its shares of all pieces (its lane), which it sums with the same rank of the other nodes
  * in the rounds of rounds.h; then the node puts its lanes together.
  *
  * A rank holds sums over a run of leaves: its own at first, one vector for each maximal aligned subtree
- * of the run (a part). In each round it takes the parts of the neighbouring run and joins them with its
+ * of the run (a part). In each round it takes the parts of the neighbouring run and adds them to its
  * own along the tree, over the piece of the vector that it keeps. Where the shares of the leaves are
  * aligned, each has one part and the traffic is that of the best allreduce: two vectors. Elsewhere the
  * first rounds carry a few parts instead of one. Who holds which parts follows from the batch alone, so
@@ -40,12 +40,12 @@ typedef struct holding {
 /* What comes next; in between, what was posted has ended. */
 typedef enum sum_phase {
     FILL,  /* a piece of what this rank has into its slot; of rows, that they are there */
-    JOIN,  /* this rank's share of the piece that all have filled in */
-    TAKE,  /* the total of a piece out of a slot; of rows, that it is there */
+    MERGE, /* this rank's share of the piece that all have filled in */
+    READ,  /* the total of a piece out of a slot; of rows, that it is there */
     ROUND, /* with the other half */
     FOLD,  /* what came in the round */
     BACK,  /* the rounds backwards */
-    OVER
+    OVER   /* the total is in `out` on this rank */
 } sum_phase;
 
 /* A sum sees its vectors as bytes, `width` bytes an element. */
@@ -63,12 +63,12 @@ typedef struct sum {
     size_t stride;  /* bytes from one part of a rank to its next, in rows */
     int64_t piece_size, at; /* elements of a piece, and where the one at hand begins */
     int holder;             /* the rank in whose slot or rows the total is */
-    bool free;              /* the slot at hand is */
+    bool slot_free;         /* the slot at hand is */
     bool returns;           /* lanes go back into whole vectors */
 
     /* Between nodes, over the lane: */
-    int64_t lane, filled; /* elements */
-    char *lane_parts, *lane_out;
+    int64_t lane, filled;        /* elements: all of the lane, and those that are in it so far */
+    char *lane_parts, *lane_out; /* what the node has of it, part after part, and the total */
     bool halves;
     oct_round rounds[OCT_MAX_ROUNDS];
     int num_rounds, round;
@@ -140,8 +140,8 @@ static oct_status exchange_parts(sum *s, const oct_round *round)
     return OCT_OK;
 }
 
-/* Joins what has come with what this rank holds: the parts of both runs become those of one. */
-static void join_parts(sum *s, const oct_round *round)
+/* Adds what has come to what this rank holds: the parts of both runs become those of one. */
+static void merge_parts(sum *s, const oct_round *round)
 {
     const bool below = s->other.run.first < s->own.run.first;
     const holding *halves[] = {below ? &s->other : &s->own, below ? &s->own : &s->other};
@@ -166,7 +166,8 @@ static void join_parts(sum *s, const oct_round *round)
     }
 }
 
-static void settle(const sum *s)
+/* After the rounds this rank holds the total of its piece as a single part, which may not be in its place yet. */
+static void place_total(const sum *s)
 {
     char *total = s->lane_out + bytes_of(s, s->piece.begin);
     OCT_ASSERT(s->own.num_parts == 1);
@@ -190,8 +191,8 @@ static oct_status exchange_sums(const sum *s, const oct_round *round)
 
 /* --- in the node ------------------------------------------------------------------------------- */
 
-/* What the ranks of a node tell of a piece: filled in, joined, done with. */
-enum { FILLED = 1, JOINED, DONE, STAGES = DONE };
+/* What the ranks of a node report of a piece: filled in, summed, done with. */
+enum { FILLED = 1, SUMMED, DONE, STAGES = DONE };
 
 static uint64_t stage_of(uint64_t piece, int stage)
 {
@@ -203,7 +204,7 @@ static int64_t piece_length(const sum *s)
     return oct_min_i64(s->piece_size, s->n - s->at);
 }
 
-/* The share of the piece at hand that this rank joins. */
+/* The share of the piece at hand that this rank sums. */
 static oct_piece own_share(const sum *s)
 {
     const oct_rank_node *node = &s->comm->state->node;
@@ -242,8 +243,8 @@ static void fill_slot(sum *s)
                     s->own.vectors[p] + bytes_of(s, s->at));
 }
 
-/* Joins this rank's share of what all have filled in with its own; returns how many parts the node has. */
-static int join_share(const sum *s)
+/* Sums this rank's share of what all have filled in and of its own; returns how many parts the node has. */
+static int sum_share(const sum *s)
 {
     oct_comm_state *state = s->comm->state;
     const oct_rank_node *node = &state->node;
@@ -330,24 +331,24 @@ static void end_piece(sum *s)
         enter_lane(s);
 }
 
-static oct_status tell_and_await(const sum *s, int stage)
+static oct_status signal_and_await(const sum *s, int stage)
 {
     const uint64_t progress = stage_of(s->comm->state->node.pieces, stage);
     oct_exchange_signal(s->comm, progress);
     return oct_exchange_await(s->comm, progress);
 }
 
-static oct_status fill(sum *s)
+static oct_status fill_piece(sum *s)
 {
     const uint64_t piece = s->comm->state->node.pieces;
-    s->free = !s->free && !s->rows;
-    if (s->free)
+    s->slot_free = !s->slot_free && !s->rows;
+    if (s->slot_free)
         return piece < OCT_NODE_SLOTS
                    ? OCT_OK
                    : oct_exchange_await(s->comm, stage_of(piece - OCT_NODE_SLOTS, DONE));
     fill_slot(s);
-    s->phase = s->returns ? TAKE : JOIN;
-    return tell_and_await(s, FILLED);
+    s->phase = s->returns ? READ : MERGE;
+    return signal_and_await(s, FILLED);
 }
 
 static oct_status find_rows(const sum *s)
@@ -358,14 +359,14 @@ static oct_status find_rows(const sum *s)
     return OCT_OK;
 }
 
-static oct_status join(sum *s)
+static oct_status sum_piece(sum *s)
 {
     if (s->rows) OCT_TRY(find_rows(s));
-    const int parts = join_share(s);
+    const int parts = sum_share(s);
     if (num_nodes(s) == 1) {
         give_total(s);
-        s->phase = TAKE;
-        return tell_and_await(s, JOINED);
+        s->phase = READ;
+        return signal_and_await(s, SUMMED);
     }
     move_to_lane(s, parts);
     end_piece(s);
@@ -373,7 +374,7 @@ static oct_status join(sum *s)
 }
 
 /* Of several nodes all shares are in the slot, of a single one this rank has its own. */
-static void take_total(const sum *s)
+static void read_total(const sum *s)
 {
     char *out = s->out + bytes_of(s, s->at);
     const char *total = shared_part(s, s->holder, 0);
@@ -384,25 +385,26 @@ static void take_total(const sum *s)
         copy_others(s, out, total);
 }
 
-static oct_status take_step(sum *s)
+/* Does the next phase of the sum: what it waits for, if anything, is posted and has to end before the next call. */
+static oct_status run_phase(sum *s)
 {
     const oct_comm_state *state = s->comm->state;
     switch (s->phase) {
     case FILL:
-        return fill(s);
-    case JOIN:
-        return join(s);
-    case TAKE:
-        take_total(s);
+        return fill_piece(s);
+    case MERGE:
+        return sum_piece(s);
+    case READ:
+        read_total(s);
         end_piece(s);
         return OCT_OK;
     case ROUND:
         s->phase = s->round < s->num_rounds ? FOLD : BACK;
         if (s->phase == FOLD) return exchange_parts(s, &s->rounds[s->round]);
-        settle(s);
+        place_total(s);
         return OCT_OK;
     case FOLD:
-        join_parts(s, &s->rounds[s->round++]);
+        merge_parts(s, &s->rounds[s->round++]);
         s->phase = ROUND;
         return OCT_OK;
     case BACK:
@@ -421,7 +423,7 @@ static int patience(const sum *s)
     const int in_node = s->comm->state->node.memory ? 2 : 0;
     if (s->phase == FOLD) return in_node + s->round + 1;
     if (s->phase == BACK) return in_node + 2 * s->num_rounds - s->round;
-    return s->returns ? in_node + 2 * s->num_rounds + 1 : s->phase == TAKE ? 2 : 1;
+    return s->returns ? in_node + 2 * s->num_rounds + 1 : s->phase == READ ? 2 : 1;
 }
 
 /* --- begin ------------------------------------------------------------------------------------- */
@@ -484,7 +486,7 @@ static oct_status reserve_scratch(sum *s)
     return OCT_OK;
 }
 
-static oct_status begin(sum *s, const oct_leaves *leaves, char *parts, int64_t stride)
+static oct_status begin_sum(sum *s, const oct_leaves *leaves, char *parts, int64_t stride)
 {
     const oct_comm *comm = s->comm;
     s->own.run = *leaves;
@@ -516,9 +518,9 @@ static oct_status begin(sum *s, const oct_leaves *leaves, char *parts, int64_t s
 static oct_status tree_sum(sum *s, const oct_leaves *leaves, char *parts)
 {
     OCT_TRY(oct_exchange_begin(s->comm, OCT_EXCHANGE_TREE_SUM));
-    OCT_TRY(begin(s, leaves, parts, s->n));
+    OCT_TRY(begin_sum(s, leaves, parts, s->n));
     while (s->phase != OVER) {
-        OCT_TRY(take_step(s));
+        OCT_TRY(run_phase(s));
         OCT_TRY(oct_exchange_wait(s->comm, patience(s)));
     }
     return OCT_OK;
@@ -546,8 +548,8 @@ typedef struct request {
     int64_t stride, n;
 } request;
 
-/* Sums that have begun in a lane go one after another. A sum is mostly latency: of messages, and until somebody
- * looks; so several lanes go side by side, and the sums take them in turn. */
+/* Sums that have begun in a lane go one after another. A sum is mostly latency, of messages
+ * and until the next look; so several lanes go side by side, and the sums take them in turn. */
 typedef struct oct_sums {
     sum sum; /* the one at hand */
     bool runs;
@@ -568,13 +570,13 @@ static oct_status begin_next(const oct_comm *comm, oct_sums *sums)
                       .rows = oct_rows_around(comm, r->parts),
                       .phase = OVER};
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_GRADIENT_SUM));
-    OCT_TRY(begin(&sums->sum, &r->leaves, (char *)r->parts, r->stride));
+    OCT_TRY(begin_sum(&sums->sum, &r->leaves, (char *)r->parts, r->stride));
     sums->runs = true;
     return OCT_OK;
 }
 
-/* Goes on until something has to be waited for, or all is over. */
-static oct_status move_on(const oct_comm *comm, oct_sums *sums)
+/* Runs the sums of a lane until one has to wait for other ranks, or all are over. */
+static oct_status advance_sums(const oct_comm *comm, oct_sums *sums)
 {
     while (sums->next < sums->count) {
         bool moved;
@@ -582,7 +584,7 @@ static oct_status move_on(const oct_comm *comm, oct_sums *sums)
         if (comm->state->pending > 0) OCT_TRY(oct_exchange_look(comm, &moved));
         if (comm->state->pending > 0) return OCT_OK;
         if (sums->sum.phase != OVER) {
-            OCT_TRY(take_step(&sums->sum));
+            OCT_TRY(run_phase(&sums->sum));
             continue;
         }
         sums->runs = false;
@@ -606,7 +608,7 @@ static oct_status move_lane(const oct_comm *lane)
     const double now = oct_seconds();
     if (now - sums->looked < look_every_s) return OCT_OK;
     sums->looked = now;
-    return move_on(lane, sums);
+    return advance_sums(lane, sums);
 }
 
 oct_status oct_comm_sums_move(const oct_collective *self)
@@ -617,14 +619,14 @@ oct_status oct_comm_sums_move(const oct_collective *self)
     return OCT_OK;
 }
 
-static oct_status finish(const oct_comm *lane)
+static oct_status finish_lane(const oct_comm *lane)
 {
     oct_sums *sums = lane->state->sums;
     if (!sums) return OCT_OK;
-    OCT_TRY(move_on(lane, sums));
+    OCT_TRY(advance_sums(lane, sums));
     while (sums->count > 0) {
         OCT_TRY(oct_exchange_wait(lane, patience(&sums->sum)));
-        OCT_TRY(move_on(lane, sums));
+        OCT_TRY(advance_sums(lane, sums));
     }
     return OCT_OK;
 }
@@ -633,9 +635,9 @@ static oct_status finish(const oct_comm *lane)
 oct_status oct_comm_sums_finish(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
-    comm->state->meetings++;
+    comm->state->syncs++;
     for (const oct_comm *lane = comm->besides; lane; lane = lane->besides)
-        OCT_TRY(with_lane(comm, lane, finish(lane)));
+        OCT_TRY(with_lane(comm, lane, finish_lane(lane)));
     return OCT_OK;
 }
 

@@ -52,10 +52,10 @@ static void add_partner(oct_round *round, oct_partner partner)
     round->partner[round->num_partners++] = partner;
 }
 
-/* A seat is where a rank stands when two halves meet. */
+/* A seat is the place of a rank where two halves exchange. */
 typedef struct seat {
     int64_t n;
-    int place, mine; /* in its own half, which has so many ranks */
+    int place, mine; /* in its own half, and the ranks of that */
     group other;
     bool upper; /* its own half is */
 } seat;
@@ -73,7 +73,7 @@ static void halve_round(const seat *s, oct_round *round)
     }
 }
 
-/* Who has nobody opposite, at the end of the larger half, hears from the partner of its neighbour. */
+/* A rank without one opposite, at the end of the larger half, receives from the partner of its neighbour. */
 static void double_round(const seat *s, oct_round *round)
 {
     const oct_piece whole = {0, s->n}, nothing = {0, 0};

@@ -1,8 +1,8 @@
 /* Rounds say who exchanges what with whom, so that every rank hears of all others.
  *
- * Ranks are halved, and halved again, down to one: neighbours first, each round joins the two halves of a
+ * Ranks are halved, and halved again, down to one: neighbours first, each round merges the two halves of a
  * group. In rounds that halve the vector, each of the s ranks of a group holds an s-th of the vector,
- * summed over the group: a rank keeps what its place in the larger group tells, a part of what it held,
+ * summed over the group: a rank keeps what belongs to its place in the larger group, a part of what it held,
  * and gives the rest away. Places alternate between the halves (of s ranks the lower half has the places
  * 0, 2, 4, ...), so whatever the number of ranks nobody exchanges with more than two others in a round,
  * and with one where the halves are equally large; all transfer the same. The rounds backwards

@@ -1,13 +1,13 @@
-/* Rows of a rank that the others of its host see where they lie.
+/* Rows of a rank that the others of its host read in place.
  *
  * They are in a file of memory without a name. With each sum of them a rank says in its line of the node
- * which file that is and where in it they begin, before it tells that they are filled in; the others open the
+ * which file that is and where in it they begin, before it reports that they are filled in; the others open the
  * file by way of /proc the first time, and keep it mapped until they free their own rows of that sum. What
  * has been freed is gone when the last of them has.
  *
- * A sum joins where the rows lie, so the total is in those of the first rank of the node that has leaves, and all
+ * A sum is made where the rows are, so the total is in those of the first rank of the node that has leaves, and all
  * read it there. That rank writes there again in its next backward: by then the others have read, since all
- * ranks have met about the loss.
+ * ranks have synchronized for the loss.
  */
 #include "core/base/mem.h"
 #include "core/base/text.h"
@@ -30,7 +30,7 @@ struct oct_rows {
     size_t bytes;
     int file;
     uint32_t
-        told; /* in which operation of the communicator the others began to read totals; 0: in none */
+        read_since; /* the operation of the communicator since which others may read totals; 0: none */
     peer peers[]; /* of the node */
 };
 
@@ -151,9 +151,10 @@ const float *oct_comm_rows_total(const oct_collective *self, const oct_leaves *l
     oct_rows *rows = oct_rows_around(comm, parts);
     *lent = rows && holder == comm->base.rank;
     if (!rows) return parts;
-    rows->told = comm->state->sequence;
+    rows->read_since = comm->state->sequence;
     const char *memory = rows->peers[holder - comm->state->node.first].memory;
     if (holder == comm->base.rank || !memory) return parts; /* no memory: nothing was summed */
+    /* The same offset as that of `parts` in this rank's rows: all ranks lay out their rows the same way. */
     const void *total = memory + ((uintptr_t)parts - (uintptr_t)rows->memory);
     return total;
 }
@@ -161,8 +162,9 @@ const float *oct_comm_rows_total(const oct_collective *self, const oct_leaves *l
 oct_status oct_rows_may_change(const oct_comm *comm, const void *first)
 {
     const oct_rows *rows = oct_rows_around(comm, first);
-    OCT_CHECK(!rows || rows->told == 0 || rows->told != comm->state->sequence, OCT_DEFECT,
-              "rows are summed again before the ranks have met, while others may still read what "
-              "they were summed to");
+    OCT_CHECK(!rows || rows->read_since == 0 || rows->read_since != comm->state->sequence,
+              OCT_DEFECT,
+              "rows are summed again before the ranks have synchronized, while others may still "
+              "read their total");
     return OCT_OK;
 }

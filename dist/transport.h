@@ -33,13 +33,13 @@ struct oct_transport {
      * transfer has ended; a send only reads it. */
     oct_status (*begin)(oct_transport *self, size_t number, const oct_transfer *transfer,
                         void *data, int tag);
-    /* Tells which of the transfers 0 to count - 1 have ended since the last call; with none it only lets
+    /* Says which of the transfers 0 to count - 1 have ended since the last call; with none it only lets
      * messages move. After a failure
      * *ended is 1 where it concerns one of them, which arrivals[0] names; else 0. */
     oct_status (*test)(oct_transport *self, size_t count, oct_arrival *arrivals, size_t *ended);
     /* Opens a second transport between the same ranks, whose messages do not mix with these; collective. It is
      * closed before this one. */
-    oct_status (*twin)(oct_transport *self, oct_transport **twin);
+    oct_status (*duplicate)(oct_transport *self, oct_transport **opened);
     /* Sums by the library's own reduction, in place, for comparison: it waits without a deadline, and its
      * bits depend on the number of ranks. NULL where there is none. */
     oct_status (*sum_native)(oct_transport *self, float *x, int64_t n);

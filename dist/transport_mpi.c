@@ -28,8 +28,8 @@ static oct_status mpi_failed(int error)
     return oct_fail(OCT_LOST, "%s", text);
 }
 
-static oct_status begin(oct_transport *self, size_t number, const oct_transfer *transfer,
-                        void *data, int tag)
+static oct_status begin_transfer(oct_transport *self, size_t number, const oct_transfer *transfer,
+                                 void *data, int tag)
 {
     mpi_transport *t = (mpi_transport *)self;
     OCT_TRY(oct_grow(&t->requests, &t->requests_capacity, number + 1, sizeof(*t->requests)));
@@ -58,7 +58,8 @@ static oct_status judge(const mpi_transport *t, int i, int error, oct_arrival *a
     return OCT_OK;
 }
 
-static oct_status test(oct_transport *self, size_t count, oct_arrival *arrivals, size_t *ended)
+static oct_status test_transfers(oct_transport *self, size_t count, oct_arrival *arrivals,
+                                 size_t *ended)
 {
     mpi_transport *t = (mpi_transport *)self;
     int done = 0;
@@ -99,7 +100,7 @@ static void give_back(mpi_transport *t)
     oct_free(&t);
 }
 
-static void close_twin(oct_transport *self, bool orderly)
+static void close_duplicate(oct_transport *self, bool orderly)
 {
     mpi_transport *t = (mpi_transport *)self;
     if (orderly) MPI_Comm_free(&t->comm);
@@ -119,7 +120,7 @@ static void close_transport(oct_transport *self, bool orderly)
     give_back(t);
 }
 
-static oct_status duplicate(MPI_Comm of, mpi_transport *t)
+static oct_status duplicate_comm(MPI_Comm of, mpi_transport *t)
 {
     oct_watchdog_begin(OCT_RANK_IN_DUP, t->deadline_s);
     const int error = MPI_Comm_dup(of, &t->comm);
@@ -130,19 +131,19 @@ static oct_status duplicate(MPI_Comm of, mpi_transport *t)
     return OCT_OK;
 }
 
-static oct_status open_twin(oct_transport *self, oct_transport **twin)
+static oct_status open_duplicate(oct_transport *self, oct_transport **opened)
 {
     const mpi_transport *first = (const mpi_transport *)self;
     mpi_transport *t;
     OCT_TRY(oct_alloc(&t, 1, sizeof(*t)));
     *t = (mpi_transport){.base = first->base, .deadline_s = first->deadline_s};
-    t->base.twin = NULL;
-    t->base.close = close_twin;
-    const oct_status status = duplicate(first->comm, t);
+    t->base.duplicate = NULL;
+    t->base.close = close_duplicate;
+    const oct_status status = duplicate_comm(first->comm, t);
     if (status != OCT_OK)
         give_back(t);
     else
-        *twin = &t->base;
+        *opened = &t->base;
     return status;
 }
 
@@ -170,7 +171,7 @@ const char *oct_mpi_library(void)
 static oct_status start_mpi(const mpi_transport *t, int *threads)
 {
     oct_launcher_prepare();
-    oct_rank_table_join();
+    oct_rank_table_enter();
     oct_watchdog_begin(OCT_RANK_IN_INIT, t->deadline_s);
     const int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, threads);
     oct_watchdog_end();
@@ -178,7 +179,7 @@ static oct_status start_mpi(const mpi_transport *t, int *threads)
     return OCT_OK;
 }
 
-static oct_status join_world(mpi_transport *t, int threads)
+static oct_status enter_world(mpi_transport *t, int threads)
 {
     snprintf(t->library, sizeof(t->library), "%s", oct_mpi_library());
     OCT_CHECK(threads >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
@@ -189,7 +190,7 @@ static oct_status join_world(mpi_transport *t, int threads)
     MPI_Comm_rank(MPI_COMM_WORLD, &t->base.rank);
     OCT_TRY(oct_launcher_check_world(t->base.size, t->library));
 
-    return duplicate(MPI_COMM_WORLD, t);
+    return duplicate_comm(MPI_COMM_WORLD, t);
 }
 
 oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
@@ -200,16 +201,16 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
     OCT_TRY(oct_alloc(&t, 1, sizeof(*t)));
     *t = (mpi_transport){.base = {.name = t->library,
                                   .host = t->host,
-                                  .begin = begin,
-                                  .test = test,
-                                  .twin = open_twin,
+                                  .begin = begin_transfer,
+                                  .test = test_transfers,
+                                  .duplicate = open_duplicate,
                                   .sum_native = sum_native,
                                   .close = close_transport},
                          .deadline_s = deadline_s,
                          .comm = MPI_COMM_NULL};
     oct_status status = start_mpi(t, &threads);
     const bool started = status == OCT_OK;
-    if (status == OCT_OK) status = join_world(t, threads);
+    if (status == OCT_OK) status = enter_world(t, threads);
     if (status != OCT_OK)
         close_transport(&t->base, started);
     else

@@ -2,7 +2,7 @@
  * duplicate of its communicator, and its end.
  *
  * A thread counts while the call lasts. It knows of the other ranks of this host what the table of
- * ranks and /proc tell: who has not come as far, who is stopped, who is gone. After half a minute it
+ * ranks and /proc show: who has not come as far, who is stopped, who is gone. After half a minute it
  * says for whom the call waits, and after the deadline it ends this process and with it the job. It
  * counts only time in which it runs, so a rank that was stopped itself accuses nobody when it wakes.
  */
@@ -70,7 +70,7 @@ static int64_t variable_of(int pid, const char *name)
 }
 
 /* True when a process of the launcher exists with this rank among those of the host, or
- * when that cannot be told. Wrappers count: they have the environment of their rank. */
+ * when that is not known. Wrappers count: they have the environment of their rank. */
 static bool local_rank_is_taken(int launcher, int64_t local_rank)
 {
     char path[64];
@@ -205,7 +205,7 @@ static double tick(void)
     return fmin(oct_seconds() - begin, tick_counts_s);
 }
 
-static void *count(void *unused)
+static void *watch_call(void *unused)
 {
     double waited_s = 0, looked_s = 0;
     int64_t gone = -1;
@@ -244,7 +244,7 @@ void oct_watchdog_begin(oct_rank_stage stage, double deadline_s)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
     /* Where there is no memory for a thread, the call has no deadline. */
-    watchdog.running = pthread_create(&watchdog.thread, &attributes, count, NULL) == 0;
+    watchdog.running = pthread_create(&watchdog.thread, &attributes, watch_call, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
 }

@@ -27,7 +27,7 @@ typedef enum oct_batch_part {
     OCT_BATCH_PART_REFUSED,
 } oct_batch_part;
 
-/* What a forward draws at random, alike on all ranks, is a function of these and of the place of a value in the global
+/* What a forward draws at random, the same on all ranks, is a function of these and of the place of a value in the global
  * batch. Whoever begins a step that learns sets them after oct_context_begin, which clears them: nothing is drawn
  * without. */
 typedef struct oct_draws {
@@ -73,8 +73,8 @@ struct oct_context {
     int64_t
         norm_group; /* leaves of a norm group, a power of two, or 0: the whole batch; set by who */
                     /* begins steps, who then sums the notes too (op/norm_groups.h) */
-    bool norm_told; /* all ranks are told the sums of all groups, as one of them may compute */
-                    /* another's leaf again; set by who begins steps */
+    bool norm_share_all; /* all ranks get the sums of all groups, as one of them may compute */
+                         /* another's leaf again; set by who begins steps */
     struct oct_norm_note *norm_notes; /* what batch norms have seen in this step, call by call */
     /* What the main thread does besides, during a backward: set by who begins one after the forward. */
     void (*meanwhile)(oct_context *cx, void *user);

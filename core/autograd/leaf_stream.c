@@ -2,9 +2,9 @@
  *
  * Leaf groups cut each part of the rank's leaves into subtrees of one size (the last may reach beyond the
  * part's end), so the tree over the part is a tree over groups, summed as they go by (oct_tree_merges). The
- * joins of a round are listed first and then done block by block of columns, so each row goes through
- * memory once. A group whose left neighbour of the tree waits is added to it by who makes it, and needs
- * neither a row nor a join: the bits are those of the join, since nothing that waits is -0.
+ * merges of a round are listed first and then done block by block of columns, so each row goes through
+ * memory once. A group whose left neighbour of the tree waits is added to it where it is made, and needs
+ * neither a row nor a merge: the bits are those of the merge, since nothing that waits is -0.
  */
 #include "core/autograd/leaf_stream.h"
 
@@ -16,11 +16,11 @@
 
 enum { COLUMNS = 2048, LEVELS = 64 };
 
-/* A join makes sum = left + right, or left where there is no right. */
-typedef struct join {
+/* A merge makes sum = left + right, or left where there is no right. */
+typedef struct merge {
     float *sum;
     const float *left, *right;
-} join;
+} merge;
 
 typedef struct oct_leaf_pending {
     oct_subtree parts[OCT_MAX_PARTS];
@@ -34,8 +34,8 @@ typedef struct oct_leaf_pending {
     float **own;    /* rows that are borrowed */
     int64_t rows, num_unused, num_own;
     float *part_row; /* the only part's memory, or NULL */
-    join *joins;     /* of the round */
-    int num_joins;
+    merge *merges;   /* of the round */
+    int num_merges;
 } oct_leaf_pending;
 
 static int64_t round_size(const oct_leaf_stream *stream)
@@ -83,16 +83,16 @@ static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
     const int64_t groups = stream->num_groups;
     oct_leaf_pending start = {.rows = rows_needed(leaves, stream)};
     start.num_parts = oct_leaves_parts(leaves, start.parts);
-    size_t per_round = (size_t)round_size(stream), joins = 2 * per_round + LEVELS;
-    bool last_is_join = groups > 2 || (groups == 2 && per_round == 2);
-    if (start.num_parts == 1 && last_is_join) start.part_row = stream->param->parts;
+    size_t per_round = (size_t)round_size(stream), merges = 2 * per_round + LEVELS;
+    bool last_is_merge = groups > 2 || (groups == 2 && per_round == 2);
+    if (start.num_parts == 1 && last_is_merge) start.part_row = stream->param->parts;
     size_t pointers = per_round + 2 * (size_t)start.rows;
     oct_leaf_pending *some =
-        oct_scratch(cx, sizeof *some + joins * sizeof(join) + pointers * sizeof(float *));
+        oct_scratch(cx, sizeof *some + merges * sizeof(merge) + pointers * sizeof(float *));
     if (!some) return false;
     *some = start;
-    some->joins = (join *)(void *)(some + 1);
-    some->row = (float **)(void *)(some->joins + joins);
+    some->merges = (merge *)(void *)(some + 1);
+    some->row = (float **)(void *)(some->merges + merges);
     some->unused = some->row + per_round;
     some->own = some->unused + some->rows;
     stream->some = some;
@@ -100,7 +100,7 @@ static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
 }
 
 /* Takes a block for each row, which finds room more easily than all in one. Where all groups make one part,
- * its own memory is a row too, until the last join: of two rows one is another. */
+ * its own memory is a row too, until the last merge: of two rows one is another. */
 static void take_rows(oct_context *cx, oct_leaf_stream *stream)
 {
     if (!take_lists(cx, stream)) return;
@@ -154,43 +154,43 @@ void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *
     if (!stream->all) take_rows(cx, stream);
 }
 
-OCT_CLONES static void add(float *sum, const float *left, const float *right, int64_t n)
+OCT_CLONES static void add_rows(float *sum, const float *left, const float *right, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] = left[i] + right[i];
 }
 
-static void join_columns(const oct_leaf_pending *some, int64_t column, int64_t columns)
+static void merge_columns(const oct_leaf_pending *some, int64_t column, int64_t columns)
 {
-    for (int i = 0; i < some->num_joins; i++) {
-        const join *j = &some->joins[i];
-        if (j->right)
-            add(j->sum + column, j->left + column, j->right + column, columns);
+    for (int i = 0; i < some->num_merges; i++) {
+        const merge *m = &some->merges[i];
+        if (m->right)
+            add_rows(m->sum + column, m->left + column, m->right + column, columns);
         else
-            memcpy(j->sum + column, j->left + column, (size_t)columns * sizeof(float));
+            memcpy(m->sum + column, m->left + column, (size_t)columns * sizeof(float));
     }
 }
 
-static void do_joins(oct_leaf_pending *some, int64_t numel)
+static void do_merges(oct_leaf_pending *some, int64_t numel)
 {
     int64_t blocks = (numel + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < blocks; b++)
-        join_columns(some, b * COLUMNS, oct_min_i64(COLUMNS, numel - b * COLUMNS));
-    some->num_joins = 0;
+        merge_columns(some, b * COLUMNS, oct_min_i64(COLUMNS, numel - b * COLUMNS));
+    some->num_merges = 0;
 }
 
 /* The two subtrees on top of the stack become one. */
-static void join_top(oct_leaf_pending *some)
+static void merge_top(oct_leaf_pending *some)
 {
     float *right = some->waiting[--some->height], *left = some->waiting[some->height - 1];
     float *sum = left == some->part_row ? right : left;
-    some->joins[some->num_joins++] = (join){sum, left, right};
+    some->merges[some->num_merges++] = (merge){sum, left, right};
     some->unused[some->num_unused++] = sum == left ? right : left;
     some->waiting[some->height - 1] = sum;
 }
 
-/* The sum of the part at hand lies in the one row that waits; its last join may write it in place. */
+/* The sum of the part at hand lies in the one row that waits; its last merge may write it in place. */
 static void end_part(oct_leaf_stream *stream)
 {
     oct_leaf_pending *some = stream->some;
@@ -198,12 +198,12 @@ static void end_part(oct_leaf_stream *stream)
     float *row = some->waiting[--some->height], *part = param->parts + some->part * param->stride;
     OCT_ASSERT(some->height == 0 && some->part < param->max_parts);
     if (stream->layout) {
-        do_joins(some, oct_numel(&param->value));
+        do_merges(some, oct_numel(&param->value));
         stream->layout->transpose(stream->layout, row, part);
-    } else if (some->num_joins > 0 && some->joins[some->num_joins - 1].sum == row) {
-        some->joins[some->num_joins - 1].sum = part;
+    } else if (some->num_merges > 0 && some->merges[some->num_merges - 1].sum == row) {
+        some->merges[some->num_merges - 1].sum = part;
     } else {
-        some->joins[some->num_joins++] = (join){part, row, NULL};
+        some->merges[some->num_merges++] = (merge){part, row, NULL};
     }
     some->unused[some->num_unused++] = row;
     some->part++;
@@ -215,13 +215,13 @@ static void count_group(const oct_leaves *leaves, oct_leaf_stream *stream, int64
     oct_leaf_pending *some = stream->some;
     const int64_t groups = groups_in(leaves, stream, &some->parts[some->part]);
     const int64_t group = stream->first + i - some->part_begin;
-    int joins = oct_tree_merges(group, groups);
+    int merges = oct_tree_merges(group, groups);
     if (i == 0 && some->adds)
-        joins--; /* who made it has added it */
+        merges--; /* it was added where it was made */
     else
         some->waiting[some->height++] = some->row[i];
-    for (; joins > 0; joins--)
-        join_top(some);
+    for (; merges > 0; merges--)
+        merge_top(some);
     if (group + 1 < groups) return;
     end_part(stream);
     some->part_begin += groups;
@@ -231,11 +231,12 @@ static void count_round(const oct_context *cx, oct_leaf_stream *stream)
 {
     for (int64_t i = 0; i < stream->end - stream->first; i++)
         count_group(&cx->leaves, stream, i);
-    do_joins(stream->some, oct_numel(&stream->param->value));
+    do_merges(stream->some, oct_numel(&stream->param->value));
 }
 
-/* A watched leaf is a group of its own. */
-static void watch_round(oct_context *cx, const oct_leaf_stream *stream)
+/* Hands the gradient of the watched leaf (cx->watch), if the round has it, to the audit; while a leaf is watched each
+ * is a group of its own. */
+static void report_watched_leaf(oct_context *cx, const oct_leaf_stream *stream)
 {
     const size_t bytes = (size_t)oct_numel(&stream->param->value) * sizeof(float);
     for (int64_t i = stream->first; cx->watch.active && i < stream->end; i++) {
@@ -259,7 +260,7 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
     oct_meanwhile(cx);
     if (cx->status != OCT_OK) return false;
     if (stream->some && stream->end > stream->first) {
-        watch_round(cx, stream);
+        report_watched_leaf(cx, stream);
         count_round(cx, stream);
     }
     stream->first = stream->end;

@@ -16,7 +16,7 @@
  * threads have work. Rows are numel floats, to be added to (add) or fresh (not add): not initialised, and
  * to be written whole. A leaf contributes one float, rounded, to each element; what the tree makes of
  * these over the group is written as 0 + it (-0 becomes 0) or added to what is there, this leaf's own or
- * the left neighbour's of the tree, as a join of their rows would; so neither groups nor which rows are
+ * the left neighbour's of the tree, as a merge of their rows would; so neither groups nor which rows are
  * fresh show in a result. layout: that of the rows; NULL: the parameter's own. Every use of a
  * parameter in a step has the same one. next ends when the context has failed; end comes in any case.
  */

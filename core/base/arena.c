@@ -4,7 +4,7 @@
  * more. Positions count through all of them, so a mark is one number.
  *
  * Lent blocks lie in the lowest chunk, linked from its top downwards, each after a header of one cache
- * line; the gaps between them are found by walking, of which there are few. The smallest gap that fits
+ * line; the gaps between them, which are few, are found by walking. The smallest gap that fits
  * serves, the room above the taken memory last. What fits nowhere is a block of its own.
  */
 #include "core/base/arena.h"
@@ -33,7 +33,7 @@ typedef struct block {
 
 struct oct_arena {
     chunk *top;
-    chunk *base;                   /* the lowest, once a reset has told its size */
+    chunk *base;                   /* the lowest, once a reset has found its size */
     size_t position;               /* bytes taken */
     block *highest, *lowest;       /* borrowed from the base */
     block *alone;                  /* borrowed blocks of their own */

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 
 /* Of this one glibc hands out a constant: nothing is allocated, nothing can fail. */
-static locale_t enter(void)
+static locale_t enter_c_locale(void)
 {
     return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }
 
 int oct_vsnprintf(char *text, size_t size, const char *format, va_list values)
 {
-    const locale_t before = enter();
+    const locale_t before = enter_c_locale();
     const int length = vsnprintf(text, size, format, values);
     uselocale(before);
     return length;
@@ -30,7 +30,7 @@ int oct_snprintf(char *text, size_t size, const char *format, ...)
 
 double oct_strtod(const char *text, char **end)
 {
-    const locale_t before = enter();
+    const locale_t before = enter_c_locale();
     const double value = strtod(text, end);
     uselocale(before);
     return value;

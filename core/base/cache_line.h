@@ -11,7 +11,7 @@ static inline size_t oct_cache_aligned(size_t bytes)
     return (bytes + OCT_CACHE_LINE - 1) / OCT_CACHE_LINE * OCT_CACHE_LINE;
 }
 
-/* Takes the next `bytes` of memory of which *used are taken, in whole cache lines. memory NULL only
+/* Takes the next `bytes` of memory after the *used taken ones, in whole cache lines. memory NULL only
  * counts, and returns NULL. */
 static inline void *oct_carve(void *memory, size_t *used, size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* In the collective of one process, what it has is already the whole. */
+/* The collective of a process that is alone: what it has is already the whole. */
 #include "core/base/collective.h"
 
 #include "core/base/mem.h"
@@ -22,85 +22,86 @@ static oct_status copy_only_part(const oct_leaves *leaves, const void *parts, si
     return OCT_OK;
 }
 
-static oct_status one_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves,
-                                   float *parts, int64_t n, float *out)
+static oct_status alone_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves,
+                                     float *parts, int64_t n, float *out)
 {
     (void)self;
     return copy_only_part(leaves, parts, (size_t)n * sizeof *out, out);
 }
 
-static oct_status one_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
-                                   double *parts, int64_t n, double *out)
+static oct_status alone_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
+                                     double *parts, int64_t n, double *out)
 {
     (void)self;
     return copy_only_part(leaves, parts, (size_t)n * sizeof *out, out);
 }
 
-static oct_status one_max_i64(const oct_collective *self, int64_t *values, int64_t n)
+static oct_status alone_max_i64(const oct_collective *self, int64_t *values, int64_t n)
 {
     (void)self, (void)values, (void)n;
     return OCT_OK;
 }
 
-static oct_status one_broadcast(const oct_collective *self, void *data, size_t bytes, int root)
+static oct_status alone_broadcast(const oct_collective *self, void *data, size_t bytes, int root)
 {
     (void)self, (void)data, (void)bytes, (void)root;
     return OCT_OK;
 }
 
-static oct_status one_gather(const oct_collective *self, const void *src, size_t bytes, void *dst)
+static oct_status alone_gather(const oct_collective *self, const void *src, size_t bytes, void *dst)
 {
     (void)self;
     if (bytes) memcpy(dst, src, bytes);
     return OCT_OK;
 }
 
-static oct_status one_agree(const oct_collective *self, oct_status mine)
+static oct_status alone_agree(const oct_collective *self, oct_status mine)
 {
     (void)self;
     return mine;
 }
 
-static oct_status one_sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                                int64_t stride, int64_t n)
+static oct_status alone_sum_begin(const oct_collective *self, const oct_leaves *leaves,
+                                  float *parts, int64_t stride, int64_t n)
 {
     (void)self, (void)stride;
     return copy_only_part(leaves, parts, (size_t)n * sizeof *parts, parts);
 }
 
-static oct_status one_has_summed(const oct_collective *self)
+static oct_status alone_sums_done(const oct_collective *self)
 {
     (void)self;
     return OCT_OK;
 }
 
-static oct_status one_rows_alloc(const oct_collective *self, void *rows, size_t count, size_t size)
+static oct_status alone_rows_alloc(const oct_collective *self, void *rows, size_t count,
+                                   size_t size)
 {
     (void)self;
     return oct_alloc(rows, count, size);
 }
 
-static void one_rows_free(const oct_collective *self, void *rows)
+static void alone_rows_free(const oct_collective *self, void *rows)
 {
     (void)self;
     oct_free(rows);
 }
 
-static const float *one_rows_total(const oct_collective *self, const oct_leaves *leaves,
-                                   const float *parts, bool *lent)
+static const float *alone_rows_total(const oct_collective *self, const oct_leaves *leaves,
+                                     const float *parts, bool *lent)
 {
     (void)self, (void)leaves;
     *lent = false;
     return parts;
 }
 
-static double one_waited(const oct_collective *self)
+static double alone_waited(const oct_collective *self)
 {
     (void)self;
     return 0;
 }
 
-static const char *one_name(const oct_collective *self, int rank, char text[128])
+static const char *alone_name(const oct_collective *self, int rank, char text[128])
 {
     (void)self;
     snprintf(text, 128, "rank %d", rank);
@@ -110,20 +111,20 @@ static const char *one_name(const oct_collective *self, int rank, char text[128]
 const oct_collective oct_collective_one = {
     .rank = 0,
     .size = 1,
-    .tree_sum_f32 = one_tree_sum_f32,
-    .tree_sum_f64 = one_tree_sum_f64,
-    .max_i64 = one_max_i64,
-    .broadcast = one_broadcast,
-    .gather = one_gather,
-    .agree = one_agree,
-    .sum_begin = one_sum_begin,
-    .sums_move = one_has_summed,
-    .sums_finish = one_has_summed,
-    .rows_alloc = one_rows_alloc,
-    .rows_free = one_rows_free,
-    .rows_total = one_rows_total,
-    .waited = one_waited,
-    .name = one_name,
+    .tree_sum_f32 = alone_tree_sum_f32,
+    .tree_sum_f64 = alone_tree_sum_f64,
+    .max_i64 = alone_max_i64,
+    .broadcast = alone_broadcast,
+    .gather = alone_gather,
+    .agree = alone_agree,
+    .sum_begin = alone_sum_begin,
+    .sums_move = alone_sums_done,
+    .sums_finish = alone_sums_done,
+    .rows_alloc = alone_rows_alloc,
+    .rows_free = alone_rows_free,
+    .rows_total = alone_rows_total,
+    .waited = alone_waited,
+    .name = alone_name,
 };
 
 /* A half has 32 bits, so sums of a million of them are exact in double: ranks are the leaves of a sum that there is

@@ -33,10 +33,10 @@ struct oct_collective {
     oct_status (*sums_move)(const oct_collective *self);
     oct_status (*sums_finish)(const oct_collective *self);
     /* Memory for the rows of sum_begin, zeroed, as oct_alloc and oct_free have it. Ranks of a host then add up
-     * what lies there in place of copies, and read the total where it is: rows_total tells where, after
+     * what lies there in place of copies, and read the total where it is: rows_total returns where, after
      * sums_finish, for the columns that begin with these parts. It may be in another rank's memory, so it is
-     * only read, and until the ranks meet next; what they met about after it must lie before the rows are
-     * written again. Not collective; but each sum is of rows from here on all ranks, or on none. */
+     * only read, and only until the ranks next synchronize; they must do so before the rows are written
+     * again. Not collective; but each sum is of rows from here on all ranks, or on none. */
     oct_status (*rows_alloc)(const oct_collective *self, void *rows, size_t count,
                              size_t size);                     /* rows: T ** */
     void (*rows_free)(const oct_collective *self, void *rows); /* rows: T ** */

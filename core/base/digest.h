@@ -1,4 +1,4 @@
-/* A digest tells whether two runs of memory are the same. It is quick, and no proof against whoever makes
+/* A digest shows whether two runs of memory are the same. It is quick, and no proof against whoever makes
  * files; those have SHA-256 (io/file/file.h). */
 #pragma once
 

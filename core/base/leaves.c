@@ -1,4 +1,4 @@
-/* Leaves have maximal subtrees, and a tree sum has two halves: folding a rank's own, joining those
+/* Leaves have maximal subtrees, and a tree sum has two halves: folding a rank's own, merging those
  * of all.
  *
  * Level by level from the bottom, row i takes row i + 2^j for i a multiple of 2^(j+1): inside an
@@ -169,7 +169,7 @@ DEFINE_ADD_MORE(float, f32)
 DEFINE_ADD_MORE(double, f64)
 
 /* The walk over a tree whose lower nodes are parts keeps this. */
-typedef struct joint {
+typedef struct merge_walk {
     const oct_subtree *parts;
     int num_parts, next;
     void **vectors;
@@ -178,73 +178,73 @@ typedef struct joint {
     void (*add)(void *sum, const void *x, int64_t n);
     void (*add_4)(void *const *v, size_t at, int64_t n);
     void (*add_8)(void *const *v, size_t at, int64_t n);
-} joint;
+} merge_walk;
 
 /* Whether the next parts are `count` equal ones that make up the node [lo, lo + span). */
-static bool is_made_of(const joint *j, int64_t lo, int64_t span, int count)
+static bool is_made_of(const merge_walk *w, int64_t lo, int64_t span, int count)
 {
     const int64_t each = span / count;
-    if (span % count != 0 || j->num_parts - j->next < count) return false;
+    if (span % count != 0 || w->num_parts - w->next < count) return false;
     for (int i = 0; i < count; i++) {
-        const oct_subtree *part = &j->parts[j->next + i];
+        const oct_subtree *part = &w->parts[w->next + i];
         if (part->first != lo + i * each || part->span != each) return false;
     }
     return true;
 }
 
 /* Sums the node [lo, lo + span) into the vector of its first part. */
-static void join_node(joint *j, int64_t lo, int64_t span)
+static void sum_node(merge_walk *w, int64_t lo, int64_t span)
 {
-    const int head = j->next;
-    OCT_ASSERT(span > 0 && j->parts[head].first == lo && j->parts[head].span <= span);
-    if (j->parts[head].span == span) {
-        j->next++;
+    const int head = w->next;
+    OCT_ASSERT(span > 0 && w->parts[head].first == lo && w->parts[head].span <= span);
+    if (w->parts[head].span == span) {
+        w->next++;
         return;
     }
-    if (is_made_of(j, lo, span, 8)) {
-        j->add_8(j->vectors + head, j->at, j->n);
-        j->next += 8;
+    if (is_made_of(w, lo, span, 8)) {
+        w->add_8(w->vectors + head, w->at, w->n);
+        w->next += 8;
         return;
     }
-    if (is_made_of(j, lo, span, 4)) {
-        j->add_4(j->vectors + head, j->at, j->n);
-        j->next += 4;
+    if (is_made_of(w, lo, span, 4)) {
+        w->add_4(w->vectors + head, w->at, w->n);
+        w->next += 4;
         return;
     }
-    join_node(j, lo, span / 2);
-    const int right = j->next;
-    if (right == j->num_parts) return; /* the leaves end in the left half */
-    join_node(j, lo + span / 2, span / 2);
-    j->add((char *)j->vectors[head] + j->at, (char *)j->vectors[right] + j->at, j->n);
+    sum_node(w, lo, span / 2);
+    const int right = w->next;
+    if (right == w->num_parts) return; /* the leaves end in the left half */
+    sum_node(w, lo + span / 2, span / 2);
+    w->add((char *)w->vectors[head] + w->at, (char *)w->vectors[right] + w->at, w->n);
 }
 
 int oct_tree_merge(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
                    int64_t n, size_t width)
 {
     const bool floats = width == sizeof(float);
-    oct_subtree joined[OCT_MAX_PARTS];
+    oct_subtree merged[OCT_MAX_PARTS];
     int heads[OCT_MAX_PARTS];
-    const int count = oct_leaves_parts(run, joined);
-    joint j = {.parts = parts,
-               .num_parts = num_parts,
-               .vectors = vectors,
-               .add = floats ? add_f32 : add_f64,
-               .add_4 = floats ? add_4_f32 : add_4_f64,
-               .add_8 = floats ? add_8_f32 : add_8_f64};
+    const int count = oct_leaves_parts(run, merged);
+    merge_walk w = {.parts = parts,
+                    .num_parts = num_parts,
+                    .vectors = vectors,
+                    .add = floats ? add_f32 : add_f64,
+                    .add_4 = floats ? add_4_f32 : add_4_f64,
+                    .add_8 = floats ? add_8_f32 : add_8_f64};
     int64_t c = 0;
     do { /* at least once: how many parts there are is found for no elements, too */
-        j.next = 0;
-        j.at = (size_t)c * width;
-        j.n = oct_min_i64(COLUMNS, n - c);
+        w.next = 0;
+        w.at = (size_t)c * width;
+        w.n = oct_min_i64(COLUMNS, n - c);
         for (int i = 0; i < count; i++) {
-            heads[i] = j.next;
-            join_node(&j, joined[i].first, joined[i].span);
+            heads[i] = w.next;
+            sum_node(&w, merged[i].first, merged[i].span);
         }
-        OCT_ASSERT(j.next == num_parts);
+        OCT_ASSERT(w.next == num_parts);
         c += COLUMNS;
     } while (c < n);
     for (int i = 0; i < count; i++) {
-        parts[i] = joined[i];
+        parts[i] = merged[i];
         vectors[i] = vectors[heads[i]]; /* heads[i] >= i: not written yet */
     }
     return count;

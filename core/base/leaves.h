@@ -5,7 +5,7 @@
  * the balanced binary tree whose node (level j, index k) covers leaves [k 2^j, (k+1) 2^j) cut at
  * `count`; a node with one child is that child. So no bit depends on the number of ranks: a rank
  * folds its leaves into the maximal aligned subtrees of its range (parts), and the parts of all
- * ranks are joined along the same tree.
+ * ranks are added along the same tree.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ enum { OCT_MAX_PARTS = 128 }; /* 2 log2(count) + 1 with room */
 /* Rank `rank` of `size` owns leaves [rank*count/size, (rank+1)*count/size). */
 oct_leaves oct_leaves_split(int64_t samples, int64_t leaf, int rank, int size);
 
-/* These tell the sample range of this rank in the global batch, and of local leaf i within the
+/* These return the sample range of this rank in the global batch, and of local leaf i within the
  * rank's samples. */
 int64_t oct_leaves_first_sample(const oct_leaves *leaves);
 int64_t oct_leaves_local_samples(const oct_leaves *leaves);
@@ -43,10 +43,10 @@ typedef struct oct_subtree {
  * many. */
 int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS]);
 
-/* Returns how many joins follow subtree i when the tree over `count` equal subtrees (the last may be
+/* Returns how many merges follow subtree i when the tree over `count` equal subtrees (the last may be
  * cut short) is summed as they go by, like a binary counter counts: what waits for its right neighbour
- * stands on a stack, lower leaves below, and a join makes one of the two on top. After the last subtree a
- * single sum is left. At least one join where i is odd: its left neighbour waits on top. */
+ * is on a stack, lower leaves below, and a merge makes one of the two on top. After the last subtree a
+ * single sum is left. At least one merge where i is odd: its left neighbour waits on top. */
 int oct_tree_merges(int64_t i, int64_t count);
 
 /* rows: `local` vectors of n, one a leaf. Folds them in place; afterwards row p (p < the returned
@@ -54,7 +54,7 @@ int oct_tree_merges(int64_t i, int64_t count);
 int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n);
 int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n);
 
-/* Joins neighbouring parts, in ascending order, that together cover the leaves [first, first+local) of
+/* Adds neighbouring parts, in ascending order, that together cover the leaves [first, first+local) of
  * `run`, into the maximal subtrees of that run; returns how many. vectors[p] points to the n elements of
  * part p, `width` bytes each: sizeof(float) or sizeof(double). Afterwards `parts` and `vectors` begin with
  * those of the subtrees; the vector of a subtree is that of its first part, and the others may be overwritten. */

@@ -61,7 +61,7 @@ static void count_in(size_t bytes)
     }
 }
 
-static bool told_to_fail(void)
+static bool must_fail(void)
 {
     int64_t left = atomic_load(&fail_countdown);
     while (left > 0) {
@@ -113,7 +113,7 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
     OCT_CHECK(fits, OCT_RESOURCE,
               "out of memory: %zu elements of %zu bytes are more than any machine has", count,
               size);
-    char *base = told_to_fail() ? NULL : calloc(1, total);
+    char *base = must_fail() ? NULL : calloc(1, total);
     if (!base) return oct_mem_fail(bytes, "");
     uintptr_t first = (uintptr_t)base + sizeof(header);
     void *aligned = base + sizeof(header) + (oct_cache_aligned(first) - first);
@@ -125,9 +125,9 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
 
 oct_status oct_mem_check_available(size_t bytes)
 {
-    void *room = told_to_fail() ? MAP_FAILED
-                                : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *room =
+        must_fail() ? MAP_FAILED
+                    : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED) return oct_mem_fail(bytes, "");
     munmap(room, bytes);
     return OCT_OK;

@@ -11,15 +11,15 @@
 oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* block: T ** */
 /* Frees *block and sets it to NULL; NULL is fine. */
 void oct_free(void *block); /* block: T ** */
-/* Returns OCT_RESOURCE unless so many bytes could be had at this moment; takes none. Serves calls
+/* Returns OCT_RESOURCE unless `bytes` bytes could be had at this moment; takes none. Serves calls
  * of libraries that crash where memory runs out. */
 oct_status oct_mem_check_available(size_t bytes) OCT_NODISCARD;
-/* OCT_RESOURCE: so many bytes, `which` ("", " for ..."), could not be had. */
+/* OCT_RESOURCE: `bytes` bytes, `which` ("", " for ..."), could not be had. */
 oct_status oct_mem_fail(size_t bytes, const char *which);
 /* Gives memory that is free back to the system, where the allocator would rather keep it: after much was
  * freed that will not be asked for again. */
 void oct_mem_trim(void);
-/* Advises the system that all of a fresh block of so many bytes will be used, often. Where the
+/* Advises the system that all of a fresh block of `bytes` bytes will be used, often. Where the
  * system has larger pages, it may take them. */
 void oct_mem_advise_huge_pages(void *block, size_t bytes); /* block: T * */
 oct_status oct_strdup(char **copy, const char *text) OCT_NODISCARD;
@@ -28,8 +28,8 @@ oct_status oct_format(char **text, const char *format, ...) OCT_NODISCARD OCT_PR
 /* Grows *block (of *capacity elements of `size` bytes) to hold at least `need`; keeps contents. */
 oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size) OCT_NODISCARD;
 
-/* Until the end of the guard this thread's new blocks may take so many bytes in all; more is refused as
- * exhaustion is. For what a file asks for that nobody vouches for. Guards do not nest. */
+/* Until the end of the guard this thread's new blocks may take `bytes` bytes in all; more is refused as
+ * exhaustion is. For requests that come from an untrusted file. Guards do not nest. */
 void oct_mem_guard(size_t bytes);
 bool oct_mem_guard_end(void); /* has something been refused? */
 

@@ -1,5 +1,5 @@
-/* A replay lets one rank do again, alone, what the ranks have done together: it keeps what they told each other in a
- * forward and a backward, and tells it again.
+/* A replay lets one rank do again, alone, what the ranks have done together: it keeps the totals of a forward and
+ * a backward, and returns them again.
  *
  *     oct_replay_record(&replay, group);   work over &replay.face
  *     oct_replay_again(&replay);           the same work, or what another rank did in it, over &replay.face
@@ -12,7 +12,7 @@ typedef struct oct_replay {
     oct_collective face;         /* first: its functions find the rest after it */
     const oct_collective *ranks; /* borrowed */
     bool again;
-    char *told; /* one total after the other */
+    char *totals; /* one total after the other */
     size_t used, capacity, at;
 } oct_replay;
 

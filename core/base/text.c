@@ -117,7 +117,7 @@ static size_t distance(const char *a, const char *b, size_t *beginning)
     return row[length_b];
 }
 
-/* Words of other frameworks and Octet's names for the same, no two of which are near. */
+/* Words of other frameworks and Octet's names for the same, which are spelled too differently to be near. */
 static const char *const same_things[][2] = {
     {"acc", "top1"}, {"accuracy", "top1"}, {"ce", "cross_entropy"}, {"nll", "cross_entropy"},
     {"l1", "mae"},   {"l2", "mse"},        {"smooth_l1", "huber"},  {"iou", "miou"},

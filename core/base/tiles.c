@@ -23,7 +23,7 @@ oct_cut oct_cut_columns(int64_t leaves, int64_t columns, int threads)
     return (oct_cut){leaves * columns, columns, step, threads};
 }
 
-/* Tells where the units of thread t begin; total * t may be too large a number. */
+/* Returns where the units of thread t begin; total * t may be too large a number. */
 static int64_t begin_of(const oct_cut *cut, int64_t t)
 {
     if (t == cut->threads) return cut->total;

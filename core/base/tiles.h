@@ -17,7 +17,7 @@
 typedef struct oct_cut {
     int64_t total; /* units of all leaves */
     int64_t units; /* of a leaf; the last may have fewer */
-    int64_t step;  /* leaves are cut at multiples of so many units; `units`: not at all */
+    int64_t step;  /* leaves are cut at multiples of this many units; `units`: not at all */
     int threads;
 } oct_cut;
 
@@ -26,11 +26,11 @@ typedef struct oct_tile {
     int64_t next, last; /* units of the thread that are left, of all */
 } oct_tile;
 
-/* Cuts the local samples, `step` of which stay together. */
+/* Cuts the local samples; each `step` of them stay together. */
 oct_cut oct_cut_samples(const oct_leaves *leaves, int64_t step, int threads);
-/* Tells whether threads that take whole leaves would leave much time unused. */
+/* Says whether threads that take whole leaves would leave much time unused. */
 bool oct_leaves_want_cut(const oct_leaves *leaves, int threads);
-/* Cuts `leaves` leaves of so many columns: in steps of 16 or, where that makes tiles of unequal size, of
+/* Cuts `leaves` leaves of `columns` columns: in steps of 16 or, where that makes tiles of unequal size, of
  * fewer. */
 oct_cut oct_cut_columns(int64_t leaves, int64_t columns, int threads);
 

@@ -99,8 +99,8 @@ static bool in_block(const oct_trace *trace)
     return scope >= 0;
 }
 
-static oct_status enter(oct_trace *trace, oct_module *module, const char *block,
-                        const oct_tensor *input)
+static oct_status open_scope(oct_trace *trace, oct_module *module, const char *block,
+                             const oct_tensor *input)
 {
     OCT_CHECK(!block || !in_block(trace), OCT_PREPARE,
               "dynamic block \"%s\" begins inside of another one; blocks do not nest", block);
@@ -121,14 +121,14 @@ static oct_status enter(oct_trace *trace, oct_module *module, const char *block,
 void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input,
                      const oct_tensor *given)
 {
-    if (cx->status == OCT_OK) oct_context_adopt(cx, enter(cx->trace, module, block, input));
+    if (cx->status == OCT_OK) oct_context_adopt(cx, open_scope(cx->trace, module, block, input));
     if (cx->status != OCT_OK) return;
     oct_trace_scope *scope = &cx->trace->scopes[cx->trace->scope];
     scope->hook = cx->hook;
     scope->given = given ? given->trace_value : -1;
 }
 
-static void leave(oct_trace *trace, int64_t output)
+static void close_scope(oct_trace *trace, int64_t output)
 {
     oct_trace_scope *scope = &trace->scopes[trace->scope];
     scope->end = trace->num_nodes;
@@ -146,7 +146,7 @@ void oct_trace_leave(oct_context *cx, oct_tensor *output)
                          "way out of it",
                          block);
     else
-        leave(cx->trace, output ? output->trace_value : -1);
+        close_scope(cx->trace, output ? output->trace_value : -1);
 }
 
 void oct_trace_leave_block(oct_context *cx)
@@ -156,7 +156,7 @@ void oct_trace_leave_block(oct_context *cx)
         oct_context_fail(cx, OCT_PREPARE,
                          "oct_dynamic_block_end ends no block that this module has begun");
     else
-        leave(cx->trace, -1);
+        close_scope(cx->trace, -1);
 }
 
 void oct_trace_free(oct_trace *trace)

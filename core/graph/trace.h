@@ -9,7 +9,7 @@
 typedef struct oct_trace_node {
     oct_module *module; /* atomic module, or NULL for a functional op */
     const char *op;     /* module type's name, or the op's */
-    oct_op_args args;   /* of the op; of a module whose type tells them */
+    oct_op_args args;   /* of the op, or of a module whose type has `args` */
     char *path;         /* the module's path; for an op the path of the module that called it */
     oct_module
         *caller; /* container whose forward made the call, or that holds the module whose hook */

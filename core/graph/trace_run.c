@@ -20,8 +20,8 @@ static oct_tensor *example_input(oct_context *cx, const oct_example *example, in
     return x;
 }
 
-static oct_status run(oct_context *cx, oct_trace *trace, oct_module *root,
-                      const oct_example *example, int count)
+static oct_status trace_example(oct_context *cx, oct_trace *trace, oct_module *root,
+                                const oct_example *example, int count)
 {
     oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
     oct_tensor *x[OCT_MODEL_INPUTS];
@@ -97,7 +97,7 @@ static oct_status run_in_mode(oct_trace *trace, oct_module *root, const oct_exam
     OCT_TRY_OUT(oct_context_create(&cx, &oct_collective_one));
     oct_module_train(root, false);
     if (training) OCT_TRY_OUT(oct_module_walk(root, train_container, NULL));
-    status = run(cx, trace, root, example, count);
+    status = trace_example(cx, trace, root, example, count);
     restore_mode(root, &(const bool *){kept.training});
 out:
     oct_free(&kept.training);

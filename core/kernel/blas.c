@@ -28,7 +28,7 @@ static struct {
                   size_t triangle_length);
 } blas = {.once = PTHREAD_ONCE_INIT};
 
-static void find(void *library, const char *name, void *function)
+static void find_function(void *library, const char *name, void *function)
 {
     void *found = library ? dlsym(library, name) : NULL;
     memcpy(function, &found, sizeof found);
@@ -37,14 +37,14 @@ static void find(void *library, const char *name, void *function)
     snprintf(blas.reason, sizeof blas.reason, "%s", reason ? reason : name);
 }
 
-static void load(void)
+static void load_library(void)
 {
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
-    find(library, "openblas_get_config", &blas.config);
-    find(library, "openblas_get_corename", &blas.core_name);
-    find(library, "cblas_sgemm", &blas.sgemm);
-    find(library, "dpotrf_", &blas.potrf);
+    find_function(library, "openblas_get_config", &blas.config);
+    find_function(library, "openblas_get_corename", &blas.core_name);
+    find_function(library, "cblas_sgemm", &blas.sgemm);
+    find_function(library, "dpotrf_", &blas.potrf);
     if (blas.reason[0]) return;
     char product[16] = "OpenBLAS", version[16] = "";
     sscanf(blas.config(), "%15s %15s", product, version); /* and options of its build */
@@ -53,7 +53,7 @@ static void load(void)
 
 bool oct_blas_found(void)
 {
-    pthread_once(&blas.once, load);
+    pthread_once(&blas.once, load_library);
     return !blas.reason[0];
 }
 

@@ -91,8 +91,8 @@ typedef struct oct_conv_input {
     int32_t zero_point;
 } oct_conv_input;
 
-/* A weight pass sums the products of its samples: those of a leaf of up to config.leaf, or of several full
- * ones of which the last may be short, up to as many as the plan's weight.leaves. */
+/* A weight pass sums the products of its samples: those of a leaf of up to config.leaf, or of several leaves,
+ * at most the plan's weight.leaves, all full but the last, which may be short. */
 typedef struct oct_conv_weight_pass {
     int64_t samples;
     const void *grad; /* rows of the gradient */
@@ -106,12 +106,12 @@ typedef struct oct_conv_weight_pass {
 /* sums[k][o] = or += factor[o] * sum over the samples in order. Not `add` gives the bits of adding to
  * zeros, so -0 becomes 0; what lies there is not read. The layout is transposed: for each group (depth,
  * O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of the product. The
- * sums of several leaves are joined by the balanced tree before they are written or added: the bits of a
+ * sums of several leaves are added by the balanced tree before they are written or added: the bits of a
  * row for each and core/base/leaves.h. Threads may share a pass by its channels, cut as
  * oct_conv_weight_cut says; each packs the gradient for itself. */
 void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
                               void *scratch);
-/* Cuts so many passes, whose units are channels of the input, for so many threads. */
+/* Cuts `passes` passes, whose units are channels of the input, for `threads` threads. */
 oct_cut oct_conv_weight_cut(const oct_conv_plan *p, int64_t passes, int threads);
 /* Puts sums (groups, depth, outs) into the layout of weights (groups, outs, depth); threads share it. */
 void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,

@@ -12,7 +12,7 @@ enum {
     OCT_PACKED_COLUMNS = 64,
 };
 
-/* Tells the words that so many values of a row take; bfloat16 ones come in pairs. */
+/* Returns the words that `values` values of a row take; bfloat16 ones come in pairs. */
 static inline int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
 {
     if (!pairs) return values;

@@ -30,8 +30,8 @@ typedef struct oct_conv_product {
     oct_depthwise_plan strip;
 } oct_conv_product;
 
-/* A weight plan says how a leaf of so many samples is worked for the gradient of weights;
- * conv_weight_impl.h tells the layout of its operands. */
+/* A weight plan says how the gradient of weights is computed for a leaf of `samples` samples;
+ * conv_weight_operands.h describes the layout of its operands. */
 typedef struct oct_weight_plan {
     const oct_float_kernel *kernel;
     oct_conv_shape s;

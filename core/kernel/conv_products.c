@@ -11,11 +11,11 @@
 
 #include <string.h>
 
-/* A block has about so many positions: its rows of x and its results should stay in the second-level
+/* A block has about this many positions: its rows of x and its results should stay in the second-level
  * cache while the panels of weights go by. */
 enum { WANTED_POSITIONS = 512 };
 
-/* Tells the words of a group's gradient at one position. */
+/* Returns the words of a group's gradient at one position. */
 static int64_t grad_words(const oct_conv_config *c)
 {
     const int64_t outs = c->shape.out_c / c->shape.groups;

@@ -1,19 +1,19 @@
 /* The gradient of weights is a product over positions: rows are taps and input channels, columns are
- * output channels. Its operands are described in conv_weight_impl.h.
+ * output channels. Its operands are described in conv_weight_operands.h.
  *
  * They are made for one block of positions after the other; sums go on from block to block in tiles that
  * stay in cache while their product is at work. For the taps of a ky whose lines would be all zeros they
  * are not listed.
  *
  * Where a leaf has few positions and there are many sums, the way of the sums through memory would cost
- * more than the products. Leaves that fit a block together are then worked side by side: the tree over
+ * more than the products. Leaves that fit a block together are then computed side by side: the tree over
  * them is summed in cache, some rows at a time, and only its result is written.
  */
 #include "core/base/cache_line.h"
 #include "core/base/cpu.h"
 #include "core/base/leaves.h"
 #include "core/base/int_math.h"
-#include "core/kernel/conv_weight_impl.h"
+#include "core/kernel/conv_weight_operands.h"
 #include "core/kernel/transpose.h"
 
 #include <string.h>
@@ -21,14 +21,14 @@
 enum {
     BLOCK_WORDS = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
     CHUNK_SUMS = 32768, /* sums that are written together: they stay in the second-level cache */
-    GROUP_SUMS = 16384, /* the same of each leaf that is worked beside others */
+    GROUP_SUMS = 16384, /* the same of each leaf that is computed beside others */
     GROUP_WORDS = 256,  /* of a row, of such leaves together */
     CHUNK_ROWS = 24,    /* a whole number of the microkernel's blocks */
     MAX_CHUNKS = 10,
     MERGED_POSITIONS = 256, /* odd planes with fewer are put in one line where there is one tap */
     FEW_ROWS = 64,          /* fewer of a ky are not worth a product of their own */
-    TURNED_ROWS = 64, /* of the depth that a thread puts into the layout of weights at a time */
-    TURNED_ALONE = 1 << 14, /* fewer sums are not worth several threads */
+    TRANSPOSED_ROWS = 64, /* of the depth that a thread puts into the layout of weights at a time */
+    TRANSPOSED_ALONE = 1 << 14, /* fewer sums are not worth several threads */
 };
 
 /* With one tap, any shape of the positions will do. Long lines are transposed in whole vectors, and pairs
@@ -81,7 +81,7 @@ static void plan_planes(oct_weight_plan *p)
     p->plane = p->block_samples * p->sample;
 }
 
-/* Plans a leaf of so many samples. */
+/* Plans a leaf of `samples` samples. */
 static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
 {
     const int64_t tile = c->kernel->col_tile;
@@ -100,14 +100,14 @@ static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
     return p;
 }
 
-/* Tells how many rows are multiplied at once. */
+/* Returns how many rows are multiplied at once. */
 static int64_t chunk_of(const oct_weight_plan *p, int64_t leaves)
 {
     const int64_t chunks = (leaves > 1 ? GROUP_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
     return oct_max_i64(oct_min_i64(chunks, MAX_CHUNKS), 1) * CHUNK_ROWS;
 }
 
-/* Lays scratch out (NULL: nowhere) for so many leaves with this plan, or with that of fewer samples;
+/* Lays scratch out (NULL: nowhere) for `leaves` leaves with this plan, or with that of fewer samples;
  * returns its bytes. */
 static size_t lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
                       oct_weight_scratch *r)
@@ -134,7 +134,7 @@ static size_t lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
     return used;
 }
 
-/* Tells how many leaves are worked side by side. */
+/* Returns how many leaves are computed side by side. */
 static int64_t leaves_of(const oct_weight_plan *p, int64_t max_leaves)
 {
     const int64_t words = p->block_samples * p->block_lines * p->line_words;
@@ -175,7 +175,7 @@ typedef struct kernel_rows {
     int64_t line, lines; /* of the block: only these are not all zeros */
 } kernel_rows;
 
-/* Tells the lines of the block for which kernel row ky lies inside the input. */
+/* Finds the lines of the block for which kernel row ky lies inside the input. */
 static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, int64_t ky,
                          int64_t *line, int64_t *lines)
 {
@@ -220,7 +220,7 @@ static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, co
     return count;
 }
 
-/* Tells where the rows of tap (ky, kx) begin in the plane of the first channel. */
+/* Returns where the rows of tap (ky, kx) begin in the plane of the first channel. */
 static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
 {
     const int64_t row = tap / p->s.kernel_w * p->s.dilation_h;
@@ -334,7 +334,7 @@ typedef struct group_leaf {
     int64_t num_runs;
 } group_leaf;
 
-/* A group has leaves side by side, of which the last may be short. */
+/* A group has leaves side by side; the last may be short. */
 typedef struct leaf_group {
     int64_t leaves;
     group_leaf full, last;
@@ -376,7 +376,7 @@ static void sum_chunk(leaf_group *t, int64_t first, int64_t m, const oct_conv_we
         const group_leaf *l = leaf_of(t, i);
         const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
         const bool adds = i % 2 == 1;
-        int joins = oct_tree_merges(i, t->leaves) - adds;
+        int merges = oct_tree_merges(i, t->leaves) - adds;
         oct_product product = {.x = r.planes,
                                .rows = r.rows,
                                .runs = l->runs,
@@ -386,7 +386,7 @@ static void sum_chunk(leaf_group *t, int64_t first, int64_t m, const oct_conv_we
         multiply_rows(&l->plan, &product, m, sums);
         if (!adds) height++;
         write_rows(m, n, sums, c->factor, adds, waiting[height - 1]);
-        for (; joins > 0; joins--, height--)
+        for (; merges > 0; merges--, height--)
             write_rows(m, n, waiting[height - 1], NULL, true, waiting[height - 2]);
     }
     write_sums(&t->full.plan, first, m, waiting[0], NULL, c);
@@ -503,11 +503,11 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
 void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
                                float *weight)
 {
-    const int64_t blocks = (depth + TURNED_ROWS - 1) / TURNED_ROWS;
-#pragma omp parallel for schedule(static) if (groups * depth * outs > TURNED_ALONE)
+    const int64_t blocks = (depth + TRANSPOSED_ROWS - 1) / TRANSPOSED_ROWS;
+#pragma omp parallel for schedule(static) if (groups * depth * outs > TRANSPOSED_ALONE)
     for (int64_t i = 0; i < groups * blocks; i++) {
-        const int64_t all = i / blocks * depth * outs, first = i % blocks * TURNED_ROWS;
-        const int64_t rows = oct_min_i64(TURNED_ROWS, depth - first);
+        const int64_t all = i / blocks * depth * outs, first = i % blocks * TRANSPOSED_ROWS;
+        const int64_t rows = oct_min_i64(TRANSPOSED_ROWS, depth - first);
         oct_transpose_f32(rows, outs, sums + all + first * outs, outs, weight + all + first, depth);
     }
 }

@@ -1,7 +1,7 @@
 /* The operands of the gradient of weights are planes of the input and panels of the gradient. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
-#include "core/kernel/conv_weight_impl.h"
+#include "core/kernel/conv_weight_operands.h"
 #include "core/kernel/transpose.h"
 
 #include <string.h>
@@ -28,8 +28,8 @@ to_halves(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16
     memcpy(to, half, (size_t)n * sizeof *half);
 }
 
-/* Writes transposed codes into the planes, in vectors of one length, of which the last may overlap: lines
- * are short. */
+/* Writes transposed codes into the planes, in vectors of one length; the last may overlap the one before,
+ * since lines are short. */
 OCT_CLONES
 static void write_halves(const patch *t, const uint8_t *codes, int32_t zero_point, int64_t plane)
 {
@@ -215,10 +215,10 @@ static void read_halves(const oct_weight_plan *p, const char *row, int64_t colum
         half[c] = oct_bf16_of(((const float *)(const void *)row)[(column + c) ^ 1]);
 }
 
-static inline __attribute__((always_inline)) void join(int64_t count,
-                                                       const uint16_t *restrict first,
-                                                       const uint16_t *restrict second,
-                                                       uint32_t *restrict words)
+static inline __attribute__((always_inline)) void pair_words(int64_t count,
+                                                             const uint16_t *restrict first,
+                                                             const uint16_t *restrict second,
+                                                             uint32_t *restrict words)
 {
     for (int64_t c = 0; c < count; c++)
         words[c] = first[c] | (uint32_t)second[c] << 16;
@@ -243,10 +243,10 @@ static void pack_native(const oct_weight_plan *p, const grad_line *l, char *tile
         if (at + 1 == p->s.out_w) second = nothing;
         char *to = tile;
         for (int64_t c = 0; c < whole; c += OCT_NATIVE_COLUMNS, to += p->panel_bytes)
-            join(OCT_NATIVE_COLUMNS, first + c, second + c, (uint32_t *)(void *)to);
+            pair_words(OCT_NATIVE_COLUMNS, first + c, second + c, (uint32_t *)(void *)to);
         if (whole < l->count) {
             memset(to, 0, OCT_NATIVE_COLUMNS * sizeof(uint32_t));
-            join(l->count - whole, first + whole, second + whole, (uint32_t *)(void *)to);
+            pair_words(l->count - whole, first + whole, second + whole, (uint32_t *)(void *)to);
         }
         tile += OCT_NATIVE_COLUMNS * sizeof(uint32_t);
     }

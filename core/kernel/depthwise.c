@@ -87,7 +87,7 @@ static int64_t taps_of(const oct_conv_shape *s)
     return (int64_t)s->kernel_h * s->kernel_w;
 }
 
-/* Tells the floats of packed weights, and of their sums. */
+/* Returns the floats of packed weights, and of their sums. */
 static int64_t packed_floats(const oct_conv_shape *s)
 {
     return (s->in_c + LANES - 1) / LANES * taps_of(s) * LANES;
@@ -135,7 +135,7 @@ TAKE_CODES(take_u8, uint8_t)
 TAKE_CODES(take_u16, uint16_t)
 
 /* Takes channels from element `at` of the source on. */
-static void take(taking t, const oct_conv_input *x, int64_t at, float *to)
+static void take_channels(taking t, const oct_conv_input *x, int64_t at, float *to)
 {
     if (x->values)
         take_floats(t, x->values + at, to);
@@ -145,7 +145,7 @@ static void take(taking t, const oct_conv_input *x, int64_t at, float *to)
         take_u16(t, x->codes16 + at, x->zero_point, to);
 }
 
-/* Tells positions [*begin, *end) of the source that lie in a strip of `size`. */
+/* Finds positions [*begin, *end) of the source that lie in a strip of `size`. */
 static void inside(int64_t size, int64_t pad, int64_t apart, int64_t from, int64_t *begin,
                    int64_t *end)
 {
@@ -159,10 +159,10 @@ typedef struct block {
     int64_t line, lines, c, count;
 } block;
 
-/* Fills the strip of a block; the sample begins at element `at` of x. Columns that no source position
- * meets were cleared before. */
-static void fill(const oct_depthwise_plan *p, const oct_conv_input *x, int64_t at, const block *b,
-                 float *to)
+/* Fills the strip of a block; the sample begins at element `at` of x. Columns without a source
+ * position were cleared before. */
+static void fill_strip(const oct_depthwise_plan *p, const oct_conv_input *x, int64_t at,
+                       const block *b, float *to)
 {
     int64_t begin, end;
     inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
@@ -180,7 +180,7 @@ static void fill(const oct_depthwise_plan *p, const oct_conv_input *x, int64_t a
         }
         const int64_t source = first + from * p->from_w * p->channels;
         t.next = next + (from - here) * p->from_w * LANES - source;
-        take(t, x, source, to + (begin * p->apart_w + p->pad_w) * LANES);
+        take_channels(t, x, source, to + (begin * p->apart_w + p->pad_w) * LANES);
     }
 }
 
@@ -336,7 +336,7 @@ typedef void multiply_fn(const windows *v, const float *weight, const float *sta
                          int64_t start_step, float *y, int64_t y_step);
 typedef void add_products_fn(const windows *v, const float *grad, int64_t grad_step, float *sums);
 
-/* Tells whether the kernel is size x size taps that are neighbours in their lines. */
+/* True when the kernel is size x size taps that are neighbours in their lines. */
 static bool is_square(const windows *v, int64_t size)
 {
     return v->kernel_h == size && v->kernel_w == size && v->tap_across == LANES;
@@ -378,7 +378,7 @@ static size_t scratch_bytes(const oct_depthwise_plan *p, int64_t more_floats)
     return (size_t)(strip_floats(p) + dense_floats(p) + more_floats) * sizeof(float);
 }
 
-/* Clears what will not be written: columns that no source position meets, and lanes of a tail. */
+/* Clears what will not be written: columns without a source position, and lanes of a tail. */
 static void clear(const oct_depthwise_plan *p, float *scratch)
 {
     int64_t begin, end, lines = strip_lines(p, p->max_lines);
@@ -412,7 +412,7 @@ static bool next_block(const oct_depthwise_plan *p, channels of, block *b)
     return b->lines > 0;
 }
 
-/* Tells how a tail's rows of results go into whole vectors. */
+/* Says how a tail's rows of results go into whole vectors. */
 static taking tail_rows(const oct_depthwise_plan *p, const block *b)
 {
     return (taking){
@@ -440,7 +440,7 @@ void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pa
             const float *weight = (const float *)pass->packed + b.c * taps;
             float *rows = y + b.line * line + b.c, *to = tail ? dense : rows, first[LANES] = {0};
             if (pass->bias) memcpy(first, pass->bias + b.c, (size_t)b.count * sizeof *first);
-            fill(p, &x, n * from, &b, filled);
+            fill_strip(p, &x, n * from, &b, filled);
             if (tail && pass->add) take_floats(tail_rows(p, &b), rows, dense);
             multiply(windows_of(p, filled, &b, y + b.line * line), weight, pass->add ? to : first,
                      pass->add ? step : 0, to, step);
@@ -510,7 +510,7 @@ void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_wei
         for (block b = {0}; next_block(p, of, &b);) {
             const bool tail = b.count < LANES;
             const float *rows = grad + b.line * s->out_w * s->out_c;
-            fill(p, &pass->x, n * oct_conv_in_numel(s), &b, filled);
+            fill_strip(p, &pass->x, n * oct_conv_in_numel(s), &b, filled);
             if (tail) take_floats(tail_rows(p, &b), rows + b.c, dense);
             add_products(windows_of(p, filled, &b, rows), tail ? dense : rows + b.c,
                          tail ? LANES : s->out_c, sums + b.c * taps_of(s));

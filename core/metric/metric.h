@@ -13,7 +13,7 @@
 typedef struct oct_output_row {
     const float *y;    /* the outputs */
     int64_t n;         /* of them */
-    int32_t label;     /* the class that they should tell, from 0 to n - 1; -1: not known */
+    int32_t label;     /* the true class, from 0 to n - 1; -1: not known */
     const float *goal; /* the n values that they should be; NULL: not known */
     const float
         *teacher; /* the n outputs of another model for the same sample; NULL: there is none */
@@ -77,12 +77,12 @@ typedef struct oct_ranked {
 typedef struct oct_metric_order {
     /* How many orders there are: 1, or one for each output. The same on each rank. */
     int64_t (*columns)(const oct_output_rows *rows);
-    oct_ranked (*rank)(const oct_output_row *row, int64_t column);
+    oct_ranked (*score)(const oct_output_row *row, int64_t column);
     /* sorted: from the largest score down; a NaN is the largest. */
     void (*sum)(const oct_ranked *sorted, int64_t count, int64_t column, double *numbers);
 } oct_metric_order;
 
-/* Which goals a metric needs: classes, which labels tell and probabilities of classes too; values; either;
+/* Which goals a metric needs: classes, as labels or as probabilities of classes; values; either;
  * or values and labels of the same rows. */
 typedef enum oct_metric_of {
     OCT_METRIC_OF_ANY,
@@ -118,9 +118,9 @@ const oct_metric *oct_metric_find(const char *name); /* NULL */
 /* Adds a plug-in's metric; metrics live as long as the process. OCT_USAGE when another one has its name. */
 oct_status oct_metric_register(const oct_metric *metric) OCT_NODISCARD;
 
-/* Collective: the metric's sums over the rows of all ranks, alike on each of them. rows: those of
+/* Collective: the metric's sums over the rows of all ranks, the same on each of them. rows: those of
  * this rank's samples; numbers: metric->numbers(rows->n) of them, to be freed by the caller; NULL on failure.
- * Those of oct_metric_top1 are the rows whose largest output tells their class, and all rows. */
+ * Those of oct_metric_top1 are the rows whose largest output is that of their class, and all rows. */
 oct_status oct_metric_sum(const oct_metric *metric, const oct_collective *group,
                           const oct_leaves *leaves, const oct_output_rows *rows,
                           double **numbers) OCT_NODISCARD;

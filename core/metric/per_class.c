@@ -1,8 +1,8 @@
-/* Precision, recall, F1 and intersection over union follow from three counts of each class: rows that are
- * rightly told to be of it, rows that are told to be, and rows that are. Of several labels at once, each
- * output is told where it is above 0, which bce learns as more likely than not.
+/* Precision, recall, F1 and intersection over union follow from three counts of each class: rows of it that are
+ * predicted correctly, rows that are predicted as it, and rows of it. Of several labels at once, each output
+ * that is above 0 is predicted, which bce learns as more likely than not.
  *
- * A class that no row is of and that none is told to be of counts in no mean; otherwise a share of nothing
+ * A class that no row has and that is predicted for none counts in no mean; otherwise a share of nothing
  * is 0, as scikit-learn has it.
  */
 #include "core/metric/metric.h"
@@ -10,30 +10,30 @@
 
 #include <math.h>
 
-enum { HITS, TOLD, ROWS, COUNTS };
+enum { HITS, PREDICTED, ROWS, COUNTS };
 
 static int64_t numbers(int64_t n)
 {
     return n * COUNTS;
 }
 
-static void add(const oct_output_row *row, double *counts)
+static void count_row(const oct_output_row *row, double *counts)
 {
     const int32_t class = oct_output_class(row);
-    int32_t told;
+    int32_t predicted;
     if (class < 0 || class >= row->n) return;
-    oct_argmax_rows(OCT_F32, 1, row->n, row->y, &told);
-    counts[(int64_t)told * COUNTS + TOLD]++;
+    oct_argmax_rows(OCT_F32, 1, row->n, row->y, &predicted);
+    counts[(int64_t)predicted * COUNTS + PREDICTED]++;
     counts[(int64_t) class * COUNTS + ROWS]++;
-    if (told == class) counts[(int64_t) class * COUNTS + HITS]++;
+    if (predicted == class) counts[(int64_t) class * COUNTS + HITS]++;
 }
 
 static void add_labels(const oct_output_row *row, double *counts)
 {
     for (int64_t k = 0; row->goal && k < row->n; k++) {
-        const bool told = !(row->y[k] <= 0), is = row->goal[k] > 0.5F;
-        counts[k * COUNTS + HITS] += told && is;
-        counts[k * COUNTS + TOLD] += told;
+        const bool predicted = !(row->y[k] <= 0), is = row->goal[k] > 0.5F;
+        counts[k * COUNTS + HITS] += predicted && is;
+        counts[k * COUNTS + PREDICTED] += predicted;
         counts[k * COUNTS + ROWS] += is;
     }
 }
@@ -45,7 +45,7 @@ static double share(double part, double whole)
 
 static double precision(const double *c)
 {
-    return share(c[HITS], c[TOLD]);
+    return share(c[HITS], c[PREDICTED]);
 }
 
 static double recall(const double *c)
@@ -55,17 +55,17 @@ static double recall(const double *c)
 
 static double f1(const double *c)
 {
-    return share(2 * c[HITS], c[TOLD] + c[ROWS]);
+    return share(2 * c[HITS], c[PREDICTED] + c[ROWS]);
 }
 
 static double iou(const double *c)
 {
-    return share(c[HITS], c[TOLD] + c[ROWS] - c[HITS]);
+    return share(c[HITS], c[PREDICTED] + c[ROWS] - c[HITS]);
 }
 
 static bool is_there(const double *c)
 {
-    return c[TOLD] + c[ROWS] > 0;
+    return c[PREDICTED] + c[ROWS] > 0;
 }
 
 static double mean(const double *counts, int64_t n, double (*of)(const double *))
@@ -99,7 +99,7 @@ static double mean_iou(const double *counts, int64_t n)
     return mean(counts, n, iou);
 }
 
-static void fill(const double *counts, int64_t n, double *cells)
+static void fill_scores(const double *counts, int64_t n, double *cells)
 {
     for (int64_t k = 0; k < n; k++, counts += COUNTS) {
         *cells++ = precision(counts);
@@ -120,7 +120,7 @@ static void fill_iou(const double *counts, int64_t n, double *cells)
 static const oct_metric_column columns[] = {
     {"precision", 2}, {"recall", 2}, {"F1", 2}, {"rows", 0}};
 static const oct_metric_column iou_columns[] = {{"IoU", 2}, {"rows", 0}};
-static const oct_metric_details details = {columns, OCT_COUNT(columns), fill};
+static const oct_metric_details details = {columns, OCT_COUNT(columns), fill_scores};
 static const oct_metric_details iou_details = {iou_columns, OCT_COUNT(iou_columns), fill_iou};
 
 #define PER_CLASS(word, heading, short, mean_of)                                                   \
@@ -131,7 +131,7 @@ static const oct_metric_details iou_details = {iou_columns, OCT_COUNT(iou_column
                                           .counts = true,                                          \
                                           .of = OCT_METRIC_OF_CLASSES,                             \
                                           .numbers = numbers,                                      \
-                                          .add = add,                                              \
+                                          .add = count_row,                                        \
                                           .value = mean_of,                                        \
                                           .details = &details}
 PER_CLASS(precision, "mean precision", "prec", mean_precision);
@@ -145,7 +145,7 @@ const oct_metric oct_metric_miou = {.name = "miou",
                                     .counts = true,
                                     .of = OCT_METRIC_OF_CLASSES,
                                     .numbers = numbers,
-                                    .add = add,
+                                    .add = count_row,
                                     .value = mean_iou,
                                     .details = &iou_details};
 

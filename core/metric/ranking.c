@@ -38,7 +38,8 @@ static double log_odds(const oct_output_row *row, int64_t class)
     return (double)row->y[class] - top - log(sum);
 }
 
-static oct_ranked rank(const oct_output_row *row, int64_t column)
+/* The score by which a row is ordered, and whether it is positive. */
+static oct_ranked score_row(const oct_output_row *row, int64_t column)
 {
     if (row->label >= 0 && row->goal) return (oct_ranked){squared_error(row), row->label > 0};
     if (row->goal) return (oct_ranked){(double)row->y[column], row->goal[column] > 0.5F};
@@ -161,8 +162,8 @@ static const oct_metric_column auc_columns[] = {{"AUC", 4}, {"positive", 0}};
 static const oct_metric_column ap_columns[] = {{"AP", 2}, {"positive", 0}};
 static const oct_metric_details auc_details = {auc_columns, OCT_COUNT(auc_columns), fill_auc};
 static const oct_metric_details ap_details = {ap_columns, OCT_COUNT(ap_columns), fill_ap};
-static const oct_metric_order auc_order = {columns, rank, sum_pairs};
-static const oct_metric_order ap_order = {columns, rank, sum_precision};
+static const oct_metric_order auc_order = {columns, score_row, sum_pairs};
+static const oct_metric_order ap_order = {columns, score_row, sum_precision};
 
 const oct_metric oct_metric_auc = {.name = "auc",
                                    .title = "ROC AUC",

@@ -29,7 +29,7 @@ static int64_t outputs_before(const oct_output_row *row)
     return before;
 }
 
-static void add(const oct_output_row *row, int64_t k, double *sums)
+static void count_row(const oct_output_row *row, int64_t k, double *sums)
 {
     sums[HITS] += outputs_before(row) < k;
     sums[ROWS]++;
@@ -37,12 +37,12 @@ static void add(const oct_output_row *row, int64_t k, double *sums)
 
 static void add_top1(const oct_output_row *row, double *sums)
 {
-    add(row, 1, sums);
+    count_row(row, 1, sums);
 }
 
 static void add_top5(const oct_output_row *row, double *sums)
 {
-    add(row, 5, sums);
+    count_row(row, 5, sums);
 }
 
 static double percent(const double *sums, int64_t n)

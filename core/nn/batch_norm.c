@@ -18,7 +18,8 @@ oct_bn_args oct_batch_norm_args(const oct_batch_norm_module *m, bool training)
                          .batch_stats = training && !m->frozen};
 }
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *batch_norm_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
+                                      int n)
 {
     oct_batch_norm_module *m = (oct_batch_norm_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
@@ -57,7 +58,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 }
 
 const oct_module_type oct_batch_norm_type = {.name = "batch_norm",
-                                             .forward = forward,
+                                             .forward = batch_norm_forward,
                                              .describe = describe,
                                              .atomic = true,
                                              .create = create,

@@ -1,10 +1,10 @@
-/* The module clip takes a tensor and two bounds, either of which may be infinite. */
+/* The module clip takes a tensor and two bounds; each bound may be infinite. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
 #include <stdio.h>
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *clip_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_clip_module *m = (const oct_clip_module *)self;
     return oct_needs_inputs(cx, self, n, 1) ? oct_clip(cx, x[0], m->lo, m->hi) : NULL;
@@ -39,7 +39,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 }
 
 const oct_module_type oct_clip_type = {.name = "clip",
-                                       .forward = forward,
+                                       .forward = clip_forward,
                                        .describe = describe,
                                        .atomic = true,
                                        .create = create,

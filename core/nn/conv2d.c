@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *conv2d_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_conv2d_module *m = (oct_conv2d_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
@@ -84,7 +84,7 @@ static oct_status transpose_from(oct_module **m, const oct_op_args *args)
 }
 
 const oct_module_type oct_conv2d_type = {.name = "conv2d",
-                                         .forward = forward,
+                                         .forward = conv2d_forward,
                                          .describe = describe,
                                          .atomic = true,
                                          .create = conv2d_from,
@@ -96,7 +96,7 @@ const oct_module_type oct_conv_transpose2d_type = {.name = "conv_transpose2d",
                                                    .create = transpose_from,
                                                    .args = get_transpose_args};
 
-static oct_status check(const char *name, int64_t in, int64_t out, const oct_conv_geometry *g)
+static oct_status check_conv(const char *name, int64_t in, int64_t out, const oct_conv_geometry *g)
 {
     OCT_CHECK(in >= 1 && out >= 1, OCT_USAGE, "a %s cannot have %lld -> %lld channels", name,
               (long long)in, (long long)out);
@@ -125,7 +125,7 @@ oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_g
     *m = NULL;
     OCT_CHECK(oct_conv_geometry_fits(&g), OCT_USAGE, "a conv2d cannot have windows of %s; %s",
               oct_conv_geometry_text(&g, windows), oct_conv_geometry_rule);
-    OCT_TRY(check("conv2d", in, out, &g));
+    OCT_TRY(check_conv("conv2d", in, out, &g));
     return create(m, &oct_conv2d_type, in, out, g, bias);
 }
 
@@ -137,6 +137,6 @@ oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out, 
     OCT_CHECK(oct_conv_transpose_geometry_fits(&g), OCT_USAGE,
               "a conv_transpose2d cannot have windows of %s; %s",
               oct_conv_geometry_text(&g, windows), oct_conv_transpose_geometry_rule);
-    OCT_TRY(check("conv_transpose2d", in, out, &g));
+    OCT_TRY(check_conv("conv_transpose2d", in, out, &g));
     return create(m, &oct_conv_transpose2d_type, in, out, g, bias);
 }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *dropout_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
     return self->training ? oct_dropout(cx, x[0], ((const oct_dropout_module *)self)->p) : x[0];
@@ -33,7 +33,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 }
 
 const oct_module_type oct_dropout_type = {.name = "dropout",
-                                          .forward = forward,
+                                          .forward = dropout_forward,
                                           .describe = describe,
                                           .atomic = true,
                                           .create = create,

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *elementwise_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
+                                       int n)
 {
     const oct_elementwise_module *m = (const oct_elementwise_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
@@ -51,7 +52,7 @@ static oct_status create(oct_module **m, const oct_module_type *type, const oct_
         return create(m, &oct_##id##_type, &oct_elementwise_##id, args);                           \
     }                                                                                              \
     const oct_module_type oct_##id##_type = {.name = #id,                                          \
-                                             .forward = forward,                                   \
+                                             .forward = elementwise_forward,                       \
                                              .describe = describe,                                 \
                                              .atomic = true,                                       \
                                              .create = id##_from,                                  \

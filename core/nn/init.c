@@ -10,7 +10,7 @@ typedef struct init_walk {
     uint32_t next; /* running number of the module's first parameter */
 } init_walk;
 
-static void fill(float *values, int64_t n, float value)
+static void fill_value(float *values, int64_t n, float value)
 {
     for (int64_t i = 0; i < n; i++)
         values[i] = value;
@@ -29,7 +29,7 @@ static void fill_kaiming(const init_walk *walk, uint32_t number, oct_param *para
 
 static void fill_zero(oct_param *param)
 {
-    if (param) fill(oct_f32(&param->value), oct_numel(&param->value), 0.0F);
+    if (param) fill_value(oct_f32(&param->value), oct_numel(&param->value), 0.0F);
 }
 
 static uint32_t number_of(const init_walk *walk, const oct_module *module, const oct_param *param)
@@ -55,17 +55,17 @@ static oct_status init_module(void *user, oct_module *module)
         fill_zero(m->bias);
     } else if (module->type == &oct_batch_norm_type) {
         oct_batch_norm_module *m = (oct_batch_norm_module *)module;
-        fill(oct_f32(&m->gamma->value), m->channels, 1.0F);
+        fill_value(oct_f32(&m->gamma->value), m->channels, 1.0F);
         fill_zero(m->beta);
-        fill(m->running_mean, m->channels, 0.0F);
-        fill(m->running_var, m->channels, 1.0F);
+        fill_value(m->running_mean, m->channels, 0.0F);
+        fill_value(m->running_var, m->channels, 1.0F);
     } else if (module->type == &oct_layer_norm_type || module->type == &oct_group_norm_type) {
         oct_group_norm_module *m = (oct_group_norm_module *)module;
-        fill(oct_f32(&m->gamma->value), m->channels, 1.0F);
+        fill_value(oct_f32(&m->gamma->value), m->channels, 1.0F);
         fill_zero(m->beta);
     } else if (module->type == &oct_mul_parameter_type) {
         oct_param *weight = ((oct_parameter_module *)module)->weight;
-        fill(oct_f32(&weight->value), oct_numel(&weight->value), 1.0F);
+        fill_value(oct_f32(&weight->value), oct_numel(&weight->value), 1.0F);
     } else if (module->type == &oct_parameter_type || module->type == &oct_add_parameter_type) {
         fill_normal(walk, walk->next, ((oct_parameter_module *)module)->weight, 0.02F);
     }

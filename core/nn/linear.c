@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *linear_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_linear_module *m = (oct_linear_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
@@ -33,7 +33,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 }
 
 const oct_module_type oct_linear_type = {.name = "linear",
-                                         .forward = forward,
+                                         .forward = linear_forward,
                                          .describe = describe,
                                          .atomic = true,
                                          .create = create,

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *loss_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_cross_entropy_loss_module *m = (const oct_cross_entropy_loss_module *)self;
     if (!oct_needs_inputs(cx, self, n, 2)) return NULL;
@@ -36,7 +36,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 }
 
 const oct_module_type oct_cross_entropy_loss_type = {.name = "cross_entropy_loss",
-                                                     .forward = forward,
+                                                     .forward = loss_forward,
                                                      .describe = describe,
                                                      .atomic = true,
                                                      .create = create,

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *mean_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_mean_module *m = (const oct_mean_module *)self;
     return oct_needs_inputs(cx, self, n, 1) ? oct_mean(cx, x[0], m->axis, m->keep) : NULL;
@@ -34,7 +34,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 }
 
 const oct_module_type oct_mean_type = {.name = "mean",
-                                       .forward = forward,
+                                       .forward = mean_forward,
                                        .describe = describe,
                                        .atomic = true,
                                        .create = create,

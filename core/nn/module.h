@@ -28,7 +28,7 @@ struct oct_module_type {
     void (*describe)(const oct_module *self, char *text, size_t size);
     /* An atomic module is one node of a trace; containers (atomic false) are looked into. */
     bool atomic;
-    /* A module as a value: `create` makes one like `self` from what `args` tells. Both NULL when it
+    /* A module as a value: `create` makes one like `self` from what `args` returns. Both NULL when it
      * has no such form; then it can neither be generated for a functional op nor stay float in a
      * deployed model. */
     oct_status (*create)(oct_module **m, const oct_op_args *args);

@@ -1,4 +1,4 @@
-/* A call of a module runs its hooks and its forward, and tells the trace and the lifetimes. */
+/* A call of a module runs its hooks and its forward, and reports to the trace and the lifetimes. */
 #include "core/nn/module_call.h"
 
 #include "core/autograd/lifetimes.h"

@@ -131,7 +131,7 @@ typedef struct oct_identity_module {
      * NULL: nothing is known. */
     const oct_module *follows;
     bool
-        fused; /* a member: what it passes on is a tensor of its own, so that a trace tells the two apart */
+        fused; /* a member: its output is a tensor of its own, so that a trace distinguishes the two */
 } oct_identity_module;
 
 enum { OCT_SEQUENTIAL_MAX = 64 };

@@ -31,7 +31,7 @@ typedef struct network {
     char *port_names;
 } network;
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *network_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     network *m = (network *)self;
     oct_tensor *input[OCT_MAX_INPUTS];
@@ -75,7 +75,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 }
 
 const oct_module_type oct_network_type = {.name = "network",
-                                          .forward = forward,
+                                          .forward = network_forward,
                                           .destroy = destroy,
                                           .describe = describe,
                                           .calls_only = true};

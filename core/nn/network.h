@@ -1,5 +1,5 @@
-/* A network is a container that is made from a description instead of a forward of its own: nodes in order,
- * each of which calls a module on inputs of the network or results of earlier nodes.
+/* A network is a container that is made from a description instead of a forward of its own: nodes in order;
+ * each node calls a module on inputs of the network or results of earlier nodes.
  *
  * Its modules stand in a tree, by paths such as "layer1.0.conv1"; what is in between are containers that
  * nobody calls. A node may call a module that an earlier one calls too: then both share its parameters.

@@ -41,7 +41,7 @@ static oct_status collect_params(void *user, oct_module *module)
     return OCT_OK;
 }
 
-/* A bucket has at least so many numbers, but for the first parameters, which are the last bucket. */
+/* The least numbers of a bucket; the last one, which holds the first parameters, may have fewer. */
 enum { BUCKET_NUMEL = 1 << 20 };
 
 static oct_status make_buckets(oct_params *params)
@@ -68,7 +68,7 @@ static void point_grads(oct_params *params, const float *totals, float *own)
 }
 
 /* Totals are in the place of the first parts, here or in another rank's memory. If others read them here, this rank's
- * own are in a row after the parts, no page of which is touched before. */
+ * own are in a row after the parts; until then no page of that row is touched. */
 static void take_totals(oct_params *params, const oct_leaves *leaves)
 {
     const oct_collective *group = params->group;
@@ -165,7 +165,7 @@ bool oct_params_are_of(const oct_params *params, oct_module *root)
 }
 
 /* Adds the gradients of tied parameters, in their order, to those that learn. */
-static void join_tied(const oct_params *params)
+static void merge_tied(const oct_params *params)
 {
     for (size_t i = 0; i < params->count; i++) {
         const oct_param *param = params->items[i];
@@ -229,7 +229,7 @@ oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
         OCT_TRY(begin_next(params, group, leaves));
     OCT_TRY(group->sums_finish(group));
     take_totals(params, leaves);
-    join_tied(params);
+    merge_tied(params);
     return OCT_OK;
 }
 

@@ -4,7 +4,7 @@
  * The parts of all parameters lie in one block, and so do the totals, which take the place of the first parts, of
  * this rank or of another one of its host: the optimizer is one loop. The block is cut into buckets of neighbouring parameters, whose sums over the ranks
  * begin one after another from the last parameter on, as a backward makes their gradients: fixed by the
- * module tree, so alike on all ranks.
+ * module tree, so the same on all ranks.
  */
 #pragma once
 
@@ -49,7 +49,7 @@ bool oct_params_are_of(const oct_params *params, oct_module *root);
  * backward; oct_params_reduce follows, or where the backward failed sums_finish of the group. */
 oct_status oct_params_begin_allreduce(oct_params *params, const oct_collective *group,
                                       const oct_leaves *leaves) OCT_NODISCARD;
-/* Sums parts over all ranks; collective. The totals are there until the ranks meet for the next backward. A parameter that no op used has gradient 0. */
+/* Sums parts over all ranks; collective. The totals stay valid until the ranks synchronize for the next backward. A parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;
 /* Returns grads with all totals in it, to be changed. */
@@ -64,7 +64,7 @@ int64_t oct_params_find_bad_grad(const oct_params *params);
 oct_status oct_params_fail_grad(const oct_params *params, int64_t place,
                                 oct_module *root) OCT_NODISCARD;
 /* Checks values after an update: OCT_NUMERIC when one is not finite any more, naming its parameter
- * by its path below root. Alike on all ranks. */
+ * by its path below root. The same on all ranks. */
 oct_status oct_params_check_values(const oct_params *params, oct_module *root) OCT_NODISCARD;
 /* Forgets what the last step left; called before the forward of each. */
 void oct_params_zero(oct_params *params);

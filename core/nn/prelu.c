@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *prelu_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_prelu_module *m = (const oct_prelu_module *)self;
     return oct_needs_inputs(cx, self, n, 1) ? oct_prelu(cx, x[0], m->weight) : NULL;
@@ -30,7 +30,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 }
 
 const oct_module_type oct_prelu_type = {.name = "prelu",
-                                        .forward = forward,
+                                        .forward = prelu_forward,
                                         .describe = describe,
                                         .atomic = true,
                                         .create = create,

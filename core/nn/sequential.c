@@ -13,7 +13,8 @@ static size_t count_items(const oct_sequential_module *m)
     return count;
 }
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *sequential_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
+                                      int n)
 {
     oct_sequential_module *m = (oct_sequential_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
@@ -29,7 +30,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 }
 
 const oct_module_type oct_sequential_type = {
-    .name = "sequential", .forward = forward, .describe = describe, .calls_only = true};
+    .name = "sequential", .forward = sequential_forward, .describe = describe, .calls_only = true};
 
 oct_status oct_sequential_create(oct_module **m)
 {

@@ -26,7 +26,7 @@ typedef struct average {
     bool include_pad;
 } average;
 
-/* A window has sides, and so many positions count. */
+/* A window has sides, and a number of positions that count. */
 typedef struct window {
     oct_window_span rows, columns;
     float count;

@@ -86,7 +86,7 @@ static bool take_stats(const oct_bn_stats *stats, const bn_saved *v, int64_t pos
 }
 
 /* Puts mean and 1/sigma of each group into `saved`; the running values move towards the batch's. One that is
- * not finite would spoil evaluation and checkpoints while the loss may still look well. */
+ * not finite would damage evaluation and checkpoints while the loss may still look well. */
 static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
                             bn_saved *saved)
 {

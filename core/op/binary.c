@@ -1,4 +1,4 @@
-/* Two tensors meet element by element, sample by sample. */
+/* Functions of two tensors, element by element, sample by sample. */
 #include "core/op/binary.h"
 
 #include "core/base/int_math.h"
@@ -74,14 +74,14 @@ void oct_binary_add_grads(oct_context *cx, const oct_binary *f, const oct_node *
     add_grad(cx, f, node, 1, values, grad);
 }
 
-static void backward(oct_context *cx, oct_node *node)
+static void binary_backward(oct_context *cx, oct_node *node)
 {
     const oct_binary *const *f = node->saved;
     const float *const values[2] = {oct_f32(node->input[0]), oct_f32(node->input[1])};
     oct_binary_add_grads(cx, *f, node, values, oct_detach_grad(node->output));
 }
 
-/* Fails the context unless the shapes meet. */
+/* Fails the context unless the shapes broadcast. */
 static bool shapes_broadcast(oct_context *cx, const oct_binary *f, const oct_tensor *a,
                              const oct_tensor *b, oct_broadcast *s)
 {
@@ -111,7 +111,7 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         run_sample(&s, f->value, i, x, oct_f32(y) + i * n);
-    oct_node *node = oct_record(cx, f->name, backward, inputs, 2, false, y);
+    oct_node *node = oct_record(cx, f->name, binary_backward, inputs, 2, false, y);
     if (node) node->saved = saved;
     return y;
 }

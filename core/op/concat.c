@@ -63,7 +63,7 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
         if (!fits)
             return oct_context_fail(
                 cx, OCT_USAGE,
-                "concat joins the last dimension and needs the others alike, but has "
+                "concat works along the last dimension and needs the others equal, but has "
                 "%s and %s",
                 oct_shape_text(&x[0]->shape, first_text), oct_shape_text(&same, text));
         shape.dim[last] += same.dim[last];

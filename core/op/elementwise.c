@@ -25,7 +25,7 @@ typedef struct applied {
     double args[2];
 } applied;
 
-static void apply(const applied *a, int64_t n, const float *x, float *y)
+static void apply_function(const applied *a, int64_t n, const float *x, float *y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = (float)a->function->value((double)x[i], a->args);
@@ -68,7 +68,7 @@ oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, con
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
-        apply(&a, n, oct_f32(x) + i * n, oct_f32(y) + i * n);
+        apply_function(&a, n, oct_f32(x) + i * n, oct_f32(y) + i * n);
     oct_node *node = oct_record(cx, f->name, elementwise_backward, &x, 1, false, y);
     if (node) {
         applied *saved = node->saved = oct_save(cx, sizeof *saved);

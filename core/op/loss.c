@@ -205,7 +205,7 @@ oct_tensor *oct_loss_record(oct_context *cx, const oct_loss_call *call, oct_tens
     return y;
 }
 
-/* Outputs of a row of y, of which each sample has as many as the goals say; 0 with the context failed. */
+/* Outputs of a row of y; a sample has as many rows as the goals say. 0 with the context failed. */
 static int64_t row_of(oct_context *cx, const char *op, const oct_tensor *y, const oct_goals *goals)
 {
     const oct_shape *shape = &y->shape;

@@ -10,10 +10,10 @@
 #include "core/autograd/tape.h"
 #include "core/metric/metric.h"
 
-/* What a loss can be told beside its rows; each uses what its description says. */
+/* Options of a loss beside its rows; each loss uses those that its description names. */
 typedef struct oct_loss_options {
-    double smoothing;               /* share of a label that all classes get alike */
-    const double *class_weights;    /* of each output; NULL: all count alike */
+    double smoothing;               /* share of a label that is spread over all classes */
+    const double *class_weights;    /* of each output; NULL: all count the same */
     const double *positive_weights; /* of each output: what its positives count; NULL: 1 */
     double delta;                   /* errors beyond it count linearly; 0 stands for 1 */
     double teacher_share;           /* of the loss, where rows have a teacher's outputs: 0 to 1 */
@@ -42,7 +42,7 @@ enum {
     OCT_LOSS_USES_TEACHER = 16, /* and rows with a teacher's outputs */
 };
 
-/* What it makes of outputs: quantities as they are, logits of classes of which one is right, or a logit for
+/* What it makes of outputs: quantities as they are, logits of classes, one of them right, or a logit for
  * each of several labels. */
 typedef enum oct_output_kind {
     OCT_OUTPUTS_PLAIN,
@@ -80,12 +80,12 @@ typedef struct oct_loss_spec {
     const oct_loss_kind *kind;
     oct_loss_options options;
     const oct_metric *metric; /* that adds, on the same rows and in the same reduction; or NULL */
-    /* The gradient is that of the sum over the batch's rows, divided by the rows of so many samples: for who
-     * adds up several batches. 0: divided by the weight of the batch's rows. */
+    /* The gradient is that of the sum over the batch's rows, divided by the rows of this many samples: for a
+     * caller that adds up several batches. 0: divided by the weight of the batch's rows. */
     int64_t divisor_samples;
 } oct_loss_spec;
 
-/* What came out: alike on all ranks. */
+/* The result, the same on all ranks. */
 typedef struct oct_loss {
     double loss_sum; /* over the global batch, by the fixed tree */
     double weight;   /* of its rows: divide by it */

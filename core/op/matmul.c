@@ -42,27 +42,27 @@ static matmul_sizes sizes_of(const oct_tensor *a, const oct_tensor *b)
 }
 
 /* grad_a = grad_y x b transposed */
-static void give_left(oct_context *cx, const matmul_sizes *s, oct_tensor *a, const oct_tensor *b,
-                      const float *grad_y)
+static void add_left_grad(oct_context *cx, const matmul_sizes *s, oct_tensor *a,
+                          const oct_tensor *b, const float *grad_y)
 {
     if (!a->needs_grad) return;
     const matrix_product p = {s->m, s->l, s->k, s->l, 1};
     float *grad = oct_grad_new(cx, a);
-    float *turned = oct_scratch(cx, (size_t)oct_numel(b) * sizeof *turned);
-    if (!grad || !turned) return;
+    float *b_transposed = oct_scratch(cx, (size_t)oct_numel(b) * sizeof *b_transposed);
+    if (!grad || !b_transposed) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < s->count; i++) {
-        float *right = turned + i * s->k * s->l;
+        float *right = b_transposed + i * s->k * s->l;
         oct_transpose_f32(s->k, s->l, oct_f32(b) + i * s->k * s->l, s->l, right, s->k);
         multiply(&p, grad_y + i * s->m * s->l, right, grad + i * s->m * s->k);
     }
-    oct_scratch_end(cx, turned);
+    oct_scratch_end(cx, b_transposed);
     oct_add_grad(cx, a, grad);
 }
 
 /* grad_b = a transposed x grad_y */
-static void give_right(oct_context *cx, const matmul_sizes *s, const oct_tensor *a, oct_tensor *b,
-                       const float *grad_y)
+static void add_right_grad(oct_context *cx, const matmul_sizes *s, const oct_tensor *a,
+                           oct_tensor *b, const float *grad_y)
 {
     if (!b->needs_grad) return;
     const matrix_product p = {s->k, s->m, s->l, 1, s->k};
@@ -79,8 +79,8 @@ static void matmul_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *a = node->input[0], *b = node->input[1];
     const matmul_sizes s = sizes_of(a, b);
-    give_left(cx, &s, a, b, node->output->grad);
-    give_right(cx, &s, a, b, node->output->grad);
+    add_left_grad(cx, &s, a, b, node->output->grad);
+    add_right_grad(cx, &s, a, b, node->output->grad);
 }
 
 static bool shapes_fit(oct_context *cx, const oct_tensor *a, const oct_tensor *b)

@@ -57,17 +57,17 @@ static oct_leaves leaves_of_group(const oct_norm_groups *groups, int64_t g)
 static bool is_inside(const oct_context *cx, const oct_norm_groups *groups, const oct_leaves *own,
                       int64_t g)
 {
-    if (cx->norm_told) return false;
+    if (cx->norm_share_all) return false;
     const int64_t at = (groups->first + g) * groups->span;
     return own->local == oct_min_i64(groups->span, own->count - at);
 }
 
-/* Counts the groups of the batch, below the one numbered `end`, that have leaves of several ranks, or that all
- * are told of. */
+/* Counts the groups of the batch, below the one numbered `end`, that have leaves of several ranks, or all of
+ * them with norm_share_all. */
 static int64_t crossing_below(const oct_context *cx, const oct_norm_groups *groups, int64_t end)
 {
     int64_t count = 0, last = -1;
-    if (cx->norm_told) return oct_min_i64(end, (cx->leaves.count - 1) / groups->span + 1);
+    if (cx->norm_share_all) return oct_min_i64(end, (cx->leaves.count - 1) / groups->span + 1);
     for (int r = 1; r < cx->group->size; r++) {
         const oct_leaves *all = &cx->leaves;
         const int64_t begin = oct_leaves_split(all->samples, all->leaf, r, cx->group->size).first;
@@ -81,7 +81,7 @@ static int64_t crossing_below(const oct_context *cx, const oct_norm_groups *grou
 }
 
 /* A sum has a row for each leaf with columns of each group, so its memory grows with both; it takes some groups at a
- * time, as many on each rank. That matters in an audit, where all are told of each group. */
+ * time, as many on each rank. That matters in an audit, where all ranks get the sums of each group. */
 enum { SUM_BYTES = 1 << 26 };
 
 static int64_t groups_of_a_sum(const oct_context *cx, int64_t n)
@@ -156,7 +156,7 @@ struct oct_norm_note {
     oct_norm_note *next; /* in the order of the calls */
 };
 
-/* Alike on all ranks. */
+/* The same on all ranks. */
 static bool has_variance(oct_context *cx, const oct_bn_stats *stats)
 {
     if (oct_norm_group_least(&stats->groups) * stats->positions >= 2) return true;

@@ -3,7 +3,7 @@
  * `norm_group` alone, never from who owns them, so no bit depends on ranks or threads. The last group of a
  * batch has what is left. Without `norm_group` the whole batch is the one group.
  *
- * Groups that lie inside one rank meet nobody; those that do not are summed over all ranks, in one sum of
+ * Groups inside one rank need no other rank; the others are summed over all ranks, in one sum of
  * the columns of all of them. So are all groups in a step with an audit, which computes some leaf again alone.
  *
  * A forward moves the running values once, whatever the number of groups G:
@@ -34,7 +34,7 @@ oct_norm_groups oct_norm_groups_of(const oct_context *cx, bool live);
 int64_t oct_norm_group_at(const oct_norm_groups *groups, int64_t i);
 /* Returns the samples of group g of those touched, on all ranks together. */
 int64_t oct_norm_group_samples(const oct_norm_groups *groups, int64_t g);
-/* Returns the samples of the smallest group of the batch, alike on all ranks. */
+/* Returns the samples of the smallest group of the batch, the same on all ranks. */
 int64_t oct_norm_group_least(const oct_norm_groups *groups);
 /* totals (count, n): sums over each group touched of rows (leaves.local, n), which are folded in place. False
  * when the context has failed. Collective unless all groups of the batch lie inside ranks. */
@@ -66,8 +66,8 @@ bool oct_bn_update(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn
 void oct_bn_invalidate(const oct_bn_stats *stats, int64_t g, int64_t c);
 
 /* The notes of a forward, for whoever began the step: numbers in a row, 0 where there are no notes; rows
- * (leaves.local, at least 1, times numel), of which those of this rank's parts are made; and after their sum
- * over all ranks, the update of the running values, which fails the context alike on all ranks where it is
+ * (leaves.local, at least 1, times numel), where those of this rank's parts are made; and after their sum
+ * over all ranks, the update of the running values, which fails the context of all ranks where it is
  * not finite. */
 int64_t oct_norm_notes_numel(const oct_context *cx);
 void oct_norm_notes_fold(const oct_context *cx, float *rows);

@@ -57,7 +57,7 @@ typedef struct oct_group_norm_args {
 } oct_group_norm_args;
 oct_tensor *oct_group_norm(oct_context *cx, oct_tensor *x, const oct_group_norm_args *args);
 
-/* Gives each sample the parameter's value: x (N, ...) of any type tells N alone -> (N, dims of weight). */
+/* Gives each sample the parameter's value: x (N, ...), of any type, only sets N -> (N, dims of weight). */
 oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight);
 /* Add the parameter to each sample, or multiply by it: x (N, dims), weight (dims), of 1 where it repeats. */
 oct_tensor *oct_add_parameter(oct_context *cx, oct_tensor *x, oct_param *weight);
@@ -78,7 +78,7 @@ oct_tensor *oct_clip(oct_context *cx, oct_tensor *x, double lo, double hi);
 /* x above 0, weight * x elsewhere: x (N, ..., C), weight (C) or (1). */
 oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight);
 /* In a step that learns (oct_draws): values are 0 with probability p, others x / (1 - p); elsewhere x itself. f32 or
- * codes, of which only the scale grows. 0 <= p < 1. */
+ * codes; of codes only the scale grows. 0 <= p < 1. */
 oct_tensor *oct_dropout(oct_context *cx, oct_tensor *x, double p);
 oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value);
 oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
@@ -100,7 +100,7 @@ oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);
  * 1 stays in its place. */
 enum { OCT_MEAN_PLANE = 12 };
 oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep);
-/* Joins tensors along the last dimension. */
+/* Concatenates tensors along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
 /* Takes the maximum over windows, where padding never counts. f32 or codes (order of codes = order of
  * values); the gradient goes to the first maximum of a window in row-major order, as in PyTorch. */

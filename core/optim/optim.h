@@ -9,7 +9,7 @@ typedef enum oct_optim_kind {
 #include "core/optim/optim_list.def"
 } oct_optim_kind;
 
-/* What an optimizer is told: the parameters of optim_list.def. weight_decay acts where a parameter's decay is set. */
+/* The parameters of an optimizer, as in optim_list.def. weight_decay acts where a parameter's decay is set. */
 typedef struct oct_optim_config {
 #define OCT_OPTIM_FIELD_REAL float
 #define OCT_OPTIM_FIELD_BOOL bool

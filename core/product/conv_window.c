@@ -13,7 +13,7 @@ typedef struct reach {
     int64_t first, count;
 } reach;
 
-/* Tells the taps from one for which the distance to the next is whole in steps of `stride` pixels. */
+/* Returns the least number of taps whose distance is a whole number of steps of `stride` pixels. */
 static int64_t common_step(int64_t stride, int64_t dilation)
 {
     int64_t a = stride, b = dilation;

@@ -11,7 +11,7 @@
  *
  * Tiles of a panel are numbered by tap: tap (ky, kx) of a group begins at
  * (ky * kernel_w + kx) * words, words being those of one tap. Runs are in ascending order of the tap
- * and neighbours in both x and tiles are joined.
+ * and neighbours in both x and tiles are merged.
  */
 #pragma once
 

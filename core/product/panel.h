@@ -9,8 +9,8 @@
  *     PANEL_NAME          the name of the oct_product_fn that results
  *     PANEL_LANES         columns of a panel
  *     PANEL_TILE          bytes of a tile
- *     PANEL_ROWS_1 .. _4  max rows of a block with so many panels (at most 8; 0: not so many panels)
- *     PANEL_SUM           vector of accumulators, an element of which is a PANEL_ELEMENT
+ *     PANEL_ROWS_1 .. _4  max rows of a block with this many panels (at most 8; 0: no such blocks)
+ *     PANEL_SUM           vector of accumulators; its elements are PANEL_ELEMENTs
  *     PANEL_WORD, PANEL_WEIGHT                 a word broadcast, a tile loaded
  *     PANEL_ZERO()                             -> PANEL_SUM
  *     PANEL_BROADCAST(at), PANEL_TILE_AT(at)   -> PANEL_WORD, PANEL_WEIGHT; at: const char *
@@ -18,7 +18,7 @@
  *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
  * or, in place of the last two, where sums are not written but become something else at once (and
  * oct_product.add is false),
- *     PANEL_STORE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of so many
+ *     PANEL_STORE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of `panels`
  *                                                           panels; to: PANEL_ELEMENT *
  * They are undefined again at the end.
  */
@@ -26,9 +26,9 @@
 
 #include <stddef.h>
 
-#define PANEL_JOIN2(a, b) a##b
-#define PANEL_JOIN(a, b) PANEL_JOIN2(a, b)
-#define PANEL_OWN(name) PANEL_JOIN(PANEL_NAME, name)
+#define PANEL_PASTE2(a, b) a##b
+#define PANEL_PASTE(a, b) PANEL_PASTE2(a, b)
+#define PANEL_OWN(name) PANEL_PASTE(PANEL_NAME, name)
 #define PANEL_INLINE static inline __attribute__((always_inline))
 
 /* A row of a block has a vector for each panel. */
@@ -144,7 +144,7 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
 typedef void PANEL_OWN(_fn)(const PANEL_OWN(_span) * s, const oct_row *row);
 
 #define PANEL_SHAPE(rows, panels)                                                                  \
-    static __attribute__((noinline)) void PANEL_JOIN(PANEL_OWN(_), rows##x##panels)(               \
+    static __attribute__((noinline)) void PANEL_PASTE(PANEL_OWN(_), rows##x##panels)(              \
         const PANEL_OWN(_span) * s, const oct_row *row)                                            \
     {                                                                                              \
         if (rows <= PANEL_ROWS_##panels) PANEL_OWN(_block)(rows, panels, s, row);                  \
@@ -162,7 +162,7 @@ PANEL_SHAPES(1)
 PANEL_SHAPES(2)
 PANEL_SHAPES(3)
 PANEL_SHAPES(4)
-#define PANEL_ENTRY(rows, panels) PANEL_JOIN(PANEL_OWN(_), rows##x##panels)
+#define PANEL_ENTRY(rows, panels) PANEL_PASTE(PANEL_OWN(_), rows##x##panels)
 #define PANEL_ENTRIES(panels)                                                                      \
     {                                                                                              \
         PANEL_ENTRY(1, panels), PANEL_ENTRY(2, panels), PANEL_ENTRY(3, panels),                    \
@@ -212,8 +212,8 @@ static void PANEL_NAME(const oct_product *p)
 #undef PANEL_READ
 #undef PANEL_WRITE
 #undef PANEL_STORE
-#undef PANEL_JOIN2
-#undef PANEL_JOIN
+#undef PANEL_PASTE2
+#undef PANEL_PASTE
 #undef PANEL_OWN
 #undef PANEL_INLINE
 #undef PANEL_SHAPE

@@ -21,7 +21,7 @@ typedef struct oct_run {
     int64_t words;
 } oct_run;
 
-/* Lists one more run, joined to the last one where it goes on from there. */
+/* Lists one more run, merged with the last one where it goes on from there. */
 static inline void oct_runs_add(oct_run *runs, int64_t *count, oct_run run)
 {
     oct_run *last = *count > 0 ? &runs[*count - 1] : 0;
@@ -44,7 +44,7 @@ typedef struct oct_product {
     int64_t num_runs;
     const void *packed; /* panels of col_tile columns, panel_bytes apart */
     int64_t panel_bytes;
-    int64_t n; /* columns; of the last panel only so many are written */
+    int64_t n; /* columns; those of the last panel from n on are not written */
     void *acc; /* int32 of codes, float otherwise */
     bool add;  /* continues the sums in acc instead of starting at 0 */
     /* What a function needs that makes something else of the sums at once (PANEL_STORE of panel.h),

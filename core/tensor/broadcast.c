@@ -1,4 +1,4 @@
-/* Shapes that meet, and sums over the places at which one value stands. */
+/* Shapes that broadcast, and sums over the places at which one value stands. */
 #include "core/tensor/broadcast.h"
 
 #include "core/base/int_math.h"

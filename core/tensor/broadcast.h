@@ -1,4 +1,4 @@
-/* How two tensors meet element by element where one of them repeats its values: over the positions of a sample,
+/* How two tensors are combined element by element where one of them repeats its values: over the positions of a sample,
  * (N, 1, 1, C) or (N, C) against (N, H, W, C); over its channels, (N, H, W, 1); or over both, (N, 1, 1, 1). The other
  * one has the shape of the result. Either may be first. */
 #pragma once
@@ -11,7 +11,7 @@ typedef struct oct_broadcast {
     int64_t position[2], channel[2]; /* of input 0 and 1 */
 } oct_broadcast;
 
-/* False: the shapes do not meet. Dimension 0 is the batch and never repeats. */
+/* False: the shapes do not broadcast. Dimension 0 is the batch and never repeats. */
 bool oct_broadcast_of(const oct_shape *a, const oct_shape *b, oct_broadcast *made);
 /* Which of the two has the shape of the result. */
 static inline int oct_broadcast_larger(const oct_broadcast *b)
@@ -30,7 +30,7 @@ static inline int64_t oct_broadcast_numel(const oct_broadcast *b, int input)
     return b->position[input] * b->channel[input];
 }
 
-/* Where input i has the values that meet those of the result from (sample, position, channel) on, up to the end of
+/* Where input i has the values that belong to those of the result from (sample, position, channel) on, up to the end of
  * the position's channels: at this element, and where `step` is 0 all in that one. */
 static inline int64_t oct_broadcast_at(const oct_broadcast *b, int input, const int64_t at[3],
                                        int64_t *step)

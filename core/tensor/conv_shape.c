@@ -69,7 +69,7 @@ static bool within(int value, int least, int most)
     return value >= least && value <= most;
 }
 
-/* Tells whether sides are from 1 and pads from 0 to OCT_WINDOW_SIDE_MAX. */
+/* Says whether sides are from 1 and pads from 0 to OCT_WINDOW_SIDE_MAX. */
 static bool sizes_fit(const oct_conv_geometry *g)
 {
     const int sides[] = {g->kernel_h, g->kernel_w,   g->stride_h,
@@ -203,7 +203,7 @@ oct_conv_shape oct_conv_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64
     return s;
 }
 
-/* Tells the positions along a side when the last window may reach beyond the padding: the sizes are those of
+/* Returns the positions along a side when the last window may reach beyond the padding: the sizes are those of
  * PyTorch, where it has to begin in the input or in the padding before it. */
 static int64_t ceil_out(int64_t in, int pad, int pad_after, int kernel, int stride)
 {

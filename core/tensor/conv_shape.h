@@ -45,7 +45,7 @@ oct_pool_geometry oct_pool_geometry_from(const int64_t number[OCT_WINDOW_NUMBERS
 
 /* No kernel, stride, dilation or padding is larger. */
 enum { OCT_WINDOW_SIDE_MAX = 16384 };
-/* Tell whether there can be such windows, and in words when there can (of conv2d, conv_transpose2d, pools).
+/* Say whether there can be such windows, and in words when there can (of conv2d, conv_transpose2d, pools).
  * Those of a pool each see a part of the input. */
 bool oct_conv_geometry_fits(const oct_conv_geometry *g);
 bool oct_conv_transpose_geometry_fits(const oct_conv_geometry *g);
@@ -77,20 +77,20 @@ oct_conv_shape oct_conv_transpose_shape_of(int64_t in_h, int64_t in_w, int64_t i
 
 /* Sets out_h and out_w as they follow from the rest. */
 void oct_conv_set_out(oct_conv_shape *s);
-/* Tells how far a window of `kernel` taps reaches: (kernel - 1) * dilation + 1. */
+/* Returns how far a window of `kernel` taps reaches: (kernel - 1) * dilation + 1. */
 int64_t oct_conv_extent(int kernel, int dilation);
-/* Tells the positions of a window of this extent along a side of `size` with its padding; below 1 when it
+/* Returns the positions of a window of this extent along a side of `size` with its padding; below 1 when it
  * does not fit. */
 int64_t oct_conv_out(int64_t size, int64_t extent, int stride);
-/* Tells whether a window of the shape sees padding. */
+/* Says whether a window of the shape sees padding. */
 bool oct_conv_sees_padding(const oct_conv_shape *s);
-/* Tells the terms of one sum: kernel_h * kernel_w * in_c / groups. */
+/* Returns the terms of one sum: kernel_h * kernel_w * in_c / groups. */
 int64_t oct_conv_depth(const oct_conv_shape *s);
-/* Tells whether each channel has one filter of its own. */
+/* Says whether each channel has one filter of its own. */
 bool oct_conv_is_depthwise(const oct_conv_shape *s);
-/* Tells whether the layer is one product for each position by itself: a 1x1 kernel at each pixel. */
+/* Says whether the layer is one product for each position by itself: a 1x1 kernel at each pixel. */
 bool oct_conv_is_pointwise(const oct_conv_shape *s);
-/* Tell the elements of one sample. */
+/* The elements of one sample. */
 int64_t oct_conv_in_numel(const oct_conv_shape *s);
 int64_t oct_conv_out_numel(const oct_conv_shape *s);
 
@@ -103,6 +103,6 @@ typedef struct oct_window_span {
  * dilation. */
 oct_window_span oct_pool_rows(const oct_conv_shape *s, int64_t y);
 oct_window_span oct_pool_columns(const oct_conv_shape *s, int64_t x);
-/* Tells by how many positions an average over the window of output (y, x) is divided: those in the input, or
+/* Returns by how many positions an average over the window of output (y, x) is divided: those in the input, or
  * in its padding too, but none after that. */
 int64_t oct_pool_count(const oct_conv_shape *s, bool include_pad, int64_t y, int64_t x);

@@ -29,7 +29,7 @@ bool oct_file_order_turn(oct_file_order *order, int64_t rows)
 }
 
 /* Goes on to the next element of the file. */
-static void step(const oct_file_order *order, int64_t *index, int64_t *place)
+static void next_element(const oct_file_order *order, int64_t *index, int64_t *place)
 {
     for (int64_t i = order->dims - 1; i >= 0; i--) {
         *place += order->stride[i];
@@ -46,7 +46,7 @@ void oct_file_order_move(const oct_file_order *from, const float *x, const oct_f
     int64_t read = from->offset, write = to->offset;
     for (int d = 0; d < to->dims; d++)
         count *= to->size[d];
-    for (; count > 0; count--, step(from, i, &read), step(to, k, &write))
+    for (; count > 0; count--, next_element(from, i, &read), next_element(to, k, &write))
         y[write] = add ? y[write] + x[read] : x[read];
 }
 

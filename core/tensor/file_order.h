@@ -14,7 +14,7 @@ typedef struct oct_file_order {
 
 /* The row-major order of a shape. */
 oct_file_order oct_file_order_of(int64_t dims, const int64_t *size);
-/* Makes of the order of a matrix with so many rows that of its transpose; false: its rows do not end between two
+/* Makes of the order of a matrix with `rows` rows that of its transpose; false: its rows do not end between two
  * dimensions. */
 bool oct_file_order_turn(oct_file_order *order, int64_t rows);
 /* Copies a tensor of a file to its place. */

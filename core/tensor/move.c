@@ -53,7 +53,7 @@ oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status cod
     return OCT_OK;
 }
 
-/* The map's loops without those of one turn, an outer one that goes on where the inner ends joined to it; at least two
+/* The map's loops without those of one turn, an outer one merged with the inner where it goes on from the inner's end; at least two
  * of them. `at` counts the turns of those around the innermost two, `place` is where these begin. */
 typedef struct walk {
     int dims;

@@ -38,7 +38,7 @@ void oct_padding_text(const oct_padding *padding, char *text, size_t size);
  * otherwise. */
 oct_status oct_pad_check(const oct_pad_shape *shape, oct_status code) OCT_NODISCARD;
 
-/* Tells the place on side d of the input that a place of the output's side shows; -1: the constant. */
+/* Returns the place on side d of the input that a place of the output's side shows; -1: the constant. */
 int64_t oct_pad_source(const oct_pad_shape *shape, int d, int64_t at);
 /* These run one sample of a checked shape. The first copies values of 1, 2 or 4 bytes, *fill where a constant
  * is; the second adds each value of y to the one of x that it was read from. */

@@ -32,13 +32,13 @@ static oct_status time_steps(const oct_bench *bench, oct_trainer *trainer, oct_t
         OCT_TRY(oct_trainer_step(trainer, &result));
         note_peak(t, memory_meter, oct_phase_name(phase));
     }
-    const int64_t before = oct_comm_meetings(bench->session->comm);
+    const int64_t before = oct_comm_syncs(bench->session->comm);
     while (timings->count < timings->room) {
         oct_timing_begin(timings);
         OCT_TRY(oct_trainer_step(trainer, &result));
         oct_timing_end(timings);
     }
-    t->syncs = (double)(oct_comm_meetings(bench->session->comm) - before) / (double)timings->count;
+    t->syncs = (double)(oct_comm_syncs(bench->session->comm) - before) / (double)timings->count;
     note_peak(t, memory_meter, t->mode);
     return OCT_OK;
 }

@@ -255,9 +255,9 @@ static oct_status run_step(oct_training *r)
     trainer->stop = stop_is_asked();
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
-    const int64_t before = oct_comm_meetings(r->session->comm);
+    const int64_t before = oct_comm_syncs(r->session->comm);
     OCT_TRY(take_step(r, phase, &result));
-    r->syncs += oct_comm_meetings(r->session->comm) - before;
+    r->syncs += oct_comm_syncs(r->session->comm) - before;
     if (r->saver.ended) OCT_TRY(oct_saver_settle(&r->saver));
 
     bool phase_ends =

@@ -163,7 +163,7 @@ static void begin_pass(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
     s->context->numerics = s->numerics;
     s->context->norm_group = s->norm_group;
-    s->context->norm_told = s->context->group != s->group;
+    s->context->norm_share_all = s->context->group != s->group;
     s->context->release_on_backward = true;
     oct_context_begin(s->context, *leaves, learn);
     s->context->draws = (oct_draws){

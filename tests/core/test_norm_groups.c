@@ -126,7 +126,7 @@ Test(norm_groups, many_groups_whose_sums_all_ranks_get_take_little_memory_and_gi
     double *rows = rig_take(NUMEL, sizeof *rows), *alone = rig_take(NUMEL, sizeof *alone),
            *shared = rig_take(NUMEL, sizeof *shared);
     for (int way = 0; way < 2; way++) {
-        r.cx->norm_told = way == 1;
+        r.cx->norm_share_all = way == 1;
         oct_context_begin(r.cx, r.leaves, false);
         for (int i = 0; i < NUMEL; i++)
             rows[i] = 1.0 / (1 + i);

@@ -152,7 +152,7 @@ static void *run_rank(void *user)
                               .host = t->host,
                               .begin = begin,
                               .test = test,
-                              .twin = open_clone,
+                              .duplicate = open_clone,
                               .close = close_transport};
     t->all = mine->all;
     cr_assert_eq(oct_comm_over(&comm, &t->base, 20), OCT_OK, "%s", oct_fail_text(0));

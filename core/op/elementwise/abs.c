@@ -3,17 +3,17 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double abs_value(double x, const double *args)
 {
     (void)args;
     return fabs(x);
 }
 
-static double slope(double x, const double *args)
+static double abs_slope(double x, const double *args)
 {
     (void)args;
     return x > 0 ? 1 : x < 0 ? -1 : 0;
 }
 
 const oct_elementwise oct_elementwise_abs = {
-    .name = "abs", .non_negative = true, .value = value, .slope = slope};
+    .name = "abs", .non_negative = true, .value = abs_value, .slope = abs_slope};

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double elu_value(double x, const double *args)
 {
     return x > 0 ? x : args[0] * expm1(x);
 }
 
-static double slope(double x, const double *args)
+static double elu_slope(double x, const double *args)
 {
     return x > 0 ? 1 : args[0] * exp(x);
 }
 
 const oct_elementwise oct_elementwise_elu = {
-    .name = "elu", .num_args = 1, .default_args = {1}, .value = value, .slope = slope};
+    .name = "elu", .num_args = 1, .default_args = {1}, .value = elu_value, .slope = elu_slope};

@@ -3,17 +3,17 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double exp_value(double x, const double *args)
 {
     (void)args;
     return exp(x);
 }
 
-static double slope(double x, const double *args)
+static double exp_slope(double x, const double *args)
 {
     (void)args;
     return exp(x);
 }
 
 const oct_elementwise oct_elementwise_exp = {
-    .name = "exp", .non_negative = true, .value = value, .slope = slope};
+    .name = "exp", .non_negative = true, .value = exp_value, .slope = exp_slope};

@@ -3,16 +3,17 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double gelu_value(double x, const double *args)
 {
     (void)args;
     return 0.5 * x * erfc(-x * M_SQRT1_2);
 }
 
-static double slope(double x, const double *args)
+static double gelu_slope(double x, const double *args)
 {
     (void)args;
     return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-0.5 * x * x) * (0.5 * M_2_SQRTPI * M_SQRT1_2);
 }
 
-const oct_elementwise oct_elementwise_gelu = {.name = "gelu", .value = value, .slope = slope};
+const oct_elementwise oct_elementwise_gelu = {
+    .name = "gelu", .value = gelu_value, .slope = gelu_slope};

@@ -10,13 +10,13 @@ static double inner(double x)
     return root * (x + 0.044715 * x * x * x);
 }
 
-static double value(double x, const double *args)
+static double gelu_tanh_value(double x, const double *args)
 {
     (void)args;
     return 0.5 * x * (1 + tanh(inner(x)));
 }
 
-static double slope(double x, const double *args)
+static double gelu_tanh_slope(double x, const double *args)
 {
     (void)args;
     const double t = tanh(inner(x)), rise = root * (1 + 3 * 0.044715 * x * x);
@@ -24,4 +24,4 @@ static double slope(double x, const double *args)
 }
 
 const oct_elementwise oct_elementwise_gelu_tanh = {
-    .name = "gelu_tanh", .value = value, .slope = slope};
+    .name = "gelu_tanh", .value = gelu_tanh_value, .slope = gelu_tanh_slope};

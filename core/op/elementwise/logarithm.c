@@ -3,17 +3,17 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double logarithm_value(double x, const double *args)
 {
     (void)args;
     return log(x);
 }
 
-static double slope(double x, const double *args)
+static double logarithm_slope(double x, const double *args)
 {
     (void)args;
     return 1 / x;
 }
 
 const oct_elementwise oct_elementwise_logarithm = {
-    .name = "logarithm", .value = value, .slope = slope};
+    .name = "logarithm", .value = logarithm_value, .slope = logarithm_slope};

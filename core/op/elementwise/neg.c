@@ -1,17 +1,17 @@
 /* -x */
 #include "core/op/elementwise.h"
 
-static double value(double x, const double *args)
+static double neg_value(double x, const double *args)
 {
     (void)args;
     return -x;
 }
 
-static double slope(double x, const double *args)
+static double neg_slope(double x, const double *args)
 {
     (void)args;
     (void)x;
     return -1;
 }
 
-const oct_elementwise oct_elementwise_neg = {.name = "neg", .value = value, .slope = slope};
+const oct_elementwise oct_elementwise_neg = {.name = "neg", .value = neg_value, .slope = neg_slope};

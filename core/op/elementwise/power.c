@@ -3,15 +3,18 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double power_value(double x, const double *args)
 {
     return pow(x, args[0]);
 }
 
-static double slope(double x, const double *args)
+static double power_slope(double x, const double *args)
 {
     return args[0] * pow(x, args[0] - 1);
 }
 
-const oct_elementwise oct_elementwise_power = {
-    .name = "power", .num_args = 1, .default_args = {3}, .value = value, .slope = slope};
+const oct_elementwise oct_elementwise_power = {.name = "power",
+                                               .num_args = 1,
+                                               .default_args = {3},
+                                               .value = power_value,
+                                               .slope = power_slope};

@@ -1,17 +1,17 @@
 /* 1 / x; infinite at 0. */
 #include "core/op/elementwise.h"
 
-static double value(double x, const double *args)
+static double reciprocal_value(double x, const double *args)
 {
     (void)args;
     return 1 / x;
 }
 
-static double slope(double x, const double *args)
+static double reciprocal_slope(double x, const double *args)
 {
     (void)args;
     return -1 / (x * x);
 }
 
 const oct_elementwise oct_elementwise_reciprocal = {
-    .name = "reciprocal", .value = value, .slope = slope};
+    .name = "reciprocal", .value = reciprocal_value, .slope = reciprocal_slope};

@@ -3,17 +3,17 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double sigmoid_value(double x, const double *args)
 {
     (void)args;
     return 1 / (1 + exp(-x));
 }
 
-static double slope(double x, const double *args)
+static double sigmoid_slope(double x, const double *args)
 {
-    double y = value(x, args);
+    double y = sigmoid_value(x, args);
     return y * (1 - y);
 }
 
 const oct_elementwise oct_elementwise_sigmoid = {
-    .name = "sigmoid", .non_negative = true, .value = value, .slope = slope};
+    .name = "sigmoid", .non_negative = true, .value = sigmoid_value, .slope = sigmoid_slope};

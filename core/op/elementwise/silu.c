@@ -3,17 +3,18 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double silu_value(double x, const double *args)
 {
     (void)args;
     return x / (1 + exp(-x));
 }
 
-static double slope(double x, const double *args)
+static double silu_slope(double x, const double *args)
 {
     (void)args;
     double sigmoid = 1 / (1 + exp(-x));
     return sigmoid * (1 + x * (1 - sigmoid));
 }
 
-const oct_elementwise oct_elementwise_silu = {.name = "silu", .value = value, .slope = slope};
+const oct_elementwise oct_elementwise_silu = {
+    .name = "silu", .value = silu_value, .slope = silu_slope};

@@ -3,17 +3,17 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double softplus_value(double x, const double *args)
 {
     (void)args;
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-static double slope(double x, const double *args)
+static double softplus_slope(double x, const double *args)
 {
     (void)args;
     return 1 / (1 + exp(-x));
 }
 
 const oct_elementwise oct_elementwise_softplus = {
-    .name = "softplus", .non_negative = true, .value = value, .slope = slope};
+    .name = "softplus", .non_negative = true, .value = softplus_value, .slope = softplus_slope};

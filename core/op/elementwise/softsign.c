@@ -3,17 +3,17 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double softsign_value(double x, const double *args)
 {
     (void)args;
     return x / (1 + fabs(x));
 }
 
-static double slope(double x, const double *args)
+static double softsign_slope(double x, const double *args)
 {
     (void)args;
     return 1 / ((1 + fabs(x)) * (1 + fabs(x)));
 }
 
 const oct_elementwise oct_elementwise_softsign = {
-    .name = "softsign", .value = value, .slope = slope};
+    .name = "softsign", .value = softsign_value, .slope = softsign_slope};

@@ -3,17 +3,17 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double sqrt_value(double x, const double *args)
 {
     (void)args;
     return sqrt(x);
 }
 
-static double slope(double x, const double *args)
+static double sqrt_slope(double x, const double *args)
 {
     (void)args;
     return 0.5 / sqrt(x);
 }
 
 const oct_elementwise oct_elementwise_sqrt = {
-    .name = "sqrt", .non_negative = true, .value = value, .slope = slope};
+    .name = "sqrt", .non_negative = true, .value = sqrt_value, .slope = sqrt_slope};

@@ -3,17 +3,18 @@
 
 #include <math.h>
 
-static double value(double x, const double *args)
+static double tanh_value(double x, const double *args)
 {
     (void)args;
     return tanh(x);
 }
 
-static double slope(double x, const double *args)
+static double tanh_slope(double x, const double *args)
 {
     (void)args;
     const double y = tanh(x);
     return 1 - y * y;
 }
 
-const oct_elementwise oct_elementwise_tanh = {.name = "tanh", .value = value, .slope = slope};
+const oct_elementwise oct_elementwise_tanh = {
+    .name = "tanh", .value = tanh_value, .slope = tanh_slope};

@@ -1,5 +1,5 @@
 /* The binary cross-entropy of logits, as torch.nn.functional.binary_cross_entropy_with_logits: each output
- * tells on its own whether a sample has its label, so a sample may have several, or none. Positives of an
+ * says on its own whether a sample has its label, so a sample may have several, or none. Positives of an
  * output may count more or less than its negatives. */
 #include "core/op/loss.h"
 
@@ -11,7 +11,7 @@ static double positive_share(double wanted, const oct_loss_options *o, int64_t k
     return o->positive_weights ? o->positive_weights[k] * wanted : wanted;
 }
 
-static double value(const oct_output_row *row, const oct_loss_options *o)
+static double bce_value(const oct_output_row *row, const oct_loss_options *o)
 {
     double sum = 0;
     for (int64_t k = 0; k < row->n; k++) {
@@ -23,8 +23,8 @@ static double value(const oct_output_row *row, const oct_loss_options *o)
     return sum / (double)row->n;
 }
 
-static void grad(const oct_output_row *row, const oct_loss_options *o, oct_loss_scale scale,
-                 float *grad)
+static void bce_grad(const oct_output_row *row, const oct_loss_options *o, oct_loss_scale scale,
+                     float *grad)
 {
     for (int64_t k = 0; k < row->n; k++) {
         const double wanted = oct_output_wanted(row, k);
@@ -38,5 +38,5 @@ const oct_loss_kind oct_loss_bce = {.name = "bce",
                                     .takes = OCT_LOSS_OF_LABELS | OCT_LOSS_OF_VALUES,
                                     .uses = OCT_LOSS_USES_POSITIVE_WEIGHTS,
                                     .outputs = OCT_OUTPUTS_SIGMOID,
-                                    .value = value,
-                                    .grad = grad};
+                                    .value = bce_value,
+                                    .grad = bce_grad};

@@ -47,7 +47,7 @@ static double plain_value(const oct_output_row *row, double norm)
     return sum;
 }
 
-static double value(const oct_output_row *row, const oct_loss_options *o)
+static double cross_entropy_value(const oct_output_row *row, const oct_loss_options *o)
 {
     if (o->class_weights) return weighted_value(row, o);
     double norm = norm_of(row), mean = 0;
@@ -78,8 +78,8 @@ static void weighted_grad(const oct_output_row *row, const oct_loss_options *o,
                                              share(row, o, k) * smoothed(row, o->smoothing, k));
 }
 
-static void grad(const oct_output_row *row, const oct_loss_options *o, oct_loss_scale scale,
-                 float *grad)
+static void cross_entropy_grad(const oct_output_row *row, const oct_loss_options *o,
+                               oct_loss_scale scale, float *grad)
 {
     if (o->class_weights) {
         weighted_grad(row, o, scale, grad);
@@ -104,7 +104,7 @@ const oct_loss_kind oct_loss_cross_entropy = {.name = "cross_entropy",
                                               .uses = OCT_LOSS_USES_SMOOTHING |
                                                       OCT_LOSS_USES_CLASS_WEIGHTS,
                                               .outputs = OCT_OUTPUTS_SOFTMAX,
-                                              .value = value,
-                                              .grad = grad,
+                                              .value = cross_entropy_value,
+                                              .grad = cross_entropy_grad,
                                               .goal_grad = goal_grad,
                                               .weight = weight};

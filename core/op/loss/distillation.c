@@ -22,7 +22,7 @@ static double divergence(const oct_output_row *row, double t)
     return sum;
 }
 
-static double value(const oct_output_row *row, const oct_loss_options *o)
+static double distillation_value(const oct_output_row *row, const oct_loss_options *o)
 {
     const double of_labels = oct_loss_cross_entropy.value(row, o), share = o->teacher_share;
     const double t = temperature_of(o);
@@ -30,8 +30,8 @@ static double value(const oct_output_row *row, const oct_loss_options *o)
     return (1 - share) * of_labels + share * t * t * divergence(row, t);
 }
 
-static void grad(const oct_output_row *row, const oct_loss_options *o, oct_loss_scale scale,
-                 float *grad)
+static void distillation_grad(const oct_output_row *row, const oct_loss_options *o,
+                              oct_loss_scale scale, float *grad)
 {
     const double share = row->teacher ? o->teacher_share : 0, t = temperature_of(o);
     const oct_loss_scale of_labels = {scale.factor * (1 - share), scale.divisor};
@@ -41,9 +41,9 @@ static void grad(const oct_output_row *row, const oct_loss_options *o, oct_loss_
     const double norm = oct_log_sum_exp(row->y, row->n, t);
     const double teacher_norm = oct_log_sum_exp(row->teacher, row->n, t);
     for (int64_t k = 0; k < row->n; k++) {
-        const double told = exp((double)row->y[k] / t - norm);
+        const double predicted = exp((double)row->y[k] / t - norm);
         const double wanted = exp((double)row->teacher[k] / t - teacher_norm);
-        grad[k] += oct_loss_scaled(of_teacher, t * (told - wanted));
+        grad[k] += oct_loss_scaled(of_teacher, t * (predicted - wanted));
     }
 }
 
@@ -57,6 +57,6 @@ const oct_loss_kind oct_loss_distillation = {
     .takes = OCT_LOSS_OF_LABELS | OCT_LOSS_OF_VALUES,
     .uses = OCT_LOSS_USES_SMOOTHING | OCT_LOSS_USES_CLASS_WEIGHTS | OCT_LOSS_USES_TEACHER,
     .outputs = OCT_OUTPUTS_SOFTMAX,
-    .value = value,
-    .grad = grad,
+    .value = distillation_value,
+    .grad = distillation_grad,
     .weight = weight};

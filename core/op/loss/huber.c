@@ -9,7 +9,7 @@ static double delta_of(const oct_loss_options *o)
     return o->delta > 0 ? o->delta : 1.0;
 }
 
-static double value(const oct_output_row *row, const oct_loss_options *o)
+static double huber_value(const oct_output_row *row, const oct_loss_options *o)
 {
     const double delta = delta_of(o);
     double sum = 0;
@@ -20,8 +20,8 @@ static double value(const oct_output_row *row, const oct_loss_options *o)
     return sum / (double)row->n;
 }
 
-static void grad(const oct_output_row *row, const oct_loss_options *o, oct_loss_scale scale,
-                 float *grad)
+static void huber_grad(const oct_output_row *row, const oct_loss_options *o, oct_loss_scale scale,
+                       float *grad)
 {
     const double delta = delta_of(o);
     for (int64_t k = 0; k < row->n; k++) {
@@ -33,5 +33,5 @@ static void grad(const oct_output_row *row, const oct_loss_options *o, oct_loss_
 const oct_loss_kind oct_loss_huber = {.name = "huber",
                                       .takes = OCT_LOSS_OF_LABELS | OCT_LOSS_OF_VALUES,
                                       .uses = OCT_LOSS_USES_DELTA,
-                                      .value = value,
-                                      .grad = grad};
+                                      .value = huber_value,
+                                      .grad = huber_grad};

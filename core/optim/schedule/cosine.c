@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-static double lr(const oct_schedule *s, int64_t step)
+static double cosine_lr(const oct_schedule *s, int64_t step)
 {
     const double pi = 3.14159265358979323846;
     const int64_t warmup = oct_schedule_steps(s, s->warmup), length = s->total - warmup;
@@ -13,4 +13,5 @@ static double lr(const oct_schedule *s, int64_t step)
     return s->final_lr + (s->lr - s->final_lr) * 0.5 * (1 + cos(pi * done));
 }
 
-const oct_schedule_type oct_schedule_cosine = {.name = "cosine", .uses = " final_lr ", .lr = lr};
+const oct_schedule_type oct_schedule_cosine = {
+    .name = "cosine", .uses = " final_lr ", .lr = cosine_lr};

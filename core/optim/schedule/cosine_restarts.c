@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static double lr(const oct_schedule *s, int64_t step)
+static double cosine_restarts_lr(const oct_schedule *s, int64_t step)
 {
     const double pi = 3.14159265358979323846;
     double length = (double)oct_schedule_steps(s, s->restart_epochs);
@@ -20,4 +20,6 @@ static double lr(const oct_schedule *s, int64_t step)
 }
 
 const oct_schedule_type oct_schedule_cosine_restarts = {
-    .name = "cosine_restarts", .uses = " final_lr restart_epochs restart_factor ", .lr = lr};
+    .name = "cosine_restarts",
+    .uses = " final_lr restart_epochs restart_factor ",
+    .lr = cosine_restarts_lr};

@@ -12,7 +12,7 @@ static double between(const oct_schedule *s, double from, double to, double done
     return to + (from - to) / 2 * (1 + cos(pi * done));
 }
 
-static double lr(const oct_schedule *s, int64_t step)
+static double one_cycle_lr(const oct_schedule *s, int64_t step)
 {
     const double first = s->lr / s->cycle_divisor, last = first / s->cycle_final_divisor;
     const double at = (double)step, end = (double)(s->total - 1);
@@ -26,4 +26,4 @@ const oct_schedule_type oct_schedule_one_cycle = {
     .name = "one_cycle",
     .uses = " cycle_rise cycle_divisor cycle_final_divisor cycle_linear ",
     .rises = true,
-    .lr = lr};
+    .lr = one_cycle_lr};

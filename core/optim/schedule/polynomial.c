@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static double lr(const oct_schedule *s, int64_t step)
+static double polynomial_lr(const oct_schedule *s, int64_t step)
 {
     const int64_t warmup = oct_schedule_steps(s, s->warmup), length = s->total - warmup;
     if (step >= s->total || length < 1) return s->final_lr;
@@ -14,4 +14,4 @@ static double lr(const oct_schedule *s, int64_t step)
 }
 
 const oct_schedule_type oct_schedule_polynomial = {
-    .name = "polynomial", .uses = " final_lr power ", .lr = lr};
+    .name = "polynomial", .uses = " final_lr power ", .lr = polynomial_lr};

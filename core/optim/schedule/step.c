@@ -1,7 +1,7 @@
 /* The learning rate falls from its peak by the factor gamma at each milestone. */
 #include "core/optim/schedule.h"
 
-static double lr(const oct_schedule *s, int64_t step)
+static double step_lr(const oct_schedule *s, int64_t step)
 {
     double rate = s->lr;
     for (int i = 0; i < s->milestones.count; i++)
@@ -10,4 +10,4 @@ static double lr(const oct_schedule *s, int64_t step)
 }
 
 const oct_schedule_type oct_schedule_step = {
-    .name = "step", .uses = " milestones gamma ", .needs_milestones = true, .lr = lr};
+    .name = "step", .uses = " milestones gamma ", .needs_milestones = true, .lr = step_lr};

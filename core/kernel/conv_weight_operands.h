@@ -11,10 +11,10 @@
 #include "core/kernel/conv_impl.h"
 
 enum {
-    /* A patch, which is transposed at a time, has positions of a line of so many channels. */
+    /* A patch is transposed at a time: positions of a line, and channels. */
     OCT_PATCH_COLUMNS = 64,
     OCT_PATCH_CHANNELS = 16,
-    OCT_LEAF_GROUP_LEVELS = 3, /* of the tree over leaves that are worked side by side */
+    OCT_LEAF_GROUP_LEVELS = 3, /* of the tree over leaves that are computed side by side */
 };
 
 _Static_assert(1 << OCT_LEAF_GROUP_LEVELS == OCT_CONV_MAX_LEAVES, "a level for each doubling");
@@ -41,7 +41,7 @@ typedef struct oct_weight_block {
     bool first, last;
 } oct_weight_block;
 
-/* Tells the lines of a plane that the taps of so many lines of the output see. */
+/* Returns the lines of a plane that the taps of `lines` lines of the output see. */
 static inline int64_t oct_weight_plane_lines(const oct_weight_plan *p, int64_t lines)
 {
     const oct_conv_shape *s = &p->s;
