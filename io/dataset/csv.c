@@ -21,8 +21,8 @@
 #include <strings.h>
 
 #define FILES                                                                                      \
-    "expected: train.csv and test.csv (or val.csv) in the folder, or data.path=TABLE.csv, of "     \
-    "which data.split says the share for the test; each row is path,label"
+    "expected: train.csv and test.csv (or val.csv) in the folder, or data.path=TABLE.csv, and "    \
+    "data.split says the share for the test; each row is path,label"
 
 /* One split: some rows of a table. */
 typedef struct part {

@@ -17,8 +17,8 @@
 #include <string.h>
 
 #define FILES                                                                                      \
-    "expected: train/CLASS/*.jpg (.jpeg, .png) and test/CLASS/* (or val/CLASS/*); or CLASS/*, of " \
-    "which data.split says the share for the test; with data.goal=none pictures without such "     \
+    "expected: train/CLASS/*.jpg (.jpeg, .png) and test/CLASS/* (or val/CLASS/*); or CLASS/*, "    \
+    "and data.split says the share for the test; with data.goal=none pictures without such "       \
     "folders, too"
 
 /* The entries of a folder, sorted; hidden ones are left out. */

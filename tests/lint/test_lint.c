@@ -245,9 +245,29 @@ Test(tidy, finds_what_a_check_and_the_analyzer_find, .timeout = 120)
     }
 }
 
+Test(words, names_what_to_write_in_their_place, .timeout = 60)
+{
+    static const fault faults[] = {
+        {"core/op/x.c", "/* Is told the shape. */\n", "\"told\": write reported"},
+        {"io/x.c", "int num_joins;\n", "\"joins\": write merges"},
+        {"launch/README.md", "Ranks, of which each has a share.\n", "\"of which\": write whose"},
+        {"tests/x.py", "# It stands behind the name.\n", "\"behind\": write after"},
+    };
+    check_faults("words", faults, OCT_COUNT(faults));
+}
+
+Test(words, leaves_names_of_libraries_and_files, .timeout = 60)
+{
+    static const fault good[] = {
+        {"core/x.c", "void f(void) { pthread_join(thread, 0); } /* rejoined */\n", ""},
+        {"io/x.c", "const char *path = \"program/islands/1\";\n", ""},
+    };
+    check_good("words", good, OCT_COUNT(good));
+}
+
 Test(lint, an_empty_tree_is_no_success, .timeout = 60)
 {
-    static const char *const names[] = {"floor_plan", "banned_calls", "unique_names",
+    static const char *const names[] = {"floor_plan", "banned_calls", "unique_names", "words",
                                         "requirements_table"};
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
         oct_tmp tree;
