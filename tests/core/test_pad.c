@@ -120,8 +120,8 @@ Test(pad, refuses_what_does_not_fit)
     check_refused(image, (oct_padding){.mode = OCT_PAD_MODES}, "its mode is 3");
     check_refused(image, (oct_padding){.top = INT64_MAX}, "more values than can be counted");
     check_refused(image, (oct_padding){.top = INT64_MAX / 8, .left = 9}, "can be counted");
-    check_refused(row, (oct_padding){.bottom = 1}, "it has 3 dimensions, of which some");
-    check_refused(flat, (oct_padding){.left = 1}, "it has 2 dimensions, of which some");
+    check_refused(row, (oct_padding){.bottom = 1}, "it has 3 dimensions; the missing ones");
+    check_refused(flat, (oct_padding){.left = 1}, "it has 2 dimensions; the missing ones");
     check_refused(OCT_SHAPE(2), (oct_padding){0}, "it has 1 dimensions");
     check_nothing_held();
 }
