@@ -133,6 +133,7 @@ oct_status oct_rows_of_rank(const oct_comm *comm, oct_rows *rows, int rank, char
     return OCT_OK;
 }
 
+/* The first rank of the node that has leaves: a sum writes its total into the rows of that rank. */
 int oct_rows_holder(const oct_comm *comm, const oct_leaves *leaves)
 {
     const oct_rank_node *node = &comm->state->node;

@@ -35,3 +35,16 @@ double oct_strtod(const char *text, char **end)
     uselocale(before);
     return value;
 }
+
+oct_size_text oct_text_size(int64_t bytes)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", NULL};
+    oct_size_text size;
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 999.5 && units[unit + 1]; unit++)
+        value /= 1000;
+    const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    oct_snprintf(size.text, sizeof size.text, "%.*f %s", digits, value, units[unit]);
+    return size;
+}

@@ -5,9 +5,16 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 int oct_vsnprintf(char *text, size_t size, const char *format, va_list values)
     __attribute__((format(printf, 3, 0)));
 int oct_snprintf(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 double oct_strtod(const char *text, char **end);
+
+/* Sizes as people read them: "999 bytes", "1.23 MB". Sizes that must agree to the byte are printed as numbers. */
+typedef struct oct_size_text {
+    char text[32];
+} oct_size_text;
+oct_size_text oct_text_size(int64_t bytes);

@@ -7,7 +7,7 @@
 #include "core/base/mem.h"
 
 #include "core/base/cache_line.h"
-#include "core/base/text.h"
+#include "core/base/c_locale.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -161,19 +161,6 @@ const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const 
     return text;
 }
 
-oct_size_text oct_text_size(int64_t bytes)
-{
-    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
-    oct_size_text size;
-    double value = (double)bytes;
-    size_t unit = 0;
-    for (; value >= 999.5 && unit + 1 < OCT_COUNT(units); unit++)
-        value /= 1000;
-    const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-    oct_snprintf(size.text, sizeof size.text, "%.*f %s", digits, value, units[unit]);
-    return size;
-}
-
 oct_status oct_text_add(oct_text *text, const char *format, ...)
 {
     va_list args;

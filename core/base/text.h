@@ -1,6 +1,7 @@
 /* Strict numbers from text, near names, growing strings. */
 #pragma once
 
+#include "core/base/c_locale.h"
 #include "core/base/status.h"
 
 #include <stdint.h>
@@ -21,12 +22,6 @@ const char *oct_nearest(const char *word, const char *const *names, size_t count
 enum { OCT_HINT_BYTES = 128 };
 const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const char *const *names,
                              size_t count, const char *otherwise);
-
-/* Sizes as people read them: "999 bytes", "1.23 MB". Sizes that must agree to the byte are printed as numbers. */
-typedef struct oct_size_text {
-    char text[32];
-} oct_size_text;
-oct_size_text oct_text_size(int64_t bytes);
 
 typedef struct oct_text {
     char *data; /* NUL-terminated, owned; NULL when empty */

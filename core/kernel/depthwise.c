@@ -96,12 +96,12 @@ static int64_t packed_floats(const oct_conv_shape *s)
 /* Channels of n positions are taken out of rows of channels: x_step values apart, to vectors
  * to_step floats apart. Hardware does not prefetch such an order, so every position asks for a part of
  * the block that begins `next` values further. */
-typedef struct taking {
+typedef struct float_copy {
     int64_t n, x_step, count, next, to_step;
-} taking;
+} float_copy;
 
 OCT_CLONES
-static void take_floats(taking t, const float *x, float *to)
+static void take_floats(float_copy t, const float *x, float *to)
 {
     const float *next = x + t.next;
     for (int64_t i = 0; i < t.n; i++, x += t.x_step, to += t.to_step) {
@@ -115,7 +115,8 @@ static void take_floats(taking t, const float *x, float *to)
 
 #define TAKE_CODES(name, code_t)                                                                   \
     OCT_CLONES                                                                                     \
-    static void name(taking t, const code_t *restrict x, int32_t zero_point, float *restrict to)   \
+    static void name(float_copy t, const code_t *restrict x, int32_t zero_point,                   \
+                     float *restrict to)                                                           \
     {                                                                                              \
         const code_t *next = x + t.next;                                                           \
         if (t.count == LANES) {                                                                    \
@@ -135,7 +136,7 @@ TAKE_CODES(take_u8, uint8_t)
 TAKE_CODES(take_u16, uint16_t)
 
 /* Takes channels from element `at` of the source on. */
-static void take_channels(taking t, const oct_conv_input *x, int64_t at, float *to)
+static void take_channels(float_copy t, const oct_conv_input *x, int64_t at, float *to)
 {
     if (x->values)
         take_floats(t, x->values + at, to);
@@ -170,7 +171,7 @@ static void fill_strip(const oct_depthwise_plan *p, const oct_conv_input *x, int
     const int64_t after = (b->line + b->lines) * p->step_h / p->apart_h;
     const int64_t first = at + begin * p->channels + b->c;
     const int64_t next = at + after * p->from_w * p->channels + (after - here) * p->from_w * b->c;
-    taking t = {
+    float_copy t = {
         .n = end - begin, .x_step = p->channels, .count = b->count, .to_step = p->apart_w * LANES};
     for (int64_t u = 0; u < strip_lines(p, b->lines); u++, to += p->width * LANES) {
         const int64_t v = b->line * p->step_h + u - p->pad_h, from = v / p->apart_h;
@@ -413,13 +414,13 @@ static bool next_block(const oct_depthwise_plan *p, channels of, block *b)
 }
 
 /* Says how a tail's rows of results go into whole vectors. */
-static taking tail_rows(const oct_depthwise_plan *p, const block *b)
+static float_copy tail_rows(const oct_depthwise_plan *p, const block *b)
 {
-    return (taking){
+    return (float_copy){
         .n = b->lines * p->to_w, .x_step = p->channels, .count = b->count, .to_step = LANES};
 }
 
-static void put_back(taking t, const float *dense, float *rows)
+static void put_back(float_copy t, const float *dense, float *rows)
 {
     for (int64_t i = 0; i < t.n; i++)
         memcpy(rows + i * t.x_step, dense + i * t.to_step, (size_t)t.count * sizeof *rows);

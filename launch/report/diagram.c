@@ -1,7 +1,7 @@
 #include "launch/report/diagram.h"
 
 #include "core/base/mem.h"
-#include "launch/report/facts.h"
+#include "launch/report/page_run.h"
 #include "quant/program/step.h"
 
 #include <inttypes.h>

@@ -15,25 +15,6 @@
 enum { DEPTH_MAX = 6, MEMBERS_MAX = 256, ITEMS_MAX = 100, PNG_TEXT_MAX = 40000 };
 enum { LINE_POINTS = 400, DOT_POINTS = 100, SESSIONS_MAX = 8, CURVES_MAX = 16, DIGITS_JS = 53 };
 
-/* The first bytes of a valid text, to the end of a character. */
-static json_t *beginning(const char *text, size_t bytes)
-{
-    const char *at = text, *end = text + strlen(text);
-    for (size_t length; at < end; at += length) {
-        oct_utf8(at, end, &length);
-        if ((size_t)(at - text) + length > bytes) break;
-    }
-    return json_sprintf("%.*s%s", (int)(at - text), text, at < end ? "…" : "");
-}
-
-json_t *oct_page_name(const char *text)
-{
-    char copy[OCT_NAME_BYTES + 5]; /* one more character, so that a longer name is cut */
-    snprintf(copy, sizeof copy, "%s", text);
-    oct_text_clean(copy);
-    return beginning(copy, OCT_NAME_BYTES);
-}
-
 static json_t *bounded(json_t *value, size_t text, int depth);
 
 static json_t *bounded_object(json_t *value, int depth)
@@ -73,7 +54,7 @@ static json_t *bounded(json_t *value, size_t text, int depth)
     if (depth == 0) return json_null();
     if (json_is_object(value)) return bounded_object(value, depth);
     if (json_is_array(value)) return bounded_array(value, ITEMS_MAX, depth);
-    if (json_is_string(value)) return beginning(json_string_value(value), text);
+    if (json_is_string(value)) return oct_page_beginning(json_string_value(value), text);
     const int64_t whole = json_integer_value(value);
     if (whole > exact || whole < -exact) return json_sprintf("%lld", (long long)whole);
     return json_deep_copy(value);
@@ -179,7 +160,7 @@ static json_t *metrics_of(const json_t *result)
     json_t *value, *metrics = json_array();
     json_object_foreach(json_object_get(result, "metrics"), name, value)
     {
-        json_t *metric = json_pack("{s:o}", "name", beginning(name, 50));
+        json_t *metric = json_pack("{s:o}", "name", oct_page_beginning(name, 50));
         if (json_array_size(metrics) < METRICS_MAX && json_is_number(value))
             json_array_append(metrics, metric);
         for (size_t i = 0; i < OCT_COUNT(keys); i++)
@@ -213,11 +194,11 @@ static void add_recipe(json_t *facts, const oct_page_run *run, size_t text)
     json_object_set_new(facts, "name", oct_page_name(oct_page_run_name(run)));
     json_object_set_new(facts, "classifies", json_boolean(oct_page_run_classifies(run)));
     if (!run->recipe_text.data) return;
-    json_t *recipe =
-        json_pack("{s:o, s:o, s:s, s:o, s:o}", "model", oct_page_name(oct_recipe_model(r)), "seed",
-                  json_sprintf("%lld", (long long)r->seed), "target",
-                  oct_registry_name(&oct_target_id_table, (size_t)r->quant_target), "output",
-                  oct_page_name(r->output), "text", beginning(run->recipe_text.data, text));
+    json_t *recipe = json_pack(
+        "{s:o, s:o, s:s, s:o, s:o}", "model", oct_page_name(oct_recipe_model(r)), "seed",
+        json_sprintf("%lld", (long long)r->seed), "target",
+        oct_registry_name(&oct_target_id_table, (size_t)r->quant_target), "output",
+        oct_page_name(r->output), "text", oct_page_beginning(run->recipe_text.data, text));
     json_object_set_new(facts, "recipe", recipe);
 }
 
@@ -300,7 +281,8 @@ oct_status oct_page_facts(json_t *facts, const oct_page_run *run, const oct_page
             facts, "worst",
             json_pack("{s:o}", "samples",
                       first_of(json_object_get(run->worst, "samples"), limits->images)));
-    if (run->check) json_object_set_new(facts, "check", beginning(run->check, limits->text));
+    if (run->check)
+        json_object_set_new(facts, "check", oct_page_beginning(run->check, limits->text));
     if (!run->has_model) return OCT_OK;
     add_certificate(facts, &run->model);
     json_t *program;

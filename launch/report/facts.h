@@ -19,6 +19,3 @@ oct_status oct_page_facts(json_t *facts, const oct_page_run *run,
                           const oct_page_limits *limits) OCT_NODISCARD;
 /* The int8 model's layers in the form of layers.json, for a run that has measured none; an array. */
 json_t *oct_page_model_layers(const oct_program *program, size_t most);
-/* A name as JSON, cut to OCT_NAME_BYTES at the end of a character; invalid UTF-8 becomes '?'. */
-enum { OCT_NAME_BYTES = 500 };
-json_t *oct_page_name(const char *text);

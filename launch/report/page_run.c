@@ -7,6 +7,7 @@
 #include "launch/session/file_kind.h"
 #include "launch/runfolder/run_folder.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SCHEMA_VERSION = 1 };
@@ -240,4 +241,22 @@ json_t *oct_page_run_record(const oct_page_run *run, const char *kind)
     const json_t *records = oct_page_run_records(run, kind);
     size_t count = json_array_size(records);
     return count ? json_array_get(records, count - 1) : NULL;
+}
+
+json_t *oct_page_beginning(const char *text, size_t bytes)
+{
+    const char *at = text, *end = text + strlen(text);
+    for (size_t length; at < end; at += length) {
+        oct_utf8(at, end, &length);
+        if ((size_t)(at - text) + length > bytes) break;
+    }
+    return json_sprintf("%.*s%s", (int)(at - text), text, at < end ? "…" : "");
+}
+
+json_t *oct_page_name(const char *text)
+{
+    char copy[OCT_NAME_BYTES + 5]; /* one more character, so that a longer name is cut */
+    snprintf(copy, sizeof copy, "%s", text);
+    oct_text_clean(copy);
+    return oct_page_beginning(copy, OCT_NAME_BYTES);
 }

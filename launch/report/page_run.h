@@ -59,3 +59,8 @@ bool oct_page_run_classifies(const oct_page_run *run);
 json_t *oct_page_run_records(const oct_page_run *run, const char *kind);
 /* Finds the newest record of a kind; NULL: none. */
 json_t *oct_page_run_record(const oct_page_run *run, const char *kind);
+/* The first bytes of a valid text, to the end of a character. */
+json_t *oct_page_beginning(const char *text, size_t bytes);
+/* A name as JSON, cut to OCT_NAME_BYTES at the end of a character; invalid UTF-8 becomes '?'. */
+enum { OCT_NAME_BYTES = 500 };
+json_t *oct_page_name(const char *text);

@@ -9,10 +9,10 @@
 /* How many steps check all of the state. */
 enum { OCT_REPLICA_CHECK_SLICES = 32 };
 
-/* The words of a step that show whether all ranks have the same digest. */
+/* The flags of a step that show whether all ranks have the same digest. */
 typedef struct oct_replica_check {
     int64_t digest;      /* of this rank */
-    int64_t most, least; /* the words: maximum over the ranks of the digest, and of its negative */
+    int64_t most, least; /* the flags: maximum over the ranks of the digest, and of its negative */
 } oct_replica_check;
 
 /* Before a step, and after it with the reduced words. Collective where they differ: OCT_LOST, which names the ranks

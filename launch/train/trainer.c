@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* The step's words that the trainer uses. */
-enum { WORD_STOP, WORD_UNREAD, WORD_SAVED, WORD_STATE, WORD_STATE_LEAST };
+enum { FLAG_STOP, FLAG_UNREAD, FLAG_SAVED, FLAG_STATE, FLAG_STATE_LEAST };
 
 static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
 {
@@ -138,7 +138,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     OCT_TRY_OUT(allocate_batch(trainer));
     OCT_TRY_OUT(oct_trainer_audit_create(trainer));
     OCT_TRY_OUT(oct_straggler_init(&trainer->straggler, group));
-    trainer->training.rank_word = trainer->straggler.own_ns;
+    trainer->training.rank_flag = trainer->straggler.own_ns;
 out:
     if (status != OCT_OK) oct_trainer_destroy(trainer);
     return status;
@@ -188,7 +188,7 @@ static void note_unread(oct_trainer *trainer)
 {
     if (trainer->unread[0] == '\0')
         snprintf(trainer->unread, sizeof trainer->unread, "%s", oct_fail_text(0));
-    trainer->training.word[WORD_UNREAD] = 1;
+    trainer->training.flag[FLAG_UNREAD] = 1;
     oct_fail_clear();
 }
 
@@ -331,7 +331,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
     return oct_trainer_audit_end(trainer, &b);
 }
 
-static oct_status set_words(oct_trainer *trainer)
+static oct_status set_reduced_flags(oct_trainer *trainer)
 {
     oct_train_step *training = &trainer->training;
     const oct_collective *group = trainer->group;
@@ -340,11 +340,11 @@ static oct_status set_words(oct_trainer *trainer)
         oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
     oct_straggler_begin(&trainer->straggler, &leaves);
     OCT_TRY(oct_replica_check_slice(&trainer->replicas, training, trainer->step));
-    training->word[WORD_STOP] = trainer->stop;
-    training->word[WORD_SAVED] = oct_saver_is_done(trainer->saver);
-    training->word[WORD_UNREAD] = 0;
-    training->word[WORD_STATE] = trainer->replicas.most;
-    training->word[WORD_STATE_LEAST] = trainer->replicas.least;
+    training->flag[FLAG_STOP] = trainer->stop;
+    training->flag[FLAG_SAVED] = oct_saver_is_done(trainer->saver);
+    training->flag[FLAG_UNREAD] = 0;
+    training->flag[FLAG_STATE] = trainer->replicas.most;
+    training->flag[FLAG_STATE_LEAST] = trainer->replicas.least;
     trainer->unread[0] = '\0';
     return OCT_OK;
 }
@@ -353,19 +353,19 @@ static oct_status set_words(oct_trainer *trainer)
 static oct_status read_words(oct_trainer *trainer)
 {
     const oct_train_step *training = &trainer->training;
-    trainer->replicas.most = training->word[WORD_STATE];
-    trainer->replicas.least = training->word[WORD_STATE_LEAST];
-    trainer->stop = training->word[WORD_STOP] != 0;
-    if (trainer->saver) trainer->saver->ended = training->word[WORD_SAVED] != 0;
+    trainer->replicas.most = training->flag[FLAG_STATE];
+    trainer->replicas.least = training->flag[FLAG_STATE_LEAST];
+    trainer->stop = training->flag[FLAG_STOP] != 0;
+    if (trainer->saver) trainer->saver->ended = training->flag[FLAG_SAVED] != 0;
     oct_straggler_end(&trainer->straggler);
     return oct_replica_check_judge(&trainer->replicas, trainer->group, trainer->step + 1);
 }
 
 static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
 {
-    OCT_TRY(set_words(trainer));
+    OCT_TRY(set_reduced_flags(trainer));
     const oct_status status = take_batches(trainer, result);
-    if (status == OCT_OK && trainer->training.word[WORD_UNREAD])
+    if (status == OCT_OK && trainer->training.flag[FLAG_UNREAD])
         return oct_trainer_agree_on_unread(trainer);
     if (status == OCT_NUMERIC) return went_wrong(trainer);
     OCT_TRY(status);

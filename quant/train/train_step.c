@@ -15,8 +15,8 @@
 /* The numbers of the control reduction; the observers' keys follow. */
 enum {
     CONTROL_BAD_GRAD, /* how many parameters there are from the first one with a bad gradient on */
-    CONTROL_WORDS,
-    CONTROL_KEYS = CONTROL_WORDS + OCT_STEP_WORDS,
+    CONTROL_FLAGS,
+    CONTROL_KEYS = CONTROL_FLAGS + OCT_STEP_FLAGS,
 };
 
 static oct_leaves split_batch(const oct_train_step *s, int64_t samples)
@@ -266,20 +266,20 @@ oct_tensor *oct_step_loss(oct_train_step *s, const oct_batch *batch, const oct_l
 /* Takes the maximum over the ranks of n numbers, and of the caller's after them. */
 static oct_status reduce_control(oct_train_step *s, int64_t n)
 {
-    const int64_t more = s->rank_word ? s->group->size : 0;
-    int64_t *rank_word = s->control + n;
-    if (more > 0) memcpy(rank_word, s->rank_word, (size_t)more * sizeof *rank_word);
+    const int64_t more = s->rank_flag ? s->group->size : 0;
+    int64_t *rank_flag = s->control + n;
+    if (more > 0) memcpy(rank_flag, s->rank_flag, (size_t)more * sizeof *rank_flag);
     OCT_TRY(s->group->max_i64(s->group, s->control, n + more));
-    if (more > 0) memcpy(s->rank_word, rank_word, (size_t)more * sizeof *rank_word);
+    if (more > 0) memcpy(s->rank_flag, rank_flag, (size_t)more * sizeof *rank_flag);
     return OCT_OK;
 }
 
 /* A step that is skipped exchanges only the caller's words. */
 static oct_status reduce_words(oct_train_step *s)
 {
-    memcpy(s->control, s->word, sizeof s->word);
-    OCT_TRY(reduce_control(s, OCT_STEP_WORDS));
-    memcpy(s->word, s->control, sizeof s->word);
+    memcpy(s->control, s->flag, sizeof s->flag);
+    OCT_TRY(reduce_control(s, OCT_STEP_FLAGS));
+    memcpy(s->flag, s->control, sizeof s->flag);
     return OCT_OK;
 }
 
@@ -289,10 +289,10 @@ static oct_status control_reduce(oct_train_step *s, int64_t bad)
     const int64_t count = (int64_t)s->params.count;
     int64_t *control = s->control, *keys = control + CONTROL_KEYS;
     control[CONTROL_BAD_GRAD] = bad < 0 ? 0 : count - bad;
-    memcpy(control + CONTROL_WORDS, s->word, sizeof s->word);
+    memcpy(control + CONTROL_FLAGS, s->flag, sizeof s->flag);
     oct_quantizers_keys(&s->quantizers, keys);
     OCT_TRY(reduce_control(s, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
-    memcpy(s->word, control + CONTROL_WORDS, sizeof s->word);
+    memcpy(s->flag, control + CONTROL_FLAGS, sizeof s->flag);
     bad = control[CONTROL_BAD_GRAD];
     if (bad > 0) return oct_params_fail_grad(&s->params, count - bad, s->root);
     OCT_TRY(oct_quantizers_check(&s->quantizers, keys));

@@ -82,7 +82,7 @@ typedef struct oct_step_audit {
     oct_step_sums sums; /* as they were before it */
 } oct_step_audit;
 
-enum { OCT_STEP_WORDS = 5 };
+enum { OCT_STEP_FLAGS = 5 };
 
 typedef struct oct_train_step {
     oct_module *root; /* borrowed */
@@ -98,9 +98,9 @@ typedef struct oct_train_step {
         norm_group; /* leaves whose samples live batch norms take together, a power of two; 0: the batch */
     /* What dropout draws from, the same on all ranks: each update has a number, which rises by one with it. */
     uint64_t seed, update;
-    /* The caller's own numbers: after a step each is the largest that a rank had before it. */
-    int64_t word[OCT_STEP_WORDS];
-    int64_t *rank_word; /* further ones, one for each rank; borrowed; NULL on all ranks: none */
+    /* Flags of the caller: a step reduces each to the largest value that a rank has set. */
+    int64_t flag[OCT_STEP_FLAGS];
+    int64_t *rank_flag; /* further ones, one for each rank; borrowed; NULL on all ranks: none */
     oct_step_audit audit;
     /* And these are the step's own. */
     oct_context *context;

@@ -140,11 +140,11 @@ static oct_step_result train(oct_train_step *step, int steps, int64_t first)
     const oct_batch batch = batch_from(first);
     oct_step_result result = {0};
     for (int i = 0; i < steps; i++) {
-        step->word[1] = oct_comm_rank(comm);
-        step->word[2] = -i;
+        step->flag[1] = oct_comm_rank(comm);
+        step->flag[2] = -i;
         RANK_OK(comm, oct_train_step_run(step, &batch, 0.05f, &result));
-        RANK_CHECK(comm, step->word[1] == step->group->size - 1 && step->word[2] == -i,
-                   "words %d and %d", (int)step->word[1], (int)step->word[2]);
+        RANK_CHECK(comm, step->flag[1] == step->group->size - 1 && step->flag[2] == -i,
+                   "words %d and %d", (int)step->flag[1], (int)step->flag[2]);
     }
     return result;
 }
@@ -188,14 +188,14 @@ static void skip_one(oct_train_step *step, int64_t first)
     const float before = oct_f32(&param->value)[0], value = images[SAMPLES * IMAGE - 1];
     oct_step_result result = {0};
     step->nonfinite = OCT_NONFINITE_SKIP;
-    step->word[1] = oct_comm_rank(comm);
+    step->flag[1] = oct_comm_rank(comm);
     images[SAMPLES * IMAGE - 1] = NAN;
     RANK_OK(comm, oct_train_step_run(step, &batch, 0.05f, &result));
     images[SAMPLES * IMAGE - 1] = value;
     RANK_CHECK(comm,
-               result.skipped && step->why[0] && step->word[1] == step->group->size - 1 &&
+               result.skipped && step->why[0] && step->flag[1] == step->group->size - 1 &&
                    oct_f32(&param->value)[0] == before,
-               "skipped %d, word %d", (int)result.skipped, (int)step->word[1]);
+               "skipped %d, word %d", (int)result.skipped, (int)step->flag[1]);
 }
 
 int main(void)
