@@ -31,7 +31,7 @@ typedef struct oct_conv_product {
 } oct_conv_product;
 
 /* A weight plan says how the gradient of weights is computed for a leaf of `samples` samples;
- * conv_weight_operands.h describes the layout of its operands. */
+ * conv_weight_operands_impl.h describes the layout of its operands. */
 typedef struct oct_weight_plan {
     const oct_float_kernel *kernel;
     oct_conv_shape s;

@@ -131,7 +131,8 @@ class Compared:
         results = self.session.run([feed_of(self.file, self.input, image, texts)])
         for (name, _, dtype), y in zip(self.session.outputs, results):
             last = name == self.session.outputs[0][0]
-            x = output[dtype == numpy.int8] if last else made.get(name) if self.everything else None
+            own = name[:-1] if name not in made and name.endswith("_") else name  # a layer called like a port
+            x = output[dtype == numpy.int8] if last else made.get(own) if self.everything else None
             if x is None:
                 sys.exit(f"compare.py: {name} is no value of the model")
             self.seen.add(name)
