@@ -17,15 +17,15 @@
 
 enum { RECIPE_BYTES_MAX = 1 << 20 };
 
-static oct_status read_course(oct_h5 *h5, oct_early_stopping *course)
+static oct_status read_early_stopping(oct_h5 *h5, oct_early_stopping *stopping)
 {
     int64_t bits;
     if (!oct_h5_has(h5, "info/best_value_bits")) return OCT_OK;
-#define X(name) OCT_TRY(oct_h5_read_i64(h5, "info/" #name, 0, INT64_MAX, &course->name));
+#define X(name) OCT_TRY(oct_h5_read_i64(h5, "info/" #name, 0, INT64_MAX, &stopping->name));
     OCT_EARLY_STOPPING_NUMBERS(X)
 #undef X
     OCT_TRY(oct_h5_read_i64(h5, "info/best_value_bits", INT64_MIN, INT64_MAX, &bits));
-    memcpy(&course->best_value, &bits, sizeof bits);
+    memcpy(&stopping->best_value, &bits, sizeof bits);
     return OCT_OK;
 }
 
@@ -52,7 +52,7 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
     OCT_TRY(oct_h5_read_text(h5, "info/phase", sizeof info->phase - 1, &phase));
     snprintf(info->phase, sizeof info->phase, "%s", phase);
     oct_free(&phase);
-    OCT_TRY(read_course(h5, &info->course));
+    OCT_TRY(read_early_stopping(h5, &info->stopping));
     OCT_TRY(read_skips(h5, &info->skips));
     OCT_TRY(oct_h5_read_text(h5, "info/recipe", RECIPE_BYTES_MAX, &info->recipe));
     if (!oct_h5_has(h5, "info/class_names")) return OCT_OK;

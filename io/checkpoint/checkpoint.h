@@ -34,10 +34,10 @@ typedef struct oct_skips {
 
 /* What is saved beside the tensors. */
 typedef struct oct_checkpoint_info {
-    int64_t step;              /* steps done since the start of the run */
-    char phase[32];            /* name of the phase that the module tree is in */
-    int64_t updates;           /* of the optimizer */
-    oct_early_stopping course; /* decided by evaluations */
+    int64_t step;                /* steps done since the start of the run */
+    char phase[32];              /* name of the phase that the module tree is in */
+    int64_t updates;             /* of the optimizer */
+    oct_early_stopping stopping; /* decided by evaluations */
     oct_skips skips;
     char *recipe;      /* identity text of the recipe; owned when loaded */
     char *class_names; /* class_names.h; NULL: the data set has none; owned when loaded */

@@ -17,13 +17,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static oct_status write_course(oct_h5 *h5, const oct_early_stopping *course)
+static oct_status write_early_stopping(oct_h5 *h5, const oct_early_stopping *stopping)
 {
     static const oct_early_stopping nothing = {0};
     int64_t bits;
-    if (memcmp(course, &nothing, sizeof nothing) == 0) return OCT_OK;
-    memcpy(&bits, &course->best_value, sizeof bits);
-#define X(name) OCT_TRY(oct_h5_write_i64(h5, "info/" #name, course->name));
+    if (memcmp(stopping, &nothing, sizeof nothing) == 0) return OCT_OK;
+    memcpy(&bits, &stopping->best_value, sizeof bits);
+#define X(name) OCT_TRY(oct_h5_write_i64(h5, "info/" #name, stopping->name));
     OCT_EARLY_STOPPING_NUMBERS(X)
 #undef X
     return oct_h5_write_i64(h5, "info/best_value_bits", bits);
@@ -42,7 +42,7 @@ static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
     OCT_TRY(oct_h5_write_i64(h5, "info/step", info->step));
     OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
     OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
-    OCT_TRY(write_course(h5, &info->course));
+    OCT_TRY(write_early_stopping(h5, &info->stopping));
     OCT_TRY(write_skips(h5, &info->skips));
     OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
     return info->class_names ? oct_h5_write_text(h5, "info/class_names", info->class_names)

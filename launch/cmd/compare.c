@@ -20,7 +20,7 @@ typedef struct comparison {
     const oct_args *args;
     oct_compare_side a, b;
     oct_dataset data;
-    oct_sample_subset probes_a, probes_b;
+    oct_sample_subset subset_a, subset_b;
     const oct_model *golden; /* or NULL */
     int64_t samples;
     float *input_a, *input_b;
@@ -93,16 +93,16 @@ static oct_status make_probes(comparison *c)
     OCT_TRY(oct_alloc(&c->input_a, numel, sizeof(float)));
     OCT_TRY(oct_alloc(&c->input_b, numel, sizeof(float)));
     if (c->golden) return OCT_OK;
-    OCT_TRY(oct_sample_subset_create(&c->probes_a, &c->a.recipe, &c->data, wanted));
-    return oct_sample_subset_create(&c->probes_b, &c->b.recipe, &c->data, wanted);
+    OCT_TRY(oct_sample_subset_create(&c->subset_a, &c->a.recipe, &c->data, wanted));
+    return oct_sample_subset_create(&c->subset_b, &c->b.recipe, &c->data, wanted);
 }
 
 static oct_status fetch(comparison *c, int64_t i)
 {
     const int64_t numel = c->data.h * c->data.w * c->data.c;
     if (!c->golden) {
-        OCT_TRY(oct_sample_subset_read(&c->probes_a, i, c->input_a));
-        return oct_sample_subset_read(&c->probes_b, i, c->input_b);
+        OCT_TRY(oct_sample_subset_read(&c->subset_a, i, c->input_a));
+        return oct_sample_subset_read(&c->subset_b, i, c->input_b);
     }
     for (int64_t k = 0; k < numel; k++)
         c->input_a[k] = c->input_b[k] = c->golden->golden_input[i * numel + k];
@@ -112,7 +112,7 @@ static oct_status fetch(comparison *c, int64_t i)
 static int64_t number_of(const void *user, int64_t sample)
 {
     const comparison *c = user;
-    return c->golden ? sample : oct_sample_subset_number(&c->probes_a, sample);
+    return c->golden ? sample : oct_sample_subset_number(&c->subset_a, sample);
 }
 
 static oct_status compare(comparison *c)
@@ -153,8 +153,8 @@ static oct_status run_compare(const oct_args *args)
     oct_comparing_end(&c.found);
     oct_compare_side_close(&c.a);
     oct_compare_side_close(&c.b);
-    oct_sample_subset_free(&c.probes_a);
-    oct_sample_subset_free(&c.probes_b);
+    oct_sample_subset_free(&c.subset_a);
+    oct_sample_subset_free(&c.subset_b);
     if (!c.golden) oct_dataset_close(&c.data);
     oct_free(&c.input_a);
     oct_free(&c.input_b);

@@ -131,14 +131,14 @@ static oct_status read_of_data(oct_recipe *recipe, const char *path, const char 
     oct_text_free(&text);
     OCT_TRY(status);
     if (!said && !getenv(OCT_RANK_TABLE_VARIABLE))
-        oct_log(
-            OCT_LOG_INFO,
-            "%s: are data of the format %s; begins a recipe with model.name=%s data.goal=%s%s%s "
-            "float.epochs=%lld output=%s; change any key as key=value",
-            path, oct_registry_name(&oct_dataset_id_table, recipe->data_format),
-            oct_recipe_model(recipe), oct_registry_name(&oct_goal_kind_table, recipe->data_goal),
-            recipe->data_size[0] ? " data.size=" : "", recipe->data_size,
-            (long long)recipe->float_epochs, recipe->output);
+        oct_log(OCT_LOG_INFO,
+                "%s: data of the format %s; a recipe begins with model.name=%s data.goal=%s%s%s "
+                "float.epochs=%lld output=%s; change any key as key=value",
+                path, oct_registry_name(&oct_dataset_id_table, recipe->data_format),
+                oct_recipe_model(recipe),
+                oct_registry_name(&oct_goal_kind_table, recipe->data_goal),
+                recipe->data_size[0] ? " data.size=" : "", recipe->data_size,
+                (long long)recipe->float_epochs, recipe->output);
     said = true;
     return OCT_OK;
 }

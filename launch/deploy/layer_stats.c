@@ -39,7 +39,7 @@ static int64_t most_samples(const oct_layer_stats *stats)
 }
 
 typedef struct reading {
-    oct_sample_subset probes;
+    oct_sample_subset subset;
     oct_meter meter;
     int64_t done;
 } reading;
@@ -48,7 +48,7 @@ static oct_status fetch(void *user, int64_t i, float *input)
 {
     reading *r = user;
     oct_meter_show(&r->meter, r->done++);
-    return oct_sample_subset_read(&r->probes, i, input);
+    return oct_sample_subset_read(&r->subset, i, input);
 }
 
 /* The document. */
@@ -269,8 +269,8 @@ oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collecti
     oct_layer_figures *figures = NULL;
     *document = NULL;
     oct_status status =
-        oct_sample_subset_create(&r.probes, stats->recipe, stats->data, most_samples(stats));
-    survey.samples = r.probes.count;
+        oct_sample_subset_create(&r.subset, stats->recipe, stats->data, most_samples(stats));
+    survey.samples = r.subset.count;
     if (status == OCT_OK) status = build_reference(stats, &survey.reference);
     OCT_TRY_OUT(group->agree(group, status));
     oct_meter_begin(&r.meter, "layers", "images", survey.samples / group->size);
@@ -281,6 +281,6 @@ oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collecti
 out:
     oct_free(&figures);
     oct_module_destroy(&survey.reference);
-    oct_sample_subset_free(&r.probes);
+    oct_sample_subset_free(&r.subset);
     return status;
 }

@@ -16,11 +16,11 @@ static double value_of(const oct_scores *scores, const oct_metric *metric)
     return (double)NAN;
 }
 
-static bool is_better(const oct_early_stopping *course, const oct_metric *metric, double value)
+static bool is_better(const oct_early_stopping *stopping, const oct_metric *metric, double value)
 {
     if (isnan(value)) return false;
-    if (course->best_step == 0 || isnan(course->best_value)) return true;
-    return metric->smaller_is_better ? value < course->best_value : value > course->best_value;
+    if (stopping->best_step == 0 || isnan(stopping->best_value)) return true;
+    return metric->smaller_is_better ? value < stopping->best_value : value > stopping->best_value;
 }
 
 static bool in_qat(const oct_plan *plan, int64_t step)
@@ -29,25 +29,25 @@ static bool in_qat(const oct_plan *plan, int64_t step)
 }
 
 /* QAT is judged for itself: its first evaluation is the best until another has a value. */
-static void forget(oct_early_stopping *course, int64_t step)
+static void forget(oct_early_stopping *stopping, int64_t step)
 {
-    course->best_step = step;
-    course->best_value = (double)NAN;
-    course->since = 0;
+    stopping->best_step = step;
+    stopping->best_value = (double)NAN;
+    stopping->since = 0;
 }
 
-static void end_early(oct_early_stopping *course, oct_plan *plan, int64_t step)
+static void end_early(oct_early_stopping *stopping, oct_plan *plan, int64_t step)
 {
     if (in_qat(plan, step)) {
-        course->qat_end = step;
+        stopping->qat_end = step;
         oct_plan_end_qat(plan, step);
     } else {
-        course->float_end = step;
+        stopping->float_end = step;
         oct_plan_end_float(plan, step);
     }
 }
 
-oct_verdict oct_early_stopping_judge(oct_early_stopping *course, oct_plan *plan,
+oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *plan,
                                      const oct_recipe *recipe, int64_t step,
                                      const oct_scores *scores)
 {
@@ -57,37 +57,38 @@ oct_verdict oct_early_stopping_judge(oct_early_stopping *course, oct_plan *plan,
     oct_verdict verdict = {0};
     if (!metric) return verdict;
     const double value = value_of(scores, metric);
-    if (qat && !in_qat(plan, course->best_step)) forget(course, step);
-    course->since++;
-    if (is_better(course, metric, value)) {
-        course->best_step = step;
-        course->best_value = value;
-        course->since = 0;
+    if (qat && !in_qat(plan, stopping->best_step)) forget(stopping, step);
+    stopping->since++;
+    if (is_better(stopping, metric, value)) {
+        stopping->best_step = step;
+        stopping->best_value = value;
+        stopping->since = 0;
         verdict.best = qat;
     }
     verdict.ends =
-        step < end && recipe->evaluate_patience > 0 && course->since >= recipe->evaluate_patience;
-    if (verdict.ends) end_early(course, plan, step);
+        step < end && recipe->evaluate_patience > 0 && stopping->since >= recipe->evaluate_patience;
+    if (verdict.ends) end_early(stopping, plan, step);
     return verdict;
 }
 
-int64_t oct_early_stopping_best(const oct_early_stopping *course, const oct_plan *plan)
+int64_t oct_early_stopping_best(const oct_early_stopping *stopping, const oct_plan *plan)
 {
-    return in_qat(plan, course->best_step) && !isnan(course->best_value) ? course->best_step : 0;
+    return in_qat(plan, stopping->best_step) && !isnan(stopping->best_value) ? stopping->best_step
+                                                                             : 0;
 }
 
-oct_status oct_early_stopping_apply(const oct_early_stopping *course, oct_plan *plan,
+oct_status oct_early_stopping_apply(const oct_early_stopping *stopping, oct_plan *plan,
                                     const char *path)
 {
-    OCT_CHECK(course->float_end <= plan->begin[OCT_PHASE_CALIBRATE], OCT_DATA,
+    OCT_CHECK(stopping->float_end <= plan->begin[OCT_PHASE_CALIBRATE], OCT_DATA,
               "%s: says that the float phase ended after step %lld, but it has %lld steps", path,
-              (long long)course->float_end, (long long)plan->begin[OCT_PHASE_CALIBRATE]);
-    if (course->float_end > 0) oct_plan_end_float(plan, course->float_end);
-    if (course->qat_end == 0) return OCT_OK;
-    OCT_CHECK(in_qat(plan, course->qat_end) && course->qat_end <= oct_plan_steps(plan), OCT_DATA,
-              "%s: says that QAT ended after step %lld, but its steps are %lld to %lld", path,
-              (long long)course->qat_end, (long long)plan->begin[OCT_PHASE_QAT] + 1,
+              (long long)stopping->float_end, (long long)plan->begin[OCT_PHASE_CALIBRATE]);
+    if (stopping->float_end > 0) oct_plan_end_float(plan, stopping->float_end);
+    if (stopping->qat_end == 0) return OCT_OK;
+    OCT_CHECK(in_qat(plan, stopping->qat_end) && stopping->qat_end <= oct_plan_steps(plan),
+              OCT_DATA, "%s: says that QAT ended after step %lld, but its steps are %lld to %lld",
+              path, (long long)stopping->qat_end, (long long)plan->begin[OCT_PHASE_QAT] + 1,
               (long long)oct_plan_steps(plan));
-    oct_plan_end_qat(plan, course->qat_end);
+    oct_plan_end_qat(plan, stopping->qat_end);
     return OCT_OK;
 }

@@ -21,11 +21,11 @@ typedef struct oct_verdict {
 /* The metric that decides, or NULL: nothing is decided. */
 const oct_metric *oct_early_stopping_metric(const oct_recipe *recipe);
 /* Judges the evaluation after `step` steps, and moves the plan where a phase ends. */
-oct_verdict oct_early_stopping_judge(oct_early_stopping *course, oct_plan *plan,
+oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *plan,
                                      const oct_recipe *recipe, int64_t step,
                                      const oct_scores *scores);
 /* The steps after which the best evaluation of QAT was made; 0: there was none yet. */
-int64_t oct_early_stopping_best(const oct_early_stopping *course, const oct_plan *plan);
+int64_t oct_early_stopping_best(const oct_early_stopping *stopping, const oct_plan *plan);
 /* Applies to a plan what was decided. OCT_DATA when it cannot be of this plan; path: where it comes from. */
-oct_status oct_early_stopping_apply(const oct_early_stopping *course, oct_plan *plan,
+oct_status oct_early_stopping_apply(const oct_early_stopping *stopping, oct_plan *plan,
                                     const char *path) OCT_NODISCARD;

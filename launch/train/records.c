@@ -188,27 +188,28 @@ void oct_record_confusion(oct_training *run, int64_t classes, const double *coun
                                     (json_int_t)classes, "counts", rows, "names", names));
 }
 
-static json_t *course_json(const oct_training *run)
+static json_t *stopping_json(const oct_training *run)
 {
-    const oct_early_stopping *course = &run->trainer.course;
+    const oct_early_stopping *stopping = &run->trainer.stopping;
     return json_pack("{s:s, s:I, s:o}", "metric", oct_early_stopping_metric(run->recipe)->name,
-                     "step", (json_int_t)course->best_step, "value",
-                     isnan(course->best_value) ? json_null() : json_real(course->best_value));
+                     "step", (json_int_t)stopping->best_step, "value",
+                     isnan(stopping->best_value) ? json_null() : json_real(stopping->best_value));
 }
 
 json_t *oct_best_json(const oct_training *run)
 {
-    return oct_early_stopping_best(&run->trainer.course, &run->trainer.plan) ? course_json(run)
-                                                                             : NULL;
+    return oct_early_stopping_best(&run->trainer.stopping, &run->trainer.plan) ? stopping_json(run)
+                                                                               : NULL;
 }
 
 /* What evaluations have decided, at the step at hand. */
 static void record_decision(oct_training *run, const char *kind, oct_phase phase)
 {
     if (!oct_training_speaks(run)) return;
-    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:o}", "kind", kind, "step",
-                                                  (json_int_t)run->trainer.step, "phase",
-                                                  oct_phase_name(phase), "best", course_json(run)));
+    oct_run_folder_record(&run->folder,
+                          json_pack("{s:s, s:I, s:s, s:o}", "kind", kind, "step",
+                                    (json_int_t)run->trainer.step, "phase", oct_phase_name(phase),
+                                    "best", stopping_json(run)));
 }
 
 void oct_record_best(oct_training *run, oct_phase phase)

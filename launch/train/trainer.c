@@ -410,7 +410,7 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
 
 oct_status oct_trainer_judge(oct_trainer *trainer, const oct_scores *scores, oct_verdict *verdict)
 {
-    *verdict = oct_early_stopping_judge(&trainer->course, &trainer->plan, trainer->recipe,
+    *verdict = oct_early_stopping_judge(&trainer->stopping, &trainer->plan, trainer->recipe,
                                         trainer->step, scores);
     return verdict->ends && oct_trainer_done(trainer) ? oct_trainer_finish(trainer) : OCT_OK;
 }

@@ -22,7 +22,7 @@ typedef struct oct_trainer {
     const oct_collective *group;
     const oct_dataset *train_data, *test_data;
     oct_plan plan;
-    oct_early_stopping course;
+    oct_early_stopping stopping;
     oct_skips skips;
     int64_t step;    /* steps done */
     oct_phase phase; /* that the module tree is in */

@@ -23,7 +23,7 @@ static oct_status describe(description *d, oct_trainer *trainer)
     d->info = (oct_checkpoint_info){
         .step = trainer->step,
         .updates = optim ? optim->updates : 0,
-        .course = trainer->course,
+        .stopping = trainer->stopping,
         .skips = trainer->skips,
         .recipe = d->identity.data,
         .class_names = d->class_names,
@@ -31,7 +31,7 @@ static oct_status describe(description *d, oct_trainer *trainer)
     snprintf(d->info.phase, sizeof(d->info.phase), "%s", oct_phase_name(trainer->phase));
     /* The end of the float phase may be the start of other runs. */
     d->keep = (oct_keep){trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE],
-                         oct_early_stopping_best(&trainer->course, &trainer->plan)};
+                         oct_early_stopping_best(&trainer->stopping, &trainer->plan)};
     return OCT_OK;
 }
 
@@ -94,8 +94,8 @@ static oct_status enter_phase_of(oct_trainer *trainer, const oct_checkpoint *che
 {
     oct_phase phase;
     const int64_t step = checkpoint->info.step;
-    OCT_TRY(oct_early_stopping_apply(&checkpoint->info.course, &trainer->plan, checkpoint->path));
-    trainer->course = checkpoint->info.course;
+    OCT_TRY(oct_early_stopping_apply(&checkpoint->info.stopping, &trainer->plan, checkpoint->path));
+    trainer->stopping = checkpoint->info.stopping;
     trainer->skips = checkpoint->info.skips;
     const int64_t steps = oct_plan_steps(&trainer->plan);
     OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));

@@ -59,9 +59,9 @@ static bool stop_is_asked(void)
 /* Says what an evaluation has decided. */
 static void report_verdict(oct_training *r, oct_phase phase, const oct_verdict *verdict)
 {
-    const oct_early_stopping *course = &r->trainer.course;
+    const oct_early_stopping *stopping = &r->trainer.stopping;
     const oct_metric *metric = oct_early_stopping_metric(r->recipe);
-    const bool none = course->best_step == 0 || isnan(course->best_value);
+    const bool none = stopping->best_step == 0 || isnan(stopping->best_value);
     char best[OCT_FIGURE_TEXT];
     if (verdict->best) oct_record_best(r, phase);
     if (!verdict->ends) return;
@@ -69,10 +69,10 @@ static void report_verdict(oct_training *r, oct_phase phase, const oct_verdict *
     oct_log(OCT_LOG_INFO,
             "%s: %lld evaluation%s without a better %s (the best: %s, step %lld)%s: the phase ends "
             "here",
-            phase == OCT_PHASE_FLOAT ? "float" : "qat", (long long)course->since,
-            course->since == 1 ? "" : "s", metric->title,
-            oct_figure_text(metric, none ? (double)NAN : course->best_value, best),
-            (long long)course->best_step,
+            phase == OCT_PHASE_FLOAT ? "float" : "qat", (long long)stopping->since,
+            stopping->since == 1 ? "" : "s", metric->title,
+            oct_figure_text(metric, none ? (double)NAN : stopping->best_value, best),
+            (long long)stopping->best_step,
             none ? "; choose an evaluate.best that these test data define" : "");
 }
 
@@ -188,7 +188,7 @@ static oct_status open_needed(const oct_training *r, int64_t step, const char *w
 /* The best state of QAT becomes the model, if that is not the last. */
 static oct_status go_back(oct_training *r)
 {
-    const int64_t best = oct_early_stopping_best(&r->trainer.course, &r->trainer.plan);
+    const int64_t best = oct_early_stopping_best(&r->trainer.stopping, &r->trainer.plan);
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
     if (best == 0 || best == r->trainer.step) return OCT_OK;

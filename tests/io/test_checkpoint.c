@@ -340,20 +340,20 @@ Test(checkpoint, what_evaluations_decided_is_kept_and_so_is_the_best_one)
     make_kit(&k, 2, 3);
     for (int64_t step = 100; step <= 500; step += 100) {
         oct_checkpoint_info info = info_of(step, &k);
-        info.course =
+        info.stopping =
             (oct_early_stopping){.float_end = 7, .best_step = 300, .since = 2, .best_value = 0.1};
         MUST(oct_checkpoint_save(folder, &info, k.root, &k.optim, keep, NULL));
     }
     check_folder("manifest.json step-00000100.h5 step-00000300.h5 step-00000500.h5");
     MUST(oct_checkpoint_newest(&ckpt, folder));
-    const oct_early_stopping *course = &ckpt.info.course;
-    cr_assert(course->float_end == 7 && course->qat_end == 0 && course->best_step == 300);
-    cr_assert(course->since == 2 && course->best_value == 0.1);
+    const oct_early_stopping *stopping = &ckpt.info.stopping;
+    cr_assert(stopping->float_end == 7 && stopping->qat_end == 0 && stopping->best_step == 300);
+    cr_assert(stopping->since == 2 && stopping->best_value == 0.1);
     MUST(oct_checkpoint_load(&ckpt, k.root, &k.optim));
     oct_checkpoint_close(&ckpt);
     MUST(save(&k, 600, 1));
     MUST(oct_checkpoint_newest(&ckpt, folder));
-    cr_assert(ckpt.info.course.best_step == 0 && ckpt.info.course.best_value == 0);
+    cr_assert(ckpt.info.stopping.best_step == 0 && ckpt.info.stopping.best_value == 0);
     oct_checkpoint_close(&ckpt);
     oct_module_destroy(&k.root);
     check_nothing_held();
