@@ -330,18 +330,6 @@ oct_status oct_augment_run(const oct_augment *a, const oct_draw *draw, oct_image
     return status;
 }
 
-static oct_status add_usage(const oct_transform *t, oct_text *out)
-{
-    OCT_TRY(oct_text_add(out, "%s", t->name));
-    for (const oct_transform_param *p = t->param; p->name; p++) {
-        const char *shown = p->standard                 ? p->standard
-                            : p->kind == OCT_PARAM_SIZE ? "data.size"
-                                                        : "VALUE";
-        OCT_TRY(oct_text_add(out, " %s=%s", p->name, shown));
-    }
-    return oct_text_add(out, "\n");
-}
-
 oct_status oct_augment_help(oct_text *out)
 {
     OCT_TRY(oct_text_add(
@@ -351,7 +339,14 @@ oct_status oct_augment_help(oct_text *out)
     for (size_t i = 0; i < oct_registry_count(&oct_transform_table); i++) {
         const oct_transform *t = oct_registry_at(&oct_transform_table, i);
         OCT_TRY(oct_text_add(out, "%s ", t->random ? " " : "*"));
-        OCT_TRY(add_usage(t, out));
+        OCT_TRY(oct_text_add(out, "%s", t->name));
+        for (const oct_transform_param *p = t->param; p->name; p++) {
+            const char *shown = p->standard                 ? p->standard
+                                : p->kind == OCT_PARAM_SIZE ? "data.size"
+                                                            : "VALUE";
+            OCT_TRY(oct_text_add(out, " %s=%s", p->name, shown));
+        }
+        OCT_TRY(oct_text_add(out, "\n"));
         OCT_TRY(oct_text_add(out, "      %s\n", t->help));
     }
     return OCT_OK;

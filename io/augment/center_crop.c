@@ -1,5 +1,5 @@
 /* Cuts out the middle: a size, or a share of the image in that size's shape, which data.size then brings to it. */
-#include "io/augment/place.h"
+#include "io/augment/geometry.h"
 
 #include <math.h>
 

@@ -15,27 +15,15 @@ static void fit(const oct_param_value *value, oct_image *shape, char flaw[OCT_AU
                  (long long)shape->c);
 }
 
-/* Draws from 1 - most (at least 0) to 1 + most. */
-static float draw_factor(oct_dice *dice, double most)
-{
-    return (float)oct_dice_real(dice, most < 1 ? 1 - most : 0, 1 + most);
-}
-
-static void change(oct_image *image, int what, float factor, double turn)
-{
-    if (what == BRIGHTNESS) oct_pixel_brightness(image, factor);
-    if (what == CONTRAST) oct_pixel_contrast(image, factor);
-    if (what == SATURATION) oct_pixel_saturation(image, factor);
-    if (what == HUE) oct_pixel_hue(image, turn);
-}
-
 static oct_status run_color_jitter(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     float factor[CHANGES] = {0};
     int order[CHANGES] = {BRIGHTNESS, CONTRAST, SATURATION, HUE};
     (void)map;
-    for (int i = 0; i < HUE; i++)
-        factor[i] = draw_factor(call->dice, call->value[i].from);
+    for (int i = 0; i < HUE; i++) { /* from 1 - up (at least 0) to 1 + up */
+        const double up = call->value[i].from;
+        factor[i] = (float)oct_dice_real(call->dice, up < 1 ? 1 - up : 0, 1 + up);
+    }
     const double most = call->value[HUE].from, turn = oct_dice_real(call->dice, -most, most);
     for (int i = CHANGES - 1; i > 0; i--) {
         const int64_t j = oct_dice_below(call->dice, i + 1);
@@ -43,8 +31,14 @@ static oct_status run_color_jitter(const oct_transform_call *call, oct_image *im
         order[i] = order[j];
         order[j] = kept;
     }
-    for (int i = 0; i < CHANGES; i++)
-        if (call->value[order[i]].from > 0) change(image, order[i], factor[order[i]], turn);
+    for (int i = 0; i < CHANGES; i++) {
+        const int what = order[i];
+        if (call->value[what].from <= 0) continue;
+        if (what == BRIGHTNESS) oct_pixel_brightness(image, factor[what]);
+        if (what == CONTRAST) oct_pixel_contrast(image, factor[what]);
+        if (what == SATURATION) oct_pixel_saturation(image, factor[what]);
+        if (what == HUE) oct_pixel_hue(image, turn);
+    }
     return OCT_OK;
 }
 

@@ -1,5 +1,5 @@
 /* Random numbers of one transform for one sample, word by word from Philox. Reals come from words by
- * exact operations and the functions of real.h, so their bits do not depend on the C library. */
+ * exact operations and the functions below, so their bits do not depend on the C library. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,3 +31,9 @@ bool oct_dice_chance(oct_dice *dice, double p);
 double oct_dice_normal(oct_dice *dice); /* mean 0, variance 1; two of two words */
 /* Beta(alpha, alpha), as mixup wants: a share in [0, 1]. */
 double oct_dice_beta(oct_dice *dice, double alpha);
+
+/* Exponential, logarithm, sine and cosine whose bits are the same everywhere: additions, multiplications
+ * and divisions of doubles in a fixed order, within some units of the last place. */
+double oct_real_exp(double x); /* 0 and infinity where the result leaves the doubles */
+double oct_real_log(double x); /* x > 0, finite */
+void oct_real_sin_cos(double x, double *sine, double *cosine); /* |x| up to 1e6 */

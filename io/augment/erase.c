@@ -1,5 +1,5 @@
 /* Random erasing: paints a box over (Z. Zhong et al., 2017), as torchvision's RandomErasing does. */
-#include "io/augment/place.h"
+#include "io/augment/geometry.h"
 
 enum { P, SCALE, RATIO };
 

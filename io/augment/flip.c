@@ -1,5 +1,4 @@
 /* Mirrors left-right. */
-#include "io/augment/augment.h"
 #include "io/augment/geometry.h"
 
 enum { P };

@@ -1,5 +1,4 @@
 /* Multiplies all values of a sample by one random factor, such as the loudness of a sound. */
-#include "io/augment/augment.h"
 #include "io/augment/geometry.h"
 
 enum { FACTOR };

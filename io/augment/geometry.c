@@ -1,11 +1,27 @@
-/* Pixels are cut out, mirrored and painted whole, whatever they hold. */
-#include "io/augment/geometry_impl.h"
+#include "io/augment/geometry.h"
 
 #include "core/base/int_math.h"
-#include "io/augment/augment.h"
+#include "core/base/mem.h"
 
 #include <math.h>
 #include <string.h>
+
+static void swap_images(oct_image *a, oct_image *b)
+{
+    const oct_image kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+static size_t pixel_bytes(const oct_image *image)
+{
+    return (size_t)image->c * oct_dtype_bytes(image->dtype);
+}
+
+static void *pixel_at(const oct_image *image, int64_t y, int64_t x)
+{
+    return (char *)image->data + (size_t)(y * image->w + x) * pixel_bytes(image);
+}
 
 double oct_image_unit(oct_dtype dtype)
 {
@@ -51,13 +67,13 @@ static void paint_pixel(oct_image *image, int64_t index, const oct_reals *mean)
 void oct_geometry_paint(oct_image *image, const oct_box *box, const oct_reals *mean)
 {
     if (box->h == 0 || box->w == 0) return;
-    const size_t pixel = oct_pixel_bytes(image), row = (size_t)box->w * pixel;
-    char *first = oct_pixel_at(image, box->top, box->left);
+    const size_t pixel = pixel_bytes(image), row = (size_t)box->w * pixel;
+    char *first = pixel_at(image, box->top, box->left);
     paint_pixel(image, (box->top * image->w + box->left) * image->c, mean);
     for (size_t filled = pixel; filled < row; filled += pixel)
         memcpy(first + filled, first, pixel);
     for (int64_t y = 1; y < box->h; y++)
-        memcpy(oct_pixel_at(image, box->top + y, box->left), first, row);
+        memcpy(pixel_at(image, box->top + y, box->left), first, row);
 }
 
 /* Copies the part of the box that the image has; the rest is painted. */
@@ -71,9 +87,9 @@ static oct_status crop(oct_image *image, oct_image *spare, const oct_box *box,
     OCT_TRY(oct_image_resize(spare, image->dtype, box->h, box->w, image->c));
     if (!whole) oct_geometry_paint(spare, &(oct_box){0, 0, box->h, box->w}, mean);
     for (int64_t y = top; y < bottom && left < right; y++)
-        memcpy(oct_pixel_at(spare, y - box->top, left - box->left), oct_pixel_at(image, y, left),
-               (size_t)(right - left) * oct_pixel_bytes(image));
-    oct_image_swap(image, spare);
+        memcpy(pixel_at(spare, y - box->top, left - box->left), pixel_at(image, y, left),
+               (size_t)(right - left) * pixel_bytes(image));
+    swap_images(image, spare);
     return OCT_OK;
 }
 
@@ -95,17 +111,338 @@ static void swap_pixels(char *a, char *b, size_t bytes)
 
 static void flip(oct_image *image, bool down)
 {
-    const size_t pixel = oct_pixel_bytes(image);
+    const size_t pixel = pixel_bytes(image);
     for (int64_t y = 0; down && y < image->h / 2; y++)
-        swap_pixels(oct_pixel_at(image, y, 0), oct_pixel_at(image, image->h - 1 - y, 0),
+        swap_pixels(pixel_at(image, y, 0), pixel_at(image, image->h - 1 - y, 0),
                     (size_t)image->w * pixel);
     for (int64_t y = 0; !down && y < image->h; y++)
         for (int64_t x = 0; x < image->w / 2; x++)
-            swap_pixels(oct_pixel_at(image, y, x), oct_pixel_at(image, y, image->w - 1 - x), pixel);
+            swap_pixels(pixel_at(image, y, x), pixel_at(image, y, image->w - 1 - x), pixel);
 }
 
 void oct_geometry_flip(oct_image *image, oct_image *map, bool down)
 {
     flip(image, down);
     if (map) flip(map, down);
+}
+
+bool oct_box_draw(oct_dice *dice, const oct_image *image, const oct_param_value *scale,
+                  const oct_param_value *ratio, oct_box *box)
+{
+    enum { TRIES = 10 };
+    const double area = (double)image->h * (double)image->w;
+    const double low = oct_real_log(ratio->from), high = oct_real_log(ratio->to);
+    for (int i = 0; i < TRIES; i++) {
+        const double share = oct_dice_real(dice, scale->from, scale->to) * area;
+        const double shape = oct_real_exp(oct_dice_real(dice, low, high));
+        const int64_t h = (int64_t)floor(sqrt(share / shape) + 0.5);
+        const int64_t w = (int64_t)floor(sqrt(share * shape) + 0.5);
+        if (h < 1 || w < 1 || h > image->h || w > image->w) continue;
+        *box = (oct_box){.h = h, .w = w};
+        box->top = oct_dice_below(dice, image->h - h + 1);
+        box->left = oct_dice_below(dice, image->w - w + 1);
+        return true;
+    }
+    return false;
+}
+
+/* Halves a difference as torchvision does: the remainder goes to the even side; of a negative one,
+ * which pads, to the end. */
+static int64_t half_of(int64_t difference)
+{
+    const int64_t half = difference / 2;
+    return difference > 0 && difference % 2 == 1 ? half + half % 2 : half;
+}
+
+oct_box oct_box_centre(const oct_image *image, int64_t h, int64_t w)
+{
+    return (oct_box){half_of(image->h - h), half_of(image->w - w), h, w};
+}
+
+void oct_size_of(const oct_param_value *value, int64_t *h, int64_t *w)
+{
+    *h = (int64_t)value->from;
+    *w = value->to > 0 ? (int64_t)value->to : *h;
+}
+
+void oct_fit_size(const oct_param_value *value, oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
+{
+    (void)flaw;
+    oct_size_of(&value[0], &shape->h, &shape->w);
+}
+
+/* An affine map goes from each pixel of the result to where it comes from. */
+
+oct_affine oct_affine_rotate(const oct_image *image, double degrees)
+{
+    double sine, cosine;
+    const double x = (double)image->w / 2, y = (double)image->h / 2;
+    oct_real_sin_cos(degrees * (3.141592653589793 / 180), &sine, &cosine);
+    return (oct_affine){
+        {cosine, -sine, x - cosine * x + sine * y, sine, cosine, y - sine * x - cosine * y}};
+}
+
+/* The four pixels around a place and the place between them. */
+typedef struct corners {
+    const void *pixel[4]; /* upper left, upper right, lower left, lower right */
+    double right, down;   /* 0 to 1 */
+} corners;
+
+static inline double value_at(oct_dtype dtype, const void *pixel, int64_t c)
+{
+    if (dtype == OCT_U8) return ((const uint8_t *)pixel)[c];
+    if (dtype == OCT_S8) return ((const int8_t *)pixel)[c];
+    return (double)((const float *)pixel)[c];
+}
+
+static void interpolate(const corners *k, oct_dtype dtype, int64_t channels, void *to)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        double v[4];
+        for (int i = 0; i < 4; i++)
+            v[i] = value_at(dtype, k->pixel[i], c);
+        const double upper = v[0] + (v[1] - v[0]) * k->right,
+                     lower = v[2] + (v[3] - v[2]) * k->right;
+        const double value = upper + (lower - upper) * k->down;
+        if (dtype == OCT_F32)
+            ((float *)to)[c] = (float)value;
+        else if (dtype == OCT_U8)
+            ((uint8_t *)to)[c] = (uint8_t)(value + 0.5);
+        else
+            ((int8_t *)to)[c] = (int8_t)floor(value + 0.5);
+    }
+}
+
+/* Maps take the nearest pixel, images the four around. */
+static oct_status apply_affine(oct_image *image, oct_image *spare, const oct_affine *from,
+                               const oct_reals *mean)
+{
+    const double *m = from->m;
+    OCT_TRY(oct_image_resize(spare, image->dtype, image->h, image->w, image->c));
+    oct_geometry_paint(spare, &(oct_box){0, 0, image->h, image->w}, mean);
+    for (int64_t y = 0; y < image->h; y++)
+        for (int64_t x = 0; x < image->w; x++) {
+            const double right = (double)x + 0.5, down = (double)y + 0.5;
+            const double u = m[0] * right + m[1] * down + m[2];
+            const double v = m[3] * right + m[4] * down + m[5];
+            if (!(u >= 0 && u < (double)image->w && v >= 0 && v < (double)image->h)) continue;
+            void *to = pixel_at(spare, y, x);
+            if (image->dtype == OCT_S32) {
+                memcpy(to, pixel_at(image, (int64_t)v, (int64_t)u), pixel_bytes(image));
+                continue;
+            }
+            const double left = floor(u - 0.5), top = floor(v - 0.5);
+            const int64_t x0 = oct_max_i64((int64_t)left, 0);
+            const int64_t x1 = oct_min_i64((int64_t)left + 1, image->w - 1);
+            const int64_t y0 = oct_max_i64((int64_t)top, 0);
+            const int64_t y1 = oct_min_i64((int64_t)top + 1, image->h - 1);
+            const corners k = {{pixel_at(image, y0, x0), pixel_at(image, y0, x1),
+                                pixel_at(image, y1, x0), pixel_at(image, y1, x1)},
+                               u - 0.5 - left,
+                               v - 0.5 - top};
+            interpolate(&k, image->dtype, image->c, to);
+        }
+    swap_images(image, spare);
+    return OCT_OK;
+}
+
+oct_status oct_geometry_affine(oct_image *image, oct_image *map, oct_image *spare,
+                               const oct_affine *from, const oct_reals *mean)
+{
+    if (map) OCT_TRY(apply_affine(map, spare, from, mean));
+    return apply_affine(image, spare, from, mean);
+}
+
+/* Resizing resamples along one axis at a time, the width first, as PIL's Resample.c does. */
+
+/* OCT_S8 with its sign bit changed is OCT_U8 with an offset, which interpolation keeps. */
+static void change_sign_bits(oct_image *image)
+{
+    uint8_t *bytes = image->data;
+    for (int64_t i = 0; i < oct_image_numel(image); i++)
+        bytes[i] ^= 0x80;
+}
+
+enum { WEIGHT_BITS = 22 }; /* with bytes of 8 bits and two more for the sum, 32 bits are enough */
+
+/* The pixels along an axis that a result is made of, and their weights. */
+typedef struct taps {
+    int64_t most; /* of a result; weights of result i begin at i * most */
+    int32_t *first, *count, *fixed;
+    double *weight;
+} taps;
+
+static void taps_free(taps *t)
+{
+    oct_free(&t->first);
+    oct_free(&t->count);
+    oct_free(&t->fixed);
+    oct_free(&t->weight);
+}
+
+static oct_status taps_make(taps *t, int64_t from, int64_t to)
+{
+    const double scale = (double)from / (double)to, wide = scale < 1 ? 1 : scale;
+    *t = (taps){.most = (int64_t)ceil(wide) * 2 + 1};
+    oct_status status = oct_alloc(&t->first, (size_t)to, sizeof *t->first);
+    if (status == OCT_OK) status = oct_alloc(&t->count, (size_t)to, sizeof *t->count);
+    if (status == OCT_OK) status = oct_alloc(&t->fixed, (size_t)(to * t->most), sizeof *t->fixed);
+    if (status == OCT_OK) status = oct_alloc(&t->weight, (size_t)(to * t->most), sizeof(double));
+    if (status != OCT_OK) {
+        taps_free(t);
+        return status;
+    }
+    for (int64_t i = 0; i < to; i++) {
+        const double centre = ((double)i + 0.5) * scale;
+        const int64_t begin = oct_max_i64((int64_t)(centre - wide + 0.5), 0);
+        const int64_t end = oct_min_i64((int64_t)(centre + wide + 0.5), from);
+        double *weight = t->weight + i * t->most, sum = 0;
+        for (int64_t x = begin; x < end; x++) {
+            const double away = fabs(((double)x - centre + 0.5) * (1 / wide));
+            weight[x - begin] = away < 1 ? 1 - away : 0;
+            sum += weight[x - begin];
+        }
+        t->first[i] = (int32_t)begin;
+        t->count[i] = (int32_t)(end - begin);
+        for (int64_t x = 0; x < end - begin; x++) {
+            weight[x] /= sum;
+            t->fixed[i * t->most + x] = (int32_t)(weight[x] * (1 << WEIGHT_BITS) + 0.5);
+        }
+    }
+    return OCT_OK;
+}
+
+static inline uint8_t to_byte(int32_t sum)
+{
+    const int32_t value = sum >> WEIGHT_BITS;
+    return value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
+}
+
+/* One row of bytes, along the width. */
+static inline void widen_bytes(const taps *t, const uint8_t *from, int64_t w, int64_t channels,
+                               uint8_t *to)
+{
+    for (int64_t x = 0; x < w; x++) {
+        const int32_t *weight = t->fixed + x * t->most;
+        const uint8_t *pixel = from + t->first[x] * channels;
+        for (int64_t c = 0; c < channels; c++) {
+            int32_t sum = 1 << (WEIGHT_BITS - 1);
+            for (int32_t k = 0; k < t->count[x]; k++)
+                sum += pixel[k * channels + c] * weight[k];
+            to[x * channels + c] = to_byte(sum);
+        }
+    }
+}
+
+static void widen_floats(const taps *t, const float *from, int64_t w, int64_t channels, float *to)
+{
+    for (int64_t x = 0; x < w; x++) {
+        const double *weight = t->weight + x * t->most;
+        const float *pixel = from + t->first[x] * channels;
+        for (int64_t c = 0; c < channels; c++) {
+            double sum = 0;
+            for (int32_t k = 0; k < t->count[x]; k++)
+                sum += (double)pixel[k * channels + c] * weight[k];
+            to[x * channels + c] = (float)sum;
+        }
+    }
+}
+
+static oct_status change_width(oct_image *image, oct_image *spare, int64_t w)
+{
+    const int64_t channels = image->c;
+    taps t;
+    OCT_TRY(oct_image_resize(spare, image->dtype, image->h, w, channels));
+    OCT_TRY(taps_make(&t, image->w, w));
+    for (int64_t y = 0; y < image->h; y++) {
+        void *to = pixel_at(spare, y, 0);
+        const void *from = pixel_at(image, y, 0);
+        if (image->dtype == OCT_F32)
+            widen_floats(&t, from, w, channels, to);
+        else if (channels == 3)
+            widen_bytes(&t, from, w, 3, to);
+        else if (channels == 1)
+            widen_bytes(&t, from, w, 1, to);
+        else
+            widen_bytes(&t, from, w, channels, to);
+    }
+    taps_free(&t);
+    swap_images(image, spare);
+    return OCT_OK;
+}
+
+/* Row i of the result, along the height; `sums` is a row of 32-bit integers. */
+static void mix_byte_rows(const taps *t, int64_t i, const uint8_t *from, int64_t row, int32_t *sums,
+                          uint8_t *to)
+{
+    for (int64_t x = 0; x < row; x++)
+        sums[x] = 1 << (WEIGHT_BITS - 1);
+    for (int32_t k = 0; k < t->count[i]; k++) {
+        const int32_t weight = t->fixed[i * t->most + k];
+        const uint8_t *pixels = from + (t->first[i] + k) * row;
+        for (int64_t x = 0; x < row; x++)
+            sums[x] += pixels[x] * weight;
+    }
+    for (int64_t x = 0; x < row; x++)
+        to[x] = to_byte(sums[x]);
+}
+
+static void mix_float_rows(const taps *t, int64_t i, const float *from, int64_t row, double *sums,
+                           float *to)
+{
+    memset(sums, 0, (size_t)row * sizeof *sums);
+    for (int32_t k = 0; k < t->count[i]; k++) {
+        const double weight = t->weight[i * t->most + k];
+        const float *pixels = from + (t->first[i] + k) * row;
+        for (int64_t x = 0; x < row; x++)
+            sums[x] += (double)pixels[x] * weight;
+    }
+    for (int64_t x = 0; x < row; x++)
+        to[x] = (float)sums[x];
+}
+
+static oct_status change_height(oct_image *image, oct_image *spare, int64_t h)
+{
+    const int64_t row = image->w * image->c;
+    double *sums = NULL;
+    taps t;
+    OCT_TRY(oct_image_resize(spare, image->dtype, h, image->w, image->c));
+    OCT_TRY(oct_alloc(&sums, (size_t)row, sizeof *sums));
+    const oct_status status = taps_make(&t, image->h, h);
+    for (int64_t y = 0; status == OCT_OK && y < h; y++) {
+        void *to = pixel_at(spare, y, 0);
+        if (image->dtype == OCT_F32)
+            mix_float_rows(&t, y, image->data, row, sums, to);
+        else
+            mix_byte_rows(&t, y, image->data, row, (int32_t *)sums, to);
+    }
+    oct_free(&sums);
+    if (status != OCT_OK) return status;
+    taps_free(&t);
+    swap_images(image, spare);
+    return OCT_OK;
+}
+
+static oct_status resize_nearest(oct_image *map, oct_image *spare, int64_t h, int64_t w)
+{
+    OCT_TRY(oct_image_resize(spare, map->dtype, h, w, map->c));
+    for (int64_t y = 0; y < h; y++)
+        for (int64_t x = 0; x < w; x++)
+            memcpy(pixel_at(spare, y, x),
+                   pixel_at(map, (2 * y + 1) * map->h / (2 * h), (2 * x + 1) * map->w / (2 * w)),
+                   pixel_bytes(map));
+    swap_images(map, spare);
+    return OCT_OK;
+}
+
+oct_status oct_geometry_resize(oct_image *image, oct_image *map, oct_image *spare, int64_t h,
+                               int64_t w)
+{
+    oct_status status = OCT_OK;
+    if (map && (map->h != h || map->w != w)) OCT_TRY(resize_nearest(map, spare, h, w));
+    if (image->dtype == OCT_S8) change_sign_bits(image);
+    if (image->w != w) status = change_width(image, spare, w);
+    if (status == OCT_OK && image->h != h) status = change_height(image, spare, h);
+    if (status == OCT_OK && image->dtype == OCT_S8) change_sign_bits(image);
+    return status;
 }

@@ -1,6 +1,6 @@
 /* A sample needs the other one as it was before. So a circle is gone round: each sample takes from the next
  * one, which changes only afterwards, and the last one from a copy of the first. */
-#include "io/augment/mix.h"
+#include "io/augment/augment.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,25 +48,21 @@ static void blend(float *to, const float *other, int64_t n, float share)
         to[i] = share * to[i] + rest * other[i];
 }
 
-static void paste(const oct_mix_leaf *leaf, const mixture *r, float *to, const float *other)
-{
-    const int64_t row = leaf->w * leaf->c, begin = r->left * leaf->c;
-    const size_t bytes = (size_t)((r->right - r->left) * leaf->c) * sizeof(float);
-    for (int64_t y = r->top; y < r->bottom; y++)
-        memcpy(to + y * row + begin, other + y * row + begin, bytes);
-}
-
 /* Gives a sample its part of another one, whose image and values these are. */
 static void mix_one(const oct_mixing *mixing, const oct_mix_leaf *leaf, int64_t sample,
                     const float *image, const float *values)
 {
     const int64_t numel = leaf->h * leaf->w * leaf->c;
     bool box;
+    float *to = leaf->images + sample * numel;
     const mixture r = draw(mixing, leaf, sample, &box);
-    if (box)
-        paste(leaf, &r, leaf->images + sample * numel, image);
-    else
-        blend(leaf->images + sample * numel, image, numel, r.share);
+    if (box) {
+        const int64_t row = leaf->w * leaf->c, begin = r.left * leaf->c;
+        const size_t bytes = (size_t)((r.right - r.left) * leaf->c) * sizeof(float);
+        for (int64_t y = r.top; y < r.bottom; y++)
+            memcpy(to + y * row + begin, image + y * row + begin, bytes);
+    } else
+        blend(to, image, numel, r.share);
     blend(leaf->values + sample * leaf->classes, values, leaf->classes, r.share);
 }
 

@@ -1,5 +1,4 @@
 /* Adds Gaussian noise to each value, two words of the dice for each. */
-#include "io/augment/augment.h"
 #include "io/augment/geometry.h"
 
 enum { STD };

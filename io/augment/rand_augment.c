@@ -1,6 +1,5 @@
 /* RandAugment: some of fourteen operations at one strength (E. Cubuk et al., 2019), with the ranges that
  * torchvision gives them. */
-#include "io/augment/augment.h"
 #include "io/augment/geometry.h"
 #include "io/augment/pixel.h"
 

@@ -1,5 +1,5 @@
 /* Cuts out a part of fixed size at random. */
-#include "io/augment/place.h"
+#include "io/augment/geometry.h"
 
 enum { SIZE, PADDING };
 

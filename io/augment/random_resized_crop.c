@@ -1,5 +1,5 @@
 /* Cuts out a part of random size and shape and resizes it, as torchvision's RandomResizedCrop does. */
-#include "io/augment/place.h"
+#include "io/augment/geometry.h"
 
 #include <math.h>
 

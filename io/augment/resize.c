@@ -1,5 +1,5 @@
 /* Resizes to a height and width or, where one number is given, the shorter side to it. */
-#include "io/augment/place.h"
+#include "io/augment/geometry.h"
 
 #include <stdio.h>
 

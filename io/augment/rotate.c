@@ -1,5 +1,4 @@
 /* Turns around the centre. */
-#include "io/augment/augment.h"
 #include "io/augment/geometry.h"
 
 enum { DEGREES };

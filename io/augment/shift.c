@@ -1,5 +1,5 @@
 /* Moves the sample along its height and width, such as a sound in time. */
-#include "io/augment/place.h"
+#include "io/augment/geometry.h"
 
 enum { H, W };
 

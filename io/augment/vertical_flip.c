@@ -1,5 +1,4 @@
 /* Mirrors upside-down. */
-#include "io/augment/augment.h"
 #include "io/augment/geometry.h"
 
 enum { P };

@@ -7,11 +7,105 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
+#include "io/augment/augment.h"
 
 #include <inttypes.h>
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
+
+/* data.crop_padding and data.flip: a sample is cropped and mirrored while it is normalised into a batch.
+ *
+ * The crop has the size of the image and is taken from the image padded by zeros *after* normalisation, that is by the
+ * mean. (Padding before normalisation, as by black, would give -mean/std there.) The flip comes after the crop. The
+ * transform random_crop pads the image itself with data.mean, rounded to a byte. */
+typedef struct sample_crop {
+    int64_t down, right; /* of the crop against the image, -padding to padding */
+    bool flip;           /* left-right */
+} sample_crop;
+
+/* Draws from sub 0 of a sample: word 0 decides on the flip, words 1 and 2 on the vertical and horizontal offset of the
+ * crop, whichever of them are on; transforms have the other subs. */
+static sample_crop draw_crop(const oct_draw *draw, int padding, bool flip)
+{
+    uint32_t words[4];
+    const uint32_t offsets = 2 * (uint32_t)padding + 1;
+    oct_philox(draw->seed, OCT_STREAM_AUGMENT, draw->index, 0, words);
+    return (sample_crop){
+        .down = (int64_t)oct_below(words[1], offsets) - padding,
+        .right = (int64_t)oct_below(words[2], offsets) - padding,
+        .flip = flip && oct_below(words[0], 2) == 1,
+    };
+}
+
+/* The columns of a row that a crop finds in the image: [begin, end), of `w`. */
+static int64_t begin_of(const sample_crop *crop)
+{
+    return crop->right < 0 ? -crop->right : 0;
+}
+
+static int64_t end_of(const sample_crop *crop, int64_t w)
+{
+    return crop->right > 0 ? w - crop->right : w;
+}
+
+/* Copies one row of the crop: columns that lie in the image are looked up, the others stay 0. */
+static void copy_bytes(const sample_crop *crop, const oct_image *image, int64_t y,
+                       const oct_normaliser *n, const float *look_up, float *out)
+{
+    const uint8_t *bytes = image->data;
+    const int64_t w = image->w, channels = image->c, row = y * w * channels;
+    for (int64_t x = begin_of(crop); x < end_of(crop, w); x++) {
+        const int64_t from = row + (x + crop->right) * channels;
+        float *to = out + (crop->flip ? w - 1 - x : x) * channels;
+        for (int64_t c = 0; c < channels; c++)
+            to[c] = look_up[oct_normaliser_at(n, c) * OCT_BYTE_VALUES + bytes[from + c]];
+    }
+}
+
+/* The same of floats. */
+static void copy_floats(const sample_crop *crop, const oct_image *image, int64_t y,
+                        const oct_normaliser *n, float *out)
+{
+    const int64_t w = image->w, channels = image->c, row = y * w * channels;
+    const float *data = image->data;
+    for (int64_t x = begin_of(crop); x < end_of(crop, w); x++) {
+        const float *from = data + row + (x + crop->right) * channels;
+        float *to = out + (crop->flip ? w - 1 - x : x) * channels;
+        for (int64_t c = 0; c < channels; c++)
+            to[c] = oct_normal_value(from[c], 1.0f, n->mean[oct_normaliser_at(n, c)],
+                                     1.0f / n->std[oct_normaliser_at(n, c)]);
+    }
+}
+
+/* out: height x width x channels. look_up: oct_normaliser_look_up, for images of bytes. */
+static void crop_image(const sample_crop *crop, const oct_image *image, const oct_normaliser *n,
+                       const float *look_up, float *out)
+{
+    const int64_t row = image->w * image->c;
+    memset(out, 0, (size_t)(image->h * row) * sizeof(float));
+    for (int64_t y = 0; y < image->h; y++) {
+        const int64_t from = y + crop->down;
+        if (from < 0 || from >= image->h) continue;
+        if (image->dtype == OCT_F32)
+            copy_floats(crop, image, from, n, out + y * row);
+        else
+            copy_bytes(crop, image, from, n, look_up, out + y * row);
+    }
+}
+
+/* A map moves with its image; pixels from outside are OCT_MAP_OUTSIDE. out: height x width. */
+static void crop_map(const sample_crop *crop, const oct_image *map, int32_t *out)
+{
+    const int32_t *data = map->data;
+    for (int64_t y = 0; y < map->h; y++)
+        for (int64_t x = 0; x < map->w; x++) {
+            const int64_t from_y = y + crop->down, from_x = x + crop->right;
+            const bool in = from_y >= 0 && from_y < map->h && from_x >= 0 && from_x < map->w;
+            out[y * map->w + (crop->flip ? map->w - 1 - x : x)] =
+                in ? data[from_y * map->w + from_x] : OCT_MAP_OUTSIDE;
+        }
+}
 
 oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data)
 {
@@ -193,30 +287,26 @@ static void fill_zeros(const filling *f, int64_t i)
         memset(loader->labels + i * data->rows, 0, (size_t)data->rows * sizeof *loader->labels);
 }
 
-static void fill_one_hot(float *values, int64_t classes, int32_t label)
-{
-    memset(values, 0, (size_t)classes * sizeof *values);
-    values[label] = 1;
-}
-
 static void fill_one(const filling *f, int64_t i, const oct_sample *s)
 {
     oct_loader *loader = f->loader;
     const oct_dataset *data = loader->data;
     const int64_t classes = data->classes;
-    const oct_crop crop = f->at.training
-                              ? oct_crop_draw(&s->place.draw, loader->crop_padding, loader->flip)
-                              : OCT_CROP_NONE;
-    oct_crop_image(&crop, &s->image, &loader->normaliser, loader->look_up,
-                   f->images + i * oct_image_numel(&s->image));
-    if (data->goal == OCT_GOAL_CLASS && is_mixing(loader))
-        fill_one_hot(loader->values + i * classes, classes, data->labels[s->number]);
-    else if (data->labels)
+    const sample_crop crop = f->at.training
+                                 ? draw_crop(&s->place.draw, loader->crop_padding, loader->flip)
+                                 : (sample_crop){0};
+    crop_image(&crop, &s->image, &loader->normaliser, loader->look_up,
+               f->images + i * oct_image_numel(&s->image));
+    if (data->goal == OCT_GOAL_CLASS && is_mixing(loader)) {
+        float *values = loader->values + i * classes;
+        memset(values, 0, (size_t)classes * sizeof *values);
+        values[data->labels[s->number]] = 1;
+    } else if (data->labels)
         loader->labels[i] = data->labels[s->number];
     if (data->goal == OCT_GOAL_VALUES)
         memcpy(loader->values + i * classes, data->values + s->number * classes,
                (size_t)classes * sizeof *loader->values);
-    if (data->goal == OCT_GOAL_MAP) oct_crop_map(&crop, &s->map, loader->labels + i * data->rows);
+    if (data->goal == OCT_GOAL_MAP) crop_map(&crop, &s->map, loader->labels + i * data->rows);
 }
 
 /* What there is to say of the samples of a fetch, whichever thread met it. */
@@ -242,13 +332,6 @@ static void add_outcome(outcome *o, int64_t i, const oct_sample *s)
         }
         o->passed_over += s->damaged;
     }
-}
-
-static oct_status report_outcome(oct_loader *loader, const outcome *o)
-{
-    loader->damaged += o->passed_over;
-    if (o->damaged >= 0) memcpy(loader->damaged_text, o->damaged_text, sizeof loader->damaged_text);
-    return o->failed < 0 ? OCT_OK : oct_fail(o->code, "%s", o->failed_text);
 }
 
 /* The samples that come after this fetch, as far as it can be known: the next batch, or the next epoch. */
@@ -336,7 +419,9 @@ static oct_status fill_batch(filling *f, int64_t n, oct_goals *goals)
         .labels = loader->label_capacity > 0 ? loader->labels : NULL,
         .values = loader->data->goal == OCT_GOAL_INPUT ? f->images : loader->values,
     };
-    return report_outcome(loader, &o);
+    loader->damaged += o.passed_over;
+    if (o.damaged >= 0) memcpy(loader->damaged_text, o.damaged_text, sizeof loader->damaged_text);
+    return o.failed < 0 ? OCT_OK : oct_fail(o.code, "%s", o.failed_text);
 }
 
 /* Mixes the samples of each leaf, where that is wanted. */

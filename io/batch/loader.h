@@ -6,8 +6,7 @@
 #include "core/base/leaves.h"
 #include "core/metric/metric.h"
 #include "io/augment/augment.h"
-#include "io/augment/mix.h"
-#include "io/batch/crop.h"
+#include "io/batch/normalise.h"
 #include "io/batch/reader.h"
 
 typedef struct oct_loader {
@@ -15,9 +14,9 @@ typedef struct oct_loader {
     uint64_t seed;
     int64_t batch, leaf;
     bool shuffle;
-    bool drop_last;   /* otherwise a short last batch */
-    int crop_padding; /* crop.h */
-    bool flip;        /* left-right with probability 1/2 */
+    bool drop_last; /* otherwise a short last batch */
+    int crop_padding; /* pixels of zeros around the normalised sample, which a crop of its size is taken from */
+    bool flip; /* left-right with probability 1/2 */
     oct_normaliser normaliser;
     oct_augment augment; /* of training, or of evaluation */
     oct_mixing mixing;   /* of training samples; their goals become values */

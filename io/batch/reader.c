@@ -9,8 +9,93 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+/* What is kept of a sample: image and map, both without data of their own, then their bytes. */
+typedef struct kept {
+    oct_image image, map;
+    uint8_t bytes[];
+} kept;
+
+struct oct_cache {
+    int64_t count;
+    _Atomic int64_t left; /* bytes */
+    _Atomic(kept *) *sample;
+};
+
+oct_status oct_cache_create(oct_cache **cache, int64_t count, int64_t bytes)
+{
+    oct_cache *c = NULL;
+    OCT_TRY(oct_alloc(&c, 1, sizeof *c));
+    *cache = c;
+    c->count = count;
+    atomic_store(&c->left, bytes);
+    const oct_status status = oct_alloc(&c->sample, (size_t)count, sizeof *c->sample);
+    if (status != OCT_OK) oct_cache_destroy(cache);
+    return status;
+}
+
+void oct_cache_destroy(oct_cache **cache)
+{
+    oct_cache *c = *cache;
+    for (int64_t i = 0; c && c->sample && i < c->count; i++) {
+        kept *k = atomic_load(&c->sample[i]);
+        oct_free(&k);
+    }
+    if (c) oct_free(&c->sample);
+    oct_free(cache);
+}
+
+static size_t bytes_of(const oct_image *image)
+{
+    return (size_t)oct_image_numel(image) * oct_dtype_bytes(image->dtype);
+}
+
+static oct_status copy_out(const oct_image *kept_image, const uint8_t *bytes, oct_image *image)
+{
+    OCT_TRY(
+        oct_image_resize(image, kept_image->dtype, kept_image->h, kept_image->w, kept_image->c));
+    memcpy(image->data, bytes, bytes_of(kept_image));
+    return OCT_OK;
+}
+
+/* Copies a sample, and its map unless that is NULL, out of the cache; *found: was it there? */
+static oct_status get_cached(const oct_cache *cache, int64_t number, oct_image *image,
+                             oct_image *map, bool *found)
+{
+    const kept *k = atomic_load(&cache->sample[number]);
+    *found = k != NULL;
+    if (!k) return OCT_OK;
+    OCT_TRY(copy_out(&k->image, k->bytes, image));
+    return map ? copy_out(&k->map, k->bytes + bytes_of(&k->image), map) : OCT_OK;
+}
+
+/* Keeps a copy where there is room; otherwise, or without memory, nothing happens. */
+/* Two threads may keep the same sample at once; the second one's copy is dropped. */
+static void put_cached(oct_cache *cache, int64_t number, const oct_image *image,
+                       const oct_image *map)
+{
+    const size_t size = bytes_of(image) + (map ? bytes_of(map) : 0);
+    kept *k = NULL, *none = NULL;
+    if (atomic_fetch_sub(&cache->left, (int64_t)size) < (int64_t)size ||
+        oct_alloc(&k, 1, sizeof *k + size) != OCT_OK) {
+        atomic_fetch_add(&cache->left, (int64_t)size);
+        oct_fail_clear();
+        return;
+    }
+    k->image = *image;
+    memcpy(k->bytes, image->data, bytes_of(image));
+    if (map) {
+        k->map = *map;
+        memcpy(k->bytes + bytes_of(image), map->data, bytes_of(map));
+    }
+    if (!atomic_compare_exchange_strong(&cache->sample[number], &none, k)) {
+        atomic_fetch_add(&cache->left, (int64_t)size);
+        oct_free(&k);
+    }
+}
 
 static const void *const damaged_modes[] = {OCT_DAMAGED_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_damaged_mode_table = OCT_REGISTRY("a mode", damaged_modes);
@@ -41,24 +126,17 @@ static oct_status check_map(const oct_dataset *data, int64_t number, const oct_i
     return OCT_OK;
 }
 
-static oct_status read_cached(const oct_reader_options *o, int64_t number, oct_image *image,
-                              oct_image *map)
-{
-    const oct_dataset *data = o->data;
-    bool found = false;
-    if (o->cache) OCT_TRY(oct_cache_get(o->cache, number, image, map, &found));
-    if (found) return OCT_OK;
-    OCT_TRY(data->format->read(data, number, image, map));
-    if (o->cache) oct_cache_put(o->cache, number, image, map);
-    return OCT_OK;
-}
-
 static oct_status read_one(const oct_reader_options *o, int64_t number, const oct_draw *draw,
                            oct_sample *s)
 {
     const oct_dataset *data = o->data;
     oct_image *map = data->goal == OCT_GOAL_MAP ? &s->map : NULL;
-    OCT_TRY(read_cached(o, number, &s->image, map));
+    bool found = false;
+    if (o->cache) OCT_TRY(get_cached(o->cache, number, &s->image, map, &found));
+    if (!found) {
+        OCT_TRY(data->format->read(data, number, &s->image, map));
+        if (o->cache) put_cached(o->cache, number, &s->image, map);
+    }
     if (map) OCT_TRY(check_map(data, number, &s->image, map));
     OCT_TRY(oct_augment_run(o->augment, draw, &s->image, map));
     return check_size(data, number, &s->image);
@@ -129,26 +207,13 @@ static void *work(void *user)
     return NULL;
 }
 
-/* Signals are for the thread that runs the program. */
-static oct_status start_threads(oct_reader *r, int threads)
-{
-    sigset_t all, before;
-    int error = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (; r->threads < threads && error == 0; r->threads += error == 0)
-        error = pthread_create(&r->thread[r->threads], NULL, work, r);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    OCT_CHECK(error == 0, OCT_RESOURCE, "data.prefetch_threads: cannot start %d threads: %s",
-              threads, strerror(error));
-    return OCT_OK;
-}
-
 oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *options, int threads,
                              int64_t room)
 {
     oct_reader *r = NULL;
     oct_status status = OCT_OK;
+    sigset_t all, before;
+    int error = 0;
     OCT_TRY(oct_alloc(&r, 1, sizeof *r));
     r->options = *options;
     r->size = room;
@@ -158,7 +223,14 @@ oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *opti
     OCT_TRY_OUT(oct_alloc(&r->ring, (size_t)room, sizeof *r->ring));
     OCT_TRY_OUT(oct_alloc(&r->ready, (size_t)room, sizeof *r->ready));
     OCT_TRY_OUT(oct_alloc(&r->thread, (size_t)threads, sizeof *r->thread));
-    status = start_threads(r, threads);
+    /* Signals are for the thread that runs the program. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (; r->threads < threads && error == 0; r->threads += error == 0)
+        error = pthread_create(&r->thread[r->threads], NULL, work, r);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    OCT_CHECK_OUT(error == 0, OCT_RESOURCE, "data.prefetch_threads: cannot start %d threads: %s",
+                  threads, strerror(error));
 out:
     if (status != OCT_OK) oct_reader_destroy(&r);
     *reader = r;

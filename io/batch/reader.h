@@ -4,8 +4,15 @@
 #pragma once
 
 #include "io/augment/augment.h"
-#include "io/batch/cache.h"
 #include "io/dataset/dataset.h"
+
+/* A cache keeps samples as they were decoded, before transforms, until its room is used up. Several threads
+ * read and fill it at once. */
+typedef struct oct_cache oct_cache;
+
+/* For samples 0 to count - 1. */
+oct_status oct_cache_create(oct_cache **cache, int64_t count, int64_t bytes) OCT_NODISCARD;
+void oct_cache_destroy(oct_cache **cache);
 
 /* Which sample, and with which random numbers. */
 typedef struct oct_place {

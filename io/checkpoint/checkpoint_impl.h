@@ -1,4 +1,4 @@
-/* What saving and loading of checkpoints share: the arrays that a checkpoint holds, and how a save goes on. */
+/* What saving and loading of checkpoints share: the arrays that a checkpoint holds. */
 #pragma once
 
 #include "core/nn/module.h"
@@ -35,25 +35,3 @@ typedef struct oct_saved_arrays {
 oct_status oct_saved_arrays_list(oct_saved_arrays *list, oct_module *root, const oct_optim *optim,
                                  bool averaged, bool aside) OCT_NODISCARD;
 void oct_saved_arrays_free(oct_saved_arrays *list);
-
-/* A save in its parts. */
-typedef struct oct_saving {
-    char *folder;
-    oct_checkpoint_info info; /* texts owned */
-    oct_keep keep;
-    oct_saved_arrays list;
-    uint8_t *early; /* values that are copied at the beginning */
-    uint8_t *image; /* of the file; zeros where arrays lie that are not copied */
-    size_t size;
-} oct_saving;
-
-/* Notes what is to be saved, and copies what may change before the next update. */
-oct_status oct_saving_begin(oct_saving *saving, const char *folder, const oct_checkpoint_info *info,
-                            oct_module *root, const oct_optim *optim, oct_keep keep) OCT_NODISCARD;
-/* Makes the image of the file, with its small arrays; the others stay where they are. */
-oct_status oct_saving_lay_out(oct_saving *saving) OCT_NODISCARD;
-/* Copies them into the image; after it model and optimizer are not looked at any more. */
-void oct_saving_copy(oct_saving *saving);
-/* Writes the file and the manifest. file may be NULL. */
-oct_status oct_saving_write(oct_saving *saving, oct_checkpoint_file *file) OCT_NODISCARD;
-void oct_saving_free(oct_saving *saving);

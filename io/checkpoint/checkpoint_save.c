@@ -7,15 +7,29 @@
  */
 #include "io/checkpoint/checkpoint_impl.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/file/file.h"
 #include "io/hdf5/hdf5.h"
-#include "io/checkpoint/manifest.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+/* A save in its parts. */
+typedef struct saving {
+    char *folder;
+    oct_checkpoint_info info; /* texts owned */
+    oct_keep keep;
+    oct_saved_arrays list;
+    uint8_t *early; /* values that are copied at the beginning */
+    uint8_t *image; /* of the file; zeros where arrays lie that are not copied */
+    size_t size;
+} saving;
 
 static oct_status write_early_stopping(oct_h5 *h5, const oct_early_stopping *stopping)
 {
@@ -29,13 +43,6 @@ static oct_status write_early_stopping(oct_h5 *h5, const oct_early_stopping *sto
     return oct_h5_write_i64(h5, "info/best_value_bits", bits);
 }
 
-static oct_status write_skips(oct_h5 *h5, const oct_skips *skips)
-{
-    if (skips->all == 0) return OCT_OK;
-    OCT_TRY(oct_h5_write_i64(h5, "info/skipped", skips->all));
-    return oct_h5_write_i64(h5, "info/skipped_row", skips->row);
-}
-
 static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
 {
     OCT_TRY(oct_h5_write_i64(h5, "info/format", OCT_CHECKPOINT_FORMAT));
@@ -43,7 +50,10 @@ static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
     OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
     OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
     OCT_TRY(write_early_stopping(h5, &info->stopping));
-    OCT_TRY(write_skips(h5, &info->skips));
+    if (info->skips.all != 0) {
+        OCT_TRY(oct_h5_write_i64(h5, "info/skipped", info->skips.all));
+        OCT_TRY(oct_h5_write_i64(h5, "info/skipped_row", info->skips.row));
+    }
     OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
     return info->class_names ? oct_h5_write_text(h5, "info/class_names", info->class_names)
                              : OCT_OK;
@@ -56,7 +66,7 @@ static bool is_early(const oct_saved_array *a)
     return a->buffer || a->bytes <= SMALL;
 }
 
-static oct_status copy_early(oct_saving *s)
+static oct_status copy_early(saving *s)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < s->list.count; i++)
@@ -73,42 +83,38 @@ static oct_status copy_early(oct_saving *s)
     return OCT_OK;
 }
 
-static oct_status list_in_manifest(oct_saving *s, const char *folder,
-                                   const oct_checkpoint_info *info, oct_module *root,
-                                   const oct_optim *optim)
+static void free_saving(saving *s)
 {
-    const bool averaged = optim && optim->average.begun;
-    OCT_TRY(oct_strdup(&s->folder, folder));
-    if (info->recipe) OCT_TRY(oct_strdup(&s->info.recipe, info->recipe));
-    if (info->class_names) OCT_TRY(oct_strdup(&s->info.class_names, info->class_names));
-    OCT_TRY(oct_saved_arrays_list(&s->list, root, optim, averaged,
-                                  averaged && !optim->average.in_model));
-    return copy_early(s);
+    oct_free(&s->folder);
+    oct_free(&s->info.recipe);
+    oct_free(&s->info.class_names);
+    oct_free(&s->early);
+    oct_free(&s->image);
+    oct_saved_arrays_free(&s->list);
 }
 
-oct_status oct_saving_begin(oct_saving *saving, const char *folder, const oct_checkpoint_info *info,
-                            oct_module *root, const oct_optim *optim, oct_keep keep)
+/* Notes what is to be saved, and copies what may change before the next update. */
+static oct_status begin_saving(saving *s, const char *folder, const oct_checkpoint_info *info,
+                               oct_module *root, const oct_optim *optim, oct_keep keep)
 {
+    oct_status status = OCT_OK;
     OCT_ASSERT(info->step >= 0 && keep.newest >= 1);
-    *saving = (oct_saving){.info = *info, .keep = keep};
-    saving->info.recipe = saving->info.class_names = NULL;
-    const oct_status status = list_in_manifest(saving, folder, info, root, optim);
-    if (status != OCT_OK) oct_saving_free(saving);
+    *s = (saving){.info = *info, .keep = keep};
+    s->info.recipe = s->info.class_names = NULL;
+    const bool averaged = optim && optim->average.begun;
+    OCT_TRY_OUT(oct_strdup(&s->folder, folder));
+    if (info->recipe) OCT_TRY_OUT(oct_strdup(&s->info.recipe, info->recipe));
+    if (info->class_names) OCT_TRY_OUT(oct_strdup(&s->info.class_names, info->class_names));
+    OCT_TRY_OUT(oct_saved_arrays_list(&s->list, root, optim, averaged,
+                                      averaged && !optim->average.in_model));
+    status = copy_early(s);
+out:
+    if (status != OCT_OK) free_saving(s);
     return status;
 }
 
-void oct_saving_free(oct_saving *saving)
-{
-    oct_free(&saving->folder);
-    oct_free(&saving->info.recipe);
-    oct_free(&saving->info.class_names);
-    oct_free(&saving->early);
-    oct_free(&saving->image);
-    oct_saved_arrays_free(&saving->list);
-}
-
 /* What the image of so much will have at most, as a rule: what it does not use costs nothing, more costs a copy. */
-static size_t likely_size(const oct_saving *s)
+static size_t likely_size(const saving *s)
 {
     enum { INFO = 1 << 16, OF_AN_ARRAY = 1 << 12 };
     const size_t texts = (s->info.recipe ? strlen(s->info.recipe) : 0) +
@@ -122,38 +128,40 @@ static int by_offset(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void copy_array(oct_saving *s, oct_saved_array *a)
+static void copy_array(saving *s, oct_saved_array *a)
 {
     OCT_ASSERT(a->bytes <= s->size && a->offset <= s->size - a->bytes);
     if (a->bytes > 0) memcpy(s->image + a->offset, a->data, a->bytes);
     a->data = s->image + a->offset;
 }
 
-oct_status oct_saving_lay_out(oct_saving *saving)
+/* Makes the image of the file, with its small arrays; the others stay where they are. */
+static oct_status lay_out_image(saving *s)
 {
     oct_status status = OCT_OK;
-    oct_saved_arrays *list = &saving->list;
+    oct_saved_arrays *list = &s->list;
     oct_h5 *h5 = NULL;
-    OCT_TRY_OUT(oct_h5_create_sized(&h5, likely_size(saving)));
-    OCT_TRY_OUT(write_info(h5, &saving->info));
+    OCT_TRY_OUT(oct_h5_create_sized(&h5, likely_size(s)));
+    OCT_TRY_OUT(write_info(h5, &s->info));
     for (size_t i = 0; i < list->count; i++) {
         oct_saved_array *a = &list->items[i];
         OCT_TRY_OUT(oct_h5_reserve(h5, a->path, a->dtype, a->shape, &a->offset));
     }
-    OCT_TRY_OUT(oct_h5_finish(&h5, &saving->image, &saving->size));
+    OCT_TRY_OUT(oct_h5_finish(&h5, &s->image, &s->size));
     for (size_t i = 0; i < list->count; i++)
-        if (is_early(&list->items[i])) copy_array(saving, &list->items[i]);
+        if (is_early(&list->items[i])) copy_array(s, &list->items[i]);
     if (list->count > 0) qsort(list->items, list->count, sizeof *list->items, by_offset);
 out:
     oct_h5_close(&h5);
     return status;
 }
 
-void oct_saving_copy(oct_saving *saving)
+/* Copies the others into the image; after it model and optimizer are not looked at any more. */
+static void copy_large(saving *s)
 {
-    for (size_t i = 0; i < saving->list.count; i++) {
-        oct_saved_array *a = &saving->list.items[i];
-        if (!is_early(a)) copy_array(saving, a);
+    for (size_t i = 0; i < s->list.count; i++) {
+        oct_saved_array *a = &s->list.items[i];
+        if (!is_early(a)) copy_array(s, a);
     }
 }
 
@@ -186,7 +194,7 @@ static oct_status stream_bytes(const uint8_t *bytes, size_t size, oct_new_file *
 
 /* Streams the image, with the arrays that are not in it from where they are, then its checksum; digest: of the whole
  * file. */
-static oct_status stream(const oct_saving *s, oct_new_file *file, oct_sha256_state *sum)
+static oct_status stream(const saving *s, oct_new_file *file, oct_sha256_state *sum)
 {
     uint8_t checksum[OCT_CHECKSUM_BYTES];
     size_t at = 0;
@@ -204,7 +212,7 @@ static oct_status stream(const oct_saving *s, oct_new_file *file, oct_sha256_sta
     return oct_new_file_add(file, checksum, sizeof checksum);
 }
 
-static oct_status write_file(const oct_saving *s, const char *path, uint8_t digest[32])
+static oct_status write_file(const saving *s, const char *path, uint8_t digest[32])
 {
     oct_status status = OCT_OK;
     oct_new_file *file = NULL;
@@ -219,20 +227,9 @@ out:
     return status;
 }
 
-/* The manifest as it will be, with this entry's digest still to come. */
-static oct_status next_manifest(const oct_manifest *old, const oct_manifest_entry *entry,
-                                oct_keep keep, oct_manifest *new)
-{
-    OCT_TRY(oct_alloc(&new->entries, old->count + 1, sizeof *new->entries));
-    new->count = old->count;
-    new->capacity = old->count + 1;
-    if (old->count > 0) memcpy(new->entries, old->entries, old->count * sizeof *old->entries);
-    return oct_manifest_add(new, entry, keep);
-}
-
 /* Takes a file back that no manifest on the disk names. One that failed in its last step does: it is renamed, and only
  * its folder could not be synced. */
-static oct_status take_back(const oct_saving *s, const char *path)
+static oct_status take_back(const saving *s, const char *path)
 {
     char why[1024];
     oct_manifest there = {0};
@@ -245,14 +242,19 @@ static oct_status take_back(const oct_saving *s, const char *path)
 }
 
 /* Writes the file, then the manifest. */
-static oct_status commit(const oct_saving *s, const char *path, uint8_t digest[32])
+static oct_status commit(const saving *s, const char *path, uint8_t digest[32])
 {
     oct_status status = OCT_OK;
     oct_manifest old = {0}, new = {0};
     const oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_CHECKSUM_BYTES};
 
     OCT_TRY_OUT(oct_manifest_read_to_change(&old, s->folder));
-    OCT_TRY_OUT(next_manifest(&old, &entry, s->keep, &new));
+    /* The manifest as it will be, with this entry's digest still to come. */
+    OCT_TRY_OUT(oct_alloc(&new.entries, old.count + 1, sizeof *new.entries));
+    new.count = old.count;
+    new.capacity = old.count + 1;
+    if (old.count > 0) memcpy(new.entries, old.entries, old.count * sizeof *old.entries);
+    OCT_TRY_OUT(oct_manifest_add(&new, &entry, s->keep));
     OCT_TRY_OUT(write_file(s, path, digest));
     memcpy(new.entries[0].digest, digest, sizeof new.entries[0].digest);
     status = oct_manifest_write(&new, s->folder);
@@ -264,16 +266,16 @@ out:
     return status;
 }
 
-oct_status oct_saving_write(oct_saving *saving, oct_checkpoint_file *file)
+/* Writes the file and the manifest. file may be NULL. */
+static oct_status write_saving(saving *s, oct_checkpoint_file *file)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
     uint8_t digest[32];
-    OCT_TRY_OUT(oct_make_folders(saving->folder));
-    oct_file_clean(saving->folder);
-    OCT_TRY_OUT(
-        oct_format(&path, "%s/%s", saving->folder, oct_checkpoint_name(saving->info.step, name)));
-    OCT_TRY_OUT(commit(saving, path, digest));
+    OCT_TRY_OUT(oct_make_folders(s->folder));
+    oct_file_clean(s->folder);
+    OCT_TRY_OUT(oct_format(&path, "%s/%s", s->folder, oct_checkpoint_name(s->info.step, name)));
+    OCT_TRY_OUT(commit(s, path, digest));
     if (file) {
         file->path = path;
         memcpy(file->digest, digest, sizeof digest);
@@ -288,11 +290,161 @@ oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *in
                                oct_module *root, const oct_optim *optim, oct_keep keep,
                                oct_checkpoint_file *file)
 {
-    oct_saving saving;
+    saving s;
     if (file) *file = (oct_checkpoint_file){0};
-    OCT_TRY(oct_saving_begin(&saving, folder, info, root, optim, keep));
-    oct_status status = oct_saving_lay_out(&saving);
-    if (status == OCT_OK) status = oct_saving_write(&saving, file);
-    oct_saving_free(&saving);
+    OCT_TRY(begin_saving(&s, folder, info, root, optim, keep));
+    oct_status status = lay_out_image(&s);
+    if (status == OCT_OK) status = write_saving(&s, file);
+    free_saving(&s);
     return status;
+}
+
+/* One thread waits for saves and carries them out. */
+
+/* The thread goes on from COPYING, everybody else from DONE. */
+typedef enum state { IDLE, COPYING, WRITING, DONE } state;
+
+struct oct_checkpoint_writer {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* state or stop */
+    state state;
+    bool stop;
+    saving saving; /* the thread's while it copies and writes */
+    double begun, blocked;
+    /* The outcome. */
+    oct_checkpoint_file file;
+    double seconds;
+    oct_status status;
+    char why[1024];
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void set_state(oct_checkpoint_writer *w, state next)
+{
+    pthread_mutex_lock(&w->lock);
+    w->state = next;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void *work(void *user)
+{
+    oct_checkpoint_writer *w = user;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (w->state != COPYING && !w->stop)
+            pthread_cond_wait(&w->changed, &w->lock);
+        if (w->state != COPYING) break;
+        pthread_mutex_unlock(&w->lock);
+        w->file = (oct_checkpoint_file){0};
+        w->status = lay_out_image(&w->saving);
+        if (w->status == OCT_OK) {
+            copy_large(&w->saving);
+            set_state(w, WRITING);
+            w->status = write_saving(&w->saving, &w->file);
+        }
+        if (w->status != OCT_OK) snprintf(w->why, sizeof w->why, "%s", oct_fail_text(0));
+        oct_fail_clear();
+        free_saving(&w->saving);
+        w->seconds = now() - w->begun;
+        pthread_mutex_lock(&w->lock);
+        w->state = DONE;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+oct_status oct_checkpoint_writer_create(oct_checkpoint_writer **writer)
+{
+    sigset_t all, before;
+    OCT_TRY(oct_alloc(writer, 1, sizeof **writer));
+    oct_checkpoint_writer *w = *writer;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    /* Signals are for the thread that runs the program. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&w->thread, NULL, work, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0) return OCT_OK;
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    oct_free(writer);
+    return oct_fail(OCT_RESOURCE, "the thread that writes checkpoints cannot be started: %s",
+                    strerror(error));
+}
+
+/* Waits until the save under way is no longer in the states up to `last`. */
+static void wait_beyond(oct_checkpoint_writer *w, state last)
+{
+    const double begin = now();
+    pthread_mutex_lock(&w->lock);
+    while (w->state != IDLE && w->state <= last)
+        pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    w->blocked += now() - begin;
+}
+
+void oct_checkpoint_writer_destroy(oct_checkpoint_writer **writer)
+{
+    oct_checkpoint_writer *w = *writer;
+    if (!w) return;
+    wait_beyond(w, WRITING);
+    if (w->state == DONE && w->status != OCT_OK) oct_log(OCT_LOG_WARN, "%s", w->why);
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    oct_free(&w->file.path);
+    oct_free(writer);
+}
+
+oct_status oct_checkpoint_writer_begin(oct_checkpoint_writer *writer, const char *folder,
+                                       const oct_checkpoint_info *info, oct_module *root,
+                                       const oct_optim *optim, oct_keep keep)
+{
+    OCT_ASSERT(writer->state == IDLE);
+    writer->begun = now();
+    OCT_TRY(begin_saving(&writer->saving, folder, info, root, optim, keep));
+    set_state(writer, COPYING);
+    writer->blocked = now() - writer->begun;
+    return OCT_OK;
+}
+
+void oct_checkpoint_writer_wait_copied(oct_checkpoint_writer *writer)
+{
+    if (writer) wait_beyond(writer, COPYING);
+}
+
+bool oct_checkpoint_writer_is_done(oct_checkpoint_writer *writer)
+{
+    if (!writer) return false;
+    pthread_mutex_lock(&writer->lock);
+    const bool done = writer->state == DONE;
+    pthread_mutex_unlock(&writer->lock);
+    return done;
+}
+
+oct_status oct_checkpoint_writer_take(oct_checkpoint_writer *writer,
+                                      oct_checkpoint_written *written)
+{
+    const double blocked = writer->blocked;
+    wait_beyond(writer, WRITING);
+    OCT_ASSERT(writer->state == DONE);
+    *written = (oct_checkpoint_written){writer->file, writer->seconds, blocked};
+    writer->file = (oct_checkpoint_file){0};
+    set_state(writer, IDLE);
+    if (writer->status == OCT_OK) return OCT_OK;
+    return oct_fail(writer->status, "%s", writer->why);
 }

@@ -214,13 +214,6 @@ out:
     return status;
 }
 
-/* Whether there is a manifest; strict: where that is unknown there is one, which then cannot be read. */
-static bool manifest_exists(const char *path, bool strict)
-{
-    struct stat info;
-    return stat(path, &info) == 0 || (strict && errno != ENOENT && errno != ENOTDIR);
-}
-
 static oct_status read_manifest(oct_manifest *manifest, const char *folder, bool strict)
 {
     oct_status status = OCT_OK;
@@ -229,7 +222,9 @@ static oct_status read_manifest(oct_manifest *manifest, const char *folder, bool
 
     *manifest = (oct_manifest){0};
     OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, manifest_name));
-    bool exists = manifest_exists(path, strict);
+    /* strict: where it is unknown whether there is a manifest, there is one, which then cannot be read. */
+    struct stat info;
+    const bool exists = stat(path, &info) == 0 || (strict && errno != ENOENT && errno != ENOTDIR);
     if (exists) OCT_TRY_OUT(read_manifest_file(manifest, path, strict, &why));
     if (!why) goto out;
     OCT_TRY_OUT(scan_folder(manifest, folder, strict));

@@ -7,7 +7,6 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/dataset/split.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -32,11 +31,6 @@ typedef struct reading {
     bool drawn; /* the test is a share of the samples */
 } reading;
 
-static const char *split_word(oct_split split)
-{
-    return split == OCT_TRAIN ? "train" : "test";
-}
-
 static const char *name_of(const reading *r, int what)
 {
     const char *given = what == IMAGES ? r->source->images : r->source->labels;
@@ -51,8 +45,8 @@ static oct_status filled_name(const reading *r, int what, char **text)
 {
     const char *name = name_of(r, what), *at = strstr(name, mark);
     if (!at) return oct_strdup(text, name);
-    return oct_format(text, "%.*s%s%s", (int)(at - name), name, split_word(r->split),
-                      at + sizeof mark - 1);
+    return oct_format(text, "%.*s%s%s", (int)(at - name), name,
+                      r->split == OCT_TRAIN ? "train" : "test", at + sizeof mark - 1);
 }
 
 /* Where an array lies. */
@@ -97,12 +91,14 @@ static oct_status check_source(reading *r)
     return OCT_OK;
 }
 
-/* (N), (N, K), (N, H, W) or (N, H, W, C). */
-static oct_status find_sample_shape(oct_image *sample, const oct_array *a)
+oct_status oct_array_sample(const oct_array *array, oct_image *sample)
 {
+    const oct_dtype dtype = array->bytes > 1 ? OCT_F32 : array->kind == 'u' ? OCT_U8 : OCT_S8;
+    *sample = (oct_image){.dtype = dtype};
+    /* (N), (N, K), (N, H, W) or (N, H, W, C). */
     char text[96];
-    const int64_t *d = a->shape.dim;
-    const int ndim = a->shape.ndim;
+    const int64_t *d = array->shape.dim;
+    const int ndim = array->shape.ndim;
     sample->h = ndim > 2 ? d[1] : 1;
     sample->w = ndim > 2 ? d[2] : 1;
     sample->c = ndim == 2 ? d[1] : ndim == 4 ? d[3] : 1;
@@ -113,22 +109,7 @@ static oct_status find_sample_shape(oct_image *sample, const oct_array *a)
     OCT_CHECK(sized && d[0] > 0, OCT_DATA,
               "%s: has the shape %s; samples are (N), (N, K), (N, H, W) or (N, H, W, C), each side "
               "from 1 to %d",
-              a->name, oct_shape_text(&a->shape, text), OCT_IMAGE_SIDE_MAX);
-    return OCT_OK;
-}
-
-oct_status oct_array_sample(const oct_array *array, oct_image *sample)
-{
-    const oct_dtype dtype = array->bytes > 1 ? OCT_F32 : array->kind == 'u' ? OCT_U8 : OCT_S8;
-    *sample = (oct_image){.dtype = dtype};
-    return find_sample_shape(sample, array);
-}
-
-static oct_status check_same_count(const oct_array *images, const oct_array *labels)
-{
-    OCT_CHECK(labels->shape.dim[0] == images->shape.dim[0], OCT_DATA,
-              "%s: holds %" PRId64 " labels, but %s holds %" PRId64 " samples", labels->name,
-              labels->shape.dim[0], images->name, images->shape.dim[0]);
+              array->name, oct_shape_text(&array->shape, text), OCT_IMAGE_SIDE_MAX);
     return OCT_OK;
 }
 
@@ -197,7 +178,7 @@ static oct_status take_value(const taking *t, int64_t i, const uint8_t *element)
     return OCT_OK;
 }
 
-static oct_status check_label_array(const oct_array *a)
+static oct_status take_classes(oct_dataset *data, const oct_array *a, const int64_t *positions)
 {
     char text[96];
     OCT_CHECK(a->kind != 'f', OCT_DATA,
@@ -207,12 +188,6 @@ static oct_status check_label_array(const oct_array *a)
               "%s: has the shape %s; classes are (N); data.goal=values takes several numbers for "
               "each sample, data.goal=map a map",
               a->name, oct_shape_text(&a->shape, text));
-    return OCT_OK;
-}
-
-static oct_status take_classes(oct_dataset *data, const oct_array *a, const int64_t *positions)
-{
-    OCT_TRY(check_label_array(a));
     OCT_TRY(oct_alloc(&data->labels, (size_t)data->count, sizeof *data->labels));
     const taking t = {a, positions, data->count, data->labels, take_label};
     return take_all(&t);
@@ -251,7 +226,9 @@ static oct_status take_maps(oct_dataset *data, const oct_dataset_source *source,
 static oct_status take_goals(oct_dataset *data, const reading *r, oct_array *labels)
 {
     const store *s = data->store;
-    OCT_TRY(check_same_count(&s->images, labels));
+    OCT_CHECK(labels->shape.dim[0] == s->images.shape.dim[0], OCT_DATA,
+              "%s: holds %" PRId64 " labels, but %s holds %" PRId64 " samples", labels->name,
+              labels->shape.dim[0], s->images.name, s->images.shape.dim[0]);
     if (r->source->goal == OCT_GOAL_VALUES) return take_values(data, labels, s->positions);
     if (r->source->goal == OCT_GOAL_MAP) return take_maps(data, r->source, labels);
     return take_classes(data, labels, s->positions);
@@ -366,18 +343,6 @@ oct_status oct_arrays_read_labels(int32_t **labels, int64_t *count,
     return status;
 }
 
-static oct_status check_finite(const oct_dataset *data, int64_t index, const oct_image *image)
-{
-    const store *s = data->store;
-    const float *x = image->data;
-    if (data->dtype != OCT_F32) return OCT_OK;
-    for (int64_t i = 0; i < oct_image_numel(image); i++)
-        OCT_CHECK(fabsf(x[i]) <= FLT_MAX, OCT_DATA,
-                  "%s: sample %" PRId64 " holds a number that is not finite, at %" PRId64,
-                  s->images.name, index, i);
-    return OCT_OK;
-}
-
 /* 255 is no class where there are fewer classes; a negative number never is one. */
 static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *map)
 {
@@ -412,7 +377,13 @@ oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *im
     const int64_t at = s->positions ? s->positions[index] : index;
     OCT_TRY(oct_image_resize(image, data->dtype, data->read_h, data->read_w, data->read_c));
     OCT_TRY(oct_array_read_samples(a, at, 1, image->data));
-    OCT_TRY(check_finite(data, at, image));
+    const float *x = image->data;
+    if (data->dtype == OCT_F32) {
+        for (int64_t i = 0; i < oct_image_numel(image); i++)
+            OCT_CHECK(fabsf(x[i]) <= FLT_MAX, OCT_DATA,
+                      "%s: sample %" PRId64 " holds a number that is not finite, at %" PRId64,
+                      s->images.name, at, i);
+    }
     return data->goal == OCT_GOAL_MAP ? read_map(data, at, map) : OCT_OK;
 }
 

@@ -1,5 +1,6 @@
-/* Records of the CIFAR data sets, whose planar images are turned into NHWC while they are copied. */
-#include "io/dataset/cifar.h"
+/* CIFAR-10 and CIFAR-100 in their official binary version: records of label bytes and a planar RGB image of 32 x 32,
+ * which is turned into NHWC while it is copied. */
+#include "io/dataset/dataset.h"
 
 #include "core/base/mem.h"
 #include "io/file/file.h"
@@ -40,21 +41,8 @@ static oct_status read_batch(batch *b, const char *folder, const char *name,
     return OCT_OK;
 }
 
-static void copy_batch(oct_dataset *data, const batch *b, const oct_dataset_format *self)
-{
-    size_t size = record_bytes(self);
-    const uint8_t *record = b->bytes;
-    for (size_t i = 0; i < b->size / size; i++, record += size) {
-        const uint8_t *planes = record + self->label_bytes;
-        uint8_t *image = (uint8_t *)data->store + data->count * IMAGE;
-        data->labels[data->count++] = planes[-1];
-        for (int c = 0; c < CHANNELS; c++)
-            for (int p = 0; p < PLANE; p++)
-                image[p * CHANNELS + c] = planes[c * PLANE + p];
-    }
-}
-
-oct_status oct_cifar_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)
+/* The `open` of both formats. */
+static oct_status open_cifar(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
     const oct_dataset_format *self = data->format;
     const char *const *names = self->batches[split];
@@ -71,8 +59,17 @@ oct_status oct_cifar_open(oct_dataset *data, const oct_dataset_source *source, o
     data->dtype = OCT_U8;
     data->h = data->w = SIDE;
     data->c = CHANNELS;
-    for (size_t i = 0; names[i]; i++)
-        copy_batch(data, &batches[i], self);
+    for (size_t i = 0; names[i]; i++) {
+        const uint8_t *record = batches[i].bytes, *end = record + batches[i].size;
+        for (; record < end; record += record_bytes(self)) {
+            const uint8_t *planes = record + self->label_bytes;
+            uint8_t *image = (uint8_t *)data->store + data->count * IMAGE;
+            data->labels[data->count++] = planes[-1];
+            for (int c = 0; c < CHANNELS; c++)
+                for (int p = 0; p < PLANE; p++)
+                    image[p * CHANNELS + c] = planes[c * PLANE + p];
+        }
+    }
 out:
     for (size_t i = 0; i < MAX_FILES; i++) {
         oct_free(&batches[i].bytes);
@@ -80,3 +77,40 @@ out:
     }
     return status;
 }
+
+static const char *const train_files[] = {"data_batch_1.bin", "data_batch_2.bin",
+                                          "data_batch_3.bin", "data_batch_4.bin",
+                                          "data_batch_5.bin", NULL};
+static const char *const test_files[] = {"test_batch.bin", NULL};
+
+const oct_dataset_format oct_dataset_cifar10 = {
+    .name = "cifar10",
+    .files =
+        "expected files: data_batch_1.bin to data_batch_5.bin and test_batch.bin of the binary "
+        "version of CIFAR-10",
+    .label_file = {"data_batch_*.bin", "test_batch.bin"},
+    .classes = 10,
+    .open = open_cifar,
+    .read = oct_memory_read,
+    .close = oct_memory_close,
+    .digest = oct_memory_digest,
+    .batches = {train_files, test_files},
+    .label_bytes = 1,
+};
+
+/* Records have a coarse and a fine label; the fine ones are the classes. */
+static const char *const train_file[] = {"train.bin", NULL}, *const test_file[] = {"test.bin",
+                                                                                   NULL};
+
+const oct_dataset_format oct_dataset_cifar100 = {
+    .name = "cifar100",
+    .files = "expected files: train.bin and test.bin of the binary version of CIFAR-100",
+    .label_file = {"train.bin", "test.bin"},
+    .classes = 100,
+    .open = open_cifar,
+    .read = oct_memory_read,
+    .close = oct_memory_close,
+    .digest = oct_memory_digest,
+    .batches = {train_file, test_file},
+    .label_bytes = 2,
+};

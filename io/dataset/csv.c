@@ -9,7 +9,6 @@
 #include "core/base/mem.h"
 #include "io/dataset/csv_file.h"
 #include "io/dataset/picture_list.h"
-#include "io/dataset/split.h"
 
 #include <errno.h>
 #include <float.h>
@@ -149,8 +148,11 @@ static oct_status read_file(reading *r)
     return drawn_rows(r, &r->tables[0]);
 }
 
-static oct_status check_columns(const reading *r)
+static oct_status read_tables(reading *r)
 {
+    struct stat info;
+    const bool file = stat(r->source->folder, &info) == 0 && !S_ISDIR(info.st_mode);
+    OCT_TRY(file ? read_file(r) : read_folder(r));
     const bool one = r->source->goal == OCT_GOAL_CLASS || r->source->goal == OCT_GOAL_MAP;
     for (int i = 0; i < 2; i++) {
         const oct_csv *csv = r->parts[i].csv;
@@ -168,14 +170,6 @@ static oct_status check_columns(const reading *r)
                   r->parts[0].csv->path, r->parts[0].csv->columns);
     }
     return OCT_OK;
-}
-
-static oct_status read_tables(reading *r)
-{
-    struct stat info;
-    const bool file = stat(r->source->folder, &info) == 0 && !S_ISDIR(info.st_mode);
-    OCT_TRY(file ? read_file(r) : read_folder(r));
-    return check_columns(r);
 }
 
 static const char *text_of(const part *p, int64_t i, int64_t column)
@@ -243,9 +237,10 @@ static oct_status find_names(reading *r)
     return OCT_OK;
 }
 
-/* The labels of a part: numbers as they are written, or numbers of the names. */
-static oct_status take_labels(const reading *r, const part *p, int32_t *labels)
+static oct_status new_labels(const reading *r, const part *p, int32_t **labels)
 {
+    OCT_TRY(oct_alloc(labels, (size_t)p->count, sizeof **labels));
+    /* The labels of a part: numbers as they are written, or numbers of the names. */
     for (int64_t i = 0; i < p->count; i++) {
         const char *text = text_of(p, i, 1);
         int64_t label = 0;
@@ -259,15 +254,9 @@ static oct_status take_labels(const reading *r, const part *p, int32_t *labels)
         } else {
             OCT_ASSERT(is_label(text, &label));
         }
-        labels[i] = (int32_t)label;
+        (*labels)[i] = (int32_t)label;
     }
     return OCT_OK;
-}
-
-static oct_status new_labels(const reading *r, const part *p, int32_t **labels)
-{
-    OCT_TRY(oct_alloc(labels, (size_t)p->count, sizeof **labels));
-    return take_labels(r, p, *labels);
 }
 
 static oct_status take_values(reading *r, const part *p)
@@ -347,21 +336,16 @@ static oct_status take_pictures(reading *r, const part *p)
     return OCT_OK;
 }
 
-static oct_status keep_names(const reading *r)
-{
-    if (!r->names) return OCT_OK;
-    OCT_TRY(oct_dataset_name_classes(r->data, r->num_names));
-    for (int64_t i = 0; i < r->num_names; i++)
-        OCT_TRY(oct_strdup(&r->data->class_names[i], r->names[i]));
-    return OCT_OK;
-}
-
 static oct_status take_goals(reading *r, const part *p)
 {
     switch (r->source->goal) {
     case OCT_GOAL_CLASS:
         OCT_TRY(find_names(r));
-        OCT_TRY(keep_names(r));
+        if (r->names) {
+            OCT_TRY(oct_dataset_name_classes(r->data, r->num_names));
+            for (int64_t i = 0; i < r->num_names; i++)
+                OCT_TRY(oct_strdup(&r->data->class_names[i], r->names[i]));
+        }
         return new_labels(r, p, &r->data->labels);
     case OCT_GOAL_VALUES:
         return take_values(r, p);

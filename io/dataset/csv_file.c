@@ -71,20 +71,6 @@ static oct_status take_field(scan *s)
     return OCT_OK;
 }
 
-/* Ends the field before s->at; true when another one follows in the row. */
-static bool next_field(scan *s)
-{
-    char *end = s->at, *field = s->csv->field[s->fields - 1];
-    const bool comma = end < s->end && *end == s->comma;
-    if (end < s->end && *end == '\r') s->at++;
-    if (s->at < s->end) s->at++;
-    if (!comma && end > field && end[-1] == '\r') end--;
-    while (end > field && (end[-1] == ' ' || end[-1] == '\t'))
-        end--;
-    *end = '\0';
-    return comma;
-}
-
 static oct_status take_row(scan *s)
 {
     oct_csv *csv = s->csv;
@@ -93,7 +79,15 @@ static oct_status take_row(scan *s)
     s->columns = 0;
     while (more) {
         OCT_TRY(take_field(s));
-        more = next_field(s);
+        /* The field ends before s->at; another one follows in the row after a comma. */
+        char *end = s->at, *field = s->csv->field[s->fields - 1];
+        more = end < s->end && *end == s->comma;
+        if (end < s->end && *end == '\r') s->at++;
+        if (s->at < s->end) s->at++;
+        if (!more && end > field && end[-1] == '\r') end--;
+        while (end > field && (end[-1] == ' ' || end[-1] == '\t'))
+            end--;
+        *end = '\0';
     }
     s->line++;
     if (csv->rows == 0) csv->columns = s->columns;

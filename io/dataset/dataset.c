@@ -186,24 +186,21 @@ static void free_names(oct_dataset *data)
     oct_free(&data->class_names);
 }
 
-/* Labels that fit are digested as the bytes that they are in the usual files. */
-static void add_labels(oct_sha256_state *state, const oct_dataset *data)
-{
-    enum { BYTE_CLASSES = 256 };
-    for (int64_t i = 0; i < data->count; i++) {
-        uint32_t label = (uint32_t)data->labels[i];
-        const uint8_t bytes[4] = {(uint8_t)label, (uint8_t)(label >> 8), (uint8_t)(label >> 16),
-                                  (uint8_t)(label >> 24)};
-        oct_sha256_add(state, bytes, data->classes <= BYTE_CLASSES ? 1 : sizeof bytes);
-    }
-}
-
 static oct_status take_digest(oct_dataset *data)
 {
     oct_sha256_state *state = NULL;
     OCT_TRY(oct_sha256_begin(&state));
     data->format->digest(data, state);
-    if (data->labels) add_labels(state, data);
+    if (data->labels) {
+        /* Labels that fit are digested as the bytes that they are in the usual files. */
+        enum { BYTE_CLASSES = 256 };
+        for (int64_t i = 0; i < data->count; i++) {
+            uint32_t label = (uint32_t)data->labels[i];
+            const uint8_t bytes[4] = {(uint8_t)label, (uint8_t)(label >> 8), (uint8_t)(label >> 16),
+                                      (uint8_t)(label >> 24)};
+            oct_sha256_add(state, bytes, data->classes <= BYTE_CLASSES ? 1 : sizeof bytes);
+        }
+    }
     if (data->values)
         oct_sha256_add(state, data->values,
                        (size_t)(data->count * data->classes) * sizeof *data->values);
@@ -235,17 +232,6 @@ oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32])
     oct_image_free(&image);
     oct_image_free(&map);
     oct_sha256_end(&state, contents);
-    return OCT_OK;
-}
-
-static oct_status check_goal(const oct_dataset_source *source)
-{
-    const unsigned can = source->format->goals ? source->format->goals : 1u << OCT_GOAL_CLASS;
-    OCT_CHECK(can >> source->goal & 1 || source->goal == OCT_GOAL_INPUT ||
-                  source->goal == OCT_GOAL_NONE,
-              OCT_USAGE,
-              "data.goal: the format %s has no goals of the kind %s; use another format or goal",
-              source->format->name, oct_registry_name(&oct_goal_kind_table, source->goal));
     return OCT_OK;
 }
 
@@ -288,7 +274,12 @@ static oct_status open_here(opening *l)
     l->folder = l->plain;
     l->there = *source;
     l->there.folder = l->folder;
-    OCT_TRY(check_goal(source));
+    const unsigned can = source->format->goals ? source->format->goals : 1u << OCT_GOAL_CLASS;
+    OCT_CHECK(can >> source->goal & 1 || source->goal == OCT_GOAL_INPUT ||
+                  source->goal == OCT_GOAL_NONE,
+              OCT_USAGE,
+              "data.goal: the format %s has no goals of the kind %s; use another format or goal",
+              source->format->name, oct_registry_name(&oct_goal_kind_table, source->goal));
     OCT_TRY(check_folder(l->format, l->folder));
     OCT_TRY(l->format->open(data, &l->there, l->split));
     data->read_h = data->h;
@@ -308,23 +299,6 @@ typedef struct header {
     int64_t names, packed;               /* bytes */
     uint8_t digest[32];
 } header;
-
-static header header_of(const oct_dataset *data, size_t names, size_t packed)
-{
-    header t = {.count = data->count,
-                .h = data->h,
-                .w = data->w,
-                .c = data->c,
-                .classes = data->classes,
-                .dtype = data->dtype,
-                .goal = data->goal,
-                .labels = data->labels != NULL,
-                .values = data->values != NULL,
-                .names = (int64_t)names,
-                .packed = (int64_t)packed};
-    memcpy(t.digest, data->digest, sizeof t.digest);
-    return t;
-}
 
 static void apply_header(oct_dataset *data, const header *t, const oct_dataset_format *format)
 {
@@ -383,7 +357,18 @@ static oct_status make_parcel(parcel *p, const oct_dataset *data)
     size_t names = 0, packed = 0;
     OCT_TRY(pack_names(data, &p->names, &names));
     OCT_TRY(data->format->pack(data, &p->packed, &packed));
-    p->numbers = header_of(data, names, packed);
+    p->numbers = (header){.count = data->count,
+                          .h = data->h,
+                          .w = data->w,
+                          .c = data->c,
+                          .classes = data->classes,
+                          .dtype = data->dtype,
+                          .goal = data->goal,
+                          .labels = data->labels != NULL,
+                          .values = data->values != NULL,
+                          .names = (int64_t)names,
+                          .packed = (int64_t)packed};
+    memcpy(p->numbers.digest, data->digest, sizeof data->digest);
     return OCT_OK;
 }
 

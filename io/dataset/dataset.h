@@ -97,7 +97,7 @@ struct oct_dataset_format {
     /* Reads only the labels of a split, for formats that count; NULL when the folder has none. */
     oct_status (*read_labels)(int32_t **labels, int64_t *count, const oct_dataset_source *source,
                               oct_split split);
-    /* What oct_cifar_open reads: each split's files, NULL at the end, and the bytes before an image; the last
+    /* What cifar.c reads: each split's files, NULL at the end, and the bytes before an image; the last
      * one is the label. */
     const char *const *batches[2];
     int label_bytes;
@@ -144,3 +144,26 @@ void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state);
  * type and size. */
 oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sample,
                            int64_t classes) OCT_NODISCARD;
+
+/* Opens one IDX file of images, plain or gzipped, whose dimensions are (count, h, w) or (count, h, w, c), without labels:
+ * a data set as of oct_memory_make. */
+oct_status oct_idx_open_images(oct_dataset *data, const char *path) OCT_NODISCARD;
+
+/* For formats: a test part for data sets whose files have none: a share of the samples, drawn by seed. */
+/* Finds which of `count` samples, at least 2, belong to the split: *positions (oct_alloc'ed, ascending, *chosen of
+ * them). The share is rounded to samples, and each split gets one at least; at a share of 1 the test is all of them. A pure
+ * function of its
+ * arguments; `part` numbers the sets that are shared out apart, such as classes. */
+typedef struct oct_split_draw {
+    int64_t count;
+    double share; /* of the test */
+    uint64_t seed;
+    uint32_t part;
+} oct_split_draw;
+oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t **positions,
+                            int64_t *chosen) OCT_NODISCARD;
+
+/* Finds a split's file in a folder: train, and test or val or, *drawn, a share of train; *path is the caller's. Without
+ * train OCT_DATA with what the format expects. */
+oct_status oct_split_file(const char *folder, const char *extension, const char *expected,
+                          oct_split split, bool *drawn, char **path) OCT_NODISCARD;

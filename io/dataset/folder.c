@@ -7,7 +7,6 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/dataset/picture_list.h"
-#include "io/dataset/split.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -41,16 +40,6 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static oct_status add_entry(listing *l, const char *name)
-{
-    const size_t length = strlen(name) + 1;
-    OCT_TRY(oct_grow(&l->block, &l->capacity, l->bytes + length, 1));
-    memcpy(l->block + l->bytes, name, length);
-    l->bytes += length;
-    l->count++;
-    return OCT_OK;
-}
-
 static oct_status read_entries(listing *l, DIR *stream, const char *path)
 {
     for (;;) {
@@ -58,7 +47,13 @@ static oct_status read_entries(listing *l, DIR *stream, const char *path)
         const struct dirent *entry = readdir(stream);
         OCT_CHECK(entry || errno == 0, OCT_DATA, "%s: cannot be read: %s", path, strerror(errno));
         if (!entry) return OCT_OK;
-        if (entry->d_name[0] != '.') OCT_TRY(add_entry(l, entry->d_name));
+        if (entry->d_name[0] != '.') {
+            const size_t length = strlen(entry->d_name) + 1;
+            OCT_TRY(oct_grow(&l->block, &l->capacity, l->bytes + length, 1));
+            memcpy(l->block + l->bytes, entry->d_name, length);
+            l->bytes += length;
+            l->count++;
+        }
     }
 }
 
@@ -184,18 +179,14 @@ static oct_status list_classes(reading *r, const char *part, listing *l)
     return status;
 }
 
-/* Says what there is instead of class folders. */
-static oct_status no_classes(const reading *r)
-{
-    oct_fail(OCT_DATA, "%s%s%s: holds no folders of classes%s%s; %s", r->source->folder,
-             *r->part ? "/" : "", r->part, r->others ? ", but files such as " : "", r->other,
-             FILES);
-    return OCT_DATA;
-}
-
 static oct_status check_class_count(const reading *r)
 {
-    if (r->num_classes == 0) return no_classes(r);
+    if (r->num_classes == 0) {
+        oct_fail(OCT_DATA, "%s%s%s: holds no folders of classes%s%s; %s", r->source->folder,
+                 *r->part ? "/" : "", r->part, r->others ? ", but files such as " : "", r->other,
+                 FILES);
+        return OCT_DATA;
+    }
     OCT_CHECK(r->num_classes > 1 || r->source->goal == OCT_GOAL_INPUT ||
                   r->source->goal == OCT_GOAL_NONE,
               OCT_DATA, "%s: holds one class folder, %s; at least two classes are needed; %s",
@@ -206,14 +197,6 @@ static oct_status check_class_count(const reading *r)
               "data.classes: %" PRId64 ", but %s holds %" PRId64
               " folders of classes; leave the key out",
               r->source->classes, r->source->folder, r->num_classes);
-    return OCT_OK;
-}
-
-static oct_status keep_names(reading *r)
-{
-    OCT_TRY(oct_dataset_name_classes(r->data, r->num_classes));
-    for (int64_t i = 0; i < r->num_classes; i++)
-        OCT_TRY(oct_strdup(&r->data->class_names[i], r->class_names[i]));
     return OCT_OK;
 }
 
@@ -263,23 +246,18 @@ static oct_status draw(const reading *r, int64_t class, listing *l)
     return OCT_OK;
 }
 
-static void keep_pictures(reading *r, listing *l)
-{
-    int64_t kept = 0;
-    for (int64_t i = 0; i < l->count; i++)
-        if (oct_is_picture_name(l->name[i]))
-            l->name[kept++] = l->name[i];
-        else
-            count_other(r, l->name[i]);
-    l->count = kept;
-}
-
 static oct_status scan_class(reading *r, int64_t class, const char *path)
 {
     listing l;
     OCT_TRY(list_folder(&l, path));
     oct_status status = OCT_OK;
-    keep_pictures(r, &l);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < l.count; i++)
+        if (oct_is_picture_name(l.name[i]))
+            l.name[kept++] = l.name[i];
+        else
+            count_other(r, l.name[i]);
+    l.count = kept;
     if (l.count == 0)
         status = oct_fail(OCT_DATA,
                           "%s: holds no pictures (.jpg, .jpeg, .png); remove the folder or fill it",
@@ -327,7 +305,9 @@ static oct_status fill_list(reading *r)
 {
     oct_picture_list *list = r->data->store;
     OCT_TRY(check_class_count(r));
-    OCT_TRY(keep_names(r));
+    OCT_TRY(oct_dataset_name_classes(r->data, r->num_classes));
+    for (int64_t i = 0; i < r->num_classes; i++)
+        OCT_TRY(oct_strdup(&r->data->class_names[i], r->class_names[i]));
     if (!r->drawn && r->split == OCT_TEST) OCT_TRY(check_test_classes(r));
     OCT_TRY(scan_classes(r));
     OCT_CHECK(list->count > 0, OCT_DATA, "%s/%s: holds no pictures; %s", r->source->folder, r->part,

@@ -23,7 +23,7 @@
 
 /* Types of elements, the third byte of the magic number. */
 enum { UNSIGNED_8 = 0x08, SIGNED_8 = 0x09, SIGNED_16 = 0x0b, SIGNED_32 = 0x0c };
-enum { MAX_SIDE = 4096, MAX_DIMS = 3, DEFLATE_RATIO = 1032, GZIP_WINDOW = 15 + 16 };
+enum { MAX_SIDE = 4096, MAX_DIMS = 4, ANY_IMAGES = 0, DEFLATE_RATIO = 1032, GZIP_WINDOW = 15 + 16 };
 /* Images deflate to far more than a 64th of their size, small files apart. */
 enum { TRUSTED_RATIO = 64, SMALL_BYTES = 64 << 20 };
 
@@ -32,7 +32,7 @@ static const size_t chunk_limit = (size_t)1 << 30; /* zlib counts in 32 bits */
 
 /* A file in memory, and one way to take its bytes, whether gzip or plain. */
 typedef struct idx_file {
-    char *path;
+    const char *path;
     void *bytes;
     size_t size, next; /* next: not yet copied, or not yet given to inflate */
     bool gzip, ended;  /* ended: the last gzip member has come to its good end */
@@ -50,10 +50,8 @@ static oct_status find_path(char **path, const char *folder, const char *name)
     return OCT_OK;
 }
 
-static oct_status source_open(idx_file *s, const char *folder, const char *name)
+static oct_status source_open(idx_file *s)
 {
-    OCT_TRY(find_path(&s->path, folder, name));
-    OCT_CHECK(s->path, OCT_DATA, "%s: neither %s nor %s.gz exists; " FILES, folder, name, name);
     OCT_TRY(oct_file_read(s->path, file_limit, &s->bytes, &s->size));
     const uint8_t *bytes = s->bytes;
     if (s->size < 2 || bytes[0] != 0x1f || bytes[1] != 0x8b) return OCT_OK;
@@ -61,13 +59,6 @@ static oct_status source_open(idx_file *s, const char *folder, const char *name)
               "%s: out of memory for inflating it", s->path);
     s->gzip = true;
     return OCT_OK;
-}
-
-static void source_close(idx_file *s)
-{
-    if (s->gzip) inflateEnd(&s->inflate);
-    oct_free(&s->bytes);
-    oct_free(&s->path);
 }
 
 static uInt chunk(size_t bytes)
@@ -139,42 +130,44 @@ static int label_bytes(int type)
     return type == SIGNED_32 ? 4 : 0;
 }
 
-static oct_status check_magic(const idx_file *s, uint32_t magic, int ndim)
+/* ndim: 1 for labels, 3 or 4 for images, or ANY_IMAGES, which becomes what the file has. */
+static oct_status read_header(idx_file *s, int *ndim, int *type, uint32_t dims[MAX_DIMS])
 {
-    bool labels = ndim == 1;
-    uint32_t wanted = (uint32_t)UNSIGNED_8 << 8 | (uint32_t)ndim;
-    bool good =
+    uint8_t header[4 + 4 * MAX_DIMS] = {0};
+    size_t got, more = 0;
+    const uint32_t most = *ndim == ANY_IMAGES ? OCT_IMAGE_SIDE_MAX : MAX_SIDE;
+    OCT_TRY(source_take(s, header, 4, &got));
+    if (*ndim == ANY_IMAGES) *ndim = header[3] == 4 ? 4 : 3;
+    const size_t size = 4 + 4 * (size_t)*ndim;
+    if (got == 4) OCT_TRY(source_take(s, header + 4, size - 4, &more));
+    OCT_CHECK(got + more == size, OCT_DATA,
+              "%s: %zu bytes are too short for an IDX header of %zu bytes", s->path, got + more,
+              size);
+    const uint32_t magic = big_endian(header), wanted = (uint32_t)UNSIGNED_8 << 8 | (uint32_t)*ndim;
+    const bool labels = *ndim == 1;
+    const bool good =
         labels ? (magic & 0xffff00ffu) == 1 && label_bytes((int)(magic >> 8)) > 0 : magic == wanted;
     OCT_CHECK(good, OCT_DATA,
               "%s: not an IDX file of %d dimension%s: magic number 0x%08" PRIx32
               " where 0x%08" PRIx32 "%s is expected",
-              s->path, ndim, labels ? "" : "s", magic, wanted,
+              s->path, *ndim, labels ? "" : "s", magic, wanted,
               labels ? ", or 0x09, 0x0b or 0x0c in place of 0x08," : "");
-    return OCT_OK;
-}
-
-static oct_status read_header(idx_file *s, int ndim, int *type, uint32_t dims[MAX_DIMS])
-{
-    uint8_t header[4 + 4 * MAX_DIMS];
-    size_t size = 4 + 4 * (size_t)ndim, got;
-    OCT_TRY(source_take(s, header, size, &got));
-    OCT_CHECK(got == size, OCT_DATA, "%s: %zu bytes are too short for an IDX header of %zu bytes",
-              s->path, got, size);
-    OCT_TRY(check_magic(s, big_endian(header), ndim));
     *type = header[2];
-    for (int i = 0; i < ndim; i++)
+    for (int i = 0; i < *ndim; i++)
         dims[i] = big_endian(header + 4 + 4 * i);
     OCT_CHECK(dims[0] > 0, OCT_DATA, "%s: declares 0 samples", s->path);
-    for (int i = 1; i < ndim; i++)
-        OCT_CHECK(dims[i] >= 1 && dims[i] <= MAX_SIDE, OCT_DATA,
-                  "%s: declares images of %" PRIu32 " x %" PRIu32 "; allowed sides: 1 to %d",
-                  s->path, dims[1], dims[2], MAX_SIDE);
+    for (int i = 1; i < *ndim; i++)
+        OCT_CHECK(dims[i] >= 1 && dims[i] <= most, OCT_DATA,
+                  "%s: declares images of %" PRIu32 " x %" PRIu32 "; allowed sides: 1 to %" PRIu32,
+                  s->path, dims[1], dims[2], most);
     return OCT_OK;
 }
 
-/* Can the file hold `declared` bytes of data? */
-static oct_status check_declared(const idx_file *s, uint64_t declared)
+static oct_status read_data(idx_file *s, uint64_t declared, uint8_t **data)
 {
+    size_t size = (size_t)declared, got, after;
+    uint8_t one;
+    /* Can the file hold `declared` bytes of data? */
     if (!s->gzip)
         OCT_CHECK(declared == s->size - s->next, OCT_DATA,
                   "%s: declares %" PRIu64 " bytes of data, but holds %zu", s->path, declared,
@@ -188,14 +181,6 @@ static oct_status check_declared(const idx_file *s, uint64_t declared)
               "%s: %zu bytes of gzip would inflate to %" PRIu64 ", more than %d times as many; if "
               "that is right, gunzip it",
               s->path, s->size, declared, TRUSTED_RATIO);
-    return OCT_OK;
-}
-
-static oct_status read_data(idx_file *s, uint64_t declared, uint8_t **data)
-{
-    size_t size = (size_t)declared, got, after;
-    uint8_t one;
-    OCT_TRY(check_declared(s, declared));
     OCT_TRY(oct_alloc(data, size, 1));
     OCT_TRY(source_take(s, *data, size, &got));
     OCT_CHECK(got == size, OCT_DATA, "%s: declares %zu bytes of data, but holds %zu", s->path, size,
@@ -209,19 +194,51 @@ static oct_status read_data(idx_file *s, uint64_t declared, uint8_t **data)
     return OCT_OK;
 }
 
-static oct_status read_idx(const char *folder, const char *name, int ndim, int *type,
-                           uint32_t dims[MAX_DIMS], uint8_t **data)
+static oct_status read_idx(const char *path, int ndim, int *type, uint32_t dims[MAX_DIMS],
+                           uint8_t **data)
 {
-    idx_file s = {0};
+    idx_file s = {.path = path};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(source_open(&s, folder, name));
-    OCT_TRY_OUT(read_header(&s, ndim, type, dims));
-    uint64_t declared = (uint64_t)label_bytes(*type); /* at most 2^2 * 2^32 * 2^12 * 2^12 */
+    OCT_TRY_OUT(source_open(&s));
+    OCT_TRY_OUT(read_header(&s, &ndim, type, dims));
+    uint64_t declared = (uint64_t)label_bytes(*type);
     for (int i = 0; i < ndim; i++)
-        declared *= dims[i];
+        if (__builtin_mul_overflow(declared, dims[i], &declared)) declared = UINT64_MAX / 2;
     OCT_TRY_OUT(read_data(&s, declared, data));
 out:
-    source_close(&s);
+    if (s.gzip) inflateEnd(&s.inflate);
+    oct_free(&s.bytes);
+    return status;
+}
+
+static oct_status read_in(const char *folder, const char *name, int ndim, int *type,
+                          uint32_t dims[MAX_DIMS], uint8_t **data)
+{
+    char *path = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(find_path(&path, folder, name));
+    OCT_CHECK_OUT(path, OCT_DATA, "%s: neither %s nor %s.gz exists; " FILES, folder, name, name);
+    status = read_idx(path, ndim, type, dims, data);
+out:
+    oct_free(&path);
+    return status;
+}
+
+oct_status oct_idx_open_images(oct_dataset *data, const char *path)
+{
+    uint32_t dims[MAX_DIMS] = {[3] = 1}; /* channels, where the file does not say */
+    uint8_t *bytes = NULL;
+    int type = 0;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(read_idx(path, ANY_IMAGES, &type, dims, &bytes));
+    const oct_image sample = {.dtype = OCT_U8, .h = dims[1], .w = dims[2], .c = dims[3]};
+    OCT_TRY_OUT(oct_memory_make(data, 0, &sample, 1));
+    oct_free(&data->store);
+    data->store = bytes;
+    data->count = dims[0];
+    return OCT_OK;
+out:
+    oct_free(&bytes);
     return status;
 }
 
@@ -248,7 +265,7 @@ static oct_status take_labels(int32_t **labels, int64_t *count, const char *fold
     uint8_t *bytes = NULL;
     int type = 0;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(read_idx(folder, name, 1, &type, dims, &bytes));
+    OCT_TRY_OUT(read_in(folder, name, 1, &type, dims, &bytes));
     OCT_TRY_OUT(oct_alloc(labels, dims[0], sizeof **labels));
     for (size_t i = 0; i < dims[0]; i++)
         (*labels)[i] = label_at(bytes, type, i);
@@ -277,7 +294,7 @@ static oct_status open_idx(oct_dataset *data, const oct_dataset_source *source, 
     uint32_t dims[MAX_DIMS] = {0};
     uint8_t *bytes = NULL;
     int type = 0;
-    const oct_status status = read_idx(source->folder, images, 3, &type, dims, &bytes);
+    const oct_status status = read_in(source->folder, images, 3, &type, dims, &bytes);
     data->store = bytes;
     OCT_TRY(status);
     OCT_TRY(take_labels(&data->labels, &data->count, source->folder, labels));

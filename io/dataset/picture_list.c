@@ -54,12 +54,6 @@ const char *oct_picture_name(const oct_picture_list *list, int64_t index)
     return list->names + list->at[index];
 }
 
-static const char *map_name(const oct_picture_list *list, int64_t index)
-{
-    const char *name = oct_picture_name(list, index);
-    return name + strlen(name) + 1;
-}
-
 static size_t names_length(const oct_picture_list *list, int64_t index)
 {
     const char *name = oct_picture_name(list, index);
@@ -90,7 +84,8 @@ static oct_status read_both(const oct_dataset *data, int64_t index, char **path,
     OCT_TRY(oct_image_read(image, *path, list->channels));
     if (!list->maps) return OCT_OK;
     oct_free(path);
-    OCT_TRY(oct_format(path, "%s/%s", list->folder, map_name(list, index)));
+    const char *name = oct_picture_name(list, index), *map_name = name + strlen(name) + 1;
+    OCT_TRY(oct_format(path, "%s/%s", list->folder, map_name));
     OCT_TRY(read_map(data, *path, map));
     OCT_CHECK(map->h == image->h && map->w == image->w, OCT_DATA,
               "%s: is %" PRId64 "x%" PRId64 ", but its picture is %" PRId64 "x%" PRId64, *path,
@@ -159,25 +154,6 @@ oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size
     return OCT_OK;
 }
 
-static oct_status unpack_entries(oct_picture_list *list, const packed *head, const char *at)
-{
-    const size_t sizes = (size_t)head->count * sizeof *list->bytes;
-    size_t begin = 0;
-    OCT_TRY(oct_strdup(&list->folder, at + sizes));
-    OCT_TRY(oct_alloc(&list->bytes, (size_t)head->count, sizeof *list->bytes));
-    OCT_TRY(oct_alloc(&list->at, (size_t)head->count, sizeof *list->at));
-    OCT_TRY(oct_alloc(&list->names, head->names_bytes, 1));
-    memcpy(list->bytes, at, sizes);
-    memcpy(list->names, at + sizes + head->folder_bytes, head->names_bytes);
-    list->names_bytes = head->names_bytes;
-    list->count = head->count;
-    for (int64_t i = 0; i < list->count; i++) {
-        list->at[i] = begin;
-        begin += names_length(list, i);
-    }
-    return OCT_OK;
-}
-
 oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size)
 {
     packed head;
@@ -187,7 +163,22 @@ oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size
     oct_picture_list *list = data->store;
     list->channels = head.channels;
     list->maps = head.maps;
-    return unpack_entries(list, &head, (const char *)bytes + sizeof head);
+    const char *at = (const char *)bytes + sizeof head;
+    const size_t sizes = (size_t)head.count * sizeof *list->bytes;
+    size_t begin = 0;
+    OCT_TRY(oct_strdup(&list->folder, at + sizes));
+    OCT_TRY(oct_alloc(&list->bytes, (size_t)head.count, sizeof *list->bytes));
+    OCT_TRY(oct_alloc(&list->at, (size_t)head.count, sizeof *list->at));
+    OCT_TRY(oct_alloc(&list->names, head.names_bytes, 1));
+    memcpy(list->bytes, at, sizes);
+    memcpy(list->names, at + sizes + head.folder_bytes, head.names_bytes);
+    list->names_bytes = head.names_bytes;
+    list->count = head.count;
+    for (int64_t i = 0; i < list->count; i++) {
+        list->at[i] = begin;
+        begin += names_length(list, i);
+    }
+    return OCT_OK;
 }
 
 bool oct_is_picture_name(const char *name)

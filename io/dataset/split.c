@@ -1,5 +1,5 @@
 /* Each sample draws a number; those with the smallest are the test. */
-#include "io/dataset/split.h"
+#include "io/dataset/dataset.h"
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"

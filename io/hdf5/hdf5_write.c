@@ -1,4 +1,4 @@
-/* HDF5 after a narrow door: files are built as images in memory. They are read elsewhere (hdf5.c).
+/* HDF5 files are built as images in memory. They are read elsewhere (hdf5.c).
  *
  * Equal contents give equal images: no times, groups made by hand (HDF5 would give those it makes by
  * itself a time), space allocated in the order of writing, and memory that HDF5 clears. The format is
@@ -7,11 +7,161 @@
 #include "core/base/mem.h"
 #include "io/file/file.h"
 #include "io/hdf5/hdf5_impl.h"
-#include "io/hdf5/hdf5_memory.h"
 
+#include <hdf5.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+/* HDF5 writes an image into one block of memory: a file driver of our own (H5FD_class_t), which knows reads, writes and
+ * ends. The driver core that HDF5 has clears all of a file's memory and gives it away only as a copy. Here pages that
+ * nothing is written to stay untouched, and the block is the image. So a file can be laid out with all its data sets
+ * before there are values, which then go where they lie. */
+
+/* The image that is being written; it lies still until the file is closed, but not its bytes. */
+typedef struct memory_block {
+    uint8_t *bytes; /* zeros where nothing was written */
+    size_t capacity;
+    haddr_t end, written; /* of what was allocated in the file, and written */
+    bool taken;           /* the image is finished and gone; what still comes is dropped */
+} memory_block;
+
+typedef struct driver_file {
+    H5FD_t base;
+    memory_block *memory;
+} driver_file;
+
+typedef struct driver_access {
+    memory_block *memory;
+} driver_access;
+
+static H5FD_t *driver_open(const char *name, unsigned flags, hid_t access, haddr_t most)
+{
+    const driver_access *given = H5Pget_driver_info(access);
+    driver_file *file = NULL;
+    (void)name, (void)flags, (void)most;
+    if (!given || oct_alloc(&file, 1, sizeof *file) != OCT_OK) return NULL;
+    file->memory = given->memory;
+    return &file->base;
+}
+
+static herr_t driver_close(H5FD_t *base)
+{
+    driver_file *file = (driver_file *)base;
+    oct_free(&file);
+    return 0;
+}
+
+static memory_block *memory_of(const H5FD_t *base)
+{
+    return ((const driver_file *)base)->memory;
+}
+
+/* As the driver core says, so that files are laid out as there. */
+static herr_t driver_query(const H5FD_t *base, unsigned long *flags)
+{
+    (void)base;
+    *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
+             H5FD_FEAT_AGGREGATE_SMALLDATA;
+    return 0;
+}
+
+static haddr_t driver_get_end(const H5FD_t *base, H5FD_mem_t type)
+{
+    (void)type;
+    return memory_of(base)->end;
+}
+
+/* Memory is taken here, where HDF5 handles a failure. */
+static herr_t driver_set_end(H5FD_t *base, H5FD_mem_t type, haddr_t end)
+{
+    memory_block *memory = memory_of(base);
+    (void)type;
+    if (!memory->taken && oct_grow(&memory->bytes, &memory->capacity, (size_t)end, 1) != OCT_OK)
+        return -1;
+    memory->end = end;
+    return 0;
+}
+
+static haddr_t driver_get_written(const H5FD_t *base, H5FD_mem_t type)
+{
+    (void)type;
+    return memory_of(base)->written;
+}
+
+static bool is_inside(const memory_block *memory, haddr_t at, size_t size)
+{
+    return at <= memory->capacity && size <= memory->capacity - at;
+}
+
+static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t options, haddr_t at, size_t size,
+                          void *to)
+{
+    const memory_block *memory = memory_of(base);
+    (void)type, (void)options;
+    if (!is_inside(memory, at, size)) return -1;
+    if (size > 0) memcpy(to, memory->bytes + at, size);
+    return 0;
+}
+
+static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t options, haddr_t at, size_t size,
+                           const void *from)
+{
+    memory_block *memory = memory_of(base);
+    (void)type, (void)options;
+    if (memory->taken) return 0;
+    if (!is_inside(memory, at, size)) return -1;
+    if (size > 0) memcpy(memory->bytes + at, from, size);
+    if (at + size > memory->written) memory->written = at + size;
+    return 0;
+}
+
+static herr_t driver_truncate(H5FD_t *base, hid_t options, hbool_t closing)
+{
+    memory_block *memory = memory_of(base);
+    (void)options, (void)closing;
+    memory->written = memory->end;
+    return 0;
+}
+
+static const H5FD_class_t driver_class = {
+#ifdef H5FD_CLASS_VERSION /* since HDF5 1.13, which takes no driver without it */
+    .version = H5FD_CLASS_VERSION,
+    .value = 511, /* 256 to 511 are for drivers that HDF5 has not given a number */
+#endif
+    .name = "octet",
+    .maxaddr = (haddr_t)1 << 46,
+    .fc_degree = H5F_CLOSE_STRONG,
+    .fapl_size = sizeof(driver_access),
+    .open = driver_open,
+    .close = driver_close,
+    .query = driver_query,
+    .get_eoa = driver_get_end,
+    .set_eoa = driver_set_end,
+    .get_eof = driver_get_written,
+    .read = driver_read,
+    .write = driver_write,
+    .truncate = driver_truncate,
+    .fl_map = H5FD_FLMAP_DICHOTOMY,
+};
+
+/* It stays registered: HDF5 1.10 asks a driver to close a file after it has let go of the driver. */
+static hid_t driver = -1;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void register_driver(void)
+{
+    driver = H5FDregister(&driver_class);
+}
+
+/* Makes a property list of file access write into memory; false when HDF5 refuses. */
+static bool set_driver(hid_t access, memory_block *memory)
+{
+    const driver_access given = {memory};
+    pthread_once(&once, register_driver);
+    return driver >= 0 && H5Pset_driver(access, driver, &given) >= 0;
+}
 
 /* The library takes less than this for a file, beside its image; it crashes when it gets none. */
 enum { LIBRARY_ROOM = 8 << 20 };
@@ -19,7 +169,7 @@ enum { LIBRARY_ROOM = 8 << 20 };
 typedef struct writer {
     oct_h5 base;
     hid_t file, group_options, dataset_options; /* -1: none */
-    oct_h5_memory memory;
+    memory_block memory;
 } writer;
 
 static void end_writing(oct_h5 *h5)
@@ -31,30 +181,15 @@ static void end_writing(oct_h5 *h5)
     oct_free(&w->memory.bytes);
 }
 
-/* HDF5 names files, and two open files of one name are the same to it. This name is new each time and
- * cannot be on a disk. */
-static void unique_name(char *text, size_t size)
-{
-    static atomic_ullong count;
-    snprintf(text, size, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
-}
-
-/* Makes file access options, or -1. The switches are per thread or cheap, so they are simply set each time. */
-static hid_t access_options(void)
+/* The options of access to an image that is written, or -1. The switches are per thread or cheap, so they are simply
+ * set each time. */
+static hid_t access_options(memory_block *memory)
 {
     if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0) return -1;
     hid_t options = H5Pcreate(H5P_FILE_ACCESS);
-    if (options >= 0 && H5Pset_fclose_degree(options, H5F_CLOSE_STRONG) >= 0) return options;
-    if (options >= 0) H5Pclose(options);
-    return -1;
-}
-
-/* The options of an image that is written, or -1. */
-static hid_t memory_options(oct_h5_memory *memory)
-{
-    hid_t options = access_options();
-    if (options < 0 || (H5Pset_libver_bounds(options, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
-                        oct_h5_memory_set(options, memory)))
+    if (options < 0 || (H5Pset_fclose_degree(options, H5F_CLOSE_STRONG) >= 0 &&
+                        H5Pset_libver_bounds(options, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
+                        set_driver(options, memory)))
         return options;
     H5Pclose(options);
     return -1;
@@ -67,6 +202,7 @@ oct_status oct_h5_create(oct_h5 **file)
 
 oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
 {
+    static atomic_ullong count;
     char name[64];
 
     *file = NULL;
@@ -79,8 +215,10 @@ oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
         oct_h5_close(file);
         return oct_fail_code();
     }
-    unique_name(name, sizeof name);
-    hid_t access = memory_options(&w->memory);
+    /* HDF5 names files, and two open files of one name are the same to it. This name is new each time and cannot be on
+     * a disk. */
+    snprintf(name, sizeof name, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
+    hid_t access = access_options(&w->memory);
     const bool taken = access >= 0;
     hid_t creation = H5Pcreate(H5P_FILE_CREATE);
     w->group_options = H5Pcreate(H5P_GROUP_CREATE);
@@ -195,12 +333,12 @@ oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size)
 
 oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size)
 {
-    oct_h5_memory *memory = &((writer *)*file)->memory;
+    memory_block *memory = &((writer *)*file)->memory;
     *image = NULL;
     const oct_status status = flush_image((const writer *)*file, size);
     if (status == OCT_OK) {
         *image = memory->bytes;
-        *memory = (oct_h5_memory){.end = memory->end, .written = memory->written, .taken = true};
+        *memory = (memory_block){.end = memory->end, .written = memory->written, .taken = true};
         close_superblock(*image, *size);
     }
     oct_h5_close(file);

@@ -2,7 +2,6 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/dataset/npy_file.h"
-#include "io/dataset/zip_file.h"
 #include "io/weights/format.h"
 
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "core/base/mem.h"
 #include "io/dataset/dataset.h"
 #include "io/dataset/picture_list.h"
-#include "io/dataset/zip_file.h"
+#include "io/dataset/npy_file.h"
 #include "io/image/image.h"
 #include "io/checkpoint/manifest.h"
 #include "launch/cmd/import_recipe.h"

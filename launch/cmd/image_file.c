@@ -28,27 +28,15 @@ static int64_t big_endian(const uint8_t *b)
     return (int64_t)b[0] << 24 | (int64_t)b[1] << 16 | (int64_t)b[2] << 8 | (int64_t)b[3];
 }
 
+/* Does it begin as IDX files of bytes in 3 or 4 dimensions? */
 static bool is_idx(const image_file *f)
 {
     const uint8_t *b = f->bytes;
-    return f->size >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 8 && (b[3] == 3 || b[3] == 4);
+    return !f->wanted->raw && f->size >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 8 &&
+           (b[3] == 3 || b[3] == 4);
 }
 
-/* Says how many bytes an IDX file claims to have; other files have no more than FILE_BYTES_MAX. */
-static size_t bytes_declared(const image_file *f)
-{
-    if (!is_idx(f)) return FILE_BYTES_MAX;
-    const size_t begin = 4 + 4 * (size_t)f->bytes[3];
-    size_t bytes = 1;
-    if (f->size < begin) return begin;
-    for (size_t at = 4; at < begin; at += 4)
-        if (__builtin_mul_overflow(bytes, (size_t)big_endian(f->bytes + at), &bytes) ||
-            bytes > FILE_BYTES_MAX)
-            return FILE_BYTES_MAX;
-    return begin + bytes;
-}
-
-/* Inflates what is gzipped, and no more than the file says of itself. */
+/* Inflates what is gzipped; of an IDX file, which is read elsewhere, only the beginning. */
 static oct_status read_all(image_file *f)
 {
     struct stat info;
@@ -59,18 +47,16 @@ static oct_status read_all(image_file *f)
     OCT_CHECK(file, OCT_DATA, "%s: %s", f->path, errno ? strerror(errno) : "not enough memory");
     oct_status status = OCT_OK;
     int got = 1;
-    size_t most = FILE_BYTES_MAX;
-    while (got > 0 && f->size <= most) {
+    while (got > 0 && f->size <= FILE_BYTES_MAX && !is_idx(f)) {
         OCT_TRY_OUT(oct_grow(&f->bytes, &f->capacity, f->size + CHUNK, 1));
         got = gzread(file, f->bytes + f->size, CHUNK);
         if (got > 0) f->size += (size_t)got;
-        most = bytes_declared(f);
     }
     int code = Z_OK;
     const char *reason = gzerror(file, &code);
     OCT_CHECK_OUT(got >= 0 && code != Z_BUF_ERROR, OCT_DATA, "%s: damaged gzip data: %s", f->path,
                   reason);
-    OCT_CHECK_OUT(f->size <= most || is_idx(f), OCT_DATA, "%s: larger than %s", f->path,
+    OCT_CHECK_OUT(f->size <= FILE_BYTES_MAX, OCT_DATA, "%s: larger than %s", f->path,
                   oct_text_size(FILE_BYTES_MAX).text);
     OCT_CHECK_OUT(f->size > 0, OCT_DATA, "%s: the file is empty", f->path);
 out:
@@ -108,24 +94,6 @@ static oct_status take_size(image_file *f, int64_t h, int64_t w, int64_t c)
     f->sample.h = h;
     f->sample.w = w;
     f->sample.c = c;
-    return OCT_OK;
-}
-
-/* Finds where the images begin and how many there are: after magic 08 03 come count, h, w; 08 04 adds
- * c. */
-static oct_status find_idx(image_file *f, size_t *begin, int64_t *images)
-{
-    size_t ndim = f->bytes[3];
-    *begin = 4 + 4 * ndim;
-    OCT_CHECK(f->size >= *begin, OCT_DATA, "%s: the IDX header is cut short", f->path);
-    int64_t c = ndim == 4 ? big_endian(f->bytes + 16) : 1;
-    int64_t h = big_endian(f->bytes + 8), w = big_endian(f->bytes + 12);
-    *images = big_endian(f->bytes + 4);
-    OCT_TRY(take_size(f, h, w, c));
-    int64_t there = (int64_t)(f->size - *begin) / (h * w * c);
-    OCT_CHECK(there >= *images, OCT_DATA,
-              "%s: the header says %" PRId64 " images, but there are only %" PRId64, f->path,
-              *images, there);
     return OCT_OK;
 }
 
@@ -307,7 +275,6 @@ static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
     const uint8_t *b = f->bytes;
     *begin = 0;
     if (f->wanted->raw) return find_raw(f, images);
-    if (is_idx(f)) return find_idx(f, begin, images);
     if (oct_image_kind_of(b, f->size)) return take_encoded(f, images);
     if (is_npy(f)) return take_npy(f, images);
     OCT_CHECK(!is_idx_labels(f), OCT_DATA,
@@ -355,6 +322,12 @@ static oct_status open_file(oct_dataset *data, const char *path, const oct_image
     size_t begin = 0;
     int64_t images = 0;
     OCT_TRY_OUT(read_all(&f));
+    if (is_idx(&f)) {
+        OCT_TRY_OUT(oct_idx_open_images(data, path));
+        status = check_size(path, wanted, data->h, data->w, data->c);
+        if (status != OCT_OK) oct_dataset_close(data);
+        goto out;
+    }
     OCT_TRY_OUT(find_images(&f, &begin, &images));
     OCT_TRY_OUT(oct_memory_make(data, 0, &f.sample, 1));
     oct_free(&data->store);

@@ -4,7 +4,6 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "io/tensorboard/event.h"
 #include "io/image/decode.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * oct_saver_end. All are collective, with the same values on all ranks. */
 #pragma once
 
-#include "io/checkpoint/checkpoint_writer.h"
+#include "io/checkpoint/checkpoint.h"
 #include "launch/runfolder/run_folder.h"
 #include "launch/session/session.h"
 

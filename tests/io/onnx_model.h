@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/mem.h"
-#include "io/tensorboard/proto.h"
+#include "io/tensorboard/event_file.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

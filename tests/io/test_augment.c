@@ -4,8 +4,6 @@
 #include "io/augment/augment.h"
 #include "io/augment/geometry.h"
 #include "io/augment/pixel.h"
-#include "io/augment/place.h"
-#include "io/augment/real.h"
 #include "tests/golden/augment_golden.h"
 #include "tests/support/check_tensor.h"
 

@@ -2,7 +2,7 @@
  * once it may change again, and a failure is reported to the caller that asks. */
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
-#include "io/checkpoint/checkpoint_writer.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/file/file.h"
 #include "tests/support/check_status.h"
 #include "tests/support/tmp.h"

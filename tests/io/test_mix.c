@@ -1,6 +1,6 @@
 /* Mixup and cutmix: every sample against a slow reference that never works in place. */
 #include "core/base/mem.h"
-#include "io/augment/mix.h"
+#include "io/augment/augment.h"
 #include "tests/support/check_tensor.h"
 
 enum { H = 6, W = 5, C = 2, IMAGE = H * W * C, CLASSES = 16, SAMPLES_MAX = 12 };

@@ -4,7 +4,6 @@
 #include "core/op/loss.h"
 #include "io/file/array.h"
 #include "io/dataset/npy_file.h"
-#include "io/dataset/zip_file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 #include "quant/train/train_step.h"

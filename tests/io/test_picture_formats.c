@@ -2,7 +2,7 @@
 #include "core/base/mem.h"
 #include "io/dataset/csv_file.h"
 #include "io/dataset/picture_list.h"
-#include "io/dataset/split.h"
+#include "io/dataset/dataset.h"
 #include "io/image/decode.h"
 #include "tests/golden/image_golden.h"
 #include "tests/support/tmp.h"

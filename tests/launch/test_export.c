@@ -3,7 +3,6 @@
 #include "core/base/mem.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/dataset/npy_file.h"
-#include "io/dataset/zip_file.h"
 #include "io/file/file.h"
 #include "io/hdf5/hdf5.h"
 #include "io/model/model_file.h"

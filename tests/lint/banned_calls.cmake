@@ -52,7 +52,7 @@ ban_calls("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror"
 ban_text("include <mpi\\.h>|[^A-Za-z0-9_]P?MPI_[A-Za-z]+" "dist/|tests/ranks/|tests/bench/simgrid/"
     "MPI lives in dist; ask through core/base/collective.h")
 ban_text("include <hdf5[a-z_]*\\.h>|[^A-Za-z0-9_]H5[A-Z][a-z]*[A-Za-z0-9_]* *\\("
-    "io/hdf5/(hdf5_(write|memory)|octet_hdf5)\\.[ch]|tests/" "HDF5 lives in io/hdf5/hdf5_write.c and io/hdf5/octet_hdf5.c")
+    "io/hdf5/(hdf5_write|octet_hdf5)\\.[ch]|tests/" "HDF5 lives in io/hdf5/hdf5_write.c and io/hdf5/octet_hdf5.c")
 ban_text("include <cblas[a-z_-]*\\.h>|[^A-Za-z0-9_](cblas|openblas)_[a-z]+"
     "core/kernel/blas\\.c|tests/bench/" "BLAS lives in core/kernel/blas.c")
 

@@ -1,0 +1,353 @@
+/* The arrays of a checkpoint are listed here, for saving and for loading, and loaded: everything is read into memory of
+ * its own before the first value of the model changes. */
+#include "io/checkpoint/checkpoint_impl.h"
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/hdf5/hdf5.h"
+#include "quant/module/quant_modules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Makes "state/layers/0/conv/weight" of "layers.0.conv.weight". */
+static void item_path(char text[OCT_ITEM_PATH], const char *path)
+{
+    snprintf(text, OCT_ITEM_PATH, "state/%s", path);
+    for (char *p = text; *p; p++) {
+        if (*p == '.') *p = '/';
+    }
+}
+
+/* Where values come from: the model, or the averages beside it. */
+typedef struct listing {
+    oct_saved_arrays *list;
+    const oct_average *average; /* NULL: there are none */
+    bool aside;
+} listing;
+
+static oct_status add_array(oct_saved_arrays *list, const char *path, const oct_tensor *tensor,
+                            oct_value_range range)
+{
+    OCT_TRY(oct_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items));
+    oct_saved_array *a = &list->items[list->count];
+    *a = (oct_saved_array){.dtype = tensor->dtype,
+                           .shape = tensor->shape,
+                           .data = tensor->data,
+                           .range = range,
+                           .bytes = (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype),
+                           .offset = list->bytes};
+    OCT_TRY(oct_strdup(&a->path, path));
+    list->count++;
+    list->bytes += a->bytes;
+    return OCT_OK;
+}
+
+static oct_status add_item(void *user, const oct_state_item *item)
+{
+    char path[OCT_ITEM_PATH];
+    const listing *l = user;
+    oct_tensor tensor = *item->tensor;
+    float *other = l->average && l->aside ? oct_average_of(l->average, item->tensor) : NULL;
+    if (other) tensor.data = other;
+    item_path(path, item->path);
+    OCT_TRY(add_array(l->list, path, &tensor, item->range));
+    l->list->items[l->list->count - 1].buffer = !item->param;
+    return OCT_OK;
+}
+
+/* What is trained, where the file's model is of averages. */
+static oct_status add_trained(void *user, const oct_state_item *item)
+{
+    char path[OCT_ITEM_PATH + sizeof "optimizer/trained/"], name[OCT_ITEM_PATH];
+    const listing *l = user;
+    oct_tensor tensor = *item->tensor;
+    float *other = oct_average_of(l->average, item->tensor);
+    if (!other) return OCT_OK;
+    if (!l->aside) tensor.data = other;
+    item_path(name, item->path);
+    snprintf(path, sizeof path, "optimizer/trained/%s", name + strlen("state/"));
+    OCT_TRY(add_array(l->list, path, &tensor, item->range));
+    l->list->items[l->list->count - 1].buffer = !item->param;
+    return OCT_OK;
+}
+
+oct_status oct_saved_arrays_list(oct_saved_arrays *list, oct_module *root, const oct_optim *optim,
+                                 bool averaged, bool aside)
+{
+    char path[OCT_ITEM_PATH];
+    listing l = {list, optim && averaged ? &optim->average : NULL, aside};
+    OCT_TRY(oct_module_state(root, add_item, &l));
+    for (int i = 0; optim && i < optim->num_slots; i++) {
+        const oct_tensor slot = {
+            .dtype = OCT_F32, .shape = OCT_SHAPE(optim->numel), .data = optim->slot[i]};
+        snprintf(path, sizeof path, "optimizer/%s", optim->type->slot[i]);
+        OCT_TRY(add_array(list, path, &slot, (oct_value_range){0}));
+    }
+    return l.average ? oct_module_state(root, add_trained, &l) : OCT_OK;
+}
+
+void oct_saved_arrays_free(oct_saved_arrays *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        oct_free(&list->items[i].path);
+    oct_free(&list->items);
+    *list = (oct_saved_arrays){0};
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const oct_saved_array *)a)->path, ((const oct_saved_array *)b)->path);
+}
+
+/* Makes "head.2.bias" of "state/head/2/bias". */
+static void module_path(char text[OCT_ITEM_PATH], const char *path)
+{
+    snprintf(text, OCT_ITEM_PATH, "%s", path + strlen("state/"));
+    for (char *p = text; *p; p++) {
+        if (*p == '/') *p = '.';
+    }
+}
+
+/* The data sets of a file that were not asked for: how many, and the names of the first, or a line each. */
+typedef struct surplus {
+    oct_h5 *h5;
+    const char *file;
+    const oct_saved_arrays *list; /* sorted by path */
+    bool optimizer;               /* is wanted */
+    char path[OCT_ITEM_PATH * 2];
+    size_t seen, count;
+    oct_text names;
+    oct_text *lines; /* NULL: only the names are wanted */
+} surplus;
+
+static oct_status add_surplus(surplus *s)
+{
+    enum { NAMED = 3 };
+    char name[OCT_ITEM_PATH];
+    if (s->lines) {
+        module_path(name, s->path);
+        return oct_text_add(s->lines, "%s: only there\n", name);
+    }
+    if (++s->count > NAMED) return OCT_OK;
+    return oct_text_add(&s->names, "%s%s", s->count > 1 ? ", " : "", s->path);
+}
+
+static bool is_known(surplus *s)
+{
+#define X(name) "info/" #name,
+    static const char *const info[] = {
+        "info/format",  "info/step",        "info/updates",
+        "info/phase",   "info/recipe",      "info/class_names",
+        "info/skipped", "info/skipped_row", OCT_EARLY_STOPPING_NUMBERS(X) "info/best_value_bits"};
+#undef X
+    const oct_saved_array key = {.path = s->path};
+    for (size_t i = 0; i < OCT_COUNT(info); i++)
+        if (strcmp(info[i], s->path) == 0) return true;
+    return s->list->count > 0 &&
+           bsearch(&key, s->list->items, s->list->count, sizeof *s->list->items, by_path);
+}
+
+static oct_status find_surplus(void *user, const char *name)
+{
+    enum { SEEN_MAX = 100000 };
+    surplus *s = user;
+    size_t length = strlen(s->path);
+
+    OCT_CHECK(++s->seen <= SEEN_MAX, OCT_DATA, "%s: holds more than %d items", s->file, SEEN_MAX);
+    OCT_CHECK(length + strlen(name) + 2 <= sizeof s->path, OCT_DATA,
+              "%s: holds names that are too long", s->file);
+    snprintf(s->path + length, sizeof s->path - length, "%s%s", length ? "/" : "", name);
+    if (!s->optimizer && strcmp(s->path, "optimizer") == 0) {
+        /* Nobody asks for it here. */
+    } else if (oct_h5_is_group(s->h5, s->path)) {
+        OCT_TRY(oct_h5_list(s->h5, s->path, find_surplus, s));
+    } else if (!is_known(s)) {
+        OCT_TRY(add_surplus(s));
+    }
+    s->path[length] = '\0';
+    return OCT_OK;
+}
+
+/* The file must hold exactly the wanted items, no fewer and no more. */
+static oct_status check_items(oct_h5 *h5, const char *file, const oct_saved_arrays *list,
+                              bool optimizer)
+{
+    oct_status status = OCT_OK;
+    surplus s = {.h5 = h5, .file = file, .list = list, .optimizer = optimizer};
+    const char *first = NULL;
+    size_t missing = 0;
+
+    for (size_t i = list->count; i-- > 0;) {
+        if (oct_h5_has(h5, list->items[i].path)) continue;
+        first = list->items[i].path;
+        missing++;
+    }
+    OCT_CHECK(
+        missing == 0, OCT_DATA,
+        "%s: is a checkpoint of another model: it lacks %zu of the %zu items of this one, the "
+        "first is %s",
+        file, missing, list->count, first);
+    OCT_TRY_OUT(oct_h5_list(h5, "", find_surplus, &s));
+    OCT_CHECK_OUT(
+        s.count == 0, OCT_DATA,
+        "%s: is a checkpoint of another model: %zu of its items are not in this one, such as "
+        "%s",
+        file, s.count, s.names.data);
+out:
+    oct_text_free(&s.names);
+    return status;
+}
+
+/* Refuses a value outside of what the model allows there. */
+static oct_status check_range(const char *file, const oct_saved_array *a, const uint8_t *data)
+{
+    const oct_value_range r = a->range;
+    size_t each = oct_dtype_bytes(a->dtype);
+    if (r.min >= r.max) return OCT_OK;
+    OCT_ASSERT(a->dtype == OCT_F32 || a->dtype == OCT_S64);
+    for (size_t at = 0; at < a->bytes; at += each) {
+        float real;
+        int64_t whole;
+        memcpy(a->dtype == OCT_F32 ? (void *)&real : (void *)&whole, data + at, each);
+        double value = a->dtype == OCT_F32 ? (double)real : (double)whole;
+        OCT_CHECK(value >= r.min && value <= r.max, OCT_DATA,
+                  "%s: %s holds %g, outside of %g to %g", file, a->path, value, r.min, r.max);
+    }
+    return OCT_OK;
+}
+
+static void count_updates(const oct_checkpoint *ckpt, oct_optim *optim)
+{
+    if (!optim) return;
+    optim->updates = ckpt->info.updates;
+    optim->average.begun = optim->average.in_model = optim->average.values && optim->updates > 0;
+}
+
+oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim)
+{
+    oct_status status = OCT_OK;
+    oct_saved_arrays list = {0};
+    oct_h5 *h5 = ckpt->file;
+    uint8_t *bytes = NULL;
+
+    OCT_TRY_OUT(oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false));
+    if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
+    OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
+    OCT_TRY_OUT(oct_alloc(&bytes, list.bytes, 1));
+    for (size_t i = list.count; i-- > 0;) { /* a layer says more than the optimizer before it */
+        const oct_saved_array *a = &list.items[i];
+        OCT_TRY_OUT(oct_h5_read(h5, a->path, a->dtype, a->shape, bytes + a->offset));
+        OCT_TRY_OUT(check_range(ckpt->path, a, bytes + a->offset));
+    }
+    for (size_t i = 0; i < list.count; i++) {
+        const oct_saved_array *a = &list.items[i];
+        if (a->bytes > 0) memcpy(a->data, bytes + a->offset, a->bytes);
+    }
+    count_updates(ckpt, optim);
+out:
+    oct_saved_arrays_free(&list);
+    oct_free(&bytes);
+    return status;
+}
+
+/* Rank 0 proves that all of it is there, with its types and shapes, before a value changes anywhere. */
+static oct_status check_all(oct_h5 *h5, const char *path, const oct_saved_arrays *list,
+                            bool optimizer)
+{
+    OCT_TRY(check_items(h5, path, list, optimizer));
+    for (size_t i = list->count; i-- > 0;) {
+        const oct_saved_array *a = &list->items[i];
+        OCT_TRY(oct_h5_check(h5, a->path, a->dtype, a->shape));
+    }
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *root,
+                                      oct_optim *optim, const oct_collective *group)
+{
+    const bool first = group->rank == 0;
+    oct_status status, first_status = OCT_OK;
+    oct_saved_arrays list = {0};
+    oct_h5 *h5 = ckpt->file;
+    status = oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false);
+    if (status == OCT_OK && list.count > 0)
+        qsort(list.items, list.count, sizeof *list.items, by_path);
+    if (status == OCT_OK && first) status = check_all(h5, ckpt->path, &list, optim != NULL);
+    OCT_TRY_OUT(group->agree(group, status));
+    /* What rank 0 cannot read is reported at the end: all ranks keep to the order of the arrays. */
+    for (size_t i = 0; i < list.count; i++) {
+        const oct_saved_array *a = &list.items[i];
+        if (first && first_status == OCT_OK)
+            first_status = oct_h5_read(h5, a->path, a->dtype, a->shape, a->data);
+        if (first && first_status == OCT_OK) first_status = check_range(ckpt->path, a, a->data);
+        if (a->bytes > 0) OCT_TRY_OUT(group->broadcast(group, a->data, a->bytes, 0));
+    }
+    OCT_TRY_OUT(group->agree(group, first_status));
+    count_updates(ckpt, optim);
+out:
+    oct_saved_arrays_free(&list);
+    return status;
+}
+
+static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *out)
+{
+    char name[OCT_ITEM_PATH], there[96], here[96];
+    oct_dtype dtype;
+    oct_shape shape;
+    module_path(name, a->path);
+    if (!oct_h5_has(h5, a->path)) return oct_text_add(out, "%s: only here\n", name);
+    OCT_TRY(oct_h5_look(h5, a->path, &dtype, &shape));
+    if (dtype == a->dtype && oct_shape_equal(&shape, &a->shape)) return OCT_OK;
+    return oct_text_add(out, "%s: %s %s there, %s %s here\n", name, oct_dtype_name(dtype),
+                        oct_shape_text(&shape, there), oct_dtype_name(a->dtype),
+                        oct_shape_text(&a->shape, here));
+}
+
+oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
+                                  oct_text *differences)
+{
+    oct_status status = OCT_OK;
+    oct_saved_arrays list = {0};
+    oct_h5 *h5 = ckpt->file;
+    surplus s = {
+        .h5 = h5, .file = ckpt->path, .list = &list, .path = "state", .lines = differences};
+
+    OCT_TRY_OUT(oct_saved_arrays_list(&list, root, NULL, false, false));
+    for (size_t i = 0; i < list.count; i++)
+        OCT_TRY_OUT(compare_array(h5, &list.items[i], differences));
+    if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
+    if (oct_h5_has(h5, s.path)) OCT_TRY_OUT(oct_h5_list(h5, s.path, find_surplus, &s));
+out:
+    oct_saved_arrays_free(&list);
+    oct_text_free(&s.names);
+    return status;
+}
+
+typedef struct folding {
+    oct_h5 *h5; /* NULL: another rank has the file */
+    const oct_collective *group;
+    oct_status status; /* of this rank alone, until all are through */
+} folding;
+
+static oct_status fold_as_there(void *user, oct_module *module)
+{
+    folding *f = user;
+    oct_qat_conv *conv = (oct_qat_conv *)module;
+    char path[256], item[OCT_ITEM_PATH];
+    if (module->type != &oct_qat_conv_type || !conv->batch_norm || conv->borrows) return OCT_OK;
+    item_path(item, oct_module_path(conv->batch_norm, path));
+    bool there = f->h5 && oct_h5_has(f->h5, item);
+    OCT_TRY(f->group->broadcast(f->group, &there, sizeof there, 0));
+    if (!there && f->status == OCT_OK) f->status = oct_qat_conv_drop_norm(conv);
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_fold(const oct_checkpoint *ckpt, oct_module *root,
+                               const oct_collective *group)
+{
+    folding f = {ckpt->file, group, OCT_OK};
+    OCT_TRY(oct_module_walk(root, fold_as_there, &f));
+    return group->agree(group, f.status);
+}
