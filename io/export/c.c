@@ -54,8 +54,8 @@ static void write_title(oct_to_c *w, oct_text *text, const char *indent, int64_t
 {
     const oct_step *step = &w->program->steps[number];
     const oct_step_type *type = oct_step_type_of(step->kind);
-    char name[128], in[64], out[64], window[OCT_WINDOW_TEXT] = "";
-    if (type->window) (void)oct_window_text(&step->conv, window);
+    char name[128], in[64], out[64], window[OCT_WINDOW_TEXT];
+    oct_step_window_text(step, window);
     oct_to_c_add(w, text, "\n%s/* %lld %s: %s%s%s, ", indent, (long long)number,
                  oct_to_c_comment(step->name, name), type->name, *window ? " " : "", window);
     for (int i = 0; i < step->num_inputs; i++)
@@ -68,15 +68,14 @@ static void write_step(oct_to_c *w, int64_t number)
 {
     const oct_step *step = &w->program->steps[number];
     const oct_value *y = oct_step_output(w->program, step);
-    const char *kind = oct_step_type_of(step->kind)->name;
     oct_to_c_write *write = oct_to_c_writer_of(step);
     char value[OCT_TO_C_TEXT];
     if (!write) {
         oct_to_c_fail(w, OCT_PREPARE,
-                      "%s: C has no form for the step %s%s%s; quantize it, or give it to the "
+                      "%s: C has no form for the step %s%s; quantize it, or give it to the "
                       "program around the model",
-                      step->name, kind, step->fallback ? " " : "",
-                      step->fallback ? step->fallback->type : "");
+                      step->name, step->kind == OCT_STEP_FLOAT ? "float " : "",
+                      oct_step_operation(step));
         return;
     }
     if (w->status != OCT_OK) return;

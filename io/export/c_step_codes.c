@@ -32,10 +32,10 @@ static void use_kernel(oct_to_c *w, oct_to_c_call *c, const char *kernel)
 static void write_quantize(oct_to_c *w, oct_to_c_call *c)
 {
     const oct_qparams q = c->y->q;
-    use_kernel(w, c, c->step->quotient ? "quantize_quotient" : "quantize");
+    use_kernel(w, c, c->step->quantize.quotient ? "quantize_quotient" : "quantize");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %d, %d, %s, %s);\n", c->kernel,
                  (long long)oct_value_numel(c->y),
-                 (double)(c->step->quotient ? q.scale : 1.0f / q.scale), q.zero_point,
+                 (double)(c->step->quantize.quotient ? q.scale : 1.0f / q.scale), q.zero_point,
                  q.qmin - q.zero_point, q.qmax - q.zero_point, c->from, c->to);
 }
 
@@ -49,15 +49,15 @@ static void write_dequantize(oct_to_c *w, oct_to_c_call *c)
 
 static void write_lut(oct_to_c *w, oct_to_c_call *c)
 {
-    const int64_t size = c->step->table_size, entries = oct_qtable_size(c->x->q);
+    const int64_t size = c->step->lut.size, entries = oct_qtable_size(c->x->q);
     const bool bytes = c->y->dtype == OCT_U8;
     uint8_t *narrow = NULL;
     if (w->status == OCT_OK) w->status = oct_alloc(&narrow, (size_t)size, sizeof *narrow);
     if (w->status != OCT_OK) return;
     for (int64_t i = 0; i < size; i++)
-        narrow[i] = (uint8_t)c->step->table[i];
+        narrow[i] = (uint8_t)c->step->lut.table[i];
     oct_to_c_constants(w, &(oct_to_c_array){"table", c->number, c->y->dtype, size,
-                                            bytes ? (const void *)narrow : c->step->table});
+                                            bytes ? (const void *)narrow : c->step->lut.table});
     oct_free(&narrow);
     use_kernel(w, c, size > entries ? "lut_channels" : "lut");
     oct_to_c_add(w, &w->calls, "    %s(%lld, ", c->kernel, (long long)oct_value_numel(c->y));
@@ -69,8 +69,8 @@ static void write_lut(oct_to_c *w, oct_to_c_call *c)
 static void write_softmax(oct_to_c *w, oct_to_c_call *c)
 {
     const oct_qparams q = c->y->q;
-    oct_to_c_constants(w, &(oct_to_c_array){"exponential", c->number, OCT_S32, c->step->table_size,
-                                            c->step->exponential});
+    oct_to_c_constants(w, &(oct_to_c_array){"exponential", c->number, OCT_S32,
+                                            c->step->softmax.size, c->step->softmax.exponential});
     use_kernel(w, c, "softmax");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, exponential_%lld, %lld, %d, %d, %s, %s);\n",
                  c->kernel, (long long)(c->y->h * c->y->w), (long long)c->y->c,
@@ -141,8 +141,8 @@ static void write_taps(oct_to_c *w, const char *name, int64_t number, oct_interp
 
 static void write_interpolate(oct_to_c *w, oct_to_c_call *c)
 {
-    const oct_conv_shape *s = &c->step->conv;
-    const oct_interpolation mode = (oct_interpolation)c->step->interpolation;
+    const oct_conv_shape *s = &c->step->interpolate.shape;
+    const oct_interpolation mode = (oct_interpolation)c->step->interpolate.mode;
     write_taps(w, "rows", c->number, mode, s->in_h, s->out_h);
     write_taps(w, "columns", c->number, mode, s->in_w, s->out_w);
     use_kernel(w, c, oct_is_bilinear(mode) ? "bilinear" : "nearest");
@@ -153,7 +153,7 @@ static void write_interpolate(oct_to_c *w, oct_to_c_call *c)
 
 static void write_pool(oct_to_c *w, oct_to_c_call *c)
 {
-    const oct_conv_shape *s = &c->step->conv;
+    const oct_conv_shape *s = &c->step->pool.shape;
     const oct_qparams q = c->x->q;
     const bool average = c->step->kind == OCT_STEP_AVG_POOL, wide = c->x->dtype == OCT_U16;
     oct_to_c_layer(w, 18, 0);
@@ -169,7 +169,8 @@ static void write_pool(oct_to_c *w, oct_to_c_call *c)
     oct_to_c_add(w, &w->constants,
                  "    .zero = %d, .lo = %d, .hi = %d, .count_padding = %d, .factor = %aF,\n};\n",
                  q.zero_point, q.qmin - q.zero_point, q.qmax - q.zero_point,
-                 average && c->step->count_include_pad, average ? (double)c->step->factor : 0.0);
+                 average && c->step->pool.count_include_pad,
+                 average ? (double)c->step->pool.factor : 0.0);
     const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
     char constants[OCT_TO_C_TEXT];
     oct_to_c_form form = {
@@ -180,15 +181,15 @@ static void write_pool(oct_to_c *w, oct_to_c_call *c)
         form.function = "mean";
         form.constants = "sum, count, l->factor";
     }
-    if (average && c->step->of_codes) {
+    if (average && c->step->pool.of_codes) {
         form.variant = "signed";
         form.function = "mean_signed";
         form.constants = "sum, count, l->zero";
-    } else if (average && c->step->half_up) {
+    } else if (average && c->step->pool.half_up) {
         form.variant = "up";
         form.function = "mean_up";
         form.constants = "sum, count";
-    } else if (average && c->step->fixed) {
+    } else if (average && c->step->pool.fixed) {
         form.variant = by->name;
         form.function = by->c_mean;
         form.constants = constants;
@@ -204,8 +205,8 @@ static void write_relu(oct_to_c *w, oct_to_c_call *c)
     const int32_t zero = c->x->q.zero_point;
     use_kernel(w, c, "clamp");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %d, %d, %s, %s);\n", c->kernel,
-                 (long long)oct_value_numel(c->y), c->step->lo + zero, c->step->hi + zero, c->from,
-                 c->to);
+                 (long long)oct_value_numel(c->y), c->step->relu.lo + zero, c->step->relu.hi + zero,
+                 c->from, c->to);
 }
 
 static void write_reshape(oct_to_c *w, oct_to_c_call *c)
@@ -247,7 +248,7 @@ static void write_side(oct_to_c *w, const char *name, int64_t number, const oct_
 
 static void write_pad(oct_to_c *w, oct_to_c_call *c)
 {
-    const oct_pad_shape *s = &c->step->pad;
+    const oct_pad_shape *s = &c->step->pad.shape;
     const int32_t in[3] = {(int32_t)s->in[0], (int32_t)s->in[1], (int32_t)s->in[2]};
     const int32_t out[3] = {(int32_t)s->out[0], (int32_t)s->out[1], (int32_t)s->out[2]};
     const long long n = c->number;
@@ -259,7 +260,7 @@ static void write_pad(oct_to_c *w, oct_to_c_call *c)
     use_kernel(w, c, "pad");
     oct_to_c_add(w, &w->calls,
                  "    %s(out_%lld, in_%lld, rows_%lld, columns_%lld, channels_%lld, %d, %s, %s);\n",
-                 c->kernel, n, n, n, n, n, c->step->fill, c->from, c->to);
+                 c->kernel, n, n, n, n, n, c->step->pad.fill, c->from, c->to);
 }
 
 static void write_argmax(oct_to_c *w, oct_to_c_call *c)

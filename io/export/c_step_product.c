@@ -37,7 +37,7 @@ static layer layer_of(const oct_to_c *w, const oct_to_c_call *c)
 /* Sums are over values here, not over codes. Biases fit into the accumulators: each is what the layer sums up to where all values are 0. */
 static void write_biases(oct_to_c *w, const layer *l)
 {
-    const int64_t channels = l->step->conv.out_c;
+    const int64_t channels = l->step->conv.shape.out_c;
     int64_t *wide = NULL;
     if (w->status == OCT_OK) w->status = oct_alloc(&wide, (size_t)channels, sizeof *wide);
     if (w->status != OCT_OK) return;
@@ -75,19 +75,19 @@ static void write_fixed(oct_to_c *w, const oct_rounding_row *by, int64_t number,
 
 static void write_multipliers(oct_to_c *w, const layer *l)
 {
-    const int64_t channels = l->step->conv.out_c;
+    const int64_t channels = l->step->conv.shape.out_c;
     oct_fixed *fixed = NULL;
     if (!l->by->constants_of) {
-        oct_to_c_constants(
-            w, &(oct_to_c_array){"multiplier", l->number, OCT_F32, channels, l->step->multiplier});
+        oct_to_c_constants(w, &(oct_to_c_array){"multiplier", l->number, OCT_F32, channels,
+                                                l->step->conv.multiplier});
         return;
     }
     if (w->status == OCT_OK) w->status = oct_alloc(&fixed, (size_t)channels, sizeof *fixed);
     if (w->status != OCT_OK) return;
     for (int64_t c = 0; c < channels; c++)
-        fixed[c] =
-            oct_fixed_of_layer(w->program->requantizer, l->x->q.scale, l->step->weight_scale[c],
-                               l->y->q.scale, l->step->multiplier[c]);
+        fixed[c] = oct_fixed_of_layer(w->program->requantizer, l->x->q.scale,
+                                      l->step->conv.weight_scale[c], l->y->q.scale,
+                                      l->step->conv.multiplier[c]);
     write_fixed(w, l->by, l->number, channels, fixed);
     oct_free(&fixed);
 }
@@ -95,9 +95,9 @@ static void write_multipliers(oct_to_c *w, const layer *l)
 static void write_layer(oct_to_c *w, const layer *l)
 {
     const oct_step *step = l->step;
-    const oct_conv_shape *s = &step->conv;
-    const int step_h = (int)oct_max_i64(step->input_step_h, 1),
-              step_w = (int)oct_max_i64(step->input_step_w, 1);
+    const oct_conv_shape *s = &step->conv.shape;
+    const int step_h = (int)oct_max_i64(step->conv.input_step_h, 1),
+              step_w = (int)oct_max_i64(step->conv.input_step_w, 1);
     oct_to_c_layer(w, 24, 0);
     oct_to_c_add(
         w, &w->constants,
@@ -117,8 +117,9 @@ static void write_layer(oct_to_c *w, const layer *l)
         ".second_multiplier = %aF,\n};\n",
         s->dilation_h, s->dilation_w, s->groups, step_h, step_w,
         (long long)((s->in_w - 1) / step_w + 1), l->x->q.zero_point,
-        l->y->dtype == OCT_F32 ? 0 : l->y->q.zero_point, step->lo, step->hi,
-        l->second ? l->second->q.zero_point : 0, l->second ? (double)step->addend_multiplier : 0.0);
+        l->y->dtype == OCT_F32 ? 0 : l->y->q.zero_point, step->conv.lo, step->conv.hi,
+        l->second ? l->second->q.zero_point : 0,
+        l->second ? (double)step->conv.addend_multiplier : 0.0);
 }
 
 /* How a sum becomes a result. */
@@ -150,10 +151,10 @@ static const char *parameters_of(const layer *l, char text[OCT_TO_C_TEXT])
 /* The kernel that has the shape's form. */
 static const char *kernel_of(const layer *l)
 {
-    const oct_conv_shape *s = &l->step->conv;
+    const oct_conv_shape *s = &l->step->conv.shape;
     if (l->step->kind == OCT_STEP_AFFINE) return "affine";
-    if (s->dilation_h > 1 || s->dilation_w > 1 || l->step->input_step_h > 1 ||
-        l->step->input_step_w > 1)
+    if (s->dilation_h > 1 || s->dilation_w > 1 || l->step->conv.input_step_h > 1 ||
+        l->step->conv.input_step_w > 1)
         return "conv_general";
     if (s->groups == 1) return "conv";
     return oct_conv_is_depthwise(s) ? "depthwise" : "conv_general";
@@ -166,9 +167,10 @@ static void write_conv(oct_to_c *w, oct_to_c_call *c)
     const oct_to_c_rounding r = rounding_of(w, &l);
     char second[OCT_TO_C_TEXT], parameters[OCT_TO_C_TEXT];
     write_layer(w, &l);
-    oct_to_c_constants(w, &(oct_to_c_array){"weight", c->number, OCT_S8,
-                                            step->conv.out_c * oct_conv_depth(&step->conv),
-                                            step->weight});
+    oct_to_c_constants(w,
+                       &(oct_to_c_array){"weight", c->number, OCT_S8,
+                                         step->conv.shape.out_c * oct_conv_depth(&step->conv.shape),
+                                         step->conv.weight});
     write_biases(w, &l);
     write_multipliers(w, &l);
     oct_to_c_kernel(
@@ -304,12 +306,12 @@ static void write_mul(oct_to_c *w, oct_to_c_call *c)
     const oct_to_c_rounding r =
         oct_to_c_rounds(w, p.y, "(int32_t)l->multiplier_a", "l->shift", "l->factor");
     const oct_fixed fixed = oct_fixed_of_layer(w->program->requantizer, p.a->q.scale, p.b->q.scale,
-                                               q.scale, p.step->factor);
+                                               q.scale, p.step->mul.factor);
     oct_to_c_form form = {.kernel = "mul",
                           .variant = by->code_name ? by->code_name : by->name,
                           .function = r.function,
                           .constants = r.constants};
-    if (p.step->offset_first) {
+    if (p.step->mul.offset_first) {
         form.variant = form.function = "offset_first";
         form.constants = "l->factor, l->zero_y";
     }
@@ -318,7 +320,7 @@ static void write_mul(oct_to_c *w, oct_to_c_call *c)
                                .hi = q.qmax - q.zero_point,
                                .ma = by->c_multiplier ? fixed.multiplier : 0,
                                .shift = fixed.shift,
-                               .factor = p.step->factor});
+                               .factor = p.step->mul.factor});
     write_pair(w, &p, &form, "");
 }
 

@@ -44,14 +44,14 @@ static oct_to_onnx_ref lut_bytes(oct_to_onnx_program *p, const oct_step *step, b
     const oct_to_onnx_ref x = p->values[step->input[0]];
     oct_to_onnx_ref y = {.name = NULL};
     uint8_t *all = NULL;
-    if (oct_alloc(&all, (size_t)step->table_size, 1) != OCT_OK) {
+    if (oct_alloc(&all, (size_t)step->lut.size, 1) != OCT_OK) {
         oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory for its table", step->name);
         return y;
     }
-    for (int64_t i = 0; i < step->table_size; i++)
-        all[i] = (uint8_t)step->table[i];
-    y = channels ? lookup_channels(p, x, OCT_U8, all, step->table_size)
-                 : lookup(p, x, OCT_U8, all, step->table_size);
+    for (int64_t i = 0; i < step->lut.size; i++)
+        all[i] = (uint8_t)step->lut.table[i];
+    y = channels ? lookup_channels(p, x, OCT_U8, all, step->lut.size)
+                 : lookup(p, x, OCT_U8, all, step->lut.size);
     oct_free(&all);
     return y;
 }
@@ -59,11 +59,11 @@ static oct_to_onnx_ref lut_bytes(oct_to_onnx_program *p, const oct_step *step, b
 static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
-    const bool channels = step->table_size > oct_qtable_size(in->q);
+    const bool channels = step->lut.size > oct_qtable_size(in->q);
     if (p->program->values[step->output].dtype == OCT_U8) return lut_bytes(p, step, channels);
     const oct_to_onnx_ref x = p->values[step->input[0]];
-    return channels ? lookup_channels(p, x, OCT_U16, step->table, step->table_size)
-                    : lookup(p, x, OCT_U16, step->table, step->table_size);
+    return channels ? lookup_channels(p, x, OCT_U16, step->lut.table, step->lut.size)
+                    : lookup(p, x, OCT_U16, step->lut.table, step->lut.size);
 }
 
 /* A batch norm on its own has sums finer than any runtime's, so it is a table for each channel. */
@@ -79,11 +79,11 @@ static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
                          step->name);
         return y;
     }
-    oct_status status = oct_alloc(&table, (size_t)step->conv.in_c, OCT_EXPORT_CODES);
+    oct_status status = oct_alloc(&table, (size_t)step->conv.shape.in_c, OCT_EXPORT_CODES);
     if (status == OCT_OK) status = oct_export_table(p->program, step, table);
     if (status == OCT_OK)
         y = lookup_channels(p, p->values[step->input[0]], OCT_U8, table,
-                            step->conv.in_c * (OCT_EXPORT_CODES));
+                            step->conv.shape.in_c * (OCT_EXPORT_CODES));
     else
         oct_to_onnx_fail(p->w, status, "%s: its table cannot be made", step->name);
     oct_free(&table);
@@ -93,31 +93,32 @@ static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref pad(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
-    const char *constant = oct_to_onnx_code(p, step->input[0], step->fill);
+    const char *constant = oct_to_onnx_code(p, step->input[0], step->pad.fill);
     oct_to_onnx_ref x =
         oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
     x.name = oct_to_onnx_widen(p, step->input[0], x.name);
-    x = oct_to_onnx_pad(p->w, x, &step->pad, constant);
+    x = oct_to_onnx_pad(p->w, x, &step->pad.shape, constant);
     x.name = oct_to_onnx_narrow(p, step->output, x.name);
     return x;
 }
 
 static oct_to_onnx_ref max_pool(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->pool.shape;
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_to_onnx_ref x =
         oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
     const char *y = OCT_TO_ONNX(p->w, "MaxPool", oct_to_onnx_widen(p, step->input[0], x.name));
     oct_to_onnx_windows_set(p->w, s);
-    oct_to_onnx_int_set(p->w, "ceil_mode", step->ceil);
+    oct_to_onnx_int_set(p->w, "ceil_mode", step->pool.ceil);
     y = oct_to_onnx_narrow(p, step->output, y);
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
 }
 
 static oct_to_onnx_ref relu(oct_to_onnx_program *p, const oct_step *step)
 {
-    return oct_to_onnx_cut(p, step->output, p->values[step->input[0]], step->lo, step->hi);
+    return oct_to_onnx_cut(p, step->output, p->values[step->input[0]], step->relu.lo,
+                           step->relu.hi);
 }
 
 static oct_to_onnx_ref reshape(oct_to_onnx_program *p, const oct_step *step)
@@ -182,14 +183,15 @@ static oct_to_onnx_ref argmax(oct_to_onnx_program *p, const oct_step *step)
 
 static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->interpolate.shape;
     const oct_float_layer layer = {
         .type = "interpolate",
         .name = step->name,
-        .args = {.count = 3, .value = {(double)s->out_h, (double)s->out_w, step->interpolation}}};
+        .args = {.count = 3,
+                 .value = {(double)s->out_h, (double)s->out_w, step->interpolate.mode}}};
     oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_qparams *q = &p->program->values[step->output].q;
-    const bool mixes = oct_is_bilinear((oct_interpolation)step->interpolation);
+    const bool mixes = oct_is_bilinear((oct_interpolation)step->interpolate.mode);
     x.name = mixes ? oct_to_onnx_dequantize(p, step->input[0], x.name)
                    : oct_to_onnx_widen(p, step->input[0], x.name);
     oct_to_onnx_ref y = oct_to_onnx_layer_write(

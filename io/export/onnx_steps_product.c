@@ -146,12 +146,12 @@ static const char *dequantize_rows(oct_to_onnx_writer *w, const char *x, const c
 static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim,
                           const int64_t *dims, const oct_shape *plane, const char *made[2])
 {
-    const int64_t n = step->conv.out_c;
+    const int64_t n = step->conv.shape.out_c;
     oct_to_onnx_writer *w = p->w;
     const oct_value *in = &p->program->values[step->input[0]];
     buffers b = {0};
     made[0] = made[1] = NULL;
-    if (take_buffers(&b, &step->conv) != OCT_OK) {
+    if (take_buffers(&b, &step->conv.shape) != OCT_OK) {
         oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its weights", step->name);
     } else if (!oct_export_biases(step, in->q, b.bias, b.bias_scale)) {
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: its bias does not fit into 32 bits, which ONNX has",
@@ -159,14 +159,15 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
     } else {
         const int zero = zero_of(p);
         const oct_dtype dtype = weight_type(p);
-        const int64_t depth = oct_conv_depth(&step->conv);
+        const int64_t depth = oct_conv_depth(&step->conv.shape);
         const int64_t channels =
-            plane->ndim == 4 ? plane->dim[3] : step->conv.in_c / step->conv.groups;
+            plane->ndim == 4 ? plane->dim[3] : step->conv.shape.in_c / step->conv.shape.groups;
         oct_export_weights(step, channels, (int64_t[]){depth, 1, depth / channels}, zero, b.codes);
         memset(b.zeros, zero, (size_t)n);
-        made[0] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, dtype, ndim, dims, b.codes),
-                                  oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, step->weight_scale),
-                                  oct_to_onnx_constant(w, NULL, dtype, 1, &n, b.zeros));
+        made[0] =
+            dequantize_rows(w, oct_to_onnx_constant(w, NULL, dtype, ndim, dims, b.codes),
+                            oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, step->conv.weight_scale),
+                            oct_to_onnx_constant(w, NULL, dtype, 1, &n, b.zeros));
         made[1] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias),
                                   oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, b.bias_scale),
                                   oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias_zeros));
@@ -177,7 +178,7 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
 /* Rows of numbers times weights: x (N, I), or any number of rows. */
 static const char *gemm(oct_to_onnx_program *p, const oct_step *step, const oct_to_onnx_ref *x)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const char *weights[2];
     write_weights(p, step, 2, (int64_t[]){s->out_c, oct_conv_depth(s)}, &x->tensor.plane, weights);
     const char *y = OCT_TO_ONNX(p->w, "Gemm", oct_to_onnx_dequantize(p, step->input[0], x->name),
@@ -192,7 +193,7 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
     oct_to_onnx_writer *w = p->w;
     const oct_shape s = x.tensor.shape;
     const int64_t h = s.dim[1], width = s.dim[2], c = s.dim[3];
-    const int64_t down = step->input_step_h, across = step->input_step_w;
+    const int64_t down = step->conv.input_step_h, across = step->conv.input_step_w;
     if (down <= 1 && across <= 1) return x;
     const int32_t of = step->input[0];
     const char *y = OCT_TO_ONNX(w, "Reshape", oct_to_onnx_widen(p, of, x.name),
@@ -201,7 +202,7 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
                     OCT_TO_ONNX_LIST(w, 0, 0, 0, 0, 0, 0, 0, 0, 0, down - 1, 0, across - 1),
                     oct_to_onnx_code(p, of, p->program->values[of].q.zero_point));
     y = OCT_TO_ONNX(w, "Reshape", y, OCT_TO_ONNX_LIST(w, 0, c, h * down, width * across));
-    const int64_t out_h = step->conv.in_h, out_w = step->conv.in_w;
+    const int64_t out_h = step->conv.shape.in_h, out_w = step->conv.shape.in_w;
     y = OCT_TO_ONNX(w, "Slice", y, OCT_TO_ONNX_LIST(w, 0, 0), OCT_TO_ONNX_LIST(w, out_h, out_w),
                     OCT_TO_ONNX_LIST(w, 2, 3));
     return (oct_to_onnx_ref){oct_to_onnx_narrow(p, of, y),
@@ -210,7 +211,7 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
 
 static oct_to_onnx_ref convolve(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const oct_shape none = {.ndim = 0};
     const char *weights[2];
     x = dilate(p, step, x);
@@ -256,7 +257,7 @@ static oct_to_onnx_ref add_second(oct_to_onnx_program *p, const oct_step *step, 
  * layer takes flattened (`flat`). */
 static oct_to_onnx_ref compute(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_value *in = &p->program->values[step->input[0]];
     lose_by_arithmetic(p, step);
@@ -273,24 +274,24 @@ static oct_to_onnx_ref conv(oct_to_onnx_program *p, const oct_step *step)
 {
     const bool row = p->values[step->input[0]].tensor.shape.ndim == 2;
     oct_to_onnx_ref y = add_second(p, step, compute(p, step));
-    y = oct_to_onnx_quantize(p, step->output, y, step->lo, step->hi);
-    return row ? oct_to_onnx_view(p->w, y, OCT_SHAPE(1, step->conv.out_c)) : y;
+    y = oct_to_onnx_quantize(p, step->output, y, step->conv.lo, step->conv.hi);
+    return row ? oct_to_onnx_view(p->w, y, OCT_SHAPE(1, step->conv.shape.out_c)) : y;
 }
 
 static oct_to_onnx_ref activate(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref y)
 {
-    if (step->hi == 6)
+    if (step->conv.hi == 6)
         y.name = OCT_TO_ONNX(p->w, "Clip", y.name, oct_to_onnx_scalar(p->w, 0),
                              oct_to_onnx_scalar(p->w, 6));
-    else if (step->hi != 0)
+    else if (step->conv.hi != 0)
         y.name = OCT_TO_ONNX(p->w, "Relu", y.name);
     return y;
 }
 
 static bool is_pointwise(const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
-    return step->input_step_h <= 1 && step->input_step_w <= 1 && s->groups == 1 &&
+    const oct_conv_shape *s = &step->conv.shape;
+    return step->conv.input_step_h <= 1 && step->conv.input_step_w <= 1 && s->groups == 1 &&
            oct_conv_is_pointwise(s);
 }
 
@@ -298,7 +299,7 @@ static bool is_pointwise(const oct_step *step)
  * rows of one. */
 static oct_to_onnx_ref conv_float(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_shape plane = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c);
     const bool flat = s->in_h == 1 && s->in_w == 1;
@@ -349,15 +350,15 @@ static oct_to_onnx_ref mul(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_qparams *q = &p->program->values[step->output].q;
     const oct_value *values = p->program->values;
-    if (oct_qmul_overflows(values[step->input[0]].q, values[step->input[1]].q, step->factor))
+    if (oct_qmul_overflows(values[step->input[0]].q, values[step->input[1]].q, step->mul.factor))
         oct_to_onnx_fail(p->w, OCT_PREPARE, "%s: " OCT_QMUL_OVERFLOW, step->name);
-    if (!step->offset_first) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_PRODUCT, step);
+    if (!step->mul.offset_first) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_PRODUCT, step);
     return pair(p, step, "Mul", q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
 static oct_to_onnx_ref quantize(oct_to_onnx_program *p, const oct_step *step)
 {
-    if (!step->quotient) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_QUOTIENT, step);
+    if (!step->quantize.quotient) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_QUOTIENT, step);
     return quantize_whole(p, step->output, p->values[step->input[0]]);
 }
 
@@ -371,7 +372,7 @@ static oct_to_onnx_ref dequantize(oct_to_onnx_program *p, const oct_step *step)
 /* Sums of a window times a factor are a depthwise convolution whose weights are 1. */
 static const char *average_by_sums(oct_to_onnx_program *p, const oct_step *step, const char *x)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->pool.shape;
     const int64_t dims[] = {s->in_c, 1, s->kernel_h, s->kernel_w};
     const uint8_t zero = (uint8_t)zero_of(p);
     const float share = 1.0f / (float)(s->kernel_h * s->kernel_w);
@@ -394,25 +395,25 @@ static const char *average_by_sums(oct_to_onnx_program *p, const oct_step *step,
 static const char *average_in_float(oct_to_onnx_program *p, const oct_step *step, const char *x)
 {
     const char *y = OCT_TO_ONNX(p->w, "AveragePool", x);
-    oct_to_onnx_windows_set(p->w, &step->conv);
-    oct_to_onnx_int_set(p->w, "ceil_mode", step->ceil);
-    oct_to_onnx_int_set(p->w, "count_include_pad", step->count_include_pad);
+    oct_to_onnx_windows_set(p->w, &step->pool.shape);
+    oct_to_onnx_int_set(p->w, "ceil_mode", step->pool.ceil);
+    oct_to_onnx_int_set(p->w, "count_include_pad", step->pool.count_include_pad);
     oct_to_onnx_lose(p,
-                     step->ceil && step->count_include_pad ? OCT_TO_ONNX_LOSS_AVERAGE_CEIL
-                                                           : OCT_TO_ONNX_LOSS_AVERAGE,
+                     step->pool.ceil && step->pool.count_include_pad ? OCT_TO_ONNX_LOSS_AVERAGE_CEIL
+                                                                     : OCT_TO_ONNX_LOSS_AVERAGE,
                      step);
     return y;
 }
 
 static oct_to_onnx_ref avg_pool(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->pool.shape;
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_to_onnx_ref plane =
         oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
     const char *x = oct_to_onnx_dequantize(p, step->input[0], plane.name);
-    const bool sums = step->factor != 0 &&
-                      step->factor == oct_qavg_factor(in->q.scale, s->kernel_h * s->kernel_w);
+    const bool sums = step->pool.factor != 0 &&
+                      step->pool.factor == oct_qavg_factor(in->q.scale, s->kernel_h * s->kernel_w);
     const char *y = sums ? average_by_sums(p, step, x) : average_in_float(p, step, x);
     return quantize_whole(
         p, step->output,

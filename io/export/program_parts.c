@@ -21,20 +21,20 @@ const char *oct_export_step_name(const oct_program *program, int64_t number,
 /* Sums of an affine step are over values, so its biases have nothing to take off. */
 int64_t oct_export_bias(const oct_step *step, oct_qparams in, int64_t o)
 {
-    const int64_t depth = oct_conv_depth(&step->conv);
+    const int64_t depth = oct_conv_depth(&step->conv.shape);
     int64_t sum = 0;
     for (int64_t i = 0; step->kind != OCT_STEP_AFFINE && i < depth; i++)
-        sum += step->weight[o * depth + i];
-    return step->bias[o] + in.zero_point * sum;
+        sum += step->conv.weight[o * depth + i];
+    return step->conv.bias[o] + in.zero_point * sum;
 }
 
 bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale)
 {
-    for (int64_t o = 0; o < step->conv.out_c; o++) {
+    for (int64_t o = 0; o < step->conv.shape.out_c; o++) {
         const int64_t own = oct_export_bias(step, in, o);
         if (own < INT32_MIN || own > INT32_MAX) return false;
         bias[o] = (int32_t)own;
-        scale[o] = in.scale * step->weight_scale[o];
+        scale[o] = in.scale * step->conv.weight_scale[o];
     }
     return true;
 }
@@ -42,9 +42,9 @@ bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, floa
 void oct_export_weights(const oct_step *step, int64_t channels, const int64_t strides[3], int zero,
                         uint8_t *codes)
 {
-    const int8_t *weight = step->weight;
-    const int64_t taps = oct_conv_depth(&step->conv) / channels;
-    for (int64_t o = 0; o < step->conv.out_c; o++)
+    const int8_t *weight = step->conv.weight;
+    const int64_t taps = oct_conv_depth(&step->conv.shape) / channels;
+    for (int64_t o = 0; o < step->conv.shape.out_c; o++)
         for (int64_t t = 0; t < taps; t++)
             for (int64_t c = 0; c < channels; c++)
                 codes[o * strides[0] + t * strides[1] + c * strides[2]] =
@@ -63,12 +63,12 @@ oct_status oct_export_table(const oct_program *program, const oct_step *step, ui
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
     const oct_kernel *kernel = oct_kernel_here();
-    const int64_t channels = step->conv.in_c;
+    const int64_t channels = step->conv.shape.in_c;
     uint8_t *codes = NULL, *made = NULL, *packed = NULL, *scratch = NULL;
     oct_step plane = *step;
     oct_status status;
-    plane.conv.in_h = plane.conv.out_h = OCT_EXPORT_CODES;
-    plane.conv.in_w = plane.conv.out_w = 1;
+    plane.conv.shape.in_h = plane.conv.shape.out_h = OCT_EXPORT_CODES;
+    plane.conv.shape.in_w = plane.conv.shape.out_w = 1;
     OCT_TRY_OUT(oct_alloc(&codes, (size_t)channels, OCT_EXPORT_CODES));
     OCT_TRY_OUT(oct_alloc(&made, (size_t)channels, OCT_EXPORT_CODES));
     OCT_TRY_OUT(oct_alloc(&packed, (size_t)type->packed_bytes(program, &plane, kernel), 1));
@@ -111,9 +111,11 @@ bool oct_export_halves_differ(const oct_program *program, const oct_step *step)
     const oct_rounding_row *by = oct_rounding_of(program->requantizer);
     if (!by->shifts) return false;
     if (!by->halves_even) return true;
+    if (!oct_step_type_of(step->kind)->weights) return false;
     const oct_qparams q = oct_step_input(program, step, 0)->q;
-    for (int64_t c = 0; step->weight && c < step->conv.out_c; c++)
-        if (oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], q.qmin, q.qmax) >= 1 << 24)
+    const oct_conv_step *s = &step->conv;
+    for (int64_t c = 0; c < s->shape.out_c; c++)
+        if (oct_qconv_bound(&s->shape, s->weight, c, s->bias[c], q.qmin, q.qmax) >= 1 << 24)
             return true;
     return false;
 }
@@ -146,7 +148,7 @@ void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, in
 {
     if (oct_codes_dtype(q) == OCT_U16)
         oct_quantize16(x, n, q, codes, NULL, NULL);
-    else if (step->quotient)
+    else if (step->quantize.quotient)
         oct_quantize_quotient(x, n, q, codes, NULL, NULL);
     else
         oct_quantize(x, n, q, codes, NULL, NULL);

@@ -115,13 +115,13 @@ static oct_tflite_operator operator_of(const oct_program *program, const oct_ste
         [OCT_FIXED_LOGISTIC] = OCT_TFLITE_LOGISTIC, [OCT_FIXED_TANH] = OCT_TFLITE_TANH};
     const oct_qparams x = program->values[step->input[0]].q, y = program->values[step->output].q;
     uint16_t table[OCT_FIXED_CODES];
-    if (!oct_rounding_of(program->requantizer)->is_tflm || step->table_size != OCT_FIXED_CODES ||
+    if (!oct_rounding_of(program->requantizer)->is_tflm || step->lut.size != OCT_FIXED_CODES ||
         !oct_fixed_function_takes(x))
         return OCT_TFLITE_KINDS;
     for (int f = 0; f < OCT_FIXED_FUNCTIONS; f++) {
         oct_fixed_function_table((oct_fixed_function)f, x, table);
         if (oct_qparams_equal(y, oct_fixed_function_output((oct_fixed_function)f)) &&
-            memcmp(table, step->table, sizeof table) == 0)
+            memcmp(table, step->lut.table, sizeof table) == 0)
             return kinds[f];
     }
     return OCT_TFLITE_KINDS;
@@ -134,11 +134,11 @@ static int lut(oct_to_tflite_program *p, const oct_step *step)
         return oct_to_tflite_made(p->w, kind, OCT_TO_TFLITE_INPUTS(p->values[step->input[0]]),
                                   oct_to_tflite_value(p, step->output), OCT_TO_TFLITE_NO_OPTIONS);
 
-    const bool channels = step->table_size > OCT_EXPORT_CODES;
+    const bool channels = step->lut.size > OCT_EXPORT_CODES;
     uint8_t *table = NULL;
-    if (oct_alloc(&table, (size_t)step->table_size, 1) != OCT_OK) return no_memory(p, step);
-    for (int64_t i = 0; i < step->table_size; i++)
-        table[i] = (uint8_t)step->table[i];
+    if (oct_alloc(&table, (size_t)step->lut.size, 1) != OCT_OK) return no_memory(p, step);
+    for (int64_t i = 0; i < step->lut.size; i++)
+        table[i] = (uint8_t)step->lut.table[i];
     const int y = oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, channels);
     oct_free(&table);
     return y;
@@ -148,7 +148,7 @@ static int lut(oct_to_tflite_program *p, const oct_step *step)
 static int affine(oct_to_tflite_program *p, const oct_step *step)
 {
     uint8_t *table = NULL;
-    oct_status status = oct_alloc(&table, (size_t)step->conv.in_c, OCT_EXPORT_CODES);
+    oct_status status = oct_alloc(&table, (size_t)step->conv.shape.in_c, OCT_EXPORT_CODES);
     if (status == OCT_OK) status = oct_export_table(p->program, step, table);
     const int y =
         status == OCT_OK
@@ -160,7 +160,8 @@ static int affine(oct_to_tflite_program *p, const oct_step *step)
 
 static int relu(oct_to_tflite_program *p, const oct_step *step)
 {
-    return oct_to_tflite_cut(p, step->output, p->values[step->input[0]], step->lo, step->hi);
+    return oct_to_tflite_cut(p, step->output, p->values[step->input[0]], step->relu.lo,
+                             step->relu.hi);
 }
 
 static int reshape(oct_to_tflite_program *p, const oct_step *step)
@@ -180,12 +181,13 @@ static int32_t place_of(int32_t mode, int64_t at, int64_t before, int64_t in)
 
 static int pad(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_pad_shape *s = &step->pad;
+    const oct_pad_shape *s = &step->pad.shape;
     int x = oct_to_tflite_input(p, step, 0, s->in[0], s->in[1], s->in[2]);
     int64_t after[3];
     for (int i = 0; i < 3; i++)
         after[i] = s->out[i] - s->in[i] - s->before[i];
-    if (s->mode == OCT_PAD_CONSTANT) return oct_to_tflite_pad(p, x, s->before, after, step->fill);
+    if (s->mode == OCT_PAD_CONSTANT)
+        return oct_to_tflite_pad(p, x, s->before, after, step->pad.fill);
     for (int i = 0; i < 3; i++) {
         int32_t *places = NULL;
         if (s->out[i] == s->in[i]) continue;
@@ -363,7 +365,7 @@ static int take_nearest(oct_to_tflite_program *p, const oct_step *step, int x, i
     if (oct_alloc(&places, (size_t)out, sizeof *places) != OCT_OK) return no_memory(p, step);
     for (int64_t i = 0; i < out; i++)
         places[i] =
-            (int32_t)oct_resize_place_of((oct_interpolation)step->interpolation, i, in, out).low;
+            (int32_t)oct_resize_place_of((oct_interpolation)step->interpolate.mode, i, in, out).low;
     x = oct_to_tflite_gather(p->w, x, axis, out, places);
     oct_free(&places);
     return x;
@@ -371,8 +373,8 @@ static int take_nearest(oct_to_tflite_program *p, const oct_step *step, int x, i
 
 static int interpolate(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
-    const oct_interpolation mode = (oct_interpolation)step->interpolation;
+    const oct_conv_shape *s = &step->interpolate.shape;
+    const oct_interpolation mode = (oct_interpolation)step->interpolate.mode;
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c);
     const bool nearest =
         mode == OCT_NEAREST && takes_equally(s->in_h, s->out_h) && takes_equally(s->in_w, s->out_w);

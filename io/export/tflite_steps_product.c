@@ -103,7 +103,7 @@ static int quantize(oct_to_tflite_program *p, const oct_step *step)
     const oct_tflite_type type = oct_to_tflite_type(p->w, x);
     if (type == OCT_TFLITE_U8) return quantize_pixels(p, step);
     if (type == OCT_TFLITE_S8) return x;
-    if (step->quotient && !rounds_twice(p, step))
+    if (step->quantize.quotient && !rounds_twice(p, step))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_QUOTIENT, step);
     const int y = quantized(p, step->output, x);
     return oct_to_tflite_cut(p, step->output, y, q->qmin - q->zero_point, q->qmax - q->zero_point);
@@ -155,12 +155,12 @@ static int pad_window(oct_to_tflite_program *p, const oct_conv_shape *s, int32_t
 /* Puts rows and columns of a code between those of a transposed convolution's input. */
 static int dilate(oct_to_tflite_program *p, const oct_step *step, int x, int32_t code)
 {
-    const int64_t steps[2] = {step->input_step_h, step->input_step_w};
+    const int64_t steps[2] = {step->conv.input_step_h, step->conv.input_step_w};
     const int64_t none[3] = {0};
     if (steps[0] <= 1 && steps[1] <= 1) return x;
     if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
     const int64_t *dims = oct_to_tflite_dims(p->w, x), h = dims[1], w = dims[2], c = dims[3];
-    const int64_t out_h = step->conv.in_h, out_w = step->conv.in_w;
+    const int64_t out_h = step->conv.shape.in_h, out_w = step->conv.shape.in_w;
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h * w, 1, c});
     x = oct_to_tflite_pad(p, x, none, (int64_t[]){0, steps[1] - 1, 0}, code);
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h, 1, w * steps[1] * c});
@@ -193,7 +193,7 @@ static void free_constants(constants *k)
 static oct_status make_constants(const oct_to_tflite_program *p, const oct_step *step,
                                  bool depthwise, constants *k)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const size_t n = (size_t)s->out_c, depth = (size_t)oct_conv_depth(s);
     OCT_TRY(oct_alloc(&k->codes, n * depth, 1));
     OCT_TRY(oct_alloc(&k->weights, n * depth, sizeof *k->weights));
@@ -209,7 +209,7 @@ static oct_status make_constants(const oct_to_tflite_program *p, const oct_step 
         k->biases[o] = (float)k->bias[o] * k->scales[o];
         for (size_t i = 0; i < depth; i++) {
             const size_t at = depthwise ? i * n + o : o * depth + i;
-            k->weights[at] = (float)k->codes[at] * step->weight_scale[o];
+            k->weights[at] = (float)k->codes[at] * step->conv.weight_scale[o];
         }
     }
     return OCT_OK;
@@ -228,11 +228,11 @@ static int convolve_group(const layer *l, const constants *k, int x, int64_t fir
                           int y)
 {
     oct_to_tflite_writer *w = l->p->w;
-    const oct_conv_shape *s = &l->step->conv;
+    const oct_conv_shape *s = &l->step->conv.shape;
     const int64_t taps[] = {s->kernel_h, s->kernel_w}, depth = oct_conv_depth(s);
     const int64_t dims[] = {l->depthwise ? 1 : n, taps[0], taps[1],
                             l->depthwise ? n : s->in_c / s->groups};
-    const oct_tflite_quant q = {.scales = l->step->weight_scale + first,
+    const oct_tflite_quant q = {.scales = l->step->conv.weight_scale + first,
                                 .axis = l->depthwise ? 3 : 0};
     const oct_tflite_quant bias = {.scales = k->scales + first};
     const int weight =
@@ -258,7 +258,7 @@ static int convolve_group(const layer *l, const constants *k, int x, int64_t fir
 /* A tensor for `c` channels of the layer's output. */
 static int output_of(const layer *l, int64_t c)
 {
-    const oct_conv_shape *s = &l->step->conv;
+    const oct_conv_shape *s = &l->step->conv.shape;
     const int64_t dims[] = {1, s->out_h, s->out_w, c};
     const oct_tflite_quant q = {.codes = &l->p->program->values[l->step->output].q};
     return l->floats ? oct_to_tflite_tensor(l->p->w, OCT_TFLITE_FLOAT, 4, dims, no_quant)
@@ -269,7 +269,7 @@ static int output_of(const layer *l, int64_t c)
 static int convolve_groups(const layer *l, const constants *k, int x)
 {
     oct_to_tflite_writer *w = l->p->w;
-    const int64_t groups = l->step->conv.groups, each = l->step->conv.out_c / groups;
+    const int64_t groups = l->step->conv.shape.groups, each = l->step->conv.shape.out_c / groups;
     const int32_t axis = 3;
     int *parts = NULL, *made = NULL, y = OCT_TFLITE_NONE;
     if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
@@ -287,7 +287,7 @@ static int convolve_groups(const layer *l, const constants *k, int x)
                                (int)groups, parts, OCT_TO_TFLITE_OPTIONS({0, 4, groups}));
         for (int64_t g = 0; g < groups; g++)
             made[g] = convolve_group(l, k, parts[g], g * each, each, output_of(l, each));
-        y = oct_to_tflite_concat(l->p, (int)groups, made, output_of(l, l->step->conv.out_c));
+        y = oct_to_tflite_concat(l->p, (int)groups, made, output_of(l, l->step->conv.shape.out_c));
     }
     oct_free(&parts);
     oct_free(&made);
@@ -298,7 +298,7 @@ static int convolve_groups(const layer *l, const constants *k, int x)
 static int convolve(oct_to_tflite_program *p, const oct_step *step, int x, bool floats,
                     int activation)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const bool depthwise = s->groups > 1 && s->groups == s->in_c;
     const int32_t zero = p->program->values[step->input[0]].q.zero_point;
     constants k = {0};
@@ -320,9 +320,9 @@ static int convolve(oct_to_tflite_program *p, const oct_step *step, int x, bool 
 /* The input as planes of the layer's, before it is dilated. */
 static int plane_of(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
-    const int64_t down = oct_max_i64(step->input_step_h, 1),
-                  across = oct_max_i64(step->input_step_w, 1);
+    const oct_conv_shape *s = &step->conv.shape;
+    const int64_t down = oct_max_i64(step->conv.input_step_h, 1),
+                  across = oct_max_i64(step->conv.input_step_w, 1);
     return oct_to_tflite_input(p, step, 0, (s->in_h - 1) / down + 1, (s->in_w - 1) / across + 1,
                                s->in_c);
 }
@@ -330,7 +330,7 @@ static int plane_of(oct_to_tflite_program *p, const oct_step *step)
 /* A layer in floats, with its second addend. */
 static int compute_in_float(oct_to_tflite_program *p, const oct_step *step, int activation)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const bool has_addend = step->num_inputs > 1;
     int y = convolve(p, step, oct_to_tflite_dequantize(p, plane_of(p, step)), true,
                      has_addend ? ACT_NONE : activation);
@@ -358,30 +358,33 @@ static void check_ratio(oct_to_tflite_program *p, const oct_step *step, float ra
 static int conv(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_value *v = &p->program->values[step->output];
-    const int activation = activation_of(v, step->lo, step->hi);
+    const int activation = activation_of(v, step->conv.lo, step->conv.hi);
     float ends[2] = {INFINITY, 0};
     if (step->num_inputs > 1) {
         const int y = quantized(p, step->output, as_value(p, step, compute_in_float(p, step, 0)));
-        return oct_to_tflite_cut(p, step->output, y, step->lo, step->hi);
+        return oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi);
     }
     if (oct_export_halves_differ(p->program, step))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
-    for (int64_t o = 0; o < step->conv.out_c; o++) {
-        ends[0] = fminf(ends[0], step->multiplier[o]);
-        ends[1] = fmaxf(ends[1], step->multiplier[o]);
+    for (int64_t o = 0; o < step->conv.shape.out_c; o++) {
+        ends[0] = fminf(ends[0], step->conv.multiplier[o]);
+        ends[1] = fmaxf(ends[1], step->conv.multiplier[o]);
     }
     if (!rounds_twice(p, step))
         check_ratio(p, step, ends[0] < 0x1p-32f ? ends[0] : ends[1], 0x1p-32f);
     const int y = as_value(p, step,
                            convolve(p, step, plane_of(p, step), false,
                                     activation == ACT_NO_FORM ? ACT_NONE : activation));
-    return activation == ACT_NO_FORM ? oct_to_tflite_cut(p, step->output, y, step->lo, step->hi)
-                                     : y;
+    return activation == ACT_NO_FORM
+               ? oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi)
+               : y;
 }
 
 static int conv_float(oct_to_tflite_program *p, const oct_step *step)
 {
-    const int activation = step->hi == 6 ? ACT_RELU6 : step->hi != 0 ? ACT_RELU : ACT_NONE;
+    const int activation = step->conv.hi == 6   ? ACT_RELU6
+                           : step->conv.hi != 0 ? ACT_RELU
+                                                : ACT_NONE;
     oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_FLOAT, step);
     return as_value(p, step, compute_in_float(p, step, activation));
 }
@@ -431,16 +434,16 @@ static int mul(oct_to_tflite_program *p, const oct_step *step)
         return pair(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
     if (oct_export_halves_differ(p->program, step))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
-    else if (step->offset_first || step->factor != oct_qmul_factor_float(a, b, y))
+    else if (step->mul.offset_first || step->mul.factor != oct_qmul_factor_float(a, b, y))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_PRODUCT, step);
-    check_ratio(p, step, step->factor, 0x1p-16f);
+    check_ratio(p, step, step->mul.factor, 0x1p-16f);
     return pair(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
 }
 
 static int pool(oct_to_tflite_program *p, const oct_step *step, oct_tflite_operator kind, int x,
                 int padding)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->pool.shape;
     const int y = oct_to_tflite_made(
         p->w, kind, OCT_TO_TFLITE_INPUTS(x),
         oct_to_tflite_like(p->w, x, 4, (int64_t[]){1, s->out_h, s->out_w, s->out_c}),
@@ -451,7 +454,7 @@ static int pool(oct_to_tflite_program *p, const oct_step *step, oct_tflite_opera
 
 static int max_pool(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->pool.shape;
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c);
     const int padding = pad_window(p, s, 0, &x);
     return pool(p, step, OCT_TFLITE_MAX_POOL_2D, x, padding);
@@ -459,23 +462,23 @@ static int max_pool(oct_to_tflite_program *p, const oct_step *step)
 
 static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->pool.shape;
     const oct_value *v = &p->program->values[step->input[0]];
     const bool pads = oct_conv_sees_padding(s);
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c), padding = VALID;
     int64_t before[3], after[3];
     pads_of(s, before, after);
     const bool beyond = after[0] > s->pad_bottom || after[1] > s->pad_right;
-    if (beyond || (pads && !step->count_include_pad && !pads_same(s)))
+    if (beyond || (pads && !step->pool.count_include_pad && !pads_same(s)))
         return oct_to_tflite_fail(p->w, OCT_PREPARE,
                                   "%s: averages fewer positions at the edges than TFLite's pool "
                                   "does; set count_include_pad and leave ceil off",
                                   step->name);
-    if (pads && step->count_include_pad)
+    if (pads && step->pool.count_include_pad)
         x = oct_to_tflite_pad(p, x, before, after, v->q.zero_point);
     else if (pads)
         padding = SAME;
-    if (!step->of_codes) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_AVERAGE, step);
+    if (!step->pool.of_codes) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_AVERAGE, step);
     return pool(p, step, OCT_TFLITE_AVERAGE_POOL_2D, x, padding);
 }
 

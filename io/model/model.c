@@ -16,9 +16,9 @@ static int64_t bound_of(const oct_program *program, const oct_step *step)
     int64_t most = 0;
     if (!oct_step_type_of(step->kind)->weights) return 0;
     const oct_qparams x = oct_step_input(program, step, 0)->q;
-    for (int64_t c = 0; c < step->conv.out_c; c++)
-        most = oct_max_i64(
-            most, oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], x.qmin, x.qmax));
+    for (int64_t c = 0; c < step->conv.shape.out_c; c++)
+        most = oct_max_i64(most, oct_qconv_bound(&step->conv.shape, step->conv.weight, c,
+                                                 step->conv.bias[c], x.qmin, x.qmax));
     return most;
 }
 
@@ -40,9 +40,10 @@ static bool fits_scales(const oct_program *program, const oct_step *step)
     const float out_scale = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
     const float addend =
         step->num_inputs > 1 ? oct_step_input(program, step, 1)->q.scale / out_scale : 0;
-    bool fits = step->addend_multiplier == addend;
-    for (int64_t c = 0; c < step->conv.out_c; c++)
-        fits = fits && step->multiplier[c] == in_scale * step->weight_scale[c] / out_scale;
+    bool fits = step->conv.addend_multiplier == addend;
+    for (int64_t c = 0; c < step->conv.shape.out_c; c++)
+        fits =
+            fits && step->conv.multiplier[c] == in_scale * step->conv.weight_scale[c] / out_scale;
     return fits;
 }
 

@@ -144,7 +144,7 @@ static int64_t step_parameters(const oct_step *s)
 {
     const oct_step_type *type = oct_step_type_of(s->kind);
     int64_t numel = 0;
-    for (int64_t i = 0; s->fallback && i < s->fallback->num_arrays; i++)
+    for (int64_t i = 0; s->kind == OCT_STEP_FLOAT && i < s->fallback->num_arrays; i++)
         numel += oct_shape_numel(&s->fallback->arrays[i].shape);
     for (int i = 0; i < type->num_arrays; i++)
         if (type->arrays[i].parameters) numel += oct_step_array_numel(s, &type->arrays[i]);
@@ -154,16 +154,8 @@ static int64_t step_parameters(const oct_step *s)
 /* Names the step, as in "conv", or in "float linear" for a float layer. */
 static const char *kind_text(const oct_step *s, char text[80])
 {
-    const char *kind = oct_step_type_of(s->kind)->name;
-    snprintf(text, 80, s->fallback ? "%s %s" : "%s", kind, s->fallback ? s->fallback->type : "");
+    snprintf(text, 80, "%s%s", s->kind == OCT_STEP_FLOAT ? "float " : "", oct_step_operation(s));
     return text;
-}
-
-/* Writes the window, as in "3x3 s2"; nothing for steps without one. */
-static const char *window_text(const oct_step *s, char text[OCT_WINDOW_TEXT])
-{
-    text[0] = '\0';
-    return oct_step_type_of(s->kind)->window ? oct_window_text(&s->conv, text) : text;
 }
 
 typedef struct columns {
@@ -193,7 +185,7 @@ static oct_status print_program(const oct_program *p)
         const oct_step *s = &p->steps[i];
         const oct_value *v = &p->values[s->output];
         OCT_TRY(oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, c.name, s->name,
-                          c.kind, kind_text(s, kind), window_text(s, window),
+                          c.kind, kind_text(s, kind), oct_step_window_text(s, window),
                           value_text(&p->values[s->input[0]], in), value_text(v, out),
                           oct_text_count(step_parameters(s), count)));
         if (v->dtype == OCT_F32)
@@ -213,8 +205,9 @@ static json_t *program_json(const oct_program *p)
         const oct_step *s = &p->steps[i];
         const oct_value *v = &p->values[s->output];
         json_t *scales = json_array();
-        for (int64_t c = 0; s->weight_scale && c < s->conv.out_c; c++)
-            json_array_append_new(scales, json_real((double)s->weight_scale[c]));
+        const int64_t channels = oct_step_type_of(s->kind)->weights ? s->conv.shape.out_c : 0;
+        for (int64_t c = 0; c < channels; c++)
+            json_array_append_new(scales, json_real((double)s->conv.weight_scale[c]));
         json_array_append_new(
             array,
             json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:f, s:i, s:o}", "name", s->name, "kind",

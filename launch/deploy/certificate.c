@@ -54,13 +54,13 @@ static bool fits_target(const oct_program *p, const oct_step *s, const oct_targe
     const oct_qparams a = oct_step_input(p, s, 0)->q, y = oct_step_output(p, s)->q;
     const oct_qparams b = s->num_inputs > 1 ? oct_step_input(p, s, 1)->q : a;
     const bool floats = target->float_ratios;
-    if (s->kind == OCT_STEP_QUANTIZE) return s->quotient == target->quotient;
+    if (s->kind == OCT_STEP_QUANTIZE) return s->quantize.quotient == target->quotient;
     if (s->kind == OCT_STEP_AVG_POOL)
-        return s->of_codes == target->pools_codes && s->half_up == target->pools_half_up;
+        return s->pool.of_codes == target->pools_codes && s->pool.half_up == target->pools_half_up;
     if (s->kind == OCT_STEP_MUL)
-        return s->offset_first == target->offset_first &&
-               s->factor == (target->offset_first || floats ? oct_qmul_factor_float(a, b, y)
-                                                            : oct_qmul_factor(a, b, y));
+        return s->mul.offset_first == target->offset_first &&
+               s->mul.factor == (target->offset_first || floats ? oct_qmul_factor_float(a, b, y)
+                                                                : oct_qmul_factor(a, b, y));
     if (s->kind != OCT_STEP_ADD) return true;
     const oct_qadd add = floats ? oct_qadd_of_floats(a, b, y, false) : oct_qadd_of(a, b, y, false);
     return add.ma == s->add.ma && add.mb == (s->add.mb < 0 ? -s->add.mb : s->add.mb) &&

@@ -27,10 +27,11 @@ int64_t oct_float_bytes(oct_module *root)
 
 static int64_t weight_bytes(const oct_program *program, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
     const int64_t bias = wide ? sizeof(int64_t) : sizeof(int32_t);
-    return s->out_c * oct_conv_depth(s) + s->out_c * (bias + (int64_t)sizeof(*step->multiplier));
+    return s->out_c * oct_conv_depth(s) +
+           s->out_c * (bias + (int64_t)sizeof(*step->conv.multiplier));
 }
 
 /* The arrays of a step without weights. */
@@ -58,7 +59,7 @@ int64_t oct_step_bytes(const oct_program *program, const oct_step *step)
 {
     int64_t bytes = table_bytes(step);
     if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
-    return step->fallback ? bytes + fallback_bytes(step->fallback) : bytes;
+    return step->kind == OCT_STEP_FLOAT ? bytes + fallback_bytes(step->fallback) : bytes;
 }
 
 int64_t oct_int8_bytes(const oct_program *program)
@@ -72,10 +73,10 @@ int64_t oct_int8_bytes(const oct_program *program)
 /* Products of codes and weights; of a transposed convolution without those of the zeros that dilate its input. */
 static int64_t products_of(const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     if (!oct_step_type_of(step->kind)->weights) return 0;
     return oct_conv_out_numel(s) * oct_conv_depth(s) /
-           (oct_max_i64(step->input_step_h, 1) * oct_max_i64(step->input_step_w, 1));
+           (oct_max_i64(step->conv.input_step_h, 1) * oct_max_i64(step->conv.input_step_w, 1));
 }
 
 /* How far the values reach that are in memory while a step runs. */
@@ -187,13 +188,13 @@ oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program)
 static int64_t largest_sum(const oct_program *program, const oct_step *step)
 {
     const oct_qparams q = oct_step_input(program, step, 0)->q;
-    const int64_t depth = oct_conv_depth(&step->conv), most = q.zero_point - q.qmin;
+    const int64_t depth = oct_conv_depth(&step->conv.shape), most = q.zero_point - q.qmin;
     int64_t largest = 0;
-    for (int64_t c = 0; c < step->conv.out_c; c++) {
+    for (int64_t c = 0; c < step->conv.shape.out_c; c++) {
         const int64_t bias = oct_export_bias(step, q, c);
         int64_t all = 0;
         for (int64_t i = 0; i < depth; i++) {
-            const int64_t w = step->weight[c * depth + i];
+            const int64_t w = step->conv.weight[c * depth + i];
             all += w < 0 ? -w : w;
         }
         largest = oct_max_i64(largest, most * all + (bias < 0 ? -bias : bias));

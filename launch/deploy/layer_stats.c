@@ -24,9 +24,9 @@ static const int64_t most_multiply_adds = (int64_t)1 << 36;
 static int64_t operations_of(const oct_step *step)
 {
     const bool products = step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT;
-    return products
-               ? 2 * oct_conv_multiply_adds(&step->conv, step->input_step_h, step->input_step_w)
-               : 0;
+    return products ? 2 * oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h,
+                                                 step->conv.input_step_w)
+                    : 0;
 }
 
 static int64_t most_samples(const oct_layer_stats *stats)
@@ -115,10 +115,9 @@ static oct_status weight_json(const oct_module *module, json_t **weight)
 /* The module after a step: a convolution has its float layer's type. */
 static const char *type_of(const oct_step *step, const oct_module *module)
 {
-    if (step->fallback) return step->fallback->type;
-    if (module && module->type == &oct_qat_conv_type)
+    if (module && step->kind != OCT_STEP_FLOAT && module->type == &oct_qat_conv_type)
         return ((const oct_qat_conv *)module)->layer->type->name;
-    return oct_step_type_of(step->kind)->name;
+    return oct_step_operation(step);
 }
 
 static oct_status layer_json(const oct_layer_stats *stats, int64_t number_of,

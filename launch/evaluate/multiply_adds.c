@@ -52,7 +52,8 @@ oct_multiply_adds oct_program_multiply_adds(const oct_program *program)
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) continue;
-        int64_t one = oct_conv_multiply_adds(&step->conv, step->input_step_h, step->input_step_w);
+        int64_t one = oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h,
+                                             step->conv.input_step_w);
         work.forward += one;
         work.grad_weight += one;
         if (wants_gradient(program, i, step->input[0])) work.grad_input += one;

@@ -42,14 +42,12 @@ static void codes_text(const oct_value *value, char *text, size_t room)
 
 static void step_text(const oct_program *p, const oct_step *s, char *text, size_t room)
 {
-    const oct_step_type *type = oct_step_type_of(s->kind);
     const oct_value *v = &p->values[s->output];
-    char window[OCT_WINDOW_TEXT] = "";
-    if (type->window) oct_window_text(&s->conv, window);
-    oct_snprintf(text, room, "%s%s%.40s%s%s → %" PRId64 "×%" PRId64 "×%" PRId64,
-                 s->fallback ? "float " : "", s->fallback ? "" : type->name,
-                 s->fallback ? s->fallback->type : "", window[0] ? " " : "", window, v->h, v->w,
-                 v->c);
+    char window[OCT_WINDOW_TEXT];
+    oct_step_window_text(s, window);
+    oct_snprintf(text, room, "%s%.40s%s%s → %" PRId64 "×%" PRId64 "×%" PRId64,
+                 s->kind == OCT_STEP_FLOAT ? "float " : "", oct_step_operation(s),
+                 window[0] ? " " : "", window, v->h, v->w, v->c);
 }
 
 static const char *kind_of(const oct_step *s)

@@ -161,8 +161,7 @@ oct_status oct_layer_source_of_program(oct_layer_source *s, const oct_program *p
         const oct_step_kind kind = step->kind;
         oct_layer_info *layer = &s->layers[i];
         snprintf(layer->name, sizeof layer->name, "%s", step->name);
-        snprintf(layer->type, sizeof layer->type, "%s",
-                 step->fallback ? step->fallback->type : oct_step_type_of(kind)->name);
+        snprintf(layer->type, sizeof layer->type, "%s", oct_step_operation(step));
         layer->value = *oct_step_output(program, step);
         layer->passes =
             kind == OCT_STEP_QUANTIZE || kind == OCT_STEP_DEQUANTIZE || kind == OCT_STEP_RESHAPE;

@@ -97,16 +97,16 @@ static oct_shape shape(const oct_module *self, const oct_tensor *x)
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const oct_value *in = oct_step_input(program, step, 0);
-    step->conv = window_of(self, in->h, in->w, in->c);
+    step->pool.shape = window_of(self, in->h, in->w, in->c);
     const avg_pool *m = (const avg_pool *)self;
     if (m->target->pools_convolve)
-        step->factor =
-            oct_qavg_factor(in->q.scale, (int64_t)step->conv.kernel_h * step->conv.kernel_w);
-    step->of_codes = m->target->pools_codes;
-    step->half_up = m->target->pools_half_up;
-    step->fixed = oct_rounding_of(m->target->requantizer)->averages;
-    step->ceil = m->geometry.ceil;
-    step->count_include_pad = m->geometry.count_include_pad;
+        step->pool.factor = oct_qavg_factor(in->q.scale, (int64_t)step->pool.shape.kernel_h *
+                                                             step->pool.shape.kernel_w);
+    step->pool.of_codes = m->target->pools_codes;
+    step->pool.half_up = m->target->pools_half_up;
+    step->pool.fixed = oct_rounding_of(m->target->requantizer)->averages;
+    step->pool.ceil = m->geometry.ceil;
+    step->pool.count_include_pad = m->geometry.count_include_pad;
     return OCT_OK;
 }
 

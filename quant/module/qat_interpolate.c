@@ -85,13 +85,13 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 {
     const interpolate *m = (const interpolate *)self;
     const oct_value *in = oct_step_input(program, step, 0);
-    step->interpolation = (int32_t)m->mode;
-    step->conv = (oct_conv_shape){.in_h = in->h,
-                                  .in_w = in->w,
-                                  .in_c = in->c,
-                                  .out_h = m->out_h,
-                                  .out_w = m->out_w,
-                                  .out_c = in->c};
+    step->interpolate.mode = (int32_t)m->mode;
+    step->interpolate.shape = (oct_conv_shape){.in_h = in->h,
+                                               .in_w = in->w,
+                                               .in_c = in->c,
+                                               .out_h = m->out_h,
+                                               .out_w = m->out_w,
+                                               .out_c = in->c};
     return OCT_OK;
 }
 

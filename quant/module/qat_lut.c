@@ -300,8 +300,8 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
         OCT_CHECK(isfinite(oct_f32(&weight->value)[c]), OCT_NUMERIC, "a slope of it is not finite");
     OCT_TRY(make_room(m, x));
     make_codes(m, x, oct_step_output(program, step)->q);
-    step->table_size = m->tables.size;
-    step->table = m->tables.code;
+    step->lut.size = m->tables.size;
+    step->lut.table = m->tables.code;
     return OCT_OK;
 }
 

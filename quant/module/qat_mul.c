@@ -17,10 +17,10 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
     const oct_qparams b = oct_step_input(program, step, 1)->q;
     const oct_qparams y = oct_step_output(program, step)->q;
     const oct_target *target = ((oct_quantized *)self)->target;
-    step->offset_first = target->offset_first;
-    step->factor = target->offset_first || target->float_ratios ? oct_qmul_factor_float(a, b, y)
-                                                                : oct_qmul_factor(a, b, y);
-    OCT_CHECK(!target->offset_first || !oct_qmul_overflows(a, b, step->factor), OCT_PREPARE,
+    step->mul.offset_first = target->offset_first;
+    step->mul.factor = target->offset_first || target->float_ratios ? oct_qmul_factor_float(a, b, y)
+                                                                    : oct_qmul_factor(a, b, y);
+    OCT_CHECK(!target->offset_first || !oct_qmul_overflows(a, b, step->mul.factor), OCT_PREPARE,
               OCT_QMUL_OVERFLOW);
     return OCT_OK;
 }

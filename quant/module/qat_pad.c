@@ -60,8 +60,8 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 {
     const oct_padding *padding = &((const qat_pad *)self)->padding;
     const oct_value *in = oct_step_input(program, step, 0);
-    step->fill = code_of(padding->mode == OCT_PAD_CONSTANT ? (float)padding->value : 0, in->q);
-    return oct_pad_shape_of(&step->pad, padding, in->h, in->w, in->c);
+    step->pad.fill = code_of(padding->mode == OCT_PAD_CONSTANT ? (float)padding->value : 0, in->q);
+    return oct_pad_shape_of(&step->pad.shape, padding, in->h, in->w, in->c);
 }
 
 static void backward(oct_context *cx, oct_node *node)

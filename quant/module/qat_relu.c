@@ -81,8 +81,8 @@ static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const cut c = cut_of((const qat_relu *)self, oct_step_input(program, step, 0)->q);
-    step->lo = c.lo;
-    step->hi = c.hi;
+    step->relu.lo = c.lo;
+    step->relu.hi = c.hi;
     return OCT_OK;
 }
 

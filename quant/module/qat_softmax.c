@@ -81,8 +81,8 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 {
     softmax *m = (softmax *)self;
     OCT_TRY(make_table(m, oct_step_input(program, step, 0)->q));
-    step->table_size = m->size;
-    step->exponential = m->exponential;
+    step->softmax.size = m->size;
+    step->softmax.exponential = m->exponential;
     return OCT_OK;
 }
 

@@ -32,8 +32,8 @@ static oct_status emit_max_pool(oct_emitter *e)
     oct_step *step;
     OCT_TRY(oct_emit_step(e, OCT_STEP_MAX_POOL, &step));
     OCT_TRY(oct_emit_output(e, step, in.dtype, in.q));
-    step->conv = oct_pool_shape_of(in.h, in.w, in.c, g);
-    step->ceil = g.ceil;
+    step->pool.shape = oct_pool_shape_of(in.h, in.w, in.c, g);
+    step->pool.ceil = g.ceil;
     return OCT_OK;
 }
 

@@ -24,7 +24,7 @@ static void quantize_backward(oct_context *cx, oct_node *node)
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     (void)program;
-    step->quotient = ((oct_quantized *)self)->target->quotient;
+    step->quantize.quotient = ((oct_quantized *)self)->target->quotient;
     return OCT_OK;
 }
 

@@ -48,10 +48,11 @@ static double step_work(const oct_program *program, const oct_step *step)
     const double made = (double)oct_value_numel(oct_step_output(program, step));
     const double numbers = NUMBER * (made + input_numbers(program, step));
     if (oct_step_type_of(step->kind)->weights)
-        return numbers + made * (double)oct_conv_depth(&step->conv);
-    if (oct_step_type_of(step->kind)->window)
+        return numbers + made * (double)oct_conv_depth(&step->conv.shape);
+    const oct_conv_shape *window = oct_step_window(step);
+    if (window)
         return numbers + NUMBER * made *
-                             window_terms(step->conv.kernel_h, step->conv.kernel_w,
+                             window_terms(window->kernel_h, window->kernel_w,
                                           oct_step_input(program, step, 0));
     return step->kind == OCT_STEP_FLOAT ? numbers + made * fallback_terms(program, step) : numbers;
 }

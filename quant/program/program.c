@@ -28,7 +28,7 @@ static void free_step(oct_step *step)
     const oct_step_type *type = oct_step_type_of(step->kind);
     for (int i = 0; type && i < type->num_arrays; i++)
         oct_free(oct_step_slot(step, &type->arrays[i]));
-    free_fallback(&step->fallback);
+    if (step->kind == OCT_STEP_FLOAT) free_fallback(&step->fallback);
 }
 
 void oct_program_free(oct_program *program)

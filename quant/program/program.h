@@ -54,39 +54,69 @@ typedef struct oct_fallback {
     int64_t num_arrays;
 } oct_fallback;
 
+/* What a step of each kind has beside its inputs and output: a member of the union in oct_step, by the kind. RESHAPE,
+ * CONCAT, ARGMAX and DEQUANTIZE have nothing. */
+typedef struct oct_conv_step { /* CONV, CONV_FLOAT, AFFINE */
+    oct_conv_shape shape;
+    /* Of a transposed convolution: the input is dilated to `shape.in_*`: its values are this number of rows and columns
+     * apart, with zeros between them; 1 or 0: it is not. */
+    int input_step_h, input_step_w;
+    int8_t *weight;          /* codes (O, kh, kw, I/groups), owned */
+    int64_t *bias;           /* (O), owned; within +-2^30 unless input 0 has 16 bits */
+    float *multiplier;       /* (O), owned; powers of two where the program shifts */
+    float *weight_scale;     /* (O), owned: for inspection and export */
+    float addend_multiplier; /* with two inputs: multiplier of the second's codes */
+    int32_t lo, hi;          /* logical bounds */
+} oct_conv_step;
+
+typedef struct oct_pool_step { /* MAX_POOL, AVG_POOL */
+    oct_conv_shape shape;
+    bool ceil; /* the last window may reach beyond the padding */
+    /* AVG_POOL: oct_pool_count; of codes as signed bytes, halves up, or by a whole multiplier, as oct_qavg has it;
+     * multiplier of a sum, or 0 */
+    bool count_include_pad, of_codes, half_up, fixed;
+    float factor;
+} oct_pool_step;
+
 typedef struct oct_step {
     oct_step_kind kind;
     char name[128]; /* the module's path */
     int num_inputs;
     int32_t input[OCT_STEP_INPUTS]; /* value numbers */
     int32_t output;
-    oct_conv_shape conv; /* CONV*, pools, INTERPOLATE (in_*, out_*) */
-    /* CONV* of a transposed convolution: the input is dilated to `conv.in_*`: its values are this number of rows and
-     * columns apart, with zeros between them; 1: it is not. */
-    int input_step_h, input_step_w;
-    bool ceil;              /* pools: the last window may reach beyond the padding */
-    bool count_include_pad; /* AVG_POOL: oct_pool_count */
-    bool of_codes, half_up,
-        fixed;      /* AVG_POOL: of codes as signed bytes, halves up, or by a whole multiplier, as
-                                    * oct_qavg has it */
-    int8_t *weight; /* codes (O, kh, kw, I/groups), owned */
-    int64_t *bias;  /* (O), owned; within +-2^30 unless input 0 has 16 bits */
-    float *multiplier;       /* (O), owned; powers of two where the program shifts */
-    float *weight_scale;     /* (O), owned: for inspection and export */
-    float addend_multiplier; /* CONV* with two inputs: multiplier of the second's codes */
-    int32_t lo, hi;          /* CONV, AFFINE, RELU: logical bounds */
-    oct_qadd add;            /* ADD */
-    float factor;            /* MUL: multiplier of the product of codes; AVG_POOL: of a sum, or 0 */
-    bool offset_first;       /* MUL: the zero_point is added before rounding, in float */
-    bool quotient;           /* QUANTIZE: codes are x / scale; false: x * (1 / scale) */
-    int32_t interpolation;   /* INTERPOLATE: an oct_interpolation */
-    oct_move_map move;       /* MOVE; `out` is not used */
-    oct_pad_shape pad;       /* PAD */
-    int32_t fill;            /* PAD: the code of its constant */
-    uint16_t *table;         /* LUT: output codes by input code, perhaps of each channel; owned */
-    int32_t *exponential;    /* SOFTMAX: by distance from the largest code; owned */
-    int64_t table_size;      /* of table or exponential */
-    oct_fallback *fallback;  /* FLOAT; owned */
+    union {                 /* the first member is the largest, so {0} clears all */
+        oct_conv_step conv; /* CONV, CONV_FLOAT, AFFINE */
+        oct_pool_step pool; /* MAX_POOL, AVG_POOL */
+        struct {
+            bool quotient; /* codes are x / scale; false: x * (1 / scale) */
+        } quantize;
+        oct_qadd add;
+        struct {
+            float factor;      /* multiplier of the product of codes */
+            bool offset_first; /* the zero_point is added before rounding, in float */
+        } mul;
+        struct {
+            int64_t size;
+            uint16_t *table; /* output codes by input code, perhaps of each channel; owned */
+        } lut;
+        struct {
+            int64_t size;
+            int32_t *exponential; /* by distance from the largest code; owned */
+        } softmax;
+        struct {
+            oct_conv_shape shape; /* in_*, out_* */
+            int32_t mode;         /* an oct_interpolation */
+        } interpolate;
+        struct {
+            int32_t lo, hi; /* logical bounds */
+        } relu;
+        oct_move_map move; /* `out` is not used */
+        struct {
+            oct_pad_shape shape;
+            int32_t fill; /* the code of its constant */
+        } pad;
+        oct_fallback *fallback; /* FLOAT; owned */
+    };
 } oct_step;
 
 typedef struct oct_value {

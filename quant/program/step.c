@@ -5,6 +5,10 @@
 
 static const int64_t max_weight_bytes = INT64_C(1) << 31; /* of one step */
 
+/* program.h: the first payload is the largest. */
+_Static_assert(sizeof(oct_step) - offsetof(oct_step, conv) == sizeof(oct_conv_step),
+               "conv is smaller than another kind");
+
 static const oct_step_type *const types[OCT_STEP_KINDS] = {
 #define X(kind, name) [OCT_STEP_##kind] = &oct_step_##name,
     OCT_STEP_LIST(X)
@@ -14,6 +18,25 @@ static const oct_step_type *const types[OCT_STEP_KINDS] = {
 const oct_step_type *oct_step_type_of(oct_step_kind kind)
 {
     return (int)kind >= 0 && kind < OCT_STEP_KINDS ? types[kind] : NULL;
+}
+
+const oct_conv_shape *oct_step_window(const oct_step *step)
+{
+    if (step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT) return &step->conv.shape;
+    const bool pool = step->kind == OCT_STEP_MAX_POOL || step->kind == OCT_STEP_AVG_POOL;
+    return pool ? &step->pool.shape : NULL;
+}
+
+const char *oct_step_window_text(const oct_step *step, char text[OCT_WINDOW_TEXT])
+{
+    const oct_conv_shape *window = oct_step_window(step);
+    text[0] = '\0';
+    return window ? oct_window_text(window, text) : text;
+}
+
+const char *oct_step_operation(const oct_step *step)
+{
+    return step->kind == OCT_STEP_FLOAT ? step->fallback->type : oct_step_type_of(step->kind)->name;
 }
 
 void oct_value_set_plane(oct_value *value, const oct_shape *shape)
@@ -130,7 +153,7 @@ const void *oct_step_data(const oct_step *step, const oct_step_array *array)
 /* Nothing overflows: each factor is at most OCT_DIM_MAX and the first product at most max_weight_bytes. */
 static oct_status weight_shape(const oct_step *step, oct_shape *shape)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const bool sizes = oct_is_size(s->out_c) && oct_is_size(s->kernel_h) &&
                        oct_is_size(s->kernel_w) && oct_is_size(s->in_c) && s->groups >= 1 &&
                        s->in_c % s->groups == 0;
@@ -143,13 +166,7 @@ static oct_status weight_shape(const oct_step *step, oct_shape *shape)
 
 static oct_status channel_shape(const oct_step *step, oct_shape *shape)
 {
-    *shape = OCT_SHAPE(step->conv.out_c);
-    return OCT_OK;
-}
-
-oct_status oct_table_shape(const oct_step *step, oct_shape *shape)
-{
-    *shape = OCT_SHAPE(step->table_size);
+    *shape = OCT_SHAPE(step->conv.shape.out_c);
     return OCT_OK;
 }
 
@@ -159,8 +176,8 @@ oct_status oct_table_shape(const oct_step *step, oct_shape *shape)
         .offset = offsetof(oct_step, member), .shape = of                                          \
     }
 const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS] = {
-    OCT_CONV_ARRAY("codes", OCT_S8, weight, weight_shape, true),
-    OCT_CONV_ARRAY("bias", OCT_S64, bias, channel_shape, true),
-    OCT_CONV_ARRAY("multiplier", OCT_F32, multiplier, channel_shape, false),
-    OCT_CONV_ARRAY("scale", OCT_F32, weight_scale, channel_shape, false),
+    OCT_CONV_ARRAY("codes", OCT_S8, conv.weight, weight_shape, true),
+    OCT_CONV_ARRAY("bias", OCT_S64, conv.bias, channel_shape, true),
+    OCT_CONV_ARRAY("multiplier", OCT_F32, conv.multiplier, channel_shape, false),
+    OCT_CONV_ARRAY("scale", OCT_F32, conv.weight_scale, channel_shape, false),
 };

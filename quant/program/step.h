@@ -64,26 +64,28 @@ typedef struct oct_step_field {
 #define OCT_FIELD_ANY(member, where) OCT_FIELD(member, where, INT32_MIN, INT32_MAX)
 #define OCT_FIELD_FACTOR(member, where) OCT_FIELD(member, where, 0, 0)
 
-/* Fields that kinds share: the planes of `conv`, these with its window, and those of every convolution. */
-#define OCT_PLANE_FIELDS                                                                           \
-    OCT_FIELD(conv.in_h, 0, 0, OCT_DIM_MAX), OCT_FIELD(conv.in_w, 1, 0, OCT_DIM_MAX),              \
-        OCT_FIELD(conv.in_c, 2, 0, OCT_DIM_MAX), OCT_FIELD(conv.out_h, 3, 0, OCT_DIM_MAX),         \
-        OCT_FIELD(conv.out_w, 4, 0, OCT_DIM_MAX), OCT_FIELD(conv.out_c, 5, 0, OCT_DIM_MAX)
-#define OCT_WINDOW_FIELDS                                                                          \
-    OCT_PLANE_FIELDS, OCT_FIELD(conv.kernel_h, 6, 0, OCT_DIM_MAX),                                 \
-        OCT_FIELD(conv.kernel_w, 7, 0, OCT_DIM_MAX), OCT_FIELD(conv.stride_h, 8, 0, OCT_DIM_MAX),  \
-        OCT_FIELD(conv.pad_top, 9, 0, OCT_DIM_MAX), OCT_FIELD(conv.groups, 10, 0, OCT_DIM_MAX),    \
-        OCT_FIELD(conv.stride_w, 14, 0, OCT_DIM_MAX),                                              \
-        OCT_FIELD(conv.pad_left, 15, 0, OCT_DIM_MAX),                                              \
-        OCT_FIELD(conv.pad_bottom, 16, 0, OCT_DIM_MAX),                                            \
-        OCT_FIELD(conv.pad_right, 17, 0, OCT_DIM_MAX),                                             \
-        OCT_FIELD(conv.dilation_h, 18, 0, OCT_DIM_MAX),                                            \
-        OCT_FIELD(conv.dilation_w, 19, 0, OCT_DIM_MAX)
-#define OCT_POOL_FIELDS OCT_WINDOW_FIELDS, OCT_FIELD(ceil, 20, 0, 1)
-#define OCT_BOUND_FIELDS OCT_FIELD_ANY(lo, 12), OCT_FIELD_ANY(hi, 13)
+/* Fields that kinds share: the planes of a member `of` of oct_step, these with its window, and two bounds. */
+#define OCT_PLANE_FIELDS(of)                                                                       \
+    OCT_FIELD(of.shape.in_h, 0, 0, OCT_DIM_MAX), OCT_FIELD(of.shape.in_w, 1, 0, OCT_DIM_MAX),      \
+        OCT_FIELD(of.shape.in_c, 2, 0, OCT_DIM_MAX), OCT_FIELD(of.shape.out_h, 3, 0, OCT_DIM_MAX), \
+        OCT_FIELD(of.shape.out_w, 4, 0, OCT_DIM_MAX), OCT_FIELD(of.shape.out_c, 5, 0, OCT_DIM_MAX)
+#define OCT_WINDOW_FIELDS(of)                                                                      \
+    OCT_PLANE_FIELDS(of), OCT_FIELD(of.shape.kernel_h, 6, 0, OCT_DIM_MAX),                         \
+        OCT_FIELD(of.shape.kernel_w, 7, 0, OCT_DIM_MAX),                                           \
+        OCT_FIELD(of.shape.stride_h, 8, 0, OCT_DIM_MAX),                                           \
+        OCT_FIELD(of.shape.pad_top, 9, 0, OCT_DIM_MAX),                                            \
+        OCT_FIELD(of.shape.groups, 10, 0, OCT_DIM_MAX),                                            \
+        OCT_FIELD(of.shape.stride_w, 14, 0, OCT_DIM_MAX),                                          \
+        OCT_FIELD(of.shape.pad_left, 15, 0, OCT_DIM_MAX),                                          \
+        OCT_FIELD(of.shape.pad_bottom, 16, 0, OCT_DIM_MAX),                                        \
+        OCT_FIELD(of.shape.pad_right, 17, 0, OCT_DIM_MAX),                                         \
+        OCT_FIELD(of.shape.dilation_h, 18, 0, OCT_DIM_MAX),                                        \
+        OCT_FIELD(of.shape.dilation_w, 19, 0, OCT_DIM_MAX)
+#define OCT_POOL_FIELDS OCT_WINDOW_FIELDS(pool), OCT_FIELD(pool.ceil, 20, 0, 1)
+#define OCT_BOUND_FIELDS(of) OCT_FIELD_ANY(of.lo, 12), OCT_FIELD_ANY(of.hi, 13)
 #define OCT_CONV_FIELDS                                                                            \
-    OCT_WINDOW_FIELDS, OCT_FIELD(input_step_h, 11, 0, OCT_DIM_MAX),                                \
-        OCT_FIELD(input_step_w, 20, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
+    OCT_WINDOW_FIELDS(conv), OCT_FIELD(conv.input_step_h, 11, 0, OCT_DIM_MAX),                     \
+        OCT_FIELD(conv.input_step_w, 20, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS(conv)
 
 /* One array of a step, which owns it. In a file it is "program/<group>/<step's number>/<name>". */
 typedef struct oct_step_array {
@@ -96,20 +98,12 @@ typedef struct oct_step_array {
     oct_status (*shape)(const oct_step *step, oct_shape *shape);
 } oct_step_array;
 
-/* A table of table_size entries. */
-#define OCT_TABLE(in_file, type, member)                                                           \
-    {                                                                                              \
-        .group = "tables", .name = in_file, .dtype = type, .offset = offsetof(oct_step, member),   \
-        .shape = oct_table_shape                                                                   \
-    }
-
 typedef struct oct_step_type {
     const char *name;
     int inputs[2];            /* fewest and most */
     bool float_in, float_out; /* inputs and output are f32; otherwise codes */
     bool any_domain;          /* `check` looks at types itself */
-    bool weights;             /* weight, bias, multiplier, weight_scale are there, as `conv` says */
-    bool window;              /* a kernel of `conv` slides over the input's plane */
+    bool weights;             /* it has a `conv` with weight, bias, multiplier, weight_scale */
     const oct_step_field *fields;
     int num_fields;
     const oct_step_array *arrays;
@@ -132,6 +126,12 @@ OCT_STEP_LIST(X)
 #undef X
 
 const oct_step_type *oct_step_type_of(oct_step_kind kind); /* NULL: there is no such kind */
+
+/* The shape of a step whose kernel slides over the input's plane, as in "3x3 s2" in text; NULL and "" of others. */
+const oct_conv_shape *oct_step_window(const oct_step *step);
+const char *oct_step_window_text(const oct_step *step, char text[OCT_WINDOW_TEXT]);
+/* What the step computes: the name of its kind, or the type of a float fallback's module. */
+const char *oct_step_operation(const oct_step *step);
 
 static inline const oct_value *oct_step_input(const oct_program *program, const oct_step *step,
                                               int i)
@@ -164,8 +164,6 @@ int64_t oct_step_array_numel(const oct_step *step, const oct_step_array *array);
 /* The data of an array, NULL where it is missing; and the address of the pointer to it. */
 const void *oct_step_data(const oct_step *step, const oct_step_array *array);
 void *oct_step_slot(oct_step *step, const oct_step_array *array);
-/* The shape of a table: table_size entries. */
-oct_status oct_table_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
 /* The arrays that every convolution owns. */
 enum { OCT_CONV_ARRAYS = 4 };
 extern const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS];
@@ -173,15 +171,17 @@ extern const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS];
 /* These are parts of checks, before which inputs, output and their types are known to be right. */
 
 /* Checks the sizes of a window, none of whose pads is larger than max_padding, and the output plane that
- * follows from it. */
-oct_status oct_check_window(const oct_step *step, int max_padding) OCT_NODISCARD;
-/* Checks that `conv` has the shapes of input 0, which may enter flattened or dilated, and of the output. */
-oct_status oct_check_plane(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+ * follows from it; ceil: as oct_pool_geometry has it. */
+oct_status oct_check_window(const oct_conv_shape *s, bool ceil, int max_padding) OCT_NODISCARD;
+/* Checks that the shape is that of input 0, which may enter flattened, and of the output. */
+oct_status oct_check_plane(const oct_program *program, const oct_step *step,
+                           const oct_conv_shape *s) OCT_NODISCARD;
 /* Checks both of a pool, each of whose windows sees a part of the input, and that channels and qparams
  * stay. */
 oct_status oct_check_pool(const oct_program *program, const oct_step *step) OCT_NODISCARD;
-/* Checks that the kind's array is a table with one entry for each code of input 0. */
-oct_status oct_check_table(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+/* Checks that the table is there, with one entry for each code of input 0. */
+oct_status oct_check_table(const oct_program *program, const oct_step *step, const void *table,
+                           int64_t size) OCT_NODISCARD;
 /* Checks, after window and plane, that weight, bias, multiplier and weight_scale are there and finite and
  * that groups divide the channels. */
 oct_status oct_check_weights(const oct_step *step) OCT_NODISCARD;

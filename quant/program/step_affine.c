@@ -5,19 +5,19 @@
 
 static oct_status check_affine(const oct_program *program, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
     const int64_t limit = INT64_C(1) << (wide ? 46 : 30);
-    OCT_TRY(oct_check_window(step, 0));
-    OCT_TRY(oct_check_plane(program, step));
+    OCT_TRY(oct_check_window(s, false, 0));
+    OCT_TRY(oct_check_plane(program, step, s));
     OCT_TRY(oct_check_weights(step));
     OCT_CHECK(s->groups == s->in_c && s->groups == s->out_c && s->kernel_h == 1 &&
                   s->kernel_w == 1 && s->stride_h == 1 && s->stride_w == 1,
               OCT_DATA, "it is not a depthwise 1x1 convolution of stride 1");
     for (int64_t c = 0; c < s->out_c; c++) {
-        OCT_CHECK(step->weight[c] >= -1 && step->weight[c] <= 1, OCT_DATA,
+        OCT_CHECK(step->conv.weight[c] >= -1 && step->conv.weight[c] <= 1, OCT_DATA,
                   "weight %lld is not -1, 0 or 1", (long long)c);
-        OCT_CHECK(step->bias[c] >= -limit && step->bias[c] <= limit, OCT_DATA,
+        OCT_CHECK(step->conv.bias[c] >= -limit && step->conv.bias[c] <= limit, OCT_DATA,
                   "bias %lld is not within %d bits", (long long)c, wide ? 46 : 30);
     }
     return oct_epilogue_check(program, step);

@@ -17,11 +17,10 @@ static bool is_pad(int pad, int most)
 }
 
 /* Gives the shape with the output that follows from the rest of it. */
-static oct_conv_shape expected(const oct_step *step)
+static oct_conv_shape expected(oct_conv_shape s, bool ceil)
 {
-    oct_conv_shape s = step->conv;
     oct_conv_set_out(&s);
-    if (!step->ceil) return s;
+    if (!ceil) return s;
     return oct_pool_shape_of(s.in_h, s.in_w, s.in_c,
                              (oct_pool_geometry){.kernel_h = s.kernel_h,
                                                  .kernel_w = s.kernel_w,
@@ -34,9 +33,8 @@ static oct_conv_shape expected(const oct_step *step)
                                                  .ceil = true});
 }
 
-oct_status oct_check_window(const oct_step *step, int max_padding)
+oct_status oct_check_window(const oct_conv_shape *s, bool ceil, int max_padding)
 {
-    const oct_conv_shape *s = &step->conv;
     OCT_CHECK(oct_is_size(s->in_h) && oct_is_size(s->in_w) && oct_is_size(s->in_c) &&
                   oct_is_size(s->out_h) && oct_is_size(s->out_w) && oct_is_size(s->out_c),
               OCT_DATA, "its sizes are not within 1 to %d", OCT_DIM_MAX);
@@ -48,7 +46,7 @@ oct_status oct_check_window(const oct_step *step, int max_padding)
                   is_pad(s->pad_bottom, max_padding) && is_pad(s->pad_right, max_padding),
               OCT_DATA, "padding %d above, %d left, %d below, %d right is not within 0 to %d",
               s->pad_top, s->pad_left, s->pad_bottom, s->pad_right, max_padding);
-    const oct_conv_shape follows = expected(step);
+    const oct_conv_shape follows = expected(*s, ceil);
     OCT_CHECK(follows.out_h >= 1 && follows.out_w >= 1, OCT_DATA,
               "its kernel is larger than its input");
     OCT_CHECK(s->out_h == follows.out_h && s->out_w == follows.out_w, OCT_DATA,
@@ -66,26 +64,28 @@ static bool fits_input(const oct_conv_shape *s, const oct_value *value)
 
 static oct_status check_dilated(const oct_step *step, const oct_value *value)
 {
-    const oct_conv_shape *s = &step->conv;
-    OCT_CHECK(step->input_step_h >= 1 && step->input_step_h <= OCT_WINDOW_MAX &&
-                  step->input_step_w >= 1 && step->input_step_w <= OCT_WINDOW_MAX &&
+    const oct_conv_shape *s = &step->conv.shape;
+    OCT_CHECK(step->conv.input_step_h >= 1 && step->conv.input_step_h <= OCT_WINDOW_MAX &&
+                  step->conv.input_step_w >= 1 && step->conv.input_step_w <= OCT_WINDOW_MAX &&
                   (step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT),
-              OCT_DATA, "its input cannot be dilated by %d x %d", step->input_step_h,
-              step->input_step_w);
-    OCT_CHECK(s->in_c == value->c && s->in_h == (value->h - 1) * step->input_step_h + 1 &&
-                  s->in_w == (value->w - 1) * step->input_step_w + 1,
+              OCT_DATA, "its input cannot be dilated by %d x %d", step->conv.input_step_h,
+              step->conv.input_step_w);
+    OCT_CHECK(s->in_c == value->c && s->in_h == (value->h - 1) * step->conv.input_step_h + 1 &&
+                  s->in_w == (value->w - 1) * step->conv.input_step_w + 1,
               OCT_DATA, "its input shape is not that of value %d dilated by %d x %d",
-              step->input[0], step->input_step_h, step->input_step_w);
+              step->input[0], step->conv.input_step_h, step->conv.input_step_w);
     OCT_CHECK(s->in_h * s->in_w <= max_dilated / s->in_c, OCT_DATA,
               "one sample of its dilated input has more than 2^28 codes");
     return OCT_OK;
 }
 
-oct_status oct_check_plane(const oct_program *program, const oct_step *step)
+oct_status oct_check_plane(const oct_program *program, const oct_step *step,
+                           const oct_conv_shape *s)
 {
-    const oct_conv_shape *s = &step->conv;
     const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
-    if (step->input_step_h > 1 || step->input_step_w > 1)
+    const bool dilated = oct_step_type_of(step->kind)->weights &&
+                         (step->conv.input_step_h > 1 || step->conv.input_step_w > 1);
+    if (dilated)
         OCT_TRY(check_dilated(step, in));
     else
         OCT_CHECK(fits_input(s, in), OCT_DATA, "its input shape is not that of value %d",
@@ -97,9 +97,9 @@ oct_status oct_check_plane(const oct_program *program, const oct_step *step)
 
 oct_status oct_check_pool(const oct_program *program, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
-    OCT_TRY(oct_check_window(step, OCT_WINDOW_MAX));
-    OCT_TRY(oct_check_plane(program, step));
+    const oct_conv_shape *s = &step->pool.shape;
+    OCT_TRY(oct_check_window(s, step->pool.ceil, OCT_WINDOW_MAX));
+    OCT_TRY(oct_check_plane(program, step, s));
     OCT_CHECK(s->pad_top < s->kernel_h && s->pad_bottom < s->kernel_h &&
                   s->pad_left < s->kernel_w && s->pad_right < s->kernel_w,
               OCT_DATA, "a window of it would lie in the padding alone");
@@ -108,23 +108,24 @@ oct_status oct_check_pool(const oct_program *program, const oct_step *step)
     return oct_check_same_qparams(program, step);
 }
 
-oct_status oct_check_table(const oct_program *program, const oct_step *step)
+oct_status oct_check_table(const oct_program *program, const oct_step *step, const void *table,
+                           int64_t size)
 {
-    const int64_t size = oct_qtable_size(oct_step_input(program, step, 0)->q);
-    const oct_step_array *table = &oct_step_type_of(step->kind)->arrays[0];
-    OCT_CHECK(oct_step_data(step, table) && step->table_size == size, OCT_DATA,
-              "its table is missing or has not %lld entries", (long long)size);
+    const int64_t codes = oct_qtable_size(oct_step_input(program, step, 0)->q);
+    OCT_CHECK(table && size == codes, OCT_DATA, "its table is missing or has not %lld entries",
+              (long long)codes);
     return OCT_OK;
 }
 
 oct_status oct_check_weights(const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     OCT_CHECK(s->groups >= 1 && s->in_c % s->groups == 0 && s->out_c % s->groups == 0, OCT_DATA,
               "%d groups do not divide %lld input and %lld output channels", s->groups,
               (long long)s->in_c, (long long)s->out_c);
-    OCT_CHECK(step->weight && step->bias && step->multiplier && step->weight_scale, OCT_DATA,
-              "weights, biases, multipliers or weight scales are missing");
+    OCT_CHECK(step->conv.weight && step->conv.bias && step->conv.multiplier &&
+                  step->conv.weight_scale,
+              OCT_DATA, "weights, biases, multipliers or weight scales are missing");
     /* Each factor is at most 2^20, so no product overflows. Depthwise kernels are packed with the zeros of their
      * dilation. */
     const int64_t columns =
@@ -132,10 +133,10 @@ oct_status oct_check_weights(const oct_step *step)
     const int64_t taps = s->kernel_h * columns * (s->in_c / s->groups);
     OCT_CHECK(taps <= max_weight_bytes / s->out_c, OCT_DATA, "its weights take more than 2 GiB");
     for (int64_t c = 0; c < s->out_c; c++) {
-        OCT_CHECK(isfinite(step->multiplier[c]), OCT_DATA, "multiplier %lld is not finite",
+        OCT_CHECK(isfinite(step->conv.multiplier[c]), OCT_DATA, "multiplier %lld is not finite",
                   (long long)c);
-        OCT_CHECK(isfinite(step->weight_scale[c]) && step->weight_scale[c] > 0.0f, OCT_DATA,
-                  "weight scale %lld is not a positive finite number", (long long)c);
+        OCT_CHECK(isfinite(step->conv.weight_scale[c]) && step->conv.weight_scale[c] > 0.0f,
+                  OCT_DATA, "weight scale %lld is not a positive finite number", (long long)c);
     }
     return OCT_OK;
 }

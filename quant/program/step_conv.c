@@ -12,9 +12,9 @@ static const int64_t wide_limit = INT64_C(1) << 47;
 static oct_status check_multipliers(const oct_program *program, const oct_step *step)
 {
     const bool shifts = oct_requantizer_shifts(program->requantizer);
-    for (int64_t c = 0; shifts && c < step->conv.out_c; c++) {
+    for (int64_t c = 0; shifts && c < step->conv.shape.out_c; c++) {
         int exponent;
-        OCT_CHECK(frexpf(step->multiplier[c], &exponent) == 0.5f, OCT_DATA,
+        OCT_CHECK(frexpf(step->conv.multiplier[c], &exponent) == 0.5f, OCT_DATA,
                   "multiplier %lld is not a power of two, but the program requantizes by shifts",
                   (long long)c);
     }
@@ -31,13 +31,15 @@ oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
         OCT_CHECK(by->adds, OCT_DATA,
                   "it has a second addend, which only a program that requantizes in float can add");
         OCT_TRY(oct_check_same_shape(program, step, 1));
-        OCT_CHECK(isfinite(step->addend_multiplier) && step->addend_multiplier > 0.0f, OCT_DATA,
-                  "the multiplier of its second addend is not a positive finite number");
+        OCT_CHECK(isfinite(step->conv.addend_multiplier) && step->conv.addend_multiplier > 0.0f,
+                  OCT_DATA, "the multiplier of its second addend is not a positive finite number");
     }
     if (oct_step_output(program, step)->dtype != OCT_F32)
-        return oct_check_bounds(program, step, step->lo, step->hi);
-    OCT_CHECK(step->lo == 0 && (step->hi == 0 || step->hi == 6 || step->hi == INT32_MAX), OCT_DATA,
-              "bounds %d to %d are neither those of relu nor of relu6", step->lo, step->hi);
+        return oct_check_bounds(program, step, step->conv.lo, step->conv.hi);
+    OCT_CHECK(step->conv.lo == 0 &&
+                  (step->conv.hi == 0 || step->conv.hi == 6 || step->conv.hi == INT32_MAX),
+              OCT_DATA, "bounds %d to %d are neither those of relu nor of relu6", step->conv.lo,
+              step->conv.hi);
     return OCT_OK;
 }
 
@@ -46,21 +48,21 @@ static bool sums_stay_within(const oct_step *step, int64_t c, int64_t bias, oct_
                              int64_t limit)
 {
     return bias >= -limit && bias <= limit &&
-           oct_qconv_bound(&step->conv, step->weight, c, bias, q.qmin, q.qmax) < limit;
+           oct_qconv_bound(&step->conv.shape, step->conv.weight, c, bias, q.qmin, q.qmax) < limit;
 }
 
 oct_status oct_conv_check(const oct_program *program, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const oct_value *in = oct_step_input(program, step, 0);
     const bool wide = in->dtype == OCT_U16;
     const oct_qparams byte = {.qmax = 255};
-    OCT_TRY(oct_check_window(step, OCT_WINDOW_MAX));
-    OCT_TRY(oct_check_plane(program, step));
+    OCT_TRY(oct_check_window(s, false, OCT_WINDOW_MAX));
+    OCT_TRY(oct_check_plane(program, step, s));
     OCT_TRY(oct_check_weights(step));
     const int64_t limit = INT64_C(1) << 31;
     for (int64_t c = 0; c < s->out_c; c++) {
-        const int64_t bias = step->bias[c];
+        const int64_t bias = step->conv.bias[c];
         OCT_CHECK(wide || sums_stay_within(step, c, bias, in->q, limit), OCT_DATA,
                   "the sums of channel %lld can leave 32 bits", (long long)c);
         OCT_CHECK(!wide || (sums_stay_within(step, c, 0, byte, limit) &&
@@ -83,9 +85,9 @@ static void plan_of(const oct_program *program, const oct_step *step, const oct_
 {
     const oct_qparams in = oct_step_input(program, step, 0)->q;
     if (step->kind == OCT_STEP_AFFINE)
-        oct_qconv_plan_affine(plan, kernel, &step->conv, in);
+        oct_qconv_plan_affine(plan, kernel, &step->conv.shape, in);
     else
-        oct_qconv_plan_init(plan, kernel, &step->conv, in);
+        oct_qconv_plan_init(plan, kernel, &step->conv.shape, in);
 }
 
 static int64_t tables_at(void)
@@ -104,7 +106,7 @@ int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
     oct_qconv_plan plan;
     plan_of(program, step, kernel, &plan);
     return weight_at(&plan) + plan.packed_bytes +
-           step->conv.out_c * (int64_t)(sizeof(int32_t) + sizeof(oct_fixed));
+           step->conv.shape.out_c * (int64_t)(sizeof(int32_t) + sizeof(oct_fixed));
 }
 
 void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
@@ -118,12 +120,13 @@ void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_k
     oct_qconv_plan_tables(&k->plan, at + tables_at());
     k->weight = at + weight_at(&k->plan);
     k->bias = (int32_t *)(void *)((char *)k->weight + k->plan.packed_bytes);
-    oct_qconv_pack(&k->plan, step->weight, k->weight);
-    k->fixed = (oct_fixed *)(void *)(k->bias + step->conv.out_c);
-    for (int64_t c = 0; c < step->conv.out_c; c++) {
-        k->bias[c] = in->dtype == OCT_U8 ? (int32_t)step->bias[c] : 0;
-        k->fixed[c] = oct_fixed_of_layer(program->requantizer, in->q.scale, step->weight_scale[c],
-                                         out_scale, step->multiplier[c]);
+    oct_qconv_pack(&k->plan, step->conv.weight, k->weight);
+    k->fixed = (oct_fixed *)(void *)(k->bias + step->conv.shape.out_c);
+    for (int64_t c = 0; c < step->conv.shape.out_c; c++) {
+        k->bias[c] = in->dtype == OCT_U8 ? (int32_t)step->conv.bias[c] : 0;
+        k->fixed[c] =
+            oct_fixed_of_layer(program->requantizer, in->q.scale, step->conv.weight_scale[c],
+                               out_scale, step->conv.multiplier[c]);
     }
 }
 
@@ -139,34 +142,34 @@ static oct_epilogue epilogue_of(const oct_step_run *r, const constants *k)
                       .acc = in->dtype == OCT_U16 ? OCT_S64 : OCT_S32,
                       .out = out->dtype,
                       .q = {.bias = k->bias,
-                            .multiplier = step->multiplier,
-                            .lo = step->lo,
-                            .hi = step->hi,
+                            .multiplier = step->conv.multiplier,
+                            .lo = step->conv.lo,
+                            .hi = step->conv.hi,
                             .zero_point = out->q.zero_point,
                             .six = INFINITY},
-                      .bias = step->bias,
+                      .bias = step->conv.bias,
                       .fixed = k->fixed};
     if (out->dtype == OCT_F32) {
-        f.q.relu = step->hi != 0;
-        if (step->hi == 6) f.q.six = 6.0f;
+        f.q.relu = step->conv.hi != 0;
+        if (step->conv.hi == 6) f.q.six = 6.0f;
     }
     if (step->num_inputs > 1) {
         f.addend = oct_step_codes(r, 1);
-        f.addend_multiplier = step->addend_multiplier;
+        f.addend_multiplier = step->conv.addend_multiplier;
     }
     return f;
 }
 
 static bool is_dilated(const oct_step *step)
 {
-    return step->input_step_h > 1 || step->input_step_w > 1;
+    return step->conv.input_step_h > 1 || step->conv.input_step_w > 1;
 }
 
 /* A dilated sample lies in scratch. */
 static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
 {
     if (!is_dilated(step)) return 0;
-    return oct_round_up(oct_conv_in_numel(&step->conv) *
+    return oct_round_up(oct_conv_in_numel(&step->conv.shape) *
                             (int64_t)oct_dtype_bytes(oct_step_input(program, step, 0)->dtype),
                         OCT_CACHE_LINE);
 }
@@ -184,9 +187,10 @@ static void run_dilated(const oct_step_run *r, const constants *k, const oct_epi
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
-    const oct_dilation d = oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->input_step_h,
-                                           step->input_step_w, in->dtype, in->q.zero_point);
-    const int64_t out = oct_conv_out_numel(&step->conv);
+    const oct_dilation d =
+        oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->conv.input_step_h,
+                        step->conv.input_step_w, in->dtype, in->q.zero_point);
+    const int64_t out = oct_conv_out_numel(&step->conv.shape);
     const int64_t in_bytes = oct_value_numel(in) * (int64_t)oct_dtype_bytes(in->dtype);
     uint8_t *scratch = (uint8_t *)r->scratch + dilated_bytes(r->program, step);
     for (int64_t n = 0; n < r->samples; n++) {
@@ -217,12 +221,11 @@ void oct_conv_run(const oct_step_run *r)
 }
 
 const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS] = {
-    OCT_CONV_FIELDS, OCT_FIELD_FACTOR(addend_multiplier, 0)};
+    OCT_CONV_FIELDS, OCT_FIELD_FACTOR(conv.addend_multiplier, 0)};
 
 const oct_step_type oct_step_conv = {.name = "conv",
                                      .inputs = {1, 2},
                                      .weights = true,
-                                     .window = true,
                                      OCT_STEP_FIELDS(oct_conv_fields),
                                      OCT_STEP_ARRAYS(oct_conv_arrays),
                                      .check = oct_conv_check,

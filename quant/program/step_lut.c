@@ -4,15 +4,16 @@
 /* Whether each channel has a table; one of a single channel is that of all. */
 static bool has_channels(const oct_program *program, const oct_step *step)
 {
-    return step->table_size > oct_qtable_size(oct_step_input(program, step, 0)->q);
+    return step->lut.size > oct_qtable_size(oct_step_input(program, step, 0)->q);
 }
 
 static oct_status check_size(const oct_program *program, const oct_step *step)
 {
     const int64_t codes = oct_qtable_size(oct_step_input(program, step, 0)->q);
     const int64_t channels = oct_step_input(program, step, 0)->c;
-    if (!has_channels(program, step)) return oct_check_table(program, step);
-    OCT_CHECK(step->table && step->table_size == codes * channels, OCT_DATA,
+    if (!has_channels(program, step))
+        return oct_check_table(program, step, step->lut.table, step->lut.size);
+    OCT_CHECK(step->lut.table && step->lut.size == codes * channels, OCT_DATA,
               "its tables are missing or have not %lld entries for each of %lld channels",
               (long long)codes, (long long)channels);
     return OCT_OK;
@@ -23,10 +24,10 @@ static oct_status check_lut(const oct_program *program, const oct_step *step)
     const oct_qparams y = oct_step_output(program, step)->q;
     OCT_TRY(oct_check_same_shape(program, step, 0));
     OCT_TRY(check_size(program, step));
-    for (int64_t i = 0; i < step->table_size; i++)
-        OCT_CHECK(step->table[i] >= y.qmin && step->table[i] <= y.qmax, OCT_DATA,
+    for (int64_t i = 0; i < step->lut.size; i++)
+        OCT_CHECK(step->lut.table[i] >= y.qmin && step->lut.table[i] <= y.qmax, OCT_DATA,
                   "entry %lld of its table, %d, is no code of value %d", (long long)i,
-                  step->table[i], step->output);
+                  step->lut.table[i], step->output);
     return OCT_OK;
 }
 
@@ -34,15 +35,25 @@ static void run_lut(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t numel = r->samples * oct_value_numel(y);
-    const uint16_t *table = r->step->table;
+    const uint16_t *table = r->step->lut.table;
     if (has_channels(r->program, r->step))
         oct_qlut_channels(numel / y->c, y->c, oct_step_codes(r, 0), table, y->q, r->output);
     else
         oct_qlut_forward(numel, oct_step_codes(r, 0), table, y->q, r->output);
 }
 
-static const oct_step_field fields[] = {OCT_FIELD(table_size, 24, 0, OCT_TABLES_MAX)};
-static const oct_step_array arrays[] = {OCT_TABLE("codes", OCT_U16, table)};
+static oct_status table_shape(const oct_step *step, oct_shape *shape)
+{
+    *shape = OCT_SHAPE(step->lut.size);
+    return OCT_OK;
+}
+
+static const oct_step_field fields[] = {OCT_FIELD(lut.size, 24, 0, OCT_TABLES_MAX)};
+static const oct_step_array arrays[] = {{.group = "tables",
+                                         .name = "codes",
+                                         .dtype = OCT_U16,
+                                         .offset = offsetof(oct_step, lut.table),
+                                         .shape = table_shape}};
 
 const oct_step_type oct_step_lut = {.name = "lut",
                                     .inputs = {1, 1},

@@ -5,7 +5,7 @@
 
 static oct_status check_quantize(const oct_program *program, const oct_step *step)
 {
-    OCT_CHECK(!step->quotient || oct_step_output(program, step)->dtype == OCT_U8, OCT_DATA,
+    OCT_CHECK(!step->quantize.quotient || oct_step_output(program, step)->dtype == OCT_U8, OCT_DATA,
               "it divides by the scale of 16-bit codes, which only 8-bit ones are made by");
     return oct_check_same_shape(program, step, 0);
 }
@@ -14,7 +14,7 @@ static void run_quantize(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t n = r->samples * oct_value_numel(y);
-    if (r->step->quotient)
+    if (r->step->quantize.quotient)
         oct_quantize_quotient(r->input[0], n, y->q, r->output, r->mask, r->range);
     else if (y->dtype == OCT_U8)
         oct_quantize(r->input[0], n, y->q, r->output, r->mask, r->range);
@@ -22,7 +22,7 @@ static void run_quantize(const oct_step_run *r)
         oct_quantize16(r->input[0], n, y->q, r->output, r->mask, r->range);
 }
 
-static const oct_step_field fields[] = {OCT_FIELD(quotient, 0, 0, 1)};
+static const oct_step_field fields[] = {OCT_FIELD(quantize.quotient, 0, 0, 1)};
 
 const oct_step_type oct_step_quantize = {.name = "quantize",
                                          .inputs = {1, 1},

@@ -4,10 +4,10 @@
 /* The term of the largest code is 1, so that no sum is 0, and terms only fall from there. */
 static oct_status check_exponential(const oct_step *step)
 {
-    const int32_t *e = step->exponential;
+    const int32_t *e = step->softmax.exponential;
     OCT_CHECK(e[0] == OCT_QSOFTMAX_ONE, OCT_DATA, "its exponentials do not begin with %d",
               OCT_QSOFTMAX_ONE);
-    for (int64_t d = 1; d < step->table_size; d++)
+    for (int64_t d = 1; d < step->softmax.size; d++)
         OCT_CHECK(e[d] >= 0 && e[d] <= e[d - 1], OCT_DATA,
                   "exponential %lld is below 0 or above the one before", (long long)d);
     return OCT_OK;
@@ -20,19 +20,30 @@ static oct_status check_softmax(const oct_program *program, const oct_step *step
     OCT_CHECK(y->c <= OCT_QSOFTMAX_MAX, OCT_DATA, "it has more than %d channels", OCT_QSOFTMAX_MAX);
     OCT_CHECK(oct_qsoftmax_fits(y->q), OCT_DATA,
               "the scale of value %d is not a power of two from 2^-16 to 1", step->output);
-    OCT_TRY(oct_check_table(program, step));
+    OCT_TRY(oct_check_table(program, step, step->softmax.exponential, step->softmax.size));
     return check_exponential(step);
 }
 
 static void run_softmax(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
-    oct_qsoftmax_forward(r->samples * y->h * y->w, y->c, oct_step_codes(r, 0), r->step->exponential,
+    oct_qsoftmax_forward(r->samples * y->h * y->w, y->c, oct_step_codes(r, 0),
+                         r->step->softmax.exponential,
                          &(oct_qoutput){.q = y->q, .data = r->output, .mask = r->mask});
 }
 
-static const oct_step_field fields[] = {OCT_FIELD(table_size, 24, 0, OCT_TABLE_MAX)};
-static const oct_step_array arrays[] = {OCT_TABLE("exponential", OCT_S32, exponential)};
+static oct_status table_shape(const oct_step *step, oct_shape *shape)
+{
+    *shape = OCT_SHAPE(step->softmax.size);
+    return OCT_OK;
+}
+
+static const oct_step_field fields[] = {OCT_FIELD(softmax.size, 24, 0, OCT_TABLE_MAX)};
+static const oct_step_array arrays[] = {{.group = "tables",
+                                         .name = "exponential",
+                                         .dtype = OCT_S32,
+                                         .offset = offsetof(oct_step, softmax.exponential),
+                                         .shape = table_shape}};
 
 const oct_step_type oct_step_softmax = {.name = "softmax",
                                         .inputs = {1, 1},

@@ -45,8 +45,8 @@ static void program_of_classes(oct_program *p)
     p->output = program_value(p, OCT_S32, 6, 4, 1, 0.0f, 0);
     program_step(p, OCT_STEP_QUANTIZE, "quant", image, NONE, x);
     oct_step *step = program_step(p, OCT_STEP_PAD, "pad", x, NONE, framed);
-    step->pad = (oct_pad_shape){{3, 2, 3}, {6, 4, 3}, {1, 2, 0}, OCT_PAD_CONSTANT};
-    step->fill = 128;
+    step->pad.shape = (oct_pad_shape){{3, 2, 3}, {6, 4, 3}, {1, 2, 0}, OCT_PAD_CONSTANT};
+    step->pad.fill = 128;
     step = program_step(p, OCT_STEP_MOVE, "move", framed, NONE, mirrored);
     step->move = oct_move_over(3, (const int64_t[]){6, 4, 3});
     step->move.stride[0] = -12;

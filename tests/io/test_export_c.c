@@ -154,7 +154,7 @@ Test(export_c, clamps_looks_up_moves_and_pads)
         for (int i = 0; i < 3 << bits; i++)
             table[i] = (uint16_t)((i * 37) % (y.qmax + 1));
         int32_t x = begin_program(&b, 3, 4, 3, q), next = codes(&b, 3, 4, 3, q);
-        add_step(&b, (oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 90}, x, -1, next);
+        add_step(&b, (oct_step){.kind = OCT_STEP_RELU, .relu = {.lo = -20, .hi = 90}}, x, -1, next);
         x = next, next = codes(&b, 4, 3, 3, q);
         add_step(
             &b,
@@ -164,15 +164,15 @@ Test(export_c, clamps_looks_up_moves_and_pads)
         x = next, next = codes(&b, 6, 5, 3, q);
         add_step(&b,
                  (oct_step){.kind = OCT_STEP_PAD,
-                            .fill = 77,
-                            .pad = {.in = {4, 3, 3},
-                                    .out = {6, 5, 3},
-                                    .before = {1, 2, 0},
-                                    .mode = bits == 8 ? OCT_PAD_CONSTANT : OCT_PAD_REFLECT}},
+                            .pad = {{.in = {4, 3, 3},
+                                     .out = {6, 5, 3},
+                                     .before = {1, 2, 0},
+                                     .mode = bits == 8 ? OCT_PAD_CONSTANT : OCT_PAD_REFLECT},
+                                    .fill = 77}},
                  x, -1, next);
         x = next, next = codes(&b, 6, 5, 3, y);
-        add_step(&b, (oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = 3 << bits}, x,
-                 -1, next);
+        add_step(&b, (oct_step){.kind = OCT_STEP_LUT, .lut = {.table = table, .size = 3 << bits}},
+                 x, -1, next);
         end_program(&b, next);
         check_program(&b);
     }
@@ -189,16 +189,13 @@ Test(export_c, pools_with_padding_and_resizes)
         b.model.program.requantizer = mode == 1 ? OCT_REQUANT_Q15 : OCT_REQUANT_FLOAT;
         add_step(&b,
                  (oct_step){.kind = mode < 3 ? OCT_STEP_AVG_POOL : OCT_STEP_MAX_POOL,
-                            .conv = s,
-                            .count_include_pad = mode == 1,
-                            .of_codes = mode == 2,
-                            .half_up = mode == 0,
-                            .fixed = mode == 1},
+                            .pool = {s, .count_include_pad = mode == 1, .of_codes = mode == 2,
+                                     .half_up = mode == 0, .fixed = mode == 1}},
                  x, -1, next);
         x = next, next = codes(&b, 7, 4, 2, q);
         s = (oct_conv_shape){.in_h = 3, .in_w = 3, .in_c = 2, .out_h = 7, .out_w = 4, .out_c = 2};
-        add_step(&b, (oct_step){.kind = OCT_STEP_INTERPOLATE, .conv = s, .interpolation = mode}, x,
-                 -1, next);
+        add_step(&b, (oct_step){.kind = OCT_STEP_INTERPOLATE, .interpolate = {s, mode}}, x, -1,
+                 next);
         x = next, next = add_value(&b, OCT_S32, 7, 4, 1, (oct_qparams){0});
         add_step(&b, (oct_step){.kind = OCT_STEP_ARGMAX}, x, -1, next);
         if (mode % 3) {
@@ -222,10 +219,10 @@ Test(export_c, sums_and_products_broadcast_and_repeat)
         b.model.program.requantizer = kinds[k].requantizer;
         add_step(&b,
                  (oct_step){.kind = OCT_STEP_MAX_POOL,
-                            .conv = oct_pool_shape_of(
+                            .pool = {oct_pool_shape_of(
                                 3, 4, 2,
                                 (oct_pool_geometry){
-                                    .kernel_h = 3, .kernel_w = 4, .stride_h = 1, .stride_w = 1})},
+                                    .kernel_h = 3, .kernel_w = 4, .stride_h = 1, .stride_w = 1})}},
                  x, -1, small);
         next = codes(&b, 3, 4, 2, y);
         add_step(&b, (oct_step){.kind = OCT_STEP_ADD, .add = oct_qadd_of(q, q, y, false)}, x, small,
@@ -235,9 +232,9 @@ Test(export_c, sums_and_products_broadcast_and_repeat)
         add_step(
             &b,
             (oct_step){.kind = OCT_STEP_MUL,
-                       .factor = oct_qmul_factor(y, q, q) /
-                                 (oct_requantizer_shifts(kinds[k].requantizer) ? 64.0f : 60.0f),
-                       .offset_first = k == 0},
+                       .mul = {oct_qmul_factor(y, q, q) /
+                                   (oct_requantizer_shifts(kinds[k].requantizer) ? 64.0f : 60.0f),
+                               .offset_first = k == 0}},
             sum, x, next);
         end_program(&b, next);
         check_program(&b);
@@ -259,9 +256,10 @@ Test(export_c, channels_stand_side_by_side_and_share_one_softmax)
         b.model.program.requantizer = kinds[k].requantizer;
         add_step(&b, (oct_step){.kind = OCT_STEP_CONCAT}, x, x, wide);
         oct_qsoftmax_exponential(y, exponential);
-        add_step(
-            &b, (oct_step){.kind = OCT_STEP_SOFTMAX, .exponential = exponential, .table_size = 256},
-            wide, -1, next);
+        add_step(&b,
+                 (oct_step){.kind = OCT_STEP_SOFTMAX,
+                            .softmax = {.exponential = exponential, .size = 256}},
+                 wide, -1, next);
         end_program(&b, next);
         check_program(&b);
     }
@@ -294,16 +292,16 @@ static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, oc
     b.model.program.requantizer = by;
     add_step(&b,
              (oct_step){.kind = out_bits ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT,
-                        .conv = s,
-                        .input_step_h = stride,
-                        .input_step_w = stride,
-                        .weight = weight,
-                        .bias = bias,
-                        .multiplier = multiplier,
-                        .weight_scale = scale,
-                        .addend_multiplier = with_addend ? 0.37f : 0,
-                        .lo = out_bits ? -y.zero_point : 0,
-                        .hi = out_bits ? y.qmax - y.zero_point : 6},
+                        .conv = {.shape = s,
+                                 .input_step_h = stride,
+                                 .input_step_w = stride,
+                                 .weight = weight,
+                                 .bias = bias,
+                                 .multiplier = multiplier,
+                                 .weight_scale = scale,
+                                 .addend_multiplier = with_addend ? 0.37f : 0,
+                                 .lo = out_bits ? -y.zero_point : 0,
+                                 .hi = out_bits ? y.qmax - y.zero_point : 6}},
              x, with_addend ? x : -1, next);
     end_program(&b, next);
     check_program(&b);
@@ -339,7 +337,8 @@ Test(export_c, names_of_layers_stay_in_their_comments)
     const oct_qparams q = qparams(8, 0.25f, 100);
     const int32_t x = begin_program(&b, 2, 2, 1, q), next = codes(&b, 2, 2, 1, q);
     snprintf(
-        add_step(&b, (oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 90}, x, -1, next)->name,
+        add_step(&b, (oct_step){.kind = OCT_STEP_RELU, .relu = {.lo = -20, .hi = 90}}, x, -1, next)
+            ->name,
         128, "a */ #error \\\n?\?/ /* \" \xc3\xa9");
     end_program(&b, next);
     check_program(&b);

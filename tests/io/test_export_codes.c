@@ -69,7 +69,8 @@ Test(export_codes, are_cut_as_numbers_that_runtimes_cut)
 {
     for (int bits = 8; bits <= 16; bits += 8) {
         oct_onnx_graph g;
-        export_step((oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, qparams(bits), &g);
+        export_step((oct_step){.kind = OCT_STEP_RELU, .relu = {.lo = -20, .hi = 70}}, qparams(bits),
+                    &g);
         cr_assert_eq(count(&g, "Clip"), 1);
         cr_assert_eq(count(&g, "Cast"), bits == 8 ? 0 : 2, "%d bits", bits);
         oct_onnx_free(&g);
@@ -81,8 +82,9 @@ Test(export_codes, of_channels_are_looked_up_after_each_other)
     static uint16_t table[CHANNELS * CODES];
     for (int tables = 1; tables <= CHANNELS; tables += CHANNELS - 1) {
         oct_onnx_graph g;
-        export_step((oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = tables * CODES},
-                    qparams(8), &g);
+        export_step(
+            (oct_step){.kind = OCT_STEP_LUT, .lut = {.table = table, .size = tables * CODES}},
+            qparams(8), &g);
         cr_assert_eq(count(&g, "Cast"), 1);
         cr_assert_eq(count(&g, "Add"), tables > 1);
         cr_assert_eq(count(&g, "Gather"), 1);

@@ -174,7 +174,7 @@ static void end_reader(reader *r)
 Test(export_tflite, tensors_are_signed_bytes_with_their_qparams)
 {
     example e;
-    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 8, SIDE);
+    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .relu = {.lo = -20, .hi = 70}}, 8, SIDE);
     reader r = write_example(&e);
     cr_assert_eq(count(&r, QUANTIZE), 1);
     cr_assert_eq(count(&r, DEQUANTIZE), 1);
@@ -190,7 +190,7 @@ Test(export_tflite, tensors_are_signed_bytes_with_their_qparams)
 Test(export_tflite, codes_and_pixels_need_no_quantize)
 {
     example e;
-    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 8, SIDE);
+    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .relu = {.lo = -20, .hi = 70}}, 8, SIDE);
     e.job.codes = true;
     reader r = write_example(&e);
     cr_assert_eq(count(&r, QUANTIZE) + count(&r, DEQUANTIZE), 0);
@@ -209,8 +209,8 @@ Test(export_tflite, of_channels_are_looked_up_after_each_other)
     for (int tables = 1; tables <= CHANNELS; tables += CHANNELS - 1) {
         example e;
         begin_example(
-            &e, &(oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = tables * CODES}, 8,
-            SIDE);
+            &e, &(oct_step){.kind = OCT_STEP_LUT, .lut = {.table = table, .size = tables * CODES}},
+            8, SIDE);
         reader r = write_example(&e);
         cr_assert_eq(count(&r, CAST), 1);
         cr_assert_eq(count(&r, GATHER), 1);
@@ -229,8 +229,8 @@ Test(export_tflite, functions_of_whole_numbers_are_operators)
             oct_fixed_function_table((oct_fixed_function)f, qparams(8), table);
             table[7] = (uint16_t)(table[7] + !same);
             begin_example(&e,
-                          &(oct_step){.kind = OCT_STEP_LUT, .table = table, .table_size = CODES}, 8,
-                          SIDE);
+                          &(oct_step){.kind = OCT_STEP_LUT, .lut = {.table = table, .size = CODES}},
+                          8, SIDE);
             e.values[2].q = oct_fixed_function_output((oct_fixed_function)f);
             e.model.program.requantizer = OCT_REQUANT_DOUBLE;
             reader r = write_example(&e);
@@ -252,15 +252,15 @@ static void begin_conv(example *e, int groups, int stride)
                                                oct_conv_geometry_of(3, 3, stride, 1, groups));
     begin_example(e,
                   &(oct_step){.kind = OCT_STEP_CONV,
-                              .conv = s,
-                              .input_step_h = 1,
-                              .input_step_w = 1,
-                              .weight = weight,
-                              .bias = bias,
-                              .multiplier = multiplier,
-                              .weight_scale = scale,
-                              .lo = -100,
-                              .hi = 155},
+                              .conv = {.shape = s,
+                                       .input_step_h = 1,
+                                       .input_step_w = 1,
+                                       .weight = weight,
+                                       .bias = bias,
+                                       .multiplier = multiplier,
+                                       .weight_scale = scale,
+                                       .lo = -100,
+                                       .hi = 155}},
                   8, s.out_h);
 }
 
@@ -295,7 +295,7 @@ Test(export_tflite, says_where_xnnpack_would_refuse_the_file)
     for (size_t i = 0; i < OCT_COUNT(ends); i++) {
         example e;
         begin_conv(&e, 1, 1);
-        e.steps[1].multiplier[1] = ends[i].multiplier;
+        e.steps[1].conv.multiplier[1] = ends[i].multiplier;
         reader r = write_example(&e);
         const char *notices = r.out.notices.data;
         cr_assert_eq(!(notices && strstr(notices, "its delegate refuses the whole file")),
@@ -307,19 +307,19 @@ Test(export_tflite, says_where_xnnpack_would_refuse_the_file)
 Test(export_tflite, refuses_what_tflite_has_no_form_for)
 {
     example e;
-    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .lo = -20, .hi = 70}, 16, SIDE);
+    begin_example(&e, &(oct_step){.kind = OCT_STEP_RELU, .relu = {.lo = -20, .hi = 70}}, 16, SIDE);
     refuse(&e, "quant: has codes of 16 bits");
     oct_pool_geometry g = oct_pool_geometry_of(3, 2, 1);
     const oct_conv_shape s = oct_pool_shape_of(SIDE, SIDE, CHANNELS, g);
-    begin_example(&e, &(oct_step){.kind = OCT_STEP_AVG_POOL, .conv = s, .of_codes = true}, 8,
+    begin_example(&e, &(oct_step){.kind = OCT_STEP_AVG_POOL, .pool = {s, .of_codes = true}}, 8,
                   s.out_h);
     refuse(&e, "middle: averages fewer positions at the edges than TFLite's pool does");
-    e.steps[1].count_include_pad = true;
+    e.steps[1].pool.count_include_pad = true;
     reader r = write_example(&e);
     cr_assert(count(&r, AVERAGE_POOL) == 1 && count(&r, PADV2) == 1);
     cr_assert_null(r.out.notices.data);
     end_reader(&r);
-    e.steps[1].of_codes = false;
+    e.steps[1].pool.of_codes = false;
     r = write_example(&e);
     cr_assert(r.out.notices.data && strstr(r.out.notices.data, "middle: averages codes"));
     end_reader(&r);

@@ -71,19 +71,20 @@ static oct_step make_step(oct_step_kind kind, const char *name, int32_t a, int32
 static void add_arrays(const oct_program *p, oct_step *s)
 {
     const oct_qparams x = oct_step_input(p, s, 0)->q, y = oct_step_output(p, s)->q;
-    const oct_conv_shape *c = &s->conv;
+    oct_conv_step *l = &s->conv;
+    const oct_conv_shape *c = &l->shape;
     size_t weights = (size_t)(c->out_c * c->kernel_h * c->kernel_w * (c->in_c / c->groups));
     size_t channels = (size_t)c->out_c;
-    MUST(oct_alloc(&s->weight, weights, sizeof *s->weight));
-    MUST(oct_alloc(&s->bias, channels, sizeof *s->bias));
-    MUST(oct_alloc(&s->multiplier, channels, sizeof *s->multiplier));
-    MUST(oct_alloc(&s->weight_scale, channels, sizeof *s->weight_scale));
+    MUST(oct_alloc(&l->weight, weights, sizeof *l->weight));
+    MUST(oct_alloc(&l->bias, channels, sizeof *l->bias));
+    MUST(oct_alloc(&l->multiplier, channels, sizeof *l->multiplier));
+    MUST(oct_alloc(&l->weight_scale, channels, sizeof *l->weight_scale));
     for (size_t i = 0; i < weights; i++)
-        s->weight[i] = (int8_t)((int)(i * 37 % 255) - 127);
+        l->weight[i] = (int8_t)((int)(i * 37 % 255) - 127);
     for (size_t i = 0; i < channels; i++) {
-        s->bias[i] = (int64_t)i * 1001 - 3000;
-        s->weight_scale[i] = 0.02F / (float)(i + 7);
-        s->multiplier[i] = x.scale * s->weight_scale[i] / (y.scale > 0 ? y.scale : 1);
+        l->bias[i] = (int64_t)i * 1001 - 3000;
+        l->weight_scale[i] = 0.02F / (float)(i + 7);
+        l->multiplier[i] = x.scale * l->weight_scale[i] / (y.scale > 0 ? y.scale : 1);
     }
 }
 
@@ -131,24 +132,25 @@ static void make_program(oct_program *p)
 
     p->steps[0] = make_step(OCT_STEP_QUANTIZE, "quant", 0, -1, 1);
     p->steps[1] = make_step(OCT_STEP_CONV, "layers.0.conv", 1, -1, 2);
-    p->steps[1].conv = oct_conv_shape_of(8, 8, 3, 4, oct_conv_geometry_of(3, 3, 1, 1, 1));
-    p->steps[1].input_step_h = p->steps[1].input_step_w = 1;
-    p->steps[1].lo = 0;
-    p->steps[1].hi = 120;
+    p->steps[1].conv.shape = oct_conv_shape_of(8, 8, 3, 4, oct_conv_geometry_of(3, 3, 1, 1, 1));
+    p->steps[1].conv.input_step_h = p->steps[1].conv.input_step_w = 1;
+    p->steps[1].conv.lo = 0;
+    p->steps[1].conv.hi = 120;
     p->steps[2] = make_step(OCT_STEP_CONV, "layers.1.conv", 2, -1, 3);
-    p->steps[2].conv = oct_conv_shape_of(8, 8, 4, 4, oct_conv_geometry_of(3, 3, 1, 1, 2));
-    p->steps[2].input_step_h = p->steps[2].input_step_w = 1;
-    p->steps[2].lo = -100;
-    p->steps[2].hi = 127;
+    p->steps[2].conv.shape = oct_conv_shape_of(8, 8, 4, 4, oct_conv_geometry_of(3, 3, 1, 1, 2));
+    p->steps[2].conv.input_step_h = p->steps[2].conv.input_step_w = 1;
+    p->steps[2].conv.lo = -100;
+    p->steps[2].conv.hi = 127;
     p->steps[3] = make_step(OCT_STEP_ADD, "add", 2, 3, 4);
     p->steps[3].add = oct_qadd_of(p->values[2].q, p->values[3].q, p->values[4].q, true);
     p->steps[4] = make_step(OCT_STEP_MAX_POOL, "pool", 4, -1, 5);
-    p->steps[4].conv = oct_conv_shape_of(8, 8, 4, 4, oct_conv_geometry_of(2, 2, 2, 0, 1));
+    p->steps[4].pool.shape = oct_conv_shape_of(8, 8, 4, 4, oct_conv_geometry_of(2, 2, 2, 0, 1));
     p->steps[5] = make_step(OCT_STEP_AVG_POOL, "average", 5, -1, 6);
-    p->steps[5].conv = oct_conv_shape_of(4, 4, 4, 4, oct_conv_geometry_of(4, 4, 1, 0, 1));
+    p->steps[5].pool.shape = oct_conv_shape_of(4, 4, 4, 4, oct_conv_geometry_of(4, 4, 1, 0, 1));
     p->steps[6] = make_step(OCT_STEP_CONV_FLOAT, "head", 6, -1, 7);
-    p->steps[6].conv = oct_conv_shape_of(1, 1, 4, CLASSES, oct_conv_geometry_of(1, 1, 1, 0, 1));
-    p->steps[6].input_step_h = p->steps[6].input_step_w = 1;
+    p->steps[6].conv.shape =
+        oct_conv_shape_of(1, 1, 4, CLASSES, oct_conv_geometry_of(1, 1, 1, 0, 1));
+    p->steps[6].conv.input_step_h = p->steps[6].conv.input_step_w = 1;
     p->steps[FALLBACK] = make_step(OCT_STEP_FLOAT, "second", 8, -1, 9);
     p->steps[8] = make_step(OCT_STEP_QUANTIZE, "wide", 9, -1, 10);
     add_arrays(p, &p->steps[1]);
@@ -207,6 +209,41 @@ static void check_same_fallback(const oct_fallback *a, const oct_fallback *b)
     }
 }
 
+static void check_same_shape(const oct_conv_shape *a, const oct_conv_shape *b)
+{
+    SAME(in_h);
+    SAME(in_w);
+    SAME(in_c);
+    SAME(out_h);
+    SAME(out_w);
+    SAME(out_c);
+    SAME(kernel_h);
+    SAME(kernel_w);
+    SAME(stride_h);
+    SAME(stride_w);
+    SAME(pad_top);
+    SAME(pad_left);
+    SAME(pad_bottom);
+    SAME(pad_right);
+    SAME(dilation_h);
+    SAME(dilation_w);
+    SAME(groups);
+}
+
+static void check_same_layer(const oct_conv_step *a, const oct_conv_step *b)
+{
+    check_same_shape(&a->shape, &b->shape);
+    SAME(input_step_h);
+    SAME(input_step_w);
+    SAME(addend_multiplier);
+    SAME(lo);
+    SAME(hi);
+    SAME_ARRAY(weight, oct_conv_depth(&a->shape) * a->shape.out_c);
+    SAME_ARRAY(bias, a->shape.out_c);
+    SAME_ARRAY(multiplier, a->shape.out_c);
+    SAME_ARRAY(weight_scale, a->shape.out_c);
+}
+
 static void check_same_step(const oct_step *a, const oct_step *b)
 {
     SAME(kind);
@@ -214,29 +251,15 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     cr_assert_str_eq(a->name, b->name);
     SAME(input);
     SAME(output);
-    SAME(conv.in_h);
-    SAME(conv.in_w);
-    SAME(conv.in_c);
-    SAME(conv.out_h);
-    SAME(conv.out_w);
-    SAME(conv.out_c);
-    SAME(conv.kernel_h);
-    SAME(conv.kernel_w);
-    SAME(conv.stride_h);
-    SAME(conv.stride_w);
-    SAME(conv.pad_top);
-    SAME(conv.pad_left);
-    SAME(conv.pad_bottom);
-    SAME(conv.pad_right);
-    SAME(conv.dilation_h);
-    SAME(conv.dilation_w);
-    SAME(conv.groups);
-    SAME(input_step_h);
-    SAME(input_step_w);
-    SAME(ceil);
-    SAME(count_include_pad);
-    SAME(lo);
-    SAME(hi);
+    if (oct_step_type_of(a->kind)->weights) check_same_layer(&a->conv, &b->conv);
+    if (a->kind == OCT_STEP_FLOAT) check_same_fallback(a->fallback, b->fallback);
+    if (a->kind == OCT_STEP_MAX_POOL || a->kind == OCT_STEP_AVG_POOL) {
+        check_same_shape(&a->pool.shape, &b->pool.shape);
+        SAME(pool.ceil);
+        SAME(pool.count_include_pad);
+        SAME(pool.factor);
+    }
+    if (a->kind != OCT_STEP_ADD) return;
     SAME(add.ma);
     SAME(add.mb);
     SAME(add.shift);
@@ -246,21 +269,6 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     SAME(add.hi);
     SAME(add.zero_point);
     SAME(add.relu);
-    SAME(addend_multiplier);
-    SAME(factor);
-    SAME(interpolation);
-    SAME(table_size);
-    if (a->table) SAME_ARRAY(table, a->table_size);
-    if (a->exponential) SAME_ARRAY(exponential, a->table_size);
-    cr_assert_eq(!a->fallback, !b->fallback);
-    if (a->fallback) check_same_fallback(a->fallback, b->fallback);
-    cr_assert_eq(!a->weight, !b->weight);
-    if (!a->weight) return;
-    SAME_ARRAY(weight,
-               a->conv.out_c * a->conv.kernel_h * a->conv.kernel_w * a->conv.in_c / a->conv.groups);
-    SAME_ARRAY(bias, a->conv.out_c);
-    SAME_ARRAY(multiplier, a->conv.out_c);
-    SAME_ARRAY(weight_scale, a->conv.out_c);
 }
 
 static void check_same(const oct_model *a, const oct_model *b)
@@ -430,14 +438,15 @@ static void make_large(oct_model *m, int64_t side, int64_t pools)
     for (int32_t i = 0; i < (int32_t)p->num_steps; i++) {
         p->values[i + 1] = codes(side, side, 1, 0.1F);
         p->steps[i] = make_step(OCT_STEP_MAX_POOL, "pool", i, -1, i + 1);
-        p->steps[i].conv = oct_conv_shape_of(side, side, 1, 1, oct_conv_geometry_of(3, 3, 1, 1, 1));
+        p->steps[i].pool.shape =
+            oct_conv_shape_of(side, side, 1, 1, oct_conv_geometry_of(3, 3, 1, 1, 1));
     }
     p->values[0] = p->values[p->num_values - 1] =
         (oct_value){.dtype = OCT_F32, .h = side, .w = side, .c = 1};
-    p->steps[0].kind = OCT_STEP_QUANTIZE;
+    p->steps[0] = make_step(OCT_STEP_QUANTIZE, "quant", 0, -1, 1);
     p->steps[pools + 1].kind = OCT_STEP_AVG_POOL;
     const int kernel = (int)side / 4;
-    p->steps[pools + 1].conv =
+    p->steps[pools + 1].pool.shape =
         oct_conv_shape_of(side, side, 1, 1, oct_conv_geometry_of(kernel, kernel, kernel, 0, 1));
     p->values[pools + 2] = codes(4, 4, 1, 0.1F);
     p->steps[pools + 2].kind = OCT_STEP_DEQUANTIZE;
@@ -500,7 +509,7 @@ Test(model_file, refuses_values_that_take_too_much_together)
     for (int i = 0; i < CONCATENATED; i++)
         m.program.steps[40].input[i] = 1 + 4 * i;
     m.program.values[41].c = CONCATENATED;
-    m.program.steps[41].conv.in_c = m.program.steps[41].conv.out_c = CONCATENATED;
+    m.program.steps[41].pool.shape.in_c = m.program.steps[41].pool.shape.out_c = CONCATENATED;
     m.program.values[42].c = m.program.values[43].c = CONCATENATED;
     m.classes = 16 * CONCATENATED;
     MUST(oct_program_check(&m.program));
@@ -764,7 +773,7 @@ Test(model_file, refuses_numbers_out_of_range)
         {"program/step_inputs", {0, 1LL << 32}, "step 0: its input[0] is 4294967296"},
         {"program/step_inputs", {1, -1}, "step 1 (conv \"layers.0.conv\")"},
         {"program/step_inputs", {1, 100}, "input value 100 does not exist"},
-        {"program/steps", {STEP_COLUMNS + OUT_C, 70000}, "step 1: its conv.out_c is 70000"},
+        {"program/steps", {STEP_COLUMNS + OUT_C, 70000}, "step 1: its conv.shape.out_c is 70000"},
         {"program/steps", {STEP_COLUMNS + OUT_C, 0}, "its sizes are not those of a convolution"},
         {"program/steps",
          {STEP_COLUMNS + OUT_C, 5},

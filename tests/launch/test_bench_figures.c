@@ -58,24 +58,21 @@ Test(figures, work_of_a_program_knows_whose_input_needs_a_gradient)
          .num_inputs = 1,
          .input = {1},
          .output = 2,
-         .input_step_h = 1,
-         .input_step_w = 1},
+         .conv = {.input_step_h = 1, .input_step_w = 1}},
         {.kind = OCT_STEP_CONV,
          .num_inputs = 2,
          .input = {1, 2},
          .output = 3,
-         .input_step_h = 1,
-         .input_step_w = 1},
+         .conv = {.input_step_h = 1, .input_step_w = 1}},
         {.kind = OCT_STEP_MAX_POOL, .num_inputs = 1, .input = {3}, .output = 4},
         {.kind = OCT_STEP_CONV_FLOAT,
          .num_inputs = 1,
          .input = {4},
          .output = 5,
-         .input_step_h = 1,
-         .input_step_w = 1},
+         .conv = {.input_step_h = 1, .input_step_w = 1}},
     };
     for (size_t i = 0; i < OCT_COUNT(steps); i++)
-        steps[i].conv = oct_conv_shape_of(1, 1, 10, 10, oct_conv_geometry_of(1, 1, 1, 0, 1));
+        steps[i].conv.shape = oct_conv_shape_of(1, 1, 10, 10, oct_conv_geometry_of(1, 1, 1, 0, 1));
     const oct_program program = {.num_steps = OCT_COUNT(steps), .steps = steps};
     oct_multiply_adds work = oct_program_multiply_adds(&program);
     cr_assert_eq(work.forward, 300);

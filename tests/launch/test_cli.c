@@ -342,7 +342,7 @@ static void change_logits(oct_model *model)
 
 static void change_weight(oct_model *model)
 {
-    model->program.steps[1].weight[0] ^= 1;
+    model->program.steps[1].conv.weight[0] ^= 1;
 }
 
 Test(cli, verify_names_the_first_layer_that_differs)

@@ -33,8 +33,8 @@ static const json_t *layer_of(const json_t *document, const char *path)
 
 static void scale_weights(oct_step *step, float factor)
 {
-    for (int64_t c = 0; c < step->conv.out_c; c++)
-        step->weight_scale[c] *= factor;
+    for (int64_t c = 0; c < step->conv.shape.out_c; c++)
+        step->conv.weight_scale[c] *= factor;
 }
 
 /* Changes one weight code of a layer, or (weight -1) the scale between it and the next one, and writes a new checksum. */
@@ -50,7 +50,7 @@ static void damage(const char *path, const char *layer, int weight)
             scale_weights(step, 2);
             scale_weights(step + 1, 0.5F);
         } else
-            step->weight[weight] = (int8_t)(step->weight[weight] > 0 ? -100 : 100);
+            step->conv.weight[weight] = (int8_t)(step->conv.weight[weight] > 0 ? -100 : 100);
         cr_assert_eq(oct_model_save(path, &model), OCT_OK, "%s", oct_fail_text(0));
         oct_model_free(&model);
         return;

@@ -207,10 +207,12 @@ static void expect_refusal(oct_model *m, const char *name, const char *what)
  * a single pixel how far windows are apart. */
 static bool no_number_depends_on(const oct_step *step, const char *field)
 {
-    static const char *const pools[] = {"conv.groups", "conv.pad_bottom", "conv.pad_right", "ceil"};
-    static const char *const pixels[] = {"conv.stride_h",   "conv.stride_w", "conv.dilation_h",
-                                         "conv.dilation_w", "input_step_h",  "input_step_w"};
-    const bool pixel = step->conv.in_h == 1 && step->conv.in_w == 1;
+    static const char *const pools[] = {"pool.shape.groups", "pool.shape.pad_bottom",
+                                        "pool.shape.pad_right", "pool.ceil"};
+    static const char *const pixels[] = {"conv.shape.stride_h",   "conv.shape.stride_w",
+                                         "conv.shape.dilation_h", "conv.shape.dilation_w",
+                                         "conv.input_step_h",     "conv.input_step_w"};
+    const bool pixel = step->conv.shape.in_h == 1 && step->conv.shape.in_w == 1;
     for (size_t i = 0; step->kind == OCT_STEP_MAX_POOL && i < OCT_COUNT(pools); i++)
         if (strcmp(field, pools[i]) == 0) return true;
     for (size_t i = 0; pixel && i < OCT_COUNT(pixels); i++)

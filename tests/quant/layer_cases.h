@@ -122,7 +122,8 @@ static inline void layer_begin(layer *l, const char *target, oct_step_kind kind,
     for (int i = 0; i < inputs; i++) {
         const int32_t values = program_input(p, x[i].h, x[i].w, x[i].c);
         l->x[i] = program_value(p, OCT_U8, x[i].h, x[i].w, x[i].c, x[i].q.scale, x[i].q.zero_point);
-        program_step(p, OCT_STEP_QUANTIZE, "quant", values, NONE, l->x[i])->quotient = quotient;
+        program_step(p, OCT_STEP_QUANTIZE, "quant", values, NONE, l->x[i])->quantize.quotient =
+            quotient;
     }
     const bool codes = y.q.scale > 0;
     l->y = program_value(p, codes ? OCT_U8 : OCT_F32, y.h, y.w, y.c, y.q.scale, y.q.zero_point);
@@ -183,12 +184,12 @@ static inline void layer_take_weights(layer *l, const int8_t *weight, const int3
                                       const uint32_t *scale, oct_qparams in, float output_scale)
 {
     oct_step *step = l->step;
-    const int64_t depth = oct_conv_depth(&step->conv);
-    memcpy(step->weight, weight, (size_t)(step->conv.out_c * depth));
-    for (int64_t o = 0; o < step->conv.out_c; o++) {
-        step->bias[o] = layer_bias(weight + o * depth, depth, bias[o], in.zero_point);
-        step->weight_scale[o] = layer_real(scale[o]);
-        step->multiplier[o] = in.scale * layer_real(scale[o]) / output_scale;
+    const int64_t depth = oct_conv_depth(&step->conv.shape);
+    memcpy(step->conv.weight, weight, (size_t)(step->conv.shape.out_c * depth));
+    for (int64_t o = 0; o < step->conv.shape.out_c; o++) {
+        step->conv.bias[o] = layer_bias(weight + o * depth, depth, bias[o], in.zero_point);
+        step->conv.weight_scale[o] = layer_real(scale[o]);
+        step->conv.multiplier[o] = in.scale * layer_real(scale[o]) / output_scale;
     }
 }
 

@@ -53,20 +53,22 @@ static inline void program_weights(oct_step *step, oct_conv_shape s, int32_t lo,
                                    int seed)
 {
     const int64_t n = s.out_c * s.kernel_h * s.kernel_w * (s.in_c / s.groups);
-    step->conv = s;
-    step->lo = lo;
-    step->hi = hi;
-    cr_assert_eq(oct_alloc(&step->weight, (size_t)n, 1), OCT_OK);
-    cr_assert_eq(oct_alloc(&step->bias, (size_t)s.out_c, sizeof *step->bias), OCT_OK);
-    cr_assert_eq(oct_alloc(&step->multiplier, (size_t)s.out_c, sizeof *step->multiplier), OCT_OK);
-    cr_assert_eq(oct_alloc(&step->weight_scale, (size_t)s.out_c, sizeof *step->weight_scale),
+    step->conv.shape = s;
+    step->conv.lo = lo;
+    step->conv.hi = hi;
+    cr_assert_eq(oct_alloc(&step->conv.weight, (size_t)n, 1), OCT_OK);
+    cr_assert_eq(oct_alloc(&step->conv.bias, (size_t)s.out_c, sizeof *step->conv.bias), OCT_OK);
+    cr_assert_eq(oct_alloc(&step->conv.multiplier, (size_t)s.out_c, sizeof *step->conv.multiplier),
                  OCT_OK);
+    cr_assert_eq(
+        oct_alloc(&step->conv.weight_scale, (size_t)s.out_c, sizeof *step->conv.weight_scale),
+        OCT_OK);
     for (int64_t i = 0; i < n; i++)
-        step->weight[i] = (int8_t)((i * 31 + seed * 7) % 255 - 127);
+        step->conv.weight[i] = (int8_t)((i * 31 + seed * 7) % 255 - 127);
     for (int64_t c = 0; c < s.out_c; c++) {
-        step->bias[c] = (c * 97 + seed * 13) % 2001 - 1000;
-        step->multiplier[c] = 0.001f + 0.0001f * (float)((c + seed) % 7);
-        step->weight_scale[c] = 0.01f;
+        step->conv.bias[c] = (c * 97 + seed * 13) % 2001 - 1000;
+        step->conv.multiplier[c] = 0.001f + 0.0001f * (float)((c + seed) % 7);
+        step->conv.weight_scale[c] = 0.01f;
     }
 }
 
@@ -79,10 +81,11 @@ static inline void program_scales(oct_program *p)
         const oct_value *out = oct_step_output(p, step);
         const float x = oct_step_input(p, step, 0)->q.scale;
         const float y = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
-        if (step->num_inputs > 1) step->addend_multiplier = oct_step_input(p, step, 1)->q.scale / y;
-        for (int64_t c = 0; c < step->conv.out_c; c++) {
-            step->weight_scale[c] = step->multiplier[c] * y / x;
-            step->multiplier[c] = x * step->weight_scale[c] / y;
+        if (step->num_inputs > 1)
+            step->conv.addend_multiplier = oct_step_input(p, step, 1)->q.scale / y;
+        for (int64_t c = 0; c < step->conv.shape.out_c; c++) {
+            step->conv.weight_scale[c] = step->conv.multiplier[c] * y / x;
+            step->conv.multiplier[c] = x * step->conv.weight_scale[c] / y;
         }
     }
 }
@@ -139,9 +142,9 @@ static inline void program_small(oct_program *p)
                     program_shape(9, 8, 7, 7, 3, 1, 1, 7), -128, 127, 2);
     program_step(p, OCT_STEP_ADD, "block.add", stem, deep, sum)->add =
         oct_qadd_of(p->values[stem].q, p->values[deep].q, p->values[sum].q, true);
-    program_step(p, OCT_STEP_MAX_POOL, "pool", sum, NONE, pooled)->conv =
+    program_step(p, OCT_STEP_MAX_POOL, "pool", sum, NONE, pooled)->pool.shape =
         program_shape(9, 8, 7, 7, 2, 2, 0, 1);
-    program_step(p, OCT_STEP_AVG_POOL, "mean", pooled, NONE, mean)->conv =
+    program_step(p, OCT_STEP_AVG_POOL, "mean", pooled, NONE, mean)->pool.shape =
         program_shape(4, 4, 7, 7, 4, 1, 0, 1);
     program_weights(program_step(p, OCT_STEP_CONV_FLOAT, "classifier", mean, NONE, p->output),
                     program_shape(1, 1, 7, 10, 1, 1, 0, 1), 0, 0, 3);
@@ -180,8 +183,8 @@ static inline void program_with_fallback(oct_program *p)
 
 static inline void program_factors(oct_step *step, float factor)
 {
-    for (int64_t c = 0; c < step->conv.out_c; c++)
-        step->multiplier[c] *= factor;
+    for (int64_t c = 0; c < step->conv.shape.out_c; c++)
+        step->conv.multiplier[c] *= factor;
 }
 
 /* The kinds that the other two lack, on codes of 8 and 16 bits. The step that makes value v is step
@@ -211,35 +214,37 @@ static inline void program_of_other_kinds(oct_program *p)
     program_factors(step, 0.02f);
     step = program_step(p, OCT_STEP_CONV, "residual", c8, c8, c16);
     program_weights(step, program_shape(6, 5, 4, 4, 1, 1, 0, 1), 0, 32767, 2);
-    step->addend_multiplier = 20.0f;
-    program_step(p, OCT_STEP_MUL, "mul", c8, c16, mul)->factor =
+    step->conv.addend_multiplier = 20.0f;
+    program_step(p, OCT_STEP_MUL, "mul", c8, c16, mul)->mul.factor =
         oct_qmul_factor(v[c8].q, v[c16].q, v[mul].q);
     step = program_step(p, OCT_STEP_LUT, "lut", mul, NONE, lut);
-    step->table_size = 256;
-    cr_assert_eq(oct_alloc(&step->table, 256, sizeof *step->table), OCT_OK);
+    step->lut.size = 256;
+    cr_assert_eq(oct_alloc(&step->lut.table, 256, sizeof *step->lut.table), OCT_OK);
     for (int i = 0; i < 256; i++)
-        step->table[i] = (uint16_t)(255 - i * i / 256);
+        step->lut.table[i] = (uint16_t)(255 - i * i / 256);
     step = program_step(p, OCT_STEP_RELU, "relu", lut, NONE, relu);
-    step->hi = 100;
+    step->relu.hi = 100;
     step = program_step(p, OCT_STEP_CONCAT, "concat", c8, relu, cat);
     step->input[step->num_inputs++] = c16;
     step = program_step(p, OCT_STEP_INTERPOLATE, "interpolate", cat, NONE, inter);
-    step->conv = (oct_conv_shape){.in_h = 6, .in_w = 5, .in_c = 12, .out_h = 7, .out_w = 9};
-    step->conv.out_c = 12;
-    step->interpolation = OCT_BILINEAR;
+    step->interpolate.shape =
+        (oct_conv_shape){.in_h = 6, .in_w = 5, .in_c = 12, .out_h = 7, .out_w = 9};
+    step->interpolate.shape.out_c = 12;
+    step->interpolate.mode = OCT_BILINEAR;
     step = program_step(p, OCT_STEP_AFFINE, "affine", inter, NONE, affine);
     program_weights(step, program_shape(7, 9, 12, 12, 1, 1, 0, 12), -128, 127, 3);
     for (int c = 0; c < 12; c++)
-        step->weight[c] = (int8_t)(c % 3 - 1);
+        step->conv.weight[c] = (int8_t)(c % 3 - 1);
     program_factors(step, 0.03f);
     step = program_step(p, OCT_STEP_CONV, "transposed", affine, NONE, trans);
     program_weights(step, program_shape(13, 17, 12, 3, 3, 1, 1, 1), -128, 127, 4);
-    step->input_step_h = step->input_step_w = 2;
+    step->conv.input_step_h = step->conv.input_step_w = 2;
     step = program_step(p, OCT_STEP_SOFTMAX, "softmax", trans, NONE, soft);
-    step->table_size = 256;
-    cr_assert_eq(oct_alloc(&step->exponential, 256, sizeof *step->exponential), OCT_OK);
-    oct_qsoftmax_exponential(v[trans].q, step->exponential);
-    program_step(p, OCT_STEP_AVG_POOL, "mean", soft, NONE, mean)->conv =
+    step->softmax.size = 256;
+    cr_assert_eq(oct_alloc(&step->softmax.exponential, 256, sizeof *step->softmax.exponential),
+                 OCT_OK);
+    oct_qsoftmax_exponential(v[trans].q, step->softmax.exponential);
+    program_step(p, OCT_STEP_AVG_POOL, "mean", soft, NONE, mean)->pool.shape =
         shape_of(13, 17, 3, 3, 13, 17, 1, 0, 1);
     program_step(p, OCT_STEP_DEQUANTIZE, "out", mean, NONE, p->output);
 }

@@ -212,7 +212,7 @@ Test(fallbacks, in_programs_that_do_not_fit_their_modules_are_refused)
     deploy(&d, &options);
     oct_fallback *fallback = NULL;
     for (int64_t i = 0; i < d.program.num_steps; i++)
-        if (d.program.steps[i].fallback) fallback = d.program.steps[i].fallback;
+        if (d.program.steps[i].kind == OCT_STEP_FLOAT) fallback = d.program.steps[i].fallback;
     const oct_fallback good = *fallback;
 
     snprintf(fallback->type, sizeof fallback->type, "unheard_of");

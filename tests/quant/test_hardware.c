@@ -54,7 +54,7 @@ Test(hardware, products_are_the_formulas)
             uint8_t codes[1024];
             layer_begin_binary(&l, all[t].target, OCT_STEP_MUL, k);
             const oct_value *v = l.program.values;
-            l.step->factor = oct_qmul_factor(v[l.x[0]].q, v[l.x[1]].q, v[l.y].q);
+            l.step->mul.factor = oct_qmul_factor(v[l.x[0]].q, v[l.x[1]].q, v[l.y].q);
             layer_run_binary(&l, k, codes);
         }
     check_nothing_held();
@@ -94,11 +94,12 @@ Test(hardware, averages_are_the_formulas)
             layer_begin(&l, all[t].target, OCT_STEP_AVG_POOL,
                         &(oct_value){.h = k->in_h, .w = k->in_w, .c = k->c, .q = q}, 1,
                         (oct_value){.h = k->out_h, .w = k->out_w, .c = k->c, .q = q});
-            l.step->conv =
+            l.step->pool.shape =
                 program_shape(k->in_h, k->in_w, k->c, k->c, k->kernel, k->stride, k->padding, k->c);
-            l.step->half_up = oct_target_find(all[t].target)->pools_half_up;
-            l.step->fixed = oct_rounding_of(oct_target_find(all[t].target)->requantizer)->averages;
-            l.step->count_include_pad = k->include_pad;
+            l.step->pool.half_up = oct_target_find(all[t].target)->pools_half_up;
+            l.step->pool.fixed =
+                oct_rounding_of(oct_target_find(all[t].target)->requantizer)->averages;
+            l.step->pool.count_include_pad = k->include_pad;
             layer_run(&l, 1, &k->x, codes);
             for (int e = 0; e < k->out_h * k->out_w * k->c; e++)
                 cr_assert_eq(codes[e], k->y[e], "%s, %s: code %d is %d, not %d", all[t].target,

@@ -54,10 +54,10 @@ Test(onnxruntime, averages_are_its_codes_of_convolutions)
         layer_begin(&l, "onnxruntime", OCT_STEP_AVG_POOL,
                     &(oct_value){.h = k->in_h, .w = k->in_w, .c = k->in_c, .q = q}, 1,
                     (oct_value){.h = k->out_h, .w = k->out_w, .c = k->out_c, .q = q});
-        l.step->conv = program_shape(k->in_h, k->in_w, k->in_c, k->out_c, k->kernel, k->stride,
-                                     k->padding, k->in_c);
-        l.step->factor = oct_qavg_factor(q.scale, (int64_t)k->kernel * k->kernel);
-        oct_qavg_pool(1, &l.step->conv, &(oct_qavg){0}, (oct_qcodes){q, k->x}, divided);
+        l.step->pool.shape = program_shape(k->in_h, k->in_w, k->in_c, k->out_c, k->kernel,
+                                           k->stride, k->padding, k->in_c);
+        l.step->pool.factor = oct_qavg_factor(q.scale, (int64_t)k->kernel * k->kernel);
+        oct_qavg_pool(1, &l.step->pool.shape, &(oct_qavg){0}, (oct_qcodes){q, k->x}, divided);
         layer_run(&l, 1, &k->x, codes);
         for (int64_t e = 0; e < (int64_t)k->out_h * k->out_w * k->out_c; e++) {
             cr_assert_eq(codes[e], k->y[e], "%s: code %d is %d, not %d", k->name, (int)e, codes[e],
@@ -118,8 +118,8 @@ Test(onnxruntime, products_are_its_codes)
         layer_begin_binary(&l, "onnxruntime", OCT_STEP_MUL, k);
         const oct_qparams a = l.program.values[l.x[0]].q, b = l.program.values[l.x[1]].q;
         const oct_qparams y = l.program.values[l.y].q;
-        l.step->offset_first = true;
-        l.step->factor = oct_qmul_factor_float(a, b, y);
+        l.step->mul.offset_first = true;
+        l.step->mul.factor = oct_qmul_factor_float(a, b, y);
         layer_run_binary(&l, k, codes);
         oct_qmul_forward(k->count, (oct_qcodes){a, k->a}, (oct_qcodes){b, k->b},
                          &(oct_qmul){oct_qmul_factor(a, b, y), OCT_REQUANT_FLOAT, false},

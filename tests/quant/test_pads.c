@@ -60,7 +60,7 @@ Test(pads, include_their_constant_in_the_range)
         cr_assert_eq(d.quantizers.count, 4); /* input, two layers, head */
         const oct_step *step = step_of_kind(&d.program, OCT_STEP_PAD);
         const oct_qparams q = oct_step_output(&d.program, step)->q;
-        const double value = (step->fill - q.zero_point) * (double)q.scale;
+        const double value = (step->pad.fill - q.zero_point) * (double)q.scale;
         cr_assert_float_eq(value, padding.value, 0.5 * (double)q.scale);
         cr_assert_eq(q.zero_point, padding.value < 0 ? 128 : 0);
         deploy_end(&d);
@@ -76,25 +76,25 @@ Test(pads, of_files_are_what_their_values_are)
     deploy(&d, &options);
     oct_program *p = &d.program;
     oct_step *step = step_of_kind(p, OCT_STEP_PAD);
-    REFUSED_WITH(p, step, step->pad.in[1]++, "its input shape is not that of value");
-    REFUSED_WITH(p, step, step->pad.out[2]--, "its output shape is not that of value");
-    REFUSED_WITH(p, step, step->pad.before[0] = 4, "does not lie in");
-    REFUSED_WITH(p, step, step->pad.before[0] = -1, "does not lie in");
-    REFUSED_WITH(p, step, step->pad.before[0] = INT64_MAX, "does not lie in");
-    REFUSED_WITH(p, step, step->pad.before[0] = INT64_MIN, "does not lie in");
-    REFUSED_WITH(p, step, step->pad.mode = 3, "its mode is 3");
-    REFUSED_WITH(p, step, step->pad.mode = -1, "its mode is -1");
-    REFUSED_WITH(p, step, step->fill = 256, "256, is no code");
-    REFUSED_WITH(p, step, step->fill = -1, "-1, is no code");
+    REFUSED_WITH(p, step, step->pad.shape.in[1]++, "its input shape is not that of value");
+    REFUSED_WITH(p, step, step->pad.shape.out[2]--, "its output shape is not that of value");
+    REFUSED_WITH(p, step, step->pad.shape.before[0] = 4, "does not lie in");
+    REFUSED_WITH(p, step, step->pad.shape.before[0] = -1, "does not lie in");
+    REFUSED_WITH(p, step, step->pad.shape.before[0] = INT64_MAX, "does not lie in");
+    REFUSED_WITH(p, step, step->pad.shape.before[0] = INT64_MIN, "does not lie in");
+    REFUSED_WITH(p, step, step->pad.shape.mode = 3, "its mode is 3");
+    REFUSED_WITH(p, step, step->pad.shape.mode = -1, "its mode is -1");
+    REFUSED_WITH(p, step, step->pad.fill = 256, "256, is no code");
+    REFUSED_WITH(p, step, step->pad.fill = -1, "-1, is no code");
     oct_value *y = &p->values[step->output];
     const oct_value value = *y;
     y->q.scale *= 2;
     check_step_refused(p, step, "quantized otherwise");
     *y = value;
     step = step_of_kind(p, OCT_STEP_INTERPOLATE);
-    REFUSED_WITH(p, step, step->interpolation = OCT_INTERPOLATIONS,
+    REFUSED_WITH(p, step, step->interpolate.mode = OCT_INTERPOLATIONS,
                  "its interpolation 6 does not exist");
-    REFUSED_WITH(p, step, step->interpolation = -1, "its interpolation -1 does not exist");
+    REFUSED_WITH(p, step, step->interpolate.mode = -1, "its interpolation -1 does not exist");
     OK(oct_program_check(p));
     deploy_end(&d);
 }
@@ -113,7 +113,7 @@ Test(pads, of_files_show_no_more_than_a_mirror_does)
          .num_inputs = 1,
          .input = {1},
          .output = 2,
-         .pad = {{3, 1, 1}, {6, 1, 1}, {1, 0, 0}, OCT_PAD_REFLECT}},
+         .pad = {{{3, 1, 1}, {6, 1, 1}, {1, 0, 0}, OCT_PAD_REFLECT}, 0}},
         {.kind = OCT_STEP_DEQUANTIZE, .name = "out", .num_inputs = 1, .input = {2}, .output = 3}};
     oct_program p = {.target = "x86",
                      .num_steps = 3,
@@ -123,10 +123,10 @@ Test(pads, of_files_show_no_more_than_a_mirror_does)
                      .num_inputs = 1,
                      .output = 3};
     OK(oct_program_check(&p));
-    steps[1].pad.before[0] = 3;
+    steps[1].pad.shape.before[0] = 3;
     check_step_refused(&p, &steps[1],
                        "a mirror of height 3 cannot show 3 before it and 0 after it");
-    steps[1].pad.before[0] = 0;
+    steps[1].pad.shape.before[0] = 0;
     check_step_refused(&p, &steps[1],
                        "a mirror of height 3 cannot show 0 before it and 3 after it");
 }

@@ -207,7 +207,7 @@ Test(program_check, refuses_unknown_kinds_and_names_without_an_end)
 
 Test(program_check, refuses_convolutions_whose_sizes_do_not_fit)
 {
-    oct_conv_shape *s = &p.steps[STEM].conv;
+    oct_conv_shape *s = &p.steps[STEM].conv.shape;
     const oct_conv_shape good = *s;
     s->out_h = 8;
     refused("step 1 (conv \"stem\"): output plane 8 x 8 does not follow from its input, kernel, "
@@ -254,40 +254,40 @@ Test(program_check, refuses_weights_too_large_to_be_true_before_reading_them)
     p.values[0].h = p.values[1].h = p.values[0].w = p.values[1].w = 1;
     p.values[0].c = p.values[1].c = 65536;
     p.values[2] = (oct_value){.dtype = OCT_U8, .h = 1, .w = 1, .c = 65536, .q = {1.0f, 0, 0, 255}};
-    step->conv = program_shape(1, 1, 65536, 65536, 1, 1, 0, 1);
+    step->conv.shape = program_shape(1, 1, 65536, 65536, 1, 1, 0, 1);
     refused("step 1 (conv \"stem\"): its weights take more than 2 GiB");
 }
 
 Test(program_check, refuses_missing_or_impossible_constants)
 {
     oct_step *step = &p.steps[CLASSIFIER];
-    int64_t *bias = step->bias;
-    step->bias = NULL;
+    int64_t *bias = step->conv.bias;
+    step->conv.bias = NULL;
     refused("step 6 (conv_float \"classifier\"): weights, biases, multipliers or weight scales are "
             "missing");
-    step->bias = bias;
-    step->multiplier[3] = INFINITY;
+    step->conv.bias = bias;
+    step->conv.multiplier[3] = INFINITY;
     refused("step 6 (conv_float \"classifier\"): multiplier 3 is not finite");
-    step->multiplier[3] = -0.5f;
+    step->conv.multiplier[3] = -0.5f;
     cr_assert_eq(oct_program_check(&p), OCT_OK);
-    step->weight_scale[9] = 0.0f;
+    step->conv.weight_scale[9] = 0.0f;
     refused("step 6 (conv_float \"classifier\"): weight scale 9 is not a positive finite number");
-    step->weight_scale[9] = 1.0f;
-    step->bias[4] = INT32_MAX;
+    step->conv.weight_scale[9] = 1.0f;
+    step->conv.bias[4] = INT32_MAX;
     refused("step 6 (conv_float \"classifier\"): the sums of channel 4 can leave 32 bits");
-    step->bias[4] = INT32_MIN;
+    step->conv.bias[4] = INT32_MIN;
     refused("step 6 (conv_float \"classifier\"): the sums of channel 4 can leave 32 bits");
 }
 
 Test(program_check, refuses_bounds_outside_the_codes)
 {
-    p.steps[DEEP].hi = 128;
+    p.steps[DEEP].conv.hi = 128;
     refused("step 2 (conv \"block.deep\"): bounds -128 to 128 are not within the codes of value 3");
-    p.steps[DEEP].hi = 127;
-    p.steps[DEEP].lo = -129;
+    p.steps[DEEP].conv.hi = 127;
+    p.steps[DEEP].conv.lo = -129;
     refused("step 2 (conv \"block.deep\"): bounds -129 to 127 are not within the codes of value 3");
-    p.steps[DEEP].lo = 100;
-    p.steps[DEEP].hi = 99;
+    p.steps[DEEP].conv.lo = 100;
+    p.steps[DEEP].conv.hi = 99;
     refused("step 2 (conv \"block.deep\"): bounds 100 to 99 are not within the codes of value 3");
 }
 
@@ -314,9 +314,9 @@ Test(program_check, refuses_adds_that_could_overflow_or_do_not_fit_their_values)
     refused("step 3 (add \"block.add\"): bounds 0 to 256 are not within the codes of value 4");
     *add = good;
     p.values[3].c = 6;
-    p.steps[DEEP].conv.out_c = 6;
+    p.steps[DEEP].conv.shape.out_c = 6;
     cr_assert_eq(oct_program_check(&p), OCT_DATA);
-    p.steps[DEEP].conv.out_c = 7;
+    p.steps[DEEP].conv.shape.out_c = 7;
     p.values[3].c = 7;
     p.steps[ADD].input[1] = 1;
     refused("step 3 (add \"block.add\"): its input 1 and output differ in shape");
@@ -324,7 +324,7 @@ Test(program_check, refuses_adds_that_could_overflow_or_do_not_fit_their_values)
 
 Test(program_check, refuses_pools_that_requantize_or_have_empty_windows)
 {
-    oct_conv_shape *s = &p.steps[POOL].conv;
+    oct_conv_shape *s = &p.steps[POOL].pool.shape;
     const oct_conv_shape good = *s;
     p.values[5].q.scale = 0.05f;
     refused("step 4 (max_pool \"pool\"): its output is quantized otherwise than its input");
@@ -469,25 +469,25 @@ Test(other_kinds, are_accepted)
 
 Test(other_kinds, refuses_sums_over_16_bit_codes_that_leave_their_bounds)
 {
-    p.steps[CONV16].bias[2] = INT64_C(1) << 47;
+    p.steps[CONV16].conv.bias[2] = INT64_C(1) << 47;
     refused("step 1 (conv \"conv16\"): the sums of channel 2 can leave 48 bits");
-    p.steps[CONV16].bias[2] = INT64_MIN;
+    p.steps[CONV16].conv.bias[2] = INT64_MIN;
     refused("step 1 (conv \"conv16\"): the sums of channel 2 can leave 48 bits");
-    p.steps[CONV16].bias[2] = INT64_C(1) << 40;
+    p.steps[CONV16].conv.bias[2] = INT64_C(1) << 40;
     cr_assert_eq(oct_program_check(&p), OCT_OK);
-    p.steps[RESIDUAL].bias[1] = INT64_C(1) << 40;
+    p.steps[RESIDUAL].conv.bias[1] = INT64_C(1) << 40;
     refused("step 2 (conv \"residual\"): the sums of channel 1 can leave 32 bits");
 }
 
 Test(other_kinds, refuses_second_summands_that_cannot_be)
 {
-    p.steps[RESIDUAL].addend_multiplier = -1.0f;
+    p.steps[RESIDUAL].conv.addend_multiplier = -1.0f;
     refused("step 2 (conv \"residual\"): the multiplier of its second addend is not a positive "
             "finite number");
-    p.steps[RESIDUAL].addend_multiplier = NAN;
+    p.steps[RESIDUAL].conv.addend_multiplier = NAN;
     refused("step 2 (conv \"residual\"): the multiplier of its second addend is not a positive "
             "finite number");
-    p.steps[RESIDUAL].addend_multiplier = 1.0f;
+    p.steps[RESIDUAL].conv.addend_multiplier = 1.0f;
     p.steps[RESIDUAL].input[1] = 1;
     refused("step 2 (conv \"residual\"): its input 1 and output differ in shape");
 }
@@ -502,26 +502,26 @@ Test(other_kinds, refuses_multipliers_that_are_no_shifts_where_the_program_shift
 Test(other_kinds, refuses_tables_that_lack_entries_or_leave_the_codes)
 {
     oct_step *lut = &p.steps[LUT], *softmax = &p.steps[SOFTMAX];
-    lut->table_size = 255;
+    lut->lut.size = 255;
     refused("step 4 (lut \"lut\"): its table is missing or has not 256 entries");
-    lut->table_size = 65536;
+    lut->lut.size = 65536;
     refused("step 4 (lut \"lut\"): its tables are missing or have not 256 entries for each of 4 "
             "channels");
-    lut->table_size = 256;
-    uint16_t *table = lut->table;
-    lut->table = NULL;
+    lut->lut.size = 256;
+    uint16_t *table = lut->lut.table;
+    lut->lut.table = NULL;
     refused("step 4 (lut \"lut\"): its table is missing or has not 256 entries");
-    lut->table = table;
-    lut->table[17] = 256;
+    lut->lut.table = table;
+    lut->lut.table[17] = 256;
     refused("step 4 (lut \"lut\"): entry 17 of its table, 256, is no code of value 5");
-    lut->table[17] = 255;
-    softmax->table_size = 1;
+    lut->lut.table[17] = 255;
+    softmax->softmax.size = 1;
     refused("step 10 (softmax \"softmax\"): its table is missing or has not 256 entries");
-    softmax->table_size = 256;
-    softmax->exponential[0] = 0;
+    softmax->softmax.size = 256;
+    softmax->softmax.exponential[0] = 0;
     refused("step 10 (softmax \"softmax\"): its exponentials do not begin with 1073741824");
-    softmax->exponential[0] = 1 << 30;
-    softmax->exponential[9] = -1;
+    softmax->softmax.exponential[0] = 1 << 30;
+    softmax->softmax.exponential[9] = -1;
     refused("step 10 (softmax \"softmax\"): exponential 9 is below 0 or above the one before");
 }
 
@@ -533,13 +533,13 @@ Test(other_kinds, refuses_shapes_that_do_not_fit)
     p.steps[CONCAT].input[1] = 1;
     refused("step 6 (concat \"concat\"): its inputs have 10 channels together, its output 12");
     p.steps[CONCAT].input[1] = 6;
-    p.steps[INTERPOLATE].conv.in_h = 60;
+    p.steps[INTERPOLATE].interpolate.shape.in_h = 60;
     refused("step 7 (interpolate \"interpolate\"): its input shape is not that of value 7");
-    p.steps[INTERPOLATE].conv.in_h = 6;
+    p.steps[INTERPOLATE].interpolate.shape.in_h = 6;
     p.steps[MUL].input[0] = 1;
     refused("step 3 (mul \"mul\"): its input 0 and output differ in shape");
     p.steps[MUL].input[0] = 2;
-    p.steps[AFFINE].weight[4] = 2;
+    p.steps[AFFINE].conv.weight[4] = 2;
     refused("step 8 (affine \"affine\"): weight 4 is not -1, 0 or 1");
 }
 
@@ -547,23 +547,20 @@ Test(other_kinds, refuses_shapes_that_do_not_fit)
 Test(other_kinds, refuses_dilations_that_do_not_follow_from_the_input)
 {
     oct_step *step = &p.steps[TRANSPOSED];
-    step->input_step_w = 3;
+    step->conv.input_step_w = 3;
     refused(
         "step 9 (conv \"transposed\"): its input shape is not that of value 9 dilated by 2 x 3");
-    step->input_step_h = step->input_step_w = 1;
+    step->conv.input_step_h = step->conv.input_step_w = 1;
     refused("step 9 (conv \"transposed\"): its input shape is not that of value 9");
-    step->input_step_h = 2000;
+    step->conv.input_step_h = 2000;
     refused("step 9 (conv \"transposed\"): its input cannot be dilated by 2000 x 1");
-    const oct_conv_shape good = step->conv;
-    step->input_step_h = step->input_step_w = 2;
-    step->conv = program_shape(1, 1, 7 * 9 * 12, 3, 1, 1, 0, 1); /* flattened and dilated */
+    const oct_conv_shape good = step->conv.shape;
+    step->conv.input_step_h = step->conv.input_step_w = 2;
+    step->conv.shape = program_shape(1, 1, 7 * 9 * 12, 3, 1, 1, 0, 1); /* flattened and dilated */
     refused(
         "step 9 (conv \"transposed\"): its input shape is not that of value 9 dilated by 2 x 2");
-    step->conv = good;
-    p.steps[11].input_step_h = 2;
-    refused("step 11 (avg_pool \"mean\"): its input cannot be dilated by 2 x 0");
-    p.steps[11].input_step_h = 0;
-    p.steps[AFFINE].input_step_w = 2;
+    step->conv.shape = good;
+    p.steps[AFFINE].conv.input_step_w = 2;
     refused("step 8 (affine \"affine\"): its input cannot be dilated by 0 x 2");
 }
 
@@ -571,10 +568,23 @@ Test(other_kinds, refuses_factors_out_of_range)
 {
     const float factors[] = {0.0f, -1.0f, INFINITY, NAN, 1e30f};
     for (size_t i = 0; i < OCT_COUNT(factors); i++) {
-        p.steps[MUL].factor = factors[i];
+        p.steps[MUL].mul.factor = factors[i];
         cr_assert_eq(oct_program_check(&p), OCT_DATA);
         cr_assert_not_null(strstr(oct_fail_text(0), "step 3 (mul \"mul\"): its factor"));
     }
+}
+
+static void put_number(oct_step *step, const oct_step_field *field, int32_t number)
+{
+    char *at = (char *)step + field->offset;
+    if (field->type == OCT_FIELD_BOOL)
+        memcpy(at, &(bool){number != 0}, sizeof(bool));
+    else if (field->type == OCT_FIELD_S64)
+        memcpy(at, &(int64_t){number}, sizeof(int64_t));
+    else if (field->type == OCT_FIELD_F32)
+        memcpy(at, &(float){(float)number}, sizeof(float));
+    else
+        memcpy(at, &number, sizeof number);
 }
 
 /* A program with any numbers is refused, or it runs without harm (sanitizers watch). */
@@ -584,22 +594,16 @@ Test(other_kinds, any_number_in_any_field_is_refused_or_harmless)
     int refusals = 0, runs = 0;
     static float x[6 * 5 * 2], y[3];
     for (int64_t i = 0; i < p.num_steps; i++) {
-        for (int field = 0; field < 25; field++) {
+        const oct_step_type *type = oct_step_type_of(p.steps[i].kind);
+        for (int field = 0; field < type->num_fields + 4; field++) {
             for (size_t k = 0; k < OCT_COUNT(odd); k++) {
                 oct_step *step = &p.steps[i], good = *step;
-                oct_conv_shape *s = &step->conv;
-                int64_t *const wide[] = {&s->in_h,  &s->in_w,  &s->in_c,
-                                         &s->out_h, &s->out_w, &s->out_c};
-                int32_t *const small[] = {
-                    &s->kernel_h,        &s->kernel_w,    &s->stride_h,   &s->stride_w,
-                    &s->pad_top,         &s->pad_left,    &s->pad_bottom, &s->pad_right,
-                    &s->dilation_h,      &s->dilation_w,  &s->groups,     &step->input_step_h,
-                    &step->input_step_w, &step->lo,       &step->hi,      &step->num_inputs,
-                    &step->input[0],     &step->input[1], &step->output};
-                if (field < 6)
-                    *wide[field] = odd[k];
+                int32_t *const common[] = {&step->num_inputs, &step->input[0], &step->input[1],
+                                           &step->output};
+                if (field < 4)
+                    *common[field] = odd[k];
                 else
-                    *small[field - 6] = odd[k];
+                    put_number(step, &type->fields[field - 4], odd[k]);
                 oct_runtime *rt;
                 const oct_status status = oct_runtime_create(&rt, &p, 1, NULL);
                 cr_assert(status == OCT_OK || status == OCT_DATA, "%s", oct_fail_text(0));

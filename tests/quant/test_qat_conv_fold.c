@@ -1,5 +1,6 @@
 /* A batch norm folded into its layer in the middle of training changes no code: program and evaluation
  * before and after are the same in every bit. And folding of float layers, to rounding. */
+#include "quant/program/step.h"
 #include "core/nn/params.h"
 #include "tests/quant/conv_case.h"
 
@@ -31,20 +32,20 @@ static void drop(snapshot *s)
 static const oct_step *conv_step(const snapshot *s)
 {
     for (int64_t i = 0; i < s->program.num_steps; i++)
-        if (s->program.steps[i].weight) return &s->program.steps[i];
+        if (oct_step_type_of(s->program.steps[i].kind)->weights) return &s->program.steps[i];
     cr_assert_fail("the program has no convolution");
     return NULL;
 }
 
 static void same_step(const oct_step *a, const oct_step *b)
 {
-    const int64_t n = a->conv.out_c;
-    const int64_t k =
-        (int64_t)a->conv.kernel_h * a->conv.kernel_w * (a->conv.in_c / a->conv.groups);
-    oct_check_bytes(b->weight, a->weight, n * k, "weight codes");
-    oct_check_bytes(b->bias, a->bias, n * 8, "integer biases");
-    oct_check_bits_f32(b->multiplier, a->multiplier, n, "multipliers");
-    cr_assert(a->lo == b->lo && a->hi == b->hi && a->addend_multiplier == b->addend_multiplier);
+    const int64_t n = a->conv.shape.out_c;
+    const int64_t k = oct_conv_depth(&a->conv.shape);
+    oct_check_bytes(b->conv.weight, a->conv.weight, n * k, "weight codes");
+    oct_check_bytes(b->conv.bias, a->conv.bias, n * 8, "integer biases");
+    oct_check_bits_f32(b->conv.multiplier, a->conv.multiplier, n, "multipliers");
+    cr_assert(a->conv.lo == b->conv.lo && a->conv.hi == b->conv.hi &&
+              a->conv.addend_multiplier == b->conv.addend_multiplier);
 }
 
 static oct_qparams input_of(const bench *b)
@@ -169,10 +170,11 @@ static bool excepted(const oct_step *before, int64_t c)
 {
     int largest = 0;
     for (int i = 0; i < DEPTH; i++)
-        largest = abs(before->weight[c * DEPTH + i]) > largest ? abs(before->weight[c * DEPTH + i])
-                                                               : largest;
+        largest = abs(before->conv.weight[c * DEPTH + i]) > largest
+                      ? abs(before->conv.weight[c * DEPTH + i])
+                      : largest;
     if (largest == 0) return false;
-    return largest < 127 || before->weight_scale[c] < 0x1p-23f;
+    return largest < 127 || before->conv.weight_scale[c] < 0x1p-23f;
 }
 
 static int64_t compare_many(uint32_t seed, int bits, bool floor_scales)
@@ -197,10 +199,12 @@ static int64_t compare_many(uint32_t seed, int bits, bool floor_scales)
             exceptions++;
             continue;
         }
-        oct_check_bytes(y->weight + c * DEPTH, x->weight + c * DEPTH, DEPTH, "weight codes");
-        cr_assert_eq(x->bias[c], y->bias[c], "channel %lld: bias %lld became %lld", (long long)c,
-                     (long long)x->bias[c], (long long)y->bias[c]);
-        if (x->bias[c]) oct_check_bits_f32(&y->multiplier[c], &x->multiplier[c], 1, "multiplier");
+        oct_check_bytes(y->conv.weight + c * DEPTH, x->conv.weight + c * DEPTH, DEPTH,
+                        "weight codes");
+        cr_assert_eq(x->conv.bias[c], y->conv.bias[c], "channel %lld: bias %lld became %lld",
+                     (long long)c, (long long)x->conv.bias[c], (long long)y->conv.bias[c]);
+        if (x->conv.bias[c])
+            oct_check_bits_f32(&y->conv.multiplier[c], &x->conv.multiplier[c], 1, "multiplier");
         for (int64_t s = 0; s < 3; s++)
             oct_check_bits_f32(&after.y[s * MANY + c], &before.y[s * MANY + c], 1, "evaluation");
     }

@@ -4,6 +4,7 @@
  *
  * OCT_RANDOM_NETWORKS=N tries N networks, OCT_RANDOM_FIRST=S begins with seed S. A network that fails is
  * shrunk and printed. OCT_SMALL_NETWORKS=L tries all small networks of L operations between the stubs. */
+#include "quant/program/step.h"
 #include "core/autograd/lifetimes.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
@@ -465,7 +466,7 @@ static bool check_dead(trial *t, int body)
 static bool sums_in_float(const oct_program *p)
 {
     for (int64_t i = 0; i < p->num_steps; i++) {
-        const char *type = p->steps[i].fallback ? p->steps[i].fallback->type : "";
+        const char *type = oct_step_operation(&p->steps[i]);
         if (strncmp(type, "conv", 4) == 0 || strcmp(type, "linear") == 0) return true;
     }
     return false;

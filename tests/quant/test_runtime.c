@@ -241,7 +241,7 @@ Test(runtime_create, refuses_broken_programs_and_impossible_batches)
     cr_assert_str_eq(oct_fail_text(0), "a runtime for 0 samples cannot be made");
     cr_assert_eq(oct_runtime_create(&rt, &p, INT64_MAX / 2, NULL), OCT_RESOURCE);
     cr_assert_not_null(strstr(oct_fail_text(0), "use a smaller batch"));
-    p.steps[1].lo = -1;
+    p.steps[1].conv.lo = -1;
     cr_assert_eq(oct_runtime_create(&rt, &p, 1, NULL), OCT_DATA);
     cr_assert_null(rt);
     oct_program_free(&p);
@@ -262,11 +262,11 @@ Test(runtime, flattens_planes_and_dequantizes)
     program_weights(linear, program_shape(1, 1, 27, 2, 1, 1, 0, 1), -128, 127, 1);
     program_step(&p, OCT_STEP_DEQUANTIZE, "dequant", y, NONE, p.output);
     for (int o = 0; o < 2; o++) {
-        linear->multiplier[o] = 0.5f;
-        linear->bias[o] = 0;
+        linear->conv.multiplier[o] = 0.5f;
+        linear->conv.bias[o] = 0;
         for (int i = 0; i < 27; i++) {
-            linear->weight[o * 27 + i] = (int8_t)(i == 13 + o);
-            linear->bias[o] -= 128 * linear->weight[o * 27 + i];
+            linear->conv.weight[o * 27 + i] = (int8_t)(i == 13 + o);
+            linear->conv.bias[o] -= 128 * linear->conv.weight[o * 27 + i];
         }
     }
     cr_assert_eq(oct_runtime_create(&rt, &p, 2, NULL), OCT_OK);

@@ -52,12 +52,12 @@ static void check_tables(const oct_program *p, const oct_step *step)
 {
     const oct_qparams x = oct_step_input(p, step, 0)->q, y = oct_step_output(p, step)->q;
     const int64_t codes = oct_qtable_size(x);
-    cr_assert_eq(step->table_size, 8 * codes);
-    for (int64_t i = 0; i < step->table_size; i++) {
+    cr_assert_eq(step->lut.size, 8 * codes);
+    for (int64_t i = 0; i < step->lut.size; i++) {
         const double v = (double)(i % codes - x.zero_point) * (double)x.scale;
         const double slope = (double)(0.3f * (float)(i / codes) - 0.9f);
         const double code = nearbyint((v > 0 ? v : slope * v) / (double)y.scale) + y.zero_point;
-        cr_assert_eq(step->table[i], (int)fmin(fmax(code, y.qmin), y.qmax), "entry %lld",
+        cr_assert_eq(step->lut.table[i], (int)fmin(fmax(code, y.qmin), y.qmax), "entry %lld",
                      (long long)i);
     }
 }
@@ -180,7 +180,7 @@ static void check_clips(const char *target, oct_prepare_method method)
         const bool sum = step->kind == OCT_STEP_ADD;
         if ((step->kind != OCT_STEP_CONV && !sum) || seen == OCT_COUNT(bounds)) continue;
         if (!fused && seen == 1 && !sum) continue; /* the convolution in front of the sum */
-        check_bounds(sum ? step->add.lo : step->lo, sum ? step->add.hi : step->hi, q,
+        check_bounds(sum ? step->add.lo : step->conv.lo, sum ? step->add.hi : step->conv.hi, q,
                      bounds[seen][0], bounds[seen][1]);
         seen++;
     }
@@ -220,7 +220,7 @@ Test(clips, are_fused_by_name_too)
     OK(oct_fuse_modules(&d.root, (const char *const[]){"b", "c"}, 2, false));
     deploy(&d, &options);
     const oct_step *conv = find_step(&d.program, OCT_STEP_CONV);
-    check_bounds(conv->lo, conv->hi, oct_step_output(&d.program, conv)->q, -0.3, 0.8);
+    check_bounds(conv->conv.lo, conv->conv.hi, oct_step_output(&d.program, conv)->q, -0.3, 0.8);
     cr_assert_eq(deploy_count(&d.program, OCT_STEP_RELU), 0);
     cr_assert_eq(deploy_count(&d.program, OCT_STEP_LUT), 1);
     deploy_end(&d);

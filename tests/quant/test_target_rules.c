@@ -60,13 +60,13 @@ Test(target_rules, are_in_the_steps_of_the_program)
     const oct_value *left = oct_step_input(p, add, 0), *right = oct_step_input(p, add, 1);
     const oct_value *sum = oct_step_output(p, add);
     cr_assert_str_eq(p->target, "onnxruntime");
-    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && p->steps[0].quotient);
+    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && p->steps[0].quantize.quotient);
     cr_assert(left->q.scale == sum->q.scale && right->q.scale == sum->q.scale);
     cr_assert(left->q.zero_point == sum->q.zero_point && sum->q.zero_point != 0 &&
                   sum->q.zero_point != 128,
               "a group with values below 0 has the zero_point that its range wants");
     cr_assert_eq(add->add.lo, 0, "a relu after it cuts where the value is 0");
-    cr_assert(step_named(p, "_generated_mul_0")->offset_first);
+    cr_assert(step_named(p, "_generated_mul_0")->mul.offset_first);
     cr_assert_eq(deploy_count(p, OCT_STEP_LUT), 1);
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 2, "no addend is fused into them");
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 1, "a linear layer returns its sums");
@@ -98,13 +98,13 @@ Test(target_rules, of_tflite_are_in_the_steps_of_the_program)
     const oct_step *add = step_named(p, "_generated_add_0");
     const oct_step *mul = step_named(p, "_generated_mul_0"), *pool = step_named(p, "c");
     cr_assert_str_eq(p->target, "tflite");
-    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && !p->steps[0].quotient);
+    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && !p->steps[0].quantize.quotient);
     cr_assert(is_sum(p, add, oct_qadd_of_floats) && !is_sum(p, add, oct_qadd_of));
-    cr_assert(!mul->offset_first &&
-              mul->factor == oct_qmul_factor_float(oct_step_input(p, mul, 0)->q,
-                                                   oct_step_input(p, mul, 1)->q,
-                                                   oct_step_output(p, mul)->q));
-    cr_assert(pool->of_codes && pool->factor == 0.0f);
+    cr_assert(!mul->mul.offset_first &&
+              mul->mul.factor == oct_qmul_factor_float(oct_step_input(p, mul, 0)->q,
+                                                       oct_step_input(p, mul, 1)->q,
+                                                       oct_step_output(p, mul)->q));
+    cr_assert(pool->pool.of_codes && pool->pool.factor == 0.0f);
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 3,
                  "no addend is fused into one, and the last layer returns codes");
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 0);
@@ -126,9 +126,9 @@ Test(target_rules, of_tflm_round_twice_without_a_second_addend)
     const oct_program *p = &d.program;
     cr_assert_str_eq(p->target, "tflm");
     cr_assert_eq(p->requantizer, OCT_REQUANT_DOUBLE);
-    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && p->steps[0].quotient);
+    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && p->steps[0].quantize.quotient);
     cr_assert(is_sum(p, step_named(p, "_generated_add_0"), oct_qadd_of));
-    cr_assert(step_named(p, "c")->of_codes);
+    cr_assert(step_named(p, "c")->pool.of_codes);
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 3);
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 0);
     deploy_end(&d);
@@ -166,7 +166,7 @@ static void check_gates(const char *target, oct_prepare_method method, bool fixe
         oct_fixed_function_table((oct_fixed_function)f, x, table);
         cr_assert_eq(oct_qparams_equal(y, oct_fixed_function_output((oct_fixed_function)f)), fixed,
                      "%s: scale %g, zero_point %d", names[f], (double)y.scale, y.zero_point);
-        if (fixed) cr_assert_arr_eq(step->table, table, sizeof table);
+        if (fixed) cr_assert_arr_eq(step->lut.table, table, sizeof table);
     }
     deploy_end(&d);
 }
@@ -200,7 +200,7 @@ static int count_means(const char *target, const oct_op_args *pool, float factor
     deploy(&d, &options);
     for (int64_t i = 0; i < d.program.num_steps; i++)
         if (d.program.steps[i].kind == OCT_STEP_AVG_POOL)
-            factor[pools++] = d.program.steps[i].factor;
+            factor[pools++] = d.program.steps[i].pool.factor;
     deploy_end(&d);
     return pools;
 }
@@ -353,9 +353,9 @@ static oct_module *normed_network(void)
 static bool has_one_scale(const oct_step *step)
 {
     bool one = true;
-    for (int64_t o = 1; o < step->conv.out_c; o++)
-        one &= fabsf(step->weight_scale[o]) == fabsf(step->weight_scale[0]) &&
-               fabsf(step->multiplier[o]) == fabsf(step->multiplier[0]);
+    for (int64_t o = 1; o < step->conv.shape.out_c; o++)
+        one &= fabsf(step->conv.weight_scale[o]) == fabsf(step->conv.weight_scale[0]) &&
+               fabsf(step->conv.multiplier[o]) == fabsf(step->conv.multiplier[0]);
     return one;
 }
 

@@ -77,7 +77,7 @@ Test(tflite, products_are_its_codes)
         layer_begin_binary(&l, "tflite", OCT_STEP_MUL, k);
         const oct_qparams a = l.program.values[l.x[0]].q, b = l.program.values[l.x[1]].q;
         const oct_qparams y = l.program.values[l.y].q;
-        l.step->factor = oct_qmul_factor_float(a, b, y);
+        l.step->mul.factor = oct_qmul_factor_float(a, b, y);
         layer_run_binary(&l, k, codes);
         for (int e = 0; e < k->count; e++) {
             const int32_t p = (k->a[e] - a.zero_point) * (k->b[e] - b.zero_point);
@@ -115,11 +115,11 @@ Test(tflite, averages_are_its_codes)
         layer_begin(&l, "tflite", OCT_STEP_AVG_POOL,
                     &(oct_value){.h = k->in_h, .w = k->in_w, .c = k->c, .q = q}, 1,
                     (oct_value){.h = k->out_h, .w = k->out_w, .c = k->c, .q = q});
-        l.step->conv =
+        l.step->pool.shape =
             program_shape(k->in_h, k->in_w, k->c, k->c, k->kernel, k->stride, k->padding, k->c);
-        l.step->of_codes = true;
-        l.step->count_include_pad = k->include_pad;
-        oct_qavg_pool(1, &l.step->conv, &(oct_qavg){.include_pad = k->include_pad},
+        l.step->pool.of_codes = true;
+        l.step->pool.count_include_pad = k->include_pad;
+        oct_qavg_pool(1, &l.step->pool.shape, &(oct_qavg){.include_pad = k->include_pad},
                       (oct_qcodes){q, k->x}, divided);
         layer_run(&l, 1, &k->x, codes);
         check_codes(k->name, codes, k->y, n);
@@ -142,13 +142,13 @@ Test(tflite, resized_planes_are_its_codes)
         layer_begin(&l, "tflite", OCT_STEP_INTERPOLATE,
                     &(oct_value){.h = k->in_h, .w = k->in_w, .c = k->c, .q = q}, 1,
                     (oct_value){.h = k->out_h, .w = k->out_w, .c = k->c, .q = q});
-        l.step->interpolation = k->mode;
-        l.step->conv = (oct_conv_shape){.in_h = k->in_h,
-                                        .in_w = k->in_w,
-                                        .in_c = k->c,
-                                        .out_h = k->out_h,
-                                        .out_w = k->out_w,
-                                        .out_c = k->c};
+        l.step->interpolate.mode = k->mode;
+        l.step->interpolate.shape = (oct_conv_shape){.in_h = k->in_h,
+                                                     .in_w = k->in_w,
+                                                     .in_c = k->c,
+                                                     .out_h = k->out_h,
+                                                     .out_w = k->out_w,
+                                                     .out_c = k->c};
         layer_run(&l, 1, &k->x, codes);
         check_codes(k->name, codes, k->y, k->out_h * k->out_w * k->c);
     }

@@ -41,7 +41,7 @@ Test(tflm, products_are_its_codes)
         layer_begin_binary(&l, "tflm", OCT_STEP_MUL, k);
         const oct_qparams a = l.program.values[l.x[0]].q, b = l.program.values[l.x[1]].q;
         const oct_qparams y = l.program.values[l.y].q;
-        const float factor = l.step->factor = oct_qmul_factor(a, b, y);
+        const float factor = l.step->mul.factor = oct_qmul_factor(a, b, y);
         layer_run_binary(&l, k, codes);
         oct_qmul_forward(k->count, (oct_qcodes){a, k->a}, (oct_qcodes){b, k->b},
                          &(oct_qmul){factor, OCT_REQUANT_FLOAT, false},

@@ -77,8 +77,8 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     OCT_CHECK(in.dtype != OCT_F32, OCT_PREPARE, "%s: its input is float where codes should come",
               step->name);
     const oct_layer l = layer_of(m);
-    step->conv = plane_shape(in.h, in.w, in.c);
-    step->input_step_h = step->input_step_w = 1;
+    step->conv.shape = plane_shape(in.h, in.w, in.c);
+    step->conv.input_step_h = step->conv.input_step_w = 1;
     OCT_TRY(oct_step_set_layer(step, &l, in.q, NULL));
     const oct_qparams q = oct_fake_quant_qparams((const oct_fake_quant *)m->q.fake_quant);
     return oct_emit_output(e, step, oct_codes_dtype(q), q);

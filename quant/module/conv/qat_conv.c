@@ -211,8 +211,8 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
               "%s: is fused with a clip and hands over float outputs, which no program can; do not "
               "fuse them",
               step->name);
-    step->conv = oct_qat_conv_shape(m, in.h, in.w);
-    input_steps(m, &step->input_step_h, &step->input_step_w);
+    step->conv.shape = oct_qat_conv_shape(m, in.h, in.w);
+    input_steps(m, &step->conv.input_step_h, &step->conv.input_step_w);
     const oct_layer l = oct_qat_conv_layer(m);
     OCT_TRY(oct_step_set_layer(step, &l, in.q, m->add ? &addend : NULL));
     if (!fq) return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});

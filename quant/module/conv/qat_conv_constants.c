@@ -224,25 +224,25 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
 /* Makes a negative multiplier positive by negating codes and bias: (-a)(-m) = a m, bit for bit. */
 static void make_positive(oct_step *step, int64_t o, int64_t k)
 {
-    if (!(step->multiplier[o] < 0)) return;
-    step->multiplier[o] = -step->multiplier[o];
-    step->weight_scale[o] = -step->weight_scale[o];
-    step->bias[o] = -step->bias[o];
+    if (!(step->conv.multiplier[o] < 0)) return;
+    step->conv.multiplier[o] = -step->conv.multiplier[o];
+    step->conv.weight_scale[o] = -step->conv.weight_scale[o];
+    step->conv.bias[o] = -step->conv.bias[o];
     for (int64_t i = 0; i < k; i++)
-        step->weight[o * k + i] = (int8_t)-step->weight[o * k + i];
+        step->conv.weight[o * k + i] = (int8_t)-step->conv.weight[o * k + i];
 }
 
 static oct_status write_channels(oct_step *step, const oct_channels *ch)
 {
-    const int64_t n = step->conv.out_c;
-    OCT_TRY(oct_alloc(&step->bias, (size_t)n, sizeof *step->bias));
-    OCT_TRY(oct_alloc(&step->multiplier, (size_t)n, sizeof *step->multiplier));
-    OCT_TRY(oct_alloc(&step->weight_scale, (size_t)n, sizeof *step->weight_scale));
+    const int64_t n = step->conv.shape.out_c;
+    OCT_TRY(oct_alloc(&step->conv.bias, (size_t)n, sizeof *step->conv.bias));
+    OCT_TRY(oct_alloc(&step->conv.multiplier, (size_t)n, sizeof *step->conv.multiplier));
+    OCT_TRY(oct_alloc(&step->conv.weight_scale, (size_t)n, sizeof *step->conv.weight_scale));
     for (int64_t o = 0; o < n; o++) {
-        step->bias[o] = ch->bias[o];
-        step->multiplier[o] = ch->multiplier[o];
-        step->weight_scale[o] = ch->effective[o];
-        make_positive(step, o, oct_conv_depth(&step->conv));
+        step->conv.bias[o] = ch->bias[o];
+        step->conv.multiplier[o] = ch->multiplier[o];
+        step->conv.weight_scale[o] = ch->effective[o];
+        make_positive(step, o, oct_conv_depth(&step->conv.shape));
     }
     return OCT_OK;
 }
@@ -252,10 +252,10 @@ static oct_status write_channels(oct_step *step, const oct_channels *ch)
 static void write_bounds(oct_step *step, const oct_epilogue *f)
 {
     if (f->out != OCT_F32) {
-        step->lo = f->q.lo;
-        step->hi = f->q.hi;
+        step->conv.lo = f->q.lo;
+        step->conv.hi = f->q.hi;
     } else if (f->q.relu) {
-        step->hi = isfinite(f->q.six) ? 6 : INT32_MAX;
+        step->conv.hi = isfinite(f->q.six) ? 6 : INT32_MAX;
     }
 }
 
@@ -264,14 +264,14 @@ static void write_bounds(oct_step *step, const oct_epilogue *f)
 static oct_status write_constants(oct_step *step, const oct_layer *l, oct_qparams in,
                                   oct_channels *ch)
 {
-    const oct_conv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv.shape;
     const oct_qparams out = l->fq ? oct_fake_quant_qparams(l->fq) : (oct_qparams){.scale = 1.0f};
-    OCT_TRY(oct_alloc(&step->weight, (size_t)(s->out_c * oct_conv_depth(s)), 1));
-    oct_quantize_weights(l, s, in, step->weight, ch);
+    OCT_TRY(oct_alloc(&step->conv.weight, (size_t)(s->out_c * oct_conv_depth(s)), 1));
+    oct_quantize_weights(l, s, in, step->conv.weight, ch);
     if (l->bn) oct_running_statistics(l, ch);
     if (oct_fold_channels(l, in, out.scale, ch, s->out_c) != OCT_OK)
         return oct_fail_prefix("%s", step->name);
-    oct_clear_dead_codes(ch, s, step->weight);
+    oct_clear_dead_codes(ch, s, step->conv.weight);
     const oct_epilogue f = oct_epilogue_of(l, in, l->fq ? &out : NULL, NULL, ch);
     write_bounds(step, &f);
     return write_channels(step, ch);
@@ -282,10 +282,10 @@ oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in
 {
     oct_status status;
     oct_channels ch = {0};
-    OCT_TRY_OUT(oct_channels_alloc(&ch, step->conv.out_c));
+    OCT_TRY_OUT(oct_channels_alloc(&ch, step->conv.shape.out_c));
     OCT_TRY_OUT(write_constants(step, l, in, &ch));
     if (addend)
-        step->addend_multiplier =
+        step->conv.addend_multiplier =
             addend->q.scale / (l->fq ? oct_fake_quant_qparams(l->fq).scale : 1.0f);
 out:
     oct_channels_free(&ch);
