@@ -7,7 +7,8 @@
 static oct_status call_function(oct_onnx_builder *b, int32_t input, const char *type,
                                 const oct_op_args *args)
 {
-    OCT_CHECK(input >= 0 && b->there[input], OCT_PREPARE, "its input is a constant");
+    OCT_CHECK(input >= 0 && b->there[input], OCT_PREPARE,
+              "its input is a constant; compute it before the export");
     oct_onnx_view x = b->view[input];
     OCT_TRY(oct_build_apply(b, type, args, &x));
     return oct_build_result(b, &x);
@@ -147,7 +148,8 @@ oct_status oct_build_clip(oct_onnx_builder *b, const oct_onnx_node *n)
     const int32_t input = oct_build_input(b, b->at, 0);
     OCT_CHECK(f->type || oct_build_bounds(b, n, &lo, &hi), OCT_PREPARE,
               "its bounds are computed; export it with constants");
-    OCT_CHECK(input >= 0 && b->there[input], OCT_PREPARE, "its input is a constant");
+    OCT_CHECK(input >= 0 && b->there[input], OCT_PREPARE,
+              "its input is a constant; compute it before the export");
     oct_onnx_view x = b->view[input];
     OCT_TRY(clip(b, &x, lo, hi));
     return oct_build_result(b, &x);

@@ -73,10 +73,6 @@ int32_t oct_build_input(const oct_onnx_builder *b, int64_t node, int i);
 bool oct_build_scalar(const oct_onnx_builder *b, int32_t value, double *x);
 /* Reads the bounds of a Clip; false when they are computed. */
 bool oct_build_bounds(const oct_onnx_builder *b, const oct_onnx_node *n, double *lo, double *hi);
-/* Reads the dimensions that a reduction takes, each 0 or 1 in `reduced`. */
-oct_status oct_build_axes(const oct_onnx_builder *b, const oct_onnx_node *n, int dims,
-                          bool reduced[OCT_ONNX_DIMS]) OCT_NODISCARD;
-
 /* Name: the path of a node's modules, and of the tensors of a file. */
 void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n);
 /* Copies a constant, times a factor, into the parameter or buffer `name` of the module that made a result, and writes
@@ -98,9 +94,6 @@ const oct_onnx_value *oct_build_constant(const oct_onnx_builder *b, const oct_on
 /* A constant of floats that must be there. */
 oct_status oct_build_weights(const oct_onnx_builder *b, const oct_onnx_node *n, int i,
                              const oct_onnx_value **constant) OCT_NODISCARD;
-/* Integers of input i, or of the attribute of this name; count -1: there are none. */
-oct_status oct_build_integers(const oct_onnx_builder *b, const oct_onnx_node *n, int i,
-                              const char *attribute, int64_t *values, int *count) OCT_NODISCARD;
 /* The view of input i; of a constant that stands where the batch should, a parameter for each sample. */
 oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i,
                           oct_onnx_view *v) OCT_NODISCARD;

@@ -26,34 +26,6 @@ oct_status oct_build_weights(const oct_onnx_builder *b, const oct_onnx_node *n, 
     return OCT_OK;
 }
 
-oct_status oct_build_integers(const oct_onnx_builder *b, const oct_onnx_node *n, int i,
-                              const char *attribute, int64_t *values, int *count)
-{
-    const oct_onnx_value *v = i < 0 ? NULL : oct_onnx_input(b->graph, n, i);
-    int64_t found = 0;
-    const int64_t *ints = v ? NULL : oct_onnx_ints(n, attribute, &found);
-    *count = -1;
-    if (!v && !ints) return OCT_OK;
-    if (v) {
-        OCT_CHECK(v->data && (v->dtype == OCT_S64 || v->dtype == OCT_S32), OCT_PREPARE,
-                  "%s is computed from what the network sees; export it with fixed sizes",
-                  attribute);
-        found = oct_onnx_numel(v);
-    }
-    OCT_CHECK(found >= 0 && found <= 2 * OCT_ONNX_DIMS, OCT_PREPARE,
-              "%s has %lld numbers; at most %d are supported", attribute, (long long)found,
-              2 * OCT_ONNX_DIMS);
-    for (int64_t k = 0; k < found; k++) {
-        if (ints)
-            values[k] = ints[k];
-        else
-            values[k] =
-                v->dtype == OCT_S64 ? ((const int64_t *)v->data)[k] : ((const int32_t *)v->data)[k];
-    }
-    *count = (int)found;
-    return OCT_OK;
-}
-
 static bool moves_only(const char *type)
 {
     return strcmp(type, "move") == 0 || strcmp(type, "reshape") == 0 ||
@@ -162,8 +134,8 @@ static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v,
     int32_t made;
     OCT_CHECK(v->dtype == OCT_F32 && v->ndim >= 2 && v->dim[0] == 1 && oct_onnx_numel(v) > 0,
               OCT_PREPARE,
-              "%s is a constant where a value of the network belongs; such a node cannot be "
-              "trained here",
+              "its input %s is a constant, and Octet has this operator only for what the network "
+              "computes from samples; compute it before the export, or leave it out",
               v->name);
     size[0] = OCT_ONNX_BATCH;
     for (int d = 1; d < v->ndim; d++)

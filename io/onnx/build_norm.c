@@ -3,26 +3,6 @@
 
 #include <string.h>
 
-oct_status oct_build_axes(const oct_onnx_builder *b, const oct_onnx_node *n, int dims,
-                          bool reduced[OCT_ONNX_DIMS])
-{
-    int64_t axis[2 * OCT_ONNX_DIMS];
-    int count;
-    OCT_TRY(oct_build_integers(b, n, n->inputs > 1 ? 1 : -1, "axes", axis, &count));
-    memset(reduced, 0, OCT_ONNX_DIMS * sizeof *reduced);
-    if (count <= 0) {
-        const bool all = oct_onnx_int(n, "noop_with_empty_axes", 0) == 0;
-        for (int d = 0; d < dims; d++)
-            reduced[d] = all;
-    }
-    for (int i = 0; i < count; i++) {
-        OCT_CHECK(axis[i] >= -dims && axis[i] < dims, OCT_DATA,
-                  "axis %lld of %d dimensions; export the network again", (long long)axis[i], dims);
-        reduced[axis[i] < 0 ? axis[i] + dims : axis[i]] = true;
-    }
-    return OCT_OK;
-}
-
 /* Where the reduced dimensions were there is 1, or nothing. */
 static oct_status set_result(oct_onnx_builder *b, oct_onnx_view *y)
 {
@@ -94,15 +74,13 @@ static const struct reduction {
 oct_status oct_build_reduce(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
-    bool reduced[OCT_ONNX_DIMS];
     const struct reduction *r = reductions;
     while (strcmp(r->type, n->type) != 0)
         r++;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_axes(b, n, x.dims, reduced));
     if (r->before) OCT_TRY(oct_build_apply(b, r->before, OCT_NO_ARGS, &x));
     const int64_t before = oct_view_numel(&x);
-    OCT_TRY(reduce(b, &x, reduced, r->max));
+    OCT_TRY(reduce(b, &x, n->args.over, r->max));
     const double taken = (double)(before / oct_view_numel(&x));
     if (r->sum) OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(taken), &x));
     if (r->after) OCT_TRY(oct_build_apply(b, r->after, OCT_NO_ARGS, &x));
@@ -125,11 +103,10 @@ oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
     bool last[OCT_VIEW_ATOMS] = {false};
     oct_onnx_view x;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    int64_t axis = oct_onnx_int(n, "axis", old ? 1 : -1);
-    if (axis < 0) axis += x.dims;
-    OCT_CHECK(axis >= 0 && axis < x.dims && oct_view_size(&x, (int)axis) > 0, OCT_PREPARE,
+    const int axis = n->args.axis;
+    OCT_CHECK(oct_view_size(&x, axis) > 0, OCT_PREPARE,
               "it normalizes over the batch; let it normalize over classes");
-    for (int d = (int)axis; d < x.dims; d++)
+    for (int d = axis; d < x.dims; d++)
         last[d] = old || d == axis;
     OCT_TRY(oct_build_lay_last(b, &x, last));
     OCT_TRY(oct_build_call(b, "softmax", OCT_NO_ARGS, &x.value, 1, &x.value));
@@ -200,11 +177,10 @@ oct_status oct_build_layer_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_weights(b, n, 1, &scale));
     if (n->inputs > 2 && n->input[2] >= 0) OCT_TRY(oct_build_weights(b, n, 2, &shift));
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    int64_t axis = oct_onnx_int(n, "axis", -1);
-    if (axis < 0) axis += x.dims;
-    OCT_CHECK(axis > 0 && axis < x.dims, OCT_PREPARE,
+    OCT_CHECK(n->args.axis > 0, OCT_PREPARE,
               "it normalizes over samples; normalize within a sample");
-    return layer_norm(b, &x, (int)axis, (double)oct_onnx_float(n, "epsilon", 1e-5F), scale, shift);
+    return layer_norm(b, &x, n->args.axis, (double)oct_onnx_float(n, "epsilon", 1e-5F), scale,
+                      shift);
 }
 
 /* The pattern's node divides; `of` is its mean. */
@@ -212,11 +188,10 @@ oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
 {
     const oct_onnx_fused *f = &b->fused[b->at];
     oct_onnx_view x = b->view[f->input[0]];
-    bool reduced[OCT_ONNX_DIMS];
+    const bool *reduced = f->of->args.over;
     const oct_onnx_value *scale = NULL, *shift = NULL;
     int64_t size = 1;
     (void)n;
-    OCT_TRY(oct_build_axes(b, f->of, x.dims, reduced));
     int axis = x.dims;
     while (axis > 0 && reduced[axis - 1])
         size *= oct_view_size(&x, --axis);

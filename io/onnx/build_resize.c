@@ -34,36 +34,21 @@ static int resize_mode(const resize_rule *r)
     return from_corner ? 3 : -1;
 }
 
-/* Where scales are given, the output must be what they say without a rest, since pixels are found by them. */
-static bool scales_fit(const oct_onnx_builder *b, const oct_onnx_node *n, const oct_onnx_view *x)
-{
-    const oct_onnx_value *scales = oct_build_constant(b, n, b->graph->opset < 11 ? 1 : 2);
-    const oct_onnx_value *to = &b->graph->values[b->result];
-    int64_t count;
-    const int64_t *axes = oct_onnx_ints(n, "axes", &count);
-    if (!scales || scales->dtype != OCT_F32) return true;
-    for (int64_t i = 0; i < oct_onnx_numel(scales); i++) {
-        int64_t d = axes && i < count ? axes[i] : i;
-        if (d < 0) d += x->dims;
-        const double scale = (double)((const float *)scales->data)[i];
-        if (d < 1 || d >= x->dims) continue;
-        if (fabs(scale * (double)oct_view_size(x, (int)d) - (double)to->dim[d]) > 1e-3)
-            return false;
-    }
-    return true;
-}
-
 oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
     int64_t in[2], out[2];
-    bool whole = true, smaller = false;
+    bool whole = true, smaller = false, fits = true;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(oct_build_lay_out_image(b, &x));
     const oct_onnx_value *to = &b->graph->values[b->result];
     OCT_CHECK(to->known && to->ndim == x.dims && to->dim[1] == x.shape.dim[3], OCT_PREPARE,
               "it changes the number of channels; only height and width are supported");
-    const bool fits = scales_fit(b, n, &x);
+    /* Where scales are given, the output must be what they say without a rest, since pixels are found by them. */
+    for (int d = 1; d < x.dims; d++)
+        fits &= n->args.scale[d] == 0 ||
+                !(fabs((double)n->args.scale[d] * (double)oct_view_size(&x, d) -
+                       (double)to->dim[d]) > 1e-3);
     for (int i = 0; i < 2; i++) {
         in[i] = x.shape.dim[1 + i];
         out[i] = i == 1 || x.dims == 4 ? to->dim[x.dims - 2 + i] : 1;

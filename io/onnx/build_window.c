@@ -3,52 +3,19 @@
 
 #include "core/base/int_math.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Rows and columns, in this order; of a sequence rows are 1. */
 typedef struct window {
     int64_t kernel[2], stride[2], dilation[2];
     int64_t before[2], after[2]; /* padding */
+    int64_t more[2];             /* output_padding */
     int64_t in[2], out[2];
     bool ceil;
 } window;
 
 enum { SIDE_MAX = 16384 };
-
-static oct_status read_pair(const oct_onnx_node *n, const char *name, int spatial, int64_t least,
-                            int64_t pair[2])
-{
-    int64_t count;
-    const int64_t *ints = oct_onnx_ints(n, name, &count);
-    OCT_CHECK(!ints || count == spatial, OCT_DATA,
-              "%s has %lld numbers, but the image %d dimensions; export the network again", name,
-              (long long)count, spatial);
-    for (int i = 0; ints && i < spatial; i++) {
-        OCT_CHECK(ints[i] >= least && ints[i] <= SIDE_MAX, OCT_PREPARE,
-                  "%s is %lld; only %lld to %d is supported", name, (long long)ints[i],
-                  (long long)least, SIDE_MAX);
-        pair[2 - spatial + i] = ints[i];
-    }
-    return OCT_OK;
-}
-
-static oct_status read_pads(const oct_onnx_node *n, int spatial, window *w)
-{
-    int64_t count;
-    const int64_t *pads = oct_onnx_ints(n, "pads", &count);
-    OCT_CHECK(!pads || count == 2 * spatial, OCT_DATA,
-              "pads has %lld numbers, but needs %d; export the network again", (long long)count,
-              2 * spatial);
-    for (int i = 0; pads && i < spatial; i++) {
-        const int64_t before = pads[i], after = pads[spatial + i];
-        OCT_CHECK(before >= 0 && after >= 0 && before <= SIDE_MAX && after <= SIDE_MAX, OCT_PREPARE,
-                  "pads are %lld and %lld; only 0 to %d is supported", (long long)before,
-                  (long long)after, SIDE_MAX);
-        w->before[2 - spatial + i] = before;
-        w->after[2 - spatial + i] = after;
-    }
-    return OCT_OK;
-}
 
 /* SAME pads so that out = ceil(in / stride), the odd pixel after (UPPER) or before. Where windows lie further apart
  * than they reach, this would be less than nothing: the reference of ONNX pads nothing then, ONNX Runtime takes pixels
@@ -57,7 +24,7 @@ static oct_status pad_by_itself(const oct_onnx_node *n, window *w)
 {
     const char *mode = oct_onnx_string(n, "auto_pad", "NOTSET");
     const bool upper = strcmp(mode, "SAME_UPPER") == 0, lower = strcmp(mode, "SAME_LOWER") == 0;
-    if (strcmp(mode, "NOTSET") == 0 || strcmp(n->type, "ConvTranspose") == 0) return OCT_OK;
+    if (strcmp(mode, "NOTSET") == 0) return OCT_OK;
     OCT_CHECK(upper || lower || strcmp(mode, "VALID") == 0, OCT_PREPARE,
               "auto_pad is %s; export it with pads", mode);
     for (int i = 0; i < 2; i++) {
@@ -75,29 +42,35 @@ static oct_status pad_by_itself(const oct_onnx_node *n, window *w)
     return OCT_OK;
 }
 
-/* Reads what windows over the image in `v` are like; kernel: given, or 0 for that of kernel_shape. */
+/* What the windows over the image in `v` are like. */
 static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
-                              const oct_onnx_view *v, const int64_t *kernel, window *w)
+                              const oct_onnx_view *v, window *w)
 {
-    const int spatial = v->dims - 2;
+    const oct_onnx_arguments *args = &n->args;
+    const bool transposed = strcmp(n->type, "ConvTranspose") == 0;
     *w = (window){.kernel = {1, 1},
                   .stride = {1, 1},
                   .dilation = {1, 1},
                   .in = {v->shape.dim[1], v->shape.dim[2]},
                   .ceil = oct_onnx_int(n, "ceil_mode", 0) != 0};
-    OCT_TRY(read_pair(n, "kernel_shape", spatial, 1, w->kernel));
-    for (int i = 0; kernel && i < spatial; i++)
-        w->kernel[2 - spatial + i] = kernel[i];
-    OCT_TRY(read_pair(n, "strides", spatial, 1, w->stride));
-    OCT_TRY(read_pair(n, "dilations", spatial, 1, w->dilation));
-    OCT_TRY(read_pads(n, spatial, w));
-    OCT_TRY(pad_by_itself(n, w));
+    for (int d = 2, i = 4 - v->dims; d < v->dims; d++, i++) {
+        const int64_t numbers[] = {args->kernel[d], args->stride[d], args->dilation[d],
+                                   args->before[d], args->after[d],  args->more[d]};
+        for (size_t k = 0; k < OCT_COUNT(numbers); k++)
+            OCT_CHECK(numbers[k] <= SIDE_MAX, OCT_PREPARE,
+                      "its kernel, strides, dilations or pads have a %lld; at most %d is supported",
+                      (long long)numbers[k], SIDE_MAX);
+        w->kernel[i] = args->kernel[d], w->stride[i] = args->stride[d];
+        w->dilation[i] = args->dilation[d], w->more[i] = args->more[d];
+        w->before[i] = args->before[d], w->after[i] = args->after[d];
+    }
+    if (!transposed) OCT_TRY(pad_by_itself(n, w));
     for (int i = 0; i < 2; i++) {
         w->before[i] += b->fused[b->at].before[i];
         w->after[i] += b->fused[b->at].after[i];
         const int64_t room =
             w->in[i] + w->before[i] + w->after[i] - ((w->kernel[i] - 1) * w->dilation[i] + 1);
-        OCT_CHECK(room >= 0 || strcmp(n->type, "ConvTranspose") == 0, OCT_DATA,
+        OCT_CHECK(room >= 0 || transposed, OCT_DATA,
                   "a window of %lld does not fit into an image of %lld; use larger images",
                   (long long)w->kernel[i], (long long)w->in[i]);
         w->out[i] = room / w->stride[i] + 1;
@@ -147,7 +120,7 @@ static oct_status read_layer(oct_onnx_builder *b, const oct_onnx_node *n, layer 
     OCT_CHECK(l->weight->ndim == l->x.dims && l->groups >= 1 && l->groups <= l->in &&
                   l->in % l->groups == 0,
               OCT_DATA, "its weights do not fit its input; export the network again");
-    return read_window(b, n, &l->x, l->weight->dim + 2, &l->w);
+    return read_window(b, n, &l->x, &l->w);
 }
 
 /* Adds a convolution and fills it; order: of the weights in the file. */
@@ -193,7 +166,7 @@ oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
 
 /* Where the size of the output is given, or is that of the input times the stride, the pads follow from it. */
 static oct_status pad_transposed(const oct_onnx_builder *b, const oct_onnx_node *n, int dims,
-                                 window *w, const int64_t more[2])
+                                 window *w)
 {
     int64_t count;
     const char *mode = oct_onnx_string(n, "auto_pad", "NOTSET");
@@ -201,7 +174,7 @@ static oct_status pad_transposed(const oct_onnx_builder *b, const oct_onnx_node 
     const oct_onnx_value *y = &b->graph->values[n->output[0]];
     if (!given && strncmp(mode, "SAME", 4) != 0) return OCT_OK;
     for (int i = dims == 4 ? 0 : 1; i < 2; i++) {
-        const int64_t all = (w->in[i] - 1) * w->stride[i] + more[i] +
+        const int64_t all = (w->in[i] - 1) * w->stride[i] + w->more[i] +
                             (w->kernel[i] - 1) * w->dilation[i] + 1 - y->dim[dims - 2 + i];
         OCT_CHECK(all >= 0, OCT_PREPARE,
                   "its output is larger than its windows reach, where runtimes differ; export it "
@@ -217,11 +190,10 @@ static oct_status pad_transposed(const oct_onnx_builder *b, const oct_onnx_node 
 oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     layer l = {0};
-    int64_t more[2] = {0, 0}, out_size[2];
+    int64_t out_size[2];
     int32_t made;
     OCT_TRY(read_layer(b, n, &l));
-    OCT_TRY(read_pair(n, "output_padding", l.x.dims - 2, 0, more));
-    OCT_TRY(pad_transposed(b, n, l.x.dims, &l.w, more));
+    OCT_TRY(pad_transposed(b, n, l.x.dims, &l.w));
     const window *w = &l.w;
     const int64_t of = l.weight->dim[1], ig = l.in / l.groups, out = of * l.groups;
     const int64_t kh = w->kernel[0], kw = w->kernel[1];
@@ -231,14 +203,14 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
     if (!l.bias) l.bias = find_bias(b, n, l.x.dims, out);
     for (int i = 0; i < 2; i++)
         out_size[i] = (w->in[i] - 1) * w->stride[i] - w->before[i] - w->after[i] +
-                      (w->kernel[i] - 1) * w->dilation[i] + 1 + more[i];
+                      (w->kernel[i] - 1) * w->dilation[i] + 1 + w->more[i];
     const oct_file_order order = {.dims = 5,
                                   .size = {l.groups, ig, of, kh, kw},
                                   .stride = {of * kh * kw * ig, 1, kh * kw * ig, -kw * ig, -ig},
                                   .offset = (kh * kw - 1) * ig};
     oct_op_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
     memmove(args.value + 12, args.value + 10, 4 * sizeof args.value[0]); /* after the pads */
-    args.value[10] = (double)more[0], args.value[11] = (double)more[1];
+    args.value[10] = (double)w->more[0], args.value[11] = (double)w->more[1];
     args.count += 2;
     OCT_TRY(add_layer(b, "conv_transpose2d", &l, &args, &order, &made));
     const oct_onnx_view y = oct_build_image(made, l.x.dims, out_size[0], out_size[1], out);
@@ -274,7 +246,7 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     const bool max = strcmp(n->type, "MaxPool") == 0;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(oct_build_lay_out_image(b, &x));
-    OCT_TRY(read_window(b, n, &x, NULL, &w));
+    OCT_TRY(read_window(b, n, &x, &w));
     const bool apart =
         (w.dilation[0] > 1 && w.kernel[0] > 1) || (w.dilation[1] > 1 && w.kernel[1] > 1);
     const bool counts_padding = oct_onnx_int(n, "count_include_pad", 0) != 0;
@@ -376,33 +348,23 @@ static oct_status lay_for_padding(oct_onnx_builder *b, oct_onnx_view *x, int sid
 oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
-    int64_t pads[2 * OCT_ONNX_DIMS], before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS];
+    int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS];
     double value = (double)oct_onnx_float(n, "value", 0);
-    int64_t axis[2 * OCT_ONNX_DIMS];
-    int count, axes, side[3], mode = pad_mode(oct_onnx_string(n, "mode", "constant"));
+    const int mode = pad_mode(oct_onnx_string(n, "mode", "constant"));
+    int side[3];
+    bool any = false;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_integers(b, n, n->inputs > 3 ? 3 : -1, "axes", axis, &axes));
-    OCT_TRY(oct_build_integers(b, n, n->inputs > 1 ? 1 : -1, "pads", pads, &count));
     if (n->inputs > 2 && n->input[2] >= 0)
         OCT_CHECK(oct_build_scalar(b, n->input[2], &value), OCT_PREPARE,
                   "the value that it pads with is computed; export it with a constant");
-    const int given = axes < 0 ? x.dims : axes;
-    OCT_CHECK(count == 2 * given && mode >= 0, OCT_PREPARE,
-              "it pads in mode %s with %d numbers; only constant, reflect and edge with two for "
-              "each dimension are supported",
-              oct_onnx_string(n, "mode", "constant"), count);
-    bool any = false;
-    memset(before, 0, sizeof before);
-    memset(after, 0, sizeof after);
-    for (int i = 0; i < given; i++) {
-        const int64_t d = axes < 0 ? i : axis[i] + (axis[i] < 0 ? x.dims : 0);
-        OCT_CHECK(d >= 0 && d < x.dims && pads[i] <= SIDE_MAX && pads[given + i] <= SIDE_MAX &&
-                      pads[i] >= -SIDE_MAX && pads[given + i] >= -SIDE_MAX,
-                  OCT_PREPARE, "it pads by more than %d, or none of its dimensions; use less",
-                  SIDE_MAX);
-        before[d] = pads[i];
-        after[d] = pads[given + i];
-    }
+    OCT_CHECK(mode >= 0, OCT_PREPARE,
+              "it pads in mode %s; only constant, reflect and edge are supported",
+              oct_onnx_string(n, "mode", "constant"));
+    memcpy(before, n->args.before, sizeof before);
+    memcpy(after, n->args.after, sizeof after);
+    for (int d = 0; d < x.dims; d++)
+        OCT_CHECK(labs(before[d]) <= SIDE_MAX && labs(after[d]) <= SIDE_MAX, OCT_PREPARE,
+                  "it pads by more than %d; use less", SIDE_MAX);
     OCT_TRY(crop(&x, before, after));
     for (int d = 0; d < x.dims; d++)
         any |= before[d] > 0 || after[d] > 0;

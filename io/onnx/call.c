@@ -9,8 +9,8 @@
 #include <string.h>
 
 static const oct_onnx_operator operators[] = {
-#define OCT_ONNX_OPERATOR(type, since, until, shape, evaluate)                                     \
-    {#type, since, until, oct_onnx_shape_##shape, oct_onnx_evaluate_##evaluate},
+#define OCT_ONNX_OPERATOR(type, since, until, inputs, shape, evaluate)                             \
+    {#type, since, until, inputs, oct_onnx_shape_##shape, oct_onnx_evaluate_##evaluate},
 #include "io/onnx/operator_list.def"
 #undef OCT_ONNX_OPERATOR
 };
@@ -70,28 +70,20 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
         batch ? "; N is the batch, the first dimension of the network's input" : "");
 }
 
-void oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape)
+oct_status oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape)
 {
     oct_onnx_value *out = oct_onnx_result(c, i);
-    if (!out) return;
+    if (!out) return OCT_OK;
     out->dtype = dtype;
     out->ndim = shape->ndim;
     memcpy(out->dim, shape->dim, sizeof out->dim);
     out->known = true;
-}
-
-oct_status oct_onnx_need_inputs(const oct_onnx_call *c, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (!oct_onnx_in(c, i))
-            return oct_onnx_problem(c, "it has too few inputs; the file is damaged");
     return OCT_OK;
 }
 
 oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most)
 {
     const oct_onnx_value *v = oct_onnx_in(c, i);
-    if (!v) return oct_onnx_need_inputs(c, i + 1);
     if (v->ndim >= least && v->ndim <= most) return OCT_OK;
     return oct_onnx_problem(c, "its input %d has %d dimensions in place of %d to %d", i, v->ndim,
                             least, most);

@@ -419,10 +419,8 @@ oct_status oct_onnx_evaluate_reduce(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     const reduction kind = find_reduction(c);
-    bool over[OCT_ONNX_DIMS];
     reducing r;
-    OCT_TRY(oct_onnx_take_axes(c, over));
-    begin_reducing(&r, x, over);
+    begin_reducing(&r, x, c->node->args.over);
     const int64_t numel = oct_onnx_numel(&r.outer);
     if (oct_onnx_numel(&r.inner) == 0) return oct_onnx_problem(c, "it reduces no numbers");
     if (x->dtype != OCT_F32 && (kind == MEAN || kind == L1 || kind == L2)) return wrong_type(c);

@@ -58,14 +58,12 @@ oct_status oct_onnx_evaluate_transpose(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     int64_t own[OCT_ONNX_DIMS] = {0}, stride[OCT_ONNX_DIMS] = {0};
-    oct_onnx_list perm;
+    const int *perm = c->node->args.perm;
     bool turned = false;
-    OCT_TRY(oct_onnx_take_list(c, "perm", -1, &perm));
     oct_onnx_strides(x, x, own);
     for (int i = 0; i < x->ndim; i++) {
-        const int64_t from = perm.given ? perm.at[i] : x->ndim - 1 - i;
-        stride[i] = own[from];
-        turned |= from != i;
+        stride[i] = own[perm[i]];
+        turned |= perm[i] != i;
     }
     OCT_TRY(pick(c, 0, 0, stride));
     keep_origin(c, turned);
@@ -83,12 +81,11 @@ oct_status oct_onnx_evaluate_slice(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     int64_t own[OCT_ONNX_DIMS] = {0}, stride[OCT_ONNX_DIMS] = {0}, from = 0;
-    oct_onnx_slice s;
-    OCT_TRY(oct_onnx_take_slice(c, &s));
+    const oct_onnx_arguments *args = &c->node->args;
     oct_onnx_strides(x, x, own);
     for (int i = 0; i < x->ndim; i++) {
-        from += s.start[i] * own[i];
-        stride[i] = s.step[i] * own[i];
+        from += args->start[i] * own[i];
+        stride[i] = args->step[i] * own[i];
     }
     return pick(c, 0, from, stride);
 }
@@ -97,8 +94,7 @@ oct_status oct_onnx_evaluate_split(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     int64_t stride[OCT_ONNX_DIMS] = {0}, from = 0;
-    int axis;
-    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), x->ndim, &axis));
+    const int axis = c->node->args.axis;
     oct_onnx_strides(x, x, stride);
     for (int i = 0; i < c->node->outputs; i++) {
         const oct_onnx_value *y = oct_onnx_result(c, i);
@@ -132,8 +128,7 @@ oct_status oct_onnx_evaluate_concat(oct_onnx_call *c)
 {
     oct_onnx_value *y = oct_onnx_result(c, 0);
     int64_t stride[OCT_ONNX_DIMS] = {0}, to = 0;
-    int axis;
-    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), y->ndim, &axis));
+    const int axis = c->node->args.axis;
     OCT_TRY(oct_onnx_take(c, 0));
     oct_onnx_strides(y, y, stride);
     for (int k = 0; k < c->node->inputs; k++) {
@@ -156,9 +151,8 @@ oct_status oct_onnx_evaluate_gather(oct_onnx_call *c)
     const oct_onnx_value *x = oct_onnx_in(c, 0), *indices = oct_onnx_in(c, 1);
     oct_onnx_value *y = oct_onnx_result(c, 0);
     int64_t own[OCT_ONNX_DIMS] = {0};
-    int axis;
+    const int axis = c->node->args.axis;
     if (indices->dtype == OCT_F32) return oct_onnx_problem(c, "its indices are no integers");
-    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), x->ndim, &axis));
     OCT_TRY(oct_onnx_take(c, 0));
     oct_onnx_strides(x, x, own);
     int64_t outer = 1, inner = 1;
@@ -225,14 +219,12 @@ oct_status oct_onnx_evaluate_pad(oct_onnx_call *c)
     const oct_onnx_value *x = oct_onnx_in(c, 0), *value = oct_onnx_in(c, 2);
     oct_onnx_value *y = oct_onnx_result(c, 0);
     int64_t own[OCT_ONNX_DIMS] = {0};
-    oct_onnx_pads p;
     oct_onnx_walk w = {.shape = y};
     const float fill = oct_onnx_float(c->node, "value", 0);
     if (strcmp(oct_onnx_string(c->node, "mode", "constant"), "constant") != 0)
         return oct_onnx_problem(c, "a constant is padded in another way than by a constant");
     if (value && (value->dtype != x->dtype || oct_onnx_numel(value) != 1))
         return oct_onnx_problem(c, "what it pads with is no number of its type");
-    OCT_TRY(oct_onnx_take_pads(c, &p));
     OCT_TRY(oct_onnx_take(c, 0));
     const int64_t numel = oct_onnx_numel(y);
     oct_onnx_strides(x, x, own);
@@ -240,7 +232,7 @@ oct_status oct_onnx_evaluate_pad(oct_onnx_call *c)
         int64_t from = 0;
         bool inside = true;
         for (int k = 0; k < y->ndim; k++) {
-            const int64_t at = w.index[k] - p.before[k];
+            const int64_t at = w.index[k] - c->node->args.before[k];
             inside = inside && at >= 0 && at < x->dim[k];
             from += at * own[k];
         }

@@ -150,30 +150,20 @@ static bool same_shape(const oct_onnx_value *a, const oct_onnx_value *b)
     return same;
 }
 
-static bool all_zero(const int64_t *numbers, int64_t count)
+static bool pads_nothing(const oct_onnx_node *n)
 {
-    for (int64_t i = 0; i < count; i++)
-        if (numbers[i] != 0) return false;
+    for (int i = 0; i < OCT_ONNX_DIMS; i++)
+        if (n->args.before[i] != 0 || n->args.after[i] != 0) return false;
     return true;
 }
 
-static bool pads_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
-{
-    int64_t count;
-    const int64_t *ints = oct_onnx_ints(n, "pads", &count);
-    const oct_onnx_value *pads = oct_onnx_input(g, n, 1);
-    if (ints) return all_zero(ints, count);
-    return pads && pads->data && pads->dtype == OCT_S64 &&
-           all_zero(pads->data, oct_onnx_numel(pads));
-}
-
 /* Is output 0 input 0, given that both have the same shape? */
-static bool keeps_numbers(const oct_onnx_graph *g, const oct_onnx_node *n)
+static bool keeps_numbers(const oct_onnx_node *n)
 {
     static const char *const types[] = {"Cast",    "CastLike", "Expand", "Flatten",
                                         "Reshape", "Squeeze",  "Tile",   "Unsqueeze"};
     static const char *const many_inputs[] = {"Concat", "Max", "Mean", "Min", "Split", "Sum"};
-    if (strcmp(n->type, "Pad") == 0) return pads_nothing(g, n);
+    if (strcmp(n->type, "Pad") == 0) return pads_nothing(n);
     for (size_t i = 0; i < OCT_COUNT(types); i++)
         if (strcmp(n->type, types[i]) == 0) return true;
     for (size_t i = 0; i < OCT_COUNT(many_inputs); i++)
@@ -189,7 +179,7 @@ static bool does_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
     if (strcmp(n->type, "Identity") == 0) return true;
     if (strcmp(n->type, "Dropout") == 0)
         return (n->outputs == 1 || n->output[1] < 0) && drops_nothing(g, n);
-    return same_shape(&g->values[n->input[0]], &g->values[n->output[0]]) && keeps_numbers(g, n);
+    return same_shape(&g->values[n->input[0]], &g->values[n->output[0]]) && keeps_numbers(n);
 }
 
 /* The value that output k of an If stands for, when its condition is known; -1. */

@@ -65,6 +65,21 @@ typedef struct oct_onnx_branch {
     int32_t outer; /* the branch that this one is in; -1 */
 } oct_onnx_branch;
 
+/* What the attributes and constant inputs of a node say, decoded once, by the shape functions. Lists have a number for
+ * each dimension of input 0; an operator sets those that it has. */
+typedef struct oct_onnx_arguments {
+    int axis;
+    int perm[OCT_ONNX_DIMS];
+    bool over[OCT_ONNX_DIMS]; /* a reduction takes this dimension */
+    int64_t start[OCT_ONNX_DIMS],
+        step[OCT_ONNX_DIMS]; /* Slice; how many is in the result's shape */
+    int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS]; /* padding of Pad and of windows */
+    int64_t kernel[OCT_ONNX_DIMS], stride[OCT_ONNX_DIMS], dilation[OCT_ONNX_DIMS]; /* windows */
+    int64_t more[OCT_ONNX_DIMS]; /* output_padding */
+    float scale[OCT_ONNX_DIMS];  /* Resize; 0: only sizes are given */
+    int64_t block;               /* DepthToSpace, SpaceToDepth */
+} oct_onnx_arguments;
+
 /* The networks inside of nodes are taken apart when a file is read: functions are written out where they are called,
  * loops of a known length round by round. The nodes of both branches of an If stand beside it, and it has the
  * condition, the results of one and those of the other as inputs. */
@@ -76,7 +91,8 @@ typedef struct oct_onnx_node {
     int outputs;
     oct_onnx_attribute *attributes;
     int num_attributes;
-    int32_t branch; /* -1: of none */
+    int32_t branch;          /* -1: of none */
+    oct_onnx_arguments args; /* after the folding */
 } oct_onnx_node;
 
 typedef struct oct_onnx_graph {

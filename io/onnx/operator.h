@@ -11,7 +11,7 @@ enum { OCT_ONNX_PROBLEMS_MAX = 64 };
 
 /* A walk over the network with one batch size. */
 typedef struct oct_onnx_pass {
-    const oct_onnx_graph *graph;
+    oct_onnx_graph *graph;
     int64_t batch;
     oct_onnx_value *values; /* as in the graph, with numbers for the batch; data of constants */
     bool *own;              /* data of this value belong to the pass */
@@ -23,22 +23,23 @@ typedef struct oct_onnx_pass {
 
 typedef struct oct_onnx_call {
     oct_onnx_pass *pass;
-    const oct_onnx_node *node;
-    bool quiet; /* its problems are already reported */
+    oct_onnx_node *node; /* its args are set by the shape function */
+    bool quiet;          /* its problems are already reported */
 } oct_onnx_call;
 
-/* All inputs that are not left out are known (and, for evaluate, constants). Both return OCT_DATA when they have
- * reported a problem. */
+/* The inputs that the operator needs are there; these and all others that are there are known (and, for evaluate,
+ * constants). Both return OCT_DATA when they have reported a problem. */
 typedef oct_status oct_onnx_function(oct_onnx_call *c);
 
 typedef struct oct_onnx_operator {
     const char *type;
     int64_t since, until;        /* opsets */
+    int inputs;                  /* that it needs; -1: one, and all that the node has */
     oct_onnx_function *shape;    /* sets dtype, ndim and dim of the outputs */
     oct_onnx_function *evaluate; /* sets data of output 0; NULL: is not computed here */
 } oct_onnx_operator;
 
-#define OCT_ONNX_OPERATOR(type, since, until, shape, evaluate)                                     \
+#define OCT_ONNX_OPERATOR(type, since, until, inputs, shape, evaluate)                             \
     oct_onnx_function oct_onnx_shape_##shape;
 #include "io/onnx/operator_list.def"
 #undef OCT_ONNX_OPERATOR
@@ -61,9 +62,8 @@ oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i);
 /* Adds a problem with the node's name: "net.onnx: 'conv1' (Conv): its ...". Returns OCT_DATA. */
 oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...) OCT_PRINTF(2, 3);
 
-/* Sets result i to a type and shape. */
-void oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape);
-oct_status oct_onnx_need_inputs(const oct_onnx_call *c, int count) OCT_NODISCARD;
+/* Sets result i to a type and shape. Returns OCT_OK: a shape function may end with it. */
+oct_status oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape);
 oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most) OCT_NODISCARD;
 /* Takes memory for the elements of result i, by the pass's limits. */
 oct_status oct_onnx_take(oct_onnx_call *c, int i) OCT_NODISCARD;
@@ -126,18 +126,6 @@ typedef struct oct_onnx_walk {
     int64_t stride[OCT_ONNX_OPERANDS][OCT_ONNX_DIMS];
 } oct_onnx_walk;
 void oct_onnx_step(oct_onnx_walk *w);
-
-/* What slices and pads say, for both shape and evaluation. */
-typedef struct oct_onnx_slice {
-    int64_t start[OCT_ONNX_DIMS], step[OCT_ONNX_DIMS], size[OCT_ONNX_DIMS];
-} oct_onnx_slice;
-oct_status oct_onnx_take_slice(const oct_onnx_call *c, oct_onnx_slice *s) OCT_NODISCARD;
-typedef struct oct_onnx_pads {
-    int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS];
-} oct_onnx_pads;
-oct_status oct_onnx_take_pads(const oct_onnx_call *c, oct_onnx_pads *p) OCT_NODISCARD;
-/* Dimensions that a reduction goes over. */
-oct_status oct_onnx_take_axes(const oct_onnx_call *c, bool over[OCT_ONNX_DIMS]) OCT_NODISCARD;
 
 /* read_tensor.c: what an element of this type number becomes. */
 bool oct_onnx_dtype_of(int64_t type, oct_dtype *dtype);

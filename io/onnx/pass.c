@@ -28,7 +28,7 @@ static void set_limits(oct_onnx_pass *p)
     }
 }
 
-oct_status oct_onnx_pass_begin(oct_onnx_pass *p, const oct_onnx_graph *g, int64_t batch)
+oct_status oct_onnx_pass_begin(oct_onnx_pass *p, oct_onnx_graph *g, int64_t batch)
 {
     const size_t count = (size_t)g->num_values;
     *p = (oct_onnx_pass){.graph = g, .batch = batch};
@@ -116,6 +116,14 @@ static oct_status unknown_operator(const oct_onnx_call *c)
                                     " has; export the network in that one%s",
                                     c->pass->graph->opset, opset, others);
     return oct_onnx_problem(c, "Octet does not have this operator; express it by others%s", others);
+}
+
+static bool has_inputs(const oct_onnx_call *c, int needed)
+{
+    if (needed < 0) needed = c->node->inputs > 0 ? c->node->inputs : 1;
+    for (int i = 0; i < needed; i++)
+        if (!oct_onnx_in(c, i)) return false;
+    return true;
 }
 
 static bool inputs_known(const oct_onnx_call *c)
@@ -250,6 +258,9 @@ static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
         : NULL;
     if (!operator) return unknown_operator(c);
     if (!inputs_known(c)) return OCT_OK;
+    if (!has_inputs(c, operator->inputs))
+        return oct_onnx_problem(c, "it has too few inputs; the file is damaged");
+    c->node->args = (oct_onnx_arguments){0};
     oct_status status = operator->shape(c);
     if (status == OCT_OK) status = check_results(c);
     if (status != OCT_OK) {

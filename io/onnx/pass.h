@@ -3,8 +3,7 @@
 
 #include "io/onnx/operator.h"
 
-oct_status oct_onnx_pass_begin(oct_onnx_pass *p, const oct_onnx_graph *g,
-                               int64_t batch) OCT_NODISCARD;
+oct_status oct_onnx_pass_begin(oct_onnx_pass *p, oct_onnx_graph *g, int64_t batch) OCT_NODISCARD;
 /* Finds every shape and computes every constant that it can. `reported`: a flag for each node whose problem is reported;
  * `first` is the walk with another batch size that went before, or NULL: constants that it found and that do not
  * come from the batch are not computed again. Problems are added to the record. */

@@ -28,7 +28,6 @@ oct_status oct_onnx_shape_transpose(oct_onnx_call *c)
 {
     oct_onnx_list perm;
     bool seen[OCT_ONNX_DIMS] = {0};
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     OCT_TRY(oct_onnx_take_list(c, "perm", -1, &perm));
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     oct_onnx_value shape = *x;
@@ -39,10 +38,10 @@ oct_status oct_onnx_shape_transpose(oct_onnx_call *c)
         if (from < 0 || from >= x->ndim || seen[from])
             return oct_onnx_problem(c, "perm is no permutation of its dimensions");
         seen[from] = true;
+        c->node->args.perm[i] = (int)from;
         shape.dim[i] = x->dim[from];
     }
-    oct_onnx_set(c, 0, x->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 /* Numbers before dimension i of a target; 0 when they are unknown. */
@@ -90,7 +89,6 @@ oct_status oct_onnx_shape_reshape(oct_onnx_call *c)
     char from[OCT_ONNX_SHAPE_BYTES];
     int unknown = -1;
     int64_t numel, rest = 1;
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
     OCT_TRY(oct_onnx_take_list(c, NULL, 1, &target));
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     const bool zero = oct_onnx_int(c->node, "allowzero", 0) != 0;
@@ -113,13 +111,11 @@ oct_status oct_onnx_shape_reshape(oct_onnx_call *c)
             "%s cannot be given its target shape; the network is written for another size of "
             "image (or batch)",
             oct_onnx_seen(c, x, from));
-    oct_onnx_set(c, 0, x->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 oct_status oct_onnx_shape_flatten(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     int64_t axis = oct_onnx_int(c->node, "axis", 1);
     if (axis < 0) axis += x->ndim;
@@ -127,8 +123,7 @@ oct_status oct_onnx_shape_flatten(oct_onnx_call *c)
         return oct_onnx_problem(c, "axis %" PRId64 " is none of its %d dimensions", axis, x->ndim);
     oct_onnx_value shape = {.ndim = 2,
                             .dim = {product(x, 0, (int)axis), product(x, (int)axis, x->ndim)}};
-    oct_onnx_set(c, 0, x->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 oct_status oct_onnx_shape_squeeze(oct_onnx_call *c)
@@ -136,7 +131,6 @@ oct_status oct_onnx_shape_squeeze(oct_onnx_call *c)
     oct_onnx_list axes;
     bool drop[OCT_ONNX_DIMS] = {0};
     oct_onnx_value shape = {0};
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     OCT_TRY(oct_onnx_take_list(c, "axes", 1, &axes));
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     for (int i = 0; i < axes.count; i++) {
@@ -149,15 +143,13 @@ oct_status oct_onnx_shape_squeeze(oct_onnx_call *c)
     }
     for (int i = 0; i < x->ndim; i++)
         if (axes.given ? !drop[i] : x->dim[i] != 1) shape.dim[shape.ndim++] = x->dim[i];
-    oct_onnx_set(c, 0, x->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 oct_status oct_onnx_shape_unsqueeze(oct_onnx_call *c)
 {
     oct_onnx_list axes;
     bool added[OCT_ONNX_DIMS] = {0};
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     OCT_TRY(oct_onnx_take_list(c, "axes", 1, &axes));
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     oct_onnx_value shape = {.ndim = x->ndim + axes.count};
@@ -170,14 +162,12 @@ oct_status oct_onnx_shape_unsqueeze(oct_onnx_call *c)
     }
     for (int i = 0, k = 0; i < shape.ndim; i++)
         shape.dim[i] = added[i] ? 1 : x->dim[k++];
-    oct_onnx_set(c, 0, x->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 oct_status oct_onnx_shape_expand(oct_onnx_call *c)
 {
     oct_onnx_list target;
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
     OCT_TRY(oct_onnx_take_list(c, NULL, 1, &target));
     oct_onnx_value shape = *oct_onnx_in(c, 0), with = {0};
     if (target.count > OCT_ONNX_DIMS) return too_many(c);
@@ -188,14 +178,12 @@ oct_status oct_onnx_shape_expand(oct_onnx_call *c)
                                     target.at[i], i);
     }
     OCT_TRY(oct_onnx_broadcast(c, &shape, &with));
-    oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
 }
 
 oct_status oct_onnx_shape_tile(oct_onnx_call *c)
 {
     oct_onnx_list repeats;
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
     OCT_TRY(oct_onnx_take_list(c, NULL, 1, &repeats));
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     if (repeats.count != shape.ndim)
@@ -204,8 +192,7 @@ oct_status oct_onnx_shape_tile(oct_onnx_call *c)
         if (repeats.at[i] < 0 || __builtin_mul_overflow(shape.dim[i], repeats.at[i], &shape.dim[i]))
             return oct_onnx_problem(c, "it repeats dimension %d %" PRId64 " times", i,
                                     repeats.at[i]);
-    oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
 }
 
 /* A constant of a file that was written for one batch size goes with each sample. */
@@ -217,10 +204,10 @@ static bool stands_for_all(const oct_onnx_call *c, const oct_onnx_value *v, int6
 oct_status oct_onnx_shape_concat(oct_onnx_call *c)
 {
     char first[OCT_ONNX_SHAPE_BYTES], second[OCT_ONNX_SHAPE_BYTES];
-    int axis;
-    OCT_TRY(oct_onnx_need_inputs(c, c->node->inputs > 0 ? c->node->inputs : 1));
     oct_onnx_value shape = *oct_onnx_in(c, 0);
-    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), shape.ndim, &axis));
+    OCT_TRY(
+        oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), shape.ndim, &c->node->args.axis));
+    const int axis = c->node->args.axis;
     for (int i = 1; i < c->node->inputs; i++) {
         const oct_onnx_value *x = oct_onnx_in(c, i);
         OCT_TRY(oct_onnx_need_ndim(c, i, shape.ndim, shape.ndim));
@@ -236,8 +223,7 @@ oct_status oct_onnx_shape_concat(oct_onnx_call *c)
         if (__builtin_add_overflow(shape.dim[axis], x->dim[axis], &shape.dim[axis]))
             return oct_onnx_problem(c, "its output is too large");
     }
-    oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
 }
 
 /* Sizes from the attribute or input, or equal parts. */
@@ -259,11 +245,11 @@ static oct_status take_parts(const oct_onnx_call *c, int64_t whole, oct_onnx_lis
 
 oct_status oct_onnx_shape_split(oct_onnx_call *c)
 {
-    int axis;
     oct_onnx_list parts;
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     oct_onnx_value shape = *oct_onnx_in(c, 0);
-    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), shape.ndim, &axis));
+    OCT_TRY(
+        oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), shape.ndim, &c->node->args.axis));
+    const int axis = c->node->args.axis;
     if (c->node->outputs < 1) return oct_onnx_problem(c, "it has no output");
     int64_t left = shape.dim[axis];
     if (left > 0 && left % c->pass->batch == 0)
@@ -283,8 +269,8 @@ oct_status oct_onnx_shape_split(oct_onnx_call *c)
                      : oct_onnx_problem(c, "its parts leave %" PRId64 " numbers over", left);
 }
 
-/* One dimension of a slice, by NumPy's rules. */
-static void slice_axis(oct_onnx_slice *s, int axis, int64_t size, const int64_t *given)
+/* One dimension of a slice, by NumPy's rules: where it starts and its step; returns how many it takes. */
+static int64_t slice_axis(oct_onnx_arguments *args, int axis, int64_t size, const int64_t *given)
 {
     int64_t start = given[0], end = given[1], step = given[2];
     const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? size - 1 : size;
@@ -295,24 +281,23 @@ static void slice_axis(oct_onnx_slice *s, int axis, int64_t size, const int64_t 
     if (step == INT64_MIN) step++;
     const int64_t length = step < 0 ? start - end : end - start;
     const int64_t count = length > 0 && size > 0 ? (length - 1) / (step < 0 ? -step : step) + 1 : 0;
-    s->start[axis] = count > 0 ? start : 0;
-    s->step[axis] = count > 1 ? step : 1;
-    s->size[axis] = count;
+    args->start[axis] = count > 0 ? start : 0;
+    args->step[axis] = count > 1 ? step : 1;
+    return count;
 }
 
-oct_status oct_onnx_take_slice(const oct_onnx_call *c, oct_onnx_slice *s)
+oct_status oct_onnx_shape_slice(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
+    oct_onnx_arguments *args = &c->node->args;
+    oct_onnx_value shape = *x;
     oct_onnx_list starts, ends, axes, steps;
     OCT_TRY(oct_onnx_take_list(c, "starts", 1, &starts));
     OCT_TRY(oct_onnx_take_list(c, "ends", 2, &ends));
     OCT_TRY(oct_onnx_take_list(c, "axes", 3, &axes));
     OCT_TRY(oct_onnx_take_list(c, "steps", 4, &steps));
-    *s = (oct_onnx_slice){0};
-    for (int i = 0; i < x->ndim; i++) {
-        s->step[i] = 1;
-        s->size[i] = x->dim[i];
-    }
+    for (int i = 0; i < x->ndim; i++)
+        args->step[i] = 1;
     if (ends.count != starts.count || (axes.given && axes.count != starts.count) ||
         (steps.given && steps.count != starts.count) || (!axes.given && starts.count > x->ndim))
         return oct_onnx_problem(c, "its starts, ends, axes and steps differ in number");
@@ -321,27 +306,15 @@ oct_status oct_onnx_take_slice(const oct_onnx_call *c, oct_onnx_slice *s)
         const int64_t given[] = {starts.at[i], ends.at[i], steps.given ? steps.at[i] : 1};
         OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, x->ndim, &axis));
         if (given[2] == 0) return oct_onnx_problem(c, "it has a step of 0");
-        slice_axis(s, axis, x->dim[axis], given);
+        shape.dim[axis] = slice_axis(args, axis, x->dim[axis], given);
     }
-    return OCT_OK;
-}
-
-oct_status oct_onnx_shape_slice(oct_onnx_call *c)
-{
-    oct_onnx_slice s;
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
-    OCT_TRY(oct_onnx_take_slice(c, &s));
-    oct_onnx_value shape = *oct_onnx_in(c, 0);
-    memcpy(shape.dim, s.size, sizeof shape.dim);
-    oct_onnx_set(c, 0, shape.dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 /* A copy of input 0, in which some is overwritten. */
 oct_status oct_onnx_shape_scatter(oct_onnx_call *c)
 {
     char first[OCT_ONNX_SHAPE_BYTES], second[OCT_ONNX_SHAPE_BYTES];
-    OCT_TRY(oct_onnx_need_inputs(c, 3));
     OCT_TRY(oct_onnx_need_ndim(c, 1, 1, OCT_ONNX_DIMS));
     const oct_onnx_value *x = oct_onnx_in(c, 0), *indices = oct_onnx_in(c, 1);
     const int64_t depth = indices->dim[indices->ndim - 1];
@@ -359,58 +332,45 @@ oct_status oct_onnx_shape_scatter(oct_onnx_call *c)
         return oct_onnx_problem(c, "it wants new numbers of shape %s and gets %s",
                                 oct_onnx_seen(c, &wanted, first),
                                 oct_onnx_seen(c, updates, second));
-    oct_onnx_set(c, 0, x->dtype, x);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, x);
 }
 
 oct_status oct_onnx_shape_gather(oct_onnx_call *c)
 {
-    int axis;
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
     const oct_onnx_value *x = oct_onnx_in(c, 0), *indices = oct_onnx_in(c, 1);
-    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), x->ndim, &axis));
+    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), x->ndim, &c->node->args.axis));
+    const int axis = c->node->args.axis;
     oct_onnx_value shape = {.ndim = x->ndim - 1 + indices->ndim};
     if (shape.ndim > OCT_ONNX_DIMS) return too_many(c);
     for (int i = 0; i < shape.ndim; i++)
         shape.dim[i] = i < axis                   ? x->dim[i]
                        : i < axis + indices->ndim ? indices->dim[i - axis]
                                                   : x->dim[i - indices->ndim + 1];
-    oct_onnx_set(c, 0, x->dtype, &shape);
-    return OCT_OK;
-}
-
-oct_status oct_onnx_take_pads(const oct_onnx_call *c, oct_onnx_pads *p)
-{
-    const oct_onnx_value *x = oct_onnx_in(c, 0);
-    oct_onnx_list pads, axes;
-    OCT_TRY(oct_onnx_take_list(c, "pads", 1, &pads));
-    OCT_TRY(oct_onnx_take_list(c, NULL, 3, &axes));
-    *p = (oct_onnx_pads){0};
-    const int count = axes.given ? axes.count : x->ndim;
-    if (pads.count != 2 * count)
-        return oct_onnx_problem(c, "it has %d pads for %d dimensions", pads.count, count);
-    for (int i = 0; i < count; i++) {
-        int axis;
-        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, x->ndim, &axis));
-        p->before[axis] = clamp(pads.at[i], -INT32_MAX, INT32_MAX);
-        p->after[axis] = clamp(pads.at[count + i], -INT32_MAX, INT32_MAX);
-    }
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 oct_status oct_onnx_shape_pad(oct_onnx_call *c)
 {
-    oct_onnx_pads p;
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
-    OCT_TRY(oct_onnx_take_pads(c, &p));
+    oct_onnx_arguments *args = &c->node->args;
     oct_onnx_value shape = *oct_onnx_in(c, 0);
+    oct_onnx_list pads, axes;
+    OCT_TRY(oct_onnx_take_list(c, "pads", 1, &pads));
+    OCT_TRY(oct_onnx_take_list(c, NULL, 3, &axes));
+    const int count = axes.given ? axes.count : shape.ndim;
+    if (pads.count != 2 * count)
+        return oct_onnx_problem(c, "it has %d pads for %d dimensions", pads.count, count);
+    for (int i = 0; i < count; i++) {
+        int axis;
+        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, shape.ndim, &axis));
+        args->before[axis] = clamp(pads.at[i], -INT32_MAX, INT32_MAX);
+        args->after[axis] = clamp(pads.at[count + i], -INT32_MAX, INT32_MAX);
+    }
     for (int i = 0; i < shape.ndim; i++) {
-        shape.dim[i] += p.before[i] + p.after[i];
+        shape.dim[i] += args->before[i] + args->after[i];
         if (shape.dim[i] < 0)
             return oct_onnx_problem(c, "its pads take more than there is of dimension %d", i);
     }
-    oct_onnx_set(c, 0, shape.dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, shape.dtype, &shape);
 }
 
 /* Upsample and the first Resize have scales as input 1, later ones as input 2. */
@@ -442,7 +402,6 @@ oct_status oct_onnx_shape_resize(oct_onnx_call *c)
     float scale[OCT_ONNX_DIMS];
     bool scaled;
     const int opset = (int)c->pass->graph->opset;
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     OCT_TRY(oct_onnx_take_list(c, opset >= 18 ? "axes" : NULL, -1, &axes));
     const int count = axes.given ? axes.count : shape.ndim;
@@ -459,26 +418,26 @@ oct_status oct_onnx_shape_resize(oct_onnx_call *c)
         int axis;
         OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, shape.ndim, &axis));
         int64_t *size = &shape.dim[axis];
+        if (scaled) c->node->args.scale[axis] = scale[i];
         resize_axis(c, size, sizes.count ? sizes.at[i] : (int64_t)floorf((float)*size * scale[i]));
         if (*size < 0) return oct_onnx_problem(c, "it has a size of %" PRId64, *size);
     }
-    oct_onnx_set(c, 0, shape.dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, shape.dtype, &shape);
 }
 
 /* Blocks of an image that become channels, or come of them. */
-static oct_status take_block(const oct_onnx_call *c, int64_t *block)
+static oct_status take_block(const oct_onnx_call *c)
 {
+    const int64_t block = c->node->args.block = oct_onnx_int(c->node, "blocksize", 0);
     OCT_TRY(oct_onnx_need_ndim(c, 0, 4, 4));
-    *block = oct_onnx_int(c->node, "blocksize", 0);
-    if (*block < 1 || *block > 1 << 15) return oct_onnx_problem(c, "blocksize is %" PRId64, *block);
+    if (block < 1 || block > 1 << 15) return oct_onnx_problem(c, "blocksize is %" PRId64, block);
     return OCT_OK;
 }
 
 oct_status oct_onnx_shape_depth_to_space(oct_onnx_call *c)
 {
-    int64_t block;
-    OCT_TRY(take_block(c, &block));
+    OCT_TRY(take_block(c));
+    const int64_t block = c->node->args.block;
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     if (shape.dim[1] % (block * block) != 0)
         return oct_onnx_problem(c, "%" PRId64 " channels make no blocks of %" PRId64, shape.dim[1],
@@ -486,14 +445,13 @@ oct_status oct_onnx_shape_depth_to_space(oct_onnx_call *c)
     shape.dim[1] /= block * block;
     shape.dim[2] *= block;
     shape.dim[3] *= block;
-    oct_onnx_set(c, 0, shape.dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, shape.dtype, &shape);
 }
 
 oct_status oct_onnx_shape_space_to_depth(oct_onnx_call *c)
 {
-    int64_t block;
-    OCT_TRY(take_block(c, &block));
+    OCT_TRY(take_block(c));
+    const int64_t block = c->node->args.block;
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     if (shape.dim[2] % block != 0 || shape.dim[3] % block != 0)
         return oct_onnx_problem(c, "%" PRId64 " x %" PRId64 " makes no blocks of %" PRId64,
@@ -501,6 +459,5 @@ oct_status oct_onnx_shape_space_to_depth(oct_onnx_call *c)
     shape.dim[1] *= block * block;
     shape.dim[2] /= block;
     shape.dim[3] /= block;
-    oct_onnx_set(c, 0, shape.dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, shape.dtype, &shape);
 }

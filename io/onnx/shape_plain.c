@@ -6,22 +6,18 @@
 
 oct_status oct_onnx_shape_same(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     const oct_onnx_value *x = oct_onnx_in(c, 0);
-    oct_onnx_set(c, 0, x->dtype, x);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, x->dtype, x);
 }
 
 oct_status oct_onnx_shape_dropout(oct_onnx_call *c)
 {
     OCT_TRY(oct_onnx_shape_same(c));
-    oct_onnx_set(c, 1, OCT_U8, oct_onnx_in(c, 0));
-    return OCT_OK;
+    return oct_onnx_set(c, 1, OCT_U8, oct_onnx_in(c, 0));
 }
 
 oct_status oct_onnx_shape_batch_norm(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 5));
     OCT_TRY(oct_onnx_need_ndim(c, 0, 2, OCT_ONNX_DIMS));
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     for (int i = 1; i < 5; i++) {
@@ -37,24 +33,22 @@ oct_status oct_onnx_shape_batch_norm(oct_onnx_call *c)
 
 oct_status oct_onnx_shape_softmax(oct_onnx_call *c)
 {
-    int axis;
     const int64_t otherwise = c->pass->graph->opset >= 13 ? -1 : 1;
     OCT_TRY(oct_onnx_shape_same(c));
     return oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", otherwise), oct_onnx_in(c, 0)->ndim,
-                              &axis);
+                              &c->node->args.axis);
 }
 
 oct_status oct_onnx_shape_layer_norm(oct_onnx_call *c)
 {
-    int axis;
     OCT_TRY(oct_onnx_shape_same(c));
     oct_onnx_value shape = *oct_onnx_in(c, 0);
-    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", -1), shape.ndim, &axis));
-    for (int i = axis; i < shape.ndim; i++)
+    OCT_TRY(
+        oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", -1), shape.ndim, &c->node->args.axis));
+    for (int i = c->node->args.axis; i < shape.ndim; i++)
         shape.dim[i] = 1;
     oct_onnx_set(c, 1, OCT_F32, &shape);
-    oct_onnx_set(c, 2, OCT_F32, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 2, OCT_F32, &shape);
 }
 
 static oct_status broadcast_inputs(oct_onnx_call *c, int inputs, oct_dtype dtype)
@@ -62,37 +56,31 @@ static oct_status broadcast_inputs(oct_onnx_call *c, int inputs, oct_dtype dtype
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     for (int i = 1; i < inputs; i++)
         OCT_TRY(oct_onnx_broadcast(c, &shape, oct_onnx_in(c, i)));
-    oct_onnx_set(c, 0, dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, dtype, &shape);
 }
 
 oct_status oct_onnx_shape_binary(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
     return broadcast_inputs(c, 2, oct_onnx_in(c, 0)->dtype);
 }
 
 oct_status oct_onnx_shape_compare(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
     return broadcast_inputs(c, 2, OCT_U8);
 }
 
 oct_status oct_onnx_shape_variadic(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, c->node->inputs > 0 ? c->node->inputs : 1));
     return broadcast_inputs(c, c->node->inputs, oct_onnx_in(c, 0)->dtype);
 }
 
 oct_status oct_onnx_shape_where(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 3));
     return broadcast_inputs(c, 3, oct_onnx_in(c, 1)->dtype);
 }
 
 oct_status oct_onnx_shape_matmul(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
     OCT_TRY(oct_onnx_need_ndim(c, 0, 1, OCT_ONNX_DIMS));
     OCT_TRY(oct_onnx_need_ndim(c, 1, 1, OCT_ONNX_DIMS));
     oct_onnx_value a = *oct_onnx_in(c, 0), b = *oct_onnx_in(c, 1);
@@ -109,13 +97,11 @@ oct_status oct_onnx_shape_matmul(oct_onnx_call *c)
     OCT_TRY(oct_onnx_broadcast(c, &a, &b));
     if (!row) a.dim[a.ndim++] = rows;
     if (!column) a.dim[a.ndim++] = columns;
-    oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &a);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &a);
 }
 
 oct_status oct_onnx_shape_gemm(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 2));
     OCT_TRY(oct_onnx_need_ndim(c, 0, 2, 2));
     OCT_TRY(oct_onnx_need_ndim(c, 1, 2, 2));
     const oct_onnx_value *a = oct_onnx_in(c, 0), *b = oct_onnx_in(c, 1), *add = oct_onnx_in(c, 2);
@@ -128,13 +114,24 @@ oct_status oct_onnx_shape_gemm(oct_onnx_call *c)
     if (add) OCT_TRY(oct_onnx_broadcast(c, &all, add));
     if (all.ndim != 2 || all.dim[0] != shape.dim[0] || all.dim[1] != shape.dim[1])
         return oct_onnx_problem(c, "its bias is larger than its product");
-    oct_onnx_set(c, 0, a->dtype, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, a->dtype, &shape);
 }
 
-oct_status oct_onnx_take_axes(const oct_onnx_call *c, bool over[OCT_ONNX_DIMS])
+/* Sets the result's shape, without the dimensions that args.over has, or with 1 there. */
+static oct_status reduce(oct_onnx_call *c, oct_dtype dtype)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    const bool *over = c->node->args.over, keep = oct_onnx_int(c->node, "keepdims", 1) != 0;
+    oct_onnx_value shape = {0};
+    for (int i = 0; i < x->ndim; i++)
+        if (!over[i] || keep) shape.dim[shape.ndim++] = over[i] ? 1 : x->dim[i];
+    return oct_onnx_set(c, 0, dtype, &shape);
+}
+
+oct_status oct_onnx_shape_reduce(oct_onnx_call *c)
 {
     oct_onnx_list axes;
+    bool *over = c->node->args.over;
     const int ndim = oct_onnx_in(c, 0)->ndim;
     const bool all = oct_onnx_int(c->node, "noop_with_empty_axes", 0) == 0;
     OCT_TRY(oct_onnx_take_list(c, "axes", 1, &axes));
@@ -145,70 +142,43 @@ oct_status oct_onnx_take_axes(const oct_onnx_call *c, bool over[OCT_ONNX_DIMS])
         OCT_TRY(oct_onnx_take_axis(c, axes.at[i], ndim, &axis));
         over[axis] = true;
     }
-    return OCT_OK;
-}
-
-static void reduce(oct_onnx_call *c, oct_dtype dtype, const bool *over, bool keep)
-{
-    const oct_onnx_value *x = oct_onnx_in(c, 0);
-    oct_onnx_value shape = {0};
-    for (int i = 0; i < x->ndim; i++)
-        if (!over[i] || keep) shape.dim[shape.ndim++] = over[i] ? 1 : x->dim[i];
-    oct_onnx_set(c, 0, dtype, &shape);
-}
-
-oct_status oct_onnx_shape_reduce(oct_onnx_call *c)
-{
-    bool over[OCT_ONNX_DIMS];
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
-    OCT_TRY(oct_onnx_take_axes(c, over));
-    reduce(c, oct_onnx_in(c, 0)->dtype, over, oct_onnx_int(c->node, "keepdims", 1) != 0);
-    return OCT_OK;
+    return reduce(c, oct_onnx_in(c, 0)->dtype);
 }
 
 oct_status oct_onnx_shape_arg(oct_onnx_call *c)
 {
-    bool over[OCT_ONNX_DIMS] = {0};
     int axis;
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     OCT_TRY(
         oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), oct_onnx_in(c, 0)->ndim, &axis));
-    over[axis] = true;
-    reduce(c, OCT_S64, over, oct_onnx_int(c->node, "keepdims", 1) != 0);
-    return OCT_OK;
+    c->node->args.over[axis] = true;
+    return reduce(c, OCT_S64);
 }
 
 oct_status oct_onnx_shape_cast(oct_onnx_call *c)
 {
     const bool like = strcmp(c->node->type, "CastLike") == 0;
     oct_dtype dtype;
-    OCT_TRY(oct_onnx_need_inputs(c, like ? 2 : 1));
     if (like)
         dtype = oct_onnx_in(c, 1)->dtype;
     else if (!oct_onnx_dtype_of(oct_onnx_int(c->node, "to", 0), &dtype))
         return oct_onnx_problem(c, "it makes elements of a type that is not known");
-    oct_onnx_set(c, 0, dtype, oct_onnx_in(c, 0));
-    return OCT_OK;
+    return oct_onnx_set(c, 0, dtype, oct_onnx_in(c, 0));
 }
 
 oct_status oct_onnx_shape_shape(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     const int64_t ndim = oct_onnx_in(c, 0)->ndim;
     int64_t start = oct_onnx_int(c->node, "start", 0), end = oct_onnx_int(c->node, "end", ndim);
     if (start < 0) start += ndim;
     if (end < 0) end += ndim;
     start = start < 0 ? 0 : start > ndim ? ndim : start;
     end = end < start ? start : end > ndim ? ndim : end;
-    oct_onnx_set(c, 0, OCT_S64, &(oct_onnx_value){.ndim = 1, .dim = {end - start}});
-    return OCT_OK;
+    return oct_onnx_set(c, 0, OCT_S64, &(oct_onnx_value){.ndim = 1, .dim = {end - start}});
 }
 
 oct_status oct_onnx_shape_size(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
-    oct_onnx_set(c, 0, OCT_S64, &(oct_onnx_value){0});
-    return OCT_OK;
+    return oct_onnx_set(c, 0, OCT_S64, &(oct_onnx_value){0});
 }
 
 oct_status oct_onnx_shape_constant_of_shape(oct_onnx_call *c)
@@ -216,7 +186,6 @@ oct_status oct_onnx_shape_constant_of_shape(oct_onnx_call *c)
     oct_onnx_list dims;
     oct_onnx_value shape = {0};
     const oct_onnx_attribute *value = oct_onnx_attribute_find(c->node, "value");
-    OCT_TRY(oct_onnx_need_inputs(c, 1));
     OCT_TRY(oct_onnx_take_list(c, NULL, 0, &dims));
     if (dims.count > OCT_ONNX_DIMS)
         return oct_onnx_problem(c, "it makes %d dimensions; up to %d are known", dims.count,
@@ -225,8 +194,7 @@ oct_status oct_onnx_shape_constant_of_shape(oct_onnx_call *c)
         shape.dim[shape.ndim++] = dims.at[i];
     if (value && (value->kind != OCT_ONNX_TENSOR || oct_onnx_numel(&value->tensor) != 1))
         return oct_onnx_problem(c, "its value is no single number");
-    oct_onnx_set(c, 0, value ? value->tensor.dtype : OCT_F32, &shape);
-    return OCT_OK;
+    return oct_onnx_set(c, 0, value ? value->tensor.dtype : OCT_F32, &shape);
 }
 
 /* Counts the steps of a range; -1 when there are too many. */
@@ -247,7 +215,6 @@ static int64_t count_range(const oct_onnx_value *start, const oct_onnx_value *li
 
 oct_status oct_onnx_shape_range(oct_onnx_call *c)
 {
-    OCT_TRY(oct_onnx_need_inputs(c, 3));
     const oct_onnx_value *start = oct_onnx_in(c, 0);
     for (int i = 0; i < 3; i++) {
         const oct_onnx_value *v = oct_onnx_in(c, i);
@@ -256,6 +223,5 @@ oct_status oct_onnx_shape_range(oct_onnx_call *c)
     }
     const int64_t count = count_range(start, oct_onnx_in(c, 1), oct_onnx_in(c, 2));
     if (count < 0) return oct_onnx_problem(c, "it makes too many numbers");
-    oct_onnx_set(c, 0, start->dtype, &(oct_onnx_value){.ndim = 1, .dim = {count}});
-    return OCT_OK;
+    return oct_onnx_set(c, 0, start->dtype, &(oct_onnx_value){.ndim = 1, .dim = {count}});
 }

@@ -75,6 +75,34 @@ static void constant(onnx_model *m, const char *name, const int64_t *dims, size_
     oct_proto_message(&m->node, 5, &a);
 }
 
+/* Which row is taken must be known: an embedding is refused by the node, its input and what to do. */
+Test(onnx_build, an_embedding_is_refused_by_its_input)
+{
+    static const int64_t table[] = {5, 4};
+    onnx_model m = {0};
+    oct_onnx_graph g;
+    oct_onnx_built of;
+    oct_module *network = NULL;
+    onnx_in(&m, "x", -1, 3, 1, 1);
+    onnx_out(&m, "y");
+    constant(&m, "rows", table, 2);
+    onnx_node(&m, "Gather", "rows x", "y");
+    oct_proto file = onnx_file(&m);
+    const oct_onnx_source source = {file.data, file.length, "net.onnx"};
+    MUST(oct_onnx_read_bytes(&g, &source));
+    MUST(oct_onnx_fold(&g, 1, 1, 3));
+    const oct_onnx_build_options options = {.h = 1, .w = 1, .c = 3};
+    cr_assert_eq(oct_onnx_build(&network, &g, &options, &of), OCT_PREPARE);
+    bool found = false;
+    for (size_t i = 0; i < oct_fail_count(); i++)
+        found |= strstr(oct_fail_text(i), "Gather: its second input, the indices, is computed by "
+                                          "the network, so that it is an embedding") != NULL;
+    cr_assert(found, "%s", oct_fail_text(0));
+    oct_onnx_free(&g);
+    oct_proto_free(&file);
+    check_nothing_held();
+}
+
 Test(onnx_build, normalization_of_images_stays_as_it_is)
 {
     onnx_model m = {0};
