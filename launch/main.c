@@ -16,7 +16,6 @@
 #include "launch/base/output.h"
 #include "launch/session/plugin_load.h"
 #include "launch/ranks/ranks.h"
-#include "launch/ranks/wait_policy.h"
 #include "octet_version.h"
 
 #include <fcntl.h>

@@ -11,7 +11,6 @@
 #include "launch/evaluate/evaluate.h"
 #include "launch/session/job.h"
 #include "launch/deploy/layer_stats.h"
-#include "launch/session/onnx_model.h"
 #include "launch/evaluate/sensitivity_run.h"
 #include "quant/convert/convert.h"
 

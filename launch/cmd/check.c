@@ -13,7 +13,6 @@
 #include "launch/session/file_kind.h"
 #include "launch/train/forecast.h"
 #include "launch/train/init.h"
-#include "launch/session/onnx_model.h"
 #include "launch/base/machine.h"
 #include "launch/base/output.h"
 #include "launch/session/plugin_load.h"

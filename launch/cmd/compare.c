@@ -7,7 +7,7 @@
 #include "launch/cmd/command.h"
 #include "launch/cmd/compare_table.h"
 #include "launch/session/build.h"
-#include "launch/evaluate/sample_subset.h"
+#include "launch/evaluate/evaluate.h"
 #include "quant/program/step.h"
 
 #include <omp.h>

@@ -2,10 +2,9 @@
 
 #include "core/base/log.h"
 #include "launch/report/report.h"
-#include "launch/session/onnx_model.h"
+#include "launch/session/build.h"
 #include "launch/session/plugin_load.h"
 #include "launch/train/run_check.h"
-#include "launch/train/teacher.h"
 
 #include <string.h>
 

@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { DIGEST = 32 };
+enum { DIGEST = 32, BATCH_BYTES = 1 << 30 };
 
 int64_t oct_model_outputs(const oct_model *model)
 {
@@ -36,16 +36,6 @@ int64_t oct_count_fallbacks(const oct_program *program)
     for (int64_t i = 0; i < program->num_steps; i++)
         fallbacks += program->steps[i].kind == OCT_STEP_FLOAT;
     return fallbacks;
-}
-
-/* The inputs of one golden sample, which lie one after another. */
-static void split_inputs(const oct_program *program, const float *sample,
-                         const float *input[OCT_PROGRAM_INPUTS])
-{
-    for (int i = 0; i < program->num_inputs; i++) {
-        input[i] = sample;
-        sample += oct_value_numel(&program->values[program->inputs[i]]);
-    }
 }
 
 /* The constants of a step are those that the target makes of its scales. */
@@ -117,29 +107,21 @@ oct_status oct_model_check_runnable(const oct_model *model, const char *path)
     return OCT_OK;
 }
 
-/* Takes as many samples of the batch at a time as their values have room for; no result depends on it. */
-static oct_status fit_batch(const oct_program *program, int64_t *batch)
-{
-    const int64_t most_bytes = (int64_t)1 << 30;
-    oct_program_cost cost;
-    OCT_TRY(oct_program_costs(program, &cost));
-    const int64_t most = most_bytes / (cost.bytes > 0 ? cost.bytes : 1);
-    if (*batch > most) *batch = most > 0 ? most : 1;
-    return OCT_OK;
-}
-
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
                                 const oct_dataset *data, int64_t batch, oct_outputs *o)
 {
     const oct_value *value = &program->values[program->output];
     oct_tensor y = {.dtype = value->dtype};
+    oct_program_cost cost;
     oct_loader loader = {0};
     oct_meter meter = {0};
     oct_runtime *runtime = NULL;
     float *images = NULL;
     oct_status status = OCT_OK;
 
-    OCT_TRY_OUT(fit_batch(program, &batch));
+    /* As many samples at a time as their values have room for; no result depends on it. */
+    OCT_TRY_OUT(oct_program_costs(program, &cost));
+    batch = oct_min_i64(batch, oct_max_i64(BATCH_BYTES / oct_max_i64(cost.bytes, 1), 1));
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_fallbacks));
     OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
     oct_loader_read_ahead(&loader, recipe);
@@ -191,10 +173,13 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
     OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
     for (int64_t i = 0; i < count; i++) {
         uint8_t *own = digests + i * program->num_values * DIGEST;
-        split_inputs(program, samples + i * numel, input);
-        for (int k = 0; k < program->num_inputs; k++)
-            take_value(own, program->inputs[k], NULL, input[k],
-                       oct_value_bytes(&program->values[program->inputs[k]]));
+        const float *at = samples + i * numel; /* the inputs of a sample, one after another */
+        for (int k = 0; k < program->num_inputs; k++) {
+            const oct_value *value = &program->values[program->inputs[k]];
+            input[k] = at;
+            at += oct_value_numel(value);
+            take_value(own, program->inputs[k], NULL, input[k], oct_value_bytes(value));
+        }
         OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, take_value, own));
     }
 out:
@@ -346,35 +331,22 @@ static oct_status evaluate_both(both *b, const oct_model *model, const oct_conve
     return oct_program_evaluate(&model->program, recipe, data, batch, &b->int8);
 }
 
-/* Counts the logits that differ in any bit, and finds the first in the whole test set. */
-static int64_t count_different(const both *b, int64_t *first)
-{
-    int64_t different = 0;
-    *first = INT64_MAX;
-    for (int64_t i = 0; i < b->qat.samples * b->numel; i++) {
-        if (memcmp(b->qat.y + i, b->int8.y + i, sizeof(float)) == 0) continue;
-        if (different++ == 0) *first = oct_leaves_first_sample(&b->qat.leaves) * b->numel + i;
-    }
-    return different;
-}
-
-/* A count below 2^53 is exact as a double: ranks are the leaves of a sum that there is anyway. */
-static oct_status sum_count(const oct_collective *group, int64_t mine, int64_t *total)
-{
-    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    double part = (double)mine, sum = 0;
-    OCT_TRY(group->tree_sum_f64(group, &ranks, &part, 1, &sum));
-    *total = (int64_t)sum;
-    return OCT_OK;
-}
-
 static oct_status compare_logits(oct_certificate *certificate, const both *b,
                                  oct_conversion *conversion, const oct_collective *group)
 {
     const oct_recipe *recipe = conversion->recipe;
-    int64_t first;
-    int64_t different = count_different(b, &first), key = -first;
-    OCT_TRY(sum_count(group, different, &certificate->logits_differ));
+    const int64_t begin = oct_leaves_first_sample(&b->qat.leaves) * b->numel;
+    /* A count below 2^53 is exact as a double: ranks are the leaves of a sum that there is anyway. */
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    double different = 0, sum = 0;
+    int64_t key =
+        -INT64_MAX; /* minus the first logit of the whole test set that differs in any bit */
+    for (int64_t i = 0; i < b->qat.samples * b->numel; i++) {
+        if (memcmp(b->qat.y + i, b->int8.y + i, sizeof(float)) == 0) continue;
+        if (different++ == 0) key = -(begin + i);
+    }
+    OCT_TRY(group->tree_sum_f64(group, &ranks, &different, 1, &sum));
+    certificate->logits_differ = (int64_t)sum;
     OCT_TRY(group->max_i64(group, &key, 1));
     OCT_TRY(oct_score(group, recipe, &b->int8, &conversion->scores));
     OCT_TRY(oct_score(group, recipe, &b->qat, &conversion->qat_scores));

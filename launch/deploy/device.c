@@ -25,41 +25,24 @@ int64_t oct_float_bytes(oct_module *root)
     return bytes;
 }
 
-static int64_t weight_bytes(const oct_program *program, const oct_step *step)
-{
-    const oct_conv_shape *s = &step->conv.shape;
-    const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
-    const int64_t bias = wide ? sizeof(int64_t) : sizeof(int32_t);
-    return s->out_c * oct_conv_depth(s) +
-           s->out_c * (bias + (int64_t)sizeof(*step->conv.multiplier));
-}
-
-/* The arrays of a step without weights. */
-static int64_t table_bytes(const oct_step *step)
+int64_t oct_step_bytes(const oct_program *program, const oct_step *step)
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
+    const oct_conv_shape *s = &step->conv.shape;
+    const oct_fallback *fallback = step->kind == OCT_STEP_FLOAT ? step->fallback : NULL;
     int64_t bytes = 0;
+    if (type->weights) {
+        const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
+        const int64_t bias = wide ? sizeof(int64_t) : sizeof(int32_t);
+        bytes = s->out_c * (oct_conv_depth(s) + bias + (int64_t)sizeof(*step->conv.multiplier));
+    }
     for (int i = 0; i < type->num_arrays && !type->weights; i++)
         bytes += oct_step_array_numel(step, &type->arrays[i]) *
                  (int64_t)oct_dtype_bytes(type->arrays[i].dtype);
+    for (int64_t i = 0; fallback && i < fallback->num_arrays; i++)
+        bytes += oct_shape_numel(&fallback->arrays[i].shape) *
+                 (int64_t)oct_dtype_bytes(fallback->arrays[i].dtype);
     return bytes;
-}
-
-static int64_t fallback_bytes(const oct_fallback *fallback)
-{
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < fallback->num_arrays; i++) {
-        const oct_fallback_array *array = &fallback->arrays[i];
-        bytes += oct_shape_numel(&array->shape) * (int64_t)oct_dtype_bytes(array->dtype);
-    }
-    return bytes;
-}
-
-int64_t oct_step_bytes(const oct_program *program, const oct_step *step)
-{
-    int64_t bytes = table_bytes(step);
-    if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
-    return step->kind == OCT_STEP_FLOAT ? bytes + fallback_bytes(step->fallback) : bytes;
 }
 
 int64_t oct_int8_bytes(const oct_program *program)
@@ -68,15 +51,6 @@ int64_t oct_int8_bytes(const oct_program *program)
     for (int64_t i = 0; i < program->num_steps; i++)
         bytes += oct_step_bytes(program, &program->steps[i]);
     return bytes;
-}
-
-/* Products of codes and weights; of a transposed convolution without those of the zeros that dilate its input. */
-static int64_t products_of(const oct_step *step)
-{
-    const oct_conv_shape *s = &step->conv.shape;
-    if (!oct_step_type_of(step->kind)->weights) return 0;
-    return oct_conv_out_numel(s) * oct_conv_depth(s) /
-           (oct_max_i64(step->conv.input_step_h, 1) * oct_max_i64(step->conv.input_step_w, 1));
 }
 
 /* How far the values reach that are in memory while a step runs. */
@@ -109,7 +83,11 @@ static oct_status find_figures(oct_device *d)
         d->of[i][OCT_DEVICE_FLASH] =
             constants[i] < 0 ? oct_step_bytes(program, step) : constants[i];
         d->of[i][OCT_DEVICE_SCRATCH] = bytes_reached(program, offsets, last, i);
-        d->of[i][OCT_DEVICE_PRODUCTS] = products_of(step);
+        /* Of codes and weights; of a transposed convolution without those of the zeros that dilate its input. */
+        if (oct_step_type_of(step->kind)->weights)
+            d->of[i][OCT_DEVICE_PRODUCTS] =
+                oct_conv_out_numel(&step->conv.shape) * oct_conv_depth(&step->conv.shape) /
+                (oct_max_i64(step->conv.input_step_h, 1) * oct_max_i64(step->conv.input_step_w, 1));
         d->all[OCT_DEVICE_FLASH] += d->of[i][OCT_DEVICE_FLASH];
         d->all[OCT_DEVICE_PRODUCTS] += d->of[i][OCT_DEVICE_PRODUCTS];
     }
@@ -152,36 +130,6 @@ oct_status oct_device_largest(const oct_device *d, oct_device_figure figure, oct
         OCT_TRY(oct_text_add(text, "%s%s %.0f %%", k ? ", " : "", d->program->steps[best[k]].name,
                              100.0 * (double)d->of[best[k]][figure] / (double)d->all[figure]));
     return OCT_OK;
-}
-
-static oct_status warn_of_limit(const oct_device *d, oct_device_figure figure, int64_t limit,
-                                const char *remedy)
-{
-    oct_text largest = {0};
-    if (limit == 0 || d->all[figure] <= limit) return OCT_OK;
-    const oct_status status = oct_device_largest(d, figure, &largest);
-    if (status == OCT_OK)
-        oct_log(OCT_LOG_WARN,
-                "quant.%s_limit: the int8 model takes %" PRId64 " bytes of %s, more than %" PRId64
-                "; most in %s; %s",
-                oct_device_figure_names[figure], d->all[figure], oct_device_figure_names[figure],
-                limit, largest.data ? largest.data : "no layer", remedy);
-    oct_text_free(&largest);
-    return status;
-}
-
-oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program)
-{
-    oct_device device;
-    if (recipe->quant_flash_limit == 0 && recipe->quant_scratch_limit == 0) return OCT_OK;
-    OCT_TRY(oct_device_of(&device, program));
-    oct_status status = warn_of_limit(&device, OCT_DEVICE_FLASH, recipe->quant_flash_limit,
-                                      "give these fewer channels or inputs");
-    if (status == OCT_OK)
-        status = warn_of_limit(&device, OCT_DEVICE_SCRATCH, recipe->quant_scratch_limit,
-                               "use smaller images, an earlier stride, or fewer channels there");
-    oct_device_free(&device);
-    return status;
 }
 
 /* The largest magnitude of a sum of a layer, or of a part of it, for any codes. */

@@ -29,8 +29,6 @@ oct_status oct_device_largest(const oct_device *device, oct_device_figure figure
 /* Warns in the log where sums could leave the 20 bits of a target that has no more (OCT_REQUANT_SHIFT_20), naming the
  * layer that could do so furthest: its chip cuts every part of a sum, and Octet the whole. */
 void oct_device_warn_of_sums(const oct_program *program);
-/* Warns in the log where the program exceeds quant.flash_limit or quant.scratch_limit, naming those layers. */
-oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program) OCT_NODISCARD;
 
 /* Bytes of what layers compute with: parameters in float; codes, biases, multipliers, tables and what
  * stays float. */

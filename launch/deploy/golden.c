@@ -23,43 +23,30 @@ void oct_golden_free(oct_golden *golden)
     *golden = (oct_golden){.count = 0};
 }
 
-/* (N, H, W, C) -> (N, C, H, W), of numbers of four bytes. */
-static void store_channels_first(int64_t samples, const oct_value *v, const uint32_t *from,
-                                 uint32_t *to)
-{
-    const int64_t pixels = v->h * v->w;
-    for (int64_t n = 0; n < samples; n++)
-        for (int64_t i = 0; i < pixels; i++)
-            for (int64_t c = 0; c < v->c; c++)
-                to[(n * v->c + c) * pixels + i] = from[(n * pixels + i) * v->c + c];
-}
-
-/* Adds the numbers of `samples` samples, which lie channels last. */
+/* Adds the numbers of `samples` samples, whose channels are last. */
 static oct_status add_array(oct_golden *golden, const char *name, const oct_value *v,
                             const void *numbers)
 {
-    const bool plane = v->h * v->w > 1;
-    void *own = NULL;
-    OCT_TRY(oct_alloc(&own, (size_t)(golden->count * oct_value_numel(v)), sizeof(float)));
+    const int64_t pixels = v->h * v->w;
+    const bool plane = pixels > 1;
+    const uint32_t *from = numbers; /* float or int32 */
+    uint32_t *to = NULL;
+    OCT_TRY(oct_alloc(&to, (size_t)(golden->count * oct_value_numel(v)), sizeof *to));
     if (golden->channels_last)
-        memcpy(own, numbers, (size_t)(golden->count * oct_value_numel(v)) * sizeof(float));
+        memcpy(to, from, (size_t)(golden->count * oct_value_numel(v)) * sizeof *to);
     else
-        store_channels_first(golden->count, v, numbers, own);
+        for (int64_t n = 0; n < golden->count; n++) /* (N, H, W, C) -> (N, C, H, W) */
+            for (int64_t i = 0; i < pixels; i++)
+                for (int64_t c = 0; c < v->c; c++)
+                    to[(n * v->c + c) * pixels + i] = from[(n * pixels + i) * v->c + c];
     golden->array[golden->num_arrays++] = (oct_npz_array){
         .name = name,
         .dtype = v->dtype,
         .shape = !plane                  ? OCT_SHAPE(golden->count, v->c)
                  : golden->channels_last ? OCT_SHAPE(golden->count, v->h, v->w, v->c)
                                          : OCT_SHAPE(golden->count, v->c, v->h, v->w),
-        .data = own};
+        .data = to};
     return OCT_OK;
-}
-
-static const char *input_name(int i)
-{
-    static const char *const names[OCT_PROGRAM_INPUTS] = {"input",  "input1", "input2", "input3",
-                                                          "input4", "input5", "input6", "input7"};
-    return names[i];
 }
 
 /* What the bytes from 0 to 255 become in each channel. */
@@ -78,7 +65,7 @@ static void find_byte_values(byte_values *v, int64_t channels, const float *mean
         oct_normalise(all, UINT8_MAX + 1, 1, &mean[c], &std[c], v->of[c]);
 }
 
-/* The byte that becomes a value, number `at` of channels that lie last; -1: none does. */
+/* The byte that becomes a value, number `at` of values whose channels are last; -1: none does. */
 static int byte_of(const byte_values *v, int64_t at, float value)
 {
     const float *of = v->of[v->channels > OCT_REALS_MAX ? 0 : at % v->channels];
@@ -127,9 +114,11 @@ static oct_status make_pixels(oct_golden *golden, const float *mean, const float
     return OCT_OK;
 }
 
-/* The numbers of one input of all golden samples, whose inputs lie one after another. */
+/* Adds the numbers of input i of all golden samples; a sample has its inputs one after another. */
 static oct_status add_input(oct_golden *golden, const oct_model *model, int i)
 {
+    static const char *const names[OCT_PROGRAM_INPUTS] = {"input",  "input1", "input2", "input3",
+                                                          "input4", "input5", "input6", "input7"};
     const oct_program *program = &model->program;
     const oct_value *v = &program->values[program->inputs[i]];
     const int64_t numel = oct_value_numel(v), all = oct_inputs_numel(program);
@@ -141,7 +130,7 @@ static oct_status add_input(oct_golden *golden, const oct_model *model, int i)
     for (int64_t n = 0; n < golden->count; n++)
         memcpy(numbers + n * numel, model->golden_input + n * all + first,
                (size_t)numel * sizeof *numbers);
-    const oct_status status = add_array(golden, input_name(i), v, numbers);
+    const oct_status status = add_array(golden, names[i], v, numbers);
     oct_free(&numbers);
     return status;
 }
@@ -187,26 +176,22 @@ static oct_status make_codes(oct_npz_array *a, const oct_step *quantizer, oct_qp
     return OCT_OK;
 }
 
-static oct_status make_all_codes(oct_golden *golden, const oct_program *program)
+oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool pixels, bool codes)
 {
-    const oct_step *last = &program->steps[program->num_steps - 1];
-    for (int i = 0; i < program->num_inputs; i++) {
+    const oct_program *program = &model->program;
+    *golden = (oct_golden){.count = model->certificate.golden_count,
+                           .channels_last = golden->channels_last};
+    for (int i = 0; i < program->num_inputs; i++)
+        OCT_TRY(add_input(golden, model, i));
+    OCT_TRY(run_program(golden, model));
+    for (int i = 0; codes && i < program->num_inputs; i++) {
         const oct_step *step = oct_export_quantizer(program, program->inputs[i]);
         if (step) OCT_TRY(make_codes(&golden->array[i], step, oct_step_output(program, step)->q));
     }
-    if (last->kind != OCT_STEP_DEQUANTIZE || last->output != program->output) return OCT_OK;
-    return make_codes(&golden->array[program->num_inputs], last,
-                      oct_step_input(program, last, 0)->q);
-}
-
-oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool pixels, bool codes)
-{
-    *golden = (oct_golden){.count = model->certificate.golden_count,
-                           .channels_last = golden->channels_last};
-    for (int i = 0; i < model->program.num_inputs; i++)
-        OCT_TRY(add_input(golden, model, i));
-    OCT_TRY(run_program(golden, model));
-    if (codes) OCT_TRY(make_all_codes(golden, &model->program));
+    const oct_step *last = &program->steps[program->num_steps - 1];
+    if (codes && last->kind == OCT_STEP_DEQUANTIZE && last->output == program->output)
+        OCT_TRY(make_codes(&golden->array[program->num_inputs], last,
+                           oct_step_input(program, last, 0)->q));
     return pixels ? make_pixels(golden, model->mean, model->std) : OCT_OK;
 }
 

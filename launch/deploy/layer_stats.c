@@ -9,7 +9,7 @@
 #include "launch/session/build.h"
 #include "launch/deploy/certificate.h"
 #include "launch/evaluate/multiply_adds.h"
-#include "launch/evaluate/sample_subset.h"
+#include "launch/evaluate/evaluate.h"
 #include "quant/correct/equalize.h"
 #include "quant/layers/layer_survey.h"
 #include "quant/program/step.h"
@@ -27,15 +27,6 @@ static int64_t operations_of(const oct_step *step)
     return products ? 2 * oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h,
                                                  step->conv.input_step_w)
                     : 0;
-}
-
-static int64_t most_samples(const oct_layer_stats *stats)
-{
-    int64_t operations = 1;
-    for (int64_t i = 0; i < stats->program->num_steps; i++)
-        operations += operations_of(&stats->program->steps[i]);
-    const int64_t affordable = oct_max_i64(2 * most_multiply_adds / operations, FEWEST_SAMPLES);
-    return oct_min_i64(affordable, OCT_LAYER_STATS_SAMPLES);
 }
 
 typedef struct reading {
@@ -112,14 +103,6 @@ static oct_status weight_json(const oct_module *module, json_t **weight)
     return OCT_OK;
 }
 
-/* The module after a step: a convolution has its float layer's type. */
-static const char *type_of(const oct_step *step, const oct_module *module)
-{
-    if (module && step->kind != OCT_STEP_FLOAT && module->type == &oct_qat_conv_type)
-        return ((const oct_qat_conv *)module)->layer->type->name;
-    return oct_step_operation(step);
-}
-
 static oct_status layer_json(const oct_layer_stats *stats, int64_t number_of,
                              const oct_layer_figures *f, json_t **layer)
 {
@@ -127,15 +110,19 @@ static oct_status layer_json(const oct_layer_stats *stats, int64_t number_of,
     const oct_step *step = &program->steps[number_of];
     const oct_value *value = oct_step_output(program, step);
     const oct_module *module = oct_module_find(stats->model, step->name);
+    /* A convolution has the type of its float layer. */
+    const char *type = oct_step_operation(step);
+    if (module && step->kind != OCT_STEP_FLOAT && module->type == &oct_qat_conv_type)
+        type = ((const oct_qat_conv *)module)->layer->type->name;
     json_t *weight;
     OCT_TRY(weight_json(module, &weight));
-    *layer = json_pack("{s:s, s:s, s:[I, I, I], s:o, s:o, s:I, s:I, s:I}", "path", step->name,
-                       "type", type_of(step, module), "shape", (json_int_t)value->h,
-                       (json_int_t)value->w, (json_int_t)value->c, "output",
-                       step->kind == OCT_STEP_FLOAT ? json_null() : output_json(value, f), "weight",
-                       weight, "operations", (json_int_t)operations_of(step), "weight_bytes",
-                       (json_int_t)oct_step_bytes(program, step), "output_bytes",
-                       (json_int_t)oct_value_bytes(value));
+    *layer =
+        json_pack("{s:s, s:s, s:[I, I, I], s:o, s:o, s:I, s:I, s:I}", "path", step->name, "type",
+                  type, "shape", (json_int_t)value->h, (json_int_t)value->w, (json_int_t)value->c,
+                  "output", step->kind == OCT_STEP_FLOAT ? json_null() : output_json(value, f),
+                  "weight", weight, "operations", (json_int_t)operations_of(step), "weight_bytes",
+                  (json_int_t)oct_step_bytes(program, step), "output_bytes",
+                  (json_int_t)oct_value_bytes(value));
     return OCT_OK;
 }
 
@@ -146,15 +133,6 @@ static double reach(const oct_layer_figures *f)
     return f->known && s->min <= s->max ? fmax(-(double)s->min, (double)s->max) : 0;
 }
 
-/* The step that makes a value, or -1. */
-static int64_t maker_of(const oct_program *program, int32_t value)
-{
-    int64_t i = program->num_steps - 1;
-    while (i >= 0 && program->steps[i].output != value)
-        i--;
-    return i;
-}
-
 /* A concat gives all its inputs one scale. */
 static oct_status find_uneven(const oct_program *program, const oct_step *step,
                               const oct_layer_figures *figures, oct_text *finding)
@@ -162,7 +140,9 @@ static oct_status find_uneven(const oct_program *program, const oct_step *step,
     const double uneven = 100;
     int64_t least = -1, most = -1;
     for (int i = 0; i < step->num_inputs; i++) {
-        const int64_t at = maker_of(program, step->input[i]);
+        int64_t at = program->num_steps - 1; /* the step that makes the input; -1: none */
+        while (at >= 0 && program->steps[at].output != step->input[i])
+            at--;
         if (at < 0 || reach(&figures[at]) == 0) continue;
         if (least < 0 || reach(&figures[at]) < reach(&figures[least])) least = at;
         if (most < 0 || reach(&figures[at]) > reach(&figures[most])) most = at;
@@ -267,8 +247,12 @@ oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collecti
         .program = stats->program, .model = stats->model, .fetch = fetch, .user = &r};
     oct_layer_figures *figures = NULL;
     *document = NULL;
-    oct_status status =
-        oct_sample_subset_create(&r.subset, stats->recipe, stats->data, most_samples(stats));
+    int64_t operations = 1;
+    for (int64_t i = 0; i < stats->program->num_steps; i++)
+        operations += operations_of(&stats->program->steps[i]);
+    const int64_t affordable = oct_max_i64(2 * most_multiply_adds / operations, FEWEST_SAMPLES);
+    oct_status status = oct_sample_subset_create(&r.subset, stats->recipe, stats->data,
+                                                 oct_min_i64(affordable, OCT_LAYER_STATS_SAMPLES));
     survey.samples = r.subset.count;
     if (status == OCT_OK) status = build_reference(stats, &survey.reference);
     OCT_TRY_OUT(group->agree(group, status));

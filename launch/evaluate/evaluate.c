@@ -217,22 +217,6 @@ oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
     return measure_metric(&oct_metric_top1, group, leaves, &rows, scores, &accuracy);
 }
 
-/* Each thread has samples of its own. */
-static oct_leaves spread_over_threads(const oct_recipe *recipe, int64_t n)
-{
-    const int64_t threads = omp_get_max_threads(), each = (n + threads - 1) / threads;
-    return oct_leaves_split(n, oct_min_i64(each, recipe->batch_leaf), 0, 1);
-}
-
-static oct_status forward_some(oct_forward *f, const oct_recipe *recipe, const oct_dataset *data,
-                               float *images, int64_t n, float *logits)
-{
-    const oct_tensor *y;
-    OCT_TRY(oct_forward_run(f, spread_over_threads(recipe, n),
-                            OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
-    return oct_class_rows(y, n * data->rows, data->classes, logits);
-}
-
 /* What an evaluation is about, and where its memory is. */
 typedef struct subject {
     oct_module *model;
@@ -245,7 +229,8 @@ typedef struct subject {
 static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
 {
     const oct_dataset *data = s->data;
-    bool training = s->model->training;
+    const bool training = s->model->training;
+    const int64_t threads = omp_get_max_threads();
     oct_forward f = {0};
     oct_loader loader = {0};
     oct_meter meter = {0};
@@ -262,7 +247,14 @@ static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
         oct_meter_show(&meter, at);
         n = oct_forward_samples(&f, oct_min_i64(batch, o->samples - at));
         OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
-        OCT_TRY_OUT(forward_some(&f, s->recipe, data, images, n, o->y + at * o->rows * o->row));
+        /* Each thread has samples of its own. */
+        const int64_t each = (n + threads - 1) / threads;
+        const oct_leaves leaves =
+            oct_leaves_split(n, oct_min_i64(each, s->recipe->batch_leaf), 0, 1);
+        const oct_tensor *y;
+        OCT_TRY_OUT(
+            oct_forward_run(&f, leaves, OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
+        OCT_TRY_OUT(oct_class_rows(y, n * data->rows, data->classes, o->y + at * o->rows * o->row));
     }
 out:
     oct_meter_end(&meter);
@@ -348,4 +340,30 @@ oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oc
 out:
     oct_context_destroy(&cx);
     return status;
+}
+
+/* Sample subsets. */
+
+oct_status oct_sample_subset_create(oct_sample_subset *p, const oct_recipe *recipe,
+                                    const oct_dataset *data, int64_t most)
+{
+    *p = (oct_sample_subset){.data = data, .count = oct_min_i64(data->count, most)};
+    return oct_evaluation_loader(&p->loader, recipe, data);
+}
+
+void oct_sample_subset_free(oct_sample_subset *p)
+{
+    oct_loader_deinit(&p->loader);
+    *p = (oct_sample_subset){0};
+}
+
+int64_t oct_sample_subset_number(const oct_sample_subset *p, int64_t i)
+{
+    return i * p->data->count / p->count;
+}
+
+oct_status oct_sample_subset_read(oct_sample_subset *p, int64_t i, float *input)
+{
+    oct_goals goals;
+    return oct_loader_read(&p->loader, oct_sample_subset_number(p, i), 1, input, &goals);
 }

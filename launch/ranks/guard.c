@@ -77,15 +77,6 @@ static void remove_stale(void)
     closedir(all);
 }
 
-static bool name_folder(void)
-{
-    uint64_t own;
-    if (getrandom(&own, sizeof(own), GRND_NONBLOCK) != (ssize_t)sizeof(own)) return false;
-    snprintf(guard.folder, sizeof(guard.folder), "%s/%s%ld.%016" PRIx64, place, prefix,
-             (long)getpid(), own);
-    return true;
-}
-
 /* Somebody who looks for stale folders may take a new one before it is locked. */
 static bool make_folder(void)
 {
@@ -119,16 +110,6 @@ static bool is_left(pid_t mpirun)
     return kill(-mpirun, 0) == 0 || errno == EPERM;
 }
 
-/* mpirun has had a SIGTERM when its parent ended, and sees it when it is not stopped. */
-static void end_job(pid_t mpirun)
-{
-    const double until = oct_seconds() + ends_within_s;
-    kill(-mpirun, SIGCONT);
-    while (is_left(mpirun) && oct_seconds() < until)
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-    if (is_left(mpirun)) oct_guard_kill(mpirun);
-}
-
 /* A guard shares nothing with those who wait for the output or the terminal of its owner. */
 static void leave_owner(void)
 {
@@ -151,19 +132,16 @@ static void stand_guard(int from, int to)
         if (got == sizeof(got_pid)) mpirun = got_pid;
         if (mpirun == DISMISSED) _exit(0);
     }
-    if (mpirun > 0) end_job(mpirun);
+    if (mpirun > 0) {
+        /* mpirun has had a SIGTERM when its parent ended, and sees it when it is not stopped. */
+        const double until = oct_seconds() + ends_within_s;
+        kill(-mpirun, SIGCONT);
+        while (is_left(mpirun) && oct_seconds() < until)
+            nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+        if (is_left(mpirun)) oct_guard_kill(mpirun);
+    }
     remove_folder(guard.folder);
     _exit(0);
-}
-
-/* Forks a process whose parent ends at once: the children of the owner are mpirun alone. */
-static pid_t fork_twice(void)
-{
-    fflush(NULL);
-    const pid_t between = fork();
-    if (between == 0 && fork() != 0) _exit(0);
-    if (between > 0) waitpid(between, NULL, 0);
-    return between;
 }
 
 static void send_to_guard(pid_t what)
@@ -200,7 +178,11 @@ static void start_guard(void)
         close(to[1]);
         return;
     }
-    const pid_t child = fork_twice();
+    /* The guard's parent ends at once: the children of the owner are mpirun alone. */
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0 && fork() != 0) _exit(0);
+    if (child > 0) waitpid(child, NULL, 0);
     if (child == 0) {
         close(to[1]);
         close(from[0]);
@@ -225,8 +207,11 @@ static void start_guard(void)
 
 const char *oct_guard_begin(void)
 {
+    uint64_t own;
     remove_stale();
-    if (!name_folder()) return NULL;
+    if (getrandom(&own, sizeof(own), GRND_NONBLOCK) != (ssize_t)sizeof(own)) return NULL;
+    snprintf(guard.folder, sizeof(guard.folder), "%s/%s%ld.%016" PRIx64, place, prefix,
+             (long)getpid(), own);
     start_guard();
     if (make_folder()) return guard.folder;
     if (guard.running) leave_guard();

@@ -1,23 +1,157 @@
-/* Finds an mpirun and writes its command line by the table of dialects. */
+/* What differs between the mpiruns that --ranks starts is one row of a table each, and nothing else in this folder asks
+ * which it is. Rows are tried by the tests with the mpirun that is installed: Open MPI 4.1 and MPICH 4.0 of
+ * Debian 12, Open MPI 5.0 and MPICH 4.2 of Debian 13. That of Intel MPI is from its documentation (Developer
+ * Reference 2021, Global Hydra Options).
+ *
+ * What a user of mpirun has to know is known here: more ranks than cores want leave; mpirun pins each rank to one
+ * core, which threads must not share; root needs two variables; a host that lost its power is noticed after eight
+ * minutes unless keepalives come sooner. What a rank finds in its environment is in dist/launcher.c. */
 #include "launch/ranks/mpirun.h"
 
 #include "core/base/text.h"
 #include "dist/comm.h"
-#include "launch/ranks/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pwd.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SAID_BYTES = 4096, EXPORTED_MAX = 32 };
 
 extern char **environ;
+
+/* The table. */
+
+#define OPEN_MPI_SETTINGS(prefix)                                                                  \
+    {OCT_MPIRUN_AS_ROOT, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}},                                         \
+        {OCT_MPIRUN_AS_ROOT, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}},                             \
+        {OCT_MPIRUN_ON_HOSTS, {prefix "MCA_oob_tcp_keepalive_time", "10"}},                        \
+        {OCT_MPIRUN_ON_HOSTS, {prefix "MCA_oob_tcp_keepalive_intvl", "3"}},                        \
+    {                                                                                              \
+        OCT_MPIRUN_ON_HOSTS,                                                                       \
+        {                                                                                          \
+            prefix "MCA_oob_tcp_keepalive_probes", "3"                                             \
+        }                                                                                          \
+    }
+
+/* mpirun's account of a rank that has ended. Its --quiet would leave out all it says, reasons too. */
+#define OPEN_MPI_ACCOUNTS                                                                          \
+    "Primary job  terminated normally, but", " noticed that process rank",                         \
+        " detected that one or more processes", " has exited due to process rank",                 \
+        "MPI_ABORT was invoked on rank", " Forwarding signal", "/show_help.c at line",             \
+        " has sent help message", " have sent help message", "_base_help_aggregate"
+
+const oct_mpirun_dialect oct_mpirun_dialects[OCT_MPIRUN_DIALECTS] = {
+    [OCT_MPIRUN_OPEN_MPI_4] =
+        {.name = "Open MPI",
+         .said = {"(Open MPI)", "(OpenRTE)", "Open MPI "},
+         .package = "openmpi-bin",
+         .slots = " slots=",
+         .agent = "OMPI_MCA_plm_rsh_agent",
+         .default_hosts = "OMPI_MCA_orte_default_hostfile",
+         .exports = true,
+         .flags = {{OCT_MPIRUN_ALWAYS, {"-n", OCT_MPIRUN_RANKS}},
+                   {OCT_MPIRUN_CROWDED, {"--oversubscribe"}},
+                   {OCT_MPIRUN_ON_HOSTS, {"--map-by", "slot"}},
+                   {OCT_MPIRUN_ON_HOSTS, {"--hostfile", OCT_MPIRUN_HOSTFILE}},
+                   {OCT_MPIRUN_PINNED, {"--bind-to", "core"}},
+                   {OCT_MPIRUN_LOOSE, {"--bind-to", "none"}}},
+         .settings = {OPEN_MPI_SETTINGS("OMPI_"),
+                      {OCT_MPIRUN_WITH_FOLDER, {"OMPI_MCA_orte_tmpdir_base", OCT_MPIRUN_FOLDER}},
+                      {OCT_MPIRUN_WITH_FOLDER,
+                       {"OMPI_MCA_btl_vader_backing_directory", OCT_MPIRUN_FOLDER}}},
+         .accounts = {OPEN_MPI_ACCOUNTS}},
+    [OCT_MPIRUN_OPEN_MPI_5] =
+        {.name = "Open MPI",
+         .said = {"(Open MPI)", "(OpenRTE)", "Open MPI "},
+         .since = 5,
+         .package = "openmpi-bin",
+         .slots = " slots=",
+         .agent = "PRTE_MCA_plm_ssh_agent",
+         .default_hosts = "PRTE_MCA_prte_default_hostfile",
+         .exports = true,
+         .flags = {{OCT_MPIRUN_ALWAYS, {"-n", OCT_MPIRUN_RANKS}},
+                   {OCT_MPIRUN_CROWDED, {"--map-by", "slot:OVERSUBSCRIBE"}},
+                   {OCT_MPIRUN_ON_HOSTS, {"--map-by", "slot"}},
+                   {OCT_MPIRUN_ON_HOSTS, {"--hostfile", OCT_MPIRUN_HOSTFILE}},
+                   {OCT_MPIRUN_PINNED, {"--bind-to", "core"}},
+                   {OCT_MPIRUN_LOOSE, {"--bind-to", "none"}},
+                   {OCT_MPIRUN_WITH_FOLDER, {"--prtemca", "prte_tmpdir_base", OCT_MPIRUN_FOLDER}}},
+         .settings = {OPEN_MPI_SETTINGS("PRTE_"),
+                      {OCT_MPIRUN_WITH_FOLDER,
+                       {"OMPI_MCA_btl_sm_backing_directory", OCT_MPIRUN_FOLDER}}},
+         .accounts = {OPEN_MPI_ACCOUNTS, "User defined signal 1", "[warn] Epoll ",
+                      "PMIX_ERR_UNREACH"}},
+    [OCT_MPIRUN_MPICH] = {.name = "MPICH",
+                          .said = {"HYDRA", "MPICH "},
+                          .number = "Version:",
+                          .package = "mpich",
+                          .slots = ":",
+                          .agent = "HYDRA_LAUNCHER_EXEC",
+                          .merges = true,
+                          .flags = {{OCT_MPIRUN_ALWAYS, {"-n", OCT_MPIRUN_RANKS}},
+                                    {OCT_MPIRUN_ON_HOSTS, {"-f", OCT_MPIRUN_HOSTFILE}},
+                                    {OCT_MPIRUN_PINNED, {"-bind-to", "core"}},
+                                    {OCT_MPIRUN_LOOSE, {"-bind-to", "none"}},
+                                    {OCT_MPIRUN_ALWAYS, {"-genvall"}}},
+                          .accounts = {"Abort("}},
+    [OCT_MPIRUN_INTEL] = {.name = "Intel MPI",
+                          .said = {"Intel(R) MPI Library"},
+                          .number = "Version",
+                          .package = "none; Intel has it",
+                          .slots = ":",
+                          .agent = "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+                          .merges = true,
+                          .flags = {{OCT_MPIRUN_ALWAYS, {"-n", OCT_MPIRUN_RANKS}},
+                                    {OCT_MPIRUN_ON_HOSTS, {"-machinefile", OCT_MPIRUN_HOSTFILE}},
+                                    {OCT_MPIRUN_ALWAYS, {"-silent-abort"}},
+                                    {OCT_MPIRUN_ALWAYS, {"-genvall"}}},
+                          .settings = {{OCT_MPIRUN_LOOSE, {"I_MPI_PIN", "0"}}},
+                          .accounts = {"Abort("}},
+};
+
+/* Programs that are asked something. */
+
+bool oct_spawn(const char *const *argv, int out, pid_t *pid)
+{
+    posix_spawn_file_actions_t streams;
+    posix_spawnattr_t group;
+    posix_spawn_file_actions_init(&streams);
+    posix_spawnattr_init(&group);
+    posix_spawn_file_actions_addopen(&streams, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (out >= 0)
+            posix_spawn_file_actions_adddup2(&streams, out, fd);
+        else
+            posix_spawn_file_actions_addopen(&streams, fd, "/dev/null", O_WRONLY, 0);
+    }
+    posix_spawnattr_setflags(&group, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&group, 0);
+    const int error =
+        posix_spawnp(pid, argv[0], &streams, &group, (char *const *)(uintptr_t)argv, environ);
+    posix_spawnattr_destroy(&group);
+    posix_spawn_file_actions_destroy(&streams);
+    errno = error;
+    return error == 0;
+}
+
+void oct_spawn_end(pid_t pid)
+{
+    kill(-pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+}
+
+/* Which mpirun it is. */
 
 static const char *text_after(const char *text, const char *words)
 {
@@ -86,12 +220,6 @@ static bool ask_version(oct_mpi_launcher *mpirun, double patience_s, bool *found
     return known;
 }
 
-/* Those of MPICH and Intel MPI start each other's ranks. */
-static bool is_open_mpi(const oct_mpi_launcher *mpirun)
-{
-    return strcmp(mpirun->dialect->name, "Open MPI") == 0;
-}
-
 oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
 {
     const char *library = oct_mpi_library();
@@ -102,7 +230,8 @@ oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
     for (size_t i = 0; i < OCT_COUNT(programs); i++) {
         *mpirun = (oct_mpi_launcher){.program = programs[i]};
         const bool known = ask_version(mpirun, patience_s, &found);
-        if (known && is_open_mpi(mpirun) == open) return OCT_OK;
+        /* Those of MPICH and Intel MPI start each other's ranks. */
+        if (known && (strcmp(mpirun->dialect->name, "Open MPI") == 0) == open) return OCT_OK;
         if (found && !known) break;
         if (known) snprintf(other, sizeof(other), "%s", mpirun->name);
     }
@@ -115,6 +244,8 @@ oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
         mpirun->dialect = &oct_mpirun_dialects[OCT_MPIRUN_MPICH];
     return OCT_OK;
 }
+
+/* Its command line. */
 
 /* Ranks that leave cores free are not pinned: those of two jobs would share the first cores. */
 static bool job_needs(const oct_mpirun_job *job, oct_mpirun_need need)

@@ -3,6 +3,8 @@
 
 #include "launch/base/args.h"
 
+#include <sys/types.h>
+
 /* When a word or a setting is needed. */
 typedef enum oct_mpirun_need {
     OCT_MPIRUN_ALWAYS,
@@ -25,7 +27,7 @@ typedef struct oct_mpirun_words {
 #define OCT_MPIRUN_HOSTFILE "{hostfile}"
 #define OCT_MPIRUN_FOLDER "{folder}"
 
-/* What an mpirun differs in from others: dialects.c. Lists end with zero. */
+/* What an mpirun differs in from others. Lists end with zero. */
 typedef struct oct_mpirun_dialect {
     const char *name;    /* of the library */
     const char *said[4]; /* one of these is in what --version says, or the library of itself, */
@@ -87,3 +89,11 @@ size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *
                           char number[24], const char **argv, size_t capacity);
 /* Sets what mpirun reads from the environment of this process, and leaves out what would bind all ranks to the same cores. */
 void oct_mpirun_environment(const oct_mpi_launcher *mpirun, const oct_mpirun_job *job);
+
+/* Small programs are asked something while ranks are started. */
+
+/* Starts a program of PATH in a process group of its own, without stdin; stdout and stderr go to `out` (-1:
+ * nowhere). *pid is to be ended by oct_spawn_end; false with errno where it cannot be started. */
+bool oct_spawn(const char *const *argv, int out, pid_t *pid);
+/* Ends a program that has not ended, and its group. */
+void oct_spawn_end(pid_t pid);

@@ -3,10 +3,9 @@
  *
  * Lines of stderr that begin as mpirun's accounts and rules do are kept until it is known what they are; all others
  * pass as they come, whole or not. */
-#include "launch/ranks/relay.h"
+#include "launch/ranks/watch.h"
 
 #include "dist/rank_table.h"
-#include "launch/base/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,12 +49,6 @@ oct_status oct_relay_open(oct_relay *relay, const oct_relay_editor *editor,
         ends[i] = both[1];
     }
     return OCT_OK;
-}
-
-void oct_relay_enter(const int ends[OCT_RELAY_STREAMS])
-{
-    for (int i = 0; i < OCT_RELAY_STREAMS; i++)
-        dup2(ends[i], STDOUT_FILENO + i);
 }
 
 static bool only_for_now(int error)
@@ -213,11 +206,15 @@ void oct_relay_move(oct_relay *relay, int patience_ms)
         moved = move_once(relay, 0);
 }
 
-/* The ranks can take their bar away no more, where they were killed. */
-static void end_line(const oct_relay *relay)
+/* True when each line of a text was among the last that came on stderr. */
+static bool has_said(const oct_relay *relay, const char *text)
 {
-    if (relay->open_line && relay->stream[1].to >= 0)
-        fputs(isatty(STDERR_FILENO) ? "\r\033[K" : "\n", stderr);
+    for (size_t length; *text; text += length + (text[length] == '\n')) {
+        text += strspn(text, " ");
+        length = strcspn(text, "\n");
+        if (!memmem(relay->tail, relay->tailed, text, length)) return false;
+    }
+    return true;
 }
 
 void oct_relay_close(oct_relay *relay, bool (*asked)(void))
@@ -231,22 +228,12 @@ void oct_relay_close(oct_relay *relay, bool (*asked)(void))
         if (!waits && !move_once(relay, 0)) break;
         if (waits && !move_once(relay, LOOK_MS) && asked() && ++looks >= LOOKS_MAX) break;
     }
-    end_line(relay);
+    /* The ranks can take their bar away no more, where they were killed. */
+    if (relay->open_line && relay->stream[1].to >= 0)
+        fputs(isatty(STDERR_FILENO) ? "\r\033[K" : "\n", stderr);
     for (int i = 0; i < OCT_RELAY_STREAMS; i++)
         close_end(&relay->stream[i].from);
-}
-
-bool oct_relay_said(const oct_relay *relay, const char *text)
-{
-    for (size_t length; *text; text += length + (text[length] == '\n')) {
-        text += strspn(text, " ");
-        length = strcspn(text, "\n");
-        if (!memmem(relay->tail, relay->tailed, text, length)) return false;
-    }
-    return true;
-}
-
-oct_status oct_relay_verdict(const oct_relay *relay)
-{
-    return relay->failed == 0 ? OCT_OK : oct_print_failed(relay->failed);
+    /* mpirun may end before it has passed on what a rank said last. */
+    const char *words = oct_rank_table_words();
+    if (!has_said(relay, words)) fputs(words, stderr);
 }

@@ -1,7 +1,7 @@
 /* mpirun's exit status alone does not show who was lost: 137 is any rank's end by signal 9, and 1 is mpirun's own end
  * as well as an answer; that of MPICH holds the bits of all ranks' statuses, and 9 for a rank's end by signal 9. The
  * table of ranks shows the rest. */
-#include "launch/ranks/verdict.h"
+#include "launch/ranks/watch.h"
 
 #include "core/base/log.h"
 #include "launch/base/failure.h"
@@ -32,16 +32,17 @@ int oct_ranks_failed_status(void)
     return failed;
 }
 
-static bool trains(const oct_ranks_seen *seen)
+bool oct_ranks_train(const oct_ranks_start *start)
 {
-    return strcmp(seen->start->job.args->argv[1], "train") == 0;
+    return strcmp(start->job.args->argv[1], "train") == 0;
 }
 
 static const char *remedy(const oct_ranks_seen *seen)
 {
     if (seen->start->goes_on) return "";
-    return trains(seen) ? "; repeat the command to continue from the newest checkpoint"
-                        : "; repeat the command";
+    return oct_ranks_train(seen->start)
+               ? "; repeat the command to continue from the newest checkpoint"
+               : "; repeat the command";
 }
 
 /* "rank 1 (node7)", with the step that it was in; "a rank" where it cannot be seen from here. */
@@ -151,7 +152,7 @@ static oct_status judge_unsaid(const oct_ranks_seen *seen, int exit_status)
     char absent[128];
     const bool beyond = seen->start->job.beyond, answers = exit_status == oct_status_exit(OCT_NO);
     const bool seen_none = begun_on_no_host(seen);
-    if (seen_none && (!beyond || (answers && trains(seen))))
+    if (seen_none && (!beyond || (answers && oct_ranks_train(seen->start))))
         return oct_fail(OCT_RESOURCE,
                         "mpirun ended with status %d before a rank had started: it was stopped, or "
                         "see its output above for the reason",
@@ -161,7 +162,7 @@ static oct_status judge_unsaid(const oct_ranks_seen *seen, int exit_status)
                         "a rank ended with status %d before Octet began in it; ranks that never "
                         "began: %s%s",
                         exit_status, absent, remedy(seen));
-    if (is_of_mpirun(exit_status) || (answers && trains(seen)))
+    if (is_of_mpirun(exit_status) || (answers && oct_ranks_train(seen->start)))
         return oct_fail(OCT_LOST, "mpirun ended with status %d, which no rank gave%s%s",
                         exit_status, beyond ? ": a host is lost, or the way to it" : "",
                         remedy(seen));

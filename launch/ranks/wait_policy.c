@@ -1,5 +1,5 @@
 /* OpenMP's wait policy must be in the environment before the program is loaded. */
-#include "launch/ranks/wait_policy.h"
+#include "launch/ranks/ranks.h"
 
 #include "core/base/int_math.h"
 #include "core/base/log.h"
@@ -49,16 +49,6 @@ void oct_wait_policy_choose(bool cores_suffice)
            1);
 }
 
-/* Counts the cores that the ranks of this host may use together: those of their launcher. A rank itself
- * may be bound to some of them. */
-static int64_t cores_of_host(void)
-{
-    cpu_set_t theirs;
-    const int64_t mine = oct_machine_cores();
-    if (sched_getaffinity(getppid(), sizeof(theirs), &theirs) != 0) return mine;
-    return oct_max_i64(mine, CPU_COUNT(&theirs));
-}
-
 oct_status oct_wait_policy(const oct_args *args)
 {
     int local_rank, ranks = 1;
@@ -74,7 +64,12 @@ oct_status oct_wait_policy(const oct_args *args)
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     if (length <= 0) return OCT_OK;
     program[length] = '\0';
-    const int64_t cores = launched ? cores_of_host() : oct_machine_cores();
+    /* The cores that the ranks of this host may use together are those of their launcher; a rank itself may be bound to
+     * some of them. */
+    int64_t cores = oct_machine_cores();
+    cpu_set_t theirs;
+    if (launched && sched_getaffinity(getppid(), sizeof theirs, &theirs) == 0)
+        cores = oct_max_i64(cores, CPU_COUNT(&theirs));
     if (ranks > 1 && oct_machine_cores() >= cores)
         oct_machine_unbind(); /* its launcher bound none */
     oct_wait_policy_choose(ranks * wanted.threads <= cores);

@@ -5,9 +5,8 @@
 
 #include "core/base/log.h"
 #include "dist/comm.h"
+#include "launch/base/output.h"
 #include "launch/ranks/guard.h"
-#include "launch/ranks/relay.h"
-#include "launch/ranks/verdict.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,17 +80,13 @@ static void ask_to_stop(int signal_number)
     errno = saved_errno;
 }
 
-static bool trains(const job *j)
-{
-    return strcmp(j->start->job.args->argv[1], "train") == 0;
-}
-
 /* The child becomes mpirun, without stdin, which stops a background group that reads from the terminal.
  * It returns when mpirun cannot be started. */
 static void become_mpirun(const char **argv, const int ends[OCT_RELAY_STREAMS])
 {
     setpgid(0, 0);
-    oct_relay_enter(ends);
+    for (int i = 0; i < OCT_RELAY_STREAMS; i++)
+        dup2(ends[i], STDOUT_FILENO + i);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
@@ -110,7 +105,7 @@ static void pass_on(job *j)
         oct_rank_table_ask_to_stop();
     }
     if (j->asked_s == 0 || j->seen.ends) return;
-    if (requests.again || !trains(j)) {
+    if (requests.again || !oct_ranks_train(j->start)) {
         kill(j->mpirun, SIGINT);
         j->seen.ends = true;
     } else if (!j->passed_on &&
@@ -187,14 +182,6 @@ static void give_up(job *j, const char *why)
     kill(-j->mpirun, SIGTERM);
     kill(-j->mpirun, SIGCONT);
     j->seen.given_up = why;
-}
-
-static void kill_what_was_given_up(job *j, double passed_s)
-{
-    static const double heeds_within_s = 3;
-    if (!j->seen.given_up) return;
-    j->given_up_s += passed_s;
-    if (j->given_up_s >= heeds_within_s) oct_guard_kill(j->mpirun);
 }
 
 static bool is_known(const job *j, pid_t pid, double *since_s)
@@ -343,7 +330,7 @@ static void look_for_late_rank(job *j, double passed_s)
 /* Only time in which this process runs counts: all may have been stopped together. */
 static void look_at_mpirun(job *j)
 {
-    static const double awake_s = 1;
+    static const double awake_s = 1, heeds_within_s = 3;
     double now = oct_seconds(), passed_s = j->last_s > 0 ? now - j->last_s : 0;
     if (passed_s > awake_s) passed_s = awake_s;
     j->last_s = now;
@@ -352,7 +339,8 @@ static void look_at_mpirun(job *j)
     look_for_stopped_mpirun(j, passed_s);
     look_for_lonely_mpirun(j, passed_s);
     look_for_late_rank(j, passed_s);
-    kill_what_was_given_up(j, passed_s);
+    if (j->seen.given_up) j->given_up_s += passed_s;
+    if (j->given_up_s >= heeds_within_s) oct_guard_kill(j->mpirun);
 }
 
 void oct_ranks_listen(void)
@@ -388,22 +376,6 @@ static oct_status wait_for_mpirun(job *j, int *ended)
     }
 }
 
-/* mpirun may end before it has passed on what a rank said last. */
-static void say_what_was_lost(const job *j)
-{
-    const char *words = oct_rank_table_words();
-    if (!oct_relay_said(&j->relay, words)) fputs(words, stderr);
-}
-
-static void say_what_was_missing(const job *j)
-{
-    char what[512];
-    const int64_t begun = oct_ranks_begun(&j->seen);
-    if (!j->start->job.beyond || begun == 0 || begun >= j->ranks) return;
-    name_missing(j, what);
-    oct_log(OCT_LOG_WARN, "mpirun had started %s", what);
-}
-
 /* The guard has the pipes too, so that an mpirun whose starter was killed does not crash in what it still says. */
 static oct_status watch(job *j, int *exit_status)
 {
@@ -413,11 +385,16 @@ static oct_status watch(job *j, int *exit_status)
     look_for_gone(&j->seen);
     oct_relay_close(&j->relay, oct_ranks_stop_asked);
     oct_guard_watch(0);
-    say_what_was_lost(j);
     if (status == OCT_OK) status = oct_ranks_judge(&j->seen, ended, exit_status);
-    if (status == OCT_LOST || *exit_status == oct_status_exit(OCT_LOST)) say_what_was_missing(j);
+    const bool lost = status == OCT_LOST || *exit_status == oct_status_exit(OCT_LOST);
+    const int64_t begun = oct_ranks_begun(&j->seen);
+    if (lost && j->start->job.beyond && begun > 0 && begun < j->ranks) {
+        char what[512];
+        name_missing(j, what);
+        oct_log(OCT_LOG_WARN, "mpirun had started %s", what);
+    }
     if (status != OCT_OK || *exit_status > oct_status_exit(OCT_NO)) return status;
-    return oct_relay_verdict(&j->relay);
+    return j->relay.failed == 0 ? OCT_OK : oct_print_failed(j->relay.failed);
 }
 
 oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)

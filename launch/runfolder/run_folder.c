@@ -53,19 +53,19 @@ static oct_status find_foreign_files(const char *path, bool *empty)
     return OCT_OK;
 }
 
-static oct_status compare_recipes(const char *path, const oct_recipe *recipe)
+oct_status oct_run_same_recipe(const char *path, const char *text, const oct_recipe *recipe)
 {
     oct_recipe there;
     oct_text differences = {0};
-    OCT_TRY(oct_recipe_read(&there, path, NULL, NULL, 0));
+    OCT_TRY(oct_recipe_read(&there, path, text, NULL, 0));
     oct_status status = oct_recipe_compare(&there, recipe, &differences);
     if (status == OCT_OK && differences.length > 0) {
         while (differences.data[differences.length - 1] == '\n')
             differences.data[--differences.length] = '\0';
-        status = oct_fail(OCT_USAGE,
-                          "output: %s holds a run of another recipe; choose another output=, or "
-                          "use the values of that run\n%s",
-                          recipe->output, differences.data);
+        status = oct_fail(
+            OCT_USAGE, "%s%s%s; choose another output=, or use the values of that run\n%s",
+            text ? "" : "output: ", text ? path : recipe->output,
+            text ? ": is of another recipe" : " holds a run of another recipe", differences.data);
     }
     oct_text_free(&differences);
     oct_recipe_free(&there);
@@ -76,7 +76,7 @@ oct_status oct_run_folder_records(const char *path, json_t **records, size_t *ba
 {
     void *bytes = NULL;
     size_t size = 0;
-    *bad_line = 0;
+    if (bad_line) *bad_line = 0;
     *records = json_array();
     OCT_CHECK(*records, OCT_RESOURCE, "%s: out of memory", path);
     if (!oct_file_exists(path)) return OCT_OK;
@@ -88,7 +88,7 @@ oct_status oct_run_folder_records(const char *path, json_t **records, size_t *ba
         json_t *record = json_loadb(line, (size_t)(stop - line), 0, NULL);
         if (!json_is_object(record)) {
             json_decref(record);
-            *bad_line = json_array_size(*records) + 1;
+            if (bad_line) *bad_line = json_array_size(*records) + 1;
             break;
         }
         json_array_append_new(*records, record);
@@ -96,12 +96,6 @@ oct_status oct_run_folder_records(const char *path, json_t **records, size_t *ba
     }
     oct_free(&bytes);
     return OCT_OK;
-}
-
-static oct_status read_records(const char *path, json_t **records)
-{
-    size_t bad_line;
-    return oct_run_folder_records(path, records, &bad_line);
 }
 
 static const json_t *newest(const json_t *records, const char *kind, const char *phase)
@@ -115,22 +109,6 @@ static const json_t *newest(const json_t *records, const char *kind, const char 
             return record;
     }
     return NULL;
-}
-
-static bool file_has_digest(const char *path, const char *digest)
-{
-    void *bytes = NULL;
-    size_t size = 0;
-    uint8_t sum[32];
-    char hex[65];
-    if (!digest || !oct_file_exists(path)) return false;
-    if (oct_file_read(path, model_limit, &bytes, &size) != OCT_OK) {
-        oct_fail_clear();
-        return false;
-    }
-    oct_sha256(bytes, size, sum);
-    oct_free(&bytes);
-    return strcmp(oct_hex(sum, hex), digest) == 0;
 }
 
 /* The folder may have been moved since its result was written. */
@@ -154,15 +132,26 @@ static oct_status place_result(const char *folder, const char *model, json_t *re
 
 static oct_status find_result(const char *folder, json_t **result)
 {
+    void *bytes = NULL;
+    size_t size;
+    uint8_t sum[32];
+    char hex[65];
     char *metrics = NULL, *model = NULL;
     json_t *records = NULL;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_run_path(folder, "metrics.jsonl", &metrics));
     OCT_TRY_OUT(oct_run_path(folder, "model.int8.h5", &model));
-    OCT_TRY_OUT(read_records(metrics, &records));
+    OCT_TRY_OUT(oct_run_folder_records(metrics, &records, NULL));
     const json_t *found = newest(records, "result", NULL);
-    if (file_has_digest(model, json_string_value(json_object_get(found, "model_sha256"))))
-        *result = json_deep_copy(found);
+    const char *digest = json_string_value(json_object_get(found, "model_sha256"));
+    if (digest && oct_file_exists(model)) {
+        if (oct_file_read(model, model_limit, &bytes, &size) != OCT_OK)
+            oct_fail_clear();
+        else
+            oct_sha256(bytes, size, sum);
+        if (bytes && strcmp(oct_hex(sum, hex), digest) == 0) *result = json_deep_copy(found);
+        oct_free(&bytes);
+    }
     if (*result) status = place_result(folder, model, *result);
 out:
     json_decref(records);
@@ -185,24 +174,9 @@ oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result)
         "output: %s is not empty, but holds no Octet run (no recipe.yaml); choose another "
         "output=",
         recipe->output);
-    OCT_TRY_OUT(compare_recipes(path, recipe));
+    OCT_TRY_OUT(oct_run_same_recipe(path, NULL, recipe));
     OCT_TRY_OUT(find_result(recipe->output, result));
 out:
-    oct_free(&path);
-    return status;
-}
-
-/* The file is written only when it would change, so that a finished folder keeps its dates. */
-static oct_status write_recipe(const char *folder, const oct_recipe *recipe)
-{
-    char *path = NULL;
-    oct_text text = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder, "recipe.yaml", &path));
-    OCT_TRY_OUT(oct_recipe_write(recipe, false, &text));
-    OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
-out:
-    oct_text_free(&text);
     oct_free(&path);
     return status;
 }
@@ -225,25 +199,28 @@ oct_status oct_run_folder_log_failure(const char *folder)
     return OCT_OK;
 }
 
-static oct_status remove_leftovers(const char *folder)
-{
-    char *checkpoints = NULL;
-    OCT_TRY(oct_run_path(folder, "checkpoints", &checkpoints));
-    oct_file_clean(folder);
-    oct_file_clean(checkpoints);
-    oct_free(&checkpoints);
-    return OCT_OK;
-}
-
 oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe)
 {
+    const char *output = recipe->output;
+    char *checkpoints = NULL, *path = NULL;
+    oct_text text = {0};
+    oct_status status = OCT_OK;
     *folder = (oct_run_folder){
-        .path = recipe->output, .lock = -1, .metrics = -1, .recipe = recipe, .events = {.fd = -1}};
-    OCT_TRY(oct_make_folders(recipe->output));
-    OCT_TRY(oct_folder_lock(recipe->output, &folder->lock));
-    OCT_TRY(remove_leftovers(recipe->output));
-    OCT_TRY(write_recipe(recipe->output, recipe));
-    return oct_run_folder_log(recipe->output);
+        .path = output, .lock = -1, .metrics = -1, .recipe = recipe, .events = {.fd = -1}};
+    OCT_TRY(oct_make_folders(output));
+    OCT_TRY(oct_folder_lock(output, &folder->lock));
+    OCT_TRY_OUT(oct_run_path(output, "checkpoints", &checkpoints));
+    OCT_TRY_OUT(oct_run_path(output, "recipe.yaml", &path));
+    oct_file_clean(output);
+    oct_file_clean(checkpoints);
+    OCT_TRY_OUT(oct_recipe_write(recipe, false, &text));
+    OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
+    status = oct_run_folder_log(output);
+out:
+    oct_text_free(&text);
+    oct_free(&path);
+    oct_free(&checkpoints);
+    return status;
 }
 
 oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report)
@@ -292,11 +269,6 @@ void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *d
     json_decref(document);
 }
 
-static oct_status add_line(oct_text *text, const json_t *record)
-{
-    return add_json(text, record, JSON_COMPACT);
-}
-
 /* A result and the measurements that go with it belong to the very end: a run that goes on from there
  * makes them again. */
 static bool is_kept(const json_t *record, int64_t step, int64_t last)
@@ -311,17 +283,6 @@ static bool is_kept(const json_t *record, int64_t step, int64_t last)
     return json_integer_value(at) <= step;
 }
 
-/* A checkpoint that was written and is not there any more was deleted, or is damaged. */
-static void warn_of_lost_steps(const oct_run_folder *folder, const json_t *records, int64_t step)
-{
-    const json_t *saved = newest(records, "checkpoint", NULL);
-    int64_t there = json_integer_value(json_object_get(saved, "step"));
-    if (there <= step) return;
-    oct_log(
-        OCT_LOG_WARN, "%s: the checkpoint of step %lld is gone%s; starting again from step %lld",
-        folder->path, (long long)there, step == 0 ? ", and no other is left" : "", (long long)step);
-}
-
 oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last)
 {
     char *path = NULL;
@@ -329,8 +290,15 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
     oct_text text = {0};
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_run_path(folder->path, "metrics.jsonl", &path));
-    OCT_TRY_OUT(read_records(path, &all));
-    warn_of_lost_steps(folder, all, step);
+    OCT_TRY_OUT(oct_run_folder_records(path, &all, NULL));
+    /* A checkpoint that was written and is not there any more was deleted, or is damaged. */
+    const int64_t saved =
+        json_integer_value(json_object_get(newest(all, "checkpoint", NULL), "step"));
+    if (saved > step)
+        oct_log(OCT_LOG_WARN,
+                "%s: the checkpoint of step %lld is gone%s; starting again from step %lld",
+                folder->path, (long long)saved, step == 0 ? ", and no other is left" : "",
+                (long long)step);
     folder->records = json_array();
     json_array_append_new(folder->records, json_pack("{s:i, s:s}", "schema_version",
                                                      METRICS_VERSION, "kind", "format"));
@@ -338,7 +306,7 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
         if (is_kept(json_array_get(all, i), step, last))
             json_array_append(folder->records, json_array_get(all, i));
     for (size_t i = 0; i < json_array_size(folder->records); i++)
-        OCT_TRY_OUT(add_line(&text, json_array_get(folder->records, i)));
+        OCT_TRY_OUT(add_json(&text, json_array_get(folder->records, i), JSON_COMPACT));
     OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
     folder->length = (int64_t)text.length;
     folder->metrics = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
@@ -355,7 +323,7 @@ out:
 void oct_run_folder_record(oct_run_folder *folder, json_t *record)
 {
     oct_text text = {0};
-    if (folder->metrics >= 0 && record && add_line(&text, record) == OCT_OK &&
+    if (folder->metrics >= 0 && record && add_json(&text, record, JSON_COMPACT) == OCT_OK &&
         !oct_file_append(&folder->metrics, &folder->length, text.data, text.length) &&
         !folder->metrics_lost) {
         oct_log(OCT_LOG_WARN, "%s/metrics.jsonl: %s; records are lost, but the run continues",

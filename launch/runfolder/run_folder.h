@@ -6,7 +6,11 @@
  */
 #pragma once
 
-#include "launch/runfolder/tensorboard.h"
+#include "core/nn/module.h"
+#include "io/recipe/recipe.h"
+#include "io/tensorboard/event_file.h"
+
+#include <jansson.h>
 
 typedef struct oct_run_folder {
     const char *path;         /* borrowed: recipe.output */
@@ -27,6 +31,11 @@ oct_status oct_run_path(const char *folder, const char *name, char **path) OCT_N
  * a run that is finished and whose model file is still the one that it made (new reference), else
  * NULL. */
 oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result) OCT_NODISCARD;
+
+/* Compares the identity of a recipe with that of a run: of its checkpoint `path`, which holds the text, or with text NULL
+ * of its recipe.yaml. OCT_USAGE with every key that differs. */
+oct_status oct_run_same_recipe(const char *path, const char *text,
+                               const oct_recipe *recipe) OCT_NODISCARD;
 
 /* Makes the folder, locks it, removes what killed sessions were writing, writes recipe.yaml, opens log.txt.
  * OCT_RESOURCE when a live run holds it. Close also after a failure. */
@@ -60,7 +69,7 @@ const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind
                                   const char *phase);
 
 /* Reads the records of a metrics.jsonl, an array; an empty one where there is no file. Records end before a
- * line that is no JSON object, whose number is *bad_line (0: none), and before one that was cut short. */
+ * line that is no JSON object, whose number is *bad_line (0: none; may be NULL), and before one that was cut short. */
 oct_status oct_run_folder_records(const char *path, json_t **records,
                                   size_t *bad_line) OCT_NODISCARD;
 
@@ -74,3 +83,20 @@ oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session) OCT_N
 oct_status oct_run_checkpoints(const char *path, char **folder) OCT_NODISCARD;
 /* Finds the run folder that a checkpoint, model or folder belongs to: NULL if none. Owned by the caller. */
 oct_status oct_run_folder_of(const char *path, char **folder) OCT_NODISCARD;
+
+/* TensorBoard's view of a run: what metrics.jsonl gets, as event files in the run folder (log.tensorboard).
+ *
+ * A number of a record becomes a scalar of the same name: train/loss of a `step` record, test/accuracy of an
+ * `eval` record, scale/LAYER of a `scales` record. Beside them are histograms of the weights, samples of
+ * the test data, and the recipe as hyperparameters.
+ * Used by rank 0 only; with a file that is not open all of these do nothing.
+ */
+
+/* Opens the run's next event file, which takes over after `step` steps. */
+oct_status oct_tensorboard_open(oct_event_file *file, const oct_recipe *recipe,
+                                int64_t step) OCT_NODISCARD;
+void oct_tensorboard_record(oct_event_file *file, json_t *record);
+/* Some samples of the data, where they are pictures of a size to look at. */
+void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data);
+/* A histogram of each weight of the model. */
+void oct_tensorboard_weights(oct_event_file *file, oct_module *model, int64_t step);

@@ -1,5 +1,5 @@
 /* Records and weights become TensorBoard's scalars and histograms. */
-#include "launch/runfolder/tensorboard.h"
+#include "launch/runfolder/run_folder.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -29,14 +29,6 @@ static bool is_scalar(const char *name)
     return true;
 }
 
-static void add_scalar(oct_proto *summary, const char *tag, double number)
-{
-    oct_proto value = {0};
-    oct_proto_text(&value, OCT_VALUE_TAG, tag);
-    oct_proto_float(&value, OCT_VALUE_SIMPLE, (float)number);
-    oct_proto_message(summary, OCT_SUMMARY_VALUE, &value);
-}
-
 /* The numbers of a record, and of the objects in it. */
 static void add_scalars(oct_proto *summary, const char *folder, json_t *record)
 {
@@ -48,8 +40,12 @@ static void add_scalars(oct_proto *summary, const char *folder, json_t *record)
         snprintf(tag, sizeof(tag), "%s/%s", folder, name);
         if (json_is_object(value))
             add_scalars(summary, folder, value);
-        else if (json_is_number(value) && is_scalar(name))
-            add_scalar(summary, tag, json_number_value(value));
+        else if (json_is_number(value) && is_scalar(name)) {
+            oct_proto scalar = {0};
+            oct_proto_text(&scalar, OCT_VALUE_TAG, tag);
+            oct_proto_float(&scalar, OCT_VALUE_SIMPLE, (float)json_number_value(value));
+            oct_proto_message(summary, OCT_SUMMARY_VALUE, &scalar);
+        }
     }
 }
 
@@ -88,19 +84,6 @@ static void add_key(oct_proto *info, const char *key, char *text)
     oct_proto_message(info, OCT_START_HPARAMS, &entry);
 }
 
-/* The list has a line "key: value" for each key of the recipe. */
-static void add_keys(oct_proto *info, char *list)
-{
-    while (*list) {
-        char *line = list, *end = strchr(line, '\n'), *colon = strchr(line, ':');
-        if (!end || !colon || colon > end) return;
-        *end = *colon = '\0';
-        list = end + 1;
-        if (strcmp(colon + 2, "\"\"") != 0 && strcmp(colon + 2, "[]") != 0)
-            add_key(info, line, colon + 2);
-    }
-}
-
 oct_status oct_tensorboard_open(oct_event_file *file, const oct_recipe *recipe, int64_t step)
 {
     oct_text list = {0};
@@ -108,21 +91,19 @@ oct_status oct_tensorboard_open(oct_event_file *file, const oct_recipe *recipe, 
     OCT_TRY(oct_event_file_create(file, recipe->output, step + 1));
     oct_status status = oct_recipe_list(recipe, &list);
     if (status == OCT_OK) {
-        add_keys(&info, list.data);
+        /* The list has a line "key: value" for each key of the recipe. */
+        for (char *line = list.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+            char *value = strstr(line, ": ");
+            if (!value || value > end) break;
+            *end = *value = '\0';
+            value += 2;
+            if (strcmp(value, "\"\"") != 0 && strcmp(value, "[]") != 0) add_key(&info, line, value);
+        }
         oct_proto_double(&info, OCT_START_TIME, (double)time(NULL));
         add_hparams(file, "_hparams_/session_start_info", OCT_HPARAMS_START, &info);
     }
     oct_text_free(&list);
     return status;
-}
-
-static void add_success(oct_event_file *file)
-{
-    enum { SUCCESS = 1 };
-    oct_proto info = {0};
-    oct_proto_integer(&info, OCT_END_STATUS, SUCCESS);
-    oct_proto_double(&info, OCT_END_TIME, (double)time(NULL));
-    add_hparams(file, "_hparams_/session_end_info", OCT_HPARAMS_END, &info);
 }
 
 void oct_tensorboard_record(oct_event_file *file, json_t *record)
@@ -138,7 +119,13 @@ void oct_tensorboard_record(oct_event_file *file, json_t *record)
             add_scalars(&summary, shown[i].folder, record);
             oct_event_file_add(file, json_integer_value(json_object_get(record, "step")), &summary);
         }
-    if (strcmp(kind, "result") == 0) add_success(file);
+    if (strcmp(kind, "result") == 0) {
+        enum { SUCCESS = 1 };
+        oct_proto info = {0};
+        oct_proto_integer(&info, OCT_END_STATUS, SUCCESS);
+        oct_proto_double(&info, OCT_END_TIME, (double)time(NULL));
+        add_hparams(file, "_hparams_/session_end_info", OCT_HPARAMS_END, &info);
+    }
 }
 
 /* image: bytes of 1 or 3 channels, which is also the number of TensorFlow's colour space. */
@@ -162,12 +149,6 @@ static oct_status add_picture(oct_event_file *file, int64_t number, const oct_im
     return OCT_OK;
 }
 
-static bool is_picture(const oct_image *image)
-{
-    return image->dtype == OCT_U8 && (image->c == 1 || image->c == 3) &&
-           image->h * image->w <= PICTURE_MOST;
-}
-
 void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data)
 {
     oct_image image = {0}, map = {0};
@@ -175,7 +156,9 @@ void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data)
     for (int64_t i = 0; i < SAMPLES && i < data->count && file->fd >= 0 && status == OCT_OK; i++) {
         int64_t number = data->count <= SAMPLES ? i : i * data->count / SAMPLES;
         status = data->format->read(data, number, &image, &map);
-        if (status == OCT_OK && is_picture(&image)) status = add_picture(file, number, &image);
+        const bool picture = image.dtype == OCT_U8 && (image.c == 1 || image.c == 3) &&
+                             image.h * image.w <= PICTURE_MOST;
+        if (status == OCT_OK && picture) status = add_picture(file, number, &image);
     }
     if (status != OCT_OK) give_up("samples");
     oct_image_free(&image);

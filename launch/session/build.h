@@ -4,6 +4,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/dataset/dataset.h"
 #include "launch/session/plan.h"
+#include "launch/session/session.h"
 #include "quant/prepare/prepare.h"
 
 /* Opens one split of the data set that a recipe names. Collective where there is a group, else NULL. */
@@ -12,8 +13,8 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_co
 /* Builds the float model of a recipe for a data set, with initial parameters, or with those of its ONNX file. */
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
                            const oct_dataset *data) OCT_NODISCARD;
-/* Says what an import has changed (core/nn/network.h). Warns when a model without a float phase, and without weights from elsewhere, has batch norms that have seen no
- * data: calibration would watch other values than training has. */
+/* Says what an import has changed (core/nn/network.h). Warns when a model without a float phase, and without weights from
+ * elsewhere, has batch norms that have seen no data: calibration would watch other values than training has. */
 void oct_warn_of_model(const oct_recipe *recipe, oct_module *model);
 /* Prepares it as the recipe asks; report as for oct_prepare. */
 oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
@@ -34,3 +35,20 @@ oct_status oct_bring_to_phase(oct_module **model, const oct_checkpoint *checkpoi
 oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *checkpoint,
                                      const oct_recipe *recipe, const oct_dataset *data,
                                      bool *prepared) OCT_NODISCARD;
+
+/* `model.onnx` of a recipe names a file whose network is trained, in place of a model of Octet's own. External
+ * data become part of the file when it is read (io/onnx/graph.h). Only the digest of the whole is part of the recipe's
+ * identity. The run folder keeps a copy of it, by which its checkpoints are understood when the file itself has
+ * gone. */
+
+/* Reads the file and sets its digest, where the recipe names one. OCT_USAGE when it is not the one whose digest
+ * the recipe holds. */
+oct_status oct_onnx_model_open(oct_recipe *recipe) OCT_NODISCARD;
+/* Collective: rank 0 reads, all ranks have it. */
+oct_status oct_onnx_model_share(oct_session *session, oct_recipe *recipe) OCT_NODISCARD;
+/* Points the recipe of a checkpoint to the copy in its run folder, or beside it, or else to what that folder's
+ * recipe names; `there` is that recipe, or NULL. */
+oct_status oct_onnx_model_find(oct_recipe *recipe, const char *file,
+                               const oct_recipe *there) OCT_NODISCARD;
+/* Writes the copy. */
+oct_status oct_onnx_model_keep(const oct_recipe *recipe, const char *folder) OCT_NODISCARD;

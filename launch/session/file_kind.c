@@ -20,27 +20,21 @@
 #include <unistd.h>
 
 /* A folder with checkpoints is the checkpoints/ of a run, even without its manifest. */
-static bool holds_checkpoints(const char *path)
+static bool is_run_folder(const char *path)
 {
+    static const char *const marks[] = {"recipe.yaml", "checkpoints", "manifest.json"};
     bool found = false;
     int64_t step;
     DIR *folder = opendir(path);
     for (struct dirent *e; folder && !found && (e = readdir(folder)) != NULL;)
         found = oct_checkpoint_name_step(e->d_name, &step);
     if (folder) closedir(folder);
-    return found;
-}
-
-static bool is_run_folder(const char *path)
-{
-    static const char *const marks[] = {"recipe.yaml", "checkpoints", "manifest.json"};
-    if (holds_checkpoints(path)) return true;
-    for (size_t i = 0; i < OCT_COUNT(marks); i++) {
+    for (size_t i = 0; !found && i < OCT_COUNT(marks); i++) {
         char inside[4200];
         int length = snprintf(inside, sizeof(inside), "%s/%s", path, marks[i]);
-        if (length < (int)sizeof(inside) && access(inside, F_OK) == 0) return true;
+        found = length < (int)sizeof(inside) && access(inside, F_OK) == 0;
     }
-    return false;
+    return found;
 }
 
 static bool is_text(const unsigned char *bytes, size_t size)

@@ -10,7 +10,6 @@
 #include "dist/rank_table.h"
 #include "io/file/file.h"
 #include "launch/base/machine.h"
-#include "launch/session/onnx_model.h"
 #include "launch/session/plugin_load.h"
 #include "launch/runfolder/run_folder.h"
 #include "launch/session/build.h"
@@ -250,30 +249,6 @@ json_t *oct_job_data_record(const oct_dataset *train_data, const oct_dataset *te
                      data_record(test_data));
 }
 
-static json_t *command_line(const oct_args *args)
-{
-    json_t *words = json_array();
-    for (int i = 0; i < args->argc; i++)
-        json_array_append_new(words, json_string(args->argv[i]));
-    return words;
-}
-
-static json_t *hosts_of(const char *names, int size)
-{
-    json_t *hosts = json_array();
-    for (int rank = 0; rank < size; rank++)
-        json_array_append_new(hosts, json_string(names + (size_t)rank * HOST_BYTES));
-    return hosts;
-}
-
-static const char *now(char text[32])
-{
-    time_t seconds = time(NULL);
-    struct tm parts;
-    strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
-    return text;
-}
-
 /* OpenBLAS computes other bits than our kernels, and others on other processors. */
 static oct_status check_float_kernels(const oct_collective *group)
 {
@@ -296,7 +271,7 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
                             json_t **description)
 {
     const oct_collective *group = session->group;
-    char host[HOST_BYTES] = "", time_text[32], *hosts = NULL;
+    char host[HOST_BYTES] = "", started[32], *hosts = NULL;
     oct_status status = OCT_OK;
     *description = NULL;
     strncpy(host, oct_comm_host(session->comm), sizeof(host) - 1);
@@ -306,14 +281,22 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
     OCT_TRY_OUT(check_float_kernels(group));
     if (group->rank != 0) goto out;
 
-    *description = json_pack(
-        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "version",
-        OCT_VERSION, "started", now(time_text), "command", command_line(args), "ranks", group->size,
-        "threads", (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size), "cpu",
-        oct_cpu_model(), "isa", oct_isa_best(), "float_kernel", oct_float_kernel_name(), "numerics",
-        oct_numerics_name(recipe->numerics), "mpi", oct_comm_library(session->comm), "plugins",
-        oct_plugins_json(), "environment", environment(), "data",
-        oct_job_data_record(train_data, test_data));
+    json_t *command = json_array(), *host_names = json_array();
+    for (int i = 0; i < args->argc; i++)
+        json_array_append_new(command, json_string(args->argv[i]));
+    for (int rank = 0; rank < group->size; rank++)
+        json_array_append_new(host_names, json_string(hosts + (size_t)rank * HOST_BYTES));
+    const time_t seconds = time(NULL);
+    struct tm parts;
+    strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
+    *description =
+        json_pack("{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}",
+                  "version", OCT_VERSION, "started", started, "command", command, "ranks",
+                  group->size, "threads", (json_int_t)recipe->threads, "hosts", host_names, "cpu",
+                  oct_cpu_model(), "isa", oct_isa_best(), "float_kernel", oct_float_kernel_name(),
+                  "numerics", oct_numerics_name(recipe->numerics), "mpi",
+                  oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
+                  environment(), "data", oct_job_data_record(train_data, test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:
     oct_free(&hosts);

@@ -178,30 +178,6 @@ static oct_status open_plugin(int memory, const oct_plugin **plugin)
     return OCT_OK;
 }
 
-static const struct loaded *find_loaded(const char *real)
-{
-    for (size_t i = 0; i < num_loaded; i++)
-        if (strcmp(loaded[i].path, real) == 0) return &loaded[i];
-    return NULL;
-}
-
-static oct_status check_own_name(const oct_plugin *plugin)
-{
-    for (size_t i = 0; i < num_loaded; i++)
-        OCT_CHECK(strcmp(loaded[i].plugin->name, plugin->name) != 0, OCT_USAGE,
-                  "there is a plug-in %s already, from %s; each needs a name of its own",
-                  plugin->name, loaded[i].path);
-    return OCT_OK;
-}
-
-static oct_status open_and_register(struct loaded *new)
-{
-    OCT_TRY(open_plugin(new->memory, &new->plugin));
-    OCT_TRY(check_parts(new->plugin));
-    OCT_TRY(check_own_name(new->plugin));
-    return register_parts(new->plugin);
-}
-
 /* dlopen maps what the header states and crashes on a file that was cut short. */
 static bool is_whole(const uint8_t *bytes, size_t size)
 {
@@ -217,16 +193,6 @@ static bool is_whole(const uint8_t *bytes, size_t size)
         if (part.p_offset > size || part.p_filesz > size - part.p_offset) return false;
     }
     return true;
-}
-
-/* Finds the list of digests that the user trusts: one a line, as sha256sum prints them. */
-static oct_status trust_list(char **path)
-{
-    const char *own = getenv("OCT_TRUSTED_PLUGINS"), *config = getenv("XDG_CONFIG_HOME");
-    const char *home = getenv("HOME");
-    if (own) return oct_strdup(path, own);
-    if (config && *config) return oct_format(path, "%s/octet/trusted-plugins", config);
-    return oct_format(path, "%s/.config/octet/trusted-plugins", home ? home : "");
 }
 
 static bool lists_digest(const char *text, const char hex[HEX + 1])
@@ -247,7 +213,15 @@ static oct_status check_trusted(const struct loaded *new)
     size_t size;
     if (all_allowed) return OCT_OK;
     oct_hex(new->digest, hex);
-    OCT_TRY(trust_list(&path));
+    /* The list of digests that the user trusts: one a line, as sha256sum prints them. */
+    const char *own = getenv("OCT_TRUSTED_PLUGINS"), *config = getenv("XDG_CONFIG_HOME");
+    const char *home = getenv("HOME");
+    if (own)
+        OCT_TRY(oct_strdup(&path, own));
+    else if (config && *config)
+        OCT_TRY(oct_format(&path, "%s/octet/trusted-plugins", config));
+    else
+        OCT_TRY(oct_format(&path, "%s/.config/octet/trusted-plugins", home ? home : ""));
     oct_status status = oct_file_read(path, TRUST_BYTES_MAX, &text, &size);
     const bool trusted = status == OCT_OK && lists_digest(text, hex);
     if (!trusted && status != OCT_RESOURCE)
@@ -287,18 +261,31 @@ static oct_status judge_and_add(struct loaded *new, const void *bytes, size_t si
     if (from->file) OCT_TRY(check_trusted(new));
     if (from->file) OCT_TRY(check_recorded(new, from->recorded));
     OCT_TRY(memory_file(bytes, size, &new->memory));
-    return open_and_register(new);
+    OCT_TRY(open_plugin(new->memory, &new->plugin));
+    OCT_TRY(check_parts(new->plugin));
+    for (size_t i = 0; i < num_loaded; i++)
+        OCT_CHECK(strcmp(loaded[i].plugin->name, new->plugin->name) != 0, OCT_USAGE,
+                  "there is a plug-in %s already, from %s; each needs a name of its own",
+                  new->plugin->name, loaded[i].path);
+    return register_parts(new->plugin);
 }
 
-static oct_status load_found(const char *given, const char *real, const source *from)
+/* Loads a library unless it is there already. */
+static oct_status load_plugin(const char *path, const source *from)
 {
+    char real[PATH_MAX];
+    for (size_t i = 0; i < num_loaded; i++)
+        if (strcmp(loaded[i].given, path) == 0) return OCT_OK;
+    OCT_TRY(find_file(path, from->file, real));
+    for (size_t i = 0; i < num_loaded; i++)
+        if (strcmp(loaded[i].path, real) == 0) return OCT_OK;
     OCT_CHECK(num_loaded < PLUGINS_MAX, OCT_USAGE, "at most %d plug-ins can be loaded",
               PLUGINS_MAX);
     struct loaded *new = &loaded[num_loaded];
     void *bytes = NULL;
     size_t size = 0;
     *new = (struct loaded){.memory = -1};
-    snprintf(new->given, sizeof(new->given), "%s", given);
+    snprintf(new->given, sizeof(new->given), "%s", path);
     snprintf(new->path, sizeof(new->path), "%s", real);
     OCT_TRY(oct_file_read(real, PLUGIN_BYTES_MAX, &bytes, &size));
     oct_sha256(bytes, size, new->digest);
@@ -309,15 +296,6 @@ static oct_status load_found(const char *given, const char *real, const source *
     else if (new->memory >= 0)
         close(new->memory);
     return status;
-}
-
-static oct_status load_plugin(const char *path, const source *from)
-{
-    char real[PATH_MAX];
-    for (size_t i = 0; i < num_loaded; i++)
-        if (strcmp(loaded[i].given, path) == 0) return OCT_OK;
-    OCT_TRY(find_file(path, from->file, real));
-    return find_loaded(real) ? OCT_OK : load_found(path, real, from);
 }
 
 static oct_status load_all(const oct_texts *paths, const source *from)

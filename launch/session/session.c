@@ -58,22 +58,16 @@ out:
     return status;
 }
 
-static oct_status compare_commands(oct_session *session)
-{
-    oct_text text = {0};
-    oct_status status = oct_session_agree(session, command_text(session->args, &text));
-    if (status == OCT_OK) status = oct_session_same(session, &text);
-    oct_text_free(&text);
-    return status;
-}
-
 oct_status oct_session_open(oct_session *session, const oct_args *args, double deadline_s)
 {
     const double given = args->deadline > 0 ? (double)args->deadline : deadline_s;
     *session = (oct_session){.args = args, .own_deadline = given <= 0};
     OCT_TRY(oct_comm_open(&session->comm, given > 0 ? given : OCT_DEADLINE_S));
     session->group = oct_comm_collective(session->comm);
-    const oct_status status = compare_commands(session);
+    oct_text text = {0};
+    oct_status status = oct_session_agree(session, command_text(args, &text));
+    if (status == OCT_OK) status = oct_session_same(session, &text);
+    oct_text_free(&text);
     return status == OCT_OK ? OCT_OK : oct_session_end(session, status);
 }
 
@@ -87,32 +81,15 @@ oct_status oct_session_agree(oct_session *session, oct_status mine)
     return session->group->agree(session->group, mine);
 }
 
-void oct_session_clear_failure(oct_session *session)
-{
-    oct_fail_clear();
-    oct_comm_go_on(session->comm);
-}
-
-static bool known_to_all(const oct_session *session, oct_status status)
-{
-    return status == OCT_OK || oct_comm_agreed(session->comm) || status == OCT_PEER ||
-           status == OCT_NUMERIC || status == OCT_STOPPED || status == OCT_NO;
-}
-
-/* Every survivor sees a lost rank by itself; the lowest one that is alive speaks, and its stop ends the
- * others before their turn. */
-static void wait_for_turn(int rank)
-{
-    enum { TURNS_MAX = 16, TURN_MS = 250 };
-    int64_t ms = (rank < TURNS_MAX ? rank : TURNS_MAX) * TURN_MS;
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
 static void stop_alone(oct_session *session, oct_status status)
 {
-    int rank = session->group->rank;
+    enum { TURNS_MAX = 16, TURN_MS = 250 };
+    const int rank = session->group->rank;
     if (oct_fail_code() == OCT_LOST) {
-        wait_for_turn(rank);
+        /* Every survivor sees a lost rank by itself; the lowest one that is alive speaks, and its stop ends the others
+         * before their turn. */
+        const int64_t ms = (rank < TURNS_MAX ? rank : TURNS_MAX) * TURN_MS;
+        nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
         if (!oct_rank_may_report()) oct_failure_silence();
     } else if (strncmp(oct_fail_text(0), "rank ", 5) != 0) {
         oct_fail_prefix("rank %d (%s)", rank, oct_comm_host(session->comm));
@@ -121,21 +98,17 @@ static void stop_alone(oct_session *session, oct_status status)
     oct_abort(oct_failure_exit(status));
 }
 
-/* The failure is printed before the ranks part: the first that exits with one may end all of them. */
-static void end_together(oct_session *session, oct_status status)
-{
-    if (session->group->rank == 0)
-        oct_failure_print(status, session->args->argc, session->args->argv);
-    oct_failure_silence();
-}
-
 oct_status oct_session_end(oct_session *session, oct_status status)
 {
+    const bool known_to_all = status == OCT_OK || oct_comm_agreed(session->comm) ||
+                              status == OCT_PEER || status == OCT_NUMERIC ||
+                              status == OCT_STOPPED || status == OCT_NO;
     if (status != OCT_OK && session->group->size > 1) {
-        if (known_to_all(session, status))
-            end_together(session, status);
-        else
-            stop_alone(session, status);
+        if (!known_to_all) stop_alone(session, status);
+        /* The failure is printed before the ranks part: the first that exits with one may end all of them. */
+        if (session->group->rank == 0)
+            oct_failure_print(status, session->args->argc, session->args->argv);
+        oct_failure_silence();
     }
     oct_comm_close(&session->comm);
     session->group = NULL;

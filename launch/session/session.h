@@ -49,8 +49,5 @@ oct_status oct_session_same(oct_session *session, const oct_text *text) OCT_NODI
  * is named. */
 oct_status oct_session_agree(oct_session *session, oct_status mine) OCT_NODISCARD;
 
-/* Forgets an agreed failure that the command goes on from. */
-void oct_session_clear_failure(oct_session *session);
-
 /* Ends the ranks and passes `status` on. Does not return after a lone failure among several ranks. */
 oct_status oct_session_end(oct_session *session, oct_status status) OCT_NODISCARD;

@@ -157,17 +157,6 @@ static void check_teacher(const oct_recipe *recipe)
                      "leaves out; name a checkpoint or a run folder, or start from one by init");
 }
 
-/* What rows of the data set have: only whether there is something counts. */
-static oct_goals goals_of(const oct_recipe *recipe, const oct_dataset *data)
-{
-    static const int32_t label;
-    static const float value;
-    const bool values = data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_INPUT;
-    return oct_task_goals(recipe, data,
-                          &(oct_goals){.labels = values && !data->labels ? NULL : &label,
-                                       .values = values ? &value : NULL});
-}
-
 static void check_metric(const oct_metric *metric, const oct_recipe *recipe,
                          const oct_dataset *data)
 {
@@ -176,7 +165,13 @@ static void check_metric(const oct_metric *metric, const oct_recipe *recipe,
         [OCT_METRIC_OF_CLASSES] = "needs a class for each sample",
         [OCT_METRIC_OF_VALUES] = "needs several values for each sample",
     };
-    const oct_goals goals = goals_of(recipe, data);
+    /* What rows of the data set have: only whether there is something counts. */
+    static const int32_t label;
+    static const float value;
+    const bool values = data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_INPUT;
+    const oct_goals row = {.labels = values && !data->labels ? NULL : &label,
+                           .values = values ? &value : NULL};
+    const oct_goals goals = oct_task_goals(recipe, data, &row);
     if (!oct_task_measures(metric, recipe, &goals))
         oct_fail_add(OCT_USAGE,
                      "metrics: %s %s, but data.goal is %s and loss.kind %s; use another one, such "

@@ -9,13 +9,6 @@ const oct_metric *oct_early_stopping_metric(const oct_recipe *recipe)
     return recipe->evaluate_best[0] ? oct_metric_find(recipe->evaluate_best) : NULL;
 }
 
-static double value_of(const oct_scores *scores, const oct_metric *metric)
-{
-    for (int i = 0; i < scores->num_metrics; i++)
-        if (scores->metric[i] == metric) return scores->value[i];
-    return (double)NAN;
-}
-
 static bool is_better(const oct_early_stopping *stopping, const oct_metric *metric, double value)
 {
     if (isnan(value)) return false;
@@ -28,25 +21,6 @@ static bool in_qat(const oct_plan *plan, int64_t step)
     return step > plan->begin[OCT_PHASE_QAT];
 }
 
-/* QAT is judged for itself: its first evaluation is the best until another has a value. */
-static void forget(oct_early_stopping *stopping, int64_t step)
-{
-    stopping->best_step = step;
-    stopping->best_value = (double)NAN;
-    stopping->since = 0;
-}
-
-static void end_early(oct_early_stopping *stopping, oct_plan *plan, int64_t step)
-{
-    if (in_qat(plan, step)) {
-        stopping->qat_end = step;
-        oct_plan_end_qat(plan, step);
-    } else {
-        stopping->float_end = step;
-        oct_plan_end_float(plan, step);
-    }
-}
-
 oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *plan,
                                      const oct_recipe *recipe, int64_t step,
                                      const oct_scores *scores)
@@ -56,8 +30,15 @@ oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *pla
     const int64_t end = qat ? oct_plan_steps(plan) : plan->begin[OCT_PHASE_CALIBRATE];
     oct_verdict verdict = {0};
     if (!metric) return verdict;
-    const double value = value_of(scores, metric);
-    if (qat && !in_qat(plan, stopping->best_step)) forget(stopping, step);
+    double value = (double)NAN;
+    for (int i = 0; i < scores->num_metrics; i++)
+        if (scores->metric[i] == metric) value = scores->value[i];
+    /* QAT is judged for itself: its first evaluation is the best until another has a value. */
+    if (qat && !in_qat(plan, stopping->best_step)) {
+        stopping->best_step = step;
+        stopping->best_value = (double)NAN;
+        stopping->since = 0;
+    }
     stopping->since++;
     if (is_better(stopping, metric, value)) {
         stopping->best_step = step;
@@ -67,7 +48,13 @@ oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *pla
     }
     verdict.ends =
         step < end && recipe->evaluate_patience > 0 && stopping->since >= recipe->evaluate_patience;
-    if (verdict.ends) end_early(stopping, plan, step);
+    if (verdict.ends && qat) {
+        stopping->qat_end = step;
+        oct_plan_end_qat(plan, step);
+    } else if (verdict.ends) {
+        stopping->float_end = step;
+        oct_plan_end_float(plan, step);
+    }
     return verdict;
 }
 

@@ -7,7 +7,7 @@
 #include "launch/deploy/certificate.h"
 #include "launch/session/memory_meter.h"
 #include "launch/base/machine.h"
-#include "launch/train/trainer_state.h"
+#include "launch/train/trainer.h"
 
 #include <math.h>
 #include <omp.h>
@@ -112,13 +112,6 @@ static void note_bytes(short_run *r, int64_t bytes)
     r->bytes[r->stage] = oct_max_i64(r->bytes[r->stage], bytes);
 }
 
-static oct_stage stage_of(oct_phase phase)
-{
-    return phase == OCT_PHASE_FLOAT       ? OCT_STAGE_FLOAT
-           : phase == OCT_PHASE_CALIBRATE ? OCT_STAGE_CALIBRATE
-                                          : OCT_STAGE_QAT;
-}
-
 static oct_status evaluate_short_run(short_run *r, double *seconds)
 {
     oct_scores scores;
@@ -137,7 +130,9 @@ static oct_status run_phase(short_run *r, oct_phase phase)
     oct_trainer *trainer = &r->trainer;
     oct_step_result result;
     double fastest = HUGE_VAL, first = 0;
-    enter_stage(r, stage_of(phase));
+    enter_stage(r, phase == OCT_PHASE_FLOAT       ? OCT_STAGE_FLOAT
+                   : phase == OCT_PHASE_CALIBRATE ? OCT_STAGE_CALIBRATE
+                                                  : OCT_STAGE_QAT);
     for (int64_t i = trainer->step; i < trainer->plan.begin[phase + 1]; i++) {
         const double begin = oct_seconds();
         OCT_TRY(oct_trainer_step(trainer, &result));
@@ -212,11 +207,6 @@ static fence set_fence(int64_t available)
     return f;
 }
 
-static void lift_fence(const fence *f)
-{
-    if (f->set) (void)setrlimit(RLIMIT_AS, &f->before);
-}
-
 /* A share that does not fit is OCT_OK and not *fits. */
 static oct_status try_images(short_run *r, int64_t images, const oct_forecast_subject *subject,
                              bool *fits)
@@ -229,14 +219,6 @@ static oct_status try_images(short_run *r, int64_t images, const oct_forecast_su
     if (*fits) return status;
     oct_fail_clear();
     return OCT_OK;
-}
-
-static int64_t most_bytes(const int64_t bytes[OCT_STAGES])
-{
-    int64_t most = 0;
-    for (int i = 0; i < OCT_STAGES; i++)
-        most = oct_max_i64(most, bytes[i]);
-    return most;
 }
 
 /* Continues the line through (x1, y1) and (x2, y2) to x, but never below the second point. */
@@ -324,8 +306,10 @@ static void predict_costs(oct_forecast *f, int64_t share, const short_run *few,
 /* The second measure takes as many images as matter, and as are sure to fit. */
 static int64_t images_to_try(const short_run *few, int64_t share, int64_t leaf, int64_t available)
 {
-    int64_t most = oct_min_i64(share, oct_max_i64(MOST_IMAGES / leaf, 2) * leaf);
-    const int64_t each = (most_bytes(few->bytes) - few->bytes[OCT_STAGE_START]) / few->images + 1;
+    int64_t most = oct_min_i64(share, oct_max_i64(MOST_IMAGES / leaf, 2) * leaf), bytes = 0;
+    for (int i = 0; i < OCT_STAGES; i++)
+        bytes = oct_max_i64(bytes, few->bytes[i]);
+    const int64_t each = (bytes - few->bytes[OCT_STAGE_START]) / few->images + 1;
     if (available > 0) most = oct_min_i64(most, available / 2 / each / leaf * leaf);
     return oct_max_i64(most, few->images);
 }
@@ -367,7 +351,7 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subjec
         oct_log_again(false);
         if (!fits) many = few;
     }
-    lift_fence(&round);
+    if (round.set) (void)setrlimit(RLIMIT_AS, &round.before);
     OCT_TRY(explain_failure(status));
     if (f->too_large) return OCT_OK;
     f->images = many.images;

@@ -1,13 +1,129 @@
-/* A run can start from another one's weights, or from another framework's. */
+/* The files that a run starts from are opened by rank 0 and go to all ranks; their weights go into the model. */
 #include "launch/train/init.h"
 
-#include "launch/session/build.h"
 #include "core/base/mem.h"
+#include "io/file/file.h"
 #include "io/weights/fit.h"
-#include "launch/session/checkpoint_key.h"
-#include "launch/train/trainer_state.h"
+#include "launch/runfolder/run_folder.h"
+#include "launch/session/build.h"
+#include "launch/session/file_kind.h"
+#include "launch/session/job.h"
+#include "launch/session/task.h"
 
 #include <string.h>
+#include <sys/stat.h>
+
+/* A key of a recipe may name a checkpoint of another run. Only the digest of the file is part of the recipe's identity,
+ * so the file may move, and a resume with another one is refused. */
+typedef struct checkpoint_key {
+    const char *name, *digest_name; /* of the two keys, for messages */
+    const char *path;               /* "": none is named */
+    char **digest;                  /* SHA-256 of the file; "": not known yet */
+    const char *takes;              /* for messages: "a checkpoint or a run folder" */
+} checkpoint_key;
+
+static oct_status open_file(const checkpoint_key *key, bool newest, oct_checkpoint *checkpoint)
+{
+    oct_file_kind kind;
+    struct stat info;
+    oct_status status = oct_file_kind_of(key->path, &kind);
+    const bool file = stat(key->path, &info) == 0 && S_ISREG(info.st_mode);
+    OCT_CHECK(status != OCT_DATA || !file, OCT_DATA, "%s: %s takes %s", key->path, key->name,
+              key->takes);
+    OCT_TRY(status);
+    if (kind == OCT_FILE_RUN_FOLDER && newest)
+        return oct_job_checkpoint(checkpoint, key->path, OCT_FILE_RUN_FOLDER);
+    if (kind == OCT_FILE_RUN_FOLDER) {
+        char *folder = NULL;
+        OCT_TRY(oct_run_checkpoints(key->path, &folder));
+        status = oct_checkpoint_newest_in(checkpoint, folder, oct_phase_name(OCT_PHASE_FLOAT));
+        oct_free(&folder);
+        OCT_CHECK(status != OCT_OK || checkpoint->bytes, OCT_DATA,
+                  "%s: this run has no checkpoint of its float phase", key->path);
+        return status;
+    }
+    OCT_CHECK(kind == OCT_FILE_CHECKPOINT, OCT_DATA, "%s: this is %s %s; %s takes %s", key->path,
+              kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind), key->name, key->takes);
+    return oct_checkpoint_open(checkpoint, key->path);
+}
+
+/* Opens what the key names; bytes NULL when it names nothing. Of a run folder the end of its float phase, or its
+ * newest checkpoint. */
+static oct_status open_key(const checkpoint_key *key, bool newest, oct_checkpoint *checkpoint)
+{
+    *checkpoint = (oct_checkpoint){0};
+    if (!key->path[0]) {
+        OCT_CHECK(!(*key->digest)[0], OCT_USAGE,
+                  "%s: there is no %s that it could be of; write %s: FILE", key->digest_name,
+                  key->name, key->name);
+        return OCT_OK;
+    }
+    const oct_status status = open_file(key, newest, checkpoint);
+    return status == OCT_DATA ? oct_fail_prefix("%s", key->name) : status;
+}
+
+/* Sets the digest of the key; OCT_USAGE when the recipe holds another one. */
+static oct_status take_digest(const checkpoint_key *key, const char *path, const char *hex)
+{
+    OCT_CHECK(!(*key->digest)[0] || strcmp(*key->digest, hex) == 0, OCT_USAGE,
+              "%s: %s has the SHA-256 %s, but %s is %s; leave %s out, or name the file that "
+              "it is of",
+              key->name, path, hex, key->digest_name, *key->digest, key->digest_name);
+    oct_free(key->digest);
+    return oct_strdup(key->digest, hex);
+}
+
+static oct_status take_checkpoint_digest(const checkpoint_key *key,
+                                         const oct_checkpoint *checkpoint)
+{
+    uint8_t digest[32];
+    char hex[65];
+    oct_sha256(checkpoint->bytes, checkpoint->size, digest);
+    return take_digest(key, checkpoint->path, oct_hex(digest, hex));
+}
+
+/* Collective: rank 0 has opened it, as its status says, and taken the digest; all ranks have it then. */
+static oct_status share_checkpoint(const checkpoint_key *key, oct_session *session,
+                                   oct_status opened, oct_checkpoint *checkpoint)
+{
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_session_agree(session, opened));
+    OCT_TRY(oct_job_share(session, checkpoint));
+    if (session->group->rank != 0 && checkpoint->bytes)
+        status = take_checkpoint_digest(key, checkpoint);
+    return oct_session_agree(session, status);
+}
+
+/* distill.teacher */
+
+static checkpoint_key teacher_key(oct_recipe *recipe)
+{
+    const bool named = oct_teacher_wanted(recipe) && !oct_teacher_is_own(recipe);
+    return (checkpoint_key){"distill.teacher", "distill.sha256",
+                            named ? recipe->distill_teacher : "", &recipe->distill_sha256,
+                            "a checkpoint or a run folder"};
+}
+
+oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint)
+{
+    const checkpoint_key key = teacher_key(recipe);
+    OCT_TRY(open_key(&key, false, checkpoint));
+    if (!checkpoint->bytes) return OCT_OK;
+    const oct_status status = take_checkpoint_digest(&key, checkpoint);
+    if (status != OCT_OK) oct_checkpoint_close(checkpoint);
+    return status;
+}
+
+oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe, oct_checkpoint *checkpoint)
+{
+    const checkpoint_key key = teacher_key(recipe);
+    oct_status status = OCT_OK;
+    *checkpoint = (oct_checkpoint){0};
+    if (session->group->rank == 0) status = oct_teacher_open(recipe, checkpoint);
+    return share_checkpoint(&key, session, status, checkpoint);
+}
+
+/* init */
 
 static oct_status check_phase(const oct_recipe *recipe, const oct_checkpoint *checkpoint)
 {
@@ -27,30 +143,30 @@ static oct_status check_phase(const oct_recipe *recipe, const oct_checkpoint *ch
     return OCT_OK;
 }
 
-static oct_checkpoint_key key_of(oct_recipe *recipe)
+static checkpoint_key init_key(oct_recipe *recipe)
 {
-    return (oct_checkpoint_key){"init", "init_sha256", recipe->init, &recipe->init_sha256,
-                                "a checkpoint, a run folder, or weights by name in a .safetensors, "
-                                ".npz or .onnx file"};
+    return (checkpoint_key){"init", "init_sha256", recipe->init, &recipe->init_sha256,
+                            "a checkpoint, a run folder, or weights by name in a .safetensors, "
+                            ".npz or .onnx file"};
 }
 
 static oct_status open_weights(oct_recipe *recipe, oct_weights *weights)
 {
-    const oct_checkpoint_key key = key_of(recipe);
+    const checkpoint_key key = init_key(recipe);
     OCT_CHECK(!recipe->init_observers, OCT_USAGE,
               "init: %s is a file of weights and has no quantizers; leave init_observers out",
               recipe->init);
     oct_status status = oct_weights_read(weights, recipe->init);
     if (status != OCT_OK) return status == OCT_DATA ? oct_fail_prefix("init") : status;
-    status = oct_checkpoint_key_take(&key, weights->path, weights->digest);
+    status = take_digest(&key, weights->path, weights->digest);
     if (status != OCT_OK) oct_weights_free(weights);
     return status;
 }
 
 static oct_status open_checkpoint(oct_recipe *recipe, oct_checkpoint *checkpoint)
 {
-    const oct_checkpoint_key key = key_of(recipe);
-    OCT_TRY(oct_checkpoint_key_open(&key, recipe->init_observers, checkpoint));
+    const checkpoint_key key = init_key(recipe);
+    OCT_TRY(open_key(&key, recipe->init_observers, checkpoint));
     if (!checkpoint->bytes) return OCT_OK;
     oct_status status = check_phase(recipe, checkpoint);
     if (status == OCT_OK && recipe->init_map.count + recipe->init_skip.count > 0)
@@ -59,7 +175,7 @@ static oct_status open_checkpoint(oct_recipe *recipe, oct_checkpoint *checkpoint
                      "init: %s is a checkpoint of Octet's, which fits as a whole; init_map and "
                      "init_skip are for files of weights",
                      checkpoint->path);
-    if (status == OCT_OK) status = oct_checkpoint_key_digest(&key, checkpoint);
+    if (status == OCT_OK) status = take_checkpoint_digest(&key, checkpoint);
     if (status != OCT_OK) oct_checkpoint_close(checkpoint);
     return status;
 }
@@ -94,7 +210,7 @@ static oct_status make_room(oct_weights *w, const shared_sizes *sizes)
 static oct_status share_weights(oct_session *session, oct_recipe *recipe, oct_weights *w)
 {
     const oct_collective *group = session->group;
-    const oct_checkpoint_key key = key_of(recipe);
+    const checkpoint_key key = init_key(recipe);
     const bool first = group->rank == 0;
     shared_sizes sizes = {
         w->count, w->name_bytes, w->num_values, w->others, first ? (int64_t)strlen(w->path) : 0,
@@ -106,14 +222,13 @@ static oct_status share_weights(oct_session *session, oct_recipe *recipe, oct_we
     OCT_TRY(group->broadcast(group, w->arrays, (size_t)w->count * sizeof *w->arrays, 0));
     OCT_TRY(group->broadcast(group, w->names, (size_t)w->name_bytes, 0));
     OCT_TRY(group->broadcast(group, w->values, (size_t)w->num_values * sizeof *w->values, 0));
-    return oct_session_agree(session,
-                             first ? OCT_OK : oct_checkpoint_key_take(&key, w->path, w->digest));
+    return oct_session_agree(session, first ? OCT_OK : take_digest(&key, w->path, w->digest));
 }
 
 oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *init)
 {
     const oct_collective *group = session->group;
-    const oct_checkpoint_key key = key_of(recipe);
+    const checkpoint_key key = init_key(recipe);
     oct_status status = OCT_OK;
     *init = (oct_init){0};
     if (group->rank == 0) status = oct_init_open(recipe, init);
@@ -121,7 +236,7 @@ oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *in
     bool weights = init->weights.path != NULL;
     OCT_TRY(group->broadcast(group, &weights, sizeof weights, 0));
     if (weights) return share_weights(session, recipe, &init->weights);
-    return oct_checkpoint_key_share(&key, session, OCT_OK, &init->checkpoint);
+    return share_checkpoint(&key, session, OCT_OK, &init->checkpoint);
 }
 
 void oct_init_close(oct_init *init)
@@ -171,7 +286,19 @@ oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *
     const oct_checkpoint *checkpoint = &init->checkpoint;
     if (!checkpoint->bytes)
         return oct_init_weights(init, trainer->model, trainer->recipe, trainer->train_data, lines);
-    OCT_TRY(oct_trainer_start_from(trainer, checkpoint));
+    if (trainer->recipe->init_observers) OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_CALIBRATE));
+    oct_text differences = {0};
+    oct_status status = oct_checkpoint_compare(checkpoint, trainer->model, &differences);
+    const char *why = trainer->recipe->init_observers
+                          ? ", or was prepared by other quant keys, such as for another target"
+                          : "";
+    if (status == OCT_OK && differences.length > 0)
+        status =
+            oct_fail(OCT_USAGE, "init: %s does not fit %s%s; these parts differ:\n%s",
+                     checkpoint->path, oct_recipe_model(trainer->recipe), why, differences.data);
+    oct_text_free(&differences);
+    OCT_TRY(status);
+    OCT_TRY(oct_checkpoint_load(checkpoint, trainer->model, NULL));
     return oct_text_add(lines, "weights of %s (step %lld, phase %s)\n", checkpoint->path,
                         (long long)checkpoint->info.step, checkpoint->info.phase);
 }

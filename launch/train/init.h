@@ -1,5 +1,5 @@
-/* `init` of a recipe names what a run starts from: a checkpoint of another run, or a file of weights from another
- * framework (io/weights/weights.h). */
+/* The files that a run starts from. `init` of a recipe names a checkpoint of another run, or a file of weights from
+ * another framework (io/weights/weights.h); `distill.teacher` names the checkpoint of a teacher (teacher.h). */
 #pragma once
 
 #include "io/checkpoint/checkpoint.h"
@@ -30,3 +30,15 @@ oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_r
  * not. OCT_USAGE with all that does not fit. */
 oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer,
                           oct_text *lines) OCT_NODISCARD;
+
+/* Opens what distill.teacher names and sets recipe->distill_sha256 by it; bytes NULL when it names no file. */
+oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint) OCT_NODISCARD;
+/* Collective: rank 0 opens, all ranks have it. */
+oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe,
+                             oct_checkpoint *checkpoint) OCT_NODISCARD;
+
+/* The files that a run begins with; empty where there is none. Closed when they are used. */
+typedef struct oct_train_files {
+    oct_init init;          /* the weights to start from */
+    oct_checkpoint teacher; /* of distillation */
+} oct_train_files;

@@ -1,17 +1,97 @@
-/* The records of metrics.jsonl are made here. */
-#include "launch/session/task.h"
-#include "launch/train/records.h"
-
+/* A run reports its steps and evaluations: by progress lines for people, and by the records of metrics.jsonl. */
 #include "core/base/int_math.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "launch/base/meter.h"
+#include "core/base/text.h"
 #include "launch/session/memory_meter.h"
+#include "launch/session/task.h"
+#include "launch/train/training_impl.h"
 
 #include <math.h>
 #include <stdio.h>
 
-void oct_record_steps(oct_training *run, oct_phase phase)
+enum { RECORDS_PER_EPOCH = 20 };
+
+/* Progress. */
+
+double oct_step_totals_rate(const oct_step_totals *totals)
+{
+    return totals->seconds > 0 ? (double)totals->samples / totals->seconds : 0;
+}
+
+void oct_progress_start(oct_progress *progress, const oct_plan *plan, const oct_metric *metric,
+                        const char *choice, double every)
+{
+    *progress = (oct_progress){
+        .bar = oct_progress_bar(choice),
+        .every = oct_progress_every(choice, every),
+        .plan = plan,
+        .metric = metric,
+        .shown = oct_seconds(),
+        .last = oct_seconds(),
+    };
+}
+
+void oct_step_totals_add(oct_step_totals *totals, double seconds, const oct_step_result *result)
+{
+    totals->seconds += seconds;
+    totals->steps++;
+    if (result->skipped) {
+        totals->skipped++;
+        return;
+    }
+    totals->loss_sum += result->loss * (double)result->samples;
+    totals->metric_sum += result->metric * (double)result->samples;
+    totals->norm_sum += result->grad_norm;
+    totals->samples += result->samples;
+}
+
+/* "qat  epoch 2/3  step 512/938  loss 0.291  acc 90.1 %  3,900 img/s" */
+static void compose(const oct_progress *progress, oct_phase phase, int64_t step, char *text,
+                    size_t size)
+{
+    const oct_step_totals *w = &progress->since;
+    oct_plan_position position = oct_plan_position_at(progress->plan, step > 0 ? step - 1 : 0);
+    char rate[32], loss[32] = "", metric[64] = "", skipped[48] = "";
+    const oct_metric *m = progress->metric;
+    double samples = (double)w->samples;
+    if (!isnan(w->loss_sum)) oct_snprintf(loss, sizeof(loss), "  loss %.4f", w->loss_sum / samples);
+    if (m)
+        oct_snprintf(metric, sizeof(metric), "  %.40s %.*f%s%.8s", m->brief, m->unit[0] ? 1 : 4,
+                     w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
+    if (progress->phase.skipped > 0)
+        snprintf(skipped, sizeof(skipped), "  %lld skipped", (long long)progress->phase.skipped);
+    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld%s%s%s  %s img/s",
+             oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs,
+             (long long)position.step + 1, (long long)position.steps, loss, metric, skipped,
+             oct_text_count((int64_t)oct_step_totals_rate(w), rate));
+}
+
+static void show_progress(oct_progress *progress, oct_phase phase, int64_t step, bool stays)
+{
+    const oct_step_totals *w = &progress->since;
+    const double all = (double)oct_plan_steps(progress->plan), done = (double)step;
+    char text[256];
+    if (w->steps > 0) {
+        compose(progress, phase, step, text, sizeof(text));
+        oct_meter_line(!stays, done / all, w->seconds / (double)w->steps * (all - done), text);
+    }
+    progress->since = (oct_step_totals){0};
+    progress->shown = oct_seconds();
+}
+
+/* Steps. */
+
+void oct_record_start(oct_training *run)
+{
+    const oct_trainer *trainer = &run->trainer;
+    oct_progress_start(&run->progress, &trainer->plan, trainer->training.loss.metric,
+                       run->args->progress, run->recipe->log_every);
+    if (oct_training_speaks(run) && trainer->step == 0)
+        oct_tensorboard_samples(&run->folder.events, &run->test_data);
+}
+
+static void record_steps(oct_training *run, oct_phase phase)
 {
     oct_step_totals *w = &run->recorded;
     const oct_metric *metric = run->trainer.training.loss.metric;
@@ -32,7 +112,7 @@ void oct_record_steps(oct_training *run, oct_phase phase)
     *w = (oct_step_totals){0};
 }
 
-void oct_record_skip(oct_training *run, oct_phase phase)
+static void record_skip(oct_training *run, oct_phase phase)
 {
     enum { LISTED = 20 }; /* one by one; then the progress lines count them */
     const oct_trainer *trainer = &run->trainer;
@@ -77,12 +157,13 @@ static void say_collapse(oct_training *run, oct_phase phase, char text[400])
                      oct_phase_name(phase), before, mean, remedy);
 }
 
-void oct_record_phase(oct_training *run, oct_phase phase)
+void oct_record_so_far(oct_training *run, oct_phase phase)
 {
     const oct_step_totals *w = &run->progress.phase;
     char worse[400];
     const double waited = run->trainer.data_seconds;
     const double syncs = (double)run->syncs / (double)oct_max_i64(w->steps, 1);
+    record_steps(run, phase);
     run->trainer.data_seconds = 0;
     run->syncs = 0;
     say_collapse(run, phase, worse);
@@ -97,6 +178,58 @@ void oct_record_phase(oct_training *run, oct_phase phase)
                   "images_per_s", oct_rounded(oct_step_totals_rate(w), 0.1), "memory_bytes",
                   (json_int_t)oct_memory_resident_peak(), "syncs_per_step",
                   oct_rounded(syncs, 0.01), "worse", worse[0] ? worse : NULL));
+}
+
+void oct_record_phase_end(oct_training *run, oct_phase phase)
+{
+    oct_progress *progress = &run->progress;
+    oct_record_so_far(run, phase);
+    if (progress->bar)
+        progress->since = progress->phase; /* the line that stays covers the whole phase */
+    if (isfinite(progress->every)) show_progress(progress, phase, run->trainer.step, true);
+    progress->phase = (oct_step_totals){0};
+}
+
+void oct_record_step(oct_training *run, oct_phase phase, const oct_step_result *result,
+                     bool phase_ends)
+{
+    const int64_t step = run->trainer.step;
+    const int64_t every = run->trainer.plan.steps_per_epoch / RECORDS_PER_EPOCH + 1;
+    oct_progress *progress = &run->progress;
+    const double now = oct_seconds(), seconds = now - progress->last;
+    progress->last = now;
+    if (result->skipped) record_skip(run, phase);
+    if (run->phase_loss == 0 && isfinite(result->loss)) run->phase_loss = result->loss;
+    oct_step_totals_add(&run->recorded, seconds, result);
+    oct_step_totals_add(&progress->since, seconds, result);
+    oct_step_totals_add(&progress->phase, seconds, result);
+    if (phase_ends || step % every == 0) record_steps(run, phase);
+    if (now - progress->shown >= progress->every)
+        show_progress(progress, phase, step, !progress->bar);
+    if (phase_ends) oct_record_phase_end(run, phase);
+}
+
+/* Evaluations. */
+
+/* The scale of each layer's output, of a prepared model; nothing of another one. */
+static void record_scales(oct_training *run, oct_phase phase)
+{
+    const oct_graph *graph = oct_graph_of(run->trainer.model);
+    oct_tensor_quantizer *list;
+    size_t count;
+    if (!graph || !oct_training_speaks(run)) return;
+    if (oct_graph_quantizers(graph, &list, &count) != OCT_OK) {
+        oct_fail_clear(); /* the record is lost, as one that does not fit on the disk */
+        return;
+    }
+    json_t *scales = json_object();
+    for (size_t i = 0; i < count; i++)
+        json_object_set_new(scales, list[i].path,
+                            json_real((double)oct_fake_quant_qparams(list[i].fq).scale));
+    oct_free(&list);
+    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:o}", "kind", "scales", "step",
+                                                  (json_int_t)run->trainer.step, "phase",
+                                                  oct_phase_name(phase), "scales", scales));
 }
 
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
@@ -123,38 +256,7 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
     if (record && images_per_s > 0)
         json_object_set_new(record, "images_per_s", json_real(oct_rounded(images_per_s, 0.1)));
     oct_run_folder_record(&run->folder, record);
-}
-
-static json_t *scales_of(const oct_graph *graph)
-{
-    oct_tensor_quantizer *list;
-    size_t count;
-    if (oct_graph_quantizers(graph, &list, &count) != OCT_OK) {
-        oct_fail_clear(); /* the record is lost, as one that does not fit on the disk */
-        return NULL;
-    }
-    json_t *scales = json_object();
-    for (size_t i = 0; i < count; i++)
-        json_object_set_new(scales, list[i].path,
-                            json_real((double)oct_fake_quant_qparams(list[i].fq).scale));
-    oct_free(&list);
-    return scales;
-}
-
-void oct_record_scales(oct_training *run, oct_phase phase)
-{
-    const oct_graph *graph = oct_graph_of(run->trainer.model);
-    if (!graph || !oct_training_speaks(run)) return;
-    oct_run_folder_record(&run->folder,
-                          json_pack("{s:s, s:I, s:s, s:o}", "kind", "scales", "step",
-                                    (json_int_t)run->trainer.step, "phase", oct_phase_name(phase),
-                                    "scales", scales_of(graph)));
-}
-
-void oct_record_samples(oct_training *run)
-{
-    if (oct_training_speaks(run) && run->trainer.step == 0)
-        oct_tensorboard_samples(&run->folder.events, &run->test_data);
+    record_scales(run, phase);
 }
 
 void oct_record_weights(oct_training *run)
@@ -167,39 +269,12 @@ void oct_record_weights(oct_training *run)
         oct_tensorboard_weights(&run->folder.events, run->trainer.model, run->trainer.step);
 }
 
-void oct_record_confusion(oct_training *run, int64_t classes, const double *counts)
-{
-    if (!oct_training_speaks(run)) return;
-    json_t *rows = json_array();
-    for (int64_t i = 0; i < classes; i++) {
-        json_t *row = json_array();
-        for (int64_t k = 0; k < classes; k++)
-            json_array_append_new(row, json_integer((json_int_t)counts[i * classes + k]));
-        json_array_append_new(rows, row);
-    }
-    json_t *names = NULL;
-    if (run->test_data.class_names && run->test_data.classes == classes) names = json_array();
-    for (int64_t i = 0; names && i < classes; i++)
-        json_array_append_new(names, json_string(run->test_data.class_names[i]));
-    oct_run_folder_record(&run->folder,
-                          json_pack("{s:s, s:I, s:s, s:I, s:o, s:o*}", "kind", "confusion", "step",
-                                    (json_int_t)run->trainer.step, "phase",
-                                    oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN), "classes",
-                                    (json_int_t)classes, "counts", rows, "names", names));
-}
-
-static json_t *stopping_json(const oct_training *run)
+json_t *oct_stopping_json(const oct_training *run)
 {
     const oct_early_stopping *stopping = &run->trainer.stopping;
     return json_pack("{s:s, s:I, s:o}", "metric", oct_early_stopping_metric(run->recipe)->name,
                      "step", (json_int_t)stopping->best_step, "value",
                      isnan(stopping->best_value) ? json_null() : json_real(stopping->best_value));
-}
-
-json_t *oct_best_json(const oct_training *run)
-{
-    return oct_early_stopping_best(&run->trainer.stopping, &run->trainer.plan) ? stopping_json(run)
-                                                                               : NULL;
 }
 
 /* What evaluations have decided, at the step at hand. */
@@ -209,15 +284,24 @@ static void record_decision(oct_training *run, const char *kind, oct_phase phase
     oct_run_folder_record(&run->folder,
                           json_pack("{s:s, s:I, s:s, s:o}", "kind", kind, "step",
                                     (json_int_t)run->trainer.step, "phase", oct_phase_name(phase),
-                                    "best", stopping_json(run)));
+                                    "best", oct_stopping_json(run)));
 }
 
-void oct_record_best(oct_training *run, oct_phase phase)
+void oct_record_verdict(oct_training *run, oct_phase phase, const oct_verdict *verdict)
 {
-    record_decision(run, "best", phase);
-}
-
-void oct_record_end(oct_training *run, oct_phase phase)
-{
+    const oct_early_stopping *stopping = &run->trainer.stopping;
+    const oct_metric *metric = oct_early_stopping_metric(run->recipe);
+    const bool none = stopping->best_step == 0 || isnan(stopping->best_value);
+    char best[OCT_FIGURE_TEXT];
+    if (verdict->best) record_decision(run, "best", phase);
+    if (!verdict->ends) return;
     record_decision(run, "end", phase);
+    oct_log(OCT_LOG_INFO,
+            "%s: %lld evaluation%s without a better %s (the best: %s, step %lld)%s: the phase ends "
+            "here",
+            phase == OCT_PHASE_FLOAT ? "float" : "qat", (long long)stopping->since,
+            stopping->since == 1 ? "" : "s", metric->title,
+            oct_figure_text(metric, none ? (double)NAN : stopping->best_value, best),
+            (long long)stopping->best_step,
+            none ? "; choose an evaluate.best that these test data define" : "");
 }

@@ -1,5 +1,4 @@
 /* Whether recipe, data and ranks fit is checked before a run, as far as it can be known then. */
-#include "launch/deploy/exports.h"
 #include "launch/train/run_check.h"
 
 #include "core/base/int_math.h"
@@ -8,8 +7,9 @@
 #include "core/base/text.h"
 #include "core/kernel/blas.h"
 #include "core/op/norm_groups.h"
-#include "io/hdf5/hdf5.h"
 #include "io/checkpoint/manifest.h"
+#include "io/export/format.h"
+#include "io/hdf5/hdf5.h"
 #include "launch/base/machine.h"
 #include "launch/model/model.h"
 #include "launch/runfolder/run_folder.h"
@@ -21,8 +21,10 @@
 #include "quant/convert/convert.h"
 #include "quant/prepare/prepare.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void check_kind(const char *key, const char *name, bool of_weights)
 {
@@ -43,6 +45,27 @@ void oct_check_metrics(const oct_texts *metrics)
                      OCT_METRICS_MAX);
 }
 
+static bool recipe_demands(const oct_recipe *recipe, const char *name)
+{
+    bool found = false;
+    for (int i = 0; i < recipe->export_formats.count; i++)
+        found = found || strcmp(recipe->export_formats.value[i], name) == 0;
+    return found;
+}
+
+/* export.formats must name formats of int8 models. */
+static void check_exports(const oct_recipe *recipe)
+{
+    int known = 0;
+    for (size_t i = 0; i < oct_registry_count(&oct_export_format_table); i++) {
+        const oct_export_format *format = oct_registry_at(&oct_export_format_table, i);
+        known += format->write_model && recipe_demands(recipe, format->name);
+    }
+    if (known < recipe->export_formats.count)
+        oct_fail_add(OCT_USAGE, "export.formats: names a format that there is not of int8 models, "
+                                "or one twice; they are onnx, tflite, c and flat");
+}
+
 /* Plug-ins add to tables of names, so a recipe's names are judged here and not while it is read. */
 static void add_unknown_names(const oct_recipe *recipe)
 {
@@ -51,7 +74,7 @@ static void add_unknown_names(const oct_recipe *recipe)
                                     "see `octet help models`");
     oct_recipe_check_names(recipe);
     oct_check_metrics(&recipe->metrics);
-    oct_check_exports(recipe);
+    check_exports(recipe);
     check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
     check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
 }
@@ -85,13 +108,6 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
                      oct_recipe_model(recipe));
 }
 
-static void check_equalize(const oct_recipe *recipe)
-{
-    if (recipe->quant_equalize && recipe->quant_method == OCT_METHOD_EAGER)
-        oct_fail_add(OCT_USAGE, "quant.equalize: needs the network's graph, which the method eager "
-                                "does not know; use jit_strip");
-}
-
 /* The key that asks for 16-bit activations, or NULL. */
 static const char *wide_key(const oct_recipe *recipe)
 {
@@ -104,16 +120,6 @@ static const char *wide_key(const oct_recipe *recipe)
             oct_setter_is_wide(&words))
             return "quant.setters";
     return NULL;
-}
-
-static void check_quant(const oct_recipe *recipe)
-{
-    const oct_target *target = oct_target_at(recipe->quant_target);
-    if (!target->wide_codes && wide_key(recipe))
-        oct_fail_add(OCT_USAGE,
-                     "%s: target %s has no 16-bit activations; leave the key out, or write a "
-                     "quant.target that has them, such as x86",
-                     wide_key(recipe), target->name);
 }
 
 static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
@@ -129,21 +135,15 @@ static void check_channels(const char *key, const oct_reals *list, const oct_dat
                  key, list->count, (long long)data->c);
 }
 
-/* A data set may count further than an int8 model. */
-static void check_outputs(const oct_dataset *data)
-{
-    if (data->classes > OCT_CLASSES_MAX)
-        oct_fail_add(OCT_USAGE,
-                     "data.classes: %lld classes, but an int8 model has at most %d outputs; merge "
-                     "classes that are similar",
-                     (long long)data->classes, OCT_CLASSES_MAX);
-}
-
 static void check_data(const oct_recipe *recipe, const oct_dataset *train, const oct_dataset *test)
 {
     check_channels("data.mean", &recipe->data_mean, train);
     check_channels("data.std", &recipe->data_std, train);
-    check_outputs(train);
+    if (train->classes > OCT_CLASSES_MAX) /* a data set may count further than an int8 model */
+        oct_fail_add(OCT_USAGE,
+                     "data.classes: %lld classes, but an int8 model has at most %d outputs; merge "
+                     "classes that are similar",
+                     (long long)train->classes, OCT_CLASSES_MAX);
     if (train->h != test->h || train->w != test->w || train->c != test->c)
         oct_fail_add(
             OCT_USAGE,
@@ -235,13 +235,6 @@ oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
     return status;
 }
 
-static oct_status check_libraries(const oct_recipe *recipe)
-{
-    OCT_TRY(oct_h5_check_library());
-    if (recipe->quant_rounding != OCT_ROUNDING_GPTQ || oct_blas_init() == OCT_OK) return OCT_OK;
-    return oct_fail_prefix("quant.rounding: gptq");
-}
-
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
                          const oct_dataset *test_data, int ranks)
 {
@@ -251,15 +244,25 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     if (oct_fail_count() > 0) return OCT_USAGE;
     add_unknown_names(recipe);
     OCT_TRY(oct_recipe_check_unused(recipe));
-    check_equalize(recipe);
+    if (recipe->quant_equalize && recipe->quant_method == OCT_METHOD_EAGER)
+        oct_fail_add(OCT_USAGE, "quant.equalize: needs the network's graph, which the method eager "
+                                "does not know; use jit_strip");
     check_model(recipe, train_data);
     check_data(recipe, train_data, test_data);
     check_goals(recipe, train_data, "training");
     check_goals(recipe, test_data, "test");
     (void)!oct_check_ranks(recipe, train_data->count, ranks);
-    check_quant(recipe);
+    const oct_target *target = oct_target_at(recipe->quant_target);
+    if (!target->wide_codes && wide_key(recipe))
+        oct_fail_add(OCT_USAGE,
+                     "%s: target %s has no 16-bit activations; leave the key out, or write a "
+                     "quant.target that has them, such as x86",
+                     wide_key(recipe), target->name);
     oct_task_check(recipe, train_data);
-    return oct_fail_count() > 0 ? OCT_USAGE : check_libraries(recipe);
+    if (oct_fail_count() > 0) return OCT_USAGE;
+    OCT_TRY(oct_h5_check_library());
+    if (recipe->quant_rounding != OCT_ROUNDING_GPTQ || oct_blas_init() == OCT_OK) return OCT_OK;
+    return oct_fail_prefix("quant.rounding: gptq");
 }
 
 static oct_status find_norm(void *user, oct_module *module)
@@ -333,6 +336,89 @@ oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *data, oc
     return status;
 }
 
+enum { REASON_BYTES = 512 };
+
+/* reason: "" where the format has a form for the program. */
+static oct_status try_format(const oct_export_format *format, const oct_program *program,
+                             char reason[REASON_BYTES])
+{
+    oct_model *model = NULL;
+    oct_exported made = {0};
+    OCT_TRY(oct_alloc(&model, 1, sizeof *model));
+    model->program = *program; /* borrowed */
+    const oct_export job = {.model = model,
+                            .mean = model->mean,
+                            .std = model->std,
+                            .tries = true,
+                            .name = "model",
+                            .version = ""};
+    const oct_status status = format->write_model(&job, &made);
+    oct_exported_free(&made);
+    oct_free(&model);
+    if (status == OCT_RESOURCE) return status;
+    snprintf(reason, REASON_BYTES, "%s", status == OCT_OK ? "" : oct_fail_text(0));
+    oct_fail_clear();
+    return OCT_OK;
+}
+
+/* Gives the names of formats that have a form for each step, with commas between them, then a line for each other one
+ * with its reason. Forms that depend on scales alone are not foreseen. OCT_PREPARE with the reason of each that
+ * export.formats demands. */
+static oct_status exports_of(const oct_recipe *recipe, const oct_program *program, oct_text *text)
+{
+    oct_text missing = {0}, demanded = {0};
+    oct_status status = OCT_OK;
+    for (size_t i = 0; status == OCT_OK && i < oct_registry_count(&oct_export_format_table); i++) {
+        const oct_export_format *format = oct_registry_at(&oct_export_format_table, i);
+        char reason[REASON_BYTES];
+        if (!format->write_model) continue;
+        status = try_format(format, program, reason);
+        if (status != OCT_OK) break;
+        if (!*reason)
+            status = oct_text_add(text, "%s%s", text->length ? ", " : "", format->name);
+        else
+            status = oct_text_add(recipe_demands(recipe, format->name) ? &demanded : &missing,
+                                  "\nno %s: %s", format->name, reason);
+    }
+    if (status == OCT_OK && demanded.data)
+        status = oct_fail(OCT_PREPARE, "export.formats: %s", demanded.data + 1);
+    if (status == OCT_OK && missing.data) status = oct_text_add(text, "%s", missing.data);
+    oct_text_free(&missing);
+    oct_text_free(&demanded);
+    return status;
+}
+
+static oct_status warn_of_limit(const oct_device *d, oct_device_figure figure, int64_t limit,
+                                const char *remedy)
+{
+    oct_text largest = {0};
+    if (limit == 0 || d->all[figure] <= limit) return OCT_OK;
+    const oct_status status = oct_device_largest(d, figure, &largest);
+    if (status == OCT_OK)
+        oct_log(OCT_LOG_WARN,
+                "quant.%s_limit: the int8 model takes %" PRId64 " bytes of %s, more than %" PRId64
+                "; most in %s; %s",
+                oct_device_figure_names[figure], d->all[figure], oct_device_figure_names[figure],
+                limit, largest.data ? largest.data : "no layer", remedy);
+    oct_text_free(&largest);
+    return status;
+}
+
+/* Warns in the log where the program exceeds quant.flash_limit or quant.scratch_limit, naming those layers. */
+static oct_status warn_of_limits(const oct_recipe *recipe, const oct_program *program)
+{
+    oct_device device;
+    if (recipe->quant_flash_limit == 0 && recipe->quant_scratch_limit == 0) return OCT_OK;
+    OCT_TRY(oct_device_of(&device, program));
+    oct_status status = warn_of_limit(&device, OCT_DEVICE_FLASH, recipe->quant_flash_limit,
+                                      "give these fewer channels or inputs");
+    if (status == OCT_OK)
+        status = warn_of_limit(&device, OCT_DEVICE_SCRATCH, recipe->quant_scratch_limit,
+                               "use smaller images, an earlier stride, or fewer channels there");
+    oct_device_free(&device);
+    return status;
+}
+
 oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report,
                           oct_text *exports)
 {
@@ -348,8 +434,8 @@ oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct
     oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
     OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
                             oct_target_at(recipe->quant_target), NULL));
-    OCT_TRY_OUT(oct_exports_of(recipe, &program, exports));
-    status = oct_device_warn(recipe, &program);
+    OCT_TRY_OUT(exports_of(recipe, &program, exports));
+    status = warn_of_limits(recipe, &program);
 out:
     oct_program_free(&program);
     oct_quantizers_free(&quantizers);

@@ -25,6 +25,8 @@ oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes) OCT_NODISCARD
 oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *train_data,
                            oct_module *model) OCT_NODISCARD;
 /* Prepares and converts an untrained copy of the model, so that a run does not fail after its float phase.
- * report as for oct_prepare, exports as for oct_exports_of. */
+ * report as for oct_prepare; exports: the names
+ * of formats that the int8 model has a form in, with commas between them, then a line for each other one with its reason.
+ * OCT_PREPARE with the reason of each that export.formats demands. */
 oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report,
                           oct_text *exports) OCT_NODISCARD;

@@ -3,28 +3,13 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "dist/comm.h"
 
 enum { MAY_FAIL = 2 };
-
-oct_status oct_saver_open(oct_saver *saver)
-{
-    return saver->session->group->rank == 0 ? oct_checkpoint_writer_create(&saver->writer) : OCT_OK;
-}
-
-void oct_saver_close(oct_saver *saver)
-{
-    oct_checkpoint_writer_destroy(&saver->writer);
-    oct_free(&saver->file.path);
-}
 
 void oct_saver_wait_copied(const oct_saver *saver)
 {
     if (saver) oct_checkpoint_writer_wait_copied(saver->writer);
-}
-
-bool oct_saver_is_done(const oct_saver *saver)
-{
-    return saver && oct_checkpoint_writer_is_done(saver->writer);
 }
 
 /* A disk may be full for a while. Checkpoints on the way may fail twice in a row; those that end a
@@ -37,7 +22,8 @@ static oct_status forgive_failure(oct_saver *saver, oct_status status, int64_t s
             "%lld",
             oct_fail_text(0), (long long)step,
             (long long)((*saver->now / saver->every + 1) * saver->every));
-    oct_session_clear_failure(saver->session);
+    oct_fail_clear();
+    oct_comm_go_on(saver->session->comm);
     return OCT_OK;
 }
 

@@ -22,7 +22,7 @@ typedef struct oct_saver {
     oct_run_folder *records;       /* rank 0 */
     const int64_t *now;            /* steps done */
     int64_t every;                 /* steps between saves that are not required */
-    oct_checkpoint_writer *writer; /* rank 0 */
+    oct_checkpoint_writer *writer; /* rank 0; made and destroyed by the run */
     oct_checkpoint_file file; /* rank 0: the newest that this process has written; no path: none */
     int64_t step;             /* of the newest checkpoint, also of an earlier session; -1: none */
     oct_save_under_way under_way;
@@ -32,12 +32,8 @@ typedef struct oct_saver {
     int failures; /* one after another */
 } oct_saver;
 
-oct_status oct_saver_open(oct_saver *saver) OCT_NODISCARD;
-void oct_saver_close(oct_saver *saver);
 /* Before parameters change: waits until the save under way has copied them. NULL is fine. */
 void oct_saver_wait_copied(const oct_saver *saver);
-/* Whether the save under way has ended on this rank. NULL: no. */
-bool oct_saver_is_done(const oct_saver *saver);
 /* Takes the result of beginning a save. OCT_RESOURCE is a warning unless the save is required, or others failed. */
 oct_status oct_saver_note_begun(oct_saver *saver, oct_status status,
                                 oct_save_under_way save) OCT_NODISCARD;

@@ -5,7 +5,6 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/recipe/recipe.h"
 #include "launch/evaluate/forward.h"
-#include "launch/session/session.h"
 
 typedef struct oct_teacher {
     oct_module *model; /* NULL: there is none */
@@ -16,12 +15,6 @@ typedef struct oct_teacher {
     float *y;        /* of the samples asked for last */
     size_t capacity;
 } oct_teacher;
-
-/* Opens what distill.teacher names and sets recipe->distill_sha256 by it; bytes NULL when it names no file. */
-oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint) OCT_NODISCARD;
-/* Collective: rank 0 opens, all ranks have it. */
-oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe,
-                             oct_checkpoint *checkpoint) OCT_NODISCARD;
 
 /* Not collective: makes the model of a checkpoint the teacher of a run with this recipe. */
 oct_status oct_teacher_create(oct_teacher *teacher, const oct_checkpoint *checkpoint,

@@ -2,20 +2,12 @@
 #include "launch/train/trainer_impl.h"
 
 #include "core/base/mem.h"
+#include "io/model/class_names.h"
 #include "launch/session/build.h"
 #include "launch/train/run_check.h"
 #include "launch/session/task.h"
-#include "launch/train/trainer_correct.h"
 
 #include <stdio.h>
-
-/* The step's words that the trainer uses. */
-enum { FLAG_STOP, FLAG_UNREAD, FLAG_SAVED, FLAG_STATE, FLAG_STATE_LEAST };
-
-static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
-{
-    return data->count < recipe->batch_size ? data->count : recipe->batch_size;
-}
 
 static oct_status start_steps(oct_trainer *trainer)
 {
@@ -23,7 +15,7 @@ static oct_status start_steps(oct_trainer *trainer)
     const oct_optim_config optimizer = oct_recipe_optim(recipe);
     oct_module_train(trainer->model, true);
     OCT_TRY(oct_train_step_create(&trainer->training, trainer->model, &optimizer,
-                                  full_batch(recipe, trainer->train_data), recipe->batch_leaf,
+                                  oct_trainer_full_batch(trainer), recipe->batch_leaf,
                                   trainer->group));
     OCT_CHECK(trainer->training.params.count > 0 || recipe->float_epochs + recipe->qat_epochs == 0,
               OCT_PREPARE,
@@ -56,7 +48,9 @@ static oct_status change_tree(oct_trainer *trainer)
         oct_module_train(trainer->model, true);
         return oct_train_step_rebind(training, trainer->model);
     }
-    if (trainer->phase == OCT_PHASE_QAT && !trainer->restores && oct_corrects(recipe)) {
+    const bool corrects =
+        recipe->quant_rounding != OCT_ROUNDING_NEAREST || recipe->quant_bias_correction;
+    if (trainer->phase == OCT_PHASE_QAT && !trainer->restores && corrects) {
         OCT_TRY(oct_trainer_correct(trainer));
         return oct_train_step_rebind(training, trainer->model);
     }
@@ -81,39 +75,6 @@ oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase)
     return OCT_OK;
 }
 
-oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
-                               const oct_dataset *data)
-{
-    OCT_TRY(oct_loader_init(loader, data));
-    loader->seed = (uint64_t)recipe->seed;
-    loader->batch = recipe->batch_size;
-    loader->leaf = recipe->batch_leaf;
-    loader->shuffle = true;
-    loader->drop_last = recipe->data_drop_last;
-    loader->crop_padding = (int)recipe->data_crop_padding;
-    loader->flip = recipe->data_flip;
-    loader->damaged_mode = recipe->data_damaged;
-    loader->normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
-    loader->mixing = (oct_mixing){recipe->data_mixup, recipe->data_cutmix};
-    oct_recipe_augment(recipe, OCT_TRAIN, &loader->augment);
-    return OCT_OK;
-}
-
-/* Room for the largest share that this rank can have of any batch: a short batch may give one leaf
- * more to a rank than the full batch does. */
-static oct_status allocate_batch(oct_trainer *trainer)
-{
-    const oct_dataset *data = trainer->train_data;
-    int64_t leaf = trainer->recipe->batch_leaf;
-    int64_t leaves = (full_batch(trainer->recipe, data) + leaf - 1) / leaf;
-    size_t samples = (size_t)((leaves + trainer->group->size - 1) / trainer->group->size * leaf);
-    size_t image = (size_t)(data->h * data->w * data->c);
-    OCT_TRY(oct_alloc(&trainer->images, samples, image * sizeof(float)));
-    OCT_TRY(
-        oct_alloc(&trainer->logits, samples, (size_t)(data->rows * data->classes) * sizeof(float)));
-    return oct_loader_reserve(&trainer->loader, (int64_t)samples);
-}
-
 oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
                               const oct_collective *group, const oct_dataset *train_data,
                               const oct_dataset *test_data)
@@ -130,15 +91,8 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     OCT_TRY_OUT(oct_try_deploy(recipe, train_data, &trainer->report, &trainer->exports));
     OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
     OCT_TRY_OUT(start_steps(trainer));
-    OCT_TRY_OUT(oct_training_loader(&trainer->loader, recipe, train_data));
-    oct_loader_read_ahead(&trainer->loader, recipe);
-    trainer->loader.cache_bytes = recipe->data_cache * 1000000;
-    trainer->loader.rank = group->rank;
-    trainer->loader.ranks = group->size;
-    OCT_TRY_OUT(allocate_batch(trainer));
-    OCT_TRY_OUT(oct_trainer_audit_create(trainer));
-    OCT_TRY_OUT(oct_straggler_init(&trainer->straggler, group));
-    trainer->training.rank_flag = trainer->straggler.own_ns;
+    OCT_TRY_OUT(oct_trainer_batches_create(trainer));
+    OCT_TRY_OUT(oct_rank_checks_create(trainer));
 out:
     if (status != OCT_OK) oct_trainer_destroy(trainer);
     return status;
@@ -157,9 +111,7 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_trainer_release_memory(trainer);
     oct_module_destroy(&trainer->model);
     oct_loader_deinit(&trainer->loader);
-    oct_loader_deinit(&trainer->audit.loader);
-    oct_free(&trainer->audit.images);
-    oct_straggler_deinit(&trainer->straggler);
+    oct_rank_checks_destroy(trainer);
     oct_free(&trainer->images);
     oct_free(&trainer->logits);
     oct_text_free(&trainer->report);
@@ -171,97 +123,6 @@ bool oct_trainer_done(const oct_trainer *trainer)
     return trainer->step >= oct_plan_steps(&trainer->plan);
 }
 
-oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step)
-{
-    oct_step_batches b = {0};
-    int64_t step_in_epoch;
-    oct_plan_epoch(&trainer->plan, step, &b.epoch, &step_in_epoch);
-    b.count = oct_plan_batches(&trainer->plan, step_in_epoch, &b.first);
-    for (int64_t i = 0; i < b.count; i++)
-        b.samples += oct_loader_samples(&trainer->loader, b.first + i);
-    return b;
-}
-
-/* The step goes on with zeros in place of what cannot be read, and the other ranks know at its end: no rank
- * waits for another meanwhile. */
-static void note_unread(oct_trainer *trainer)
-{
-    if (trainer->unread[0] == '\0')
-        snprintf(trainer->unread, sizeof trainer->unread, "%s", oct_fail_text(0));
-    trainer->training.flag[FLAG_UNREAD] = 1;
-    oct_fail_clear();
-}
-
-/* Collective, where some rank could not read a sample: the run ends, with the name of the first. */
-oct_status oct_trainer_agree_on_unread(oct_trainer *trainer)
-{
-    const oct_collective *group = trainer->group;
-    const bool mine = trainer->unread[0] != '\0';
-    return group->agree(group, mine ? oct_fail(OCT_DATA, "%s", trainer->unread) : OCT_OK);
-}
-
-oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source,
-                            const oct_leaves *leaves, oct_batch *batch)
-{
-    const oct_dataset *data = trainer->train_data;
-    oct_goals goals;
-    const oct_status status = oct_loader_fetch(source->loader, source->epoch, source->number,
-                                               leaves, source->images, &goals);
-    if (status != OCT_OK && status != OCT_DATA) return status;
-    goals = oct_task_goals(trainer->recipe, data, &goals);
-    *batch = (oct_batch){1,
-                         {OCT_SHAPE(leaves->samples, data->h, data->w, data->c)},
-                         {source->images},
-                         .labels = oct_task_learns_labels(&goals) ? goals.labels : NULL,
-                         .probabilities = goals.values,
-                         .rows = goals.rows,
-                         .ignores = goals.ignores,
-                         .ignored = goals.ignored};
-    return status;
-}
-
-oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves, oct_batch *batch)
-{
-    if (!trainer->teacher.model || trainer->phase == OCT_PHASE_CALIBRATE) return OCT_OK;
-    return oct_teacher_ask(&trainer->teacher, batch->input[0], oct_leaves_local_samples(leaves),
-                           &batch->teacher);
-}
-
-/* A batch of an epoch, and which leaves of it are here. */
-oct_status oct_trainer_fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
-                             oct_leaves *leaves)
-{
-    const oct_collective *group = trainer->group;
-    const oct_batch_source source = {&trainer->loader, trainer->images, epoch, number};
-    *leaves = oct_leaves_split(oct_loader_samples(&trainer->loader, number),
-                               trainer->recipe->batch_leaf, group->rank, group->size);
-    const double begin = oct_seconds();
-    const oct_status status = oct_trainer_read(trainer, &source, leaves, batch);
-    trainer->data_seconds += oct_seconds() - begin;
-    if (status != OCT_DATA) return status;
-    note_unread(trainer);
-    return OCT_OK;
-}
-
-/* Observes the float model, a few samples at a time if it can. */
-static oct_status calibrate(oct_trainer *trainer, const oct_batch *batch, const oct_leaves *leaves)
-{
-    const oct_dataset *data = trainer->train_data;
-    oct_calibration *c = &trainer->calibration;
-    if (!c->forward.cx) {
-        *c = (oct_calibration){.sample = OCT_SHAPE(1, data->h, data->w, data->c),
-                               .x = trainer->images,
-                               .outputs = data->rows * data->classes,
-                               .rows = trainer->logits};
-        OCT_TRY(oct_forward_begin(&c->forward, trainer->training.context, trainer->model));
-    }
-    bool done = false;
-    if (!c->whole) OCT_TRY(oct_calibrate(c, leaves, &done));
-    if (!c->whole && !done) oct_quantizers_discard_batch(&trainer->training.quantizers);
-    c->whole = !done;
-    return oct_train_step_look(&trainer->training, batch, done ? c->rows : NULL, c->outputs);
-}
-
 /* Whether the step at hand may be skipped: not after too many, nor where all of calibration would be. */
 static bool may_skip(const oct_trainer *trainer)
 {
@@ -270,12 +131,6 @@ static bool may_skip(const oct_trainer *trainer)
     return trainer->recipe->nonfinite_step == OCT_NONFINITE_SKIP &&
            row < trainer->recipe->nonfinite_limit &&
            !(last_of_calibration && row + 1 >= begin[OCT_PHASE_QAT] - begin[OCT_PHASE_CALIBRATE]);
-}
-
-static void count_skip(oct_trainer *trainer, bool skipped)
-{
-    trainer->skips.all += skipped;
-    trainer->skips.row = skipped ? trainer->skips.row + 1 : 0;
 }
 
 /* Numbers go wrong on all ranks at once: what is wrong, where, what to do, what is left. */
@@ -300,84 +155,53 @@ static oct_status went_wrong(const oct_trainer *trainer)
                     oct_phase_name(trainer->phase), what, remedy, skipped, newest);
 }
 
-/* Parameters change in the update, but for a step that is undone, and what plug-ins may do. */
-static bool changes_early(const oct_trainer *trainer)
-{
-    return trainer->training.nonfinite == OCT_NONFINITE_SKIP || trainer->recipe->plugins.count > 0;
-}
-
-static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
+static oct_status take_batches(oct_trainer *trainer, const oct_step_batches *b,
+                               oct_step_result *result)
 {
     oct_train_step *training = &trainer->training;
     const bool calibrates = trainer->phase == OCT_PHASE_CALIBRATE;
     const double lr = oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
-    const oct_step_batches b = oct_trainer_batches(trainer, trainer->step);
     training->update = (uint64_t)trainer->step;
     training->nonfinite = may_skip(trainer) ? OCT_NONFINITE_SKIP : OCT_NONFINITE_STOP;
-    oct_trainer_audit_begin(trainer, &b);
-    if (changes_early(trainer)) oct_saver_wait_copied(trainer->saver);
-    OCT_TRY(oct_train_step_begin(training, b.count, b.samples, (float)lr));
-    for (int64_t i = 0; i < b.count; i++) {
+    /* Parameters change in the update, but for a step that is undone, and what plug-ins may do. */
+    if (training->nonfinite == OCT_NONFINITE_SKIP || trainer->recipe->plugins.count > 0)
+        oct_saver_wait_copied(trainer->saver);
+    OCT_TRY(oct_train_step_begin(training, b->count, b->samples, (float)lr));
+    for (int64_t i = 0; i < b->count; i++) {
         oct_batch batch;
         oct_leaves leaves;
-        OCT_TRY(oct_trainer_fetch(trainer, b.epoch, b.first + i, &batch, &leaves));
+        OCT_TRY(oct_trainer_fetch(trainer, b->epoch, b->first + i, &batch, &leaves));
         OCT_TRY(oct_trainer_ask(trainer, &leaves, &batch));
-        OCT_TRY(calibrates ? calibrate(trainer, &batch, &leaves)
+        OCT_TRY(calibrates ? oct_trainer_observe(trainer, &batch, &leaves)
                            : oct_train_step_learn(training, &batch));
     }
     oct_saver_wait_copied(trainer->saver);
-    OCT_TRY(calibrates ? oct_train_step_observed(training, result)
-                       : oct_train_step_update(training, result));
-    return oct_trainer_audit_end(trainer, &b);
-}
-
-static oct_status set_reduced_flags(oct_trainer *trainer)
-{
-    oct_train_step *training = &trainer->training;
-    const oct_collective *group = trainer->group;
-    const int64_t samples = full_batch(trainer->recipe, trainer->train_data);
-    const oct_leaves leaves =
-        oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
-    oct_straggler_begin(&trainer->straggler, &leaves);
-    OCT_TRY(oct_replica_check_slice(&trainer->replicas, training, trainer->step));
-    training->flag[FLAG_STOP] = trainer->stop;
-    training->flag[FLAG_SAVED] = oct_saver_is_done(trainer->saver);
-    training->flag[FLAG_UNREAD] = 0;
-    training->flag[FLAG_STATE] = trainer->replicas.most;
-    training->flag[FLAG_STATE_LEAST] = trainer->replicas.least;
-    trainer->unread[0] = '\0';
-    return OCT_OK;
-}
-
-/* After the control reduction. */
-static oct_status read_words(oct_trainer *trainer)
-{
-    const oct_train_step *training = &trainer->training;
-    trainer->replicas.most = training->flag[FLAG_STATE];
-    trainer->replicas.least = training->flag[FLAG_STATE_LEAST];
-    trainer->stop = training->flag[FLAG_STOP] != 0;
-    if (trainer->saver) trainer->saver->ended = training->flag[FLAG_SAVED] != 0;
-    oct_straggler_end(&trainer->straggler);
-    return oct_replica_check_judge(&trainer->replicas, trainer->group, trainer->step + 1);
-}
-
-static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
-{
-    OCT_TRY(set_reduced_flags(trainer));
-    const oct_status status = take_batches(trainer, result);
-    if (status == OCT_OK && trainer->training.flag[FLAG_UNREAD])
-        return oct_trainer_agree_on_unread(trainer);
-    if (status == OCT_NUMERIC) return went_wrong(trainer);
-    OCT_TRY(status);
-    return read_words(trainer);
+    return calibrates ? oct_train_step_observed(training, result)
+                      : oct_train_step_update(training, result);
 }
 
 oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
 {
+    oct_train_step *training = &trainer->training;
+    oct_saver *saver = trainer->saver;
     *result = (oct_step_result){0};
     OCT_TRY(oct_trainer_enter(trainer, oct_plan_phase(&trainer->plan, trainer->step)));
-    OCT_TRY(take_step(trainer, result));
-    count_skip(trainer, result->skipped);
+    const oct_step_batches b = oct_trainer_batches(trainer, trainer->step);
+    OCT_TRY(oct_rank_checks_begin(trainer, &b));
+    training->flag[OCT_FLAG_STOP] = trainer->stop;
+    training->flag[OCT_FLAG_SAVED] = saver && oct_checkpoint_writer_is_done(saver->writer);
+    training->flag[OCT_FLAG_UNREAD] = 0;
+    trainer->unread[0] = '\0';
+    const oct_status status = take_batches(trainer, &b, result);
+    if (status == OCT_OK && training->flag[OCT_FLAG_UNREAD])
+        return oct_trainer_agree_on_unread(trainer);
+    if (status == OCT_NUMERIC) return went_wrong(trainer);
+    OCT_TRY(status);
+    trainer->stop = training->flag[OCT_FLAG_STOP] != 0;
+    if (saver) saver->ended = training->flag[OCT_FLAG_SAVED] != 0;
+    OCT_TRY(oct_rank_checks_end(trainer, &b));
+    trainer->skips.all += result->skipped;
+    trainer->skips.row = result->skipped ? trainer->skips.row + 1 : 0;
     trainer->step++;
     return oct_trainer_done(trainer) ? oct_trainer_finish(trainer) : OCT_OK;
 }
@@ -408,9 +232,121 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
     return status;
 }
 
-oct_status oct_trainer_judge(oct_trainer *trainer, const oct_scores *scores, oct_verdict *verdict)
+/* Checkpoints. */
+
+/* Whoever reads a checkpoint gets the model that was evaluated: where weights are averaged, the averages. */
+typedef struct description {
+    oct_checkpoint_info info;
+    oct_keep keep;
+    oct_text identity;
+    char *class_names;
+} description;
+
+static oct_status describe(description *d, oct_trainer *trainer)
 {
-    *verdict = oct_early_stopping_judge(&trainer->stopping, &trainer->plan, trainer->recipe,
-                                        trainer->step, scores);
-    return verdict->ends && oct_trainer_done(trainer) ? oct_trainer_finish(trainer) : OCT_OK;
+    oct_optim *optim = oct_trainer_optim(trainer);
+    *d = (description){0};
+    OCT_TRY(oct_recipe_write(trainer->recipe, true, &d->identity));
+    OCT_TRY(oct_class_names_make(&d->class_names, trainer->train_data));
+    d->info = (oct_checkpoint_info){
+        .step = trainer->step,
+        .updates = optim ? optim->updates : 0,
+        .stopping = trainer->stopping,
+        .skips = trainer->skips,
+        .recipe = d->identity.data,
+        .class_names = d->class_names,
+    };
+    snprintf(d->info.phase, sizeof(d->info.phase), "%s", oct_phase_name(trainer->phase));
+    /* The end of the float phase may be the start of other runs. */
+    d->keep = (oct_keep){trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE],
+                         oct_early_stopping_best(&trainer->stopping, &trainer->plan)};
+    return OCT_OK;
+}
+
+static void free_description(description *d)
+{
+    oct_text_free(&d->identity);
+    oct_free(&d->class_names);
+}
+
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, oct_checkpoint_file *file)
+{
+    description d;
+    if (file) *file = (oct_checkpoint_file){0};
+    if (trainer->group->rank != 0) return OCT_OK;
+    oct_status status = describe(&d, trainer);
+    if (status == OCT_OK)
+        status = oct_checkpoint_save(folder, &d.info, trainer->model, oct_trainer_optim(trainer),
+                                     d.keep, file);
+    free_description(&d);
+    return status;
+}
+
+oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder)
+{
+    description d;
+    if (trainer->group->rank != 0) return OCT_OK;
+    oct_status status = describe(&d, trainer);
+    if (status == OCT_OK)
+        status = oct_checkpoint_writer_begin(trainer->saver->writer, folder, &d.info,
+                                             trainer->model, oct_trainer_optim(trainer), d.keep);
+    free_description(&d);
+    return status;
+}
+
+/* Goes to the phase of the checkpoint, if it can be of this run. */
+static oct_status enter_phase_of(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    oct_phase phase;
+    const int64_t step = checkpoint->info.step;
+    OCT_TRY(oct_early_stopping_apply(&checkpoint->info.stopping, &trainer->plan, checkpoint->path));
+    trainer->stopping = checkpoint->info.stopping;
+    trainer->skips = checkpoint->info.skips;
+    const int64_t steps = oct_plan_steps(&trainer->plan);
+    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
+    OCT_CHECK(step > 0 && step <= steps, OCT_DATA, "%s: step %lld, but the run has steps 1 to %lld",
+              checkpoint->path, (long long)step, (long long)steps);
+    oct_phase expected =
+        step == steps ? OCT_PHASE_QAT_SCALES_FROZEN : oct_plan_phase(&trainer->plan, step - 1);
+    OCT_CHECK(
+        phase == expected, OCT_DATA,
+        "%s: was saved in phase %s, but step %lld of this run is in phase %s; the training data or "
+        "the recipe changed",
+        checkpoint->path, checkpoint->info.phase, (long long)step, oct_phase_name(expected));
+    trainer->restores = true;
+    const oct_status status = oct_trainer_enter(trainer, phase);
+    trainer->restores = false;
+    return status;
+}
+
+oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    const oct_collective *group = trainer->group;
+    OCT_TRY(group->agree(group, enter_phase_of(trainer, checkpoint)));
+    if (oct_folds_by(trainer->recipe, trainer->phase)) {
+        OCT_TRY(oct_checkpoint_fold(checkpoint, trainer->model, group));
+        OCT_TRY(oct_train_step_rebind(&trainer->training, trainer->model));
+    }
+    OCT_TRY(
+        oct_checkpoint_load_shared(checkpoint, trainer->model, oct_trainer_optim(trainer), group));
+    trainer->step = checkpoint->info.step;
+    if (trainer->saver) trainer->saver->step = trainer->step;
+    if (!oct_trainer_done(trainer)) oct_average_put(&trainer->training.optim.average, false);
+    return OCT_OK;
+}
+
+oct_status oct_trainer_go_back(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    oct_module *model = NULL;
+    oct_phase phase;
+    bool prepared;
+    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
+    OCT_TRY(oct_build_from_checkpoint(&model, checkpoint, trainer->recipe, trainer->train_data,
+                                      &prepared));
+    const oct_status status = oct_train_step_rebind(&trainer->training, model);
+    oct_module_destroy(&trainer->model);
+    trainer->model = model;
+    trainer->phase = phase;
+    OCT_TRY(status);
+    return oct_trainer_finish(trainer);
 }

@@ -6,16 +6,20 @@
 
 #include "dist/comm.h"
 #include "io/batch/loader.h"
-#include "launch/train/replica_check.h"
-#include "launch/train/calibrate.h"
 #include "launch/train/early_stopping.h"
 #include "launch/evaluate/evaluate.h"
-#include "launch/train/leaf_audit.h"
+#include "launch/evaluate/forward.h"
+#include "launch/train/rank_checks.h"
 #include "launch/train/saver.h"
-#include "launch/train/straggler.h"
 #include "launch/session/plan.h"
 #include "launch/train/teacher.h"
 #include "quant/train/train_step.h"
+
+/* The forwards of calibration, a few samples at a time. */
+typedef struct oct_calibration {
+    oct_forward forward; /* begun by the first step */
+    bool whole;          /* found out: the model takes batches in one piece only */
+} oct_calibration;
 
 typedef struct oct_trainer {
     const oct_recipe *recipe; /* borrowed */
@@ -28,8 +32,8 @@ typedef struct oct_trainer {
     oct_phase phase; /* that the module tree is in */
     oct_module *model;
     oct_train_step training;
-    oct_calibration calibration; /* its forward is begun by its first step */
-    oct_teacher teacher;         /* given by the caller before the first step that is to ask it */
+    oct_calibration calibration;
+    oct_teacher teacher; /* given by the caller before the first step that is to ask it */
     oct_loader loader;
     oct_straggler straggler;
     oct_replica_check replicas;
@@ -38,7 +42,7 @@ typedef struct oct_trainer {
     char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */
     float *logits;              /* of a calibration step */
     double data_seconds;        /* that steps waited for samples; the caller sets it back */
-    oct_text exports;           /* which formats the int8 model will have (exports.h) */
+    oct_text exports;           /* which formats the int8 model will have (oct_try_deploy) */
     oct_text report;  /* of prepare, which is tried at the start: what the model will become */
     oct_saver *saver; /* the run's; NULL: nothing is saved */
     bool restores; /* enters the phase of a checkpoint, which holds the weights as they are to be */
@@ -62,10 +66,6 @@ oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result) OCT_N
 bool oct_trainer_done(const oct_trainer *trainer);
 /* Makes the model what is deployed: its scales are frozen, and it keeps the averaged weights where there are any. */
 oct_status oct_trainer_finish(oct_trainer *trainer) OCT_NODISCARD;
-/* Judges an evaluation of the model as it is (early_stopping.h): the phase may end by it, and with it the run, which is
- * then finished. */
-oct_status oct_trainer_judge(oct_trainer *trainer, const oct_scores *scores,
-                             oct_verdict *verdict) OCT_NODISCARD;
 /* Walks through the phases up to this one; empty phases leave their mark all the same. */
 oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase) OCT_NODISCARD;
 /* The optimizer, whose state is part of a checkpoint; NULL while calibrating. */
@@ -73,3 +73,20 @@ oct_optim *oct_trainer_optim(oct_trainer *trainer);
 /* Collective: evaluates the model as it is over the test data, in the memory of the steps; where weights are
  * averaged, with the averages. */
 oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores) OCT_NODISCARD;
+
+/* A trainer goes into a checkpoint, and comes out of one. */
+
+/* Called on every rank; rank 0 writes a checkpoint and the caller agrees on the outcome. *file (may be
+ * NULL): its path on rank 0, owned by the caller; NULL elsewhere. */
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder,
+                            oct_checkpoint_file *file) OCT_NODISCARD;
+/* The same by the writer of trainer->saver (rank 0), whose outcome the saver takes later. */
+oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder) OCT_NODISCARD;
+/* Collective: sets the trainer to the state of the checkpoint; rank 0 has it, others its info at least. A
+ * failure is the same on all ranks, and may leave the trainer half restored. */
+oct_status oct_trainer_restore(oct_trainer *trainer,
+                               const oct_checkpoint *checkpoint) OCT_NODISCARD;
+/* After the last step: takes the model of an earlier checkpoint of this run's QAT, as it was evaluated there, and
+ * makes it the one that is deployed. */
+oct_status oct_trainer_go_back(oct_trainer *trainer,
+                               const oct_checkpoint *checkpoint) OCT_NODISCARD;

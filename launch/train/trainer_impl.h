@@ -1,12 +1,22 @@
-/* The trainer's steps and their audit share how a batch is read. */
+/* What the files of the trainer share, from the bottom to the top: batches.c, rank_checks.c, calibration.c, trainer.c. */
 #pragma once
 
 #include "launch/train/trainer.h"
+
+/* Which flag of a step's control reduction means what: the maximum over the ranks. */
+enum { OCT_FLAG_STOP, OCT_FLAG_UNREAD, OCT_FLAG_SAVED, OCT_FLAG_STATE, OCT_FLAG_STATE_LEAST };
+
+/* batches.c */
 
 /* The batches of a step, in their epoch. */
 typedef struct oct_step_batches {
     int64_t epoch, first, count, samples;
 } oct_step_batches;
+oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step);
+/* How many samples a batch has, but for the last of an epoch. */
+int64_t oct_trainer_full_batch(const oct_trainer *trainer);
+/* Makes the loader, and room for this rank's share of a batch. */
+oct_status oct_trainer_batches_create(oct_trainer *trainer) OCT_NODISCARD;
 
 /* Where a batch comes from. */
 typedef struct oct_batch_source {
@@ -21,17 +31,27 @@ oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source
                             const oct_leaves *leaves, oct_batch *batch) OCT_NODISCARD;
 oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves,
                            oct_batch *batch) OCT_NODISCARD;
-
-/* The batches of a step. */
-oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step);
-/* A batch of an epoch, and which leaves of it are here. What cannot be read is zeros and noted, until all ranks: */
+/* Reads a batch of an epoch, and finds which leaves of it are here. What cannot be read is zeros and noted, until: */
 oct_status oct_trainer_fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
                              oct_leaves *leaves) OCT_NODISCARD;
-/* Collective: agree that this ends the run, with the name of the first. OCT_OK where all is read. */
+/* Collective, where some rank could not read a sample: the run ends, with the name of the first. OCT_OK where all is
+ * read. */
 oct_status oct_trainer_agree_on_unread(oct_trainer *trainer) OCT_NODISCARD;
 
-/* leaf_audit.c: before a step begins; and after it, collective: OCT_LOST naming who has computed other bits. */
-oct_status oct_trainer_audit_create(oct_trainer *trainer) OCT_NODISCARD;
-void oct_trainer_audit_begin(oct_trainer *trainer, const oct_step_batches *batches);
-oct_status oct_trainer_audit_end(oct_trainer *trainer,
-                                 const oct_step_batches *batches) OCT_NODISCARD;
+/* rank_checks.c */
+
+oct_status oct_rank_checks_create(oct_trainer *trainer) OCT_NODISCARD;
+void oct_rank_checks_destroy(oct_trainer *trainer);
+/* Before a step; and after it, collective: OCT_LOST, which names the ranks that have computed other bits. */
+oct_status oct_rank_checks_begin(oct_trainer *trainer, const oct_step_batches *b) OCT_NODISCARD;
+oct_status oct_rank_checks_end(oct_trainer *trainer, const oct_step_batches *b) OCT_NODISCARD;
+
+/* calibration.c */
+
+/* Equalizes the prepared model, if the recipe asks for it. */
+oct_status oct_trainer_equalize(oct_trainer *trainer) OCT_NODISCARD;
+/* Observes the float model on a batch, a few samples at a time if the model allows it. */
+oct_status oct_trainer_observe(oct_trainer *trainer, const oct_batch *batch,
+                               const oct_leaves *leaves) OCT_NODISCARD;
+/* Collective: watches the batches of calibration once more, in codes, and corrects the weights. */
+oct_status oct_trainer_correct(oct_trainer *trainer) OCT_NODISCARD;

@@ -12,19 +12,14 @@
 #include "launch/session/build.h"
 #include "launch/deploy/certificate.h"
 #include "launch/deploy/device.h"
-#include "launch/session/onnx_model.h"
 #include "launch/session/task.h"
 #include "launch/session/job.h"
-#include "launch/train/records.h"
-#include "launch/train/result.h"
 #include "launch/train/run_check.h"
-#include "launch/train/trainer_state.h"
+#include "launch/train/training_impl.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-
-enum { RECORDS_PER_EPOCH = 20 };
 
 /* The first signal asks for a stop at the end of the step; a second one acts as usual. */
 static volatile sig_atomic_t stop_asked;
@@ -56,41 +51,25 @@ static bool stop_is_asked(void)
 
 /* Evaluation and checkpoints. */
 
-/* Says what an evaluation has decided. */
-static void report_verdict(oct_training *r, oct_phase phase, const oct_verdict *verdict)
-{
-    const oct_early_stopping *stopping = &r->trainer.stopping;
-    const oct_metric *metric = oct_early_stopping_metric(r->recipe);
-    const bool none = stopping->best_step == 0 || isnan(stopping->best_value);
-    char best[OCT_FIGURE_TEXT];
-    if (verdict->best) oct_record_best(r, phase);
-    if (!verdict->ends) return;
-    oct_record_end(r, phase);
-    oct_log(OCT_LOG_INFO,
-            "%s: %lld evaluation%s without a better %s (the best: %s, step %lld)%s: the phase ends "
-            "here",
-            phase == OCT_PHASE_FLOAT ? "float" : "qat", (long long)stopping->since,
-            stopping->since == 1 ? "" : "s", metric->title,
-            oct_figure_text(metric, none ? (double)NAN : stopping->best_value, best),
-            (long long)stopping->best_step,
-            none ? "; choose an evaluate.best that these test data define" : "");
-}
-
 static oct_status evaluate_run(oct_training *r, oct_phase phase, oct_verdict *verdict)
 {
+    oct_trainer *trainer = &r->trainer;
     oct_scores scores;
     double begin = oct_seconds();
-    OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(&r->trainer, &scores)));
+    OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(trainer, &scores)));
     oct_record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
-    oct_record_scales(r, phase);
     oct_record_weights(r);
-    OCT_TRY(oct_session_agree(r->session, oct_trainer_judge(&r->trainer, &scores, verdict)));
-    report_verdict(r, phase, verdict);
+    /* The phase may end by the verdict, and with it the run, which is then finished. */
+    *verdict = oct_early_stopping_judge(&trainer->stopping, &trainer->plan, r->recipe,
+                                        trainer->step, &scores);
+    if (verdict->ends && oct_trainer_done(trainer))
+        OCT_TRY(oct_session_agree(r->session, oct_trainer_finish(trainer)));
+    oct_record_verdict(r, phase, verdict);
     return OCT_OK;
 }
 
 /* last: the run ends or stops with this one, which must be on the disk then. */
-static oct_status save_state(oct_training *r, bool required, bool last)
+static oct_status save_run(oct_training *r, bool required, bool last)
 {
     oct_saver *saver = &r->saver;
     oct_checkpoint_written written = {0};
@@ -112,31 +91,6 @@ static oct_status save_state(oct_training *r, bool required, bool last)
     return oct_saver_end(saver, status, true, step, &written);
 }
 
-static oct_status save_run(oct_training *r, bool required, bool last)
-{
-    oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
-    OCT_TRY(save_state(r, required, last));
-    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
-    return OCT_OK;
-}
-
-static void report_waits(const oct_training *r)
-{
-    if (r->saver.waited_s < 1) return;
-    oct_log(OCT_LOG_WARN,
-            "%lld checkpoint%s came while the one before was still being written, and training "
-            "waited %.1f s for it in all; raise checkpoint.every to wait less",
-            (long long)r->saver.waits, r->saver.waits == 1 ? "" : "s", r->saver.waited_s);
-}
-
-static oct_status fail_stopped(const oct_training *r)
-{
-    return oct_fail(OCT_STOPPED,
-                    "stopped after step %lld as requested; checkpoint step-%08lld.h5 is safe; "
-                    "repeat the command to continue",
-                    (long long)r->trainer.step, (long long)r->saver.step);
-}
-
 /* Collective. Before the steps begin there is nothing to save. */
 static oct_status stop_before_steps(const oct_training *r)
 {
@@ -149,27 +103,6 @@ static oct_status stop_before_steps(const oct_training *r)
 }
 
 /* Steps. */
-
-static void end_phase(oct_training *r, oct_phase phase)
-{
-    oct_record_steps(r, phase);
-    oct_record_phase(r, phase);
-    oct_progress_phase_end(&r->progress, phase, r->trainer.step);
-}
-
-static void count_step(oct_training *r, oct_phase phase, const oct_step_result *result,
-                       bool phase_ends)
-{
-    int64_t every = r->trainer.plan.steps_per_epoch / RECORDS_PER_EPOCH + 1;
-    double now = oct_seconds();
-    if (result->skipped) oct_record_skip(r, phase);
-    if (r->phase_loss == 0 && isfinite(result->loss)) r->phase_loss = result->loss;
-    oct_step_totals_add(&r->recorded, now - r->record_clock, result);
-    r->record_clock = now;
-    if (phase_ends || r->trainer.step % every == 0) oct_record_steps(r, phase);
-    oct_progress_step(&r->progress, phase, r->trainer.step, result);
-    if (phase_ends) end_phase(r, phase);
-}
 
 /* Opens the checkpoint of a step that no other can replace; what: what it is. */
 static oct_status open_needed(const oct_training *r, int64_t step, const char *what,
@@ -235,17 +168,6 @@ out:
     return status;
 }
 
-/* The first step of a phase also prepares the model. */
-static oct_status take_step(oct_training *r, oct_phase phase, oct_step_result *result)
-{
-    const bool usual = phase == r->trainer.phase;
-    const double deadline_s = usual ? oct_straggler_deadline(&r->trainer.straggler) : 0;
-    if (deadline_s > 0) oct_session_set_deadline(r->session, deadline_s);
-    OCT_TRY(oct_trainer_step(&r->trainer, result));
-    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
-    return OCT_OK;
-}
-
 static oct_status run_step(oct_training *r)
 {
     oct_trainer *trainer = &r->trainer;
@@ -256,57 +178,42 @@ static oct_status run_step(oct_training *r)
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
     const int64_t before = oct_comm_syncs(r->session->comm);
-    OCT_TRY(take_step(r, phase, &result));
+    const double deadline_s = oct_straggler_deadline(&trainer->straggler);
+    /* The first step of a phase also prepares the model. */
+    if (deadline_s > 0 && phase == trainer->phase) oct_session_set_deadline(r->session, deadline_s);
+    OCT_TRY(oct_trainer_step(trainer, &result));
+    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
     r->syncs += oct_comm_syncs(r->session->comm) - before;
     if (r->saver.ended) OCT_TRY(oct_saver_settle(&r->saver));
 
     bool phase_ends =
         oct_trainer_done(trainer) || oct_plan_phase(&trainer->plan, trainer->step) != phase;
-    count_step(r, phase, &result, phase_ends);
+    oct_record_step(r, phase, &result, phase_ends);
     /* What was measured before a checkpoint is kept with it, so a resumed run need not repeat it. */
     if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step))
         OCT_TRY(evaluate_run(r, phase, &verdict));
-    if (verdict.ends && !phase_ends) end_phase(r, phase);
-    if (trainer->stop && !phase_ends && !verdict.ends) {
-        oct_record_steps(r, phase);
-        oct_record_phase(r, phase); /* as far as this session has come */
-    }
+    if (verdict.ends && !phase_ends) oct_record_phase_end(r, phase);
+    if (trainer->stop && !phase_ends && !verdict.ends) oct_record_so_far(r, phase);
     if (oct_trainer_done(trainer)) {
         OCT_TRY(oct_saver_settle(&r->saver));
         OCT_TRY(go_back(r));
     }
     const bool required = phase_ends || verdict.ends || verdict.best || trainer->stop;
     const bool last = oct_trainer_done(trainer) || trainer->stop;
-    if (required || trainer->step % r->recipe->checkpoint_every == 0)
+    if (required || trainer->step % r->recipe->checkpoint_every == 0) {
+        oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
         OCT_TRY(save_run(r, required, last));
-    oct_progress_resume(&r->progress);
-    r->record_clock = oct_seconds();
-    return trainer->stop && !oct_trainer_done(trainer) ? fail_stopped(r) : OCT_OK;
+        oct_session_set_deadline(r->session, OCT_DEADLINE_S);
+    }
+    r->progress.last = oct_seconds(); /* evaluation and checkpoint are no part of a step */
+    OCT_CHECK(!trainer->stop || oct_trainer_done(trainer), OCT_STOPPED,
+              "stopped after step %lld as requested; checkpoint step-%08lld.h5 is safe; repeat the "
+              "command to continue",
+              (long long)trainer->step, (long long)r->saver.step);
+    return OCT_OK;
 }
 
 /* The start. */
-
-static oct_status compare_identity(const oct_training *r, const oct_checkpoint *checkpoint)
-{
-    oct_recipe there;
-    oct_text differences = {0};
-    OCT_TRY(oct_recipe_read(&there, checkpoint->path, checkpoint->info.recipe, NULL, 0));
-    oct_status status = oct_recipe_compare(&there, r->recipe, &differences);
-    if (status == OCT_OK && differences.length > 0)
-        status = oct_fail(
-            OCT_USAGE,
-            "%s: is of another recipe; choose another output=, or use the values of that run\n%s",
-            checkpoint->path, differences.data);
-    oct_text_free(&differences);
-    oct_recipe_free(&there);
-    return status;
-}
-
-static oct_status restore_run(oct_training *r, const oct_checkpoint *checkpoint)
-{
-    OCT_TRY(oct_session_agree(r->session, compare_identity(r, checkpoint)));
-    return oct_trainer_restore(&r->trainer, checkpoint);
-}
 
 static oct_status resume_run(oct_training *r)
 {
@@ -320,7 +227,9 @@ static oct_status resume_run(oct_training *r)
             status = oct_run_folder_same_data(&r->folder,
                                               oct_job_data_record(&r->train_data, &r->test_data));
         OCT_TRY_OUT(oct_session_agree(r->session, status));
-        OCT_TRY_OUT(restore_run(r, &checkpoint));
+        OCT_TRY_OUT(oct_session_agree(
+            r->session, oct_run_same_recipe(checkpoint.path, checkpoint.info.recipe, r->recipe)));
+        OCT_TRY_OUT(oct_trainer_restore(&r->trainer, &checkpoint));
         oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", r->recipe->output,
                 (long long)r->trainer.step, (long long)oct_plan_steps(&r->trainer.plan));
     }
@@ -438,16 +347,9 @@ static oct_status call_other_teacher(oct_training *r)
     return OCT_OK;
 }
 
-/* Parameters and what the optimizer keeps of them are most of a checkpoint. */
-static oct_status check_room(const oct_training *r)
-{
-    const int64_t copies = 1 + oct_optim_slots(r->recipe->optimizer_kind);
-    const int64_t bytes = r->trainer.training.params.numel * copies * (int64_t)sizeof(float);
-    return oct_training_speaks(r) ? oct_check_room(r->recipe, bytes) : OCT_OK;
-}
-
 static oct_status start_run(oct_training *r)
 {
+    oct_status status = OCT_OK;
     oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
     oct_job_threads(r->session, r->recipe->threads);
     OCT_TRY(oct_job_data(r->session, r->recipe, OCT_TRAIN, &r->train_data));
@@ -456,8 +358,14 @@ static oct_status start_run(oct_training *r)
         oct_session_agree(r->session, oct_trainer_create(&r->trainer, r->recipe, r->session->group,
                                                          &r->train_data, &r->test_data)));
     r->trainer.saver = &r->saver;
-    OCT_TRY(oct_session_agree(r->session, check_room(r)));
-    OCT_TRY(oct_session_agree(r->session, oct_saver_open(&r->saver)));
+    if (oct_training_speaks(r)) {
+        /* Parameters and what the optimizer keeps of them are most of a checkpoint. */
+        const int64_t copies = 1 + oct_optim_slots(r->recipe->optimizer_kind);
+        status = oct_check_room(r->recipe,
+                                r->trainer.training.params.numel * copies * (int64_t)sizeof(float));
+        if (status == OCT_OK) status = oct_checkpoint_writer_create(&r->saver.writer);
+    }
+    OCT_TRY(oct_session_agree(r->session, status));
     OCT_TRY(call_other_teacher(r));
     OCT_TRY(start_from_init(r));
     OCT_TRY(open_folder(r));
@@ -465,10 +373,7 @@ static oct_status start_run(oct_training *r)
     OCT_TRY(resume_run(r));
     if (r->trainer.step == 0) oct_warn_of_model(r->recipe, r->trainer.model);
     OCT_TRY(write_session(r));
-    oct_record_samples(r);
-    oct_progress_start(&r->progress, &r->trainer.plan, r->trainer.training.loss.metric,
-                       r->args->progress, r->recipe->log_every);
-    r->record_clock = oct_seconds();
+    oct_record_start(r);
     oct_session_set_deadline(r->session, OCT_DEADLINE_S);
     return OCT_OK;
 }
@@ -480,7 +385,11 @@ static oct_status run_in_session(oct_training *r, json_t **result)
     if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
     while (!oct_trainer_done(&r->trainer))
         OCT_TRY(run_step(r));
-    report_waits(r);
+    if (r->saver.waited_s >= 1)
+        oct_log(OCT_LOG_WARN,
+                "%lld checkpoint%s came while the one before was still being written, and training "
+                "waited %.1f s for it in all; raise checkpoint.every to wait less",
+                (long long)r->saver.waits, r->saver.waits == 1 ? "" : "s", r->saver.waited_s);
     if (r->trainer.audit.done > 0)
         oct_log(OCT_LOG_INFO, "%lld leaves were computed again, to the same bits",
                 (long long)r->trainer.audit.done);
@@ -529,7 +438,8 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
     if (finished) return OCT_OK;
 
     oct_status status = run_in_session(&r, result);
-    oct_saver_close(&r.saver);
+    oct_checkpoint_writer_destroy(&r.saver.writer);
+    oct_free(&r.saver.file.path);
     oct_trainer_destroy(&r.trainer);
     oct_dataset_close(&r.train_data);
     oct_dataset_close(&r.test_data);

@@ -1,8 +1,6 @@
 /* Training takes a run in its folder from its newest checkpoint to the int8 model. */
 #pragma once
 
-#include "io/checkpoint/checkpoint.h"
-#include "io/recipe/recipe.h"
 #include "launch/train/init.h"
 #include "launch/session/session.h"
 
@@ -11,12 +9,6 @@
 /* From now on SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU and (unless nohup has had it ignored) SIGHUP ask for a stop: at
  * the end of the step, or before the first. A second one acts as usual, but for SIGHUP. */
 void oct_train_catch_signals(void);
-
-/* The files that a run begins with; empty where there is none. Closed when they are used. */
-typedef struct oct_train_files {
-    oct_init init;          /* the weights to start from */
-    oct_checkpoint teacher; /* of distillation */
-} oct_train_files;
 
 /* Collective.
  * *result: on rank 0 the result record (new reference), of this run or of the finished one

@@ -1,12 +1,35 @@
-/* A run at work: what its steps (training.c), its records (records.c) and its end (result.c) share. */
+/* A run at work: what its steps (training.c), its records (records.c) and its end (result.c) share. training.c calls
+ * the other two, and result.c calls records.c. */
 #pragma once
 
-#include "io/checkpoint/checkpoint.h"
-#include "launch/train/init.h"
-#include "launch/session/progress.h"
+#include "launch/base/meter.h"
 #include "launch/runfolder/run_folder.h"
-#include "launch/session/session.h"
-#include "launch/train/trainer.h"
+#include "launch/train/init.h"
+
+/* Progress is what a person sees while a run goes on: one bar on a terminal, a plain line now and then elsewhere.
+ * Figures are averages over what was done since the last line. */
+typedef struct oct_step_totals {
+    double seconds, loss_sum, metric_sum; /* the sums of means, each times its samples */
+    double norm_sum;                      /* of the steps' gradients; NAN where none was measured */
+    int64_t steps, samples, skipped;      /* steps: all; samples: of those that were not skipped */
+} oct_step_totals;
+void oct_step_totals_add(oct_step_totals *totals, double seconds, const oct_step_result *result);
+double oct_step_totals_rate(const oct_step_totals *totals); /* images a second; 0 without time */
+
+typedef struct oct_progress {
+    bool bar;
+    double every; /* seconds between lines */
+    const oct_plan *plan;
+    const oct_metric *metric; /* that steps measure, or NULL */
+    double shown, last;       /* clock of the last line and of the last step */
+    oct_step_totals since;    /* the last line */
+    oct_step_totals phase;    /* the phase began, in this process */
+} oct_progress;
+
+/* Starts the figures. choice: of --progress (bar, lines, none), or NULL to find out; metric: that steps
+ * measure, or NULL. */
+void oct_progress_start(oct_progress *progress, const oct_plan *plan, const oct_metric *metric,
+                        const char *choice, double every);
 
 typedef struct oct_training {
     oct_session *session;
@@ -21,8 +44,7 @@ typedef struct oct_training {
     char *model_path;
     oct_progress progress;
     oct_step_totals recorded; /* since the last step record */
-    double record_clock;
-    int64_t syncs; /* of the ranks, in the steps of this phase in this process */
+    int64_t syncs;            /* of the ranks, in the steps of this phase in this process */
     oct_saver saver;
     double
         phase_loss; /* mean over the phase before, or of the run's first step here; 0: none yet */
@@ -33,3 +55,33 @@ static inline bool oct_training_speaks(const oct_training *run)
 {
     return run->session->group->rank == 0;
 }
+
+/* records.c. Every rank may call these; rank 0 writes. A new kind of record is a function there and a line in
+ * launch/doc/training.md (checkpoints: saver.c). */
+
+/* Before the steps of this session: starts the figures; TensorBoard gets samples of the test data where it is asked for,
+ * before the first step of the run. */
+void oct_record_start(oct_training *run);
+/* A step was done: adds it to the figures, and shows and records what is due; at the end of a phase that, too. */
+void oct_record_step(oct_training *run, oct_phase phase, const oct_step_result *result,
+                     bool phase_ends);
+/* A phase ends after the step just done: its steps, images and time, as far as this process took them. */
+void oct_record_phase_end(oct_training *run, oct_phase phase);
+/* The same of a phase that goes on in another session. */
+void oct_record_so_far(oct_training *run, oct_phase phase);
+/* Scores of the model over the test data, which the log has too, and of a prepared model the scales of its layers.
+ * images_per_s: 0 when it was not measured. */
+void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
+                           double images_per_s);
+/* What an evaluation has decided: it is the best so far by evaluate.best, or ends its phase by evaluate.patience. */
+void oct_record_verdict(oct_training *run, oct_phase phase, const oct_verdict *verdict);
+/* The weights as TensorBoard's histograms, where it is asked for: of some evaluations of a phase, its last among
+ * them. */
+void oct_record_weights(oct_training *run);
+/* The figures of the best evaluation so far, for a record. */
+json_t *oct_stopping_json(const oct_training *run);
+
+/* Collective, after the last step, whose checkpoint is written: gives back the memory of the steps, converts,
+ * certifies, and writes model, records and statistics. *result: on rank 0 the result record (new reference). What
+ * cannot be written of the statistics costs a warning. */
+oct_status oct_run_result(oct_training *run, json_t **result) OCT_NODISCARD;

@@ -1,7 +1,6 @@
 /* A rank with faulty memory or a faulty processor is found and named: by the digests of the state, and by the audit of
  * leaves. The ranks are threads; the fault is in a loss of this program's own, or a bit that it flips. */
-#include "launch/train/replica_check.h"
-#include "launch/train/leaf_audit.h"
+#include "launch/train/rank_checks.h"
 #include "tests/launch/train_rig.h"
 #include "tests/support/thread_ranks.h"
 

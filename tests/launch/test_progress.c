@@ -1,6 +1,6 @@
 /* What a run shows: counts, times, when there is a bar, and the rate over the last steps. */
 #include "launch/base/meter.h"
-#include "launch/session/progress.h"
+#include "launch/train/training_impl.h"
 
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>

@@ -1,7 +1,7 @@
 /* --ranks, --hostfile, --hosts and --restart: what mpirun is asked in each dialect, which hosts are taken, and what is
  * started again. Flags and settings are tried with the mpirun that is installed, which shows what they do; those of
  * the others are compared with the table's purpose alone. A script in PATH takes the part of an mpirun that fails. */
-#include "launch/ranks/hosts.h"
+#include "launch/ranks/ranks.h"
 #include "launch/ranks/mpirun.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/check_status.h"

@@ -7,7 +7,7 @@
 #include "launch/deploy/certificate.h"
 #include "launch/session/build.h"
 #include "launch/train/run_check.h"
-#include "launch/train/trainer_state.h"
+#include "launch/train/trainer.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>

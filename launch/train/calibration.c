@@ -1,0 +1,191 @@
+/* Calibration: its steps observe the float model; before them the weights may be equalized, and after them rounded by
+ * second moments and their bias corrected.
+ *
+ * A step observes its batch part by part, since the float model's activations would need more memory than all of the
+ * training that follows. No bit depends on the parts. Observers take minima and maxima; the batch norms of the tree are
+ * frozen; nothing else sees more than a sample. A module of the user's own may sum over the batch all the same: the
+ * context refuses that for a part of a batch, on every rank at the same place, and says so.
+ */
+#include "core/autograd/context.h"
+#include "core/base/int_math.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "launch/base/meter.h"
+#include "launch/train/trainer_impl.h"
+#include "quant/correct/correction.h"
+#include "quant/correct/equalize.h"
+
+#include <omp.h>
+#include <string.h>
+
+oct_status oct_trainer_equalize(oct_trainer *trainer)
+{
+    int64_t pairs, channels;
+    if (!trainer->recipe->quant_equalize || trainer->restores) return OCT_OK;
+    OCT_TRY(oct_equalize(trainer->model, &pairs, &channels));
+    oct_log(pairs > 0 ? OCT_LOG_INFO : OCT_LOG_WARN,
+            "equalized: %lld pairs of layers, %lld factors of channels%s", (long long)pairs,
+            (long long)channels,
+            pairs > 0 ? ""
+                      : "; none reads another directly, without a sum or a bound such as relu6");
+    return OCT_OK;
+}
+
+/* A few of the rank's samples: whole leaves, or what is left of one, each sample as a leaf. */
+static oct_leaves some_samples(const oct_leaves *leaves, int64_t at, int64_t wanted)
+{
+    const int64_t left = oct_leaves_local_samples(leaves) - at, into = at % leaves->leaf;
+    oct_leaves some = *leaves;
+    if (into == 0 && (wanted >= leaves->leaf || wanted >= left)) {
+        some.first += at / leaves->leaf;
+        some.local = oct_min_i64(oct_max_i64(wanted / leaves->leaf, 1), leaves->local);
+        if (some.first + some.local > leaves->first + leaves->local)
+            some.local = leaves->first + leaves->local - some.first;
+        return some;
+    }
+    some.leaf = 1;
+    some.count = leaves->samples;
+    some.first = oct_leaves_first_sample(leaves) + at;
+    some.local = oct_min_i64(oct_min_i64(wanted, left), leaves->leaf - into);
+    return some;
+}
+
+/* Runs the forward over all local samples, and keeps the outputs. Not *done: they are no such rows of floats. */
+static oct_status forward_in_parts(oct_trainer *t, const oct_leaves *leaves, bool *done)
+{
+    oct_forward *forward = &t->calibration.forward;
+    const oct_dataset *d = t->train_data;
+    const int64_t samples = oct_leaves_local_samples(leaves), outputs = d->rows * d->classes;
+    const int64_t most = leaves->leaf * omp_get_max_threads(), numel = d->h * d->w * d->c;
+    *done = true;
+    for (int64_t at = 0, n; *done && (at == 0 || at < samples); at += oct_max_i64(n, 1)) {
+        const oct_leaves some = some_samples(leaves, at, oct_forward_samples(forward, most));
+        const oct_tensor *y;
+        n = oct_leaves_local_samples(&some);
+        OCT_TRY(oct_forward_run(forward, some, OCT_SHAPE(n, d->h, d->w, d->c),
+                                t->images + at * numel, &y));
+        *done = y->dtype == OCT_F32 && oct_numel(y) == n * outputs;
+        if (*done && n > 0)
+            memcpy(t->logits + at * outputs, y->data, (size_t)(n * outputs) * sizeof(float));
+    }
+    return OCT_OK;
+}
+
+/* Not *done: the model sums over the batch, or its outputs are no rows of floats, so it can only run on the batch in
+ * one piece; what observers have noted is to be forgotten then. */
+static oct_status observe_in_parts(oct_trainer *t, const oct_leaves *leaves, bool *done)
+{
+    oct_context *cx = t->training.context;
+    const oct_collective *group = cx->group;
+    if (!t->calibration.forward.cx)
+        OCT_TRY(oct_forward_begin(&t->calibration.forward, cx, t->model));
+    cx->group = &oct_collective_one;
+    cx->part = OCT_BATCH_PART;
+    const oct_status status = forward_in_parts(t, leaves, done);
+    const bool refused = cx->part == OCT_BATCH_PART_REFUSED;
+    cx->group = group;
+    cx->part = OCT_BATCH_WHOLE;
+    if (!refused) return status;
+    oct_fail_clear();
+    *done = false;
+    return OCT_OK;
+}
+
+oct_status oct_trainer_observe(oct_trainer *t, const oct_batch *batch, const oct_leaves *leaves)
+{
+    oct_calibration *c = &t->calibration;
+    bool done = false;
+    if (!c->whole) {
+        OCT_TRY(observe_in_parts(t, leaves, &done));
+        if (!done) oct_quantizers_discard_batch(&t->training.quantizers);
+    }
+    c->whole = !done;
+    return oct_train_step_look(&t->training, batch, done ? t->logits : NULL,
+                               t->train_data->rows * t->train_data->classes);
+}
+
+/* Corrections. */
+
+/* Forwards in codes over the samples of all batches of calibration that are here; no sum crosses samples in
+ * evaluation. */
+static oct_status watch_all(oct_trainer *t, oct_forward *forward)
+{
+    const oct_dataset *d = t->train_data;
+    const int64_t most = t->recipe->batch_leaf * omp_get_max_threads(), numel = d->h * d->w * d->c;
+    const int64_t *begin = t->plan.begin;
+    oct_meter meter;
+    oct_status status = OCT_OK;
+    oct_meter_begin(&meter, "rounding", "batches",
+                    begin[OCT_PHASE_QAT] - begin[OCT_PHASE_CALIBRATE]);
+    for (int64_t step = begin[OCT_PHASE_CALIBRATE]; step < begin[OCT_PHASE_QAT]; step++) {
+        const oct_step_batches b = oct_trainer_batches(t, step);
+        for (int64_t i = 0; i < b.count; i++) {
+            oct_batch batch;
+            oct_leaves leaves;
+            OCT_TRY_OUT(oct_trainer_fetch(t, b.epoch, b.first + i, &batch, &leaves));
+            const int64_t samples = oct_leaves_local_samples(&leaves);
+            const oct_tensor *y;
+            for (int64_t at = 0, n; at < samples; at += n) {
+                n = oct_forward_samples(forward, oct_min_i64(most, samples - at));
+                OCT_TRY_OUT(oct_forward_run(forward, oct_leaves_split(n, 1, 0, 1),
+                                            OCT_SHAPE(n, d->h, d->w, d->c), t->images + at * numel,
+                                            &y));
+            }
+        }
+        oct_meter_show(&meter, step + 1 - begin[OCT_PHASE_CALIBRATE]);
+    }
+out:
+    oct_meter_end(&meter);
+    return status;
+}
+
+/* One round over the calibration batches; its context has no group meanwhile, since ranks have their own shares. */
+static oct_status collect_round(oct_trainer *t, oct_correction *c)
+{
+    oct_context *cx = t->training.context;
+    oct_forward forward = {0};
+    OCT_TRY(oct_correction_collect(c));
+    cx->group = &oct_collective_one;
+    oct_status status = oct_forward_begin(&forward, cx, t->model);
+    if (status == OCT_OK) status = watch_all(t, &forward);
+    oct_forward_end(&forward);
+    cx->group = t->group;
+    return status;
+}
+
+static oct_status correct_weights(oct_trainer *t, oct_correction *c)
+{
+    while (oct_correction_goes_on(c)) {
+        OCT_TRY(t->group->agree(t->group, collect_round(t, c)));
+        OCT_TRY(oct_trainer_agree_on_unread(t));
+        OCT_TRY(oct_correction_apply(c, t->group));
+    }
+    if (c->options.rounding == OCT_ROUNDING_GPTQ)
+        oct_log(OCT_LOG_INFO, "gptq: the weights of %lld layers were rounded",
+                (long long)c->rounded);
+    if (c->options.bias)
+        oct_log(OCT_LOG_INFO, "bias correction: %lld layers", (long long)c->corrected);
+    if (c->left > 0)
+        oct_log(
+            OCT_LOG_WARN,
+            "%lld layer%s as %s: called twice, without bias and batch norm, or with scales that "
+            "would not stay",
+            (long long)c->left, c->left == 1 ? " is left" : "s are left",
+            c->left == 1 ? "it was" : "they were");
+    return OCT_OK;
+}
+
+oct_status oct_trainer_correct(oct_trainer *t)
+{
+    const oct_correction_options options = {t->recipe->quant_rounding,
+                                            t->recipe->quant_bias_correction};
+    oct_correction c;
+    t->unread[0] = '\0';
+    oct_module_train(t->model, false);
+    oct_quantizers_set_state(&t->training.quantizers, OCT_QUANT_FROZEN);
+    oct_status status = oct_correction_begin(&c, t->model, &options);
+    if (status == OCT_OK) status = correct_weights(t, &c);
+    oct_correction_end(&c);
+    oct_module_train(t->model, true);
+    return status;
+}

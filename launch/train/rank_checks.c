@@ -1,0 +1,439 @@
+/* Ranks compare bits and times in the control reduction of a step, and only where those differ is there another one. */
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "launch/train/trainer_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Names of ranks. */
+
+enum { NAMED_MAX = 4 };
+
+/* Finds the digest that more than half of n are; false: there is none. */
+static bool find_most(const int64_t *digest, int n, int64_t *most)
+{
+    for (int i = 0; i < n; i++) {
+        int equal = 0;
+        for (int j = 0; j < n; j++)
+            equal += digest[j] == digest[i];
+        *most = digest[i];
+        if (equal * 2 > n) return true;
+    }
+    return false;
+}
+
+/* Names these ranks, some of them where they are many. */
+static void name_ranks(const oct_collective *group, const bool *which, char *text, size_t bytes)
+{
+    size_t used = 0;
+    int named = 0;
+    char one[128];
+    text[0] = '\0';
+    for (int r = 0; r < group->size; r++) {
+        if (!which[r] || named++ >= NAMED_MAX) continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "",
+                                 group->name(group, r, one));
+        if (used >= bytes) used = bytes - 1;
+    }
+    if (named > NAMED_MAX) snprintf(text + used, bytes - used, " and %d more", named - NAMED_MAX);
+}
+
+/* The replica check. */
+
+/* Collective, of ranks whose digests are not all the same: names those that differ from most. */
+static oct_status report_differing_ranks(int64_t mine, const oct_collective *group, int64_t step)
+{
+    char names[NAMED_MAX * 130 + 32];
+    bool *odd = NULL;
+    int64_t most, *digest = NULL;
+    int count = 0;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&digest, (size_t)group->size, sizeof *digest));
+    OCT_TRY_OUT(oct_alloc(&odd, (size_t)group->size, sizeof *odd));
+    digest[group->rank] = mine;
+    OCT_TRY_OUT(group->max_i64(group, digest, group->size));
+    const bool known = find_most(digest, group->size, &most);
+    for (int r = 0; r < group->size; r++) {
+        odd[r] = !known || digest[r] != most;
+        count += odd[r];
+    }
+    name_ranks(group, odd, names, sizeof names);
+    status =
+        oct_fail(OCT_LOST,
+                 "weights or optimizer state of %s differ from %s before step %lld: %smemory or "
+                 "processor there is faulty; test %s, or leave %s out, and repeat the command: it "
+                 "continues from the newest checkpoint, where all ranks had the same state",
+                 names, known ? "those of the other ranks" : "each other", (long long)step,
+                 known ? "" : "it is unknown which of them is right; ",
+                 count > 1 ? "these hosts" : "that host", count > 1 ? "the faulty one" : "it");
+out:
+    oct_free(&odd);
+    oct_free(&digest);
+    return status;
+}
+
+static oct_status digest_state(oct_replica_check *check, oct_train_step *training, int64_t slice,
+                               int64_t slices)
+{
+    uint64_t digest;
+    OCT_TRY(oct_train_step_digest(training, slice, slices, &digest));
+    check->digest = check->most = (int64_t)(digest >> 1);
+    check->least = -check->most;
+    return OCT_OK;
+}
+
+/* Collective where the reduced flags differ. step: the one that begins with the state. */
+static oct_status judge_replicas(const oct_replica_check *check, const oct_collective *group,
+                                 int64_t step)
+{
+    return check->most == -check->least ? OCT_OK
+                                        : report_differing_ranks(check->digest, group, step);
+}
+
+oct_status oct_replica_check_whole(oct_train_step *training, const oct_collective *group,
+                                   int64_t steps)
+{
+    oct_replica_check check;
+    if (group->size == 1) return OCT_OK;
+    OCT_TRY(digest_state(&check, training, 0, 1));
+    int64_t words[2] = {check.most, check.least};
+    OCT_TRY(group->max_i64(group, words, 2));
+    check.most = words[0];
+    check.least = words[1];
+    return judge_replicas(&check, group, steps + 1);
+}
+
+/* The leaf audit. The first computation of a leaf is that of the step itself, which its owner digests meanwhile. */
+
+/* Of the digests of an audit. */
+enum { IN_THE_STEP, BY_THE_AUDITOR, BY_EACH };
+
+static int64_t leaves_of(int64_t samples, int64_t leaf)
+{
+    return oct_leaves_split(samples, leaf, 0, 1).count;
+}
+
+static int owner_of(int64_t leaf, const oct_leaves *all, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        const oct_leaves its = oct_leaves_split(all->samples, all->leaf, r, ranks);
+        if (leaf >= its.first && leaf < its.first + its.local) return r;
+    }
+    return 0;
+}
+
+oct_audit_choice oct_audit_choose(int64_t number, const oct_audited_update *u, int ranks)
+{
+    const int64_t in_each = leaves_of(u->samples, u->leaf);
+    const int64_t count = (u->batches - 1) * in_each + leaves_of(u->last, u->leaf);
+    const int64_t at = number % count, batch = at / in_each;
+    const oct_leaves all = {.samples = batch == u->batches - 1 ? u->last : u->samples,
+                            .leaf = u->leaf};
+    oct_audit_choice choice = {.batch = batch, .leaf = at % in_each};
+    choice.owner = choice.auditor = owner_of(choice.leaf, &all, ranks);
+    if (ranks > 1)
+        choice.auditor = (int)((choice.owner + 1 + (number / count + at) % (ranks - 1)) % ranks);
+    return choice;
+}
+
+int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *faulty)
+{
+    int64_t most;
+    int count = 0;
+    const bool known = find_most(digest, BY_EACH + ranks, &most);
+    for (int r = 0; r < ranks; r++)
+        faulty[r] = !known && (r == choice->owner || r == choice->auditor);
+    for (int i = 0; known && i < BY_EACH + ranks; i++) {
+        const int rank = i == IN_THE_STEP      ? choice->owner
+                         : i == BY_THE_AUDITOR ? choice->auditor
+                                               : i - BY_EACH;
+        faulty[rank] |= digest[i] != most;
+    }
+    for (int r = 0; r < ranks; r++)
+        count += faulty[r];
+    return count;
+}
+
+static int64_t samples_of(const oct_trainer *trainer, const oct_step_batches *b, int64_t batch)
+{
+    return oct_loader_samples(&trainer->loader, b->first + batch);
+}
+
+static void begin_audit(oct_trainer *trainer, const oct_step_batches *b)
+{
+    oct_leaf_audit *audit = &trainer->audit;
+    oct_step_audit *step = &trainer->training.audit;
+    const int64_t every = trainer->recipe->audit_every, number = trainer->step + 1;
+    step->on = every > 0 && trainer->phase != OCT_PHASE_CALIBRATE && number % every == 0;
+    if (!step->on) return;
+    const oct_audited_update update = {b->count, samples_of(trainer, b, 0),
+                                       samples_of(trainer, b, b->count - 1),
+                                       trainer->recipe->batch_leaf};
+    audit->choice = oct_audit_choose(number / every, &update, trainer->group->size);
+    step->batch = audit->choice.batch;
+    step->leaf = audit->choice.leaf;
+}
+
+/* Numbers that were finite in the step and are not now are other ones. */
+static oct_status compute_leaf(oct_trainer *trainer, const oct_step_batches *b, int64_t *digest)
+{
+    oct_leaf_audit *audit = &trainer->audit;
+    const oct_audit_choice *choice = &audit->choice;
+    oct_leaves leaf =
+        oct_leaves_split(samples_of(trainer, b, choice->batch), trainer->recipe->batch_leaf, 0, 1);
+    const oct_batch_source source = {&audit->loader, audit->images, b->epoch,
+                                     b->first + choice->batch};
+    oct_batch batch;
+    uint64_t all;
+    leaf.first = choice->leaf;
+    leaf.local = 1;
+    OCT_TRY(oct_trainer_read(trainer, &source, &leaf, &batch));
+    OCT_TRY(oct_trainer_ask(trainer, &leaf, &batch));
+    const oct_status status = oct_train_step_again(&trainer->training, &batch, &all);
+    *digest = (int64_t)(all >> 1);
+    if (status != OCT_NUMERIC) return status;
+    oct_fail_clear();
+    *digest = 0;
+    return OCT_OK;
+}
+
+static oct_status report_faulty_ranks(const oct_trainer *trainer, const bool *faulty, int count)
+{
+    const oct_collective *group = trainer->group;
+    const oct_audit_choice *choice = &trainer->audit.choice;
+    const long long step = (long long)trainer->step + 1, leaf = (long long)choice->leaf;
+    char names[600];
+    name_ranks(group, faulty, names, sizeof names);
+    if (group->size == 1)
+        return oct_fail(
+            OCT_LOST,
+            "step %lld: leaf %lld was computed again to other bits: processor or "
+            "memory of this host is intermittently faulty; test them, and train again on "
+            "another host, since what was learned here may be wrong",
+            step, leaf);
+    return oct_fail(
+        OCT_LOST,
+        "step %lld: %s computed leaf %lld to other bits than %s: processor or memory there is "
+        "faulty; "
+        "test %s, leave it out, and train again, or from a checkpoint that is older than the fault",
+        step, names, leaf, count > 1 ? "each other" : "the other ranks",
+        count > 1 ? "these hosts" : "that host");
+}
+
+/* Collective: all compute the leaf, and most of them are right. */
+static oct_status find_errant(oct_trainer *trainer, const oct_step_batches *b,
+                              const int64_t first[BY_EACH])
+{
+    const oct_collective *group = trainer->group;
+    const int64_t n = BY_EACH + group->size;
+    int64_t *digest = NULL;
+    bool *faulty = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&digest, (size_t)n, sizeof *digest));
+    OCT_TRY_OUT(oct_alloc(&faulty, (size_t)group->size, sizeof *faulty));
+    digest[IN_THE_STEP] = first[IN_THE_STEP];
+    digest[BY_THE_AUDITOR] = first[BY_THE_AUDITOR];
+    OCT_TRY_OUT(compute_leaf(trainer, b, &digest[BY_EACH + group->rank]));
+    OCT_TRY_OUT(group->max_i64(group, digest, n));
+    status = report_faulty_ranks(
+        trainer, faulty, oct_audit_judge(&trainer->audit.choice, digest, group->size, faulty));
+out:
+    oct_free(&digest);
+    oct_free(&faulty);
+    return status;
+}
+
+static oct_status end_audit(oct_trainer *trainer, const oct_step_batches *b)
+{
+    const oct_collective *group = trainer->group;
+    const oct_audit_choice *choice = &trainer->audit.choice;
+    oct_step_audit *step = &trainer->training.audit;
+    int64_t digest[BY_EACH] = {-1, -1};
+    if (!step->on || trainer->training.sums.skipped) return OCT_OK;
+    if (group->rank == choice->owner) digest[IN_THE_STEP] = (int64_t)(step->digest >> 1);
+    if (group->rank == choice->auditor) OCT_TRY(compute_leaf(trainer, b, &digest[BY_THE_AUDITOR]));
+    OCT_TRY(group->max_i64(group, digest, BY_EACH));
+    if (digest[IN_THE_STEP] != digest[BY_THE_AUDITOR]) return find_errant(trainer, b, digest);
+    trainer->audit.done++;
+    return OCT_OK;
+}
+
+/* Straggler detection. No median is sorted for: the slowest takes 1.5 times the median where more than half of the
+ * ranks take less than that part of its time. */
+
+enum { STEPS_IN_A_ROW = 20 };
+
+static const double slow_factor = 1.5, least_ns = 1e6;
+
+oct_status oct_straggler_init(oct_straggler *straggler, const oct_collective *group)
+{
+    *straggler = (oct_straggler){.group = group, .slow = -1};
+    return oct_alloc(&straggler->own_ns, (size_t)group->size, sizeof *straggler->own_ns);
+}
+
+void oct_straggler_deinit(oct_straggler *straggler)
+{
+    oct_free(&straggler->own_ns);
+}
+
+static int64_t share(const oct_leaves *leaves, int rank, int ranks)
+{
+    return oct_leaves_split(leaves->samples, leaves->leaf, rank, ranks).local;
+}
+
+/* The lower median of all times. */
+static int64_t median(const int64_t *own_ns, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        int below = 0, equal = 0;
+        for (int i = 0; i < ranks; i++) {
+            below += own_ns[i] < own_ns[r];
+            equal += own_ns[i] == own_ns[r];
+        }
+        if (below <= (ranks - 1) / 2 && (ranks - 1) / 2 < below + equal) return own_ns[r];
+    }
+    return own_ns[0];
+}
+
+/* Do most ranks take less than the slowest by slow_factor, in all and for each leaf? */
+static bool is_slow(const int64_t *own_ns, int ranks, const oct_leaves *leaves, int slowest)
+{
+    const double most = (double)own_ns[slowest], its_leaves = (double)share(leaves, slowest, ranks);
+    int less = 0, less_a_leaf = 0;
+    for (int r = 0; r < ranks; r++) {
+        const double time = slow_factor * (double)own_ns[r];
+        less += time <= most && (double)own_ns[r] + least_ns <= most;
+        less_a_leaf += time * its_leaves <= most * (double)share(leaves, r, ranks);
+    }
+    return less > (ranks - 1) / 2 && less_a_leaf > (ranks - 1) / 2;
+}
+
+int oct_straggler_slowest(const int64_t *own_ns, int ranks, const oct_leaves *leaves,
+                          double *factor)
+{
+    int slowest = 0;
+    for (int r = 1; r < ranks; r++)
+        if (own_ns[r] > own_ns[slowest]) slowest = r;
+    if (!is_slow(own_ns, ranks, leaves, slowest)) return -1;
+    const int64_t usual = median(own_ns, ranks);
+    *factor = (double)own_ns[slowest] / (double)(usual > 0 ? usual : 1);
+    return slowest;
+}
+
+void oct_straggler_begin(oct_straggler *straggler, const oct_leaves *leaves)
+{
+    const oct_collective *group = straggler->group;
+    for (int r = 0; r < group->size; r++)
+        straggler->own_ns[r] = 0;
+    straggler->own_ns[group->rank] = straggler->spent_ns;
+    straggler->at_hand = *leaves;
+    straggler->begin_s = oct_seconds();
+    straggler->waited_s = group->waited(group);
+}
+
+/* The times of the step before are known to all. */
+static void judge_times(oct_straggler *straggler)
+{
+    double factor;
+    char who[128];
+    const int slowest = oct_straggler_slowest(straggler->own_ns, straggler->group->size,
+                                              &straggler->before, &factor);
+    straggler->steps = slowest < 0 ? 0 : slowest == straggler->slow ? straggler->steps + 1 : 1;
+    straggler->slow = slowest;
+    straggler->well = slowest < 0 ? straggler->well + 1 : 0;
+    if (straggler->well >= STEPS_IN_A_ROW) straggler->named = false;
+    if (straggler->steps < STEPS_IN_A_ROW || straggler->named) return;
+    straggler->named = true;
+    oct_log(OCT_LOG_WARN,
+            "%s is slow: in each of the last %d steps it took at least %.1f times as long as the "
+            "median rank, now %.1f times (%.3g s), and all wait for it; look what else runs on its "
+            "host, and whether that is throttled",
+            straggler->group->name(straggler->group, slowest, who), STEPS_IN_A_ROW, slow_factor,
+            factor, (double)straggler->own_ns[slowest] * 1e-9);
+}
+
+void oct_straggler_end(oct_straggler *straggler)
+{
+    const oct_collective *group = straggler->group;
+    const double waited_s = group->waited(group) - straggler->waited_s;
+    const double took_s = oct_seconds() - straggler->begin_s;
+    const bool known = straggler->spent_ns > 0;
+    straggler->took_s[straggler->taken++ % OCT_STRAGGLER_STEPS] = took_s;
+    straggler->spent_ns = (int64_t)((took_s - waited_s) * 1e9);
+    if (straggler->spent_ns < 1) straggler->spent_ns = 1;
+    if (known && group->size > 1) judge_times(straggler);
+    straggler->before = straggler->at_hand;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double oct_straggler_deadline(const oct_straggler *straggler)
+{
+    static const double least_s = 30, steps = 20;
+    double took_s[OCT_STRAGGLER_STEPS];
+    if (straggler->taken < OCT_STRAGGLER_STEPS) return 0;
+    memcpy(took_s, straggler->took_s, sizeof took_s);
+    qsort(took_s, OCT_STRAGGLER_STEPS, sizeof *took_s, by_size);
+    return fmax(least_s, steps * took_s[OCT_STRAGGLER_STEPS / 2]);
+}
+
+/* All of them, around a step. */
+
+oct_status oct_rank_checks_create(oct_trainer *trainer)
+{
+    const oct_recipe *recipe = trainer->recipe;
+    const oct_dataset *data = trainer->train_data;
+    oct_leaf_audit *audit = &trainer->audit;
+    if (recipe->audit_every > 0) {
+        OCT_TRY(oct_training_loader(&audit->loader, recipe, data));
+        OCT_TRY(oct_loader_reserve(&audit->loader, recipe->batch_leaf));
+        OCT_TRY(oct_alloc(&audit->images,
+                          (size_t)(recipe->batch_leaf * data->h * data->w * data->c),
+                          sizeof *audit->images));
+    }
+    OCT_TRY(oct_straggler_init(&trainer->straggler, trainer->group));
+    trainer->training.rank_flag = trainer->straggler.own_ns;
+    return OCT_OK;
+}
+
+void oct_rank_checks_destroy(oct_trainer *trainer)
+{
+    oct_loader_deinit(&trainer->audit.loader);
+    oct_free(&trainer->audit.images);
+    oct_straggler_deinit(&trainer->straggler);
+}
+
+oct_status oct_rank_checks_begin(oct_trainer *trainer, const oct_step_batches *b)
+{
+    oct_train_step *training = &trainer->training;
+    const oct_collective *group = trainer->group;
+    const oct_leaves leaves = oct_leaves_split(
+        oct_trainer_full_batch(trainer), trainer->recipe->batch_leaf, group->rank, group->size);
+    oct_straggler_begin(&trainer->straggler, &leaves);
+    trainer->replicas = (oct_replica_check){0};
+    if (group->size > 1)
+        OCT_TRY(digest_state(&trainer->replicas, training, trainer->step % OCT_REPLICA_CHECK_SLICES,
+                             OCT_REPLICA_CHECK_SLICES));
+    training->flag[OCT_FLAG_STATE] = trainer->replicas.most;
+    training->flag[OCT_FLAG_STATE_LEAST] = trainer->replicas.least;
+    begin_audit(trainer, b);
+    return OCT_OK;
+}
+
+oct_status oct_rank_checks_end(oct_trainer *trainer, const oct_step_batches *b)
+{
+    const oct_train_step *training = &trainer->training;
+    OCT_TRY(end_audit(trainer, b));
+    oct_straggler_end(&trainer->straggler);
+    trainer->replicas.most = training->flag[OCT_FLAG_STATE];
+    trainer->replicas.least = training->flag[OCT_FLAG_STATE_LEAST];
+    return judge_replicas(&trainer->replicas, trainer->group, trainer->step + 1);
+}
