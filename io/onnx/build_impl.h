@@ -4,8 +4,7 @@
  * build_pattern.c      what several nodes compute together
  * build_layout.c       views are laid out, modules are called
  * build_name.c         names of files and paths
- * build_window.c       convolutions, pools, batch norm, padded images
- * build_resize.c       images resized
+ * build_window.c       convolutions, pools, batch norm, images padded and resized
  * build_linear.c       products with weights, and of two activations
  * build_elementwise.c  functions of one value, and what is composed of them
  * build_arithmetic.c   sums and products of two values, or of one and a constant
@@ -129,8 +128,6 @@ oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
                               const bool last[OCT_VIEW_ATOMS]) OCT_NODISCARD;
 /* (N, C, H, W), or (N, C, L) with H 1, as (N, H, W, C). */
 oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
-/* The view after a product with weights: laid out by oct_build_lay_last, with other values along `dim`. */
-oct_onnx_view oct_build_replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size);
 /* The view of such an image of `dims` dimensions. */
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c);
 /* The only node that reads a value, when it is of this type and its other input is a constant; -1: there is

@@ -319,25 +319,6 @@ oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
     return OCT_OK;
 }
 
-oct_onnx_view oct_build_replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size)
-{
-    oct_onnx_view out = *v;
-    const int first = oct_view_first(v, dim), had = v->atoms[dim], has = size > 1 ? 1 : 0;
-    const int64_t before = oct_view_size(v, dim);
-    int all = 0;
-    for (int d = 0; d < v->dims; d++)
-        all += v->atoms[d];
-    for (int i = 0; i < all; i++)
-        out.atom[i].stride = v->atom[i].stride / before * size;
-    memmove(&out.atom[first + has], &out.atom[first + had],
-            (size_t)(all - first - had) * sizeof out.atom[0]);
-    if (has) out.atom[first] = (oct_view_atom){size, 1};
-    out.atoms[dim] = has;
-    out.value = value;
-    out.shape.dim[out.shape.ndim - 1] = size;
-    return out;
-}
-
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c)
 {
     static const int order4[] = {2, 3, 1}, order3[] = {2, 1};

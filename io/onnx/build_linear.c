@@ -1,6 +1,26 @@
 /* Products: of a value with weights, which is a linear layer over its last dimension, and of two values. */
 #include "io/onnx/build_impl.h"
 
+/* The view after a product with weights: laid out by oct_build_lay_last, with other values along `dim`. */
+static oct_onnx_view replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size)
+{
+    oct_onnx_view out = *v;
+    const int first = oct_view_first(v, dim), had = v->atoms[dim], has = size > 1 ? 1 : 0;
+    const int64_t before = oct_view_size(v, dim);
+    int all = 0;
+    for (int d = 0; d < v->dims; d++)
+        all += v->atoms[d];
+    for (int i = 0; i < all; i++)
+        out.atom[i].stride = v->atom[i].stride / before * size;
+    memmove(&out.atom[first + has], &out.atom[first + had],
+            (size_t)(all - first - had) * sizeof out.atom[0]);
+    if (has) out.atom[first] = (oct_view_atom){size, 1};
+    out.atoms[dim] = has;
+    out.value = value;
+    out.shape.dim[out.shape.ndim - 1] = size;
+    return out;
+}
+
 /* A product with weights, as its node says it. */
 typedef struct product {
     const oct_onnx_value *weight, *bias;
@@ -88,7 +108,7 @@ static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
     OCT_TRY(oct_build_call_layer(b, "linear", OCT_OP_ARGS((double)in, (double)out, p->bias != NULL),
                                  &layer, p->x.value, &value, &made));
     if (made && p->bias) OCT_TRY(fill_bias(b, p, value, out));
-    *y = oct_build_replace_last(&p->x, p->dim, value, out);
+    *y = replace_last(&p->x, p->dim, value, out);
     return OCT_OK;
 }
 

@@ -2,14 +2,12 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "io/onnx/pass.h"
+#include "io/onnx/operator.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Primes that no network has as a size: what is a multiple of them is the batch's. */
-static const int64_t batches[2] = {1009, 1013};
 static const int64_t input_numel_max = (int64_t)1 << 32; /* of a sample */
 
 /* The input. */
@@ -302,33 +300,15 @@ static oct_status check_float(const oct_onnx_graph *g)
     return OCT_OK;
 }
 
-static oct_status run_passes(oct_onnx_graph *g, oct_onnx_pass pass[2], bool *reported)
-{
-    for (int i = 0; i < 2; i++) {
-        OCT_TRY(oct_onnx_pass_begin(&pass[i], g, batches[i]));
-        OCT_TRY(oct_onnx_pass_run(&pass[i], reported, i ? &pass[0] : NULL));
-    }
-    return oct_onnx_pass_merge(g, &pass[0], &pass[1]);
-}
-
 oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c)
 {
-    oct_onnx_pass pass[2] = {{0}};
-    bool *reported = NULL;
-    oct_status status = OCT_OK;
     oct_fail_clear();
     OCT_TRY(check_float(g));
     OCT_TRY(bypass(g));
     OCT_TRY(keep_needed(g));
     OCT_TRY(set_input(g, &(image_size){h, w, c}));
-    OCT_TRY_OUT(oct_alloc(&reported, (size_t)g->num_nodes, sizeof *reported));
-    OCT_TRY_OUT(run_passes(g, pass, reported));
-    OCT_TRY_OUT(bypass(g));
-    OCT_TRY_OUT(keep_needed(g));
-    OCT_TRY_OUT(check_known(g));
-out:
-    for (int i = 0; i < 2; i++)
-        if (pass[i].graph) oct_onnx_pass_end(&pass[i]);
-    oct_free(&reported);
-    return status;
+    OCT_TRY(oct_onnx_find_shapes(g));
+    OCT_TRY(bypass(g));
+    OCT_TRY(keep_needed(g));
+    return check_known(g);
 }

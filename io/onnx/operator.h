@@ -54,6 +54,10 @@ oct_onnx_function oct_onnx_evaluate_binary, oct_onnx_evaluate_cast, oct_onnx_eva
 
 const oct_onnx_operator *oct_onnx_operator_find(const char *type, int64_t opset); /* NULL */
 
+/* pass.c: sets the graph's values, with every shape and every constant that can be computed. Adds a problem for each node
+ * that cannot be, and returns OCT_DATA when there are any. */
+oct_status oct_onnx_find_shapes(oct_onnx_graph *g) OCT_NODISCARD;
+
 /* call.c */
 
 /* Input i; NULL when it is left out. */

@@ -1,7 +1,7 @@
-#include "io/onnx/pass.h"
-
+/* One walk over a network with one batch size, and what two of them say together. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "io/onnx/operator.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void set_limits(oct_onnx_pass *p)
     }
 }
 
-oct_status oct_onnx_pass_begin(oct_onnx_pass *p, oct_onnx_graph *g, int64_t batch)
+static oct_status begin(oct_onnx_pass *p, oct_onnx_graph *g, int64_t batch)
 {
     const size_t count = (size_t)g->num_values;
     *p = (oct_onnx_pass){.graph = g, .batch = batch};
@@ -51,7 +51,7 @@ oct_status oct_onnx_pass_begin(oct_onnx_pass *p, oct_onnx_graph *g, int64_t batc
     return OCT_OK;
 }
 
-void oct_onnx_pass_end(oct_onnx_pass *p)
+static void end_pass(oct_onnx_pass *p)
 {
     for (int64_t i = 0; p->values && p->own && i < p->graph->num_values; i++)
         if (p->own[i]) oct_free(&p->values[i].data);
@@ -270,7 +270,10 @@ static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
     return compute(c, operator, first);
 }
 
-oct_status oct_onnx_pass_run(oct_onnx_pass *p, bool *reported, const oct_onnx_pass *first)
+/* Finds every shape and computes every constant that it can. `reported`: a flag for each node whose problem is reported;
+ * `first` is the walk with another batch size that went before, or NULL: constants that it found and that do not
+ * come from the batch are not computed again. */
+static oct_status run(oct_onnx_pass *p, bool *reported, const oct_onnx_pass *first)
 {
     for (int64_t i = 0; i < p->graph->num_nodes; i++) {
         oct_onnx_call c = {.pass = p, .node = &p->graph->nodes[i], .quiet = reported[i]};
@@ -342,7 +345,8 @@ static void merge_data(oct_onnx_graph *g, oct_onnx_pass *a, const oct_onnx_pass 
     a->own[value] = false;
 }
 
-oct_status oct_onnx_pass_merge(oct_onnx_graph *g, oct_onnx_pass *a, oct_onnx_pass *b)
+/* Sets the graph's values from two walks: constants move there. */
+static oct_status merge(oct_onnx_graph *g, oct_onnx_pass *a, oct_onnx_pass *b)
 {
     for (int64_t i = 0; i < g->num_nodes; i++)
         for (int k = 0; k < g->nodes[i].outputs; k++) {
@@ -359,4 +363,23 @@ oct_status oct_onnx_pass_merge(oct_onnx_graph *g, oct_onnx_pass *a, oct_onnx_pas
                                  "the size of its output is no multiple of the batch size");
         }
     return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
+}
+
+oct_status oct_onnx_find_shapes(oct_onnx_graph *g)
+{
+    static const int64_t batches[2] = {1009, 1013}; /* primes that no network has as a size */
+    oct_onnx_pass pass[2] = {{0}};
+    bool *reported = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&reported, (size_t)g->num_nodes, sizeof *reported));
+    for (int i = 0; i < 2; i++) {
+        OCT_TRY_OUT(begin(&pass[i], g, batches[i]));
+        OCT_TRY_OUT(run(&pass[i], reported, i ? &pass[0] : NULL));
+    }
+    status = merge(g, &pass[0], &pass[1]);
+out:
+    for (int i = 0; i < 2; i++)
+        if (pass[i].graph) end_pass(&pass[i]);
+    oct_free(&reported);
+    return status;
 }

@@ -4,7 +4,6 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/onnx/read_impl.h"
-#include "io/onnx/wire.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -122,16 +121,272 @@ static void find_parameters(oct_onnx_graph *g)
     }
 }
 
+/* Functions that a file brings along, as exporters write modules and decompositions. They are written out where they
+ * are called. */
+
+static const char *domain_of(const char *domain)
+{
+    return oct_onnx_is_own(domain) ? "" : domain;
+}
+
+static oct_status check_opset(const oct_onnx_reader *r, const Onnx__FunctionProto *p)
+{
+    for (size_t i = 0; i < p->n_opset_import; i++) {
+        const Onnx__OperatorSetIdProto *set = p->opset_import[i];
+        OCT_CHECK(
+            !oct_onnx_is_own(set->domain) || set->version == r->graph->opset, OCT_DATA,
+            "%s: its function '%s' is written for opset %" PRId64 " and the network for %" PRId64
+            "; write the functions into the network, with onnx.inliner.inline_local_functions",
+            r->graph->path, oct_show(p->name, strlen(p->name)).text, set->version, r->graph->opset);
+    }
+    return OCT_OK;
+}
+
+static const char *text_of(const char *text)
+{
+    return text ? text : "";
+}
+
+static bool is_called(const Onnx__FunctionProto *f, const char *name, const char *domain,
+                      const char *overload)
+{
+    return strcmp(f->name, name) == 0 && strcmp(domain_of(f->domain), domain_of(domain)) == 0 &&
+           strcmp(text_of(f->overload), text_of(overload)) == 0;
+}
+
+static oct_status check_functions(const oct_onnx_reader *r)
+{
+    enum { FUNCTIONS_MAX = 4096 }; /* each is compared with all before it */
+    const Onnx__ModelProto *m = r->model;
+    OCT_CHECK(m->n_functions <= FUNCTIONS_MAX, OCT_DATA, "%s: has %zu functions; up to %d are read",
+              r->graph->path, m->n_functions, FUNCTIONS_MAX);
+    for (size_t i = 0; i < m->n_functions; i++) {
+        const Onnx__FunctionProto *p = m->functions[i];
+        OCT_CHECK(p->name, OCT_DATA, "%s: has a function without a name; it is damaged",
+                  r->graph->path);
+        OCT_TRY(check_opset(r, p));
+        for (size_t k = 0; k < i; k++)
+            OCT_CHECK(!is_called(m->functions[k], p->name, p->domain, p->overload), OCT_DATA,
+                      "%s: has two functions '%s'; write them into the network, with "
+                      "onnx.inliner.inline_local_functions",
+                      r->graph->path, oct_show(p->name, strlen(p->name)).text);
+    }
+    return OCT_OK;
+}
+
+const Onnx__FunctionProto *oct_onnx_called(const oct_onnx_reader *r, const Onnx__NodeProto *p)
+{
+    for (size_t i = 0; p->op_type && i < r->model->n_functions; i++)
+        if (is_called(r->model->functions[i], p->op_type, p->domain, p->overload))
+            return r->model->functions[i];
+    return NULL;
+}
+
+/* The attribute of this name in a list, or NULL. */
+static const Onnx__AttributeProto *find_attribute(Onnx__AttributeProto *const *list, size_t count,
+                                                  const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->name && strcmp(list[i]->name, name) == 0) return list[i];
+    return NULL;
+}
+
+/* What the call says of an attribute, or else the function itself. NULL: neither does, and the function says that a
+ * call may leave it out. */
+static oct_status find_value(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                             const Onnx__NodeProto *p, const Onnx__AttributeProto **a)
+{
+    const char *name = (*a)->ref_attr_name, *node = oct_onnx_name_of(p);
+    const Onnx__FunctionProto *f = s->function;
+    bool declared = false;
+    *a = s->call ? find_attribute(s->call->attribute, s->call->n_attribute, name) : NULL;
+    if (!*a && f) *a = find_attribute(f->attribute_proto, f->n_attribute_proto, name);
+    for (size_t i = 0; f && i < f->n_attribute; i++)
+        declared = declared || strcmp(f->attribute[i], name) == 0;
+    OCT_CHECK(*a ? (*a)->type != ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED : declared,
+              OCT_DATA,
+              "%s: the node '%s' wants the attribute '%s' of the function that it is in, which has "
+              "no value; the file is damaged",
+              r->graph->path, oct_show(node, strlen(node)).text, oct_show(name, strlen(name)).text);
+    return OCT_OK;
+}
+
+static bool refers(const Onnx__AttributeProto *a)
+{
+    return a->ref_attr_name && a->ref_attr_name[0] != '\0';
+}
+
+oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                            const Onnx__NodeProto *p, oct_onnx_resolved *out)
+{
+    oct_status status = OCT_OK;
+    bool any = false;
+    *out = (oct_onnx_resolved){.node = *p};
+    for (size_t i = 0; i < p->n_attribute; i++)
+        any = any || refers(p->attribute[i]);
+    if (!any) return OCT_OK;
+    out->node.attribute = NULL;
+    out->node.n_attribute = 0;
+    OCT_TRY_OUT(oct_alloc(&out->values, p->n_attribute, sizeof *out->values));
+    OCT_TRY_OUT(oct_alloc(&out->node.attribute, p->n_attribute, sizeof(Onnx__AttributeProto *)));
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        const Onnx__AttributeProto *a = p->attribute[i];
+        if (refers(a)) OCT_TRY_OUT(find_value(r, s, p, &a));
+        if (!a) continue; /* left out: the operator has its own default */
+        Onnx__AttributeProto *value = &out->values[out->node.n_attribute];
+        *value = *a;
+        value->name = p->attribute[i]->name;
+        out->node.attribute[out->node.n_attribute++] = value;
+    }
+out:
+    if (status != OCT_OK) oct_onnx_free_resolved(out);
+    return status;
+}
+
+void oct_onnx_free_resolved(oct_onnx_resolved *r)
+{
+    if (r->values) oct_free(&r->node.attribute);
+    oct_free(&r->values);
+}
+
+/* The order of nodes: files should list each after those that it needs, but not all do. */
+
+/* What a node needs: its inputs, and the conditions of the branches that it is in. */
+typedef struct needs {
+    const oct_onnx_graph *graph;
+    const oct_onnx_node *node;
+    int input;
+    int32_t branch;
+} needs;
+
+static needs needs_of(const oct_onnx_graph *g, int64_t node)
+{
+    return (needs){.graph = g, .node = &g->nodes[node], .branch = g->nodes[node].branch};
+}
+
+/* The next value that is needed and not left out; -1: that was all. */
+static int32_t next_need(needs *n)
+{
+    while (n->input < n->node->inputs) {
+        const int32_t value = n->node->input[n->input++];
+        if (value >= 0) return value;
+    }
+    if (n->branch < 0) return -1;
+    const oct_onnx_branch *branch = &n->graph->branches[n->branch];
+    n->branch = branch->outer;
+    return branch->condition;
+}
+
+static bool is_sorted(const oct_onnx_graph *g, const int32_t *maker)
+{
+    for (int32_t i = 0; i < (int32_t)g->num_nodes; i++) {
+        needs n = needs_of(g, i);
+        for (int32_t value; (value = next_need(&n)) >= 0;)
+            if (maker[value] >= i) return false;
+    }
+    return true;
+}
+
+/* Links from each node to those that use it: the users of node i are list[first[i]] to list[first[i + 1] - 1]. */
+typedef struct users {
+    int32_t *first, *list, *waits; /* waits: for how many inputs a node does */
+    int32_t *order;
+} users;
+
+static void free_users(users *u)
+{
+    oct_free(&u->first);
+    oct_free(&u->list);
+    oct_free(&u->waits);
+    oct_free(&u->order);
+}
+
+static oct_status link_users(const oct_onnx_graph *g, const int32_t *maker, users *u)
+{
+    const size_t count = (size_t)g->num_nodes;
+    OCT_TRY(oct_alloc(&u->first, count + 2, sizeof *u->first));
+    OCT_TRY(oct_alloc(&u->waits, count, sizeof *u->waits));
+    OCT_TRY(oct_alloc(&u->order, count, sizeof *u->order));
+    for (size_t i = 0; i < count; i++) {
+        needs n = needs_of(g, (int64_t)i);
+        for (int32_t value; (value = next_need(&n)) >= 0;) {
+            if (maker[value] < 0) continue;
+            u->first[maker[value] + 2]++;
+            u->waits[i]++;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        u->first[i + 2] += u->first[i + 1];
+    OCT_TRY(oct_alloc(&u->list, (size_t)u->first[count + 1], sizeof *u->list));
+    for (size_t i = 0; i < count; i++) {
+        needs n = needs_of(g, (int64_t)i);
+        for (int32_t value; (value = next_need(&n)) >= 0;)
+            if (maker[value] >= 0) u->list[u->first[maker[value] + 1]++] = (int32_t)i;
+    }
+    return OCT_OK;
+}
+
+/* Kahn's way: a node comes when it waits for nothing any more. */
+static oct_status find_order(const oct_onnx_graph *g, users *u)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < (int32_t)g->num_nodes; i++)
+        if (u->waits[i] == 0) u->order[count++] = i;
+    for (int32_t done = 0; done < count; done++) {
+        const int32_t node = u->order[done];
+        for (int32_t k = u->first[node]; k < u->first[node + 1]; k++)
+            if (--u->waits[u->list[k]] == 0) u->order[count++] = u->list[k];
+    }
+    for (int64_t i = 0; i < g->num_nodes && count < g->num_nodes; i++)
+        OCT_CHECK(u->waits[i] == 0, OCT_DATA,
+                  "%s: the node '%s' needs its own result, by way of others; a network has no "
+                  "circles",
+                  g->path, oct_show(g->nodes[i].name, strlen(g->nodes[i].name)).text);
+    return OCT_OK;
+}
+
+static oct_status reorder(oct_onnx_graph *g, const int32_t *order)
+{
+    oct_onnx_node *nodes = NULL;
+    OCT_TRY(oct_alloc(&nodes, (size_t)g->num_nodes, sizeof *nodes));
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        nodes[i] = g->nodes[order[i]];
+    oct_free(&g->nodes);
+    g->nodes = nodes;
+    return OCT_OK;
+}
+
+static oct_status sort_nodes(oct_onnx_graph *g)
+{
+    oct_status status = OCT_OK;
+    users u = {0};
+    int32_t *maker = NULL;
+    OCT_TRY_OUT(oct_alloc(&maker, (size_t)g->num_values, sizeof *maker));
+    for (int64_t i = 0; i < g->num_values; i++)
+        maker[i] = -1;
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].outputs; k++)
+            if (g->nodes[i].output[k] >= 0) maker[g->nodes[i].output[k]] = (int32_t)i;
+    if (is_sorted(g, maker)) goto out;
+    OCT_TRY_OUT(link_users(g, maker, &u));
+    OCT_TRY_OUT(find_order(g, &u));
+    OCT_TRY_OUT(reorder(g, u.order));
+out:
+    free_users(&u);
+    oct_free(&maker);
+    return status;
+}
+
 static oct_status take_graph(oct_onnx_reader *r, oct_onnx_scope *s)
 {
     const Onnx__GraphProto *proto = r->model->graph;
-    OCT_TRY(oct_onnx_check_functions(r));
+    OCT_TRY(check_functions(r));
     OCT_TRY(oct_onnx_define_initializers(r, s, proto));
     OCT_TRY(take_inputs(r, s));
     OCT_TRY(oct_onnx_take_body(r, s, proto->node, proto->n_node));
     OCT_TRY(take_outputs(r, s));
     find_parameters(r->graph);
-    return oct_onnx_sort_nodes(r->graph);
+    return sort_nodes(r->graph);
 }
 
 static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_t size)

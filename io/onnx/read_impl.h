@@ -1,17 +1,14 @@
 /* What the files of the reader share: they alone see the library's structs.
  *
- * read.c           the model: versions, inputs and outputs
+ * read.c           the model: versions, inputs, outputs, functions, the order of nodes
  * read_whole.c     bytes are checked and unpacked; external data are put into the file
+ * wire.c           the walk over a file before the library unpacks it
  * read_scope.c     names of values, and whose names a node sees
- * read_function.c  functions of the file, and attributes that come from a call
- * read_body.c      nodes in their order; calls, branches and loops are written out
- * read_node.c      one node and its attributes
+ * read_body.c      nodes and their attributes; calls, branches and loops are written out
  * read_tensor.c    one tensor
- * order.c          each node after those that it needs
  */
 #pragma once
 
-#include "io/onnx/external.h"
 #include "io/onnx/graph.h"
 
 #include <onnx.pb-c.h>
@@ -68,9 +65,8 @@ oct_status oct_onnx_define(oct_onnx_reader *r, oct_onnx_scope *s, const char *na
 oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
                                         const Onnx__GraphProto *p) OCT_NODISCARD;
 
-/* read_function.c */
+/* read.c: functions of the file, and attributes that come from a call */
 
-oct_status oct_onnx_check_functions(const oct_onnx_reader *r) OCT_NODISCARD;
 /* The function that a node calls; NULL: none. */
 const Onnx__FunctionProto *oct_onnx_called(const oct_onnx_reader *r, const Onnx__NodeProto *p);
 /* A node as it stands in a scope: attributes that name those of the call have their values. */
@@ -91,10 +87,11 @@ oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeP
 
 /* read_tensor.c */
 
-/* Notes where a tensor's external data lie, if it has any. */
-oct_status oct_onnx_note_external(oct_external *x, Onnx__TensorProto *t) OCT_NODISCARD;
-/* Puts them into it. */
-oct_status oct_onnx_take_external(oct_external *x, Onnx__TensorProto *t) OCT_NODISCARD;
+/* Are its data in another file? */
+bool oct_onnx_is_external(const Onnx__TensorProto *t);
+/* Bytes that its elements take. */
+oct_status oct_onnx_tensor_bytes(const char *path, const Onnx__TensorProto *t,
+                                 int64_t *bytes) OCT_NODISCARD;
 /* Sets dtype, shape and data of a value; sizes are held against the bytes that are there. Its name stays. */
 oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *t,
                                 oct_onnx_value *v) OCT_NODISCARD;
@@ -102,20 +99,24 @@ oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *t,
 oct_status oct_onnx_element_type(const char *path, const char *name, int32_t data_type,
                                  oct_dtype *dtype) OCT_NODISCARD;
 
-/* read_node.c */
+/* read_body.c */
 
 /* ONNX's own operators have no domain, or this one. */
 bool oct_onnx_is_own(const char *domain);
 /* The node's name, or what stands for it. */
 const char *oct_onnx_name_of(const Onnx__NodeProto *p);
-/* Sets type, domain, name and attributes, not inputs and outputs. */
-oct_status oct_onnx_take_node(const char *path, const Onnx__NodeProto *p,
-                              oct_onnx_node *n) OCT_NODISCARD;
-/* Takes the tensor of a Constant node. */
-oct_status oct_onnx_take_constant(const char *path, const Onnx__NodeProto *p,
-                                  oct_onnx_value *v) OCT_NODISCARD;
 
-/* order.c */
+/* wire.c: libprotobuf-c calls itself for each message inside another and has no limit on that, merges fields that come
+ * twice again and again, and takes memory for each field before it has seen the last. The walk goes by the same
+ * descriptors and holds every length against its parent, nesting and counts against limits, so that what unpacking
+ * takes is bounded by the size of the file. */
 
-/* Puts each node after those that it needs; OCT_DATA when some need each other. */
-oct_status oct_onnx_sort_nodes(oct_onnx_graph *g) OCT_NODISCARD;
+/* What Octet's readers believe: the largest networks have some 100000 fields. */
+enum { OCT_WIRE_DEPTH_MAX = 64, OCT_WIRE_FIELDS_MAX = 1 << 20, OCT_WIRE_NUMBERS_MAX = 1 << 26 };
+
+/* OCT_DATA under `path` unless the bytes are a message of this type within those limits: fields, and numbers in
+ * packed fields, are counted over all messages. */
+oct_status oct_wire_check(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t size,
+                          const char *path) OCT_NODISCARD;
+/* Memory for the library, from core/base/mem.h. */
+extern ProtobufCAllocator oct_wire_allocator;

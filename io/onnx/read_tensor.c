@@ -1,7 +1,6 @@
 /* Tensors of a file: raw bytes or typed fields; external data become raw bytes first. Real numbers of any width become 32 bits wide. */
 #include "io/onnx/operator.h"
 #include "io/onnx/read_impl.h"
-#include "io/onnx/wire.h"
 
 #include "core/base/half.h"
 #include "core/base/mem.h"
@@ -117,46 +116,18 @@ static oct_status open_tensor(tensor *t, const char *path, const Onnx__TensorPro
     return OCT_OK;
 }
 
-static oct_status piece_of(const tensor *t, oct_external_piece *piece)
-{
-    *piece = (oct_external_piece){.name = t->proto->name ? t->proto->name : "",
-                                  .length = t->numel * (int64_t)t->element->bytes};
-    for (size_t i = 0; i < t->proto->n_external_data; i++) {
-        const Onnx__StringStringEntryProto *entry = t->proto->external_data[i];
-        int64_t number = 0;
-        if (!entry->key || !entry->value) continue;
-        if (strcmp(entry->key, "location") == 0) piece->location = entry->value;
-        const bool offset = strcmp(entry->key, "offset") == 0;
-        const bool length = strcmp(entry->key, "length") == 0;
-        if (!offset && !length) continue;
-        OCT_CHECK(oct_parse_i64(entry->value, &number) && number >= 0, OCT_DATA,
-                  "%s: the data of '%s' have the %s '%s'", t->path, t->name.text, entry->key,
-                  oct_show(entry->value, strlen(entry->value)).text);
-        if (offset) piece->offset = number;
-        OCT_CHECK(offset || number == piece->length, OCT_DATA,
-                  "%s: '%s' has %" PRId64 " elements of type %s, but %" PRId64 " bytes of data",
-                  t->path, t->name.text, t->numel, t->element->name, number);
-    }
-    OCT_CHECK(piece->location && !t->proto->raw_data.data, OCT_DATA,
-              "%s: the data of '%s' are external, but %s", t->path, t->name.text,
-              piece->location ? "in the file too; it is damaged" : "nowhere");
-    return OCT_OK;
-}
-
-static bool is_external(const Onnx__TensorProto *p)
+bool oct_onnx_is_external(const Onnx__TensorProto *p)
 {
     return p->has_data_location && p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }
 
-oct_status oct_onnx_note_external(oct_external *x, Onnx__TensorProto *p)
+oct_status oct_onnx_tensor_bytes(const char *path, const Onnx__TensorProto *p, int64_t *bytes)
 {
     tensor t;
-    oct_external_piece piece;
     oct_onnx_value v = {0};
-    if (!is_external(p)) return OCT_OK;
-    OCT_TRY(open_tensor(&t, x->path, p, &v));
-    OCT_TRY(piece_of(&t, &piece));
-    return oct_external_add(x, piece);
+    OCT_TRY(open_tensor(&t, path, p, &v));
+    *bytes = t.numel * (int64_t)t.element->bytes;
+    return OCT_OK;
 }
 
 static uint64_t little_endian(const uint8_t *b, size_t bytes)
@@ -299,32 +270,11 @@ static oct_status take_typed(const tensor *t, oct_onnx_value *v)
     return OCT_OK;
 }
 
-oct_status oct_onnx_take_external(oct_external *x, Onnx__TensorProto *p)
-{
-    tensor t;
-    oct_external_piece piece;
-    oct_onnx_value v = {0};
-    void *bytes = NULL;
-    if (!is_external(p)) return OCT_OK;
-    OCT_TRY(open_tensor(&t, x->path, p, &v));
-    OCT_TRY(piece_of(&t, &piece));
-    OCT_TRY(oct_alloc(&bytes, (size_t)piece.length, 1));
-    p->raw_data =
-        (ProtobufCBinaryData){(size_t)piece.length, bytes}; /* the message's from now on */
-    p->has_raw_data = true;
-    OCT_TRY(oct_external_read(x, &piece, bytes));
-    for (size_t i = 0; i < p->n_external_data; i++)
-        onnx__string_string_entry_proto__free_unpacked(p->external_data[i], &oct_wire_allocator);
-    p->n_external_data = 0;
-    p->has_data_location = false;
-    return OCT_OK;
-}
-
 oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *p, oct_onnx_value *v)
 {
     tensor t;
     OCT_TRY(open_tensor(&t, path, p, v));
-    OCT_CHECK(!is_external(p), OCT_DATA,
+    OCT_CHECK(!oct_onnx_is_external(p), OCT_DATA,
               "%s: the data of '%s' are in another file; save the network as one file", path,
               t.name.text);
     if (!p->has_raw_data) return take_typed(&t, v);

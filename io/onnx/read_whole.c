@@ -1,10 +1,18 @@
-/* A network and the data beside it become one file: exporters of today write "net.onnx" and "net.onnx.data". */
+/* A network and the data beside it become one file: exporters of today write "net.onnx" and "net.onnx.data".
+ *
+ * The network is not trusted, so a file of data must be below the network's own folder, by its name and in truth, and no
+ * byte serves two tensors: what is read is never more than what is there. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "io/file/array.h"
 #include "io/file/file.h"
 #include "io/onnx/read_impl.h"
-#include "io/onnx/wire.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
@@ -23,12 +31,189 @@ oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
                : oct_fail(OCT_DATA, "%s: is no ONNX file, or it is damaged", source->path);
 }
 
+typedef struct piece {
+    const char *name;     /* of the tensor, for messages */
+    const char *location; /* as the network writes it */
+    int64_t offset, length;
+    uint64_t device, inode; /* set by add */
+} piece;
+
+typedef struct external {
+    const char *path, *folder; /* the network's, for messages, and where it lies */
+    piece *pieces;
+    size_t count, capacity;
+} external;
+
+/* Where the data of a tensor are. */
+static oct_status find_piece(const external *x, const Onnx__TensorProto *p, piece *found)
+{
+    const char *name = p->name ? p->name : "";
+    const oct_shown shown = oct_show(name, strlen(name));
+    *found = (piece){.name = name};
+    OCT_TRY(oct_onnx_tensor_bytes(x->path, p, &found->length));
+    for (size_t i = 0; i < p->n_external_data; i++) {
+        const Onnx__StringStringEntryProto *entry = p->external_data[i];
+        int64_t number = 0;
+        if (!entry->key || !entry->value) continue;
+        if (strcmp(entry->key, "location") == 0) found->location = entry->value;
+        const bool offset = strcmp(entry->key, "offset") == 0;
+        const bool length = strcmp(entry->key, "length") == 0;
+        if (!offset && !length) continue;
+        OCT_CHECK(oct_parse_i64(entry->value, &number) && number >= 0, OCT_DATA,
+                  "%s: the data of '%s' have the %s '%s'", x->path, shown.text, entry->key,
+                  oct_show(entry->value, strlen(entry->value)).text);
+        if (offset) found->offset = number;
+        OCT_CHECK(offset || number == found->length, OCT_DATA,
+                  "%s: the elements of '%s' are %" PRId64 " bytes, but %" PRId64
+                  " bytes of data; it is damaged",
+                  x->path, shown.text, found->length, number);
+    }
+    OCT_CHECK(found->location && !p->raw_data.data, OCT_DATA,
+              "%s: the data of '%s' are external, but %s", x->path, shown.text,
+              found->location ? "in the file too; it is damaged" : "nowhere");
+    return OCT_OK;
+}
+
+static oct_status outside(const external *x, const piece *p)
+{
+    return oct_fail(
+        OCT_DATA,
+        "%s: the data of '%s' are in '%s', which is no file below the network's folder; "
+        "put the file itself there, or save the network as one file",
+        x->path, oct_show(p->name, strlen(p->name)).text,
+        oct_show(p->location, strlen(p->location)).text);
+}
+
+/* The name alone: relative, and never upwards. */
+static bool is_safe_relative_path(const char *location)
+{
+    if (location[0] == '\0' || location[0] == '/') return false;
+    for (const char *at = location; at;) {
+        const size_t length = strcspn(at, "/");
+        if (length == 2 && memcmp(at, "..", 2) == 0) return false;
+        at = at[length] == '/' ? at + length + 1 : NULL;
+    }
+    return true;
+}
+
+/* Sets `real` to the file's true path when that lies below the folder's. */
+static oct_status resolve(const external *x, const piece *p, char real[PATH_MAX])
+{
+    char root[PATH_MAX], path[PATH_MAX];
+    if (!is_safe_relative_path(p->location) || !realpath(x->folder, root)) return outside(x, p);
+    const int length = snprintf(path, sizeof path, "%s/%s", root, p->location);
+    if (length < 0 || (size_t)length >= sizeof path) return outside(x, p);
+    OCT_CHECK(realpath(path, real), OCT_DATA, "%s: the data of '%s' are missing: %s: %s", x->path,
+              oct_show(p->name, strlen(p->name)).text,
+              oct_show(p->location, strlen(p->location)).text, strerror(errno));
+    const size_t below = strlen(root);
+    if (strncmp(real, root, below) != 0 || (root[below - 1] != '/' && real[below] != '/'))
+        return outside(x, p);
+    return OCT_OK;
+}
+
+static oct_status add_piece(external *x, piece found)
+{
+    char real[PATH_MAX];
+    struct stat info;
+    OCT_TRY(resolve(x, &found, real));
+    OCT_CHECK(stat(real, &info) == 0, OCT_DATA, "%s: %s", real, strerror(errno));
+    OCT_TRY(oct_file_check_regular(real, &info));
+    OCT_CHECK(found.offset >= 0 && found.length >= 0 && found.offset <= info.st_size &&
+                  found.length <= info.st_size - found.offset,
+              OCT_DATA,
+              "%s: the data of '%s' are %" PRId64 " bytes at %" PRId64 " of %s, which has %" PRId64
+              "; it is damaged or cut short",
+              x->path, oct_show(found.name, strlen(found.name)).text, found.length, found.offset,
+              oct_show(found.location, strlen(found.location)).text, (int64_t)info.st_size);
+    found.device = info.st_dev;
+    found.inode = info.st_ino;
+    OCT_TRY(oct_grow(&x->pieces, &x->capacity, x->count + 1, sizeof *x->pieces));
+    x->pieces[x->count++] = found;
+    return OCT_OK;
+}
+
+static bool same_file(const piece *a, const piece *b)
+{
+    return a->device == b->device && a->inode == b->inode;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const piece *a = left, *b = right;
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
+    if (a->inode != b->inode) return a->inode < b->inode ? -1 : 1;
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static oct_status check_overlap(external *x)
+{
+    const piece *last = NULL;
+    if (x->count > 1) qsort(x->pieces, x->count, sizeof *x->pieces, by_place);
+    for (size_t i = 0; i < x->count; i++) {
+        const piece *p = &x->pieces[i];
+        if (p->length == 0) continue;
+        OCT_CHECK(!last || !same_file(last, p) || last->offset + last->length <= p->offset,
+                  OCT_DATA, "%s: the data of '%s' and '%s' overlap in %s; it is damaged", x->path,
+                  oct_show(last->name, strlen(last->name)).text,
+                  oct_show(p->name, strlen(p->name)).text,
+                  oct_show(p->location, strlen(p->location)).text);
+        last = p;
+    }
+    return OCT_OK;
+}
+
+static oct_status read_piece(const external *x, const piece *found, void *bytes)
+{
+    char real[PATH_MAX];
+    oct_span span = OCT_SPAN_NONE;
+    OCT_TRY(resolve(x, found, real));
+    OCT_TRY(oct_span_open(&span, real));
+    const oct_status status =
+        oct_span_read(&span, found->offset, bytes, (size_t)found->length, real);
+    oct_span_close(&span);
+    return status;
+}
+
+static void free_external(external *x)
+{
+    oct_free(&x->pieces);
+    x->count = x->capacity = 0;
+}
+
+static oct_status note_piece(external *x, Onnx__TensorProto *p)
+{
+    piece found;
+    if (!oct_onnx_is_external(p)) return OCT_OK;
+    OCT_TRY(find_piece(x, p, &found));
+    return add_piece(x, found);
+}
+
+/* Puts the data of a tensor into it. */
+static oct_status take_piece(external *x, Onnx__TensorProto *p)
+{
+    piece found;
+    void *bytes = NULL;
+    if (!oct_onnx_is_external(p)) return OCT_OK;
+    OCT_TRY(find_piece(x, p, &found));
+    OCT_TRY(oct_alloc(&bytes, (size_t)found.length, 1));
+    p->raw_data =
+        (ProtobufCBinaryData){(size_t)found.length, bytes}; /* the message's from now on */
+    p->has_raw_data = true;
+    OCT_TRY(read_piece(x, &found, bytes));
+    for (size_t i = 0; i < p->n_external_data; i++)
+        onnx__string_string_entry_proto__free_unpacked(p->external_data[i], &oct_wire_allocator);
+    p->n_external_data = 0;
+    p->has_data_location = false;
+    return OCT_OK;
+}
+
 /* What is done to each tensor of a file. */
-typedef oct_status (*visit)(oct_external *x, Onnx__TensorProto *t);
+typedef oct_status (*visit)(external *x, Onnx__TensorProto *t);
 
-static oct_status visit_graph(oct_external *x, const Onnx__GraphProto *g, visit function);
+static oct_status visit_graph(external *x, const Onnx__GraphProto *g, visit function);
 
-static oct_status visit_attributes(oct_external *x, Onnx__AttributeProto *const *list, size_t count,
+static oct_status visit_attributes(external *x, Onnx__AttributeProto *const *list, size_t count,
                                    visit function)
 {
     for (size_t i = 0; i < count; i++) {
@@ -43,7 +228,7 @@ static oct_status visit_attributes(oct_external *x, Onnx__AttributeProto *const 
     return OCT_OK;
 }
 
-static oct_status visit_nodes(oct_external *x, Onnx__NodeProto *const *nodes, size_t count,
+static oct_status visit_nodes(external *x, Onnx__NodeProto *const *nodes, size_t count,
                               visit function)
 {
     for (size_t i = 0; i < count; i++)
@@ -51,14 +236,14 @@ static oct_status visit_nodes(oct_external *x, Onnx__NodeProto *const *nodes, si
     return OCT_OK;
 }
 
-static oct_status visit_graph(oct_external *x, const Onnx__GraphProto *g, visit function)
+static oct_status visit_graph(external *x, const Onnx__GraphProto *g, visit function)
 {
     for (size_t i = 0; i < g->n_initializer; i++)
         OCT_TRY(function(x, g->initializer[i]));
     return visit_nodes(x, g->node, g->n_node, function);
 }
 
-static oct_status visit_all(oct_external *x, const Onnx__ModelProto *m, visit function)
+static oct_status visit_all(external *x, const Onnx__ModelProto *m, visit function)
 {
     if (m->graph) OCT_TRY(visit_graph(x, m->graph, function));
     for (size_t i = 0; i < m->n_functions; i++) {
@@ -70,27 +255,27 @@ static oct_status visit_all(oct_external *x, const Onnx__ModelProto *m, visit fu
 }
 
 /* All is held against the files before anything is read. */
-static oct_status put_in(oct_external *x, const Onnx__ModelProto *m, size_t size)
+static oct_status put_in(external *x, const Onnx__ModelProto *m, size_t size)
 {
     uint64_t all = size;
-    OCT_TRY(oct_external_check(x));
+    OCT_TRY(check_overlap(x));
     for (size_t i = 0; i < x->count; i++)
         all += (uint64_t)x->pieces[i].length;
     OCT_CHECK(all <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
               "%s: has %s with its external data; networks of up to %s are read", x->path,
               oct_text_size((int64_t)all).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
-    return visit_all(x, m, oct_onnx_take_external);
+    return visit_all(x, m, take_piece);
 }
 
 /* Puts the data into the file at `bytes`, where it has any outside. */
-static oct_status make_whole(oct_external *x, void **bytes, size_t *size)
+static oct_status make_whole(external *x, void **bytes, size_t *size)
 {
     const oct_onnx_source source = {*bytes, *size, x->path};
     Onnx__ModelProto *m = NULL;
     void *whole = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_onnx_unpack(&source, &m));
-    OCT_TRY_OUT(visit_all(x, m, oct_onnx_note_external));
+    OCT_TRY_OUT(visit_all(x, m, note_piece));
     if (x->count == 0) goto out;
     OCT_TRY_OUT(put_in(x, m, *size));
     const size_t packed = onnx__model_proto__get_packed_size(m);
@@ -109,7 +294,7 @@ oct_status oct_onnx_load(const char *path, void **bytes, size_t *size)
     const char *slash = strrchr(path, '/');
     char *folder = NULL;
     oct_status status = OCT_OK;
-    oct_external x = {.path = path};
+    external x = {.path = path};
     *bytes = NULL;
     OCT_TRY(oct_format(&folder, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./"));
     x.folder = folder;
@@ -117,7 +302,7 @@ oct_status oct_onnx_load(const char *path, void **bytes, size_t *size)
     OCT_TRY_OUT(make_whole(&x, bytes, size));
 out:
     if (status != OCT_OK) oct_free(bytes);
-    oct_external_free(&x);
+    free_external(&x);
     oct_free(&folder);
     return status;
 }

@@ -1,6 +1,6 @@
-#include "io/onnx/wire.h"
-
+/* A walk over a message of protocol buffers, before the library unpacks it (read_impl.h). */
 #include "core/base/mem.h"
+#include "io/onnx/read_impl.h"
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 enum { VARINT_BYTES_MAX = 10, ONCE_FIELDS = 64 };

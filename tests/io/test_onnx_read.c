@@ -1,7 +1,7 @@
 /* ONNX files: what is in one is what is read, and what no network would have is refused in a sentence. */
 #include "io/file/file.h"
 #include "io/onnx/graph.h"
-#include "io/onnx/wire.h"
+#include "io/onnx/read_impl.h"
 #include "tests/io/onnx_model.h"
 #include "tests/support/check_status.h"
 #include "tests/support/tmp.h"
