@@ -62,15 +62,6 @@ typedef struct problems {
     size_t count, capacity;
 } problems;
 
-static void free_problems(problems *p)
-{
-    for (size_t i = 0; i < p->count; i++) {
-        oct_free(&p->list[i].sentence);
-        oct_text_free(&p->list[i].nodes);
-    }
-    oct_free(&p->list);
-}
-
 enum { NODES_NAMED = 6 };
 
 static oct_status add_problem(problems *p, oct_status code, const oct_onnx_node *n, const char *why)
@@ -309,7 +300,11 @@ static oct_status build_nodes(oct_onnx_builder *b)
     for (int64_t k = 0; k < b->graph->num_nodes && status == OCT_OK; k++)
         if (b->needed[k] && !b->done[k]) status = build_node(b, k, &found);
     if (status == OCT_OK && found.count > 0) status = report_problems(b->graph, &found);
-    free_problems(&found);
+    for (size_t i = 0; i < found.count; i++) {
+        oct_free(&found.list[i].sentence);
+        oct_text_free(&found.list[i].nodes);
+    }
+    oct_free(&found.list);
     return status;
 }
 

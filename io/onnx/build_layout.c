@@ -32,13 +32,6 @@ static bool moves_only(const char *type)
            strcmp(type, "flatten") == 0;
 }
 
-static oct_status new_module(const char *type, const oct_op_args *args, oct_module **module)
-{
-    const oct_module_type *found = oct_module_type_find(type);
-    OCT_CHECK(found, OCT_PREPARE, "there is no module %s here", type);
-    return found->create(module, args);
-}
-
 oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                           const int32_t *inputs, int n, int32_t *value)
 {
@@ -47,7 +40,9 @@ oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_ar
     const bool aside = moves_only(type);
     OCT_CHECK(n <= OCT_MAX_INPUTS, OCT_PREPARE, "it has %d inputs; at most %d are supported", n,
               OCT_MAX_INPUTS);
-    OCT_TRY(new_module(type, args, &module));
+    const oct_module_type *made_of = oct_module_type_find(type);
+    OCT_CHECK(made_of, OCT_PREPARE, "there is no module %s here", type);
+    OCT_TRY(made_of->create(&module, args));
     if (aside) {
         const int32_t found = oct_network_find_call(b->network, module->type, args, inputs, n);
         if (found >= 0) {

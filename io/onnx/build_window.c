@@ -82,22 +82,17 @@ static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
     return OCT_OK;
 }
 
-/* A constant has one number for each channel of (N, C, ...), and no other. */
-static bool is_per_channel(const oct_onnx_value *c, int dims, int64_t channels)
-{
-    const int channel = c->ndim - (dims - 1);
-    return c->ndim <= dims && channel >= 0 && c->dim[channel] == channels &&
-           oct_onnx_numel(c) == channels;
-}
-
-/* The bias of a layer: its own, or what the next node adds to each channel. */
+/* The bias of a layer: its own, or what the next node adds to each channel of (N, C, ...). */
 static const oct_onnx_value *find_bias(oct_onnx_builder *b, const oct_onnx_node *n, int dims,
                                        int64_t channels)
 {
     const oct_onnx_value *bias = oct_build_constant(b, n, 2);
     if (bias || (n->inputs > 2 && n->input[2] >= 0)) return bias;
     const int64_t add = oct_build_follower(b, b->result, "Add", &bias);
-    if (add < 0 || !is_per_channel(bias, dims, channels)) return NULL;
+    const int channel = add < 0 ? -1 : bias->ndim - (dims - 1);
+    if (channel < 0 || bias->ndim > dims || bias->dim[channel] != channels ||
+        oct_onnx_numel(bias) != channels)
+        return NULL;
     oct_build_take_in(b, add);
     return bias;
 }
@@ -294,13 +289,6 @@ oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_result(b, &x);
 }
 
-static int pad_mode(const char *mode)
-{
-    if (strcmp(mode, "constant") == 0) return 0;
-    if (strcmp(mode, "reflect") == 0) return 1;
-    return strcmp(mode, "edge") == 0 ? 2 : -1;
-}
-
 /* Negative numbers cut off. */
 static oct_status crop(oct_onnx_view *x, int64_t *before, int64_t *after)
 {
@@ -351,14 +339,18 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x;
     int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS];
     double value = (double)oct_onnx_float(n, "value", 0);
-    const int mode = pad_mode(oct_onnx_string(n, "mode", "constant"));
+    static const char *const modes[] = {"constant", "reflect", "edge"};
+    int mode = 0;
     int side[3];
     bool any = false;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     if (n->inputs > 2 && n->input[2] >= 0)
         OCT_CHECK(oct_build_scalar(b, n->input[2], &value), OCT_PREPARE,
                   "the value that it pads with is computed; export it with a constant");
-    OCT_CHECK(mode >= 0, OCT_PREPARE,
+    while (mode < (int)OCT_COUNT(modes) &&
+           strcmp(modes[mode], oct_onnx_string(n, "mode", "constant")) != 0)
+        mode++;
+    OCT_CHECK(mode < (int)OCT_COUNT(modes), OCT_PREPARE,
               "it pads in mode %s; only constant, reflect and edge are supported",
               oct_onnx_string(n, "mode", "constant"));
     memcpy(before, n->args.before, sizeof before);

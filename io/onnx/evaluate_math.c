@@ -293,33 +293,24 @@ oct_status oct_onnx_evaluate_where(oct_onnx_call *c)
     return OCT_OK;
 }
 
-/* A truth value is 1 for all but 0; an integer is what is left in front of the point. */
-static oct_status cast_real(const oct_onnx_call *c, oct_onnx_value *y, int64_t i, double x)
-{
-    const bool truth = oct_onnx_int(c->node, "to", 0) == 9;
-    if (truth) return oct_onnx_put(c, y, i, x != 0);
-    if (!(x > -0x1p63 && x < 0x1p63)) return oct_onnx_problem(c, "an integer overflows");
-    return oct_onnx_put(c, y, i, (int64_t)x);
-}
-
-static int64_t cast_integer(const oct_onnx_call *c, int64_t x)
-{
-    return oct_onnx_int(c->node, "to", 0) == 9 ? x != 0 : x;
-}
-
+/* A truth value is 1 for all but 0; a real number becomes the integer in front of its point. */
 oct_status oct_onnx_evaluate_cast(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     oct_onnx_value *y = oct_onnx_result(c, 0);
     const int64_t numel = oct_onnx_numel(x);
+    const bool truth = oct_onnx_int(c->node, "to", 0) == 9, real = x->dtype == OCT_F32;
     OCT_TRY(oct_onnx_take(c, 0));
     for (int64_t i = 0; i < numel; i++) {
+        const double from = real_of(x, i);
         if (y->dtype == OCT_F32)
-            oct_onnx_reals(y)[i] = (float)real_of(x, i);
-        else if (x->dtype == OCT_F32)
-            OCT_TRY(cast_real(c, y, i, (double)oct_onnx_reals(x)[i]));
+            oct_onnx_reals(y)[i] = (float)from;
+        else if (truth)
+            OCT_TRY(oct_onnx_put(c, y, i, from != 0));
+        else if (real && !(from > -0x1p63 && from < 0x1p63))
+            return oct_onnx_problem(c, "an integer overflows");
         else
-            OCT_TRY(oct_onnx_put(c, y, i, cast_integer(c, oct_onnx_get(x, i))));
+            OCT_TRY(oct_onnx_put(c, y, i, real ? (int64_t)from : oct_onnx_get(x, i)));
     }
     return OCT_OK;
 }
@@ -381,18 +372,6 @@ typedef struct reducing {
     int64_t stride[OCT_ONNX_DIMS];
 } reducing;
 
-static void begin_reducing(reducing *r, const oct_onnx_value *x, const bool *over)
-{
-    *r = (reducing){.outer = {.ndim = x->ndim}, .inner = {.ndim = x->ndim}};
-    for (int i = 0; i < x->ndim; i++) {
-        r->outer.dim[i] = over[i] ? 1 : x->dim[i];
-        r->inner.dim[i] = over[i] ? x->dim[i] : 1;
-    }
-    oct_onnx_strides(x, x, r->stride);
-    r->out.shape = &r->outer;
-    memcpy(r->out.stride[0], r->stride, sizeof r->stride);
-}
-
 static oct_status reduce_one(const oct_onnx_call *c, const reducing *r, reduction kind, int64_t i)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
@@ -419,8 +398,14 @@ oct_status oct_onnx_evaluate_reduce(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     const reduction kind = find_reduction(c);
-    reducing r;
-    begin_reducing(&r, x, c->node->args.over);
+    reducing r = {.outer = {.ndim = x->ndim}, .inner = {.ndim = x->ndim}};
+    for (int i = 0; i < x->ndim; i++) {
+        r.outer.dim[i] = c->node->args.over[i] ? 1 : x->dim[i];
+        r.inner.dim[i] = c->node->args.over[i] ? x->dim[i] : 1;
+    }
+    oct_onnx_strides(x, x, r.stride);
+    r.out.shape = &r.outer;
+    memcpy(r.out.stride[0], r.stride, sizeof r.stride);
     const int64_t numel = oct_onnx_numel(&r.outer);
     if (oct_onnx_numel(&r.inner) == 0) return oct_onnx_problem(c, "it reduces no numbers");
     if (x->dtype != OCT_F32 && (kind == MEAN || kind == L1 || kind == L2)) return wrong_type(c);

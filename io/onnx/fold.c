@@ -148,20 +148,16 @@ static bool same_shape(const oct_onnx_value *a, const oct_onnx_value *b)
     return same;
 }
 
-static bool pads_nothing(const oct_onnx_node *n)
-{
-    for (int i = 0; i < OCT_ONNX_DIMS; i++)
-        if (n->args.before[i] != 0 || n->args.after[i] != 0) return false;
-    return true;
-}
-
 /* Is output 0 input 0, given that both have the same shape? */
 static bool keeps_numbers(const oct_onnx_node *n)
 {
     static const char *const types[] = {"Cast",    "CastLike", "Expand", "Flatten",
                                         "Reshape", "Squeeze",  "Tile",   "Unsqueeze"};
     static const char *const many_inputs[] = {"Concat", "Max", "Mean", "Min", "Split", "Sum"};
-    if (strcmp(n->type, "Pad") == 0) return pads_nothing(n);
+    bool pads = strcmp(n->type, "Pad") == 0;
+    for (int i = 0; pads && i < OCT_ONNX_DIMS; i++)
+        if (n->args.before[i] != 0 || n->args.after[i] != 0) return false;
+    if (pads) return true;
     for (size_t i = 0; i < OCT_COUNT(types); i++)
         if (strcmp(n->type, types[i]) == 0) return true;
     for (size_t i = 0; i < OCT_COUNT(many_inputs); i++)

@@ -43,14 +43,6 @@ static void args_of(const oct_module *m, oct_op_args *args)
     if (m->type->args) m->type->args(m, args);
 }
 
-/* Numbers of each channel, as the builder writes them: a convolution of one pixel and one channel. */
-static bool is_of_channels(const oct_op_args *args, double width)
-{
-    return args->value[CONV_IN] == width && args->value[CONV_OUT] == width &&
-           args->value[CONV_HEIGHT] == 1 && args->value[CONV_WIDTH] == 1 &&
-           args->value[args->count - GROUPS_FROM_END] == width && width > 1;
-}
-
 /* The layer that has the outputs. The groups of a convolution would have to divide them. */
 static bool is_head(const oct_module *m, const oct_op_args *args, double width)
 {
@@ -72,8 +64,11 @@ static bool adapt(const oct_module *m, oct_op_args *args, double width, double o
         if (!last || (*last != width && (*last != 1 || m->num_params == 0))) return false;
         if (*last == width) *last = outputs;
         return true;
-    case OF_CHANNELS:
-        if (!is_of_channels(args, width)) return false;
+    case OF_CHANNELS: /* as the builder writes them: a convolution of one pixel and one channel */
+        if (args->value[CONV_IN] != width || args->value[CONV_OUT] != width ||
+            args->value[CONV_HEIGHT] != 1 || args->value[CONV_WIDTH] != 1 ||
+            args->value[args->count - GROUPS_FROM_END] != width || !(width > 1))
+            return false;
         args->value[CONV_IN] = args->value[CONV_OUT] = outputs;
         args->value[args->count - GROUPS_FROM_END] = outputs;
         return true;

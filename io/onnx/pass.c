@@ -126,15 +126,6 @@ static bool has_inputs(const oct_onnx_call *c, int needed)
     return true;
 }
 
-static bool inputs_known(const oct_onnx_call *c)
-{
-    for (int i = 0; i < c->node->inputs; i++) {
-        const oct_onnx_value *v = oct_onnx_in(c, i);
-        if (v && !v->known) return false;
-    }
-    return true;
-}
-
 /* Drops what a failed function has left. */
 static void forget(const oct_onnx_call *c, bool shapes)
 {
@@ -162,19 +153,16 @@ static oct_status check_results(const oct_onnx_call *c)
     return OCT_OK;
 }
 
-static bool reads_shape_only(const oct_onnx_node *n)
-{
-    return strcmp(n->type, "Shape") == 0 || strcmp(n->type, "Size") == 0;
-}
-
 /* Are its results constants? Sets whether they come from the batch. */
 static bool is_constant(const oct_onnx_call *c, bool *of_batch)
 {
+    const char *type = c->node->type;
+    const bool shape_only = strcmp(type, "Shape") == 0 || strcmp(type, "Size") == 0;
     *of_batch = false;
     for (int i = 0; i < c->node->inputs; i++) {
         const oct_onnx_value *v = oct_onnx_in(c, i);
         if (!v) continue;
-        if (!v->data && !reads_shape_only(c->node)) return false;
+        if (!v->data && !shape_only) return false;
         *of_batch = *of_batch || !v->data || c->pass->of_batch[c->node->input[i]];
     }
     return c->node->inputs > 0 && oct_onnx_result(c, 0);
@@ -257,7 +245,8 @@ static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
         ? oct_onnx_operator_find(c->node->type, c->pass->graph->opset)
         : NULL;
     if (!operator) return unknown_operator(c);
-    if (!inputs_known(c)) return OCT_OK;
+    for (int i = 0; i < c->node->inputs; i++)
+        if (oct_onnx_in(c, i) && !oct_onnx_in(c, i)->known) return OCT_OK;
     if (!has_inputs(c, operator->inputs))
         return oct_onnx_problem(c, "it has too few inputs; the file is damaged");
     c->node->args = (oct_onnx_arguments){0};

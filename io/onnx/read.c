@@ -32,13 +32,6 @@ static oct_status check_versions(const char *path, const Onnx__ModelProto *m, in
     return OCT_OK;
 }
 
-static oct_status check_model(const char *path, const Onnx__ModelProto *m, int64_t *opset)
-{
-    OCT_CHECK(m->graph && m->graph->n_node > 0, OCT_DATA, "%s: holds no network", path);
-    OCT_TRY(check_versions(path, m, opset));
-    return OCT_OK;
-}
-
 /* Dimensions that are free or unknown count as the batch until the folding sets them. */
 static oct_status take_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto *p,
                             oct_onnx_value *v)
@@ -65,11 +58,6 @@ static oct_status take_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto
     return OCT_OK;
 }
 
-static bool is_initializer(const oct_onnx_scope *s, const char *name)
-{
-    return name && oct_onnx_find(s, name);
-}
-
 /* Older files list the initializers among the inputs. */
 static oct_status take_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
 {
@@ -79,7 +67,8 @@ static oct_status take_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
     OCT_TRY(oct_alloc(&g->inputs, proto->n_input, sizeof *g->inputs));
     OCT_TRY(oct_onnx_end_binding(s, g->path)); /* of the initializers */
     for (size_t i = 0; i < proto->n_input; i++)
-        if (!is_initializer(s, proto->input[i]->name)) g->inputs[g->num_inputs++] = (int32_t)i;
+        if (!proto->input[i]->name || !oct_onnx_find(s, proto->input[i]->name))
+            g->inputs[g->num_inputs++] = (int32_t)i;
     for (int i = 0; i < g->num_inputs; i++) {
         const Onnx__ValueInfoProto *p = proto->input[g->inputs[i]];
         g->inputs[i] = (int32_t)g->num_values;
@@ -293,14 +282,6 @@ typedef struct users {
     int32_t *order;
 } users;
 
-static void free_users(users *u)
-{
-    oct_free(&u->first);
-    oct_free(&u->list);
-    oct_free(&u->waits);
-    oct_free(&u->order);
-}
-
 static oct_status link_users(const oct_onnx_graph *g, const int32_t *maker, users *u)
 {
     const size_t count = (size_t)g->num_nodes;
@@ -345,21 +326,11 @@ static oct_status find_order(const oct_onnx_graph *g, users *u)
     return OCT_OK;
 }
 
-static oct_status reorder(oct_onnx_graph *g, const int32_t *order)
-{
-    oct_onnx_node *nodes = NULL;
-    OCT_TRY(oct_alloc(&nodes, (size_t)g->num_nodes, sizeof *nodes));
-    for (int64_t i = 0; i < g->num_nodes; i++)
-        nodes[i] = g->nodes[order[i]];
-    oct_free(&g->nodes);
-    g->nodes = nodes;
-    return OCT_OK;
-}
-
 static oct_status sort_nodes(oct_onnx_graph *g)
 {
     oct_status status = OCT_OK;
     users u = {0};
+    oct_onnx_node *nodes = NULL;
     int32_t *maker = NULL;
     OCT_TRY_OUT(oct_alloc(&maker, (size_t)g->num_values, sizeof *maker));
     for (int64_t i = 0; i < g->num_values; i++)
@@ -370,9 +341,16 @@ static oct_status sort_nodes(oct_onnx_graph *g)
     if (is_sorted(g, maker)) goto out;
     OCT_TRY_OUT(link_users(g, maker, &u));
     OCT_TRY_OUT(find_order(g, &u));
-    OCT_TRY_OUT(reorder(g, u.order));
+    OCT_TRY_OUT(oct_alloc(&nodes, (size_t)g->num_nodes, sizeof *nodes));
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        nodes[i] = g->nodes[u.order[i]];
+    oct_free(&g->nodes);
+    g->nodes = nodes;
 out:
-    free_users(&u);
+    oct_free(&u.first);
+    oct_free(&u.list);
+    oct_free(&u.waits);
+    oct_free(&u.order);
     oct_free(&maker);
     return status;
 }
@@ -397,7 +375,8 @@ static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_
     oct_onnx_scope s = {.prefix = "", .branch = -1};
     oct_onnx_reader r = {
         .graph = g, .model = m, .copies_left = ((size_t)1 << 25) + TIMES_COPIES * size};
-    OCT_TRY(check_model(g->path, m, &g->opset));
+    OCT_CHECK(m->graph && m->graph->n_node > 0, OCT_DATA, "%s: holds no network", g->path);
+    OCT_TRY(check_versions(g->path, m, &g->opset));
     g->ir_version = m->ir_version;
     OCT_TRY(oct_format(&g->producer, "%s%s%s", name, *name && *version ? " " : "", version));
     const oct_status status = take_graph(&r, &s);

@@ -2,28 +2,13 @@
  * rounds of a Loop, is written out beside it, so that after the reader there is one list of plain nodes. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "io/onnx/operator.h"
 #include "io/onnx/read_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* One node and its attributes. */
-
-/* Bytes as a text: what is after a NUL is not read. */
-static oct_status take_string(const ProtobufCBinaryData *bytes, char **text)
-{
-    OCT_TRY(oct_alloc(text, bytes->len + 1, 1));
-    if (bytes->len > 0) memcpy(*text, bytes->data, bytes->len);
-    return OCT_OK;
-}
-
-static oct_status take_ints(const Onnx__AttributeProto *p, oct_onnx_attribute *a)
-{
-    a->count = (int64_t)p->n_ints;
-    OCT_TRY(oct_alloc(&a->ints, p->n_ints, sizeof *a->ints));
-    if (p->n_ints > 0) memcpy(a->ints, p->ints, p->n_ints * sizeof *a->ints);
-    return OCT_OK;
-}
 
 #define KIND(name) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
 
@@ -40,11 +25,14 @@ static oct_status take_attribute(const char *path, const Onnx__AttributeProto *p
         a->kind = OCT_ONNX_FLOAT;
         a->f = p->f;
     } else if (kind == KIND(STRING)) {
-        a->kind = OCT_ONNX_STRING;
-        return take_string(&p->s, &a->s);
+        a->kind = OCT_ONNX_STRING; /* what is after a NUL is not read */
+        OCT_TRY(oct_alloc(&a->s, p->s.len + 1, 1));
+        if (p->s.len > 0) memcpy(a->s, p->s.data, p->s.len);
     } else if (kind == KIND(INTS)) {
         a->kind = OCT_ONNX_INTS;
-        return take_ints(p, a);
+        a->count = (int64_t)p->n_ints;
+        OCT_TRY(oct_alloc(&a->ints, p->n_ints, sizeof *a->ints));
+        if (p->n_ints > 0) memcpy(a->ints, p->ints, p->n_ints * sizeof *a->ints);
     } else if (kind == KIND(TENSOR) && p->t) {
         a->kind = OCT_ONNX_TENSOR;
         OCT_TRY(oct_strdup(&a->tensor.name, p->t->name ? p->t->name : ""));
@@ -65,11 +53,12 @@ const char *oct_onnx_name_of(const Onnx__NodeProto *p)
     return p->n_output > 0 && p->output[0][0] != '\0' ? p->output[0] : p->op_type;
 }
 
-static oct_status take_node(const char *path, const Onnx__NodeProto *p, oct_onnx_node *n)
+static oct_status take_node(const char *path, const char *prefix, const Onnx__NodeProto *p,
+                            oct_onnx_node *n)
 {
     OCT_CHECK(p->op_type && p->op_type[0] != '\0', OCT_DATA,
               "%s: has a node without an operator; it is damaged", path);
-    OCT_TRY(oct_strdup(&n->name, oct_onnx_name_of(p)));
+    OCT_TRY(oct_format(&n->name, "%s%s", prefix, oct_onnx_name_of(p)));
     OCT_TRY(oct_strdup(&n->type, p->op_type));
     OCT_TRY(oct_strdup(&n->domain, oct_onnx_is_own(p->domain) ? "" : p->domain));
     OCT_TRY(oct_alloc(&n->attributes, p->n_attribute, sizeof *n->attributes));
@@ -180,34 +169,18 @@ static oct_status set_ports(oct_onnx_node *n, size_t inputs, size_t outputs)
     return OCT_OK;
 }
 
-static oct_status find_ports(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                             const Onnx__NodeProto *p, oct_onnx_node *n)
-{
-    for (size_t k = 0; k < p->n_input; k++)
-        OCT_TRY(find_input(r, s, p, k, &n->input[k]));
-    for (size_t k = 0; k < p->n_output; k++)
-        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find(s, p->output[k])->value;
-    return OCT_OK;
-}
-
-static oct_status add_prefix(const oct_onnx_scope *s, oct_onnx_node *n)
-{
-    char *name = n->name;
-    n->name = NULL;
-    const oct_status status = oct_format(&n->name, "%s%s", s->prefix, name);
-    oct_free(&name);
-    return status;
-}
-
 static oct_status take_plain(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p)
 {
     oct_onnx_node *n;
     OCT_TRY(charge_node(r, s, p));
     OCT_TRY(new_node(r, s, &n));
-    OCT_TRY(take_node(r->graph->path, p, n));
-    if (s->prefix[0]) OCT_TRY(add_prefix(s, n));
+    OCT_TRY(take_node(r->graph->path, s->prefix, p, n));
     OCT_TRY(set_ports(n, p->n_input, p->n_output));
-    return find_ports(r, s, p, n);
+    for (size_t k = 0; k < p->n_input; k++)
+        OCT_TRY(find_input(r, s, p, k, &n->input[k]));
+    for (size_t k = 0; k < p->n_output; k++)
+        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find(s, p->output[k])->value;
+    return OCT_OK;
 }
 
 /* Has the result `name` of a node be another value. */
@@ -368,11 +341,6 @@ static oct_status take_if(oct_onnx_reader *r, const oct_onnx_scope *s, const Onn
 
 /* Loops. */
 
-static bool is_true(const oct_onnx_value *v)
-{
-    return v->data && v->dtype == OCT_U8 && oct_onnx_numel(v) == 1 && *(const uint8_t *)v->data;
-}
-
 /* How many rounds there are, when the file itself says so; -1: it does not. */
 static int64_t count_rounds(const oct_onnx_reader *r, const oct_onnx_scope *s,
                             const Onnx__NodeProto *p)
@@ -382,7 +350,8 @@ static int64_t count_rounds(const oct_onnx_reader *r, const oct_onnx_scope *s,
     const oct_onnx_names_entry *go = p->n_input > 1 ? oct_onnx_find(s, p->input[1]) : NULL;
     const oct_onnx_value *v = count && count->value >= 0 ? &values[count->value] : NULL;
     if (!v || !v->data || v->dtype != OCT_S64 || oct_onnx_numel(v) != 1) return -1;
-    if (p->n_input > 1 && p->input[1][0] && (!go || go->value < 0 || !is_true(&values[go->value])))
+    bool goes = !(p->n_input > 1 && p->input[1][0]);
+    if (!goes && (!go || go->value < 0 || !oct_onnx_truth(&values[go->value], &goes) || !goes))
         return -1;
     const int64_t rounds = *(const int64_t *)v->data;
     return rounds >= 0 && rounds <= OCT_ONNX_ROUNDS_MAX ? rounds : -1;
@@ -475,17 +444,6 @@ out:
     return status;
 }
 
-static oct_status take_resolved(oct_onnx_reader *r, const oct_onnx_scope *s,
-                                const Onnx__NodeProto *p)
-{
-    int64_t rounds;
-    const Onnx__FunctionProto *called = oct_onnx_called(r, p);
-    if (called) return take_call(r, s, p, called);
-    if (is_own(p, "If")) return take_if(r, s, p);
-    if (is_own(p, "Loop") && find_loop(r, s, p, &rounds)) return take_loop(r, s, p, rounds);
-    return take_plain(r, s, p);
-}
-
 oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
                               size_t count)
 {
@@ -494,7 +452,18 @@ oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeP
         oct_onnx_resolved node;
         if (is_constant(nodes[i])) continue;
         OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
-        const oct_status status = take_resolved(r, s, &node.node);
+        const Onnx__NodeProto *p = &node.node;
+        const Onnx__FunctionProto *called = oct_onnx_called(r, p);
+        int64_t rounds;
+        oct_status status;
+        if (called)
+            status = take_call(r, s, p, called);
+        else if (is_own(p, "If"))
+            status = take_if(r, s, p);
+        else if (is_own(p, "Loop") && find_loop(r, s, p, &rounds))
+            status = take_loop(r, s, p, rounds);
+        else
+            status = take_plain(r, s, p);
         oct_onnx_free_resolved(&node);
         if (status != OCT_OK) return status;
     }

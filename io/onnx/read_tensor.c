@@ -130,18 +130,14 @@ oct_status oct_onnx_tensor_bytes(const char *path, const Onnx__TensorProto *p, i
     return OCT_OK;
 }
 
-static uint64_t little_endian(const uint8_t *b, size_t bytes)
-{
-    uint64_t value = 0;
-    for (size_t i = bytes; i-- > 0;)
-        value = value << 8 | b[i];
-    return value;
-}
-
-static int64_t extend(uint64_t value, const element *e)
+/* Element i, the lowest byte first; the sign of a signed one is extended to 64 bits. */
+static uint64_t raw_bits(const element *e, const uint8_t *bytes, int64_t i)
 {
     const int shift = 64 - 8 * (int)e->bytes;
-    return e->is_signed ? (int64_t)(value << shift) >> shift : (int64_t)value;
+    uint64_t value = 0;
+    for (size_t k = e->bytes; k-- > 0;)
+        value = value << 8 | bytes[(size_t)i * e->bytes + k];
+    return e->is_signed ? (uint64_t)((int64_t)(value << shift) >> shift) : value;
 }
 
 static float real_of(uint64_t bits, int32_t type)
@@ -202,10 +198,8 @@ static oct_status take_raw(const tensor *t, oct_onnx_value *v, const uint8_t *by
         if (t->numel > 0) memcpy(v->data, bytes, (size_t)t->numel * sizeof(float));
         return OCT_OK;
     }
-    for (int64_t i = 0; i < t->numel; i++) {
-        const uint64_t bits = little_endian(bytes + (size_t)i * e->bytes, e->bytes);
-        OCT_TRY(set_element(t, v, i, (uint64_t)extend(bits, e)));
-    }
+    for (int64_t i = 0; i < t->numel; i++)
+        OCT_TRY(set_element(t, v, i, raw_bits(e, bytes, i)));
     return OCT_OK;
 }
 
@@ -251,14 +245,6 @@ static uint64_t typed_bits(const tensor *t, int64_t i)
     return bits;
 }
 
-static oct_status wrong_size(const tensor *t, size_t bytes)
-{
-    return oct_fail(OCT_DATA,
-                    "%s: '%s' has %" PRId64 " elements of type %s, but %zu bytes of data; it is "
-                    "damaged",
-                    t->path, t->name.text, t->numel, t->element->name, bytes);
-}
-
 static oct_status take_typed(const tensor *t, oct_onnx_value *v)
 {
     OCT_CHECK(typed_count(t) == (size_t)t->numel, OCT_DATA,
@@ -278,8 +264,9 @@ oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *p, oc
               "%s: the data of '%s' are in another file; save the network as one file", path,
               t.name.text);
     if (!p->has_raw_data) return take_typed(&t, v);
-    if (p->raw_data.len != (size_t)t.numel * t.element->bytes)
-        return wrong_size(&t, p->raw_data.len);
+    OCT_CHECK(p->raw_data.len == (size_t)t.numel * t.element->bytes, OCT_DATA,
+              "%s: '%s' has %" PRId64 " elements of type %s, but %zu bytes of data; it is damaged",
+              path, t.name.text, t.numel, t.element->name, p->raw_data.len);
     OCT_TRY(oct_alloc(&v->data, (size_t)t.numel, oct_dtype_bytes(v->dtype)));
     return take_raw(&t, v, p->raw_data.data);
 }

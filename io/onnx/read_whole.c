@@ -133,11 +133,6 @@ static oct_status add_piece(external *x, piece found)
     return OCT_OK;
 }
 
-static bool same_file(const piece *a, const piece *b)
-{
-    return a->device == b->device && a->inode == b->inode;
-}
-
 static int by_place(const void *left, const void *right)
 {
     const piece *a = left, *b = right;
@@ -153,32 +148,15 @@ static oct_status check_overlap(external *x)
     for (size_t i = 0; i < x->count; i++) {
         const piece *p = &x->pieces[i];
         if (p->length == 0) continue;
-        OCT_CHECK(!last || !same_file(last, p) || last->offset + last->length <= p->offset,
-                  OCT_DATA, "%s: the data of '%s' and '%s' overlap in %s; it is damaged", x->path,
+        const bool same_file = last && last->device == p->device && last->inode == p->inode;
+        OCT_CHECK(!same_file || last->offset + last->length <= p->offset, OCT_DATA,
+                  "%s: the data of '%s' and '%s' overlap in %s; it is damaged", x->path,
                   oct_show(last->name, strlen(last->name)).text,
                   oct_show(p->name, strlen(p->name)).text,
                   oct_show(p->location, strlen(p->location)).text);
         last = p;
     }
     return OCT_OK;
-}
-
-static oct_status read_piece(const external *x, const piece *found, void *bytes)
-{
-    char real[PATH_MAX];
-    oct_span span = OCT_SPAN_NONE;
-    OCT_TRY(resolve(x, found, real));
-    OCT_TRY(oct_span_open(&span, real));
-    const oct_status status =
-        oct_span_read(&span, found->offset, bytes, (size_t)found->length, real);
-    oct_span_close(&span);
-    return status;
-}
-
-static void free_external(external *x)
-{
-    oct_free(&x->pieces);
-    x->count = x->capacity = 0;
 }
 
 static oct_status note_piece(external *x, Onnx__TensorProto *p)
@@ -193,6 +171,8 @@ static oct_status note_piece(external *x, Onnx__TensorProto *p)
 static oct_status take_piece(external *x, Onnx__TensorProto *p)
 {
     piece found;
+    char real[PATH_MAX];
+    oct_span span = OCT_SPAN_NONE;
     void *bytes = NULL;
     if (!oct_onnx_is_external(p)) return OCT_OK;
     OCT_TRY(find_piece(x, p, &found));
@@ -200,7 +180,11 @@ static oct_status take_piece(external *x, Onnx__TensorProto *p)
     p->raw_data =
         (ProtobufCBinaryData){(size_t)found.length, bytes}; /* the message's from now on */
     p->has_raw_data = true;
-    OCT_TRY(read_piece(x, &found, bytes));
+    OCT_TRY(resolve(x, &found, real));
+    OCT_TRY(oct_span_open(&span, real));
+    const oct_status status = oct_span_read(&span, found.offset, bytes, (size_t)found.length, real);
+    oct_span_close(&span);
+    if (status != OCT_OK) return status;
     for (size_t i = 0; i < p->n_external_data; i++)
         onnx__string_string_entry_proto__free_unpacked(p->external_data[i], &oct_wire_allocator);
     p->n_external_data = 0;
@@ -302,7 +286,7 @@ oct_status oct_onnx_load(const char *path, void **bytes, size_t *size)
     OCT_TRY_OUT(make_whole(&x, bytes, size));
 out:
     if (status != OCT_OK) oct_free(bytes);
-    free_external(&x);
+    oct_free(&x.pieces);
     oct_free(&folder);
     return status;
 }

@@ -390,12 +390,6 @@ static oct_status take_scales(const oct_onnx_call *c, int count, float *scale, b
     return OCT_OK;
 }
 
-static void resize_axis(const oct_onnx_call *c, int64_t *size, int64_t wanted)
-{
-    if (*size == c->pass->batch && oct_onnx_is_fixed_batch(c, wanted)) return;
-    *size = wanted;
-}
-
 oct_status oct_onnx_shape_resize(oct_onnx_call *c)
 {
     oct_onnx_list axes, sizes;
@@ -419,7 +413,8 @@ oct_status oct_onnx_shape_resize(oct_onnx_call *c)
         OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, shape.ndim, &axis));
         int64_t *size = &shape.dim[axis];
         if (scaled) c->node->args.scale[axis] = scale[i];
-        resize_axis(c, size, sizes.count ? sizes.at[i] : (int64_t)floorf((float)*size * scale[i]));
+        const int64_t wanted = sizes.count ? sizes.at[i] : (int64_t)floorf((float)*size * scale[i]);
+        if (*size != c->pass->batch || !oct_onnx_is_fixed_batch(c, wanted)) *size = wanted;
         if (*size < 0) return oct_onnx_problem(c, "it has a size of %" PRId64, *size);
     }
     return oct_onnx_set(c, 0, shape.dtype, &shape);
