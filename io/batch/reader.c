@@ -100,32 +100,6 @@ static void put_cached(oct_cache *cache, int64_t number, const oct_image *image,
 static const void *const damaged_modes[] = {OCT_DAMAGED_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_damaged_mode_table = OCT_REGISTRY("a mode", damaged_modes);
 
-static oct_status check_size(const oct_dataset *data, int64_t number, const oct_image *image)
-{
-    OCT_ASSERT(image->dtype == data->dtype);
-    OCT_CHECK(image->h == data->h && image->w == data->w && image->c == data->c, OCT_DATA,
-              "sample %" PRId64 " of the data set has %" PRId64 "x%" PRId64 "x%" PRId64
-              " numbers, but the model takes %" PRId64 "x%" PRId64 "x%" PRId64,
-              number, image->h, image->w, image->c, data->h, data->w, data->c);
-    return OCT_OK;
-}
-
-static oct_status check_map(const oct_dataset *data, int64_t number, const oct_image *image,
-                            const oct_image *map)
-{
-    const int64_t pixels = map->h * map->w;
-    OCT_CHECK(map->h == image->h && map->w == image->w && map->dtype == OCT_S32, OCT_DATA,
-              "the map of sample %" PRId64 " has %" PRId64 "x%" PRId64
-              " pixels, but its image %" PRId64 "x%" PRId64,
-              number, map->h, map->w, image->h, image->w);
-    for (int64_t i = 0; i < pixels; i++)
-        OCT_CHECK(((const int32_t *)map->data)[i] < data->classes, OCT_DATA,
-                  "the map of sample %" PRId64 " holds class %d, but there are %" PRId64
-                  " classes; raise data.classes, or use a negative number for pixels without one",
-                  number, (int)((const int32_t *)map->data)[i], data->classes);
-    return OCT_OK;
-}
-
 static oct_status read_one(const oct_reader_options *o, int64_t number, const oct_draw *draw,
                            oct_sample *s)
 {
@@ -137,9 +111,26 @@ static oct_status read_one(const oct_reader_options *o, int64_t number, const oc
         OCT_TRY(data->format->read(data, number, &s->image, map));
         if (o->cache) put_cached(o->cache, number, &s->image, map);
     }
-    if (map) OCT_TRY(check_map(data, number, &s->image, map));
+    if (map) {
+        const int64_t pixels = map->h * map->w;
+        OCT_CHECK(map->h == s->image.h && map->w == s->image.w && map->dtype == OCT_S32, OCT_DATA,
+                  "the map of sample %" PRId64 " has %" PRId64 "x%" PRId64
+                  " pixels, but its image %" PRId64 "x%" PRId64,
+                  number, map->h, map->w, s->image.h, s->image.w);
+        for (int64_t i = 0; i < pixels; i++)
+            OCT_CHECK(
+                ((const int32_t *)map->data)[i] < data->classes, OCT_DATA,
+                "the map of sample %" PRId64 " holds class %d, but there are %" PRId64
+                " classes; raise data.classes, or use a negative number for pixels without one",
+                number, (int)((const int32_t *)map->data)[i], data->classes);
+    }
     OCT_TRY(oct_augment_run(o->augment, draw, &s->image, map));
-    return check_size(data, number, &s->image);
+    OCT_ASSERT(s->image.dtype == data->dtype);
+    OCT_CHECK(s->image.h == data->h && s->image.w == data->w && s->image.c == data->c, OCT_DATA,
+              "sample %" PRId64 " of the data set has %" PRId64 "x%" PRId64 "x%" PRId64
+              " numbers, but the model takes %" PRId64 "x%" PRId64 "x%" PRId64,
+              number, s->image.h, s->image.w, s->image.c, data->h, data->w, data->c);
+    return OCT_OK;
 }
 
 void oct_read_sample(const oct_reader_options *o, const oct_place *place, oct_sample *s)

@@ -31,20 +31,6 @@ const char *oct_goal_outputs(oct_goal_kind goal, int64_t count, char text[48])
     return text;
 }
 
-static oct_status check_folder(const oct_dataset_format *format, const char *folder)
-{
-    struct stat info;
-    bool there = stat(folder, &info) == 0;
-    OCT_CHECK(
-        there, OCT_DATA,
-        "%s: there is no such folder; %s; name another with data.path=FOLDER or, where a model "
-        "or checkpoint is given, --data FOLDER",
-        folder, format->files);
-    OCT_CHECK(S_ISDIR(info.st_mode) || format->takes_file, OCT_DATA,
-              "%s: is a file, not a folder; data.path is the folder that holds the files", folder);
-    return OCT_OK;
-}
-
 /* What an opening works with. */
 typedef struct opening {
     oct_dataset *data;
@@ -280,7 +266,16 @@ static oct_status open_here(opening *l)
               OCT_USAGE,
               "data.goal: the format %s has no goals of the kind %s; use another format or goal",
               source->format->name, oct_registry_name(&oct_goal_kind_table, source->goal));
-    OCT_TRY(check_folder(l->format, l->folder));
+    struct stat info;
+    bool there = stat(l->folder, &info) == 0;
+    OCT_CHECK(
+        there, OCT_DATA,
+        "%s: there is no such folder; %s; name another with data.path=FOLDER or, where a model "
+        "or checkpoint is given, --data FOLDER",
+        l->folder, l->format->files);
+    OCT_CHECK(S_ISDIR(info.st_mode) || l->format->takes_file, OCT_DATA,
+              "%s: is a file, not a folder; data.path is the folder that holds the files",
+              l->folder);
     OCT_TRY(l->format->open(data, &l->there, l->split));
     data->read_h = data->h;
     data->read_w = data->w;

@@ -179,27 +179,6 @@ static oct_status list_classes(reading *r, const char *part, listing *l)
     return status;
 }
 
-static oct_status check_class_count(const reading *r)
-{
-    if (r->num_classes == 0) {
-        oct_fail(OCT_DATA, "%s%s%s: holds no folders of classes%s%s; %s", r->source->folder,
-                 *r->part ? "/" : "", r->part, r->others ? ", but files such as " : "", r->other,
-                 FILES);
-        return OCT_DATA;
-    }
-    OCT_CHECK(r->num_classes > 1 || r->source->goal == OCT_GOAL_INPUT ||
-                  r->source->goal == OCT_GOAL_NONE,
-              OCT_DATA, "%s: holds one class folder, %s; at least two classes are needed; %s",
-              r->source->folder, r->class_names[0], FILES);
-    OCT_CHECK(r->source->classes == 0 || r->source->classes == r->num_classes ||
-                  r->source->goal == OCT_GOAL_NONE,
-              OCT_USAGE,
-              "data.classes: %" PRId64 ", but %s holds %" PRId64
-              " folders of classes; leave the key out",
-              r->source->classes, r->source->folder, r->num_classes);
-    return OCT_OK;
-}
-
 static oct_status add_picture(reading *r, const char *class, const char *name)
 {
     char *inner = NULL, *path = NULL;
@@ -304,7 +283,22 @@ static oct_status check_test_classes(reading *r)
 static oct_status fill_list(reading *r)
 {
     oct_picture_list *list = r->data->store;
-    OCT_TRY(check_class_count(r));
+    if (r->num_classes == 0) {
+        oct_fail(OCT_DATA, "%s%s%s: holds no folders of classes%s%s; %s", r->source->folder,
+                 *r->part ? "/" : "", r->part, r->others ? ", but files such as " : "", r->other,
+                 FILES);
+        return OCT_DATA;
+    }
+    OCT_CHECK(r->num_classes > 1 || r->source->goal == OCT_GOAL_INPUT ||
+                  r->source->goal == OCT_GOAL_NONE,
+              OCT_DATA, "%s: holds one class folder, %s; at least two classes are needed; %s",
+              r->source->folder, r->class_names[0], FILES);
+    OCT_CHECK(r->source->classes == 0 || r->source->classes == r->num_classes ||
+                  r->source->goal == OCT_GOAL_NONE,
+              OCT_USAGE,
+              "data.classes: %" PRId64 ", but %s holds %" PRId64
+              " folders of classes; leave the key out",
+              r->source->classes, r->source->folder, r->num_classes);
     OCT_TRY(oct_dataset_name_classes(r->data, r->num_classes));
     for (int64_t i = 0; i < r->num_classes; i++)
         OCT_TRY(oct_strdup(&r->data->class_names[i], r->class_names[i]));

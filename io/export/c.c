@@ -4,10 +4,10 @@
 #include "io/export/c_form.h"
 
 #include "core/base/mem.h"
-#include "io/export/program_parts.h"
 #include "io/batch/normalise.h"
-#include "quant/rounding/qparams.h"
+#include "io/export/program_parts.h"
 #include "quant/program/planner.h"
+#include "quant/rounding/qparams.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -189,21 +189,13 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
     oct_to_c *w = &f->w;
     const oct_value *codes = oct_step_output(w->program, f->first);
     const int64_t channels = oct_export_channels(f->in->c);
-    uint8_t pixels[UINT8_MAX + 1];
-    float values[UINT8_MAX + 1];
     uint16_t *table = NULL;
     bool equal = true;
-    for (int i = 0; i <= UINT8_MAX; i++)
-        pixels[i] = (uint8_t)i;
     for (int64_t c = 1; c < channels; c++)
         equal = equal && w->job->mean[c] == w->job->mean[0] && w->job->std[c] == w->job->std[0];
     *tables = equal ? 1 : channels;
-    OCT_TRY(oct_alloc(&table, (size_t)*tables * 256, sizeof *table));
-    for (int64_t c = 0; c < *tables; c++) {
-        oct_normalise(pixels, 256, 1, &w->job->mean[c], &w->job->std[c], values);
-        oct_export_quantize(f->first, codes->q, values, 256,
-                            (uint8_t *)table + c * 256 * (int64_t)oct_dtype_bytes(codes->dtype));
-    }
+    OCT_TRY(oct_alloc(&table, (size_t)*tables * OCT_EXPORT_CODES, sizeof *table));
+    oct_export_pixels(f->first, codes->q, *tables, w->job->mean, w->job->std, table);
     oct_to_c_add(w, &w->constants, "\n/* Codes of the pixels 0 to 255. */\n");
     oct_to_c_constants(w, &(oct_to_c_array){"pixels", 0, codes->dtype, *tables * 256, table});
     oct_free(&table);
@@ -268,14 +260,6 @@ typedef struct golden {
     uint8_t *codes, *pixels;
     uint8_t *output; /* of the samples and of the pixels */
 } golden;
-
-static void free_golden(golden *g)
-{
-    oct_free(&g->input);
-    oct_free(&g->codes);
-    oct_free(&g->pixels);
-    oct_free(&g->output);
-}
 
 /* Each pixel of a channel is another one, as long as there are others. */
 static void make_pixels(const oct_to_c_file *f, golden *g, float *values)
@@ -409,7 +393,10 @@ static oct_status write_source(oct_to_c_file *f, oct_exported *out)
     f->text = (oct_text){0};
 out:
     oct_text_free(&runs);
-    free_golden(&g);
+    oct_free(&g.input);
+    oct_free(&g.codes);
+    oct_free(&g.pixels);
+    oct_free(&g.output);
     return status;
 }
 

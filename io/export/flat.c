@@ -82,30 +82,6 @@ static oct_status count_items(flat *f)
     return OCT_OK;
 }
 
-static oct_status make_room(flat *f)
-{
-    uint64_t end = aligned(sizeof(oct_flat_header));
-    for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
-        f->offset[i] = end;
-        end = aligned(end + f->count[i] * oct_flat_item_bytes[i]);
-    }
-    f->size = (size_t)end;
-    return oct_alloc(&f->bytes, f->size, 1);
-}
-
-static void write_head(const flat *f)
-{
-    const oct_program *p = f->program;
-    oct_flat_head *head = section(f, OCT_FLAT_PROGRAM);
-    snprintf(head->target, sizeof head->target, "%s", p->target);
-    head->shift = (int32_t)p->requantizer;
-    head->num_inputs = p->num_inputs;
-    for (int i = 0; i < p->num_inputs; i++)
-        head->inputs[i] = p->inputs[i];
-    head->output = p->output;
-    head->classes = f->model->classes;
-}
-
 static void write_values(const flat *f)
 {
     oct_flat_value *to = section(f, OCT_FLAT_VALUES);
@@ -149,16 +125,6 @@ static void write_steps(const flat *f)
             at += aligned(bytes);
         }
     }
-}
-
-static void write_pixels(const flat *f)
-{
-    float *to = section(f, OCT_FLAT_PIXELS);
-    uint8_t pixels[256];
-    for (int i = 0; i < 256; i++)
-        pixels[i] = (uint8_t)i;
-    for (uint64_t c = 0; c < f->count[OCT_FLAT_PIXELS] / 256; c++)
-        oct_normalise(pixels, 256, 1, &f->model->mean[c], &f->model->std[c], to + c * 256);
 }
 
 static oct_status write_golden(const flat *f)
@@ -241,11 +207,34 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     oct_fail_clear();
     OCT_TRY_OUT(count_items(&f));
     if (job->tries) goto out;
-    OCT_TRY_OUT(make_room(&f));
-    write_head(&f);
+    uint64_t end = aligned(sizeof(oct_flat_header));
+    for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
+        f.offset[i] = end;
+        end = aligned(end + f.count[i] * oct_flat_item_bytes[i]);
+    }
+    f.size = (size_t)end;
+    OCT_TRY_OUT(oct_alloc(&f.bytes, f.size, 1));
+
+    const oct_program *p = f.program;
+    oct_flat_head *head = section(&f, OCT_FLAT_PROGRAM);
+    snprintf(head->target, sizeof head->target, "%s", p->target);
+    head->shift = (int32_t)p->requantizer;
+    head->num_inputs = p->num_inputs;
+    for (int i = 0; i < p->num_inputs; i++)
+        head->inputs[i] = p->inputs[i];
+    head->output = p->output;
+    head->classes = f.model->classes;
+
     write_values(&f);
     write_steps(&f);
-    write_pixels(&f);
+
+    /* What normalising makes of each pixel. */
+    float *to = section(&f, OCT_FLAT_PIXELS);
+    uint8_t pixels[256];
+    for (int i = 0; i < 256; i++)
+        pixels[i] = (uint8_t)i;
+    for (uint64_t c = 0; c < f.count[OCT_FLAT_PIXELS] / 256; c++)
+        oct_normalise(pixels, 256, 1, &f.model->mean[c], &f.model->std[c], to + c * 256);
     if (f.model->class_names)
         memcpy(section(&f, OCT_FLAT_CLASS_NAMES), f.model->class_names,
                (size_t)f.count[OCT_FLAT_CLASS_NAMES]);

@@ -55,18 +55,13 @@ void oct_flat_free(oct_flat_writer *w)
     *w = (oct_flat_writer){.status = OCT_OK};
 }
 
-static size_t width_of(const oct_flat_field *field)
-{
-    return field->width ? (size_t)field->width : REFERENCE;
-}
-
 /* Places the fields after the table's own reference, wide ones first, so that each is aligned. */
 static size_t lay_out(int n, const oct_flat_field *fields, size_t *offset)
 {
     size_t size = REFERENCE;
     for (size_t width = 8; width > 0; width /= 2)
         for (int i = 0; i < n; i++) {
-            if (width_of(&fields[i]) != width) continue;
+            if ((fields[i].width ? (size_t)fields[i].width : REFERENCE) != width) continue;
             size = (size + width - 1) / width * width;
             offset[i] = size;
             size += width;

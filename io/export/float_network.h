@@ -5,8 +5,54 @@
  * over as they are, so their parameters are found again after it. */
 #pragma once
 
+#include "core/autograd/call.h"
 #include "core/graph/trace_run.h"
-#include "io/export/layer.h"
+
+/* Formats see a float layer in this form, be it a call in a float network or a float fallback of an int8 model; and
+ * they see its arrays in the layouts that PyTorch and ONNX have: channels before rows and columns. */
+enum { OCT_LAYER_ARRAYS = 64 };
+
+/* A parameter or buffer in the layout of the module that owns it. */
+typedef struct oct_layer_array {
+    const char *name; /* "weight" */
+    oct_shape shape;
+    const float *data;
+} oct_layer_array;
+
+/* The shape of a tensor, whose batch counts 1. */
+typedef struct oct_layer_tensor {
+    oct_shape shape;
+    /* Where four dimensions (N, H, W, C) have been flattened: these, since other programs flatten
+     * (N, C, H, W). Otherwise ndim 0. */
+    oct_shape plane;
+} oct_layer_tensor;
+
+typedef struct oct_float_layer {
+    const char *type; /* of the module */
+    const char *name; /* "layer1.0.conv1" */
+    oct_op_args args;
+    oct_layer_array array[OCT_LAYER_ARRAYS];
+    int num_arrays;
+} oct_float_layer;
+
+const oct_layer_array *oct_layer_array_find(const oct_float_layer *layer,
+                                            const char *name); /* NULL */
+
+/* Does such a layer only pass its input on? */
+bool oct_layer_passes(const char *type);
+/* Gives a view of x in another shape the plane that it then has. */
+oct_layer_tensor oct_layer_view(const oct_layer_tensor *x, oct_shape shape);
+
+/* An array with the dimensions and the order that PyTorch has. */
+typedef struct oct_torch_array {
+    int ndim;
+    int64_t dim[OCT_MAX_DIMS];
+    float *data; /* owned */
+} oct_torch_array;
+/* Makes it of an array of a layer. input: of the layer. */
+oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *layer,
+                                const oct_layer_array *array,
+                                const oct_layer_tensor *input) OCT_NODISCARD;
 
 /* A module that owned parameters or buffers before prepare. */
 typedef struct oct_float_network_owner {
@@ -33,11 +79,7 @@ oct_status oct_float_network_open(oct_float_network *network, oct_module *root,
 oct_status oct_float_network_find(oct_float_network *network, oct_module *root) OCT_NODISCARD;
 void oct_float_network_close(oct_float_network *network);
 
-/* Gives node i of the trace as a layer, which borrows from network and model; a layer that is gone passes its
+/* Gives an owner as a layer, be it called or not, which borrows from network and model; one that is gone passes its
  * input on (type "identity"). */
-void oct_float_network_layer(const oct_float_network *network, int64_t i, oct_float_layer *layer);
-/* Gives an owner as a layer, be it called or not. */
 void oct_float_network_owner_layer(const oct_float_network *network, int64_t owner,
                                    oct_float_layer *layer);
-/* Is no call before i of the same owner? */
-bool oct_float_network_is_first_call(const oct_float_network *network, int64_t i);

@@ -13,11 +13,6 @@ static const void *const listed[] = {
 };
 const oct_registry oct_export_format_table = OCT_REGISTRY("a format", listed);
 
-const oct_export_format *oct_export_format_find(const char *name)
-{
-    return oct_registry_find(&oct_export_format_table, name);
-}
-
 const char *oct_export_port(const oct_export *job, bool output, char name[OCT_PORT_BYTES])
 {
     const char *at = job->port_names;

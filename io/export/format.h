@@ -63,4 +63,19 @@ typedef struct oct_export_format {
 #undef OCT_EXPORT_FORMAT
 
 extern const oct_registry oct_export_format_table;
-const oct_export_format *oct_export_format_find(const char *name); /* NULL */
+
+/* Fills in the bytes that each step's arrays and layer take as constants of the format c (KWS_CONSTANT_BYTES is their
+ * sum); -1 where C has no form for a step. The program has passed its check. OCT_RESOURCE when memory is out. */
+oct_status oct_c_constant_bytes(const oct_program *program, int64_t *bytes) OCT_NODISCARD;
+
+/* NumPy's .npz, for golden samples: a zip archive of arrays, stored as they are. Equal arrays give equal bytes. */
+typedef struct oct_npz_array {
+    const char *name; /* "input" */
+    oct_dtype dtype;
+    oct_shape shape;
+    const void *data;
+} oct_npz_array;
+
+/* *bytes is oct_alloc'ed. OCT_PREPARE for more than the 4 GiB that such an archive holds. */
+oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes,
+                        size_t *size) OCT_NODISCARD;

@@ -1,6 +1,6 @@
 /* Layout of a stored archive: for each member a local header and its bytes, then the directory, then its end (PKWARE's
  * APPNOTE 6.3, without the extensions for large files). */
-#include "io/export/npz.h"
+#include "io/export/format.h"
 
 #include "core/base/mem.h"
 
@@ -63,16 +63,6 @@ static void make_header(member *m)
     text[HEADER - 1] = '\n';
 }
 
-static void make_member(member *m, const oct_npz_array *array)
-{
-    m->array = array;
-    snprintf(m->name, sizeof m->name, "%.*s.npy", NAME_MAX_BYTES, array->name);
-    make_header(m);
-    const size_t bytes = array_bytes(array);
-    m->size = (uint32_t)(HEADER + bytes);
-    m->crc = (uint32_t)crc32_z(crc32_z(0, m->header, HEADER), array->data, bytes);
-}
-
 /* What local headers and the directory both have: version, method and date to lengths of names. */
 static void put_common(uint8_t *to, const member *m)
 {
@@ -118,8 +108,14 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
         total += array_bytes(&arrays[i]);
         OCT_CHECK_OUT(total < UINT32_MAX - 4096 * (size_t)count, OCT_PREPARE,
                       "%s: an .npz holds at most 4 GiB", arrays[i].name);
-        make_member(&members[i], &arrays[i]);
-        total += LOCAL + CENTRAL + HEADER + 2 * strlen(members[i].name);
+        member *m = &members[i];
+        const size_t numbers = array_bytes(&arrays[i]);
+        m->array = &arrays[i];
+        snprintf(m->name, sizeof m->name, "%.*s.npy", NAME_MAX_BYTES, arrays[i].name);
+        make_header(m);
+        m->size = (uint32_t)(HEADER + numbers);
+        m->crc = (uint32_t)crc32_z(crc32_z(0, m->header, HEADER), arrays[i].data, numbers);
+        total += LOCAL + CENTRAL + HEADER + 2 * strlen(m->name);
     }
     OCT_TRY_OUT(oct_alloc(bytes, total, 1));
     for (int i = 0; i < count; i++)

@@ -1,26 +1,206 @@
 /* The format onnx: a float network as its operators, an int8 model with QuantizeLinear and DequantizeLinear around
- * them (onnx_program.c). */
+ * them. */
+#include "io/export/onnx_form.h"
+
 #include "core/base/mem.h"
-#include "io/export/onnx_model.h"
-#include "io/export/onnx_step.h"
+#include "io/export/program_parts.h"
+#include "quant/program/step.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void add_numbers(oct_to_onnx_writer *w, const char *key, const float *values,
+                        int64_t channels)
+{
+    oct_text text = {0};
+    const oct_status status = oct_export_numbers(&text, values, channels);
+    if (status == OCT_OK)
+        oct_to_onnx_property(w, key, text.data);
+    else
+        oct_to_onnx_fail(w, status, "%s: no memory", key);
+    oct_text_free(&text);
+}
+
+/* A constant (C, 1, 1), or (C) for rows, of values of channels. */
+static const char *channel_constant(oct_to_onnx_writer *w, const float *values,
+                                    const oct_shape *shape)
+{
+    const int64_t dims[] = {oct_export_channels(shape->dim[shape->ndim - 1]), 1, 1};
+    return oct_to_onnx_constant(w, NULL, OCT_F32, shape->ndim == 4 ? 3 : 1, dims, values);
+}
+
+/* (x * unit - mean) * (1 / std), each operation rounded, as the loader has it. */
+static const char *normalise(oct_to_onnx_writer *w, const oct_export *job, const char *pixels,
+                             const oct_shape *shape)
+{
+    float inverse_std[OCT_REALS_MAX];
+    for (int64_t c = 0; c < oct_export_channels(shape->dim[shape->ndim - 1]); c++)
+        inverse_std[c] = 1.0f / job->std[c];
+    const char *x = OCT_TO_ONNX(w, "Cast", pixels);
+    oct_to_onnx_int_set(w, "to", 1); /* float */
+    x = OCT_TO_ONNX(w, "Mul", x, oct_to_onnx_scalar(w, 1.0f / 255.0f));
+    x = OCT_TO_ONNX(w, "Sub", x, channel_constant(w, job->mean, shape));
+    return OCT_TO_ONNX(w, "Mul", x, channel_constant(w, inverse_std, shape));
+}
+
+/* Declares input `number` of a model and returns it as values that the network takes. */
+static oct_to_onnx_ref model_input(oct_to_onnx_writer *w, const oct_export *job, int number,
+                                   oct_shape shape)
+{
+    const int64_t channels = shape.dim[shape.ndim - 1];
+    const bool row = shape.ndim == 4 && shape.dim[1] * shape.dim[2] == 1;
+    const oct_shape given = row ? OCT_SHAPE(1, channels) : shape, there = oct_to_onnx_shape(&given);
+    const bool pixels = job->pixels && number == 0;
+    char name[OCT_PORT_BYTES];
+    oct_to_onnx_ref x = {.tensor = {.shape = given}};
+    if (number == 0) {
+        x.name = oct_to_onnx_keep_name(w, oct_export_port(job, false, name));
+        oct_to_onnx_keep_name(w, oct_export_port(job, true, name));
+    } else {
+        x.name = oct_to_onnx_name(w, "input%d", number);
+    }
+    oct_to_onnx_declare_input(w, x.name, pixels ? OCT_U8 : OCT_F32, &there);
+    if (number > 0) return oct_to_onnx_view(w, x, shape);
+    if (job->class_names) oct_to_onnx_property(w, "octet.class_names", job->class_names);
+    oct_to_onnx_layer_begin(w, "input");
+    if (pixels) {
+        x.name = normalise(w, job, x.name, &given);
+    } else {
+        add_numbers(w, "octet.mean", job->mean, channels);
+        add_numbers(w, "octet.std", job->std, channels);
+    }
+    return oct_to_onnx_view(w, x, shape);
+}
+
+static void declare_model_output(oct_to_onnx_writer *w, const oct_export *job, oct_to_onnx_ref y,
+                                 oct_dtype dtype)
+{
+    char name[OCT_PORT_BYTES];
+    y = oct_to_onnx_ordered(w, y);
+    const oct_shape shape = oct_to_onnx_shape(&y.tensor.shape);
+    oct_to_onnx_layer_begin(w, "output");
+    if (y.name && OCT_TO_ONNX(w, "Identity", y.name))
+        y.name = oct_to_onnx_output_named(w, oct_export_port(job, true, name));
+    oct_to_onnx_declare_output(w, y.name, dtype, &shape);
+}
+
+/* In an int8 model tensors are the codes themselves, and DequantizeLinear and QuantizeLinear stand around each
+ * layer that computes (Conv, Gemm, Add, Mul), from which runtimes make integer operators. What only moves codes works
+ * on them as they are, and so does a function that is a table (Gather).
+ *
+ * A form is taken where it computes the step's own arithmetic, code for code, in ONNX Runtime's kernels; what is
+ * only close to it is said in a notice. */
+
+static void write_step(oct_to_onnx_program *p, int64_t number)
+{
+    const oct_step *step = &p->program->steps[number];
+    oct_to_onnx_write *product = oct_to_onnx_product_steps[step->kind];
+    oct_to_onnx_write *write = product ? product : oct_to_onnx_code_steps[step->kind];
+    for (int i = 0; i < step->num_inputs; i++)
+        if (!p->values[step->input[i]].name) return;
+    if (!write) {
+        oct_to_onnx_fail(p->w, OCT_PREPARE, "%s: ONNX has no form for the step %s", step->name,
+                         oct_step_type_of(step->kind)->name);
+        return;
+    }
+    oct_to_onnx_layer_begin(p->w, step->name);
+    oct_to_onnx_ref y = write(p, step);
+    const oct_value *value = &p->program->values[step->output];
+    if (y.name && oct_shape_numel(&y.tensor.shape) != oct_value_numel(value)) {
+        oct_to_onnx_fail(p->w, OCT_DEFECT, "%s: its output is not of %lld numbers in ONNX",
+                         step->name, (long long)oct_value_numel(value));
+        return;
+    }
+    p->values[step->output] = y;
+    p->fresh[step->output] = y.name && y.name == oct_to_onnx_last_output(p->w);
+    char name[OCT_STEP_NAME_BYTES];
+    for (int i = 0; i < step->num_inputs; i++) /* handed on */
+        if (y.name == p->values[step->input[i]].name) p->fresh[step->output] = false;
+    if (p->fresh[step->output])
+        p->values[step->output].name = oct_to_onnx_output_named(
+            p->w, oct_to_onnx_name(p->w, "%s", oct_export_step_name(p->program, number, name)));
+}
+
+static oct_dtype dtype_there(const oct_value *value)
+{
+    return value->dtype == OCT_S32 ? OCT_S64 : value->dtype; /* ONNX counts classes in s64 */
+}
+
+/* Each tensor of codes that a node has made under its step's name is an output. */
+static void declare_values(oct_to_onnx_program *p)
+{
+    for (int64_t i = 0; i < p->program->num_steps; i++) {
+        const int32_t v = p->program->steps[i].output;
+        const oct_value *value = &p->program->values[v];
+        const oct_to_onnx_ref *x = &p->values[v];
+        const oct_shape shape = oct_to_onnx_shape(&x->tensor.shape);
+        if (p->fresh[v] && x->tensor.plane.ndim != 4 && v != p->program->output)
+            oct_to_onnx_declare_output(p->w, x->name, dtype_there(value), &shape);
+    }
+}
+
+static void write_program(oct_to_onnx_program *p)
+{
+    const oct_program *program = p->program;
+    for (int i = 0; i < program->num_inputs; i++)
+        p->values[program->inputs[i]] = model_input(
+            p->w, p->job, i, oct_to_onnx_value_shape(&program->values[program->inputs[i]]));
+    oct_to_onnx_property(p->w, "octet.target", program->target);
+    for (int64_t i = 0; i < program->num_steps; i++)
+        write_step(p, i);
+    if (oct_to_onnx_status(p->w) != OCT_OK) return;
+    const oct_value *value = &p->program->values[p->program->output];
+    oct_to_onnx_ref y = p->values[p->program->output];
+    oct_to_onnx_layer_begin(p->w, "output");
+    if (value->h == 1 && value->w == 1)
+        y = oct_to_onnx_view(p->w, y, oct_to_onnx_value_shape(value));
+    declare_model_output(p->w, p->job, y, dtype_there(value));
+    if (p->job->all_values) declare_values(p);
+}
+
+static oct_status write_int8_model(oct_to_onnx_writer *w, const oct_export *job, oct_text *notices)
+{
+    oct_to_onnx_program p = {.w = w, .job = job, .program = &job->model->program};
+    const size_t count = (size_t)p.program->num_values;
+    oct_status status;
+    OCT_TRY_OUT(oct_alloc(&p.values, count, sizeof *p.values));
+    OCT_TRY_OUT(oct_alloc(&p.params, count, sizeof *p.params));
+    OCT_TRY_OUT(oct_alloc(&p.fresh, count, sizeof *p.fresh));
+    write_program(&p);
+    OCT_TRY_OUT(oct_to_onnx_status(w));
+    status = oct_export_losses_say(OCT_TO_ONNX_LOSSES, p.losses, oct_to_onnx_loss_words, notices);
+out:
+    oct_free(&p.values);
+    oct_free(&p.params);
+    oct_free(&p.fresh);
+    return status;
+}
 
 enum { OPSET = 13, OPSET_WIDE = 21 /* the first with codes of 16 bits */ };
 
-/* One call of a float network. */
+/* Is no call before i of the same owner? Its arrays then have their own names. */
+static bool is_first_call(const oct_float_network *network, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (network->owner_of[k] == network->owner_of[i]) return false;
+    return true;
+}
+
+/* One call of a float network: of an owner of arrays, or of what has none. */
 static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, size_t i,
                        oct_to_onnx_ref *values)
 {
     const oct_trace_node *node = &network->trace.nodes[i];
     oct_to_onnx_ref input[OCT_MAX_INPUTS];
-    oct_float_layer layer;
+    oct_float_layer layer = {.type = node->op, .name = node->path, .args = node->args};
     for (int k = 0; k < node->num_inputs; k++)
         input[k] = values[node->input[k]];
-    oct_float_network_layer(network, (int64_t)i, &layer);
+    if (network->owner_of[i] >= 0)
+        oct_float_network_owner_layer(network, network->owner_of[i], &layer);
     const oct_to_onnx_layer_call call = {.layer = &layer,
                                          .input = input,
                                          .num_inputs = node->num_inputs,
-                                         .own_names =
-                                             oct_float_network_is_first_call(network, (int64_t)i)};
+                                         .own_names = is_first_call(network, i)};
     const oct_to_onnx_ref y = oct_to_onnx_layer_write(w, &call);
     values[node->output] = y;
     if (y.name && !oct_shape_equal(&y.tensor.shape, &network->tensors[node->output].shape))
@@ -34,12 +214,11 @@ static void write_calls(oct_to_onnx_writer *w, const oct_export *job, const bool
     const oct_float_network *network = job->network;
     const oct_trace *trace = &network->trace;
     for (int i = 0; i < trace->num_inputs; i++)
-        values[trace->inputs[i]] =
-            oct_to_onnx_model_input(w, job, i, trace->values[trace->inputs[i]].shape);
+        values[trace->inputs[i]] = model_input(w, job, i, trace->values[trace->inputs[i]].shape);
     for (size_t i = 0; i < trace->num_nodes; i++)
         if (live[i]) write_call(w, network, i, values);
     const bool classes = trace->values[trace->output].dtype == OCT_S32;
-    oct_to_onnx_model_output(w, job, values[trace->output], classes ? OCT_S64 : OCT_F32);
+    declare_model_output(w, job, values[trace->output], classes ? OCT_S64 : OCT_F32);
 }
 
 static oct_status write_network(const oct_export *job, oct_exported *out)
@@ -74,7 +253,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     oct_status status;
     OCT_TRY(
         oct_to_onnx_writer_create(&w, has_wide_codes(&job->model->program) ? OPSET_WIDE : OPSET));
-    OCT_TRY_OUT(oct_to_onnx_program_write(w, job, &out->notices));
+    OCT_TRY_OUT(write_int8_model(w, job, &out->notices));
     status = oct_to_onnx_writer_end(w, job->version, &out->bytes, &out->size);
 out:
     oct_to_onnx_writer_destroy(&w);

@@ -1,5 +1,5 @@
 /* This file holds what all layers share, and the way from a layer to its operators. */
-#include "io/export/onnx_layer.h"
+#include "io/export/onnx_form.h"
 
 #include "core/base/mem.h"
 

@@ -1,5 +1,5 @@
 /* Layers that compute number by number, and products of activations. */
-#include "io/export/onnx_layer.h"
+#include "io/export/onnx_form.h"
 
 #include <math.h>
 

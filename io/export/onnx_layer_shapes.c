@@ -1,5 +1,5 @@
 /* Layers that move or concatenate values. */
-#include "io/export/onnx_layer.h"
+#include "io/export/onnx_form.h"
 
 #include "core/base/mem.h"
 #include "core/nn/modules.h"

@@ -1,5 +1,5 @@
 /* Layers with windows or weights: convolutions, pools, linear layers, norms. */
-#include "io/export/onnx_layer.h"
+#include "io/export/onnx_form.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,8 @@
-/* Shapes and orders of tensors in the file. */
-#include "io/export/onnx_layer.h"
+/* Shapes and orders of tensors in the file, and moves, which change orders. */
+#include "io/export/onnx_form.h"
+
+#include "core/base/mem.h"
+#include "io/export/program_parts.h"
 
 oct_shape oct_to_onnx_shape(const oct_shape *shape)
 {
@@ -78,4 +81,109 @@ oct_to_onnx_ref oct_to_onnx_view(oct_to_onnx_writer *w, oct_to_onnx_ref x, oct_s
         return (oct_to_onnx_ref){oct_to_onnx_reshape(w, last, shape.ndim - 1, shape.dim + 1), view};
     if (has_order(&shape)) last = oct_to_onnx_reshape(w, last, 3, shape.dim + 1);
     return oct_to_onnx_channels_first(w, last, shape);
+}
+
+/* A move reads the numbers of a sample in another order. Where that is a reshape, a slice of channels or a transposition
+ * of some dimensions, in the order that the file has, it is written as one; otherwise as a Gather. */
+
+/* Where number `i` of a tensor in the file lies in Octet's order, and the other way round. */
+static int64_t ours(const oct_shape *s, int64_t i)
+{
+    if (s->ndim != 4) return i;
+    const int64_t pixels = s->dim[1] * s->dim[2];
+    return i % pixels * s->dim[3] + i / pixels;
+}
+
+static int64_t theirs(const oct_shape *s, int64_t i)
+{
+    if (s->ndim != 4) return i;
+    return i % s->dim[3] * s->dim[1] * s->dim[2] + i / s->dim[3];
+}
+
+/* dims and perm are those of a sample. */
+static const char *transpose_sample(oct_to_onnx_writer *w, const char *x, int n,
+                                    const int64_t *dims, const int64_t *perm)
+{
+    int64_t all[OCT_LOOPS + 1] = {0}, order[OCT_LOOPS + 1] = {0};
+    for (int i = 0; i < n; i++) {
+        all[i + 1] = dims[i];
+        order[i + 1] = perm[i] + 1;
+    }
+    const char *y = OCT_TO_ONNX(w, "Reshape", x, oct_to_onnx_list(w, n + 1, all));
+    y = OCT_TO_ONNX(w, "Transpose", y);
+    oct_to_onnx_ints_set(w, "perm", n + 1, order);
+    return y;
+}
+
+static const char *slice(oct_to_onnx_writer *w, const char *x, int64_t axis, int64_t first,
+                         int64_t end)
+{
+    return OCT_TO_ONNX(w, "Slice", x, OCT_TO_ONNX_LIST(w, first), OCT_TO_ONNX_LIST(w, end),
+                       OCT_TO_ONNX_LIST(w, axis));
+}
+
+static const char *rows(oct_to_onnx_writer *w, const char *x, int64_t n)
+{
+    return oct_to_onnx_reshape(w, x, 1, &n);
+}
+
+/* What is read one after another: channels of a plane of the same size, or a part of the flat sample. */
+static const char *take_part(oct_to_onnx_writer *w, const oct_to_onnx_ref *x, const oct_shape *out,
+                             int64_t first, int64_t n, bool *shaped)
+{
+    const oct_shape *in = &x->tensor.shape;
+    const int64_t numel = oct_shape_numel(in);
+    const bool planes =
+        in->ndim == 4 && out->ndim == 4 && in->dim[1] == out->dim[1] && in->dim[2] == out->dim[2];
+    const int64_t pixels = planes ? in->dim[1] * in->dim[2] : 1;
+    *shaped = planes && first % pixels == 0;
+    if (first == 0 && n == numel) {
+        *shaped = false;
+        return x->name;
+    }
+    if (*shaped) return slice(w, x->name, 1, first / pixels, (first + n) / pixels);
+    return slice(w, rows(w, x->name, numel), 1, first, first + n);
+}
+
+static oct_to_onnx_ref write_by_index(oct_to_onnx_writer *w, oct_to_onnx_ref x,
+                                      const oct_move_map *map, const int32_t *index, int64_t n)
+{
+    const oct_shape there = oct_to_onnx_shape(&map->out);
+    const int64_t numel = oct_shape_numel(&x.tensor.shape);
+    int64_t dims[OCT_LOOPS], perm[OCT_LOOPS];
+    oct_loops l;
+    const bool found = oct_loops_find(&l, index, n);
+    const char *y;
+    bool shaped = false;
+    if (found && (l.count == 0 || (l.count == 1 && l.stride[0] == 1)))
+        y = take_part(w, &x, &map->out, l.first, n, &shaped);
+    else if (found && oct_loops_transpose(&l, numel, dims, perm))
+        y = transpose_sample(w, x.name, l.count, dims, perm);
+    else {
+        y = OCT_TO_ONNX(w, "Gather", rows(w, x.name, numel),
+                        oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, index));
+        oct_to_onnx_int_set(w, "axis", 1);
+    }
+    if (!shaped) y = oct_to_onnx_reshape(w, y, there.ndim - 1, there.dim + 1);
+    return (oct_to_onnx_ref){y, {.shape = map->out}};
+}
+
+oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_move_map *map)
+{
+    const oct_to_onnx_ref none = {.name = NULL};
+    x = oct_to_onnx_ordered(w, x);
+    if (!x.name) return none;
+    oct_move_map m = *map;
+    m.out.dim[0] = 1;
+    const int64_t n = oct_shape_numel(&m.out);
+    int32_t *index = NULL;
+    if (oct_alloc(&index, (size_t)n, sizeof *index) != OCT_OK)
+        return oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its move",
+                                oct_to_onnx_layer_name(w)),
+               none;
+    for (int64_t i = 0; i < n; i++)
+        index[i] = (int32_t)theirs(&x.tensor.shape, oct_move_source(&m, ours(&m.out, i)));
+    const oct_to_onnx_ref y = write_by_index(w, x, &m, index, n);
+    oct_free(&index);
+    return y;
 }

@@ -1,5 +1,5 @@
 /* Steps that move codes, look them up or compare them: operators on the codes themselves, exact everywhere. */
-#include "io/export/onnx_step.h"
+#include "io/export/onnx_form.h"
 
 #include "core/base/mem.h"
 #include "quant/program/step.h"
@@ -38,32 +38,24 @@ static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x
     return x;
 }
 
-/* The tables of a step, as the bytes that its codes are. */
-static oct_to_onnx_ref lut_bytes(oct_to_onnx_program *p, const oct_step *step, bool channels)
-{
-    const oct_to_onnx_ref x = p->values[step->input[0]];
-    oct_to_onnx_ref y = {.name = NULL};
-    uint8_t *all = NULL;
-    if (oct_alloc(&all, (size_t)step->lut.size, 1) != OCT_OK) {
-        oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory for its table", step->name);
-        return y;
-    }
-    for (int64_t i = 0; i < step->lut.size; i++)
-        all[i] = (uint8_t)step->lut.table[i];
-    y = channels ? lookup_channels(p, x, OCT_U8, all, step->lut.size)
-                 : lookup(p, x, OCT_U8, all, step->lut.size);
-    oct_free(&all);
-    return y;
-}
-
 static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
     const bool channels = step->lut.size > oct_qtable_size(in->q);
-    if (p->program->values[step->output].dtype == OCT_U8) return lut_bytes(p, step, channels);
     const oct_to_onnx_ref x = p->values[step->input[0]];
-    return channels ? lookup_channels(p, x, OCT_U16, step->lut.table, step->lut.size)
-                    : lookup(p, x, OCT_U16, step->lut.table, step->lut.size);
+    const oct_dtype dtype = p->program->values[step->output].dtype;
+    uint8_t *bytes = NULL; /* the tables of codes that are bytes */
+    if (dtype == OCT_U8 && oct_alloc(&bytes, (size_t)step->lut.size, 1) != OCT_OK) {
+        oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory for its table", step->name);
+        return (oct_to_onnx_ref){.name = NULL};
+    }
+    for (int64_t i = 0; bytes && i < step->lut.size; i++)
+        bytes[i] = (uint8_t)step->lut.table[i];
+    const void *table = bytes ? (const void *)bytes : step->lut.table;
+    const oct_to_onnx_ref y = channels ? lookup_channels(p, x, dtype, table, step->lut.size)
+                                       : lookup(p, x, dtype, table, step->lut.size);
+    oct_free(&bytes);
+    return y;
 }
 
 /* A batch norm on its own has sums finer than any runtime's, so it is a table for each channel. */

@@ -3,7 +3,7 @@
  * Weights are written as unsigned codes, 128 higher, with zero points of 128: pairs of products of unsigned and signed
  * bytes overflow 16 bits on processors without instructions for them, where ONNX Runtime saturates; sums of
  * products of unsigned ones are exact on all. Who has those instructions may ask for signed ones. */
-#include "io/export/onnx_step.h"
+#include "io/export/onnx_form.h"
 
 #include "core/base/mem.h"
 #include "quant/program/step.h"
@@ -113,15 +113,6 @@ typedef struct buffers {
     float *bias_scale;
 } buffers;
 
-static void free_buffers(buffers *b)
-{
-    oct_free(&b->codes);
-    oct_free(&b->zeros);
-    oct_free(&b->bias);
-    oct_free(&b->bias_zeros);
-    oct_free(&b->bias_scale);
-}
-
 static oct_status take_buffers(buffers *b, const oct_conv_shape *s)
 {
     const size_t n = (size_t)s->out_c;
@@ -172,7 +163,11 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
                                   oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, b.bias_scale),
                                   oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias_zeros));
     }
-    free_buffers(&b);
+    oct_free(&b.codes);
+    oct_free(&b.zeros);
+    oct_free(&b.bias);
+    oct_free(&b.bias_zeros);
+    oct_free(&b.bias_scale);
 }
 
 /* Rows of numbers times weights: x (N, I), or any number of rows. */

@@ -1,5 +1,5 @@
 /* The messages of ONNX's own definition (protobuf-c's structs) lie in an arena until they are packed at the end. */
-#include "io/export/onnx_writer.h"
+#include "io/export/onnx_form.h"
 
 #include "core/base/arena.h"
 #include "core/base/mem.h"
@@ -346,17 +346,6 @@ void oct_to_onnx_property(oct_to_onnx_writer *w, const char *key, const char *va
     append(w, &w->properties, entry);
 }
 
-static oct_status pack_model(const Onnx__ModelProto *model, void **bytes, size_t *size)
-{
-    *size = onnx__model_proto__get_packed_size(model);
-    OCT_CHECK(*size <= most_bytes, OCT_PREPARE,
-              "an ONNX file holds at most %s, but this one would have %s",
-              oct_text_size(most_bytes).text, oct_text_size((int64_t)*size).text);
-    OCT_TRY(oct_alloc(bytes, *size, 1));
-    onnx__model_proto__pack(model, *bytes);
-    return OCT_OK;
-}
-
 oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, void **bytes,
                                   size_t *size)
 {
@@ -386,7 +375,13 @@ oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, vo
     model.graph = &graph;
     model.n_metadata_props = w->properties.count;
     model.metadata_props = (Onnx__StringStringEntryProto **)w->properties.item;
-    return pack_model(&model, bytes, size);
+    *size = onnx__model_proto__get_packed_size(&model);
+    OCT_CHECK(*size <= most_bytes, OCT_PREPARE,
+              "an ONNX file holds at most %s, but this one would have %s",
+              oct_text_size(most_bytes).text, oct_text_size((int64_t)*size).text);
+    OCT_TRY(oct_alloc(bytes, *size, 1));
+    onnx__model_proto__pack(&model, *bytes);
+    return OCT_OK;
 }
 
 const char *oct_to_onnx_last_output(const oct_to_onnx_writer *w)

@@ -1,8 +1,9 @@
 #include "io/export/program_parts.h"
 
 #include "core/base/mem.h"
-#include "quant/rounding/qparams.h"
+#include "io/batch/normalise.h"
 #include "quant/program/step.h"
+#include "quant/rounding/qparams.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -152,6 +153,21 @@ void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, in
         oct_quantize_quotient(x, n, q, codes, NULL, NULL);
     else
         oct_quantize(x, n, q, codes, NULL, NULL);
+}
+
+void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, const float *mean,
+                       const float *std, void *table)
+{
+    uint8_t pixels[OCT_EXPORT_CODES];
+    float values[OCT_EXPORT_CODES];
+    const int64_t bytes = OCT_EXPORT_CODES * (int64_t)oct_dtype_bytes(oct_codes_dtype(q));
+    for (int i = 0; i < OCT_EXPORT_CODES; i++)
+        pixels[i] = (uint8_t)i;
+    for (int64_t c = 0; c < channels; c++) {
+        const int64_t at = channels > OCT_REALS_MAX ? 0 : c;
+        oct_normalise(pixels, OCT_EXPORT_CODES, 1, &mean[at], &std[at], values);
+        oct_export_quantize(step, q, values, OCT_EXPORT_CODES, (uint8_t *)table + c * bytes);
+    }
 }
 
 void oct_export_lose(oct_export_loss *loss, const oct_step *step)

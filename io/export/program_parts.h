@@ -34,6 +34,10 @@ const oct_step *oct_export_quantizer(const oct_program *program, int32_t input);
 /* Makes codes of qparams q of n values as the step that quantizes them does: bytes, or numbers of two bytes. */
 void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
                          void *codes);
+/* Gives the codes that it makes of the pixels 0 to 255 of each channel, after these are normalised: table (channels,
+ * OCT_EXPORT_CODES). mean, std: of each channel, or of more than OCT_REALS_MAX channels the first for all. */
+void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, const float *mean,
+                       const float *std, void *table);
 
 /* Adds what there is one of for each channel, mean or std, with blanks between: of more than OCT_REALS_MAX channels the
  * first holds for all. */

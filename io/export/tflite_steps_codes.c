@@ -1,9 +1,7 @@
 /* Steps that move codes, look them up or compare them: operators on the codes themselves, exact in every kernel. */
-#include "io/export/tflite_step.h"
+#include "io/export/tflite_form.h"
 
-#include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "io/export/tflite_tflm.h"
 #include "quant/kernel/fixed_function.h"
 #include "quant/program/step.h"
 
@@ -170,15 +168,6 @@ static int reshape(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_input(p, step, 0, v->h, v->w, v->c);
 }
 
-/* The places of a mirror or of an edge; before: how many come in front. */
-static int32_t place_of(int32_t mode, int64_t at, int64_t before, int64_t in)
-{
-    int64_t i = at - before;
-    if (mode == OCT_PAD_EDGE) return (int32_t)oct_min_i64(oct_max_i64(i, 0), in - 1);
-    if (i < 0) i = -i;
-    return (int32_t)(i < in ? i : 2 * (in - 1) - i);
-}
-
 static int pad(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_pad_shape *s = &step->pad.shape;
@@ -194,7 +183,7 @@ static int pad(oct_to_tflite_program *p, const oct_step *step)
         if (oct_alloc(&places, (size_t)s->out[i], sizeof *places) != OCT_OK)
             return no_memory(p, step);
         for (int64_t at = 0; at < s->out[i]; at++)
-            places[at] = place_of(s->mode, at, s->before[i], s->in[i]);
+            places[at] = (int32_t)oct_pad_source(s, i, at);
         x = oct_to_tflite_gather(p->w, x, i + 1, s->out[i], places);
         oct_free(&places);
     }

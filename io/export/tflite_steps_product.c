@@ -1,23 +1,22 @@
 /* Steps that compute: each is an integer operator of TFLite with XNNPACK, whose arithmetic is the step's where the model
  * was trained for it. What TFLite has in floats alone stands between DEQUANTIZE and QUANTIZE. */
-#include "io/export/tflite_step.h"
+#include "io/export/tflite_form.h"
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "io/batch/normalise.h"
-#include "quant/rounding/qparams.h"
 #include "quant/program/step.h"
+#include "quant/rounding/qparams.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { SAME, VALID };                                         /* paddings */
-enum { ACT_NONE, ACT_RELU, ACT_RELU6 = 3, ACT_NO_FORM = -1 }; /* activations */
+enum { SAME, VALID };                       /* paddings */
+enum { ACT_NONE, ACT_RELU, ACT_RELU6 = 3 }; /* activations */
 
 static const oct_tflite_quant no_quant = {.codes = NULL};
 
-/* The activation after which an operator's codes have these logical bounds. */
-static int activation_of(const oct_value *v, int32_t lo, int32_t hi)
+/* The activation after which an operator's codes have these logical bounds; *cut: none has, and they are cut afterwards. */
+static int activation_of(const oct_value *v, int32_t lo, int32_t hi, bool *cut)
 {
     const int32_t zero = v->q.zero_point;
     const float six = 6.0f / v->q.scale;
@@ -25,10 +24,13 @@ static int activation_of(const oct_value *v, int32_t lo, int32_t hi)
     const int32_t last = hi + zero < UINT8_MAX ? hi + zero : UINT8_MAX;
     /* Kernels round the middle between two codes in two ways. */
     const bool even = fabsf(six - floorf(six) - 0.5f) < 0.01f;
+    *cut = false;
     if (first == 0 && last == UINT8_MAX) return ACT_NONE;
-    if (first != zero) return ACT_NO_FORM;
-    if (last == UINT8_MAX) return ACT_RELU;
-    return !even && six < 512 && last == zero + (int32_t)lrintf(six) ? ACT_RELU6 : ACT_NO_FORM;
+    if (first == zero && last == UINT8_MAX) return ACT_RELU;
+    if (first == zero && !even && six < 512 && last == zero + (int32_t)lrintf(six))
+        return ACT_RELU6;
+    *cut = true;
+    return ACT_NONE;
 }
 
 static int quantized(oct_to_tflite_program *p, int32_t value, int x)
@@ -37,24 +39,19 @@ static int quantized(oct_to_tflite_program *p, int32_t value, int x)
                               oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
 }
 
-int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x)
+/* A tensor of the same sizes in another type. */
+static int converted(oct_to_tflite_writer *w, oct_tflite_operator kind, int x, oct_tflite_type type,
+                     oct_tflite_quant q)
 {
-    if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
-    const int y = oct_to_tflite_tensor(p->w, OCT_TFLITE_FLOAT, oct_to_tflite_ndim(p->w, x),
-                                       oct_to_tflite_dims(p->w, x), no_quant);
-    return oct_to_tflite_made(p->w, OCT_TFLITE_DEQUANTIZE, OCT_TO_TFLITE_INPUTS(x), y,
-                              OCT_TO_TFLITE_NO_OPTIONS);
+    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
+    const int y =
+        oct_to_tflite_tensor(w, type, oct_to_tflite_ndim(w, x), oct_to_tflite_dims(w, x), q);
+    return oct_to_tflite_made(w, kind, OCT_TO_TFLITE_INPUTS(x), y, OCT_TO_TFLITE_NO_OPTIONS);
 }
 
-/* Bytes as signed bytes of the same scale, which QUANTIZE makes without rounding: TFLM casts no others. */
-static int signed_bytes(oct_to_tflite_program *p, int x)
+int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x)
 {
-    if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
-    const oct_tflite_quant q = {.codes = &(oct_qparams){.scale = 1}};
-    const int y = oct_to_tflite_tensor(p->w, OCT_TFLITE_S8, oct_to_tflite_ndim(p->w, x),
-                                       oct_to_tflite_dims(p->w, x), q);
-    return oct_to_tflite_made(p->w, OCT_TFLITE_QUANTIZE, OCT_TO_TFLITE_INPUTS(x), y,
-                              OCT_TO_TFLITE_NO_OPTIONS);
+    return converted(p->w, OCT_TFLITE_DEQUANTIZE, x, OCT_TFLITE_FLOAT, no_quant);
 }
 
 /* The code of each pixel, of more than one channel in each. */
@@ -62,8 +59,7 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_value *v = &p->program->values[step->output];
     const int64_t channels = p->program->values[p->program->inputs[0]].c;
-    uint8_t *table = NULL, bytes[OCT_EXPORT_CODES];
-    float values[OCT_EXPORT_CODES];
+    uint8_t *table = NULL;
     if (channels > 1 && step->input[0] != p->program->inputs[0])
         return oct_to_tflite_fail(p->w, OCT_PREPARE,
                                   "--pixels: the channels of the input do not reach %s as such; "
@@ -71,15 +67,10 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
                                   step->name);
     if (oct_alloc(&table, (size_t)channels, OCT_EXPORT_CODES) != OCT_OK)
         return oct_to_tflite_fail(p->w, OCT_RESOURCE, "%s: no memory", step->name);
-    for (int i = 0; i < OCT_EXPORT_CODES; i++)
-        bytes[i] = (uint8_t)i;
-    for (int64_t c = 0; c < channels; c++) {
-        const int64_t from = channels > OCT_REALS_MAX ? 0 : c;
-        uint8_t *codes = table + c * OCT_EXPORT_CODES;
-        oct_normalise(bytes, OCT_EXPORT_CODES, 1, &p->job->mean[from], &p->job->std[from], values);
-        oct_export_quantize(step, v->q, values, OCT_EXPORT_CODES, codes);
-    }
-    const int x = signed_bytes(p, p->values[step->input[0]]);
+    oct_export_pixels(step, v->q, channels, p->job->mean, p->job->std, table);
+    /* Bytes as signed bytes of the same scale, which QUANTIZE makes without rounding: TFLM casts no others. */
+    const int x = converted(p->w, OCT_TFLITE_QUANTIZE, p->values[step->input[0]], OCT_TFLITE_S8,
+                            (oct_tflite_quant){.codes = &(oct_qparams){.scale = 1}});
     const int y = oct_to_tflite_lookup(p, x, step->output, table, channels > 1);
     oct_free(&table);
     return y;
@@ -180,15 +171,6 @@ typedef struct constants {
     float *weights, *scales, *biases;
     int32_t *bias;
 } constants;
-
-static void free_constants(constants *k)
-{
-    oct_free(&k->codes);
-    oct_free(&k->weights);
-    oct_free(&k->scales);
-    oct_free(&k->biases);
-    oct_free(&k->bias);
-}
 
 static oct_status make_constants(const oct_to_tflite_program *p, const oct_step *step,
                                  bool depthwise, constants *k)
@@ -313,7 +295,11 @@ static int convolve(oct_to_tflite_program *p, const oct_step *step, int x, bool 
         y = convolve_groups(&l, &k, x);
     else
         y = convolve_group(&l, &k, x, 0, s->out_c, output_of(&l, s->out_c));
-    free_constants(&k);
+    oct_free(&k.codes);
+    oct_free(&k.weights);
+    oct_free(&k.scales);
+    oct_free(&k.biases);
+    oct_free(&k.bias);
     return y;
 }
 
@@ -358,7 +344,8 @@ static void check_ratio(oct_to_tflite_program *p, const oct_step *step, float ra
 static int conv(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_value *v = &p->program->values[step->output];
-    const int activation = activation_of(v, step->conv.lo, step->conv.hi);
+    bool cut;
+    const int activation = activation_of(v, step->conv.lo, step->conv.hi, &cut);
     float ends[2] = {INFINITY, 0};
     if (step->num_inputs > 1) {
         const int y = quantized(p, step->output, as_value(p, step, compute_in_float(p, step, 0)));
@@ -372,12 +359,8 @@ static int conv(oct_to_tflite_program *p, const oct_step *step)
     }
     if (!rounds_twice(p, step))
         check_ratio(p, step, ends[0] < 0x1p-32f ? ends[0] : ends[1], 0x1p-32f);
-    const int y = as_value(p, step,
-                           convolve(p, step, plane_of(p, step), false,
-                                    activation == ACT_NO_FORM ? ACT_NONE : activation));
-    return activation == ACT_NO_FORM
-               ? oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi)
-               : y;
+    const int y = as_value(p, step, convolve(p, step, plane_of(p, step), false, activation));
+    return cut ? oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi) : y;
 }
 
 static int conv_float(oct_to_tflite_program *p, const oct_step *step)
@@ -396,15 +379,15 @@ static int pair(oct_to_tflite_program *p, const oct_step *step, oct_tflite_opera
     const oct_value *a = &p->program->values[step->input[0]];
     const oct_value *b = &p->program->values[step->input[1]];
     const oct_value *v = &p->program->values[step->output];
-    const int activation = activation_of(v, lo, hi);
+    bool cut;
+    const int activation = activation_of(v, lo, hi, &cut);
     const int x[] = {p->values[step->input[0]],
                      oct_value_numel(a) == oct_value_numel(b)
                          ? oct_to_tflite_input(p, step, 1, a->h, a->w, a->c)
                          : p->values[step->input[1]]};
-    const int y = oct_to_tflite_made(
-        p->w, kind, 2, x, oct_to_tflite_value(p, step->output),
-        OCT_TO_TFLITE_OPTIONS({0, 1, activation == ACT_NO_FORM ? ACT_NONE : activation}));
-    return activation == ACT_NO_FORM ? oct_to_tflite_cut(p, step->output, y, lo, hi) : y;
+    const int y = oct_to_tflite_made(p->w, kind, 2, x, oct_to_tflite_value(p, step->output),
+                                     OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
+    return cut ? oct_to_tflite_cut(p, step->output, y, lo, hi) : y;
 }
 
 static int add(oct_to_tflite_program *p, const oct_step *step)
@@ -415,13 +398,13 @@ static int add(oct_to_tflite_program *p, const oct_step *step)
     const oct_qadd *sum = &step->add, there = oct_qadd_of_floats(a, b, y, sum->relu);
     const bool one_scale =
         a.scale == y.scale && b.scale == y.scale; /* exact with any multipliers */
-    if (rounds_twice(p, step))
-        return pair(p, step, sum->mb < 0 ? OCT_TFLITE_SUB : OCT_TFLITE_ADD, sum->lo, sum->hi);
-    if (!one_scale && (sum->ma != there.ma || sum->shift != there.shift ||
-                       (sum->mb < 0 ? -sum->mb : sum->mb) != there.mb))
-        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SUM, step);
-    check_ratio(p, step, a.scale / y.scale, 0x1p-10f);
-    check_ratio(p, step, b.scale / y.scale, 0x1p-10f);
+    if (!rounds_twice(p, step)) {
+        if (!one_scale && (sum->ma != there.ma || sum->shift != there.shift ||
+                           (sum->mb < 0 ? -sum->mb : sum->mb) != there.mb))
+            oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SUM, step);
+        check_ratio(p, step, a.scale / y.scale, 0x1p-10f);
+        check_ratio(p, step, b.scale / y.scale, 0x1p-10f);
+    }
     return pair(p, step, sum->mb < 0 ? OCT_TFLITE_SUB : OCT_TFLITE_ADD, sum->lo, sum->hi);
 }
 
@@ -430,13 +413,13 @@ static int mul(oct_to_tflite_program *p, const oct_step *step)
     const oct_qparams a = p->program->values[step->input[0]].q,
                       b = p->program->values[step->input[1]].q,
                       y = p->program->values[step->output].q;
-    if (rounds_twice(p, step))
-        return pair(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
-    if (oct_export_halves_differ(p->program, step))
-        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
-    else if (step->mul.offset_first || step->mul.factor != oct_qmul_factor_float(a, b, y))
-        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_PRODUCT, step);
-    check_ratio(p, step, step->mul.factor, 0x1p-16f);
+    if (!rounds_twice(p, step)) {
+        if (oct_export_halves_differ(p->program, step))
+            oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
+        else if (step->mul.offset_first || step->mul.factor != oct_qmul_factor_float(a, b, y))
+            oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_PRODUCT, step);
+        check_ratio(p, step, step->mul.factor, 0x1p-16f);
+    }
     return pair(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
 }
 

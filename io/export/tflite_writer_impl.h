@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/arena.h"
-#include "io/export/tflite_writer.h"
+#include "io/export/tflite_form.h"
 
 enum { OPTIONS = 8 };
 

@@ -72,16 +72,6 @@ oct_status oct_array_check_size(const oct_array *array)
     return OCT_OK;
 }
 
-static void turn_bytes(uint8_t *at, int64_t numel, size_t bytes)
-{
-    for (int64_t i = 0; i < numel; i++, at += bytes)
-        for (size_t b = 0; b < bytes / 2; b++) {
-            const uint8_t low = at[b];
-            at[b] = at[bytes - 1 - b];
-            at[bytes - 1 - b] = low;
-        }
-}
-
 bool oct_array_whole(const oct_array *a, const uint8_t *at, int64_t *value)
 {
     uint64_t bits = 0;
@@ -131,14 +121,16 @@ oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count, 
     else
         OCT_TRY(
             oct_span_read(&array->span, first * sample, to, (size_t)(count * sample), array->name));
-    if (array->big) turn_bytes(to, count * row, array->bytes);
+    if (array->big) {
+        uint8_t *at = to;
+        for (int64_t i = 0; i < count * row; i++, at += array->bytes)
+            for (size_t b = 0; b < array->bytes / 2; b++) {
+                const uint8_t low = at[b];
+                at[b] = at[array->bytes - 1 - b];
+                at[array->bytes - 1 - b] = low;
+            }
+    }
     return OCT_OK;
-}
-
-/* Bytes are pixels, and float is the type of samples; other numbers become floats. */
-static bool is_read_as_it_is(const oct_array *a)
-{
-    return a->bytes == 1 || (a->kind == 'f' && a->bytes == sizeof(float));
 }
 
 oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t count, void *to)
@@ -146,7 +138,9 @@ oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t
     const int64_t numel = count * oct_array_row(array);
     uint8_t *raw = NULL;
     float *x = to;
-    if (is_read_as_it_is(array)) return oct_array_read(array, first, count, to);
+    /* Bytes are pixels, and float is the type of samples; other numbers become floats. */
+    if (array->bytes == 1 || (array->kind == 'f' && array->bytes == sizeof(float)))
+        return oct_array_read(array, first, count, to);
     OCT_TRY(oct_alloc(&raw, (size_t)numel, array->bytes));
     const oct_status status = oct_array_read(array, first, count, raw);
     for (int64_t i = 0; i < numel && status == OCT_OK; i++)

@@ -319,15 +319,6 @@ oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size
     return status;
 }
 
-/* The disk begins before the sync, which then has less to wait for. The sync reports whatever fails here. */
-static void begin_writing_back(oct_new_file *file)
-{
-    enum { STRIDE = 8 << 20 };
-    if (file->size - file->begun < STRIDE) return;
-    (void)sync_file_range(file->fd, file->begun, file->size - file->begun, SYNC_FILE_RANGE_WRITE);
-    file->begun = file->size;
-}
-
 oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
 {
     for (const char *next = bytes; size > 0;) {
@@ -338,7 +329,13 @@ oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
         size -= (size_t)written;
         file->size += written;
     }
-    begin_writing_back(file);
+    /* The disk begins before the sync, which then has less to wait for. The sync reports whatever fails here. */
+    enum { STRIDE = 8 << 20 };
+    if (file->size - file->begun >= STRIDE) {
+        (void)sync_file_range(file->fd, file->begun, file->size - file->begun,
+                              SYNC_FILE_RANGE_WRITE);
+        file->begun = file->size;
+    }
     return OCT_OK;
 }
 

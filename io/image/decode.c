@@ -42,27 +42,20 @@ static oct_status check_header(const oct_encoded *file, const oct_image_header *
     return OCT_OK;
 }
 
-static uint8_t grey_of(const uint8_t *p)
-{
-    return (uint8_t)((19595U * p[0] + 38470U * p[1] + 7471U * p[2] + 32768U) >> 16);
-}
-
-static void set_pixel(uint8_t *to, int64_t to_c, const uint8_t *from, int64_t from_c)
-{
-    const uint8_t first = from_c >= 3 && to_c == 1 ? grey_of(from) : from[0];
-    const uint8_t second = from[from_c >= 3], third = from[from_c >= 3 ? 2 : 0];
-    to[0] = first;
-    if (to_c >= 3) to[1] = second, to[2] = third;
-    if (to_c == 4) to[3] = UINT8_MAX;
-}
-
 /* In place: from the end when pixels become larger, from the begin when they become smaller. */
 static void set_channels(uint8_t *data, int64_t pixels, int64_t from_c, int64_t to_c)
 {
     const bool grows = to_c > from_c;
     for (int64_t n = 0; n < pixels && to_c != from_c; n++) {
         const int64_t i = grows ? pixels - 1 - n : n;
-        set_pixel(data + i * to_c, to_c, data + i * from_c, from_c);
+        uint8_t *to = data + i * to_c;
+        const uint8_t *from = data + i * from_c;
+        const uint32_t grey = 19595U * from[0] + 38470U * from[1] + 7471U * from[2] + 32768U;
+        const uint8_t first = from_c >= 3 && to_c == 1 ? (uint8_t)(grey >> 16) : from[0];
+        const uint8_t second = from[from_c >= 3], third = from[from_c >= 3 ? 2 : 0];
+        to[0] = first;
+        if (to_c >= 3) to[1] = second, to[2] = third;
+        if (to_c == 4) to[3] = UINT8_MAX;
     }
 }
 

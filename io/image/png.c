@@ -105,27 +105,18 @@ static void read_header(work *k)
     png_read_info(k->png, k->info);
 }
 
-static bool has_alpha(const work *k)
-{
-    return png_get_color_type(k->png, k->info) & PNG_COLOR_MASK_ALPHA ||
-           png_get_valid(k->png, k->info, PNG_INFO_tRNS);
-}
-
-static void fill_header(const work *k, oct_image_header *header)
-{
-    const bool colour = png_get_color_type(k->png, k->info) & PNG_COLOR_MASK_COLOR;
-    header->h = png_get_image_height(k->png, k->info);
-    header->w = png_get_image_width(k->png, k->info);
-    header->c = has_alpha(k) ? 4 : colour ? 3 : 1;
-    /* Interlaced or not, each row is of its bytes and one more. */
-    header->bytes_min = (size_t)header->h * png_get_rowbytes(k->png, k->info) / DEFLATE_RATIO;
-}
-
 static oct_status try_look(work *k, oct_image_header *header)
 {
     if (setjmp(png_jmpbuf(k->png))) return failed(k);
     read_header(k);
-    fill_header(k, header);
+    const bool colour = png_get_color_type(k->png, k->info) & PNG_COLOR_MASK_COLOR;
+    header->h = png_get_image_height(k->png, k->info);
+    header->w = png_get_image_width(k->png, k->info);
+    const bool alpha = png_get_color_type(k->png, k->info) & PNG_COLOR_MASK_ALPHA ||
+                       png_get_valid(k->png, k->info, PNG_INFO_tRNS);
+    header->c = alpha ? 4 : colour ? 3 : 1;
+    /* Interlaced or not, each row is of its bytes and one more. */
+    header->bytes_min = (size_t)header->h * png_get_rowbytes(k->png, k->info) / DEFLATE_RATIO;
     return OCT_OK;
 }
 

@@ -51,7 +51,7 @@ static oct_status find_format(exporting *e)
     oct_registry_choice(&oct_export_format_table, " or ", names);
     OCT_CHECK(args->option[FORMAT].given, OCT_USAGE, "command line: --format is missing; it is %s",
               names);
-    e->format = oct_export_format_find(args->option[FORMAT].text);
+    e->format = oct_registry_find(&oct_export_format_table, args->option[FORMAT].text);
     if (e->format) return OCT_OK;
     oct_fail_clear();
     oct_registry_report_missing(&oct_export_format_table, "command line: --format",

@@ -4,7 +4,7 @@
 #include "core/base/int_math.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/export/c_size.h"
+#include "io/export/format.h"
 #include "io/export/program_parts.h"
 #include "quant/program/planner.h"
 #include "quant/program/step.h"

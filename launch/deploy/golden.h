@@ -4,8 +4,7 @@
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/dataset/dataset.h"
-#include "io/export/float_network.h"
-#include "io/export/npz.h"
+#include "io/export/format.h"
 #include "io/model/model_file.h"
 #include "io/recipe/recipe.h"
 

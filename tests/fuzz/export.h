@@ -21,7 +21,8 @@ static void write(const oct_model *m, unsigned choices)
                             .name = "fuzz",
                             .version = "0"};
     oct_exported made = {0};
-    const oct_status status = oct_export_format_find(FORMAT)->write_model(&job, &made);
+    const oct_export_format *format = oct_registry_find(&oct_export_format_table, FORMAT);
+    const oct_status status = format->write_model(&job, &made);
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_PREPARE) | FUZZ_BIT(OCT_USAGE), NULL);
     FUZZ_REQUIRE(status != OCT_OK || made.size > 0, "an empty file");
     oct_exported_free(&made);

@@ -3,7 +3,7 @@
 #include "core/base/mem.h"
 #include "io/export/flat_writer.h"
 #include "io/export/format.h"
-#include "io/export/tflite_writer.h"
+#include "io/export/tflite_form.h"
 #include "quant/kernel/fixed_function.h"
 #include "quant/program/step.h"
 #include "tests/support/check_status.h"
