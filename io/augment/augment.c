@@ -83,21 +83,15 @@ static bool read_range(const oct_transform_param *param, const char *text, oct_p
            is_inside(param, value->from) && is_inside(param, value->to) && value->from <= value->to;
 }
 
-static bool read_size(const char *text, oct_param_value *value)
-{
-    int64_t h, w;
-    if (!oct_augment_size(text, &h, &w)) return false;
-    *value = (oct_param_value){(double)h, strchr(text, 'x') ? (double)w : 0};
-    return true;
-}
-
 static bool read_value(const oct_transform_param *param, const char *text, oct_param_value *value)
 {
-    int64_t count;
+    int64_t count, h, w;
     double number;
     switch (param->kind) {
     case OCT_PARAM_SIZE:
-        return read_size(text, value);
+        if (!oct_augment_size(text, &h, &w)) return false;
+        *value = (oct_param_value){(double)h, strchr(text, 'x') ? (double)w : 0};
+        return true;
     case OCT_PARAM_RANGE:
         return read_range(param, text, value);
     case OCT_PARAM_COUNT:

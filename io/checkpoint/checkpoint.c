@@ -239,7 +239,7 @@ static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const ch
     bool newer;
 
     *ckpt = (oct_checkpoint){0};
-    OCT_TRY_OUT(oct_manifest_read(&manifest, folder));
+    OCT_TRY_OUT(oct_manifest_read(&manifest, folder, false));
     for (size_t i = 0; i < manifest.count && !ckpt->path; i++) {
         const oct_manifest_entry *entry = &manifest.entries[i];
         oct_checkpoint_name(entry->step, name);
@@ -271,14 +271,9 @@ out:
     return status;
 }
 
-oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder, const char *phase)
+oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder, const char *phase)
 {
     return find_newest(ckpt, folder, phase, false);
-}
-
-oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder)
-{
-    return find_newest(ckpt, folder, NULL, false);
 }
 
 oct_status oct_checkpoint_newest_on_disk(oct_checkpoint *ckpt, const char *folder)
@@ -299,7 +294,7 @@ oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
     if (!oct_checkpoint_name_step(name, &step)) return open_file(ckpt, path, NULL, &newer);
     OCT_TRY_OUT(slash ? oct_format(&folder, "%.*s", (int)(slash - path) + 1, path)
                       : oct_strdup(&folder, "."));
-    OCT_TRY_OUT(oct_manifest_read(&manifest, folder));
+    OCT_TRY_OUT(oct_manifest_read(&manifest, folder, false));
     status = open_file(ckpt, path, oct_manifest_find(&manifest, step), &newer);
 out:
     oct_free(&folder);
@@ -322,7 +317,7 @@ oct_status oct_checkpoint_digest(const char *folder, int64_t step, uint8_t diges
     oct_status status = OCT_OK;
     oct_manifest manifest = {0};
     OCT_TRY(path_of_step(folder, step, path));
-    OCT_TRY_OUT(oct_manifest_read(&manifest, folder));
+    OCT_TRY_OUT(oct_manifest_read(&manifest, folder, false));
     const oct_manifest_entry *entry = oct_manifest_find(&manifest, step);
     OCT_CHECK_OUT(entry && !entry->damaged, OCT_DATA, "%s: is %s", *path,
                   entry ? "damaged, or cannot be read" : "gone");

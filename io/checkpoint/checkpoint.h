@@ -74,12 +74,11 @@ typedef struct oct_checkpoint {
     oct_checkpoint_info info;
 } oct_checkpoint;
 
-/* Opens the newest good checkpoint of the folder; ckpt->bytes NULL and OCT_OK when the folder has none at all. */
-oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder) OCT_NODISCARD;
-/* Does so among the checkpoints of one phase; NULL: of any. */
-oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder,
-                                    const char *phase) OCT_NODISCARD;
-/* Does so, and leaves the values on the disk, for oct_checkpoint_load_shared; ckpt->file NULL when there is none. */
+/* Opens the newest good checkpoint of the folder, or of one phase (NULL: of any); ckpt->bytes NULL and OCT_OK when there
+ * is none at all. */
+oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder,
+                                 const char *phase) OCT_NODISCARD;
+/* Does so of any phase, and leaves the values on the disk, for oct_checkpoint_load_shared; ckpt->file NULL when there is none. */
 oct_status oct_checkpoint_newest_on_disk(oct_checkpoint *ckpt, const char *folder) OCT_NODISCARD;
 /* Opens a given file, checked against its own digest and the manifest beside it when that names it. */
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODISCARD;

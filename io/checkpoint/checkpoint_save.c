@@ -156,15 +156,6 @@ out:
     return status;
 }
 
-/* Copies the others into the image; after it model and optimizer are not looked at any more. */
-static void copy_large(saving *s)
-{
-    for (size_t i = 0; i < s->list.count; i++) {
-        oct_saved_array *a = &s->list.items[i];
-        if (!is_early(a)) copy_array(s, a);
-    }
-}
-
 /* Deletes the files that the old manifest named and the new one does not. */
 static void delete_dropped(const char *folder, const oct_manifest *old, const oct_manifest *new)
 {
@@ -235,7 +226,8 @@ static oct_status take_back(const saving *s, const char *path)
     oct_manifest there = {0};
     const oct_status status = oct_fail_code();
     snprintf(why, sizeof why, "%s", oct_fail_text(0));
-    if (oct_manifest_read(&there, s->folder) == OCT_OK && !oct_manifest_find(&there, s->info.step))
+    if (oct_manifest_read(&there, s->folder, false) == OCT_OK &&
+        !oct_manifest_find(&there, s->info.step))
         unlink(path);
     oct_manifest_free(&there);
     return oct_fail(status, "%s", why);
@@ -248,7 +240,7 @@ static oct_status commit(const saving *s, const char *path, uint8_t digest[32])
     oct_manifest old = {0}, new = {0};
     const oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_CHECKSUM_BYTES};
 
-    OCT_TRY_OUT(oct_manifest_read_to_change(&old, s->folder));
+    OCT_TRY_OUT(oct_manifest_read(&old, s->folder, true));
     /* The manifest as it will be, with this entry's digest still to come. */
     OCT_TRY_OUT(oct_alloc(&new.entries, old.count + 1, sizeof *new.entries));
     new.count = old.count;
@@ -346,7 +338,11 @@ static void *work(void *user)
         w->file = (oct_checkpoint_file){0};
         w->status = lay_out_image(&w->saving);
         if (w->status == OCT_OK) {
-            copy_large(&w->saving);
+            /* Copies the others into the image; after it model and optimizer are not looked at any more. */
+            for (size_t i = 0; i < w->saving.list.count; i++) {
+                oct_saved_array *a = &w->saving.list.items[i];
+                if (!is_early(a)) copy_array(&w->saving, a);
+            }
             set_state(w, WRITING);
             w->status = write_saving(&w->saving, &w->file);
         }

@@ -214,7 +214,7 @@ out:
     return status;
 }
 
-static oct_status read_manifest(oct_manifest *manifest, const char *folder, bool strict)
+oct_status oct_manifest_read(oct_manifest *manifest, const char *folder, bool strict)
 {
     oct_status status = OCT_OK;
     const char *why = "it is missing";
@@ -235,16 +235,6 @@ out:
     if (status != OCT_OK) oct_manifest_free(manifest);
     oct_free(&path);
     return status;
-}
-
-oct_status oct_manifest_read(oct_manifest *manifest, const char *folder)
-{
-    return read_manifest(manifest, folder, false);
-}
-
-oct_status oct_manifest_read_to_change(oct_manifest *manifest, const char *folder)
-{
-    return read_manifest(manifest, folder, true);
 }
 
 oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder)

@@ -44,11 +44,10 @@ typedef struct oct_keep {
 oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder) OCT_NODISCARD;
 /* Reads the manifest. A folder without manifest and step files, or no folder, gives none. When only the manifest is lost
  * or damaged, a warning says so and the step files are read instead. OCT_DATA for the manifest of a
- * newer Octet. */
-oct_status oct_manifest_read(oct_manifest *manifest, const char *folder) OCT_NODISCARD;
-/* Reads it for a save, which writes it anew: what could not be read for the moment would be lost then, so a manifest, or
- * a step file that stands for it, which is there and cannot be read is OCT_RESOURCE. */
-oct_status oct_manifest_read_to_change(oct_manifest *manifest, const char *folder) OCT_NODISCARD;
+ * newer Octet. to_change: for a save, which writes it anew: what could not be read for the moment would be lost then, so a
+ * manifest, or a step file that stands for it, which is there and cannot be read is OCT_RESOURCE. */
+oct_status oct_manifest_read(oct_manifest *manifest, const char *folder,
+                             bool to_change) OCT_NODISCARD;
 /* Puts an entry in front; drops damaged entries and those of the same or later steps, then all that do not stay. */
 oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry,
                             oct_keep keep) OCT_NODISCARD;

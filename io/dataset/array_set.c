@@ -40,21 +40,14 @@ static const char *name_of(const reading *r, int what)
 
 static const char mark[] = "{split}";
 
-/* The name with the split's word in place of the mark. */
-static oct_status filled_name(const reading *r, int what, char **text)
-{
-    const char *name = name_of(r, what), *at = strstr(name, mark);
-    if (!at) return oct_strdup(text, name);
-    return oct_format(text, "%.*s%s%s", (int)(at - name), name,
-                      r->split == OCT_TRAIN ? "train" : "test", at + sizeof mark - 1);
-}
-
-/* Where an array lies. */
+/* Where an array lies; the split's word is in place of the mark in its name. */
 static oct_status find_array(reading *r, int what, char **path, char **name)
 {
-    const bool marked = strstr(name_of(r, what), mark) != NULL;
-    OCT_TRY(filled_name(r, what, name));
-    r->drawn = !marked;
+    const char *given = name_of(r, what), *at = strstr(given, mark);
+    OCT_TRY(at ? oct_format(name, "%.*s%s%s", (int)(at - given), given,
+                            r->split == OCT_TRAIN ? "train" : "test", at + sizeof mark - 1)
+               : oct_strdup(name, given));
+    r->drawn = !at;
     if (r->kind->one_each)
         return oct_format(path, "%s/%s%s", r->source->folder, *name, r->kind->extension);
     if (r->file) return oct_strdup(path, r->source->folder);
@@ -122,27 +115,6 @@ typedef struct taking {
     oct_status (*take)(const struct taking *t, int64_t i, const uint8_t *element);
 } taking;
 
-static oct_status take_row(const taking *t, int64_t i, uint8_t *row, int64_t row_numel)
-{
-    const int64_t at = t->positions ? t->positions[i] : i;
-    OCT_TRY(oct_array_read(t->array, at, 1, row));
-    for (int64_t k = 0; k < row_numel; k++)
-        OCT_TRY(t->take(t, i * row_numel + k, row + (size_t)k * t->array->bytes));
-    return OCT_OK;
-}
-
-/* Rows that follow each other are read together. */
-static oct_status take_together(const taking *t, uint8_t *rows, int64_t row_numel, int64_t most)
-{
-    for (int64_t first = 0; first < t->count; first += most) {
-        const int64_t n = t->count - first < most ? t->count - first : most;
-        OCT_TRY(oct_array_read(t->array, first, n, rows));
-        for (int64_t k = 0; k < n * row_numel; k++)
-            OCT_TRY(t->take(t, first * row_numel + k, rows + (size_t)k * t->array->bytes));
-    }
-    return OCT_OK;
-}
-
 static oct_status take_all(const taking *t)
 {
     const int64_t row = oct_array_row(t->array),
@@ -150,11 +122,13 @@ static oct_status take_all(const taking *t)
     uint8_t *rows = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_alloc(&rows, (size_t)(most * row), t->array->bytes));
-    if (!t->positions)
-        status = take_together(t, rows, row, most);
-    else
-        for (int64_t i = 0; i < t->count && status == OCT_OK; i++)
-            status = take_row(t, i, rows, row);
+    for (int64_t first = 0, n; first < t->count && status == OCT_OK; first += n) {
+        const int64_t left = t->count - first;
+        n = t->positions ? 1 : left < most ? left : most; /* rows that follow each other */
+        status = oct_array_read(t->array, t->positions ? t->positions[first] : first, n, rows);
+        for (int64_t k = 0; k < n * row && status == OCT_OK; k++)
+            status = t->take(t, first * row + k, rows + (size_t)k * t->array->bytes);
+    }
     oct_free(&rows);
     return status;
 }

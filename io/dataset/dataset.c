@@ -287,31 +287,6 @@ static oct_status open_here(opening *l)
     return take_digest(data);
 }
 
-/* The numbers of a data set, as rank 0 sends them. */
-typedef struct header {
-    int64_t count, h, w, c, classes;
-    int64_t dtype, goal, labels, values; /* labels, values: is there such an array? */
-    int64_t names, packed;               /* bytes */
-    uint8_t digest[32];
-} header;
-
-static void apply_header(oct_dataset *data, const header *t, const oct_dataset_format *format)
-{
-    *data = (oct_dataset){.format = format,
-                          .count = t->count,
-                          .h = t->h,
-                          .w = t->w,
-                          .c = t->c,
-                          .classes = t->classes,
-                          .read_h = t->h,
-                          .read_w = t->w,
-                          .read_c = t->c,
-                          .dtype = (oct_dtype)t->dtype,
-                          .goal = (oct_goal_kind)t->goal};
-    memcpy(data->digest, t->digest, sizeof data->digest);
-    oct_dataset_resize(data, t->h, t->w, t->c);
-}
-
 /* Class names one after another, each with its NUL. */
 static oct_status pack_names(const oct_dataset *data, char **bytes, size_t *size)
 {
@@ -340,54 +315,50 @@ static oct_status part_names(oct_dataset *data, const char *bytes, size_t size)
     return OCT_OK;
 }
 
-/* What goes from rank 0 to the others beside the numbers. */
+/* What goes from rank 0 to the others. */
 typedef struct parcel {
-    header numbers;
+    struct {
+        oct_dataset data; /* of its pointers only whether they are NULL means something elsewhere */
+        size_t names, packed; /* bytes */
+    } head;
     void *packed;
     char *names;
 } parcel;
 
 static oct_status make_parcel(parcel *p, const oct_dataset *data)
 {
-    size_t names = 0, packed = 0;
-    OCT_TRY(pack_names(data, &p->names, &names));
-    OCT_TRY(data->format->pack(data, &p->packed, &packed));
-    p->numbers = (header){.count = data->count,
-                          .h = data->h,
-                          .w = data->w,
-                          .c = data->c,
-                          .classes = data->classes,
-                          .dtype = data->dtype,
-                          .goal = data->goal,
-                          .labels = data->labels != NULL,
-                          .values = data->values != NULL,
-                          .names = (int64_t)names,
-                          .packed = (int64_t)packed};
-    memcpy(p->numbers.digest, data->digest, sizeof data->digest);
-    return OCT_OK;
+    p->head.data = *data;
+    OCT_TRY(pack_names(data, &p->names, &p->head.names));
+    return data->format->pack(data, &p->packed, &p->head.packed);
 }
 
 static oct_status make_room(parcel *p, oct_dataset *data, const oct_dataset_format *format)
 {
-    const header *t = &p->numbers;
-    apply_header(data, t, format);
-    if (t->labels) OCT_TRY(oct_alloc(&data->labels, (size_t)t->count, sizeof *data->labels));
-    if (t->values)
-        OCT_TRY(oct_alloc(&data->values, (size_t)(t->count * t->classes), sizeof *data->values));
-    OCT_TRY(oct_alloc(&p->names, (size_t)t->names, 1));
-    return oct_alloc(&p->packed, (size_t)t->packed, 1);
+    const oct_dataset *there = &p->head.data;
+    *data = *there;
+    data->format = format;
+    data->labels = NULL;
+    data->values = NULL;
+    data->class_names = NULL;
+    data->store = NULL;
+    const size_t count = (size_t)data->count;
+    if (there->labels) OCT_TRY(oct_alloc(&data->labels, count, sizeof *data->labels));
+    if (there->values)
+        OCT_TRY(oct_alloc(&data->values, count * (size_t)data->classes, sizeof *data->values));
+    OCT_TRY(oct_alloc(&p->names, p->head.names, 1));
+    return oct_alloc(&p->packed, p->head.packed, 1);
 }
 
 static oct_status send_arrays(const parcel *p, oct_dataset *data, const oct_collective *group)
 {
-    const header *t = &p->numbers;
-    if (t->labels)
-        OCT_TRY(group->broadcast(group, data->labels, (size_t)t->count * sizeof *data->labels, 0));
-    if (t->values)
+    const size_t count = (size_t)data->count;
+    if (data->labels)
+        OCT_TRY(group->broadcast(group, data->labels, count * sizeof *data->labels, 0));
+    if (data->values)
         OCT_TRY(group->broadcast(group, data->values,
-                                 (size_t)(t->count * t->classes) * sizeof *data->values, 0));
-    OCT_TRY(group->broadcast(group, p->names, (size_t)t->names, 0));
-    return group->broadcast(group, p->packed, (size_t)t->packed, 0);
+                                 count * (size_t)data->classes * sizeof *data->values, 0));
+    OCT_TRY(group->broadcast(group, p->names, p->head.names, 0));
+    return group->broadcast(group, p->packed, p->head.packed, 0);
 }
 
 /* Rank 0 has opened; it sends the others what it found. */
@@ -398,13 +369,13 @@ static oct_status share(opening *l, const oct_collective *group)
     const bool first = group->rank == 0;
     oct_status status = first ? make_parcel(&p, data) : OCT_OK;
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(group->broadcast(group, &p.numbers, sizeof p.numbers, 0));
+    OCT_TRY_OUT(group->broadcast(group, &p.head, sizeof p.head, 0));
     if (!first) status = make_room(&p, data, l->format);
     OCT_TRY_OUT(group->agree(group, status));
     OCT_TRY_OUT(send_arrays(&p, data, group));
     if (!first) {
-        status = part_names(data, p.names, (size_t)p.numbers.names);
-        if (status == OCT_OK) status = l->format->unpack(data, p.packed, (size_t)p.numbers.packed);
+        status = part_names(data, p.names, p.head.names);
+        if (status == OCT_OK) status = l->format->unpack(data, p.packed, p.head.packed);
     }
     status = group->agree(group, status);
 out:

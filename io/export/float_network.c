@@ -79,14 +79,6 @@ static oct_status permute_array(oct_torch_array *made, int ndim, const int64_t *
     return permute(made, from, o);
 }
 
-/* (O, kh, kw, I/groups) -> (O, I/groups, kh, kw) */
-static oct_status permute_conv(oct_torch_array *made, const oct_layer_array *a)
-{
-    const int64_t *d = a->shape.dim;
-    return permute_array(made, 4, (int64_t[]){d[0], d[3], d[1], d[2]}, a->data,
-                         &(order){.stride = {d[1] * d[2] * d[3], 1, d[2] * d[3], d[3]}});
-}
-
 /* (O, kh, kw, I/groups) -> (I, O/groups, kh, kw), rotated by 180 degrees. Input channel i of a group g goes to its
  * own output channels. */
 static oct_status permute_transposed(oct_torch_array *made, const oct_float_layer *layer,
@@ -122,14 +114,6 @@ static oct_status permute_flattened(oct_torch_array *made, const oct_layer_array
     return OCT_OK;
 }
 
-/* (H, W, C) -> (C, H, W) */
-static oct_status permute_plane(oct_torch_array *made, const oct_layer_array *a)
-{
-    const int64_t *d = a->shape.dim;
-    return permute_array(made, 3, (int64_t[]){d[2], d[0], d[1]}, a->data,
-                         &(order){.stride = {1, d[1] * d[2], d[2]}});
-}
-
 static oct_status copy_as_it_is(oct_torch_array *made, const oct_layer_array *a)
 {
     order o = {.offset = 0};
@@ -145,16 +129,21 @@ oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *la
                                 const oct_layer_array *array, const oct_layer_tensor *input)
 {
     static const char *const planes[] = {"parameter", "add_parameter", "mul_parameter", NULL};
+    const int64_t *d = array->shape.dim;
     *made = (oct_torch_array){0};
     oct_status status;
     if (strcmp(layer->type, "conv2d") == 0 && array->shape.ndim == 4)
-        status = permute_conv(made, array);
+        /* (O, kh, kw, I/groups) -> (O, I/groups, kh, kw) */
+        status = permute_array(made, 4, (int64_t[]){d[0], d[3], d[1], d[2]}, array->data,
+                               &(order){.stride = {d[1] * d[2] * d[3], 1, d[2] * d[3], d[3]}});
     else if (strcmp(layer->type, "conv_transpose2d") == 0 && array->shape.ndim == 4)
         status = permute_transposed(made, layer, array);
     else if (strcmp(layer->type, "linear") == 0 && array->shape.ndim == 2 && input->plane.ndim == 4)
         status = permute_flattened(made, array, &input->plane);
     else if (lists(planes, layer->type) && array->shape.ndim == 3)
-        status = permute_plane(made, array);
+        /* (H, W, C) -> (C, H, W) */
+        status = permute_array(made, 3, (int64_t[]){d[2], d[0], d[1]}, array->data,
+                               &(order){.stride = {1, d[1] * d[2], d[2]}});
     else
         status = copy_as_it_is(made, array);
     if (status != OCT_OK) oct_free(&made->data);

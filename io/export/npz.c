@@ -74,35 +74,11 @@ static void put_common(uint8_t *to, const member *m)
     put16(to + 22, (uint32_t)strlen(m->name));
 }
 
-static size_t put_member(uint8_t *bytes, size_t at, member *m)
-{
-    const size_t name = strlen(m->name);
-    m->at = (uint32_t)at;
-    put32(bytes + at, 0x04034b50);
-    put_common(bytes + at + 4, m);
-    memcpy(bytes + at + LOCAL, m->name, name);
-    at += LOCAL + name;
-    memcpy(bytes + at, m->header, HEADER);
-    memcpy(bytes + at + HEADER, m->array->data, array_bytes(m->array));
-    return at + m->size;
-}
-
-static size_t put_entry(uint8_t *bytes, size_t at, const member *m)
-{
-    const size_t name = strlen(m->name);
-    put32(bytes + at, 0x02014b50);
-    put16(bytes + at + 4, VERSION);
-    put_common(bytes + at + 6, m);
-    put32(bytes + at + 42, m->at);
-    memcpy(bytes + at + CENTRAL, m->name, name);
-    return at + CENTRAL + name;
-}
-
 oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, size_t *size)
 {
     member *members = NULL;
     oct_status status = OCT_OK;
-    size_t total = END, at = 0;
+    size_t total = END;
     OCT_TRY(oct_alloc(&members, (size_t)count, sizeof *members));
     for (int i = 0; i < count; i++) {
         total += array_bytes(&arrays[i]);
@@ -118,17 +94,35 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
         total += LOCAL + CENTRAL + HEADER + 2 * strlen(m->name);
     }
     OCT_TRY_OUT(oct_alloc(bytes, total, 1));
-    for (int i = 0; i < count; i++)
-        at = put_member(*bytes, at, &members[i]);
-    const size_t directory = at;
-    for (int i = 0; i < count; i++)
-        at = put_entry(*bytes, at, &members[i]);
-    uint8_t *end = (uint8_t *)*bytes + at;
-    put32(end, 0x06054b50);
-    put16(end + 8, (uint32_t)count);
-    put16(end + 10, (uint32_t)count);
-    put32(end + 12, (uint32_t)(at - directory));
-    put32(end + 16, (uint32_t)directory);
+    uint8_t *begin = *bytes, *to = begin;
+    for (int i = 0; i < count; i++) {
+        member *m = &members[i];
+        const size_t name = strlen(m->name);
+        m->at = (uint32_t)(to - begin);
+        put32(to, 0x04034b50);
+        put_common(to + 4, m);
+        memcpy(to + LOCAL, m->name, name);
+        to += LOCAL + name;
+        memcpy(to, m->header, HEADER);
+        memcpy(to + HEADER, m->array->data, array_bytes(m->array));
+        to += m->size;
+    }
+    uint8_t *directory = to;
+    for (int i = 0; i < count; i++) {
+        const member *m = &members[i];
+        const size_t name = strlen(m->name);
+        put32(to, 0x02014b50);
+        put16(to + 4, VERSION);
+        put_common(to + 6, m);
+        put32(to + 42, m->at);
+        memcpy(to + CENTRAL, m->name, name);
+        to += CENTRAL + name;
+    }
+    put32(to, 0x06054b50);
+    put16(to + 8, (uint32_t)count);
+    put16(to + 10, (uint32_t)count);
+    put32(to + 12, (uint32_t)(to - directory));
+    put32(to + 16, (uint32_t)(directory - begin));
     *size = total;
 out:
     oct_free(&members);

@@ -59,7 +59,7 @@ static oct_to_onnx_ref model_input(oct_to_onnx_writer *w, const oct_export *job,
     } else {
         x.name = oct_to_onnx_name(w, "input%d", number);
     }
-    oct_to_onnx_declare_input(w, x.name, pixels ? OCT_U8 : OCT_F32, &there);
+    oct_to_onnx_declare(w, false, x.name, pixels ? OCT_U8 : OCT_F32, &there);
     if (number > 0) return oct_to_onnx_view(w, x, shape);
     if (job->class_names) oct_to_onnx_property(w, "octet.class_names", job->class_names);
     oct_to_onnx_layer_begin(w, "input");
@@ -81,7 +81,7 @@ static void declare_model_output(oct_to_onnx_writer *w, const oct_export *job, o
     oct_to_onnx_layer_begin(w, "output");
     if (y.name && OCT_TO_ONNX(w, "Identity", y.name))
         y.name = oct_to_onnx_output_named(w, oct_export_port(job, true, name));
-    oct_to_onnx_declare_output(w, y.name, dtype, &shape);
+    oct_to_onnx_declare(w, true, y.name, dtype, &shape);
 }
 
 /* In an int8 model tensors are the codes themselves, and DequantizeLinear and QuantizeLinear stand around each
@@ -135,7 +135,7 @@ static void declare_values(oct_to_onnx_program *p)
         const oct_to_onnx_ref *x = &p->values[v];
         const oct_shape shape = oct_to_onnx_shape(&x->tensor.shape);
         if (p->fresh[v] && x->tensor.plane.ndim != 4 && v != p->program->output)
-            oct_to_onnx_declare_output(p->w, x->name, dtype_there(value), &shape);
+            oct_to_onnx_declare(p->w, true, x->name, dtype_there(value), &shape);
     }
 }
 

@@ -72,10 +72,8 @@ const char *oct_to_onnx_list(oct_to_onnx_writer *w, int n,
                      (int64_t[]){__VA_ARGS__})
 
 /* Declares an input or output of the model, whose first dimension is the batch. */
-void oct_to_onnx_declare_input(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
-                               const oct_shape *shape);
-void oct_to_onnx_declare_output(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
-                                const oct_shape *shape);
+void oct_to_onnx_declare(oct_to_onnx_writer *w, bool output, const char *name, oct_dtype dtype,
+                         const oct_shape *shape);
 /* Adds a line to the model's properties; both are copied. */
 void oct_to_onnx_property(oct_to_onnx_writer *w, const char *key, const char *value);
 /* The output of the node that was added last; NULL: there is none. */

@@ -298,8 +298,8 @@ static Onnx__TensorShapeProto__Dimension *take_dimension(oct_to_onnx_writer *w, 
     return d;
 }
 
-static void declare(oct_to_onnx_writer *w, list *l, const char *name, oct_dtype dtype,
-                    const oct_shape *shape)
+void oct_to_onnx_declare(oct_to_onnx_writer *w, bool output, const char *name, oct_dtype dtype,
+                         const oct_shape *shape)
 {
     Onnx__ValueInfoProto *value = TAKE(w, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO__INIT);
     Onnx__TypeProto *type = TAKE(w, Onnx__TypeProto, ONNX__TYPE_PROTO__INIT);
@@ -320,19 +320,7 @@ static void declare(oct_to_onnx_writer *w, list *l, const char *name, oct_dtype 
     type->tensor_type = tensor;
     value->name = own;
     value->type = type;
-    append(w, l, value);
-}
-
-void oct_to_onnx_declare_input(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
-                               const oct_shape *shape)
-{
-    declare(w, &w->inputs, name, dtype, shape);
-}
-
-void oct_to_onnx_declare_output(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
-                                const oct_shape *shape)
-{
-    declare(w, &w->outputs, name, dtype, shape);
+    append(w, output ? &w->outputs : &w->inputs, value);
 }
 
 void oct_to_onnx_property(oct_to_onnx_writer *w, const char *key, const char *value)

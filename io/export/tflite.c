@@ -105,7 +105,7 @@ static void name_values(oct_to_tflite_program *p)
                            strcmp(name, oct_export_port(p->job, true, out)) == 0;
         oct_to_tflite_rename(p->w, x, "%s%s", name, taken ? "_" : "");
         if (p->job->all_values && step->output != p->program->output)
-            oct_to_tflite_declare_output(p->w, x);
+            oct_to_tflite_declare(p->w, true, x);
     }
 }
 
@@ -141,7 +141,7 @@ static void declare_output(oct_to_tflite_program *p)
     if (v->h == 1 && v->w == 1) y = oct_to_tflite_reshape(p->w, y, 2, (int64_t[]){1, v->c});
     if (has_failed(p)) return;
     oct_to_tflite_rename(p->w, y, "%s", oct_export_port(p->job, true, name));
-    oct_to_tflite_declare_output(p->w, y);
+    oct_to_tflite_declare(p->w, true, y);
     p->output = y;
 }
 
@@ -174,7 +174,7 @@ static void write_program(oct_to_tflite_program *p)
             oct_to_tflite_rename(p->w, x, "%s", oct_export_port(p->job, false, name));
         else
             oct_to_tflite_rename(p->w, x, "input%d", i);
-        oct_to_tflite_declare_input(p->w, x);
+        oct_to_tflite_declare(p->w, false, x);
     }
     for (int64_t i = 0; i < program->num_steps; i++)
         write_step(p, i);

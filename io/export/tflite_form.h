@@ -127,8 +127,7 @@ int oct_to_tflite_made(oct_to_tflite_writer *w, oct_tflite_operator kind, int in
                        const int *input, int output, int options, const oct_tflite_option *option);
 
 /* Declares an input or output of the model, under its name. */
-void oct_to_tflite_declare_input(oct_to_tflite_writer *w, int tensor);
-void oct_to_tflite_declare_output(oct_to_tflite_writer *w, int tensor);
+void oct_to_tflite_declare(oct_to_tflite_writer *w, bool output, int tensor);
 /* Adds a text to the model's metadata; both are copied. */
 void oct_to_tflite_property(oct_to_tflite_writer *w, const char *key, const char *value);
 

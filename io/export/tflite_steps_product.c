@@ -57,7 +57,6 @@ int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x)
 /* The code of each pixel, of more than one channel in each. */
 static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_value *v = &p->program->values[step->output];
     const int64_t channels = p->program->values[p->program->inputs[0]].c;
     uint8_t *table = NULL;
     if (channels > 1 && step->input[0] != p->program->inputs[0])
@@ -67,7 +66,8 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
                                   step->name);
     if (oct_alloc(&table, (size_t)channels, OCT_EXPORT_CODES) != OCT_OK)
         return oct_to_tflite_fail(p->w, OCT_RESOURCE, "%s: no memory", step->name);
-    oct_export_pixels(step, v->q, channels, p->job->mean, p->job->std, table);
+    oct_export_pixels(step, p->program->values[step->output].q, channels, p->job->mean, p->job->std,
+                      table);
     /* Bytes as signed bytes of the same scale, which QUANTIZE makes without rounding: TFLM casts no others. */
     const int x = converted(p->w, OCT_TFLITE_QUANTIZE, p->values[step->input[0]], OCT_TFLITE_S8,
                             (oct_tflite_quant){.codes = &(oct_qparams){.scale = 1}});
@@ -76,8 +76,7 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
     return y;
 }
 
-/* Notes a step whose arithmetic is that of TFLite's reference kernels or of another target with whole multipliers, so
- * that it is not XNNPACK's. */
+/* Notes a step with whole multipliers, as TFLite's reference kernels or another target have them and XNNPACK has not. */
 static bool rounds_twice(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_rounding_row *by = oct_rounding_of(p->program->requantizer);
@@ -147,15 +146,14 @@ static int pad_window(oct_to_tflite_program *p, const oct_conv_shape *s, int32_t
 static int dilate(oct_to_tflite_program *p, const oct_step *step, int x, int32_t code)
 {
     const int64_t steps[2] = {step->conv.input_step_h, step->conv.input_step_w};
-    const int64_t none[3] = {0};
     if (steps[0] <= 1 && steps[1] <= 1) return x;
     if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
     const int64_t *dims = oct_to_tflite_dims(p->w, x), h = dims[1], w = dims[2], c = dims[3];
     const int64_t out_h = step->conv.shape.in_h, out_w = step->conv.shape.in_w;
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h * w, 1, c});
-    x = oct_to_tflite_pad(p, x, none, (int64_t[]){0, steps[1] - 1, 0}, code);
+    x = oct_to_tflite_pad(p, x, (int64_t[3]){0}, (int64_t[]){0, steps[1] - 1, 0}, code);
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h, 1, w * steps[1] * c});
-    x = oct_to_tflite_pad(p, x, none, (int64_t[]){0, steps[0] - 1, 0}, code);
+    x = oct_to_tflite_pad(p, x, (int64_t[3]){0}, (int64_t[]){0, steps[0] - 1, 0}, code);
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h * steps[0], w * steps[1], c});
     return oct_to_tflite_made(p->w, OCT_TFLITE_SLICE,
                               OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(p->w, 0, 0, 0, 0),
@@ -317,10 +315,9 @@ static int plane_of(oct_to_tflite_program *p, const oct_step *step)
 static int compute_in_float(oct_to_tflite_program *p, const oct_step *step, int activation)
 {
     const oct_conv_shape *s = &step->conv.shape;
-    const bool has_addend = step->num_inputs > 1;
-    int y = convolve(p, step, oct_to_tflite_dequantize(p, plane_of(p, step)), true,
-                     has_addend ? ACT_NONE : activation);
-    if (!has_addend) return y;
+    const int x = oct_to_tflite_dequantize(p, plane_of(p, step));
+    if (step->num_inputs == 1) return convolve(p, step, x, true, activation);
+    const int y = convolve(p, step, x, true, ACT_NONE);
     const int addend = oct_to_tflite_input(p, step, 1, s->out_h, s->out_w, s->out_c);
     oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_ADDEND, step);
     const layer l = {.p = p, .step = step, .floats = true};
@@ -343,9 +340,9 @@ static void check_ratio(oct_to_tflite_program *p, const oct_step *step, float ra
 
 static int conv(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_value *v = &p->program->values[step->output];
     bool cut;
-    const int activation = activation_of(v, step->conv.lo, step->conv.hi, &cut);
+    const int activation =
+        activation_of(oct_step_output(p->program, step), step->conv.lo, step->conv.hi, &cut);
     float ends[2] = {INFINITY, 0};
     if (step->num_inputs > 1) {
         const int y = quantized(p, step->output, as_value(p, step, compute_in_float(p, step, 0)));
@@ -446,7 +443,6 @@ static int max_pool(oct_to_tflite_program *p, const oct_step *step)
 static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->pool.shape;
-    const oct_value *v = &p->program->values[step->input[0]];
     const bool pads = oct_conv_sees_padding(s);
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c), padding = VALID;
     int64_t before[3], after[3];
@@ -458,7 +454,8 @@ static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
                                   "does; set count_include_pad and leave ceil off",
                                   step->name);
     if (pads && step->pool.count_include_pad)
-        x = oct_to_tflite_pad(p, x, before, after, v->q.zero_point);
+        x = oct_to_tflite_pad(p, x, before, after,
+                              oct_step_input(p->program, step, 0)->q.zero_point);
     else if (pads)
         padding = SAME;
     if (!step->pool.of_codes) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_AVERAGE, step);
@@ -467,14 +464,12 @@ static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
 
 static int soften(oct_to_tflite_program *p, int x)
 {
-    const float beta = 1;
-    int32_t bits;
-    memcpy(&bits, &beta, sizeof bits);
+    enum { BETA = 0x3f800000 }; /* the bits of 1.0f */
     if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
     return oct_to_tflite_made(
         p->w, OCT_TFLITE_SOFTMAX, OCT_TO_TFLITE_INPUTS(x),
         oct_to_tflite_like(p->w, x, oct_to_tflite_ndim(p->w, x), oct_to_tflite_dims(p->w, x)),
-        OCT_TO_TFLITE_OPTIONS({0, 4, bits}));
+        OCT_TO_TFLITE_OPTIONS({0, 4, BETA}));
 }
 
 static int softmax(oct_to_tflite_program *p, const oct_step *step)

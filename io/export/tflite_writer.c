@@ -209,19 +209,9 @@ int oct_to_tflite_made(oct_to_tflite_writer *w, oct_tflite_operator kind, int in
     return output;
 }
 
-static void declare(oct_to_tflite_writer *w, list *l, int number)
+void oct_to_tflite_declare(oct_to_tflite_writer *w, bool output, int number)
 {
-    if (w->status == OCT_OK) append(w, l, tensor_at(w, number));
-}
-
-void oct_to_tflite_declare_input(oct_to_tflite_writer *w, int number)
-{
-    declare(w, &w->inputs, number);
-}
-
-void oct_to_tflite_declare_output(oct_to_tflite_writer *w, int number)
-{
-    declare(w, &w->outputs, number);
+    if (w->status == OCT_OK) append(w, output ? &w->outputs : &w->inputs, tensor_at(w, number));
 }
 
 void oct_to_tflite_property(oct_to_tflite_writer *w, const char *key, const char *value)

@@ -310,7 +310,7 @@ static oct_status inspect_run(const char *path, bool json)
     OCT_TRY_OUT(oct_run_checkpoints(path, &checkpoints));
     OCT_TRY_OUT(oct_run_folder_of(path, &folder));
     OCT_TRY_OUT(oct_run_path(folder ? folder : path, "model.int8.h5", &model));
-    OCT_TRY_OUT(oct_checkpoint_newest(&newest, checkpoints));
+    OCT_TRY_OUT(oct_checkpoint_newest(&newest, checkpoints, NULL));
     bool converted = oct_file_exists(model);
     if (json)
         OCT_TRY_OUT(oct_print_json(json_pack(

@@ -163,7 +163,7 @@ oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_
     char *folder = NULL;
     if (kind != OCT_FILE_RUN_FOLDER) return oct_checkpoint_open(checkpoint, path);
     OCT_TRY(oct_run_checkpoints(path, &folder));
-    oct_status status = oct_checkpoint_newest(checkpoint, folder);
+    oct_status status = oct_checkpoint_newest(checkpoint, folder, NULL);
     if (status == OCT_OK && !checkpoint->bytes)
         status = oct_fail(OCT_DATA,
                           "%s: this run has no checkpoint yet; repeat the `octet train` command "

@@ -36,7 +36,7 @@ static oct_status open_file(const checkpoint_key *key, bool newest, oct_checkpoi
     if (kind == OCT_FILE_RUN_FOLDER) {
         char *folder = NULL;
         OCT_TRY(oct_run_checkpoints(key->path, &folder));
-        status = oct_checkpoint_newest_in(checkpoint, folder, oct_phase_name(OCT_PHASE_FLOAT));
+        status = oct_checkpoint_newest(checkpoint, folder, oct_phase_name(OCT_PHASE_FLOAT));
         oct_free(&folder);
         OCT_CHECK(status != OCT_OK || checkpoint->bytes, OCT_DATA,
                   "%s: this run has no checkpoint of its float phase", key->path);

@@ -221,7 +221,7 @@ oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
     const bool given = bytes > 0;
     oct_status status = oct_run_checkpoints(recipe->output, &folder);
     oct_log_again(true); /* the resume warns of a damaged one */
-    if (status == OCT_OK) status = oct_manifest_read(&there, folder);
+    if (status == OCT_OK) status = oct_manifest_read(&there, folder, false);
     oct_log_again(false);
     if (status == OCT_OK && !given && there.count > 0) bytes = (int64_t)there.entries[0].bytes;
     if (status == OCT_OK) status = oct_check_disk(recipe, bytes);

@@ -66,11 +66,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     oct_log_setup(OCT_LOG_ERROR, false);
     const char *path = fuzz_file("manifest.json", data, size);
     fuzz_call call = fuzz_begin(size);
-    oct_status status = oct_manifest_read(&manifest, fuzz_folder());
+    oct_status status = oct_manifest_read(&manifest, fuzz_folder(), false);
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA), path);
     if (status == OCT_OK && manifest.count > 0) {
         MAKE(oct_manifest_write(&manifest, fuzz_folder()));
-        MAKE(oct_manifest_read(&again, fuzz_folder()));
+        MAKE(oct_manifest_read(&again, fuzz_folder(), false));
         FUZZ_REQUIRE(same(&manifest, &again), "read otherwise than it was written");
     }
     oct_manifest_free(&manifest);

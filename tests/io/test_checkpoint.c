@@ -202,7 +202,7 @@ static void check_folder(const char *wanted)
 static int64_t newest(void)
 {
     oct_checkpoint ckpt;
-    MUST(oct_checkpoint_newest(&ckpt, folder));
+    MUST(oct_checkpoint_newest(&ckpt, folder, NULL));
     int64_t step = ckpt.bytes ? ckpt.info.step : -1;
     oct_checkpoint_close(&ckpt);
     return step;
@@ -234,7 +234,7 @@ Test(checkpoint, brings_back_every_bit_of_model_and_optimizer)
     check_folder("manifest.json step-00000200.h5");
 
     cr_assert_not(same_state(&saved, &loaded));
-    MUST(oct_checkpoint_newest(&ckpt, folder));
+    MUST(oct_checkpoint_newest(&ckpt, folder, NULL));
     cr_assert_str_eq(ckpt.path, in_folder("step-00000200.h5"));
     cr_assert_eq(ckpt.info.step, 200);
     cr_assert_eq(ckpt.info.updates, 3);
@@ -345,14 +345,14 @@ Test(checkpoint, what_evaluations_decided_is_kept_and_so_is_the_best_one)
         MUST(oct_checkpoint_save(folder, &info, k.root, &k.optim, keep, NULL));
     }
     check_folder("manifest.json step-00000100.h5 step-00000300.h5 step-00000500.h5");
-    MUST(oct_checkpoint_newest(&ckpt, folder));
+    MUST(oct_checkpoint_newest(&ckpt, folder, NULL));
     const oct_early_stopping *stopping = &ckpt.info.stopping;
     cr_assert(stopping->float_end == 7 && stopping->qat_end == 0 && stopping->best_step == 300);
     cr_assert(stopping->since == 2 && stopping->best_value == 0.1);
     MUST(oct_checkpoint_load(&ckpt, k.root, &k.optim));
     oct_checkpoint_close(&ckpt);
     MUST(save(&k, 600, 1));
-    MUST(oct_checkpoint_newest(&ckpt, folder));
+    MUST(oct_checkpoint_newest(&ckpt, folder, NULL));
     cr_assert(ckpt.info.stopping.best_step == 0 && ckpt.info.stopping.best_value == 0);
     oct_checkpoint_close(&ckpt);
     oct_module_destroy(&k.root);
@@ -393,7 +393,7 @@ Test(checkpoint, a_damaged_file_is_named_and_the_one_before_is_used)
     check_logged("step-00000400.h5 is damaged (there is no such file): using step-00000200.h5");
     damage("step-00000200.h5", 0);
     oct_checkpoint ckpt;
-    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder), OCT_DATA);
+    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder, NULL), OCT_DATA);
     cr_assert_null(ckpt.bytes);
     check_said(folder);
     check_said("no checkpoint is good: step-00000800.h5 is damaged (its SHA-256 differs), ");
@@ -512,10 +512,10 @@ Test(checkpoint, step_files_without_any_good_one_are_an_error_not_a_fresh_start)
 {
     oct_checkpoint ckpt;
     oct_tmp_write_text(&tmp, "run/checkpoints/step-00000100.h5", "damaged");
-    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder), OCT_DATA);
+    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder, NULL), OCT_DATA);
     check_said("no checkpoint is good: step-00000100.h5 is damaged (its SHA-256 differs)");
     oct_tmp_write_text(&tmp, "run/checkpoints/manifest.json", "{}");
-    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder), OCT_DATA);
+    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder, NULL), OCT_DATA);
     check_nothing_held();
 }
 
@@ -579,7 +579,7 @@ Test(checkpoint, a_manifest_that_is_not_ours_to_the_letter_is_not_used)
     oct_tmp_write_text(&tmp, "run/checkpoints/manifest.json",
                        LIST(ENTRY("step-00000007.h5", "7", "5", HEX)));
     oct_checkpoint ckpt;
-    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder), OCT_DATA);
+    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder, NULL), OCT_DATA);
     check_said("bytes instead of 5");
     oct_module_destroy(&k.root);
     check_nothing_held();
@@ -604,7 +604,7 @@ Test(checkpoint, a_flipped_byte_in_the_manifest_never_loads_anything_else)
             FILE *file = fopen(path, "wb");
             fwrite(bytes, 1, size, file);
             fclose(file);
-            oct_status status = oct_checkpoint_newest(&ckpt, folder);
+            oct_status status = oct_checkpoint_newest(&ckpt, folder, NULL);
             if (status == OCT_OK) {
                 cr_assert_not_null(ckpt.bytes);
                 cr_assert(ckpt.info.step == 100 || ckpt.info.step == 200);
@@ -638,7 +638,7 @@ Test(checkpoint, a_save_fails_where_what_is_there_cannot_be_read)
     cr_assert_eq(save(&k, 8, 3), OCT_RESOURCE);
     check_said("manifest.json: cannot be read: ");
     check_folder("kept manifest.json step-00000007.h5");
-    MUST(oct_checkpoint_newest(&ckpt, folder)); /* it reads the files */
+    MUST(oct_checkpoint_newest(&ckpt, folder, NULL)); /* it reads the files */
     cr_assert_eq(ckpt.info.step, 7);
     oct_checkpoint_close(&ckpt);
 
@@ -702,7 +702,7 @@ Test(checkpoint, refuses_a_newer_schema_of_the_manifest_and_leaves_it)
     make_kit(&k, 1, 3);
     MUST(save(&k, 7, 3));
     oct_tmp_write_text(&tmp, "run/checkpoints/manifest.json", newer);
-    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder), OCT_DATA);
+    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder, NULL), OCT_DATA);
     check_said("has schema 2 and this Octet knows schema 1; use a newer Octet");
     cr_assert_eq(save(&k, 8, 3), OCT_DATA);
     check_folder("manifest.json step-00000007.h5");
@@ -738,7 +738,7 @@ Test(checkpoint, refuses_a_newer_format_and_does_not_fall_back_after_it)
     MUST(save(&k, 7, 3));
     craft("step-00000008.h5", 2, 8, NULL);
     cr_assert_eq(unlink(in_folder("manifest.json")), 0);
-    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder), OCT_DATA);
+    cr_assert_eq(oct_checkpoint_newest(&ckpt, folder, NULL), OCT_DATA);
     check_said("step-00000008.h5: has checkpoint format 2 and this Octet knows format 1");
     cr_assert_eq(oct_checkpoint_open(&ckpt, in_folder("step-00000008.h5")), OCT_DATA);
     check_said("use a newer Octet");
@@ -947,7 +947,7 @@ Test(checkpoint, a_model_without_state_is_saved_and_loaded)
     MUST(oct_module_create(&empty, &net_type, sizeof(net)));
     oct_checkpoint_info info = {.step = 0};
     MUST(oct_checkpoint_save(folder, &info, empty, NULL, (oct_keep){.newest = 3}, NULL));
-    MUST(oct_checkpoint_newest(&ckpt, folder));
+    MUST(oct_checkpoint_newest(&ckpt, folder, NULL));
     cr_assert_str_eq(ckpt.info.recipe, "");
     MUST(oct_checkpoint_load(&ckpt, empty, NULL));
     oct_checkpoint_close(&ckpt);
@@ -1074,7 +1074,7 @@ Test(checkpoint, a_lack_of_memory_anywhere_leaves_all_as_it_was)
     for (int64_t n = 1;; n++) {
         oct_checkpoint ckpt;
         oct_mem_fail_after(n);
-        oct_status status = oct_checkpoint_newest(&ckpt, folder);
+        oct_status status = oct_checkpoint_newest(&ckpt, folder, NULL);
         if (status == OCT_OK) status = oct_checkpoint_load(&ckpt, other.root, &other.optim);
         oct_mem_fail_after(0);
         oct_checkpoint_close(&ckpt);

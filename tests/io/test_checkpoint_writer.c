@@ -122,7 +122,7 @@ Test(checkpoint_writer, a_failure_waits_to_be_asked_for)
     MUST(begin_save(w, oct_tmp_path(&tmp, "good"), root, &optim));
     oct_checkpoint_writer_destroy(&w);
     oct_checkpoint checkpoint;
-    MUST(oct_checkpoint_newest(&checkpoint, oct_tmp_path(&tmp, "good")));
+    MUST(oct_checkpoint_newest(&checkpoint, oct_tmp_path(&tmp, "good"), NULL));
     cr_assert_eq(checkpoint.info.step, 5);
     oct_checkpoint_close(&checkpoint);
     oct_module_destroy(&root);
@@ -206,7 +206,7 @@ Test(checkpoint_writer, damage_is_seen_on_the_disk_as_in_memory)
         ((uint8_t *)bytes)[at] ^= 4;
         MUST(oct_file_write(file[1].path, bytes, cut ? at : size));
         ((uint8_t *)bytes)[at] ^= 4;
-        MUST(oct_checkpoint_newest(&here, oct_tmp_path(&tmp, "c")));
+        MUST(oct_checkpoint_newest(&here, oct_tmp_path(&tmp, "c"), NULL));
         MUST(oct_checkpoint_newest_on_disk(&there, oct_tmp_path(&tmp, "c")));
         cr_assert(here.info.step == 5 && there.info.step == 5, "byte %zu", at);
         oct_checkpoint_close(&here);

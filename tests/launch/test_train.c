@@ -315,7 +315,7 @@ Test(train, a_checkpoint_that_cannot_be_of_this_run_is_refused)
     oct_trainer_destroy(&trainer);
 
     start(&trainer, &shorter);
-    cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder), OCT_OK);
+    cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder, NULL), OCT_OK);
     cr_assert_eq(oct_trainer_restore(&trainer, &checkpoint), OCT_DATA);
     cr_assert(strstr(oct_fail_text(0), "phase float"), "%s", oct_fail_text(0));
     checkpoint.info.step = 100;
@@ -343,7 +343,7 @@ static void check_loaded(const char *keys)
         bool prepared;
         oct_scores there, here;
         float a[TEST * CLASSES], b[TEST * CLASSES];
-        cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder), OCT_OK);
+        cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder, NULL), OCT_OK);
         oct_status status =
             oct_build_from_checkpoint(&model, &checkpoint, &recipe, &test_data, &prepared);
         cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
@@ -443,7 +443,7 @@ Test(train, what_is_folded_is_read_from_the_checkpoint_and_not_decided_again)
     oct_checkpoint checkpoint;
     oct_module *model;
     bool prepared;
-    cr_assert_eq(oct_checkpoint_newest(&checkpoint, oct_tmp_path(&tmp, "kept")), OCT_OK);
+    cr_assert_eq(oct_checkpoint_newest(&checkpoint, oct_tmp_path(&tmp, "kept"), NULL), OCT_OK);
     cr_assert_eq(oct_build_from_checkpoint(&model, &checkpoint, &recipe, &test_data, &prepared),
                  OCT_OK);
     cr_assert(same(digest_of_state(first.model, NULL), digest_of_state(model, NULL)));

@@ -145,7 +145,7 @@ Test(update, a_checkpoint_holds_the_model_that_was_evaluated)
         const char *folder = oct_tmp_path(&tmp, name);
         run_to(&trainer, steps[i]);
         cr_assert_eq(oct_trainer_save(&trainer, folder, NULL), OCT_OK);
-        cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder), OCT_OK);
+        cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder, NULL), OCT_OK);
         cr_assert_eq(oct_build_from_checkpoint(&model, &checkpoint, &recipe, &test_data, &prepared),
                      OCT_OK);
         const oct_collective *one = &oct_collective_one;

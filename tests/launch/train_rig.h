@@ -173,7 +173,7 @@ static inline state_digest digest_of_run(const oct_recipe *recipe)
 static inline void restore(oct_trainer *trainer, const char *folder)
 {
     oct_checkpoint checkpoint;
-    oct_status status = oct_checkpoint_newest(&checkpoint, folder);
+    oct_status status = oct_checkpoint_newest(&checkpoint, folder, NULL);
     cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
     cr_assert_not_null(checkpoint.bytes);
     status = oct_trainer_restore(trainer, &checkpoint);
