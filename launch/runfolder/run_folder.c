@@ -199,10 +199,11 @@ oct_status oct_run_folder_log_failure(const char *folder)
     return OCT_OK;
 }
 
-oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe)
+oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe,
+                               const oct_text *report)
 {
     const char *output = recipe->output;
-    char *checkpoints = NULL, *path = NULL;
+    char *checkpoints = NULL, *path = NULL, *report_path = NULL;
     oct_text text = {0};
     oct_status status = OCT_OK;
     *folder = (oct_run_folder){
@@ -211,24 +212,18 @@ oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe)
     OCT_TRY(oct_folder_lock(output, &folder->lock));
     OCT_TRY_OUT(oct_run_path(output, "checkpoints", &checkpoints));
     OCT_TRY_OUT(oct_run_path(output, "recipe.yaml", &path));
+    OCT_TRY_OUT(oct_run_path(output, "model_check_result.txt", &report_path));
     oct_file_clean(output);
     oct_file_clean(checkpoints);
     OCT_TRY_OUT(oct_recipe_write(recipe, false, &text));
     OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
+    OCT_TRY_OUT(oct_file_write(report_path, report->data, report->length));
     status = oct_run_folder_log(output);
 out:
     oct_text_free(&text);
+    oct_free(&report_path);
     oct_free(&path);
     oct_free(&checkpoints);
-    return status;
-}
-
-oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report)
-{
-    char *path = NULL;
-    OCT_TRY(oct_run_path(folder->path, "model_check_result.txt", &path));
-    oct_status status = oct_file_write(path, report->data, report->length);
-    oct_free(&path);
     return status;
 }
 

@@ -37,18 +37,17 @@ oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result) OCT_NO
 oct_status oct_run_same_recipe(const char *path, const char *text,
                                const oct_recipe *recipe) OCT_NODISCARD;
 
-/* Makes the folder, locks it, removes what killed sessions were writing, writes recipe.yaml, opens log.txt.
+/* Makes the folder, locks it, removes what killed sessions were writing, writes recipe.yaml and
+ * model_check_result.txt (report: of prepare), opens log.txt.
  * OCT_RESOURCE when a live run holds it. Close also after a failure. */
-oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe) OCT_NODISCARD;
+oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe,
+                               const oct_text *report) OCT_NODISCARD;
 void oct_run_folder_close(oct_run_folder *folder);
 /* Appends what is logged from now on to the folder's log.txt, until oct_log_file(NULL): for who speaks while no rank
  * has the folder open. */
 oct_status oct_run_folder_log(const char *folder) OCT_NODISCARD;
 /* A failure that ends this process is from now on written to the folder's log.txt too, when all else is closed. */
 oct_status oct_run_folder_log_failure(const char *folder) OCT_NODISCARD;
-/* Writes model_check_result.txt, the check report of prepare. */
-oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
-
 /* Reads metrics.jsonl, drops what is beyond `step` and what is made at the end of the run, after its
  * step `last` (and a line that was cut short), and goes on after it. Warns when checkpoints beyond
  * `step` were written. */

@@ -110,8 +110,10 @@ void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t 
     *step_in_epoch = (step - begin) % per_epoch;
 }
 
-int64_t oct_plan_batches(const oct_plan *plan, int64_t step_in_epoch, int64_t *first)
+int64_t oct_plan_batches(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *first)
 {
+    int64_t step_in_epoch;
+    oct_plan_epoch(plan, step, epoch, &step_in_epoch);
     *first = step_in_epoch * plan->accumulate;
     return oct_min_i64(plan->accumulate, plan->epoch_batches - *first);
 }

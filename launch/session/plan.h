@@ -46,9 +46,9 @@ bool oct_phase_of_name(const char *name, oct_phase *phase);
 /* Finds the epoch (for the data order) and the step within it: float and qat epochs count through the run; the
  * epochs of calibration come after all of them, so its order is its own. */
 void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch);
-/* Finds how many batches that step has, and the first of them within the epoch: `accumulate`, but for the last
- * step of an epoch whose batches do not divide. */
-int64_t oct_plan_batches(const oct_plan *plan, int64_t step_in_epoch, int64_t *first);
+/* Finds the batches of a step: its epoch, the first of them within it, and returns how many: `accumulate`, but for the
+ * last step of an epoch whose batches do not divide. */
+int64_t oct_plan_batches(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *first);
 /* A position is the same for people: float or the whole of qat is a part with epochs from 1 (calibration:
  * one). */
 typedef struct oct_plan_position {

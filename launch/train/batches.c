@@ -53,9 +53,7 @@ oct_status oct_trainer_batches_create(oct_trainer *trainer)
 oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step)
 {
     oct_step_batches b = {0};
-    int64_t step_in_epoch;
-    oct_plan_epoch(&trainer->plan, step, &b.epoch, &step_in_epoch);
-    b.count = oct_plan_batches(&trainer->plan, step_in_epoch, &b.first);
+    b.count = oct_plan_batches(&trainer->plan, step, &b.epoch, &b.first);
     for (int64_t i = 0; i < b.count; i++)
         b.samples += oct_loader_samples(&trainer->loader, b.first + i);
     return b;

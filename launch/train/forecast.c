@@ -152,20 +152,6 @@ static oct_status run_phase(short_run *r, oct_phase phase)
     return phase == OCT_PHASE_QAT ? evaluate_short_run(r, &r->qat_seconds) : OCT_OK;
 }
 
-static oct_status convert_short_run(short_run *r)
-{
-    oct_conversion conversion = {
-        .root = r->trainer.model, .recipe = &r->recipe, .test_data = &r->test};
-    oct_model model = {0};
-    oct_trainer_release_memory(&r->trainer);
-    enter_stage(r, OCT_STAGE_CONVERT);
-    OCT_TRY(oct_certify(&model, &conversion, &oct_collective_one));
-    note_bytes(r, oct_memory_resident_peak());
-    oct_model_free(&model);
-    note_bytes(r, oct_memory_resident() + r->save_bytes);
-    return OCT_OK;
-}
-
 static oct_status run_shortly(short_run *r)
 {
     const oct_plan plan = oct_plan_of(r->subject->recipe, r->subject->train->count);
@@ -180,7 +166,15 @@ static oct_status run_shortly(short_run *r)
     for (int phase = 0; phase < OCT_PHASES; phase++)
         if (has_phase(&r->trainer.plan, (oct_phase)phase))
             OCT_TRY_OUT(run_phase(r, (oct_phase)phase));
-    OCT_TRY_OUT(convert_short_run(r));
+    oct_conversion conversion = {
+        .root = r->trainer.model, .recipe = &r->recipe, .test_data = &r->test};
+    oct_model model = {0};
+    oct_trainer_release_memory(&r->trainer);
+    enter_stage(r, OCT_STAGE_CONVERT);
+    OCT_TRY_OUT(oct_certify(&model, &conversion, &oct_collective_one));
+    note_bytes(r, oct_memory_resident_peak());
+    oct_model_free(&model);
+    note_bytes(r, oct_memory_resident() + r->save_bytes);
 out:
     oct_text_free(&lines);
     oct_trainer_destroy(&r->trainer);

@@ -46,34 +46,29 @@ void oct_step_totals_add(oct_step_totals *totals, double seconds, const oct_step
     totals->samples += result->samples;
 }
 
-/* "qat  epoch 2/3  step 512/938  loss 0.291  acc 90.1 %  3,900 img/s" */
-static void compose(const oct_progress *progress, oct_phase phase, int64_t step, char *text,
-                    size_t size)
-{
-    const oct_step_totals *w = &progress->since;
-    oct_plan_position position = oct_plan_position_at(progress->plan, step > 0 ? step - 1 : 0);
-    char rate[32], loss[32] = "", metric[64] = "", skipped[48] = "";
-    const oct_metric *m = progress->metric;
-    double samples = (double)w->samples;
-    if (!isnan(w->loss_sum)) oct_snprintf(loss, sizeof(loss), "  loss %.4f", w->loss_sum / samples);
-    if (m)
-        oct_snprintf(metric, sizeof(metric), "  %.40s %.*f%s%.8s", m->brief, m->unit[0] ? 1 : 4,
-                     w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
-    if (progress->phase.skipped > 0)
-        snprintf(skipped, sizeof(skipped), "  %lld skipped", (long long)progress->phase.skipped);
-    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld%s%s%s  %s img/s",
-             oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs,
-             (long long)position.step + 1, (long long)position.steps, loss, metric, skipped,
-             oct_text_count((int64_t)oct_step_totals_rate(w), rate));
-}
-
+/* Shows a line such as "qat  epoch 2/3  step 512/938  loss 0.291  acc 90.1 %  3,900 img/s". */
 static void show_progress(oct_progress *progress, oct_phase phase, int64_t step, bool stays)
 {
     const oct_step_totals *w = &progress->since;
+    const oct_plan_position position =
+        oct_plan_position_at(progress->plan, step > 0 ? step - 1 : 0);
+    const oct_metric *m = progress->metric;
     const double all = (double)oct_plan_steps(progress->plan), done = (double)step;
-    char text[256];
+    const double samples = (double)w->samples;
+    char rate[32], loss[32] = "", metric[64] = "", skipped[48] = "", text[256];
     if (w->steps > 0) {
-        compose(progress, phase, step, text, sizeof(text));
+        if (!isnan(w->loss_sum))
+            oct_snprintf(loss, sizeof(loss), "  loss %.4f", w->loss_sum / samples);
+        if (m)
+            oct_snprintf(metric, sizeof(metric), "  %.40s %.*f%s%.8s", m->brief, m->unit[0] ? 1 : 4,
+                         w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
+        if (progress->phase.skipped > 0)
+            snprintf(skipped, sizeof(skipped), "  %lld skipped",
+                     (long long)progress->phase.skipped);
+        snprintf(text, sizeof(text), "%s  epoch %lld/%lld  step %lld/%lld%s%s%s  %s img/s",
+                 oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs,
+                 (long long)position.step + 1, (long long)position.steps, loss, metric, skipped,
+                 oct_text_count((int64_t)oct_step_totals_rate(w), rate));
         oct_meter_line(!stays, done / all, w->seconds / (double)w->steps * (all - done), text);
     }
     progress->since = (oct_step_totals){0};

@@ -248,10 +248,9 @@ static oct_status open_folder(oct_training *r)
 {
     const char *output = r->recipe->output;
     oct_status status = OCT_OK;
-    if (oct_training_speaks(r)) status = oct_run_folder_open(&r->folder, r->recipe);
+    if (oct_training_speaks(r))
+        status = oct_run_folder_open(&r->folder, r->recipe, &r->trainer.report);
     if (oct_training_speaks(r) && status == OCT_OK) status = oct_onnx_model_keep(r->recipe, output);
-    if (oct_training_speaks(r) && status == OCT_OK)
-        status = oct_run_folder_report(&r->folder, &r->trainer.report);
     if (oct_training_speaks(r) && status == OCT_OK)
         oct_log(OCT_LOG_INFO, "exports that the int8 model will have: %s",
                 r->trainer.exports.data ? r->trainer.exports.data : "none");
@@ -259,19 +258,6 @@ static oct_status open_folder(oct_training *r)
     status = oct_run_folder_log_failure(output);
     if (status == OCT_OK) status = oct_run_path(output, "checkpoints", &r->checkpoints);
     if (status == OCT_OK) status = oct_run_path(output, "model.int8.h5", &r->model_path);
-    return oct_session_agree(r->session, status);
-}
-
-static oct_status write_session(oct_training *r)
-{
-    json_t *session = NULL;
-    OCT_TRY(
-        oct_job_describe(r->session, r->args, r->recipe, &r->train_data, &r->test_data, &session));
-    oct_status status = OCT_OK;
-    if (oct_training_speaks(r)) {
-        json_object_set_new(session, "from_step", json_integer(r->trainer.step));
-        status = oct_run_folder_session(&r->folder, session);
-    }
     return oct_session_agree(r->session, status);
 }
 
@@ -349,6 +335,7 @@ static oct_status call_other_teacher(oct_training *r)
 
 static oct_status start_run(oct_training *r)
 {
+    json_t *description;
     oct_status status = OCT_OK;
     oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
     oct_job_threads(r->session, r->recipe->threads);
@@ -372,7 +359,13 @@ static oct_status start_run(oct_training *r)
     say_what_comes(r);
     OCT_TRY(resume_run(r));
     if (r->trainer.step == 0) oct_warn_of_model(r->recipe, r->trainer.model);
-    OCT_TRY(write_session(r));
+    OCT_TRY(oct_job_describe(r->session, r->args, r->recipe, &r->train_data, &r->test_data,
+                             &description));
+    if (oct_training_speaks(r)) {
+        json_object_set_new(description, "from_step", json_integer(r->trainer.step));
+        status = oct_run_folder_session(&r->folder, description);
+    }
+    OCT_TRY(oct_session_agree(r->session, status));
     oct_record_start(r);
     oct_session_set_deadline(r->session, OCT_DEADLINE_S);
     return OCT_OK;

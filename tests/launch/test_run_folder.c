@@ -49,7 +49,7 @@ static oct_recipe recipe_for(const char *output, const char *override)
 static oct_run_folder opened(const oct_recipe *recipe, int64_t step)
 {
     oct_run_folder folder;
-    cr_assert_eq(oct_run_folder_open(&folder, recipe), OCT_OK);
+    cr_assert_eq(oct_run_folder_open(&folder, recipe, &(oct_text){0}), OCT_OK);
     cr_assert_eq(oct_run_folder_rewind(&folder, step, 1000), OCT_OK);
     return folder;
 }
@@ -125,7 +125,7 @@ Test(run_folder, a_live_run_keeps_others_out)
 {
     oct_recipe recipe = recipe_for(oct_tmp_path(&tmp, "a"), NULL);
     oct_run_folder folder = opened(&recipe, 0), second;
-    cr_assert_eq(oct_run_folder_open(&second, &recipe), OCT_RESOURCE);
+    cr_assert_eq(oct_run_folder_open(&second, &recipe, &(oct_text){0}), OCT_RESOURCE);
     oct_run_folder_close(&second);
     oct_run_folder_close(&folder);
     folder = opened(&recipe, 0);

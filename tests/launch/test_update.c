@@ -45,11 +45,11 @@ Test(update, a_step_of_several_batches_is_planned_as_one)
 {
     oct_recipe recipe = make_recipe("batch.size=8 batch.accumulate=2");
     const oct_plan plan = oct_plan_of(&recipe, TRAIN);
-    int64_t first;
+    int64_t epoch, first;
     cr_assert_eq(plan.steps_per_epoch, 3);
-    cr_assert_eq(oct_plan_batches(&plan, 1, &first), 2);
+    cr_assert_eq(oct_plan_batches(&plan, 1, &epoch, &first), 2);
     cr_assert_eq(first, 2);
-    cr_assert_eq(oct_plan_batches(&plan, 2, &first), 1);
+    cr_assert_eq(oct_plan_batches(&plan, 2, &epoch, &first), 1);
     cr_assert_eq(first, 4);
     recipe.data_drop_last = true;
     cr_assert_eq(oct_plan_of(&recipe, TRAIN).steps_per_epoch, 2);
