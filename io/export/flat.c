@@ -4,7 +4,7 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "io/batch/normalise.h"
-#include "io/model/model_flat.h"
+#include "io/model/model_file.h"
 #include "quant/program/flat.h"
 #include "quant/program/flat_layout.h"
 
@@ -15,6 +15,7 @@
 typedef struct flat {
     const oct_model *model;
     const oct_program *program;
+    oct_text text; /* of the program */
     uint64_t count[OCT_FLAT_SECTION_COUNT], offset[OCT_FLAT_SECTION_COUNT];
     uint8_t *bytes;
     size_t size;
@@ -52,9 +53,6 @@ static oct_status count_items(flat *f)
     const oct_program *p = f->program;
     const int64_t channels = p->values[p->inputs[0]].c, golden = f->model->certificate.golden_count;
     uint64_t *count = f->count;
-    count[OCT_FLAT_PROGRAM] = 1;
-    count[OCT_FLAT_VALUES] = (uint64_t)p->num_values;
-    count[OCT_FLAT_STEPS] = (uint64_t)p->num_steps;
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *step = &p->steps[i];
         const oct_step_type *type = oct_step_type_of(step->kind);
@@ -65,12 +63,13 @@ static oct_status count_items(flat *f)
                                step->name, step->fallback->type);
             continue;
         }
-        count[OCT_FLAT_INPUTS] += (uint64_t)step->num_inputs;
         count[OCT_FLAT_ARRAYS] += (uint64_t)type->num_arrays;
         for (int k = 0; k < type->num_arrays; k++)
             count[OCT_FLAT_DATA] += aligned(array_bytes(step, &type->arrays[k]));
     }
     if (oct_fail_count() > 0) return OCT_PREPARE;
+    OCT_TRY(oct_program_write_text(p, &f->text));
+    count[OCT_FLAT_PROGRAM] = f->text.length;
     count[OCT_FLAT_PIXELS] = 256 * (uint64_t)(channels > OCT_REALS_MAX ? 1 : channels);
     count[OCT_FLAT_CLASS_NAMES] = f->model->class_names ? strlen(f->model->class_names) : 0;
     count[OCT_FLAT_GOLDEN_INPUT] = (uint64_t)(golden * oct_inputs_numel(p));
@@ -82,40 +81,13 @@ static oct_status count_items(flat *f)
     return OCT_OK;
 }
 
-static void write_values(const flat *f)
+static void write_arrays(const flat *f)
 {
-    oct_flat_value *to = section(f, OCT_FLAT_VALUES);
-    for (int64_t i = 0; i < f->program->num_values; i++, to++) {
-        const oct_value *v = &f->program->values[i];
-        while (oct_flat_types[to->type] != v->dtype)
-            to->type++;
-        to->h = (int32_t)v->h;
-        to->w = (int32_t)v->w;
-        to->c = (int32_t)v->c;
-        if (v->dtype != OCT_U8 && v->dtype != OCT_U16) continue;
-        to->zero_point = v->q.zero_point;
-        to->qmin = v->q.qmin;
-        to->qmax = v->q.qmax;
-        to->scale = v->q.scale;
-    }
-}
-
-static void write_steps(const flat *f)
-{
-    oct_flat_step *to = section(f, OCT_FLAT_STEPS);
     oct_flat_array *array = section(f, OCT_FLAT_ARRAYS);
-    int32_t *input = section(f, OCT_FLAT_INPUTS);
     uint64_t at = 0;
-    for (int64_t i = 0; i < f->program->num_steps; i++, to++) {
+    for (int64_t i = 0; i < f->program->num_steps; i++) {
         const oct_step *step = &f->program->steps[i];
         const oct_step_type *type = oct_step_type_of(step->kind);
-        snprintf(to->kind, sizeof to->kind, "%s", type->name);
-        snprintf(to->name, sizeof to->name, "%s", step->name);
-        oct_step_get_fields(step, to->cells, to->factors);
-        to->num_inputs = step->num_inputs;
-        to->output = step->output;
-        for (int k = 0; k < step->num_inputs; k++)
-            *input++ = step->input[k];
         for (int k = 0; k < type->num_arrays; k++, array++) {
             const uint64_t bytes = array_bytes(step, &type->arrays[k]);
             array->offset = at;
@@ -160,6 +132,7 @@ static void write_rest(const flat *f)
     oct_flat_model *to = section(f, OCT_FLAT_MODEL);
     uint8_t *after = (uint8_t *)(to + 1);
     char *text = section(f, OCT_FLAT_TEXTS);
+    to->classes = m->classes;
     to->images = c->images;
     to->logits_differ = c->logits_differ;
     to->correct = c->correct;
@@ -215,18 +188,8 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     f.size = (size_t)end;
     OCT_TRY_OUT(oct_alloc(&f.bytes, f.size, 1));
 
-    const oct_program *p = f.program;
-    oct_flat_head *head = section(&f, OCT_FLAT_PROGRAM);
-    snprintf(head->target, sizeof head->target, "%s", p->target);
-    head->shift = (int32_t)p->requantizer;
-    head->num_inputs = p->num_inputs;
-    for (int i = 0; i < p->num_inputs; i++)
-        head->inputs[i] = p->inputs[i];
-    head->output = p->output;
-    head->classes = f.model->classes;
-
-    write_values(&f);
-    write_steps(&f);
+    memcpy(section(&f, OCT_FLAT_PROGRAM), f.text.data, f.text.length);
+    write_arrays(&f);
 
     /* What normalising makes of each pixel. */
     float *to = section(&f, OCT_FLAT_PIXELS);
@@ -244,9 +207,10 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     OCT_TRY_OUT(read_back(&f));
     out->bytes = f.bytes;
     out->size = f.size;
-    return OCT_OK;
+    f.bytes = NULL;
 out:
     oct_free(&f.bytes);
+    oct_text_free(&f.text);
     return status;
 }
 

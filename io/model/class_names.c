@@ -2,7 +2,7 @@
 #include "io/model/class_names.h"
 
 #include "core/base/mem.h"
-#include "io/model/model_program.h"
+#include "io/model/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>

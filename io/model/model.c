@@ -3,12 +3,20 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "io/model/class_names.h"
-#include "io/model/model_program.h"
 #include "quant/kernel/qconv.h"
 #include "quant/program/step.h"
 
 #include <math.h>
 #include <string.h>
+
+bool oct_is_plain_text(const char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f) return false;
+    }
+    return true;
+}
 
 /* The largest |accumulator| of a step, 0 where it has none. */
 static int64_t bound_of(const oct_program *program, const oct_step *step)

@@ -51,8 +51,15 @@ oct_status oct_model_check_costs(const oct_model *model) OCT_NODISCARD;
 oct_status oct_model_check_work(const oct_model *model, int64_t samples,
                                 const char *path) OCT_NODISCARD;
 
-/* Limits of a file: golden inputs, and bytes of a text. */
-enum { OCT_MODEL_GOLDEN_MAX = 65536, OCT_MODEL_TEXT_MAX = 1 << 20 };
+/* Limits of a file: steps, values, golden inputs, and bytes of a text. */
+enum {
+    OCT_MODEL_STEPS_MAX = 4096,
+    OCT_MODEL_VALUES_MAX = 8192,
+    OCT_MODEL_GOLDEN_MAX = 65536,
+    OCT_MODEL_TEXT_MAX = 1 << 20
+};
+/* Whether text has no control characters but those of plain lines, since it is shown on terminals. */
+bool oct_is_plain_text(const char *text);
 /* Checks what holds of every model, saved or loaded: oct_program_check, texts, bounds, certificate. OCT_DATA. */
 oct_status oct_model_check(const oct_model *model) OCT_NODISCARD;
 /* Finds overflow_bound of a program that has passed its check. */

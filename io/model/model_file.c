@@ -1,23 +1,71 @@
-/* The int8 model file: the program (model_program.h), how to feed it, golden vectors, certificate.
- * oct_model_check has the last word, before saving too. */
+/* The int8 model file: the program as one text (quant/program/program_text.c) with the arrays of steps beside it, how to
+ * feed it, golden vectors, certificate. A file is read in the order in which each part bounds the next: the shapes of
+ * arrays follow from the text. oct_model_check has the last word, before saving too. */
 #include "io/model/model_file.h"
 
 #include "core/base/mem.h"
 #include "io/model/class_names.h"
 #include "io/file/file.h"
-#include "io/model/model_flat.h"
-#include "io/model/model_program.h"
+#include "io/hdf5/hdf5.h"
 #include "quant/convert/convert.h"
+#include "quant/program/step.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
-    FORMAT = 3,
+    FORMAT = 4,
     DIM_MAX = 65536,
     DIGEST = 32,
     FEWEST_CHANNELS = 4, /* a file has room for this many means, even where it has fewer channels */
 };
-static const size_t file_bytes_max = (size_t)1 << 34;
+static const size_t file_bytes_max = (size_t)1 << 34, text_bytes_max = (size_t)1 << 26;
+static const int64_t array_numel_max = (int64_t)1 << 28;
+
+/* The path of an array of a step: "program/weights/12/bias". */
+static const char *array_path(char path[64], int64_t step, const oct_step_array *array)
+{
+    snprintf(path, 64, "program/%s/%lld/%s", array->group, (long long)step, array->name);
+    return path;
+}
+
+static const char *fallback_path(char path[64], int64_t step, int64_t array)
+{
+    snprintf(path, 64, "program/fallbacks/%lld/%lld", (long long)step, (long long)array);
+    return path;
+}
+
+static oct_status write_arrays(oct_h5 *h5, int64_t i, const oct_step *step)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    char path[64];
+    oct_shape shape;
+    for (int k = 0; k < type->num_arrays; k++) {
+        const oct_step_array *array = &type->arrays[k];
+        OCT_TRY(array->shape(step, &shape));
+        OCT_TRY(oct_h5_write(h5, array_path(path, i, array), array->dtype, shape,
+                             oct_step_data(step, array)));
+    }
+    for (int64_t k = 0; step->kind == OCT_STEP_FLOAT && k < step->fallback->num_arrays; k++) {
+        const oct_fallback_array *array = &step->fallback->arrays[k];
+        OCT_TRY(
+            oct_h5_write(h5, fallback_path(path, i, k), array->dtype, array->shape, array->data));
+    }
+    return OCT_OK;
+}
+
+static oct_status write_program(oct_h5 *h5, const oct_program *program)
+{
+    oct_text text = {0};
+    oct_status status;
+    OCT_TRY_OUT(oct_program_write_text(program, &text));
+    OCT_TRY_OUT(oct_h5_write_text(h5, "program/text", text.data));
+    for (int64_t i = 0; i < program->num_steps; i++)
+        OCT_TRY_OUT(write_arrays(h5, i, &program->steps[i]));
+out:
+    oct_text_free(&text);
+    return status;
+}
 
 static oct_status write_certificate(oct_h5 *h5, const oct_certificate *c)
 {
@@ -32,8 +80,8 @@ static oct_status write_certificate(oct_h5 *h5, const oct_certificate *c)
         oct_h5_write(h5, "certificate/logits_digest", OCT_U8, OCT_SHAPE(DIGEST), c->logits_digest));
     OCT_TRY(oct_h5_write(h5, "certificate/data_digest", OCT_U8, OCT_SHAPE(DIGEST), c->data_digest));
     OCT_TRY(oct_h5_write_i64(h5, "certificate/golden_count", c->golden_count));
-    OCT_TRY(oct_h5_write_i64(h5, "certificate/num_islands", c->num_fallbacks));
-    return c->fallbacks ? oct_h5_write_text(h5, "certificate/islands", c->fallbacks) : OCT_OK;
+    OCT_TRY(oct_h5_write_i64(h5, "certificate/num_fallbacks", c->num_fallbacks));
+    return c->fallbacks ? oct_h5_write_text(h5, "certificate/fallbacks", c->fallbacks) : OCT_OK;
 }
 
 /* How many means and stds a file of `channels` has. */
@@ -59,7 +107,7 @@ static oct_status write_model(oct_h5 *h5, const oct_model *model)
     OCT_TRY(oct_h5_write_i64(h5, "info/classes", model->classes));
     OCT_TRY(oct_h5_write(h5, "info/checkpoint_digest", OCT_U8, OCT_SHAPE(DIGEST),
                          model->checkpoint_digest));
-    OCT_TRY(oct_model_write_program(h5, program));
+    OCT_TRY(write_program(h5, program));
     OCT_TRY(oct_h5_write(h5, "program/overflow_bound", OCT_S64, OCT_SHAPE(program->num_steps),
                          model->overflow_bound));
     OCT_TRY(write_certificate(h5, &model->certificate));
@@ -93,6 +141,38 @@ out:
 
 /* Loading. */
 
+static oct_status read_arrays(oct_h5 *h5, int64_t i, oct_step *step)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    char path[64];
+    oct_shape shape;
+    for (int k = 0; k < type->num_arrays; k++) {
+        const oct_step_array *array = &type->arrays[k];
+        if (array->shape(step, &shape) != OCT_OK) return oct_fail_prefix("step %lld", (long long)i);
+        OCT_TRY(oct_h5_read_new(h5, array_path(path, i, array), array->dtype, shape,
+                                oct_step_slot(step, array)));
+    }
+    for (int64_t k = 0; step->kind == OCT_STEP_FLOAT && k < step->fallback->num_arrays; k++) {
+        oct_fallback_array *array = &step->fallback->arrays[k];
+        const int64_t numel = oct_shape_numel(&array->shape);
+        fallback_path(path, i, k);
+        OCT_CHECK(numel >= 0 && numel <= array_numel_max, OCT_DATA, "%s is too large", path);
+        OCT_TRY(oct_h5_read_new(h5, path, array->dtype, array->shape, &array->data));
+    }
+    return OCT_OK;
+}
+
+static oct_status read_program(oct_h5 *h5, oct_program *program)
+{
+    char *text;
+    OCT_TRY(oct_h5_read_text(h5, "program/text", text_bytes_max, &text));
+    oct_status status = oct_program_read_text(program, text, strlen(text));
+    oct_free(&text);
+    for (int64_t i = 0; i < program->num_steps && status == OCT_OK; i++)
+        status = read_arrays(h5, i, &program->steps[i]);
+    return status;
+}
+
 static oct_status read_certificate(oct_h5 *h5, oct_certificate *c)
 {
     const oct_shape scalar = {.ndim = 0};
@@ -108,10 +188,10 @@ static oct_status read_certificate(oct_h5 *h5, oct_certificate *c)
     OCT_TRY(oct_h5_read(h5, "certificate/data_digest", OCT_U8, OCT_SHAPE(DIGEST), c->data_digest));
     OCT_TRY(
         oct_h5_read_i64(h5, "certificate/golden_count", 0, OCT_MODEL_GOLDEN_MAX, &c->golden_count));
-    OCT_TRY(
-        oct_h5_read_i64(h5, "certificate/num_islands", 0, OCT_MODEL_STEPS_MAX, &c->num_fallbacks));
-    if (!oct_h5_has(h5, "certificate/islands")) return OCT_OK;
-    return oct_h5_read_text(h5, "certificate/islands", OCT_MODEL_TEXT_MAX, &c->fallbacks);
+    OCT_TRY(oct_h5_read_i64(h5, "certificate/num_fallbacks", 0, OCT_MODEL_STEPS_MAX,
+                            &c->num_fallbacks));
+    if (!oct_h5_has(h5, "certificate/fallbacks")) return OCT_OK;
+    return oct_h5_read_text(h5, "certificate/fallbacks", OCT_MODEL_TEXT_MAX, &c->fallbacks);
 }
 
 static oct_status read_format(oct_h5 *h5)
@@ -158,7 +238,7 @@ static oct_status read_model(oct_h5 *h5, oct_model *model)
     model->classes = (int)classes;
     OCT_TRY(oct_h5_read(h5, "info/checkpoint_digest", OCT_U8, OCT_SHAPE(DIGEST),
                         model->checkpoint_digest));
-    OCT_TRY(oct_model_read_program(h5, &model->program));
+    OCT_TRY(read_program(h5, &model->program));
     OCT_TRY(read_means(h5, model));
     OCT_TRY(oct_h5_read_new(h5, "program/overflow_bound", OCT_S64, OCT_SHAPE(program->num_steps),
                             &model->overflow_bound));

@@ -7,10 +7,16 @@
 
 /* Saves the model unless it could not be loaded: the same checks, OCT_DATA. */
 oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCARD;
-/* Loads a model, also from a flat file (model_flat.h), and checks everything: digest, what is in the file (hdf5.h),
+/* Loads a model, also from a flat file (below), and checks everything: digest, what is in the file (hdf5.h),
  * ranges, oct_program_check, that running it takes no more than the limits (model.h), and that its float fallbacks can
  * be made and run (oct_fallbacks_check; those of plug-ins are checked when these are loaded). */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 /* Finds whether the file is undamaged and an int8 model. Fails only when that cannot be found out
  * (OCT_RESOURCE). */
 oct_status oct_model_is(const char *path, bool *is) OCT_NODISCARD;
+
+/* A flat file (quant/program/flat_layout.h) has all that a model file holds, but float layers. */
+bool oct_model_is_flat(const void *bytes, size_t size); /* by the first bytes */
+/* Reads the model; *model is zeroed before, and to be freed by the caller, also on failure. bytes lie at a multiple of
+ * 64 and stay the caller's. What is said lacks the path. */
+oct_status oct_model_read_flat(oct_model *model, const void *bytes, size_t size) OCT_NODISCARD;

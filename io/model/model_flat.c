@@ -1,7 +1,7 @@
 /* The model takes copies of what the flat file has, so that it is owned as any other. What the file says twice, for
  * programs that map it and for commands, must agree: pixels with mean and standard deviation, golden outputs with the
  * digests of golden values. */
-#include "io/model/model_flat.h"
+#include "io/model/model_file.h"
 
 #include "core/base/mem.h"
 #include "io/file/file.h"
@@ -26,27 +26,21 @@ static oct_status copy_array(void *to /* T ** */, const void *from, size_t count
     return OCT_OK;
 }
 
-/* The arrays of all steps are taken away before the first is copied, so that what is freed is the model's own. */
-static oct_status copy_program(oct_program *to, const oct_program *from)
+/* Reads the text once more, for a program that owns itself, and copies the arrays that it lacks. */
+static oct_status copy_program(oct_program *to, const oct_flat *flat)
 {
-    *to = *from;
-    to->values = NULL;
-    to->steps = NULL;
-    OCT_TRY(copy_array(&to->values, from->values, (size_t)from->num_values, sizeof *from->values));
-    OCT_TRY(copy_array(&to->steps, from->steps, (size_t)from->num_steps, sizeof *from->steps));
-    for (int pass = 0; pass < 2; pass++)
-        for (int64_t i = 0; i < to->num_steps; i++) {
-            const oct_step_type *type = oct_step_type_of(to->steps[i].kind);
-            for (int k = 0; k < type->num_arrays; k++) {
-                const oct_step_array *array = &type->arrays[k];
-                void *data = NULL;
-                if (pass == 1)
-                    OCT_TRY(copy_array(&data, oct_step_data(&from->steps[i], array),
-                                       (size_t)oct_step_array_numel(&from->steps[i], array),
-                                       oct_dtype_bytes(array->dtype)));
-                memcpy(oct_step_slot(&to->steps[i], array), &data, sizeof data);
-            }
-        }
+    uint64_t bytes;
+    const char *text = oct_flat_items(flat, OCT_FLAT_PROGRAM, &bytes);
+    OCT_TRY(oct_program_read_text(to, text, (size_t)bytes));
+    for (int64_t i = 0; i < to->num_steps; i++) {
+        const oct_step *from = &oct_flat_program(flat)->steps[i];
+        const oct_step_type *type = oct_step_type_of(from->kind);
+        for (int k = 0; k < type->num_arrays; k++)
+            OCT_TRY(copy_array(oct_step_slot(&to->steps[i], &type->arrays[k]),
+                               oct_step_data(from, &type->arrays[k]),
+                               (size_t)oct_step_array_numel(from, &type->arrays[k]),
+                               oct_dtype_bytes(type->arrays[k].dtype)));
+    }
     return OCT_OK;
 }
 
@@ -69,9 +63,6 @@ static oct_status take_texts(oct_model *m, const oct_flat *flat)
         [OCT_FLAT_PLUGINS] = &m->plugins,
         [OCT_FLAT_FALLBACKS] = &m->certificate.fallbacks,
     };
-    OCT_CHECK(bytes > 0, OCT_DATA,
-              "was written by an Octet whose flat files had no recipe, and only programs read it; "
-              "export its model again");
     for (int i = 0; i < OCT_FLAT_TEXT_COUNT; i++)
         OCT_TRY(take_text(&text, to[i]));
     if (names == 0) return OCT_OK;
@@ -126,7 +117,7 @@ static oct_status take_golden(oct_model *m, const oct_flat *flat, const uint8_t 
 static oct_status take_model(oct_model *m, const oct_flat *flat, const oct_flat_header *header)
 {
     uint64_t count;
-    OCT_TRY(copy_program(&m->program, oct_flat_program(flat)));
+    OCT_TRY(copy_program(&m->program, flat));
     m->classes = oct_flat_classes(flat);
     memcpy(m->checkpoint_digest, header->model_digest, sizeof m->checkpoint_digest);
     OCT_TRY(take_texts(m, flat));

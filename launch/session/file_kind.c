@@ -8,7 +8,6 @@
 #include "io/hdf5/hdf5.h"
 #include "io/checkpoint/manifest.h"
 #include "io/model/model_file.h"
-#include "io/model/model_flat.h"
 #include "io/weights/weights.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
-/* A flat file is read from the outside in: header, places of sections, tables, arrays, program. Each part bounds the
- * next, and nothing is allocated but the tables of values and steps. */
+/* A flat file is read from the outside in: header, places of sections, text of the program, arrays. Each part bounds the
+ * next; allocated are the tables of values and steps and, while it is read, a copy of the text. */
 #include "quant/program/flat.h"
 
 #include "core/base/digest.h"
@@ -16,13 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STEPS_MAX = 65536, CHANNELS = 256 };
+enum { CHANNELS = 256 };
 static const uint64_t bytes_max = UINT64_C(1) << 34;
 /* What a small file may ask for: bytes and work of one sample, as of other model files. */
 static const int64_t cost_bytes_max = INT64_C(1) << 28;
 static const double work_max = 0x1p36;
-
-const oct_dtype oct_flat_types[4] = {OCT_U8, OCT_U16, OCT_F32, OCT_S32};
 
 const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT] = {
 #define X(name, bytes) bytes,
@@ -35,7 +33,6 @@ struct oct_flat {
     size_t size;
     bool mapped;
     oct_program program; /* tables are its own, arrays the file's */
-    int classes;
 };
 
 static const oct_flat_header *header_of(const oct_flat *f)
@@ -82,13 +79,12 @@ static oct_status check_header(const oct_flat *f)
     return OCT_OK;
 }
 
-/* Sections stand one after another; older files lack the last two. */
+/* Sections are one after another. */
 static oct_status check_sections(const oct_flat *f)
 {
     uint64_t end = sizeof(oct_flat_header);
     for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
         const oct_flat_section *s = &header_of(f)->section[i];
-        if (i >= OCT_FLAT_MODEL && s->offset == 0 && s->count == 0) continue;
         const uint64_t room = s->offset <= f->size ? f->size - s->offset : 0;
         OCT_CHECK(s->offset % OCT_FLAT_ALIGN == 0 && s->offset >= end && s->offset <= f->size &&
                       s->count <= room / oct_flat_item_bytes[i],
@@ -98,87 +94,13 @@ static oct_status check_sections(const oct_flat *f)
     return OCT_OK;
 }
 
-static bool is_in_range(int64_t value, int64_t low, int64_t high)
-{
-    return value >= low && value <= high;
-}
-
-/* A text that ends within its room, without control characters, fit for a message. */
-static bool is_text(const char *text, size_t room)
-{
-    const char *end = memchr(text, '\0', room);
-    for (; end && text < end; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f) return false;
-    return end != NULL;
-}
-
-static oct_status read_head(oct_flat *f)
-{
-    oct_program *p = &f->program;
-    OCT_CHECK(count_of(f, OCT_FLAT_PROGRAM) == 1, OCT_DATA, "has no program");
-    const oct_flat_head *head = section(f, OCT_FLAT_PROGRAM);
-    const uint64_t steps = count_of(f, OCT_FLAT_STEPS), values = count_of(f, OCT_FLAT_VALUES);
-    OCT_CHECK(steps >= 1 && steps <= STEPS_MAX && values >= 2 &&
-                  values <= STEPS_MAX + OCT_PROGRAM_INPUTS,
-              OCT_DATA, "the program has no steps, or more than %d", STEPS_MAX);
-    OCT_CHECK(is_text(head->target, sizeof head->target) &&
-                  is_in_range(head->shift, 0, OCT_REQUANTIZERS - 1) &&
-                  is_in_range(head->num_inputs, 1, OCT_PROGRAM_INPUTS) && head->classes >= 1,
-              OCT_DATA, "the head of its program is not within bounds");
-    memcpy(p->target, head->target, sizeof p->target);
-    p->requantizer = (oct_requantizer)head->shift;
-    p->num_steps = (int64_t)steps;
-    p->num_values = (int64_t)values;
-    p->num_inputs = head->num_inputs;
-    memcpy(p->inputs, head->inputs, sizeof p->inputs);
-    p->output = head->output;
-    f->classes = head->classes;
-    return OCT_OK;
-}
-
-static oct_status read_values(oct_flat *f)
-{
-    oct_program *p = &f->program;
-    const oct_flat_value *v = section(f, OCT_FLAT_VALUES);
-    OCT_TRY(oct_alloc(&p->values, (size_t)p->num_values, sizeof *p->values));
-    for (int64_t i = 0; i < p->num_values; i++, v++) {
-        OCT_CHECK(is_in_range(v->type, 0, (int64_t)OCT_COUNT(oct_flat_types) - 1), OCT_DATA,
-                  "value %lld: its type is none of u8, u16, f32 and s32", (long long)i);
-        p->values[i] = (oct_value){
-            .dtype = oct_flat_types[v->type],
-            .h = v->h,
-            .w = v->w,
-            .c = v->c,
-            .q = {
-                .scale = v->scale, .zero_point = v->zero_point, .qmin = v->qmin, .qmax = v->qmax}};
-    }
-    return OCT_OK;
-}
-
-static oct_status find_kind(const oct_flat_step *from, oct_step_kind *kind)
-{
-    OCT_CHECK(is_text(from->kind, sizeof from->kind), OCT_DATA, "its kind is not a line of text");
-    for (int k = 0; k < OCT_STEP_KINDS; k++) {
-        *kind = (oct_step_kind)k;
-        if (strcmp(oct_step_type_of(*kind)->name, from->kind) != 0) continue;
-        OCT_CHECK(*kind != OCT_STEP_FLOAT, OCT_DATA,
-                  "it is a float layer, which flat files do not have");
-        return OCT_OK;
-    }
-    return oct_fail(OCT_DATA, "it is of a kind that this Octet does not know");
-}
-
-/* Where arrays and inputs of the steps so far have ended. */
-typedef struct cursor {
-    uint64_t input, array;
-} cursor;
-
-static oct_status read_array(const oct_flat *f, const oct_step_array *array, cursor *at,
+/* Arrays are numbered through all steps: *next is the first of those that no step has taken. */
+static oct_status read_array(const oct_flat *f, const oct_step_array *array, uint64_t *next,
                              oct_step *step)
 {
     oct_shape shape;
-    OCT_CHECK(at->array < count_of(f, OCT_FLAT_ARRAYS), OCT_DATA, "its %s is missing", array->name);
-    const oct_flat_array *a = (const oct_flat_array *)section(f, OCT_FLAT_ARRAYS) + at->array++;
+    OCT_CHECK(*next < count_of(f, OCT_FLAT_ARRAYS), OCT_DATA, "its %s is missing", array->name);
+    const oct_flat_array *a = (const oct_flat_array *)section(f, OCT_FLAT_ARRAYS) + (*next)++;
     const uint64_t data = count_of(f, OCT_FLAT_DATA), bytes = oct_dtype_bytes(array->dtype);
     OCT_TRY(array->shape(step, &shape));
     const int64_t numel = oct_shape_numel(&shape);
@@ -194,39 +116,25 @@ static oct_status read_array(const oct_flat *f, const oct_step_array *array, cur
     return OCT_OK;
 }
 
-static oct_status read_step(const oct_flat *f, const oct_flat_step *from, cursor *at,
-                            oct_step *step)
+static oct_status read_arrays(oct_flat *f)
 {
-    const int32_t *inputs = section(f, OCT_FLAT_INPUTS);
-    OCT_TRY(find_kind(from, &step->kind));
-    const oct_step_type *type = oct_step_type_of(step->kind);
-    OCT_CHECK(is_in_range(from->num_inputs, 0, OCT_STEP_INPUTS) &&
-                  (uint64_t)from->num_inputs <= count_of(f, OCT_FLAT_INPUTS) - at->input,
-              OCT_DATA, "its inputs are not all there");
-    OCT_CHECK(is_text(from->name, sizeof from->name), OCT_DATA, "its name is not a line of text");
-    memcpy(step->name, from->name, sizeof step->name);
-    step->num_inputs = from->num_inputs;
-    step->output = from->output;
-    for (int i = 0; i < step->num_inputs; i++)
-        step->input[i] = inputs[at->input++];
-    OCT_TRY(oct_step_set_fields(step, from->cells, from->factors));
-    for (int i = 0; i < type->num_arrays; i++)
-        OCT_TRY(read_array(f, &type->arrays[i], at, step));
+    uint64_t next = 0;
+    for (int64_t i = 0; i < f->program.num_steps; i++) {
+        oct_step *step = &f->program.steps[i];
+        const oct_step_type *type = oct_step_type_of(step->kind);
+        OCT_CHECK(step->kind != OCT_STEP_FLOAT, OCT_DATA,
+                  "step %lld is a float layer, which flat files do not have", (long long)i);
+        for (int k = 0; k < type->num_arrays; k++)
+            if (read_array(f, &type->arrays[k], &next, step) != OCT_OK)
+                return oct_fail_prefix("step %lld", (long long)i);
+    }
+    OCT_CHECK(next == count_of(f, OCT_FLAT_ARRAYS), OCT_DATA, "has more arrays than its steps");
     return OCT_OK;
 }
 
-static oct_status read_steps(oct_flat *f)
+static const oct_flat_model *model_of(const oct_flat *f)
 {
-    oct_program *p = &f->program;
-    const oct_flat_step *from = section(f, OCT_FLAT_STEPS);
-    cursor at = {0};
-    OCT_TRY(oct_alloc(&p->steps, (size_t)p->num_steps, sizeof *p->steps));
-    for (int64_t i = 0; i < p->num_steps; i++)
-        if (read_step(f, &from[i], &at, &p->steps[i]) != OCT_OK)
-            return oct_fail_prefix("step %lld", (long long)i);
-    OCT_CHECK(at.input == count_of(f, OCT_FLAT_INPUTS) && at.array == count_of(f, OCT_FLAT_ARRAYS),
-              OCT_DATA, "has more inputs or arrays than its steps");
-    return OCT_OK;
+    return section(f, OCT_FLAT_MODEL);
 }
 
 static uint64_t golden_count(const oct_flat *f)
@@ -234,19 +142,18 @@ static uint64_t golden_count(const oct_flat *f)
     return count_of(f, OCT_FLAT_GOLDEN_INPUT) / (uint64_t)oct_inputs_numel(&f->program);
 }
 
-/* Checks how long the sections are that programs of users do not read, where they are there. */
+/* Checks how long the sections are that programs of users do not read. */
 static oct_status check_model(const oct_flat *f, int64_t channels)
 {
     const int64_t digests = (int64_t)golden_count(f) * f->program.num_values;
     const uint64_t model = count_of(f, OCT_FLAT_MODEL), texts = count_of(f, OCT_FLAT_TEXTS);
     const char *text = section(f, OCT_FLAT_TEXTS);
     int ends = 0;
-    OCT_CHECK((model == 0) == (texts == 0) &&
-                  (model == 0 || model == oct_flat_model_bytes(channels, digests)),
-              OCT_DATA, "its certificate is cut short");
+    OCT_CHECK(model == oct_flat_model_bytes(channels, digests), OCT_DATA,
+              "its certificate is cut short");
     for (uint64_t i = 0; i < texts; i++)
         ends += text[i] == '\0';
-    OCT_CHECK(texts == 0 || (ends == OCT_FLAT_TEXT_COUNT && text[texts - 1] == '\0'), OCT_DATA,
+    OCT_CHECK(ends == OCT_FLAT_TEXT_COUNT && text[texts - 1] == '\0', OCT_DATA,
               "its texts are not as many as they should be");
     return OCT_OK;
 }
@@ -271,10 +178,13 @@ static oct_status check_rest(const oct_flat *f)
     for (uint64_t i = 0; i < count_of(f, OCT_FLAT_CLASS_NAMES); i++)
         OCT_CHECK(names[i] == '\n' || ((unsigned char)names[i] >= ' ' && names[i] != 0x7f),
                   OCT_DATA, "the names of its classes are not lines of text");
-    OCT_CHECK(out->dtype == OCT_S32 || f->classes == oct_value_numel(out) || f->classes == out->c,
-              OCT_DATA, "%d classes, but the output has %lld numbers", f->classes,
+    OCT_TRY(check_model(f, (int64_t)tables));
+    const int64_t classes = model_of(f)->classes;
+    OCT_CHECK(classes >= 1 && classes <= INT32_MAX &&
+                  (out->dtype == OCT_S32 || classes == oct_value_numel(out) || classes == out->c),
+              OCT_DATA, "%lld classes, but the output has %lld numbers", (long long)classes,
               (long long)oct_value_numel(out));
-    return check_model(f, (int64_t)tables);
+    return OCT_OK;
 }
 
 static oct_status check_costs(const oct_flat *f)
@@ -292,9 +202,9 @@ static oct_status read_file(oct_flat *f)
 {
     OCT_TRY(check_header(f));
     OCT_TRY(check_sections(f));
-    OCT_TRY(read_head(f));
-    OCT_TRY(read_values(f));
-    OCT_TRY(read_steps(f));
+    OCT_TRY(oct_program_read_text(&f->program, section(f, OCT_FLAT_PROGRAM),
+                                  (size_t)count_of(f, OCT_FLAT_PROGRAM)));
+    OCT_TRY(read_arrays(f));
     OCT_TRY(oct_program_check(&f->program));
     return check_rest(f);
 }
@@ -362,8 +272,12 @@ void oct_flat_close(oct_flat **flat)
     oct_flat *f = *flat;
     if (!f) return;
     if (f->mapped) munmap((void *)(uintptr_t)f->bytes, f->size);
-    oct_free(&f->program.values);
-    oct_free(&f->program.steps);
+    for (int64_t i = 0; i < f->program.num_steps; i++) {
+        const oct_step_type *type = oct_step_type_of(f->program.steps[i].kind);
+        for (int k = 0; k < type->num_arrays; k++) /* the file's own, not to be freed */
+            memset(oct_step_slot(&f->program.steps[i], &type->arrays[k]), 0, sizeof(void *));
+    }
+    oct_program_free(&f->program);
     oct_free(flat);
 }
 
@@ -380,7 +294,7 @@ const oct_program *oct_flat_program(const oct_flat *flat)
 
 int oct_flat_classes(const oct_flat *flat)
 {
-    return flat->classes;
+    return (int)model_of(flat)->classes;
 }
 
 const char *oct_flat_class_names(const oct_flat *flat, size_t *bytes)

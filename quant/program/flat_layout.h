@@ -1,19 +1,19 @@
 /* How an integer program lies in a flat file, which is mapped into memory as it is.
  *
  * Numbers are little endian. A file is this header, then its sections in the order of their kinds, each from a multiple
- * of OCT_FLAT_ALIGN bytes on, zeros between them. Steps have the cells and factors that they have in any model file
- * (step.h); arrays, which begin at multiples of OCT_FLAT_ALIGN in the section DATA, are numbered through all steps, in
- * the order in which a step's kind lists its own. Unused bytes are 0.
+ * of OCT_FLAT_ALIGN bytes on, zeros between them. PROGRAM is the text that any model file has (program_text.c); arrays,
+ * which begin at multiples of OCT_FLAT_ALIGN in the section DATA, are numbered through all steps, in the order in which a
+ * step's kind lists its own. Unused bytes are 0.
  *
- * The sections MODEL and TEXTS hold what only Octet's commands read, so that a flat file is a whole model. Older files
- * have neither: place and count are 0 there. */
+ * The sections MODEL and TEXTS hold what only Octet's commands read, but for the number of classes, so that a flat file is
+ * a whole model. */
 #pragma once
 
 #include "quant/program/step.h"
 
 enum {
     OCT_FLAT_ALIGN = 64,
-    OCT_FLAT_VERSION = 1,
+    OCT_FLAT_VERSION = 2,
     OCT_FLAT_ORDER = 0x01020304,
     OCT_FLAT_DIGEST = 32
 };
@@ -21,10 +21,7 @@ enum {
 
 /* name, bytes of an item */
 #define OCT_FLAT_SECTIONS(X)                                                                       \
-    X(PROGRAM, sizeof(oct_flat_head))                                                              \
-    X(VALUES, sizeof(oct_flat_value))                                                              \
-    X(STEPS, sizeof(oct_flat_step))                                                                \
-    X(INPUTS, sizeof(int32_t)) /* of all steps, one after another */                               \
+    X(PROGRAM, 1)                                                                                  \
     X(ARRAYS, sizeof(oct_flat_array))                                                              \
     X(DATA, 1)                                                                                     \
     X(PIXELS, sizeof(float))        /* value of each byte: 256 for each channel, or for all */     \
@@ -54,25 +51,6 @@ typedef struct oct_flat_header {
     oct_flat_section section[OCT_FLAT_SECTION_COUNT];
 } oct_flat_header;
 
-typedef struct oct_flat_head {
-    char target[32];
-    int32_t shift; /* an oct_requantizer */
-    int32_t num_inputs, inputs[OCT_PROGRAM_INPUTS], output, classes;
-} oct_flat_head;
-
-typedef struct oct_flat_value {
-    int32_t type; /* an index of oct_flat_types */
-    int32_t h, w, c, zero_point, qmin, qmax;
-    float scale; /* of codes; otherwise these four are 0 */
-} oct_flat_value;
-
-typedef struct oct_flat_step {
-    char kind[16], name[128];
-    int64_t cells[OCT_STEP_CELLS];
-    float factors[OCT_STEP_FACTORS];
-    int32_t num_inputs, output;
-} oct_flat_step;
-
 typedef struct oct_flat_array {
     uint64_t offset, count; /* bytes in DATA; elements */
 } oct_flat_array;
@@ -80,7 +58,7 @@ typedef struct oct_flat_array {
 /* The certificate (io/model/model_file.h). After it stand, as f32, a mean for each 256 numbers of PIXELS, as many standard
  * deviations, then the SHA-256 of each value of the program for each golden input. */
 typedef struct oct_flat_model {
-    int64_t images, logits_differ, correct, rows;
+    int64_t classes, images, logits_differ, correct, rows;
     double qat_accuracy;
     uint8_t logits_digest[OCT_FLAT_DIGEST], data_digest[OCT_FLAT_DIGEST];
 } oct_flat_model;
@@ -94,8 +72,6 @@ enum {
 };
 
 extern const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT];
-/* Types of values by number; files know no other. */
-extern const oct_dtype oct_flat_types[4];
 
 struct oct_flat;
 /* The length of MODEL for `channels` means and `digests` digests of golden values. */

@@ -2,6 +2,7 @@
  * OCT_STEP_LIST each. */
 #pragma once
 
+#include "core/base/text.h"
 #include "quant/program/program.h"
 
 /* What a step needs to run over `samples` samples. */
@@ -26,66 +27,63 @@ enum {
     OCT_WINDOW_MAX = 1024,
     OCT_TABLE_MAX = 65536,
     OCT_TABLES_MAX = 1 << 24, /* of all channels together */
+    OCT_PROGRAM_STEPS_MAX = 65536,
     OCT_FALLBACK_ARRAYS_MAX = 64,
 };
-
-/* The numbers of a step in a model file: each has this number of whole cells and of factors, and each kind
- * says what its own mean. Cells that a kind does not use are 0. */
-enum { OCT_STEP_CELLS = 48, OCT_STEP_FACTORS = 2 };
 
 typedef enum oct_field_type {
     OCT_FIELD_BOOL,
     OCT_FIELD_S32,
     OCT_FIELD_S64,
-    OCT_FIELD_F32, /* a factor; the others are cells */
+    OCT_FIELD_F32,
+    /* program_text.c alone */
+    OCT_FIELD_S32_LIST,
+    OCT_FIELD_S64_LIST,
+    OCT_FIELD_F64_LIST,
+    OCT_FIELD_TEXT,
 } oct_field_type;
 
-/* One number of a step. Files and messages know it by this description alone. */
-typedef struct oct_step_field {
+/* One number, list or text of a step, a value or a program. Files and messages know it by this description alone. */
+typedef struct oct_field {
     const char *name;
     oct_field_type type;
-    size_t offset;    /* in oct_step */
-    int cell;         /* or factor */
-    int64_t min, max; /* what a cell may hold; `check` has the last word */
-} oct_step_field;
+    size_t offset, count; /* in the struct; of a list also that of the int that counts it */
+    int64_t min,
+        max; /* of a whole number, and the most items or bytes; `check` has the last word */
+} oct_field;
 
-#define OCT_FIELD(member, where, low, high)                                                        \
+/* A field of any struct, and of the member `of` in a step's union. */
+#define OCT_FIELD_IN(owner, member, text, low, high)                                               \
     {                                                                                              \
-        .name = #member,                                                                           \
-        .type = _Generic(((oct_step *)0)->member, bool                                             \
+        .name = (text),                                                                            \
+        .type = _Generic(((owner *)0)->member, bool                                                \
                          : OCT_FIELD_BOOL, int32_t                                                 \
                          : OCT_FIELD_S32, int64_t                                                  \
                          : OCT_FIELD_S64, float                                                    \
                          : OCT_FIELD_F32),                                                         \
-        .offset = offsetof(oct_step, member), .cell = (where), .min = (low), .max = (high)         \
+        .offset = offsetof(owner, member), .min = (low), .max = (high)                             \
     }
+#define OCT_FIELD(of, member, low, high) OCT_FIELD_IN(oct_step, of.member, #member, low, high)
 #define OCT_STEP_FIELDS(list) .fields = (list), .num_fields = (int)OCT_COUNT(list)
 #define OCT_STEP_ARRAYS(list) .arrays = (list), .num_arrays = (int)OCT_COUNT(list)
-#define OCT_FIELD_ANY(member, where) OCT_FIELD(member, where, INT32_MIN, INT32_MAX)
-#define OCT_FIELD_FACTOR(member, where) OCT_FIELD(member, where, 0, 0)
+#define OCT_FIELD_ANY(of, member) OCT_FIELD(of, member, INT32_MIN, INT32_MAX)
+#define OCT_FIELD_FLOAT(of, member) OCT_FIELD(of, member, 0, 0)
+#define OCT_FIELD_SIZE(of, member) OCT_FIELD(of, member, 0, OCT_DIM_MAX)
 
-/* Fields that kinds share: the planes of a member `of` of oct_step, these with its window, and two bounds. */
+/* Fields that kinds share: the planes of a member's shape, these with its window, and two bounds. */
 #define OCT_PLANE_FIELDS(of)                                                                       \
-    OCT_FIELD(of.shape.in_h, 0, 0, OCT_DIM_MAX), OCT_FIELD(of.shape.in_w, 1, 0, OCT_DIM_MAX),      \
-        OCT_FIELD(of.shape.in_c, 2, 0, OCT_DIM_MAX), OCT_FIELD(of.shape.out_h, 3, 0, OCT_DIM_MAX), \
-        OCT_FIELD(of.shape.out_w, 4, 0, OCT_DIM_MAX), OCT_FIELD(of.shape.out_c, 5, 0, OCT_DIM_MAX)
+    OCT_FIELD_SIZE(of, shape.in_h), OCT_FIELD_SIZE(of, shape.in_w),                                \
+        OCT_FIELD_SIZE(of, shape.in_c), OCT_FIELD_SIZE(of, shape.out_h),                           \
+        OCT_FIELD_SIZE(of, shape.out_w), OCT_FIELD_SIZE(of, shape.out_c)
 #define OCT_WINDOW_FIELDS(of)                                                                      \
-    OCT_PLANE_FIELDS(of), OCT_FIELD(of.shape.kernel_h, 6, 0, OCT_DIM_MAX),                         \
-        OCT_FIELD(of.shape.kernel_w, 7, 0, OCT_DIM_MAX),                                           \
-        OCT_FIELD(of.shape.stride_h, 8, 0, OCT_DIM_MAX),                                           \
-        OCT_FIELD(of.shape.pad_top, 9, 0, OCT_DIM_MAX),                                            \
-        OCT_FIELD(of.shape.groups, 10, 0, OCT_DIM_MAX),                                            \
-        OCT_FIELD(of.shape.stride_w, 14, 0, OCT_DIM_MAX),                                          \
-        OCT_FIELD(of.shape.pad_left, 15, 0, OCT_DIM_MAX),                                          \
-        OCT_FIELD(of.shape.pad_bottom, 16, 0, OCT_DIM_MAX),                                        \
-        OCT_FIELD(of.shape.pad_right, 17, 0, OCT_DIM_MAX),                                         \
-        OCT_FIELD(of.shape.dilation_h, 18, 0, OCT_DIM_MAX),                                        \
-        OCT_FIELD(of.shape.dilation_w, 19, 0, OCT_DIM_MAX)
-#define OCT_POOL_FIELDS OCT_WINDOW_FIELDS(pool), OCT_FIELD(pool.ceil, 20, 0, 1)
-#define OCT_BOUND_FIELDS(of) OCT_FIELD_ANY(of.lo, 12), OCT_FIELD_ANY(of.hi, 13)
-#define OCT_CONV_FIELDS                                                                            \
-    OCT_WINDOW_FIELDS(conv), OCT_FIELD(conv.input_step_h, 11, 0, OCT_DIM_MAX),                     \
-        OCT_FIELD(conv.input_step_w, 20, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS(conv)
+    OCT_PLANE_FIELDS(of), OCT_FIELD_SIZE(of, shape.kernel_h), OCT_FIELD_SIZE(of, shape.kernel_w),  \
+        OCT_FIELD_SIZE(of, shape.stride_h), OCT_FIELD_SIZE(of, shape.stride_w),                    \
+        OCT_FIELD_SIZE(of, shape.pad_top), OCT_FIELD_SIZE(of, shape.pad_left),                     \
+        OCT_FIELD_SIZE(of, shape.pad_bottom), OCT_FIELD_SIZE(of, shape.pad_right),                 \
+        OCT_FIELD_SIZE(of, shape.dilation_h), OCT_FIELD_SIZE(of, shape.dilation_w),                \
+        OCT_FIELD_SIZE(of, shape.groups)
+#define OCT_POOL_FIELDS OCT_WINDOW_FIELDS(pool), OCT_FIELD(pool, ceil, 0, 1)
+#define OCT_BOUND_FIELDS(of) OCT_FIELD_ANY(of, lo), OCT_FIELD_ANY(of, hi)
 
 /* One array of a step, which owns it. In a file it is "program/<group>/<step's number>/<name>". */
 typedef struct oct_step_array {
@@ -104,7 +102,7 @@ typedef struct oct_step_type {
     bool float_in, float_out; /* inputs and output are f32; otherwise codes */
     bool any_domain;          /* `check` looks at types itself */
     bool weights;             /* it has a `conv` with weight, bias, multiplier, weight_scale */
-    const oct_step_field *fields;
+    const oct_field *fields;
     int num_fields;
     const oct_step_array *arrays;
     int num_arrays;
@@ -153,12 +151,14 @@ static inline bool oct_is_size(int64_t dim)
     return dim >= 1 && dim <= OCT_DIM_MAX;
 }
 
-/* Writes the step's numbers as a file has them: cells[OCT_STEP_CELLS], factors[OCT_STEP_FACTORS]. */
-void oct_step_get_fields(const oct_step *step, int64_t *cells, float *factors);
-/* Sets the step's numbers from those of a file. OCT_DATA, without the step's number, when a cell is out of its
- * bounds, or not 0 though the kind does not use it. */
-oct_status oct_step_set_fields(oct_step *step, const int64_t *cells,
-                               const float *factors) OCT_NODISCARD;
+/* Adds the program as text, without the numbers in its arrays (program_text.c says how). */
+oct_status oct_program_write_text(const oct_program *program, oct_text *text) OCT_NODISCARD;
+/* Reads such a text, which need not end in NUL: OCT_DATA with the line and what is wrong with it. *program is to be freed
+ * by the caller, also on failure. Arrays of steps are missing yet, as are the data of those of float fallbacks; numbers
+ * are within the bounds of their fields; whether it is a program says oct_program_check. */
+oct_status oct_program_read_text(oct_program *program, const char *text,
+                                 size_t bytes) OCT_NODISCARD;
+
 /* The number of elements of an array, in a step that has passed the check. */
 int64_t oct_step_array_numel(const oct_step *step, const oct_step_array *array);
 /* The data of an array, NULL where it is missing; and the address of the pointer to it. */

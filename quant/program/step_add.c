@@ -29,16 +29,16 @@ static void run_add(const oct_step_run *r)
     oct_step_broadcast(r, add_codes);
 }
 
-static const oct_step_field fields[] = {
-    OCT_FIELD(add.ma, 14, INT64_MIN, INT64_MAX),
-    OCT_FIELD(add.mb, 15, INT64_MIN, INT64_MAX),
-    OCT_FIELD(add.shift, 16, 0, 62),
-    OCT_FIELD_ANY(add.za, 17),
-    OCT_FIELD_ANY(add.zb, 18),
-    OCT_FIELD_ANY(add.lo, 19),
-    OCT_FIELD_ANY(add.hi, 20),
-    OCT_FIELD_ANY(add.zero_point, 21),
-    OCT_FIELD(add.relu, 22, 0, 1),
+static const oct_field fields[] = {
+    OCT_FIELD(add, ma, INT64_MIN, INT64_MAX),
+    OCT_FIELD(add, mb, INT64_MIN, INT64_MAX),
+    OCT_FIELD(add, shift, 0, 62),
+    OCT_FIELD_ANY(add, za),
+    OCT_FIELD_ANY(add, zb),
+    OCT_FIELD_ANY(add, lo),
+    OCT_FIELD_ANY(add, hi),
+    OCT_FIELD_ANY(add, zero_point),
+    OCT_FIELD(add, relu, 0, 1),
 };
 
 const oct_step_type oct_step_add = {

@@ -36,12 +36,12 @@ static void run_avg_pool(const oct_step_run *r)
     oct_qavg_pool(r->samples, &r->step->pool.shape, &how, oct_step_codes(r, 0), r->output);
 }
 
-static const oct_step_field fields[] = {OCT_POOL_FIELDS,
-                                        OCT_FIELD(pool.count_include_pad, 21, 0, 1),
-                                        OCT_FIELD(pool.of_codes, 22, 0, 1),
-                                        OCT_FIELD(pool.half_up, 23, 0, 1),
-                                        OCT_FIELD(pool.fixed, 24, 0, 1),
-                                        OCT_FIELD_FACTOR(pool.factor, 1)};
+static const oct_field fields[] = {OCT_POOL_FIELDS,
+                                   OCT_FIELD(pool, count_include_pad, 0, 1),
+                                   OCT_FIELD(pool, of_codes, 0, 1),
+                                   OCT_FIELD(pool, half_up, 0, 1),
+                                   OCT_FIELD(pool, fixed, 0, 1),
+                                   OCT_FIELD_FLOAT(pool, factor)};
 
 const oct_step_type oct_step_avg_pool = {.name = "avg_pool",
                                          .inputs = {1, 1},

@@ -1,5 +1,8 @@
-/* Convolutions, transposed ones and linear layers, with or without a second addend. */
-#include "quant/program/step_conv_impl.h"
+/* The steps conv, conv_float and affine: convolutions, transposed ones and linear layers, with or without a second
+ * addend, that end in codes or in float; and a factor and a bias per channel, which is a batch norm on its own. The shape
+ * of the latter is its plane as that of a depthwise 1x1 convolution, whose weight is 1, or 0 in a channel that is its
+ * bias alone, or -1 where the factor is negative. */
+#include "quant/program/step.h"
 
 #include "core/base/cache_line.h"
 #include "core/base/int_math.h"
@@ -7,6 +10,7 @@
 
 #include <math.h>
 
+static const int64_t max_weight_bytes = INT64_C(1) << 31; /* of one step */
 static const int64_t wide_limit = INT64_C(1) << 47;
 
 static oct_status check_multipliers(const oct_program *program, const oct_step *step)
@@ -21,7 +25,7 @@ static oct_status check_multipliers(const oct_program *program, const oct_step *
     return OCT_OK;
 }
 
-oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
+static oct_status check_epilogue(const oct_program *program, const oct_step *step)
 {
     const oct_rounding_row *by = oct_rounding_of(program->requantizer);
     OCT_TRY(check_multipliers(program, step));
@@ -51,7 +55,7 @@ static bool sums_stay_within(const oct_step *step, int64_t c, int64_t bias, oct_
            oct_qconv_bound(&step->conv.shape, step->conv.weight, c, bias, q.qmin, q.qmax) < limit;
 }
 
-oct_status oct_conv_check(const oct_program *program, const oct_step *step)
+static oct_status check_conv(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv.shape;
     const oct_value *in = oct_step_input(program, step, 0);
@@ -69,7 +73,27 @@ oct_status oct_conv_check(const oct_program *program, const oct_step *step)
                             sums_stay_within(step, c, bias, in->q, wide_limit)),
                   OCT_DATA, "the sums of channel %lld can leave 48 bits", (long long)c);
     }
-    return oct_epilogue_check(program, step);
+    return check_epilogue(program, step);
+}
+
+static oct_status check_affine(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv.shape;
+    const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
+    const int64_t limit = INT64_C(1) << (wide ? 46 : 30);
+    OCT_TRY(oct_check_window(s, false, 0));
+    OCT_TRY(oct_check_plane(program, step, s));
+    OCT_TRY(oct_check_weights(step));
+    OCT_CHECK(s->groups == s->in_c && s->groups == s->out_c && s->kernel_h == 1 &&
+                  s->kernel_w == 1 && s->stride_h == 1 && s->stride_w == 1,
+              OCT_DATA, "it is not a depthwise 1x1 convolution of stride 1");
+    for (int64_t c = 0; c < s->out_c; c++) {
+        OCT_CHECK(step->conv.weight[c] >= -1 && step->conv.weight[c] <= 1, OCT_DATA,
+                  "weight %lld is not -1, 0 or 1", (long long)c);
+        OCT_CHECK(step->conv.bias[c] >= -limit && step->conv.bias[c] <= limit, OCT_DATA,
+                  "bias %lld is not within %d bits", (long long)c, wide ? 46 : 30);
+    }
+    return check_epilogue(program, step);
 }
 
 /* What `pack` writes; tables, weights and biases follow it in the same block. */
@@ -100,8 +124,8 @@ static int64_t weight_at(const oct_qconv_plan *plan)
     return tables_at() + oct_round_up(plan->table_bytes, OCT_CACHE_LINE);
 }
 
-int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
-                              const oct_kernel *kernel)
+static int64_t packed_bytes(const oct_program *program, const oct_step *step,
+                            const oct_kernel *kernel)
 {
     oct_qconv_plan plan;
     plan_of(program, step, kernel, &plan);
@@ -109,8 +133,8 @@ int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
            step->conv.shape.out_c * (int64_t)(sizeof(int32_t) + sizeof(oct_fixed));
 }
 
-void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
-                   void *packed)
+static void pack_conv(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
+                      void *packed)
 {
     constants *k = packed;
     char *at = packed;
@@ -174,8 +198,8 @@ static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
                         OCT_CACHE_LINE);
 }
 
-int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
-                               const oct_kernel *kernel)
+static int64_t scratch_bytes(const oct_program *program, const oct_step *step,
+                             const oct_kernel *kernel)
 {
     oct_qconv_plan plan;
     plan_of(program, step, kernel, &plan);
@@ -206,7 +230,7 @@ static void run_dilated(const oct_step_run *r, const constants *k, const oct_epi
     }
 }
 
-void oct_conv_run(const oct_step_run *r)
+static void run_conv(const oct_step_run *r)
 {
     const constants *k = r->packed;
     const oct_epilogue f = epilogue_of(r, k);
@@ -220,16 +244,76 @@ void oct_conv_run(const oct_step_run *r)
             &f, r->scratch);
 }
 
-const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS] = {
-    OCT_CONV_FIELDS, OCT_FIELD_FACTOR(conv.addend_multiplier, 0)};
+/* Nothing overflows: each factor is at most OCT_DIM_MAX and the first product at most max_weight_bytes. */
+static oct_status weight_shape(const oct_step *step, oct_shape *shape)
+{
+    const oct_conv_shape *s = &step->conv.shape;
+    const bool sizes = oct_is_size(s->out_c) && oct_is_size(s->kernel_h) &&
+                       oct_is_size(s->kernel_w) && oct_is_size(s->in_c) && s->groups >= 1 &&
+                       s->in_c % s->groups == 0;
+    if (sizes) *shape = OCT_SHAPE(s->out_c, s->kernel_h, s->kernel_w, s->in_c / s->groups);
+    const int64_t numel = sizes ? oct_shape_numel(shape) : 0;
+    OCT_CHECK(numel > 0 && numel <= max_weight_bytes, OCT_DATA,
+              "its sizes are not those of a convolution");
+    return OCT_OK;
+}
+
+static oct_status channel_shape(const oct_step *step, oct_shape *shape)
+{
+    *shape = OCT_SHAPE(step->conv.shape.out_c);
+    return OCT_OK;
+}
+
+#define OCT_CONV_ARRAY(in_file, type, member, of, counted)                                         \
+    {                                                                                              \
+        .group = "weights", .name = in_file, .dtype = type, .parameters = counted,                 \
+        .offset = offsetof(oct_step, member), .shape = of                                          \
+    }
+const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS] = {
+    OCT_CONV_ARRAY("codes", OCT_S8, conv.weight, weight_shape, true),
+    OCT_CONV_ARRAY("bias", OCT_S64, conv.bias, channel_shape, true),
+    OCT_CONV_ARRAY("multiplier", OCT_F32, conv.multiplier, channel_shape, false),
+    OCT_CONV_ARRAY("scale", OCT_F32, conv.weight_scale, channel_shape, false),
+};
+
+static const oct_field fields[] = {
+    OCT_WINDOW_FIELDS(conv),
+    OCT_FIELD_SIZE(conv, input_step_h),
+    OCT_FIELD_SIZE(conv, input_step_w),
+    OCT_BOUND_FIELDS(conv),
+    OCT_FIELD_FLOAT(conv, addend_multiplier),
+};
 
 const oct_step_type oct_step_conv = {.name = "conv",
                                      .inputs = {1, 2},
                                      .weights = true,
-                                     OCT_STEP_FIELDS(oct_conv_fields),
+                                     OCT_STEP_FIELDS(fields),
                                      OCT_STEP_ARRAYS(oct_conv_arrays),
-                                     .check = oct_conv_check,
-                                     .packed_bytes = oct_conv_packed_bytes,
-                                     .pack = oct_conv_pack,
-                                     .scratch_bytes = oct_conv_scratch_bytes,
-                                     .run = oct_conv_run};
+                                     .check = check_conv,
+                                     .packed_bytes = packed_bytes,
+                                     .pack = pack_conv,
+                                     .scratch_bytes = scratch_bytes,
+                                     .run = run_conv};
+
+const oct_step_type oct_step_conv_float = {.name = "conv_float",
+                                           .inputs = {1, 2},
+                                           .float_out = true,
+                                           .weights = true,
+                                           OCT_STEP_FIELDS(fields),
+                                           OCT_STEP_ARRAYS(oct_conv_arrays),
+                                           .check = check_conv,
+                                           .packed_bytes = packed_bytes,
+                                           .pack = pack_conv,
+                                           .scratch_bytes = scratch_bytes,
+                                           .run = run_conv};
+
+const oct_step_type oct_step_affine = {.name = "affine",
+                                       .inputs = {1, 1},
+                                       .weights = true,
+                                       OCT_STEP_FIELDS(fields),
+                                       OCT_STEP_ARRAYS(oct_conv_arrays),
+                                       .check = check_affine,
+                                       .packed_bytes = packed_bytes,
+                                       .pack = pack_conv,
+                                       .scratch_bytes = scratch_bytes,
+                                       .run = run_conv};

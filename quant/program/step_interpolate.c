@@ -22,8 +22,8 @@ static void run_interpolate(const oct_step_run *r)
                              r->output);
 }
 
-static const oct_step_field fields[] = {OCT_PLANE_FIELDS(interpolate),
-                                        OCT_FIELD(interpolate.mode, 23, 0, OCT_INTERPOLATIONS - 1)};
+static const oct_field fields[] = {OCT_PLANE_FIELDS(interpolate),
+                                   OCT_FIELD(interpolate, mode, 0, OCT_INTERPOLATIONS - 1)};
 
 const oct_step_type oct_step_interpolate = {.name = "interpolate",
                                             .inputs = {1, 1},

@@ -48,7 +48,7 @@ static oct_status table_shape(const oct_step *step, oct_shape *shape)
     return OCT_OK;
 }
 
-static const oct_step_field fields[] = {OCT_FIELD(lut.size, 24, 0, OCT_TABLES_MAX)};
+static const oct_field fields[] = {OCT_FIELD(lut, size, 0, OCT_TABLES_MAX)};
 static const oct_step_array arrays[] = {{.group = "tables",
                                          .name = "codes",
                                          .dtype = OCT_U16,

@@ -26,17 +26,16 @@ static void run_move(const oct_step_run *r)
 }
 
 #define OCT_LOOP_FIELDS(k)                                                                         \
-    OCT_FIELD(move.size[k], 2 + (k), 0, INT32_MAX),                                                \
-        OCT_FIELD(move.stride[k], 2 + OCT_MOVE_DIMS + (k), -INT32_MAX, INT32_MAX)
+    OCT_FIELD(move, size[k], 0, INT32_MAX), OCT_FIELD(move, stride[k], -INT32_MAX, INT32_MAX)
 
-static const oct_step_field fields[] = {OCT_FIELD(move.offset, 0, 0, INT32_MAX),
-                                        OCT_FIELD(move.dims, 1, 0, OCT_MOVE_DIMS),
-                                        OCT_LOOP_FIELDS(0),
-                                        OCT_LOOP_FIELDS(1),
-                                        OCT_LOOP_FIELDS(2),
-                                        OCT_LOOP_FIELDS(3),
-                                        OCT_LOOP_FIELDS(4),
-                                        OCT_LOOP_FIELDS(5)};
+static const oct_field fields[] = {OCT_FIELD(move, offset, 0, INT32_MAX),
+                                   OCT_FIELD(move, dims, 0, OCT_MOVE_DIMS),
+                                   OCT_LOOP_FIELDS(0),
+                                   OCT_LOOP_FIELDS(1),
+                                   OCT_LOOP_FIELDS(2),
+                                   OCT_LOOP_FIELDS(3),
+                                   OCT_LOOP_FIELDS(4),
+                                   OCT_LOOP_FIELDS(5)};
 
 const oct_step_type oct_step_move = {.name = "move",
                                      .inputs = {1, 1},

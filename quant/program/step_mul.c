@@ -28,8 +28,8 @@ static void run_mul(const oct_step_run *r)
     oct_step_broadcast(r, multiply_codes);
 }
 
-static const oct_step_field fields[] = {OCT_FIELD_FACTOR(mul.factor, 1),
-                                        OCT_FIELD(mul.offset_first, 23, 0, 1)};
+static const oct_field fields[] = {OCT_FIELD_FLOAT(mul, factor),
+                                   OCT_FIELD(mul, offset_first, 0, 1)};
 
 const oct_step_type oct_step_mul = {
     .name = "mul", .inputs = {2, 2}, OCT_STEP_FIELDS(fields), .check = check_mul, .run = run_mul};

@@ -29,13 +29,12 @@ static void run_pad(const oct_step_run *r)
 }
 
 #define OCT_SIDE_FIELDS(d)                                                                         \
-    OCT_FIELD(pad.shape.in[d], (d), 0, OCT_DIM_MAX),                                               \
-        OCT_FIELD(pad.shape.out[d], 3 + (d), 0, OCT_DIM_MAX),                                      \
-        OCT_FIELD(pad.shape.before[d], 6 + (d), 0, OCT_DIM_MAX)
+    OCT_FIELD(pad, shape.in[d], 0, OCT_DIM_MAX), OCT_FIELD(pad, shape.out[d], 0, OCT_DIM_MAX),     \
+        OCT_FIELD(pad, shape.before[d], 0, OCT_DIM_MAX)
 
-static const oct_step_field fields[] = {OCT_SIDE_FIELDS(0), OCT_SIDE_FIELDS(1), OCT_SIDE_FIELDS(2),
-                                        OCT_FIELD(pad.shape.mode, 9, 0, OCT_PAD_MODES - 1),
-                                        OCT_FIELD(pad.fill, 10, 0, UINT16_MAX)};
+static const oct_field fields[] = {OCT_SIDE_FIELDS(0), OCT_SIDE_FIELDS(1), OCT_SIDE_FIELDS(2),
+                                   OCT_FIELD(pad, shape.mode, 0, OCT_PAD_MODES - 1),
+                                   OCT_FIELD(pad, fill, 0, UINT16_MAX)};
 
 const oct_step_type oct_step_pad = {
     .name = "pad", .inputs = {1, 1}, OCT_STEP_FIELDS(fields), .check = check_pad, .run = run_pad};

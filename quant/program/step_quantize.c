@@ -22,7 +22,7 @@ static void run_quantize(const oct_step_run *r)
         oct_quantize16(r->input[0], n, y->q, r->output, r->mask, r->range);
 }
 
-static const oct_step_field fields[] = {OCT_FIELD(quantize.quotient, 0, 0, 1)};
+static const oct_field fields[] = {OCT_FIELD(quantize, quotient, 0, 1)};
 
 const oct_step_type oct_step_quantize = {.name = "quantize",
                                          .inputs = {1, 1},

@@ -15,7 +15,7 @@ static void run_relu(const oct_step_run *r)
                        r->step->relu.hi, r->output);
 }
 
-static const oct_step_field fields[] = {OCT_BOUND_FIELDS(relu)};
+static const oct_field fields[] = {OCT_BOUND_FIELDS(relu)};
 
 const oct_step_type oct_step_relu = {.name = "relu",
                                      .inputs = {1, 1},

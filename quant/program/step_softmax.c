@@ -38,7 +38,7 @@ static oct_status table_shape(const oct_step *step, oct_shape *shape)
     return OCT_OK;
 }
 
-static const oct_step_field fields[] = {OCT_FIELD(softmax.size, 24, 0, OCT_TABLE_MAX)};
+static const oct_field fields[] = {OCT_FIELD(softmax, size, 0, OCT_TABLE_MAX)};
 static const oct_step_array arrays[] = {{.group = "tables",
                                          .name = "exponential",
                                          .dtype = OCT_S32,

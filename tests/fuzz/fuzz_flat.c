@@ -2,7 +2,7 @@
  * commands read them. */
 #include "core/base/mem.h"
 #include "io/export/format.h"
-#include "io/model/model_flat.h"
+#include "io/model/model_file.h"
 #include "launch/deploy/certificate.h"
 #include "quant/program/flat.h"
 #include "quant/program/flat_layout.h"

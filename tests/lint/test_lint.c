@@ -260,7 +260,6 @@ Test(words, leaves_names_of_libraries_and_files, .timeout = 60)
 {
     static const fault good[] = {
         {"core/x.c", "void f(void) { pthread_join(thread, 0); } /* rejoined */\n", ""},
-        {"io/x.c", "const char *path = \"program/islands/1\";\n", ""},
     };
     check_good("words", good, OCT_COUNT(good));
 }

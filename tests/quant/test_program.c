@@ -34,50 +34,135 @@ Test(program_check, accepts_a_program_small_of_step)
     cr_assert_eq(oct_program_check(&p), OCT_OK);
 }
 
-/* Files know the numbers of a step by the list of its kind alone. */
-Test(program_check, every_kind_lists_its_numbers_once_and_refuses_others)
+static void put_number(oct_step *step, const oct_field *field, int32_t number)
+{
+    char *at = (char *)step + field->offset;
+    if (field->type == OCT_FIELD_BOOL)
+        memcpy(at, &(bool){number != 0}, sizeof(bool));
+    else if (field->type == OCT_FIELD_S64)
+        memcpy(at, &(int64_t){number}, sizeof(int64_t));
+    else if (field->type == OCT_FIELD_F32)
+        memcpy(at, &(float){(float)number}, sizeof(float));
+    else
+        memcpy(at, &number, sizeof number);
+}
+
+/* A program of one step of the kind, each of whose numbers is another one. */
+static void one_of_kind(oct_program *one, oct_step_kind kind)
+{
+    program_begin(one);
+    program_value(one, OCT_U8, 1, 1, 3, 0x1.234p-5f, 7);
+    program_value(one, OCT_F32, 2, 3, 4, 0, 0);
+    oct_step *step = program_step(one, kind, "layer 1.\ta", 0, NONE, 1);
+    const oct_step_type *type = oct_step_type_of(kind);
+    for (int i = 0; i < type->num_fields; i++) {
+        const oct_field *f = &type->fields[i];
+        put_number(step, f, f->type == OCT_FIELD_F32 || f->max > 40 ? 11 + i : 1);
+    }
+    if (kind != OCT_STEP_FLOAT) return;
+    oct_fallback *fallback = program_fallback(step, "linear", 2, 1);
+    fallback->num_args = 2;
+    fallback->args[0] = -INFINITY;
+    fallback->args[1] = 0.1;
+    program_array(fallback, 0, "weight", OCT_SHAPE(3, 2), 1);
+}
+
+static oct_status read_back(oct_program *read, const char *text)
+{
+    return oct_program_read_text(read, text, strlen(text));
+}
+
+/* What is written is read as it was, in any order of its fields; without one of them, or with one twice, it is refused by
+ * the field's name. */
+Test(program_text, every_kind_is_read_as_it_was_written)
 {
     for (int kind = 0; kind < OCT_STEP_KINDS; kind++) {
-        oct_step step = {.kind = (oct_step_kind)kind};
-        const oct_step_type *type = oct_step_type_of(step.kind);
-        int64_t cells[OCT_STEP_CELLS] = {0}, got[OCT_STEP_CELLS];
-        float factors[OCT_STEP_FACTORS] = {0}, got_factors[OCT_STEP_FACTORS];
-        bool used[OCT_STEP_CELLS] = {false};
+        oct_program one, read;
+        oct_text text = {0}, again = {0};
+        one_of_kind(&one, (oct_step_kind)kind); /* whose name has a space and a tab */
+        cr_assert_eq(oct_program_write_text(&one, &text), OCT_OK);
+        cr_assert_eq(read_back(&read, text.data), OCT_OK, "%s", oct_fail_text(0));
+        cr_assert_eq(oct_program_write_text(&read, &again), OCT_OK);
+        cr_assert_str_eq(again.data, text.data);
+        const oct_step_type *type = oct_step_type_of((oct_step_kind)kind);
         for (int i = 0; i < type->num_fields; i++) {
-            const oct_step_field *f = &type->fields[i];
-            if (f->type == OCT_FIELD_F32) {
-                cr_assert(f->cell < OCT_STEP_FACTORS && factors[f->cell] == 0, "%s", f->name);
-                factors[f->cell] = 0.5f + (float)i;
-                continue;
-            }
-            cr_assert(f->cell < OCT_STEP_CELLS && !used[f->cell], "%s %s", type->name, f->name);
-            used[f->cell] = true;
-            cells[f->cell] = f->max > 40 ? 11 + i : 1;
+            const oct_field *f = &type->fields[i];
+            const size_t bytes = f->type == OCT_FIELD_BOOL  ? sizeof(bool)
+                                 : f->type == OCT_FIELD_S64 ? sizeof(int64_t)
+                                                            : sizeof(int32_t);
+            cr_assert_arr_eq((char *)read.steps + f->offset, (char *)one.steps + f->offset, bytes,
+                             "%s %s", type->name, f->name);
         }
-        cr_assert_eq(oct_step_set_fields(&step, cells, factors), OCT_OK);
-        oct_step_get_fields(&step, got, got_factors);
-        cr_assert_arr_eq(got, cells, sizeof cells, "%s", type->name);
-        cr_assert_arr_eq(got_factors, factors, sizeof factors, "%s", type->name);
-        for (int i = 0; i < type->num_fields; i++) {
-            const oct_step_field *f = &type->fields[i];
-            if (f->type == OCT_FIELD_F32 || f->max == INT64_MAX) continue;
-            const int64_t good = cells[f->cell];
-            cells[f->cell] = f->max + 1;
-            cr_assert_eq(oct_step_set_fields(&step, cells, factors), OCT_DATA, "%s", f->name);
-            cells[f->cell] = good;
-        }
-        for (int i = 0; i < OCT_STEP_CELLS; i++) {
-            if (used[i]) continue;
-            cells[i] = 1;
-            cr_assert_eq(oct_step_set_fields(&step, cells, factors), OCT_DATA, "%s", type->name);
-            cells[i] = 0;
-        }
-        for (int i = 0; i < OCT_STEP_FACTORS; i++) {
-            if (factors[i] != 0) continue;
-            factors[i] = NAN;
-            cr_assert_eq(oct_step_set_fields(&step, cells, factors), OCT_DATA, "%s", type->name);
-            factors[i] = 0;
-        }
+        if (kind == OCT_STEP_FLOAT)
+            cr_assert_arr_eq(read.steps->fallback->args, one.steps->fallback->args,
+                             sizeof one.steps->fallback->args);
+        oct_text_free(&text);
+        oct_text_free(&again);
+        oct_program_free(&read);
+        oct_program_free(&one);
+    }
+}
+
+Test(program_text, what_is_no_program_is_refused_by_line_and_field)
+{
+#define HEAD "program float target=x86 inputs=0 output=1\n"
+#define VALUES                                                                                     \
+    "value f32 h=1 w=1 c=3\nvalue u8 h=1 w=1 c=3 scale=0x1p-4 zero_point=0 qmin=0 qmax=255\n"
+#define STEP "step quantize quotient=0 inputs=0 output=1 name=a b\n"
+#define FLOAT(rest) HEAD VALUES "step float type=t dims=2 args= inputs=0 output=1 name=a\n" rest
+    static const struct {
+        const char *text, *said;
+    } cases[] = {
+        {"", "the program has no steps"},
+        {HEAD VALUES, "the program has no steps"},
+        {VALUES STEP, "line 1 of the program is none that can be there"},
+        {HEAD HEAD VALUES STEP, "line 2 of the program is none that can be there"},
+        {HEAD VALUES STEP "stop\n", "line 5 of the program is none that can be there"},
+        {"program up target=x86 inputs=0 output=1\n" VALUES STEP, "rounding 'up'"},
+        {"program float target=x86 inputs=0\n" VALUES STEP, "the program: its output is missing"},
+        {"program float\n" VALUES STEP, "the program: its target is missing"},
+        {"program float target=x86 inputs=0,1,2,3,4,5,6,7,8 output=1\n" VALUES STEP,
+         "its inputs are more than 8"},
+        {"program float target=x86 inputs=0,,1 output=1\n" VALUES STEP, "inputs have the number"},
+        {"program float target=x86 inputs=2147483648 output=1\n" VALUES STEP,
+         "its inputs have the number 2147483648"},
+        {"program float target=a-name-that-is-longer-than-the-room inputs=0 output=1\n" VALUES STEP,
+         "its target is longer than 31 bytes"},
+        {HEAD "value f16 h=1 w=1 c=3\n" VALUES STEP, "value 0: it is of a type 'f16'"},
+        {HEAD VALUES "value f32 h=1 w=1 c=65537\n" STEP, "value 2: its c is 65537"},
+        {HEAD VALUES "value f32 h=1 w=1 c=1 scale=0x1p0\n" STEP, "it has no field 'scale'"},
+        {HEAD VALUES "value u8 h=1 w=1 c=1 scale=nan zero_point=0 qmin=0 qmax=9\n" STEP,
+         "value 2: its scale is nan"},
+        {HEAD VALUES "value u8 h=1 w=1 c=1 scale=0.1 zero_point=0 qmin=0 qmax=9\n" STEP,
+         "value 2: its scale is 0.1"},
+        {HEAD VALUES STEP "step lutt inputs=0 output=1 name=a\n", "step 1: it is of a kind 'lutt'"},
+        {HEAD VALUES STEP "step relu lo=0 lo=0 hi=1 inputs=0 output=1 name=a\n",
+         "step 1: its lo is there twice"},
+        {HEAD VALUES STEP "step relu lo=0 inputs=0 output=1 name=a\n", "step 1: its hi is missing"},
+        {HEAD VALUES STEP "step relu lo=0 hi= inputs=0 output=1 name=a\n", "step 1: its hi is "},
+        {HEAD VALUES STEP "step relu lo=0 hi inputs=0 output=1 name=a\n",
+         "it has no field 'hi inputs'"},
+        {HEAD VALUES STEP "step quantize quotient=2 inputs=0 output=1 name=a\n",
+         "step 1: its quotient is 2"},
+        {HEAD VALUES STEP "step reshape inputs=0 output=1 name=a\033[2J\n",
+         "of the program is a control character"},
+        {HEAD VALUES STEP "array f32 shape=1 name=weight\n", "follows no step that stays float"},
+        {FLOAT("array f32 shape=1,1,1,1,1 name=weight\n"), "its shape are more than 4"},
+        {FLOAT("array f32 name=weight\n"), "an array of step 0: its shape is missing"},
+        {HEAD VALUES "step float type=t dims=2,2 args= inputs=0 output=1 name=a\n",
+         "step 0: it has 1 inputs and 2 dims"},
+    };
+    oct_program read;
+    cr_assert_eq(read_back(&read, HEAD VALUES STEP), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_str_eq(read.steps[0].name, "a b");
+    oct_program_free(&read);
+    cr_assert_eq(read_back(&read, HEAD VALUES "step relu hi=1 output=1 lo=0 inputs=0 name=a\n"),
+                 OCT_OK, "%s", oct_fail_text(0));
+    oct_program_free(&read);
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        cr_assert_eq(read_back(&read, cases[i].text), OCT_DATA, "case %zu: %s", i, cases[i].said);
+        cr_assert(strstr(oct_fail_text(0), cases[i].said), "case %zu: %s", i, oct_fail_text(0));
+        oct_program_free(&read);
     }
 }
 
@@ -572,19 +657,6 @@ Test(other_kinds, refuses_factors_out_of_range)
         cr_assert_eq(oct_program_check(&p), OCT_DATA);
         cr_assert_not_null(strstr(oct_fail_text(0), "step 3 (mul \"mul\"): its factor"));
     }
-}
-
-static void put_number(oct_step *step, const oct_step_field *field, int32_t number)
-{
-    char *at = (char *)step + field->offset;
-    if (field->type == OCT_FIELD_BOOL)
-        memcpy(at, &(bool){number != 0}, sizeof(bool));
-    else if (field->type == OCT_FIELD_S64)
-        memcpy(at, &(int64_t){number}, sizeof(int64_t));
-    else if (field->type == OCT_FIELD_F32)
-        memcpy(at, &(float){(float)number}, sizeof(float));
-    else
-        memcpy(at, &number, sizeof number);
 }
 
 /* A program with any numbers is refused, or it runs without harm (sanitizers watch). */
