@@ -18,15 +18,6 @@ static const operator_line operators[] = {
 #undef OCT_ONNX_BUILD
 };
 
-static oct_onnx_builder_function find_operator(const oct_onnx_builder *b, int64_t node)
-{
-    const char *type = oct_build_type(b, node);
-    if (b->graph->nodes[node].domain[0]) return NULL;
-    for (size_t i = 0; i < OCT_COUNT(operators); i++)
-        if (strcmp(operators[i].name, type) == 0) return operators[i].build;
-    return NULL;
-}
-
 /* Marks what the output needs, and counts who reads what. */
 static void find_needed(oct_onnx_builder *b)
 {
@@ -119,7 +110,9 @@ static bool inputs_there(const oct_onnx_builder *b, int64_t node)
 static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
 {
     const oct_onnx_node *n = &b->graph->nodes[node];
-    const oct_onnx_builder_function build = find_operator(b, node);
+    oct_onnx_builder_function build = NULL;
+    for (size_t i = 0; i < OCT_COUNT(operators) && !n->domain[0]; i++)
+        if (strcmp(operators[i].name, oct_build_type(b, node)) == 0) build = operators[i].build;
     if (!build)
         return add_problem(p, OCT_PREPARE, n,
                            "there is no such operator here; leave it out of the network, or give "

@@ -214,15 +214,6 @@ static oct_status add_move(oct_onnx_builder *b, const oct_onnx_view *v, const oc
     return oct_build_call(b, "move", &args, &v->value, 1, value);
 }
 
-static oct_status reshape(oct_onnx_builder *b, int32_t from, const oct_shape *shape, int32_t *value)
-{
-    oct_op_args args = {.count = shape->ndim - 1};
-    for (int d = 1; d < shape->ndim; d++)
-        args.value[d - 1] = (double)shape->dim[d];
-    return shape->ndim == 2 ? oct_build_call(b, "flatten", OCT_NO_ARGS, &from, 1, value)
-                            : oct_build_call(b, "reshape", &args, &from, 1, value);
-}
-
 oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *order, int n,
                              oct_shape shape)
 {
@@ -236,10 +227,15 @@ oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *o
     const bool laid = v->offset == 0 && numel == oct_view_base(v) &&
                       (loops == 0 || (loops == 1 && loop[0].stride == 1));
     shape.dim[0] = v->shape.dim[0];
-    if (!laid)
+    if (!laid) {
         OCT_TRY(add_move(b, v, loop, loops, &shape, &v->value));
-    else if (!oct_shape_equal(&shape, &v->shape))
-        OCT_TRY(reshape(b, v->value, &shape, &v->value));
+    } else if (!oct_shape_equal(&shape, &v->shape)) {
+        oct_op_args args = {.count = shape.ndim == 2 ? 0 : shape.ndim - 1};
+        for (int d = 1; d < shape.ndim && args.count > 0; d++)
+            args.value[d - 1] = (double)shape.dim[d];
+        OCT_TRY(oct_build_call(b, shape.ndim == 2 ? "flatten" : "reshape", &args, &v->value, 1,
+                               &v->value));
+    }
     int64_t stride = 1;
     for (int i = n - 1; i >= 0; i--) {
         const int first = oct_view_first(v, order[i]);

@@ -115,17 +115,6 @@ oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_result(b, &x);
 }
 
-/* Factors and addends that the file does not have are 1 and 0, and stay so. */
-static void fill_ones(oct_onnx_builder *b, int32_t made)
-{
-    int64_t size;
-    float *weight = oct_build_state(b, made, "weight", &size);
-    for (int64_t i = 0; i < size; i++)
-        weight[i] = 1.0F;
-    oct_build_freeze(b, made, "weight", true);
-    oct_build_freeze(b, made, "bias", true);
-}
-
 /* Takes in a Mul and an Add after a normalization, when their constants have `size` numbers and stand at
  * `channel` from the end (0: the last dimensions). */
 static void take_scale_and_shift(oct_onnx_builder *b, int64_t size, int after,
@@ -152,7 +141,13 @@ static oct_status call_norm(oct_onnx_builder *b, const char *type, const oct_op_
                             const oct_onnx_value *shift)
 {
     OCT_TRY(oct_build_call(b, type, args, &x->value, 1, &x->value));
-    fill_ones(b, x->value);
+    /* Factors and addends that the file does not have are 1 and 0, and stay so. */
+    int64_t size;
+    float *weight = oct_build_state(b, x->value, "weight", &size);
+    for (int64_t i = 0; i < size; i++)
+        weight[i] = 1.0F;
+    oct_build_freeze(b, x->value, "weight", true);
+    oct_build_freeze(b, x->value, "bias", true);
     if (scale) OCT_TRY(oct_build_fill_flat(b, x->value, "weight", scale));
     if (shift) OCT_TRY(oct_build_fill_flat(b, x->value, "bias", shift));
     return oct_build_result(b, x);

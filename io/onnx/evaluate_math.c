@@ -11,26 +11,17 @@ typedef struct unary {
     bool (*integer)(int64_t x, int64_t *y); /* false: it overflows */
 } unary;
 
-static double neg(double x)
-{
-    return -x;
-}
-static double reciprocal(double x)
-{
-    return 1 / x;
-}
-static double relu(double x)
-{
-    return x > 0 ? x : 0 * x; /* keeps a NaN */
-}
-static double sigmoid(double x)
-{
-    return 1 / (1 + exp(-x));
-}
-static double sign(double x)
-{
-    return (x > 0) - (x < 0);
-}
+#define REAL(name, expression)                                                                     \
+    static double name(double x)                                                                   \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+REAL(neg, -x)
+REAL(reciprocal, 1 / x)
+REAL(relu, x > 0 ? x : 0 * x) /* keeps a NaN */
+REAL(sigmoid, 1 / (1 + exp(-x)))
+REAL(sign, (x > 0) - (x < 0))
+#undef REAL
 static bool integer_neg(int64_t x, int64_t *y)
 {
     return !__builtin_sub_overflow(0, x, y);
@@ -40,21 +31,16 @@ static bool integer_abs(int64_t x, int64_t *y)
     *y = x;
     return x >= 0 || integer_neg(x, y);
 }
-static bool integer_not(int64_t x, int64_t *y)
-{
-    *y = !x;
-    return true;
-}
-static bool integer_relu(int64_t x, int64_t *y)
-{
-    *y = x > 0 ? x : 0;
-    return true;
-}
-static bool integer_sign(int64_t x, int64_t *y)
-{
-    *y = (x > 0) - (x < 0);
-    return true;
-}
+#define INTEGER(name, expression)                                                                  \
+    static bool integer_##name(int64_t x, int64_t *y)                                              \
+    {                                                                                              \
+        *y = expression;                                                                           \
+        return true;                                                                               \
+    }
+INTEGER(not, !x)
+INTEGER(relu, x > 0 ? x : 0)
+INTEGER(sign, (x > 0) - (x < 0))
+#undef INTEGER
 
 static const unary unaries[] = {
     {"Abs", fabs, integer_abs},   {"Ceil", ceil, NULL},
@@ -119,18 +105,14 @@ REAL(greater, a > b)
 REAL(greater_equal, a >= b)
 REAL(less, a < b)
 REAL(less_equal, a <= b)
-static bool add(int64_t a, int64_t b, int64_t *y)
-{
-    return !__builtin_add_overflow(a, b, y);
-}
-static bool sub(int64_t a, int64_t b, int64_t *y)
-{
-    return !__builtin_sub_overflow(a, b, y);
-}
-static bool mul(int64_t a, int64_t b, int64_t *y)
-{
-    return !__builtin_mul_overflow(a, b, y);
-}
+#define EXACT(name)                                                                                \
+    static bool name(int64_t a, int64_t b, int64_t *y)                                             \
+    {                                                                                              \
+        return !__builtin_##name##_overflow(a, b, y);                                              \
+    }
+EXACT(add)
+EXACT(sub)
+EXACT(mul)
 /* Towards zero, as C does it. */
 static bool divide(int64_t a, int64_t b, int64_t *y)
 {

@@ -132,14 +132,6 @@ static oct_status set_input(oct_onnx_graph *g, const image_size *size)
 
 /* Nodes that do nothing. */
 
-/* Dropout of inference, or one whose rate is unknown. */
-static bool drops_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
-{
-    const oct_onnx_value *training = oct_onnx_input(g, n, 2);
-    return !training || (training->data && training->dtype == OCT_U8 &&
-                         oct_onnx_numel(training) == 1 && !*(const uint8_t *)training->data);
-}
-
 static bool same_shape(const oct_onnx_value *a, const oct_onnx_value *b)
 {
     bool same = a->known && b->known && a->dtype == b->dtype && a->ndim == b->ndim;
@@ -171,8 +163,12 @@ static bool does_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
         n->output[0] < 0)
         return false;
     if (strcmp(n->type, "Identity") == 0) return true;
-    if (strcmp(n->type, "Dropout") == 0)
-        return (n->outputs == 1 || n->output[1] < 0) && drops_nothing(g, n);
+    if (strcmp(n->type, "Dropout") == 0) { /* of inference, unless its third input is true */
+        const oct_onnx_value *training = oct_onnx_input(g, n, 2);
+        bool trains = false;
+        return (n->outputs == 1 || n->output[1] < 0) &&
+               (!training || (oct_onnx_truth(training, &trains) && !trains));
+    }
     return same_shape(&g->values[n->input[0]], &g->values[n->output[0]]) && keeps_numbers(n);
 }
 

@@ -51,15 +51,6 @@ static oct_status begin(oct_onnx_pass *p, oct_onnx_graph *g, int64_t batch)
     return OCT_OK;
 }
 
-static void end_pass(oct_onnx_pass *p)
-{
-    for (int64_t i = 0; p->values && p->own && i < p->graph->num_values; i++)
-        if (p->own[i]) oct_free(&p->values[i].data);
-    oct_free(&p->values);
-    oct_free(&p->own);
-    oct_free(&p->of_batch);
-}
-
 /* Names further nodes of a type: ", and 2 more: 'b', 'c'". */
 static void name_others(const oct_onnx_call *c, char text[OTHERS_BYTES])
 {
@@ -116,14 +107,6 @@ static oct_status unknown_operator(const oct_onnx_call *c)
                                     " has; export the network in that one%s",
                                     c->pass->graph->opset, opset, others);
     return oct_onnx_problem(c, "Octet does not have this operator; express it by others%s", others);
-}
-
-static bool has_inputs(const oct_onnx_call *c, int needed)
-{
-    if (needed < 0) needed = c->node->inputs > 0 ? c->node->inputs : 1;
-    for (int i = 0; i < needed; i++)
-        if (!oct_onnx_in(c, i)) return false;
-    return true;
 }
 
 /* Drops what a failed function has left. */
@@ -237,6 +220,8 @@ static oct_status choose(oct_onnx_call *c)
     return OCT_OK;
 }
 
+/* Finds the shapes of a node's results and computes those that are constants; `first` is the walk with another batch
+ * size that went before, or NULL: constants that it found and that do not come from the batch are not computed again. */
 static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
 {
     if (!is_live(c->pass, c->node)) return OCT_OK;
@@ -247,8 +232,10 @@ static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
     if (!operator) return unknown_operator(c);
     for (int i = 0; i < c->node->inputs; i++)
         if (oct_onnx_in(c, i) && !oct_onnx_in(c, i)->known) return OCT_OK;
-    if (!has_inputs(c, operator->inputs))
-        return oct_onnx_problem(c, "it has too few inputs; the file is damaged");
+    const int all = c->node->inputs > 0 ? c->node->inputs : 1;
+    for (int i = 0; i < (operator->inputs<0 ? all : operator->inputs); i++)
+        if (!oct_onnx_in(c, i))
+            return oct_onnx_problem(c, "it has too few inputs; the file is damaged");
     c->node->args = (oct_onnx_arguments){0};
     oct_status status = operator->shape(c);
     if (status == OCT_OK) status = check_results(c);
@@ -259,29 +246,7 @@ static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
     return compute(c, operator, first);
 }
 
-/* Finds every shape and computes every constant that it can. `reported`: a flag for each node whose problem is reported;
- * `first` is the walk with another batch size that went before, or NULL: constants that it found and that do not
- * come from the batch are not computed again. */
-static oct_status run(oct_onnx_pass *p, bool *reported, const oct_onnx_pass *first)
-{
-    for (int64_t i = 0; i < p->graph->num_nodes; i++) {
-        oct_onnx_call c = {.pass = p, .node = &p->graph->nodes[i], .quiet = reported[i]};
-        const oct_status status = run_node(&c, first);
-        if (status != OCT_OK && status != OCT_DATA) return status;
-        reported[i] = reported[i] || status == OCT_DATA;
-    }
-    return OCT_OK;
-}
-
-/* The number that was x for a batch of m and y for a batch of n: fixed, or a multiple of the batch. */
-static bool solve(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t x, int64_t y,
-                  int64_t *number)
-{
-    const int64_t times = (y - x) / (b->batch - a->batch);
-    *number = x == y ? x : -times;
-    return x == y || (times > 0 && times * a->batch == x && times * b->batch == y);
-}
-
+/* Sets each dimension to a number, or to a multiple of the batch; false where it is neither. */
 static bool merge_shape(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t value,
                         oct_onnx_value *v)
 {
@@ -289,8 +254,14 @@ static bool merge_shape(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t 
     if (x->ndim != y->ndim || x->dtype != y->dtype) return false;
     v->dtype = x->dtype;
     v->ndim = x->ndim;
-    for (int i = 0; i < x->ndim; i++)
-        if (!solve(a, b, x->dim[i], y->dim[i], &v->dim[i])) return false;
+    for (int i = 0; i < x->ndim; i++) {
+        const bool fixed = x->dim[i] == y->dim[i];
+        const int64_t times = (y->dim[i] - x->dim[i]) / (b->batch - a->batch);
+        v->dim[i] = fixed ? x->dim[i] : -times;
+        if (!fixed &&
+            (times <= 0 || times * a->batch != x->dim[i] || times * b->batch != y->dim[i]))
+            return false;
+    }
     return true;
 }
 
@@ -363,12 +334,22 @@ oct_status oct_onnx_find_shapes(oct_onnx_graph *g)
     OCT_TRY_OUT(oct_alloc(&reported, (size_t)g->num_nodes, sizeof *reported));
     for (int i = 0; i < 2; i++) {
         OCT_TRY_OUT(begin(&pass[i], g, batches[i]));
-        OCT_TRY_OUT(run(&pass[i], reported, i ? &pass[0] : NULL));
+        for (int64_t k = 0; k < g->num_nodes; k++) {
+            oct_onnx_call c = {.pass = &pass[i], .node = &g->nodes[k], .quiet = reported[k]};
+            status = run_node(&c, i ? &pass[0] : NULL);
+            reported[k] = reported[k] || status == OCT_DATA;
+            if (status != OCT_OK && status != OCT_DATA) goto out;
+        }
     }
     status = merge(g, &pass[0], &pass[1]);
 out:
-    for (int i = 0; i < 2; i++)
-        if (pass[i].graph) end_pass(&pass[i]);
+    for (oct_onnx_pass *p = pass; p < pass + 2; p++) {
+        for (int64_t i = 0; p->values && p->own && i < g->num_values; i++)
+            if (p->own[i]) oct_free(&p->values[i].data);
+        oct_free(&p->values);
+        oct_free(&p->own);
+        oct_free(&p->of_batch);
+    }
     oct_free(&reported);
     return status;
 }

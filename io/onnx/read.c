@@ -355,18 +355,6 @@ out:
     return status;
 }
 
-static oct_status take_graph(oct_onnx_reader *r, oct_onnx_scope *s)
-{
-    const Onnx__GraphProto *proto = r->model->graph;
-    OCT_TRY(check_functions(r));
-    OCT_TRY(oct_onnx_define_initializers(r, s, proto));
-    OCT_TRY(take_inputs(r, s));
-    OCT_TRY(oct_onnx_take_body(r, s, proto->node, proto->n_node));
-    OCT_TRY(take_outputs(r, s));
-    find_parameters(r->graph);
-    return sort_nodes(r->graph);
-}
-
 static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_t size)
 {
     enum { TIMES_COPIES = 4 };
@@ -379,7 +367,15 @@ static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_
     OCT_TRY(check_versions(g->path, m, &g->opset));
     g->ir_version = m->ir_version;
     OCT_TRY(oct_format(&g->producer, "%s%s%s", name, *name && *version ? " " : "", version));
-    const oct_status status = take_graph(&r, &s);
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(check_functions(&r));
+    OCT_TRY_OUT(oct_onnx_define_initializers(&r, &s, m->graph));
+    OCT_TRY_OUT(take_inputs(&r, &s));
+    OCT_TRY_OUT(oct_onnx_take_body(&r, &s, m->graph->node, m->graph->n_node));
+    OCT_TRY_OUT(take_outputs(&r, &s));
+    find_parameters(g);
+    OCT_TRY_OUT(sort_nodes(g));
+out:
     oct_free(&s.list);
     return status;
 }

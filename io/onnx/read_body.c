@@ -159,13 +159,12 @@ static oct_status new_node(oct_onnx_reader *r, const oct_onnx_scope *s, oct_onnx
     return OCT_OK;
 }
 
-/* Makes room for inputs and outputs. */
-static oct_status set_ports(oct_onnx_node *n, size_t inputs, size_t outputs)
+static oct_status find_outputs(const oct_onnx_scope *s, const Onnx__NodeProto *p, oct_onnx_node *n)
 {
-    OCT_TRY(oct_alloc(&n->input, inputs, sizeof *n->input));
-    OCT_TRY(oct_alloc(&n->output, outputs, sizeof *n->output));
-    n->inputs = (int)inputs;
-    n->outputs = (int)outputs;
+    OCT_TRY(oct_alloc(&n->output, p->n_output, sizeof *n->output));
+    n->outputs = (int)p->n_output;
+    for (size_t k = 0; k < p->n_output; k++)
+        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find(s, p->output[k])->value;
     return OCT_OK;
 }
 
@@ -175,12 +174,11 @@ static oct_status take_plain(oct_onnx_reader *r, const oct_onnx_scope *s, const 
     OCT_TRY(charge_node(r, s, p));
     OCT_TRY(new_node(r, s, &n));
     OCT_TRY(take_node(r->graph->path, s->prefix, p, n));
-    OCT_TRY(set_ports(n, p->n_input, p->n_output));
+    OCT_TRY(oct_alloc(&n->input, p->n_input, sizeof *n->input));
+    n->inputs = (int)p->n_input;
     for (size_t k = 0; k < p->n_input; k++)
         OCT_TRY(find_input(r, s, p, k, &n->input[k]));
-    for (size_t k = 0; k < p->n_output; k++)
-        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find(s, p->output[k])->value;
-    return OCT_OK;
+    return find_outputs(s, p, n);
 }
 
 /* Has the result `name` of a node be another value. */
@@ -193,7 +191,9 @@ static oct_status pass_on(oct_onnx_reader *r, const oct_onnx_scope *s, int32_t f
     OCT_TRY(oct_format(&n->name, "%s%s", s->prefix, name));
     OCT_TRY(oct_strdup(&n->type, "Identity"));
     OCT_TRY(oct_strdup(&n->domain, ""));
-    OCT_TRY(set_ports(n, 1, 1));
+    OCT_TRY(oct_alloc(&n->input, 1, sizeof *n->input));
+    OCT_TRY(oct_alloc(&n->output, 1, sizeof *n->output));
+    n->inputs = n->outputs = 1;
     n->input[0] = from;
     n->output[0] = oct_onnx_find(s, name)->value;
     return OCT_OK;
@@ -332,11 +332,7 @@ static oct_status take_if(oct_onnx_reader *r, const oct_onnx_scope *s, const Onn
     OCT_TRY(oct_format(&n->name, "%s%s", s->prefix, oct_onnx_name_of(p)));
     OCT_TRY(oct_strdup(&n->type, "If"));
     OCT_TRY(oct_strdup(&n->domain, ""));
-    OCT_TRY(oct_alloc(&n->output, p->n_output, sizeof *n->output));
-    n->outputs = (int)p->n_output;
-    for (size_t k = 0; k < p->n_output; k++)
-        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find(s, p->output[k])->value;
-    return OCT_OK;
+    return find_outputs(s, p, n);
 }
 
 /* Loops. */

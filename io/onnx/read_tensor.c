@@ -203,56 +203,31 @@ static oct_status take_raw(const tensor *t, oct_onnx_value *v, const uint8_t *by
     return OCT_OK;
 }
 
-static size_t typed_count(const tensor *t)
-{
-    switch (t->element->typed) {
-    case FIELD_FLOAT:
-        return t->proto->n_float_data;
-    case FIELD_DOUBLE:
-        return t->proto->n_double_data;
-    case FIELD_S32:
-        return t->proto->n_int32_data;
-    case FIELD_S64:
-        return t->proto->n_int64_data;
-    case FIELD_U64:
-        return t->proto->n_uint64_data;
-    case FIELD_NONE:
-        break;
-    }
-    return 0;
-}
-
-static uint64_t typed_bits(const tensor *t, int64_t i)
-{
-    const Onnx__TensorProto *p = t->proto;
-    uint64_t bits = 0;
-    switch (t->element->typed) {
-    case FIELD_FLOAT:
-        memcpy(&bits, &p->float_data[i], sizeof(float));
-        break;
-    case FIELD_DOUBLE:
-        memcpy(&bits, &p->double_data[i], sizeof(double));
-        break;
-    case FIELD_S32:
-        return (uint64_t)(int64_t)p->int32_data[i];
-    case FIELD_S64:
-        return (uint64_t)p->int64_data[i];
-    case FIELD_U64:
-        return p->uint64_data[i];
-    case FIELD_NONE:
-        break;
-    }
-    return bits;
-}
-
 static oct_status take_typed(const tensor *t, oct_onnx_value *v)
 {
-    OCT_CHECK(typed_count(t) == (size_t)t->numel, OCT_DATA,
+    const Onnx__TensorProto *p = t->proto;
+    const struct {
+        size_t count, bytes;
+        const void *numbers;
+    } fields[] =
+        {
+            [FIELD_FLOAT] = {p->n_float_data, sizeof(float), p->float_data},
+            [FIELD_DOUBLE] = {p->n_double_data, sizeof(double), p->double_data},
+            [FIELD_S32] = {p->n_int32_data, sizeof(int32_t), p->int32_data},
+            [FIELD_S64] = {p->n_int64_data, sizeof(int64_t), p->int64_data},
+            [FIELD_U64] = {p->n_uint64_data, sizeof(uint64_t), p->uint64_data},
+        },
+      *given = &fields[t->element->typed];
+    OCT_CHECK(given->count == (size_t)t->numel, OCT_DATA,
               "%s: '%s' has %" PRId64 " elements, but %zu numbers of data; it is damaged", t->path,
-              t->name.text, t->numel, typed_count(t));
+              t->name.text, t->numel, given->count);
     OCT_TRY(oct_alloc(&v->data, (size_t)t->numel, oct_dtype_bytes(v->dtype)));
-    for (int64_t i = 0; i < t->numel; i++)
-        OCT_TRY(set_element(t, v, i, typed_bits(t, i)));
+    for (int64_t i = 0; i < t->numel; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, (const uint8_t *)given->numbers + (size_t)i * given->bytes, given->bytes);
+        if (t->element->typed == FIELD_S32) bits = (uint64_t)(int64_t)(int32_t)bits;
+        OCT_TRY(set_element(t, v, i, bits));
+    }
     return OCT_OK;
 }
 

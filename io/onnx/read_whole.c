@@ -238,19 +238,6 @@ static oct_status visit_all(external *x, const Onnx__ModelProto *m, visit functi
     return OCT_OK;
 }
 
-/* All is held against the files before anything is read. */
-static oct_status put_in(external *x, const Onnx__ModelProto *m, size_t size)
-{
-    uint64_t all = size;
-    OCT_TRY(check_overlap(x));
-    for (size_t i = 0; i < x->count; i++)
-        all += (uint64_t)x->pieces[i].length;
-    OCT_CHECK(all <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
-              "%s: has %s with its external data; networks of up to %s are read", x->path,
-              oct_text_size((int64_t)all).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
-    return visit_all(x, m, take_piece);
-}
-
 /* Puts the data into the file at `bytes`, where it has any outside. */
 static oct_status make_whole(external *x, void **bytes, size_t *size)
 {
@@ -261,7 +248,17 @@ static oct_status make_whole(external *x, void **bytes, size_t *size)
     OCT_TRY(oct_onnx_unpack(&source, &m));
     OCT_TRY_OUT(visit_all(x, m, note_piece));
     if (x->count == 0) goto out;
-    OCT_TRY_OUT(put_in(x, m, *size));
+    /* All is held against the files before anything is read. */
+    OCT_TRY_OUT(check_overlap(x));
+    uint64_t all = *size;
+    for (size_t i = 0; i < x->count; i++)
+        all += (uint64_t)x->pieces[i].length;
+    if (all > OCT_ONNX_FILE_BYTES_MAX)
+        status = oct_fail(
+            OCT_DATA, "%s: has %s with its external data; networks of up to %s are read", x->path,
+            oct_text_size((int64_t)all).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
+    if (status == OCT_OK) status = visit_all(x, m, take_piece);
+    if (status != OCT_OK) goto out;
     const size_t packed = onnx__model_proto__get_packed_size(m);
     OCT_TRY_OUT(oct_alloc(&whole, packed, 1));
     (void)onnx__model_proto__pack(m, whole);
