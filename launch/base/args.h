@@ -23,7 +23,7 @@ typedef struct oct_args {
     size_t num_words;
     struct {
         bool given;
-        const char *text;
+        const char *text; /* NULL: not given */
         int64_t count;
     } option[32];
     bool json, quiet, verbose; /* --json, -q, -v: every command has them */
@@ -34,3 +34,9 @@ typedef struct oct_args {
     int argc;         /* the whole command line */
     char **argv;
 } oct_args;
+
+/* The count of an option that may be left out. */
+static inline int64_t oct_option_count(const oct_args *args, int option, int64_t standard)
+{
+    return args->option[option].given ? args->option[option].count : standard;
+}

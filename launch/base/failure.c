@@ -41,24 +41,20 @@ static oct_status add_problem(oct_text *out, oct_status status, const char *prob
     }
 }
 
-static oct_status add_defect(oct_text *out, int argc, char **argv)
-{
-    OCT_TRY(oct_text_add(out,
-                         "    This is a defect in Octet. Please report it with the line above,\n"
-                         "    the version (" OCT_VERSION ") and the command line:\n    "));
-    for (int i = 0; i < argc; i++)
-        OCT_TRY(oct_text_add(out, "%s%s", i ? " " : "", argv[i]));
-    return oct_text_add(out, "\n");
-}
-
 static oct_status compose_failure(oct_text *out, oct_status status, int argc, char **argv)
 {
     size_t count = oct_fail_count();
     if (count == 0) OCT_TRY(add_problem(out, status, oct_status_meaning(status)));
     for (size_t i = 0; i < count; i++)
         OCT_TRY(add_problem(out, status, oct_fail_text(i)));
-    if (oct_failure_exit(status) == oct_status_exit(OCT_DEFECT))
-        OCT_TRY(add_defect(out, argc, argv));
+    if (oct_failure_exit(status) == oct_status_exit(OCT_DEFECT)) {
+        OCT_TRY(oct_text_add(
+            out, "    This is a defect in Octet. Please report it with the line above,\n"
+                 "    the version (" OCT_VERSION ") and the command line:\n    "));
+        for (int i = 0; i < argc; i++)
+            OCT_TRY(oct_text_add(out, "%s%s", i ? " " : "", argv[i]));
+        OCT_TRY(oct_text_add(out, "\n"));
+    }
     if (count > 1)
         OCT_TRY(oct_text_add(
             out, "octet: %zu problems%s (exit %d)\n", count,

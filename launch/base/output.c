@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +53,11 @@ oct_status oct_print_json(json_t *document)
     json_decref(document);
     if (failed) OCT_TRY(cannot_write());
     return oct_print("\n");
+}
+
+json_t *oct_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 static int add_bytes(const char *bytes, size_t size, void *text)

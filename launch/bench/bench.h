@@ -7,7 +7,11 @@
 #pragma once
 
 #include "core/kernel/float_kernel.h"
+#include "launch/session/memory_meter.h"
 #include "launch/session/session.h"
+#include "launch/train/trainer.h"
+#include "quant/kernel/kernel.h"
+#include "quant/program/program.h"
 
 #include <jansson.h>
 
@@ -41,3 +45,76 @@ oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format,
 
 /* Fills n bytes with random bits, others for each `sub`. */
 void oct_bench_fill(uint8_t *bytes, int64_t n, uint32_t sub);
+
+/* Time. A repetition is timed by the clock and by the processor time that this process took for it. On a machine with
+ * other work the second is the steadier one. */
+
+typedef struct oct_timings {
+    int64_t count, room;
+    double *seconds, *cpu; /* of each repetition; cpu: of all threads together */
+    double began, cpu_began;
+} oct_timings;
+
+/* Makes room; oct_timings_free frees it, also after a failure. */
+oct_status oct_timings_create(oct_timings *timings, int64_t room) OCT_NODISCARD;
+void oct_timings_free(oct_timings *timings);
+void oct_timing_begin(oct_timings *timings);
+void oct_timing_end(oct_timings *timings);
+
+typedef struct oct_timing {
+    double seconds, least, cpu; /* medians, and the least of the seconds */
+} oct_timing;
+oct_timing oct_timings_median(oct_timings *timings); /* of at least one; sorts them */
+
+/* Repeats the call until that much of the processor's time has passed; the seconds of one. */
+double oct_time_call(void (*call)(void *user), void *user, double at_least);
+double oct_median(double *values, int64_t n); /* of n > 0, which are sorted */
+
+/* What the processor can do: the products of Octet's own tables (core/product/panel.h) on operands that stay in
+ * registers and the first-level cache, the best of some rounds. It is the ceiling under which figures stand, taken in
+ * the same run. */
+
+typedef enum oct_roof { OCT_ROOF_INT8, OCT_ROOF_BF16, OCT_ROOF_F32, OCT_ROOFS } oct_roof;
+
+/* Operations a second of one thread, in units of 1e9; a multiplication and an addition are two. */
+typedef struct oct_peak {
+    double gops[OCT_ROOFS];
+} oct_peak;
+
+oct_status oct_peak_measure(oct_isa_set have, oct_peak *peak) OCT_NODISCARD;
+
+/* A figure of whole batches: time, rate, memory, and how near it comes to the processor's peak. */
+
+typedef struct oct_figure {
+    const char *bench, *model; /* "step", "resnet20" */
+    const char *mode;          /* qat, float or int8 */
+    const char *numerics;      /* of its products, where there is a choice: bf16, f32, int8 */
+    oct_memory_growth memory;  /* of rank 0 */
+    const char *memory_phase;  /* that the peak is of; NULL: there is but one */
+    double syncs;              /* of the ranks in a batch; 0: not counted */
+    double operations;         /* of the batch, over all ranks */
+    double peak;               /* Gop/s of one thread, had every product its own peak */
+} oct_figure;
+
+/* Prints the figure with the medians of the timings, each of a batch. */
+oct_status oct_figure_print(oct_bench *bench, const oct_figure *figure,
+                            oct_timings *timings) OCT_NODISCARD;
+
+/* A short run of a model on random images. */
+
+/* Everything that the trainer borrows. */
+typedef struct oct_bench_run {
+    oct_dataset data;
+    oct_recipe recipe;
+    oct_trainer trainer;
+} oct_bench_run;
+
+/* Makes data and trainer, standing at step 0 of `float_steps`, one step of calibration and `qat_steps`
+ * with live batch norm and moving scales. One batch is the whole data set. Images of 32x32x3 are cropped
+ * and flipped, as CIFAR-10's are. */
+oct_status oct_bench_run_begin(oct_bench_run *run, const oct_bench *bench, int64_t float_steps,
+                               int64_t qat_steps) OCT_NODISCARD;
+void oct_bench_run_end(oct_bench_run *run);
+
+/* Takes the steps that are left, and converts: *program to be freed by the caller. */
+oct_status oct_bench_run_convert(oct_bench_run *run, oct_program *program) OCT_NODISCARD;

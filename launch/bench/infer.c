@@ -3,9 +3,6 @@
  * It takes a model file, or makes a built-in model here: calibrated on random images, trained for a
  * step so that no scale is that of the initial weights alone, and converted. */
 #include "launch/bench/bench.h"
-#include "launch/bench/peak.h"
-#include "launch/bench/bench_run.h"
-#include "launch/bench/figure.h"
 #include "launch/evaluate/multiply_adds.h"
 
 #include "core/base/mem.h"
@@ -31,29 +28,6 @@ typedef struct inference {
     oct_memory_meter memory_meter;
 } inference;
 
-static oct_status load_model(inference *f, const char *path)
-{
-    OCT_TRY(oct_file_need_model(path));
-    OCT_TRY(oct_model_load(&f->file, path));
-    OCT_TRY(oct_model_check_runnable(&f->file, path));
-    f->program = &f->file.program;
-    return OCT_OK;
-}
-
-/* Makes the model from a batch of one leaf, whatever batch is timed: what training holds is no part of
- * the figure. */
-static oct_status make_model(inference *f, const oct_bench *bench)
-{
-    oct_bench small = *bench;
-    oct_bench_run run;
-    small.batch = 8;
-    OCT_TRY(oct_bench_run_begin(&run, &small, 0, 1));
-    oct_status status = oct_bench_run_convert(&run, &f->made);
-    oct_bench_run_end(&run);
-    f->program = &f->made;
-    return status;
-}
-
 static oct_status allocate_inference(inference *f, const oct_bench *bench)
 {
     const oct_program *p = f->program;
@@ -68,13 +42,6 @@ static oct_status allocate_inference(inference *f, const oct_bench *bench)
     return OCT_OK;
 }
 
-static bool is_timed_enough(const oct_timings *timings, const oct_bench *bench, double began)
-{
-    if (timings->count == timings->room) return true;
-    return bench->repetitions == 0 && timings->count >= LEAST_RUNS &&
-           oct_seconds() - began >= LEAST_SECONDS;
-}
-
 static oct_status time_runs(inference *f, const oct_bench *bench)
 {
     const float *input[OCT_PROGRAM_INPUTS] = {f->x};
@@ -83,7 +50,10 @@ static oct_status time_runs(inference *f, const oct_bench *bench)
                    bench->batch * oct_value_numel(&f->program->values[f->program->inputs[i - 1]]);
     for (int i = 0; i < OCT_BENCH_WARM_UP; i++)
         OCT_TRY(oct_runtime_run(f->runtime, bench->batch, input, f->y));
-    for (double began = oct_seconds(); !is_timed_enough(&f->timings, bench, began);) {
+    const double began = oct_seconds();
+    const oct_timings *t = &f->timings;
+    while (t->count < t->room && (bench->repetitions > 0 || t->count < LEAST_RUNS ||
+                                  oct_seconds() - began < LEAST_SECONDS)) {
         oct_timing_begin(&f->timings);
         OCT_TRY(oct_runtime_run(f->runtime, bench->batch, input, f->y));
         oct_timing_end(&f->timings);
@@ -114,7 +84,21 @@ oct_status oct_bench_infer(oct_bench *bench)
     OCT_CHECK(!bench->file != !bench->model, OCT_USAGE,
               "command line: name an int8 model (octet bench infer MODEL) or a built-in one "
               "(--model NAME)");
-    OCT_TRY_OUT(bench->file ? load_model(&f, bench->file) : make_model(&f, bench));
+    f.program = bench->file ? &f.file.program : &f.made;
+    if (bench->file) {
+        OCT_TRY_OUT(oct_file_need_model(bench->file));
+        OCT_TRY_OUT(oct_model_load(&f.file, bench->file));
+        OCT_TRY_OUT(oct_model_check_runnable(&f.file, bench->file));
+    } else {
+        /* Of a batch of one leaf, whatever batch is timed: what training holds is no part of the figure. */
+        oct_bench small = *bench;
+        oct_bench_run run;
+        small.batch = 8;
+        OCT_TRY_OUT(oct_bench_run_begin(&run, &small, 0, 1));
+        status = oct_bench_run_convert(&run, &f.made);
+        oct_bench_run_end(&run);
+        OCT_TRY_OUT(status);
+    }
     omp_set_num_threads((int)bench->threads);
     oct_memory_reset_peak();
     OCT_TRY_OUT(allocate_inference(&f, bench));

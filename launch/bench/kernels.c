@@ -5,12 +5,14 @@
  * OCT_ISA asks for nothing else.
  */
 #include "launch/bench/bench.h"
-#include "launch/bench/timing.h"
-#include "launch/bench/product.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/rng.h"
 #include "core/kernel/blas.h"
+#include "core/kernel/conv.h"
+#include "launch/evaluate/multiply_adds.h"
+#include "quant/kernel/qconv.h"
 
 #include <inttypes.h>
 
@@ -21,21 +23,244 @@ static const struct {
     int64_t channels, side;
 } layers[] = {{16, 32}, {32, 16}, {64, 32}, {128, 16}, {256, 8}, {512, 4}};
 
-static oct_conv_shape shape_of(size_t layer, bool depthwise)
+/* The products of a layer as training calls them, each on a leaf of random numbers (weight gradients on as many as are
+ * summed together). */
+
+enum { LEAF = 8 };
+
+/* A kind of product, of one layer, on one instruction set. */
+enum { OPERANDS = 6 };
+typedef struct layer_product {
+    const struct product_kind *kind;
+    oct_conv_shape shape;
+    int64_t samples; /* of a call: a leaf, unless make says more */
+    const oct_kernel *integers;
+    oct_qconv_plan integer_plan;
+    const oct_float_kernel *floats;
+    oct_conv_plan plan;      /* of the product of floats */
+    void *operand[OPERANDS]; /* owned; the kind knows what they are */
+} layer_product;
+
+typedef struct product_kind {
+    const char *name;
+    oct_roof roof;
+    bool
+        openblas; /* the same on every instruction set, with a gathered input, whose padding is multiplied too */
+    /* Allocates and fills the operands; bench_layer frees what a failure left. */
+    oct_status (*make)(layer_product *p);
+    void (*call)(layer_product *p);
+} product_kind;
+
+static const oct_qparams after_relu = {.scale = 0.05F, .zero_point = 0, .qmin = 0, .qmax = 255};
+
+static oct_status random_codes(void *block, int64_t n, uint32_t sub)
 {
-    const int64_t c = layers[layer].channels, side = layers[layer].side;
-    const int groups = depthwise ? (int)c : 1;
-    return oct_conv_shape_of(side, side, c, c, oct_conv_geometry_of(3, 3, 1, 1, groups));
+    OCT_TRY(oct_alloc(block, (size_t)n, 1));
+    oct_bench_fill(*(uint8_t **)block, n, sub);
+    return OCT_OK;
 }
+
+static int64_t outputs(const layer_product *p)
+{
+    return p->samples * oct_conv_out_numel(&p->shape);
+}
+
+/* An int8 product has codes, weights, packed weights, accumulators, scratch and the plan's tables. */
+
+enum { CODES, WEIGHTS, PACKED, RESULT, SCRATCH, TABLES };
+
+static oct_status make_integers(layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    oct_qconv_plan *plan = &p->integer_plan;
+    const int64_t weights = s->out_c * oct_conv_depth(s);
+    oct_qconv_plan_init(plan, p->integers, s, after_relu);
+    OCT_TRY(random_codes(&p->operand[CODES], p->samples * oct_conv_in_numel(s), 0));
+    OCT_TRY(random_codes(&p->operand[WEIGHTS], weights, 1));
+    int8_t *codes = p->operand[WEIGHTS];
+    for (int64_t i = 0; i < weights; i++)
+        if (codes[i] == INT8_MIN) codes[i] = -INT8_MAX;
+    OCT_TRY(oct_alloc(&p->operand[PACKED], (size_t)plan->packed_bytes, 1));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(int32_t)));
+    OCT_TRY(oct_alloc(&p->operand[SCRATCH], (size_t)plan->scratch_bytes, 1));
+    OCT_TRY(oct_alloc(&p->operand[TABLES], (size_t)plan->table_bytes, 1));
+    oct_qconv_plan_tables(plan, p->operand[TABLES]);
+    oct_qconv_pack(plan, codes, p->operand[PACKED]);
+    return OCT_OK;
+}
+
+static void multiply_integers(layer_product *p)
+{
+    const oct_qconv_pass pass = {.samples = p->samples,
+                                 .x = p->operand[CODES],
+                                 .packed = p->operand[PACKED],
+                                 .y = p->operand[RESULT]};
+    oct_qconv_accumulate(&p->integer_plan, &pass, NULL, NULL, p->operand[SCRATCH]);
+}
+
+/* A float product has x or a gradient, weights, packed weights, result and scratch. The gradient is in
+ * rows as both products of a backward take it. */
+
+enum { VALUES = CODES };
+
+static oct_status random_floats(void *block, int64_t n, uint32_t sub)
+{
+    OCT_TRY(oct_alloc(block, (size_t)n, sizeof(float)));
+    oct_fill_uniform(*(float **)block, n, OCT_BENCH_SEED, OCT_STREAM_TEST, sub, -1.0F, 1.0F);
+    return OCT_OK;
+}
+
+static oct_numerics numerics_of(const layer_product *p)
+{
+    return p->kind->roof == OCT_ROOF_BF16 ? OCT_NUMERICS_BF16 : OCT_NUMERICS_F32;
+}
+
+/* Plans the product and allocates tables, result and scratch; one of the kinds has sizes. */
+static oct_status make_plan(layer_product *p, unsigned product, int64_t results)
+{
+    const oct_conv_config config = {.shape = p->shape,
+                                    .kernel = p->floats,
+                                    .numerics = numerics_of(p),
+                                    .input = numerics_of(p) == OCT_NUMERICS_BF16 ? OCT_U8 : OCT_F32,
+                                    .leaf = LEAF,
+                                    .max_leaves = OCT_CONV_MAX_LEAVES,
+                                    .products = product};
+    oct_conv_plan *plan = &p->plan;
+    oct_conv_plan_init(plan, &config);
+    const size_t scratch = plan->forward.scratch_bytes + plan->data.scratch_bytes;
+    OCT_TRY(oct_alloc(&p->operand[TABLES], plan->table_bytes, 1));
+    OCT_TRY(
+        oct_alloc(&p->operand[PACKED], plan->forward.packed_bytes + plan->data.packed_bytes, 1));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)results, sizeof(float)));
+    OCT_TRY(oct_alloc(&p->operand[SCRATCH], scratch + plan->weight.scratch_bytes, 1));
+    oct_conv_plan_tables(plan, p->operand[TABLES]);
+    return OCT_OK;
+}
+
+static oct_conv_pass pass_of(const layer_product *p)
+{
+    return (oct_conv_pass){.samples = p->samples,
+                           .x = p->operand[VALUES],
+                           .packed = p->operand[PACKED],
+                           .y = p->operand[RESULT]};
+}
+
+static oct_status make_forward(layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    OCT_TRY(make_plan(p, OCT_CONV_FORWARD, outputs(p)));
+    OCT_TRY(random_floats(&p->operand[VALUES], p->samples * oct_conv_in_numel(s), 0));
+    OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
+    oct_conv_forward_pack(&p->plan, p->operand[WEIGHTS], p->operand[PACKED]);
+    return OCT_OK;
+}
+
+static void forward(layer_product *p)
+{
+    const oct_conv_pass pass = pass_of(p);
+    oct_conv_forward(&p->plan, &pass, p->operand[SCRATCH]);
+}
+
+static oct_status random_gradient(layer_product *p, void *block)
+{
+    const oct_conv_shape *s = &p->shape;
+    const int64_t rows = p->samples * s->out_h * s->out_w;
+    float *grad_y = NULL;
+    OCT_TRY(oct_alloc(block, (size_t)rows, p->plan.grad_row_bytes));
+    OCT_TRY(random_floats(&grad_y, outputs(p), 2));
+    oct_conv_grad_rows(&p->plan, rows, grad_y, NULL, *(void **)block);
+    oct_free(&grad_y);
+    return OCT_OK;
+}
+
+static oct_status make_grad_input(layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    OCT_TRY(make_plan(p, OCT_CONV_BACKWARD_DATA, p->samples * oct_conv_in_numel(s)));
+    OCT_TRY(random_gradient(p, &p->operand[VALUES]));
+    OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
+    oct_conv_backward_data_pack(&p->plan, p->operand[WEIGHTS], NULL, p->operand[PACKED]);
+    return OCT_OK;
+}
+
+static void grad_input(layer_product *p)
+{
+    const oct_conv_pass pass = pass_of(p);
+    oct_conv_backward_data(&p->plan, &pass, p->operand[SCRATCH]);
+}
+
+/* The input takes the weights' operand: codes where QAT has them, floats in float training. */
+static oct_status make_grad_weight(layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    OCT_TRY(make_plan(p, OCT_CONV_BACKWARD_WEIGHT, s->out_c * oct_conv_depth(s)));
+    p->samples = p->plan.weight.leaves * LEAF;
+    const int64_t inputs = p->samples * oct_conv_in_numel(s);
+    OCT_TRY(random_gradient(p, &p->operand[VALUES]));
+    return p->plan.config.input == OCT_U8 ? random_codes(&p->operand[WEIGHTS], inputs, 0)
+                                          : random_floats(&p->operand[WEIGHTS], inputs, 0);
+}
+
+static void grad_weight(layer_product *p)
+{
+    oct_conv_weight_pass pass = {
+        .samples = p->samples, .grad = p->operand[VALUES], .sums = p->operand[RESULT]};
+    if (p->plan.config.input == OCT_U8)
+        pass.x.codes = p->operand[WEIGHTS];
+    else
+        pass.x.values = p->operand[WEIGHTS];
+    oct_conv_backward_weight(&p->plan, &pass, p->operand[SCRATCH]);
+}
+
+/* OpenBLAS computes the same product, as if the windows of the input had been gathered before. */
+
+static oct_status make_blas(layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    const int64_t rows = p->samples * s->out_h * s->out_w, depth = oct_conv_depth(s);
+    OCT_TRY(oct_blas_init());
+    OCT_TRY(random_floats(&p->operand[VALUES], rows * depth, 0));
+    OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * depth, 1));
+    return oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(float));
+}
+
+static void blas(layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    const int64_t rows = p->samples * s->out_h * s->out_w, depth = oct_conv_depth(s);
+    oct_sgemm(&(oct_sgemm_call){.trans_b = true,
+                                .m = rows,
+                                .n = s->out_c,
+                                .k = depth,
+                                .alpha = 1.0F,
+                                .a = p->operand[VALUES],
+                                .lda = depth,
+                                .b = p->operand[WEIGHTS],
+                                .ldb = depth,
+                                .c = p->operand[RESULT],
+                                .ldc = s->out_c});
+}
+
+static const product_kind kinds[] = {
+    {"int8 forward", OCT_ROOF_INT8, false, make_integers, multiply_integers},
+    {"bf16 input gradient", OCT_ROOF_BF16, false, make_grad_input, grad_input},
+    {"bf16 weight gradient", OCT_ROOF_BF16, false, make_grad_weight, grad_weight},
+    {"f32 forward", OCT_ROOF_F32, false, make_forward, forward},
+    {"f32 input gradient", OCT_ROOF_F32, false, make_grad_input, grad_input},
+    {"f32 weight gradient", OCT_ROOF_F32, false, make_grad_weight, grad_weight},
+    {"OpenBLAS sgemm", OCT_ROOF_F32, true, make_blas, blas},
+};
+
+/* Their times. */
 
 static void call_product(void *user)
 {
-    oct_layer_product *p = user;
+    layer_product *p = user;
     p->kind->call(p);
 }
 
 /* Measures the median seconds of a call, in the processor's time: nothing here waits. */
-static oct_status time_calls(const oct_bench *bench, oct_layer_product *p, double *each)
+static oct_status time_calls(const oct_bench *bench, layer_product *p, double *each)
 {
     const int64_t rounds = bench->repetitions > 0 ? bench->repetitions : ROUNDS;
     double *seconds = NULL;
@@ -48,12 +273,14 @@ static oct_status time_calls(const oct_bench *bench, oct_layer_product *p, doubl
     return OCT_OK;
 }
 
-static oct_status print_product(oct_bench *bench, const char *isa, const oct_layer_product *p,
+static oct_status print_product(oct_bench *bench, const char *isa, const layer_product *p,
                                 double seconds, const oct_peak *peak)
 {
     const oct_conv_shape *s = &p->shape;
     const char *layer = oct_conv_is_depthwise(s) ? "depthwise 3x3" : "conv 3x3";
-    const double gops = 2e-9 * (double)oct_product_multiply_adds(p) / seconds;
+    const int64_t multiply_adds = p->kind->openblas ? outputs(p) * oct_conv_depth(s)
+                                                    : p->samples * oct_conv_multiply_adds(s, 1, 1);
+    const double gops = 2e-9 * (double)multiply_adds / seconds;
     const double most = peak->gops[p->kind->roof], percent = 100.0 * gops / most;
     return oct_bench_print(
         bench,
@@ -79,20 +306,20 @@ typedef struct bench_set {
 } bench_set;
 
 /* Depthwise products of floats are the same for all sets and numerics; OpenBLAS has none. */
-static bool has_product(const bench_set *set, const oct_product_kind *kind, bool depthwise)
+static bool has_product(const bench_set *set, const product_kind *kind, bool depthwise)
 {
     if (kind->roof == OCT_ROOF_INT8) return set->own_integers;
     if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->openblas;
     return kind->openblas ? set->openblas : set->own_floats;
 }
 
-static oct_status bench_layer(oct_bench *bench, const bench_set *set, const oct_product_kind *kind,
+static oct_status bench_layer(oct_bench *bench, const bench_set *set, const product_kind *kind,
                               oct_conv_shape shape)
 {
-    oct_layer_product p = {
+    layer_product p = {
         .kind = kind,
         .shape = shape,
-        .samples = OCT_PRODUCT_LEAF,
+        .samples = LEAF,
         .integers = set->integers,
         .floats = set->floats,
     };
@@ -102,16 +329,9 @@ static oct_status bench_layer(oct_bench *bench, const bench_set *set, const oct_
     OCT_TRY_OUT(time_calls(bench, &p, &seconds));
     OCT_TRY_OUT(print_product(bench, set->isa, &p, seconds, &set->peak));
 out:
-    oct_product_free(&p);
+    for (int i = 0; i < OPERANDS; i++)
+        oct_free(&p.operand[i]);
     return status;
-}
-
-static bool has_openblas(void)
-{
-    if (oct_blas_init() == OCT_OK) return true;
-    oct_log(OCT_LOG_WARN, "%s; its lines are left out", oct_fail_text(0));
-    oct_fail_clear();
-    return false;
 }
 
 static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
@@ -123,16 +343,24 @@ static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
         .floats = oct_float_kernel_select(have),
         .last = have == oct_cpu_isa() && isa != OCT_ISA_REF,
     };
-    set.openblas = set.last && has_openblas();
+    set.openblas = set.last && oct_blas_init() == OCT_OK;
+    if (set.last && !set.openblas) {
+        oct_log(OCT_LOG_WARN, "%s; its lines are left out", oct_fail_text(0));
+        oct_fail_clear();
+    }
     set.own_integers = set.integers->isa == isa;
     set.own_floats = set.floats->isa == isa;
     OCT_TRY(oct_peak_measure(have, &set.peak));
     for (int depthwise = 0; depthwise < 2; depthwise++)
-        for (size_t i = 0; i < oct_product_kinds(); i++)
+        for (size_t i = 0; i < OCT_COUNT(kinds); i++)
             for (size_t layer = 0; layer < OCT_COUNT(layers); layer++)
-                if (has_product(&set, oct_product_kind_at(i), depthwise))
-                    OCT_TRY(bench_layer(bench, &set, oct_product_kind_at(i),
-                                        shape_of(layer, depthwise)));
+                if (has_product(&set, &kinds[i], depthwise)) {
+                    const int64_t c = layers[layer].channels, side = layers[layer].side;
+                    const oct_conv_geometry three =
+                        oct_conv_geometry_of(3, 3, 1, 1, depthwise ? (int)c : 1);
+                    OCT_TRY(bench_layer(bench, &set, &kinds[i],
+                                        oct_conv_shape_of(side, side, c, c, three)));
+                }
     return OCT_OK;
 }
 

@@ -1,12 +1,10 @@
 /* Each peak is that of a block of products whose runs read the same few words again and again. */
-#include "launch/bench/peak.h"
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/product/product.h"
 #include "launch/bench/bench.h"
-#include "launch/bench/timing.h"
 
 #include <math.h>
 #include <string.h>

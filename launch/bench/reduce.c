@@ -1,7 +1,6 @@
 /* octet bench reduce measures what a sum of gradients over ranks costs beside a copy of the same bytes, and with
  * --native beside the sum of the MPI library. */
 #include "launch/bench/bench.h"
-#include "launch/bench/timing.h"
 
 #include "core/base/mem.h"
 #include "core/base/text.h"

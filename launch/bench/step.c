@@ -4,9 +4,6 @@
  * and ranks, the control reduction with the observers' ranges, the optimizer.
  */
 #include "launch/bench/bench.h"
-#include "launch/bench/peak.h"
-#include "launch/bench/bench_run.h"
-#include "launch/bench/figure.h"
 #include "launch/evaluate/multiply_adds.h"
 
 enum { STEPS = 10 };
@@ -43,47 +40,12 @@ static oct_status time_steps(const oct_bench *bench, oct_trainer *trainer, oct_t
     return OCT_OK;
 }
 
-/* The peak has forward and backward each at the rate of its numbers. */
-static oct_status find_peak(const oct_bench *bench, double forward, double backward, oct_figure *t)
-{
-    oct_peak peak;
-    OCT_TRY(oct_peak_measure(oct_cpu_isa(), &peak));
-    const bool bf16 = bench->qat && bench->numerics == OCT_NUMERICS_BF16;
-    const double seconds = forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : OCT_ROOF_F32] +
-                           backward / peak.gops[bf16 ? OCT_ROOF_BF16 : OCT_ROOF_F32];
-    t->operations = forward + backward;
-    t->peak = t->operations / seconds;
-    return OCT_OK;
-}
-
-/* The steps of the figure are followed by those that the trainer's model needs to convert, since
- * the program shows what there was to compute. */
-static oct_status count_work(const oct_bench *bench, oct_bench_run *run, oct_figure *t)
-{
-    oct_program program = {0};
-    OCT_TRY(oct_bench_run_convert(run, &program));
-    const oct_multiply_adds work = oct_program_multiply_adds(&program);
-    const double each = 2.0 * (double)bench->batch;
-    oct_program_free(&program);
-    return find_peak(bench, each * (double)work.forward,
-                     each * (double)(work.grad_weight + work.grad_input), t);
-}
-
-static oct_status measure_step(const oct_bench *bench, oct_bench_run *run, oct_timings *timings,
-                               oct_figure *t)
-{
-    const int64_t steps = timings->room + OCT_BENCH_WARM_UP;
-    oct_memory_meter memory_meter = oct_memory_meter_begin();
-    OCT_TRY(oct_bench_run_begin(run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
-    note_peak(t, &memory_meter, "prepare");
-    OCT_TRY(time_steps(bench, &run->trainer, timings, &memory_meter, t));
-    return count_work(bench, run, t);
-}
-
 oct_status oct_bench_step(oct_bench *bench)
 {
     oct_bench_run run = {0};
     oct_timings timings = {0};
+    oct_program program = {0};
+    oct_peak peak;
     oct_status status = OCT_OK;
     if (!bench->model) bench->model = "cnn-small";
     oct_figure timed = {
@@ -93,9 +55,28 @@ oct_status oct_bench_step(oct_bench *bench)
         .numerics = oct_numerics_name(bench->qat ? bench->numerics : OCT_NUMERICS_F32),
     };
     OCT_TRY_OUT(oct_timings_create(&timings, bench->repetitions > 0 ? bench->repetitions : STEPS));
-    OCT_TRY_OUT(measure_step(bench, &run, &timings, &timed));
+    const int64_t steps = timings.room + OCT_BENCH_WARM_UP;
+    const oct_memory_meter meter = oct_memory_meter_begin();
+    OCT_TRY_OUT(oct_bench_run_begin(&run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
+    note_peak(&timed, &meter, "prepare");
+    OCT_TRY_OUT(time_steps(bench, &run.trainer, &timings, &meter, &timed));
+    /* The steps of the figure are followed by those that the trainer's model needs to convert, since
+     * the program shows what there was to compute. */
+    OCT_TRY_OUT(oct_bench_run_convert(&run, &program));
+    const oct_multiply_adds work = oct_program_multiply_adds(&program);
+    const double each = 2.0 * (double)bench->batch;
+    /* The peak has forward and backward each at the rate of its numbers. */
+    const double forward = each * (double)work.forward,
+                 backward = each * (double)(work.grad_weight + work.grad_input);
+    const bool bf16 = bench->qat && bench->numerics == OCT_NUMERICS_BF16;
+    OCT_TRY_OUT(oct_peak_measure(oct_cpu_isa(), &peak));
+    timed.operations = forward + backward;
+    timed.peak =
+        timed.operations / (forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : OCT_ROOF_F32] +
+                            backward / peak.gops[bf16 ? OCT_ROOF_BF16 : OCT_ROOF_F32]);
     if (bench->session->group->rank == 0) OCT_TRY_OUT(oct_figure_print(bench, &timed, &timings));
 out:
+    oct_program_free(&program);
     oct_bench_run_end(&run);
     oct_timings_free(&timings);
     return status;

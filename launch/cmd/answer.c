@@ -1,5 +1,5 @@
 /* Each kind of answer prints itself and adds itself to a JSON object. */
-#include "launch/cmd/answer.h"
+#include "launch/cmd/run.h"
 
 #include "core/base/mem.h"
 #include "core/op/loss.h"
@@ -26,12 +26,6 @@ static json_t *with_name(json_t *object, const char *names, int64_t class)
 {
     if (names) json_object_set_new(object, "name", json_string(oct_class_name(names, class).text));
     return object;
-}
-
-/* JSON has no infinity and no NaN. */
-json_t *oct_answer_number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
 }
 
 static oct_status print_rest(int64_t count)
@@ -164,7 +158,7 @@ static oct_status add_labels(const oct_answer *a, json_t *object)
         json_array_append_new(
             labels,
             with_name(json_pack("{s:I, s:o, s:b}", "label", (json_int_t)k, "probability",
-                                oct_answer_number(probability_of(a, k)), "there", is_there(a, k)),
+                                oct_json_number(probability_of(a, k)), "there", is_there(a, k)),
                       a->names, k));
     json_object_set_new(object, "labels", labels);
     return OCT_OK;
@@ -189,7 +183,7 @@ static oct_status add_quantities(const oct_answer *a, json_t *object)
 {
     json_t *values = json_array();
     for (int64_t k = 0; k < outputs_of(a); k++) {
-        json_t *value = oct_answer_number((double)((const float *)a->y)[k]);
+        json_t *value = oct_json_number((double)((const float *)a->y)[k]);
         json_array_append_new(
             values, a->names ? with_name(json_pack("{s:o}", "value", value), a->names, k) : value);
     }
@@ -332,7 +326,7 @@ static oct_status print_error(const oct_answer *a)
 
 static oct_status add_error(const oct_answer *a, json_t *object)
 {
-    json_object_set_new(object, "mean_squared_error", oct_answer_number(error_of(a)));
+    json_object_set_new(object, "mean_squared_error", oct_json_number(error_of(a)));
     return OCT_OK;
 }
 
@@ -343,14 +337,6 @@ static const oct_answer_kind answer_quantities = {print_quantities, add_quantiti
 static const oct_answer_kind answer_error = {print_error, add_error};
 const oct_answer_kind oct_answer_map = {print_map, add_map};
 
-/* A loss that no plug-in has brought here leaves the outputs as they are. */
-static const oct_answer_kind *kind_of_values(const oct_recipe *recipe)
-{
-    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
-    if (loss && loss->outputs == OCT_OUTPUTS_SOFTMAX) return &answer_class;
-    return loss && loss->outputs == OCT_OUTPUTS_SIGMOID ? &answer_labels : &answer_quantities;
-}
-
 const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_value *in,
                                           const oct_value *out)
 {
@@ -359,7 +345,11 @@ const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_va
     if (map && same_plane && (!numbers || out->c == 1)) return &oct_answer_map;
     if (numbers) return &answer_numbers;
     if (recipe->data_goal == OCT_GOAL_CLASS) return &answer_class;
-    if (recipe->data_goal == OCT_GOAL_VALUES || recipe->data_goal == OCT_GOAL_NONE)
-        return kind_of_values(recipe);
+    if (recipe->data_goal == OCT_GOAL_VALUES || recipe->data_goal == OCT_GOAL_NONE) {
+        /* A loss that no plug-in has brought here leaves the outputs as they are. */
+        const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+        if (loss && loss->outputs == OCT_OUTPUTS_SOFTMAX) return &answer_class;
+        return loss && loss->outputs == OCT_OUTPUTS_SIGMOID ? &answer_labels : &answer_quantities;
+    }
     return !map && oct_value_numel(in) == oct_value_numel(out) ? &answer_error : &answer_quantities;
 }

@@ -104,15 +104,6 @@ static void unknown_option(const parser *p, const char *word, size_t length)
             oct_did_you_mean(hint, name, names, n, otherwise));
 }
 
-static void parse_count(const oct_option *o, const char *text, int64_t *count)
-{
-    if (!oct_parse_i64(text, count))
-        PROBLEM("%s %s: not a whole number; write %s %s", o->name, text, o->name, o->argument);
-    else if (*count < o->min || *count > o->max)
-        PROBLEM("%s %s: out of range; allowed: %" PRId64 " to %" PRId64, o->name, text, o->min,
-                o->max);
-}
-
 static void parse_option(parser *p, const char *word)
 {
     const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
@@ -144,18 +135,13 @@ static void parse_option(parser *p, const char *word)
         return;
     }
     *text = value;
-    if (o->kind == OCT_OPT_COUNT)
-        parse_count(o, value, own ? &p->args->option[i].count : &p->common[common].count);
-}
-
-static void parse_word(parser *p, const char *word)
-{
-    if (word[0] == '\0')
-        PROBLEM("an argument is empty; leave it out");
-    else if (p->args->num_words == OCT_ARGS_MAX)
-        PROBLEM("more than %d arguments", OCT_ARGS_MAX);
-    else
-        p->args->word[p->args->num_words++] = word;
+    if (o->kind != OCT_OPT_COUNT) return;
+    int64_t *count = own ? &p->args->option[i].count : &p->common[common].count;
+    if (!oct_parse_i64(value, count))
+        PROBLEM("%s %s: not a whole number; write %s %s", o->name, value, o->name, o->argument);
+    else if (*count < o->min || *count > o->max)
+        PROBLEM("%s %s: out of range; allowed: %" PRId64 " to %" PRId64, o->name, value, o->min,
+                o->max);
 }
 
 /* Names the missing word as the usage does: "octet check RECIPE|MODEL ...". A word in small letters is no name
@@ -175,32 +161,6 @@ static void missing_word(const oct_command *c, size_t given)
         PROBLEM("%.*s is missing; usage: %s", length, usage, c->usage);
 }
 
-static void check_words(const parser *p)
-{
-    const oct_command *c = p->command;
-    size_t n = p->args->num_words;
-    if (n < c->min_words)
-        missing_word(c, n);
-    else if (n > c->max_words)
-        PROBLEM("unexpected argument '%s'; usage: %s", p->args->word[c->max_words], c->usage);
-}
-
-static void take_common(parser *p)
-{
-    oct_args *args = p->args;
-    args->json = p->common[JSON].given;
-    args->quiet = p->common[QUIET].given;
-    args->verbose = p->common[VERBOSE].given;
-    args->progress = p->common[PROGRESS].text;
-    args->allow_plugins = p->common[ALLOW_PLUGINS].given;
-    args->allow_large = p->common[ALLOW_LARGE].given;
-    args->deadline = p->common[DEADLINE].count;
-    if (args->quiet && args->verbose) PROBLEM("--quiet and --verbose cannot be used together");
-    const char *how = args->progress;
-    if (how && strcmp(how, "bar") != 0 && strcmp(how, "lines") != 0 && strcmp(how, "none") != 0)
-        PROBLEM("--progress %s: use bar, lines or none", how);
-}
-
 oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, char **argv)
 {
     OCT_ASSERT(table_length(command->options) <= OPTIONS_MAX);
@@ -214,10 +174,28 @@ oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, 
             options = false;
         else if (options && word[0] == '-' && word[1] != '\0')
             parse_option(&p, word);
+        else if (word[0] == '\0')
+            PROBLEM("an argument is empty; leave it out");
+        else if (args->num_words == OCT_ARGS_MAX)
+            PROBLEM("more than %d arguments", OCT_ARGS_MAX);
         else
-            parse_word(&p, word);
+            args->word[args->num_words++] = word;
     }
-    if (oct_fail_count() == 0) check_words(&p);
-    take_common(&p);
+    if (oct_fail_count() == 0 && args->num_words < command->min_words)
+        missing_word(command, args->num_words);
+    else if (oct_fail_count() == 0 && args->num_words > command->max_words)
+        PROBLEM("unexpected argument '%s'; usage: %s", args->word[command->max_words],
+                command->usage);
+    args->json = p.common[JSON].given;
+    args->quiet = p.common[QUIET].given;
+    args->verbose = p.common[VERBOSE].given;
+    args->progress = p.common[PROGRESS].text;
+    args->allow_plugins = p.common[ALLOW_PLUGINS].given;
+    args->allow_large = p.common[ALLOW_LARGE].given;
+    args->deadline = p.common[DEADLINE].count;
+    if (args->quiet && args->verbose) PROBLEM("--quiet and --verbose cannot be used together");
+    const char *how = args->progress;
+    if (how && strcmp(how, "bar") != 0 && strcmp(how, "lines") != 0 && strcmp(how, "none") != 0)
+        PROBLEM("--progress %s: use bar, lines or none", how);
     return oct_fail_count() == 0 ? OCT_OK : OCT_USAGE;
 }

@@ -45,18 +45,6 @@ static const struct figure {
     {"reduce", oct_bench_reduce, true, true},
 };
 
-static const struct figure *find_figure(const char *name)
-{
-    for (size_t i = 0; i < OCT_COUNT(figures); i++)
-        if (strcmp(figures[i].name, name) == 0) return &figures[i];
-    return NULL;
-}
-
-static int64_t count_or(const oct_args *args, int option, int64_t otherwise)
-{
-    return args->option[option].given ? args->option[option].count : otherwise;
-}
-
 static oct_status read_image_size(oct_bench *bench)
 {
     const oct_args *args = bench->args;
@@ -74,49 +62,38 @@ static oct_status read_image_size(oct_bench *bench)
     return OCT_OK;
 }
 
-static oct_status read_mode(oct_bench *bench)
-{
-    const oct_args *args = bench->args;
-    const char *mode = args->option[MODE].given ? args->option[MODE].text : "qat";
-    bench->qat = strcmp(mode, "qat") == 0;
-    OCT_CHECK(bench->qat || strcmp(mode, "float") == 0, OCT_USAGE,
-              "command line: --mode %s: use float or qat", mode);
-    return OCT_OK;
-}
-
-static oct_status read_numerics(oct_bench *bench)
-{
-    const oct_args *args = bench->args;
-    char choice[OCT_REGISTRY_CHOICE_BYTES];
-    if (!args->option[NUMERICS].given) return OCT_OK;
-    const size_t index = oct_registry_index(&oct_numerics_table, args->option[NUMERICS].text);
-    OCT_CHECK(index < oct_registry_count(&oct_numerics_table), OCT_USAGE,
-              "command line: --numerics %s: use %s", args->option[NUMERICS].text,
-              oct_registry_choice(&oct_numerics_table, " or ", choice));
-    bench->numerics = (oct_numerics)index;
-    return OCT_OK;
-}
-
 static oct_status read_bench(oct_bench *bench)
 {
     const oct_args *args = bench->args;
     bench->file = args->num_words > 1 ? args->word[1] : NULL;
     bench->model = args->option[MODEL].text;
-    bench->batch = count_or(args, BATCH, 64);
-    bench->leaf = count_or(args, LEAF, 8);
-    bench->threads = count_or(args, THREADS, 1);
+    bench->batch = oct_option_count(args, BATCH, 64);
+    bench->leaf = oct_option_count(args, LEAF, 8);
+    bench->threads = oct_option_count(args, THREADS, 1);
     bench->norm_group = args->option[GROUP].text;
     bench->native = args->option[NATIVE].given;
-    bench->repetitions = count_or(args, STEPS, 0);
-    OCT_TRY(read_mode(bench));
-    OCT_TRY(read_numerics(bench));
+    bench->repetitions = oct_option_count(args, STEPS, 0);
+    const char *mode = args->option[MODE].given ? args->option[MODE].text : "qat";
+    bench->qat = strcmp(mode, "qat") == 0;
+    OCT_CHECK(bench->qat || strcmp(mode, "float") == 0, OCT_USAGE,
+              "command line: --mode %s: use float or qat", mode);
+    if (args->option[NUMERICS].given) {
+        char choice[OCT_REGISTRY_CHOICE_BYTES];
+        const size_t index = oct_registry_index(&oct_numerics_table, args->option[NUMERICS].text);
+        OCT_CHECK(index < oct_registry_count(&oct_numerics_table), OCT_USAGE,
+                  "command line: --numerics %s: use %s", args->option[NUMERICS].text,
+                  oct_registry_choice(&oct_numerics_table, " or ", choice));
+        bench->numerics = (oct_numerics)index;
+    }
     return read_image_size(bench);
 }
 
 static oct_status run_figure(oct_bench *bench)
 {
     const oct_collective *group = bench->session->group;
-    const struct figure *figure = find_figure(bench->args->word[0]);
+    const struct figure *figure = NULL;
+    for (size_t i = 0; i < OCT_COUNT(figures); i++)
+        if (strcmp(figures[i].name, bench->args->word[0]) == 0) figure = &figures[i];
     OCT_CHECK(figure, OCT_USAGE,
               "command line: there is no figure '%s'; choose step, infer, kernels or reduce",
               bench->args->word[0]);

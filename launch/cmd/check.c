@@ -9,7 +9,7 @@
 #include "io/model/model_file.h"
 #include "launch/session/build.h"
 #include "launch/cmd/command.h"
-#include "launch/cmd/data_recipe.h"
+#include "launch/cmd/begun_recipe.h"
 #include "launch/session/file_kind.h"
 #include "launch/train/forecast.h"
 #include "launch/train/init.h"
@@ -61,12 +61,6 @@ static int64_t file_bytes(int64_t bytes)
     return bytes + bytes / 64 + AROUND;
 }
 
-static oct_status load_data(verdict *v)
-{
-    OCT_TRY(oct_load_data(&v->recipe, OCT_TRAIN, NULL, &v->train));
-    return oct_load_data(&v->recipe, OCT_TEST, NULL, &v->test);
-}
-
 static oct_status count_item(void *user, const oct_state_item *item)
 {
     verdict *v = user;
@@ -103,23 +97,6 @@ static oct_status judge_model(verdict *v)
 out:
     oct_module_destroy(&model);
     return status;
-}
-
-/* Adds up a run's files: the checkpoints that are kept, one that is being written, and the model. */
-static int64_t run_bytes(const verdict *v)
-{
-    return (v->recipe.checkpoint_keep + 1) * file_bytes(v->checkpoint_bytes) +
-           file_bytes(v->parameters);
-}
-
-static oct_status measure_costs(verdict *v)
-{
-    v->memory_free = oct_machine_memory();
-    v->disk_free = oct_machine_disk(v->recipe.output);
-    v->disk_bytes = run_bytes(v);
-    const oct_forecast_subject subject = {&v->recipe, &v->init, &v->train,
-                                          &v->test,   v->ranks, file_bytes(v->checkpoint_bytes)};
-    return oct_forecast_make(&v->forecast, &subject);
 }
 
 static oct_status find_memory(const verdict *v)
@@ -161,15 +138,6 @@ static oct_status find_pointless(const verdict *v)
     return status;
 }
 
-/* Returns the worst of what was found; each finding has a sentence in the record. */
-static oct_status find_problems(const verdict *v)
-{
-    oct_fail_clear();
-    const oct_status pointless = find_pointless(v), memory = find_memory(v),
-                     disk = oct_check_disk(&v->recipe, v->disk_bytes);
-    return memory != OCT_OK ? memory : disk != OCT_OK ? disk : pointless;
-}
-
 /* Only a check report is replaced: a mistyped name must not cost a file. */
 static oct_status check_report_file(const char *path)
 {
@@ -203,20 +171,28 @@ static oct_status try_teacher(verdict *v)
 static oct_status judge_recipe(verdict *v, const oct_args *args)
 {
     if (args->option[REPORT].given) OCT_TRY(check_report_file(args->option[REPORT].text));
-    v->ranks = args->option[RANKS].given ? (int)args->option[RANKS].count : 1;
+    v->ranks = (int)oct_option_count(args, RANKS, 1);
     OCT_TRY(oct_recipe_of_args(&v->recipe, args));
     OCT_TRY(oct_plugins_load(&v->recipe.plugins));
     OCT_TRY(oct_check_names(&v->recipe));
     OCT_TRY(oct_onnx_model_open(&v->recipe));
     OCT_TRY(oct_init_open(&v->recipe, &v->init));
-    OCT_TRY(load_data(v));
+    OCT_TRY(oct_load_data(&v->recipe, OCT_TRAIN, NULL, &v->train));
+    OCT_TRY(oct_load_data(&v->recipe, OCT_TEST, NULL, &v->test));
     OCT_TRY(oct_run_check(&v->recipe, &v->train, &v->test, v->ranks));
     OCT_TRY(try_teacher(v));
     v->plan = oct_plan_of(&v->recipe, v->train.count);
     int64_t batch = v->recipe.batch_size < v->train.count ? v->recipe.batch_size : v->train.count;
     v->leaves = (batch + v->recipe.batch_leaf - 1) / v->recipe.batch_leaf;
     OCT_TRY(judge_model(v));
-    return measure_costs(v);
+    v->memory_free = oct_machine_memory();
+    v->disk_free = oct_machine_disk(v->recipe.output);
+    /* The checkpoints that are kept, one that is being written, and the model. */
+    v->disk_bytes = (v->recipe.checkpoint_keep + 1) * file_bytes(v->checkpoint_bytes) +
+                    file_bytes(v->parameters);
+    const oct_forecast_subject subject = {&v->recipe, &v->init, &v->train,
+                                          &v->test,   v->ranks, file_bytes(v->checkpoint_bytes)};
+    return oct_forecast_make(&v->forecast, &subject);
 }
 
 static int64_t phase_steps(const verdict *v, int phase)
@@ -252,14 +228,6 @@ static oct_status print_report(const verdict *v, const char *file)
     return OCT_OK;
 }
 
-static oct_status print_disk(const verdict *v)
-{
-    OCT_TRY(oct_print("disk        about %s in %s", oct_text_size(v->disk_bytes).text,
-                      v->recipe.output));
-    return v->disk_free < 0 ? oct_print("\n")
-                            : oct_print("; %s free\n", oct_text_size(v->disk_free).text);
-}
-
 static oct_status print_forecast(const verdict *v)
 {
     const oct_forecast *f = &v->forecast;
@@ -283,7 +251,7 @@ static oct_status print_forecast(const verdict *v)
     return OCT_OK;
 }
 
-/* Says whether norm groups of that many leaves are inside ranks. */
+/* Whether norm groups of that many leaves are inside ranks. */
 static bool lies_inside(const verdict *v, int64_t group)
 {
     for (int64_t r = 1; r < v->ranks; r++)
@@ -298,51 +266,21 @@ static int64_t count_syncs(const verdict *v)
     return group > 0 && lies_inside(v, group) ? 3 : 3 + 2 * v->norms;
 }
 
-/* Returns the samples of the largest norm group that is inside ranks and divides the batch; 0: none has the 16
- * samples from which on statistics are worth taking. */
-static int64_t group_inside(const verdict *v)
-{
-    enum { LEAST = 16 };
-    int64_t best = 0;
-    for (int64_t group = 1; group <= v->leaves && lies_inside(v, group); group *= 2)
-        if (v->recipe.batch_size % (group * v->recipe.batch_leaf) == 0)
-            best = group * v->recipe.batch_leaf;
-    return best < LEAST ? 0 : best;
-}
-
 /* On few ranks a synchronization costs little, so there only their number is printed. */
 static oct_status print_syncs(const verdict *v)
 {
-    enum { MANY = 8 };
-    const int64_t syncs = count_syncs(v), group = group_inside(v);
+    enum { MANY = 8, LEAST = 16 };
+    const int64_t syncs = count_syncs(v);
+    int64_t inside =
+        0; /* samples of the largest norm group that is inside ranks and divides the batch */
     if (v->ranks == 1) return OCT_OK;
+    for (int64_t group = 1; group <= v->leaves && lies_inside(v, group); group *= 2)
+        if (v->recipe.batch_size % (group * v->recipe.batch_leaf) == 0)
+            inside = group * v->recipe.batch_leaf;
     OCT_TRY(oct_print("syncs       %" PRId64 " of all ranks in a step", syncs));
-    if (v->ranks < MANY || syncs == 3 || group == 0) return oct_print("\n");
-    return oct_print("; batch_norm.group=%" PRId64 " leaves 3\n", group);
-}
-
-static oct_status print_init(const oct_init *init)
-{
-    const oct_checkpoint *checkpoint = &init->checkpoint;
-    char count[32];
-    if (init->weights.path)
-        return oct_print("init        %s: %s arrays of floats\n", init->weights.path,
-                         oct_text_count(init->weights.count, count));
-    if (!checkpoint->bytes) return OCT_OK;
-    return oct_print("init        %s: step %" PRId64 ", phase %s\n", checkpoint->path,
-                     checkpoint->info.step, checkpoint->info.phase);
-}
-
-/* The formats, and a line for each that the int8 model will not have. */
-static oct_status print_exports(const verdict *v)
-{
-    const char *at = v->exports.data ? v->exports.data : "";
-    for (bool first = true; first || *at; first = false) {
-        const int length = (int)strcspn(at, "\n");
-        OCT_TRY(oct_print("%-11s %.*s\n", first ? "exports" : "", length, at));
-        at += length + (at[length] == '\n');
-    }
-    return OCT_OK;
+    /* Statistics are worth taking from 16 samples on. */
+    if (v->ranks < MANY || syncs == 3 || inside < LEAST) return oct_print("\n");
+    return oct_print("; batch_norm.group=%" PRId64 " leaves 3\n", inside);
 }
 
 static oct_status print_text(const verdict *v, const char *path, const char *report)
@@ -358,7 +296,13 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
                       oct_goal_outputs(v->train.goal, v->train.classes, outputs)));
     OCT_TRY(oct_print("model       %s: %s parameters\n", oct_recipe_model(&v->recipe),
                       oct_text_count(v->parameters, a)));
-    OCT_TRY(print_init(&v->init));
+    const oct_checkpoint *init = &v->init.checkpoint;
+    if (v->init.weights.path)
+        OCT_TRY(oct_print("init        %s: %s arrays of floats\n", v->init.weights.path,
+                          oct_text_count(v->init.weights.count, a)));
+    else if (init->bytes)
+        OCT_TRY(oct_print("init        %s: step %" PRId64 ", phase %s\n", init->path,
+                          init->info.step, init->info.phase));
     OCT_TRY(oct_print("batch       %s leaves of %s samples", oct_text_count(v->leaves, a),
                       oct_text_count(v->recipe.batch_leaf, b)));
     if (most == least)
@@ -370,35 +314,32 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
     OCT_TRY(print_syncs(v));
     OCT_TRY(print_phases(v));
     OCT_TRY(print_report(v, report));
-    OCT_TRY(print_exports(v));
+    /* The formats, and a line for each that the int8 model will not have. */
+    const char *at = v->exports.data ? v->exports.data : "";
+    for (bool first = true; first || *at; first = false) {
+        const int length = (int)strcspn(at, "\n");
+        OCT_TRY(oct_print("%-11s %.*s\n", first ? "exports" : "", length, at));
+        at += length + (at[length] == '\n');
+    }
     OCT_TRY(oct_print("checkpoint  %s of state, %" PRId64 " kept\n",
                       oct_text_size(v->checkpoint_bytes).text, v->recipe.checkpoint_keep));
-    OCT_TRY(print_disk(v));
+    OCT_TRY(oct_print("disk        about %s in %s", oct_text_size(v->disk_bytes).text,
+                      v->recipe.output));
+    if (v->disk_free >= 0) OCT_TRY(oct_print("; %s free", oct_text_size(v->disk_free).text));
+    OCT_TRY(oct_print("\n"));
     return v->forecast.too_large ? OCT_OK : print_forecast(v);
-}
-
-static json_t *json_of_memory(const verdict *v)
-{
-    json_t *stages = json_object();
-    for (int i = 0; i < OCT_STAGES; i++)
-        if (v->forecast.bytes[i] > 0)
-            json_object_set_new(stages, oct_stage_text((oct_stage)i),
-                                json_integer(v->forecast.bytes[i]));
-    return stages;
-}
-
-static json_t *json_of_findings(void)
-{
-    json_t *findings = json_array();
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        json_array_append_new(findings, json_string(oct_fail_text(i)));
-    return findings;
 }
 
 static oct_status print_json(const verdict *v, const char *path)
 {
     const oct_forecast *f = &v->forecast;
     json_t *phases = json_object(), *seconds = json_object();
+    json_t *stages = json_object(), *findings = json_array();
+    for (int i = 0; i < OCT_STAGES; i++)
+        if (f->bytes[i] > 0)
+            json_object_set_new(stages, oct_stage_text((oct_stage)i), json_integer(f->bytes[i]));
+    for (size_t i = 0; i < oct_fail_count(); i++)
+        json_array_append_new(findings, json_string(oct_fail_text(i)));
     for (int p = 0; p < OCT_PHASES; p++) {
         json_object_set_new(phases, oct_phase_name((oct_phase)p), json_integer(phase_steps(v, p)));
         if (f->step_seconds[p] > 0)
@@ -415,32 +356,28 @@ static oct_status print_json(const verdict *v, const char *path)
         "leaves", (json_int_t)v->leaves, "steps_per_epoch", (json_int_t)v->plan.steps_per_epoch,
         "steps", phases, "report", v->report.data ? v->report.data : "", "checkpoint_bytes",
         (json_int_t)v->checkpoint_bytes, "memory_bytes", (json_int_t)f->bytes[f->peak],
-        "memory_bytes_of", json_of_memory(v), "memory_bytes_free", (json_int_t)v->memory_free,
-        "disk_bytes", (json_int_t)v->disk_bytes, "disk_bytes_free", (json_int_t)v->disk_free,
-        "step_seconds", seconds, "seconds", f->seconds, "findings", json_of_findings(),
-        "syncs_per_step", (json_int_t)count_syncs(v), "exports",
-        v->exports.data ? v->exports.data : ""));
-}
-
-/* The sentences of what was found follow on stderr, as those of every failure do. */
-static oct_status print_verdict(const verdict *v, const oct_args *args, const char *report)
-{
-    const oct_status found = find_problems(v);
-    if (args->json) {
-        OCT_TRY(print_json(v, args->word[0]));
-        return found;
-    }
-    OCT_TRY(print_text(v, args->word[0], report));
-    return found == OCT_OK ? oct_print("OK          ready to train\n") : found;
+        "memory_bytes_of", stages, "memory_bytes_free", (json_int_t)v->memory_free, "disk_bytes",
+        (json_int_t)v->disk_bytes, "disk_bytes_free", (json_int_t)v->disk_free, "step_seconds",
+        seconds, "seconds", f->seconds, "findings", findings, "syncs_per_step",
+        (json_int_t)count_syncs(v), "exports", v->exports.data ? v->exports.data : ""));
 }
 
 static oct_status check_recipe(const oct_args *args)
 {
     verdict v = {0};
-    const char *file = args->option[REPORT].given ? args->option[REPORT].text : NULL;
+    const char *file = args->option[REPORT].text;
     oct_status status = judge_recipe(&v, args);
     if (status == OCT_OK && file) status = oct_file_write(file, v.report.data, v.report.length);
-    if (status == OCT_OK) status = print_verdict(&v, args, file);
+    if (status == OCT_OK) {
+        /* The sentences of what is found follow on stderr, as those of every failure do. */
+        oct_fail_clear();
+        const oct_status pointless = find_pointless(&v), memory = find_memory(&v),
+                         disk = oct_check_disk(&v.recipe, v.disk_bytes);
+        const oct_status found = memory != OCT_OK ? memory : disk != OCT_OK ? disk : pointless;
+        status = args->json ? print_json(&v, args->word[0]) : print_text(&v, args->word[0], file);
+        if (status == OCT_OK) status = found;
+        if (status == OCT_OK && !args->json) status = oct_print("OK          ready to train\n");
+    }
     oct_text_free(&v.report);
     oct_text_free(&v.exports);
     oct_init_close(&v.init);

@@ -31,15 +31,6 @@ static oct_status build_program(oct_compare_side *s, const oct_dataset *data)
     return oct_layer_source_of_program(&s->source, program);
 }
 
-static oct_status switch_off(oct_module *root)
-{
-    oct_quantizers quantizers = {0};
-    OCT_TRY(oct_quantizers_collect(&quantizers, root));
-    oct_quantizers_set_state(&quantizers, OCT_QUANT_OFF);
-    oct_quantizers_free(&quantizers);
-    return OCT_OK;
-}
-
 static oct_status build_model(oct_compare_side *s, const oct_dataset *data, bool unquantized)
 {
     oct_phase phase;
@@ -51,7 +42,12 @@ static oct_status build_model(oct_compare_side *s, const oct_dataset *data, bool
         OCT_TRY(oct_prepare_model(&s->root, &s->recipe, data, NULL));
     }
     s->rounds = phase != OCT_PHASE_FLOAT && phase != OCT_PHASE_CALIBRATE && !unquantized;
-    if (!s->rounds) OCT_TRY(switch_off(s->root));
+    if (!s->rounds) {
+        oct_quantizers quantizers = {0};
+        OCT_TRY(oct_quantizers_collect(&quantizers, s->root));
+        oct_quantizers_set_state(&quantizers, OCT_QUANT_OFF);
+        oct_quantizers_free(&quantizers);
+    }
     return oct_layer_source_of_model(&s->source, s->root,
                                      OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)));
 }

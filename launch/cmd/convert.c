@@ -28,27 +28,6 @@ typedef struct conversion {
     const oct_target *target; /* NULL: what the checkpoint was prepared for */
 } conversion;
 
-static oct_status open_checkpoint(conversion *c)
-{
-    const char *path = c->args->word[0];
-    oct_file_kind kind;
-    OCT_TRY(oct_file_take(path, OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
-                          "convert takes a checkpoint or a run folder", &kind));
-    return oct_job_checkpoint(&c->checkpoint, path, kind);
-}
-
-static oct_status check_phase(const conversion *c)
-{
-    oct_phase phase;
-    OCT_TRY(oct_checkpoint_phase(&c->checkpoint, &phase));
-    OCT_CHECK(phase == OCT_PHASE_QAT_SCALES_FROZEN, OCT_PREPARE,
-              "%s: its scales are not frozen yet (phase %s, step %lld); repeat the `octet train` "
-              "command until the run reaches the phase %s, then convert that checkpoint",
-              c->checkpoint.path, c->checkpoint.info.phase, (long long)c->checkpoint.info.step,
-              oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN));
-    return OCT_OK;
-}
-
 /* Without -o the model goes where the run itself puts it. */
 static oct_status find_output(conversion *c)
 {
@@ -72,37 +51,30 @@ static oct_status find_output(conversion *c)
     return status;
 }
 
-static oct_status find_target(conversion *c)
-{
-    if (!c->args->option[TARGET].given) return OCT_OK;
-    const char *name = c->args->option[TARGET].text;
-    c->target = oct_target_find(name);
-    if (c->target) return OCT_OK;
-    oct_fail_clear();
-    oct_registry_report_missing(&oct_target_id_table, "command line: --target", name,
-                                "see `octet targets`");
-    return OCT_USAGE;
-}
-
 static oct_status open_all(conversion *c)
 {
-    const char *data = c->args->option[DATA].given ? c->args->option[DATA].text : NULL;
-    OCT_TRY(find_target(c));
-    OCT_TRY(open_checkpoint(c));
-    OCT_TRY(check_phase(c));
+    const char *path = c->args->word[0], *target = c->args->option[TARGET].text;
+    oct_file_kind kind;
+    oct_phase phase;
+    c->target = target ? oct_target_find(target) : NULL;
+    if (target && !c->target) {
+        oct_fail_clear();
+        oct_registry_report_missing(&oct_target_id_table, "command line: --target", target,
+                                    "see `octet targets`");
+        return OCT_USAGE;
+    }
+    OCT_TRY(oct_file_take(path, OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+                          "convert takes a checkpoint or a run folder", &kind));
+    OCT_TRY(oct_job_checkpoint(&c->checkpoint, path, kind));
+    OCT_TRY(oct_checkpoint_phase(&c->checkpoint, &phase));
+    OCT_CHECK(phase == OCT_PHASE_QAT_SCALES_FROZEN, OCT_PREPARE,
+              "%s: its scales are not frozen yet (phase %s, step %lld); repeat the `octet train` "
+              "command until the run reaches the phase %s, then convert that checkpoint",
+              c->checkpoint.path, c->checkpoint.info.phase, (long long)c->checkpoint.info.step,
+              oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN));
     OCT_TRY(find_output(c));
     if (c->session->group->rank == 0) OCT_TRY(oct_file_check_place(c->output));
-    return oct_job_checkpoint_recipe(&c->recipe, &c->checkpoint, data);
-}
-
-/* Prints a line for each layer that stays float, and for what was unrolled. */
-static oct_status print_fallbacks(const oct_certificate *proof)
-{
-    const char *line = proof->fallbacks;
-    OCT_TRY(oct_print("%-20s %lld\n", "float layers", (long long)proof->num_fallbacks));
-    for (const char *end; line && (end = strchr(line, '\n')); line = end + 1)
-        OCT_TRY(oct_print("%20s %.*s\n", "", (int)(end - line), line));
-    return OCT_OK;
+    return oct_job_checkpoint_recipe(&c->recipe, &c->checkpoint, c->args->option[DATA].text);
 }
 
 static oct_status print_conversion(const conversion *c)
@@ -131,25 +103,12 @@ static oct_status print_conversion(const conversion *c)
                       oct_text_count(proof->images, images)));
     OCT_TRY(oct_print("%-20s %s to %s\n", "parameters", oct_text_size(float_bytes).text,
                       oct_text_size(int8_bytes).text));
-    if (proof->fallbacks) OCT_TRY(print_fallbacks(proof));
+    const char *line = proof->fallbacks; /* each layer that stays float, and what was unrolled */
+    if (line) OCT_TRY(oct_print("%-20s %lld\n", "float layers", (long long)proof->num_fallbacks));
+    for (const char *end; line && (end = strchr(line, '\n')); line = end + 1)
+        OCT_TRY(oct_print("%20s %.*s\n", "", (int)(end - line), line));
     OCT_TRY(oct_print("%-20s %s\n", "target", c->model.program.target));
     return oct_print("%-20s %s\n", "int8 model", c->output);
-}
-
-static oct_status certify(conversion *c)
-{
-    oct_conversion work = {
-        .recipe = &c->recipe,
-        .test_data = &c->data,
-        .target = c->target,
-    };
-    bool prepared;
-    oct_sha256(c->checkpoint.bytes, c->checkpoint.size, work.checkpoint_digest);
-    oct_status status =
-        oct_build_from_checkpoint(&c->root, &c->checkpoint, &c->recipe, &c->data, &prepared);
-    OCT_TRY(oct_session_agree(c->session, status));
-    work.root = c->root;
-    return oct_certify(&c->model, &work, c->session->group);
 }
 
 static oct_status convert_in_session(conversion *c)
@@ -158,9 +117,16 @@ static oct_status convert_in_session(conversion *c)
     c->recipe.threads = oct_job_share_of_cores();
     oct_job_threads(c->session, c->recipe.threads);
     OCT_TRY(oct_job_data(c->session, &c->recipe, OCT_TEST, &c->data));
-    OCT_TRY(certify(c));
+    oct_conversion work = {.recipe = &c->recipe, .test_data = &c->data, .target = c->target};
+    bool prepared;
+    oct_sha256(c->checkpoint.bytes, c->checkpoint.size, work.checkpoint_digest);
+    oct_status status =
+        oct_build_from_checkpoint(&c->root, &c->checkpoint, &c->recipe, &c->data, &prepared);
+    OCT_TRY(oct_session_agree(c->session, status));
+    work.root = c->root;
+    OCT_TRY(oct_certify(&c->model, &work, c->session->group));
     bool first = c->session->group->rank == 0;
-    oct_status status = first ? oct_model_save(c->output, &c->model) : OCT_OK;
+    status = first ? oct_model_save(c->output, &c->model) : OCT_OK;
     OCT_TRY(oct_session_agree(c->session, status));
     return first ? print_conversion(c) : OCT_OK;
 }

@@ -6,9 +6,8 @@
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
-#include "launch/cmd/data_recipe.h"
-#include "launch/cmd/data_sheet.h"
-#include "launch/cmd/data_survey.h"
+#include "launch/cmd/begun_recipe.h"
+#include "launch/cmd/data.h"
 #include "launch/cmd/shipped.h"
 #include "launch/report/page.h"
 #include "launch/session/build.h"
@@ -158,18 +157,6 @@ static void class_name(const oct_dataset *data, int64_t class, char text[96])
         snprintf(text, 96, "%" PRId64, class);
 }
 
-static oct_status print_class(const oct_survey *s, int64_t class)
-{
-    char name[96], train[32], test[32];
-    class_name(s->split[0].data, class, name);
-    int extra = 0; /* bytes that are no letters of their own, which a column does not count */
-    for (const char *at = name; *at; at++)
-        extra += (*at & 0xc0) == 0x80;
-    return oct_print("  %-*s %14s %14s\n", 32 + extra, name,
-                     oct_text_count(s->split[0].of_class[class], train),
-                     oct_text_count(s->split[1].of_class[class], test));
-}
-
 /* All classes or, of many, the first ones, and how uneven they are. */
 static oct_status print_classes(const oct_survey *s)
 {
@@ -184,7 +171,14 @@ static oct_status print_classes(const oct_survey *s)
         if (train->of_class[i] < train->of_class[least]) least = i;
         if (train->of_class[i] > train->of_class[most]) most = i;
         empty += train->of_class[i] == 0;
-        if (classes <= CLASSES_SHOWN || i < CLASSES_CUT) OCT_TRY(print_class(s, i));
+        if (classes > CLASSES_SHOWN && i >= CLASSES_CUT) continue;
+        class_name(train->data, i, name);
+        int extra = 0; /* bytes that are no letters of their own, which a column does not count */
+        for (const char *at = name; *at; at++)
+            extra += (*at & 0xc0) == 0x80;
+        OCT_TRY(oct_print("  %-*s %14s %14s\n", 32 + extra, name,
+                          oct_text_count(train->of_class[i], a),
+                          oct_text_count(s->split[1].of_class[i], b)));
     }
     if (classes > CLASSES_SHOWN)
         OCT_TRY(oct_print("  and %" PRId64 " more, with --json\n", classes - CLASSES_CUT));
@@ -277,8 +271,8 @@ static oct_status print_damaged(const oct_survey *s)
     return OCT_OK;
 }
 
-static oct_status print_survey(const oct_survey *s, const oct_dataset data[2],
-                               const oct_recipe *recipe)
+static oct_status print_text(const oct_survey *s, const oct_dataset data[2],
+                             const oct_recipe *recipe)
 {
     OCT_TRY(print_counts(data));
     OCT_TRY(print_sizes(&s->split[0], split_names[0]));
@@ -300,15 +294,6 @@ static json_t *reals(const double *values, int count)
     return list;
 }
 
-static json_t *class_counts(const oct_survey_split *split)
-{
-    if (!split->of_class) return json_null();
-    json_t *list = json_array();
-    for (int64_t i = 0; i < split->data->classes; i++)
-        json_array_append_new(list, json_integer(split->of_class[i]));
-    return list;
-}
-
 static json_t *class_names(const oct_dataset *data)
 {
     if (!data->class_names) return json_null();
@@ -321,6 +306,9 @@ static json_t *class_names(const oct_dataset *data)
 static json_t *json_of_split(const oct_survey_split *split)
 {
     json_t *sizes = json_array(), *damaged = json_array();
+    json_t *counts = split->of_class ? json_array() : json_null();
+    for (int64_t i = 0; split->of_class && i < split->data->classes; i++)
+        json_array_append_new(counts, json_integer(split->of_class[i]));
     for (int64_t i = 0; i < split->num_sizes; i++)
         json_array_append_new(sizes,
                               json_pack("{s:I, s:I, s:I, s:I}", "height", split->sizes[i].h,
@@ -329,9 +317,9 @@ static json_t *json_of_split(const oct_survey_split *split)
     for (int i = 0; i < OCT_SURVEY_NAMED && split->sentence[i]; i++)
         json_array_append_new(damaged, json_string(split->sentence[i]));
     return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:I}", "samples",
-                     split->data->count, "of_class", class_counts(split), "ignored_pixels",
-                     split->ignored, "sizes", sizes, "mean", reals(split->mean, split->channels),
-                     "std", reals(split->std, split->channels), "damaged", split->damaged,
+                     split->data->count, "of_class", counts, "ignored_pixels", split->ignored,
+                     "sizes", sizes, "mean", reals(split->mean, split->channels), "std",
+                     reals(split->std, split->channels), "damaged", split->damaged,
                      "damaged_samples", damaged, "not_finite", split->not_finite, "warned",
                      split->warned);
 }
@@ -387,7 +375,7 @@ static oct_status survey(const oct_args *args, const oct_recipe *recipe, const o
     oct_status status = oct_survey_make(&found, data, say_progress);
     oct_meter_end(&meter);
     OCT_TRY(status);
-    status = args->json ? print_json(&found, &data[0]) : print_survey(&found, data, recipe);
+    status = args->json ? print_json(&found, &data[0]) : print_text(&found, data, recipe);
     if (status == OCT_OK) status = judge_survey(&found, args->word[0]);
     oct_survey_free(&found);
     return status;
@@ -395,15 +383,13 @@ static oct_status survey(const oct_args *args, const oct_recipe *recipe, const o
 
 static oct_status preview(const oct_args *args, const oct_recipe *recipe, const oct_dataset *data)
 {
-    const int64_t samples =
-        args->option[SAMPLES].given ? args->option[SAMPLES].count : SAMPLES_STANDARD;
     const char *file = args->option[PREVIEW].text;
     oct_text page = {0};
     OCT_CHECK(oct_page_is_name(file), OCT_USAGE,
               "command line: --preview %s: the sheet is an HTML page; give it a name that ends in "
               ".html",
               file);
-    OCT_TRY(oct_data_sheet(recipe, data, samples, &page));
+    OCT_TRY(oct_data_sheet(recipe, data, oct_option_count(args, SAMPLES, SAMPLES_STANDARD), &page));
     oct_status status = oct_file_write(file, page.data, page.length);
     oct_text_free(&page);
     OCT_TRY(status);

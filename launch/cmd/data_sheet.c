@@ -1,7 +1,7 @@
 /* A row for each sample. Its pictures come from the loader of training, so they are what the model will get,
  * undone only by the normalisation: the leaf of the epoch that the sample is in is fetched, since other
  * samples of the leaf may be mixed into it. */
-#include "launch/cmd/data_sheet.h"
+#include "launch/cmd/data.h"
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
@@ -9,7 +9,7 @@
 #include "io/batch/loader.h"
 #include "io/image/decode.h"
 #include "launch/evaluate/evaluate.h"
-#include "launch/report/facts.h"
+#include "launch/report/page_run.h"
 #include "launch/report/page.h"
 #include "launch/train/trainer.h"
 
@@ -72,24 +72,13 @@ out:
     return status;
 }
 
+/* The value of a pixel of a picture, for a normalised one. */
 static double value_of(const drawing *d, float normalised, int64_t channel)
 {
     const oct_normaliser *n = &d->loader.normaliser;
     const int64_t at = n->count == 1 ? 0 : channel;
     if (d->data->dtype != OCT_U8) return 128 + 48 * (double)normalised;
     return 255 * ((double)normalised * (double)n->std[at] + (double)n->mean[at]);
-}
-
-/* Makes a picture of 1 or 3 channels of a normalised sample. */
-static oct_status make_picture(drawing *d, const float *image)
-{
-    const oct_dataset *data = d->data;
-    const int64_t channels = data->c >= 3 ? 3 : 1;
-    OCT_TRY(oct_image_resize(&d->picture, OCT_U8, data->h, data->w, channels));
-    for (int64_t p = 0; p < data->h * data->w; p++)
-        for (int64_t c = 0; c < channels; c++)
-            oct_image_set(&d->picture, p * channels + c, value_of(d, image[p * data->c + c], c));
-    return OCT_OK;
 }
 
 /* Lays the classes of a map over the picture, half and half. */
@@ -177,23 +166,16 @@ static json_t *sample_name(const oct_dataset *data, int64_t sample)
     return file ? oct_page_name(slash ? slash + 1 : file) : json_sprintf("sample %" PRId64, sample);
 }
 
-static json_t *new_row(const oct_dataset *data, int64_t sample)
-{
-    json_t *row = json_pack("{s:o, s:[]}", "name", sample_name(data, sample), "pictures");
-    if (data->goal == OCT_GOAL_VALUES)
-        json_object_set_new(row, "values", values_of(data, data->values + sample * data->classes));
-    if (data->goal != OCT_GOAL_CLASS) return row;
-    json_object_set_new(row, "class", class_name(data, data->labels[sample]));
-    json_object_set_new(row, "colour", json_sprintf("#%06x", class_colour(data->labels[sample])));
-    return row;
-}
-
 static oct_status add_column(drawing *d, json_t *row, bool trains, const float *image,
                              const oct_goals *goals, int64_t at)
 {
     const oct_dataset *data = d->data;
     const bool mixes = d->recipe->data_mixup > 0 || d->recipe->data_cutmix > 0;
-    OCT_TRY(make_picture(d, image));
+    const int64_t channels = data->c >= 3 ? 3 : 1; /* of the picture */
+    OCT_TRY(oct_image_resize(&d->picture, OCT_U8, data->h, data->w, channels));
+    for (int64_t p = 0; p < data->h * data->w; p++)
+        for (int64_t c = 0; c < channels; c++)
+            oct_image_set(&d->picture, p * channels + c, value_of(d, image[p * data->c + c], c));
     if (data->goal == OCT_GOAL_MAP) OCT_TRY(colour_map(d, goals->labels + at * data->rows));
     return add_picture(d, row,
                        mixes && trains && goals->values
@@ -221,9 +203,17 @@ static oct_status add_epoch(drawing *d, json_t *row, int64_t sample, int epoch)
 
 static oct_status add_row(drawing *d, json_t *rows, int64_t sample)
 {
+    const oct_dataset *data = d->data;
     oct_goals goals;
-    json_t *row = new_row(d->data, sample);
+    json_t *row = json_pack("{s:o, s:[]}", "name", sample_name(data, sample), "pictures");
     json_array_append_new(rows, row);
+    if (data->goal == OCT_GOAL_VALUES)
+        json_object_set_new(row, "values", values_of(data, data->values + sample * data->classes));
+    if (data->goal == OCT_GOAL_CLASS) {
+        const int64_t class = data->labels[sample];
+        json_object_set_new(row, "class", class_name(data, class));
+        json_object_set_new(row, "colour", json_sprintf("#%06x", class_colour(class)));
+    }
     OCT_TRY(oct_loader_read(&d->plain, sample, 1, d->images, &goals));
     OCT_TRY(add_column(d, row, false, d->images, &goals, 0));
     for (int epoch = 0; epoch < EPOCHS; epoch++)

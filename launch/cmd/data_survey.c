@@ -1,6 +1,6 @@
 /* Samples are read in blocks, by all threads, and counted in their order. Sums of integers are exact; those
  * of floats are merged sample by sample, so that they are the same on any number of threads. */
-#include "launch/cmd/data_survey.h"
+#include "launch/cmd/data.h"
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
@@ -38,19 +38,14 @@ typedef struct pass {
     sums all[OCT_SURVEY_CHANNELS];
 } pass;
 
-static int64_t integer_at(const oct_image *image, int64_t i)
-{
-    return image->dtype == OCT_U8 ? ((const uint8_t *)image->data)[i]
-                                  : ((const int8_t *)image->data)[i];
-}
-
 static void add_integers(const oct_image *image, int channels, sums *channel)
 {
     const int64_t numel = oct_image_numel(image), step = channels > 1 ? channels : 1;
     for (int64_t c = 0; c < step; c++) {
         uint64_t squares = 0;
         for (int64_t i = c; i < numel; i += step) {
-            const int64_t value = integer_at(image, i);
+            const int64_t value = image->dtype == OCT_U8 ? ((const uint8_t *)image->data)[i]
+                                                         : ((const int8_t *)image->data)[i];
             channel[c].sum += value;
             squares += (uint64_t)(value * value);
         }
@@ -133,16 +128,6 @@ static oct_status survey_sample(pass *p, int64_t index, found *f)
         add_integers(image, p->split->channels, f->channel);
     if (data->goal == OCT_GOAL_MAP) count_map(p, map);
     return take_digest(image, sample->digest);
-}
-
-/* A sentence is kept beside, because each thread has a record of its own. */
-static void survey_and_keep_error(pass *p, int64_t index, found *f)
-{
-    *f = (found){.status = OCT_OK};
-    f->status = survey_sample(p, index, f);
-    if (f->status == OCT_OK) return;
-    if (oct_strdup(&f->sentence, oct_fail_text(0)) != OCT_OK) f->status = OCT_RESOURCE;
-    oct_fail_clear();
 }
 
 /* Counts what was found in a sample; only damaged data is no reason to stop. */
@@ -240,8 +225,15 @@ static oct_status read_all(pass *p, int64_t before, int64_t all,
         const int64_t n = oct_min_i64(BLOCK, count - first);
         oct_status status = OCT_OK;
 #pragma omp parallel for schedule(dynamic)
-        for (int64_t i = 0; i < n; i++)
-            survey_and_keep_error(p, first + i, &p->block[i]);
+        for (int64_t i = 0; i < n; i++) {
+            found *f = &p->block[i];
+            *f = (found){.status = OCT_OK};
+            f->status = survey_sample(p, first + i, f);
+            if (f->status == OCT_OK) continue;
+            /* A sentence is kept beside, because each thread has a record of its own. */
+            if (oct_strdup(&f->sentence, oct_fail_text(0)) != OCT_OK) f->status = OCT_RESOURCE;
+            oct_fail_clear();
+        }
         for (int64_t i = 0; i < n; i++) {
             if (status == OCT_OK)
                 status = count_sample(p, first + i, &p->block[i]);
@@ -303,16 +295,6 @@ static bool labels_differ(const oct_survey *s, const oct_surveyed *a, const oct_
     return one && other && one[a->index] != other[b->index];
 }
 
-/* Names some of each kind: in training, in test, across. */
-static void name_pair(oct_survey *s, const oct_surveyed *one, const oct_surveyed *other)
-{
-    int same_kind = 0;
-    for (int i = 0; i < s->num_pairs; i++)
-        same_kind += s->pair[i].one->split == one->split && s->pair[i].other->split == other->split;
-    if (same_kind < OCT_SURVEY_NAMED)
-        s->pair[s->num_pairs++] = (oct_survey_pair){one, other, labels_differ(s, one, other)};
-}
-
 /* A group of equal samples, in the order of split and index. */
 static void count_group(oct_survey *s, oct_surveyed *const *group, int64_t n)
 {
@@ -322,7 +304,12 @@ static void count_group(oct_survey *s, oct_surveyed *const *group, int64_t n)
         s->contradictions += labels_differ(s, first, here);
         s->repeated[here->split] += here->split == group[i - 1]->split;
         s->shared += here->split != first->split;
-        name_pair(s, first, here);
+        int same_kind = 0; /* some of each are named: in training, in test, across */
+        for (int k = 0; k < s->num_pairs; k++)
+            same_kind +=
+                s->pair[k].one->split == first->split && s->pair[k].other->split == here->split;
+        if (same_kind < OCT_SURVEY_NAMED)
+            s->pair[s->num_pairs++] = (oct_survey_pair){first, here, labels_differ(s, first, here)};
     }
 }
 

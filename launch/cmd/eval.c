@@ -5,16 +5,95 @@
 #include "launch/session/build.h"
 #include "launch/deploy/certificate.h"
 #include "launch/cmd/command.h"
-#include "launch/cmd/figures.h"
 #include "launch/session/file_kind.h"
 #include "launch/session/job.h"
 #include "launch/base/output.h"
 #include "launch/base/meter.h"
 #include "launch/train/run_check.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { DATA, METRICS, REQUIRE, RANKS };
+
+/* What metrics with details know of each class, label or quantity: a table with a row for each output. */
+
+enum { ROWS_MOST = 100, MATRIX_MOST = 20 };
+
+static int64_t columns_of(const oct_metric_details *details, int64_t n)
+{
+    return details->columns ? details->num_columns : n;
+}
+
+static oct_status cells_of(const oct_metric *metric, const double *numbers, int64_t n,
+                           double **cells)
+{
+    const size_t columns = (size_t)columns_of(metric->details, n);
+    OCT_TRY(oct_alloc(cells, (size_t)n * columns, sizeof **cells));
+    metric->details->fill(numbers, n, *cells);
+    return OCT_OK;
+}
+
+/* Prints outputs of one row each, up to a hundred, and a matrix of up to twenty. names: of the outputs, or NULL. */
+static oct_status print_rows(const oct_metric *metric, const double *numbers, int64_t n,
+                             char *const *names)
+{
+    const oct_metric_details *details = metric->details;
+    const int64_t columns = columns_of(details, n);
+    const int width = details->columns ? 10 : 7;
+    double *cells = NULL;
+    char number[32];
+    oct_status status = OCT_OK;
+    if (n > (details->columns ? ROWS_MOST : MATRIX_MOST))
+        return oct_print("\n%s: %lld rows, which --json shows\n", metric->title, (long long)n);
+    OCT_TRY_OUT(cells_of(metric, numbers, n, &cells));
+    OCT_TRY_OUT(
+        oct_print("\n%s\n%-16s", metric->title, details->columns ? "" : "true \\ predicted"));
+    for (int64_t k = 0; k < columns; k++)
+        OCT_TRY_OUT(details->columns ? oct_print(" %10s", details->columns[k].name)
+                                     : oct_print(" %7lld", (long long)k));
+    OCT_TRY_OUT(oct_print("\n"));
+    for (int64_t i = 0; i < n; i++) {
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        OCT_TRY_OUT(oct_print("%-16.40s", names ? names[i] : number));
+        for (int64_t k = 0; k < columns; k++) {
+            const double value = cells[i * columns + k];
+            const int digits = details->columns ? details->columns[k].digits : 0;
+            OCT_TRY_OUT(isnan(value) ? oct_print(" %*s", width, "-")
+                                     : oct_print(" %*.*f", width, digits, value));
+        }
+        OCT_TRY_OUT(oct_print("\n"));
+    }
+out:
+    oct_free(&cells);
+    return status;
+}
+
+/* {"columns": [...], "rows": [[...]]}, without columns for a matrix (new reference); NULL: out of memory. */
+static json_t *rows_json(const oct_metric *metric, const double *numbers, int64_t n)
+{
+    const oct_metric_details *details = metric->details;
+    const int64_t columns = columns_of(details, n);
+    double *cells = NULL;
+    if (cells_of(metric, numbers, n, &cells) != OCT_OK) return NULL;
+    json_t *rows = json_array(), *names = details->columns ? json_array() : NULL;
+    for (int64_t k = 0; details->columns && k < columns; k++)
+        json_array_append_new(names, json_string(details->columns[k].name));
+    for (int64_t i = 0; i < n; i++) {
+        json_t *row = json_array();
+        for (int64_t k = 0; k < columns; k++) {
+            const double value = cells[i * columns + k];
+            const bool count = !details->columns || details->columns[k].digits == 0;
+            json_array_append_new(row, isnan(value) ? json_null()
+                                       : count      ? json_integer((json_int_t)value)
+                                                    : json_real(value));
+        }
+        json_array_append_new(rows, row);
+    }
+    oct_free(&cells);
+    return json_pack("{s:o*, s:o}", "columns", names, "rows", rows);
+}
 
 /* This holds what is evaluated, and what came out. */
 typedef struct subject {
@@ -35,21 +114,6 @@ typedef struct subject {
 static const char *path_of(const subject *s)
 {
     return s->args->word[0];
-}
-
-static oct_status read_required(subject *s)
-{
-    s->required = -1;
-    if (!s->args->option[REQUIRE].given) return OCT_OK;
-    const char *text = s->args->option[REQUIRE].text;
-    OCT_CHECK(oct_parse_f64(text, &s->required) && s->required >= 0 && s->required <= 100,
-              OCT_USAGE, "command line: --require '%s': must be a percentage from 0 to 100", text);
-    OCT_CHECK(
-        s->required == 0 || s->required > 1, OCT_USAGE,
-        "command line: --require '%s': would be met by guessing; it is a percentage: write 95 "
-        "for 0.95",
-        text);
-    return OCT_OK;
 }
 
 /* Those of the command line, separated by commas, in place of the recipe's. */
@@ -79,7 +143,7 @@ static oct_status open_file(subject *s)
         OCT_TRY(oct_job_checkpoint(&s->checkpoint, path_of(s), s->kind));
     }
 
-    const char *data = s->args->option[DATA].given ? s->args->option[DATA].text : NULL;
+    const char *data = s->args->option[DATA].text;
     OCT_TRY(s->kind == OCT_FILE_MODEL
                 ? oct_job_model_recipe(&s->recipe, path_of(s), &s->model, data)
                 : oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data));
@@ -144,39 +208,6 @@ static oct_status evaluate_model(subject *s)
     return OCT_OK;
 }
 
-/* What the metrics with details have counted. */
-static oct_status count_details(subject *s)
-{
-    const oct_outputs *o = &s->outputs;
-    const oct_output_rows rows = {o->y, o->row, o->goals};
-    for (int i = 0; i < s->scores.num_metrics; i++)
-        if (s->scores.metric[i]->details)
-            OCT_TRY(oct_metric_sum(s->scores.metric[i], s->session->group, &o->leaves, &rows,
-                                   &s->numbers[i]));
-    return OCT_OK;
-}
-
-static json_t *details_json(const subject *s)
-{
-    json_t *object = NULL;
-    for (int i = 0; i < s->scores.num_metrics; i++) {
-        if (!s->numbers[i]) continue;
-        if (!object) object = json_object();
-        json_object_set_new(object, s->scores.metric[i]->name,
-                            oct_figures_json(s->scores.metric[i], s->numbers[i], s->outputs.row));
-    }
-    return object;
-}
-
-static oct_status print_details(const subject *s)
-{
-    for (int i = 0; i < s->scores.num_metrics; i++)
-        if (s->numbers[i])
-            OCT_TRY(oct_figures_print(s->scores.metric[i], s->numbers[i], s->outputs.row,
-                                      s->data.class_names));
-    return OCT_OK;
-}
-
 static oct_status print_scores(const subject *s, double accuracy)
 {
     bool model = s->kind == OCT_FILE_MODEL;
@@ -185,13 +216,19 @@ static oct_status print_scores(const subject *s, double accuracy)
     double rate = s->seconds > 0 ? (double)s->data.count / s->seconds : 0;
     char correct[32], images[32], per_s[32], figure[OCT_FIGURE_TEXT];
     if (s->args->json) {
+        json_t *details = NULL;
+        for (int i = 0; i < s->scores.num_metrics; i++) {
+            if (!s->numbers[i]) continue;
+            if (!details) details = json_object();
+            json_object_set_new(details, s->scores.metric[i]->name,
+                                rows_json(s->scores.metric[i], s->numbers[i], s->outputs.row));
+        }
         json_t *result = json_pack(
             "{s:i, s:s, s:s, s:s, s:o*, s:o*, s:I, s:f, s:o*, s:o*}", "schema_version", 1, "file",
             model ? path_of(s) : s->checkpoint.path, "kind", model ? "int8 model" : "checkpoint",
             "phase", phase, "accuracy", classes ? json_real(accuracy) : NULL, "correct",
             classes ? json_integer(s->scores.correct) : NULL, "images", (json_int_t)s->data.count,
-            "images_per_s", rate, "metrics", oct_scores_json(&s->scores), "details",
-            details_json(s));
+            "images_per_s", rate, "metrics", oct_scores_json(&s->scores), "details", details);
         if (result && s->required >= 0)
             json_object_set_new(result, "reached", json_boolean(accuracy >= s->required));
         return oct_print_json(result);
@@ -208,7 +245,11 @@ static oct_status print_scores(const subject *s, double accuracy)
         OCT_TRY(oct_print("%-12s %s\n", m->title, oct_figure_text(m, s->scores.value[i], figure)));
     }
     OCT_TRY(oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate, per_s)));
-    return print_details(s);
+    for (int i = 0; i < s->scores.num_metrics; i++)
+        if (s->numbers[i])
+            OCT_TRY(print_rows(s->scores.metric[i], s->numbers[i], s->outputs.row,
+                               s->data.class_names));
+    return OCT_OK;
 }
 
 static oct_status eval_in_session(subject *s)
@@ -225,7 +266,12 @@ static oct_status eval_in_session(subject *s)
               "command line: --require is a percentage of right answers, and data.goal of %s has "
               "none; leave it out",
               path_of(s));
-    OCT_TRY(count_details(s));
+    const oct_outputs *o = &s->outputs;
+    const oct_output_rows rows = {o->y, o->row, o->goals};
+    for (int i = 0; i < s->scores.num_metrics; i++)
+        if (s->scores.metric[i]->details)
+            OCT_TRY(oct_metric_sum(s->scores.metric[i], s->session->group, &o->leaves, &rows,
+                                   &s->numbers[i]));
     if (s->session->group->rank == 0) OCT_TRY(print_scores(s, accuracy));
     OCT_CHECK(accuracy >= s->required, OCT_NO,
               "%s: accuracy %.2f %% is below the %g %% that --require asks for", path_of(s),
@@ -236,8 +282,17 @@ static oct_status eval_in_session(subject *s)
 static oct_status run_eval(const oct_args *args)
 {
     oct_session session;
-    subject s = {.session = &session, .args = args};
-    OCT_TRY(read_required(&s));
+    subject s = {.session = &session, .args = args, .required = -1};
+    const char *required = args->option[REQUIRE].text;
+    if (required) {
+        OCT_CHECK(oct_parse_f64(required, &s.required) && s.required >= 0 && s.required <= 100,
+                  OCT_USAGE, "command line: --require '%s': must be a percentage from 0 to 100",
+                  required);
+        OCT_CHECK(s.required == 0 || s.required > 1, OCT_USAGE,
+                  "command line: --require '%s': would be met by guessing; it is a percentage: "
+                  "write 95 for 0.95",
+                  required);
+    }
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
     oct_status status = oct_session_end(&session, eval_in_session(&s));
     for (int i = 0; i < OCT_METRICS_MAX; i++)

@@ -44,21 +44,6 @@ typedef struct exporting {
     oct_golden golden;
 } exporting;
 
-static oct_status find_format(exporting *e)
-{
-    char names[OCT_REGISTRY_CHOICE_BYTES];
-    const oct_args *args = e->args;
-    oct_registry_choice(&oct_export_format_table, " or ", names);
-    OCT_CHECK(args->option[FORMAT].given, OCT_USAGE, "command line: --format is missing; it is %s",
-              names);
-    e->format = oct_registry_find(&oct_export_format_table, args->option[FORMAT].text);
-    if (e->format) return OCT_OK;
-    oct_fail_clear();
-    oct_registry_report_missing(&oct_export_format_table, "command line: --format",
-                                args->option[FORMAT].text, names);
-    return OCT_USAGE;
-}
-
 /* What is there is written over only by --force, and never what is exported; the folder can be written to: said before
  * any work. beside: it goes with the file that the command line names. */
 static oct_status check_place(const exporting *e, const char *path, bool beside)
@@ -168,63 +153,33 @@ static oct_status open_model(exporting *e)
     return OCT_OK;
 }
 
-static void take_normalisation(exporting *e)
+static oct_status open_checkpoint(exporting *e)
 {
+    const char *path = e->args->word[0];
+    OCT_TRY(oct_job_checkpoint(&e->checkpoint, path, e->kind));
+    OCT_TRY(oct_job_checkpoint_recipe(&e->recipe, &e->checkpoint, e->args->option[DATA].text));
+    OCT_TRY(oct_load_data(&e->recipe, OCT_TEST, NULL, &e->data));
+    const oct_example example = *OCT_EXAMPLE(OCT_SHAPE(1, e->data.h, e->data.w, e->data.c));
+    oct_phase phase;
+    OCT_TRY(oct_build_model(&e->root, &e->recipe, &e->data));
+    /* The network is looked at before prepare changes it. */
+    OCT_TRY(oct_float_network_open(&e->network, e->root, &example));
+    OCT_TRY(oct_bring_to_phase(&e->root, &e->checkpoint, &e->recipe, &e->data, &phase));
+    OCT_TRY(oct_checkpoint_load(&e->checkpoint, e->root, NULL));
+    if (phase != OCT_PHASE_FLOAT) { /* what is prepared is computed in float */
+        oct_quantizers quantizers = {0};
+        OCT_TRY(oct_quantizers_collect(&quantizers, e->root));
+        oct_quantizers_set_state(&quantizers, OCT_QUANT_OFF);
+        oct_quantizers_free(&quantizers);
+    }
+    OCT_TRY(oct_float_network_find(&e->network, e->root));
     const oct_normaliser n = oct_normaliser_of(&e->recipe.data_mean, &e->recipe.data_std);
     oct_normaliser_spread(&n, e->data.c, e->mean, e->std);
     e->job.mean = e->mean;
     e->job.std = e->std;
-}
-
-/* Computes in float what is prepared. */
-static oct_status stop_quantizers(oct_module *root)
-{
-    oct_quantizers quantizers = {0};
-    const oct_status status = oct_quantizers_collect(&quantizers, root);
-    if (status == OCT_OK) oct_quantizers_set_state(&quantizers, OCT_QUANT_OFF);
-    oct_quantizers_free(&quantizers);
-    return status;
-}
-
-/* The network is looked at before prepare changes it. */
-static oct_status build(exporting *e)
-{
-    const oct_example example = *OCT_EXAMPLE(OCT_SHAPE(1, e->data.h, e->data.w, e->data.c));
-    oct_phase phase;
-    OCT_TRY(oct_build_model(&e->root, &e->recipe, &e->data));
-    OCT_TRY(oct_float_network_open(&e->network, e->root, &example));
-    OCT_TRY(oct_bring_to_phase(&e->root, &e->checkpoint, &e->recipe, &e->data, &phase));
-    OCT_TRY(oct_checkpoint_load(&e->checkpoint, e->root, NULL));
-    if (phase != OCT_PHASE_FLOAT) OCT_TRY(stop_quantizers(e->root));
-    return oct_float_network_find(&e->network, e->root);
-}
-
-static oct_status open_checkpoint(exporting *e)
-{
-    const char *path = e->args->word[0];
-    const char *data = e->args->option[DATA].given ? e->args->option[DATA].text : NULL;
-    OCT_TRY(oct_job_checkpoint(&e->checkpoint, path, e->kind));
-    OCT_TRY(oct_job_checkpoint_recipe(&e->recipe, &e->checkpoint, data));
-    OCT_TRY(oct_load_data(&e->recipe, OCT_TEST, NULL, &e->data));
-    OCT_TRY(build(e));
-    take_normalisation(e);
     e->job.network = &e->network;
     e->job.class_names = e->checkpoint.info.class_names;
     e->job.port_names = oct_network_port_names(e->root);
-    return OCT_OK;
-}
-
-static oct_status write_format(exporting *e)
-{
-    const oct_status status = e->job.model ? e->format->write_model(&e->job, &e->made)
-                                           : e->format->write_network(&e->job, &e->made);
-    if (status == OCT_USAGE) return status; /* the command line, not the file */
-    if (status != OCT_OK) return oct_fail_prefix("%s", e->args->word[0]);
-    if (e->network.folded > 0)
-        OCT_TRY(oct_text_add(&e->made.notices,
-                             "%lld batch norms are folded into their layers in this checkpoint; "
-                             "one of the float phase has them\n",
-                             (long long)e->network.folded));
     return OCT_OK;
 }
 
@@ -258,19 +213,14 @@ static oct_status write_files(exporting *e)
     return status;
 }
 
-static json_t *notices_json(const char *text)
-{
-    json_t *lines = json_array();
-    for (const char *at = text; at && *at; at += strcspn(at, "\n") + 1)
-        json_array_append_new(lines, json_stringn(at, strcspn(at, "\n")));
-    return lines;
-}
-
 static oct_status print_export(const exporting *e)
 {
     const char *of = e->job.model ? "int8 model" : "float network";
     const char *notices = e->made.notices.data;
     char count[32];
+    json_t *lines = e->args->json ? json_array() : NULL;
+    for (const char *at = notices; lines && at && *at; at += strcspn(at, "\n") + 1)
+        json_array_append_new(lines, json_stringn(at, strcspn(at, "\n")));
     if (e->args->json)
         return oct_print_json(
             json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:s*, s:s*, s:I, s:o}", "format",
@@ -281,7 +231,7 @@ static oct_status print_export(const exporting *e)
                       : e->job.signed_weights                 ? "s8"
                                                               : "u8",
                       "operators", e->made.operators.data, "arena", (json_int_t)e->made.arena,
-                      "notices", notices_json(notices)));
+                      "notices", lines));
     OCT_TRY(oct_print("%-14s %s (%s, %s)\n", e->format->name, e->path, of,
                       oct_text_size((int64_t)e->made.size).text));
     if (e->beside_path)
@@ -307,7 +257,18 @@ static oct_status print_export(const exporting *e)
 
 static oct_status export_in_session(exporting *e)
 {
-    OCT_TRY(find_format(e));
+    const char *format = e->args->option[FORMAT].text;
+    char names[OCT_REGISTRY_CHOICE_BYTES];
+    oct_registry_choice(&oct_export_format_table, " or ", names);
+    OCT_CHECK(format, OCT_USAGE,
+              "command line: --format is missing; write --format NAME, where NAME is %s", names);
+    e->format = oct_registry_find(&oct_export_format_table, format);
+    if (!e->format) {
+        oct_fail_clear();
+        oct_registry_report_missing(&oct_export_format_table, "command line: --format", format,
+                                    names);
+        return OCT_USAGE;
+    }
     OCT_TRY(check_kind(e));
     OCT_TRY(find_places(e));
     e->job.version = OCT_VERSION;
@@ -317,7 +278,15 @@ static oct_status export_in_session(exporting *e)
     e->job.codes = e->args->option[CODES].given;
     OCT_TRY(take_processor(e));
     OCT_TRY(e->kind == OCT_FILE_MODEL ? open_model(e) : open_checkpoint(e));
-    OCT_TRY(write_format(e));
+    const oct_status status = e->job.model ? e->format->write_model(&e->job, &e->made)
+                                           : e->format->write_network(&e->job, &e->made);
+    if (status == OCT_USAGE) return status; /* the command line, not the file */
+    if (status != OCT_OK) return oct_fail_prefix("%s", e->args->word[0]);
+    if (e->network.folded > 0)
+        OCT_TRY(oct_text_add(&e->made.notices,
+                             "%lld batch norms are folded into their layers in this checkpoint; "
+                             "one of the float phase has them\n",
+                             (long long)e->network.folded));
     OCT_TRY(write_files(e));
     return print_export(e);
 }

@@ -52,17 +52,6 @@ static const struct topic {
     {"formats", "the data set formats", help_formats},
 };
 
-static oct_status add_exit_codes(oct_text *out)
-{
-    OCT_TRY(oct_text_add(out, "\nExit status\n"));
-#define X(name, exit, meaning)                                                                     \
-    if (OCT_##name != OCT_PEER) OCT_TRY(oct_text_add(out, "  %-3d %s\n", exit, meaning));
-    OCT_STATUS_LIST(X)
-#undef X
-    return oct_text_add(
-        out, "A reader that closes the pipe early, as in octet ... | head, is no error.\n");
-}
-
 oct_status oct_help_overview(oct_text *out)
 {
     OCT_TRY(oct_text_add(out,
@@ -82,7 +71,13 @@ oct_status oct_help_overview(oct_text *out)
              "  octet recipes fashion-mnist > my.yaml    one of them, to edit\n"
              "  octet check my.yaml                      checks it before anything starts\n"
              "  octet train my.yaml --ranks 2\n"));
-    return add_exit_codes(out);
+    OCT_TRY(oct_text_add(out, "\nExit status\n"));
+#define X(name, exit, meaning)                                                                     \
+    if (OCT_##name != OCT_PEER) OCT_TRY(oct_text_add(out, "  %-3d %s\n", exit, meaning));
+    OCT_STATUS_LIST(X)
+#undef X
+    return oct_text_add(
+        out, "A reader that closes the pipe early, as in octet ... | head, is no error.\n");
 }
 
 static oct_status add_options(const oct_option *options, oct_text *out)
@@ -128,8 +123,11 @@ static oct_status make_help(const char *word, oct_text *out)
         names[count++] = oct_command_at(i)->name;
     char hint[OCT_HINT_BYTES], key[OCT_HINT_BYTES];
     oct_recipe_suggest(word, key);
-    return oct_fail(OCT_USAGE, "command line: there is no help on '%s'; %s", word,
-                    oct_did_you_mean(hint, word, names, count, *key ? key + 2 : "see octet help"));
+    return oct_fail(
+        OCT_USAGE, "command line: there is no help on '%s'; %s", word,
+        oct_did_you_mean(hint, word, names, count,
+                         *key ? key + 2
+                              : "octet help lists the commands, octet help recipe the keys"));
 }
 
 static oct_status run_help(const oct_args *args)

@@ -1,11 +1,11 @@
 /* The kind of file is found by its first bytes. zlib reads both gzipped and plain files. */
-#include "launch/cmd/image_file.h"
+#include "launch/cmd/run.h"
 
 #include "core/base/mem.h"
 #include "io/dataset/npy_file.h"
 #include "io/file/file.h"
 #include "io/image/decode.h"
-#include "launch/cmd/data_recipe.h"
+#include "launch/cmd/begun_recipe.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -64,27 +64,22 @@ out:
     return status;
 }
 
-/* What to do about images of a size that the model cannot take. */
-static const char *remedy(const oct_image_wanted *m, int64_t h, int64_t w, int64_t c)
-{
-    if (c == m->c)
-        return "; resize them, or train with data.size, and the model resizes them itself";
-    return h == m->c && w == m->h && c == m->w
-               ? "; its channels come first: save numpy.ascontiguousarray(array.transpose(0, 2, "
-                 "3, 1))"
-               : "; convert them to as many channels";
-}
-
 /* Checks that the model can take images of a size, or that transforms make it so. */
 static oct_status check_size(const char *name, const oct_image_wanted *m, int64_t h, int64_t w,
                              int64_t c)
 {
     const int64_t most = OCT_IMAGE_SIDE_MAX;
     const bool possible = h >= 1 && w >= 1 && h <= most && w <= most && c == m->c;
+    const bool channels_first = h == m->c && w == m->h && c == m->w;
     OCT_CHECK(possible && (m->augment || (h == m->h && w == m->w)), OCT_DATA,
               "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64 ", but the model takes %" PRId64
               "x%" PRId64 "x%" PRId64 "%s",
-              name, h, w, c, m->h, m->w, m->c, remedy(m, h, w, c));
+              name, h, w, c, m->h, m->w, m->c,
+              c == m->c
+                  ? "; resize them, or train with data.size, and the model resizes them itself"
+              : channels_first ? "; its channels come first: save "
+                                 "numpy.ascontiguousarray(array.transpose(0, 2, 3, 1))"
+                               : "; convert them to as many channels");
     return OCT_OK;
 }
 
@@ -131,13 +126,6 @@ static oct_status find_pnm(image_file *f, size_t *begin, int64_t *images)
 
 /* CIFAR-10 stores a label, then the planes; the planes become pixels here, in place of the file. */
 enum { CIFAR_PLANE = 32 * 32, CIFAR_IMAGE = 3 * CIFAR_PLANE };
-
-static bool is_cifar(const image_file *f)
-{
-    bool fits = f->wanted->h == 32 && f->wanted->w == 32 && f->wanted->c == 3 &&
-                f->size % (CIFAR_IMAGE + 1) == 0;
-    return fits && f->size % CIFAR_IMAGE != 0;
-}
 
 static void take_cifar(image_file *f)
 {
@@ -201,14 +189,6 @@ static oct_status refuse_unknown(const image_file *f)
                     f->path, f->wanted->h, f->wanted->w, f->wanted->c);
 }
 
-/* IDX labels beside the images have the same name but for one word. */
-static bool is_idx_labels(const image_file *f)
-{
-    static const uint8_t magic[] = {0, 0, 8, 1};
-    return f->size >= 8 && memcmp(f->bytes, magic, sizeof magic) == 0 &&
-           (int64_t)f->size == 8 + big_endian(f->bytes + 4);
-}
-
 static oct_status check_pictures(const char *path, const oct_image_wanted *wanted)
 {
     OCT_CHECK(wanted->c == 1 || wanted->c == 3 || wanted->c == 4, OCT_DATA,
@@ -234,11 +214,6 @@ static oct_status take_encoded(image_file *f, int64_t *images)
     }
     oct_image_free(&image);
     return status;
-}
-
-static bool is_npy(const image_file *f)
-{
-    return f->size >= 6 && memcmp(f->bytes, "\x93NUMPY", 6) == 0;
 }
 
 /* An array of the shape that the model takes is one sample; otherwise its first axis counts samples. Its numbers
@@ -276,22 +251,18 @@ static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
     *begin = 0;
     if (f->wanted->raw) return find_raw(f, images);
     if (oct_image_kind_of(b, f->size)) return take_encoded(f, images);
-    if (is_npy(f)) return take_npy(f, images);
-    OCT_CHECK(!is_idx_labels(f), OCT_DATA,
-              "%s: is an IDX file of labels; give the one that holds the images", f->path);
+    if (f->size >= 6 && memcmp(b, "\x93NUMPY", 6) == 0) return take_npy(f, images);
+    /* IDX labels beside the images have the same name but for one word. */
+    OCT_CHECK(
+        f->size < 8 || memcmp(b, "\0\0\x8\x1", 4) != 0 || (int64_t)f->size != 8 + big_endian(b + 4),
+        OCT_DATA, "%s: is an IDX file of labels; give the one that holds the images", f->path);
     if (f->size >= 2 && b[0] == 'P' && (b[1] == '5' || b[1] == '6'))
         return find_pnm(f, begin, images);
-    if (!is_cifar(f)) return refuse_unknown(f);
+    const bool fits = f->wanted->h == 32 && f->wanted->w == 32 && f->wanted->c == 3;
+    const bool cifar = fits && f->size % (CIFAR_IMAGE + 1) == 0 && f->size % CIFAR_IMAGE != 0;
+    if (!cifar) return refuse_unknown(f);
     take_cifar(f);
     return find_raw(f, images);
-}
-
-/* Files whose ending says a data set; an array that may be one sample is looked into. */
-static bool is_data(const char *path)
-{
-    struct stat info;
-    return oct_data_is(path) && !(oct_ends_with(path, ".npy") && stat(path, &info) == 0 &&
-                                  info.st_size <= FILE_BYTES_MAX);
 }
 
 /* Arrays have the names that the model's recipe gives them, where it reads this format, too. */
@@ -343,23 +314,13 @@ out:
 oct_status oct_images_open(oct_dataset *data, const char *path, const oct_recipe *recipe,
                            const oct_image_wanted *wanted)
 {
-    const bool data_set = !wanted->raw && is_data(path);
+    struct stat info;
+    /* A file's ending says a data set; an array that may be one sample is looked into. */
+    const bool data_set =
+        !wanted->raw && oct_data_is(path) &&
+        !(oct_ends_with(path, ".npy") && stat(path, &info) == 0 && info.st_size <= FILE_BYTES_MAX);
     *data = (oct_dataset){0};
     return data_set ? open_data(data, path, recipe, wanted) : open_file(data, path, wanted);
-}
-
-oct_status oct_images_name(const oct_dataset *data, int64_t i, const char *path, char **name)
-{
-    struct stat info;
-    if (!data->format->sample_name) return oct_strdup(name, path);
-    const char *picture = data->format->sample_name(data, i);
-    if (strncmp(picture, "./", 2) == 0) picture += 2; /* it is in the folder itself */
-    /* Pictures are named from the folder on, or from that of their table. */
-    const bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    const char *slash = strrchr(path, '/');
-    const size_t length = folder ? strlen(path) : slash ? (size_t)(slash - path) + 1 : 0;
-    return oct_format(name, "%.*s%s%s", (int)length, path,
-                      length > 0 && path[length - 1] != '/' ? "/" : "", picture);
 }
 
 oct_status oct_images_read(const oct_dataset *data, int64_t i, const char *name,

@@ -9,7 +9,7 @@
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
-#include "launch/cmd/import_recipe.h"
+#include "launch/cmd/begun_recipe.h"
 #include "launch/runfolder/run_folder.h"
 #include "quant/module/rule.h"
 
@@ -40,28 +40,6 @@ typedef struct network {
     int types;
 } network;
 
-static oct_status read_size(network *m)
-{
-    const char *text = m->args->option[SIZE].text;
-    if (!m->args->option[SIZE].given) return OCT_OK;
-    OCT_CHECK(oct_augment_size(text, &m->h, &m->w), OCT_USAGE,
-              "command line: --size %s: is no size such as 224 or, height first, 224x160",
-              oct_show(text, strlen(text)).text);
-    return OCT_OK;
-}
-
-static oct_status read_network(network *m)
-{
-    oct_onnx_source source = {.path = m->path};
-    OCT_TRY(read_size(m));
-    OCT_TRY(oct_onnx_load(m->path, &m->bytes, &m->size));
-    source.bytes = m->bytes;
-    source.size = m->size;
-    OCT_TRY(oct_onnx_read_bytes(&m->graph, &source));
-    m->nodes = m->graph.num_nodes;
-    return OCT_OK;
-}
-
 /* Operators of a network, each type once. */
 typedef struct tally {
     const char **type;
@@ -89,18 +67,6 @@ static oct_status count_types(const oct_onnx_graph *g, tally *t)
     return OCT_OK;
 }
 
-static void free_tally(tally *t)
-{
-    oct_free(&t->type);
-    oct_free(&t->count);
-}
-
-/* Is input i a statistic, which training keeps but does not learn? */
-static bool is_statistic(const oct_onnx_node *n, int i)
-{
-    return i >= 3 && strcmp(n->type, "BatchNormalization") == 0;
-}
-
 /* Counts what training may change: each tensor once, however many nodes share it. */
 static oct_status count_parameters(network *m)
 {
@@ -111,7 +77,9 @@ static oct_status count_parameters(network *m)
         for (int k = 0; k < g->nodes[i].inputs; k++) {
             const oct_onnx_value *v = oct_onnx_input(g, &g->nodes[i], k);
             const bool learned = v && v->data && v->learned;
-            if (!learned || is_statistic(&g->nodes[i], k) || seen[v - g->values]) continue;
+            /* Statistics are kept by training, not learned. */
+            const bool statistic = k >= 3 && strcmp(g->nodes[i].type, "BatchNormalization") == 0;
+            if (!learned || statistic || seen[v - g->values]) continue;
             seen[v - g->values] = true;
             m->tensors++;
             m->numbers += oct_onnx_numel(v);
@@ -177,16 +145,6 @@ static oct_status print_modules(const network *m)
     return OCT_OK;
 }
 
-static json_t *modules_json(const network *m)
-{
-    json_t *all = json_object();
-    for (int i = 0; i < m->types; i++)
-        json_object_set_new(all, m->type[i]->name,
-                            json_pack("{s:I, s:b}", "count", (json_int_t)m->count[i], "quantized",
-                                      oct_quant_rule_find(m->type[i]) != NULL));
-    return all;
-}
-
 static oct_status print_ports(const oct_onnx_graph *g, const char *what, const int32_t *ports,
                               int count)
 {
@@ -246,7 +204,11 @@ static json_t *ports_json(const oct_onnx_graph *g, const int32_t *ports, int cou
 static oct_status print_json(const network *m, const tally *t)
 {
     const oct_onnx_graph *g = &m->graph;
-    json_t *types = json_object();
+    json_t *types = json_object(), *modules = json_object();
+    for (int i = 0; i < m->types; i++)
+        json_object_set_new(modules, m->type[i]->name,
+                            json_pack("{s:I, s:b}", "count", (json_int_t)m->count[i], "quantized",
+                                      oct_quant_rule_find(m->type[i]) != NULL));
     for (size_t i = 0; i < t->types; i++)
         json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
                             json_integer(t->count[i]));
@@ -258,8 +220,8 @@ static oct_status print_json(const network *m, const tally *t)
         ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
         "parameter_tensors", (json_int_t)m->tensors, "fixed", (json_int_t)m->fixed,
         "untrained_batch_norms", (json_int_t)m->unseen, "nodes", (json_int_t)g->num_nodes,
-        "file_nodes", (json_int_t)m->nodes, "operators", types, "modules", modules_json(m),
-        "changed", m->notes));
+        "file_nodes", (json_int_t)m->nodes, "operators", types, "modules", modules, "changed",
+        m->notes));
 }
 
 static oct_status print_import(const network *m)
@@ -267,20 +229,9 @@ static oct_status print_import(const network *m)
     tally t = {0};
     oct_status status = count_types(&m->graph, &t);
     if (status == OCT_OK) status = m->args->json ? print_json(m, &t) : print_network(m, &t);
-    free_tally(&t);
+    oct_free(&t.type);
+    oct_free(&t.count);
     return status;
-}
-
-/* What the file holds is shown in any case; what it becomes, when all of it can be built. */
-static oct_status build_and_show(network *m)
-{
-    if (m->args->json) {
-        OCT_TRY(build_network(m));
-        return print_import(m);
-    }
-    OCT_TRY(print_import(m));
-    OCT_TRY(build_network(m));
-    return print_modules(m);
 }
 
 static oct_status write_recipe(const network *m, const char *folder)
@@ -319,12 +270,23 @@ static oct_status check_folder(const char *folder)
 static oct_status run_import(const oct_args *args)
 {
     network m = {.path = args->word[0], .args = args};
+    const char *size = args->option[SIZE].text;
     oct_status status = OCT_OK;
     if (args->option[OUTPUT].given) OCT_TRY(check_folder(args->option[OUTPUT].text));
-    OCT_TRY_OUT(read_network(&m));
+    if (size)
+        OCT_CHECK(oct_augment_size(size, &m.h, &m.w), OCT_USAGE,
+                  "command line: --size %s: is no size such as 224 or, height first, 224x160",
+                  oct_show(size, strlen(size)).text);
+    OCT_TRY_OUT(oct_onnx_load(m.path, &m.bytes, &m.size));
+    const oct_onnx_source source = {.path = m.path, .bytes = m.bytes, .size = m.size};
+    OCT_TRY_OUT(oct_onnx_read_bytes(&m.graph, &source));
+    m.nodes = m.graph.num_nodes;
     OCT_TRY_OUT(oct_onnx_fold(&m.graph, m.h, m.w, 0));
     OCT_TRY_OUT(count_parameters(&m));
-    OCT_TRY_OUT(build_and_show(&m));
+    /* What the file holds is shown in any case; what it becomes, when all of it can be built. */
+    if (!args->json) OCT_TRY_OUT(print_import(&m));
+    OCT_TRY_OUT(build_network(&m));
+    OCT_TRY_OUT(args->json ? print_import(&m) : print_modules(&m));
     if (args->option[OUTPUT].given) OCT_TRY_OUT(write_recipe(&m, args->option[OUTPUT].text));
 out:
     oct_onnx_free(&m.graph);

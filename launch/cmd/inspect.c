@@ -7,10 +7,9 @@
 #include "io/model/model_file.h"
 #include "io/recipe/recipe.h"
 #include "launch/cmd/command.h"
-#include "launch/cmd/device_view.h"
+#include "launch/cmd/inspect_view.h"
 #include "launch/session/file_kind.h"
 #include "launch/base/output.h"
-#include "launch/cmd/prepared_view.h"
 #include "launch/base/meter.h"
 #include "launch/runfolder/run_folder.h"
 #include "quant/program/step.h"
@@ -90,8 +89,13 @@ static oct_status list_tensors(tensors *t)
     return oct_h5_has(t->file, "optimizer") ? visit(t, "optimizer") : OCT_OK;
 }
 
-static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, tensors *t, bool json)
+static oct_status print_checkpoint(const oct_checkpoint *c, bool json)
 {
+    tensors all = {.file = c->file}, *t = &all;
+    uint8_t digest[32];
+    char hex[65];
+    oct_sha256(c->bytes, c->size, digest);
+    oct_hex(digest, hex);
     if (!json) {
         OCT_TRY(oct_print("checkpoint  %s\nsize        %s\nsha256      %s\nstep        %" PRId64
                           "\nphase       %s\n",
@@ -117,15 +121,8 @@ static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, ten
 static oct_status inspect_checkpoint(const char *path, bool json)
 {
     oct_checkpoint checkpoint = {0};
-    oct_status status;
-    tensors t = {0};
-    uint8_t digest[32];
-    char hex[65];
     OCT_TRY(oct_checkpoint_open(&checkpoint, path));
-    oct_sha256(checkpoint.bytes, checkpoint.size, digest);
-    oct_hex(digest, hex);
-    t.file = checkpoint.file;
-    status = print_checkpoint(&checkpoint, hex, &t, json);
+    const oct_status status = print_checkpoint(&checkpoint, json);
     oct_checkpoint_close(&checkpoint);
     return status;
 }
@@ -158,34 +155,24 @@ static const char *kind_text(const oct_step *s, char text[80])
     return text;
 }
 
-typedef struct columns {
-    int name, kind;
-} columns;
-
-static columns columns_of(const oct_program *p)
-{
-    char kind[80];
-    columns c = {5, 10};
-    for (int64_t i = 0; i < p->num_steps; i++) {
-        int name = (int)strlen(p->steps[i].name), type = (int)strlen(kind_text(&p->steps[i], kind));
-        if (name > c.name) c.name = name;
-        if (type > c.kind) c.kind = type;
-    }
-    return c;
-}
-
 static oct_status print_program(const oct_program *p)
 {
-    char kind[80], in[64], out[64], window[64], count[32];
-    const columns c = columns_of(p);
-    OCT_TRY(oct_print("%3s  %-*s  %-*s  %-7s %-12s %-12s %10s  %-6s %-12s %s\n", "#", c.name,
-                      "layer", c.kind, "kind", "window", "input", "output", "parameters", "type",
+    char kind[80], in[64], out[64], window[OCT_WINDOW_TEXT], count[32];
+    int names = 5, kinds = 10; /* columns */
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        const int name = (int)strlen(p->steps[i].name);
+        const int type = (int)strlen(kind_text(&p->steps[i], kind));
+        names = name > names ? name : names;
+        kinds = type > kinds ? type : kinds;
+    }
+    OCT_TRY(oct_print("%3s  %-*s  %-*s  %-7s %-12s %-12s %10s  %-6s %-12s %s\n", "#", names,
+                      "layer", kinds, "kind", "window", "input", "output", "parameters", "type",
                       "scale", "zero point"));
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *s = &p->steps[i];
         const oct_value *v = &p->values[s->output];
-        OCT_TRY(oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, c.name, s->name,
-                          c.kind, kind_text(s, kind), oct_step_window_text(s, window),
+        OCT_TRY(oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, names, s->name,
+                          kinds, kind_text(s, kind), oct_step_window_text(s, window),
                           value_text(&p->values[s->input[0]], in), value_text(v, out),
                           oct_text_count(step_parameters(s), count)));
         if (v->dtype == OCT_F32)
@@ -257,29 +244,17 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
     return oct_print("%s", c->fallbacks ? c->fallbacks : "");
 }
 
-static oct_status inspect_model(const char *path, bool json)
+static oct_status inspect_model(const char *path, bool device, bool json)
 {
     oct_model model = {0};
     oct_status status = OCT_OK;
     size_t size = 0;
     char hex[65];
     OCT_TRY(oct_model_load(&model, path));
-    OCT_TRY_OUT(oct_file_sha256(path, &size, hex));
-    OCT_TRY_OUT(print_model(&model, path, size, hex, json));
+    if (!device) OCT_TRY_OUT(oct_file_sha256(path, &size, hex));
+    OCT_TRY_OUT(device ? oct_print_device(&model, path, json)
+                       : print_model(&model, path, size, hex, json));
 out:
-    oct_model_free(&model);
-    return status;
-}
-
-static oct_status inspect_device(const char *path, bool json)
-{
-    oct_model model = {0};
-    oct_file_kind kind;
-    OCT_TRY(oct_file_kind_of(path, &kind));
-    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_USAGE,
-              "command line: --device is for int8 models; %s is none", path);
-    OCT_TRY(oct_model_load(&model, path));
-    const oct_status status = oct_print_device(&model, path, json);
     oct_model_free(&model);
     return status;
 }
@@ -337,17 +312,16 @@ out:
 static oct_status run_inspect(const oct_args *args)
 {
     const char *path = args->word[0];
-    const char *data = args->option[DATA].given ? args->option[DATA].text : NULL;
+    const char *data = args->option[DATA].text;
     bool graph = args->option[GRAPH].given, tree = args->option[TREE].given;
     oct_file_kind kind;
-    bool dot = args->option[DOT].given;
+    const bool dot = args->option[DOT].given, device = args->option[DEVICE].given;
     OCT_CHECK(!graph || !tree, OCT_USAGE, "command line: use --graph or --tree, not both");
     OCT_CHECK(graph || !dot, OCT_USAGE, "command line: --dot is for --graph; use --graph --dot");
     OCT_CHECK(!data || graph || tree, OCT_USAGE,
               "command line: --data is for --graph and --tree; nothing else needs the data");
-    OCT_CHECK(!args->option[DEVICE].given || !(graph || tree), OCT_USAGE,
+    OCT_CHECK(!device || !(graph || tree), OCT_USAGE,
               "command line: use --device, --graph or --tree, not several");
-    if (args->option[DEVICE].given) return inspect_device(path, args->json);
     if (graph || tree)
         return oct_print_view(path,
                               dot     ? OCT_VIEW_DOT
@@ -355,11 +329,13 @@ static oct_status run_inspect(const oct_args *args)
                                       : OCT_VIEW_TREE,
                               data, args->json);
     OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_CHECK(kind == OCT_FILE_MODEL || !device, OCT_USAGE,
+              "command line: --device is for int8 models; %s is none", path);
     switch (kind) {
     case OCT_FILE_CHECKPOINT:
         return inspect_checkpoint(path, args->json);
     case OCT_FILE_MODEL:
-        return inspect_model(path, args->json);
+        return inspect_model(path, device, args->json);
     case OCT_FILE_RECIPE:
         return inspect_recipe(path, args->json);
     case OCT_FILE_RUN_FOLDER:

@@ -4,15 +4,19 @@
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/report/page_run.h"
-#include "launch/report/terminal_plot.h"
+#include "launch/report/series.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { WIDTH, HEIGHT, ASCII };
 enum { KEYS_MAX = 16, RUNS_MAX = 2, NAMES_MAX = 64, KEY_BYTES = 72 };
+enum { STANDARD_COLUMNS = 80, STANDARD_ROWS = 16 };
 
 typedef struct request {
     oct_page_run run[RUNS_MAX];
@@ -45,30 +49,27 @@ static oct_status read_pair(pair *p, const oct_page_run *run, const char *key)
 
 /* Names of the keys that have numbers. */
 
-static void add_name(request *r, const char *name)
+static bool is_name(const request *r, const char *word)
 {
-    static const char *const places[] = {"step", "epoch", "images", "correct"};
-    for (size_t i = 0; i < OCT_COUNT(places); i++)
-        if (strcmp(places[i], name) == 0) return;
     for (size_t i = 0; i < r->names; i++)
-        if (strcmp(r->name[i], name) == 0) return;
-    if (r->names < NAMES_MAX && strlen(name) < KEY_BYTES)
-        snprintf(r->name[r->names++], KEY_BYTES, "%s", name);
+        if (strcmp(r->name[i], word) == 0) return true;
+    return false;
 }
 
 static void add_names(request *r, json_t *record)
 {
+    static const char *const places[] = {"step", "epoch", "images", "correct"};
     const char *name;
     json_t *value;
-    json_object_foreach(record, name, value) if (json_is_number(value)) add_name(r, name);
-}
-
-static void find_names(request *r)
-{
-    json_t *eval = oct_page_run_record(&r->run[0], "eval");
-    add_names(r, oct_page_run_record(&r->run[0], "step"));
-    add_names(r, eval);
-    add_names(r, json_object_get(eval, "metrics"));
+    json_object_foreach(record, name, value)
+    {
+        bool is_place = false;
+        for (size_t i = 0; i < OCT_COUNT(places); i++)
+            is_place = is_place || strcmp(places[i], name) == 0;
+        if (json_is_number(value) && !is_place && !is_name(r, name) && r->names < NAMES_MAX &&
+            strlen(name) < KEY_BYTES)
+            snprintf(r->name[r->names++], KEY_BYTES, "%s", name);
+    }
 }
 
 static oct_status unknown(const request *r, const char *word)
@@ -89,24 +90,11 @@ static oct_status unknown(const request *r, const char *word)
     return status;
 }
 
-static bool is_name(const request *r, const char *word)
-{
-    for (size_t i = 0; i < r->names; i++)
-        if (strcmp(r->name[i], word) == 0) return true;
-    return false;
-}
-
-static bool is_there(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0;
-}
-
 static oct_status open_run(request *r, const char *path)
 {
     oct_page_run *run = &r->run[r->runs];
     r->path[r->runs++] = path;
-    OCT_TRY(oct_page_run_open_records(run, path));
+    OCT_TRY(oct_page_run_open(run, path, true));
     if (run->why[OCT_RUN_FILE_RECORDS] && json_array_size(run->records))
         oct_log(OCT_LOG_WARN, "%s: %s", path, run->why[OCT_RUN_FILE_RECORDS]);
     OCT_CHECK(json_array_size(oct_page_run_records(run, "step")) ||
@@ -118,8 +106,12 @@ static oct_status open_run(request *r, const char *path)
 /* The first word is a run; of the others each is a key that its records know, or a second run. */
 static oct_status read_words(request *r, const oct_args *args)
 {
+    struct stat info;
     OCT_TRY(open_run(r, args->word[0]));
-    find_names(r);
+    json_t *eval = oct_page_run_record(&r->run[0], "eval");
+    add_names(r, oct_page_run_record(&r->run[0], "step"));
+    add_names(r, eval);
+    add_names(r, json_object_get(eval, "metrics"));
     for (size_t i = 1; i < args->num_words; i++) {
         const char *word = args->word[i];
         if (is_name(r, word)) {
@@ -127,34 +119,13 @@ static oct_status read_words(request *r, const oct_args *args)
                       KEYS_MAX);
             r->key[r->keys++] = word;
         } else {
-            if (!is_there(word)) return unknown(r, word);
+            if (stat(word, &info) != 0) return unknown(r, word);
             OCT_CHECK(r->runs < RUNS_MAX, OCT_USAGE, "command line: %s: two runs at most", word);
             OCT_TRY(open_run(r, word));
         }
     }
     if (!r->keys) r->key[r->keys++] = is_name(r, "loss") ? "loss" : r->name[0];
     return OCT_OK;
-}
-
-typedef struct series_name {
-    const oct_series *series;
-    const char *name;
-    bool dots;
-} series_name;
-
-static void add_curves(const request *r, oct_plot *plot, int run, const pair *p)
-{
-    const series_name names[] = {{&p->training, "training batches", false},
-                                 {&p->evaluation, "evaluation", true}};
-    for (size_t i = 0; i < OCT_COUNT(names); i++) {
-        char name[96];
-        snprintf(name, sizeof name, "%.60s%s%s", r->runs > 1 ? r->path[run] : "",
-                 r->runs > 1 ? ": " : "", names[i].name);
-        oct_plot_curve *curve = oct_plot_add(plot, names[i].series, name);
-        if (!curve) continue;
-        curve->dots = names[i].dots;
-        curve->colour = run;
-    }
 }
 
 static oct_status plot_key(const request *r, const char *key, const oct_terminal *terminal)
@@ -169,7 +140,21 @@ static oct_status plot_key(const request *r, const char *key, const oct_terminal
     oct_status status = OCT_OK;
     for (int run = 0; run < r->runs; run++) {
         OCT_TRY_OUT(read_pair(&pairs[run], &r->run[run], key));
-        add_curves(r, &plot, run, &pairs[run]);
+        const struct {
+            const oct_series *series;
+            const char *name;
+            bool dots;
+        } curves[] = {{&pairs[run].training, "training batches", false},
+                      {&pairs[run].evaluation, "evaluation", true}};
+        for (size_t i = 0; i < OCT_COUNT(curves); i++) {
+            char name[96];
+            snprintf(name, sizeof name, "%.60s%s%s", r->runs > 1 ? r->path[run] : "",
+                     r->runs > 1 ? ": " : "", curves[i].name);
+            oct_plot_curve *curve = oct_plot_add(&plot, curves[i].series, name);
+            if (!curve) continue;
+            curve->dots = curves[i].dots;
+            curve->colour = run;
+        }
     }
     OCT_TRY_OUT(oct_terminal_plot(&plot, terminal, &text));
     OCT_TRY_OUT(oct_print("%s\n", text.data ? text.data : ""));
@@ -202,38 +187,44 @@ static oct_status run_json(const request *r, int run, json_t *runs)
     return OCT_OK;
 }
 
-static oct_status print_json(const request *r)
+/* Whether the locale of the environment says UTF-8. */
+static bool says_utf8(void)
 {
-    json_t *runs = json_array();
-    for (int run = 0; run < r->runs; run++) {
-        oct_status status = run_json(r, run, runs);
-        if (status != OCT_OK) {
-            json_decref(runs);
-            return status;
-        }
+    static const char *const variables[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < OCT_COUNT(variables); i++) {
+        const char *value = getenv(variables[i]);
+        if (!value || !*value) continue;
+        return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
     }
-    return oct_print_json(
-        json_pack("{s:i, s:s, s:o}", "schema_version", 1, "kind", "plot", "runs", runs));
-}
-
-static oct_status plot_all(request *r, const oct_args *args)
-{
-    oct_terminal terminal = oct_terminal_here();
-    if (args->option[WIDTH].given) terminal.columns = (int)args->option[WIDTH].count;
-    if (args->option[HEIGHT].given) terminal.rows = (int)args->option[HEIGHT].count;
-    if (args->option[ASCII].given) terminal.unicode = false;
-    OCT_TRY(read_words(r, args));
-    if (args->json) return print_json(r);
-    for (size_t k = 0; k < r->keys; k++)
-        OCT_TRY(plot_key(r, r->key[k], &terminal));
-    return OCT_OK;
+    return false;
 }
 
 static oct_status run_plot(const oct_args *args)
 {
     request *r = NULL;
     OCT_TRY(oct_alloc(&r, 1, sizeof *r));
-    oct_status status = plot_all(r, args);
+    struct winsize size = {0};
+    const int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0
+                            ? size.ws_col
+                            : STANDARD_COLUMNS;
+    const oct_terminal terminal = {
+        .columns =
+            (int)oct_option_count(args, WIDTH,
+                                  columns < OCT_TERMINAL_COLUMNS_MIN   ? OCT_TERMINAL_COLUMNS_MIN
+                                  : columns > OCT_TERMINAL_COLUMNS_MAX ? OCT_TERMINAL_COLUMNS_MAX
+                                                                       : columns),
+        .rows = (int)oct_option_count(args, HEIGHT, STANDARD_ROWS),
+        .unicode = !args->option[ASCII].given && says_utf8()};
+    json_t *runs = args->json ? json_array() : NULL;
+    oct_status status = read_words(r, args);
+    for (int run = 0; runs && run < r->runs && status == OCT_OK; run++)
+        status = run_json(r, run, runs);
+    for (size_t k = 0; !runs && k < r->keys && status == OCT_OK; k++)
+        status = plot_key(r, r->key[k], &terminal);
+    if (runs && status == OCT_OK)
+        status = oct_print_json(
+            json_pack("{s:i, s:s, s:O}", "schema_version", 1, "kind", "plot", "runs", runs));
+    json_decref(runs);
     for (int i = 0; i < RUNS_MAX; i++)
         oct_page_run_close(&r->run[i]);
     oct_free(&r);

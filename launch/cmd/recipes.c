@@ -33,16 +33,6 @@ static oct_status read_summary(const oct_shipped *list, size_t i, char line[200]
     return OCT_OK;
 }
 
-static oct_status print_list(const oct_shipped *list)
-{
-    char line[200];
-    for (size_t i = 0; i < list->count; i++) {
-        OCT_TRY(read_summary(list, i, line));
-        OCT_TRY(oct_print("%-24s %s\n", list->name[i], line));
-    }
-    return oct_print("\nIn %s; octet recipes NAME prints one.\n", list->folder);
-}
-
 static oct_status print_json(const oct_shipped *list)
 {
     json_t *array = json_array();
@@ -83,7 +73,13 @@ static oct_status run_recipes(const oct_args *args)
     static oct_shipped list;
     OCT_TRY(oct_shipped_list(&list));
     if (args->num_words) return print_one(&list, args->word[0]);
-    return args->json ? print_json(&list) : print_list(&list);
+    if (args->json) return print_json(&list);
+    for (size_t i = 0; i < list.count; i++) {
+        char line[200];
+        OCT_TRY(read_summary(&list, i, line));
+        OCT_TRY(oct_print("%-24s %s\n", list.name[i], line));
+    }
+    return oct_print("\nIn %s; octet recipes NAME prints one.\n", list.folder);
 }
 
 const oct_command oct_command_recipes = {

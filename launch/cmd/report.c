@@ -3,40 +3,29 @@
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/report/page.h"
-#include "launch/report/report.h"
 
 #include <jansson.h>
 
 enum { OUTPUT };
-
-/* A report replaces a page, and nothing else: a mistyped name must not cost a file. */
-static oct_status check_output(const char *path)
-{
-    OCT_CHECK(!oct_file_exists(path) || oct_page_is_name(path), OCT_USAGE,
-              "command line: -o %s: already exists and does not end in .html; choose another file "
-              "name",
-              path);
-    return OCT_OK;
-}
-
-static oct_status print_result(const oct_args *args, const char *path, size_t bytes)
-{
-    if (!args->json) return oct_print("the report is in %s\n", path);
-    return oct_print_json(json_pack("{s:i, s:s, s:s, s:I}", "schema_version", 1, "kind", "report",
-                                    "file", path, "bytes", (json_int_t)bytes));
-}
 
 static oct_status run_report(const oct_args *args)
 {
     const char *first = args->word[0], *second = args->num_words > 1 ? args->word[1] : NULL;
     const char *path = args->option[OUTPUT].given ? args->option[OUTPUT].text : "report.html";
     oct_text text = {0};
-    OCT_TRY(check_output(path));
+    /* A report replaces a page, and nothing else: a mistyped name must not cost a file. */
+    OCT_CHECK(!oct_file_exists(path) || oct_page_is_name(path), OCT_USAGE,
+              "command line: -o %s: already exists and does not end in .html; choose another file "
+              "name",
+              path);
     OCT_TRY(oct_page_text(&text, first, second));
     size_t bytes = text.length;
     oct_status status = oct_file_write(path, text.data, bytes);
     oct_text_free(&text);
-    return status == OCT_OK ? print_result(args, path, bytes) : status;
+    OCT_TRY(status);
+    if (!args->json) return oct_print("the report is in %s\n", path);
+    return oct_print_json(json_pack("{s:i, s:s, s:s, s:I}", "schema_version", 1, "kind", "report",
+                                    "file", path, "bytes", (json_int_t)bytes));
 }
 
 static const oct_option options[] = {

@@ -9,10 +9,9 @@
 #include "io/model/model_file.h"
 #include "io/recipe/recipe.h"
 #include "launch/deploy/certificate.h"
-#include "launch/cmd/answer.h"
 #include "launch/cmd/command.h"
 #include "launch/session/file_kind.h"
-#include "launch/cmd/image_file.h"
+#include "launch/cmd/run.h"
 #include "launch/base/output.h"
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
@@ -20,6 +19,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { INPUT, INDEX, COUNT, OUTPUT, LOGITS, IMAGES, RAW };
 enum { IMAGES_MAX = 1 << 20 };
@@ -61,25 +61,10 @@ typedef struct running {
     double seconds;
 } running;
 
-/* Where there are more channels than values, the first holds for all. */
-static oct_normaliser normaliser_of(const oct_model *model, int64_t channels)
-{
-    oct_normaliser n = {.count = channels <= OCT_REALS_MAX ? (int)channels : 1};
-    memcpy(n.mean, model->mean, sizeof n.mean);
-    memcpy(n.std, model->std, sizeof n.std);
-    return n;
-}
-
 /* With --input, words after the model are more of it, as a shell makes them of photos/ *.jpg. */
 static size_t count_paths(const oct_args *args)
 {
     return args->num_words - 1 + args->option[INPUT].given;
-}
-
-static const char *path_at(const oct_args *args, size_t i)
-{
-    if (!args->option[INPUT].given) return args->word[1 + i];
-    return i == 0 ? args->option[INPUT].text : args->word[i];
 }
 
 static oct_status write_picture(const oct_answer *answer, const char *file)
@@ -102,27 +87,26 @@ static double output_at(const oct_answer *a, int64_t k)
     return a->out->dtype == OCT_S32 ? ((const int32_t *)a->y)[k] : (double)((const float *)a->y)[k];
 }
 
-/* The document is written as its images come: an object that is not closed says that the run failed. */
-static oct_status begin_json(const oct_args *args)
-{
-    const char *file = args->option[OUTPUT].text;
-    OCT_TRY(oct_print("{\"model\":\n"));
-    OCT_TRY(oct_print_json(json_string(args->word[0])));
-    if (file) OCT_TRY(oct_print(", \"output\":\n"));
-    if (file) OCT_TRY(oct_print_json(json_string(file)));
-    return oct_print(", \"images\": [\n");
-}
-
 static oct_status print_json(const running *r, const char *name)
 {
+    const char *output = r->args->option[OUTPUT].text;
     json_t *logits = r->args->option[LOGITS].given ? json_array() : NULL;
     for (int64_t k = 0; logits && k < oct_value_numel(r->answer.out); k++)
-        json_array_append_new(logits, oct_answer_number(output_at(&r->answer, k)));
+        json_array_append_new(logits, oct_json_number(output_at(&r->answer, k)));
     json_t *object = json_pack("{s:s, s:I, s:o*}", "file", name, "image",
                                (json_int_t)r->answer.index, "logits", logits);
-    oct_status status = r->done > 0 ? oct_print(",") : begin_json(r->args);
-    if (status == OCT_OK) status = r->kind->add(&r->answer, object);
-    if (status == OCT_OK) return oct_print_json(object);
+    oct_status status = OCT_OK;
+    /* The document is written as its images come: an object that is not closed says that the run failed. */
+    if (r->done == 0) {
+        OCT_TRY_OUT(oct_print("{\"model\":\n"));
+        OCT_TRY_OUT(oct_print_json(json_string(r->args->word[0])));
+        if (output) OCT_TRY_OUT(oct_print(", \"output\":\n"));
+        if (output) OCT_TRY_OUT(oct_print_json(json_string(output)));
+    }
+    OCT_TRY_OUT(oct_print(r->done > 0 ? "," : ", \"images\": [\n"));
+    OCT_TRY_OUT(r->kind->add(&r->answer, object));
+    return oct_print_json(object);
+out:
     json_decref(object);
     return status;
 }
@@ -172,6 +156,21 @@ static void report_choices(running *r, const oct_dataset *data, const char *path
             path, r->answer.in->h, r->answer.in->w);
 }
 
+/* What to call a sample: the path of its picture, else that of its file. The caller frees *name. */
+static oct_status name_sample(const oct_dataset *data, int64_t i, const char *path, char **name)
+{
+    struct stat info;
+    if (!data->format->sample_name) return oct_strdup(name, path);
+    const char *picture = data->format->sample_name(data, i);
+    if (strncmp(picture, "./", 2) == 0) picture += 2; /* it is in the folder itself */
+    /* Pictures are named from the folder on, or from that of their table. */
+    const bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    const char *slash = strrchr(path, '/');
+    const size_t length = folder ? strlen(path) : slash ? (size_t)(slash - path) + 1 : 0;
+    return oct_format(name, "%.*s%s%s", (int)length, path,
+                      length > 0 && path[length - 1] != '/' ? "/" : "", picture);
+}
+
 static oct_status run_path(running *r, const char *path)
 {
     const oct_args *args = r->args;
@@ -180,7 +179,7 @@ static oct_status run_path(running *r, const char *path)
     oct_status status = OCT_OK;
     OCT_TRY(oct_images_open(&data, path, &r->recipe, &r->wanted));
     const int64_t most = data.format->sample_name ? oct_max_i64(data.count - first, 1) : 1;
-    const int64_t count = args->option[COUNT].given ? args->option[COUNT].count : most;
+    const int64_t count = oct_option_count(args, COUNT, most);
     OCT_CHECK_OUT(data.count > 0, OCT_DATA, "%s: holds no images", path);
     OCT_CHECK_OUT(first < data.count && count <= data.count - first, OCT_USAGE,
                   "command line: --index and --count ask for images %" PRId64 " to %" PRId64
@@ -192,7 +191,7 @@ static oct_status run_path(running *r, const char *path)
     report_choices(r, &data, path, count);
     for (int64_t i = first; i < first + count && status == OCT_OK; i++) {
         char *name = NULL;
-        OCT_TRY_OUT(oct_images_name(&data, i, path, &name));
+        OCT_TRY_OUT(name_sample(&data, i, path, &name));
         oct_text_clean(name); /* JSON holds nothing but UTF-8 */
         status = run_image(r, &data, i, name);
         oct_free(&name);
@@ -233,7 +232,10 @@ static oct_status prepare_input(running *r)
                            .images = r->args->option[IMAGES].text,
                            .augment = oct_augment_is_empty(&r->augment) ? NULL : &r->augment,
                            .raw = r->args->option[RAW].given};
-    r->normaliser = normaliser_of(r->model, in->c);
+    /* Where there are more channels than values, the first holds for all. */
+    r->normaliser.count = in->c <= OCT_REALS_MAX ? (int)in->c : 1;
+    memcpy(r->normaliser.mean, r->model->mean, sizeof r->normaliser.mean);
+    memcpy(r->normaliser.std, r->model->std, sizeof r->normaliser.std);
     OCT_TRY(oct_alloc(&r->x, (size_t)(in->h * in->w * in->c), sizeof(float)));
     OCT_TRY(oct_alloc(&r->y, 1, oct_value_bytes(r->answer.out)));
     r->answer.x = r->x;
@@ -246,8 +248,9 @@ static oct_status run_model(const oct_model *model, const oct_args *args)
     running r = {.args = args, .model = model};
     const char *file = args->option[OUTPUT].text;
     oct_status status = prepare_input(&r);
+    const char *input = args->option[INPUT].text;
     for (size_t i = 0; i < count_paths(args) && status == OCT_OK; i++)
-        status = run_path(&r, path_at(args, i));
+        status = run_path(&r, !input ? args->word[1 + i] : i == 0 ? input : args->word[i]);
     const double each_ms = 1e3 * r.seconds / (double)oct_max_i64(r.done, 1);
     if (status == OCT_OK && file && !args->json)
         status = oct_print("%s: the class of each pixel as its grey value\n", file);

@@ -1,18 +1,12 @@
 #include "launch/cmd/run_recipe.h"
 
 #include "core/base/log.h"
-#include "launch/report/report.h"
+#include "launch/report/page.h"
 #include "launch/session/build.h"
 #include "launch/session/plugin_load.h"
 #include "launch/train/run_check.h"
 
 #include <string.h>
-
-/* Each rank takes these keys for itself, as its host needs. */
-static bool is_local(const char *key)
-{
-    return strncmp(key, "data.path: ", 11) == 0 || strncmp(key, "threads: ", 9) == 0;
-}
 
 /* Compares the recipes: ranks that were started with other words would go their own ways, or silently
  * take rank 0's. */
@@ -22,7 +16,10 @@ static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe
     oct_status status = oct_recipe_list(recipe, &all);
     for (const char *line = all.data; status == OCT_OK && *line;) {
         size_t length = strcspn(line, "\n") + 1;
-        if (!is_local(line)) status = oct_text_add(&text, "%.*s", (int)length, line);
+        /* Each rank takes these keys for itself, as its host needs. */
+        const bool is_local =
+            strncmp(line, "data.path: ", 11) == 0 || strncmp(line, "threads: ", 9) == 0;
+        if (!is_local) status = oct_text_add(&text, "%.*s", (int)length, line);
         line += length;
     }
     status = oct_session_agree(session, status);
@@ -30,14 +27,6 @@ static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe
     oct_text_free(&all);
     oct_text_free(&text);
     return status;
-}
-
-/* The run is done and its model is safe: a report that cannot be written costs a warning. */
-static void write_report(const oct_recipe *recipe)
-{
-    if (oct_page_own(recipe->output) == OCT_OK) return;
-    oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_fail_text(0));
-    oct_fail_clear();
 }
 
 oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe *recipe,
@@ -54,6 +43,10 @@ oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe
     if (status == OCT_OK) status = oct_train(session, args, recipe, &files, result);
     oct_init_close(&files.init);
     oct_checkpoint_close(&files.teacher);
-    if (status == OCT_OK && *result) write_report(recipe);
+    /* The run is done and its model is safe: a report that cannot be written costs a warning. */
+    if (status == OCT_OK && *result && oct_page_own(recipe->output) != OCT_OK) {
+        oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_fail_text(0));
+        oct_fail_clear();
+    }
     return status;
 }

@@ -9,7 +9,7 @@
 #include "launch/base/output.h"
 
 #include <inttypes.h>
-#include <math.h>
+#include <jansson.h>
 
 enum { BATCHES, OUTPUT, DATA, RANKS };
 enum { STANDARD_BATCHES = 8 };
@@ -23,15 +23,6 @@ typedef struct survey {
     oct_module *model;
     oct_sensitivity table;
 } survey;
-
-static oct_status open_checkpoint(survey *s)
-{
-    const char *path = s->args->word[0];
-    oct_file_kind kind;
-    OCT_TRY(oct_file_take(path, OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
-                          "sensitivity takes a checkpoint or a run folder", &kind));
-    return oct_job_checkpoint(&s->checkpoint, path, kind);
-}
 
 /* Only a table is replaced: a mistyped name must not cost a file, nor may it be found after the
  * measurement. */
@@ -52,50 +43,18 @@ static oct_status check_output(const oct_args *args)
 static oct_status open_all(survey *s)
 {
     oct_phase phase;
-    const char *data = s->args->option[DATA].given ? s->args->option[DATA].text : NULL;
+    const char *path = s->args->word[0];
+    oct_file_kind kind;
     OCT_TRY(check_output(s->args));
-    OCT_TRY(open_checkpoint(s));
+    OCT_TRY(oct_file_take(path, OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+                          "sensitivity takes a checkpoint or a run folder", &kind));
+    OCT_TRY(oct_job_checkpoint(&s->checkpoint, path, kind));
     OCT_TRY(oct_checkpoint_phase(&s->checkpoint, &phase));
     OCT_CHECK(phase != OCT_PHASE_FLOAT, OCT_PREPARE,
               "%s: is from the float phase and has no quantizers yet; take a checkpoint of the "
               "phase calibrate or later",
               s->checkpoint.path);
-    return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data);
-}
-
-/* Measures on the first batches of the training data, without augmentation. */
-static oct_status measure_sensitivity(survey *s)
-{
-    const oct_args *args = s->args;
-    const int64_t batches =
-        args->option[BATCHES].given ? args->option[BATCHES].count : STANDARD_BATCHES;
-    bool prepared;
-    const oct_status status =
-        oct_build_from_checkpoint(&s->model, &s->checkpoint, &s->recipe, &s->data, &prepared);
-    OCT_TRY(oct_session_agree(s->session, status));
-    const oct_sensitivity_run run = {s->model, &s->recipe, &s->data, batches};
-    return oct_sensitivity_run_it(&run, s->session, &s->table);
-}
-
-/* Writes what depends on neither ranks nor place, so that equal measurements give equal files. */
-static oct_status write_table(const survey *s, oct_text *text)
-{
-    oct_text comment = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_text_add(&comment,
-                             "%s, step %" PRId64 ", phase %s\n"
-                             "each quantizer alone, against the float model; most sensitive first",
-                             oct_recipe_model(&s->recipe), s->checkpoint.info.step,
-                             s->checkpoint.info.phase));
-    status = oct_sensitivity_print(&s->table, comment.data, text);
-out:
-    oct_text_free(&comment);
-    return status;
-}
-
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
+    return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, s->args->option[DATA].text);
 }
 
 static oct_status print_json(const survey *s)
@@ -105,8 +64,8 @@ static oct_status print_json(const survey *s)
         const oct_sensitivity_row *row = &s->table.rows[i];
         json_array_append_new(rows,
                               json_pack("{s:s, s:s, s:o, s:f, s:f}", "path", row->path, "tensor",
-                                        row->tensor, "sqnr_db", number(row->sqnr), "cosine",
-                                        row->cosine, "loss_change", row->loss_change));
+                                        row->tensor, "sqnr_db", oct_json_number(row->sqnr),
+                                        "cosine", row->cosine, "loss_change", row->loss_change));
     }
     return oct_print_json(json_pack("{s:i, s:s, s:o}", "schema_version", 1, "checkpoint",
                                     s->checkpoint.path, "rows", rows));
@@ -114,9 +73,15 @@ static oct_status print_json(const survey *s)
 
 static oct_status deliver_sensitivity(const survey *s)
 {
-    oct_text text = {0};
+    oct_text text = {0}, comment = {0};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(write_table(s, &text));
+    /* The table depends on neither ranks nor place, so that equal measurements give equal files. */
+    OCT_TRY_OUT(oct_text_add(&comment,
+                             "%s, step %" PRId64 ", phase %s\n"
+                             "each quantizer alone, against the float model; most sensitive first",
+                             oct_recipe_model(&s->recipe), s->checkpoint.info.step,
+                             s->checkpoint.info.phase));
+    OCT_TRY_OUT(oct_sensitivity_print(&s->table, comment.data, &text));
     if (s->args->option[OUTPUT].given)
         OCT_TRY_OUT(oct_file_write(s->args->option[OUTPUT].text, text.data, text.length));
     if (s->args->json)
@@ -124,18 +89,26 @@ static oct_status deliver_sensitivity(const survey *s)
     else if (!s->args->option[OUTPUT].given)
         status = oct_print("%s", text.data);
 out:
+    oct_text_free(&comment);
     oct_text_free(&text);
     return status;
 }
 
+/* Measures on the first batches of the training data, without augmentation. */
 static oct_status sensitivity_in_session(survey *s)
 {
+    bool prepared;
     OCT_TRY(oct_session_agree(s->session, open_all(s)));
     s->recipe.threads = oct_job_share_of_cores();
     oct_job_threads(s->session, s->recipe.threads);
     OCT_TRY(oct_job_data(s->session, &s->recipe, OCT_TRAIN, &s->data));
-    OCT_TRY(measure_sensitivity(s));
-    oct_status status = s->session->group->rank == 0 ? deliver_sensitivity(s) : OCT_OK;
+    oct_status status =
+        oct_build_from_checkpoint(&s->model, &s->checkpoint, &s->recipe, &s->data, &prepared);
+    OCT_TRY(oct_session_agree(s->session, status));
+    const oct_sensitivity_run run = {s->model, &s->recipe, &s->data,
+                                     oct_option_count(s->args, BATCHES, STANDARD_BATCHES)};
+    OCT_TRY(oct_sensitivity_run_it(&run, s->session, &s->table));
+    status = s->session->group->rank == 0 ? deliver_sensitivity(s) : OCT_OK;
     return oct_session_agree(s->session, status);
 }
 

@@ -1,4 +1,4 @@
-/* These recipes come with the program. */
+/* The recipe that a command line names: a file, a shipped one, one begun from data, or that of an ONNX network. */
 #include "launch/cmd/shipped.h"
 
 #include "core/base/log.h"
@@ -6,7 +6,10 @@
 #include "core/base/text.h"
 #include "dist/comm.h"
 #include "dist/rank_table.h"
-#include "launch/cmd/data_recipe.h"
+#include "io/dataset/dataset.h"
+#include "io/onnx/build.h"
+#include "io/onnx/fold.h"
+#include "launch/cmd/begun_recipe.h"
 #include "launch/session/file_kind.h"
 
 #include <dirent.h>
@@ -91,17 +94,6 @@ oct_status oct_shipped_hint(const char *path)
                     path, near, near);
 }
 
-/* Octet's own files are named; of anything else the reader says where it is no recipe. */
-static oct_status check_kind(const char *path)
-{
-    oct_file_kind kind = OCT_FILE_RECIPE;
-    if (oct_file_kind_of(path, &kind) != OCT_OK) oct_fail_clear();
-    OCT_CHECK(kind == OCT_FILE_RECIPE, OCT_DATA,
-              "%s: is %s %s, not a recipe; the recipe of its run is recipe.yaml in the run folder",
-              path, kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
-    return OCT_OK;
-}
-
 /* Opening data of many files takes its time, so the processes that this one starts get what it has found. */
 static oct_status begin_recipe(const char *path, oct_text *text)
 {
@@ -153,11 +145,139 @@ oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char 
     if (oct_data_is(path)) return read_of_data(recipe, path, overrides, count);
     OCT_CHECK(access(inside, F_OK) != 0, OCT_DATA,
               "%s: is a run folder, not a recipe; its recipe is %s", path, inside);
-    if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) OCT_TRY(check_kind(path));
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+        /* Octet's own files are named; of anything else the reader says where it is no recipe. */
+        oct_file_kind kind = OCT_FILE_RECIPE;
+        if (oct_file_kind_of(path, &kind) != OCT_OK) oct_fail_clear();
+        OCT_CHECK(kind == OCT_FILE_RECIPE, OCT_DATA,
+                  "%s: is %s %s, not a recipe; the recipe of its run is recipe.yaml in the run "
+                  "folder",
+                  path, kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
+    }
     return oct_recipe_read(recipe, path, NULL, overrides, count);
 }
 
 oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args)
 {
     return oct_recipe_of_words(recipe, args->word[0], args->word + 1, args->num_words - 1);
+}
+
+/* The recipe of a calibration may be that of an ONNX file and its data. */
+
+/* The second word, where it is no key=value. */
+static const char *data_of(const oct_args *args)
+{
+    if (args->num_words < 2 || strchr(args->word[1], '=')) return NULL;
+    return args->word[1];
+}
+
+/* The words of a recipe's overrides; the data come first, so that keys go before them. */
+typedef struct overrides {
+    char path[4300], format[64], images[320], classes[64];
+    bool unlabelled; /* the data have no labels */
+    const char *word[OCT_ARGS_MAX + 8];
+    size_t count;
+} overrides;
+
+static bool is_given(const oct_args *args, const char *key)
+{
+    for (size_t i = 1; i < args->num_words; i++)
+        if (strncmp(args->word[i], key, strlen(key)) == 0) return true;
+    return false;
+}
+
+static void add_unless_given(overrides *o, const oct_args *args, const char *word)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%.*s=", (int)strcspn(word, "="), word);
+    if (!is_given(args, key)) o->word[o->count++] = word;
+}
+
+static oct_status take_overrides(overrides *o, const oct_args *args, bool onnx)
+{
+    const char *data = data_of(args);
+    oct_data_found found = {0};
+    *o = (overrides){0};
+    if (data) {
+        OCT_CHECK(!is_given(args, "data.path="), OCT_USAGE,
+                  "command line: %s and data.path: both name the data; leave one out",
+                  oct_show(data, strlen(data)).text);
+        OCT_CHECK(access(data, R_OK) == 0, OCT_DATA,
+                  "%s: there are no such data; name a folder or file of a data set, or write "
+                  "key=value",
+                  oct_show(data, strlen(data)).text);
+        OCT_TRY(oct_data_look(data, is_given(args, "data.labels="), &found));
+        o->unlabelled =
+            found.unlabelled && (!is_given(args, "data.goal=") || is_given(args, "data.goal=none"));
+        snprintf(o->path, sizeof o->path, "data.path=%s", found.path);
+        snprintf(o->format, sizeof o->format, "data.format=%s", found.format);
+        snprintf(o->images, sizeof o->images, "data.images=%s", found.images);
+        o->word[o->count++] = o->path;
+    }
+    if (data && (onnx || o->unlabelled)) add_unless_given(o, args, o->format);
+    if (o->unlabelled) {
+        add_unless_given(o, args, "data.goal=none");
+        if (found.images[0]) add_unless_given(o, args, o->images);
+    }
+    /* What is watched are the images that the network will see. */
+    if (onnx && !is_given(args, "data.train=")) o->word[o->count++] = "data.train=[]";
+    for (size_t i = data ? 2 : 1; i < args->num_words; i++)
+        o->word[o->count++] = args->word[i];
+    return OCT_OK;
+}
+
+static oct_status write_recipe(const char *path, overrides *o, oct_text *text)
+{
+    oct_onnx_graph graph = {0};
+    void *bytes = NULL;
+    size_t size;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_onnx_load(path, &bytes, &size));
+    const oct_onnx_source source = {.path = path, .bytes = bytes, .size = size};
+    OCT_TRY_OUT(oct_onnx_read_bytes(&graph, &source));
+    OCT_TRY_OUT(oct_onnx_fold(&graph, 0, 0, 0));
+    /* The network itself says how many outputs it has, which labels would say otherwise. */
+    const oct_onnx_value *y = &graph.values[graph.outputs[0]];
+    int64_t outputs = 1;
+    for (int i = 1; i < y->ndim; i++)
+        outputs = y->dim[i] > 0 && outputs <= OCT_CLASSES_MAX ? outputs * y->dim[i] : 0;
+    if (graph.num_outputs == 1 && y->known && y->ndim >= 2 && outputs >= 1)
+        snprintf(o->classes, sizeof o->classes, "data.classes=%lld", (long long)outputs);
+    status = oct_import_recipe(&graph, path, path, false, text);
+out:
+    oct_onnx_free(&graph);
+    oct_free(&bytes);
+    return status;
+}
+
+static oct_status make_onnx_recipe(oct_recipe *recipe, const oct_args *args, overrides *o)
+{
+    oct_text text = {0};
+    const char *path = args->word[0];
+    OCT_CHECK(data_of(args) || is_given(args, "data.path="), OCT_USAGE,
+              "command line: %s alone has no data to watch; name them after it: octet calibrate "
+              "%s pictures",
+              path, path);
+    oct_status status = write_recipe(path, o, &text);
+    bool no_goal = false; /* given, or found */
+    for (size_t i = 0; i < o->count; i++)
+        no_goal = no_goal || strcmp(o->word[i], "data.goal=none") == 0;
+    if (no_goal && o->classes[0]) add_unless_given(o, args, o->classes);
+    if (status == OCT_OK) status = oct_recipe_read(recipe, path, text.data, o->word, o->count);
+    oct_text_free(&text);
+    return status;
+}
+
+oct_status oct_calibrate_recipe(oct_recipe *recipe, const oct_args *args)
+{
+    overrides o;
+    const bool onnx = oct_ends_with(args->word[0], ".onnx");
+    OCT_TRY(take_overrides(&o, args, onnx));
+    if (onnx) return make_onnx_recipe(recipe, args, &o);
+    return oct_recipe_of_words(recipe, args->word[0], o.word, o.count);
+}
+
+bool oct_calibrate_guesses(const oct_args *args)
+{
+    return oct_ends_with(args->word[0], ".onnx") && !is_given(args, "data.mean=");
 }

@@ -1,4 +1,5 @@
-/* The shipped recipes lie beside the sources, or beside an installed program. */
+/* The recipe that a command line names. The shipped ones are in a folder beside the sources, or of an installed
+ * program. */
 #pragma once
 
 #include "io/recipe/recipe.h"
@@ -25,3 +26,8 @@ oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args) OCT_NODI
 /* The same of a recipe and of overrides. */
 oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char *const *overrides,
                                size_t count) OCT_NODISCARD;
+/* The recipe of a calibration: of what the first word names, a recipe or NET.onnx; a second word without `=` is where
+ * the data are, the others are overrides. */
+oct_status oct_calibrate_recipe(oct_recipe *recipe, const oct_args *args) OCT_NODISCARD;
+/* Whether the recipe of an ONNX file had to guess how images are normalised. */
+bool oct_calibrate_guesses(const oct_args *args);

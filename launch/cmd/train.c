@@ -40,11 +40,6 @@ static oct_status print_metrics(const json_t *result)
     return OCT_OK;
 }
 
-static oct_status print_bytes(const char *name, const json_t *value)
-{
-    return oct_print("%-28s %s\n", name, oct_text_size(json_integer_value(value)).text);
-}
-
 static oct_status print_rates(json_t *rates)
 {
     const char *phase;
@@ -60,15 +55,6 @@ static oct_status print_rates(json_t *rates)
     return OCT_OK;
 }
 
-/* Says which evaluation the model was chosen by, where one was. */
-static oct_status print_best(const json_t *best)
-{
-    const char *name = json_string_value(json_object_get(best, "metric"));
-    if (!name) return OCT_OK;
-    return oct_print("%-28s %s, after step %lld\n", "best evaluation", name,
-                     (long long)json_integer_value(json_object_get(best, "step")));
-}
-
 static oct_status print_table(const json_t *result)
 {
     char differ[32], logits[32], images[32];
@@ -78,14 +64,21 @@ static oct_status print_table(const json_t *result)
         OCT_TRY(print_accuracy("int8 accuracy", json_object_get(result, "int8_accuracy")));
     }
     OCT_TRY(print_metrics(result));
-    OCT_TRY(print_best(json_object_get(result, "best")));
+    const json_t *best = json_object_get(result, "best");
+    if (json_string_value(json_object_get(best, "metric")))
+        OCT_TRY(oct_print("%-28s %s, after step %lld\n", "best evaluation",
+                          json_string_value(json_object_get(best, "metric")),
+                          (long long)json_integer_value(json_object_get(best, "step"))));
     OCT_TRY(oct_print(
         "%-28s %s of %s (%s images, QAT evaluation against int8 model)\n", "logits that differ",
         oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
         oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
         oct_text_count(json_integer_value(json_object_get(result, "images")), images)));
-    OCT_TRY(print_bytes("float parameters", json_object_get(result, "float_bytes")));
-    OCT_TRY(print_bytes("int8 parameters", json_object_get(result, "int8_bytes")));
+    OCT_TRY(
+        oct_print("%-28s %s\n%-28s %s\n", "float parameters",
+                  oct_text_size(json_integer_value(json_object_get(result, "float_bytes"))).text,
+                  "int8 parameters",
+                  oct_text_size(json_integer_value(json_object_get(result, "int8_bytes"))).text));
     OCT_TRY(print_rates(json_object_get(result, "images_per_s")));
     OCT_TRY(oct_print("%-28s %s\n", "checkpoint",
                       json_string_value(json_object_get(result, "checkpoint"))));

@@ -289,8 +289,7 @@ static oct_status run_verify(const oct_args *args)
               "command line: %s is a %s; verify takes a checkpoint or an int8 model%s",
               args->word[0], oct_file_kind_name(kind),
               kind == OCT_FILE_RUN_FOLDER ? ", such as its model.int8.h5" : "");
-    findings f = {args, args->option[DATA].given ? args->option[DATA].text : NULL, json_array(),
-                  json_array()};
+    findings f = {args, args->option[DATA].text, json_array(), json_array()};
     omp_set_num_threads((int)oct_machine_cores());
     return end_findings(&f, oct_file_kind_name(kind),
                         kind == OCT_FILE_MODEL ? verify_model(&f) : verify_checkpoint(&f));

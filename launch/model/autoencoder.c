@@ -21,14 +21,6 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static const oct_module_type autoencoder_type = {
     .name = "autoencoder", .forward = forward, .calls_only = true};
 
-static oct_status append_layer(oct_module *layers, int64_t in, int64_t out)
-{
-    OCT_APPEND(layers, oct_linear_create(&item, in, out, true));
-    OCT_APPEND(layers, oct_batch_norm_create(&item, out));
-    OCT_APPEND(layers, oct_relu_create(&item));
-    return OCT_OK;
-}
-
 static oct_status build_layers(autoencoder *m, int64_t in, int64_t values)
 {
     static const int64_t widths[] = {128, 128, 128, 128, 8, 128, 128, 128, 128};
@@ -38,7 +30,9 @@ static oct_status build_layers(autoencoder *m, int64_t in, int64_t values)
     OCT_CHILD(self, "layers", &m->layers, oct_sequential_create(&m->layers));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     for (size_t i = 0; i < OCT_COUNT(widths); i++) {
-        OCT_TRY(append_layer(m->layers, in, widths[i]));
+        OCT_APPEND(m->layers, oct_linear_create(&item, in, widths[i], true));
+        OCT_APPEND(m->layers, oct_batch_norm_create(&item, widths[i]));
+        OCT_APPEND(m->layers, oct_relu_create(&item));
         in = widths[i];
     }
     OCT_APPEND(m->layers, oct_linear_create(&item, in, values, true));

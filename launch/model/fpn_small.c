@@ -61,14 +61,6 @@ static oct_tensor *collect(oct_context *cx, oct_module *stage, oct_tensor *value
     return NULL;
 }
 
-/* Adds a level's own features and those from above, brought to its size. */
-static oct_tensor *merge(oct_context *cx, oct_tensor *lateral, oct_tensor *above)
-{
-    if (!lateral || !above) return NULL;
-    above = oct_interpolate(cx, above, oct_dim(lateral, 1), oct_dim(lateral, 2), OCT_NEAREST);
-    return oct_add(cx, lateral, above);
-}
-
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     fpn *m = (fpn *)self;
@@ -83,7 +75,13 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
                                     "backbone.stage%d handed no features over; leave its hook on",
                                     i + 1);
         oct_tensor *lateral = oct_call(cx, m->lateral[i], m->feature[i]);
-        above = i == LEVELS - 1 ? lateral : merge(cx, lateral, above);
+        /* A level's own features and those from above, brought to its size. */
+        if (above && lateral)
+            above = oct_add(
+                cx, lateral,
+                oct_interpolate(cx, above, oct_dim(lateral, 1), oct_dim(lateral, 2), OCT_NEAREST));
+        else
+            above = i == LEVELS - 1 ? lateral : NULL;
         level[i] = oct_relu(cx, oct_call(cx, m->output[i], above));
         level[i] = oct_global_avg_pool(cx, level[i]);
     }
@@ -93,26 +91,23 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static const oct_module_type fpn_type = {.name = "fpn", .forward = forward, .calls_only = true};
 
-static oct_status build_level(fpn *m, int i)
+static oct_status build_layers(fpn *m, int64_t c, int64_t classes)
 {
     static const char *const laterals[LEVELS] = {"lateral1", "lateral2", "lateral3"};
     static const char *const outputs[LEVELS] = {"output1", "output2", "output3"};
-    oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1),
-                      three = oct_conv_geometry_of(3, 3, 1, 1, 1);
-    OCT_CHILD(&m->base, laterals[i], &m->lateral[i],
-              oct_conv2d_create(&m->lateral[i], 16 << i, WIDTH, one, true));
-    OCT_CHILD(&m->base, outputs[i], &m->output[i],
-              oct_conv2d_create(&m->output[i], WIDTH, WIDTH, three, true));
-    return oct_module_hook(((backbone *)m->backbone)->stage[i], collect, &m->feature[i], NULL);
-}
-
-static oct_status build_layers(fpn *m, int64_t c, int64_t classes)
-{
+    const oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1),
+                            three = oct_conv_geometry_of(3, 3, 1, 1, 1);
     oct_module *self = &m->base;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "backbone", &m->backbone, backbone_create(&m->backbone, c));
-    for (int i = 0; i < LEVELS; i++)
-        OCT_TRY(build_level(m, i));
+    for (int i = 0; i < LEVELS; i++) {
+        OCT_CHILD(self, laterals[i], &m->lateral[i],
+                  oct_conv2d_create(&m->lateral[i], 16 << i, WIDTH, one, true));
+        OCT_CHILD(self, outputs[i], &m->output[i],
+                  oct_conv2d_create(&m->output[i], WIDTH, WIDTH, three, true));
+        OCT_TRY(
+            oct_module_hook(((backbone *)m->backbone)->stage[i], collect, &m->feature[i], NULL));
+    }
     OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, LEVELS * WIDTH, classes, true));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;

@@ -21,20 +21,12 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static const oct_module_type vgg_type = {.name = "vgg", .forward = forward, .calls_only = true};
 
-static oct_status append_layer(oct_module *features, int64_t in, int64_t out)
-{
-    oct_conv_geometry geometry = oct_conv_geometry_of(3, 3, 1, 1, 1);
-    OCT_APPEND(features, oct_conv2d_create(&item, in, out, geometry, true));
-    OCT_APPEND(features, oct_batch_norm_create(&item, out));
-    OCT_APPEND(features, oct_relu_create(&item));
-    return OCT_OK;
-}
-
 static oct_status build_layers(vgg *m, int64_t c, int64_t classes)
 {
     enum { POOL = 0 };
     static const int64_t layers[] = {64,  POOL, 128,  POOL, 256, 256, POOL,
                                      512, 512,  POOL, 512,  512, POOL};
+    const oct_conv_geometry three = oct_conv_geometry_of(3, 3, 1, 1, 1);
     oct_module *self = &m->base;
     OCT_CHILD(self, "features", &m->features, oct_sequential_create(&m->features));
     OCT_CHILD(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool));
@@ -47,7 +39,9 @@ static oct_status build_layers(vgg *m, int64_t c, int64_t classes)
             OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
             continue;
         }
-        OCT_TRY(append_layer(m->features, c, layers[i]));
+        OCT_APPEND(m->features, oct_conv2d_create(&item, c, layers[i], three, true));
+        OCT_APPEND(m->features, oct_batch_norm_create(&item, layers[i]));
+        OCT_APPEND(m->features, oct_relu_create(&item));
         c = layers[i];
     }
     OCT_APPEND(m->classifier, oct_linear_create(&item, c, 512, true));

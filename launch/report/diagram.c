@@ -31,15 +31,6 @@ static void add_arrow(json_t *d, size_t from, size_t to, bool codes, const char 
 
 /* Programs. */
 
-static void codes_text(const oct_value *value, char *text, size_t room)
-{
-    if (value->dtype == OCT_U8 || value->dtype == OCT_U16)
-        oct_snprintf(text, room, "%s, scale %.4g, zero %d", oct_dtype_name(value->dtype),
-                     (double)value->q.scale, value->q.zero_point);
-    else
-        snprintf(text, room, "%s", value->dtype == OCT_F32 ? "float" : "class numbers");
-}
-
 static void step_text(const oct_program *p, const oct_step *s, char *text, size_t room)
 {
     const oct_value *v = &p->values[s->output];
@@ -48,30 +39,6 @@ static void step_text(const oct_program *p, const oct_step *s, char *text, size_
     oct_snprintf(text, room, "%s%.40s%s%s → %" PRId64 "×%" PRId64 "×%" PRId64,
                  s->kind == OCT_STEP_FLOAT ? "float " : "", oct_step_operation(s),
                  window[0] ? " " : "", window, v->h, v->w, v->c);
-}
-
-static const char *kind_of(const oct_step *s)
-{
-    if (s->kind == OCT_STEP_FLOAT) return "float";
-    if (s->kind == OCT_STEP_QUANTIZE || s->kind == OCT_STEP_DEQUANTIZE) return "border";
-    return oct_step_type_of(s->kind)->weights ? "weights" : "plain";
-}
-
-static size_t add_step(json_t *d, const oct_program *p, const oct_step *s)
-{
-    char what[160], codes[160];
-    step_text(p, s, what, sizeof what);
-    codes_text(&p->values[s->output], codes, sizeof codes);
-    return add_box(d, kind_of(s), s->name, what, codes);
-}
-
-static size_t add_input(json_t *d, const oct_program *p, int i)
-{
-    char name[32], what[96];
-    const oct_value *v = &p->values[p->inputs[i]];
-    snprintf(name, sizeof name, p->num_inputs > 1 ? "input %d" : "input%.0d", i);
-    snprintf(what, sizeof what, "float %" PRId64 "×%" PRId64 "×%" PRId64, v->h, v->w, v->c);
-    return add_box(d, "border", name, what, NULL);
 }
 
 /* Starts a diagram; maker: of each value of a program or graph the box that makes it, none yet. */
@@ -90,11 +57,30 @@ oct_status oct_diagram_of_program(const oct_program *p, size_t limit, json_t **d
     size_t *maker;
     OCT_TRY(begin(diagram, &maker, (size_t)p->num_values));
     json_t *d = *diagram;
-    for (int i = 0; i < p->num_inputs; i++)
-        maker[p->inputs[i]] = add_input(d, p, i);
+    for (int i = 0; i < p->num_inputs; i++) {
+        char name[32], what[96];
+        const oct_value *v = &p->values[p->inputs[i]];
+        snprintf(name, sizeof name, p->num_inputs > 1 ? "input %d" : "input%.0d", i);
+        snprintf(what, sizeof what, "float %" PRId64 "×%" PRId64 "×%" PRId64, v->h, v->w, v->c);
+        maker[p->inputs[i]] = add_box(d, "border", name, what, NULL);
+    }
     for (int64_t i = 0; i < p->num_steps && (size_t)i < limit; i++) {
         const oct_step *s = &p->steps[i];
-        maker[s->output] = add_step(d, p, s);
+        const oct_value *v = &p->values[s->output];
+        const bool border = s->kind == OCT_STEP_QUANTIZE || s->kind == OCT_STEP_DEQUANTIZE;
+        char what[160], codes[160];
+        step_text(p, s, what, sizeof what);
+        if (v->dtype == OCT_U8 || v->dtype == OCT_U16)
+            oct_snprintf(codes, sizeof codes, "%s, scale %.4g, zero %d", oct_dtype_name(v->dtype),
+                         (double)v->q.scale, v->q.zero_point);
+        else
+            snprintf(codes, sizeof codes, "%s", v->dtype == OCT_F32 ? "float" : "class numbers");
+        maker[s->output] = add_box(d,
+                                   s->kind == OCT_STEP_FLOAT            ? "float"
+                                   : border                             ? "border"
+                                   : oct_step_type_of(s->kind)->weights ? "weights"
+                                                                        : "plain",
+                                   s->name, what, codes);
         for (int k = 0; k < s->num_inputs; k++)
             add_arrow(d, maker[s->input[k]], maker[s->output],
                       p->values[s->input[k]].dtype != OCT_F32, NULL);
@@ -131,23 +117,6 @@ static bool has_parameters(const oct_module *module)
     return false;
 }
 
-static const char *kind_of_node(const oct_graph_node *node)
-{
-    if (strcmp(node->op, "quant_stub") == 0 || strcmp(node->op, "dequant_stub") == 0)
-        return "border";
-    if (node->action == OCT_NODE_UNTOUCHED) return "float";
-    return node->module && has_parameters(node->module) ? "weights" : "plain";
-}
-
-static size_t add_node(json_t *d, const oct_graph *g, const oct_graph_node *node)
-{
-    char what[64], codes[160];
-    const int64_t output = oct_graph_resolve(g, node->output, oct_graph_mode_of(node));
-    snprintf(what, sizeof what, "%.60s", node->fusion ? node->fusion : node->op);
-    quantizer_text(&g->values[output], codes, sizeof codes);
-    return add_box(d, kind_of_node(node), node->path[0] ? node->path : node->op, what, codes);
-}
-
 static void add_uses(json_t *d, const oct_graph *g, const oct_graph_node *node, const size_t *maker,
                      size_t box)
 {
@@ -177,9 +146,20 @@ oct_status oct_diagram_of_graph(const oct_graph *g, json_t **diagram)
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
         if (node->action == OCT_NODE_ALIAS) continue;
-        const size_t box = add_node(d, g, node);
+        const int64_t output = oct_graph_resolve(g, node->output, oct_graph_mode_of(node));
+        const bool border =
+            strcmp(node->op, "quant_stub") == 0 || strcmp(node->op, "dequant_stub") == 0;
+        char what[64], codes[160];
+        snprintf(what, sizeof what, "%.60s", node->fusion ? node->fusion : node->op);
+        quantizer_text(&g->values[output], codes, sizeof codes);
+        const size_t box = add_box(d,
+                                   border                                         ? "border"
+                                   : node->action == OCT_NODE_UNTOUCHED           ? "float"
+                                   : node->module && has_parameters(node->module) ? "weights"
+                                                                                  : "plain",
+                                   node->path[0] ? node->path : node->op, what, codes);
         add_uses(d, g, node, maker, box);
-        maker[oct_graph_resolve(g, node->output, oct_graph_mode_of(node))] = box;
+        maker[output] = box;
     }
     oct_free(&maker);
     return OCT_OK;
@@ -187,18 +167,11 @@ oct_status oct_diagram_of_graph(const oct_graph *g, json_t **diagram)
 
 /* Graphviz. */
 
-static const char *style_of(const char *kind)
+static oct_status add_dot_box(const json_t *box, size_t number, oct_text *text)
 {
     static const char *const styles[][2] = {{"weights", ", color=\"#0b62c4\""},
                                             {"border", ", color=\"#157a3c\""},
                                             {"float", ", color=\"#b4470c\", style=dashed"}};
-    for (size_t i = 0; i < OCT_COUNT(styles); i++)
-        if (strcmp(styles[i][0], kind) == 0) return styles[i][1];
-    return "";
-}
-
-static oct_status add_dot_box(const json_t *box, size_t number, oct_text *text)
-{
     size_t i;
     const json_t *line;
     OCT_TRY(oct_text_add(text, "  n%zu [label=\"", number));
@@ -208,18 +181,10 @@ static oct_status add_dot_box(const json_t *box, size_t number, oct_text *text)
         for (const char *at = json_string_value(line); *at; at++)
             OCT_TRY(oct_text_add(text, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at));
     }
-    return oct_text_add(text, "\"%s];\n",
-                        style_of(json_string_value(json_object_get(box, "kind"))));
-}
-
-static oct_status add_dot_arrow(const json_t *a, oct_text *text)
-{
-    const char *note = json_string_value(json_object_get(a, "note"));
-    return oct_text_add(text, "  n%lld -> n%lld [style=%s%s%s%s];\n",
-                        (long long)json_integer_value(json_object_get(a, "from")),
-                        (long long)json_integer_value(json_object_get(a, "to")),
-                        json_is_true(json_object_get(a, "codes")) ? "solid" : "dashed",
-                        note ? ", label=\"" : "", note ? note : "", note ? "\"" : "");
+    const char *kind = json_string_value(json_object_get(box, "kind")), *style = "";
+    for (size_t k = 0; k < OCT_COUNT(styles); k++)
+        if (strcmp(styles[k][0], kind) == 0) style = styles[k][1];
+    return oct_text_add(text, "\"%s];\n", style);
 }
 
 oct_status oct_diagram_dot(const json_t *d, oct_text *text)
@@ -230,6 +195,14 @@ oct_status oct_diagram_dot(const json_t *d, oct_text *text)
                                "  node [shape=box, fontname=\"sans-serif\", fontsize=11];\n"
                                "  edge [fontname=\"sans-serif\", fontsize=10];\n"));
     json_array_foreach(json_object_get(d, "boxes"), i, it) OCT_TRY(add_dot_box(it, i, text));
-    json_array_foreach(json_object_get(d, "arrows"), i, it) OCT_TRY(add_dot_arrow(it, text));
+    json_array_foreach(json_object_get(d, "arrows"), i, it)
+    {
+        const char *note = json_string_value(json_object_get(it, "note"));
+        OCT_TRY(oct_text_add(text, "  n%lld -> n%lld [style=%s%s%s%s];\n",
+                             (long long)json_integer_value(json_object_get(it, "from")),
+                             (long long)json_integer_value(json_object_get(it, "to")),
+                             json_is_true(json_object_get(it, "codes")) ? "solid" : "dashed",
+                             note ? ", label=\"" : "", note ? note : "", note ? "\"" : ""));
+    }
     return oct_text_add(text, "}\n");
 }

@@ -1,12 +1,14 @@
 /* Documents of a run folder are copied with distrust: depth, members, items and texts are bounded. What a number or
  * text means is the script's business; it takes a value of another type for absent. */
-#include "launch/report/facts.h"
+#include "launch/report/page_run.h"
 
 #include "core/base/mem.h"
 #include "io/file/file.h"
 #include "launch/report/diagram.h"
 #include "launch/report/series.h"
 #include "launch/evaluate/evaluate.h"
+#include "launch/evaluate/multiply_adds.h"
+#include "quant/program/step.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -72,17 +74,6 @@ static json_t *first_of(json_t *array, size_t most)
     json_t *item;
     json_t *copy = json_array();
     json_array_foreach(array, i, item) if (i < most && json_is_object(item))
-        json_array_append_new(copy, copy_of(item));
-    return copy;
-}
-
-/* Of many records those that lie evenly, the last among them. */
-static json_t *spread_of(json_t *array, size_t most)
-{
-    size_t i, all = json_array_size(array), every = (all + most - 1) / most;
-    json_t *item;
-    json_t *copy = json_array();
-    json_array_foreach(array, i, item) if ((all - 1 - i) % every == 0)
         json_array_append_new(copy, copy_of(item));
     return copy;
 }
@@ -175,8 +166,15 @@ static void add_records(json_t *facts, const oct_page_run *run, const oct_page_l
     json_t *evaluations = oct_page_run_records(run, "eval"),
            *confusion = oct_page_run_record(run, "confusion"),
            *step = oct_page_run_record(run, "step");
+    /* Of many evaluations those that are evenly apart, the last among them. */
+    const size_t all = json_array_size(evaluations),
+                 every = (all + limits->rows - 1) / limits->rows;
+    json_t *spread = json_array(), *evaluation;
+    size_t i;
+    json_array_foreach(evaluations, i, evaluation) if ((all - 1 - i) % every == 0)
+        json_array_append_new(spread, copy_of(evaluation));
     json_object_set_new(facts, "phase_spans", oct_plot_spans_json(run->records));
-    json_object_set_new(facts, "evaluations", spread_of(evaluations, limits->rows));
+    json_object_set_new(facts, "evaluations", spread);
     json_object_set_new(facts, "evaluations_in_all",
                         json_integer((json_int_t)json_array_size(evaluations)));
     json_object_set_new(facts, "phases",
@@ -191,9 +189,13 @@ static void add_records(json_t *facts, const oct_page_run *run, const oct_page_l
 static void add_recipe(json_t *facts, const oct_page_run *run, size_t text)
 {
     const oct_recipe *r = &run->recipe;
-    json_object_set_new(facts, "name", oct_page_name(oct_page_run_name(run)));
-    json_object_set_new(facts, "classifies", json_boolean(oct_page_run_classifies(run)));
-    if (!run->recipe_text.data) return;
+    const bool known = run->recipe_text.data != NULL;
+    bool classifies = !known; /* the accuracy is a figure of the run: its recipe measures top1 */
+    for (int i = 0; known && i < r->metrics.count; i++)
+        classifies = classifies || strcmp(r->metrics.value[i], "top1") == 0;
+    json_object_set_new(facts, "name", oct_page_name(known && r->name[0] ? r->name : "run"));
+    json_object_set_new(facts, "classifies", json_boolean(classifies));
+    if (!known) return;
     json_t *recipe = json_pack(
         "{s:o, s:o, s:s, s:o, s:o}", "model", oct_page_name(oct_recipe_model(r)), "seed",
         json_sprintf("%lld", (long long)r->seed), "target",
@@ -202,14 +204,63 @@ static void add_recipe(json_t *facts, const oct_page_run *run, size_t text)
     json_object_set_new(facts, "recipe", recipe);
 }
 
+enum { BINS = 64, CODES = 256 };
+
+static json_t *weights_of(const oct_step *step, int64_t numel)
+{
+    json_int_t count[BINS] = {0};
+    json_t *counts = json_array();
+    double low = INFINITY, high = 0;
+    for (int64_t i = 0; i < numel; i++)
+        count[(step->conv.weight[i] + CODES / 2) * BINS / CODES]++;
+    for (int i = 0; i < BINS; i++)
+        json_array_append_new(counts, json_integer(count[i]));
+    for (int64_t c = 0; c < step->conv.shape.out_c; c++) {
+        low = fmin(low, (double)step->conv.weight_scale[c]);
+        high = fmax(high, (double)step->conv.weight_scale[c]);
+    }
+    return json_pack("{s:b, s:f, s:f, s:{s:i, s:i, s:o}}", "codes", true, "scale_min", low,
+                     "scale_max", high, "histogram", "from", -CODES / 2, "to", CODES / 2, "counts",
+                     counts);
+}
+
+static json_t *layer_of(const oct_program *program, const oct_step *step)
+{
+    const oct_value *v = &program->values[step->output];
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    json_t *output = json_object();
+    if (v->dtype == OCT_U8 || v->dtype == OCT_U16)
+        json_object_update_new(output,
+                               json_pack("{s:I, s:f, s:i, s:i, s:i}", "bits",
+                                         (json_int_t)(8 * oct_dtype_bytes(v->dtype)), "scale",
+                                         (double)v->q.scale, "zero_point", (int)v->q.zero_point,
+                                         "qmin", (int)v->q.qmin, "qmax", (int)v->q.qmax));
+    json_t *layer = json_pack(
+        "{s:o, s:o, s:[I, I, I], s:o, s:I}", "path", oct_page_name(step->name), "type",
+        oct_page_name(oct_step_operation(step)), "shape", (json_int_t)v->h, (json_int_t)v->w,
+        (json_int_t)v->c, "output", output, "output_bytes", (json_int_t)oct_value_bytes(v));
+    if (!type->weights) return layer;
+    const int64_t numel = oct_step_array_numel(step, &oct_conv_arrays[0]);
+    const int64_t products =
+        oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h, step->conv.input_step_w);
+    json_object_set_new(layer, "weight", weights_of(step, numel));
+    json_object_set_new(layer, "weight_bytes", json_integer(numel));
+    json_object_set_new(layer, "operations", json_integer(2 * products));
+    return layer;
+}
+
 static void add_layers(json_t *facts, const oct_page_run *run, size_t most)
 {
     json_t *measured = json_object_get(run->layers, "layers");
-    json_t *layers = json_array_size(measured) ? first_of(measured, most)
-                     : run->has_model          ? oct_page_model_layers(&run->model.program, most)
-                                               : json_array();
+    const oct_program *program = &run->model.program;
+    json_t *layers = first_of(measured, most);
+    /* Of a run that has measured none, what the model alone says, in the form of layers.json. */
+    for (int64_t s = 0; run->has_model && json_array_size(measured) == 0 &&
+                        s < program->num_steps && (size_t)s < most;
+         s++)
+        json_array_append_new(layers, layer_of(program, &program->steps[s]));
     const size_t all = json_array_size(measured) ? json_array_size(measured)
-                       : run->has_model          ? (size_t)run->model.program.num_steps
+                       : run->has_model          ? (size_t)program->num_steps
                                                  : 0;
     json_t *object = json_pack("{s:o, s:I}", "layers", layers, "in_all", (json_int_t)all);
     static const char *const keys[] = {"reference", "images", "findings"};
@@ -249,33 +300,29 @@ static void add_sensitivity(json_t *facts, const oct_sensitivity *table, size_t 
     json_object_set_new(facts, "sensitivity_in_all", json_integer((json_int_t)table->count));
 }
 
-/* Of many sessions the first ones and the last one say enough. */
-static void add_sessions(json_t *facts, json_t *sessions)
-{
-    size_t i, all = json_array_size(sessions);
-    json_t *session;
-    json_t *copy = json_array();
-    json_array_foreach(sessions, i, session) if (json_is_object(session) &&
-                                                 (i < SESSIONS_MAX - 1 || i + 1 == all))
-        json_array_append_new(copy, copy_of(session));
-    json_object_set_new(facts, "sessions", copy);
-    json_object_set_new(facts, "sessions_in_all", json_integer((json_int_t)all));
-}
-
 oct_status oct_page_facts(json_t *facts, const oct_page_run *run, const oct_page_limits *limits)
 {
     json_t *why = json_object();
     for (int file = 0; file < OCT_RUN_FILES; file++)
         if (run->why[file])
-            json_object_set_new(why, oct_page_file_name((oct_run_file)file),
-                                oct_page_name(run->why[file]));
+            json_object_set_new(why, oct_run_file_names[file], oct_page_name(run->why[file]));
     json_object_set_new(facts, "why", why);
     add_recipe(facts, run, limits->text);
     add_records(facts, run, limits);
     OCT_TRY(add_all_curves(facts, run, limits->layers));
     add_layers(facts, run, limits->layers);
     add_sensitivity(facts, &run->sensitivity, limits->rows);
-    add_sessions(facts, json_object_get(run->sessions, "sessions"));
+    /* Of many sessions the first ones and the last one say enough. */
+    const json_t *sessions = json_object_get(run->sessions, "sessions");
+    json_t *session, *some = json_array();
+    size_t i;
+    json_array_foreach(sessions, i,
+                       session) if (json_is_object(session) &&
+                                    (i < SESSIONS_MAX - 1 || i + 1 == json_array_size(sessions)))
+        json_array_append_new(some, copy_of(session));
+    json_object_set_new(facts, "sessions", some);
+    json_object_set_new(facts, "sessions_in_all",
+                        json_integer((json_int_t)json_array_size(sessions)));
     if (run->worst)
         json_object_set_new(
             facts, "worst",

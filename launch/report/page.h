@@ -16,3 +16,14 @@ bool oct_page_is_name(const char *path); /* it ends in .html */
 /* Writes a page of these facts: {"runs": [...]} of a report or {"sheet": {...}} of `octet data`. `plain` is HTML
  * that is shown where no script may run, below a sentence that says so; it holds no text of a file. */
 oct_status oct_page_write(oct_text *page, const json_t *facts, const char *plain) OCT_NODISCARD;
+
+/* The report of a run is one page of at most OCT_PAGE_BYTES.
+ *
+ * It is made from the files of the run folder alone, so the same run gives the same bytes at any time and
+ * from everywhere. Where a file is missing or damaged, a sentence says why. */
+#define OCT_PAGE_BYTES ((size_t)2 << 20)
+
+/* Writes the report of one run or, side by side, of two (the second NULL: none). */
+oct_status oct_page_text(oct_text *out, const char *first, const char *second) OCT_NODISCARD;
+/* Writes the report of a run into its own folder, unless the same bytes are there already. */
+oct_status oct_page_own(const char *folder) OCT_NODISCARD;

@@ -13,7 +13,7 @@
 enum { SCHEMA_VERSION = 1 };
 static const size_t text_limit = (size_t)1 << 26;
 
-static const char *const file_names[OCT_RUN_FILES] = {
+const char *const oct_run_file_names[OCT_RUN_FILES] = {
 #define X(id, name) name,
     OCT_RUN_FILE_LIST(X)
 #undef X
@@ -33,24 +33,15 @@ static const char *const absent[OCT_RUN_FILES] = {
         "not measured; octet sensitivity RUN -o RUN/run.sensitivity does it",
 };
 
-const char *oct_page_file_name(oct_run_file file)
-{
-    return file_names[file];
-}
-
-static const char *without_folder(const oct_page_run *run, const char *sentence)
-{
-    size_t length = strlen(run->folder);
-    bool inside = strncmp(sentence, run->folder, length) == 0 && sentence[length] == '/';
-    return inside ? sentence + length + 1 : sentence;
-}
-
 /* A failure of a file becomes its sentence; only memory that runs out stays a failure. */
 static oct_status excuse(oct_page_run *run, oct_run_file file, oct_status status)
 {
     if (status == OCT_OK || oct_fail_code() == OCT_RESOURCE) return status;
     oct_free(&run->why[file]);
-    OCT_TRY(oct_strdup(&run->why[file], without_folder(run, oct_fail_text(0))));
+    const char *sentence = oct_fail_text(0);
+    const size_t length = strlen(run->folder);
+    const bool inside = strncmp(sentence, run->folder, length) == 0 && sentence[length] == '/';
+    OCT_TRY(oct_strdup(&run->why[file], inside ? sentence + length + 1 : sentence));
     oct_fail_clear();
     return OCT_OK;
 }
@@ -62,7 +53,7 @@ static oct_status read_text(oct_run_file file, const char *path, char **text)
     OCT_TRY(oct_file_read(path, text_limit, &bytes, &size));
     if (memchr(bytes, '\0', size)) {
         oct_free(&bytes);
-        return oct_fail(OCT_DATA, "%s: is not a text", file_names[file]);
+        return oct_fail(OCT_DATA, "%s: is not a text", oct_run_file_names[file]);
     }
     *text = bytes;
     return OCT_OK;
@@ -75,7 +66,7 @@ static oct_status read_json(oct_run_file file, const char *path, json_t **root)
     OCT_TRY(read_text(file, path, &text));
     *root = json_loads(text, 0, &error);
     oct_free(&text);
-    const char *name = file_names[file];
+    const char *name = oct_run_file_names[file];
     OCT_CHECK(*root, OCT_DATA, "%s: line %d: not JSON: %s", name, error.line, error.text);
     const json_t *version = json_object_get(*root, "schema_version");
     oct_status status = OCT_OK;
@@ -121,31 +112,21 @@ static oct_status read_records(oct_page_run *run, const char *path)
     return OCT_OK;
 }
 
-static oct_status read_recipe(oct_page_run *run, const char *path)
-{
-    OCT_TRY(oct_recipe_read(&run->recipe, path, NULL, NULL, 0));
-    return oct_recipe_list(&run->recipe, &run->recipe_text);
-}
-
-static oct_status read_model(oct_page_run *run, const char *path)
-{
-    OCT_TRY(oct_model_load(&run->model, path));
-    run->has_model = true;
-    return OCT_OK;
-}
-
 static oct_status read_file(oct_page_run *run, oct_run_file file, const char *path)
 {
-    OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: %s", file_names[file], absent[file]);
+    OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: %s", oct_run_file_names[file], absent[file]);
     switch (file) {
     case OCT_RUN_FILE_RECORDS:
         return read_records(run, path);
     case OCT_RUN_FILE_RECIPE:
-        return read_recipe(run, path);
+        OCT_TRY(oct_recipe_read(&run->recipe, path, NULL, NULL, 0));
+        return oct_recipe_list(&run->recipe, &run->recipe_text);
     case OCT_RUN_FILE_SESSIONS:
         return read_json(file, path, &run->sessions);
     case OCT_RUN_FILE_MODEL:
-        return read_model(run, path);
+        OCT_TRY(oct_model_load(&run->model, path));
+        run->has_model = true;
+        return OCT_OK;
     case OCT_RUN_FILE_CHECK:
         OCT_TRY(read_text(file, path, &run->check));
         oct_text_clean(run->check);
@@ -162,42 +143,28 @@ static oct_status read_file(oct_page_run *run, oct_run_file file, const char *pa
     return OCT_OK;
 }
 
-static oct_status find_folder(oct_page_run *run, const char *path)
+oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_only)
 {
+    const int files = records_only ? OCT_RUN_FILE_RECIPE + 1 : OCT_RUN_FILES;
     oct_file_kind kind;
+    *run = (oct_page_run){0};
     OCT_TRY(oct_file_take(path, OCT_FILE_RUN_FOLDER,
                           "give the run folder that `octet train` wrote (the recipe's output)",
                           &kind));
     OCT_TRY(oct_run_folder_of(path, &run->folder));
-    return run->folder ? OCT_OK : oct_strdup(&run->folder, path);
-}
-
-static oct_status open_files(oct_page_run *run, const char *path, int files)
-{
-    *run = (oct_page_run){0};
-    OCT_TRY(find_folder(run, path));
+    if (!run->folder) OCT_TRY(oct_strdup(&run->folder, path));
     run->records = json_array();
     run->kinds = json_object();
     OCT_CHECK(run->records && run->kinds, OCT_RESOURCE, "%s: out of memory", path);
     for (int file = 0; file < files; file++) {
         char *full = NULL;
-        OCT_TRY(oct_run_path(run->folder, file_names[file], &full));
+        OCT_TRY(oct_run_path(run->folder, oct_run_file_names[file], &full));
         oct_status status =
             excuse(run, (oct_run_file)file, read_file(run, (oct_run_file)file, full));
         oct_free(&full);
         OCT_TRY(status);
     }
     return OCT_OK;
-}
-
-oct_status oct_page_run_open(oct_page_run *run, const char *path)
-{
-    return open_files(run, path, OCT_RUN_FILES);
-}
-
-oct_status oct_page_run_open_records(oct_page_run *run, const char *path)
-{
-    return open_files(run, path, OCT_RUN_FILE_RECIPE + 1);
 }
 
 void oct_page_run_close(oct_page_run *run)
@@ -216,19 +183,6 @@ void oct_page_run_close(oct_page_run *run)
     for (int i = 0; i < OCT_RUN_FILES; i++)
         oct_free(&run->why[i]);
     *run = (oct_page_run){0};
-}
-
-const char *oct_page_run_name(const oct_page_run *run)
-{
-    return run->recipe_text.data && run->recipe.name[0] ? run->recipe.name : "run";
-}
-
-bool oct_page_run_classifies(const oct_page_run *run)
-{
-    if (!run->recipe_text.data) return true;
-    for (int i = 0; i < run->recipe.metrics.count; i++)
-        if (strcmp(run->recipe.metrics.value[i], "top1") == 0) return true;
-    return false;
 }
 
 json_t *oct_page_run_records(const oct_page_run *run, const char *kind)

@@ -43,18 +43,13 @@ typedef struct oct_page_run {
     char *why[OCT_RUN_FILES];
 } oct_page_run;
 
-/* Opens a run folder, or the one that a folder of checkpoints belongs to. OCT_DATA for what is no run
- * folder; files inside of it never fail but for memory. Close also after a failure. */
-oct_status oct_page_run_open(oct_page_run *run, const char *path) OCT_NODISCARD;
-/* Opens only the records and the recipe. */
-oct_status oct_page_run_open_records(oct_page_run *run, const char *path) OCT_NODISCARD;
+/* Opens a run folder, or the one that a folder of checkpoints belongs to; of its files all, or only the records and
+ * the recipe. OCT_DATA for what is no run folder; files inside of it never fail but for memory. Close also after a
+ * failure. */
+oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_only) OCT_NODISCARD;
 void oct_page_run_close(oct_page_run *run);
 
-const char *oct_page_file_name(oct_run_file file);
-/* The name of the run in a report: the recipe's, or "run". */
-const char *oct_page_run_name(const oct_page_run *run);
-/* Whether the accuracy is a figure of the run: its recipe measures top1. */
-bool oct_page_run_classifies(const oct_page_run *run);
+extern const char *const oct_run_file_names[OCT_RUN_FILES];
 /* The records of a kind, in their order; NULL: none. Borrowed. */
 json_t *oct_page_run_records(const oct_page_run *run, const char *kind);
 /* Finds the newest record of a kind; NULL: none. */
@@ -64,3 +59,18 @@ json_t *oct_page_beginning(const char *text, size_t bytes);
 /* A name as JSON, cut to OCT_NAME_BYTES at the end of a character; invalid UTF-8 becomes '?'. */
 enum { OCT_NAME_BYTES = 500 };
 json_t *oct_page_name(const char *text);
+
+/* How much a report shows at most. */
+typedef struct oct_page_limits {
+    size_t layers;
+    size_t steps; /* of the graph */
+    size_t rows;  /* of a table */
+    size_t images;
+    size_t text; /* bytes of a file that is shown as it is */
+} oct_page_limits;
+
+/* Adds to an object the facts of the run: documents and records of its folder, cut to the limits; curves of at most
+ * a few hundred points; what the int8 model holds; under "why" a sentence for each file that has nothing to
+ * show. page/report.js reads them. */
+oct_status oct_page_facts(json_t *facts, const oct_page_run *run,
+                          const oct_page_limits *limits) OCT_NODISCARD;

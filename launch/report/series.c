@@ -1,4 +1,3 @@
-/* Ticks are at 1, 2 or 5 times a power of ten. */
 #include "launch/report/series.h"
 
 #include "core/base/mem.h"
@@ -107,84 +106,4 @@ json_t *oct_plot_spans_json(const json_t *records)
                               json_pack("{s:s, s:f, s:f}", "name", spans.span[i].name, "begin",
                                         spans.span[i].begin, "end", spans.span[i].end));
     return array;
-}
-
-static double round_step(double raw)
-{
-    double power = pow(10, floor(log10(raw)));
-    double factor = raw / power;
-    return power * (factor <= 1 ? 1 : factor <= 2 ? 2 : factor <= 5 ? 5 : 10);
-}
-
-static void find_decimals(oct_plot_axis *axis, double step)
-{
-    axis->decimals = step >= 1 ? 0 : (int)fmin(ceil(-log10(step) - 1e-9), 12);
-}
-
-oct_plot_axis oct_plot_axis_of(double low, double high, int ticks)
-{
-    oct_plot_axis axis = {.low = 0, .high = 1};
-    if (!(low <= high) || !isfinite(low) || !isfinite(high)) return axis;
-    double room = fmax(fabs(low), fabs(high));
-    if (high - low <= 1e-9 * room) {
-        low -= room > 0 ? room / 2 : 0.5;
-        high += room > 0 ? room / 2 : 0.5;
-    }
-    double step = round_step((high - low) / ticks);
-    double first = floor(low / step + 1e-9), last = ceil(high / step - 1e-9);
-    axis.low = first * step;
-    axis.high = last * step;
-    for (double t = first; t <= last && axis.count < OCT_TICKS_MAX; t++)
-        axis.tick[axis.count++] = t * step;
-    find_decimals(&axis, step);
-    return axis;
-}
-
-oct_plot_axis oct_plot_axis_logarithmic(double low, double high, int ticks)
-{
-    oct_plot_axis axis = {.logarithmic = true};
-    const double first = floor(log10(low) + 1e-9), last = ceil(log10(high) - 1e-9);
-    const double powers = fmax(last - first, 1), every = ceil(powers / ticks);
-    static const double between[] = {1, 2, 5};
-    const size_t inside = powers <= 2 ? OCT_COUNT(between) : 1;
-    for (double p = first; p <= last && axis.count < OCT_TICKS_MAX; p += every)
-        for (size_t i = 0; i < inside && axis.count < OCT_TICKS_MAX; i++)
-            axis.tick[axis.count++] = between[i] * pow(10, p);
-    axis.low = pow(10, first);
-    axis.high = pow(10, first + powers);
-    /* The ends are the ticks around the values. */
-    for (size_t i = 0; i < axis.count; i++) {
-        if (axis.tick[i] <= low * (1 + 1e-9)) axis.low = axis.tick[i];
-        if (axis.tick[i] >= high * (1 - 1e-9)) {
-            axis.high = axis.tick[i];
-            break;
-        }
-    }
-    find_decimals(&axis, axis.low);
-    return axis;
-}
-
-double oct_plot_axis_place(const oct_plot_axis *axis, double value)
-{
-    double place = axis->logarithmic ? log(value / axis->low) / log(axis->high / axis->low)
-                                     : (value - axis->low) / (axis->high - axis->low);
-    return place < 0 ? 0 : place > 1 ? 1 : place;
-}
-
-const char *oct_plot_axis_text(const oct_plot_axis *axis, double value, char text[32])
-{
-    double size = fabs(value), largest = fmax(fabs(axis->low), fabs(axis->high));
-    if (size < 1e-12 * largest)
-        snprintf(text, 32, "0");
-    else if (size >= 1e9 || size < 1e-4)
-        oct_snprintf(text, 32, "%.3g", value);
-    else if (largest >= 1e6 && size >= 1e5)
-        oct_snprintf(text, 32, "%.4gM", value / 1e6);
-    else if (largest >= 1e4 && size >= 1e3)
-        oct_snprintf(text, 32, "%.4gk", value / 1e3);
-    else if (axis->logarithmic)
-        oct_snprintf(text, 32, "%.6g", value);
-    else
-        oct_snprintf(text, 32, "%.*f", axis->decimals, value);
-    return text;
 }

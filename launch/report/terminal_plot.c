@@ -1,6 +1,6 @@
 /* A character holds 2 x 4 dots of a braille pattern (U+2800: dots 1 to 8 are bits 0 to 7), or in ASCII one
  * dot. Marks of evaluations lie above lines, lines above the borders of phases. */
-#include "launch/report/terminal_plot.h"
+#include "launch/report/series.h"
 
 #include "core/base/mem.h"
 
@@ -8,11 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-enum { LABEL = 9, STANDARD_COLUMNS = 80, STANDARD_ROWS = 16 };
+enum { LABEL = 9 };
 enum { ACROSS = 2, DOWN = 4 }; /* dots of a character */
 
 /* One character of the drawing. */
@@ -38,6 +35,84 @@ oct_plot_curve *oct_plot_add(oct_plot *plot, const oct_series *series, const cha
     snprintf(curve->name, sizeof curve->name, "%s", name);
     return curve;
 }
+
+static void find_decimals(oct_plot_axis *axis, double step)
+{
+    axis->decimals = step >= 1 ? 0 : (int)fmin(ceil(-log10(step) - 1e-9), 12);
+}
+
+oct_plot_axis oct_plot_axis_of(double low, double high, int ticks)
+{
+    oct_plot_axis axis = {.low = 0, .high = 1};
+    if (!(low <= high) || !isfinite(low) || !isfinite(high)) return axis;
+    double room = fmax(fabs(low), fabs(high));
+    if (high - low <= 1e-9 * room) {
+        low -= room > 0 ? room / 2 : 0.5;
+        high += room > 0 ? room / 2 : 0.5;
+    }
+    /* Ticks are at 1, 2 or 5 times a power of ten. */
+    const double raw = (high - low) / ticks, power = pow(10, floor(log10(raw)));
+    const double factor = raw / power;
+    const double step = power * (factor <= 1 ? 1 : factor <= 2 ? 2 : factor <= 5 ? 5 : 10);
+    double first = floor(low / step + 1e-9), last = ceil(high / step - 1e-9);
+    axis.low = first * step;
+    axis.high = last * step;
+    for (double t = first; t <= last && axis.count < OCT_TICKS_MAX; t++)
+        axis.tick[axis.count++] = t * step;
+    find_decimals(&axis, step);
+    return axis;
+}
+
+oct_plot_axis oct_plot_axis_logarithmic(double low, double high, int ticks)
+{
+    oct_plot_axis axis = {.logarithmic = true};
+    const double first = floor(log10(low) + 1e-9), last = ceil(log10(high) - 1e-9);
+    const double powers = fmax(last - first, 1), every = ceil(powers / ticks);
+    static const double between[] = {1, 2, 5};
+    const size_t inside = powers <= 2 ? OCT_COUNT(between) : 1;
+    for (double p = first; p <= last && axis.count < OCT_TICKS_MAX; p += every)
+        for (size_t i = 0; i < inside && axis.count < OCT_TICKS_MAX; i++)
+            axis.tick[axis.count++] = between[i] * pow(10, p);
+    axis.low = pow(10, first);
+    axis.high = pow(10, first + powers);
+    /* The ends are the ticks around the values. */
+    for (size_t i = 0; i < axis.count; i++) {
+        if (axis.tick[i] <= low * (1 + 1e-9)) axis.low = axis.tick[i];
+        if (axis.tick[i] >= high * (1 - 1e-9)) {
+            axis.high = axis.tick[i];
+            break;
+        }
+    }
+    find_decimals(&axis, axis.low);
+    return axis;
+}
+
+double oct_plot_axis_place(const oct_plot_axis *axis, double value)
+{
+    double place = axis->logarithmic ? log(value / axis->low) / log(axis->high / axis->low)
+                                     : (value - axis->low) / (axis->high - axis->low);
+    return place < 0 ? 0 : place > 1 ? 1 : place;
+}
+
+const char *oct_plot_axis_text(const oct_plot_axis *axis, double value, char text[32])
+{
+    double size = fabs(value), largest = fmax(fabs(axis->low), fabs(axis->high));
+    if (size < 1e-12 * largest)
+        snprintf(text, 32, "0");
+    else if (size >= 1e9 || size < 1e-4)
+        oct_snprintf(text, 32, "%.3g", value);
+    else if (largest >= 1e6 && size >= 1e5)
+        oct_snprintf(text, 32, "%.4gM", value / 1e6);
+    else if (largest >= 1e4 && size >= 1e3)
+        oct_snprintf(text, 32, "%.4gk", value / 1e3);
+    else if (axis->logarithmic)
+        oct_snprintf(text, 32, "%.6g", value);
+    else
+        oct_snprintf(text, 32, "%.*f", axis->decimals, value);
+    return text;
+}
+
+/* The drawing. */
 
 static void widen(double range[2], double value)
 {
@@ -72,27 +147,6 @@ static bool find_axes(const oct_plot *plot, int x_ticks, int y_ticks, oct_plot_a
     *y = plot->free_scale && wide ? oct_plot_axis_logarithmic(values[0], values[1], y_ticks)
                                   : oct_plot_axis_of(values[0], values[1], y_ticks);
     return true;
-}
-
-static bool says_utf8(void)
-{
-    static const char *const variables[] = {"LC_ALL", "LC_CTYPE", "LANG"};
-    for (size_t i = 0; i < OCT_COUNT(variables); i++) {
-        const char *value = getenv(variables[i]);
-        if (!value || !*value) continue;
-        return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
-    }
-    return false;
-}
-
-oct_terminal oct_terminal_here(void)
-{
-    struct winsize size = {0};
-    int columns = STANDARD_COLUMNS;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns = size.ws_col;
-    if (columns < OCT_TERMINAL_COLUMNS_MIN) columns = OCT_TERMINAL_COLUMNS_MIN;
-    if (columns > OCT_TERMINAL_COLUMNS_MAX) columns = OCT_TERMINAL_COLUMNS_MAX;
-    return (oct_terminal){.columns = columns, .rows = STANDARD_ROWS, .unicode = says_utf8()};
 }
 
 static cell *at(const canvas *c, int column, int row)
@@ -152,24 +206,6 @@ static void put_line(const canvas *c, const oct_plot_curve *curve)
     }
 }
 
-static void put_marks(const canvas *c, const oct_plot_curve *curve)
-{
-    const oct_series *s = curve->series;
-    for (size_t i = 0; i < s->count; i++)
-        if (isfinite(s->y[i]))
-            at(c, dot_x(c, s->x[i]) / across(c), dot_y(c, s->y[i]) / down(c))->mark =
-                curve->colour > 0 ? 'B' : 'A';
-}
-
-static void put_borders(const canvas *c)
-{
-    for (size_t i = 1; c->plot->spans && i < c->plot->spans->count; i++) {
-        int column = dot_x(c, c->plot->spans->span[i].begin) / across(c);
-        for (int row = 0; row < c->rows; row++)
-            at(c, column, row)->border = true;
-    }
-}
-
 static oct_status add_cell(const canvas *c, const cell *it, oct_text *text)
 {
     const bool unicode = c->terminal->unicode;
@@ -185,24 +221,19 @@ static oct_status add_cell(const canvas *c, const cell *it, oct_text *text)
     return oct_text_add(text, " ");
 }
 
-/* The tick whose row this is, or none. */
-static const char *tick_at(const canvas *c, int row, char label[32])
-{
-    for (size_t i = 0; i < c->y.count; i++) {
-        const double tick = c->y.tick[i], slack = 1e-9 * fabs(c->y.high);
-        if (tick < c->y.low - slack || tick > c->y.high + slack) continue;
-        if (dot_y(c, tick) / down(c) == row) return oct_plot_axis_text(&c->y, tick, label);
-    }
-    return "";
-}
-
 static oct_status add_drawing(const canvas *c, oct_text *text)
 {
     const bool unicode = c->terminal->unicode;
     for (int row = 0; row < c->rows; row++) {
         char label[32];
         int last = c->columns;
-        const char *tick = tick_at(c, row, label);
+        const char *tick = ""; /* the one whose row this is */
+        for (size_t i = 0; !*tick && i < c->y.count; i++) {
+            const double value = c->y.tick[i], slack = 1e-9 * fabs(c->y.high);
+            if (value >= c->y.low - slack && value <= c->y.high + slack &&
+                dot_y(c, value) / down(c) == row)
+                tick = oct_plot_axis_text(&c->y, value, label);
+        }
         OCT_TRY(oct_text_add(text, "%*s %s", LABEL - 2, tick,
                              unicode ? (*tick ? "┤" : "│") : (*tick ? "+" : "|")));
         while (last > 0 && !at(c, last - 1, row)->dots && !at(c, last - 1, row)->mark &&
@@ -212,12 +243,6 @@ static oct_status add_drawing(const canvas *c, oct_text *text)
             OCT_TRY(add_cell(c, at(c, column, row), text));
         OCT_TRY(oct_text_add(text, "\n"));
     }
-    return OCT_OK;
-}
-
-static oct_status add_floor(const canvas *c, oct_text *text)
-{
-    const bool unicode = c->terminal->unicode;
     OCT_TRY(oct_text_add(text, "%*s %s", LABEL - 2, "", unicode ? "└" : "+"));
     for (int column = 0; column < c->columns; column++)
         OCT_TRY(oct_text_add(text, "%s", unicode ? "─" : "-"));
@@ -277,21 +302,6 @@ static oct_status add_legend(const canvas *c, oct_text *text)
     return oct_text_add(text, "\n");
 }
 
-static oct_status draw(canvas *c, oct_text *text)
-{
-    put_borders(c);
-    for (size_t i = c->plot->count; i > 0; i--)
-        if (!c->plot->curve[i - 1].dots) put_line(c, &c->plot->curve[i - 1]);
-    for (size_t i = c->plot->count; i > 0; i--)
-        if (c->plot->curve[i - 1].dots) put_marks(c, &c->plot->curve[i - 1]);
-    OCT_TRY(oct_text_add(text, "%s%s%s\n", c->plot->title, c->plot->unit[0] ? ", " : "",
-                         c->plot->unit));
-    OCT_TRY(add_drawing(c, text));
-    OCT_TRY(add_floor(c, text));
-    OCT_TRY(add_steps(c, text));
-    return add_legend(c, text);
-}
-
 oct_status oct_terminal_plot(const oct_plot *plot, const oct_terminal *terminal, oct_text *text)
 {
     canvas c = {.plot = plot,
@@ -300,7 +310,24 @@ oct_status oct_terminal_plot(const oct_plot *plot, const oct_terminal *terminal,
                 .rows = terminal->rows};
     if (!find_axes(plot, c.columns / 14 + 1, c.rows / 3, &c.x, &c.y)) return OCT_OK;
     OCT_TRY(oct_alloc(&c.cells, (size_t)(c.columns * c.rows), sizeof *c.cells));
-    oct_status status = draw(&c, text);
+    for (size_t i = 1; plot->spans && i < plot->spans->count; i++)
+        for (int row = 0; row < c.rows; row++)
+            at(&c, dot_x(&c, plot->spans->span[i].begin) / across(&c), row)->border = true;
+    for (size_t i = plot->count; i > 0; i--)
+        if (!plot->curve[i - 1].dots) put_line(&c, &plot->curve[i - 1]);
+    for (size_t i = plot->count; i > 0; i--) {
+        const oct_plot_curve *curve = &plot->curve[i - 1];
+        const oct_series *s = curve->series;
+        for (size_t k = 0; curve->dots && k < s->count; k++)
+            if (isfinite(s->y[k]))
+                at(&c, dot_x(&c, s->x[k]) / across(&c), dot_y(&c, s->y[k]) / down(&c))->mark =
+                    curve->colour > 0 ? 'B' : 'A';
+    }
+    oct_status status =
+        oct_text_add(text, "%s%s%s\n", plot->title, plot->unit[0] ? ", " : "", plot->unit);
+    if (status == OCT_OK) status = add_drawing(&c, text);
+    if (status == OCT_OK) status = add_steps(&c, text);
+    if (status == OCT_OK) status = add_legend(&c, text);
     oct_free(&c.cells);
     return status;
 }

@@ -1,6 +1,6 @@
 /* Whatever file people give to `octet run`: images of the wanted size, or refused by name. */
 #include "core/base/mem.h"
-#include "launch/cmd/image_file.h"
+#include "launch/cmd/run.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * without markup. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "launch/report/report.h"
+#include "launch/report/page.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <jansson.h>

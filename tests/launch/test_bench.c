@@ -64,6 +64,15 @@ Test(bench, a_step_is_one_object)
         check_positive(document, numbers[i]);
 }
 
+Test(bench, a_model_of_pixels_has_a_step_too)
+{
+    OCTET("bench", "step", "--model", "unet-small", "--image", "8x8x3", "--batch", "8", "--steps",
+          "1", "--json");
+    read_json();
+    check_word(document, "model", "unet-small");
+    check_positive(document, "step_ms");
+}
+
 Test(bench, numerics_are_those_asked_for)
 {
     OCTET("bench", "step", "--image", "8x8x1", "--batch", "8", "--steps", "1", "--numerics", "f32",

@@ -1,8 +1,7 @@
 /* What figures are made of: work, memory, medians and peaks are what their headers say. */
 #include "core/base/mem.h"
 #include "launch/session/memory_meter.h"
-#include "launch/bench/timing.h"
-#include "launch/bench/peak.h"
+#include "launch/bench/bench.h"
 #include "launch/evaluate/multiply_adds.h"
 #include "tests/support/check_status.h"
 

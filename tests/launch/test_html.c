@@ -1,9 +1,8 @@
 /* The writer of pages, and curves in the terminal. */
 #include "core/base/mem.h"
-#include "launch/report/facts.h"
+#include "launch/report/page_run.h"
 #include "launch/report/page.h"
-#include "launch/report/report.h"
-#include "launch/report/terminal_plot.h"
+#include "launch/report/series.h"
 #include "tests/support/check_status.h"
 #include "tests/support/tmp.h"
 

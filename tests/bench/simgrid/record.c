@@ -6,7 +6,7 @@
  *     record_step MODEL BATCH SIDE
  */
 #include "core/base/text.h"
-#include "launch/bench/bench_run.h"
+#include "launch/bench/bench.h"
 
 #include <inttypes.h>
 #include <stdio.h>

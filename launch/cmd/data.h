@@ -1,8 +1,11 @@
-/* What a data set holds, found by reading every sample of both splits once. */
+/* What `octet data` finds: what a data set holds, by reading every sample of both splits once (data_survey.c); and the
+ * sheet of --preview, what training makes of some samples (data_sheet.c). */
 #pragma once
 
 #include "core/base/lists.h"
+#include "core/base/text.h"
 #include "io/dataset/dataset.h"
+#include "io/recipe/recipe.h"
 
 enum { OCT_SURVEY_CHANNELS = OCT_REALS_MAX, OCT_SURVEY_NAMED = 10 };
 
@@ -52,3 +55,8 @@ typedef struct oct_survey {
 oct_status oct_survey_make(oct_survey *survey, const oct_dataset data[2],
                            void (*said)(int64_t done, int64_t all)) OCT_NODISCARD;
 void oct_survey_free(oct_survey *survey);
+
+/* Writes an HTML page with `samples` training samples, each as evaluation would see it and as the first epochs of the
+ * recipe will, with their labels. */
+oct_status oct_data_sheet(const oct_recipe *recipe, const oct_dataset *data, int64_t samples,
+                          oct_text *page) OCT_NODISCARD;

@@ -1,5 +1,5 @@
-/* The format is found by names alone; then the index of the data is opened, for shapes and labels. */
-#include "launch/cmd/data_recipe.h"
+/* Of data: the format is found by names alone; then the index of the data is opened, for shapes and labels. */
+#include "launch/cmd/begun_recipe.h"
 
 #include "core/base/int_math.h"
 #include "core/base/log.h"
@@ -9,10 +9,10 @@
 #include "io/dataset/npy_file.h"
 #include "io/image/image.h"
 #include "io/checkpoint/manifest.h"
-#include "launch/cmd/import_recipe.h"
 #include "launch/session/file_kind.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,15 +39,6 @@ static bool is_there(const char *folder, const char *name)
     char file[4200];
     return snprintf(file, sizeof file, "%s/%s", folder, name) < (int)sizeof file &&
            access(file, R_OK) == 0;
-}
-
-static const char *format_of(const char *path)
-{
-    for (size_t i = 0; i < OCT_COUNT(signs); i++)
-        if ((signs[i].ending && oct_ends_with(path, signs[i].ending)) ||
-            is_there(path, signs[i].file))
-            return signs[i].format;
-    return "folder";
 }
 
 /* Files that Octet wrote have the ending of HDF5, too. */
@@ -95,15 +86,6 @@ static inside look_into(const char *folder)
     return found;
 }
 
-/* Pictures that lie in a folder, or in its train, and not in folders of classes. */
-static bool is_plain(const char *folder)
-{
-    char train[4200];
-    snprintf(train, sizeof train, "%s/train", folder);
-    const inside found = look_into(access(train, X_OK) == 0 ? train : folder);
-    return found.pictures && !found.folders;
-}
-
 /* What an archive holds, as far as names show. */
 typedef struct members {
     int64_t count;
@@ -112,26 +94,22 @@ typedef struct members {
         labels[256]; /* one of each kind: "y", "target" and what holds "label" are labels */
 } members;
 
-static void look_at_name(members *m, const char *member)
-{
-    char name[256];
-    const size_t length = strlen(member) - (oct_ends_with(member, ".npy") ? 4 : 0);
-    snprintf(name, sizeof name, "%.*s", (int)oct_min_i64((int64_t)length, 255), member);
-    const bool label =
-        strstr(name, "label") || strcmp(name, "y") == 0 || strcmp(name, "target") == 0;
-    memcpy(label ? m->labels : m->samples, name, sizeof name);
-    m->pairs = m->pairs || strcmp(name, "train_images") == 0;
-    m->keras = m->keras || strcmp(name, "x_train") == 0;
-}
-
 static oct_status look_into_archive(const char *path, oct_data_found *found)
 {
     members m = {0};
     oct_zip *zip = NULL;
-    const char *name;
+    const char *member;
     OCT_TRY(oct_zip_open(&zip, path));
-    for (; (name = oct_zip_name(zip, m.count)); m.count++)
-        look_at_name(&m, name);
+    for (; (member = oct_zip_name(zip, m.count)); m.count++) {
+        char name[256];
+        const size_t length = strlen(member) - (oct_ends_with(member, ".npy") ? 4 : 0);
+        snprintf(name, sizeof name, "%.*s", (int)oct_min_i64((int64_t)length, 255), member);
+        const bool label =
+            strstr(name, "label") || strcmp(name, "y") == 0 || strcmp(name, "target") == 0;
+        memcpy(label ? m.labels : m.samples, name, sizeof name);
+        m.pairs = m.pairs || strcmp(name, "train_images") == 0;
+        m.keras = m.keras || strcmp(name, "x_train") == 0;
+    }
     oct_zip_close(&zip);
     const bool one = m.count == 1, two = m.count == 2 && m.samples[0] && m.labels[0];
     found->unlabelled = one || (m.pairs && !m.labels[0]);
@@ -151,7 +129,12 @@ oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const int folder = slash ? (int)(name - path) : 0;
     *found = (oct_data_found){0};
-    snprintf(found->format, sizeof found->format, "%s", format_of(path));
+    size_t sign = 0;
+    while (sign < OCT_COUNT(signs) && !is_there(path, signs[sign].file) &&
+           !(signs[sign].ending && oct_ends_with(path, signs[sign].ending)))
+        sign++;
+    snprintf(found->format, sizeof found->format, "%s",
+             sign < OCT_COUNT(signs) ? signs[sign].format : "folder");
     OCT_CHECK(snprintf(found->path, sizeof found->path, "%s", path) < (int)sizeof found->path,
               OCT_USAGE, "command line: the path of the data is too long");
     if (oct_ends_with(path, ".npy")) {
@@ -166,7 +149,11 @@ oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
                  "train_images"); /* the test is drawn of them */
         snprintf(found->labels, sizeof found->labels, "train_labels");
     } else if (strcmp(found->format, "folder") == 0) {
-        found->unlabelled = is_plain(path);
+        /* Pictures in the folder, or in its train, and not in folders of classes. */
+        char train[4200];
+        snprintf(train, sizeof train, "%s/train", path);
+        const inside in = look_into(access(train, X_OK) == 0 ? train : path);
+        found->unlabelled = in.pictures && !in.folders;
     }
     return OCT_OK;
 }
@@ -174,9 +161,8 @@ oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
 /* What a recipe is begun with. */
 typedef struct beginning {
     oct_data_found found;
-    oct_dataset data;   /* the training part, by its index alone */
-    int64_t size;       /* data.size; 0: as it is */
-    bool probabilities; /* values that are all 0 or 1 */
+    oct_dataset data; /* the training part, by its index alone */
+    int64_t size;     /* data.size; 0: as it is */
 } beginning;
 
 /* Opens the data by the first goal that fits them; where none does, the failure is that of classes. */
@@ -205,22 +191,13 @@ static oct_status open_data(beginning *b)
     return status;
 }
 
-static bool all_labels(const oct_dataset *data)
+/* Whether values are several labels: all 0 or 1. */
+static bool are_labels(const oct_dataset *data)
 {
     const int64_t all = data->goal == OCT_GOAL_VALUES ? data->count * data->classes : 0;
     for (int64_t i = 0; i < all; i++)
         if (data->values[i] != 0 && data->values[i] != 1) return false;
     return all > 0;
-}
-
-/* Large pictures, and those whose sizes differ, are made small at first: a network that learns from few of them within
- * minutes says more than one that takes a night. */
-static void choose_size(beginning *b)
-{
-    enum { NATURAL = 96, FEW = 5000, SMALL = 64, USUAL = 128 };
-    const oct_dataset *d = &b->data;
-    const bool natural = d->read_h > 0 && d->read_h <= NATURAL && d->read_w <= NATURAL;
-    b->size = natural ? 0 : d->count < FEW ? SMALL : USUAL;
 }
 
 static const char *model_of(const beginning *b)
@@ -301,16 +278,6 @@ static oct_status add_data(const beginning *b, oct_text *text)
     return add_scaling(b, text);
 }
 
-/* The loss and the metrics; classes have those of the defaults. */
-static oct_status add_task(const beginning *b, oct_text *text)
-{
-    if (b->data.goal == OCT_GOAL_MAP) return oct_text_add(text, "metrics: [miou]\n");
-    if (b->data.goal == OCT_GOAL_CLASS) return OCT_OK;
-    return oct_text_add(text, all_labels(&b->data)
-                                  ? "metrics: [multilabel_f1]\nloss:\n  kind: bce\n"
-                                  : "metrics: [mae]\nloss:\n  kind: mse\n");
-}
-
 /* The float phase sees about 20,000 samples, in eight or more batches an epoch of eight leaves each. */
 static oct_status add_training(const beginning *b, oct_text *text)
 {
@@ -332,6 +299,7 @@ static oct_status add_training(const beginning *b, oct_text *text)
 
 oct_status oct_data_recipe(const char *path, oct_text *text)
 {
+    enum { NATURAL = 96, FEW = 5000, SMALL = 64, USUAL = 128 };
     beginning b = {0};
     char name[OCT_BEGUN_NAME];
     oct_status status = OCT_OK;
@@ -340,16 +308,123 @@ oct_status oct_data_recipe(const char *path, oct_text *text)
     status = open_data(&b);
     oct_log_again(false);
     OCT_TRY(status);
-    choose_size(&b);
+    /* Large pictures, and those whose sizes differ, are made small at first: a network that learns from few of them
+     * within minutes says more than one that takes a night. */
+    const bool natural = b.data.read_h > 0 && b.data.read_h <= NATURAL && b.data.read_w <= NATURAL;
+    b.size = natural ? 0 : b.data.count < FEW ? SMALL : USUAL;
     oct_begun_name(path, name);
     OCT_TRY_OUT(oct_text_add(text,
                              "# Begun from the data alone: octet help recipe explains each key\n"
                              "schema: 1\nname: %s\noutput: runs/%s\nmodel:\n  name: %s\n",
                              name, name, model_of(&b)));
     OCT_TRY_OUT(add_data(&b, text));
-    OCT_TRY_OUT(add_task(&b, text));
+    if (b.data.goal == OCT_GOAL_MAP)
+        OCT_TRY_OUT(oct_text_add(text, "metrics: [miou]\n"));
+    else if (b.data.goal !=
+             OCT_GOAL_CLASS) /* classes have the loss and the metrics of the defaults */
+        OCT_TRY_OUT(oct_text_add(text, are_labels(&b.data)
+                                           ? "metrics: [multilabel_f1]\nloss:\n  kind: bce\n"
+                                           : "metrics: [mae]\nloss:\n  kind: mse\n"));
     status = add_training(&b, text);
 out:
     oct_dataset_close(&b.data);
     return status;
+}
+
+/* Of an ONNX network: what follows from it is written, and comments where the user has to say something. */
+
+void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME])
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    const char *begin = path + end;
+    while (begin > path && begin[-1] != '/')
+        begin--;
+    size_t length = strcspn(begin, "./");
+    length = length < OCT_BEGUN_NAME - 1 ? length : OCT_BEGUN_NAME - 1;
+    for (size_t i = 0; i < length; i++) {
+        const char c = begin[i];
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                           (c >= '0' && c <= '9') || c == '_' || c == '-';
+        name[i] = plain ? c : '_';
+    }
+    memcpy(name + length, "", 1);
+    if (length == 0) memcpy(name, "net", 4);
+}
+
+static oct_status add_network_data(const oct_onnx_graph *g, oct_text *text)
+{
+    const oct_onnx_value *x = &g->values[g->inputs[0]];
+    const int channel = g->channels_last ? 3 : 1, h = g->channels_last ? 1 : 2;
+    if (x->ndim != 4)
+        return oct_text_add(
+            text, "data:\n"
+                  "  format: npz # octet help formats lists the others\n"
+                  "  path: data.npz # train_images, train_labels, test_images, test_labels\n"
+                  "  mean: [0] # octet data RECIPE counts them\n"
+                  "  std: [1]\n");
+    const int64_t channels = x->dim[channel];
+    OCT_TRY(oct_text_add(text,
+                         "data:\n"
+                         "  format: folder # of pictures; octet help formats lists the others\n"
+                         "  path: pictures # train/CLASS/*.jpg and test/CLASS/*.jpg\n"
+                         "  channels: %" PRId64 "\n"
+                         "  size: %" PRId64 "x%" PRId64 "\n",
+                         channels, x->dim[h], x->dim[h + 1]));
+    OCT_TRY(oct_text_add(text, "  train: [random_resized_crop scale=0.25..1, flip]\n"));
+    if (channels == 3)
+        return oct_text_add(text,
+                            "  mean: [0.485, 0.456, 0.406] # of ImageNet: what most networks of "
+                            "PyTorch were trained with; use yours\n"
+                            "  std: [0.229, 0.224, 0.225]\n");
+    return oct_text_add(text, "  mean: [0.5] # use those that the network was trained with\n"
+                              "  std: [0.5]\n");
+}
+
+oct_status oct_begun_quoted(oct_text *text, const char *word)
+{
+    OCT_TRY(oct_text_add(text, "\""));
+    for (const char *at = word; *at; at++)
+        OCT_TRY(oct_text_add(text, "%s%c", *at == '"' || *at == '\\' ? "\\" : "", *at));
+    return oct_text_add(text, "\"");
+}
+
+oct_status oct_import_recipe(const oct_onnx_graph *g, const char *path, const char *model,
+                             bool untrained, oct_text *text)
+{
+    char name[OCT_BEGUN_NAME];
+    oct_begun_name(path, name);
+    OCT_TRY(oct_text_add(text,
+                         "# %s, imported by octet import: fine-tuned for int8\n"
+                         "#\n"
+                         "# Say below which data it is for, then: octet check RECIPE, octet train "
+                         "RECIPE\n"
+                         "schema: 1\n"
+                         "name: %s\n"
+                         "output: runs/%s\n"
+                         "seed: 1\n\n"
+                         "model:\n"
+                         "  onnx: ",
+                         name, name, name));
+    OCT_TRY(oct_begun_quoted(text, model));
+    OCT_TRY(oct_text_add(text, " # its weights are the start\n\n"));
+    OCT_TRY(add_network_data(g, text));
+    return oct_text_add(text,
+                        "\nbatch:\n"
+                        "  size: 64\n"
+                        "  leaf: 8\n\n"
+                        "float:\n"
+                        "  epochs: %s\n"
+                        "  lr: 0.01\n\n"
+                        "calibrate:\n"
+                        "  batches: 32\n\n"
+                        "qat:\n"
+                        "  epochs: 2\n"
+                        "  lr: 0.001\n"
+                        "  schedule: cosine\n\n"
+                        "quant:\n"
+                        "  target: x86 # what the int8 model runs on: octet targets\n",
+                        untrained ? "10 # the network was not trained yet"
+                                  : "0 # more: fine-tune in float first");
 }

@@ -1,9 +1,10 @@
-/* Data that a command line names in place of a recipe: what they are, and a recipe to begin with. */
+/* Recipes that a command begins: for data that a command line names in place of a recipe, and for an ONNX network. */
 #pragma once
 
 #include "core/base/text.h"
+#include "io/onnx/graph.h"
 
-/* Where samples lie, as the keys data.* say it. */
+/* Where samples are, as the keys data.* say it. */
 typedef struct oct_data_found {
     char format[16], path[4200];
     char images[256], labels[256]; /* arrays, where their names are not the format's own; else "" */
@@ -20,3 +21,14 @@ bool oct_data_is(const char *path);
 
 /* Writes a recipe for the data at a path: task, size and network follow from what they hold. */
 oct_status oct_data_recipe(const char *path, oct_text *text) OCT_NODISCARD;
+
+/* What is begun from the file or folder at a path is named after it, in letters that a path of a run folder may have. */
+enum { OCT_BEGUN_NAME = 64 };
+void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME]);
+/* Adds a word of the user's between quotes of YAML. */
+oct_status oct_begun_quoted(oct_text *text, const char *word) OCT_NODISCARD;
+
+/* Adds the recipe for a folded network of the file `path`. model: the file that it will name. untrained: its batch
+ * norms have seen no data. */
+oct_status oct_import_recipe(const oct_onnx_graph *graph, const char *path, const char *model,
+                             bool untrained, oct_text *text) OCT_NODISCARD;

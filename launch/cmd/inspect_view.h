@@ -1,0 +1,20 @@
+/* What `octet inspect` shows beside the file itself: the prepared model as its graph or as its module tree, and what an
+ * int8 model asks of a device. */
+#pragma once
+
+#include "io/model/model_file.h"
+#include "launch/session/file_kind.h"
+
+typedef enum oct_view { OCT_VIEW_GRAPH, OCT_VIEW_DOT, OCT_VIEW_TREE } oct_view;
+
+/* Prints to stdout. Of a recipe: what its model becomes, nothing observed yet. Of a checkpoint, or a
+ * run folder's newest: the same with the values in it; one of the float phase is prepared first for the
+ * graph, and is a float tree. DOT is the graph in the language of
+ * Graphviz; of an int8 model, its program. data_path: where the data set is, which says what the inputs are; NULL: as
+ * the recipe says. */
+oct_status oct_print_view(const char *path, oct_view view, const char *data_path,
+                          bool json) OCT_NODISCARD;
+
+/* Prints to stdout, for one sample: flash (weights, biases, multipliers, tables, layers: as the C form has
+ * them), scratch as the runtime plans it, multiply-adds, of each layer and in all, and which layers take most of each. */
+oct_status oct_print_device(const oct_model *model, const char *path, bool json) OCT_NODISCARD;
