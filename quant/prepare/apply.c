@@ -1,18 +1,260 @@
-/* Carries a plan without problems out: modules, hooks, stubs, fake-quants, and the graph. */
+/* Carries a plan without problems out: modules, hooks, stubs, fake-quants, and the graph.
+ *
+ * Every module that the forward calls has a slot in its parent. What replaces it takes the slot with the hooks; a member
+ * that is fused away leaves an identity there, so hooks stay where the user put them and run at the same call. Further
+ * calls of a module, and ops, get generated modules. */
 #include "core/base/mem.h"
-#include "quant/prepare/apply_impl.h"
+#include "quant/prepare/prepare_plan.h"
 
-/* Drops the hooks of members that the user gave up. */
-static void drop_member_hooks(oct_apply *w, int64_t at)
+#include <stdio.h>
+
+/* A slot of the user's: what the forward called there and what is there now. */
+typedef struct apply_slot {
+    oct_module *was, *now;
+    bool keep, taken;
+} apply_slot;
+
+typedef struct apply {
+    oct_prepare_plan *plan;
+    oct_graph *graph;
+    apply_slot *slots;
+    size_t num_slots;
+    oct_module **made; /* per node: what runs there */
+} apply;
+
+static apply_slot *slot_of(const apply *w, const oct_module *called)
 {
-    const oct_prepare_node *p = &w->plan->nodes[at];
-    for (int i = 0; i < p->num_members; i++) {
-        oct_module *called = w->graph->nodes[p->member[i]].called;
-        if (called) oct_drop_hooks(called, i > 0, i < p->num_members - 1);
-    }
+    for (size_t i = 0; i < w->num_slots; i++)
+        if (w->slots[i].was == called) return &w->slots[i];
+    return NULL;
 }
 
-static bool hooks_compute(const oct_apply *w, const oct_module *called)
+/* Whether the called module itself goes on running at this node. */
+static bool stays(const oct_prepare_plan *plan, int64_t node)
+{
+    const oct_prepare_node *p = &plan->nodes[node];
+    if (!plan->nodes[p->runs_at].quantized) return true;
+    if (p->role == OCT_ROLE_QUANT_STUB || p->role == OCT_ROLE_FUSED) return true;
+    return p->runs_at == node && !p->fusion && p->role == OCT_ROLE_RULE && !p->rule->create;
+}
+
+static oct_status find_slots(apply *w)
+{
+    const oct_graph *g = w->graph;
+    OCT_TRY(oct_alloc(&w->slots, g->num_nodes, sizeof *w->slots));
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        oct_module *called = g->nodes[i].called;
+        if (!called) continue;
+        apply_slot *s = slot_of(w, called);
+        if (!s) {
+            s = &w->slots[w->num_slots++];
+            *s = (apply_slot){.was = called, .now = called};
+        }
+        s->keep |= stays(w->plan, (int64_t)i);
+    }
+    return OCT_OK;
+}
+
+/* Takes the called module out of its slot, which an identity holds from now on. */
+static oct_status take_out(apply *w, apply_slot *slot, oct_module **module)
+{
+    OCT_ASSERT(slot->now == slot->was && !slot->keep);
+    oct_module *identity = NULL;
+    OCT_TRY(oct_replace_by_identity(w->plan->root, slot->was, &identity));
+    slot->now = identity;
+    *module = slot->was;
+    return OCT_OK;
+}
+
+static oct_status take_called(apply *w, int64_t node, oct_module **module)
+{
+    return take_out(w, slot_of(w, w->graph->nodes[node].called), module);
+}
+
+/* Puts what was made for a node into its slot, or into the tree under a generated name. */
+static oct_status insert_module(apply *w, int64_t node, oct_module **made)
+{
+    oct_prepare_node *p = &w->plan->nodes[node];
+    const oct_graph_node *n = &w->graph->nodes[node];
+    apply_slot *s = n->called ? slot_of(w, n->called) : NULL;
+    char name[64];
+    w->made[node] = *made;
+    if (s && !s->keep && !s->taken) {
+        oct_module *old = s->now;
+        s->taken = true;
+        OCT_TRY(oct_replace_with_hooks(w->plan->root, old, *made));
+        s->now = *made;
+        oct_module_destroy(&old);
+        return OCT_OK;
+    }
+    if (p->number < 0) /* a first call, whose slot other calls need */
+        p->number = oct_prepare_next_number(w->plan, (size_t)node, w->graph->num_nodes);
+    snprintf(name, sizeof name, "_generated_%s_%d", n->op, p->number);
+    return oct_graph_add_named(w->graph, p->parent, name, made);
+}
+
+/* Finds an earlier node whose first member calls the same module, or OCT_NO_INDEX. */
+static int64_t earlier_call(const apply *w, int64_t at)
+{
+    const oct_module *called = w->graph->nodes[w->plan->nodes[at].member[0]].called;
+    for (int64_t i = 0; called && i < at; i++)
+        if (oct_prepare_runs_here(w->plan, i) && w->made[i] &&
+            w->graph->nodes[w->plan->nodes[i].member[0]].called == called)
+            return i;
+    return OCT_NO_INDEX;
+}
+
+/* Takes the fused batch norm out; folds it into the layer at once when it is not to stay live. */
+static oct_status take_norm(apply *w, int64_t at, oct_module *layer, oct_module **norm)
+{
+    int64_t node = oct_prepare_member(w->plan, at, OCT_MEMBER_BN);
+    if (node < 0) return OCT_OK;
+    OCT_TRY(take_called(w, node, norm));
+    if (!w->plan->options->fold_batch_norm) return OCT_OK;
+    oct_status status = oct_fold_float(layer, (const oct_batch_norm_module *)*norm);
+    oct_module_destroy(norm);
+    return status;
+}
+
+static oct_activation activation_at(const oct_prepare_node *p)
+{
+    return p->fusion ? oct_fusion_activation(p->fusion) : OCT_ACT_NONE;
+}
+
+static oct_status make_conv(apply *w, int64_t at, oct_module **made)
+{
+    const oct_prepare_node *p = &w->plan->nodes[at];
+    bool add = p->fusion && oct_fusion_has(p->fusion, OCT_MEMBER_ADD);
+    int64_t earlier = earlier_call(w, at);
+    if (earlier >= 0)
+        return oct_qat_conv_create_shared(made, (const oct_qat_conv *)w->made[earlier], add,
+                                          activation_at(p));
+    oct_module *layer = NULL, *norm = NULL;
+    OCT_TRY(take_called(w, p->member[0], &layer));
+    oct_status status = take_norm(w, at, layer, &norm);
+    if (status == OCT_OK) return oct_qat_conv_create(made, &layer, &norm, add, activation_at(p));
+    oct_module_destroy(&layer);
+    oct_module_destroy(&norm);
+    return status;
+}
+
+/* Makes a module by its rule: of the called module where that has parameters, otherwise from what the call takes beside
+ * tensors. */
+static oct_status make_by_rule(apply *w, int64_t at, oct_module **made)
+{
+    const oct_prepare_node *p = &w->plan->nodes[at];
+    const oct_graph_node *n = &w->graph->nodes[at];
+    if (p->fusion) return oct_qat_add_create(made, activation_at(p));
+    oct_module *plain = NULL;
+    const int64_t earlier = p->rule->create_again ? earlier_call(w, at) : OCT_NO_INDEX;
+    if (earlier >= 0) return p->rule->create_again(made, w->made[earlier]);
+    if (p->rule->create_again)
+        OCT_TRY(take_called(w, at, &plain));
+    else
+        OCT_TRY(p->type->create(&plain, &n->args));
+    if (!p->rule->create) {
+        *made = plain;
+        return OCT_OK;
+    }
+    OCT_TRY(p->rule->create(made, &plain));
+    if (p->rule->aim) p->rule->aim(*made, w->plan->target);
+    return OCT_OK;
+}
+
+/* Makes the module of a further call of one that was fused by hand. */
+static oct_status make_again(const oct_module *fused, oct_module **made)
+{
+    const oct_qat_conv *conv = (const oct_qat_conv *)fused;
+    const oct_qat_binary *sum = (const oct_qat_binary *)fused;
+    const bool is_conv = fused->type == &oct_qat_conv_type;
+    if (is_conv)
+        OCT_TRY(oct_qat_conv_create_shared(made, conv, conv->add, conv->activation));
+    else
+        OCT_TRY(oct_qat_add_create(made, sum->activation));
+    oct_qat_set_clip(*made, is_conv ? conv->clip : sum->clip);
+    return OCT_OK;
+}
+
+/* Gives a layer's weights their fake-quant; those that are another call's are quantized there. */
+static oct_status quantize_weights(const apply *w, int64_t at, oct_module *module)
+{
+    oct_qat_conv *conv = (oct_qat_conv *)module;
+    if (module->type != &oct_qat_conv_type || conv->borrows || conv->weight_fake_quant)
+        return OCT_OK;
+    const oct_prepare_node *p = &w->plan->nodes[at];
+    char site[OCT_SITE_BYTES];
+    const oct_status status =
+        oct_qat_conv_quantize_weights(conv, p->qconfig.weight_fake_quant, w->plan->target);
+    return status == OCT_OK ? OCT_OK
+                            : oct_fail_prefix("%s", oct_prepare_site_text(w->plan, at, site));
+}
+
+/* Whether the called module stays in its slot and runs there: QuantStubs, modules fused by hand,
+ * and those that work on codes as they are. */
+static bool runs_itself(const apply *w, int64_t at)
+{
+    const oct_prepare_node *p = &w->plan->nodes[at];
+    const oct_module *called = w->graph->nodes[at].called;
+    if (!called || !stays(w->plan, at)) return false;
+    return p->role == OCT_ROLE_RULE || earlier_call(w, at) < 0 ||
+           oct_prepare_one_module(w->plan, at);
+}
+
+static oct_status make_quantized(apply *w, int64_t at, oct_module **made)
+{
+    const oct_prepare_node *p = &w->plan->nodes[at];
+    oct_module *norm = NULL;
+    switch (w->plan->nodes[p->member[0]].role) {
+    case OCT_ROLE_QUANT_STUB:
+        return oct_quant_stub_create(made);
+    case OCT_ROLE_LAYER:
+        return make_conv(w, at, made);
+    case OCT_ROLE_BATCH_NORM:
+        OCT_TRY(take_called(w, p->member[0], &norm));
+        return oct_qat_batch_norm_create(made, &norm, activation_at(p));
+    case OCT_ROLE_FUSED:
+        return make_again(w->graph->nodes[at].called, made);
+    case OCT_ROLE_RULE:
+        return make_by_rule(w, at, made);
+    case OCT_ROLE_FLOAT:
+    case OCT_ROLE_DEQUANT_STUB:
+        break;
+    }
+    return oct_fail(OCT_DEFECT, "%s: planned to be quantized, but nothing can be", p->path);
+}
+
+/* Makes the quantized module of a node that runs one. */
+static oct_status make_module(apply *w, int64_t at)
+{
+    /* Nothing is known yet of the input's scale of what was fused by hand; it matters only to channels that are all
+     * but dead. */
+    const oct_qparams unit = {.scale = 1.0f, .qmin = 0, .qmax = 255};
+    const oct_prepare_node *p = &w->plan->nodes[at];
+    oct_module *made = NULL;
+    int64_t earlier = earlier_call(w, at);
+    bool eager = w->plan->options->method == OCT_METHOD_EAGER;
+    if (eager && !w->graph->nodes[at].called) return OCT_OK; /* an op that works on codes */
+    if (runs_itself(w, at)) {
+        made = w->made[at] = w->graph->nodes[at].called;
+        if (w->plan->options->fold_batch_norm && made->type == &oct_qat_conv_type &&
+            ((const oct_qat_conv *)made)->batch_norm)
+            OCT_TRY(oct_qat_conv_fold((oct_qat_conv *)made, unit));
+        return quantize_weights(w, at, made);
+    }
+    if (earlier >= 0 && oct_prepare_one_module(w->plan, at)) {
+        w->made[at] = w->made[earlier];
+        return OCT_OK;
+    }
+    OCT_TRY(make_quantized(w, at, &made));
+    if (p->fusion && activation_at(p) == OCT_ACT_CLIP) {
+        const double *bounds = w->graph->nodes[oct_prepare_last_member(w->plan, at)].args.value;
+        oct_qat_set_clip(made, (oct_clip_bounds){bounds[0], bounds[1]});
+    }
+    OCT_TRY(insert_module(w, at, &made));
+    return quantize_weights(w, at, w->made[at]);
+}
+
+static bool hooks_compute(const apply *w, const oct_module *called)
 {
     for (size_t i = 0; i < w->graph->num_nodes; i++)
         if (w->graph->nodes[i].hook == called) return true;
@@ -21,15 +263,15 @@ static bool hooks_compute(const oct_apply *w, const oct_module *called)
 
 /* Moves the last member's hooks to the fused module. Those of a module that is called elsewhere
  * too stay there, and hooks that compute stay where the forward's order has them. */
-static void move_hooks(oct_apply *w, int64_t at)
+static void move_hooks(apply *w, int64_t at)
 {
     const oct_module *called = w->graph->nodes[oct_prepare_last_member(w->plan, at)].called;
     if (w->plan->nodes[at].num_members > 1 && called &&
         oct_prepare_num_calls(w->plan, called) == 1 && !hooks_compute(w, called))
-        oct_hooks_move(&oct_apply_slot_of(w, called)->now->hooks, &w->made[at]->hooks);
+        oct_hooks_move(&slot_of(w, called)->now->hooks, &w->made[at]->hooks);
 }
 
-static void drop_scope_hooks(oct_apply *w, oct_mode mode)
+static void drop_scope_hooks(apply *w, oct_mode mode)
 {
     const oct_graph *g = w->graph;
     for (size_t i = 0; i < g->num_scopes[mode]; i++) {
@@ -40,26 +282,32 @@ static void drop_scope_hooks(oct_apply *w, oct_mode mode)
     }
 }
 
-static oct_status make_all(oct_apply *w)
+/* Makes all modules; hooks that would be lost are those that the user gave up. */
+static oct_status make_all(apply *w)
 {
     const int64_t count = (int64_t)w->graph->num_nodes;
     drop_scope_hooks(w, OCT_MODE_EVALUATION);
     drop_scope_hooks(w, OCT_MODE_TRAINING);
+    for (int64_t i = 0; i < count; i++) {
+        const oct_prepare_node *p = &w->plan->nodes[i];
+        for (int k = 0; oct_prepare_runs_quantized(w->plan, i) && k < p->num_members; k++) {
+            oct_module *called = w->graph->nodes[p->member[k]].called;
+            if (called) oct_drop_hooks(called, k > 0, k < p->num_members - 1);
+        }
+    }
     for (int64_t i = 0; i < count; i++)
-        if (oct_prepare_runs_quantized(w->plan, i)) drop_member_hooks(w, i);
-    for (int64_t i = 0; i < count; i++)
-        if (oct_prepare_runs_quantized(w->plan, i)) OCT_TRY(oct_apply_make_module(w, i));
+        if (oct_prepare_runs_quantized(w->plan, i)) OCT_TRY(make_module(w, i));
     return OCT_OK;
 }
 
 /* Makes what was fused away everywhere an identity. */
-static oct_status empty_slots(oct_apply *w)
+static oct_status empty_slots(apply *w)
 {
     for (size_t i = 0; i < w->num_slots; i++) {
-        oct_apply_slot *s = &w->slots[i];
+        apply_slot *s = &w->slots[i];
         oct_module *old = NULL;
         if (s->keep || s->now != s->was) continue;
-        OCT_TRY(oct_apply_take_out(w, s, &old));
+        OCT_TRY(take_out(w, s, &old));
         oct_module_destroy(&old);
     }
     for (int64_t i = 0; i < (int64_t)w->graph->num_nodes; i++)
@@ -67,7 +315,7 @@ static oct_status empty_slots(oct_apply *w)
     return OCT_OK;
 }
 
-static oct_status add_stub(oct_apply *w, int64_t value, bool quantize)
+static oct_status add_stub(apply *w, int64_t value, bool quantize)
 {
     oct_module *stub = NULL, *parent = oct_prepare_stub_parent(w->plan, value);
     OCT_TRY(quantize ? oct_quant_stub_create(&stub) : oct_dequant_stub_create(&stub));
@@ -77,7 +325,7 @@ static oct_status add_stub(oct_apply *w, int64_t value, bool quantize)
     return OCT_OK;
 }
 
-static oct_status add_stubs(oct_apply *w)
+static oct_status add_stubs(apply *w)
 {
     if (w->plan->options->method == OCT_METHOD_EAGER) return OCT_OK;
     for (size_t v = 0; v < w->graph->num_values; v++)
@@ -96,17 +344,9 @@ static float fixed_scale(const oct_prepare_plan *plan, const oct_prepare_value *
     return plan->target->unsigned_codes && !centred ? 1.0f / steps : 2.0f / steps;
 }
 
-static oct_status new_fake_quant(const oct_apply *w, const oct_prepare_value *group,
-                                 oct_fake_quant **fq)
-{
-    OCT_TRY(oct_fake_quant_create(fq, &group->qconfig, w->plan->target, group->is_signed));
-    if (group->fixed) oct_fake_quant_fix(*fq, fixed_scale(w->plan, group));
-    return OCT_OK;
-}
-
 /* Gives the module that makes the codes of a value its group's fake-quant: a new or a borrowed
  * one. */
-static oct_status give_fake_quant(oct_apply *w, int64_t value)
+static oct_status give_fake_quant(apply *w, int64_t value)
 {
     int64_t root = oct_prepare_group_of(w->plan, value);
     if (root < 0) return OCT_OK;
@@ -119,7 +359,8 @@ static oct_status give_fake_quant(oct_apply *w, int64_t value)
         if (group->fq) {
             oct_quantized_borrow(maker, group->fq);
         } else {
-            OCT_TRY(new_fake_quant(w, group, &fq));
+            OCT_TRY(oct_fake_quant_create(&fq, &group->qconfig, w->plan->target, group->is_signed));
+            if (group->fixed) oct_fake_quant_fix(fq, fixed_scale(w->plan, group));
             group->fq = fq;
             OCT_TRY(oct_quantized_adopt(maker, &fq));
             oct_module_train(&group->fq->base, maker->training);
@@ -129,7 +370,7 @@ static oct_status give_fake_quant(oct_apply *w, int64_t value)
     return OCT_OK;
 }
 
-static oct_status give_fake_quants(oct_apply *w)
+static oct_status give_fake_quants(apply *w)
 {
     for (size_t i = 0; i < w->graph->num_nodes; i++)
         if (w->made[i] && oct_is_quantized(w->made[i]))
@@ -141,22 +382,22 @@ static oct_status give_fake_quants(oct_apply *w)
 
 /* Completes a float node. An op gets a module where nothing else could run it: in symbolic, after
  * codes, and in a hook, whose result has a value of its own then. */
-static oct_status write_float(oct_apply *w, int64_t node)
+static oct_status write_float(apply *w, int64_t node)
 {
     oct_graph_node *n = &w->graph->nodes[node];
     bool symbolic = w->plan->options->method == OCT_METHOD_SYMBOLIC;
     bool eager = w->plan->options->method == OCT_METHOD_EAGER;
     bool after = oct_prepare_reads_codes(w->plan, node, n->num_inputs);
     n->action = after || n->hook ? OCT_NODE_RUN : OCT_NODE_UNTOUCHED;
-    n->module = n->called ? oct_apply_slot_of(w, n->called)->now : NULL;
+    n->module = n->called ? slot_of(w, n->called)->now : NULL;
     n->wants = w->plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB ? OCT_WANTS_ANY : OCT_WANTS_FLOAT;
     if (n->called || eager || (!symbolic && n->action == OCT_NODE_UNTOUCHED)) return OCT_OK;
     oct_module *made = NULL;
     OCT_TRY(w->plan->nodes[node].type->create(&made, &n->args));
-    return oct_apply_insert(w, node, &made);
+    return insert_module(w, node, &made);
 }
 
-static oct_status write_node(oct_apply *w, int64_t node)
+static oct_status write_node(apply *w, int64_t node)
 {
     oct_prepare_node *p = &w->plan->nodes[node];
     oct_graph_node *n = &w->graph->nodes[node];
@@ -180,7 +421,7 @@ static oct_status write_node(oct_apply *w, int64_t node)
     return p->decider ? oct_strdup(&n->decider, oct_setter_text(p->decider, decider)) : OCT_OK;
 }
 
-static oct_status write_graph(oct_apply *w)
+static oct_status write_graph(apply *w)
 {
     for (size_t v = 0; v < w->graph->num_values; v++)
         w->graph->values[v].codes = w->plan->values[v].codes;
@@ -188,8 +429,8 @@ static oct_status write_graph(oct_apply *w)
         OCT_TRY(write_node(w, (int64_t)i));
     for (size_t i = 0; i < w->graph->num_nodes; i++) {
         oct_graph_node *n = &w->graph->nodes[i];
-        const oct_apply_slot *hook = n->hook ? oct_apply_slot_of(w, n->hook) : NULL;
-        if (n->called) n->called = oct_apply_slot_of(w, n->called)->now;
+        const apply_slot *hook = n->hook ? slot_of(w, n->hook) : NULL;
+        if (n->called) n->called = slot_of(w, n->called)->now;
         if (hook) n->hook = hook->now;
     }
     return OCT_OK;
@@ -197,11 +438,11 @@ static oct_status write_graph(oct_apply *w)
 
 oct_status oct_prepare_apply(oct_prepare_plan *plan)
 {
-    oct_apply w = {.plan = plan, .graph = plan->graph};
+    apply w = {.plan = plan, .graph = plan->graph};
     oct_status status;
     oct_graph_attach(plan->graph, *plan->root);
     OCT_TRY_OUT(oct_alloc(&w.made, plan->graph->num_nodes, sizeof(oct_module *)));
-    OCT_TRY_OUT(oct_apply_find_slots(&w));
+    OCT_TRY_OUT(find_slots(&w));
     OCT_TRY_OUT(make_all(&w));
     OCT_TRY_OUT(empty_slots(&w));
     OCT_TRY_OUT(add_stubs(&w));

@@ -2,23 +2,15 @@
  * changed. */
 #include "quant/prepare/prepare_plan.h"
 
+#include "core/base/mem.h"
+
 #include <string.h>
 
 static oct_module *layer_of(const oct_prepare_plan *plan, int64_t at)
 {
-    int64_t layer = oct_prepare_layer(plan, at);
     oct_module *called = plan->graph->nodes[plan->nodes[at].member[0]].called;
-    if (layer >= 0) return called;
+    if (oct_prepare_layer(plan, at) >= 0) return called;
     return called && called->type == &oct_qat_conv_type ? ((oct_qat_conv *)called)->layer : NULL;
-}
-
-static bool has_norm(const oct_prepare_plan *plan, int64_t at)
-{
-    const oct_module *called = plan->graph->nodes[at].called;
-    if (oct_prepare_member(plan, at, OCT_MEMBER_BN) >= 0) return true;
-    if (!called || plan->nodes[at].role != OCT_ROLE_FUSED) return false;
-    return called->type == &oct_qat_batch_norm_type ||
-           (called->type == &oct_qat_conv_type && ((const oct_qat_conv *)called)->batch_norm);
 }
 
 static void check_layer(oct_prepare_plan *plan, int64_t at)
@@ -66,9 +58,14 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
     const oct_module *layer = layer_of(plan, at);
+    const oct_module *called = plan->graph->nodes[at].called;
     const bool folds = plan->options->fold_batch_norm;
+    const bool by_name =
+        called && p->role == OCT_ROLE_FUSED &&
+        (called->type == &oct_qat_batch_norm_type ||
+         (called->type == &oct_qat_conv_type && ((const oct_qat_conv *)called)->batch_norm));
     char name[OCT_CALL_BYTES];
-    if (!has_norm(plan, at)) return;
+    if (oct_prepare_member(plan, at, OCT_MEMBER_BN) < 0 && !by_name) return;
     oct_graph_node_text(&plan->graph->nodes[p->member[0]], name);
     if (folds && layer && oct_module_is_tied(layer))
         OCT_PROBLEM(plan,
@@ -137,8 +134,8 @@ static void check_members(oct_prepare_plan *plan, int64_t at)
 static void check_scope(oct_prepare_plan *plan, const oct_trace_scope *scope)
 {
     char path[256];
-    int64_t in = oct_prepare_fused_away_in(plan, scope->input),
-            out = oct_prepare_fused_away_in(plan, scope->output);
+    const int64_t in = oct_prepare_fused_away_in(plan, scope->input);
+    const int64_t out = oct_prepare_fused_away_in(plan, scope->output);
     oct_module_path(scope->module, path);
     if (scope->module->pre_hooks && in >= 0 && !drops_hooks(plan, in, path))
         OCT_PROBLEM(
@@ -174,10 +171,8 @@ static void check_shared(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     const oct_prepare_node *p = &plan->nodes[i];
-    bool eager = plan->options->method == OCT_METHOD_EAGER;
-    if (!g->nodes[i].called || (!oct_prepare_has_weights(p) && !eager) ||
-        oct_prepare_is_first_call(plan, i))
-        return;
+    bool shares = oct_prepare_has_weights(p) || plan->options->method == OCT_METHOD_EAGER;
+    if (!g->nodes[i].called || !shares || oct_prepare_is_first_call(plan, i)) return;
     for (int64_t k = 0; k < i; k++) {
         if (g->nodes[k].called != g->nodes[i].called) continue;
         int64_t a = plan->nodes[k].runs_at, b = p->runs_at;
@@ -209,19 +204,6 @@ static void check_numbers(oct_prepare_plan *plan, int64_t i)
                         "returns; do it outside of the model",
                         oct_graph_node_text(&plan->graph->nodes[i], name),
                         oct_graph_producer_text(plan->graph, inputs[k], maker));
-}
-
-static void check_output(oct_prepare_plan *plan)
-{
-    const oct_graph *g = plan->graph;
-    char maker[OCT_CALL_BYTES];
-    if (g->values[g->output[OCT_MODE_EVALUATION]].shape.ndim > 0) return;
-    OCT_PROBLEM(
-        plan,
-        "the forward returns a loss in evaluation mode too, one number for the whole batch "
-        "from %s, which cannot be deployed; return it in training mode only (self->training) "
-        "and what the model predicts otherwise",
-        oct_graph_producer_text(plan->graph, g->output[OCT_MODE_EVALUATION], maker));
 }
 
 /* Refuses codes whose range no training step sees. */
@@ -326,20 +308,6 @@ static void note_hook_reader(oct_prepare_plan *plan, int64_t i)
     }
 }
 
-static void check_node(oct_prepare_plan *plan, int64_t i)
-{
-    note_hook_reader(plan, i);
-    check_shared(plan, i);
-    check_numbers(plan, i);
-    check_fallback(plan, i);
-    if (!oct_prepare_runs_here(plan, i) || !plan->nodes[i].quantized) return;
-    check_layer(plan, i);
-    check_sum(plan, i);
-    check_norm(plan, i);
-    check_addend(plan, i);
-    check_members(plan, i);
-}
-
 /* Refuses a plan with qconfigs, but none where codes could be: a QuantStub alone makes codes
  * that nothing reads. */
 static void check_any_quantized(oct_prepare_plan *plan)
@@ -357,17 +325,173 @@ static void check_any_quantized(oct_prepare_plan *plan)
                       "convolution or a linear layer, or all of them are set to stay float");
 }
 
+/* Refuses setters that leave nothing to quantize. */
+static void check_any_qconfig(oct_prepare_plan *plan)
+{
+    size_t count = plan->graph->num_nodes;
+    const oct_prepare_options *o = plan->options;
+    const oct_qconfig_setter *given = NULL, *taken = NULL; /* to all, and away again */
+    for (size_t i = 0; i < count; i++)
+        if (!plan->nodes[i].qconfig.none) return;
+    for (size_t i = 0; i < o->num_setters; i++) {
+        const oct_qconfig_setter *s = &o->setters[i];
+        if (s->qconfig && !s->pattern) given = s;
+        if (!s->qconfig && s->pattern) taken = s;
+    }
+    if (count > 0 && given && taken)
+        OCT_PROBLEM(plan, "%s: every module stays float, so nothing would be quantized; name fewer",
+                    taken->name);
+    else if (count > 0)
+        OCT_PROBLEM(plan, "no module has a qconfig, so nothing would be quantized; give one to the "
+                          "modules that are to be quantized (oct_setter_default: to all)");
+}
+
+static oct_status check_types(oct_prepare_plan *plan)
+{
+    const char **types;
+    size_t count = 0, before = oct_fail_count();
+    OCT_TRY(oct_alloc(&types, plan->graph->num_nodes + plan->graph->num_values, sizeof *types));
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        types[count++] = oct_prepare_type(plan, (int64_t)i);
+    for (size_t v = 0; v < plan->graph->num_values; v++)
+        if (plan->values[v].quantize) types[count++] = oct_quant_stub_type.name;
+    if (oct_qconfig_check_types(plan->options->setters, plan->options->num_setters, types, count) !=
+        OCT_OK)
+        plan->problems += oct_fail_count() - before;
+    oct_free(&types);
+    return OCT_OK;
+}
+
+/* Paths that a setter may mean: of modules of the tree and of those that would be generated. */
+typedef struct paths {
+    char **text;
+    size_t count, capacity;
+} paths;
+
+static oct_status add_path(paths *all, const char *path)
+{
+    OCT_TRY(oct_grow(&all->text, &all->capacity, all->count + 1, sizeof *all->text));
+    return oct_strdup(&all->text[all->count++], path);
+}
+
+static oct_status add_module_path(void *user, oct_module *module)
+{
+    char path[256];
+    return add_path(user, oct_module_path(module, path));
+}
+
+/* A name that fits nothing is a mistake: of a path, or of a table of another model. */
+static oct_status check_paths(oct_prepare_plan *plan)
+{
+    paths all = {0};
+    char stub[OCT_STUB_PATH_BYTES];
+    const oct_prepare_options *o = plan->options;
+    size_t before = oct_fail_count();
+    oct_status status;
+    OCT_TRY_OUT(oct_module_walk(*plan->root, add_module_path, &all));
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        OCT_TRY_OUT(add_path(&all, plan->nodes[i].path));
+    for (size_t v = 0; v < plan->graph->num_values; v++)
+        if (plan->values[v].quantize)
+            OCT_TRY_OUT(add_path(&all, oct_prepare_stub_path(plan, (int64_t)v, stub)));
+    if (oct_qconfig_check_names(o->setters, o->num_setters, (const char *const *)all.text,
+                                all.count) != OCT_OK)
+        plan->problems += oct_fail_count() - before;
+out:
+    for (size_t i = 0; i < all.count; i++)
+        oct_free(&all.text[i]);
+    oct_free(&all.text);
+    return status;
+}
+
+/* Every run of a dynamic block must find what the first one found, codes or float. */
+static void check_carried(oct_prepare_plan *plan, const oct_graph_carried_use *use, oct_mode mode)
+{
+    const oct_graph *g = plan->graph;
+    const oct_graph_node *node = &g->nodes[use->node];
+    int64_t first = oct_graph_resolve(g, node->called_input[mode][use->input], mode);
+    int64_t later = oct_graph_resolve(g, use->value, mode);
+    char maker[OCT_CALL_BYTES], name[OCT_CALL_BYTES];
+    if (node->block < 0 || plan->values[first].codes == plan->values[later].codes) return;
+    OCT_PROBLEM(plan,
+                "dynamic block '%s': %s gets %s values from %s in its first run and others later; "
+                "quantize all that enters the block (with a QuantStub before it) or nothing of it",
+                g->blocks[node->block].name, oct_graph_node_text(node, name),
+                plan->values[first].codes ? "quantized" : "float",
+                oct_graph_producer_text(g, first, maker));
+}
+
+/* Finds whether floats and whether codes come into a block at one of its nodes. */
+static void find_entered(const oct_prepare_plan *plan, const oct_graph_node *node, oct_mode mode,
+                         bool entered[2])
+{
+    const oct_graph *g = plan->graph;
+    for (int k = 0; k < node->num_inputs; k++) {
+        int64_t value = oct_graph_resolve(g, node->called_input[mode][k], mode);
+        int64_t producer = g->values[value].producer;
+        bool outside = producer < 0 || g->nodes[producer].block != node->block;
+        if (outside) entered[plan->values[value].codes] = true;
+    }
+}
+
+/* Notes a block that ran once: it is unknown which of its inputs is its own result later. */
+static void check_block(oct_prepare_plan *plan, int block)
+{
+    const oct_graph *g = plan->graph;
+    bool entered[2] = {false}, made[2] = {false};
+    if (!oct_prepare_ran_once(plan, block)) return;
+    for (size_t i = g->blocks[block].begin; i < g->blocks[block].end; i++) {
+        oct_mode mode = oct_graph_mode_of(&g->nodes[i]);
+        find_entered(plan, &g->nodes[i], OCT_MODE_EVALUATION, entered);
+        find_entered(plan, &g->nodes[i], OCT_MODE_TRAINING, entered);
+        if (i + 1 == g->blocks[block].end)
+            made[plan->values[oct_graph_resolve(g, g->nodes[i].output, mode)].codes] = true;
+    }
+    if ((entered[0] && made[1]) || (entered[1] && made[0]))
+        OCT_PROBLEM(plan,
+                    "dynamic block '%s': what enters it and what it makes are not both quantized "
+                    "or both float, so it could not run a second time; quantize all that enters it "
+                    "(with a QuantStub before it) or nothing of it",
+                    g->blocks[block].name);
+}
+
 oct_status oct_prepare_check(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
-    OCT_TRY(oct_prepare_check_names(plan));
-    check_output(plan);
-    for (size_t i = 0; i < g->num_nodes; i++)
-        check_node(plan, (int64_t)i);
+    const int64_t output = g->output[OCT_MODE_EVALUATION];
+    char maker[OCT_CALL_BYTES];
+    OCT_TRY(check_paths(plan));
+    OCT_TRY(check_types(plan));
+    check_any_qconfig(plan);
+    if (g->values[output].shape.ndim == 0)
+        OCT_PROBLEM(
+            plan,
+            "the forward returns a loss in evaluation mode too, one number for the whole batch "
+            "from %s, which cannot be deployed; return it in training mode only (self->training) "
+            "and what the model predicts otherwise",
+            oct_graph_producer_text(g, output, maker));
+    for (int64_t i = 0; i < (int64_t)g->num_nodes; i++) {
+        note_hook_reader(plan, i);
+        check_shared(plan, i);
+        check_numbers(plan, i);
+        check_fallback(plan, i);
+        if (!oct_prepare_runs_quantized(plan, i)) continue;
+        check_layer(plan, i);
+        check_sum(plan, i);
+        check_norm(plan, i);
+        check_addend(plan, i);
+        check_members(plan, i);
+    }
     for (int mode = 0; mode < OCT_MODES; mode++)
         for (size_t i = 0; i < g->num_scopes[mode]; i++)
             check_scope(plan, &g->scopes[mode][i]);
-    oct_prepare_check_blocks(plan);
+    for (size_t i = 0; i < g->num_carried; i++) {
+        size_t before = plan->problems;
+        for (int mode = 0; mode < OCT_MODES && plan->problems == before; mode++)
+            check_carried(plan, &g->carried[i], (oct_mode)mode);
+    }
+    for (size_t i = 0; i < g->num_blocks; i++)
+        check_block(plan, (int)i);
     for (size_t v = 0; v < g->num_values; v++)
         check_range(plan, (int64_t)v);
     check_any_quantized(plan);

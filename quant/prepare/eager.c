@@ -22,20 +22,13 @@ static void quantize(oct_prepare_plan *plan, int64_t node)
     oct_prepare_decide_output(plan, node);
 }
 
-/* The QuantStub that makes a value but stays float because of its qconfig; or NULL. */
-static const oct_prepare_node *float_stub(const oct_prepare_plan *plan, int64_t value)
-{
-    int64_t producer = plan->graph->values[value].producer;
-    const oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
-    return p && p->role == OCT_ROLE_QUANT_STUB && !p->eligible ? p : NULL;
-}
-
 static void miss_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
 {
     char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
-    const oct_prepare_node *stub = float_stub(plan, oct_prepare_input(plan, node, input));
-    if (stub) {
+    const int64_t producer = plan->graph->values[oct_prepare_input(plan, node, input)].producer;
+    const oct_prepare_node *stub = producer < 0 ? NULL : &plan->nodes[producer];
+    if (stub && stub->role == OCT_ROLE_QUANT_STUB && !stub->eligible) {
         OCT_PROBLEM(plan,
                     "%s: works on quantized values, but the QuantStub %s before it %s; give %s a "
                     "qconfig, or set that of %s to none",
@@ -196,20 +189,6 @@ static void check_modes(oct_prepare_plan *plan, int64_t node)
     }
 }
 
-static void place_node(oct_prepare_plan *plan, int64_t node)
-{
-    const oct_prepare_node *p = &plan->nodes[node];
-    check_modes(plan, node);
-    if (!plan->graph->nodes[node].called)
-        place_op(plan, node);
-    else if (p->role == OCT_ROLE_QUANT_STUB)
-        oct_prepare_place_quant_stub(plan, node);
-    else if (p->role == OCT_ROLE_DEQUANT_STUB)
-        oct_prepare_check_dequant_stub(plan, node);
-    else
-        place_module(plan, node);
-}
-
 static void miss_first_stub(oct_prepare_plan *plan)
 {
     char line[OCT_STUB_LINE_BYTES];
@@ -229,8 +208,17 @@ oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
         miss_first_stub(plan);
         return OCT_OK;
     }
-    for (size_t i = 0; i < g->num_nodes; i++)
-        place_node(plan, (int64_t)i);
+    for (int64_t i = 0; i < (int64_t)g->num_nodes; i++) {
+        check_modes(plan, i);
+        if (!g->nodes[i].called)
+            place_op(plan, i);
+        else if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB)
+            oct_prepare_place_quant_stub(plan, i);
+        else if (plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB)
+            oct_prepare_check_dequant_stub(plan, i);
+        else
+            place_module(plan, i);
+    }
     for (int mode = 0; mode < OCT_MODES; mode++) {
         if (!plan->values[g->output[mode]].codes || (mode && g->output[mode] == g->output[0]))
             continue;

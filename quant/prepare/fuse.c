@@ -1,5 +1,5 @@
-/* Finds which call sites run together as one module: the patterns of fusion_list.def over
- * neighbours in the graph. */
+/* Which call sites run together as one module: those that were fused by name, which are checked against the calls, and
+ * the patterns of fusion_list.def over neighbours in the graph. */
 #include "quant/prepare/prepare_plan.h"
 
 #include <string.h>
@@ -23,11 +23,6 @@ static bool belong_together(const oct_prepare_plan *plan, int64_t a, int64_t b)
     return x->block == y->block && memcmp(x->in, y->in, sizeof x->in) == 0;
 }
 
-static bool same_shape(const oct_prepare_plan *plan, int64_t a, int64_t b)
-{
-    return oct_shape_equal(&plan->graph->values[a].shape, &plan->graph->values[b].shape);
-}
-
 /* Whether an add has the chain's value and another one of the same shape; finds which of the
  * two. */
 static bool takes_operand(const oct_prepare_plan *plan, int64_t add, int64_t value, int *operand)
@@ -38,7 +33,8 @@ static bool takes_operand(const oct_prepare_plan *plan, int64_t add, int64_t val
     *operand = in[1] == value;
     for (int mode = 0; mode < OCT_MODES; mode++)
         if (node->in[mode] && node->called_input[mode][*operand] != value) return false;
-    return in[0] != in[1] && same_shape(plan, in[0], in[1]);
+    return in[0] != in[1] &&
+           oct_shape_equal(&plan->graph->values[in[0]].shape, &plan->graph->values[in[1]].shape);
 }
 
 /* Whether a layer may be fused with this batch norm: where the layer is called several times, each
@@ -107,48 +103,101 @@ static bool other_branch_is_later(const oct_prepare_plan *plan, int64_t add, int
     return false;
 }
 
-static void take_fusion(oct_prepare_plan *plan, const oct_fusion *fusion, const match *m)
-{
-    int64_t at = m->member[oct_fusion_runs_at(fusion)];
-    oct_prepare_node *p = &plan->nodes[at];
-    p->fusion = fusion;
-    p->num_members = fusion->count;
-    for (int k = 0; k < fusion->count; k++) {
-        p->member[k] = m->member[k];
-        plan->nodes[m->member[k]].runs_at = at;
-    }
-    if (at == m->member[0]) return;
-    plan->graph->nodes[at].operand[0] =
-        m->operand; /* the input of the chain, which its members alias */
-    plan->graph->nodes[at].operand[1] = 1 - m->operand;
-}
-
+/* Fuses what begins at this node, if the fusion fits there. */
 static void try_fusion(oct_prepare_plan *plan, const oct_fusion *fusion, int64_t head)
 {
     match m;
     if (!fits(plan, fusion, head, &m)) return;
     int64_t at = m.member[oct_fusion_runs_at(fusion)];
     if (at != head && other_branch_is_later(plan, at, m.operand, head)) return;
-    take_fusion(plan, fusion, &m);
+    oct_prepare_node *p = &plan->nodes[at];
+    p->fusion = fusion;
+    p->num_members = fusion->count;
+    for (int k = 0; k < fusion->count; k++) {
+        p->member[k] = m.member[k];
+        plan->nodes[m.member[k]].runs_at = at;
+    }
+    if (at == head) return;
+    /* The input of the chain, which its members alias. */
+    plan->graph->nodes[at].operand[0] = m.operand;
+    plan->graph->nodes[at].operand[1] = 1 - m.operand;
 }
 
-/* Makes the outputs of nodes that are fused away aliases of their first inputs. */
-static void set_aliases(oct_prepare_plan *plan)
+/* What was fused by name is right where in every call each member's output goes to the next member and nowhere else:
+ * otherwise a relu that is called elsewhere, too, would be gone there. */
+
+static const char *const mode_names[OCT_MODES] = {
+    [OCT_MODE_EVALUATION] = "evaluation", [OCT_MODE_TRAINING] = "training"};
+
+/* A member, and the one that follows it. */
+typedef struct pair {
+    const oct_module *first, *next;
+} pair;
+
+static bool check_input(oct_prepare_plan *plan, const pair *p, const oct_graph_node *node,
+                        oct_mode mode)
 {
-    oct_graph *g = plan->graph;
-    for (size_t i = 0; i < g->num_nodes; i++) {
+    const oct_graph *g = plan->graph;
+    char a[256], b[256], maker[OCT_CALL_BYTES];
+    const int64_t value = node->called_input[mode][0], producer = g->values[value].producer;
+    if (producer >= 0 && g->nodes[producer].called == p->first) return true;
+    OCT_PROBLEM(plan,
+                "%s: was fused after %s, but a call in %s takes its input from %s; fuse by name "
+                "only modules that always get the output of the module before them",
+                oct_module_path(p->next, b), oct_module_path(p->first, a), mode_names[mode],
+                oct_graph_producer_text(g, value, maker));
+    return false;
+}
+
+static bool check_output(oct_prepare_plan *plan, const pair *p, const oct_graph_node *node,
+                         oct_mode mode)
+{
+    const oct_graph *g = plan->graph;
+    char a[256], b[256], name[OCT_CALL_BYTES];
+    const int64_t user = oct_prepare_only_user_in(plan, node->output, mode);
+    if (user >= 0 && g->nodes[user].called == p->next) return true;
+    OCT_PROBLEM(plan,
+                "%s: was fused with %s after it, but in %s its output goes %s%s; fuse by name only "
+                "modules that pass their output to the next one and nowhere else",
+                oct_module_path(p->first, a), oct_module_path(p->next, b), mode_names[mode],
+                user >= 0 ? "to " : "elsewhere, too, or nowhere",
+                user >= 0 ? oct_graph_node_text(&g->nodes[user], name) : "");
+    return false;
+}
+
+static oct_status check_pair(void *user, oct_module *module)
+{
+    oct_prepare_plan *plan = user;
+    const oct_graph *g = plan->graph;
+    pair p = {NULL, module};
+    if (module->type == &oct_identity_type) p.first = ((oct_identity_module *)module)->follows;
+    if (module->type == &oct_qat_conv_type && ((oct_qat_conv *)module)->operand)
+        p.first = &((oct_qat_conv *)module)->operand->base;
+    for (size_t i = 0; p.first && i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
-        if (!oct_prepare_runs_here(plan, (int64_t)i))
-            g->values[node->output].alias = node->called_input[oct_graph_mode_of(node)][0];
+        bool well = true; /* what is wrong in both modes is said once */
+        for (int mode = 0; mode < OCT_MODES && well; mode++) {
+            if (!node->in[mode]) continue;
+            if (node->called == p.next) well = check_input(plan, &p, node, (oct_mode)mode);
+            if (node->called == p.first) well = check_output(plan, &p, node, (oct_mode)mode);
+        }
     }
+    return OCT_OK;
 }
 
 oct_status oct_prepare_fuse(oct_prepare_plan *plan)
 {
+    oct_graph *g = plan->graph;
     bool automatic = plan->options->method != OCT_METHOD_EAGER;
+    OCT_TRY(oct_module_walk(*plan->root, check_pair, plan));
+    if (plan->problems > 0) return OCT_PREPARE;
     for (size_t f = 0; automatic && f < oct_fusion_count(); f++)
-        for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        for (size_t i = 0; i < g->num_nodes; i++)
             try_fusion(plan, oct_fusion_at(f), (int64_t)i);
-    set_aliases(plan);
+    for (size_t i = 0; i < g->num_nodes; i++) { /* outputs that are fused away alias first inputs */
+        const oct_graph_node *node = &g->nodes[i];
+        if (!oct_prepare_runs_here(plan, (int64_t)i))
+            g->values[node->output].alias = node->called_input[oct_graph_mode_of(node)][0];
+    }
     return OCT_OK;
 }

@@ -45,12 +45,6 @@ static oct_status unknown_name(oct_module *root, const char *path)
     return status;
 }
 
-static bool is_fused(const oct_module *m)
-{
-    return m->type == &oct_qat_conv_type || m->type == &oct_qat_batch_norm_type ||
-           m->type == &oct_qat_add_type;
-}
-
 /* The first members of a list that are those of a fusion. */
 static int begins_as(const list *l, const oct_fusion *fusion)
 {
@@ -59,15 +53,6 @@ static int begins_as(const list *l, const oct_fusion *fusion)
            oct_member_of(l->modules[i]->type) == fusion->members[i])
         i++;
     return i;
-}
-
-static const oct_fusion *fitting_fusion(const list *l)
-{
-    for (size_t f = 0; f < oct_fusion_count(); f++) {
-        const oct_fusion *fusion = oct_fusion_at(f);
-        if (fusion->count == l->count && begins_as(l, fusion) == l->count) return fusion;
-    }
-    return NULL;
 }
 
 /* Members that only one of them has, whatever their order. */
@@ -106,23 +91,19 @@ static oct_status no_pattern(const list *l)
     return status;
 }
 
-static oct_status find_modules(oct_module *root, list *l)
-{
-    oct_status status = OCT_OK;
-    for (int i = 0; i < l->count; i++) {
-        l->modules[i] = oct_module_find(root, l->names[i]);
-        if (!l->modules[i]) status = unknown_name(root, l->names[i]);
-    }
-    return status;
-}
-
 static oct_status check_list(list *l, bool drop_hooks)
 {
-    for (int i = 0; i < l->count; i++)
-        if (is_fused(l->modules[i]))
+    for (int i = 0; i < l->count; i++) {
+        const oct_module_type *type = l->modules[i]->type;
+        if (type == &oct_qat_conv_type || type == &oct_qat_batch_norm_type ||
+            type == &oct_qat_add_type)
             return oct_fail_add(OCT_PREPARE, "%s is fused already (%s); leave it out", l->names[i],
-                                l->modules[i]->type->name);
-    l->fusion = fitting_fusion(l);
+                                type->name);
+    }
+    for (size_t f = 0; f < oct_fusion_count() && !l->fusion; f++) {
+        const oct_fusion *fusion = oct_fusion_at(f);
+        if (fusion->count == l->count && begins_as(l, fusion) == l->count) l->fusion = fusion;
+    }
     if (!l->fusion) return no_pattern(l);
     OCT_TRY(oct_members_agree(l->modules, l->count));
     return drop_hooks ? OCT_OK : oct_fusion_check_hooks(l->modules, l->count);
@@ -155,15 +136,7 @@ static oct_status make_fused(const oct_fusion *fusion, oct_module **taken, oct_m
     return oct_qat_add_create(made, activation);
 }
 
-/* Gives a fused module the bounds of the clip that is its last member; NULL: that was taken over. */
-static void set_clip(const oct_module *last, oct_module *made)
-{
-    const oct_clip_module *clip = (const oct_clip_module *)last;
-    if (last && last->type == &oct_clip_type)
-        oct_qat_set_clip(made, (oct_clip_bounds){clip->lo, clip->hi});
-}
-
-/* What prepare finds in the traced calls, or refuses (check_fused.c). */
+/* Notes which member follows which: prepare refuses the fusion where the traced calls contradict it (fuse.c). */
 static void set_order(const list *l, int at, oct_module *made)
 {
     for (int i = 0; i < l->count; i++) {
@@ -187,7 +160,10 @@ static oct_status fuse(oct_module **root, list *l)
         if (status == OCT_OK) taken[i] = old;
     }
     if (status == OCT_OK) status = make_fused(l->fusion, taken, &made);
-    if (status == OCT_OK) set_clip(taken[l->count - 1], made);
+    /* The clip that is the last member; NULL: it was taken over. */
+    const oct_clip_module *clip = (const oct_clip_module *)taken[l->count - 1];
+    if (status == OCT_OK && clip && clip->base.type == &oct_clip_type)
+        oct_qat_set_clip(made, (oct_clip_bounds){clip->lo, clip->hi});
     for (int i = 0; i < l->count; i++)
         oct_module_destroy(&taken[i]);
     if (status != OCT_OK) return status;
@@ -208,10 +184,11 @@ static oct_status fuse_lists(oct_module **root, list *lists, size_t count, bool 
 {
     oct_status status = OCT_OK;
     oct_fail_clear();
-    for (size_t i = 0; i < count; i++) {
-        oct_status one = find_modules(*root, &lists[i]);
-        if (one != OCT_OK) status = one;
-    }
+    for (list *l = lists; l < lists + count; l++)
+        for (int i = 0; i < l->count; i++) {
+            l->modules[i] = oct_module_find(*root, l->names[i]);
+            if (!l->modules[i]) status = unknown_name(*root, l->names[i]);
+        }
     if (status == OCT_OK) status = check_twice(lists, count);
     for (size_t i = 0; i < count && oct_fail_count() == 0; i++)
         status = check_list(&lists[i], drop_hooks);

@@ -160,12 +160,6 @@ static bool any_input_signed(oct_prepare_plan *plan, int64_t node)
     return false;
 }
 
-static void count_shared(oct_prepare_plan *plan, int64_t value, int64_t node)
-{
-    bool alone = !plan->values[root_of(plan, value)].has_producer;
-    count_producer(plan, value, &plan->nodes[node].qconfig, alone && any_input_signed(plan, node));
-}
-
 /* Counts what makes a value among the producers of its group; values come in order. */
 static void count_maker(oct_prepare_plan *plan, int64_t value)
 {
@@ -175,7 +169,9 @@ static void count_maker(oct_prepare_plan *plan, int64_t value)
     if (plan->values[value].quantize)
         count_producer(plan, value, &plan->values[value].qconfig, true);
     else if (oct_prepare_scale(p) == OCT_SCALE_SHARED)
-        count_shared(plan, value, producer);
+        count_producer(plan, value, &p->qconfig,
+                       !plan->values[root_of(plan, value)].has_producer &&
+                           any_input_signed(plan, producer));
     else if (oct_prepare_scale(p) != OCT_SCALE_INPUT)
         count_producer(plan, value, &p->qconfig, !is_non_negative(plan, producer));
     else if (p->rule->makes_negative)
@@ -206,22 +202,17 @@ oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value)
     return producer < 0 ? *plan->root : plan->nodes[producer].parent;
 }
 
-static int stub_number(const oct_prepare_plan *plan, int64_t value)
-{
-    int number = 0;
-    for (int64_t v = 0; v < value; v++)
-        number += plan->values[v].quantize &&
-                  oct_prepare_stub_parent(plan, v) == oct_prepare_stub_parent(plan, value);
-    return number;
-}
-
 const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
                                   char text[OCT_STUB_PATH_BYTES])
 {
-    char parent[256];
-    oct_module_path(oct_prepare_stub_parent(plan, value), parent);
-    snprintf(text, OCT_STUB_PATH_BYTES, "%s%s_generated_quant_stub_%d", parent, *parent ? "." : "",
-             stub_number(plan, value));
+    char path[256];
+    const oct_module *parent = oct_prepare_stub_parent(plan, value);
+    int number = 0; /* stubs before it in the same container */
+    for (int64_t v = 0; v < value; v++)
+        number += plan->values[v].quantize && oct_prepare_stub_parent(plan, v) == parent;
+    oct_module_path(parent, path);
+    snprintf(text, OCT_STUB_PATH_BYTES, "%s%s_generated_quant_stub_%d", path, *path ? "." : "",
+             number);
     return text;
 }
 

@@ -41,12 +41,6 @@ static bool stays_float_in_training(const oct_prepare_plan *plan, int64_t value)
     return true;
 }
 
-static bool can_stay_float(const oct_prepare_plan *plan, int64_t at)
-{
-    int64_t value = plan->graph->nodes[oct_prepare_last_member(plan, at)].output;
-    return before_dequant(plan, value) && stays_float_in_training(plan, value);
-}
-
 /* Whether a convolution or linear layer, which the target lets hand over float, runs with nothing fused after it but a
  * batch norm. */
 static bool is_plain_layer(const oct_prepare_plan *plan, int64_t at)
@@ -66,11 +60,12 @@ static bool is_plain_layer(const oct_prepare_plan *plan, int64_t at)
 void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t at)
 {
     oct_prepare_node *p = &plan->nodes[at];
-    oct_qconfig_site where = {.path = p->path,
-                              .type = oct_prepare_type(plan, p->member[0]),
-                              .before_dequant = is_plain_layer(plan, at) &&
-                                                plan->graph->nodes[at].block < 0 &&
-                                                can_stay_float(plan, at)};
+    const int64_t result = plan->graph->nodes[oct_prepare_last_member(plan, at)].output;
+    oct_qconfig_site where = {
+        .path = p->path,
+        .type = oct_prepare_type(plan, p->member[0]),
+        .before_dequant = is_plain_layer(plan, at) && plan->graph->nodes[at].block < 0 &&
+                          before_dequant(plan, result) && stays_float_in_training(plan, result)};
     p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters, &where);
     p->decider = oct_qconfig_decider(plan->options->setters, plan->options->num_setters, &where);
     p->qconfig.float_output &= where.before_dequant;
@@ -95,36 +90,31 @@ void oct_prepare_place_quant_stub(oct_prepare_plan *plan, int64_t i)
     oct_prepare_decide_output(plan, i);
 }
 
-/* Lets a QuantStub do nothing: its input was quantized on its own accord, with no other stub of the
- * user's before it. */
-static oct_status pass_stub_by(oct_prepare_plan *plan, int64_t i)
-{
-    oct_prepare_node *p = &plan->nodes[i];
-    oct_graph *g = plan->graph;
-    char maker[OCT_CALL_BYTES];
-    p->passes = true;
-    g->values[g->nodes[i].output].alias = oct_prepare_input(plan, i, 0);
-    return oct_prepare_note(p, "does nothing: what it gets from %s is quantized already",
-                            oct_prepare_input_text(plan, i, 0, maker));
-}
-
-static oct_status place_quant_stub(oct_prepare_plan *plan, int64_t i)
-{
-    const oct_graph_node *node = &plan->graph->nodes[i];
-    oct_mode mode = oct_graph_mode_of(node);
-    if (oct_prepare_reads_codes(plan, i, 1) &&
-        !plan->values[node->called_input[mode][0]].after[mode])
-        return pass_stub_by(plan, i);
-    oct_prepare_place_quant_stub(plan, i);
-    return OCT_OK;
-}
-
 void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t i)
 {
     int64_t producer = plan->graph->values[oct_prepare_input(plan, i, 0)].producer;
     if (producer >= 0 && plan->nodes[producer].role == OCT_ROLE_DEQUANT_STUB)
         OCT_PROBLEM(plan, "%s: follows the DeQuantStub %s directly; remove one of them",
                     plan->graph->nodes[i].path, plan->graph->nodes[producer].path);
+}
+
+/* Places a QuantStub of the user's. One whose input was quantized on its own accord, with no other stub before it, does
+ * nothing. */
+static oct_status place_quant_stub(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    oct_mode mode = oct_graph_mode_of(node);
+    char maker[OCT_CALL_BYTES];
+    if (!oct_prepare_reads_codes(plan, i, 1) ||
+        plan->values[node->called_input[mode][0]].after[mode]) {
+        oct_prepare_place_quant_stub(plan, i);
+        return OCT_OK;
+    }
+    plan->nodes[i].passes = true;
+    plan->graph->values[node->output].alias = oct_prepare_input(plan, i, 0);
+    return oct_prepare_note(&plan->nodes[i],
+                            "does nothing: what it gets from %s is quantized already",
+                            oct_prepare_input_text(plan, i, 0, maker));
 }
 
 static oct_status place_node(oct_prepare_plan *plan, int64_t i)
@@ -169,14 +159,6 @@ static void want_codes(oct_prepare_plan *plan, int64_t node, int64_t value)
     v->dequantize |= !codes && v->codes;
 }
 
-static void want_inputs(oct_prepare_plan *plan, int64_t node)
-{
-    const oct_graph_node *n = &plan->graph->nodes[node];
-    for (int mode = 0; mode < OCT_MODES; mode++)
-        for (int k = 0; n->in[mode] && k < n->num_inputs; k++)
-            want_codes(plan, node, oct_graph_input(plan->graph, n, k, mode));
-}
-
 /* Whether what a later run of a block reads enters the module that runs at its node. */
 static bool enters_module(const oct_prepare_plan *plan, const oct_graph_carried_use *read)
 {
@@ -212,8 +194,12 @@ static void place_stubs(oct_prepare_plan *plan)
     const oct_graph *g = plan->graph;
     for (size_t b = 0; b < g->num_blocks; b++)
         if (oct_prepare_ran_once(plan, (int)b)) place_in_block(plan, &g->blocks[b]);
-    for (size_t i = 0; i < g->num_nodes; i++)
-        if (oct_prepare_runs_here(plan, (int64_t)i)) want_inputs(plan, (int64_t)i);
+    for (int64_t i = 0; i < (int64_t)g->num_nodes; i++) {
+        const oct_graph_node *n = &g->nodes[i];
+        for (int mode = 0; oct_prepare_runs_here(plan, i) && mode < OCT_MODES; mode++)
+            for (int k = 0; n->in[mode] && k < n->num_inputs; k++)
+                want_codes(plan, i, oct_graph_input(g, n, k, mode));
+    }
     for (size_t r = 0; r < g->num_carried; r++)
         for (int mode = 0; mode < OCT_MODES && enters_module(plan, &g->carried[r]); mode++)
             want_codes(plan, plan->nodes[g->carried[r].node].runs_at,
@@ -224,22 +210,16 @@ static void place_stubs(oct_prepare_plan *plan)
     }
 }
 
-static oct_status note_follower(oct_prepare_plan *plan, int64_t i)
-{
-    oct_prepare_node *p = &plan->nodes[i];
-    if (p->role != OCT_ROLE_RULE || !p->eligible || p->quantized || !oct_prepare_runs_here(plan, i))
-        return OCT_OK;
-    return oct_prepare_note(p, "stays float, as its input is");
-}
-
 oct_status oct_prepare_placement(oct_prepare_plan *plan)
 {
-    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++)
-        if (oct_prepare_runs_here(plan, i)) {
-            OCT_TRY(leave_lone_norm(plan, i));
-            OCT_TRY(place_node(plan, i));
-            OCT_TRY(note_follower(plan, i));
-        }
+    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
+        oct_prepare_node *p = &plan->nodes[i];
+        if (!oct_prepare_runs_here(plan, i)) continue;
+        OCT_TRY(leave_lone_norm(plan, i));
+        OCT_TRY(place_node(plan, i));
+        if (p->role == OCT_ROLE_RULE && p->eligible && !p->quantized)
+            OCT_TRY(oct_prepare_note(p, "stays float, as its input is"));
+    }
     place_stubs(plan);
     return OCT_OK;
 }

@@ -1,5 +1,4 @@
-/* Prepare decides what each call site is (record.c, prepare_plan.c), whether the calls are those that were fused by
- * name (check_fused.c), what runs together (fuse.c),
+/* Prepare decides what each call site is (prepare_plan.c), what runs together (fuse.c),
  * which stubs cannot be meant (stubs.c), what is quantized and where codes are made (placement.c,
  * eager.c), which values share a quantizer (group.c) and what speaks against it (check.c); only a
  * plan without problems is carried out (apply.c). */
@@ -44,8 +43,6 @@ static oct_status make_plan(oct_prepare_plan *plan, const oct_example *example)
 {
     OCT_TRY(oct_prepare_plan_create(plan, example));
     oct_fail_clear();
-    OCT_TRY(oct_prepare_check_fused(plan));
-    if (plan->problems > 0) return OCT_PREPARE;
     OCT_TRY(oct_prepare_fuse(plan));
     OCT_TRY(oct_prepare_check_stubs(plan));
     if (plan->options->method == OCT_METHOD_EAGER)
@@ -63,34 +60,28 @@ static oct_status find_hooks(void *user, oct_module *module)
     return OCT_OK;
 }
 
-/* Runs the model once with codes for its hooks, which were traced on floats: one that fails on
- * codes fails here and not in the first step. */
-static oct_status try_codes(oct_module *root, const oct_quantizers *all, const oct_example *example)
+/* Runs a model with hooks once with codes, since hooks were traced on floats: one that fails on codes fails here and not
+ * in the first step. */
+static oct_status try_hooks(oct_module *root, const oct_example *example)
 {
+    bool hooks = false;
+    oct_quantizers all = {0};
     oct_trace trace = {0};
-    oct_quantizers_set_state(all, OCT_QUANT_FROZEN);
+    char text[1024];
+    OCT_TRY(oct_module_walk(root, find_hooks, &hooks));
+    if (!hooks) return OCT_OK;
+    OCT_TRY(oct_quantizers_collect(&all, root));
+    oct_quantizers_set_state(&all, OCT_QUANT_FROZEN);
     oct_status status = oct_trace_run(&trace, root, example);
     oct_trace_free(&trace);
     if (status == OCT_OK && oct_graph_branches(oct_graph_of(root)))
         status = oct_trace_training(&trace, root, example);
     oct_trace_free(&trace);
-    oct_quantizers_set_state(all, OCT_QUANT_OFF);
+    oct_quantizers_set_state(&all, OCT_QUANT_OFF);
+    oct_quantizers_free(&all);
     if (status != OCT_USAGE && status != OCT_DEFECT) return status;
-    char text[1024];
     snprintf(text, sizeof text, "%s", oct_fail_text(0));
     return oct_fail(OCT_PREPARE, "%s (a forward with quantized values, as hooks see them)", text);
-}
-
-static oct_status try_hooks(oct_module *root, const oct_example *example)
-{
-    bool hooks = false;
-    oct_quantizers all = {0};
-    OCT_TRY(oct_module_walk(root, find_hooks, &hooks));
-    if (!hooks) return OCT_OK;
-    OCT_TRY(oct_quantizers_collect(&all, root));
-    oct_status status = try_codes(root, &all, example);
-    oct_quantizers_free(&all);
-    return status;
 }
 
 oct_status oct_prepare(oct_module **root, const oct_example *example,

@@ -68,18 +68,14 @@ typedef struct oct_prepare_plan {
 #define OCT_PROBLEM(p, ...) ((void)oct_fail_add(OCT_PREPARE, __VA_ARGS__), (void)(p)->problems++)
 
 /* The steps, in this order. */
-oct_status oct_prepare_record(oct_prepare_plan *plan, const oct_example *example) OCT_NODISCARD;
 oct_status oct_prepare_plan_create(oct_prepare_plan *plan,
-                                   const oct_example *example) OCT_NODISCARD; /* records, too */
-oct_status oct_prepare_check_fused(oct_prepare_plan *plan) OCT_NODISCARD;
+                                   const oct_example *example) OCT_NODISCARD;
 oct_status oct_prepare_fuse(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;       /* graph methods */
 oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* eager */
 oct_status oct_prepare_scale_groups(oct_prepare_plan *plan) OCT_NODISCARD;
-oct_status oct_prepare_check(oct_prepare_plan *plan) OCT_NODISCARD; /* calls the next two: */
-oct_status oct_prepare_check_names(oct_prepare_plan *plan) OCT_NODISCARD;
-void oct_prepare_check_blocks(oct_prepare_plan *plan);
+oct_status oct_prepare_check(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_apply(oct_prepare_plan *plan) OCT_NODISCARD;
 void oct_prepare_plan_free(oct_prepare_plan *plan);
 

@@ -2,7 +2,65 @@
  * holds nothing that moves (no date, no range), so the same model gives the same bytes. */
 #include "quant/prepare/report.h"
 
-#include "quant/prepare/report_impl.h"
+#include "core/base/mem.h"
+#include "quant/module/rule.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *oct_report_anchor(const oct_graph_node *node, char text[OCT_ANCHOR_BYTES])
+{
+    char path[256];
+    if (node->module)
+        snprintf(text, OCT_ANCHOR_BYTES, "%s", oct_module_path(node->module, path));
+    else if (node->called)
+        snprintf(text, OCT_ANCHOR_BYTES, "%s", node->path);
+    else
+        snprintf(text, OCT_ANCHOR_BYTES, "%s%s%s()", node->path, node->path[0] ? "." : "",
+                 node->op);
+    return text;
+}
+
+const oct_graph_value *oct_report_output(const oct_graph *g, const oct_graph_node *node)
+{
+    return &g->values[node->output];
+}
+
+bool oct_report_in_integers(const oct_graph *g, const oct_graph_node *node)
+{
+    return node->action == OCT_NODE_RUN &&
+           (node->wants == OCT_WANTS_CODES || oct_report_output(g, node)->codes);
+}
+
+bool oct_report_makes_class_numbers(const oct_graph_node *node)
+{
+    const oct_module_type *type = oct_module_type_find(node->op);
+    const oct_quant_rule *rule = type ? oct_quant_rule_find(type) : NULL;
+    return rule && rule->scale == OCT_SCALE_NONE;
+}
+
+bool oct_report_is_stub(const oct_graph_node *node)
+{
+    const oct_module_type *type = node->module ? node->module->type : NULL;
+    return type == &oct_quant_stub_type || type == &oct_dequant_stub_type;
+}
+
+bool oct_report_is_identity(const oct_graph_node *node)
+{
+    return node->action == OCT_NODE_ALIAS ||
+           (node->module && node->module->type == &oct_identity_type);
+}
+
+bool oct_report_is_fallback(const oct_graph *g, const oct_graph_node *node)
+{
+    if (node->action == OCT_NODE_ALIAS || oct_report_in_integers(g, node) ||
+        oct_report_is_stub(node))
+        return false;
+    if (oct_report_output(g, node)->quantize || node->note) return true;
+    for (int i = 0; i < node->num_inputs; i++)
+        if (g->values[oct_graph_input(g, node, i, oct_graph_mode_of(node))].dequantize) return true;
+    return false;
+}
 
 static const char *const method_words[OCT_METHODS] = {
     [OCT_METHOD_JIT_STRIP] = "your forward runs; what lies between QuantStubs and DeQuantStubs is "
@@ -58,6 +116,176 @@ static oct_status add_head(oct_text *text, const oct_graph *g)
     return add_weights(text, g);
 }
 
+enum { ANCHOR, BECOMES, FUSION, CODES, DECIDER, COMPUTES, COLUMNS };
+
+enum { CELL_BYTES = 400 };
+typedef struct row {
+    char cell[COLUMNS][CELL_BYTES];
+} row;
+#define CELL(r, column, ...) oct_snprintf((r)->cell[column], CELL_BYTES, __VA_ARGS__)
+
+typedef struct table {
+    const oct_graph *graph;
+    row *rows;
+    size_t count, capacity;
+    bool deciders; /* not all modules have their qconfig from one setter */
+} table;
+
+static oct_status new_row(table *t, row **made)
+{
+    OCT_TRY(oct_grow(&t->rows, &t->capacity, t->count + 1, sizeof(row)));
+    *made = &t->rows[t->count++];
+    **made = (row){0};
+    return OCT_OK;
+}
+
+/* Says where the codes that `maker` makes get their scale from; fq NULL: they are no codes. */
+static void write_codes(row *r, const oct_fake_quant *fq, const oct_module *maker)
+{
+    char path[256];
+    if (!fq)
+        CELL(r, CODES, "float");
+    else if (fq->fixed)
+        CELL(r, CODES, "u%d, scale given", fq->qconfig.bits);
+    else if (fq->base.parent != maker)
+        CELL(r, CODES, "u%d, shared with %s", fq->qconfig.bits,
+             oct_module_path(fq->base.parent, path));
+    else
+        CELL(r, CODES, "u%d, own range (%s)%s", fq->qconfig.bits, fq->qconfig.observer->name,
+             fq->qconfig.fixed_scale ? ", stays as calibrated" : "");
+}
+
+/* Writes "conv_bn_relu" as "conv + bn + relu". A module that was fused by name says it of itself,
+ * up to the first comma, since no node of the graph does. */
+static void write_fusion(row *r, const oct_graph_node *node)
+{
+    char *cell = r->cell[FUSION];
+    size_t length = 0;
+    for (const char *c = node->fusion; c && *c && length + 4 < CELL_BYTES; c++)
+        length +=
+            (size_t)snprintf(cell + length, CELL_BYTES - length, *c == '_' ? " + " : "%c", *c);
+    if (node->fusion || !node->module || !node->module->type->describe) return;
+    node->module->type->describe(node->module, cell, CELL_BYTES);
+    cell[strcspn(cell, ",")] = '\0';
+    if (!strstr(cell, " + ")) cell[0] = '\0';
+}
+
+/* Adds a stub that prepare generated after a value. */
+static oct_status add_stub(table *t, const oct_module *stub, const oct_fake_quant *fq)
+{
+    row *r;
+    char path[256];
+    OCT_TRY(new_row(t, &r));
+    CELL(r, ANCHOR, "%s", oct_module_path(stub, path));
+    CELL(r, BECOMES, "%s", stub->type->name);
+    write_codes(r, fq, stub);
+    CELL(r, COMPUTES, fq ? "quantizes" : "to float");
+    return OCT_OK;
+}
+
+static oct_status add_stubs(table *t, const oct_graph_value *value)
+{
+    if (value->quantize) OCT_TRY(add_stub(t, value->quantize, value->fq));
+    if (value->dequantize) OCT_TRY(add_stub(t, value->dequantize, NULL));
+    return OCT_OK;
+}
+
+static const char *arithmetic_of(const oct_graph *g, const oct_graph_node *node)
+{
+    if (oct_report_is_stub(node))
+        return node->module->type == &oct_quant_stub_type ? "quantizes" : "to float";
+    if (!oct_report_in_integers(g, node)) return "float";
+    return oct_report_output(g, node)->codes || oct_report_makes_class_numbers(node)
+               ? "integers"
+               : "integers, float out";
+}
+
+static oct_status add_node(table *t, const oct_graph_node *node)
+{
+    row *r;
+    char anchor[OCT_ANCHOR_BYTES];
+    const oct_graph *g = t->graph;
+    const char *mode = !node->in[OCT_MODE_EVALUATION] ? ", in training only"
+                       : !node->in[OCT_MODE_TRAINING] ? ", in evaluation only"
+                                                      : "";
+    const oct_graph_value *output = oct_report_output(g, node);
+    OCT_TRY(new_row(t, &r));
+    oct_report_anchor(node, r->cell[ANCHOR]);
+    if (oct_report_is_identity(node)) {
+        const oct_graph_node *at = &g->nodes[node->runs_at];
+        if (at == node)
+            CELL(r, BECOMES, "passes its input on");
+        else
+            CELL(r, BECOMES, "part of %s", oct_report_anchor(at, anchor));
+        return node->action == OCT_NODE_ALIAS ? OCT_OK : add_stubs(t, output);
+    }
+    CELL(r, BECOMES, "%s", node->module ? node->module->type->name : node->op);
+    write_fusion(r, node);
+    write_codes(r, output->codes ? output->fq : NULL, node->module);
+    if (oct_report_makes_class_numbers(node)) CELL(r, CODES, "class numbers");
+    if (t->deciders && node->decider) CELL(r, DECIDER, "%s", node->decider);
+    CELL(r, COMPUTES, "%s%s", arithmetic_of(g, node), mode);
+    return add_stubs(t, output);
+}
+
+static bool many_decide(const oct_graph *g)
+{
+    const char *one = NULL;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const char *decider = g->nodes[i].decider;
+        if (one && decider && strcmp(one, decider) != 0) return true;
+        if (decider) one = decider;
+    }
+    return false;
+}
+
+static oct_status fill_table(table *t)
+{
+    row *head;
+    const oct_graph *g = t->graph;
+    t->deciders = many_decide(g);
+    OCT_TRY(new_row(t, &head));
+    *head = (row){
+        {"module", "becomes", "fused from", "codes of its output", [COMPUTES] = "computes in"}};
+    if (t->deciders) CELL(head, DECIDER, "qconfig from");
+    for (int i = 0; i < g->num_inputs[OCT_MODE_TRAINING]; i++)
+        OCT_TRY(add_stubs(t, &g->values[g->inputs[i]]));
+    for (size_t i = 0; i < g->num_nodes; i++)
+        OCT_TRY(add_node(t, &g->nodes[i]));
+    return OCT_OK;
+}
+
+static oct_status print_table(oct_text *text, const table *t)
+{
+    int widths[COLUMNS] = {0};
+    for (const row *r = t->rows; r < t->rows + t->count; r++)
+        for (int c = 0; c < COLUMNS; c++) {
+            int width = (int)strlen(r->cell[c]);
+            bool overhangs = c == BECOMES && !r->cell[CODES][0]; /* into the next columns */
+            if (width > widths[c] && !overhangs) widths[c] = width;
+        }
+    for (const row *r = t->rows; r < t->rows + t->count; r++) {
+        const size_t begin = text->length;
+        for (int c = 0; c < COLUMNS; c++)
+            if (widths[c] > 0) OCT_TRY(oct_text_add(text, "  %-*s", widths[c], r->cell[c]));
+        while (text->length > begin && text->data[text->length - 1] == ' ')
+            text->data[--text->length] = '\0';
+        OCT_TRY(oct_text_add(text, "\n"));
+    }
+    return OCT_OK;
+}
+
+/* Adds a line for each call site. */
+static oct_status add_table(oct_text *text, const oct_graph *g)
+{
+    table t = {.graph = g};
+    OCT_TRY(oct_text_add(text, "\nModules, in the order in which they run\n\n"));
+    oct_status status = fill_table(&t);
+    if (status == OCT_OK) status = print_table(text, &t);
+    oct_free(&t.rows);
+    return status;
+}
+
 static const char words[] =
     "\nWords\n\n"
     "  u8, u16      numbers kept as codes of 8 or 16 bits: real value = scale * (code - "
@@ -72,7 +300,7 @@ oct_status oct_report_write(oct_text *text, const oct_module *root)
     const oct_graph *graph = oct_graph_of(root);
     OCT_CHECK(graph, OCT_USAGE, "the model is not prepared, so there is nothing to report");
     OCT_TRY(add_head(text, graph));
-    OCT_TRY(oct_report_table(text, graph));
+    OCT_TRY(add_table(text, graph));
     OCT_TRY(oct_report_findings(text, graph));
     return oct_text_add(text, "%s", words);
 }

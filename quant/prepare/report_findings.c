@@ -1,6 +1,6 @@
 /* The check report's findings: a sentence for each thing that a user may want to change or to
  * know. */
-#include "quant/prepare/report_impl.h"
+#include "quant/prepare/report.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -199,30 +199,6 @@ static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
                         wq->kind->name, (double)codes);
 }
 
-static oct_status add_node_findings(findings *f)
-{
-    static oct_status (*const add[])(findings *, const oct_graph_node *) = {
-        add_lone_batch_norm, add_fallback, add_note,           add_codes,
-        add_float_output,    add_shared,   add_coarse_weights,
-    };
-    for (size_t i = 0; i < f->graph->num_nodes; i++)
-        for (size_t k = 0; k < OCT_COUNT(add); k++)
-            OCT_TRY(add[k](f, &f->graph->nodes[i]));
-    return OCT_OK;
-}
-
-static oct_status add_blocks(findings *f)
-{
-    for (size_t i = 0; i < f->graph->num_blocks; i++) {
-        OCT_TRY(begin_module(f, f->graph->blocks[i].module));
-        OCT_TRY(oct_text_add(f->text,
-                             "the dynamic block '%s' may run any number of times; all its runs use "
-                             "the same modules and ranges.\n",
-                             f->graph->blocks[i].name));
-    }
-    return OCT_OK;
-}
-
 static bool is_in_graph(const oct_graph *g, const oct_module *module)
 {
     for (size_t i = 0; i < g->num_nodes; i++)
@@ -232,19 +208,12 @@ static bool is_in_graph(const oct_graph *g, const oct_module *module)
     return false;
 }
 
-/* Whether a module belongs to a quantized one. */
-static bool is_inside_atomic(const oct_module *module)
-{
-    for (const oct_module *m = module->parent; m; m = m->parent)
-        if (m->type->atomic) return true;
-    return false;
-}
-
 static oct_status add_uncalled(void *user, oct_module *module)
 {
     findings *f = user;
-    if (!module->type->atomic || is_inside_atomic(module) || is_in_graph(f->graph, module))
-        return OCT_OK;
+    if (!module->type->atomic || is_in_graph(f->graph, module)) return OCT_OK;
+    for (const oct_module *m = module->parent; m; m = m->parent)
+        if (m->type->atomic) return OCT_OK; /* it belongs to a quantized module */
     OCT_TRY(begin_module(f, module));
     return oct_text_add(f->text, "is never called by the forward on the example, so it was left as "
                                  "it is; remove it, or call it.\n");
@@ -269,10 +238,22 @@ static oct_status add_branch(findings *f)
 
 oct_status oct_report_findings(oct_text *text, const oct_graph *g)
 {
+    static oct_status (*const add[])(findings *, const oct_graph_node *) = {
+        add_lone_batch_norm, add_fallback, add_note,           add_codes,
+        add_float_output,    add_shared,   add_coarse_weights,
+    };
     findings f = {.text = text, .graph = g};
     OCT_TRY(oct_text_add(text, "\nFindings\n\n"));
-    OCT_TRY(add_node_findings(&f));
-    OCT_TRY(add_blocks(&f));
+    for (size_t i = 0; i < g->num_nodes; i++)
+        for (size_t k = 0; k < OCT_COUNT(add); k++)
+            OCT_TRY(add[k](&f, &g->nodes[i]));
+    for (size_t i = 0; i < g->num_blocks; i++) {
+        OCT_TRY(begin_module(&f, g->blocks[i].module));
+        OCT_TRY(oct_text_add(text,
+                             "the dynamic block '%s' may run any number of times; all its runs use "
+                             "the same modules and ranges.\n",
+                             g->blocks[i].name));
+    }
     OCT_TRY(oct_module_walk(g->root, add_uncalled, &f));
     OCT_TRY(add_branch(&f));
     return f.count > 0 ? OCT_OK

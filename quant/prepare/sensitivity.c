@@ -47,18 +47,6 @@ static oct_status find_weights(void *user, oct_module *module)
     return add_subject(user, (subject){.conv = conv});
 }
 
-static oct_status find_subjects(survey *s)
-{
-    for (size_t i = 0; i < s->quantizers.count; i++) {
-        oct_fake_quant *fq = s->quantizers.items[i];
-        if (fq->updates[0] > 0 || fq->fixed) OCT_TRY(add_subject(s, (subject){.fq = fq}));
-    }
-    OCT_CHECK(
-        s->count > 0, OCT_PREPARE,
-        "no quantizer has seen a range; calibrate first, or take a checkpoint of a later phase");
-    return oct_module_walk(s->root, find_weights, s);
-}
-
 static oct_status run_batch(survey *s, int64_t first, int64_t n, float *output)
 {
     const oct_sensitivity_data *d = s->data;
@@ -112,30 +100,25 @@ static measure compare_outputs(const survey *s)
                      .loss_change = loss / (double)d->samples + 0.0};
 }
 
-/* Replaces weights by the values that their codes stand for. */
-static void round_weights(oct_param *weight, const float *scale)
-{
-    int64_t channels = weight->value.shape.dim[0], k = oct_numel(&weight->value) / channels;
-    for (int64_t c = 0; c < channels; c++) {
-        float *w = oct_f32(&weight->value) + c * k;
-        const oct_qparams q = {.scale = scale[c], .qmin = -127, .qmax = 127};
-        oct_fake_quantize(w, k, q, w, NULL);
-    }
-}
-
+/* Runs with a layer's weights replaced by the values that their codes stand for. */
 static oct_status run_with_weights(survey *s, const oct_qat_conv *conv)
 {
     oct_param *weight = conv->layer->params[0];
-    size_t bytes = (size_t)oct_numel(&weight->value) * sizeof(float);
-    float *kept = NULL, *scale = NULL;
+    const int64_t numel = oct_numel(&weight->value), channels = weight->value.shape.dim[0];
+    const int64_t k = numel / channels; /* weights of a channel */
+    const size_t bytes = (size_t)numel * sizeof(float);
+    float *kept = NULL, *scale = NULL, *w = oct_f32(&weight->value);
     OCT_TRY(oct_alloc(&kept, bytes, 1));
-    oct_status status = oct_alloc(&scale, (size_t)weight->value.shape.dim[0], sizeof *scale);
+    oct_status status = oct_alloc(&scale, (size_t)channels, sizeof *scale);
     if (status == OCT_OK) {
-        memcpy(kept, weight->value.data, bytes);
+        memcpy(kept, w, bytes);
         oct_qat_conv_weight_scales(conv, scale);
-        round_weights(weight, scale);
+        for (int64_t c = 0; c < channels; c++) {
+            const oct_qparams q = {.scale = scale[c], .qmin = -127, .qmax = 127};
+            oct_fake_quantize(w + c * k, k, q, w + c * k, NULL);
+        }
         status = run_all(s, s->output);
-        memcpy(weight->value.data, kept, bytes);
+        memcpy(w, kept, bytes);
     }
     oct_free(&scale);
     oct_free(&kept);
@@ -179,16 +162,6 @@ static oct_status measure_share(survey *s, const oct_collective *group, measure 
     return OCT_OK;
 }
 
-/* Shares what each rank has measured. Each number is some rank's, and 0 on all others, so the sum
- * over ranks is exact. */
-static oct_status share_measures(const oct_collective *group, measure *mine, size_t count,
-                                 measure *all)
-{
-    oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    return group->tree_sum_f64(group, &ranks, (double *)mine,
-                               (int64_t)(count * sizeof *mine / sizeof(double)), (double *)all);
-}
-
 static int by_sensitivity(const void *a, const void *b)
 {
     const oct_sensitivity_row *x = a, *y = b;
@@ -226,7 +199,14 @@ static oct_status begin_survey(survey *s)
     OCT_TRY(oct_quantizers_collect(&s->quantizers, s->root));
     oct_quantizers_set_state(&s->quantizers, OCT_QUANT_OFF);
     oct_module_train(s->root, false);
-    OCT_TRY(find_subjects(s));
+    for (size_t i = 0; i < s->quantizers.count; i++) {
+        oct_fake_quant *fq = s->quantizers.items[i];
+        if (fq->updates[0] > 0 || fq->fixed) OCT_TRY(add_subject(s, (subject){.fq = fq}));
+    }
+    OCT_CHECK(
+        s->count > 0, OCT_PREPARE,
+        "no quantizer has seen a range; calibrate first, or take a checkpoint of a later phase");
+    OCT_TRY(oct_module_walk(s->root, find_weights, s));
     OCT_TRY(oct_context_create(&s->cx, &oct_collective_one));
     for (int i = 0; i < d->example.count; i++) {
         oct_shape sample = d->example.shape[i];
@@ -252,7 +232,11 @@ oct_status oct_sensitivity_measure(oct_sensitivity *table, oct_module *root,
     if (status == OCT_OK) status = measure_share(&s, group, mine);
     OCT_TRY_OUT(group->agree(group, status));
     OCT_ASSERT(all || s.count == 0);
-    OCT_TRY_OUT(share_measures(group, mine, s.count, all));
+    /* Each number is some rank's, and 0 on all others, so the sum over ranks is exact. */
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    OCT_TRY_OUT(group->tree_sum_f64(group, &ranks, (double *)mine,
+                                    (int64_t)(s.count * sizeof *mine / sizeof(double)),
+                                    (double *)all));
     status = make_table(&s, all, table);
 out:
     oct_module_train(root, training);

@@ -14,18 +14,6 @@ void oct_freeze_batch_norm(oct_module *root, bool frozen)
     OCT_ASSERT(status == OCT_OK);
 }
 
-/* Finds what the codes mean that a node's module gets. */
-static oct_status input_of(const oct_graph *graph, const oct_graph_node *node, oct_qparams *input)
-{
-    const oct_graph_value *value =
-        &graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))];
-    char path[256];
-    OCT_CHECK(value->fq, OCT_DEFECT, "%s: nothing says what scale its input has",
-              oct_module_path(node->module, path));
-    *input = oct_fake_quant_qparams(value->fq);
-    return OCT_OK;
-}
-
 static bool can_fold(const oct_graph_node *node)
 {
     if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) return false;
@@ -40,10 +28,14 @@ oct_status oct_fold_batch_norm(oct_module *root)
               "batch norms cannot be folded: the model is not prepared; call oct_prepare first");
     for (size_t i = 0; i < graph->num_nodes; i++) {
         const oct_graph_node *node = &graph->nodes[i];
-        oct_qparams input;
+        char path[256];
         bool exactly;
         if (!can_fold(node)) continue;
-        OCT_TRY(input_of(graph, node, &input));
+        const oct_fake_quant *fq =
+            graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))].fq;
+        OCT_CHECK(fq, OCT_DEFECT, "%s: nothing says what scale its input has",
+                  oct_module_path(node->module, path));
+        const oct_qparams input = oct_fake_quant_qparams(fq);
         OCT_TRY(oct_qat_conv_folds_exactly((oct_qat_conv *)node->module, input, &exactly));
         if (exactly) OCT_TRY(oct_qat_conv_fold((oct_qat_conv *)node->module, input));
     }

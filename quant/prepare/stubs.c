@@ -90,30 +90,9 @@ static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quan
                 maker_of(plan, quant, after), a);
 }
 
-static void refuse_dequant(oct_prepare_plan *plan, int64_t node)
-{
-    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
-    const oct_prepare_node *p = &plan->nodes[node];
-    OCT_PROBLEM(plan,
-                "%s: what it gets from %s is float, since no QuantStub comes before this "
-                "DeQuantStub; put one where its codes are to begin, or remove the DeQuantStub:\n%s",
-                plan->graph->nodes[node].path, maker_of(plan, node, maker),
-                oct_prepare_stub_line(p->parent, true, line));
-}
-
-static void refuse_quant(oct_prepare_plan *plan, int64_t node)
-{
-    char line[OCT_STUB_LINE_BYTES];
-    const oct_prepare_node *p = &plan->nodes[node];
-    OCT_PROBLEM(plan,
-                "%s: no DeQuantStub follows this QuantStub, so nothing after it would be "
-                "quantized; put one where its codes are to end, or remove the QuantStub:\n%s",
-                plan->graph->nodes[node].path, oct_prepare_stub_line(p->parent, false, line));
-}
-
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
 {
-    char maker[OCT_CALL_BYTES];
+    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     int64_t dequant = first_node(plan, opens_nothing), quant = first_node(plan, closes_nothing);
     bool decide =
         plan->options->method == OCT_METHOD_EAGER || plan->options->method == OCT_METHOD_JIT_STRIP;
@@ -133,8 +112,20 @@ oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
     }
     if (plan->problems > 0) return OCT_OK;
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
-        if (strip && opens_nothing(plan, i)) refuse_dequant(plan, i);
-        if (strip && closes_nothing(plan, i)) refuse_quant(plan, i);
+        const char *path = plan->graph->nodes[i].path;
+        oct_module *parent = plan->nodes[i].parent;
+        if (strip && opens_nothing(plan, i))
+            OCT_PROBLEM(plan,
+                        "%s: what it gets from %s is float, since no QuantStub comes before this "
+                        "DeQuantStub; put one where its codes are to begin, or remove the "
+                        "DeQuantStub:\n%s",
+                        path, maker_of(plan, i, maker), oct_prepare_stub_line(parent, true, line));
+        if (strip && closes_nothing(plan, i))
+            OCT_PROBLEM(plan,
+                        "%s: no DeQuantStub follows this QuantStub, so nothing after it would be "
+                        "quantized; put one where its codes are to end, or remove the "
+                        "QuantStub:\n%s",
+                        path, oct_prepare_stub_line(parent, false, line));
         if (!strip && opens_nothing(plan, i))
             OCT_TRY(oct_prepare_note(&plan->nodes[i], "does nothing: what it gets from %s is float",
                                      maker_of(plan, i, maker)));

@@ -1,9 +1,14 @@
-/* The state is a list of spans of memory. */
+/* The state is a list of spans of memory, which are digested, copied and put back. */
 #include "quant/train/step_state.h"
 
 #include "core/base/digest.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
+
+#include <string.h>
+
+static const void *const nonfinite_words[] = {OCT_NONFINITE_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_nonfinite_table = OCT_REGISTRY("a mode", nonfinite_words);
 
 static oct_status add_span(oct_step_state *state, void *data, size_t bytes)
 {
@@ -33,18 +38,14 @@ static oct_status add_average(void *user, const oct_state_item *item)
     return add_span(walk->state, other, (size_t)oct_numel(item->tensor) * sizeof *other);
 }
 
-static oct_status list_spans(oct_step_state *state, oct_module *root, const oct_optim *optim)
-{
-    OCT_TRY(oct_module_state(root, add_item, state));
-    for (int i = 0; i < optim->num_slots; i++)
-        OCT_TRY(add_span(state, optim->slot[i], (size_t)optim->numel * sizeof(float)));
-    return oct_module_state(root, add_average, &(averages_walk){state, &optim->average});
-}
-
 oct_status oct_step_state_list(oct_step_state *state, oct_module *root, const oct_optim *optim)
 {
     if (state->spans) return OCT_OK;
-    const oct_status status = list_spans(state, root, optim);
+    averages_walk averages = {state, &optim->average};
+    oct_status status = oct_module_state(root, add_item, state);
+    for (int i = 0; i < optim->num_slots && status == OCT_OK; i++)
+        status = add_span(state, optim->slot[i], (size_t)optim->numel * sizeof(float));
+    if (status == OCT_OK) status = oct_module_state(root, add_average, &averages);
     if (status != OCT_OK) oct_step_state_free(state);
     return status;
 }
@@ -70,4 +71,59 @@ uint64_t oct_step_state_digest(const oct_step_state *state, int64_t k, int64_t n
         both[0] = oct_digest(both, sizeof both);
     }
     return both[0];
+}
+
+void oct_step_undo_destroy(oct_step_undo *undo)
+{
+    oct_free(&undo->copy);
+    *undo = (oct_step_undo){0};
+}
+
+oct_status oct_step_undo_keep(oct_step_undo *undo, const oct_step_state *state,
+                              const oct_optim *optim)
+{
+    if (!undo->copy) OCT_TRY(oct_alloc(&undo->copy, state->bytes, 1));
+    undo->state = state;
+    undo->updates = optim->updates;
+    undo->average_begun = optim->average.begun;
+    for (size_t i = 0; i < undo->state->count; i++) {
+        const oct_state_span *span = &undo->state->spans[i];
+        if (span->bytes > 0) memcpy(undo->copy + span->offset, span->data, span->bytes);
+    }
+    return OCT_OK;
+}
+
+void oct_step_undo_put_back(const oct_step_undo *undo, oct_optim *optim)
+{
+    optim->updates = undo->updates;
+    optim->average.begun = undo->average_begun;
+    for (size_t i = 0; i < undo->state->count; i++) {
+        const oct_state_span *span = &undo->state->spans[i];
+        if (span->bytes > 0) memcpy(span->data, undo->copy + span->offset, span->bytes);
+    }
+}
+
+static void swap_bytes(uint8_t *a, uint8_t *b, size_t bytes)
+{
+    uint8_t some[4096];
+    for (size_t at = 0; at < bytes; at += sizeof some) {
+        const size_t n = bytes - at < sizeof some ? bytes - at : sizeof some;
+        memcpy(some, a + at, n);
+        memcpy(a + at, b + at, n);
+        memcpy(b + at, some, n);
+    }
+}
+
+void oct_step_undo_swap(oct_step_undo *undo, oct_optim *optim)
+{
+    const int64_t updates = optim->updates;
+    const bool begun = optim->average.begun;
+    optim->updates = undo->updates;
+    optim->average.begun = undo->average_begun;
+    undo->updates = updates;
+    undo->average_begun = begun;
+    for (size_t i = 0; i < undo->state->count; i++) {
+        const oct_state_span *span = &undo->state->spans[i];
+        swap_bytes(span->data, undo->copy + span->offset, span->bytes);
+    }
 }

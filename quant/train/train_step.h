@@ -24,7 +24,7 @@
 #include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "quant/module/fake_quant.h"
-#include "quant/train/step_undo.h"
+#include "quant/train/step_state.h"
 
 /* Samples and what to make of them. Shapes are those of the global batch, whose samples all inputs have
  * in front; the arrays hold this rank's samples of it, as oct_leaves_split(samples, leaf, rank, size)
