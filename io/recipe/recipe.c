@@ -1,5 +1,5 @@
-/* This file holds the table of keys, made from the list file, and makes of several keys what the floors
- * below understand. */
+/* This file holds the table of keys, made from the list file, finds keys and sections by name, and makes of several keys
+ * what the floors below understand. */
 #include "io/recipe/recipe.h"
 
 #include "core/base/mem.h"
@@ -29,6 +29,83 @@ const char *oct_key_short_name(const oct_key *key)
 {
     const char *dot = strchr(key->name, '.');
     return dot ? dot + 1 : key->name;
+}
+
+const oct_key *oct_key_find(const char *name)
+{
+    for (size_t i = 0; i < OCT_KEYS; i++)
+        if (strcmp(oct_keys[i].name, name) == 0) return &oct_keys[i];
+    return NULL;
+}
+
+bool oct_key_in_section(const oct_key *key, const char *name, size_t length)
+{
+    return oct_key_section(key) == length && strncmp(key->name, name, length) == 0;
+}
+
+const oct_key *oct_section_find(const char *name, size_t length)
+{
+    for (size_t i = 0; length > 0 && i < OCT_KEYS; i++)
+        if (oct_key_in_section(&oct_keys[i], name, length)) return &oct_keys[i];
+    return NULL;
+}
+
+void oct_key_suggest(const char *name, oct_flaw *out)
+{
+    oct_shown sections[OCT_KEYS];
+    const char *names[2 * OCT_KEYS], *near = NULL;
+    const char *dot = strchr(name, '.'), *word = dot ? dot + 1 : name;
+    size_t length = dot ? (size_t)(dot - name) : 0, count = 0, used = 0;
+    out->text[0] = '\0';
+
+    for (size_t i = 0; i < OCT_KEYS; i++)
+        if (oct_key_in_section(&oct_keys[i], name, length))
+            names[count++] = oct_key_short_name(&oct_keys[i]);
+    for (size_t i = 0; length == 0 && i < OCT_KEYS; i++)
+        if (oct_section_find(oct_keys[i].name, oct_key_section(&oct_keys[i])) == &oct_keys[i]) {
+            sections[i] = oct_show(oct_keys[i].name, oct_key_section(&oct_keys[i]));
+            names[count++] = sections[i].text;
+        }
+    near = oct_nearest(word, names, count);
+    if (near) {
+        snprintf(out->text, sizeof out->text, "; did you mean '%.*s%s'?",
+                 (int)(length ? length + 1 : 0), name, near);
+        return;
+    }
+    for (size_t i = 0; i < OCT_KEYS; i++)
+        if (strcmp(oct_key_short_name(&oct_keys[i]), word) == 0)
+            used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s'%s'",
+                                     used ? " or " : "; did you mean ", oct_keys[i].name);
+    if (used) {
+        snprintf(out->text + used, sizeof out->text - used, "?");
+        return;
+    }
+    for (size_t i = 0; i < OCT_KEYS; i++)
+        names[i] = oct_keys[i].name;
+    near = oct_nearest(name, names, OCT_KEYS);
+    if (near) snprintf(out->text, sizeof out->text, "; did you mean '%s'?", near);
+}
+
+void oct_recipe_suggest(const char *name, char text[OCT_HINT_BYTES])
+{
+    oct_flaw near;
+    oct_key_suggest(name, &near);
+    snprintf(text, OCT_HINT_BYTES, "%.*s", OCT_HINT_BYTES - 1, near.text);
+}
+
+void oct_section_list(const char *name, size_t length, oct_flaw *out)
+{
+    size_t used = 0;
+    out->text[0] = '\0';
+    if (!oct_section_find(name, length)) return;
+    used = (size_t)snprintf(out->text, sizeof out->text, "allowed in '%.*s':", (int)length, name);
+    const char *between = " ";
+    for (size_t i = 0; i < OCT_KEYS && used < sizeof out->text; i++)
+        if (oct_key_in_section(&oct_keys[i], name, length)) {
+            used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s", between,
+                                     oct_key_short_name(&oct_keys[i]));
+            between = ", ";
+        }
 }
 
 void *oct_key_field(const oct_key *key, oct_recipe *recipe)
@@ -61,12 +138,6 @@ const char *oct_recipe_model(const oct_recipe *recipe)
     if (recipe->model_name[0]) return recipe->model_name;
     if (!recipe->model_onnx[0]) return "model.onnx";
     return slash ? slash + 1 : recipe->model_onnx;
-}
-
-bool oct_recipe_starts_trained(const oct_recipe *recipe)
-{
-    return recipe->init[0] || recipe->init_sha256[0] || recipe->model_onnx[0] ||
-           recipe->model_onnx_sha256[0];
 }
 
 const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer)

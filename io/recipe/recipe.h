@@ -58,8 +58,6 @@ void oct_recipe_free(oct_recipe *recipe);
 
 /* What people call the model: its name, or that of its file. */
 const char *oct_recipe_model(const oct_recipe *recipe);
-/* The run starts from trained weights, of `init` or of the file of its model. */
-bool oct_recipe_starts_trained(const oct_recipe *recipe);
 
 /* Names the key that gave 16 bits to this layer of quant_int16_layers, for messages. */
 const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer);

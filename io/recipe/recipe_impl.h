@@ -1,10 +1,9 @@
-/* What the sources of the recipe share. Each calls only those that stand above it here:
+/* What the sources of the recipe share. Each calls only those above it here:
  *
- * recipe.c         the table of keys
- * recipe_names.c   names of keys and sections, and what an unknown one may mean
+ * recipe.c         the table of keys, their names and sections, and what an unknown one may mean
  * recipe_value.c   one value: from text, to text
  * recipe_write.c   the recipe as text, its help
- * recipe_report.c  a mistake with the place where it stands
+ * recipe_report.c  a mistake with its place
  * recipe_keys.c    keys that do not go together, and what follows from several keys
  * recipe_read.c    YAML and command line
  */
@@ -69,7 +68,6 @@ typedef struct oct_list {
     oct_reals reals;
     oct_texts texts;
 } oct_list;
-bool oct_key_is_list(const oct_key *key);
 /* Adds one item to a list of the key's kind, or fills the flaw. Fails on memory only. */
 oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scalar *item,
                               oct_flaw *flaw) OCT_NODISCARD;

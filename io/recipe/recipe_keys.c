@@ -56,14 +56,10 @@ static void check_phase(const oct_recipe_source *s, const phase_keys *k, int64_t
                                oct_keys[k->milestones].name);
 }
 
-static bool is_digest(const char *text)
-{
-    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
-}
-
 static void check_digest(const oct_recipe_source *s, size_t key, const char *digest)
 {
-    if (!s->bad[key] && digest[0] && !is_digest(digest))
+    const bool fits = strlen(digest) == 64 && strspn(digest, "0123456789abcdef") == 64;
+    if (!s->bad[key] && digest[0] && !fits)
         oct_recipe_report_keys(
             s, key, key,
             "%s is not a SHA-256 of 64 hexadecimal digits; leave it out, octet fills it in",
@@ -142,8 +138,10 @@ static void check_init_rules(const oct_recipe_source *s, const oct_recipe *recip
 static void check_phases(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t norm = OCT_KEY_AT_qat_freeze_batch_norm, scales = OCT_KEY_AT_qat_freeze_scales;
-    if (all_good(s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) &&
-        !oct_recipe_starts_trained(recipe) && recipe->float_epochs + recipe->qat_epochs < 1)
+    const bool starts_trained = recipe->init[0] || recipe->init_sha256[0] ||
+                                recipe->model_onnx[0] || recipe->model_onnx_sha256[0];
+    if (all_good(s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) && !starts_trained &&
+        recipe->float_epochs + recipe->qat_epochs < 1)
         oct_recipe_report_keys(
             s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs,
             "float.epochs and qat.epochs are both 0, so nothing would be trained; "
@@ -214,33 +212,17 @@ static void check_samples(oct_recipe_source *s, const oct_recipe *recipe)
                                    oct_keys[mixing[i]].name, (long long)recipe->batch_leaf);
 }
 
-static void check_batch_norm(const oct_recipe_source *s, const oct_recipe *recipe)
-{
-    size_t fold = OCT_KEY_AT_qat_fold_batch_norm, mode = OCT_KEY_AT_quant_batch_norm;
-    if (all_good(s, fold, mode) && recipe->qat_fold_batch_norm &&
-        recipe->quant_batch_norm == OCT_BATCH_NORM_FOLDED)
-        oct_recipe_report_keys(
-            s, fold, mode,
-            "qat.fold_batch_norm is true, but quant.batch_norm is folded, so there is "
-            "nothing left to fold; write qat.fold_batch_norm: false");
-}
-
-/* Reads a number of samples in the one way to write it; 0: it is none. */
-static int64_t samples_of(const char *text)
-{
-    int64_t samples;
-    const bool plain = text[0] != '0' && strspn(text, "0123456789") == strlen(text);
-    return plain && oct_parse_i64(text, &samples) ? samples : 0;
-}
-
 /* A group is an aligned subtree of the tree over leaves, and a full batch has no other ones. */
 static void check_norm_group(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     const size_t key = OCT_KEY_AT_batch_norm_group, size = OCT_KEY_AT_batch_size;
     const char *text = recipe->batch_norm_group;
     const bool leaf = strcmp(text, "leaf") == 0;
+    const bool plain = text[0] != '0' && strspn(text, "0123456789") == strlen(text);
+    int64_t samples = recipe->batch_leaf;
     if (s->bad[key] || strcmp(text, "batch") == 0) return;
-    const int64_t samples = leaf ? recipe->batch_leaf : samples_of(text);
+    if (!leaf && !(plain && oct_parse_i64(text, &samples)))
+        samples = 0; /* not the one way to write it */
     const int64_t leaves = samples / recipe->batch_leaf;
     if (samples == 0)
         oct_recipe_report_keys(
@@ -262,29 +244,24 @@ static void check_norm_group(const oct_recipe_source *s, const oct_recipe *recip
                                (long long)samples, (long long)recipe->batch_size);
 }
 
-static void check_bits(const oct_recipe_source *s, const oct_recipe *recipe)
+static void check_quant(const oct_recipe_source *s, const oct_recipe *recipe)
 {
-    size_t bits = OCT_KEY_AT_quant_bits;
+    const size_t bits = OCT_KEY_AT_quant_bits, setters = OCT_KEY_AT_quant_setters;
+    const size_t fold = OCT_KEY_AT_qat_fold_batch_norm, mode = OCT_KEY_AT_quant_batch_norm;
+    oct_setter_words words;
+    char flaw[512];
     if (!s->bad[bits] && recipe->quant_bits != 8 && recipe->quant_bits != 16)
         oct_recipe_report_keys(s, bits, bits, "quant.bits is %lld; write 8 or 16",
                                (long long)recipe->quant_bits);
-}
-
-static void check_setters(const oct_recipe_source *s, const oct_recipe *recipe)
-{
-    const size_t key = OCT_KEY_AT_quant_setters;
-    oct_setter_words words;
-    char flaw[512];
-    for (int i = 0; i < recipe->quant_setters.count && !s->bad[key]; i++)
+    for (int i = 0; i < recipe->quant_setters.count && !s->bad[setters]; i++)
         if (!oct_setter_parse(&words, recipe->quant_setters.value[i], flaw))
-            oct_recipe_report_keys(s, key, key, "quant.setters: item %d: %s", i + 1, flaw);
-}
-
-static bool measures(const oct_recipe *recipe, const char *metric)
-{
-    for (int i = 0; i < recipe->metrics.count; i++)
-        if (strcmp(recipe->metrics.value[i], metric) == 0) return true;
-    return false;
+            oct_recipe_report_keys(s, setters, setters, "quant.setters: item %d: %s", i + 1, flaw);
+    if (all_good(s, fold, mode) && recipe->qat_fold_batch_norm &&
+        recipe->quant_batch_norm == OCT_BATCH_NORM_FOLDED)
+        oct_recipe_report_keys(
+            s, fold, mode,
+            "qat.fold_batch_norm is true, but quant.batch_norm is folded, so there is "
+            "nothing left to fold; write qat.fold_batch_norm: false");
 }
 
 static void check_best(const oct_recipe_source *s, const oct_recipe *recipe)
@@ -296,23 +273,13 @@ static void check_best(const oct_recipe_source *s, const oct_recipe *recipe)
             "evaluate.patience is %lld, but evaluate.best names no metric to judge by; write "
             "evaluate.best: top1",
             (long long)recipe->evaluate_patience);
-    if (all_good(s, best, OCT_KEY_AT_metrics) && recipe->evaluate_best[0] &&
-        !measures(recipe, recipe->evaluate_best))
+    bool measured = !recipe->evaluate_best[0];
+    for (int i = 0; i < recipe->metrics.count; i++)
+        measured |= strcmp(recipe->metrics.value[i], recipe->evaluate_best) == 0;
+    if (all_good(s, best, OCT_KEY_AT_metrics) && !measured)
         oct_recipe_report_keys(s, best, OCT_KEY_AT_metrics,
                                "evaluate.best is %s, but metrics does not name it; add it there",
                                recipe->evaluate_best);
-}
-
-/* Is one of the keys of a table given although there is none? */
-static void check_without_table(const oct_recipe_source *s, const oct_recipe *recipe)
-{
-    size_t topk = OCT_KEY_AT_quant_sensitivity_topk, ratio = OCT_KEY_AT_quant_sensitivity_ratio;
-    if (all_good(s, topk, ratio) &&
-        (recipe->quant_sensitivity_topk > 0 || recipe->quant_sensitivity_ratio > 0.0))
-        oct_recipe_report_keys(
-            s, topk, ratio,
-            "there is no sensitivity table to take rows from; write quant.sensitivity: "
-            "FILE (`octet sensitivity CHECKPOINT --output FILE` makes one)");
 }
 
 static oct_status add_layer(oct_texts *layers, const char *path)
@@ -364,13 +331,16 @@ static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
 /* The most sensitive layers of the table get 16 bits. Its problems stand after those of the keys. */
 static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
 {
-    size_t file = OCT_KEY_AT_quant_sensitivity;
+    const size_t file = OCT_KEY_AT_quant_sensitivity, topk = OCT_KEY_AT_quant_sensitivity_topk;
+    const size_t ratio = OCT_KEY_AT_quant_sensitivity_ratio;
     oct_sensitivity table = {0};
-    if (s->bad[file] ||
-        !all_good(s, OCT_KEY_AT_quant_sensitivity_topk, OCT_KEY_AT_quant_sensitivity_ratio))
-        return OCT_OK;
+    if (s->bad[file] || !all_good(s, topk, ratio)) return OCT_OK;
     if (recipe->quant_sensitivity[0] == '\0') {
-        check_without_table(s, recipe);
+        if (recipe->quant_sensitivity_topk > 0 || recipe->quant_sensitivity_ratio > 0.0)
+            oct_recipe_report_keys(
+                s, topk, ratio,
+                "there is no sensitivity table to take rows from; write quant.sensitivity: "
+                "FILE (`octet sensitivity CHECKPOINT --output FILE` makes one)");
         return OCT_OK;
     }
     if (oct_fail_count() > 0) return OCT_OK; /* a failure to read begins a record of its own */
@@ -395,10 +365,8 @@ oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
     check_init(s, recipe);
     check_init_rules(s, recipe);
     check_phases(s, recipe);
-    check_batch_norm(s, recipe);
     check_norm_group(s, recipe);
-    check_bits(s, recipe);
-    check_setters(s, recipe);
+    check_quant(s, recipe);
     check_best(s, recipe);
     return use_table(s, recipe);
 }

@@ -2,7 +2,7 @@
  *
  * libyaml gives events with positions; the walk below knows one level of sections. A mistake is
  * reported and walked past; only YAML that cannot be parsed ends the walk, and then nothing is said
- * about what may stand after that place (keys that are missing, keys that do not go together).
+ * about what may come after that place (keys that are missing, keys that do not go together).
  *
  * Inside the walk a status other than OCT_OK means "stop": OCT_USAGE when the mistake is on record,
  * anything else for a failure that is not the user's.
@@ -59,17 +59,6 @@ static const char *yaml_remedy(const reader *r, const oct_recipe_position *p, co
     return "see indentation, colons, brackets and quotes from here upwards";
 }
 
-static oct_status yaml_failed(const reader *r)
-{
-    const yaml_parser_t *y = &r->yaml;
-    if (y->error == YAML_MEMORY_ERROR)
-        return oct_fail(OCT_RESOURCE, "%s: out of memory", r->source.file);
-    oct_recipe_position p = position_of(&y->problem_mark, &y->problem_mark);
-    REPORT(r, &p, "not valid YAML: %s%s%s%s; %s", y->problem, y->context ? " (" : "",
-           y->context ? y->context : "", y->context ? ")" : "", yaml_remedy(r, &p, y->problem));
-    return OCT_USAGE;
-}
-
 /* Refuses what YAML has and recipes do not. */
 static void refuse_extras(const reader *r)
 {
@@ -99,18 +88,24 @@ static bool opens(yaml_event_type_t type)
     return type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT;
 }
 
-static bool closes(yaml_event_type_t type)
-{
-    return type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT;
-}
-
 /* Depth is bounded since libyaml's time grows with its square. */
 static oct_status next_event(reader *r)
 {
     yaml_event_delete(&r->event);
-    if (!yaml_parser_parse(&r->yaml, &r->event)) return yaml_failed(r);
+    const yaml_parser_t *y = &r->yaml;
+    if (!yaml_parser_parse(&r->yaml, &r->event)) {
+        if (y->error == YAML_MEMORY_ERROR)
+            return oct_fail(OCT_RESOURCE, "%s: out of memory", r->source.file);
+        oct_recipe_position at = position_of(&y->problem_mark, &y->problem_mark);
+        REPORT(r, &at, "not valid YAML: %s%s%s%s; %s", y->problem, y->context ? " (" : "",
+               y->context ? y->context : "", y->context ? ")" : "",
+               yaml_remedy(r, &at, y->problem));
+        return OCT_USAGE;
+    }
     refuse_extras(r);
-    r->depth += opens(r->event.type) - closes(r->event.type);
+    const yaml_event_type_t type = r->event.type;
+    r->depth += opens(type);
+    r->depth -= type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT;
     oct_recipe_position p = here(r);
     if (r->depth > DEPTH_MAX)
         REPORT(r, &p, "lists or mappings nested deeper than %d; is it a recipe?", DEPTH_MAX);
@@ -171,22 +166,11 @@ static oct_status take_scalar(reader *r, const oct_key *key, const oct_recipe_po
     return OCT_OK;
 }
 
-static oct_status read_item(reader *r, const oct_key *key, oct_list *list, oct_flaw *flaw)
-{
-    const char *what = key->kind == OCT_KEY_REALS ? "number" : "text";
-    if (r->event.type == YAML_SCALAR_EVENT) {
-        oct_scalar value = event_scalar(&r->event);
-        return oct_key_parse_item(key, list, &value, flaw);
-    }
-    snprintf(flaw->text, sizeof flaw->text, "item %d is not a %s; write %ss only", list->count + 1,
-             what, what);
-    return skip_node(r);
-}
-
 /* Reads a list and reports its first problem. */
 static oct_status read_list(reader *r, const oct_key *key)
 {
     bool *bad = &r->source.bad[key - oct_keys];
+    const char *what = key->kind == OCT_KEY_REALS ? "number" : "text";
     oct_list list = {0};
     oct_status status = OCT_OK;
     for (;;) {
@@ -194,7 +178,14 @@ static oct_status read_list(reader *r, const oct_key *key)
         OCT_TRY_OUT(next_event(r));
         oct_recipe_position p = here(r);
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
-        OCT_TRY_OUT(read_item(r, key, &list, &flaw));
+        if (r->event.type == YAML_SCALAR_EVENT) {
+            oct_scalar value = event_scalar(&r->event);
+            OCT_TRY_OUT(oct_key_parse_item(key, &list, &value, &flaw));
+        } else {
+            snprintf(flaw.text, sizeof flaw.text, "item %d is not a %s; write %ss only",
+                     list.count + 1, what, what);
+            OCT_TRY_OUT(skip_node(r));
+        }
         if (flaw.text[0] && !*bad) refuse_value(r, key, &p, flaw.text);
     }
     if (!*bad) oct_key_take_list(key, r->recipe, &list);
@@ -212,7 +203,8 @@ static oct_status read_value(reader *r, const oct_key *key)
         oct_scalar value = event_scalar(&r->event);
         return take_scalar(r, key, &p, &value);
     }
-    if (list && oct_key_is_list(key)) return read_list(r, key);
+    if (list && (key->kind == OCT_KEY_REALS || key->kind == OCT_KEY_TEXTS))
+        return read_list(r, key);
     r->source.bad[key - oct_keys] = true;
     if (r->event.type == YAML_ALIAS_EVENT) return OCT_OK; /* is on record */
     snprintf(what.text, sizeof what.text, "a %s where a single value is expected; write %.500s",
@@ -281,19 +273,6 @@ static oct_status walk_mapping(reader *r, const char *section)
     }
 }
 
-/* A document that says nothing is a recipe of defaults. */
-static oct_status walk_root(reader *r)
-{
-    oct_recipe_position p = here(r);
-    if (r->event.type == YAML_MAPPING_START_EVENT) return walk_mapping(r, NULL);
-    if (r->event.type == YAML_SCALAR_EVENT) {
-        oct_scalar value = event_scalar(&r->event);
-        if (value.plain && value.length == 0) return OCT_OK;
-    }
-    REPORT(r, &p, "a recipe is a mapping; write lines such as seed: 1");
-    return OCT_USAGE;
-}
-
 static oct_status walk_stream(reader *r)
 {
     OCT_TRY(next_event(r)); /* start of the stream */
@@ -305,7 +284,14 @@ static oct_status walk_stream(reader *r)
             r->event.data.document_start.tag_directives.end)
         REPORT(r, &p, "a directive (%%...); recipes have none: leave it out");
     OCT_TRY(next_event(r));
-    OCT_TRY(walk_root(r));
+    p = here(r);
+    if (r->event.type == YAML_MAPPING_START_EVENT) {
+        OCT_TRY(walk_mapping(r, NULL));
+    } else if (r->event.type != YAML_SCALAR_EVENT || r->event.data.scalar.length > 0 ||
+               !event_scalar(&r->event).plain) { /* one that says nothing: a recipe of defaults */
+        REPORT(r, &p, "a recipe is a mapping; write lines such as seed: 1");
+        return OCT_USAGE;
+    }
     OCT_TRY(next_event(r)); /* end of the document */
     OCT_TRY(next_event(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return OCT_OK;
@@ -414,18 +400,6 @@ static oct_status read_override(reader *r, const char *override)
     return take_scalar(r, key, &p, &(oct_scalar){value, strlen(value), true});
 }
 
-static void check_missing(const reader *r)
-{
-    for (size_t i = 0; i < OCT_KEYS; i++) {
-        const oct_key *key = &oct_keys[i];
-        if (key->standard || r->source.bad[i] || *(char **)oct_key_field(key, r->recipe)) continue;
-        REPORT(
-            r, &(oct_recipe_position){0},
-            "key '%s' is missing (%s); add it to the recipe, or write %s=VALUE on the command line",
-            key->name, key->help, key->name);
-    }
-}
-
 static oct_status read_all(reader *r, const char *const *overrides, size_t num_overrides)
 {
     for (size_t i = 0; i < OCT_KEYS; i++)
@@ -438,10 +412,15 @@ static oct_status read_all(reader *r, const char *const *overrides, size_t num_o
         else
             OCT_TRY(read_override(r, overrides[i]));
     }
-    if (r->complete) {
-        check_missing(r);
-        OCT_TRY(oct_recipe_check_keys(&r->source, r->recipe));
+    for (size_t i = 0; i < OCT_KEYS && r->complete; i++) {
+        const oct_key *key = &oct_keys[i];
+        if (key->standard || r->source.bad[i] || *(char **)oct_key_field(key, r->recipe)) continue;
+        REPORT(
+            r, &(oct_recipe_position){0},
+            "key '%s' is missing (%s); add it to the recipe, or write %s=VALUE on the command line",
+            key->name, key->help, key->name);
     }
+    if (r->complete) OCT_TRY(oct_recipe_check_keys(&r->source, r->recipe));
     return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
 }
 

@@ -1,6 +1,6 @@
 /* One value of a recipe is made from text by strict rules, and back to text that gives the same value.
  *
- * A number stands without quotes and is decimal; nothing is guessed. What is not accepted but has an
+ * A number has no quotes and is decimal; nothing is guessed. What is not accepted but has an
  * obvious meaning (1e3 for a count, yes for true) is refused with the text to write instead.
  */
 #include "io/recipe/recipe_impl.h"
@@ -71,21 +71,15 @@ const char *oct_key_expects(const oct_key *key, bool short_form, oct_flaw *text)
     return text->text;
 }
 
-/* Copies the text without the underscores that some languages allow in numbers. */
-static void without_underscores(const oct_scalar *value, oct_shown *text)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < value->length && used + 1 < sizeof text->text; i++)
-        if (value->text[i] != '_') text->text[used++] = value->text[i];
-    text->text[used] = '\0';
-}
-
 /* Says of a number in quotes or with underscores what to write instead; false for anything else. */
 static bool has_obvious_number(const oct_scalar *value, oct_flaw *flaw, const char *what)
 {
     oct_shown shown = oct_show(value->text, value->length), bare;
     double number;
-    without_underscores(value, &bare);
+    size_t used = 0;
+    for (size_t i = 0; i < value->length && used + 1 < sizeof bare.text; i++)
+        if (value->text[i] != '_') bare.text[used++] = value->text[i];
+    bare.text[used] = '\0';
     bool obvious = oct_parse_f64(bare.text, &number);
     if (!value->plain && obvious)
         say(flaw, "\"%s\" is text, not %s; write it without quotes", shown.text, what);
@@ -160,15 +154,6 @@ static void parse_bool(const oct_scalar *value, bool *field, oct_flaw *flaw)
                                          : "true or false");
 }
 
-static oct_status set_text(char **field, const char *text)
-{
-    char *copy;
-    OCT_TRY(oct_strdup(&copy, text));
-    oct_free(field);
-    *field = copy;
-    return OCT_OK;
-}
-
 static void parse_word(const oct_key *key, const oct_scalar *value, unsigned *field, oct_flaw *flaw)
 {
     oct_shown shown = oct_show(value->text, value->length);
@@ -206,32 +191,6 @@ static bool is_good_text(const oct_scalar *value, oct_flaw *flaw)
     return true;
 }
 
-static oct_status parse_text(const oct_key *key, const oct_scalar *value, char **field,
-                             oct_flaw *flaw)
-{
-    if (value->length == 0 && !(key->standard && key->standard[0] == '\0')) {
-        say(flaw, "an empty text; write at least one character");
-        return OCT_OK;
-    }
-    return is_good_text(value, flaw) ? set_text(field, value->text) : OCT_OK;
-}
-
-bool oct_key_is_list(const oct_key *key)
-{
-    return key->kind == OCT_KEY_REALS || key->kind == OCT_KEY_TEXTS;
-}
-
-static void parse_real_item(const oct_key *key, oct_reals *list, const oct_scalar *item,
-                            oct_flaw *flaw)
-{
-    double value = 0;
-    if (item->length == 0 && item->plain)
-        say(flaw, "an empty value; leave out the comma or write a number");
-    else
-        parse_real(key, item, &value, flaw);
-    if (flaw->text[0] == '\0') list->value[list->count++] = value;
-}
-
 static oct_status parse_text_item(oct_texts *list, const oct_scalar *item, oct_flaw *flaw)
 {
     oct_shown shown = oct_show(item->text, item->length);
@@ -262,10 +221,13 @@ oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scal
         say(flaw, "more than %d values; a list holds at most %d", most, most);
         return OCT_OK;
     }
-    if (key->kind == OCT_KEY_REALS)
-        parse_real_item(key, &list->reals, item, &own);
-    else
+    if (key->kind == OCT_KEY_TEXTS)
         OCT_TRY(parse_text_item(&list->texts, item, &own));
+    else if (item->length == 0 && item->plain)
+        say(&own, "an empty value; leave out the comma or write a number");
+    else
+        parse_real(key, item, &list->reals.value[list->count], &own);
+    if (key->kind == OCT_KEY_REALS && !own.text[0]) list->reals.count++;
     if (own.text[0])
         say(flaw, "item %d: %.600s", list->count + 1, own.text);
     else
@@ -307,16 +269,6 @@ static size_t list_item(const oct_key *key, const char *text, const char *end, o
     return length;
 }
 
-static oct_status parse_list_item(const oct_key *key, oct_list *list, const oct_scalar *item,
-                                  oct_flaw *flaw)
-{
-    char text[OCT_RECIPE_TEXT_MAX + 2]; /* longer ones are refused by their length */
-    size_t length = item->length < sizeof text ? item->length : sizeof text - 1;
-    memcpy(text, item->text, length);
-    text[length] = '\0';
-    return oct_key_parse_item(key, list, &(oct_scalar){text, length, item->plain}, flaw);
-}
-
 static void say_no_list(const oct_key *key, const oct_scalar *value, oct_flaw *flaw)
 {
     oct_shown shown = oct_show(value->text, value->length);
@@ -351,8 +303,13 @@ static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_re
     text = skip_blanks(text + 1);
     while (text < end && flaw->text[0] == '\0') {
         oct_scalar item;
+        char one[OCT_RECIPE_TEXT_MAX + 2]; /* longer ones are refused by their length */
         size_t length = list_item(key, text, end, &item);
-        OCT_TRY_OUT(parse_list_item(key, &list, &item, flaw));
+        if (item.length >= sizeof one) item.length = sizeof one - 1;
+        memcpy(one, item.text, item.length);
+        one[item.length] = '\0';
+        item.text = one;
+        OCT_TRY_OUT(oct_key_parse_item(key, &list, &item, flaw));
         if (text + length < end && text[length] == ']' && !flaw->text[0])
             say(flaw, "'%s' has text after its first ]; write one list", shown.text);
         text = skip_blanks(text + length + 1);
@@ -368,26 +325,23 @@ bool oct_scalar_is_null(const oct_scalar *value)
     return value->plain && (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0);
 }
 
-static void say_empty(const oct_key *key, oct_flaw *flaw)
-{
-    oct_flaw expects;
-    oct_key_expects(key, false, &expects);
-    if (!key->standard)
-        say(flaw, "empty value; write %.500s", expects.text);
-    else
-        say(flaw, "empty value; write %.500s, or null for the default (%s)", expects.text,
-            *key->standard ? key->standard : "\"\"");
-}
-
 oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scalar *value,
                          oct_flaw *flaw)
 {
     void *field = oct_key_field(key, recipe);
+    const char *standard = key->standard;
+    char *copy;
+    oct_flaw expects;
     flaw->text[0] = '\0';
     if (oct_scalar_is_null(value)) return oct_key_reset(key, recipe);
     bool is_text = key->kind == OCT_KEY_TEXT || key->kind == OCT_KEY_NAME;
     if (value->length == 0 && (value->plain || !is_text)) {
-        say_empty(key, flaw);
+        oct_key_expects(key, false, &expects);
+        if (!standard)
+            say(flaw, "empty value; write %.500s", expects.text);
+        else
+            say(flaw, "empty value; write %.500s, or null for the default (%s)", expects.text,
+                *standard ? standard : "\"\"");
         return OCT_OK;
     }
     if (strlen(value->text) != value->length) {
@@ -412,7 +366,14 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
         return OCT_OK;
     case OCT_KEY_NAME:
     case OCT_KEY_TEXT:
-        return parse_text(key, value, field, flaw);
+        if (value->length == 0 && !(standard && *standard == '\0'))
+            say(flaw, "an empty text; write at least one character");
+        else if (is_good_text(value, flaw)) {
+            OCT_TRY(oct_strdup(&copy, value->text));
+            oct_free(field);
+            *(char **)field = copy;
+        }
+        return OCT_OK;
     }
     return OCT_OK;
 }

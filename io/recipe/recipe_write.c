@@ -74,23 +74,15 @@ static bool is_compared(const oct_key *key, const oct_recipe *recipe)
     return key->identity != 0;
 }
 
-/* Whether a key stands in the identity of this recipe. */
-static oct_status in_identity(const oct_key *key, const oct_recipe *recipe, bool *in)
-{
-    *in = is_compared(key, recipe);
-    if (key->identity != 2) return OCT_OK;
-    OCT_TRY(oct_key_has_default(key, recipe, in));
-    *in = !*in;
-    return OCT_OK;
-}
-
 oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity, oct_text *out)
 {
     const oct_key *before = &oct_keys[0];
     for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++) {
-        bool wanted = true;
-        if (only_identity) OCT_TRY(in_identity(key, recipe, &wanted));
-        if (!wanted) continue;
+        bool is_default = false;
+        if (only_identity && !is_compared(key, recipe)) continue;
+        if (only_identity && key->identity == 2)
+            OCT_TRY(oct_key_has_default(key, recipe, &is_default));
+        if (is_default) continue;
         if (!oct_key_in_section(key, before->name, oct_key_section(before)))
             OCT_TRY(oct_text_add(out, "%s%.*s:\n", only_identity ? "" : "\n",
                                  (int)oct_key_section(key), key->name));

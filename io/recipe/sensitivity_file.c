@@ -23,16 +23,6 @@ static void round_number(double value, int digits, char text[NUMBER_BYTES])
         memmove(text, text + 1, strlen(text));
 }
 
-static oct_status print_row(const oct_sensitivity_row *row, int width, oct_text *out)
-{
-    char sqnr[NUMBER_BYTES], cosine[NUMBER_BYTES], loss[NUMBER_BYTES];
-    round_number(row->sqnr, 4, sqnr);
-    round_number(row->cosine, 8, cosine);
-    round_number(row->loss_change, 6, loss);
-    return oct_text_add(out, "%-*s  %-10s  %9s  %11s  %11s\n", width, row->path, row->tensor, sqnr,
-                        cosine, loss);
-}
-
 oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comment, oct_text *out)
 {
     int width = 6; /* of "# path" */
@@ -46,8 +36,14 @@ oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comme
     }
     OCT_TRY(oct_text_add(out, "# %-*s  %-10s  %9s  %11s  %11s\n", width - 2, "path", "tensor",
                          "sqnr_db", "cosine", "loss_change"));
-    for (size_t i = 0; i < table->count; i++)
-        OCT_TRY(print_row(&table->rows[i], width, out));
+    for (const oct_sensitivity_row *row = table->rows; row < table->rows + table->count; row++) {
+        char sqnr[NUMBER_BYTES], cosine[NUMBER_BYTES], loss[NUMBER_BYTES];
+        round_number(row->sqnr, 4, sqnr);
+        round_number(row->cosine, 8, cosine);
+        round_number(row->loss_change, 6, loss);
+        OCT_TRY(oct_text_add(out, "%-*s  %-10s  %9s  %11s  %11s\n", width, row->path, row->tensor,
+                             sqnr, cosine, loss));
+    }
     return OCT_OK;
 }
 

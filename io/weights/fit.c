@@ -1,7 +1,6 @@
 #include "io/weights/fit.h"
 
 #include "core/base/mem.h"
-#include "io/weights/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,23 +150,6 @@ static bool fits_pattern(const char *path, const char *pattern)
     return strcmp(path, pattern) == 0;
 }
 
-static bool is_skipped(const fit *f, const char *path)
-{
-    for (int i = 0; i < f->rules->skip->count; i++)
-        if (fits_pattern(path, f->rules->skip->value[i])) return true;
-    return false;
-}
-
-/* A network knows the names of the file that it was read from. */
-static void find_known(fit *f, const oct_module *root)
-{
-    const oct_network_name *names;
-    const size_t count = oct_network_names(root, &names);
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < f->num_slots; k++)
-            if (strcmp(f->slots[k].path, names[i].path) == 0) f->slots[k].known = &names[i];
-}
-
 static oct_status check_skips(const fit *f)
 {
     for (int i = 0; i < f->rules->skip->count; i++) {
@@ -190,21 +172,18 @@ static oct_status add_name(oct_text *list, int64_t *count, const char *name)
     return oct_text_add(list, "%s%s", at ? ", " : "", SHOW(name));
 }
 
-/* Whether the array differs from the model's last layer in its number of outputs alone. */
-static bool is_other_classifier(const fit *f, const slot *s, const oct_weight *array)
-{
-    if (s->module != f->order.last_layer || array->ndim != s->layout.ndim) return false;
-    return array->ndim > 0 && memcmp(array->dim + 1, s->layout.dim + 1,
-                                     (size_t)(array->ndim - 1) * sizeof array->dim[0]) == 0;
-}
-
 static oct_status take_misfit(fit *f, slot *s, const oct_weight *array)
 {
     char here[OCT_WEIGHT_SHAPE_BYTES], there[OCT_WEIGHT_SHAPE_BYTES];
     oct_weight_shape_text(s->layout.ndim, s->layout.dim, here);
     oct_weight_shape_text(array->ndim, array->dim, there);
     s->array = -1;
-    if (is_other_classifier(f, s, array))
+    /* The last layer, with another number of outputs. */
+    const bool is_classifier = s->module == f->order.last_layer && array->ndim > 0 &&
+                               array->ndim == s->layout.ndim &&
+                               memcmp(array->dim + 1, s->layout.dim + 1,
+                                      (size_t)(array->ndim - 1) * sizeof array->dim[0]) == 0;
+    if (is_classifier)
         return oct_text_add(&f->report->classifier, "%s%s is %s in the file and %s here",
                             f->report->classifier.length ? ", " : "", s->path, there, here);
     if (f->problems++ < PROBLEMS)
@@ -244,7 +223,10 @@ static oct_status match_slot(fit *f, slot *s)
     if (!n) n = find_name(f, s->path);
     report->wanted++;
     if (n) n->used = true;
-    if (!n || is_skipped(f, s->path)) return add_name(&report->kept_names, &report->kept, s->path);
+    bool keeps = !n;
+    for (int i = 0; i < f->rules->skip->count; i++)
+        keeps |= fits_pattern(s->path, f->rules->skip->value[i]);
+    if (keeps) return add_name(&report->kept_names, &report->kept, s->path);
     const oct_weight *array = &f->weights->arrays[n->array];
     s->array = n->array;
     s->layout =
@@ -252,16 +234,6 @@ static oct_status match_slot(fit *f, slot *s)
     if (!take_layout(s, array)) return take_misfit(f, s, array);
     report->taken++;
     return OCT_OK;
-}
-
-static oct_status none_fits(const fit *f)
-{
-    return oct_fail(OCT_USAGE,
-                    "init: no name of %s is one of this model: there %s, here %s; write init_map: "
-                    "[FROM=TO], such as ['module.*=*']",
-                    f->weights->path,
-                    f->report->unused_names.data ? f->report->unused_names.data : "none",
-                    f->report->kept_names.data ? f->report->kept_names.data : "none");
 }
 
 static oct_status match_names(fit *f)
@@ -273,7 +245,12 @@ static oct_status match_names(fit *f)
         if (!f->names[i].used)
             OCT_TRY(add_name(&f->report->unused_names, &f->report->unused,
                              name_of(f, f->names[i].array)));
-    return f->report->taken > 0 ? OCT_OK : none_fits(f);
+    const char *there = f->report->unused_names.data, *here = f->report->kept_names.data;
+    OCT_CHECK(f->report->taken > 0, OCT_USAGE,
+              "init: no name of %s is one of this model: there %s, here %s; write init_map: "
+              "[FROM=TO], such as ['module.*=*']",
+              f->weights->path, there ? there : "none", here ? here : "none");
+    return OCT_OK;
 }
 
 static oct_status check_range(const fit *f, const slot *s)
@@ -313,7 +290,11 @@ oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
     *report = (oct_weight_report){0};
     OCT_TRY_OUT(oct_model_order_of(&f.order, root, example));
     OCT_TRY_OUT(oct_module_walk(root, list_slots, &f));
-    find_known(&f, root);
+    const oct_network_name *names; /* of the file that a network was read from */
+    const size_t count = oct_network_names(root, &names);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < f.num_slots; k++)
+            if (strcmp(f.slots[k].path, names[i].path) == 0) f.slots[k].known = &names[i];
     OCT_TRY_OUT(check_skips(&f));
     OCT_TRY_OUT(list_names(&f));
     OCT_TRY_OUT(match_names(&f));

@@ -178,29 +178,6 @@ out:
     return status;
 }
 
-static oct_status read_all(oct_weight_file *file, const oct_weight_format *format)
-{
-    oct_weights *w = file->weights;
-    OCT_TRY(format->open(file));
-    OCT_CHECK(w->count > 0, OCT_DATA, "%s: holds no arrays of floating-point numbers%s", w->path,
-              w->others ? ", only others" : "");
-    OCT_TRY(oct_alloc(&w->values, (size_t)w->num_values, sizeof *w->values));
-    for (int64_t i = 0; i < w->count; i++)
-        OCT_TRY(read_array(file, format, i));
-    return OCT_OK;
-}
-
-static oct_status no_format(const char *path, const uint8_t *head, size_t size)
-{
-    if (is_zip(head, size) || (size >= 2 && memcmp(head, "\x80\x02", 2) == 0))
-        return oct_fail(OCT_DATA,
-                        "%s: looks like a file of torch.save, which only Python can read; write "
-                        "the weights with safetensors.torch.save_file(model.state_dict(), "
-                        "\"net.safetensors\")",
-                        path);
-    return oct_fail(OCT_DATA, "%s: is no safetensors, .npz or .onnx file", path);
-}
-
 oct_status oct_weights_read(oct_weights *weights, const char *path)
 {
     uint8_t head[HEAD];
@@ -208,12 +185,23 @@ oct_status oct_weights_read(oct_weights *weights, const char *path)
     *weights = (oct_weights){0};
     const size_t size = read_head(path, head);
     const oct_weight_format *format = format_of(path, head, size);
-    if (!format) return no_format(path, head, size);
-    oct_status status = oct_strdup(&weights->path, path);
-    if (status == OCT_OK) {
-        status = read_all(&file, format);
-        format->close(&file);
-    }
+    const bool pickled = is_zip(head, size) || (size >= 2 && memcmp(head, "\x80\x02", 2) == 0);
+    OCT_CHECK(format || !pickled, OCT_DATA,
+              "%s: looks like a file of torch.save, which only Python can read; write "
+              "the weights with safetensors.torch.save_file(model.state_dict(), "
+              "\"net.safetensors\")",
+              path);
+    OCT_CHECK(format, OCT_DATA, "%s: is no safetensors, .npz or .onnx file", path);
+    OCT_TRY(oct_strdup(&weights->path, path));
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(format->open(&file));
+    OCT_CHECK_OUT(weights->count > 0, OCT_DATA, "%s: holds no arrays of floating-point numbers%s",
+                  path, weights->others ? ", only others" : "");
+    OCT_TRY_OUT(oct_alloc(&weights->values, (size_t)weights->num_values, sizeof(float)));
+    for (int64_t i = 0; i < weights->count; i++)
+        OCT_TRY_OUT(read_array(&file, format, i));
+out:
+    format->close(&file);
     if (status == OCT_OK) status = take_digest(weights, format->beside);
     if (status != OCT_OK) oct_weights_free(weights);
     return status;

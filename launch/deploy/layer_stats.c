@@ -10,7 +10,7 @@
 #include "launch/deploy/certificate.h"
 #include "launch/evaluate/multiply_adds.h"
 #include "launch/evaluate/evaluate.h"
-#include "quant/correct/equalize.h"
+#include "quant/correct/correction.h"
 #include "quant/layers/layer_survey.h"
 #include "quant/program/step.h"
 

@@ -13,7 +13,6 @@
 #include "launch/base/meter.h"
 #include "launch/train/trainer_impl.h"
 #include "quant/correct/correction.h"
-#include "quant/correct/equalize.h"
 
 #include <omp.h>
 #include <string.h>

@@ -25,16 +25,11 @@ static void close_fallback(void *state)
     oct_free(&self);
 }
 
-static const oct_fallback_array *array_of(const oct_fallback *from, const char *name)
-{
-    for (int64_t i = 0; i < from->num_arrays; i++)
-        if (strcmp(from->arrays[i].name, name) == 0) return &from->arrays[i];
-    return NULL;
-}
-
 static oct_status load_array(const oct_fallback *from, const char *name, oct_tensor *tensor)
 {
-    const oct_fallback_array *array = array_of(from, name);
+    const oct_fallback_array *array = NULL;
+    for (int64_t i = 0; i < from->num_arrays && !array; i++)
+        if (strcmp(from->arrays[i].name, name) == 0) array = &from->arrays[i];
     OCT_CHECK(
         array && array->dtype == tensor->dtype && oct_shape_equal(&array->shape, &tensor->shape),
         OCT_DATA, "a %s with these arguments has a %s that the program lacks or has otherwise",

@@ -1,5 +1,5 @@
-/* What is done to the weights of a calibrated model before it computes with codes: second-order rounding and bias
- * correction, by the codes that come into each layer.
+/* What is done to the weights of a prepared model before it computes with codes: before calibration cross-layer
+ * equalization, after it second-order rounding and bias correction, by the codes that come into each layer:
  *
  *     OCT_TRY(oct_correction_begin(&c, root, &options));
  *     while (oct_correction_goes_on(&c)) {
@@ -49,3 +49,16 @@ oct_status oct_correction_collect(oct_correction *correction) OCT_NODISCARD;
 oct_status oct_correction_apply(oct_correction *correction,
                                 const oct_collective *group) OCT_NODISCARD;
 void oct_correction_end(oct_correction *correction);
+
+/* Cross-layer equalization: channels between two layers get equal ranges, and the network computes the same as before.
+ *
+ * A layer, a relu or nothing, perhaps pools, and a layer that alone reads them: channel i of the first may be
+ * divided by any r > 0, and what the second multiplies it with be multiplied by r. With a the largest weight of the
+ * channel (batch norm's gain in it) and c the largest one that reads it, r = sqrt(a / c) makes both sqrt(a c).
+ * (Nagel 2019, Data-Free Quantization.) Here r is the nearest power of two, so in float no bit of the network's output
+ * changes, but where a number leaves the range of normal floats. */
+/* Equalizes a prepared model whose weights are in float yet, all pairs of layers, several times over since pairs may
+ * be neighbours. *pairs: of them; *channels: that got a factor other than 1. A pair is left alone where layers
+ * are shared, stand in a dynamic block, cut values at a bound, or add something else. OCT_USAGE when root is not
+ * prepared, or by a method without graph. */
+oct_status oct_equalize(oct_module *root, int64_t *pairs, int64_t *channels) OCT_NODISCARD;

@@ -1,4 +1,4 @@
-#include "quant/correct/equalize.h"
+#include "quant/correct/correction.h"
 
 #include "core/base/mem.h"
 #include "quant/graph/graph.h"
@@ -31,11 +31,6 @@ static oct_param *weight_of(const oct_qat_conv *m)
 static oct_param *bias_of(const oct_qat_conv *m)
 {
     return conv_of(m) ? conv_of(m)->bias : ((const oct_linear_module *)m->layer)->bias;
-}
-
-static int64_t groups_of(const oct_qat_conv *m)
-{
-    return conv_of(m) ? conv_of(m)->geometry.groups : 1;
 }
 
 /* The layer that runs at a node by itself: once in the network, with weights of its own, of a kind whose channels
@@ -108,11 +103,6 @@ static oct_qat_conv *reader_of(const oct_graph *g, int64_t from)
     return NULL;
 }
 
-static bool scales_freely(const oct_qat_conv *m)
-{
-    return !m->add && (m->activation == OCT_ACT_NONE || m->activation == OCT_ACT_RELU);
-}
-
 /* The second operand of a sum is no channel of the layer, so only the first input counts. */
 static bool reads_first(const oct_graph *g, const oct_qat_conv *second, int64_t value)
 {
@@ -128,7 +118,8 @@ static oct_status find_pairs(const oct_graph *g, pairs *all)
 {
     for (size_t i = 0; i < g->num_nodes; i++) {
         oct_qat_conv *first = layer_at(g, (int64_t)i), *second;
-        if (!first || !scales_freely(first)) continue;
+        if (!first || first->add) continue;
+        if (first->activation != OCT_ACT_NONE && first->activation != OCT_ACT_RELU) continue;
         second = reader_of(g, (int64_t)i);
         if (!second || !reads_first(g, second, g->nodes[i].output)) continue;
         const int64_t channels = oct_dim(&weight_of(first)->value, 0);
@@ -150,7 +141,8 @@ typedef struct column {
 static column column_of(const oct_qat_conv *m, int64_t channel)
 {
     const oct_tensor *weight = &weight_of(m)->value;
-    const int64_t groups = groups_of(m), out = oct_dim(weight, 0), row = oct_numel(weight) / out;
+    const int64_t groups = conv_of(m) ? conv_of(m)->geometry.groups : 1;
+    const int64_t out = oct_dim(weight, 0), row = oct_numel(weight) / out;
     const int64_t step = oct_dim(weight, weight->shape.ndim - 1), group = channel / step;
     return (column){oct_f32(weight) + group * (out / groups) * row, out / groups, row,
                     channel % step, step};
@@ -163,13 +155,6 @@ static float largest_in(const column *c)
         for (int64_t k = c->begin; k < c->row; k += c->step)
             largest = fmaxf(largest, fabsf(c->weight[o * c->row + k]));
     return largest;
-}
-
-static void multiply_column(const column *c, float factor)
-{
-    for (int64_t o = 0; o < c->rows; o++)
-        for (int64_t k = c->begin; k < c->row; k += c->step)
-            c->weight[o * c->row + k] *= factor;
 }
 
 /* The largest weight of an output channel, with batch norm's gain. */
@@ -219,7 +204,10 @@ static bool equalize_channel(const pair *p, int64_t channel)
     const int exponent = exponent_of(sqrt(a / c));
     if (exponent == 0) return false;
     multiply_out(p->first, channel, ldexpf(1, -exponent));
-    multiply_column(&reads, ldexpf(1, exponent));
+    const float factor = ldexpf(1, exponent);
+    for (int64_t o = 0; o < reads.rows; o++)
+        for (int64_t k = reads.begin; k < reads.row; k += reads.step)
+            reads.weight[o * reads.row + k] *= factor;
     return true;
 }
 

@@ -134,14 +134,6 @@ bool oct_graph_branches(const oct_graph *graph)
     return differs;
 }
 
-static oct_status new_slot(oct_graph *graph, oct_module ***slot)
-{
-    OCT_TRY(oct_grow(&graph->slots, &graph->cap_slots, graph->num_slots + 1, sizeof *graph->slots));
-    OCT_TRY(oct_alloc(slot, 1, sizeof **slot));
-    graph->slots[graph->num_slots++] = *slot;
-    return OCT_OK;
-}
-
 oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *op,
                                 oct_module **module)
 {
@@ -156,12 +148,15 @@ oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char
 oct_status oct_graph_add_named(oct_graph *graph, oct_module *parent, const char *name,
                                oct_module **module)
 {
-    oct_module **slot;
-    oct_status status = new_slot(graph, &slot);
+    oct_module **slot = NULL;
+    oct_status status =
+        oct_grow(&graph->slots, &graph->cap_slots, graph->num_slots + 1, sizeof *graph->slots);
+    if (status == OCT_OK) status = oct_alloc(&slot, 1, sizeof *slot);
     if (status != OCT_OK) {
         oct_module_destroy(module);
         return status;
     }
+    graph->slots[graph->num_slots++] = slot;
     *slot = *module;
     *module = NULL;
     oct_module_train(*slot, parent->training);
@@ -205,14 +200,6 @@ static oct_status check_value(const oct_graph *graph, int64_t number)
     return OCT_OK;
 }
 
-static bool is_listed(const oct_tensor_quantizer *list, size_t count, const oct_fake_quant *fq)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (list[i].fq == fq) return true;
-    }
-    return false;
-}
-
 static oct_status list_values(const oct_graph *graph, oct_tensor_quantizer *list, size_t *count)
 {
     for (size_t i = 0; i < graph->num_values; i++) {
@@ -238,7 +225,10 @@ static oct_status check_all_listed(const oct_graph *graph, const oct_tensor_quan
     char path[256];
     OCT_TRY(oct_quantizers_collect(&all, graph->root));
     for (size_t i = 0; i < all.count && status == OCT_OK; i++) {
-        if (!is_listed(list, count, all.items[i]))
+        bool listed = false;
+        for (size_t k = 0; k < count; k++)
+            listed |= list[k].fq == all.items[i];
+        if (!listed)
             status = oct_fail(OCT_DEFECT, "the quantizer \"%s\" belongs to no tensor",
                               oct_module_path(&all.items[i]->base, path));
     }

@@ -17,15 +17,6 @@ typedef struct builder {
     size_t *kept_before; /* node -> how many of the nodes before it are kept */
 } builder;
 
-static void free_builder(builder *b)
-{
-    oct_free(&b->run_of);
-    oct_free(&b->first_of);
-    oct_free(&b->block_of);
-    oct_free(&b->scope_of);
-    oct_free(&b->kept_before);
-}
-
 static int64_t first_run(const oct_trace *trace, size_t scope)
 {
     const oct_trace_scope *run = &trace->scopes[scope];
@@ -37,18 +28,6 @@ static int64_t first_run(const oct_trace *trace, size_t scope)
     return (int64_t)scope;
 }
 
-/* A scope begins after its parent, so one pass is enough. */
-static void find_runs(builder *b)
-{
-    for (size_t i = 0; i < b->trace->num_scopes; i++) {
-        const oct_trace_scope *scope = &b->trace->scopes[i];
-        b->run_of[i] = scope->name          ? (int64_t)i
-                       : scope->parent >= 0 ? b->run_of[scope->parent]
-                                            : -1;
-        b->first_of[i] = scope->name ? first_run(b->trace, i) : -1;
-    }
-}
-
 /* The run of a block that the scope is in, when it is not the first one; or -1. */
 static int64_t repeat_of(const builder *b, int64_t scope)
 {
@@ -56,9 +35,18 @@ static int64_t repeat_of(const builder *b, int64_t scope)
     return run >= 0 && b->first_of[run] != run ? run : -1;
 }
 
-static void count_kept(builder *b)
+/* Finds the run of each scope (a scope begins after its parent, so one pass is enough), and numbers the nodes of what is
+ * kept: all but the later runs. */
+static void find_runs(builder *b)
 {
     size_t kept = 0;
+    for (size_t i = 0; i < b->trace->num_scopes; i++) {
+        const oct_trace_scope *scope = &b->trace->scopes[i];
+        b->run_of[i] = scope->name          ? (int64_t)i
+                       : scope->parent >= 0 ? b->run_of[scope->parent]
+                                            : -1;
+        b->first_of[i] = scope->name ? first_run(b->trace, i) : -1;
+    }
     for (size_t i = 0; i < b->trace->num_nodes; i++) {
         b->kept_before[i] = kept;
         kept += repeat_of(b, b->trace->nodes[i].scope) < 0;
@@ -79,34 +67,29 @@ static oct_status add_block(builder *b, size_t scope)
     return OCT_OK;
 }
 
+/* Makes the graph's scopes and blocks. A run of a block is no scope: its first one becomes the block, and what is in any
+ * run belongs to the scope around the block. */
 static oct_status add_scopes(builder *b)
 {
+    const oct_mode mode = OCT_MODE_EVALUATION;
+    oct_graph *graph = b->graph;
     for (size_t i = 0; i < b->trace->num_scopes; i++) {
-        const oct_trace_scope *scope = &b->trace->scopes[i];
-        int64_t parent = scope->parent >= 0 ? b->scope_of[scope->parent] : -1;
-        b->scope_of[i] = parent;
-        if (scope->name && b->first_of[i] == (int64_t)i) OCT_TRY(add_block(b, i));
-        if (scope->name || repeat_of(b, (int64_t)i) >= 0) continue;
-        b->scope_of[i] = (int64_t)b->graph->num_scopes[OCT_MODE_EVALUATION];
-        oct_trace_scope *kept =
-            &b->graph->scopes[OCT_MODE_EVALUATION][b->graph->num_scopes[OCT_MODE_EVALUATION]++];
-        *kept = *scope;
-        kept->parent = parent;
-        kept->begin = b->kept_before[scope->begin];
-        kept->end = b->kept_before[scope->end];
+        const oct_trace_scope *traced = &b->trace->scopes[i];
+        const bool is_run = traced->name, is_repeated = repeat_of(b, (int64_t)i) >= 0;
+        const int64_t parent = traced->parent >= 0 ? b->scope_of[traced->parent] : -1;
+        if (is_run && !is_repeated) OCT_TRY(add_block(b, i));
+        if (is_run || is_repeated) {
+            b->scope_of[i] = parent;
+            continue;
+        }
+        b->scope_of[i] = (int64_t)graph->num_scopes[mode];
+        oct_trace_scope *scope = &graph->scopes[mode][graph->num_scopes[mode]++];
+        *scope = *traced;
+        scope->parent = parent;
+        scope->begin = b->kept_before[traced->begin];
+        scope->end = b->kept_before[traced->end];
     }
     return OCT_OK;
-}
-
-static void add_values(builder *b)
-{
-    oct_graph *graph = b->graph;
-    for (size_t i = 0; i < b->trace->num_values; i++) {
-        const oct_trace_value *value = &b->trace->values[i];
-        graph->values[i] = (oct_graph_value){
-            .shape = value->shape, .dtype = value->dtype, .producer = -1, .alias = (int64_t)i};
-    }
-    graph->num_values = b->trace->num_values;
 }
 
 static int64_t alias_or_none(const oct_graph *graph, int64_t value)
@@ -210,6 +193,13 @@ static oct_status check_length(const builder *b, int64_t repeat)
 
 static oct_status add_nodes(builder *b)
 {
+    oct_graph *graph = b->graph;
+    graph->num_values = b->trace->num_values;
+    for (size_t i = 0; i < graph->num_values; i++) {
+        const oct_trace_value *value = &b->trace->values[i];
+        graph->values[i] = (oct_graph_value){
+            .shape = value->shape, .dtype = value->dtype, .producer = -1, .alias = (int64_t)i};
+    }
     for (size_t i = 0; i < b->trace->num_scopes; i++) {
         if (b->trace->scopes[i].name && b->first_of[i] != (int64_t)i)
             OCT_TRY(check_length(b, (int64_t)i));
@@ -259,18 +249,6 @@ static oct_status allocate(builder *b)
     return oct_alloc(&graph->values, b->trace->num_values, sizeof *graph->values);
 }
 
-static oct_status build_graph(builder *b)
-{
-    OCT_TRY(allocate(b));
-    find_runs(b);
-    count_kept(b);
-    OCT_TRY(add_scopes(b));
-    add_values(b);
-    OCT_TRY(add_nodes(b));
-    copy_ends(b);
-    return OCT_OK;
-}
-
 oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_module *root)
 {
     *graph = NULL;
@@ -282,8 +260,18 @@ oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_modul
     OCT_TRY(oct_alloc(graph, 1, sizeof **graph));
     (*graph)->root = root;
     builder b = {.graph = *graph, .trace = trace};
-    oct_status status = build_graph(&b);
-    free_builder(&b);
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(allocate(&b));
+    find_runs(&b);
+    OCT_TRY_OUT(add_scopes(&b));
+    OCT_TRY_OUT(add_nodes(&b));
+    copy_ends(&b);
+out:
+    oct_free(&b.run_of);
+    oct_free(&b.first_of);
+    oct_free(&b.block_of);
+    oct_free(&b.scope_of);
+    oct_free(&b.kept_before);
     if (status != OCT_OK) oct_graph_destroy(graph);
     return status;
 }

@@ -218,28 +218,22 @@ static void move_node(merger *j, oct_graph_node *from, size_t number)
     from->op = from->path = NULL;
 }
 
-static void move_from_b(merger *j, size_t k)
-{
-    oct_graph_node *from = &j->b->nodes[k], *made = &j->nodes[j->new_b[k]];
-    move_node(j, from, j->new_b[k]);
-    map_inputs(j, from, made);
-    memcpy(made->called_input[OCT_MODE_EVALUATION], made->called_input[OCT_MODE_TRAINING],
-           sizeof made->called_input[0]);
-    made->given[OCT_MODE_EVALUATION] = made->given[OCT_MODE_TRAINING];
-    made->output = j->value[from->output];
-    if (from->block >= 0) made->block = j->block[from->block];
-}
-
 static oct_status merge_nodes(merger *j)
 {
     OCT_TRY(oct_alloc(&j->nodes, j->num_nodes, sizeof *j->nodes));
     for (size_t i = 0; i < j->a->num_nodes; i++)
         move_node(j, &j->a->nodes[i], j->new_a[i]);
     for (size_t k = 0; k < j->b->num_nodes; k++) {
-        if (j->match[k] < 0)
-            move_from_b(j, k);
-        else
-            map_inputs(j, &j->b->nodes[k], &j->nodes[j->new_b[k]]);
+        oct_graph_node *from = &j->b->nodes[k], *node = &j->nodes[j->new_b[k]];
+        const bool only_b = j->match[k] < 0;
+        if (only_b) move_node(j, from, j->new_b[k]);
+        map_inputs(j, from, node);
+        if (!only_b) continue;
+        memcpy(node->called_input[OCT_MODE_EVALUATION], node->called_input[OCT_MODE_TRAINING],
+               sizeof node->called_input[0]);
+        node->given[OCT_MODE_EVALUATION] = node->given[OCT_MODE_TRAINING];
+        node->output = j->value[from->output];
+        if (from->block >= 0) node->block = j->block[from->block];
     }
     return OCT_OK;
 }
@@ -308,49 +302,35 @@ static void merge_scopes(merger *j)
     b->scopes[OCT_MODE_EVALUATION] = NULL;
 }
 
-static oct_status allocate(merger *j)
-{
-    oct_graph *a = j->a, *b = j->b;
-    OCT_TRY(oct_alloc(&j->match, b->num_nodes, sizeof *j->match));
-    OCT_TRY(oct_alloc(&j->new_a, a->num_nodes, sizeof *j->new_a));
-    OCT_TRY(oct_alloc(&j->new_b, b->num_nodes, sizeof *j->new_b));
-    OCT_TRY(oct_alloc(&j->value, b->num_values, sizeof *j->value));
-    return oct_alloc(&j->block, b->num_blocks, sizeof *j->block);
-}
-
-static void free_merger(merger *j)
-{
-    oct_free(&j->match);
-    oct_free(&j->new_a);
-    oct_free(&j->new_b);
-    oct_free(&j->value);
-    oct_free(&j->block);
-    oct_free(&j->best);
-    oct_free(&j->nodes);
-}
-
-static oct_status merge(merger *j)
-{
-    OCT_TRY(allocate(j));
-    OCT_TRY(match_nodes(j));
-    number_nodes(j);
-    set_modes(j);
-    OCT_TRY(merge_values(j));
-    merge_scopes(j);
-    OCT_TRY(merge_blocks(j));
-    OCT_TRY(merge_nodes(j));
-    install_nodes(j);
-    OCT_TRY(merge_carried_uses(j));
-    j->a->output[OCT_MODE_TRAINING] = j->value[j->b->output[OCT_MODE_EVALUATION]];
-    j->a->num_inputs[OCT_MODE_TRAINING] = j->b->num_inputs[OCT_MODE_EVALUATION];
-    return OCT_OK;
-}
-
 oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training)
 {
-    merger j = {.a = graph, .b = *training};
-    oct_status status = merge(&j);
-    free_merger(&j);
+    oct_graph *a = graph, *b = *training;
+    merger j = {.a = a, .b = b};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&j.match, b->num_nodes, sizeof *j.match));
+    OCT_TRY_OUT(oct_alloc(&j.new_a, a->num_nodes, sizeof *j.new_a));
+    OCT_TRY_OUT(oct_alloc(&j.new_b, b->num_nodes, sizeof *j.new_b));
+    OCT_TRY_OUT(oct_alloc(&j.value, b->num_values, sizeof *j.value));
+    OCT_TRY_OUT(oct_alloc(&j.block, b->num_blocks, sizeof *j.block));
+    OCT_TRY_OUT(match_nodes(&j));
+    number_nodes(&j);
+    set_modes(&j);
+    OCT_TRY_OUT(merge_values(&j));
+    merge_scopes(&j);
+    OCT_TRY_OUT(merge_blocks(&j));
+    OCT_TRY_OUT(merge_nodes(&j));
+    install_nodes(&j);
+    OCT_TRY_OUT(merge_carried_uses(&j));
+    a->output[OCT_MODE_TRAINING] = j.value[b->output[OCT_MODE_EVALUATION]];
+    a->num_inputs[OCT_MODE_TRAINING] = b->num_inputs[OCT_MODE_EVALUATION];
+out:
+    oct_free(&j.match);
+    oct_free(&j.new_a);
+    oct_free(&j.new_b);
+    oct_free(&j.value);
+    oct_free(&j.block);
+    oct_free(&j.best);
+    oct_free(&j.nodes);
     oct_graph_destroy(training);
     return status;
 }

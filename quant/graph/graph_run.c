@@ -2,7 +2,7 @@
  *
  * A forward walks over the touched nodes in recorded order. Each tensor knows the value that it is
  * (oct_tensor.graph_value), so a call is compared with its node by what is called and by what is
- * passed (graph_match.c) and handled by it (graph_call.c). `symbolic` makes the same calls itself, with the
+ * passed and handled by it (graph_call.c). `symbolic` makes the same calls itself, with the
  * containers' hooks around them, so there is one way to run a node.
  *
  * All state of a forward lies in the step's memory; a failed forward leaves nothing over.
@@ -152,26 +152,19 @@ static struct oct_graph_run *new_run(oct_context *cx, const oct_graph *graph)
     return run;
 }
 
-/* Gives the inputs their numbers; a tensor that is passed twice is two values. */
-static bool bind_inputs(oct_context *cx, const oct_graph *graph, oct_tensor *const *x, int n,
-                        oct_tensor **input)
-{
-    for (int i = 0; i < n; i++) {
-        input[i] = x[i];
-        for (int j = 0; j < i; j++)
-            if (x[j] == x[i]) input[i] = oct_run_view(cx, x[i]);
-        if (!input[i]) return false;
-        input[i]->graph_value = graph->inputs[i];
-    }
-    return true;
-}
-
 static oct_tensor *run_root(oct_context *cx, oct_graph *graph, oct_module *root,
                             oct_tensor *const *x, int n)
 {
     oct_tensor *input[OCT_MAX_INPUTS];
     graph->run = new_run(cx, graph);
-    if (!graph->run || !bind_inputs(cx, graph, x, n, input)) return NULL;
+    if (!graph->run) return NULL;
+    for (int i = 0; i < n; i++) { /* a tensor that is passed twice is two values */
+        input[i] = x[i];
+        for (int j = 0; j < i; j++)
+            if (x[j] == x[i]) input[i] = oct_run_view(cx, x[i]);
+        if (!input[i]) return NULL;
+        input[i]->graph_value = graph->inputs[i];
+    }
     cx->interceptor = &graph->interceptor;
     oct_tensor *y = graph->method == OCT_METHOD_SYMBOLIC ? run_recorded(cx, graph, input)
                                                          : root->type->forward(cx, root, input, n);

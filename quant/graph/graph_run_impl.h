@@ -1,4 +1,4 @@
-/* What the parts of a running graph share: the forward's state, and the call that is made. */
+/* What the parts of a running graph share: the forward's state, and how one call is handled. */
 #pragma once
 
 #include "quant/graph/graph.h"
@@ -14,25 +14,14 @@ typedef struct oct_converted {
 struct oct_graph_run {
     oct_converted *converted; /* of each value */
     oct_tensor **made;        /* symbolic: of each value */
-    bool *
-        visited; /* of each node that is untouched or a hook's: it was called, in a block in this */
-                 /* run of it */
-    size_t next; /* touched nodes before it have been called; those of blocks do not count */
-    int block;   /* that runs: its number, OCT_NO_BLOCK or OCT_UNKNOWN_BLOCK */
+    /* Of each node that is untouched or a hook's: it was called, in a block in this run of it. */
+    bool *visited;
+    size_t next;       /* touched nodes before it have been called; those of blocks do not count */
+    int block;         /* that runs: its number, OCT_NO_BLOCK or OCT_UNKNOWN_BLOCK */
     size_t block_next; /* the same within its run */
 };
 
-/* A call, as it is made. */
-typedef struct oct_graph_call {
-    const oct_module *module, *caller; /* module NULL: a functional op */
-    const oct_module *hook;
-    const char *op;
-    const oct_op_args *args;
-    oct_tensor *const *x;
-    int n;
-} oct_graph_call;
-
-/* graph_match.c: which node a call is. */
+/* graph_call.c */
 
 oct_mode oct_run_mode(const oct_module *module);
 /* The mode in which a node is called: parts of a model may be in another one than the whole, and
@@ -41,29 +30,13 @@ oct_mode oct_run_mode_at(const oct_graph *graph, const oct_graph_node *node);
 /* Whether a node is called in the mode that its caller is in. */
 bool oct_run_is_due(const oct_graph *graph, const oct_graph_node *node);
 bool oct_run_is_codes(const oct_graph *graph, const oct_tensor *x);
-/* Whether a value is made by an untouched node. */
-bool oct_run_is_untouched(const oct_graph *graph, int64_t value);
 /* Whether x may be `value`, as it was recorded, for a user in this block. */
 bool oct_run_fits(const oct_graph *graph, int block, int64_t value, const oct_tensor *x);
-bool oct_run_fits_node(const oct_graph *graph, const oct_graph_node *node,
-                       const oct_graph_call *call);
 /* The touched node that comes next: of the block that runs, or outside of all blocks; or NULL. */
 const oct_graph_node *oct_run_expected(const oct_graph *graph);
-/* The first node that such a call may be, among those in no order that have not been visited; or
- * NULL. Calls of one module, or of one op in one forward, are distinguished by their order where
- * nothing else differs. */
-const oct_graph_node *oct_run_unordered(const oct_graph *graph, const oct_graph_call *call);
-/* Whether the forward may run this call by itself: no quantized value is in it, and either an
- * untouched node is such a call or no touched one is. */
-bool oct_run_is_own_affair(const oct_graph *graph, const oct_graph_call *call);
-/* Fails the context: the call is not the node that was expected (NULL: none was). */
-void oct_run_refuse_call(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
-                         const oct_graph_call *call);
 /* Fails the context with a sentence that names its place itself; control_flow: the remedy is a
  * dynamic block. Returns NULL. */
 void *oct_run_refuse(oct_context *cx, bool control_flow, const char *format, ...) OCT_PRINTF(3, 4);
-
-/* graph_call.c: how a call is handled. */
 
 void oct_run_mark_visited(const oct_graph *graph, const oct_graph_node *node);
 /* Runs a module that no call names, with its hooks. */

@@ -1,6 +1,7 @@
 /* Writes the graph as a table, after the model of torch.fx's print_tabular. */
 #include "quant/graph/graph.h"
 
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 
 #include <stdio.h>
@@ -100,54 +101,34 @@ static oct_status row_of(table *t, int64_t recorded, oct_wants wants, size_t *ro
     return OCT_OK;
 }
 
-static oct_status add_inputs(table *t, const oct_graph_node *node, oct_text *args)
-{
-    oct_wants wants = node->action == OCT_NODE_RUN ? node->wants : OCT_WANTS_ANY;
-    for (int i = 0; i < node->num_inputs; i++) {
-        size_t row;
-        OCT_TRY(row_of(t, node->called_input[t->mode][i], wants, &row));
-        OCT_TRY(add_arg(args, row_name(t, row)));
-    }
-    return OCT_OK;
-}
-
-static oct_status add_numbers(const oct_op_args *args, oct_text *text)
-{
-    char number[32];
-    for (int i = 0; i < args->count; i++) {
-        oct_snprintf(number, sizeof number, "%g", args->value[i]);
-        OCT_TRY(add_arg(text, number));
-    }
-    return OCT_OK;
-}
-
-/* Writes "(a, b)"; a lone argument keeps its comma: "(a,)". */
-static oct_status in_parentheses(const oct_text *args, oct_text *text)
-{
-    const char *inside = args->data ? args->data : "";
-    const char *comma = strchr(inside, ',') ? "" : ",";
-    return oct_text_add(text, "(%s%s)", inside, comma);
-}
-
-static oct_status add_call(table *t, const oct_graph_node *node, oct_text *args, oct_text *text)
-{
-    bool passes = node->action == OCT_NODE_ALIAS;
-    OCT_TRY(add_inputs(t, node, args));
-    if (!passes && node->module != node->called)
-        return add_generated(t, node->module, node->op, args->data, &t->row_of[node->output]);
-    if (!node->called) OCT_TRY(add_numbers(&node->args, args));
-    OCT_TRY(in_parentheses(args, text));
-    OCT_TRY(node->called ? add_row(t, "call_module", node->path, node->path, text->data)
-                         : add_row(t, "call_function", node->op, passes ? "identity" : node->op,
-                                   text->data));
-    t->row_of[node->output] = t->num_rows;
-    return OCT_OK;
-}
-
+/* Adds the row of a node's call, with its inputs in the kind that it wants. A lone argument keeps its comma: "(a,)". */
 static oct_status add_node(table *t, const oct_graph_node *node)
 {
+    const bool passes = node->action == OCT_NODE_ALIAS;
+    const oct_wants wants = node->action == OCT_NODE_RUN ? node->wants : OCT_WANTS_ANY;
     oct_text args = {0}, text = {0};
-    oct_status status = add_call(t, node, &args, &text);
+    oct_status status = OCT_OK;
+    char number[32];
+    for (int i = 0; i < node->num_inputs; i++) {
+        size_t row;
+        OCT_TRY_OUT(row_of(t, node->called_input[t->mode][i], wants, &row));
+        OCT_TRY_OUT(add_arg(&args, row_name(t, row)));
+    }
+    if (!passes && node->module != node->called) {
+        status = add_generated(t, node->module, node->op, args.data, &t->row_of[node->output]);
+        goto out;
+    }
+    for (int i = 0; !node->called && i < node->args.count; i++) {
+        oct_snprintf(number, sizeof number, "%g", node->args.value[i]);
+        OCT_TRY_OUT(add_arg(&args, number));
+    }
+    const char *inside = args.data ? args.data : "";
+    OCT_TRY_OUT(oct_text_add(&text, "(%s%s)", inside, strchr(inside, ',') ? "" : ","));
+    OCT_TRY_OUT(node->called ? add_row(t, "call_module", node->path, node->path, text.data)
+                             : add_row(t, "call_function", node->op, passes ? "identity" : node->op,
+                                       text.data));
+    t->row_of[node->output] = t->num_rows;
+out:
     oct_text_free(&args);
     oct_text_free(&text);
     return status;
@@ -227,40 +208,27 @@ static oct_status fill_table(table *t)
     return add_output(t);
 }
 
-static void column_widths(const table *t, const char *const *titles, int *widths)
-{
-    for (int c = 0; c < COLUMNS; c++) {
-        widths[c] = (int)strlen(titles[c]);
-        for (size_t i = 0; i < t->num_rows; i++) {
-            int length = (int)strlen(t->rows[i].cell[c]);
-            if (length > widths[c]) widths[c] = length;
-        }
-    }
-}
-
 static oct_status write_line(oct_text *text, const int *widths, const char *const *cells)
 {
     return oct_text_add(text, "%-*s  %-*s  %-*s  %s\n", widths[0], cells[0], widths[1], cells[1],
                         widths[2], cells[2], cells[3]);
 }
 
-static oct_status write_rule(oct_text *text, const int *widths)
-{
-    for (int c = 0; c < COLUMNS; c++) {
-        for (int i = 0; i < widths[c]; i++)
-            OCT_TRY(oct_text_add(text, "-"));
-        OCT_TRY(oct_text_add(text, "%s", c + 1 < COLUMNS ? "  " : "\n"));
-    }
-    return OCT_OK;
-}
-
 static oct_status write_table(const table *t, oct_text *text)
 {
     static const char *const titles[COLUMNS] = {"opcode", "name", "target", "args"};
     int widths[COLUMNS];
-    column_widths(t, titles, widths);
+    for (int c = 0; c < COLUMNS; c++) {
+        widths[c] = (int)strlen(titles[c]);
+        for (size_t i = 0; i < t->num_rows; i++)
+            widths[c] = (int)oct_max_i64(widths[c], (int64_t)strlen(t->rows[i].cell[c]));
+    }
     OCT_TRY(write_line(text, widths, titles));
-    OCT_TRY(write_rule(text, widths));
+    for (int c = 0; c < COLUMNS; c++) { /* a rule */
+        for (int i = 0; i < widths[c]; i++)
+            OCT_TRY(oct_text_add(text, "-"));
+        OCT_TRY(oct_text_add(text, "%s", c + 1 < COLUMNS ? "  " : "\n"));
+    }
     for (size_t i = 0; i < t->num_rows; i++)
         OCT_TRY(write_line(text, widths, (const char *const *)t->rows[i].cell));
     return OCT_OK;

@@ -7,12 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool same_grid(const oct_qparams *a, const oct_qparams *b)
-{
-    return a->scale == b->scale && a->zero_point == b->zero_point && a->qmin == b->qmin &&
-           a->qmax == b->qmax;
-}
-
 oct_status oct_comparing_begin(oct_comparing *c, const oct_layer_source *a,
                                const oct_layer_source *b)
 {
@@ -47,25 +41,17 @@ static double code_at(const oct_tensor *y, int64_t i)
     return y->dtype == OCT_U8 ? oct_u8(y)[i] : oct_u16(y)[i];
 }
 
-static void note_difference(const oct_comparing *c, oct_layer_comparison *layer, int64_t i,
-                            const oct_tensor *a, const oct_tensor *b)
-{
-    const bool codes = layer->same_format && oct_is_codes(b);
-    if (layer->different++ > 0) return;
-    layer->first = (oct_layer_difference){.sample = c->samples,
-                                          .index = i,
-                                          .a = codes ? code_at(a, i) : (double)c->values_a[i],
-                                          .b = codes ? code_at(b, i) : (double)c->values_b[i]};
-}
-
 static void compare_layer(void *user, int64_t number, const oct_tensor *a, const oct_tensor *b)
 {
     oct_comparing *c = user;
     oct_layer_comparison *layer = &c->layers[number];
     const int64_t n = oct_numel(b);
     const size_t bytes = oct_dtype_bytes(b->dtype);
-    if (a->dtype != b->dtype || (oct_is_codes(b) && !same_grid(&a->q, &b->q)))
-        layer->same_format = false;
+    const oct_qparams *p = &a->q, *q = &b->q;
+    const bool same_grid = p->scale == q->scale && p->zero_point == q->zero_point &&
+                           p->qmin == q->qmin && p->qmax == q->qmax;
+    if (a->dtype != b->dtype || (oct_is_codes(b) && !same_grid)) layer->same_format = false;
+    const bool codes = layer->same_format && oct_is_codes(b);
     oct_layer_values(a, c->values_a);
     oct_layer_values(b, c->values_b);
     for (int64_t i = 0; i < n; i++) {
@@ -73,7 +59,11 @@ static void compare_layer(void *user, int64_t number, const oct_tensor *a, const
                                  ? memcmp((const uint8_t *)a->data + (size_t)i * bytes,
                                           (const uint8_t *)b->data + (size_t)i * bytes, bytes) != 0
                                  : c->values_a[i] != c->values_b[i];
-        if (differs) note_difference(c, layer, i, a, b);
+        if (!differs || layer->different++ > 0) continue;
+        layer->first = (oct_layer_difference){.sample = c->samples,
+                                              .index = i,
+                                              .a = codes ? code_at(a, i) : (double)c->values_a[i],
+                                              .b = codes ? code_at(b, i) : (double)c->values_b[i]};
     }
     layer->numbers += n;
     const double largest = oct_error_add(&layer->sums, c->values_a, c->values_b, n);

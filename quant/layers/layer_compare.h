@@ -2,9 +2,9 @@
 #pragma once
 
 #include "quant/prepare/layer_error.h"
-#include "quant/layers/layer_pairs.h"
+#include "quant/layers/layer_source.h"
 
-/* A number that differs: where it lies and what both have there. */
+/* A number that differs: its place and what both have there. */
 typedef struct oct_layer_difference {
     int64_t sample, index; /* in the order of the samples; in the output of one sample */
     double a, b;           /* codes where both are codes of one grid; real values otherwise */

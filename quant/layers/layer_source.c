@@ -1,5 +1,7 @@
 #include "quant/layers/layer_source.h"
 
+#include "core/base/cache_line.h"
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
@@ -112,18 +114,15 @@ typedef struct watch {
     bool other_way;
 } watch;
 
-static bool same_value(const oct_layer_info *layer, const oct_tensor *tensor)
-{
-    const oct_value *value = &layer->value;
-    return value->dtype == tensor->dtype && value->h * value->w * value->c == oct_numel(tensor);
-}
-
 static void show_value(void *user, int64_t value, const oct_tensor *tensor)
 {
     watch *w = user;
     if ((size_t)value >= w->source->num_values) w->other_way = true;
     const int64_t layer = w->other_way ? -1 : w->source->layer_of[value];
-    if (layer >= 0 && !same_value(&w->source->layers[layer], tensor)) w->other_way = true;
+    if (layer >= 0) {
+        const oct_value *made = &w->source->layers[layer].value;
+        w->other_way = made->dtype != tensor->dtype || oct_value_numel(made) != oct_numel(tensor);
+    }
     if (layer >= 0 && !w->other_way) w->show(w->user, layer, tensor);
 }
 
@@ -206,17 +205,6 @@ void oct_layer_source_free(oct_layer_source *s)
 
 /* Both. */
 
-int64_t oct_layer_find(const oct_layer_source *other, const oct_layer_source *source,
-                       int64_t number)
-{
-    const oct_layer_info *wanted = &source->layers[number];
-    for (int64_t i = 0; i < other->count; i++)
-        if (other->layers[i].namesake == wanted->namesake &&
-            strcmp(other->layers[i].name, wanted->name) == 0)
-            return i;
-    return -1;
-}
-
 void oct_layer_values(const oct_tensor *y, float *values)
 {
     const int64_t n = oct_numel(y);
@@ -229,4 +217,93 @@ void oct_layer_values(const oct_tensor *y, float *values)
             values[i] = (float)((const int32_t *)y->data)[i];
     else
         memcpy(values, y->data, (size_t)n * sizeof *values);
+}
+
+/* Pairs. */
+
+/* The layer of `other` that is layer `number` of `source`, by name; -1: there is none. */
+static int64_t find_layer(const oct_layer_source *other, const oct_layer_source *source,
+                          int64_t number)
+{
+    const oct_layer_info *wanted = &source->layers[number];
+    for (int64_t i = 0; i < other->count; i++)
+        if (other->layers[i].namesake == wanted->namesake &&
+            strcmp(other->layers[i].name, wanted->name) == 0)
+            return i;
+    return -1;
+}
+
+/* Layers of one name but of different sizes are no pair. What the first network gives for a pair is held until the second
+ * one comes to it. */
+oct_status oct_layer_pairs_create(oct_layer_pairs *p, const oct_layer_source *a,
+                                  const oct_layer_source *b)
+{
+    oct_status status = OCT_OK;
+    int64_t bytes = 0;
+    *p = (oct_layer_pairs){.a = a, .b = b};
+    OCT_TRY_OUT(oct_alloc(&p->a_of, (size_t)b->count, sizeof *p->a_of));
+    OCT_TRY_OUT(oct_alloc(&p->b_of, (size_t)a->count, sizeof *p->b_of));
+    OCT_TRY_OUT(oct_alloc(&p->held, (size_t)a->count, sizeof *p->held));
+    for (int64_t i = 0; i < a->count; i++)
+        p->b_of[i] = -1;
+    for (int64_t i = 0; i < b->count; i++) {
+        const int64_t of_a = find_layer(a, b, i);
+        const bool pair = of_a >= 0 && oct_value_numel(&a->layers[of_a].value) ==
+                                           oct_value_numel(&b->layers[i].value);
+        p->a_of[i] = pair ? of_a : -1;
+        if (!pair) continue;
+        p->b_of[of_a] = i;
+        bytes += oct_round_up((int64_t)oct_value_bytes(&a->layers[of_a].value), OCT_CACHE_LINE);
+    }
+    OCT_TRY_OUT(oct_alloc(&p->memory, (size_t)bytes, 1));
+    uint8_t *next = p->memory;
+    for (int64_t i = 0; i < a->count; i++) {
+        if (p->b_of[i] < 0) continue;
+        p->held[i].data = next;
+        next += oct_round_up((int64_t)oct_value_bytes(&a->layers[i].value), OCT_CACHE_LINE);
+    }
+out:
+    if (status != OCT_OK) oct_layer_pairs_free(p);
+    return status;
+}
+
+void oct_layer_pairs_free(oct_layer_pairs *p)
+{
+    oct_free(&p->a_of);
+    oct_free(&p->b_of);
+    oct_free(&p->held);
+    oct_free(&p->memory);
+    *p = (oct_layer_pairs){0};
+}
+
+typedef struct showing {
+    const oct_layer_pairs *pairs;
+    oct_layer_pair_fn show;
+    void *user;
+} showing;
+
+static void hold_output(void *user, int64_t layer, const oct_tensor *output)
+{
+    const showing *s = user;
+    oct_tensor *held = &s->pairs->held[layer];
+    if (s->pairs->b_of[layer] < 0) return;
+    void *data = held->data;
+    *held =
+        (oct_tensor){.dtype = output->dtype, .shape = output->shape, .data = data, .q = output->q};
+    memcpy(data, output->data, (size_t)oct_numel(output) * oct_dtype_bytes(output->dtype));
+}
+
+static void show_pair(void *user, int64_t layer, const oct_tensor *output)
+{
+    const showing *s = user;
+    const int64_t a = s->pairs->a_of[layer];
+    if (a >= 0) s->show(s->user, layer, &s->pairs->held[a], output);
+}
+
+oct_status oct_layer_pairs_run(const oct_layer_pairs *p, const float *input_a, const float *input_b,
+                               oct_layer_pair_fn show, void *user)
+{
+    showing s = {p, show, user};
+    OCT_TRY(oct_layer_source_run(p->a, &input_a, hold_output, &s));
+    return oct_layer_source_run(p->b, &input_b, show_pair, &s);
 }

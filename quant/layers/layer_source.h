@@ -2,7 +2,7 @@
  * tape and modules, float or prepared, in whatever state its quantizers are, or of an integer program.
  *
  * Layers have the names that steps of a program have, so those of a float model (prepared, its quantizers
- * OFF), of a QAT model and of its int8 model can be laid side by side. Where convolution, batch norm, addition
+ * OFF), of a QAT model and of its int8 model can be compared (oct_layer_pairs). Where convolution, batch norm, addition
  * and relu run as one, the layer's output is that of the last of them, in float too. */
 #pragma once
 
@@ -46,8 +46,29 @@ typedef void (*oct_layer_fn)(void *user, int64_t layer, const oct_tensor *output
 oct_status oct_layer_source_run(const oct_layer_source *source, const float *const *input,
                                 oct_layer_fn show, void *user) OCT_NODISCARD;
 
-/* Finds the layer of `other` that is layer `number` of `source`, by name; -1: there is none. */
-int64_t oct_layer_find(const oct_layer_source *other, const oct_layer_source *source,
-                       int64_t number);
 /* Writes the real values of an output: n floats. */
 void oct_layer_values(const oct_tensor *output, float *values);
+
+/* Layer pairs are the layers of two networks that have one name and size: each is shown with what both have computed for
+ * the same sample. */
+typedef struct oct_layer_pairs {
+    const oct_layer_source *a, *b;
+    int64_t *a_of;    /* by layer of b; -1: a has none */
+    int64_t *b_of;    /* by layer of a; -1: b has none */
+    oct_tensor *held; /* by layer of a: its output for the sample at hand */
+    uint8_t *memory;
+} oct_layer_pairs;
+
+/* Borrows both sources. */
+oct_status oct_layer_pairs_create(oct_layer_pairs *pairs, const oct_layer_source *a,
+                                  const oct_layer_source *b) OCT_NODISCARD;
+void oct_layer_pairs_free(oct_layer_pairs *pairs);
+
+/* Shows layer `b` of the second network, and what the first has for it, which is of as many numbers. */
+typedef void (*oct_layer_pair_fn)(void *user, int64_t b, const oct_tensor *of_a,
+                                  const oct_tensor *of_b);
+/* Runs a sample through both, in the order of b's layers. Each has its own input, since each may want its images in
+ * another range. */
+oct_status oct_layer_pairs_run(const oct_layer_pairs *pairs, const float *input_a,
+                               const float *input_b, oct_layer_pair_fn show,
+                               void *user) OCT_NODISCARD;

@@ -1,5 +1,5 @@
 /* The grid of histograms, and what is asked of them. */
-#include "quant/observer/histogram.h"
+#include "quant/observer/observer.h"
 
 #include <math.h>
 #include <string.h>
@@ -82,12 +82,6 @@ void oct_histogram_merge(const int64_t *other, int64_t *count)
 {
     for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
         count[bin] += other[bin];
-}
-
-void oct_histogram_halve(int64_t *count)
-{
-    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
-        count[bin] /= 2;
 }
 
 void oct_histogram_magnitudes(const int64_t *count, int64_t *magnitudes)

@@ -18,16 +18,6 @@ typedef struct piece {
     int shares_below, shares_above;
 } piece;
 
-static piece whole_range(const int64_t *count)
-{
-    piece p = {.first = 0, .last = OCT_HISTOGRAM_BINS - 1};
-    while (p.first < p.last && count[p.first] == 0)
-        p.first++;
-    while (p.last > p.first && count[p.last] == 0)
-        p.last--;
-    return p;
-}
-
 static double width(int from, int to)
 {
     return (double)oct_histogram_low(to) - (double)oct_histogram_low(from);
@@ -80,7 +70,12 @@ static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, f
     oct_observer_keep(state, histogram, batch, averaging);
     const double share = (double)oct_histogram_total(histogram) / SHARES;
     search s = {.count = histogram, .batch = batch, .best = *state, .least = INFINITY};
-    piece p = whole_range(histogram);
+    piece p = {.first = 0,
+               .last = OCT_HISTOGRAM_BINS - 1}; /* at first without empty bins at the ends */
+    while (p.first < p.last && histogram[p.first] == 0)
+        p.first++;
+    while (p.last > p.first && histogram[p.last] == 0)
+        p.last--;
     try_range(&s, p.first, p.last);
     for (int cuts = 0; cuts < CUTS; cuts++) {
         const piece next = cut_tail(p, histogram, share);

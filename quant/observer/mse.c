@@ -7,20 +7,14 @@
 /* A range of a sixteenth of the largest magnitude is the narrowest that is tried. */
 enum { CANDIDATES = 4 * OCT_HISTOGRAM_STEPS };
 
-static int largest_bin(const int64_t *magnitudes)
-{
-    int bin = OCT_HISTOGRAM_BINS - 1;
-    while (bin > OCT_HISTOGRAM_ZERO && magnitudes[bin] == 0)
-        bin--;
-    return bin;
-}
-
 static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
 {
     int64_t magnitudes[OCT_HISTOGRAM_BINS];
     oct_observer_keep(state, histogram, batch, averaging);
     oct_histogram_magnitudes(histogram, magnitudes);
-    const int largest = largest_bin(magnitudes);
+    int largest = OCT_HISTOGRAM_BINS - 1; /* the last bin with a value */
+    while (largest > OCT_HISTOGRAM_ZERO && magnitudes[largest] == 0)
+        largest--;
     oct_range best = *state;
     double least = INFINITY;
     for (int i = 0; i < CANDIDATES && (i == 0 || largest - i > OCT_HISTOGRAM_ZERO); i++) {

@@ -24,7 +24,9 @@ oct_status oct_observer_register(const oct_observer *observer)
 void oct_observer_keep(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
 {
     const int64_t life = (int64_t)(1.0f / averaging);
-    if (!batch->calibrating && state->updates % life == life - 1) oct_histogram_halve(histogram);
+    const bool halves = !batch->calibrating && state->updates % life == life - 1;
+    for (int bin = 0; halves && bin < OCT_HISTOGRAM_BINS; bin++)
+        histogram[bin] /= 2;
     oct_histogram_merge(batch->count, histogram);
     state->updates++;
 }

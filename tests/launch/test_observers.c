@@ -1,6 +1,6 @@
 /* Observers that count, in runs: on any number of ranks what was counted is the same to the last value, and so is all
  * that follows from it, through training and a resume. */
-#include "quant/observer/histogram.h"
+#include "quant/observer/observer.h"
 #include "tests/launch/checkpoint_items.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"

@@ -4,7 +4,6 @@
 #include "core/kernel/blas.h"
 #include "quant/module/conv/conv_impl.h"
 #include "quant/correct/correction.h"
-#include "quant/correct/equalize.h"
 #include "tests/golden/gptq_golden.h"
 #include "tests/quant/deploy.h"
 

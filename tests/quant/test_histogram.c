@@ -1,6 +1,6 @@
 /* Histograms: the grid, what is asked of counts, and that every module that quantizes its output shows its
  * values to an observer that counts. */
-#include "quant/observer/histogram.h"
+#include "quant/observer/observer.h"
 
 #include "core/base/int_math.h"
 #include "tests/quant/deploy.h"

@@ -1,6 +1,5 @@
 /* Figures of layers: spreads against counting by the definition, the layers of a model and of its program side by
  * side, and a survey against sums taken here. */
-#include "quant/layers/layer_pairs.h"
 #include "quant/layers/layer_survey.h"
 #include "tests/quant/deploy.h"
 
