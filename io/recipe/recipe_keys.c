@@ -82,6 +82,22 @@ static void check_init(const oct_recipe_source *s, const oct_recipe *recipe)
                                "init_observers is true, but there is no init; write init: FILE, a "
                                "checkpoint of the phase calibrate or later");
     check_digest(s, digest, recipe->init_sha256);
+    const size_t map = OCT_KEY_AT_init_map, skip = OCT_KEY_AT_init_skip;
+    if (s->bad[map] || s->bad[skip] || s->bad[OCT_KEY_AT_init]) return;
+    if (!starts_trained && recipe->init_map.count + recipe->init_skip.count > 0)
+        oct_recipe_report_keys(
+            s, recipe->init_map.count ? map : skip, OCT_KEY_AT_init,
+            "%s is for a file of weights, but there is no init; write init: FILE",
+            oct_keys[recipe->init_map.count ? map : skip].name);
+    for (int i = 0; i < recipe->init_map.count; i++) {
+        oct_weight_rename rename;
+        if (!oct_weight_rename_of(recipe->init_map.value[i], &rename))
+            oct_recipe_report_keys(
+                s, map, map,
+                "init_map: '%s' is not FROM=TO with a * at the end of both or of "
+                "neither, such as fc.weight=head.weight or module.*=*",
+                recipe->init_map.value[i]);
+    }
 }
 
 /* A model has a name or a file. The recipe in a checkpoint knows no more of a file than its digest. */
@@ -111,28 +127,6 @@ static void check_model(const oct_recipe_source *s, const oct_recipe *recipe)
         oct_recipe_report_keys(s, output, name,
                                "model.output names an output of an ONNX file, but model.onnx is "
                                "not given; leave it out");
-}
-
-/* What each rule must look like, and that there is a file for it. */
-static void check_init_rules(const oct_recipe_source *s, const oct_recipe *recipe)
-{
-    const size_t map = OCT_KEY_AT_init_map, skip = OCT_KEY_AT_init_skip;
-    const bool given = recipe->init[0] || recipe->init_sha256[0];
-    if (s->bad[map] || s->bad[skip] || s->bad[OCT_KEY_AT_init]) return;
-    if (!given && recipe->init_map.count + recipe->init_skip.count > 0)
-        oct_recipe_report_keys(
-            s, recipe->init_map.count ? map : skip, OCT_KEY_AT_init,
-            "%s is for a file of weights, but there is no init; write init: FILE",
-            oct_keys[recipe->init_map.count ? map : skip].name);
-    for (int i = 0; i < recipe->init_map.count; i++) {
-        oct_weight_rename rename;
-        if (!oct_weight_rename_of(recipe->init_map.value[i], &rename))
-            oct_recipe_report_keys(
-                s, map, map,
-                "init_map: '%s' is not FROM=TO with a * at the end of both or of "
-                "neither, such as fc.weight=head.weight or module.*=*",
-                recipe->init_map.value[i]);
-    }
 }
 
 static void check_phases(const oct_recipe_source *s, const oct_recipe *recipe)
@@ -363,7 +357,6 @@ oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
     check_channels(s, recipe);
     check_samples(s, recipe);
     check_init(s, recipe);
-    check_init_rules(s, recipe);
     check_phases(s, recipe);
     check_norm_group(s, recipe);
     check_quant(s, recipe);

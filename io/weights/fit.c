@@ -1,11 +1,22 @@
 #include "io/weights/fit.h"
 
 #include "core/base/mem.h"
+#include "core/nn/modules.h"
+#include "core/nn/network.h"
+#include "core/tensor/move.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { SHOWN = 6, PROBLEMS = 8 };
+
+/* How a parameter or buffer of a module lies in files of frameworks with channels first, and the move that brings it into
+ * the module's own layout. */
+typedef struct weight_layout {
+    int ndim;
+    int64_t dim[OCT_WEIGHT_DIMS]; /* in the file */
+    oct_move_map map;             /* from the file's values to the tensor's */
+} weight_layout;
 
 /* A parameter or buffer of the model. */
 typedef struct slot {
@@ -14,7 +25,7 @@ typedef struct slot {
     const oct_tensor *tensor;
     oct_value_range range;
     int64_t array; /* of the file; -1: none */
-    oct_weight_layout layout;
+    weight_layout layout;
     const oct_network_name *known; /* of a network that was read from a file; or NULL */
     oct_file_order order;          /* of the array, where it is known */
 } slot;
@@ -116,6 +127,123 @@ out:
     return status;
 }
 
+/* Layouts. */
+
+/* The values as they lie. */
+static weight_layout layout_as_it_is(const oct_shape *shape)
+{
+    weight_layout layout = {.ndim = shape->ndim};
+    memcpy(layout.dim, shape->dim, sizeof shape->dim);
+    layout.map = oct_move_over(shape->ndim, shape->dim);
+    return layout;
+}
+
+/* (O, kh, kw, I) of (O, I, kh, kw). */
+static weight_layout layout_of_convolution(const oct_shape *s)
+{
+    const int64_t taps = s->dim[1] * s->dim[2];
+    return (weight_layout){
+        .ndim = 4,
+        .dim = {s->dim[0], s->dim[3], s->dim[1], s->dim[2]},
+        .map = {.dims = 4,
+                .size = {s->dim[0], s->dim[1], s->dim[2], s->dim[3]},
+                .stride = {s->dim[3] * taps, s->dim[2], 1, taps}},
+    };
+}
+
+/* (O, kh, kw, I/groups) of (I, O/groups, kh, kw), rotated by 180 degrees. */
+static weight_layout layout_of_transposed(const oct_shape *s, int64_t groups)
+{
+    const int64_t taps = s->dim[1] * s->dim[2], outs = s->dim[0] / groups, ins = s->dim[3];
+    return (weight_layout){
+        .ndim = 4,
+        .dim = {ins * groups, outs, s->dim[1], s->dim[2]},
+        .map = {.dims = 5,
+                .size = {groups, outs, s->dim[1], s->dim[2], ins},
+                .stride = {ins * outs * taps, taps, -s->dim[2], -1, outs * taps},
+                .offset = taps - 1},
+    };
+}
+
+/* Adds the loops of one dimension, whose neighbours are `step` values apart: (h, w, c) of (c, h, w) where an image
+ * is in it. */
+static void add_loops(oct_move_map *map, int64_t size, int64_t step, const oct_feature_order *o)
+{
+    const bool image = o && o->c > 0 && o->h * o->w * o->c == size;
+    const int64_t plain_size[] = {size}, plain_step[] = {step};
+    const int64_t image_size[] = {o ? o->h : 0, o ? o->w : 0, o ? o->c : 0};
+    const int64_t image_step[] = {o ? o->w * step : 0, step, o ? o->h * o->w * step : 0};
+    const int loops = image ? 3 : 1;
+    memcpy(map->size + map->dims, image ? image_size : plain_size, (size_t)loops * sizeof size);
+    memcpy(map->stride + map->dims, image ? image_step : plain_step, (size_t)loops * sizeof step);
+    map->dims += loops;
+}
+
+static weight_layout layout_of(const oct_module *module, const oct_tensor *tensor,
+                               const oct_module_order *order)
+{
+    const oct_shape *s = &tensor->shape;
+    const oct_module_type *type = module->type;
+    const bool linear = type == &oct_linear_type;
+    const bool parameter = type == &oct_parameter_type || type == &oct_add_parameter_type ||
+                           type == &oct_mul_parameter_type;
+    if (type == &oct_conv2d_type && s->ndim == 4) return layout_of_convolution(s);
+    if (type == &oct_conv_transpose2d_type && s->ndim == 4)
+        return layout_of_transposed(s, ((const oct_conv2d_module *)module)->geometry.groups);
+    weight_layout layout = {.ndim = s->ndim};
+    if ((linear && s->ndim == 2) || ((linear || type == &oct_batch_norm_type) && s->ndim == 1)) {
+        memcpy(layout.dim, s->dim, (size_t)s->ndim * sizeof s->dim[0]);
+        add_loops(&layout.map, s->dim[0], s->ndim == 2 ? s->dim[1] : 1, order ? &order->out : NULL);
+        if (s->ndim == 2) add_loops(&layout.map, s->dim[1], 1, order ? &order->in : NULL);
+        return layout;
+    }
+    if (parameter && s->ndim == 3) { /* (H, W, C) of (C, H, W) */
+        const oct_feature_order image = {s->dim[0], s->dim[1], s->dim[2]};
+        layout.dim[0] = image.c;
+        layout.dim[1] = image.h;
+        layout.dim[2] = image.w;
+        add_loops(&layout.map, oct_shape_numel(s), 1, image.c > 0 ? &image : NULL);
+        return layout;
+    }
+    return layout_as_it_is(s);
+}
+
+/* Drops dimensions of 1 at both ends; returns how many are left, from *first on. */
+static int strip_ones(int ndim, const int64_t *dim, int *first)
+{
+    *first = 0;
+    while (ndim > 0 && dim[ndim - 1] == 1)
+        ndim--;
+    while (*first < ndim && dim[*first] == 1)
+        (*first)++;
+    return ndim - *first;
+}
+
+static bool equal_inside(const weight_layout *layout, const oct_weight *array)
+{
+    int a, b;
+    const int n = strip_ones(layout->ndim, layout->dim, &a);
+    return strip_ones(array->ndim, array->dim, &b) == n &&
+           memcmp(layout->dim + a, array->dim + b, (size_t)n * sizeof array->dim[0]) == 0;
+}
+
+/* Whether dimensions are products of neighbouring ones of the order. */
+static bool refines(const oct_file_order *order, int ndim, const int64_t *dim)
+{
+    int at = 0;
+    for (int i = 0; i < ndim; i++) {
+        int64_t size = 1;
+        while (size < dim[i] && at < order->dims)
+            size *= order->size[at++];
+        if (size != dim[i]) return false;
+    }
+    for (; at < order->dims; at++)
+        if (order->size[at] != 1) return false;
+    return true;
+}
+
+/* The parameters and buffers of the model. */
+
 static oct_status add_slot(fit *f, const oct_module *module, const char *name, slot like)
 {
     char path[256];
@@ -204,15 +332,24 @@ static named *find_name(const fit *f, const char *name)
     return bsearch(name, f->names, (size_t)f->num_names, sizeof *f->names, against_name);
 }
 
+/* Whether an array of the file has the layout of a slot, which becomes the array's. Dimensions of 1 before and after the
+ * others do not count; a parameter added to images may also be as the model has it. An array whose name a network knows has
+ * the shape that the network read there, or is its transpose. */
 static bool take_layout(slot *s, const oct_weight *array)
 {
-    oct_weight_layout fitting = s->layout;
     if (s->known) {
+        const int64_t back[] = {array->dim[1], array->dim[0]};
         s->order = s->known->order;
-        return oct_weight_order_fits(&s->order, array);
+        const bool along = refines(&s->order, array->ndim, array->dim);
+        const bool across = array->ndim == 2 && refines(&s->order, 2, back);
+        if (across && (array->turned || !along)) return oct_file_order_turn(&s->order, back[0]);
+        return along;
     }
-    if (!oct_weight_layout_fits(&fitting, s->tensor, array)) return false;
-    s->layout = fitting;
+    if (equal_inside(&s->layout, array)) return true;
+    if (s->layout.ndim != 3) return false;
+    const weight_layout plain = layout_as_it_is(&s->tensor->shape);
+    if (!equal_inside(&plain, array)) return false;
+    s->layout = plain;
     return true;
 }
 
@@ -229,8 +366,7 @@ static oct_status match_slot(fit *f, slot *s)
     if (keeps) return add_name(&report->kept_names, &report->kept, s->path);
     const oct_weight *array = &f->weights->arrays[n->array];
     s->array = n->array;
-    s->layout =
-        oct_weight_layout_of(s->module, s->tensor, oct_module_order_of(&f->order, s->module));
+    s->layout = layout_of(s->module, s->tensor, oct_module_order_of(&f->order, s->module));
     if (!take_layout(s, array)) return take_misfit(f, s, array);
     report->taken++;
     return OCT_OK;
@@ -306,7 +442,7 @@ out:
         oct_free(&f.names[i].name);
     oct_free(&f.slots);
     oct_free(&f.names);
-    oct_model_order_free(&f.order);
+    oct_free(&f.order.modules);
     return status;
 }
 

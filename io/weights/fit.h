@@ -4,8 +4,6 @@
 #include "core/base/lists.h"
 #include "core/base/text.h"
 #include "core/graph/trace_run.h"
-#include "core/nn/network.h"
-#include "core/tensor/move.h"
 #include "io/weights/weights.h"
 
 /* What the user says about names, as the recipe has it; both may have no entries. */
@@ -40,7 +38,7 @@ oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
                             const oct_example *example, const oct_weight_rules *rules,
                             oct_weight_report *report) OCT_NODISCARD;
 
-/* layout.c, for fit.c.
+/* order.c, for fit.c.
  *
  * The order of features: where a model flattens an image, its features are in the order (h, w, c), and those of a framework
  * with channels first in (c, h, w). So the columns of a linear layer after a flatten change places, and the rows of one
@@ -63,29 +61,8 @@ typedef struct oct_model_order {
     const oct_module *last_layer; /* the linear layer or convolution that is called last; or NULL */
 } oct_model_order;
 
-/* Traces the model in evaluation mode on the example. */
+/* Traces the model in evaluation mode on the example. The caller frees the modules. */
 oct_status oct_model_order_of(oct_model_order *order, oct_module *root,
                               const oct_example *example) OCT_NODISCARD;
-void oct_model_order_free(oct_model_order *order);
 /* NULL: the module is not called. */
 const oct_module_order *oct_module_order_of(const oct_model_order *order, const oct_module *module);
-
-/* How a parameter or buffer of a module lies in files of frameworks with channels first, and the move that brings it into
- * the module's own layout. */
-typedef struct oct_weight_layout {
-    int ndim;
-    int64_t dim[OCT_WEIGHT_DIMS]; /* in the file */
-    oct_move_map map;             /* from the file's values to the tensor's */
-} oct_weight_layout;
-
-/* tensor: of `module`; order: of its call, or NULL. */
-oct_weight_layout oct_weight_layout_of(const oct_module *module, const oct_tensor *tensor,
-                                       const oct_module_order *order);
-/* Whether an array of the file has this layout. Dimensions of 1 before and after the others do not count; a
- * parameter added to images may also lie as the model has it. *layout becomes the array's. */
-bool oct_weight_layout_fits(oct_weight_layout *layout, const oct_tensor *tensor,
-                            const oct_weight *array);
-
-/* Whether an array has the shape of the tensor that a network read from such a file, or is its transpose. *order
- * becomes that of the array's values. */
-bool oct_weight_order_fits(oct_file_order *order, const oct_weight *array);

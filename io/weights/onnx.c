@@ -18,18 +18,6 @@ static bool is_weight(const oct_onnx_value *v)
     return v->parameter && v->data && v->dtype == OCT_F32;
 }
 
-static void find_turned(initializers *s)
-{
-    const oct_onnx_graph *g = &s->graph;
-    for (int64_t i = 0; i < g->num_nodes; i++) {
-        const oct_onnx_node *n = &g->nodes[i];
-        const bool product = strcmp(n->type, "MatMul") == 0 ||
-                             (strcmp(n->type, "Gemm") == 0 && oct_onnx_int(n, "transB", 0) == 0);
-        const int32_t at = product && n->inputs >= 2 ? n->input[1] : -1;
-        if (at >= 0 && is_weight(&g->values[at]) && g->values[at].ndim == 2) s->turned[at] = true;
-    }
-}
-
 static oct_status open_graph(oct_weight_file *file)
 {
     initializers *s;
@@ -37,7 +25,14 @@ static oct_status open_graph(oct_weight_file *file)
     file->state = s;
     OCT_TRY(oct_onnx_read(&s->graph, file->path));
     OCT_TRY(oct_alloc(&s->turned, (size_t)s->graph.num_values, sizeof *s->turned));
-    find_turned(s);
+    for (int64_t i = 0; i < s->graph.num_nodes; i++) {
+        const oct_onnx_node *n = &s->graph.nodes[i];
+        const bool product = strcmp(n->type, "MatMul") == 0 ||
+                             (strcmp(n->type, "Gemm") == 0 && oct_onnx_int(n, "transB", 0) == 0);
+        const int32_t at = product && n->inputs >= 2 ? n->input[1] : -1;
+        const oct_onnx_value *weight = at >= 0 ? &s->graph.values[at] : NULL;
+        if (weight && is_weight(weight) && weight->ndim == 2) s->turned[at] = true;
+    }
     for (int64_t i = 0; i < s->graph.num_values; i++) {
         const oct_onnx_value *v = &s->graph.values[i];
         oct_weight like = {.ndim = v->ndim, .place = (int32_t)i, .turned = s->turned[i]};

@@ -145,24 +145,6 @@ static oct_status check_ranges(const oct_weight_file *file)
     return OCT_OK;
 }
 
-static oct_status take_header(oct_weight_file *file, const char *text, size_t bytes)
-{
-    json_error_t error;
-    const char *name;
-    json_t *entry, *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    OCT_CHECK(root, OCT_DATA, "%s: is no safetensors file: its header is not JSON: byte %d: %s",
-              file->path, error.position, oct_show(error.text, strlen(error.text)).text);
-    oct_status status =
-        json_is_object(root) ? OCT_OK : damaged(file, NULL, "its header is not an object of JSON");
-    json_object_foreach(root, name, entry)
-    {
-        if (status != OCT_OK || strcmp(name, "__metadata__") == 0) continue;
-        status = take_array(file, name, entry);
-    }
-    json_decref(root);
-    return status == OCT_OK ? check_ranges(file) : status;
-}
-
 static oct_status read_header(oct_weight_file *file)
 {
     tensors *t = file->state;
@@ -179,8 +161,23 @@ static oct_status read_header(oct_weight_file *file)
     t->data = LENGTH_BYTES + (int64_t)length;
     OCT_TRY(oct_mem_check_available(JSON_COST * (size_t)length));
     OCT_TRY(oct_alloc(&text, (size_t)length + 1, 1));
-    oct_status status = oct_span_read(&t->span, LENGTH_BYTES, text, (size_t)length, file->path);
-    if (status == OCT_OK) status = take_header(file, text, (size_t)length);
+    json_error_t error;
+    const char *name;
+    json_t *entry, *root = NULL;
+    oct_status status;
+    OCT_TRY_OUT(oct_span_read(&t->span, LENGTH_BYTES, text, (size_t)length, file->path));
+    root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    OCT_CHECK_OUT(root, OCT_DATA, "%s: is no safetensors file: its header is not JSON: byte %d: %s",
+                  file->path, error.position, oct_show(error.text, strlen(error.text)).text);
+    if (!json_is_object(root)) status = damaged(file, NULL, "its header is not an object of JSON");
+    json_object_foreach(root, name, entry)
+    {
+        if (status != OCT_OK || strcmp(name, "__metadata__") == 0) continue;
+        status = take_array(file, name, entry);
+    }
+    if (status == OCT_OK) status = check_ranges(file);
+out:
+    json_decref(root);
     oct_free(&text);
     return status;
 }

@@ -47,11 +47,6 @@ oct_status oct_correction_begin(oct_correction *c, oct_module *root,
     return status;
 }
 
-bool oct_correction_goes_on(const oct_correction *c)
-{
-    return c->end < c->count;
-}
-
 static void end_round(oct_correction *c)
 {
     for (size_t i = c->begin; i < c->end; i++) {

@@ -42,7 +42,10 @@ typedef struct oct_correction {
 
 oct_status oct_correction_begin(oct_correction *correction, oct_module *root,
                                 const oct_correction_options *options) OCT_NODISCARD;
-bool oct_correction_goes_on(const oct_correction *correction);
+static inline bool oct_correction_goes_on(const oct_correction *correction)
+{
+    return correction->end < correction->count;
+}
 /* Begins a round: from now on forwards add to the moments. */
 oct_status oct_correction_collect(oct_correction *correction) OCT_NODISCARD;
 /* Collective: ends the round. */

@@ -148,15 +148,6 @@ static column column_of(const oct_qat_conv *m, int64_t channel)
                     channel % step, step};
 }
 
-static float largest_in(const column *c)
-{
-    float largest = 0;
-    for (int64_t o = 0; o < c->rows; o++)
-        for (int64_t k = c->begin; k < c->row; k += c->step)
-            largest = fmaxf(largest, fabsf(c->weight[o * c->row + k]));
-    return largest;
-}
-
 /* The largest weight of an output channel, with batch norm's gain. */
 static double largest_out(const oct_qat_conv *m, int64_t channel)
 {
@@ -199,7 +190,11 @@ static int exponent_of(double x)
 static bool equalize_channel(const pair *p, int64_t channel)
 {
     const column reads = column_of(p->second, channel);
-    const double a = largest_out(p->first, channel), c = (double)largest_in(&reads);
+    float read = 0; /* the largest weight that reads the channel */
+    for (int64_t o = 0; o < reads.rows; o++)
+        for (int64_t k = reads.begin; k < reads.row; k += reads.step)
+            read = fmaxf(read, fabsf(reads.weight[o * reads.row + k]));
+    const double a = largest_out(p->first, channel), c = (double)read;
     if (!(a > 0) || !(c > 0) || !isfinite(a) || !isfinite(c)) return false;
     const int exponent = exponent_of(sqrt(a / c));
     if (exponent == 0) return false;

@@ -303,18 +303,6 @@ void oct_run_mark_visited(const oct_graph *graph, const oct_graph_node *node)
     graph->run->visited[node - graph->nodes] = true;
 }
 
-/* A hook's call that was not recorded is made by the hook. */
-static bool handle_hook(oct_context *cx, oct_graph *graph, const oct_graph_call *call,
-                        oct_tensor **y)
-{
-    const oct_graph_node *node = find_unordered(graph, call);
-    if (!node) return false;
-    oct_run_mark_visited(graph, node);
-    if (node->action == OCT_NODE_UNTOUCHED) return false;
-    *y = compute_node(cx, graph, node, call->x);
-    return true;
-}
-
 bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
                   const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y)
 {
@@ -324,8 +312,14 @@ bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, co
     const oct_module *caller =
         cx->module && cx->module->type->atomic ? cx->module->parent : cx->module;
     oct_graph_call call = {module, module ? NULL : caller, cx->hook, op, args, x, n};
-    if (call.hook) return handle_hook(cx, graph, &call, y);
-    const oct_graph_node *node = oct_run_expected(graph), *other = find_unordered(graph, &call);
+    const oct_graph_node *other = find_unordered(graph, &call);
+    if (call.hook) { /* a hook's call that was not recorded is made by the hook */
+        if (other) oct_run_mark_visited(graph, other);
+        if (!other || other->action == OCT_NODE_UNTOUCHED) return false;
+        *y = compute_node(cx, graph, other, x);
+        return true;
+    }
+    const oct_graph_node *node = oct_run_expected(graph);
     bool own = is_own_affair(graph, &call);
     if (node && fits_node(graph, node, &call) && !(own && other && other < node)) {
         struct oct_graph_run *run = graph->run;

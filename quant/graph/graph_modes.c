@@ -66,25 +66,16 @@ static uint32_t likeness(const merger *j, size_t in_a, size_t in_b)
     return SAME_INPUTS_TOO;
 }
 
-/* Matches the common beginning and the common end, which needs no search. */
-static void match_ends(merger *j, size_t *begin, size_t *end_a, size_t *end_b)
-{
-    *begin = 0, *end_a = j->a->num_nodes, *end_b = j->b->num_nodes;
-    while (*begin < *end_a && *begin < *end_b && likeness(j, *begin, *begin) == SAME_INPUTS_TOO) {
-        j->match[*begin] = (int64_t)*begin;
-        ++*begin;
-    }
-    while (*end_a > *begin && *end_b > *begin &&
-           likeness(j, *end_a - 1, *end_b - 1) == SAME_INPUTS_TOO)
-        j->match[--*end_b] = (int64_t)(--*end_a);
-}
-
 static oct_status match_nodes(merger *j)
 {
-    size_t begin, end_a, end_b;
-    for (size_t k = 0; k < j->b->num_nodes; k++)
+    size_t begin = 0, end_a = j->a->num_nodes, end_b = j->b->num_nodes;
+    for (size_t k = 0; k < end_b; k++)
         j->match[k] = -1;
-    match_ends(j, &begin, &end_a, &end_b);
+    /* The common beginning and the common end need no search. */
+    for (; begin < end_a && begin < end_b && likeness(j, begin, begin) == SAME_INPUTS_TOO; begin++)
+        j->match[begin] = (int64_t)begin;
+    while (end_a > begin && end_b > begin && likeness(j, end_a - 1, end_b - 1) == SAME_INPUTS_TOO)
+        j->match[--end_b] = (int64_t)(--end_a);
     size_t rows = end_a - begin, columns = end_b - begin, width = columns + 1;
     OCT_TRY(oct_alloc(&j->best, (rows + 1) * width, sizeof *j->best));
     for (size_t r = rows; r-- > 0;)

@@ -113,16 +113,6 @@ static oct_status sum_spreads(oct_spread *spreads, int64_t count, const oct_coll
     return status;
 }
 
-double oct_spread_from(const oct_spread *s)
-{
-    return ldexp((double)s->first, s->exponent);
-}
-
-double oct_spread_to(const oct_spread *s)
-{
-    return ldexp((double)(s->first + OCT_SPREAD_BINS), s->exponent);
-}
-
 /* Layers. */
 
 enum { LEAF = 8, SUMS = sizeof(oct_error_sums) / sizeof(double) };

@@ -5,6 +5,8 @@
 #include "quant/prepare/layer_error.h"
 #include "quant/layers/layer_source.h"
 
+#include <math.h>
+
 /* A spread is how the values of a tensor are distributed: range, and counts in 64 bins as wide as a power of two.
  *
  * The width follows from the range alone: it is the smallest with which 64 bins reach from the smallest to
@@ -23,8 +25,14 @@ typedef struct oct_spread {
 void oct_spread_begin(oct_spread *spread);
 void oct_spread_add(oct_spread *spread, const float *x, int64_t n);
 /* These are the values at which the first bin begins and the last one ends. */
-double oct_spread_from(const oct_spread *spread);
-double oct_spread_to(const oct_spread *spread);
+static inline double oct_spread_from(const oct_spread *spread)
+{
+    return ldexp((double)spread->first, spread->exponent);
+}
+static inline double oct_spread_to(const oct_spread *spread)
+{
+    return ldexp((double)(spread->first + OCT_SPREAD_BINS), spread->exponent);
+}
 
 typedef struct oct_layer_distance {
     oct_error_sums sums;

@@ -39,12 +39,6 @@ static piece cut_above(piece p, const int64_t *count, double share)
     return p;
 }
 
-static piece cut_tail(piece p, const int64_t *count, double share)
-{
-    const piece lower = cut_below(p, count, share), upper = cut_above(p, count, share);
-    return width(p.first, lower.first) > width(upper.last, p.last) ? lower : upper;
-}
-
 typedef struct search {
     const int64_t *count;
     const oct_seen *batch;
@@ -78,7 +72,8 @@ static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, f
         p.last--;
     try_range(&s, p.first, p.last);
     for (int cuts = 0; cuts < CUTS; cuts++) {
-        const piece next = cut_tail(p, histogram, share);
+        const piece lower = cut_below(p, histogram, share), upper = cut_above(p, histogram, share);
+        const piece next = width(p.first, lower.first) > width(upper.last, p.last) ? lower : upper;
         for (int first = p.first; first < next.first;)
             try_range(&s, ++first, p.last);
         for (int last = p.last; last > next.last;)

@@ -11,11 +11,6 @@ static const void *const listed[] = {
 };
 oct_registry oct_observer_table = OCT_REGISTRY("an observer", listed);
 
-const oct_observer *oct_observer_find(const char *name)
-{
-    return oct_registry_find(&oct_observer_table, name);
-}
-
 oct_status oct_observer_register(const oct_observer *observer)
 {
     return oct_registry_add(&oct_observer_table, observer);

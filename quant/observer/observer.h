@@ -51,7 +51,10 @@ void oct_observer_cut(oct_range *state, const int64_t *histogram, float most);
 
 /* Observers are numbered in the order of the list, then of plug-ins. */
 extern oct_registry oct_observer_table;
-const oct_observer *oct_observer_find(const char *name); /* NULL */
+static inline const oct_observer *oct_observer_find(const char *name) /* NULL */
+{
+    return oct_registry_find(&oct_observer_table, name);
+}
 /* Adds a plug-in's observer; observers live as long as the process. OCT_USAGE when the name is taken by another
  * one. */
 oct_status oct_observer_register(const oct_observer *observer) OCT_NODISCARD;

@@ -261,16 +261,6 @@ static bool hooks_compute(const apply *w, const oct_module *called)
     return false;
 }
 
-/* Moves the last member's hooks to the fused module. Those of a module that is called elsewhere
- * too stay there, and hooks that compute stay where the forward's order has them. */
-static void move_hooks(apply *w, int64_t at)
-{
-    const oct_module *called = w->graph->nodes[oct_prepare_last_member(w->plan, at)].called;
-    if (w->plan->nodes[at].num_members > 1 && called &&
-        oct_prepare_num_calls(w->plan, called) == 1 && !hooks_compute(w, called))
-        oct_hooks_move(&slot_of(w, called)->now->hooks, &w->made[at]->hooks);
-}
-
 static void drop_scope_hooks(apply *w, oct_mode mode)
 {
     const oct_graph *g = w->graph;
@@ -310,8 +300,14 @@ static oct_status empty_slots(apply *w)
         OCT_TRY(take_out(w, s, &old));
         oct_module_destroy(&old);
     }
-    for (int64_t i = 0; i < (int64_t)w->graph->num_nodes; i++)
-        if (oct_prepare_runs_quantized(w->plan, i)) move_hooks(w, i);
+    for (int64_t i = 0; i < (int64_t)w->graph->num_nodes; i++) {
+        if (!oct_prepare_runs_quantized(w->plan, i) || w->plan->nodes[i].num_members < 2) continue;
+        /* The last member's hooks belong to the fused module. Those of a module that is called elsewhere too stay there,
+         * and hooks that compute stay where the forward's order has them. */
+        const oct_module *last = w->graph->nodes[oct_prepare_last_member(w->plan, i)].called;
+        if (last && oct_prepare_num_calls(w->plan, last) == 1 && !hooks_compute(w, last))
+            oct_hooks_move(&slot_of(w, last)->now->hooks, &w->made[i]->hooks);
+    }
     return OCT_OK;
 }
 
@@ -367,16 +363,6 @@ static oct_status give_fake_quant(apply *w, int64_t value)
         }
     }
     v->fq = group->fq;
-    return OCT_OK;
-}
-
-static oct_status give_fake_quants(apply *w)
-{
-    for (size_t i = 0; i < w->graph->num_nodes; i++)
-        if (w->made[i] && oct_is_quantized(w->made[i]))
-            ((oct_quantized *)w->made[i])->target = w->plan->target;
-    for (size_t v = 0; v < w->graph->num_values; v++)
-        OCT_TRY(give_fake_quant(w, (int64_t)v));
     return OCT_OK;
 }
 
@@ -446,7 +432,11 @@ oct_status oct_prepare_apply(oct_prepare_plan *plan)
     OCT_TRY_OUT(make_all(&w));
     OCT_TRY_OUT(empty_slots(&w));
     OCT_TRY_OUT(add_stubs(&w));
-    OCT_TRY_OUT(give_fake_quants(&w));
+    for (size_t i = 0; i < w.graph->num_nodes; i++)
+        if (w.made[i] && oct_is_quantized(w.made[i]))
+            ((oct_quantized *)w.made[i])->target = plan->target;
+    for (size_t v = 0; v < w.graph->num_values; v++)
+        OCT_TRY_OUT(give_fake_quant(&w, (int64_t)v));
     OCT_TRY_OUT(write_graph(&w));
 out:
     oct_free(&w.made);

@@ -216,20 +216,6 @@ const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
     return text;
 }
 
-/* Gives a generated stub the qconfig of its own path or, where that is none, that of what needs
- * it. */
-static void judge_stub(oct_prepare_plan *plan, int64_t value)
-{
-    char path[OCT_STUB_PATH_BYTES];
-    const oct_prepare_options *o = plan->options;
-    oct_qconfig_site site = {.path = oct_prepare_stub_path(plan, value, path),
-                             .type = "quant_stub"};
-    oct_qconfig q = oct_qconfig_of(o->setters, o->num_setters, &site);
-    if (q.none) q = qconfig_of_reader(plan, value);
-    q.float_output = false;
-    plan->values[value].qconfig = q;
-}
-
 /* Notes that a node asks for more bits than it gets, because it is a member of a fusion or follows
  * its input: who set its qconfig should know. */
 static oct_status note_fewer_bits(oct_prepare_plan *plan, int64_t i)
@@ -252,10 +238,18 @@ static oct_status note_fewer_bits(oct_prepare_plan *plan, int64_t i)
 oct_status oct_prepare_scale_groups(oct_prepare_plan *plan)
 {
     size_t num_values = plan->graph->num_values, num_nodes = plan->graph->num_nodes;
+    const oct_prepare_options *o = plan->options;
+    char path[OCT_STUB_PATH_BYTES];
     for (size_t v = 0; v < num_values; v++) {
         oct_prepare_value *value = &plan->values[v];
         if (value->codes || value->quantize) value->group = (int64_t)v;
-        if (value->quantize) judge_stub(plan, (int64_t)v);
+        if (!value->quantize) continue;
+        /* A generated stub has the qconfig of its own path or, where that is none, that of what needs it. */
+        const oct_qconfig_site site = {.path = oct_prepare_stub_path(plan, (int64_t)v, path),
+                                       .type = "quant_stub"};
+        value->qconfig = oct_qconfig_of(o->setters, o->num_setters, &site);
+        if (value->qconfig.none) value->qconfig = qconfig_of_reader(plan, (int64_t)v);
+        value->qconfig.float_output = false;
     }
     for (size_t i = 0; i < num_nodes; i++)
         if (oct_prepare_runs_here(plan, (int64_t)i)) share_with_inputs(plan, (int64_t)i);

@@ -68,16 +68,12 @@ typedef struct oct_prepare_plan {
 #define OCT_PROBLEM(p, ...) ((void)oct_fail_add(OCT_PREPARE, __VA_ARGS__), (void)(p)->problems++)
 
 /* The steps, in this order. */
-oct_status oct_prepare_plan_create(oct_prepare_plan *plan,
-                                   const oct_example *example) OCT_NODISCARD;
 oct_status oct_prepare_fuse(oct_prepare_plan *plan) OCT_NODISCARD;
-oct_status oct_prepare_check_stubs(oct_prepare_plan *plan) OCT_NODISCARD;
-oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;       /* graph methods */
-oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* eager */
+oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* part of it */
 oct_status oct_prepare_scale_groups(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_check(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_apply(oct_prepare_plan *plan) OCT_NODISCARD;
-void oct_prepare_plan_free(oct_prepare_plan *plan);
 
 /* The number in the name of a module that is generated at a node, after those of the nodes before
  * `end` with its container and op. */
@@ -137,15 +133,14 @@ oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...) OCT
 /* The same in a step that gathers problems: a failure is kept in plan->status. */
 void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status status);
 
-/* stubs.c: the line of a forward that passes x through a further stub of this container. */
+/* placement.c: the line of a forward that passes x through a further stub of this container. */
 enum { OCT_STUB_LINE_BYTES = 192 };
 const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES]);
 
-/* placement.c, for eager.c too. */
+/* placement.c, for eager.c too */
 
 /* Decides the qconfig of what runs at a node, and with it whether its output is codes. */
 void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t node);
-void oct_prepare_refuse_second_stub(oct_prepare_plan *plan, int64_t node); /* for stubs.c, too */
 void oct_prepare_place_quant_stub(oct_prepare_plan *plan, int64_t node);
 void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t node);
 

@@ -228,22 +228,16 @@ static oct_status add_node(table *t, const oct_graph_node *node)
     return add_stubs(t, output);
 }
 
-static bool many_decide(const oct_graph *g)
-{
-    const char *one = NULL;
-    for (size_t i = 0; i < g->num_nodes; i++) {
-        const char *decider = g->nodes[i].decider;
-        if (one && decider && strcmp(one, decider) != 0) return true;
-        if (decider) one = decider;
-    }
-    return false;
-}
-
 static oct_status fill_table(table *t)
 {
     row *head;
     const oct_graph *g = t->graph;
-    t->deciders = many_decide(g);
+    const char *one = NULL;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const char *decider = g->nodes[i].decider;
+        t->deciders |= one && decider && strcmp(one, decider) != 0;
+        if (decider) one = decider;
+    }
     OCT_TRY(new_row(t, &head));
     *head = (row){
         {"module", "becomes", "fused from", "codes of its output", [COMPUTES] = "computes in"}};
@@ -275,17 +269,6 @@ static oct_status print_table(oct_text *text, const table *t)
     return OCT_OK;
 }
 
-/* Adds a line for each call site. */
-static oct_status add_table(oct_text *text, const oct_graph *g)
-{
-    table t = {.graph = g};
-    OCT_TRY(oct_text_add(text, "\nModules, in the order in which they run\n\n"));
-    oct_status status = fill_table(&t);
-    if (status == OCT_OK) status = print_table(text, &t);
-    oct_free(&t.rows);
-    return status;
-}
-
 static const char words[] =
     "\nWords\n\n"
     "  u8, u16      numbers kept as codes of 8 or 16 bits: real value = scale * (code - "
@@ -299,8 +282,13 @@ oct_status oct_report_write(oct_text *text, const oct_module *root)
 {
     const oct_graph *graph = oct_graph_of(root);
     OCT_CHECK(graph, OCT_USAGE, "the model is not prepared, so there is nothing to report");
+    table t = {.graph = graph};
     OCT_TRY(add_head(text, graph));
-    OCT_TRY(add_table(text, graph));
+    OCT_TRY(oct_text_add(text, "\nModules, in the order in which they run\n\n"));
+    oct_status status = fill_table(&t);
+    if (status == OCT_OK) status = print_table(text, &t);
+    oct_free(&t.rows);
+    OCT_TRY(status);
     OCT_TRY(oct_report_findings(text, graph));
     return oct_text_add(text, "%s", words);
 }

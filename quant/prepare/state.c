@@ -82,7 +82,7 @@ static oct_status check_state(const oct_module *root, oct_fake_quant_state state
     return OCT_OK;
 }
 
-static oct_status set_state(oct_module *root, const oct_quantizers *all, oct_fake_quant_state state)
+oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state)
 {
     static const oct_quant_state states[] = {
         [OCT_STATE_CALIBRATION] = OCT_QUANT_CALIBRATE,
@@ -90,21 +90,17 @@ static oct_status set_state(oct_module *root, const oct_quantizers *all, oct_fak
         [OCT_STATE_VALIDATION] = OCT_QUANT_FROZEN,
         [OCT_STATE_FLOAT] = OCT_QUANT_OFF,
     };
-    survey found = survey_quantizers(all);
-    OCT_TRY(check_state(root, state, &found));
-    if (state == OCT_STATE_CALIBRATION || found.calibrating)
-        oct_freeze_batch_norm(root, state == OCT_STATE_CALIBRATION);
-    oct_quantizers_set_state(all, states[state]);
-    return OCT_OK;
-}
-
-oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state)
-{
     oct_quantizers all = {0};
+    oct_status status;
     OCT_CHECK(oct_graph_of(root), OCT_USAGE,
               "the model has no quantizers: it is not prepared; call oct_prepare first");
     OCT_TRY(oct_quantizers_collect(&all, root));
-    oct_status status = set_state(root, &all, state);
+    const survey found = survey_quantizers(&all);
+    OCT_TRY_OUT(check_state(root, state, &found));
+    if (state == OCT_STATE_CALIBRATION || found.calibrating)
+        oct_freeze_batch_norm(root, state == OCT_STATE_CALIBRATION);
+    oct_quantizers_set_state(&all, states[state]);
+out:
     oct_quantizers_free(&all);
     return status;
 }

@@ -25,39 +25,9 @@ const oct_target *oct_target_find(const char *name)
     return oct_registry_find(&oct_target_id_table, name);
 }
 
-static bool has_name(const char *const *names, const char *name)
+bool oct_target_lists(const char *const *names, const char *name)
 {
     for (; names && *names; names++)
         if (strcmp(*names, name) == 0) return true;
     return false;
-}
-
-bool oct_target_fuses(const oct_target *target, const char *fusion)
-{
-    return !has_name(target->no_fusions, fusion);
-}
-
-bool oct_target_runs(const oct_target *target, const char *op)
-{
-    return !has_name(target->no_ops, op);
-}
-
-bool oct_target_has_one_scale(const oct_target *target, const char *op)
-{
-    return has_name(target->one_scale, op);
-}
-
-bool oct_target_hands_over_float(const oct_target *target, const char *layer)
-{
-    return !target->float_outputs || has_name(target->float_outputs, layer);
-}
-
-bool oct_target_fixes(const oct_target *target, const char *function)
-{
-    return has_name(target->fixed_functions, function);
-}
-
-bool oct_target_is_per_tensor(const oct_target *target, const char *layer)
-{
-    return has_name(target->per_tensor, layer);
 }

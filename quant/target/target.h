@@ -71,9 +71,29 @@ extern const oct_registry oct_target_id_table;
 
 const oct_target *oct_target_find(const char *name); /* NULL */
 const oct_target *oct_target_at(size_t i);           /* of an oct_target_id */
-bool oct_target_fuses(const oct_target *target, const char *fusion);
-bool oct_target_runs(const oct_target *target, const char *op);
-bool oct_target_has_one_scale(const oct_target *target, const char *op);
-bool oct_target_hands_over_float(const oct_target *target, const char *layer);
-bool oct_target_fixes(const oct_target *target, const char *function);
-bool oct_target_is_per_tensor(const oct_target *target, const char *layer);
+/* Whether a list that ends with NULL, or is NULL, has a name. */
+bool oct_target_lists(const char *const *names, const char *name);
+static inline bool oct_target_fuses(const oct_target *target, const char *fusion)
+{
+    return !oct_target_lists(target->no_fusions, fusion);
+}
+static inline bool oct_target_runs(const oct_target *target, const char *op)
+{
+    return !oct_target_lists(target->no_ops, op);
+}
+static inline bool oct_target_has_one_scale(const oct_target *target, const char *op)
+{
+    return oct_target_lists(target->one_scale, op);
+}
+static inline bool oct_target_hands_over_float(const oct_target *target, const char *layer)
+{
+    return !target->float_outputs || oct_target_lists(target->float_outputs, layer);
+}
+static inline bool oct_target_fixes(const oct_target *target, const char *function)
+{
+    return oct_target_lists(target->fixed_functions, function);
+}
+static inline bool oct_target_is_per_tensor(const oct_target *target, const char *layer)
+{
+    return oct_target_lists(target->per_tensor, layer);
+}

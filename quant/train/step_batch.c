@@ -303,21 +303,21 @@ oct_status oct_step_batch_forward(oct_train_step *s, const oct_batch *batch, voi
     return sum_norm_statistics(s);
 }
 
-static oct_tensor *view_outputs(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
-{
-    const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
-    begin_pass(s, &leaves, false);
-    const int64_t samples = oct_leaves_local_samples(&s->context->leaves);
-    const int64_t rows = batch->rows > 0 ? batch->rows : 1;
-    const oct_shape shape = rows > 1 ? OCT_SHAPE(samples, rows, n / rows) : OCT_SHAPE(samples, n);
-    return oct_tensor_view(s->context, OCT_F32, shape, y);
-}
-
 oct_status oct_step_batch_observe(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
     const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
     const bool goals = batch->labels || batch->probabilities;
-    oct_tensor *outputs = y ? view_outputs(s, batch, y, n) : run_forward(s, batch, &leaves, false);
+    oct_tensor *outputs;
+    if (y) {
+        begin_pass(s, &leaves, false);
+        const int64_t samples = oct_leaves_local_samples(&s->context->leaves);
+        const int64_t rows = batch->rows > 0 ? batch->rows : 1;
+        const oct_shape shape =
+            rows > 1 ? OCT_SHAPE(samples, rows, n / rows) : OCT_SHAPE(samples, n);
+        outputs = oct_tensor_view(s->context, OCT_F32, shape, y);
+    } else {
+        outputs = run_forward(s, batch, &leaves, false);
+    }
     if (goals || !outputs || outputs->shape.ndim == 0) {
         compute_loss(s, outputs, batch);
     } else { /* ranges need no goals; without them there is neither loss nor metric */

@@ -93,27 +93,6 @@ oct_status oct_step_undo_keep(oct_step_undo *undo, const oct_step_state *state,
     return OCT_OK;
 }
 
-void oct_step_undo_put_back(const oct_step_undo *undo, oct_optim *optim)
-{
-    optim->updates = undo->updates;
-    optim->average.begun = undo->average_begun;
-    for (size_t i = 0; i < undo->state->count; i++) {
-        const oct_state_span *span = &undo->state->spans[i];
-        if (span->bytes > 0) memcpy(span->data, undo->copy + span->offset, span->bytes);
-    }
-}
-
-static void swap_bytes(uint8_t *a, uint8_t *b, size_t bytes)
-{
-    uint8_t some[4096];
-    for (size_t at = 0; at < bytes; at += sizeof some) {
-        const size_t n = bytes - at < sizeof some ? bytes - at : sizeof some;
-        memcpy(some, a + at, n);
-        memcpy(a + at, b + at, n);
-        memcpy(b + at, some, n);
-    }
-}
-
 void oct_step_undo_swap(oct_step_undo *undo, oct_optim *optim)
 {
     const int64_t updates = optim->updates;
@@ -124,6 +103,12 @@ void oct_step_undo_swap(oct_step_undo *undo, oct_optim *optim)
     undo->average_begun = begun;
     for (size_t i = 0; i < undo->state->count; i++) {
         const oct_state_span *span = &undo->state->spans[i];
-        swap_bytes(span->data, undo->copy + span->offset, span->bytes);
+        uint8_t *now = span->data, *kept = undo->copy + span->offset, some[4096];
+        for (size_t at = 0; at < span->bytes; at += sizeof some) {
+            const size_t n = span->bytes - at < sizeof some ? span->bytes - at : sizeof some;
+            memcpy(some, now + at, n);
+            memcpy(now + at, kept + at, n);
+            memcpy(kept + at, some, n);
+        }
     }
 }

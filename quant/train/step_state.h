@@ -43,6 +43,5 @@ typedef struct oct_step_undo {
 oct_status oct_step_undo_keep(oct_step_undo *undo, const oct_step_state *state,
                               const oct_optim *optim) OCT_NODISCARD;
 void oct_step_undo_destroy(oct_step_undo *undo);
-void oct_step_undo_put_back(const oct_step_undo *undo, oct_optim *optim);
-/* Exchanges what was kept for what there is; done twice, all is as it was. */
+/* Exchanges what was kept for what there is: that puts the state back; done twice, all is as it was. */
 void oct_step_undo_swap(oct_step_undo *undo, oct_optim *optim);

@@ -235,13 +235,6 @@ static oct_status update_parameters(oct_train_step *s, oct_step_result *result)
     return OCT_OK;
 }
 
-static oct_status learn_batch(oct_train_step *s, const oct_batch *batch)
-{
-    OCT_TRY(oct_step_batch_learn(s, batch));
-    add_waiting_gradients(s);
-    return OCT_OK;
-}
-
 /* A call that fails discards what its observers have seen. */
 static oct_status end_call(oct_train_step *s, oct_status status)
 {
@@ -264,7 +257,7 @@ static oct_status skip_nonfinite(oct_train_step *s, oct_status status)
     if (status != OCT_NUMERIC || s->nonfinite != OCT_NONFINITE_SKIP) return status;
     snprintf(s->why, sizeof s->why, "%s", oct_fail_text(0));
     oct_fail_clear();
-    oct_step_undo_put_back(&s->undo, &s->optim);
+    oct_step_undo_swap(&s->undo, &s->optim);
     s->sums.skipped = true;
     return OCT_OK;
 }
@@ -283,7 +276,9 @@ oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch)
     OCT_TRY(check_step(step, batch));
     OCT_TRY(check_sums(step, batch));
     if (step->sums.skipped) return OCT_OK;
-    return skip_nonfinite(step, end_learning(step, learn_batch(step, batch)));
+    const oct_status status = oct_step_batch_learn(step, batch);
+    if (status == OCT_OK) add_waiting_gradients(step);
+    return skip_nonfinite(step, end_learning(step, status));
 }
 
 oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result)
@@ -320,12 +315,6 @@ oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch, 
     return end_call(step, status);
 }
 
-static oct_status update_observed(oct_train_step *s, oct_step_result *result)
-{
-    report_step(s, result);
-    return update_ranges(s);
-}
-
 oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, float *y, int64_t n)
 {
     OCT_TRY(oct_step_batch_check(step, batch));
@@ -337,9 +326,9 @@ oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, flo
 oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result)
 {
     OCT_TRY(check_sums(step, NULL));
-    OCT_TRY(step->sums.skipped
-                ? reduce_words(step)
-                : skip_nonfinite(step, end_call(step, update_observed(step, result))));
+    report_step(step, result);
+    OCT_TRY(step->sums.skipped ? reduce_words(step)
+                               : skip_nonfinite(step, end_call(step, update_ranges(step))));
     if (step->sums.skipped) report_skipped(step, result);
     return OCT_OK;
 }
