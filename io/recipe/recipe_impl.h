@@ -41,7 +41,7 @@ const oct_key *oct_key_find(const char *name); /* NULL */
 /* Finds the first key of the section, or NULL when there is no such section. */
 const oct_key *oct_section_find(const char *name, size_t length);
 
-/* A value as it stands in a file or on the command line. plain: without quotes. */
+/* A value as it is written in a file or on the command line. plain: without quotes. */
 typedef struct oct_scalar {
     const char *text; /* NUL after */
     size_t length;
@@ -80,7 +80,7 @@ oct_status oct_key_has_default(const oct_key *key, const oct_recipe *recipe,
 bool oct_scalar_is_null(const oct_scalar *value);
 
 void *oct_key_field(const oct_key *key, oct_recipe *recipe);
-/* Prints the value as it would stand in a recipe; reading that text gives the same value. */
+/* Prints the value as a recipe would have it; reading that text gives the same value. */
 oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text *out) OCT_NODISCARD;
 /* Says what a value must be: "a whole number from 1 to 256", "true or false"; in short, for help:
  * "1 to 256", "true, false". */

@@ -322,7 +322,7 @@ static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
     return OCT_OK;
 }
 
-/* The most sensitive layers of the table get 16 bits. Its problems stand after those of the keys. */
+/* The most sensitive layers of the table get 16 bits. Its problems come after those of the keys. */
 static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
 {
     const size_t file = OCT_KEY_AT_quant_sensitivity, topk = OCT_KEY_AT_quant_sensitivity_topk;

@@ -1,4 +1,4 @@
-/* A mistake in a recipe is reported with the place where it stands: file, line and column, the line with a caret, or
+/* A mistake in a recipe is reported with its place: file, line and column, the line with a caret, or
  * the argument of the command. */
 #include "io/recipe/recipe_impl.h"
 

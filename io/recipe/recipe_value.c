@@ -252,7 +252,7 @@ static const char *skip_blanks(const char *text)
     return text + strspn(text, " ");
 }
 
-/* Finds the item at `text`, which ends before `end`, and returns its length. A text may stand in double quotes, and may
+/* Finds the item at `text`, which ends before `end`, and returns its length. A text may be in double quotes, and may
  * then hold commas and brackets. */
 static size_t list_item(const oct_key *key, const char *text, const char *end, oct_scalar *item)
 {
@@ -404,7 +404,7 @@ static oct_status print_real(double value, oct_text *out)
     return oct_text_add(out, "%s", text);
 }
 
-/* May the text stand without quotes, for any YAML reader? */
+/* May the text have no quotes, for any YAML reader? */
 static bool is_plain(const char *text)
 {
     static const char *const taken[] = {"null", "true", "false", "yes", "no",

@@ -10,7 +10,7 @@
 
 enum { SHOWN = 6, PROBLEMS = 8 };
 
-/* How a parameter or buffer of a module lies in files of frameworks with channels first, and the move that brings it into
+/* The layout of a parameter or buffer of a module in files of frameworks with channels first, and the move that brings it into
  * the module's own layout. */
 typedef struct weight_layout {
     int ndim;
@@ -129,7 +129,7 @@ out:
 
 /* Layouts. */
 
-/* The values as they lie. */
+/* The values in the order of memory. */
 static weight_layout layout_as_it_is(const oct_shape *shape)
 {
     weight_layout layout = {.ndim = shape->ndim};

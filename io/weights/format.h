@@ -3,7 +3,7 @@
 
 #include "io/weights/weights.h"
 
-/* How numbers lie in a file, little-endian. */
+/* How numbers are stored in a file, little-endian. */
 typedef enum oct_weight_type {
     OCT_WEIGHT_F32,
     OCT_WEIGHT_F16,
@@ -23,7 +23,7 @@ typedef struct oct_weight_format {
     const char *name;
     const char *extension;                        /* ".npz" */
     bool (*is)(const uint8_t *head, size_t size); /* NULL: the first bytes do not say */
-    bool beside;                                  /* values may lie in files beside this one */
+    bool beside;                                  /* values may be in files beside this one */
     oct_status (*open)(oct_weight_file *file);    /* lists the arrays: oct_weight_file_add */
     oct_status (*read)(oct_weight_file *file, const oct_weight *array, float *to);
     void (*close)(oct_weight_file *file); /* also after a failed open */
@@ -36,6 +36,6 @@ typedef struct oct_weight_format {
 /* Adds an array of floats; place: the format's own number for it. `like` holds shape and place. */
 oct_status oct_weight_file_add(oct_weight_file *file, const char *name,
                                const oct_weight *like) OCT_NODISCARD;
-/* Makes floats of numbers as they lie in a file. */
+/* Makes floats of numbers as they are stored in a file. */
 void oct_weight_floats(oct_weight_type type, const uint8_t *from, int64_t n, float *to);
 size_t oct_weight_type_bytes(oct_weight_type type);

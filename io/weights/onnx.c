@@ -1,5 +1,5 @@
 /* The float initializers of an ONNX file, under their names. Weights of MatMul and of a Gemm that does not
- * transpose them lie there as (in, out) and are given as (out, in), as a linear layer has them. */
+ * transpose them are there as (in, out) and are given as (out, in), as a linear layer has them. */
 #include "io/onnx/graph.h"
 
 #include "core/base/mem.h"

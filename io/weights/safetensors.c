@@ -12,7 +12,7 @@
 enum { LENGTH_BYTES = 8, JSON_COST = 48 /* of memory, for a byte of text */ };
 static const int64_t header_max = 100000000;
 
-/* Where an array lies after the header; also those that hold no floats, since all together fill the file. */
+/* The place of an array after the header; also those that hold no floats, since all together fill the file. */
 typedef struct range {
     int64_t begin, end;
     oct_weight_type type;

@@ -46,18 +46,6 @@ static oct_status copy_array(oct_fallback *fallback, size_t *capacity, const cha
     return OCT_OK;
 }
 
-static oct_status copy_state(oct_fallback *fallback, const oct_module *module)
-{
-    size_t capacity = 0;
-    for (size_t i = 0; i < module->num_params; i++)
-        OCT_TRY(
-            copy_array(fallback, &capacity, module->params[i]->name, &module->params[i]->value));
-    for (size_t i = 0; i < module->num_buffers; i++)
-        OCT_TRY(
-            copy_array(fallback, &capacity, module->buffers[i].name, &module->buffers[i].tensor));
-    return OCT_OK;
-}
-
 static const char *note_of(const conversion *c, const oct_trace_node *node)
 {
     const oct_graph *graph = c->graph;
@@ -102,6 +90,7 @@ static oct_status emit_fallback(conversion *c)
     oct_emitter *e = &c->emitter;
     const oct_trace_node *node = e->node;
     oct_step *step;
+    size_t capacity = 0; /* of the fallback's arrays */
     OCT_TRY(check_fallback(e));
     OCT_TRY(oct_emit_step(e, OCT_STEP_FLOAT, &step));
     OCT_TRY(oct_alloc(&step->fallback, 1, sizeof *step->fallback));
@@ -112,22 +101,15 @@ static oct_status emit_fallback(conversion *c)
         fallback->args[i] = node->args.value[i];
     for (int i = 0; i < node->num_inputs; i++)
         fallback->dims[i] = e->trace->values[node->input[i]].shape.ndim;
-    if (node->module) OCT_TRY(copy_state(fallback, node->module));
+    const oct_module *m = node->module;
+    for (size_t i = 0; m && i < m->num_params; i++)
+        OCT_TRY(copy_array(fallback, &capacity, m->params[i]->name, &m->params[i]->value));
+    for (size_t i = 0; m && i < m->num_buffers; i++)
+        OCT_TRY(copy_array(fallback, &capacity, m->buffers[i].name, &m->buffers[i].tensor));
     if (c->fallbacks)
         OCT_TRY(oct_text_add(c->fallbacks, "%s (%s): %s\n", step->name, fallback->type,
                              note_of(c, node)));
     return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
-}
-
-static oct_status emit_node(conversion *c)
-{
-    oct_emitter *e = &c->emitter;
-    const oct_trace_node *node = e->node;
-    if (node->module && node->module->type->emit) return node->module->type->emit(node->module, e);
-    const oct_quant_rule *rule = oct_quant_rule_find(type_of(node));
-    const bool emits = rule && rule->emit;
-    if (emits && (rule->any_domain || oct_emit_input(e, 0)->dtype != OCT_F32)) return rule->emit(e);
-    return emit_fallback(c);
 }
 
 /* Logs how often each dynamic block ran, since the program has no loops. */
@@ -199,8 +181,15 @@ static oct_status emit_nodes(conversion *c)
                                       &program->inputs[i]));
     OCT_TRY(oct_trace_live(trace, &live));
     for (size_t i = 0; i < trace->num_nodes && failed == OCT_OK; i++) {
-        e->node = &trace->nodes[i];
-        if (live[i]) failed = emit_node(c);
+        const oct_trace_node *node = e->node = &trace->nodes[i];
+        if (!live[i]) continue;
+        const oct_quant_rule *rule = oct_quant_rule_find(type_of(node));
+        if (node->module && node->module->type->emit)
+            failed = node->module->type->emit(node->module, e);
+        else if (rule && rule->emit && (rule->any_domain || oct_emit_input(e, 0)->dtype != OCT_F32))
+            failed = rule->emit(e);
+        else
+            failed = emit_fallback(c);
     }
     oct_free(&live);
     OCT_TRY(failed);

@@ -38,18 +38,6 @@ static oct_status load_array(const oct_fallback *from, const char *name, oct_ten
     return OCT_OK;
 }
 
-static oct_status load_arrays(oct_module *module, const oct_fallback *from)
-{
-    OCT_CHECK((size_t)from->num_arrays == module->num_params + module->num_buffers, OCT_DATA,
-              "%lld arrays, but a %s with these arguments has %zu", (long long)from->num_arrays,
-              from->type, module->num_params + module->num_buffers);
-    for (size_t i = 0; i < module->num_params; i++)
-        OCT_TRY(load_array(from, module->params[i]->name, &module->params[i]->value));
-    for (size_t i = 0; i < module->num_buffers; i++)
-        OCT_TRY(load_array(from, module->buffers[i].name, &module->buffers[i].tensor));
-    return OCT_OK;
-}
-
 /* The tensor of one sample as the module was called with it. */
 static oct_shape sample_shape(const oct_value *value, int dims)
 {
@@ -74,18 +62,6 @@ static oct_status blame_file(oct_status status)
     return oct_fail(OCT_DATA, "%s", text);
 }
 
-/* Arguments are read by exporters too: they are those that the module itself would give. */
-static oct_status check_args(const oct_module *module, const oct_fallback *from)
-{
-    oct_op_args own = {0};
-    module->type->args(module, &own);
-    bool same = own.count == from->num_args;
-    for (int i = 0; same && i < own.count; i++)
-        same = own.value[i] == from->args[i];
-    OCT_CHECK(same, OCT_DATA, "its arguments are not those of a %s", from->type);
-    return OCT_OK;
-}
-
 /* Creates the module, which may take little more memory than the arrays that it gets. */
 static oct_status create_module(fallback *self, const oct_module_type *type,
                                 const oct_fallback *from)
@@ -104,7 +80,14 @@ static oct_status create_module(fallback *self, const oct_module_type *type,
         return oct_fail(OCT_DATA, "its arguments ask for more memory than its arrays have");
     if (status == OCT_RESOURCE) return status;
     OCT_TRY(blame_file(status));
-    return check_args(self->module, from);
+    /* Arguments are read by exporters too: they must be those that the module itself would give. */
+    args = (oct_op_args){0};
+    self->module->type->args(self->module, &args);
+    bool same = args.count == from->num_args;
+    for (int i = 0; same && i < args.count; i++)
+        same = args.value[i] == from->args[i];
+    OCT_CHECK(same, OCT_DATA, "its arguments are not those of a %s", from->type);
+    return OCT_OK;
 }
 
 /* The size of the largest tensor that one of our own layers makes: its output, or the input of a transposed
@@ -126,8 +109,15 @@ static oct_status make_module(fallback *self, const oct_program *program, const 
               "it stays float and is a %s, which is not known here; load the plug-in that has it",
               from->type);
     OCT_TRY(create_module(self, type, from));
-    OCT_TRY(load_arrays(self->module, from));
-    oct_module_train(self->module, false);
+    oct_module *m = self->module;
+    OCT_CHECK((size_t)from->num_arrays == m->num_params + m->num_buffers, OCT_DATA,
+              "%lld arrays, but a %s with these arguments has %zu", (long long)from->num_arrays,
+              from->type, m->num_params + m->num_buffers);
+    for (size_t i = 0; i < m->num_params; i++)
+        OCT_TRY(load_array(from, m->params[i]->name, &m->params[i]->value));
+    for (size_t i = 0; i < m->num_buffers; i++)
+        OCT_TRY(load_array(from, m->buffers[i].name, &m->buffers[i].tensor));
+    oct_module_train(m, false);
     self->num_inputs = step->num_inputs;
     self->output = oct_value_numel(oct_step_output(program, step));
     for (int i = 0; i < step->num_inputs; i++)

@@ -62,6 +62,6 @@ void oct_correction_end(oct_correction *correction);
  * changes, but where a number leaves the range of normal floats. */
 /* Equalizes a prepared model whose weights are in float yet, all pairs of layers, several times over since pairs may
  * be neighbours. *pairs: of them; *channels: that got a factor other than 1. A pair is left alone where layers
- * are shared, stand in a dynamic block, cut values at a bound, or add something else. OCT_USAGE when root is not
+ * are shared, are in a dynamic block, cut values at a bound, or add something else. OCT_USAGE when root is not
  * prepared, or by a method without graph. */
 oct_status oct_equalize(oct_module *root, int64_t *pairs, int64_t *channels) OCT_NODISCARD;

@@ -2,7 +2,7 @@
  *
  * The two lists of calls are aligned as texts are compared: by the longest common part, where a call
  * whose inputs come from the same places counts twice. Calls that are aligned are one node, so modules
- * and ranges are shared; its inputs may still differ, since a branch may lie before it.
+ * and ranges are shared; its inputs may still differ, since a branch may be before it.
  */
 #include "quant/graph/graph.h"
 

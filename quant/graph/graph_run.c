@@ -5,14 +5,14 @@
  * passed and handled by it (graph_call.c). `symbolic` makes the same calls itself, with the
  * containers' hooks around them, so there is one way to run a node.
  *
- * All state of a forward lies in the step's memory; a failed forward leaves nothing over.
+ * All state of a forward is in the step's memory; a failed forward leaves nothing over.
  */
 #include "quant/graph/graph_run_impl.h"
 
 #include <string.h>
 
 /* Runs a container's hooks at its scope's begin or end. What they compute is in the graph when it
- * was recorded; another tensor would reach users too that the hook does not stand before. */
+ * was recorded; another tensor would reach users too that the hook is not before. */
 static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_scope *scope,
                             bool begin)
 {

@@ -143,21 +143,17 @@ static oct_status add_end(table *t, const char *prefix, const char *name)
     return status;
 }
 
-static bool is_below(const oct_module *module, const oct_module *ancestor)
-{
-    while (module && module != ancestor)
-        module = module->parent;
-    return module;
-}
-
 /* Adds the ends of blocks that end before this node inside of `scope` (NULL: anywhere), from *next
  * on. */
 static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *scope, size_t *next)
 {
     for (; *next < t->graph->num_blocks; ++*next) {
         const oct_graph_block *block = &t->graph->blocks[*next];
-        bool inside = !scope || scope->begin < block->begin ||
-                      (scope->begin == block->begin && is_below(block->module, scope->module));
+        const oct_module *above = block->module;
+        while (scope && above && above != scope->module)
+            above = above->parent;
+        bool inside =
+            !scope || scope->begin < block->begin || (scope->begin == block->begin && above);
         if (block->end != node || !inside) break;
         OCT_TRY(add_end(t, "_dynamic_block_", block->name));
     }

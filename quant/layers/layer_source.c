@@ -40,7 +40,7 @@ static void describe_node(oct_layer_info *layer, const oct_trace *trace, const o
                                      node->module->type == &oct_dequant_stub_type);
 }
 
-/* While the model runs for the first time: where the data of each value lies, to know views of others. */
+/* While the model runs for the first time: where the data of each value is, to find views of others. */
 typedef struct place {
     const void *data;
 } place;

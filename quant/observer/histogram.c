@@ -19,7 +19,7 @@ int oct_histogram_bin(float x)
     return bits >> 31 ? OCT_HISTOGRAM_ZERO - distance : OCT_HISTOGRAM_ZERO + distance;
 }
 
-/* The smallest magnitude of the bin that lies this far from the middle one. */
+/* The smallest magnitude of the bin that is this far from the middle one. */
 static float magnitude_at(int distance)
 {
     const uint32_t bits = MIN_BITS + ((uint32_t)(distance - 1) << DROPPED);
@@ -120,7 +120,7 @@ float oct_histogram_quantile(const int64_t *count, double share)
 }
 
 /* The integral from 0 to v of the squared distance to the nearest whole number in [least, most], in closed form: a
- * cell around a whole number gives 1/12, and what is left of the last one, or lies beyond the ends, a cube. */
+ * cell around a whole number gives 1/12, and what is left of the last one, or is beyond the ends, a cube. */
 static double integral(double v, double least, double most)
 {
     const double nearest = fmin(fmax(rint(v), least), most), rest = v - nearest;

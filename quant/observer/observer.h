@@ -64,7 +64,7 @@ oct_status oct_observer_register(const oct_observer *observer) OCT_NODISCARD;
 int32_t oct_float_key(float x);
 float oct_float_of_key(int32_t key);
 
-/* Histograms: how many values of a tensor lie where.
+/* Histograms: how many values of a tensor are where.
  *
  * The grid is one for all tensors, so nothing has to be known before the first value is counted, and
  * counts of batches, ranks and threads are added as whole numbers, in any order. Its bins are those
@@ -81,7 +81,7 @@ enum {
 
 /* The bin of x, which is a number. */
 int oct_histogram_bin(float x);
-/* The values of a bin lie between these two. */
+/* The values of a bin are between these two. */
 float oct_histogram_low(int bin);
 float oct_histogram_high(int bin);
 

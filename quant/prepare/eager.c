@@ -139,24 +139,20 @@ static void place_norm(oct_prepare_plan *plan, int64_t node)
     quantize(plan, node);
 }
 
-/* Whether a module must get codes: one with weights and a qconfig must everywhere; others may work on floats
- * outside of the stubs, such as a softmax after the last one. */
-static bool wants_codes(const oct_prepare_plan *plan, int64_t node)
-{
-    const oct_prepare_node *p = &plan->nodes[node];
-    const oct_graph_node *n = &plan->graph->nodes[node];
-    return p->eligible && !oct_prepare_follows_input(p) &&
-           (oct_prepare_has_weights(p) || plan->values[n->output].before[oct_graph_mode_of(n)]);
-}
-
 static void place_module(oct_prepare_plan *plan, int64_t node)
 {
     oct_prepare_node *p = &plan->nodes[node];
-    if (!any_codes(plan, node) && !wants_codes(plan, node)) {
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    /* One with weights and a qconfig must get codes everywhere; others may work on floats outside of the stubs, such as a
+     * softmax after the last one. */
+    const bool wants_codes =
+        p->eligible && !oct_prepare_follows_input(p) &&
+        (oct_prepare_has_weights(p) || plan->values[n->output].before[oct_graph_mode_of(n)]);
+    if (!any_codes(plan, node) && !wants_codes) {
         stay_float(plan, node);
         return;
     }
-    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++) {
+    for (int k = 0; k < n->num_inputs; k++) {
         if (p->eligible && !is_codes(plan, node, k)) miss_quant_stub(plan, node, k);
         if (!p->eligible && is_codes(plan, node, k)) miss_dequant_stub(plan, node, k);
     }

@@ -160,7 +160,7 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
                       p->number);
 }
 
-/* Finds what lies after a QuantStub and in front of a DeQuantStub, for jit_strip; `before` also
+/* Finds what is after a QuantStub and in front of a DeQuantStub, for jit_strip; `before` also
  * shows eager where a QuantStub is missing. */
 static void find_region(oct_prepare_plan *plan, oct_mode mode)
 {

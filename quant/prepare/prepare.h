@@ -11,7 +11,7 @@
  *                 afterwards the user's forward runs without anything in between
  *     symbolic    the recorded graph runs, the user's forward no longer
  *     jit         the user's forward runs, its call sites handled by the graph
- *     jit_strip   as jit, but only what lies between QuantStubs and DeQuantStubs is quantized
+ *     jit_strip   as jit, but only what is between QuantStubs and DeQuantStubs is quantized
  */
 #pragma once
 
@@ -60,8 +60,8 @@ oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *li
  * root. */
 void oct_freeze_batch_norm(oct_module *root, bool frozen);
 /* Folds every fused batch norm into its layer (oct_qat_conv_fold) where that changes no code: a layer keeps
- * its batch norm if the scale of one of its channels would fall below the smallest one. Parameters change, so whoever
- * holds them must collect them again. */
+ * its batch norm if the scale of one of its channels would fall below the smallest one. Parameters change, so their
+ * holders must collect them again. */
 oct_status oct_fold_batch_norm(oct_module *root) OCT_NODISCARD;
 
 /* What the fake-quants of a model do. QAT observes and quantizes and needs training mode;

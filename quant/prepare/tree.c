@@ -40,17 +40,6 @@ static bool is_prepared(const oct_module *module)
     return oct_is_quantized(module) && ((const oct_quantized *)module)->target;
 }
 
-/* Names the quantizer of a module's output when it is not its own child. */
-static oct_status add_borrowed(oct_text *text, const oct_module *module, int depth)
-{
-    char path[256];
-    const oct_module *fq = ((const oct_quantized *)module)->fake_quant;
-    if (fq && fq->parent == module) return OCT_OK;
-    OCT_TRY(add_indent(text, depth));
-    if (!fq) return oct_text_add(text, "(fake_quant): none, the output stays float\n");
-    return oct_text_add(text, "(fake_quant): shared with %s\n", oct_module_path(fq->parent, path));
-}
-
 static oct_status add_module(oct_text *text, const oct_module *module, int depth);
 
 static oct_status add_members(oct_text *text, const oct_module *module, int depth)
@@ -66,7 +55,13 @@ static oct_status add_members(oct_text *text, const oct_module *module, int dept
     for (size_t i = 0; i < module->num_children; i++)
         if ((*module->children[i].slot)->type != &oct_weight_fake_quant_type)
             OCT_TRY(add_module(text, *module->children[i].slot, depth));
-    if (is_prepared(module)) OCT_TRY(add_borrowed(text, module, depth));
+    const oct_module *fq = is_prepared(module) ? ((const oct_quantized *)module)->fake_quant : NULL;
+    if (is_prepared(module) && (!fq || fq->parent != module)) { /* not one of its children */
+        OCT_TRY(add_indent(text, depth));
+        OCT_TRY(fq ? oct_text_add(text, "(fake_quant): shared with %s\n",
+                                  oct_module_path(fq->parent, path))
+                   : oct_text_add(text, "(fake_quant): none, the output stays float\n"));
+    }
     if (conv && !conv->borrows) OCT_TRY(add_weight(text, conv, depth));
     return OCT_OK;
 }

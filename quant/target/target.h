@@ -22,7 +22,7 @@ typedef struct oct_target {
     /* The fake-quant that "affine" is here (module/fake_quant_kind_list.def); NULL: affine itself. */
     const char *affine;
     /* Codes of floats are round_half_even(x / scale); otherwise round_half_even(x * (1 / scale)), which may
-     * differ where a quotient lies next to the middle of two codes. */
+     * differ where a quotient is next to the middle of two codes. */
     bool quotient;
     /* A product of codes, times the ratio of scales, gets the zero_point before it is rounded, in float. */
     bool offset_first;

@@ -1,4 +1,4 @@
-/* The state of training is what a checkpoint holds of a model and its optimizer, as it lies in memory: parameters,
+/* The state of training is what a checkpoint holds of a model and its optimizer, as it is in memory: parameters,
  * buffers, the optimizer's state, averages. It is the same on all ranks, to the bit. */
 #pragma once
 
