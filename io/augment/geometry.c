@@ -28,13 +28,6 @@ double oct_image_unit(oct_dtype dtype)
     return dtype == OCT_U8 ? 255 : dtype == OCT_S8 ? 128 : 1;
 }
 
-double oct_image_get(const oct_image *image, int64_t index)
-{
-    if (image->dtype == OCT_U8) return ((const uint8_t *)image->data)[index];
-    if (image->dtype == OCT_S8) return ((const int8_t *)image->data)[index];
-    return (double)((const float *)image->data)[index];
-}
-
 /* Rounds to the nearest code, halves up. */
 static double code_of(double value, double least, double most)
 {
@@ -52,9 +45,13 @@ void oct_image_set(oct_image *image, int64_t index, double value)
         ((float *)image->data)[index] = (float)value;
 }
 
-/* Writes the value that the model will see as 0; of a map, the class that is ignored. */
-static void paint_pixel(oct_image *image, int64_t index, const oct_reals *mean)
+void oct_geometry_paint(oct_image *image, const oct_box *box, const oct_reals *mean)
 {
+    if (box->h == 0 || box->w == 0) return;
+    const size_t pixel = pixel_bytes(image), row = (size_t)box->w * pixel;
+    char *first = pixel_at(image, box->top, box->left);
+    /* The first pixel is the value that the model will see as 0; of a map, the class that is ignored. */
+    const int64_t index = (box->top * image->w + box->left) * image->c;
     for (int64_t c = 0; c < image->c; c++) {
         const int64_t at = oct_min_i64(c, oct_max_i64(mean->count - 1, 0));
         if (image->dtype == OCT_S32)
@@ -62,14 +59,6 @@ static void paint_pixel(oct_image *image, int64_t index, const oct_reals *mean)
         else
             oct_image_set(image, index + c, mean->value[at] * oct_image_unit(image->dtype));
     }
-}
-
-void oct_geometry_paint(oct_image *image, const oct_box *box, const oct_reals *mean)
-{
-    if (box->h == 0 || box->w == 0) return;
-    const size_t pixel = pixel_bytes(image), row = (size_t)box->w * pixel;
-    char *first = pixel_at(image, box->top, box->left);
-    paint_pixel(image, (box->top * image->w + box->left) * image->c, mean);
     for (size_t filled = pixel; filled < row; filled += pixel)
         memcpy(first + filled, first, pixel);
     for (int64_t y = 1; y < box->h; y++)
@@ -423,23 +412,20 @@ static oct_status change_height(oct_image *image, oct_image *spare, int64_t h)
     return OCT_OK;
 }
 
-static oct_status resize_nearest(oct_image *map, oct_image *spare, int64_t h, int64_t w)
-{
-    OCT_TRY(oct_image_resize(spare, map->dtype, h, w, map->c));
-    for (int64_t y = 0; y < h; y++)
-        for (int64_t x = 0; x < w; x++)
-            memcpy(pixel_at(spare, y, x),
-                   pixel_at(map, (2 * y + 1) * map->h / (2 * h), (2 * x + 1) * map->w / (2 * w)),
-                   pixel_bytes(map));
-    swap_images(map, spare);
-    return OCT_OK;
-}
-
 oct_status oct_geometry_resize(oct_image *image, oct_image *map, oct_image *spare, int64_t h,
                                int64_t w)
 {
     oct_status status = OCT_OK;
-    if (map && (map->h != h || map->w != w)) OCT_TRY(resize_nearest(map, spare, h, w));
+    if (map && (map->h != h || map->w != w)) {
+        OCT_TRY(oct_image_resize(spare, map->dtype, h, w, map->c));
+        for (int64_t y = 0; y < h; y++)
+            for (int64_t x = 0; x < w; x++)
+                memcpy(
+                    pixel_at(spare, y, x),
+                    pixel_at(map, (2 * y + 1) * map->h / (2 * h), (2 * x + 1) * map->w / (2 * w)),
+                    pixel_bytes(map));
+        swap_images(map, spare);
+    }
     if (image->dtype == OCT_S8) change_sign_bits(image);
     if (image->w != w) status = change_width(image, spare, w);
     if (status == OCT_OK && image->h != h) status = change_height(image, spare, h);

@@ -35,8 +35,7 @@ void oct_geometry_paint(oct_image *image, const oct_box *box, const oct_reals *m
 
 /* How many steps of the codes are 1 of data.mean: 255 for bytes, 128 for OCT_S8, 1 for floats. */
 double oct_image_unit(oct_dtype dtype);
-/* Read and write a value as it is stored; what is written is rounded and kept within the codes. */
-double oct_image_get(const oct_image *image, int64_t index);
+/* Writes a value as it is stored, rounded and kept within the codes. */
 void oct_image_set(oct_image *image, int64_t index, double value);
 
 /* Draws a box of an image as torchvision's RandomResizedCrop does: the share of the area from `scale`, width

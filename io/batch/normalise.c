@@ -1,12 +1,5 @@
 #include "io/batch/normalise.h"
 
-static float value_at(const oct_image *image, int64_t i)
-{
-    if (image->dtype == OCT_U8) return (float)((const uint8_t *)image->data)[i];
-    if (image->dtype == OCT_S8) return (float)((const int8_t *)image->data)[i];
-    return ((const float *)image->data)[i];
-}
-
 oct_normaliser oct_normaliser_of(const oct_reals *mean, const oct_reals *std)
 {
     oct_normaliser n = {.count = mean->count > std->count ? mean->count : std->count};
@@ -25,7 +18,7 @@ void oct_normalise_image(const oct_image *image, const oct_normaliser *n, float 
         const float mean = n->mean[oct_normaliser_at(n, c)],
                     inverse_std = 1.0f / n->std[oct_normaliser_at(n, c)];
         for (int64_t i = c; i < pixels * image->c; i += image->c)
-            out[i] = oct_normal_value(value_at(image, i), unit, mean, inverse_std);
+            out[i] = oct_normal_value((float)oct_image_get(image, i), unit, mean, inverse_std);
     }
 }
 

@@ -77,16 +77,6 @@ typedef struct largest {
     int64_t label, index;
 } largest;
 
-static largest find_largest(const label_list lists[2])
-{
-    largest found = {.label = INT64_MIN};
-    for (int l = 0; l < 2; l++)
-        for (int64_t i = 0; i < lists[l].count; i++)
-            if (lists[l].labels[i] > found.label)
-                found = (largest){lists[l].file, lists[l].labels[i], i};
-    return found;
-}
-
 /* Marks the classes that occur and returns how many of them are new. */
 static int64_t mark(const label_list *list, int64_t first, uint8_t *seen)
 {
@@ -137,7 +127,11 @@ static oct_status count_classes(const opening *l, int64_t *classes)
     };
     for (int i = 0; i < 2; i++)
         OCT_TRY_OUT(check_labels(l, &lists[i], OCT_CLASSES_MAX));
-    largest top = find_largest(lists);
+    largest top = {.label = INT64_MIN};
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < lists[k].count; i++)
+            if (lists[k].labels[i] > top.label)
+                top = (largest){lists[k].file, lists[k].labels[i], i};
     *classes = top.label - l->source->first_label + 1;
     OCT_CHECK_OUT(*classes > 1, OCT_DATA,
                   "%s: every label is %" PRId64 "; at least two classes are needed", l->folder,
@@ -221,19 +215,6 @@ oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32])
     return OCT_OK;
 }
 
-/* Labels are not asked for, even where the files have some. */
-static oct_status drop_labels(const opening *l)
-{
-    oct_dataset *data = l->data;
-    free_names(data);
-    oct_free(&data->labels);
-    data->classes = l->source->classes ? l->source->classes : l->format->classes;
-    OCT_CHECK(data->classes > 0, OCT_USAGE,
-              "data.classes: samples without labels (data.goal: none) do not say how many outputs "
-              "the network has; write data.classes=NUMBER");
-    return OCT_OK;
-}
-
 void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c)
 {
     data->h = h;
@@ -281,7 +262,16 @@ static oct_status open_here(opening *l)
     data->read_w = data->w;
     data->read_c = data->c;
     if (data->goal == OCT_GOAL_CLASS) OCT_TRY(find_classes(l));
-    if (data->goal == OCT_GOAL_NONE) OCT_TRY(drop_labels(l));
+    if (data->goal == OCT_GOAL_NONE) {
+        /* Labels are not asked for, even where the files have some. */
+        free_names(data);
+        oct_free(&data->labels);
+        data->classes = l->source->classes ? l->source->classes : l->format->classes;
+        OCT_CHECK(
+            data->classes > 0, OCT_USAGE,
+            "data.classes: samples without labels (data.goal: none) do not say how many outputs "
+            "the network has; write data.classes=NUMBER");
+    }
     oct_dataset_resize(data, data->h, data->w, data->c);
     if (source->limit > 0 && source->limit < data->count) data->count = source->limit;
     return take_digest(data);

@@ -120,21 +120,6 @@ static oct_status has_part(const reading *r, const char *part, bool *there)
     return OCT_OK;
 }
 
-/* Which folder holds the split: train beside test or val, or everything in one. */
-static oct_status find_part(reading *r)
-{
-    bool train, test, val;
-    OCT_TRY(has_part(r, "train", &train));
-    OCT_TRY(has_part(r, "test", &test));
-    OCT_TRY(has_part(r, "val", &val));
-    OCT_CHECK(train || !(test || val), OCT_DATA, "%s: holds the folder %s, but no folder train; %s",
-              r->source->folder, test ? "test" : "val", FILES);
-    r->drawn = !test && !val;
-    r->part = train ? "train" : "";
-    if (!r->drawn && r->split == OCT_TEST) r->part = test ? "test" : "val";
-    return OCT_OK;
-}
-
 static bool holds_pictures(const listing *l)
 {
     for (int64_t i = 0; i < l->count; i++)
@@ -325,7 +310,16 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
     OCT_CHECK(realpath(source->folder, r.root), OCT_DATA, "%s: %s", source->folder,
               strerror(errno));
     OCT_TRY(oct_pictures_begin(data, source, r.root));
-    OCT_TRY(find_part(&r));
+    /* Which folder holds the split: train beside test or val, or everything in one. */
+    bool train, test, val;
+    OCT_TRY(has_part(&r, "train", &train));
+    OCT_TRY(has_part(&r, "test", &test));
+    OCT_TRY(has_part(&r, "val", &val));
+    OCT_CHECK(train || !(test || val), OCT_DATA, "%s: holds the folder %s, but no folder train; %s",
+              r.source->folder, test ? "test" : "val", FILES);
+    r.drawn = !test && !val;
+    r.part = train ? "train" : "";
+    if (!r.drawn && r.split == OCT_TEST) r.part = test ? "test" : "val";
     oct_status status = list_classes(&r, r.drawn ? r.part : "train", &classes);
     r.class_names = classes.name;
     r.num_classes = classes.count;

@@ -423,14 +423,6 @@ static oct_status open_form(oct_to_c_file *f, const oct_export *job)
     return oct_plan_values(program, f->w.offsets, &f->w.scratch_bytes);
 }
 
-static oct_status add_notices(const oct_to_c_file *f, oct_text *notices)
-{
-    if (!f->w.wide) return OCT_OK;
-    return oct_text_add(notices,
-                        "it rounds in double, because it has codes of 16 bits or unquantized "
-                        "results of a program that shifts\n");
-}
-
 static oct_status write_model(const oct_export *job, oct_exported *out)
 {
     oct_to_c_file *f = NULL;
@@ -439,7 +431,10 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     OCT_TRY_OUT(open_form(f, job));
     OCT_TRY_OUT(write_source(f, out));
     OCT_TRY_OUT(oct_to_c_header(f, out));
-    status = add_notices(f, &out->notices);
+    if (f->w.wide)
+        status = oct_text_add(&out->notices,
+                              "it rounds in double, because it has codes of 16 bits or unquantized "
+                              "results of a program that shifts\n");
 out:
     oct_text_free(&f->text);
     oct_text_free(&f->w.kernels);

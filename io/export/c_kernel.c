@@ -44,20 +44,11 @@ void oct_to_c_fail(oct_to_c *w, oct_status status, const char *format, ...)
 
 const char *oct_to_c_type(oct_dtype dtype)
 {
-    switch ((int)dtype) {
-    case OCT_U8:
-        return "uint8_t";
-    case OCT_U16:
-        return "uint16_t";
-    case OCT_S8:
-        return "int8_t";
-    case OCT_S32:
-        return "int32_t";
-    case OCT_S64:
-        return "int64_t";
-    default:
-        return "float";
-    }
+    static const char *const types[OCT_S64 + 1] = {
+        [OCT_U8] = "uint8_t",  [OCT_U16] = "uint16_t", [OCT_S8] = "int8_t",
+        [OCT_S32] = "int32_t", [OCT_S64] = "int64_t",
+    };
+    return types[dtype] ? types[dtype] : "float";
 }
 
 static const char *const *text_of(const char *kernel)

@@ -139,25 +139,6 @@ static void declare_values(oct_to_onnx_program *p)
     }
 }
 
-static void write_program(oct_to_onnx_program *p)
-{
-    const oct_program *program = p->program;
-    for (int i = 0; i < program->num_inputs; i++)
-        p->values[program->inputs[i]] = model_input(
-            p->w, p->job, i, oct_to_onnx_value_shape(&program->values[program->inputs[i]]));
-    oct_to_onnx_property(p->w, "octet.target", program->target);
-    for (int64_t i = 0; i < program->num_steps; i++)
-        write_step(p, i);
-    if (oct_to_onnx_status(p->w) != OCT_OK) return;
-    const oct_value *value = &p->program->values[p->program->output];
-    oct_to_onnx_ref y = p->values[p->program->output];
-    oct_to_onnx_layer_begin(p->w, "output");
-    if (value->h == 1 && value->w == 1)
-        y = oct_to_onnx_view(p->w, y, oct_to_onnx_value_shape(value));
-    declare_model_output(p->w, p->job, y, dtype_there(value));
-    if (p->job->all_values) declare_values(p);
-}
-
 static oct_status write_int8_model(oct_to_onnx_writer *w, const oct_export *job, oct_text *notices)
 {
     oct_to_onnx_program p = {.w = w, .job = job, .program = &job->model->program};
@@ -166,7 +147,20 @@ static oct_status write_int8_model(oct_to_onnx_writer *w, const oct_export *job,
     OCT_TRY_OUT(oct_alloc(&p.values, count, sizeof *p.values));
     OCT_TRY_OUT(oct_alloc(&p.params, count, sizeof *p.params));
     OCT_TRY_OUT(oct_alloc(&p.fresh, count, sizeof *p.fresh));
-    write_program(&p);
+    for (int i = 0; i < p.program->num_inputs; i++)
+        p.values[p.program->inputs[i]] = model_input(
+            p.w, p.job, i, oct_to_onnx_value_shape(&p.program->values[p.program->inputs[i]]));
+    oct_to_onnx_property(p.w, "octet.target", p.program->target);
+    for (int64_t i = 0; i < p.program->num_steps; i++)
+        write_step(&p, i);
+    OCT_TRY_OUT(oct_to_onnx_status(w));
+    const oct_value *value = &p.program->values[p.program->output];
+    oct_to_onnx_ref y = p.values[p.program->output];
+    oct_to_onnx_layer_begin(p.w, "output");
+    if (value->h == 1 && value->w == 1)
+        y = oct_to_onnx_view(p.w, y, oct_to_onnx_value_shape(value));
+    declare_model_output(p.w, p.job, y, dtype_there(value));
+    if (p.job->all_values) declare_values(&p);
     OCT_TRY_OUT(oct_to_onnx_status(w));
     status = oct_export_losses_say(OCT_TO_ONNX_LOSSES, p.losses, oct_to_onnx_loss_words, notices);
 out:

@@ -60,14 +60,6 @@ static bool has_failed(const oct_to_tflite_program *p)
     return oct_to_tflite_status(p->w) != OCT_OK;
 }
 
-/* Returns the first step that makes codes of 16 bits; NULL: none does. */
-static const oct_step *wide_step(const oct_program *program)
-{
-    for (int64_t i = 0; i < program->num_steps; i++)
-        if (program->values[program->steps[i].output].dtype == OCT_U16) return &program->steps[i];
-    return NULL;
-}
-
 static void write_step(oct_to_tflite_program *p, int64_t number)
 {
     const oct_step *step = &p->program->steps[number];
@@ -160,13 +152,13 @@ static void add_numbers(oct_to_tflite_program *p, const char *key, const float *
 static void write_program(oct_to_tflite_program *p)
 {
     const oct_program *program = p->program;
-    const oct_step *wide = wide_step(program);
     char name[OCT_PORT_BYTES];
-    if (wide)
-        oct_to_tflite_fail(p->w, OCT_PREPARE,
-                           "%s: has codes of 16 bits, for which XNNPACK has no integer operators; "
-                           "quantize with 8 bits",
-                           wide->name);
+    for (int64_t i = 0; i < program->num_steps && !has_failed(p); i++)
+        if (oct_step_output(program, &program->steps[i])->dtype == OCT_U16)
+            oct_to_tflite_fail(p->w, OCT_PREPARE,
+                               "%s: has codes of 16 bits, for which XNNPACK has no integer "
+                               "operators; quantize with 8 bits",
+                               program->steps[i].name);
     for (int i = 0; i < program->num_inputs && !has_failed(p); i++) {
         const int x = write_input(p, i);
         p->values[program->inputs[i]] = x;

@@ -19,3 +19,10 @@ void oct_image_free(oct_image *image)
     oct_free(&image->data);
     *image = (oct_image){0};
 }
+
+double oct_image_get(const oct_image *image, int64_t index)
+{
+    if (image->dtype == OCT_U8) return ((const uint8_t *)image->data)[index];
+    if (image->dtype == OCT_S8) return ((const int8_t *)image->data)[index];
+    return (double)((const float *)image->data)[index];
+}

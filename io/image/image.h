@@ -22,6 +22,8 @@ static inline int64_t oct_image_numel(const oct_image *image)
 oct_status oct_image_resize(oct_image *image, oct_dtype dtype, int64_t h, int64_t w,
                             int64_t c) OCT_NODISCARD;
 void oct_image_free(oct_image *image);
+/* Reads a value as it is stored. */
+double oct_image_get(const oct_image *image, int64_t index);
 
 /* Larger ones are refused, whatever a file says. */
 enum { OCT_IMAGE_SIDE_MAX = 65500 };

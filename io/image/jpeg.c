@@ -65,14 +65,6 @@ static oct_status failed(const work *k)
                           k->file->name, k->reason);
 }
 
-static void read_header(work *k)
-{
-    jpeg_create_decompress(&k->jpeg);
-    k->jpeg.progress = &k->progress;
-    jpeg_mem_src(&k->jpeg, k->file->bytes, k->file->size);
-    jpeg_read_header(&k->jpeg, TRUE);
-}
-
 static uint8_t times(unsigned a, unsigned b) /* a * b / 255, rounded */
 {
     const unsigned product = a * b + 128;
@@ -108,7 +100,10 @@ static void read_pixels(work *k, const oct_image_header *header, uint8_t *pixels
 static oct_status try_read(work *k, oct_image_header *header, uint8_t *pixels)
 {
     if (setjmp(k->failed)) return failed(k);
-    read_header(k);
+    jpeg_create_decompress(&k->jpeg);
+    k->jpeg.progress = &k->progress;
+    jpeg_mem_src(&k->jpeg, k->file->bytes, k->file->size);
+    jpeg_read_header(&k->jpeg, TRUE);
     if (pixels) {
         read_pixels(k, header, pixels);
         header->warnings = k->errors.num_warnings;
