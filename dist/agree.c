@@ -4,7 +4,7 @@
  * (a mistake in the recipe is found by every rank: that is one message, not one for each rank). Only
  * after a lone failure do the sentences travel, from the first rank that failed.
  */
-#include "core/base/digest.h"
+#include "core/base/mem.h"
 #include "dist/comm_impl.h"
 
 #include <stdio.h>

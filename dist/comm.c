@@ -1,7 +1,6 @@
 /* A communicator starts and ends the ranks, and knows their names. */
 #include "dist/comm.h"
 
-#include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "dist/comm_impl.h"

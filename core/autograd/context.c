@@ -1,12 +1,224 @@
-/* The context keeps the status of a step, its memory and its tensors. */
+/* The context keeps the status of a step, its memory and its tensors; the lifetimes of a forward without a tape
+ * come first. */
 #include "core/autograd/context.h"
 
-#include "core/autograd/lifetimes.h"
 #include "core/base/mem.h"
 #include "core/nn/module.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+/* The lifetimes of activations are learned from a first forward.
+ *
+ * Blocks are numbered in the order in which a forward makes them, call sites in the order in which they
+ * end. What an atomic module makes beside its output has its last reader in that module's own call.
+ */
+static const int64_t forever = INT64_MAX;
+
+typedef struct held_block {
+    char *memory; /* NULL: given back */
+    size_t bytes;
+    int64_t born, last; /* call site in which it is made and after which it goes */
+    bool inner;         /* made inside of an atomic module */
+} held_block;
+
+/* A call site, as it was learned, is compared with the one that runs. */
+typedef struct site {
+    const oct_module *module;
+    const char *op;
+    int num_inputs;
+    int64_t input[OCT_MAX_INPUTS], output; /* blocks, -1: memory of others */
+} site;
+
+struct oct_lifetimes {
+    oct_arena *arena;
+    held_block *blocks;
+    size_t num_blocks, cap_blocks; /* of the forward at hand */
+    size_t first_alive;            /* all blocks before it are gone */
+    int64_t *learned;              /* last reader of each block */
+    size_t num_learned, cap_learned;
+    site *sites;
+    size_t num_sites, cap_sites;
+    size_t next;   /* call sites that have ended in this forward */
+    int64_t bytes; /* of the learned forward, at most at a time */
+    bool knows;    /* a forward has been learned */
+    bool lost;     /* this one takes another way */
+    bool diverged;
+};
+
+oct_status oct_lifetimes_create(oct_lifetimes **lifetimes)
+{
+    return oct_alloc(lifetimes, 1, sizeof **lifetimes);
+}
+
+void oct_lifetimes_destroy(oct_lifetimes **lifetimes)
+{
+    if (!*lifetimes) return;
+    oct_free(&(*lifetimes)->blocks);
+    oct_free(&(*lifetimes)->learned);
+    oct_free(&(*lifetimes)->sites);
+    oct_free(lifetimes);
+}
+
+/* Starts a forward, whose blocks are borrowed from this arena. */
+static void begin_forward(oct_lifetimes *l, oct_arena *arena)
+{
+    l->arena = arena;
+    l->num_blocks = l->first_alive = l->next = 0;
+    l->lost = l->diverged = false;
+    if (!l->knows) l->num_sites = 0;
+}
+
+static int64_t most_bytes(const oct_lifetimes *l)
+{
+    int64_t most = 0;
+    for (int64_t k = 0; k <= (int64_t)l->num_sites; k++) {
+        int64_t now = 0;
+        for (size_t i = 0; i < l->num_blocks; i++)
+            if (l->blocks[i].born <= k && l->blocks[i].last >= k)
+                now += (int64_t)l->blocks[i].bytes;
+        if (now > most) most = now;
+    }
+    return most;
+}
+
+static oct_status learn_blocks(oct_lifetimes *l)
+{
+    OCT_TRY(oct_grow(&l->learned, &l->cap_learned, l->num_blocks, sizeof *l->learned));
+    for (size_t i = 0; i < l->num_blocks; i++)
+        l->learned[i] = l->blocks[i].last;
+    l->num_learned = l->num_blocks;
+    l->bytes = most_bytes(l);
+    return OCT_OK;
+}
+
+void oct_lifetimes_end(oct_lifetimes *l, const oct_tensor *y)
+{
+    if (l->knows || l->lost) return;
+    if (y->trace_value >= 0) l->blocks[y->trace_value].last = forever;
+    if (learn_blocks(l) == OCT_OK)
+        l->knows = true;
+    else
+        oct_fail_clear(); /* the next forward learns */
+}
+
+int64_t oct_lifetimes_bytes(const oct_lifetimes *l)
+{
+    return l->bytes;
+}
+
+bool oct_lifetimes_diverged(const oct_lifetimes *l)
+{
+    return l->diverged;
+}
+
+/* Takes the data of a tensor, and the number of its block; NULL with a record on failure. inner: an
+ * atomic module makes it. */
+static void *borrow_block(oct_lifetimes *l, size_t bytes, bool inner, int64_t *number)
+{
+    if (oct_grow(&l->blocks, &l->cap_blocks, l->num_blocks + 1, sizeof *l->blocks) != OCT_OK)
+        return NULL;
+    char *memory = oct_arena_borrow(l->arena, bytes);
+    if (!memory) return NULL;
+    *number = (int64_t)l->num_blocks;
+    l->blocks[l->num_blocks++] = (held_block){.memory = memory,
+                                              .bytes = bytes,
+                                              .born = (int64_t)l->next,
+                                              .last = forever,
+                                              .inner = inner};
+    return memory;
+}
+
+/* Returns the block in which data is, or -1. */
+static int64_t block_of(const oct_lifetimes *l, const void *data)
+{
+    for (size_t i = l->first_alive; i < l->num_blocks; i++) {
+        const held_block *b = &l->blocks[i];
+        const uintptr_t at = (uintptr_t)data, first = (uintptr_t)b->memory;
+        if (b->memory && at >= first && at < first + b->bytes) return (int64_t)i;
+    }
+    return -1;
+}
+
+/* False when the tensor's memory has gone: the forward has diverged. */
+static bool is_readable(oct_lifetimes *l, const oct_tensor *x)
+{
+    if (x->trace_value < 0 ||
+        (x->trace_value < (int64_t)l->num_blocks && l->blocks[x->trace_value].memory))
+        return true;
+    l->diverged = true;
+    return false;
+}
+
+static void give_back(const oct_lifetimes *l, held_block *b)
+{
+    oct_arena_give(l->arena, b->memory);
+    b->memory = NULL;
+}
+
+/* Makes of an executed call site one to compare or to learn. */
+static site site_of(const oct_site *executed)
+{
+    site s = {.module = executed->module,
+              .op = executed->op,
+              .num_inputs = executed->num_inputs,
+              .output = executed->output->trace_value};
+    for (int i = 0; i < s.num_inputs; i++)
+        s.input[i] = executed->input[i]->trace_value;
+    return s;
+}
+
+static bool same_site(const site *a, const site *b)
+{
+    return a->module == b->module && strcmp(a->op, b->op) == 0 && a->num_inputs == b->num_inputs &&
+           a->output == b->output &&
+           memcmp(a->input, b->input, (size_t)a->num_inputs * sizeof a->input[0]) == 0;
+}
+
+static void learn_site(oct_lifetimes *l, const site *s)
+{
+    if (oct_grow(&l->sites, &l->cap_sites, l->num_sites + 1, sizeof *l->sites) != OCT_OK) {
+        oct_fail_clear();
+        l->lost = true; /* nothing is given back for want of memory to remember it */
+        return;
+    }
+    for (int i = 0; i < s->num_inputs; i++)
+        if (s->input[i] >= 0) l->blocks[s->input[i]].last = (int64_t)l->num_sites;
+    l->sites[l->num_sites++] = *s;
+}
+
+/* What an atomic module made beside its output goes at once; no other call site has seen it. */
+static void drop_inner(oct_lifetimes *l, int64_t output)
+{
+    for (size_t i = l->num_blocks; i-- > l->first_alive && l->blocks[i].inner;) {
+        held_block *b = &l->blocks[i];
+        b->inner = false;
+        if (!b->memory || (int64_t)i == output) continue;
+        give_back(l, b);
+        b->last = (int64_t)l->next;
+    }
+}
+
+static void drop_read(oct_lifetimes *l)
+{
+    for (size_t i = l->first_alive; i < l->num_blocks && i < l->num_learned; i++)
+        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) give_back(l, &l->blocks[i]);
+    while (l->first_alive < l->num_blocks && !l->blocks[l->first_alive].memory)
+        l->first_alive++;
+}
+
+void oct_lifetimes_done(oct_lifetimes *l, const oct_site *executed)
+{
+    if (l->lost) return;
+    const site s = site_of(executed);
+    if (l->knows) l->lost = l->next >= l->num_sites || !same_site(&s, &l->sites[l->next]);
+    if (l->lost) return;
+    if (!l->knows) learn_site(l, &s);
+    drop_inner(l, s.output);
+    if (l->knows) drop_read(l);
+    l->next++;
+}
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group)
 {
@@ -45,7 +257,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->open_params = NULL;
     cx->norm_notes = NULL;
     cx->meanwhile = NULL;
-    if (cx->lifetimes) oct_lifetimes_begin(cx->lifetimes, cx->arena);
+    if (cx->lifetimes) begin_forward(cx->lifetimes, cx->arena);
 }
 
 oct_status oct_context_status(const oct_context *cx)
@@ -86,7 +298,7 @@ bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n)
 {
     if (!oct_inputs_present(cx, inputs, n)) return false;
     for (int i = 0; i < n && oct_context_frees(cx); i++)
-        if (!oct_lifetimes_readable(cx->lifetimes, inputs[i]))
+        if (!is_readable(cx->lifetimes, inputs[i]))
             oct_context_fail(cx, OCT_DEFECT,
                              "a value was read that no operation was known to read");
     return cx->status == OCT_OK;
@@ -114,16 +326,8 @@ static oct_tensor *tensor_over(oct_context *cx, oct_dtype dtype, oct_shape shape
 
 oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data)
 {
-    int64_t trace_value = oct_context_frees(cx) ? oct_lifetimes_number(cx->lifetimes, data) : -1;
+    int64_t trace_value = oct_context_frees(cx) ? block_of(cx->lifetimes, data) : -1;
     return tensor_over(cx, dtype, shape, data, trace_value);
-}
-
-/* Takes memory that is freed after its last reader. */
-static void *take_block(oct_context *cx, size_t bytes, int64_t *number)
-{
-    if (cx->status != OCT_OK) return NULL;
-    void *block = oct_lifetimes_take(cx->lifetimes, bytes, cx->atomic_depth > 0, number);
-    return block ? block : oct_context_adopt(cx, oct_fail_code());
 }
 
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
@@ -139,7 +343,13 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
         return oct_context_fail(cx, OCT_RESOURCE, "a tensor of shape %s does not fit into memory",
                                 oct_shape_text(&shape, text));
     int64_t trace_value = -1;
-    void *data = oct_context_frees(cx) ? take_block(cx, bytes, &trace_value) : oct_save(cx, bytes);
+    void *data = NULL;
+    if (!oct_context_frees(cx))
+        data = oct_save(cx, bytes);
+    else if (cx->status == OCT_OK) {
+        data = borrow_block(cx->lifetimes, bytes, cx->atomic_depth > 0, &trace_value);
+        if (!data) oct_context_adopt(cx, oct_fail_code());
+    }
     return data ? tensor_over(cx, dtype, shape, data, trace_value) : NULL;
 }
 

@@ -128,3 +128,31 @@ void *oct_save(oct_context *cx, size_t bytes); /* arena memory for node->saved; 
 /* Borrows scratch for the time of one op; NULL on failure (sticky). */
 void *oct_scratch(oct_context *cx, size_t bytes);
 void oct_scratch_end(oct_context *cx, void *block);
+
+/* Lifetimes free the activations of a forward without a tape when no later call site reads them.
+ *
+ * Who reads what last is learned. The first forward keeps the output of every call site and writes down
+ * which call site read which; later ones that take the same way give each block of memory back after
+ * its last reader. A forward that takes another way keeps what it has from there on. Should it read
+ * what has gone already, it fails, and oct_lifetimes_diverged says that the failure is only this: let
+ * the same forward run again without lifetimes.
+ *
+ * That holds for forwards that read tensors by modules and ops alone, since nothing else is seen:
+ * oct_module_calls_only (core/nn/module.h).
+ *
+ * A tensor's id is here the number of its block, and views have that of what they look at.
+ */
+/* The caller sets them as cx->lifetimes before oct_context_begin; it serves forwards of one module
+ * tree in one mode (training or evaluation) by one context. */
+oct_status oct_lifetimes_create(oct_lifetimes **lifetimes) OCT_NODISCARD;
+void oct_lifetimes_destroy(oct_lifetimes **lifetimes);
+
+/* Ends a forward with its result y, which stays until the next oct_context_begin. */
+void oct_lifetimes_end(oct_lifetimes *lifetimes, const oct_tensor *y);
+/* Returns the most bytes that were needed at a time in the forward that was learned, had it freed
+ * what is read no more; 0 before. */
+int64_t oct_lifetimes_bytes(const oct_lifetimes *lifetimes);
+/* True when the failed forward read what was gone. */
+bool oct_lifetimes_diverged(const oct_lifetimes *lifetimes);
+/* Called for each call site that has been executed, while the lifetimes apply (oct_context_frees). */
+void oct_lifetimes_done(oct_lifetimes *lifetimes, const oct_site *executed);

@@ -6,7 +6,7 @@
  */
 #include "core/autograd/leaf_grads.h"
 
-#include "core/base/digest.h"
+#include "core/base/mem.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * memory once. A group whose left neighbour of the tree waits is added to it where it is made, and needs
  * neither a row nor a merge: the bits are those of the merge, since nothing that waits is -0.
  */
-#include "core/autograd/leaf_stream.h"
+#include "core/autograd/leaf_grads.h"
 
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"

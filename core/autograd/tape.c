@@ -5,7 +5,7 @@
 #include "core/autograd/tape.h"
 
 #include "core/autograd/leaf_grads.h"
-#include "core/autograd/lifetimes.h"
+#include "core/autograd/context.h"
 #include "core/base/cpu.h"
 #include "core/graph/trace.h"
 

@@ -9,7 +9,6 @@
  */
 #include "core/base/arena.h"
 
-#include "core/base/cache_line.h"
 #include "core/base/mem.h"
 
 /* Chunks beyond the base are hardly larger than what is taken: what is left of them is lost, they are

@@ -1,6 +1,6 @@
 /* A collective is what core and quant may ask of the other ranks. dist supplies the MPI one; the
  * default is one process. Every function is collective: all ranks call it, in the same order, and a rank that is alone
- * calls it in a training step as well, since where a leaf is computed again (replay.h) the answer is of all leaves. */
+ * calls it in a training step as well, since where a leaf is computed again (oct_replay) the answer is of all leaves. */
 #pragma once
 
 #include "core/base/leaves.h"
@@ -52,3 +52,23 @@ extern const oct_collective oct_collective_one; /* rank 0 of 1 */
 
 /* Collective: sums whole numbers over the ranks, in place and exactly, while the sums fit into 64 bits. */
 oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n) OCT_NODISCARD;
+
+/* A replay lets one rank do again, alone, what the ranks have done together: it keeps the totals of a forward and
+ * a backward, and returns them again.
+ *
+ *     oct_replay_record(&replay, group);   work over &replay.face
+ *     oct_replay_again(&replay);           the same work, or what another rank did in it, over &replay.face
+ */
+typedef struct oct_replay {
+    oct_collective face;         /* first: its functions find the rest after it */
+    const oct_collective *ranks; /* borrowed */
+    bool again;
+    char *totals; /* one total after the other */
+    size_t used, capacity, at;
+} oct_replay;
+
+/* Forgets what was kept. The sums of gradients, which go on besides a backward, are no part of it. */
+void oct_replay_record(oct_replay *replay, const oct_collective *ranks);
+/* From now on the calls take no other rank. OCT_DEFECT from one that comes in another order than was kept. */
+void oct_replay_again(oct_replay *replay);
+void oct_replay_free(oct_replay *replay);

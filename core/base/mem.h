@@ -1,9 +1,10 @@
-/* All memory comes from here. Blocks are aligned to 64 bytes and zeroed; live and peak bytes are
+/* All memory comes from here. Blocks are aligned to cache lines of 64 bytes and zeroed; live and peak bytes are
  * counted. */
 #pragma once
 
 #include "core/base/status.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Sets *block to count * size bytes, zeroed; OCT_RESOURCE with a sentence on overflow or
@@ -40,3 +41,24 @@ size_t oct_mem_peak(void);
 void oct_mem_peak_reset(void);
 /* Serves tests: the n-th allocation from now fails (0 = never). */
 void oct_mem_fail_after(int64_t n);
+
+enum { OCT_CACHE_LINE = 64 };
+
+/* Rounds up to whole cache lines, so that no two threads or arrays share one. */
+static inline size_t oct_cache_aligned(size_t bytes)
+{
+    return (bytes + OCT_CACHE_LINE - 1) / OCT_CACHE_LINE * OCT_CACHE_LINE;
+}
+
+/* Takes the next `bytes` of memory after the *used taken ones, in whole cache lines. memory NULL only
+ * counts, and returns NULL. */
+static inline void *oct_carve(void *memory, size_t *used, size_t bytes)
+{
+    void *taken = memory ? (char *)memory + *used : NULL;
+    *used += oct_cache_aligned(bytes);
+    return taken;
+}
+
+/* A digest shows whether two runs of memory are the same: if they differ in one word only, their digests always
+ * differ. It is quick, and no proof against an attacker; files have SHA-256 (io/file/file.h). */
+uint64_t oct_digest(const void *data, size_t bytes);

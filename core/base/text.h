@@ -1,4 +1,4 @@
-/* Strict numbers from text, near names, growing strings. */
+/* Strict numbers from text, near names, growing strings, lists. */
 #pragma once
 
 #include "core/base/c_locale.h"
@@ -46,3 +46,16 @@ typedef struct oct_shown {
 oct_shown oct_show(const char *text, size_t length);
 
 double oct_seconds(void); /* monotonic clock */
+
+/* Lists of numbers and of texts, as a recipe has them. */
+enum { OCT_REALS_MAX = 1024, OCT_TEXTS_MAX = 256 };
+
+typedef struct oct_reals {
+    int count;
+    double value[OCT_REALS_MAX];
+} oct_reals;
+
+typedef struct oct_texts {
+    int count;
+    char *value[OCT_TEXTS_MAX]; /* owned */
+} oct_texts;

@@ -1,5 +1,5 @@
 /* The gradient of weights is a product over positions: rows are taps and input channels, columns are
- * output channels. Its operands are described in conv_weight_operands_impl.h.
+ * output channels. Its operands are described in conv_impl.h.
  *
  * They are made for one block of positions after the other; sums go on from block to block in tiles that
  * stay in cache while their product is at work. For the taps of a ky whose lines would be all zeros they
@@ -9,11 +9,11 @@
  * more than the products. Leaves that fit a block together are then computed side by side: the tree over
  * them is summed in cache, some rows at a time, and only its result is written.
  */
-#include "core/base/cache_line.h"
+#include "core/base/mem.h"
 #include "core/base/cpu.h"
 #include "core/base/leaves.h"
 #include "core/base/int_math.h"
-#include "core/kernel/conv_weight_operands_impl.h"
+#include "core/kernel/conv_impl.h"
 #include "core/kernel/transpose.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The operands of the gradient of weights are planes of the input and panels of the gradient. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
-#include "core/kernel/conv_weight_operands_impl.h"
+#include "core/kernel/conv_impl.h"
 #include "core/kernel/transpose.h"
 
 #include <string.h>

@@ -1,7 +1,5 @@
 /* Float products with AVX2 and FMA work six rows by two panels of eight columns. */
-#include "core/kernel/float_kernel.h"
-
-#include "core/kernel/flush.h"
+#include "core/kernel/float_impl.h"
 
 #include <immintrin.h>
 

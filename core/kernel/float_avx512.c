@@ -1,9 +1,6 @@
 /* Float products take AVX-512; bfloat16 ones are made of floats, for processors without the
  * instruction. */
-#include "core/kernel/float_avx512.h"
-
-#include "core/kernel/float_kernel.h"
-#include "core/kernel/flush.h"
+#include "core/kernel/float_impl.h"
 
 #define PANEL_NAME f32
 #define PANEL_LANES 16

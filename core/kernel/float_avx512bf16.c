@@ -1,7 +1,5 @@
 /* This table is avx512's, with the instruction for bfloat16. */
-#include "core/kernel/float_avx512.h"
-
-#include "core/kernel/float_kernel.h"
+#include "core/kernel/float_impl.h"
 
 #include <string.h>
 

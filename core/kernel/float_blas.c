@@ -6,11 +6,10 @@
  * depend on its place among them either, which is tried before the kernel is used: with 12 rows or more it does in some
  * of OpenBLAS's kernels, such as Haswell's.
  */
-#include "core/kernel/float_kernel.h"
+#include "core/kernel/float_impl.h"
 
 #include "core/base/int_math.h"
 #include "core/kernel/blas.h"
-#include "core/kernel/flush.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -1,7 +1,5 @@
 /* Plain loops over fmaf define the float products. */
-#include "core/kernel/float_kernel.h"
-
-#include "core/kernel/flush.h"
+#include "core/kernel/float_impl.h"
 
 #include <math.h>
 

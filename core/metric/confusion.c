@@ -1,7 +1,7 @@
 /* The confusion matrix counts rows by their true class and by their predicted class. Its figure is the balanced
  * accuracy: the share of a class's rows that is predicted correctly, averaged over the classes that have rows. */
 #include "core/metric/metric.h"
-#include "core/tensor/argmax.h"
+#include "core/tensor/tensor.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "core/tensor/argmax.h"
+#include "core/tensor/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * is 0, as scikit-learn has it.
  */
 #include "core/metric/metric.h"
-#include "core/tensor/argmax.h"
+#include "core/tensor/tensor.h"
 
 #include <math.h>
 

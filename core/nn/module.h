@@ -40,7 +40,7 @@ struct oct_module_type {
     /* The module is one step of an integer program (quant/module/quantized_impl.h); NULL: it is not. */
     const struct oct_quantized_op *step;
     /* A container may set this: its forward reads tensors by calls of modules and ops alone, never their data, so
-     * what no later call reads may be freed while it runs (core/autograd/lifetimes.h). Atomic modules read
+     * what no later call reads may be freed while it runs (core/autograd/context.h). Atomic modules read
      * no tensors but the inputs of the call at hand in any case. */
     bool calls_only;
 };

@@ -1,7 +1,7 @@
 /* A call of a module runs its hooks and its forward, and reports to the trace and the lifetimes. */
 #include "core/nn/module_call.h"
 
-#include "core/autograd/lifetimes.h"
+#include "core/autograd/context.h"
 #include "core/graph/trace.h"
 
 /* In a trace, what a hook puts in place of another tensor is a value of the graph. */

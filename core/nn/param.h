@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "core/tensor/file_order.h"
+#include "core/tensor/move.h"
 #include "core/tensor/tensor.h"
 
 /* Values from a file must lie in this range. Both 0: any. */

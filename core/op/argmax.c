@@ -3,7 +3,7 @@
  * it. */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
-#include "core/tensor/argmax.h"
+#include "core/tensor/tensor.h"
 
 static bool fits(oct_context *cx, const oct_tensor *x, int last)
 {

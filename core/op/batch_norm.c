@@ -2,11 +2,12 @@
  *
  * In training two sums over each group are taken over leaves in double: of x and x*x before forward, of
  * grad_y and grad_y * (x - mean) before backward. Squares of floats are exact in double, so one pass
- * is enough for the variance. Saved are mean and 1/sigma; x itself still lies in the step's memory.
+ * is enough for the variance. Saved are mean and 1/sigma; x itself is still in the step's memory.
  */
 #include "core/autograd/leaf_grads.h"
-#include "core/base/tiles.h"
-#include "core/kernel/batch_norm.h"
+#include "core/base/cpu.h"
+#include "core/base/int_math.h"
+#include "core/base/leaves.h"
 #include "core/op/norm_groups.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
@@ -14,6 +15,187 @@
 #include <math.h>
 #include <omp.h>
 #include <string.h>
+
+enum {
+    LANES = 4, /* doubles of a vector */
+    MANY = 4,  /* vectors of channels at a time */
+    BLOCK_BYTES =
+        32 * 1024, /* of each array: first-level caches are smaller, second-level larger */
+};
+
+typedef double doubles __attribute__((vector_size(LANES * 8), aligned(8), may_alias));
+typedef float floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+#define WIDEN(x) __builtin_convertvector(*(const floats *)(x), doubles)
+
+/* Rows of some channels, `pitch` values apart, whose values and products are summed. */
+typedef struct bn_rows {
+    int64_t rows, pitch, channels;
+    const float *grad, *x; /* at the first of these channels */
+    const float *mean;
+    double *sum, *product;
+    const float *next_grad, *next_x; /* a line of the next block for each row, to prefetch */
+} bn_rows;
+
+_Static_assert(LANES *MANY * sizeof(float) == 64, "a row's channels at a time are a cache line");
+
+/* sum += x, product += x * x of `vectors` vectors of channels. */
+static inline __attribute__((always_inline)) void add_values(int vectors, bn_rows v)
+{
+    doubles sum[MANY], product[MANY];
+    for (int i = 0; i < vectors; i++) {
+        sum[i] = *(const doubles *)(v.sum + i * LANES);
+        product[i] = *(const doubles *)(v.product + i * LANES);
+    }
+    for (int64_t r = 0; r < v.rows; r++, v.x += v.pitch) {
+        __builtin_prefetch(v.next_x + r * LANES * MANY);
+        for (int i = 0; i < vectors; i++) {
+            doubles x = WIDEN(v.x + i * LANES);
+            sum[i] += x;
+            product[i] += x * x;
+        }
+    }
+    for (int i = 0; i < vectors; i++) {
+        *(doubles *)(v.sum + i * LANES) = sum[i];
+        *(doubles *)(v.product + i * LANES) = product[i];
+    }
+}
+
+/* sum += grad, product += grad * (x - mean). */
+static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows v)
+{
+    doubles sum[MANY], product[MANY], mean[MANY];
+    for (int i = 0; i < vectors; i++) {
+        sum[i] = *(const doubles *)(v.sum + i * LANES);
+        product[i] = *(const doubles *)(v.product + i * LANES);
+        mean[i] = WIDEN(v.mean + i * LANES);
+    }
+    for (int64_t r = 0; r < v.rows; r++, v.grad += v.pitch, v.x += v.pitch) {
+        __builtin_prefetch(v.next_grad + r * LANES * MANY);
+        __builtin_prefetch(v.next_x + r * LANES * MANY);
+        for (int i = 0; i < vectors; i++) {
+            doubles grad = WIDEN(v.grad + i * LANES);
+            sum[i] += grad;
+            product[i] += grad * (WIDEN(v.x + i * LANES) - mean[i]);
+        }
+    }
+    for (int i = 0; i < vectors; i++) {
+        *(doubles *)(v.sum + i * LANES) = sum[i];
+        *(doubles *)(v.product + i * LANES) = product[i];
+    }
+}
+
+/* Gives the same rows from channel c on. */
+static bn_rows at_channel(bn_rows v, int64_t c)
+{
+    int64_t next = v.rows * (v.pitch + c);
+    v.next_x = v.x + next;
+    v.x += c;
+    if (v.grad) {
+        v.next_grad = v.grad + next;
+        v.grad += c;
+        v.mean += c;
+    }
+    v.sum += c;
+    v.product += c;
+    return v;
+}
+
+OCT_CLONES
+static void add_block_values(bn_rows v)
+{
+    int64_t c = 0;
+    for (; c + MANY * LANES <= v.channels; c += MANY * LANES)
+        add_values(MANY, at_channel(v, c));
+    for (; c + LANES <= v.channels; c += LANES)
+        add_values(1, at_channel(v, c));
+    for (; c < v.channels; c++) {
+        for (int64_t r = 0; r < v.rows; r++) {
+            double x = (double)v.x[r * v.pitch + c];
+            v.sum[c] += x;
+            v.product[c] += x * x;
+        }
+    }
+}
+
+OCT_CLONES
+static void add_block_grads(bn_rows v)
+{
+    int64_t c = 0;
+    for (; c + MANY * LANES <= v.channels; c += MANY * LANES)
+        add_grads(MANY, at_channel(v, c));
+    for (; c + LANES <= v.channels; c += LANES)
+        add_grads(1, at_channel(v, c));
+    for (; c < v.channels; c++) {
+        for (int64_t r = 0; r < v.rows; r++) {
+            double grad = (double)v.grad[r * v.pitch + c];
+            v.sum[c] += grad;
+            v.product[c] += grad * ((double)v.x[r * v.pitch + c] - (double)v.mean[c]);
+        }
+    }
+}
+
+/* Sums over rows in order: of x and x * x, or with grad of grad and grad * (x - mean).
+ *
+ * It adds by blocks of rows that the cache holds, and in one of them keeps some channels at a time in registers; the
+ * terms of each channel come in the order of the rows, in double, so the bits do not depend on that. Hardware does not
+ * prefetch some channels of one row after the other, so each row asks for a line of the next block. */
+static void sum_rows(bn_rows v)
+{
+    const int64_t block = oct_max_i64(1, BLOCK_BYTES / (v.channels * (int64_t)sizeof(float)));
+    int64_t left = v.rows;
+    memset(v.sum, 0, (size_t)v.channels * sizeof(double));
+    memset(v.product, 0, (size_t)v.channels * sizeof(double));
+    for (; left > 0; left -= v.rows) {
+        v.rows = oct_min_i64(block, left);
+        if (v.grad)
+            add_block_grads(v);
+        else
+            add_block_values(v);
+        v.x += v.rows * v.pitch;
+        if (v.grad) v.grad += v.rows * v.pitch;
+    }
+}
+
+/* One value a channel. */
+typedef struct bn_terms {
+    const float *mean, *scale, *shift, *slope;
+} bn_terms;
+
+/* y = (x - mean) * scale + shift */
+OCT_CLONES
+static void normalize(int64_t rows, int64_t channels, const float *x, const bn_terms *terms,
+                      float *restrict y)
+{
+    const float *mean = terms->mean, *scale = terms->scale, *shift = terms->shift;
+    for (int64_t r = 0; r < rows; r++, x += channels, y += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            y[c] = (x[c] - mean[c]) * scale[c] + shift[c];
+    }
+}
+
+/* grad = scale * (grad - shift - (x - mean) * slope), in place */
+OCT_CLONES
+static void grad_of_input(int64_t rows, int64_t channels, const float *x, const bn_terms *terms,
+                          float *restrict grad)
+{
+    const float *mean = terms->mean, *scale = terms->scale;
+    const float *shift = terms->shift, *slope = terms->slope;
+    for (int64_t r = 0; r < rows; r++, x += channels, grad += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            grad[c] = scale[c] * (grad[c] - shift[c] - (x[c] - mean[c]) * slope[c]);
+    }
+}
+
+/* grad = scale * grad, in place */
+OCT_CLONES
+static void scale_rows(int64_t rows, int64_t channels, const float *scale, float *restrict grad)
+{
+    for (int64_t r = 0; r < rows; r++, grad += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            grad[c] *= scale[c];
+    }
+}
 
 typedef struct bn_saved {
     oct_param *gamma, *beta;
@@ -37,25 +219,26 @@ void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, floa
         inv_std[c] = (float)(1.0 / sqrt((double)args->running_var[c] + (double)args->eps));
 }
 
-/* Sums rows of `all` channels leaf by leaf; `all` begins with the first leaf, and the means with those of the
- * first group. */
-static void sum_leaves(const oct_context *cx, const oct_bn_rows *all, const bn_saved *v,
+/* Sums rows of `all` channels leaf by leaf: for each leaf the sums of the values and, `pitch` after them, of the products.
+ * `all` begins with the first leaf, and the means with those of the first group. */
+static void sum_leaves(const oct_context *cx, const bn_rows *all, const bn_saved *v,
                        int64_t positions)
 {
     const oct_cut cut = oct_cut_columns(cx->leaves.local, all->pitch, omp_get_max_threads());
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < cut.threads; t++) {
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
-            oct_bn_rows some = *all;
+            bn_rows some = *all;
             const int64_t begin = oct_leaf_begin(&cx->leaves, tile.leaf);
             some.rows = oct_leaf_size(&cx->leaves, tile.leaf) * positions;
             some.channels = tile.end - tile.first;
             some.x += begin * positions * some.pitch + tile.first;
-            some.sums += tile.leaf * 2 * some.pitch + tile.first;
+            some.sum += tile.leaf * 2 * some.pitch + tile.first;
+            some.product = some.sum + some.pitch;
             if (some.grad) some.grad += begin * positions * some.pitch + tile.first;
             if (some.mean)
                 some.mean += oct_norm_group_at(&v->groups, tile.leaf) * some.pitch + tile.first;
-            oct_bn_sum(&some);
+            sum_rows(some);
         }
     }
 }
@@ -101,7 +284,7 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
                                        sizeof(double));
     if (!rows) return false;
     double *totals = rows + cx->leaves.local * 2 * c;
-    sum_leaves(cx, &(oct_bn_rows){.pitch = c, .x = oct_f32(x), .sums = rows}, saved, positions);
+    sum_leaves(cx, &(bn_rows){.pitch = c, .x = oct_f32(x), .sum = rows}, saved, positions);
     if (oct_bn_stats_begin(cx, &stats) &&
         oct_sum_over_groups(cx, &saved->groups, rows, 2 * c, totals) &&
         !take_stats(&stats, saved, positions, totals))
@@ -151,13 +334,13 @@ static void input_grad(const oct_context *cx, const bn_saved *v, const oct_tenso
     for (int64_t i = 0; i < samples; i++) {
         const int64_t g = oct_norm_group_at(&v->groups, i / cx->leaves.leaf);
         const float *scale = work + g * 3 * channels;
-        const oct_bn_terms terms = {v->mean + g * channels, scale, scale + channels,
-                                    scale + 2 * channels};
+        const bn_terms terms = {v->mean + g * channels, scale, scale + channels,
+                                scale + 2 * channels};
         const int64_t rows = positions, at = i * positions * channels;
         if (totals)
-            oct_bn_input_grad(rows, channels, oct_f32(x) + at, &terms, grad + at);
+            grad_of_input(rows, channels, oct_f32(x) + at, &terms, grad + at);
         else
-            oct_scale_rows(rows, channels, scale, grad + at);
+            scale_rows(rows, channels, scale, grad + at);
     }
 }
 
@@ -174,8 +357,8 @@ static void batch_norm_backward(oct_context *cx, oct_node *node)
     double *totals = rows + cx->leaves.local * 2 * c;
     sum_leaves(
         cx,
-        &(oct_bn_rows){
-            .pitch = c, .grad = node->output->grad, .x = oct_f32(x), .mean = v->mean, .sums = rows},
+        &(bn_rows){
+            .pitch = c, .grad = node->output->grad, .x = oct_f32(x), .mean = v->mean, .sum = rows},
         v, positions);
     give_param_grads(cx, v, c, rows);
     if (!x->needs_grad) goto out;
@@ -232,10 +415,10 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++) {
         const int64_t g = oct_norm_group_at(&v.groups, i / cx->leaves.leaf);
-        const oct_bn_terms terms = {
+        const bn_terms terms = {
             .mean = v.mean + g * c, .scale = scale + g * c, .shift = oct_f32(&args->beta->value)};
-        oct_bn_normalize(positions, c, oct_f32(x) + i * positions * c, &terms,
-                         oct_f32(y) + i * positions * c);
+        normalize(positions, c, oct_f32(x) + i * positions * c, &terms,
+                  oct_f32(y) + i * positions * c);
     }
 
     oct_node *node = oct_record(cx, "batch_norm", batch_norm_backward, &x, 1, true, y);

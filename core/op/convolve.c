@@ -1,10 +1,10 @@
 /* One plan serves a convolution forward and backward, and weights are packed once; then threads share the
- * samples (core/base/tiles.h), whose results do not depend on each other, and of sums over the samples of a
+ * samples (oct_cut), whose results do not depend on each other, and of sums over the samples of a
  * leaf the channels. */
 #include "core/op/convolve_impl.h"
 
-#include "core/base/cache_line.h"
-#include "core/base/tiles.h"
+#include "core/base/mem.h"
+#include "core/base/leaves.h"
 #include "core/op/op_impl.h"
 
 #include <omp.h>

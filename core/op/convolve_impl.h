@@ -1,7 +1,7 @@
 /* Files of convolutions share this run: a linear layer is a convolution with h = w = kernel = 1. */
 #pragma once
 
-#include "core/autograd/leaf_stream.h"
+#include "core/autograd/leaf_grads.h"
 #include "core/autograd/tape.h"
 #include "core/kernel/conv.h"
 

@@ -1,7 +1,7 @@
 /* Images of f32 or of codes are dilated one by one. */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
-#include "core/tensor/dilation.h"
+#include "core/tensor/conv_shape.h"
 
 static void dilate_backward(oct_context *cx, oct_node *node)
 {

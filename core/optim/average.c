@@ -1,5 +1,5 @@
 /* Averages are kept span by span of the model's memory. */
-#include "core/optim/average.h"
+#include "core/optim/optim.h"
 
 #include "core/base/cpu.h"
 #include "core/base/mem.h"

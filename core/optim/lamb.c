@@ -9,7 +9,7 @@
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/optim/optim_impl.h"
-#include "core/optim/square_sum.h"
+#include "core/optim/optim.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
  * The ratio is 1 for what does not decay (biases, batch norm) and where a norm is 0. Its state is v. */
 #include "core/base/cpu.h"
 #include "core/optim/optim_impl.h"
-#include "core/optim/square_sum.h"
+#include "core/optim/optim.h"
 
 #include <math.h>
 

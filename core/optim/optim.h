@@ -1,8 +1,9 @@
-/* Optimizers update the bound parameters. Their state is flat, in the order of oct_params. */
+/* Optimizers update the bound parameters: their updates, the norms that clip gradients, and the averages of weights.
+ * Their state is flat, in the order of oct_params. */
 #pragma once
 
 #include "core/base/registry.h"
-#include "core/optim/average.h"
+#include "core/nn/params.h"
 
 typedef enum oct_optim_kind {
 #define OCT_OPTIM(id, file) OCT_##id,
@@ -18,6 +19,23 @@ typedef struct oct_optim_config {
 #include "core/optim/optim_list.def"
 } oct_optim_config;
 
+/* The exponential moving average of a model's weights (EMA), and of the running statistics of its batch
+ * norms. A model that is judged and deployed by the averages is often better than the one that the last
+ * steps have left. The memory here holds whichever of the two the model does not hold: a swap exchanges them. */
+typedef struct oct_average_options {
+    double decay; /* share of the average that a step leaves; 0: there is no average */
+    bool warmup;  /* the decay of update t, from 0, is at most (1 + t) / (10 + t) */
+} oct_average_options;
+
+typedef struct oct_average {
+    oct_average_options options;
+    struct oct_average_span *spans; /* of the model's memory, one after another here */
+    size_t count, capacity;
+    float *values; /* NULL: there is no average */
+    bool begun;    /* there is something in it */
+    bool in_model; /* the model holds the averages, and the memory here what is trained */
+} oct_average;
+
 enum { OCT_OPTIM_SLOTS_MAX = 4 };
 
 typedef struct oct_optim {
@@ -28,7 +46,7 @@ typedef struct oct_optim {
     int64_t numel;
     int64_t updates; /* done so far, with the one at hand */
     oct_average
-        average; /* of what is updated: a part of a checkpoint as the slots are; none at first */
+        average; /* of what is updated; part of a checkpoint as the slots are; none at first */
 } oct_optim;
 
 typedef struct oct_optim_type {
@@ -51,3 +69,22 @@ void oct_optim_destroy(oct_optim *optim);
 /* Makes one update from params->grads. Formulas as torch.optim.SGD and torch.optim.AdamW, in float; LARS and LAMB
  * by their papers. */
 void oct_optim_step(oct_optim *optim, oct_params *params, float lr);
+
+/* params: the bound ones of root. With a decay of 0 it does nothing. */
+oct_status oct_average_create(oct_average *average, const oct_average_options *options,
+                              oct_module *root, const oct_params *params) OCT_NODISCARD;
+void oct_average_destroy(oct_average *average);
+/* Takes what the model holds into the averages, after an update: average += (1 - decay) * (value - average),
+ * in float. updates: done by now; the first one begins the averages with what the model holds. */
+void oct_average_update(oct_average *average, int64_t updates);
+/* Puts the averages into the model, or what is trained back there; nothing before the first update. */
+void oct_average_put(oct_average *average, bool averages);
+/* Where a tensor of the model has its other value here; NULL: it has none. */
+float *oct_average_of(const oct_average *average, const oct_tensor *tensor);
+
+/* Returns the sum of the squares of a vector, in double. Its shape follows from n alone, so no bit depends on threads
+ * or on the instruction set; squares of floats are exact in double and do not overflow. */
+double oct_square_sum(const float *x, int64_t n);
+/* Multiplies the total gradients by most / (norm + 1e-6), their norm as one vector, where that is below 1, as
+ * torch.nn.utils.clip_grad_norm_ does; frozen parameters count nothing. Returns the norm before. */
+double oct_clip_grads(oct_params *params, double most);

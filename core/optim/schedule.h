@@ -2,7 +2,7 @@
  * the peak at its last step; after it the schedule of schedule_list.def decides. */
 #pragma once
 
-#include "core/base/lists.h"
+#include "core/base/text.h"
 #include "core/base/registry.h"
 
 typedef enum oct_schedule_kind {

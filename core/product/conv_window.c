@@ -3,7 +3,7 @@
  * that reach the same taps share their runs. */
 #include "core/product/conv_window.h"
 
-#include "core/base/cache_line.h"
+#include "core/base/mem.h"
 #include "core/base/int_math.h"
 
 #include <string.h>

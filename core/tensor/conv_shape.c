@@ -4,6 +4,7 @@
 #include "core/base/int_math.h"
 
 #include <stdio.h>
+#include <string.h>
 
 oct_conv_geometry oct_conv_geometry_from(const int64_t number[OCT_WINDOW_NUMBERS])
 {
@@ -300,4 +301,49 @@ int64_t oct_pool_count(const oct_conv_shape *s, bool include_pad, int64_t y, int
         columns = (oct_window_span){left, oct_min_i64(left + s->kernel_w, s->in_w + s->pad_right)};
     }
     return (rows.end - rows.first) * (columns.end - columns.first);
+}
+
+oct_dilation oct_dilation_of(oct_shape x, int step_h, int step_w, oct_dtype dtype,
+                             int32_t zero_point)
+{
+    return (oct_dilation){.h = x.dim[1],
+                          .w = x.dim[2],
+                          .c = x.dim[3],
+                          .step_h = step_h,
+                          .step_w = step_w,
+                          .dtype = dtype,
+                          .zero_point = zero_point,
+                          .out_h = (x.dim[1] - 1) * step_h + 1,
+                          .out_w = (x.dim[2] - 1) * step_w + 1};
+}
+
+/* Writes zeros to n elements. */
+static void fill_zero(const oct_dilation *d, int64_t n, void *y)
+{
+    if (d->dtype == OCT_U16) {
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)y)[i] = (uint16_t)d->zero_point;
+        return;
+    }
+    memset(y, d->dtype == OCT_U8 ? d->zero_point : 0, (size_t)n * oct_dtype_bytes(d->dtype));
+}
+
+/* Where pixel `at` of x lies in y, in pixels. */
+static int64_t position_of(const oct_dilation *d, int64_t at)
+{
+    return at / d->w * d->step_h * d->out_w + at % d->w * d->step_w;
+}
+
+void oct_dilate_image(const oct_dilation *d, const void *x, void *y)
+{
+    const int64_t bytes = d->c * (int64_t)oct_dtype_bytes(d->dtype);
+    fill_zero(d, d->out_h * d->out_w * d->c, y);
+    for (int64_t at = 0; at < d->h * d->w; at++)
+        memcpy((char *)y + position_of(d, at) * bytes, (const char *)x + at * bytes, (size_t)bytes);
+}
+
+void oct_undilate_image(const oct_dilation *d, const float *y, float *x)
+{
+    for (int64_t at = 0; at < d->h * d->w; at++)
+        memcpy(x + at * d->c, y + position_of(d, at) * d->c, (size_t)d->c * sizeof *x);
 }

@@ -4,6 +4,9 @@
 
 #include "core/tensor/tensor.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 enum { OCT_MOVE_DIMS = 6 };
 
 /* The order of nested loops: value i0..i5 of the output, row-major, is value offset + sum(i_k * stride_k) of the
@@ -27,3 +30,23 @@ oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status cod
  * each value of `y` to the one of `x` that it was read from, in the order of y. */
 void oct_move_copy(const oct_move_map *map, size_t bytes, const void *x, void *restrict y);
 void oct_move_add_back(const oct_move_map *map, const float *y, float *restrict x);
+
+/* Where the elements of a tensor in a file, row-major with these sizes, lie in a parameter or buffer: at
+ * offset + sum(index_k * stride_k). With no dimensions: a single number. */
+enum { OCT_FILE_ORDER_DIMS = 6 };
+typedef struct oct_file_order {
+    int64_t dims; /* without a gap after it: orders are compared as bytes */
+    int64_t size[OCT_FILE_ORDER_DIMS], stride[OCT_FILE_ORDER_DIMS];
+    int64_t offset;
+} oct_file_order;
+
+/* The row-major order of a shape. */
+oct_file_order oct_file_order_of(int64_t dims, const int64_t *size);
+/* Makes of the order of a matrix with `rows` rows that of its transpose; false: its rows do not end between two
+ * dimensions. */
+bool oct_file_order_turn(oct_file_order *order, int64_t rows);
+/* Copies a tensor of a file to its place. */
+void oct_file_order_in(const oct_file_order *order, const float *file, float *value);
+/* Copies the tensor from where one order has it to where another one has it, or adds it to what is there. */
+void oct_file_order_move(const oct_file_order *from, const float *x, const oct_file_order *to,
+                         float *y, bool add);

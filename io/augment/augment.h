@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "core/base/lists.h"
+#include "core/base/text.h"
 #include "core/base/registry.h"
 #include "io/augment/dice.h"
 #include "io/image/image.h"

@@ -2,7 +2,7 @@
  * `octet run`. */
 #pragma once
 
-#include "core/base/lists.h"
+#include "core/base/text.h"
 #include "io/image/image.h"
 
 /* The normalisation of channels; one value of each holds for all of them. */

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "core/autograd/call.h"
-#include "core/graph/trace_run.h"
+#include "core/graph/trace.h"
 
 /* Formats see a float layer in this form, be it a call in a float network or a float fallback of an int8 model; and
  * they see its arrays in the layouts that PyTorch and ONNX have: channels before rows and columns. */

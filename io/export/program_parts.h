@@ -1,7 +1,6 @@
 /* What formats that write integer programs share: parts of steps in other forms, and notices of what is lost. */
 #pragma once
 
-#include "core/base/lists.h"
 #include "core/base/text.h"
 #include "quant/program/program.h"
 

@@ -1,7 +1,7 @@
 /* An int8 model in memory: integer program, how to feed it, golden vectors, certificate. */
 #pragma once
 
-#include "core/base/lists.h"
+#include "core/base/text.h"
 #include "quant/program/program.h"
 
 typedef struct oct_certificate {

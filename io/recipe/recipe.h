@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "core/base/lists.h"
+#include "core/base/text.h"
 #include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "core/optim/schedule.h"

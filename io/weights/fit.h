@@ -1,9 +1,8 @@
 /* Arrays of a file become the parameters and buffers of a model that have their names. */
 #pragma once
 
-#include "core/base/lists.h"
 #include "core/base/text.h"
-#include "core/graph/trace_run.h"
+#include "core/graph/trace.h"
 #include "io/weights/weights.h"
 
 /* What the user says about names, as the recipe has it; both may have no entries. */

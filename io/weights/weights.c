@@ -4,7 +4,6 @@
 #include "core/base/half.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/kernel/bf16.h"
 #include "io/file/array.h"
 #include "io/file/file.h"
 #include "io/weights/format.h"

@@ -3,7 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/op/loss.h"
-#include "core/tensor/argmax.h"
+#include "core/tensor/tensor.h"
 #include "io/model/class_names.h"
 #include "launch/base/output.h"
 #include "quant/program/step.h"

@@ -2,7 +2,6 @@
  * sheet of --preview, what training makes of some samples (data_sheet.c). */
 #pragma once
 
-#include "core/base/lists.h"
 #include "core/base/text.h"
 #include "io/dataset/dataset.h"
 #include "io/recipe/recipe.h"

@@ -9,7 +9,7 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "core/tensor/argmax.h"
+#include "core/tensor/tensor.h"
 #include "core/nn/network.h"
 #include "io/model/class_names.h"
 #include "io/file/file.h"

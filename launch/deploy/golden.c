@@ -2,7 +2,7 @@
 #include "launch/deploy/golden.h"
 
 #include "core/base/mem.h"
-#include "core/graph/trace_run.h"
+#include "core/graph/trace.h"
 #include "io/export/program_parts.h"
 #include "io/batch/loader.h"
 #include "launch/deploy/certificate.h"

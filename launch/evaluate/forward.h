@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "core/autograd/lifetimes.h"
+#include "core/autograd/context.h"
 #include "core/base/leaves.h"
 #include "core/nn/module.h"
 

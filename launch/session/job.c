@@ -2,7 +2,6 @@
 #include "launch/session/job.h"
 
 #include "core/base/cpu.h"
-#include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/kernel/float_kernel.h"

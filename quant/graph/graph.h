@@ -28,7 +28,7 @@
  */
 #pragma once
 
-#include "core/graph/trace_run.h"
+#include "core/graph/trace.h"
 #include "quant/module/quant_modules.h"
 
 typedef enum oct_node_action {

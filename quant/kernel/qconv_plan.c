@@ -2,7 +2,7 @@
  * qconv.c has the ways. */
 #include "quant/kernel/qconv.h"
 
-#include "core/base/cache_line.h"
+#include "core/base/mem.h"
 #include "core/base/int_math.h"
 
 #include <string.h>

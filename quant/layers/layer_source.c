@@ -1,6 +1,5 @@
 #include "quant/layers/layer_source.h"
 
-#include "core/base/cache_line.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "quant/convert/convert.h"

@@ -510,7 +510,7 @@ oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t
 }
 
 /* Counts below 2^53 are exact in double, and so are their sums: ranks are the leaves of a sum that there is
- * anyway. One rank asks as well: where a leaf is computed again (core/base/replay.h), the answer has more leaves. */
+ * anyway. One rank asks as well: where a leaf is computed again (oct_replay), the answer has more leaves. */
 static oct_status sum_over_ranks(double *counts, int64_t n, const oct_collective *group)
 {
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);

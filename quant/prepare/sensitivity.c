@@ -4,7 +4,7 @@
 #include "quant/prepare/sensitivity.h"
 
 #include "core/base/mem.h"
-#include "core/tensor/argmax.h"
+#include "core/tensor/tensor.h"
 #include "quant/prepare/layer_error.h"
 
 #include <math.h>

@@ -10,7 +10,6 @@
 #include "quant/program/planner.h"
 #include "quant/program/step.h"
 
-#include "core/base/cache_line.h"
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 

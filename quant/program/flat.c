@@ -2,7 +2,6 @@
  * next; allocated are the tables of values and steps and, while it is read, a copy of the text. */
 #include "quant/program/flat.h"
 
-#include "core/base/digest.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "quant/program/flat_layout.h"

@@ -1,5 +1,5 @@
 /* The step argmax finds the index of the largest channel, of codes or of float values. */
-#include "core/tensor/argmax.h"
+#include "core/tensor/tensor.h"
 #include "quant/program/step.h"
 
 static oct_status check_argmax(const oct_program *program, const oct_step *step)

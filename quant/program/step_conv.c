@@ -4,9 +4,9 @@
  * bias alone, or -1 where the factor is negative. */
 #include "quant/program/step.h"
 
-#include "core/base/cache_line.h"
+#include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "core/tensor/dilation.h"
+#include "core/tensor/conv_shape.h"
 
 #include <math.h>
 

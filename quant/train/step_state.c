@@ -1,7 +1,6 @@
 /* The state is a list of spans of memory, which are digested, copied and put back. */
 #include "quant/train/step_state.h"
 
-#include "core/base/digest.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 

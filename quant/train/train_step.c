@@ -4,7 +4,7 @@
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "core/optim/clip.h"
+#include "core/optim/optim.h"
 #include "quant/graph/graph.h"
 
 #include <math.h>

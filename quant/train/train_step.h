@@ -20,7 +20,7 @@
  */
 #pragma once
 
-#include "core/base/replay.h"
+#include "core/base/collective.h"
 #include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "quant/module/fake_quant.h"
@@ -131,7 +131,7 @@ void oct_train_step_destroy(oct_train_step *step);
  * starts anew. Call it when the tree has changed (oct_prepare, oct_fold_batch_norm), before the next step
  * or forward. */
 oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root) OCT_NODISCARD;
-/* Averages the weights from the next update on, in optim.average (core/optim/average.h); what the average began
+/* Averages the weights from the next update on, in optim.average (core/optim/optim.h); what the average began
  * with is forgotten, also whenever the step is rebound. */
 oct_status oct_train_step_average(oct_train_step *step,
                                   const oct_average_options *options) OCT_NODISCARD;

@@ -1,6 +1,6 @@
 /* Every op with a module form: announced to the interceptor with its arguments, and the module made
  * from those computes the same bits. */
-#include "core/graph/trace_run.h"
+#include "core/graph/trace.h"
 #include "tests/core/op_rig.h"
 
 #include <math.h>

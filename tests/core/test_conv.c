@@ -2,7 +2,7 @@
  * sum is exact in float32 and the operands are exact in bfloat16: results must be those of a direct loop
  * in double, to the bit. Other inputs are judged by a bound on rounding, and every table against the
  * reference to the bit. */
-#include "core/kernel/bf16.h"
+#include "core/base/half.h"
 #include "core/kernel/blas.h"
 
 #include "core/base/leaves.h"

@@ -1,5 +1,5 @@
-/* The digest of memory (core/base/digest.h). */
-#include "core/base/digest.h"
+/* The digest of memory (core/base/mem.h). */
+#include "core/base/mem.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Dilated images against the definition, of every type, and back. */
-#include "core/tensor/dilation.h"
+#include "core/tensor/conv_shape.h"
 
 #include "core/base/rng.h"
 

@@ -1,6 +1,6 @@
 /* Activations that are freed after their last reader: which are freed and when, which stay, and what happens to
  * a forward that takes another path than the recorded one. */
-#include "core/autograd/lifetimes.h"
+#include "core/autograd/context.h"
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
 #include "core/op/ops.h"

@@ -1,8 +1,6 @@
 /* Optimizers, clipping and averages against PyTorch, and against the equations of papers where PyTorch has none. */
 #include "core/base/rng.h"
-#include "core/optim/clip.h"
 #include "core/optim/optim.h"
-#include "core/optim/square_sum.h"
 #include "tests/core/op_rig.h"
 #include "tests/golden/core_golden.h"
 #include "tests/golden/optim_golden.h"

@@ -2,7 +2,7 @@
  * container. */
 #include "core/autograd/tape.h"
 #include "core/base/mem.h"
-#include "core/graph/trace_run.h"
+#include "core/graph/trace.h"
 #include "core/nn/module_call.h"
 
 #include <criterion/criterion.h>

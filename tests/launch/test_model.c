@@ -1,6 +1,6 @@
 /* The models: they have the sizes of PyTorch's, run forward and backward on a small batch, and
  * can be fused by hand where they say so. */
-#include "core/graph/trace_run.h"
+#include "core/graph/trace.h"
 #include "launch/model/model.h"
 #include "quant/module/quant_modules.h"
 #include "tests/core/op_rig.h"

@@ -1,8 +1,8 @@
-/* Threads that share leaves (core/base/tiles.h) change no bit: whole runs, with fewer leaves in a batch than
+/* Threads that share leaves (oct_cut, core/base/leaves.h) change no bit: whole runs, with fewer leaves in a batch than
  * threads and with more, in float and QAT, and their int8 models, which the runs certify. */
 #include "tests/launch/train_rig.h"
 
-#include "core/base/tiles.h"
+#include "core/base/leaves.h"
 
 TestSuite(tiles, .init = set_up, .fini = tear_down, .timeout = 300);
 

@@ -13,7 +13,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "core/graph/trace_run.h"
+#include "core/graph/trace.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * OCT_RANDOM_NETWORKS=N tries N networks, OCT_RANDOM_FIRST=S begins with seed S. A network that fails is
  * shrunk and printed. OCT_SMALL_NETWORKS=L tries all small networks of L operations between the stubs. */
 #include "quant/program/step.h"
-#include "core/autograd/lifetimes.h"
+#include "core/autograd/context.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/nn/params.h"

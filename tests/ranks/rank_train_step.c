@@ -1,6 +1,5 @@
 /* A network trained by quant/train/train_step.h, float and quantized, each rank on its samples. Rank 0 prints the
  * digest of the trained state, which must not depend on the number of ranks. */
-#include "core/base/digest.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "io/file/file.h"

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "core/base/tiles.h"
+#include "core/base/leaves.h"
 #include "core/op/norm_groups.h"
 #include "quant/module/conv/moments.h"
 #include "quant/module/quant_modules.h"

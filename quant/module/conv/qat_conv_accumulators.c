@@ -1,7 +1,7 @@
 /* Passes over the accumulators of a call; see the header. */
 #include "quant/module/conv/conv_impl.h"
 
-#include "core/base/cache_line.h"
+#include "core/base/mem.h"
 #include "core/base/int_math.h"
 
 #include <omp.h>

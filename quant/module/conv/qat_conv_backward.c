@@ -7,10 +7,10 @@
  * rows of dC s_w, the one operand of both products, whose other operands are whole numbers; so nothing else
  * is rounded where numerics are bfloat16. Of a batch norm on its own, dX is dC.
  */
-#include "core/autograd/leaf_stream.h"
+#include "core/autograd/leaf_grads.h"
 #include "quant/module/conv/conv_impl.h"
 
-#include "core/base/cache_line.h"
+#include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "core/kernel/conv.h"
 #include "quant/module/mask.h"

@@ -1,8 +1,10 @@
-/* Squares are summed in lanes, lanes and chunks along a balanced tree. */
-#include "core/optim/square_sum.h"
+/* Norms of vectors. Squares are summed in lanes, lanes and chunks along a balanced tree. */
 
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
+#include "core/optim/optim.h"
+
+#include <math.h>
 
 enum { LANES = 16, CHUNKS = 64, PARALLEL_FROM = 1 << 16 };
 
@@ -37,4 +39,16 @@ double oct_square_sum(const float *x, int64_t n)
         if (c * each < n) sums[c] = sum_chunk(x + c * each, oct_min_i64(each, n - c * each));
     fold(sums, CHUNKS);
     return sums[0];
+}
+
+double oct_clip_grads(oct_params *params, double most)
+{
+    double sum = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        const oct_param *param = params->items[i];
+        if (oct_param_learns(param)) sum += oct_square_sum(param->grad, oct_numel(&param->value));
+    }
+    const double norm = sqrt(sum), factor = most / (norm + 1e-6);
+    if (factor < 1) oct_params_scale_grads(params, (float)factor);
+    return norm;
 }

@@ -1,7 +1,10 @@
-/* Products that stand in for the bfloat16 instructions treat denormals as zeros, as those do.
- * Set the mode in one function and compute in another that is not inlined: the compiler knows nothing of
- * the mode. */
+/* The tables of float kernels share this.
+ *
+ * Products that replace the bfloat16 instructions treat denormals as zeros, as those do. Set the mode in one
+ * function and compute in another that is not inlined: the compiler knows nothing of the mode. */
 #pragma once
+
+#include "core/kernel/float_kernel.h"
 
 #include <stdint.h>
 
@@ -38,4 +41,15 @@ static inline void oct_flush_end(oct_float_mode before)
 }
 #else
 #error "the mode in which this processor takes denormals as zeros belongs here"
+#endif
+
+#ifdef __AVX512F__ /* the two tables for AVX-512 */
+#include <immintrin.h>
+
+static inline __mmask16 oct_first_columns(int64_t count)
+{
+    return (__mmask16)(count >= 16 ? 0xffffU : (1U << count) - 1);
+}
+
+void oct_product_f32_avx512(const oct_product *p);
 #endif
