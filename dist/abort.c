@@ -52,8 +52,3 @@ void oct_exit_now(int exit_status)
     let_words_pass();
     _exit(exit_status);
 }
-
-void oct_abort_defect(void)
-{
-    oct_abort(oct_status_exit(OCT_DEFECT));
-}

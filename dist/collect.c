@@ -1,4 +1,4 @@
-/* Maximum, broadcast and gather are built from sends and receives.
+/* Maximum, broadcast, gather, agreement and comparison are built from sends and receives.
  *
  * Maximum: in the rounds of a short sum (rounds.h). Broadcast: the binomial tree, in which the parent of
  * v is v without its lowest bit. Gather: the same tree upwards, in which v collects for the ranks from v
@@ -8,6 +8,7 @@
 #include "dist/comm_impl.h"
 #include "dist/rounds.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { BROADCAST_PIECE = 64 << 20 };
@@ -53,14 +54,14 @@ oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes
     return OCT_OK;
 }
 
-oct_status oct_comm_max_i64(const oct_collective *self, int64_t *values, int64_t n)
+static oct_status max_i64(const oct_collective *self, int64_t *values, int64_t n)
 {
     const oct_comm *comm = oct_comm_of(self);
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_MAX));
     return oct_exchange_max(comm, values, n);
 }
 
-oct_status oct_comm_broadcast(const oct_collective *self, void *data, size_t bytes, int root)
+static oct_status broadcast(const oct_collective *self, void *data, size_t bytes, int root)
 {
     const oct_comm *comm = oct_comm_of(self);
     OCT_CHECK(root >= 0 && root < self->size, OCT_DEFECT, "broadcast from rank %d of %d", root,
@@ -93,4 +94,110 @@ oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t b
     }
     if (rank != 0) OCT_TRY(oct_exchange_send(comm, rank & (rank - 1), all, (size_t)mine * bytes));
     return oct_exchange_wait(comm, round + 1);
+}
+
+enum { TEXT_BYTES = 3500 };
+
+/* A failure travels as its problems one after another, each ended by NUL. */
+typedef struct lone_failure {
+    int32_t code;
+    int32_t problems;
+    char text[TEXT_BYTES];
+} lone_failure;
+
+static void failure_take(lone_failure *failure, oct_status code)
+{
+    size_t used = 0;
+    *failure = (lone_failure){.code = (int32_t)code};
+    size_t problems = oct_fail_count();
+    for (size_t i = 0; i < problems || (i == 0 && problems == 0); i++) {
+        const char *text = problems > 0 ? oct_fail_text(i) : oct_status_meaning(code);
+        size_t room = TEXT_BYTES - used;
+        int length = snprintf(failure->text + used, room, "%s", text);
+        if (length < 0) return;
+        failure->problems++;
+        if ((size_t)length >= room) return; /* cut short, but ended */
+        used += (size_t)length + 1;
+        if (used == TEXT_BYTES) return;
+    }
+}
+
+static void failure_record(const lone_failure *failure)
+{
+    const char *text = failure->text;
+    oct_fail_clear();
+    for (int32_t i = 0; i < failure->problems; i++) {
+        oct_fail_add((oct_status)failure->code, "%s", text);
+        text += strlen(text) + 1;
+    }
+}
+
+/* All go on, or all leave with the same reason.
+ *
+ * One maximum of four numbers says whether anybody failed, who first, and whether all failed the same way
+ * (a mistake in the recipe is found by every rank: that is one message, not one for each rank). Only
+ * after a lone failure do the sentences travel, from the first rank that failed. */
+static oct_status vote(const oct_comm *comm, oct_status mine, lone_failure *failure)
+{
+    int rank = comm->base.rank, size = comm->base.size;
+    int64_t digest = mine == OCT_OK ? 0 : (int64_t)(oct_digest(failure, sizeof(*failure)) >> 1);
+    int64_t votes[4] = {
+        mine == OCT_OK ? 0 : size - rank, /* the first that failed */
+        mine == OCT_OK ? 1 : 0,           /* anybody fine? */
+        digest, -digest,                  /* the same failure everywhere? */
+    };
+    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_AGREE));
+    OCT_TRY(oct_exchange_max(comm, votes, 4));
+    if (votes[0] == 0) return OCT_OK;
+    if (votes[1] == 0 && votes[2] == -votes[3]) return mine;
+
+    int first = size - (int)votes[0];
+    OCT_TRY(oct_exchange_broadcast(comm, failure, sizeof(*failure), first));
+    if (mine != OCT_OK) return mine;
+    char who[128];
+    failure_record(failure);
+    oct_fail_prefix("%s", oct_rank_text(comm, first, who));
+    return OCT_PEER;
+}
+
+static oct_status agree(const oct_collective *self, oct_status mine)
+{
+    const oct_comm *comm = oct_comm_of(self);
+    oct_status status = mine;
+    lone_failure failure = {0};
+    if (mine == OCT_OK) {
+        status = vote(comm, mine, &failure);
+    } else {
+        failure_take(&failure, mine);
+        const lone_failure own = failure;
+        /* Whatever happens on the way, this rank's own reason is the one to report. */
+        if (!comm->state->broken && vote(comm, mine, &failure) != mine) failure_record(&own);
+    }
+    comm->state->agreed =
+        status != OCT_OK && oct_fail_code() != OCT_LOST; /* not with a lost rank */
+    return status;
+}
+
+oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, const char *what)
+{
+    int size = comm->base.size;
+    if (size == 1) return OCT_OK;
+    int64_t mine = (int64_t)oct_digest(data, bytes), first = mine;
+    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_SAME));
+    OCT_TRY(oct_exchange_broadcast(comm, &first, sizeof(first), 0));
+    int64_t differs = mine == first ? 0 : size - comm->base.rank;
+    OCT_TRY(oct_exchange_max(comm, &differs, 1));
+    char zero[128], other[128];
+    OCT_CHECK(differs == 0, OCT_DATA,
+              "%s reads other %s than %s: their files differ; give all hosts the same ones",
+              oct_rank_text(comm, size - (int)differs, other), what, oct_rank_text(comm, 0, zero));
+    return OCT_OK;
+}
+
+void oct_supply_collect(oct_collective *group)
+{
+    group->max_i64 = max_i64;
+    group->broadcast = broadcast;
+    group->gather = oct_comm_gather;
+    group->agree = agree;
 }

@@ -1,4 +1,4 @@
-/* A communicator starts and ends the ranks, and knows their names. */
+/* A communicator starts and ends the ranks. */
 #include "dist/comm.h"
 
 #include "core/base/log.h"
@@ -15,19 +15,6 @@ void oct_host_name(char host[OCT_HOST_BYTES])
     if (gethostname(host, OCT_HOST_BYTES - 1) != 0) snprintf(host, OCT_HOST_BYTES, "unknown host");
 }
 
-/* Everybody learns every host, so that a missing rank can be named with it, and offers memory to the others of
- * its own. */
-static oct_status share_hosts(oct_comm *comm)
-{
-    oct_host mine = {.mark = 0};
-    snprintf(mine.name, sizeof(mine.name), "%s", comm->host);
-    oct_rank_node_offer(&mine);
-    OCT_TRY(oct_alloc(&comm->hosts, (size_t)comm->base.size, sizeof(*comm->hosts)));
-    OCT_TRY(oct_comm_gather(&comm->base, &mine, sizeof(mine), comm->hosts));
-    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
-    return oct_exchange_broadcast(comm, comm->hosts, (size_t)comm->base.size * sizeof(mine), 0);
-}
-
 static double seconds_waited(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
@@ -39,21 +26,6 @@ static const char *rank_name(const oct_collective *self, int rank, char text[128
     return oct_rank_text(oct_comm_of(self), rank, text);
 }
 
-static const oct_collective over_messages = {.tree_sum_f32 = oct_comm_tree_sum_f32,
-                                             .tree_sum_f64 = oct_comm_tree_sum_f64,
-                                             .max_i64 = oct_comm_max_i64,
-                                             .broadcast = oct_comm_broadcast,
-                                             .gather = oct_comm_gather,
-                                             .agree = oct_comm_agree,
-                                             .sum_begin = oct_comm_sum_begin,
-                                             .sums_move = oct_comm_sums_move,
-                                             .sums_finish = oct_comm_sums_finish,
-                                             .rows_alloc = oct_comm_rows_alloc,
-                                             .rows_free = oct_comm_rows_free,
-                                             .rows_total = oct_comm_rows_total,
-                                             .waited = seconds_waited,
-                                             .name = rank_name};
-
 static oct_status open_state(oct_comm *comm, oct_transport *transport, double deadline_s,
                              size_t slot_bytes)
 {
@@ -62,11 +34,14 @@ static oct_status open_state(oct_comm *comm, oct_transport *transport, double de
     comm->state->deadline_s = deadline_s;
     comm->state->rows = &comm->state->own_rows;
     if (transport->size == 1) return OCT_OK;
-    comm->base = over_messages;
-    comm->base.rank = transport->rank;
-    comm->base.size = transport->size;
+    comm->base = (oct_collective){.rank = transport->rank,
+                                  .size = transport->size,
+                                  .waited = seconds_waited,
+                                  .name = rank_name};
+    oct_supply_sums(&comm->base);
+    oct_supply_rows(&comm->base);
+    oct_supply_collect(&comm->base);
     OCT_TRY(oct_alloc(&comm->state->heard, (size_t)transport->size, sizeof(*comm->state->heard)));
-    OCT_TRY(share_hosts(comm));
     return oct_rank_node_enter(comm, slot_bytes);
 }
 
@@ -91,27 +66,28 @@ static oct_status open_over(oct_comm **comm, oct_transport *transport, double de
     return status;
 }
 
-/* Lanes for sums besides other work hang on one another; each has a duplicate of the transport. */
-static oct_status open_besides(oct_comm *comm, oct_transport *transport, double deadline_s)
-{
-    const size_t slot_bytes = comm->state->node.memory ? OCT_NODE_SLOT_BYTES : 0;
-    oct_rows **rows = comm->state->rows;
-    for (int i = 0; i < OCT_SUMS_BESIDES; i++, comm = comm->besides) {
-        oct_transport *duplicate;
-        OCT_TRY(transport->duplicate(transport, &duplicate));
-        OCT_TRY(open_over(&comm->besides, duplicate, deadline_s, slot_bytes));
-        comm->besides->state->rows = rows;
-    }
-    return OCT_OK;
-}
-
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s)
 {
     OCT_TRY(open_over(comm, transport, deadline_s, OCT_NODE_SLOT_BYTES));
     if (!transport || (*comm)->base.size == 1) return OCT_OK;
-    const oct_status status = open_besides(*comm, transport, deadline_s);
+    /* The lanes for sums besides other work are a list, each with a duplicate of the transport. */
+    const size_t slot_bytes = (*comm)->state->node.memory ? OCT_NODE_SLOT_BYTES : 0;
+    oct_comm *last = *comm;
+    oct_status status = OCT_OK;
+    for (int i = 0; i < OCT_SUMS_BESIDES; i++, last = last->besides) {
+        oct_transport *duplicate;
+        OCT_TRY_OUT(transport->duplicate(transport, &duplicate));
+        OCT_TRY_OUT(open_over(&last->besides, duplicate, deadline_s, slot_bytes));
+        last->besides->state->rows = (*comm)->state->rows;
+    }
+out:
     if (status != OCT_OK) oct_comm_close(comm);
     return status;
+}
+
+static void abort_after_defect(void)
+{
+    oct_abort(oct_status_exit(OCT_DEFECT));
 }
 
 oct_status oct_comm_open(oct_comm **comm, double deadline_s)
@@ -119,7 +95,7 @@ oct_status oct_comm_open(oct_comm **comm, double deadline_s)
     int rank, size;
     oct_transport *transport = NULL;
     *comm = NULL;
-    oct_assert_hook(oct_abort_defect);
+    oct_assert_hook(abort_after_defect);
     OCT_TRY(oct_launcher_check());
     if (oct_launched(&rank, &size)) OCT_TRY(oct_transport_mpi(&transport, deadline_s));
     return oct_comm_over(comm, transport, deadline_s);
@@ -149,7 +125,6 @@ static void close_state(const oct_comm *comm)
     oct_free(&s->waits);
     oct_free(&s->parts);
     oct_free(&s->vectors);
-    oct_free(&s->firsts);
     oct_free(&s->arrivals);
     oct_free(&s->scratch);
     oct_free(&s);
@@ -219,20 +194,4 @@ oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n)
     oct_transport *transport = comm->state->transport;
     OCT_CHECK(transport->sum_native, OCT_USAGE, "%s has no sum of its own", comm->library);
     return transport->sum_native(transport, x, n);
-}
-
-oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, const char *what)
-{
-    int size = comm->base.size;
-    if (size == 1) return OCT_OK;
-    int64_t mine = (int64_t)oct_digest(data, bytes), first = mine;
-    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_SAME));
-    OCT_TRY(oct_exchange_broadcast(comm, &first, sizeof(first), 0));
-    int64_t differs = mine == first ? 0 : size - comm->base.rank;
-    OCT_TRY(oct_exchange_max(comm, &differs, 1));
-    char zero[128], other[128];
-    OCT_CHECK(differs == 0, OCT_DATA,
-              "%s reads other %s than %s: their files differ; give all hosts the same ones",
-              oct_rank_text(comm, size - (int)differs, other), what, oct_rank_text(comm, 0, zero));
-    return OCT_OK;
 }

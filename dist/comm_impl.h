@@ -166,9 +166,6 @@ typedef struct oct_comm_state {
     size_t parts_capacity;
     void **vectors;
     size_t vectors_capacity;
-    char **
-        firsts; /* of each rank of the node, where the vectors of a sum begin that are seen in place */
-    size_t firsts_capacity;
 
     char *scratch;
     size_t scratch_capacity;
@@ -195,30 +192,22 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s) OCT_N
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
                          double deadline_s) OCT_NODISCARD;
 
-/* node.c. Every rank offers memory, and when all know the offers of all they enter, in the operation that has
- * begun. Where there is no memory to share, or none is asked for (0), each rank is a node, which is no failure. */
-void oct_rank_node_offer(oct_host *host);
-oct_status oct_rank_node_enter(const oct_comm *comm, size_t slot_bytes) OCT_NODISCARD;
+/* node.c: every rank learns the host of every other one and offers memory, and they enter the nodes. Where there is no
+ * memory to share, or none is asked for (0), each rank is a node, which is no failure. */
+oct_status oct_rank_node_enter(oct_comm *comm, size_t slot_bytes) OCT_NODISCARD;
 void oct_rank_node_leave(oct_rank_node *node);
-char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece);
 /* Map a file of memory of this process, or of another one of the host; NULL where that cannot be. */
 void *oct_memory_map(int file, size_t bytes);
 void *oct_memory_of_process(int32_t pid, int32_t file, size_t bytes);
 
-/* rows.c: the rows that hold `first`, NULL where it is other memory; what the line of this rank says of them; where
- * another rank's vectors begin that it has offered for the sum at hand; the rank of the node in whose memory the
- * total is; and OCT_DEFECT where others may still read there. */
+/* rows.c: the rows that hold `first`, NULL where it is other memory or the ranks share none; the rank of the node in
+ * whose memory the total of a sum is; and OCT_DEFECT where others may still read in those rows. */
 oct_rows *oct_rows_around(const oct_comm *comm, const void *first);
-void oct_rows_offer(const oct_comm *comm, const oct_rows *rows, const void *first);
-oct_status oct_rows_of_rank(const oct_comm *comm, oct_rows *rows, int rank,
-                            char **first) OCT_NODISCARD;
 int oct_rows_holder(const oct_comm *comm, const oct_leaves *leaves);
 oct_status oct_rows_may_change(const oct_comm *comm, const void *first) OCT_NODISCARD;
 
 /* launcher.c: OCT_USAGE when several tasks were started that cannot find each other. */
 oct_status oct_launcher_check(void) OCT_NODISCARD;
-oct_status oct_launcher_check_world(int size, const char *library) OCT_NODISCARD;
-void oct_launcher_prepare(void); /* before MPI_Init: signals, transport */
 /* Finds mpirun or its daemon among the parents of this process; 0 where it is not to be seen, as in a container
  * with processes of its own. */
 int oct_launcher_process(void);
@@ -262,24 +251,12 @@ oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n) OC
 oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes,
                                   int root) OCT_NODISCARD;
 
-/* oct_comm_open puts these into the interface when there are several ranks. */
-oct_status oct_comm_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                                 int64_t n, float *out);
-oct_status oct_comm_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
-                                 double *parts, int64_t n, double *out);
-oct_status oct_comm_max_i64(const oct_collective *self, int64_t *values, int64_t n);
-oct_status oct_comm_broadcast(const oct_collective *self, void *data, size_t bytes, int root);
+/* Each of these puts its functions into the interface, where there are several ranks. */
+void oct_supply_sums(oct_collective *group);    /* sums.c */
+void oct_supply_rows(oct_collective *group);    /* rows.c */
+void oct_supply_collect(oct_collective *group); /* collect.c */
 oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t bytes, void *dst);
-oct_status oct_comm_agree(const oct_collective *self, oct_status mine);
-
-oct_status oct_comm_sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                              int64_t stride, int64_t n);
 oct_status oct_comm_sums_move(const oct_collective *self);
-oct_status oct_comm_sums_finish(const oct_collective *self);
-oct_status oct_comm_rows_alloc(const oct_collective *self, void *rows, size_t count, size_t size);
-void oct_comm_rows_free(const oct_collective *self, void *rows);
-const float *oct_comm_rows_total(const oct_collective *self, const oct_leaves *leaves,
-                                 const float *parts, bool *lent);
 void oct_sums_free(struct oct_sums **sums);
 
 static inline const oct_comm *oct_comm_of(const oct_collective *self)
@@ -287,9 +264,7 @@ static inline const oct_comm *oct_comm_of(const oct_collective *self)
     return (const oct_comm *)self;
 }
 
-/* abort.c: ends the job as a defect; the assert hook. */
-void oct_abort_defect(void);
-/* Ends this process while another thread of it is inside of MPI; mpirun then ends the job. */
+/* abort.c: ends this process while another thread of it is inside of MPI; mpirun then ends the job. */
 void oct_exit_now(int exit_status) __attribute__((noreturn));
 
 /* comm.c: the name of this host. */

@@ -101,24 +101,20 @@ static oct_status post_wait(const oct_comm *comm, oct_wait wait)
     return OCT_OK;
 }
 
-static oct_status post_piece(const oct_comm *comm, oct_transfer transfer, void *data)
+/* Posts a transfer in pieces. */
+static oct_status post_transfer(const oct_comm *comm, oct_transfer transfer, char *data)
 {
     oct_comm_state *s = comm->state;
-    OCT_TRY(post_wait(
-        comm,
-        (oct_wait){.peer = transfer.peer, .receives = transfer.receives, .bytes = transfer.bytes}));
-    const oct_status status =
-        s->transport->begin(s->transport, s->posted - 1, &transfer, data, exchange_tag(s));
-    if (status == OCT_LOST) return break_off_transport(comm, transfer.peer);
-    return status == OCT_OK ? OCT_OK : break_off(comm, status);
-}
-
-static oct_status post_transfer(const oct_comm *comm, oct_transfer transfer, void *data)
-{
-    size_t bytes = transfer.bytes;
+    const size_t bytes = transfer.bytes;
     for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
         transfer.bytes = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        OCT_TRY(post_piece(comm, transfer, (char *)data + at));
+        OCT_TRY(post_wait(comm, (oct_wait){.peer = transfer.peer,
+                                           .receives = transfer.receives,
+                                           .bytes = transfer.bytes}));
+        const oct_status status =
+            s->transport->begin(s->transport, s->posted - 1, &transfer, data + at, exchange_tag(s));
+        if (status == OCT_LOST) return break_off_transport(comm, transfer.peer);
+        if (status != OCT_OK) return break_off(comm, status);
     }
     return OCT_OK;
 }
@@ -335,46 +331,24 @@ static double with_patience(double seconds, int patience)
     return seconds + (patience - 1) * fmin(seconds, fmax(seconds / 5, 1));
 }
 
-/* Says what can be seen of the process of a rank on this host. */
-static const char *state_text(int rank)
-{
-    oct_rank_view view;
-    if (!oct_rank_table_find(rank, &view)) return "";
-    char state = oct_process_state(view.pid);
-    return state == 'T'                 ? ", whose process is stopped,"
-           : state == 'Z' || state == 0 ? ", whose process is gone,"
-                                        : "";
-}
-
-/* Names the rank that this one waits for. */
-static void warn(const oct_comm *comm, double waited_s, int *missing)
+/* Names the rank that this one waits for, and what can be seen of its process, and returns it. */
+static int warn(const oct_comm *comm, double waited_s)
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128], launcher[128];
-    if (!oct_rank_may_warn()) return;
-    *missing = follow(comm, first_unanswered(s));
+    const int missing = follow(comm, first_unanswered(s));
+    oct_rank_view view;
+    const char state =
+        oct_rank_table_find(missing, &view) ? oct_process_state(view.pid) : 'R' /* not known */;
     oct_log_anyone(
         OCT_LOG_WARN, "%s has waited %.0f s for %s%s in %s %u; the job ends after %.0f s%s",
-        oct_rank_text(comm, comm->base.rank, mine), waited_s, oct_rank_text(comm, *missing, other),
-        state_text(*missing), oct_exchange_name((int)s->exchange), s->sequence, s->deadline_s,
+        oct_rank_text(comm, comm->base.rank, mine), waited_s, oct_rank_text(comm, missing, other),
+        state == 'T'                 ? ", whose process is stopped,"
+        : state == 'Z' || state == 0 ? ", whose process is gone,"
+                                     : "",
+        oct_exchange_name((int)s->exchange), s->sequence, s->deadline_s,
         oct_launcher_stopped("; ", launcher));
-}
-
-static void say_that_it_goes_on(const oct_comm *comm, int missing, double waited_s)
-{
-    char mine[128], other[128];
-    oct_log_anyone(OCT_LOG_WARN, "%s goes on after %.0f s: it waited for %s",
-                   oct_rank_text(comm, comm->base.rank, mine), waited_s,
-                   oct_rank_text(comm, missing, other));
-}
-
-static void idle(double quiet_s)
-{
-    if (quiet_s < spin_s) return;
-    if (quiet_s < yield_s)
-        sched_yield();
-    else
-        sleep_for(sleep_s);
+    return missing;
 }
 
 static oct_status wait_for_all(const oct_comm *comm, int patience)
@@ -395,15 +369,24 @@ static oct_status wait_for_all(const oct_comm *comm, int patience)
         last = now;
         if (moved) {
             if (quiet_s > noted_s) oct_rank_note_wait(-1);
-            if (missing >= 0) say_that_it_goes_on(comm, missing, quiet_s);
+            if (missing >= 0) {
+                char own[128], other[128];
+                oct_log_anyone(OCT_LOG_WARN, "%s goes on after %.0f s: it waited for %s",
+                               oct_rank_text(comm, comm->base.rank, own), quiet_s,
+                               oct_rank_text(comm, missing, other));
+            }
             missing = -1;
             quiet_s = 0;
             continue;
         }
         if (quiet_s > noted_s) oct_rank_note_wait(first_unanswered(s));
         if (quiet_s > deadline) return late(comm, quiet_s);
-        if (quiet_s > warn_after && missing < 0) warn(comm, quiet_s, &missing);
-        idle(quiet_s);
+        if (quiet_s > warn_after && missing < 0 && oct_rank_may_warn())
+            missing = warn(comm, quiet_s);
+        if (quiet_s >= yield_s)
+            sleep_for(sleep_s);
+        else if (quiet_s >= spin_s)
+            sched_yield();
     }
     return OCT_OK;
 }

@@ -2,20 +2,14 @@
  *
  * A launcher that Octet's MPI cannot talk to is the worst start there is: N copies of a one-rank
  * run, all writing the same files. srun without PMI and the mpirun of another MPI library both do
- * that, silently; both are refused here.
+ * that, silently; the first is refused here, the second in transport_mpi.c.
  */
 #include "dist/comm_impl.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/uio.h>
 #include <unistd.h>
-
-/* mpirun's thread pool, not its main thread, forks this many ranks on one node. */
-static const int64_t launcher_forks_in_threads = 32;
 
 /* Counts the tasks of the srun step that this process is in; 0 outside of one. A batch script knows
  * SLURM_NTASKS too, but is no step of several tasks. */
@@ -76,16 +70,6 @@ oct_status oct_launcher_check(void)
                     size);
 }
 
-oct_status oct_launcher_check_world(int size, const char *library)
-{
-    int rank = 0, wanted = 1;
-    if (!managed(&rank, &wanted) || size >= wanted) return OCT_OK;
-    return oct_fail(OCT_USAGE,
-                    "the launcher started %d ranks, but %s sees %d: the launcher belongs to "
-                    "another MPI library; use the mpirun of %s",
-                    wanted, library, size, library);
-}
-
 enum { ANCESTORS_MAX = 16 };
 
 static bool is_launcher(int pid)
@@ -127,29 +111,4 @@ const char *oct_launcher_stopped(const char *before, char text[128])
         snprintf(text, 128, "%smpirun (process %d) is stopped, and kill -CONT %d wakes it", before,
                  pid, pid);
     return text;
-}
-
-/* Containers forbid process_vm_readv, and the shared-memory transport of Open MPI does not look
- * before it leaps. */
-static void choose_transport(void)
-{
-    char from = 1, to = 0;
-    struct iovec local = {&to, 1}, remote = {&from, 1};
-    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
-        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-    /* Open MPI 5 compares its interfaces by the routes of the kernel and prints lines of its own about those that it
-     * cannot pair, such as IPv4 with IPv6; by their networks it pairs as many, in silence. */
-    if (strncmp(oct_mpi_library(), "Open MPI 4", 10) != 0)
-        setenv("OMPI_MCA_reachable", "weighted", 0);
-}
-
-void oct_launcher_prepare(void)
-{
-    int local_rank, local = 0;
-    signal(SIGPIPE, SIG_IGN);
-    /* Ranks end with their mpirun, even when that is killed. The signal comes when the thread ends
-     * that forked us, hence only where that is mpirun's main thread. */
-    if (oct_launched_here(&local_rank, &local) && local < launcher_forks_in_threads)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    choose_transport();
 }

@@ -7,6 +7,7 @@
  * be had on one of the hosts, each rank is a node of its own and all goes by messages.
  */
 #include "core/base/log.h"
+#include "core/base/mem.h"
 #include "core/base/text.h"
 #include "dist/comm_impl.h"
 
@@ -32,11 +33,17 @@ static size_t shared_bytes(const oct_rank_node *node)
                                 (sizeof(oct_rank_line) + (size_t)OCT_NODE_SLOTS * node->slot_bytes);
 }
 
-void oct_rank_node_offer(oct_host *host)
+/* Every rank learns every host, so that a missing rank can be named with it, and offers memory to the others of
+ * its own. */
+static oct_status share_hosts(oct_comm *comm)
 {
-    host->pid = (int32_t)getpid();
-    host->memory = memfd_create("octet-node", MFD_CLOEXEC);
-    if (getrandom(&host->mark, sizeof(host->mark), 0) != sizeof(host->mark)) host->mark = 0;
+    oct_host mine = {.pid = (int32_t)getpid(), .memory = memfd_create("octet-node", MFD_CLOEXEC)};
+    snprintf(mine.name, sizeof(mine.name), "%s", comm->host);
+    if (getrandom(&mine.mark, sizeof(mine.mark), 0) != sizeof(mine.mark)) mine.mark = 0;
+    OCT_TRY(oct_alloc(&comm->hosts, (size_t)comm->base.size, sizeof(*comm->hosts)));
+    OCT_TRY(oct_comm_gather(&comm->base, &mine, sizeof(mine), comm->hosts));
+    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
+    return oct_exchange_broadcast(comm, comm->hosts, (size_t)comm->base.size * sizeof(mine), 0);
 }
 
 static int ranks_of_a_node(const oct_comm *comm)
@@ -93,13 +100,6 @@ static bool make_memory(oct_rank_node *node, const oct_host *mine)
     return true;
 }
 
-/* A container may count processes of its own, so what is found there is compared. */
-static bool map_memory(oct_rank_node *node, const oct_host *first)
-{
-    return lay_out(node, oct_memory_of_process(first->pid, first->memory, shared_bytes(node))) &&
-           ((shared *)node->memory)->mark == first->mark;
-}
-
 /* Says on all ranks whether all have it. */
 static oct_status all_have_it(const oct_comm *comm, bool good, bool *all)
 {
@@ -109,22 +109,21 @@ static oct_status all_have_it(const oct_comm *comm, bool good, bool *all)
     return OCT_OK;
 }
 
-/* A limit on the length of files (ulimit -f) holds for files of memory, too, and rows are long. */
-static bool may_be_long(void)
-{
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
-}
-
 static oct_status share_memory(const oct_comm *comm, oct_rank_node *node)
 {
     const oct_host *mine = &comm->hosts[comm->base.rank], *first = &comm->hosts[node->first];
     const size_t bytes = shared_bytes(node);
+    /* A limit on the length of files (ulimit -f) holds for files of memory, too, and rows are long. */
+    struct rlimit limit;
+    const bool long_files = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
     bool good = mine != first || make_memory(node, mine);
     OCT_TRY(all_have_it(comm, good, &good));
-    if (good && mine != first) good = map_memory(node, first);
+    if (good && mine != first)
+        /* A container may count processes of its own, so what is found there is compared. */
+        good = lay_out(node, oct_memory_of_process(first->pid, first->memory, bytes)) &&
+               ((shared *)node->memory)->mark == first->mark;
     OCT_TRY(all_have_it(comm, good, &good));
-    OCT_TRY(all_have_it(comm, may_be_long(), &node->shows_rows));
+    OCT_TRY(all_have_it(comm, long_files, &node->shows_rows));
     if (good) return OCT_OK;
     oct_rank_node_leave(node);
     oct_log(OCT_LOG_WARN,
@@ -134,8 +133,9 @@ static oct_status share_memory(const oct_comm *comm, oct_rank_node *node)
     return OCT_OK;
 }
 
-oct_status oct_rank_node_enter(const oct_comm *comm, size_t slot_bytes)
+oct_status oct_rank_node_enter(oct_comm *comm, size_t slot_bytes)
 {
+    OCT_TRY(share_hosts(comm));
     oct_rank_node *node = &comm->state->node;
     const int fd = comm->hosts[comm->base.rank].memory, rank = comm->base.rank;
     const int ranks = slot_bytes > 0 ? ranks_of_a_node(comm) : 1;
@@ -150,10 +150,4 @@ void oct_rank_node_leave(oct_rank_node *node)
 {
     if (node->memory) munmap(node->memory, node->bytes);
     *node = (oct_rank_node){0};
-}
-
-char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece)
-{
-    const size_t slot = (size_t)(rank - node->first) * OCT_NODE_SLOTS + piece % OCT_NODE_SLOTS;
-    return node->slots + slot * node->slot_bytes;
 }

@@ -36,7 +36,7 @@ static OCT_PRINTF(2, 3) void add(report *r, const char *format, ...)
     if (r->used >= r->size) r->used = r->size - 1;
 }
 
-/* True where the row has room. */
+/* Counts a row; false where it has no room. */
 static bool begin_row(report *r)
 {
     return r->rows++ < ROWS_MAX;
@@ -57,24 +57,20 @@ static const char *doing(const oct_rank_view *view)
                                         : "runs";
 }
 
-static void add_line(report *r, const oct_rank_view *view)
-{
-    char host[OCT_HOST_BYTES];
-    if (view->pid == 0 || !begin_row(r)) return;
-    oct_host_name(host);
-    add(r, "\n  rank %d (%s, process %d) %s", view->rank, host, view->pid, doing(view));
-    if (view->step > 0) add(r, ", step %lld", (long long)view->step);
-    if (view->operation < 0) return;
-    add(r, ", in or after %s %u, begun %.1f s ago", oct_exchange_name(view->operation),
-        view->sequence, oct_seconds() - view->since_s);
-    if (view->waits_for >= 0) add(r, ", for rank %d", view->waits_for);
-}
-
+/* A line for each rank of this host. */
 static void add_lines(report *r)
 {
+    char host[OCT_HOST_BYTES];
+    oct_host_name(host);
     for (int i = 0; i < oct_rank_table_lines(); i++) {
         const oct_rank_view view = oct_rank_table_line(i);
-        add_line(r, &view);
+        if (view.pid == 0 || !begin_row(r)) continue;
+        add(r, "\n  rank %d (%s, process %d) %s", view.rank, host, view.pid, doing(&view));
+        if (view.step > 0) add(r, ", step %lld", (long long)view.step);
+        if (view.operation < 0) continue;
+        add(r, ", in or after %s %u, begun %.1f s ago", oct_exchange_name(view.operation),
+            view.sequence, oct_seconds() - view.since_s);
+        if (view.waits_for >= 0) add(r, ", for rank %d", view.waits_for);
     }
 }
 
@@ -86,25 +82,20 @@ void oct_rank_table_report(char *text, size_t size)
     end_report(&r);
 }
 
-static void add_unseen(report *r, const oct_comm *comm, int rank)
-{
-    char who[128];
-    const oct_heard *heard = &comm->state->heard[rank];
-    if (!begin_row(r)) return;
-    add(r, "\n  %s cannot be seen from here", oct_rank_text(comm, rank, who));
-    if (heard->sequence > 0)
-        add(r, ", last heard of in %s %u, %.1f s ago", oct_exchange_name((int)heard->exchange),
-            heard->sequence, oct_seconds() - heard->at_s);
-}
-
 void oct_rank_report(const oct_comm *comm, char *text, size_t size)
 {
     report r = {.text = text, .size = size};
-    oct_rank_view view;
     text[0] = '\0';
     add_lines(&r);
-    for (int rank = 0; comm->state->heard && rank < comm->base.size; rank++)
-        if (rank != comm->base.rank && !oct_rank_table_find(rank, &view))
-            add_unseen(&r, comm, rank);
+    for (int rank = 0; comm->state->heard && rank < comm->base.size; rank++) {
+        const oct_heard *heard = &comm->state->heard[rank];
+        char who[128];
+        oct_rank_view view;
+        if (rank == comm->base.rank || oct_rank_table_find(rank, &view) || !begin_row(&r)) continue;
+        add(&r, "\n  %s cannot be seen from here", oct_rank_text(comm, rank, who));
+        if (heard->sequence > 0)
+            add(&r, ", last heard of in %s %u, %.1f s ago", oct_exchange_name((int)heard->exchange),
+                heard->sequence, oct_seconds() - heard->at_s);
+    }
     end_report(&r);
 }

@@ -1,4 +1,4 @@
-/* The table of ranks lies in shared memory: in a file without a name of the process that started
+/* The table of ranks is in shared memory: in a file without a name of the process that started
  * mpirun, in the folder that Open MPI keeps for the time of its job, or, since MPICH has none, in a file that
  * the ranks name by mpirun's process and whose name goes when all of them have it. */
 #include "dist/rank_table.h"
@@ -107,13 +107,6 @@ static bool open_at(const char *path, int64_t lines)
     return opened;
 }
 
-static bool open_in_folder(const char *folder, int64_t lines)
-{
-    char path[4096];
-    return (size_t)snprintf(path, sizeof(path), "%s/octet-ranks", folder) < sizeof(path) &&
-           open_at(path, lines);
-}
-
 static const char place[] = "/dev/shm", prefix[] = "octet-ranks.";
 
 /* Killed jobs have left names of mpiruns that are no more. */
@@ -130,6 +123,7 @@ static void remove_stale_names(void)
     closedir(all);
 }
 
+/* Opens the file that is named by mpirun's process; does nothing where there is no such process. */
 static bool open_by_launcher(int64_t lines)
 {
     const int launcher = oct_launcher_process();
@@ -147,13 +141,6 @@ static void remove_own_name(void)
     name_of_table[0] = '\0';
 }
 
-static bool all_have_entered(void)
-{
-    for (int i = 0; i < num_lines; i++)
-        if (oct_rank_table_line(i).pid == 0) return false;
-    return true;
-}
-
 bool oct_env_count(const char *name, int *count)
 {
     const char *text = getenv(name);
@@ -163,7 +150,7 @@ bool oct_env_count(const char *name, int *count)
     return true;
 }
 
-/* Of several ranks the first is kept. */
+/* Keeps the words of the first rank of several. */
 static void note_words(const char *words)
 {
     int32_t nobody = 0;
@@ -182,10 +169,14 @@ void oct_rank_table_enter(void)
         oct_host_name(host);
         dprintf(STDERR_FILENO, OCT_RANK_MARK " %d %s\n", ranks, host);
     }
-    if (!table && !(folder && open_in_folder(folder, ranks)) &&
-        !(!folder && open_by_launcher(ranks)))
-        return;
-    if (local_rank >= num_lines) return;
+    if (!table && folder) {
+        char path[4096];
+        if ((size_t)snprintf(path, sizeof(path), "%s/octet-ranks", folder) < sizeof(path))
+            (void)open_at(path, ranks);
+    } else if (!table) {
+        (void)open_by_launcher(ranks);
+    }
+    if (!table || local_rank >= num_lines) return;
     line *l = &table->lines[local_rank];
     atomic_store(&l->rank, rank);
     atomic_store(&l->step, 0);
@@ -193,7 +184,10 @@ void oct_rank_table_enter(void)
     atomic_store(&l->pid, (int32_t)getpid());
     mine = l;
     oct_log_hear(note_words);
-    if (all_have_entered()) remove_own_name();
+    bool all_have_entered = true;
+    for (int i = 0; i < num_lines; i++)
+        all_have_entered &= atomic_load(&table->lines[i].pid) != 0;
+    if (all_have_entered) remove_own_name();
 }
 
 void oct_rank_note_stage(oct_rank_stage stage)

@@ -1,17 +1,17 @@
-/* Rows of a rank that the others of its host read in place.
+/* The ranks of a node sum rows (parts of gradients, one after another in memory) where they are.
  *
- * They are in a file of memory without a name. With each sum of them a rank says in its line of the node
+ * Rows are in a file of memory without a name. With each sum of them a rank writes into its line of the node
  * which file that is and where in it they begin, before it reports that they are filled in; the others open the
  * file by way of /proc the first time, and keep it mapped until they free their own rows of that sum. What
- * has been freed is gone when the last of them has.
+ * has been freed is gone when the last of them has freed its view.
  *
- * A sum is made where the rows are, so the total is in those of the first rank of the node that has leaves, and all
- * read it there. That rank writes there again in its next backward: by then the others have read, since all
- * ranks have synchronized for the loss.
+ * A vector of rows is one piece: each rank sums its share of it over the rows of all ranks, and the total is in the rows of
+ * the first rank of the node that has leaves, where all read it. That rank writes there again in its next backward: by
+ * then the others have read, since all ranks have synchronized for the loss.
  */
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "dist/comm_impl.h"
+#include "dist/reduce_impl.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -29,19 +29,9 @@ struct oct_rows {
     char *memory;
     size_t bytes;
     int file;
-    uint32_t
-        read_since; /* the operation of the communicator since which others may read totals; 0: none */
-    peer peers[]; /* of the node */
+    uint32_t read_since; /* since this operation others may read totals here; 0: they do not */
+    peer peers[];        /* of the node */
 };
-
-static bool create(oct_rows *rows, size_t bytes)
-{
-    rows->bytes = bytes > 0 ? bytes : 1;
-    rows->file = memfd_create("octet-rows", MFD_CLOEXEC);
-    if (rows->file < 0 || ftruncate(rows->file, (off_t)rows->bytes) != 0) return false;
-    rows->memory = oct_memory_map(rows->file, rows->bytes);
-    return rows->memory != NULL;
-}
 
 static void destroy(const oct_comm *comm, oct_rows *rows)
 {
@@ -52,7 +42,7 @@ static void destroy(const oct_comm *comm, oct_rows *rows)
     oct_free(&rows);
 }
 
-oct_status oct_comm_rows_alloc(const oct_collective *self, void *block, size_t count, size_t size)
+static oct_status alloc_rows(const oct_collective *self, void *block, size_t count, size_t size)
 {
     const oct_comm *comm = oct_comm_of(self);
     oct_comm_state *state = comm->state;
@@ -63,7 +53,11 @@ oct_status oct_comm_rows_alloc(const oct_collective *self, void *block, size_t c
         return oct_alloc(block, count, size);
     OCT_TRY(oct_mem_check_available(bytes > 0 ? bytes : 1));
     OCT_TRY(oct_alloc(&rows, 1, sizeof *rows + (size_t)state->node.ranks * sizeof *rows->peers));
-    if (!create(rows, bytes)) {
+    rows->bytes = bytes > 0 ? bytes : 1;
+    rows->file = memfd_create("octet-rows", MFD_CLOEXEC);
+    if (rows->file >= 0 && ftruncate(rows->file, (off_t)rows->bytes) == 0)
+        rows->memory = oct_memory_map(rows->file, rows->bytes);
+    if (!rows->memory) {
         destroy(comm, rows);
         return oct_mem_fail(bytes, " that the ranks of a host can share");
     }
@@ -75,7 +69,7 @@ oct_status oct_comm_rows_alloc(const oct_collective *self, void *block, size_t c
     return OCT_OK;
 }
 
-void oct_comm_rows_free(const oct_collective *self, void *block)
+static void free_rows(const oct_collective *self, void *block)
 {
     const oct_comm *comm = oct_comm_of(self);
     void *memory;
@@ -94,43 +88,10 @@ void oct_comm_rows_free(const oct_collective *self, void *block)
 
 oct_rows *oct_rows_around(const oct_comm *comm, const void *first)
 {
+    if (!comm->state->node.memory) return NULL;
     for (oct_rows *rows = *comm->state->rows; rows; rows = rows->next)
         if ((uintptr_t)first - (uintptr_t)rows->memory < rows->bytes) return rows;
     return NULL;
-}
-
-void oct_rows_offer(const oct_comm *comm, const oct_rows *rows, const void *first)
-{
-    const oct_rank_node *node = &comm->state->node;
-    node->lines[comm->base.rank - node->first].rows =
-        (oct_rows_place){.id = rows->id,
-                         .bytes = rows->bytes,
-                         .at = (uintptr_t)first - (uintptr_t)rows->memory,
-                         .file = rows->file};
-}
-
-oct_status oct_rows_of_rank(const oct_comm *comm, oct_rows *rows, int rank, char **first)
-{
-    const oct_rank_node *node = &comm->state->node;
-    const oct_rows_place *place = &node->lines[rank - node->first].rows;
-    peer *p = &rows->peers[rank - node->first];
-    char name[128];
-    if (rank == comm->base.rank) {
-        *first = rows->memory + place->at;
-        return OCT_OK;
-    }
-    if (p->id != place->id) {
-        if (p->memory) munmap(p->memory, p->bytes);
-        *p = (peer){.id = place->id, .bytes = place->bytes};
-        p->memory = oct_memory_of_process(comm->hosts[rank].pid, place->file, place->bytes);
-        if (!p->memory) p->id = 0;
-        OCT_CHECK(p->memory, OCT_RESOURCE,
-                  "no room for a view of %s of %s, which has its gradients there; use fewer "
-                  "ranks on a host, or more memory",
-                  oct_text_size((int64_t)place->bytes).text, oct_rank_text(comm, rank, name));
-    }
-    *first = p->memory + place->at;
-    return OCT_OK;
 }
 
 /* The first rank of the node that has leaves: a sum writes its total into the rows of that rank. */
@@ -144,8 +105,79 @@ int oct_rows_holder(const oct_comm *comm, const oct_leaves *leaves)
     return rank;
 }
 
-const float *oct_comm_rows_total(const oct_collective *self, const oct_leaves *leaves,
-                                 const float *parts, bool *lent)
+/* Shows the others of the node where this rank's vectors of the sum begin. */
+static void offer_rows(const oct_sum *s)
+{
+    const oct_rank_node *node = &s->comm->state->node;
+    node->lines[s->comm->base.rank - node->first].rows =
+        (oct_rows_place){.id = s->rows->id,
+                         .bytes = s->rows->bytes,
+                         .at = (uintptr_t)s->out - (uintptr_t)s->rows->memory,
+                         .file = s->rows->file};
+}
+
+/* Maps the rows that another rank has offered for this sum, unless they are mapped. */
+static oct_status map_rows(const oct_sum *s, int rank)
+{
+    const oct_comm *comm = s->comm;
+    const int at = rank - comm->state->node.first;
+    const oct_rows_place *place = &comm->state->node.lines[at].rows;
+    peer *p = &s->rows->peers[at];
+    char name[128];
+    if (rank == comm->base.rank || p->id == place->id) return OCT_OK;
+    if (p->memory) munmap(p->memory, p->bytes);
+    *p = (peer){.id = place->id, .bytes = place->bytes};
+    p->memory = oct_memory_of_process(comm->hosts[rank].pid, place->file, place->bytes);
+    if (!p->memory) p->id = 0;
+    OCT_CHECK(p->memory, OCT_RESOURCE,
+              "no room for a view of %s of %s, which has its gradients there; use fewer "
+              "ranks on a host, or more memory",
+              oct_text_size((int64_t)place->bytes).text, oct_rank_text(comm, rank, name));
+    return OCT_OK;
+}
+
+/* Row p of a rank: p rows after the place that its line names, in its memory as it is mapped here. Rows are as far apart
+ * on all ranks. */
+static char *row_of(const oct_sum *s, int rank, int p)
+{
+    const oct_rank_node *node = &s->comm->state->node;
+    const int at = rank - node->first;
+    char *memory = rank == s->comm->base.rank ? s->rows->memory : s->rows->peers[at].memory;
+    return memory + node->lines[at].rows.at + (size_t)p * s->stride;
+}
+
+oct_status oct_sum_run_rows(oct_sum *s)
+{
+    const oct_rank_node *node = &s->comm->state->node;
+    switch ((int)s->phase) {
+    case OCT_SUM_CLEAR: /* rows may change (oct_rows_may_change) */
+    case OCT_SUM_FILL:
+        if (!s->second_pass) offer_rows(s);
+        s->phase = s->second_pass ? OCT_SUM_READ : OCT_SUM_MERGE;
+        return oct_sum_synchronize(s, OCT_FILLED);
+    case OCT_SUM_MERGE: {
+        for (int r = node->first; r < node->first + node->ranks; r++)
+            OCT_TRY(map_rows(s, r));
+        const int parts = oct_sum_add_share(s, row_of);
+        if (oct_sum_is_of_one_node(s)) {
+            s->phase = OCT_SUM_READ;
+            return oct_sum_synchronize(s, OCT_SUMMED);
+        }
+        /* The lane is this rank's share of the rows. */
+        for (int p = 0; p < parts; p++)
+            s->own.vectors[p] = s->comm->state->vectors[p];
+        s->lane_total = row_of(s, s->total_rank, 0) + oct_sum_bytes(s, oct_sum_share(s).begin);
+        oct_sum_end_piece(s);
+        return OCT_OK;
+    }
+    default:
+        oct_sum_end_piece(s);
+        return OCT_OK;
+    }
+}
+
+static const float *rows_total(const oct_collective *self, const oct_leaves *leaves,
+                               const float *parts, bool *lent)
 {
     const oct_comm *comm = oct_comm_of(self);
     const int holder = oct_rows_holder(comm, leaves);
@@ -155,9 +187,10 @@ const float *oct_comm_rows_total(const oct_collective *self, const oct_leaves *l
     rows->read_since = comm->state->sequence;
     const char *memory = rows->peers[holder - comm->state->node.first].memory;
     if (holder == comm->base.rank || !memory) return parts; /* no memory: nothing was summed */
-    /* The same offset as that of `parts` in this rank's rows: all ranks lay out their rows the same way. */
-    const void *total = memory + ((uintptr_t)parts - (uintptr_t)rows->memory);
-    return total;
+    /* The total is in the holder's memory where `parts` are in this rank's: all ranks lay out their rows the same way,
+     * so the offset from the beginning is the same. */
+    const size_t offset = (uintptr_t)parts - (uintptr_t)rows->memory;
+    return (const float *)(const void *)(memory + offset);
 }
 
 oct_status oct_rows_may_change(const oct_comm *comm, const void *first)
@@ -168,4 +201,11 @@ oct_status oct_rows_may_change(const oct_comm *comm, const void *first)
               "rows are summed again before the ranks have synchronized, while others may still "
               "read their total");
     return OCT_OK;
+}
+
+void oct_supply_rows(oct_collective *group)
+{
+    group->rows_alloc = alloc_rows;
+    group->rows_free = free_rows;
+    group->rows_total = rows_total;
 }

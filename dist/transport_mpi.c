@@ -4,8 +4,13 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 typedef struct mpi_transport {
     oct_transport base; /* first: its functions find the rest after it */
@@ -168,9 +173,38 @@ const char *oct_mpi_library(void)
     return library;
 }
 
+/* mpirun's thread pool, not its main thread, forks this many ranks on one node. */
+static const int64_t launcher_forks_in_threads = 32;
+
+/* Containers forbid process_vm_readv, and the shared-memory transport of Open MPI does not look
+ * before it leaps. */
+static void choose_transport(void)
+{
+    char from = 1, to = 0;
+    struct iovec local = {&to, 1}, remote = {&from, 1};
+    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+    /* Open MPI 5 compares its interfaces by the routes of the kernel and prints lines of its own about those that it
+     * cannot pair, such as IPv4 with IPv6; by their networks it pairs as many, in silence. */
+    if (strncmp(oct_mpi_library(), "Open MPI 4", 10) != 0)
+        setenv("OMPI_MCA_reachable", "weighted", 0);
+}
+
+/* Before MPI_Init: signals, and what Open MPI is to choose. */
+static void prepare_start(void)
+{
+    int local_rank, local = 0;
+    signal(SIGPIPE, SIG_IGN);
+    /* Ranks end with their mpirun, even when that is killed. The signal comes when the thread ends
+     * that forked us, hence only where that is mpirun's main thread. */
+    if (oct_launched_here(&local_rank, &local) && local < launcher_forks_in_threads)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    choose_transport();
+}
+
 static oct_status start_mpi(const mpi_transport *t, int *threads)
 {
-    oct_launcher_prepare();
+    prepare_start();
     oct_rank_table_enter();
     oct_watchdog_begin(OCT_RANK_IN_INIT, t->deadline_s);
     const int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, threads);
@@ -184,12 +218,15 @@ static oct_status enter_world(mpi_transport *t, int threads)
     snprintf(t->library, sizeof(t->library), "%s", oct_mpi_library());
     OCT_CHECK(threads >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
               "%s was built without threads; Octet needs MPI_THREAD_FUNNELED", t->library);
-    int length = 0;
+    int length = 0, rank, wanted;
     MPI_Get_processor_name(t->host, &length);
     MPI_Comm_size(MPI_COMM_WORLD, &t->base.size);
     MPI_Comm_rank(MPI_COMM_WORLD, &t->base.rank);
-    OCT_TRY(oct_launcher_check_world(t->base.size, t->library));
-
+    oct_launched(&rank, &wanted);
+    OCT_CHECK(t->base.size >= wanted, OCT_USAGE,
+              "the launcher started %d ranks, but %s sees %d: the launcher belongs to "
+              "another MPI library; use the mpirun of %s",
+              wanted, t->library, t->base.size, t->library);
     return duplicate_comm(MPI_COMM_WORLD, t);
 }
 

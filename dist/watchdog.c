@@ -157,27 +157,6 @@ static void explain(oct_rank_stage stage, char text[NAMES_BYTES + 256])
         snprintf(text, NAMES_BYTES + 256, "although every rank is there: MPI itself is stuck");
 }
 
-static void warn(double waited_s)
-{
-    char text[NAMES_BYTES + 256];
-    if (!oct_rank_may_warn()) return;
-    explain(watchdog.stage, text);
-    oct_log_anyone(OCT_LOG_WARN, "%s has waited %.0f s %s; the job ends after %.0f s",
-                   stage_name(watchdog.stage), waited_s, text, watchdog.deadline_s);
-}
-
-static void end_late(double waited_s)
-{
-    char text[NAMES_BYTES + 256];
-    if (oct_rank_may_report()) {
-        explain(watchdog.stage, text);
-        oct_log_anyone(OCT_LOG_ERROR,
-                       "%s waited %.3g s %s; look at that process or host, then start again",
-                       stage_name(watchdog.stage), waited_s, text);
-    }
-    oct_exit_now(oct_status_exit(OCT_LOST));
-}
-
 static void end_incomplete(int64_t local_rank)
 {
     char name[64], host[OCT_HOST_BYTES];
@@ -210,6 +189,7 @@ static void *watch_call(void *unused)
     double waited_s = 0, looked_s = 0;
     int64_t gone = -1;
     bool warned = false;
+    char text[NAMES_BYTES + 256];
     (void)unused;
     pthread_mutex_lock(&watchdog.lock);
     while (!watchdog.over) {
@@ -221,10 +201,22 @@ static void *watch_call(void *unused)
             if (now >= 0 && now == gone) end_incomplete(now);
             gone = now;
         }
-        if (waited_s > watchdog.deadline_s) end_late(waited_s);
+        if (waited_s > watchdog.deadline_s) {
+            if (oct_rank_may_report()) {
+                explain(watchdog.stage, text);
+                oct_log_anyone(
+                    OCT_LOG_ERROR,
+                    "%s waited %.3g s %s; look at that process or host, then start again",
+                    stage_name(watchdog.stage), waited_s, text);
+            }
+            oct_exit_now(oct_status_exit(OCT_LOST));
+        }
         if (!warned && waited_s > oct_warn_after(watchdog.deadline_s)) {
-            warn(waited_s);
             warned = true;
+            if (!oct_rank_may_warn()) continue;
+            explain(watchdog.stage, text);
+            oct_log_anyone(OCT_LOG_WARN, "%s has waited %.0f s %s; the job ends after %.0f s",
+                           stage_name(watchdog.stage), waited_s, text, watchdog.deadline_s);
         }
     }
     pthread_mutex_unlock(&watchdog.lock);
