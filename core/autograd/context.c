@@ -83,24 +83,19 @@ static int64_t most_bytes(const oct_lifetimes *l)
     return most;
 }
 
-static oct_status learn_blocks(oct_lifetimes *l)
-{
-    OCT_TRY(oct_grow(&l->learned, &l->cap_learned, l->num_blocks, sizeof *l->learned));
-    for (size_t i = 0; i < l->num_blocks; i++)
-        l->learned[i] = l->blocks[i].last;
-    l->num_learned = l->num_blocks;
-    l->bytes = most_bytes(l);
-    return OCT_OK;
-}
-
 void oct_lifetimes_end(oct_lifetimes *l, const oct_tensor *y)
 {
     if (l->knows || l->lost) return;
     if (y->trace_value >= 0) l->blocks[y->trace_value].last = forever;
-    if (learn_blocks(l) == OCT_OK)
-        l->knows = true;
-    else
+    if (oct_grow(&l->learned, &l->cap_learned, l->num_blocks, sizeof *l->learned) != OCT_OK) {
         oct_fail_clear(); /* the next forward learns */
+        return;
+    }
+    for (size_t i = 0; i < l->num_blocks; i++)
+        l->learned[i] = l->blocks[i].last;
+    l->num_learned = l->num_blocks;
+    l->bytes = most_bytes(l);
+    l->knows = true;
 }
 
 int64_t oct_lifetimes_bytes(const oct_lifetimes *l)
@@ -157,18 +152,6 @@ static void give_back(const oct_lifetimes *l, held_block *b)
     b->memory = NULL;
 }
 
-/* Makes of an executed call site one to compare or to learn. */
-static site site_of(const oct_site *executed)
-{
-    site s = {.module = executed->module,
-              .op = executed->op,
-              .num_inputs = executed->num_inputs,
-              .output = executed->output->trace_value};
-    for (int i = 0; i < s.num_inputs; i++)
-        s.input[i] = executed->input[i]->trace_value;
-    return s;
-}
-
 static bool same_site(const site *a, const site *b)
 {
     return a->module == b->module && strcmp(a->op, b->op) == 0 && a->num_inputs == b->num_inputs &&
@@ -200,23 +183,23 @@ static void drop_inner(oct_lifetimes *l, int64_t output)
     }
 }
 
-static void drop_read(oct_lifetimes *l)
-{
-    for (size_t i = l->first_alive; i < l->num_blocks && i < l->num_learned; i++)
-        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) give_back(l, &l->blocks[i]);
-    while (l->first_alive < l->num_blocks && !l->blocks[l->first_alive].memory)
-        l->first_alive++;
-}
-
 void oct_lifetimes_done(oct_lifetimes *l, const oct_site *executed)
 {
     if (l->lost) return;
-    const site s = site_of(executed);
+    site s = {.module = executed->module,
+              .op = executed->op,
+              .num_inputs = executed->num_inputs,
+              .output = executed->output->trace_value};
+    for (int i = 0; i < s.num_inputs; i++)
+        s.input[i] = executed->input[i]->trace_value;
     if (l->knows) l->lost = l->next >= l->num_sites || !same_site(&s, &l->sites[l->next]);
     if (l->lost) return;
     if (!l->knows) learn_site(l, &s);
     drop_inner(l, s.output);
-    if (l->knows) drop_read(l);
+    for (size_t i = l->first_alive; l->knows && i < l->num_blocks && i < l->num_learned; i++)
+        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) give_back(l, &l->blocks[i]);
+    while (l->knows && l->first_alive < l->num_blocks && !l->blocks[l->first_alive].memory)
+        l->first_alive++;
     l->next++;
 }
 

@@ -113,28 +113,12 @@ static void take_rows(oct_context *cx, oct_leaf_stream *stream)
     }
 }
 
-static void give_rows(oct_context *cx, oct_leaf_pending *some)
-{
-    if (!some) return;
-    while (some->num_own > 0)
-        oct_scratch_end(cx, some->own[--some->num_own]);
-    oct_scratch_end(cx, some);
-}
-
 int64_t oct_leaf_stream_leaves(const oct_context *cx, int64_t most)
 {
     if (cx->watch.active) return 1;
     while (most > 1 && most * omp_get_max_threads() > cx->leaves.local)
         most /= 2;
     return most;
-}
-
-static void count_groups(const oct_leaves *leaves, oct_leaf_stream *stream)
-{
-    oct_subtree parts[OCT_MAX_PARTS];
-    int num_parts = oct_leaves_parts(leaves, parts);
-    for (int p = 0; p < num_parts; p++)
-        stream->num_groups += groups_in(leaves, stream, &parts[p]);
 }
 
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
@@ -150,7 +134,10 @@ void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *
         stream->all = oct_leaf_grads_begin(cx, param);
         if (layout) param->row_layout = *layout;
     }
-    count_groups(&cx->leaves, stream);
+    oct_subtree parts[OCT_MAX_PARTS];
+    const int num_parts = oct_leaves_parts(&cx->leaves, parts);
+    for (int p = 0; p < num_parts; p++)
+        stream->num_groups += groups_in(&cx->leaves, stream, &parts[p]);
     if (!stream->all) take_rows(cx, stream);
 }
 
@@ -180,17 +167,7 @@ static void do_merges(oct_leaf_pending *some, int64_t numel)
     some->num_merges = 0;
 }
 
-/* The two subtrees on top of the stack become one. */
-static void merge_top(oct_leaf_pending *some)
-{
-    float *right = some->waiting[--some->height], *left = some->waiting[some->height - 1];
-    float *sum = left == some->part_row ? right : left;
-    some->merges[some->num_merges++] = (merge){sum, left, right};
-    some->unused[some->num_unused++] = sum == left ? right : left;
-    some->waiting[some->height - 1] = sum;
-}
-
-/* The sum of the part at hand lies in the one row that waits; its last merge may write it in place. */
+/* The sum of the part at hand is in the one row that waits; its last merge may write it in place. */
 static void end_part(oct_leaf_stream *stream)
 {
     oct_leaf_pending *some = stream->some;
@@ -220,18 +197,16 @@ static void count_group(const oct_leaves *leaves, oct_leaf_stream *stream, int64
         merges--; /* it was added where it was made */
     else
         some->waiting[some->height++] = some->row[i];
-    for (; merges > 0; merges--)
-        merge_top(some);
+    for (; merges > 0; merges--) { /* the two subtrees on top of the stack become one */
+        float *right = some->waiting[--some->height], *left = some->waiting[some->height - 1];
+        float *sum = left == some->part_row ? right : left;
+        some->merges[some->num_merges++] = (merge){sum, left, right};
+        some->unused[some->num_unused++] = sum == left ? right : left;
+        some->waiting[some->height - 1] = sum;
+    }
     if (group + 1 < groups) return;
     end_part(stream);
     some->part_begin += groups;
-}
-
-static void count_round(const oct_context *cx, oct_leaf_stream *stream)
-{
-    for (int64_t i = 0; i < stream->end - stream->first; i++)
-        count_group(&cx->leaves, stream, i);
-    do_merges(stream->some, oct_numel(&stream->param->value));
 }
 
 /* Hands the gradient of the watched leaf (cx->watch), if the round has it, to the audit; while a leaf is watched each
@@ -245,29 +220,28 @@ static void report_watched_leaf(oct_context *cx, const oct_leaf_stream *stream)
     }
 }
 
-static void open_round(const oct_leaf_stream *stream)
-{
-    oct_leaf_pending *some = stream->some;
-    some->adds = begins_by_adding(stream, stream->first - some->part_begin);
-    if (some->adds) some->row[0] = some->waiting[some->height - 1];
-    for (int64_t i = some->adds; i < stream->end - stream->first; i++)
-        some->row[i] = some->unused[--some->num_unused];
-    OCT_ASSERT(some->num_unused >= 0);
-}
-
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end)
 {
     oct_meanwhile(cx);
     if (cx->status != OCT_OK) return false;
     if (stream->some && stream->end > stream->first) {
         report_watched_leaf(cx, stream);
-        count_round(cx, stream);
+        for (int64_t i = 0; i < stream->end - stream->first; i++)
+            count_group(&cx->leaves, stream, i);
+        do_merges(stream->some, oct_numel(&stream->param->value));
     }
     stream->first = stream->end;
     if (stream->first == stream->num_groups) return false;
     int64_t size = stream->all ? stream->num_groups : round_size(stream);
     stream->end = oct_min_i64(stream->first + size, stream->num_groups);
-    if (stream->some) open_round(stream);
+    oct_leaf_pending *some = stream->some;
+    if (some) {
+        some->adds = begins_by_adding(stream, stream->first - some->part_begin);
+        if (some->adds) some->row[0] = some->waiting[some->height - 1];
+        for (int64_t i = some->adds; i < stream->end - stream->first; i++)
+            some->row[i] = some->unused[--some->num_unused];
+        OCT_ASSERT(some->num_unused >= 0);
+    }
     *first = stream->first;
     *end = stream->end;
     return true;
@@ -307,7 +281,10 @@ void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
         oct_leaf_grads_end(cx, param);
         return;
     }
-    give_rows(cx, stream->some);
+    oct_leaf_pending *some = stream->some;
+    while (some && some->num_own > 0)
+        oct_scratch_end(cx, some->own[--some->num_own]);
+    oct_scratch_end(cx, some);
     if (cx->status != OCT_OK) return;
     OCT_ASSERT(stream->first == stream->num_groups); /* every leaf went by */
     param->uses--;

@@ -3,9 +3,9 @@
  * Chunks form a stack; the lowest is the block that a reset makes, the others are for a step that needs
  * more. Positions count through all of them, so a mark is one number.
  *
- * Lent blocks lie in the lowest chunk, linked from its top downwards, each after a header of one cache
+ * Borrowed blocks are in the lowest chunk, linked from its top downwards, each after a header of one cache
  * line; the gaps between them, which are few, are found by walking. The smallest gap that fits
- * serves, the room above the taken memory last. What fits nowhere is a block of its own.
+ * is used, the room above the taken memory last. What fits nowhere is a block of its own.
  */
 #include "core/base/arena.h"
 
@@ -22,7 +22,7 @@ typedef struct chunk {
     size_t start; /* position of data */
 } chunk;
 
-/* This header stands in front of a borrowed block, whose `size` counts it. */
+/* The header before a borrowed block, whose `size` counts it. */
 typedef struct block {
     struct block *above, *below; /* neighbours by address, or of the list of those on their own */
     size_t size;
@@ -118,21 +118,18 @@ static bool make_base(oct_arena *arena)
     return true;
 }
 
-/* Returns the bytes between the taken memory and the borrowed in the chunk on top. */
-static size_t room(const oct_arena *arena)
-{
-    const chunk *top = arena->top;
-    if (!top) return 0;
-    size_t end = top->size;
-    if (top == arena->base && arena->lowest) end = (size_t)((char *)arena->lowest - top->data);
-    return end - (arena->position - top->start);
-}
-
 void *oct_arena_take(oct_arena *arena, size_t bytes)
 {
     size_t rounded;
     if (!round_up(bytes, 0, &rounded) || !make_base(arena)) return NULL;
-    if (room(arena) < rounded) {
+    const chunk *top = arena->top;
+    size_t room = 0; /* between the taken memory and the borrowed in the chunk on top */
+    if (top) {
+        const bool borrowed = top == arena->base && arena->lowest;
+        room = (borrowed ? (size_t)((char *)arena->lowest - top->data) : top->size) -
+               (arena->position - top->start);
+    }
+    if (room < rounded) {
         size_t size = rounded < MIN_CHUNK ? MIN_CHUNK : rounded;
         if (add_chunk(arena, size) != OCT_OK) return NULL;
         count_overflow(arena, size);
@@ -237,12 +234,6 @@ static void unlink_alone(oct_arena *arena, block *head)
     oct_free(&head);
 }
 
-static void unlink_placed(oct_arena *arena, block *head)
-{
-    *(head->above ? &head->above->below : &arena->highest) = head->below;
-    *(head->below ? &head->below->above : &arena->lowest) = head->above;
-}
-
 void oct_arena_give(oct_arena *arena, void *memory)
 {
     if (!memory) return;
@@ -250,10 +241,12 @@ void oct_arena_give(oct_arena *arena, void *memory)
     OCT_ASSERT(head->taken);
     head->taken = false;
     arena->borrowed -= head->size;
-    if (head->alone)
+    if (head->alone) {
         unlink_alone(arena, head);
-    else
-        unlink_placed(arena, head);
+        return;
+    }
+    *(head->above ? &head->above->below : &arena->highest) = head->below;
+    *(head->below ? &head->below->above : &arena->lowest) = head->above;
 }
 
 /* Plans one block of what was needed: of the peak, or, where gaps made that too small, of more, and
@@ -266,7 +259,7 @@ static void plan_base(oct_arena *arena)
         size_t least = base->size / GROWTH_OF_GAPS;
         arena->wanted = base->size + (arena->max_overflow > least ? arena->max_overflow : least);
     }
-    arena->wanted = oct_cache_aligned(arena->wanted); /* blocks lie at its end */
+    arena->wanted = oct_cache_aligned(arena->wanted); /* blocks are at its end */
     arena->max_overflow = 0;
     if (base) drop_top(arena);
     oct_mem_trim();

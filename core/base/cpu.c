@@ -97,17 +97,6 @@ static oct_isa_set bit(oct_isa which)
     return 1u << which;
 }
 
-static oct_isa_set of_machine(void)
-{
-    oct_isa_set set = 0;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-#endif
-    for (unsigned i = 0; i < OCT_ISA_COUNT; i++)
-        if (rows[i].present && rows[i].present()) set |= bit((oct_isa)i);
-    return set;
-}
-
 /* Each word allows its own set and those before it. */
 static bool allowed(const char *word, oct_isa_set *set)
 {
@@ -122,7 +111,11 @@ static void find_isa(void)
 {
     const char *word = getenv("OCT_ISA");
     oct_isa_set set;
-    isa = of_machine();
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#endif
+    for (unsigned i = 0; i < OCT_ISA_COUNT; i++)
+        if (rows[i].present && rows[i].present()) isa |= bit((oct_isa)i);
     if (word && allowed(word, &set)) isa &= set;
 }
 

@@ -102,15 +102,6 @@ typedef struct element {
     void (*add)(void *sum, const void *x, int64_t n);
 } element;
 
-static void fold_part(const element *e, int64_t count, char *rows, size_t row_bytes,
-                      int64_t columns)
-{
-    for (int64_t step = 1; step < count; step *= 2) {
-        for (int64_t i = 0; i + step < count; i += 2 * step)
-            e->add(rows + (size_t)i * row_bytes, rows + (size_t)(i + step) * row_bytes, columns);
-    }
-}
-
 /* Part p begins at row >= p, so moving in ascending order overwrites only rows already folded. */
 static int fold(const element *e, const oct_leaves *leaves, char *rows, int64_t n)
 {
@@ -123,7 +114,11 @@ static int fold(const element *e, const oct_leaves *leaves, char *rows, int64_t 
         for (int p = 0; p < num_parts; p++) {
             int64_t row = parts[p].first - leaves->first;
             char *part = block + (size_t)row * row_bytes, *home = block + (size_t)p * row_bytes;
-            fold_part(e, oct_min_i64(parts[p].span, leaves->local - row), part, row_bytes, columns);
+            const int64_t count = oct_min_i64(parts[p].span, leaves->local - row);
+            for (int64_t step = 1; step < count; step *= 2)
+                for (int64_t i = 0; i + step < count; i += 2 * step)
+                    e->add(part + (size_t)i * row_bytes, part + (size_t)(i + step) * row_bytes,
+                           columns);
             if (part != home) memcpy(home, part, (size_t)columns * e->bytes);
         }
     }

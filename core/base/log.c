@@ -22,28 +22,17 @@ enum { LINE_BYTES = 20480 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static oct_log_level shown = OCT_LOG_INFO;
 static bool speaking = true, repeats;
-static bool bar_stands;
+static bool bar_shown;
 static FILE *file;
 static void (*listener)(const char *text);
-
-static const char *word(oct_log_level level)
-{
-    switch (level) {
-    case OCT_LOG_ERROR:
-        return "error: ";
-    case OCT_LOG_WARN:
-        return "warning: ";
-    case OCT_LOG_INFO:
-    case OCT_LOG_VERBOSE:
-        break;
-    }
-    return "";
-}
 
 /* Makes "octet: word: first line", the further lines of the text indented below. */
 static void compose(char line[LINE_BYTES], oct_log_level level, const char *text)
 {
-    int head = snprintf(line, LINE_BYTES, "octet: %s", word(level));
+    int head = snprintf(line, LINE_BYTES, "octet: %s",
+                        level == OCT_LOG_ERROR  ? "error: "
+                        : level == OCT_LOG_WARN ? "warning: "
+                                                : "");
     size_t used = (size_t)head;
     size_t limit = LINE_BYTES - sizeof "\n   \n";
     for (; *text && used < limit; text++) {
@@ -59,8 +48,8 @@ static void compose(char line[LINE_BYTES], oct_log_level level, const char *text
 
 static void wipe_bar(void)
 {
-    if (bar_stands) fputs("\r\033[K", stderr);
-    bar_stands = false;
+    if (bar_shown) fputs("\r\033[K", stderr);
+    bar_shown = false;
 }
 
 static const char *now(char text[24])
@@ -195,7 +184,7 @@ void oct_log_bar(const char *format, ...)
     wipe_bar();
     fputs(text, stderr);
     fflush(stderr);
-    bar_stands = true;
+    bar_shown = true;
     pthread_mutex_unlock(&lock);
 }
 

@@ -240,13 +240,6 @@ enum { LANES = 8 };
 
 static const uint64_t basis = 0xcbf29ce484222325u, prime = 0x100000001b3u;
 
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 uint64_t oct_digest(const void *data, size_t bytes)
 {
     const char *at = data, *end = at + bytes;
@@ -267,5 +260,7 @@ uint64_t oct_digest(const void *data, size_t bytes)
         digest = (digest ^ last) * prime;
         if (left < sizeof last) break;
     }
-    return mix(digest);
+    digest = (digest ^ digest >> 30) * 0xbf58476d1ce4e5b9u;
+    digest = (digest ^ digest >> 27) * 0x94d049bb133111ebu;
+    return digest ^ digest >> 31;
 }

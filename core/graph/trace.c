@@ -1,7 +1,7 @@
 /* The trace records the graph of one forward.
  *
- * A tensor's number is its value's, given when it first appears; a tensor without a number was made
- * after the trace's back, which is an error that names the reader. Scopes, of containers and of
+ * A value gets its number when its tensor first appears; a tensor without a number was not made by an op or a module,
+ * which is an error that names the reader. Scopes, of containers and of
  * dynamic blocks, form a stack while the forward runs.
  */
 #include "core/graph/trace.h"
@@ -25,12 +25,6 @@ static oct_status add_value(oct_trace *trace, oct_tensor *tensor, int64_t produc
     return OCT_OK;
 }
 
-/* Returns the container whose forward is running. */
-static oct_module *module_of(const oct_trace *trace, int64_t scope)
-{
-    return scope < 0 ? NULL : trace->scopes[scope].module;
-}
-
 /* Fills in the inputs of a node. */
 static oct_status connect(oct_trace_node *node, oct_tensor *const *inputs, int n)
 {
@@ -46,13 +40,6 @@ static oct_status connect(oct_trace_node *node, oct_tensor *const *inputs, int n
     return OCT_OK;
 }
 
-/* A hook of an atomic module calls for the container that holds it. */
-static oct_module *caller_of(const oct_trace *trace, oct_module *named, const oct_module *module)
-{
-    if (module) return module_of(trace, trace->scope);
-    return named && named->type->atomic ? named->parent : named;
-}
-
 static oct_status add_node(oct_context *cx, const oct_site *executed)
 {
     oct_trace *trace = cx->trace;
@@ -66,9 +53,12 @@ static oct_status add_node(oct_context *cx, const oct_site *executed)
     *node = (oct_trace_node){.module = module,
                              .op = executed->op,
                              .args = cx->args,
-                             .caller = caller_of(trace, named, module),
                              .hook = cx->hook,
                              .scope = trace->scope};
+    if (!module) /* a hook of an atomic module calls for the container that holds it */
+        node->caller = named && named->type->atomic ? named->parent : named;
+    else if (trace->scope >= 0)
+        node->caller = trace->scopes[trace->scope].module; /* whose forward is running */
     OCT_TRY(connect(node, executed->input, executed->num_inputs));
     OCT_TRY(oct_strdup(&node->path, named ? oct_module_path(named, path) : ""));
     int64_t number = (int64_t)trace->num_nodes++;
@@ -87,18 +77,13 @@ void oct_trace_add(oct_context *cx, const oct_site *executed)
     cx->args = (oct_op_args){0};
 }
 
-static bool in_block(const oct_trace *trace)
-{
-    int64_t scope = trace->scope;
-    while (scope >= 0 && !trace->scopes[scope].name)
-        scope = trace->scopes[scope].parent;
-    return scope >= 0;
-}
-
 static oct_status open_scope(oct_trace *trace, oct_module *module, const char *block,
                              const oct_tensor *input)
 {
-    OCT_CHECK(!block || !in_block(trace), OCT_PREPARE,
+    int64_t outer = trace->scope; /* the innermost block around it */
+    while (outer >= 0 && !trace->scopes[outer].name)
+        outer = trace->scopes[outer].parent;
+    OCT_CHECK(!block || outer < 0, OCT_PREPARE,
               "dynamic block \"%s\" begins inside of another one; blocks do not nest", block);
     OCT_TRY(
         oct_grow(&trace->scopes, &trace->cap_scopes, trace->num_scopes + 1, sizeof *trace->scopes));
@@ -187,28 +172,21 @@ oct_status oct_trace_live(const oct_trace *trace, bool **live)
     return OCT_OK;
 }
 
-static oct_tensor *example_input(oct_context *cx, const oct_example *example, int i)
-{
-    oct_shape shape = example->shape[i];
-    shape.dim[0] = 1;
-    oct_tensor *x = oct_tensor_new(cx, OCT_F32, shape);
-    if (!x) return NULL;
-    const size_t bytes = (size_t)oct_numel(x) * sizeof(float);
-    if (example->data[i])
-        memcpy(x->data, example->data[i], bytes);
-    else
-        memset(x->data, 0, bytes);
-    return x;
-}
-
 static oct_status trace_example(oct_context *cx, oct_trace *trace, oct_module *root,
                                 const oct_example *example, int count)
 {
     oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
     oct_tensor *x[OCT_MODEL_INPUTS];
     for (int i = 0; i < count; i++) {
-        x[i] = example_input(cx, example, i);
+        oct_shape shape = example->shape[i];
+        shape.dim[0] = 1;
+        x[i] = oct_tensor_new(cx, OCT_F32, shape);
         if (!x[i]) return oct_context_status(cx);
+        const size_t bytes = (size_t)oct_numel(x[i]) * sizeof(float);
+        if (example->data[i])
+            memcpy(x[i]->data, example->data[i], bytes);
+        else
+            memset(x[i]->data, 0, bytes);
         OCT_TRY(add_value(trace, x[i], -1));
         trace->inputs[trace->num_inputs++] = x[i]->trace_value;
     }

@@ -5,7 +5,7 @@
  * stay in cache while their product is at work. For the taps of a ky whose lines would be all zeros they
  * are not listed.
  *
- * Where a leaf has few positions and there are many sums, the way of the sums through memory would cost
+ * Where a leaf has few positions and there are many sums, writing the sums to memory would cost
  * more than the products. Leaves that fit a block together are then computed side by side: the tree over
  * them is summed in cache, some rows at a time, and only its result is written.
  */
@@ -56,15 +56,6 @@ static oct_conv_shape simplified(const oct_conv_shape *s, int64_t *samples)
     return one;
 }
 
-static void plan_blocks(oct_weight_plan *p)
-{
-    const int64_t lines = oct_max_i64(BLOCK_WORDS / oct_max_i64(p->line_words, 1), 1);
-    p->block_samples = oct_max_i64(oct_min_i64(lines / p->s.out_h, p->samples), 1);
-    p->block_lines = oct_min_i64(lines, p->s.out_h);
-    p->blocks = (p->samples + p->block_samples - 1) / p->block_samples *
-                ((p->s.out_h + p->block_lines - 1) / p->block_lines);
-}
-
 static void plan_planes(oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
@@ -93,18 +84,15 @@ static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
     p.outs = p.s.out_c / p.s.groups;
     p.line_words = oct_row_words(c->kernel, p.pairs, p.s.out_w);
     p.few_rows = p.s.kernel_w * p.ins < FEW_ROWS;
-    plan_blocks(&p);
+    const int64_t lines = oct_max_i64(BLOCK_WORDS / oct_max_i64(p.line_words, 1), 1);
+    p.block_samples = oct_max_i64(oct_min_i64(lines / p.s.out_h, p.samples), 1);
+    p.block_lines = oct_min_i64(lines, p.s.out_h);
+    p.blocks = (p.samples + p.block_samples - 1) / p.block_samples *
+               ((p.s.out_h + p.block_lines - 1) / p.block_lines);
     plan_planes(&p);
     p.panels = (p.outs + tile - 1) / tile;
     p.panel_bytes = p.block_samples * p.block_lines * p.line_words * tile * 4;
     return p;
-}
-
-/* Returns how many rows are multiplied at once. */
-static int64_t chunk_of(const oct_weight_plan *p, int64_t leaves)
-{
-    const int64_t chunks = (leaves > 1 ? GROUP_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
-    return oct_max_i64(oct_min_i64(chunks, MAX_CHUNKS), 1) * CHUNK_ROWS;
 }
 
 /* Lays scratch out (NULL: nowhere) for `leaves` leaves with this plan, or with that of fewer samples;
@@ -114,7 +102,8 @@ static size_t lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
 {
     size_t used = 0;
     const int64_t depth = oct_conv_depth(&p->s);
-    r->chunk = chunk_of(p, leaves);
+    const int64_t chunks = (leaves > 1 ? GROUP_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
+    r->chunk = oct_max_i64(oct_min_i64(chunks, MAX_CHUNKS), 1) * CHUNK_ROWS;
     r->num_runs = p->block_samples * p->block_lines;
     r->planes_bytes = oct_cache_aligned((size_t)(p->ins * p->plane * p->element));
     r->panels_bytes = oct_cache_aligned((size_t)(p->panels * p->panel_bytes));
@@ -134,17 +123,6 @@ static size_t lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
     return used;
 }
 
-/* Returns how many leaves are computed side by side. */
-static int64_t leaves_of(const oct_weight_plan *p, int64_t max_leaves)
-{
-    const int64_t words = p->block_samples * p->block_lines * p->line_words;
-    int64_t leaves = 1;
-    while (p->blocks == 1 && 2 * leaves <= oct_min_i64(max_leaves, OCT_CONV_MAX_LEAVES) &&
-           2 * leaves * words <= GROUP_WORDS)
-        leaves *= 2;
-    return leaves;
-}
-
 void oct_weight_product_init(oct_conv_plan *p)
 {
     oct_conv_weight_product *w = &p->weight;
@@ -154,7 +132,12 @@ void oct_weight_product_init(oct_conv_plan *p)
         return;
     }
     w->leaf = leaf_plan(&p->config, p->config.leaf);
-    w->leaves = leaves_of(&w->leaf, p->config.max_leaves);
+    /* Leaves that are computed side by side: as many as fit a block together. */
+    const int64_t words = w->leaf.block_samples * w->leaf.block_lines * w->leaf.line_words;
+    const int64_t most = oct_min_i64(p->config.max_leaves, OCT_CONV_MAX_LEAVES);
+    w->leaves = 1;
+    while (w->leaf.blocks == 1 && 2 * w->leaves <= most && 2 * w->leaves * words <= GROUP_WORDS)
+        w->leaves *= 2;
     const size_t one = lay_out(&w->leaf, 1, NULL, &r);
     const size_t all = lay_out(&w->leaf, w->leaves, NULL, &r);
     w->scratch_bytes = one > all ? one : all;
@@ -392,14 +375,6 @@ static void sum_chunk(leaf_group *t, int64_t first, int64_t m, const oct_conv_we
     write_sums(&t->full.plan, first, m, waiting[0], NULL, c);
 }
 
-static oct_conv_input input_from(oct_conv_input x, int64_t at)
-{
-    if (x.values) x.values += at;
-    if (x.codes) x.codes += at;
-    if (x.codes16) x.codes16 += at;
-    return x;
-}
-
 /* Packs the operands of all leaves of a group of the convolution. */
 static void pack_leaves(leaf_group *t, const oct_conv_plan *p, int64_t group,
                         const oct_conv_weight_pass *c)
@@ -412,7 +387,10 @@ static void pack_leaves(leaf_group *t, const oct_conv_plan *p, int64_t group,
     for (int64_t i = 0; i < t->leaves; i++) {
         const group_leaf *l = leaf_of(t, i);
         const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
-        const oct_conv_input x = input_from(c->x, i * inputs);
+        oct_conv_input x = c->x;
+        if (x.values) x.values += i * inputs;
+        if (x.codes) x.codes += i * inputs;
+        if (x.codes16) x.codes16 += i * inputs;
         oct_weight_pack_planes(&l->plan, &x, &l->block, &r);
         oct_weight_pack_panels(&l->plan, (const char *)c->grad + (size_t)i * grad_bytes, &l->block,
                                &r);

@@ -29,57 +29,35 @@ static int64_t strip_lines(const oct_depthwise_plan *p, int64_t lines)
     return (lines - 1) * p->step_h + (p->kernel_h - 1) * p->dilation_h + 1;
 }
 
-/* Blocks have equally many lines, and few enough for their source and results. */
-static void plan_lines(oct_depthwise_plan *p)
+static oct_depthwise_plan plan_of(const oct_conv_shape *s, oct_direction direction)
 {
-    int64_t plane = (p->from_h * p->from_w + p->to_h * p->to_w) * p->channels;
-    int64_t line_bytes = plane / p->to_h * (int64_t)sizeof(float);
-    int64_t fitting = oct_max_i64(1, BLOCK_BYTES / line_bytes);
-    int64_t blocks = (p->to_h + fitting - 1) / fitting;
-    p->max_lines = (p->to_h + blocks - 1) / blocks;
-}
-
-static oct_depthwise_plan forward_plan(const oct_conv_shape *s)
-{
-    return (oct_depthwise_plan){.from_h = s->in_h,
-                                .from_w = s->in_w,
-                                .channels = s->in_c,
-                                .apart_h = 1,
-                                .apart_w = 1,
-                                .pad_h = s->pad_top,
-                                .pad_w = s->pad_left,
-                                .to_h = s->out_h,
-                                .to_w = s->out_w,
-                                .step_h = s->stride_h,
-                                .step_w = s->stride_w,
-                                .kernel_h = s->kernel_h,
-                                .kernel_w = s->kernel_w,
-                                .dilation_h = s->dilation_h,
-                                .dilation_w = s->dilation_w,
-                                .width = (s->out_w - 1) * s->stride_w +
-                                         oct_conv_extent(s->kernel_w, s->dilation_w)};
-}
-
-static oct_depthwise_plan backward_plan(const oct_conv_shape *s)
-{
+    const bool forward = direction == OCT_FORWARD;
     const int64_t extent_h = oct_conv_extent(s->kernel_h, s->dilation_h);
     const int64_t extent_w = oct_conv_extent(s->kernel_w, s->dilation_w);
-    return (oct_depthwise_plan){.from_h = s->out_h,
-                                .from_w = s->out_w,
-                                .channels = s->in_c,
-                                .apart_h = s->stride_h,
-                                .apart_w = s->stride_w,
-                                .pad_h = extent_h - 1 - s->pad_top,
-                                .pad_w = extent_w - 1 - s->pad_left,
-                                .to_h = s->in_h,
-                                .to_w = s->in_w,
-                                .step_h = 1,
-                                .step_w = 1,
-                                .kernel_h = s->kernel_h,
-                                .kernel_w = s->kernel_w,
-                                .dilation_h = s->dilation_h,
-                                .dilation_w = s->dilation_w,
-                                .width = s->in_w - 1 + extent_w};
+    oct_depthwise_plan p = {.from_h = forward ? s->in_h : s->out_h,
+                            .from_w = forward ? s->in_w : s->out_w,
+                            .channels = s->in_c,
+                            .apart_h = forward ? 1 : s->stride_h,
+                            .apart_w = forward ? 1 : s->stride_w,
+                            .pad_h = forward ? s->pad_top : extent_h - 1 - s->pad_top,
+                            .pad_w = forward ? s->pad_left : extent_w - 1 - s->pad_left,
+                            .to_h = forward ? s->out_h : s->in_h,
+                            .to_w = forward ? s->out_w : s->in_w,
+                            .step_h = forward ? s->stride_h : 1,
+                            .step_w = forward ? s->stride_w : 1,
+                            .kernel_h = s->kernel_h,
+                            .kernel_w = s->kernel_w,
+                            .dilation_h = s->dilation_h,
+                            .dilation_w = s->dilation_w};
+    p.width = (p.to_w - 1) * p.step_w + extent_w;
+
+    /* Blocks have equally many lines, and few enough for their source and results. */
+    const int64_t plane = (p.from_h * p.from_w + p.to_h * p.to_w) * p.channels;
+    const int64_t line_bytes = plane / p.to_h * (int64_t)sizeof(float);
+    const int64_t fitting = oct_max_i64(1, BLOCK_BYTES / line_bytes);
+    const int64_t blocks = (p.to_h + fitting - 1) / fitting;
+    p.max_lines = (p.to_h + blocks - 1) / blocks;
+    return p;
 }
 
 static int64_t taps_of(const oct_conv_shape *s)
@@ -146,7 +124,7 @@ static void take_channels(float_copy t, const oct_conv_input *x, int64_t at, flo
         take_u16(t, x->codes16 + at, x->zero_point, to);
 }
 
-/* Finds positions [*begin, *end) of the source that lie in a strip of `size`. */
+/* Finds positions [*begin, *end) of the source that are in a strip of `size`. */
 static void inside(int64_t size, int64_t pad, int64_t apart, int64_t from, int64_t *begin,
                    int64_t *end)
 {
@@ -420,12 +398,6 @@ static float_copy tail_rows(const oct_depthwise_plan *p, const block *b)
         .n = b->lines * p->to_w, .x_step = p->channels, .count = b->count, .to_step = LANES};
 }
 
-static void put_back(float_copy t, const float *dense, float *rows)
-{
-    for (int64_t i = 0; i < t.n; i++)
-        memcpy(rows + i * t.x_step, dense + i * t.to_step, (size_t)t.count * sizeof *rows);
-}
-
 /* y = or += sum over taps, plus bias (NULL: none), for all windows of the samples. */
 void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pass, void *scratch)
 {
@@ -445,7 +417,8 @@ void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pa
             if (tail && pass->add) take_floats(tail_rows(p, &b), rows, dense);
             multiply(windows_of(p, filled, &b, y + b.line * line), weight, pass->add ? to : first,
                      pass->add ? step : 0, to, step);
-            if (tail) put_back(tail_rows(p, &b), dense, rows);
+            for (int64_t i = 0; tail && i < b.lines * p->to_w; i++)
+                memcpy(rows + i * p->channels, dense + i * LANES, (size_t)b.count * sizeof *rows);
         }
     }
 }
@@ -453,8 +426,7 @@ void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pa
 void oct_depthwise_product_init(oct_conv_product *d, const oct_conv_shape *s,
                                 oct_direction direction)
 {
-    d->strip = direction == OCT_FORWARD ? forward_plan(s) : backward_plan(s);
-    plan_lines(&d->strip);
+    d->strip = plan_of(s, direction);
     d->packed_bytes = (size_t)packed_floats(s) * sizeof(float);
     d->scratch_bytes = scratch_bytes(&d->strip, 0);
 }
@@ -477,8 +449,7 @@ void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8
 void oct_depthwise_weight_init(oct_conv_weight_product *w, const oct_conv_shape *s)
 {
     w->leaves = 1;
-    w->strip = forward_plan(s);
-    plan_lines(&w->strip);
+    w->strip = plan_of(s, OCT_FORWARD);
     w->scratch_bytes = scratch_bytes(&w->strip, packed_floats(s));
 }
 

@@ -53,17 +53,6 @@ int32_t oct_output_class(const oct_output_row *row)
     return class;
 }
 
-static void add_leaf(const oct_metric *metric, const oct_leaves *leaves, int64_t leaf,
-                     const oct_output_rows *rows, double *numbers)
-{
-    const int64_t each = oct_goals_rows(&rows->goals), first = oct_leaf_begin(leaves, leaf) * each;
-    for (int64_t i = first; i < first + oct_leaf_size(leaves, leaf) * each; i++) {
-        if (oct_goals_ignore(&rows->goals, i)) continue;
-        const oct_output_row row = oct_output_row_at(rows, i);
-        metric->add(&row, numbers);
-    }
-}
-
 static oct_status sum_rows(const oct_metric *metric, const oct_collective *group,
                            const oct_leaves *leaves, const oct_output_rows *rows, double *numbers)
 {
@@ -73,8 +62,15 @@ static oct_status sum_rows(const oct_metric *metric, const oct_collective *group
     oct_status status = oct_alloc(&parts, metric->counts ? 1 : (size_t)leaves->local,
                                   (size_t)count * sizeof *parts);
     OCT_TRY_OUT(group->agree(group, status));
-    for (int64_t leaf = 0; leaf < leaves->local; leaf++)
-        add_leaf(metric, leaves, leaf, rows, parts + (metric->counts ? 0 : leaf * count));
+    const int64_t each = oct_goals_rows(&rows->goals); /* rows of a sample */
+    for (int64_t leaf = 0; leaf < leaves->local; leaf++) {
+        const int64_t first = oct_leaf_begin(leaves, leaf) * each;
+        for (int64_t i = first; i < first + oct_leaf_size(leaves, leaf) * each; i++) {
+            if (oct_goals_ignore(&rows->goals, i)) continue;
+            const oct_output_row row = oct_output_row_at(rows, i);
+            metric->add(&row, parts + (metric->counts ? 0 : leaf * count));
+        }
+    }
     if (!metric->counts) oct_tree_fold_f64(leaves, parts, count);
     status = group->tree_sum_f64(group, metric->counts ? &ranks : leaves, parts, count, numbers);
 out:
@@ -98,32 +94,20 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static void score_own(order *o, int64_t column)
+static oct_status sum_column(order *o, int64_t column, double *numbers)
 {
+    const oct_collective *group = o->group;
     for (int64_t i = 0; i < o->share; i++) {
         o->mine[i] = (oct_ranked){.is_positive = -1};
         if (i >= o->local || oct_goals_ignore(&o->rows->goals, i)) continue;
         const oct_output_row row = oct_output_row_at(o->rows, i);
         o->mine[i] = o->metric->order->score(&row, column);
     }
-}
-
-/* Keeps those that take part, in front. */
-static int64_t compact(oct_ranked *all, int64_t count)
-{
-    int64_t kept = 0;
-    for (int64_t i = 0; i < count; i++)
-        if (all[i].is_positive >= 0) all[kept++] = all[i];
-    return kept;
-}
-
-static oct_status sum_column(order *o, int64_t column, double *numbers)
-{
-    const oct_collective *group = o->group;
-    score_own(o, column);
     OCT_TRY(group->gather(group, o->mine, (size_t)o->share * sizeof *o->mine, o->all));
     if (!o->all) return OCT_OK;
-    const int64_t count = compact(o->all, o->share * group->size);
+    int64_t count = 0;
+    for (int64_t i = 0; i < o->share * group->size; i++)
+        if (o->all[i].is_positive >= 0) o->all[count++] = o->all[i];
     qsort(o->all, (size_t)count, sizeof *o->all, descending);
     o->metric->order->sum(o->all, count, column, numbers);
     return OCT_OK;

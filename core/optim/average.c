@@ -66,15 +66,12 @@ static void approach(int64_t n, float *restrict to, const float *restrict from, 
         to[i] += share * (from[i] - to[i]);
 }
 
-static double decay_of(const oct_average_options *options, int64_t updates)
-{
-    const double t = (double)(updates - 1), early = (1 + t) / (10 + t);
-    return options->warmup && early < options->decay ? early : options->decay;
-}
-
 void oct_average_update(oct_average *average, int64_t updates)
 {
-    const float share = (float)(1 - decay_of(&average->options, updates));
+    const double t = (double)(updates - 1), early = (1 + t) / (10 + t);
+    double decay = average->options.decay;
+    if (average->options.warmup && early < decay) decay = early;
+    const float share = (float)(1 - decay);
     if (!average->values) return;
     OCT_ASSERT(!average->in_model);
     for (size_t i = 0; i < average->count; i++) {
@@ -88,21 +85,17 @@ void oct_average_update(oct_average *average, int64_t updates)
     average->begun = true;
 }
 
-static void exchange(float *a, float *b, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const float kept = a[i];
-        a[i] = b[i];
-        b[i] = kept;
-    }
-}
-
 void oct_average_put(oct_average *average, bool averages)
 {
     if (!average->begun || average->in_model == averages) return;
-    for (size_t i = 0; i < average->count; i++)
-        exchange(average->spans[i].data, average->values + average->spans[i].offset,
-                 average->spans[i].numel);
+    for (size_t i = 0; i < average->count; i++) {
+        float *model = average->spans[i].data, *here = average->values + average->spans[i].offset;
+        for (int64_t k = 0; k < average->spans[i].numel; k++) {
+            const float kept = model[k];
+            model[k] = here[k];
+            here[k] = kept;
+        }
+    }
     average->in_model = averages;
 }
 

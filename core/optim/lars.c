@@ -32,19 +32,17 @@ static void update_block(const oct_optim_block *b, const void *factors)
     update_all(b->n, b->p, b->grad, b->slot[0], factors);
 }
 
-static double ratio(const oct_optim_config *c, const oct_param *param)
-{
-    const int64_t n = oct_numel(&param->value);
-    if (!param->decay) return 1;
-    const double w = sqrt(oct_square_sum(oct_f32(&param->value), n));
-    const double g = sqrt(oct_square_sum(param->grad, n));
-    return w > 0 && g > 0 ? (double)c->trust * w / (g + (double)c->weight_decay * w) : 1;
-}
-
 static void update(const oct_optim *optim, oct_param *param, float lr)
 {
     const oct_optim_config *c = &optim->config;
-    const lars_factors factors = {.rate = (float)((double)lr * ratio(c, param)),
+    double ratio = 1;
+    if (param->decay) {
+        const int64_t n = oct_numel(&param->value);
+        const double w = sqrt(oct_square_sum(oct_f32(&param->value), n));
+        const double g = sqrt(oct_square_sum(param->grad, n));
+        if (w > 0 && g > 0) ratio = (double)c->trust * w / (g + (double)c->weight_decay * w);
+    }
+    const lars_factors factors = {.rate = (float)((double)lr * ratio),
                                   .momentum = c->momentum,
                                   .decay = param->decay ? c->weight_decay : 0.0F};
     oct_optim_update_blocks(optim, param, update_block, &factors);

@@ -13,18 +13,6 @@ typedef struct reach {
     int64_t first, count;
 } reach;
 
-/* Returns the least number of taps whose distance is a whole number of steps of `stride` pixels. */
-static int64_t common_step(int64_t stride, int64_t dilation)
-{
-    int64_t a = stride, b = dilation;
-    while (b != 0) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return stride / a;
-}
-
 /* Divides and rounds up; n may be negative. */
 static int64_t divide_up(int64_t n, int64_t by)
 {
@@ -67,18 +55,6 @@ static bool same_reach(reach a, reach b)
     return a.first == b.first && a.count == b.count;
 }
 
-static int64_t count_reaches(const oct_conv_axis *a)
-{
-    int64_t found = 0;
-    for (int64_t at = 0; at < a->positions; at++) {
-        int64_t earlier = 0;
-        while (!same_reach(reach_of(a, earlier), reach_of(a, at)))
-            earlier++;
-        found += earlier == at;
-    }
-    return found;
-}
-
 /* Lists the reaches in order of their first position, and which of them each position has. */
 static void list_reaches(const oct_conv_axis *a, reach *list, int64_t *number)
 {
@@ -105,8 +81,18 @@ static oct_conv_axis axis_of(const oct_conv_shape *s, oct_direction direction, b
                        .dilation = vertical ? s->dilation_h : s->dilation_w,
                        .step = 1,
                        .backward = backward};
-    if (backward) a.step = common_step(a.stride, a.dilation);
-    a.reaches = count_reaches(&a);
+    if (backward) { /* the least number of taps whose distance is a whole number of strides */
+        int64_t divisor = a.stride;
+        for (int64_t b = a.dilation, rest; b != 0; divisor = b, b = rest)
+            rest = divisor % b;
+        a.step = a.stride / divisor;
+    }
+    for (int64_t at = 0; at < a.positions; at++) {
+        int64_t earlier = 0;
+        while (!same_reach(reach_of(&a, earlier), reach_of(&a, at)))
+            earlier++;
+        a.reaches += earlier == at;
+    }
     return a;
 }
 

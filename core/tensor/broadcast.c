@@ -57,21 +57,17 @@ static void sum_rows(const oct_broadcast *b, const float *grad, int64_t n, doubl
             sum[c] += (double)grad[p * b->channels + c];
 }
 
-static double sum_row(const float *grad, int64_t n)
-{
-    double sum = 0;
-    for (int64_t c = 0; c < n; c++)
-        sum += (double)grad[c];
-    return sum;
-}
-
 void oct_broadcast_sum(const oct_broadcast *b, int input, const float *grad, float *sum)
 {
     double rows[BLOCK];
     if (b->channel[input] == 1 && b->channels > 1) {
         const int64_t places = b->position[input] > 1 ? 1 : b->positions;
-        for (int64_t p = 0; p < b->position[input]; p++)
-            sum[p] = (float)sum_row(grad + p * b->channels, places * b->channels);
+        for (int64_t p = 0; p < b->position[input]; p++, grad += b->channels) {
+            double total = 0;
+            for (int64_t c = 0; c < places * b->channels; c++)
+                total += (double)grad[c];
+            sum[p] = (float)total;
+        }
         return;
     }
     for (int64_t c = 0; c < b->channels; c += BLOCK) {

@@ -116,20 +116,15 @@ static void write_pair(char part[PART], const char *name, int h, int w, int othe
     if (h != w) snprintf(part, PART, ", %s %dx%d", name, h, w);
 }
 
-static void write_pads(char part[PART], const oct_conv_geometry *g)
-{
-    if (g->pad_top == g->pad_bottom && g->pad_left == g->pad_right)
-        write_pair(part, "padding", g->pad_top, g->pad_left, 0);
-    else
-        snprintf(part, PART, ", padding %d above, %d left, %d below, %d right", g->pad_top,
-                 g->pad_left, g->pad_bottom, g->pad_right);
-}
-
 const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEOMETRY_TEXT])
 {
     char stride[PART], pads[PART], more[PART], dilation[PART], groups[PART];
     write_pair(stride, "stride", g->stride_h, g->stride_w, 1);
-    write_pads(pads, g);
+    if (g->pad_top == g->pad_bottom && g->pad_left == g->pad_right)
+        write_pair(pads, "padding", g->pad_top, g->pad_left, 0);
+    else
+        snprintf(pads, PART, ", padding %d above, %d left, %d below, %d right", g->pad_top,
+                 g->pad_left, g->pad_bottom, g->pad_right);
     write_pair(more, "output padding", g->output_padding_h, g->output_padding_w, 0);
     write_pair(dilation, "dilation", g->dilation_h, g->dilation_w, 1);
     write_pair(groups, "groups", g->groups, g->groups, 1);
@@ -317,18 +312,7 @@ oct_dilation oct_dilation_of(oct_shape x, int step_h, int step_w, oct_dtype dtyp
                           .out_w = (x.dim[2] - 1) * step_w + 1};
 }
 
-/* Writes zeros to n elements. */
-static void fill_zero(const oct_dilation *d, int64_t n, void *y)
-{
-    if (d->dtype == OCT_U16) {
-        for (int64_t i = 0; i < n; i++)
-            ((uint16_t *)y)[i] = (uint16_t)d->zero_point;
-        return;
-    }
-    memset(y, d->dtype == OCT_U8 ? d->zero_point : 0, (size_t)n * oct_dtype_bytes(d->dtype));
-}
-
-/* Where pixel `at` of x lies in y, in pixels. */
+/* Where pixel `at` of x is in y, in pixels. */
 static int64_t position_of(const oct_dilation *d, int64_t at)
 {
     return at / d->w * d->step_h * d->out_w + at % d->w * d->step_w;
@@ -337,7 +321,11 @@ static int64_t position_of(const oct_dilation *d, int64_t at)
 void oct_dilate_image(const oct_dilation *d, const void *x, void *y)
 {
     const int64_t bytes = d->c * (int64_t)oct_dtype_bytes(d->dtype);
-    fill_zero(d, d->out_h * d->out_w * d->c, y);
+    const int64_t n = d->out_h * d->out_w * d->c;
+    for (int64_t i = 0; d->dtype == OCT_U16 && i < n; i++)
+        ((uint16_t *)y)[i] = (uint16_t)d->zero_point;
+    if (d->dtype != OCT_U16)
+        memset(y, d->dtype == OCT_U8 ? d->zero_point : 0, (size_t)n * oct_dtype_bytes(d->dtype));
     for (int64_t at = 0; at < d->h * d->w; at++)
         memcpy((char *)y + position_of(d, at) * bytes, (const char *)x + at * bytes, (size_t)bytes);
 }

@@ -115,19 +115,6 @@ void oct_argmax_rows(oct_dtype dtype, int64_t rows, int64_t n, const void *x, in
                                       : of_f32((const float *)x + r * n, n);
 }
 
-static oct_status rows_of_numbers(const int32_t *number, int64_t samples, int64_t classes,
-                                  float *rows)
-{
-    memset(rows, 0, (size_t)(samples * classes) * sizeof(float));
-    for (int64_t i = 0; i < samples; i++) {
-        OCT_CHECK(number[i] >= 0 && number[i] < classes, OCT_DATA,
-                  "the model says class %d, but there are %lld classes", (int)number[i],
-                  (long long)classes);
-        rows[i * classes + number[i]] = 1.0F;
-    }
-    return OCT_OK;
-}
-
 oct_status oct_class_rows(const oct_tensor *y, int64_t samples, int64_t classes, float *rows)
 {
     const int64_t numel = oct_numel(y);
@@ -140,7 +127,17 @@ oct_status oct_class_rows(const oct_tensor *y, int64_t samples, int64_t classes,
         "each class (f32), or a class number (s32)",
         oct_dtype_name(y->dtype), oct_shape_text(&y->shape, text), (long long)samples,
         (long long)classes);
-    if (y->dtype == OCT_S32) return rows_of_numbers(y->data, samples, classes, rows);
-    memcpy(rows, y->data, (size_t)numel * sizeof(float));
+    if (y->dtype == OCT_F32) {
+        memcpy(rows, y->data, (size_t)numel * sizeof(float));
+        return OCT_OK;
+    }
+    const int32_t *number = y->data;
+    memset(rows, 0, (size_t)(samples * classes) * sizeof(float));
+    for (int64_t i = 0; i < samples; i++) {
+        OCT_CHECK(number[i] >= 0 && number[i] < classes, OCT_DATA,
+                  "the model says class %d, but there are %lld classes", (int)number[i],
+                  (long long)classes);
+        rows[i * classes + number[i]] = 1.0F;
+    }
     return OCT_OK;
 }
