@@ -115,21 +115,6 @@ out:
     oct_abort(oct_status_exit(status));
 }
 
-static void close_state(const oct_comm *comm)
-{
-    oct_comm_state *s = comm->state;
-    oct_sums_free(&s->sums);
-    s->transport->close(s->transport, !s->broken);
-    oct_rank_node_leave(&s->node);
-    oct_free(&s->heard);
-    oct_free(&s->waits);
-    oct_free(&s->parts);
-    oct_free(&s->vectors);
-    oct_free(&s->arrivals);
-    oct_free(&s->scratch);
-    oct_free(&s);
-}
-
 void oct_comm_close(oct_comm **comm)
 {
     if (!*comm) return;
@@ -137,7 +122,19 @@ void oct_comm_close(oct_comm **comm)
     const oct_comm *lane = (*comm)->besides;
     if ((*comm)->state && lane && lane->state) lane->state->broken |= (*comm)->state->broken;
     oct_comm_close(&(*comm)->besides);
-    if ((*comm)->state) close_state(*comm);
+    oct_comm_state *s = (*comm)->state;
+    if (s) {
+        oct_sums_free(&s->sums);
+        s->transport->close(s->transport, !s->broken);
+        oct_rank_node_leave(&s->node);
+        oct_free(&s->heard);
+        oct_free(&s->waits);
+        oct_free(&s->parts);
+        oct_free(&s->vectors);
+        oct_free(&s->arrivals);
+        oct_free(&s->scratch);
+        oct_free(&s);
+    }
     oct_free(&(*comm)->hosts);
     oct_free(comm);
 }

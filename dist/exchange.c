@@ -281,13 +281,6 @@ static int first_unanswered(const oct_comm_state *s)
     return -1;
 }
 
-static bool unanswered_by(const oct_comm_state *s, int rank)
-{
-    for (size_t i = 0; i < s->posted; i++)
-        if (!s->waits[i].ended && s->waits[i].peer == rank) return true;
-    return false;
-}
-
 /* Fails after the deadline and names who did not answer. */
 static oct_status late(const oct_comm *comm, double waited_s)
 {
@@ -299,7 +292,10 @@ static oct_status late(const oct_comm *comm, double waited_s)
     for (size_t i = 0; i < s->posted; i++)
         if (!s->waits[i].ended) s->waits[i].peer = follow(comm, s->waits[i].peer);
     for (int rank = 0; rank < comm->base.size; rank++) {
-        if (!unanswered_by(s, rank)) continue;
+        bool unanswered = false;
+        for (size_t i = 0; i < s->posted; i++)
+            unanswered |= !s->waits[i].ended && s->waits[i].peer == rank;
+        if (!unanswered) continue;
         if (named == MAX_NAMED) {
             more++;
             continue;
@@ -362,8 +358,8 @@ static oct_status wait_for_all(const oct_comm *comm, int patience)
         bool moved = false;
         OCT_TRY(oct_exchange_look(comm, &moved));
         if (comm->besides) OCT_TRY(oct_comm_sums_move(&comm->base));
-        /* A rank that was stopped itself accuses nobody when it wakes: only time that it was awake
-         * counts. */
+        /* Only time that this rank was awake counts, so that one that was stopped does not blame others when it
+         * wakes. */
         double now = oct_seconds();
         quiet_s += fmin(now - last, awake_s);
         last = now;

@@ -47,16 +47,6 @@ static void end_report(report *r)
     if (r->rows > ROWS_MAX) add(r, "\n  and %d more", r->rows - ROWS_MAX);
 }
 
-static const char *doing(const oct_rank_view *view)
-{
-    const char state = view->stage == OCT_RANK_ENDED ? 'E' : oct_process_state(view->pid);
-    return state == 'E'                 ? "has ended"
-           : state == 'T'               ? "is stopped"
-           : state == 'Z' || state == 0 ? "is gone"
-           : view->waits_for >= 0       ? "waits"
-                                        : "runs";
-}
-
 /* A line for each rank of this host. */
 static void add_lines(report *r)
 {
@@ -65,7 +55,13 @@ static void add_lines(report *r)
     for (int i = 0; i < oct_rank_table_lines(); i++) {
         const oct_rank_view view = oct_rank_table_line(i);
         if (view.pid == 0 || !begin_row(r)) continue;
-        add(r, "\n  rank %d (%s, process %d) %s", view.rank, host, view.pid, doing(&view));
+        const char state = view.stage == OCT_RANK_ENDED ? 'E' : oct_process_state(view.pid);
+        add(r, "\n  rank %d (%s, process %d) %s", view.rank, host, view.pid,
+            state == 'E'                 ? "has ended"
+            : state == 'T'               ? "is stopped"
+            : state == 'Z' || state == 0 ? "is gone"
+            : view.waits_for >= 0        ? "waits"
+                                         : "runs");
         if (view.step > 0) add(r, ", step %lld", (long long)view.step);
         if (view.operation < 0) continue;
         add(r, ", in or after %s %u, begun %.1f s ago", oct_exchange_name(view.operation),

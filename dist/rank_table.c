@@ -1,6 +1,6 @@
 /* The table of ranks is in shared memory: in a file without a name of the process that started
  * mpirun, in the folder that Open MPI keeps for the time of its job, or, since MPICH has none, in a file that
- * the ranks name by mpirun's process and whose name goes when all of them have it. */
+ * the ranks name by mpirun's process and whose name is removed when all of them have it. */
 #include "dist/rank_table.h"
 
 #include "core/base/log.h"

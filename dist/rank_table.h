@@ -63,11 +63,11 @@ bool oct_rank_stop_asked(void);
 void oct_rank_table_enter(void);
 void oct_rank_note_stage(oct_rank_stage stage);
 void oct_rank_note_step(int64_t step);
-void oct_rank_note_wait(int for_rank); /* -1: for nobody */
+void oct_rank_note_wait(int for_rank); /* -1: for none */
 void oct_rank_note_operation(int operation, uint32_t sequence);
 void oct_rank_note_end(int exit_status);
 void oct_rank_note_stop(void); /* as a handler of signals may */
-/* What a rank said of its end, the first that said any, up to 4 KB, since mpirun may not pass it on; "": nobody did. */
+/* What a rank said of its end, the first that said any, up to 4 KB, since mpirun may not pass it on; "": none did. */
 const char *oct_rank_table_words(void);
 /* Several ranks see the same failure, or wait for the same rank; the first of them reports it. The others learn that they
  * may not when it has ended, or after five seconds: what they do next may end it. */

@@ -94,7 +94,7 @@ oct_status oct_sum_synchronize(const oct_sum *s, oct_sum_stage stage) OCT_NODISC
 /* Sums this rank's share of the piece. part_of returns where part p of another rank is over the piece. Returns how many
  * parts the node has; their sums over the share are at state->vectors. */
 int oct_sum_add_share(const oct_sum *s, char *(*part_of)(const oct_sum *s, int rank, int p));
-/* Reports the piece as read and goes on: to the next piece, to the rounds, or to the end. */
+/* Reports the piece as read and moves on: to the next piece, to the rounds, or to the end. */
 void oct_sum_end_piece(oct_sum *s);
 
 /* reduce_slots.c, rows.c */

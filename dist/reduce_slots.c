@@ -1,7 +1,7 @@
 /* The ranks of a node sum a vector piece by piece through slots of memory that they share.
  *
  * Each rank has two slots, which the pieces take in turn, so that one can be filled while the other is read. A rank
- * copies into its slot what the others sum of its vectors: all but its own share of the piece, which nobody else reads.
+ * copies into its slot what the others sum of its vectors: all but its own share of the piece, which no other rank reads.
  * It sums its share, the others' vectors from their slots and its own from where they are. Of a single node it puts the
  * total of its share into the slot of total_rank, from where the others copy it out. Of several nodes it keeps the sums
  * of its shares as its lane; when the rounds have made the total of that, the lanes go back through the slots.

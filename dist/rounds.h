@@ -4,7 +4,7 @@
  * group. In rounds that halve the vector, each of the s ranks of a group holds an s-th of the vector,
  * summed over the group: a rank keeps what belongs to its place in the larger group, a part of what it held,
  * and gives the rest away. Places alternate between the halves (of s ranks the lower half has the places
- * 0, 2, 4, ...), so whatever the number of ranks nobody exchanges with more than two others in a round,
+ * 0, 2, 4, ...), so whatever the number of ranks no rank exchanges with more than two others in a round,
  * and with one where the halves are equally large; all transfer the same. The rounds backwards
  * spread what they have summed. In rounds that double, everybody hears the whole vector each time, which
  * takes half the rounds: for short vectors.
@@ -31,7 +31,7 @@ enum { OCT_MAX_ROUNDS = 31, OCT_MAX_PARTNERS = 2 };
 
 typedef struct oct_round {
     int first, end;  /* the ranks of the other half */
-    oct_piece keeps; /* what this rank goes on with */
+    oct_piece keeps; /* what this rank keeps */
     int num_partners;
     oct_partner partner[OCT_MAX_PARTNERS];
 } oct_round;

@@ -1,7 +1,7 @@
 /* The sums of the interface: those that are waited for, and those that go on besides other work.
  *
  * Sums besides other work go in lanes, communicators of their own over the same ranks, which the sums take in turn. In a
- * lane one goes after another. A sum is mostly latency, of messages and until the next look; so the lanes go side by
+ * lane one is done after another. A sum is mostly latency, of messages and until the next look; so the lanes run side by
  * side.
  */
 #include "core/base/mem.h"
@@ -99,25 +99,21 @@ oct_status oct_comm_sums_move(const oct_collective *self)
     return OCT_OK;
 }
 
-static oct_status finish_lane(const oct_comm *lane)
-{
-    oct_sums *sums = lane->state->sums;
-    if (!sums) return OCT_OK;
-    OCT_TRY(advance_sums(lane, sums));
-    while (sums->count > 0) {
-        OCT_TRY(oct_exchange_wait(lane, oct_sum_patience(&sums->sum)));
-        OCT_TRY(advance_sums(lane, sums));
-    }
-    return OCT_OK;
-}
-
 /* While a lane is waited for, those after it move on. */
 static oct_status finish_sums(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
     comm->state->syncs++;
-    for (const oct_comm *lane = comm->besides; lane; lane = lane->besides)
-        OCT_TRY(with_lane(comm, lane, finish_lane(lane)));
+    for (const oct_comm *lane = comm->besides; lane; lane = lane->besides) {
+        oct_sums *sums = lane->state->sums;
+        if (!sums) continue;
+        OCT_TRY(with_lane(comm, lane, advance_sums(lane, sums)));
+        while (sums->count > 0) {
+            const int patience = oct_sum_patience(&sums->sum);
+            OCT_TRY(with_lane(comm, lane, oct_exchange_wait(lane, patience)));
+            OCT_TRY(with_lane(comm, lane, advance_sums(lane, sums)));
+        }
+    }
     return OCT_OK;
 }
 

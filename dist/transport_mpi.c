@@ -176,20 +176,6 @@ const char *oct_mpi_library(void)
 /* mpirun's thread pool, not its main thread, forks this many ranks on one node. */
 static const int64_t launcher_forks_in_threads = 32;
 
-/* Containers forbid process_vm_readv, and the shared-memory transport of Open MPI does not look
- * before it leaps. */
-static void choose_transport(void)
-{
-    char from = 1, to = 0;
-    struct iovec local = {&to, 1}, remote = {&from, 1};
-    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
-        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-    /* Open MPI 5 compares its interfaces by the routes of the kernel and prints lines of its own about those that it
-     * cannot pair, such as IPv4 with IPv6; by their networks it pairs as many, in silence. */
-    if (strncmp(oct_mpi_library(), "Open MPI 4", 10) != 0)
-        setenv("OMPI_MCA_reachable", "weighted", 0);
-}
-
 /* Before MPI_Init: signals, and what Open MPI is to choose. */
 static void prepare_start(void)
 {
@@ -199,7 +185,15 @@ static void prepare_start(void)
      * that forked us, hence only where that is mpirun's main thread. */
     if (oct_launched_here(&local_rank, &local) && local < launcher_forks_in_threads)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-    choose_transport();
+    /* Containers forbid process_vm_readv, and the shared-memory transport of Open MPI uses it without a try. */
+    char from = 1, to = 0;
+    struct iovec own = {&to, 1}, remote = {&from, 1};
+    if (process_vm_readv(getpid(), &own, 1, &remote, 1, 0) != 1)
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+    /* Open MPI 5 compares its interfaces by the routes of the kernel and prints lines of its own about those that it
+     * cannot pair, such as IPv4 with IPv6; by their networks it pairs as many, in silence. */
+    if (strncmp(oct_mpi_library(), "Open MPI 4", 10) != 0)
+        setenv("OMPI_MCA_reachable", "weighted", 0);
 }
 
 static oct_status start_mpi(const mpi_transport *t, int *threads)

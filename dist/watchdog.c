@@ -4,7 +4,7 @@
  * A thread counts while the call lasts. It knows of the other ranks of this host what the table of
  * ranks and /proc show: who has not come as far, who is stopped, who is gone. After half a minute it
  * says for whom the call waits, and after the deadline it ends this process and with it the job. It
- * counts only time in which it runs, so a rank that was stopped itself accuses nobody when it wakes.
+ * counts only time in which it runs, so a rank that was stopped itself blames no other when it wakes.
  */
 #include "core/base/log.h"
 #include "core/base/text.h"
@@ -94,7 +94,7 @@ static bool local_rank_is_taken(int launcher, int64_t local_rank)
     return taken;
 }
 
-/* Finds a process that ended well before it started MPI, which nobody but its peers misses. Returns
+/* Finds a process that ended well before it started MPI, which only its peers miss. Returns
  * its position on this host, or -1. */
 static int64_t find_gone(void)
 {
@@ -118,7 +118,7 @@ static int name_of(int64_t local_rank, const oct_rank_view *view, char *text, si
                     (long long)ranks_here());
 }
 
-/* Names those of this host that have not come as far as `stage`, or stand still there. */
+/* Names those of this host that have not come as far as `stage`, or are stopped there. */
 static size_t name_missing(oct_rank_stage stage, char names[NAMES_BYTES])
 {
     size_t missing = 0, used = 0;

@@ -19,7 +19,7 @@ static const int64_t forever = INT64_MAX;
 typedef struct held_block {
     char *memory; /* NULL: given back */
     size_t bytes;
-    int64_t born, last; /* call site in which it is made and after which it goes */
+    int64_t born, last; /* call site in which it is made, and after which it is freed */
     bool inner;         /* made inside of an atomic module */
 } held_block;
 
@@ -59,15 +59,6 @@ void oct_lifetimes_destroy(oct_lifetimes **lifetimes)
     oct_free(&(*lifetimes)->learned);
     oct_free(&(*lifetimes)->sites);
     oct_free(lifetimes);
-}
-
-/* Starts a forward, whose blocks are borrowed from this arena. */
-static void begin_forward(oct_lifetimes *l, oct_arena *arena)
-{
-    l->arena = arena;
-    l->num_blocks = l->first_alive = l->next = 0;
-    l->lost = l->diverged = false;
-    if (!l->knows) l->num_sites = 0;
 }
 
 static int64_t most_bytes(const oct_lifetimes *l)
@@ -152,13 +143,6 @@ static void give_back(const oct_lifetimes *l, held_block *b)
     b->memory = NULL;
 }
 
-static bool same_site(const site *a, const site *b)
-{
-    return a->module == b->module && strcmp(a->op, b->op) == 0 && a->num_inputs == b->num_inputs &&
-           a->output == b->output &&
-           memcmp(a->input, b->input, (size_t)a->num_inputs * sizeof a->input[0]) == 0;
-}
-
 static void learn_site(oct_lifetimes *l, const site *s)
 {
     if (oct_grow(&l->sites, &l->cap_sites, l->num_sites + 1, sizeof *l->sites) != OCT_OK) {
@@ -171,7 +155,7 @@ static void learn_site(oct_lifetimes *l, const site *s)
     l->sites[l->num_sites++] = *s;
 }
 
-/* What an atomic module made beside its output goes at once; no other call site has seen it. */
+/* What an atomic module made beside its output is freed at once; no other call site has seen it. */
 static void drop_inner(oct_lifetimes *l, int64_t output)
 {
     for (size_t i = l->num_blocks; i-- > l->first_alive && l->blocks[i].inner;) {
@@ -192,7 +176,13 @@ void oct_lifetimes_done(oct_lifetimes *l, const oct_site *executed)
               .output = executed->output->trace_value};
     for (int i = 0; i < s.num_inputs; i++)
         s.input[i] = executed->input[i]->trace_value;
-    if (l->knows) l->lost = l->next >= l->num_sites || !same_site(&s, &l->sites[l->next]);
+    if (l->knows) { /* the same call site as in the learned forward? */
+        const site *known = &l->sites[l->next];
+        l->lost = l->next >= l->num_sites || s.module != known->module ||
+                  strcmp(s.op, known->op) != 0 || s.num_inputs != known->num_inputs ||
+                  s.output != known->output ||
+                  memcmp(s.input, known->input, (size_t)s.num_inputs * sizeof s.input[0]) != 0;
+    }
     if (l->lost) return;
     if (!l->knows) learn_site(l, &s);
     drop_inner(l, s.output);
@@ -240,7 +230,12 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->open_params = NULL;
     cx->norm_notes = NULL;
     cx->meanwhile = NULL;
-    if (cx->lifetimes) begin_forward(cx->lifetimes, cx->arena);
+    oct_lifetimes *l = cx->lifetimes;
+    if (!l) return;
+    l->arena = cx->arena;
+    l->num_blocks = l->first_alive = l->next = 0;
+    l->lost = l->diverged = false;
+    if (!l->knows) l->num_sites = 0;
 }
 
 oct_status oct_context_status(const oct_context *cx)

@@ -57,7 +57,7 @@ struct oct_context {
     bool met;                      /* all ranks have, about a sum of this step */
     oct_batch_part part;           /* set by who begins forwards, kept over them */
     bool record;                   /* keep a tape */
-    bool release_on_backward;      /* backward gives back what the forward made while it goes, so */
+    bool release_on_backward;      /* backward gives back what the forward made as it runs, so   */
                                    /* tensors that ops made may not be read after it; set by who */
                                    /* begins steps, kept over them */
     oct_numerics numerics;         /* of the backward of quantized layers */

@@ -35,8 +35,8 @@ bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
 
 /* Gradients of large parameters are summed without a row for each leaf.
  *
- * Leaves go by in leaf groups: up to `leaves` leaves, a subtree of the tree over leaves, whose sum is one
- * row. Groups go by in rounds of consecutive ones, as many as there are threads. After a round its rows
+ * Leaves are taken in leaf groups: up to `leaves` leaves, a subtree of the tree over leaves, whose sum is one
+ * row. Groups are taken in rounds of consecutive ones, as many as there are threads. After a round its rows
  * are folded as far as the tree allows, so only the subtrees that wait for their neighbour are kept (a
  * row for each level at most). A parameter with several uses in this step keeps the rows of all leaves
  * instead, each a group, because a leaf's contributions are added before leaves are.

@@ -1,9 +1,9 @@
-/* The gradient of a large parameter is summed while its leaves go by.
+/* The gradient of a large parameter is summed while its leaves are computed.
  *
  * Leaf groups cut each part of the rank's leaves into subtrees of one size (the last may reach beyond the
- * part's end), so the tree over the part is a tree over groups, summed as they go by (oct_tree_merges). The
- * merges of a round are listed first and then done block by block of columns, so each row goes through
- * memory once. A group whose left neighbour of the tree waits is added to it where it is made, and needs
+ * part's end), so the tree over the part is a tree over groups, summed as they are computed (oct_tree_merges). The
+ * merges of a round are listed first and then done block by block of columns, so each row is read
+ * from memory once. A group whose left neighbour of the tree waits is added to it where it is made, and needs
  * neither a row nor a merge: the bits are those of the merge, since nothing that waits is -0.
  */
 #include "core/autograd/leaf_grads.h"

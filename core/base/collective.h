@@ -33,7 +33,7 @@ struct oct_collective {
     oct_status (*sums_move)(const oct_collective *self);
     oct_status (*sums_finish)(const oct_collective *self);
     /* Memory for the rows of sum_begin, zeroed, as oct_alloc and oct_free have it. Ranks of a host then add up
-     * what lies there in place of copies, and read the total where it is: rows_total returns where, after
+     * what is there in place of copies, and read the total where it is: rows_total returns where, after
      * sums_finish, for the columns that begin with these parts. It may be in another rank's memory, so it is
      * only read, and only until the ranks next synchronize; they must do so before the rows are written
      * again. Not collective; but each sum is of rows from here on all ranks, or on none. */
@@ -69,6 +69,6 @@ typedef struct oct_replay {
 
 /* Forgets what was kept. The sums of gradients, which go on besides a backward, are no part of it. */
 void oct_replay_record(oct_replay *replay, const oct_collective *ranks);
-/* From now on the calls take no other rank. OCT_DEFECT from one that comes in another order than was kept. */
+/* From now on the calls need no other rank. A call in another order than was kept gives OCT_DEFECT. */
 void oct_replay_again(oct_replay *replay);
 void oct_replay_free(oct_replay *replay);

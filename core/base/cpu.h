@@ -29,7 +29,7 @@ typedef unsigned oct_isa_set; /* bit per oct_isa; REF is always there */
 oct_isa_set oct_cpu_isa(void); /* CPUID narrowed by OCT_ISA; computed once */
 bool oct_isa_has(oct_isa_set set, oct_isa isa);
 const char *oct_isa_name(oct_isa isa);
-const char *oct_isa_best(void); /* the word of the last one that is in use, of instructions */
+const char *oct_isa_best(void); /* the word of the last set of instructions in use */
 /* Checks OCT_ISA; call once at start. */
 oct_status oct_cpu_check(void) OCT_NODISCARD;
 const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */

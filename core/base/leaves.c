@@ -2,7 +2,7 @@
  * of all.
  *
  * Level by level from the bottom, row i takes row i + 2^j for i a multiple of 2^(j+1): inside an
- * aligned subtree this is the tree itself, cut where the leaves end. The work goes by blocks of
+ * aligned subtree this is the tree itself, cut where the leaves end. The work is done in blocks of
  * columns, so a block stays in the cache while the whole tree is summed over it.
  */
 #include "core/base/leaves.h"
@@ -50,7 +50,7 @@ int64_t oct_leaf_size(const oct_leaves *leaves, int64_t i)
     return oct_min_i64(leaves->leaf, leaves->samples - (leaves->first + i) * leaves->leaf);
 }
 
-/* True when the aligned node [first, first + span) cut at `count` lies within leaves that end at
+/* True when the aligned node [first, first + span) cut at `count` is within leaves that end at
  * `end`; a node that its left half already fills is that half, so it is not grown to. */
 static bool may_grow(int64_t first, int64_t span, int64_t end, int64_t count)
 {

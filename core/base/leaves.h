@@ -44,7 +44,7 @@ typedef struct oct_subtree {
 int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS]);
 
 /* Returns how many merges follow subtree i when the tree over `count` equal subtrees (the last may be
- * cut short) is summed as they go by, like a binary counter counts: what waits for its right neighbour
+ * cut short) is summed one after the other, as a binary counter counts: what waits for its right neighbour
  * is on a stack, lower leaves below, and a merge makes one of the two on top. After the last subtree a
  * single sum is left. At least one merge where i is odd: its left neighbour waits on top. */
 int oct_tree_merges(int64_t i, int64_t count);
@@ -64,7 +64,7 @@ int oct_tree_merge(const oct_leaves *run, oct_subtree *parts, void **vectors, in
 /* Threads share what leaves are made of.
  *
  * A leaf has units that are computed independently of each other: samples, or columns of a sum over its
- * samples. All units of all leaves go by in order; thread t of T has the t-th run of them, cut at the
+ * samples. All units of all leaves are in one order; thread t of T has the t-th run of them, cut at the
  * borders of leaves into tiles. So more threads than leaves have work, no sum is ever cut, and as many
  * leaves for each thread are shared as whole ones.
  *
@@ -94,6 +94,6 @@ bool oct_leaves_want_cut(const oct_leaves *leaves, int threads);
 oct_cut oct_cut_columns(int64_t leaves, int64_t columns, int threads);
 
 oct_tile oct_tile_begin(const oct_cut *cut, int t);
-/* Goes on to the thread's next tile; false at the end. No two tiles have the same leaf + t, and one that
- * is after another has a greater one: less than the number of leaves + threads. */
+/* Moves to the thread's next tile; false at the end. No two tiles have the same leaf + t, and a later
+ * tile has a greater one: less than the number of leaves + threads. */
 bool oct_tile_next(const oct_cut *cut, oct_tile *tile);

@@ -31,7 +31,7 @@ void oct_log_again(bool again);
 /* Writes "octet: text", "octet: warning: text" or "octet: error: text". */
 void oct_log(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 3);
 
-/* Writes a line from any rank, also from one that does not speak: what only it knows. */
+/* Writes a line from any rank, also where the log is silent: what only this rank knows. */
 void oct_log_anyone(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 3);
 
 /* Writes a progress line that the next line replaces (a bar on a terminal). */

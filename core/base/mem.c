@@ -140,7 +140,7 @@ void oct_mem_trim(void)
 #endif
 }
 
-/* Advises on whole large pages alone, since other memory may lie in the pages at the ends. */
+/* Advises on whole large pages alone, since the pages at the ends may hold other memory. */
 void oct_mem_advise_huge_pages(void *block, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE
@@ -233,7 +233,7 @@ void oct_mem_fail_after(int64_t n)
     atomic_store(&fail_countdown, n);
 }
 
-/* Eight digests by FNV-1a over 64-bit words go side by side, so that their multiplications overlap; what they
+/* Eight digests by FNV-1a over 64-bit words are made side by side, so that their multiplications overlap; what they
  * end with, and the words left, are the words of a ninth. Each step is a bijection of the digest, and so is what
  * mixes the bits of the last: a multiplication carries upwards only. */
 enum { LANES = 8 };

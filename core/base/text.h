@@ -18,7 +18,7 @@ bool oct_ends_with(const char *text, const char *ending);
  * Damerau-Levenshtein distance, else one with a part that begins as the word does (fashion: fashion-mnist), or NULL
  * when none is near (distance above a third of the length, of a part above a quarter). */
 const char *oct_nearest(const char *word, const char *const *names, size_t count);
-/* Returns "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may lie in text. */
+/* Returns "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may be in text. */
 enum { OCT_HINT_BYTES = 128 };
 const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const char *const *names,
                              size_t count, const char *otherwise);
@@ -33,7 +33,7 @@ void oct_text_free(oct_text *text);
 
 /* Puts '?' for every byte that could steer a terminal or mislead who reads it: control characters but
  * newline and tab, those of two bytes (U+0080 to U+009F), marks that turn the direction of writing, and
- * what is no UTF-8. All that people see goes through here. */
+ * what is no UTF-8. All text for people is cleaned here. */
 void oct_text_clean(char *text);
 
 /* The character at `text` (below `end`) and its bytes, or -1 and one byte when it is not UTF-8. */

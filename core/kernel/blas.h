@@ -31,6 +31,6 @@ typedef struct oct_sgemm_call {
 
 void oct_sgemm(const oct_sgemm_call *call);
 
-/* Replaces the lower triangle of a (n x n, row by row) by L with L L^T = a, by LAPACK's dpotrf; what lies above the
+/* Replaces the lower triangle of a (n x n, row by row) by L with L L^T = a, by LAPACK's dpotrf; what is above the
  * diagonal is not touched. Loads OpenBLAS. OCT_NUMERIC when a is not positive definite. */
 oct_status oct_cholesky(double *a, int64_t n) OCT_NODISCARD;

@@ -24,7 +24,7 @@
 /* A plan is made of the following. Callers read the sizes in bytes and the leaves; all else is for the kernels of this
  * folder. */
 
-/* A depthwise plan says where a source plane lies in its strip (depthwise.c), and which results the
+/* A depthwise plan says where a source plane is in its strip (depthwise.c), and which results the
  * windows over the strip have. */
 typedef struct oct_depthwise_plan {
     int64_t from_h, from_w, channels; /* the source */
@@ -159,7 +159,7 @@ typedef struct oct_conv_weight_pass {
 } oct_conv_weight_pass;
 
 /* sums[k][o] = or += factor[o] * sum over the samples in order. Not `add` gives the bits of adding to
- * zeros, so -0 becomes 0; what lies there is not read. The layout is transposed: for each group (depth,
+ * zeros, so -0 becomes 0; what is there is not read. The layout is transposed: for each group (depth,
  * O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of the product. The
  * sums of several leaves are added by the balanced tree before they are written or added: the bits of a
  * row for each and core/base/leaves.h. Threads may share a pass by its channels, cut as

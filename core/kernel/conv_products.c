@@ -1,4 +1,4 @@
-/* Convolution forward, and backward to data as a convolution of its own: products of rows that lie in x
+/* Convolution forward, and backward to data as a convolution of its own: products of rows in x
  * (or in the rows of the gradient) with packed weights, by the classes of positions that
  * core/product/conv_window.h finds. */
 #include "core/kernel/conv.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* A block has about this many positions: its rows of x and its results should stay in the second-level
- * cache while the panels of weights go by. */
+ * cache while all panels of weights are read. */
 enum { WANTED_POSITIONS = 512 };
 
 /* Returns the words of a group's gradient at one position. */

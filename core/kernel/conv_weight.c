@@ -158,7 +158,7 @@ typedef struct kernel_rows {
     int64_t line, lines; /* of the block: only these are not all zeros */
 } kernel_rows;
 
-/* Finds the lines of the block for which kernel row ky lies inside the input. */
+/* Finds the lines of the block for which kernel row ky is inside the input. */
 static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, int64_t ky,
                          int64_t *line, int64_t *lines)
 {

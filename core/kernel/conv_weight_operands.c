@@ -138,7 +138,7 @@ static void clear_line(const oct_weight_plan *p, char *line)
         memset(line + c * p->plane * p->element, 0, (size_t)(p->line * p->element));
 }
 
-/* Clears columns [begin, end) of a line of all planes, which lie beside the image. */
+/* Clears columns [begin, end) of a line of all planes, which are beside the image. */
 static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, int64_t end)
 {
     for (int64_t at = begin; at < end; at++) {

@@ -2,7 +2,7 @@
  *
  * The channels of a vector are taken out of the source plane into a strip (lines, columns, LANES) that
  * stays in the second-level cache, with zeros where the window leaves the image; codes become floats on
- * the way. So no loop over positions asks where an edge is, and all taps (or, for a weight gradient,
+ * the way. So no loop over positions tests for an edge, and all taps (or, for a weight gradient,
  * all sums) stay in registers. Backward to data is the same product over a strip of the output's
  * gradient, with the kernel rotated by 180 degrees, and zeros between the positions where the stride
  * is not 1. Taps are as far apart in the strip as the dilation says.

@@ -33,7 +33,7 @@ static void multiply_rows(const float *rows, const float *tiles, int64_t n, int6
                                 .ldc = n});
 }
 
-/* Gathers words of the rows from `word` of `run` on, as far as their tiles follow each other, and goes on after them;
+/* Gathers words of the rows from `word` of `run` on, as far as their tiles follow each other, and continues after them;
  * returns how many. */
 static int64_t gather(const oct_product *p, const oct_row *row, int64_t count, const oct_run **run,
                       int64_t *word, float *rows)

@@ -12,16 +12,13 @@ static const oct_float_kernel *const kernels[] = {
 #undef OCT_FLOAT_KERNEL
 };
 
-static bool is_usable(const oct_float_kernel *kernel, oct_isa_set have)
-{
-    return oct_isa_has(have, kernel->isa) && (!kernel->present || kernel->present());
-}
-
 const oct_float_kernel *oct_float_kernel_select(oct_isa_set have)
 {
     size_t i = 0;
-    while (i + 1 < OCT_COUNT(kernels) && !is_usable(kernels[i], have))
-        i++;
+    for (; i + 1 < OCT_COUNT(kernels); i++) {
+        const oct_float_kernel *kernel = kernels[i];
+        if (oct_isa_has(have, kernel->isa) && (!kernel->present || kernel->present())) break;
+    }
     return kernels[i];
 }
 

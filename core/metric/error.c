@@ -1,5 +1,5 @@
 /* The mean absolute error and the root of the mean squared error, over all outputs of all rows: a label
- * stands for 1 at its class and 0 elsewhere. */
+ * means 1 at its class and 0 elsewhere. */
 #include "core/metric/metric.h"
 
 #include <math.h>

@@ -24,7 +24,7 @@ typedef struct oct_goals {
     const int32_t *labels;
     const float *values;  /* as many as outputs */
     const float *teacher; /* as many as outputs */
-    int64_t rows;         /* of a sample, such as its pixels; 0 stands for 1 */
+    int64_t rows;         /* of a sample, such as its pixels; 0 means 1 */
     /* Rows whose label is negative, or `ignored`, count nothing; otherwise such a label is none. */
     bool ignores;
     int32_t ignored;
@@ -40,7 +40,7 @@ typedef struct oct_output_rows {
 int64_t oct_goals_rows(const oct_goals *goals); /* of a sample */
 bool oct_goals_ignore(const oct_goals *goals, int64_t row);
 oct_output_row oct_output_row_at(const oct_output_rows *rows, int64_t i);
-/* Output k of a row should be this: a label stands for 1 at its class and 0 elsewhere. */
+/* Output k of a row should be this: a label means 1 at its class and 0 elsewhere. */
 static inline double oct_output_wanted(const oct_output_row *row, int64_t k)
 {
     if (row->goal) return (double)row->goal[k];

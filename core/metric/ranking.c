@@ -66,7 +66,7 @@ static double count_positive(const oct_ranked *sorted, int64_t count)
     return positive;
 }
 
-/* Of all pairs of a positive and a negative row, twice those that stand the right way round, plus those of
+/* Of all pairs of a positive and a negative row, twice those in the right order, plus those of
  * equal score: an integer, whatever order equal ones have. */
 enum { PAIRS, POSITIVE, NEGATIVE, AUC_NUMBERS };
 

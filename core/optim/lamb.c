@@ -52,20 +52,6 @@ static void move(const oct_optim_block *b, const float *r, float rate)
         b->p[i] -= rate * r[i];
 }
 
-static lamb_factors factors_of(const oct_optim *optim, const oct_param *param)
-{
-    const oct_optim_config *c = &optim->config;
-    double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
-    return (lamb_factors){.beta1 = c->beta1,
-                          .rest1 = (float)(1 - beta1),
-                          .beta2 = c->beta2,
-                          .rest2 = (float)(1 - beta2),
-                          .scale1 = (float)(1 / (1 - pow(beta1, t))),
-                          .root = (float)sqrt(1 - pow(beta2, t)),
-                          .eps = c->eps,
-                          .decay = param->decay ? c->weight_decay : 0.0F};
-}
-
 /* Updates the moments and returns the sum of the squares of r, block by block in order. */
 static double update_all_moments(const oct_optim *optim, const oct_param *param,
                                  const lamb_factors *factors)
@@ -91,7 +77,16 @@ static double update_all_moments(const oct_optim *optim, const oct_param *param,
 
 static void update(const oct_optim *optim, oct_param *param, float lr)
 {
-    const lamb_factors factors = factors_of(optim, param);
+    const oct_optim_config *c = &optim->config;
+    const double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
+    const lamb_factors factors = {.beta1 = c->beta1,
+                                  .rest1 = (float)(1 - beta1),
+                                  .beta2 = c->beta2,
+                                  .rest2 = (float)(1 - beta2),
+                                  .scale1 = (float)(1 / (1 - pow(beta1, t))),
+                                  .root = (float)sqrt(1 - pow(beta2, t)),
+                                  .eps = c->eps,
+                                  .decay = param->decay ? c->weight_decay : 0.0F};
     const int64_t n = oct_numel(&param->value);
     const double sum = update_all_moments(optim, param, &factors);
     const double w = sqrt(oct_square_sum(oct_f32(&param->value), n));

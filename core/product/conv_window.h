@@ -4,8 +4,8 @@
  * those that fall into the padding (or, backward with a stride, between the positions) are not listed.
  * Positions are worked in blocks of whole lines, or of whole samples where planes are small.
  *
- * FORWARD: positions are those of the output, rows lie in x (H, W, C).
- * BACKWARD: positions are those of the input, rows lie in grad_y (OH, OW, O), and the taps are those
+ * FORWARD: positions are those of the output, rows are in x (H, W, C).
+ * BACKWARD: positions are those of the input, rows are in grad_y (OH, OW, O), and the taps are those
  * through which an input position reaches an output: the gradient to data as a convolution of its own,
  * for every stride, padding and dilation. A class may have no taps at all; its gradient is 0.
  *
@@ -35,7 +35,7 @@ typedef struct oct_conv_window_block {
 /* A layout says what a row is made of. */
 typedef struct oct_conv_window_layout {
     int64_t pixel_bytes; /* from one pixel of x to the next: all groups, with what fills it up */
-    int64_t tap_words;   /* of one tap of one group; what lies after is multiplied with zeros */
+    int64_t tap_words;   /* of one tap of one group; what follows is multiplied with zeros */
     int64_t acc_stride;  /* elements from one position of the result to the next */
     int64_t wanted;      /* positions that a block should have, about */
 } oct_conv_window_layout;

@@ -3,7 +3,7 @@
  * A word is four bytes of a row: one float, two bfloat16 or four codes. A packed panel holds, for each
  * word of a row, a tile: what that word is multiplied with in each of the panel's columns. A row is not
  * gathered; it is a start in x, and a list of runs says which words after it count and which tiles of
- * the panel they are multiplied with. So a convolution reads its input where it lies, and taps that fall
+ * the panel they are multiplied with. So a convolution reads its input in place, and taps that fall
  * into the padding are runs that are not listed.
  *
  * Words are taken in the order of the runs, each column in one accumulator from its start on, so the
@@ -21,7 +21,7 @@ typedef struct oct_run {
     int64_t words;
 } oct_run;
 
-/* Lists one more run, merged with the last one where it goes on from there. */
+/* Lists one more run, merged with the last one where it continues that. */
 static inline void oct_runs_add(oct_run *runs, int64_t *count, oct_run run)
 {
     oct_run *last = *count > 0 ? &runs[*count - 1] : 0;

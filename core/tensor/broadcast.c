@@ -1,4 +1,4 @@
-/* Shapes that broadcast, and sums over the places at which one value stands. */
+/* Shapes that broadcast, and sums over the places that repeat one value. */
 #include "core/tensor/broadcast.h"
 
 #include "core/base/int_math.h"

@@ -49,5 +49,5 @@ static inline void oct_broadcast_place(const oct_broadcast *b, int64_t element, 
 }
 
 /* Sums the gradients of one sample of the result, where input i repeats, to those of its own values, in ascending
- * order of the places at which a value stands. sum: oct_broadcast_numel of them. */
+ * order of the places that repeat a value. sum: oct_broadcast_numel of them. */
 void oct_broadcast_sum(const oct_broadcast *b, int input, const float *grad, float *sum);

@@ -271,7 +271,7 @@ int64_t oct_conv_out_numel(const oct_conv_shape *s)
     return s->out_h * s->out_w * s->out_c;
 }
 
-/* Gives the part that lies in a side of `size` of the window that begins at `start`. */
+/* Returns the part of the window that begins at `start` which is in a side of `size`. */
 static oct_window_span span_of(int64_t start, int kernel, int64_t size)
 {
     return (oct_window_span){oct_max_i64(start, 0), oct_min_i64(start + kernel, size)};

@@ -2,7 +2,7 @@
  * I/groups). A linear layer is the shape with kernel 1 over its positions.
  *
  * Tap (ky, kx) of the window of output (y, x) looks at the input's row y * stride_h - pad_top + ky * dilation_h
- * and column x * stride_w - pad_left + kx * dilation_w. What lies outside of the input is padding.
+ * and column x * stride_w - pad_left + kx * dilation_w. What is outside of the input is padding.
  */
 #pragma once
 
@@ -101,7 +101,7 @@ typedef struct oct_window_span {
     int64_t first, end;
 } oct_window_span;
 
-/* Gives the part of the window of output row y (column x) that lies in the input; of kernels without
+/* Gives the part of the window of output row y (column x) that is in the input; of kernels without
  * dilation. */
 oct_window_span oct_pool_rows(const oct_conv_shape *s, int64_t y);
 oct_window_span oct_pool_columns(const oct_conv_shape *s, int64_t x);

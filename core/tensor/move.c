@@ -53,7 +53,7 @@ oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status cod
     return OCT_OK;
 }
 
-/* The map's loops without those of one turn, an outer one merged with the inner where it goes on from the inner's end; at least two
+/* The map's loops without those of one turn, an outer one merged with the inner where it continues at the inner's end; at least two
  * of them. `at` counts the turns of those around the innermost two, `place` is where these begin. */
 typedef struct walk {
     int dims;
@@ -97,7 +97,7 @@ static bool next_plane(walk *w)
     return false;
 }
 
-/* A plane of h rows of w values, which lie at these distances in x. */
+/* A plane of h rows of w values, which are at these distances in x. */
 typedef struct plane {
     int64_t h, w, sh, sw;
 } plane;

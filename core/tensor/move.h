@@ -18,7 +18,7 @@ typedef struct oct_move_map {
     oct_shape out; /* of the output; dim[0] is ignored and stays the batch */
 } oct_move_map;
 
-/* Returns the map that reads values of these sizes, `dims` of them, as they lie. What is to be moved differs
+/* Returns the map that reads values of these sizes, `dims` of them, in their own order. What is to be moved differs
  * from it in strides, order or sizes of its loops; `out` is left to the caller. */
 oct_move_map oct_move_over(int dims, const int64_t *size);
 /* Values that the map reads of a sample; -1 when they are more than can be counted. */
@@ -31,7 +31,7 @@ oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status cod
 void oct_move_copy(const oct_move_map *map, size_t bytes, const void *x, void *restrict y);
 void oct_move_add_back(const oct_move_map *map, const float *y, float *restrict x);
 
-/* Where the elements of a tensor in a file, row-major with these sizes, lie in a parameter or buffer: at
+/* Where the elements of a tensor in a file, row-major with these sizes, are in a parameter or buffer: at
  * offset + sum(index_k * stride_k). With no dimensions: a single number. */
 enum { OCT_FILE_ORDER_DIMS = 6 };
 typedef struct oct_file_order {

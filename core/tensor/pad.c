@@ -1,4 +1,4 @@
-/* A row of channels is padded at once: what lies inside by memcpy, the places around it one by one. */
+/* A row of channels is padded at once: what is inside by memcpy, the places around it one by one. */
 #include "core/tensor/pad.h"
 
 #include <stdio.h>

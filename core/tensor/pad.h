@@ -1,4 +1,4 @@
-/* Padding puts values around images (H, W, C): a constant, or what lies inside. One definition for values and
+/* Padding puts values around images (H, W, C): a constant, or values of the image. One definition for values and
  * codes. */
 #pragma once
 
@@ -34,7 +34,7 @@ oct_status oct_pad_tensor_shape(oct_pad_shape *shape, const oct_padding *padding
                                 const oct_shape *from, oct_shape *out) OCT_NODISCARD;
 /* Writes "1, 2 above and below, 0, 0 at the sides, constant 0.5" and the like. */
 void oct_padding_text(const oct_padding *padding, char *text, size_t size);
-/* Checks that places lie within sizes, which are at least 1, and that a mirror has enough to show; `code`
+/* Checks that places are within sizes, which are at least 1, and that a mirror has enough to show; `code`
  * otherwise. */
 oct_status oct_pad_check(const oct_pad_shape *shape, oct_status code) OCT_NODISCARD;
 

@@ -1,4 +1,4 @@
-/* Where the positions of a resized side lie on the side that it is made from: one definition for values and
+/* Where the positions of a resized side are on the side that it is made from: one definition for values and
  * codes. */
 #pragma once
 
@@ -22,7 +22,7 @@ static inline int oct_is_bilinear(oct_interpolation mode)
 /* "bilinear" and the like, for people. */
 const char *oct_interpolation_name(oct_interpolation mode);
 
-/* Output position `at` lies at low + part / unit, between low and high; part is 0 where nothing is mixed. */
+/* Output position `at` is at low + part / unit, between low and high; part is 0 where nothing is mixed. */
 typedef struct oct_resize_place {
     int64_t low, high, part, unit;
 } oct_resize_place;
