@@ -161,9 +161,11 @@ oct_status oct_build_tile(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x;
     const oct_onnx_value *to = &b->graph->values[b->result];
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    for (int d = 0; d < x.dims; d++)
-        OCT_CHECK(oct_view_tile(&x, d, to->dim[d] / oct_view_size(&x, d), &x), OCT_PREPARE,
+    for (int d = 0; d < x.dims; d++) {
+        const int64_t times = to->dim[d] / oct_view_size(&x, d);
+        OCT_CHECK(times >= 1 && oct_view_tile(&x, d, times, &x), OCT_PREPARE,
                   "it repeats samples; repeat parts of a sample only");
+    }
     return oct_build_result(b, &x);
 }
 

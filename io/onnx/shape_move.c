@@ -292,6 +292,7 @@ oct_status oct_onnx_shape_slice(oct_onnx_call *c)
     oct_onnx_arguments *args = &c->node->args;
     oct_onnx_value shape = *x;
     oct_onnx_list starts, ends, axes, steps;
+    bool seen[OCT_ONNX_DIMS] = {0};
     OCT_TRY(oct_onnx_take_list(c, "starts", 1, &starts));
     OCT_TRY(oct_onnx_take_list(c, "ends", 2, &ends));
     OCT_TRY(oct_onnx_take_list(c, "axes", 3, &axes));
@@ -306,6 +307,8 @@ oct_status oct_onnx_shape_slice(oct_onnx_call *c)
         const int64_t given[] = {starts.at[i], ends.at[i], steps.given ? steps.at[i] : 1};
         OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, x->ndim, &axis));
         if (given[2] == 0) return oct_onnx_problem(c, "it has a step of 0");
+        if (seen[axis]) return oct_onnx_problem(c, "it cuts dimension %d twice", axis);
+        seen[axis] = true;
         shape.dim[axis] = slice_axis(args, axis, x->dim[axis], given);
     }
     return oct_onnx_set(c, 0, x->dtype, &shape);
