@@ -11,7 +11,7 @@
  *
  * A layer that trains needs `forward` with a backward (oct_record, as the files of core/op do). One
  * that has no integer form stays float in a prepared model, with a line in the check report; it can
- * be converted when its type has `create` and `args`.
+ * be converted when its type has `args`, the list of what it is made from (core/tensor/op_args.h).
  *
  * An observer gets the range of each step's values, or their histogram (quant/observer/observer.h). A
  * fake-quant is of activations, of weights, or of both, and may learn its scales and choose zero points
@@ -28,7 +28,7 @@
 /* What program and plug-in must agree on: the number of this interface, which changes with the
  * meaning of what they share, and the sizes of the structs after it. */
 #define OCT_PLUGIN_ABI                                                                             \
-    ((uint64_t)7 << 48 | (uint64_t)sizeof(oct_module) << 32 |                                      \
+    ((uint64_t)8 << 48 | (uint64_t)sizeof(oct_module) << 32 |                                      \
      (uint64_t)sizeof(oct_context) << 16 |                                                         \
      (uint64_t)(sizeof(oct_tensor) + sizeof(oct_module_type)))
 
@@ -36,7 +36,7 @@
 typedef struct oct_plugin {
     uint64_t abi;                               /* OCT_PLUGIN_ABI; always the first member */
     const char *name;                           /* [a-z0-9_-]+: for messages and run.json */
-    const oct_module_type *const *module_types; /* those that have `create`, to be found by name */
+    const oct_module_type *const *module_types; /* those that have `args`, to be found by name */
     const oct_observer *const *observers;       /* quant.observer */
     /* quant.fake_quant, quant.weight_fake_quant */
     const oct_fake_quant_kind *const *fake_quants;

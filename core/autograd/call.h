@@ -6,32 +6,14 @@
  */
 #pragma once
 
+#include "core/tensor/op_args.h"
 #include "core/tensor/tensor.h"
-
-#include <string.h>
 
 typedef struct oct_context oct_context;
 typedef struct oct_module oct_module;
 
-/* Of a call, of a model, and how many numbers a call takes beside tensors. */
-enum { OCT_MAX_INPUTS = 64, OCT_MODEL_INPUTS = 8, OCT_MAX_ARGS = 24 };
-
-/* The arguments that an operation takes beside tensors stand in the order of its type's create:
- * kernel, stride, ... */
-typedef struct oct_op_args {
-    int count;
-    double value[OCT_MAX_ARGS];
-} oct_op_args;
-
-#define OCT_OP_ARGS(...)                                                                           \
-    (&(oct_op_args){.count = (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)),              \
-                    .value = {__VA_ARGS__}})
-#define OCT_NO_ARGS (&(oct_op_args){0})
-static inline bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
-{
-    return a->count == b->count &&
-           memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
-}
+/* Of a call, of a model. */
+enum { OCT_MAX_INPUTS = 64, OCT_MODEL_INPUTS = 8 };
 
 /* The trace and the lifetimes hear of each call site that has been executed. */
 typedef struct oct_site {

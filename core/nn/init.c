@@ -45,23 +45,23 @@ static oct_status init_module(void *user, oct_module *module)
     init_walk *walk = user;
     if (module->type == &oct_conv2d_type || module->type == &oct_conv_transpose2d_type) {
         oct_conv2d_module *m = (oct_conv2d_module *)module;
-        const oct_conv_geometry *g = &m->geometry;
+        const oct_conv_geometry *g = &m->args.geometry;
         fill_kaiming(walk, number_of(walk, module, m->weight), m->weight,
-                     m->out_channels / g->groups * g->kernel_h * g->kernel_w);
+                     m->args.out_channels / g->groups * g->kernel_h * g->kernel_w);
         fill_zero(m->bias);
     } else if (module->type == &oct_linear_type) {
         oct_linear_module *m = (oct_linear_module *)module;
-        fill_kaiming(walk, number_of(walk, module, m->weight), m->weight, m->in_features);
+        fill_kaiming(walk, number_of(walk, module, m->weight), m->weight, m->args.in_features);
         fill_zero(m->bias);
     } else if (module->type == &oct_batch_norm_type) {
         oct_batch_norm_module *m = (oct_batch_norm_module *)module;
-        fill_value(oct_f32(&m->gamma->value), m->channels, 1.0F);
+        fill_value(oct_f32(&m->gamma->value), m->args.channels, 1.0F);
         fill_zero(m->beta);
-        fill_value(m->running_mean, m->channels, 0.0F);
-        fill_value(m->running_var, m->channels, 1.0F);
+        fill_value(m->running_mean, m->args.channels, 0.0F);
+        fill_value(m->running_var, m->args.channels, 1.0F);
     } else if (module->type == &oct_layer_norm_type || module->type == &oct_group_norm_type) {
         oct_group_norm_module *m = (oct_group_norm_module *)module;
-        fill_value(oct_f32(&m->gamma->value), m->channels, 1.0F);
+        fill_value(oct_f32(&m->gamma->value), m->args.channels, 1.0F);
         fill_zero(m->beta);
     } else if (module->type == &oct_mul_parameter_type) {
         oct_param *weight = ((oct_parameter_module *)module)->weight;

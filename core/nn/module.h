@@ -22,17 +22,21 @@ struct oct_module_type {
     const char *name; /* "conv2d"; of an atomic module with a functional form: the op's */
     /* Computes the output of n inputs; sticky errors. Called through oct_module_call only. */
     oct_tensor *(*forward)(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
+    int inputs; /* that a call must have; 0: the forward checks it itself */
     /* Frees what the struct owns beside parameters, buffers and children; may be NULL. */
     void (*destroy)(oct_module *self);
-    /* Text for the module table, such as "16 -> 32, 3x3, stride 2"; may be NULL. */
+    /* Text for the module table, such as "16 -> 32, 3x3, stride 2"; NULL: what the list of arguments says. */
     void (*describe)(const oct_module *self, char *text, size_t size);
     /* An atomic module is one node of a trace; containers (atomic false) are looked into. */
     bool atomic;
-    /* A module as a value: `create` makes one like `self` from what `args` returns. Both NULL when it
-     * has no such form; then it can neither be generated for a functional op nor stay float in a
-     * deployed model. */
-    oct_status (*create)(oct_module **m, const oct_op_args *args);
-    void (*args)(const oct_module *self, oct_op_args *args);
+    /* A module as a value: its struct has `size` bytes and, `args_at` bytes from its beginning, the arguments of the
+     * list, from which it can be made again (oct_module_make). NULL: it has no such form; then it can neither be
+     * generated for a functional op nor stay float in a deployed model. */
+    const oct_arg_list *args;
+    size_t size, args_at;
+    /* Completes a module whose arguments are set and each within its bounds: checks them together, adds parameters.
+     * NULL: there is nothing to do. */
+    oct_status (*init)(oct_module *self);
     /* Writes the step that this module is in an integer program (quant/module/emit.h); NULL: none. */
     oct_status (*emit)(oct_module *self, struct oct_emitter *emitter);
     /* The module quantizes its output: its struct begins with oct_quantized (quant/module/quant_modules.h). */
@@ -45,12 +49,28 @@ struct oct_module_type {
     bool calls_only;
 };
 
+/* The members of a type whose struct `self` holds the arguments of the list as its member `args`, or has none. */
+#define OCT_MODULE_ARGS(list, self)                                                                \
+    .args = &(list), .size = sizeof(self), .args_at = offsetof(self, args)
+#define OCT_MODULE_NO_ARGS(self) .args = &oct_no_arg_list, .size = sizeof(self)
+
 /* Finds every type that can be made from arguments, by name: those of module_list.def, then those
  * that plug-ins added. Types live as long as the process. */
 const oct_module_type *oct_module_type_find(const char *name); /* NULL */
 bool oct_module_type_is_listed(const oct_module_type *type);   /* not added */
 /* Adds a type; OCT_USAGE when the name is taken by another one. */
 oct_status oct_module_type_register(const oct_module_type *type) OCT_NODISCARD;
+
+/* Make a module of a type that has a list of arguments: from their struct (NULL where there are none), or from their
+ * row of numbers, which may be of any origin. OCT_USAGE: they are not such as it can have. */
+oct_status oct_module_make(oct_module **m, const oct_module_type *type,
+                           const void *args) OCT_NODISCARD;
+oct_status oct_module_from(oct_module **m, const oct_module_type *type,
+                           const oct_op_args *row) OCT_NODISCARD;
+/* The module's arguments as a row; empty where its type has no list. */
+void oct_module_args(const oct_module *m, oct_op_args *row);
+/* Writes the text for the module table; "": there is nothing to say. */
+void oct_module_describe(const oct_module *m, char *text, size_t size);
 
 typedef struct oct_child {
     char *name;

@@ -80,10 +80,22 @@ static oct_tensor *traced(oct_context *cx, oct_module *module, oct_tensor *const
     if (!cx->trace) return y;
     executed.output = own_value(cx, x, n, y);
     if (!executed.output) return NULL;
-    cx->args = (oct_op_args){0};
-    if (module->type->args) module->type->args(module, &cx->args);
+    oct_module_args(module, &cx->args);
     oct_trace_add(cx, &executed);
     return executed.output;
+}
+
+/* Fails the context unless the module can be called with n inputs. */
+static bool takes_inputs(oct_context *cx, const oct_module *module, int n)
+{
+    const int wanted = module->type->inputs;
+    if (n > OCT_MAX_INPUTS)
+        oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d", n,
+                         OCT_MAX_INPUTS);
+    else if (wanted > 0 && n != wanted)
+        oct_context_fail(cx, OCT_USAGE, "%s takes %d input%s, but was called with %d",
+                         module->type->name, wanted, wanted == 1 ? "" : "s", n);
+    return cx->status == OCT_OK;
 }
 
 oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
@@ -92,7 +104,7 @@ oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *
     oct_module *caller = cx->module;
     cx->module = module;
     cx->atomic_depth++;
-    oct_tensor *y = checked_forward(cx, module, x, n);
+    oct_tensor *y = takes_inputs(cx, module, n) ? checked_forward(cx, module, x, n) : NULL;
     cx->atomic_depth--;
     y = traced(cx, module, x, n, y, NULL);
     cx->module = caller;
@@ -157,10 +169,7 @@ oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *con
     oct_module *caller = cx->module;
     cx->module = module;
     oct_tensor *y = NULL;
-    if (n > OCT_MAX_INPUTS)
-        oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d", n,
-                         OCT_MAX_INPUTS);
-    else
+    if (takes_inputs(cx, module, n))
         y = module->type->atomic ? call_atomic(cx, module, x, n) : call_container(cx, module, x, n);
     cx->module = caller;
     return cx->status == OCT_OK ? y : NULL;

@@ -22,105 +22,101 @@ typedef struct oct_conv2d_module {
     oct_module base;
     oct_param *weight; /* (O, kh, kw, I/groups) */
     oct_param *bias;   /* (O) or NULL */
-    oct_conv_geometry geometry;
-    int64_t in_channels, out_channels;
+    oct_conv2d_args args;
 } oct_conv2d_module;
 
 typedef struct oct_linear_module {
     oct_module base;
     oct_param *weight; /* (O, I) */
     oct_param *bias;   /* (O) or NULL */
-    int64_t in_features, out_features;
+    oct_linear_args args;
 } oct_linear_module;
 
 typedef struct oct_batch_norm_module {
     oct_module base;
     oct_param *gamma, *beta;           /* (C); names "weight", "bias" */
     float *running_mean, *running_var; /* buffers (C) */
-    int64_t channels;
-    float eps, momentum;
+    oct_batch_norm_args args;
     bool frozen; /* running statistics even while training */
 } oct_batch_norm_module;
 
 typedef struct oct_group_norm_module { /* layer_norm and group_norm */
     oct_module base;
-    oct_param *gamma, *beta;  /* (C); names "weight", "bias" */
-    int64_t groups, channels; /* of a layer_norm 1, and the size of a row */
-    double eps;
+    oct_param *gamma, *beta; /* (C); names "weight", "bias" */
+    oct_group_norm_args args;
 } oct_group_norm_module;
 
 typedef struct oct_parameter_module { /* parameter, add_parameter, mul_parameter */
     oct_module base;
-    oct_param *weight; /* the dimensions after the batch */
+    oct_param *weight;
+    oct_parameter_args args;
 } oct_parameter_module;
 
 typedef struct oct_mean_module {
     oct_module base;
-    int axis; /* 1 or more, or OCT_MEAN_PLANE */
-    bool keep;
+    oct_mean_args args;
 } oct_mean_module;
 
 typedef struct oct_pool_module {
     oct_module base;
-    oct_pool_geometry geometry;
+    oct_pool_geometry args;
 } oct_pool_module;
 
 typedef struct oct_elementwise_module { /* of elementwise_list.def */
     oct_module base;
     const oct_elementwise *function;
-    double args[2];
+    oct_elementwise_args args;
 } oct_elementwise_module;
 
 typedef struct oct_clip_module {
     oct_module base;
-    double lo, hi; /* may be infinite */
+    oct_clip_args args;
 } oct_clip_module;
 
 typedef struct oct_prelu_module {
     oct_module base;
     oct_param *weight; /* (channels); begins as 0.25, and does not decay */
-    int64_t channels;  /* 1: one slope for all */
+    oct_prelu_args args;
 } oct_prelu_module;
 
 typedef struct oct_dropout_module {
     oct_module base;
-    double p;
+    oct_dropout_args args;
 } oct_dropout_module;
 
 typedef struct oct_scalar_module { /* add_scalar, mul_scalar */
     oct_module base;
-    double value;
+    oct_scalar_args args;
 } oct_scalar_module;
 
 typedef struct oct_interpolate_module {
     oct_module base;
-    int64_t out_h, out_w;
-    oct_interpolation mode;
+    oct_interpolate_args args;
 } oct_interpolate_module;
 
 typedef struct oct_reshape_module {
     oct_module base;
-    oct_shape shape; /* dim[0] is ignored */
+    oct_reshape_args args;
 } oct_reshape_module;
 
 typedef struct oct_move_module {
     oct_module base;
-    oct_move_map map;
+    oct_move_args args;
 } oct_move_module;
 
 typedef struct oct_pad_module {
     oct_module base;
-    oct_padding padding;
+    oct_pad_args args;
 } oct_pad_module;
 
 typedef struct oct_squeeze_module {
     oct_module base;
-    int dim; /* 0: all but the batch */
+    oct_squeeze_args args;
 } oct_squeeze_module;
 
 typedef struct oct_cross_entropy_loss_module {
     oct_module base;
-    double smoothing;
+    oct_cross_entropy_loss_args args;
 } oct_cross_entropy_loss_module;
 
 /* It remembers what it passed on, so that others can ask whether a tensor came through it. */
@@ -146,7 +142,7 @@ oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
 /* eps 1e-5, momentum 0.1 */
 oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD;
 /* Returns what the module asks of oct_batch_norm in a step of training or of evaluation. */
-oct_bn_args oct_batch_norm_args(const oct_batch_norm_module *m, bool training);
+oct_bn_args oct_batch_norm_call(const oct_batch_norm_module *m, bool training);
 /* Counts the batch norms of a tree if none of them has seen data: all means are 0 and all variances 1. 0: there are
  * none, or one has. */
 int64_t oct_batch_norms_unseen(oct_module *root);
@@ -169,8 +165,6 @@ oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
                                   oct_interpolation mode) OCT_NODISCARD;
 oct_status oct_reshape_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
 oct_status oct_move_create(oct_module **m, const oct_move_map *map) OCT_NODISCARD;
-/* Reads a map from the arguments that oct_move_args writes. */
-oct_status oct_move_map_of(oct_move_map *map, const oct_op_args *args) OCT_NODISCARD;
 oct_status oct_pad_create(oct_module **m, const oct_padding *padding) OCT_NODISCARD;
 oct_status oct_squeeze_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_squeeze_dim_create(oct_module **m, int dim) OCT_NODISCARD;

@@ -4,7 +4,6 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/nn/module_call.h"
-#include "core/nn/modules_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +34,9 @@ static oct_tensor *network_forward(oct_context *cx, oct_module *self, oct_tensor
 {
     network *m = (network *)self;
     oct_tensor *input[OCT_MAX_INPUTS];
-    if (!oct_needs_inputs(cx, self, n, m->num_inputs)) return NULL;
+    if (n != m->num_inputs)
+        return oct_context_fail(cx, OCT_USAGE, "network takes %d input%s, but was called with %d",
+                                m->num_inputs, m->num_inputs == 1 ? "" : "s", n);
     for (int i = 0; i < n; i++)
         m->values[i] = x[i];
     for (size_t k = 0; k < m->num_nodes && cx->status == OCT_OK; k++) {
@@ -212,7 +213,7 @@ int32_t oct_network_find_call(const oct_module *self, const oct_module_type *typ
         if (called->type != type || called->num_params > 0 || node->num_inputs != n ||
             memcmp(node->input, inputs, (size_t)n * sizeof *inputs) != 0)
             continue;
-        type->args(called, &has);
+        oct_module_args(called, &has);
         if (oct_op_args_equal(&has, args)) return m->num_inputs + (int32_t)k;
     }
     return -1;

@@ -83,10 +83,9 @@ static void avg_pool_backward(oct_context *cx, oct_node *node)
 oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
 {
     oct_tensor *y;
-    const oct_op_args *args =
-        OCT_OP_ARGS(g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.pad_top, g.pad_left,
-                    g.pad_bottom, g.pad_right, g.ceil, g.count_include_pad);
-    if (oct_call_site(cx, "avg_pool", args, &x, 1, &y)) return y;
+    oct_op_args args;
+    oct_args_write(&oct_avg_pool_arg_list, &g, &args);
+    if (oct_call_site(cx, "avg_pool", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "avg_pool", x)) return NULL;
     average a = {.include_pad = g.count_include_pad};
     if (!oct_pool_fits(cx, "avg_pool", x, &g, &a.s)) return NULL;

@@ -61,7 +61,7 @@ oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tens
 {
     static const char op[] = "cross_entropy_loss";
     oct_tensor *x[] = {logits, target}, *y;
-    if (oct_call_site(cx, op, OCT_OP_ARGS(smoothing), x, 2, &y)) return y;
+    if (oct_call_site(cx, op, OCT_ARGS(cross_entropy_loss, smoothing), x, 2, &y)) return y;
     if (!oct_inputs_ok(cx, x, 2) || !oct_loss_takes(cx, op, logits)) return NULL;
     if (!(smoothing >= 0 && smoothing <= 1))
         return oct_context_fail(cx, OCT_USAGE, "%s takes a smoothing of 0 to 1, but has %g", op,

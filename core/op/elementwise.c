@@ -22,19 +22,19 @@ const oct_elementwise *oct_elementwise_find(const char *name)
 /* An op remembers its function with the numbers given. */
 typedef struct applied {
     const oct_elementwise *function;
-    double args[2];
+    oct_elementwise_args args;
 } applied;
 
 static void apply_function(const applied *a, int64_t n, const float *x, float *y)
 {
     for (int64_t i = 0; i < n; i++)
-        y[i] = (float)a->function->value((double)x[i], a->args);
+        y[i] = (float)a->function->value((double)x[i], &a->args);
 }
 
 static void apply_slope(const applied *a, int64_t n, const float *x, float *grad)
 {
     for (int64_t i = 0; i < n; i++)
-        grad[i] = (float)((double)grad[i] * a->function->slope((double)x[i], a->args));
+        grad[i] = (float)((double)grad[i] * a->function->slope((double)x[i], &a->args));
 }
 
 static void elementwise_backward(oct_context *cx, oct_node *node)
@@ -48,18 +48,16 @@ static void elementwise_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, x, grad);
 }
 
-oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, const double *args,
-                                  oct_tensor *x)
+oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f,
+                                  const oct_elementwise_args *args, oct_tensor *x)
 {
-    if (!args) args = f->default_args;
-    oct_op_args all = {.count = f->num_args};
-    applied a = {.function = f};
-    for (int i = 0; i < f->num_args; i++) {
-        if (!isfinite(args[i]))
+    const applied a = {.function = f, .args = args ? *args : f->default_args};
+    oct_op_args all;
+    oct_args_write(&oct_elementwise_arg_list[f->num_args], &a.args, &all);
+    for (int i = 0; i < all.count; i++)
+        if (!isfinite(all.value[i]))
             return oct_context_fail(cx, OCT_USAGE, "%s takes finite numbers, but has %g", f->name,
-                                    args[i]);
-        all.value[i] = a.args[i] = args[i];
-    }
+                                    all.value[i]);
     oct_tensor *y;
     if (oct_call_site(cx, f->name, &all, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, f->name, x)) return NULL;
@@ -80,14 +78,14 @@ oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, con
 
 #define GIVEN_0 NULL
 #define GIVEN_1                                                                                    \
-    (const double[])                                                                               \
+    &(oct_elementwise_args)                                                                        \
     {                                                                                              \
-        first                                                                                      \
+        .alpha = first                                                                             \
     }
 #define GIVEN_2                                                                                    \
-    (const double[])                                                                               \
+    &(oct_elementwise_args)                                                                        \
     {                                                                                              \
-        first, second                                                                              \
+        .alpha = first, .beta = second                                                             \
     }
 #define OCT_ELEMENTWISE(name, args)                                                                \
     oct_tensor *oct_##name(oct_context *cx, oct_tensor *x OCT_ELEMENTWISE_ARGS_##args)             \

@@ -8,10 +8,10 @@
 typedef struct oct_elementwise {
     const char *name;
     int num_args;
-    double default_args[2];
+    oct_elementwise_args default_args;
     bool non_negative; /* its values are >= 0 */
-    double (*value)(double x, const double *args);
-    double (*slope)(double x, const double *args);
+    double (*value)(double x, const oct_elementwise_args *args);
+    double (*slope)(double x, const oct_elementwise_args *args);
 } oct_elementwise;
 
 #define OCT_ELEMENTWISE(name, args) extern const oct_elementwise oct_elementwise_##name;
@@ -24,6 +24,6 @@ typedef struct oct_elementwise {
 #define OCT_ELEMENTWISE_ARGS_2 , double first, double second
 
 const oct_elementwise *oct_elementwise_find(const char *name); /* NULL */
-/* y = f(x). args: f->num_args numbers; NULL: the defaults. f32. */
-oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, const double *args,
-                                  oct_tensor *x);
+/* y = f(x). args: the first f->num_args members; NULL: the defaults. f32. */
+oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f,
+                                  const oct_elementwise_args *args, oct_tensor *x);

@@ -214,12 +214,13 @@ oct_tensor *oct_layer_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct
     return normalize(cx, "layer_norm", x, &v);
 }
 
-oct_tensor *oct_group_norm(oct_context *cx, oct_tensor *x, const oct_group_norm_args *args)
+oct_tensor *oct_group_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct_param *beta,
+                           const oct_group_norm_args *args)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
-    norm_saved v = {.gamma = args->gamma, .beta = args->beta};
+    norm_saved v = {.gamma = gamma, .beta = beta};
     if (!input_fits(cx, "group_norm", x, &v)) return NULL;
-    const int64_t channels = oct_numel(&args->gamma->value);
+    const int64_t channels = oct_numel(&gamma->value);
     if (args->groups < 1 || channels % args->groups != 0)
         return oct_context_fail(cx, OCT_USAGE,
                                 "group_norm: %lld channels are not %lld equal groups",

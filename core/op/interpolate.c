@@ -104,8 +104,8 @@ oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64
                             oct_interpolation mode)
 {
     oct_tensor *y;
-    oct_op_args args = {.count = 3, .value = {(double)out_h, (double)out_w, (double)mode}};
-    if (oct_call_site(cx, "interpolate", &args, &x, 1, &y)) return y;
+    const oct_op_args *args = OCT_ARGS(interpolate, out_h, out_w, mode);
+    if (oct_call_site(cx, "interpolate", args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "interpolate", x)) return NULL;
     if (!fits(cx, x, out_h, out_w, mode)) return NULL;
     resize r = {mode, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), out_h, out_w};

@@ -121,9 +121,9 @@ oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
 {
     oct_tensor *y;
     oct_conv_shape s;
-    const oct_op_args *args = OCT_OP_ARGS(g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.pad_top,
-                                          g.pad_left, g.pad_bottom, g.pad_right, g.ceil);
-    if (oct_call_site(cx, "max_pool", args, &x, 1, &y)) return y;
+    oct_op_args args;
+    oct_args_write(&oct_max_pool_arg_list, &g, &args);
+    if (oct_call_site(cx, "max_pool", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (x->dtype != OCT_F32 && !oct_is_codes(x))
         return oct_context_fail(

@@ -39,7 +39,7 @@ static mean_view view_of(const oct_tensor *x, int first, int last, bool keep, oc
 oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "mean", OCT_OP_ARGS(axis, keep), &x, 1, &y)) return y;
+    if (oct_call_site(cx, "mean", OCT_ARGS(mean, axis, keep), &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "mean", x)) return NULL;
     const bool plane = axis == OCT_MEAN_PLANE;
     const int first = plane ? 1 : axis, last = plane ? 2 : axis;

@@ -19,21 +19,6 @@ static void move_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, x, grad);
 }
 
-void oct_move_args(const oct_move_map *map, oct_op_args *args)
-{
-    double *at = args->value;
-    *at++ = (double)map->offset;
-    *at++ = map->out.ndim - 1;
-    for (int i = 1; i < map->out.ndim; i++)
-        *at++ = (double)map->out.dim[i];
-    *at++ = map->dims;
-    for (int k = 0; k < map->dims; k++) {
-        at[k] = (double)map->size[k];
-        at[k + map->dims] = (double)map->stride[k];
-    }
-    args->count = (int)(at - args->value) + 2 * map->dims;
-}
-
 static bool fits(oct_context *cx, const oct_tensor *x, const oct_move_map *map)
 {
     char from[96], to[96];
@@ -58,7 +43,7 @@ oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map)
     oct_tensor *y;
     oct_op_args args;
     OCT_ASSERT(map->dims <= OCT_MOVE_DIMS && map->out.ndim >= 1);
-    oct_move_args(map, &args);
+    oct_args_write(&oct_move_arg_list, map, &args);
     if (oct_call_site(cx, "move", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !fits(cx, x, map)) return NULL;
     oct_shape shape = map->out;

@@ -12,9 +12,6 @@
 
 /* Moves by any map. */
 oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map);
-/* The map as arguments of a call: offset, dimensions of the output after the batch and their sizes, loops, their
- * sizes, their strides. */
-void oct_move_args(const oct_move_map *map, oct_op_args *args);
 
 /* Takes `count` places of an axis: begin, begin + step, ...; step may be negative. Several slices split a
  * tensor. */

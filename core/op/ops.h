@@ -48,14 +48,10 @@ void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, floa
 /* Normalizes each row: x (N, ..., C), gamma and beta (C), eps above 0. */
 oct_tensor *oct_layer_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct_param *beta,
                            double eps);
-/* Normalizes each group of neighbouring channels of each sample over its positions: x (N, ..., C). As many
- * groups as channels: instance norm. */
-typedef struct oct_group_norm_args {
-    oct_param *gamma, *beta; /* (C) */
-    int64_t groups;          /* divides C */
-    double eps;              /* above 0 */
-} oct_group_norm_args;
-oct_tensor *oct_group_norm(oct_context *cx, oct_tensor *x, const oct_group_norm_args *args);
+/* Normalizes each group of neighbouring channels of each sample over its positions: x (N, ..., C), groups that divide C,
+ * eps above 0. As many groups as channels: instance norm. */
+oct_tensor *oct_group_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct_param *beta,
+                           const oct_group_norm_args *args);
 
 /* Gives each sample the parameter's value: x (N, ...), of any type, only sets N -> (N, dims of weight). */
 oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight);
@@ -97,8 +93,7 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);
 oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);
 /* Takes the mean along dimension `axis`, 1 or more, or over both of (N, H, W, C)'s plane. keep: a dimension of
- * 1 stays in its place. */
-enum { OCT_MEAN_PLANE = 12 };
+ * 1 stays in its place. OCT_MEAN_PLANE: over the plane. */
 oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep);
 /* Concatenates tensors along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);

@@ -31,10 +31,8 @@ static void pad_backward(oct_context *cx, oct_node *node)
 oct_tensor *oct_pad(oct_context *cx, oct_tensor *x, const oct_padding *p)
 {
     oct_tensor *y;
-    const oct_op_args args = {8,
-                              {(double)p->top, (double)p->bottom, (double)p->left, (double)p->right,
-                               (double)p->channels_before, (double)p->channels_after, p->value,
-                               (double)p->mode}};
+    oct_op_args args;
+    oct_args_write(&oct_pad_arg_list, p, &args);
     if (oct_call_site(cx, "pad", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "pad", x)) return NULL;
     oct_pad_shape shape;

@@ -19,9 +19,8 @@ oct_tensor *oct_view_as(oct_context *cx, const char *op, oct_tensor *x, oct_shap
 oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
 {
     oct_tensor *y;
-    oct_op_args args = {.count = shape.ndim > 0 ? shape.ndim - 1 : 0};
-    for (int i = 0; i < args.count; i++)
-        args.value[i] = (double)shape.dim[i + 1];
+    oct_op_args args;
+    oct_args_write(&oct_reshape_arg_list, &shape, &args);
     if (oct_call_site(cx, "reshape", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     char from[96], to[96];

@@ -62,7 +62,7 @@ static oct_tensor *filled(oct_context *cx, const char *op, oct_tensor *x, double
 oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "add_scalar", OCT_OP_ARGS(value), &x, 1, &y)) return y;
+    if (oct_call_site(cx, "add_scalar", OCT_ARGS(scalar, value), &x, 1, &y)) return y;
     y = filled(cx, "add_scalar", x, value, add_value);
     if (y) oct_record(cx, "add_scalar", add_scalar_backward, &x, 1, false, y);
     return y;
@@ -71,7 +71,7 @@ oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value)
 oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "mul_scalar", OCT_OP_ARGS(value), &x, 1, &y)) return y;
+    if (oct_call_site(cx, "mul_scalar", OCT_ARGS(scalar, value), &x, 1, &y)) return y;
     y = filled(cx, "mul_scalar", x, value, multiply);
     oct_node *node = y ? oct_record(cx, "mul_scalar", mul_scalar_backward, &x, 1, false, y) : NULL;
     if (node) {

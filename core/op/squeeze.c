@@ -15,7 +15,7 @@ static oct_shape squeezed(const oct_shape *shape, int dim)
 static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "squeeze", OCT_OP_ARGS(dim), &x, 1, &y)) return y;
+    if (oct_call_site(cx, "squeeze", OCT_ARGS(squeeze, dim), &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     char text[96];
     if (x->shape.ndim < 1 || dim < 0 || dim >= x->shape.ndim)

@@ -84,7 +84,9 @@ static oct_status permute_array(oct_torch_array *made, int ndim, const int64_t *
 static oct_status permute_transposed(oct_torch_array *made, const oct_float_layer *layer,
                                      const oct_layer_array *a)
 {
-    const int64_t *d = a->shape.dim, inputs = (int64_t)layer->args.value[0];
+    oct_conv_transpose2d_args args;
+    OCT_TRY(oct_args_read(&oct_conv_transpose2d_arg_list, layer->type, &layer->args, &args));
+    const int64_t *d = a->shape.dim, inputs = args.in_channels;
     const int64_t each = d[3], groups = inputs / each, outputs = d[0] / groups;
     const int64_t filter = d[1] * d[2] * each;
     made->ndim = 4;
@@ -263,7 +265,7 @@ void oct_float_network_owner_layer(const oct_float_network *network, int64_t i,
     const oct_module *module = owner->module;
     *layer =
         (oct_float_layer){.type = module ? owner->type->name : "identity", .name = owner->path};
-    if (module && module->type->args) module->type->args(module, &layer->args);
+    if (module) oct_module_args(module, &layer->args);
     for (size_t p = 0; module && p < module->num_params; p++)
         add_array(layer, module->params[p]->name, &module->params[p]->value);
     for (size_t b = 0; module && b < module->num_buffers; b++)

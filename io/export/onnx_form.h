@@ -121,22 +121,21 @@ typedef struct oct_to_onnx_layer_call {
     const oct_float_layer *layer;
     const oct_to_onnx_ref *input;
     int num_inputs;
+    const void
+        *args; /* the layer's, oct_<type>_args (core/tensor/op_args.h); set where it is written */
     bool own_names; /* its arrays keep their names, "layer1.conv.weight" */
 } oct_to_onnx_layer_call;
 
 typedef struct oct_to_onnx_layer_type {
     const char *type;
     int inputs; /* it takes; 0: any number from 1 on */
-    int args;   /* it has; -1: any number */
     oct_to_onnx_ref (*write)(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c);
 } oct_to_onnx_layer_type;
 
 /* Writes a layer; fails the writer with a problem (OCT_PREPARE) that names it where there is no form for it. */
 oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c);
 
-/* What the files of layers share: argument i as a whole number. */
-int64_t oct_to_onnx_arg(const oct_to_onnx_layer_call *c, int i);
-/* An array of the layer, as a constant in PyTorch's layout. */
+/* What the files of layers share: an array of the layer, as a constant in PyTorch's layout. */
 const char *oct_to_onnx_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                               const char *array);
 /* The same of an array (C) that belongs to the tensor, of as many dimensions. */

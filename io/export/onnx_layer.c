@@ -2,13 +2,9 @@
 #include "io/export/onnx_form.h"
 
 #include "core/base/mem.h"
+#include "core/nn/module.h"
 
 #include <string.h>
-
-int64_t oct_to_onnx_arg(const oct_to_onnx_layer_call *c, int i)
-{
-    return (int64_t)c->layer->args.value[i];
-}
 
 static const char *add_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                              const oct_layer_array *array, bool channels)
@@ -68,23 +64,30 @@ oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_to_onnx
 {
     const oct_float_layer *layer = c->layer;
     const oct_to_onnx_ref none = {.name = NULL};
+    oct_args_buffer args;
+    oct_to_onnx_layer_call call = *c;
     if (oct_layer_passes(layer->type)) return c->input[0];
     const oct_to_onnx_layer_type *type = type_of(layer->type);
-    if (!type) {
+    const oct_module_type *module = oct_module_type_find(layer->type);
+    if (!type || !module) {
         oct_to_onnx_fail(w, OCT_PREPARE,
                          "%s: ONNX has no operators for a %s; only Octet runs this model",
                          layer->name, layer->type);
         return none;
     }
-    if ((type->inputs > 0 && c->num_inputs != type->inputs) ||
-        (type->args >= 0 && layer->args.count != type->args)) {
-        oct_to_onnx_fail(
-            w, OCT_PREPARE, "%s: this %s has %d inputs and %d numbers; %d and %d are known",
-            layer->name, layer->type, c->num_inputs, layer->args.count, type->inputs, type->args);
+    if (type->inputs > 0 && c->num_inputs != type->inputs) {
+        oct_to_onnx_fail(w, OCT_PREPARE, "%s: this %s has %d inputs, but a file has %d of it",
+                         layer->name, layer->type, c->num_inputs, type->inputs);
+        return none;
+    }
+    if (oct_args_read(module->args, layer->type, &layer->args, &args) != OCT_OK) {
+        oct_to_onnx_fail(w, OCT_PREPARE, "%s: %s", layer->name, oct_fail_text(0));
+        oct_fail_clear();
         return none;
     }
     for (int i = 0; i < c->num_inputs; i++)
         if (!c->input[i].name) return none;
     oct_to_onnx_layer_begin(w, layer->name);
-    return type->write(w, c);
+    call.args = &args;
+    return type->write(w, &call);
 }

@@ -1,4 +1,5 @@
 /* Layers that compute number by number, and products of activations. */
+#include "core/nn/module.h"
 #include "io/export/onnx_form.h"
 
 #include <math.h>
@@ -9,40 +10,40 @@ static oct_to_onnx_ref shaped_like(const oct_to_onnx_ref *x, const char *name)
     return (oct_to_onnx_ref){name, x->tensor};
 }
 
-/* Layers that one operator says, with their arguments as its attributes: type, operator, arguments, names of the
- * attributes. */
+/* Layers that one operator says, whose attributes are the arguments, by their names: type, operator. */
 #define OPERATOR_LIST(X)                                                                           \
-    X(relu, "Relu", 0, NULL, NULL)                                                                 \
-    X(sigmoid, "Sigmoid", 0, NULL, NULL)                                                           \
-    X(tanh, "Tanh", 0, NULL, NULL)                                                                 \
-    X(softplus, "Softplus", 0, NULL, NULL)                                                         \
-    X(exp, "Exp", 0, NULL, NULL)                                                                   \
-    X(logarithm, "Log", 0, NULL, NULL)                                                             \
-    X(sqrt, "Sqrt", 0, NULL, NULL)                                                                 \
-    X(abs, "Abs", 0, NULL, NULL)                                                                   \
-    X(neg, "Neg", 0, NULL, NULL)                                                                   \
-    X(erf, "Erf", 0, NULL, NULL)                                                                   \
-    X(reciprocal, "Reciprocal", 0, NULL, NULL)                                                     \
-    X(leaky_relu, "LeakyRelu", 1, "alpha", NULL)                                                   \
-    X(elu, "Elu", 1, "alpha", NULL)                                                                \
-    X(softsign, "Softsign", 0, NULL, NULL)                                                         \
-    X(thresholded_relu, "ThresholdedRelu", 1, "alpha", NULL)                                       \
-    X(hard_sigmoid, "HardSigmoid", 2, "alpha", "beta")
+    X(relu, "Relu")                                                                                \
+    X(sigmoid, "Sigmoid")                                                                          \
+    X(tanh, "Tanh")                                                                                \
+    X(softplus, "Softplus")                                                                        \
+    X(exp, "Exp")                                                                                  \
+    X(logarithm, "Log")                                                                            \
+    X(sqrt, "Sqrt")                                                                                \
+    X(abs, "Abs")                                                                                  \
+    X(neg, "Neg")                                                                                  \
+    X(erf, "Erf")                                                                                  \
+    X(reciprocal, "Reciprocal")                                                                    \
+    X(leaky_relu, "LeakyRelu")                                                                     \
+    X(elu, "Elu")                                                                                  \
+    X(softsign, "Softsign")                                                                        \
+    X(thresholded_relu, "ThresholdedRelu")                                                         \
+    X(hard_sigmoid, "HardSigmoid")
 
 static oct_to_onnx_ref one_operator(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                                    const char *op, const char *const attributes[2])
+                                    const char *op)
 {
     const oct_to_onnx_ref *x = &c->input[0];
     const char *y = oct_to_onnx_node_add(w, op, 1, &x->name);
-    for (int i = 0; i < 2 && attributes[i]; i++)
-        oct_to_onnx_float_set(w, attributes[i], (float)c->layer->args.value[i]);
+    const oct_arg_list *list = oct_module_type_find(c->layer->type)->args;
+    for (int i = 0; i < list->count; i++)
+        oct_to_onnx_float_set(w, list->arg[i].name, (float)c->layer->args.value[i]);
     return shaped_like(x, y);
 }
 
-#define X(type, op, args, first, second)                                                           \
+#define X(type, op)                                                                                \
     static oct_to_onnx_ref write_##type(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)    \
     {                                                                                              \
-        return one_operator(w, c, op, (const char *const[]){first, second});                       \
+        return one_operator(w, c, op);                                                             \
     }
 OPERATOR_LIST(X)
 #undef X
@@ -62,7 +63,8 @@ static oct_to_onnx_ref relu6(oct_to_onnx_writer *w, const oct_to_onnx_layer_call
 
 static oct_to_onnx_ref clip(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return clip_to(w, c, c->layer->args.value[0], c->layer->args.value[1]);
+    const oct_clip_args *a = c->args;
+    return clip_to(w, c, a->lo, a->hi);
 }
 
 static oct_to_onnx_ref silu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -113,25 +115,25 @@ static oct_to_onnx_ref gelu_tanh(oct_to_onnx_writer *w, const oct_to_onnx_layer_
 }
 
 static oct_to_onnx_ref with_number(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                                   const char *type)
+                                   const char *type, double number)
 {
-    const char *number = oct_to_onnx_scalar(w, (float)c->layer->args.value[0]);
-    return shaped_like(&c->input[0], OCT_TO_ONNX(w, type, c->input[0].name, number));
+    const char *constant = oct_to_onnx_scalar(w, (float)number);
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, type, c->input[0].name, constant));
 }
 
 static oct_to_onnx_ref add_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return with_number(w, c, "Add");
+    return with_number(w, c, "Add", ((const oct_scalar_args *)c->args)->value);
 }
 
 static oct_to_onnx_ref mul_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return with_number(w, c, "Mul");
+    return with_number(w, c, "Mul", ((const oct_scalar_args *)c->args)->value);
 }
 
 static oct_to_onnx_ref power(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return with_number(w, c, "Pow");
+    return with_number(w, c, "Pow", ((const oct_elementwise_args *)c->args)->alpha);
 }
 
 oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
@@ -215,27 +217,27 @@ static oct_to_onnx_ref matmul(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 }
 
 const oct_to_onnx_layer_type oct_to_onnx_math_layers[] = {
-#define X(type, op, args, first, second) {#type, 1, args, write_##type},
+#define X(type, op) {#type, 1, write_##type},
     OPERATOR_LIST(X)
 #undef X
-        {"relu6", 1, 0, relu6},
-    {"clip", 1, 2, clip},
-    {"silu", 1, 0, silu},
-    {"hard_swish", 1, 0, hard_swish},
-    {"gelu", 1, 0, gelu},
-    {"gelu_tanh", 1, 0, gelu_tanh},
-    {"square", 1, 0, square},
-    {"add_scalar", 1, 1, add_scalar},
-    {"mul_scalar", 1, 1, mul_scalar},
-    {"power", 1, 1, power},
-    {"add", 2, 0, add},
-    {"sub", 2, 0, sub},
-    {"mul", 2, 0, mul},
-    {"div", 2, 0, divide},
-    {"prelu", 1, 1, prelu},
-    {"add_parameter", 1, -1, add_parameter},
-    {"mul_parameter", 1, -1, mul_parameter},
-    {"softmax", 1, 0, softmax},
-    {"matmul", 2, 0, matmul},
+        {"relu6", 1, relu6},
+    {"clip", 1, clip},
+    {"silu", 1, silu},
+    {"hard_swish", 1, hard_swish},
+    {"gelu", 1, gelu},
+    {"gelu_tanh", 1, gelu_tanh},
+    {"square", 1, square},
+    {"add_scalar", 1, add_scalar},
+    {"mul_scalar", 1, mul_scalar},
+    {"power", 1, power},
+    {"add", 2, add},
+    {"sub", 2, sub},
+    {"mul", 2, mul},
+    {"div", 2, divide},
+    {"prelu", 1, prelu},
+    {"add_parameter", 1, add_parameter},
+    {"mul_parameter", 1, mul_parameter},
+    {"softmax", 1, softmax},
+    {"matmul", 2, matmul},
 };
 const size_t oct_to_onnx_math_layers_count = OCT_COUNT(oct_to_onnx_math_layers);

@@ -5,6 +5,7 @@
 #include "core/nn/modules.h"
 
 #include <math.h>
+#include <string.h>
 
 static oct_to_onnx_ref flatten(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
@@ -15,17 +16,13 @@ static oct_to_onnx_ref flatten(oct_to_onnx_writer *w, const oct_to_onnx_layer_ca
 
 static oct_to_onnx_ref reshape(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    oct_shape shape = {.ndim = c->layer->args.count + 1, .dim = {1}};
-    for (int i = 1; i < shape.ndim; i++)
-        shape.dim[i] = oct_to_onnx_arg(c, i - 1);
-    return oct_to_onnx_view(w, c->input[0], shape);
+    return oct_to_onnx_view(w, c->input[0], *(const oct_reshape_args *)c->args);
 }
 
-/* Argument 0: the dimension, or 0 for all of size 1. */
 static oct_to_onnx_ref squeeze(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
-    const int64_t dim = oct_to_onnx_arg(c, 0);
+    const int dim = ((const oct_squeeze_args *)c->args)->dim;
     oct_shape shape = {.ndim = 0};
     for (int i = 0; i < in->ndim; i++)
         if (i == 0 || in->dim[i] != 1 || (dim != 0 && dim != i))
@@ -35,12 +32,7 @@ static oct_to_onnx_ref squeeze(oct_to_onnx_writer *w, const oct_to_onnx_layer_ca
 
 static oct_to_onnx_ref move(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    oct_move_map map;
-    if (oct_move_map_of(&map, &c->layer->args) == OCT_OK)
-        return oct_to_onnx_move(w, c->input[0], &map);
-    oct_fail_clear();
-    oct_to_onnx_fail(w, OCT_PREPARE, "%s: its arguments are no map of a move", c->layer->name);
-    return (oct_to_onnx_ref){.name = NULL};
+    return oct_to_onnx_move(w, c->input[0], c->args);
 }
 
 static oct_to_onnx_ref concat(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -70,20 +62,20 @@ static oct_to_onnx_ref argmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
     return (oct_to_onnx_ref){y, {.shape = shape}};
 }
 
-/* The arguments: axis (12: dimensions 1 and 2) and whether it stays. */
 static oct_to_onnx_ref mean(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
-    const bool both = oct_to_onnx_arg(c, 0) == 12, keep = oct_to_onnx_arg(c, 1) != 0;
-    const int axis = both ? 1 : (int)oct_to_onnx_arg(c, 0);
+    const oct_mean_args *a = c->args;
+    const bool both = a->axis == OCT_MEAN_PLANE;
+    const int axis = both ? 1 : a->axis;
     oct_shape shape = {.ndim = 0};
     for (int i = 0; i < in->ndim; i++) {
         const bool taken = i == axis || (both && i == 2);
-        if (!taken || keep) shape.dim[shape.ndim++] = taken ? 1 : in->dim[i];
+        if (!taken || a->keep) shape.dim[shape.ndim++] = taken ? 1 : in->dim[i];
     }
     const char *y = oct_to_onnx_mean(w, oct_to_onnx_channels_last(w, c->input[0]), both ? 2 : 1,
                                      (int64_t[]){axis, 2});
-    oct_to_onnx_int_set(w, "keepdims", keep);
+    oct_to_onnx_int_set(w, "keepdims", a->keep);
     return oct_to_onnx_channels_first(w, y, shape);
 }
 
@@ -109,23 +101,16 @@ oct_to_onnx_ref oct_to_onnx_pad(oct_to_onnx_writer *w, oct_to_onnx_ref x, const 
 static oct_to_onnx_ref pad(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]), none = {.name = NULL};
-    const oct_padding padding = {.top = oct_to_onnx_arg(c, 0),
-                                 .bottom = oct_to_onnx_arg(c, 1),
-                                 .left = oct_to_onnx_arg(c, 2),
-                                 .right = oct_to_onnx_arg(c, 3),
-                                 .channels_before = oct_to_onnx_arg(c, 4),
-                                 .channels_after = oct_to_onnx_arg(c, 5),
-                                 .value = c->layer->args.value[6],
-                                 .mode = (oct_pad_mode)oct_to_onnx_arg(c, 7)};
+    const oct_padding *padding = c->args;
     oct_pad_shape shape;
     oct_shape out;
     if (!x.name) return none;
-    if (oct_pad_tensor_shape(&shape, &padding, &x.tensor.shape, &out) != OCT_OK) {
+    if (oct_pad_tensor_shape(&shape, padding, &x.tensor.shape, &out) != OCT_OK) {
         oct_fail_clear();
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: its padding does not fit its input", c->layer->name);
         return none;
     }
-    return oct_to_onnx_pad(w, x, &shape, oct_to_onnx_scalar(w, (float)padding.value));
+    return oct_to_onnx_pad(w, x, &shape, oct_to_onnx_scalar(w, (float)padding->value));
 }
 
 /* ONNX takes size * scale, rounded down, for the new size. */
@@ -162,8 +147,9 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_writer *w, const oct_to_onnx_laye
     static const char *const places[OCT_INTERPOLATIONS] = {"asymmetric", "half_pixel",
                                                            "align_corners", "asymmetric"};
     const oct_shape *in = &c->input[0].tensor.shape;
-    const int64_t h = oct_to_onnx_arg(c, 0), width = oct_to_onnx_arg(c, 1);
-    const oct_interpolation mode = (oct_interpolation)oct_to_onnx_arg(c, 2);
+    const oct_interpolate_args *a = c->args;
+    const int64_t h = a->out_h, width = a->out_w;
+    const oct_interpolation mode = a->mode;
     oct_to_onnx_ref y = {c->input[0].name, {.shape = OCT_SHAPE(in->dim[0], h, width, in->dim[3])}};
     const bool whole = mode == OCT_NEAREST && h % in->dim[1] == 0 && width % in->dim[2] == 0;
     if (!oct_is_bilinear(mode) && !whole) {
@@ -183,9 +169,9 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_writer *w, const oct_to_onnx_laye
 /* The parameter once for each sample of the batch, which is input 0's. */
 static oct_to_onnx_ref parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    oct_shape shape = {.ndim = (int)oct_to_onnx_arg(c, 0) + 1, .dim = {1}};
-    for (int i = 1; i < shape.ndim; i++)
-        shape.dim[i] = oct_to_onnx_arg(c, i);
+    const oct_parameter_args *own = c->args;
+    oct_shape shape = {.ndim = own->ndim + 1, .dim = {1}};
+    memcpy(shape.dim + 1, own->dim, (size_t)own->ndim * sizeof own->dim[0]);
     const oct_shape there = oct_to_onnx_shape(&shape);
     const char *batch =
         OCT_TO_ONNX(w, "Gather", OCT_TO_ONNX(w, "Shape", c->input[0].name), OCT_TO_ONNX_LIST(w, 0));
@@ -197,15 +183,9 @@ static oct_to_onnx_ref parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_
 }
 
 const oct_to_onnx_layer_type oct_to_onnx_shape_layers[] = {
-    {"flatten", 1, 0, flatten},
-    {"reshape", 1, -1, reshape},
-    {"squeeze", 1, 1, squeeze},
-    {"move", 1, -1, move},
-    {"concat", 0, 0, concat},
-    {"argmax", 1, 0, argmax},
-    {"mean", 1, 2, mean},
-    {"pad", 1, 8, pad},
-    {"interpolate", 1, 3, interpolate},
-    {"parameter", 1, -1, parameter},
+    {"flatten", 1, flatten},     {"reshape", 1, reshape}, {"squeeze", 1, squeeze},
+    {"move", 1, move},           {"concat", 0, concat},   {"argmax", 1, argmax},
+    {"mean", 1, mean},           {"pad", 1, pad},         {"interpolate", 1, interpolate},
+    {"parameter", 1, parameter},
 };
 const size_t oct_to_onnx_shape_layers_count = OCT_COUNT(oct_to_onnx_shape_layers);

@@ -4,26 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Gives the numbers of windows, which begin at argument `at`. */
-static void window_numbers(const oct_to_onnx_layer_call *c, int at,
-                           int64_t number[OCT_WINDOW_NUMBERS])
-{
-    for (int i = 0; i < OCT_WINDOW_NUMBERS; i++)
-        number[i] = oct_to_onnx_arg(c, at + i);
-}
-
-/* Gives the geometry of a convolution, whose dilation and groups begin at argument `after`. */
-static oct_conv_geometry conv_at(const oct_to_onnx_layer_call *c, int after)
-{
-    int64_t number[OCT_WINDOW_NUMBERS];
-    window_numbers(c, 2, number);
-    oct_conv_geometry g = oct_conv_geometry_from(number);
-    g.dilation_h = (int)oct_to_onnx_arg(c, after);
-    g.dilation_w = (int)oct_to_onnx_arg(c, after + 1);
-    g.groups = (int)oct_to_onnx_arg(c, after + 2);
-    return g;
-}
-
 /* The shape of a layer with these windows over its input. */
 static oct_conv_shape shape_over(const oct_to_onnx_layer_call *c, oct_conv_geometry g, int64_t out)
 {
@@ -58,7 +38,8 @@ static bool has_bias(const oct_to_onnx_layer_call *c)
 
 static oct_to_onnx_ref conv2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    const oct_conv_shape s = shape_over(c, conv_at(c, 10), oct_to_onnx_arg(c, 1));
+    const oct_conv2d_args *a = c->args;
+    const oct_conv_shape s = shape_over(c, a->geometry, a->out_channels);
     const char *y = layer_node(w, c, "Conv", has_bias(c));
     set_conv(w, &s);
     return plane(y, &c->input[0].tensor.shape, s.out_h, s.out_w, s.out_c);
@@ -67,17 +48,17 @@ static oct_to_onnx_ref conv2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 static oct_to_onnx_ref conv_transpose2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
-    const oct_conv_geometry g = conv_at(c, 12);
-    const int64_t more_h = oct_to_onnx_arg(c, 10), more_w = oct_to_onnx_arg(c, 11);
-    const oct_conv_shape s = shape_over(c, g, oct_to_onnx_arg(c, 1));
+    const oct_conv_transpose2d_args *a = c->args;
+    const oct_conv_geometry g = a->geometry;
+    const oct_conv_shape s = shape_over(c, g, a->out_channels);
     const char *y = layer_node(w, c, "ConvTranspose", has_bias(c));
     set_conv(w, &s);
-    OCT_TO_ONNX_INTS(w, "output_padding", more_h, more_w);
+    OCT_TO_ONNX_INTS(w, "output_padding", g.output_padding_h, g.output_padding_w);
     return plane(y, in,
                  (in->dim[1] - 1) * g.stride_h - g.pad_top - g.pad_bottom +
-                     oct_conv_extent(g.kernel_h, g.dilation_h) + more_h,
+                     oct_conv_extent(g.kernel_h, g.dilation_h) + g.output_padding_h,
                  (in->dim[2] - 1) * g.stride_w - g.pad_left - g.pad_right +
-                     oct_conv_extent(g.kernel_w, g.dilation_w) + more_w,
+                     oct_conv_extent(g.kernel_w, g.dilation_w) + g.output_padding_w,
                  s.out_c);
 }
 
@@ -86,7 +67,7 @@ static oct_to_onnx_ref linear(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 {
     oct_shape out = c->input[0].tensor.shape;
     const bool row = out.ndim == 2;
-    out.dim[out.ndim - 1] = oct_to_onnx_arg(c, 1);
+    out.dim[out.ndim - 1] = ((const oct_linear_args *)c->args)->out_features;
     if (row) {
         const char *y = layer_node(w, c, "Gemm", has_bias(c));
         oct_to_onnx_int_set(w, "transB", 1);
@@ -107,7 +88,7 @@ static oct_to_onnx_ref batch_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
         OCT_TO_ONNX(w, "BatchNormalization", x.name, oct_to_onnx_array(w, c, "weight"),
                     oct_to_onnx_array(w, c, "bias"), oct_to_onnx_array(w, c, "running_mean"),
                     oct_to_onnx_array(w, c, "running_var"));
-    oct_to_onnx_float_set(w, "epsilon", (float)c->layer->args.value[1]);
+    oct_to_onnx_float_set(w, "epsilon", ((const oct_batch_norm_args *)c->args)->eps);
     return (oct_to_onnx_ref){y, x.tensor};
 }
 
@@ -115,14 +96,11 @@ static oct_to_onnx_ref pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call 
                             const char *type)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
-    int64_t number[OCT_WINDOW_NUMBERS];
-    window_numbers(c, 0, number);
-    oct_pool_geometry g = oct_pool_geometry_from(number);
-    g.ceil = oct_to_onnx_arg(c, OCT_WINDOW_NUMBERS) != 0;
-    const oct_conv_shape s = oct_pool_shape_of(in->dim[1], in->dim[2], in->dim[3], g);
+    const oct_pool_geometry *g = c->args;
+    const oct_conv_shape s = oct_pool_shape_of(in->dim[1], in->dim[2], in->dim[3], *g);
     const char *y = OCT_TO_ONNX(w, type, c->input[0].name);
     oct_to_onnx_windows_set(w, &s);
-    oct_to_onnx_int_set(w, "ceil_mode", g.ceil);
+    oct_to_onnx_int_set(w, "ceil_mode", g->ceil);
     return plane(y, in, s.out_h, s.out_w, s.out_c);
 }
 
@@ -134,7 +112,8 @@ static oct_to_onnx_ref max_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_c
 static oct_to_onnx_ref avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref y = pool(w, c, "AveragePool");
-    oct_to_onnx_int_set(w, "count_include_pad", oct_to_onnx_arg(c, 9));
+    oct_to_onnx_int_set(w, "count_include_pad",
+                        ((const oct_avg_pool_args *)c->args)->count_include_pad);
     return y;
 }
 
@@ -154,7 +133,7 @@ static oct_to_onnx_ref layer_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
     const char *mean = oct_to_onnx_mean(w, x.name, 1, &axis);
     const char *centred = OCT_TO_ONNX(w, "Sub", x.name, mean);
     const char *variance = oct_to_onnx_mean(w, OCT_TO_ONNX(w, "Mul", centred, centred), 1, &axis);
-    const char *eps = oct_to_onnx_scalar(w, (float)c->layer->args.value[1]);
+    const char *eps = oct_to_onnx_scalar(w, (float)((const oct_layer_norm_args *)c->args)->eps);
     const char *deviation = OCT_TO_ONNX(w, "Sqrt", OCT_TO_ONNX(w, "Add", variance, eps));
     const char *y = OCT_TO_ONNX(w, "Mul", OCT_TO_ONNX(w, "Div", centred, deviation),
                                 oct_to_onnx_channel_array(w, c, "weight"));
@@ -169,7 +148,8 @@ static oct_to_onnx_ref group_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
     static const float zeros[MOST];
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     const oct_shape there = oct_to_onnx_shape(&x.tensor.shape);
-    const int64_t groups = oct_to_onnx_arg(c, 0);
+    const oct_group_norm_args *a = c->args;
+    const int64_t groups = a->groups;
     if (groups > MOST) {
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: it has more than %d groups", c->layer->name, MOST);
         return (oct_to_onnx_ref){.name = NULL};
@@ -178,7 +158,7 @@ static oct_to_onnx_ref group_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
     const char *one = OCT_TO_ONNX(w, "Exp", zero);
     const char *rows = oct_to_onnx_reshape(w, x.name, 2, (int64_t[]){groups, -1});
     const char *y = OCT_TO_ONNX(w, "InstanceNormalization", rows, one, zero);
-    oct_to_onnx_float_set(w, "epsilon", (float)c->layer->args.value[2]);
+    oct_to_onnx_float_set(w, "epsilon", (float)a->eps);
     y = oct_to_onnx_reshape(w, y, there.ndim - 1, there.dim + 1);
     y = OCT_TO_ONNX(w, "Mul", y, oct_to_onnx_channel_array(w, c, "weight"));
     return (oct_to_onnx_ref){OCT_TO_ONNX(w, "Add", y, oct_to_onnx_channel_array(w, c, "bias")),
@@ -186,14 +166,14 @@ static oct_to_onnx_ref group_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
 }
 
 const oct_to_onnx_layer_type oct_to_onnx_weight_layers[] = {
-    {"conv2d", 1, 14, conv2d},
-    {"conv_transpose2d", 1, 16, conv_transpose2d},
-    {"linear", 1, 3, linear},
-    {"batch_norm", 1, 3, batch_norm},
-    {"max_pool", 1, 9, max_pool},
-    {"avg_pool", 1, 10, avg_pool},
-    {"global_avg_pool", 1, 0, global_avg_pool},
-    {"layer_norm", 1, 2, layer_norm},
-    {"group_norm", 1, 3, group_norm},
+    {"conv2d", 1, conv2d},
+    {"conv_transpose2d", 1, conv_transpose2d},
+    {"linear", 1, linear},
+    {"batch_norm", 1, batch_norm},
+    {"max_pool", 1, max_pool},
+    {"avg_pool", 1, avg_pool},
+    {"global_avg_pool", 1, global_avg_pool},
+    {"layer_norm", 1, layer_norm},
+    {"group_norm", 1, group_norm},
 };
 const size_t oct_to_onnx_weight_layers_count = OCT_COUNT(oct_to_onnx_weight_layers);

@@ -179,8 +179,7 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
     const oct_float_layer layer = {
         .type = "interpolate",
         .name = step->name,
-        .args = {.count = 3,
-                 .value = {(double)s->out_h, (double)s->out_w, step->interpolate.mode}}};
+        .args = *OCT_ARGS(interpolate, s->out_h, s->out_w, (oct_interpolation)step->interpolate.mode)};
     oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_qparams *q = &p->program->values[step->output].q;
     const bool mixes = oct_is_bilinear((oct_interpolation)step->interpolate.mode);

@@ -115,10 +115,9 @@ static oct_status with_channels(oct_onnx_builder *b, const arithmetic *a, oct_on
     const int n = oct_view_order(x, order);
     const bool image = x->shape.ndim == 4 && x->shape.dim[3] == size;
     OCT_TRY(oct_build_lay_out(b, x, order, n, image ? x->shape : OCT_SHAPE(1, 1, rest, size)));
-    const double channels = (double)size;
     OCT_TRY(oct_build_call(
         b, "conv2d",
-        OCT_OP_ARGS(channels, channels, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, channels, a->sum || addend),
+        OCT_ARGS(conv2d, size, size, oct_conv_geometry_of(1, 1, 1, 0, (int)size), a->sum || addend),
         &x->value, 1, &made));
     OCT_TRY(fill_channels(b, made, a, c, addend));
     x->value = made;
@@ -129,7 +128,8 @@ static oct_status with_channels(oct_onnx_builder *b, const arithmetic *a, oct_on
 static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x,
                                 const oct_onnx_value *c)
 {
-    oct_op_args args = {0};
+    oct_op_args args;
+    oct_parameter_args own = {0};
     oct_file_order order = {0};
     int natural[OCT_VIEW_ATOMS];
     oct_shape shape = {.ndim = 1, .dim = {1, 1, 1, 1}};
@@ -141,18 +141,18 @@ static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_on
     for (int i = 0; i < n; i++)
         shape.dim[shape.ndim++] = oct_view_size(x, natural[i]);
     OCT_TRY(oct_build_lay_out(b, x, natural, n, shape));
-    args.value[args.count++] = n;
+    own.ndim = n;
     int64_t stride = 1, of[OCT_VIEW_ATOMS] = {0};
     for (int i = n - 1; i >= 0; i--) {
         const int d = natural[i] - (x->dims - c->ndim);
         const int64_t size = d >= 0 ? c->dim[d] : 1;
         OCT_CHECK(size == 1 || size == shape.dim[i + 1], OCT_DATA,
                   "%s does not fit its input; export the network again", c->name);
-        args.value[i + 1] = (double)size;
+        own.dim[i] = size;
         of[natural[i]] = stride;
         stride *= size;
     }
-    args.count = n + 1;
+    oct_args_write(&oct_parameter_arg_list, &own, &args);
     OCT_CHECK(stride == oct_onnx_numel(c), OCT_PREPARE,
               "%s differs from sample to sample; use one for all", c->name);
     for (int d = 0; d < c->ndim; d++)

@@ -138,7 +138,7 @@ static oct_status clip(oct_onnx_builder *b, oct_onnx_view *x, double lo, double 
 {
     if (lo == 0 && isinf(hi)) return oct_build_apply(b, "relu", OCT_NO_ARGS, x);
     if (lo == 0 && hi == 6) return oct_build_apply(b, "relu6", OCT_NO_ARGS, x);
-    return oct_build_apply(b, "clip", OCT_OP_ARGS(lo, hi), x);
+    return oct_build_apply(b, "clip", OCT_ARGS(clip, lo, hi), x);
 }
 
 oct_status oct_build_clip(oct_onnx_builder *b, const oct_onnx_node *n)

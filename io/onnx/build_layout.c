@@ -42,7 +42,7 @@ oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_ar
               OCT_MAX_INPUTS);
     const oct_module_type *made_of = oct_module_type_find(type);
     OCT_CHECK(made_of, OCT_PREPARE, "there is no module %s here", type);
-    OCT_TRY(made_of->create(&module, args));
+    OCT_TRY(oct_module_from(&module, made_of, args));
     if (aside) {
         const int32_t found = oct_network_find_call(b->network, module->type, args, inputs, n);
         if (found >= 0) {
@@ -85,7 +85,7 @@ oct_status oct_build_call_layer(oct_onnx_builder *b, const char *type, const oct
         memcmp(&owner->order, &layer->order, sizeof layer->order) == 0) {
         const oct_module *there = oct_network_module(b->network, owner->made);
         oct_op_args has;
-        there->type->args(there, &has);
+        oct_module_args(there, &has);
         if (strcmp(there->type->name, type) == 0 && oct_op_args_equal(&has, args))
             return oct_network_add_again(b->network, owner->made, &input, 1, value);
     }
@@ -140,10 +140,10 @@ static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v,
     else
         for (int d = 1; d < v->ndim; d++)
             shape.dim[d] = v->dim[d];
-    oct_op_args args = {.count = shape.ndim, .value = {shape.ndim - 1}};
-    for (int d = 1; d < shape.ndim; d++)
-        args.value[d] = (double)shape.dim[d];
+    oct_parameter_args own = oct_shape_of(shape.ndim - 1, shape.dim + 1);
+    oct_op_args args;
     const int32_t image = 0; /* says how many samples there are */
+    oct_args_write(&oct_parameter_arg_list, &own, &args);
     OCT_TRY(oct_build_call(b, "parameter", &args, &image, 1, &made));
     const oct_file_order order = oct_file_order_of(v->ndim - 1, v->dim + 1);
     OCT_TRY(oct_build_fill(b, made, "weight", v, &order, 1));
@@ -197,20 +197,17 @@ static int loops_of(const oct_onnx_view *v, const int *order, int n,
 static oct_status add_move(oct_onnx_builder *b, const oct_onnx_view *v, const oct_view_atom *loop,
                            int loops, const oct_shape *shape, int32_t *value)
 {
-    oct_op_args args = {.value = {(double)v->offset, shape->ndim - 1}};
-    int count = 2;
-    OCT_CHECK(loops <= 6, OCT_PREPARE,
+    oct_move_map map = {.offset = v->offset, .dims = loops, .out = *shape};
+    oct_op_args args;
+    OCT_CHECK(loops <= OCT_MOVE_DIMS, OCT_PREPARE,
               "its values are moved in %d nested loops, and at most 6 are supported; write it in "
               "two steps",
               loops);
-    for (int d = 1; d < shape->ndim; d++)
-        args.value[count++] = (double)shape->dim[d];
-    args.value[count++] = loops;
-    for (int i = 0; i < loops; i++)
-        args.value[count++] = (double)loop[i].size;
-    for (int i = 0; i < loops; i++)
-        args.value[count++] = (double)loop[i].stride;
-    args.count = count;
+    for (int i = 0; i < loops; i++) {
+        map.size[i] = loop[i].size;
+        map.stride[i] = loop[i].stride;
+    }
+    oct_args_write(&oct_move_arg_list, &map, &args);
     return oct_build_call(b, "move", &args, &v->value, 1, value);
 }
 
@@ -230,9 +227,8 @@ oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *o
     if (!laid) {
         OCT_TRY(add_move(b, v, loop, loops, &shape, &v->value));
     } else if (!oct_shape_equal(&shape, &v->shape)) {
-        oct_op_args args = {.count = shape.ndim == 2 ? 0 : shape.ndim - 1};
-        for (int d = 1; d < shape.ndim && args.count > 0; d++)
-            args.value[d - 1] = (double)shape.dim[d];
+        oct_op_args args = {0};
+        if (shape.ndim != 2) oct_args_write(&oct_reshape_arg_list, &shape, &args);
         OCT_TRY(oct_build_call(b, shape.ndim == 2 ? "flatten" : "reshape", &args, &v->value, 1,
                                &v->value));
     }

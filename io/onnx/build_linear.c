@@ -105,8 +105,8 @@ static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
     oct_onnx_layer layer = {
         .weight = p->weight, .bias = p->bias, .alpha = p->alpha, .beta = p->beta};
     OCT_TRY(lay_input(b, p, &layer.order));
-    OCT_TRY(oct_build_call_layer(b, "linear", OCT_OP_ARGS((double)in, (double)out, p->bias != NULL),
-                                 &layer, p->x.value, &value, &made));
+    OCT_TRY(oct_build_call_layer(b, "linear", OCT_ARGS(linear, in, out, p->bias != NULL), &layer,
+                                 p->x.value, &value, &made));
     if (made && p->bias) OCT_TRY(fill_bias(b, p, value, out));
     *y = replace_last(&p->x, p->dim, value, out);
     return OCT_OK;

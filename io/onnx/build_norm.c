@@ -1,6 +1,8 @@
 /* Normalizations, means and softmax go over some dimensions, which are laid out after the others. */
 #include "io/onnx/build_impl.h"
 
+#include "core/base/int_math.h"
+
 #include <string.h>
 
 /* Where the reduced dimensions were there is 1, or nothing. */
@@ -40,15 +42,19 @@ static oct_status reduce(oct_onnx_builder *b, oct_onnx_view *x, const bool reduc
     const int64_t rest = oct_view_numel(x) / taken;
     if (!max && rest > 1 && reduced[natural[n - 1]] && oct_view_is_whole(x)) {
         OCT_TRY(oct_build_lay_last(b, x, last));
-        OCT_TRY(oct_build_call(b, "mean", OCT_OP_ARGS(x->shape.ndim - 1, 0), &x->value, 1, &made));
+        OCT_TRY(oct_build_call(b, "mean", OCT_ARGS(mean, .axis = x->shape.ndim - 1), &x->value, 1,
+                               &made));
         shape = x->shape;
         shape.ndim--;
     } else {
         const int64_t h = pixels == 2 ? oct_view_size(x, order[0]) : 1, w = taken / h;
         memcpy(&order[pixels], kept, (size_t)rows * sizeof *kept);
         OCT_TRY(oct_build_lay_out(b, x, order, n, OCT_SHAPE(1, h, w, rest)));
+        const int rows_max = (int)oct_min_i64(h, INT32_MAX), /* such sides are refused */
+            columns_max = (int)oct_min_i64(w, INT32_MAX);
         const oct_op_args *window =
-            OCT_OP_ARGS((double)h, (double)w, (double)h, (double)w, 0, 0, 0, 0, 0);
+            OCT_ARGS(max_pool, .kernel_h = rows_max, .kernel_w = columns_max, .stride_h = rows_max,
+                     .stride_w = columns_max);
         OCT_TRY(oct_build_call(b, max ? "max_pool" : "global_avg_pool", max ? window : OCT_NO_ARGS,
                                &x->value, 1, &made));
         shape = max ? OCT_SHAPE(1, 1, 1, rest) : OCT_SHAPE(1, rest);
@@ -161,8 +167,9 @@ static oct_status layer_norm(oct_onnx_builder *b, oct_onnx_view *x, int axis, do
     for (int d = axis; d < x->dims; d++)
         last[d] = true;
     OCT_TRY(oct_build_lay_last(b, x, last));
-    return call_norm(b, "layer_norm", OCT_OP_ARGS((double)x->shape.dim[x->shape.ndim - 1], eps), x,
-                     scale, shift);
+    return call_norm(b, "layer_norm",
+                     OCT_ARGS(layer_norm, .channels = x->shape.dim[x->shape.ndim - 1], .eps = eps),
+                     x, scale, shift);
 }
 
 oct_status oct_build_layer_norm(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -198,11 +205,11 @@ oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
     return layer_norm(b, &x, axis, f->number[0], scale, shift);
 }
 
-static oct_status group_norm(oct_onnx_builder *b, oct_onnx_view *x, double groups, double eps,
+static oct_status group_norm(oct_onnx_builder *b, oct_onnx_view *x, int64_t groups, double eps,
                              const oct_onnx_value *scale, const oct_onnx_value *shift)
 {
     OCT_TRY(oct_build_lay_out_image(b, x));
-    return call_norm(b, "group_norm", OCT_OP_ARGS(groups, (double)oct_view_size(x, 1), eps), x,
+    return call_norm(b, "group_norm", OCT_ARGS(group_norm, groups, oct_view_size(x, 1), eps), x,
                      scale, shift);
 }
 
@@ -214,8 +221,8 @@ oct_status oct_build_instance_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_weights(b, n, 2, &shift));
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_CHECK(x.dims > 2, OCT_PREPARE, "its input is no image; use LayerNormalization");
-    return group_norm(b, &x, (double)oct_view_size(&x, 1),
-                      (double)oct_onnx_float(n, "epsilon", 1e-5F), scale, shift);
+    return group_norm(b, &x, oct_view_size(&x, 1), (double)oct_onnx_float(n, "epsilon", 1e-5F),
+                      scale, shift);
 }
 
 /* Before opset 21 each group has one factor and one addend: all its channels begin with them. */
@@ -241,11 +248,11 @@ oct_status oct_build_group_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_CHECK(x.dims > 2 && oct_onnx_numel(scale) == oct_onnx_numel(shift), OCT_PREPARE,
               "its input is no image, or its factors and addends do not fit; export it again");
     if (oct_onnx_numel(scale) == oct_view_size(&x, 1))
-        return group_norm(b, &x, (double)groups, eps, scale, shift);
+        return group_norm(b, &x, groups, eps, scale, shift);
     OCT_CHECK(oct_onnx_numel(scale) == groups, OCT_DATA,
               "it has neither a factor for each group nor one for each channel; export it again");
     const int64_t channels = oct_view_size(&x, 1);
-    OCT_TRY(group_norm(b, &x, (double)groups, eps, NULL, NULL));
+    OCT_TRY(group_norm(b, &x, groups, eps, NULL, NULL));
     repeat(b, b->view[b->result].value, "weight", scale, channels / groups);
     repeat(b, b->view[b->result].value, "bias", shift, channels / groups);
     return OCT_OK;
@@ -259,7 +266,7 @@ oct_status oct_build_group_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
     const oct_onnx_value *scale = NULL, *shift = NULL;
     (void)n;
     take_scale_and_shift(b, oct_view_size(&x, 1), x.dims - 2, &scale, &shift);
-    return group_norm(b, &x, f->number[1], f->number[0], scale, shift);
+    return group_norm(b, &x, (int64_t)f->number[1], f->number[0], scale, shift);
 }
 
 /* x / (bias + alpha / size times the sum of squares of the channels around)^beta: the sum is a convolution of one
@@ -274,9 +281,9 @@ oct_status oct_build_lrn(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_CHECK(size >= 1, OCT_DATA, "it has no size; export the network again");
     y = x;
     OCT_TRY(oct_build_apply(b, "square", OCT_NO_ARGS, &y));
-    OCT_TRY(oct_build_call(b, "conv2d",
-                           OCT_OP_ARGS((double)c, (double)c, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1),
-                           &y.value, 1, &y.value));
+    OCT_TRY(oct_build_call(
+        b, "conv2d", OCT_ARGS(conv2d, c, c, oct_conv_geometry_of(1, 1, 1, 0, 1), .bias = true),
+        &y.value, 1, &y.value));
     float *weight = oct_build_state(b, y.value, "weight", &none);
     float *bias = oct_build_state(b, y.value, "bias", &none);
     for (int64_t i = 0; i < c; i++) {

@@ -1,4 +1,5 @@
 /* Convolutions, pools, batch norm, padded and resized images work on (N, H, W, C). */
+#include "core/nn/modules.h"
 #include "io/onnx/build_impl.h"
 
 #include "core/base/int_math.h"
@@ -120,22 +121,35 @@ static oct_status read_layer(oct_onnx_builder *b, const oct_onnx_node *n, layer 
 }
 
 /* Adds a convolution and fills it; order: of the weights in the file. */
-static oct_status add_layer(oct_onnx_builder *b, const char *type, const layer *l,
-                            const oct_op_args *args, const oct_file_order *order, int32_t *made)
+static oct_status add_layer(oct_onnx_builder *b, const oct_module_type *type, const layer *l,
+                            const oct_conv2d_args *args, const oct_file_order *order, int32_t *made)
 {
     bool is_new;
+    oct_op_args row;
     const oct_onnx_layer filled = {
         .weight = l->weight, .bias = l->bias, .alpha = 1, .beta = 1, .order = *order};
-    OCT_TRY(oct_build_call_layer(b, type, args, &filled, l->x.value, made, &is_new));
+    oct_args_write(type->args, args, &row);
+    OCT_TRY(oct_build_call_layer(b, type->name, &row, &filled, l->x.value, made, &is_new));
     return is_new && l->bias ? oct_build_fill_flat(b, *made, "bias", l->bias) : OCT_OK;
 }
 
-static oct_op_args conv_args(int64_t in, int64_t out, const window *w, int64_t groups, bool bias)
+static oct_conv2d_args conv_args(int64_t in, int64_t out, const window *w, int64_t groups,
+                                 bool bias)
 {
-    return *OCT_OP_ARGS((double)in, (double)out, (double)w->kernel[0], (double)w->kernel[1],
-                        (double)w->stride[0], (double)w->stride[1], (double)w->before[0],
-                        (double)w->before[1], (double)w->after[0], (double)w->after[1],
-                        (double)w->dilation[0], (double)w->dilation[1], (double)groups, bias);
+    return (oct_conv2d_args){.in_channels = in,
+                             .out_channels = out,
+                             .geometry = {.kernel_h = (int)w->kernel[0],
+                                          .kernel_w = (int)w->kernel[1],
+                                          .stride_h = (int)w->stride[0],
+                                          .stride_w = (int)w->stride[1],
+                                          .pad_top = (int)w->before[0],
+                                          .pad_left = (int)w->before[1],
+                                          .pad_bottom = (int)w->after[0],
+                                          .pad_right = (int)w->after[1],
+                                          .dilation_h = (int)w->dilation[0],
+                                          .dilation_w = (int)w->dilation[1],
+                                          .groups = (int)groups},
+                             .bias = bias};
 }
 
 oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -154,8 +168,8 @@ oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
         .dims = 4,
         .size = {out, per_group, w->kernel[0], w->kernel[1]},
         .stride = {taps * per_group, 1, w->kernel[1] * per_group, per_group}};
-    const oct_op_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
-    OCT_TRY(add_layer(b, "conv2d", &l, &args, &order, &made));
+    const oct_conv2d_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
+    OCT_TRY(add_layer(b, &oct_conv2d_type, &l, &args, &order, &made));
     const oct_onnx_view y = oct_build_image(made, l.x.dims, w->out[0], w->out[1], out);
     return oct_build_result(b, &y);
 }
@@ -204,11 +218,10 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
                                   .size = {l.groups, ig, of, kh, kw},
                                   .stride = {of * kh * kw * ig, 1, kh * kw * ig, -kw * ig, -ig},
                                   .offset = (kh * kw - 1) * ig};
-    oct_op_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
-    memmove(args.value + 12, args.value + 10, 4 * sizeof args.value[0]); /* after the pads */
-    args.value[10] = (double)w->more[0], args.value[11] = (double)w->more[1];
-    args.count += 2;
-    OCT_TRY(add_layer(b, "conv_transpose2d", &l, &args, &order, &made));
+    oct_conv_transpose2d_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
+    args.geometry.output_padding_h = (int)w->more[0];
+    args.geometry.output_padding_w = (int)w->more[1];
+    OCT_TRY(add_layer(b, &oct_conv_transpose2d_type, &l, &args, &order, &made));
     const oct_onnx_view y = oct_build_image(made, l.x.dims, out_size[0], out_size[1], out);
     return oct_build_result(b, &y);
 }
@@ -217,7 +230,8 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
 static oct_status average_apart(oct_onnx_builder *b, const window *w, bool counts_padding,
                                 int64_t channels, int32_t *value)
 {
-    const oct_op_args args = conv_args(channels, channels, w, channels, false);
+    const oct_conv2d_args args = conv_args(channels, channels, w, channels, false);
+    oct_op_args row;
     int64_t count;
     for (int i = 0; i < 2; i++) {
         const int64_t reach = (w->out[i] - 1) * w->stride[i] + (w->kernel[i] - 1) * w->dilation[i];
@@ -227,7 +241,8 @@ static oct_status average_apart(oct_onnx_builder *b, const window *w, bool count
                   "it has dilations, and at the edge it averages fewer pixels than elsewhere; "
                   "export it without padding or with count_include_pad, and without ceil_mode");
     }
-    OCT_TRY(oct_build_call(b, "conv2d", &args, value, 1, value));
+    oct_args_write(&oct_conv2d_arg_list, &args, &row);
+    OCT_TRY(oct_build_call(b, "conv2d", &row, value, 1, value));
     float *weight = oct_build_state(b, *value, "weight", &count);
     for (int64_t i = 0; i < count; i++)
         weight[i] = 1.0F / (float)(w->kernel[0] * w->kernel[1]);
@@ -250,10 +265,18 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
               "it has dilations, which a maximum cannot have here; export it with dilations of 1");
     OCT_CHECK(n->outputs < 2 || n->output[1] < 0 || b->uses[n->output[1]] == 0, OCT_PREPARE,
               "its second output, the places of the maxima, is used; export it without");
-    oct_op_args args = *OCT_OP_ARGS((double)w.kernel[0], (double)w.kernel[1], (double)w.stride[0],
-                                    (double)w.stride[1], (double)w.before[0], (double)w.before[1],
-                                    (double)w.after[0], (double)w.after[1], w.ceil, counts_padding);
-    if (max) args.count--;
+    const oct_pool_geometry g = {.kernel_h = (int)w.kernel[0],
+                                 .kernel_w = (int)w.kernel[1],
+                                 .stride_h = (int)w.stride[0],
+                                 .stride_w = (int)w.stride[1],
+                                 .pad_top = (int)w.before[0],
+                                 .pad_left = (int)w.before[1],
+                                 .pad_bottom = (int)w.after[0],
+                                 .pad_right = (int)w.after[1],
+                                 .ceil = w.ceil,
+                                 .count_include_pad = counts_padding};
+    oct_op_args args;
+    oct_args_write(max ? &oct_max_pool_arg_list : &oct_avg_pool_arg_list, &g, &args);
     OCT_TRY(apart ? average_apart(b, &w, counts_padding, x.shape.dim[3], &x.value)
                   : oct_build_call(b, max ? "max_pool" : "avg_pool", &args, &x.value, 1, &x.value));
     const oct_onnx_view y = oct_build_image(x.value, x.dims, w.out[0], w.out[1], x.shape.dim[3]);
@@ -280,8 +303,8 @@ oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
         OCT_TRY(oct_build_lay_last(b, &x, channels));
     const int64_t size = oct_view_size(&x, 1);
     OCT_TRY(oct_build_call(b, "batch_norm",
-                           OCT_OP_ARGS((double)size, (double)oct_onnx_float(n, "epsilon", 1e-5F),
-                                       1.0 - (double)oct_onnx_float(n, "momentum", 0.9F)),
+                           OCT_ARGS(batch_norm, size, oct_onnx_float(n, "epsilon", 1e-5F),
+                                    (float)(1.0 - (double)oct_onnx_float(n, "momentum", 0.9F))),
                            &x.value, 1, &made));
     for (int i = 0; i < 4; i++)
         OCT_TRY(oct_build_fill_flat(b, made, names[i], state[i]));
@@ -363,22 +386,26 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
         any |= before[d] > 0 || after[d] > 0;
     if (!any) return oct_build_result(b, &x);
     OCT_CHECK(before[0] == 0 && after[0] == 0, OCT_PREPARE, "it pads the batch; pad images only");
-    if (x.dims == 4 && mode == 0 && value == 0 && goes_into_conv(b, before, after)) {
+    if (x.dims == 4 && mode == OCT_PAD_CONSTANT && value == 0 && goes_into_conv(b, before, after)) {
         b->view[b->result] = x;
         b->there[b->result] = true;
         return OCT_OK;
     }
     OCT_TRY(lay_for_padding(b, &x, side));
-    oct_op_args args = {.count = 8, .value = {0, 0, 0, 0, 0, 0, value, mode}};
-    static const int first_of[] = {0, 2, 4}; /* top and bottom, left and right, channels */
+    int64_t around[3][2] = {{0}}; /* of rows, columns, channels */
     int64_t size[3];
     for (int i = 0; i < 3; i++) {
-        const int64_t p = side[i] < 0 ? 0 : before[side[i]], q = side[i] < 0 ? 0 : after[side[i]];
-        args.value[first_of[i]] = (double)p;
-        args.value[first_of[i] + 1] = (double)q;
-        size[i] = x.shape.dim[i + 1] + p + q;
+        if (side[i] >= 0) {
+            around[i][0] = before[side[i]];
+            around[i][1] = after[side[i]];
+        }
+        size[i] = x.shape.dim[i + 1] + around[i][0] + around[i][1];
     }
-    OCT_TRY(oct_build_call(b, "pad", &args, &x.value, 1, &x.value));
+    const oct_op_args *args =
+        OCT_ARGS(pad, .top = around[0][0], .bottom = around[0][1], .left = around[1][0],
+                 .right = around[1][1], .channels_before = around[2][0],
+                 .channels_after = around[2][1], .value = value, .mode = (oct_pad_mode)mode);
+    OCT_TRY(oct_build_call(b, "pad", args, &x.value, 1, &x.value));
     const int64_t flat[] = {OCT_ONNX_BATCH, size[1], size[2]};
     const oct_onnx_view y = x.dims == 4
                                 ? oct_build_image(x.value, 4, size[0], size[1], size[2])
@@ -458,8 +485,8 @@ oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
             OCT_CHECK(oct_view_slice(&x, x.dims - 2 + i, 0, 1, 1, &x), OCT_DEFECT,
                       "an image has no first pixel");
     OCT_TRY(oct_build_lay_out_image(b, &x));
-    OCT_TRY(oct_build_call(b, "interpolate", OCT_OP_ARGS((double)out[0], (double)out[1], mode),
-                           &x.value, 1, &x.value));
+    OCT_TRY(oct_build_call(b, "interpolate", OCT_ARGS(interpolate, out[0], out[1], mode), &x.value,
+                           1, &x.value));
     const oct_onnx_view y = oct_build_image(x.value, x.dims, out[0], out[1], x.shape.dim[3]);
     return oct_build_result(b, &y);
 }

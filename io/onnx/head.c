@@ -1,4 +1,5 @@
 /* A network for other classes keeps all of its layers but the last one with weights. */
+#include "core/base/int_math.h"
 #include "core/nn/modules.h"
 #include "io/onnx/build.h"
 
@@ -8,8 +9,8 @@
 typedef enum follower {
     NOT_ONE,
     ANY_WIDTH,   /* does not know how many outputs there are */
-    OF_WIDTH,    /* has their number as its last argument */
-    OF_CHANNELS, /* as three of them */
+    OF_WIDTH,    /* has their number as the last dimension of its shape */
+    OF_CHANNELS, /* has a channel for each */
 } follower;
 
 static const struct {
@@ -28,8 +29,6 @@ static const struct {
     {&oct_mul_parameter_type, OF_WIDTH}, {&oct_conv2d_type, OF_CHANNELS},
 };
 
-enum { CONV_IN = 0, CONV_OUT = 1, CONV_HEIGHT = 2, CONV_WIDTH = 3, GROUPS_FROM_END = 2 };
-
 static follower kind_of(const oct_module_type *type)
 {
     for (size_t i = 0; i < OCT_COUNT(followers); i++)
@@ -37,41 +36,51 @@ static follower kind_of(const oct_module_type *type)
     return NOT_ONE;
 }
 
-static void args_of(const oct_module *m, oct_op_args *args)
+/* Reads the arguments of a module, oct_<type>_args. */
+static void args_of(const oct_module *m, oct_args_buffer *args)
 {
-    *args = (oct_op_args){0};
-    if (m->type->args) m->type->args(m, args);
+    oct_op_args row;
+    oct_module_args(m, &row);
+    oct_args_get(m->type->args, &row, args);
 }
 
-/* The layer that has the outputs. The groups of a convolution would have to divide them. */
-static bool is_head(const oct_module *m, const oct_op_args *args, double width)
+/* The number of outputs in the arguments of a layer that may have them; NULL: it may not. The groups of a convolution
+ * would have to divide them. */
+static int64_t *outputs_of(const oct_module *m, oct_args_buffer *args)
 {
-    const bool conv = m->type == &oct_conv2d_type;
-    if (!conv && m->type != &oct_linear_type) return false;
-    return args->value[1] == width && (!conv || args->value[args->count - GROUPS_FROM_END] == 1);
+    oct_conv2d_args *conv = (oct_conv2d_args *)args;
+    oct_linear_args *linear = (oct_linear_args *)args;
+    if (m->type == &oct_linear_type) return &linear->out_features;
+    return m->type == &oct_conv2d_type && conv->geometry.groups == 1 ? &conv->out_channels : NULL;
 }
 
 /* Writes the other number of outputs into the arguments of what follows; false: it is nothing that may. */
-static bool adapt(const oct_module *m, oct_op_args *args, double width, double outputs)
+static bool adapt(const oct_module *m, oct_args_buffer *args, int64_t width, int64_t outputs)
 {
-    double *last = args->count > 0 ? &args->value[args->count - 1] : NULL;
+    oct_shape *shape = (oct_shape *)args; /* of a reshape or a parameter */
+    oct_conv2d_args *conv = (oct_conv2d_args *)args;
     switch (kind_of(m->type)) {
     case NOT_ONE:
         break;
     case ANY_WIDTH:
         return true;
-    case OF_WIDTH:
-        if (!last || (*last != width && (*last != 1 || m->num_params == 0))) return false;
+    case OF_WIDTH: {
+        if (shape->ndim < (m->num_params > 0 ? 1 : 2))
+            return false; /* a reshape has the batch in front */
+        int64_t *last = &shape->dim[shape->ndim - 1];
+        if (*last != width && (*last != 1 || m->num_params == 0)) return false;
         if (*last == width) *last = outputs;
         return true;
-    case OF_CHANNELS: /* as the builder writes them: a convolution of one pixel and one channel */
-        if (args->value[CONV_IN] != width || args->value[CONV_OUT] != width ||
-            args->value[CONV_HEIGHT] != 1 || args->value[CONV_WIDTH] != 1 ||
-            args->value[args->count - GROUPS_FROM_END] != width || !(width > 1))
+    }
+    case OF_CHANNELS: { /* as the builder writes them: a convolution of one pixel and one channel */
+        oct_conv_geometry *g = &conv->geometry;
+        if (conv->in_channels != width || conv->out_channels != width || g->kernel_h != 1 ||
+            g->kernel_w != 1 || g->groups != width || width <= 1)
             return false;
-        args->value[CONV_IN] = args->value[CONV_OUT] = outputs;
-        args->value[args->count - GROUPS_FROM_END] = outputs;
+        conv->in_channels = conv->out_channels = outputs;
+        g->groups = (int)oct_min_i64(outputs, INT32_MAX);
         return true;
+    }
     }
     return false;
 }
@@ -92,11 +101,11 @@ static oct_status replace_layer(oct_module *network, oct_module *old, oct_module
 }
 
 /* Factors are 1, addends 0. */
-static oct_status renew_follower(oct_module *network, oct_module *old, const oct_op_args *args)
+static oct_status renew_follower(oct_module *network, oct_module *old, const oct_args_buffer *args)
 {
     oct_module *made = NULL;
     if (old->num_params == 0 && kind_of(old->type) == ANY_WIDTH) return OCT_OK;
-    OCT_TRY(old->type->create(&made, args));
+    OCT_TRY(oct_module_make(&made, old->type, args));
     for (size_t i = 0; i < made->num_params; i++) {
         oct_tensor *value = &made->params[i]->value;
         const bool factor =
@@ -121,13 +130,14 @@ static oct_status refuse_layer(const oct_module *m, int64_t outputs)
 static oct_status find_head(const oct_module *network, const oct_onnx_built *built, int64_t outputs,
                             int32_t *head)
 {
-    const double width = (double)built->output.dim[built->output.ndim - 1];
+    const int64_t width = built->output.dim[built->output.ndim - 1];
     for (*head = built->last;;) {
-        oct_op_args args;
+        oct_args_buffer args;
         const oct_module *m = oct_network_module(network, *head);
         args_of(m, &args);
-        if (is_head(m, &args, width) && !oct_network_is_shared(network, *head)) return OCT_OK;
-        if (!adapt(m, &args, width, (double)outputs)) return refuse_layer(m, outputs);
+        const int64_t *made = outputs_of(m, &args);
+        if (made && *made == width && !oct_network_is_shared(network, *head)) return OCT_OK;
+        if (!adapt(m, &args, width, outputs)) return refuse_layer(m, outputs);
         *head = oct_network_before(network, *head);
         if (*head < 0 || !oct_network_module(network, *head)) return refuse_layer(m, outputs);
     }
@@ -138,21 +148,21 @@ oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t
 {
     int64_t *width = &built->output.dim[built->output.ndim - 1];
     oct_module *made = NULL;
-    oct_op_args args;
+    oct_args_buffer args;
     int32_t head;
     OCT_TRY(find_head(network, built, outputs, &head));
     for (int32_t value = built->last; value != head;) {
         const int32_t before = oct_network_before(network, value);
         oct_module *m = oct_network_module(network, value);
         args_of(m, &args);
-        (void)adapt(m, &args, (double)*width, (double)outputs);
+        (void)adapt(m, &args, *width, outputs);
         OCT_TRY(renew_follower(network, m, &args));
         value = before;
     }
     oct_module *old = oct_network_module(network, head);
     args_of(old, &args);
-    args.value[1] = (double)outputs;
-    OCT_TRY(old->type->create(&made, &args));
+    *outputs_of(old, &args) = outputs;
+    OCT_TRY(oct_module_make(&made, old->type, &args));
     const oct_status status = oct_init_parameters(made, seed);
     if (status != OCT_OK) {
         oct_module_destroy(&made);

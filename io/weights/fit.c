@@ -189,7 +189,7 @@ static weight_layout layout_of(const oct_module *module, const oct_tensor *tenso
                            type == &oct_mul_parameter_type;
     if (type == &oct_conv2d_type && s->ndim == 4) return layout_of_convolution(s);
     if (type == &oct_conv_transpose2d_type && s->ndim == 4)
-        return layout_of_transposed(s, ((const oct_conv2d_module *)module)->geometry.groups);
+        return layout_of_transposed(s, ((const oct_conv2d_module *)module)->args.geometry.groups);
     weight_layout layout = {.ndim = s->ndim};
     if ((linear && s->ndim == 2) || ((linear || type == &oct_batch_norm_type) && s->ndim == 1)) {
         memcpy(layout.dim, s->dim, (size_t)s->ndim * sizeof s->dim[0]);

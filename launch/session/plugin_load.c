@@ -93,7 +93,7 @@ static oct_status check_parts(const oct_plugin *p)
               "the plug-in's own name is missing or no name; use up to 40 of a-z, 0-9, _ and -");
     for (size_t i = 0; p->module_types && p->module_types[i]; i++) {
         const oct_module_type *t = p->module_types[i];
-        OCT_TRY(check_part("module type", t->name, "_", t->forward && t->create && t->args));
+        OCT_TRY(check_part("module type", t->name, "_", t->forward && t->args));
     }
     for (size_t i = 0; p->observers && p->observers[i]; i++)
         OCT_TRY(check_part("observer", p->observers[i]->name, "_-",

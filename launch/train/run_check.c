@@ -305,7 +305,7 @@ static oct_status check_values(const oct_trace *trace, const char *where, const 
         const oct_batch_norm_module *norm = (const oct_batch_norm_module *)node->module;
         const oct_shape *shape = &trace->values[node->input[0]].shape;
         OCT_CHECK(
-            norm->frozen || oct_shape_numel(shape) > norm->channels, OCT_USAGE,
+            norm->frozen || oct_shape_numel(shape) > norm->args.channels, OCT_USAGE,
             "%s: a batch norm needs 2 values a channel or more to train, and this one has one "
             "in %s; %s",
             node->path, where, remedy);

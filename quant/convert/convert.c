@@ -63,7 +63,7 @@ static oct_status check_fallback(const oct_emitter *e)
 {
     const oct_trace_node *node = e->node;
     const oct_module_type *type = type_of(node);
-    OCT_CHECK(type && type->create, OCT_PREPARE,
+    OCT_CHECK(type && type->args, OCT_PREPARE,
               "%s: %s stays float and cannot be made again from arguments, so it cannot be part of "
               "the deployed model; quantize it, give its type `create` and `args`, or move it out "
               "of the model",

@@ -75,14 +75,13 @@ static oct_status create_module(fallback *self, const oct_module_type *type,
         bytes += 2 * (size_t)oct_shape_numel(&array->shape) * oct_dtype_bytes(array->dtype);
     }
     oct_mem_guard(bytes);
-    oct_status status = type->create(&self->module, &args);
+    oct_status status = oct_module_from(&self->module, type, &args);
     if (oct_mem_guard_end() && status != OCT_OK)
         return oct_fail(OCT_DATA, "its arguments ask for more memory than its arrays have");
     if (status == OCT_RESOURCE) return status;
     OCT_TRY(blame_file(status));
     /* Arguments are read by exporters too: they must be those that the module itself would give. */
-    args = (oct_op_args){0};
-    self->module->type->args(self->module, &args);
+    oct_module_args(self->module, &args);
     bool same = args.count == from->num_args;
     for (int i = 0; same && i < args.count; i++)
         same = args.value[i] == from->args[i];
@@ -105,7 +104,7 @@ static oct_status make_module(fallback *self, const oct_program *program, const 
 {
     const oct_fallback *from = step->fallback;
     const oct_module_type *type = oct_module_type_find(from->type);
-    OCT_CHECK(type && type->create, OCT_PREPARE,
+    OCT_CHECK(type && type->args, OCT_PREPARE,
               "it stays float and is a %s, which is not known here; load the plug-in that has it",
               from->type);
     OCT_TRY(create_module(self, type, from));

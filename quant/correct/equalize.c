@@ -123,8 +123,9 @@ static oct_status find_pairs(const oct_graph *g, pairs *all)
         second = reader_of(g, (int64_t)i);
         if (!second || !reads_first(g, second, g->nodes[i].output)) continue;
         const int64_t channels = oct_dim(&weight_of(first)->value, 0);
-        const int64_t reads = conv_of(second) ? conv_of(second)->in_channels
-                                              : ((oct_linear_module *)second->layer)->in_features;
+        const int64_t reads = conv_of(second)
+                                  ? conv_of(second)->args.in_channels
+                                  : ((oct_linear_module *)second->layer)->args.in_features;
         if (channels != reads) continue; /* a flattened plane */
         OCT_TRY(oct_grow(&all->items, &all->capacity, all->count + 1, sizeof *all->items));
         all->items[all->count++] = (pair){first, second};
@@ -141,7 +142,7 @@ typedef struct column {
 static column column_of(const oct_qat_conv *m, int64_t channel)
 {
     const oct_tensor *weight = &weight_of(m)->value;
-    const int64_t groups = conv_of(m) ? conv_of(m)->geometry.groups : 1;
+    const int64_t groups = conv_of(m) ? conv_of(m)->args.geometry.groups : 1;
     const int64_t out = oct_dim(weight, 0), row = oct_numel(weight) / out;
     const int64_t step = oct_dim(weight, weight->shape.ndim - 1), group = channel / step;
     return (column){oct_f32(weight) + group * (out / groups) * row, out / groups, row,
@@ -159,7 +160,7 @@ static double largest_out(const oct_qat_conv *m, int64_t channel)
         largest = fmaxf(largest, fabsf(oct_f32(weight)[channel * row + k]));
     if (!bn) return (double)largest;
     return (double)largest * fabs((double)oct_f32(&bn->gamma->value)[channel]) /
-           sqrt((double)bn->running_var[channel] + (double)bn->eps);
+           sqrt((double)bn->running_var[channel] + (double)bn->args.eps);
 }
 
 /* Batch norm's gain and shift carry the factor where there is one, so weights and their codes stay. */

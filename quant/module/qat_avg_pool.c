@@ -145,9 +145,9 @@ static const oct_module_type type = {
 
 static oct_status create(oct_module **made, oct_module **old)
 {
-    const oct_pool_module pool = *(const oct_pool_module *)*old;
+    const oct_pool_geometry geometry = ((const oct_pool_module *)*old)->args;
     OCT_TRY(oct_quantized_replace(made, &type, sizeof(avg_pool), old));
-    ((avg_pool *)*made)->geometry = pool.geometry;
+    ((avg_pool *)*made)->geometry = geometry;
     return OCT_OK;
 }
 

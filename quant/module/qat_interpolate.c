@@ -7,8 +7,7 @@
 
 typedef struct interpolate {
     oct_module base;
-    int64_t out_h, out_w;
-    oct_interpolation mode;
+    oct_interpolate_args args;
 } interpolate;
 
 typedef struct resize {
@@ -19,12 +18,12 @@ typedef struct resize {
 static resize resize_of(const oct_module *self, const oct_tensor *x)
 {
     const interpolate *m = (const interpolate *)self;
-    return (resize){.mode = m->mode,
+    return (resize){.mode = m->args.mode,
                     .h = oct_dim(x, 1),
                     .w = oct_dim(x, 2),
                     .c = oct_dim(x, 3),
-                    .out_h = m->out_h,
-                    .out_w = m->out_w};
+                    .out_h = m->args.out_h,
+                    .out_w = m->args.out_w};
 }
 
 static void add_to(int64_t n, float weight, const float *grad_y, float *grad_x)
@@ -66,7 +65,7 @@ static void backward(oct_context *cx, oct_node *node)
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     const interpolate *m = (const interpolate *)self;
-    return oct_interpolate(cx, x[0], m->out_h, m->out_w, m->mode);
+    return oct_interpolate(cx, x[0], m->args.out_h, m->args.out_w, m->args.mode);
 }
 
 static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
@@ -78,19 +77,19 @@ static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
 static oct_shape shape(const oct_module *self, const oct_tensor *x)
 {
     const interpolate *m = (const interpolate *)self;
-    return OCT_SHAPE(oct_dim(x, 0), m->out_h, m->out_w, oct_dim(x, 3));
+    return OCT_SHAPE(oct_dim(x, 0), m->args.out_h, m->args.out_w, oct_dim(x, 3));
 }
 
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const interpolate *m = (const interpolate *)self;
     const oct_value *in = oct_step_input(program, step, 0);
-    step->interpolate.mode = (int32_t)m->mode;
+    step->interpolate.mode = (int32_t)m->args.mode;
     step->interpolate.shape = (oct_conv_shape){.in_h = in->h,
                                                .in_w = in->w,
                                                .in_c = in->c,
-                                               .out_h = m->out_h,
-                                               .out_w = m->out_w,
+                                               .out_h = m->args.out_h,
+                                               .out_w = m->args.out_w,
                                                .out_c = in->c};
     return OCT_OK;
 }
@@ -108,8 +107,8 @@ static const oct_quantized_op step = {.kind = OCT_STEP_INTERPOLATE,
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const interpolate *m = (const interpolate *)self;
-    snprintf(text, size, "to %lldx%lld, %s, input's qparams", (long long)m->out_h,
-             (long long)m->out_w, oct_interpolation_name(m->mode));
+    snprintf(text, size, "to %lldx%lld, %s, input's qparams", (long long)m->args.out_h,
+             (long long)m->args.out_w, oct_interpolation_name(m->args.mode));
 }
 
 static const oct_module_type type = {
@@ -123,12 +122,9 @@ static const oct_module_type type = {
 
 static oct_status create(oct_module **made, oct_module **old)
 {
-    const oct_interpolate_module from = *(const oct_interpolate_module *)*old;
+    const oct_interpolate_args args = ((const oct_interpolate_module *)*old)->args;
     OCT_TRY(oct_quantized_replace(made, &type, sizeof(interpolate), old));
-    interpolate *m = (interpolate *)*made;
-    m->out_h = from.out_h;
-    m->out_w = from.out_w;
-    m->mode = from.mode;
+    ((interpolate *)*made)->args = args;
     return OCT_OK;
 }
 

@@ -59,18 +59,18 @@ static double value_of(const oct_module *f, int64_t channel, double x)
         const float *weight = oct_f32(&((const oct_prelu_module *)f)->weight->value);
         return x > 0 ? x : (double)weight[channel] * x;
     }
-    if (f->type == &oct_add_scalar_type) return x + ((const oct_scalar_module *)f)->value;
-    if (f->type == &oct_mul_scalar_type) return x * ((const oct_scalar_module *)f)->value;
+    if (f->type == &oct_add_scalar_type) return x + ((const oct_scalar_module *)f)->args.value;
+    if (f->type == &oct_mul_scalar_type) return x * ((const oct_scalar_module *)f)->args.value;
     const oct_elementwise_module *m = (const oct_elementwise_module *)f;
-    return m->function->value(x, m->args);
+    return m->function->value(x, &m->args);
 }
 
 static double slope_of(const oct_module *f, double x)
 {
     if (f->type == &oct_add_scalar_type) return 1;
-    if (f->type == &oct_mul_scalar_type) return ((const oct_scalar_module *)f)->value;
+    if (f->type == &oct_mul_scalar_type) return ((const oct_scalar_module *)f)->args.value;
     const oct_elementwise_module *m = (const oct_elementwise_module *)f;
-    return m->function->slope(x, m->args);
+    return m->function->slope(x, &m->args);
 }
 
 static double real_of(int64_t code, oct_qparams q)
@@ -352,10 +352,9 @@ static const oct_quantized_op prelu_step = {.kind = OCT_STEP_LUT,
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_module *f = ((const lut *)self)->function;
-    const int written = snprintf(text, size, "%s by table", f->type->name);
-    if (!f->type->describe || written < 0 || (size_t)written + 2 >= size) return;
-    memcpy(text + written, ", ", 3);
-    f->type->describe(f, text + written + 2, size - (size_t)written - 2);
+    char about[96];
+    oct_module_describe(f, about, sizeof about);
+    snprintf(text, size, "%s by table%s%s", f->type->name, about[0] ? ", " : "", about);
 }
 
 static void destroy(oct_module *self)

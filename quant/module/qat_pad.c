@@ -121,7 +121,7 @@ static const oct_module_type value_type = {
 
 static oct_status create(oct_module **made, oct_module **old)
 {
-    const oct_padding padding = ((const oct_pad_module *)*old)->padding;
+    const oct_padding padding = ((const oct_pad_module *)*old)->args;
     const bool value = padding.mode == OCT_PAD_CONSTANT && padding.value != 0;
     OCT_TRY(oct_quantized_replace(made, value ? &value_type : &type, sizeof(qat_pad), old));
     ((qat_pad *)*made)->padding = padding;
@@ -130,7 +130,9 @@ static oct_status create(oct_module **made, oct_module **old)
 
 static bool makes_negative(const oct_op_args *args)
 {
-    return (int)args->value[7] == OCT_PAD_CONSTANT && args->value[6] < 0;
+    oct_padding padding;
+    oct_args_get(&oct_pad_arg_list, args, &padding);
+    return padding.mode == OCT_PAD_CONSTANT && padding.value < 0;
 }
 
 const oct_quant_rule oct_quant_rule_pad = {.type = &oct_pad_type,

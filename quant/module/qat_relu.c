@@ -121,13 +121,12 @@ static oct_status create(oct_module **made, oct_module **old)
 
 static oct_status create_clip(oct_module **made, oct_module **old)
 {
-    const oct_clip_module *clip = (const oct_clip_module *)*old;
-    const double lo = clip->lo, hi = clip->hi;
+    const oct_clip_args bounds = ((const oct_clip_module *)*old)->args;
     OCT_TRY(oct_quantized_replace(made, &type, sizeof(qat_relu), old));
     qat_relu *m = (qat_relu *)*made;
     m->clips = true;
-    m->lo = lo;
-    m->hi = hi;
+    m->lo = bounds.lo;
+    m->hi = bounds.hi;
     return OCT_OK;
 }
 

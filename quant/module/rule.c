@@ -18,17 +18,9 @@ OCT_FUSED_RULE(batch_norm)
 
 static oct_status emit_max_pool(oct_emitter *e)
 {
-    const double *args = oct_emit_args(e)->value; /* as pool.c has them */
+    oct_pool_geometry g;
     const oct_value in = *oct_emit_input(e, 0);
-    const oct_pool_geometry g = {.kernel_h = (int)args[0],
-                                 .kernel_w = (int)args[1],
-                                 .stride_h = (int)args[2],
-                                 .stride_w = (int)args[3],
-                                 .pad_top = (int)args[4],
-                                 .pad_left = (int)args[5],
-                                 .pad_bottom = (int)args[6],
-                                 .pad_right = (int)args[7],
-                                 .ceil = args[8] != 0};
+    oct_args_get(&oct_max_pool_arg_list, oct_emit_args(e), &g);
     oct_step *step;
     OCT_TRY(oct_emit_step(e, OCT_STEP_MAX_POOL, &step));
     OCT_TRY(oct_emit_output(e, step, in.dtype, in.q));
@@ -46,12 +38,10 @@ static oct_status emit_argmax(oct_emitter *e)
 
 static oct_status emit_move(oct_emitter *e)
 {
-    oct_move_map map;
     const oct_value in = *oct_emit_input(e, 0);
     oct_step *step;
-    OCT_TRY(oct_move_map_of(&map, oct_emit_args(e)));
     OCT_TRY(oct_emit_step(e, OCT_STEP_MOVE, &step));
-    step->move = map;
+    oct_args_get(&oct_move_arg_list, oct_emit_args(e), &step->move);
     return oct_emit_output(e, step, in.dtype, in.q);
 }
 

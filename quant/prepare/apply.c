@@ -151,7 +151,7 @@ static oct_status make_by_rule(apply *w, int64_t at, oct_module **made)
     if (p->rule->create_again)
         OCT_TRY(take_called(w, at, &plain));
     else
-        OCT_TRY(p->type->create(&plain, &n->args));
+        OCT_TRY(oct_module_from(&plain, p->type, &n->args));
     if (!p->rule->create) {
         *made = plain;
         return OCT_OK;
@@ -247,8 +247,10 @@ static oct_status make_module(apply *w, int64_t at)
     }
     OCT_TRY(make_quantized(w, at, &made));
     if (p->fusion && activation_at(p) == OCT_ACT_CLIP) {
-        const double *bounds = w->graph->nodes[oct_prepare_last_member(w->plan, at)].args.value;
-        oct_qat_set_clip(made, (oct_clip_bounds){bounds[0], bounds[1]});
+        oct_clip_args bounds;
+        oct_args_get(&oct_clip_arg_list,
+                     &w->graph->nodes[oct_prepare_last_member(w->plan, at)].args, &bounds);
+        oct_qat_set_clip(made, (oct_clip_bounds){bounds.lo, bounds.hi});
     }
     OCT_TRY(insert_module(w, at, &made));
     return quantize_weights(w, at, w->made[at]);
@@ -379,7 +381,7 @@ static oct_status write_float(apply *w, int64_t node)
     n->wants = w->plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB ? OCT_WANTS_ANY : OCT_WANTS_FLOAT;
     if (n->called || eager || (!symbolic && n->action == OCT_NODE_UNTOUCHED)) return OCT_OK;
     oct_module *made = NULL;
-    OCT_TRY(w->plan->nodes[node].type->create(&made, &n->args));
+    OCT_TRY(oct_module_from(&made, w->plan->nodes[node].type, &n->args));
     return insert_module(w, node, &made);
 }
 

@@ -233,7 +233,7 @@ static void check_for_training(oct_prepare_plan *plan, int64_t i)
     const oct_graph_node *node = &plan->graph->nodes[i];
     const oct_module_type *type = plan->nodes[i].type;
     char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
-    if (node->called || (type && type->create)) return;
+    if (node->called || (type && type->args)) return;
     oct_graph_node_text(&plan->graph->nodes[i], name);
     if (plan->options->method == OCT_METHOD_SYMBOLIC)
         OCT_PROBLEM(plan,
@@ -276,7 +276,7 @@ static void check_fallback(oct_prepare_plan *plan, int64_t i)
             "%s: a %s that stays float has modules of its own, which a deployed model cannot "
             "hold; make it a container, or give it parameters instead",
             plan->graph->nodes[i].path, called->type->name);
-    if (p->type && p->type->create && (p->type->args || !called)) return;
+    if (p->type && p->type->args) return;
     oct_graph_node_text(&plan->graph->nodes[i], name);
     if (!p->type)
         OCT_PROBLEM(
@@ -286,8 +286,8 @@ static void check_fallback(oct_prepare_plan *plan, int64_t i)
             name);
     else
         OCT_PROBLEM(plan,
-                    "%s: its type %s has no `create` and `args`, so it could not be deployed; give "
-                    "it both (core/nn/module.h)",
+                    "%s: its type %s has no list of arguments, so it could not be deployed; give "
+                    "it `args` and `size` (core/nn/module.h)",
                     name, p->type->name);
 }
 

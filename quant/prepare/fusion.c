@@ -73,15 +73,17 @@ bool oct_is_layer(oct_member member)
 
 int64_t oct_layer_channels(const oct_module *layer)
 {
-    return layer->type == &oct_linear_type ? ((const oct_linear_module *)layer)->out_features
-                                           : ((const oct_conv2d_module *)layer)->out_channels;
+    return layer->type == &oct_linear_type ? ((const oct_linear_module *)layer)->args.out_features
+                                           : ((const oct_conv2d_module *)layer)->args.out_channels;
 }
 
 int64_t oct_layer_products(const oct_module *layer)
 {
-    if (layer->type == &oct_linear_type) return ((const oct_linear_module *)layer)->in_features;
+    if (layer->type == &oct_linear_type)
+        return ((const oct_linear_module *)layer)->args.in_features;
     const oct_conv2d_module *c = (const oct_conv2d_module *)layer;
-    return c->in_channels / c->geometry.groups * c->geometry.kernel_h * c->geometry.kernel_w;
+    return c->args.in_channels / c->args.geometry.groups * c->args.geometry.kernel_h *
+           c->args.geometry.kernel_w;
 }
 
 oct_status oct_members_agree(oct_module *const *members, int count)
@@ -99,7 +101,7 @@ oct_status oct_members_agree(oct_module *const *members, int count)
                                   members[i]->training ? "train" : "eval");
         if (oct_member_of(members[i]->type) != BN || !oct_is_layer(oct_member_of(members[0]->type)))
             continue;
-        int64_t channels = ((const oct_batch_norm_module *)members[i])->channels;
+        int64_t channels = ((const oct_batch_norm_module *)members[i])->args.channels;
         if (channels != oct_layer_channels(members[0]))
             status =
                 oct_fail_add(OCT_PREPARE,

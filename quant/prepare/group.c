@@ -117,6 +117,15 @@ static void share_between_calls(oct_prepare_plan *plan, int64_t i)
 }
 
 /* Whether values after an activation are >= 0; lo: the lower bound of a clip. */
+/* The lower bound of a clip that is the last member of a fusion; of other members nothing that is used. */
+static double lower_bound(const oct_prepare_plan *plan, int64_t i)
+{
+    oct_clip_args clip;
+    oct_args_get(&oct_clip_arg_list, &plan->graph->nodes[oct_prepare_last_member(plan, i)].args,
+                 &clip);
+    return clip.lo;
+}
+
 static bool cuts_at_zero(oct_activation activation, double lo)
 {
     return activation == OCT_ACT_CLIP ? lo >= 0 : activation != OCT_ACT_NONE;
@@ -126,9 +135,7 @@ static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
     const oct_module *called = plan->graph->nodes[i].called;
-    if (p->fusion)
-        return cuts_at_zero(oct_fusion_activation(p->fusion),
-                            plan->graph->nodes[oct_prepare_last_member(plan, i)].args.value[0]);
+    if (p->fusion) return cuts_at_zero(oct_fusion_activation(p->fusion), lower_bound(plan, i));
     if (p->role == OCT_ROLE_RULE) return oct_quant_rule_is_non_negative(p->rule);
     if (p->role != OCT_ROLE_FUSED) return false;
     const oct_qat_conv *conv = (const oct_qat_conv *)called;

@@ -263,7 +263,7 @@ static oct_status judge_node(oct_prepare_plan *plan, size_t i)
         return oct_prepare_note(p, "stays float: nothing of the model reads what this hook makes");
     if (p->role == OCT_ROLE_FLOAT)
         return oct_prepare_note(p, "stays float: %s has no quantized form", op);
-    if (!plan->graph->nodes[i].called && !p->type->create)
+    if (!plan->graph->nodes[i].called && !p->type->args)
         return oct_prepare_note(p, "stays float: no module can be made of %s", op);
     if (p->qconfig.none)
         return oct_prepare_note(p, "stays float: its qconfig is none (%s)",

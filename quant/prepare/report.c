@@ -164,8 +164,8 @@ static void write_fusion(row *r, const oct_graph_node *node)
     for (const char *c = node->fusion; c && *c && length + 4 < CELL_BYTES; c++)
         length +=
             (size_t)snprintf(cell + length, CELL_BYTES - length, *c == '_' ? " + " : "%c", *c);
-    if (node->fusion || !node->module || !node->module->type->describe) return;
-    node->module->type->describe(node->module, cell, CELL_BYTES);
+    if (node->fusion || !node->module) return;
+    oct_module_describe(node->module, cell, CELL_BYTES);
     cell[strcspn(cell, ",")] = '\0';
     if (!strstr(cell, " + ")) cell[0] = '\0';
 }

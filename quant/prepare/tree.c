@@ -68,10 +68,10 @@ static oct_status add_members(oct_text *text, const oct_module *module, int dept
 
 static oct_status add_module(oct_text *text, const oct_module *module, int depth)
 {
-    char about[512] = "";
+    char about[512];
     OCT_TRY(add_indent(text, depth));
     if (module->parent) OCT_TRY(oct_text_add(text, "(%s): ", module->name));
-    if (module->type->describe) module->type->describe(module, about, sizeof(about));
+    oct_module_describe(module, about, sizeof(about));
     OCT_TRY(oct_text_add(text, "%s(%s", module->type->name, about));
     if (module->num_children == 0 && !is_prepared(module)) return oct_text_add(text, ")\n");
     OCT_TRY(oct_text_add(text, "\n"));

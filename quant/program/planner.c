@@ -2,6 +2,7 @@
  * creation each takes the lowest offset where it overlaps no value that lives at the same time. */
 #include "quant/program/planner.h"
 
+#include "core/tensor/op_args.h"
 #include "core/base/mem.h"
 #include "quant/program/step.h"
 
@@ -88,8 +89,21 @@ static double window_terms(double kernel_h, double kernel_w, const oct_value *pl
     return (kernel_h < h ? kernel_h : h) * (kernel_w < w ? kernel_w : w);
 }
 
+/* The same of a pooling layer that stays float; of one that cannot be, the whole plane. */
+static double pool_terms(const oct_fallback *fallback, const oct_arg_list *list,
+                         const oct_value *plane)
+{
+    oct_op_args row = {.count = fallback->num_args};
+    oct_pool_geometry g;
+    memcpy(row.value, fallback->args, sizeof row.value);
+    if (oct_args_read(list, fallback->type, &row, &g) == OCT_OK)
+        return window_terms(g.kernel_h, g.kernel_w, plane);
+    oct_fail_clear();
+    return (double)plane->h * (double)plane->w;
+}
+
 /* The work of one number of a float layer: a row of its largest array or, of a product of two values, of the first,
- * or the window whose sides are the first arguments of a pooling layer. */
+ * or the window of a pooling layer. */
 static double fallback_terms(const oct_program *program, const oct_step *step)
 {
     const oct_fallback *fallback = step->fallback;
@@ -101,9 +115,10 @@ static double fallback_terms(const oct_program *program, const oct_step *step)
         if (row > terms) terms = row;
     }
     if (strcmp(fallback->type, "matmul") == 0) terms = (double)oct_step_input(program, step, 0)->c;
-    if (strcmp(fallback->type, "max_pool") == 0 || strcmp(fallback->type, "avg_pool") == 0)
-        terms =
-            window_terms(fallback->args[0], fallback->args[1], oct_step_input(program, step, 0));
+    const bool max = strcmp(fallback->type, "max_pool") == 0;
+    if (max || strcmp(fallback->type, "avg_pool") == 0)
+        terms = pool_terms(fallback, max ? &oct_max_pool_arg_list : &oct_avg_pool_arg_list,
+                           oct_step_input(program, step, 0));
     return FLOAT_PRODUCT * terms;
 }
 

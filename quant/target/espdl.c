@@ -7,8 +7,6 @@
  * so it only saturates. */
 #include "quant/target/target.h"
 
-#include <string.h>
-
 static const char *const no_ops[] = {"softmax", "prelu", NULL};
 static const char *const one_scale[] = {"add", "sub", NULL};
 static const char *const float_outputs[] = {NULL};
@@ -16,13 +14,8 @@ static const char *const layers[] = {"conv2d", "conv_transpose2d", "linear", NUL
 
 static const char *refuses(const char *op, const oct_op_args *args)
 {
-    const double *value = args->value, mode = value[2];
-    if (strcmp(op, "interpolate") == 0 && mode >= 1 && mode <= 3)
-        return "it resizes linearly in floats";
-    if (strcmp(op, "avg_pool") != 0) return NULL;
-    const bool pads = value[4] != 0 || value[5] != 0 || value[6] != 0 || value[7] != 0;
-    const bool ceil = value[8] != 0, count_include_pad = value[9] != 0;
-    if (ceil || (pads && !count_include_pad))
+    if (oct_resizes_linearly(op, args)) return "it resizes linearly in floats";
+    if (oct_averages_unevenly(op, args))
         return "it divides by all positions of a window, also at the edges; set count_include_pad "
                "and leave ceil off";
     return NULL;

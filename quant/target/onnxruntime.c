@@ -8,26 +8,16 @@
  * floats: they are float fallbacks. */
 #include "quant/target/target.h"
 
-#include <string.h>
-
 static const char *const no_ops[] = {"softmax", NULL};
 static const char *const one_scale[] = {"add", "sub", NULL};
 static const char *const float_outputs[] = {"linear", NULL};
 
 /* An average over a varying number of positions is no convolution. */
-static bool averages_unevenly(const double *args)
-{
-    const bool pads = args[4] != 0 || args[5] != 0 || args[6] != 0 || args[7] != 0;
-    const bool ceil = args[8] != 0, count_include_pad = args[9] != 0;
-    return ceil || (pads && !count_include_pad);
-}
-
 static const char *refuses(const char *op, const oct_op_args *args)
 {
-    const double *value = args->value, mode = value[2];
-    if (strcmp(op, "interpolate") == 0 && mode >= 1 && mode <= 3)
+    if (oct_resizes_linearly(op, args))
         return "it resizes linearly in floats, and each version in its own way";
-    if (strcmp(op, "avg_pool") == 0 && averages_unevenly(value))
+    if (oct_averages_unevenly(op, args))
         return "it can average as many positions everywhere, not fewer at the edges; set "
                "count_include_pad";
     return NULL;

@@ -31,3 +31,20 @@ bool oct_target_lists(const char *const *names, const char *name)
         if (strcmp(*names, name) == 0) return true;
     return false;
 }
+
+bool oct_averages_unevenly(const char *op, const oct_op_args *args)
+{
+    oct_pool_geometry g;
+    if (strcmp(op, "avg_pool") != 0) return false;
+    oct_args_get(&oct_avg_pool_arg_list, args, &g);
+    const bool pads = g.pad_top || g.pad_left || g.pad_bottom || g.pad_right;
+    return g.ceil || (pads && !g.count_include_pad);
+}
+
+bool oct_resizes_linearly(const char *op, const oct_op_args *args)
+{
+    oct_interpolate_args resize;
+    if (strcmp(op, "interpolate") != 0) return false;
+    oct_args_get(&oct_interpolate_arg_list, args, &resize);
+    return oct_is_bilinear(resize.mode);
+}

@@ -6,34 +6,27 @@
  * of the codes themselves, and a convolution adds nothing before it rounds, and returns no floats. */
 #include "quant/target/target.h"
 
-#include <string.h>
-
 static const char *const no_ops[] = {"softmax", NULL};
 static const char *const float_outputs[] = {NULL};
 
 /* Its pool pads so that the output has as many positions as strides begin in the plane, and counts no padding. That is
  * a symmetric padding of a stride of 1 and an odd kernel; of other strides it depends on the size of the plane. */
-static bool pads_elsewhere(const double *args)
+static bool pads_elsewhere(const oct_pool_geometry *g)
 {
-    const double kernel[2] = {args[0], args[1]}, stride[2] = {args[2], args[3]};
-    for (int i = 0; i < 2; i++) {
-        const double begin = args[4 + i], end = args[6 + i];
-        if (stride[i] != 1 || begin != end || 2 * begin + 1 != kernel[i]) return true;
-    }
-    return false;
+    return g->stride_h != 1 || g->stride_w != 1 || g->pad_top != g->pad_bottom ||
+           g->pad_left != g->pad_right || 2 * g->pad_top + 1 != g->kernel_h ||
+           2 * g->pad_left + 1 != g->kernel_w;
 }
 
 const char *oct_tflite_refuses(const char *op, const oct_op_args *args)
 {
-    const double *value = args->value;
-    if (strcmp(op, "avg_pool") != 0) return NULL;
-    const bool pads = value[4] != 0 || value[5] != 0 || value[6] != 0 || value[7] != 0;
-    const bool ceil = value[8] != 0, count_include_pad = value[9] != 0;
-    if (ceil) return "its windows end within the padding; leave ceil off";
-    if (pads && !count_include_pad && pads_elsewhere(value))
+    oct_pool_geometry g;
+    if (!oct_averages_unevenly(op, args)) return NULL;
+    oct_args_get(&oct_avg_pool_arg_list, args, &g);
+    if (g.ceil) return "its windows end within the padding; leave ceil off";
+    if (pads_elsewhere(&g))
         return "it averages fewer positions at the edges for a stride of 1 and an odd kernel with "
-               "half of it as "
-               "padding alone; set count_include_pad";
+               "half of it as padding alone; set count_include_pad";
     return NULL;
 }
 

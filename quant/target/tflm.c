@@ -4,8 +4,6 @@
  * runs them rounds otherwise. */
 #include "quant/target/target.h"
 
-#include <string.h>
-
 static const char *const no_ops[] = {"softmax", NULL};
 static const char *const float_outputs[] = {NULL};
 
@@ -13,8 +11,7 @@ static const char *const fixed_functions[] = {"sigmoid", "tanh", NULL};
 
 static const char *refuses(const char *op, const oct_op_args *args)
 {
-    const double mode = args->value[2];
-    if (strcmp(op, "interpolate") == 0 && mode >= 1 && mode <= 3)
+    if (oct_resizes_linearly(op, args))
         return "it resizes linearly with weights of 1/1024 a side, and only to the nearest here";
     return oct_tflite_refuses(op, args);
 }

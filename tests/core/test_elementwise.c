@@ -86,7 +86,7 @@ Test(elementwise, nothing_is_lost_at_large_values)
         for (size_t k = 0; k < 2 * OCT_COUNT(large); k++) {
             const oct_elementwise *f = functions[i];
             const double x = k % 2 ? large[k / 2] : -large[k / 2];
-            const double y = f->value(x, f->default_args), slope = f->slope(x, f->default_args);
+            const double y = f->value(x, &f->default_args), slope = f->slope(x, &f->default_args);
             const bool domain =
                 x > 0 || (f != &oct_elementwise_logarithm && f != &oct_elementwise_sqrt);
             cr_assert(!isnan(y) || !domain, "%s(%g) is %g", f->name, x, y);

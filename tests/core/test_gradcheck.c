@@ -347,8 +347,8 @@ Test(gradcheck, elementwise_functions)
     };
     for (size_t i = 0; i < OCT_COUNT(listed); i++) {
         function = listed[i];
-        const bool everywhere = isfinite(function->value(-1, function->default_args)) &&
-                                isfinite(function->value(0, function->default_args));
+        const bool everywhere = isfinite(function->value(-1, &function->default_args)) &&
+                                isfinite(function->value(0, &function->default_args));
         check_op(everywhere ? function_of : function_above_of, OCT_SHAPE(3, 2, 5, 3));
     }
 }

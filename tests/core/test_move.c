@@ -242,7 +242,7 @@ Test(move, modules_refuse_maps_that_cannot_be)
     };
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         oct_module *m = (oct_module *)1;
-        cr_assert_eq(oct_move_type.create(&m, &cases[i].args), OCT_USAGE);
+        cr_assert_eq(oct_module_from(&m, &oct_move_type, &cases[i].args), OCT_USAGE);
         cr_assert_null(m);
         cr_assert(strstr(oct_fail_text(0), cases[i].sentence), "case %zu: \"%s\" lacks \"%s\"", i,
                   oct_fail_text(0), cases[i].sentence);

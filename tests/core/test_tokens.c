@@ -243,8 +243,8 @@ Test(tokens, arguments_that_cannot_be_are_refused)
     REFUSED(oct_add_parameter_create(&m, OCT_SHAPE(2, 0)));
     REFUSED(oct_mean_create(&m, 0, false));
     REFUSED(oct_mean_create(&m, 4, false));
-    REFUSED(oct_parameter_type.create(&m, OCT_OP_ARGS(2, 3)));
-    REFUSED(oct_parameter_type.create(&m, OCT_OP_ARGS(1, 2.5)));
-    REFUSED(oct_group_norm_type.create(&m, OCT_OP_ARGS(2, 4)));
+    REFUSED(oct_module_from(&m, &oct_parameter_type, OCT_OP_ARGS(2, 3)));
+    REFUSED(oct_module_from(&m, &oct_parameter_type, OCT_OP_ARGS(1, 2.5)));
+    REFUSED(oct_module_from(&m, &oct_group_norm_type, OCT_OP_ARGS(2, 4)));
     oct_fail_clear();
 }

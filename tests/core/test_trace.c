@@ -314,19 +314,21 @@ static oct_tensor *raise_by(oct_context *cx, oct_tensor *x, double a, double b)
     return y;
 }
 
-static void raise_args(const oct_module *self, oct_op_args *args)
-{
-    (void)self;
-    *args = *OCT_OP_ARGS(7);
-}
-
 static oct_tensor *raise_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)self, (void)n;
     return raise_by(cx, x[0], 8, 8);
 }
-static const oct_module_type raise_type = {
-    .name = "raise", .forward = raise_forward, .atomic = true, .args = raise_args};
+typedef struct raise_module {
+    oct_module base;
+    oct_squeeze_args args;
+} raise_module;
+static const oct_arg raise_arg[] = {OCT_ARG(oct_squeeze_args, dim, .least = 7, .most = 7)};
+static const oct_arg_list raise_list = OCT_ARG_LIST(raise_arg, oct_squeeze_args);
+static const oct_module_type raise_type = {.name = "raise",
+                                           .forward = raise_forward,
+                                           .atomic = true,
+                                           OCT_MODULE_ARGS(raise_list, raise_module)};
 
 static oct_tensor *with_numbers(oct_context *cx, net *self, oct_tensor *x)
 {
@@ -336,7 +338,8 @@ static oct_tensor *with_numbers(oct_context *cx, net *self, oct_tensor *x)
 
 Test(trace, records_the_arguments_of_ops_and_of_modules_that_have_them)
 {
-    make_net(&root, with_numbers, &raise_type, &same_type);
+    net *self = make_net(&root, with_numbers, &raise_type, &same_type);
+    ((raise_module *)self->a)->args.dim = 7;
     cr_assert_eq(run_trace(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 3);
     cr_assert_eq(trace.nodes[0].args.count, 1);

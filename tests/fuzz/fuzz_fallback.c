@@ -64,7 +64,7 @@ static void seed_of(oct_status made, oct_module **module, int inputs, int dims,
         t.input[i][SIDES] = (uint8_t)dims;
     }
     memcpy(t.output, out, SIDES);
-    m->type->args(m, &args);
+    oct_module_args(m, &args);
     t.num_args = (uint8_t)args.count;
     for (int i = 0; i < args.count; i++)
         t.args[i] = args.value[i];
@@ -117,8 +117,8 @@ void fuzz_seeds(void)
     seed_of(oct_flatten_create(&m), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(1, 1, 32));
     seed_of(oct_reshape_create(&m, OCT_SHAPE(0, 2, 8, 2)), &m, 1, 4, SHAPE(4, 4, 2),
             SHAPE(2, 8, 2));
-    seed_of(oct_move_type.create(&m, OCT_OP_ARGS(1, 1, 9, 1, 9, 3)), &m, 1, 4, SHAPE(4, 4, 2),
-            SHAPE(1, 1, 9));
+    seed_of(oct_module_from(&m, &oct_move_type, OCT_OP_ARGS(1, 1, 9, 1, 9, 3)), &m, 1, 4,
+            SHAPE(4, 4, 2), SHAPE(1, 1, 9));
     seed_of(oct_pad_create(&m, &(oct_padding){1, 1, 1, 1, 0, 0, 0, OCT_PAD_REFLECT}), &m, 1, 4,
             SHAPE(4, 4, 2), SHAPE(6, 6, 2));
     seed_of(oct_interpolate_create(&m, 7, 9, OCT_BILINEAR), &m, 1, 4, SHAPE(4, 4, 2),

@@ -51,14 +51,14 @@ static inline oct_status net_randomise(void *user, oct_module *m)
 {
     if (m->type != &oct_batch_norm_type) return OCT_OK;
     oct_batch_norm_module *bn = (oct_batch_norm_module *)m;
-    for (int64_t c = 0; c < bn->channels; c++) {
+    for (int64_t c = 0; c < bn->args.channels; c++) {
         oct_f32(&bn->gamma->value)[c] =
             (c % 3 == 1 ? -1.0f : 1.0f) * (0.5f + 0.1f * (float)(c % 7));
         oct_f32(&bn->beta->value)[c] = 0.3f * (float)(c % 5) - 0.5f;
         bn->running_mean[c] = 0.05f * (float)(c % 4) - 0.1f;
         bn->running_var[c] = 0.5f + 0.2f * (float)(c % 3);
     }
-    if (*(const bool *)user) oct_f32(&bn->gamma->value)[bn->channels - 1] = 0.0f;
+    if (*(const bool *)user) oct_f32(&bn->gamma->value)[bn->args.channels - 1] = 0.0f;
     return OCT_OK;
 }
 

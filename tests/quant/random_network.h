@@ -160,35 +160,22 @@ static inline bool rn_chance(rn_plan *p, uint32_t percent)
 /* The user's own layer: a leaf of several ops, which no target knows. */
 typedef struct rn_own {
     oct_module base;
-    double factor;
+    oct_scalar_args args; /* the factor */
 } rn_own;
 
 static oct_tensor *rn_own_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)n;
-    return oct_add(cx, oct_mul_scalar(cx, x[0], ((rn_own *)self)->factor), oct_sigmoid(cx, x[0]));
+    return oct_add(cx, oct_mul_scalar(cx, x[0], ((rn_own *)self)->args.value),
+                   oct_sigmoid(cx, x[0]));
 }
 
-static oct_status rn_own_create(oct_module **m, const oct_op_args *args);
-
-static void rn_own_args(const oct_module *self, oct_op_args *args)
-{
-    *args = *OCT_OP_ARGS(((const rn_own *)self)->factor);
-}
-
+static const oct_arg rn_own_arg[] = {OCT_ARG(oct_scalar_args, value, .least = -1e30, .most = 1e30)};
+static const oct_arg_list rn_own_list = OCT_ARG_LIST(rn_own_arg, oct_scalar_args);
 static const oct_module_type rn_own_type = {.name = "random_own",
                                             .forward = rn_own_forward,
                                             .atomic = true,
-                                            .create = rn_own_create,
-                                            .args = rn_own_args};
-
-static oct_status rn_own_create(oct_module **m, const oct_op_args *args)
-{
-    OCT_CHECK(args->count == 1, OCT_USAGE, "random_own takes a factor");
-    OCT_TRY(oct_module_create(m, &rn_own_type, sizeof(rn_own)));
-    ((rn_own *)*m)->factor = args->value[0];
-    return OCT_OK;
-}
+                                            OCT_MODULE_ARGS(rn_own_list, rn_own)};
 
 /* Shapes: what an operation of this kind may be on its inputs. */
 
@@ -995,7 +982,7 @@ static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_lay
     case RN_MEAN:
         return oct_mean_create(m, OCT_MEAN_PLANE, true);
     case RN_OWN:
-        return rn_own_create(m, OCT_OP_ARGS(l->number));
+        return oct_module_make(m, &rn_own_type, &(oct_scalar_args){l->number});
     case RN_QUANT:
         return oct_quant_stub_create(m);
     case RN_DEQUANT:
@@ -1026,7 +1013,7 @@ static inline oct_status rn_randomise(void *user, oct_module *m)
     rn_plan *draws = user;
     if (m->type != &oct_batch_norm_type) return OCT_OK;
     oct_batch_norm_module *bn = (oct_batch_norm_module *)m;
-    for (int64_t c = 0; c < bn->channels; c++) {
+    for (int64_t c = 0; c < bn->args.channels; c++) {
         float sign = rn_chance(draws, 5) ? 0.0f : rn_chance(draws, 30) ? -1.0f : 1.0f;
         oct_f32(&bn->gamma->value)[c] = sign * (0.4f + 0.1f * (float)rn_draw(draws, 10));
         oct_f32(&bn->beta->value)[c] = 0.1f * (float)rn_draw(draws, 12) - 0.5f;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "core/nn/params.h"
-#include "quant/module/emitter.h"
+#include "quant/module/emit.h"
 #include "quant/module/quant_modules.h"
 #include "quant/module/rule.h"
 #include "tests/support/check_tensor.h"

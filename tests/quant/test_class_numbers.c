@@ -211,19 +211,8 @@ static oct_tensor *any_forward(oct_context *cx, oct_module *self, oct_tensor *co
     oct_record(cx, "any", NULL, x, 1, false, y);
     return y;
 }
-static oct_status any_create(oct_module **m, const oct_op_args *args);
-static void any_args(const oct_module *self, oct_op_args *args)
-{
-    (void)self;
-    *args = (oct_op_args){0};
-}
 static const oct_module_type any_type = {
-    .name = "any", .forward = any_forward, .atomic = true, .create = any_create, .args = any_args};
-static oct_status any_create(oct_module **m, const oct_op_args *args)
-{
-    (void)args;
-    return oct_module_create(m, &any_type, sizeof(oct_module));
-}
+    .name = "any", .forward = any_forward, .atomic = true, OCT_MODULE_NO_ARGS(oct_module)};
 
 static void refused(bool stub, const char *sentence)
 {
@@ -233,7 +222,7 @@ static void refused(bool stub, const char *sentence)
     if (stub)
         PART(root, 1, oct_quant_stub_create(&item));
     else
-        PART(root, 1, any_create(&item, OCT_NO_ARGS));
+        PART(root, 1, oct_module_make(&item, &any_type, NULL));
     cr_assert_eq(oct_prepare(&root, OCT_EXAMPLE(OCT_SHAPE(1, 5)), &options, NULL), OCT_PREPARE);
     check_said(sentence);
     oct_module_destroy(&root);

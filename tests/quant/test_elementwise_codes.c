@@ -15,8 +15,7 @@ static oct_module *by_table(const oct_quant_rule *rule)
 {
     const oct_elementwise *f = rule->elementwise;
     oct_module *m = NULL, *made = NULL;
-    OK(rule->type->create(&m, &(oct_op_args){.count = f->num_args,
-                                             .value = {f->default_args[0], f->default_args[1]}}));
+    OK(oct_module_make(&m, rule->type, &f->default_args));
     OK(rule->create(&made, &m));
     stubbed_adopt(made, (quantizer){8, !oct_quant_rule_is_non_negative(rule), 0.02f},
                   oct_target_find("x86"));

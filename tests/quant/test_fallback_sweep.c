@@ -55,7 +55,8 @@ static void add_arrays(oct_fallback *fallback)
     oct_op_args args = {.count = fallback->num_args};
     memcpy(args.value, fallback->args, sizeof args.value);
     oct_mem_guard(1 << 22);
-    if (oct_module_type_find(fallback->type)->create(&module, &args) != OCT_OK) module = NULL;
+    if (oct_module_from(&module, oct_module_type_find(fallback->type), &args) != OCT_OK)
+        module = NULL;
     oct_mem_guard_end();
     MUST(oct_alloc(&fallback->arrays, OCT_FALLBACK_ARRAYS_MAX, sizeof *fallback->arrays));
     for (size_t i = 0; module && i < module->num_params; i++)

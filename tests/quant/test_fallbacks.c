@@ -131,6 +131,7 @@ Test(fallbacks, of_eager_models)
 typedef struct own_layer {
     oct_module base;
     oct_param *weight;
+    oct_scalar_args args;
 } own_layer;
 
 static oct_tensor *own_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -144,30 +145,24 @@ static oct_tensor *own_forward(oct_context *cx, oct_module *self, oct_tensor *co
     return y;
 }
 
-static oct_status own_create(oct_module **m, const oct_op_args *args);
-
-static void own_args(const oct_module *self, oct_op_args *args)
+static oct_status own_init(oct_module *self)
 {
-    (void)self;
-    *args = *OCT_OP_ARGS(1);
-}
-
-static const oct_module_type own_type = {
-    .name = "own", .forward = own_forward, .atomic = true, .create = own_create, .args = own_args};
-
-static oct_status own_make(oct_module **m, const oct_module_type *type)
-{
-    OCT_TRY(oct_module_create(m, type, sizeof(own_layer)));
-    own_layer *own = (own_layer *)*m;
-    OCT_TRY(oct_module_add_param(*m, "weight", OCT_SHAPE(1), true, &own->weight));
+    own_layer *own = (own_layer *)self;
+    OCT_TRY(oct_module_add_param(self, "weight", OCT_SHAPE(1), true, &own->weight));
     oct_f32(&own->weight->value)[0] = 0.25f;
     return OCT_OK;
 }
 
-static oct_status own_create(oct_module **m, const oct_op_args *args)
+static const oct_module_type own_type = {.name = "own",
+                                         .forward = own_forward,
+                                         .atomic = true,
+                                         OCT_MODULE_ARGS(oct_scalar_arg_list, own_layer),
+                                         .init = own_init};
+
+static oct_status own_make(oct_module **m, const oct_module_type *type)
 {
-    OCT_CHECK(args->count == 1, OCT_USAGE, "own takes one argument");
-    return own_make(m, &own_type);
+    OCT_TRY(oct_module_create(m, type, sizeof(own_layer)));
+    return own_init(*m);
 }
 
 Test(fallbacks, of_a_users_own_layer)
@@ -190,7 +185,7 @@ Test(fallbacks, that_cannot_be_made_again_are_refused)
     OK(own_make(&item, &shy));
     deploy_begin(&d, chain_around(item, 4), OCT_EXAMPLE(OCT_SHAPE(1, 6, 5, 3)));
     deploy_train(&d, &options);
-    shy.create = NULL;
+    shy.args = NULL;
     cr_assert_eq(oct_convert(&d.program, d.root, &d.example, options.target, NULL), OCT_PREPARE);
     cr_assert_str_eq(oct_fail_text(0),
                      "c: own stays float and cannot be made again from arguments, so it cannot be "

@@ -36,7 +36,7 @@ static oct_status randomise(void *user, oct_module *m)
     (void)user;
     if (m->type != &oct_batch_norm_type) return OCT_OK;
     oct_batch_norm_module *bn = (oct_batch_norm_module *)m;
-    for (int64_t c = 0; c < bn->channels; c++) {
+    for (int64_t c = 0; c < bn->args.channels; c++) {
         oct_f32(&bn->gamma->value)[c] = c % 2 ? -0.7f : 1.3f;
         oct_f32(&bn->beta->value)[c] = 0.2f * (float)c - 0.3f;
         bn->running_mean[c] = 0.1f * (float)c;

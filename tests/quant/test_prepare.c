@@ -509,7 +509,7 @@ Test(prepare, refuses_a_layer_that_could_not_be_deployed)
     append_conv(&n, 3, 4);
     APPEND(&n, oct_module_create(&item, &own_type, sizeof(oct_module)));
     oct_prepare_options options = options_of(OCT_METHOD_JIT);
-    check_refused(&n, &options, "1: its type own has no `create` and `args`");
+    check_refused(&n, &options, "1: its type own has no list of arguments");
     net_end(&n);
 }
 

@@ -88,7 +88,7 @@ static void oracle_of(oracle *o, const bench *b, const variant *v, bool live)
             var = (square / count - sum / count * (sum / count)) * scale * scale;
         }
         const double gain = (double)oct_f32(&bn->gamma->value)[c] *
-                            (double)(float)(1 / sqrt(var + (double)bn->eps));
+                            (double)(float)(1 / sqrt(var + (double)bn->args.eps));
         const float shift = (float)((double)oct_f32(&bn->beta->value)[c] - mean * gain);
         float e = (float)(127.0 * 0x1p-15 * gain) / 127.0f;
         int64_t bias = (int64_t)nearbyint((double)shift / (double)(sx * e));
@@ -241,7 +241,7 @@ static void check_backward(const variant *v)
                               .beta = bn->beta,
                               .running_mean = bn->running_mean,
                               .running_var = bn->running_var,
-                              .eps = bn->eps,
+                              .eps = bn->args.eps,
                               .batch_stats = v->live};
     oct_tensor *y = oct_batch_norm(cx, x, &args);
     OK(oct_context_status(cx));
@@ -356,7 +356,7 @@ Test(qat_batch_norm, is_the_float_model_in_the_float_states)
     float most = 0;
     for (int i = 0; i < NUMEL; i++) {
         const int c = i % C;
-        const float sigma = sqrtf(bn->running_var[c] + bn->eps);
+        const float sigma = sqrtf(bn->running_var[c] + bn->args.eps);
         const float want =
             (b.x[0][i] - bn->running_mean[c]) / sigma * oct_f32(&bn->gamma->value)[c] +
             oct_f32(&bn->beta->value)[c];

@@ -126,7 +126,7 @@ static void check_forward(variant v)
         int o = (int)(i % O);
         double gain = 1, shift = bias ? (double)bias[o] : 0;
         if (bn) {
-            double inv = (double)(float)(1.0 / sqrt(r.var[o] + (double)bn->eps));
+            double inv = (double)(float)(1.0 / sqrt(r.var[o] + (double)bn->args.eps));
             gain = (double)oct_f32(&bn->gamma->value)[o] * inv;
             shift = (double)oct_f32(&bn->beta->value)[o] + (shift - r.mean[o]) * gain;
         }
@@ -213,13 +213,13 @@ static void check_backward(variant v)
         oct_quantize(n.x + i, 1, q, &code, NULL, NULL);
         oct_dequantize(&code, 1, q, oct_f32(x) + i);
     }
-    oct_tensor *z = oct_conv2d(n.cx, x, conv->weight, conv->bias, conv->geometry);
+    oct_tensor *z = oct_conv2d(n.cx, x, conv->weight, conv->bias, conv->args.geometry);
     if (bn) {
         oct_bn_args args = {.gamma = bn->gamma,
                             .beta = bn->beta,
                             .running_mean = bn->running_mean,
                             .running_var = bn->running_var,
-                            .eps = bn->eps,
+                            .eps = bn->args.eps,
                             .momentum = 0,
                             .batch_stats = v.live};
         z = oct_batch_norm(n.cx, z, &args);

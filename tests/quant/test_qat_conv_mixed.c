@@ -143,7 +143,7 @@ static void take_affine(oracle *o, const oct_qat_conv *m, bool live)
             var = (double)(square / rows - sum / rows * (sum / rows)) * scale * scale;
         }
         o->gain[c] = (double)oct_f32(&bn->gamma->value)[c] *
-                     (double)(float)(1 / sqrt(var + (double)bn->eps));
+                     (double)(float)(1 / sqrt(var + (double)bn->args.eps));
         o->shift[c] = (double)oct_f32(&bn->beta->value)[c] + (b - mean) * o->gain[c];
     }
 }
@@ -284,7 +284,7 @@ static oct_tensor *float_counterpart(oct_context *cx, const bench *b, const conv
                                   .beta = bn->beta,
                                   .running_mean = bn->running_mean,
                                   .running_var = bn->running_var,
-                                  .eps = bn->eps,
+                                  .eps = bn->args.eps,
                                   .batch_stats = v->live};
         y = oct_batch_norm(cx, y, &args);
     }

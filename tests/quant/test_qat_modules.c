@@ -99,7 +99,7 @@ static bool has_fake_quant(const kind *k)
 static oct_module *float_module(const kind *k)
 {
     oct_module *m = NULL;
-    OK(k->rule->type->create(&m, &k->args));
+    OK(oct_module_from(&m, k->rule->type, &k->args));
     if (m->type != &oct_prelu_type) return m;
     const oct_tensor *weight = &((oct_prelu_module *)m)->weight->value;
     for (int64_t c = 0; c < oct_numel(weight); c++)
@@ -135,7 +135,7 @@ static void add_kind(const oct_quant_rule *rule, size_t i)
     if (rule->elementwise)
         k->args = (oct_op_args){
             .count = rule->elementwise->num_args,
-            .value = {rule->elementwise->default_args[0], rule->elementwise->default_args[1]}};
+            .value = {rule->elementwise->default_args.alpha, rule->elementwise->default_args.beta}};
     if (i < OCT_COUNT(given)) {
         k->name = given[i].name ? given[i].name : k->name;
         k->args = given[i].args;
@@ -803,7 +803,7 @@ Test(qat_modules, are_distinguished_from_other_modules)
     for (const kind *k = kinds; k < kinds + num_kinds; k++) {
         oct_module *m = make_module(k);
         char text[128] = "";
-        if (m->type->describe) m->type->describe(m, text, sizeof text);
+        oct_module_describe(m, text, sizeof text);
         cr_assert_eq(oct_is_quantized(m), has_fake_quant(k));
         cr_assert(m->type->emit && m->type->atomic && m->type->step);
         if (is_kind(k, "leaky_relu")) cr_assert(strstr(text, "leaky_relu by table"), "%s", text);

@@ -152,8 +152,8 @@ static void check_gates(const char *target, oct_prepare_method method, bool fixe
     deployment d;
     oct_module *root = parts_create(&type);
     PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
-    PART(root, 1, oct_sigmoid_type.create(&item, &(oct_op_args){0}));
-    PART(root, 2, oct_tanh_type.create(&item, &(oct_op_args){0}));
+    PART(root, 1, oct_module_from(&item, &oct_sigmoid_type, &(oct_op_args){0}));
+    PART(root, 2, oct_module_from(&item, &oct_tanh_type, &(oct_op_args){0}));
     PART(root, 3, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
     deploy(&d, &options);
@@ -195,7 +195,7 @@ static int count_means(const char *target, const oct_op_args *pool, float factor
     int pools = 0;
     oct_module *root = parts_create(&type);
     PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
-    PART(root, 1, oct_module_type_find("avg_pool")->create(&item, pool));
+    PART(root, 1, oct_module_from(&item, oct_module_type_find("avg_pool"), pool));
     deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 9, 8, 3)));
     deploy(&d, &options);
     for (int64_t i = 0; i < d.program.num_steps; i++)
@@ -247,7 +247,8 @@ static int check_dense(double mode)
     deployment d;
     oct_module *root = parts_create(&type);
     PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
-    PART(root, 1, oct_module_type_find("interpolate")->create(&item, OCT_OP_ARGS(16, 12, mode)));
+    PART(root, 1,
+         oct_module_from(&item, oct_module_type_find("interpolate"), OCT_OP_ARGS(16, 12, mode)));
     PART(root, 2, oct_conv2d_create(&item, 8, 4, deploy_conv(1, 1), true));
     deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
     deploy(&d, &options);
@@ -281,7 +282,7 @@ static oct_module *make_by_hand(void)
     PART(root, 0, oct_quant_stub_create(&item));
     PART(root, 1, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
     PART(root, 2, oct_conv2d_create(&item, 8, 8, deploy_conv(3, 1), true));
-    PART(root, 3, oct_module_type_find("add")->create(&item, OCT_NO_ARGS));
+    PART(root, 3, oct_module_from(&item, oct_module_type_find("add"), OCT_NO_ARGS));
     PART(root, 4, oct_dequant_stub_create(&item));
     return root;
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/nn/modules.h"
-#include "core/op/move.h"
+#include "core/op/ops.h"
 
 enum {
     TOKEN_SIDE = 8,

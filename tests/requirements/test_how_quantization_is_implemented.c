@@ -150,24 +150,8 @@ static oct_tensor *shuffle_forward(oct_context *cx, oct_module *self, oct_tensor
     return y;
 }
 
-static oct_status shuffle_create(oct_module **m, const oct_op_args *args);
-static void shuffle_args(const oct_module *self, oct_op_args *args)
-{
-    (void)self;
-    *args = (oct_op_args){0};
-}
-
-static const oct_module_type shuffle_type = {.name = "shuffle",
-                                             .forward = shuffle_forward,
-                                             .atomic = true,
-                                             .create = shuffle_create,
-                                             .args = shuffle_args};
-
-static oct_status shuffle_create(oct_module **m, const oct_op_args *args)
-{
-    (void)args;
-    return oct_module_create(m, &shuffle_type, sizeof(shuffle));
-}
+static const oct_module_type shuffle_type = {
+    .name = "shuffle", .forward = shuffle_forward, .atomic = true, OCT_MODULE_NO_ARGS(shuffle)};
 
 Test(how_quantization_is_implemented, a_layer_of_ones_own_stays_a_float_fallback)
 {
@@ -177,7 +161,7 @@ Test(how_quantization_is_implemented, a_layer_of_ones_own_stays_a_float_fallback
     OK(oct_sequential_create(&root));
     APPEND(root, oct_quant_stub_create(&item));
     APPEND(root, oct_conv2d_create(&item, 3, 4, rig_same(3), true));
-    APPEND(root, shuffle_create(&item, OCT_NO_ARGS));
+    APPEND(root, oct_module_make(&item, &shuffle_type, NULL));
     APPEND(root, oct_conv2d_create(&item, 4, 2, rig_same(3), true));
     APPEND(root, oct_global_avg_pool_create(&item));
     APPEND(root, oct_dequant_stub_create(&item));

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double abs_value(double x, const double *args)
+static double abs_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return fabs(x);
 }
 
-static double abs_slope(double x, const double *args)
+static double abs_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return x > 0 ? 1 : x < 0 ? -1 : 0;
 }
 

@@ -3,15 +3,18 @@
 
 #include <math.h>
 
-static double elu_value(double x, const double *args)
+static double elu_value(double x, const oct_elementwise_args *a)
 {
-    return x > 0 ? x : args[0] * expm1(x);
+    return x > 0 ? x : a->alpha * expm1(x);
 }
 
-static double elu_slope(double x, const double *args)
+static double elu_slope(double x, const oct_elementwise_args *a)
 {
-    return x > 0 ? 1 : args[0] * exp(x);
+    return x > 0 ? 1 : a->alpha * exp(x);
 }
 
-const oct_elementwise oct_elementwise_elu = {
-    .name = "elu", .num_args = 1, .default_args = {1}, .value = elu_value, .slope = elu_slope};
+const oct_elementwise oct_elementwise_elu = {.name = "elu",
+                                             .num_args = 1,
+                                             .default_args = {.alpha = 1},
+                                             .value = elu_value,
+                                             .slope = elu_slope};

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double erf_value(double x, const double *args)
+static double erf_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return erf(x);
 }
 
-static double erf_slope(double x, const double *args)
+static double erf_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return M_2_SQRTPI * exp(-x * x);
 }
 

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double exp_value(double x, const double *args)
+static double exp_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return exp(x);
 }
 
-static double exp_slope(double x, const double *args)
+static double exp_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return exp(x);
 }
 

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double gelu_value(double x, const double *args)
+static double gelu_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 0.5 * x * erfc(-x * M_SQRT1_2);
 }
 
-static double gelu_slope(double x, const double *args)
+static double gelu_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-0.5 * x * x) * (0.5 * M_2_SQRTPI * M_SQRT1_2);
 }
 

@@ -10,15 +10,15 @@ static double inner(double x)
     return root * (x + 0.044715 * x * x * x);
 }
 
-static double gelu_tanh_value(double x, const double *args)
+static double gelu_tanh_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 0.5 * x * (1 + tanh(inner(x)));
 }
 
-static double gelu_tanh_slope(double x, const double *args)
+static double gelu_tanh_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     const double t = tanh(inner(x)), rise = root * (1 + 3 * 0.044715 * x * x);
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * rise;
 }

@@ -1,15 +1,15 @@
 /* x * min(max(x + 3, 0), 6) / 6. Slopes at -3 and 3 are PyTorch's: those above. */
 #include "core/op/elementwise.h"
 
-static double hard_swish_value(double x, const double *args)
+static double hard_swish_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return x < -3 ? 0 : x > 3 ? x : x * (x + 3) / 6;
 }
 
-static double hard_swish_slope(double x, const double *args)
+static double hard_swish_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return x < -3 ? 0 : x >= 3 ? 1 : x / 3 + 0.5;
 }
 

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double logarithm_value(double x, const double *args)
+static double logarithm_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return log(x);
 }
 
-static double logarithm_slope(double x, const double *args)
+static double logarithm_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 1 / x;
 }
 

@@ -1,15 +1,15 @@
 /* -x */
 #include "core/op/elementwise.h"
 
-static double neg_value(double x, const double *args)
+static double neg_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return -x;
 }
 
-static double neg_slope(double x, const double *args)
+static double neg_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     (void)x;
     return -1;
 }

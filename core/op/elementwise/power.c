@@ -3,18 +3,18 @@
 
 #include <math.h>
 
-static double power_value(double x, const double *args)
+static double power_value(double x, const oct_elementwise_args *a)
 {
-    return pow(x, args[0]);
+    return pow(x, a->alpha);
 }
 
-static double power_slope(double x, const double *args)
+static double power_slope(double x, const oct_elementwise_args *a)
 {
-    return args[0] * pow(x, args[0] - 1);
+    return a->alpha * pow(x, a->alpha - 1);
 }
 
 const oct_elementwise oct_elementwise_power = {.name = "power",
                                                .num_args = 1,
-                                               .default_args = {3},
+                                               .default_args = {.alpha = 3},
                                                .value = power_value,
                                                .slope = power_slope};

@@ -1,15 +1,15 @@
 /* 1 / x; infinite at 0. */
 #include "core/op/elementwise.h"
 
-static double reciprocal_value(double x, const double *args)
+static double reciprocal_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 1 / x;
 }
 
-static double reciprocal_slope(double x, const double *args)
+static double reciprocal_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return -1 / (x * x);
 }
 

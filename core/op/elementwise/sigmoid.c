@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double sigmoid_value(double x, const double *args)
+static double sigmoid_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 1 / (1 + exp(-x));
 }
 
-static double sigmoid_slope(double x, const double *args)
+static double sigmoid_slope(double x, const oct_elementwise_args *a)
 {
-    double y = sigmoid_value(x, args);
+    double y = sigmoid_value(x, a);
     return y * (1 - y);
 }
 

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double silu_value(double x, const double *args)
+static double silu_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return x / (1 + exp(-x));
 }
 
-static double silu_slope(double x, const double *args)
+static double silu_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     double sigmoid = 1 / (1 + exp(-x));
     return sigmoid * (1 + x * (1 - sigmoid));
 }

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double softplus_value(double x, const double *args)
+static double softplus_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-static double softplus_slope(double x, const double *args)
+static double softplus_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 1 / (1 + exp(-x));
 }
 

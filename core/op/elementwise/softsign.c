@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double softsign_value(double x, const double *args)
+static double softsign_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return x / (1 + fabs(x));
 }
 
-static double softsign_slope(double x, const double *args)
+static double softsign_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 1 / ((1 + fabs(x)) * (1 + fabs(x)));
 }
 

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double sqrt_value(double x, const double *args)
+static double sqrt_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return sqrt(x);
 }
 
-static double sqrt_slope(double x, const double *args)
+static double sqrt_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 0.5 / sqrt(x);
 }
 

@@ -1,15 +1,15 @@
 /* x * x */
 #include "core/op/elementwise.h"
 
-static double square_value(double x, const double *args)
+static double square_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return x * x;
 }
 
-static double square_slope(double x, const double *args)
+static double square_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return 2 * x;
 }
 

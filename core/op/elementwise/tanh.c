@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-static double tanh_value(double x, const double *args)
+static double tanh_value(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     return tanh(x);
 }
 
-static double tanh_slope(double x, const double *args)
+static double tanh_slope(double x, const oct_elementwise_args *a)
 {
-    (void)args;
+    (void)a;
     const double y = tanh(x);
     return 1 - y * y;
 }

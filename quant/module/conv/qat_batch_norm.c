@@ -24,7 +24,7 @@ static oct_conv_shape plane_shape(int64_t h, int64_t w, int64_t c)
 static oct_tensor *float_forward(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
 {
     oct_layer l = layer_of(m);
-    const oct_bn_args args = oct_batch_norm_args(l.bn, m->q.base.training);
+    const oct_bn_args args = oct_batch_norm_call(l.bn, m->q.base.training);
     oct_tensor *y = oct_float_activation(cx, &l, oct_batch_norm(cx, x, &args));
     return oct_fake_quant_float(cx, l.fq, m->q.base.training, y);
 }
@@ -32,7 +32,7 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_batch_norm *m, o
 static oct_tensor *integer_forward(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
 {
     oct_qat_call call = {.op = "qat_batch_norm", .layer = layer_of(m), .out = x->shape, .x = x};
-    const int64_t n = call.layer.bn->channels;
+    const int64_t n = call.layer.bn->args.channels;
     char text[96];
     if ((x->shape.ndim != 2 && x->shape.ndim != 4) || oct_dim(x, x->shape.ndim - 1) != n ||
         oct_dim(x, 0) != oct_leaves_local_samples(&cx->leaves))

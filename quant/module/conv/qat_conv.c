@@ -51,7 +51,7 @@ static bool is_transposed(const oct_qat_conv *m)
 /* Sets the distances that a transposed layer puts between the values of its input; 1: none. */
 static void input_steps(const oct_qat_conv *m, int *step_h, int *step_w)
 {
-    const oct_conv_geometry *g = &((const oct_conv2d_module *)m->layer)->geometry;
+    const oct_conv_geometry *g = &((const oct_conv2d_module *)m->layer)->args.geometry;
     *step_h = is_transposed(m) ? g->stride_h : 1;
     *step_w = is_transposed(m) ? g->stride_w : 1;
 }
@@ -60,9 +60,10 @@ oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t i
 {
     const oct_linear_module *l = (const oct_linear_module *)m->layer;
     const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
-    if (is_linear(m)) return oct_linear_shape(in_h, in_w, l->in_features, l->out_features);
+    if (is_linear(m))
+        return oct_linear_shape(in_h, in_w, l->args.in_features, l->args.out_features);
     return (is_transposed(m) ? oct_conv_transpose_shape_of : oct_conv_shape_of)(
-        in_h, in_w, c->in_channels, c->out_channels, c->geometry);
+        in_h, in_w, c->args.in_channels, c->args.out_channels, c->args.geometry);
 }
 
 oct_tensor *oct_float_activation(oct_context *cx, const oct_layer *l, oct_tensor *y)
@@ -101,11 +102,11 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_ten
         y = oct_linear(cx, x, l.weight, l.bias);
     else if (is_transposed(m))
         y = oct_conv_transpose2d(cx, x, l.weight, l.bias,
-                                 ((oct_conv2d_module *)m->layer)->geometry);
+                                 ((oct_conv2d_module *)m->layer)->args.geometry);
     else
-        y = oct_conv2d(cx, x, l.weight, l.bias, ((oct_conv2d_module *)m->layer)->geometry);
+        y = oct_conv2d(cx, x, l.weight, l.bias, ((oct_conv2d_module *)m->layer)->args.geometry);
     if (l.bn) {
-        const oct_bn_args args = oct_batch_norm_args(l.bn, m->q.base.training);
+        const oct_bn_args args = oct_batch_norm_call(l.bn, m->q.base.training);
         y = oct_batch_norm(cx, y, &args);
     }
     if (m->add) y = oct_add(cx, y, addend);

@@ -120,8 +120,8 @@ void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qpara
 
 void oct_running_statistics(const oct_layer *l, oct_channels *ch)
 {
-    const oct_bn_args args = oct_batch_norm_args(l->bn, false);
-    oct_bn_running(&args, l->bn->channels, ch->mean, ch->inv_std);
+    const oct_bn_args args = oct_batch_norm_call(l->bn, false);
+    oct_bn_running(&args, l->bn->args.channels, ch->mean, ch->inv_std);
 }
 
 void oct_channel_affine(const oct_layer *l, const oct_channels *ch, int64_t o, double *gain,

@@ -16,9 +16,12 @@
 /* Returns the layer's bias, and adds one when there is none. */
 static oct_status want_bias(oct_module *layer, int64_t n, oct_param **bias)
 {
-    oct_param **own = layer->type == &oct_linear_type ? &((oct_linear_module *)layer)->bias
-                                                      : &((oct_conv2d_module *)layer)->bias;
+    oct_linear_module *linear = (oct_linear_module *)layer;
+    oct_conv2d_module *conv = (oct_conv2d_module *)layer;
+    const bool is_linear = layer->type == &oct_linear_type;
+    oct_param **own = is_linear ? &linear->bias : &conv->bias;
     if (!*own) OCT_TRY(oct_module_add_param(layer, "bias", OCT_SHAPE(n), false, own));
+    *(is_linear ? &linear->args.bias : &conv->args.bias) = true;
     *bias = *own;
     return OCT_OK;
 }
@@ -245,10 +248,10 @@ oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *bn)
     oct_param *bias, *weight = layer->type == &oct_linear_type
                                    ? ((oct_linear_module *)layer)->weight
                                    : ((oct_conv2d_module *)layer)->weight;
-    const int64_t n = bn->channels, k = oct_numel(&weight->value) / n;
+    const int64_t n = bn->args.channels, k = oct_numel(&weight->value) / n;
     OCT_TRY(want_bias(layer, n, &bias));
     for (int64_t o = 0; o < n; o++) {
-        const double sigma = sqrt((double)bn->running_var[o] + (double)bn->eps);
+        const double sigma = sqrt((double)bn->running_var[o] + (double)bn->args.eps);
         const double gain = (double)oct_f32(&bn->gamma->value)[o] / sigma;
         float *w = oct_f32(&weight->value) + o * k, *b = oct_f32(&bias->value) + o;
         for (int64_t i = 0; i < k; i++)

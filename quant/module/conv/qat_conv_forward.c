@@ -101,7 +101,7 @@ static void batch_statistics(oct_context *cx, call *c)
 {
     const oct_norm_groups *groups = &c->sv->groups;
     const int64_t n = c->sv->plan.shape.out_c, local = cx->leaves.local;
-    const oct_bn_args args = oct_batch_norm_args(c->l->bn, true);
+    const oct_bn_args args = oct_batch_norm_call(c->l->bn, true);
     oct_bn_stats stats = {.args = &args,
                           .groups = *groups,
                           .channels = n,

@@ -8,11 +8,14 @@
 #include "core/autograd/leaf_grads.h"
 #include "example.h"
 
-#include <stdio.h>
+typedef struct channel_gate_args {
+    int64_t channels;
+} channel_gate_args;
 
 typedef struct channel_gate {
     oct_module base; /* always first */
     oct_param *gain; /* (C) */
+    channel_gate_args args;
 } channel_gate;
 
 /* The last dimension is the channel. */
@@ -56,8 +59,8 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 {
     channel_gate *m = (channel_gate *)self;
     if (!oct_inputs_ok(cx, x, n)) return NULL;
-    int64_t channels = oct_dim(&m->gain->value, 0);
-    if (n != 1 || x[0]->dtype != OCT_F32 || channels_of(x[0]) != channels)
+    int64_t channels = m->args.channels;
+    if (x[0]->dtype != OCT_F32 || channels_of(x[0]) != channels)
         return oct_context_fail(cx, OCT_USAGE,
                                 "channel_gate takes one float input of %lld channels",
                                 (long long)channels);
@@ -75,39 +78,28 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return y;
 }
 
-oct_status channel_gate_create(oct_module **m, int64_t channels)
-{
-    OCT_CHECK(channels > 0, OCT_USAGE, "channel_gate: %lld channels", (long long)channels);
-    OCT_TRY(oct_module_create(m, &channel_gate_type, sizeof(channel_gate)));
-    channel_gate *gate = (channel_gate *)*m;
-    return oct_module_made(
-        m, oct_module_add_param(*m, "gain", OCT_SHAPE(channels), false, &gate->gain));
-}
+/* What the layer is made from, in code and in files: a deployed model makes it again from this list. */
+static const oct_arg arguments[] = {
+    OCT_ARG(channel_gate_args, channels, .least = 1, .most = INT32_MAX, .text = "# channels")};
+static const oct_arg_list argument_list = OCT_ARG_LIST(arguments, channel_gate_args);
 
-/* The layer as a value: how a deployed model makes it again. */
-static oct_status create(oct_module **m, const oct_op_args *args)
+/* The arguments are set, and within their bounds. */
+static oct_status init(oct_module *self)
 {
-    return channel_gate_create(m, args->count == 1 ? (int64_t)args->value[0] : 0);
-}
-
-static void args(const oct_module *self, oct_op_args *out)
-{
-    const channel_gate *m = (const channel_gate *)self;
-    *out = (oct_op_args){.count = 1, .value = {(double)oct_dim(&m->gain->value, 0)}};
-}
-
-/* For printed trees. */
-static void describe(const oct_module *self, char *text, size_t size)
-{
-    const channel_gate *m = (const channel_gate *)self;
-    snprintf(text, size, "%lld channels", (long long)oct_dim(&m->gain->value, 0));
+    channel_gate *m = (channel_gate *)self;
+    return oct_module_add_param(self, "gain", OCT_SHAPE(m->args.channels), false, &m->gain);
 }
 
 const oct_module_type channel_gate_type = {
     .name = "channel_gate",
     .forward = forward,
-    .describe = describe,
+    .inputs = 1,
     .atomic = true,
-    .create = create,
-    .args = args,
+    OCT_MODULE_ARGS(argument_list, channel_gate),
+    .init = init,
 };
+
+oct_status channel_gate_create(oct_module **m, int64_t channels)
+{
+    return oct_module_make(m, &channel_gate_type, &(channel_gate_args){channels});
+}

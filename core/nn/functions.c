@@ -1,0 +1,288 @@
+/* Modules without parameters: each is one op with its arguments. */
+#include "core/nn/modules.h"
+
+#include <stdio.h>
+
+/* The forward of a module is this call, of its struct `m` and the inputs `x`, `n`. */
+#define FORWARD(id, self_type, call)                                                               \
+    static oct_tensor *id##_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,       \
+                                    int n)                                                         \
+    {                                                                                              \
+        self_type *m = (self_type *)self;                                                          \
+        (void)m, (void)n;                                                                          \
+        return call;                                                                               \
+    }
+/* The type of an op with arguments. */
+#define OP_MODULE(id, self_type, list, describe_fn, init_fn, num_inputs, call)                     \
+    FORWARD(id, self_type, call)                                                                   \
+    const oct_module_type oct_##id##_type = {.name = #id,                                          \
+                                             .forward = id##_forward,                              \
+                                             .inputs = num_inputs,                                 \
+                                             .describe = describe_fn,                              \
+                                             .atomic = true,                                       \
+                                             OCT_MODULE_ARGS(list, self_type),                     \
+                                             .init = init_fn};
+/* Type and create function of an op without arguments; num_inputs 0: the op checks them. */
+#define PLAIN_MODULE(id, self_type, num_inputs, call)                                              \
+    FORWARD(id, self_type, call)                                                                   \
+    const oct_module_type oct_##id##_type = {.name = #id,                                          \
+                                             .forward = id##_forward,                              \
+                                             .inputs = num_inputs,                                 \
+                                             .atomic = true,                                       \
+                                             OCT_MODULE_NO_ARGS(self_type)};                       \
+    oct_status oct_##id##_create(oct_module **m)                                                   \
+    {                                                                                              \
+        return oct_module_make(m, &oct_##id##_type, NULL);                                         \
+    }
+
+#define GIVEN_1 x[0]
+#define GIVEN_2 x[0], x[1]
+#define OCT_PLAIN_OP(id, inputs)                                                                   \
+    PLAIN_MODULE(id, oct_module, inputs, oct_##id(cx, GIVEN_##inputs))
+#include "core/op/plain_op_list.def"
+#undef OCT_PLAIN_OP
+#undef GIVEN_1
+#undef GIVEN_2
+
+static oct_tensor *concatenate(oct_context *cx, const oct_module *self, oct_tensor *const *x, int n)
+{
+    if (n >= 2) return oct_concat(cx, x, n);
+    return oct_context_fail(cx, OCT_USAGE, "%s takes two or more inputs, but was called with %d",
+                            self->type->name, n);
+}
+PLAIN_MODULE(concat, oct_module, 0, concatenate(cx, m, x, n))
+
+static oct_tensor *pass_on(oct_context *cx, oct_identity_module *m, oct_tensor *x)
+{
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    m->passed = x->data;
+    return m->fused ? oct_view_as(cx, "identity", x, x->shape) : x;
+}
+PLAIN_MODULE(identity, oct_identity_module, 1, pass_on(cx, m, x[0]))
+
+static oct_status init_elementwise(oct_module *self)
+{
+    ((oct_elementwise_module *)self)->function = oct_elementwise_find(self->type->name);
+    return OCT_OK;
+}
+
+#define GIVEN_0 0
+#define GIVEN_1 .alpha = first
+#define GIVEN_2 .alpha = first, .beta = second
+#define OCT_ELEMENTWISE(id, num)                                                                   \
+    OP_MODULE(id, oct_elementwise_module, oct_elementwise_arg_list[num], NULL, init_elementwise,   \
+              1, oct_elementwise_apply(cx, m->function, &m->args, x[0]))                           \
+    oct_status oct_##id##_create(oct_module **m OCT_ELEMENTWISE_ARGS_##num)                        \
+    {                                                                                              \
+        return oct_module_make(m, &oct_##id##_type, &(oct_elementwise_args){GIVEN_##num});         \
+    }
+#include "core/op/elementwise_list.def"
+#undef OCT_ELEMENTWISE
+
+static oct_status init_clip(oct_module *self)
+{
+    const oct_clip_args *a = &((const oct_clip_module *)self)->args;
+    OCT_CHECK(a->lo <= a->hi, OCT_USAGE,
+              "clip cannot have the bounds %g and %g; give two numbers in ascending order, or "
+              "infinities for none",
+              a->lo, a->hi);
+    return OCT_OK;
+}
+OP_MODULE(clip, oct_clip_module, oct_clip_arg_list, NULL, init_clip, 1,
+          oct_clip(cx, x[0], m->args.lo, m->args.hi))
+
+oct_status oct_clip_create(oct_module **m, double lo, double hi)
+{
+    return oct_module_make(m, &oct_clip_type, &(oct_clip_args){lo, hi});
+}
+
+OP_MODULE(dropout, oct_dropout_module, oct_dropout_arg_list, NULL, NULL, 1,
+          self->training ? oct_dropout(cx, x[0], m->args.p) : x[0])
+
+oct_status oct_dropout_create(oct_module **m, double p)
+{
+    return oct_module_make(m, &oct_dropout_type, &(oct_dropout_args){p});
+}
+
+OP_MODULE(add_scalar, oct_scalar_module, oct_scalar_arg_list, NULL, NULL, 1,
+          oct_add_scalar(cx, x[0], m->args.value))
+OP_MODULE(mul_scalar, oct_scalar_module, oct_scalar_arg_list, NULL, NULL, 1,
+          oct_mul_scalar(cx, x[0], m->args.value))
+
+oct_status oct_add_scalar_create(oct_module **m, double value)
+{
+    return oct_module_make(m, &oct_add_scalar_type, &(oct_scalar_args){value});
+}
+
+oct_status oct_mul_scalar_create(oct_module **m, double value)
+{
+    return oct_module_make(m, &oct_mul_scalar_type, &(oct_scalar_args){value});
+}
+
+static void describe_mean(const oct_module *self, char *text, size_t size)
+{
+    const oct_mean_args *a = &((const oct_mean_module *)self)->args;
+    if (a->axis == OCT_MEAN_PLANE)
+        snprintf(text, size, "dimensions 1 and 2%s", a->keep ? ", kept" : "");
+    else
+        snprintf(text, size, "dimension %d%s", a->axis, a->keep ? ", kept" : "");
+}
+
+static oct_status init_mean(oct_module *self)
+{
+    const int axis = ((const oct_mean_module *)self)->args.axis;
+    OCT_CHECK(axis < OCT_MAX_DIMS || axis == OCT_MEAN_PLANE, OCT_USAGE,
+              "a mean cannot be taken along dimension %d; it is 1 to %d, or %d for both of a plane",
+              axis, OCT_MAX_DIMS - 1, OCT_MEAN_PLANE);
+    return OCT_OK;
+}
+OP_MODULE(mean, oct_mean_module, oct_mean_arg_list, describe_mean, init_mean, 1,
+          oct_mean(cx, x[0], m->args.axis, m->args.keep))
+
+oct_status oct_mean_create(oct_module **m, int axis, bool keep)
+{
+    return oct_module_make(m, &oct_mean_type, &(oct_mean_args){axis, keep});
+}
+
+static void describe_pool(const oct_module *self, char *text, size_t size)
+{
+    char windows[OCT_GEOMETRY_TEXT];
+    snprintf(text, size, "%s",
+             oct_pool_geometry_text(&((const oct_pool_module *)self)->args, windows));
+}
+
+static oct_status init_pool(oct_module *self)
+{
+    const oct_pool_geometry *g = &((const oct_pool_module *)self)->args;
+    char windows[OCT_GEOMETRY_TEXT];
+    OCT_CHECK(oct_pool_geometry_fits(g), OCT_USAGE, "a %s cannot have windows of %s; %s",
+              self->type->name, oct_pool_geometry_text(g, windows), oct_pool_geometry_rule);
+    return OCT_OK;
+}
+OP_MODULE(max_pool, oct_pool_module, oct_max_pool_arg_list, describe_pool, init_pool, 1,
+          oct_max_pool(cx, x[0], m->args))
+OP_MODULE(avg_pool, oct_pool_module, oct_avg_pool_arg_list, describe_pool, init_pool, 1,
+          oct_avg_pool(cx, x[0], m->args))
+
+oct_status oct_max_pool_create(oct_module **m, oct_pool_geometry g)
+{
+    g.count_include_pad = false;
+    return oct_module_make(m, &oct_max_pool_type, &g);
+}
+
+oct_status oct_avg_pool_create(oct_module **m, oct_pool_geometry g)
+{
+    return oct_module_make(m, &oct_avg_pool_type, &g);
+}
+
+static void describe_interpolate(const oct_module *self, char *text, size_t size)
+{
+    const oct_interpolate_args *a = &((const oct_interpolate_module *)self)->args;
+    snprintf(text, size, "to %lldx%lld, %s", (long long)a->out_h, (long long)a->out_w,
+             oct_interpolation_name(a->mode));
+}
+OP_MODULE(interpolate, oct_interpolate_module, oct_interpolate_arg_list, describe_interpolate, NULL,
+          1, oct_interpolate(cx, x[0], m->args.out_h, m->args.out_w, m->args.mode))
+
+oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
+                                  oct_interpolation mode)
+{
+    return oct_module_make(m, &oct_interpolate_type, &(oct_interpolate_args){out_h, out_w, mode});
+}
+
+static void describe_pad(const oct_module *self, char *text, size_t size)
+{
+    oct_padding_text(&((const oct_pad_module *)self)->args, text, size);
+}
+OP_MODULE(pad, oct_pad_module, oct_pad_arg_list, describe_pad, NULL, 1,
+          oct_pad(cx, x[0], &m->args))
+
+oct_status oct_pad_create(oct_module **m, const oct_padding *padding)
+{
+    return oct_module_make(m, &oct_pad_type, padding);
+}
+
+/* Writes the shape of an output: "(N, 4, 4, 8)". */
+static void describe_shape(const oct_shape *shape, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "(N");
+    for (int i = 1; i < shape->ndim && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, ", %lld", (long long)shape->dim[i]);
+    if (used < size) snprintf(text + used, size - used, ")");
+}
+
+static void describe_reshape(const oct_module *self, char *text, size_t size)
+{
+    describe_shape(&((const oct_reshape_module *)self)->args, text, size);
+}
+
+/* Fails unless samples can have this shape, whose batch becomes 1. */
+static oct_status check_sample(const oct_module *self, oct_shape *shape)
+{
+    char text[96];
+    shape->dim[0] = 1;
+    OCT_CHECK(shape->ndim >= 1 && oct_shape_numel(shape) >= 1, OCT_USAGE,
+              "a %s cannot make samples of shape %s; each dimension must be at least 1",
+              self->type->name, oct_shape_text(shape, text));
+    return OCT_OK;
+}
+
+static oct_status init_reshape(oct_module *self)
+{
+    return check_sample(self, &((oct_reshape_module *)self)->args);
+}
+OP_MODULE(reshape, oct_reshape_module, oct_reshape_arg_list, describe_reshape, init_reshape, 1,
+          oct_reshape(cx, x[0], m->args))
+
+oct_status oct_reshape_create(oct_module **m, oct_shape shape)
+{
+    return oct_module_make(m, &oct_reshape_type, &shape);
+}
+
+static void describe_move(const oct_module *self, char *text, size_t size)
+{
+    describe_shape(&((const oct_move_module *)self)->args.out, text, size);
+}
+
+static oct_status init_move(oct_module *self)
+{
+    char text[96];
+    oct_move_map *map = &((oct_move_module *)self)->args;
+    OCT_TRY(check_sample(self, &map->out));
+    if (oct_move_check(map, INT64_MAX, OCT_USAGE) != OCT_OK)
+        return oct_fail_prefix("a move to %s", oct_shape_text(&map->out, text));
+    OCT_CHECK(oct_move_numel(map) == oct_shape_numel(&map->out), OCT_USAGE,
+              "a move reads %lld values of a sample, but has to make %s",
+              (long long)oct_move_numel(map), oct_shape_text(&map->out, text));
+    return OCT_OK;
+}
+OP_MODULE(move, oct_move_module, oct_move_arg_list, describe_move, init_move, 1,
+          oct_move(cx, x[0], &m->args))
+
+oct_status oct_move_create(oct_module **m, const oct_move_map *map)
+{
+    return oct_module_make(m, &oct_move_type, map);
+}
+
+OP_MODULE(squeeze, oct_squeeze_module, oct_squeeze_arg_list, NULL, NULL, 1,
+          m->args.dim == 0 ? oct_squeeze(cx, x[0]) : oct_squeeze_dim(cx, x[0], m->args.dim))
+
+oct_status oct_squeeze_create(oct_module **m)
+{
+    return oct_module_make(m, &oct_squeeze_type, &(oct_squeeze_args){0});
+}
+
+oct_status oct_squeeze_dim_create(oct_module **m, int dim)
+{
+    /* 0 is the batch here. */
+    return oct_module_make(m, &oct_squeeze_type, &(oct_squeeze_args){dim == 0 ? -1 : dim});
+}
+
+OP_MODULE(cross_entropy_loss, oct_cross_entropy_loss_module, oct_cross_entropy_loss_arg_list, NULL,
+          NULL, 2, oct_cross_entropy_loss(cx, x[0], x[1], m->args.smoothing))
+
+oct_status oct_cross_entropy_loss_create(oct_module **m, double smoothing)
+{
+    return oct_module_make(m, &oct_cross_entropy_loss_type,
+                           &(oct_cross_entropy_loss_args){smoothing});
+}
