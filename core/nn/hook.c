@@ -4,7 +4,7 @@
  * up by its number and never follows a pointer to a module that may be gone. Networks of two threads
  * have that list in common, so it is locked.
  */
-#include "core/nn/hook.h"
+#include "core/nn/module.h"
 
 #include "core/base/mem.h"
 

@@ -1,8 +1,10 @@
-/* Functions of two tensors, element by element, sample by sample. */
+/* Functions of two tensors, element by element, sample by sample: add, sub, mul, div. */
 #include "core/op/binary.h"
 
+#include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/op/op_impl.h"
+#include "core/op/ops.h"
 
 #include <string.h>
 
@@ -114,4 +116,109 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
     oct_node *node = oct_record(cx, f->name, binary_backward, inputs, 2, false, y);
     if (node) node->saved = saved;
     return y;
+}
+
+OCT_CLONES
+static void add_values(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+}
+
+const oct_binary oct_binary_add = {.name = "add", .passes = true, .value = add_values};
+
+oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b)
+{
+    return oct_binary_apply(cx, &oct_binary_add, a, b);
+}
+
+OCT_CLONES
+static void sub_values(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] - b[i];
+}
+
+/* It is the output's, which y holds. */
+static void sub_grad_of_first(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    (void)n, (void)a, (void)b, (void)y;
+}
+
+OCT_CLONES
+static void sub_grad_of_second(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    (void)a, (void)b;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = -y[i];
+}
+
+const oct_binary oct_binary_sub = {
+    .name = "sub", .value = sub_values, .grad = {sub_grad_of_first, sub_grad_of_second}};
+
+oct_tensor *oct_sub(oct_context *cx, oct_tensor *a, oct_tensor *b)
+{
+    return oct_binary_apply(cx, &oct_binary_sub, a, b);
+}
+
+OCT_CLONES
+static void mul_values(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] * b[i];
+}
+
+OCT_CLONES
+static void mul_grad_of_first(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    (void)a;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = y[i] * b[i];
+}
+
+OCT_CLONES
+static void mul_grad_of_second(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    (void)b;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = y[i] * a[i];
+}
+
+const oct_binary oct_binary_mul = {
+    .name = "mul", .value = mul_values, .grad = {mul_grad_of_first, mul_grad_of_second}};
+
+oct_tensor *oct_mul(oct_context *cx, oct_tensor *a, oct_tensor *b)
+{
+    return oct_binary_apply(cx, &oct_binary_mul, a, b);
+}
+
+/* The gradient of the divisor is that of PyTorch, -g * ((a / b) / b). */
+OCT_CLONES
+static void div_values(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] / b[i];
+}
+
+OCT_CLONES
+static void div_grad_of_first(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    (void)a;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = y[i] / b[i];
+}
+
+OCT_CLONES
+static void div_grad_of_second(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = -y[i] * ((a[i] / b[i]) / b[i]);
+}
+
+const oct_binary oct_binary_div = {
+    .name = "div", .value = div_values, .grad = {div_grad_of_first, div_grad_of_second}};
+
+oct_tensor *oct_div(oct_context *cx, oct_tensor *a, oct_tensor *b)
+{
+    return oct_binary_apply(cx, &oct_binary_div, a, b);
 }

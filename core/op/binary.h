@@ -1,5 +1,5 @@
-/* Functions of two tensors, element by element: add, sub, mul and div. Each file of theirs has the loops; shapes that
- * repeat (core/tensor/broadcast.h), the call site, the record and the sums of gradients are one for all. */
+/* Functions of two tensors, element by element: add, sub, mul and div. Each has its loops; shapes that repeat
+ * (core/tensor/broadcast.h), the call site, the record and the sums of gradients are one for all. */
 #pragma once
 
 #include "core/autograd/tape.h"

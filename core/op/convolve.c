@@ -1,11 +1,16 @@
-/* One plan serves a convolution forward and backward, and weights are packed once; then threads share the
- * samples (oct_cut), whose results do not depend on each other, and of sums over the samples of a
- * leaf the channels. */
-#include "core/op/convolve_impl.h"
-
+/* conv2d, conv_transpose2d and linear: a transposed convolution is one over the input with zeros between its values, a
+ * linear layer one of each position by itself.
+ *
+ * One plan serves a convolution forward and backward, and weights are packed once; then threads share the samples
+ * (oct_cut), whose results do not depend on each other, and of sums over the samples of a leaf the
+ * channels. */
+#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
+#include "core/kernel/conv.h"
 #include "core/base/mem.h"
 #include "core/base/leaves.h"
 #include "core/op/op_impl.h"
+#include "core/op/ops.h"
 
 #include <omp.h>
 
@@ -176,7 +181,14 @@ static bool make_plan(oct_context *cx, const oct_tensor *x, const oct_conv_shape
     return tables;
 }
 
-oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const oct_convolution *v)
+/* What is convolved, all of whose shapes have been checked. */
+typedef struct operands {
+    oct_conv_shape shape;
+    oct_param *weight, *bias; /* bias may be NULL */
+} operands;
+
+/* Runs and records a convolution; y has as many dimensions as x. */
+static oct_tensor *convolve(oct_context *cx, const char *op, oct_tensor *x, const operands *v)
 {
     const oct_conv_shape *s = &v->shape;
     oct_shape shape = x->shape;
@@ -202,11 +214,96 @@ oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const o
     return y;
 }
 
-bool oct_bias_fits(oct_context *cx, const char *op, const oct_param *bias, int64_t out)
+/* Fails the context unless bias is NULL or has `out` values. */
+static bool bias_fits(oct_context *cx, const char *op, const oct_param *bias, int64_t out)
 {
     if (!bias || (bias->value.shape.ndim == 1 && oct_dim(&bias->value, 0) == out)) return true;
     char text[96];
     oct_context_fail(cx, OCT_USAGE, "%s with %lld outputs cannot take a bias of shape %s", op,
                      (long long)out, oct_shape_text(&bias->value.shape, text));
     return false;
+}
+
+/* Fails the context unless weight (O, kh, kw, I/groups) has the geometry's kernel, and groups that divide both channels,
+ * and the bias fits too. */
+static bool weights_fit(oct_context *cx, const char *op, const oct_tensor *x,
+                        const oct_conv_geometry *g, const oct_tensor *w, const oct_param *bias)
+{
+    char x_text[96], w_text[96];
+    const bool fits = w->shape.ndim == 4 && x->shape.ndim == 4 && g->groups >= 1 &&
+                      oct_dim(w, 1) == g->kernel_h && oct_dim(w, 2) == g->kernel_w &&
+                      oct_dim(w, 0) % g->groups == 0 && oct_dim(w, 3) * g->groups == oct_dim(x, 3);
+    if (!fits)
+        oct_context_fail(cx, OCT_USAGE,
+                         "%s: input %s (N, H, W, I) and weight %s (O, kh, kw, I/groups) do not fit "
+                         "together with kernel %dx%d and groups %d",
+                         op, oct_shape_text(&x->shape, x_text), oct_shape_text(&w->shape, w_text),
+                         g->kernel_h, g->kernel_w, g->groups);
+    return fits && bias_fits(cx, op, bias, oct_dim(w, 0));
+}
+
+oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
+                       oct_conv_geometry g)
+{
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    const oct_tensor *w = &weight->value;
+    if (!oct_needs_f32(cx, "conv2d", x) || !oct_needs_batch(cx, "conv2d", x)) return NULL;
+    if (!weights_fit(cx, "conv2d", x, &g, w, bias)) return NULL;
+    char windows[OCT_GEOMETRY_TEXT];
+    oct_conv_geometry_text(&g, windows);
+    if (!oct_conv_geometry_fits(&g))
+        return oct_context_fail(cx, OCT_USAGE, "conv2d cannot have windows of %s; %s", windows,
+                                oct_conv_geometry_rule);
+    const operands v = {
+        oct_conv_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oct_dim(w, 0), g), weight,
+        bias};
+    char text[96];
+    if (v.shape.out_h < 1 || v.shape.out_w < 1)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "conv2d: a window of %s does not fit into the input %s", windows,
+                                oct_shape_text(&x->shape, text));
+    return convolve(cx, "conv2d", x, &v);
+}
+
+oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
+                                 oct_conv_geometry g)
+{
+    const char *op = "conv_transpose2d";
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    const oct_tensor *w = &weight->value;
+    if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return NULL;
+    char text[96], windows[OCT_GEOMETRY_TEXT];
+    oct_conv_geometry_text(&g, windows);
+    if (!oct_conv_transpose_geometry_fits(&g))
+        return oct_context_fail(cx, OCT_USAGE, "%s cannot have windows of %s; %s", op, windows,
+                                oct_conv_transpose_geometry_rule);
+    if (!weights_fit(cx, op, x, &g, w, bias)) return NULL;
+    const operands v = {
+        oct_conv_transpose_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oct_dim(w, 0), g),
+        weight, bias};
+    if (v.shape.out_h < 1 || v.shape.out_w < 1)
+        return oct_context_fail(cx, OCT_USAGE, "%s: windows of %s leave nothing of the input %s",
+                                op, windows, oct_shape_text(&x->shape, text));
+    if (g.stride_h > 1 || g.stride_w > 1) x = oct_dilate(cx, x, g.stride_h, g.stride_w);
+    if (!x) return NULL;
+    return convolve(cx, op, x, &v);
+}
+
+oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias)
+{
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    const oct_tensor *w = &weight->value;
+    if (!oct_needs_f32(cx, "linear", x) || !oct_needs_batch(cx, "linear", x)) return NULL;
+    char x_text[96], w_text[96];
+    const int n = x->shape.ndim;
+    if (n < 2 || n > 4 || w->shape.ndim != 2 || oct_dim(x, n - 1) != oct_dim(w, 1))
+        return oct_context_fail(
+            cx, OCT_USAGE,
+            "linear: input %s (N, ..., I) and weight %s (O, I) do not fit together%s",
+            oct_shape_text(&x->shape, x_text), oct_shape_text(&w->shape, w_text),
+            n == 4 ? "; put a flatten or a global average pool before" : "");
+    if (!bias_fits(cx, "linear", bias, oct_dim(w, 0))) return NULL;
+    const int64_t h = n == 4 ? oct_dim(x, 1) : 1, width = n >= 3 ? oct_dim(x, n - 2) : 1;
+    const operands v = {oct_linear_shape(h, width, oct_dim(w, 1), oct_dim(w, 0)), weight, bias};
+    return convolve(cx, "linear", x, &v);
 }

@@ -6,8 +6,8 @@
 #include "core/op/loss.h"
 
 #include "core/autograd/leaf_grads.h"
-#include "core/op/loss_impl.h"
 #include "core/op/op_impl.h"
+#include "core/op/ops.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,6 +29,15 @@ oct_status oct_loss_register(const oct_loss_kind *kind)
 {
     return oct_registry_add(&oct_loss_table, kind);
 }
+
+/* A loss as an op of its own. */
+typedef struct loss_call {
+    const char *op; /* name of the op, for messages and traces */
+    const oct_loss_spec *spec;
+    oct_goals goals;    /* must last as long as the step */
+    int64_t n;          /* outputs of a row */
+    const float *given; /* the labels as they came, if as floats; for messages */
+} loss_call;
 
 /* What is summed over the batch; the metric's numbers follow. */
 enum { LOSS, WEIGHT, BAD, SUMS };
@@ -54,7 +63,7 @@ static double weight_of(const oct_loss_kind *kind, const oct_output_row *row,
     return kind->weight ? kind->weight(row, o) : 1.0;
 }
 
-static void add_row(const oct_loss_call *call, const oct_tensor *y, int64_t i, double *sums)
+static void add_row(const loss_call *call, const oct_tensor *y, int64_t i, double *sums)
 {
     const oct_loss_spec *spec = call->spec;
     const oct_output_rows rows = {oct_f32(y), call->n, call->goals};
@@ -71,7 +80,7 @@ static void add_row(const oct_loss_call *call, const oct_tensor *y, int64_t i, d
 }
 
 /* The sums over the global batch, in the scratch that `sums` borrows; NULL with the context failed. */
-static double *sum_batch(oct_context *cx, const oct_loss_call *call, const oct_tensor *y)
+static double *sum_batch(oct_context *cx, const loss_call *call, const oct_tensor *y)
 {
     const oct_metric *metric = call->spec->metric;
     const int64_t count = SUMS + (metric ? metric->numbers(call->n) : 0);
@@ -97,7 +106,7 @@ static double *sum_batch(oct_context *cx, const oct_loss_call *call, const oct_t
 }
 
 /* Names this rank's first bad label, or points at the rank that has one. */
-static void fail_label(oct_context *cx, const oct_loss_call *call, const oct_tensor *y)
+static void fail_label(oct_context *cx, const loss_call *call, const oct_tensor *y)
 {
     const long long classes = call->n;
     const int64_t each = oct_goals_rows(&call->goals);
@@ -117,15 +126,14 @@ static void fail_label(oct_context *cx, const oct_loss_call *call, const oct_ten
 }
 
 /* The divisor of the gradient; a sample has as many rows as there are places between its number and its outputs. */
-static double divisor_of(const oct_loss_call *call, double weight)
+static double divisor_of(const loss_call *call, double weight)
 {
     const int64_t rows = call->spec->divisor_samples * oct_goals_rows(&call->goals);
     return rows > 0 ? (double)rows : weight;
 }
 
 /* True when the batch has a loss. */
-static bool measure(oct_context *cx, const oct_loss_call *call, const oct_tensor *y,
-                    oct_loss *result)
+static bool measure(oct_context *cx, const loss_call *call, const oct_tensor *y, oct_loss *result)
 {
     const oct_metric *metric = call->spec->metric;
     double *total = sum_batch(cx, call, y);
@@ -175,18 +183,9 @@ static void loss_backward(oct_context *cx, oct_node *node)
         add_grad(cx, node, goal, v->kind->goal_grad);
 }
 
-bool oct_loss_takes(oct_context *cx, const char *op, const oct_tensor *x)
-{
-    char text[96];
-    if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return false;
-    if (x->shape.ndim == 2 && oct_dim(x, 1) >= 1) return true;
-    oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
-                     oct_shape_text(&x->shape, text));
-    return false;
-}
-
-oct_tensor *oct_loss_record(oct_context *cx, const oct_loss_call *call, oct_tensor *const *x, int n,
-                            oct_loss *result)
+/* x[0]: outputs; x[1], if there: where the goals come from. */
+static oct_tensor *record_loss(oct_context *cx, const loss_call *call, oct_tensor *const *x, int n,
+                               oct_loss *result)
 {
     if (!measure(cx, call, x[0], result)) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, (oct_shape){.ndim = 0});
@@ -244,10 +243,88 @@ static bool keep_labels(oct_context *cx, oct_goals *goals, int64_t rows)
 oct_tensor *oct_loss_apply(oct_context *cx, const oct_loss_spec *spec, oct_tensor *y,
                            const oct_goals *goals, oct_loss *result)
 {
-    oct_loss_call call = {.op = spec->kind->name, .spec = spec, .goals = *goals};
+    loss_call call = {.op = spec->kind->name, .spec = spec, .goals = *goals};
     if (!oct_inputs_ok(cx, &y, 1)) return NULL;
     call.n = row_of(cx, call.op, y, goals);
     if (call.n == 0 || !keep_labels(cx, &call.goals, oct_dim(y, 0) * oct_goals_rows(goals)))
         return NULL;
-    return oct_loss_record(cx, &call, &y, 1, result);
+    return record_loss(cx, &call, &y, 1, result);
+}
+
+static oct_loss_spec spec_of(double smoothing)
+{
+    return (oct_loss_spec){.kind = &oct_loss_cross_entropy, .options = {.smoothing = smoothing}};
+}
+
+oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
+                              float smoothing, oct_loss *result)
+{
+    const oct_loss_spec spec = spec_of((double)smoothing);
+    return oct_loss_apply(cx, &spec, logits, &(oct_goals){.labels = labels}, result);
+}
+
+/* Whether x is f32 (N, K) of the batch at hand; otherwise the context has failed. */
+static bool takes_logits(oct_context *cx, const char *op, const oct_tensor *x)
+{
+    char text[96];
+    if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return false;
+    if (x->shape.ndim == 2 && oct_dim(x, 1) >= 1) return true;
+    oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
+                     oct_shape_text(&x->shape, text));
+    return false;
+}
+
+/* A float that is no integer becomes -1, which is no class. */
+static int32_t label_of(const oct_tensor *target, int64_t i)
+{
+    if (target->dtype == OCT_S32) return ((const int32_t *)target->data)[i];
+    float value = oct_f32(target)[i];
+    return value >= 0 && value < 0x1p30F && value == rintf(value) ? (int32_t)value : -1;
+}
+
+static const int32_t *labels_of(oct_context *cx, const oct_tensor *target)
+{
+    int64_t n = oct_dim(target, 0);
+    int32_t *labels = oct_save(cx, (size_t)n * sizeof *labels);
+    for (int64_t i = 0; labels && i < n; i++)
+        labels[i] = label_of(target, i);
+    return labels;
+}
+
+/* Reads the target as its shape says. */
+static bool read_target(oct_context *cx, const oct_tensor *logits, const oct_tensor *target,
+                        loss_call *call)
+{
+    char one[96], two[96];
+    const oct_shape *shape = &target->shape;
+    bool rows = oct_shape_equal(shape, &logits->shape) && target->dtype == OCT_F32;
+    bool numbers = shape->ndim == 1 && shape->dim[0] == oct_dim(logits, 0) &&
+                   (target->dtype == OCT_F32 || target->dtype == OCT_S32);
+    if (rows) call->goals.values = oct_f32(target);
+    if (numbers) call->goals.labels = labels_of(cx, target);
+    if (numbers && target->dtype == OCT_F32) call->given = oct_f32(target);
+    if (!rows && !numbers)
+        oct_context_fail(cx, OCT_USAGE,
+                         "cross_entropy_loss takes logits (N, K) and a target, (N, K) f32 "
+                         "probabilities or (N) class numbers, but has %s and %s %s",
+                         oct_shape_text(&logits->shape, one), oct_shape_text(shape, two),
+                         oct_dtype_name(target->dtype));
+    return cx->status == OCT_OK;
+}
+
+oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tensor *target,
+                                   double smoothing)
+{
+    static const char op[] = "cross_entropy_loss";
+    oct_tensor *x[] = {logits, target}, *y;
+    if (oct_call_site(cx, op, OCT_ARGS(cross_entropy_loss, smoothing), x, 2, &y)) return y;
+    if (!oct_inputs_ok(cx, x, 2) || !takes_logits(cx, op, logits)) return NULL;
+    if (!(smoothing >= 0 && smoothing <= 1))
+        return oct_context_fail(cx, OCT_USAGE, "%s takes a smoothing of 0 to 1, but has %g", op,
+                                smoothing);
+    const oct_loss_spec spec = spec_of(smoothing);
+    loss_call call = {.op = op, .spec = &spec, .n = oct_dim(logits, 1)};
+    oct_loss result;
+    if (!read_target(cx, logits, target, &call)) return NULL;
+    return record_loss(cx, &call, x, 2, &result);
 }

@@ -10,8 +10,6 @@
 #include "core/nn/param.h"
 #include "core/op/elementwise.h"
 #include "core/op/loss.h"
-#include "core/op/move.h"
-#include "core/op/pad.h"
 #include "core/tensor/conv_shape.h"
 #include "core/tensor/resize.h"
 
@@ -112,3 +110,41 @@ oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t
  * goes to logits and to probabilities. Smoothing: 0 to 1. */
 oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tensor *target,
                                    double smoothing);
+
+/* Puts values around images (N, H, W, C), or around tensors of fewer dimensions; a dimension that is
+ * missing gets none. f32. */
+oct_tensor *oct_pad(oct_context *cx, oct_tensor *x, const oct_padding *padding);
+/* The backward of a node that padded its input like this: values outside of it get no gradient. */
+void oct_pad_add_grad(oct_context *cx, oct_node *node, const oct_pad_shape *shape);
+
+/* Ops that move values, all by one map (core/tensor/move.h): split a tensor, order its dimensions otherwise, put
+ * pixels into channels and back.
+ *
+ * They take f32 values or codes, and give back what they take; the gradient goes back to where each value came
+ * from. Axes and dimensions count from 1: 0 is the batch, which stays. NULL with the context failed when something
+ * does not fit.
+ */
+
+/* Moves by any map. */
+oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map);
+
+/* Takes `count` places of an axis: begin, begin + step, ...; step may be negative. Several slices split a
+ * tensor. */
+oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, int64_t step,
+                      int64_t count);
+/* Dimension i of the output is dimension order[i - 1] of x: {3, 1, 2} makes (N, H, W, C) (N, C, H, W). */
+oct_tensor *oct_transpose(oct_context *cx, oct_tensor *x, const int *order);
+/* Which of a pixel's channels go where in a block of pixels: channel (y * block + x) * C + c (ONNX's DCR), or
+ * c * block * block + y * block + x (ONNX's CRD, PyTorch's pixel_shuffle). */
+typedef enum oct_depth_order { OCT_DEPTH_DCR, OCT_DEPTH_CRD } oct_depth_order;
+/* (N, H, W, C block^2) -> (N, H block, W block, C), and back. */
+oct_tensor *oct_depth_to_space(oct_context *cx, oct_tensor *x, int block, oct_depth_order order);
+oct_tensor *oct_space_to_depth(oct_context *cx, oct_tensor *x, int block, oct_depth_order order);
+/* Deals the channels of each group to all groups: channel i of group g becomes channel i * groups + g. */
+oct_tensor *oct_channel_shuffle(oct_context *cx, oct_tensor *x, int groups);
+
+/* The backward of PReLU for values that are not those of its input tensor: codes. */
+/* Gives the weight and x their gradients. values: what x holds as real numbers; grad: that of the output, which is
+ * taken over. Borrowed memory (oct_scratch) stays the caller's. */
+void oct_prelu_add_grads(oct_context *cx, oct_param *weight, oct_tensor *x, const float *values,
+                         float *grad);

@@ -1,6 +1,6 @@
 /* Padding puts a constant or what lies inside around each sample; the gradient goes to what was shown. */
-#include "core/op/pad.h"
 #include "core/op/op_impl.h"
+#include "core/op/ops.h"
 
 #include <string.h>
 

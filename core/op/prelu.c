@@ -3,7 +3,6 @@
 #include "core/base/int_math.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
-#include "core/op/prelu.h"
 
 #include <string.h>
 

@@ -1,17 +1,54 @@
-/* ReLU is max(x, 0). A NaN stays a NaN, so that a broken run is seen. */
+/* ReLU is max(x, 0), ReLU6 is min(max(x, 0), 6), whose gradient passes strictly between the bounds. The output alone
+ * decides about the gradient. A NaN stays a NaN, so that a broken run is seen. */
 #include "core/base/cpu.h"
-#include "core/op/activation_impl.h"
+#include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
+typedef struct activation {
+    const char *name;
+    void (*forward)(int64_t n, const float *x, float *restrict y);
+    /* Clears the gradient where the output says that none passes. */
+    void (*mask_grad)(int64_t n, const float *y, float *restrict grad);
+} activation;
+
+static void activation_backward(oct_context *cx, oct_node *node)
+{
+    const activation *const *loops = node->saved;
+    const float *y = oct_f32(node->output);
+    int64_t samples = oct_samples(node->output),
+            n = samples ? oct_numel(node->output) / samples : 0;
+    float *grad = oct_detach_grad(node->output);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        (*loops)->mask_grad(n, y + i * n, grad + i * n);
+    oct_add_grad(cx, node->input[0], grad);
+}
+
+static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *loops)
+{
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, loops->name, x)) return NULL;
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    const activation **saved = oct_save(cx, sizeof *saved);
+    if (!y || !saved) return NULL;
+    *saved = loops;
+    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        loops->forward(n, oct_f32(x) + i * n, oct_f32(y) + i * n);
+    oct_node *node = oct_record(cx, loops->name, activation_backward, &x, 1, false, y);
+    if (node) node->saved = saved;
+    return y;
+}
+
 OCT_CLONES
-static void forward_values(int64_t n, const float *x, float *restrict y)
+static void relu_values(int64_t n, const float *x, float *restrict y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = x[i] <= 0.0F ? 0.0F : x[i];
 }
 
 OCT_CLONES
-static void mask_grad(int64_t n, const float *y, float *restrict grad)
+static void relu_mask_grad(int64_t n, const float *y, float *restrict grad)
 {
     for (int64_t i = 0; i < n; i++)
         grad[i] = y[i] <= 0.0F ? 0.0F : grad[i];
@@ -21,6 +58,32 @@ oct_tensor *oct_relu(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "relu", OCT_NO_ARGS, &x, 1, &y)) return y;
-    static const oct_activation_loops relu = {"relu", forward_values, mask_grad};
-    return oct_activate(cx, x, &relu);
+    static const activation relu = {"relu", relu_values, relu_mask_grad};
+    return activate(cx, x, &relu);
+}
+
+OCT_CLONES
+static void relu6_values(int64_t n, const float *x, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float v = x[i] <= 0.0F ? 0.0F : x[i];
+        y[i] = v >= 6.0F ? 6.0F : v;
+    }
+}
+
+OCT_CLONES
+static void relu6_mask_grad(int64_t n, const float *y, float *restrict grad)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float g = y[i] <= 0.0F ? 0.0F : grad[i];
+        grad[i] = y[i] >= 6.0F ? 0.0F : g;
+    }
+}
+
+oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x)
+{
+    oct_tensor *y;
+    if (oct_call_site(cx, "relu6", OCT_NO_ARGS, &x, 1, &y)) return y;
+    static const activation relu6 = {"relu6", relu6_values, relu6_mask_grad};
+    return activate(cx, x, &relu6);
 }

@@ -1,4 +1,5 @@
-/* Views keep the memory. Reshaping gives the values of each sample another shape. */
+/* Views keep the memory: reshape gives the values of each sample another shape, squeeze drops dimensions of size 1,
+ * flatten makes (N, F) of (N, ...). */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
@@ -33,4 +34,52 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
                                 "different numbers of them",
                                 oct_shape_text(&x->shape, from), oct_shape_text(&shape, to));
     return oct_view_as(cx, "reshape", x, shape);
+}
+
+/* dim 0: all but the batch. */
+static oct_shape squeezed(const oct_shape *shape, int dim)
+{
+    oct_shape rest = {.ndim = 0};
+    for (int i = 0; i < shape->ndim; i++)
+        if (i == 0 || shape->dim[i] != 1 || (dim != 0 && dim != i))
+            rest.dim[rest.ndim++] = shape->dim[i];
+    return rest;
+}
+
+static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
+{
+    oct_tensor *y;
+    if (oct_call_site(cx, "squeeze", OCT_ARGS(squeeze, dim), &x, 1, &y)) return y;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    char text[96];
+    if (x->shape.ndim < 1 || dim < 0 || dim >= x->shape.ndim)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "squeeze cannot drop dimension %d of %s; dimension 0 is the batch, "
+                                "which stays",
+                                dim, oct_shape_text(&x->shape, text));
+    return oct_view_as(cx, "squeeze", x, squeezed(&x->shape, dim));
+}
+
+oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x)
+{
+    return squeeze(cx, x, 0);
+}
+
+oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim)
+{
+    /* 0 stands for all of them at the call site. */
+    return squeeze(cx, x, dim == 0 ? -1 : dim);
+}
+
+oct_tensor *oct_flatten(oct_context *cx, oct_tensor *x)
+{
+    oct_tensor *y;
+    if (oct_call_site(cx, "flatten", OCT_NO_ARGS, &x, 1, &y)) return y;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    if (x->shape.ndim < 1)
+        return oct_context_fail(cx, OCT_USAGE, "flatten needs a batch dimension, but has a scalar");
+    int64_t features = 1;
+    for (int i = 1; i < x->shape.ndim; i++)
+        features *= oct_dim(x, i);
+    return oct_view_as(cx, "flatten", x, OCT_SHAPE(oct_dim(x, 0), features));
 }

@@ -7,7 +7,7 @@
 
 #include "core/base/mem.h"
 #include "quant/module/rule.h"
-#include "quant/module/emitter.h"
+#include "quant/module/emit.h"
 
 #include <stdio.h>
 #include <string.h>

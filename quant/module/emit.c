@@ -1,20 +1,10 @@
 /* The emitter: steps and values of a program, one call site after another. */
-#include "quant/module/emitter.h"
+#include "quant/module/emit.h"
 
 #include "core/base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
-
-const oct_op_args *oct_emit_args(const oct_emitter *e)
-{
-    return &e->node->args;
-}
-
-const oct_program *oct_emit_program(const oct_emitter *e)
-{
-    return e->program;
-}
 
 const oct_value *oct_emit_input(const oct_emitter *e, int i)
 {
@@ -35,14 +25,6 @@ oct_status oct_emitter_add_value(oct_emitter *e, int64_t traced, oct_dtype dtype
     return OCT_OK;
 }
 
-/* "layer1.0.conv1"; a functional op is named after its caller: "layer1.0.add". */
-static void set_name(oct_step *step, const oct_trace_node *node)
-{
-    const char *dot = node->path[0] && !node->module ? "." : "";
-    snprintf(step->name, sizeof step->name, "%s%s%s", node->path, dot,
-             node->module ? "" : node->op);
-}
-
 oct_status oct_emit_step(oct_emitter *e, oct_step_kind kind, oct_step **step)
 {
     oct_program *program = e->program;
@@ -53,7 +35,9 @@ oct_status oct_emit_step(oct_emitter *e, oct_step_kind kind, oct_step **step)
     memset(made, 0, sizeof *made);
     program->num_steps++;
     made->kind = kind;
-    set_name(made, node);
+    /* "layer1.0.conv1"; a functional op is named after its caller: "layer1.0.add". */
+    snprintf(made->name, sizeof made->name, "%s%s%s", node->path,
+             node->path[0] && !node->module ? "." : "", node->module ? "" : node->op);
     made->num_inputs = node->num_inputs;
     for (int i = 0; i < node->num_inputs; i++)
         made->input[i] = e->value_of[node->input[i]];

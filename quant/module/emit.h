@@ -2,15 +2,18 @@
  * with an emitter at its call site. */
 #pragma once
 
-#include "core/autograd/call.h"
+#include "core/graph/trace.h"
 #include "quant/program/program.h"
 
-typedef struct oct_emitter oct_emitter;
+/* Convert makes it and moves `node` on. */
+typedef struct oct_emitter {
+    oct_program *program; /* as far as it is made */
+    size_t cap_steps, cap_values;
+    const oct_trace *trace;
+    int32_t *value_of;          /* program value of a trace value; -1 none yet */
+    const oct_trace_node *node; /* the call site at hand, with its arguments */
+} oct_emitter;
 
-/* The arguments of the op or module at the call site. */
-const oct_op_args *oct_emit_args(const oct_emitter *e);
-/* The program as far as it is made. */
-const oct_program *oct_emit_program(const oct_emitter *e);
 /* Valid until the next oct_emit_output. */
 const oct_value *oct_emit_input(const oct_emitter *e, int i);
 /* Adds a zeroed step with name, kind and inputs filled in; valid until the next one. */
@@ -20,3 +23,6 @@ oct_status oct_emit_output(oct_emitter *e, oct_step *step, oct_dtype dtype,
                            oct_qparams q) OCT_NODISCARD;
 /* Makes the output input 0 itself, by a step only where it has another shape. */
 oct_status oct_emit_reshape(oct_emitter *e) OCT_NODISCARD;
+/* Adds a value to the program for one of the trace. */
+oct_status oct_emitter_add_value(oct_emitter *e, int64_t traced, oct_dtype dtype, oct_qparams q,
+                                 int32_t *number) OCT_NODISCARD;

@@ -2,28 +2,22 @@
 #include "quant/module/fake_quant.h"
 
 #include "core/autograd/leaf_grads.h"
-#include "core/autograd/tape.h"
-#include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "quant/rounding/bits.h"
+#include "core/base/mem.h"
 #include "quant/module/mask.h"
+#include "quant/rounding/bits.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char *state_name(oct_quant_state state)
+static void describe(const oct_module *self, char *text, size_t size)
 {
-    static const char *const names[] = {
+    static const char *const states[] = {
 #define X(name, text) text,
         OCT_QUANT_STATE_LIST(X)
 #undef X
     };
-    return names[state];
-}
-
-static void describe(const oct_module *self, char *text, size_t size)
-{
     const oct_fake_quant *fq = (const oct_fake_quant *)self;
     oct_qparams q = oct_fake_quant_qparams(fq);
     char range[64] = "not seen";
@@ -33,8 +27,8 @@ static void describe(const oct_module *self, char *text, size_t size)
     oct_snprintf(text, size,
                  "state=%s, kind=%s, dtype=u%d, codes=[%d, %d], scheme=%s, observer=%s, range=%s, "
                  "scale=%.9g%s, zero_point=%d",
-                 state_name(fq->state), fq->qconfig.fake_quant->name, fq->qconfig.bits, q.qmin,
-                 q.qmax, q.zero_point && !fq->zero_point ? "symmetric" : "affine",
+                 states[fq->state], fq->qconfig.fake_quant->name, fq->qconfig.bits, q.qmin, q.qmax,
+                 q.zero_point && !fq->zero_point ? "symmetric" : "affine",
                  fq->qconfig.observer->name, range, (double)q.scale, fq->learned ? ", learned" : "",
                  q.zero_point);
 }
@@ -59,13 +53,7 @@ static void reset_batch(oct_fake_quant *fq)
         memset(fq->batch_histogram, 0, OCT_HISTOGRAM_BINS * sizeof *fq->batch_histogram);
 }
 
-static oct_status add_histogram(oct_fake_quant *fq)
-{
-    OCT_TRY(oct_module_add_buffer(&fq->base, "histogram", OCT_S64, OCT_SHAPE(OCT_HISTOGRAM_BINS),
-                                  &fq->histogram));
-    return oct_alloc(&fq->batch_histogram, OCT_HISTOGRAM_BINS, sizeof *fq->batch_histogram);
-}
-
+/* Adds the scale, which is a parameter where the kind learns it. */
 static oct_status add_scale(oct_fake_quant *fq)
 {
     const oct_shape one = OCT_SHAPE(1);
@@ -84,15 +72,6 @@ static int32_t plain_zero_point(const oct_fake_quant *fq)
     return centred ? 1 << (fq->qconfig.bits - 1) : 0;
 }
 
-static oct_status add_zero_point(oct_fake_quant *fq)
-{
-    OCT_TRY(oct_module_add_buffer(&fq->base, "zero_point", OCT_S64, OCT_SHAPE(1), &fq->zero_point));
-    fq->zero_point[0] = plain_zero_point(fq);
-    oct_module_limit_state(&fq->base, "zero_point",
-                           (oct_value_range){0, (1 << fq->qconfig.bits) - 1});
-    return OCT_OK;
-}
-
 static oct_status add_state(oct_fake_quant *fq)
 {
     oct_shape one = OCT_SHAPE(1);
@@ -101,8 +80,17 @@ static oct_status add_state(oct_fake_quant *fq)
     OCT_TRY(oct_module_add_buffer(&fq->base, "updates", OCT_S64, one, &fq->updates));
     OCT_TRY(add_scale(fq));
     oct_module_limit_state(&fq->base, "scale", oct_scale_range);
-    if (fq->qconfig.fake_quant->zero_point) OCT_TRY(add_zero_point(fq));
-    if (fq->qconfig.observer->count) OCT_TRY(add_histogram(fq));
+    if (fq->qconfig.fake_quant->zero_point) {
+        OCT_TRY(oct_module_add_buffer(&fq->base, "zero_point", OCT_S64, one, &fq->zero_point));
+        fq->zero_point[0] = plain_zero_point(fq);
+        oct_module_limit_state(&fq->base, "zero_point",
+                               (oct_value_range){0, (1 << fq->qconfig.bits) - 1});
+    }
+    if (fq->qconfig.observer->count) {
+        OCT_TRY(oct_module_add_buffer(&fq->base, "histogram", OCT_S64,
+                                      OCT_SHAPE(OCT_HISTOGRAM_BINS), &fq->histogram));
+        OCT_TRY(oct_alloc(&fq->batch_histogram, OCT_HISTOGRAM_BINS, sizeof *fq->batch_histogram));
+    }
     fq->min[0] = INFINITY;
     fq->max[0] = -INFINITY;
     fq->scale[0] = 1.0f;
@@ -121,11 +109,7 @@ oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig
         made->qconfig.fake_quant = oct_fake_quant_kind_find(target->affine);
     made->target = target;
     made->is_signed = is_signed;
-    oct_status status = add_state(made);
-    if (status != OCT_OK) {
-        oct_module_destroy(&module);
-        return status;
-    }
+    OCT_TRY(oct_module_made(&module, add_state(made)));
     *fq = made;
     return OCT_OK;
 }
@@ -258,51 +242,6 @@ void oct_fake_quant_add_scale_grad(oct_context *cx, oct_fake_quant *fq, int64_t 
     oct_leaf_grads_end(cx, fq->learned);
 }
 
-/* What the backward of a rounding needs; the mask's bits follow. */
-typedef struct rounded {
-    const oct_fake_quant *fq;
-    uint8_t mask[];
-} rounded;
-
-static void round_backward(oct_context *cx, oct_node *node)
-{
-    const rounded *saved = node->saved;
-    float *grad = oct_detach_grad(node->output);
-    oct_fake_quant_backward(saved->fq, oct_numel(node->output), saved->mask, grad);
-    oct_add_grad(cx, node->input[0], grad);
-}
-
-/* Rounds values to their codes and back, which is what a quantized model would hand on. */
-static oct_tensor *round_to_codes(oct_context *cx, const oct_fake_quant *fq, oct_tensor *x)
-{
-    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
-    if (!y) return NULL;
-    int64_t n = oct_numel(x);
-    rounded *saved = NULL;
-    oct_node *node = oct_record(cx, "fake_quant", round_backward, &x, 1, false, y);
-    if (node) {
-        saved = oct_save(cx, sizeof *saved + (size_t)(n + 7) / 8);
-        if (!saved) return NULL;
-        saved->fq = fq;
-        node->saved = saved;
-    }
-    uint8_t flags[OCT_FLAG_BLOCK];
-    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;
-        oct_fake_quantize(oct_f32(x) + i, count, oct_fake_quant_qparams(fq), oct_f32(y) + i, flags);
-        if (saved) oct_bits_pack(flags, count, saved->mask + i / 8);
-    }
-    return y;
-}
-
-oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool training, oct_tensor *y)
-{
-    if (!fq || !y) return y;
-    if (fq->state == OCT_QUANT_SIMULATE) return round_to_codes(cx, fq, y);
-    oct_fake_quant_observe_values(fq, training, oct_f32(y), oct_numel(y));
-    return y;
-}
-
 typedef struct collector {
     oct_quantizers *list;
     size_t capacity, weight_capacity;
@@ -414,6 +353,7 @@ static oct_status update_scale(oct_fake_quant *fq)
     return OCT_OK;
 }
 
+/* Hands the batch to the observer, whose range changes. */
 static void observe_batch(oct_fake_quant *fq, const oct_seen *batch)
 {
     const oct_observer *observer = fq->qconfig.observer;
@@ -426,16 +366,6 @@ static void observe_batch(oct_fake_quant *fq, const oct_seen *batch)
     fq->min[0] = range.min;
     fq->max[0] = range.max;
     fq->updates[0] = range.updates;
-}
-
-/* Keeps a scale that the optimizer has moved in its bounds. */
-static oct_status check_learned(oct_fake_quant *fq)
-{
-    char path[256];
-    OCT_CHECK(isfinite(fq->scale[0]), OCT_NUMERIC, "%s: its learned scale is not finite",
-              oct_module_path(&fq->base, path));
-    fq->scale[0] = oct_scale_at_least(fq->scale[0]);
-    return OCT_OK;
 }
 
 static oct_seen seen_of(const oct_fake_quant *fq, const int64_t keys[2])
@@ -470,25 +400,22 @@ oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t 
     return OCT_OK;
 }
 
-/* What an observer made of numbers. */
-static oct_status check_observed(const oct_fake_quant *fq)
+static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
 {
     char path[256];
+    if (oct_fake_quant_learns(fq)) { /* the optimizer has moved the scale */
+        OCT_CHECK(isfinite(fq->scale[0]), OCT_NUMERIC, "%s: its learned scale is not finite",
+                  oct_module_path(&fq->base, path));
+        fq->scale[0] = oct_scale_at_least(fq->scale[0]);
+    }
+    if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
+    const oct_seen batch = seen_of(fq, keys);
+    observe_batch(fq, &batch);
     OCT_CHECK(isfinite(fq->min[0]) && isfinite(fq->max[0]) && fq->min[0] <= fq->max[0], OCT_NUMERIC,
               "%s: the observer '%s' gave the range [%g, %g]; its ends are numbers, the lower one "
               "first",
               oct_module_path(&fq->base, path), fq->qconfig.observer->name, (double)fq->min[0],
               (double)fq->max[0]);
-    return OCT_OK;
-}
-
-static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
-{
-    if (oct_fake_quant_learns(fq)) OCT_TRY(check_learned(fq));
-    if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
-    const oct_seen batch = seen_of(fq, keys);
-    observe_batch(fq, &batch);
-    OCT_TRY(check_observed(fq));
     return update_scale(fq);
 }
 
@@ -509,14 +436,6 @@ oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t
     return status;
 }
 
-/* Counts below 2^53 are exact in double, and so are their sums: ranks are the leaves of a sum that there is
- * anyway. One rank asks as well: where a leaf is computed again (oct_replay), the answer has more leaves. */
-static oct_status sum_over_ranks(double *counts, int64_t n, const oct_collective *group)
-{
-    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    return group->tree_sum_f64(group, &ranks, counts, n, counts);
-}
-
 /* Copies the histograms, one after another, to `all` or back. */
 static void move_counts(const oct_quantizers *quantizers, double *all, bool back)
 {
@@ -534,6 +453,9 @@ static void move_counts(const oct_quantizers *quantizers, double *all, bool back
 
 oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct_collective *group)
 {
+    /* Counts below 2^53 are exact in double, and so are their sums: ranks are the leaves of a sum that there is
+ * anyway. One rank asks as well: where a leaf is computed again (oct_replay), the answer has more leaves. */
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     double *all = NULL;
     int64_t n = 0;
     for (size_t i = 0; i < quantizers->count; i++)
@@ -541,7 +463,7 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct
     if (n == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&all, (size_t)n, sizeof *all));
     move_counts(quantizers, all, false);
-    const oct_status status = sum_over_ranks(all, n, group);
+    const oct_status status = group->tree_sum_f64(group, &ranks, all, n, all);
     if (status == OCT_OK) move_counts(quantizers, all, true);
     oct_free(&all);
     return status;

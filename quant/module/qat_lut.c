@@ -8,13 +8,13 @@
  * root or logarithm) it has that of the next code inside and the slope 0, and what is infinite is cut to the ends of
  * the codes and widens no range.
  */
-#include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "core/op/prelu.h"
-#include "quant/rounding/bits.h"
+#include "core/base/mem.h"
+#include "core/op/ops.h"
 #include "quant/kernel/fixed_function.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
+#include "quant/rounding/bits.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * scale has, or codes from inside, or a value of its own: that one is rounded to the nearest code, and the range
  * from which the scale follows includes it. (A scale that is taken from the values of this very step is set
  * before they are padded, and may cut it.) */
-#include "core/op/pad.h"
+#include "core/op/ops.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 

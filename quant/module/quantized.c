@@ -7,8 +7,8 @@
 #include "core/autograd/leaf_grads.h"
 #include "quant/module/quantized_impl.h"
 
-#include "core/base/mem.h"
 #include "core/base/int_math.h"
+#include "core/base/mem.h"
 #include "quant/rounding/bits.h"
 #include "quant/rounding/qparams.h"
 
@@ -106,13 +106,6 @@ static oct_value unit_of(const oct_tensor *x, oct_step_unit unit)
     return value;
 }
 
-/* The parts of a mask begin at a byte, so those of outputs with a mask have a multiple of 8 elements. */
-static int64_t units_of_part(const oct_quantized_op *op, oct_step_unit unit, int64_t numel)
-{
-    if (unit == OCT_UNIT_SAMPLE) return op->keeps_qparams || numel % 8 == 0 ? 1 : 8;
-    return oct_round_up(oct_max_i64(OCT_PART / oct_max_i64(numel, 1), 1), 8);
-}
-
 /* The input that has the output's shape, where one of two may repeat; op may be NULL. */
 static const oct_tensor *larger_of(const oct_quantized_op *op, oct_tensor *const *x)
 {
@@ -121,16 +114,11 @@ static const oct_tensor *larger_of(const oct_quantized_op *op, oct_tensor *const
     return x[fit && oct_broadcast_larger(&b)];
 }
 
-static oct_step_unit unit_at(const oct_quantized_op *op, oct_tensor *const *x)
-{
-    return op->broadcasts && !oct_shape_equal(&x[0]->shape, &x[1]->shape) ? OCT_UNIT_SAMPLE
-                                                                          : op->unit;
-}
-
 static one_step step_of(oct_module *self, oct_tensor *const *x, oct_tensor *y)
 {
     const oct_quantized_op *op = self->type->step;
-    const oct_step_unit by = unit_at(op, x);
+    const bool repeats = op->broadcasts && !oct_shape_equal(&x[0]->shape, &x[1]->shape);
+    const oct_step_unit by = repeats ? OCT_UNIT_SAMPLE : op->unit;
     one_step s = {.self = self, .op = op, .x = x, .y = y};
     if (op->target || !op->keeps_qparams)
         s.program.requantizer =
@@ -143,7 +131,11 @@ static one_step step_of(oct_module *self, oct_tensor *const *x, oct_tensor *y)
     s.values[op->inputs] = unit_of(y, by);
     const int64_t unit = oct_value_numel(&s.values[op->inputs]);
     s.units = unit > 0 ? oct_numel(y) / unit : 0;
-    s.part = units_of_part(op, by, unit);
+    /* The parts of a mask begin at a byte, so those of outputs with a mask have a multiple of 8 elements. */
+    if (by == OCT_UNIT_SAMPLE)
+        s.part = op->keeps_qparams || unit % 8 == 0 ? 1 : 8;
+    else
+        s.part = oct_round_up(oct_max_i64(OCT_PART / oct_max_i64(unit, 1), 1), 8);
     return s;
 }
 
@@ -225,24 +217,17 @@ static void observe_first(oct_context *cx, one_step *s, oct_fake_quant *fq)
     set_qparams(cx, s, oct_fake_quant_qparams(fq));
 }
 
-static oct_tensor *output_of(oct_context *cx, const oct_module *self, oct_tensor *const *x,
-                             oct_qparams q)
-{
-    const oct_quantized_op *op = self->type->step;
-    oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q),
-                                   op->shape ? op->shape(self, x[0]) : larger_of(op, x)->shape);
-    if (y) y->q = q;
-    return y;
-}
-
 oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     const oct_quantized_op *op = self->type->step;
     oct_fake_quant *fq = op->keeps_qparams ? NULL : oct_quantized_fq((oct_quantized *)self);
     const bool learns = oct_fake_quant_learns(fq), training = fq && self->training;
     const bool first = fq && oct_fake_quant_updates_first(fq, training);
-    oct_tensor *y = output_of(cx, self, x, fq ? oct_fake_quant_qparams(fq) : x[0]->q);
+    const oct_qparams q = fq ? oct_fake_quant_qparams(fq) : x[0]->q;
+    oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q),
+                                   op->shape ? op->shape(self, x[0]) : larger_of(op, x)->shape);
     if (!y) return NULL;
+    y->q = q;
     oct_param *parameter = op->parameter ? op->parameter(self) : NULL;
     oct_node *node =
         oct_record(cx, self->type->name, op->backward, x, op->inputs, learns || parameter, y);
@@ -345,7 +330,7 @@ oct_status oct_quantized_emit(oct_module *self, oct_emitter *e)
     OCT_TRY(oct_emit_output(e, step, oct_codes_dtype(q), q));
     if (!op->constants) return OCT_OK;
     oct_step made = *step;
-    OCT_TRY(op->constants(self, oct_emit_program(e), &made));
+    OCT_TRY(op->constants(self, e->program, &made));
     return own_arrays(step, &made);
 }
 
@@ -402,4 +387,49 @@ float *oct_quantized_detach_grad(oct_context *cx, oct_node *node)
         oct_quantized_add_scale_grad(cx, m, values, node->input, y->q, grad);
     oct_quantized_clip_grad(m, node->saved, oct_numel(y), grad);
     return grad;
+}
+
+/* What the backward of a rounding needs; the mask's bits follow. */
+typedef struct rounded {
+    const oct_fake_quant *fq;
+    uint8_t mask[];
+} rounded;
+
+static void round_backward(oct_context *cx, oct_node *node)
+{
+    const rounded *saved = node->saved;
+    float *grad = oct_detach_grad(node->output);
+    oct_fake_quant_backward(saved->fq, oct_numel(node->output), saved->mask, grad);
+    oct_add_grad(cx, node->input[0], grad);
+}
+
+/* Rounds values to their codes and back, which is what a quantized model would hand on. */
+static oct_tensor *round_to_codes(oct_context *cx, const oct_fake_quant *fq, oct_tensor *x)
+{
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    if (!y) return NULL;
+    int64_t n = oct_numel(x);
+    rounded *saved = NULL;
+    oct_node *node = oct_record(cx, "fake_quant", round_backward, &x, 1, false, y);
+    if (node) {
+        saved = oct_save(cx, sizeof *saved + (size_t)(n + 7) / 8);
+        if (!saved) return NULL;
+        saved->fq = fq;
+        node->saved = saved;
+    }
+    uint8_t flags[OCT_FLAG_BLOCK];
+    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
+        const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;
+        oct_fake_quantize(oct_f32(x) + i, count, oct_fake_quant_qparams(fq), oct_f32(y) + i, flags);
+        if (saved) oct_bits_pack(flags, count, saved->mask + i / 8);
+    }
+    return y;
+}
+
+oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool training, oct_tensor *y)
+{
+    if (!fq || !y) return y;
+    if (fq->state == OCT_QUANT_SIMULATE) return round_to_codes(cx, fq, y);
+    oct_fake_quant_observe_values(fq, training, oct_f32(y), oct_numel(y));
+    return y;
 }

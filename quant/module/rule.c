@@ -20,7 +20,7 @@ static oct_status emit_max_pool(oct_emitter *e)
 {
     oct_pool_geometry g;
     const oct_value in = *oct_emit_input(e, 0);
-    oct_args_get(&oct_max_pool_arg_list, oct_emit_args(e), &g);
+    oct_args_get(&oct_max_pool_arg_list, &e->node->args, &g);
     oct_step *step;
     OCT_TRY(oct_emit_step(e, OCT_STEP_MAX_POOL, &step));
     OCT_TRY(oct_emit_output(e, step, in.dtype, in.q));
@@ -41,7 +41,7 @@ static oct_status emit_move(oct_emitter *e)
     const oct_value in = *oct_emit_input(e, 0);
     oct_step *step;
     OCT_TRY(oct_emit_step(e, OCT_STEP_MOVE, &step));
-    oct_args_get(&oct_move_arg_list, oct_emit_args(e), &step->move);
+    oct_args_get(&oct_move_arg_list, &e->node->args, &step->move);
     return oct_emit_output(e, step, in.dtype, in.q);
 }
 

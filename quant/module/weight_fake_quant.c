@@ -1,10 +1,10 @@
 /* Fake-quants of weights. */
 #include "quant/module/weight_fake_quant.h"
 
-#include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "quant/rounding/bits.h"
+#include "core/base/mem.h"
 #include "quant/module/mask.h"
+#include "quant/rounding/bits.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,16 +15,6 @@ static const oct_qparams codes = {.scale = 1.0f, .zero_point = 0, .qmin = -127, 
 static int64_t channels_of(const oct_tensor *weight)
 {
     return oct_dim(weight, 0);
-}
-
-static int64_t depth_of(const oct_tensor *weight)
-{
-    return oct_numel(weight) / channels_of(weight);
-}
-
-static float of_target(const oct_weight_fake_quant *wq, float scale)
-{
-    return wq->shift ? oct_pow2_ceil(scale) : scale;
 }
 
 /* Writes the scales that the kind gives for the weights as they are now. */
@@ -47,8 +37,8 @@ void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale)
         memcpy(scale, wq->scale->value.data, (size_t)n * sizeof *scale);
     else
         follow_weights(wq, scale);
-    for (int64_t o = 0; o < n; o++)
-        scale[o] = of_target(wq, scale[o]);
+    for (int64_t o = 0; wq->shift && o < n; o++)
+        scale[o] = oct_pow2_ceil(scale[o]);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -105,10 +95,7 @@ oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fa
     made->shift = shift;
     oct_status status = check_rule(made);
     if (status == OCT_OK && kind->slope) status = add_scale(made);
-    if (status != OCT_OK) {
-        oct_module_destroy(&module);
-        return status;
-    }
+    OCT_TRY(oct_module_made(&module, status));
     *wq = made;
     return OCT_OK;
 }
@@ -145,7 +132,7 @@ static double clip_block(const oct_weight_fake_quant *wq, float scale, const flo
 static double clip_channel(const oct_weight_fake_quant *wq, float scale, int64_t channel)
 {
     const oct_param *weight = wq->weight;
-    const int64_t k = depth_of(&weight->value), first = channel * k;
+    const int64_t k = oct_numel(&weight->value) / channels_of(&weight->value), first = channel * k;
     double sum = 0;
     for (int64_t i = first; i < first + k; i += OCT_FLAG_BLOCK)
         sum += clip_block(wq, scale, oct_f32(&weight->value) + i,

@@ -7,7 +7,6 @@
  *     norm_grad.c                   gradients of batch norm
  *     qat_conv_accumulators.c       passes over the accumulators
  *     qat_conv_constants.c          from weights, batch norm and scales to the constants of the kernels
- *     fold.c                        the constants of one channel
  */
 #pragma once
 
@@ -44,7 +43,7 @@ typedef struct oct_channels {
     float *multiplier;
     oct_fixed *fixed; /* the same as whole numbers, where the target's are */
     float *effective; /* the weight scale with batch norm's factor in it */
-    bool *dead;       /* carried by its bias alone (fold.h) */
+    bool *dead;       /* carried by its bias alone (qat_conv_constants.c) */
 } oct_channels;
 
 /* What a forward keeps for its backward. */
@@ -85,6 +84,9 @@ void oct_running_statistics(const oct_layer *l, oct_channels *ch);
 /* Computes gain and shift of channel o, with the mean and inv_std in ch. */
 void oct_channel_affine(const oct_layer *l, const oct_channels *ch, int64_t o, double *gain,
                         double *shift);
+/* Return the largest weight of a channel after its gain is moved into it, and the scale that it then has. */
+float oct_folded_absmax(float weight_scale, double gain);
+float oct_folded_scale(float weight_scale, double gain);
 /* Computes the kernel's constants from mean, inv_std and the scales. OCT_NUMERIC when a parameter is not
  * finite. */
 oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_scale,
@@ -159,6 +161,10 @@ void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
                              const oct_value_pass *pass, int64_t i, oct_value_visit *visit,
                              void *args);
 int64_t oct_value_pass_bytes(int64_t channels);
+/* Adds the gradient of a learned scale of the output, whose codes have q, before anything of grad, the output's
+ * gradient, is clipped: in the backward's first pass over the accumulators. addend: the second input, or NULL. */
+void oct_accumulators_scale_grad(oct_context *cx, const oct_qat_saved *sv, oct_accumulators *a,
+                                 const oct_tensor *addend, oct_qparams q, const float *grad);
 
 /* Rows of n channels that stay in the first-level cache, and their floats: loops work on parts of a leaf of
  * that size. */

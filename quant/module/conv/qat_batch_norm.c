@@ -1,8 +1,8 @@
 /* A batch norm that follows no convolution (+ relu, relu6 or clip), on codes: the depthwise 1x1 convolution whose
  * weights are 1, which needs no product (oct_qconv_plan_affine). */
 #include "quant/module/conv/conv_impl.h"
-#include "quant/module/quantized_impl.h"
 #include "quant/module/emit.h"
+#include "quant/module/quantized_impl.h"
 
 #include <stdio.h>
 
@@ -19,14 +19,6 @@ static oct_layer layer_of(const oct_qat_batch_norm *m)
 static oct_conv_shape plane_shape(int64_t h, int64_t w, int64_t c)
 {
     return oct_conv_shape_of(h, w, c, c, oct_conv_geometry_of(1, 1, 1, 0, (int)c));
-}
-
-static oct_tensor *float_forward(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
-{
-    oct_layer l = layer_of(m);
-    const oct_bn_args args = oct_batch_norm_call(l.bn, m->q.base.training);
-    oct_tensor *y = oct_float_activation(cx, &l, oct_batch_norm(cx, x, &args));
-    return oct_fake_quant_float(cx, l.fq, m->q.base.training, y);
 }
 
 static oct_tensor *integer_forward(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
@@ -51,15 +43,13 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_batch_norm *m,
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
-    switch (oct_quantized_domain(cx, &m->q, x, n, 1)) {
-    case OCT_DOMAIN_CODES:
-        return integer_forward(cx, m, x[0]);
-    case OCT_DOMAIN_FLOAT:
-        return float_forward(cx, m, x[0]);
-    case OCT_DOMAIN_INVALID:
-        break;
-    }
-    return NULL;
+    const oct_domain domain = oct_quantized_domain(cx, &m->q, x, n, 1);
+    if (domain == OCT_DOMAIN_INVALID) return NULL;
+    if (domain == OCT_DOMAIN_CODES) return integer_forward(cx, m, x[0]);
+    const oct_layer l = layer_of(m);
+    const oct_bn_args call = oct_batch_norm_call(l.bn, self->training);
+    oct_tensor *y = oct_float_activation(cx, &l, oct_batch_norm(cx, x[0], &call));
+    return oct_fake_quant_float(cx, l.fq, self->training, y);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -102,8 +92,7 @@ oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
         made->activation = activation;
         made->batch_norm = *batch_norm;
         *batch_norm = NULL;
-        status = oct_module_add_child(*m, "bn", &made->batch_norm);
-        if (status != OCT_OK) oct_module_destroy(m);
+        status = oct_module_made(m, oct_module_add_child(*m, "bn", &made->batch_norm));
     }
     oct_module_destroy(batch_norm);
     return status;

@@ -1,14 +1,14 @@
 /* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip), as the deployed integer
  * arithmetic.
  *
- * Weight codes are those of the raw weights: batch norm's factor moves into the scale (fold.h), so
- * nothing is quantized twice and live batch norm needs no refolding. A second addend is added before
- * anything is rounded (epilogue.h).
+ * Weight codes are those of the raw weights: batch norm's factor moves into the scale (qat_conv_constants.c), so
+ * nothing is quantized twice and live batch norm needs no refolding. A second addend is added before anything is
+ * rounded (epilogue.h).
  */
 #include "quant/module/conv/conv_impl.h"
 
-#include "quant/module/quantized_impl.h"
 #include "quant/module/emit.h"
+#include "quant/module/quantized_impl.h"
 
 #include <stdio.h>
 

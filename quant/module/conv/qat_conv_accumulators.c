@@ -1,4 +1,5 @@
 /* Passes over the accumulators of a call; see the header. */
+#include "core/autograd/leaf_grads.h"
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/mem.h"
@@ -208,4 +209,45 @@ void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
     v.epilogue.out = OCT_F32;
     const oct_tile leaf = oct_whole_leaf(cx, i);
     oct_accumulators_pass(cx, a, &leaf, show_block, &v);
+}
+
+/* What a leaf adds to the gradient of a learned scale. */
+typedef struct scale_grad {
+    oct_slope_sum sum;
+    const float *grad; /* of the leaf, not clipped yet */
+} scale_grad;
+
+static void add_slopes(void *args, int64_t first, int64_t n, const float *v)
+{
+    scale_grad *s = args;
+    oct_slope_sum_add(&s->sum, first, n, v, s->grad + first);
+}
+
+void oct_accumulators_scale_grad(oct_context *cx, const oct_qat_saved *sv, oct_accumulators *a,
+                                 const oct_tensor *addend, oct_qparams q, const float *grad)
+{
+    const oct_layer *l = &sv->layer;
+    const oct_conv_shape *s = &sv->plan.shape;
+    const int64_t each = oct_conv_out_numel(s), bytes = oct_value_pass_bytes(s->out_c);
+    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
+    float *rows = scratch ? oct_leaf_grads_begin(cx, l->fq->learned) : NULL;
+    if (rows) {
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < cx->leaves.local; i++) {
+            const oct_channels ch =
+                oct_channels_of_group(&sv->ch, s->out_c, oct_norm_group_at(&sv->groups, i));
+            const oct_epilogue f = oct_epilogue_of(l, a->x->q, &q, addend, &ch);
+            const oct_value_pass pass = {.epilogue = &f,
+                                         .dead = memchr(ch.dead, true, (size_t)s->out_c) ? ch.dead
+                                                                                         : NULL,
+                                         .scratch = scratch};
+            scale_grad own = {.sum = {.fq = l->fq, .q = q},
+                              .grad = grad + oct_leaf_begin(&cx->leaves, i) * each};
+            oct_accumulators_values(cx, a, &pass, i, add_slopes, &own);
+            rows[i] += oct_slope_sum_end(&own.sum, each);
+        }
+        oct_leaf_grads_end(cx, l->fq->learned);
+        a->computed = true;
+    }
+    oct_scratch_end(cx, scratch);
 }

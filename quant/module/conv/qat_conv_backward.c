@@ -205,36 +205,6 @@ static void clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad
     oct_mask_apply(mask + first / 8, n, grad);
 }
 
-/* The second sweep over a tile where no accumulators are needed. */
-static void plain_tile(const leaf *f, int64_t positions)
-{
-    const call *c = f->c;
-    const int64_t n = c->sv->plan.shape.out_c, end = f->position + positions;
-    for (int64_t row = f->position, rows; row < end; row += rows) {
-        float *grad = f->grad + row * n, *out = c->l->weight ? f->part : grad;
-        rows = oct_min_i64(oct_part_rows(n), end - row);
-        if (f->mask) clip_part(f->mask, row * n, rows * n, grad);
-        if (c->l->bn) oct_norm_grad_frozen(&f->norm, rows, grad, out);
-        if (c->l->weight) take_part(f, row, rows, c->l->bn ? out : grad);
-    }
-}
-
-/* Runs the first sweep, over some channels of a leaf at a time where its accumulators lie there. */
-static void first_sweep(const oct_context *cx, const call *c)
-{
-    const oct_cut cut = oct_accumulators_cut_channels(cx, &c->acc);
-#pragma omp parallel for schedule(static)
-    for (int t = 0; t < cut.threads; t++) {
-        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
-            const oct_tile whole = oct_whole_leaf(cx, tile.leaf);
-            leaf f = leaf_of(cx, c, tile.leaf);
-            f.channel = tile.first;
-            f.end = tile.end;
-            oct_accumulators_pass(cx, &c->acc, &whole, sum_block, &f);
-        }
-    }
-}
-
 /* Computes dC of a tile: as operand rows (those of its leaf begin at `rows`) or in place. */
 static void second_sweep(const oct_context *cx, const call *c, const oct_tile *tile, char *rows)
 {
@@ -243,10 +213,19 @@ static void second_sweep(const oct_context *cx, const call *c, const oct_tile *t
     leaf f = leaf_of(cx, c, tile->leaf);
     f.position = tile->first * plane;
     f.rows = rows;
-    if (c->l->bn && c->sv->live)
+    if (c->l->bn && c->sv->live) {
         oct_accumulators_pass(cx, &c->acc, tile, c->l->weight ? live_block : live_block_alone, &f);
-    else
-        plain_tile(&f, (tile->end - tile->first) * plane);
+        return;
+    }
+    /* No accumulators are needed. */
+    const int64_t n = s->out_c, end = tile->end * plane;
+    for (int64_t row = f.position, rows_here; row < end; row += rows_here) {
+        float *grad = f.grad + row * n, *out = c->l->weight ? f.part : grad;
+        rows_here = oct_min_i64(oct_part_rows(n), end - row);
+        if (f.mask) clip_part(f.mask, row * n, rows_here * n, grad);
+        if (c->l->bn) oct_norm_grad_frozen(&f.norm, rows_here, grad, out);
+        if (c->l->weight) take_part(&f, row, rows_here, c->l->bn ? out : grad);
+    }
 }
 
 /* rows: those of the tile's leaf. */
@@ -262,16 +241,6 @@ static void data_backward(const oct_context *cx, const call *c, const oct_tile *
                                 .y = c->grad_x + begin * oct_conv_in_numel(s),
                                 .add = c->add_x};
     oct_conv_backward_data(&c->plan, &pass, scratch_here(c) + c->parts.products);
-}
-
-static oct_conv_input input_of(const call *c, int64_t begin)
-{
-    oct_conv_input x = {.zero_point = c->x->q.zero_point};
-    if (c->x->dtype == OCT_U16)
-        x.codes16 = oct_u16(c->x) + begin;
-    else
-        x.codes = oct_u8(c->x) + begin;
-    return x;
 }
 
 /* Leaf groups whose operand rows are there together: up to one for each thread. */
@@ -310,16 +279,20 @@ static void weight_backward(const oct_context *cx, const group_round *r, int64_t
 {
     const call *c = r->c;
     const oct_leaf_group group = group_of(cx, r, k);
-    const int64_t begin = oct_leaf_begin(&cx->leaves, group.first);
-    const oct_conv_weight_pass pass = {
-        .samples = oct_leaf_samples(&cx->leaves, group.first, group.end),
-        .grad = rows_of(r, k),
-        .x = input_of(c, begin * oct_conv_in_numel(&c->sv->plan.shape)),
-        .factor = c->factor,
-        .sums = group.row,
-        .add = group.add,
-        .channel = channels->first,
-        .channels = channels->end - channels->first};
+    const int64_t begin =
+        oct_leaf_begin(&cx->leaves, group.first) * oct_conv_in_numel(&c->sv->plan.shape);
+    const bool wide = c->x->dtype == OCT_U16;
+    const oct_conv_weight_pass pass = {.samples =
+                                           oct_leaf_samples(&cx->leaves, group.first, group.end),
+                                       .grad = rows_of(r, k),
+                                       .x = {.zero_point = c->x->q.zero_point,
+                                             .codes16 = wide ? oct_u16(c->x) + begin : NULL,
+                                             .codes = wide ? NULL : oct_u8(c->x) + begin},
+                                       .factor = c->factor,
+                                       .sums = group.row,
+                                       .add = group.add,
+                                       .channel = channels->first,
+                                       .channels = channels->end - channels->first};
     oct_conv_backward_weight(&c->plan, &pass, scratch_here(c) + c->parts.products);
 }
 
@@ -378,6 +351,7 @@ static void transpose_weight(const oct_leaf_layout *layout, const float *row, fl
     oct_conv_weight_transpose(layout->groups, layout->depth, layout->outs, row, value);
 }
 
+/* Runs the second sweep and the products, group by group of the leaves. */
 static void compute_products(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
@@ -399,34 +373,34 @@ static void compute_products(oct_context *cx, call *c)
     if (c->l->bias) oct_leaf_grads_end(cx, c->l->bias);
 }
 
-/* Plans the products, whose scratch comes after the operand rows. */
-static void plan_products(oct_context *cx, call *c)
-{
-    const oct_conv_shape *s = &c->sv->plan.shape;
-    const unsigned data = c->x->needs_grad ? OCT_CONV_BACKWARD_DATA : 0;
-    const oct_conv_config config = {.shape = *s,
-                                    .kernel = oct_float_kernel_here(),
-                                    .numerics = cx->numerics,
-                                    .input = c->x->dtype,
-                                    .leaf = cx->leaves.leaf,
-                                    .max_leaves = oct_leaf_stream_leaves(cx, OCT_CONV_MAX_LEAVES),
-                                    .products = OCT_CONV_BACKWARD_WEIGHT | data};
-    oct_conv_plan *p = &c->plan;
-    oct_conv_plan_init(p, &config);
-    c->tables = oct_scratch(cx, p->table_bytes);
-    if (c->tables) oct_conv_plan_tables(p, c->tables);
-    const int64_t positions = p->weight.leaves * cx->leaves.leaf * s->out_h * s->out_w;
-    const size_t most = p->data.scratch_bytes > p->weight.scratch_bytes ? p->data.scratch_bytes
-                                                                        : p->weight.scratch_bytes;
-    c->parts.products = c->parts.rows + oct_cache_aligned((size_t)positions * p->grad_row_bytes);
-    c->parts.bytes = c->parts.products + oct_cache_aligned(most);
-}
-
+/* Plans the products, and borrows what the sweeps need. */
 static bool begin_scratch(oct_context *cx, call *c)
 {
-    const int64_t n = c->sv->plan.shape.out_c;
+    const oct_conv_shape *s = &c->sv->plan.shape;
+    const int64_t n = s->out_c;
     c->parts.rows = c->parts.bytes = oct_cache_aligned((size_t)oct_part_floats(n) * sizeof(float));
-    if (c->l->weight) plan_products(cx, c);
+    if (c->l->weight) { /* the scratch of the products comes after the operand rows */
+        const unsigned data = c->x->needs_grad ? OCT_CONV_BACKWARD_DATA : 0;
+        const oct_conv_config config = {.shape = *s,
+                                        .kernel = oct_float_kernel_here(),
+                                        .numerics = cx->numerics,
+                                        .input = c->x->dtype,
+                                        .leaf = cx->leaves.leaf,
+                                        .max_leaves =
+                                            oct_leaf_stream_leaves(cx, OCT_CONV_MAX_LEAVES),
+                                        .products = OCT_CONV_BACKWARD_WEIGHT | data};
+        oct_conv_plan *p = &c->plan;
+        oct_conv_plan_init(p, &config);
+        c->tables = oct_scratch(cx, p->table_bytes);
+        if (c->tables) oct_conv_plan_tables(p, c->tables);
+        const int64_t positions = p->weight.leaves * cx->leaves.leaf * s->out_h * s->out_w;
+        const size_t rows = oct_cache_aligned((size_t)positions * p->grad_row_bytes);
+        const size_t most = p->data.scratch_bytes > p->weight.scratch_bytes
+                                ? p->data.scratch_bytes
+                                : p->weight.scratch_bytes;
+        c->parts.products = c->parts.rows + rows;
+        c->parts.bytes = c->parts.products + oct_cache_aligned(most);
+    }
     c->scratch = oct_scratch(cx, c->parts.bytes * (size_t)omp_get_max_threads());
     const int64_t each = c->sv->groups.count * n;
     c->factor = oct_scratch(cx, (size_t)(n + 2 * each) * sizeof *c->factor);
@@ -434,48 +408,6 @@ static bool begin_scratch(oct_context *cx, call *c)
     c->a = c->factor + n;
     c->b = c->a + each;
     return true;
-}
-
-/* What a leaf adds to the gradient of a learned scale. */
-typedef struct scale_grad {
-    oct_slope_sum sum;
-    const float *grad; /* of the leaf, not clipped yet */
-} scale_grad;
-
-static void add_scale_grad(void *args, int64_t first, int64_t n, const float *v)
-{
-    scale_grad *s = args;
-    oct_slope_sum_add(&s->sum, first, n, v, s->grad + first);
-}
-
-/* Adds the gradient of a learned scale of the output, before anything is clipped: in the first pass over
- * the accumulators. */
-static void scale_backward(oct_context *cx, call *c)
-{
-    const oct_conv_shape *s = &c->sv->plan.shape;
-    const int64_t each = oct_conv_out_numel(s), bytes = oct_value_pass_bytes(s->out_c);
-    const oct_qparams q = c->y->q;
-    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
-    float *rows = scratch ? oct_leaf_grads_begin(cx, c->l->fq->learned) : NULL;
-    if (rows) {
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++) {
-            const oct_channels ch =
-                oct_channels_of_group(&c->sv->ch, s->out_c, oct_norm_group_at(&c->sv->groups, i));
-            const oct_epilogue f = oct_epilogue_of(c->l, c->x->q, &q, c->addend, &ch);
-            const oct_value_pass pass = {.epilogue = &f,
-                                         .dead = memchr(ch.dead, true, (size_t)s->out_c) ? ch.dead
-                                                                                         : NULL,
-                                         .scratch = scratch};
-            scale_grad own = {.sum = {.fq = c->l->fq, .q = q},
-                              .grad = c->grad + oct_leaf_begin(&cx->leaves, i) * each};
-            oct_accumulators_values(cx, &c->acc, &pass, i, add_scale_grad, &own);
-            rows[i] += oct_slope_sum_end(&own.sum, each);
-        }
-        oct_leaf_grads_end(cx, c->l->fq->learned);
-        c->acc.computed = true;
-    }
-    oct_scratch_end(cx, scratch);
 }
 
 /* Runs the first sweep, and sums over all ranks. */
@@ -491,7 +423,18 @@ static void norm_backward(oct_context *cx, call *c)
         c->a[i] = c->x->q.scale * ch->scale[o] * ch->inv_std[i];
         c->b[i] = (bias - ch->mean[i]) * ch->inv_std[i];
     }
-    first_sweep(cx, c);
+    /* Over some channels of a leaf at a time where its accumulators lie there. */
+    const oct_cut cut = oct_accumulators_cut_channels(cx, &c->acc);
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < cut.threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+            const oct_tile whole = oct_whole_leaf(cx, tile.leaf);
+            leaf f = leaf_of(cx, c, tile.leaf);
+            f.channel = tile.first;
+            f.end = tile.end;
+            oct_accumulators_pass(cx, &c->acc, &whole, sum_block, &f);
+        }
+    }
     c->acc.computed = true;
     oct_norm_grad_reduce(cx, c->l->bn, ch->inv_std, sv->live, s->out_h * s->out_w, &c->norm);
 }
@@ -537,7 +480,7 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     if (begin_scratch(cx, &c)) {
         const bool learns = oct_fake_quant_learns(c.l->fq);
         if ((c.l->bn || learns) && oct_accumulators_resume(cx, sv, c.x, &c.acc) && learns)
-            scale_backward(cx, &c);
+            oct_accumulators_scale_grad(cx, sv, &c.acc, c.addend, c.y->q, c.grad);
         if (cx->status == OCT_OK) clip_leaves(cx, &c);
         if (cx->status == OCT_OK && c.l->bn) norm_backward(cx, &c);
         if (cx->status == OCT_OK) (c.l->weight ? products_backward : input_backward)(cx, &c);

@@ -3,12 +3,98 @@
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/cpu.h"
-#include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "quant/module/conv/fold.h"
+#include "core/base/mem.h"
 
 #include <math.h>
 #include <string.h>
+
+/* How a layer's scales, batch norm and bias become what the integer kernels want, channel by channel.
+ * The one routine for training, evaluation and convert.
+ *
+ * y = gain * (s_x * s_w * acc) + shift, where gain = gamma / sigma and shift = beta - mean * gain
+ * (1 and the bias without batch norm). Weight quantization is symmetric, so the gain moves into the
+ * scale: the effective weight scale e is that of weights multiplied by the gain, whose largest would be
+ * fl(127 * s_w * gain) (its sign is gamma's), and
+ *     bias = round_half_even(fl(shift) / (s_x * e)),   multiplier = (s_x * e) / s_y    in fp32.
+ * Both e and the bias are those of a layer that has the gain in its weights and fl(shift) as its bias;
+ * so a batch norm can be folded into its layer for good without changing a bit (oct_qat_conv_fold).
+ *
+ * A channel whose weight codes are all 0, or whose bias does not fit in +-2^30 accumulators, of 16-bit
+ * inputs +-2^46, of targets that cut sums to n bits +-(2^(n-1) - 1) (gamma is 0 or next to it), is carried by its bias alone: `dead`; its accumulator
+ * counts as 0. With one_scale no channel can have a scale of its own, so the bias ends at that limit.
+ */
+
+/* What is the same for all channels of a call; scales finite and > 0. */
+typedef struct fold_rules {
+    float input_scale, output_scale; /* output_scale is 1 for a float output */
+    bool wide;                       /* the input has 16 bits */
+    bool pow2;                       /* all scales are powers of two */
+    int sum_bits;                    /* of biases, as of sums; 0: they end elsewhere */
+    bool one_scale;                  /* all channels have that of the weights */
+} fold_rules;
+
+/* A channel; finite. With pow2 its gain is 1. */
+typedef struct fold_channel {
+    float weight_scale;
+    double gain, shift;
+    bool silent; /* its weight codes are all 0 */
+} fold_channel;
+
+typedef struct channel_fold {
+    float weight_scale; /* effective; negative with gamma */
+    int64_t bias;       /* in accumulators, zero point not included */
+    float multiplier;
+    bool dead;
+} channel_fold;
+
+float oct_folded_absmax(float weight_scale, double gain)
+{
+    return (float)(127.0 * (double)weight_scale * gain);
+}
+
+float oct_folded_scale(float weight_scale, double gain)
+{
+    return oct_folded_absmax(weight_scale, gain) / 127.0f;
+}
+
+/* Any representation of the bias will do whose scale has the bias's own precision: a power of two
+ * times that scale. */
+static channel_fold fold_dead(const fold_rules *rules, float weight_scale, float shift)
+{
+    const double steps = 1 << 20;
+    channel_fold fold = {.dead = true};
+    fold.weight_scale = (float)(fabs((double)shift) / steps / (double)rules->input_scale);
+    if (fold.weight_scale > 0 && rules->pow2) {
+        fold.weight_scale = oct_pow2_ceil(fold.weight_scale);
+        const float acc_scale = rules->input_scale * fold.weight_scale;
+        fold.bias = (int64_t)nearbyint((double)shift / (double)acc_scale);
+    } else if (fold.weight_scale > 0) {
+        fold.bias = shift > 0 ? (int64_t)steps : -(int64_t)steps;
+    } else { /* nothing to carry, but a scale is positive */
+        fold.weight_scale = weight_scale;
+    }
+    fold.multiplier = rules->input_scale * fold.weight_scale / rules->output_scale;
+    return fold;
+}
+
+static channel_fold fold_of(const fold_rules *rules, const fold_channel *channel)
+{
+    const double limit = rules->wide       ? 0x1p46
+                         : rules->sum_bits ? ldexp(1, rules->sum_bits - 1) - 1
+                                           : 0x1p30;
+    const float shift = (float)channel->shift;
+    channel_fold fold = {.weight_scale = oct_folded_scale(channel->weight_scale, channel->gain)};
+    const float acc_scale = rules->input_scale * fold.weight_scale;
+    double bias = (double)shift / (double)acc_scale; /* inf or NaN when the scale is 0 */
+    if (rules->one_scale)
+        bias = bias > limit ? limit : bias >= -limit ? bias : shift < 0 ? -limit : 0;
+    else if (channel->silent || !(fabs(bias) <= limit))
+        return fold_dead(rules, channel->weight_scale, shift);
+    fold.bias = (int64_t)nearbyint(bias);
+    fold.multiplier = acc_scale / rules->output_scale;
+    return fold;
+}
 
 /* The arrays of the channels: of the weights, and of each norm group. */
 #define OCT_WEIGHT_CHANNEL_LIST(X)                                                                 \
@@ -137,19 +223,19 @@ void oct_channel_affine(const oct_layer *l, const oct_channels *ch, int64_t o, d
 oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_scale,
                              oct_channels *ch, int64_t n)
 {
-    const oct_fold_rules rules = {.input_scale = in.scale,
-                                  .output_scale = output_scale,
-                                  .wide = in.qmax > UINT8_MAX,
-                                  .pow2 = oct_requantizer_shifts(l->requantizer),
-                                  .sum_bits = oct_rounding_of(l->requantizer)->sum_bits,
-                                  .one_scale = l->wq && l->wq->by_target};
+    const fold_rules rules = {.input_scale = in.scale,
+                              .output_scale = output_scale,
+                              .wide = in.qmax > UINT8_MAX,
+                              .pow2 = oct_requantizer_shifts(l->requantizer),
+                              .sum_bits = oct_rounding_of(l->requantizer)->sum_bits,
+                              .one_scale = l->wq && l->wq->by_target};
     for (int64_t o = 0; o < n; o++) {
-        oct_fold_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};
+        fold_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};
         oct_channel_affine(l, ch, o, &channel.gain, &channel.shift);
         OCT_CHECK(
             isfinite(channel.gain) && isfinite((float)channel.shift) && isfinite(ch->scale[o]),
             OCT_NUMERIC, "a %sbatch-norm value is not finite", l->weight ? "weight, bias or " : "");
-        oct_fold fold = oct_fold_of(&rules, &channel);
+        channel_fold fold = fold_of(&rules, &channel);
         ch->effective[o] = fold.weight_scale;
         ch->multiplier[o] = fold.multiplier;
         ch->fixed[o] = oct_fixed_of_layer(l->requantizer, in.scale, fold.weight_scale, output_scale,

@@ -1,14 +1,13 @@
 /* A batch norm moved into its layer for good.
  *
- * fold.h defines a channel's constants as those of a layer that has the batch norm's gain in its
- * weights and its shift as its bias. Here such a layer is made: its largest weight is the one whose
- * scale is the channel's effective scale, and a weight whose code would change by the rounding of the
- * product with the gain goes to the centre of its code.
+ * qat_conv_constants.c defines a channel's constants as those of a layer that has the batch norm's gain in its
+ * weights and its shift as its bias. Here such a layer is made: its largest weight is the one whose scale is the
+ * channel's effective scale, and a weight whose code would change by the rounding of the product with the gain goes
+ * to the centre of its code.
  */
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/mem.h"
-#include "quant/module/conv/fold.h"
 
 #include <math.h>
 #include <string.h>

@@ -72,15 +72,6 @@ static bool take_group(const call *c, const oct_bn_stats *stats, int64_t g, cons
     return finite;
 }
 
-static void take_statistics(oct_context *cx, const call *c, const oct_bn_stats *stats,
-                            const double *totals, const double *acc_scale)
-{
-    bool finite = true;
-    for (int64_t g = 0; g < stats->groups.count; g++)
-        finite &= take_group(c, stats, g, totals + g * 2 * stats->channels, acc_scale);
-    if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
-}
-
 /* Sums each leaf, some channels of it at a time where its accumulators lie there. */
 static void sum_leaves(const oct_context *cx, const call *c, double *rows)
 {
@@ -116,8 +107,12 @@ static void batch_statistics(oct_context *cx, call *c)
         sum_leaves(cx, c, rows);
         for (int64_t o = 0; o < n; o++)
             acc_scale[o] = (double)c->of->x->q.scale * (double)c->sv->ch.scale[o];
+        bool finite = true;
         if (oct_sum_over_groups(cx, groups, rows, 2 * n, totals))
-            take_statistics(cx, c, &stats, totals, acc_scale);
+            for (int64_t g = 0; g < groups->count; g++)
+                finite &= take_group(c, &stats, g, totals + g * 2 * n, acc_scale);
+        if (!finite)
+            oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
     }
     oct_scratch_end(cx, acc_scale);
     oct_scratch_end(cx, rows);
@@ -200,14 +195,6 @@ static oct_epilogue epilogue_of(const call *c, const oct_qparams *out, int64_t i
     return oct_epilogue_of(c->l, c->of->x->q, out, c->of->addend, &ch);
 }
 
-/* Where a tile of a leaf begins in the leaf's mask. */
-static uint8_t *mask_at(const call *c, uint8_t *mask, const oct_tile *tile)
-{
-    const int64_t first = tile->first * oct_conv_out_numel(&c->sv->plan.shape);
-    OCT_ASSERT(first % 8 == 0);
-    return mask + tile->leaf * c->sv->mask_stride + first / 8;
-}
-
 /* Makes outputs, mask (unless NULL) and range of a tile. */
 static void make_tile(const oct_context *cx, const call *c, const oct_qparams *out,
                       const oct_tile *tile, uint8_t *mask, float *range)
@@ -218,14 +205,16 @@ static void make_tile(const oct_context *cx, const call *c, const oct_qparams *o
     const int64_t first = oct_leaf_begin(&cx->leaves, tile->leaf) + tile->first;
     const int64_t begin = first * oct_conv_out_numel(s);
     const oct_epilogue part = oct_epilogue_at(&f, begin);
+    const int64_t of_leaf = tile->first * oct_conv_out_numel(s); /* where the tile begins in it */
+    OCT_ASSERT(!mask || of_leaf % 8 == 0);
     oct_qconv_pass pass = oct_accumulators_of(cx, &c->acc, tile);
-    const oct_acc_rows rows = {.m = pass.samples * s->out_h * s->out_w,
-                               .n = s->out_c,
-                               .acc = pass.y,
-                               .y = (char *)c->y->data +
-                                    begin * (int64_t)oct_dtype_bytes(c->y->dtype),
-                               .mask = mask ? mask_at(c, mask, tile) : NULL,
-                               .range = range};
+    const oct_acc_rows rows = {
+        .m = pass.samples * s->out_h * s->out_w,
+        .n = s->out_c,
+        .acc = pass.y,
+        .y = (char *)c->y->data + begin * (int64_t)oct_dtype_bytes(c->y->dtype),
+        .mask = mask ? mask + tile->leaf * c->sv->mask_stride + of_leaf / 8 : NULL,
+        .range = range};
     if (rows.acc) {
         oct_epilogue_rows(plan->kernel, &part, &rows);
         return;
@@ -236,19 +225,14 @@ static void make_tile(const oct_context *cx, const call *c, const oct_qparams *o
     oct_qconv_forward(plan, &pass, &part, oct_accumulators_scratch(&c->acc));
 }
 
-static void start_ranges(const call *c)
-{
-    for (int64_t i = 0; i < c->num_ranges; i++) {
-        c->ranges[2 * i] = INFINITY;
-        c->ranges[2 * i + 1] = -INFINITY;
-    }
-}
-
 /* Makes all outputs; out NULL: as floats. */
 static void make_outputs(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
 {
     const oct_cut cut = oct_accumulators_cut(cx, &c->acc, mask);
-    start_ranges(c);
+    for (int64_t i = 0; i < c->num_ranges; i++) { /* nothing seen yet */
+        c->ranges[2 * i] = INFINITY;
+        c->ranges[2 * i + 1] = -INFINITY;
+    }
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < cut.threads; t++)
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);)
@@ -315,23 +299,17 @@ static void update_scale(oct_context *cx, call *c)
     c->y->q = oct_fake_quant_qparams(c->l->fq);
 }
 
-/* Gets the statistics of batch norm, and goes over the accumulators once if they are to stay. */
-static void first_pass(oct_context *cx, call *c)
-{
-    if (c->sv->live) {
-        batch_statistics(cx, c);
-    } else {
-        if (c->l->bn) oct_running_statistics(c->l, &c->sv->ch);
-        oct_accumulators_fill(cx, &c->acc);
-    }
-    c->acc.computed = true;
-}
-
 /* Makes y. The order of collectives depends on the module's state only, never on the rank. */
 static void make_y(oct_context *cx, call *c, bool updates_first)
 {
     const oct_layer *l = c->l;
-    first_pass(cx, c);
+    if (c->sv->live) {
+        batch_statistics(cx, c);
+    } else {
+        if (l->bn) oct_running_statistics(l, &c->sv->ch);
+        oct_accumulators_fill(cx, &c->acc); /* once, if they are to stay */
+    }
+    c->acc.computed = true;
     if (cx->status == OCT_OK && updates_first) update_scale(cx, c);
     if (cx->status != OCT_OK || !fold_constants(cx, c, l->fq ? c->y->q.scale : 1.0f)) return;
     make_outputs(cx, c, l->fq ? &c->y->q : NULL, c->sv->mask);
@@ -356,34 +334,21 @@ static void run_convolution(oct_context *cx, call *c)
     oct_scratch_end(cx, c->ranges);
 }
 
-static void use_params(oct_context *cx, const oct_layer *l)
-{
-    if (oct_fake_quant_learns(l->fq)) oct_param_used(cx, l->fq->learned);
-    if (l->weight) oct_param_used(cx, l->weight);
-    if (l->bias) oct_param_used(cx, l->bias);
-    if (!l->bn) return;
-    oct_param_used(cx, l->bn->gamma);
-    oct_param_used(cx, l->bn->beta);
-}
-
-/* Saves what the backward wants beyond the codes of the weights. */
+/* Saves what the backward wants beyond the codes of the weights, and names the parameters that it has gradients for. */
 static void save_for_backward(oct_context *cx, oct_qat_saved *sv)
 {
     const oct_conv_shape *s = &sv->plan.shape;
+    const oct_layer *l = &sv->layer;
     if (sv->live) sv->acc = oct_accumulators_save(cx, sv);
-    if (sv->layer.fq || sv->layer.activation != OCT_ACT_NONE) {
+    if (l->fq || l->activation != OCT_ACT_NONE) {
         sv->mask_stride = (cx->leaves.leaf * oct_conv_out_numel(s) + 7) / 8;
         sv->mask = oct_save(cx, (size_t)(sv->mask_stride * cx->leaves.local + 1));
     }
-    use_params(cx, &sv->layer);
-}
-
-static void make_plan(oct_context *cx, const oct_qat_call *of, oct_qconv_plan *plan)
-{
-    (of->layer.weight ? oct_qconv_plan_init : oct_qconv_plan_affine)(plan, oct_kernel_here(),
-                                                                     &of->shape, of->x->q);
-    void *tables = oct_save(cx, (size_t)plan->table_bytes);
-    if (tables) oct_qconv_plan_tables(plan, tables);
+    if (oct_fake_quant_learns(l->fq)) oct_param_used(cx, l->fq->learned);
+    if (l->weight) oct_param_used(cx, l->weight);
+    if (l->bias) oct_param_used(cx, l->bias);
+    if (l->bn) oct_param_used(cx, l->bn->gamma);
+    if (l->bn) oct_param_used(cx, l->bn->beta);
 }
 
 oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
@@ -401,7 +366,10 @@ oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
     oct_tensor *inputs[] = {of->x, of->addend};
     oct_node *node =
         oct_record(cx, of->op, oct_qat_conv_backward, inputs, of->addend ? 2 : 1, true, y);
-    make_plan(cx, of, &sv->plan);
+    (l->weight ? oct_qconv_plan_init : oct_qconv_plan_affine)(&sv->plan, oct_kernel_here(), s,
+                                                              of->x->q);
+    void *tables = oct_save(cx, (size_t)sv->plan.table_bytes);
+    if (tables) oct_qconv_plan_tables(&sv->plan, tables);
     if (node) {
         node->saved = sv;
         save_for_backward(cx, sv);
