@@ -37,8 +37,7 @@
 
 #define GIVEN_1 x[0]
 #define GIVEN_2 x[0], x[1]
-#define OCT_PLAIN_OP(id, inputs)                                                                   \
-    PLAIN_MODULE(id, oct_module, inputs, oct_##id(cx, GIVEN_##inputs))
+#define OCT_PLAIN_OP(id, inputs) PLAIN_MODULE(id, oct_module, inputs, oct_##id(cx, GIVEN_##inputs))
 #include "core/op/plain_op_list.def"
 #undef OCT_PLAIN_OP
 #undef GIVEN_1
@@ -194,8 +193,7 @@ static void describe_pad(const oct_module *self, char *text, size_t size)
 {
     oct_padding_text(&((const oct_pad_module *)self)->args, text, size);
 }
-OP_MODULE(pad, oct_pad_module, oct_pad_arg_list, describe_pad, NULL, 1,
-          oct_pad(cx, x[0], &m->args))
+OP_MODULE(pad, oct_pad_module, oct_pad_arg_list, describe_pad, NULL, 1, oct_pad(cx, x[0], &m->args))
 
 oct_status oct_pad_create(oct_module **m, const oct_padding *padding)
 {

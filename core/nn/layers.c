@@ -163,14 +163,14 @@ static oct_status init_parameter(oct_module *self)
         (void)n;                                                                                   \
         return oct_##id(cx, x[0], ((const oct_parameter_module *)self)->weight);                   \
     }                                                                                              \
-    const oct_module_type oct_##id##_type = {.name = #id,                                          \
-                                             .forward = id##_forward,                              \
-                                             .inputs = 1,                                          \
-                                             .describe = describe_parameter,                       \
-                                             .atomic = true,                                       \
-                                             .init = init_parameter,                               \
-                                             OCT_MODULE_ARGS(oct_parameter_arg_list,               \
-                                                             oct_parameter_module)};               \
+    const oct_module_type oct_##id##_type = {                                                      \
+        .name = #id,                                                                               \
+        .forward = id##_forward,                                                                   \
+        .inputs = 1,                                                                               \
+        .describe = describe_parameter,                                                            \
+        .atomic = true,                                                                            \
+        .init = init_parameter,                                                                    \
+        OCT_MODULE_ARGS(oct_parameter_arg_list, oct_parameter_module)};                            \
     oct_status oct_##id##_create(oct_module **m, oct_shape shape)                                  \
     {                                                                                              \
         return oct_module_make(m, &oct_##id##_type, &shape);                                       \

@@ -25,26 +25,15 @@ typedef struct applied {
     oct_elementwise_args args;
 } applied;
 
-static void apply_function(const applied *a, int64_t n, const float *x, float *y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (float)a->function->value((double)x[i], &a->args);
-}
-
-static void apply_slope(const applied *a, int64_t n, const float *x, float *grad)
-{
-    for (int64_t i = 0; i < n; i++)
-        grad[i] = (float)((double)grad[i] * a->function->slope((double)x[i], &a->args));
-}
-
 static void elementwise_backward(oct_context *cx, oct_node *node)
 {
+    const applied *a = node->saved;
     oct_tensor *x = node->input[0];
-    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
+    const int64_t n = oct_numel(x);
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++)
-        apply_slope(node->saved, n, oct_f32(x) + i * n, grad + i * n);
+    for (int64_t i = 0; i < n; i++)
+        grad[i] = (float)((double)grad[i] * a->function->slope((double)oct_f32(x)[i], &a->args));
     oct_add_grad(cx, x, grad);
 }
 
@@ -63,10 +52,10 @@ oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f,
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, f->name, x)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
-    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
+    const int64_t n = oct_numel(x);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++)
-        apply_function(&a, n, oct_f32(x) + i * n, oct_f32(y) + i * n);
+    for (int64_t i = 0; i < n; i++)
+        oct_f32(y)[i] = (float)f->value((double)oct_f32(x)[i], &a.args);
     oct_node *node = oct_record(cx, f->name, elementwise_backward, &x, 1, false, y);
     if (node) {
         applied *saved = node->saved = oct_save(cx, sizeof *saved);

@@ -36,7 +36,7 @@ static const oct_arg linear[] = {
 };
 
 static const oct_arg batch_norm[] = {
-    OCT_ARG(oct_batch_norm_args, channels, SIZE, .text = "# channels"),
+    OCT_ARG(oct_batch_norm_args, channels, SIZE),
     OCT_ARG(oct_batch_norm_args, eps, ABOVE_0, .otherwise = 1e-5),
     OCT_ARG(oct_batch_norm_args, momentum, .least = 0, .most = 1, .otherwise = 0.1),
 };
@@ -45,8 +45,8 @@ static const oct_arg layer_norm[] = {
     OCT_ARG(oct_layer_norm_args, eps, ABOVE_0),
 };
 static const oct_arg group_norm[] = {
-    OCT_ARG(oct_group_norm_args, groups, SIZE, .text = "# groups of "),
-    OCT_ARG(oct_group_norm_args, channels, SIZE, .text = "# channels"),
+    OCT_ARG(oct_group_norm_args, groups, SIZE),
+    OCT_ARG(oct_group_norm_args, channels, SIZE),
     OCT_ARG(oct_group_norm_args, eps, ABOVE_0),
 };
 
@@ -92,8 +92,9 @@ static const oct_arg pad[] = {
 static const oct_arg squeeze[] = {OCT_ARG(oct_squeeze_args, dim, .least = 0,
                                           .most = OCT_MAX_DIMS - 1, .text = "dimension #",
                                           .brief = true)};
-static const oct_arg cross_entropy_loss[] = {OCT_ARG(
-    oct_cross_entropy_loss_args, smoothing, .least = 0, .most = 1, .text = "smoothing #", .brief = true)};
+static const oct_arg cross_entropy_loss[] = {OCT_ARG(oct_cross_entropy_loss_args, smoothing,
+                                                     .least = 0, .most = 1, .text = "smoothing #",
+                                                     .brief = true)};
 
 /* Reads numbers that are all whole, and each of 32 bits. */
 static oct_status read_integers(const char *type, const oct_op_args *row, int64_t *number)

@@ -114,7 +114,8 @@ oct_status oct_args_read(const oct_arg_list *list, const char *type, const oct_o
     for (int i = 0; i < list->count; i++) {
         const oct_arg *arg = &list->arg[i];
         const double value = row->value[i];
-        OCT_CHECK(is_real(arg) || (value == rint(value) && fabs(value) <= (double)INT32_MAX), OCT_USAGE,
+        OCT_CHECK(is_real(arg) || (value == rint(value) && fabs(value) <= (double)INT32_MAX),
+                  OCT_USAGE,
                   "argument %d of a %s, %s, is %g, but must be a whole number of at most 32 bits",
                   i + 1, type, arg->name, value);
         if (arg->type == OCT_ARG_BOOL) OCT_TRY(check_bounds(arg, type, value));

@@ -44,9 +44,10 @@ typedef enum oct_arg_type {
 typedef struct oct_arg {
     const char *name;
     oct_arg_type type;
-    size_t offset;      /* in the struct */
-    double least, most; /* it may be each of them; never NaN. Whole numbers have at most 32 bits in any case */
-    double otherwise;   /* the default */
+    size_t offset; /* in the struct */
+    double least,
+        most; /* it may be each of them; never NaN. Whole numbers have at most 32 bits in any case */
+    double otherwise; /* the default */
     /* In a description, where # is the number; of a bool, what is written where it is true. NULL: nothing. */
     const char *text;
     bool brief; /* the description leaves out the default */

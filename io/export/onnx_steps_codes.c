@@ -176,10 +176,10 @@ static oct_to_onnx_ref argmax(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->interpolate.shape;
-    const oct_float_layer layer = {
-        .type = "interpolate",
-        .name = step->name,
-        .args = *OCT_ARGS(interpolate, s->out_h, s->out_w, (oct_interpolation)step->interpolate.mode)};
+    const oct_float_layer layer = {.type = "interpolate",
+                                   .name = step->name,
+                                   .args = *OCT_ARGS(interpolate, s->out_h, s->out_w,
+                                                     (oct_interpolation)step->interpolate.mode)};
     oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_qparams *q = &p->program->values[step->output].q;
     const bool mixes = oct_is_bilinear((oct_interpolation)step->interpolate.mode);

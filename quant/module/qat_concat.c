@@ -41,15 +41,6 @@ static bool fits(oct_context *cx, oct_tensor *const *x, int n)
     return true;
 }
 
-static void gather_grad(const concat_call *j, int input, int64_t first_column, const float *grad_y,
-                        float *grad)
-{
-    const int64_t c = j->c[input];
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < j->rows; row++)
-        memcpy(grad + row * c, grad_y + row * j->width + first_column, (size_t)c * sizeof(float));
-}
-
 /* The values of the codes of one input. */
 static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
 {
@@ -75,7 +66,11 @@ static void backward(oct_context *cx, oct_node *node)
         oct_tensor *x = node->input[i];
         float *grad = x->needs_grad ? oct_grad_new(cx, x) : NULL;
         if (!grad) continue;
-        gather_grad(j, i, first, node->output->grad, grad);
+        const float *grad_y = node->output->grad + first; /* the input's columns of its rows */
+        const int64_t c = j->c[i];
+#pragma omp parallel for schedule(static)
+        for (int64_t row = 0; row < j->rows; row++)
+            memcpy(grad + row * c, grad_y + row * j->width, (size_t)c * sizeof(float));
         if (learns(m, j, i)) oct_quantized_add_scale_grad(cx, m, values, &x, node->output->q, grad);
         if (j->mask[i]) oct_quantized_clip_grad(m, j->mask[i], oct_numel(x), grad);
         oct_add_grad(cx, x, grad);

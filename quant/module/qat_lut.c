@@ -114,16 +114,6 @@ out:
     return status;
 }
 
-/* Gives codes outside of the function's domain the value at the next code that has one, above or else below: the
- * end of the domain goes on, so that what is below 0 has the root of 0. */
-static void continue_domain(tables *t)
-{
-    for (int64_t i = t->size - 2; i >= 0; i--)
-        if (isnan(t->value[i])) t->value[i] = t->value[i + 1];
-    for (int64_t i = 0; i < t->size; i++)
-        if (isnan(t->value[i])) t->value[i] = i > 0 ? t->value[i - 1] : 0;
-}
-
 /* Whether the values are those of other weights; notes those that are there now. */
 static bool weights_moved(lut *m)
 {
@@ -144,7 +134,12 @@ static void make_values(lut *m, oct_qparams x)
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < t->size; i++)
         t->value[i] = value_of(m->function, i / codes, real_of(i % codes, x));
-    continue_domain(t);
+    /* Codes outside of the function's domain get the value at the next code that has one, above or else below: the
+     * end of the domain goes on, so that what is below 0 has the root of 0. */
+    for (int64_t i = t->size - 2; i >= 0; i--)
+        if (isnan(t->value[i])) t->value[i] = t->value[i + 1];
+    for (int64_t i = 0; i < t->size; i++)
+        if (isnan(t->value[i])) t->value[i] = i > 0 ? t->value[i - 1] : 0;
     t->value_x = x;
     t->code_x = (oct_qparams){0};
 }
@@ -155,15 +150,6 @@ static oct_fixed_function fixed_of(const lut *m)
     const oct_module_type *type = m->function->type;
     if (!m->q.target || !oct_target_fixes(m->q.target, type->name)) return OCT_FIXED_FUNCTIONS;
     return type == &oct_tanh_type ? OCT_FIXED_TANH : OCT_FIXED_LOGISTIC;
-}
-
-/* Takes its codes where input and output are those that it has. */
-static void take_fixed_codes(lut *m, oct_qparams x, oct_qparams y)
-{
-    const oct_fixed_function f = fixed_of(m);
-    if (f != OCT_FIXED_FUNCTIONS && oct_fixed_function_takes(x) &&
-        oct_qparams_equal(y, oct_fixed_function_output(f)))
-        oct_fixed_function_table(f, x, m->tables.code);
 }
 
 /* Of a module that runs without a group's fake-quant, which has the scale already. */
@@ -185,7 +171,10 @@ static void make_codes(lut *m, oct_qparams x, oct_qparams y)
         t->code[i] = (uint16_t)cut;
         t->pass[i] = cut == code;
     }
-    take_fixed_codes(m, x, y);
+    const oct_fixed_function f = fixed_of(m); /* where input and output are those that it has */
+    if (f != OCT_FIXED_FUNCTIONS && oct_fixed_function_takes(x) &&
+        oct_qparams_equal(y, oct_fixed_function_output(f)))
+        oct_fixed_function_table(f, x, t->code);
     t->code_x = x;
     t->code_y = y;
 }

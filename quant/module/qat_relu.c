@@ -26,20 +26,16 @@ static int32_t whole_within(double x, int32_t lo, int32_t hi)
     return (int32_t)fmin(fmax(x, lo), hi);
 }
 
-static cut clip_of(const qat_relu *m, oct_qparams q)
-{
-    const int32_t lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;
-    const double least = m->lo / (double)q.scale, most = m->hi / (double)q.scale;
-    return (cut){.lo = whole_within(nearbyint(least), lo, hi),
-                 .hi = whole_within(nearbyint(most), lo, hi),
-                 .below = whole_within(ceil(least) - 1, lo - 1, hi),
-                 .above = whole_within(floor(most) + 1, lo, hi + 1)};
-}
-
 static cut cut_of(const qat_relu *m, oct_qparams q)
 {
-    if (m->clips) return clip_of(m, q);
     const int32_t lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;
+    if (m->clips) {
+        const double least = m->lo / (double)q.scale, most = m->hi / (double)q.scale;
+        return (cut){.lo = whole_within(nearbyint(least), lo, hi),
+                     .hi = whole_within(nearbyint(most), lo, hi),
+                     .below = whole_within(ceil(least) - 1, lo - 1, hi),
+                     .above = whole_within(floor(most) + 1, lo, hi + 1)};
+    }
     cut c = {.lo = lo > 0 ? lo : 0, .hi = hi, .below = 0, .above = INT32_MAX};
     if (!m->six) return c;
     const double six = 6.0 / (double)q.scale;

@@ -232,20 +232,15 @@ oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
     return qconfig;
 }
 
-/* Whether no setter has said anything: whatever one says makes it another qconfig. */
-static bool is_blank(const oct_qconfig *q)
-{
-    return !q->none && !q->observer && !q->fake_quant && q->averaging == 0.0f && q->bits == 0 &&
-           !q->current_scales && !q->fixed_scale;
-}
-
 const oct_qconfig_setter *oct_qconfig_decider(const oct_qconfig_setter *setters, size_t count,
                                               const oct_qconfig_site *site)
 {
     for (size_t i = 0; i < count; i++) {
-        oct_qconfig qconfig = {0};
-        setters[i].refine(&setters[i], site, &qconfig);
-        if (!is_blank(&qconfig)) return &setters[i];
+        oct_qconfig q = {0}; /* whatever a setter says makes it another one */
+        setters[i].refine(&setters[i], site, &q);
+        if (q.none || q.observer || q.fake_quant || q.averaging != 0.0f || q.bits != 0 ||
+            q.current_scales || q.fixed_scale)
+            return &setters[i];
     }
     return NULL;
 }
@@ -309,21 +304,16 @@ static void check_pattern(const char *setter, const char *pattern, const char *c
         oct_did_you_mean(hint, pattern, paths, count, "`octet check` without it lists them"));
 }
 
-static void check_rows(const oct_qconfig_setter *setter, const char *const *paths, size_t count)
-{
-    for (size_t i = 0; i < setter->rows; i++)
-        if (oct_sensitivity_is_activation(&setter->table->rows[i]))
-            check_pattern(setter->name, setter->table->rows[i].path, paths, count);
-}
-
 oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t count,
                                    const char *const *paths, size_t num_paths)
 {
     size_t before = oct_fail_count();
     for (size_t i = 0; i < count; i++) {
-        if (setters[i].refine == refine_by_name)
-            check_pattern(setters[i].name, setters[i].pattern, paths, num_paths);
-        if (setters[i].table) check_rows(&setters[i], paths, num_paths);
+        const oct_qconfig_setter *s = &setters[i];
+        if (s->refine == refine_by_name) check_pattern(s->name, s->pattern, paths, num_paths);
+        for (size_t k = 0; s->table && k < s->rows; k++)
+            if (oct_sensitivity_is_activation(&s->table->rows[k]))
+                check_pattern(s->name, s->table->rows[k].path, paths, num_paths);
     }
     return oct_fail_count() > before ? OCT_PREPARE : OCT_OK;
 }

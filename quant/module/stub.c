@@ -68,19 +68,6 @@ oct_status oct_quant_stub_create(oct_module **m)
     return oct_module_create(m, &oct_quant_stub_type, sizeof(oct_quantized));
 }
 
-static void dequantize_codes(const oct_tensor *x, float *y)
-{
-    const int64_t n = oct_numel(x);
-#pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < n; first += OCT_PART) {
-        const int64_t count = oct_min_i64(n - first, OCT_PART);
-        if (x->dtype == OCT_U8)
-            oct_dequantize(oct_u8(x) + first, count, x->q, y + first);
-        else
-            oct_dequantize16(oct_u16(x) + first, count, x->q, y + first);
-    }
-}
-
 static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)self;
@@ -89,7 +76,16 @@ static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor
     if (oct_inputs_domain(cx, x, n, 1) == OCT_DOMAIN_INVALID) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x[0]->shape);
     if (!y) return NULL;
-    dequantize_codes(x[0], oct_f32(y));
+    const oct_tensor *codes = x[0];
+    const int64_t numel = oct_numel(codes);
+#pragma omp parallel for schedule(static)
+    for (int64_t first = 0; first < numel; first += OCT_PART) {
+        const int64_t count = oct_min_i64(numel - first, OCT_PART);
+        if (codes->dtype == OCT_U8)
+            oct_dequantize(oct_u8(codes) + first, count, codes->q, oct_f32(y) + first);
+        else
+            oct_dequantize16(oct_u16(codes) + first, count, codes->q, oct_f32(y) + first);
+    }
     oct_record(cx, "dequantize", pass_backward, x, 1, false, y);
     return y;
 }

@@ -74,29 +74,21 @@ static void scale_weights(const channel *c)
         c->weight[i] = (float)((double)c->weight[i] * c->gain);
 }
 
-/* Moves the gain where the scale is learned. The largest code may be any; what is beyond the codes stays
- * there. */
-static void move_learned(const channel *c, float scale)
-{
-    for (int64_t i = 0; i < c->k; i++) {
-        const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
-        int8_t became;
-        c->weight[i] = (float)((double)c->weight[i] * c->gain);
-        oct_weight_codes(&c->weight[i], 1, scale, &became);
-        if (became != code) c->weight[i] = (float)code * scale;
-    }
-}
-
-/* Folds a channel of a learned scale and returns what the scale becomes. */
+/* Folds a channel of a learned scale and returns what the scale becomes. The largest code may be any; what is beyond the
+ * codes stays there. */
 static float fold_learned(const channel *c, bool dead)
 {
     const float scale = fabsf(oct_folded_scale(c->scale, c->gain));
-    if (scale >= OCT_MIN_SCALE)
-        move_learned(c, scale);
-    else if (dead)
+    if (dead && scale < OCT_MIN_SCALE)
         memset(c->weight, 0, (size_t)c->k * sizeof *c->weight);
     else
         scale_weights(c);
+    for (int64_t i = 0; scale >= OCT_MIN_SCALE && i < c->k; i++) {
+        const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
+        int8_t became;
+        oct_weight_codes(&c->weight[i], 1, scale, &became);
+        if (became != code) c->weight[i] = (float)code * scale;
+    }
     return oct_scale_at_least(scale);
 }
 

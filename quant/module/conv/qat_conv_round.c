@@ -52,7 +52,6 @@ typedef struct rounding {
     const float *weight;
     float scale;
     int64_t largest; /* keeps its value */
-    float limit;     /* its magnitude, which none exceeds */
     int8_t *codes;
     double *
         moved; /* (K), from the last weight to the first: what the differences so far add, times R_kk */
@@ -88,17 +87,6 @@ static void add_row(int64_t n, double d, const double *restrict row, double *res
         moved[i] += d * row[i];
 }
 
-static void round_channels(rounding *r, int64_t count, const double *factor, int64_t k)
-{
-    for (int64_t i = k - 1; i >= 0; i--) { /* weight k-1-i */
-        const double *row = factor + i * k;
-        for (int64_t c = 0; c < count; c++) {
-            const double d = choose_code(&r[c], k - 1 - i, r[c].moved[i] / row[i]);
-            add_row(i, d, row, r[c].moved);
-        }
-    }
-}
-
 /* All that rounding a layer works with. */
 typedef struct work {
     oct_layer layer;
@@ -131,16 +119,6 @@ static oct_status begin_work(const oct_qat_conv *m, work *w)
     return OCT_OK;
 }
 
-static oct_status begin_rounding(work *w)
-{
-    const int64_t k = oct_conv_depth(&w->shape);
-    const size_t all = (size_t)(w->shape.out_c * k);
-    OCT_TRY(oct_alloc(&w->again, all, 1));
-    OCT_TRY(oct_alloc(&w->weight, all, sizeof *w->weight));
-    OCT_TRY(oct_alloc(&w->factor, (size_t)(k * k), sizeof *w->factor));
-    return oct_alloc(&w->moved, all, sizeof *w->moved);
-}
-
 static void round_group(work *w, int64_t group)
 {
     const int64_t k = oct_conv_depth(&w->shape), n = w->shape.out_c / w->shape.groups;
@@ -157,7 +135,13 @@ static void round_group(work *w, int64_t group)
                                       .moved = w->moved + o * k};
             memset(w->moved + o * k, 0, (size_t)k * sizeof *w->moved);
         }
-        round_channels(r, end - first, w->factor, k);
+        for (int64_t i = k - 1; i >= 0; i--) { /* weight k-1-i */
+            const double *row = w->factor + i * k;
+            for (int64_t c = 0; c < end - first; c++) {
+                const double d = choose_code(&r[c], k - 1 - i, r[c].moved[i] / row[i]);
+                add_row(i, d, row, r[c].moved);
+            }
+        }
     }
 }
 
@@ -196,10 +180,13 @@ oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *r
     float *exact = NULL;
     oct_status status = begin_work(m, &w);
     *rounded = false;
-    if (status == OCT_OK) status = begin_rounding(&w);
     if (status != OCT_OK) goto out;
+    const size_t k = (size_t)oct_conv_depth(&w.shape), all = (size_t)w.shape.out_c * k;
     float *weight = oct_f32(&w.layer.weight->value);
-    const size_t all = (size_t)oct_numel(&w.layer.weight->value);
+    OCT_TRY_OUT(oct_alloc(&w.again, all, 1));
+    OCT_TRY_OUT(oct_alloc(&w.weight, all, sizeof *w.weight));
+    OCT_TRY_OUT(oct_alloc(&w.factor, k * k, sizeof *w.factor));
+    OCT_TRY_OUT(oct_alloc(&w.moved, all, sizeof *w.moved));
     for (int64_t group = 0; group < input->groups; group++) {
         OCT_TRY_OUT(factor_of(input, group, w.factor));
         round_group(&w, group);
