@@ -156,9 +156,9 @@ static void check_batch_norm_in_groups(oct_shape shape, int64_t leaf, bool froze
     RIG_OK(oct_batch_norm_create(&bn, shape.dim[shape.ndim - 1]));
     oct_batch_norm_module *self = (oct_batch_norm_module *)bn;
     self->frozen = frozen;
-    self->momentum = frozen ? 0.0F : 0.1F;
+    self->args.momentum = frozen ? 0.0F : 0.1F;
     rig r = rig_of(bn, rig_call_root, shape.dim[0], leaf);
-    for (int64_t c = 0; c < self->channels; c++) {
+    for (int64_t c = 0; c < self->args.channels; c++) {
         oct_f32(&self->gamma->value)[c] = c == 0 ? -0.7F : 0.5F + (float)c;
         self->running_mean[c] = 0.3F * (float)c;
         self->running_var[c] = 1.5F + (float)c;

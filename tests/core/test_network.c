@@ -115,7 +115,7 @@ Test(network, finds_the_same_call_but_never_one_with_parameters)
                   b = add_module(net, "fc", linear(), a, -1);
     const int32_t zero = 0;
     oct_op_args args;
-    oct_linear_type.args(oct_network_module(net, b), &args);
+    oct_module_args(oct_network_module(net, b), &args);
     cr_assert_eq(oct_network_find_call(net, &oct_relu_type, OCT_NO_ARGS, &zero, 1), a);
     cr_assert_eq(oct_network_find_call(net, &oct_relu_type, OCT_NO_ARGS, &a, 1), -1);
     cr_assert_eq(oct_network_find_call(net, &oct_linear_type, &args, &a, 1), -1);
