@@ -284,6 +284,16 @@ void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array)
     oct_to_c_add(w, &w->constants, "\n};\n");
 }
 
+void oct_to_c_write_by(oct_to_c_write *write, oct_to_c *w, int64_t number)
+{
+    oct_to_c_call c = {.step = &w->program->steps[number], .number = number};
+    c.x = oct_step_input(w->program, c.step, 0);
+    c.y = oct_step_output(w->program, c.step);
+    oct_to_c_value(w, c.step->input[0], c.from);
+    oct_to_c_value(w, c.step->output, c.to);
+    write(w, &c);
+}
+
 oct_status oct_c_constant_bytes(const oct_program *program, int64_t *bytes)
 {
     oct_to_c w = {.program = program, .counts = true};

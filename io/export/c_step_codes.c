@@ -8,16 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void oct_to_c_write_by(oct_to_c_write *write, oct_to_c *w, int64_t number)
-{
-    oct_to_c_call c = {.step = &w->program->steps[number], .number = number};
-    c.x = oct_step_input(w->program, c.step, 0);
-    c.y = oct_step_output(w->program, c.step);
-    oct_to_c_value(w, c.step->input[0], c.from);
-    oct_to_c_value(w, c.step->output, c.to);
-    write(w, &c);
-}
-
 /* Needs the kernel for the types of the step. */
 static void use_kernel(oct_to_c *w, oct_to_c_call *c, const char *kernel)
 {

@@ -8,6 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
+bool oct_is_plain_text(const char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f) return false;
+    }
+    return true;
+}
+
 static oct_status add_name(oct_text *text, const oct_dataset *data, int64_t i)
 {
     const char *name = data->class_names[i];

@@ -7,6 +7,8 @@ enum { OCT_CLASS_NAMES_BYTES_MAX = 1 << 20 };
 
 /* Makes the text; NULL for a data set without names. OCT_DATA for names that are no plain lines of text. */
 oct_status oct_class_names_make(char **text, const oct_dataset *data) OCT_NODISCARD;
+/* Whether text has no control characters but those of plain lines, since it is shown on terminals. */
+bool oct_is_plain_text(const char *text);
 /* Is it a text of `count` plain lines? */
 bool oct_class_names_fit(const char *text, int64_t count);
 /* What to call a class: its name, or "class 3" where there is none (text may be NULL). */

@@ -9,15 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-bool oct_is_plain_text(const char *text)
-{
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f) return false;
-    }
-    return true;
-}
-
 /* The largest |accumulator| of a step, 0 where it has none. */
 static int64_t bound_of(const oct_program *program, const oct_step *step)
 {

@@ -58,8 +58,6 @@ enum {
     OCT_MODEL_GOLDEN_MAX = 65536,
     OCT_MODEL_TEXT_MAX = 1 << 20
 };
-/* Whether text has no control characters but those of plain lines, since it is shown on terminals. */
-bool oct_is_plain_text(const char *text);
 /* Checks what holds of every model, saved or loaded: oct_program_check, texts, bounds, certificate. OCT_DATA. */
 oct_status oct_model_check(const oct_model *model) OCT_NODISCARD;
 /* Finds overflow_bound of a program that has passed its check. */

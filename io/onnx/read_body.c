@@ -41,18 +41,6 @@ static oct_status take_attribute(const char *path, const Onnx__AttributeProto *p
     return OCT_OK;
 }
 
-bool oct_onnx_is_own(const char *domain)
-{
-    return !domain || domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
-}
-
-/* Names a node that has no name after its first output, and says "Conv" where that has none either. */
-const char *oct_onnx_name_of(const Onnx__NodeProto *p)
-{
-    if (p->name && p->name[0] != '\0') return p->name;
-    return p->n_output > 0 && p->output[0][0] != '\0' ? p->output[0] : p->op_type;
-}
-
 static oct_status take_node(const char *path, const char *prefix, const Onnx__NodeProto *p,
                             oct_onnx_node *n)
 {
@@ -440,6 +428,36 @@ out:
     return status;
 }
 
+/* Functions that a file brings along, as exporters write modules and decompositions. They are written out where they
+ * are called. */
+
+static const char *domain_of(const char *domain)
+{
+    return oct_onnx_is_own(domain) ? "" : domain;
+}
+
+static const char *text_of(const char *text)
+{
+    return text ? text : "";
+}
+
+bool oct_onnx_is_called(const Onnx__FunctionProto *f, const char *name, const char *domain,
+                        const char *overload)
+{
+    return strcmp(f->name, name) == 0 && strcmp(domain_of(f->domain), domain_of(domain)) == 0 &&
+           strcmp(text_of(f->overload), text_of(overload)) == 0;
+}
+
+/* The function of the file that a node calls; NULL: none. */
+static const Onnx__FunctionProto *called_function(const oct_onnx_reader *r,
+                                                  const Onnx__NodeProto *p)
+{
+    for (size_t i = 0; p->op_type && i < r->model->n_functions; i++)
+        if (oct_onnx_is_called(r->model->functions[i], p->op_type, p->domain, p->overload))
+            return r->model->functions[i];
+    return NULL;
+}
+
 oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
                               size_t count)
 {
@@ -449,7 +467,7 @@ oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeP
         if (is_constant(nodes[i])) continue;
         OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
         const Onnx__NodeProto *p = &node.node;
-        const Onnx__FunctionProto *called = oct_onnx_called(r, p);
+        const Onnx__FunctionProto *called = called_function(r, p);
         int64_t rounds;
         oct_status status;
         if (called)

@@ -65,10 +65,6 @@ oct_status oct_onnx_define(oct_onnx_reader *r, oct_onnx_scope *s, const char *na
 oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
                                         const Onnx__GraphProto *p) OCT_NODISCARD;
 
-/* read.c: functions of the file, and attributes that come from a call */
-
-/* The function that a node calls; NULL: none. */
-const Onnx__FunctionProto *oct_onnx_called(const oct_onnx_reader *r, const Onnx__NodeProto *p);
 /* A node as it stands in a scope: attributes that name those of the call have their values. */
 typedef struct oct_onnx_resolved {
     Onnx__NodeProto node;
@@ -78,9 +74,16 @@ typedef struct oct_onnx_resolved {
 oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
                             const Onnx__NodeProto *p, oct_onnx_resolved *out) OCT_NODISCARD;
 void oct_onnx_free_resolved(oct_onnx_resolved *r);
+/* ONNX's own operators have no domain, or this one. */
+bool oct_onnx_is_own(const char *domain);
+/* The node's name; else that of its first output; else its operator. */
+const char *oct_onnx_name_of(const Onnx__NodeProto *p);
 
 /* read_body.c */
 
+/* Is f the function of this name, domain and overload? */
+bool oct_onnx_is_called(const Onnx__FunctionProto *f, const char *name, const char *domain,
+                        const char *overload);
 /* Binds the results of these nodes, and takes them over. */
 oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
                               size_t count) OCT_NODISCARD;
@@ -98,13 +101,6 @@ oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *t,
 /* What an element of this type becomes; OCT_DATA with `name` for those that have no counterpart. */
 oct_status oct_onnx_element_type(const char *path, const char *name, int32_t data_type,
                                  oct_dtype *dtype) OCT_NODISCARD;
-
-/* read_body.c */
-
-/* ONNX's own operators have no domain, or this one. */
-bool oct_onnx_is_own(const char *domain);
-/* The node's name, or what stands for it. */
-const char *oct_onnx_name_of(const Onnx__NodeProto *p);
 
 /* wire.c: libprotobuf-c calls itself for each message inside another and has no limit on that, merges fields that come
  * twice again and again, and takes memory for each field before it has seen the last. The walk goes by the same

@@ -7,6 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool oct_onnx_is_own(const char *domain)
+{
+    return !domain || domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
+}
+
+/* Names a node that has no name after its first output, and says "Conv" where that has none either. */
+const char *oct_onnx_name_of(const Onnx__NodeProto *p)
+{
+    if (p->name && p->name[0] != '\0') return p->name;
+    return p->n_output > 0 && p->output[0][0] != '\0' ? p->output[0] : p->op_type;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const oct_onnx_names_entry *)a)->name, ((const oct_onnx_names_entry *)b)->name);
@@ -83,4 +95,71 @@ oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
         v->parameter = v->learned = v->dtype == OCT_F32;
     }
     return OCT_OK;
+}
+
+/* The attribute of this name in a list, or NULL. */
+static const Onnx__AttributeProto *find_attribute(Onnx__AttributeProto *const *list, size_t count,
+                                                  const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->name && strcmp(list[i]->name, name) == 0) return list[i];
+    return NULL;
+}
+
+/* What the call says of an attribute, or else the function itself. NULL: neither does, and the function says that a
+ * call may leave it out. */
+static oct_status find_value(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                             const Onnx__NodeProto *p, const Onnx__AttributeProto **a)
+{
+    const char *name = (*a)->ref_attr_name, *node = oct_onnx_name_of(p);
+    const Onnx__FunctionProto *f = s->function;
+    bool declared = false;
+    *a = s->call ? find_attribute(s->call->attribute, s->call->n_attribute, name) : NULL;
+    if (!*a && f) *a = find_attribute(f->attribute_proto, f->n_attribute_proto, name);
+    for (size_t i = 0; f && i < f->n_attribute; i++)
+        declared = declared || strcmp(f->attribute[i], name) == 0;
+    OCT_CHECK(*a ? (*a)->type != ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED : declared,
+              OCT_DATA,
+              "%s: the node '%s' wants the attribute '%s' of the function that it is in, which has "
+              "no value; the file is damaged",
+              r->graph->path, oct_show(node, strlen(node)).text, oct_show(name, strlen(name)).text);
+    return OCT_OK;
+}
+
+static bool refers(const Onnx__AttributeProto *a)
+{
+    return a->ref_attr_name && a->ref_attr_name[0] != '\0';
+}
+
+oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                            const Onnx__NodeProto *p, oct_onnx_resolved *out)
+{
+    oct_status status = OCT_OK;
+    bool any = false;
+    *out = (oct_onnx_resolved){.node = *p};
+    for (size_t i = 0; i < p->n_attribute; i++)
+        any = any || refers(p->attribute[i]);
+    if (!any) return OCT_OK;
+    out->node.attribute = NULL;
+    out->node.n_attribute = 0;
+    OCT_TRY_OUT(oct_alloc(&out->values, p->n_attribute, sizeof *out->values));
+    OCT_TRY_OUT(oct_alloc(&out->node.attribute, p->n_attribute, sizeof(Onnx__AttributeProto *)));
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        const Onnx__AttributeProto *a = p->attribute[i];
+        if (refers(a)) OCT_TRY_OUT(find_value(r, s, p, &a));
+        if (!a) continue; /* left out: the operator has its own default */
+        Onnx__AttributeProto *value = &out->values[out->node.n_attribute];
+        *value = *a;
+        value->name = p->attribute[i]->name;
+        out->node.attribute[out->node.n_attribute++] = value;
+    }
+out:
+    if (status != OCT_OK) oct_onnx_free_resolved(out);
+    return status;
+}
+
+void oct_onnx_free_resolved(oct_onnx_resolved *r)
+{
+    if (r->values) oct_free(&r->node.attribute);
+    oct_free(&r->values);
 }

@@ -8,6 +8,15 @@
 
 #include <stdio.h>
 
+int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t end)
+{
+    int number = 0;
+    for (size_t k = 0; k < end; k++)
+        number += plan->nodes[k].number >= 0 && plan->nodes[k].parent == plan->nodes[node].parent &&
+                  strcmp(plan->graph->nodes[k].op, plan->graph->nodes[node].op) == 0;
+    return number;
+}
+
 /* A slot of the user's: what the forward called there and what is there now. */
 typedef struct apply_slot {
     oct_module *was, *now;

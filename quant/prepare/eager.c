@@ -199,6 +199,7 @@ oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
     const oct_graph *g = plan->graph;
     char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     bool quant = oct_prepare_has_role(plan, OCT_ROLE_QUANT_STUB);
+    OCT_TRY(oct_prepare_check_stubs(plan));
     if (plan->problems > 0) return OCT_OK; /* stubs that cannot be meant */
     if (!quant && !oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB)) {
         miss_first_stub(plan);

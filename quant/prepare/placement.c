@@ -101,7 +101,7 @@ static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quan
  * and a QuantStub that no DeQuantStub follows although the model has some. Both together are swapped. They are problems
  * where stubs decide what is quantized (eager, jit_strip); elsewhere they are noted. Where eager can say better what is
  * missing, it does (eager.c). */
-static oct_status check_stubs(oct_prepare_plan *plan)
+oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
 {
     char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     int64_t dequant = first_node(plan, opens_nothing), quant = first_node(plan, closes_nothing);
@@ -344,8 +344,7 @@ static void place_stubs(oct_prepare_plan *plan)
 
 oct_status oct_prepare_placement(oct_prepare_plan *plan)
 {
-    OCT_TRY(check_stubs(plan));
-    if (plan->options->method == OCT_METHOD_EAGER) return oct_prepare_placement_eager(plan);
+    OCT_TRY(oct_prepare_check_stubs(plan));
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
         oct_prepare_node *p = &plan->nodes[i];
         if (!oct_prepare_runs_here(plan, i)) continue;

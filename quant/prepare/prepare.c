@@ -129,15 +129,6 @@ static oct_role role_of(const oct_graph_node *node, const oct_prepare_node *p)
     return p->rule ? OCT_ROLE_RULE : OCT_ROLE_FLOAT;
 }
 
-int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t end)
-{
-    int number = 0;
-    for (size_t k = 0; k < end; k++)
-        number += plan->nodes[k].number >= 0 && plan->nodes[k].parent == plan->nodes[node].parent &&
-                  strcmp(plan->graph->nodes[k].op, plan->graph->nodes[node].op) == 0;
-    return number;
-}
-
 /* Describes the module of a call site, or the one that could be made for it. */
 static oct_status describe_node(oct_prepare_plan *plan, size_t i)
 {
@@ -329,7 +320,8 @@ static oct_status make_plan(oct_prepare_plan *plan, const oct_example *example)
     OCT_TRY(create_plan(plan, example));
     oct_fail_clear();
     OCT_TRY(oct_prepare_fuse(plan));
-    OCT_TRY(oct_prepare_placement(plan));
+    OCT_TRY(plan->options->method == OCT_METHOD_EAGER ? oct_prepare_placement_eager(plan)
+                                                      : oct_prepare_placement(plan));
     if (plan->problems == 0) OCT_TRY(oct_prepare_scale_groups(plan)); /* of values with a place */
     OCT_TRY(oct_prepare_check(plan));
     return plan->problems > 0 ? OCT_PREPARE : OCT_OK;

@@ -70,10 +70,13 @@ typedef struct oct_prepare_plan {
 /* The steps, in this order. */
 oct_status oct_prepare_fuse(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;
-oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* part of it */
+oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* or this */
 oct_status oct_prepare_scale_groups(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_check(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_apply(oct_prepare_plan *plan) OCT_NODISCARD;
+
+/* Both placements begin with it: stubs are where they can be. */
+oct_status oct_prepare_check_stubs(oct_prepare_plan *plan) OCT_NODISCARD;
 
 /* The number in the name of a module that is generated at a node, after those of the nodes before
  * `end` with its container and op. */
