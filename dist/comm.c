@@ -9,12 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-void oct_host_name(char host[OCT_HOST_BYTES])
-{
-    host[OCT_HOST_BYTES - 1] = '\0';
-    if (gethostname(host, OCT_HOST_BYTES - 1) != 0) snprintf(host, OCT_HOST_BYTES, "unknown host");
-}
-
 static double seconds_waited(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);

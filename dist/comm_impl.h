@@ -9,6 +9,7 @@
 
 #include "core/base/status.h"
 #include "dist/comm.h"
+#include "dist/process.h"
 #include "dist/rank_table.h"
 
 #include <stdint.h>
@@ -73,8 +74,6 @@ typedef enum oct_exchange {
     OCT_EXCHANGE_LIST(X)
 #undef X
 } oct_exchange;
-
-enum { OCT_HOST_BYTES = 64 };
 
 /* A host, as its ranks send it to the others at the start. */
 typedef struct oct_host {
@@ -237,10 +236,6 @@ void oct_rank_report(const oct_comm *comm, char *text, size_t size);
 /* "rank 2 (node7)" */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 
-/* Returns after how long a wait with this deadline is reported: half a minute, less if the deadline
- * is short. */
-double oct_warn_after(double deadline_s);
-
 /* watchdog.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when it is
  * over, having named those of this host that are missing. */
 void oct_watchdog_begin(oct_rank_stage stage, double deadline_s);
@@ -256,7 +251,6 @@ void oct_supply_sums(oct_collective *group);    /* sums.c */
 void oct_supply_rows(oct_collective *group);    /* rows.c */
 void oct_supply_collect(oct_collective *group); /* collect.c */
 oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t bytes, void *dst);
-oct_status oct_comm_sums_move(const oct_collective *self);
 void oct_sums_free(struct oct_sums **sums);
 
 static inline const oct_comm *oct_comm_of(const oct_collective *self)
@@ -266,6 +260,3 @@ static inline const oct_comm *oct_comm_of(const oct_collective *self)
 
 /* abort.c: ends this process while another thread of it is inside of MPI; mpirun then ends the job. */
 void oct_exit_now(int exit_status) __attribute__((noreturn));
-
-/* comm.c: the name of this host. */
-void oct_host_name(char host[OCT_HOST_BYTES]);

@@ -26,20 +26,11 @@ enum { LENGTH_BITS = 28, LENGTH_MASK = (1 << LENGTH_BITS) - 1 };
 enum { AFTER_YOU_MAX = 10 };
 
 static const double spin_s = 50e-6, yield_s = 2e-3, sleep_s = 200e-6, after_you_s = 0.2;
-static const double awake_s = 1, warn_s = 30, noted_s = 0.05;
+static const double awake_s = 1, noted_s = 0.05;
 
 static int exchange_tag(const oct_comm_state *s)
 {
     return (int)s->exchange | (int)(s->sequence & SEQUENCE_MASK) << KIND_BITS;
-}
-
-const char *oct_rank_text(const oct_comm *comm, int rank, char text[128])
-{
-    if (comm->hosts)
-        snprintf(text, 128, "rank %d (%s)", rank, comm->hosts[rank].name);
-    else
-        snprintf(text, 128, "rank %d", rank);
-    return text;
 }
 
 static void sleep_for(double seconds)
@@ -315,11 +306,6 @@ static oct_status late(const oct_comm *comm, double waited_s)
                               oct_launcher_stopped("; ", launcher), report));
 }
 
-double oct_warn_after(double deadline_s)
-{
-    return fmin(warn_s, deadline_s / 2);
-}
-
 /* A rank that waits for an answer which itself waits for somebody is given a fifth more for each such
  * step, but not less than a second, in which the one that is truly missing is named. */
 static double with_patience(double seconds, int patience)
@@ -357,7 +343,7 @@ static oct_status wait_for_all(const oct_comm *comm, int patience)
     while (s->pending > 0) {
         bool moved = false;
         OCT_TRY(oct_exchange_look(comm, &moved));
-        if (comm->besides) OCT_TRY(oct_comm_sums_move(&comm->base));
+        if (comm->besides) OCT_TRY(comm->base.sums_move(&comm->base));
         /* Only time that this rank was awake counts, so that one that was stopped does not blame others when it
          * wakes. */
         double now = oct_seconds();

@@ -7,6 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *oct_rank_text(const oct_comm *comm, int rank, char text[128])
+{
+    if (comm->hosts)
+        snprintf(text, 128, "rank %d (%s)", rank, comm->hosts[rank].name);
+    else
+        snprintf(text, 128, "rank %d", rank);
+    return text;
+}
+
 enum { ROWS_MAX = 32 };
 
 const char *oct_exchange_name(int exchange)

@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -141,15 +142,6 @@ static void remove_own_name(void)
     name_of_table[0] = '\0';
 }
 
-bool oct_env_count(const char *name, int *count)
-{
-    const char *text = getenv(name);
-    int64_t number;
-    if (!text || !oct_parse_i64(text, &number) || number < 0 || number >= 1 << 20) return false;
-    *count = (int)number;
-    return true;
-}
-
 /* Keeps the words of the first rank of several. */
 static void note_words(const char *words)
 {
@@ -263,30 +255,6 @@ bool oct_rank_table_find(int rank, oct_rank_view *view)
     return false;
 }
 
-ssize_t oct_process_read(int pid, const char *file, char *text, size_t size)
-{
-    char path[64];
-    size_t used = 0;
-    snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    for (ssize_t got; used < size - 1 && (got = read(fd, text + used, size - 1 - used)) > 0;)
-        used += (size_t)got;
-    close(fd);
-    text[used] = '\0';
-    return (ssize_t)used;
-}
-
-char oct_process_state(int pid)
-{
-    char text[512];
-    const ssize_t length = oct_process_read(pid, "stat", text, sizeof(text));
-    if (length < 0) return kill(pid, 0) == 0 ? 'R' : 0; /* no /proc here */
-    if (length == 0) return 0;
-    const char *after = strrchr(text, ')'); /* of the name, which may hold anything */
-    return after && after[1] == ' ' ? after[2] : 'R';
-}
-
 void oct_rank_table_ask_to_stop(void)
 {
     if (table) atomic_store(&table->stop, 1);
@@ -329,4 +297,9 @@ bool oct_rank_may_warn(void)
     int64_t now = (int64_t)(oct_seconds() * 1e3), last = atomic_load(&table->warned_ms);
     if (last > 0 && now - last < (int64_t)(warn_every_s * 1e3)) return false;
     return atomic_compare_exchange_strong(&table->warned_ms, &last, now);
+}
+
+double oct_warn_after(double deadline_s)
+{
+    return fmin(30, deadline_s / 2);
 }

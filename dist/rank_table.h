@@ -45,12 +45,6 @@ typedef struct oct_rank_view {
 int oct_rank_table_lines(void); /* 0 without a table */
 oct_rank_view oct_rank_table_line(int line);
 bool oct_rank_table_find(int rank, oct_rank_view *view);
-/* Reads a variable of the environment that is a number from 0 to a million; false when it is none. */
-bool oct_env_count(const char *name, int *count);
-/* Reads a file of a process from /proc, up to size - 1 bytes and a NUL; -1 when it cannot be opened. */
-ssize_t oct_process_read(int pid, const char *file, char *text, size_t size);
-/* 'R' and 'S' run or wait, 'T' is stopped, 'Z' has ended, 0 is gone. */
-char oct_process_state(int pid);
 
 /* Writes what the ranks of this host do, or did last: rank, process, step, operation, since when; a line each, of some
  * of them where they are many. Empty without a table. */
@@ -73,3 +67,5 @@ const char *oct_rank_table_words(void);
  * may not when it has ended, or after five seconds: what they do next may end it. */
 bool oct_rank_may_report(void);
 bool oct_rank_may_warn(void); /* once in 20 seconds */
+/* Returns after how long a wait with this deadline is reported: half a minute, less if the deadline is short. */
+double oct_warn_after(double deadline_s);

@@ -15,98 +15,12 @@
  */
 #include "dist/reduce_impl.h"
 
-#include "core/base/int_math.h"
 #include "core/base/mem.h"
 
 #include <string.h>
 
 /* Below, the time of a message counts more than its bytes. */
 static const size_t short_vector_bytes = 16384;
-
-static int num_nodes(const oct_sum *s)
-{
-    return s->comm->base.size / s->comm->state->node.ranks;
-}
-
-/* Finds the parts of the leaves of ranks [first, end). */
-static int find_parts(const oct_sum *s, int first, int end, oct_leaves *run,
-                      oct_subtree parts[OCT_MAX_PARTS])
-{
-    const int size = s->comm->base.size;
-    const oct_leaves *batch = &s->own.run;
-    const oct_leaves last = oct_leaves_split(batch->samples, batch->leaf, end - 1, size);
-    *run = oct_leaves_split(batch->samples, batch->leaf, first, size);
-    run->local = last.first + last.local - run->first;
-    return oct_leaves_parts(run, parts);
-}
-
-/* --- in the node ------------------------------------------------------------------------------- */
-
-bool oct_sum_is_of_one_node(const oct_sum *s)
-{
-    return num_nodes(s) == 1;
-}
-
-int64_t oct_sum_piece_length(const oct_sum *s)
-{
-    return oct_min_i64(s->piece_size, s->n - s->piece_begin);
-}
-
-oct_piece oct_sum_share(const oct_sum *s)
-{
-    const oct_rank_node *node = &s->comm->state->node;
-    return oct_share(oct_sum_piece_length(s), s->comm->base.rank - node->first, node->ranks);
-}
-
-oct_status oct_sum_synchronize(const oct_sum *s, oct_sum_stage stage)
-{
-    const uint64_t progress = oct_sum_progress(s->comm->state->node.pieces, stage);
-    oct_exchange_signal(s->comm, progress);
-    return oct_exchange_await(s->comm, progress);
-}
-
-int oct_sum_add_share(const oct_sum *s, char *(*part_of)(const oct_sum *s, int rank, int p))
-{
-    oct_comm_state *state = s->comm->state;
-    const oct_rank_node *node = &state->node;
-    const oct_piece share = oct_sum_share(s);
-    oct_subtree parts[OCT_MAX_PARTS];
-    oct_leaves run;
-    int count = 0;
-    for (int r = node->first; r < node->first + node->ranks; r++) {
-        const int more = find_parts(s, r, r + 1, &run, parts);
-        for (int p = 0; p < more; p++, count++) {
-            char *vector = r == s->comm->base.rank
-                               ? s->own.vectors[p] + oct_sum_bytes(s, s->piece_begin)
-                               : part_of(s, r, p);
-            state->parts[count] = parts[p];
-            state->vectors[count] = vector + oct_sum_bytes(s, share.begin);
-        }
-    }
-    find_parts(s, node->first, node->first + node->ranks, &run, parts);
-    return oct_tree_merge(&run, state->parts, state->vectors, count, oct_piece_length(share),
-                          s->width);
-}
-
-void oct_sum_end_piece(oct_sum *s)
-{
-    oct_rank_node *node = &s->comm->state->node;
-    oct_exchange_signal(s->comm, oct_sum_progress(node->pieces++, OCT_READ));
-    s->piece_begin += oct_sum_piece_length(s);
-    s->phase = OCT_SUM_CLEAR;
-    if (s->piece_begin < s->n) return;
-    s->phase = OCT_SUM_DONE;
-    if (s->second_pass || num_nodes(s) == 1) return;
-
-    /* The first pass ends: what this rank holds from now on are parts of the node, in its lane. */
-    s->own.num_parts =
-        find_parts(s, node->first, node->first + node->ranks, &s->own.run, s->own.parts);
-    for (int p = 0; p < s->own.num_parts && !s->rows; p++)
-        s->own.vectors[p] = s->lane_parts + oct_sum_bytes(s, p * s->lane);
-    s->piece_begin = s->lane_used = 0;
-    s->second_pass = true;
-    s->phase = OCT_SUM_ROUND;
-}
 
 /* --- between nodes ----------------------------------------------------------------------------- */
 
@@ -115,7 +29,7 @@ static void find_other(const oct_sum *s, const oct_round *round, oct_holding *ot
 {
     const int ranks = s->comm->state->node.ranks;
     other->num_parts =
-        find_parts(s, round->first * ranks, round->end * ranks, &other->run, other->parts);
+        oct_sum_find_parts(s, round->first * ranks, round->end * ranks, &other->run, other->parts);
 }
 
 /* The rank of a partner's node that is at the place of this one in its node. */
@@ -250,7 +164,7 @@ static int most_parts(const oct_sum *s)
         return state->most_parts;
     state->most_parts = 1;
     for (int r = 0; r < s->comm->base.size; r++) {
-        const int count = find_parts(s, r, r + 1, &run, parts);
+        const int count = oct_sum_find_parts(s, r, r + 1, &run, parts);
         if (count > state->most_parts) state->most_parts = count;
     }
     state->most_samples = batch->samples;
@@ -286,9 +200,10 @@ static oct_status reserve_scratch(oct_sum *s)
     oct_comm_state *state = s->comm->state;
     const oct_rank_node *node = &state->node;
     oct_leaves run;
-    const bool copied = s->run_in_node && !s->rows && num_nodes(s) > 1;
+    const bool copied = s->run_in_node && !s->rows && oct_sum_num_nodes(s) > 1;
     const size_t lane = copied ? oct_sum_bytes(s, s->lane) : 0;
-    const int parts = find_parts(s, node->first, node->first + node->ranks, &run, s->other.parts);
+    const int parts =
+        oct_sum_find_parts(s, node->first, node->first + node->ranks, &run, s->other.parts);
     size_t bytes = (size_t)(parts + 1) * lane + OCT_PIECE_STEP;
     for (int r = 0; r < s->num_rounds; r++) {
         find_other(s, &s->rounds[r], &s->other);
@@ -308,7 +223,7 @@ oct_status oct_sum_begin(oct_sum *s, const oct_leaves *leaves, char *parts, int6
     const oct_rank_node *node = &comm->state->node;
     s->own.run = *leaves;
     s->own.num_parts =
-        find_parts(s, comm->base.rank, comm->base.rank + 1, &s->own.run, s->own.parts);
+        oct_sum_find_parts(s, comm->base.rank, comm->base.rank + 1, &s->own.run, s->own.parts);
     OCT_CHECK(s->own.run.first == leaves->first && s->own.run.local == leaves->local, OCT_DEFECT,
               "rank %d sums leaves that are not its share of the batch", comm->base.rank);
     s->stride = oct_sum_bytes(s, stride);
@@ -325,8 +240,8 @@ oct_status oct_sum_begin(oct_sum *s, const oct_leaves *leaves, char *parts, int6
     s->phase = OCT_SUM_ROUND;
     if (node->memory) OCT_TRY(plan_pieces(s));
     s->halves = oct_sum_bytes(s, s->lane) >= short_vector_bytes;
-    s->num_rounds =
-        oct_rounds(comm->base.rank / node->ranks, num_nodes(s), s->lane, s->halves, s->rounds);
+    s->num_rounds = oct_rounds(comm->base.rank / node->ranks, oct_sum_num_nodes(s), s->lane,
+                               s->halves, s->rounds);
     s->piece = (oct_piece){0, s->lane};
     return reserve_scratch(s);
 }

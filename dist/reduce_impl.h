@@ -1,5 +1,5 @@
 /* A sum over leaves, phase by phase. reduce.c has the order of the phases and the rounds between nodes; the phases in
- * a node are done in one of two ways: through slots that the ranks share (reduce_slots.c), or where the vectors are
+ * a node are done in one of two ways: through slots that the ranks share (reduce_node.c), or where the vectors are
  * (rows.c). Each way is a function that does the phase at hand, and can be read by itself. */
 #pragma once
 
@@ -85,10 +85,18 @@ static inline uint64_t oct_sum_progress(uint64_t piece, oct_sum_stage stage)
     return piece * OCT_STAGES + (uint64_t)stage;
 }
 
-/* reduce.c, for the two ways: the elements of the piece at hand, and this rank's share of them. */
+/* The nodes that the ranks of the sum are on. */
+static inline int oct_sum_num_nodes(const oct_sum *s)
+{
+    return s->comm->base.size / s->comm->state->node.ranks;
+}
+
+/* reduce_node.c. Finds the parts of the leaves of ranks [first, end), and returns how many there are. */
+int oct_sum_find_parts(const oct_sum *s, int first, int end, oct_leaves *run,
+                       oct_subtree parts[OCT_MAX_PARTS]);
+/* For the two ways: the elements of the piece at hand, and this rank's share of them. */
 int64_t oct_sum_piece_length(const oct_sum *s);
 oct_piece oct_sum_share(const oct_sum *s);
-bool oct_sum_is_of_one_node(const oct_sum *s);
 /* Reports a stage of the piece at hand, and posts the wait for the others of the node. */
 oct_status oct_sum_synchronize(const oct_sum *s, oct_sum_stage stage) OCT_NODISCARD;
 /* Sums this rank's share of the piece. part_of returns where part p of another rank is over the piece. Returns how many
@@ -97,7 +105,7 @@ int oct_sum_add_share(const oct_sum *s, char *(*part_of)(const oct_sum *s, int r
 /* Reports the piece as read and moves on: to the next piece, to the rounds, or to the end. */
 void oct_sum_end_piece(oct_sum *s);
 
-/* reduce_slots.c, rows.c */
+/* reduce_node.c, rows.c */
 oct_status oct_sum_run_slots(oct_sum *s) OCT_NODISCARD;
 oct_status oct_sum_run_rows(oct_sum *s) OCT_NODISCARD;
 

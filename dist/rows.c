@@ -159,7 +159,7 @@ oct_status oct_sum_run_rows(oct_sum *s)
         for (int r = node->first; r < node->first + node->ranks; r++)
             OCT_TRY(map_rows(s, r));
         const int parts = oct_sum_add_share(s, row_of);
-        if (oct_sum_is_of_one_node(s)) {
+        if (oct_sum_num_nodes(s) == 1) {
             s->phase = OCT_SUM_READ;
             return oct_sum_synchronize(s, OCT_SUMMED);
         }

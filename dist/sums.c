@@ -86,7 +86,7 @@ static oct_status with_lane(const oct_comm *comm, const oct_comm *lane, oct_stat
     return status;
 }
 
-oct_status oct_comm_sums_move(const oct_collective *self)
+static oct_status move_sums(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
     for (const oct_comm *lane = comm->besides; lane; lane = lane->besides) {
@@ -129,7 +129,7 @@ static oct_status begin_sum(const oct_collective *self, const oct_leaves *leaves
     oct_sums *sums = state->sums;
     OCT_TRY(oct_grow(&sums->requests, &sums->capacity, sums->count + 1, sizeof(*sums->requests)));
     sums->requests[sums->count++] = (request){*leaves, parts, stride, n};
-    return oct_comm_sums_move(self);
+    return move_sums(self);
 }
 
 void oct_sums_free(struct oct_sums **sums)
@@ -143,6 +143,6 @@ void oct_supply_sums(oct_collective *group)
     group->tree_sum_f32 = tree_sum_f32;
     group->tree_sum_f64 = tree_sum_f64;
     group->sum_begin = begin_sum;
-    group->sums_move = oct_comm_sums_move;
+    group->sums_move = move_sums;
     group->sums_finish = finish_sums;
 }

@@ -64,6 +64,8 @@ oct_status oct_trace_live(const oct_trace *trace, bool **live) OCT_NODISCARD;
 
 /* The tape and calls of modules use the rest while cx->trace is set. */
 
+/* Adds an input of the model. */
+oct_status oct_trace_add_input(oct_trace *trace, oct_tensor *x) OCT_NODISCARD;
 /* Adds a call site, whose arguments are those of cx->args. */
 void oct_trace_add(oct_context *cx, const oct_site *executed);
 void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input,
@@ -71,7 +73,9 @@ void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct
 void oct_trace_leave(oct_context *cx, oct_tensor *output);
 void oct_trace_leave_block(oct_context *cx);
 
-/* An example is what a model is traced on: the shapes of its inputs, with any batch. Inputs that only
+/* trace_run.c
+ *
+ * An example is what a model is traced on: the shapes of its inputs, with any batch. Inputs that only
  * training has, such as the target of a loss that the forward computes, come after the others:
  *     oct_example example = *OCT_EXAMPLE(image, target);
  *     example.count = 1, example.training_count = 2; */

@@ -6,6 +6,7 @@
 #include "launch/ranks/guard.h"
 
 #include "core/base/text.h"
+#include "dist/process.h"
 #include "dist/rank_table.h"
 
 #include <dirent.h>

@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "dist/comm.h"
+#include "dist/process.h"
 #include "launch/base/output.h"
 #include "launch/ranks/guard.h"
 
