@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
 
 static oct_process lint(const char *name, const oct_tmp *tree)
 {
@@ -262,6 +263,53 @@ Test(words, leaves_names_of_libraries_and_files, .timeout = 60)
         {"core/x.c", "void f(void) { pthread_join(thread, 0); } /* rejoined */\n", ""},
     };
     check_good("words", good, OCT_COUNT(good));
+}
+
+/* What tests/lint/structure says of a tree of two files. */
+static oct_process structure(const char *a, const char *b)
+{
+    oct_tmp tree;
+    oct_tmp_create(&tree);
+    if (a) oct_tmp_write_text(&tree, "core/base/a.c", a);
+    if (b) oct_tmp_write_text(&tree, "core/base/b.c", b);
+    oct_process job = oct_process_run(30, OCT_SOURCE_DIR "/tests/lint/structure", tree.path, NULL);
+    oct_tmp_remove(&tree);
+    return job;
+}
+
+Test(structure, names_long_files_long_functions_and_rings, .timeout = 60)
+{
+    char long_file[700] = "", long_function[700] = "void oct_f(void)\n{\n";
+    memset(long_file, '\n', 501);
+    memset(long_function + strlen(long_function), '\n', 81);
+    strcat(long_function, "}\n");
+    const struct {
+        const char *a, *b, *said;
+    } faults[] = {
+        {long_file, "", "files of more than 500 lines: 1, at most 0\n    core/base/a.c"},
+        {long_function, "",
+         "functions of more than 80 lines: 1, at most 0\n    core/base/a.c: oct_f"},
+        {"void oct_a(void)\n{\n    oct_b();\n}\n", "void oct_b(void)\n{\n    oct_a();\n}\n",
+         "rings of files that call each other: 1, at most 0\n    core/base/a.c - core/base/b.c"},
+        {NULL, NULL, "no sources under"},
+    };
+    for (size_t i = 0; i < OCT_COUNT(faults); i++) {
+        oct_process job = structure(faults[i].a, faults[i].b);
+        oct_check_exit(job, 1);
+        oct_check_said(job, faults[i].said);
+        oct_process_free(&job);
+    }
+}
+
+Test(structure, counts_helpers_and_functions_of_one_file, .timeout = 60)
+{
+    oct_process job = structure("static void once(void)\n{\n}\n\nstatic void twice(void)\n{\n}\n\n"
+                                "void oct_a(void)\n{\n    once();\n    twice();\n    twice();\n}\n",
+                                "void oct_b(void)\n{\n    oct_a(); /* oct_a() */\n}\n");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "static functions that are called once: 1,");
+    oct_check_said(job, "functions exported for one other file: 1,");
+    oct_process_free(&job);
 }
 
 Test(lint, an_empty_tree_is_no_success, .timeout = 60)
