@@ -205,7 +205,10 @@ static oct_module *make_module(const kind *k)
 static bool is_above_zero(const kind *k)
 {
     const oct_elementwise *f = k->rule->elementwise;
-    return f && !(isfinite(f->value(-1, k->args.value)) && isfinite(f->value(0, k->args.value)));
+    oct_elementwise_args args;
+    if (!f) return false;
+    oct_args_get(&oct_elementwise_arg_list[f->num_args], &k->args, &args);
+    return !(isfinite(f->value(-1, &args)) && isfinite(f->value(0, &args)));
 }
 
 /* A sample is no multiple of 8 elements where an input repeats. */
