@@ -226,6 +226,7 @@ static oct_status look_at_lines(const oct_comm *comm, size_t *ended)
     return *ended > 0 ? OCT_OK : s->transport->test(s->transport, 0, s->arrivals, &none);
 }
 
+/* Asks for the transfers that have ended. A failure names the first of arrivals, or this rank where it concerns none. */
 static oct_status look_at_messages(const oct_comm *comm, size_t *ended)
 {
     const oct_comm_state *s = comm->state;

@@ -86,13 +86,13 @@ void oct_sum_end_piece(oct_sum *s)
     s->phase = OCT_SUM_ROUND;
 }
 
-/* The memory of part p of a rank's vectors over the piece at hand. */
+/* Where vector p of a rank, over the piece at hand, is in shared memory. A rank's slots take the pieces in turn. */
 static char *slot_part(const oct_sum *s, int rank, int p)
 {
     const oct_rank_node *node = &s->comm->state->node;
-    const size_t number =
+    const size_t slot =
         (size_t)(rank - node->first) * OCT_NODE_SLOTS + node->pieces % OCT_NODE_SLOTS;
-    return node->slots + number * node->slot_bytes +
+    return node->slots + slot * node->slot_bytes +
            (size_t)p * oct_sum_bytes(s, oct_sum_piece_length(s));
 }
 

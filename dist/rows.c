@@ -42,6 +42,8 @@ static void destroy(const oct_comm *comm, oct_rows *rows)
     oct_free(&rows);
 }
 
+/* Sets the pointer at `block` to rows in memory that the other ranks of the node can map, and so read in place; to plain
+ * memory where ranks share none. */
 static oct_status alloc_rows(const oct_collective *self, void *block, size_t count, size_t size)
 {
     const oct_comm *comm = oct_comm_of(self);

@@ -54,8 +54,7 @@ static bool all_are_here(void)
     return ranks_here() == size;
 }
 
-/* Returns the value of a variable in the environment of a process, -1 when it has none; -2: not
- * readable. */
+/* Returns a variable in the environment of a process that is a whole number >= 0; -1: it has none; -2: not readable. */
 static int64_t variable_of(int pid, const char *name)
 {
     char text[32768];

@@ -278,7 +278,7 @@ bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n)
     for (int i = 0; i < n && oct_context_frees(cx); i++)
         if (!is_readable(cx->lifetimes, inputs[i]))
             oct_context_fail(cx, OCT_DEFECT,
-                             "a value was read that no operation was known to read");
+                             "an operation reads a value that was not planned to live until it");
     return cx->status == OCT_OK;
 }
 

@@ -226,9 +226,13 @@ void *oct_arena_borrow(oct_arena *arena, size_t bytes)
     return (char *)head + OCT_CACHE_LINE;
 }
 
-static void unlink_alone(oct_arena *arena, block *head)
+/* Frees a block that has memory of its own because the base had no room for it. */
+static void free_alone(oct_arena *arena, block *head)
 {
-    *(head->above ? &head->above->below : &arena->alone) = head->below;
+    if (head->above)
+        head->above->below = head->below;
+    else
+        arena->alone = head->below;
     if (head->below) head->below->above = head->above;
     arena->overflow -= head->missing;
     oct_free(&head);
@@ -242,7 +246,7 @@ void oct_arena_give(oct_arena *arena, void *memory)
     head->taken = false;
     arena->borrowed -= head->size;
     if (head->alone) {
-        unlink_alone(arena, head);
+        free_alone(arena, head);
         return;
     }
     *(head->above ? &head->above->below : &arena->highest) = head->below;
@@ -268,7 +272,7 @@ static void plan_base(oct_arena *arena)
 void oct_arena_reset(oct_arena *arena)
 {
     while (arena->alone)
-        unlink_alone(arena, arena->alone);
+        free_alone(arena, arena->alone);
     arena->highest = arena->lowest = NULL;
     arena->borrowed = 0;
     oct_arena_rewind(arena, 0);

@@ -129,8 +129,9 @@ void oct_log_append(const char *path, const char *text)
 {
     struct stat info;
     char time_text[24];
+    /* Neither a link nor a FIFO, which would block. */
     const int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) return; /* a log that cannot be written stops no run */
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) dprintf(fd, "%s %s", now(time_text), text);
     close(fd);
 }

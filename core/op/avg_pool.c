@@ -52,6 +52,7 @@ static void pool_image(const average *a, const float *x, float *y)
     }
 }
 
+/* The gradient of one image; grad_y is overwritten. */
 static void backward_image(const average *a, float *grad_y, float *grad_x)
 {
     const int64_t c = a->s.in_c;

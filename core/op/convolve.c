@@ -97,10 +97,10 @@ typedef struct weight_operands {
     const float *x, *grad_y;
 } weight_operands;
 
-/* Sums over the leaves of a group, for some channels of the input. */
-static void group_backward(const oct_context *cx, const oct_conv_plan *p,
-                           const oct_leaf_group *group, const oct_tile *channels,
-                           const weight_operands *all, void *scratch)
+/* Computes the gradient of the weights from the samples of a leaf group, for some channels of the input. */
+static void backward_weight_of_group(const oct_context *cx, const oct_conv_plan *p,
+                                     const oct_leaf_group *group, const oct_tile *channels,
+                                     const weight_operands *all, void *scratch)
 {
     const int64_t begin = oct_leaf_begin(&cx->leaves, group->first);
     const oct_conv_weight_pass pass = {
@@ -127,7 +127,7 @@ static void weight_backward(oct_context *cx, const convolution *v, const weight_
         for (int t = 0; t < cut.threads; t++) {
             for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
                 const oct_leaf_group group = oct_leaf_stream_group(cx, &stream, first + tile.leaf);
-                group_backward(cx, p, &group, &tile, all, scratch_here(&w));
+                backward_weight_of_group(cx, p, &group, &tile, all, scratch_here(&w));
             }
         }
     }

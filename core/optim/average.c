@@ -85,18 +85,18 @@ void oct_average_update(oct_average *average, int64_t updates)
     average->begun = true;
 }
 
-void oct_average_put(oct_average *average, bool averages)
+void oct_average_swap(oct_average *average, bool want_averages)
 {
-    if (!average->begun || average->in_model == averages) return;
+    if (!average->begun || average->in_model == want_averages) return;
     for (size_t i = 0; i < average->count; i++) {
-        float *model = average->spans[i].data, *here = average->values + average->spans[i].offset;
+        float *model = average->spans[i].data, *other = average->values + average->spans[i].offset;
         for (int64_t k = 0; k < average->spans[i].numel; k++) {
-            const float kept = model[k];
-            model[k] = here[k];
-            here[k] = kept;
+            const float held = model[k];
+            model[k] = other[k];
+            other[k] = held;
         }
     }
-    average->in_model = averages;
+    average->in_model = want_averages;
 }
 
 float *oct_average_of(const oct_average *average, const oct_tensor *tensor)

@@ -77,8 +77,9 @@ void oct_average_destroy(oct_average *average);
 /* Takes what the model holds into the averages, after an update: average += (1 - decay) * (value - average),
  * in float. updates: done by now; the first one begins the averages with what the model holds. */
 void oct_average_update(oct_average *average, int64_t updates);
-/* Puts the averages into the model, or what is trained back there; nothing before the first update. */
-void oct_average_put(oct_average *average, bool averages);
+/* Swaps the values of the model with those kept beside it, unless the model holds the wanted ones already: its averages,
+ * or what is trained. Nothing before the first update. */
+void oct_average_swap(oct_average *average, bool want_averages);
 /* Where a tensor of the model has its other value here; NULL: it has none. */
 float *oct_average_of(const oct_average *average, const oct_tensor *tensor);
 

@@ -122,6 +122,7 @@ static uint8_t rounded(double value)
     return (uint8_t)floor(value + 0.5);
 }
 
+/* HSV to RGB by the steps of PIL, in float and double as there, so that the bytes are equal. */
 static void rgb_of(const hsv *colour, uint8_t *rgb)
 {
     const uint8_t v = colour->value;

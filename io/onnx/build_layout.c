@@ -121,7 +121,7 @@ oct_status oct_build_result(oct_onnx_builder *b, const oct_onnx_view *v)
     return oct_build_output(b, b->result, v);
 }
 
-/* A constant becomes a parameter that each sample sees, with dimension 0 as the batch. */
+/* A constant whose dimension 0 is 1 becomes a parameter that each sample sees, with dimension 0 as the batch. */
 static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v, oct_onnx_view *out)
 {
     int64_t size[OCT_ONNX_DIMS];
@@ -140,11 +140,11 @@ static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v,
     else
         for (int d = 1; d < v->ndim; d++)
             shape.dim[d] = v->dim[d];
-    oct_parameter_args own = oct_shape_of(shape.ndim - 1, shape.dim + 1);
+    oct_parameter_args sample_shape = oct_shape_of(shape.ndim - 1, shape.dim + 1);
     oct_op_args args;
-    const int32_t image = 0; /* says how many samples there are */
-    oct_args_write(&oct_parameter_arg_list, &own, &args);
-    OCT_TRY(oct_build_call(b, "parameter", &args, &image, 1, &made));
+    const int32_t network_input = 0; /* the parameter repeats for each of its samples */
+    oct_args_write(&oct_parameter_arg_list, &sample_shape, &args);
+    OCT_TRY(oct_build_call(b, "parameter", &args, &network_input, 1, &made));
     const oct_file_order order = oct_file_order_of(v->ndim - 1, v->dim + 1);
     OCT_TRY(oct_build_fill(b, made, "weight", v, &order, 1));
     *out = oct_view_of(made, shape, v->ndim, size);

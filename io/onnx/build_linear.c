@@ -1,21 +1,23 @@
 /* Products: of a value with weights, which is a linear layer over its last dimension, and of two values. */
 #include "io/onnx/build_impl.h"
 
-/* The view after a product with weights: laid out by oct_build_lay_last, with other values along `dim`. */
+/* The view after a product with weights, whose dimension `dim`, innermost in memory (oct_build_lay_last), now has `size`
+ * values in place of those before; the strides of all others grow with it. */
 static oct_onnx_view replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size)
 {
     oct_onnx_view out = *v;
-    const int first = oct_view_first(v, dim), had = v->atoms[dim], has = size > 1 ? 1 : 0;
-    const int64_t before = oct_view_size(v, dim);
+    const int first = oct_view_first(v, dim), old_atoms = v->atoms[dim],
+              new_atoms = size > 1 ? 1 : 0;
+    const int64_t old_size = oct_view_size(v, dim);
     int all = 0;
     for (int d = 0; d < v->dims; d++)
         all += v->atoms[d];
     for (int i = 0; i < all; i++)
-        out.atom[i].stride = v->atom[i].stride / before * size;
-    memmove(&out.atom[first + has], &out.atom[first + had],
-            (size_t)(all - first - had) * sizeof out.atom[0]);
-    if (has) out.atom[first] = (oct_view_atom){size, 1};
-    out.atoms[dim] = has;
+        out.atom[i].stride = v->atom[i].stride / old_size * size;
+    memmove(&out.atom[first + new_atoms], &out.atom[first + old_atoms],
+            (size_t)(all - first - old_atoms) * sizeof out.atom[0]);
+    if (new_atoms) out.atom[first] = (oct_view_atom){size, 1};
+    out.atoms[dim] = new_atoms;
     out.value = value;
     out.shape.dim[out.shape.ndim - 1] = size;
     return out;

@@ -191,6 +191,7 @@ static bool is_good_text(const oct_scalar *value, oct_flaw *flaw)
     return true;
 }
 
+/* Adds a text to the list. A bad one is described in flaw; the status is that of the memory. */
 static oct_status parse_text_item(oct_texts *list, const oct_scalar *item, oct_flaw *flaw)
 {
     oct_shown shown = oct_show(item->text, item->length);

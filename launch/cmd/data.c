@@ -352,7 +352,7 @@ static oct_status print_json(const oct_survey *s, const oct_dataset *data)
         json_of_split(&s->split[1]), "duplicates", json_of_equal(s)));
 }
 
-/* Damaged samples would stop a run, so they are an answer too. */
+/* OCT_NO for samples that would stop a training: damaged ones, and those that are not finite. */
 static oct_status judge_survey(const oct_survey *s, const char *recipe)
 {
     const int64_t damaged = s->split[0].damaged + s->split[1].damaged;

@@ -315,10 +315,11 @@ oct_status oct_images_open(oct_dataset *data, const char *path, const oct_recipe
                            const oct_image_wanted *wanted)
 {
     struct stat info;
-    /* A file's ending says a data set; an array that may be one sample is looked into. */
-    const bool data_set =
-        !wanted->raw && oct_data_is(path) &&
-        !(oct_ends_with(path, ".npy") && stat(path, &info) == 0 && info.st_size <= FILE_BYTES_MAX);
+    /* The ending of its name says whether a file is a data set; a small .npy may be one sample, which open_file finds
+     * out. */
+    const bool small_npy =
+        oct_ends_with(path, ".npy") && stat(path, &info) == 0 && info.st_size <= FILE_BYTES_MAX;
+    const bool data_set = !wanted->raw && oct_data_is(path) && !small_npy;
     *data = (oct_dataset){0};
     return data_set ? open_data(data, path, recipe, wanted) : open_file(data, path, wanted);
 }

@@ -318,8 +318,9 @@ typedef struct both {
     int64_t numel; /* of a sample's output */
 } both;
 
-static oct_status evaluate_both(both *b, const oct_model *model, const oct_conversion *conversion,
-                                const oct_collective *group)
+static oct_status evaluate_qat_and_int8(both *b, const oct_model *model,
+                                        const oct_conversion *conversion,
+                                        const oct_collective *group)
 {
     const oct_recipe *recipe = conversion->recipe;
     const oct_dataset *data = conversion->test_data;
@@ -388,7 +389,7 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
     if (status == OCT_OK) status = describe_model(model, conversion);
     if (status == OCT_OK) status = oct_model_find_bounds(model);
     if (status == OCT_OK) status = make_golden(model, conversion);
-    if (status == OCT_OK) status = evaluate_both(&b, model, conversion, group);
+    if (status == OCT_OK) status = evaluate_qat_and_int8(&b, model, conversion, group);
     OCT_TRY_OUT(group->agree(group, status));
     OCT_TRY_OUT(compare_logits(&model->certificate, &b, conversion, group));
     OCT_TRY_OUT(digest_logits(&model->certificate, &b, group));

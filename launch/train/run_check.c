@@ -122,10 +122,10 @@ static const char *wide_key(const oct_recipe *recipe)
     return NULL;
 }
 
-static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
+static void check_normalisation(const char *key, const oct_reals *list, const oct_dataset *data)
 {
     for (int i = 0; i < list->count && data->dtype != OCT_F32; i++)
-        if (fabs(list->value[i]) > 10)
+        if (fabs(list->value[i]) > 10) /* meant for values up to 255 */
             oct_fail_add(OCT_USAGE, "%s: %g, but bytes are divided by %d first; divide it, too",
                          key, list->value[i], data->dtype == OCT_U8 ? 255 : 128);
     if (list->count == data->c || list->count == 1) return;
@@ -137,8 +137,8 @@ static void check_channels(const char *key, const oct_reals *list, const oct_dat
 
 static void check_data(const oct_recipe *recipe, const oct_dataset *train, const oct_dataset *test)
 {
-    check_channels("data.mean", &recipe->data_mean, train);
-    check_channels("data.std", &recipe->data_std, train);
+    check_normalisation("data.mean", &recipe->data_mean, train);
+    check_normalisation("data.std", &recipe->data_std, train);
     if (train->classes > OCT_CLASSES_MAX) /* a data set may count further than an int8 model */
         oct_fail_add(OCT_USAGE,
                      "data.classes: %lld classes, but an int8 model has at most %d outputs; merge "

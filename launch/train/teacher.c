@@ -20,20 +20,20 @@ static bool same_reals(const oct_reals *a, const oct_reals *b)
 static oct_status build(oct_module **model, const oct_checkpoint *checkpoint,
                         const oct_recipe *recipe, const oct_dataset *data)
 {
-    oct_recipe there;
+    oct_recipe teacher_recipe;
     bool prepared;
-    OCT_TRY(oct_job_checkpoint_recipe(&there, checkpoint, NULL));
+    OCT_TRY(oct_job_checkpoint_recipe(&teacher_recipe, checkpoint, NULL));
     oct_status status = OCT_OK;
     /* Teacher and model see the same floats, so both must have learned with the same normalisation. */
-    if (!same_reals(&there.data_mean, &recipe->data_mean) ||
-        !same_reals(&there.data_std, &recipe->data_std))
+    if (!same_reals(&teacher_recipe.data_mean, &recipe->data_mean) ||
+        !same_reals(&teacher_recipe.data_std, &recipe->data_std))
         status = oct_fail(OCT_USAGE,
                           "%s: has learned with another data.mean or data.std than this recipe "
                           "has; use the teacher's",
                           checkpoint->path);
     if (status == OCT_OK)
-        status = oct_build_from_checkpoint(model, checkpoint, &there, data, &prepared);
-    oct_recipe_free(&there);
+        status = oct_build_from_checkpoint(model, checkpoint, &teacher_recipe, data, &prepared);
+    oct_recipe_free(&teacher_recipe);
     return status == OCT_OK ? OCT_OK : oct_fail_prefix("distill.teacher");
 }
 

@@ -42,7 +42,7 @@ static oct_status change_tree(oct_trainer *trainer)
     const oct_recipe *recipe = trainer->recipe;
     oct_train_step *training = &trainer->training;
     if (trainer->phase == OCT_PHASE_CALIBRATE) {
-        oct_average_put(&training->optim.average, true);
+        oct_average_swap(&training->optim.average, true);
         OCT_TRY(oct_prepare_model(&trainer->model, recipe, trainer->train_data, NULL));
         OCT_TRY(oct_trainer_equalize(trainer));
         oct_module_train(trainer->model, true);
@@ -56,7 +56,7 @@ static oct_status change_tree(oct_trainer *trainer)
     }
     if (trainer->phase == OCT_PHASE_QAT_BN_FROZEN && !trainer->restores &&
         oct_folds_by(recipe, trainer->phase)) {
-        oct_average_put(&training->optim.average, true);
+        oct_average_swap(&training->optim.average, true);
         OCT_TRY(oct_fold_batch_norm(trainer->model));
         return oct_train_step_rebind(training, trainer->model);
     }
@@ -210,7 +210,7 @@ oct_status oct_trainer_finish(oct_trainer *trainer)
 {
     OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_QAT_SCALES_FROZEN));
     oct_saver_wait_copied(trainer->saver);
-    oct_average_put(&trainer->training.optim.average, true);
+    oct_average_swap(&trainer->training.optim.average, true);
     return OCT_OK;
 }
 
@@ -224,10 +224,10 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
                                    trainer->loader.damaged_text, "training data"));
     cx->group = &oct_collective_one;
     oct_saver_wait_copied(trainer->saver);
-    oct_average_put(average, true);
+    oct_average_swap(average, true);
     const oct_status status = oct_evaluate_in(cx, trainer->model, trainer->group, trainer->recipe,
                                               trainer->test_data, scores);
-    oct_average_put(average, averaged);
+    oct_average_swap(average, averaged);
     cx->group = trainer->group;
     return status;
 }
@@ -331,7 +331,7 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
         oct_checkpoint_load_shared(checkpoint, trainer->model, oct_trainer_optim(trainer), group));
     trainer->step = checkpoint->info.step;
     if (trainer->saver) trainer->saver->step = trainer->step;
-    if (!oct_trainer_done(trainer)) oct_average_put(&trainer->training.optim.average, false);
+    if (!oct_trainer_done(trainer)) oct_average_swap(&trainer->training.optim.average, false);
     return OCT_OK;
 }
 

@@ -37,8 +37,8 @@ void oct_train_catch_signals(void)
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
     sigaction(SIGHUP, &action, &before); /* a terminal that is closed sends several */
-    if (before.sa_handler == SIG_IGN) signal(SIGHUP, SIG_IGN); /* by nohup */
-    action.sa_flags |= (int)SA_RESETHAND;
+    if (before.sa_handler == SIG_IGN) signal(SIGHUP, SIG_IGN); /* nohup: it stays ignored */
+    action.sa_flags |= (int)SA_RESETHAND; /* a second signal ends the process */
     for (size_t i = 0; i < OCT_COUNT(signals); i++)
         sigaction(signals[i], &action, NULL);
 }

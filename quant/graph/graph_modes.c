@@ -57,39 +57,39 @@ static bool same_source(const oct_graph *a, int64_t value, const oct_graph *b, i
     return false;
 }
 
-static uint32_t likeness(const merger *j, size_t in_a, size_t in_b)
+static uint32_t likeness(const merger *m, size_t in_a, size_t in_b)
 {
-    const oct_graph_node *x = &j->a->nodes[in_a], *y = &j->b->nodes[in_b];
-    if (!same_call(j->a, x, j->b, y)) return 0;
+    const oct_graph_node *x = &m->a->nodes[in_a], *y = &m->b->nodes[in_b];
+    if (!same_call(m->a, x, m->b, y)) return 0;
     for (int i = 0; i < x->num_inputs; i++)
-        if (!same_source(j->a, first_input(x, i), j->b, first_input(y, i))) return SAME_CALL;
+        if (!same_source(m->a, first_input(x, i), m->b, first_input(y, i))) return SAME_CALL;
     return SAME_INPUTS_TOO;
 }
 
-static oct_status match_nodes(merger *j)
+static oct_status match_nodes(merger *m)
 {
-    size_t begin = 0, end_a = j->a->num_nodes, end_b = j->b->num_nodes;
+    size_t begin = 0, end_a = m->a->num_nodes, end_b = m->b->num_nodes;
     for (size_t k = 0; k < end_b; k++)
-        j->match[k] = -1;
+        m->match[k] = -1;
     /* The common beginning and the common end need no search. */
-    for (; begin < end_a && begin < end_b && likeness(j, begin, begin) == SAME_INPUTS_TOO; begin++)
-        j->match[begin] = (int64_t)begin;
-    while (end_a > begin && end_b > begin && likeness(j, end_a - 1, end_b - 1) == SAME_INPUTS_TOO)
-        j->match[--end_b] = (int64_t)(--end_a);
+    for (; begin < end_a && begin < end_b && likeness(m, begin, begin) == SAME_INPUTS_TOO; begin++)
+        m->match[begin] = (int64_t)begin;
+    while (end_a > begin && end_b > begin && likeness(m, end_a - 1, end_b - 1) == SAME_INPUTS_TOO)
+        m->match[--end_b] = (int64_t)(--end_a);
     size_t rows = end_a - begin, columns = end_b - begin, width = columns + 1;
-    OCT_TRY(oct_alloc(&j->best, (rows + 1) * width, sizeof *j->best));
+    OCT_TRY(oct_alloc(&m->best, (rows + 1) * width, sizeof *m->best));
     for (size_t r = rows; r-- > 0;)
         for (size_t c = columns; c-- > 0;) {
-            uint32_t *cell = &j->best[r * width + c], down = cell[width], right = cell[1];
-            uint32_t like = likeness(j, begin + r, begin + c);
+            uint32_t *cell = &m->best[r * width + c], down = cell[width], right = cell[1];
+            uint32_t like = likeness(m, begin + r, begin + c);
             *cell = down > right ? down : right;
             if (like && like + cell[width + 1] > *cell) *cell = like + cell[width + 1];
         }
     for (size_t r = 0, c = 0; r < rows && c < columns;) {
-        const uint32_t *cell = &j->best[r * width + c];
-        uint32_t like = likeness(j, begin + r, begin + c);
+        const uint32_t *cell = &m->best[r * width + c];
+        uint32_t like = likeness(m, begin + r, begin + c);
         if (like && *cell == like + cell[width + 1])
-            j->match[begin + c++] = (int64_t)(begin + r++);
+            m->match[begin + c++] = (int64_t)(begin + r++);
         else if (*cell == cell[width])
             r++;
         else
@@ -99,67 +99,67 @@ static oct_status match_nodes(merger *j)
 }
 
 /* Numbers the merged nodes: between two common calls those of evaluation come first. */
-static void number_nodes(merger *j)
+static void number_nodes(merger *m)
 {
     size_t in_a = 0;
-    for (size_t k = 0; k <= j->b->num_nodes; k++) {
+    for (size_t k = 0; k <= m->b->num_nodes; k++) {
         size_t next = k;
-        while (next < j->b->num_nodes && j->match[next] < 0)
+        while (next < m->b->num_nodes && m->match[next] < 0)
             next++;
-        size_t common = next < j->b->num_nodes ? (size_t)j->match[next] : j->a->num_nodes;
+        size_t common = next < m->b->num_nodes ? (size_t)m->match[next] : m->a->num_nodes;
         while (in_a < common)
-            j->new_a[in_a++] = j->num_nodes++;
-        if (k == j->b->num_nodes) break;
-        if (next == k) j->new_a[in_a++] = j->num_nodes;
-        j->new_b[k] = j->num_nodes++;
+            m->new_a[in_a++] = m->num_nodes++;
+        if (k == m->b->num_nodes) break;
+        if (next == k) m->new_a[in_a++] = m->num_nodes;
+        m->new_b[k] = m->num_nodes++;
     }
 }
 
-static void add_value(merger *j, int64_t of_b, int64_t producer)
+static void add_value(merger *m, int64_t of_b, int64_t producer)
 {
-    oct_graph *a = j->a;
+    oct_graph *a = m->a;
     int64_t number = (int64_t)a->num_values++;
-    a->values[number] = j->b->values[of_b]; /* its shape and type */
+    a->values[number] = m->b->values[of_b]; /* its shape and type */
     a->values[number].producer = producer;
     a->values[number].alias = number;
-    j->value[of_b] = number;
+    m->value[of_b] = number;
 }
 
-static oct_status merge_values(merger *j)
+static oct_status merge_values(merger *m)
 {
-    oct_graph *a = j->a, *b = j->b;
+    oct_graph *a = m->a, *b = m->b;
     size_t capacity = a->num_values;
     OCT_TRY(oct_grow(&a->values, &capacity, a->num_values + b->num_values, sizeof *a->values));
     for (size_t v = 0; v < a->num_values; v++)
         if (a->values[v].producer >= 0)
-            a->values[v].producer = (int64_t)j->new_a[a->values[v].producer];
+            a->values[v].producer = (int64_t)m->new_a[a->values[v].producer];
     for (size_t v = 0; v < b->num_values; v++)
-        j->value[v] = -1;
+        m->value[v] = -1;
     for (int i = 0; i < b->num_inputs[OCT_MODE_EVALUATION]; i++) {
         if (i < a->num_inputs[OCT_MODE_EVALUATION])
-            j->value[b->inputs[i]] = a->inputs[i];
+            m->value[b->inputs[i]] = a->inputs[i];
         else
-            add_value(j, b->inputs[i], -1);
-        a->inputs[i] = j->value[b->inputs[i]];
+            add_value(m, b->inputs[i], -1);
+        a->inputs[i] = m->value[b->inputs[i]];
     }
     for (size_t k = 0; k < b->num_nodes; k++) {
-        if (j->match[k] >= 0)
-            j->value[b->nodes[k].output] = a->nodes[j->match[k]].output;
+        if (m->match[k] >= 0)
+            m->value[b->nodes[k].output] = a->nodes[m->match[k]].output;
         else
-            add_value(j, b->nodes[k].output, (int64_t)j->new_b[k]);
+            add_value(m, b->nodes[k].output, (int64_t)m->new_b[k]);
     }
     return OCT_OK;
 }
 
-static oct_status merge_blocks(merger *j)
+static oct_status merge_blocks(merger *m)
 {
-    oct_graph *a = j->a, *b = j->b;
+    oct_graph *a = m->a, *b = m->b;
     size_t capacity = a->num_blocks;
     OCT_TRY(oct_grow(&a->blocks, &capacity, a->num_blocks + b->num_blocks + 1, sizeof *a->blocks));
     for (size_t i = 0; i < b->num_blocks; i++) {
-        j->block[i] = oct_graph_find_block(a, b->blocks[i].module, b->blocks[i].name);
-        if (j->block[i] >= 0) continue;
-        j->block[i] = (int)a->num_blocks;
+        m->block[i] = oct_graph_find_block(a, b->blocks[i].module, b->blocks[i].name);
+        if (m->block[i] >= 0) continue;
+        m->block[i] = (int)a->num_blocks;
         a->blocks[a->num_blocks++] = b->blocks[i];
         b->blocks[i].name = NULL;
     }
@@ -175,67 +175,67 @@ static bool may_run(const oct_graph *other, const oct_graph *g, const oct_graph_
     return block && (there < 0 || other->blocks[there].begin == other->blocks[there].end);
 }
 
-static void set_modes(merger *j)
+static void set_modes(merger *m)
 {
-    oct_graph *a = j->a, *b = j->b;
+    oct_graph *a = m->a, *b = m->b;
     for (size_t i = 0; i < a->num_nodes; i++)
         a->nodes[i].in[OCT_MODE_TRAINING] = may_run(b, a, &a->nodes[i]);
     for (size_t k = 0; k < b->num_nodes; k++) {
-        if (j->match[k] >= 0)
-            a->nodes[j->match[k]].in[OCT_MODE_TRAINING] = true;
+        if (m->match[k] >= 0)
+            a->nodes[m->match[k]].in[OCT_MODE_TRAINING] = true;
         else
             b->nodes[k].in[OCT_MODE_EVALUATION] = may_run(a, b, &b->nodes[k]);
     }
 }
 
-static int64_t value_or_none(const merger *j, int64_t of_b)
+static int64_t value_or_none(const merger *m, int64_t of_b)
 {
-    return of_b < 0 ? -1 : j->value[of_b];
+    return of_b < 0 ? -1 : m->value[of_b];
 }
 
-static void map_inputs(const merger *j, const oct_graph_node *of_b, oct_graph_node *node)
+static void map_inputs(const merger *m, const oct_graph_node *of_b, oct_graph_node *node)
 {
     int64_t inputs[OCT_MAX_INPUTS] = {0};
     for (int i = 0; i < of_b->num_inputs; i++)
-        inputs[i] = j->value[first_input(of_b, i)];
+        inputs[i] = m->value[first_input(of_b, i)];
     int64_t given = of_b->given[OCT_MODE_EVALUATION];
     memcpy(node->called_input[OCT_MODE_TRAINING], inputs, sizeof inputs);
-    node->given[OCT_MODE_TRAINING] = value_or_none(j, given);
+    node->given[OCT_MODE_TRAINING] = value_or_none(m, given);
 }
 
-static void move_node(merger *j, oct_graph_node *from, size_t number)
+static void move_node(merger *m, oct_graph_node *from, size_t number)
 {
-    j->nodes[number] = *from;
+    m->nodes[number] = *from;
     from->op = from->path = NULL;
 }
 
-static oct_status merge_nodes(merger *j)
+static oct_status merge_nodes(merger *m)
 {
-    OCT_TRY(oct_alloc(&j->nodes, j->num_nodes, sizeof *j->nodes));
-    for (size_t i = 0; i < j->a->num_nodes; i++)
-        move_node(j, &j->a->nodes[i], j->new_a[i]);
-    for (size_t k = 0; k < j->b->num_nodes; k++) {
-        oct_graph_node *from = &j->b->nodes[k], *node = &j->nodes[j->new_b[k]];
-        const bool only_b = j->match[k] < 0;
-        if (only_b) move_node(j, from, j->new_b[k]);
-        map_inputs(j, from, node);
+    OCT_TRY(oct_alloc(&m->nodes, m->num_nodes, sizeof *m->nodes));
+    for (size_t i = 0; i < m->a->num_nodes; i++)
+        move_node(m, &m->a->nodes[i], m->new_a[i]);
+    for (size_t k = 0; k < m->b->num_nodes; k++) {
+        oct_graph_node *from = &m->b->nodes[k], *node = &m->nodes[m->new_b[k]];
+        const bool only_b = m->match[k] < 0;
+        if (only_b) move_node(m, from, m->new_b[k]);
+        map_inputs(m, from, node);
         if (!only_b) continue;
         memcpy(node->called_input[OCT_MODE_EVALUATION], node->called_input[OCT_MODE_TRAINING],
                sizeof node->called_input[0]);
         node->given[OCT_MODE_EVALUATION] = node->given[OCT_MODE_TRAINING];
-        node->output = j->value[from->output];
-        if (from->block >= 0) node->block = j->block[from->block];
+        node->output = m->value[from->output];
+        if (from->block >= 0) node->block = m->block[from->block];
     }
     return OCT_OK;
 }
 
-static void install_nodes(merger *j)
+static void install_nodes(merger *m)
 {
-    oct_graph *a = j->a;
+    oct_graph *a = m->a;
     oct_free(&a->nodes);
-    a->nodes = j->nodes;
-    a->num_nodes = j->num_nodes;
-    j->nodes = NULL;
+    a->nodes = m->nodes;
+    a->num_nodes = m->num_nodes;
+    m->nodes = NULL;
     for (size_t i = 0; i < a->num_blocks; i++)
         a->blocks[i].begin = a->blocks[i].end = 0;
     for (size_t i = 0; i < a->num_nodes; i++) {
@@ -246,46 +246,46 @@ static void install_nodes(merger *j)
     }
 }
 
-static oct_status merge_carried_uses(merger *j)
+static oct_status merge_carried_uses(merger *m)
 {
-    oct_graph *a = j->a, *b = j->b;
+    oct_graph *a = m->a, *b = m->b;
     for (size_t r = 0; r < a->num_carried; r++)
-        a->carried[r].node = (int64_t)j->new_a[a->carried[r].node];
+        a->carried[r].node = (int64_t)m->new_a[a->carried[r].node];
     for (size_t r = 0; r < b->num_carried; r++) {
         const oct_graph_carried_use *of_b = &b->carried[r];
         OCT_TRY(oct_graph_add_carried_use(
-            a, (oct_graph_carried_use){.node = (int64_t)j->new_b[of_b->node],
-                                       .value = j->value[of_b->value],
+            a, (oct_graph_carried_use){.node = (int64_t)m->new_b[of_b->node],
+                                       .value = m->value[of_b->value],
                                        .input = of_b->input}));
     }
     return OCT_OK;
 }
 
-/* Gives scopes, which are of one mode, the new numbers of their nodes. */
-static void renumber_scopes(const merger *j, oct_trace_scope *scopes, size_t count,
-                            const size_t *number, size_t num_nodes)
+/* The scopes of one mode cover ranges of its nodes: makes them ranges of the merged nodes. */
+static void renumber_scopes(const merger *m, oct_trace_scope *scopes, size_t count,
+                            const size_t *merged_index, size_t num_nodes)
 {
     for (size_t i = 0; i < count; i++) {
         oct_trace_scope *s = &scopes[i];
         bool empty = s->begin == s->end;
-        size_t end = empty ? 0 : number[s->end - 1] + 1;
-        s->begin = s->begin < num_nodes ? number[s->begin] : j->num_nodes;
+        size_t end = empty ? 0 : merged_index[s->end - 1] + 1;
+        s->begin = s->begin < num_nodes ? merged_index[s->begin] : m->num_nodes;
         s->end = empty ? s->begin : end;
     }
 }
 
-static void merge_scopes(merger *j)
+static void merge_scopes(merger *m)
 {
-    oct_graph *a = j->a, *b = j->b;
+    oct_graph *a = m->a, *b = m->b;
     oct_trace_scope *scopes = b->scopes[OCT_MODE_EVALUATION];
     size_t count = b->num_scopes[OCT_MODE_EVALUATION];
-    renumber_scopes(j, a->scopes[OCT_MODE_EVALUATION], a->num_scopes[OCT_MODE_EVALUATION], j->new_a,
+    renumber_scopes(m, a->scopes[OCT_MODE_EVALUATION], a->num_scopes[OCT_MODE_EVALUATION], m->new_a,
                     a->num_nodes);
-    renumber_scopes(j, scopes, count, j->new_b, b->num_nodes);
+    renumber_scopes(m, scopes, count, m->new_b, b->num_nodes);
     for (size_t i = 0; i < count; i++) {
-        scopes[i].input = value_or_none(j, scopes[i].input);
-        scopes[i].given = value_or_none(j, scopes[i].given);
-        scopes[i].output = value_or_none(j, scopes[i].output);
+        scopes[i].input = value_or_none(m, scopes[i].input);
+        scopes[i].given = value_or_none(m, scopes[i].given);
+        scopes[i].output = value_or_none(m, scopes[i].output);
     }
     oct_free(&a->scopes[OCT_MODE_TRAINING]);
     a->scopes[OCT_MODE_TRAINING] = scopes;
@@ -296,32 +296,32 @@ static void merge_scopes(merger *j)
 oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training)
 {
     oct_graph *a = graph, *b = *training;
-    merger j = {.a = a, .b = b};
+    merger m = {.a = a, .b = b};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&j.match, b->num_nodes, sizeof *j.match));
-    OCT_TRY_OUT(oct_alloc(&j.new_a, a->num_nodes, sizeof *j.new_a));
-    OCT_TRY_OUT(oct_alloc(&j.new_b, b->num_nodes, sizeof *j.new_b));
-    OCT_TRY_OUT(oct_alloc(&j.value, b->num_values, sizeof *j.value));
-    OCT_TRY_OUT(oct_alloc(&j.block, b->num_blocks, sizeof *j.block));
-    OCT_TRY_OUT(match_nodes(&j));
-    number_nodes(&j);
-    set_modes(&j);
-    OCT_TRY_OUT(merge_values(&j));
-    merge_scopes(&j);
-    OCT_TRY_OUT(merge_blocks(&j));
-    OCT_TRY_OUT(merge_nodes(&j));
-    install_nodes(&j);
-    OCT_TRY_OUT(merge_carried_uses(&j));
-    a->output[OCT_MODE_TRAINING] = j.value[b->output[OCT_MODE_EVALUATION]];
+    OCT_TRY_OUT(oct_alloc(&m.match, b->num_nodes, sizeof *m.match));
+    OCT_TRY_OUT(oct_alloc(&m.new_a, a->num_nodes, sizeof *m.new_a));
+    OCT_TRY_OUT(oct_alloc(&m.new_b, b->num_nodes, sizeof *m.new_b));
+    OCT_TRY_OUT(oct_alloc(&m.value, b->num_values, sizeof *m.value));
+    OCT_TRY_OUT(oct_alloc(&m.block, b->num_blocks, sizeof *m.block));
+    OCT_TRY_OUT(match_nodes(&m));
+    number_nodes(&m);
+    set_modes(&m);
+    OCT_TRY_OUT(merge_values(&m));
+    merge_scopes(&m);
+    OCT_TRY_OUT(merge_blocks(&m));
+    OCT_TRY_OUT(merge_nodes(&m));
+    install_nodes(&m);
+    OCT_TRY_OUT(merge_carried_uses(&m));
+    a->output[OCT_MODE_TRAINING] = m.value[b->output[OCT_MODE_EVALUATION]];
     a->num_inputs[OCT_MODE_TRAINING] = b->num_inputs[OCT_MODE_EVALUATION];
 out:
-    oct_free(&j.match);
-    oct_free(&j.new_a);
-    oct_free(&j.new_b);
-    oct_free(&j.value);
-    oct_free(&j.block);
-    oct_free(&j.best);
-    oct_free(&j.nodes);
+    oct_free(&m.match);
+    oct_free(&m.new_a);
+    oct_free(&m.new_b);
+    oct_free(&m.value);
+    oct_free(&m.block);
+    oct_free(&m.best);
+    oct_free(&m.nodes);
     oct_graph_destroy(training);
     return status;
 }

@@ -141,14 +141,14 @@ static void block_of_window(const worker *w, const block *b, void *out)
 }
 
 /* Which byte of each code a stripe holds, and that byte of the zero point. */
-typedef struct half {
+typedef struct code_bytes {
     int shift; /* 8: the high bytes */
     uint8_t fill;
-} half;
+} code_bytes;
 
-static half half_of(oct_qparams q, int shift)
+static code_bytes code_bytes_of(oct_qparams q, int shift)
 {
-    return (half){.shift = shift, .fill = (uint8_t)(q.zero_point >> shift)};
+    return (code_bytes){.shift = shift, .fill = (uint8_t)(q.zero_point >> shift)};
 }
 
 OCT_CLONES
@@ -159,7 +159,7 @@ static void take_bytes(int64_t n, const uint16_t *restrict codes, int shift, uin
 }
 
 /* Copies line y of a sample, which may lie outside the plane, with its border. */
-static void copy_line(const worker *w, half h, int64_t sample, int64_t y, uint8_t *out)
+static void copy_line(const worker *w, code_bytes h, int64_t sample, int64_t y, uint8_t *out)
 {
     const oct_conv_shape *s = &w->plan->shape;
     const int64_t border = w->plan->border, inner = s->in_w * s->in_c;
@@ -177,7 +177,7 @@ static void copy_line(const worker *w, half h, int64_t sample, int64_t y, uint8_
     memset(out + inner, h.fill, (size_t)(w->plan->pitch - border - inner));
 }
 
-static void fill_stripe(const worker *w, const block *b, half h)
+static void fill_stripe(const worker *w, const block *b, code_bytes h)
 {
     const oct_conv_shape *s = &w->plan->shape;
     const int64_t lines = oct_qconv_stripe_lines(w->plan, b->lines);
@@ -217,7 +217,8 @@ static void point_to_lines(const worker *w, int64_t sample, int64_t y, int64_t i
     }
 }
 
-static void block_of_lines(const worker *w, const block *b, half h, void *out)
+/* A depthwise convolution, line by line: to codes, or to sums where codes are made later. */
+static void block_of_lines(const worker *w, const block *b, code_bytes h, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
     const oct_conv_shape *s = &plan->shape;
@@ -250,7 +251,7 @@ static void block_of_lines(const worker *w, const block *b, half h, void *out)
 static void block_of_bytes(const worker *w, const block *b, int shift, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
-    const half h = half_of(plan->in, shift);
+    const code_bytes h = code_bytes_of(plan->in, shift);
     if (plan->copies) fill_stripe(w, b, h);
     if (plan->depthwise)
         block_of_lines(w, b, h, out);

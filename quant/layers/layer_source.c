@@ -18,9 +18,9 @@ static void number_namesakes(oct_layer_source *s)
 /* Layers of a model. */
 
 /* The type of a quantized module begins with this: "qat_add". */
-static const char quantized_form[] = "qat_";
+static const char quantized_prefix[] = "qat_";
 
-/* What a functional op is called in a program, too: "layer1.0.add". */
+/* Fills in a layer. A functional op has no module, so its name ends with the op, as in a program: "layer1.0.add". */
 static void describe_node(oct_layer_info *layer, const oct_trace *trace, const oct_trace_node *node)
 {
     const oct_trace_value *value = &trace->values[node->output];
@@ -30,7 +30,8 @@ static void describe_node(oct_layer_info *layer, const oct_trace *trace, const o
              op);
     if (node->module && node->module->type == &oct_qat_conv_type)
         type = ((const oct_qat_conv *)node->module)->layer->type->name;
-    if (strncmp(type, quantized_form, strlen(quantized_form)) == 0) type += strlen(quantized_form);
+    if (strncmp(type, quantized_prefix, strlen(quantized_prefix)) == 0)
+        type += strlen(quantized_prefix);
     snprintf(layer->type, sizeof layer->type, "%s", type);
     layer->module = node->module;
     layer->value = (oct_value){.dtype = value->dtype, .q = value->q};

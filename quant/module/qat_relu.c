@@ -26,6 +26,8 @@ static int32_t whole_within(double x, int32_t lo, int32_t hi)
     return (int32_t)fmin(fmax(x, lo), hi);
 }
 
+/* All in logical codes, code - zero_point. Codes become lo to hi; the gradient passes where below < code < above, which for
+ * a clip are its bounds too, but neither 0 nor 6 (as in PyTorch). */
 static cut cut_of(const qat_relu *m, oct_qparams q)
 {
     const int32_t lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;

@@ -153,7 +153,7 @@ static oct_status measure_share(survey *s, const oct_collective *group, measure 
     const oct_sensitivity_data *d = s->data;
     const size_t first = (size_t)group->rank, step = (size_t)group->size;
     const int64_t mine = s->count > first ? (int64_t)((s->count - first + step - 1) / step) : 0;
-    int64_t done = 1;
+    int64_t done = 1; /* the exact run, which every rank makes */
     OCT_TRY(run_all(s, s->exact));
     for (size_t i = first; i < s->count; i += step) {
         if (d->progress) d->progress(d->user, done++, mine + 1);

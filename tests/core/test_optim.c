@@ -187,17 +187,17 @@ static void check_average(double decay, bool warmup, const float *values, const 
     float *weight = oct_f32(&r.params.items[0]->value);
     const oct_average_options options = {.decay = decay, .warmup = warmup};
     RIG_OK(oct_average_create(&average, &options, r.root, &r.params));
-    oct_average_put(&average, true);
+    oct_average_swap(&average, true);
     oct_check_bits_f32(weight, golden_sgd_start, SIZE, "what has no average yet");
     for (int step = 0; step < STEPS; step++) {
         memcpy(weight, values + step * SIZE, SIZE * sizeof(float));
         oct_average_update(&average, step + 1);
-        oct_average_put(&average, true);
-        oct_average_put(&average, true);
+        oct_average_swap(&average, true);
+        oct_average_swap(&average, true);
         oct_check_near_f32(weight, after + step * SIZE, SIZE, near, near, "average");
         oct_check_bits_f32(oct_average_of(&average, &r.params.items[0]->value),
                            values + step * SIZE, SIZE, "what is trained");
-        oct_average_put(&average, false);
+        oct_average_swap(&average, false);
         oct_check_bits_f32(weight, values + step * SIZE, SIZE, "what is trained");
     }
     oct_average_destroy(&average);
@@ -225,14 +225,14 @@ Test(optim, averages_take_statistics_of_batch_norms_and_leave_equal_values_alone
     bn->running_mean[0] = 16;
     bn->running_var[0] = 5;
     oct_average_update(&average, 2);
-    oct_average_put(&average, true);
+    oct_average_swap(&average, true);
     cr_assert_eq(bn->running_mean[0], 10);
     cr_assert_eq(bn->running_var[0], 2);
     cr_assert_eq(oct_f32(&bn->gamma->value)[0], 0.1F);
     oct_average_destroy(&average);
     RIG_OK(oct_average_create(&average, &(oct_average_options){0}, r.root, &r.params));
     oct_average_update(&average, 1);
-    oct_average_put(&average, true);
+    oct_average_swap(&average, true);
     cr_assert_null(oct_average_of(&average, &bn->gamma->value));
     cr_assert_eq(bn->running_mean[0], 10);
     rig_end(&r);

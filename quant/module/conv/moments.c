@@ -89,6 +89,8 @@ static int64_t wide_dot(const int32_t *restrict a, const int32_t *restrict b)
     return sum;
 }
 
+/* Adds the PART windows at hand to the sum of weight i's inputs, and to their products with those of weights 0 to i (the
+ * lower triangle). */
 static void add_row(oct_moments *m, const part *p, int64_t group, int64_t i)
 {
     const int64_t k = m->depth;

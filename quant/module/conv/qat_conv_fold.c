@@ -74,8 +74,8 @@ static void scale_weights(const channel *c)
         c->weight[i] = (float)((double)c->weight[i] * c->gain);
 }
 
-/* Folds a channel of a learned scale and returns what the scale becomes. The largest code may be any; what is beyond the
- * codes stays there. */
+/* Folds the batch norm into a channel whose scale is learned, and returns the scale that it has then. No code changes: a
+ * weight that would round to another one becomes code * scale. Weights beyond the largest code stay beyond it. */
 static float fold_learned(const channel *c, bool dead)
 {
     const float scale = fabsf(oct_folded_scale(c->scale, c->gain));
