@@ -22,7 +22,7 @@
 
 enum { FIELDS_MAX = 64, NAME_BYTES = 64, DTYPES = OCT_S64 + 1 };
 
-/* Fields of what lies at `of`. */
+/* The fields of the struct at `of`. */
 typedef struct group {
     void *of;
     const oct_field *fields;
