@@ -17,7 +17,7 @@ const oct_registry oct_transform_table = OCT_REGISTRY("a transform", listed);
 
 enum { ITEM_BYTES = 256, WORDS_MAX = 16 };
 
-static void OCT_PRINTF(2, 3) say(char flaw[OCT_AUGMENT_FLAW], const char *format, ...)
+static void OCT_PRINTF(2, 3) write_flaw(char flaw[OCT_AUGMENT_FLAW], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -47,8 +47,8 @@ bool oct_augment_size(const char *text, int64_t *h, int64_t *w)
     return is_side(height, h) && is_side(x + 1, w);
 }
 
-/* What the value of a parameter looks like, for messages and help. */
-static const char *form_of(const oct_transform_param *param, char text[96])
+/* Says what the value of a parameter looks like, for messages. */
+static const char *describe_value(const oct_transform_param *param, char text[96])
 {
     switch (param->kind) {
     case OCT_PARAM_SIZE:
@@ -66,7 +66,7 @@ static const char *form_of(const oct_transform_param *param, char text[96])
     return text;
 }
 
-static bool is_inside(const oct_transform_param *param, double value)
+static bool is_in_range(const oct_transform_param *param, double value)
 {
     return value >= param->min && value <= param->max;
 }
@@ -80,7 +80,8 @@ static bool read_range(const oct_transform_param *param, const char *text, oct_p
     memcpy(from, text, (size_t)(dots - text));
     from[dots - text] = '\0';
     return oct_parse_f64(from, &value->from) && oct_parse_f64(dots + 2, &value->to) &&
-           is_inside(param, value->from) && is_inside(param, value->to) && value->from <= value->to;
+           is_in_range(param, value->from) && is_in_range(param, value->to) &&
+           value->from <= value->to;
 }
 
 static bool read_value(const oct_transform_param *param, const char *text, oct_param_value *value)
@@ -103,10 +104,10 @@ static bool read_value(const oct_transform_param *param, const char *text, oct_p
         if (!oct_parse_f64(text, &number)) return false;
     }
     *value = (oct_param_value){number, number};
-    return is_inside(param, number);
+    return is_in_range(param, number);
 }
 
-static size_t params_of(const oct_transform *t)
+static size_t count_params(const oct_transform *t)
 {
     size_t count = 0;
     while (t->param[count].name)
@@ -114,16 +115,16 @@ static size_t params_of(const oct_transform *t)
     return count;
 }
 
-/* An item while it is read. */
-typedef struct reading {
+/* An item of data.train or data.test while it is read. */
+typedef struct item_reader {
     const oct_transform *transform;
     oct_param_value value[OCT_PARAMS_MAX];
     bool given[OCT_PARAMS_MAX];
     bool named; /* a name=value has been read */
     char *flaw;
-} reading;
+} item_reader;
 
-static const char *param_names(const oct_transform *t, char text[160])
+static const char *list_params(const oct_transform *t, char text[160])
 {
     text[0] = '\0';
     for (const oct_transform_param *p = t->param; p->name; p++) {
@@ -133,44 +134,45 @@ static const char *param_names(const oct_transform *t, char text[160])
     return text;
 }
 
-static size_t find_param(const reading *r, const char *name)
+static size_t find_param(const item_reader *r, const char *name)
 {
     const oct_transform *t = r->transform;
-    const size_t count = params_of(t);
+    const size_t count = count_params(t);
     const char *names[OCT_PARAMS_MAX];
     char hint[OCT_HINT_BYTES], all[160], use[192];
     for (size_t i = 0; i < count; i++) {
         names[i] = t->param[i].name;
         if (strcmp(names[i], name) == 0) return i;
     }
-    snprintf(use, sizeof use, "it has %s", param_names(t, all));
+    snprintf(use, sizeof use, "it has %s", list_params(t, all));
     const oct_shown shown = oct_show(name, strlen(name));
-    say(r->flaw, "%s has no '%s'; %s", t->name, shown.text,
-        oct_did_you_mean(hint, name, names, count, use));
+    write_flaw(r->flaw, "%s has no '%s'; %s", t->name, shown.text,
+               oct_did_you_mean(hint, name, names, count, use));
     return count;
 }
 
-/* Finds whose value the next word without a name is. */
-static size_t next_param(const reading *r, const char *word)
+/* Finds the parameter whose value the next word without a name is. */
+static size_t next_param(const item_reader *r, const char *word)
 {
-    const size_t count = params_of(r->transform);
+    const size_t count = count_params(r->transform);
     const oct_shown shown = oct_show(word, strlen(word));
     size_t at = 0;
     char all[160];
     while (at < count && r->given[at])
         at++;
     if (r->named)
-        say(r->flaw, "'%s' has no name, but comes after one that has; write NAME=%s", shown.text,
-            shown.text);
+        write_flaw(r->flaw, "'%s' has no name, but comes after one that has; write NAME=%s",
+                   shown.text, shown.text);
     else if (count == 0)
-        say(r->flaw, "'%s': %s takes no values; leave it out", shown.text, r->transform->name);
+        write_flaw(r->flaw, "'%s': %s takes no values; leave it out", shown.text,
+                   r->transform->name);
     else if (at == count)
-        say(r->flaw, "'%s' is one value too many; %s has %s", shown.text, r->transform->name,
-            param_names(r->transform, all));
+        write_flaw(r->flaw, "'%s' is one value too many; %s has %s", shown.text, r->transform->name,
+                   list_params(r->transform, all));
     return r->flaw[0] ? count : at;
 }
 
-static void read_word(reading *r, char *word)
+static void read_argument(item_reader *r, char *word)
 {
     const oct_transform *t = r->transform;
     char *equals = strchr(word, '='), form[96];
@@ -180,16 +182,17 @@ static void read_word(reading *r, char *word)
     const oct_shown shown = oct_show(text, strlen(text));
     if (r->flaw[0]) return;
     if (r->given[at])
-        say(r->flaw, "%s of %s is given twice; keep one of them", t->param[at].name, t->name);
+        write_flaw(r->flaw, "%s of %s is given twice; keep one of them", t->param[at].name,
+                   t->name);
     else if (!read_value(&t->param[at], text, &r->value[at]))
-        say(r->flaw, "%s of %s is '%s'; write %s", t->param[at].name, t->name, shown.text,
-            form_of(&t->param[at], form));
+        write_flaw(r->flaw, "%s of %s is '%s'; write %s", t->param[at].name, t->name, shown.text,
+                   describe_value(&t->param[at], form));
     r->given[at] = true;
     r->named |= equals != NULL;
 }
 
 /* A SIZE that is not given is data.size. */
-static void fill_standard(reading *r, const oct_augment *a)
+static void fill_defaults(item_reader *r, const oct_augment *a)
 {
     const oct_transform *t = r->transform;
     char form[96];
@@ -199,17 +202,17 @@ static void fill_standard(reading *r, const oct_augment *a)
         if (p->kind == OCT_PARAM_SIZE && a->h > 0)
             r->value[i] = (oct_param_value){(double)a->h, (double)a->w};
         else if (p->kind == OCT_PARAM_SIZE)
-            say(r->flaw, "%s has no size; write one, such as %s 224, or data.size", t->name,
-                t->name);
+            write_flaw(r->flaw, "%s has no size; write one, such as %s 224, or data.size", t->name,
+                       t->name);
         else if (!p->standard)
-            say(r->flaw, "%s needs %s; write %s=VALUE, %s", t->name, p->name, p->name,
-                form_of(p, form));
+            write_flaw(r->flaw, "%s needs %s; write %s=VALUE, %s", t->name, p->name, p->name,
+                       describe_value(p, form));
         else
             OCT_ASSERT(read_value(p, p->standard, &r->value[i]));
     }
 }
 
-static void say_unknown(const char *word, bool training, char flaw[OCT_AUGMENT_FLAW])
+static void report_unknown(const char *word, bool training, char flaw[OCT_AUGMENT_FLAW])
 {
     const size_t name_bytes = strcspn(word, "(");
     const oct_shown shown = oct_show(word, strlen(word));
@@ -217,8 +220,9 @@ static void say_unknown(const char *word, bool training, char flaw[OCT_AUGMENT_F
     snprintf(name, sizeof name, "%.*s", (int)(name_bytes < 63 ? name_bytes : 63), word);
     const char *near = oct_registry_nearest(&oct_transform_table, name);
     if (oct_registry_find(&oct_transform_table, name)) {
-        say(flaw, "'%s': values come after a space, without brackets; write %s VALUE NAME=VALUE",
-            shown.text, name);
+        write_flaw(flaw,
+                   "'%s': values come after a space, without brackets; write %s VALUE NAME=VALUE",
+                   shown.text, name);
         return;
     }
     for (size_t i = 0; i < oct_registry_count(&oct_transform_table); i++) {
@@ -227,44 +231,44 @@ static void say_unknown(const char *word, bool training, char flaw[OCT_AUGMENT_F
         if (training || !t->random)
             snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", t->name);
     }
-    say(flaw, "there is no transform '%s'; %s%s%sallowed: %.350s", shown.text,
-        near ? "did you mean '" : "", near ? near : "", near ? "'? " : "", all);
+    write_flaw(flaw, "there is no transform '%s'; %s%s%sallowed: %.350s", shown.text,
+               near ? "did you mean '" : "", near ? near : "", near ? "'? " : "", all);
 }
 
 void oct_augment_add(oct_augment *a, const char *text, bool training, char flaw[OCT_AUGMENT_FLAW])
 {
     char item[ITEM_BYTES], *rest = NULL;
-    reading r = {.flaw = flaw};
+    item_reader r = {.flaw = flaw};
     flaw[0] = '\0';
     if (strlen(text) >= sizeof item) {
-        say(flaw, "a transform of %zu characters; at most %d are allowed", strlen(text),
-            ITEM_BYTES - 1);
+        write_flaw(flaw, "a transform of %zu characters; at most %d are allowed", strlen(text),
+                   ITEM_BYTES - 1);
         return;
     }
     if (a->count == OCT_AUGMENT_MAX) {
-        say(flaw, "more than %d transforms; leave some out", OCT_AUGMENT_MAX);
+        write_flaw(flaw, "more than %d transforms; leave some out", OCT_AUGMENT_MAX);
         return;
     }
     snprintf(item, sizeof item, "%s", text);
     const char *name = strtok_r(item, " ", &rest);
     r.transform = name ? oct_registry_find(&oct_transform_table, name) : NULL;
     if (!r.transform) {
-        say_unknown(name ? name : "", training, flaw);
+        report_unknown(name ? name : "", training, flaw);
         return;
     }
     if (r.transform->random && !training) {
-        say(flaw,
-            "%s is random, and evaluation must see the same every time; leave it to "
-            "data.train",
-            name);
+        write_flaw(flaw,
+                   "%s is random, and evaluation must see the same every time; leave it to "
+                   "data.train",
+                   name);
         return;
     }
     for (char *word; !flaw[0] && (word = strtok_r(NULL, " ", &rest));)
-        read_word(&r, word);
-    if (!flaw[0]) fill_standard(&r, a);
+        read_argument(&r, word);
+    if (!flaw[0]) fill_defaults(&r, a);
     if (flaw[0]) return;
-    a->place[a->count].transform = r.transform;
-    memcpy(a->place[a->count].value, r.value, sizeof r.value);
+    a->item[a->count].transform = r.transform;
+    memcpy(a->item[a->count].value, r.value, sizeof r.value);
     a->count++;
 }
 
@@ -278,20 +282,21 @@ static void check_bytes(const oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
 {
     const int64_t value = (int64_t)oct_dtype_bytes(shape->dtype);
     if (shape->h * shape->w > OCT_IMAGE_BYTES_MAX / value / shape->c)
-        say(flaw, "a sample of %lldx%lldx%lld is too large; at most %s are taken",
-            (long long)shape->h, (long long)shape->w, (long long)shape->c,
-            oct_text_size(OCT_IMAGE_BYTES_MAX).text);
+        write_flaw(flaw, "a sample of %lldx%lldx%lld is too large; at most %s are taken",
+                   (long long)shape->h, (long long)shape->w, (long long)shape->c,
+                   oct_text_size(OCT_IMAGE_BYTES_MAX).text);
 }
 
 oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *shape)
 {
     char flaw[OCT_AUGMENT_FLAW] = "";
     for (int i = 0; i < a->count; i++) {
-        const oct_transform *t = a->place[i].transform;
+        const oct_transform *t = a->item[i].transform;
         if (t->bytes && shape->dtype != OCT_U8)
-            say(flaw, "it works on bytes, but the samples are %s", oct_dtype_name(shape->dtype));
+            write_flaw(flaw, "it works on bytes, but the samples are %s",
+                       oct_dtype_name(shape->dtype));
         else if (t->fit)
-            t->fit(a->place[i].value, shape, flaw);
+            t->fit(a->item[i].value, shape, flaw);
         if (!flaw[0]) check_bytes(shape, flaw);
         OCT_CHECK(!flaw[0], OCT_USAGE, "%s: item %d, %s: %s", key, i + 1, t->name, flaw);
     }
@@ -315,8 +320,8 @@ oct_status oct_augment_run(const oct_augment *a, const oct_draw *draw, oct_image
     oct_status status = OCT_OK;
     for (int i = 0; i < a->count && status == OCT_OK; i++) {
         oct_dice dice = oct_dice_of(draw, i);
-        const oct_transform_call call = {a->place[i].value, &dice, &a->mean, &spare};
-        status = a->place[i].transform->run(&call, image, map);
+        const oct_transform_call call = {a->item[i].value, &dice, &a->mean, &spare};
+        status = a->item[i].transform->run(&call, image, map);
     }
     if (status == OCT_OK && a->h > 0 && (image->h != a->h || image->w != a->w))
         status = oct_geometry_resize(image, map, &spare, a->h, a->w);

@@ -6,7 +6,7 @@
  * changes a bit. Arithmetic is in integers, or in floats and doubles by +, -, *, / and square root in a
  * fixed order; no function of the C library that rounds in its own way is called.
  *
- * Adding a transform: a file in this folder that defines oct_transform_<file>, and a line in
+ * Adding a transform: a file in this folder that defines oct_transform_<name>, and a line in
  * augment_list.def. `octet help recipe` and the check of the recipe follow from its struct.
  */
 #pragma once
@@ -76,7 +76,7 @@ typedef struct oct_augment {
     struct {
         const oct_transform *transform;
         oct_param_value value[OCT_PARAMS_MAX];
-    } place[OCT_AUGMENT_MAX];
+    } item[OCT_AUGMENT_MAX];
     oct_reals mean;
     int64_t h, w; /* data.size: what every sample has at the end; 0: what the list makes of it */
 } oct_augment;

@@ -4,9 +4,17 @@
 
 #include <stdio.h>
 
-enum { BRIGHTNESS, CONTRAST, SATURATION, HUE, CHANGES };
+/* A parameter has the number of the change that it limits. */
+enum {
+    BRIGHTNESS = OCT_PIXEL_BRIGHTNESS,
+    CONTRAST = OCT_PIXEL_CONTRAST,
+    SATURATION = OCT_PIXEL_SATURATION,
+    HUE = OCT_PIXEL_HUE,
+    CHANGES
+};
 
-static void fit(const oct_param_value *value, oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
+static void fit_color_jitter(const oct_param_value *value, oct_image *shape,
+                             char flaw[OCT_AUGMENT_FLAW])
 {
     if (shape->c != 3 && (value[SATURATION].from > 0 || value[HUE].from > 0))
         snprintf(flaw, OCT_AUGMENT_FLAW,
@@ -17,28 +25,23 @@ static void fit(const oct_param_value *value, oct_image *shape, char flaw[OCT_AU
 
 static oct_status run_color_jitter(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
-    float factor[CHANGES] = {0};
+    double amount[CHANGES];
     int order[CHANGES] = {BRIGHTNESS, CONTRAST, SATURATION, HUE};
     (void)map;
-    for (int i = 0; i < HUE; i++) { /* from 1 - up (at least 0) to 1 + up */
+    for (int i = 0; i < HUE; i++) { /* a factor from 1 - up (at least 0) to 1 + up */
         const double up = call->value[i].from;
-        factor[i] = (float)oct_dice_real(call->dice, up < 1 ? 1 - up : 0, 1 + up);
+        amount[i] = oct_dice_real(call->dice, up < 1 ? 1 - up : 0, 1 + up);
     }
-    const double most = call->value[HUE].from, turn = oct_dice_real(call->dice, -most, most);
+    amount[HUE] = oct_dice_real(call->dice, -call->value[HUE].from, call->value[HUE].from);
     for (int i = CHANGES - 1; i > 0; i--) {
         const int64_t j = oct_dice_below(call->dice, i + 1);
         const int kept = order[i];
         order[i] = order[j];
         order[j] = kept;
     }
-    for (int i = 0; i < CHANGES; i++) {
-        const int what = order[i];
-        if (call->value[what].from <= 0) continue;
-        if (what == BRIGHTNESS) oct_pixel_brightness(image, factor[what]);
-        if (what == CONTRAST) oct_pixel_contrast(image, factor[what]);
-        if (what == SATURATION) oct_pixel_saturation(image, factor[what]);
-        if (what == HUE) oct_pixel_hue(image, turn);
-    }
+    for (int i = 0; i < CHANGES; i++)
+        if (call->value[order[i]].from > 0)
+            OCT_TRY(oct_pixel_change(image, order[i], amount[order[i]], call->spare));
     return OCT_OK;
 }
 
@@ -52,6 +55,6 @@ const oct_transform oct_transform_color_jitter = {
               [HUE] = {"hue", OCT_PARAM_REAL, "0", 0, 0.5}},
     .random = true,
     .bytes = true,
-    .fit = fit,
+    .fit = fit_color_jitter,
     .run = run_color_jitter,
 };

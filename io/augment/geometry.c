@@ -28,8 +28,8 @@ double oct_image_unit(oct_dtype dtype)
     return dtype == OCT_U8 ? 255 : dtype == OCT_S8 ? 128 : 1;
 }
 
-/* Rounds to the nearest code, halves up. */
-static double code_of(double value, double least, double most)
+/* Rounds to the nearest code, halves up, within [least, most]. */
+static double round_to_code(double value, double least, double most)
 {
     const double code = floor(value + 0.5);
     return code < least ? least : code > most ? most : code;
@@ -38,9 +38,9 @@ static double code_of(double value, double least, double most)
 void oct_image_set(oct_image *image, int64_t index, double value)
 {
     if (image->dtype == OCT_U8)
-        ((uint8_t *)image->data)[index] = (uint8_t)code_of(value, 0, UINT8_MAX);
+        ((uint8_t *)image->data)[index] = (uint8_t)round_to_code(value, 0, UINT8_MAX);
     else if (image->dtype == OCT_S8)
-        ((int8_t *)image->data)[index] = (int8_t)code_of(value, INT8_MIN, INT8_MAX);
+        ((int8_t *)image->data)[index] = (int8_t)round_to_code(value, INT8_MIN, INT8_MAX);
     else
         ((float *)image->data)[index] = (float)value;
 }
@@ -65,9 +65,9 @@ void oct_geometry_paint(oct_image *image, const oct_box *box, const oct_reals *m
         memcpy(pixel_at(image, box->top + y, box->left), first, row);
 }
 
-/* Copies the part of the box that the image has; the rest is painted. */
-static oct_status crop(oct_image *image, oct_image *spare, const oct_box *box,
-                       const oct_reals *mean)
+/* Copies the part of the box that the image has; the rest is painted with data.mean. */
+static oct_status crop_image(oct_image *image, oct_image *spare, const oct_box *box,
+                             const oct_reals *mean)
 {
     const int64_t top = oct_max_i64(box->top, 0), left = oct_max_i64(box->left, 0);
     const int64_t bottom = oct_min_i64(box->top + box->h, image->h);
@@ -85,8 +85,8 @@ static oct_status crop(oct_image *image, oct_image *spare, const oct_box *box,
 oct_status oct_geometry_crop(oct_image *image, oct_image *map, oct_image *spare, const oct_box *box,
                              const oct_reals *mean)
 {
-    if (map) OCT_TRY(crop(map, spare, box, mean));
-    return crop(image, spare, box, mean);
+    if (map) OCT_TRY(crop_image(map, spare, box, mean));
+    return crop_image(image, spare, box, mean);
 }
 
 static void swap_pixels(char *a, char *b, size_t bytes)
@@ -98,7 +98,7 @@ static void swap_pixels(char *a, char *b, size_t bytes)
     }
 }
 
-static void flip(oct_image *image, bool down)
+static void flip_image(oct_image *image, bool down)
 {
     const size_t pixel = pixel_bytes(image);
     for (int64_t y = 0; down && y < image->h / 2; y++)
@@ -111,8 +111,8 @@ static void flip(oct_image *image, bool down)
 
 void oct_geometry_flip(oct_image *image, oct_image *map, bool down)
 {
-    flip(image, down);
-    if (map) flip(map, down);
+    flip_image(image, down);
+    if (map) flip_image(map, down);
 }
 
 bool oct_box_draw(oct_dice *dice, const oct_image *image, const oct_param_value *scale,
@@ -133,19 +133,6 @@ bool oct_box_draw(oct_dice *dice, const oct_image *image, const oct_param_value 
         return true;
     }
     return false;
-}
-
-/* Halves a difference as torchvision does: the remainder goes to the even side; of a negative one,
- * which pads, to the end. */
-static int64_t half_of(int64_t difference)
-{
-    const int64_t half = difference / 2;
-    return difference > 0 && difference % 2 == 1 ? half + half % 2 : half;
-}
-
-oct_box oct_box_centre(const oct_image *image, int64_t h, int64_t w)
-{
-    return (oct_box){half_of(image->h - h), half_of(image->w - w), h, w};
 }
 
 void oct_size_of(const oct_param_value *value, int64_t *h, int64_t *w)
@@ -177,7 +164,7 @@ typedef struct corners {
     double right, down;   /* 0 to 1 */
 } corners;
 
-static inline double value_at(oct_dtype dtype, const void *pixel, int64_t c)
+static inline double read_value(oct_dtype dtype, const void *pixel, int64_t c)
 {
     if (dtype == OCT_U8) return ((const uint8_t *)pixel)[c];
     if (dtype == OCT_S8) return ((const int8_t *)pixel)[c];
@@ -189,7 +176,7 @@ static void interpolate(const corners *k, oct_dtype dtype, int64_t channels, voi
     for (int64_t c = 0; c < channels; c++) {
         double v[4];
         for (int i = 0; i < 4; i++)
-            v[i] = value_at(dtype, k->pixel[i], c);
+            v[i] = read_value(dtype, k->pixel[i], c);
         const double upper = v[0] + (v[1] - v[0]) * k->right,
                      lower = v[2] + (v[3] - v[2]) * k->right;
         const double value = upper + (lower - upper) * k->down;
@@ -245,7 +232,7 @@ oct_status oct_geometry_affine(oct_image *image, oct_image *map, oct_image *spar
 /* Resizing resamples along one axis at a time, the width first, as PIL's Resample.c does. */
 
 /* OCT_S8 with its sign bit changed is OCT_U8 with an offset, which interpolation keeps. */
-static void change_sign_bits(oct_image *image)
+static void flip_sign_bits(oct_image *image)
 {
     uint8_t *bytes = image->data;
     for (int64_t i = 0; i < oct_image_numel(image); i++)
@@ -254,79 +241,83 @@ static void change_sign_bits(oct_image *image)
 
 enum { WEIGHT_BITS = 22 }; /* with bytes of 8 bits and two more for the sum, 32 bits are enough */
 
-/* The pixels along an axis that a result is made of, and their weights. */
+/* For each pixel of the result, the pixels along the axis that it is the weighted sum of. */
 typedef struct taps {
-    int64_t most; /* of a result; weights of result i begin at i * most */
-    int32_t *first, *count, *fixed;
+    int64_t stride;                        /* weights of result i begin at i * stride */
+    int32_t *first, *count, *fixed_weight; /* the latter in 2^-WEIGHT_BITS */
     double *weight;
 } taps;
 
-static void taps_free(taps *t)
+static void free_taps(taps *t)
 {
     oct_free(&t->first);
     oct_free(&t->count);
-    oct_free(&t->fixed);
+    oct_free(&t->fixed_weight);
     oct_free(&t->weight);
 }
 
-static oct_status taps_make(taps *t, int64_t from, int64_t to)
+/* The triangle filter is as wide as a pixel of the result where that is the larger one: antialiased. */
+static oct_status make_taps(taps *t, int64_t from, int64_t to)
 {
-    const double scale = (double)from / (double)to, wide = scale < 1 ? 1 : scale;
-    *t = (taps){.most = (int64_t)ceil(wide) * 2 + 1};
+    const double scale = (double)from / (double)to, radius = scale < 1 ? 1 : scale;
+    *t = (taps){.stride = (int64_t)ceil(radius) * 2 + 1};
     oct_status status = oct_alloc(&t->first, (size_t)to, sizeof *t->first);
     if (status == OCT_OK) status = oct_alloc(&t->count, (size_t)to, sizeof *t->count);
-    if (status == OCT_OK) status = oct_alloc(&t->fixed, (size_t)(to * t->most), sizeof *t->fixed);
-    if (status == OCT_OK) status = oct_alloc(&t->weight, (size_t)(to * t->most), sizeof(double));
+    if (status == OCT_OK)
+        status = oct_alloc(&t->fixed_weight, (size_t)(to * t->stride), sizeof *t->fixed_weight);
+    if (status == OCT_OK) status = oct_alloc(&t->weight, (size_t)(to * t->stride), sizeof(double));
     if (status != OCT_OK) {
-        taps_free(t);
+        free_taps(t);
         return status;
     }
     for (int64_t i = 0; i < to; i++) {
         const double centre = ((double)i + 0.5) * scale;
-        const int64_t begin = oct_max_i64((int64_t)(centre - wide + 0.5), 0);
-        const int64_t end = oct_min_i64((int64_t)(centre + wide + 0.5), from);
-        double *weight = t->weight + i * t->most, sum = 0;
+        const int64_t begin = oct_max_i64((int64_t)(centre - radius + 0.5), 0);
+        const int64_t end = oct_min_i64((int64_t)(centre + radius + 0.5), from);
+        double *weight = t->weight + i * t->stride, sum = 0;
         for (int64_t x = begin; x < end; x++) {
-            const double away = fabs(((double)x - centre + 0.5) * (1 / wide));
-            weight[x - begin] = away < 1 ? 1 - away : 0;
+            const double distance = fabs(((double)x - centre + 0.5) * (1 / radius));
+            weight[x - begin] = distance < 1 ? 1 - distance : 0;
             sum += weight[x - begin];
         }
         t->first[i] = (int32_t)begin;
         t->count[i] = (int32_t)(end - begin);
         for (int64_t x = 0; x < end - begin; x++) {
             weight[x] /= sum;
-            t->fixed[i * t->most + x] = (int32_t)(weight[x] * (1 << WEIGHT_BITS) + 0.5);
+            t->fixed_weight[i * t->stride + x] = (int32_t)(weight[x] * (1 << WEIGHT_BITS) + 0.5);
         }
     }
     return OCT_OK;
 }
 
-static inline uint8_t to_byte(int32_t sum)
+/* Drops the fraction of a fixed-point sum that began with a half. */
+static inline uint8_t round_sum(int32_t sum)
 {
     const int32_t value = sum >> WEIGHT_BITS;
     return value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
 }
 
-/* One row of bytes, along the width. */
-static inline void widen_bytes(const taps *t, const uint8_t *from, int64_t w, int64_t channels,
-                               uint8_t *to)
+/* Resamples a row along the width: w pixels. */
+static inline void resample_row_bytes(const taps *t, const uint8_t *from, int64_t w,
+                                      int64_t channels, uint8_t *to)
 {
     for (int64_t x = 0; x < w; x++) {
-        const int32_t *weight = t->fixed + x * t->most;
+        const int32_t *weight = t->fixed_weight + x * t->stride;
         const uint8_t *pixel = from + t->first[x] * channels;
         for (int64_t c = 0; c < channels; c++) {
             int32_t sum = 1 << (WEIGHT_BITS - 1);
             for (int32_t k = 0; k < t->count[x]; k++)
                 sum += pixel[k * channels + c] * weight[k];
-            to[x * channels + c] = to_byte(sum);
+            to[x * channels + c] = round_sum(sum);
         }
     }
 }
 
-static void widen_floats(const taps *t, const float *from, int64_t w, int64_t channels, float *to)
+static void resample_row_floats(const taps *t, const float *from, int64_t w, int64_t channels,
+                                float *to)
 {
     for (int64_t x = 0; x < w; x++) {
-        const double *weight = t->weight + x * t->most;
+        const double *weight = t->weight + x * t->stride;
         const float *pixel = from + t->first[x] * channels;
         for (int64_t c = 0; c < channels; c++) {
             double sum = 0;
@@ -342,46 +333,46 @@ static oct_status change_width(oct_image *image, oct_image *spare, int64_t w)
     const int64_t channels = image->c;
     taps t;
     OCT_TRY(oct_image_resize(spare, image->dtype, image->h, w, channels));
-    OCT_TRY(taps_make(&t, image->w, w));
+    OCT_TRY(make_taps(&t, image->w, w));
     for (int64_t y = 0; y < image->h; y++) {
         void *to = pixel_at(spare, y, 0);
         const void *from = pixel_at(image, y, 0);
         if (image->dtype == OCT_F32)
-            widen_floats(&t, from, w, channels, to);
+            resample_row_floats(&t, from, w, channels, to);
         else if (channels == 3)
-            widen_bytes(&t, from, w, 3, to);
+            resample_row_bytes(&t, from, w, 3, to);
         else if (channels == 1)
-            widen_bytes(&t, from, w, 1, to);
+            resample_row_bytes(&t, from, w, 1, to);
         else
-            widen_bytes(&t, from, w, channels, to);
+            resample_row_bytes(&t, from, w, channels, to);
     }
-    taps_free(&t);
+    free_taps(&t);
     swap_images(image, spare);
     return OCT_OK;
 }
 
-/* Row i of the result, along the height; `sums` is a row of 32-bit integers. */
-static void mix_byte_rows(const taps *t, int64_t i, const uint8_t *from, int64_t row, int32_t *sums,
+/* Makes row i of the result of rows along the height; `sums` is room for a row. */
+static void sum_byte_rows(const taps *t, int64_t i, const uint8_t *from, int64_t row, int32_t *sums,
                           uint8_t *to)
 {
     for (int64_t x = 0; x < row; x++)
         sums[x] = 1 << (WEIGHT_BITS - 1);
     for (int32_t k = 0; k < t->count[i]; k++) {
-        const int32_t weight = t->fixed[i * t->most + k];
+        const int32_t weight = t->fixed_weight[i * t->stride + k];
         const uint8_t *pixels = from + (t->first[i] + k) * row;
         for (int64_t x = 0; x < row; x++)
             sums[x] += pixels[x] * weight;
     }
     for (int64_t x = 0; x < row; x++)
-        to[x] = to_byte(sums[x]);
+        to[x] = round_sum(sums[x]);
 }
 
-static void mix_float_rows(const taps *t, int64_t i, const float *from, int64_t row, double *sums,
+static void sum_float_rows(const taps *t, int64_t i, const float *from, int64_t row, double *sums,
                            float *to)
 {
     memset(sums, 0, (size_t)row * sizeof *sums);
     for (int32_t k = 0; k < t->count[i]; k++) {
-        const double weight = t->weight[i * t->most + k];
+        const double weight = t->weight[i * t->stride + k];
         const float *pixels = from + (t->first[i] + k) * row;
         for (int64_t x = 0; x < row; x++)
             sums[x] += (double)pixels[x] * weight;
@@ -397,17 +388,17 @@ static oct_status change_height(oct_image *image, oct_image *spare, int64_t h)
     taps t;
     OCT_TRY(oct_image_resize(spare, image->dtype, h, image->w, image->c));
     OCT_TRY(oct_alloc(&sums, (size_t)row, sizeof *sums));
-    const oct_status status = taps_make(&t, image->h, h);
+    const oct_status status = make_taps(&t, image->h, h);
     for (int64_t y = 0; status == OCT_OK && y < h; y++) {
         void *to = pixel_at(spare, y, 0);
         if (image->dtype == OCT_F32)
-            mix_float_rows(&t, y, image->data, row, sums, to);
+            sum_float_rows(&t, y, image->data, row, sums, to);
         else
-            mix_byte_rows(&t, y, image->data, row, (int32_t *)sums, to);
+            sum_byte_rows(&t, y, image->data, row, (int32_t *)sums, to);
     }
     oct_free(&sums);
     if (status != OCT_OK) return status;
-    taps_free(&t);
+    free_taps(&t);
     swap_images(image, spare);
     return OCT_OK;
 }
@@ -426,9 +417,9 @@ oct_status oct_geometry_resize(oct_image *image, oct_image *map, oct_image *spar
                     pixel_bytes(map));
         swap_images(map, spare);
     }
-    if (image->dtype == OCT_S8) change_sign_bits(image);
+    if (image->dtype == OCT_S8) flip_sign_bits(image);
     if (image->w != w) status = change_width(image, spare, w);
     if (status == OCT_OK && image->h != h) status = change_height(image, spare, h);
-    if (status == OCT_OK && image->dtype == OCT_S8) change_sign_bits(image);
+    if (status == OCT_OK && image->dtype == OCT_S8) flip_sign_bits(image);
     return status;
 }

@@ -12,33 +12,30 @@ typedef struct mixture {
     int64_t top, left, bottom, right;
 } mixture;
 
-static int64_t within(int64_t value, int64_t side)
+static int64_t clamp_to_side(int64_t value, int64_t side)
 {
     return value < 0 ? 0 : value > side ? side : value;
 }
 
-/* Finds the box as torchvision's CutMix does; the share is that of the pixels that stay. */
-static mixture draw_box(const oct_mix_leaf *leaf, double share, oct_dice *dice)
-{
-    const double half = 0.5 * sqrt(1 - share);
-    const int64_t h = (int64_t)(half * (double)leaf->h), w = (int64_t)(half * (double)leaf->w);
-    const int64_t y = oct_dice_below(dice, leaf->h), x = oct_dice_below(dice, leaf->w);
-    mixture r = {1, within(y - h, leaf->h), within(x - w, leaf->w), within(y + h, leaf->h),
-                 within(x + w, leaf->w)};
-    const int64_t pixels = (r.bottom - r.top) * (r.right - r.left);
-    r.share = (float)(1 - (double)pixels / (double)(leaf->h * leaf->w));
-    return r;
-}
-
-static mixture draw(const oct_mixing *mixing, const oct_mix_leaf *leaf, int64_t sample, bool *box)
+/* Draws whether a sample is blended or gets a box, and which: as torchvision's CutMix does; the share is then that of
+ * the pixels that stay. */
+static mixture draw_mixture(const oct_mixing *mixing, const oct_mix_leaf *leaf, int64_t sample,
+                            bool *box)
 {
     oct_dice dice = oct_dice_of(&(oct_draw){leaf->first.seed, leaf->first.index + (uint64_t)sample},
                                 OCT_DICE_MIX);
     const bool first = oct_dice_chance(&dice, 0.5);
     *box = mixing->cutmix > 0 && (first || mixing->mixup <= 0);
     const double share = oct_dice_beta(&dice, *box ? mixing->cutmix : mixing->mixup);
-    if (*box) return draw_box(leaf, share, &dice);
-    return (mixture){.share = (float)share};
+    if (!*box) return (mixture){.share = (float)share};
+    const double half = 0.5 * sqrt(1 - share);
+    const int64_t h = (int64_t)(half * (double)leaf->h), w = (int64_t)(half * (double)leaf->w);
+    const int64_t y = oct_dice_below(&dice, leaf->h), x = oct_dice_below(&dice, leaf->w);
+    mixture r = {1, clamp_to_side(y - h, leaf->h), clamp_to_side(x - w, leaf->w),
+                 clamp_to_side(y + h, leaf->h), clamp_to_side(x + w, leaf->w)};
+    const int64_t pixels = (r.bottom - r.top) * (r.right - r.left);
+    r.share = (float)(1 - (double)pixels / (double)(leaf->h * leaf->w));
+    return r;
 }
 
 static void blend(float *to, const float *other, int64_t n, float share)
@@ -55,7 +52,7 @@ static void mix_one(const oct_mixing *mixing, const oct_mix_leaf *leaf, int64_t 
     const int64_t numel = leaf->h * leaf->w * leaf->c;
     bool box;
     float *to = leaf->images + sample * numel;
-    const mixture r = draw(mixing, leaf, sample, &box);
+    const mixture r = draw_mixture(mixing, leaf, sample, &box);
     if (box) {
         const int64_t row = leaf->w * leaf->c, begin = r.left * leaf->c;
         const size_t bytes = (size_t)((r.right - r.left) * leaf->c) * sizeof(float);

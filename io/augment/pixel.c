@@ -5,23 +5,13 @@
 
 enum { CODES = 256 };
 
-typedef struct look_up {
-    uint8_t to[CODES];
-} look_up;
-
-/* Looks the values of one channel up. */
-static void apply_look_up(oct_image *image, int64_t channel, const look_up *table)
+/* Replaces each value v from index `first` on, in steps of `stride`, by table[v]. */
+static void look_up_values(oct_image *image, int64_t first, int64_t stride,
+                           const uint8_t table[CODES])
 {
     uint8_t *values = image->data;
-    for (int64_t i = channel; i < oct_image_numel(image); i += image->c)
-        values[i] = table->to[values[i]];
-}
-
-static void apply_to_all(oct_image *image, const look_up *table)
-{
-    uint8_t *values = image->data;
-    for (int64_t i = 0; i < oct_image_numel(image); i++)
-        values[i] = table->to[values[i]];
+    for (int64_t i = first; i < oct_image_numel(image); i += stride)
+        values[i] = table[values[i]];
 }
 
 /* Blends as PIL's Blend.c does: in float, cut off towards zero. */
@@ -33,15 +23,15 @@ static inline uint8_t blend(int from, int to, float factor)
 
 static void blend_with_grey(oct_image *image, int grey, float factor)
 {
-    look_up table;
+    uint8_t table[CODES];
     for (int v = 0; v < CODES; v++)
-        table.to[v] = blend(grey, v, factor);
-    apply_to_all(image, &table);
+        table[v] = blend(grey, v, factor);
+    look_up_values(image, 0, 1, table);
 }
 
-void oct_pixel_brightness(oct_image *image, float factor)
+static void change_brightness(oct_image *image, double factor)
 {
-    blend_with_grey(image, 0, factor);
+    blend_with_grey(image, 0, (float)factor);
 }
 
 /* The brightness of a colour by ITU-R 601, as PIL rounds it. */
@@ -50,7 +40,7 @@ static inline int grey_of(const uint8_t *rgb)
     return (19595 * rgb[0] + 38470 * rgb[1] + 7471 * rgb[2] + 0x8000) >> 16;
 }
 
-void oct_pixel_contrast(oct_image *image, float factor)
+static void change_contrast(oct_image *image, double factor)
 {
     const uint8_t *values = image->data;
     const bool colour = image->c == 3;
@@ -58,22 +48,22 @@ void oct_pixel_contrast(oct_image *image, float factor)
     int64_t sum = 0;
     for (int64_t i = 0; i < count; i++)
         sum += colour ? grey_of(values + 3 * i) : values[i];
-    blend_with_grey(image, (int)((double)sum / (double)count + 0.5), factor);
+    blend_with_grey(image, (int)((double)sum / (double)count + 0.5), (float)factor);
 }
 
-void oct_pixel_saturation(oct_image *image, float factor)
+static void change_saturation(oct_image *image, double factor)
 {
     uint8_t *values = image->data;
     if (image->c != 3) return;
     for (int64_t i = 0; i < image->h * image->w; i++, values += 3) {
         const int grey = grey_of(values);
         for (int c = 0; c < 3; c++)
-            values[c] = blend(grey, values[c], factor);
+            values[c] = blend(grey, values[c], (float)factor);
     }
 }
 
 /* The mean of the 3x3 pixels around, the middle one counted five times. */
-static uint8_t smoothed(const uint8_t *value, int64_t row, int64_t channels)
+static uint8_t smooth_value(const uint8_t *value, int64_t row, int64_t channels)
 {
     int sum = 4 * value[0];
     for (int64_t y = -row; y <= row; y += row)
@@ -82,7 +72,7 @@ static uint8_t smoothed(const uint8_t *value, int64_t row, int64_t channels)
 }
 
 /* Pixels at the edge are not smoothed. */
-oct_status oct_pixel_sharpness(oct_image *image, oct_image *spare, float factor)
+static oct_status change_sharpness(oct_image *image, oct_image *spare, float factor)
 {
     const int64_t c = image->c, row = image->w * c;
     OCT_TRY(oct_image_resize(spare, image->dtype, image->h, image->w, c));
@@ -90,7 +80,8 @@ oct_status oct_pixel_sharpness(oct_image *image, oct_image *spare, float factor)
     for (int64_t y = 1; y + 1 < image->h; y++)
         for (int64_t x = c; x < row - c; x++) {
             const uint8_t *value = (const uint8_t *)spare->data + y * row + x;
-            ((uint8_t *)image->data)[y * row + x] = blend(smoothed(value, row, c), *value, factor);
+            ((uint8_t *)image->data)[y * row + x] =
+                blend(smooth_value(value, row, c), *value, factor);
         }
     return OCT_OK;
 }
@@ -99,7 +90,7 @@ typedef struct hsv {
     uint8_t hue, saturation, value;
 } hsv;
 
-static hsv hsv_of(const uint8_t *rgb)
+static hsv hsv_of_rgb(const uint8_t *rgb)
 {
     const int r = rgb[0], g = rgb[1], b = rgb[2];
     const int most = r > g ? (r > b ? r : b) : (g > b ? g : b);
@@ -122,8 +113,8 @@ static uint8_t rounded(double value)
     return (uint8_t)floor(value + 0.5);
 }
 
-/* HSV to RGB by the steps of PIL, in float and double as there, so that the bytes are equal. */
-static void rgb_of(const hsv *colour, uint8_t *rgb)
+/* Converts HSV to RGB by the steps of PIL, in float and double as there, so that the bytes are equal. */
+static void write_rgb(const hsv *colour, uint8_t *rgb)
 {
     const uint8_t v = colour->value;
     const double sixths = (double)((float)colour->hue * 6.0f) / 255.0;
@@ -139,94 +130,95 @@ static void rgb_of(const hsv *colour, uint8_t *rgb)
         rgb[c] = colour->saturation == 0 ? v : from[c];
 }
 
-void oct_pixel_hue(oct_image *image, double turn)
+/* Hue, saturation and value are bytes, as PIL has them. */
+static void change_hue(oct_image *image, double turn)
 {
     const int steps = (int)(turn * 255);
     uint8_t *values = image->data;
     if (image->c != 3) return;
     for (int64_t i = 0; i < image->h * image->w; i++, values += 3) {
-        hsv colour = hsv_of(values);
+        hsv colour = hsv_of_rgb(values);
         colour.hue = (uint8_t)(colour.hue + steps);
-        rgb_of(&colour, values);
+        write_rgb(&colour, values);
     }
 }
 
-void oct_pixel_posterize(oct_image *image, int bits)
+static void posterize(oct_image *image, double bits)
 {
-    look_up table;
+    uint8_t table[CODES];
     for (int v = 0; v < CODES; v++)
-        table.to[v] = (uint8_t)(v & ~((1 << (8 - bits)) - 1));
-    apply_to_all(image, &table);
+        table[v] = (uint8_t)(v & ~((1 << (8 - (int)bits)) - 1));
+    look_up_values(image, 0, 1, table);
 }
 
-void oct_pixel_solarize(oct_image *image, int threshold)
+static void solarize(oct_image *image, double threshold)
 {
-    look_up table;
+    uint8_t table[CODES];
     for (int v = 0; v < CODES; v++)
-        table.to[v] = (uint8_t)(v < threshold ? v : 255 - v);
-    apply_to_all(image, &table);
+        table[v] = (uint8_t)(v < (int)threshold ? v : 255 - v);
+    look_up_values(image, 0, 1, table);
 }
 
-/* How often each code occurs in one channel. */
-typedef struct histogram {
-    int64_t of[CODES];
-} histogram;
-
-static histogram count_codes(const oct_image *image, int64_t channel)
+/* Counts how often each code occurs in one channel; returns the largest that does. */
+static int count_codes(const oct_image *image, int64_t channel, int64_t count[CODES])
 {
     const uint8_t *values = image->data;
-    histogram count = {{0}};
+    int largest = CODES - 1;
+    memset(count, 0, CODES * sizeof *count);
     for (int64_t i = channel; i < oct_image_numel(image); i += image->c)
-        count.of[values[i]]++;
-    return count;
+        count[values[i]]++;
+    while (largest > 0 && count[largest] == 0)
+        largest--;
+    return largest;
 }
 
-static int least_code(const histogram *count)
+static void autocontrast(oct_image *image, double unused)
 {
-    int code = 0;
-    while (code < CODES - 1 && count->of[code] == 0)
-        code++;
-    return code;
-}
-
-static int largest_code(const histogram *count)
-{
-    int code = CODES - 1;
-    while (code > 0 && count->of[code] == 0)
-        code--;
-    return code;
-}
-
-void oct_pixel_autocontrast(oct_image *image)
-{
+    (void)unused;
     for (int64_t c = 0; c < image->c; c++) {
-        const histogram count = count_codes(image, c);
-        const int least = least_code(&count), largest = largest_code(&count);
-        look_up table;
+        int64_t count[CODES];
+        uint8_t table[CODES];
+        int least = 0, largest = count_codes(image, c, count);
+        while (least < largest && count[least] == 0)
+            least++;
         if (largest <= least) continue;
         const double scale = 255.0 / (largest - least), offset = -least * scale;
         for (int v = 0; v < CODES; v++) {
             const double value = v * scale + offset;
-            table.to[v] = value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)value;
+            table[v] = value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)value;
         }
-        apply_look_up(image, c, &table);
+        look_up_values(image, c, image->c, table);
     }
 }
 
-void oct_pixel_equalize(oct_image *image)
+static void equalize(oct_image *image, double unused)
 {
+    (void)unused;
     for (int64_t c = 0; c < image->c; c++) {
-        const histogram count = count_codes(image, c);
-        const int largest = largest_code(&count);
-        const int64_t step = (image->h * image->w - count.of[largest]) / 255;
-        look_up table;
+        int64_t count[CODES];
+        uint8_t table[CODES];
+        const int largest = count_codes(image, c, count);
+        const int64_t step = (image->h * image->w - count[largest]) / 255;
         if (step == 0) continue; /* also when there is one code only */
         int64_t below = step / 2;
         for (int v = 0; v < CODES; v++) {
             const int64_t code = below / step;
-            table.to[v] = code > 255 ? 255 : (uint8_t)code;
-            below += count.of[v];
+            table[v] = code > 255 ? 255 : (uint8_t)code;
+            below += count[v];
         }
-        apply_look_up(image, c, &table);
+        look_up_values(image, c, image->c, table);
     }
+}
+
+oct_status oct_pixel_change(oct_image *image, oct_pixel_kind kind, double amount, oct_image *spare)
+{
+    static void (*const changes[])(oct_image * image, double amount) = {
+        [OCT_PIXEL_BRIGHTNESS] = change_brightness, [OCT_PIXEL_CONTRAST] = change_contrast,
+        [OCT_PIXEL_SATURATION] = change_saturation, [OCT_PIXEL_HUE] = change_hue,
+        [OCT_PIXEL_POSTERIZE] = posterize,          [OCT_PIXEL_SOLARIZE] = solarize,
+        [OCT_PIXEL_AUTOCONTRAST] = autocontrast,    [OCT_PIXEL_EQUALIZE] = equalize,
+    };
+    if (kind == OCT_PIXEL_SHARPNESS) return change_sharpness(image, spare, (float)amount);
+    changes[kind](image, amount);
+    return OCT_OK;
 }

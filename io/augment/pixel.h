@@ -5,17 +5,20 @@
 
 #include "io/image/image.h"
 
-/* Blends with black, with the mean brightness, with the grey image, with the smoothed image: 0 gives that,
- * 1 the image itself, more the opposite. */
-void oct_pixel_brightness(oct_image *image, float factor);
-void oct_pixel_contrast(oct_image *image, float factor);
-void oct_pixel_saturation(oct_image *image, float factor); /* of 3 channels; others stay */
-oct_status oct_pixel_sharpness(oct_image *image, oct_image *spare, float factor) OCT_NODISCARD;
+/* The changes, and what their amount is. The first three and sharpness blend with black, with the mean brightness,
+ * with the grey image, with the smoothed image: a factor of 0 gives that, 1 the image itself, more the opposite. */
+typedef enum oct_pixel_kind {
+    OCT_PIXEL_BRIGHTNESS,
+    OCT_PIXEL_CONTRAST,
+    OCT_PIXEL_SATURATION, /* of 3 channels; others stay */
+    OCT_PIXEL_HUE,        /* share of the colour circle, -0.5 to 0.5; of 3 channels, others stay */
+    OCT_PIXEL_SHARPNESS,
+    OCT_PIXEL_POSTERIZE,    /* the upper bits that are kept, 1 to 8 */
+    OCT_PIXEL_SOLARIZE,     /* the first code that is inverted, 0 to 256 */
+    OCT_PIXEL_AUTOCONTRAST, /* none; per channel: least 0, largest 255 */
+    OCT_PIXEL_EQUALIZE,     /* none; per channel: even histogram */
+} oct_pixel_kind;
 
-/* Turns the colour by this share of the circle, -0.5 to 0.5, in bytes of hue, saturation and value as PIL
- * converts them; of 3 channels, others stay. */
-void oct_pixel_hue(oct_image *image, double turn);
-void oct_pixel_posterize(oct_image *image, int bits);     /* keeps the upper 1 to 8 bits */
-void oct_pixel_solarize(oct_image *image, int threshold); /* inverts codes from 0 to 256 on */
-void oct_pixel_autocontrast(oct_image *image);            /* per channel: least 0, largest 255 */
-void oct_pixel_equalize(oct_image *image);                /* per channel: even histogram */
+/* spare: for a second image. */
+oct_status oct_pixel_change(oct_image *image, oct_pixel_kind kind, double amount,
+                            oct_image *spare) OCT_NODISCARD;

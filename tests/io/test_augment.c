@@ -7,6 +7,8 @@
 #include "tests/golden/augment_golden.h"
 #include "tests/support/check_tensor.h"
 
+#include <stdio.h>
+
 static oct_image image_of(oct_dtype dtype, int64_t h, int64_t w, int64_t c, const void *values)
 {
     oct_image image = {0};
@@ -65,34 +67,32 @@ Test(augment, resizing_gives_the_bytes_of_pillow)
     CHECK_RESIZE(OCT_F32, real, 1, real_5x9);
 }
 
-#define CHECK_PIXELS(call, want)                                                                   \
+#define CHECK_PIXELS(from, kind, amount, want)                                                     \
     do {                                                                                           \
-        oct_image image = COLOUR;                                                                  \
-        call;                                                                                      \
+        oct_image image = image_of(OCT_U8, colour_h, colour_w, 3, from), spare = {0};              \
+        cr_assert(oct_pixel_change(&image, kind, amount, &spare) == OCT_OK);                       \
         check_image(&image, colour_h, colour_w, want, #want);                                      \
         oct_image_free(&image);                                                                    \
+        oct_image_free(&spare);                                                                    \
     } while (0)
 
 Test(augment, changes_of_values_give_the_bytes_of_pillow)
 {
-    oct_image spare = {0};
-    CHECK_PIXELS(oct_pixel_brightness(&image, 1.37f), brightness);
-    CHECK_PIXELS(oct_pixel_brightness(&image, 0.41f), brightness_down);
-    CHECK_PIXELS(oct_pixel_contrast(&image, 1.61f), contrast);
-    CHECK_PIXELS(oct_pixel_contrast(&image, 0.3f), contrast_down);
-    CHECK_PIXELS(oct_pixel_saturation(&image, 1.7f), saturation);
-    CHECK_PIXELS(oct_pixel_saturation(&image, 0.23f), saturation_down);
-    CHECK_PIXELS(cr_assert(oct_pixel_sharpness(&image, &spare, 1.9f) == OCT_OK), sharpness);
-    CHECK_PIXELS(cr_assert(oct_pixel_sharpness(&image, &spare, 0.1f) == OCT_OK), sharpness_down);
-    CHECK_PIXELS(oct_pixel_posterize(&image, 3), posterize);
-    CHECK_PIXELS(oct_pixel_solarize(&image, 97), solarize);
-    CHECK_PIXELS(memcpy(image.data, dark, sizeof dark);
-                 oct_pixel_autocontrast(&image), autocontrast);
-    CHECK_PIXELS(memcpy(image.data, dark, sizeof dark); oct_pixel_equalize(&image), equalize);
-    CHECK_PIXELS(oct_pixel_hue(&image, 0.1), hue_0);
-    CHECK_PIXELS(oct_pixel_hue(&image, -0.37), hue_1);
-    CHECK_PIXELS(oct_pixel_hue(&image, 0.5), hue_2);
-    oct_image_free(&spare);
+    CHECK_PIXELS(colour, OCT_PIXEL_BRIGHTNESS, 1.37, brightness);
+    CHECK_PIXELS(colour, OCT_PIXEL_BRIGHTNESS, 0.41, brightness_down);
+    CHECK_PIXELS(colour, OCT_PIXEL_CONTRAST, 1.61, contrast);
+    CHECK_PIXELS(colour, OCT_PIXEL_CONTRAST, 0.3, contrast_down);
+    CHECK_PIXELS(colour, OCT_PIXEL_SATURATION, 1.7, saturation);
+    CHECK_PIXELS(colour, OCT_PIXEL_SATURATION, 0.23, saturation_down);
+    CHECK_PIXELS(colour, OCT_PIXEL_SHARPNESS, 1.9, sharpness);
+    CHECK_PIXELS(colour, OCT_PIXEL_SHARPNESS, 0.1, sharpness_down);
+    CHECK_PIXELS(colour, OCT_PIXEL_POSTERIZE, 3, posterize);
+    CHECK_PIXELS(colour, OCT_PIXEL_SOLARIZE, 97, solarize);
+    CHECK_PIXELS(dark, OCT_PIXEL_AUTOCONTRAST, 0, autocontrast);
+    CHECK_PIXELS(dark, OCT_PIXEL_EQUALIZE, 0, equalize);
+    CHECK_PIXELS(colour, OCT_PIXEL_HUE, 0.1, hue_0);
+    CHECK_PIXELS(colour, OCT_PIXEL_HUE, -0.37, hue_1);
+    CHECK_PIXELS(colour, OCT_PIXEL_HUE, 0.5, hue_2);
 }
 
 /* Pillow cuts off where this rounds. At the rim, where its sum of steps may fall on the other side of the
@@ -192,7 +192,7 @@ static void run_augment(const oct_augment *a, uint64_t index, oct_image *image, 
 
 static bool takes(const oct_augment *a, oct_dtype type)
 {
-    return type == OCT_U8 || !a->place[0].transform->bytes;
+    return type == OCT_U8 || !a->item[0].transform->bytes;
 }
 
 Test(augment, parameters_that_say_nothing_change_nothing)
@@ -280,7 +280,7 @@ Test(augment, every_transform_of_the_table_is_tried)
         const char *name = oct_registry_name(&oct_transform_table, t);
         bool tried = false;
         for (size_t i = 0; i < OCT_COUNT(every_item); i++)
-            tried |= list_of(every_item[i]).place[0].transform ==
+            tried |= list_of(every_item[i]).item[0].transform ==
                      oct_registry_at(&oct_transform_table, t);
         cr_assert(tried, "add %s to every_item", name);
     }
@@ -386,10 +386,23 @@ Test(augment, centres_are_those_of_torchvision)
     static const int64_t cases[][3] = {{9, 4, 2},  {11, 4, 4}, {8, 4, 2}, {4, 4, 0},
                                        {4, 9, -2}, {4, 8, -2}, {7, 4, 2}, {5, 4, 0}};
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
-        const oct_image image = {.h = cases[i][0], .w = cases[i][0], .c = 1};
-        const oct_box box = oct_box_centre(&image, cases[i][1], cases[i][1]);
-        cr_assert(box.top == cases[i][2] && box.left == cases[i][2], "case %zu: %lld", i,
-                  (long long)box.top);
+        const int64_t side = cases[i][0], size = cases[i][1], begin = cases[i][2];
+        const int64_t inside = begin < 0 ? -begin : 0; /* where the image begins in the crop */
+        char text[32];
+        uint8_t pixels[11 * 11];
+        for (int k = 0; k < 11 * 11; k++)
+            pixels[k] = (uint8_t)(k + 1);
+        snprintf(text, sizeof text, "center_crop %d", (int)size);
+        const oct_augment a = list_of(text);
+        oct_image image = image_of(OCT_U8, side, side, 1, pixels);
+        run_augment(&a, 0, &image, NULL);
+        cr_assert(image.h == size && image.w == size, "case %zu", i);
+        const uint8_t *cropped = image.data;
+        for (int64_t k = 0; k < inside * size + inside; k++)
+            cr_assert_eq(cropped[k], 128, "case %zu, pixel %d", i, (int)k);
+        cr_assert_eq(cropped[inside * size + inside],
+                     pixels[(inside + begin) * side + inside + begin], "case %zu", i);
+        oct_image_free(&image);
     }
 }
 

@@ -912,12 +912,12 @@ Test(recipe, transforms_become_a_list_that_runs)
                                       "  mean: [0.1, 0.2]\n  std: [1, 1]\n") == OCT_OK);
     oct_recipe_augment(&recipe, OCT_TRAIN, &train);
     oct_recipe_augment(&recipe, OCT_TEST, &test);
-    cr_assert(train.count == 2 && train.place[0].transform == &oct_transform_random_resized_crop);
-    cr_assert(train.place[0].value[0].from == 96 && train.place[0].value[0].to == 64);
-    cr_assert(train.place[0].value[1].from == 0.25 && train.place[1].value[0].from == 0.3);
+    cr_assert(train.count == 2 && train.item[0].transform == &oct_transform_random_resized_crop);
+    cr_assert(train.item[0].value[0].from == 96 && train.item[0].value[0].to == 64);
+    cr_assert(train.item[0].value[1].from == 0.25 && train.item[1].value[0].from == 0.3);
     cr_assert(train.h == 96 && train.w == 64 && train.mean.count == 2);
-    cr_assert(test.count == 2 && test.place[0].value[0].from == 112);
-    cr_assert(test.place[0].value[0].to == 0 && test.place[1].value[0].to == 64);
+    cr_assert(test.count == 2 && test.item[0].value[0].from == 112);
+    cr_assert(test.item[0].value[0].to == 0 && test.item[1].value[0].to == 64);
     oct_recipe_free(&recipe);
 }
 
