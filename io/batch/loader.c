@@ -38,59 +38,31 @@ static sample_crop draw_crop(const oct_draw *draw, int padding, bool flip)
     };
 }
 
-/* The columns of a row that a crop finds in the image: [begin, end), of `w`. */
-static int64_t begin_of(const sample_crop *crop)
+/* Crops and normalises; pixels from outside of the image are 0. out: height x width x channels. look_up:
+ * oct_normaliser_look_up, for images of bytes. */
+static void normalise_crop(const sample_crop *crop, const oct_image *image, const oct_normaliser *n,
+                           const float *look_up, float *out)
 {
-    return crop->right < 0 ? -crop->right : 0;
-}
-
-static int64_t end_of(const sample_crop *crop, int64_t w)
-{
-    return crop->right > 0 ? w - crop->right : w;
-}
-
-/* Copies one row of the crop: columns that lie in the image are looked up, the others stay 0. */
-static void copy_bytes(const sample_crop *crop, const oct_image *image, int64_t y,
-                       const oct_normaliser *n, const float *look_up, float *out)
-{
+    const int64_t w = image->w, channels = image->c, row = w * channels;
+    const int64_t first = crop->right < 0 ? -crop->right : 0;
+    const int64_t end = crop->right > 0 ? w - crop->right : w;
     const uint8_t *bytes = image->data;
-    const int64_t w = image->w, channels = image->c, row = y * w * channels;
-    for (int64_t x = begin_of(crop); x < end_of(crop, w); x++) {
-        const int64_t from = row + (x + crop->right) * channels;
-        float *to = out + (crop->flip ? w - 1 - x : x) * channels;
-        for (int64_t c = 0; c < channels; c++)
-            to[c] = look_up[oct_normaliser_at(n, c) * OCT_BYTE_VALUES + bytes[from + c]];
-    }
-}
-
-/* The same of floats. */
-static void copy_floats(const sample_crop *crop, const oct_image *image, int64_t y,
-                        const oct_normaliser *n, float *out)
-{
-    const int64_t w = image->w, channels = image->c, row = y * w * channels;
-    const float *data = image->data;
-    for (int64_t x = begin_of(crop); x < end_of(crop, w); x++) {
-        const float *from = data + row + (x + crop->right) * channels;
-        float *to = out + (crop->flip ? w - 1 - x : x) * channels;
-        for (int64_t c = 0; c < channels; c++)
-            to[c] = oct_normal_value(from[c], 1.0f, n->mean[oct_normaliser_at(n, c)],
-                                     1.0f / n->std[oct_normaliser_at(n, c)]);
-    }
-}
-
-/* out: height x width x channels. look_up: oct_normaliser_look_up, for images of bytes. */
-static void crop_image(const sample_crop *crop, const oct_image *image, const oct_normaliser *n,
-                       const float *look_up, float *out)
-{
-    const int64_t row = image->w * image->c;
+    const float *floats = image->data;
     memset(out, 0, (size_t)(image->h * row) * sizeof(float));
     for (int64_t y = 0; y < image->h; y++) {
-        const int64_t from = y + crop->down;
-        if (from < 0 || from >= image->h) continue;
-        if (image->dtype == OCT_F32)
-            copy_floats(crop, image, from, n, out + y * row);
-        else
-            copy_bytes(crop, image, from, n, look_up, out + y * row);
+        const int64_t from_y = y + crop->down;
+        for (int64_t x = first; from_y >= 0 && from_y < image->h && x < end; x++) {
+            const int64_t from = from_y * row + (x + crop->right) * channels;
+            float *to = out + y * row + (crop->flip ? w - 1 - x : x) * channels;
+            if (image->dtype == OCT_F32)
+                for (int64_t c = 0; c < channels; c++)
+                    to[c] =
+                        oct_normal_value(floats[from + c], 1.0f, n->mean[oct_normaliser_at(n, c)],
+                                         1.0f / n->std[oct_normaliser_at(n, c)]);
+            else
+                for (int64_t c = 0; c < channels; c++)
+                    to[c] = look_up[oct_normaliser_at(n, c) * OCT_BYTE_VALUES + bytes[from + c]];
+        }
     }
 }
 
@@ -145,7 +117,7 @@ static bool is_mixing(const oct_loader *loader)
     return loader->mixing.mixup > 0 || loader->mixing.cutmix > 0;
 }
 
-/* What a thread that mixes needs. */
+/* The floats that a thread needs to mix: a sample and its values. */
 static size_t spare_numel(const oct_loader *loader)
 {
     const oct_dataset *data = loader->data;
@@ -170,7 +142,7 @@ static oct_status reserve_scratch(oct_loader *loader)
     return OCT_OK;
 }
 
-static oct_reader_options reading(const oct_loader *loader)
+static oct_reader_options reader_options(const oct_loader *loader)
 {
     return (oct_reader_options){loader->data, &loader->augment, loader->damaged_mode,
                                 loader->cache};
@@ -179,7 +151,7 @@ static oct_reader_options reading(const oct_loader *loader)
 /* The reader that reads ahead, where that is worth while, with room for fetches of `samples`. */
 static oct_status reserve_reader(oct_loader *loader, int64_t samples)
 {
-    const oct_reader_options options = reading(loader);
+    const oct_reader_options options = reader_options(loader);
     const int64_t room = samples * (1 + loader->prefetch);
     if (loader->prefetch_threads == 0 || loader->prefetch == 0 || loader->reader_room >= room ||
         (!loader->data->format->reads_files && oct_augment_is_empty(&loader->augment)))
@@ -213,10 +185,10 @@ static oct_status reserve_samples(oct_loader *loader, int64_t samples)
                     sizeof *loader->labels);
 }
 
-static oct_status reserve_order(oct_loader *loader, int at)
+static oct_status reserve_order(oct_loader *loader, int slot)
 {
-    if (loader->order[at]) return OCT_OK;
-    return oct_alloc(&loader->order[at], (size_t)loader->data->count, sizeof(*loader->order[at]));
+    int64_t **order = &loader->order[slot];
+    return *order ? OCT_OK : oct_alloc(order, (size_t)loader->data->count, sizeof **order);
 }
 
 oct_status oct_loader_reserve(oct_loader *loader, int64_t samples)
@@ -237,36 +209,37 @@ int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch)
     return left < loader->batch ? left : loader->batch;
 }
 
-/* Finds which of the two orders is that of an epoch, made in place of the one that `keep` does not need. */
-static oct_status find_order(oct_loader *loader, int64_t epoch, int64_t keep, int *at)
+/* Finds the order of an epoch; where it is none of the two, it is made in place of the one that is not of the epoch
+ * `keep`. */
+static oct_status find_order(oct_loader *loader, int64_t epoch, int64_t keep, int64_t **order)
 {
-    for (*at = 0; *at < 2; ++*at)
-        if (loader->order_epoch[*at] == epoch) return OCT_OK;
-    *at = loader->order_epoch[0] == keep;
-    OCT_TRY(reserve_order(loader, *at));
-    int64_t *order = loader->order[*at];
-    if (loader->shuffle) {
-        oct_permutation(order, loader->data->count, loader->seed, (uint64_t)epoch);
-    } else {
+    int slot = loader->order_epoch[0] == epoch ? 0 : 1;
+    if (loader->order_epoch[slot] != epoch) {
+        slot = loader->order_epoch[0] == keep;
+        OCT_TRY(reserve_order(loader, slot));
         for (int64_t i = 0; i < loader->data->count; i++)
-            order[i] = i;
+            loader->order[slot][i] = i;
+        if (loader->shuffle)
+            oct_permutation(loader->order[slot], loader->data->count, loader->seed,
+                            (uint64_t)epoch);
+        loader->order_epoch[slot] = epoch;
     }
-    loader->order_epoch[*at] = epoch;
+    *order = loader->order[slot];
     return OCT_OK;
 }
 
 typedef struct oct_loader_cursor cursor;
 
-/* Some samples on their way into a batch. */
-typedef struct filling {
+/* Samples that are read and put into a batch. */
+typedef struct batch_job {
     oct_loader *loader;
-    cursor at; /* the first of them */
-    const int64_t *order;
+    cursor start;   /* at the first of them */
+    int64_t *order; /* of the epoch; NULL: that of the data set */
     float *images;
-} filling;
+} batch_job;
 
-/* The place of a position: in the order of an epoch, or of the data set. */
-static oct_place place_of(const oct_loader *loader, const cursor *c, const int64_t *order,
+/* Names the sample at a position of an epoch, or of the data set, and its random numbers. */
+static oct_place place_at(const oct_loader *loader, const cursor *c, const int64_t *order,
                           int64_t position)
 {
     const uint64_t before = c->training ? (uint64_t)c->epoch * (uint64_t)loader->data->count : 0;
@@ -274,12 +247,13 @@ static oct_place place_of(const oct_loader *loader, const cursor *c, const int64
                        {loader->seed, before + (uint64_t)position}};
 }
 
-static void fill_zeros(const filling *f, int64_t i)
+/* Puts zeros into the batch in place of sample i, which cannot be read. */
+static void fill_zeros(const batch_job *job, int64_t i)
 {
-    oct_loader *loader = f->loader;
+    oct_loader *loader = job->loader;
     const oct_dataset *data = loader->data;
     const int64_t numel = data->h * data->w * data->c;
-    memset(f->images + i * numel, 0, (size_t)numel * sizeof *f->images);
+    memset(job->images + i * numel, 0, (size_t)numel * sizeof *job->images);
     if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
         memset(loader->values + i * data->classes, 0,
                (size_t)data->classes * sizeof *loader->values);
@@ -287,16 +261,17 @@ static void fill_zeros(const filling *f, int64_t i)
         memset(loader->labels + i * data->rows, 0, (size_t)data->rows * sizeof *loader->labels);
 }
 
-static void fill_one(const filling *f, int64_t i, const oct_sample *s)
+/* Puts a sample and its goals into the batch, as its i-th. */
+static void fill_sample(const batch_job *job, int64_t i, const oct_sample *s)
 {
-    oct_loader *loader = f->loader;
+    oct_loader *loader = job->loader;
     const oct_dataset *data = loader->data;
     const int64_t classes = data->classes;
-    const sample_crop crop = f->at.training
+    const sample_crop crop = job->start.training
                                  ? draw_crop(&s->place.draw, loader->crop_padding, loader->flip)
                                  : (sample_crop){0};
-    crop_image(&crop, &s->image, &loader->normaliser, loader->look_up,
-               f->images + i * oct_image_numel(&s->image));
+    normalise_crop(&crop, &s->image, &loader->normaliser, loader->look_up,
+                   job->images + i * oct_image_numel(&s->image));
     if (data->goal == OCT_GOAL_CLASS && is_mixing(loader)) {
         float *values = loader->values + i * classes;
         memset(values, 0, (size_t)classes * sizeof *values);
@@ -309,15 +284,15 @@ static void fill_one(const filling *f, int64_t i, const oct_sample *s)
     if (data->goal == OCT_GOAL_MAP) crop_map(&crop, &s->map, loader->labels + i * data->rows);
 }
 
-/* What there is to say of the samples of a fetch, whichever thread met it. */
+/* What went wrong with samples of a fetch: the same whichever threads read them. */
 typedef struct outcome {
-    int64_t failed, damaged; /* the first that failed, and the last that was damaged; -1: none */
+    int64_t failed, damaged; /* the first that failed, and the last that was replaced; -1: none */
     int64_t passed_over;
     oct_status code;
     char failed_text[OCT_READ_TEXT], damaged_text[OCT_READ_TEXT];
 } outcome;
 
-static void add_outcome(outcome *o, int64_t i, const oct_sample *s)
+static void record_outcome(outcome *o, int64_t i, const oct_sample *s)
 {
 #pragma omp critical(oct_loader_outcome)
     {
@@ -334,8 +309,8 @@ static void add_outcome(outcome *o, int64_t i, const oct_sample *s)
     }
 }
 
-/* The samples that come after this fetch, as far as it can be known: the next batch, or the next epoch. */
-static void move_on(const oct_loader *loader, cursor *c)
+/* Goes on to the next sample of this rank: of the fetch, of the next batch, of the next epoch. */
+static void advance_cursor(const oct_loader *loader, cursor *c)
 {
     if (++c->i < c->n || !c->training) return;
     do {
@@ -352,72 +327,72 @@ static void move_on(const oct_loader *loader, cursor *c)
     c->i = 0;
 }
 
+/* Asks the reader for as many of the next samples as it has room for; the order of `epoch` is kept. */
 static oct_status ask_ahead(oct_loader *loader, int64_t epoch)
 {
     cursor *c = &loader->cursor;
     while (oct_reader_room(loader->reader) > 0) {
-        int at = 0;
+        int64_t *order = NULL;
         if (c->training)
-            OCT_TRY(find_order(loader, c->epoch, epoch, &at));
+            OCT_TRY(find_order(loader, c->epoch, epoch, &order));
         else if (c->first + c->i >= loader->read_end)
             return OCT_OK;
-        const oct_place place = place_of(loader, c, loader->order[at], c->first + c->i);
+        const oct_place place = place_at(loader, c, order, c->first + c->i);
         oct_reader_ask(loader->reader, &place);
-        move_on(loader, c);
+        advance_cursor(loader, c);
     }
     return OCT_OK;
 }
 
-/* Makes sure that the samples in front of the reader's queue are those of the filling. */
-static oct_status match_queue(const filling *f, int64_t n)
+/* Makes sure that the n samples of the job are the first of those that the reader was asked for. */
+static oct_status expect_samples(const batch_job *job, int64_t n)
 {
-    oct_loader *loader = f->loader;
-    int64_t same = 0;
-    for (; same < n; same++) {
-        const oct_place place = place_of(loader, &f->at, f->order, f->at.first + same);
-        if (!oct_reader_has(loader->reader, same, &place)) break;
+    oct_loader *loader = job->loader;
+    for (int64_t i = 0; i < n; i++) {
+        const oct_place place = place_at(loader, &job->start, job->order, job->start.first + i);
+        if (!oct_reader_expect(loader->reader, i, &place)) break;
     }
-    if (same < n && oct_reader_asked(loader->reader) > same) oct_reader_forget(loader->reader);
-    if (oct_reader_asked(loader->reader) == 0) loader->cursor = f->at;
-    return ask_ahead(loader, f->at.epoch);
+    if (oct_reader_asked(loader->reader) == 0) loader->cursor = job->start;
+    return ask_ahead(loader, job->start.epoch);
 }
 
-static void take_one(const filling *f, int64_t i, outcome *o)
+/* Reads the i-th sample of the job, or waits for it where it is read ahead, and puts it into the batch. */
+static void read_and_fill(const batch_job *job, int64_t i, outcome *o)
 {
-    oct_loader *loader = f->loader;
+    oct_loader *loader = job->loader;
     const oct_sample *s;
     if (loader->reader) {
         s = oct_reader_wait(loader->reader, i);
     } else {
-        const oct_reader_options options = reading(loader);
-        const oct_place place = place_of(loader, &f->at, f->order, f->at.first + i);
+        const oct_reader_options options = reader_options(loader);
+        const oct_place place = place_at(loader, &job->start, job->order, job->start.first + i);
         oct_sample *own = &loader->scratch[omp_get_thread_num()];
         oct_read_sample(&options, &place, own);
         s = own;
     }
     if (s->status == OCT_OK)
-        fill_one(f, i, s);
+        fill_sample(job, i, s);
     else
-        fill_zeros(f, i);
-    if (s->status != OCT_OK || s->damaged > 0) add_outcome(o, i, s);
+        fill_zeros(job, i);
+    if (s->status != OCT_OK || s->damaged > 0) record_outcome(o, i, s);
 }
 
-static oct_status fill_batch(filling *f, int64_t n, oct_goals *goals)
+static oct_status fill_batch(batch_job *job, int64_t n, oct_goals *goals)
 {
-    oct_loader *loader = f->loader;
+    oct_loader *loader = job->loader;
     outcome o = {.failed = -1, .damaged = -1};
     OCT_TRY(reserve_samples(loader, n));
-    if (loader->reader && n > 0) OCT_TRY(match_queue(f, n));
+    if (loader->reader && n > 0) OCT_TRY(expect_samples(job, n));
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
-        take_one(f, i, &o);
+        read_and_fill(job, i, &o);
     if (loader->reader && n > 0) {
         oct_reader_release(loader->reader, n);
-        OCT_TRY(ask_ahead(loader, f->at.epoch));
+        OCT_TRY(ask_ahead(loader, job->start.epoch));
     }
     *goals = (oct_goals){
         .labels = loader->label_capacity > 0 ? loader->labels : NULL,
-        .values = loader->data->goal == OCT_GOAL_INPUT ? f->images : loader->values,
+        .values = loader->data->goal == OCT_GOAL_INPUT ? job->images : loader->values,
     };
     loader->damaged += o.passed_over;
     if (o.damaged >= 0) memcpy(loader->damaged_text, o.damaged_text, sizeof loader->damaged_text);
@@ -425,34 +400,34 @@ static oct_status fill_batch(filling *f, int64_t n, oct_goals *goals)
 }
 
 /* Mixes the samples of each leaf, where that is wanted. */
-static void mix_leaves(const filling *f, const oct_leaves *leaves)
+static void mix_leaves(const batch_job *job, const oct_leaves *leaves)
 {
-    const oct_loader *loader = f->loader;
+    const oct_loader *loader = job->loader;
     const oct_dataset *data = loader->data;
     const int64_t local = oct_leaves_local_samples(leaves), leaf = loader->leaf;
     if (!is_mixing(loader)) return;
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < local; at += leaf) {
-        const oct_mix_leaf one = {
-            .first = place_of(loader, &f->at, f->order, f->at.first + at).draw,
+        const oct_mix_leaf mixed = {
+            .first = place_at(loader, &job->start, job->order, job->start.first + at).draw,
             .samples = local - at < leaf ? local - at : leaf,
             .h = data->h,
             .w = data->w,
             .c = data->c,
             .classes = data->classes,
-            .images = f->images + at * data->h * data->w * data->c,
+            .images = job->images + at * data->h * data->w * data->c,
             .values = loader->values + at * data->classes,
             .spare = loader->spare + (size_t)omp_get_thread_num() * spare_numel(loader),
         };
-        oct_mix(&loader->mixing, &one);
+        oct_mix(&loader->mixing, &mixed);
     }
 }
 
 oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_epoch,
                             const oct_leaves *leaves, float *images, oct_goals *goals)
 {
-    int64_t samples = oct_loader_samples(loader, step_in_epoch);
-    int at = 0;
+    const int64_t samples = oct_loader_samples(loader, step_in_epoch);
+    batch_job job = {.loader = loader, .images = images};
     OCT_CHECK(step_in_epoch >= 0 && step_in_epoch < oct_loader_steps(loader), OCT_DEFECT,
               "step %lld of an epoch of %lld steps", (long long)step_in_epoch,
               (long long)oct_loader_steps(loader));
@@ -460,21 +435,20 @@ oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_e
               "leaves for %lld samples, %lld a leaf, where the step has %lld, %lld a leaf",
               (long long)leaves->samples, (long long)leaves->leaf, (long long)samples,
               (long long)loader->leaf);
-    OCT_TRY(find_order(loader, epoch, epoch, &at));
-    filling f = {.loader = loader, .order = loader->order[at], .images = images};
-    f.at = (cursor){.training = true,
-                    .epoch = epoch,
-                    .batch = step_in_epoch,
-                    .first = step_in_epoch * loader->batch + oct_leaves_first_sample(leaves),
-                    .n = oct_leaves_local_samples(leaves)};
-    OCT_TRY(fill_batch(&f, f.at.n, goals));
-    mix_leaves(&f, leaves);
+    OCT_TRY(find_order(loader, epoch, epoch, &job.order));
+    job.start = (cursor){.training = true,
+                         .epoch = epoch,
+                         .batch = step_in_epoch,
+                         .first = step_in_epoch * loader->batch + oct_leaves_first_sample(leaves),
+                         .n = oct_leaves_local_samples(leaves)};
+    OCT_TRY(fill_batch(&job, job.start.n, goals));
+    mix_leaves(&job, leaves);
     return OCT_OK;
 }
 
 oct_status oct_loader_read(oct_loader *loader, int64_t first, int64_t n, float *images,
                            oct_goals *goals)
 {
-    filling f = {.loader = loader, .at = {.first = first}, .images = images};
-    return fill_batch(&f, n, goals);
+    batch_job job = {.loader = loader, .start = {.first = first}, .images = images};
+    return fill_batch(&job, n, goals);
 }

@@ -13,16 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is kept of a sample: image and map, both without data of their own, then their bytes. */
-typedef struct kept {
+/* Image and map without their data, then the bytes of both. */
+typedef struct cached_sample {
     oct_image image, map;
     uint8_t bytes[];
-} kept;
+} cached_sample;
 
 struct oct_cache {
     int64_t count;
     _Atomic int64_t left; /* bytes */
-    _Atomic(kept *) *sample;
+    _Atomic(cached_sample *) *sample;
 };
 
 oct_status oct_cache_create(oct_cache **cache, int64_t count, int64_t bytes)
@@ -41,44 +41,43 @@ void oct_cache_destroy(oct_cache **cache)
 {
     oct_cache *c = *cache;
     for (int64_t i = 0; c && c->sample && i < c->count; i++) {
-        kept *k = atomic_load(&c->sample[i]);
+        cached_sample *k = atomic_load(&c->sample[i]);
         oct_free(&k);
     }
     if (c) oct_free(&c->sample);
     oct_free(cache);
 }
 
-static size_t bytes_of(const oct_image *image)
+static size_t image_bytes(const oct_image *image)
 {
     return (size_t)oct_image_numel(image) * oct_dtype_bytes(image->dtype);
 }
 
-static oct_status copy_out(const oct_image *kept_image, const uint8_t *bytes, oct_image *image)
+static oct_status copy_image(const oct_image *from, const uint8_t *bytes, oct_image *image)
 {
-    OCT_TRY(
-        oct_image_resize(image, kept_image->dtype, kept_image->h, kept_image->w, kept_image->c));
-    memcpy(image->data, bytes, bytes_of(kept_image));
+    OCT_TRY(oct_image_resize(image, from->dtype, from->h, from->w, from->c));
+    memcpy(image->data, bytes, image_bytes(from));
     return OCT_OK;
 }
 
 /* Copies a sample, and its map unless that is NULL, out of the cache; *found: was it there? */
-static oct_status get_cached(const oct_cache *cache, int64_t number, oct_image *image,
-                             oct_image *map, bool *found)
+static oct_status copy_from_cache(const oct_cache *cache, int64_t number, oct_image *image,
+                                  oct_image *map, bool *found)
 {
-    const kept *k = atomic_load(&cache->sample[number]);
+    const cached_sample *k = atomic_load(&cache->sample[number]);
     *found = k != NULL;
     if (!k) return OCT_OK;
-    OCT_TRY(copy_out(&k->image, k->bytes, image));
-    return map ? copy_out(&k->map, k->bytes + bytes_of(&k->image), map) : OCT_OK;
+    OCT_TRY(copy_image(&k->image, k->bytes, image));
+    return map ? copy_image(&k->map, k->bytes + image_bytes(&k->image), map) : OCT_OK;
 }
 
-/* Keeps a copy where there is room; otherwise, or without memory, nothing happens. */
-/* Two threads may keep the same sample at once; the second one's copy is dropped. */
-static void put_cached(oct_cache *cache, int64_t number, const oct_image *image,
-                       const oct_image *map)
+/* Keeps a copy where there is room; otherwise, or without memory, nothing happens. Two threads may keep the same sample
+ * at once; the second one's copy is dropped. */
+static void add_to_cache(oct_cache *cache, int64_t number, const oct_image *image,
+                         const oct_image *map)
 {
-    const size_t size = bytes_of(image) + (map ? bytes_of(map) : 0);
-    kept *k = NULL, *none = NULL;
+    const size_t size = image_bytes(image) + (map ? image_bytes(map) : 0);
+    cached_sample *k = NULL, *none = NULL;
     if (atomic_fetch_sub(&cache->left, (int64_t)size) < (int64_t)size ||
         oct_alloc(&k, 1, sizeof *k + size) != OCT_OK) {
         atomic_fetch_add(&cache->left, (int64_t)size);
@@ -86,10 +85,10 @@ static void put_cached(oct_cache *cache, int64_t number, const oct_image *image,
         return;
     }
     k->image = *image;
-    memcpy(k->bytes, image->data, bytes_of(image));
+    memcpy(k->bytes, image->data, image_bytes(image));
     if (map) {
         k->map = *map;
-        memcpy(k->bytes + bytes_of(image), map->data, bytes_of(map));
+        memcpy(k->bytes + image_bytes(image), map->data, image_bytes(map));
     }
     if (!atomic_compare_exchange_strong(&cache->sample[number], &none, k)) {
         atomic_fetch_add(&cache->left, (int64_t)size);
@@ -100,16 +99,17 @@ static void put_cached(oct_cache *cache, int64_t number, const oct_image *image,
 static const void *const damaged_modes[] = {OCT_DAMAGED_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_damaged_mode_table = OCT_REGISTRY("a mode", damaged_modes);
 
-static oct_status read_one(const oct_reader_options *o, int64_t number, const oct_draw *draw,
-                           oct_sample *s)
+/* Reads sample `number` from the cache or the data set, checks its map and transforms it. */
+static oct_status read_transformed(const oct_reader_options *o, int64_t number,
+                                   const oct_draw *draw, oct_sample *s)
 {
     const oct_dataset *data = o->data;
     oct_image *map = data->goal == OCT_GOAL_MAP ? &s->map : NULL;
     bool found = false;
-    if (o->cache) OCT_TRY(get_cached(o->cache, number, &s->image, map, &found));
+    if (o->cache) OCT_TRY(copy_from_cache(o->cache, number, &s->image, map, &found));
     if (!found) {
         OCT_TRY(data->format->read(data, number, &s->image, map));
-        if (o->cache) put_cached(o->cache, number, &s->image, map);
+        if (o->cache) add_to_cache(o->cache, number, &s->image, map);
     }
     if (map) {
         const int64_t pixels = map->h * map->w;
@@ -140,7 +140,7 @@ void oct_read_sample(const oct_reader_options *o, const oct_place *place, oct_sa
     s->number = place->sample;
     s->damaged = 0;
     s->text[0] = '\0';
-    s->status = read_one(o, s->number, &place->draw, s);
+    s->status = read_transformed(o, s->number, &place->draw, s);
     if (s->status == OCT_OK) return;
     const bool refused = s->status == OCT_DATA && o->damaged_mode == OCT_DAMAGED_REFUSE;
     snprintf(s->text, sizeof s->text, "%s%s",
@@ -148,7 +148,7 @@ void oct_read_sample(const oct_reader_options *o, const oct_place *place, oct_sa
              refused ? "; data.damaged=skip takes another sample in its place" : "");
     while (s->status == OCT_DATA && o->damaged_mode == OCT_DAMAGED_SKIP && ++s->damaged < count) {
         s->number = (s->number + 1) % count;
-        s->status = read_one(o, s->number, &place->draw, s);
+        s->status = read_transformed(o, s->number, &place->draw, s);
         if (s->status != OCT_OK && s->status != OCT_DATA)
             snprintf(s->text, sizeof s->text, "%s", oct_fail_text(0));
     }
@@ -176,7 +176,8 @@ struct oct_reader {
     int threads;
 };
 
-static void *work(void *user)
+/* A thread of the reader: reads the next sample that waits, again and again. */
+static void *read_ahead(void *user)
 {
     oct_reader *r = user;
     pthread_mutex_lock(&r->lock);
@@ -218,7 +219,7 @@ oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *opti
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; r->threads < threads && error == 0; r->threads += error == 0)
-        error = pthread_create(&r->thread[r->threads], NULL, work, r);
+        error = pthread_create(&r->thread[r->threads], NULL, read_ahead, r);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     OCT_CHECK_OUT(error == 0, OCT_RESOURCE, "data.prefetch_threads: cannot start %d threads: %s",
                   threads, strerror(error));
@@ -259,23 +260,21 @@ int64_t oct_reader_asked(const oct_reader *r)
     return r->end - r->first;
 }
 
-bool oct_reader_has(const oct_reader *r, int64_t i, const oct_place *place)
+bool oct_reader_expect(oct_reader *r, int64_t i, const oct_place *place)
 {
     if (i >= oct_reader_asked(r)) return false;
-    const oct_place *there = &r->ring[(r->first + i) % r->size].place;
-    return there->sample == place->sample && there->draw.index == place->draw.index &&
-           there->draw.seed == place->draw.seed;
-}
-
-/* What waits is dropped; what is being read is waited for. */
-void oct_reader_forget(oct_reader *r)
-{
+    const oct_place *asked = &r->ring[(r->first + i) % r->size].place;
+    if (asked->sample == place->sample && asked->draw.index == place->draw.index &&
+        asked->draw.seed == place->draw.seed)
+        return true;
+    /* What waits is dropped; what is being read is waited for. */
     pthread_mutex_lock(&r->lock);
     r->end = r->next;
     while (r->reading > 0)
         pthread_cond_wait(&r->done, &r->lock);
     r->first = r->next;
     pthread_mutex_unlock(&r->lock);
+    return false;
 }
 
 void oct_reader_ask(oct_reader *r, const oct_place *place)

@@ -59,10 +59,8 @@ oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *opti
 void oct_reader_destroy(oct_reader **reader);
 int64_t oct_reader_asked(const oct_reader *reader); /* samples, from the first not released on */
 int64_t oct_reader_room(const oct_reader *reader);  /* samples that may still be asked for */
-/* Is this the i-th of the samples asked for? */
-bool oct_reader_has(const oct_reader *reader, int64_t i, const oct_place *place);
-/* Drops all that was asked for. */
-void oct_reader_forget(oct_reader *reader);
+/* Is this the i-th of the samples asked for? Where that is another one, all that was asked for is dropped. */
+bool oct_reader_expect(oct_reader *reader, int64_t i, const oct_place *place);
 /* Asks for one more; there must be room. */
 void oct_reader_ask(oct_reader *reader, const oct_place *place);
 /* Waits for the i-th sample of those asked for, from 0. Borrowed until it is released. */
