@@ -1,15 +1,13 @@
-/* This file holds the table of keys, made from the list file, finds keys and sections by name, and makes of several keys
- * what the floors below understand. */
-#include "io/recipe/recipe.h"
+/* This file holds the table of keys, made from the list file, finds keys and sections by name, makes of several keys
+ * what the floors below understand, and writes, compares and explains recipes. */
+#include "io/recipe/recipe_impl.h"
 
 #include "core/base/mem.h"
-#include "core/base/text.h"
-#include "io/recipe/recipe_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const oct_registry oct_none_table; /* of kinds without words */
+static const oct_registry oct_none_table; /* of keys that choose from no table */
 
 const oct_key oct_keys[OCT_KEYS] = {
 #define OCT_KEY(key, field, kind, def, min, max, table, same, help)                                \
@@ -50,13 +48,13 @@ const oct_key *oct_section_find(const char *name, size_t length)
     return NULL;
 }
 
-void oct_key_suggest(const char *name, oct_flaw *out)
+void oct_recipe_suggest(const char *name, char text[OCT_RECIPE_HINT_BYTES])
 {
     oct_shown sections[OCT_KEYS];
     const char *names[2 * OCT_KEYS], *near = NULL;
     const char *dot = strchr(name, '.'), *word = dot ? dot + 1 : name;
     size_t length = dot ? (size_t)(dot - name) : 0, count = 0, used = 0;
-    out->text[0] = '\0';
+    text[0] = '\0';
 
     for (size_t i = 0; i < OCT_KEYS; i++)
         if (oct_key_in_section(&oct_keys[i], name, length))
@@ -68,29 +66,22 @@ void oct_key_suggest(const char *name, oct_flaw *out)
         }
     near = oct_nearest(word, names, count);
     if (near) {
-        snprintf(out->text, sizeof out->text, "; did you mean '%.*s%s'?",
+        snprintf(text, OCT_RECIPE_HINT_BYTES, "; did you mean '%.*s%s'?",
                  (int)(length ? length + 1 : 0), name, near);
         return;
     }
     for (size_t i = 0; i < OCT_KEYS; i++)
         if (strcmp(oct_key_short_name(&oct_keys[i]), word) == 0)
-            used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s'%s'",
+            used += (size_t)snprintf(text + used, OCT_RECIPE_HINT_BYTES - used, "%s'%s'",
                                      used ? " or " : "; did you mean ", oct_keys[i].name);
     if (used) {
-        snprintf(out->text + used, sizeof out->text - used, "?");
+        snprintf(text + used, OCT_RECIPE_HINT_BYTES - used, "?");
         return;
     }
     for (size_t i = 0; i < OCT_KEYS; i++)
         names[i] = oct_keys[i].name;
     near = oct_nearest(name, names, OCT_KEYS);
-    if (near) snprintf(out->text, sizeof out->text, "; did you mean '%s'?", near);
-}
-
-void oct_recipe_suggest(const char *name, char text[OCT_HINT_BYTES])
-{
-    oct_flaw near;
-    oct_key_suggest(name, &near);
-    snprintf(text, OCT_HINT_BYTES, "%.*s", OCT_HINT_BYTES - 1, near.text);
+    if (near) snprintf(text, OCT_RECIPE_HINT_BYTES, "; did you mean '%s'?", near);
 }
 
 void oct_section_list(const char *name, size_t length, oct_flaw *out)
@@ -106,18 +97,6 @@ void oct_section_list(const char *name, size_t length, oct_flaw *out)
                                      oct_key_short_name(&oct_keys[i]));
             between = ", ";
         }
-}
-
-void *oct_key_field(const oct_key *key, oct_recipe *recipe)
-{
-    return (char *)recipe + key->offset;
-}
-
-void oct_texts_free(oct_texts *list)
-{
-    for (int i = 0; i < list->count; i++)
-        oct_free(&list->value[i]);
-    list->count = 0;
 }
 
 void oct_recipe_free(oct_recipe *recipe)
@@ -195,14 +174,138 @@ void oct_recipe_augment(const oct_recipe *recipe, oct_split split, oct_augment *
     }
 }
 
-void oct_recipe_check_names(const oct_recipe *recipe)
+/* Recipes as text. */
+
+/* Adds blanks up to the width of a column that began at `begin`, one at least. */
+static oct_status add_padding(oct_text *out, size_t begin, size_t width)
+{
+    size_t used = out->length - begin;
+    return oct_text_add(out, "%*s", used < width ? (int)(width - used) : 1, "");
+}
+
+/* Adds the meaning of a key; of a NAME with the names that need no plug-in. */
+static oct_status add_meaning(oct_text *out, const oct_key *key)
+{
+    OCT_TRY(oct_text_add(out, "%s", key->help));
+    if (key->kind != OCT_KEY_NAME) return OCT_OK;
+    for (size_t i = 0; i < key->table->num_listed; i++)
+        OCT_TRY(oct_text_add(out, "%s%s", i ? ", " : ": ", oct_registry_name(key->table, i)));
+    return oct_text_add(out, ", or a plug-in's");
+}
+
+static oct_status write_key(const oct_key *key, const oct_recipe *recipe, bool comment,
+                            oct_text *out)
+{
+    enum { COMMENT_COLUMN = 36 };
+    size_t begin = out->length;
+    char words[OCT_REGISTRY_CHOICE_BYTES];
+    OCT_TRY(oct_text_add(out, "%s%s: ", oct_key_section(key) ? "  " : "", oct_key_short_name(key)));
+    OCT_TRY(oct_key_print(key, recipe, out));
+    if (comment) {
+        OCT_TRY(add_padding(out, begin, COMMENT_COLUMN));
+        OCT_TRY(oct_text_add(out, "# "));
+        OCT_TRY(add_meaning(out, key));
+        if (key->kind == OCT_KEY_WORD)
+            OCT_TRY(oct_text_add(out, " (%s)", oct_registry_choice(key->table, ", ", words)));
+    }
+    return oct_text_add(out, "\n");
+}
+
+/* Adds a line to `out` when the key's values differ: "optimizer.lr: 0.1 there, 0.2 here". */
+static oct_status compare_key(const oct_key *key, const oct_recipe *there, const oct_recipe *here,
+                              oct_text *out)
+{
+    oct_text a = {0}, b = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_key_print(key, there, &a));
+    OCT_TRY_OUT(oct_key_print(key, here, &b));
+    if (strcmp(a.data, b.data) != 0)
+        status = oct_text_add(out, "%s: %s there, %s here\n", key->name, a.data, b.data);
+out:
+    oct_text_free(&a);
+    oct_text_free(&b);
+    return status;
+}
+
+oct_status oct_key_has_default(const oct_key *key, const oct_recipe *recipe, bool *same)
+{
+    oct_recipe plain = {0};
+    oct_text differs = {0};
+    oct_status status = oct_key_reset(key, &plain);
+    if (status == OCT_OK) status = compare_key(key, &plain, recipe, &differs);
+    *same = differs.length == 0;
+    oct_text_free(&differs);
+    oct_recipe_free(&plain);
+    return status;
+}
+
+/* Whether a key can change a bit of what this recipe gives. Evaluations decide where there is a best one. */
+static bool is_compared(const oct_key *key, const oct_recipe *recipe)
+{
+    if (key == &oct_keys[OCT_KEY_AT_evaluate_every]) return recipe->evaluate_best[0] != '\0';
+    return key->identity != 0;
+}
+
+oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity, oct_text *out)
+{
+    const oct_key *before = &oct_keys[0];
+    for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++) {
+        bool is_default = false;
+        if (only_identity && !is_compared(key, recipe)) continue;
+        if (only_identity && key->identity == 2)
+            OCT_TRY(oct_key_has_default(key, recipe, &is_default));
+        if (is_default) continue;
+        if (!oct_key_in_section(key, before->name, oct_key_section(before)))
+            OCT_TRY(oct_text_add(out, "%s%.*s:\n", only_identity ? "" : "\n",
+                                 (int)oct_key_section(key), key->name));
+        OCT_TRY(write_key(key, recipe, !only_identity, out));
+        before = key;
+    }
+    return OCT_OK;
+}
+
+oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out)
 {
     for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++) {
-        if (key->kind != OCT_KEY_NAME) continue;
-        const char *name = *(char *const *)((const char *)recipe + key->offset);
-        if (oct_registry_find(key->table, name)) continue;
-        char names[OCT_REGISTRY_CHOICE_BYTES], use[OCT_REGISTRY_CHOICE_BYTES + 4];
-        snprintf(use, sizeof use, "use %s", oct_registry_choice(key->table, " or ", names));
-        oct_registry_report_missing(key->table, key->name, name, use);
+        OCT_TRY(oct_text_add(out, "%s: ", key->name));
+        OCT_TRY(oct_key_print(key, recipe, out));
+        OCT_TRY(oct_text_add(out, "\n"));
     }
+    return OCT_OK;
+}
+
+oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here, oct_text *out)
+{
+    for (size_t i = 0; i < OCT_KEYS; i++)
+        if (is_compared(&oct_keys[i], here)) OCT_TRY(compare_key(&oct_keys[i], there, here, out));
+    return OCT_OK;
+}
+
+static oct_status write_key_help(oct_text *out, const oct_key *key)
+{
+    enum { RANGE = 28, DEFAULT = RANGE + 34, HELP = DEFAULT + 16 };
+    size_t begin = out->length;
+    oct_flaw values;
+    const char *standard = !key->standard   ? "must be given"
+                           : *key->standard ? key->standard
+                                            : "\"\"";
+    OCT_TRY(oct_text_add(out, "%s", key->name));
+    OCT_TRY(add_padding(out, begin, RANGE));
+    OCT_TRY(oct_text_add(out, "%s", oct_key_expects(key, true, &values)));
+    OCT_TRY(add_padding(out, begin, DEFAULT));
+    OCT_TRY(oct_text_add(out, "%s", standard));
+    OCT_TRY(add_padding(out, begin, HELP));
+    OCT_TRY(add_meaning(out, key));
+    return oct_text_add(out, "\n");
+}
+
+oct_status oct_recipe_help(const char *name, oct_text *out)
+{
+    const bool known = !name || oct_key_find(name) || oct_section_find(name, strlen(name));
+    if (!known) return OCT_OK;
+    OCT_TRY(oct_text_add(out, "%-27s %-33s %-15s %s\n", "KEY", "VALUE", "DEFAULT", "MEANING"));
+    for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++)
+        if (!name || strcmp(key->name, name) == 0 || oct_key_in_section(key, name, strlen(name)))
+            OCT_TRY(write_key_help(out, key));
+    return name ? OCT_OK : oct_augment_help(out);
 }

@@ -78,8 +78,10 @@ oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here,
 /* Writes the text of `octet help recipe`, a line for each key: name, type and range or words, default, meaning. `name`: only
  * the key or the section of this name, nothing where there is none; NULL: all keys and all transforms. */
 oct_status oct_recipe_help(const char *name, oct_text *out) OCT_NODISCARD;
-/* Writes "; did you mean 'qat.lr'?" for a name that is no key, or an empty text where no key is near. */
-void oct_recipe_suggest(const char *name, char text[OCT_HINT_BYTES]);
+/* Writes "; did you mean 'qat.lr'?" for a name that is no key: near names of the same section first, then the same word
+ * in other sections, then near names anywhere. Empty when nothing is near. */
+enum { OCT_RECIPE_HINT_BYTES = 640 };
+void oct_recipe_suggest(const char *name, char text[OCT_RECIPE_HINT_BYTES]);
 
 /* Makes the optimizer's configuration. */
 oct_optim_config oct_recipe_optim(const oct_recipe *recipe);

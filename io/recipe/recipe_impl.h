@@ -1,8 +1,7 @@
 /* What the sources of the recipe share. Each calls only those above it here:
  *
- * recipe.c         the table of keys, their names and sections, and what an unknown one may mean
  * recipe_value.c   one value: from text, to text
- * recipe_write.c   the recipe as text, its help
+ * recipe.c         the table of keys, their names and sections; the recipe as text, its help
  * recipe_report.c  a mistake with its place
  * recipe_keys.c    keys that do not go together, and what follows from several keys
  * recipe_read.c    YAML and command line
@@ -50,12 +49,9 @@ typedef struct oct_scalar {
 
 /* What is wrong with a value, and the remedy; empty when nothing is. */
 typedef struct oct_flaw {
-    char text[640];
+    char text[OCT_RECIPE_HINT_BYTES];
 } oct_flaw;
 
-/* Writes "; did you mean ...?" for an unknown name: near names of the same section first, then the same word in
- * other sections, then near names anywhere. Empty when nothing is near. */
-void oct_key_suggest(const char *name, oct_flaw *out);
 /* Writes "allowed in 'data': format, path", or nothing when there is no such section. */
 void oct_section_list(const char *name, size_t length, oct_flaw *out);
 
@@ -77,9 +73,11 @@ void oct_texts_free(oct_texts *list);
 oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe) OCT_NODISCARD; /* the default */
 oct_status oct_key_has_default(const oct_key *key, const oct_recipe *recipe,
                                bool *same) OCT_NODISCARD;
-bool oct_scalar_is_null(const oct_scalar *value);
 
-void *oct_key_field(const oct_key *key, oct_recipe *recipe);
+static inline void *oct_key_field(const oct_key *key, oct_recipe *recipe)
+{
+    return (char *)recipe + key->offset;
+}
 /* Prints the value as a recipe would have it; reading that text gives the same value. */
 oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text *out) OCT_NODISCARD;
 /* Says what a value must be: "a whole number from 1 to 256", "true or false"; in short, for help:
@@ -104,7 +102,8 @@ typedef struct oct_recipe_source {
 /* Adds a problem: where, what and the remedy; below it the line of the file and `more` (may be NULL). */
 void oct_recipe_report(const oct_recipe_source *s, const oct_recipe_position *p, const char *more,
                        const char *format, ...) OCT_PRINTF(4, 5);
-/* Adds a problem of one key (a == b) or of two, where they were given: the command line counts first. */
+/* Adds a problem of one key (a == b) or of two, where they were given: the command line counts first. Adds nothing
+ * where the value of one of them was refused. */
 void oct_recipe_report_keys(const oct_recipe_source *s, size_t a, size_t b, const char *format, ...)
     OCT_PRINTF(4, 5);
 /* Finds where a line of the file begins. */

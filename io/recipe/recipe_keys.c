@@ -1,5 +1,5 @@
 /* Keys of a recipe are judged together here: those that contradict each other, and the layers that a
- * sensitivity table adds. A key whose value was refused is not judged again. */
+ * sensitivity table adds. A key whose value was refused has its default, and no report names it. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/recipe/recipe_impl.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool all_good(const oct_recipe_source *s, size_t a, size_t b)
+static bool are_good(const oct_recipe_source *s, size_t a, size_t b)
 {
     return !s->bad[a] && !s->bad[b];
 }
@@ -30,16 +30,15 @@ static void check_phase(const oct_recipe_source *s, const phase_keys *k, int64_t
 {
     const oct_schedule_type *type = oct_schedule_type_of(schedule->schedule);
     const oct_reals *steps = &schedule->milestones;
-    if (all_good(s, k->epochs, k->warmup) && epochs > 0 && schedule->warmup > (double)epochs)
+    if (epochs > 0 && schedule->warmup > (double)epochs)
         oct_recipe_report_keys(s, k->warmup, k->epochs,
                                "%s (%g) is longer than the phase, %s (%lld); write at most that",
                                oct_keys[k->warmup].name, schedule->warmup, oct_keys[k->epochs].name,
                                (long long)epochs);
-    if (all_good(s, k->schedule, k->warmup) && type->rises && schedule->warmup > 0)
+    if (type->rises && schedule->warmup > 0)
         oct_recipe_report_keys(s, k->warmup, k->schedule,
                                "%s is %g, but the schedule %s has a rise of its own; leave it out",
                                oct_keys[k->warmup].name, schedule->warmup, type->name);
-    if (s->bad[k->milestones]) return;
     for (int i = 1; i < steps->count; i++)
         if (steps->value[i] <= steps->value[i - 1]) {
             oct_recipe_report_keys(s, k->milestones, k->milestones,
@@ -48,7 +47,7 @@ static void check_phase(const oct_recipe_source *s, const phase_keys *k, int64_t
                                    steps->value[i - 1]);
             break;
         }
-    if (!s->bad[k->schedule] && type->needs_milestones && steps->count == 0)
+    if (type->needs_milestones && steps->count == 0)
         oct_recipe_report_keys(s, k->schedule, k->milestones,
                                "%s is %s, but %s is empty; write the epochs at which the rate "
                                "falls, such as [2, 3]",
@@ -59,7 +58,7 @@ static void check_phase(const oct_recipe_source *s, const phase_keys *k, int64_t
 static void check_digest(const oct_recipe_source *s, size_t key, const char *digest)
 {
     const bool fits = strlen(digest) == 64 && strspn(digest, "0123456789abcdef") == 64;
-    if (!s->bad[key] && digest[0] && !fits)
+    if (digest[0] && !fits)
         oct_recipe_report_keys(
             s, key, key,
             "%s is not a SHA-256 of 64 hexadecimal digits; leave it out, octet fills it in",
@@ -69,21 +68,19 @@ static void check_digest(const oct_recipe_source *s, size_t key, const char *dig
 static void check_init(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t observers = OCT_KEY_AT_init_observers, epochs = OCT_KEY_AT_float_epochs;
-    size_t digest = OCT_KEY_AT_init_sha256;
     bool starts_trained = recipe->init[0] || recipe->init_sha256[0];
-    if (all_good(s, observers, epochs) && recipe->init_observers && recipe->float_epochs > 0)
+    if (recipe->init_observers && recipe->float_epochs > 0)
         oct_recipe_report_keys(
             s, observers, epochs,
             "init_observers is true, but float.epochs is %lld, and the float phase "
             "would train without quantizers; write float.epochs: 0",
             (long long)recipe->float_epochs);
-    if (all_good(s, observers, OCT_KEY_AT_init) && recipe->init_observers && !starts_trained)
+    if (recipe->init_observers && !starts_trained)
         oct_recipe_report_keys(s, observers, OCT_KEY_AT_init,
                                "init_observers is true, but there is no init; write init: FILE, a "
                                "checkpoint of the phase calibrate or later");
-    check_digest(s, digest, recipe->init_sha256);
+    check_digest(s, OCT_KEY_AT_init_sha256, recipe->init_sha256);
     const size_t map = OCT_KEY_AT_init_map, skip = OCT_KEY_AT_init_skip;
-    if (s->bad[map] || s->bad[skip] || s->bad[OCT_KEY_AT_init]) return;
     if (!starts_trained && recipe->init_map.count + recipe->init_skip.count > 0)
         oct_recipe_report_keys(
             s, recipe->init_map.count ? map : skip, OCT_KEY_AT_init,
@@ -107,7 +104,7 @@ static void check_model(const oct_recipe_source *s, const oct_recipe *recipe)
     size_t output = OCT_KEY_AT_model_output, head = OCT_KEY_AT_model_new_head;
     const bool has_file = recipe->model_onnx[0] || recipe->model_onnx_sha256[0];
     check_digest(s, OCT_KEY_AT_model_onnx_sha256, recipe->model_onnx_sha256);
-    if (!all_good(s, name, file)) return;
+    if (!are_good(s, name, file)) return;
     if (recipe->model_name[0] && has_file)
         oct_recipe_report_keys(s, recipe->model_onnx[0] ? file : OCT_KEY_AT_model_onnx_sha256, name,
                                "model.name is %s, but %s is given too; keep one of them",
@@ -119,11 +116,11 @@ static void check_model(const oct_recipe_source *s, const oct_recipe *recipe)
                           "model.name=VALUE on the command line; model.onnx: FILE takes a network "
                           "of yours",
                           oct_keys[name].help);
-    if (!s->bad[head] && recipe->model_new_head && !has_file)
+    if (recipe->model_new_head && !has_file)
         oct_recipe_report_keys(s, head, name,
                                "model.new_head is true, but model.onnx is not given; a model of "
                                "Octet's has as many outputs as the data needs, so leave it out");
-    if (!s->bad[output] && recipe->model_output[0] && !has_file)
+    if (recipe->model_output[0] && !has_file)
         oct_recipe_report_keys(s, output, name,
                                "model.output names an output of an ONNX file, but model.onnx is "
                                "not given; leave it out");
@@ -134,13 +131,12 @@ static void check_phases(const oct_recipe_source *s, const oct_recipe *recipe)
     size_t norm = OCT_KEY_AT_qat_freeze_batch_norm, scales = OCT_KEY_AT_qat_freeze_scales;
     const bool starts_trained = recipe->init[0] || recipe->init_sha256[0] ||
                                 recipe->model_onnx[0] || recipe->model_onnx_sha256[0];
-    if (all_good(s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) && !starts_trained &&
-        recipe->float_epochs + recipe->qat_epochs < 1)
+    if (!starts_trained && recipe->float_epochs + recipe->qat_epochs < 1)
         oct_recipe_report_keys(
             s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs,
             "float.epochs and qat.epochs are both 0, so nothing would be trained; "
             "write at least 1 for one of them");
-    if (all_good(s, norm, scales) && recipe->qat_freeze_batch_norm > recipe->qat_freeze_scales)
+    if (recipe->qat_freeze_batch_norm > recipe->qat_freeze_scales)
         oct_recipe_report_keys(
             s, norm, scales,
             "qat.freeze_batch_norm (%g) is later than qat.freeze_scales (%g), but "
@@ -155,7 +151,6 @@ static void check_phases(const oct_recipe_source *s, const oct_recipe *recipe)
 static void check_channels(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t mean = OCT_KEY_AT_data_mean, std = OCT_KEY_AT_data_std;
-    if (!all_good(s, mean, std)) return;
     int means = recipe->data_mean.count, stds = recipe->data_std.count;
     if (means != stds)
         oct_recipe_report_keys(
@@ -174,7 +169,7 @@ static void check_transforms(const oct_recipe_source *s, const oct_recipe *recip
     const oct_texts *list = training ? &recipe->data_train : &recipe->data_test;
     oct_augment augment = {0};
     char flaw[OCT_AUGMENT_FLAW];
-    if (!all_good(s, key, OCT_KEY_AT_data_size)) return;
+    if (s->bad[OCT_KEY_AT_data_size]) return;
     if (recipe->data_size[0]) (void)oct_augment_size(recipe->data_size, &augment.h, &augment.w);
     for (int i = 0; i < list->count; i++) {
         oct_augment_add(&augment, list->value[i], training, flaw);
@@ -189,7 +184,7 @@ static void check_samples(oct_recipe_source *s, const oct_recipe *recipe)
     const size_t mixing[] = {OCT_KEY_AT_data_mixup, OCT_KEY_AT_data_cutmix};
     const double alpha[] = {recipe->data_mixup, recipe->data_cutmix};
     int64_t h, w;
-    if (!s->bad[size] && recipe->data_size[0] && !oct_augment_size(recipe->data_size, &h, &w)) {
+    if (recipe->data_size[0] && !oct_augment_size(recipe->data_size, &h, &w)) {
         oct_recipe_report_keys(s, size, size,
                                "data.size is '%s'; write a size such as 224 or, height first, "
                                "224x160, of 1 to %d",
@@ -199,7 +194,7 @@ static void check_samples(oct_recipe_source *s, const oct_recipe *recipe)
     check_transforms(s, recipe, OCT_KEY_AT_data_train);
     check_transforms(s, recipe, OCT_KEY_AT_data_test);
     for (size_t i = 0; i < OCT_COUNT(mixing); i++)
-        if (all_good(s, mixing[i], leaf) && alpha[i] > 0 && recipe->batch_leaf < 2)
+        if (alpha[i] > 0 && recipe->batch_leaf < 2)
             oct_recipe_report_keys(s, mixing[i], leaf,
                                    "%s mixes the samples of a leaf, but batch.leaf is %lld; write "
                                    "at least 2",
@@ -214,7 +209,7 @@ static void check_norm_group(const oct_recipe_source *s, const oct_recipe *recip
     const bool leaf = strcmp(text, "leaf") == 0;
     const bool plain = text[0] != '0' && strspn(text, "0123456789") == strlen(text);
     int64_t samples = recipe->batch_leaf;
-    if (s->bad[key] || strcmp(text, "batch") == 0) return;
+    if (strcmp(text, "batch") == 0) return;
     if (!leaf && !(plain && oct_parse_i64(text, &samples)))
         samples = 0; /* not the one way to write it */
     const int64_t leaves = samples / recipe->batch_leaf;
@@ -222,7 +217,7 @@ static void check_norm_group(const oct_recipe_source *s, const oct_recipe *recip
         oct_recipe_report_keys(
             s, key, key, "batch_norm.group is '%s'; write batch, leaf, or a number of samples",
             text);
-    else if (!all_good(s, size, OCT_KEY_AT_batch_leaf))
+    else if (!are_good(s, size, OCT_KEY_AT_batch_leaf))
         return;
     else if (samples % recipe->batch_leaf != 0 || (leaves & (leaves - 1)) != 0)
         oct_recipe_report_keys(
@@ -244,14 +239,13 @@ static void check_quant(const oct_recipe_source *s, const oct_recipe *recipe)
     const size_t fold = OCT_KEY_AT_qat_fold_batch_norm, mode = OCT_KEY_AT_quant_batch_norm;
     oct_setter_words words;
     char flaw[512];
-    if (!s->bad[bits] && recipe->quant_bits != 8 && recipe->quant_bits != 16)
+    if (recipe->quant_bits != 8 && recipe->quant_bits != 16)
         oct_recipe_report_keys(s, bits, bits, "quant.bits is %lld; write 8 or 16",
                                (long long)recipe->quant_bits);
-    for (int i = 0; i < recipe->quant_setters.count && !s->bad[setters]; i++)
+    for (int i = 0; i < recipe->quant_setters.count; i++)
         if (!oct_setter_parse(&words, recipe->quant_setters.value[i], flaw))
             oct_recipe_report_keys(s, setters, setters, "quant.setters: item %d: %s", i + 1, flaw);
-    if (all_good(s, fold, mode) && recipe->qat_fold_batch_norm &&
-        recipe->quant_batch_norm == OCT_BATCH_NORM_FOLDED)
+    if (recipe->qat_fold_batch_norm && recipe->quant_batch_norm == OCT_BATCH_NORM_FOLDED)
         oct_recipe_report_keys(
             s, fold, mode,
             "qat.fold_batch_norm is true, but quant.batch_norm is folded, so there is "
@@ -261,7 +255,7 @@ static void check_quant(const oct_recipe_source *s, const oct_recipe *recipe)
 static void check_best(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t best = OCT_KEY_AT_evaluate_best, patience = OCT_KEY_AT_evaluate_patience;
-    if (all_good(s, best, patience) && recipe->evaluate_patience > 0 && !recipe->evaluate_best[0])
+    if (recipe->evaluate_patience > 0 && !recipe->evaluate_best[0])
         oct_recipe_report_keys(
             s, patience, best,
             "evaluate.patience is %lld, but evaluate.best names no metric to judge by; write "
@@ -270,12 +264,13 @@ static void check_best(const oct_recipe_source *s, const oct_recipe *recipe)
     bool measured = !recipe->evaluate_best[0];
     for (int i = 0; i < recipe->metrics.count; i++)
         measured |= strcmp(recipe->metrics.value[i], recipe->evaluate_best) == 0;
-    if (all_good(s, best, OCT_KEY_AT_metrics) && !measured)
+    if (!measured)
         oct_recipe_report_keys(s, best, OCT_KEY_AT_metrics,
                                "evaluate.best is %s, but metrics does not name it; add it there",
                                recipe->evaluate_best);
 }
 
+/* Adds a path to the list, unless it is there. */
 static oct_status add_layer(oct_texts *layers, const char *path)
 {
     for (int i = 0; i < layers->count; i++)
@@ -289,46 +284,41 @@ static oct_status add_layer(oct_texts *layers, const char *path)
     return OCT_OK;
 }
 
-/* Rows that would change nothing are not what was meant. */
-static oct_status check_rows(const oct_sensitivity *table, size_t rows)
-{
-    size_t first = 0;
-    while (first < table->count && !oct_sensitivity_is_activation(&table->rows[first]))
-        first++;
-    OCT_CHECK(first < table->count, OCT_USAGE,
-              "the sensitivity table has rows of weights only, which keep 8 bits; leave it out");
-    OCT_CHECK(first < rows, OCT_USAGE,
-              "the first %zu rows of the sensitivity table are of weights, which keep 8 bits; the "
-              "first activation is row %zu, so write quant.sensitivity_topk: %zu or more",
-              rows, first + 1, first + 1);
-    return OCT_OK;
-}
-
+/* Adds the layers of the table's first rows to quant.int16_layers; the keys that chose them become empty. */
 static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
 {
     oct_qconfig_setter setter;
     OCT_TRY(oct_setter_sensitive(&setter, table, recipe->quant_sensitivity_topk,
                                  recipe->quant_sensitivity_ratio, 16, recipe->quant_int16_fixed));
-    OCT_TRY(check_rows(table, setter.rows));
+    /* Rows that would change nothing are not what was meant. */
+    size_t first = 0;
+    while (first < table->count && !oct_sensitivity_is_activation(&table->rows[first]))
+        first++;
+    OCT_CHECK(first < table->count, OCT_USAGE,
+              "the sensitivity table has rows of weights only, which keep 8 bits; leave it out");
+    OCT_CHECK(first < setter.rows, OCT_USAGE,
+              "the first %zu rows of the sensitivity table are of weights, which keep 8 bits; the "
+              "first activation is row %zu, so write quant.sensitivity_topk: %zu or more",
+              setter.rows, first + 1, first + 1);
     int by_hand = recipe->quant_int16_layers.count;
     for (size_t i = 0; i < setter.rows; i++)
         if (oct_sensitivity_is_activation(&table->rows[i]))
             OCT_TRY(add_layer(&recipe->quant_int16_layers, table->rows[i].path));
     recipe->table_layers = recipe->quant_int16_layers.count - by_hand;
-    /* The recipe is complete now, also where it is written to. */
+    /* So the recipe that is written needs the table no more. */
     recipe->quant_sensitivity[0] = '\0';
     recipe->quant_sensitivity_topk = 0;
     recipe->quant_sensitivity_ratio = 0;
     return OCT_OK;
 }
 
-/* The most sensitive layers of the table get 16 bits. Its problems come after those of the keys. */
+/* The most sensitive layers of the table get 16 bits; its problems are reported after those of the keys. */
 static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
 {
     const size_t file = OCT_KEY_AT_quant_sensitivity, topk = OCT_KEY_AT_quant_sensitivity_topk;
     const size_t ratio = OCT_KEY_AT_quant_sensitivity_ratio;
     oct_sensitivity table = {0};
-    if (s->bad[file] || !all_good(s, topk, ratio)) return OCT_OK;
+    if (s->bad[file] || !are_good(s, topk, ratio)) return OCT_OK;
     if (recipe->quant_sensitivity[0] == '\0') {
         if (recipe->quant_sensitivity_topk > 0 || recipe->quant_sensitivity_ratio > 0.0)
             oct_recipe_report_keys(
@@ -347,8 +337,7 @@ static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
 
 oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
 {
-    if (all_good(s, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size) &&
-        recipe->batch_leaf > recipe->batch_size)
+    if (recipe->batch_leaf > recipe->batch_size)
         oct_recipe_report_keys(
             s, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size,
             "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
@@ -364,16 +353,28 @@ oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
     return use_table(s, recipe);
 }
 
-/* Types of schedules and optimizers begin with these. */
-typedef struct kind {
+/* What types of schedules and optimizers begin with; uses: words between blanks. */
+typedef struct named_type {
     const char *name, *uses;
-} kind;
+} named_type;
 
-static bool is_used(const kind *k, const oct_key *key)
+static bool uses_key(const named_type *type, const oct_key *key)
 {
     char word[64];
     snprintf(word, sizeof word, " %s ", oct_key_short_name(key));
-    return k->uses && strstr(k->uses, word);
+    return type->uses && strstr(type->uses, word);
+}
+
+void oct_recipe_check_names(const oct_recipe *recipe)
+{
+    for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++) {
+        if (key->kind != OCT_KEY_NAME) continue;
+        const char *name = *(char *const *)((const char *)recipe + key->offset);
+        if (oct_registry_find(key->table, name)) continue;
+        char names[OCT_REGISTRY_CHOICE_BYTES], use[OCT_REGISTRY_CHOICE_BYTES + 4];
+        snprintf(use, sizeof use, "use %s", oct_registry_choice(key->table, " or ", names));
+        oct_registry_report_missing(key->table, key->name, name, use);
+    }
 }
 
 oct_status oct_recipe_check_unused(const oct_recipe *recipe)
@@ -383,11 +384,11 @@ oct_status oct_recipe_check_unused(const oct_recipe *recipe)
     for (size_t i = 0; i < OCT_COUNT(choices) * OCT_KEYS; i++) {
         const oct_key *choice = &oct_keys[choices[i / OCT_KEYS]], *key = &oct_keys[i % OCT_KEYS];
         const unsigned *chosen = oct_key_field(choice, (oct_recipe *)(uintptr_t)recipe);
-        const kind *own = oct_registry_at(choice->table, *chosen), *other = own;
+        const named_type *own = oct_registry_at(choice->table, *chosen), *other = own;
         bool plain = !oct_key_in_section(key, choice->name, oct_key_section(choice));
-        for (size_t k = 0; !plain && !is_used(other, key) && k < choice->table->num_listed; k++)
+        for (size_t k = 0; !plain && !uses_key(other, key) && k < choice->table->num_listed; k++)
             other = choice->table->listed[k];
-        if (plain || other == own || !is_used(other, key)) continue;
+        if (plain || other == own || !uses_key(other, key)) continue;
         OCT_TRY(oct_key_has_default(key, recipe, &plain));
         if (!plain)
             oct_fail_add(OCT_USAGE, "%s: %s: %s does not use it; leave it out, or write %s: %s",

@@ -42,7 +42,7 @@ static oct_recipe_position position_of(const yaml_mark_t *begin, const yaml_mark
     };
 }
 
-static oct_recipe_position here(const reader *r)
+static oct_recipe_position event_position(const reader *r)
 {
     return position_of(&r->event.start_mark, &r->event.end_mark);
 }
@@ -64,7 +64,7 @@ static void refuse_extras(const reader *r)
 {
     const yaml_event_t *e = &r->event;
     const yaml_char_t *anchor = NULL, *tag = NULL;
-    oct_recipe_position p = here(r);
+    oct_recipe_position p = event_position(r);
     if (e->type == YAML_SCALAR_EVENT) {
         anchor = e->data.scalar.anchor;
         tag = e->data.scalar.tag;
@@ -83,7 +83,7 @@ static void refuse_extras(const reader *r)
     if (tag) REPORT(r, &p, "a tag (!...); recipes have none: leave it out");
 }
 
-static bool opens(yaml_event_type_t type)
+static bool opens_node(yaml_event_type_t type)
 {
     return type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT;
 }
@@ -104,9 +104,9 @@ static oct_status next_event(reader *r)
     }
     refuse_extras(r);
     const yaml_event_type_t type = r->event.type;
-    r->depth += opens(type);
+    r->depth += opens_node(type);
     r->depth -= type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT;
-    oct_recipe_position p = here(r);
+    oct_recipe_position p = event_position(r);
     if (r->depth > DEPTH_MAX)
         REPORT(r, &p, "lists or mappings nested deeper than %d; is it a recipe?", DEPTH_MAX);
     else if (oct_fail_count() >= PROBLEMS_MAX)
@@ -119,7 +119,7 @@ static oct_status next_event(reader *r)
 /* The event at hand begins a node: goes on to the event that ends it. */
 static oct_status skip_node(reader *r)
 {
-    int outside = r->depth - opens(r->event.type);
+    int outside = r->depth - opens_node(r->event.type);
     while (r->depth > outside)
         OCT_TRY(next_event(r));
     return OCT_OK;
@@ -129,7 +129,7 @@ static void report_unknown(const reader *r, const oct_recipe_position *p, const 
 {
     oct_flaw near, list;
     size_t length = strcspn(name, ".");
-    oct_key_suggest(name, &near);
+    oct_recipe_suggest(name, near.text);
     oct_section_list(name, name[length] ? length : 0, &list);
     bool silent = near.text[0] == '\0' && list.text[0] == '\0';
     oct_recipe_report(&r->source, p, list.text, "unknown key '%s'%s%s", name, near.text,
@@ -149,20 +149,18 @@ static void refuse_value(reader *r, const oct_key *key, const oct_recipe_positio
                          const char *what)
 {
     r->source.bad[key - oct_keys] = true;
-    REPORT(r, p, "%s: %s", key->name, what);
+    if (p->kind == OCT_GIVEN_IN_COMMAND) /* which names the key itself */
+        REPORT(r, p, "%s", what);
+    else
+        REPORT(r, p, "%s: %s", key->name, what);
 }
 
-static oct_status take_scalar(reader *r, const oct_key *key, const oct_recipe_position *p,
-                              const oct_scalar *value)
+static oct_status set_scalar(reader *r, const oct_key *key, const oct_recipe_position *p,
+                             const oct_scalar *value)
 {
     oct_flaw flaw;
     OCT_TRY(oct_key_parse(key, r->recipe, value, &flaw));
-    if (flaw.text[0] == '\0') return OCT_OK;
-    r->source.bad[key - oct_keys] = true;
-    if (p->kind == OCT_GIVEN_IN_COMMAND)
-        REPORT(r, p, "%s", flaw.text);
-    else
-        REPORT(r, p, "%s: %s", key->name, flaw.text);
+    if (flaw.text[0]) refuse_value(r, key, p, flaw.text);
     return OCT_OK;
 }
 
@@ -176,7 +174,7 @@ static oct_status read_list(reader *r, const oct_key *key)
     for (;;) {
         oct_flaw flaw = {""};
         OCT_TRY_OUT(next_event(r));
-        oct_recipe_position p = here(r);
+        oct_recipe_position p = event_position(r);
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
         if (r->event.type == YAML_SCALAR_EVENT) {
             oct_scalar value = event_scalar(&r->event);
@@ -197,11 +195,11 @@ out:
 static oct_status read_value(reader *r, const oct_key *key)
 {
     oct_flaw expects, what;
-    oct_recipe_position p = here(r);
+    oct_recipe_position p = event_position(r);
     bool list = r->event.type == YAML_SEQUENCE_START_EVENT;
     if (r->event.type == YAML_SCALAR_EVENT) {
         oct_scalar value = event_scalar(&r->event);
-        return take_scalar(r, key, &p, &value);
+        return set_scalar(r, key, &p, &value);
     }
     if (list && (key->kind == OCT_KEY_REALS || key->kind == OCT_KEY_TEXTS))
         return read_list(r, key);
@@ -256,7 +254,7 @@ static oct_status walk_mapping(reader *r, const char *section)
     for (;;) {
         OCT_TRY(next_event(r));
         if (r->event.type == YAML_MAPPING_END_EVENT) return OCT_OK;
-        oct_recipe_position p = here(r);
+        oct_recipe_position p = event_position(r);
         char name[160];
         bool is_word = r->event.type == YAML_SCALAR_EVENT;
         if (is_word) {
@@ -278,13 +276,13 @@ static oct_status walk_stream(reader *r)
     OCT_TRY(next_event(r)); /* start of the stream */
     OCT_TRY(next_event(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return OCT_OK;
-    oct_recipe_position p = here(r);
+    oct_recipe_position p = event_position(r);
     if (r->event.data.document_start.version_directive ||
         r->event.data.document_start.tag_directives.start !=
             r->event.data.document_start.tag_directives.end)
         REPORT(r, &p, "a directive (%%...); recipes have none: leave it out");
     OCT_TRY(next_event(r));
-    p = here(r);
+    p = event_position(r);
     if (r->event.type == YAML_MAPPING_START_EVENT) {
         OCT_TRY(walk_mapping(r, NULL));
     } else if (r->event.type != YAML_SCALAR_EVENT || r->event.data.scalar.length > 0 ||
@@ -295,7 +293,7 @@ static oct_status walk_stream(reader *r)
     OCT_TRY(next_event(r)); /* end of the document */
     OCT_TRY(next_event(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return OCT_OK;
-    p = here(r);
+    p = event_position(r);
     REPORT(r, &p, "a second document begins; a recipe is one document: leave out this '---'");
     return OCT_USAGE;
 }
@@ -360,7 +358,7 @@ static void refuse_name(const reader *r, const oct_recipe_position *p, const cha
                           "'%s' is a section; write one of its keys, such as %s=VALUE", name,
                           first->name);
     } else if (!has_value && !strchr(name, '.')) {
-        oct_key_suggest(name, &expects);
+        oct_recipe_suggest(name, expects.text);
         REPORT(r, p, "this is not key=value; `octet help recipe` lists the keys%s", expects.text);
     } else {
         report_unknown(r, p, name);
@@ -397,31 +395,7 @@ static oct_status read_override(reader *r, const char *override)
     }
     *given = p;
     const char *value = override + length + 1;
-    return take_scalar(r, key, &p, &(oct_scalar){value, strlen(value), true});
-}
-
-static oct_status read_all(reader *r, const char *const *overrides, size_t num_overrides)
-{
-    for (size_t i = 0; i < OCT_KEYS; i++)
-        OCT_TRY(oct_key_reset(&oct_keys[i], r->recipe));
-    oct_status status = read_yaml(r);
-    if (status != OCT_OK && status != OCT_USAGE) return status;
-    for (size_t i = 0; i < num_overrides; i++) {
-        if (report_two_words(r, overrides[i], i + 1 < num_overrides ? overrides[i + 1] : NULL))
-            i++;
-        else
-            OCT_TRY(read_override(r, overrides[i]));
-    }
-    for (size_t i = 0; i < OCT_KEYS && r->complete; i++) {
-        const oct_key *key = &oct_keys[i];
-        if (key->standard || r->source.bad[i] || *(char **)oct_key_field(key, r->recipe)) continue;
-        REPORT(
-            r, &(oct_recipe_position){0},
-            "key '%s' is missing (%s); add it to the recipe, or write %s=VALUE on the command line",
-            key->name, key->help, key->name);
-    }
-    if (r->complete) OCT_TRY(oct_recipe_check_keys(&r->source, r->recipe));
-    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+    return set_scalar(r, key, &p, &(oct_scalar){value, strlen(value), true});
 }
 
 oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *text,
@@ -437,7 +411,26 @@ oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *tex
     if (!text) text = bytes;
     OCT_TRY_OUT(oct_alloc(&r, 1, sizeof *r));
     *r = (reader){.source = {.file = path, .text = text, .end = text + size}, .recipe = recipe};
-    status = read_all(r, overrides, num_overrides);
+    for (size_t i = 0; i < OCT_KEYS; i++)
+        OCT_TRY_OUT(oct_key_reset(&oct_keys[i], recipe));
+    status = read_yaml(r);
+    if (status != OCT_OK && status != OCT_USAGE) goto out;
+    for (size_t i = 0; i < num_overrides; i++) {
+        if (report_two_words(r, overrides[i], i + 1 < num_overrides ? overrides[i + 1] : NULL))
+            i++;
+        else
+            OCT_TRY_OUT(read_override(r, overrides[i]));
+    }
+    for (size_t i = 0; i < OCT_KEYS && r->complete; i++) {
+        const oct_key *key = &oct_keys[i];
+        if (key->standard || r->source.bad[i] || *(char **)oct_key_field(key, recipe)) continue;
+        REPORT(
+            r, &(oct_recipe_position){0},
+            "key '%s' is missing (%s); add it to the recipe, or write %s=VALUE on the command line",
+            key->name, key->help, key->name);
+    }
+    if (r->complete) OCT_TRY_OUT(oct_recipe_check_keys(&r->source, recipe));
+    status = oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
 out:
     oct_free(&r);
     oct_free(&bytes);

@@ -28,8 +28,8 @@ const char *oct_recipe_line(const oct_recipe_source *s, size_t line)
 }
 
 /* Writes "\n14 |   lr_shedule: cosine\n   |   ^~~~~~~~~~"; of a long line the part around the column. */
-static void excerpt(const oct_recipe_source *s, const oct_recipe_position *p, char *out,
-                    size_t room)
+static void write_excerpt(const oct_recipe_source *s, const oct_recipe_position *p, char *out,
+                          size_t room)
 {
     char shown[4 * EXCERPT_CHARS + 1];
     size_t skip = p->column > EXCERPT_CHARS / 2 + 20 ? p->column - EXCERPT_CHARS / 2 : 0;
@@ -70,7 +70,7 @@ void oct_recipe_report(const oct_recipe_source *s, const oct_recipe_position *p,
         oct_shown word = oct_show(p->override, strlen(p->override));
         oct_fail_add(OCT_USAGE, "command line: '%s': %s%s%s", word.text, sentence, line, more);
     } else if (p->kind == OCT_GIVEN_IN_FILE) {
-        excerpt(s, p, where, sizeof where);
+        write_excerpt(s, p, where, sizeof where);
         oct_fail_add(OCT_USAGE, "%s:%zu:%zu: %s%s%s%s", s->file, p->line, p->column, sentence,
                      where, line, more);
     } else {
@@ -82,6 +82,7 @@ void oct_recipe_report_keys(const oct_recipe_source *s, size_t a, size_t b, cons
 {
     char sentence[1500];
     va_list args;
+    if (s->bad[a] || s->bad[b]) return;
     va_start(args, format);
     oct_vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);

@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-static void OCT_PRINTF(2, 3) say(oct_flaw *flaw, const char *format, ...)
+static void OCT_PRINTF(2, 3) write_flaw(oct_flaw *flaw, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -23,7 +24,7 @@ static void OCT_PRINTF(2, 3) say(oct_flaw *flaw, const char *format, ...)
 }
 
 /* Writes "1 to 256", or the only number that is allowed. */
-static const char *bounds(const oct_key *key, oct_shown *text)
+static const char *write_bounds(const oct_key *key, oct_shown *text)
 {
     if (key->min >= key->max)
         oct_snprintf(text->text, sizeof text->text, "%.15g", key->min);
@@ -36,12 +37,12 @@ static const char *bounds(const oct_key *key, oct_shown *text)
 }
 
 /* Writes "allowed: 1 to 256", or the only number. */
-static const char *range(const oct_key *key, oct_shown *text)
+static const char *write_range(const oct_key *key, oct_shown *text)
 {
     oct_shown limits;
     const bool one = key->min >= key->max;
     snprintf(text->text, sizeof text->text, one ? "only %s is allowed" : "allowed: %s",
-             bounds(key, &limits));
+             write_bounds(key, &limits));
     return text->text;
 }
 
@@ -65,9 +66,9 @@ const char *oct_key_expects(const oct_key *key, bool short_form, oct_flaw *text)
     else if (key->kind == OCT_KEY_REALS && !short_form)
         what = strcmp(key->standard, "[]") == 0 ? "[1, 2]" : key->standard;
     else if (key->min < key->max || key->kind == OCT_KEY_COUNT)
-        what = bounds(key, &limits);
-    say(text, "%s%s%s", before[key->kind][short_form], what,
-        short_form && key->kind == OCT_KEY_REAL ? ", real" : "");
+        what = write_bounds(key, &limits);
+    write_flaw(text, "%s%s%s", before[key->kind][short_form], what,
+               short_form && key->kind == OCT_KEY_REAL ? ", real" : "");
     return text->text;
 }
 
@@ -82,9 +83,9 @@ static bool has_obvious_number(const oct_scalar *value, oct_flaw *flaw, const ch
     bare.text[used] = '\0';
     bool obvious = oct_parse_f64(bare.text, &number);
     if (!value->plain && obvious)
-        say(flaw, "\"%s\" is text, not %s; write it without quotes", shown.text, what);
+        write_flaw(flaw, "\"%s\" is text, not %s; write it without quotes", shown.text, what);
     else if (obvious && strchr(value->text, '_'))
-        say(flaw, "'%s' is not %s; write %s", shown.text, what, bare.text);
+        write_flaw(flaw, "'%s' is not %s; write %s", shown.text, what, bare.text);
     return flaw->text[0] != '\0';
 }
 
@@ -98,18 +99,18 @@ static void parse_count(const oct_key *key, const oct_scalar *value, int64_t *fi
         if ((double)number >= key->min && (double)number <= key->max)
             *field = number;
         else
-            say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+            write_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
         return;
     }
     if (has_obvious_number(value, flaw, what)) return;
     bool digits = value->text[strspn(value->text, "+-0123456789")] == '\0';
     bool is_real = value->plain && oct_parse_f64(value->text, &real);
     if (is_real && digits)
-        say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+        write_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
     else if (is_real && real >= key->min && real <= key->max && floor(real) >= real)
-        say(flaw, "'%s' is not %s; write %" PRId64, shown.text, what, (int64_t)real);
+        write_flaw(flaw, "'%s' is not %s; write %" PRId64, shown.text, what, (int64_t)real);
     else
-        say(flaw, "'%s' is not %s; %s", shown.text, what, range(key, &allowed));
+        write_flaw(flaw, "'%s' is not %s; %s", shown.text, what, write_range(key, &allowed));
 }
 
 static void parse_real(const oct_key *key, const oct_scalar *value, double *field, oct_flaw *flaw)
@@ -121,37 +122,36 @@ static void parse_real(const oct_key *key, const oct_scalar *value, double *fiel
         if (number >= key->min && number <= key->max)
             *field = number + 0.0; /* -0 becomes 0 */
         else
-            say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+            write_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
     } else if (!has_obvious_number(value, flaw, what)) {
-        say(flaw, "'%s' is not %s; %s", shown.text, what, range(key, &allowed));
+        write_flaw(flaw, "'%s' is not %s; %s", shown.text, what, write_range(key, &allowed));
     }
 }
 
+/* In letters of any case. */
 static bool is_one_of(const char *text, const char *const *list)
 {
     for (; *list; list++)
-        if (strcmp(text, *list) == 0) return true;
+        if (strcasecmp(text, *list) == 0) return true;
     return false;
 }
 
 static void parse_bool(const oct_scalar *value, bool *field, oct_flaw *flaw)
 {
-    static const char *const yes[] = {"yes",  "Yes",  "YES", "on", "On", "ON",
-                                      "True", "TRUE", "y",   "1",  NULL};
-    static const char *const no[] = {"no",    "No",    "NO", "off", "Off", "OFF",
-                                     "False", "FALSE", "n",  "0",   NULL};
+    static const char *const yes[] = {"yes", "on", "true", "y", "1", NULL};
+    static const char *const no[] = {"no", "off", "false", "n", "0", NULL};
     oct_shown shown = oct_show(value->text, value->length);
     bool parsed;
     bool fits = oct_parse_bool(value->text, &parsed);
     if (fits && value->plain)
         *field = parsed;
     else if (fits)
-        say(flaw, "\"%s\" is text, not true or false; write it without quotes", shown.text);
+        write_flaw(flaw, "\"%s\" is text, not true or false; write it without quotes", shown.text);
     else
-        say(flaw, "'%s' is not true or false; write %s", shown.text,
-            is_one_of(value->text, yes)  ? "true"
-            : is_one_of(value->text, no) ? "false"
-                                         : "true or false");
+        write_flaw(flaw, "'%s' is not true or false; write %s", shown.text,
+                   is_one_of(value->text, yes)  ? "true"
+                   : is_one_of(value->text, no) ? "false"
+                                                : "true or false");
 }
 
 static void parse_word(const oct_key *key, const oct_scalar *value, unsigned *field, oct_flaw *flaw)
@@ -163,8 +163,9 @@ static void parse_word(const oct_key *key, const oct_scalar *value, unsigned *fi
     if (index < oct_registry_count(key->table))
         *field = (unsigned)index;
     else
-        say(flaw, "'%s' is not known; %s%s%sallowed: %s", shown.text, near ? "did you mean '" : "",
-            near ? near : "", near ? "'? " : "", oct_registry_choice(key->table, ", ", words));
+        write_flaw(flaw, "'%s' is not known; %s%s%sallowed: %s", shown.text,
+                   near ? "did you mean '" : "", near ? near : "", near ? "'? " : "",
+                   oct_registry_choice(key->table, ", ", words));
 }
 
 /* A text is shown on terminals and written to files of lines: no control characters. */
@@ -173,22 +174,29 @@ static bool is_good_text(const oct_scalar *value, oct_flaw *flaw)
     const char *end = value->text + value->length;
     size_t bytes;
     if (value->length > OCT_RECIPE_TEXT_MAX) {
-        say(flaw, "a text of %zu bytes; at most %d are allowed", value->length,
-            OCT_RECIPE_TEXT_MAX);
+        write_flaw(flaw, "a text of %zu bytes; at most %d are allowed", value->length,
+                   OCT_RECIPE_TEXT_MAX);
         return false;
     }
     for (const char *at = value->text; at < end; at += bytes) {
         int32_t code = oct_utf8(at, end, &bytes);
         if (code < 0) {
-            say(flaw, "byte 0x%02x is not UTF-8; write the text in UTF-8", (unsigned char)*at);
+            write_flaw(flaw, "byte 0x%02x is not UTF-8; write the text in UTF-8",
+                       (unsigned char)*at);
             return false;
         }
         if (code < 0x20 || (code >= 0x7f && code < 0xa0)) {
-            say(flaw, "a control character (U+%04X) in a text; leave it out", (unsigned)code);
+            write_flaw(flaw, "a control character (U+%04X) in a text; leave it out",
+                       (unsigned)code);
             return false;
         }
     }
     return true;
+}
+
+static bool is_null(const oct_scalar *value)
+{
+    return value->plain && (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0);
 }
 
 /* Adds a text to the list. A bad one is described in flaw; the status is that of the memory. */
@@ -196,17 +204,17 @@ static oct_status parse_text_item(oct_texts *list, const oct_scalar *item, oct_f
 {
     oct_shown shown = oct_show(item->text, item->length);
     if (item->length == 0 && item->plain)
-        say(flaw, "an empty value; leave out the comma or write a text");
+        write_flaw(flaw, "an empty value; leave out the comma or write a text");
     else if (item->length == 0)
-        say(flaw, "an empty text; write at least one character");
+        write_flaw(flaw, "an empty text; write at least one character");
     else if (strlen(item->text) != item->length)
-        say(flaw, "a NUL character in the text; leave it out");
-    else if (oct_scalar_is_null(item))
-        say(flaw, "'%s' is not a text; leave it out", shown.text);
+        write_flaw(flaw, "a NUL character in the text; leave it out");
+    else if (is_null(item))
+        write_flaw(flaw, "'%s' is not a text; leave it out", shown.text);
     else if (is_good_text(item, flaw))
         for (int i = 0; i < list->count && flaw->text[0] == '\0'; i++)
             if (strcmp(list->value[i], item->text) == 0)
-                say(flaw, "'%s' is in the list twice; keep one of them", shown.text);
+                write_flaw(flaw, "'%s' is in the list twice; keep one of them", shown.text);
     if (flaw->text[0]) return OCT_OK;
     OCT_TRY(oct_strdup(&list->value[list->count], item->text));
     list->count++;
@@ -219,21 +227,28 @@ oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scal
     int most = key->kind == OCT_KEY_REALS ? OCT_REALS_MAX : OCT_TEXTS_MAX;
     oct_flaw own = {""};
     if (list->count == most) {
-        say(flaw, "more than %d values; a list holds at most %d", most, most);
+        write_flaw(flaw, "more than %d values; a list holds at most %d", most, most);
         return OCT_OK;
     }
     if (key->kind == OCT_KEY_TEXTS)
         OCT_TRY(parse_text_item(&list->texts, item, &own));
     else if (item->length == 0 && item->plain)
-        say(&own, "an empty value; leave out the comma or write a number");
+        write_flaw(&own, "an empty value; leave out the comma or write a number");
     else
         parse_real(key, item, &list->reals.value[list->count], &own);
     if (key->kind == OCT_KEY_REALS && !own.text[0]) list->reals.count++;
     if (own.text[0])
-        say(flaw, "item %d: %.600s", list->count + 1, own.text);
+        write_flaw(flaw, "item %d: %.600s", list->count + 1, own.text);
     else
         list->count++;
     return OCT_OK;
+}
+
+void oct_texts_free(oct_texts *list)
+{
+    for (int i = 0; i < list->count; i++)
+        oct_free(&list->value[i]);
+    list->count = 0;
 }
 
 void oct_key_take_list(const oct_key *key, oct_recipe *recipe, oct_list *list)
@@ -255,7 +270,7 @@ static const char *skip_blanks(const char *text)
 
 /* Finds the item at `text`, which ends before `end`, and returns its length. A text may be in double quotes, and may
  * then hold commas and brackets. */
-static size_t list_item(const oct_key *key, const char *text, const char *end, oct_scalar *item)
+static size_t find_item(const oct_key *key, const char *text, const char *end, oct_scalar *item)
 {
     const char *close = text[0] == '"' ? memchr(text + 1, '"', (size_t)(end - text - 1)) : NULL;
     if (key->kind == OCT_KEY_TEXTS && close) {
@@ -270,7 +285,7 @@ static size_t list_item(const oct_key *key, const char *text, const char *end, o
     return length;
 }
 
-static void say_no_list(const oct_key *key, const oct_scalar *value, oct_flaw *flaw)
+static void report_no_list(const oct_key *key, const oct_scalar *value, oct_flaw *flaw)
 {
     oct_shown shown = oct_show(value->text, value->length);
     oct_flaw expects;
@@ -278,13 +293,13 @@ static void say_no_list(const oct_key *key, const oct_scalar *value, oct_flaw *f
     bool bracketed = value->length > 0 && strpbrk(value->text, "[]");
     bool one = key->kind == OCT_KEY_REALS ? oct_parse_f64(value->text, &number) : !bracketed;
     if (value->plain && one)
-        say(flaw,
-            key->kind == OCT_KEY_REALS ? "%s is not a list; write [%s]"
-                                       : "'%s' is not a list; write [%s]",
-            shown.text, shown.text);
+        write_flaw(flaw,
+                   key->kind == OCT_KEY_REALS ? "%s is not a list; write [%s]"
+                                              : "'%s' is not a list; write [%s]",
+                   shown.text, shown.text);
     else
-        say(flaw, "'%s' is not a list; write %.500s", shown.text,
-            oct_key_expects(key, false, &expects));
+        write_flaw(flaw, "'%s' is not a list; write %.500s", shown.text,
+                   oct_key_expects(key, false, &expects));
 }
 
 /* Reads "[0.1, 0.2]", as it stands on the command line. */
@@ -297,7 +312,7 @@ static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_re
     const char *text = value->text, *end = text + value->length;
     bool brackets = value->length >= 2 && text[0] == '[' && end[-1] == ']';
     if (!value->plain || !brackets) {
-        say_no_list(key, value, flaw);
+        report_no_list(key, value, flaw);
         return OCT_OK;
     }
     end--;
@@ -305,25 +320,20 @@ static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_re
     while (text < end && flaw->text[0] == '\0') {
         oct_scalar item;
         char one[OCT_RECIPE_TEXT_MAX + 2]; /* longer ones are refused by their length */
-        size_t length = list_item(key, text, end, &item);
+        size_t length = find_item(key, text, end, &item);
         if (item.length >= sizeof one) item.length = sizeof one - 1;
         memcpy(one, item.text, item.length);
         one[item.length] = '\0';
         item.text = one;
         OCT_TRY_OUT(oct_key_parse_item(key, &list, &item, flaw));
         if (text + length < end && text[length] == ']' && !flaw->text[0])
-            say(flaw, "'%s' has text after its first ]; write one list", shown.text);
+            write_flaw(flaw, "'%s' has text after its first ]; write one list", shown.text);
         text = skip_blanks(text + length + 1);
     }
     if (flaw->text[0] == '\0') oct_key_take_list(key, recipe, &list);
 out:
     oct_texts_free(&list.texts);
     return status;
-}
-
-bool oct_scalar_is_null(const oct_scalar *value)
-{
-    return value->plain && (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0);
 }
 
 oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scalar *value,
@@ -334,19 +344,19 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
     char *copy;
     oct_flaw expects;
     flaw->text[0] = '\0';
-    if (oct_scalar_is_null(value)) return oct_key_reset(key, recipe);
+    if (is_null(value)) return oct_key_reset(key, recipe);
     bool is_text = key->kind == OCT_KEY_TEXT || key->kind == OCT_KEY_NAME;
     if (value->length == 0 && (value->plain || !is_text)) {
         oct_key_expects(key, false, &expects);
         if (!standard)
-            say(flaw, "empty value; write %.500s", expects.text);
+            write_flaw(flaw, "empty value; write %.500s", expects.text);
         else
-            say(flaw, "empty value; write %.500s, or null for the default (%s)", expects.text,
-                *standard ? standard : "\"\"");
+            write_flaw(flaw, "empty value; write %.500s, or null for the default (%s)",
+                       expects.text, *standard ? standard : "\"\"");
         return OCT_OK;
     }
     if (strlen(value->text) != value->length) {
-        say(flaw, "a NUL character in the value; leave it out");
+        write_flaw(flaw, "a NUL character in the value; leave it out");
         return OCT_OK;
     }
     switch (key->kind) {
@@ -368,7 +378,7 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
     case OCT_KEY_NAME:
     case OCT_KEY_TEXT:
         if (value->length == 0 && !(standard && *standard == '\0'))
-            say(flaw, "an empty text; write at least one character");
+            write_flaw(flaw, "an empty text; write at least one character");
         else if (is_good_text(value, flaw)) {
             OCT_TRY(oct_strdup(&copy, value->text));
             oct_free(field);
@@ -415,10 +425,7 @@ static bool is_plain(const char *text)
     if (!text[0] || (!strchr(letters, text[0]) && text[0] != '/')) return false;
     for (const char *c = text; *c; c++)
         if (!strchr(letters, *c) && !strchr(more, *c)) return false;
-    char small[8] = "";
-    for (size_t i = 0; text[i] && i + 1 < sizeof small; i++)
-        small[i] = (char)(text[i] | 0x20);
-    return strlen(text) >= sizeof small || !is_one_of(small, taken);
+    return !is_one_of(text, taken);
 }
 
 /* Prints a text in double quotes. Line and paragraph separators and the like would not come back as they are. */

@@ -121,7 +121,7 @@ static oct_status make_help(const char *word, oct_text *out)
     if (out->length) return OCT_OK;
     for (size_t i = 0; i < oct_command_count() && count < OCT_COUNT(names); i++)
         names[count++] = oct_command_at(i)->name;
-    char hint[OCT_HINT_BYTES], key[OCT_HINT_BYTES];
+    char hint[OCT_HINT_BYTES], key[OCT_RECIPE_HINT_BYTES];
     oct_recipe_suggest(word, key);
     return oct_fail(
         OCT_USAGE, "command line: there is no help on '%s'; %s", word,
