@@ -16,22 +16,23 @@
 enum { IMAGES, LABELS };
 enum { PROBES = 64, PIECE = 4096 };
 
-typedef struct store {
+typedef struct array_store {
     oct_array images, maps;
     int64_t *positions; /* of the samples in the arrays; NULL: all */
-    uint8_t print[32];
-} store;
+    uint8_t fingerprint[32];
+} array_store;
 
-/* What an opening works with. */
-typedef struct reading {
+/* A split that is being opened. */
+typedef struct opening {
     const oct_dataset_source *source;
     const oct_array_kind *kind;
     oct_split split;
     bool file;  /* data.path is one */
     bool drawn; /* the test is a share of the samples */
-} reading;
+} opening;
 
-static const char *name_of(const reading *r, int what)
+/* The name of an array as it is given, or by default. */
+static const char *array_name(const opening *r, int what)
 {
     const char *given = what == IMAGES ? r->source->images : r->source->labels;
     if (given && *given) return given;
@@ -40,38 +41,34 @@ static const char *name_of(const reading *r, int what)
 
 static const char mark[] = "{split}";
 
-/* Where an array lies; the split's word is in place of the mark in its name. */
-static oct_status find_array(reading *r, int what, char **path, char **name)
+/* Opens the images or labels; the split's word is in place of the mark in their name. */
+static oct_status open_array(opening *r, int what, oct_array *array)
 {
-    const char *given = name_of(r, what), *at = strstr(given, mark);
-    OCT_TRY(at ? oct_format(name, "%.*s%s%s", (int)(at - given), given,
-                            r->split == OCT_TRAIN ? "train" : "test", at + sizeof mark - 1)
-               : oct_strdup(name, given));
+    const char *given = array_name(r, what), *at = strstr(given, mark);
+    const char *word = r->split == OCT_TRAIN ? "train" : "test";
+    oct_path path, name;
+    OCT_TRY(
+        at ? oct_path_make(&name, "%.*s%s%s", (int)(at - given), given, word, at + sizeof mark - 1)
+           : oct_path_make(&name, "%s", given));
     r->drawn = !at;
     if (r->kind->one_each)
-        return oct_format(path, "%s/%s%s", r->source->folder, *name, r->kind->extension);
-    if (r->file) return oct_strdup(path, r->source->folder);
-    return oct_split_file(r->source->folder, r->kind->extension, r->source->format->files, r->split,
-                          &r->drawn, path);
-}
-
-static oct_status open_array(reading *r, int what, oct_array *array)
-{
-    char *path = NULL, *name = NULL;
-    oct_status status = find_array(r, what, &path, &name);
-    if (status == OCT_OK) status = r->kind->open(array, path, name);
-    oct_free(&path);
-    oct_free(&name);
-    OCT_TRY(status);
+        OCT_TRY(oct_path_make(&path, "%s/%s%s", r->source->folder, name.text, r->kind->extension));
+    else if (r->file)
+        OCT_TRY(oct_path_make(&path, "%s", r->source->folder));
+    else
+        OCT_TRY(oct_split_file(r->source->folder, r->kind->extension, r->source->format->files,
+                               r->split, &r->drawn, &path));
+    OCT_TRY(r->kind->open(array, path.text, name.text));
     OCT_CHECK(array->shape.ndim > 0, OCT_DATA, "%s: has no dimension; 1 to %d dimensions are read",
               array->name, OCT_MAX_DIMS);
     return OCT_OK;
 }
 
-static oct_status check_source(reading *r)
+static oct_status check_source(opening *r)
 {
     struct stat info;
-    const bool images = strstr(name_of(r, IMAGES), mark), labels = strstr(name_of(r, LABELS), mark);
+    const bool images = strstr(array_name(r, IMAGES), mark),
+               labels = strstr(array_name(r, LABELS), mark);
     r->file = stat(r->source->folder, &info) == 0 && !S_ISDIR(info.st_mode);
     OCT_CHECK(!r->file || !r->kind->one_each, OCT_DATA,
               "%s: is a file; data.path is the folder that holds the arrays' files; %s",
@@ -106,16 +103,17 @@ oct_status oct_array_sample(const oct_array *array, oct_image *sample)
     return OCT_OK;
 }
 
-/* Calls take for each element of the rows at these positions (NULL: all), a piece at a time. */
-typedef struct taking {
+/* Rows of an array that are converted into labels or values: those at `positions` (NULL: all). */
+typedef struct conversion {
     const oct_array *array;
     const int64_t *positions;
     int64_t count;
     void *to;
-    oct_status (*take)(const struct taking *t, int64_t i, const uint8_t *element);
-} taking;
+    oct_status (*convert)(const struct conversion *t, int64_t i, const uint8_t *element);
+} conversion;
 
-static oct_status take_all(const taking *t)
+/* Reads rows, PIECE elements at a time where they follow each other, and converts each element. */
+static oct_status convert_rows(const conversion *t)
 {
     const int64_t row = oct_array_row(t->array),
                   most = row < PIECE ? PIECE / (row > 0 ? row : 1) : 1;
@@ -124,16 +122,16 @@ static oct_status take_all(const taking *t)
     OCT_TRY(oct_alloc(&rows, (size_t)(most * row), t->array->bytes));
     for (int64_t first = 0, n; first < t->count && status == OCT_OK; first += n) {
         const int64_t left = t->count - first;
-        n = t->positions ? 1 : left < most ? left : most; /* rows that follow each other */
+        n = t->positions ? 1 : left < most ? left : most;
         status = oct_array_read(t->array, t->positions ? t->positions[first] : first, n, rows);
         for (int64_t k = 0; k < n * row && status == OCT_OK; k++)
-            status = t->take(t, first * row + k, rows + (size_t)k * t->array->bytes);
+            status = t->convert(t, first * row + k, rows + (size_t)k * t->array->bytes);
     }
     oct_free(&rows);
     return status;
 }
 
-static oct_status take_label(const taking *t, int64_t i, const uint8_t *element)
+static oct_status convert_label(const conversion *t, int64_t i, const uint8_t *element)
 {
     int64_t label;
     OCT_CHECK(oct_array_whole(t->array, element, &label) && label >= INT32_MIN &&
@@ -143,7 +141,7 @@ static oct_status take_label(const taking *t, int64_t i, const uint8_t *element)
     return OCT_OK;
 }
 
-static oct_status take_value(const taking *t, int64_t i, const uint8_t *element)
+static oct_status convert_value(const conversion *t, int64_t i, const uint8_t *element)
 {
     const double value = oct_array_real(t->array, element);
     OCT_CHECK(fabs(value) <= (double)FLT_MAX, OCT_DATA,
@@ -152,7 +150,7 @@ static oct_status take_value(const taking *t, int64_t i, const uint8_t *element)
     return OCT_OK;
 }
 
-static oct_status take_classes(oct_dataset *data, const oct_array *a, const int64_t *positions)
+static oct_status read_classes(oct_dataset *data, const oct_array *a, const int64_t *positions)
 {
     char text[96];
     OCT_CHECK(a->kind != 'f', OCT_DATA,
@@ -163,11 +161,11 @@ static oct_status take_classes(oct_dataset *data, const oct_array *a, const int6
               "each sample, data.goal=map a map",
               a->name, oct_shape_text(&a->shape, text));
     OCT_TRY(oct_alloc(&data->labels, (size_t)data->count, sizeof *data->labels));
-    const taking t = {a, positions, data->count, data->labels, take_label};
-    return take_all(&t);
+    const conversion t = {a, positions, data->count, data->labels, convert_label};
+    return convert_rows(&t);
 }
 
-static oct_status take_values(oct_dataset *data, const oct_array *a, const int64_t *positions)
+static oct_status read_values(oct_dataset *data, const oct_array *a, const int64_t *positions)
 {
     char text[96];
     OCT_CHECK(a->shape.ndim <= 2 && oct_array_row(a) > 0 && oct_array_row(a) <= OCT_CLASSES_MAX,
@@ -175,14 +173,15 @@ static oct_status take_values(oct_dataset *data, const oct_array *a, const int64
               oct_shape_text(&a->shape, text), OCT_CLASSES_MAX);
     data->classes = oct_array_row(a);
     OCT_TRY(oct_alloc(&data->values, (size_t)data->count, (size_t)data->classes * sizeof(float)));
-    const taking t = {a, positions, data->count, data->values, take_value};
-    return take_all(&t);
+    const conversion t = {a, positions, data->count, data->values, convert_value};
+    return convert_rows(&t);
 }
 
-static oct_status take_maps(oct_dataset *data, const oct_dataset_source *source, oct_array *a)
+/* Maps stay in their file: the data set takes the array over. */
+static oct_status keep_maps(oct_dataset *data, const oct_dataset_source *source, oct_array *a)
 {
     char text[96];
-    store *s = data->store;
+    array_store *s = data->store;
     OCT_CHECK(a->kind != 'f' && a->shape.ndim == 3 && a->shape.dim[1] == data->h &&
                   a->shape.dim[2] == data->w,
               OCT_DATA,
@@ -197,20 +196,20 @@ static oct_status take_maps(oct_dataset *data, const oct_dataset_source *source,
     return OCT_OK;
 }
 
-static oct_status take_goals(oct_dataset *data, const reading *r, oct_array *labels)
+static oct_status read_goals(oct_dataset *data, const opening *r, oct_array *labels)
 {
-    const store *s = data->store;
+    const array_store *s = data->store;
     OCT_CHECK(labels->shape.dim[0] == s->images.shape.dim[0], OCT_DATA,
               "%s: holds %" PRId64 " labels, but %s holds %" PRId64 " samples", labels->name,
               labels->shape.dim[0], s->images.name, s->images.shape.dim[0]);
-    if (r->source->goal == OCT_GOAL_VALUES) return take_values(data, labels, s->positions);
-    if (r->source->goal == OCT_GOAL_MAP) return take_maps(data, r->source, labels);
-    return take_classes(data, labels, s->positions);
+    if (r->source->goal == OCT_GOAL_VALUES) return read_values(data, labels, s->positions);
+    if (r->source->goal == OCT_GOAL_MAP) return keep_maps(data, r->source, labels);
+    return read_classes(data, labels, s->positions);
 }
 
 /* Which of the samples are the split's, where the files do not say. */
-static oct_status draw(const reading *r, const oct_array *images, int64_t **positions,
-                       int64_t *count)
+static oct_status draw_split(const opening *r, const oct_array *images, int64_t **positions,
+                             int64_t *count)
 {
     const oct_split_draw d = {images->shape.dim[0], r->source->split, r->source->seed, 0};
     OCT_CHECK(d.count > 1 || d.share >= 1, OCT_DATA,
@@ -222,7 +221,7 @@ static oct_status draw(const reading *r, const oct_array *images, int64_t **posi
     return oct_split_choose(&d, r->split, positions, count);
 }
 
-static oct_status take_print(const oct_dataset *data, store *s)
+static oct_status make_fingerprint(const oct_dataset *data, array_store *s)
 {
     const oct_array *a = &s->images;
     const size_t bytes = (size_t)oct_array_row(a) * a->bytes;
@@ -239,7 +238,7 @@ static oct_status take_print(const oct_dataset *data, store *s)
         oct_sha256_add(state, sample, bytes);
     }
 out:
-    oct_sha256_end(&state, s->print);
+    oct_sha256_end(&state, s->fingerprint);
     oct_free(&sample);
     return status;
 }
@@ -258,9 +257,9 @@ static void warn_of_channels_first(const oct_array *a)
             a->name, oct_shape_text(&a->shape, shape), d[1], d[2], d[3]);
 }
 
-static oct_status open_images(oct_dataset *data, reading *r)
+static oct_status open_images(oct_dataset *data, opening *r)
 {
-    store *s = data->store;
+    array_store *s = data->store;
     oct_image sample;
     OCT_TRY(open_array(r, IMAGES, &s->images));
     OCT_TRY(oct_array_sample(&s->images, &sample));
@@ -270,57 +269,36 @@ static oct_status open_images(oct_dataset *data, reading *r)
     data->c = sample.c;
     data->count = s->images.shape.dim[0];
     if (r->split == OCT_TRAIN) warn_of_channels_first(&s->images);
-    if (r->drawn) OCT_TRY(draw(r, &s->images, &s->positions, &data->count));
-    return take_print(data, s);
+    if (r->drawn) OCT_TRY(draw_split(r, &s->images, &s->positions, &data->count));
+    return make_fingerprint(data, s);
 }
 
 oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
-    reading r = {.source = source, .kind = source->format->arrays, .split = split};
+    opening r = {.source = source, .kind = source->format->arrays, .split = split};
     oct_array labels = {.span = OCT_SPAN_NONE};
-    OCT_TRY(oct_alloc(&data->store, 1, sizeof(store)));
+    OCT_TRY(oct_alloc(&data->store, 1, sizeof(array_store)));
     OCT_TRY(check_source(&r));
-    OCT_TRY(open_images(data, &r));
+    if (!source->labels_only) OCT_TRY(open_images(data, &r));
     /* What learns its input has labels only where they are named: which samples are unlike the others. */
     if (source->goal == OCT_GOAL_NONE) return OCT_OK;
     if (source->goal == OCT_GOAL_INPUT && !(source->labels && *source->labels)) return OCT_OK;
     oct_status status = open_array(&r, LABELS, &labels);
-    if (status == OCT_OK) status = take_goals(data, &r, &labels);
+    if (status == OCT_OK && source->labels_only) {
+        array_store *s = data->store;
+        data->count = labels.shape.dim[0];
+        if (r.drawn) status = draw_split(&r, &labels, &s->positions, &data->count);
+        if (status == OCT_OK) status = read_classes(data, &labels, s->positions);
+    } else if (status == OCT_OK)
+        status = read_goals(data, &r, &labels);
     oct_array_close(&labels);
-    return status;
-}
-
-/* The labels of a split alone, as they are counted. */
-static oct_status labels_of(const reading *r, const oct_array *a, oct_dataset *data)
-{
-    int64_t *positions = NULL;
-    data->count = a->shape.dim[0];
-    oct_status status = r->drawn ? draw(r, a, &positions, &data->count) : OCT_OK;
-    if (status == OCT_OK) status = take_classes(data, a, positions);
-    oct_free(&positions);
-    return status;
-}
-
-oct_status oct_arrays_read_labels(int32_t **labels, int64_t *count,
-                                  const oct_dataset_source *source, oct_split split)
-{
-    reading r = {.source = source, .kind = source->format->arrays, .split = split};
-    oct_array array = {.span = OCT_SPAN_NONE};
-    oct_dataset data = {0};
-    OCT_TRY(check_source(&r));
-    oct_status status = open_array(&r, LABELS, &array);
-    if (status == OCT_OK) status = labels_of(&r, &array, &data);
-    oct_array_close(&array);
-    if (status != OCT_OK) oct_free(&data.labels);
-    *labels = data.labels;
-    *count = data.count;
     return status;
 }
 
 /* 255 is no class where there are fewer classes; a negative number never is one. */
 static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *map)
 {
-    const store *s = data->store;
+    const array_store *s = data->store;
     const oct_array *a = &s->maps;
     const int64_t h = a->shape.dim[1], w = a->shape.dim[2];
     uint8_t *raw = NULL;
@@ -346,7 +324,7 @@ static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *ma
 
 oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *image, oct_image *map)
 {
-    const store *s = data->store;
+    const array_store *s = data->store;
     const oct_array *a = &s->images;
     const int64_t at = s->positions ? s->positions[index] : index;
     OCT_TRY(oct_image_resize(image, data->dtype, data->read_h, data->read_w, data->read_c));
@@ -363,7 +341,7 @@ oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *im
 
 void oct_arrays_close(oct_dataset *data)
 {
-    store *s = data->store;
+    array_store *s = data->store;
     if (!s) return;
     oct_array_close(&s->images);
     oct_array_close(&s->maps);
@@ -373,6 +351,6 @@ void oct_arrays_close(oct_dataset *data)
 
 void oct_arrays_digest(const oct_dataset *data, oct_sha256_state *state)
 {
-    const store *s = data->store;
-    oct_sha256_add(state, s->print, sizeof s->print);
+    const array_store *s = data->store;
+    oct_sha256_add(state, s->fingerprint, sizeof s->fingerprint);
 }

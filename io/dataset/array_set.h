@@ -21,8 +21,6 @@ struct oct_array_kind {
 /* Members of oct_dataset_format, for one with arrays. */
 oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source,
                            oct_split split) OCT_NODISCARD;
-oct_status oct_arrays_read_labels(int32_t **labels, int64_t *count,
-                                  const oct_dataset_source *source, oct_split split) OCT_NODISCARD;
 oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *image,
                            oct_image *map) OCT_NODISCARD;
 void oct_arrays_close(oct_dataset *data);
@@ -34,4 +32,4 @@ void oct_arrays_digest(const oct_dataset *data, oct_sha256_state *state);
     .reads_files = true,                                                                           \
     .goals = 1U << OCT_GOAL_CLASS | 1U << OCT_GOAL_VALUES | 1U << OCT_GOAL_MAP,                    \
     .open = oct_arrays_open, .read = oct_arrays_read, .close = oct_arrays_close,                   \
-    .digest = oct_arrays_digest, .read_labels = oct_arrays_read_labels
+    .digest = oct_arrays_digest

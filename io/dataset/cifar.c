@@ -3,14 +3,12 @@
 #include "io/dataset/dataset.h"
 
 #include "core/base/mem.h"
-#include "io/file/file.h"
 
 enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, IMAGE = CHANNELS * PLANE, MAX_FILES = 8 };
 
 static const size_t file_limit = (size_t)1 << 30;
 
 typedef struct batch {
-    char *path;
     void *bytes;
     size_t size;
 } batch;
@@ -23,21 +21,22 @@ static size_t record_bytes(const oct_dataset_format *self)
 static oct_status read_batch(batch *b, const char *folder, const char *name,
                              const oct_dataset_format *self)
 {
-    size_t record = record_bytes(self);
-    OCT_TRY(oct_format(&b->path, "%s/%s", folder, name));
-    OCT_CHECK(oct_file_exists(b->path), OCT_DATA, "%s: there is no such file; %s", b->path,
+    const size_t record = record_bytes(self);
+    oct_path path;
+    OCT_TRY(oct_path_make(&path, "%s/%s", folder, name));
+    OCT_CHECK(oct_file_exists(path.text), OCT_DATA, "%s: there is no such file; %s", path.text,
               self->files);
-    OCT_TRY(oct_file_read(b->path, file_limit, &b->bytes, &b->size));
-    OCT_CHECK(b->size > 0, OCT_DATA, "%s: the file is empty", b->path);
+    OCT_TRY(oct_file_read(path.text, file_limit, &b->bytes, &b->size));
+    OCT_CHECK(b->size > 0, OCT_DATA, "%s: the file is empty", path.text);
     OCT_CHECK(b->size % record == 0, OCT_DATA,
               "%s: %zu bytes are not a whole number of records of %zu bytes; download it again, "
               "and make sure that it is the binary version",
-              b->path, b->size, record);
+              path.text, b->size, record);
     const uint8_t *label = (const uint8_t *)b->bytes + self->label_bytes - 1;
     for (size_t i = 0; i < b->size / record; i++)
         OCT_CHECK(label[i * record] < self->classes, OCT_DATA,
-                  "%s: label %d of record %zu is out of range 0..%d", b->path, label[i * record], i,
-                  (int)self->classes - 1);
+                  "%s: label %d of record %zu is out of range 0..%d", path.text, label[i * record],
+                  i, (int)self->classes - 1);
     return OCT_OK;
 }
 
@@ -71,10 +70,8 @@ static oct_status open_cifar(oct_dataset *data, const oct_dataset_source *source
         }
     }
 out:
-    for (size_t i = 0; i < MAX_FILES; i++) {
+    for (size_t i = 0; i < MAX_FILES; i++)
         oct_free(&batches[i].bytes);
-        oct_free(&batches[i].path);
-    }
     return status;
 }
 

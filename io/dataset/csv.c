@@ -24,28 +24,29 @@
     "data.split says the share for the test; each row is path,label"
 
 /* One split: some rows of a table. */
-typedef struct part {
+typedef struct split_rows {
     const oct_csv *csv;
     int64_t *rows; /* oct_alloc'ed */
     int64_t count;
-} part;
+} split_rows;
 
+/* A split that is being opened. */
 typedef struct reading {
     oct_dataset *data;
     const oct_dataset_source *source;
-    char root[PATH_MAX]; /* the folder of the tables */
-    oct_csv tables[2];   /* of each split; only the first when the test is drawn */
-    part parts[2];       /* of each split */
-    char **names;        /* of classes, sorted, borrowed of a table; NULL: numbers */
+    oct_path root;        /* the folder of the tables */
+    oct_csv tables[2];    /* of each split; only the first when the test is drawn */
+    split_rows splits[2]; /* of each split */
+    char **names;         /* of classes, sorted, borrowed of a table; NULL: numbers */
     int64_t num_names;
-    char folder[PATH_MAX]; /* the last one that was found to lie inside of root */
+    oct_path folder; /* the last one that was found to lie inside of root */
 } reading;
 
 static void free_reading(reading *r)
 {
     for (int i = 0; i < 2; i++) {
         oct_csv_free(&r->tables[i]);
-        oct_free(&r->parts[i].rows);
+        oct_free(&r->splits[i].rows);
     }
     oct_free(&r->names);
 }
@@ -61,30 +62,27 @@ static bool is_label(const char *text, int64_t *label)
     return *label >= INT32_MIN && *label <= INT32_MAX;
 }
 
-/* A class that is named again is no heading, nor is a number. */
-static bool may_head(const oct_csv *csv)
-{
-    int64_t label;
-    const char *second = csv->columns > 1 ? oct_csv_field(csv, 0, 1) : "";
-    if (is_label(second, &label)) return false;
-    for (int64_t i = 1; i < csv->rows && *second; i++)
-        if (strcmp(oct_csv_field(csv, i, 1), second) == 0) return false;
-    return true;
-}
-
-static bool has_names(const oct_csv *csv)
+static bool has_heading(const oct_csv *csv)
 {
     static const char *const words[] = {"path", "file", "filename", "image", "image_path", "name"};
     const char *first = oct_csv_field(csv, 0, 0);
     for (size_t i = 0; i < OCT_COUNT(words); i++)
         if (strcasecmp(first, words[i]) == 0) return true;
-    return *first && !strpbrk(first, "./") && csv->rows > 1 &&
-           oct_is_picture_name(oct_csv_field(csv, 1, 0)) && may_head(csv);
+    if (!*first || strpbrk(first, "./") || csv->rows < 2 ||
+        !oct_is_picture_name(oct_csv_field(csv, 1, 0)))
+        return false;
+    /* The second field is no heading where it is a number, or a class that is named again. */
+    int64_t label;
+    const char *second = csv->columns > 1 ? oct_csv_field(csv, 0, 1) : "";
+    bool heading = !is_label(second, &label);
+    for (int64_t i = 1; i < csv->rows && *second && heading; i++)
+        heading = strcmp(oct_csv_field(csv, i, 1), second) != 0;
+    return heading;
 }
 
-static oct_status all_rows(part *p, const oct_csv *csv)
+static oct_status keep_all_rows(split_rows *p, const oct_csv *csv)
 {
-    const int64_t first = has_names(csv);
+    const int64_t first = has_heading(csv);
     p->csv = csv;
     p->count = csv->rows - first;
     OCT_CHECK(p->count > 0, OCT_DATA, "%s: holds no rows but its names", csv->path);
@@ -94,15 +92,15 @@ static oct_status all_rows(part *p, const oct_csv *csv)
     return OCT_OK;
 }
 
-static oct_status drawn_rows(reading *r, const oct_csv *csv)
+static oct_status draw_rows(reading *r, const oct_csv *csv)
 {
-    const int64_t first = has_names(csv), count = csv->rows - first;
+    const int64_t first = has_heading(csv), count = csv->rows - first;
     const oct_split_draw d = {count, r->source->split, r->source->seed, 0};
     OCT_CHECK(count > 1 || (count == 1 && d.share >= 1), OCT_DATA,
               "%s: holds %s; two are needed, since a share of them is kept for the test", csv->path,
               count == 1 ? "one sample" : "no samples");
     for (int i = 0; i < 2; i++) {
-        part *p = &r->parts[i];
+        split_rows *p = &r->splits[i];
         p->csv = csv;
         OCT_TRY(oct_split_choose(&d, i == 0 ? OCT_TRAIN : OCT_TEST, &p->rows, &p->count));
         for (int64_t k = 0; k < p->count; k++)
@@ -111,51 +109,36 @@ static oct_status drawn_rows(reading *r, const oct_csv *csv)
     return OCT_OK;
 }
 
-static oct_status find_root(reading *r, const char *folder)
-{
-    OCT_CHECK(realpath(folder, r->root), OCT_DATA, "%s: %s", folder, strerror(errno));
-    return OCT_OK;
-}
-
-static oct_status read_folder(reading *r)
-{
-    const char *folder = r->source->folder;
-    OCT_TRY(find_root(r, folder));
-    for (int i = 0; i < 2; i++) {
-        char *path = NULL;
-        bool drawn;
-        OCT_TRY(oct_split_file(folder, ".csv", FILES, (oct_split)i, &drawn, &path));
-        const oct_status status = oct_csv_read(&r->tables[i], path);
-        oct_free(&path);
-        OCT_TRY(status);
-        if (drawn) return drawn_rows(r, &r->tables[0]);
-    }
-    for (int i = 0; i < 2; i++)
-        OCT_TRY(all_rows(&r->parts[i], &r->tables[i]));
-    return OCT_OK;
-}
-
-static oct_status read_file(reading *r)
-{
-    const char *path = r->source->folder, *slash = strrchr(path, '/');
-    char *folder = NULL;
-    OCT_TRY(slash ? oct_format(&folder, "%.*s", (int)(slash - path) + 1, path)
-                  : oct_strdup(&folder, "."));
-    const oct_status status = find_root(r, folder);
-    oct_free(&folder);
-    OCT_TRY(status);
-    OCT_TRY(oct_csv_read(&r->tables[0], path));
-    return drawn_rows(r, &r->tables[0]);
-}
-
+/* Reads the table of each split, or the one that both are drawn from. */
 static oct_status read_tables(reading *r)
 {
+    const char *path = r->source->folder, *slash = strrchr(path, '/');
     struct stat info;
-    const bool file = stat(r->source->folder, &info) == 0 && !S_ISDIR(info.st_mode);
-    OCT_TRY(file ? read_file(r) : read_folder(r));
+    const bool file = stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+    bool drawn = file;
+    oct_path folder;
+    OCT_TRY(!file   ? oct_path_make(&folder, "%s", path)
+            : slash ? oct_path_make(&folder, "%.*s", (int)(slash - path) + 1, path)
+                    : oct_path_make(&folder, "."));
+    OCT_CHECK(realpath(folder.text, r->root.text), OCT_DATA, "%s: %s", folder.text,
+              strerror(errno));
+    if (file) OCT_TRY(oct_csv_read(&r->tables[0], path));
+    for (int i = 0; i < 2 && !drawn; i++) {
+        oct_path table;
+        OCT_TRY(oct_split_file(path, ".csv", FILES, (oct_split)i, &drawn, &table));
+        OCT_TRY(oct_csv_read(&r->tables[i], table.text));
+    }
+    if (drawn) return draw_rows(r, &r->tables[0]);
+    for (int i = 0; i < 2; i++)
+        OCT_TRY(keep_all_rows(&r->splits[i], &r->tables[i]));
+    return OCT_OK;
+}
+
+static oct_status check_columns(const reading *r)
+{
     const bool one = r->source->goal == OCT_GOAL_CLASS || r->source->goal == OCT_GOAL_MAP;
     for (int i = 0; i < 2; i++) {
-        const oct_csv *csv = r->parts[i].csv;
+        const oct_csv *csv = r->splits[i].csv;
         OCT_CHECK(csv->columns > 1 || r->source->goal == OCT_GOAL_INPUT ||
                       r->source->goal == OCT_GOAL_NONE,
                   OCT_DATA, "%s: has one column; each row is path,label", csv->path);
@@ -165,48 +148,48 @@ static oct_status read_tables(reading *r)
             " columns, but each row is path,%s; data.goal=values takes several numbers, and a "
             "table of numbers alone is given as arrays (.npz)",
             csv->path, csv->columns, r->source->goal == OCT_GOAL_MAP ? "map" : "label");
-        OCT_CHECK(csv->columns == r->parts[0].csv->columns, OCT_DATA,
+        OCT_CHECK(csv->columns == r->splits[0].csv->columns, OCT_DATA,
                   "%s: has %" PRId64 " columns, but %s has %" PRId64, csv->path, csv->columns,
-                  r->parts[0].csv->path, r->parts[0].csv->columns);
+                  r->splits[0].csv->path, r->splits[0].csv->columns);
     }
     return OCT_OK;
 }
 
-static const char *text_of(const part *p, int64_t i, int64_t column)
+static const char *field_at(const split_rows *p, int64_t i, int64_t column)
 {
     return oct_csv_field(p->csv, p->rows[i], column);
 }
 
-static int64_t line_of(const part *p, int64_t i)
+static int64_t line_at(const split_rows *p, int64_t i)
 {
     return p->csv->line[p->rows[i]];
 }
 
-/* Counts labels that are no whole numbers; *odd: the first of them. */
-static int64_t count_names(const part *p, int64_t *odd)
+/* Counts labels that are no whole numbers; *odd: the row of the first of them. */
+static int64_t count_names(const split_rows *p, int64_t *odd)
 {
     int64_t label, names = 0;
     for (int64_t i = 0; i < p->count; i++)
-        if (!is_label(text_of(p, i, 1), &label) && names++ == 0) *odd = i;
+        if (!is_label(field_at(p, i, 1), &label) && names++ == 0) *odd = i;
     return names;
 }
 
 /* Most labels are whole numbers and some are not: a slip of the pen, or signs such as 30, 50 and stop. */
-static void warn_of_mixture(const part *p)
+static void warn_of_mixture(const split_rows *p)
 {
     int64_t odd = 0;
     const int64_t names = count_names(p, &odd);
     if (names == 0 || 2 * names >= p->count) return;
-    const char *text = text_of(p, odd, 1);
+    const char *text = field_at(p, odd, 1);
     oct_log(OCT_LOG_WARN,
             "%s:%" PRId64 ": the label '%s' is no whole number, as %" PRId64 " of %" PRId64
             " are, so all labels are names of classes, sorted by their bytes; correct it if "
             "numbers are meant",
-            p->csv->path, line_of(p, odd), oct_show(text, strlen(text)).text, p->count - names,
+            p->csv->path, line_at(p, odd), oct_show(text, strlen(text)).text, p->count - names,
             p->count);
 }
 
-static int by_bytes(const void *a, const void *b)
+static int compare_bytes(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -214,16 +197,16 @@ static int by_bytes(const void *a, const void *b)
 /* The names of classes are those of the training labels, sorted by their bytes. */
 static oct_status find_names(reading *r)
 {
-    const part *p = &r->parts[0];
+    const split_rows *p = &r->splits[0];
     int64_t odd = 0;
-    if (count_names(p, &odd) + count_names(&r->parts[1], &odd) == 0) return OCT_OK;
+    if (count_names(p, &odd) + count_names(&r->splits[1], &odd) == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&r->names, (size_t)p->count, sizeof *r->names));
     for (int64_t i = 0; i < p->count; i++) {
         r->names[i] = p->csv->field[p->rows[i] * p->csv->columns + 1];
         OCT_CHECK(*r->names[i], OCT_DATA, "%s:%" PRId64 ": the label is empty", p->csv->path,
-                  line_of(p, i));
+                  line_at(p, i));
     }
-    qsort(r->names, (size_t)p->count, sizeof *r->names, by_bytes);
+    qsort(r->names, (size_t)p->count, sizeof *r->names, compare_bytes);
     for (int64_t i = 0; i < p->count; i++)
         if (i == 0 || strcmp(r->names[i], r->names[r->num_names - 1]) != 0)
             r->names[r->num_names++] = r->names[i];
@@ -237,19 +220,19 @@ static oct_status find_names(reading *r)
     return OCT_OK;
 }
 
-static oct_status new_labels(const reading *r, const part *p, int32_t **labels)
+/* Makes the labels of a split: numbers as they are written, or numbers of the names. */
+static oct_status make_labels(const reading *r, const split_rows *p, int32_t **labels)
 {
     OCT_TRY(oct_alloc(labels, (size_t)p->count, sizeof **labels));
-    /* The labels of a part: numbers as they are written, or numbers of the names. */
     for (int64_t i = 0; i < p->count; i++) {
-        const char *text = text_of(p, i, 1);
+        const char *text = field_at(p, i, 1);
         int64_t label = 0;
         if (r->names) {
             char *const *found =
-                bsearch(&text, r->names, (size_t)r->num_names, sizeof *r->names, by_bytes);
+                bsearch(&text, r->names, (size_t)r->num_names, sizeof *r->names, compare_bytes);
             OCT_CHECK(found, OCT_DATA,
                       "%s:%" PRId64 ": the class %s is not in the training samples", p->csv->path,
-                      line_of(p, i), oct_show(text, strlen(text)).text);
+                      line_at(p, i), oct_show(text, strlen(text)).text);
             label = found - r->names;
         } else {
             OCT_ASSERT(is_label(text, &label));
@@ -259,25 +242,25 @@ static oct_status new_labels(const reading *r, const part *p, int32_t **labels)
     return OCT_OK;
 }
 
-static oct_status take_values(reading *r, const part *p)
+static oct_status read_values(reading *r, const split_rows *p)
 {
     const int64_t columns = p->csv->columns - 1;
     r->data->classes = columns;
     OCT_TRY(oct_alloc(&r->data->values, (size_t)(p->count * columns), sizeof *r->data->values));
     for (int64_t i = 0; i < p->count; i++)
         for (int64_t k = 0; k < columns; k++) {
-            const char *text = text_of(p, i, k + 1);
+            const char *text = field_at(p, i, k + 1);
             double value = 0;
             OCT_CHECK(oct_parse_f64(text, &value) && fabs(value) <= (double)FLT_MAX, OCT_DATA,
                       "%s:%" PRId64 ": '%s' is no number; data.goal=values takes numbers",
-                      p->csv->path, line_of(p, i), oct_show(text, strlen(text)).text);
+                      p->csv->path, line_at(p, i), oct_show(text, strlen(text)).text);
             r->data->values[i * columns + k] = (float)value;
         }
     return OCT_OK;
 }
 
 /* Names stay below the table's folder: no "..", no begin at the root; and they can be shown. */
-static oct_status check_name(const part *p, int64_t i, const char *name)
+static oct_status check_name(const split_rows *p, int64_t i, const char *name)
 {
     bool up = *name == '/' || *name == '\0' || strlen(name) >= PATH_MAX;
     for (const char *at = name; !up && *at; at++)
@@ -290,65 +273,51 @@ static oct_status check_name(const part *p, int64_t i, const char *name)
               "%s:%" PRId64
               ": '%s' is no path below the table's folder; write paths relative to it, and put the "
               "table beside the pictures or above them",
-              p->csv->path, line_of(p, i), oct_show(name, strlen(name)).text);
+              p->csv->path, line_at(p, i), oct_show(name, strlen(name)).text);
     return OCT_OK;
 }
 
-/* Asks for each folder once, as far as the rows are in its order. */
-static oct_status check_folder(reading *r, const char *path)
+/* Checks the file that a row names. Folders are checked once for rows of one folder that follow each other. */
+static oct_status check_file(reading *r, const split_rows *p, int64_t i, int64_t column,
+                             int64_t *bytes)
 {
-    char folder[PATH_MAX] = "";
-    const size_t length = (size_t)(strrchr(path, '/') - path);
-    OCT_CHECK(length < sizeof folder, OCT_DATA, "%s: the path is too long", path);
-    memcpy(folder, path, length);
-    folder[length] = '\0';
-    if (strcmp(folder, r->folder) == 0) return OCT_OK;
-    OCT_TRY(oct_check_inside(r->root, folder));
-    memcpy(r->folder, folder, length + 1);
-    return OCT_OK;
-}
-
-static oct_status check_file(reading *r, const part *p, int64_t i, int64_t column, int64_t *bytes)
-{
-    const char *name = text_of(p, i, column);
-    char *path = NULL;
+    const char *name = field_at(p, i, column);
+    oct_path path, folder;
     OCT_TRY(check_name(p, i, name));
-    OCT_TRY(oct_format(&path, "%s/%s", r->root, name));
-    oct_status status = check_folder(r, path);
-    if (status == OCT_OK) status = oct_picture_check(r->root, path, bytes);
-    oct_free(&path);
-    if (status != OCT_OK) return oct_fail_prefix("%s:%" PRId64, p->csv->path, line_of(p, i));
+    OCT_TRY(oct_path_make(&path, "%s/%s", r->root.text, name));
+    OCT_TRY(oct_path_make(&folder, "%.*s", (int)(strrchr(path.text, '/') - path.text), path.text));
+    oct_status status = OCT_OK;
+    if (strcmp(folder.text, r->folder.text) != 0)
+        status = oct_check_inside(r->root.text, folder.text);
+    if (status == OCT_OK) r->folder = folder;
+    if (status == OCT_OK) status = oct_picture_check(r->root.text, path.text, bytes);
+    if (status != OCT_OK) return oct_fail_prefix("%s:%" PRId64, p->csv->path, line_at(p, i));
     return OCT_OK;
 }
 
-static oct_status take_pictures(reading *r, const part *p)
+static oct_status add_pictures(reading *r, const split_rows *p)
 {
     const bool maps = r->source->goal == OCT_GOAL_MAP;
-    OCT_TRY(oct_pictures_begin(r->data, r->source, r->root));
+    OCT_TRY(oct_pictures_begin(r->data, r->source, r->root.text));
     for (int64_t i = 0; i < p->count; i++) {
         int64_t bytes = 0, map_bytes = 0;
         OCT_TRY(check_file(r, p, i, 0, &bytes));
         if (maps) OCT_TRY(check_file(r, p, i, 1, &map_bytes));
-        OCT_TRY(oct_pictures_add(r->data->store, text_of(p, i, 0), maps ? text_of(p, i, 1) : NULL,
+        OCT_TRY(oct_pictures_add(r->data->store, field_at(p, i, 0), maps ? field_at(p, i, 1) : NULL,
                                  bytes));
     }
-    r->data->count = p->count;
     return OCT_OK;
 }
 
-static oct_status take_goals(reading *r, const part *p)
+static oct_status make_goals(reading *r, const split_rows *p)
 {
     switch (r->source->goal) {
     case OCT_GOAL_CLASS:
         OCT_TRY(find_names(r));
-        if (r->names) {
-            OCT_TRY(oct_dataset_name_classes(r->data, r->num_names));
-            for (int64_t i = 0; i < r->num_names; i++)
-                OCT_TRY(oct_strdup(&r->data->class_names[i], r->names[i]));
-        }
-        return new_labels(r, p, &r->data->labels);
+        if (r->names) OCT_TRY(oct_dataset_name_classes(r->data, r->names, r->num_names));
+        return make_labels(r, p, &r->data->labels);
     case OCT_GOAL_VALUES:
-        return take_values(r, p);
+        return read_values(r, p);
     case OCT_GOAL_MAP:
         OCT_CHECK(r->source->classes > 1, OCT_USAGE,
                   "data.classes: say how many classes the maps have, for data.goal=map");
@@ -365,33 +334,19 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
 {
     reading r = {.data = data, .source = source};
     oct_status status = OCT_OK;
-    const part *p = &r.parts[split == OCT_TEST];
+    const split_rows *p = &r.splits[split == OCT_TEST];
     OCT_TRY_OUT(read_tables(&r));
-    OCT_TRY_OUT(take_goals(&r, p));
-    OCT_TRY_OUT(take_pictures(&r, p));
+    OCT_TRY_OUT(check_columns(&r));
+    OCT_TRY_OUT(make_goals(&r, p));
+    data->count = p->count;
+    if (source->labels_only) goto out;
+    OCT_TRY_OUT(add_pictures(&r, p));
     for (int i = 0; split == OCT_TRAIN && r.names && i < 2; i++)
-        warn_of_mixture(&r.parts[i]);
-    if (split == OCT_TRAIN && r.parts[1].csv == p->csv)
+        warn_of_mixture(&r.splits[i]);
+    if (split == OCT_TRAIN && r.splits[1].csv == p->csv)
         oct_log(OCT_LOG_INFO, "%s: no table for the test; %g of its rows are kept for it",
                 p->csv->path, source->split);
 out:
-    free_reading(&r);
-    return status;
-}
-
-static oct_status read_labels(int32_t **labels, int64_t *count, const oct_dataset_source *source,
-                              oct_split split)
-{
-    reading r = {.source = source};
-    oct_status status = OCT_OK;
-    const part *p = &r.parts[split == OCT_TEST];
-    *labels = NULL;
-    OCT_TRY_OUT(read_tables(&r));
-    OCT_TRY_OUT(find_names(&r));
-    *count = p->count;
-    status = new_labels(&r, p, labels);
-out:
-    if (status != OCT_OK) oct_free(labels);
     free_reading(&r);
     return status;
 }
@@ -410,5 +365,4 @@ const oct_dataset_format oct_dataset_csv = {
     .digest = oct_pictures_digest,
     .pack = oct_pictures_pack,
     .unpack = oct_pictures_unpack,
-    .read_labels = read_labels,
 };

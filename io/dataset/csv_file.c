@@ -27,15 +27,14 @@ static oct_status add_field(scan *s, char *begin)
     return OCT_OK;
 }
 
-/* Blanks do not count before a field and after it. */
 static void skip_blanks(scan *s)
 {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\t') && *s->at != s->comma)
         s->at++;
 }
 
-/* Takes a field in quotes; s->at is then after it. */
-static oct_status take_quoted(scan *s)
+/* Reads a field in quotes, without them; s->at is then after it. */
+static oct_status read_quoted_field(scan *s)
 {
     char *to = ++s->at;
     const int64_t line = s->line;
@@ -61,24 +60,24 @@ static oct_status take_quoted(scan *s)
     return OCT_OK;
 }
 
-static oct_status take_field(scan *s)
+static oct_status read_field(scan *s)
 {
     skip_blanks(s);
-    if (s->at < s->end && *s->at == '"') return take_quoted(s);
+    if (s->at < s->end && *s->at == '"') return read_quoted_field(s);
     OCT_TRY(add_field(s, s->at));
     while (s->at < s->end && *s->at != s->comma && *s->at != '\n')
         s->at++;
     return OCT_OK;
 }
 
-static oct_status take_row(scan *s)
+static oct_status read_row(scan *s)
 {
     oct_csv *csv = s->csv;
     const int64_t line = s->line;
     bool more = true;
     s->columns = 0;
     while (more) {
-        OCT_TRY(take_field(s));
+        OCT_TRY(read_field(s));
         /* The field ends before s->at; another one follows in the row after a comma. */
         char *end = s->at, *field = s->csv->field[s->fields - 1];
         more = end < s->end && *end == s->comma;
@@ -99,7 +98,8 @@ static oct_status take_row(scan *s)
     return OCT_OK;
 }
 
-static bool is_empty_line(scan *s)
+/* False where the line holds something. */
+static bool skip_empty_line(scan *s)
 {
     char *at = s->at;
     while (at < s->end && *at == ' ')
@@ -112,7 +112,7 @@ static bool is_empty_line(scan *s)
 }
 
 /* What separates fields, by the first line: of as many the comma. */
-static char find_comma(const char *at, const char *end)
+static char find_separator(const char *at, const char *end)
 {
     static const char kinds[] = ",;\t";
     int count[sizeof kinds] = {0}, most = 0;
@@ -133,11 +133,11 @@ static oct_status scan_rows(oct_csv *csv, size_t size)
     const char *zero = memchr(csv->bytes, 0, size);
     OCT_CHECK(!zero, OCT_DATA, "%s: is no text: it holds a byte of 0", csv->path);
     if (size >= 3 && memcmp(s.at, mark, 3) == 0) s.at += 3;
-    while (s.at < s.end && is_empty_line(&s)) {
+    while (s.at < s.end && skip_empty_line(&s)) {
     }
-    s.comma = find_comma(s.at, s.end);
+    s.comma = find_separator(s.at, s.end);
     while (s.at < s.end)
-        if (!is_empty_line(&s)) OCT_TRY(take_row(&s));
+        if (!skip_empty_line(&s)) OCT_TRY(read_row(&s));
     OCT_CHECK(csv->rows > 0, OCT_DATA, "%s: holds no rows", csv->path);
     return OCT_OK;
 }

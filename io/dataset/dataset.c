@@ -1,5 +1,5 @@
-/* The table of data set formats, and what all formats have in common: the default folder, the number of
- * classes, the cut to a limit, the digest, and the way of an index from rank 0 to the others.
+/* The table of data set formats, and what formats have in common: the default folder, the number of classes, the cut to
+ * a limit, the digest, the way of an index from rank 0 to the others, and samples in memory.
  *
  * A format's open may leave *data half-filled when it fails; releasing it happens here, once.
  */
@@ -7,9 +7,9 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/file/file.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,58 +31,62 @@ const char *oct_goal_outputs(oct_goal_kind goal, int64_t count, char text[48])
     return text;
 }
 
-/* What an opening works with. */
+oct_status oct_path_make(oct_path *path, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int length = oct_vsnprintf(path->text, sizeof path->text, format, args);
+    va_end(args);
+    OCT_CHECK(length >= 0 && length < (int)sizeof path->text, OCT_DATA,
+              "%.60s...: the path is too long", path->text);
+    return OCT_OK;
+}
+
+/* A split that is being opened. */
 typedef struct opening {
     oct_dataset *data;
-    const oct_dataset_source *source;
-    oct_dataset_source there;         /* the same, with the folder that is meant */
-    const oct_dataset_format *format; /* of the source */
-    const char *folder;
-    char *plain; /* the folder without a slash at its end; owned */
+    oct_dataset_source source; /* with the folder that is meant, without a slash at its end */
+    const oct_dataset_format *format;
+    oct_path folder;
     oct_split split;
 } opening;
 
-/* Labels of one split while classes are counted. */
-typedef struct label_list {
-    const int32_t *labels;
-    int64_t count;
-    const char *file;
-} label_list;
-
 /* Classes count from the first label; the first bad one of the files' labels is named. */
-static oct_status check_labels(const opening *l, const label_list *list, int64_t classes)
+static oct_status check_labels(const opening *l, const oct_dataset *data, oct_split split,
+                               int64_t classes)
 {
-    int64_t first = l->source->first_label;
-    for (int64_t i = 0; i < list->count; i++) {
-        int64_t label = list->labels[i];
+    const char *file = l->format->label_file[split];
+    int64_t first = l->source.first_label;
+    for (int64_t i = 0; i < data->count; i++) {
+        int64_t label = data->labels[i];
         OCT_CHECK(label >= first, OCT_DATA,
                   "%s/%s: label %" PRId64 " at index %" PRId64 " is below the first label, %" PRId64
                   "%s",
-                  l->folder, list->file, label, i, first,
+                  l->folder.text, file, label, i, first,
                   first > 0 ? "; set data.first_label to the smallest label"
                             : "; number the classes from 0 on");
         OCT_CHECK(label - first < classes, OCT_DATA,
                   "%s/%s: label %" PRId64 " at index %" PRId64 " is out of range %" PRId64
                   "..%" PRId64 "%s",
-                  l->folder, list->file, label, i, first, first + classes - 1,
-                  l->source->classes ? "; raise data.classes, or take data of these classes"
-                                     : "; number the classes without gaps, from 0 on");
+                  l->folder.text, file, label, i, first, first + classes - 1,
+                  l->source.classes ? "; raise data.classes, or take data of these classes"
+                                    : "; number the classes without gaps, from 0 on");
     }
     return OCT_OK;
 }
 
-/* Where the largest label of both splits stands. */
-typedef struct largest {
-    const char *file;
+/* The largest label of both splits, and where it is. */
+typedef struct largest_label {
+    oct_split split;
     int64_t label, index;
-} largest;
+} largest_label;
 
 /* Marks the classes that occur and returns how many of them are new. */
-static int64_t mark(const label_list *list, int64_t first, uint8_t *seen)
+static int64_t mark_classes(const oct_dataset *data, int64_t first, uint8_t *seen)
 {
     int64_t found = 0;
-    for (int64_t i = 0; i < list->count; i++) {
-        uint8_t *class = &seen[list->labels[i] - first];
+    for (int64_t i = 0; i < data->count; i++) {
+        uint8_t *class = &seen[data->labels[i] - first];
         found += !*class;
         *class = 1;
     }
@@ -91,24 +95,26 @@ static int64_t mark(const label_list *list, int64_t first, uint8_t *seen)
 
 /* A few labels far apart are a damaged file or a mistake more often than a wish, and would make a huge
  * last layer. */
-static oct_status check_gaps(const opening *l, const label_list lists[2], const largest *top)
+static oct_status check_gaps(const opening *l, const oct_dataset *const splits[2],
+                             const largest_label *top)
 {
-    int64_t first = l->source->first_label, classes = top->label - first + 1;
+    int64_t first = l->source.first_label, classes = top->label - first + 1;
     uint8_t *seen = NULL;
     OCT_TRY(oct_alloc(&seen, (size_t)classes, 1));
-    int64_t found = mark(&lists[0], first, seen) + mark(&lists[1], first, seen);
+    int64_t found = mark_classes(splits[0], first, seen) + mark_classes(splits[1], first, seen);
     bool unused = !seen[0];
     oct_free(&seen);
     OCT_CHECK(2 * found >= classes, OCT_DATA,
               "%s/%s: label %" PRId64 " at index %" PRId64 ", although only %" PRId64
               " different labels occur; number the classes without gaps, or write "
               "data.classes=%" PRId64 " if that many are meant",
-              l->folder, top->file, top->label, top->index, found, classes);
+              l->folder.text, l->format->label_file[top->split], top->label, top->index, found,
+              classes);
     if (unused && first == 0 && l->split == OCT_TRAIN)
         oct_log(OCT_LOG_WARN,
                 "%s: no sample has label 0, so one of the %" PRId64
                 " classes stays unused; data.first_label=1 makes label 1 class 0",
-                l->folder, classes);
+                l->folder.text, classes);
     return OCT_OK;
 }
 
@@ -116,29 +122,31 @@ static oct_status check_gaps(const opening *l, const label_list lists[2], const 
  * which of them is loaded. */
 static oct_status count_classes(const opening *l, int64_t *classes)
 {
-    oct_split split = l->split, other = split == OCT_TRAIN ? OCT_TEST : OCT_TRAIN;
-    int32_t *labels = NULL;
-    int64_t count = 0;
-    oct_status status = OCT_OK;
-    OCT_TRY(l->format->read_labels(&labels, &count, &l->there, other));
-    const label_list lists[2] = {
-        {l->data->labels, l->data->count, l->format->label_file[split]},
-        {labels, count, l->format->label_file[other]},
-    };
-    for (int i = 0; i < 2; i++)
-        OCT_TRY_OUT(check_labels(l, &lists[i], OCT_CLASSES_MAX));
-    largest top = {.label = INT64_MIN};
-    for (int k = 0; k < 2; k++)
-        for (int64_t i = 0; i < lists[k].count; i++)
-            if (lists[k].labels[i] > top.label)
-                top = (largest){lists[k].file, lists[k].labels[i], i};
-    *classes = top.label - l->source->first_label + 1;
+    const oct_split other = l->split == OCT_TRAIN ? OCT_TEST : OCT_TRAIN;
+    oct_dataset labels = {.format = l->format};
+    oct_dataset_source source = l->source;
+    source.labels_only = true;
+    oct_status status = l->format->open(&labels, &source, other);
+    const oct_dataset *splits[2];
+    splits[l->split] = l->data;
+    splits[other] = &labels;
+    if (status != OCT_OK) goto out;
+    OCT_TRY_OUT(check_labels(l, l->data, l->split, OCT_CLASSES_MAX));
+    OCT_TRY_OUT(check_labels(l, &labels, other, OCT_CLASSES_MAX));
+    largest_label top = {.label = INT64_MIN};
+    for (int k = 0; k < 2; k++) {
+        const oct_split split = k == 0 ? l->split : other;
+        for (int64_t i = 0; i < splits[split]->count; i++)
+            if (splits[split]->labels[i] > top.label)
+                top = (largest_label){split, splits[split]->labels[i], i};
+    }
+    *classes = top.label - l->source.first_label + 1;
     OCT_CHECK_OUT(*classes > 1, OCT_DATA,
-                  "%s: every label is %" PRId64 "; at least two classes are needed", l->folder,
-                  l->source->first_label);
-    status = check_gaps(l, lists, &top);
+                  "%s: every label is %" PRId64 "; at least two classes are needed", l->folder.text,
+                  l->source.first_label);
+    status = check_gaps(l, splits, &top);
 out:
-    oct_free(&labels);
+    oct_dataset_close(&labels);
     return status;
 }
 
@@ -146,27 +154,19 @@ out:
 static oct_status find_classes(const opening *l)
 {
     oct_dataset *data = l->data;
-    int64_t classes = l->source->classes ? l->source->classes : l->format->classes;
-    const label_list list = {data->labels, data->count, l->format->label_file[l->split]};
+    int64_t classes = l->source.classes ? l->source.classes : l->format->classes;
     if (data->class_names) return OCT_OK;
     if (classes == 0)
         OCT_TRY(count_classes(l, &classes));
     else
-        OCT_TRY(check_labels(l, &list, classes));
+        OCT_TRY(check_labels(l, data, l->split, classes));
     for (int64_t i = 0; i < data->count; i++)
-        data->labels[i] -= (int32_t)l->source->first_label;
+        data->labels[i] -= (int32_t)l->source.first_label;
     data->classes = classes;
     return OCT_OK;
 }
 
-static void free_names(oct_dataset *data)
-{
-    for (int64_t i = 0; data->class_names && i < data->classes; i++)
-        oct_free(&data->class_names[i]);
-    oct_free(&data->class_names);
-}
-
-static oct_status take_digest(oct_dataset *data)
+static oct_status make_digest(oct_dataset *data)
 {
     oct_sha256_state *state = NULL;
     OCT_TRY(oct_sha256_begin(&state));
@@ -224,190 +224,216 @@ void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c)
     if (data->goal == OCT_GOAL_INPUT) data->classes = h * w * c;
 }
 
-static oct_status open_here(opening *l)
+static oct_status open_alone(opening *l)
 {
-    const oct_dataset_source *source = l->source;
     oct_dataset *data = l->data;
-    *data = (oct_dataset){.format = l->format, .goal = source->goal};
-    if (!l->folder || !*l->folder) l->folder = l->format->default_path;
-    OCT_CHECK(l->folder, OCT_USAGE,
+    const char *folder = l->source.folder;
+    *data = (oct_dataset){.format = l->format, .goal = l->source.goal};
+    if (!folder || !*folder) folder = l->format->default_path;
+    OCT_CHECK(folder, OCT_USAGE,
               "data.path: the format %s has no default folder; write data.path=FOLDER, or with a "
               "model or checkpoint --data FOLDER; %s",
               l->format->name, l->format->files);
-    size_t length = strlen(l->folder);
-    while (length > 1 && l->folder[length - 1] == '/')
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
         length--;
-    OCT_TRY(oct_format(&l->plain, "%.*s", (int)length, l->folder));
-    l->folder = l->plain;
-    l->there = *source;
-    l->there.folder = l->folder;
-    const unsigned can = source->format->goals ? source->format->goals : 1u << OCT_GOAL_CLASS;
-    OCT_CHECK(can >> source->goal & 1 || source->goal == OCT_GOAL_INPUT ||
-                  source->goal == OCT_GOAL_NONE,
+    OCT_TRY(oct_path_make(&l->folder, "%.*s", (int)length, folder));
+    l->source.folder = l->folder.text;
+    const unsigned can = l->format->goals ? l->format->goals : 1u << OCT_GOAL_CLASS;
+    OCT_CHECK(can >> data->goal & 1 || data->goal == OCT_GOAL_INPUT || data->goal == OCT_GOAL_NONE,
               OCT_USAGE,
               "data.goal: the format %s has no goals of the kind %s; use another format or goal",
-              source->format->name, oct_registry_name(&oct_goal_kind_table, source->goal));
+              l->format->name, oct_registry_name(&oct_goal_kind_table, data->goal));
     struct stat info;
-    bool there = stat(l->folder, &info) == 0;
+    bool there = stat(l->folder.text, &info) == 0;
     OCT_CHECK(
         there, OCT_DATA,
         "%s: there is no such folder; %s; name another with data.path=FOLDER or, where a model "
         "or checkpoint is given, --data FOLDER",
-        l->folder, l->format->files);
+        l->folder.text, l->format->files);
     OCT_CHECK(S_ISDIR(info.st_mode) || l->format->takes_file, OCT_DATA,
               "%s: is a file, not a folder; data.path is the folder that holds the files",
-              l->folder);
-    OCT_TRY(l->format->open(data, &l->there, l->split));
+              l->folder.text);
+    OCT_TRY(l->format->open(data, &l->source, l->split));
     data->read_h = data->h;
     data->read_w = data->w;
     data->read_c = data->c;
     if (data->goal == OCT_GOAL_CLASS) OCT_TRY(find_classes(l));
     if (data->goal == OCT_GOAL_NONE) {
         /* Labels are not asked for, even where the files have some. */
-        free_names(data);
+        oct_free(&data->class_names);
         oct_free(&data->labels);
-        data->classes = l->source->classes ? l->source->classes : l->format->classes;
+        data->classes = l->source.classes ? l->source.classes : l->format->classes;
         OCT_CHECK(
             data->classes > 0, OCT_USAGE,
             "data.classes: samples without labels (data.goal: none) do not say how many outputs "
             "the network has; write data.classes=NUMBER");
     }
     oct_dataset_resize(data, data->h, data->w, data->c);
-    if (source->limit > 0 && source->limit < data->count) data->count = source->limit;
-    return take_digest(data);
+    if (l->source.limit > 0 && l->source.limit < data->count) data->count = l->source.limit;
+    return make_digest(data);
 }
 
-/* Class names one after another, each with its NUL. */
-static oct_status pack_names(const oct_dataset *data, char **bytes, size_t *size)
+/* The texts of the names, one after another, each with its NUL: the end of the block of class_names. */
+static char *names_text(const oct_dataset *data)
 {
-    *size = 0;
-    if (!data->class_names) return OCT_OK;
-    for (int64_t i = 0; i < data->classes; i++)
-        *size += strlen(data->class_names[i]) + 1;
-    OCT_TRY(oct_alloc(bytes, *size, 1));
-    char *at = *bytes;
+    return (char *)(data->class_names + data->classes);
+}
+
+static oct_status reserve_names(oct_dataset *data, int64_t classes, size_t bytes)
+{
+    data->classes = classes;
+    return oct_alloc(&data->class_names, (size_t)classes * sizeof(char *) + bytes, 1);
+}
+
+static void point_to_names(oct_dataset *data)
+{
+    char *name = names_text(data);
     for (int64_t i = 0; i < data->classes; i++) {
-        const size_t length = strlen(data->class_names[i]) + 1;
-        memcpy(at, data->class_names[i], length);
-        at += length;
+        data->class_names[i] = name;
+        name += strlen(name) + 1;
     }
+}
+
+oct_status oct_dataset_name_classes(oct_dataset *data, char *const *names, int64_t classes)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < classes; i++)
+        bytes += strlen(names[i]) + 1;
+    OCT_TRY(reserve_names(data, classes, bytes));
+    char *text = names_text(data);
+    for (int64_t i = 0; i < classes; i++) {
+        const size_t length = strlen(names[i]) + 1;
+        memcpy(text, names[i], length);
+        text += length;
+    }
+    point_to_names(data);
     return OCT_OK;
 }
 
-static oct_status part_names(oct_dataset *data, const char *bytes, size_t size)
-{
-    if (size == 0) return OCT_OK;
-    OCT_TRY(oct_dataset_name_classes(data, data->classes));
-    for (int64_t i = 0; i < data->classes; i++) {
-        OCT_TRY(oct_strdup(&data->class_names[i], bytes));
-        bytes += strlen(bytes) + 1;
-    }
-    return OCT_OK;
-}
+/* What rank 0 sends the others first. */
+typedef struct shared_head {
+    oct_dataset data; /* of its pointers only whether they are NULL means something elsewhere */
+    size_t name_bytes, index_bytes;
+} shared_head;
 
-/* What goes from rank 0 to the others. */
-typedef struct parcel {
-    struct {
-        oct_dataset data; /* of its pointers only whether they are NULL means something elsewhere */
-        size_t names, packed; /* bytes */
-    } head;
-    void *packed;
-    char *names;
-} parcel;
-
-static oct_status make_parcel(parcel *p, const oct_dataset *data)
+/* Makes a data set of the size that rank 0 has. */
+static oct_status make_room(oct_dataset *data, const shared_head *head, void **index)
 {
-    p->head.data = *data;
-    OCT_TRY(pack_names(data, &p->names, &p->head.names));
-    return data->format->pack(data, &p->packed, &p->head.packed);
-}
-
-static oct_status make_room(parcel *p, oct_dataset *data, const oct_dataset_format *format)
-{
-    const oct_dataset *there = &p->head.data;
-    *data = *there;
+    const oct_dataset_format *format = data->format;
+    const size_t count = (size_t)head->data.count, classes = (size_t)head->data.classes;
+    *data = head->data;
     data->format = format;
     data->labels = NULL;
     data->values = NULL;
     data->class_names = NULL;
     data->store = NULL;
-    const size_t count = (size_t)data->count;
-    if (there->labels) OCT_TRY(oct_alloc(&data->labels, count, sizeof *data->labels));
-    if (there->values)
-        OCT_TRY(oct_alloc(&data->values, count * (size_t)data->classes, sizeof *data->values));
-    OCT_TRY(oct_alloc(&p->names, p->head.names, 1));
-    return oct_alloc(&p->packed, p->head.packed, 1);
-}
-
-static oct_status send_arrays(const parcel *p, oct_dataset *data, const oct_collective *group)
-{
-    const size_t count = (size_t)data->count;
-    if (data->labels)
-        OCT_TRY(group->broadcast(group, data->labels, count * sizeof *data->labels, 0));
-    if (data->values)
-        OCT_TRY(group->broadcast(group, data->values,
-                                 count * (size_t)data->classes * sizeof *data->values, 0));
-    OCT_TRY(group->broadcast(group, p->names, p->head.names, 0));
-    return group->broadcast(group, p->packed, p->head.packed, 0);
+    if (head->data.labels) OCT_TRY(oct_alloc(&data->labels, count, sizeof *data->labels));
+    if (head->data.values) OCT_TRY(oct_alloc(&data->values, count * classes, sizeof(float)));
+    if (head->data.class_names) OCT_TRY(reserve_names(data, data->classes, head->name_bytes));
+    return oct_alloc(index, head->index_bytes, 1);
 }
 
 /* Rank 0 has opened; it sends the others what it found. */
-static oct_status share(opening *l, const oct_collective *group)
+static oct_status share_dataset(oct_dataset *data, const oct_collective *group)
 {
-    parcel p = {0};
-    oct_dataset *data = l->data;
     const bool first = group->rank == 0;
-    oct_status status = first ? make_parcel(&p, data) : OCT_OK;
+    shared_head head = {.data = *data};
+    void *index = NULL;
+    oct_status status = OCT_OK;
+    for (int64_t i = 0; first && data->class_names && i < data->classes; i++)
+        head.name_bytes += strlen(data->class_names[i]) + 1;
+    if (first) status = data->format->pack(data, &index, &head.index_bytes);
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(group->broadcast(group, &p.head, sizeof p.head, 0));
-    if (!first) status = make_room(&p, data, l->format);
+    OCT_TRY_OUT(group->broadcast(group, &head, sizeof head, 0));
+    if (!first) status = make_room(data, &head, &index);
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(send_arrays(&p, data, group));
-    if (!first) {
-        status = part_names(data, p.names, p.head.names);
-        if (status == OCT_OK) status = l->format->unpack(data, p.packed, p.head.packed);
-    }
+    const size_t count = (size_t)data->count, classes = (size_t)data->classes;
+    if (data->labels)
+        OCT_TRY_OUT(group->broadcast(group, data->labels, count * sizeof *data->labels, 0));
+    if (data->values)
+        OCT_TRY_OUT(group->broadcast(group, data->values, count * classes * sizeof(float), 0));
+    if (data->class_names)
+        OCT_TRY_OUT(group->broadcast(group, names_text(data), head.name_bytes, 0));
+    OCT_TRY_OUT(group->broadcast(group, index, head.index_bytes, 0));
+    if (!first && data->class_names) point_to_names(data);
+    if (!first) status = data->format->unpack(data, index, head.index_bytes);
     status = group->agree(group, status);
 out:
-    oct_free(&p.packed);
-    oct_free(&p.names);
+    oct_free(&index);
     return status;
-}
-
-static oct_status open_together(opening *l, const oct_collective *group)
-{
-    const bool shared = l->format->pack && group->size > 1;
-    const oct_status status = shared && group->rank > 0 ? OCT_OK : open_here(l);
-    OCT_TRY(group->agree(group, status));
-    return shared ? share(l, group) : OCT_OK;
 }
 
 oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
-    opening l = {.data = data,
-                 .source = source,
-                 .format = source->format,
-                 .folder = source->folder,
-                 .split = split};
+    const oct_collective *group = source->group;
+    opening l = {.data = data, .source = *source, .format = source->format, .split = split};
+    const bool shared = source->format->pack && group && group->size > 1;
     *data = (oct_dataset){.format = source->format};
-    const oct_status status = source->group ? open_together(&l, source->group) : open_here(&l);
+    oct_status status = shared && group->rank > 0 ? OCT_OK : open_alone(&l);
+    if (group) status = group->agree(group, status);
+    if (shared && status == OCT_OK) status = share_dataset(data, group);
     if (status != OCT_OK) oct_dataset_close(data);
-    oct_free(&l.plain);
     return status;
-}
-
-oct_status oct_dataset_name_classes(oct_dataset *data, int64_t classes)
-{
-    OCT_TRY(oct_alloc(&data->class_names, (size_t)classes, sizeof *data->class_names));
-    data->classes = classes;
-    return OCT_OK;
 }
 
 void oct_dataset_close(oct_dataset *data)
 {
-    free_names(data);
+    oct_free(&data->class_names);
     oct_free(&data->labels);
     oct_free(&data->values);
     if (data->format) data->format->close(data);
     *data = (oct_dataset){0};
+}
+
+/* Samples in memory: what the small formats read whole, and what programs make. */
+
+static size_t sample_bytes(const oct_dataset *data)
+{
+    return (size_t)(data->read_h * data->read_w * data->read_c) * oct_dtype_bytes(data->dtype);
+}
+
+oct_status oct_memory_read(const oct_dataset *data, int64_t index, oct_image *image, oct_image *map)
+{
+    const size_t bytes = sample_bytes(data);
+    (void)map;
+    OCT_TRY(oct_image_resize(image, data->dtype, data->read_h, data->read_w, data->read_c));
+    memcpy(image->data, (const uint8_t *)data->store + (size_t)index * bytes, bytes);
+    return OCT_OK;
+}
+
+void oct_memory_close(oct_dataset *data)
+{
+    oct_free(&data->store);
+}
+
+void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state)
+{
+    oct_sha256_add(state, data->store, (size_t)data->count * sample_bytes(data));
+}
+
+static const oct_dataset_format memory_format = {
+    .name = "memory",
+    .files = "nothing: the samples are a program's own",
+    .read = oct_memory_read,
+    .close = oct_memory_close,
+    .digest = oct_memory_digest,
+};
+
+oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sample,
+                           int64_t classes)
+{
+    *data = (oct_dataset){.format = &memory_format,
+                          .count = count,
+                          .h = sample->h,
+                          .w = sample->w,
+                          .c = sample->c,
+                          .read_h = sample->h,
+                          .read_w = sample->w,
+                          .read_c = sample->c,
+                          .dtype = sample->dtype,
+                          .classes = classes,
+                          .rows = 1};
+    OCT_TRY(oct_alloc(&data->store, (size_t)count, sample_bytes(data)));
+    return oct_alloc(&data->labels, (size_t)count, sizeof *data->labels);
 }

@@ -9,6 +9,8 @@
 #include "io/file/file.h"
 #include "io/image/image.h"
 
+#include <limits.h>
+
 typedef enum oct_split { OCT_TRAIN, OCT_TEST } oct_split;
 
 /* An int8 model holds at most as many numbers in a row of its output. */
@@ -45,7 +47,7 @@ typedef struct oct_dataset {
         *labels; /* OCT_GOAL_CLASS: count, each in [0, classes); owned. OCT_GOAL_INPUT, where there
                          * are any: as in the files, what is unlike the training data has one above 0 */
     float *values;      /* OCT_GOAL_VALUES: count x classes; owned */
-    char **class_names; /* `classes` of them, or NULL; owned: oct_dataset_name_classes */
+    char **class_names; /* `classes` of them in one block, or NULL; owned */
     uint8_t digest
         [32];    /* SHA-256 of what the format adds for its samples, then of the labels: bytes, or
                          * 32 bits each above 256 classes; or of the values */
@@ -66,6 +68,8 @@ typedef struct oct_dataset_source {
     uint64_t seed;               /* of the run, for a split that the files do not have */
     double split;                /* share of the samples that are its test part; 1: all */
     const oct_collective *group; /* the ranks that open it together; NULL: this process alone */
+    bool
+        labels_only; /* of oct_dataset_open's own, for the other split: see oct_dataset_format.open */
 } oct_dataset_source;
 
 struct oct_dataset_format {
@@ -80,7 +84,8 @@ struct oct_dataset_format {
     /* Opens a split: the index only, nothing is decoded. Fills count, h, w, c, dtype, store and, by the
      * goal, labels as they are in the files or values with their classes; class names, and with them
      * classes, where it knows them. source->folder is the folder that is meant. What it leaves half-filled
-     * when it fails, close releases. */
+     * when it fails, close releases. source->labels_only: fills count and labels alone, none where the folder has
+     * none, so that the classes of both splits are counted. */
     oct_status (*open)(oct_dataset *data, const oct_dataset_source *source, oct_split split);
     /* Reads a sample at its natural size: the image and, for OCT_GOAL_MAP, the class numbers of its pixels
      * (OCT_S32, h x w x 1). Several threads call it at once. OCT_DATA: this sample is damaged. */
@@ -94,9 +99,6 @@ struct oct_dataset_format {
      * bytes (oct_alloc'ed), the second makes store of them. NULL: every rank opens by itself. */
     oct_status (*pack)(const oct_dataset *data, void **bytes, size_t *size);
     oct_status (*unpack)(oct_dataset *data, const void *bytes, size_t size);
-    /* Reads only the labels of a split, for formats that count; NULL when the folder has none. */
-    oct_status (*read_labels)(int32_t **labels, int64_t *count, const oct_dataset_source *source,
-                              oct_split split);
     /* What cifar.c reads: each split's files, NULL at the end, and the bytes before an image; the last
      * one is the label. */
     const char *const *batches[2];
@@ -114,6 +116,12 @@ typedef enum oct_dataset_id {
 } oct_dataset_id;
 extern const oct_registry oct_dataset_id_table;
 
+/* The path of a file, made as by printf. OCT_DATA when it is longer than paths can be. */
+typedef struct oct_path {
+    char text[PATH_MAX];
+} oct_path;
+oct_status oct_path_make(oct_path *path, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
+
 /* Opens a split; on failure *data is empty. Collective where the source has a group: a failure is agreed
  * upon, and all ranks have the same. */
 oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source,
@@ -126,8 +134,9 @@ oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32]) O
 
 /* Says that transforms give every sample this size. */
 void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c);
-/* Gives a data set room for the names of its classes, all NULL, to be filled with oct_strdup. */
-oct_status oct_dataset_name_classes(oct_dataset *data, int64_t classes) OCT_NODISCARD;
+/* Copies the names of the classes into a data set, and sets their number. */
+oct_status oct_dataset_name_classes(oct_dataset *data, char *const *names,
+                                    int64_t classes) OCT_NODISCARD;
 
 /* Formats whose samples all lie in memory have them in store, one after another, all of the same size
  * and of dtype, and these functions. */
@@ -163,7 +172,7 @@ typedef struct oct_split_draw {
 oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t **positions,
                             int64_t *chosen) OCT_NODISCARD;
 
-/* Finds a split's file in a folder: train, and test or val or, *drawn, a share of train; *path is the caller's. Without
- * train OCT_DATA with what the format expects. */
+/* Finds a split's file in a folder: train, and test or val or, *drawn, a share of train. Without train OCT_DATA with what
+ * the format expects. */
 oct_status oct_split_file(const char *folder, const char *extension, const char *expected,
-                          oct_split split, bool *drawn, char **path) OCT_NODISCARD;
+                          oct_split split, bool *drawn, oct_path *path) OCT_NODISCARD;

@@ -35,7 +35,7 @@ static void free_listing(listing *l)
     *l = (listing){0};
 }
 
-static int by_bytes(const void *a, const void *b)
+static int compare_bytes(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -75,7 +75,7 @@ static oct_status list_folder(listing *l, const char *path)
         l->name[i] = l->block + at;
         at += strlen(l->block + at) + 1;
     }
-    if (l->count > 1) qsort(l->name, (size_t)l->count, sizeof *l->name, by_bytes);
+    if (l->count > 1) qsort(l->name, (size_t)l->count, sizeof *l->name, compare_bytes);
     return OCT_OK;
 }
 
@@ -85,7 +85,7 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* What an opening works with. */
+/* A split that is being opened. */
 typedef struct reading {
     oct_dataset *data;
     const oct_dataset_source *source;
@@ -105,18 +105,17 @@ static void count_other(reading *r, const char *name)
     if (r->others++ == 0) memcpy(r->other, name, strlen(name) + 1);
 }
 
-static oct_status path_of(char **path, const reading *r, const char *part, const char *name)
+/* Makes the path of a folder in the root or, part not empty, in that folder of the root. */
+static oct_status make_path(oct_path *path, const reading *r, const char *part, const char *name)
 {
-    return *part ? oct_format(path, "%s/%s/%s", r->root, part, name)
-                 : oct_format(path, "%s/%s", r->root, name);
+    return oct_path_make(path, "%s/%s%s%s", r->root, part, *part ? "/" : "", name);
 }
 
-static oct_status has_part(const reading *r, const char *part, bool *there)
+static oct_status has_folder(const reading *r, const char *name, bool *found)
 {
-    char *path = NULL;
-    OCT_TRY(path_of(&path, r, "", part));
-    *there = is_folder(path);
-    oct_free(&path);
+    oct_path path;
+    OCT_TRY(make_path(&path, r, "", name));
+    *found = is_folder(path.text);
     return OCT_OK;
 }
 
@@ -139,16 +138,14 @@ static oct_status keep_folders(reading *r, const char *part, listing *l)
         return OCT_OK;
     }
     for (int64_t i = 0; i < l->count; i++) {
-        char *path = NULL;
-        OCT_TRY(path_of(&path, r, part, l->name[i]));
-        const bool folder = is_folder(path);
-        const oct_status status = folder ? oct_check_inside(r->root, path) : OCT_OK;
-        oct_free(&path);
-        OCT_TRY(status);
-        if (folder)
-            l->name[kept++] = l->name[i];
-        else
+        oct_path path;
+        OCT_TRY(make_path(&path, r, part, l->name[i]));
+        if (!is_folder(path.text)) {
             count_other(r, l->name[i]);
+            continue;
+        }
+        OCT_TRY(oct_check_inside(r->root, path.text));
+        l->name[kept++] = l->name[i];
     }
     l->count = kept;
     return OCT_OK;
@@ -156,45 +153,33 @@ static oct_status keep_folders(reading *r, const char *part, listing *l)
 
 static oct_status list_classes(reading *r, const char *part, listing *l)
 {
-    char *path = NULL;
-    OCT_TRY(path_of(&path, r, "", part));
-    oct_status status = list_folder(l, path);
-    oct_free(&path);
-    if (status == OCT_OK) status = keep_folders(r, part, l);
-    return status;
+    oct_path path;
+    OCT_TRY(make_path(&path, r, "", part));
+    OCT_TRY(list_folder(l, path.text));
+    return keep_folders(r, part, l);
 }
 
-static oct_status add_picture(reading *r, const char *class, const char *name)
-{
-    char *inner = NULL, *path = NULL;
-    int64_t bytes;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(*r->part ? oct_format(&inner, "%s/%s/%s", r->part, class, name)
-                         : oct_format(&inner, "%s/%s", class, name));
-    OCT_TRY_OUT(path_of(&path, r, "", inner));
-    OCT_TRY_OUT(oct_picture_check(r->root, path, &bytes));
-    status = oct_pictures_add(r->data->store, inner, NULL, bytes);
-out:
-    oct_free(&inner);
-    oct_free(&path);
-    return status;
-}
-
-/* Adds the pictures at these positions, all of the class. */
+/* Adds pictures of a class to the index. */
 static oct_status add_pictures(reading *r, int64_t class, char **names, int64_t count)
 {
-    const oct_picture_list *list = r->data->store;
+    oct_picture_list *list = r->data->store;
     const size_t all = (size_t)(list->count + count);
     OCT_TRY(oct_grow(&r->data->labels, &r->label_capacity, all, sizeof *r->data->labels));
     for (int64_t i = 0; i < count; i++) {
+        oct_path inner, path; /* below the root, and from it on */
+        int64_t bytes;
+        OCT_TRY(oct_path_make(&inner, "%s%s%s/%s", r->part, *r->part ? "/" : "",
+                              r->class_names[class], names[i]));
+        OCT_TRY(make_path(&path, r, "", inner.text));
+        OCT_TRY(oct_picture_check(r->root, path.text, &bytes));
         r->data->labels[list->count] = (int32_t) class;
-        OCT_TRY(add_picture(r, r->class_names[class], names[i]));
+        OCT_TRY(oct_pictures_add(list, inner.text, NULL, bytes));
     }
     return OCT_OK;
 }
 
-/* Leaves the drawn ones of a class's pictures. */
-static oct_status draw(const reading *r, int64_t class, listing *l)
+/* Keeps the pictures of a class that are drawn for the split. */
+static oct_status draw_pictures(const reading *r, int64_t class, listing *l)
 {
     const oct_split_draw d = {l->count, r->source->split, r->source->seed, (uint32_t) class};
     int64_t *positions = NULL, chosen;
@@ -226,7 +211,7 @@ static oct_status scan_class(reading *r, int64_t class, const char *path)
         status = oct_fail(OCT_DATA,
                           "%s: holds no pictures (.jpg, .jpeg, .png); remove the folder or fill it",
                           path);
-    if (status == OCT_OK && r->drawn) status = draw(r, class, &l);
+    if (status == OCT_OK && r->drawn) status = draw_pictures(r, class, &l);
     if (status == OCT_OK) status = add_pictures(r, class, l.name, l.count);
     free_listing(&l);
     return status;
@@ -236,15 +221,12 @@ static oct_status scan_class(reading *r, int64_t class, const char *path)
 static oct_status scan_classes(reading *r)
 {
     for (int64_t i = 0; i < r->num_classes; i++) {
-        char *path = NULL;
-        OCT_TRY(path_of(&path, r, r->part, r->class_names[i]));
-        oct_status status = OCT_OK;
-        if (is_folder(path))
-            status = scan_class(r, i, path);
+        oct_path path;
+        OCT_TRY(make_path(&path, r, r->part, r->class_names[i]));
+        if (is_folder(path.text))
+            OCT_TRY(scan_class(r, i, path.text));
         else
-            oct_log(OCT_LOG_WARN, "%s: the class is in train, but not here", path);
-        oct_free(&path);
-        OCT_TRY(status);
+            oct_log(OCT_LOG_WARN, "%s: the class is in train, but not here", path.text);
     }
     return OCT_OK;
 }
@@ -256,7 +238,7 @@ static oct_status check_test_classes(reading *r)
     oct_status status = list_classes(r, r->part, &l);
     for (int64_t i = 0; i < l.count && status == OCT_OK; i++)
         if (!bsearch(&l.name[i], r->class_names, (size_t)r->num_classes, sizeof *r->class_names,
-                     by_bytes))
+                     compare_bytes))
             status = oct_fail(OCT_DATA,
                               "%s/%s/%s: the class is not in train; move the folder away or add it "
                               "to train",
@@ -265,14 +247,14 @@ static oct_status check_test_classes(reading *r)
     return status;
 }
 
-static oct_status fill_list(reading *r)
+/* Checks the classes and indexes the pictures of the split. */
+static oct_status index_pictures(reading *r)
 {
     oct_picture_list *list = r->data->store;
     if (r->num_classes == 0) {
-        oct_fail(OCT_DATA, "%s%s%s: holds no folders of classes%s%s; %s", r->source->folder,
-                 *r->part ? "/" : "", r->part, r->others ? ", but files such as " : "", r->other,
-                 FILES);
-        return OCT_DATA;
+        return oct_fail(OCT_DATA, "%s%s%s: holds no folders of classes%s%s; %s", r->source->folder,
+                        *r->part ? "/" : "", r->part, r->others ? ", but files such as " : "",
+                        r->other, FILES);
     }
     OCT_CHECK(r->num_classes > 1 || r->source->goal == OCT_GOAL_INPUT ||
                   r->source->goal == OCT_GOAL_NONE,
@@ -284,9 +266,7 @@ static oct_status fill_list(reading *r)
               "data.classes: %" PRId64 ", but %s holds %" PRId64
               " folders of classes; leave the key out",
               r->source->classes, r->source->folder, r->num_classes);
-    OCT_TRY(oct_dataset_name_classes(r->data, r->num_classes));
-    for (int64_t i = 0; i < r->num_classes; i++)
-        OCT_TRY(oct_strdup(&r->data->class_names[i], r->class_names[i]));
+    OCT_TRY(oct_dataset_name_classes(r->data, r->class_names, r->num_classes));
     if (!r->drawn && r->split == OCT_TEST) OCT_TRY(check_test_classes(r));
     OCT_TRY(scan_classes(r));
     OCT_CHECK(list->count > 0, OCT_DATA, "%s/%s: holds no pictures; %s", r->source->folder, r->part,
@@ -312,9 +292,9 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
     OCT_TRY(oct_pictures_begin(data, source, r.root));
     /* Which folder holds the split: train beside test or val, or everything in one. */
     bool train, test, val;
-    OCT_TRY(has_part(&r, "train", &train));
-    OCT_TRY(has_part(&r, "test", &test));
-    OCT_TRY(has_part(&r, "val", &val));
+    OCT_TRY(has_folder(&r, "train", &train));
+    OCT_TRY(has_folder(&r, "test", &test));
+    OCT_TRY(has_folder(&r, "val", &val));
     OCT_CHECK(train || !(test || val), OCT_DATA, "%s: holds the folder %s, but no folder train; %s",
               r.source->folder, test ? "test" : "val", FILES);
     r.drawn = !test && !val;
@@ -323,7 +303,7 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
     oct_status status = list_classes(&r, r.drawn ? r.part : "train", &classes);
     r.class_names = classes.name;
     r.num_classes = classes.count;
-    if (status == OCT_OK) status = fill_list(&r);
+    if (status == OCT_OK) status = index_pictures(&r);
     free_listing(&classes);
     return status;
 }

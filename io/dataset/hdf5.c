@@ -23,7 +23,7 @@ typedef struct store {
     uint8_t *bytes;
 } store;
 
-static void drop(oct_array *array)
+static void close_store(oct_array *array)
 {
     store *s = array->store;
     if (!s) return;
@@ -34,7 +34,8 @@ static void drop(oct_array *array)
     oct_free(&array->store);
 }
 
-static oct_status hold(const oct_array *array, store *s, int64_t block)
+/* Makes sure that a block is in its slot, where it takes the place of another. */
+static oct_status load_block(const oct_array *array, store *s, int64_t block)
 {
     const int64_t first = block * s->rows, left = array->shape.dim[0] - first;
     const int64_t rows = left < s->rows ? left : s->rows, slot = block % s->slots;
@@ -57,14 +58,14 @@ static oct_status read_samples(const oct_array *array, int64_t first, int64_t co
     pthread_mutex_lock(&s->lock);
     while (count > 0 && status == OCT_OK) {
         const int64_t block = first / s->rows, at = first % s->rows;
-        const int64_t now = count < s->rows - at ? count : s->rows - at;
-        status = hold(array, s, block);
+        const int64_t n = count < s->rows - at ? count : s->rows - at;
+        status = load_block(array, s, block);
         if (status == OCT_OK)
             memcpy(next, s->bytes + (block % s->slots * s->rows + at) * s->sample,
-                   (size_t)(now * s->sample));
-        next += now * s->sample;
-        first += now;
-        count -= now;
+                   (size_t)(n * s->sample));
+        next += n * s->sample;
+        first += n;
+        count -= n;
     }
     pthread_mutex_unlock(&s->lock);
     return status;
@@ -103,7 +104,7 @@ static oct_status choose_blocks(const oct_array *array, store *s, int64_t chunk)
 }
 
 /* Takes what the program says of the array; nothing is believed. */
-static oct_status take_description(oct_array *array, const oct_h5_message *m, int64_t *sample)
+static oct_status read_description(oct_array *array, const oct_h5_message *m, int64_t *sample)
 {
     char text[96];
     const bool width = m->bytes == 1 || m->bytes == 2 || m->bytes == 4 || m->bytes == 8;
@@ -133,7 +134,7 @@ static oct_status open_array(oct_array *array, store *s, const char *path)
     OCT_TRY(oct_h5_child_start(&s->child, &array->span, array->name));
     OCT_TRY(oct_h5_child_ask(&s->child, &m));
     OCT_TRY(oct_h5_child_answer(&s->child, OCT_H5_OBJECT, &m, NULL));
-    OCT_TRY(take_description(array, &m, &s->sample));
+    OCT_TRY(read_description(array, &m, &s->sample));
     if (m.at < 0 || s->sample == 0 || m.dim[0] == 0) {
         array->read = read_samples;
         return s->sample == 0 ? OCT_OK : choose_blocks(array, s, m.rows);
@@ -161,7 +162,7 @@ static oct_status open_path(oct_array *array, const char *path, const char *name
     if (status == OCT_OK) {
         *s = (store){.child = OCT_H5_NO_CHILD, .lock = PTHREAD_MUTEX_INITIALIZER};
         array->store = s;
-        array->drop = drop;
+        array->drop = close_store;
         status = open_array(array, s, name);
     }
     if (status != OCT_OK) oct_array_close(array);

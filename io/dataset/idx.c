@@ -24,13 +24,13 @@
 /* Types of elements, the third byte of the magic number. */
 enum { UNSIGNED_8 = 0x08, SIGNED_8 = 0x09, SIGNED_16 = 0x0b, SIGNED_32 = 0x0c };
 enum { MAX_SIDE = 4096, MAX_DIMS = 4, ANY_IMAGES = 0, DEFLATE_RATIO = 1032, GZIP_WINDOW = 15 + 16 };
-/* Images deflate to far more than a 64th of their size, small files apart. */
+/* Images deflate to far more than a 64th of their size; small files may claim more. */
 enum { TRUSTED_RATIO = 64, SMALL_BYTES = 64 << 20 };
 
 static const size_t file_limit = (size_t)1 << 34;
 static const size_t chunk_limit = (size_t)1 << 30; /* zlib counts in 32 bits */
 
-/* A file in memory, and one way to take its bytes, whether gzip or plain. */
+/* A file in memory, whose bytes are taken by take_bytes, whether gzip or plain. */
 typedef struct idx_file {
     const char *path;
     void *bytes;
@@ -39,34 +39,21 @@ typedef struct idx_file {
     z_stream inflate;
 } idx_file;
 
-/* Finds FOLDER/NAME, or FOLDER/NAME.gz when only that is there; *path is NULL without either. */
-static oct_status find_path(char **path, const char *folder, const char *name)
+/* Finds FOLDER/NAME, or FOLDER/NAME.gz when only that is there; *found: is there one of them? */
+static oct_status find_path(oct_path *path, const char *folder, const char *name, bool *found)
 {
-    OCT_TRY(oct_format(path, "%s/%s", folder, name));
-    if (oct_file_exists(*path)) return OCT_OK;
-    oct_free(path);
-    OCT_TRY(oct_format(path, "%s/%s.gz", folder, name));
-    if (!oct_file_exists(*path)) oct_free(path);
+    OCT_TRY(oct_path_make(path, "%s/%s", folder, name));
+    if (!oct_file_exists(path->text)) OCT_TRY(oct_path_make(path, "%s/%s.gz", folder, name));
+    *found = oct_file_exists(path->text);
     return OCT_OK;
 }
 
-static oct_status source_open(idx_file *s)
-{
-    OCT_TRY(oct_file_read(s->path, file_limit, &s->bytes, &s->size));
-    const uint8_t *bytes = s->bytes;
-    if (s->size < 2 || bytes[0] != 0x1f || bytes[1] != 0x8b) return OCT_OK;
-    OCT_CHECK(inflateInit2(&s->inflate, GZIP_WINDOW) == Z_OK, OCT_RESOURCE,
-              "%s: out of memory for inflating it", s->path);
-    s->gzip = true;
-    return OCT_OK;
-}
-
-static uInt chunk(size_t bytes)
+static uInt limit_chunk(size_t bytes)
 {
     return (uInt)(bytes < chunk_limit ? bytes : chunk_limit);
 }
 
-static oct_status inflate_failed(const idx_file *s, int result)
+static oct_status fail_inflate(const idx_file *s, int result)
 {
     if (result == Z_MEM_ERROR)
         return oct_fail(OCT_RESOURCE, "%s: out of memory for inflating it", s->path);
@@ -79,38 +66,34 @@ static oct_status inflate_failed(const idx_file *s, int result)
                     s->inflate.msg ? s->inflate.msg : zError(result));
 }
 
-/* A gzip file may have several members, as bgzip, pigz and `cat a.gz b.gz` make them; the next one follows at once. */
-static bool next_member(idx_file *s)
-{
-    const uint8_t *at = (const uint8_t *)s->bytes + s->next - s->inflate.avail_in;
-    const size_t left = s->size - s->next + s->inflate.avail_in;
-    return left >= 2 && at[0] == 0x1f && at[1] == 0x8b && inflateReset(&s->inflate) == Z_OK;
-}
-
-static oct_status inflate_take(idx_file *s, uint8_t *to, size_t want, size_t *got)
+static oct_status inflate_bytes(idx_file *s, uint8_t *to, size_t want, size_t *got)
 {
     z_stream *z = &s->inflate;
     for (*got = 0; *got < want && !s->ended;) {
         if (z->avail_in == 0) {
-            z->avail_in = chunk(s->size - s->next);
+            z->avail_in = limit_chunk(s->size - s->next);
             z->next_in = (Bytef *)s->bytes + s->next;
             s->next += z->avail_in;
         }
-        uInt room = chunk(want - *got);
+        uInt room = limit_chunk(want - *got);
         z->next_out = to + *got;
         z->avail_out = room;
         int result = inflate(z, Z_NO_FLUSH);
         *got += room - z->avail_out;
-        if (result != Z_OK && result != Z_STREAM_END) return inflate_failed(s, result);
-        if (result == Z_STREAM_END) s->ended = !next_member(s);
+        if (result != Z_OK && result != Z_STREAM_END) return fail_inflate(s, result);
+        if (result == Z_OK) continue;
+        /* A gzip file may have several members, as bgzip, pigz and `cat a.gz b.gz` make them: another one follows at once. */
+        const uint8_t *next = z->next_in;
+        const size_t left = s->size - s->next + z->avail_in;
+        s->ended = left < 2 || next[0] != 0x1f || next[1] != 0x8b || inflateReset(z) != Z_OK;
     }
     return OCT_OK;
 }
 
 /* Takes up to `want` bytes, and fewer only where the data end. */
-static oct_status source_take(idx_file *s, uint8_t *to, size_t want, size_t *got)
+static oct_status take_bytes(idx_file *s, uint8_t *to, size_t want, size_t *got)
 {
-    if (s->gzip) return inflate_take(s, to, want, got);
+    if (s->gzip) return inflate_bytes(s, to, want, got);
     *got = want < s->size - s->next ? want : s->size - s->next;
     memcpy(to, (const uint8_t *)s->bytes + s->next, *got);
     s->next += *got;
@@ -136,10 +119,10 @@ static oct_status read_header(idx_file *s, int *ndim, int *type, uint32_t dims[M
     uint8_t header[4 + 4 * MAX_DIMS] = {0};
     size_t got, more = 0;
     const uint32_t most = *ndim == ANY_IMAGES ? OCT_IMAGE_SIDE_MAX : MAX_SIDE;
-    OCT_TRY(source_take(s, header, 4, &got));
+    OCT_TRY(take_bytes(s, header, 4, &got));
     if (*ndim == ANY_IMAGES) *ndim = header[3] == 4 ? 4 : 3;
     const size_t size = 4 + 4 * (size_t)*ndim;
-    if (got == 4) OCT_TRY(source_take(s, header + 4, size - 4, &more));
+    if (got == 4) OCT_TRY(take_bytes(s, header + 4, size - 4, &more));
     OCT_CHECK(got + more == size, OCT_DATA,
               "%s: %zu bytes are too short for an IDX header of %zu bytes", s->path, got + more,
               size);
@@ -182,10 +165,10 @@ static oct_status read_data(idx_file *s, uint64_t declared, uint8_t **data)
               "that is right, gunzip it",
               s->path, s->size, declared, TRUSTED_RATIO);
     OCT_TRY(oct_alloc(data, size, 1));
-    OCT_TRY(source_take(s, *data, size, &got));
+    OCT_TRY(take_bytes(s, *data, size, &got));
     OCT_CHECK(got == size, OCT_DATA, "%s: declares %zu bytes of data, but holds %zu", s->path, size,
               got);
-    OCT_TRY(source_take(s, &one, 1, &after));
+    OCT_TRY(take_bytes(s, &one, 1, &after));
     OCT_CHECK(after == 0, OCT_DATA, "%s: declares %zu bytes of data, but holds more than %zu",
               s->path, size, size);
     size_t garbage = s->gzip ? s->inflate.avail_in + (s->size - s->next) : 0;
@@ -199,7 +182,12 @@ static oct_status read_idx(const char *path, int ndim, int *type, uint32_t dims[
 {
     idx_file s = {.path = path};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(source_open(&s));
+    OCT_TRY_OUT(oct_file_read(path, file_limit, &s.bytes, &s.size));
+    const uint8_t *magic = s.bytes;
+    if (s.size >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
+        s.gzip = inflateInit2(&s.inflate, GZIP_WINDOW) == Z_OK;
+        OCT_CHECK_OUT(s.gzip, OCT_RESOURCE, "%s: out of memory for inflating it", path);
+    }
     OCT_TRY_OUT(read_header(&s, &ndim, type, dims));
     uint64_t declared = (uint64_t)label_bytes(*type);
     for (int i = 0; i < ndim; i++)
@@ -211,17 +199,14 @@ out:
     return status;
 }
 
-static oct_status read_in(const char *folder, const char *name, int ndim, int *type,
-                          uint32_t dims[MAX_DIMS], uint8_t **data)
+static oct_status read_in_folder(const char *folder, const char *name, int ndim, int *type,
+                                 uint32_t dims[MAX_DIMS], uint8_t **data)
 {
-    char *path = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(find_path(&path, folder, name));
-    OCT_CHECK_OUT(path, OCT_DATA, "%s: neither %s nor %s.gz exists; " FILES, folder, name, name);
-    status = read_idx(path, ndim, type, dims, data);
-out:
-    oct_free(&path);
-    return status;
+    oct_path path;
+    bool found;
+    OCT_TRY(find_path(&path, folder, name, &found));
+    OCT_CHECK(found, OCT_DATA, "%s: neither %s nor %s.gz exists; " FILES, folder, name, name);
+    return read_idx(path.text, ndim, type, dims, data);
 }
 
 oct_status oct_idx_open_images(oct_dataset *data, const char *path)
@@ -242,50 +227,28 @@ out:
     return status;
 }
 
-static int32_t label_at(const uint8_t *bytes, int type, size_t i)
-{
-    switch (type) {
-    case UNSIGNED_8:
-        return bytes[i];
-    case SIGNED_8:
-        return (int8_t)bytes[i];
-    case SIGNED_16:
-        return (int16_t)(bytes[2 * i] << 8 | bytes[2 * i + 1]);
-    default:
-        return (int32_t)big_endian(bytes + 4 * i);
-    }
-}
-
 static const char *const image_file[] = {"train-images-idx3-ubyte", "t10k-images-idx3-ubyte"};
 
-static oct_status take_labels(int32_t **labels, int64_t *count, const char *folder,
-                              const char *name)
+static oct_status read_label_file(int32_t **labels, int64_t *count, const char *folder,
+                                  const char *name)
 {
     uint32_t dims[MAX_DIMS] = {0};
     uint8_t *bytes = NULL;
     int type = 0;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(read_in(folder, name, 1, &type, dims, &bytes));
+    OCT_TRY_OUT(read_in_folder(folder, name, 1, &type, dims, &bytes));
     OCT_TRY_OUT(oct_alloc(labels, dims[0], sizeof **labels));
-    for (size_t i = 0; i < dims[0]; i++)
-        (*labels)[i] = label_at(bytes, type, i);
+    const size_t size = (size_t)label_bytes(type);
+    for (size_t i = 0; i < dims[0]; i++) { /* big-endian; the first byte has the sign */
+        const uint8_t *byte = bytes + i * size;
+        (*labels)[i] = type == UNSIGNED_8 ? byte[0] : (int8_t)byte[0];
+        for (size_t k = 1; k < size; k++)
+            (*labels)[i] = (*labels)[i] * 256 + byte[k];
+    }
     *count = dims[0];
 out:
     oct_free(&bytes);
     return status;
-}
-
-static oct_status read_labels(int32_t **labels, int64_t *count, const oct_dataset_source *source,
-                              oct_split split)
-{
-    char *path = NULL;
-    *labels = NULL;
-    *count = 0;
-    OCT_TRY(find_path(&path, source->folder, oct_dataset_idx.label_file[split]));
-    bool there = path != NULL;
-    oct_free(&path);
-    return there ? take_labels(labels, count, source->folder, oct_dataset_idx.label_file[split])
-                 : OCT_OK;
 }
 
 static oct_status open_idx(oct_dataset *data, const oct_dataset_source *source, oct_split split)
@@ -294,10 +257,17 @@ static oct_status open_idx(oct_dataset *data, const oct_dataset_source *source, 
     uint32_t dims[MAX_DIMS] = {0};
     uint8_t *bytes = NULL;
     int type = 0;
-    const oct_status status = read_in(source->folder, images, 3, &type, dims, &bytes);
+    if (source->labels_only) {
+        oct_path path;
+        bool found;
+        OCT_TRY(find_path(&path, source->folder, labels, &found));
+        return found ? read_label_file(&data->labels, &data->count, source->folder, labels)
+                     : OCT_OK;
+    }
+    const oct_status status = read_in_folder(source->folder, images, 3, &type, dims, &bytes);
     data->store = bytes;
     OCT_TRY(status);
-    OCT_TRY(take_labels(&data->labels, &data->count, source->folder, labels));
+    OCT_TRY(read_label_file(&data->labels, &data->count, source->folder, labels));
     OCT_CHECK(dims[0] == data->count, OCT_DATA,
               "%s: %s declares %" PRIu32 " images, but %s %" PRId64 " labels; they do not belong "
               "together",
@@ -318,5 +288,4 @@ const oct_dataset_format oct_dataset_idx = {
     .read = oct_memory_read,
     .close = oct_memory_close,
     .digest = oct_memory_digest,
-    .read_labels = read_labels,
 };

@@ -13,7 +13,7 @@
 
 enum { PREFIX = 8, HEADER_MAX = 1 << 16 };
 
-/* A text that is taken from its begin on. */
+/* A text that is read from its begin on. */
 typedef struct cursor {
     const char *at, *end;
 } cursor;
@@ -34,7 +34,7 @@ static bool skip_word(cursor *c, const char *word)
 }
 
 /* A text in quotes of either kind, without the means to write a quote in it. */
-static bool take_text(cursor *c, char text[16])
+static bool read_text(cursor *c, char text[16])
 {
     skip_space(c);
     if (c->at == c->end || (*c->at != '\'' && *c->at != '"')) return false;
@@ -46,7 +46,7 @@ static bool take_text(cursor *c, char text[16])
     return true;
 }
 
-static bool take_number(cursor *c, int64_t *value)
+static bool read_number(cursor *c, int64_t *value)
 {
     enum { DIGITS_MAX = 18 };
     const char *begin;
@@ -71,12 +71,12 @@ typedef struct header {
     unsigned seen;
 } header;
 
-static bool take_shape(cursor *c, header *h)
+static bool read_shape(cursor *c, header *h)
 {
     if (!skip_word(c, "(")) return false;
     while (!skip_word(c, ")")) {
         int64_t dim;
-        if (!take_number(c, &dim)) return false;
+        if (!read_number(c, &dim)) return false;
         h->many = h->ndim == OCT_MAX_DIMS;
         if (h->many) return true;
         h->dim[h->ndim++] = dim;
@@ -85,14 +85,14 @@ static bool take_shape(cursor *c, header *h)
     return true;
 }
 
-static bool take_entry(cursor *c, header *h)
+static bool read_entry(cursor *c, header *h)
 {
     char key[16];
-    if (!take_text(c, key) || !skip_word(c, ":")) return false;
+    if (!read_text(c, key) || !skip_word(c, ":")) return false;
     if (strcmp(key, "descr") == 0) {
         h->seen |= 1;
         h->structures = skip_word(c, "[");
-        return h->structures || take_text(c, h->type);
+        return h->structures || read_text(c, h->type);
     }
     if (strcmp(key, "fortran_order") == 0) {
         h->seen |= 2;
@@ -100,7 +100,7 @@ static bool take_entry(cursor *c, header *h)
         return h->fortran || skip_word(c, "False");
     }
     h->seen |= 4;
-    return strcmp(key, "shape") == 0 && take_shape(c, h);
+    return strcmp(key, "shape") == 0 && read_shape(c, h);
 }
 
 static bool parse_header(cursor c, header *h)
@@ -108,7 +108,7 @@ static bool parse_header(cursor c, header *h)
     enum { ALL = 7 };
     if (!skip_word(&c, "{")) return false;
     while (!skip_word(&c, "}")) {
-        if (!take_entry(&c, h)) return false;
+        if (!read_entry(&c, h)) return false;
         if (h->many || h->structures) return true;
         if (!skip_word(&c, ",") && (c.at == c.end || *c.at != '}')) return false;
     }
@@ -116,17 +116,13 @@ static bool parse_header(cursor c, header *h)
     return c.at == c.end && h->seen == ALL;
 }
 
-static bool is_known_type(const char *type)
-{
-    const bool known = strlen(type) == 3 && strchr("<|>=", type[0]) && strchr("uifb", type[1]) &&
-                       strchr("1248", type[2]);
-    return known && !(type[1] == 'f' && type[2] < '2') && !(type[1] == 'b' && type[2] != '1');
-}
-
-static oct_status take_header(oct_array *a, const header *h, bool *other)
+/* Gives the array type and shape by the header; *other: see oct_npy_take. */
+static oct_status describe_array(oct_array *a, const header *h, bool *other)
 {
     const char *type = h->type;
-    const bool known = is_known_type(type);
+    const bool known = strlen(type) == 3 && strchr("<|>=", type[0]) && strchr("uifb", type[1]) &&
+                       strchr("1248", type[2]) && !(type[1] == 'f' && type[2] < '2') &&
+                       !(type[1] == 'b' && type[2] != '1');
     if (other) *other = !known || h->many;
     if (other && *other) return OCT_OK;
     OCT_CHECK(!h->structures, OCT_DATA,
@@ -150,7 +146,7 @@ static oct_status take_header(oct_array *a, const header *h, bool *other)
     return OCT_OK;
 }
 
-static oct_status damaged(const oct_array *a)
+static oct_status fail_npy(const oct_array *a)
 {
     return oct_fail(OCT_DATA, "%s: is no .npy file, or its header is damaged", a->name);
 }
@@ -163,7 +159,7 @@ static oct_status read_header(oct_array *a, char **text, int64_t *begin, size_t 
         a->span.size < (int64_t)sizeof prefix ? (size_t)a->span.size : sizeof prefix;
     memset(prefix, 0, sizeof prefix);
     OCT_TRY(oct_span_read(&a->span, 0, prefix, most, a->name));
-    if (memcmp(prefix, "\x93NUMPY", 6) != 0) return damaged(a);
+    if (memcmp(prefix, "\x93NUMPY", 6) != 0) return fail_npy(a);
     const bool wide = prefix[6] > 1;
     OCT_CHECK(prefix[6] >= 1 && prefix[6] <= 3 && prefix[7] == 0, OCT_DATA,
               "%s: is of version %d.%d of the .npy format; 1.0 to 3.0 are read", a->name, prefix[6],
@@ -171,20 +167,21 @@ static oct_status read_header(oct_array *a, char **text, int64_t *begin, size_t 
     *begin = PREFIX + (wide ? 4 : 2);
     *bytes = (size_t)prefix[8] | (size_t)prefix[9] << 8;
     if (wide) *bytes |= (size_t)prefix[10] << 16 | (size_t)prefix[11] << 24;
-    if (*bytes > HEADER_MAX) return damaged(a);
+    if (*bytes > HEADER_MAX) return fail_npy(a);
     OCT_TRY(oct_alloc(text, *bytes, 1));
     return oct_span_read(&a->span, *begin, *text, *bytes, a->name);
 }
 
-static oct_status fill_array(oct_array *a, bool *other)
+/* Reads the header; the span is then that of the numbers. */
+static oct_status read_array_header(oct_array *a, bool *other)
 {
     char *text = NULL;
     int64_t begin = 0;
     size_t bytes = 0;
     header h = {0};
     oct_status status = read_header(a, &text, &begin, &bytes);
-    if (status == OCT_OK && !parse_header((cursor){text, text + bytes}, &h)) status = damaged(a);
-    if (status == OCT_OK) status = take_header(a, &h, other);
+    if (status == OCT_OK && !parse_header((cursor){text, text + bytes}, &h)) status = fail_npy(a);
+    if (status == OCT_OK) status = describe_array(a, &h, other);
     oct_free(&text);
     OCT_TRY(status);
     if (other && *other) return OCT_OK;
@@ -202,7 +199,7 @@ oct_status oct_npy_take(oct_array *array, oct_span *span, const char *name, bool
         oct_span_close(&array->span);
         return status;
     }
-    status = fill_array(array, other);
+    status = read_array_header(array, other);
     if (status != OCT_OK) oct_array_close(array);
     return status;
 }
@@ -224,14 +221,14 @@ struct oct_zip {
     zip_t *archive;
 };
 
-static oct_status damaged_zip(const char *path, const char *why)
+static oct_status fail_zip(const char *path, const char *why)
 {
     return oct_fail(OCT_DATA, "%s: is no .npz file, or it is damaged or cut short (%s)", path, why);
 }
 
-static oct_status refused(const oct_zip *z, zip_error_t *error)
+static oct_status fail_archive(const oct_zip *z, zip_error_t *error)
 {
-    const oct_status status = damaged_zip(z->path, zip_error_strerror(error));
+    const oct_status status = fail_zip(z->path, zip_error_strerror(error));
     zip_error_fini(error);
     return status;
 }
@@ -256,21 +253,20 @@ static oct_status open_archive(oct_zip *z)
     zip_source_t *source = zip_source_filep_create(z->file, 0, 0, &error); /* owns the file */
     if (!source) {
         fclose(z->file);
-        return refused(z, &error);
+        return fail_archive(z, &error);
     }
     z->archive = zip_open_from_source(source, ZIP_RDONLY, &error);
     if (!z->archive) {
         zip_source_free(source);
-        return refused(z, &error);
+        return fail_archive(z, &error);
     }
     const int64_t count = zip_get_num_entries(z->archive, 0);
     for (int64_t i = 0; i < count; i++) {
         const char *name = oct_zip_name(z, i);
-        if (!name) return damaged_zip(z->path, "a member has no name that can be read");
+        if (!name) return fail_zip(z->path, "a member has no name that can be read");
         OCT_CHECK(zip_name_locate(z->archive, name, 0) == i, OCT_DATA,
                   "%s: holds %s twice, and programs differ in which of them they take; write the "
-                  "file again "
-                  "with each array once",
+                  "file again with each array once",
                   z->path, oct_show(name, strlen(name)).text);
     }
     return OCT_OK;
@@ -291,7 +287,7 @@ void oct_zip_close(oct_zip **zip)
     oct_free(zip);
 }
 
-static oct_status missing(const oct_zip *z, const char *member)
+static oct_status report_missing(const oct_zip *z, const char *member)
 {
     oct_text names = {0};
     const char *name;
@@ -314,7 +310,7 @@ static oct_status check_entry(const oct_zip *z, const char *member, const zip_st
     const oct_shown name = oct_show(member, strlen(member));
     const zip_uint64_t all = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD |
                              ZIP_STAT_CRC | ZIP_STAT_ENCRYPTION_METHOD;
-    if ((e->valid & all) != all) return damaged_zip(z->path, name.text);
+    if ((e->valid & all) != all) return fail_zip(z->path, name.text);
     OCT_CHECK(e->encryption_method == ZIP_EM_NONE, OCT_DATA, "%s: %s is encrypted", z->path,
               name.text);
     OCT_CHECK(e->comp_method == ZIP_CM_STORE || e->comp_method == ZIP_CM_DEFLATE, OCT_DATA,
@@ -322,7 +318,7 @@ static oct_status check_entry(const oct_zip *z, const char *member, const zip_st
               name.text, e->comp_method);
     const bool stored = e->comp_method == ZIP_CM_STORE;
     if (e->comp_size > (zip_uint64_t)z->size || (stored && e->comp_size != e->size))
-        return damaged_zip(z->path, name.text);
+        return fail_zip(z->path, name.text);
     OCT_CHECK(e->size / DEFLATE_RATIO <= e->comp_size &&
                   (stored || e->size <= SMALL_BYTES || e->size / TRUSTED_RATIO <= e->comp_size),
               OCT_DATA,
@@ -333,11 +329,11 @@ static oct_status check_entry(const oct_zip *z, const char *member, const zip_st
 }
 
 /* Finds the bytes of a stored member in the file. */
-static oct_status find_stored(const oct_zip *z, zip_file_t *in, oct_span *span)
+static oct_status locate_stored_member(const oct_zip *z, zip_file_t *in, oct_span *span)
 {
     uint8_t first;
     const zip_int64_t got = zip_fread(in, &first, 1);
-    if (got < 0) return damaged_zip(z->path, zip_file_strerror(in));
+    if (got < 0) return fail_zip(z->path, zip_file_strerror(in));
     span->begin = (int64_t)ftello(z->file) - got;
     span->fd = fcntl(fileno(z->file), F_DUPFD_CLOEXEC, 0);
     OCT_CHECK(span->fd >= 0, OCT_RESOURCE, "%s: too many open files", z->path);
@@ -349,11 +345,11 @@ static oct_status inflate_member(const oct_zip *z, zip_file_t *in, oct_span *spa
     OCT_TRY(oct_mem_check_available(SMALL_BYTES / 64)); /* libzip's buffers and zlib's window */
     OCT_TRY(oct_alloc(&span->memory, (size_t)span->size, 1));
     const zip_int64_t got = zip_fread(in, span->memory, (zip_uint64_t)span->size);
-    return got == span->size ? OCT_OK : damaged_zip(z->path, zip_file_strerror(in));
+    return got == span->size ? OCT_OK : fail_zip(z->path, zip_file_strerror(in));
 }
 
-static oct_status check_sum(const oct_zip *z, const char *member, const oct_span *span,
-                            uint32_t wanted)
+static oct_status check_checksum(const oct_zip *z, const char *member, const oct_span *span,
+                                 uint32_t wanted)
 {
     uint8_t piece[1 << 14];
     uLong sum = crc32(0, NULL, 0);
@@ -376,17 +372,17 @@ oct_status oct_zip_member(oct_zip *zip, const char *member, oct_span *span)
     zip_stat_t e;
     *span = OCT_SPAN_NONE;
     const zip_int64_t at = zip_name_locate(zip->archive, member, 0);
-    if (at < 0) return missing(zip, member);
+    if (at < 0) return report_missing(zip, member);
     if (zip_stat_index(zip->archive, (zip_uint64_t)at, 0, &e) != 0)
-        return damaged_zip(zip->path, zip_strerror(zip->archive));
+        return fail_zip(zip->path, zip_strerror(zip->archive));
     OCT_TRY(check_entry(zip, member, &e));
     zip_file_t *in = zip_fopen_index(zip->archive, (zip_uint64_t)at, 0);
-    if (!in) return damaged_zip(zip->path, zip_strerror(zip->archive));
+    if (!in) return fail_zip(zip->path, zip_strerror(zip->archive));
     span->size = (int64_t)e.size;
-    oct_status status =
-        e.comp_method == ZIP_CM_STORE ? find_stored(zip, in, span) : inflate_member(zip, in, span);
+    oct_status status = e.comp_method == ZIP_CM_STORE ? locate_stored_member(zip, in, span)
+                                                      : inflate_member(zip, in, span);
     zip_fclose(in);
-    if (status == OCT_OK) status = check_sum(zip, member, span, e.crc);
+    if (status == OCT_OK) status = check_checksum(zip, member, span, e.crc);
     if (status != OCT_OK) oct_span_close(span);
     return status;
 }
@@ -412,8 +408,7 @@ static const oct_array_kind npy_kind = {
 const oct_dataset_format oct_dataset_npy = {
     .name = "npy",
     .files = "expected: train_images.npy, train_labels.npy, test_images.npy and test_labels.npy, "
-             "or what "
-             "data.images and data.labels name",
+             "or what data.images and data.labels name",
     OCT_ARRAYS_MEMBERS,
     .arrays = &npy_kind,
 };
@@ -423,19 +418,15 @@ const oct_dataset_format oct_dataset_npy = {
 
 static oct_status open_member(oct_array *array, const char *path, const char *name)
 {
-    char *member = NULL, *shown = NULL;
+    oct_path member, shown;
     oct_zip *zip = NULL;
     oct_span span;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_format(&member, "%s.npy", name));
-    OCT_TRY_OUT(oct_format(&shown, "%s/%s", path, name));
-    OCT_TRY_OUT(oct_zip_open(&zip, path));
-    OCT_TRY_OUT(oct_zip_member(zip, member, &span));
-    status = oct_npy_take(array, &span, shown, NULL);
-out:
+    OCT_TRY(oct_path_make(&member, "%s.npy", name));
+    OCT_TRY(oct_path_make(&shown, "%s/%s", path, name));
+    OCT_TRY(oct_zip_open(&zip, path));
+    oct_status status = oct_zip_member(zip, member.text, &span);
+    if (status == OCT_OK) status = oct_npy_take(array, &span, shown.text, NULL);
     oct_zip_close(&zip);
-    oct_free(&member);
-    oct_free(&shown);
     return status;
 }
 
@@ -449,8 +440,8 @@ static const oct_array_kind npz_kind = {
 const oct_dataset_format oct_dataset_npz = {
     .name = "npz",
     .files = "expected: data.path=DATA.npz with train_images, train_labels, test_images and "
-             "test_labels, "
-             "or a folder with train.npz and test.npz (or val.npz) of images and labels, or what "
+             "test_labels, or a folder with train.npz and test.npz (or val.npz) of images and "
+             "labels, or what "
              "data.images and data.labels name",
     OCT_ARRAYS_MEMBERS,
     .arrays = &npz_kind,

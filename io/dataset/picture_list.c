@@ -1,4 +1,4 @@
-/* Pictures in files of their own: index, reading, and the way of the index between ranks. */
+/* Pictures in files of their own: the index of their names, how they are read, and the index as bytes for other ranks. */
 #include "io/dataset/picture_list.h"
 
 #include "core/base/mem.h"
@@ -39,10 +39,8 @@ oct_status oct_pictures_add(oct_picture_list *list, const char *name, const char
                             int64_t bytes)
 {
     const size_t count = (size_t)list->count + 1;
-    OCT_TRY(oct_grow(&list->at, &list->at_capacity, count, sizeof *list->at));
-    OCT_TRY(oct_grow(&list->bytes, &list->bytes_capacity, count, sizeof *list->bytes));
-    list->at[list->count] = list->names_bytes;
-    list->bytes[list->count] = bytes;
+    OCT_TRY(oct_grow(&list->picture, &list->capacity, count, sizeof *list->picture));
+    list->picture[list->count] = (struct oct_picture){list->names_bytes, bytes};
     OCT_TRY(add_name(list, name));
     if (list->maps) OCT_TRY(add_name(list, map));
     list->count++;
@@ -51,19 +49,12 @@ oct_status oct_pictures_add(oct_picture_list *list, const char *name, const char
 
 const char *oct_picture_name(const oct_picture_list *list, int64_t index)
 {
-    return list->names + list->at[index];
-}
-
-static size_t names_length(const oct_picture_list *list, int64_t index)
-{
-    const char *name = oct_picture_name(list, index);
-    const size_t length = strlen(name) + 1;
-    return list->maps ? length + strlen(name + length) + 1 : length;
+    return list->names + list->picture[index].name;
 }
 
 static oct_status read_map(const oct_dataset *data, const char *path, oct_image *map)
 {
-    OCT_TRY(oct_map_read(map, path));
+    OCT_TRY(oct_image_read(map, path, OCT_CLASS_MAP));
     const int64_t pixels = map->h * map->w;
     int32_t *numbers = map->data;
     for (int64_t i = 0; i < pixels; i++) {
@@ -76,23 +67,6 @@ static oct_status read_map(const oct_dataset *data, const char *path, oct_image 
     return OCT_OK;
 }
 
-static oct_status read_both(const oct_dataset *data, int64_t index, char **path, oct_image *image,
-                            oct_image *map)
-{
-    const oct_picture_list *list = data->store;
-    OCT_TRY(oct_format(path, "%s/%s", list->folder, oct_picture_name(list, index)));
-    OCT_TRY(oct_image_read(image, *path, list->channels));
-    if (!list->maps) return OCT_OK;
-    oct_free(path);
-    const char *name = oct_picture_name(list, index), *map_name = name + strlen(name) + 1;
-    OCT_TRY(oct_format(path, "%s/%s", list->folder, map_name));
-    OCT_TRY(read_map(data, *path, map));
-    OCT_CHECK(map->h == image->h && map->w == image->w, OCT_DATA,
-              "%s: is %" PRId64 "x%" PRId64 ", but its picture is %" PRId64 "x%" PRId64, *path,
-              map->h, map->w, image->h, image->w);
-    return OCT_OK;
-}
-
 const char *oct_pictures_sample_name(const oct_dataset *data, int64_t index)
 {
     return oct_picture_name(data->store, index);
@@ -101,10 +75,18 @@ const char *oct_pictures_sample_name(const oct_dataset *data, int64_t index)
 oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *image,
                              oct_image *map)
 {
-    char *path = NULL;
-    oct_status status = read_both(data, index, &path, image, map);
-    oct_free(&path);
-    return status;
+    const oct_picture_list *list = data->store;
+    const char *name = oct_picture_name(list, index), *map_name = name + strlen(name) + 1;
+    oct_path path;
+    OCT_TRY(oct_path_make(&path, "%s/%s", list->folder, name));
+    OCT_TRY(oct_image_read(image, path.text, list->channels));
+    if (!list->maps) return OCT_OK;
+    OCT_TRY(oct_path_make(&path, "%s/%s", list->folder, map_name));
+    OCT_TRY(read_map(data, path.text, map));
+    OCT_CHECK(map->h == image->h && map->w == image->w, OCT_DATA,
+              "%s: is %" PRId64 "x%" PRId64 ", but its picture is %" PRId64 "x%" PRId64, path.text,
+              map->h, map->w, image->h, image->w);
+    return OCT_OK;
 }
 
 void oct_pictures_close(oct_dataset *data)
@@ -113,8 +95,7 @@ void oct_pictures_close(oct_dataset *data)
     if (!list) return;
     oct_free(&list->folder);
     oct_free(&list->names);
-    oct_free(&list->at);
-    oct_free(&list->bytes);
+    oct_free(&list->picture);
     oct_free(&data->store);
 }
 
@@ -125,38 +106,40 @@ void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state)
     for (int64_t i = 0; i < data->count; i++) {
         uint8_t bytes[8];
         for (int b = 0; b < 8; b++)
-            bytes[b] = (uint8_t)((uint64_t)list->bytes[i] >> (8 * b));
-        oct_sha256_add(state, oct_picture_name(list, i), names_length(list, i));
+            bytes[b] = (uint8_t)((uint64_t)list->picture[i].bytes >> (8 * b));
+        const size_t end = i + 1 < list->count ? list->picture[i + 1].name : list->names_bytes;
+        oct_sha256_add(state, oct_picture_name(list, i), end - list->picture[i].name);
         oct_sha256_add(state, bytes, sizeof bytes);
     }
 }
 
-/* Packed: these numbers, the sizes, the folder, the names. Where names begin is found again. */
-typedef struct packed {
+/* The index as bytes: these numbers, the pictures, the folder, the names. */
+typedef struct packed_head {
     int64_t count, channels, maps;
     size_t folder_bytes, names_bytes;
-} packed;
+} packed_head;
 
 oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size)
 {
     const oct_picture_list *list = data->store;
-    const packed head = {list->count, list->channels, list->maps, strlen(list->folder) + 1,
-                         list->names_bytes};
-    const size_t sizes = (size_t)list->count * sizeof *list->bytes;
-    *size = sizeof head + sizes + head.folder_bytes + head.names_bytes;
+    const packed_head head = {list->count, list->channels, list->maps, strlen(list->folder) + 1,
+                              list->names_bytes};
+    const size_t pictures = (size_t)list->count * sizeof *list->picture;
+    *size = sizeof head + pictures + head.folder_bytes + head.names_bytes;
     OCT_TRY(oct_alloc(bytes, *size, 1));
     char *at = *bytes;
     memcpy(at, &head, sizeof head);
     at += sizeof head;
-    if (sizes > 0) memcpy(at, list->bytes, sizes);
-    memcpy(at + sizes, list->folder, head.folder_bytes);
-    if (head.names_bytes > 0) memcpy(at + sizes + head.folder_bytes, list->names, head.names_bytes);
+    if (pictures > 0) memcpy(at, list->picture, pictures);
+    memcpy(at + pictures, list->folder, head.folder_bytes);
+    if (head.names_bytes > 0)
+        memcpy(at + pictures + head.folder_bytes, list->names, head.names_bytes);
     return OCT_OK;
 }
 
 oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size)
 {
-    packed head;
+    packed_head head;
     OCT_ASSERT(size >= sizeof head);
     memcpy(&head, bytes, sizeof head);
     OCT_TRY(oct_alloc(&data->store, 1, sizeof(oct_picture_list)));
@@ -164,20 +147,14 @@ oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size
     list->channels = head.channels;
     list->maps = head.maps;
     const char *at = (const char *)bytes + sizeof head;
-    const size_t sizes = (size_t)head.count * sizeof *list->bytes;
-    size_t begin = 0;
-    OCT_TRY(oct_strdup(&list->folder, at + sizes));
-    OCT_TRY(oct_alloc(&list->bytes, (size_t)head.count, sizeof *list->bytes));
-    OCT_TRY(oct_alloc(&list->at, (size_t)head.count, sizeof *list->at));
+    const size_t pictures = (size_t)head.count * sizeof *list->picture;
+    OCT_TRY(oct_strdup(&list->folder, at + pictures));
+    OCT_TRY(oct_alloc(&list->picture, (size_t)head.count, sizeof *list->picture));
     OCT_TRY(oct_alloc(&list->names, head.names_bytes, 1));
-    memcpy(list->bytes, at, sizes);
-    memcpy(list->names, at + sizes + head.folder_bytes, head.names_bytes);
+    memcpy(list->picture, at, pictures);
+    memcpy(list->names, at + pictures + head.folder_bytes, head.names_bytes);
     list->names_bytes = head.names_bytes;
     list->count = head.count;
-    for (int64_t i = 0; i < list->count; i++) {
-        list->at[i] = begin;
-        begin += names_length(list, i);
-    }
     return OCT_OK;
 }
 

@@ -8,10 +8,12 @@ typedef struct oct_picture_list {
     char *folder; /* names are relative to it */
     char *names;  /* each with its NUL; with maps, a picture's and then its map's */
     size_t names_bytes, names_capacity;
-    size_t *at;     /* where the names of each picture begin */
-    int64_t *bytes; /* of its file */
+    struct oct_picture {
+        size_t name;   /* where its names begin */
+        int64_t bytes; /* of its file */
+    } * picture;
     int64_t count;
-    size_t at_capacity, bytes_capacity;
+    size_t capacity;
     int64_t channels; /* 1, 3 or 4: what pictures are decoded to */
     bool maps;
 } oct_picture_list;

@@ -1,4 +1,4 @@
-/* Each sample draws a number; those with the smallest are the test. */
+/* The test part of data sets whose files have none: each sample draws a number; those with the smallest are the test. */
 #include "io/dataset/dataset.h"
 
 #include "core/base/mem.h"
@@ -11,31 +11,28 @@ typedef struct ticket {
     int64_t position;
 } ticket;
 
-static int by_number(const void *a, const void *b)
+static int compare_numbers(const void *a, const void *b)
 {
     const ticket *x = a, *y = b;
     if (x->number != y->number) return x->number < y->number ? -1 : 1;
     return x->position < y->position ? -1 : x->position > y->position;
 }
 
-static int by_position(const void *a, const void *b)
+static int compare_positions(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
-}
-
-static int64_t test_count(const oct_split_draw *d)
-{
-    const int64_t wanted = (int64_t)((double)d->count * d->share + 0.5);
-    if (d->share >= 1) return d->count;
-    return wanted < 1 ? 1 : wanted >= d->count ? d->count - 1 : wanted;
 }
 
 oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t **positions,
                             int64_t *chosen)
 {
     OCT_ASSERT(draw->count >= 2 || draw->share >= 1);
-    const int64_t test = test_count(draw);
+    const int64_t wanted = (int64_t)((double)draw->count * draw->share + 0.5);
+    const int64_t test = draw->share >= 1        ? draw->count
+                         : wanted < 1            ? 1
+                         : wanted >= draw->count ? draw->count - 1
+                                                 : wanted;
     const int64_t first = split == OCT_TEST ? 0 : test;
     ticket *tickets = NULL;
     oct_status status = OCT_OK;
@@ -48,30 +45,28 @@ oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t
         oct_philox(draw->seed, OCT_STREAM_SPLIT, (uint64_t)i, draw->part, word);
         tickets[i] = (ticket){(uint64_t)word[0] << 32 | word[1], i};
     }
-    qsort(tickets, (size_t)draw->count, sizeof *tickets, by_number);
+    qsort(tickets, (size_t)draw->count, sizeof *tickets, compare_numbers);
     for (int64_t i = 0; i < *chosen; i++)
         (*positions)[i] = tickets[first + i].position;
-    qsort(*positions, (size_t)*chosen, sizeof **positions, by_position);
+    qsort(*positions, (size_t)*chosen, sizeof **positions, compare_positions);
 out:
     oct_free(&tickets);
     return status;
 }
 
 oct_status oct_split_file(const char *folder, const char *extension, const char *expected,
-                          oct_split split, bool *drawn, char **path)
+                          oct_split split, bool *drawn, oct_path *path)
 {
-    static const char *const words[] = {"train", "test", "val"};
-    char *file[3] = {0};
-    oct_status status = OCT_OK;
-    for (int i = 0; i < 3; i++)
-        OCT_TRY_OUT(oct_format(&file[i], "%s/%s%s", folder, words[i], extension));
-    OCT_CHECK_OUT(oct_file_exists(file[0]), OCT_DATA, "%s: holds no train%s; %s", folder, extension,
-                  expected);
-    const int test = oct_file_exists(file[1]) ? 1 : 2;
-    *drawn = !oct_file_exists(file[test]);
-    status = oct_strdup(path, file[*drawn || split == OCT_TRAIN ? 0 : test]);
-out:
-    for (int i = 0; i < 3; i++)
-        oct_free(&file[i]);
-    return status;
+    static const char *const words[] = {"test", "val"};
+    oct_path train;
+    OCT_TRY(oct_path_make(&train, "%s/train%s", folder, extension));
+    OCT_CHECK(oct_file_exists(train.text), OCT_DATA, "%s: holds no train%s; %s", folder, extension,
+              expected);
+    *drawn = true;
+    for (size_t i = 0; i < OCT_COUNT(words) && *drawn; i++) {
+        OCT_TRY(oct_path_make(path, "%s/%s%s", folder, words[i], extension));
+        *drawn = !oct_file_exists(path->text);
+    }
+    if (*drawn || split == OCT_TRAIN) *path = train;
+    return OCT_OK;
 }

@@ -42,8 +42,8 @@ static oct_status check_header(const oct_encoded *file, const oct_image_header *
     return OCT_OK;
 }
 
-/* In place: from the end when pixels become larger, from the begin when they become smaller. */
-static void set_channels(uint8_t *data, int64_t pixels, int64_t from_c, int64_t to_c)
+/* In place: from the last pixel when pixels become larger, from the first when they become smaller. */
+static void convert_channels(uint8_t *data, int64_t pixels, int64_t from_c, int64_t to_c)
 {
     const bool grows = to_c > from_c;
     for (int64_t n = 0; n < pixels && to_c != from_c; n++) {
@@ -62,52 +62,35 @@ static void set_channels(uint8_t *data, int64_t pixels, int64_t from_c, int64_t 
 oct_status oct_image_decode(oct_image *image, const oct_encoded *file, int64_t channels)
 {
     const oct_image_kind *kind = oct_image_kind_of(file->bytes, file->size);
+    const bool map = channels == OCT_CLASS_MAP;
     oct_image_header header = {0};
-    OCT_ASSERT(channels == 1 || channels == 3 || channels == 4);
+    OCT_ASSERT(map || channels == 1 || channels == 3 || channels == 4);
+    OCT_CHECK(!map || (kind && kind->decode_numbers), OCT_DATA,
+              "%s: a map of classes is a PNG file, which loses no number", file->name);
     OCT_CHECK(file->size > 0, OCT_DATA, "%s: the file is empty", file->name);
     OCT_CHECK(kind, OCT_DATA, "%s: is no JPEG or PNG file by its first bytes", file->name);
     OCT_TRY(kind->look(file, &header));
     OCT_TRY(check_header(file, &header));
+    if (map) {
+        OCT_TRY(oct_image_resize(image, OCT_S32, header.h, header.w, 1));
+        return kind->decode_numbers(file, &header, image->data);
+    }
     const int64_t most = header.c > channels ? header.c : channels;
     OCT_TRY(oct_image_resize(image, OCT_U8, header.h, header.w, most));
     OCT_TRY(kind->decode(file, &header, image->data));
-    set_channels(image->data, header.h * header.w, header.c, channels);
+    convert_channels(image->data, header.h * header.w, header.c, channels);
     image->c = channels;
     image->warned = header.warnings > 0;
     return OCT_OK;
 }
 
-static oct_status decode_map(oct_image *map, const oct_encoded *file)
-{
-    oct_image_header header = {0};
-    OCT_CHECK(oct_image_kind_of(file->bytes, file->size) == &oct_image_kind_png, OCT_DATA,
-              "%s: a map of classes is a PNG file, which loses no number", file->name);
-    OCT_TRY(oct_image_kind_png.look(file, &header));
-    OCT_TRY(check_header(file, &header));
-    OCT_TRY(oct_image_resize(map, OCT_S32, header.h, header.w, 1));
-    return oct_png_numbers(file, &header, map->data);
-}
-
-/* Channels of 0 stand for a map. */
-static oct_status read_as(oct_image *image, const char *path, int64_t channels)
+oct_status oct_image_read(oct_image *image, const char *path, int64_t channels)
 {
     void *bytes = NULL;
     size_t size;
     OCT_TRY(oct_file_read(path, FILE_BYTES_MAX, &bytes, &size));
     const oct_encoded file = {bytes, size, path};
-    oct_status status =
-        channels == 0 ? decode_map(image, &file) : oct_image_decode(image, &file, channels);
+    const oct_status status = oct_image_decode(image, &file, channels);
     oct_free(&bytes);
     return status;
-}
-
-oct_status oct_image_read(oct_image *image, const char *path, int64_t channels)
-{
-    OCT_ASSERT(channels > 0);
-    return read_as(image, path, channels);
-}
-
-oct_status oct_map_read(oct_image *map, const char *path)
-{
-    return read_as(map, path, 0);
 }

@@ -37,6 +37,9 @@ typedef struct oct_image_kind {
     oct_status (*look)(const oct_encoded *file, oct_image_header *header);
     /* Fills the h x w x c bytes of what look said. OCT_DATA names the file and the damage. */
     oct_status (*decode)(const oct_encoded *file, oct_image_header *header, uint8_t *pixels);
+    /* Fills the numbers that pixels have in the file, h x w of them; NULL where it has none. */
+    oct_status (*decode_numbers)(const oct_encoded *file, oct_image_header *header,
+                                 int32_t *numbers);
 } oct_image_kind;
 
 #define OCT_IMAGE_KIND(file) extern const oct_image_kind oct_image_kind_##file;
@@ -46,18 +49,14 @@ typedef struct oct_image_kind {
 /* Finds the kind by a file's first bytes; NULL when it is none of the table. */
 const oct_image_kind *oct_image_kind_of(const void *bytes, size_t size);
 
-/* Gives bytes (OCT_U8) of 1, 3 or 4 channels, whatever the file has. */
+/* In place of channels: a map of class numbers (OCT_S32, h x w x 1), which is a PNG file of grey or of a palette, whose
+ * numbers are taken as they are. */
+enum { OCT_CLASS_MAP = 0 };
+/* Gives bytes (OCT_U8) of 1, 3 or 4 channels, whatever the file has, or OCT_CLASS_MAP. */
 oct_status oct_image_decode(oct_image *image, const oct_encoded *file,
                             int64_t channels) OCT_NODISCARD;
 /* Reads the file at a path and decodes it. OCT_DATA when it is missing, of no kind, damaged. */
 oct_status oct_image_read(oct_image *image, const char *path, int64_t channels) OCT_NODISCARD;
-
-/* Fills the numbers of a PNG file's pixels as they are, h x w of them. */
-oct_status oct_png_numbers(const oct_encoded *file, const oct_image_header *header,
-                           int32_t *numbers) OCT_NODISCARD;
-/* Reads a map of class numbers (OCT_S32, h x w x 1): a PNG file of grey or of a palette, whose numbers are taken
- * as they are. */
-oct_status oct_map_read(oct_image *map, const char *path) OCT_NODISCARD;
 
 /* Writes bytes of 1, 3 or 4 channels as a PNG file in memory; *bytes is oct_alloc'ed. */
 oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size) OCT_NODISCARD;

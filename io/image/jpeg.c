@@ -24,7 +24,8 @@
 
 enum { VALUES_A_BYTE = 512, LIBRARY_ROOM = 1 << 20, SCANS_MAX = 500 };
 
-typedef struct work {
+/* A JPEG file while it is read. */
+typedef struct jpeg_job {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
@@ -32,11 +33,11 @@ typedef struct work {
     uint8_t *cmyk; /* a row of it */
     jmp_buf failed;
     char reason[JMSG_LENGTH_MAX];
-} work;
+} jpeg_job;
 
 static void on_error(j_common_ptr jpeg)
 {
-    work *k = jpeg->client_data;
+    jpeg_job *k = jpeg->client_data;
     jpeg->err->format_message(jpeg, k->reason);
     longjmp(k->failed, 1);
 }
@@ -50,38 +51,24 @@ static void on_message(j_common_ptr jpeg, int level)
 
 static void on_progress(j_common_ptr jpeg)
 {
-    work *k = jpeg->client_data;
+    jpeg_job *k = jpeg->client_data;
     if (k->jpeg.input_scan_number <= SCANS_MAX) return;
     snprintf(k->reason, sizeof k->reason, "it has more than %d scans", SCANS_MAX);
     longjmp(k->failed, 1);
 }
 
-static oct_status failed(const work *k)
-{
-    return k->errors.msg_code == JERR_OUT_OF_MEMORY
-               ? oct_fail(OCT_RESOURCE, "%s: cannot be decoded: out of memory", k->file->name)
-               : oct_fail(OCT_DATA,
-                          "%s: is a JPEG file that is damaged, cut short or of a rare kind: %s",
-                          k->file->name, k->reason);
-}
-
-static uint8_t times(unsigned a, unsigned b) /* a * b / 255, rounded */
-{
-    const unsigned product = a * b + 128;
-    return (uint8_t)((product + (product >> 8)) >> 8);
-}
-
 /* Files store the complements of cyan, magenta, yellow and black, as Adobe's programs began to. */
-static void from_cmyk(const uint8_t *cmyk, int64_t pixels, uint8_t *rgb)
+static void convert_cmyk(const uint8_t *cmyk, int64_t pixels, uint8_t *rgb)
 {
     for (int64_t i = 0; i < pixels; i++)
         for (int k = 0; k < 3; k++) {
             const unsigned ink = UINT8_MAX - cmyk[4 * i + k], light = cmyk[4 * i + 3];
-            rgb[3 * i + k] = (uint8_t)(light - times(ink, light));
+            const unsigned product = ink * light + 128; /* a 255th of it is taken off */
+            rgb[3 * i + k] = (uint8_t)(light - ((product + (product >> 8)) >> 8));
         }
 }
 
-static void read_pixels(work *k, const oct_image_header *header, uint8_t *pixels)
+static void read_pixels(jpeg_job *k, const oct_image_header *header, uint8_t *pixels)
 {
     struct jpeg_decompress_struct *jpeg = &k->jpeg;
     const bool inks = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
@@ -91,15 +78,20 @@ static void read_pixels(work *k, const oct_image_header *header, uint8_t *pixels
         uint8_t *to = pixels + jpeg->output_scanline * (size_t)(header->w * header->c);
         JSAMPROW row = inks ? k->cmyk : to;
         jpeg_read_scanlines(jpeg, &row, 1);
-        if (inks) from_cmyk(k->cmyk, header->w, to);
+        if (inks) convert_cmyk(k->cmyk, header->w, to);
     }
     jpeg_finish_decompress(jpeg);
 }
 
 /* pixels: NULL where the header alone is wanted. */
-static oct_status try_read(work *k, oct_image_header *header, uint8_t *pixels)
+static oct_status try_read(jpeg_job *k, oct_image_header *header, uint8_t *pixels)
 {
-    if (setjmp(k->failed)) return failed(k);
+    if (setjmp(k->failed))
+        return k->errors.msg_code == JERR_OUT_OF_MEMORY
+                   ? oct_fail(OCT_RESOURCE, "%s: cannot be decoded: out of memory", k->file->name)
+                   : oct_fail(OCT_DATA,
+                              "%s: is a JPEG file that is damaged, cut short or of a rare kind: %s",
+                              k->file->name, k->reason);
     jpeg_create_decompress(&k->jpeg);
     k->jpeg.progress = &k->progress;
     jpeg_mem_src(&k->jpeg, k->file->bytes, k->file->size);
@@ -119,7 +111,7 @@ static oct_status try_read(work *k, oct_image_header *header, uint8_t *pixels)
 
 static oct_status read_jpeg(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
-    work k = {.file = file};
+    jpeg_job k = {.file = file};
     if (pixels) OCT_TRY(oct_alloc(&k.cmyk, (size_t)header->w, 4));
     k.jpeg.err = jpeg_std_error(&k.errors);
     k.jpeg.client_data = &k;
@@ -137,7 +129,7 @@ static oct_status read_jpeg_header(const oct_encoded *file, oct_image_header *he
     return read_jpeg(file, header, NULL);
 }
 
-static oct_status decode(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
+static oct_status decode_jpeg(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
     /* A progressive file's coefficients lie in the library's memory: two bytes each, of four colours. */
     OCT_TRY(oct_mem_check_available(LIBRARY_ROOM + 8 * (size_t)(header->h * header->w)));
@@ -149,5 +141,5 @@ const oct_image_kind oct_image_kind_jpeg = {
     .begin = "\xff\xd8\xff",
     .begin_bytes = 3,
     .look = read_jpeg_header,
-    .decode = decode,
+    .decode = decode_jpeg,
 };

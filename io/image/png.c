@@ -16,20 +16,21 @@
 
 enum { CHUNK_BYTES_MAX = 1 << 20, DEFLATE_RATIO = 1032 };
 
-typedef struct work {
-    const oct_encoded *file; /* read */
+/* A PNG file that is read from `file`, `next` bytes of it so far, or else written. */
+typedef struct png_job {
+    const oct_encoded *file;
     size_t next;
-    uint8_t *written; /* or written */
+    uint8_t *written;
     size_t written_bytes, capacity;
     png_structp png;
     png_infop info;
     bool no_memory, wide; /* wide: 16 bits */
     char reason[96];
-} work;
+} png_job;
 
 static void on_error(png_structp png, png_const_charp message)
 {
-    work *k = png_get_error_ptr(png);
+    png_job *k = png_get_error_ptr(png);
     snprintf(k->reason, sizeof k->reason, "%s", message);
     png_longjmp(png, 1);
 }
@@ -39,31 +40,31 @@ static void on_warning(png_structp png, png_const_charp message)
     (void)png, (void)message;
 }
 
-static png_voidp take_memory(png_structp png, png_alloc_size_t bytes)
+static png_voidp allocate_memory(png_structp png, png_alloc_size_t bytes)
 {
-    work *k = png_get_mem_ptr(png);
+    png_job *k = png_get_mem_ptr(png);
     void *block = NULL;
     if (oct_alloc(&block, bytes, 1) != OCT_OK) k->no_memory = true;
     return block;
 }
 
-static void give_memory(png_structp png, png_voidp block)
+static void free_memory(png_structp png, png_voidp block)
 {
     (void)png;
     oct_free(&block);
 }
 
-static void give_bytes(png_structp png, png_bytep to, size_t bytes)
+static void read_bytes(png_structp png, png_bytep to, size_t bytes)
 {
-    work *k = png_get_io_ptr(png);
+    png_job *k = png_get_io_ptr(png);
     if (bytes > k->file->size - k->next) png_error(png, "the file ends too early");
     memcpy(to, k->file->bytes + k->next, bytes);
     k->next += bytes;
 }
 
-static void take_bytes(png_structp png, png_bytep from, size_t bytes)
+static void write_bytes(png_structp png, png_bytep from, size_t bytes)
 {
-    work *k = png_get_io_ptr(png);
+    png_job *k = png_get_io_ptr(png);
     if (oct_grow(&k->written, &k->capacity, k->written_bytes + bytes, 1) != OCT_OK) {
         k->no_memory = true;
         png_error(png, "out of memory");
@@ -77,22 +78,15 @@ static void flush_nothing(png_structp png)
     (void)png;
 }
 
-static oct_status failed(const work *k)
+static oct_status fail_png(const png_job *k)
 {
     if (k->no_memory || !k->png || !k->info)
         return oct_fail(OCT_RESOURCE, "%s: out of memory", k->file ? k->file->name : "PNG");
     return oct_fail(OCT_DATA, "%s: is a damaged PNG file: %s", k->file->name, k->reason);
 }
 
-static void start_reading(work *k)
-{
-    k->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, k, on_error, on_warning, k,
-                                      take_memory, give_memory);
-    if (k->png) k->info = png_create_info_struct(k->png);
-}
-
-/* Lets libpng read up to the pixels and give bytes of 1, 3 or 4 channels from then on. */
-static void read_header(work *k)
+/* Reads up to the pixels; chunks that do not make them are skipped. */
+static void read_header(png_job *k)
 {
     static const uint8_t unread[] =
         "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0"
@@ -101,13 +95,13 @@ static void read_header(work *k)
     png_set_chunk_malloc_max(k->png, CHUNK_BYTES_MAX);
     png_set_keep_unknown_chunks(k->png, PNG_HANDLE_CHUNK_NEVER, NULL, 0);
     png_set_keep_unknown_chunks(k->png, PNG_HANDLE_CHUNK_NEVER, unread, sizeof unread / 5);
-    png_set_read_fn(k->png, k, give_bytes);
+    png_set_read_fn(k->png, k, read_bytes);
     png_read_info(k->png, k->info);
 }
 
-static oct_status try_look(work *k, oct_image_header *header)
+static void read_size(png_job *k, oct_image_header *header, uint8_t *pixels)
 {
-    if (setjmp(png_jmpbuf(k->png))) return failed(k);
+    (void)pixels;
     read_header(k);
     const bool colour = png_get_color_type(k->png, k->info) & PNG_COLOR_MASK_COLOR;
     header->h = png_get_image_height(k->png, k->info);
@@ -117,99 +111,99 @@ static oct_status try_look(work *k, oct_image_header *header)
     header->c = alpha ? 4 : colour ? 3 : 1;
     /* Interlaced or not, each row is of its bytes and one more. */
     header->bytes_min = (size_t)header->h * png_get_rowbytes(k->png, k->info) / DEFLATE_RATIO;
-    return OCT_OK;
 }
 
-static oct_status read_png_header(const oct_encoded *file, oct_image_header *header)
+/* Reads the rows, interlaced or not, each of at most row_max bytes; returns how many it has. */
+static size_t read_rows(png_job *k, int64_t h, size_t row_max, uint8_t *pixels)
 {
-    work k = {.file = file};
-    start_reading(&k);
-    oct_status status = k.info ? try_look(&k, header) : failed(&k);
-    png_destroy_read_struct(&k.png, &k.info, NULL);
-    return status;
+    const int passes = png_set_interlace_handling(k->png);
+    png_read_update_info(k->png, k->info);
+    const size_t row = png_get_rowbytes(k->png, k->info);
+    if (row > row_max) png_error(k->png, "an unknown kind of pixels");
+    for (int pass = 0; pass < passes; pass++)
+        for (int64_t y = 0; y < h; y++)
+            png_read_row(k->png, pixels + (size_t)y * row, NULL);
+    png_read_end(k->png, NULL);
+    return row;
 }
 
-static void read_pixels(work *k, const oct_image_header *header, uint8_t *pixels)
+static void read_pixels(png_job *k, oct_image_header *header, uint8_t *pixels)
 {
+    const size_t row = (size_t)(header->w * header->c);
     read_header(k);
     png_set_expand(k->png); /* palettes, fewer than 8 bits, transparent colours */
     png_set_strip_16(k->png);
     if (header->c == 4) png_set_gray_to_rgb(k->png);
-    const int passes = png_set_interlace_handling(k->png);
-    png_read_update_info(k->png, k->info);
-    const size_t row = (size_t)(header->w * header->c);
-    if (png_get_rowbytes(k->png, k->info) != row) png_error(k->png, "an unknown kind of pixels");
-    for (int pass = 0; pass < passes; pass++)
-        for (int64_t y = 0; y < header->h; y++)
-            png_read_row(k->png, pixels + (size_t)y * row, NULL);
-    png_read_end(k->png, NULL);
+    if (read_rows(k, header->h, row, pixels) != row) png_error(k->png, "an unknown kind of pixels");
 }
 
 /* Numbers of pixels: indices of a palette, or grey without stretching. */
-static void read_numbers(work *k, const oct_image_header *header, uint8_t *numbers)
+static void read_numbers(png_job *k, oct_image_header *header, uint8_t *numbers)
 {
+    const size_t wide_row = 2 * (size_t)header->w;
     read_header(k);
     const int colours = png_get_color_type(k->png, k->info);
     if (colours != PNG_COLOR_TYPE_GRAY && colours != PNG_COLOR_TYPE_PALETTE)
         png_error(k->png, "a map of classes is grey or has a palette");
     png_set_packing(k->png);
-    const int passes = png_set_interlace_handling(k->png);
-    png_read_update_info(k->png, k->info);
-    const size_t row = png_get_rowbytes(k->png, k->info);
-    k->wide = row == 2 * (size_t)header->w;
-    for (int pass = 0; pass < passes; pass++)
-        for (int64_t y = 0; y < header->h; y++)
-            png_read_row(k->png, numbers + (size_t)y * row, NULL);
-    png_read_end(k->png, NULL);
+    k->wide = read_rows(k, header->h, wide_row, numbers) == wide_row;
 }
 
-typedef void read_function(work *k, const oct_image_header *header, uint8_t *pixels);
+typedef void read_function(png_job *k, oct_image_header *header, uint8_t *pixels);
 
-static oct_status try_read(work *k, const oct_image_header *header, uint8_t *pixels,
+static oct_status try_read(png_job *k, oct_image_header *header, uint8_t *pixels,
                            read_function *read)
 {
-    if (setjmp(png_jmpbuf(k->png))) return failed(k);
+    if (setjmp(png_jmpbuf(k->png))) return fail_png(k);
     read(k, header, pixels);
     return OCT_OK;
 }
 
-static oct_status read_with(work *k, const oct_image_header *header, uint8_t *pixels,
-                            read_function *read)
+static oct_status read_png(png_job *k, oct_image_header *header, uint8_t *pixels,
+                           read_function *read)
 {
-    start_reading(k);
-    oct_status status = k->info ? try_read(k, header, pixels, read) : failed(k);
+    k->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, k, on_error, on_warning, k,
+                                      allocate_memory, free_memory);
+    if (k->png) k->info = png_create_info_struct(k->png);
+    const oct_status status = k->info ? try_read(k, header, pixels, read) : fail_png(k);
     png_destroy_read_struct(&k->png, &k->info, NULL);
     return status;
 }
 
-static oct_status decode(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
+static oct_status read_png_header(const oct_encoded *file, oct_image_header *header)
 {
-    work k = {.file = file};
-    return read_with(&k, header, pixels, read_pixels);
+    png_job k = {.file = file};
+    return read_png(&k, header, NULL, read_size);
 }
 
-oct_status oct_png_numbers(const oct_encoded *file, const oct_image_header *header,
-                           int32_t *numbers)
+static oct_status decode_png(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
+{
+    png_job k = {.file = file};
+    return read_png(&k, header, pixels, read_pixels);
+}
+
+static oct_status decode_png_numbers(const oct_encoded *file, oct_image_header *header,
+                                     int32_t *numbers)
 {
     const size_t pixels = (size_t)(header->h * header->w);
-    work k = {.file = file};
+    png_job k = {.file = file};
     uint8_t *raw = NULL;
     OCT_TRY(oct_alloc(&raw, pixels, 2));
-    const oct_status status = read_with(&k, header, raw, read_numbers);
+    const oct_status status = read_png(&k, header, raw, read_numbers);
     for (size_t i = 0; i < pixels; i++)
         numbers[i] = k.wide ? raw[2 * i] << 8 | raw[2 * i + 1] : raw[i];
     oct_free(&raw);
     return status;
 }
 
-static oct_status try_write(work *k, const oct_image *image)
+static oct_status try_write(png_job *k, const oct_image *image)
 {
     const int colours = image->c == 1   ? PNG_COLOR_TYPE_GRAY
                         : image->c == 3 ? PNG_COLOR_TYPE_RGB
                                         : PNG_COLOR_TYPE_RGB_ALPHA;
     const uint8_t *pixels = image->data;
-    if (setjmp(png_jmpbuf(k->png))) return failed(k);
-    png_set_write_fn(k->png, k, take_bytes, flush_nothing);
+    if (setjmp(png_jmpbuf(k->png))) return fail_png(k);
+    png_set_write_fn(k->png, k, write_bytes, flush_nothing);
     png_set_user_limits(k->png, OCT_IMAGE_SIDE_MAX, OCT_IMAGE_SIDE_MAX);
     png_set_IHDR(k->png, k->info, (png_uint_32)image->w, (png_uint_32)image->h, 8, colours,
                  PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
@@ -222,16 +216,16 @@ static oct_status try_write(work *k, const oct_image *image)
 
 oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size)
 {
-    work k = {0};
+    png_job k = {0};
     *bytes = NULL;
     *size = 0;
     OCT_ASSERT(image->dtype == OCT_U8 && (image->c == 1 || image->c == 3 || image->c == 4));
     OCT_ASSERT(image->h > 0 && image->w > 0 && image->h <= OCT_IMAGE_SIDE_MAX &&
                image->w <= OCT_IMAGE_SIDE_MAX);
     k.png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &k, on_error, on_warning, &k,
-                                      take_memory, give_memory);
+                                      allocate_memory, free_memory);
     if (k.png) k.info = png_create_info_struct(k.png);
-    oct_status status = k.info ? try_write(&k, image) : failed(&k);
+    oct_status status = k.info ? try_write(&k, image) : fail_png(&k);
     png_destroy_write_struct(&k.png, &k.info);
     if (status == OCT_OK) {
         *bytes = k.written;
@@ -257,5 +251,6 @@ const oct_image_kind oct_image_kind_png = {
     .begin = "\x89PNG\r\n\x1a\n",
     .begin_bytes = 8,
     .look = read_png_header,
-    .decode = decode,
+    .decode = decode_png,
+    .decode_numbers = decode_png_numbers,
 };
