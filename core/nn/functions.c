@@ -37,7 +37,8 @@
 
 #define GIVEN_1 x[0]
 #define GIVEN_2 x[0], x[1]
-#define OCT_PLAIN_OP(id, inputs) PLAIN_MODULE(id, oct_module, inputs, oct_##id(cx, GIVEN_##inputs))
+#define OCT_PLAIN_OP(id, inputs, form)                                                             \
+    PLAIN_MODULE(id, oct_module, inputs, oct_##id(cx, GIVEN_##inputs))
 #include "core/op/plain_op_list.def"
 #undef OCT_PLAIN_OP
 #undef GIVEN_1

@@ -9,7 +9,8 @@
 #undef OCT_MODULE
 extern const oct_module_type oct_sequential_type;
 
-#define OCT_PLAIN_OP(name, inputs) oct_status oct_##name##_create(oct_module **m) OCT_NODISCARD;
+#define OCT_PLAIN_OP(name, inputs, form)                                                           \
+    oct_status oct_##name##_create(oct_module **m) OCT_NODISCARD;
 #include "core/op/plain_op_list.def"
 #undef OCT_PLAIN_OP
 #define OCT_ELEMENTWISE(name, args)                                                                \

@@ -59,7 +59,8 @@ oct_tensor *oct_mul_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 
 #define OCT_INPUTS_1 oct_tensor *x
 #define OCT_INPUTS_2 oct_tensor *a, oct_tensor *b
-#define OCT_PLAIN_OP(name, inputs) oct_tensor *oct_##name(oct_context *cx, OCT_INPUTS_##inputs);
+#define OCT_PLAIN_OP(name, inputs, form)                                                           \
+    oct_tensor *oct_##name(oct_context *cx, OCT_INPUTS_##inputs);
 #include "core/op/plain_op_list.def"
 #undef OCT_PLAIN_OP
 #define OCT_ELEMENTWISE(name, args)                                                                \

@@ -68,7 +68,7 @@ static void write_softmax(oct_to_c *w, oct_to_c_call *c)
                  q.zero_point, c->from, c->to);
 }
 
-/* One input of a concat: copied where its codes mean the same, otherwise scaled (kernel/qconcat.c). */
+/* One input of a concat: copied where its codes mean the same, otherwise scaled (quant/program/step_concat.c). */
 static void place(oct_to_c *w, const oct_to_c_call *of, int input, int64_t first)
 {
     oct_to_c_call c = *of;

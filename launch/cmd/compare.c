@@ -9,7 +9,7 @@
 #include "launch/base/output.h"
 #include "launch/session/build.h"
 #include "launch/evaluate/evaluate.h"
-#include "quant/layers/layer_compare.h"
+#include "quant/layers/layer_source.h"
 #include "quant/program/step.h"
 
 #include <jansson.h>

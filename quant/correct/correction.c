@@ -69,8 +69,9 @@ oct_status oct_correction_collect(oct_correction *c)
     int64_t bytes = 0;
     while (c->end < c->count) {
         oct_corrected_layer *l = &c->layers[c->end];
-        const oct_conv_shape shape = oct_moments_shape(l->layer);
-        bytes += products ? oct_moments_bytes(&shape) : 0;
+        const oct_conv_shape shape = oct_qat_conv_shape(l->layer, 1, 1);
+        const int64_t k = oct_conv_depth(&shape);
+        bytes += products ? shape.groups * k * k * (int64_t)sizeof(int64_t) : 0;
         if (bytes > room && c->end > c->begin) break;
         c->end++;
         OCT_TRY(oct_moments_create(&l->moments, &shape, products));

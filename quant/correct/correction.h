@@ -17,7 +17,6 @@
 #pragma once
 
 #include "core/base/collective.h"
-#include "quant/module/conv/moments.h"
 #include "quant/module/quant_modules.h"
 
 typedef struct oct_correction_options {

@@ -73,22 +73,6 @@ static void round_wide(int64_t n, const double *restrict v, double *restrict r)
         r[i] = rint(v[i]);
 }
 
-/* Integer keys keep the order of floats, so that minimum and maximum vectorise. */
-static inline int32_t key_of(float x)
-{
-    int32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits ^ ((bits >> 31) & INT32_MAX);
-}
-
-static inline float float_of(int32_t key)
-{
-    const int32_t bits = key ^ ((key >> 31) & INT32_MAX);
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 #define CODES(name, code_t)                                                                        \
     OCT_CLONES                                                                                     \
     static void name(int64_t n, const double *restrict r, const oct_requant_limits *limits,        \
@@ -118,7 +102,7 @@ CODES(codes_wide16, uint16_t)
             flags[i] = (uint8_t)((r[i] >= lo) & (r[i] <= hi) & (v[i] > floor) & (v[i] < six));     \
             value_t clipped = v[i] > floor ? v[i] : floor;                                         \
             clipped = clipped < six ? clipped : six;                                               \
-            const int32_t key = key_of((float)clipped);                                            \
+            const int32_t key = oct_order_key((float)clipped);                                     \
             least = key < least ? key : least;                                                     \
             most = key > most ? key : most;                                                        \
         }                                                                                          \
@@ -143,18 +127,18 @@ WATCH(watch_wide, double)
 STORE(store_float, float)
 STORE(store_wide, double)
 
-/* A call. */
-typedef struct job {
-    const oct_epilogue *f;
+/* A call: what it computes, and what is looked up once for all spans. */
+typedef struct epilogue_call {
+    const oct_epilogue *epilogue;
     const oct_acc_rows *rows;
     oct_requant_limits limits;
     bool watched; /* flags or range are wanted */
-} job;
+} epilogue_call;
 
 /* Computes a span of a float output in float; where codes come out, the requantizer of the kernel table does. */
-static void epilogue_float(const job *j, const span *s, uint8_t *flags, int32_t range[2])
+static void epilogue_float(const epilogue_call *j, const span *s, uint8_t *flags, int32_t range[2])
 {
-    const oct_epilogue *f = j->f;
+    const oct_epilogue *f = j->epilogue;
     const int64_t count = s->rows * s->n;
     float v[BLOCK], r[BLOCK];
     scale_float(s->rows, s->n, (const int32_t *)j->rows->acc + s->first, f->q.bias + s->channel,
@@ -167,33 +151,23 @@ static void epilogue_float(const job *j, const span *s, uint8_t *flags, int32_t 
     store_float(count, v, &j->limits, (float *)j->rows->y + s->first);
 }
 
-static void store_output(const job *j, const span *s, const double *v, const double *r)
+/* Rounds the values v, or where the rounding has whole multipliers the accumulators themselves. */
+static void round_sums(const epilogue_call *j, const span *s, const double *v, double *r)
 {
-    const int64_t count = s->rows * s->n;
-    void *y = j->rows->y;
-    if (j->f->out == OCT_F32)
-        store_wide(count, v, &j->limits, (float *)y + s->first);
-    else if (j->f->out == OCT_U16)
-        codes_wide16(count, r, &j->limits, (uint16_t *)y + s->first);
-    else
-        codes_wide(count, r, &j->limits, (uint8_t *)y + s->first);
-}
-
-static void round_sums(const job *j, const span *s, const double *v, double *r)
-{
-    const oct_epilogue *f = j->f;
-    const oct_rounding_row *by = oct_rounding_of(f->requantizer);
+    const oct_epilogue *f = j->epilogue;
+    const oct_rounding_row *rounding = oct_rounding_of(f->requantizer);
     const void *acc = (const char *)j->rows->acc + s->first * (f->acc == OCT_S64 ? 8 : 4);
-    if (!by->rows || f->out == OCT_F32)
+    if (!rounding->rows || f->out == OCT_F32)
         round_wide(s->rows * s->n, v, r);
     else
-        (f->acc == OCT_S64 ? by->rows_wide : by->rows)(s->rows, s->n, acc, f->bias + s->channel,
-                                                       f->fixed + s->channel, f->out == OCT_U16, r);
+        (f->acc == OCT_S64 ? rounding->rows_wide : rounding->rows)(
+            s->rows, s->n, acc, f->bias + s->channel, f->fixed + s->channel, f->out == OCT_U16, r);
 }
 
-static void epilogue_wide(const job *j, const span *s, uint8_t *flags, int32_t range[2])
+/* Computes a span in double: where codes have 16 bits, and for v of roundings in whole numbers. */
+static void epilogue_wide(const epilogue_call *j, const span *s, uint8_t *flags, int32_t range[2])
 {
-    const oct_epilogue *f = j->f;
+    const oct_epilogue *f = j->epilogue;
     const int64_t count = s->rows * s->n, *bias = f->bias + s->channel;
     const float *multiplier = f->q.multiplier + s->channel;
     const int32_t *narrow = (const int32_t *)j->rows->acc + s->first;
@@ -211,51 +185,12 @@ static void epilogue_wide(const job *j, const span *s, uint8_t *flags, int32_t r
                  f->addend_multiplier, v);
     round_sums(j, s, v, r);
     if (j->watched) watch_wide(count, v, r, &j->limits, flags, range);
-    store_output(j, s, v, r);
-}
-
-/* A float output is never out of bounds. */
-static oct_requant_limits limits_of(const oct_epilogue *f)
-{
-    oct_requant_limits limits = oct_requant_limits_of(&f->q);
-    if (f->out == OCT_F32) {
-        limits.lo = -INFINITY;
-        limits.hi = INFINITY;
-    }
-    return limits;
-}
-
-static void epilogue_span(const job *j, const span *s, int32_t ends[2])
-{
-    uint8_t flags[BLOCK], bits[BLOCK / 8];
-    const int64_t count = s->rows * s->n;
-    if (oct_epilogue_is_float(j->f))
-        epilogue_float(j, s, flags, ends);
+    if (f->out == OCT_F32)
+        store_wide(count, v, &j->limits, (float *)j->rows->y + s->first);
+    else if (f->out == OCT_U16)
+        codes_wide16(count, r, &j->limits, (uint16_t *)j->rows->y + s->first);
     else
-        epilogue_wide(j, s, flags, ends);
-    if (!j->rows->mask) return;
-    oct_bits_pack(flags, count, bits);
-    oct_bits_append(j->rows->mask, s->first, bits, count);
-}
-
-static void epilogue_blocks(const oct_epilogue *f, const oct_acc_rows *r)
-{
-    const job j = {.f = f, .rows = r, .limits = limits_of(f), .watched = r->mask || r->range};
-    const int64_t n = r->n;
-    int32_t ends[2] = {INT32_MAX, INT32_MIN};
-    span s = {0};
-    for (int64_t row = 0; row < r->m; row += s.rows) {
-        s.rows = oct_min_i64(oct_max_i64(BLOCK / n, 1), r->m - row);
-        for (s.channel = 0; s.channel < n; s.channel += BLOCK) {
-            s.n = oct_min_i64(n - s.channel, BLOCK);
-            epilogue_span(&j, &s, ends);
-            s.first += s.rows * s.n;
-        }
-    }
-    if (!r->range || f->out == OCT_F32) return;
-    if (s.first > 0) oct_requant_range_merge(r->range, float_of(ends[0]), float_of(ends[1]));
-    oct_requant_range_end(&f->q, n, r->range);
-    if (f->addend.data && !isfinite(f->addend_multiplier)) r->range[0] = r->range[1] = NAN;
+        codes_wide(count, r, &j->limits, (uint8_t *)j->rows->y + s->first);
 }
 
 bool oct_epilogue_requantizes(const oct_epilogue *f)
@@ -274,14 +209,46 @@ oct_requant oct_epilogue_requant(const oct_epilogue *f)
     return q;
 }
 
+/* Computes rows in spans of at most BLOCK outputs: several short rows, or a part of a long one. */
+static void compute_spans(const oct_epilogue *f, const oct_acc_rows *r)
+{
+    epilogue_call call = {.epilogue = f,
+                          .rows = r,
+                          .limits = oct_requant_limits_of(&f->q),
+                          .watched = r->mask || r->range};
+    int32_t ends[2] = {INT32_MAX, INT32_MIN};
+    span s = {0};
+    if (f->out == OCT_F32) { /* which is never out of bounds */
+        call.limits.lo = -INFINITY;
+        call.limits.hi = INFINITY;
+    }
+    for (int64_t row = 0; row < r->m; row += s.rows) {
+        s.rows = oct_min_i64(oct_max_i64(BLOCK / r->n, 1), r->m - row);
+        for (s.channel = 0; s.channel < r->n; s.channel += BLOCK) {
+            uint8_t flags[BLOCK], bits[BLOCK / 8];
+            s.n = oct_min_i64(r->n - s.channel, BLOCK);
+            (oct_epilogue_is_float(f) ? epilogue_float : epilogue_wide)(&call, &s, flags, ends);
+            if (r->mask) {
+                oct_bits_pack(flags, s.rows * s.n, bits);
+                oct_bits_append(r->mask, s.first, bits, s.rows * s.n);
+            }
+            s.first += s.rows * s.n;
+        }
+    }
+    if (!r->range || f->out == OCT_F32) return;
+    if (s.first > 0)
+        oct_requant_range_merge(r->range, oct_float_of_order(ends[0]), oct_float_of_order(ends[1]));
+    oct_requant_range_end(&f->q, r->n, r->range);
+    if (f->addend.data && !isfinite(f->addend_multiplier)) r->range[0] = r->range[1] = NAN;
+}
+
 void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oct_acc_rows *r)
 {
-    if (!oct_epilogue_requantizes(f)) {
-        epilogue_blocks(f, r);
-        return;
-    }
     const oct_requant q = oct_epilogue_requant(f);
-    kernel->requantize(r, &q);
+    if (oct_epilogue_requantizes(f))
+        kernel->requantize(r, &q);
+    else
+        compute_spans(f, r);
 }
 
 oct_epilogue oct_epilogue_at(const oct_epilogue *f, int64_t first)

@@ -60,7 +60,7 @@ typedef struct oct_depthwise {
     int32_t *acc;               /* (out_w, channels) */
     uint8_t *codes;             /* depthwise_codes: the same in place of acc */
     const void *epilogue;       /* what makes codes, as in oct_product */
-    void *scratch;              /* oct_depthwise_scratch, 64-byte aligned */
+    void *scratch;              /* of the plan, 64-byte aligned */
 } oct_depthwise;
 
 /* The weights of such a convolution. Packed, their taps are `dilation` columns apart, with zeros between
@@ -122,6 +122,3 @@ int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps,
 int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k);
 void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
                    int8_t *packed);
-/* Returns the bytes of scratch of oct_depthwise for out_w columns of output; every kernel table takes
- * them. */
-int64_t oct_depthwise_scratch(int kernel_h, int kernel_w, int stride, int64_t out_w);

@@ -1,6 +1,9 @@
 /* Codes of either width in memory, as the numbers that they stand for. */
 #include "core/base/cpu.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/qcodes.h"
+
+#include <string.h>
 
 oct_qcodes oct_qcodes_of(const oct_tensor *x)
 {
@@ -85,4 +88,41 @@ void oct_qcodes_range(oct_qcodes x, int64_t n, float *range)
     const float high = (float)(found[1] - x.q.zero_point) * x.q.scale;
     range[0] = low < range[0] ? low : range[0];
     range[1] = high > range[1] ? high : range[1];
+}
+
+int64_t oct_qtable_size(oct_qparams x)
+{
+    return oct_codes_dtype(x) == OCT_U16 ? 65536 : 256;
+}
+
+/* Repeats one code. */
+static void fill_codes(void *to, const void *code, oct_dtype dtype, int64_t n)
+{
+    if (dtype == OCT_U8) {
+        memset(to, *(const uint8_t *)code, (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        ((uint16_t *)to)[i] = *(const uint16_t *)code;
+}
+
+oct_qcodes oct_qcodes_broadcast(const oct_broadcast *b, int input, oct_qcodes x, int64_t first,
+                                int64_t n, void *room)
+{
+    const oct_dtype dtype = oct_codes_dtype(x.q);
+    if (oct_broadcast_numel(b, input) == b->positions * b->channels)
+        return oct_qcodes_from(x, first);
+    for (int64_t i = 0; i < n;) {
+        int64_t place[3], step;
+        oct_broadcast_place(b, first + i, place);
+        const int64_t count = oct_min_i64(n - i, b->channels - place[2]);
+        const void *from = oct_qcodes_from(x, oct_broadcast_at(b, input, place, &step)).data;
+        void *to = oct_qcodes_place(room, x.q, i);
+        if (step)
+            memcpy(to, from, (size_t)count * oct_dtype_bytes(dtype));
+        else
+            fill_codes(to, from, dtype, count);
+        i += count;
+    }
+    return (oct_qcodes){.q = x.q, .data = room};
 }

@@ -1,5 +1,6 @@
 /* The integer layers without weights, on codes of 8 and 16 bits in any mixture: what training,
- * evaluation and the runtime all call, so their codes cannot differ.
+ * evaluation and the runtime all call, so their codes cannot differ. Each is in the file of its step,
+ * quant/program/step_<kind>.c; what they share is in qcodes.c.
  *
  * Codes lie in memory as bytes or as 16-bit numbers, as oct_codes_dtype of their qparams says. "Wide"
  * below: some input or the output has 16 bits. No allocation, no threads: callers cut elements, rows
@@ -87,9 +88,6 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qmul *mul
 int64_t oct_qtable_size(oct_qparams x);
 /* code = table[x] */
 void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparams y, void *codes);
-/* The same of rows of channels that have a table each, one after another: code = table[channel][x]. */
-void oct_qlut_channels(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t *table,
-                       oct_qparams y, void *codes);
 
 /* Softmax over rows of k codes: e = exponential[largest code of the row - x], code =
  * round_half_up(e / (sum of e * scale_y)) + zero_point, cut to qmax; in whole numbers, because
@@ -129,7 +127,7 @@ typedef struct oct_qavg {
     /* Bytes alone: halves up, floor(fl(v + 0.5)) in place of round_half_even(v). */
     bool half_up;
     /* In place of all this the rounding of the sum times 1/count; NULL: not so. */
-    const oct_rounding_row *by;
+    const oct_rounding_row *rounding;
 } oct_qavg;
 void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
 void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how, oct_qcodes x,

@@ -32,7 +32,7 @@ enum {
 typedef struct worker {
     const oct_qconv_plan *plan;
     const oct_qconv_pass *pass;
-    const oct_requant *codes; /* sums become codes at once; NULL: they are accumulators */
+    const oct_requant *requant; /* sums become codes at once; NULL: they are accumulators */
     uint8_t *stripe;
     int32_t *acc;         /* of a block */
     int64_t *wide;        /* the same of 16-bit codes */
@@ -46,7 +46,7 @@ typedef struct block {
     int64_t sample, samples, line, lines;
 } block;
 
-static worker worker_of(const oct_qconv_plan *plan, const oct_qconv_pass *pass, void *scratch)
+static worker make_worker(const oct_qconv_plan *plan, const oct_qconv_pass *pass, void *scratch)
 {
     uint8_t *at = scratch;
     return (worker){.plan = plan,
@@ -62,7 +62,7 @@ static worker worker_of(const oct_qconv_plan *plan, const oct_qconv_pass *pass, 
 /* Returns the requantizer's constants for what begins at channel `channel` and in y at `to`. */
 static oct_requant requant_at(const worker *w, int64_t channel, const uint8_t *to)
 {
-    oct_requant q = *w->codes;
+    oct_requant q = *w->requant;
     q.bias += channel;
     q.multiplier += channel;
     if (q.addend) q.addend += to - (const uint8_t *)w->pass->y;
@@ -87,7 +87,7 @@ static void multiply_columns(const worker *w, const oct_product *of, columns c, 
     p.packed = (const char *)w->pass->packed + c.group * plan->group_bytes +
                c.first / kernel->col_tile * p.panel_bytes;
     p.n = c.count;
-    if (w->codes) {
+    if (w->requant) {
         uint8_t *to = (uint8_t *)out + channel;
         const oct_requant q = requant_at(w, channel, to);
         p.acc = to;
@@ -111,8 +111,8 @@ static void multiply_rows(const worker *w, const oct_product *p, int64_t count, 
                                  out);
 }
 
-/* The class of most positions goes first: it has most to do while weights come from memory. */
-static void largest_first(oct_product *p, int64_t count)
+/* Puts the class of most positions first: it has most to do while weights come from memory. */
+static void move_largest_first(oct_product *p, int64_t count)
 {
     for (int64_t i = 1; i < count; i++) {
         if (p[i].m <= p[0].m) continue;
@@ -122,7 +122,8 @@ static void largest_first(oct_product *p, int64_t count)
     }
 }
 
-static void block_of_window(const worker *w, const block *b, void *out)
+/* Multiplies a block whose rows are windows of the input where it lies. */
+static void multiply_window_block(const worker *w, const block *b, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
     const oct_conv_window *window = &plan->window;
@@ -135,7 +136,7 @@ static void block_of_window(const worker *w, const block *b, void *out)
         count = oct_min_i64(lines->classes - first, CLASSES);
         for (int64_t i = 0; i < count; i++)
             p[i] = oct_conv_window_product(window, &class[first + i], b -> samples, x, NULL);
-        largest_first(p, count);
+        move_largest_first(p, count);
         multiply_rows(w, p, count, out);
     }
 }
@@ -146,38 +147,35 @@ typedef struct code_bytes {
     uint8_t fill;
 } code_bytes;
 
-static code_bytes code_bytes_of(oct_qparams q, int shift)
-{
-    return (code_bytes){.shift = shift, .fill = (uint8_t)(q.zero_point >> shift)};
-}
-
 OCT_CLONES
-static void take_bytes(int64_t n, const uint16_t *restrict codes, int shift, uint8_t *restrict out)
+static void extract_bytes(int64_t n, const uint16_t *restrict codes, int shift,
+                          uint8_t *restrict out)
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = (uint8_t)(codes[i] >> shift);
 }
 
 /* Copies line y of a sample, which may lie outside the plane, with its border. */
-static void copy_line(const worker *w, code_bytes h, int64_t sample, int64_t y, uint8_t *out)
+static void copy_line(const worker *w, code_bytes bytes, int64_t sample, int64_t y, uint8_t *out)
 {
     const oct_conv_shape *s = &w->plan->shape;
     const int64_t border = w->plan->border, inner = s->in_w * s->in_c;
     const int64_t at = (sample * s->in_h + y) * inner;
     if (y < 0 || y >= s->in_h) {
-        memset(out, h.fill, (size_t)w->plan->pitch);
+        memset(out, bytes.fill, (size_t)w->plan->pitch);
         return;
     }
-    memset(out, h.fill, (size_t)border);
+    memset(out, bytes.fill, (size_t)border);
     out += border;
     if (w->plan->wide)
-        take_bytes(inner, (const uint16_t *)w->pass->x + at, h.shift, out);
+        extract_bytes(inner, (const uint16_t *)w->pass->x + at, bytes.shift, out);
     else
         memcpy(out, (const uint8_t *)w->pass->x + at, (size_t)inner);
-    memset(out + inner, h.fill, (size_t)(w->plan->pitch - border - inner));
+    memset(out + inner, bytes.fill, (size_t)(w->plan->pitch - border - inner));
 }
 
-static void fill_stripe(const worker *w, const block *b, code_bytes h)
+/* Copies the input lines that a block looks at. */
+static void fill_stripe(const worker *w, const block *b, code_bytes bytes)
 {
     const oct_conv_shape *s = &w->plan->shape;
     const int64_t lines = oct_qconv_stripe_lines(w->plan, b->lines);
@@ -185,19 +183,8 @@ static void fill_stripe(const worker *w, const block *b, code_bytes h)
     uint8_t *out = w->stripe;
     for (int64_t n = b->sample; n < b->sample + b->samples; n++)
         for (int64_t i = 0; i < lines; i++, out += w->plan->pitch)
-            copy_line(w, h, n, top + i, out);
+            copy_line(w, bytes, n, top + i, out);
     memset(out, 0, OCT_WORD); /* the last run is read to the end of its word */
-}
-
-/* Every block has all samples of a period, but the last one of a plane may have fewer lines. */
-static void block_of_stripe(const worker *w, const block *b, void *out)
-{
-    const oct_product p = {.x = w->stripe,
-                           .rows = w->plan->rows,
-                           .m = b->samples * b->lines * w->plan->shape.out_w,
-                           .runs = w->plan->runs,
-                           .num_runs = w->plan->taps};
-    multiply_rows(w, &p, 1, out);
 }
 
 /* Points to the lines of input that line `y` of output looks at; in the stripe, which has no outside, they
@@ -218,7 +205,7 @@ static void point_to_lines(const worker *w, int64_t sample, int64_t y, int64_t i
 }
 
 /* A depthwise convolution, line by line: to codes, or to sums where codes are made later. */
-static void block_of_lines(const worker *w, const block *b, code_bytes h, void *out)
+static void convolve_depthwise_block(const worker *w, const block *b, code_bytes bytes, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
     const oct_conv_shape *s = &plan->shape;
@@ -229,14 +216,14 @@ static void block_of_lines(const worker *w, const block *b, code_bytes h, void *
                        .kernel_w = (int)oct_conv_extent(s->kernel_w, s->dilation_w),
                        .stride = s->stride_w,
                        .padding = plan->copies ? 0 : s->pad_left,
-                       .fill = h.fill,
+                       .fill = bytes.fill,
                        .line = w->line,
                        .packed = w->pass->packed,
                        .scratch = w->columns};
     for (int64_t i = 0; i < b->samples * b->lines; i++) {
         const int64_t n = i / b->lines, y = i % b->lines, at = i * s->out_w * s->out_c;
         point_to_lines(w, b->sample + n, b->line + y, n * plan->stripe_lines + y * s->stride_h);
-        if (w->codes) {
+        if (w->requant) {
             d.codes = (uint8_t *)out + at;
             const oct_requant q = requant_at(w, 0, d.codes);
             plan->kernel->depthwise_codes(&d, &q);
@@ -248,40 +235,48 @@ static void block_of_lines(const worker *w, const block *b, code_bytes h, void *
 }
 
 /* Sums one byte of each code. out: accumulators of the block, or its codes. */
-static void block_of_bytes(const worker *w, const block *b, int shift, void *out)
+static void multiply_byte_block(const worker *w, const block *b, int shift, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
-    const code_bytes h = code_bytes_of(plan->in, shift);
-    if (plan->copies) fill_stripe(w, b, h);
-    if (plan->depthwise)
-        block_of_lines(w, b, h, out);
-    else if (plan->copies)
-        block_of_stripe(w, b, out);
-    else
-        block_of_window(w, b, out);
+    const code_bytes bytes = {.shift = shift, .fill = (uint8_t)(plan->in.zero_point >> shift)};
+    if (plan->copies) fill_stripe(w, b, bytes);
+    if (plan->depthwise) {
+        convolve_depthwise_block(w, b, bytes, out);
+    } else if (plan->copies) {
+        /* A block has all samples of a period, but the last one of a plane may have fewer lines. */
+        const oct_product p = {.x = w->stripe,
+                               .rows = plan->rows,
+                               .m = b->samples * b->lines * plan->shape.out_w,
+                               .runs = plan->runs,
+                               .num_runs = plan->taps};
+        multiply_rows(w, &p, 1, out);
+    } else {
+        multiply_window_block(w, b, out);
+    }
 }
 
 OCT_CLONES
-static void take_high(int64_t n, const int32_t *restrict high, int64_t *restrict acc)
+static void shift_high_sums(int64_t n, const int32_t *restrict high, int64_t *restrict acc)
 {
     for (int64_t i = 0; i < n; i++)
         acc[i] = INT64_C(256) * high[i];
 }
 
 OCT_CLONES
-static void add_low(int64_t n, const int32_t *restrict low, int64_t *restrict acc)
+static void add_low_sums(int64_t n, const int32_t *restrict low, int64_t *restrict acc)
 {
     for (int64_t i = 0; i < n; i++)
         acc[i] += low[i];
 }
 
-static void block_of_words(const worker *w, const block *b, int64_t *acc)
+/* Computes the accumulators of a block of 16-bit codes: 256 times the sums of high bytes plus those of low ones. */
+static void multiply_word_block(const worker *w, const block *b, int64_t *acc)
 {
     const int64_t n = b->samples * b->lines * w->plan->shape.out_w * w->plan->shape.out_c;
-    block_of_bytes(w, b, 8, w->acc);
-    take_high(n, w->acc, acc);
-    block_of_bytes(w, b, 0, w->acc);
-    add_low(n, w->acc, acc);
+    multiply_byte_block(w, b, 8, w->acc);
+    shift_high_sums(n, w->acc, acc);
+    multiply_byte_block(w, b, 0, w->acc);
+    add_low_sums(n, w->acc, acc);
 }
 
 #define SCALE_CODES(name, code_t, acc_t)                                                           \
@@ -296,7 +291,8 @@ static void block_of_words(const worker *w, const block *b, int64_t *acc)
 SCALE_CODES(scale_codes, uint8_t, int32_t)
 SCALE_CODES(scale_codes16, uint16_t, int64_t)
 
-static void block_of_affine(const worker *w, const block *b, void *acc)
+/* Computes the accumulators of a block of an affine plan. */
+static void scale_affine_block(const worker *w, const block *b, void *acc)
 {
     const oct_conv_shape *s = &w->plan->shape;
     const int32_t zero_point = w->plan->in.zero_point;
@@ -315,7 +311,7 @@ static void compute_blocks(const worker *w, void *all, oct_acc_visit *visit, voi
 {
     const oct_qconv_plan *plan = w->plan;
     const oct_conv_shape *s = &plan->shape;
-    const int64_t samples = w->pass->samples, element = w->codes ? 1 : plan->wide ? 8 : 4;
+    const int64_t samples = w->pass->samples, element = w->requant ? 1 : plan->wide ? 8 : 4;
     block b = {0};
     for (; b.sample < samples; b.sample += plan->period) {
         b.samples = oct_min_i64(plan->period, samples - b.sample);
@@ -326,11 +322,11 @@ static void compute_blocks(const worker *w, void *all, oct_acc_visit *visit, voi
                         : plan->wide ? (void *)w->wide
                                      : w->acc;
             if (plan->affine)
-                block_of_affine(w, &b, acc);
+                scale_affine_block(w, &b, acc);
             else if (plan->wide)
-                block_of_words(w, &b, acc);
+                multiply_word_block(w, &b, acc);
             else
-                block_of_bytes(w, &b, 0, acc);
+                multiply_byte_block(w, &b, 0, acc);
             if (visit) visit(args, position, b.samples * b.lines * s->out_w, acc);
         }
     }
@@ -339,7 +335,7 @@ static void compute_blocks(const worker *w, void *all, oct_acc_visit *visit, voi
 void oct_qconv_accumulate(const oct_qconv_plan *p, const oct_qconv_pass *pass, oct_acc_visit *visit,
                           void *args, void *scratch)
 {
-    const worker w = worker_of(p, pass, scratch);
+    const worker w = make_worker(p, pass, scratch);
     compute_blocks(&w, pass->y, visit, args);
 }
 
@@ -368,23 +364,63 @@ static void epilogue_block(void *args, int64_t position, int64_t positions, void
     if (bits && !whole) oct_bits_append(pass->mask, first, bits, positions * n);
 }
 
-/* Codes are made while the sums are in registers, where neither mask nor range wants more. */
-static bool makes_codes_at_once(const oct_qconv_plan *p, const oct_qconv_pass *pass,
-                                const oct_epilogue *f)
-{
-    return !p->affine && p->kernel->product_codes && !pass->mask && !pass->range &&
-           oct_epilogue_requantizes(f);
-}
-
 void oct_qconv_forward(const oct_qconv_plan *p, const oct_qconv_pass *pass, const oct_epilogue *f,
                        void *scratch)
 {
-    worker w = worker_of(p, pass, scratch);
-    if (makes_codes_at_once(p, pass, f)) {
+    worker w = make_worker(p, pass, scratch);
+    /* Codes are made while the sums are in registers, where neither mask nor range wants more. */
+    if (!p->affine && p->kernel->product_codes && !pass->mask && !pass->range &&
+        oct_epilogue_requantizes(f)) {
         const oct_requant q = oct_epilogue_requant(f);
-        w.codes = &q;
+        w.requant = &q;
         compute_blocks(&w, pass->y, NULL, NULL);
     } else {
         compute_blocks(&w, NULL, epilogue_block, &(epilogue_args){&w, f});
     }
 }
+
+/* Sums over rows of accumulators, for the statistics of a batch. A block of channels keeps its sums in registers while
+ * all rows go by; the order of a channel's terms is that of the rows, whatever the block. */
+enum { SUM_CHANNELS = 32 };
+
+/* Channels [c, c + wide) of all rows; where `wide` is a constant, the sums stay in registers. */
+#define SUM_BLOCK()                                                                                \
+    do {                                                                                           \
+        double total[SUM_CHANNELS], squares[SUM_CHANNELS];                                         \
+        for (int64_t j = 0; j < wide; j++) {                                                       \
+            total[j] = sum[c + j];                                                                 \
+            squares[j] = sum[n + c + j];                                                           \
+        }                                                                                          \
+        for (int64_t i = 0; i < rows; i++)                                                         \
+            for (int64_t j = 0; j < wide; j++) {                                                   \
+                const double a = (double)(acc[i * n + c + j] - offset[c + j]);                     \
+                total[j] += a;                                                                     \
+                squares[j] += a * a;                                                               \
+            }                                                                                      \
+        for (int64_t j = 0; j < wide; j++) {                                                       \
+            sum[c + j] = total[j];                                                                 \
+            sum[n + c + j] = squares[j];                                                           \
+        }                                                                                          \
+    } while (0)
+
+#define SUMS(name, acc_t)                                                                          \
+    OCT_CLONES                                                                                     \
+    void name(int64_t rows, int64_t n, int64_t channels, const acc_t *restrict acc,                \
+              const acc_t *restrict offset, double *restrict sum)                                  \
+    {                                                                                              \
+        int64_t c = 0;                                                                             \
+        for (; c + SUM_CHANNELS <= channels; c += SUM_CHANNELS) {                                  \
+            enum { wide = SUM_CHANNELS };                                                          \
+            SUM_BLOCK();                                                                           \
+        }                                                                                          \
+        for (; c + 16 <= channels; c += 16) {                                                      \
+            enum { wide = 16 };                                                                    \
+            SUM_BLOCK();                                                                           \
+        }                                                                                          \
+        if (c < channels) {                                                                        \
+            const int64_t wide = channels - c;                                                     \
+            SUM_BLOCK();                                                                           \
+        }                                                                                          \
+    }
+SUMS(oct_acc_sums, int32_t)
+SUMS(oct_acc_sums16, int64_t)

@@ -1,11 +1,102 @@
-/* What the convolution of a layer needs to know: which way it goes, its blocks, its tables, its sizes.
- * qconv.c has the ways. */
+/* What is known of a convolution before it runs: the kernel table (a pure function of the set of instruction sets, so
+ * the choice for a machine that no machine has is a unit test), the order of packed weights, which way it goes, its
+ * blocks, its tables, its sizes. qconv.c has the ways. */
+#include "quant/kernel/depthwise_simd.h"
 #include "quant/kernel/qconv.h"
 
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 
 #include <string.h>
+
+static const oct_kernel *const kernels[] = {
+#define OCT_KERNEL(ISA, isa) &oct_kernel_##isa,
+#include "quant/kernel/kernel_list.def"
+#undef OCT_KERNEL
+};
+
+const oct_kernel *oct_kernel_select(oct_isa_set have)
+{
+    size_t i = 0;
+    while (i + 1 < OCT_COUNT(kernels) && !oct_isa_has(have, kernels[i]->isa))
+        i++;
+    return kernels[i];
+}
+
+const oct_kernel *oct_kernel_here(void)
+{
+    return oct_kernel_select(oct_cpu_isa());
+}
+
+/* The order of packed weights, the same for every kernel table. */
+
+static int64_t divide_up(int64_t count, int64_t step)
+{
+    return (count + step - 1) / step;
+}
+
+int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k)
+{
+    return taps * divide_up(k, OCT_WORD) * kernel->tile_bytes;
+}
+
+int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k)
+{
+    return divide_up(n, kernel->col_tile) * oct_panel_bytes(kernel, taps, k);
+}
+
+/* Packs a run of k weights of `columns` columns, `pitch` apart, and returns where the next one goes. */
+static int8_t *pack_run(const oct_kernel *kernel, int64_t columns, int64_t k, int64_t pitch,
+                        const int8_t *w, int8_t *packed)
+{
+    enum { MOST_COLUMNS = 16 };
+    int8_t tile[MOST_COLUMNS * OCT_WORD] = {0};
+    OCT_ASSERT(kernel->col_tile <= MOST_COLUMNS);
+    for (int64_t at = 0; at < k; at += OCT_WORD, packed += kernel->tile_bytes) {
+        if (k - at < OCT_WORD) memset(tile, 0, sizeof tile);
+        for (int64_t c = 0; c < columns; c++) {
+            const int8_t *from = w + c * pitch + at;
+            if (k - at >= OCT_WORD)
+                memcpy(tile + c * OCT_WORD, from, OCT_WORD);
+            else
+                memcpy(tile + c * OCT_WORD, from, (size_t)(k - at));
+        }
+        kernel->pack_tile(tile, packed);
+    }
+    return packed;
+}
+
+void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
+                   int8_t *packed)
+{
+    const int64_t pitch = taps * k;
+    for (int64_t col = 0; col < n; col += kernel->col_tile) {
+        const int64_t columns = n - col < kernel->col_tile ? n - col : kernel->col_tile;
+        for (int64_t tap = 0; tap < taps; tap++)
+            packed = pack_run(kernel, columns, k, pitch, w + col * pitch + tap * k, packed);
+    }
+}
+
+int64_t oct_depthwise_packed_bytes(int taps, int64_t channels, int kernel_h, int kernel_w)
+{
+    return divide_up(channels, OCT_DEPTHWISE_LANES) * kernel_w * divide_up(kernel_h, taps) *
+           OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
+}
+
+/* In the order that depthwise_simd.h describes. */
+void oct_depthwise_pack_taps(int taps, const oct_depthwise_weights *w, int8_t *packed)
+{
+    const int width = OCT_DEPTHWISE_WORD / taps;
+    for (int64_t c = 0; c < w->channels; c += OCT_DEPTHWISE_LANES)
+        for (int x = 0; x < oct_depthwise_columns(w); x++)
+            for (int ky = 0; ky < w->kernel_h; ky += taps)
+                for (int64_t lane = c; lane < c + OCT_DEPTHWISE_LANES; lane++)
+                    for (int tap = ky; tap < ky + taps; tap++, packed += width) {
+                        const bool real = lane < w->channels && tap < w->kernel_h;
+                        const int32_t code = real ? oct_depthwise_weight(w, lane, tap, x) : 0;
+                        memcpy(packed, &code, (size_t)width); /* its low bytes */
+                    }
+}
 
 /* Blocks of products have about 16384 accumulators, which stay in the second-level cache with what is
  * multiplied; those of an affine plan, which reads each code once, stay in the first-level cache. */
@@ -15,14 +106,6 @@ static int64_t positions_wanted(const oct_qconv_plan *p)
 {
     const int64_t sums = p->affine ? AFFINE_BLOCK_SUMS : BLOCK_SUMS;
     return oct_min_i64(oct_max_i64(sums / p->shape.out_c, MIN_POSITIONS), MAX_POSITIONS);
-}
-
-static oct_conv_window_layout layout_of(const oct_qconv_plan *p)
-{
-    return (oct_conv_window_layout){.pixel_bytes = p->shape.in_c,
-                                    .tap_words = p->shape.in_c / p->shape.groups / OCT_WORD,
-                                    .acc_stride = p->shape.out_c,
-                                    .wanted = positions_wanted(p)};
 }
 
 /* Blocks have `wanted` positions or somewhat less, but at least a line, all about the same. */
@@ -45,11 +128,12 @@ static bool taps_are_one_run(const oct_conv_shape *s)
 
 /* The width of a depthwise kernel for the kernel tables, which know no dilation: with zeros between the
  * weights of its taps. Its lines are picked one by one. */
-static int extent_w(const oct_conv_shape *s)
+static int dilated_width(const oct_conv_shape *s)
 {
     return (int)oct_conv_extent(s->kernel_w, s->dilation_w);
 }
 
+/* Decides how long the runs of codes of a window are, and with them the bytes of packed weights. */
 static void plan_weights(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
@@ -60,7 +144,7 @@ static void plan_weights(oct_qconv_plan *p)
     if (p->affine)
         p->packed_bytes = s->out_c;
     else if (p->depthwise)
-        p->packed_bytes = p->kernel->depthwise_bytes(s->in_c, s->kernel_h, extent_w(s));
+        p->packed_bytes = p->kernel->depthwise_bytes(s->in_c, s->kernel_h, dilated_width(s));
     else
         p->group_bytes = oct_packed_taps_bytes(p->kernel, group_o, p->taps, p->run);
     p->packed_bytes = oct_round_up(p->packed_bytes + p->group_bytes * s->groups, OCT_CACHE_LINE);
@@ -68,24 +152,32 @@ static void plan_weights(oct_qconv_plan *p)
 
 static void plan_tables(oct_qconv_plan *p)
 {
-    const oct_conv_window_layout layout = layout_of(p);
+    const oct_conv_shape *s = &p->shape;
     if (p->depthwise || p->affine) return;
     if (p->copies) {
         p->table_bytes =
             p->positions * (int64_t)sizeof(oct_row) + p->taps * (int64_t)sizeof(oct_run);
     } else {
-        oct_conv_window_init(&p->window, &p->shape, OCT_FORWARD, &layout);
+        const oct_conv_window_layout layout = {.pixel_bytes = s->in_c,
+                                               .tap_words = s->in_c / s->groups / OCT_WORD,
+                                               .acc_stride = s->out_c,
+                                               .wanted = positions_wanted(p)};
+        oct_conv_window_init(&p->window, s, OCT_FORWARD, &layout);
         p->table_bytes = (int64_t)p->window.table_bytes;
     }
 }
 
+/* Divides the scratch of a thread: stripe, accumulators of both widths, mask, lines, columns. */
 static void plan_scratch(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t stripe = p->copies ? p->period * p->stripe_lines * p->pitch + OCT_WORD : 0;
     const int64_t sums = p->positions * s->out_c;
-    const int64_t columns =
-        p->depthwise ? oct_depthwise_scratch(s->kernel_h, extent_w(s), s->stride_w, s->out_w) : 0;
+    /* The columns that depthwise kernels interleave, with room for those of every kernel table. */
+    const int64_t columns = p->depthwise ? ((s->out_w - 1) * s->stride_w + dilated_width(s)) *
+                                               divide_up(s->kernel_h, OCT_DEPTHWISE_MIN_TAPS) *
+                                               OCT_DEPTHWISE_MAX_CHANNELS * OCT_DEPTHWISE_WORD
+                                         : 0;
     p->acc_at = oct_round_up(stripe, OCT_CACHE_LINE);
     p->wide_at = p->acc_at + oct_round_up(sums * (int64_t)sizeof(int32_t), OCT_CACHE_LINE);
     p->mask_at =
@@ -96,12 +188,12 @@ static void plan_scratch(oct_qconv_plan *p)
     p->scratch_bytes = p->columns_at + oct_round_up(columns, OCT_CACHE_LINE);
 }
 
-static void plan_all(oct_qconv_plan *p)
+static void plan_sizes(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
     plan_weights(p);
     plan_blocks(p);
-    const int64_t seen = (s->out_w - 1) * s->stride_w + extent_w(s);
+    const int64_t seen = (s->out_w - 1) * s->stride_w + dilated_width(s);
     p->border = s->pad_left * s->in_c;
     p->pitch = oct_max_i64(s->pad_left + s->in_w, seen) * s->in_c;
     p->stripe_lines = oct_qconv_stripe_lines(p, p->lines);
@@ -120,7 +212,7 @@ void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_
     const bool bordered = oct_conv_sees_padding(s) && in.zero_point != 0;
     const bool ragged = s->in_c / s->groups % OCT_WORD != 0;
     p->copies = p->wide || (!p->depthwise && (bordered || ragged));
-    plan_all(p);
+    plan_sizes(p);
 }
 
 void oct_qconv_plan_affine(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
@@ -131,10 +223,11 @@ void oct_qconv_plan_affine(oct_qconv_plan *p, const oct_kernel *kernel, const oc
                           .in = in,
                           .affine = true,
                           .wide = oct_codes_dtype(in) == OCT_U16};
-    plan_all(p);
+    plan_sizes(p);
 }
 
-static void list_stripe(oct_qconv_plan *p, void *memory)
+/* Writes the rows of a block, which are places in the stripe, and the runs of codes of a window. */
+static void write_stripe_tables(oct_qconv_plan *p, void *memory)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t words = (p->run + OCT_WORD - 1) / OCT_WORD;
@@ -160,7 +253,7 @@ void oct_qconv_plan_tables(oct_qconv_plan *p, void *memory)
 {
     if (p->depthwise || p->affine) return;
     if (p->copies)
-        list_stripe(p, memory);
+        write_stripe_tables(p, memory);
     else
         oct_conv_window_tables(&p->window, memory);
 }

@@ -9,7 +9,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
     memcpy(packed, tile, OCT_WORD);
 }
 
-static int32_t sum_of(const oct_product *p, const uint8_t *x, const int8_t *panel)
+static int32_t dot_product(const oct_product *p, const uint8_t *x, const int8_t *panel)
 {
     int32_t sum = 0;
     for (int64_t r = 0; r < p->num_runs; r++) {
@@ -27,7 +27,7 @@ static void product(const oct_product *p)
         int32_t *acc = (int32_t *)p->acc + p->rows[i].acc;
         for (int64_t c = 0; c < p->n; c++)
             acc[c] = (p->add ? acc[c] : 0) +
-                     sum_of(p, x, (const int8_t *)p->packed + c * p->panel_bytes);
+                     dot_product(p, x, (const int8_t *)p->packed + c * p->panel_bytes);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,35 +42,30 @@ static void describe_node(oct_layer_info *layer, const oct_trace *trace, const o
 }
 
 /* While the model runs for the first time: where the data of each value is, to find views of others. */
-typedef struct place {
-    const void *data;
-} place;
-
 typedef struct first_run {
-    place *places;
+    const void **data;
     size_t count, capacity;
     oct_status status;
 } first_run;
 
-static void note_place(void *user, int64_t value, const oct_tensor *tensor)
+static void note_data(void *user, int64_t value, const oct_tensor *tensor)
 {
     first_run *f = user;
     const size_t wanted = (size_t)value + 1;
-    if (f->status == OCT_OK)
-        f->status = oct_grow(&f->places, &f->capacity, wanted, sizeof *f->places);
+    if (f->status == OCT_OK) f->status = oct_grow(&f->data, &f->capacity, wanted, sizeof *f->data);
     if (f->status != OCT_OK) return;
-    f->places[value].data = tensor->data;
+    f->data[value] = tensor->data;
     if (wanted > f->count) f->count = wanted;
 }
 
 static bool is_view(const first_run *f, const oct_trace_node *node)
 {
     const size_t in = (size_t)node->input[0], out = (size_t)node->output;
-    return node->num_inputs == 1 && in < f->count && out < f->count && f->places[in].data &&
-           f->places[in].data == f->places[out].data;
+    return node->num_inputs == 1 && in < f->count && out < f->count && f->data[in] &&
+           f->data[in] == f->data[out];
 }
 
-static oct_status make_layers(oct_layer_source *s, const oct_trace *trace, const first_run *f,
+static oct_status list_layers(oct_layer_source *s, const oct_trace *trace, const first_run *f,
                               const bool *live)
 {
     s->num_values = trace->num_values;
@@ -96,12 +92,12 @@ oct_status oct_layer_source_of_model(oct_layer_source *s, oct_module *root,
     first_run f = {0};
     bool *live = NULL;
     *s = (oct_layer_source){.root = root, .example = *example};
-    oct_status status = oct_trace_watch(&trace, root, example, note_place, &f);
+    oct_status status = oct_trace_watch(&trace, root, example, note_data, &f);
     if (status == OCT_OK) status = f.status;
     if (status == OCT_OK) status = oct_trace_live(&trace, &live);
-    if (status == OCT_OK) status = make_layers(s, &trace, &f, live);
+    if (status == OCT_OK) status = list_layers(s, &trace, &f, live);
     oct_free(&live);
-    oct_free(&f.places);
+    oct_free(&f.data);
     oct_trace_free(&trace);
     if (status != OCT_OK) oct_layer_source_free(s);
     return status;
@@ -111,23 +107,24 @@ typedef struct watch {
     const oct_layer_source *source;
     oct_layer_fn show;
     void *user;
-    bool other_way;
+    bool differs;
 } watch;
 
+/* Shows the layer that makes a value. differs: the forward calls other operations than when the source was made. */
 static void show_value(void *user, int64_t value, const oct_tensor *tensor)
 {
     watch *w = user;
-    if ((size_t)value >= w->source->num_values) w->other_way = true;
-    const int64_t layer = w->other_way ? -1 : w->source->layer_of[value];
+    if ((size_t)value >= w->source->num_values) w->differs = true;
+    const int64_t layer = w->differs ? -1 : w->source->layer_of[value];
     if (layer >= 0) {
         const oct_value *made = &w->source->layers[layer].value;
-        w->other_way = made->dtype != tensor->dtype || oct_value_numel(made) != oct_numel(tensor);
+        w->differs = made->dtype != tensor->dtype || oct_value_numel(made) != oct_numel(tensor);
     }
-    if (layer >= 0 && !w->other_way) w->show(w->user, layer, tensor);
+    if (layer >= 0 && !w->differs) w->show(w->user, layer, tensor);
 }
 
-static oct_status run_model(const oct_layer_source *s, const float *const *input, oct_layer_fn show,
-                            void *user)
+static oct_status run_model_layers(const oct_layer_source *s, const float *const *input,
+                                   oct_layer_fn show, void *user)
 {
     oct_trace trace = {0};
     oct_example example = s->example;
@@ -135,9 +132,9 @@ static oct_status run_model(const oct_layer_source *s, const float *const *input
     for (int i = 0; i < example.count; i++)
         example.data[i] = input[i];
     OCT_TRY(oct_trace_watch(&trace, s->root, &example, show_value, &w));
-    const bool other_way = w.other_way || trace.num_values != s->num_values;
+    const bool differs = w.differs || trace.num_values != s->num_values;
     oct_trace_free(&trace);
-    OCT_CHECK(!other_way, OCT_NO,
+    OCT_CHECK(!differs, OCT_NO,
               "the model's forward calls other operations on this sample than on another one; what "
               "a forward does must not depend on the values of its input");
     return OCT_OK;
@@ -190,7 +187,7 @@ oct_status oct_layer_source_run(const oct_layer_source *s, const float *const *i
                                 oct_layer_fn show, void *user)
 {
     watch w = {.source = s, .show = show, .user = user};
-    if (!s->program) return run_model(s, input, show, user);
+    if (!s->program) return run_model_layers(s, input, show, user);
     return oct_runtime_watch(s->runtime, 1, input, s->output, show_step, &w);
 }
 
@@ -306,4 +303,77 @@ oct_status oct_layer_pairs_run(const oct_layer_pairs *p, const float *input_a, c
     showing s = {p, show, user};
     OCT_TRY(oct_layer_source_run(p->a, &input_a, hold_output, &s));
     return oct_layer_source_run(p->b, &input_b, show_pair, &s);
+}
+
+/* Comparisons. */
+
+oct_status oct_comparing_begin(oct_comparing *c, const oct_layer_source *a,
+                               const oct_layer_source *b)
+{
+    int64_t most = 0;
+    oct_status status = OCT_OK;
+    *c = (oct_comparing){0};
+    OCT_TRY_OUT(oct_layer_pairs_create(&c->pairs, a, b));
+    OCT_TRY_OUT(oct_alloc(&c->layers, (size_t)b->count, sizeof *c->layers));
+    for (int64_t i = 0; i < b->count; i++) {
+        const int64_t other = c->pairs.a_of[i];
+        c->layers[i] = (oct_layer_comparison){.pair = other >= 0, .same_format = other >= 0};
+        most = oct_max_i64(most, oct_value_numel(&b->layers[i].value));
+    }
+    OCT_TRY_OUT(oct_alloc(&c->values_a, (size_t)most, sizeof *c->values_a));
+    status = oct_alloc(&c->values_b, (size_t)most, sizeof *c->values_b);
+out:
+    if (status != OCT_OK) oct_comparing_end(c);
+    return status;
+}
+
+void oct_comparing_end(oct_comparing *c)
+{
+    oct_layer_pairs_free(&c->pairs);
+    oct_free(&c->layers);
+    oct_free(&c->values_a);
+    oct_free(&c->values_b);
+    *c = (oct_comparing){0};
+}
+
+static double read_code(const oct_tensor *y, int64_t i)
+{
+    return y->dtype == OCT_U8 ? oct_u8(y)[i] : oct_u16(y)[i];
+}
+
+static void compare_layer(void *user, int64_t number, const oct_tensor *a, const oct_tensor *b)
+{
+    oct_comparing *c = user;
+    oct_layer_comparison *layer = &c->layers[number];
+    const int64_t n = oct_numel(b);
+    const size_t bytes = oct_dtype_bytes(b->dtype);
+    const oct_qparams *qa = &a->q, *qb = &b->q;
+    const bool same_grid = qa->scale == qb->scale && qa->zero_point == qb->zero_point &&
+                           qa->qmin == qb->qmin && qa->qmax == qb->qmax;
+    if (a->dtype != b->dtype || (oct_is_codes(b) && !same_grid)) layer->same_format = false;
+    const bool codes = layer->same_format && oct_is_codes(b);
+    oct_layer_values(a, c->values_a);
+    oct_layer_values(b, c->values_b);
+    for (int64_t i = 0; i < n; i++) {
+        const bool differs = layer->same_format
+                                 ? memcmp((const uint8_t *)a->data + (size_t)i * bytes,
+                                          (const uint8_t *)b->data + (size_t)i * bytes, bytes) != 0
+                                 : c->values_a[i] != c->values_b[i];
+        if (!differs || layer->different++ > 0) continue;
+        layer->first =
+            (oct_layer_difference){.sample = c->samples,
+                                   .index = i,
+                                   .a = codes ? read_code(a, i) : (double)c->values_a[i],
+                                   .b = codes ? read_code(b, i) : (double)c->values_b[i]};
+    }
+    layer->numbers += n;
+    const double largest = oct_error_add(&layer->sums, c->values_a, c->values_b, n);
+    if (largest > layer->max_error || isnan(largest)) layer->max_error = largest;
+}
+
+oct_status oct_comparing_add(oct_comparing *c, const float *input_a, const float *input_b)
+{
+    OCT_TRY(oct_layer_pairs_run(&c->pairs, input_a, input_b, compare_layer, c));
+    c->samples++;
+    return OCT_OK;
 }

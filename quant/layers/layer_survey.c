@@ -19,18 +19,18 @@ void oct_spread_begin(oct_spread *spread)
     *spread = (oct_spread){.min = INFINITY, .max = -INFINITY};
 }
 
-static int64_t bin_of(double x, int exponent)
+static int64_t bin_number(double x, int exponent)
 {
     return (int64_t)floor(ldexp(x, -exponent));
 }
 
-/* Neither part of it can fall when the range grows. */
-static int width_for(float min, float max)
+/* Returns the exponent of a bin's width for a range. It never falls when the range grows. */
+static int bin_exponent(float min, float max)
 {
     int magnitude;
     frexp(fmax(fabs((double)min), fabs((double)max)), &magnitude);
     int exponent = magnitude - FLOAT_BITS > SMALLEST ? magnitude - FLOAT_BITS : SMALLEST;
-    while (bin_of((double)max, exponent) - bin_of((double)min, exponent) >= OCT_SPREAD_BINS)
+    while (bin_number((double)max, exponent) - bin_number((double)min, exponent) >= OCT_SPREAD_BINS)
         exponent++;
     return exponent;
 }
@@ -43,12 +43,12 @@ static void widen_to(oct_spread *s, float min, float max)
     if (!empty && min >= s->min && max <= s->max) return;
     if (min < s->min) s->min = min;
     if (max > s->max) s->max = max;
-    const int exponent = width_for(s->min, s->max);
-    const int64_t first = bin_of((double)s->min, exponent);
+    const int exponent = bin_exponent(s->min, s->max);
+    const int64_t first = bin_number((double)s->min, exponent);
     for (int i = 0; i < OCT_SPREAD_BINS && !empty; i++) {
         if (s->count[i] == 0) continue;
         const double low = ldexp((double)(s->first + i), s->exponent);
-        count[bin_of(low, exponent) - first] += s->count[i];
+        count[bin_number(low, exponent) - first] += s->count[i];
     }
     memcpy(s->count, count, sizeof count);
     s->exponent = exponent;
@@ -70,47 +70,6 @@ void oct_spread_add(oct_spread *s, const float *x, int64_t n)
             s->count[(int64_t)(floor((double)x[i] * factor) - first)]++;
         else
             s->unusual++;
-}
-
-/* Ends of ranges as whole numbers whose maximum is that of all ranks. */
-static oct_status widen_spreads(oct_spread *spreads, int64_t count, const oct_collective *group)
-{
-    int64_t *keys;
-    OCT_TRY(oct_alloc(&keys, (size_t)count * 2, sizeof *keys));
-    for (int64_t i = 0; i < count; i++) {
-        keys[2 * i] = -(int64_t)oct_float_key(spreads[i].min);
-        keys[2 * i + 1] = oct_float_key(spreads[i].max);
-    }
-    const oct_status status = group->max_i64(group, keys, 2 * count);
-    for (int64_t i = 0; i < count && status == OCT_OK; i++) {
-        const float min = oct_float_of_key((int32_t)-keys[2 * i]);
-        const float max = oct_float_of_key((int32_t)keys[2 * i + 1]);
-        if (min <= max) widen_to(&spreads[i], min, max);
-    }
-    oct_free(&keys);
-    return status;
-}
-
-/* Counts below 2^53 are exact as doubles: ranks are the leaves of a sum that there is anyway. */
-static oct_status sum_spreads(oct_spread *spreads, int64_t count, const oct_collective *group)
-{
-    enum { EACH = OCT_SPREAD_BINS + 1 };
-    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    double *numbers;
-    OCT_TRY(oct_alloc(&numbers, (size_t)count * EACH, sizeof *numbers));
-    for (int64_t i = 0; i < count; i++) {
-        for (int b = 0; b < OCT_SPREAD_BINS; b++)
-            numbers[i * EACH + b] = (double)spreads[i].count[b];
-        numbers[i * EACH + OCT_SPREAD_BINS] = (double)spreads[i].unusual;
-    }
-    const oct_status status = group->tree_sum_f64(group, &ranks, numbers, count * EACH, numbers);
-    for (int64_t i = 0; i < count && status == OCT_OK; i++) {
-        for (int b = 0; b < OCT_SPREAD_BINS; b++)
-            spreads[i].count[b] = (int64_t)numbers[i * EACH + b];
-        spreads[i].unusual = (int64_t)numbers[i * EACH + OCT_SPREAD_BINS];
-    }
-    oct_free(&numbers);
-    return status;
 }
 
 /* Layers. */
@@ -144,7 +103,7 @@ static oct_status open_sources(survey *s)
     return oct_layer_pairs_create(&s->referred, &s->reference, &s->program);
 }
 
-static oct_status open_memory(survey *s)
+static oct_status alloc_figures(survey *s)
 {
     const size_t steps = (size_t)s->program.count;
     size_t most = 0; /* numbers of the largest output */
@@ -165,6 +124,7 @@ static oct_status open_memory(survey *s)
     return oct_alloc(&s->values, most, sizeof(float));
 }
 
+/* A NaN, once taken, stays. */
 static void raise_to(double *largest, double value)
 {
     if (value > *largest || isnan(value)) *largest = value;
@@ -208,7 +168,8 @@ static void compare_with_reference(void *user, int64_t step, const oct_tensor *o
         oct_error_add(&s->leaf[2 * step + 1], s->float_values, s->values, oct_numel(of_program)));
 }
 
-static oct_status measure_share(survey *s)
+/* Measures this rank's samples. */
+static oct_status measure_samples(survey *s)
 {
     const oct_layer_survey *spec = s->spec;
     const int64_t first = oct_leaves_first_sample(&s->leaves);
@@ -226,24 +187,8 @@ static oct_status measure_share(survey *s)
     return OCT_OK;
 }
 
-static oct_status reduce_sums(survey *s, const oct_collective *group)
-{
-    const int64_t numbers = s->program.count * 2 * SUMS;
-    oct_error_sums *total;
-    OCT_TRY(oct_alloc(&total, (size_t)s->program.count * 2, sizeof *total));
-    oct_tree_fold_f64(&s->leaves, (double *)s->sums, numbers);
-    const oct_status status =
-        group->tree_sum_f64(group, &s->leaves, (double *)s->sums, numbers, (double *)total);
-    for (int64_t i = 0; i < s->program.count && status == OCT_OK; i++) {
-        s->figures[i].same_weights.sums = total[2 * i];
-        s->figures[i].reference.sums = total[2 * i + 1];
-    }
-    oct_free(&total);
-    return status;
-}
-
-/* Not below 0, so their order is that of their bits; NaN is above all. */
-static int64_t key_of(double largest)
+/* Largest errors are not below 0, so their order is that of their bits; NaN is above all. */
+static int64_t error_key(double largest)
 {
     int64_t key;
     if (isnan(largest)) largest = (double)NAN;
@@ -251,67 +196,74 @@ static int64_t key_of(double largest)
     return key & INT64_MAX;
 }
 
-static double of_key(int64_t key)
+enum { KEYS = 4 };
+
+/* Writes the ends of ranges and the largest errors of a step as whole numbers whose maximum is that of all ranks. */
+static void write_keys(const oct_layer_figures *f, int64_t keys[KEYS])
 {
-    double largest;
-    memcpy(&largest, &key, sizeof largest);
-    return largest;
+    keys[0] = -(int64_t)oct_float_key(f->spread.min);
+    keys[1] = oct_float_key(f->spread.max);
+    keys[2] = error_key(f->same_weights.max_error);
+    keys[3] = error_key(f->reference.max_error);
 }
 
-static oct_status reduce_largest(survey *s, const oct_collective *group, int64_t *keys)
+static void read_keys(const int64_t keys[KEYS], oct_layer_figures *f)
 {
-    for (int64_t i = 0; i < s->program.count; i++) {
-        keys[2 * i] = key_of(s->figures[i].same_weights.max_error);
-        keys[2 * i + 1] = key_of(s->figures[i].reference.max_error);
-    }
-    OCT_TRY(group->max_i64(group, keys, 2 * s->program.count));
-    for (int64_t i = 0; i < s->program.count; i++) {
-        s->figures[i].same_weights.max_error = of_key(keys[2 * i]);
-        s->figures[i].reference.max_error = of_key(keys[2 * i + 1]);
-    }
-    return OCT_OK;
+    const float min = oct_float_of_key((int32_t)-keys[0]), max = oct_float_of_key((int32_t)keys[1]);
+    if (min <= max) widen_to(&f->spread, min, max);
+    memcpy(&f->same_weights.max_error, &keys[2], sizeof(double));
+    memcpy(&f->reference.max_error, &keys[3], sizeof(double));
 }
 
-/* Counts below 2^53 are exact as doubles: ranks are the leaves of a sum that there is anyway. */
-static oct_status reduce_counts(survey *s, const oct_collective *group, double *counts)
+enum { COUNTS = OCT_SPREAD_BINS + 3 };
+
+/* Copies the counts of a step to `counts`, or back. */
+static void copy_counts(oct_layer_figures *f, double counts[COUNTS], bool back)
 {
-    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    for (int64_t i = 0; i < s->program.count; i++) {
-        counts[2 * i] = (double)s->figures[i].values;
-        counts[2 * i + 1] = (double)s->figures[i].clipped;
+    int64_t *const others[] = {&f->spread.unusual, &f->values, &f->clipped};
+    for (int i = 0; i < COUNTS; i++) {
+        int64_t *count = i < OCT_SPREAD_BINS ? &f->spread.count[i] : others[i - OCT_SPREAD_BINS];
+        if (back)
+            *count = (int64_t)counts[i];
+        else
+            counts[i] = (double)*count;
     }
-    OCT_TRY(group->tree_sum_f64(group, &ranks, counts, 2 * s->program.count, counts));
-    for (int64_t i = 0; i < s->program.count; i++) {
-        s->figures[i].values = (int64_t)counts[2 * i];
-        s->figures[i].clipped = (int64_t)counts[2 * i + 1];
-    }
-    return OCT_OK;
 }
 
+/* Gives every rank the figures of all samples. Counts below 2^53 are exact as doubles: ranks are the leaves of a sum that
+ * there is anyway. */
 static oct_status reduce_figures(survey *s, const oct_collective *group)
 {
-    const size_t steps = (size_t)s->program.count;
-    oct_spread *spreads = NULL;
+    const int64_t steps = s->program.count, numbers = steps * 2 * SUMS;
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     int64_t *keys = NULL;
     double *counts = NULL;
-    oct_status status = oct_alloc(&spreads, steps, sizeof *spreads);
-    if (status == OCT_OK) status = oct_alloc(&keys, 2 * steps, sizeof *keys);
-    if (status == OCT_OK) status = oct_alloc(&counts, 2 * steps, sizeof *counts);
+    oct_error_sums *total = NULL;
+    oct_status status = oct_alloc(&keys, (size_t)steps * KEYS, sizeof *keys);
+    if (status == OCT_OK) status = oct_alloc(&counts, (size_t)steps * COUNTS, sizeof *counts);
+    if (status == OCT_OK) status = oct_alloc(&total, (size_t)steps * 2, sizeof *total);
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_ASSERT(spreads && keys && counts);
-    for (size_t i = 0; i < steps; i++)
-        spreads[i] = s->figures[i].spread;
-    OCT_TRY_OUT(widen_spreads(spreads, s->program.count, group));
-    OCT_TRY_OUT(sum_spreads(spreads, s->program.count, group));
-    for (size_t i = 0; i < steps; i++)
-        s->figures[i].spread = spreads[i];
-    OCT_TRY_OUT(reduce_largest(s, group, keys));
-    OCT_TRY_OUT(reduce_counts(s, group, counts));
-    status = reduce_sums(s, group);
+    OCT_ASSERT(keys && counts && total);
+    for (int64_t i = 0; i < steps; i++)
+        write_keys(&s->figures[i], keys + i * KEYS);
+    OCT_TRY_OUT(group->max_i64(group, keys, steps * KEYS));
+    for (int64_t i = 0; i < steps; i++) {
+        read_keys(keys + i * KEYS, &s->figures[i]); /* bins are those of all ranks from here on */
+        copy_counts(&s->figures[i], counts + i * COUNTS, false);
+    }
+    OCT_TRY_OUT(group->tree_sum_f64(group, &ranks, counts, steps * COUNTS, counts));
+    oct_tree_fold_f64(&s->leaves, (double *)s->sums, numbers);
+    OCT_TRY_OUT(
+        group->tree_sum_f64(group, &s->leaves, (double *)s->sums, numbers, (double *)total));
+    for (int64_t i = 0; i < steps; i++) {
+        copy_counts(&s->figures[i], counts + i * COUNTS, true);
+        s->figures[i].same_weights.sums = total[2 * i];
+        s->figures[i].reference.sums = total[2 * i + 1];
+    }
 out:
-    oct_free(&spreads);
     oct_free(&keys);
     oct_free(&counts);
+    oct_free(&total);
     return status;
 }
 
@@ -322,8 +274,8 @@ oct_status oct_layer_survey_run(const oct_layer_survey *spec, const oct_collecti
                 .leaves = oct_leaves_split(spec->samples, LEAF, group->rank, group->size)};
     *figures = NULL;
     oct_status status = open_sources(&s);
-    if (status == OCT_OK) status = open_memory(&s);
-    if (status == OCT_OK) status = measure_share(&s);
+    if (status == OCT_OK) status = alloc_figures(&s);
+    if (status == OCT_OK) status = measure_samples(&s);
     OCT_TRY_OUT(group->agree(group, status));
     OCT_TRY_OUT(reduce_figures(&s, group));
     *figures = s.figures;

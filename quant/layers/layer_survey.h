@@ -2,7 +2,6 @@
 #pragma once
 
 #include "core/base/collective.h"
-#include "quant/prepare/layer_error.h"
 #include "quant/layers/layer_source.h"
 
 #include <math.h>

@@ -15,9 +15,11 @@
 
 #include "core/base/collective.h"
 #include "core/nn/module.h"
-#include "quant/module/weight_fake_quant.h"
+#include "quant/module/fake_quant_kind.h"
 #include "quant/module/qconfig.h"
 #include "quant/target/target.h"
+
+#include <float.h>
 
 /* What the quantizers of a model do. Observing happens in training mode only, whatever the state. */
 #define OCT_QUANT_STATE_LIST(X)                                                                    \
@@ -62,9 +64,20 @@ oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig
 /* Sets a scale for good. */
 void oct_fake_quant_fix(oct_fake_quant *fq, float scale);
 oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq);
+/* How the kind and the target quantize a range (oct_seen.qparams); nothing is judged yet, but after a scale that is
+ * none no zero_point is asked for. */
+oct_qparams oct_fake_quant_of_range(const void *fake_quant, float min, float max);
+static inline bool oct_is_scale(float scale)
+{
+    return isfinite(scale) && scale > 0.0f;
+}
+/* Forgets what the step's forwards have shown. */
+void oct_fake_quant_reset_batch(oct_fake_quant *fq);
 /* The float path of every module that quantizes its output: observes y, or rounds it to its codes and
  * back, as the state says. fq NULL and y NULL are fine. Returns y or what takes its place. */
 oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool training, oct_tensor *y);
+/* Clears grad[i] where the mask is 0: one bit an element, bit i%8 of byte i/8, 1 where the gradient passes. */
+void oct_mask_apply(const uint8_t *mask, int64_t n, float *grad);
 /* Gradient through the quantizer, by the fake-quant's kind; mask as oct_mask_apply. */
 void oct_fake_quant_backward(const oct_fake_quant *fq, int64_t n, const uint8_t *mask, float *grad);
 /* Merges a range seen by a forward in training into the step's, when the state observes. */
@@ -87,23 +100,11 @@ static inline bool oct_fake_quant_updates_first(const oct_fake_quant *fq, bool t
            training && fq->state == OCT_QUANT_QAT;
 }
 /* Whether the scale is learned in this state. Then a recorded forward that uses it uses the parameter
- * (oct_param_used), and the backward of that use calls oct_fake_quant_add_scale_grad. */
+ * (oct_param_used), and the backward of that use adds to its gradient. */
 static inline bool oct_fake_quant_learns(const oct_fake_quant *fq)
 {
     return fq && fq->learned && !fq->learned->frozen;
 }
-
-/* Values divided by the scale with which they were quantized, before they were rounded. */
-typedef struct oct_scaled_values {
-    /* Writes n of them, from `first` on; n <= OCT_FLAG_BLOCK. */
-    void (*read)(const void *args, int64_t first, int64_t n, float *v);
-    const void *args;
-    oct_qparams q; /* what they were quantized with */
-} oct_scaled_values;
-/* Adds to the gradient of a learned scale the share of these values, whose gradients are grad, not yet clipped.
- * The values are the leaves of the batch, one after the other, with `each` in a sample. */
-void oct_fake_quant_add_scale_grad(oct_context *cx, oct_fake_quant *fq, int64_t each,
-                                   const oct_scaled_values *values, const float *grad);
 
 /* A sum of slopes times gradients. Elements are added in ascending order, in parts of any size, which change no
  * bit of it. */
@@ -121,6 +122,35 @@ float oct_slope_sum_end(const oct_slope_sum *sum, int64_t each);
 /* Collective: merges the range that the forward has noted over all ranks and updates observer and
  * scale at once. OCT_NUMERIC as oct_quantizers_update. */
 oct_status oct_fake_quant_update(oct_fake_quant *fq, const oct_collective *group) OCT_NODISCARD;
+
+/* What scales may be. */
+static const oct_value_range oct_scale_range = {(double)FLT_TRUE_MIN, (double)FLT_MAX};
+
+/* The fake-quant of a layer's weights where their scales are not simply the largest magnitudes of the step: a
+ * module without a forward, the child "weight_fake_quant" of the qat_conv that owns the layer.
+ *
+ * Weights are the same for all samples, so what depends on them is computed from the total of their gradient,
+ * once a step (oct_quantizers_backward): it is cut where weights are beyond the codes, and gives the
+ * gradients of learned scales. */
+typedef struct oct_weight_fake_quant {
+    oct_module base;
+    const oct_fake_quant_kind *kind;
+    oct_param *weight; /* the layer's, (O, ...); borrowed */
+    bool per_tensor;   /* until a batch norm is folded into the layer, unless */
+    bool by_target;    /* the target has no other scales for such a layer */
+    bool shift;        /* the target wants powers of two */
+    bool quantizes;    /* codes are made of the weights, and gradients pass through them */
+    oct_param *scale;  /* (O), learned; per_tensor: all are one number. NULL: not learned */
+} oct_weight_fake_quant;
+
+extern const oct_module_type oct_weight_fake_quant_type;
+
+/* A learned scale begins with what the kind gives for the weights of now. */
+oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fake_quant_kind *kind,
+                                        oct_param *weight, bool per_tensor,
+                                        bool shift) OCT_NODISCARD;
+/* Writes the scale of each output channel with which codes are made: scale (O). */
+void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale);
 
 /* All fake-quants below a module, in order of the tree: the same on every rank. */
 typedef struct oct_quantizers {

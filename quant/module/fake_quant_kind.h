@@ -43,7 +43,13 @@ typedef struct oct_fake_quant_kind {
 
 /* Kinds are numbered in the order of the list, then of plug-ins. */
 extern oct_registry oct_fake_quant_kind_table;
-const oct_fake_quant_kind *oct_fake_quant_kind_find(const char *name); /* NULL */
+static inline const oct_fake_quant_kind *oct_fake_quant_kind_find(const char *name) /* NULL */
+{
+    return oct_registry_find(&oct_fake_quant_kind_table, name);
+}
 /* Adds a plug-in's kind; kinds live as long as the process. OCT_USAGE when the name is taken by another
  * one. */
-oct_status oct_fake_quant_kind_register(const oct_fake_quant_kind *kind) OCT_NODISCARD;
+static inline oct_status oct_fake_quant_kind_register(const oct_fake_quant_kind *kind)
+{
+    return oct_registry_add(&oct_fake_quant_kind_table, kind);
+}

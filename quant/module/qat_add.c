@@ -13,7 +13,7 @@ static bool has_relu(const oct_module *self)
 }
 
 /* Where it cuts; NULL: it has no clip. */
-static const oct_clip_bounds *clip_of(const oct_module *self)
+static const oct_clip_bounds *clip_bounds(const oct_module *self)
 {
     const oct_qat_binary *m = (const oct_qat_binary *)self;
     return m->activation == OCT_ACT_CLIP ? &m->clip : NULL;
@@ -24,10 +24,10 @@ static bool subtracts(const oct_module *self)
     return ((const oct_qat_binary *)self)->subtract;
 }
 
-static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     oct_tensor *y = subtracts(self) ? oct_sub(cx, x[0], x[1]) : oct_add(cx, x[0], x[1]);
-    const oct_clip_bounds *clip = clip_of(self);
+    const oct_clip_bounds *clip = clip_bounds(self);
     if (clip) return oct_clip(cx, y, clip->lo, clip->hi);
     return has_relu(self) ? oct_relu(cx, y) : y;
 }
@@ -51,7 +51,7 @@ static oct_status check_scales(const oct_module *self, const oct_program *progra
     return OCT_OK;
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const oct_qparams a = oct_step_input(program, step, 0)->q;
     const oct_qparams b = oct_step_input(program, step, 1)->q;
@@ -61,16 +61,17 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
                     ? oct_qadd_of_floats(a, b, y, has_relu(self))
                     : oct_qadd_of(a, b, y, has_relu(self));
     if (subtracts(self)) step->add.mb = -step->add.mb;
-    const oct_clip_bounds *clip = clip_of(self);
+    const oct_clip_bounds *clip = clip_bounds(self);
     if (clip) oct_qadd_clip(&step->add, y, clip->lo, clip->hi);
     return OCT_OK;
 }
 
-static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
+static void read_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
+                             float *v)
 {
     int32_t code[2][OCT_FLAG_BLOCK];
     const float second = subtracts(self) ? -x[1]->q.scale : x[1]->q.scale;
-    const oct_clip_bounds *clip = clip_of(self);
+    const oct_clip_bounds *clip = clip_bounds(self);
     oct_quantized_load_both(x, first, n, code);
     for (int64_t i = 0; i < n; i++) {
         v[i] = (float)code[0][i] * x[0]->q.scale + (float)code[1][i] * second;
@@ -89,25 +90,22 @@ static void backward(oct_context *cx, oct_node *node)
 static const oct_quantized_op step = {.kind = OCT_STEP_ADD,
                                       .inputs = 2,
                                       .broadcasts = true,
-                                      .in_float = in_float,
-                                      .constants = constants,
+                                      .in_float = compute_in_float,
+                                      .constants = set_constants,
                                       .backward = backward,
-                                      .values = values};
+                                      .values = read_real_values};
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    const char *then = clip_of(self) ? " + clip" : has_relu(self) ? " + relu" : "";
+    const char *then = clip_bounds(self) ? " + clip" : has_relu(self) ? " + relu" : "";
     snprintf(text, size, "%s%s", subtracts(self) ? "sub" : "add", then);
 }
 
 const oct_module_type oct_qat_add_type = {
     .name = "qat_add",
-    .forward = oct_quantized_forward,
     .describe = describe,
-    .atomic = true,
-    .emit = oct_quantized_emit,
     .quantized = true,
-    .step = &step,
+    OCT_QUANTIZED_OP(&step),
 };
 
 oct_status oct_qat_add_create(oct_module **m, oct_activation activation)

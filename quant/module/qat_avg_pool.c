@@ -18,7 +18,7 @@ static bool is_global(const avg_pool *m)
 }
 
 /* The windows over a plane; sizes that do not fit it give an output of no positions. */
-static oct_conv_shape window_of(const oct_module *self, int64_t h, int64_t w, int64_t c)
+static oct_conv_shape pool_windows(const oct_module *self, int64_t h, int64_t w, int64_t c)
 {
     oct_pool_geometry g = ((const avg_pool *)self)->geometry;
     if (is_global((const avg_pool *)self)) {
@@ -28,12 +28,12 @@ static oct_conv_shape window_of(const oct_module *self, int64_t h, int64_t w, in
     return oct_pool_shape_of(h, w, c, g);
 }
 
-static oct_conv_shape window_in(const oct_module *self, const oct_tensor *x)
+static oct_conv_shape windows_over(const oct_module *self, const oct_tensor *x)
 {
-    return window_of(self, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3));
+    return pool_windows(self, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3));
 }
 
-/* Each position of a window gets its share. */
+/* Adds to the gradient of one position of a window its share. */
 OCT_CLONES
 static void add_shares(int64_t n, const float *grad_y, float share, float *restrict grad_x)
 {
@@ -41,8 +41,8 @@ static void add_shares(int64_t n, const float *grad_y, float share, float *restr
         grad_x[i] += grad_y[i] * share;
 }
 
-static void backward_plane(const oct_conv_shape *s, bool include_pad, const float *grad_y,
-                           float *grad_x)
+static void spread_plane_grad(const oct_conv_shape *s, bool include_pad, const float *grad_y,
+                              float *grad_x)
 {
     memset(grad_x, 0, (size_t)oct_conv_in_numel(s) * sizeof(float));
     for (int64_t at = 0; at < s->out_h * s->out_w; at++, grad_y += s->out_c) {
@@ -58,46 +58,46 @@ static void backward_plane(const oct_conv_shape *s, bool include_pad, const floa
 static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    const oct_conv_shape s = window_in(node->module, x);
+    const oct_conv_shape s = windows_over(node->module, x);
     const bool include_pad = ((const avg_pool *)node->module)->geometry.count_include_pad;
     float *grad = oct_grad_new(cx, x);
     if (!grad) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        backward_plane(&s, include_pad, node->output->grad + i * oct_conv_out_numel(&s),
-                       grad + i * oct_conv_in_numel(&s));
+        spread_plane_grad(&s, include_pad, node->output->grad + i * oct_conv_out_numel(&s),
+                          grad + i * oct_conv_in_numel(&s));
     oct_add_grad(cx, x, grad);
 }
 
-static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     const avg_pool *m = (const avg_pool *)self;
     return is_global(m) ? oct_global_avg_pool(cx, x[0]) : oct_avg_pool(cx, x[0], m->geometry);
 }
 
-static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
+static bool check_input(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
     char text[96];
     if (!oct_is_plane(cx, x)) return false;
-    const oct_conv_shape s = window_in(self, x);
+    const oct_conv_shape s = windows_over(self, x);
     if (s.out_h < 1 || s.out_w < 1)
         oct_context_fail(cx, OCT_PREPARE, "a window of %dx%d does not fit %s", s.kernel_h,
                          s.kernel_w, oct_shape_text(&x->shape, text));
     return cx->status == OCT_OK;
 }
 
-static oct_shape shape(const oct_module *self, const oct_tensor *x)
+static oct_shape output_shape(const oct_module *self, const oct_tensor *x)
 {
-    const oct_conv_shape s = window_in(self, x);
+    const oct_conv_shape s = windows_over(self, x);
     const int64_t samples = oct_dim(x, 0);
     return is_global((const avg_pool *)self) ? OCT_SHAPE(samples, s.out_c)
                                              : OCT_SHAPE(samples, s.out_h, s.out_w, s.out_c);
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const oct_value *in = oct_step_input(program, step, 0);
-    step->pool.shape = window_of(self, in->h, in->w, in->c);
+    step->pool.shape = pool_windows(self, in->h, in->w, in->c);
     const avg_pool *m = (const avg_pool *)self;
     if (m->target->pools_convolve)
         step->pool.factor = oct_qavg_factor(in->q.scale, (int64_t)step->pool.shape.kernel_h *
@@ -110,7 +110,7 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
     return OCT_OK;
 }
 
-static const oct_target *target_of(const oct_module *self)
+static const oct_target *target_of_pool(const oct_module *self)
 {
     return ((const avg_pool *)self)->target;
 }
@@ -119,11 +119,11 @@ static const oct_quantized_op step = {.kind = OCT_STEP_AVG_POOL,
                                       .inputs = 1,
                                       .unit = OCT_UNIT_SAMPLE,
                                       .keeps_qparams = true,
-                                      .target = target_of,
-                                      .in_float = in_float,
-                                      .fits = fits,
-                                      .shape = shape,
-                                      .constants = constants,
+                                      .target = target_of_pool,
+                                      .in_float = compute_in_float,
+                                      .fits = check_input,
+                                      .shape = output_shape,
+                                      .constants = set_constants,
                                       .backward = backward};
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -136,14 +136,11 @@ static void describe(const oct_module *self, char *text, size_t size)
 
 static const oct_module_type type = {
     .name = "qat_avg_pool",
-    .forward = oct_quantized_forward,
     .describe = describe,
-    .atomic = true,
-    .emit = oct_quantized_emit,
-    .step = &step,
+    OCT_QUANTIZED_OP(&step),
 };
 
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status create_windowed(oct_module **made, oct_module **old)
 {
     const oct_pool_geometry geometry = ((const oct_pool_module *)*old)->args;
     OCT_TRY(oct_quantized_replace(made, &type, sizeof(avg_pool), old));
@@ -156,14 +153,16 @@ static oct_status create_global(oct_module **made, oct_module **old)
     return oct_quantized_replace(made, &type, sizeof(avg_pool), old);
 }
 
-static void aim(oct_module *made, const oct_target *target)
+static void set_target(oct_module *made, const oct_target *target)
 {
     ((avg_pool *)made)->target = target;
 }
 
-const oct_quant_rule oct_quant_rule_avg_pool = {
-    .type = &oct_avg_pool_type, .scale = OCT_SCALE_INPUT, .create = create, .aim = aim};
+const oct_quant_rule oct_quant_rule_avg_pool = {.type = &oct_avg_pool_type,
+                                                .scale = OCT_SCALE_INPUT,
+                                                .create = create_windowed,
+                                                .aim = set_target};
 const oct_quant_rule oct_quant_rule_global_avg_pool = {.type = &oct_global_avg_pool_type,
                                                        .scale = OCT_SCALE_INPUT,
                                                        .create = create_global,
-                                                       .aim = aim};
+                                                       .aim = set_target};

@@ -14,8 +14,8 @@
 /* What the backward needs; also describes the work. */
 typedef struct concat_call {
     int n;
-    int64_t rows, width, c[OCT_MAX_INPUTS];
-    uint8_t *mask[OCT_MAX_INPUTS]; /* NULL: copied */
+    int64_t rows, width, c[OCT_MAX_INPUTS]; /* width: of a row of the output; c: of the inputs */
+    uint8_t *mask[OCT_MAX_INPUTS];          /* NULL: copied */
 } concat_call;
 
 static int64_t width_of(const oct_tensor *x)
@@ -23,7 +23,7 @@ static int64_t width_of(const oct_tensor *x)
     return oct_dim(x, x->shape.ndim - 1);
 }
 
-static bool fits(oct_context *cx, oct_tensor *const *x, int n)
+static bool check_shapes(oct_context *cx, oct_tensor *const *x, int n)
 {
     char a[96], b[96];
     for (int i = 0; i < n; i++) {
@@ -42,7 +42,8 @@ static bool fits(oct_context *cx, oct_tensor *const *x, int n)
 }
 
 /* The values of the codes of one input. */
-static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
+static void read_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
+                             float *v)
 {
     (void)self;
     int32_t logical[OCT_FLAG_BLOCK];
@@ -51,49 +52,31 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
         v[i] = (float)logical[i] * x[0]->q.scale;
 }
 
-/* Only what was requantized has been rounded here. */
-static bool learns(const oct_quantized *m, const concat_call *j, int i)
+/* Whether the learned scale gets a gradient from input i: only what was requantized has been rounded here. */
+static bool learns_scale(const oct_quantized *m, const concat_call *call, int i)
 {
-    return j->mask[i] && oct_fake_quant_learns(oct_quantized_fq(m));
+    return call->mask[i] && oct_fake_quant_learns(oct_quantized_fq(m));
 }
 
 static void backward(oct_context *cx, oct_node *node)
 {
-    const concat_call *j = node->saved;
+    const concat_call *call = node->saved;
     const oct_quantized *m = (const oct_quantized *)node->module;
     int64_t first = 0;
-    for (int i = 0; i < j->n; first += j->c[i++]) {
+    for (int i = 0; i < call->n; first += call->c[i++]) {
         oct_tensor *x = node->input[i];
         float *grad = x->needs_grad ? oct_grad_new(cx, x) : NULL;
         if (!grad) continue;
         const float *grad_y = node->output->grad + first; /* the input's columns of its rows */
-        const int64_t c = j->c[i];
+        const int64_t c = call->c[i];
 #pragma omp parallel for schedule(static)
-        for (int64_t row = 0; row < j->rows; row++)
-            memcpy(grad + row * c, grad_y + row * j->width, (size_t)c * sizeof(float));
-        if (learns(m, j, i)) oct_quantized_add_scale_grad(cx, m, values, &x, node->output->q, grad);
-        if (j->mask[i]) oct_quantized_clip_grad(m, j->mask[i], oct_numel(x), grad);
+        for (int64_t row = 0; row < call->rows; row++)
+            memcpy(grad + row * c, grad_y + row * call->width, (size_t)c * sizeof(float));
+        if (learns_scale(m, call, i))
+            oct_quantized_add_scale_grad(cx, m, read_real_values, &x, node->output->q, grad);
+        if (call->mask[i]) oct_quantized_clip_grad(m, call->mask[i], oct_numel(x), grad);
         oct_add_grad(cx, x, grad);
     }
-}
-
-static void observe_codes(oct_tensor *x, oct_fake_quant *fq)
-{
-    const int64_t numel = oct_numel(x);
-    const oct_qcodes codes = oct_qcodes_of(x);
-    float range[2] = {INFINITY, -INFINITY};
-#pragma omp parallel
-    {
-        float mine[2] = {INFINITY, -INFINITY};
-#pragma omp for schedule(static)
-        for (int64_t first = 0; first < numel; first += OCT_PART)
-            oct_qcodes_range(oct_qcodes_from(codes, first), oct_min_i64(numel - first, OCT_PART),
-                             mine);
-#pragma omp critical(oct_concat_range)
-        oct_range_merge(range, mine[0], mine[1]);
-    }
-    oct_fake_quant_observe(fq, true, range[0], range[1]);
-    if (oct_fake_quant_counts(fq, true)) oct_quantized_count(fq, values, NULL, &x, numel);
 }
 
 /* Codes of a shared fake-quant were observed by those who made them. */
@@ -103,15 +86,31 @@ static void observe_inputs(oct_context *cx, const oct_quantized *m, oct_tensor *
     const oct_qparams q = oct_fake_quant_qparams(fq);
     const bool own = fq->base.parent == &m->base;
     if (!m->base.training) return;
-    for (int i = 0; i < n; i++)
-        if (own || !oct_qparams_equal(x[i]->q, q)) observe_codes(x[i], fq);
+    for (int i = 0; i < n; i++) {
+        if (!own && oct_qparams_equal(x[i]->q, q)) continue;
+        const int64_t numel = oct_numel(x[i]);
+        float range[2] = {INFINITY, -INFINITY};
+#pragma omp parallel
+        {
+            float mine[2] = {INFINITY, -INFINITY};
+#pragma omp for schedule(static)
+            for (int64_t first = 0; first < numel; first += OCT_PART)
+                oct_qcodes_range(oct_qcodes_from(oct_qcodes_of(x[i]), first),
+                                 oct_min_i64(numel - first, OCT_PART), mine);
+#pragma omp critical(oct_concat_range)
+            oct_range_merge(range, mine[0], mine[1]);
+        }
+        oct_fake_quant_observe(fq, true, range[0], range[1]);
+        if (oct_fake_quant_counts(fq, true))
+            oct_quantized_count(fq, read_real_values, NULL, &x[i], numel);
+    }
     if (oct_fake_quant_updates_first(fq, true))
         oct_context_adopt(cx, oct_fake_quant_update(fq, cx->group));
 }
 
-/* The masks of the inputs that are requantized. */
-static concat_call *save(oct_context *cx, const concat_call *work, oct_tensor *const *x,
-                         oct_qparams y)
+/* Saves the call, with room for the masks of the inputs that are requantized. */
+static concat_call *save_masks(oct_context *cx, const concat_call *work, oct_tensor *const *x,
+                               oct_qparams y)
 {
     concat_call *saved = oct_save(cx, sizeof *saved);
     if (!saved) return NULL;
@@ -122,21 +121,21 @@ static concat_call *save(oct_context *cx, const concat_call *work, oct_tensor *c
     return cx->status == OCT_OK ? saved : NULL;
 }
 
-/* Rows of a part are a multiple of 8, so each input's mask begins at a byte. */
-static void concat_codes(const concat_call *j, oct_requantizer r, oct_tensor *const *x,
+/* Threads share parts of the rows, a multiple of 8 of them, so each input's mask begins at a byte. */
+static void concat_codes(const concat_call *call, oct_requantizer r, oct_tensor *const *x,
                          oct_tensor *y)
 {
-    const int64_t part = oct_round_up(oct_max_i64(OCT_PART / j->width, 1), 8);
+    const int64_t part = oct_round_up(oct_max_i64(OCT_PART / call->width, 1), 8);
 #pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < j->rows; first += part) {
+    for (int64_t first = 0; first < call->rows; first += part) {
         oct_qconcat_input from[OCT_MAX_INPUTS];
-        for (int i = 0; i < j->n; i++)
-            from[i] =
-                (oct_qconcat_input){.x = oct_qcodes_from(oct_qcodes_of(x[i]), first * j->c[i]),
-                                    .c = j->c[i],
-                                    .mask = j->mask[i] ? j->mask[i] + first * j->c[i] / 8 : NULL};
-        oct_qconcat_forward(oct_min_i64(j->rows - first, part), j->n, from, r, y->q,
-                            oct_qcodes_place(y->data, y->q, first * j->width));
+        for (int i = 0; i < call->n; i++)
+            from[i] = (oct_qconcat_input){
+                .x = oct_qcodes_from(oct_qcodes_of(x[i]), first * call->c[i]),
+                .c = call->c[i],
+                .mask = call->mask[i] ? call->mask[i] + first * call->c[i] / 8 : NULL};
+        oct_qconcat_forward(oct_min_i64(call->rows - first, part), call->n, from, r, y->q,
+                            oct_qcodes_place(y->data, y->q, first * call->width));
     }
 }
 
@@ -147,14 +146,14 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     if (domain == OCT_DOMAIN_INVALID) return NULL;
     if (domain == OCT_DOMAIN_FLOAT)
         return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training, oct_concat(cx, x, n));
-    if (!fits(cx, x, n)) return NULL;
-    concat_call j = {.n = n};
+    if (!check_shapes(cx, x, n)) return NULL;
+    concat_call call = {.n = n};
     OCT_ASSERT(n > 0);
     for (int i = 0; i < n; i++)
-        j.width += j.c[i] = width_of(x[i]);
-    j.rows = oct_numel(x[0]) / j.c[0];
+        call.width += call.c[i] = width_of(x[i]);
+    call.rows = oct_numel(x[0]) / call.c[0];
     oct_shape shape = x[0]->shape;
-    shape.dim[shape.ndim - 1] = j.width;
+    shape.dim[shape.ndim - 1] = call.width;
     observe_inputs(cx, m, x, n);
     const oct_qparams q = oct_fake_quant_qparams(oct_quantized_fq(m));
     oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q), shape);
@@ -162,10 +161,10 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     y->q = q;
     oct_fake_quant *fq = oct_quantized_fq(m);
     oct_node *node = oct_record(cx, "qat_concat", backward, x, n, oct_fake_quant_learns(fq), y);
-    if (node && !(node->saved = save(cx, &j, x, q))) return NULL;
+    if (node && !(node->saved = save_masks(cx, &call, x, q))) return NULL;
     for (int i = 0; node && i < n; i++)
-        if (learns(m, node->saved, i)) oct_param_used(cx, fq->learned);
-    concat_codes(node ? node->saved : &j, m->target->requantizer, x, y);
+        if (learns_scale(m, node->saved, i)) oct_param_used(cx, fq->learned);
+    concat_codes(node ? node->saved : &call, m->target->requantizer, x, y);
     return y;
 }
 
@@ -180,10 +179,10 @@ static const oct_module_type type = {
     .step = &step,
 };
 
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status create_quantized(oct_module **made, oct_module **old)
 {
     return oct_quantized_replace(made, &type, sizeof(oct_quantized), old);
 }
 
 const oct_quant_rule oct_quant_rule_concat = {
-    .type = &oct_concat_type, .scale = OCT_SCALE_SHARED, .create = create};
+    .type = &oct_concat_type, .scale = OCT_SCALE_SHARED, .create = create_quantized};

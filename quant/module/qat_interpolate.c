@@ -15,25 +15,8 @@ typedef struct resize {
     int64_t h, w, c, out_h, out_w;
 } resize;
 
-static resize resize_of(const oct_module *self, const oct_tensor *x)
-{
-    const interpolate *m = (const interpolate *)self;
-    return (resize){.mode = m->args.mode,
-                    .h = oct_dim(x, 1),
-                    .w = oct_dim(x, 2),
-                    .c = oct_dim(x, 3),
-                    .out_h = m->args.out_h,
-                    .out_w = m->args.out_w};
-}
-
-static void add_to(int64_t n, float weight, const float *grad_y, float *grad_x)
-{
-    for (int64_t i = 0; i < n; i++)
-        grad_x[i] += weight * grad_y[i];
-}
-
-/* Each pixel hands its gradient to the four that it is mixed of, by their weights. */
-static void backward_plane(const resize *r, const float *grad_y, float *grad_x)
+/* Each pixel of the output adds its gradient to the four that it is mixed of, by their weights. */
+static void spread_plane_grad(const resize *r, const float *grad_y, float *grad_x)
 {
     memset(grad_x, 0, (size_t)(r->h * r->w * r->c) * sizeof(float));
     for (int64_t at = 0; at < r->out_h * r->out_w; at++, grad_y += r->c) {
@@ -43,8 +26,9 @@ static void backward_plane(const resize *r, const float *grad_y, float *grad_x)
             const int32_t wy = i / 2 ? y.weight : OCT_QTAP_ONE - y.weight;
             const int32_t wx = i % 2 ? x.weight : OCT_QTAP_ONE - x.weight;
             const int64_t pixel = (i / 2 ? y.high : y.low) * r->w + (i % 2 ? x.high : x.low);
-            add_to(r->c, (float)(wy * wx) / ((float)OCT_QTAP_ONE * OCT_QTAP_ONE), grad_y,
-                   grad_x + pixel * r->c);
+            const float weight = (float)(wy * wx) / ((float)OCT_QTAP_ONE * OCT_QTAP_ONE);
+            for (int64_t c = 0; c < r->c; c++)
+                grad_x[pixel * r->c + c] += weight * grad_y[c];
         }
     }
 }
@@ -52,35 +36,41 @@ static void backward_plane(const resize *r, const float *grad_y, float *grad_x)
 static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    const resize r = resize_of(node->module, x);
+    const oct_interpolate_args *args = &((const interpolate *)node->module)->args;
+    const resize r = {.mode = args->mode,
+                      .h = oct_dim(x, 1),
+                      .w = oct_dim(x, 2),
+                      .c = oct_dim(x, 3),
+                      .out_h = args->out_h,
+                      .out_w = args->out_w};
     float *grad = oct_grad_new(cx, x);
     if (!grad) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        backward_plane(&r, node->output->grad + i * r.out_h * r.out_w * r.c,
-                       grad + i * r.h * r.w * r.c);
+        spread_plane_grad(&r, node->output->grad + i * r.out_h * r.out_w * r.c,
+                          grad + i * r.h * r.w * r.c);
     oct_add_grad(cx, x, grad);
 }
 
-static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     const interpolate *m = (const interpolate *)self;
     return oct_interpolate(cx, x[0], m->args.out_h, m->args.out_w, m->args.mode);
 }
 
-static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
+static bool check_input(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
     (void)self;
     return oct_is_plane(cx, x);
 }
 
-static oct_shape shape(const oct_module *self, const oct_tensor *x)
+static oct_shape output_shape(const oct_module *self, const oct_tensor *x)
 {
     const interpolate *m = (const interpolate *)self;
     return OCT_SHAPE(oct_dim(x, 0), m->args.out_h, m->args.out_w, oct_dim(x, 3));
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const interpolate *m = (const interpolate *)self;
     const oct_value *in = oct_step_input(program, step, 0);
@@ -98,10 +88,10 @@ static const oct_quantized_op step = {.kind = OCT_STEP_INTERPOLATE,
                                       .inputs = 1,
                                       .unit = OCT_UNIT_SAMPLE,
                                       .keeps_qparams = true,
-                                      .in_float = in_float,
-                                      .fits = fits,
-                                      .shape = shape,
-                                      .constants = constants,
+                                      .in_float = compute_in_float,
+                                      .fits = check_input,
+                                      .shape = output_shape,
+                                      .constants = set_constants,
                                       .backward = backward};
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -113,14 +103,11 @@ static void describe(const oct_module *self, char *text, size_t size)
 
 static const oct_module_type type = {
     .name = "qat_interpolate",
-    .forward = oct_quantized_forward,
     .describe = describe,
-    .atomic = true,
-    .emit = oct_quantized_emit,
-    .step = &step,
+    OCT_QUANTIZED_OP(&step),
 };
 
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status create_quantized(oct_module **made, oct_module **old)
 {
     const oct_interpolate_args args = ((const oct_interpolate_module *)*old)->args;
     OCT_TRY(oct_quantized_replace(made, &type, sizeof(interpolate), old));
@@ -129,4 +116,4 @@ static oct_status create(oct_module **made, oct_module **old)
 }
 
 const oct_quant_rule oct_quant_rule_interpolate = {
-    .type = &oct_interpolate_type, .scale = OCT_SCALE_INPUT, .create = create};
+    .type = &oct_interpolate_type, .scale = OCT_SCALE_INPUT, .create = create_quantized};

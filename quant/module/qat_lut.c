@@ -53,7 +53,7 @@ static int64_t num_tables(const lut *m)
 }
 
 /* Returns the value of table `channel` at x. */
-static double value_of(const oct_module *f, int64_t channel, double x)
+static double function_value(const oct_module *f, int64_t channel, double x)
 {
     if (f->type == &oct_prelu_type) {
         const float *weight = oct_f32(&((const oct_prelu_module *)f)->weight->value);
@@ -65,7 +65,7 @@ static double value_of(const oct_module *f, int64_t channel, double x)
     return m->function->value(x, &m->args);
 }
 
-static double slope_of(const oct_module *f, double x)
+static double function_slope(const oct_module *f, double x)
 {
     if (f->type == &oct_add_scalar_type) return 1;
     if (f->type == &oct_mul_scalar_type) return ((const oct_scalar_module *)f)->args.value;
@@ -73,7 +73,7 @@ static double slope_of(const oct_module *f, double x)
     return m->function->slope(x, &m->args);
 }
 
-static double real_of(int64_t code, oct_qparams q)
+static double dequantize(int64_t code, oct_qparams q)
 {
     return (double)(code - q.zero_point) * (double)q.scale;
 }
@@ -88,8 +88,8 @@ static void free_arrays(tables *t)
     *t = (tables){0};
 }
 
-/* Room for tables of an input with these qparams: what the three below need. */
-static oct_status make_room(lut *m, oct_qparams x)
+/* Reserves tables for an input with these qparams: what the three below need. */
+static oct_status reserve_tables(lut *m, oct_qparams x)
 {
     oct_status status;
     tables *t = &m->tables;
@@ -115,7 +115,7 @@ out:
 }
 
 /* Whether the values are those of other weights; notes those that are there now. */
-static bool weights_moved(lut *m)
+static bool copy_moved_weights(lut *m)
 {
     const oct_param *weight = weights_of(m);
     if (!weight) return false;
@@ -125,15 +125,15 @@ static bool weights_moved(lut *m)
     return moved;
 }
 
-static void make_values(lut *m, oct_qparams x)
+static void compute_values(lut *m, oct_qparams x)
 {
     tables *t = &m->tables;
     const int64_t codes = oct_qtable_size(x);
-    const bool moved = weights_moved(m);
+    const bool moved = copy_moved_weights(m);
     if (!moved && oct_qparams_equal(t->value_x, x)) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < t->size; i++)
-        t->value[i] = value_of(m->function, i / codes, real_of(i % codes, x));
+        t->value[i] = function_value(m->function, i / codes, dequantize(i % codes, x));
     /* Codes outside of the function's domain get the value at the next code that has one, above or else below: the
      * end of the domain goes on, so that what is below 0 has the root of 0. */
     for (int64_t i = t->size - 2; i >= 0; i--)
@@ -145,7 +145,7 @@ static void make_values(lut *m, oct_qparams x)
 }
 
 /* Which function in whole numbers the target has in place of the table's; OCT_FIXED_FUNCTIONS: none. */
-static oct_fixed_function fixed_of(const lut *m)
+static oct_fixed_function fixed_function_of(const lut *m)
 {
     const oct_module_type *type = m->function->type;
     if (!m->q.target || !oct_target_fixes(m->q.target, type->name)) return OCT_FIXED_FUNCTIONS;
@@ -155,15 +155,15 @@ static oct_fixed_function fixed_of(const lut *m)
 /* Of a module that runs without a group's fake-quant, which has the scale already. */
 static void fix_scale(const oct_module *self, oct_fake_quant *fq)
 {
-    const oct_fixed_function f = fixed_of((const lut *)self);
+    const oct_fixed_function f = fixed_function_of((const lut *)self);
     if (f != OCT_FIXED_FUNCTIONS && fq->qconfig.bits == 8 && !fq->fixed)
         oct_fake_quant_fix(fq, oct_fixed_function_output(f).scale);
 }
 
-static void make_codes(lut *m, oct_qparams x, oct_qparams y)
+static void compute_codes(lut *m, oct_qparams x, oct_qparams y)
 {
     tables *t = &m->tables;
-    make_values(m, x);
+    compute_values(m, x);
     if (oct_qparams_equal(t->code_x, x) && oct_qparams_equal(t->code_y, y)) return;
     for (int64_t i = 0; i < t->size; i++) {
         const double code = nearbyint(t->value[i] / (double)y.scale) + y.zero_point;
@@ -171,7 +171,8 @@ static void make_codes(lut *m, oct_qparams x, oct_qparams y)
         t->code[i] = (uint16_t)cut;
         t->pass[i] = cut == code;
     }
-    const oct_fixed_function f = fixed_of(m); /* where input and output are those that it has */
+    const oct_fixed_function f =
+        fixed_function_of(m); /* where input and output are those that it has */
     if (f != OCT_FIXED_FUNCTIONS && oct_fixed_function_takes(x) &&
         oct_qparams_equal(y, oct_fixed_function_output(f)))
         oct_fixed_function_table(f, x, t->code);
@@ -179,14 +180,15 @@ static void make_codes(lut *m, oct_qparams x, oct_qparams y)
     t->code_y = y;
 }
 
-static void make_slopes(lut *m, oct_qparams x)
+static void compute_slopes(lut *m, oct_qparams x)
 {
     tables *t = &m->tables;
     if (oct_qparams_equal(t->slope_x, x)) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < t->size; i++) {
-        const float slope = (float)slope_of(m->function, real_of(i, x));
-        const bool flat = !isfinite(value_of(m->function, 0, real_of(i, x))) || !isfinite(slope);
+        const float slope = (float)function_slope(m->function, dequantize(i, x));
+        const bool flat =
+            !isfinite(function_value(m->function, 0, dequantize(i, x))) || !isfinite(slope);
         t->slope[i] = flat ? 0.0f : slope;
     }
     t->slope_x = x;
@@ -207,8 +209,8 @@ static void load_entries(const lut *m, const oct_tensor *x, int64_t first, int64
     }
 }
 
-static void watch(const oct_module *self, const oct_tensor *x, int64_t first, int64_t n,
-                  uint8_t *mask, float *range)
+static void watch_elements(const oct_module *self, const oct_tensor *x, int64_t first, int64_t n,
+                           uint8_t *mask, float *range)
 {
     const lut *m = (const lut *)self;
     const tables *t = &m->tables;
@@ -228,7 +230,8 @@ static void watch(const oct_module *self, const oct_tensor *x, int64_t first, in
     }
 }
 
-static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
+static void read_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
+                             float *v)
 {
     const lut *m = (const lut *)self;
     int32_t entry[OCT_FLAG_BLOCK];
@@ -238,12 +241,13 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
 }
 
 /* Takes the output's gradient, with room for the tables of these codes. */
-static float *detach_grad(oct_context *cx, oct_node *node)
+static float *detach_table_grad(oct_context *cx, oct_node *node)
 {
     lut *m = (lut *)node->module;
     const oct_qparams x = node->input[0]->q;
-    oct_context_adopt(cx, make_room(m, x));
-    if (cx->status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q))) make_values(m, x);
+    oct_context_adopt(cx, reserve_tables(m, x));
+    if (cx->status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q)))
+        compute_values(m, x);
     return oct_quantized_detach_grad(cx, node);
 }
 
@@ -251,9 +255,9 @@ static void backward(oct_context *cx, oct_node *node)
 {
     lut *m = (lut *)node->module;
     oct_tensor *x = node->input[0];
-    float *grad = detach_grad(cx, node);
+    float *grad = detach_table_grad(cx, node);
     if (cx->status == OCT_OK) {
-        make_slopes(m, x->q);
+        compute_slopes(m, x->q);
         const float *slope = m->tables.slope;
         const int64_t n = oct_numel(x);
         OCT_ASSERT(slope);
@@ -267,7 +271,7 @@ static void backward(oct_context *cx, oct_node *node)
 static void prelu_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    float *grad = detach_grad(cx, node), *v = oct_quantized_values_of(cx, x);
+    float *grad = detach_table_grad(cx, node), *v = oct_quantized_values_of(cx, x);
     if (v)
         oct_prelu_add_grads(cx, weights_of((const lut *)node->module), x, v, grad);
     else
@@ -275,20 +279,20 @@ static void prelu_backward(oct_context *cx, oct_node *node)
     oct_scratch_end(cx, v);
 }
 
-static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     return oct_call(cx, ((lut *)self)->function, x[0]);
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     lut *m = (lut *)self;
     const oct_qparams x = oct_step_input(program, step, 0)->q;
     const oct_param *weight = weights_of(m);
     for (int64_t c = 0; weight && c < num_tables(m); c++)
         OCT_CHECK(isfinite(oct_f32(&weight->value)[c]), OCT_NUMERIC, "a slope of it is not finite");
-    OCT_TRY(make_room(m, x));
-    make_codes(m, x, oct_step_output(program, step)->q);
+    OCT_TRY(reserve_tables(m, x));
+    compute_codes(m, x, oct_step_output(program, step)->q);
     step->lut.size = m->tables.size;
     step->lut.table = m->tables.code;
     return OCT_OK;
@@ -296,19 +300,19 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 
 static const oct_quantized_op step = {.kind = OCT_STEP_LUT,
                                       .inputs = 1,
-                                      .in_float = in_float,
-                                      .constants = constants,
+                                      .in_float = compute_in_float,
+                                      .constants = set_constants,
                                       .backward = backward,
-                                      .values = values,
+                                      .values = read_real_values,
                                       .adopted = fix_scale,
-                                      .watch = watch};
+                                      .watch = watch_elements};
 
-static oct_param *parameter(const oct_module *self)
+static oct_param *get_weights(const oct_module *self)
 {
     return weights_of((const lut *)self);
 }
 
-static bool has_its_channels(oct_context *cx, const oct_module *self, const oct_tensor *x)
+static bool check_channels(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
     char text[96];
     const int64_t weights = num_tables((const lut *)self);
@@ -324,18 +328,18 @@ static void watch_rows(const oct_module *self, const oct_tensor *x, int64_t firs
                        uint8_t *mask, float *range)
 {
     const int64_t channels = oct_dim(x, x->shape.ndim - 1);
-    watch(self, x, first * channels, n * channels, mask, range);
+    watch_elements(self, x, first * channels, n * channels, mask, range);
 }
 
 static const oct_quantized_op prelu_step = {.kind = OCT_STEP_LUT,
                                             .inputs = 1,
                                             .unit = OCT_UNIT_ROW,
-                                            .fits = has_its_channels,
-                                            .in_float = in_float,
-                                            .constants = constants,
-                                            .parameter = parameter,
+                                            .fits = check_channels,
+                                            .in_float = compute_in_float,
+                                            .constants = set_constants,
+                                            .parameter = get_weights,
                                             .backward = prelu_backward,
-                                            .values = values,
+                                            .values = read_real_values,
                                             .watch = watch_rows};
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -353,28 +357,22 @@ static void destroy(oct_module *self)
 
 static const oct_module_type type = {
     .name = "qat_lut",
-    .forward = oct_quantized_forward,
     .destroy = destroy,
     .describe = describe,
-    .atomic = true,
-    .emit = oct_quantized_emit,
     .quantized = true,
-    .step = &step,
+    OCT_QUANTIZED_OP(&step),
 };
 
 static const oct_module_type prelu_type = {
     .name = "qat_prelu",
-    .forward = oct_quantized_forward,
     .destroy = destroy,
     .describe = describe,
-    .atomic = true,
-    .emit = oct_quantized_emit,
     .quantized = true,
-    .step = &prelu_step,
+    OCT_QUANTIZED_OP(&prelu_step),
 };
 
 /* The old module becomes the child "function". */
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status create_table(oct_module **made, oct_module **old)
 {
     oct_module *function = *old;
     *old = NULL;
@@ -390,7 +388,7 @@ static oct_status create(oct_module **made, oct_module **old)
 }
 
 /* The function stays the child of the first one. */
-static oct_status create_again(oct_module **made, const oct_module *first)
+static oct_status create_shared(oct_module **made, const oct_module *first)
 {
     OCT_TRY(oct_module_create(made, &prelu_type, sizeof(lut)));
     ((lut *)*made)->function = ((const lut *)first)->function;
@@ -399,12 +397,12 @@ static oct_status create_again(oct_module **made, const oct_module *first)
 
 const oct_quant_rule oct_quant_rule_prelu = {.type = &oct_prelu_type,
                                              .scale = OCT_SCALE_OWN,
-                                             .create = create,
-                                             .create_again = create_again};
+                                             .create = create_table,
+                                             .create_again = create_shared};
 
 #define OCT_LUT_RULE(id)                                                                           \
     const oct_quant_rule oct_quant_rule_##id = {                                                   \
-        .type = &oct_##id##_type, .scale = OCT_SCALE_OWN, .create = create};
+        .type = &oct_##id##_type, .scale = OCT_SCALE_OWN, .create = create_table};
 OCT_LUT_RULE(add_scalar)
 OCT_LUT_RULE(mul_scalar)
 
@@ -412,6 +410,6 @@ OCT_LUT_RULE(mul_scalar)
     const oct_quant_rule oct_quant_rule_##id = {.type = &oct_##id##_type,                          \
                                                 .scale = OCT_SCALE_OWN,                            \
                                                 .elementwise = &oct_elementwise_##id,              \
-                                                .create = create};
+                                                .create = create_table};
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE

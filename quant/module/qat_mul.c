@@ -5,13 +5,13 @@
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 
-static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     (void)self;
     return oct_mul(cx, x[0], x[1]);
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const oct_qparams a = oct_step_input(program, step, 0)->q;
     const oct_qparams b = oct_step_input(program, step, 1)->q;
@@ -25,7 +25,8 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
     return OCT_OK;
 }
 
-static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
+static void read_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
+                             float *v)
 {
     (void)self;
     const double scale = (double)x[0]->q.scale * (double)x[1]->q.scale;
@@ -51,7 +52,7 @@ static void multiply_by_values(const oct_tensor *x, float *grad)
 }
 
 /* Where one input repeats, its gradients are summed. */
-static void give_broadcast(oct_context *cx, const oct_node *node, float *grad)
+static void add_broadcast_grads(oct_context *cx, const oct_node *node, float *grad)
 {
     float *a = oct_quantized_values_of(cx, node->input[0]),
           *b = oct_quantized_values_of(cx, node->input[1]);
@@ -67,7 +68,7 @@ static void give_broadcast(oct_context *cx, const oct_node *node, float *grad)
 static void backward(oct_context *cx, oct_node *node)
 {
     if (!oct_shape_equal(&node->input[0]->shape, &node->input[1]->shape)) {
-        give_broadcast(cx, node, oct_quantized_detach_grad(cx, node));
+        add_broadcast_grads(cx, node, oct_quantized_detach_grad(cx, node));
         return;
     }
     const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
@@ -84,24 +85,21 @@ static void backward(oct_context *cx, oct_node *node)
 static const oct_quantized_op step = {.kind = OCT_STEP_MUL,
                                       .inputs = 2,
                                       .broadcasts = true,
-                                      .in_float = in_float,
-                                      .constants = constants,
+                                      .in_float = compute_in_float,
+                                      .constants = set_constants,
                                       .backward = backward,
-                                      .values = values};
+                                      .values = read_real_values};
 
 static const oct_module_type type = {
     .name = "qat_mul",
-    .forward = oct_quantized_forward,
-    .atomic = true,
-    .emit = oct_quantized_emit,
     .quantized = true,
-    .step = &step,
+    OCT_QUANTIZED_OP(&step),
 };
 
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status create_quantized(oct_module **made, oct_module **old)
 {
     return oct_quantized_replace(made, &type, sizeof(oct_quantized), old);
 }
 
 const oct_quant_rule oct_quant_rule_mul = {
-    .type = &oct_mul_type, .scale = OCT_SCALE_OWN, .create = create};
+    .type = &oct_mul_type, .scale = OCT_SCALE_OWN, .create = create_quantized};

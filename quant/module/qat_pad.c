@@ -15,38 +15,38 @@ typedef struct qat_pad {
     oct_padding padding;
 } qat_pad;
 
-static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     return oct_pad(cx, x[0], &((const qat_pad *)self)->padding);
 }
 
-/* The padding of such an input, and the shape of its output. */
-static oct_status padded(const oct_module *self, const oct_tensor *x, oct_pad_shape *plane,
-                         oct_shape *out)
+/* Gives the padding of such an input, and the shape of its output. */
+static oct_status shape_padding(const oct_module *self, const oct_tensor *x, oct_pad_shape *plane,
+                                oct_shape *out)
 {
     return oct_pad_tensor_shape(plane, &((const qat_pad *)self)->padding, &x->shape, out);
 }
 
-static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
+static bool check_input(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
     oct_pad_shape plane;
     oct_shape out;
     char text[96];
-    if (padded(self, x, &plane, &out) != OCT_OK)
+    if (shape_padding(self, x, &plane, &out) != OCT_OK)
         oct_context_adopt(cx, oct_fail_prefix("input %s", oct_shape_text(&x->shape, text)));
     return cx->status == OCT_OK;
 }
 
-static oct_shape shape(const oct_module *self, const oct_tensor *x)
+static oct_shape output_shape(const oct_module *self, const oct_tensor *x)
 {
     oct_pad_shape plane;
     oct_shape out;
-    const oct_status status = padded(self, x, &plane, &out);
+    const oct_status status = shape_padding(self, x, &plane, &out);
     OCT_ASSERT(status == OCT_OK); /* it fits */
     return out;
 }
 
-static int32_t code_of(float value, oct_qparams q)
+static int32_t nearest_code(float value, oct_qparams q)
 {
     uint8_t code;
     uint16_t wide;
@@ -56,11 +56,12 @@ static int32_t code_of(float value, oct_qparams q)
     return code;
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const oct_padding *padding = &((const qat_pad *)self)->padding;
     const oct_value *in = oct_step_input(program, step, 0);
-    step->pad.fill = code_of(padding->mode == OCT_PAD_CONSTANT ? (float)padding->value : 0, in->q);
+    step->pad.fill =
+        nearest_code(padding->mode == OCT_PAD_CONSTANT ? (float)padding->value : 0, in->q);
     return oct_pad_shape_of(&step->pad.shape, padding, in->h, in->w, in->c);
 }
 
@@ -68,7 +69,7 @@ static void backward(oct_context *cx, oct_node *node)
 {
     oct_pad_shape plane;
     oct_shape out;
-    const oct_status status = padded(node->module, node->input[0], &plane, &out);
+    const oct_status status = shape_padding(node->module, node->input[0], &plane, &out);
     OCT_ASSERT(status == OCT_OK);
     oct_pad_add_grad(cx, node, &plane);
 }
@@ -77,10 +78,10 @@ static const oct_quantized_op step = {.kind = OCT_STEP_PAD,
                                       .inputs = 1,
                                       .unit = OCT_UNIT_SAMPLE,
                                       .keeps_qparams = true,
-                                      .in_float = in_float,
-                                      .fits = fits,
-                                      .shape = shape,
-                                      .constants = constants,
+                                      .in_float = compute_in_float,
+                                      .fits = check_input,
+                                      .shape = output_shape,
+                                      .constants = set_constants,
                                       .backward = backward};
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -92,14 +93,12 @@ static void describe(const oct_module *self, char *text, size_t size)
 
 static const oct_module_type type = {
     .name = "qat_pad",
-    .forward = oct_quantized_forward,
     .describe = describe,
-    .atomic = true,
-    .emit = oct_quantized_emit,
-    .step = &step,
+    OCT_QUANTIZED_OP(&step),
 };
 
-static oct_tensor *observed_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *observe_and_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
+                                       int n)
 {
     const qat_pad *m = (const qat_pad *)self;
     const float value = (float)m->padding.value;
@@ -111,7 +110,7 @@ static oct_tensor *observed_forward(oct_context *cx, oct_module *self, oct_tenso
 
 static const oct_module_type value_type = {
     .name = "qat_pad",
-    .forward = observed_forward,
+    .forward = observe_and_forward,
     .describe = describe,
     .atomic = true,
     .emit = oct_quantized_emit,
@@ -119,7 +118,7 @@ static const oct_module_type value_type = {
     .step = &step,
 };
 
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status create_quantized(oct_module **made, oct_module **old)
 {
     const oct_padding padding = ((const oct_pad_module *)*old)->args;
     const bool value = padding.mode == OCT_PAD_CONSTANT && padding.value != 0;
@@ -137,5 +136,5 @@ static bool makes_negative(const oct_op_args *args)
 
 const oct_quant_rule oct_quant_rule_pad = {.type = &oct_pad_type,
                                            .scale = OCT_SCALE_INPUT,
-                                           .create = create,
+                                           .create = create_quantized,
                                            .makes_negative = makes_negative};

@@ -16,9 +16,9 @@ typedef struct qat_relu {
 
 /* The logical codes that an output may have, and those (exclusive) between which values lie within (0, 6), or from
  * one bound of clip to the other, where the derivative is 1. */
-typedef struct cut {
+typedef struct code_bounds {
     int32_t lo, hi, below, above;
-} cut;
+} code_bounds;
 
 /* A number as one of the whole numbers from lo to hi, which it is cut to. */
 static int32_t whole_within(double x, int32_t lo, int32_t hi)
@@ -28,17 +28,17 @@ static int32_t whole_within(double x, int32_t lo, int32_t hi)
 
 /* All in logical codes, code - zero_point. Codes become lo to hi; the gradient passes where below < code < above, which for
  * a clip are its bounds too, but neither 0 nor 6 (as in PyTorch). */
-static cut cut_of(const qat_relu *m, oct_qparams q)
+static code_bounds code_bounds_of(const qat_relu *m, oct_qparams q)
 {
     const int32_t lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;
     if (m->clips) {
         const double least = m->lo / (double)q.scale, most = m->hi / (double)q.scale;
-        return (cut){.lo = whole_within(nearbyint(least), lo, hi),
-                     .hi = whole_within(nearbyint(most), lo, hi),
-                     .below = whole_within(ceil(least) - 1, lo - 1, hi),
-                     .above = whole_within(floor(most) + 1, lo, hi + 1)};
+        return (code_bounds){.lo = whole_within(nearbyint(least), lo, hi),
+                             .hi = whole_within(nearbyint(most), lo, hi),
+                             .below = whole_within(ceil(least) - 1, lo - 1, hi),
+                             .above = whole_within(floor(most) + 1, lo, hi + 1)};
     }
-    cut c = {.lo = lo > 0 ? lo : 0, .hi = hi, .below = 0, .above = INT32_MAX};
+    code_bounds c = {.lo = lo > 0 ? lo : 0, .hi = hi, .below = 0, .above = INT32_MAX};
     if (!m->six) return c;
     const double six = 6.0 / (double)q.scale;
     if (nearbyint(six) < hi) c.hi = (int32_t)nearbyint(six);
@@ -46,39 +46,41 @@ static cut cut_of(const qat_relu *m, oct_qparams q)
     return c;
 }
 
-static void cut_grad(const oct_qcodes x, int64_t first, int64_t n, const cut *c, float *grad)
+static void mask_grad(const oct_qcodes x, int64_t first, int64_t n, const code_bounds *c,
+                      float *grad)
 {
     int32_t logical[256];
-    for (int64_t at = 0; at < n; at += (int64_t)OCT_COUNT(logical)) {
-        const int64_t count = oct_min_i64(n - at, (int64_t)OCT_COUNT(logical));
-        oct_qcodes_load(x, first + at, count, logical);
+    for (int64_t begin = 0; begin < n; begin += (int64_t)OCT_COUNT(logical)) {
+        const int64_t count = oct_min_i64(n - begin, (int64_t)OCT_COUNT(logical));
+        oct_qcodes_load(x, first + begin, count, logical);
         for (int64_t i = 0; i < count; i++)
-            grad[first + at + i] *= logical[i] > c->below && logical[i] < c->above ? 1.0f : 0.0f;
+            grad[first + begin + i] *= logical[i] > c->below && logical[i] < c->above ? 1.0f : 0.0f;
     }
 }
 
 static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    const cut c = cut_of((const qat_relu *)node->module, x->q);
+    const code_bounds c = code_bounds_of((const qat_relu *)node->module, x->q);
     const int64_t n = oct_numel(x);
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < n; first += OCT_PART)
-        cut_grad(oct_qcodes_of(x), first, oct_min_i64(n - first, OCT_PART), &c, grad);
+        mask_grad(oct_qcodes_of(x), first, oct_min_i64(n - first, OCT_PART), &c, grad);
     oct_add_grad(cx, x, grad);
 }
 
-static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     const qat_relu *m = (const qat_relu *)self;
     if (m->clips) return oct_clip(cx, x[0], m->lo, m->hi);
     return m->six ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
-    const cut c = cut_of((const qat_relu *)self, oct_step_input(program, step, 0)->q);
+    const code_bounds c =
+        code_bounds_of((const qat_relu *)self, oct_step_input(program, step, 0)->q);
     step->relu.lo = c.lo;
     step->relu.hi = c.hi;
     return OCT_OK;
@@ -87,8 +89,8 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 static const oct_quantized_op step = {.kind = OCT_STEP_RELU,
                                       .inputs = 1,
                                       .keeps_qparams = true,
-                                      .in_float = in_float,
-                                      .constants = constants,
+                                      .in_float = compute_in_float,
+                                      .constants = set_constants,
                                       .backward = backward};
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -102,14 +104,11 @@ static void describe(const oct_module *self, char *text, size_t size)
 
 static const oct_module_type type = {
     .name = "qat_relu",
-    .forward = oct_quantized_forward,
     .describe = describe,
-    .atomic = true,
-    .emit = oct_quantized_emit,
-    .step = &step,
+    OCT_QUANTIZED_OP(&step),
 };
 
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status create_relu(oct_module **made, oct_module **old)
 {
     const bool six = (*old)->type == &oct_relu6_type;
     OCT_TRY(oct_quantized_replace(made, &type, sizeof(qat_relu), old));
@@ -131,6 +130,6 @@ static oct_status create_clip(oct_module **made, oct_module **old)
 const oct_quant_rule oct_quant_rule_clip = {
     .type = &oct_clip_type, .scale = OCT_SCALE_INPUT, .create = create_clip};
 const oct_quant_rule oct_quant_rule_relu = {
-    .type = &oct_relu_type, .scale = OCT_SCALE_INPUT, .create = create};
+    .type = &oct_relu_type, .scale = OCT_SCALE_INPUT, .create = create_relu};
 const oct_quant_rule oct_quant_rule_relu6 = {
-    .type = &oct_relu6_type, .scale = OCT_SCALE_INPUT, .create = create};
+    .type = &oct_relu6_type, .scale = OCT_SCALE_INPUT, .create = create_relu};

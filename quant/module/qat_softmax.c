@@ -5,21 +5,21 @@
 
 typedef struct softmax {
     oct_quantized q;
-    int32_t *exponential; /* of inputs with the qparams `of` */
+    int32_t *exponential; /* of inputs with the qparams table_x */
     int64_t size;
-    oct_qparams of; /* scale 0: of nothing */
+    oct_qparams table_x; /* scale 0: of nothing */
 } softmax;
 
 static oct_status make_table(softmax *m, oct_qparams x)
 {
-    if (m->exponential && oct_qparams_equal(m->of, x)) return OCT_OK;
+    if (m->exponential && oct_qparams_equal(m->table_x, x)) return OCT_OK;
     if (m->size != oct_qtable_size(x)) {
         oct_free(&m->exponential);
         m->size = oct_qtable_size(x);
         OCT_TRY(oct_alloc(&m->exponential, (size_t)m->size, sizeof *m->exponential));
     }
     oct_qsoftmax_exponential(x, m->exponential);
-    m->of = x;
+    m->table_x = x;
     return OCT_OK;
 }
 
@@ -55,7 +55,7 @@ static void backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
-static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
+static bool check_input(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
     char text[96];
     if (x->shape.ndim < 2 || width_of(x) < 1 || width_of(x) > OCT_QSOFTMAX_MAX)
@@ -71,13 +71,13 @@ static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
     return cx->status == OCT_OK;
 }
 
-static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     (void)self;
     return oct_softmax(cx, x[0]);
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     softmax *m = (softmax *)self;
     OCT_TRY(make_table(m, oct_step_input(program, step, 0)->q));
@@ -97,9 +97,9 @@ static void fix_scale(const oct_module *self, oct_fake_quant *fq)
 static const oct_quantized_op step = {.kind = OCT_STEP_SOFTMAX,
                                       .inputs = 1,
                                       .unit = OCT_UNIT_ROW,
-                                      .in_float = in_float,
-                                      .fits = fits,
-                                      .constants = constants,
+                                      .in_float = compute_in_float,
+                                      .fits = check_input,
+                                      .constants = set_constants,
                                       .backward = backward,
                                       .adopted = fix_scale};
 
@@ -110,18 +110,17 @@ static void destroy(oct_module *self)
 
 static const oct_module_type type = {
     .name = "qat_softmax",
-    .forward = oct_quantized_forward,
     .destroy = destroy,
-    .atomic = true,
-    .emit = oct_quantized_emit,
     .quantized = true,
-    .step = &step,
+    OCT_QUANTIZED_OP(&step),
 };
 
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status create_quantized(oct_module **made, oct_module **old)
 {
     return oct_quantized_replace(made, &type, sizeof(softmax), old);
 }
 
-const oct_quant_rule oct_quant_rule_softmax = {
-    .type = &oct_softmax_type, .scale = OCT_SCALE_FIXED, .non_negative = true, .create = create};
+const oct_quant_rule oct_quant_rule_softmax = {.type = &oct_softmax_type,
+                                               .scale = OCT_SCALE_FIXED,
+                                               .non_negative = true,
+                                               .create = create_quantized};

@@ -21,7 +21,7 @@ oct_qconfig oct_qconfig_default(void)
 }
 
 /* Whether the whole text fits the pattern: * is any run of characters, ? any one. */
-static bool fits(const char *pattern, const char *text)
+static bool matches_pattern(const char *pattern, const char *text)
 {
     const char *star = NULL,
                *after = NULL; /* where to go on with one character more for the star */
@@ -44,9 +44,9 @@ static bool fits(const char *pattern, const char *text)
     return *pattern == '\0';
 }
 
-static bool fits_path(const char *pattern, const char *path)
+static bool matches_path(const char *pattern, const char *path)
 {
-    if (strpbrk(pattern, "*?")) return fits(pattern, path);
+    if (strpbrk(pattern, "*?")) return matches_pattern(pattern, path);
     size_t length = strlen(pattern);
     return strncmp(path, pattern, length) == 0 && (path[length] == '\0' || path[length] == '.');
 }
@@ -70,7 +70,7 @@ static void refine_any(const oct_qconfig_setter *self, const oct_qconfig_site *s
 static void refine_by_name(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                            oct_qconfig *qconfig)
 {
-    if (fits_path(self->pattern, site->path)) apply_setter(self, qconfig);
+    if (matches_path(self->pattern, site->path)) apply_setter(self, qconfig);
 }
 
 static void refine_by_type(const oct_qconfig_setter *self, const oct_qconfig_site *site,
@@ -163,7 +163,7 @@ static const oct_qconfig_template templates[] = {
     {"int16", 16, false}, {"int16_fixed", 16, true},
 };
 
-static const oct_qconfig_template *template_of(const char *name, char flaw[512])
+static const oct_qconfig_template *find_template(const char *name, char flaw[512])
 {
     const char *names[OCT_COUNT(templates)];
     char hint[OCT_HINT_BYTES];
@@ -192,7 +192,7 @@ bool oct_setter_parse(oct_setter_words *words, const char *text, char flaw[512])
         return false;
     }
     memcpy(words->who, who, length);
-    words->qconfig = template_of(equals + 1, flaw);
+    words->qconfig = find_template(equals + 1, flaw);
     return words->qconfig != NULL;
 }
 
@@ -297,7 +297,7 @@ static void check_pattern(const char *setter, const char *pattern, const char *c
                           size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (fits_path(pattern, paths[i])) return;
+        if (matches_path(pattern, paths[i])) return;
     char hint[OCT_HINT_BYTES];
     oct_fail_add(
         OCT_PREPARE, "%s '%s': no module that can be quantized has this path; %s", setter, pattern,

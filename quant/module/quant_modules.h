@@ -14,7 +14,6 @@
 #include "core/base/text.h"
 #include "quant/kernel/qconv.h"
 #include "quant/module/fake_quant.h"
-#include "quant/module/weight_fake_quant.h"
 #include "quant/program/program.h"
 #include "quant/target/target.h"
 
@@ -66,6 +65,27 @@ typedef enum oct_hold {
     OCT_HOLD_ALWAYS,
 } oct_hold;
 
+/* Moments are sums over all that the windows of a layer see of its input, as whole numbers: of each term, and of the
+ * products of each two of them (the matrix X X^T of second-order rounding). They are exact, so they are the same in
+ * whatever order samples, threads and ranks add to them. */
+typedef struct oct_moments {
+    int64_t depth, groups; /* terms K of a window, of each group */
+    int64_t windows;
+    float scale;      /* of the input's codes */
+    bool mixed;       /* inputs had several scales, so the sums mean nothing */
+    int64_t *sum;     /* (groups, K): of code - zero_point */
+    int64_t *product; /* (groups, K, K), the lower triangles; NULL: not wanted */
+} oct_moments;
+
+oct_status oct_moments_create(oct_moments *moments, const oct_conv_shape *shape,
+                              bool products) OCT_NODISCARD;
+void oct_moments_free(oct_moments *moments);
+/* Adds the windows of some samples of codes (N, H, W, C), or (N, C) of a linear layer. */
+oct_status oct_moments_add(oct_moments *moments, const oct_conv_shape *shape,
+                           const oct_tensor *x) OCT_NODISCARD;
+/* Collective: sums them over the ranks. */
+oct_status oct_moments_allreduce(oct_moments *moments, const oct_collective *group) OCT_NODISCARD;
+
 /* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip). With `add` it has two
  * inputs, x and the other addend, and the sum is taken before anything is rounded. With live batch
  * norm the codes of a training step come from the batch's statistics, summed from the integer
@@ -85,8 +105,7 @@ typedef struct oct_qat_conv {
      * be the first input. NULL: the order is known. */
     const oct_identity_module *operand;
     oct_hold hold;
-    struct oct_moments
-        *moments; /* of the codes that come in, while somebody collects them; or NULL */
+    oct_moments *moments; /* of the codes that come in, while a correction collects them; or NULL */
 } oct_qat_conv;
 
 /* Takes its float modules over (pointers set to NULL), also on failure. */
@@ -95,6 +114,9 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
 /* A further call site of the layer of `other`, whose weights it uses. */
 oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
                                       oct_activation activation) OCT_NODISCARD;
+/* Gives the shape for a plane of the module's input. A transposed layer's shape is that of the convolution
+ * over the dilated input. */
+oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w);
 /* Whether a parameter of its layer or batch norm is tied (core/nn/param.h), so that none of them may change alone. */
 bool oct_qat_conv_is_tied(const oct_qat_conv *m);
 /* Gives its layer a fake-quant of weights that follows the target's rules; none is needed for the built-in kind
@@ -125,12 +147,12 @@ extern const oct_registry oct_rounding_table;
 /* Moves the weights to the centres of codes by GPTQ: one after the other, each error compensated by those that follow,
  * as the products of the layer's inputs say. Scales stay: the largest weight of a channel keeps its value. *rounded:
  * false where the fake-quant of the weights has scales that would not stay; nothing is changed then. */
-oct_status oct_qat_conv_round(oct_qat_conv *m, const struct oct_moments *input,
+oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input,
                               bool *rounded) OCT_NODISCARD;
 /* Takes from bias or running mean what the rounding of the weights adds to the mean of each channel. `exact`: the
  * weights before they were rounded. *corrected: false where the layer has neither. */
-oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const struct oct_moments *input,
-                                     const float *exact, bool *corrected) OCT_NODISCARD;
+oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, const float *exact,
+                                     bool *corrected) OCT_NODISCARD;
 /* Folds float modules, before prepare: layer becomes what layer and batch norm computed with
  * running statistics, to float rounding. The batch norm itself is untouched. */
 oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *batch_norm) OCT_NODISCARD;

@@ -87,7 +87,7 @@ bool oct_is_plane(oct_context *cx, const oct_tensor *x)
 }
 
 /* A program of one step, as the runtime would run it, on the tensors of this forward. */
-typedef struct one_step {
+typedef struct single_step {
     oct_module *self;
     const oct_quantized_op *op;
     oct_program program;
@@ -96,9 +96,9 @@ typedef struct one_step {
     oct_tensor *const *x;
     oct_tensor *y;
     int64_t units, part; /* of the output; of a part */
-} one_step;
+} single_step;
 
-static oct_value unit_of(const oct_tensor *x, oct_step_unit unit)
+static oct_value describe_unit(const oct_tensor *x, oct_step_unit unit)
 {
     oct_value value = {.dtype = x->dtype, .h = 1, .w = 1, .c = 1, .q = x->q};
     if (unit == OCT_UNIT_ROW) value.c = oct_dim(x, x->shape.ndim - 1);
@@ -106,29 +106,29 @@ static oct_value unit_of(const oct_tensor *x, oct_step_unit unit)
     return value;
 }
 
-/* The input that has the output's shape, where one of two may repeat; op may be NULL. */
-static const oct_tensor *larger_of(const oct_quantized_op *op, oct_tensor *const *x)
+/* Returns the input that has the output's shape, where one of two may repeat; op may be NULL. */
+static const oct_tensor *larger_input(const oct_quantized_op *op, oct_tensor *const *x)
 {
     oct_broadcast b;
     const bool fit = op && op->broadcasts && oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b);
     return x[fit && oct_broadcast_larger(&b)];
 }
 
-static one_step step_of(oct_module *self, oct_tensor *const *x, oct_tensor *y)
+static single_step make_step(oct_module *self, oct_tensor *const *x, oct_tensor *y)
 {
     const oct_quantized_op *op = self->type->step;
     const bool repeats = op->broadcasts && !oct_shape_equal(&x[0]->shape, &x[1]->shape);
     const oct_step_unit by = repeats ? OCT_UNIT_SAMPLE : op->unit;
-    one_step s = {.self = self, .op = op, .x = x, .y = y};
+    single_step s = {.self = self, .op = op, .x = x, .y = y};
     if (op->target || !op->keeps_qparams)
         s.program.requantizer =
             (op->target ? op->target(self) : ((oct_quantized *)self)->target)->requantizer;
     s.step = (oct_step){.kind = op->kind, .num_inputs = op->inputs, .output = op->inputs};
     for (int i = 0; i < op->inputs; i++) {
         s.step.input[i] = i;
-        s.values[i] = unit_of(x[i], by);
+        s.values[i] = describe_unit(x[i], by);
     }
-    s.values[op->inputs] = unit_of(y, by);
+    s.values[op->inputs] = describe_unit(y, by);
     const int64_t unit = oct_value_numel(&s.values[op->inputs]);
     s.units = unit > 0 ? oct_numel(y) / unit : 0;
     /* The parts of a mask begin at a byte, so those of outputs with a mask have a multiple of 8 elements. */
@@ -139,7 +139,7 @@ static one_step step_of(oct_module *self, oct_tensor *const *x, oct_tensor *y)
     return s;
 }
 
-static void run_part(const one_step *s, int64_t first, uint8_t *mask, float *range)
+static void run_units(const single_step *s, int64_t first, uint8_t *mask, float *range)
 {
     const oct_value *output = &s->values[s->step.output];
     const int64_t units = oct_min_i64(s->units - first, s->part);
@@ -159,7 +159,7 @@ static void run_part(const one_step *s, int64_t first, uint8_t *mask, float *ran
 }
 
 /* Runs the step on all units. range: of the real values; it and mask may be NULL. */
-static void run_parts(const one_step *s, uint8_t *mask, float *range)
+static void run_parts(const single_step *s, uint8_t *mask, float *range)
 {
     const int64_t unit = oct_value_numel(&s->values[s->step.output]);
 #pragma omp parallel if (s->units > s->part)
@@ -167,7 +167,7 @@ static void run_parts(const one_step *s, uint8_t *mask, float *range)
         float mine[2] = {INFINITY, -INFINITY};
 #pragma omp for schedule(static)
         for (int64_t first = 0; first < s->units; first += s->part)
-            run_part(s, first, mask ? mask + first * unit / 8 : NULL, range ? mine : NULL);
+            run_units(s, first, mask ? mask + first * unit / 8 : NULL, range ? mine : NULL);
         if (range) {
 #pragma omp critical(oct_quantized_range)
             oct_range_merge(range, mine[0], mine[1]);
@@ -176,7 +176,7 @@ static void run_parts(const one_step *s, uint8_t *mask, float *range)
 }
 
 /* Gives the output these qparams, and the step the constants that follow from them. */
-static bool set_qparams(oct_context *cx, one_step *s, oct_qparams q)
+static bool set_qparams(oct_context *cx, single_step *s, oct_qparams q)
 {
     s->program.values = s->values;
     s->y->q = s->values[s->step.output].q = q;
@@ -202,7 +202,7 @@ void oct_quantized_count(oct_fake_quant *fq, oct_real_values *values, const oct_
 }
 
 /* Real values do not depend on the output's scale, so a first pass with another one shows their range. */
-static void observe_first(oct_context *cx, one_step *s, oct_fake_quant *fq)
+static void observe_first(oct_context *cx, single_step *s, oct_fake_quant *fq)
 {
     float range[2] = {INFINITY, -INFINITY};
     oct_qparams q = s->y->q;
@@ -225,7 +225,7 @@ oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor 
     const bool first = fq && oct_fake_quant_updates_first(fq, training);
     const oct_qparams q = fq ? oct_fake_quant_qparams(fq) : x[0]->q;
     oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q),
-                                   op->shape ? op->shape(self, x[0]) : larger_of(op, x)->shape);
+                                   op->shape ? op->shape(self, x[0]) : larger_input(op, x)->shape);
     if (!y) return NULL;
     y->q = q;
     oct_param *parameter = op->parameter ? op->parameter(self) : NULL;
@@ -234,7 +234,7 @@ oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor 
     if (node && learns) oct_param_used(cx, fq->learned);
     if (node && parameter) oct_param_used(cx, parameter);
     if (node && fq && !(node->saved = oct_save(cx, (size_t)(oct_numel(y) + 7) / 8))) return NULL;
-    one_step s = step_of(self, x, y);
+    single_step s = make_step(self, x, y);
     if (!set_qparams(cx, &s, y->q)) return NULL;
     if (fq && oct_fake_quant_counts(fq, training))
         oct_quantized_count(fq, op->values, self, x, oct_numel(y));
@@ -245,7 +245,7 @@ oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor 
     return y;
 }
 
-static bool inputs_fit(oct_context *cx, const oct_module *self, oct_tensor *const *x)
+static bool check_inputs(oct_context *cx, const oct_module *self, oct_tensor *const *x)
 {
     const oct_quantized_op *op = self->type->step;
     char left[96], right[96];
@@ -272,12 +272,12 @@ oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor 
         oct_tensor *y = op->in_float(cx, self, x);
         return m ? oct_fake_quant_float(cx, oct_quantized_fq(m), self->training, y) : y;
     }
-    if (!inputs_fit(cx, self, x)) return NULL;
+    if (!check_inputs(cx, self, x)) return NULL;
     return oct_quantized_compute(cx, self, x);
 }
 
 /* Copies the arrays that the module keeps, since a program owns its own. */
-static oct_status own_arrays(oct_step *step, const oct_step *from)
+static oct_status copy_arrays(oct_step *step, const oct_step *from)
 {
     const oct_step_type *type = oct_step_type_of(from->kind);
     *step = *from;
@@ -331,7 +331,7 @@ oct_status oct_quantized_emit(oct_module *self, oct_emitter *e)
     if (!op->constants) return OCT_OK;
     oct_step made = *step;
     OCT_TRY(op->constants(self, e->program, &made));
-    return own_arrays(step, &made);
+    return copy_arrays(step, &made);
 }
 
 oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
@@ -350,31 +350,32 @@ void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_
                                 grad + first);
 }
 
-/* Real values in units of the scale. */
-typedef struct scaled_values {
-    oct_real_values *values;
-    const oct_module *self;
-    oct_tensor *const *x;
-    float one_over;
-} scaled_values;
-
-static void read_scaled(const void *args, int64_t first, int64_t n, float *v)
-{
-    const scaled_values *s = args;
-    s->values(s->self, s->x, first, n, v);
-    for (int64_t i = 0; i < n; i++)
-        v[i] *= s->one_over;
-}
-
 void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, oct_real_values *values,
                                   oct_tensor *const *x, oct_qparams q, const float *grad)
 {
+    oct_fake_quant *fq = oct_quantized_fq(m);
     const int64_t samples = oct_leaves_local_samples(&cx->leaves);
-    const oct_tensor *larger = larger_of(m->base.type->step, x);
-    const scaled_values scaled = {values, &m->base, x, 1.0f / q.scale};
-    const oct_scaled_values values_of = {read_scaled, &scaled, q};
-    oct_fake_quant_add_scale_grad(cx, oct_quantized_fq(m),
-                                  samples ? oct_numel(larger) / samples : 0, &values_of, grad);
+    const int64_t each =
+        samples ? oct_numel(larger_input(m->base.type->step, x)) / samples : 0; /* in a sample */
+    const float one_over = 1.0f / q.scale;
+    float *rows = oct_leaf_grads_begin(cx, fq->learned);
+    if (!rows) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t leaf = 0; leaf < cx->leaves.local; leaf++) {
+        const int64_t begin = oct_leaf_begin(&cx->leaves, leaf) * each;
+        const int64_t count = oct_leaf_size(&cx->leaves, leaf) * each;
+        oct_slope_sum sum = {.fq = fq, .q = q};
+        float v[OCT_FLAG_BLOCK];
+        for (int64_t i = 0; i < count; i += OCT_FLAG_BLOCK) {
+            const int64_t n = oct_min_i64(count - i, OCT_FLAG_BLOCK);
+            values(&m->base, x, begin + i, n, v);
+            for (int64_t k = 0; k < n; k++)
+                v[k] *= one_over;
+            oct_slope_sum_add(&sum, i, n, v, grad + begin + i);
+        }
+        rows[leaf] += oct_slope_sum_end(&sum, each);
+    }
+    oct_leaf_grads_end(cx, fq->learned);
 }
 
 float *oct_quantized_detach_grad(oct_context *cx, oct_node *node)
@@ -387,49 +388,4 @@ float *oct_quantized_detach_grad(oct_context *cx, oct_node *node)
         oct_quantized_add_scale_grad(cx, m, values, node->input, y->q, grad);
     oct_quantized_clip_grad(m, node->saved, oct_numel(y), grad);
     return grad;
-}
-
-/* What the backward of a rounding needs; the mask's bits follow. */
-typedef struct rounded {
-    const oct_fake_quant *fq;
-    uint8_t mask[];
-} rounded;
-
-static void round_backward(oct_context *cx, oct_node *node)
-{
-    const rounded *saved = node->saved;
-    float *grad = oct_detach_grad(node->output);
-    oct_fake_quant_backward(saved->fq, oct_numel(node->output), saved->mask, grad);
-    oct_add_grad(cx, node->input[0], grad);
-}
-
-/* Rounds values to their codes and back, which is what a quantized model would hand on. */
-static oct_tensor *round_to_codes(oct_context *cx, const oct_fake_quant *fq, oct_tensor *x)
-{
-    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
-    if (!y) return NULL;
-    int64_t n = oct_numel(x);
-    rounded *saved = NULL;
-    oct_node *node = oct_record(cx, "fake_quant", round_backward, &x, 1, false, y);
-    if (node) {
-        saved = oct_save(cx, sizeof *saved + (size_t)(n + 7) / 8);
-        if (!saved) return NULL;
-        saved->fq = fq;
-        node->saved = saved;
-    }
-    uint8_t flags[OCT_FLAG_BLOCK];
-    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;
-        oct_fake_quantize(oct_f32(x) + i, count, oct_fake_quant_qparams(fq), oct_f32(y) + i, flags);
-        if (saved) oct_bits_pack(flags, count, saved->mask + i / 8);
-    }
-    return y;
-}
-
-oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool training, oct_tensor *y)
-{
-    if (!fq || !y) return y;
-    if (fq->state == OCT_QUANT_SIMULATE) return round_to_codes(cx, fq, y);
-    oct_fake_quant_observe_values(fq, training, oct_f32(y), oct_numel(y));
-    return y;
 }

@@ -70,9 +70,11 @@ void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
                              int32_t code[2][OCT_FLAG_BLOCK]);
 /* Gives the real values of codes, in memory that is borrowed (oct_scratch); NULL when the context has failed. */
 float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x);
-/* These are forward and emit of a type with such a step. */
+/* These are forward and emit of a type with such a step, as in OCT_QUANTIZED_OP. */
 oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
 oct_status oct_quantized_emit(oct_module *self, oct_emitter *e) OCT_NODISCARD;
+#define OCT_QUANTIZED_OP(op)                                                                       \
+    .forward = oct_quantized_forward, .atomic = true, .emit = oct_quantized_emit, .step = (op)
 /* Makes a zeroed module of this type in place of *old, which is destroyed, for rules. */
 oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
                                  oct_module **old) OCT_NODISCARD;

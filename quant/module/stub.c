@@ -5,12 +5,13 @@
 
 #include <string.h>
 
-static void pass_backward(oct_context *cx, oct_node *node)
+static void pass_grad(oct_context *cx, oct_node *node)
 {
     oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
 }
 
-static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
+static void read_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
+                             float *v)
 {
     (void)self;
     memcpy(v, oct_f32(x[0]) + first, (size_t)n * sizeof *v);
@@ -21,7 +22,7 @@ static void quantize_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], oct_quantized_detach_grad(cx, node));
 }
 
-static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     (void)program;
     step->quantize.quotient = ((oct_quantized *)self)->target->quotient;
@@ -30,9 +31,9 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 
 static const oct_quantized_op quantize = {.kind = OCT_STEP_QUANTIZE,
                                           .inputs = 1,
-                                          .constants = constants,
+                                          .constants = set_constants,
                                           .backward = quantize_backward,
-                                          .values = values};
+                                          .values = read_real_values};
 
 static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
@@ -86,7 +87,7 @@ static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor
         else
             oct_dequantize16(oct_u16(codes) + first, count, codes->q, oct_f32(y) + first);
     }
-    oct_record(cx, "dequantize", pass_backward, x, 1, false, y);
+    oct_record(cx, "dequantize", pass_grad, x, 1, false, y);
     return y;
 }
 

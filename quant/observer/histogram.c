@@ -20,7 +20,7 @@ int oct_histogram_bin(float x)
 }
 
 /* The smallest magnitude of the bin that is this far from the middle one. */
-static float magnitude_at(int distance)
+static float smallest_magnitude(int distance)
 {
     const uint32_t bits = MIN_BITS + ((uint32_t)(distance - 1) << DROPPED);
     float x;
@@ -31,7 +31,7 @@ static float magnitude_at(int distance)
 float oct_histogram_low(int bin)
 {
     const int distance = bin - OCT_HISTOGRAM_ZERO;
-    return distance > 0 ? magnitude_at(distance) : -magnitude_at(1 - distance);
+    return distance > 0 ? smallest_magnitude(distance) : -smallest_magnitude(1 - distance);
 }
 
 float oct_histogram_high(int bin)
@@ -106,22 +106,22 @@ float oct_histogram_quantile(const int64_t *count, double share)
     const double wanted = share * (double)oct_histogram_total(count);
     int64_t below = 0;
     int last = OCT_HISTOGRAM_ZERO;
-    double part = 0;
+    double share_of_bin = 0; /* of the last bin, which holds the quantile */
     for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++) {
         if (count[bin] == 0) continue;
         last = bin;
-        part = (wanted - (double)below) / (double)count[bin];
+        share_of_bin = (wanted - (double)below) / (double)count[bin];
         below += count[bin];
         if ((double)below >= wanted) break;
     }
     if (last == OCT_HISTOGRAM_ZERO) return 0.0f;
     const double low = (double)oct_histogram_low(last), high = (double)oct_histogram_high(last);
-    return (float)(low + fmin(fmax(part, 0), 1) * (high - low));
+    return (float)(low + fmin(fmax(share_of_bin, 0), 1) * (high - low));
 }
 
 /* The integral from 0 to v of the squared distance to the nearest whole number in [least, most], in closed form: a
  * cell around a whole number gives 1/12, and what is left of the last one, or is beyond the ends, a cube. */
-static double integral(double v, double least, double most)
+static double error_integral(double v, double least, double most)
 {
     const double nearest = fmin(fmax(rint(v), least), most), rest = v - nearest;
     return nearest / 12 + rest * rest * rest / 3;
@@ -136,7 +136,7 @@ double oct_histogram_error(const int64_t *count, oct_qparams q)
         if (count[bin] == 0 || bin == OCT_HISTOGRAM_ZERO) continue;
         const double low = (double)oct_histogram_low(bin) / scale,
                      high = (double)oct_histogram_high(bin) / scale;
-        const double part = integral(high, least, most) - integral(low, least, most);
+        const double part = error_integral(high, least, most) - error_integral(low, least, most);
         sum += (double)count[bin] * (part / (high - low));
     }
     return sum * scale * scale;

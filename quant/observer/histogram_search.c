@@ -1,5 +1,5 @@
 /* The search of PyTorch's HistogramObserver: quantiles are cut off at either end, a hundred-thousandth of all values at
- * a time, always at the end where that gives up the wider piece; of all ranges on that way the one with the
+ * a time, always at the end where that gives up the wider kept_bins; of all ranges on that way the one with the
  * least squared error is taken.
  *
  * PyTorch stops where the error grows for the first time, which may be long before the least one, and jumps over empty
@@ -11,19 +11,19 @@
 
 enum { SHARES = 100000, CUTS = SHARES / 100 };
 
-/* What is left of the histogram: bins from first to last, and the shares that were cut below and above them. */
-typedef struct piece {
+/* What is kept of the histogram: bins from first to last, and the shares that were cut below and above them. */
+typedef struct kept_bins {
     int first, last;
     int64_t below, above; /* values */
     int shares_below, shares_above;
-} piece;
+} kept_bins;
 
 static double width(int from, int to)
 {
     return (double)oct_histogram_low(to) - (double)oct_histogram_low(from);
 }
 
-static piece cut_below(piece p, const int64_t *count, double share)
+static kept_bins cut_below(kept_bins p, const int64_t *count, double share)
 {
     const double most = share * ++p.shares_below;
     while (p.first < p.last && (double)(p.below + count[p.first]) <= most)
@@ -31,7 +31,7 @@ static piece cut_below(piece p, const int64_t *count, double share)
     return p;
 }
 
-static piece cut_above(piece p, const int64_t *count, double share)
+static kept_bins cut_above(kept_bins p, const int64_t *count, double share)
 {
     const double most = share * ++p.shares_above;
     while (p.last > p.first && (double)(p.above + count[p.last]) <= most)
@@ -59,21 +59,24 @@ static void try_range(search *s, int first, int last)
     s->best.max = max;
 }
 
-static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
+static void search_range(oct_range *state, int64_t *histogram, const oct_seen *batch,
+                         float averaging)
 {
     oct_observer_keep(state, histogram, batch, averaging);
     const double share = (double)oct_histogram_total(histogram) / SHARES;
     search s = {.count = histogram, .batch = batch, .best = *state, .least = INFINITY};
-    piece p = {.first = 0,
-               .last = OCT_HISTOGRAM_BINS - 1}; /* at first without empty bins at the ends */
+    kept_bins p = {.first = 0,
+                   .last = OCT_HISTOGRAM_BINS - 1}; /* at first without empty bins at the ends */
     while (p.first < p.last && histogram[p.first] == 0)
         p.first++;
     while (p.last > p.first && histogram[p.last] == 0)
         p.last--;
     try_range(&s, p.first, p.last);
     for (int cuts = 0; cuts < CUTS; cuts++) {
-        const piece lower = cut_below(p, histogram, share), upper = cut_above(p, histogram, share);
-        const piece next = width(p.first, lower.first) > width(upper.last, p.last) ? lower : upper;
+        const kept_bins lower = cut_below(p, histogram, share),
+                        upper = cut_above(p, histogram, share);
+        const kept_bins next =
+            width(p.first, lower.first) > width(upper.last, p.last) ? lower : upper;
         for (int first = p.first; first < next.first;)
             try_range(&s, ++first, p.last);
         for (int last = p.last; last > next.last;)
@@ -83,4 +86,4 @@ static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, f
     *state = s.best;
 }
 
-const oct_observer oct_observer_histogram_search = {.name = "histogram", .count = count};
+const oct_observer oct_observer_histogram_search = {.name = "histogram", .count = search_range};

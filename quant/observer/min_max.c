@@ -1,7 +1,7 @@
 /* Running minimum and maximum: the range of everything seen. */
 #include "quant/observer/observer.h"
 
-static void update(oct_range *state, float batch_min, float batch_max, float averaging)
+static void extend_range(oct_range *state, float batch_min, float batch_max, float averaging)
 {
     (void)averaging;
     if (!(batch_min <= batch_max)) return; /* nothing was seen */
@@ -10,4 +10,4 @@ static void update(oct_range *state, float batch_min, float batch_max, float ave
     state->updates++;
 }
 
-const oct_observer oct_observer_min_max = {.name = "min_max", .update = update};
+const oct_observer oct_observer_min_max = {.name = "min_max", .update = extend_range};

@@ -2,7 +2,7 @@
  * first batch, so it does not depend on an arbitrary beginning. */
 #include "quant/observer/observer.h"
 
-static void update(oct_range *state, float batch_min, float batch_max, float averaging)
+static void average_range(oct_range *state, float batch_min, float batch_max, float averaging)
 {
     if (!(batch_min <= batch_max)) return; /* nothing was seen */
     if (state->updates == 0) {
@@ -15,4 +15,5 @@ static void update(oct_range *state, float batch_min, float batch_max, float ave
     state->updates++;
 }
 
-const oct_observer oct_observer_moving_average = {.name = "moving_average", .update = update};
+const oct_observer oct_observer_moving_average = {.name = "moving_average",
+                                                  .update = average_range};

@@ -7,7 +7,8 @@
 /* A range of a sixteenth of the largest magnitude is the narrowest that is tried. */
 enum { CANDIDATES = 4 * OCT_HISTOGRAM_STEPS };
 
-static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
+static void choose_least_error(oct_range *state, int64_t *histogram, const oct_seen *batch,
+                               float averaging)
 {
     int64_t magnitudes[OCT_HISTOGRAM_BINS];
     oct_observer_keep(state, histogram, batch, averaging);
@@ -28,4 +29,4 @@ static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, f
     *state = best;
 }
 
-const oct_observer oct_observer_mse = {.name = "mse", .count = count};
+const oct_observer oct_observer_mse = {.name = "mse", .count = choose_least_error};

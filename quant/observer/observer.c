@@ -11,11 +11,6 @@ static const void *const listed[] = {
 };
 oct_registry oct_observer_table = OCT_REGISTRY("an observer", listed);
 
-oct_status oct_observer_register(const oct_observer *observer)
-{
-    return oct_registry_add(&oct_observer_table, observer);
-}
-
 void oct_observer_keep(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
 {
     const int64_t life = (int64_t)(1.0f / averaging);

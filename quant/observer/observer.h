@@ -57,7 +57,10 @@ static inline const oct_observer *oct_observer_find(const char *name) /* NULL */
 }
 /* Adds a plug-in's observer; observers live as long as the process. OCT_USAGE when the name is taken by another
  * one. */
-oct_status oct_observer_register(const oct_observer *observer) OCT_NODISCARD;
+static inline oct_status oct_observer_register(const oct_observer *observer)
+{
+    return oct_registry_add(&oct_observer_table, observer);
+}
 
 /* Keys preserve the order: a < b as floats gives key(a) < key(b); -0 and +0 share one key. NaN maps to
  * INT32_MAX so that a maximum shows it. */

@@ -1,7 +1,8 @@
 /* Percentile: magnitudes up to the one that this percentage of all values does not exceed. */
 #include "quant/observer/observer.h"
 
-static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
+static void cut_at_percentile(oct_range *state, int64_t *histogram, const oct_seen *batch,
+                              float averaging)
 {
     int64_t magnitudes[OCT_HISTOGRAM_BINS];
     oct_observer_keep(state, histogram, batch, averaging);
@@ -12,4 +13,4 @@ static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, f
     oct_observer_cut(state, histogram, most);
 }
 
-const oct_observer oct_observer_percentile = {.name = "percentile", .count = count};
+const oct_observer oct_observer_percentile = {.name = "percentile", .count = cut_at_percentile};

@@ -1,5 +1,163 @@
 /* The step avg_pool takes the mean of a window, rounded to a code of the same scale. */
+#include "core/base/cpu.h"
+#include "core/base/int_math.h"
 #include "quant/program/step.h"
+
+#include <math.h>
+
+enum { POOL_CHANNELS = 256 }; /* whose sums are kept at a time */
+
+/* The sum of `added` codes is divided by `count` positions, or multiplied by a factor that is not 0. */
+typedef struct divisor {
+    int64_t added, count;
+    float factor;
+} divisor;
+
+#define OCT_ADD_UP(name, code_t, sum_t)                                                            \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t n, const code_t *restrict x, sum_t *restrict sum)                     \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            sum[i] += x[i];                                                                        \
+    }
+OCT_ADD_UP(add_bytes, uint8_t, int32_t)
+OCT_ADD_UP(add_wide, uint16_t, int64_t)
+
+#define OCT_AVERAGE(average, code_t, sum_t, float_t, round)                                        \
+    OCT_CLONES                                                                                     \
+    static void average(int64_t n, const sum_t *restrict sum, divisor d, oct_qparams q,            \
+                        code_t *restrict y)                                                        \
+    {                                                                                              \
+        const float_t zero_point = (float_t)q.zero_point, qmin = (float_t)q.qmin,                  \
+                      qmax = (float_t)q.qmax;                                                      \
+        const float_t one_over = d.factor != 0 ? (float_t)d.factor : 1 / (float_t)d.count;         \
+        const sum_t offset = (sum_t)(d.added * q.zero_point);                                      \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            float_t code = round((float_t)(sum[i] - offset) * one_over) + zero_point;              \
+            code = code > qmin ? code : qmin;                                                      \
+            code = code < qmax ? code : qmax;                                                      \
+            y[i] = (code_t)(int32_t)code;                                                          \
+        }                                                                                          \
+    }
+
+static inline float half_up(float v)
+{
+    return floorf((float)((double)v + 0.5));
+}
+
+/* Windows have at most 2^20 positions: a sum of bytes is below 2^28. */
+OCT_AVERAGE(average_bytes, uint8_t, int32_t, float, rintf)
+OCT_AVERAGE(average_wide, uint16_t, int64_t, double, rint)
+OCT_AVERAGE(average_bytes_up, uint8_t, int32_t, float, half_up)
+
+/* By a rounding's own constants of 1/count. */
+#define OCT_AVERAGE_BY(name, code_t, sum_t)                                                        \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t n, const sum_t *sum, divisor d, const oct_rounding_row *by,           \
+                     oct_qparams q, code_t *y)                                                     \
+    {                                                                                              \
+        int64_t mean[POOL_CHANNELS];                                                               \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            mean[i] = sum[i] - d.added * q.zero_point;                                             \
+        by->each(n, mean, by->constants_of(1 / (double)d.count), sizeof(code_t) > 1);              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            y[i] = (code_t)oct_min_i64(oct_max_i64(mean[i] + q.zero_point, q.qmin), q.qmax);       \
+    }
+OCT_AVERAGE_BY(average_by, uint8_t, int32_t)
+OCT_AVERAGE_BY(average_by_wide, uint16_t, int64_t)
+
+enum { SIGNED_ZERO = 128 }; /* the code whose signed byte is 0 */
+
+/* Averages codes as signed bytes. Quotients of such whole numbers, rounded to doubles, lie on no other side of a whole
+ * number. */
+OCT_CLONES
+static void average_signed(int64_t n, const int32_t *restrict sum, divisor d, oct_qparams q,
+                           uint8_t *restrict y)
+{
+    const int32_t offset =
+        (int32_t)((d.count - d.added) * q.zero_point - d.count * (int64_t)SIGNED_ZERO);
+    const int32_t half = (int32_t)(d.count / 2);
+    const double count = (double)d.count;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t total = sum[i] + offset;
+        const int32_t rounded = total > 0 ? total + half : total - half;
+        y[i] = (uint8_t)((int32_t)((double)rounded / count) + SIGNED_ZERO);
+    }
+}
+
+/* The part of a window that lies in the plane. */
+typedef struct window {
+    int64_t h, w;
+    int64_t line, pixel; /* codes from one line of the plane, and from one pixel, to the next */
+    int64_t count;       /* positions that the sum is divided by, unless there is a factor */
+    const oct_qavg *how;
+} window;
+
+/* Averages the window whose first pixel is `corner`, for up to POOL_CHANNELS channels. */
+static void average_codes(const window *p, const uint8_t *corner, int64_t channels, oct_qparams q,
+                          uint8_t *y)
+{
+    int32_t sum[POOL_CHANNELS] = {0};
+    for (int64_t ky = 0; ky < p->h; ky++)
+        for (int64_t kx = 0; kx < p->w; kx++)
+            add_bytes(channels, corner + ky * p->line + kx * p->pixel, sum);
+    const divisor d = {p->h * p->w, p->count, p->how->factor};
+    if (p->how->of_codes)
+        average_signed(channels, sum, d, q, y);
+    else if (p->how->rounding)
+        average_by(channels, sum, d, p->how->rounding, q, y);
+    else if (p->how->half_up)
+        average_bytes_up(channels, sum, d, q, y);
+    else
+        average_bytes(channels, sum, d, q, y);
+}
+
+static void average_codes16(const window *p, const uint16_t *corner, int64_t channels,
+                            oct_qparams q, uint16_t *y)
+{
+    int64_t sum[POOL_CHANNELS] = {0};
+    for (int64_t ky = 0; ky < p->h; ky++)
+        for (int64_t kx = 0; kx < p->w; kx++)
+            add_wide(channels, corner + ky * p->line + kx * p->pixel, sum);
+    const divisor d = {p->h * p->w, p->count, p->how->factor};
+    if (p->how->rounding)
+        average_by_wide(channels, sum, d, p->how->rounding, q, y);
+    else
+        average_wide(channels, sum, d, q, y);
+}
+
+float oct_qavg_factor(float scale, int64_t count)
+{
+    const float share = 1.0f / (float)count, product = scale * share;
+    return product / scale;
+}
+
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how, oct_qcodes x,
+                   void *codes)
+{
+    const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
+    const bool bytes = oct_codes_dtype(x.q) == OCT_U8;
+    for (int64_t i = 0; i < samples * out_h * out_w; i++) {
+        const int64_t n = i / (out_h * out_w), oy = i / out_w % out_h, ox = i % out_w;
+        const oct_window_span in_y = oct_pool_rows(s, oy), in_x = oct_pool_columns(s, ox);
+        const int64_t corner = ((n * h + in_y.first) * w + in_x.first) * c;
+        const window p = {.h = in_y.end - in_y.first,
+                          .w = in_x.end - in_x.first,
+                          .line = w * c,
+                          .pixel = c,
+                          .count = oct_pool_count(s, how->include_pad, oy, ox),
+                          .how = how};
+        for (int64_t at = 0; at < c; at += POOL_CHANNELS) {
+            const int64_t channels = oct_min_i64(c - at, POOL_CHANNELS);
+            const void *from = oct_qcodes_from(x, corner + at).data;
+            void *to = oct_qcodes_place(codes, x.q, i * c + at);
+            if (bytes)
+                average_codes(&p, from, channels, x.q, to);
+            else
+                average_codes16(&p, from, channels, x.q, to);
+        }
+    }
+}
 
 /* A factor belongs to one number of positions; what it is multiplied with stays far below 2^60. */
 static oct_status check_avg_pool(const oct_program *program, const oct_step *step)

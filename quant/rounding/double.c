@@ -21,12 +21,12 @@ static oct_fixed constants_of(double ratio)
     return (oct_fixed){(int32_t)rounded, exponent > MOST_LEFT ? MOST_LEFT : exponent};
 }
 
-static inline int64_t apply(int64_t sum, oct_fixed by, bool wide_output)
+static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
 {
-    const int left = by.shift > 0 ? by.shift : 0, right = by.shift < 0 ? -by.shift : 0;
+    const int left = ratio.shift > 0 ? ratio.shift : 0, right = ratio.shift < 0 ? -ratio.shift : 0;
     const int64_t most = INT32_MAX, wide = sum * (INT64_C(1) << left);
     const int64_t x = wide > most ? most : wide < -most ? -most : wide;
-    const int64_t high = (x * by.multiplier + (INT64_C(1) << 30)) >> 31;
+    const int64_t high = (x * ratio.multiplier + (INT64_C(1) << 30)) >> 31;
     const int64_t mask = (INT64_C(1) << right) - 1;
     (void)wide_output;
     return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0));
@@ -45,12 +45,12 @@ static inline int64_t layer_sum(int64_t sum)
 static oct_sum_constants sum_of(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
 {
     const float two = 2 * fmaxf(a.scale, b.scale), unit = (float)(1 << LEFT) * y.scale;
-    const float ratio[3] = {a.scale / two, b.scale / two, two / unit};
+    const float ratios[3] = {a.scale / two, b.scale / two, two / unit};
     if (add->mb < 0)
         return (oct_sum_constants){.b = -1,
-                                   .by = {constants_of((double)ratio[0]),
-                                          constants_of((double)ratio[1]),
-                                          constants_of((double)ratio[2])}};
+                                   .by = {constants_of((double)ratios[0]),
+                                          constants_of((double)ratios[1]),
+                                          constants_of((double)ratios[2])}};
     return (oct_sum_constants){.b = 1,
                                .by = {constants_of((double)a.scale / (double)two),
                                       constants_of((double)b.scale / (double)two),
@@ -75,9 +75,9 @@ static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q
 {
     const int64_t unit = 1 << LEFT;
     (void)t, (void)q;
-    return apply(apply(a * unit, s->by[0], wide_output) +
-                     s->b * apply(b * unit, s->by[1], wide_output),
-                 s->by[2], wide_output);
+    return round_sum(round_sum(a * unit, s->by[0], wide_output) +
+                         s->b * round_sum(b * unit, s->by[1], wide_output),
+                     s->by[2], wide_output);
 }
 
 #include "quant/rounding/sum_loop.h"

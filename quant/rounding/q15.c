@@ -16,12 +16,13 @@ static oct_fixed constants_of(double ratio)
     return (oct_fixed){(int32_t)(ratio < 0 ? -rounded : rounded), 15 - exponent};
 }
 
-static inline int64_t apply(int64_t sum, oct_fixed by, bool wide_output)
+/* before: the first shift to the right, so far that the number fits 16 bits; right - before: the second. */
+static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
 {
-    const int64_t right = by.shift, after = wide_output ? 14 : 22;
+    const int64_t right = ratio.shift, after = wide_output ? 14 : 22;
     const int64_t most = right - after > 17 ? 17 : right - after, before = most < 0 ? 0 : most;
-    const int64_t multiplier = by.multiplier < 0 ? -by.multiplier : by.multiplier;
-    const int64_t x = oct_shift_right(by.multiplier < 0 ? -sum : sum, before, false);
+    const int64_t multiplier = ratio.multiplier < 0 ? -ratio.multiplier : ratio.multiplier;
+    const int64_t x = oct_shift_right(ratio.multiplier < 0 ? -sum : sum, before, false);
     const int64_t narrow = x > INT16_MAX ? INT16_MAX : x < INT16_MIN ? INT16_MIN : x;
     return oct_shift_right(narrow * multiplier, right - before, false);
 }
@@ -54,7 +55,7 @@ static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q
                               const oct_sum_constants *s, bool wide_output)
 {
     (void)t, (void)q;
-    return apply(s->a * a + s->b * b, s->by[0], wide_output);
+    return round_sum(s->a * a + s->b * b, s->by[0], wide_output);
 }
 
 #include "quant/rounding/sum_loop.h"

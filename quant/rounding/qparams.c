@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* Cuts x to a range; NaN gives `low`. */
-static float clamp_to(float x, float low, float high)
+static float clamp_float(float x, float low, float high)
 {
     const float above = x > low ? x : low;
     return above < high ? above : high;
@@ -30,7 +30,7 @@ oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_
     } else {
         if (observed) q.scale = oct_scale_at_least((max - min) / codes);
         const float steps = rintf(min / q.scale);
-        q.zero_point = (int32_t)clamp_to((float)qmin - steps, (float)qmin, (float)qmax);
+        q.zero_point = (int32_t)clamp_float((float)qmin - steps, (float)qmin, (float)qmax);
     }
     return q;
 }
@@ -78,23 +78,6 @@ void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes
     }
 }
 
-/* Makes an order-preserving key of a float (-0 just below +0), so that minimum and maximum vectorise and
- * NaN ends up at one of the ends. */
-static int32_t key_of(float x)
-{
-    int32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits ^ ((bits >> 31) & INT32_MAX);
-}
-
-static float float_of(int32_t key)
-{
-    int32_t bits = key ^ ((key >> 31) & INT32_MAX);
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* Defines quantize for one width of codes, by an operation on each x and `with`. */
 #define OCT_QUANTIZE(code_t, block, quantize, operation, with)                                     \
     OCT_CLONES                                                                                     \
@@ -110,7 +93,7 @@ static float float_of(int32_t key)
             clamped = clamped < qmax ? clamped : qmax;                                             \
             codes[i] = (code_t)(int32_t)clamped;                                                   \
             flags[i] = (uint8_t)(code == clamped);                                                 \
-            const int32_t key = key_of(x[i]);                                                      \
+            const int32_t key = oct_order_key(x[i]);                                               \
             least = key < least ? key : least;                                                     \
             most = key > most ? key : most;                                                        \
         }                                                                                          \
@@ -122,13 +105,13 @@ static float float_of(int32_t key)
                   float *range)                                                                    \
     {                                                                                              \
         uint8_t flags[OCT_FLAG_BLOCK];                                                             \
-        int32_t keys[2] = {key_of(INFINITY), key_of(-INFINITY)};                                   \
+        int32_t keys[2] = {oct_order_key(INFINITY), oct_order_key(-INFINITY)};                     \
         for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {                                          \
             const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;                 \
             block(x + i, count, q, codes + i, flags, keys);                                        \
             if (mask) oct_bits_pack(flags, count, mask + i / 8);                                   \
         }                                                                                          \
-        if (range) merge_keys(keys, range);                                                        \
+        if (range) merge_key_range(keys, range);                                                   \
     }
 
 /* Defines dequantize for one width of codes. */
@@ -140,9 +123,9 @@ static float float_of(int32_t key)
             y[i] = (float)(codes[i] - q.zero_point) * q.scale;                                     \
     }
 
-static void merge_keys(const int32_t keys[2], float *range)
+static void merge_key_range(const int32_t keys[2], float *range)
 {
-    float low = float_of(keys[0]) + 0.0f, high = float_of(keys[1]) + 0.0f;
+    float low = oct_float_of_order(keys[0]) + 0.0f, high = oct_float_of_order(keys[1]) + 0.0f;
     if (isnan(low) || isnan(high)) low = high = NAN;
     oct_range_merge(range, low, high);
 }

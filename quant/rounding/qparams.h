@@ -5,6 +5,7 @@
 #include "core/tensor/tensor.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef enum oct_scheme { OCT_AFFINE, OCT_SYMMETRIC } oct_scheme;
 
@@ -32,6 +33,23 @@ float oct_weight_scale(const float *weight, int64_t n);
 
 /* Computes the weight codes of one channel: clamp(round_half_even(w * (1/scale)), -127, 127). */
 void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes);
+
+/* Gives a whole number that keeps the order of floats, -0 just below +0 and NaN at one of the ends, so that minimum and
+ * maximum vectorise; and back. */
+static inline int32_t oct_order_key(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits ^ ((bits >> 31) & INT32_MAX);
+}
+
+static inline float oct_float_of_order(int32_t key)
+{
+    const int32_t bits = key ^ ((key >> 31) & INT32_MAX);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 
 /* Merges a range into another; a NaN, once taken, stays. */
 static inline void oct_range_merge(float *range, float min, float max)

@@ -17,9 +17,10 @@ static oct_fixed constants_of(double ratio)
                                                : right};
 }
 
-static inline int64_t apply(int64_t sum, oct_fixed by, bool wide_output)
+static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
 {
-    const int64_t left = by.shift < 0 ? -by.shift : 0, right = by.shift > 0 ? by.shift : 0;
+    const int64_t left = ratio.shift < 0 ? -ratio.shift : 0,
+                  right = ratio.shift > 0 ? ratio.shift : 0;
     (void)wide_output;
     return oct_shift_right(sum * (INT64_C(1) << left), right, HALVES_EVEN);
 }

@@ -1,5 +1,5 @@
 /* The loops of a rounding by whole numbers. Who includes this has defined
- *     static inline int64_t apply(int64_t sum, oct_fixed by, bool wide_output)
+ *     static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
  *     static inline int64_t layer_sum(int64_t sum)    what is left of a layer's sum
  * and puts WHOLE_LOOPS into its row. */
 #include "core/base/cpu.h"
@@ -12,16 +12,16 @@
         const acc_t *restrict acc = sums;                                                          \
         for (int64_t i = 0; i < count; i++, acc += n, r += n)                                      \
             for (int64_t c = 0; c < n; c++)                                                        \
-                r[c] = (double)apply(layer_sum(acc[c] + bias[c]), fixed[c], wide_output);          \
+                r[c] = (double)round_sum(layer_sum(acc[c] + bias[c]), fixed[c], wide_output);      \
     }
 ROWS(rows, int32_t)
 ROWS(rows_wide, int64_t)
 
 OCT_CLONES
-static void each(int64_t n, int64_t *restrict x, oct_fixed by, bool wide_output)
+static void each(int64_t n, int64_t *restrict x, oct_fixed ratio, bool wide_output)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] = apply(x[i], by, wide_output);
+        x[i] = round_sum(x[i], ratio, wide_output);
 }
 
 OCT_CLONES
@@ -35,7 +35,7 @@ static void product(oct_code_block *k, const oct_code_ratio *by)
     uint8_t *restrict flags = k->flags;
     int64_t least = k->least, most = k->most;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t p = (int64_t)a[i] * b[i], r = apply(p, fixed, wide_output);
+        const int64_t p = (int64_t)a[i] * b[i], r = round_sum(p, fixed, wide_output);
         int64_t cut = r < lo ? lo : r;
         cut = cut > hi ? hi : cut;
         a[i] = (int32_t)cut;
@@ -56,7 +56,7 @@ static void rescale(oct_code_block *k, const oct_code_ratio *by)
     int32_t *restrict a = k->a;
     uint8_t *restrict flags = k->flags;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t r = apply(a[i], fixed, wide_output);
+        const int64_t r = round_sum(a[i], fixed, wide_output);
         int64_t cut = r < lo ? lo : r;
         cut = cut > hi ? hi : cut;
         a[i] = (int32_t)cut;

@@ -11,7 +11,7 @@ static const char *const float_outputs[] = {NULL};
 
 /* Its pool pads so that the output has as many positions as strides begin in the plane, and counts no padding. That is
  * a symmetric padding of a stride of 1 and an odd kernel; of other strides it depends on the size of the plane. */
-static bool pads_elsewhere(const oct_pool_geometry *g)
+static bool pads_unlike_tflite(const oct_pool_geometry *g)
 {
     return g->stride_h != 1 || g->stride_w != 1 || g->pad_top != g->pad_bottom ||
            g->pad_left != g->pad_right || 2 * g->pad_top + 1 != g->kernel_h ||
@@ -24,7 +24,7 @@ const char *oct_tflite_refuses(const char *op, const oct_op_args *args)
     if (!oct_averages_unevenly(op, args)) return NULL;
     oct_args_get(&oct_avg_pool_arg_list, args, &g);
     if (g.ceil) return "its windows end within the padding; leave ceil off";
-    if (pads_elsewhere(&g))
+    if (pads_unlike_tflite(&g))
         return "it averages fewer positions at the edges for a stride of 1 and an odd kernel with "
                "half of it as padding alone; set count_include_pad";
     return NULL;

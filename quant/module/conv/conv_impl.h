@@ -1,18 +1,17 @@
 /* What the files of the QAT convolution share. Each calls only those below it:
- *     qat_conv.c, qat_batch_norm.c  the modules: what is called, checks, the step of the program
- *     qat_conv_fold.c               a batch norm moved into its layer for good
- *     qat_conv_round.c              weights moved to codes that keep what the layer computes
- *     qat_conv_forward.c            a call on codes
- *     qat_conv_backward.c           its gradients
- *     norm_grad.c                   gradients of batch norm
- *     qat_conv_accumulators.c       passes over the accumulators
- *     qat_conv_constants.c          from weights, batch norm and scales to the constants of the kernels
+ *     qat_conv.c               the modules: what is called, checks, the step of the program
+ *     qat_conv_fold.c          a batch norm moved into its layer for good
+ *     qat_conv_round.c         weights moved to codes that keep what the layer computes
+ *     qat_conv_forward.c       a call on codes
+ *     qat_conv_backward.c      its gradients
+ *     norm_grad.c              gradients of batch norm
+ *     qat_conv_accumulators.c  passes over the accumulators
+ *     qat_conv_constants.c     from weights, batch norm and scales to the constants of the kernels
  */
 #pragma once
 
 #include "core/base/leaves.h"
 #include "core/op/norm_groups.h"
-#include "quant/module/conv/moments.h"
 #include "quant/module/quant_modules.h"
 
 /* What a call computes: the float layer after the module, and what follows it. A batch norm on its own is
@@ -59,21 +58,30 @@ typedef struct oct_qat_saved {
     bool live;           /* batch norm by the batch's statistics */
 } oct_qat_saved;
 
-/* Gives arena memory for n channels; false when the context has failed. */
-bool oct_channels_save(oct_context *cx, oct_channels *ch, int64_t n, int64_t groups);
+/* Gives memory for n channels, none of them dead: of a call's context, or where cx is NULL until oct_channels_free. */
+oct_status oct_channels_alloc(oct_channels *ch, oct_context *cx, int64_t n,
+                              int64_t groups) OCT_NODISCARD;
+void oct_channels_free(oct_channels *ch);
 /* Gives the channels as group g has them. */
 oct_channels oct_channels_of_group(const oct_channels *ch, int64_t n, int64_t g);
-oct_status oct_channels_alloc(oct_channels *ch, int64_t n) OCT_NODISCARD;
-void oct_channels_free(oct_channels *ch);
+
+/* Returns the module that owns the layer and its batch norm. */
+static inline const oct_qat_conv *oct_qat_conv_owner(const oct_qat_conv *m)
+{
+    return m->lender ? m->lender : m;
+}
+
+static inline bool oct_qat_is_linear(const oct_qat_conv *m)
+{
+    return m->layer->type == &oct_linear_type;
+}
+
+static inline bool oct_qat_is_transposed(const oct_qat_conv *m)
+{
+    return m->layer->type == &oct_conv_transpose2d_type;
+}
 
 oct_layer oct_qat_conv_layer(const oct_qat_conv *m);
-/* Gives the shape for a plane of the module's input. A transposed layer's shape is that of the convolution
- * over the dilated input. */
-oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w);
-
-/* The activation as a float op, and " + relu" for descriptions. */
-oct_tensor *oct_float_activation(oct_context *cx, const oct_layer *l, oct_tensor *y);
-const char *oct_activation_words(oct_activation activation);
 
 /* Quantizes the weights of this step: fills codes and ch's scale, offset and silent. Symmetric, per channel
  * by this step's absmax, unless a fake-quant of the weights says otherwise. */
@@ -115,22 +123,16 @@ typedef struct oct_accumulators {
     char *scratch; /* of each thread */
 } oct_accumulators;
 
-/* Gives memory for accumulators that stay for the backward, where keeping them is the better way (which
- * changes no bit); NULL otherwise, or when the context has failed. */
-char *oct_accumulators_save(oct_context *cx, const oct_qat_saved *sv);
-/* Begins with the saved codes of the weights. several: there will be more than one pass; then there is a
- * buffer where computing accumulators again would cost more than their way through memory, or where leaves
- * are cut (which changes no bit). False when the context has failed. Every begin needs an end, also one that failed. */
-bool oct_accumulators_begin(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
-                            bool several, oct_accumulators *a);
-/* Begins for a backward, with the accumulators that the forward has saved if there are any. */
-bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
-                             oct_accumulators *a);
-/* Takes a buffer where there is none, and computes all accumulators into it. */
-void oct_accumulators_keep(oct_context *cx, oct_accumulators *a);
+/* Begins with the saved codes of the weights; a backward finds the accumulators that its forward has kept. several:
+ * there will be more than one pass; then there is a buffer where computing accumulators again would cost more than
+ * their way through memory, or where leaves are cut. keeps: a backward will want them, so they stay where that is the
+ * better way. Neither changes a bit. False when the context has failed. Every begin needs an end, also one that failed. */
+bool oct_accumulators_begin(oct_context *cx, oct_qat_saved *saved, const oct_tensor *x,
+                            bool several, bool keeps, oct_accumulators *a);
 void oct_accumulators_end(oct_context *cx, oct_accumulators *a);
-/* Fills the buffer, if there is one that is not filled yet. */
-void oct_accumulators_fill(const oct_context *cx, oct_accumulators *a);
+/* Computes all accumulators into the buffer, if there is one that is not filled yet; wanted: takes one first where there
+ * is none. */
+void oct_accumulators_fill(oct_context *cx, oct_accumulators *a, bool wanted);
 /* Cuts the local samples for the threads; masks: parts of a leaf's mask begin at a byte. */
 oct_cut oct_accumulators_cut(const oct_context *cx, const oct_accumulators *a, bool masks);
 /* Cuts the channels of each leaf for the threads, where the accumulators lie in the buffer; else a leaf is one piece. */
@@ -147,6 +149,9 @@ oct_qconv_pass oct_accumulators_of(const oct_context *cx, const oct_accumulators
 /* The scratch of this thread. */
 void *oct_accumulators_scratch(const oct_accumulators *a);
 
+/* Clears the sums of dead channels in rows of accumulators. */
+void oct_clear_dead_sums(const oct_accumulators *a, const bool *dead, int64_t rows, char *acc);
+
 /* A pass that shows outputs as they are before the epilogue rounds them and after its activation, in units
  * of the scale that it is for. */
 typedef struct oct_value_pass {
@@ -161,11 +166,6 @@ void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
                              const oct_value_pass *pass, int64_t i, oct_value_visit *visit,
                              void *args);
 int64_t oct_value_pass_bytes(int64_t channels);
-/* Adds the gradient of a learned scale of the output, whose codes have q, before anything of grad, the output's
- * gradient, is clipped: in the backward's first pass over the accumulators. addend: the second input, or NULL. */
-void oct_accumulators_scale_grad(oct_context *cx, const oct_qat_saved *sv, oct_accumulators *a,
-                                 const oct_tensor *addend, oct_qparams q, const float *grad);
-
 /* Rows of n channels that stay in the first-level cache, and their floats: loops work on parts of a leaf of
  * that size. */
 static inline int64_t oct_part_rows(int64_t n)
@@ -178,18 +178,39 @@ static inline int64_t oct_part_floats(int64_t n)
     return oct_part_rows(n) * n;
 }
 
-/* The backward of a batch norm of n channels, in two sweeps over rows of g, the masked gradient of its
- * output, and x^, what it has normalized:
+/* The backward of a batch norm of n channels, in two sweeps over the leaves, with g the masked gradient of the output
+ * and x^ what was normalized:
  *     dC = gamma/sigma * (g - mean(g) - x^ mean(g x^))   live
  *     dC = gamma/sigma * g                               frozen
- * begin; `sum` of every row, each leaf's in order; reduce, which adds the gradients of gamma and beta;
- * `live` or `frozen` of every row, where out may be grad, or the memory of x^; end, always. */
+ * Rows of all arrays are those of the norm groups. */
 typedef struct oct_norm_grad {
     int64_t n;
-    oct_norm_groups groups;
     float *gain, *mean, *dot; /* (groups, n) */
+    float *a, *b;             /* (groups, n): x^ = (acc - offset) * a + b */
     double *sums;             /* (local leaves, 2, n): g, g x^ */
 } oct_norm_grad;
+
+/* What the sweeps of a backward go over. */
+typedef struct oct_grad_sweep {
+    const oct_qat_saved *saved;
+    float *grad;          /* of the output, of all local samples */
+    oct_accumulators acc; /* with batch norm, and so is the next one */
+    oct_norm_grad norm;
+    char
+        *scratch; /* of each thread, scratch_bytes; its first oct_part_floats floats are a part's */
+    size_t scratch_bytes;
+} oct_grad_sweep;
+
+/* A leaf in a sweep. */
+typedef struct oct_grad_leaf {
+    const oct_grad_sweep *sweep;
+    int64_t number;
+    float *grad;
+    const uint8_t *mask; /* of what is clipped part by part, or NULL */
+    float *part;
+    int64_t channel, end; /* first sweep: those that are summed */
+    oct_norm_grad norm;   /* with batch norm: as the leaf's group has it */
+} oct_grad_leaf;
 
 /* x^ (rows, n): as values, or (acc - offset[c]) * a[c] + b[c]. */
 typedef struct oct_normalized {
@@ -209,21 +230,26 @@ typedef struct oct_norm_rows {
     int64_t channel, end; /* those that are summed */
 } oct_norm_rows;
 
-bool oct_norm_grad_begin(oct_context *cx, int64_t n, const oct_norm_groups *groups,
-                         oct_norm_grad *v);
-void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows *r);
-/* Takes the means over each group when `live`: as collective as oct_sum_over_groups. positions: rows of a
- * sample. False when the context has failed. */
-bool oct_norm_grad_reduce(oct_context *cx, const oct_batch_norm_module *bn, const float *inv_std,
-                          bool live, int64_t positions, oct_norm_grad *v);
-/* Gives what the rows of a leaf need: v as the leaf's group has it. */
-oct_norm_grad oct_norm_grad_of_leaf(const oct_norm_grad *v, int64_t leaf);
-/* out: times factor[o], unless that is NULL. clip: grad is clipped in its place, too. */
+/* Whether gradients are clipped part by part: fake-quants with a backward of their own clip a whole leaf at a time. */
+static inline bool oct_clips_in_parts(const oct_fake_quant *fq)
+{
+    return !fq || !fq->qconfig.fake_quant->backward;
+}
+
+/* Runs the first sweep, adds the gradients of gamma and beta, and takes the means over each group where batch norm is
+ * live: as collective as oct_sum_over_groups. The caller ends sums and gain, also where the context has failed. */
+void oct_norm_grad_begin(oct_context *cx, oct_grad_sweep *sweep);
+oct_grad_leaf oct_grad_leaf_of(const oct_context *cx, const oct_grad_sweep *sweep, int64_t number);
+/* Gives `rows` rows of a block of accumulators that begins at `position` of the leaf, from the block's row `row` on. */
+oct_norm_rows oct_grad_leaf_rows(const oct_grad_leaf *leaf, int64_t position, int64_t row,
+                                 int64_t rows, const void *acc);
+/* Writes dC of rows of a live batch norm to out, which may be grad or the memory of x^, times factor[o] unless that is
+ * NULL. clips: grad is clipped in its place, too. */
 void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
-                        bool clip, float *out);
-/* grad is clipped already. */
-void oct_norm_grad_frozen(const oct_norm_grad *v, int64_t rows, const float *grad, float *out);
-void oct_norm_grad_end(oct_context *cx, oct_norm_grad *v);
+                        bool clips, float *out);
+/* Writes dC of a frozen one from a gradient that is clipped already. */
+void oct_norm_grad_frozen(int64_t rows, int64_t n, const float *gain, const float *grad,
+                          float *out);
 
 /* A call on codes: the outputs of layer l over x, of shape `out`. */
 typedef struct oct_qat_call {

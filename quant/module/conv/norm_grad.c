@@ -5,146 +5,115 @@
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/cpu.h"
+#include "core/base/int_math.h"
 
+#include <omp.h>
 #include <string.h>
-
-bool oct_norm_grad_begin(oct_context *cx, int64_t n, const oct_norm_groups *groups,
-                         oct_norm_grad *v)
-{
-    const size_t each = (size_t)(groups->count * n), leaves = (size_t)cx->leaves.local;
-    *v = (oct_norm_grad){.n = n, .groups = *groups};
-    v->gain = oct_scratch(cx, each * 3 * sizeof *v->gain);
-    v->sums = oct_scratch(cx, (leaves + 1) * (size_t)n * 2 * sizeof *v->sums);
-    if (!v->gain || !v->sums) return false;
-    v->mean = v->gain + each;
-    v->dot = v->mean + each;
-    memset(v->sums, 0, leaves * (size_t)n * 2 * sizeof *v->sums);
-    return true;
-}
-
-oct_norm_grad oct_norm_grad_of_leaf(const oct_norm_grad *v, int64_t leaf)
-{
-    oct_norm_grad own = *v;
-    const int64_t at = oct_norm_group_at(&v->groups, leaf) * v->n;
-    own.gain += at;
-    own.mean += at;
-    own.dot += at;
-    return own;
-}
-
-void oct_norm_grad_end(oct_context *cx, oct_norm_grad *v)
-{
-    oct_scratch_end(cx, v->sums);
-    oct_scratch_end(cx, v->gain);
-}
 
 /* Vectors are handed from function to function, but all of those are inlined. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t whole __attribute__((vector_size(32), aligned(4), may_alias));
-typedef double wide __attribute__((vector_size(64), aligned(8), may_alias));
+typedef float f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t s32x8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double f64x8 __attribute__((vector_size(64), aligned(8), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops are compiled for x^ as values or from accumulators, and for masks with eight elements in every
- * byte. */
-typedef struct kind {
-    bool values, bytes;
-} kind;
-
-static bool has_bytes(const oct_norm_rows *r, int64_t n)
-{
-    return r->mask && r->first % 8 == 0 && r->channel % 8 == 0 && n % 8 == 0;
-}
+/* What loops are compiled for, so that they ask nothing in between. */
+typedef struct variant {
+    bool values; /* x^ is there as values; otherwise it comes from accumulators */
+    bool bytes;  /* eight elements have one byte of the mask */
+} variant;
 
 /* Clears those of eight elements whose bits, the lowest eight, are 0. */
-INLINE eight clip(int32_t bits, eight grad)
+INLINE f32x8 clip(int32_t bits, f32x8 grad)
 {
-    const whole bit = {1, 2, 4, 8, 16, 32, 64, 128};
-    return (eight)((whole)grad & ((bit & bits) == bit));
+    const s32x8 bit = {1, 2, 4, 8, 16, 32, 64, 128};
+    return (f32x8)((s32x8)grad & ((bit & bits) == bit));
 }
 
 /* The constants of x^ for eight channels. */
-typedef struct affine {
-    whole offset;
-    eight a, b;
-} affine;
+typedef struct normalizer {
+    s32x8 offset;
+    f32x8 a, b;
+} normalizer;
 
-INLINE affine affine_at(const kind k, const oct_normalized *x, int64_t c)
+INLINE normalizer read_normalizer(const variant kind, const oct_normalized *x, int64_t c)
 {
-    affine f = {0};
-    if (k.values) return f;
-    f.offset = *(const whole *)(x->offset + c);
-    f.a = *(const eight *)(x->a + c);
-    f.b = *(const eight *)(x->b + c);
+    normalizer f = {0};
+    if (kind.values) return f;
+    f.offset = *(const s32x8 *)(x->offset + c);
+    f.a = *(const f32x8 *)(x->a + c);
+    f.b = *(const f32x8 *)(x->b + c);
     return f;
 }
 
-/* Returns eight elements of x^. Here as below the next part is prefetched: loops take the rows some
- * channels at a time, so addresses are too far apart for the hardware prefetcher. */
-INLINE eight normalized_at(const kind k, const oct_normalized *x, const affine *f, int64_t part,
-                           int64_t i)
+/* Returns eight elements of x^. Here as below the next part, `ahead` elements on, is prefetched: loops take the rows
+ * some channels at a time, so addresses are too far apart for the hardware prefetcher. */
+INLINE f32x8 normalized_at(const variant kind, const oct_normalized *x, const normalizer *f,
+                           int64_t ahead, int64_t i)
 {
-    if (k.values) return *(const eight *)(x->values + i);
-    __builtin_prefetch(x->acc + part + i);
-    return __builtin_convertvector(*(const whole *)(x->acc + i) - f->offset, eight) * f->a + f->b;
+    if (kind.values) return *(const f32x8 *)(x->values + i);
+    __builtin_prefetch(x->acc + ahead + i);
+    return __builtin_convertvector(*(const s32x8 *)(x->acc + i) - f->offset, f32x8) * f->a + f->b;
 }
 
-INLINE float normalized_of_one(const oct_normalized *x, int64_t c, int64_t i)
+INLINE float normalized_scalar(const oct_normalized *x, int64_t c, int64_t i)
 {
     if (x->values) return x->values[i];
     return (float)(x->acc[i] - x->offset[c]) * x->a[c] + x->b[c];
 }
 
 /* Returns eight elements of g, clipped. */
-INLINE eight grad_at(const kind k, const oct_norm_rows *r, int64_t part, int64_t i)
+INLINE f32x8 grad_at(const variant kind, const oct_norm_rows *r, int64_t ahead, int64_t i)
 {
-    const eight grad = *(const eight *)(r->grad + i);
-    const uint64_t at = (uint64_t)(r->first + i);
+    const f32x8 grad = *(const f32x8 *)(r->grad + i);
+    const uint64_t bit = (uint64_t)(r->first + i);
     uint16_t two;
-    __builtin_prefetch(r->grad + part + i);
-    if (k.bytes) return clip(r->mask[at / 8], grad);
+    __builtin_prefetch(r->grad + ahead + i);
+    if (kind.bytes) return clip(r->mask[bit / 8], grad);
     if (!r->mask) return grad;
-    memcpy(&two, r->mask + at / 8, sizeof two);
-    return clip(two >> at % 8, grad);
+    memcpy(&two, r->mask + bit / 8, sizeof two);
+    return clip(two >> bit % 8, grad);
 }
 
-INLINE float grad_of_one(const oct_norm_rows *r, int64_t i)
+INLINE float grad_scalar(const oct_norm_rows *r, int64_t i)
 {
-    const int64_t at = r->first + i;
-    return !r->mask || (r->mask[at / 8] >> at % 8 & 1) ? r->grad[i] : 0.0f;
+    const int64_t bit = r->first + i;
+    return !r->mask || (r->mask[bit / 8] >> bit % 8 & 1) ? r->grad[i] : 0.0f;
 }
 
-INLINE void sum_eight(const kind k, const oct_norm_rows *r, const affine *f, int64_t part,
-                      int64_t i, wide *sum, wide *product)
+INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, const normalizer *f,
+                           int64_t ahead, int64_t i, f64x8 *sum, f64x8 *product)
 {
-    const wide g = __builtin_convertvector(grad_at(k, r, part, i), wide);
+    const f64x8 g = __builtin_convertvector(grad_at(kind, r, ahead, i), f64x8);
     *sum += g;
-    *product += g * __builtin_convertvector(normalized_at(k, &r->normalized, f, part, i), wide);
+    *product +=
+        g * __builtin_convertvector(normalized_at(kind, &r->normalized, f, ahead, i), f64x8);
 }
 
-INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
+INLINE void sum_channel(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
 {
     for (int64_t i = c; i < r->rows * n; i += n) {
-        const double g = (double)grad_of_one(r, i);
+        const double g = (double)grad_scalar(r, i);
         total[c] += g;
-        total[n + c] += g * (double)normalized_of_one(&r->normalized, c, i);
+        total[n + c] += g * (double)normalized_scalar(&r->normalized, c, i);
     }
 }
 
-INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *total)
+INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, double *total)
 {
     const int64_t end = r->rows * n;
     int64_t c = r->channel;
     const int64_t last = r->end;
     for (; c + 16 <= last; c += 16) {
-        const affine f0 = affine_at(k, &r->normalized, c), f1 = affine_at(k, &r->normalized, c + 8);
-        wide *sum = (wide *)(total + c), *product = (wide *)(total + n + c);
-        wide s0 = sum[0], s1 = sum[1], p0 = product[0], p1 = product[1];
+        const normalizer f0 = read_normalizer(kind, &r->normalized, c),
+                         f1 = read_normalizer(kind, &r->normalized, c + 8);
+        f64x8 *sum = (f64x8 *)(total + c), *product = (f64x8 *)(total + n + c);
+        f64x8 s0 = sum[0], s1 = sum[1], p0 = product[0], p1 = product[1];
         for (int64_t i = c; i < end; i += n) {
-            sum_eight(k, r, &f0, end, i, &s0, &p0);
-            sum_eight(k, r, &f1, end, i + 8, &s1, &p1);
+            sum_8_channels(kind, r, &f0, end, i, &s0, &p0);
+            sum_8_channels(kind, r, &f1, end, i + 8, &s1, &p1);
         }
         sum[0] = s0;
         sum[1] = s1;
@@ -152,61 +121,130 @@ INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *to
         product[1] = p1;
     }
     for (; c + 8 <= last; c += 8) {
-        const affine f = affine_at(k, &r->normalized, c);
-        wide s = *(wide *)(total + c), p = *(wide *)(total + n + c);
+        const normalizer f = read_normalizer(kind, &r->normalized, c);
+        f64x8 s = *(f64x8 *)(total + c), p = *(f64x8 *)(total + n + c);
         for (int64_t i = c; i < end; i += n)
-            sum_eight(k, r, &f, end, i, &s, &p);
-        *(wide *)(total + c) = s;
-        *(wide *)(total + n + c) = p;
+            sum_8_channels(kind, r, &f, end, i, &s, &p);
+        *(f64x8 *)(total + c) = s;
+        *(f64x8 *)(total + n + c) = p;
     }
     for (; c < last; c++)
-        sum_one(r, n, c, total);
+        sum_channel(r, n, c, total);
 }
+
+/* Calls a loop with the variant for these rows of n channels as its first argument, a constant. */
+#define CALL_VARIANT(r, n, loop, ...)                                                              \
+    do {                                                                                           \
+        const bool bytes =                                                                         \
+            (r)->mask && (r)->first % 8 == 0 && (r)->channel % 8 == 0 && (n) % 8 == 0;             \
+        if ((r)->normalized.values && bytes)                                                       \
+            loop((variant){.values = true, .bytes = true}, __VA_ARGS__);                           \
+        else if ((r)->normalized.values)                                                           \
+            loop((variant){.values = true}, __VA_ARGS__);                                          \
+        else if (bytes)                                                                            \
+            loop((variant){.bytes = true}, __VA_ARGS__);                                           \
+        else                                                                                       \
+            loop((variant){0}, __VA_ARGS__);                                                       \
+    } while (0)
 
 OCT_CLONES
-static void sum_values(const oct_norm_rows *r, int64_t n, double *total)
+static void sum_part(const oct_norm_rows *r, int64_t n, double *total)
 {
-    const oct_norm_rows own = *r; /* which nothing that is written can change */
-    if (has_bytes(r, n))
-        sum_rows((kind){.values = true, .bytes = true}, &own, n, total);
-    else
-        sum_rows((kind){.values = true}, &own, n, total);
+    const oct_norm_rows rows = *r; /* a copy, which no write to total can change */
+    CALL_VARIANT(r, n, sum_rows, &rows, n, total);
 }
 
+/* x^ of 16-bit inputs, whose accumulators have 64 bits. */
 OCT_CLONES
-static void sum_acc(const oct_norm_rows *r, int64_t n, double *total)
+static void normalize_wide(int64_t rows, int64_t n, const int64_t *offset, const float *a,
+                           const float *b, const int64_t *acc, float *restrict normalized)
 {
-    const oct_norm_rows own = *r;
-    if (has_bytes(r, n))
-        sum_rows((kind){.bytes = true}, &own, n, total);
-    else
-        sum_rows((kind){0}, &own, n, total);
+    for (int64_t i = 0; i < rows; i++, acc += n, normalized += n)
+        for (int64_t o = 0; o < n; o++)
+            normalized[o] = (float)(acc[o] - offset[o]) * a[o] + b[o];
 }
 
-void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows *r)
+oct_norm_rows oct_grad_leaf_rows(const oct_grad_leaf *leaf, int64_t position, int64_t row,
+                                 int64_t rows, const void *acc)
 {
-    (r->normalized.values ? sum_values : sum_acc)(r, v->n, v->sums + leaf * 2 * v->n);
+    const oct_qat_saved *saved = leaf->sweep->saved;
+    const oct_norm_grad *norm = &leaf->norm;
+    const int64_t n = norm->n, first = (position + row) * n;
+    oct_norm_rows r = {.rows = rows,
+                       .mask = leaf->mask,
+                       .first = first,
+                       .grad = leaf->grad + first,
+                       .channel = leaf->channel,
+                       .end = leaf->end};
+    if (saved->plan.wide) {
+        normalize_wide(rows, n, saved->ch.offset, norm->a, norm->b, (const int64_t *)acc + row * n,
+                       leaf->part);
+        r.normalized.values = leaf->part;
+    } else {
+        r.normalized = (oct_normalized){.acc = (const int32_t *)acc + row * n,
+                                        .offset = saved->ch.offset32,
+                                        .a = norm->a,
+                                        .b = norm->b};
+    }
+    return r;
 }
 
-/* Adds the leaves' sums at `at` to the gradient rows of a parameter of n elements. */
-static void add_leaf_sums(oct_context *cx, oct_param *param, const oct_norm_grad *v, int64_t at)
+oct_grad_leaf oct_grad_leaf_of(const oct_context *cx, const oct_grad_sweep *s, int64_t number)
+{
+    const oct_qat_saved *saved = s->saved;
+    const oct_conv_shape *shape = &saved->plan.shape;
+    const int64_t begin = oct_leaf_begin(&cx->leaves, number) * oct_conv_out_numel(shape);
+    char *scratch = s->scratch + (size_t)omp_get_thread_num() * s->scratch_bytes;
+    oct_grad_leaf leaf = {.sweep = s,
+                          .number = number,
+                          .grad = s->grad + begin,
+                          .part = (float *)(void *)scratch,
+                          .norm = s->norm};
+    if (saved->layer.bn) {
+        const int64_t group = oct_norm_group_at(&saved->groups, number) * shape->out_c;
+        leaf.norm.gain += group;
+        leaf.norm.mean += group;
+        leaf.norm.dot += group;
+        leaf.norm.a += group;
+        leaf.norm.b += group;
+    }
+    if (saved->mask && oct_clips_in_parts(saved->layer.fq))
+        leaf.mask = saved->mask + number * saved->mask_stride;
+    return leaf;
+}
+
+static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
+{
+    const oct_grad_leaf *leaf = args;
+    const int64_t n = leaf->norm.n;
+    for (int64_t row = 0, rows; row < positions; row += rows) {
+        rows = oct_min_i64(oct_part_rows(n), positions - row);
+        const oct_norm_rows part = oct_grad_leaf_rows(leaf, position, row, rows, acc);
+        sum_part(&part, n, leaf->norm.sums + leaf->number * 2 * n);
+    }
+}
+
+/* Adds to the gradient of a parameter, leaf by leaf, the sums that begin at `first` of each leaf's: 0 those of g, n those
+ * of g x^. */
+static void add_leaf_sums(oct_context *cx, oct_param *param, const oct_norm_grad *v, int64_t first)
 {
     float *rows = oct_leaf_grads_begin(cx, param);
     for (int64_t i = 0; rows && i < cx->leaves.local; i++)
         for (int64_t o = 0; o < v->n; o++)
-            rows[i * v->n + o] += (float)v->sums[i * 2 * v->n + at + o];
+            rows[i * v->n + o] += (float)v->sums[i * 2 * v->n + first + o];
     oct_leaf_grads_end(cx, param);
 }
 
 /* Takes the means over each group of the gradient and of its product with x^: in training they too depend on
  * every input of the group. */
-static void group_means(oct_context *cx, int64_t positions, oct_norm_grad *v)
+static void average_groups(oct_context *cx, const oct_qat_saved *saved, oct_norm_grad *v)
 {
-    const int64_t n = v->n;
-    double *totals = oct_scratch(cx, (size_t)(v->groups.count * n * 2) * sizeof *totals);
-    if (totals && oct_sum_over_groups(cx, &v->groups, v->sums, 2 * n, totals)) {
-        for (int64_t g = 0; g < v->groups.count; g++) {
-            const double count = (double)(oct_norm_group_samples(&v->groups, g) * positions);
+    const oct_norm_groups *groups = &saved->groups;
+    const int64_t n = v->n, positions = oct_conv_out_numel(&saved->plan.shape) / n;
+    double *totals = oct_scratch(cx, (size_t)(groups->count * n * 2) * sizeof *totals);
+    if (totals && oct_sum_over_groups(cx, groups, v->sums, 2 * n, totals)) {
+        for (int64_t g = 0; g < groups->count; g++) {
+            const double count = (double)(oct_norm_group_samples(groups, g) * positions);
             const double *total = totals + g * 2 * n;
             for (int64_t o = 0; o < n; o++) {
                 v->mean[g * n + o] = (float)(total[o] / count);
@@ -217,89 +255,98 @@ static void group_means(oct_context *cx, int64_t positions, oct_norm_grad *v)
     oct_scratch_end(cx, totals);
 }
 
-bool oct_norm_grad_reduce(oct_context *cx, const oct_batch_norm_module *bn, const float *inv_std,
-                          bool live, int64_t positions, oct_norm_grad *v)
+static bool alloc_norm(oct_context *cx, const oct_grad_sweep *s, oct_norm_grad *v)
 {
-    for (int64_t i = 0; i < v->groups.count * v->n; i++) {
-        v->gain[i] = oct_f32(&bn->gamma->value)[i % v->n] * inv_std[i];
+    const oct_qat_saved *saved = s->saved;
+    const oct_layer *l = &saved->layer;
+    const int64_t n = saved->plan.shape.out_c, all = saved->groups.count * n;
+    v->n = n;
+    v->gain = oct_scratch(cx, (size_t)(5 * all) * sizeof *v->gain);
+    v->sums = oct_scratch(cx, (size_t)((cx->leaves.local + 1) * 2 * n) * sizeof *v->sums);
+    if (!v->gain || !v->sums) return false;
+    v->mean = v->gain + all;
+    v->dot = v->mean + all;
+    v->a = v->dot + all;
+    v->b = v->a + all;
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t o = i % n;
+        const float bias = l->bias ? oct_f32(&l->bias->value)[o] : 0.0f;
+        v->gain[i] = oct_f32(&l->bn->gamma->value)[o] * saved->ch.inv_std[i];
         v->mean[i] = v->dot[i] = 0.0f;
+        v->a[i] = s->acc.x->q.scale * saved->ch.scale[o] * saved->ch.inv_std[i];
+        v->b[i] = (bias - saved->ch.mean[i]) * saved->ch.inv_std[i];
     }
-    add_leaf_sums(cx, bn->beta, v, 0);
-    add_leaf_sums(cx, bn->gamma, v, v->n);
-    if (live) group_means(cx, positions, v);
-    return cx->status == OCT_OK;
+    memset(v->sums, 0, (size_t)(cx->leaves.local * 2 * n) * sizeof *v->sums);
+    return true;
 }
 
-INLINE void live_rows(const kind k, const oct_norm_grad *v, const oct_norm_rows *r,
-                      const float *factor, bool clip_too, float *out)
+void oct_norm_grad_begin(oct_context *cx, oct_grad_sweep *s)
+{
+    const oct_batch_norm_module *bn = s->saved->layer.bn;
+    if (!alloc_norm(cx, s, &s->norm)) return;
+    /* Over some channels of a leaf at a time where its accumulators are in the buffer. */
+    const oct_cut cut = oct_accumulators_cut_channels(cx, &s->acc);
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < cut.threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+            const oct_tile whole = oct_whole_leaf(cx, tile.leaf);
+            oct_grad_leaf leaf = oct_grad_leaf_of(cx, s, tile.leaf);
+            leaf.channel = tile.first;
+            leaf.end = tile.end;
+            oct_accumulators_pass(cx, &s->acc, &whole, sum_block, &leaf);
+        }
+    }
+    s->acc.computed = true;
+    add_leaf_sums(cx, bn->beta, &s->norm, 0);
+    add_leaf_sums(cx, bn->gamma, &s->norm, s->norm.n);
+    if (s->saved->live) average_groups(cx, s->saved, &s->norm);
+}
+
+INLINE void live_rows(const variant kind, const oct_norm_grad *v, const oct_norm_rows *r,
+                      const float *factor, bool clips, float *out)
 {
     const int64_t n = v->n, end = r->rows * n;
     int64_t c = 0;
     for (; c + 8 <= n; c += 8) {
-        const affine f = affine_at(k, &r->normalized, c);
-        const eight gain = *(const eight *)(v->gain + c), mean = *(const eight *)(v->mean + c);
-        const eight dot = *(const eight *)(v->dot + c);
-        eight times = (eight){0} + 1.0f;
-        if (factor) times = *(const eight *)(factor + c);
+        const normalizer f = read_normalizer(kind, &r->normalized, c);
+        const f32x8 gain = *(const f32x8 *)(v->gain + c), mean = *(const f32x8 *)(v->mean + c);
+        const f32x8 dot = *(const f32x8 *)(v->dot + c);
+        f32x8 times = (f32x8){0} + 1.0f;
+        if (factor) times = *(const f32x8 *)(factor + c);
         for (int64_t i = c; i < end; i += n) {
-            const eight grad = grad_at(k, r, end, i);
-            if (clip_too) *(eight *)(r->grad + i) = grad;
-            *(eight *)(out + i) =
-                gain * (grad - mean - normalized_at(k, &r->normalized, &f, end, i) * dot) * times;
+            const f32x8 grad = grad_at(kind, r, end, i);
+            if (clips) *(f32x8 *)(r->grad + i) = grad;
+            *(f32x8 *)(out + i) =
+                gain * (grad - mean - normalized_at(kind, &r->normalized, &f, end, i) * dot) *
+                times;
         }
     }
     for (; c < n; c++) {
         const float times = factor ? factor[c] : 1.0f;
         for (int64_t i = c; i < end; i += n) {
-            const float grad = grad_of_one(r, i);
-            if (clip_too) r->grad[i] = grad;
+            const float grad = grad_scalar(r, i);
+            if (clips) r->grad[i] = grad;
             out[i] = v->gain[c] *
-                     (grad - v->mean[c] - normalized_of_one(&r->normalized, c, i) * v->dot[c]) *
+                     (grad - v->mean[c] - normalized_scalar(&r->normalized, c, i) * v->dot[c]) *
                      times;
         }
     }
 }
 
 OCT_CLONES
-static void live_values(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
-                        bool clip_too, float *out)
-{
-    const oct_norm_grad norm = *v;
-    const oct_norm_rows own = *r;
-    if (has_bytes(r, v->n))
-        live_rows((kind){.values = true, .bytes = true}, &norm, &own, factor, clip_too, out);
-    else
-        live_rows((kind){.values = true}, &norm, &own, factor, clip_too, out);
-}
-
-OCT_CLONES
-static void live_acc(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
-                     bool clip_too, float *out)
-{
-    const oct_norm_grad norm = *v;
-    const oct_norm_rows own = *r;
-    if (has_bytes(r, v->n))
-        live_rows((kind){.bytes = true}, &norm, &own, factor, clip_too, out);
-    else
-        live_rows((kind){0}, &norm, &own, factor, clip_too, out);
-}
-
 void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
-                        bool clip_too, float *out)
+                        bool clips, float *out)
 {
-    (r->normalized.values ? live_values : live_acc)(v, r, factor, clip_too, out);
+    const oct_norm_grad norm = *v;
+    const oct_norm_rows rows = *r;
+    CALL_VARIANT(r, v->n, live_rows, &norm, &rows, factor, clips, out);
 }
 
 OCT_CLONES
-static void frozen_rows(int64_t rows, int64_t n, const float *restrict gain, const float *grad,
-                        float *out)
+void oct_norm_grad_frozen(int64_t rows, int64_t n, const float *restrict gain, const float *grad,
+                          float *out)
 {
     for (int64_t r = 0; r < rows; r++, grad += n, out += n)
         for (int64_t c = 0; c < n; c++)
             out[c] = gain[c] * grad[c];
-}
-
-void oct_norm_grad_frozen(const oct_norm_grad *v, int64_t rows, const float *grad, float *out)
-{
-    frozen_rows(rows, v->n, v->gain, grad, out);
 }

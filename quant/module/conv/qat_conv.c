@@ -1,5 +1,5 @@
-/* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip), as the deployed integer
- * arithmetic.
+/* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip), and a batch norm alone, as the
+ * deployed integer arithmetic.
  *
  * Weight codes are those of the raw weights: batch norm's factor moves into the scale (qat_conv_constants.c), so
  * nothing is quantized twice and live batch norm needs no refolding. A second addend is added before anything is
@@ -12,68 +12,24 @@
 
 #include <stdio.h>
 
-/* Returns the module that owns the layer and its batch norm. */
-static const oct_qat_conv *owner_of(const oct_qat_conv *m)
-{
-    return m->lender ? m->lender : m;
-}
-
-static bool is_linear(const oct_qat_conv *m)
-{
-    return m->layer->type == &oct_linear_type;
-}
-
-oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
-{
-    oct_layer l = {.bn = (oct_batch_norm_module *)owner_of(m)->batch_norm,
-                   .activation = m->activation,
-                   .clip = m->clip,
-                   .fq = (oct_fake_quant *)m->q.fake_quant,
-                   .wq = (const oct_weight_fake_quant *)owner_of(m)->weight_fake_quant,
-                   .hold = m->hold,
-                   .training = m->q.base.training,
-                   .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
-    if (is_linear(m)) {
-        l.weight = ((oct_linear_module *)m->layer)->weight;
-        l.bias = ((oct_linear_module *)m->layer)->bias;
-    } else {
-        l.weight = ((oct_conv2d_module *)m->layer)->weight;
-        l.bias = ((oct_conv2d_module *)m->layer)->bias;
-    }
-    return l;
-}
-
-static bool is_transposed(const oct_qat_conv *m)
-{
-    return m->layer->type == &oct_conv_transpose2d_type;
-}
-
 /* Sets the distances that a transposed layer puts between the values of its input; 1: none. */
 static void input_steps(const oct_qat_conv *m, int *step_h, int *step_w)
 {
     const oct_conv_geometry *g = &((const oct_conv2d_module *)m->layer)->args.geometry;
-    *step_h = is_transposed(m) ? g->stride_h : 1;
-    *step_w = is_transposed(m) ? g->stride_w : 1;
+    *step_h = oct_qat_is_transposed(m) ? g->stride_h : 1;
+    *step_w = oct_qat_is_transposed(m) ? g->stride_w : 1;
 }
 
-oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
-{
-    const oct_linear_module *l = (const oct_linear_module *)m->layer;
-    const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
-    if (is_linear(m))
-        return oct_linear_shape(in_h, in_w, l->args.in_features, l->args.out_features);
-    return (is_transposed(m) ? oct_conv_transpose_shape_of : oct_conv_shape_of)(
-        in_h, in_w, c->args.in_channels, c->args.out_channels, c->args.geometry);
-}
-
-oct_tensor *oct_float_activation(oct_context *cx, const oct_layer *l, oct_tensor *y)
+/* The activation as a float op. */
+static oct_tensor *apply_activation(oct_context *cx, const oct_layer *l, oct_tensor *y)
 {
     if (l->activation == OCT_ACT_CLIP) return oct_clip(cx, y, l->clip.lo, l->clip.hi);
     if (l->activation == OCT_ACT_RELU) return oct_relu(cx, y);
     return l->activation == OCT_ACT_RELU6 ? oct_relu6(cx, y) : y;
 }
 
-const char *oct_activation_words(oct_activation activation)
+/* " + relu", for descriptions. */
+static const char *activation_text(oct_activation activation)
 {
     static const char *const words[] = {[OCT_ACT_NONE] = "",
                                         [OCT_ACT_RELU] = " + relu",
@@ -98,9 +54,9 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_ten
 {
     oct_layer l = oct_qat_conv_layer(m);
     oct_tensor *y;
-    if (is_linear(m))
+    if (oct_qat_is_linear(m))
         y = oct_linear(cx, x, l.weight, l.bias);
-    else if (is_transposed(m))
+    else if (oct_qat_is_transposed(m))
         y = oct_conv_transpose2d(cx, x, l.weight, l.bias,
                                  ((oct_conv2d_module *)m->layer)->args.geometry);
     else
@@ -110,7 +66,7 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_ten
         y = oct_batch_norm(cx, y, &args);
     }
     if (m->add) y = oct_add(cx, y, addend);
-    return oct_fake_quant_float(cx, l.fq, m->q.base.training, oct_float_activation(cx, &l, y));
+    return oct_fake_quant_float(cx, l.fq, m->q.base.training, apply_activation(cx, &l, y));
 }
 
 static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x,
@@ -118,7 +74,7 @@ static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor 
 {
     char text[96];
     const int n = x->shape.ndim;
-    bool fits = (n == 4 || (is_linear(m) && (n == 2 || n == 3))) &&
+    bool fits = (n == 4 || (oct_qat_is_linear(m) && (n == 2 || n == 3))) &&
                 oct_dim(x, 0) == oct_leaves_local_samples(&cx->leaves);
     if (fits) {
         *s = oct_qat_conv_shape(m, n == 4 ? oct_dim(x, 1) : 1, n >= 3 ? oct_dim(x, n - 2) : 1);
@@ -154,7 +110,7 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_t
         return oct_context_fail(cx, OCT_PREPARE, "codes came in while its own fake-quant is off");
     call.out = x->shape;
     call.out.dim[x->shape.ndim - 1] = s->out_c;
-    if (!is_linear(m)) call.out = OCT_SHAPE(oct_dim(x, 0), s->out_h, s->out_w, s->out_c);
+    if (!oct_qat_is_linear(m)) call.out = OCT_SHAPE(oct_dim(x, 0), s->out_h, s->out_w, s->out_c);
     if (addend && !addend_fits(cx, &call)) return NULL;
     int step_h, step_w;
     input_steps(m, &step_h, &step_w);
@@ -193,8 +149,8 @@ static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_qat_conv *m = (const oct_qat_conv *)self;
     snprintf(text, size, "%s%s%s%s%s%s", m->layer->type->name,
-             owner_of(m)->batch_norm ? " + batch_norm" : "", m->add ? " + add" : "",
-             oct_activation_words(m->activation), m->lender ? ", shared weights" : "",
+             oct_qat_conv_owner(m)->batch_norm ? " + batch_norm" : "", m->add ? " + add" : "",
+             activation_text(m->activation), m->lender ? ", shared weights" : "",
              m->q.fake_quant ? "" : ", float output");
 }
 
@@ -296,10 +252,105 @@ oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other,
     OCT_TRY(oct_module_create(m, &oct_qat_conv_type, sizeof(oct_qat_conv)));
     oct_qat_conv *made = (oct_qat_conv *)*m;
     made->borrows = true;
-    made->lender = owner_of(other);
+    made->lender = oct_qat_conv_owner(other);
     made->layer = made->lender->layer;
     made->q.target = made->lender->q.target;
     made->add = add;
     made->activation = activation;
     return OCT_OK;
+}
+
+/* A batch norm that follows no convolution: the depthwise 1x1 convolution whose weights are 1, which needs no product
+ * (oct_qconv_plan_affine). */
+
+static oct_layer norm_layer(const oct_qat_batch_norm *m)
+{
+    return (oct_layer){.bn = (oct_batch_norm_module *)m->batch_norm,
+                       .activation = m->activation,
+                       .clip = m->clip,
+                       .fq = (oct_fake_quant *)m->q.fake_quant,
+                       .training = m->q.base.training,
+                       .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
+}
+
+static oct_conv_shape norm_shape(int64_t h, int64_t w, int64_t c)
+{
+    return oct_conv_shape_of(h, w, c, c, oct_conv_geometry_of(1, 1, 1, 0, (int)c));
+}
+
+static oct_tensor *norm_on_codes(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
+{
+    oct_qat_call call = {.op = "qat_batch_norm", .layer = norm_layer(m), .out = x->shape, .x = x};
+    const int64_t n = call.layer.bn->args.channels;
+    char text[96];
+    if ((x->shape.ndim != 2 && x->shape.ndim != 4) || oct_dim(x, x->shape.ndim - 1) != n ||
+        oct_dim(x, 0) != oct_leaves_local_samples(&cx->leaves))
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "input %s does not have the batch's samples and its %lld channels",
+                                oct_shape_text(&x->shape, text), (long long)n);
+    if (oct_requantizer_shifts(m->q.target->requantizer))
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "target %s shifts and has no place for a batch norm; fold it",
+                                m->q.target->name);
+    const bool plane = x->shape.ndim == 4;
+    call.shape = norm_shape(plane ? oct_dim(x, 1) : 1, plane ? oct_dim(x, 2) : 1, n);
+    return oct_qat_conv_forward(cx, &call);
+}
+
+static oct_tensor *norm_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
+    const oct_domain domain = oct_quantized_domain(cx, &m->q, x, n, 1);
+    if (domain == OCT_DOMAIN_INVALID) return NULL;
+    if (domain == OCT_DOMAIN_CODES) return norm_on_codes(cx, m, x[0]);
+    const oct_layer l = norm_layer(m);
+    const oct_bn_args call = oct_batch_norm_call(l.bn, self->training);
+    oct_tensor *y = apply_activation(cx, &l, oct_batch_norm(cx, x[0], &call));
+    return oct_fake_quant_float(cx, l.fq, self->training, y);
+}
+
+static void describe_norm(const oct_module *self, char *text, size_t size)
+{
+    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
+    snprintf(text, size, "batch_norm%s", activation_text(m->activation));
+}
+
+static oct_status emit_norm(oct_module *self, struct oct_emitter *e)
+{
+    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
+    const oct_value in = *oct_emit_input(e, 0);
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_AFFINE, &step));
+    OCT_CHECK(in.dtype != OCT_F32, OCT_PREPARE, "%s: its input is float where codes should come",
+              step->name);
+    const oct_layer l = norm_layer(m);
+    step->conv.shape = norm_shape(in.h, in.w, in.c);
+    step->conv.input_step_h = step->conv.input_step_w = 1;
+    OCT_TRY(oct_step_set_layer(step, &l, in.q, NULL));
+    const oct_qparams q = oct_fake_quant_qparams((const oct_fake_quant *)m->q.fake_quant);
+    return oct_emit_output(e, step, oct_codes_dtype(q), q);
+}
+
+const oct_module_type oct_qat_batch_norm_type = {
+    .name = "qat_batch_norm",
+    .forward = norm_forward,
+    .describe = describe_norm,
+    .atomic = true,
+    .emit = emit_norm,
+    .quantized = true,
+};
+
+oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
+                                     oct_activation activation)
+{
+    oct_status status = oct_module_create(m, &oct_qat_batch_norm_type, sizeof(oct_qat_batch_norm));
+    if (status == OCT_OK) {
+        oct_qat_batch_norm *made = (oct_qat_batch_norm *)*m;
+        made->activation = activation;
+        made->batch_norm = *batch_norm;
+        *batch_norm = NULL;
+        status = oct_module_made(m, oct_module_add_child(*m, "bn", &made->batch_norm));
+    }
+    oct_module_destroy(batch_norm);
+    return status;
 }

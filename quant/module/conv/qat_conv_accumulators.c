@@ -1,5 +1,4 @@
 /* Passes over the accumulators of a call; see the header. */
-#include "core/autograd/leaf_grads.h"
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/mem.h"
@@ -13,10 +12,11 @@
  * planes, and their memory is free again before the gradients of the large planes need it. */
 enum { BUFFER_DEPTH = 200, SAVED_DEPTH = 2000 };
 
-static bool reaches(const oct_qat_saved *sv, int64_t depth)
+/* Whether sums have at least this many terms, or the module says that they count as such. */
+static bool is_as_deep_as(const oct_qat_saved *saved, int64_t depth)
 {
-    if (sv->layer.hold != OCT_HOLD_BY_SHAPE) return sv->layer.hold == OCT_HOLD_ALWAYS;
-    return oct_conv_depth(&sv->plan.shape) >= depth;
+    if (saved->layer.hold != OCT_HOLD_BY_SHAPE) return saved->layer.hold == OCT_HOLD_ALWAYS;
+    return oct_conv_depth(&saved->plan.shape) >= depth;
 }
 
 static int64_t acc_bytes(const oct_accumulators *a)
@@ -30,50 +30,30 @@ static size_t buffer_bytes(const oct_context *cx, const oct_qconv_plan *plan)
     return (size_t)(numel * (plan->wide ? 8 : 4)) + OCT_CACHE_LINE;
 }
 
-char *oct_accumulators_save(oct_context *cx, const oct_qat_saved *sv)
+bool oct_accumulators_begin(oct_context *cx, oct_qat_saved *saved, const oct_tensor *x,
+                            bool several, bool keeps, oct_accumulators *a)
 {
-    return reaches(sv, SAVED_DEPTH) ? oct_save(cx, buffer_bytes(cx, &sv->plan)) : NULL;
-}
-
-bool oct_accumulators_begin(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
-                            bool several, oct_accumulators *a)
-{
-    const oct_qconv_plan *plan = &sv->plan;
+    const oct_qconv_plan *plan = &saved->plan;
+    const bool kept = saved->acc != NULL;
     *a = (oct_accumulators){.plan = plan,
                             .x = x,
-                            .buffer = sv->acc,
-                            .saved = sv->acc,
+                            .buffer = saved->acc,
+                            .saved = kept,
+                            .computed = kept,
                             .shares_leaves =
                                 oct_leaves_want_cut(&cx->leaves, omp_get_max_threads())};
+    if (kept) return true;
     a->packed = oct_scratch(cx, (size_t)plan->packed_bytes);
     a->scratch = oct_scratch(cx, (size_t)(plan->scratch_bytes * omp_get_max_threads()));
-    if (several && !a->saved && (a->shares_leaves || reaches(sv, BUFFER_DEPTH)))
+    a->saved = keeps && is_as_deep_as(saved, SAVED_DEPTH);
+    if (a->saved)
+        a->buffer = saved->acc = oct_save(cx, buffer_bytes(cx, plan));
+    else if (several && (a->shares_leaves || is_as_deep_as(saved, BUFFER_DEPTH)))
         a->buffer = oct_scratch(cx, buffer_bytes(cx, plan));
     if (cx->status != OCT_OK) return false;
-    oct_qconv_pack(plan, sv->codes, a->packed);
-    if (a->shares_leaves) oct_accumulators_fill(cx, a);
+    oct_qconv_pack(plan, saved->codes, a->packed);
+    if (a->shares_leaves) oct_accumulators_fill(cx, a, false);
     return true;
-}
-
-bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
-                             oct_accumulators *a)
-{
-    const bool share = oct_leaves_want_cut(&cx->leaves, omp_get_max_threads());
-    if (!sv->acc) return oct_accumulators_begin(cx, sv, x, sv->live || share, a);
-    *a = (oct_accumulators){.plan = &sv->plan,
-                            .x = x,
-                            .buffer = sv->acc,
-                            .saved = true,
-                            .computed = true,
-                            .shares_leaves = share};
-    return true;
-}
-
-void oct_accumulators_keep(oct_context *cx, oct_accumulators *a)
-{
-    a->buffer = oct_scratch(cx, buffer_bytes(cx, a->plan));
-    a->computed = false;
-    oct_accumulators_fill(cx, a);
 }
 
 void oct_accumulators_end(oct_context *cx, oct_accumulators *a)
@@ -123,8 +103,12 @@ void *oct_accumulators_scratch(const oct_accumulators *a)
     return a->scratch + omp_get_thread_num() * a->plan->scratch_bytes;
 }
 
-void oct_accumulators_fill(const oct_context *cx, oct_accumulators *a)
+void oct_accumulators_fill(oct_context *cx, oct_accumulators *a, bool wanted)
 {
+    if (wanted && !a->buffer) {
+        a->buffer = oct_scratch(cx, buffer_bytes(cx, a->plan));
+        a->computed = false;
+    }
     if (!a->buffer || a->computed) return;
     const oct_cut cut = oct_accumulators_cut(cx, a, false);
 #pragma omp parallel for schedule(static)
@@ -159,14 +143,20 @@ typedef struct value_leaf {
     char *acc;     /* a copy of those of a part, where channels are dead */
 } value_leaf;
 
-static const void *without_dead(const value_leaf *v, const char *acc, int64_t rows)
+void oct_clear_dead_sums(const oct_accumulators *a, const bool *dead, int64_t rows, char *acc)
 {
-    const int64_t n = v->a->plan->shape.out_c, bytes = acc_bytes(v->a);
-    if (!v->dead) return acc;
-    memcpy(v->acc, acc, (size_t)(rows * n * bytes));
+    const int64_t n = a->plan->shape.out_c, bytes = acc_bytes(a);
     for (int64_t o = 0; o < n; o++)
-        for (int64_t i = 0; v->dead[o] && i < rows; i++)
-            memset(v->acc + (i * n + o) * bytes, 0, (size_t)bytes);
+        for (int64_t i = 0; dead[o] && i < rows; i++)
+            memset(acc + (i * n + o) * bytes, 0, (size_t)bytes);
+}
+
+/* Gives rows of accumulators where those of dead channels are 0. */
+static const char *without_dead(const value_leaf *v, const char *acc, int64_t rows)
+{
+    if (!v->dead) return acc;
+    memcpy(v->acc, acc, (size_t)(rows * v->a->plan->shape.out_c * acc_bytes(v->a)));
+    oct_clear_dead_sums(v->a, v->dead, rows, v->acc);
     return v->acc;
 }
 
@@ -209,45 +199,4 @@ void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
     v.epilogue.out = OCT_F32;
     const oct_tile leaf = oct_whole_leaf(cx, i);
     oct_accumulators_pass(cx, a, &leaf, show_block, &v);
-}
-
-/* What a leaf adds to the gradient of a learned scale. */
-typedef struct scale_grad {
-    oct_slope_sum sum;
-    const float *grad; /* of the leaf, not clipped yet */
-} scale_grad;
-
-static void add_slopes(void *args, int64_t first, int64_t n, const float *v)
-{
-    scale_grad *s = args;
-    oct_slope_sum_add(&s->sum, first, n, v, s->grad + first);
-}
-
-void oct_accumulators_scale_grad(oct_context *cx, const oct_qat_saved *sv, oct_accumulators *a,
-                                 const oct_tensor *addend, oct_qparams q, const float *grad)
-{
-    const oct_layer *l = &sv->layer;
-    const oct_conv_shape *s = &sv->plan.shape;
-    const int64_t each = oct_conv_out_numel(s), bytes = oct_value_pass_bytes(s->out_c);
-    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
-    float *rows = scratch ? oct_leaf_grads_begin(cx, l->fq->learned) : NULL;
-    if (rows) {
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++) {
-            const oct_channels ch =
-                oct_channels_of_group(&sv->ch, s->out_c, oct_norm_group_at(&sv->groups, i));
-            const oct_epilogue f = oct_epilogue_of(l, a->x->q, &q, addend, &ch);
-            const oct_value_pass pass = {.epilogue = &f,
-                                         .dead = memchr(ch.dead, true, (size_t)s->out_c) ? ch.dead
-                                                                                         : NULL,
-                                         .scratch = scratch};
-            scale_grad own = {.sum = {.fq = l->fq, .q = q},
-                              .grad = grad + oct_leaf_begin(&cx->leaves, i) * each};
-            oct_accumulators_values(cx, a, &pass, i, add_slopes, &own);
-            rows[i] += oct_slope_sum_end(&own.sum, each);
-        }
-        oct_leaf_grads_end(cx, l->fq->learned);
-        a->computed = true;
-    }
-    oct_scratch_end(cx, scratch);
 }

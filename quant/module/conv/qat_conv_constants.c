@@ -34,12 +34,12 @@ typedef struct fold_rules {
     bool one_scale;                  /* all channels have that of the weights */
 } fold_rules;
 
-/* A channel; finite. With pow2 its gain is 1. */
-typedef struct fold_channel {
+/* A channel as floats; finite. With pow2 its gain is 1. */
+typedef struct float_channel {
     float weight_scale;
     double gain, shift;
     bool silent; /* its weight codes are all 0 */
-} fold_channel;
+} float_channel;
 
 typedef struct channel_fold {
     float weight_scale; /* effective; negative with gamma */
@@ -47,6 +47,36 @@ typedef struct channel_fold {
     float multiplier;
     bool dead;
 } channel_fold;
+
+oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
+{
+    oct_layer l = {.bn = (oct_batch_norm_module *)oct_qat_conv_owner(m)->batch_norm,
+                   .activation = m->activation,
+                   .clip = m->clip,
+                   .fq = (oct_fake_quant *)m->q.fake_quant,
+                   .wq = (const oct_weight_fake_quant *)oct_qat_conv_owner(m)->weight_fake_quant,
+                   .hold = m->hold,
+                   .training = m->q.base.training,
+                   .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
+    if (oct_qat_is_linear(m)) {
+        l.weight = ((oct_linear_module *)m->layer)->weight;
+        l.bias = ((oct_linear_module *)m->layer)->bias;
+    } else {
+        l.weight = ((oct_conv2d_module *)m->layer)->weight;
+        l.bias = ((oct_conv2d_module *)m->layer)->bias;
+    }
+    return l;
+}
+
+oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
+{
+    const oct_linear_module *l = (const oct_linear_module *)m->layer;
+    const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
+    if (oct_qat_is_linear(m))
+        return oct_linear_shape(in_h, in_w, l->args.in_features, l->args.out_features);
+    return (oct_qat_is_transposed(m) ? oct_conv_transpose_shape_of : oct_conv_shape_of)(
+        in_h, in_w, c->args.in_channels, c->args.out_channels, c->args.geometry);
+}
 
 float oct_folded_absmax(float weight_scale, double gain)
 {
@@ -78,7 +108,8 @@ static channel_fold fold_dead(const fold_rules *rules, float weight_scale, float
     return fold;
 }
 
-static channel_fold fold_of(const fold_rules *rules, const fold_channel *channel)
+/* Folds a channel, which becomes a dead one where its bias does not fit. */
+static channel_fold fold_channel(const fold_rules *rules, const float_channel *channel)
 {
     const double limit = rules->wide       ? 0x1p46
                          : rules->sum_bits ? ldexp(1, rules->sum_bits - 1) - 1
@@ -112,35 +143,33 @@ static channel_fold fold_of(const fold_rules *rules, const fold_channel *channel
     X(effective)                                                                                   \
     X(dead)
 
-bool oct_channels_save(oct_context *cx, oct_channels *ch, int64_t n, int64_t groups)
+static oct_status alloc_array(void *array, oct_context *cx, int64_t n, size_t size)
 {
-#define X(name) ch->name = oct_save(cx, (size_t)n * sizeof *ch->name);
+    if (!cx) return oct_alloc(array, (size_t)n, size);
+    void *memory = oct_save(cx, (size_t)n * size);
+    memcpy(array, &memory, sizeof memory);
+    return cx->status;
+}
+
+oct_status oct_channels_alloc(oct_channels *ch, oct_context *cx, int64_t n, int64_t groups)
+{
+#define X(name) OCT_TRY(alloc_array(&ch->name, cx, n, sizeof *ch->name));
     OCT_WEIGHT_CHANNEL_LIST(X)
 #undef X
-#define X(name) ch->name = oct_save(cx, (size_t)(groups * n) * sizeof *ch->name);
+#define X(name) OCT_TRY(alloc_array(&ch->name, cx, groups *n, sizeof *ch->name));
     OCT_GROUP_CHANNEL_LIST(X)
 #undef X
-    if (cx->status != OCT_OK) return false;
     memset(ch->dead, 0, (size_t)(groups * n));
-    return true;
+    return OCT_OK;
 }
 
 oct_channels oct_channels_of_group(const oct_channels *ch, int64_t n, int64_t g)
 {
-    oct_channels own = *ch;
-#define X(name) own.name += g * n;
+    oct_channels group = *ch;
+#define X(name) group.name += g * n;
     OCT_GROUP_CHANNEL_LIST(X)
 #undef X
-    return own;
-}
-
-oct_status oct_channels_alloc(oct_channels *ch, int64_t n)
-{
-#define X(name) OCT_TRY(oct_alloc(&ch->name, (size_t)n, sizeof *ch->name));
-    OCT_WEIGHT_CHANNEL_LIST(X)
-    OCT_GROUP_CHANNEL_LIST(X)
-#undef X
-    return OCT_OK;
+    return group;
 }
 
 void oct_channels_free(oct_channels *ch)
@@ -151,7 +180,7 @@ void oct_channels_free(oct_channels *ch)
 #undef X
 }
 
-/* Sums codes in parts whose sums fit into 32 bits; *silent: whether all are 0. */
+/* Sums codes in parts whose sums fit into 32 bits, which vectorises; *silent: whether all are 0. */
 OCT_CLONES
 static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
 {
@@ -172,7 +201,7 @@ static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
 }
 
 /* Gives a batch norm without a layer the weight 1, in 2^15 steps, which leaves room for the bias. */
-static void unit_weights(int64_t n, int8_t *codes, oct_channels *ch)
+static void set_unit_weights(int64_t n, int8_t *codes, oct_channels *ch)
 {
     for (int64_t o = 0; o < n; o++) {
         codes[o] = 1;
@@ -187,7 +216,7 @@ void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qpara
                           int8_t *codes, oct_channels *ch)
 {
     if (!l->weight) {
-        unit_weights(s->out_c, codes, ch);
+        set_unit_weights(s->out_c, codes, ch);
         return;
     }
     const float *weight = oct_f32(&l->weight->value);
@@ -230,12 +259,12 @@ oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_sc
                               .sum_bits = oct_rounding_of(l->requantizer)->sum_bits,
                               .one_scale = l->wq && l->wq->by_target};
     for (int64_t o = 0; o < n; o++) {
-        fold_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};
+        float_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};
         oct_channel_affine(l, ch, o, &channel.gain, &channel.shift);
         OCT_CHECK(
             isfinite(channel.gain) && isfinite((float)channel.shift) && isfinite(ch->scale[o]),
             OCT_NUMERIC, "a %sbatch-norm value is not finite", l->weight ? "weight, bias or " : "");
-        channel_fold fold = fold_of(&rules, &channel);
+        channel_fold fold = fold_channel(&rules, &channel);
         ch->effective[o] = fold.weight_scale;
         ch->multiplier[o] = fold.multiplier;
         ch->fixed[o] = oct_fixed_of_layer(l->requantizer, in.scale, fold.weight_scale, output_scale,
@@ -254,14 +283,14 @@ void oct_clear_dead_codes(const oct_channels *ch, const oct_conv_shape *s, int8_
 }
 
 /* Returns the code of a value in units of the scale, or the nearest that there is. */
-static int32_t code_at(float v, int32_t lo, int32_t hi)
+static int32_t clamp_to_code(float v, int32_t lo, int32_t hi)
 {
     return (int32_t)nearbyintf(fminf(fmaxf(v, (float)lo), (float)hi));
 }
 
 /* Returns the requantizer's constants. Where the zero_point is in the middle of the codes, relu cuts at
  * logical 0. */
-static oct_requant requant_of(const oct_layer *l, oct_qparams out, const oct_channels *ch)
+static oct_requant make_requant(const oct_layer *l, oct_qparams out, const oct_channels *ch)
 {
     oct_requant q = {.bias = ch->bias32,
                      .multiplier = ch->multiplier,
@@ -274,8 +303,8 @@ static oct_requant requant_of(const oct_layer *l, oct_qparams out, const oct_cha
         const int32_t lo = q.lo;
         q.floor = (float)l->clip.lo / out.scale;
         q.six = (float)l->clip.hi / out.scale;
-        q.lo = code_at(q.floor, lo, q.hi);
-        q.hi = code_at(q.six, lo, q.hi);
+        q.lo = clamp_to_code(q.floor, lo, q.hi);
+        q.hi = clamp_to_code(q.six, lo, q.hi);
         return q;
     }
     if (q.relu && q.lo < 0) q.lo = 0;
@@ -296,7 +325,7 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
                                                    addend ? addend->dtype : OCT_U8, out_dtype),
                       .acc = oct_codes_dtype(in) == OCT_U16 ? OCT_S64 : OCT_S32,
                       .out = out_dtype,
-                      .q = requant_of(l, out ? *out : real, ch),
+                      .q = make_requant(l, out ? *out : real, ch),
                       .bias = ch->bias,
                       .fixed = ch->fixed};
     if (!out && l->activation == OCT_ACT_RELU6) f.q.six = 6.0f;
@@ -307,42 +336,23 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
     return f;
 }
 
-/* Makes a negative multiplier positive by negating codes and bias: (-a)(-m) = a m, bit for bit. */
-static void make_positive(oct_step *step, int64_t o, int64_t k)
-{
-    if (!(step->conv.multiplier[o] < 0)) return;
-    step->conv.multiplier[o] = -step->conv.multiplier[o];
-    step->conv.weight_scale[o] = -step->conv.weight_scale[o];
-    step->conv.bias[o] = -step->conv.bias[o];
-    for (int64_t i = 0; i < k; i++)
-        step->conv.weight[o * k + i] = (int8_t)-step->conv.weight[o * k + i];
-}
-
 static oct_status write_channels(oct_step *step, const oct_channels *ch)
 {
-    const int64_t n = step->conv.shape.out_c;
+    const int64_t n = step->conv.shape.out_c, k = oct_conv_depth(&step->conv.shape);
     OCT_TRY(oct_alloc(&step->conv.bias, (size_t)n, sizeof *step->conv.bias));
     OCT_TRY(oct_alloc(&step->conv.multiplier, (size_t)n, sizeof *step->conv.multiplier));
     OCT_TRY(oct_alloc(&step->conv.weight_scale, (size_t)n, sizeof *step->conv.weight_scale));
     for (int64_t o = 0; o < n; o++) {
-        step->conv.bias[o] = ch->bias[o];
-        step->conv.multiplier[o] = ch->multiplier[o];
-        step->conv.weight_scale[o] = ch->effective[o];
-        make_positive(step, o, oct_conv_depth(&step->conv.shape));
+        /* Multipliers become positive by negating codes and bias: (-a)(-m) = a m, bit for bit. */
+        const bool negate = ch->multiplier[o] < 0;
+        int8_t *weight = step->conv.weight + o * k;
+        step->conv.bias[o] = negate ? -ch->bias[o] : ch->bias[o];
+        step->conv.multiplier[o] = negate ? -ch->multiplier[o] : ch->multiplier[o];
+        step->conv.weight_scale[o] = negate ? -ch->effective[o] : ch->effective[o];
+        for (int64_t i = 0; negate && i < k; i++)
+            weight[i] = (int8_t)-weight[i];
     }
     return OCT_OK;
-}
-
-/* Writes lo and hi. Of a float output they say which activation there is: 0 and 0 none, 0 and INT32_MAX
- * relu, 0 and 6 relu6. */
-static void write_bounds(oct_step *step, const oct_epilogue *f)
-{
-    if (f->out != OCT_F32) {
-        step->conv.lo = f->q.lo;
-        step->conv.hi = f->q.hi;
-    } else if (f->q.relu) {
-        step->conv.hi = isfinite(f->q.six) ? 6 : INT32_MAX;
-    }
 }
 
 /* Writes what the step computes with: codes of the weights, biases and multipliers with the batch norm folded into
@@ -359,7 +369,13 @@ static oct_status write_constants(oct_step *step, const oct_layer *l, oct_qparam
         return oct_fail_prefix("%s", step->name);
     oct_clear_dead_codes(ch, s, step->conv.weight);
     const oct_epilogue f = oct_epilogue_of(l, in, l->fq ? &out : NULL, NULL, ch);
-    write_bounds(step, &f);
+    /* lo and hi of a float output say which activation there is: 0 and 0 none, 0 and INT32_MAX relu, 0 and 6 relu6. */
+    if (l->fq) {
+        step->conv.lo = f.q.lo;
+        step->conv.hi = f.q.hi;
+    } else if (f.q.relu) {
+        step->conv.hi = isfinite(f.q.six) ? 6 : INT32_MAX;
+    }
     return write_channels(step, ch);
 }
 
@@ -368,7 +384,7 @@ oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in
 {
     oct_status status;
     oct_channels ch = {0};
-    OCT_TRY_OUT(oct_channels_alloc(&ch, step->conv.shape.out_c));
+    OCT_TRY_OUT(oct_channels_alloc(&ch, NULL, step->conv.shape.out_c, 1));
     OCT_TRY_OUT(write_constants(step, l, in, &ch));
     if (addend)
         step->conv.addend_multiplier =

@@ -12,16 +12,16 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the layer's bias, and adds one when there is none. */
-static oct_status want_bias(oct_module *layer, int64_t n, oct_param **bias)
+/* Gives the layer's bias, and adds one when there is none. */
+static oct_status ensure_bias(oct_module *layer, int64_t n, oct_param **bias)
 {
     oct_linear_module *linear = (oct_linear_module *)layer;
     oct_conv2d_module *conv = (oct_conv2d_module *)layer;
     const bool is_linear = layer->type == &oct_linear_type;
-    oct_param **own = is_linear ? &linear->bias : &conv->bias;
-    if (!*own) OCT_TRY(oct_module_add_param(layer, "bias", OCT_SHAPE(n), false, own));
+    oct_param **slot = is_linear ? &linear->bias : &conv->bias;
+    if (!*slot) OCT_TRY(oct_module_add_param(layer, "bias", OCT_SHAPE(n), false, slot));
     *(is_linear ? &linear->args.bias : &conv->args.bias) = true;
-    *bias = *own;
+    *bias = *slot;
     return OCT_OK;
 }
 
@@ -45,12 +45,14 @@ static bool keeps_codes(const channel *c)
     return largest == 127 && fabsf(oct_folded_scale(c->scale, c->gain)) >= OCT_MIN_SCALE;
 }
 
-static float clamp_to(float x, float limit)
+static float clamp_magnitude(float x, float limit)
 {
     return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-static void move_gain(const channel *c)
+/* Multiplies the weights by the gain. The largest becomes the one from which the channel's scale follows; a weight whose
+ * code would change goes to the centre of its code. */
+static void multiply_weights_keeping_codes(const channel *c)
 {
     const float limit = fabsf(oct_folded_absmax(c->scale, c->gain));
     const float scale = fabsf(oct_folded_scale(c->scale, c->gain));
@@ -59,10 +61,10 @@ static void move_gain(const channel *c)
         if (fabsf(c->weight[i]) > fabsf(c->weight[largest])) largest = i;
     for (int64_t i = 0; i < c->k; i++) {
         const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
-        float moved = clamp_to((float)((double)c->weight[i] * c->gain), limit);
+        float moved = clamp_magnitude((float)((double)c->weight[i] * c->gain), limit);
         int8_t became;
         oct_weight_codes(&moved, 1, scale, &became);
-        if (became != code) moved = clamp_to((float)code * scale, limit);
+        if (became != code) moved = clamp_magnitude((float)code * scale, limit);
         c->weight[i] = moved;
     }
     c->weight[largest] = copysignf(limit, c->weight[largest]);
@@ -76,7 +78,7 @@ static void scale_weights(const channel *c)
 
 /* Folds the batch norm into a channel whose scale is learned, and returns the scale that it has then. No code changes: a
  * weight that would round to another one becomes code * scale. Weights beyond the largest code stay beyond it. */
-static float fold_learned(const channel *c, bool dead)
+static float fold_into_learned_scale(const channel *c, bool dead)
 {
     const float scale = fabsf(oct_folded_scale(c->scale, c->gain));
     if (dead && scale < OCT_MIN_SCALE)
@@ -115,7 +117,7 @@ static oct_status begin_folding(const oct_qat_conv *m, oct_qparams input, foldin
 {
     *f = (folding){.layer = oct_qat_conv_layer(m), .shape = oct_qat_conv_shape(m, 1, 1)};
     const oct_conv_shape *s = &f->shape;
-    OCT_TRY(oct_channels_alloc(&f->ch, s->out_c));
+    OCT_TRY(oct_channels_alloc(&f->ch, NULL, s->out_c, 1));
     OCT_TRY(oct_alloc(&f->codes, (size_t)(s->out_c * oct_conv_depth(s)), 1));
     oct_quantize_weights(&f->layer, s, input, f->codes, &f->ch);
     oct_running_statistics(&f->layer, &f->ch);
@@ -125,7 +127,7 @@ static oct_status begin_folding(const oct_qat_conv *m, oct_qparams input, foldin
     return OCT_OK;
 }
 
-static channel channel_at(const folding *f, int64_t o, double *shift)
+static channel read_channel(const folding *f, int64_t o, double *shift)
 {
     const int64_t k = oct_conv_depth(&f->shape);
     channel c = {.weight = oct_f32(&f->layer.weight->value) + o * k,
@@ -136,27 +138,16 @@ static channel channel_at(const folding *f, int64_t o, double *shift)
     return c;
 }
 
-/* Whether the channel computes with a scale that its weights can have when they hold the gain. */
-static bool folds_exactly(const folding *f, int64_t o)
-{
-    double shift;
-    const channel c = channel_at(f, o, &shift);
-    if (has_one_scale(&f->layer)) return false; /* which cannot hold the gains of all channels */
-    if (f->ch.dead[o]) return true;
-    return f->layer.wq ? fabsf(oct_folded_scale(c.scale, c.gain)) >= OCT_MIN_SCALE
-                       : keeps_codes(&c);
-}
-
 static void fold_channel(const folding *f, int64_t o, float *bias)
 {
     double shift;
-    const channel c = channel_at(f, o, &shift);
+    const channel c = read_channel(f, o, &shift);
     if (has_one_scale(&f->layer))
         scale_weights(&c);
     else if (f->layer.wq)
-        oct_f32(&f->layer.wq->scale->value)[o] = fold_learned(&c, f->ch.dead[o]);
+        oct_f32(&f->layer.wq->scale->value)[o] = fold_into_learned_scale(&c, f->ch.dead[o]);
     else if (keeps_codes(&c))
-        move_gain(&c);
+        multiply_weights_keeping_codes(&c);
     else if (f->ch.dead[o])
         memset(c.weight, 0, (size_t)c.k * sizeof *c.weight);
     else
@@ -165,14 +156,14 @@ static void fold_channel(const folding *f, int64_t o, float *bias)
 }
 
 /* Gives all channels the largest scale that one of them would have, where scales are learned. */
-static void share_scale(const folding *f)
+static void share_learned_scale(const folding *f)
 {
     oct_param *scale = f->layer.wq->scale;
     float largest = 0;
     double shift;
     if (!scale) return;
     for (int64_t o = 0; o < f->shape.out_c; o++) {
-        const channel c = channel_at(f, o, &shift);
+        const channel c = read_channel(f, o, &shift);
         largest = fmaxf(largest, fabsf(oct_folded_scale(c.scale, c.gain)));
     }
     for (int64_t o = 0; o < f->shape.out_c; o++)
@@ -196,8 +187,15 @@ oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input, 
     OCT_TRY(check_foldable(m));
     oct_status status = begin_folding(m, input, &f);
     *exactly = status == OCT_OK;
-    for (int64_t o = 0; *exactly && o < f.shape.out_c; o++)
-        *exactly = folds_exactly(&f, o);
+    if (has_one_scale(&f.layer)) *exactly = false; /* which cannot hold the gains of all channels */
+    for (int64_t o = 0; *exactly && o < f.shape.out_c; o++) {
+        /* The channel computes with a scale that its weights can have when they hold the gain. */
+        double shift;
+        const channel c = read_channel(&f, o, &shift);
+        *exactly =
+            f.ch.dead[o] || (f.layer.wq ? fabsf(oct_folded_scale(c.scale, c.gain)) >= OCT_MIN_SCALE
+                                        : keeps_codes(&c));
+    }
     end_folding(&f);
     return status;
 }
@@ -206,7 +204,7 @@ oct_status oct_qat_conv_drop_norm(oct_qat_conv *m)
 {
     oct_weight_fake_quant *wq = (oct_weight_fake_quant *)m->weight_fake_quant;
     oct_param *bias;
-    OCT_TRY(want_bias(m->layer, oct_qat_conv_shape(m, 1, 1).out_c, &bias));
+    OCT_TRY(ensure_bias(m->layer, oct_qat_conv_shape(m, 1, 1).out_c, &bias));
     if (wq && !wq->by_target) wq->per_tensor = false;
     oct_module_remove_child(&m->q.base, &m->batch_norm);
     return OCT_OK;
@@ -224,9 +222,9 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
     OCT_TRY_OUT(oct_alloc(&shifts, (size_t)f.shape.out_c, sizeof *shifts));
     for (int64_t o = 0; o < f.shape.out_c; o++)
         fold_channel(&f, o, shifts);
-    if (has_one_scale(&f.layer)) share_scale(&f);
+    if (has_one_scale(&f.layer)) share_learned_scale(&f);
     OCT_TRY_OUT(oct_qat_conv_drop_norm(m));
-    OCT_TRY_OUT(want_bias(m->layer, f.shape.out_c, &bias));
+    OCT_TRY_OUT(ensure_bias(m->layer, f.shape.out_c, &bias));
     memcpy(oct_f32(&bias->value), shifts, (size_t)f.shape.out_c * sizeof *shifts);
 out:
     oct_free(&shifts);
@@ -240,7 +238,7 @@ oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *bn)
                                    ? ((oct_linear_module *)layer)->weight
                                    : ((oct_conv2d_module *)layer)->weight;
     const int64_t n = bn->args.channels, k = oct_numel(&weight->value) / n;
-    OCT_TRY(want_bias(layer, n, &bias));
+    OCT_TRY(ensure_bias(layer, n, &bias));
     for (int64_t o = 0; o < n; o++) {
         const double sigma = sqrt((double)bn->running_var[o] + (double)bn->args.eps);
         const double gain = (double)oct_f32(&bn->gamma->value)[o] / sigma;

@@ -16,27 +16,28 @@
 
 /* A call: what is asked for, what it makes, and what it works with. */
 typedef struct call {
-    const oct_qat_call *of;
-    const oct_layer *l;
+    const oct_qat_call *request;
+    const oct_layer *layer;
     oct_tensor *y;
-    oct_qat_saved *sv;
+    oct_qat_saved *saved;
+    bool keeps; /* a backward follows */
     oct_accumulators acc;
     float *ranges; /* 2 a tile: that of a leaf and thread t at leaf + t */
     int64_t num_ranges;
 } call;
 
 /* Where a leaf's sums over some channels go. */
-typedef struct summer {
-    const oct_qat_saved *sv;
+typedef struct leaf_sums {
+    const oct_qat_saved *saved;
     double *sum; /* (2, O) */
     int64_t channel, channels;
-} summer;
+} leaf_sums;
 
 static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
 {
-    const summer *s = args;
-    const oct_qconv_plan *plan = &s->sv->plan;
-    const oct_channels *ch = &s->sv->ch;
+    const leaf_sums *s = args;
+    const oct_qconv_plan *plan = &s->saved->plan;
+    const oct_channels *ch = &s->saved->ch;
     const int64_t n = plan->shape.out_c, c = s->channel;
     (void)position;
     if (plan->wide)
@@ -47,14 +48,14 @@ static void sum_block(void *args, int64_t position, int64_t positions, void *acc
                      s->sum + c);
 }
 
-/* Takes mean and inverse deviation from `total`, sums over the samples of group g of a = acc - offset and
+/* Computes mean and inverse deviation from `total`, sums over the samples of group g of a = acc - offset and
  * a * a (2, O); values are acc_scale[o] * a + bias. What a channel cannot shift by is not finite either. */
-static bool take_group(const call *c, const oct_bn_stats *stats, int64_t g, const double *total,
-                       const double *acc_scale)
+static bool compute_group_statistics(const call *c, const oct_bn_stats *stats, int64_t g,
+                                     const double *total, const double *acc_scale)
 {
-    const oct_conv_shape *s = &c->sv->plan.shape;
-    const oct_channels ch = oct_channels_of_group(&c->sv->ch, s->out_c, g);
-    const float *bias = c->l->bias ? oct_f32(&c->l->bias->value) : NULL;
+    const oct_conv_shape *s = &c->saved->plan.shape;
+    const oct_channels ch = oct_channels_of_group(&c->saved->ch, s->out_c, g);
+    const float *bias = c->layer->bias ? oct_f32(&c->layer->bias->value) : NULL;
     const double count = (double)(oct_norm_group_samples(&stats->groups, g) * s->out_h * s->out_w);
     const double unbiased = count / (count - 1);
     bool finite = true;
@@ -66,7 +67,7 @@ static bool take_group(const call *c, const oct_bn_stats *stats, int64_t g, cons
                                     .var = var,
                                     .unbiased = var * unbiased};
         finite &= oct_bn_update(stats, g, o, &batch);
-        oct_channel_affine(c->l, &ch, o, &gain, &shift);
+        oct_channel_affine(c->layer, &ch, o, &gain, &shift);
         if (stats->noted && !isfinite((float)shift)) oct_bn_invalidate(stats, g, o);
     }
     return finite;
@@ -75,30 +76,31 @@ static bool take_group(const call *c, const oct_bn_stats *stats, int64_t g, cons
 /* Sums each leaf, some channels of it at a time where its accumulators lie there. */
 static void sum_leaves(const oct_context *cx, const call *c, double *rows)
 {
-    const int64_t n = c->sv->plan.shape.out_c;
+    const int64_t n = c->saved->plan.shape.out_c;
     const oct_cut cut = oct_accumulators_cut_channels(cx, &c->acc);
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < cut.threads; t++) {
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
             const oct_tile leaf = oct_whole_leaf(cx, tile.leaf);
-            summer sums = {c->sv, rows + tile.leaf * 2 * n, tile.first, tile.end - tile.first};
+            leaf_sums sums = {c->saved, rows + tile.leaf * 2 * n, tile.first,
+                              tile.end - tile.first};
             oct_accumulators_pass(cx, &c->acc, &leaf, sum_block, &sums);
         }
     }
 }
 
 /* Takes the mean and inverse deviation of each group: the first pass. Updates the running values. */
-static void batch_statistics(oct_context *cx, call *c)
+static void compute_batch_statistics(oct_context *cx, call *c)
 {
-    const oct_norm_groups *groups = &c->sv->groups;
-    const int64_t n = c->sv->plan.shape.out_c, local = cx->leaves.local;
-    const oct_bn_args args = oct_batch_norm_call(c->l->bn, true);
+    const oct_norm_groups *groups = &c->saved->groups;
+    const int64_t n = c->saved->plan.shape.out_c, local = cx->leaves.local;
+    const oct_bn_args args = oct_batch_norm_call(c->layer->bn, true);
     oct_bn_stats stats = {.args = &args,
                           .groups = *groups,
                           .channels = n,
-                          .positions = oct_conv_out_numel(&c->sv->plan.shape) / n,
-                          .mean = c->sv->ch.mean,
-                          .inv_std = c->sv->ch.inv_std};
+                          .positions = oct_conv_out_numel(&c->saved->plan.shape) / n,
+                          .mean = c->saved->ch.mean,
+                          .inv_std = c->saved->ch.inv_std};
     double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
     double *acc_scale = oct_scratch(cx, (size_t)((2 * groups->count + 1) * n) * sizeof *acc_scale);
     if (rows && acc_scale && oct_bn_stats_begin(cx, &stats)) {
@@ -106,11 +108,11 @@ static void batch_statistics(oct_context *cx, call *c)
         memset(rows, 0, (size_t)local * (size_t)n * 16);
         sum_leaves(cx, c, rows);
         for (int64_t o = 0; o < n; o++)
-            acc_scale[o] = (double)c->of->x->q.scale * (double)c->sv->ch.scale[o];
+            acc_scale[o] = (double)c->request->x->q.scale * (double)c->saved->ch.scale[o];
         bool finite = true;
         if (oct_sum_over_groups(cx, groups, rows, 2 * n, totals))
             for (int64_t g = 0; g < groups->count; g++)
-                finite &= take_group(c, &stats, g, totals + g * 2 * n, acc_scale);
+                finite &= compute_group_statistics(c, &stats, g, totals + g * 2 * n, acc_scale);
         if (!finite)
             oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
     }
@@ -118,48 +120,10 @@ static void batch_statistics(oct_context *cx, call *c)
     oct_scratch_end(cx, rows);
 }
 
-#define CLEAR(name, acc_t)                                                                         \
-    static void name(const bool *dead, int64_t rows, int64_t n, acc_t *acc)                        \
-    {                                                                                              \
-        for (int64_t o = 0; o < n; o++)                                                            \
-            for (int64_t i = 0; dead[o] && i < rows; i++)                                          \
-                acc[i * n + o] = 0;                                                                \
-    }
-CLEAR(clear_acc, int32_t)
-CLEAR(clear_acc16, int64_t)
-
 static oct_channels channels_of_leaf(const call *c, int64_t i)
 {
-    return oct_channels_of_group(&c->sv->ch, c->sv->plan.shape.out_c,
-                                 oct_norm_group_at(&c->sv->groups, i));
-}
-
-static void clear_buffer(const oct_context *cx, const call *c)
-{
-    const oct_conv_shape *s = &c->sv->plan.shape;
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        const oct_channels ch = channels_of_leaf(c, i);
-        const oct_tile whole = oct_whole_leaf(cx, i);
-        const oct_qconv_pass leaf = oct_accumulators_of(cx, &c->acc, &whole);
-        const int64_t rows = leaf.samples * s->out_h * s->out_w;
-        if (c->sv->plan.wide)
-            clear_acc16(ch.dead, rows, s->out_c, leaf.y);
-        else
-            clear_acc(ch.dead, rows, s->out_c, leaf.y);
-    }
-}
-
-static void clear_weights(oct_context *cx, const call *c)
-{
-    const oct_qat_saved *sv = c->sv;
-    const oct_conv_shape *s = &sv->plan.shape;
-    const size_t bytes = (size_t)(s->out_c * oct_conv_depth(s));
-    int8_t *codes = oct_scratch(cx, bytes);
-    if (!codes) return;
-    memcpy(codes, sv->codes, bytes);
-    oct_clear_dead_codes(&sv->ch, s, codes);
-    oct_qconv_pack(&sv->plan, codes, c->acc.packed);
-    oct_scratch_end(cx, codes);
+    return oct_channels_of_group(&c->saved->ch, c->saved->plan.shape.out_c,
+                                 oct_norm_group_at(&c->saved->groups, i));
 }
 
 /* The accumulators of dead channels count as 0 from here on: in the buffer, or because their weights are 0
@@ -167,53 +131,65 @@ static void clear_weights(oct_context *cx, const call *c)
  * the accumulators as they were. */
 static void clear_dead(oct_context *cx, call *c)
 {
-    c->sv->acc = NULL;
-    if (!c->acc.buffer && c->sv->groups.count > 1) oct_accumulators_keep(cx, &c->acc);
+    const oct_qat_saved *saved = c->saved;
+    const oct_conv_shape *s = &saved->plan.shape;
+    c->saved->acc = NULL;
+    oct_accumulators_fill(cx, &c->acc, saved->groups.count > 1);
     if (cx->status != OCT_OK) return;
-    if (c->acc.buffer)
-        clear_buffer(cx, c);
-    else
-        clear_weights(cx, c);
+    for (int64_t i = 0; c->acc.buffer && i < cx->leaves.local; i++) {
+        const oct_channels ch = channels_of_leaf(c, i);
+        const oct_tile whole = oct_whole_leaf(cx, i);
+        const oct_qconv_pass leaf = oct_accumulators_of(cx, &c->acc, &whole);
+        oct_clear_dead_sums(&c->acc, ch.dead, leaf.samples * s->out_h * s->out_w, leaf.y);
+    }
+    if (c->acc.buffer) return;
+    const size_t bytes = (size_t)(s->out_c * oct_conv_depth(s));
+    int8_t *codes = oct_scratch(cx, bytes);
+    if (!codes) return;
+    memcpy(codes, saved->codes, bytes);
+    oct_clear_dead_codes(&saved->ch, s, codes);
+    oct_qconv_pack(&saved->plan, codes, c->acc.packed);
+    oct_scratch_end(cx, codes);
 }
 
 /* Computes the constants for an output scale. */
-static bool fold_constants(oct_context *cx, call *c, float out_scale)
+static bool compute_constants(oct_context *cx, call *c, float out_scale)
 {
-    const int64_t n = c->sv->plan.shape.out_c, groups = c->sv->groups.count;
+    const int64_t n = c->saved->plan.shape.out_c, groups = c->saved->groups.count;
     for (int64_t g = 0; g < groups && cx->status == OCT_OK; g++) {
-        oct_channels ch = oct_channels_of_group(&c->sv->ch, n, g);
-        oct_context_adopt(cx, oct_fold_channels(c->l, c->of->x->q, out_scale, &ch, n));
+        oct_channels ch = oct_channels_of_group(&c->saved->ch, n, g);
+        oct_context_adopt(cx, oct_fold_channels(c->layer, c->request->x->q, out_scale, &ch, n));
     }
-    if (cx->status == OCT_OK && memchr(c->sv->ch.dead, true, (size_t)(groups * n)))
+    if (cx->status == OCT_OK && memchr(c->saved->ch.dead, true, (size_t)(groups * n)))
         clear_dead(cx, c);
     return cx->status == OCT_OK;
 }
 
-static oct_epilogue epilogue_of(const call *c, const oct_qparams *out, int64_t i)
+static oct_epilogue epilogue_of_leaf(const call *c, const oct_qparams *out, int64_t i)
 {
     const oct_channels ch = channels_of_leaf(c, i);
-    return oct_epilogue_of(c->l, c->of->x->q, out, c->of->addend, &ch);
+    return oct_epilogue_of(c->layer, c->request->x->q, out, c->request->addend, &ch);
 }
 
-/* Makes outputs, mask (unless NULL) and range of a tile. */
-static void make_tile(const oct_context *cx, const call *c, const oct_qparams *out,
-                      const oct_tile *tile, uint8_t *mask, float *range)
+/* Computes outputs, mask (unless NULL) and range of a tile. */
+static void compute_tile(const oct_context *cx, const call *c, const oct_qparams *out,
+                         const oct_tile *tile, uint8_t *mask, float *range)
 {
-    const oct_epilogue f = epilogue_of(c, out, tile->leaf);
-    const oct_qconv_plan *plan = &c->sv->plan;
+    const oct_epilogue f = epilogue_of_leaf(c, out, tile->leaf);
+    const oct_qconv_plan *plan = &c->saved->plan;
     const oct_conv_shape *s = &plan->shape;
     const int64_t first = oct_leaf_begin(&cx->leaves, tile->leaf) + tile->first;
     const int64_t begin = first * oct_conv_out_numel(s);
     const oct_epilogue part = oct_epilogue_at(&f, begin);
-    const int64_t of_leaf = tile->first * oct_conv_out_numel(s); /* where the tile begins in it */
-    OCT_ASSERT(!mask || of_leaf % 8 == 0);
+    const int64_t first_in_leaf = tile->first * oct_conv_out_numel(s);
+    OCT_ASSERT(!mask || first_in_leaf % 8 == 0);
     oct_qconv_pass pass = oct_accumulators_of(cx, &c->acc, tile);
     const oct_acc_rows rows = {
         .m = pass.samples * s->out_h * s->out_w,
         .n = s->out_c,
         .acc = pass.y,
         .y = (char *)c->y->data + begin * (int64_t)oct_dtype_bytes(c->y->dtype),
-        .mask = mask ? mask + tile->leaf * c->sv->mask_stride + of_leaf / 8 : NULL,
+        .mask = mask ? mask + tile->leaf * c->saved->mask_stride + first_in_leaf / 8 : NULL,
         .range = range};
     if (rows.acc) {
         oct_epilogue_rows(plan->kernel, &part, &rows);
@@ -225,8 +201,8 @@ static void make_tile(const oct_context *cx, const call *c, const oct_qparams *o
     oct_qconv_forward(plan, &pass, &part, oct_accumulators_scratch(&c->acc));
 }
 
-/* Makes all outputs; out NULL: as floats. */
-static void make_outputs(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
+/* Computes all outputs; out NULL: as floats. */
+static void compute_outputs(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
 {
     const oct_cut cut = oct_accumulators_cut(cx, &c->acc, mask);
     for (int64_t i = 0; i < c->num_ranges; i++) { /* nothing seen yet */
@@ -236,7 +212,7 @@ static void make_outputs(oct_context *cx, const call *c, const oct_qparams *out,
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < cut.threads; t++)
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);)
-            make_tile(cx, c, out, &tile, mask, c->ranges + 2 * (tile.leaf + t));
+            compute_tile(cx, c, out, &tile, mask, c->ranges + 2 * (tile.leaf + t));
 }
 
 /* A histogram of the values of a leaf, times scale. */
@@ -259,90 +235,83 @@ static void count_values(void *args, int64_t first, int64_t n, const float *v)
     }
 }
 
-/* Goes over the values in a further pass, where the observer counts. */
-static void count_outputs(oct_context *cx, const call *c, const oct_qparams *out)
-{
-    const int64_t bytes = oct_value_pass_bytes(c->sv->plan.shape.out_c);
-    if (!oct_fake_quant_counts(c->l->fq, c->l->training)) return;
-    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
-    if (!scratch) return;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        const oct_epilogue f = epilogue_of(c, out, i);
-        const oct_value_pass pass = {.epilogue = &f, .scratch = scratch};
-        value_counter counter = {.scale = out->scale};
-        oct_accumulators_values(cx, &c->acc, &pass, i, count_values, &counter);
-        oct_fake_quant_count(c->l->fq, counter.count);
-    }
-    oct_scratch_end(cx, scratch);
-}
-
-/* Shows the fake-quant what the outputs have been, whose ranges are in units of `scale`. */
+/* Shows the fake-quant what the outputs have been, whose ranges are in units of out's scale; to an observer that counts
+ * all values in a further pass. */
 static void observe_outputs(oct_context *cx, const call *c, const oct_qparams *out)
 {
-    count_outputs(cx, c, out);
+    const oct_layer *l = c->layer;
+    if (oct_fake_quant_counts(l->fq, l->training)) {
+        const int64_t bytes = oct_value_pass_bytes(c->saved->plan.shape.out_c);
+        char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
+        if (!scratch) return;
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < cx->leaves.local; i++) {
+            const oct_epilogue f = epilogue_of_leaf(c, out, i);
+            const oct_value_pass pass = {.epilogue = &f, .scratch = scratch};
+            value_counter counter = {.scale = out->scale};
+            oct_accumulators_values(cx, &c->acc, &pass, i, count_values, &counter);
+            oct_fake_quant_count(l->fq, counter.count);
+        }
+        oct_scratch_end(cx, scratch);
+    }
     for (int64_t i = 0; i < c->num_ranges; i++)
-        oct_fake_quant_observe(c->l->fq, c->l->training, c->ranges[2 * i] * out->scale,
+        oct_fake_quant_observe(l->fq, l->training, c->ranges[2 * i] * out->scale,
                                c->ranges[2 * i + 1] * out->scale);
 }
 
-/* Updates a current scale: an output scale of 1 shows the real range, which then gives the scale. The codes
- * of that pass are overwritten. */
-static void update_scale(oct_context *cx, call *c)
+/* Makes the outputs. The order of collectives depends on the module's state only, never on the rank. */
+static void run_passes(oct_context *cx, call *c, bool updates_first)
 {
-    oct_qparams real = c->y->q;
-    real.scale = 1.0f;
-    if (!fold_constants(cx, c, real.scale)) return;
-    make_outputs(cx, c, &real, NULL);
-    observe_outputs(cx, c, &real);
-    oct_context_adopt(cx, oct_fake_quant_update(c->l->fq, cx->group));
-    c->y->q = oct_fake_quant_qparams(c->l->fq);
-}
-
-/* Makes y. The order of collectives depends on the module's state only, never on the rank. */
-static void make_y(oct_context *cx, call *c, bool updates_first)
-{
-    const oct_layer *l = c->l;
-    if (c->sv->live) {
-        batch_statistics(cx, c);
+    const oct_layer *l = c->layer;
+    if (c->saved->live) {
+        compute_batch_statistics(cx, c);
     } else {
-        if (l->bn) oct_running_statistics(l, &c->sv->ch);
-        oct_accumulators_fill(cx, &c->acc); /* once, if they are to stay */
+        if (l->bn) oct_running_statistics(l, &c->saved->ch);
+        oct_accumulators_fill(cx, &c->acc, false); /* once, if they are to stay */
     }
     c->acc.computed = true;
-    if (cx->status == OCT_OK && updates_first) update_scale(cx, c);
-    if (cx->status != OCT_OK || !fold_constants(cx, c, l->fq ? c->y->q.scale : 1.0f)) return;
-    make_outputs(cx, c, l->fq ? &c->y->q : NULL, c->sv->mask);
+    if (cx->status == OCT_OK && updates_first) {
+        /* An output scale of 1 shows the real range, which then gives the scale. The codes of that pass are overwritten. */
+        oct_qparams real = c->y->q;
+        real.scale = 1.0f;
+        if (!compute_constants(cx, c, real.scale)) return;
+        compute_outputs(cx, c, &real, NULL);
+        observe_outputs(cx, c, &real);
+        oct_context_adopt(cx, oct_fake_quant_update(l->fq, cx->group));
+        c->y->q = oct_fake_quant_qparams(l->fq);
+    }
+    if (cx->status != OCT_OK || !compute_constants(cx, c, l->fq ? c->y->q.scale : 1.0f)) return;
+    compute_outputs(cx, c, l->fq ? &c->y->q : NULL, c->saved->mask);
     if (l->fq && !updates_first) observe_outputs(cx, c, &c->y->q);
 }
 
 static void run_convolution(oct_context *cx, call *c)
 {
-    oct_qat_saved *sv = c->sv;
-    const oct_layer *l = c->l;
-    const oct_tensor *x = c->of->x;
+    oct_qat_saved *saved = c->saved;
+    const oct_layer *l = c->layer;
+    const oct_tensor *x = c->request->x;
     const bool updates_first = l->fq && oct_fake_quant_updates_first(l->fq, l->training);
     const bool counts = l->fq && oct_fake_quant_counts(l->fq, l->training);
     c->num_ranges = cx->leaves.local + omp_get_max_threads();
     c->ranges = oct_scratch(cx, (size_t)c->num_ranges * 2 * sizeof *c->ranges);
     if (c->ranges) {
-        oct_quantize_weights(l, &sv->plan.shape, x->q, sv->codes, &sv->ch);
-        if (oct_accumulators_begin(cx, sv, x, sv->live || updates_first || counts, &c->acc))
-            make_y(cx, c, updates_first);
+        oct_quantize_weights(l, &saved->plan.shape, x->q, saved->codes, &saved->ch);
+        if (oct_accumulators_begin(cx, saved, x, saved->live || updates_first || counts,
+                                   saved->live && c->keeps, &c->acc))
+            run_passes(cx, c, updates_first);
         oct_accumulators_end(cx, &c->acc);
     }
     oct_scratch_end(cx, c->ranges);
 }
 
 /* Saves what the backward wants beyond the codes of the weights, and names the parameters that it has gradients for. */
-static void save_for_backward(oct_context *cx, oct_qat_saved *sv)
+static void save_for_backward(oct_context *cx, oct_qat_saved *saved)
 {
-    const oct_conv_shape *s = &sv->plan.shape;
-    const oct_layer *l = &sv->layer;
-    if (sv->live) sv->acc = oct_accumulators_save(cx, sv);
+    const oct_conv_shape *s = &saved->plan.shape;
+    const oct_layer *l = &saved->layer;
     if (l->fq || l->activation != OCT_ACT_NONE) {
-        sv->mask_stride = (cx->leaves.leaf * oct_conv_out_numel(s) + 7) / 8;
-        sv->mask = oct_save(cx, (size_t)(sv->mask_stride * cx->leaves.local + 1));
+        saved->mask_stride = (cx->leaves.leaf * oct_conv_out_numel(s) + 7) / 8;
+        saved->mask = oct_save(cx, (size_t)(saved->mask_stride * cx->leaves.local + 1));
     }
     if (oct_fake_quant_learns(l->fq)) oct_param_used(cx, l->fq->learned);
     if (l->weight) oct_param_used(cx, l->weight);
@@ -351,32 +320,33 @@ static void save_for_backward(oct_context *cx, oct_qat_saved *sv)
     if (l->bn) oct_param_used(cx, l->bn->beta);
 }
 
-oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
+oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *request)
 {
-    const oct_layer *l = &of->layer;
-    const oct_conv_shape *s = &of->shape;
+    const oct_layer *l = &request->layer;
+    const oct_conv_shape *s = &request->shape;
     oct_qparams q = {0};
     if (l->fq) q = oct_fake_quant_qparams(l->fq);
-    oct_tensor *y = oct_tensor_new(cx, l->fq ? oct_codes_dtype(q) : OCT_F32, of->out);
-    oct_qat_saved *sv = oct_save(cx, sizeof *sv);
-    if (!y || !sv) return NULL;
+    oct_tensor *y = oct_tensor_new(cx, l->fq ? oct_codes_dtype(q) : OCT_F32, request->out);
+    oct_qat_saved *saved = oct_save(cx, sizeof *saved);
+    if (!y || !saved) return NULL;
     y->q = q;
-    *sv = (oct_qat_saved){.layer = *l, .live = l->bn && l->training && !l->bn->frozen};
-    sv->groups = oct_norm_groups_of(cx, sv->live);
-    oct_tensor *inputs[] = {of->x, of->addend};
-    oct_node *node =
-        oct_record(cx, of->op, oct_qat_conv_backward, inputs, of->addend ? 2 : 1, true, y);
-    (l->weight ? oct_qconv_plan_init : oct_qconv_plan_affine)(&sv->plan, oct_kernel_here(), s,
-                                                              of->x->q);
-    void *tables = oct_save(cx, (size_t)sv->plan.table_bytes);
-    if (tables) oct_qconv_plan_tables(&sv->plan, tables);
+    *saved = (oct_qat_saved){.layer = *l, .live = l->bn && l->training && !l->bn->frozen};
+    saved->groups = oct_norm_groups_of(cx, saved->live);
+    oct_tensor *inputs[] = {request->x, request->addend};
+    oct_node *node = oct_record(cx, request->op, oct_qat_conv_backward, inputs,
+                                request->addend ? 2 : 1, true, y);
+    (l->weight ? oct_qconv_plan_init : oct_qconv_plan_affine)(&saved->plan, oct_kernel_here(), s,
+                                                              request->x->q);
+    void *tables = oct_save(cx, (size_t)saved->plan.table_bytes);
+    if (tables) oct_qconv_plan_tables(&saved->plan, tables);
     if (node) {
-        node->saved = sv;
-        save_for_backward(cx, sv);
+        node->saved = saved;
+        save_for_backward(cx, saved);
     }
-    sv->codes = oct_save(cx, (size_t)(s->out_c * oct_conv_depth(s)));
-    if (!oct_channels_save(cx, &sv->ch, s->out_c, sv->groups.count)) return NULL;
-    call c = {.of = of, .l = &sv->layer, .y = y, .sv = sv};
+    saved->codes = oct_save(cx, (size_t)(s->out_c * oct_conv_depth(s)));
+    if (oct_channels_alloc(&saved->ch, cx, s->out_c, saved->groups.count) != OCT_OK) return NULL;
+    call c = {
+        .request = request, .layer = &saved->layer, .y = y, .saved = saved, .keeps = node != NULL};
     run_convolution(cx, &c);
     return cx->status == OCT_OK ? y : NULL;
 }
