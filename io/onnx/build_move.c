@@ -82,14 +82,9 @@ oct_status oct_build_slice(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
     const oct_onnx_value *to = &b->graph->values[b->result];
-    bool by_batch = false;
-    for (int i = 1; i < 3 && i < n->inputs; i++)
-        by_batch |= n->input[i] >= 0 && b->graph->values[n->input[i]].per_sample;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     for (int d = 0; d < x.dims; d++) {
         const bool whole = to->dim[d] == oct_view_size(&x, d) && n->args.step[d] == 1;
-        OCT_CHECK(whole || !by_batch, OCT_PREPARE,
-                  "where it cuts follows from the number of samples; export it with constants");
         if (!whole) OCT_TRY(slice(b, &x, d, n->args.start[d], to->dim[d], n->args.step[d]));
     }
     return oct_build_result(b, &x);
@@ -119,7 +114,7 @@ oct_status oct_build_gather(oct_onnx_builder *b, const oct_onnx_node *n)
     int64_t first = 0, last = 0, step = 1;
     const oct_onnx_value *to = &b->graph->values[b->result];
     const oct_onnx_value *indices = oct_build_constant(b, n, 1);
-    OCT_CHECK(indices && !indices->per_sample, OCT_PREPARE,
+    OCT_CHECK(indices && !indices->times, OCT_PREPARE,
               "its second input, the indices, is computed by the network, so that it is an "
               "embedding, which is not trained here; take it out of the network and give the rows "
               "that it takes as the input");

@@ -3,7 +3,9 @@
 #include "core/base/text.h"
 #include "io/onnx/operator.h"
 
+#include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,29 +28,22 @@ const oct_onnx_operator *oct_onnx_operator_find(const char *type, int64_t opset)
 
 const oct_onnx_value *oct_onnx_in(const oct_onnx_call *c, int i)
 {
-    return i < c->node->inputs && c->node->input[i] >= 0 ? &c->pass->values[c->node->input[i]]
-                                                         : NULL;
+    return oct_onnx_input(c->pass->graph, c->node, i);
 }
 
 oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i)
 {
-    return i < c->node->outputs && c->node->output[i] >= 0 ? &c->pass->values[c->node->output[i]]
-                                                           : NULL;
+    if (i >= c->node->outputs || c->node->output[i] < 0) return NULL;
+    return &c->pass->graph->values[c->node->output[i]];
 }
 
-/* Writes N where a sentence has the number that stands for the batch; false: it has not. */
-static bool name_batch(const oct_onnx_pass *p, char *text, size_t size)
+/* Does a sentence have the word N? */
+static bool names_batch(const char *text)
 {
-    char number[24];
-    const int length = snprintf(number, sizeof number, "%" PRId64, p->batch);
-    char *at = strstr(text, number);
-    const bool found = at != NULL;
-    for (; at; at = strstr(at, number)) {
-        const char *rest = at + length;
-        *at++ = 'N';
-        memmove(at, rest, strnlen(rest, size) + 1);
-    }
-    return found;
+    for (const char *at = text; (at = strchr(at, 'N')); at++)
+        if ((at == text || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)at[1]))
+            return true;
+    return false;
 }
 
 oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
@@ -56,18 +51,17 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
     const oct_onnx_node *n = c->node;
     char text[1024];
     va_list args;
-    if (c->quiet || oct_fail_count() > OCT_ONNX_PROBLEMS_MAX) return OCT_DATA;
+    if (oct_fail_count() > OCT_ONNX_PROBLEMS_MAX) return OCT_DATA;
     if (oct_fail_count() == OCT_ONNX_PROBLEMS_MAX)
         return oct_fail_add(OCT_DATA, "%s: has more problems, which are left out here",
                             c->pass->graph->path);
     va_start(args, format);
     oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    const bool batch = name_batch(c->pass, text, sizeof text);
     return oct_fail_add(
         OCT_DATA, "%s: node '%s' (%s): %s%s", c->pass->graph->path,
         oct_show(n->name, strlen(n->name)).text, oct_show(n->type, strlen(n->type)).text, text,
-        batch ? "; N is the batch, the first dimension of the network's input" : "");
+        names_batch(text) ? "; N is the batch, the first dimension of the network's input" : "");
 }
 
 oct_status oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape)
@@ -100,13 +94,17 @@ oct_status oct_onnx_take(oct_onnx_call *c, int i)
 {
     oct_onnx_value *out = oct_onnx_result(c, i);
     const int64_t numel = oct_onnx_numel(out);
-    const int64_t size = (int64_t)oct_dtype_bytes(out->dtype);
+    bool depends = c->node->inputs > 0 && !oct_onnx_in(c, 0)->data; /* Shape and Size */
+    for (int k = 0; k < c->node->inputs; k++)
+        depends = depends || (oct_onnx_in(c, k) && oct_onnx_in(c, k)->times);
+    const int64_t size =
+        (int64_t)(oct_dtype_bytes(out->dtype) + (depends ? sizeof *out->times : 0));
     if (numel < 0 || numel > c->pass->bytes_left / size)
         return oct_onnx_problem(c, "the network's constants take too much memory when computed");
     c->pass->bytes_left -= numel * size;
     OCT_TRY(oct_onnx_work(c, numel));
-    c->pass->own[c->node->output[i]] = true;
-    return oct_alloc(&out->data, (size_t)numel, (size_t)size);
+    OCT_TRY(oct_alloc(&out->data, (size_t)numel, (size_t)size));
+    return depends ? oct_alloc(&out->times, (size_t)numel, sizeof *out->times) : OCT_OK;
 }
 
 static oct_status copy_list(const oct_onnx_call *c, oct_onnx_list *list, int64_t count,
@@ -121,8 +119,8 @@ static oct_status copy_list(const oct_onnx_call *c, oct_onnx_list *list, int64_t
     return OCT_OK;
 }
 
-oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int i,
-                              oct_onnx_list *list)
+oct_status oct_onnx_take_numbers(const oct_onnx_call *c, const char *attribute, int i,
+                                 oct_onnx_list *list)
 {
     int64_t count;
     const int64_t *ints = attribute ? oct_onnx_ints(c->node, attribute, &count) : NULL;
@@ -138,8 +136,29 @@ oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int
     if (count > OCT_ONNX_LIST_MAX) return copy_list(c, list, count, NULL);
     list->given = true;
     list->count = (int)count;
-    for (int k = 0; k < list->count; k++)
+    for (int k = 0; k < list->count; k++) {
         list->at[k] = oct_onnx_get(v, k);
+        list->times[k] = v->times ? v->times[k] : 0;
+        if (isnan(list->times[k]))
+            return oct_onnx_problem(
+                c,
+                "number %d of its input %d depends on the batch, and is no multiple "
+                "of the batch size; export it with a constant",
+                k, i);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int i,
+                              oct_onnx_list *list)
+{
+    OCT_TRY(oct_onnx_take_numbers(c, attribute, i, list));
+    for (int k = 0; k < list->count; k++)
+        if (list->times[k] != 0)
+            return oct_onnx_problem(c,
+                                    "number %d of its input %d follows from the number of samples; "
+                                    "export it with a constant",
+                                    k, i);
     return OCT_OK;
 }
 
@@ -153,7 +172,8 @@ oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim, in
 
 bool oct_onnx_truth(const oct_onnx_value *v, bool *truth)
 {
-    if (!v->data || v->dtype != OCT_U8 || oct_onnx_numel(v) != 1) return false;
+    if (!v->data || v->dtype != OCT_U8 || oct_onnx_numel(v) != 1 || oct_onnx_depends(v, 0))
+        return false;
     *truth = *(const uint8_t *)v->data != 0;
     return true;
 }
@@ -204,21 +224,10 @@ oct_status oct_onnx_put(const oct_onnx_call *c, oct_onnx_value *v, int64_t i, in
     return fits ? OCT_OK : oct_onnx_problem(c, "an integer overflows");
 }
 
-const char *oct_onnx_seen(const oct_onnx_call *c, const oct_onnx_value *v,
-                          char text[OCT_ONNX_SHAPE_BYTES])
-{
-    oct_onnx_value shown = {.ndim = v->ndim};
-    for (int i = 0; i < v->ndim; i++) {
-        const bool batch = v->dim[i] > 0 && v->dim[i] % c->pass->batch == 0;
-        shown.dim[i] = batch ? -(v->dim[i] / c->pass->batch) : v->dim[i];
-    }
-    return oct_onnx_shape_text(&shown, text);
-}
-
-int oct_onnx_batch_dim(const oct_onnx_call *c, const oct_onnx_value *v)
+int oct_onnx_batch_dim(const oct_onnx_value *v)
 {
     for (int i = 0; i < v->ndim; i++)
-        if (v->dim[i] > 0 && v->dim[i] % c->pass->batch == 0) return i;
+        if (v->dim[i] < 0) return i;
     return -1;
 }
 
@@ -238,7 +247,8 @@ oct_status oct_onnx_broadcast(const oct_onnx_call *c, oct_onnx_value *shape,
         const int64_t da = a < 0 ? 1 : shape->dim[a], db = b < 0 ? 1 : with->dim[b];
         if (da != db && da != 1 && db != 1)
             return oct_onnx_problem(c, "its inputs %s and %s do not go together",
-                                    oct_onnx_seen(c, shape, first), oct_onnx_seen(c, with, second));
+                                    oct_onnx_shape_text(shape, first),
+                                    oct_onnx_shape_text(with, second));
         dim[i] = da == 1 ? db : da;
     }
     shape->ndim = ndim;

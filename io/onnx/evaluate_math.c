@@ -54,6 +54,23 @@ static const unary unaries[] = {
     {"Tanh", tanh, NULL},
 };
 
+/* Of numbers that depend on the batch. */
+static oct_onnx_number compute_number(const unary *u, oct_onnx_number x)
+{
+    const oct_onnx_number zero = {0, 0}, less = oct_onnx_number_less(x, zero);
+    const oct_onnx_number minus = oct_onnx_number_sub(zero, x);
+    const bool rounds = u->real == ceil || u->real == floor || u->real == rint;
+    if (u->real == neg) return minus;
+    if (u->real == fabs) return oct_onnx_number_max(x, minus);
+    if (u->real == relu) return oct_onnx_number_max(x, zero);
+    if (u->real == sign) return oct_onnx_number_sub(oct_onnx_number_less(zero, x), less);
+    /* Half to even: which one is even depends on the batch. */
+    if (rounds && x.times == trunc(x.times) &&
+        (u->real != rint || fabs(x.fixed - trunc(x.fixed)) != 0.5))
+        return (oct_onnx_number){u->real(x.fixed), x.times};
+    return oct_onnx_number_unknown();
+}
+
 static oct_status wrong_type(const oct_onnx_call *c)
 {
     return oct_onnx_problem(c, "it is not defined for elements of this type");
@@ -72,7 +89,9 @@ oct_status oct_onnx_evaluate_unary(oct_onnx_call *c)
     OCT_TRY(oct_onnx_take(c, 0));
     for (int64_t i = 0; i < numel; i++) {
         int64_t value;
-        if (x->dtype == OCT_F32)
+        if (oct_onnx_depends(x, i))
+            OCT_TRY(oct_onnx_put_number(c, y, i, compute_number(u, oct_onnx_number_of(x, i))));
+        else if (x->dtype == OCT_F32)
             oct_onnx_reals(y)[i] = (float)u->real((double)oct_onnx_reals(x)[i]);
         else if (!u->integer(oct_onnx_get(x, i), &value))
             return oct_onnx_problem(c, "an integer overflows");
@@ -87,6 +106,8 @@ typedef struct binary {
     const char *type;
     double (*real)(double a, double b);
     bool (*integer)(int64_t a, int64_t b, int64_t *y);
+    /* Of numbers that depend on the batch; NULL: it is unknown. */
+    oct_onnx_number (*number)(oct_onnx_number a, oct_onnx_number b, bool integer);
 } binary;
 
 #define REAL(name, expression)                                                                     \
@@ -160,24 +181,65 @@ INTEGER(greater_equal, a >= b)
 INTEGER(less, a < b)
 INTEGER(less_equal, a <= b)
 
+#define NUMBER(name, expression)                                                                   \
+    static oct_onnx_number number_##name(oct_onnx_number a, oct_onnx_number b, bool integer)       \
+    {                                                                                              \
+        (void)integer;                                                                             \
+        return expression;                                                                         \
+    }
+NUMBER(add, oct_onnx_number_add(a, b))
+NUMBER(sub, oct_onnx_number_sub(a, b))
+NUMBER(mul, oct_onnx_number_mul(a, b))
+NUMBER(max, oct_onnx_number_max(a, b))
+NUMBER(min, oct_onnx_number_min(a, b))
+NUMBER(less, oct_onnx_number_less(a, b))
+NUMBER(greater, oct_onnx_number_less(b, a))
+NUMBER(less_equal, oct_onnx_number_sub(oct_onnx_plain(1), oct_onnx_number_less(b, a)))
+NUMBER(greater_equal, oct_onnx_number_sub(oct_onnx_plain(1), oct_onnx_number_less(a, b)))
+static oct_onnx_number number_equal(oct_onnx_number a, oct_onnx_number b, bool integer)
+{
+    (void)integer;
+    if (a.fixed == b.fixed && a.times == b.times) return oct_onnx_plain(1);
+    const bool differ =
+        oct_onnx_number_less(a, b).fixed == 1 || oct_onnx_number_less(b, a).fixed == 1;
+    return differ ? oct_onnx_plain(0) : oct_onnx_number_unknown();
+}
+static double modulo_double(double a, double b)
+{
+    const double rest = fmod(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+static oct_onnx_number number_mod(oct_onnx_number a, oct_onnx_number b, bool integer)
+{
+    const oct_onnx_number zero = {0, 0};
+    if (!integer) return oct_onnx_number_unknown();
+    if (b.times == 0 && fmod(a.times, b.fixed) == 0)
+        return oct_onnx_plain(modulo_double(a.fixed, b.fixed));
+    if (a.fixed == 0 && b.fixed == 0) return (oct_onnx_number){0, modulo_double(a.times, b.times)};
+    const bool smaller = oct_onnx_number_less(a, zero).times == 0 &&
+                         oct_onnx_number_less(a, zero).fixed == 0 &&
+                         oct_onnx_number_less(a, b).fixed == 1;
+    return smaller ? a : oct_onnx_number_unknown();
+}
+
 static const binary binaries[] = {
-    {"Add", real_add, add},
-    {"Sum", real_add, add},
-    {"Sub", real_sub, sub},
-    {"Mul", real_mul, mul},
-    {"Div", real_div, divide},
-    {"Pow", pow, power},
-    {"Mod", fmod, modulo},
-    {"Max", real_max, larger},
-    {"Min", real_min, smaller},
-    {"And", NULL, both},
-    {"Or", NULL, either},
-    {"Xor", NULL, one},
-    {"Equal", real_equal, equal},
-    {"Greater", real_greater, greater},
-    {"GreaterOrEqual", real_greater_equal, greater_equal},
-    {"Less", real_less, less},
-    {"LessOrEqual", real_less_equal, less_equal},
+    {"Add", real_add, add, number_add},
+    {"Sum", real_add, add, number_add},
+    {"Sub", real_sub, sub, number_sub},
+    {"Mul", real_mul, mul, number_mul},
+    {"Div", real_div, divide, oct_onnx_number_div},
+    {"Pow", pow, power, NULL},
+    {"Mod", fmod, modulo, number_mod},
+    {"Max", real_max, larger, number_max},
+    {"Min", real_min, smaller, number_min},
+    {"And", NULL, both, NULL},
+    {"Or", NULL, either, NULL},
+    {"Xor", NULL, one, NULL},
+    {"Equal", real_equal, equal, number_equal},
+    {"Greater", real_greater, greater, number_greater},
+    {"GreaterOrEqual", real_greater_equal, greater_equal, number_greater_equal},
+    {"Less", real_less, less, number_less},
+    {"LessOrEqual", real_less_equal, less_equal, number_less_equal},
 };
 
 static double real_of(const oct_onnx_value *v, int64_t i)
@@ -190,6 +252,13 @@ static oct_status pair(const oct_onnx_call *c, const binary *b, const oct_onnx_v
 {
     oct_onnx_value *y = oct_onnx_result(c, 0);
     int64_t value;
+    if (oct_onnx_depends(x[0], w->at[0]) || oct_onnx_depends(x[1], w->at[1])) {
+        oct_onnx_number n = oct_onnx_number_unknown();
+        if (b->number)
+            n = b->number(oct_onnx_number_of(x[0], w->at[0]), oct_onnx_number_of(x[1], w->at[1]),
+                          x[0]->dtype != OCT_F32);
+        return oct_onnx_put_number(c, y, i, n);
+    }
     if (x[0]->dtype == OCT_F32) {
         const double real = b->real(real_of(x[0], w->at[0]), real_of(x[1], w->at[1]));
         if (y->dtype != OCT_F32) return oct_onnx_put(c, y, i, real != 0);
@@ -245,10 +314,8 @@ oct_status oct_onnx_evaluate_variadic(oct_onnx_call *c)
         for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w)) {
             if (k > 0)
                 OCT_TRY(pair(c, b, x, &w, i));
-            else if (y->dtype == OCT_F32)
-                oct_onnx_reals(y)[i] = oct_onnx_reals(next)[w.at[0]];
             else
-                OCT_TRY(oct_onnx_put(c, oct_onnx_result(c, 0), i, oct_onnx_get(next, w.at[0])));
+                oct_onnx_copy(oct_onnx_result(c, 0), i, next, w.at[0]);
         }
     }
     return OCT_OK;
@@ -266,11 +333,12 @@ oct_status oct_onnx_evaluate_where(oct_onnx_call *c)
         oct_onnx_strides(oct_onnx_in(c, k), y, w.stride[k]);
     for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w)) {
         const int from = oct_onnx_get(oct_onnx_in(c, 0), w.at[0]) ? 1 : 2;
-        const oct_onnx_value *x = oct_onnx_in(c, from);
-        if (y->dtype == OCT_F32)
-            oct_onnx_reals(y)[i] = oct_onnx_reals(x)[w.at[from]];
-        else
-            OCT_TRY(oct_onnx_put(c, y, i, oct_onnx_get(x, w.at[from])));
+        oct_onnx_copy(y, i, oct_onnx_in(c, from), w.at[from]);
+        const oct_onnx_number chosen = oct_onnx_number_of(y, i);
+        const oct_onnx_number other = oct_onnx_number_of(oct_onnx_in(c, 3 - from), w.at[3 - from]);
+        if (oct_onnx_depends(oct_onnx_in(c, 0), w.at[0]) &&
+            (chosen.fixed != other.fixed || chosen.times != other.times))
+            OCT_TRY(oct_onnx_put_number(c, y, i, oct_onnx_number_unknown()));
     }
     return OCT_OK;
 }
@@ -285,7 +353,15 @@ oct_status oct_onnx_evaluate_cast(oct_onnx_call *c)
     OCT_TRY(oct_onnx_take(c, 0));
     for (int64_t i = 0; i < numel; i++) {
         const double from = real_of(x, i);
-        if (y->dtype == OCT_F32)
+        const oct_onnx_number n = oct_onnx_number_of(x, i), zero = {0, 0};
+        if (oct_onnx_depends(x, i)) {
+            oct_onnx_number made = n;
+            if (truth)
+                made = oct_onnx_number_sub(oct_onnx_plain(1), number_equal(n, zero, true));
+            else if (y->dtype != OCT_F32)
+                made = oct_onnx_number_div(n, oct_onnx_plain(1), true);
+            OCT_TRY(oct_onnx_put_number(c, y, i, made));
+        } else if (y->dtype == OCT_F32)
             oct_onnx_reals(y)[i] = (float)from;
         else if (truth)
             OCT_TRY(oct_onnx_put(c, y, i, from != 0));
@@ -346,6 +422,17 @@ static bool reduce_integer(reduction kind, int64_t *so_far, int64_t x, bool firs
     return kind == PROD ? mul(*so_far, x, so_far) : add(*so_far, x, so_far);
 }
 
+/* The same of numbers that depend on the batch. */
+static oct_onnx_number reduce_number(reduction kind, oct_onnx_number so_far, oct_onnx_number x,
+                                     bool first)
+{
+    if (kind == L1 || kind == L2 || kind == SQUARES) return oct_onnx_number_unknown();
+    if (first) return x;
+    if (kind == MAX) return oct_onnx_number_max(so_far, x);
+    if (kind == MIN) return oct_onnx_number_min(so_far, x);
+    return kind == PROD ? oct_onnx_number_mul(so_far, x) : oct_onnx_number_add(so_far, x);
+}
+
 /* A walk over the result, then over what makes one number of it: two shapes, each with 1 where the other has the
  * input's size. */
 typedef struct reducing {
@@ -362,13 +449,19 @@ static oct_status reduce_one(const oct_onnx_call *c, const reducing *r, reductio
     oct_onnx_walk w = {.shape = &r->inner, .at = {r->out.at[0]}};
     double real = 0;
     int64_t integer = kind == PROD;
+    oct_onnx_number number = {0, 0};
     memcpy(w.stride[0], r->stride, sizeof r->stride);
     for (int64_t k = 0; k < count; k++, oct_onnx_step(&w)) {
-        if (x->dtype == OCT_F32)
+        if (x->times)
+            number = reduce_number(kind, number, oct_onnx_number_of(x, w.at[0]), k == 0);
+        else if (x->dtype == OCT_F32)
             real = reduce_real(kind, real, (double)oct_onnx_reals(x)[w.at[0]], k == 0);
         else if (!reduce_integer(kind, &integer, oct_onnx_get(x, w.at[0]), k == 0))
             return oct_onnx_problem(c, "an integer overflows");
     }
+    if (x->times && kind == MEAN)
+        number = oct_onnx_number_div(number, oct_onnx_plain((double)count), false);
+    if (x->times) return oct_onnx_put_number(c, y, i, number);
     if (x->dtype != OCT_F32) return oct_onnx_put(c, y, i, integer);
     if (kind == MEAN) real /= (double)count;
     if (kind == L2) real = sqrt(real);

@@ -4,18 +4,6 @@
 
 #include <string.h>
 
-static size_t element_bytes(const oct_onnx_value *v)
-{
-    return oct_dtype_bytes(v->dtype);
-}
-
-static void copy_element(oct_onnx_value *y, int64_t to, const oct_onnx_value *x, int64_t from)
-{
-    const size_t bytes = element_bytes(y);
-    memcpy((uint8_t *)y->data + (size_t)to * bytes, (const uint8_t *)x->data + (size_t)from * bytes,
-           bytes);
-}
-
 /* A transposed or reshaped parameter is still that parameter. */
 static void keep_origin(const oct_onnx_call *c, bool turned)
 {
@@ -40,16 +28,18 @@ static oct_status pick(oct_onnx_call *c, int result, int64_t from,
     const int64_t numel = oct_onnx_numel(y);
     memcpy(w.stride[0], stride, sizeof w.stride[0]);
     for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w))
-        copy_element(y, i, oct_onnx_in(c, 0), w.at[0]);
+        oct_onnx_copy(y, i, oct_onnx_in(c, 0), w.at[0]);
     return OCT_OK;
 }
 
 oct_status oct_onnx_evaluate_same(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
-    const size_t bytes = (size_t)oct_onnx_numel(x) * element_bytes(x);
+    const oct_onnx_value *y = oct_onnx_result(c, 0);
+    const size_t numel = (size_t)oct_onnx_numel(x);
     OCT_TRY(oct_onnx_take(c, 0));
-    if (bytes > 0) memcpy(oct_onnx_result(c, 0)->data, x->data, bytes);
+    if (numel > 0) memcpy(y->data, x->data, numel * oct_dtype_bytes(x->dtype));
+    if (numel > 0 && x->times) memcpy(y->times, x->times, numel * sizeof *x->times);
     keep_origin(c, false);
     return OCT_OK;
 }
@@ -118,7 +108,7 @@ oct_status oct_onnx_evaluate_tile(oct_onnx_call *c)
         int64_t from = 0;
         for (int k = 0; k < y->ndim; k++)
             from += w.index[k] % x->dim[k] * own[k];
-        copy_element(y, i, x, from);
+        oct_onnx_copy(y, i, x, from);
     }
     return OCT_OK;
 }
@@ -140,7 +130,7 @@ oct_status oct_onnx_evaluate_concat(oct_onnx_call *c)
                 return oct_onnx_problem(c, "its inputs are of different types or sizes");
         memcpy(w.stride[0], stride, sizeof stride);
         for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w))
-            copy_element(y, w.at[0], x, i);
+            oct_onnx_copy(y, w.at[0], x, i);
         to += x->dim[axis] * stride[axis];
     }
     return OCT_OK;
@@ -165,10 +155,13 @@ oct_status oct_onnx_evaluate_gather(oct_onnx_call *c)
         for (int64_t k = 0; k < count; k++) {
             int64_t index = oct_onnx_get(indices, k);
             if (index < 0) index += size;
+            if (oct_onnx_depends(indices, k))
+                return oct_onnx_problem(c, "an index follows from the number of samples; export it "
+                                           "with constants");
             if (index < 0 || index >= size)
                 return oct_onnx_problem(c, "an index is beyond its dimension");
             for (int64_t i = 0; i < inner; i++)
-                copy_element(y, to++, x, (o * size + index) * inner + i);
+                oct_onnx_copy(y, to++, x, (o * size + index) * inner + i);
         }
     return OCT_OK;
 }
@@ -195,7 +188,8 @@ oct_status oct_onnx_evaluate_scatter(oct_onnx_call *c)
     int64_t own[OCT_ONNX_DIMS] = {0}, inner = 1;
     const int64_t depth = indices->dim[indices->ndim - 1];
     const int64_t rows = oct_onnx_numel(indices) / depth;
-    if (indices->dtype == OCT_F32) return oct_onnx_problem(c, "its indices are no integers");
+    if (indices->dtype == OCT_F32 || indices->times)
+        return oct_onnx_problem(c, "its indices are no constant integers");
     if (strcmp(oct_onnx_string(c->node, "reduction", "none"), "none") != 0)
         return oct_onnx_problem(c, "it adds to what is there, which is not known for constants");
     oct_onnx_strides(x, x, own);
@@ -208,7 +202,7 @@ oct_status oct_onnx_evaluate_scatter(oct_onnx_call *c)
         const int64_t to = place_of(x, indices, row, own);
         if (to < 0) return oct_onnx_problem(c, "an index is beyond its dimension");
         for (int64_t i = 0; i < inner; i++)
-            copy_element(y, to + i, oct_onnx_in(c, 2), row * inner + i);
+            oct_onnx_copy(y, to + i, oct_onnx_in(c, 2), row * inner + i);
     }
     return OCT_OK;
 }
@@ -237,9 +231,9 @@ oct_status oct_onnx_evaluate_pad(oct_onnx_call *c)
             from += at * own[k];
         }
         if (inside)
-            copy_element(y, i, x, from);
+            oct_onnx_copy(y, i, x, from);
         else if (value)
-            copy_element(y, i, value, 0);
+            oct_onnx_copy(y, i, value, 0);
         else if (y->dtype == OCT_F32)
             oct_onnx_reals(y)[i] = fill;
     }
@@ -253,15 +247,16 @@ oct_status oct_onnx_evaluate_shape(oct_onnx_call *c)
     oct_onnx_value *y = oct_onnx_result(c, 0);
     int64_t start = oct_onnx_int(c->node, "start", 0);
     OCT_TRY(oct_onnx_take(c, 0));
-    int64_t *to = y->data;
     if (strcmp(c->node->type, "Size") == 0) {
-        to[0] = oct_onnx_numel(x);
-        return OCT_OK;
+        oct_onnx_number numel = oct_onnx_plain(1);
+        for (int i = 0; i < x->ndim; i++)
+            numel = oct_onnx_number_mul(numel, oct_onnx_extent(x->dim[i]));
+        return oct_onnx_put_number(c, y, 0, numel);
     }
     start = start < 0 ? start + x->ndim : start;
     start = start < 0 ? 0 : start;
     for (int64_t i = 0; i < y->dim[0]; i++)
-        to[i] = x->dim[start + i];
+        OCT_TRY(oct_onnx_put_number(c, y, i, oct_onnx_extent(x->dim[start + i])));
     return OCT_OK;
 }
 
@@ -272,7 +267,7 @@ oct_status oct_onnx_evaluate_constant_of_shape(oct_onnx_call *c)
     OCT_TRY(oct_onnx_take(c, 0)); /* zeros */
     const int64_t numel = oct_onnx_numel(y);
     for (int64_t i = 0; value && i < numel; i++)
-        copy_element(y, i, &value->tensor, 0);
+        oct_onnx_copy(y, i, &value->tensor, 0);
     return OCT_OK;
 }
 
@@ -283,7 +278,13 @@ oct_status oct_onnx_evaluate_range(oct_onnx_call *c)
     OCT_TRY(oct_onnx_take(c, 0));
     for (int64_t i = 0; i < y->dim[0]; i++) {
         int64_t value;
-        if (y->dtype == OCT_F32)
+        if (y->times)
+            OCT_TRY(oct_onnx_put_number(
+                c, y, i,
+                oct_onnx_number_add(
+                    oct_onnx_number_of(start, 0),
+                    oct_onnx_number_mul(oct_onnx_plain((double)i), oct_onnx_number_of(delta, 0)))));
+        else if (y->dtype == OCT_F32)
             oct_onnx_reals(y)[i] = *oct_onnx_reals(start) + (float)i * *oct_onnx_reals(delta);
         else if (__builtin_mul_overflow(i, oct_onnx_get(delta, 0), &value) ||
                  __builtin_add_overflow(value, oct_onnx_get(start, 0), &value))

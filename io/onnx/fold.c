@@ -239,7 +239,10 @@ static oct_status keep_needed(oct_onnx_graph *g)
     }
     g->num_nodes = count;
     for (int64_t i = 0; i < g->num_values; i++)
-        if (!needed[i]) oct_free(&g->values[i].data);
+        if (!needed[i]) {
+            oct_free(&g->values[i].data);
+            oct_free(&g->values[i].times);
+        }
 out:
     oct_free(&needed);
     oct_free(&kept);
@@ -255,7 +258,7 @@ static oct_status check_known(const oct_onnx_graph *g)
         for (int k = 0; k < n->inputs; k++) {
             const oct_onnx_value *v = oct_onnx_input(g, n, k);
             known = known && (!v || v->known);
-            constant = constant && (!v || (v->data && !v->per_sample));
+            constant = constant && (!v || (v->data && !v->times));
         }
         const oct_shown name = oct_show(n->name, strlen(n->name));
         const oct_shown type = oct_show(n->type, strlen(n->type));

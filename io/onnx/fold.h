@@ -1,9 +1,9 @@
 /* Folding: what does not depend on the input is computed when the file is read.
  *
  * Exporters write shape arithmetic into the network (Shape, Gather, Concat, Reshape ...), because they do not
- * know the size of the image. Here it is known, all but the batch size. So the network is walked for two batch
- * sizes: what is the same in both is a constant, what grows with the batch is a multiple of it, and anything
- * else is reported.
+ * know the size of the image. Here it is known, all but the batch size N. So the network is walked once with numbers of
+ * the form fixed + times N (number.c): a dimension is a constant or a multiple of N, and anything else that is needed is
+ * reported.
  */
 #pragma once
 

@@ -10,6 +10,7 @@ static void free_value(oct_onnx_value *v)
 {
     oct_free(&v->name);
     oct_free(&v->data);
+    oct_free(&v->times);
 }
 
 void oct_onnx_free_node(oct_onnx_node *n)
@@ -59,21 +60,24 @@ int64_t oct_onnx_numel(const oct_onnx_value *v)
     return numel;
 }
 
+oct_onnx_dim_text oct_onnx_show_dim(int64_t dim)
+{
+    oct_onnx_dim_text shown;
+    if (dim == OCT_ONNX_BATCH)
+        snprintf(shown.text, sizeof shown.text, "N");
+    else if (dim < 0)
+        snprintf(shown.text, sizeof shown.text, "%" PRIu64 " N", -(uint64_t)dim);
+    else
+        snprintf(shown.text, sizeof shown.text, "%" PRId64, dim);
+    return shown;
+}
+
 const char *oct_onnx_shape_text(const oct_onnx_value *v, char text[OCT_ONNX_SHAPE_BYTES])
 {
     size_t used = (size_t)snprintf(text, OCT_ONNX_SHAPE_BYTES, "(");
-    for (int i = 0; i < v->ndim; i++) {
-        const char *before = i ? ", " : "";
-        const size_t left = OCT_ONNX_SHAPE_BYTES - used;
-        int more;
-        if (v->dim[i] == OCT_ONNX_BATCH)
-            more = snprintf(text + used, left, "%sN", before);
-        else if (v->dim[i] < 0)
-            more = snprintf(text + used, left, "%s%" PRIu64 " N", before, -(uint64_t)v->dim[i]);
-        else
-            more = snprintf(text + used, left, "%s%" PRId64, before, v->dim[i]);
-        used += (size_t)more;
-    }
+    for (int i = 0; i < v->ndim; i++)
+        used += (size_t)snprintf(text + used, OCT_ONNX_SHAPE_BYTES - used, "%s%s", i ? ", " : "",
+                                 oct_onnx_show_dim(v->dim[i]).text);
     snprintf(text + used, OCT_ONNX_SHAPE_BYTES - used, ")");
     return text;
 }

@@ -30,10 +30,11 @@ typedef struct oct_onnx_value {
     bool parameter; /* a float initializer of the file, not a folded result */
     bool
         learned; /* a constant that comes from parameters, by whatever way: others stay as they are */
-    bool
-        per_sample; /* a constant of integers that depends on the batch (the target of a Reshape): data is that
-                      * for a batch of one */
-    int32_t origin; /* the parameter that this constant rearranges (a transposed weight); or -1 */
+    double *
+        times; /* of a constant that depends on the batch size N (the target of a Reshape): element i is
+                      * data[i] + times[i] N. NULL: it does not. Owned like data */
+    bool from_shape; /* a constant that comes from the shape of a computed value, in whatever way */
+    int32_t origin;  /* the parameter that this constant rearranges (a transposed weight); or -1 */
     oct_onnx_turn turn;
 } oct_onnx_value;
 
@@ -132,6 +133,11 @@ void oct_onnx_free_node(oct_onnx_node *n); /* what it holds */
 
 /* Elements of one sample of a value, or of a constant: without the batch; -1 when there are too many. */
 int64_t oct_onnx_numel(const oct_onnx_value *v);
+/* A dimension for messages: "32", "N" for the batch, "4 N". */
+typedef struct oct_onnx_dim_text {
+    char text[24];
+} oct_onnx_dim_text;
+oct_onnx_dim_text oct_onnx_show_dim(int64_t dim);
 /* "(N, 3, 32, 32)"; N for the batch. Returns text. */
 enum { OCT_ONNX_SHAPE_BYTES = 256 };
 const char *oct_onnx_shape_text(const oct_onnx_value *v, char text[OCT_ONNX_SHAPE_BYTES]);

@@ -1,6 +1,5 @@
 /* Operators as folding knows them: what shape a node's outputs have, and, for constants, what they are. All stand in
- * operator_list.def; a function of either kind sees one node in one pass over the network, in which the batch is a
- * number.
+ * operator_list.def; a function of either kind sees one node in one walk over the network.
  */
 #pragma once
 
@@ -9,13 +8,9 @@
 /* The largest number of problems that are reported. */
 enum { OCT_ONNX_PROBLEMS_MAX = 64 };
 
-/* A walk over the network with one batch size. */
+/* The walk over the network. */
 typedef struct oct_onnx_pass {
     oct_onnx_graph *graph;
-    int64_t batch;
-    oct_onnx_value *values; /* as in the graph, with numbers for the batch; data of constants */
-    bool *own;              /* data of this value belong to the pass */
-    bool *of_batch;         /* data come from the batch size, by whatever way */
     int64_t bytes_left, work_left;              /* what may still be taken and done */
     const char *unknown[OCT_ONNX_PROBLEMS_MAX]; /* operators that are reported as unknown */
     int num_unknown;
@@ -24,7 +19,6 @@ typedef struct oct_onnx_pass {
 typedef struct oct_onnx_call {
     oct_onnx_pass *pass;
     oct_onnx_node *node; /* its args are set by the shape function */
-    bool quiet;          /* its problems are already reported */
 } oct_onnx_call;
 
 /* The inputs that the operator needs are there; these and all others that are there are known (and, for evaluate,
@@ -69,20 +63,24 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...) OCT
 /* Sets result i to a type and shape. Returns OCT_OK: a shape function may end with it. */
 oct_status oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape);
 oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most) OCT_NODISCARD;
-/* Takes memory for the elements of result i, by the pass's limits. */
+/* Takes memory for the elements of result i, by the limits of the walk: zeros, with times where an input has some. */
 oct_status oct_onnx_take(oct_onnx_call *c, int i) OCT_NODISCARD;
 /* Adds to the steps of work. */
 oct_status oct_onnx_work(oct_onnx_call *c, int64_t steps) OCT_NODISCARD;
 
-/* A short list of integers, from an attribute or from a constant input. */
+/* A short list of integers at[] + times[] N, from an attribute or from a constant input. */
 enum { OCT_ONNX_LIST_MAX = 64 };
 typedef struct oct_onnx_list {
     bool given;
     int count;
     int64_t at[OCT_ONNX_LIST_MAX];
+    double times[OCT_ONNX_LIST_MAX];
 } oct_onnx_list;
 
 /* From the attribute (NULL: there is none of it) or else input i (-1: neither). */
+oct_status oct_onnx_take_numbers(const oct_onnx_call *c, const char *attribute, int i,
+                                 oct_onnx_list *list) OCT_NODISCARD;
+/* The same of numbers that may not depend on the batch. */
 oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int i,
                               oct_onnx_list *list) OCT_NODISCARD;
 /* An axis of -ndim to ndim - 1 as one of 0 to ndim - 1. */
@@ -106,12 +104,8 @@ static inline float *oct_onnx_reals(const oct_onnx_value *v)
 
 /* Where the batch is. */
 
-/* A shape of this pass for messages, with N for the batch. Returns text. */
-const char *oct_onnx_seen(const oct_onnx_call *c, const oct_onnx_value *v,
-                          char text[OCT_ONNX_SHAPE_BYTES]);
-
 /* The first dimension that is the batch, or a multiple of it; -1: none. */
-int oct_onnx_batch_dim(const oct_onnx_call *c, const oct_onnx_value *v);
+int oct_onnx_batch_dim(const oct_onnx_value *v);
 /* Does this number stand for the batch in a file that was written for one batch size? */
 bool oct_onnx_is_fixed_batch(const oct_onnx_call *c, int64_t dim);
 
@@ -121,6 +115,51 @@ oct_status oct_onnx_broadcast(const oct_onnx_call *c, oct_onnx_value *shape,
 /* Steps in elements for each dimension of `shape`, 0 where v is broadcast. */
 void oct_onnx_strides(const oct_onnx_value *v, const oct_onnx_value *shape,
                       int64_t stride[OCT_ONNX_DIMS]);
+
+/* number.c: numbers of the form fixed + times N. Integers among them are exact up to 2^53; times is NAN where a number
+ * depends on the batch size N in another way, and then it is unknown. What holds for every batch of 2 to 4,096 samples
+ * counts as true: exporters ask whether a size is 1, to broadcast or to drop it, and the batch is none such. */
+typedef struct oct_onnx_number {
+    double fixed, times;
+} oct_onnx_number;
+oct_onnx_number oct_onnx_number_unknown(void);
+oct_onnx_number oct_onnx_number_add(oct_onnx_number a, oct_onnx_number b);
+oct_onnx_number oct_onnx_number_sub(oct_onnx_number a, oct_onnx_number b);
+oct_onnx_number oct_onnx_number_mul(oct_onnx_number a, oct_onnx_number b);
+/* Towards zero where integer. */
+oct_onnx_number oct_onnx_number_div(oct_onnx_number a, oct_onnx_number b, bool integer);
+oct_onnx_number oct_onnx_number_max(oct_onnx_number a, oct_onnx_number b);
+oct_onnx_number oct_onnx_number_min(oct_onnx_number a, oct_onnx_number b);
+/* 1 where a < b, 0 where a >= b, unknown where that depends on the batch. */
+oct_onnx_number oct_onnx_number_less(oct_onnx_number a, oct_onnx_number b);
+
+static inline oct_onnx_number oct_onnx_plain(double x)
+{
+    return (oct_onnx_number){x, 0};
+}
+/* A dimension of a value, and a dimension from such a number: a constant, or a multiple of N. */
+static inline oct_onnx_number oct_onnx_extent(int64_t dim)
+{
+    return dim < 0 ? (oct_onnx_number){0, -(double)dim} : oct_onnx_plain((double)dim);
+}
+oct_status oct_onnx_set_extent(const oct_onnx_call *c, oct_onnx_number n,
+                               int64_t *dim) OCT_NODISCARD;
+static inline oct_onnx_number oct_onnx_list_number(const oct_onnx_list *list, int i)
+{
+    return (oct_onnx_number){(double)list->at[i], list->times[i]};
+}
+
+/* Element i of a constant. */
+static inline bool oct_onnx_depends(const oct_onnx_value *v, int64_t i)
+{
+    return v->times && v->times[i] != 0;
+}
+oct_onnx_number oct_onnx_number_of(const oct_onnx_value *v, int64_t i);
+/* Element i of a result whose inputs depend on the batch; a number that its type cannot hold becomes unknown. */
+oct_status oct_onnx_put_number(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
+                               oct_onnx_number n) OCT_NODISCARD;
+/* Copies an element of the same type. */
+void oct_onnx_copy(oct_onnx_value *y, int64_t to, const oct_onnx_value *x, int64_t from);
 
 /* A walk over all elements of a shape in order, with the places of some operands beside it. */
 enum { OCT_ONNX_OPERANDS = 3 };

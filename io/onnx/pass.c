@@ -1,9 +1,10 @@
-/* One walk over a network with one batch size, and what two of them say together. */
+/* The walk over a network, in which shapes are found and constants computed. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/onnx/operator.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,9 +12,8 @@
  * numbers, and a little. */
 enum { TIMES_MEMORY = 4, TIMES_WORK = 16 };
 static const int64_t little_bytes = (int64_t)16 << 20, little_work = (int64_t)1 << 25;
-static const int64_t dim_max = INT32_MAX, numel_max = (int64_t)1 << 44;
-/* Numbers of a constant that comes from the batch: shape arithmetic has few, and others are left to be computed. */
-enum { OF_BATCH_MAX = 4096, OTHERS_NAMED = 3, OTHERS_BYTES = 512 };
+static const int64_t dim_max = INT32_MAX, numel_max = (int64_t)1 << 34; /* of a sample */
+enum { OTHERS_NAMED = 3, OTHERS_BYTES = 512 };
 
 static void set_limits(oct_onnx_pass *p)
 {
@@ -26,29 +26,6 @@ static void set_limits(oct_onnx_pass *p)
         p->bytes_left += TIMES_MEMORY * numel * (int64_t)oct_dtype_bytes(v->dtype);
         p->work_left += TIMES_WORK * numel;
     }
-}
-
-static oct_status begin(oct_onnx_pass *p, oct_onnx_graph *g, int64_t batch)
-{
-    const size_t count = (size_t)g->num_values;
-    *p = (oct_onnx_pass){.graph = g, .batch = batch};
-    set_limits(p);
-    OCT_TRY(oct_alloc(&p->values, count, sizeof *p->values));
-    OCT_TRY(oct_alloc(&p->own, count, sizeof *p->own));
-    OCT_TRY(oct_alloc(&p->of_batch, count, sizeof *p->of_batch));
-    for (size_t i = 0; i < count; i++) {
-        oct_onnx_value *v = &p->values[i];
-        *v = g->values[i];
-        v->name = NULL;
-        if (!v->data) v->known = false;
-    }
-    for (int i = 0; i < g->num_inputs; i++) {
-        oct_onnx_value *v = &p->values[g->inputs[i]];
-        v->known = g->values[g->inputs[i]].known;
-        for (int k = 0; k < v->ndim; k++)
-            if (v->dim[k] < 0) v->dim[k] *= -batch;
-    }
-    return OCT_OK;
 }
 
 /* Names further nodes of a type: ", and 2 more: 'b', 'c'". */
@@ -109,17 +86,10 @@ static oct_status unknown_operator(const oct_onnx_call *c)
     return oct_onnx_problem(c, "Octet does not have this operator; express it by others%s", others);
 }
 
-/* Drops what a failed function has left. */
-static void forget(const oct_onnx_call *c, bool shapes)
+static void drop_data(oct_onnx_value *v)
 {
-    for (int i = 0; i < c->node->outputs; i++) {
-        oct_onnx_value *v = oct_onnx_result(c, i);
-        if (!v) continue;
-        if (c->pass->own[c->node->output[i]]) oct_free(&v->data);
-        c->pass->own[c->node->output[i]] = false;
-        v->data = NULL;
-        if (shapes) v->known = false;
-    }
+    oct_free(&v->data);
+    oct_free(&v->times);
 }
 
 static oct_status check_results(const oct_onnx_call *c)
@@ -130,35 +100,25 @@ static oct_status check_results(const oct_onnx_call *c)
         const int64_t numel = oct_onnx_numel(v);
         bool fine = numel >= 0 && numel <= numel_max;
         for (int k = 0; k < v->ndim; k++)
-            fine = fine && v->dim[k] >= 0 && v->dim[k] <= dim_max;
+            fine = fine && v->dim[k] >= -dim_max && v->dim[k] <= dim_max;
         if (!fine) return oct_onnx_problem(c, "its output is too large");
     }
     return OCT_OK;
 }
 
-/* Are its results constants? Sets whether they come from the batch. */
-static bool is_constant(const oct_onnx_call *c, bool *of_batch)
+/* Are all of its inputs constants? Sets whether they come from the shape of a computed value. */
+static bool has_constants_alone(const oct_onnx_call *c, bool *from_shape)
 {
     const char *type = c->node->type;
     const bool shape_only = strcmp(type, "Shape") == 0 || strcmp(type, "Size") == 0;
-    *of_batch = false;
+    *from_shape = false;
     for (int i = 0; i < c->node->inputs; i++) {
         const oct_onnx_value *v = oct_onnx_in(c, i);
         if (!v) continue;
         if (!v->data && !shape_only) return false;
-        *of_batch = *of_batch || !v->data || c->pass->of_batch[c->node->input[i]];
+        *from_shape = *from_shape || !v->data || v->from_shape;
     }
     return c->node->inputs > 0 && oct_onnx_result(c, 0);
-}
-
-/* Takes over what the first walk has computed. */
-static bool is_done(const oct_onnx_call *c, const oct_onnx_pass *first)
-{
-    const int32_t value = c->node->output[0];
-    if (!first || !first->values[value].data || first->of_batch[value]) return false;
-    for (int i = 0; i < c->node->outputs; i++)
-        if (oct_onnx_result(c, i)) *oct_onnx_result(c, i) = first->values[c->node->output[i]];
-    return true;
 }
 
 /* Real numbers that are computed from parameters are learned in their place. */
@@ -172,59 +132,68 @@ static void mark_learned(const oct_onnx_call *c)
             oct_onnx_result(c, i)->learned = learned && oct_onnx_result(c, i)->dtype == OCT_F32;
 }
 
-static oct_status compute(oct_onnx_call *c, const oct_onnx_operator *operator,
-                          const oct_onnx_pass * first)
+/* Computes the results, where they are constants that each batch has. */
+static oct_status compute(oct_onnx_call *c, const oct_onnx_operator *operator)
 {
-    bool of_batch;
-    if (!operator->evaluate || !is_constant(c, &of_batch) || is_done(c, first)) return OCT_OK;
-    const oct_onnx_value *v = oct_onnx_result(c, 0);
-    if (of_batch && oct_onnx_numel(v) > OF_BATCH_MAX && oct_onnx_batch_dim(c, v) >= 0)
-        return OCT_OK;
-    for (int i = 0; i < c->node->outputs; i++)
-        if (c->node->output[i] >= 0) c->pass->of_batch[c->node->output[i]] = of_batch;
+    bool from_shape;
+    if (!operator->evaluate || !has_constants_alone(c, &from_shape)) return OCT_OK;
+    if (oct_onnx_batch_dim(oct_onnx_result(c, 0)) >= 0) return OCT_OK;
     const oct_status status = operator->evaluate(c);
-    if (status != OCT_OK)
-        forget(c, false);
-    else
-        mark_learned(c);
+    if (status == OCT_OK) mark_learned(c);
+    for (int i = 0; i < c->node->outputs; i++) {
+        oct_onnx_value *v = oct_onnx_result(c, i);
+        if (!v) continue;
+        v->from_shape = from_shape;
+        const int64_t numel = oct_onnx_numel(v);
+        bool depends = false;
+        for (int64_t k = 0; v->times && k < numel; k++)
+            depends = depends || oct_onnx_depends(v, k);
+        if (!depends) oct_free(&v->times);
+        if (status != OCT_OK) drop_data(v);
+    }
     return status;
 }
 
 /* Is the condition of each branch that the node is in a constant, and as the branch wants it? */
-static bool is_live(const oct_onnx_pass *p, const oct_onnx_node *n)
+static bool is_live(const oct_onnx_graph *g, const oct_onnx_node *n)
 {
-    for (int32_t i = n->branch; i >= 0; i = p->graph->branches[i].outer) {
-        const oct_onnx_branch *b = &p->graph->branches[i];
+    for (int32_t i = n->branch; i >= 0; i = g->branches[i].outer) {
+        const oct_onnx_branch *b = &g->branches[i];
         bool when;
-        if (!oct_onnx_truth(&p->values[b->condition], &when) || when != b->when) return false;
+        if (!oct_onnx_truth(&g->values[b->condition], &when) || when != b->when) return false;
     }
     return true;
 }
 
-/* An If has the results of one branch; what is inside of the other is not known. */
+/* An If has the results of one branch, and shares its data until the walk ends; what is inside of the other is not
+ * known. */
 static oct_status choose(oct_onnx_call *c)
 {
     const oct_onnx_node *n = c->node;
+    const oct_onnx_value *condition = oct_onnx_in(c, 0);
     bool when;
-    if (!c->pass->values[n->input[0]].known) return OCT_OK;
-    if (!oct_onnx_truth(&c->pass->values[n->input[0]], &when))
-        return oct_onnx_problem(c, "whether it runs one network or the other is computed from "
-                                   "images; export the model with the one that counts");
+    if (!condition || !condition->known) return OCT_OK;
+    if (!oct_onnx_truth(condition, &when))
+        return oct_onnx_problem(
+            c,
+            "whether it runs one network or the other is computed from %s; export the model with "
+            "the one that counts",
+            condition->from_shape ? "the number of samples" : "images");
     for (int i = 0; i < n->outputs; i++) {
-        const int32_t from = n->input[1 + i + (when ? 0 : n->outputs)];
+        const oct_onnx_value *from = oct_onnx_in(c, 1 + i + (when ? 0 : n->outputs));
         oct_onnx_value *out = oct_onnx_result(c, i);
-        if (!out) continue;
-        *out = c->pass->values[from];
-        c->pass->of_batch[n->output[i]] = c->pass->of_batch[from];
+        char *name = out ? out->name : NULL;
+        if (!out || !from) continue;
+        *out = *from;
+        out->name = name;
     }
     return OCT_OK;
 }
 
-/* Finds the shapes of a node's results and computes those that are constants; `first` is the walk with another batch
- * size that went before, or NULL: constants that it found and that do not come from the batch are not computed again. */
-static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
+/* Finds the shapes of a node's results and computes those that are constants. */
+static oct_status run_node(oct_onnx_call *c)
 {
-    if (!is_live(c->pass, c->node)) return OCT_OK;
+    if (!is_live(c->pass->graph, c->node)) return OCT_OK;
     if (oct_onnx_is_if(c->node)) return choose(c);
     const oct_onnx_operator *operator= c->node->domain[0] == '\0'
         ? oct_onnx_operator_find(c->node->type, c->pass->graph->opset)
@@ -239,117 +208,37 @@ static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
     c->node->args = (oct_onnx_arguments){0};
     oct_status status = operator->shape(c);
     if (status == OCT_OK) status = check_results(c);
-    if (status != OCT_OK) {
-        forget(c, true);
-        return status;
-    }
-    return compute(c, operator, first);
+    for (int i = 0; status != OCT_OK && i < c->node->outputs; i++)
+        if (oct_onnx_result(c, i)) oct_onnx_result(c, i)->known = false;
+    return status == OCT_OK ? compute(c, operator) : status;
 }
 
-/* Sets each dimension to a number, or to a multiple of the batch; false where it is neither. */
-static bool merge_shape(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t value,
-                        oct_onnx_value *v)
+/* Leaves only what is a constant: integers may depend on the batch, in a known way. */
+static void settle_result(const oct_onnx_node *n, oct_onnx_value *v)
 {
-    const oct_onnx_value *x = &a->values[value], *y = &b->values[value];
-    if (x->ndim != y->ndim || x->dtype != y->dtype) return false;
-    v->dtype = x->dtype;
-    v->ndim = x->ndim;
-    for (int i = 0; i < x->ndim; i++) {
-        const bool fixed = x->dim[i] == y->dim[i];
-        const int64_t times = (y->dim[i] - x->dim[i]) / (b->batch - a->batch);
-        v->dim[i] = fixed ? x->dim[i] : -times;
-        if (!fixed &&
-            (times <= 0 || times * a->batch != x->dim[i] || times * b->batch != y->dim[i]))
-            return false;
+    const int64_t numel = oct_onnx_numel(v);
+    bool fine = !v->times || v->dtype == OCT_S64;
+    for (int64_t i = 0; v->times && i < numel; i++)
+        fine = fine && !isnan(v->times[i]);
+    if (oct_onnx_is_if(n)) { /* its data are another value's */
+        v->data = NULL;
+        v->times = NULL;
+        v->parameter = false;
     }
-    return true;
-}
-
-/* Sets integers that depend on the batch to what they are for a batch of one; false where they are no line. */
-static bool merge_integers(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t value)
-{
-    oct_onnx_value *x = &a->values[value];
-    const oct_onnx_value *y = &b->values[value];
-    const int64_t numel = oct_onnx_numel(x), apart = b->batch - a->batch;
-    if (x->dtype != OCT_S64) return false;
-    int64_t *list = x->data;
-    const int64_t *other = y->data;
-    for (int64_t i = 0; i < numel; i++) {
-        int64_t more, one;
-        if (__builtin_sub_overflow(other[i], list[i], &more) || more % apart != 0 ||
-            __builtin_mul_overflow(more / apart, a->batch - 1, &more) ||
-            __builtin_sub_overflow(list[i], more, &one))
-            return false;
-        list[i] = one;
-    }
-    return true;
-}
-
-static void merge_data(oct_onnx_graph *g, oct_onnx_pass *a, const oct_onnx_pass *b, int64_t value)
-{
-    oct_onnx_value *v = &g->values[value], *x = &a->values[value];
-    const oct_onnx_value *y = &b->values[value];
-    const bool fixed = !a->of_batch[value];
-    if (!x->data || !y->data || !a->own[value]) return;
-    for (int i = 0; i < v->ndim; i++)
-        if (v->dim[i] < 0) return;
-    const size_t bytes = (size_t)oct_onnx_numel(x) * oct_dtype_bytes(x->dtype);
-    if (!fixed && memcmp(x->data, y->data, bytes) != 0) {
-        if (!merge_integers(a, b, value)) return;
-        v->per_sample = true;
-    }
-    v->data = x->data;
-    v->origin = x->origin;
-    v->turn = x->turn;
-    v->learned = x->learned;
-    a->own[value] = false;
-}
-
-/* Sets the graph's values from two walks: constants move there. */
-static oct_status merge(oct_onnx_graph *g, oct_onnx_pass *a, oct_onnx_pass *b)
-{
-    for (int64_t i = 0; i < g->num_nodes; i++)
-        for (int k = 0; k < g->nodes[i].outputs; k++) {
-            const int32_t value = g->nodes[i].output[k];
-            if (value < 0) continue;
-            oct_onnx_value *v = &g->values[value];
-            v->known = a->values[value].known && b->values[value].known;
-            if (!v->known) continue;
-            v->known = merge_shape(a, b, value, v);
-            if (v->known)
-                merge_data(g, a, b, value);
-            else
-                oct_onnx_problem(&(oct_onnx_call){.pass = a, .node = &g->nodes[i]},
-                                 "the size of its output is no multiple of the batch size");
-        }
-    return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
+    if (!fine) drop_data(v);
 }
 
 oct_status oct_onnx_find_shapes(oct_onnx_graph *g)
 {
-    static const int64_t batches[2] = {1009, 1013}; /* primes that no network has as a size */
-    oct_onnx_pass pass[2] = {{0}};
-    bool *reported = NULL;
+    oct_onnx_pass p = {.graph = g};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&reported, (size_t)g->num_nodes, sizeof *reported));
-    for (int i = 0; i < 2; i++) {
-        OCT_TRY_OUT(begin(&pass[i], g, batches[i]));
-        for (int64_t k = 0; k < g->num_nodes; k++) {
-            oct_onnx_call c = {.pass = &pass[i], .node = &g->nodes[k], .quiet = reported[k]};
-            status = run_node(&c, i ? &pass[0] : NULL);
-            reported[k] = reported[k] || status == OCT_DATA;
-            if (status != OCT_OK && status != OCT_DATA) goto out;
-        }
-    }
-    status = merge(g, &pass[0], &pass[1]);
-out:
-    for (oct_onnx_pass *p = pass; p < pass + 2; p++) {
-        for (int64_t i = 0; p->values && p->own && i < g->num_values; i++)
-            if (p->own[i]) oct_free(&p->values[i].data);
-        oct_free(&p->values);
-        oct_free(&p->own);
-        oct_free(&p->of_batch);
-    }
-    oct_free(&reported);
-    return status;
+    set_limits(&p);
+    for (int64_t i = 0; i < g->num_nodes && (status == OCT_OK || status == OCT_DATA); i++)
+        status = run_node(&(oct_onnx_call){.pass = &p, .node = &g->nodes[i]});
+    for (int64_t i = g->num_nodes - 1; i >= 0; i--)
+        for (int k = 0; k < g->nodes[i].outputs; k++)
+            if (g->nodes[i].output[k] >= 0)
+                settle_result(&g->nodes[i], &g->values[g->nodes[i].output[k]]);
+    if (status != OCT_OK && status != OCT_DATA) return status;
+    return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
 }

@@ -10,12 +10,22 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Product of the dimensions [from, to); -1 on overflow. */
-static int64_t product(const oct_onnx_value *v, int from, int to)
+/* Sizes of a shape multiplied: count times N to the power batches. */
+typedef struct product {
+    int64_t count; /* -1: it overflows */
+    int batches;
+} product;
+
+/* Multiplies the dimensions [from, to). */
+static product multiply_dims(const oct_onnx_value *v, int from, int to)
 {
-    int64_t all = 1;
-    for (int i = from; i < to; i++)
-        if (__builtin_mul_overflow(all, v->dim[i], &all)) return -1;
+    product all = {.count = 1};
+    for (int i = from; i < to; i++) {
+        const int64_t size = v->dim[i] < 0 ? -v->dim[i] : v->dim[i];
+        all.batches += v->dim[i] < 0;
+        if (__builtin_mul_overflow(all.count, size, &all.count)) return (product){.count = -1};
+    }
+    if (all.count == 0) all.batches = 0;
     return all;
 }
 
@@ -58,10 +68,10 @@ static int64_t before_target(const oct_onnx_list *target, int i)
  * features (attention has its samples in the middle); -1: nowhere. */
 static int batch_slot(const oct_onnx_call *c, const oct_onnx_value *x, const oct_onnx_list *target)
 {
-    const int at = oct_onnx_batch_dim(c, x);
+    const int at = oct_onnx_batch_dim(x);
     const int64_t fixed = c->pass->graph->fixed_batch;
     if (at < 0) return -1;
-    const int64_t before = product(x, 0, at), times = x->dim[at] / c->pass->batch;
+    const int64_t before = multiply_dims(x, 0, at).count, times = -x->dim[at];
     for (int i = 0; i < target->count && times > 1; i++)
         if (target->at[i] == fixed && before_target(target, i) / times == before &&
             before_target(target, i) % times == 0)
@@ -71,15 +81,15 @@ static int batch_slot(const oct_onnx_call *c, const oct_onnx_value *x, const oct
     return -1;
 }
 
+/* Frees the batch in a target that was written for one batch size. */
 static void free_batch(const oct_onnx_call *c, const oct_onnx_value *x, oct_onnx_list *target)
 {
     const int64_t fixed = c->pass->graph->fixed_batch;
-    int64_t scaled;
-    if (fixed == 0 || c->pass->of_batch[c->node->input[1]]) return;
+    if (fixed == 0 || oct_onnx_in(c, 1)->from_shape) return;
     const int slot = batch_slot(c, x, target);
     if (slot < 0 || target->at[slot] <= 0 || target->at[slot] % fixed != 0) return;
-    if (!__builtin_mul_overflow(target->at[slot] / fixed, c->pass->batch, &scaled))
-        target->at[slot] = scaled;
+    target->times[slot] = (double)(target->at[slot] / fixed);
+    target->at[slot] = 0;
 }
 
 oct_status oct_onnx_shape_reshape(oct_onnx_call *c)
@@ -88,29 +98,40 @@ oct_status oct_onnx_shape_reshape(oct_onnx_call *c)
     oct_onnx_value shape = {0};
     char from[OCT_ONNX_SHAPE_BYTES];
     int unknown = -1;
-    int64_t numel, rest = 1;
-    OCT_TRY(oct_onnx_take_list(c, NULL, 1, &target));
+    OCT_TRY(oct_onnx_take_numbers(c, NULL, 1, &target));
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     const bool zero = oct_onnx_int(c->node, "allowzero", 0) != 0;
     if (target.count > OCT_ONNX_DIMS) return too_many(c);
     free_batch(c, x, &target);
     for (int i = 0; i < target.count; i++) {
-        int64_t d = target.at[i];
-        if (d == 0 && !zero) d = i < x->ndim ? x->dim[i] : -2;
-        if (d < -1 || (d == -1 && unknown >= 0))
-            return oct_onnx_problem(c, "its target shape has a %" PRId64 " in dimension %d", d, i);
-        if (d == -1) unknown = i;
-        shape.dim[shape.ndim++] = d;
-        if (d != -1 && __builtin_mul_overflow(rest, d, &rest)) rest = 0;
+        const bool plain = target.times[i] == 0, copied = plain && target.at[i] == 0 && !zero;
+        int64_t *dim = &shape.dim[shape.ndim++];
+        if (plain && target.at[i] == -1 && unknown < 0) {
+            unknown = i;
+            *dim = 1;
+        } else if (copied && i < x->ndim) {
+            *dim = x->dim[i];
+        } else {
+            if (copied || (plain && target.at[i] < 0))
+                return oct_onnx_problem(c, "its target shape has a %" PRId64 " in dimension %d",
+                                        target.at[i], i);
+            OCT_TRY(oct_onnx_set_extent(c, oct_onnx_list_number(&target, i), dim));
+        }
     }
-    numel = product(x, 0, x->ndim);
-    if (unknown >= 0 && rest > 0 && numel % rest == 0) shape.dim[unknown] = numel / rest;
-    if (product(&shape, 0, shape.ndim) != numel)
+    const product all = multiply_dims(x, 0, x->ndim);
+    product made = multiply_dims(&shape, 0, shape.ndim);
+    const int batches = all.count == 0 ? 0 : all.batches - made.batches;
+    if (unknown >= 0 && made.count > 0 && all.count % made.count == 0 &&
+        (batches == 0 || batches == 1)) {
+        shape.dim[unknown] = all.count / made.count * (batches == 1 ? OCT_ONNX_BATCH : 1);
+        made = all;
+    }
+    if (made.count != all.count || made.batches != all.batches)
         return oct_onnx_problem(
             c,
             "%s cannot be given its target shape; the network is written for another size of "
             "image (or batch)",
-            oct_onnx_seen(c, x, from));
+            oct_onnx_shape_text(x, from));
     return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
@@ -121,8 +142,14 @@ oct_status oct_onnx_shape_flatten(oct_onnx_call *c)
     if (axis < 0) axis += x->ndim;
     if (axis < 0 || axis > x->ndim)
         return oct_onnx_problem(c, "axis %" PRId64 " is none of its %d dimensions", axis, x->ndim);
-    oct_onnx_value shape = {.ndim = 2,
-                            .dim = {product(x, 0, (int)axis), product(x, (int)axis, x->ndim)}};
+    oct_onnx_value shape = {.ndim = 2};
+    for (int i = 0; i < 2; i++) {
+        const product part =
+            i == 0 ? multiply_dims(x, 0, (int)axis) : multiply_dims(x, (int)axis, x->ndim);
+        if (part.batches > 1)
+            return oct_onnx_problem(c, "the size of its output is no multiple of the batch size");
+        shape.dim[i] = part.batches == 1 ? -part.count : part.count;
+    }
     return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
@@ -137,8 +164,8 @@ oct_status oct_onnx_shape_squeeze(oct_onnx_call *c)
         int axis;
         OCT_TRY(oct_onnx_take_axis(c, axes.at[i], x->ndim, &axis));
         if (x->dim[axis] != 1)
-            return oct_onnx_problem(c, "it removes dimension %d, which has %" PRId64 " numbers",
-                                    axis, x->dim[axis]);
+            return oct_onnx_problem(c, "it removes dimension %d, which has %s numbers", axis,
+                                    oct_onnx_show_dim(x->dim[axis]).text);
         drop[axis] = true;
     }
     for (int i = 0; i < x->ndim; i++)
@@ -168,14 +195,14 @@ oct_status oct_onnx_shape_unsqueeze(oct_onnx_call *c)
 oct_status oct_onnx_shape_expand(oct_onnx_call *c)
 {
     oct_onnx_list target;
-    OCT_TRY(oct_onnx_take_list(c, NULL, 1, &target));
-    oct_onnx_value shape = *oct_onnx_in(c, 0), with = {0};
+    OCT_TRY(oct_onnx_take_numbers(c, NULL, 1, &target));
+    oct_onnx_value shape = *oct_onnx_in(c, 0), with = {.ndim = target.count};
     if (target.count > OCT_ONNX_DIMS) return too_many(c);
     for (int i = 0; i < target.count; i++) {
-        with.dim[with.ndim++] = target.at[i];
-        if (target.at[i] < 0)
+        if (target.at[i] < 0 && target.times[i] == 0)
             return oct_onnx_problem(c, "its target shape has a %" PRId64 " in dimension %d",
                                     target.at[i], i);
+        OCT_TRY(oct_onnx_set_extent(c, oct_onnx_list_number(&target, i), &with.dim[i]));
     }
     OCT_TRY(oct_onnx_broadcast(c, &shape, &with));
     return oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
@@ -184,21 +211,24 @@ oct_status oct_onnx_shape_expand(oct_onnx_call *c)
 oct_status oct_onnx_shape_tile(oct_onnx_call *c)
 {
     oct_onnx_list repeats;
-    OCT_TRY(oct_onnx_take_list(c, NULL, 1, &repeats));
+    OCT_TRY(oct_onnx_take_numbers(c, NULL, 1, &repeats));
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     if (repeats.count != shape.ndim)
         return oct_onnx_problem(c, "it repeats %d dimensions of %d", repeats.count, shape.ndim);
-    for (int i = 0; i < shape.ndim; i++)
-        if (repeats.at[i] < 0 || __builtin_mul_overflow(shape.dim[i], repeats.at[i], &shape.dim[i]))
-            return oct_onnx_problem(c, "it repeats dimension %d %" PRId64 " times", i,
-                                    repeats.at[i]);
+    for (int i = 0; i < shape.ndim; i++) {
+        const oct_onnx_number times = oct_onnx_list_number(&repeats, i);
+        if (times.fixed < 0 && times.times == 0)
+            return oct_onnx_problem(c, "it repeats dimension %d %.0f times", i, times.fixed);
+        OCT_TRY(oct_onnx_set_extent(c, oct_onnx_number_mul(oct_onnx_extent(shape.dim[i]), times),
+                                    &shape.dim[i]));
+    }
     return oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
 }
 
 /* A constant of a file that was written for one batch size goes with each sample. */
 static bool stands_for_all(const oct_onnx_call *c, const oct_onnx_value *v, int64_t batch)
 {
-    return v->data && oct_onnx_is_fixed_batch(c, v->dim[0]) && batch == c->pass->batch;
+    return v->data && oct_onnx_is_fixed_batch(c, v->dim[0]) && batch == OCT_ONNX_BATCH;
 }
 
 oct_status oct_onnx_shape_concat(oct_onnx_call *c)
@@ -217,11 +247,12 @@ oct_status oct_onnx_shape_concat(oct_onnx_call *c)
                 shape.dim[0] = x->dim[0];
             else if (k != 0 || !stands_for_all(c, x, shape.dim[0]))
                 return oct_onnx_problem(c, "its inputs %s and %s do not go together",
-                                        oct_onnx_seen(c, &shape, first),
-                                        oct_onnx_seen(c, x, second));
+                                        oct_onnx_shape_text(&shape, first),
+                                        oct_onnx_shape_text(x, second));
         }
-        if (__builtin_add_overflow(shape.dim[axis], x->dim[axis], &shape.dim[axis]))
-            return oct_onnx_problem(c, "its output is too large");
+        OCT_TRY(oct_onnx_set_extent(
+            c, oct_onnx_number_add(oct_onnx_extent(shape.dim[axis]), oct_onnx_extent(x->dim[axis])),
+            &shape.dim[axis]));
     }
     return oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &shape);
 }
@@ -252,8 +283,7 @@ oct_status oct_onnx_shape_split(oct_onnx_call *c)
     const int axis = c->node->args.axis;
     if (c->node->outputs < 1) return oct_onnx_problem(c, "it has no output");
     int64_t left = shape.dim[axis];
-    if (left > 0 && left % c->pass->batch == 0)
-        return oct_onnx_problem(c, "it splits the batch; split parts of a sample only");
+    if (left < 0) return oct_onnx_problem(c, "it splits the batch; split parts of a sample only");
     OCT_TRY(take_parts(c, left, &parts));
     if (parts.count != c->node->outputs)
         return oct_onnx_problem(c, "it has %d outputs for %d parts", c->node->outputs, parts.count);
@@ -269,47 +299,69 @@ oct_status oct_onnx_shape_split(oct_onnx_call *c)
                      : oct_onnx_problem(c, "its parts leave %" PRId64 " numbers over", left);
 }
 
-/* One dimension of a slice, by NumPy's rules: where it starts and its step; returns how many it takes. */
-static int64_t slice_axis(oct_onnx_arguments *args, int axis, int64_t size, const int64_t *given)
+/* A start or end of a slice: negative ones count from the end of the dimension, and those beyond it are its bounds. */
+static oct_onnx_number clamp_bound(oct_onnx_number n, oct_onnx_number size, double low, double high)
 {
-    int64_t start = given[0], end = given[1], step = given[2];
-    const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? size - 1 : size;
-    if (start < 0) start += size;
-    if (end < 0) end += size;
-    start = clamp(start, step < 0 ? 0 : low, high);
-    end = clamp(end, low, high);
-    if (step == INT64_MIN) step++;
-    const int64_t length = step < 0 ? start - end : end - start;
-    const int64_t count = length > 0 && size > 0 ? (length - 1) / (step < 0 ? -step : step) + 1 : 0;
-    args->start[axis] = count > 0 ? start : 0;
-    args->step[axis] = count > 1 ? step : 1;
-    return count;
+    const oct_onnx_number negative = oct_onnx_number_less(n, oct_onnx_plain(0));
+    const oct_onnx_number first = {low, 0}, last = {size.fixed + high, size.times};
+    if (negative.fixed == 1) n = oct_onnx_number_add(n, size);
+    n.times += negative.times; /* unknown stays unknown */
+    return oct_onnx_number_min(oct_onnx_number_max(n, first), last);
+}
+
+/* One dimension of a slice, by NumPy's rules: sets where it starts, its step and how many it takes. */
+static oct_status slice_axis(const oct_onnx_call *c, int axis, int64_t *dim, oct_onnx_number start,
+                             oct_onnx_number end, int64_t step)
+{
+    oct_onnx_arguments *args = &c->node->args;
+    const oct_onnx_number size = oct_onnx_extent(*dim);
+    const bool back = step < 0;
+    const double stride = fabs((double)step);
+    start = clamp_bound(start, size, 0, back ? -1 : 0);
+    end = clamp_bound(end, size, back ? -1 : 0, back ? -1 : 0);
+    oct_onnx_number length =
+        back ? oct_onnx_number_sub(start, end) : oct_onnx_number_sub(end, start);
+    length = oct_onnx_number_max(length, oct_onnx_plain(0));
+    const oct_onnx_number count = {ceil(length.fixed / stride), length.times / stride};
+    const bool empty = count.fixed == 0 && count.times == 0;
+    if (isnan(count.times) || (start.times != 0 && !empty))
+        return size.times != 0
+                   ? oct_onnx_problem(
+                         c, "it takes samples out of the batch; take parts of a sample only")
+                   : oct_onnx_problem(c,
+                                      "where it cuts dimension %d follows from the number of "
+                                      "samples; export it with constants",
+                                      axis);
+    OCT_TRY(oct_onnx_set_extent(c, count, dim));
+    args->start[axis] = empty ? 0 : (int64_t)start.fixed;
+    args->step[axis] = *dim == 0 || *dim == 1 ? 1 : step;
+    return OCT_OK;
 }
 
 oct_status oct_onnx_shape_slice(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
-    oct_onnx_arguments *args = &c->node->args;
     oct_onnx_value shape = *x;
     oct_onnx_list starts, ends, axes, steps;
     bool seen[OCT_ONNX_DIMS] = {0};
-    OCT_TRY(oct_onnx_take_list(c, "starts", 1, &starts));
-    OCT_TRY(oct_onnx_take_list(c, "ends", 2, &ends));
+    OCT_TRY(oct_onnx_take_numbers(c, "starts", 1, &starts));
+    OCT_TRY(oct_onnx_take_numbers(c, "ends", 2, &ends));
     OCT_TRY(oct_onnx_take_list(c, "axes", 3, &axes));
     OCT_TRY(oct_onnx_take_list(c, "steps", 4, &steps));
     for (int i = 0; i < x->ndim; i++)
-        args->step[i] = 1;
+        c->node->args.step[i] = 1;
     if (ends.count != starts.count || (axes.given && axes.count != starts.count) ||
         (steps.given && steps.count != starts.count) || (!axes.given && starts.count > x->ndim))
         return oct_onnx_problem(c, "its starts, ends, axes and steps differ in number");
     for (int i = 0; i < starts.count; i++) {
         int axis;
-        const int64_t given[] = {starts.at[i], ends.at[i], steps.given ? steps.at[i] : 1};
+        const int64_t step = steps.given ? steps.at[i] : 1;
         OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, x->ndim, &axis));
-        if (given[2] == 0) return oct_onnx_problem(c, "it has a step of 0");
+        if (step == 0) return oct_onnx_problem(c, "it has a step of 0");
         if (seen[axis]) return oct_onnx_problem(c, "it cuts dimension %d twice", axis);
         seen[axis] = true;
-        shape.dim[axis] = slice_axis(args, axis, x->dim[axis], given);
+        OCT_TRY(slice_axis(c, axis, &shape.dim[axis], oct_onnx_list_number(&starts, i),
+                           oct_onnx_list_number(&ends, i), step));
     }
     return oct_onnx_set(c, 0, x->dtype, &shape);
 }
@@ -333,8 +385,8 @@ oct_status oct_onnx_shape_scatter(oct_onnx_call *c)
         same = updates->dim[i] == wanted.dim[i];
     if (!same || updates->dtype != x->dtype)
         return oct_onnx_problem(c, "it wants new numbers of shape %s and gets %s",
-                                oct_onnx_seen(c, &wanted, first),
-                                oct_onnx_seen(c, updates, second));
+                                oct_onnx_shape_text(&wanted, first),
+                                oct_onnx_shape_text(updates, second));
     return oct_onnx_set(c, 0, x->dtype, x);
 }
 
@@ -369,93 +421,11 @@ oct_status oct_onnx_shape_pad(oct_onnx_call *c)
         args->after[axis] = clamp(pads.at[count + i], -INT32_MAX, INT32_MAX);
     }
     for (int i = 0; i < shape.ndim; i++) {
-        shape.dim[i] += args->before[i] + args->after[i];
-        if (shape.dim[i] < 0)
+        const oct_onnx_number pad = oct_onnx_plain((double)(args->before[i] + args->after[i]));
+        const oct_onnx_number size = oct_onnx_number_add(oct_onnx_extent(shape.dim[i]), pad);
+        if (size.fixed < 0 && size.times == 0)
             return oct_onnx_problem(c, "its pads take more than there is of dimension %d", i);
+        OCT_TRY(oct_onnx_set_extent(c, size, &shape.dim[i]));
     }
-    return oct_onnx_set(c, 0, shape.dtype, &shape);
-}
-
-/* Upsample and the first Resize have scales as input 1, later ones as input 2. */
-static oct_status take_scales(const oct_onnx_call *c, int count, float *scale, bool *given)
-{
-    const int at = c->pass->graph->opset >= 11 ? 2 : 1;
-    const oct_onnx_value *v = oct_onnx_in(c, at);
-    *given = v && !(v->known && oct_onnx_numel(v) == 0);
-    if (!*given) return OCT_OK;
-    if (!v->data || v->dtype != OCT_F32 || oct_onnx_numel(v) != count)
-        return oct_onnx_problem(c, "its scales must be %d numbers that are known", count);
-    for (int i = 0; i < count; i++) {
-        scale[i] = oct_onnx_reals(v)[i];
-        if (!(scale[i] > 0 && scale[i] <= 65536))
-            return oct_onnx_problem(c, "it has a scale of %g", (double)scale[i]);
-    }
-    return OCT_OK;
-}
-
-oct_status oct_onnx_shape_resize(oct_onnx_call *c)
-{
-    oct_onnx_list axes, sizes;
-    float scale[OCT_ONNX_DIMS];
-    bool scaled;
-    const int opset = (int)c->pass->graph->opset;
-    oct_onnx_value shape = *oct_onnx_in(c, 0);
-    OCT_TRY(oct_onnx_take_list(c, opset >= 18 ? "axes" : NULL, -1, &axes));
-    const int count = axes.given ? axes.count : shape.ndim;
-    if (count > shape.ndim) return too_many(c);
-    OCT_TRY(oct_onnx_take_list(c, NULL, opset >= 11 ? 3 : -1, &sizes));
-    OCT_TRY(take_scales(c, count, scale, &scaled));
-    if (sizes.count ? sizes.count != count : !scaled)
-        return oct_onnx_problem(c, "it has neither %d sizes nor as many scales", count);
-    if (strcmp(oct_onnx_string(c->node, "keep_aspect_ratio_policy", "stretch"), "stretch") != 0 ||
-        strcmp(oct_onnx_string(c->node, "coordinate_transformation_mode", ""),
-               "tf_crop_and_resize") == 0)
-        return oct_onnx_problem(c, "it keeps a ratio or crops, which is not known; give it sizes");
-    for (int i = 0; i < count; i++) {
-        int axis;
-        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, shape.ndim, &axis));
-        int64_t *size = &shape.dim[axis];
-        if (scaled) c->node->args.scale[axis] = scale[i];
-        const int64_t wanted = sizes.count ? sizes.at[i] : (int64_t)floorf((float)*size * scale[i]);
-        if (*size != c->pass->batch || !oct_onnx_is_fixed_batch(c, wanted)) *size = wanted;
-        if (*size < 0) return oct_onnx_problem(c, "it has a size of %" PRId64, *size);
-    }
-    return oct_onnx_set(c, 0, shape.dtype, &shape);
-}
-
-/* Blocks of an image that become channels, or come of them. */
-static oct_status take_block(const oct_onnx_call *c)
-{
-    const int64_t block = c->node->args.block = oct_onnx_int(c->node, "blocksize", 0);
-    OCT_TRY(oct_onnx_need_ndim(c, 0, 4, 4));
-    if (block < 1 || block > 1 << 15) return oct_onnx_problem(c, "blocksize is %" PRId64, block);
-    return OCT_OK;
-}
-
-oct_status oct_onnx_shape_depth_to_space(oct_onnx_call *c)
-{
-    OCT_TRY(take_block(c));
-    const int64_t block = c->node->args.block;
-    oct_onnx_value shape = *oct_onnx_in(c, 0);
-    if (shape.dim[1] % (block * block) != 0)
-        return oct_onnx_problem(c, "%" PRId64 " channels make no blocks of %" PRId64, shape.dim[1],
-                                block);
-    shape.dim[1] /= block * block;
-    shape.dim[2] *= block;
-    shape.dim[3] *= block;
-    return oct_onnx_set(c, 0, shape.dtype, &shape);
-}
-
-oct_status oct_onnx_shape_space_to_depth(oct_onnx_call *c)
-{
-    OCT_TRY(take_block(c));
-    const int64_t block = c->node->args.block;
-    oct_onnx_value shape = *oct_onnx_in(c, 0);
-    if (shape.dim[2] % block != 0 || shape.dim[3] % block != 0)
-        return oct_onnx_problem(c, "%" PRId64 " x %" PRId64 " makes no blocks of %" PRId64,
-                                shape.dim[2], shape.dim[3], block);
-    shape.dim[1] *= block * block;
-    shape.dim[2] /= block;
-    shape.dim[3] /= block;
     return oct_onnx_set(c, 0, shape.dtype, &shape);
 }

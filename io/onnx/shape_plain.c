@@ -2,6 +2,7 @@
 #include "io/onnx/operator.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 oct_status oct_onnx_shape_same(oct_onnx_call *c)
@@ -23,9 +24,8 @@ oct_status oct_onnx_shape_batch_norm(oct_onnx_call *c)
     for (int i = 1; i < 5; i++) {
         const oct_onnx_value *v = oct_onnx_in(c, i);
         if (v->ndim != 1 || v->dim[0] != x->dim[1])
-            return oct_onnx_problem(
-                c, "its input %d has not one number for each of %" PRId64 " channels", i,
-                x->dim[1]);
+            return oct_onnx_problem(c, "its input %d has not one number for each of %s channels", i,
+                                    oct_onnx_show_dim(x->dim[1]).text);
         oct_onnx_set(c, i, x->dtype, v); /* statistics, in training */
     }
     return oct_onnx_shape_same(c);
@@ -90,8 +90,9 @@ oct_status oct_onnx_shape_matmul(oct_onnx_call *c)
     if (column) b.ndim = 2, b.dim[1] = 1;
     const int64_t rows = a.dim[a.ndim - 2], columns = b.dim[b.ndim - 1];
     if (a.dim[a.ndim - 1] != b.dim[b.ndim - 2])
-        return oct_onnx_problem(c, "rows of %" PRId64 " numbers do not fit columns of %" PRId64,
-                                a.dim[a.ndim - 1], b.dim[b.ndim - 2]);
+        return oct_onnx_problem(c, "rows of %s numbers do not fit columns of %s",
+                                oct_onnx_show_dim(a.dim[a.ndim - 1]).text,
+                                oct_onnx_show_dim(b.dim[b.ndim - 2]).text);
     a.ndim -= 2;
     b.ndim -= 2;
     OCT_TRY(oct_onnx_broadcast(c, &a, &b));
@@ -109,8 +110,9 @@ oct_status oct_onnx_shape_gemm(oct_onnx_call *c)
     const int tb = oct_onnx_int(c->node, "transB", 0) != 0;
     oct_onnx_value shape = {.ndim = 2, .dim = {a->dim[ta], b->dim[1 - tb]}}, all = shape;
     if (a->dim[1 - ta] != b->dim[tb])
-        return oct_onnx_problem(c, "it takes %" PRId64 " numbers and gets %" PRId64, b->dim[tb],
-                                a->dim[1 - ta]);
+        return oct_onnx_problem(c, "it takes %s numbers and gets %s",
+                                oct_onnx_show_dim(b->dim[tb]).text,
+                                oct_onnx_show_dim(a->dim[1 - ta]).text);
     if (add) OCT_TRY(oct_onnx_broadcast(c, &all, add));
     if (all.ndim != 2 || all.dim[0] != shape.dim[0] || all.dim[1] != shape.dim[1])
         return oct_onnx_problem(c, "its bias is larger than its product");
@@ -186,42 +188,34 @@ oct_status oct_onnx_shape_constant_of_shape(oct_onnx_call *c)
     oct_onnx_list dims;
     oct_onnx_value shape = {0};
     const oct_onnx_attribute *value = oct_onnx_attribute_find(c->node, "value");
-    OCT_TRY(oct_onnx_take_list(c, NULL, 0, &dims));
+    OCT_TRY(oct_onnx_take_numbers(c, NULL, 0, &dims));
     if (dims.count > OCT_ONNX_DIMS)
         return oct_onnx_problem(c, "it makes %d dimensions; up to %d are known", dims.count,
                                 OCT_ONNX_DIMS);
     for (int i = 0; i < dims.count; i++)
-        shape.dim[shape.ndim++] = dims.at[i];
+        OCT_TRY(oct_onnx_set_extent(c, oct_onnx_list_number(&dims, i), &shape.dim[shape.ndim++]));
     if (value && (value->kind != OCT_ONNX_TENSOR || oct_onnx_numel(&value->tensor) != 1))
         return oct_onnx_problem(c, "its value is no single number");
     return oct_onnx_set(c, 0, value ? value->tensor.dtype : OCT_F32, &shape);
 }
 
-/* Counts the steps of a range; -1 when there are too many. */
-static int64_t count_range(const oct_onnx_value *start, const oct_onnx_value *limit,
-                           const oct_onnx_value *delta)
-{
-    double count;
-    if (start->dtype == OCT_F32)
-        count = ((double)*oct_onnx_reals(limit) - (double)*oct_onnx_reals(start)) /
-                (double)*oct_onnx_reals(delta);
-    else
-        count = ((double)oct_onnx_get(limit, 0) - (double)oct_onnx_get(start, 0)) /
-                (double)oct_onnx_get(delta, 0);
-    if (!(count < INT32_MAX)) return -1;
-    const int64_t whole = count > 0 ? (int64_t)count : 0;
-    return whole + ((double)whole < count);
-}
-
 oct_status oct_onnx_shape_range(oct_onnx_call *c)
 {
-    const oct_onnx_value *start = oct_onnx_in(c, 0);
+    oct_onnx_number bound[3]; /* start, limit, step */
+    oct_onnx_value shape = {.ndim = 1};
+    const oct_dtype dtype = oct_onnx_in(c, 0)->dtype;
     for (int i = 0; i < 3; i++) {
         const oct_onnx_value *v = oct_onnx_in(c, i);
-        if (!v->data || oct_onnx_numel(v) != 1 || v->dtype != start->dtype)
+        if (!v->data || oct_onnx_numel(v) != 1 || v->dtype != dtype)
             return oct_onnx_problem(c, "its input %d is no number that is known", i);
+        bound[i] = oct_onnx_number_of(v, 0);
     }
-    const int64_t count = count_range(start, oct_onnx_in(c, 1), oct_onnx_in(c, 2));
-    if (count < 0) return oct_onnx_problem(c, "it makes too many numbers");
-    return oct_onnx_set(c, 0, start->dtype, &(oct_onnx_value){.ndim = 1, .dim = {count}});
+    oct_onnx_number steps =
+        oct_onnx_number_div(oct_onnx_number_sub(bound[1], bound[0]), bound[2], false);
+    if (steps.times == 0 && !(steps.fixed < INT32_MAX))
+        return oct_onnx_problem(c, "it makes too many numbers");
+    steps =
+        oct_onnx_number_max((oct_onnx_number){ceil(steps.fixed), steps.times}, oct_onnx_plain(0));
+    OCT_TRY(oct_onnx_set_extent(c, steps, &shape.dim[0]));
+    return oct_onnx_set(c, 0, dtype, &shape);
 }

@@ -1,7 +1,8 @@
-/* Shapes of convolutions and pools. */
+/* Shapes of convolutions, pools and images that are resized. */
 #include "io/onnx/operator.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static const int64_t number_max = 1 << 24; /* of what a window is described with */
@@ -87,6 +88,9 @@ static oct_status slide(oct_onnx_call *c, int64_t channels, bool ceil)
     oct_onnx_value shape = *x;
     shape.dim[1] = channels;
     for (int i = 2; i < shape.ndim; i++) {
+        if (x->dim[i] < 0)
+            return oct_onnx_problem(c, "its windows move over the batch; export it with the batch "
+                                       "as the first dimension");
         shape.dim[i] = count_windows(c, i, ceil);
         if (shape.dim[i] < 1)
             return oct_onnx_problem(
@@ -147,10 +151,11 @@ static oct_status check_channels(const oct_onnx_call *c, int64_t wanted, int64_t
 {
     const int64_t channels = oct_onnx_in(c, 0)->dim[1];
     if (of_weights % groups != 0)
-        return oct_onnx_problem(c, "%" PRId64 " channels are no multiple of %" PRId64 " groups",
-                                of_weights, groups);
+        return oct_onnx_problem(c, "%s channels are no multiple of %" PRId64 " groups",
+                                oct_onnx_show_dim(of_weights).text, groups);
     if (channels == wanted) return OCT_OK;
-    return oct_onnx_problem(c, "it takes %" PRId64 " channels and gets %" PRId64, wanted, channels);
+    return oct_onnx_problem(c, "it takes %s channels and gets %s", oct_onnx_show_dim(wanted).text,
+                            oct_onnx_show_dim(channels).text);
 }
 
 oct_status oct_onnx_shape_conv(oct_onnx_call *c)
@@ -158,7 +163,7 @@ oct_status oct_onnx_shape_conv(oct_onnx_call *c)
     int64_t groups, wanted;
     OCT_TRY(take_weights(c, &groups));
     const oct_onnx_value *weight = oct_onnx_in(c, 1);
-    if (__builtin_mul_overflow(weight->dim[1], groups, &wanted)) wanted = -1;
+    if (__builtin_mul_overflow(weight->dim[1], groups, &wanted)) wanted = INT64_MIN;
     OCT_TRY(check_channels(c, wanted, groups, weight->dim[0]));
     OCT_TRY(check_bias(c, weight->dim[0]));
     return slide(c, weight->dim[0], false);
@@ -183,6 +188,9 @@ oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
     shape.dim[1] = channels;
     for (int i = 2; i < x->ndim; i++) {
         const int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        if (x->dim[i] < 0)
+            return oct_onnx_problem(c, "its windows move over the batch; export it with the batch "
+                                       "as the first dimension");
         shape.dim[i] = wanted.given   ? wanted.at[i - 2]
                        : pads_same(c) ? x->dim[i] * w->stride[i]
                                       : (x->dim[i] - 1) * w->stride[i] + w->more[i] + reach -
@@ -191,4 +199,96 @@ oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
             return oct_onnx_problem(c, "nothing is left of its output between the pads");
     }
     return oct_onnx_set(c, 0, x->dtype, &shape);
+}
+
+/* Upsample and the first Resize have scales as input 1, later ones as input 2. */
+static oct_status take_scales(const oct_onnx_call *c, int count, float *scale, bool *given)
+{
+    const int at = c->pass->graph->opset >= 11 ? 2 : 1;
+    const oct_onnx_value *v = oct_onnx_in(c, at);
+    *given = v && !(v->known && oct_onnx_numel(v) == 0);
+    if (!*given) return OCT_OK;
+    if (!v->data || v->times || v->dtype != OCT_F32 || oct_onnx_numel(v) != count)
+        return oct_onnx_problem(c, "its scales must be %d numbers that are known", count);
+    for (int i = 0; i < count; i++) {
+        scale[i] = oct_onnx_reals(v)[i];
+        if (!(scale[i] > 0 && scale[i] <= 65536))
+            return oct_onnx_problem(c, "it has a scale of %g", (double)scale[i]);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_resize(oct_onnx_call *c)
+{
+    oct_onnx_list axes, sizes;
+    float scale[OCT_ONNX_DIMS];
+    bool scaled;
+    const int opset = (int)c->pass->graph->opset;
+    oct_onnx_value shape = *oct_onnx_in(c, 0);
+    OCT_TRY(oct_onnx_take_list(c, opset >= 18 ? "axes" : NULL, -1, &axes));
+    const int count = axes.given ? axes.count : shape.ndim;
+    if (count > shape.ndim)
+        return oct_onnx_problem(c, "it has %d axes for %d dimensions", count, shape.ndim);
+    OCT_TRY(oct_onnx_take_numbers(c, NULL, opset >= 11 ? 3 : -1, &sizes));
+    OCT_TRY(take_scales(c, count, scale, &scaled));
+    if (sizes.count ? sizes.count != count : !scaled)
+        return oct_onnx_problem(c, "it has neither %d sizes nor as many scales", count);
+    if (strcmp(oct_onnx_string(c->node, "keep_aspect_ratio_policy", "stretch"), "stretch") != 0 ||
+        strcmp(oct_onnx_string(c->node, "coordinate_transformation_mode", ""),
+               "tf_crop_and_resize") == 0)
+        return oct_onnx_problem(c, "it keeps a ratio or crops, which is not known; give it sizes");
+    for (int i = 0; i < count; i++) {
+        int axis;
+        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, shape.ndim, &axis));
+        int64_t *size = &shape.dim[axis];
+        if (scaled) c->node->args.scale[axis] = scale[i];
+        const oct_onnx_number now = oct_onnx_extent(*size);
+        const oct_onnx_number wanted =
+            sizes.count ? oct_onnx_list_number(&sizes, i)
+                        : (oct_onnx_number){(double)floorf((float)now.fixed * scale[i]),
+                                            now.times * (double)scale[i]};
+        if (*size == OCT_ONNX_BATCH && wanted.times == 0 &&
+            oct_onnx_is_fixed_batch(c, (int64_t)wanted.fixed))
+            continue;
+        OCT_TRY(oct_onnx_set_extent(c, wanted, size));
+    }
+    return oct_onnx_set(c, 0, shape.dtype, &shape);
+}
+
+/* Blocks of an image that become channels, or come of them. */
+static oct_status take_block(const oct_onnx_call *c)
+{
+    const int64_t block = c->node->args.block = oct_onnx_int(c->node, "blocksize", 0);
+    OCT_TRY(oct_onnx_need_ndim(c, 0, 4, 4));
+    if (block < 1 || block > 1 << 15) return oct_onnx_problem(c, "blocksize is %" PRId64, block);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_depth_to_space(oct_onnx_call *c)
+{
+    OCT_TRY(take_block(c));
+    const int64_t block = c->node->args.block;
+    oct_onnx_value shape = *oct_onnx_in(c, 0);
+    if (shape.dim[1] % (block * block) != 0)
+        return oct_onnx_problem(c, "%s channels make no blocks of %" PRId64,
+                                oct_onnx_show_dim(shape.dim[1]).text, block);
+    shape.dim[1] /= block * block;
+    shape.dim[2] *= block;
+    shape.dim[3] *= block;
+    return oct_onnx_set(c, 0, shape.dtype, &shape);
+}
+
+oct_status oct_onnx_shape_space_to_depth(oct_onnx_call *c)
+{
+    OCT_TRY(take_block(c));
+    const int64_t block = c->node->args.block;
+    oct_onnx_value shape = *oct_onnx_in(c, 0);
+    if (shape.dim[2] % block != 0 || shape.dim[3] % block != 0)
+        return oct_onnx_problem(c, "%s x %s makes no blocks of %" PRId64,
+                                oct_onnx_show_dim(shape.dim[2]).text,
+                                oct_onnx_show_dim(shape.dim[3]).text, block);
+    shape.dim[1] *= block * block;
+    shape.dim[2] /= block;
+    shape.dim[3] /= block;
+    return oct_onnx_set(c, 0, shape.dtype, &shape);
 }

@@ -49,7 +49,7 @@ static void check_output(const char *name, int number, const oct_onnx_value *v,
     cr_assert_str_eq(text, wanted->shape, "%s, output %d: %s in place of %s", name, number, text,
                      wanted->shape);
     if (wanted->count == 0) return;
-    cr_assert(v->data && !v->per_sample, "%s, output %d is a constant", name, number);
+    cr_assert(v->data && !v->times, "%s, output %d is a constant", name, number);
     cr_assert_eq(oct_onnx_numel(v), wanted->count);
     for (int i = 0; i < wanted->count; i++) {
         const double got = element(v, i), apart = fabs(got - wanted->value[i]);
@@ -244,7 +244,7 @@ Test(onnx_fold, a_transposed_parameter_knows_where_it_comes_from)
     check_nothing_held();
 }
 
-Test(onnx_fold, integers_of_the_batch_are_those_of_one_sample)
+Test(onnx_fold, integers_that_depend_on_the_batch)
 {
     onnx_model m = {0};
     oct_onnx_graph g;
@@ -260,11 +260,102 @@ Test(onnx_fold, integers_of_the_batch_are_those_of_one_sample)
     MUST(read_model(&g, &m));
     MUST(oct_onnx_fold(&g, 0, 0, 0));
     const oct_onnx_value *target = oct_onnx_input(&g, &g.nodes[0], 1);
-    cr_assert(g.num_nodes == 1 && target->per_sample);
-    cr_assert(((const int64_t *)target->data)[0] == 1 && ((const int64_t *)target->data)[1] == 2);
+    cr_assert(g.num_nodes == 1 && target->times);
+    cr_assert(target->times[0] == 1 && ((const int64_t *)target->data)[0] == 0);
+    cr_assert(target->times[1] == 0 && ((const int64_t *)target->data)[1] == 2);
     check_shape(&g.values[g.outputs[0]], "(N, 2, 12)");
     oct_onnx_free(&g);
     check_nothing_held();
+}
+
+/* A network on `x` of (N, 12) that has the number of samples in `n`; its last node makes `y`, which has the shape
+ * `wanted`, or is refused with that sentence. */
+static void begin_by_batch(onnx_model *m)
+{
+    onnx_in(m, "x", -1, 12);
+    onnx_out(m, "y");
+    onnx_longs(m, "zero", 0);
+    onnx_longs(m, "one", 1);
+    onnx_longs(m, "two", 2);
+    onnx_longs(m, "three", 3);
+    onnx_longs(m, "rest", -1);
+    onnx_node(m, "Shape", "x", "s");
+    onnx_node(m, "Gather", "s zero", "n");
+}
+
+static void end_by_batch(onnx_model *m, const char *type, const char *inputs, const char *wanted)
+{
+    char text[OCT_ONNX_SHAPE_BYTES];
+    oct_onnx_graph g;
+    onnx_node(m, type, inputs, "y");
+    MUST(read_model(&g, m));
+    const oct_status status = oct_onnx_fold(&g, 0, 0, 0);
+    if (wanted[0] == '(') {
+        MUST(status);
+        cr_assert_str_eq(oct_onnx_shape_text(&g.values[g.outputs[0]], text), wanted);
+    } else {
+        cr_assert_eq(status, OCT_DATA, "%s", wanted);
+        check_said(wanted);
+    }
+    oct_onnx_free(&g);
+    check_nothing_held();
+}
+
+/* What holds for every batch is found, and what does not is no number, whatever single sizes would say. */
+Test(onnx_fold, sizes_that_follow_from_the_batch)
+{
+    static const struct {
+        const char *type, *inputs; /* of the node that makes `size` */
+        const char *wanted;        /* of Expand (1, 1) to (size, 12) */
+    } cases[] = {
+        {"Mul", "n two", "(2 N, 12)"},
+        {"Mod", "n two", "number 0 of its input 1 depends on the batch, and is no multiple of"},
+        {"Div", "n two", "number 0 of its input 1 depends on the batch, and is no multiple of"},
+        {"Max", "n two", "(N, 12)"},
+        {"Max", "n three", "number 0 of its input 1 depends on the batch, and is no multiple of"},
+        {"Sub", "n n", "(0, 12)"},
+        {"Div", "n n", "(1, 12)"},
+        {"Mul", "n n", "number 0 of its input 1 depends on the batch, and is no multiple of"},
+        {"Sub", "n two", "the size of its output is no multiple of the batch size"},
+    };
+    onnx_model m = {0};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        begin_by_batch(&m);
+        onnx_longs(&m, "twelve", 12);
+        onnx_weights(&m, "w", 1, 1);
+        onnx_node(&m, cases[i].type, cases[i].inputs, "size");
+        onnx_node(&m, "Concat", "size twelve", "to");
+        onnx_int(&m, "axis", 0);
+        end_by_batch(&m, "Expand", "w to", cases[i].wanted);
+    }
+    /* An odd number of samples is one of the two. */
+    begin_by_batch(&m);
+    onnx_node(&m, "Mod", "n two", "odd");
+    onnx_node(&m, "Mul", "n three", "n3");
+    onnx_node(&m, "Mod", "n3 three", "none");
+    onnx_node(&m, "Where", "odd none none", "same");
+    onnx_node(&m, "Concat", "n same rest", "to");
+    onnx_int(&m, "axis", 0);
+    end_by_batch(&m, "Reshape", "x to", "(N, 12, 1)");
+}
+
+Test(onnx_fold, slices_that_follow_from_the_batch)
+{
+    onnx_model m = {0};
+    begin_by_batch(&m); /* samples 0 to N, and numbers 2 to 5 N / N of each */
+    onnx_longs(&m, "five", 5);
+    onnx_node(&m, "Mul", "n five", "n5");
+    onnx_node(&m, "Div", "n5 n", "end");
+    onnx_node(&m, "Concat", "zero two", "starts");
+    onnx_int(&m, "axis", 0);
+    onnx_node(&m, "Concat", "n end", "ends");
+    onnx_int(&m, "axis", 0);
+    end_by_batch(&m, "Slice", "x starts ends", "(N, 3)");
+    begin_by_batch(&m);
+    end_by_batch(&m, "Slice", "x zero n one", "where it cuts dimension 1 follows from the number");
+    begin_by_batch(&m);
+    onnx_node(&m, "Sub", "n one", "last");
+    end_by_batch(&m, "Slice", "x last n zero", "it takes samples out of the batch");
 }
 
 Test(onnx_fold, dropout_of_training_stays_and_other_nothings_go)
