@@ -52,126 +52,77 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
     return oct_h5_read_text(h5, "info/class_names", OCT_CLASS_NAMES_BYTES_MAX, &info->class_names);
 }
 
-/* Takes the bytes over; a checkpoint comes out whole or empty. */
-static oct_status adopt(oct_checkpoint *ckpt, const char *path, void *bytes, size_t size,
-                        bool *newer)
+/* Gives an open checkpoint its path and reads its info; *newer: its format is that of a newer Octet. */
+static oct_status read_opened(oct_checkpoint *ckpt, const char *path, bool *newer)
 {
-    oct_status status = OCT_OK;
-
-    *newer = false;
-    *ckpt = (oct_checkpoint){.bytes = bytes, .size = size, .fd = -1};
-    OCT_TRY_OUT(oct_strdup(&ckpt->path, path));
-    OCT_TRY_OUT(oct_h5_open_checked(&ckpt->file, bytes, size, path));
-    status = read_info(ckpt->file, path, &ckpt->info, newer);
-out:
-    if (status != OCT_OK) oct_checkpoint_close(ckpt);
-    return status;
+    OCT_TRY(oct_strdup(&ckpt->path, path));
+    return read_info(ckpt->file, path, &ckpt->info, newer);
 }
 
-/* Checks a file against what the manifest says of it; entry: NULL when it says nothing. */
-static oct_status check_bytes(const char *path, const void *bytes, size_t size,
-                              const oct_manifest_entry *entry)
+/* Checks a file on the disk in one pass: the checksum at its end, and the digest of all of it (NULL: not known). */
+static oct_status check_digests(int fd, const char *path, size_t size, const uint8_t *expected)
 {
-    uint8_t digest[32];
-    if (!entry || entry->damaged) return OCT_OK;
-    OCT_CHECK(size == entry->bytes, OCT_DATA, "%s: is damaged: it has %zu bytes instead of %llu",
-              path, size, (unsigned long long)entry->bytes);
-    oct_sha256(bytes, size, digest);
-    OCT_CHECK(memcmp(digest, entry->digest, sizeof digest) == 0, OCT_DATA,
-              "%s: is damaged: its SHA-256 differs", path);
-    return OCT_OK;
-}
-
-/* Closes a checkpoint of another step than the manifest says. */
-static oct_status check_step(oct_checkpoint *ckpt, const oct_manifest_entry *entry)
-{
-    if (!entry || ckpt->info.step == entry->step) return OCT_OK;
-    const oct_status status = oct_fail(OCT_DATA, "%s: holds step %lld, not the step of its name",
-                                       ckpt->path, (long long)ckpt->info.step);
-    oct_checkpoint_close(ckpt);
-    return status;
-}
-
-static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_manifest_entry *entry,
-                            bool *newer)
-{
-    void *bytes = NULL;
-    size_t size;
-
-    *newer = false;
-    *ckpt = (oct_checkpoint){0};
-    OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: there is no such file", path);
-    OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &bytes, &size));
-    oct_status status = check_bytes(path, bytes, size, entry);
-    if (status != OCT_OK) {
-        oct_free(&bytes);
-        return status;
-    }
-    OCT_TRY(adopt(ckpt, path, bytes, size, newer));
-    return check_step(ckpt, entry);
-}
-
-/* One pass over the file: its own checksum, and what the manifest says of all of it. */
-static oct_status check_digests(int fd, const char *path, size_t size,
-                                const oct_manifest_entry *entry)
-{
-    enum { CHUNK = 1 << 18 };
     oct_status status = OCT_OK;
     oct_sha256_state *sum = NULL;
-    uint8_t *chunk = NULL, checksum[OCT_CHECKSUM_BYTES] = {0}, there[OCT_CHECKSUM_BYTES],
-            digest[32];
+    uint8_t checksum[OCT_CHECKSUM_BYTES] = {0}, stored[OCT_CHECKSUM_BYTES] = {0}, digest[32];
     const size_t image = size > OCT_CHECKSUM_BYTES ? size - OCT_CHECKSUM_BYTES : 0;
-    const bool named = entry && !entry->damaged;
 
-    OCT_CHECK(!named || size == entry->bytes, OCT_DATA,
-              "%s: is damaged: it has %zu bytes instead of %llu", path, size,
-              (unsigned long long)entry->bytes);
     OCT_CHECK(image > 0, OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
     OCT_TRY_OUT(oct_sha256_begin(&sum));
-    OCT_TRY_OUT(oct_alloc(&chunk, CHUNK, 1));
-    for (size_t at = 0; at < image; at += CHUNK) {
-        const size_t bytes = image - at < CHUNK ? image - at : CHUNK;
-        OCT_TRY_OUT(oct_file_read_at(fd, at, chunk, bytes));
-        oct_sha256_add(sum, chunk, bytes);
-    }
+    OCT_TRY_OUT(oct_sha256_add_file(sum, fd, image));
     OCT_TRY_OUT(oct_sha256_peek(sum, checksum));
-    OCT_TRY_OUT(oct_file_read_at(fd, image, there, sizeof there));
-    oct_sha256_add(sum, there, sizeof there);
+    OCT_TRY_OUT(oct_file_read_at(fd, image, stored, sizeof stored));
+    oct_sha256_add(sum, stored, sizeof stored);
 out:
     oct_sha256_end(&sum, digest);
-    oct_free(&chunk);
     if (status != OCT_OK) return oct_fail_prefix("%s", path);
-    OCT_CHECK(memcmp(checksum, there, sizeof checksum) == 0 &&
-                  (!named || memcmp(digest, entry->digest, sizeof digest) == 0),
+    OCT_CHECK(memcmp(checksum, stored, sizeof checksum) == 0 &&
+                  (!expected || memcmp(digest, expected, sizeof digest) == 0),
               OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
     return OCT_OK;
 }
 
-/* A checkpoint comes out whole or empty. */
-static oct_status open_on_disk(oct_checkpoint *ckpt, const char *path,
-                               const oct_manifest_entry *entry, bool *newer)
+/* Opens a file: its bytes in memory or, on_disk, its values where they are. entry: what the manifest says of it (NULL:
+ * nothing). A checkpoint comes out whole or empty. */
+static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_manifest_entry *entry,
+                            bool on_disk, bool *newer)
 {
-    int fd;
+    oct_status status = OCT_OK;
+    uint8_t digest[32];
     size_t size;
+    int fd = -1;
+    const uint8_t *expected = entry && !entry->damaged ? entry->digest : NULL;
 
     *newer = false;
     *ckpt = (oct_checkpoint){0};
     OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: there is no such file", path);
-    OCT_TRY(oct_file_open(path, oct_checkpoint_limit, &fd, &size));
-    oct_status status = check_digests(fd, path, size, entry);
-    if (status == OCT_OK)
-        status = oct_h5_open_file(&ckpt->file, fd, size - OCT_CHECKSUM_BYTES, path);
-    if (status != OCT_OK) {
-        close(fd);
-        return status;
-    }
-    ckpt->fd = fd; /* closed with the checkpoint from here on */
+    if (on_disk)
+        OCT_TRY(oct_file_open(path, oct_checkpoint_limit, &fd, &size));
+    else
+        OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &ckpt->bytes, &size));
+    ckpt->fd = fd;
     ckpt->size = size;
-    status = oct_strdup(&ckpt->path, path);
-    if (status == OCT_OK) status = read_info(ckpt->file, path, &ckpt->info, newer);
+    OCT_CHECK_OUT(!expected || size == entry->bytes, OCT_DATA,
+                  "%s: is damaged: it has %zu bytes instead of %llu", path, size,
+                  (unsigned long long)entry->bytes);
+    if (on_disk) {
+        OCT_TRY_OUT(check_digests(fd, path, size, expected));
+        OCT_TRY_OUT(oct_h5_open_file(&ckpt->file, fd, size - OCT_CHECKSUM_BYTES, path));
+        fd = -1; /* closed with the checkpoint from here on */
+    } else {
+        if (expected) oct_sha256(ckpt->bytes, size, digest);
+        OCT_CHECK_OUT(!expected || memcmp(digest, expected, sizeof digest) == 0, OCT_DATA,
+                      "%s: is damaged: its SHA-256 differs", path);
+        OCT_TRY_OUT(oct_h5_open_checked(&ckpt->file, ckpt->bytes, size, path));
+    }
+    OCT_TRY_OUT(read_opened(ckpt, path, newer));
+    OCT_CHECK_OUT(!entry || ckpt->info.step == entry->step, OCT_DATA,
+                  "%s: holds step %lld, not the step of its name", path,
+                  (long long)ckpt->info.step);
+out:
+    if (fd >= 0) close(fd);
     if (status != OCT_OK) oct_checkpoint_close(ckpt);
-    OCT_TRY(status);
-    return check_step(ckpt, entry);
+    return status;
 }
 
 static oct_status path_of_step(const char *folder, int64_t step, char **path)
@@ -180,7 +131,7 @@ static oct_status path_of_step(const char *folder, int64_t step, char **path)
     return oct_format(path, "%s/%s", folder, oct_checkpoint_name(step, name));
 }
 
-/* A plain file that holds what its name says, of this recipe. */
+/* Whether it is a plain file that holds what its name says, of this recipe. */
 static bool is_of_run(const char *path, int64_t step, const char *recipe)
 {
     /* Nothing is known of its bytes but what they say themselves. */
@@ -190,13 +141,13 @@ static bool is_of_run(const char *path, int64_t step, const char *recipe)
     bool newer;
 
     if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
-    if (open_on_disk(&ckpt, path, &entry, &newer) != OCT_OK) {
+    if (open_file(&ckpt, path, &entry, true, &newer) != OCT_OK) {
         oct_fail_clear();
         return false;
     }
-    const bool is = strcmp(ckpt.info.recipe, recipe) == 0;
+    const bool same = strcmp(ckpt.info.recipe, recipe) == 0;
     oct_checkpoint_close(&ckpt);
-    return is;
+    return same;
 }
 
 oct_status oct_checkpoint_clean(const char *folder, const char *recipe)
@@ -219,7 +170,7 @@ out:
 }
 
 /* Returns the sentence of the failure at hand without path and kind: "its SHA-256 differs". */
-static const char *reason(const char *path)
+static const char *failure_reason(const char *path)
 {
     static const char kind[] = "is damaged: ";
     const char *text = oct_fail_text(0);
@@ -245,14 +196,13 @@ static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const ch
         oct_checkpoint_name(entry->step, name);
         oct_free(&path);
         OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, name));
-        status = on_disk ? open_on_disk(ckpt, path, entry, &newer)
-                         : open_file(ckpt, path, entry, &newer);
+        status = open_file(ckpt, path, entry, on_disk, &newer);
         if (status == OCT_OK && (!phase || strcmp(ckpt->info.phase, phase) == 0)) break;
         oct_checkpoint_close(ckpt);
         if (status == OCT_OK) continue;
         if (status != OCT_DATA || newer) goto out;
-        OCT_TRY_OUT(
-            oct_text_add(&bad, "%s%s is damaged (%s)", bad.length ? ", " : "", name, reason(path)));
+        OCT_TRY_OUT(oct_text_add(&bad, "%s%s is damaged (%s)", bad.length ? ", " : "", name,
+                                 failure_reason(path)));
     }
     if (ckpt->path && bad.length)
         oct_log(OCT_LOG_WARN, "checkpoint %s: using %s", bad.data, name);
@@ -291,11 +241,11 @@ oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
     bool newer;
 
     *ckpt = (oct_checkpoint){0};
-    if (!oct_checkpoint_name_step(name, &step)) return open_file(ckpt, path, NULL, &newer);
+    if (!oct_checkpoint_name_step(name, &step)) return open_file(ckpt, path, NULL, false, &newer);
     OCT_TRY_OUT(slash ? oct_format(&folder, "%.*s", (int)(slash - path) + 1, path)
                       : oct_strdup(&folder, "."));
     OCT_TRY_OUT(oct_manifest_read(&manifest, folder, false));
-    status = open_file(ckpt, path, oct_manifest_find(&manifest, step), &newer);
+    status = open_file(ckpt, path, oct_manifest_find(&manifest, step), false, &newer);
 out:
     oct_free(&folder);
     oct_manifest_free(&manifest);
@@ -332,7 +282,11 @@ oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, voi
                                      size_t size)
 {
     bool newer;
-    return adopt(ckpt, path, bytes, size, &newer);
+    *ckpt = (oct_checkpoint){.bytes = bytes, .size = size, .fd = -1};
+    oct_status status = oct_h5_open_checked(&ckpt->file, bytes, size, path);
+    if (status == OCT_OK) status = read_opened(ckpt, path, &newer);
+    if (status != OCT_OK) oct_checkpoint_close(ckpt);
+    return status;
 }
 
 void oct_checkpoint_close(oct_checkpoint *ckpt)

@@ -12,23 +12,31 @@
 #include <string.h>
 
 /* Makes "state/layers/0/conv/weight" of "layers.0.conv.weight". */
-static void item_path(char text[OCT_ITEM_PATH], const char *path)
+static void make_item_path(char path[OCT_ITEM_PATH], const char *name)
 {
-    snprintf(text, OCT_ITEM_PATH, "state/%s", path);
-    for (char *p = text; *p; p++) {
-        if (*p == '.') *p = '/';
-    }
+    snprintf(path, OCT_ITEM_PATH, "state/%s", name);
+    for (char *dot = path; (dot = strchr(dot, '.'));)
+        *dot = '/';
 }
 
-/* Where values come from: the model, or the averages beside it. */
+/* Makes "head.2.bias" of "state/head/2/bias". */
+static void make_module_path(char name[OCT_ITEM_PATH], const char *path)
+{
+    snprintf(name, OCT_ITEM_PATH, "%s", path + strlen("state/"));
+    for (char *slash = name; (slash = strchr(slash, '/'));)
+        *slash = '.';
+}
+
+/* The list that is made, and where its values come from: the model, or the averages. */
 typedef struct listing {
     oct_saved_arrays *list;
     const oct_average *average; /* NULL: there are none */
-    bool aside;
+    bool aside; /* averages are beside the model; false: in it, and beside it what is trained */
 } listing;
 
+/* buffer: a forward may change it. */
 static oct_status add_array(oct_saved_arrays *list, const char *path, const oct_tensor *tensor,
-                            oct_value_range range)
+                            oct_value_range range, bool buffer)
 {
     OCT_TRY(oct_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items));
     oct_saved_array *a = &list->items[list->count];
@@ -37,7 +45,8 @@ static oct_status add_array(oct_saved_arrays *list, const char *path, const oct_
                            .data = tensor->data,
                            .range = range,
                            .bytes = (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype),
-                           .offset = list->bytes};
+                           .offset = list->bytes,
+                           .buffer = buffer};
     OCT_TRY(oct_strdup(&a->path, path));
     list->count++;
     list->bytes += a->bytes;
@@ -49,28 +58,24 @@ static oct_status add_item(void *user, const oct_state_item *item)
     char path[OCT_ITEM_PATH];
     const listing *l = user;
     oct_tensor tensor = *item->tensor;
-    float *other = l->average && l->aside ? oct_average_of(l->average, item->tensor) : NULL;
-    if (other) tensor.data = other;
-    item_path(path, item->path);
-    OCT_TRY(add_array(l->list, path, &tensor, item->range));
-    l->list->items[l->list->count - 1].buffer = !item->param;
-    return OCT_OK;
+    float *average = l->average && l->aside ? oct_average_of(l->average, item->tensor) : NULL;
+    if (average) tensor.data = average;
+    make_item_path(path, item->path);
+    return add_array(l->list, path, &tensor, item->range, !item->param);
 }
 
-/* What is trained, where the file's model is of averages. */
+/* Adds what is trained where the file's model is of averages. */
 static oct_status add_trained(void *user, const oct_state_item *item)
 {
     char path[OCT_ITEM_PATH + sizeof "optimizer/trained/"], name[OCT_ITEM_PATH];
     const listing *l = user;
     oct_tensor tensor = *item->tensor;
-    float *other = oct_average_of(l->average, item->tensor);
-    if (!other) return OCT_OK;
-    if (!l->aside) tensor.data = other;
-    item_path(name, item->path);
+    float *beside = oct_average_of(l->average, item->tensor);
+    if (!beside) return OCT_OK;
+    if (!l->aside) tensor.data = beside;
+    make_item_path(name, item->path);
     snprintf(path, sizeof path, "optimizer/trained/%s", name + strlen("state/"));
-    OCT_TRY(add_array(l->list, path, &tensor, item->range));
-    l->list->items[l->list->count - 1].buffer = !item->param;
-    return OCT_OK;
+    return add_array(l->list, path, &tensor, item->range, !item->param);
 }
 
 oct_status oct_saved_arrays_list(oct_saved_arrays *list, oct_module *root, const oct_optim *optim,
@@ -83,7 +88,7 @@ oct_status oct_saved_arrays_list(oct_saved_arrays *list, oct_module *root, const
         const oct_tensor slot = {
             .dtype = OCT_F32, .shape = OCT_SHAPE(optim->numel), .data = optim->slot[i]};
         snprintf(path, sizeof path, "optimizer/%s", optim->type->slot[i]);
-        OCT_TRY(add_array(list, path, &slot, (oct_value_range){0}));
+        OCT_TRY(add_array(list, path, &slot, (oct_value_range){0}, false));
     }
     return l.average ? oct_module_state(root, add_trained, &l) : OCT_OK;
 }
@@ -96,45 +101,22 @@ void oct_saved_arrays_free(oct_saved_arrays *list)
     *list = (oct_saved_arrays){0};
 }
 
-static int by_path(const void *a, const void *b)
+static int compare_paths(const void *a, const void *b)
 {
     return strcmp(((const oct_saved_array *)a)->path, ((const oct_saved_array *)b)->path);
 }
 
-/* Makes "head.2.bias" of "state/head/2/bias". */
-static void module_path(char text[OCT_ITEM_PATH], const char *path)
+/* Lists the arrays that a model wants, sorted by path. */
+static oct_status list_wanted(oct_saved_arrays *list, oct_module *root, const oct_optim *optim,
+                              bool averaged)
 {
-    snprintf(text, OCT_ITEM_PATH, "%s", path + strlen("state/"));
-    for (char *p = text; *p; p++) {
-        if (*p == '/') *p = '.';
-    }
+    OCT_TRY(oct_saved_arrays_list(list, root, optim, averaged, false));
+    if (list->count > 0) qsort(list->items, list->count, sizeof *list->items, compare_paths);
+    return OCT_OK;
 }
 
-/* The data sets of a file that were not asked for: how many, and the names of the first, or a line each. */
-typedef struct surplus {
-    oct_h5 *h5;
-    const char *file;
-    const oct_saved_arrays *list; /* sorted by path */
-    bool optimizer;               /* is wanted */
-    char path[OCT_ITEM_PATH * 2];
-    size_t seen, count;
-    oct_text names;
-    oct_text *lines; /* NULL: only the names are wanted */
-} surplus;
-
-static oct_status add_surplus(surplus *s)
-{
-    enum { NAMED = 3 };
-    char name[OCT_ITEM_PATH];
-    if (s->lines) {
-        module_path(name, s->path);
-        return oct_text_add(s->lines, "%s: only there\n", name);
-    }
-    if (++s->count > NAMED) return OCT_OK;
-    return oct_text_add(&s->names, "%s%s", s->count > 1 ? ", " : "", s->path);
-}
-
-static bool is_known(surplus *s)
+/* Whether a data set of the file is one of those listed (sorted by path), or of its info. */
+static bool is_known(const oct_saved_arrays *list, const char *path)
 {
 #define X(name) "info/" #name,
     static const char *const info[] = {
@@ -142,61 +124,47 @@ static bool is_known(surplus *s)
         "info/phase",   "info/recipe",      "info/class_names",
         "info/skipped", "info/skipped_row", OCT_EARLY_STOPPING_NUMBERS(X) "info/best_value_bits"};
 #undef X
-    const oct_saved_array key = {.path = s->path};
+    char *text = NULL;
+    memcpy(&text, &path, sizeof text); /* it is only compared */
+    const oct_saved_array key = {.path = text};
     for (size_t i = 0; i < OCT_COUNT(info); i++)
-        if (strcmp(info[i], s->path) == 0) return true;
-    return s->list->count > 0 &&
-           bsearch(&key, s->list->items, s->list->count, sizeof *s->list->items, by_path);
+        if (strcmp(info[i], path) == 0) return true;
+    return list->count > 0 &&
+           bsearch(&key, list->items, list->count, sizeof *list->items, compare_paths);
 }
 
-static oct_status find_surplus(void *user, const char *name)
-{
-    enum { SEEN_MAX = 100000 };
-    surplus *s = user;
-    size_t length = strlen(s->path);
-
-    OCT_CHECK(++s->seen <= SEEN_MAX, OCT_DATA, "%s: holds more than %d items", s->file, SEEN_MAX);
-    OCT_CHECK(length + strlen(name) + 2 <= sizeof s->path, OCT_DATA,
-              "%s: holds names that are too long", s->file);
-    snprintf(s->path + length, sizeof s->path - length, "%s%s", length ? "/" : "", name);
-    if (!s->optimizer && strcmp(s->path, "optimizer") == 0) {
-        /* Nobody asks for it here. */
-    } else if (oct_h5_is_group(s->h5, s->path)) {
-        OCT_TRY(oct_h5_list(s->h5, s->path, find_surplus, s));
-    } else if (!is_known(s)) {
-        OCT_TRY(add_surplus(s));
-    }
-    s->path[length] = '\0';
-    return OCT_OK;
-}
-
-/* The file must hold exactly the wanted items, no fewer and no more. */
+/* The file must hold exactly the wanted items, no fewer and no more; its optimizer only where that is wanted. */
 static oct_status check_items(oct_h5 *h5, const char *file, const oct_saved_arrays *list,
                               bool optimizer)
 {
+    enum { NAMED = 3 };
     oct_status status = OCT_OK;
-    surplus s = {.h5 = h5, .file = file, .list = list, .optimizer = optimizer};
-    const char *first = NULL;
-    size_t missing = 0;
+    const char *first_missing = NULL, *path;
+    size_t missing = 0, surplus = 0;
+    oct_text names = {0};
 
     for (size_t i = list->count; i-- > 0;) {
         if (oct_h5_has(h5, list->items[i].path)) continue;
-        first = list->items[i].path;
+        first_missing = list->items[i].path;
         missing++;
     }
     OCT_CHECK(
         missing == 0, OCT_DATA,
         "%s: is a checkpoint of another model: it lacks %zu of the %zu items of this one, the "
         "first is %s",
-        file, missing, list->count, first);
-    OCT_TRY_OUT(oct_h5_list(h5, "", find_surplus, &s));
+        file, missing, list->count, first_missing);
+    for (size_t next = 0; (path = oct_h5_next_dataset(h5, "", &next));) {
+        const bool unasked = !optimizer && strncmp(path, "optimizer/", strlen("optimizer/")) == 0;
+        if (unasked || is_known(list, path) || ++surplus > NAMED) continue;
+        OCT_TRY_OUT(oct_text_add(&names, "%s%s", surplus > 1 ? ", " : "", path));
+    }
     OCT_CHECK_OUT(
-        s.count == 0, OCT_DATA,
+        surplus == 0, OCT_DATA,
         "%s: is a checkpoint of another model: %zu of its items are not in this one, such as "
         "%s",
-        file, s.count, s.names.data);
+        file, surplus, names.data);
 out:
-    oct_text_free(&s.names);
+    oct_text_free(&names);
     return status;
 }
 
@@ -218,7 +186,8 @@ static oct_status check_range(const char *file, const oct_saved_array *a, const 
     return OCT_OK;
 }
 
-static void count_updates(const oct_checkpoint *ckpt, oct_optim *optim)
+/* Gives the optimizer its count of updates, and says that its averages are in the model, as they are loaded. */
+static void set_updates(const oct_checkpoint *ckpt, oct_optim *optim)
 {
     if (!optim) return;
     optim->updates = ckpt->info.updates;
@@ -232,8 +201,7 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
     oct_h5 *h5 = ckpt->file;
     uint8_t *bytes = NULL;
 
-    OCT_TRY_OUT(oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false));
-    if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
+    OCT_TRY_OUT(list_wanted(&list, root, optim, ckpt->info.updates > 0));
     OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
     OCT_TRY_OUT(oct_alloc(&bytes, list.bytes, 1));
     for (size_t i = list.count; i-- > 0;) { /* a layer says more than the optimizer before it */
@@ -245,21 +213,21 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
         const oct_saved_array *a = &list.items[i];
         if (a->bytes > 0) memcpy(a->data, bytes + a->offset, a->bytes);
     }
-    count_updates(ckpt, optim);
+    set_updates(ckpt, optim);
 out:
     oct_saved_arrays_free(&list);
     oct_free(&bytes);
     return status;
 }
 
-/* Rank 0 proves that all of it is there, with its types and shapes, before a value changes anywhere. */
-static oct_status check_all(oct_h5 *h5, const char *path, const oct_saved_arrays *list,
-                            bool optimizer)
+/* Checks that all of it is there with its types and shapes, before a value changes. */
+static oct_status check_arrays(oct_h5 *h5, const char *path, const oct_saved_arrays *list,
+                               bool optimizer)
 {
     OCT_TRY(check_items(h5, path, list, optimizer));
     for (size_t i = list->count; i-- > 0;) {
         const oct_saved_array *a = &list->items[i];
-        OCT_TRY(oct_h5_check(h5, a->path, a->dtype, a->shape));
+        OCT_TRY(oct_h5_read(h5, a->path, a->dtype, a->shape, NULL));
     }
     return OCT_OK;
 }
@@ -271,10 +239,8 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
     oct_status status, first_status = OCT_OK;
     oct_saved_arrays list = {0};
     oct_h5 *h5 = ckpt->file;
-    status = oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false);
-    if (status == OCT_OK && list.count > 0)
-        qsort(list.items, list.count, sizeof *list.items, by_path);
-    if (status == OCT_OK && first) status = check_all(h5, ckpt->path, &list, optim != NULL);
+    status = list_wanted(&list, root, optim, ckpt->info.updates > 0);
+    if (status == OCT_OK && first) status = check_arrays(h5, ckpt->path, &list, optim != NULL);
     OCT_TRY_OUT(group->agree(group, status));
     /* What rank 0 cannot read is reported at the end: all ranks keep to the order of the arrays. */
     for (size_t i = 0; i < list.count; i++) {
@@ -285,24 +251,24 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
         if (a->bytes > 0) OCT_TRY_OUT(group->broadcast(group, a->data, a->bytes, 0));
     }
     OCT_TRY_OUT(group->agree(group, first_status));
-    count_updates(ckpt, optim);
+    set_updates(ckpt, optim);
 out:
     oct_saved_arrays_free(&list);
     return status;
 }
 
-static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *out)
+static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *differences)
 {
-    char name[OCT_ITEM_PATH], there[96], here[96];
+    char name[OCT_ITEM_PATH], in_file[96], in_model[96];
     oct_dtype dtype;
     oct_shape shape;
-    module_path(name, a->path);
-    if (!oct_h5_has(h5, a->path)) return oct_text_add(out, "%s: only here\n", name);
+    make_module_path(name, a->path);
+    if (!oct_h5_has(h5, a->path)) return oct_text_add(differences, "%s: only here\n", name);
     OCT_TRY(oct_h5_look(h5, a->path, &dtype, &shape));
     if (dtype == a->dtype && oct_shape_equal(&shape, &a->shape)) return OCT_OK;
-    return oct_text_add(out, "%s: %s %s there, %s %s here\n", name, oct_dtype_name(dtype),
-                        oct_shape_text(&shape, there), oct_dtype_name(a->dtype),
-                        oct_shape_text(&a->shape, here));
+    return oct_text_add(differences, "%s: %s %s there, %s %s here\n", name, oct_dtype_name(dtype),
+                        oct_shape_text(&shape, in_file), oct_dtype_name(a->dtype),
+                        oct_shape_text(&a->shape, in_model));
 }
 
 oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
@@ -310,37 +276,41 @@ oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
 {
     oct_status status = OCT_OK;
     oct_saved_arrays list = {0};
-    oct_h5 *h5 = ckpt->file;
-    surplus s = {
-        .h5 = h5, .file = ckpt->path, .list = &list, .path = "state", .lines = differences};
+    const char *path;
 
     OCT_TRY_OUT(oct_saved_arrays_list(&list, root, NULL, false, false));
     for (size_t i = 0; i < list.count; i++)
-        OCT_TRY_OUT(compare_array(h5, &list.items[i], differences));
-    if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
-    if (oct_h5_has(h5, s.path)) OCT_TRY_OUT(oct_h5_list(h5, s.path, find_surplus, &s));
+        OCT_TRY_OUT(compare_array(ckpt->file, &list.items[i], differences));
+    if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, compare_paths);
+    for (size_t next = 0; (path = oct_h5_next_dataset(ckpt->file, "state/", &next));) {
+        char name[OCT_ITEM_PATH];
+        if (is_known(&list, path)) continue;
+        make_module_path(name, path);
+        OCT_TRY_OUT(oct_text_add(differences, "%s: only there\n", name));
+    }
 out:
     oct_saved_arrays_free(&list);
-    oct_text_free(&s.names);
     return status;
 }
 
+/* The walk of oct_checkpoint_fold. */
 typedef struct folding {
     oct_h5 *h5; /* NULL: another rank has the file */
     const oct_collective *group;
     oct_status status; /* of this rank alone, until all are through */
 } folding;
 
-static oct_status fold_as_there(void *user, oct_module *module)
+/* Folds the batch norm of a convolution if the file has none for it. */
+static oct_status fold_missing_norm(void *user, oct_module *module)
 {
     folding *f = user;
     oct_qat_conv *conv = (oct_qat_conv *)module;
     char path[256], item[OCT_ITEM_PATH];
     if (module->type != &oct_qat_conv_type || !conv->batch_norm || conv->borrows) return OCT_OK;
-    item_path(item, oct_module_path(conv->batch_norm, path));
-    bool there = f->h5 && oct_h5_has(f->h5, item);
-    OCT_TRY(f->group->broadcast(f->group, &there, sizeof there, 0));
-    if (!there && f->status == OCT_OK) f->status = oct_qat_conv_drop_norm(conv);
+    make_item_path(item, oct_module_path(conv->batch_norm, path));
+    bool in_file = f->h5 && oct_h5_has(f->h5, item);
+    OCT_TRY(f->group->broadcast(f->group, &in_file, sizeof in_file, 0));
+    if (!in_file && f->status == OCT_OK) f->status = oct_qat_conv_drop_norm(conv);
     return OCT_OK;
 }
 
@@ -348,6 +318,6 @@ oct_status oct_checkpoint_fold(const oct_checkpoint *ckpt, oct_module *root,
                                const oct_collective *group)
 {
     folding f = {ckpt->file, group, OCT_OK};
-    OCT_TRY(oct_module_walk(root, fold_as_there, &f));
+    OCT_TRY(oct_module_walk(root, fold_missing_norm, &f));
     return group->agree(group, f.status);
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "io/file/file.h"
 #include "io/hdf5/hdf5.h"
 
@@ -17,18 +18,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-/* A save in its parts. */
+/* What is saved, and the file that is made of it. */
 typedef struct saving {
     char *folder;
     oct_checkpoint_info info; /* texts owned */
     oct_keep keep;
     oct_saved_arrays list;
-    uint8_t *early; /* values that are copied at the beginning */
-    uint8_t *image; /* of the file; zeros where arrays lie that are not copied */
-    size_t size;
+    uint8_t *early_copies; /* of values that may change before the next update */
+    uint8_t *image;        /* of the file; zeros where arrays lie that are not copied */
+    size_t size;           /* of the image */
 } saving;
 
 static oct_status write_early_stopping(oct_h5 *h5, const oct_early_stopping *stopping)
@@ -59,8 +59,8 @@ static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
                              : OCT_OK;
 }
 
-/* A forward changes buffers. Small arrays are copied with them: of these it costs nothing to be sure. */
-static bool is_early(const oct_saved_array *a)
+/* Whether an array is copied when the save begins: a forward changes buffers, and copies of small arrays cost nothing. */
+static bool is_copied_early(const oct_saved_array *a)
 {
     enum { SMALL = 1 << 16 };
     return a->buffer || a->bytes <= SMALL;
@@ -70,12 +70,12 @@ static oct_status copy_early(saving *s)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < s->list.count; i++)
-        if (is_early(&s->list.items[i])) bytes += s->list.items[i].bytes;
-    OCT_TRY(oct_alloc(&s->early, bytes, 1));
-    uint8_t *to = s->early;
+        if (is_copied_early(&s->list.items[i])) bytes += s->list.items[i].bytes;
+    OCT_TRY(oct_alloc(&s->early_copies, bytes, 1));
+    uint8_t *to = s->early_copies;
     for (size_t i = 0; i < s->list.count; i++) {
         oct_saved_array *a = &s->list.items[i];
-        if (!is_early(a) || a->bytes == 0) continue;
+        if (!is_copied_early(a) || a->bytes == 0) continue;
         memcpy(to, a->data, a->bytes);
         a->data = to;
         to += a->bytes;
@@ -88,7 +88,7 @@ static void free_saving(saving *s)
     oct_free(&s->folder);
     oct_free(&s->info.recipe);
     oct_free(&s->info.class_names);
-    oct_free(&s->early);
+    oct_free(&s->early_copies);
     oct_free(&s->image);
     oct_saved_arrays_free(&s->list);
 }
@@ -113,22 +113,14 @@ out:
     return status;
 }
 
-/* What the image of so much will have at most, as a rule: what it does not use costs nothing, more costs a copy. */
-static size_t likely_size(const saving *s)
-{
-    enum { INFO = 1 << 16, OF_AN_ARRAY = 1 << 12 };
-    const size_t texts = (s->info.recipe ? strlen(s->info.recipe) : 0) +
-                         (s->info.class_names ? strlen(s->info.class_names) : 0);
-    return s->list.bytes + texts + INFO + s->list.count * OF_AN_ARRAY;
-}
-
-static int by_offset(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
     const size_t x = ((const oct_saved_array *)a)->offset, y = ((const oct_saved_array *)b)->offset;
     return (x > y) - (x < y);
 }
 
-static void copy_array(saving *s, oct_saved_array *a)
+/* Copies the values of an array to where they lie in the image. */
+static void copy_into_image(saving *s, oct_saved_array *a)
 {
     OCT_ASSERT(a->bytes <= s->size && a->offset <= s->size - a->bytes);
     if (a->bytes > 0) memcpy(s->image + a->offset, a->data, a->bytes);
@@ -141,38 +133,29 @@ static oct_status lay_out_image(saving *s)
     oct_status status = OCT_OK;
     oct_saved_arrays *list = &s->list;
     oct_h5 *h5 = NULL;
-    OCT_TRY_OUT(oct_h5_create_sized(&h5, likely_size(s)));
+    /* As a rule the image has no more than this: what it does not use costs nothing, more costs a copy. */
+    enum { INFO_BYTES = 1 << 16, ARRAY_HEADER_BYTES = 1 << 12 };
+    const size_t texts = (s->info.recipe ? strlen(s->info.recipe) : 0) +
+                         (s->info.class_names ? strlen(s->info.class_names) : 0);
+    OCT_TRY_OUT(
+        oct_h5_create(&h5, list->bytes + texts + INFO_BYTES + list->count * ARRAY_HEADER_BYTES));
     OCT_TRY_OUT(write_info(h5, &s->info));
     for (size_t i = 0; i < list->count; i++) {
         oct_saved_array *a = &list->items[i];
         OCT_TRY_OUT(oct_h5_reserve(h5, a->path, a->dtype, a->shape, &a->offset));
     }
-    OCT_TRY_OUT(oct_h5_finish(&h5, &s->image, &s->size));
+    OCT_TRY_OUT(oct_h5_finish(&h5, false, &s->image, &s->size));
     for (size_t i = 0; i < list->count; i++)
-        if (is_early(&list->items[i])) copy_array(s, &list->items[i]);
-    if (list->count > 0) qsort(list->items, list->count, sizeof *list->items, by_offset);
+        if (is_copied_early(&list->items[i])) copy_into_image(s, &list->items[i]);
+    if (list->count > 0) qsort(list->items, list->count, sizeof *list->items, compare_offsets);
 out:
     oct_h5_close(&h5);
     return status;
 }
 
-/* Deletes the files that the old manifest named and the new one does not. */
-static void delete_dropped(const char *folder, const oct_manifest *old, const oct_manifest *new)
-{
-    char name[OCT_CHECKPOINT_NAME], *path;
-    for (size_t i = 0; i < old->count; i++) {
-        const oct_manifest_entry *entry = &old->entries[i];
-        if (entry->damaged || oct_manifest_find(new, entry->step)) continue;
-        if (oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)) != OCT_OK)
-            return;
-        unlink(path);
-        oct_free(&path);
-    }
-}
-
 /* Hashes and writes bytes, chunk by chunk. */
-static oct_status stream_bytes(const uint8_t *bytes, size_t size, oct_new_file *file,
-                               oct_sha256_state *sum)
+static oct_status write_bytes(const uint8_t *bytes, size_t size, oct_new_file *file,
+                              oct_sha256_state *sum)
 {
     enum { CHUNK = 1 << 20 };
     for (size_t at = 0; at < size; at += CHUNK) {
@@ -183,34 +166,29 @@ static oct_status stream_bytes(const uint8_t *bytes, size_t size, oct_new_file *
     return OCT_OK;
 }
 
-/* Streams the image, with the arrays that are not in it from where they are, then its checksum; digest: of the whole
+/* Writes the image, with the arrays that are not in it from where they are, then its checksum; digest: of the whole
  * file. */
-static oct_status stream(const saving *s, oct_new_file *file, oct_sha256_state *sum)
-{
-    uint8_t checksum[OCT_CHECKSUM_BYTES];
-    size_t at = 0;
-    for (size_t i = 0; i < s->list.count; i++) {
-        const oct_saved_array *a = &s->list.items[i];
-        if (a->bytes == 0 || a->data == s->image + a->offset) continue;
-        OCT_ASSERT(at <= a->offset && a->offset + a->bytes <= s->size);
-        OCT_TRY(stream_bytes(s->image + at, a->offset - at, file, sum));
-        OCT_TRY(stream_bytes(a->data, a->bytes, file, sum));
-        at = a->offset + a->bytes;
-    }
-    OCT_TRY(stream_bytes(s->image + at, s->size - at, file, sum));
-    OCT_TRY(oct_sha256_peek(sum, checksum));
-    oct_sha256_add(sum, checksum, sizeof checksum);
-    return oct_new_file_add(file, checksum, sizeof checksum);
-}
-
 static oct_status write_file(const saving *s, const char *path, uint8_t digest[32])
 {
     oct_status status = OCT_OK;
     oct_new_file *file = NULL;
     oct_sha256_state *sum = NULL;
+    uint8_t checksum[OCT_CHECKSUM_BYTES];
+    size_t at = 0;
     OCT_TRY_OUT(oct_sha256_begin(&sum));
     OCT_TRY_OUT(oct_new_file_begin(&file, path, s->size + OCT_CHECKSUM_BYTES));
-    OCT_TRY_OUT(stream(s, file, sum));
+    for (size_t i = 0; i < s->list.count; i++) {
+        const oct_saved_array *a = &s->list.items[i];
+        if (a->bytes == 0 || a->data == s->image + a->offset) continue;
+        OCT_ASSERT(at <= a->offset && a->offset + a->bytes <= s->size);
+        OCT_TRY_OUT(write_bytes(s->image + at, a->offset - at, file, sum));
+        OCT_TRY_OUT(write_bytes(a->data, a->bytes, file, sum));
+        at = a->offset + a->bytes;
+    }
+    OCT_TRY_OUT(write_bytes(s->image + at, s->size - at, file, sum));
+    OCT_TRY_OUT(oct_sha256_peek(sum, checksum));
+    oct_sha256_add(sum, checksum, sizeof checksum);
+    OCT_TRY_OUT(oct_new_file_add(file, checksum, sizeof checksum));
     status = oct_new_file_commit(&file);
 out:
     oct_new_file_discard(&file);
@@ -218,63 +196,43 @@ out:
     return status;
 }
 
-/* Takes a file back that no manifest on the disk names. One that failed in its last step does: it is renamed, and only
- * its folder could not be synced. */
+/* Deletes a file whose manifest could not be written, and returns that failure. A manifest that failed in its last step
+ * names the file: it is renamed, and only its folder could not be synced. */
 static oct_status take_back(const saving *s, const char *path)
 {
     char why[1024];
-    oct_manifest there = {0};
+    oct_manifest on_disk = {0};
     const oct_status status = oct_fail_code();
     snprintf(why, sizeof why, "%s", oct_fail_text(0));
-    if (oct_manifest_read(&there, s->folder, false) == OCT_OK &&
-        !oct_manifest_find(&there, s->info.step))
+    if (oct_manifest_read(&on_disk, s->folder, false) == OCT_OK &&
+        !oct_manifest_find(&on_disk, s->info.step))
         unlink(path);
-    oct_manifest_free(&there);
+    oct_manifest_free(&on_disk);
     return oct_fail(status, "%s", why);
 }
 
-/* Writes the file, then the manifest. */
-static oct_status commit(const saving *s, const char *path, uint8_t digest[32])
-{
-    oct_status status = OCT_OK;
-    oct_manifest old = {0}, new = {0};
-    const oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_CHECKSUM_BYTES};
-
-    OCT_TRY_OUT(oct_manifest_read(&old, s->folder, true));
-    /* The manifest as it will be, with this entry's digest still to come. */
-    OCT_TRY_OUT(oct_alloc(&new.entries, old.count + 1, sizeof *new.entries));
-    new.count = old.count;
-    new.capacity = old.count + 1;
-    if (old.count > 0) memcpy(new.entries, old.entries, old.count * sizeof *old.entries);
-    OCT_TRY_OUT(oct_manifest_add(&new, &entry, s->keep));
-    OCT_TRY_OUT(write_file(s, path, digest));
-    memcpy(new.entries[0].digest, digest, sizeof new.entries[0].digest);
-    status = oct_manifest_write(&new, s->folder);
-    if (status != OCT_OK) status = take_back(s, path);
-    if (status == OCT_OK) delete_dropped(s->folder, &old, &new);
-out:
-    oct_manifest_free(&old);
-    oct_manifest_free(&new);
-    return status;
-}
-
-/* Writes the file and the manifest. file may be NULL. */
+/* Writes the file, then the manifest. file may be NULL. */
 static oct_status write_saving(saving *s, oct_checkpoint_file *file)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
-    uint8_t digest[32];
+    oct_manifest old = {0};
+    oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_CHECKSUM_BYTES};
     OCT_TRY_OUT(oct_make_folders(s->folder));
     oct_file_clean(s->folder);
     OCT_TRY_OUT(oct_format(&path, "%s/%s", s->folder, oct_checkpoint_name(s->info.step, name)));
-    OCT_TRY_OUT(commit(s, path, digest));
-    if (file) {
+    OCT_TRY_OUT(oct_manifest_read(&old, s->folder, true));
+    OCT_TRY_OUT(write_file(s, path, entry.digest));
+    status = oct_manifest_commit(&old, &entry, s->keep, s->folder);
+    if (status != OCT_OK) status = take_back(s, path);
+    if (status == OCT_OK && file) {
         file->path = path;
-        memcpy(file->digest, digest, sizeof digest);
+        memcpy(file->digest, entry.digest, sizeof file->digest);
         path = NULL;
     }
 out:
     oct_free(&path);
+    oct_manifest_free(&old);
     return status;
 }
 
@@ -293,7 +251,7 @@ oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *in
 
 /* One thread waits for saves and carries them out. */
 
-/* The thread goes on from COPYING, everybody else from DONE. */
+/* States of a save, in their order; the thread leaves COPYING and WRITING, everybody else IDLE and DONE. */
 typedef enum state { IDLE, COPYING, WRITING, DONE } state;
 
 struct oct_checkpoint_writer {
@@ -311,13 +269,6 @@ struct oct_checkpoint_writer {
     char why[1024];
 };
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void set_state(oct_checkpoint_writer *w, state next)
 {
     pthread_mutex_lock(&w->lock);
@@ -326,7 +277,7 @@ static void set_state(oct_checkpoint_writer *w, state next)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void *work(void *user)
+static void *carry_out_saves(void *user)
 {
     oct_checkpoint_writer *w = user;
     pthread_mutex_lock(&w->lock);
@@ -341,7 +292,7 @@ static void *work(void *user)
             /* Copies the others into the image; after it model and optimizer are not looked at any more. */
             for (size_t i = 0; i < w->saving.list.count; i++) {
                 oct_saved_array *a = &w->saving.list.items[i];
-                if (!is_early(a)) copy_array(&w->saving, a);
+                if (!is_copied_early(a)) copy_into_image(&w->saving, a);
             }
             set_state(w, WRITING);
             w->status = write_saving(&w->saving, &w->file);
@@ -349,7 +300,7 @@ static void *work(void *user)
         if (w->status != OCT_OK) snprintf(w->why, sizeof w->why, "%s", oct_fail_text(0));
         oct_fail_clear();
         free_saving(&w->saving);
-        w->seconds = now() - w->begun;
+        w->seconds = oct_seconds() - w->begun;
         pthread_mutex_lock(&w->lock);
         w->state = DONE;
         pthread_cond_broadcast(&w->changed);
@@ -368,7 +319,7 @@ oct_status oct_checkpoint_writer_create(oct_checkpoint_writer **writer)
     /* Signals are for the thread that runs the program. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&w->thread, NULL, work, w);
+    const int error = pthread_create(&w->thread, NULL, carry_out_saves, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0) return OCT_OK;
     pthread_cond_destroy(&w->changed);
@@ -379,21 +330,21 @@ oct_status oct_checkpoint_writer_create(oct_checkpoint_writer **writer)
 }
 
 /* Waits until the save under way is no longer in the states up to `last`. */
-static void wait_beyond(oct_checkpoint_writer *w, state last)
+static void wait_until_past(oct_checkpoint_writer *w, state last)
 {
-    const double begin = now();
+    const double begin = oct_seconds();
     pthread_mutex_lock(&w->lock);
     while (w->state != IDLE && w->state <= last)
         pthread_cond_wait(&w->changed, &w->lock);
     pthread_mutex_unlock(&w->lock);
-    w->blocked += now() - begin;
+    w->blocked += oct_seconds() - begin;
 }
 
 void oct_checkpoint_writer_destroy(oct_checkpoint_writer **writer)
 {
     oct_checkpoint_writer *w = *writer;
     if (!w) return;
-    wait_beyond(w, WRITING);
+    wait_until_past(w, WRITING);
     if (w->state == DONE && w->status != OCT_OK) oct_log(OCT_LOG_WARN, "%s", w->why);
     pthread_mutex_lock(&w->lock);
     w->stop = true;
@@ -411,16 +362,16 @@ oct_status oct_checkpoint_writer_begin(oct_checkpoint_writer *writer, const char
                                        const oct_optim *optim, oct_keep keep)
 {
     OCT_ASSERT(writer->state == IDLE);
-    writer->begun = now();
+    writer->begun = oct_seconds();
     OCT_TRY(begin_saving(&writer->saving, folder, info, root, optim, keep));
     set_state(writer, COPYING);
-    writer->blocked = now() - writer->begun;
+    writer->blocked = oct_seconds() - writer->begun;
     return OCT_OK;
 }
 
 void oct_checkpoint_writer_wait_copied(oct_checkpoint_writer *writer)
 {
-    if (writer) wait_beyond(writer, COPYING);
+    if (writer) wait_until_past(writer, COPYING);
 }
 
 bool oct_checkpoint_writer_is_done(oct_checkpoint_writer *writer)
@@ -436,7 +387,7 @@ oct_status oct_checkpoint_writer_take(oct_checkpoint_writer *writer,
                                       oct_checkpoint_written *written)
 {
     const double blocked = writer->blocked;
-    wait_beyond(writer, WRITING);
+    wait_until_past(writer, WRITING);
     OCT_ASSERT(writer->state == DONE);
     *written = (oct_checkpoint_written){writer->file, writer->seconds, blocked};
     writer->file = (oct_checkpoint_file){0};

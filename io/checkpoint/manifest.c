@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     SCHEMA = 1,
@@ -47,7 +48,7 @@ bool oct_checkpoint_name_step(const char *name, int64_t *step)
     return strcmp(again + sizeof prefix - 1, name) == 0;
 }
 
-static oct_status append(oct_manifest *manifest, const oct_manifest_entry *entry)
+static oct_status add_entry(oct_manifest *manifest, const oct_manifest_entry *entry)
 {
     OCT_TRY(oct_grow(&manifest->entries, &manifest->capacity, manifest->count + 1,
                      sizeof *manifest->entries));
@@ -115,20 +116,21 @@ static const char *read_document(oct_manifest *manifest, const char *path, json_
         if (!read_entry(json_array_get(list, i), &entry)) return "it has an entry of another form";
         if (i > 0 && entry.step >= manifest->entries[i - 1].step)
             return "its entries are not newest first";
-        *status = append(manifest, &entry);
+        *status = add_entry(manifest, &entry);
         if (*status != OCT_OK) return NULL;
     }
     return NULL;
 }
 
-/* A file that is there, or may be, and cannot be read. strict: it fails for lack of resources, which may end. */
+/* Says which kind of failure it is that a file could not be read. strict: where it is there, or may be, resources lack,
+ * which may end: OCT_RESOURCE. */
 static oct_status judge_unread(const char *path, size_t limit, bool strict)
 {
     struct stat info;
     const int error = stat(path, &info) == 0 ? 0 : errno;
-    const bool never = error ? error == ENOENT || error == ENOTDIR
-                             : !S_ISREG(info.st_mode) || (uint64_t)info.st_size > limit;
-    if (!strict || never) return OCT_DATA;
+    const bool unreadable = error ? error == ENOENT || error == ENOTDIR
+                                  : !S_ISREG(info.st_mode) || (uint64_t)info.st_size > limit;
+    if (!strict || unreadable) return OCT_DATA;
     char why[1024];
     snprintf(why, sizeof why, "%s", oct_fail_text(0));
     return oct_fail(OCT_RESOURCE, "%s", why);
@@ -159,7 +161,7 @@ static oct_status read_manifest_file(oct_manifest *manifest, const char *path, b
 
 /* Finds size and digest of a step file, and whether its own checksum fits. A file that cannot be read is one
  * more that is damaged. */
-static oct_status examine(const char *folder, bool strict, oct_manifest_entry *entry)
+static oct_status examine_step_file(const char *folder, bool strict, oct_manifest_entry *entry)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
@@ -183,12 +185,13 @@ static oct_status examine(const char *folder, bool strict, oct_manifest_entry *e
     return OCT_OK;
 }
 
-static int newer_first(const void *a, const void *b)
+static int compare_newest_first(const void *a, const void *b)
 {
     int64_t x = ((const oct_manifest_entry *)a)->step, y = ((const oct_manifest_entry *)b)->step;
     return (x < y) - (x > y);
 }
 
+/* Makes a manifest of the step files of a folder. */
 static oct_status scan_folder(oct_manifest *manifest, const char *folder, bool strict)
 {
     oct_status status = OCT_OK;
@@ -203,12 +206,12 @@ static oct_status scan_folder(oct_manifest *manifest, const char *folder, bool s
         OCT_CHECK_OUT(manifest->count < ENTRIES_MAX, OCT_DATA,
                       "%s: holds more than %d checkpoints and no good manifest; remove some",
                       folder, ENTRIES_MAX);
-        OCT_TRY_OUT(append(manifest, &(oct_manifest_entry){.step = step}));
+        OCT_TRY_OUT(add_entry(manifest, &(oct_manifest_entry){.step = step}));
     }
     if (manifest->count > 0)
-        qsort(manifest->entries, manifest->count, sizeof *manifest->entries, newer_first);
+        qsort(manifest->entries, manifest->count, sizeof *manifest->entries, compare_newest_first);
     for (size_t i = 0; i < manifest->count; i++)
-        OCT_TRY_OUT(examine(folder, strict, &manifest->entries[i]));
+        OCT_TRY_OUT(examine_step_file(folder, strict, &manifest->entries[i]));
 out:
     closedir(dir);
     return status;
@@ -252,7 +255,7 @@ oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder)
     for (struct dirent *found = NULL; dir && !why && (found = readdir(dir));) {
         if (!oct_checkpoint_name_step(found->d_name, &step) || oct_manifest_find(&named, step))
             continue;
-        OCT_TRY_OUT(append(unnamed, &(oct_manifest_entry){.step = step}));
+        OCT_TRY_OUT(add_entry(unnamed, &(oct_manifest_entry){.step = step}));
     }
 out:
     if (status != OCT_OK) oct_manifest_free(unnamed);
@@ -262,28 +265,10 @@ out:
     return status;
 }
 
-oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry, oct_keep keep)
-{
-    OCT_TRY(append(manifest, entry));
-    size_t kept = 1;
-    int64_t newest = 1;
-    oct_manifest_entry *entries = manifest->entries;
-    memmove(entries + 1, entries, (manifest->count - 1) * sizeof *entries);
-    entries[0] = *entry;
-    for (size_t i = 1; i < manifest->count; i++) {
-        if (entries[i].damaged || entries[i].step >= entry->step) continue;
-        const bool stays = entries[i].step == keep.always || entries[i].step == keep.best;
-        if (newest++ < keep.newest || stays) entries[kept++] = entries[i];
-    }
-    manifest->count = kept;
-    return OCT_OK;
-}
-
 const oct_manifest_entry *oct_manifest_find(const oct_manifest *manifest, int64_t step)
 {
-    for (size_t i = 0; i < manifest->count; i++) {
+    for (size_t i = 0; i < manifest->count; i++)
         if (manifest->entries[i].step == step) return &manifest->entries[i];
-    }
     return NULL;
 }
 
@@ -307,6 +292,35 @@ oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder)
 out:
     oct_free(&path);
     oct_text_free(&text);
+    return status;
+}
+
+oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry *entry,
+                               oct_keep keep, const char *folder)
+{
+    oct_status status = OCT_OK;
+    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    oct_manifest new = {0};
+    int64_t newest = 1;
+
+    OCT_TRY_OUT(add_entry(&new, entry));
+    for (size_t i = 0; i < old->count; i++) {
+        const oct_manifest_entry *e = &old->entries[i];
+        if (e->damaged || e->step >= entry->step) continue;
+        if (newest++ < keep.newest || e->step == keep.always || e->step == keep.best)
+            OCT_TRY_OUT(add_entry(&new, e));
+    }
+    OCT_TRY_OUT(oct_manifest_write(&new, folder));
+    for (size_t i = 0; i < old->count; i++) {
+        const oct_manifest_entry *e = &old->entries[i];
+        if (e->damaged || oct_manifest_find(&new, e->step)) continue;
+        /* What cannot be deleted now goes with the next save. */
+        if (oct_format(&path, "%s/%s", folder, oct_checkpoint_name(e->step, name)) != OCT_OK) break;
+        unlink(path);
+        oct_free(&path);
+    }
+out:
+    oct_manifest_free(&new);
     return status;
 }
 

@@ -48,9 +48,10 @@ oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder) OCT_N
  * manifest, or a step file that stands for it, which is there and cannot be read is OCT_RESOURCE. */
 oct_status oct_manifest_read(oct_manifest *manifest, const char *folder,
                              bool to_change) OCT_NODISCARD;
-/* Puts an entry in front; drops damaged entries and those of the same or later steps, then all that do not stay. */
-oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry,
-                            oct_keep keep) OCT_NODISCARD;
+/* Writes the manifest of a new checkpoint: of the old one's entries those of earlier steps that are not damaged and that
+ * `keep` names. Then deletes the files that the old manifest names and the new one does not. */
+oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry *entry,
+                               oct_keep keep, const char *folder) OCT_NODISCARD;
 /* Finds the entry of a step; NULL when there is none. */
 const oct_manifest_entry *oct_manifest_find(const oct_manifest *manifest, int64_t step);
 oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder) OCT_NODISCARD;

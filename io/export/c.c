@@ -272,25 +272,6 @@ static void make_pixels(const oct_to_c_file *f, golden *g, float *values)
     }
 }
 
-static oct_status run_golden(const oct_to_c_file *f, golden *g, int64_t samples)
-{
-    const oct_program *program = f->w.program;
-    const float *input[OCT_PROGRAM_INPUTS], *at = g->input;
-    oct_runtime *runtime = NULL;
-    OCT_TRY(oct_runtime_create(&runtime, program, 1, NULL));
-    oct_status status = OCT_OK;
-    for (int64_t n = 0; n < samples && status == OCT_OK; n++) {
-        for (int i = 0; i < program->num_inputs; i++) {
-            input[i] = at;
-            at += oct_value_numel(&program->values[program->inputs[i]]);
-        }
-        status =
-            oct_runtime_run(runtime, 1, input, g->output + n * (int64_t)oct_value_bytes(f->out));
-    }
-    oct_runtime_destroy(&runtime);
-    return status;
-}
-
 static oct_status compute_golden(const oct_to_c_file *f, golden *g)
 {
     const int64_t numel = oct_inputs_numel(f->w.program), all = f->golden * numel;
@@ -300,7 +281,7 @@ static oct_status compute_golden(const oct_to_c_file *f, golden *g)
     OCT_TRY(oct_alloc(&g->output, (size_t)samples, oct_value_bytes(f->out)));
     memcpy(g->input, f->w.job->model->golden_input, (size_t)all * sizeof *g->input);
     if (f->w.job->pixels) make_pixels(f, g, g->input + all);
-    OCT_TRY(run_golden(f, g, samples));
+    OCT_TRY(oct_model_run_golden(f->w.program, g->input, samples, g->output));
     if (!f->first) return OCT_OK;
     const oct_qparams q = oct_step_output(f->w.program, f->first)->q;
     OCT_TRY(oct_alloc(&g->codes, (size_t)all, oct_dtype_bytes(oct_codes_dtype(q))));

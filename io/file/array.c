@@ -5,26 +5,20 @@
 #include "core/base/mem.h"
 #include "io/file/file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 oct_status oct_span_open(oct_span *span, const char *path)
 {
-    struct stat info;
+    int fd;
+    size_t size;
     *span = OCT_SPAN_NONE;
-    span->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    OCT_CHECK(span->fd >= 0, errno == EACCES || errno == EMFILE ? OCT_RESOURCE : OCT_DATA,
-              "%s: cannot be read: %s", path, strerror(errno));
-    oct_status status = fstat(span->fd, &info) == 0
-                            ? oct_file_check_regular(path, &info)
-                            : oct_fail(OCT_DATA, "%s: cannot be read: %s", path, strerror(errno));
-    span->size = info.st_size;
-    if (status != OCT_OK) oct_span_close(span);
-    return status;
+    OCT_TRY(oct_file_open(path, SIZE_MAX / 2, &fd, &size));
+    span->fd = fd;
+    span->size = (int64_t)size;
+    return OCT_OK;
 }
 
 void oct_span_close(oct_span *span)
@@ -34,28 +28,15 @@ void oct_span_close(oct_span *span)
     *span = OCT_SPAN_NONE;
 }
 
-static oct_status read_file(const oct_span *span, int64_t at, char *to, size_t bytes,
-                            const char *name)
-{
-    while (bytes > 0) {
-        const ssize_t got = pread(span->fd, to, bytes, span->begin + at);
-        if (got < 0 && errno == EINTR) continue;
-        OCT_CHECK(got > 0, OCT_DATA, "%s: cannot be read: %s", name,
-                  got < 0 ? strerror(errno) : "it has become shorter");
-        to += got;
-        at += got;
-        bytes -= (size_t)got;
-    }
-    return OCT_OK;
-}
-
 oct_status oct_span_read(const oct_span *span, int64_t at, void *to, size_t bytes, const char *name)
 {
     OCT_CHECK(at >= 0 && at <= span->size && bytes <= (size_t)(span->size - at), OCT_DATA,
               "%s: is damaged or cut short: %zu bytes at %" PRId64 " are beyond its end", name,
               bytes, at);
-    if (span->fd >= 0) return read_file(span, at, to, bytes, name);
-    if (bytes > 0) memcpy(to, span->memory + span->begin + at, bytes);
+    if (span->fd < 0 && bytes > 0) memcpy(to, span->memory + span->begin + at, bytes);
+    if (span->fd >= 0 &&
+        oct_file_read_at(span->fd, (uint64_t)(span->begin + at), to, bytes) != OCT_OK)
+        return oct_fail_prefix("%s", name);
     return OCT_OK;
 }
 

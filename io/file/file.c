@@ -44,16 +44,6 @@ oct_status oct_file_check_regular(const char *path, const struct stat *info)
     return OCT_OK;
 }
 
-static oct_status look_at_file(const char *path, size_t limit, int fd, size_t *size)
-{
-    struct stat info;
-    if (fstat(fd, &info) != 0) return read_failure(path, errno);
-    OCT_TRY(oct_file_check_regular(path, &info));
-    if ((uint64_t)info.st_size > limit) return too_large(path, limit);
-    *size = (size_t)info.st_size;
-    return OCT_OK;
-}
-
 /* A signal may interrupt it, which says nothing about the file: it returns what is left when none did. */
 static int open_file(const char *path, int flags)
 {
@@ -66,11 +56,15 @@ static int open_file(const char *path, int flags)
 
 oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size)
 {
+    struct stat info = {0};
     /* Opening a pipe would wait for somebody to write into it. */
     *fd = open_file(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
     if (*fd < 0) return read_failure(path, errno);
-    const oct_status status = look_at_file(path, limit, *fd, size);
+    oct_status status =
+        fstat(*fd, &info) == 0 ? oct_file_check_regular(path, &info) : read_failure(path, errno);
+    if (status == OCT_OK && (uint64_t)info.st_size > limit) status = too_large(path, limit);
     if (status != OCT_OK) close(*fd);
+    *size = (size_t)info.st_size;
     return status;
 }
 
@@ -129,38 +123,29 @@ out:
 
 oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
 {
-    void *bytes = NULL;
-    uint8_t digest[32];
-    OCT_TRY(oct_file_read(path, SIZE_MAX / 2, &bytes, size));
-    oct_sha256(bytes, *size, digest);
+    oct_sha256_state *state = NULL;
+    uint8_t digest[32] = {0};
+    int fd;
+    OCT_TRY(oct_file_open(path, SIZE_MAX / 2, &fd, size));
+    oct_status status = oct_sha256_begin(&state);
+    if (status == OCT_OK) status = oct_sha256_add_file(state, fd, *size);
+    if (status != OCT_OK) oct_fail_prefix("%s", path);
+    oct_sha256_end(&state, digest);
     oct_hex(digest, hex);
-    oct_free(&bytes);
-    return OCT_OK;
-}
-
-static const char *write_remedy(int error)
-{
-    switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-        return "; make room or choose another folder";
-    case ENOENT:
-        return "; make its folder first or choose another";
-    case ENOTDIR:
-    case EROFS:
-    case EACCES:
-    case EPERM:
-        return "; choose another folder";
-    default:
-        return "";
-    }
+    close(fd);
+    return status;
 }
 
 static oct_status write_failure(const char *path, int error)
 {
-    return oct_fail(OCT_RESOURCE, "%s: cannot be written: %s%s", path, strerror(error),
-                    write_remedy(error));
+    const char *remedy = "";
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+        remedy = "; make room or choose another folder";
+    else if (error == ENOENT)
+        remedy = "; make its folder first or choose another";
+    else if (error == ENOTDIR || error == EROFS || error == EACCES || error == EPERM)
+        remedy = "; choose another folder";
+    return oct_fail(OCT_RESOURCE, "%s: cannot be written: %s%s", path, strerror(error), remedy);
 }
 
 /* Returns the length of the folder part of a path, without the last slash; 0 for a bare name. */
@@ -204,25 +189,16 @@ static int sync_folder(const char *folder)
 struct oct_new_file {
     char *path, *temp, *folder;
     int fd;
-    bool made;         /* temp is there */
-    off_t size, begun; /* that were written; of these the disk has begun to take */
+    bool temp_exists;
+    off_t written, sync_begun; /* bytes; of these the disk has begun to take */
 };
-
-/* Space is reserved where the file system can. */
-static int reserve_space(int fd, size_t size)
-{
-    if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP &&
-        errno != ENOSYS && errno != EINTR)
-        return errno;
-    return 0;
-}
 
 void oct_new_file_discard(oct_new_file **file)
 {
     oct_new_file *f = *file;
     if (!f) return;
     if (f->fd >= 0) close(f->fd);
-    if (f->made) unlink(f->temp);
+    if (f->temp_exists) unlink(f->temp);
     oct_free(&f->path);
     oct_free(&f->temp);
     oct_free(&f->folder);
@@ -235,15 +211,15 @@ static size_t stem_of_temp(const char *name)
     static const char end[] = ".tmp";
     size_t length = strlen(name);
     if (length <= sizeof end - 1) return 0;
-    const char *p = name + length - (sizeof end - 1);
-    if (strcmp(p, end) != 0) return 0;
-    for (int part = 0; part < 2; part++) {
-        const char *after = p;
-        while (p > name && isdigit((unsigned char)p[-1]))
-            p--;
-        if (p == after || p == name || *--p != (part == 0 ? '-' : '.')) return 0;
+    const char *at = name + length - (sizeof end - 1);
+    if (strcmp(at, end) != 0) return 0;
+    for (int number = 0; number < 2; number++) { /* from the end: COUNT, then PID */
+        const char *digits_end = at;
+        while (at > name && isdigit((unsigned char)at[-1]))
+            at--;
+        if (at == digits_end || at == name || *--at != (number == 0 ? '-' : '.')) return 0;
     }
-    return (size_t)(p - name);
+    return (size_t)(at - name);
 }
 
 bool oct_file_is_temp(const char *name)
@@ -251,11 +227,12 @@ bool oct_file_is_temp(const char *name)
     return stem_of_temp(name) > 0;
 }
 
-/* A living writer holds the lock of its temp file, on any host and under any process number. Where there are no
- * locks, files of a folder with one writer are removed, and others stay. base: only those of this file; NULL: all. */
-static void clean(const char *folder, int how, const char *base)
+/* Removes the temp files that killed writers left. A living writer holds the lock of its temp file, on any host and under
+ * any process number. Where there are no locks, files of a folder with one writer are removed, and others stay.
+ * base: only those of this file; NULL: all. open_flags: further ones for the folder. */
+static void remove_temps(const char *folder, int open_flags, const char *base)
 {
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | how);
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | open_flags);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) return;
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
@@ -263,21 +240,21 @@ static void clean(const char *folder, int how, const char *base)
         const size_t stem = stem_of_temp(name);
         if (stem == 0 || (base && (strlen(base) != stem || memcmp(name, base, stem) != 0)))
             continue;
-        const int left = openat(dirfd(dir), name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        if (left < 0) continue;
-        if (flock(left, LOCK_EX | LOCK_NB) == 0 || (!base && errno != EWOULDBLOCK))
+        const int temp = openat(dirfd(dir), name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (temp < 0) continue;
+        if (flock(temp, LOCK_EX | LOCK_NB) == 0 || (!base && errno != EWOULDBLOCK))
             unlinkat(dirfd(dir), name, 0);
-        close(left);
+        close(temp);
     }
     closedir(dir);
 }
 
 void oct_file_clean(const char *folder)
 {
-    clean(folder, O_NOFOLLOW, NULL); /* what a link leads to may be somebody else's */
+    remove_temps(folder, O_NOFOLLOW, NULL); /* what a link leads to may be somebody else's */
 }
 
-/* Another name is taken where somebody who cleans has come before the lock. */
+/* Makes the temp file and locks it, under another name where a remover of temp files came before the lock. */
 static oct_status make_temp(oct_new_file *f)
 {
     static atomic_uint count;
@@ -291,7 +268,7 @@ static oct_status make_temp(oct_new_file *f)
         if (f->fd < 0) return write_failure(f->path, errno);
     } while ((flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) ||
              (fstat(f->fd, &info) == 0 && info.st_nlink == 0));
-    f->made = true;
+    f->temp_exists = true;
     return OCT_OK;
 }
 
@@ -304,10 +281,13 @@ static oct_status begin_file(oct_new_file *f, const char *path, size_t size)
     const size_t length = folder_length(path);
     OCT_TRY(oct_strdup(&f->path, path));
     OCT_TRY(oct_format(&f->folder, "%.*s", length ? (int)length : 1, length ? path : "."));
-    clean(f->folder, 0, strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+    remove_temps(f->folder, 0, strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
     OCT_TRY(make_temp(f));
-    const int error = reserve_space(f->fd, size);
-    return error ? write_failure(path, error) : OCT_OK;
+    /* Space is reserved where the file system can. */
+    if (size > 0 && fallocate(f->fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP &&
+        errno != ENOSYS && errno != EINTR)
+        return write_failure(path, errno);
+    return OCT_OK;
 }
 
 oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size)
@@ -327,14 +307,14 @@ oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
         if (written < 0) return write_failure(file->path, errno);
         next += written;
         size -= (size_t)written;
-        file->size += written;
+        file->written += written;
     }
     /* The disk begins before the sync, which then has less to wait for. The sync reports whatever fails here. */
     enum { STRIDE = 8 << 20 };
-    if (file->size - file->begun >= STRIDE) {
-        (void)sync_file_range(file->fd, file->begun, file->size - file->begun,
+    if (file->written - file->sync_begun >= STRIDE) {
+        (void)sync_file_range(file->fd, file->sync_begun, file->written - file->sync_begun,
                               SYNC_FILE_RANGE_WRITE);
-        file->begun = file->size;
+        file->sync_begun = file->written;
     }
     return OCT_OK;
 }
@@ -347,7 +327,7 @@ oct_status oct_new_file_commit(oct_new_file **file)
     int error = sync_file(f->fd);
     if (!error && rename(f->temp, f->path) != 0) error = errno;
     if (!error) {
-        f->made = false;
+        f->temp_exists = false;
         error = sync_folder(f->folder);
     }
     if (error) status = write_failure(f->path, error);
@@ -365,7 +345,7 @@ oct_status oct_file_write(const char *path, const void *bytes, size_t size)
     return status;
 }
 
-/* Half an entry would hide all that follow, so it is taken back. */
+/* Half an entry would hide all that follow, so the file is cut back to its good bytes. */
 bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size)
 {
     ssize_t written;
@@ -425,8 +405,8 @@ bool oct_file_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
-/* Reads who holds the lock, from its file; people see it, so only printable letters are kept. */
-static void read_holder(int fd, char *text, size_t size)
+/* Reads who holds a lock, from the locked file; people see it, so only printable letters are kept. */
+static void read_lock_holder(int fd, char *text, size_t size)
 {
     ssize_t got = pread(fd, text, size - 1, 0);
     size_t length = got > 0 ? (size_t)got : 0;
@@ -453,7 +433,7 @@ oct_status oct_folder_lock(const char *folder, int *fd)
     }
     int error = flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
     if (error == EWOULDBLOCK) {
-        read_holder(file, text, sizeof text);
+        read_lock_holder(file, text, sizeof text);
         close(file);
         status = oct_fail(OCT_RESOURCE,
                           "%s: is in use by %s; wait until that ends or choose another folder",

@@ -10,6 +10,8 @@ void oct_sha256(const void *data, size_t size, uint8_t digest[32]);
 typedef struct oct_sha256_state oct_sha256_state;
 oct_status oct_sha256_begin(oct_sha256_state **state) OCT_NODISCARD;
 void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size);
+/* Adds the first `size` bytes of an open file; OCT_DATA without its path where they cannot be read. */
+oct_status oct_sha256_add_file(oct_sha256_state *state, int fd, uint64_t size) OCT_NODISCARD;
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
 /* Gives the digest of what was added so far; more may follow. */
 oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32]) OCT_NODISCARD;

@@ -26,15 +26,15 @@ bool oct_h5_next_name(oct_h5_names *names)
     return true;
 }
 
-static int by_path(const void *a, const void *b)
+static int compare_paths(const void *a, const void *b)
 {
     return strcmp(((const oct_h5_object *)a)->path, ((const oct_h5_object *)b)->path);
 }
 
-static int by_place(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
-    const int64_t x = ((const oct_h5_object *)a)->at, y = ((const oct_h5_object *)b)->at;
-    return x < y ? -1 : x > y;
+    const int64_t x = ((const oct_h5_object *)a)->offset, y = ((const oct_h5_object *)b)->offset;
+    return (x > y) - (x < y);
 }
 
 static int64_t bytes_of(const oct_h5_object *object)
@@ -42,8 +42,9 @@ static int64_t bytes_of(const oct_h5_object *object)
     return oct_shape_numel(&object->shape) * (int64_t)oct_dtype_bytes(object->dtype);
 }
 
-/* Is it a data set of one of our types that lies whole in the file? */
-static bool take_dataset(oct_h5_object *object, const oct_h5_message *m, int64_t size)
+/* Takes type, shape and offset of a data set from what the child says of it; false unless it is of one of our types and
+ * lies whole in the file. */
+static bool describe_dataset(oct_h5_object *object, const oct_h5_message *m, int64_t file_size)
 {
     static const struct {
         oct_dtype dtype;
@@ -65,12 +66,12 @@ static bool take_dataset(oct_h5_object *object, const oct_h5_message *m, int64_t
         if (__builtin_mul_overflow(bytes, m->dim[d], &bytes)) return false;
     object->dtype = types[i].dtype;
     object->shape = oct_shape_of((int)m->ndim, m->dim);
-    object->at = empty ? -1 : m->at;
-    return empty || (m->at >= 0 && m->at <= size && bytes <= size - m->at);
+    object->offset = empty ? -1 : m->at;
+    return empty || (m->at >= 0 && m->at <= file_size && bytes <= file_size - m->at);
 }
 
-/* Takes an object; `room`: bytes that paths of further ones may have. */
-static oct_status take_object(oct_h5 *h5, const oct_h5_message *m, int64_t *room)
+/* Adds an object that the child has found; *path_bytes: what the paths of further ones may take. */
+static oct_status add_object(oct_h5 *h5, const oct_h5_message *m, int64_t *path_bytes)
 {
     oct_h5_names names = {.rest = m->name};
     oct_h5_object object = {.group = m->type == 'g'};
@@ -81,9 +82,9 @@ static oct_status take_object(oct_h5 *h5, const oct_h5_message *m, int64_t *room
     }
     OCT_CHECK(!names.bad, OCT_DATA,
               "a name that is too long, nested too deep or holds more than printable letters");
-    *room -= (int64_t)length + 64;
-    OCT_CHECK(*room >= 0, OCT_DATA, "more objects than a file of its size can");
-    OCT_CHECK(object.group || take_dataset(&object, m, h5->span.size), OCT_DATA,
+    *path_bytes -= (int64_t)length + 64;
+    OCT_CHECK(*path_bytes >= 0, OCT_DATA, "more objects than a file of its size can");
+    OCT_CHECK(object.group || describe_dataset(&object, m, h5->span.size), OCT_DATA,
               "%s, which is of another type or is not in one piece in the file", m->name);
     OCT_TRY(oct_grow(&h5->objects, &h5->capacity, h5->count + 1, sizeof object));
     OCT_TRY(oct_strdup(&object.path, m->name));
@@ -91,18 +92,19 @@ static oct_status take_object(oct_h5 *h5, const oct_h5_message *m, int64_t *room
     return OCT_OK;
 }
 
-/* Does nothing lie over anything else, and has no object two places or two objects one name? */
-static oct_status check_objects(oct_h5 *h5)
+/* Sorts the objects; refuses data sets that overlap, and two objects of one name. */
+static oct_status sort_objects(oct_h5 *h5)
 {
     int64_t end = 0;
-    if (h5->count > 0) qsort(h5->objects, h5->count, sizeof *h5->objects, by_place);
+    if (h5->count == 0) return OCT_OK;
+    qsort(h5->objects, h5->count, sizeof *h5->objects, compare_offsets);
     for (size_t i = 0; i < h5->count; i++) {
         const oct_h5_object *o = &h5->objects[i];
-        if (o->group || o->at < 0) continue;
-        OCT_CHECK(o->at >= end, OCT_DATA, "%s, which overlaps something else", o->path);
-        end = o->at + bytes_of(o);
+        if (o->group || o->offset < 0) continue;
+        OCT_CHECK(o->offset >= end, OCT_DATA, "%s, which overlaps something else", o->path);
+        end = o->offset + bytes_of(o);
     }
-    if (h5->count > 0) qsort(h5->objects, h5->count, sizeof *h5->objects, by_path);
+    qsort(h5->objects, h5->count, sizeof *h5->objects, compare_paths);
     for (size_t i = 1; i < h5->count; i++)
         OCT_CHECK(strcmp(h5->objects[i - 1].path, h5->objects[i].path) != 0, OCT_DATA,
                   "two objects of the name %s", h5->objects[i].path);
@@ -112,18 +114,17 @@ static oct_status check_objects(oct_h5 *h5)
 static oct_status list_objects(oct_h5 *h5, oct_h5_child *child)
 {
     oct_h5_message m = {.kind = OCT_H5_LIST, .bytes = h5->span.size};
-    int64_t room = ((int64_t)1 << 20) + 8 * h5->span.size;
+    int64_t path_bytes = ((int64_t)1 << 20) + 8 * h5->span.size;
     bool done = false;
     OCT_TRY(oct_h5_child_start(child, &h5->span, h5->name));
     OCT_TRY(oct_h5_child_ask(child, &m));
-    oct_status status = oct_h5_child_answer(child, OCT_H5_OBJECT, &m, &done);
-    while (status == OCT_OK && !done) {
-        if (take_object(h5, &m, &room) != OCT_OK)
+    OCT_TRY(oct_h5_child_answer(child, OCT_H5_OBJECT, &m, &done));
+    while (!done) {
+        if (add_object(h5, &m, &path_bytes) != OCT_OK)
             return oct_fail_prefix("%s: holds what Octet does not write", h5->name);
-        status = oct_h5_child_answer(child, OCT_H5_OBJECT, &m, &done);
+        OCT_TRY(oct_h5_child_answer(child, OCT_H5_OBJECT, &m, &done));
     }
-    OCT_TRY(status);
-    if (check_objects(h5) != OCT_OK)
+    if (sort_objects(h5) != OCT_OK)
         return oct_fail_prefix("%s: holds what Octet does not write", h5->name);
     return OCT_OK;
 }
@@ -134,8 +135,7 @@ static oct_status open_span(oct_h5 **file, const oct_span *span, const char *nam
     *file = NULL;
     OCT_TRY(oct_alloc(file, 1, sizeof **file));
     (*file)->span = *span;
-    oct_status status = oct_strdup(&(*file)->own_name, name);
-    (*file)->name = (*file)->own_name;
+    oct_status status = oct_strdup(&(*file)->name, name);
     if (status == OCT_OK) status = list_objects(*file, &child);
     oct_h5_child_end(&child);
     if (status != OCT_OK) oct_h5_close(file);
@@ -160,11 +160,11 @@ void oct_h5_close(oct_h5 **file)
 {
     oct_h5 *h5 = *file;
     if (!h5) return;
-    if (h5->end) h5->end(h5);
+    if (h5->end_writing) h5->end_writing(h5);
     for (size_t i = 0; i < h5->count; i++)
         oct_free(&h5->objects[i].path);
     oct_free(&h5->objects);
-    oct_free(&h5->own_name);
+    oct_free(&h5->name);
     oct_free(file);
 }
 
@@ -182,18 +182,19 @@ bool oct_h5_begins(const void *bytes, size_t size)
     return size >= sizeof signature && memcmp(bytes, signature, sizeof signature) == 0;
 }
 
-/* HDF5's superblock says where a file ends; ours goes on with its SHA-256. */
 oct_status oct_h5_check_checksum(const void *bytes, size_t size)
 {
+    /* The superblock says where a file of HDF5 ends; one of Octet goes on with its SHA-256. */
     enum { VERSION = 8, END_OF_OLD = 40, END_OF_NEW = 28, HEAD = 48 };
     const uint8_t *head = bytes;
     uint64_t end = 0;
     if (oct_h5_checksum_fits(bytes, size)) return OCT_OK;
     if (size >= HEAD) memcpy(&end, head + (head[VERSION] < 2 ? END_OF_OLD : END_OF_NEW), 8);
     OCT_CHECK(end != size || !oct_h5_begins(bytes, size), OCT_DATA,
-              "is an HDF5 file of another program, not an int8 model or a checkpoint of Octet; "
-              "`octet data` and data.path take arrays in HDF5, the recipe key init takes weights "
-              "as .safetensors, .npz or .onnx");
+              "is an HDF5 file without the SHA-256 that ends each int8 model and checkpoint of "
+              "Octet: it is of another program, or another program (h5py, h5repack) has written it "
+              "again; take the file that Octet wrote. `octet data` and data.path take arrays in "
+              "HDF5, the recipe key init takes weights as .safetensors, .npz or .onnx");
     return oct_fail(OCT_DATA, "is damaged: its SHA-256 differs");
 }
 
@@ -204,19 +205,20 @@ oct_status oct_h5_open_checked(oct_h5 **file, const void *bytes, size_t size, co
     return oct_h5_open(file, bytes, size - OCT_CHECKSUM_BYTES, name);
 }
 
-static oct_h5_object *look_up(const oct_h5 *file, const char *path)
+/* Finds a data set or a group; NULL: there is none. */
+static oct_h5_object *find_object(const oct_h5 *file, const char *path)
 {
     char *text = NULL;
     memcpy(&text, &path, sizeof text); /* it is only compared */
     const oct_h5_object key = {.path = text};
     return file->count > 0
-               ? bsearch(&key, file->objects, file->count, sizeof *file->objects, by_path)
+               ? bsearch(&key, file->objects, file->count, sizeof *file->objects, compare_paths)
                : NULL;
 }
 
 static oct_status find_dataset(const oct_h5 *file, const char *path, oct_h5_object **found)
 {
-    *found = look_up(file, path);
+    *found = find_object(file, path);
     OCT_CHECK(*found, OCT_DATA, "%s: %s is missing", file->name, path);
     OCT_CHECK(!(*found)->group, OCT_DATA, "%s: %s is not a data set", file->name, path);
     return OCT_OK;
@@ -224,13 +226,23 @@ static oct_status find_dataset(const oct_h5 *file, const char *path, oct_h5_obje
 
 bool oct_h5_has(oct_h5 *file, const char *path)
 {
-    return look_up(file, path) != NULL;
+    return find_object(file, path) != NULL;
 }
 
 bool oct_h5_is_group(oct_h5 *file, const char *path)
 {
-    const oct_h5_object *found = look_up(file, path);
+    const oct_h5_object *found = find_object(file, path);
     return *path == '\0' || (found && found->group);
+}
+
+const char *oct_h5_next_dataset(const oct_h5 *file, const char *prefix, size_t *next)
+{
+    while (*next < file->count) {
+        const oct_h5_object *object = &file->objects[(*next)++];
+        if (!object->group && strncmp(object->path, prefix, strlen(prefix)) == 0)
+            return object->path;
+    }
+    return NULL;
 }
 
 oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype, oct_shape *shape)
@@ -242,43 +254,30 @@ oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype, oct_sha
     return OCT_OK;
 }
 
-static oct_status check_equal(const oct_h5 *file, const char *path, const oct_h5_object *object,
-                              oct_dtype dtype, const oct_shape *shape)
-{
-    char got[96], wanted[96];
-    OCT_CHECK(object->dtype == dtype && oct_shape_equal(&object->shape, shape), OCT_DATA,
-              "%s: %s is %s %s, not %s %s", file->name, path, oct_dtype_name(object->dtype),
-              oct_shape_text(&object->shape, got), oct_dtype_name(dtype),
-              oct_shape_text(shape, wanted));
-    return OCT_OK;
-}
-
-oct_status oct_h5_check(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape)
-{
-    oct_h5_object *found;
-    OCT_TRY(find_dataset(file, path, &found));
-    return check_equal(file, path, found, dtype, &shape);
-}
-
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values lie in files as in memory");
 
-/* Reads a data set into data or, with block (a T **), into memory that it allocates. */
+/* Reads a data set into `data` (NULL: nowhere) or, with block (a T **), into memory that it allocates. */
 static oct_status read_dataset(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                                void *data, void *block)
 {
+    char stored[96], wanted[96];
     oct_h5_object *found;
     oct_status status = OCT_OK;
 
     OCT_TRY(find_dataset(file, path, &found));
-    OCT_TRY(check_equal(file, path, found, dtype, &shape));
+    OCT_CHECK(found->dtype == dtype && oct_shape_equal(&found->shape, &shape), OCT_DATA,
+              "%s: %s is %s %s, not %s %s", file->name, path, oct_dtype_name(found->dtype),
+              oct_shape_text(&found->shape, stored), oct_dtype_name(dtype),
+              oct_shape_text(&shape, wanted));
     if (block) {
         OCT_TRY(oct_alloc(block, (size_t)oct_shape_numel(&shape), oct_dtype_bytes(dtype)));
         memcpy(&data, block, sizeof data);
     }
-    if (bytes_of(found) > 0)
-        status = oct_span_read(&file->span, found->at, data, (size_t)bytes_of(found), file->name);
+    if (data && bytes_of(found) > 0)
+        status =
+            oct_span_read(&file->span, found->offset, data, (size_t)bytes_of(found), file->name);
     if (status != OCT_OK && block) oct_free(block);
-    found->read = status == OCT_OK;
+    found->read = status == OCT_OK && (data || bytes_of(found) == 0);
     return status;
 }
 
@@ -325,29 +324,14 @@ oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t 
     return OCT_OK;
 }
 
-oct_status oct_h5_list(oct_h5 *file, const char *group,
-                       oct_status (*visit)(void *user, const char *name), void *user)
-{
-    const size_t length = strlen(group);
-    const oct_h5_object *found = look_up(file, group);
-    OCT_CHECK(length == 0 || found, OCT_DATA, "%s: %s is missing", file->name, group);
-    OCT_CHECK(!found || found->group, OCT_DATA, "%s: %s is not a group", file->name, group);
-    for (size_t i = found ? (size_t)(found - file->objects) + 1 : 0; i < file->count; i++) {
-        const char *path = file->objects[i].path, *name = path + length + (length > 0);
-        if (strncmp(path, group, length) != 0) break;
-        if ((length == 0 || path[length] == '/') && !strchr(name, '/')) OCT_TRY(visit(user, name));
-    }
-    return OCT_OK;
-}
-
 oct_status oct_h5_check_all_read(oct_h5 *file)
 {
     size_t surplus = 0;
     const char *first = NULL;
     for (size_t i = 0; i < file->count; i++) {
-        const oct_h5_object *o = &file->objects[i];
-        if (o->group || o->read) continue;
-        if (surplus++ == 0) first = o->path;
+        const oct_h5_object *object = &file->objects[i];
+        if (object->group || object->read) continue;
+        if (surplus++ == 0) first = object->path;
     }
     OCT_CHECK(surplus == 0, OCT_DATA,
               "%s: holds %zu data set%s that this Octet does not know there, such as %s; use the "

@@ -8,9 +8,8 @@
 
 typedef struct oct_h5 oct_h5;
 
-oct_status oct_h5_create(oct_h5 **file) OCT_NODISCARD;
-/* The same, with room for an image of this size; what is not written takes no memory. */
-oct_status oct_h5_create_sized(oct_h5 **file, size_t size) OCT_NODISCARD;
+/* Begins an image, with room for this many bytes (0: not known), which take no memory before they are written. */
+oct_status oct_h5_create(oct_h5 **file, size_t size) OCT_NODISCARD;
 /* Opens an image of `size` bytes, borrowed until close. `name` for messages. OCT_DATA where it holds anything but
  * groups and plain data sets. */
 oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
@@ -21,23 +20,18 @@ oct_status oct_h5_open_file(oct_h5 **file, int fd, size_t size, const char *name
 void oct_h5_close(oct_h5 **file);
 /* Makes a small image and reads it again, so that a program can end before its work where no file can be written. */
 oct_status oct_h5_check_library(void) OCT_NODISCARD;
-/* Gives the finished image; *bytes is oct_alloc'ed. Closes nothing. */
-oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size) OCT_NODISCARD;
-
-/* Gives the finished image without a copy, and closes the file, also on failure. */
-oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size) OCT_NODISCARD;
-
 /* Files with a checksum, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools ignore
  * the last 32 bytes. */
 enum { OCT_CHECKSUM_BYTES = 32 };
+/* Gives the finished image (a T **; oct_alloc), with its checksum where this is wanted, and closes the file, also on
+ * failure. */
+oct_status oct_h5_finish(oct_h5 **file, bool checksum, void *image, size_t *size) OCT_NODISCARD;
 /* HDF5's checksum of metadata: Bob Jenkins' lookup3 (2006) with initial value 0. */
 uint32_t oct_h5_checksum(const void *bytes, size_t size);
 bool oct_h5_checksum_fits(const void *bytes, size_t size);
 bool oct_h5_begins(const void *bytes, size_t size); /* with the signature of HDF5 */
 /* OCT_DATA when the checksum does not fit, in a sentence without the file's name. */
 oct_status oct_h5_check_checksum(const void *bytes, size_t size) OCT_NODISCARD;
-oct_status oct_h5_image_with_checksum(oct_h5 *file, void **bytes,
-                                      size_t *size) OCT_NODISCARD; /* as oct_h5_image */
 /* Opens an image with a checksum like oct_h5_open; OCT_DATA when the checksum does not fit. */
 oct_status oct_h5_open_checked(oct_h5 **file, const void *bytes, size_t size,
                                const char *name) OCT_NODISCARD;
@@ -50,10 +44,7 @@ oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_sha
  * on, little-endian. */
 oct_status oct_h5_reserve(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                           size_t *at) OCT_NODISCARD;
-/* Refuses when a data set is missing or its dtype or shape differs. */
-oct_status oct_h5_check(oct_h5 *file, const char *path, oct_dtype dtype,
-                        oct_shape shape) OCT_NODISCARD;
-/* Reads into `data`, refusing when the stored dtype or shape differs. */
+/* Reads into `data` (NULL: nowhere), refusing when the data set is missing or its dtype or shape differs. */
 oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                        void *data) OCT_NODISCARD;
 /* Allocates *data (a T **; oct_alloc) after the same checks, then reads. NULL on failure. */
@@ -71,8 +62,8 @@ oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit,
 oct_status oct_h5_write_i64(oct_h5 *file, const char *path, int64_t value) OCT_NODISCARD;
 oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t max,
                            int64_t *value) OCT_NODISCARD;
-/* Calls visit for each name in a group, in alphabetical order. */
-oct_status oct_h5_list(oct_h5 *file, const char *group,
-                       oct_status (*visit)(void *user, const char *name), void *user) OCT_NODISCARD;
+/* Gives the path of each data set that begins with a prefix in turn, in the order of the paths, and NULL at the end; *next
+ * is 0 at first. */
+const char *oct_h5_next_dataset(const oct_h5 *file, const char *prefix, size_t *next);
 /* Refuses a file with a data set that has not been read by now: OCT_DATA, naming one. */
 oct_status oct_h5_check_all_read(oct_h5 *file) OCT_NODISCARD;

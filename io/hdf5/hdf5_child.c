@@ -20,25 +20,26 @@
 
 #define PROGRAM "octet-hdf5"
 
-enum { PATIENCE = 600, PIECE = 1 << 20, ASKED_MAX = 1 << 24 };
+enum { SILENT_SECONDS_MAX = 600, CHUNK = 1 << 20, ASKED_MAX = 1 << 24 };
 
-static oct_status spawn(const char *path, int channel, pid_t *pid)
+/* Starts the program at a path, with the socket as its standard input; errno says why it fails. */
+static oct_status spawn(const char *path, int socket, pid_t *pid)
 {
-    char name[] = PROGRAM, open[] = "unconfined", *environment[2] = {NULL};
-    char *arguments[] = {name, getenv("OCT_HDF5_UNCONFINED") ? open : NULL, NULL};
+    char name[] = PROGRAM, unconfined[] = "unconfined", *environment[2] = {NULL};
+    char *arguments[] = {name, getenv("OCT_HDF5_UNCONFINED") ? unconfined : NULL, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
-    sigset_t all, most;
+    sigset_t all, blocked;
     for (char **e = environ; e && *e; e++)
         if (strncmp(*e, "LD_LIBRARY_PATH=", 16) == 0) environment[0] = *e;
     sigfillset(&all);
-    sigfillset(&most);
-    sigdelset(&most, SIGPROF);
+    sigfillset(&blocked);
+    sigdelset(&blocked, SIGPROF); /* its limit of time comes by this one */
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, channel, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setsigmask(&attributes, &most);
+    posix_spawnattr_setsigmask(&attributes, &blocked);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     errno = posix_spawnp(pid, path, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
@@ -46,30 +47,31 @@ static oct_status spawn(const char *path, int channel, pid_t *pid)
     return errno == 0 ? OCT_OK : OCT_RESOURCE;
 }
 
-/* Where OCT_HDF5_PROGRAM says; or else beside this program, where it was built or installed, or in the PATH. */
-static oct_status spawn_somewhere(int channel, pid_t *pid)
+/* Starts the program that OCT_HDF5_PROGRAM names; or else the one beside this program, where it was built or installed,
+ * or in the PATH. */
+static oct_status find_and_spawn(int socket, pid_t *pid)
 {
     char beside[4096] = "";
     const char *given = getenv("OCT_HDF5_PROGRAM");
-    const char *const places[] = {beside, OCT_HDF5_BUILT, OCT_HDF5_INSTALLED, PROGRAM};
+    const char *const paths[] = {beside, OCT_HDF5_BUILT, OCT_HDF5_INSTALLED, PROGRAM};
     const ssize_t length = readlink("/proc/self/exe", beside, sizeof beside - sizeof PROGRAM);
     char *slash = length > 0 ? strrchr(beside, '/') : NULL;
     if (slash) memcpy(slash + 1, PROGRAM, sizeof PROGRAM);
     if (given) {
-        OCT_CHECK(spawn(given, channel, pid) == OCT_OK, OCT_RESOURCE,
+        OCT_CHECK(spawn(given, socket, pid) == OCT_OK, OCT_RESOURCE,
                   "OCT_HDF5_PROGRAM: %s cannot be started: %s", given, strerror(errno));
         return OCT_OK;
     }
-    for (size_t i = 0; i < OCT_COUNT(places); i++)
-        if (*places[i] && spawn(places[i], channel, pid) == OCT_OK) return OCT_OK;
+    for (size_t i = 0; i < OCT_COUNT(paths); i++)
+        if (*paths[i] && spawn(paths[i], socket, pid) == OCT_OK) return OCT_OK;
     return oct_fail(OCT_RESOURCE,
                     "the program " PROGRAM ", which reads HDF5 files, cannot be started (%s); it "
                     "is beside octet, or where OCT_HDF5_PROGRAM says",
                     strerror(errno));
 }
 
-/* Its socket is closed: it has ended, and how is said if it is known. */
-static oct_status ended(const oct_h5_child *child)
+/* Fails because the program has closed its socket, and says how it ended where that is known. */
+static oct_status fail_for_end(const oct_h5_child *child)
 {
     siginfo_t how = {0};
     char cause[64] = "";
@@ -96,8 +98,8 @@ oct_status oct_h5_child_take(oct_h5_child *child, void *to, size_t bytes)
         if (got < 0 && errno == EINTR) continue;
         OCT_CHECK(got >= 0 || errno != EAGAIN, OCT_DATA,
                   "%s: " PROGRAM ", which reads HDF5 files, has been silent for %d seconds",
-                  child->name, PATIENCE);
-        if (got <= 0) return ended(child);
+                  child->name, SILENT_SECONDS_MAX);
+        if (got <= 0) return fail_for_end(child);
         at += got;
         bytes -= (size_t)got;
     }
@@ -107,11 +109,11 @@ oct_status oct_h5_child_take(oct_h5_child *child, void *to, size_t bytes)
 static oct_status send_bytes(oct_h5_child *child, const void *from, size_t bytes)
 {
     for (const char *at = from; bytes > 0;) {
-        const ssize_t put = send(child->socket, at, bytes, MSG_NOSIGNAL);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return ended(child);
-        at += put;
-        bytes -= (size_t)put;
+        const ssize_t sent = send(child->socket, at, bytes, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) return fail_for_end(child);
+        at += sent;
+        bytes -= (size_t)sent;
     }
     return OCT_OK;
 }
@@ -121,26 +123,26 @@ oct_status oct_h5_child_ask(oct_h5_child *child, const oct_h5_message *request)
     return send_bytes(child, request, sizeof *request);
 }
 
-/* Gives it bytes of the file. */
-static oct_status serve(oct_h5_child *child, int64_t at, int64_t bytes)
+static oct_status send_file_bytes(oct_h5_child *child, int64_t at, int64_t bytes)
 {
-    uint8_t *piece = NULL;
+    uint8_t *chunk = NULL;
     oct_status status = OCT_OK;
     if (at < 0 || bytes < 0 || at > child->file.size || bytes > child->file.size - at)
         return oct_h5_child_nonsense(child);
-    OCT_TRY(oct_alloc(&piece, (size_t)(bytes < PIECE ? bytes : PIECE), 1));
+    OCT_TRY(oct_alloc(&chunk, (size_t)(bytes < CHUNK ? bytes : CHUNK), 1));
     while (bytes > 0 && status == OCT_OK) {
-        const size_t now = (size_t)(bytes < PIECE ? bytes : PIECE);
-        status = oct_span_read(&child->file, at, piece, now, child->name);
-        if (status == OCT_OK) status = send_bytes(child, piece, now);
+        const size_t now = (size_t)(bytes < CHUNK ? bytes : CHUNK);
+        status = oct_span_read(&child->file, at, chunk, now, child->name);
+        if (status == OCT_OK) status = send_bytes(child, chunk, now);
         at += (int64_t)now;
         bytes -= (int64_t)now;
     }
-    oct_free(&piece);
+    oct_free(&chunk);
     return status;
 }
 
-static oct_status refused(oct_h5_child *child, const oct_h5_message *m)
+/* Fails with the sentence of a refusal that the program has sent. */
+static oct_status fail_for_refusal(oct_h5_child *child, const oct_h5_message *m)
 {
     static const char *const sentences[] = {
 #define X(name, sentence) sentence,
@@ -162,18 +164,18 @@ oct_status oct_h5_child_answer(oct_h5_child *child, oct_h5_kind kind, oct_h5_mes
 {
     for (int asked = 0; asked < ASKED_MAX; asked++) {
         OCT_TRY(oct_h5_child_take(child, m, sizeof *m));
-        if (m->kind == OCT_H5_FAILED) return refused(child, m);
+        if (m->kind == OCT_H5_FAILED) return fail_for_refusal(child, m);
         if (done) *done = m->kind == OCT_H5_DONE;
         if (m->kind == (int64_t)kind || (done && *done)) return OCT_OK;
         if (m->kind != OCT_H5_ASK) break;
-        OCT_TRY(serve(child, m->at, m->bytes));
+        OCT_TRY(send_file_bytes(child, m->at, m->bytes));
     }
     return oct_h5_child_nonsense(child);
 }
 
 oct_status oct_h5_child_start(oct_h5_child *child, const oct_span *file, const char *name)
 {
-    const struct timeval patience = {.tv_sec = PATIENCE};
+    const struct timeval patience = {.tv_sec = SILENT_SECONDS_MAX};
     int ends[2];
     oct_h5_message hello;
     *child = (oct_h5_child){.file = *file, .name = name, .socket = -1, .process = -1, .pid = -1};
@@ -182,13 +184,13 @@ oct_status oct_h5_child_start(oct_h5_child *child, const oct_span *file, const c
     child->socket = ends[0];
     setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    oct_status status = spawn_somewhere(ends[1], &child->pid);
+    oct_status status = find_and_spawn(ends[1], &child->pid);
     close(ends[1]);
     if (status != OCT_OK) oct_fail_prefix("%s", name);
     if (status == OCT_OK) child->process = pidfd_open(child->pid, 0);
     if (status == OCT_OK) status = oct_h5_child_take(child, &hello, sizeof hello);
     if (status == OCT_OK && hello.kind == OCT_H5_FAILED)
-        status = refused(child, &hello);
+        status = fail_for_refusal(child, &hello);
     else if (status == OCT_OK && (hello.kind != OCT_H5_HELLO || hello.at != OCT_H5_PROTOCOL))
         status = oct_fail(OCT_RESOURCE, "%s: " PROGRAM " is not that of this Octet", name);
     child->reading = true;

@@ -9,24 +9,25 @@ typedef struct oct_h5_object {
     bool group, read; /* what follows is of data sets */
     oct_dtype dtype;
     oct_shape shape;
-    int64_t at; /* of its values in the file, little-endian */
+    int64_t offset; /* of its values in the file, little-endian; -1: there are none */
 } oct_h5_object;
 
 struct oct_h5 {
-    const char *name;
-    void (*end)(oct_h5 *h5); /* of a file that is written; what follows is of those that are read */
-    oct_span span;           /* borrowed */
-    oct_h5_object *objects;  /* by path */
+    char *name; /* for messages; owned */
+    void (*end_writing)(
+        oct_h5 *h5);        /* of a file that is written; what follows is of those that are read */
+    oct_span span;          /* borrowed */
+    oct_h5_object *objects; /* by path */
     size_t count, capacity;
-    char *own_name;
 };
 
-/* Cuts the next name off a path: false at its end. A bad name or one too many gives *bad. */
+/* A walk along the names of a path. */
 typedef struct oct_h5_names {
-    const char *rest;
+    const char *rest; /* of the path */
     int depth;
-    bool bad;
+    bool bad; /* a name is no name, or one too many */
     char name[256];
 } oct_h5_names;
 
+/* Cuts the next name off the path: false at its end or at a bad name. */
 bool oct_h5_next_name(oct_h5_names *names);

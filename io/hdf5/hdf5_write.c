@@ -20,20 +20,21 @@
  * before there are values, which then go where they lie. */
 
 /* The image that is being written; it lies still until the file is closed, but not its bytes. */
-typedef struct memory_block {
+typedef struct image_memory {
     uint8_t *bytes; /* zeros where nothing was written */
     size_t capacity;
     haddr_t end, written; /* of what was allocated in the file, and written */
     bool taken;           /* the image is finished and gone; what still comes is dropped */
-} memory_block;
+} image_memory;
 
 typedef struct driver_file {
     H5FD_t base;
-    memory_block *memory;
+    image_memory *memory;
 } driver_file;
 
+/* What a property list of file access holds for the driver. */
 typedef struct driver_access {
-    memory_block *memory;
+    image_memory *memory;
 } driver_access;
 
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t access, haddr_t most)
@@ -53,7 +54,7 @@ static herr_t driver_close(H5FD_t *base)
     return 0;
 }
 
-static memory_block *memory_of(const H5FD_t *base)
+static image_memory *memory_of(const H5FD_t *base)
 {
     return ((const driver_file *)base)->memory;
 }
@@ -76,7 +77,7 @@ static haddr_t driver_get_end(const H5FD_t *base, H5FD_mem_t type)
 /* Memory is taken here, where HDF5 handles a failure. */
 static herr_t driver_set_end(H5FD_t *base, H5FD_mem_t type, haddr_t end)
 {
-    memory_block *memory = memory_of(base);
+    image_memory *memory = memory_of(base);
     (void)type;
     if (!memory->taken && oct_grow(&memory->bytes, &memory->capacity, (size_t)end, 1) != OCT_OK)
         return -1;
@@ -90,7 +91,7 @@ static haddr_t driver_get_written(const H5FD_t *base, H5FD_mem_t type)
     return memory_of(base)->written;
 }
 
-static bool is_inside(const memory_block *memory, haddr_t at, size_t size)
+static bool is_inside(const image_memory *memory, haddr_t at, size_t size)
 {
     return at <= memory->capacity && size <= memory->capacity - at;
 }
@@ -98,7 +99,7 @@ static bool is_inside(const memory_block *memory, haddr_t at, size_t size)
 static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t options, haddr_t at, size_t size,
                           void *to)
 {
-    const memory_block *memory = memory_of(base);
+    const image_memory *memory = memory_of(base);
     (void)type, (void)options;
     if (!is_inside(memory, at, size)) return -1;
     if (size > 0) memcpy(to, memory->bytes + at, size);
@@ -108,7 +109,7 @@ static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t options, haddr_t 
 static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t options, haddr_t at, size_t size,
                            const void *from)
 {
-    memory_block *memory = memory_of(base);
+    image_memory *memory = memory_of(base);
     (void)type, (void)options;
     if (memory->taken) return 0;
     if (!is_inside(memory, at, size)) return -1;
@@ -119,7 +120,7 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t options, haddr_t
 
 static herr_t driver_truncate(H5FD_t *base, hid_t options, hbool_t closing)
 {
-    memory_block *memory = memory_of(base);
+    image_memory *memory = memory_of(base);
     (void)options, (void)closing;
     memory->written = memory->end;
     return 0;
@@ -155,21 +156,13 @@ static void register_driver(void)
     driver = H5FDregister(&driver_class);
 }
 
-/* Makes a property list of file access write into memory; false when HDF5 refuses. */
-static bool set_driver(hid_t access, memory_block *memory)
-{
-    const driver_access given = {memory};
-    pthread_once(&once, register_driver);
-    return driver >= 0 && H5Pset_driver(access, driver, &given) >= 0;
-}
-
 /* The library takes less than this for a file, beside its image; it crashes when it gets none. */
 enum { LIBRARY_ROOM = 8 << 20 };
 
 typedef struct writer {
     oct_h5 base;
     hid_t file, group_options, dataset_options; /* -1: none */
-    memory_block memory;
+    image_memory memory;
 } writer;
 
 static void end_writing(oct_h5 *h5)
@@ -181,26 +174,24 @@ static void end_writing(oct_h5 *h5)
     oct_free(&w->memory.bytes);
 }
 
-/* The options of access to an image that is written, or -1. The switches are per thread or cheap, so they are simply
- * set each time. */
-static hid_t access_options(memory_block *memory)
+/* Makes the property list of access to an image that is written into memory; -1: HDF5 refuses. The switches are per
+ * thread or cheap, so they are simply set each time. */
+static hid_t make_access_options(image_memory *memory)
 {
-    if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0) return -1;
+    const driver_access access = {memory};
+    pthread_once(&once, register_driver);
+    if (driver < 0 || H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0)
+        return -1;
     hid_t options = H5Pcreate(H5P_FILE_ACCESS);
     if (options < 0 || (H5Pset_fclose_degree(options, H5F_CLOSE_STRONG) >= 0 &&
                         H5Pset_libver_bounds(options, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
-                        set_driver(options, memory)))
+                        H5Pset_driver(options, driver, &access) >= 0))
         return options;
     H5Pclose(options);
     return -1;
 }
 
-oct_status oct_h5_create(oct_h5 **file)
-{
-    return oct_h5_create_sized(file, 0);
-}
-
-oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
+oct_status oct_h5_create(oct_h5 **file, size_t size)
 {
     static atomic_ullong count;
     char name[64];
@@ -209,7 +200,7 @@ oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
     OCT_TRY(oct_mem_check_available(LIBRARY_ROOM));
     writer *w = NULL;
     OCT_TRY(oct_alloc(&w, 1, sizeof *w));
-    *w = (writer){{.name = "HDF5 image", .end = end_writing}, -1, -1, -1, {0}};
+    *w = (writer){{.end_writing = end_writing}, -1, -1, -1, {0}};
     *file = &w->base;
     if (oct_grow(&w->memory.bytes, &w->memory.capacity, size, 1) != OCT_OK) {
         oct_h5_close(file);
@@ -218,8 +209,8 @@ oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
     /* HDF5 names files, and two open files of one name are the same to it. This name is new each time and cannot be on
      * a disk. */
     snprintf(name, sizeof name, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
-    hid_t access = access_options(&w->memory);
-    const bool taken = access >= 0;
+    hid_t access = make_access_options(&w->memory);
+    const bool accessible = access >= 0;
     hid_t creation = H5Pcreate(H5P_FILE_CREATE);
     w->group_options = H5Pcreate(H5P_GROUP_CREATE);
     w->dataset_options = H5Pcreate(H5P_DATASET_CREATE);
@@ -236,7 +227,7 @@ oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
     oct_h5_close(file);
     unsigned v[3] = {0};
     H5get_libversion(&v[0], &v[1], &v[2]);
-    OCT_CHECK(taken, OCT_RESOURCE,
+    OCT_CHECK(accessible, OCT_RESOURCE,
               "an HDF5 image cannot be made: HDF5 %u.%u.%u does not take the file driver of this "
               "program, which was built with %d.%d.%d; build Octet again on this machine",
               v[0], v[1], v[2], H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
@@ -250,9 +241,9 @@ oct_status oct_h5_check_library(void)
     size_t size;
     int64_t value;
     oct_status status = OCT_OK;
-    OCT_TRY(oct_h5_create(&file));
+    OCT_TRY(oct_h5_create(&file, 0));
     OCT_TRY_OUT(oct_h5_write_i64(file, "group/value", INT64_MAX));
-    OCT_TRY_OUT(oct_h5_finish(&file, &image, &size));
+    OCT_TRY_OUT(oct_h5_finish(&file, false, &image, &size));
     OCT_TRY_OUT(oct_h5_open(&file, image, size, "the HDF5 image of a trial"));
     OCT_TRY_OUT(oct_h5_read_i64(file, "group/value", INT64_MAX, INT64_MAX, &value));
 out:
@@ -292,16 +283,6 @@ uint32_t oct_h5_checksum(const void *bytes, size_t size)
     return x[2];
 }
 
-/* Brings all that is written into the image, and gives its size. */
-static oct_status flush_image(const writer *w, size_t *size)
-{
-    const ssize_t length =
-        H5Fflush(w->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(w->file, NULL, 0);
-    OCT_CHECK(length > 0, OCT_RESOURCE, "%s: cannot be finished: out of memory", w->base.name);
-    *size = (size_t)length;
-    return OCT_OK;
-}
-
 /* Says in the superblock that nobody has the file open for writing. */
 static void close_superblock(uint8_t *image, size_t size)
 {
@@ -313,48 +294,30 @@ static void close_superblock(uint8_t *image, size_t size)
         image[CHECKSUM_AT + i] = (uint8_t)(checksum >> (8 * i));
 }
 
-/* Copies the image into a block with room for more after it. */
-static oct_status take_image(oct_h5 *file, size_t room, void **bytes, size_t *size)
+oct_status oct_h5_finish(oct_h5 **file, bool checksum, void *image, size_t *size)
 {
-    const writer *w = (const writer *)file;
-    *bytes = NULL;
-    *size = 0;
-    OCT_TRY(flush_image(w, size));
-    OCT_TRY(oct_alloc(bytes, *size + room, 1));
-    memcpy(*bytes, w->memory.bytes, *size);
-    close_superblock(*bytes, *size);
-    return OCT_OK;
-}
-
-oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size)
-{
-    return take_image(file, 0, bytes, size);
-}
-
-oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size)
-{
-    memory_block *memory = &((writer *)*file)->memory;
-    *image = NULL;
-    const oct_status status = flush_image((const writer *)*file, size);
-    if (status == OCT_OK) {
-        *image = memory->bytes;
-        *memory = (memory_block){.end = memory->end, .written = memory->written, .taken = true};
-        close_superblock(*image, *size);
-    }
+    const writer *w = (const writer *)*file;
+    image_memory *memory = &((writer *)*file)->memory;
+    uint8_t *bytes = NULL;
+    oct_status status = OCT_OK;
+    const ssize_t length =
+        H5Fflush(w->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(w->file, NULL, 0);
+    const size_t room = (size_t)length + (checksum ? OCT_CHECKSUM_BYTES : 0);
+    OCT_CHECK_OUT(length > 0, OCT_RESOURCE, "HDF5 image: cannot be finished: out of memory");
+    OCT_TRY_OUT(oct_grow(&memory->bytes, &memory->capacity, room, 1));
+    bytes = memory->bytes;
+    *memory = (image_memory){.end = memory->end, .written = memory->written, .taken = true};
+    close_superblock(bytes, (size_t)length);
+    if (checksum) oct_sha256(bytes, (size_t)length, bytes + length);
+    *size = room;
+out:
+    memcpy(image, &bytes, sizeof bytes);
     oct_h5_close(file);
     return status;
 }
 
-oct_status oct_h5_image_with_checksum(oct_h5 *file, void **bytes, size_t *size)
-{
-    OCT_TRY(take_image(file, OCT_CHECKSUM_BYTES, bytes, size));
-    oct_sha256(*bytes, *size, (uint8_t *)*bytes + *size);
-    *size += OCT_CHECKSUM_BYTES;
-    return OCT_OK;
-}
-
-/* Types are known to HDF5 only when it has started, so this is no static table. */
-static hid_t type_of(oct_dtype dtype, bool in_memory)
+/* HDF5's type for numbers in memory or in a file. They exist only when HDF5 has started, so this is no static table. */
+static hid_t hdf5_type(oct_dtype dtype, bool in_memory)
 {
     const hid_t types[][2] = {
         [OCT_F32] = {H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
@@ -369,46 +332,47 @@ static hid_t type_of(oct_dtype dtype, bool in_memory)
     return types[dtype][in_memory];
 }
 
-/* Opens the group in which `path` will be, making what is missing; walk->name is the last name. */
-static hid_t make_parents(const writer *file, oct_h5_names *walk)
+/* Opens the group in which the path leads, and makes what is missing of it; path->name is the last name then. -1: the
+ * path is bad, or HDF5 refuses. */
+static hid_t make_parents(const writer *w, oct_h5_names *path)
 {
-    hid_t at = H5Gopen2(file->file, "/", H5P_DEFAULT);
-    while (at >= 0 && oct_h5_next_name(walk) && *walk->rest) {
+    hid_t group = H5Gopen2(w->file, "/", H5P_DEFAULT);
+    while (group >= 0 && oct_h5_next_name(path) && *path->rest) {
         hid_t next =
-            H5Lexists(at, walk->name, H5P_DEFAULT) > 0
-                ? H5Gopen2(at, walk->name, H5P_DEFAULT)
-                : H5Gcreate2(at, walk->name, H5P_DEFAULT, file->group_options, H5P_DEFAULT);
-        H5Gclose(at);
-        at = next;
+            H5Lexists(group, path->name, H5P_DEFAULT) > 0
+                ? H5Gopen2(group, path->name, H5P_DEFAULT)
+                : H5Gcreate2(group, path->name, H5P_DEFAULT, w->group_options, H5P_DEFAULT);
+        H5Gclose(group);
+        group = next;
     }
-    if (at >= 0 && (walk->bad || walk->depth == 0)) {
-        H5Gclose(at);
-        at = -1;
+    if (group >= 0 && (path->bad || path->depth == 0)) {
+        H5Gclose(group);
+        group = -1;
     }
-    return at;
+    return group;
 }
 
 /* Makes a data set with these values; data NULL: without, and *at (may be NULL) is where they will lie. */
 static oct_status make_dataset(oct_h5 *h5, const char *path, oct_dtype dtype, oct_shape shape,
                                const void *data, size_t *at)
 {
-    const writer *file = (const writer *)h5;
+    const writer *w = (const writer *)h5;
     hsize_t dims[OCT_MAX_DIMS] = {0};
     hid_t parent = -1, space = -1, dataset = -1;
-    oct_h5_names walk = {.rest = path};
+    oct_h5_names names = {.rest = path};
     int64_t numel = oct_shape_numel(&shape);
 
-    OCT_CHECK(numel >= 0 && numel <= INT64_MAX / 8, OCT_RESOURCE, "%s: %s is too large to write",
-              h5->name, path);
+    OCT_CHECK(numel >= 0 && numel <= INT64_MAX / 8, OCT_RESOURCE,
+              "HDF5 image: %s is too large to write", path);
     for (int i = 0; i < shape.ndim; i++)
         dims[i] = (hsize_t)shape.dim[i];
     space = shape.ndim ? H5Screate_simple(shape.ndim, dims, NULL) : H5Screate(H5S_SCALAR);
-    parent = make_parents(file, &walk);
+    parent = make_parents(w, &names);
     if (parent >= 0 && space >= 0)
-        dataset = H5Dcreate2(parent, walk.name, type_of(dtype, false), space, H5P_DEFAULT,
-                             file->dataset_options, H5P_DEFAULT);
+        dataset = H5Dcreate2(parent, names.name, hdf5_type(dtype, false), space, H5P_DEFAULT,
+                             w->dataset_options, H5P_DEFAULT);
     bool written = dataset >= 0 && (numel == 0 || !data ||
-                                    H5Dwrite(dataset, type_of(dtype, true), H5S_ALL, H5S_ALL,
+                                    H5Dwrite(dataset, hdf5_type(dtype, true), H5S_ALL, H5S_ALL,
                                              H5P_DEFAULT, data) >= 0);
     const haddr_t begin = written && at && numel > 0 ? H5Dget_offset(dataset) : 0;
     if (begin == HADDR_UNDEF) written = false;
@@ -417,7 +381,7 @@ static oct_status make_dataset(oct_h5 *h5, const char *path, oct_dtype dtype, oc
     if (space >= 0) H5Sclose(space);
     if (parent >= 0) H5Gclose(parent);
     OCT_CHECK(written, OCT_RESOURCE,
-              "%s: %s cannot be written: the name is taken or no name, or memory is out", h5->name,
+              "HDF5 image: %s cannot be written: the name is taken or no name, or memory is out",
               path);
     return OCT_OK;
 }

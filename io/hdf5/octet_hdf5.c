@@ -51,22 +51,23 @@ static bool send_refusal(oct_h5_refusal why, const char *name)
 
 /* Confinement. */
 
-static void limit(__rlimit_resource_t what, rlim_t now, rlim_t ever)
+static void set_limit(__rlimit_resource_t resource, rlim_t soft, rlim_t hard)
 {
-    struct rlimit had = {0};
-    getrlimit(what, &had);
-    if (had.rlim_max < ever) ever = had.rlim_max;
-    setrlimit(what, &(struct rlimit){now < ever ? now : ever, ever});
+    struct rlimit before = {0};
+    getrlimit(resource, &before);
+    if (before.rlim_max < hard) hard = before.rlim_max;
+    setrlimit(resource, &(struct rlimit){soft < hard ? soft : hard, hard});
 }
 
 /* What a file says of itself takes little memory; a block of numbers is there packed, unpacked and in order. */
 static void limit_memory(int64_t block)
 {
-    limit(RLIMIT_AS, ((rlim_t)1 << 29) + 4 * (rlim_t)block,
-          ((rlim_t)1 << 29) + 4 * (rlim_t)BLOCK_MAX);
+    set_limit(RLIMIT_AS, ((rlim_t)1 << 29) + 4 * (rlim_t)block,
+              ((rlim_t)1 << 29) + 4 * (rlim_t)BLOCK_MAX);
 }
 
-static int filter(scmp_filter_ctx context)
+/* Ends this process at any system call but those that it needs. Returns 0, or what seccomp has refused. */
+static int filter_calls(scmp_filter_ctx context)
 {
     static const int allowed[] = {
         SCMP_SYS(brk),        SCMP_SYS(munmap),        SCMP_SYS(mremap),
@@ -74,7 +75,7 @@ static int filter(scmp_filter_ctx context)
         SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn),  SCMP_SYS(restart_syscall),
         SCMP_SYS(getrandom),  SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday),
         SCMP_SYS(time),       SCMP_SYS(setitimer)};
-    /* Libraries look round here and there; they find nothing. */
+    /* Libraries look for files now and then; they find nothing. */
     static const int refused[] = {SCMP_SYS(open),      SCMP_SYS(openat), SCMP_SYS(access),
                                   SCMP_SYS(faccessat), SCMP_SYS(stat),   SCMP_SYS(newfstatat),
                                   SCMP_SYS(fstat),     SCMP_SYS(statx),  SCMP_SYS(readlink),
@@ -97,40 +98,42 @@ static int filter(scmp_filter_ctx context)
     return bad != 0 ? bad : seccomp_load(context);
 }
 
-static bool confine(bool filtered)
+static bool confine_process(bool filtered)
 {
     limit_memory(0);
-    limit(RLIMIT_NOFILE, 1, 1);
-    limit(RLIMIT_FSIZE, 0, 0);
-    limit(RLIMIT_CORE, 0, 0);
+    set_limit(RLIMIT_NOFILE, 1, 1);
+    set_limit(RLIMIT_FSIZE, 0, 0);
+    set_limit(RLIMIT_CORE, 0, 0);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
     scmp_filter_ctx context = filtered ? seccomp_init(SCMP_ACT_KILL_PROCESS) : NULL;
-    const bool done = !filtered || (context && filter(context) == 0);
+    const bool done = !filtered || (context && filter_calls(context) == 0);
     if (context) seccomp_release(context);
     return done;
 }
 
-/* The file: a driver of HDF5's over the socket, which keeps pages that it has had. */
+/* The file: a driver of HDF5's over the socket, which keeps pages of the file that it has received. Page n is kept at
+ * n % PAGES. */
 
 static struct {
-    bool held;
+    bool received;
     uint64_t number; /* in the file */
     uint8_t bytes[PAGE];
 } pages[PAGES];
 
-static bool ask(uint64_t at, size_t bytes, void *to)
+static bool request_bytes(uint64_t at, size_t bytes, void *to)
 {
     const oct_h5_message m = {.kind = OCT_H5_ASK, .at = (int64_t)at, .bytes = (int64_t)bytes};
     return send_bytes(&m, sizeof m) && receive_bytes(to, bytes);
 }
 
-static const uint8_t *page(uint64_t number)
+static const uint8_t *read_page(uint64_t number)
 {
-    const uint64_t left = (uint64_t)file_size - number * PAGE, slot = number % PAGES;
-    if (!pages[slot].held || pages[slot].number != number)
-        pages[slot].held = ask(number * PAGE, left < PAGE ? left : PAGE, pages[slot].bytes);
-    pages[slot].number = number;
-    return pages[slot].held ? pages[slot].bytes : NULL;
+    const uint64_t rest = (uint64_t)file_size - number * PAGE, kept = number % PAGES;
+    if (!pages[kept].received || pages[kept].number != number)
+        pages[kept].received =
+            request_bytes(number * PAGE, rest < PAGE ? rest : PAGE, pages[kept].bytes);
+    pages[kept].number = number;
+    return pages[kept].received ? pages[kept].bytes : NULL;
 }
 
 static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t options, haddr_t at, size_t size,
@@ -138,9 +141,9 @@ static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t options, haddr_t 
 {
     (void)file, (void)type, (void)options;
     if (at > (haddr_t)file_size || size > (haddr_t)file_size - at) return -1;
-    if (size >= PAGE) return ask(at, size, to) ? 0 : -1;
+    if (size >= PAGE) return request_bytes(at, size, to) ? 0 : -1;
     for (uint8_t *next = to; size > 0;) {
-        const uint8_t *bytes = page(at / PAGE);
+        const uint8_t *bytes = read_page(at / PAGE);
         const size_t from = at % PAGE, now = size < PAGE - from ? size : PAGE - from;
         if (!bytes) return -1;
         memcpy(next, bytes + from, now);
@@ -214,7 +217,7 @@ static const H5FD_class_t driver = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-static hid_t open_file(void)
+static hid_t open_hdf5_file(void)
 {
     if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0 ||
         H5Lunregister(H5L_TYPE_EXTERNAL) < 0)
@@ -236,7 +239,7 @@ static bool add_dims(oct_h5_message *m, int ndim, const hsize_t *dims)
     return true;
 }
 
-/* As h5py writes truth values. */
+/* Whether an enumeration is what h5py writes truth values as. */
 static bool is_boolean(hid_t type)
 {
     bool same = H5Tget_nmembers(type) == 2 && H5Tget_size(type) == 1;
@@ -248,12 +251,12 @@ static bool is_boolean(hid_t type)
     return same;
 }
 
-static size_t whole_size(size_t size)
+static size_t rounded_up_width(size_t size)
 {
     return size <= 1 ? 1 : size <= 2 ? 2 : size <= 4 ? 4 : 8;
 }
 
-static hid_t native(const oct_h5_message *m)
+static hid_t native_type(const oct_h5_message *m)
 {
     const hid_t types[3][4] = {
         {H5T_NATIVE_UINT8, H5T_NATIVE_UINT16, H5T_NATIVE_UINT32, H5T_NATIVE_UINT64},
@@ -263,8 +266,9 @@ static hid_t native(const oct_h5_message *m)
     return types[m->type == 'u' ? 0 : m->type == 'i' ? 1 : 2][width];
 }
 
-/* The type that numbers are read as; *plain: they lie so in the file, but for the order of bytes. */
-static hid_t take_type(oct_h5_message *m, hid_t type, bool *plain)
+/* Describes the type of elements in m, and returns the type that they are read as, -1 where they are no numbers; *plain:
+ * they lie so in the file, but for the order of bytes. */
+static hid_t describe_type(oct_h5_message *m, hid_t type, bool *plain)
 {
     hsize_t dims[H5S_MAX_RANK];
     const H5T_class_t class = H5Tget_class(type);
@@ -272,11 +276,11 @@ static hid_t take_type(oct_h5_message *m, hid_t type, bool *plain)
     if (class == H5T_ARRAY) {
         const int ndim = H5Tget_array_dims2(type, dims);
         if (ndim < 1 || !add_dims(m, ndim, dims)) return -1;
-        const hid_t element = take_type(m, H5Tget_super(type), plain);
+        const hid_t element = describe_type(m, H5Tget_super(type), plain);
         return element < 0 ? -1 : H5Tarray_create2(element, (unsigned)ndim, dims);
     }
     if (class == H5T_ENUM) {
-        const hid_t number = take_type(m, H5Tget_super(type), plain);
+        const hid_t number = describe_type(m, H5Tget_super(type), plain);
         if (number >= 0 && is_boolean(type)) m->type = 'u';
         return number;
     }
@@ -287,27 +291,28 @@ static hid_t take_type(oct_h5_message *m, hid_t type, bool *plain)
         m->bytes = size <= 4 ? 4 : 8;
         *plain = H5Tequal(type, H5T_IEEE_F32LE) > 0 || H5Tequal(type, H5T_IEEE_F32BE) > 0 ||
                  H5Tequal(type, H5T_IEEE_F64LE) > 0 || H5Tequal(type, H5T_IEEE_F64BE) > 0;
-        return native(m);
+        return native_type(m);
     }
     if (class != H5T_INTEGER && class != H5T_BITFIELD) return -1;
     m->type = class == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_2 ? 'i' : 'u';
-    m->bytes = (int64_t)whole_size(size);
-    *plain = whole_size(size) == size && H5Tget_offset(type) == 0 &&
+    m->bytes = (int64_t)rounded_up_width(size);
+    *plain = rounded_up_width(size) == size && H5Tget_offset(type) == 0 &&
              H5Tget_precision(type) == 8 * size && H5Tget_order(type) <= H5T_ORDER_BE;
-    return class == H5T_INTEGER ? native(m) : H5Tget_native_type(type, H5T_DIR_ASCEND);
+    return class == H5T_INTEGER ? native_type(m) : H5Tget_native_type(type, H5T_DIR_ASCEND);
 }
 
-/* Do all of its numbers lie in this file, and are the filters there that unpack them? */
-static bool take_storage(oct_h5_message *m, hid_t options, oct_h5_refusal *why)
+/* Checks that all numbers of a data set lie in this file and that there are the filters which unpack them, and finds the
+ * rows of its chunks; *why is the refusal. */
+static bool check_storage(oct_h5_message *m, hid_t options, oct_h5_refusal *why)
 {
     char name[8];
     hsize_t chunk[H5S_MAX_RANK];
-    size_t parts = 0;
+    size_t mappings = 0;
     const H5D_layout_t layout = H5Pget_layout(options);
     *why = OCT_H5_IS_ELSEWHERE;
     if (H5Pget_external_count(options) != 0) return false;
-    if (layout == H5D_VIRTUAL && H5Pget_virtual_count(options, &parts) < 0) return false;
-    for (size_t i = 0; i < parts; i++)
+    if (layout == H5D_VIRTUAL && H5Pget_virtual_count(options, &mappings) < 0) return false;
+    for (size_t i = 0; i < mappings; i++) /* a virtual data set may show others of this file, "." */
         if (H5Pget_virtual_filename(options, i, name, sizeof name) != 1 || name[0] != '.')
             return false;
     if (layout == H5D_CHUNKED && H5Pget_chunk(options, H5S_MAX_RANK, chunk) > 0)
@@ -335,8 +340,8 @@ static bool describe_dataset(hid_t dataset, oct_h5_message *m, hid_t *memory, oc
     if (ndim < 0 || H5Sget_simple_extent_type(space) == H5S_NULL || !add_dims(m, ndim, dims))
         return false;
     *why = OCT_H5_IS_TYPE;
-    *memory = take_type(m, type, &plain);
-    if (*memory < 0 || !take_storage(m, options, why)) return false;
+    *memory = describe_type(m, type, &plain);
+    if (*memory < 0 || !check_storage(m, options, why)) return false;
     if (plain && H5Pget_layout(options) == H5D_CONTIGUOUS && H5Dget_storage_size(dataset) > 0)
         m->at = (int64_t)H5Dget_offset(dataset);
     if (m->at < 0) m->big = 0; /* the library turns what it reads */
@@ -400,8 +405,8 @@ static bool list_objects(hid_t file)
 /* ARRAY and READ: one array. */
 
 static struct {
-    hid_t dataset, memory;
-    oct_h5_message what;
+    hid_t dataset, memory; /* memory: the type that numbers are read as */
+    oct_h5_message description;
 } array;
 
 static bool open_array(hid_t file, const char *name)
@@ -411,19 +416,22 @@ static bool open_array(hid_t file, const char *name)
     if (object < 0) return send_refusal(OCT_H5_IS_MISSING, "");
     if (H5Iget_type(object) != H5I_DATASET) return send_refusal(OCT_H5_IS_NO_ARRAY, "");
     array.dataset = object;
-    if (!describe_dataset(object, &array.what, &array.memory, &why)) return send_refusal(why, "");
-    if (array.what.ndim == 0) return send_refusal(OCT_H5_IS_DIMENSIONS, "");
-    return send_bytes(&array.what, sizeof array.what);
+    if (!describe_dataset(object, &array.description, &array.memory, &why))
+        return send_refusal(why, "");
+    if (array.description.ndim == 0) return send_refusal(OCT_H5_IS_DIMENSIONS, "");
+    return send_bytes(&array.description, sizeof array.description);
 }
 
-static bool read_block(int64_t first, int64_t count)
+/* Sends `count` samples of the array, from `first` on. */
+static bool send_samples(int64_t first, int64_t count)
 {
     hsize_t begin[H5S_MAX_RANK] = {0}, dims[H5S_MAX_RANK];
-    int64_t bytes = array.what.bytes;
-    for (int i = 0; i < array.what.ndim; i++)
-        if (__builtin_mul_overflow(bytes, i == 0 ? count : array.what.dim[i], &bytes) || bytes < 1)
+    const oct_h5_message *d = &array.description;
+    int64_t bytes = d->bytes;
+    for (int i = 0; i < d->ndim; i++)
+        if (__builtin_mul_overflow(bytes, i == 0 ? count : d->dim[i], &bytes) || bytes < 1)
             return false;
-    if (bytes > BLOCK_MAX || first < 0 || first > array.what.dim[0] - count) return false;
+    if (bytes > BLOCK_MAX || first < 0 || first > d->dim[0] - count) return false;
     limit_memory(bytes);
     const hid_t space = H5Dget_space(array.dataset);
     const int ndim = H5Sget_simple_extent_dims(space, dims, NULL);
@@ -431,25 +439,25 @@ static bool read_block(int64_t first, int64_t count)
     dims[0] = (hsize_t)count;
     void *block =
         mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const hid_t part = H5Screate_simple(ndim, dims, NULL);
+    const hid_t block_space = H5Screate_simple(ndim, dims, NULL);
     if (block == MAP_FAILED ||
         H5Sselect_hyperslab(space, H5S_SELECT_SET, begin, NULL, dims, NULL) < 0 ||
-        H5Dread(array.dataset, array.memory, part, space, H5P_DEFAULT, block) < 0)
+        H5Dread(array.dataset, array.memory, block_space, space, H5P_DEFAULT, block) < 0)
         return send_refusal(OCT_H5_IS_UNREADABLE, "");
     const oct_h5_message m = {.kind = OCT_H5_DATA, .bytes = bytes};
-    const bool given = send_bytes(&m, sizeof m) && send_bytes(block, (size_t)bytes);
+    const bool sent = send_bytes(&m, sizeof m) && send_bytes(block, (size_t)bytes);
     munmap(block, (size_t)bytes);
-    H5Sclose(part);
+    H5Sclose(block_space);
     H5Sclose(space);
-    return given;
+    return sent;
 }
 
-static bool answer(const oct_h5_message *m)
+static bool answer_request(const oct_h5_message *m)
 {
     static hid_t file = -1;
-    if (m->kind == OCT_H5_READ) return file >= 0 && read_block(m->at, m->bytes);
+    if (m->kind == OCT_H5_READ) return file >= 0 && send_samples(m->at, m->bytes);
     file_size = m->bytes;
-    file = open_file();
+    file = open_hdf5_file();
     if (file < 0) return send_refusal(OCT_H5_IS_NO_FILE, "");
     return m->kind == OCT_H5_ARRAY ? open_array(file, m->name) : list_objects(file);
 }
@@ -464,9 +472,10 @@ int main(int argc, char **argv)
     if (close_range(CHANNEL + 1, ~0U, 0) != 0)
         for (int fd = CHANNEL + 1; fd < sysconf(_SC_OPEN_MAX); fd++)
             close(fd);
-    if (!confine(filtered)) return send_refusal(OCT_H5_IS_UNCONFINED, "");
+    if (!confine_process(filtered)) return send_refusal(OCT_H5_IS_UNCONFINED, "");
     if (!send_bytes(&hello, sizeof hello)) return 0;
-    while (receive_bytes(&m, sizeof m) && setitimer(ITIMER_PROF, &time, NULL) == 0 && answer(&m)) {
+    while (receive_bytes(&m, sizeof m) && setitimer(ITIMER_PROF, &time, NULL) == 0 &&
+           answer_request(&m)) {
     }
     return 0;
 }

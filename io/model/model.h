@@ -45,8 +45,6 @@ typedef struct oct_model {
 #define OCT_MODEL_WORK 0x1p36
 #define OCT_MODEL_SET_WORK 0x1p48 /* for a test set */
 void oct_model_allow_large(void);
-/* Checks one sample and all golden inputs against these limits: OCT_DATA. */
-oct_status oct_model_check_costs(const oct_model *model) OCT_NODISCARD;
 /* Checks that running the model for `samples` takes no more work than that: OCT_DATA. */
 oct_status oct_model_check_work(const oct_model *model, int64_t samples,
                                 const char *path) OCT_NODISCARD;
@@ -56,10 +54,14 @@ enum {
     OCT_MODEL_STEPS_MAX = 4096,
     OCT_MODEL_VALUES_MAX = 8192,
     OCT_MODEL_GOLDEN_MAX = 65536,
-    OCT_MODEL_TEXT_MAX = 1 << 20
+    OCT_MODEL_TEXT_MAX = 1 << 20,
+    OCT_PORT_NAMES_BYTES_MAX = 2 * 256
 };
 /* Checks what holds of every model, saved or loaded: oct_program_check, texts, bounds, certificate. OCT_DATA. */
 oct_status oct_model_check(const oct_model *model) OCT_NODISCARD;
 /* Finds overflow_bound of a program that has passed its check. */
 oct_status oct_model_find_bounds(oct_model *model) OCT_NODISCARD;
+/* Runs a program on samples of all its inputs, one after another as in golden_input, and gives their outputs. */
+oct_status oct_model_run_golden(const oct_program *program, const float *inputs, int64_t samples,
+                                uint8_t *outputs) OCT_NODISCARD;
 void oct_model_free(oct_model *model);

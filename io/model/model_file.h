@@ -20,3 +20,6 @@ bool oct_model_is_flat(const void *bytes, size_t size); /* by the first bytes */
 /* Reads the model; *model is zeroed before, and to be freed by the caller, also on failure. bytes lie at a multiple of
  * 64 and stay the caller's. What is said lacks the path. */
 oct_status oct_model_read_flat(oct_model *model, const void *bytes, size_t size) OCT_NODISCARD;
+/* Makes a flat file; *bytes is oct_alloc'ed. OCT_PREPARE with a problem for each step that it has no form for; bytes NULL:
+ * only this is found out. */
+oct_status oct_model_write_flat(const oct_model *model, void **bytes, size_t *size) OCT_NODISCARD;

@@ -48,45 +48,33 @@ static oct_status print_names(const char *names)
 
 typedef struct tensors {
     oct_h5 *file;
-    char path[2048]; /* of the group at hand */
-    json_t *json;    /* an array, or NULL to print lines */
+    json_t *json; /* an array, or NULL to print lines */
     int64_t count, bytes;
 } tensors;
 
-static oct_status print_tensor(tensors *t)
+static oct_status print_tensor(tensors *t, const char *path)
 {
     char shape_text[96];
     oct_dtype dtype;
     oct_shape shape;
-    OCT_TRY(oct_h5_look(t->file, t->path, &dtype, &shape));
+    OCT_TRY(oct_h5_look(t->file, path, &dtype, &shape));
     t->count++;
     t->bytes += oct_shape_numel(&shape) * (int64_t)oct_dtype_bytes(dtype);
     oct_shape_text(&shape, shape_text);
-    if (!t->json) return oct_print("  %-44s %-4s %s\n", t->path, oct_dtype_name(dtype), shape_text);
-    json_array_append_new(t->json, json_pack("{s:s, s:s, s:s}", "name", t->path, "dtype",
+    if (!t->json) return oct_print("  %-44s %-4s %s\n", path, oct_dtype_name(dtype), shape_text);
+    json_array_append_new(t->json, json_pack("{s:s, s:s, s:s}", "name", path, "dtype",
                                              oct_dtype_name(dtype), "shape", shape_text));
     return OCT_OK;
 }
 
-/* A group is a module: its members come below it. */
-static oct_status visit(void *user, const char *name)
-{
-    tensors *t = user;
-    size_t length = strlen(t->path);
-    int more =
-        snprintf(t->path + length, sizeof(t->path) - length, "%s%s", length ? "/" : "", name);
-    OCT_CHECK(more >= 0 && (size_t)more < sizeof(t->path) - length, OCT_DATA,
-              "%s: a name is too long", t->path);
-    oct_status status = oct_h5_is_group(t->file, t->path) ? oct_h5_list(t->file, t->path, visit, t)
-                                                          : print_tensor(t);
-    t->path[length] = '\0';
-    return status;
-}
-
 static oct_status list_tensors(tensors *t)
 {
-    OCT_TRY(visit(t, "state"));
-    return oct_h5_has(t->file, "optimizer") ? visit(t, "optimizer") : OCT_OK;
+    static const char *const groups[] = {"state/", "optimizer/"};
+    const char *path;
+    for (size_t g = 0; g < OCT_COUNT(groups); g++)
+        for (size_t next = 0; (path = oct_h5_next_dataset(t->file, groups[g], &next));)
+            OCT_TRY(print_tensor(t, path));
+    return OCT_OK;
 }
 
 static oct_status print_checkpoint(const oct_checkpoint *c, bool json)

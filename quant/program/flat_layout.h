@@ -6,7 +6,8 @@
  * step's kind lists its own. Unused bytes are 0.
  *
  * The sections MODEL and TEXTS hold what only Octet's commands read, but for the number of classes, so that a flat file is
- * a whole model. */
+ * a whole model. After TEXTS, up to the end of the file, stands one more text where there is one: what the network from which
+ * the model comes calls its input and its output, a line each. Readers that do not know of it see unused bytes. */
 #pragma once
 
 #include "quant/program/step.h"

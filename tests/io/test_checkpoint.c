@@ -716,15 +716,14 @@ static void craft(const char *name, int64_t format, int64_t step, oct_status (*m
     oct_h5 *h5;
     void *bytes;
     size_t size;
-    MUST(oct_h5_create(&h5));
+    MUST(oct_h5_create(&h5, 0));
     MUST(oct_h5_write_i64(h5, "info/format", format));
     MUST(oct_h5_write_i64(h5, "info/step", step));
     MUST(oct_h5_write_text(h5, "info/phase", "float"));
     MUST(oct_h5_write_i64(h5, "info/updates", 3));
     MUST(oct_h5_write_text(h5, "info/recipe", ""));
     if (more) MUST(more(h5));
-    MUST(oct_h5_image_with_checksum(h5, &bytes, &size));
-    oct_h5_close(&h5);
+    MUST(oct_h5_finish(&h5, true, &bytes, &size));
     MUST(oct_make_folders(folder));
     MUST(oct_file_write(in_folder(name), bytes, size));
     oct_free(&bytes);

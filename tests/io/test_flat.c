@@ -199,6 +199,32 @@ static void not_loaded(const char *sentence)
     cr_assert(!read.recipe && !read.program.steps && !read.golden_input);
 }
 
+/* Names of the input and the output stand where readers that do not know of them see unused bytes. */
+Test(flat, a_file_keeps_the_names_of_its_input_and_output)
+{
+    static char names[] = "image_of_some_name\nlogits\n";
+    const oct_export of = {.model = &model, .version = "test", .name = "net"};
+    const size_t texts_end = (size_t)header()->section[OCT_FLAT_TEXTS].offset +
+                             (size_t)header()->section[OCT_FLAT_TEXTS].count;
+    oct_model read;
+    OK(oct_model_read_flat(&read, file.bytes, file.size));
+    cr_assert_null(read.port_names);
+    oct_model_free(&read);
+    model.port_names = names;
+    oct_exported_free(&file);
+    OK(oct_export_format_flat.write_model(&of, &file));
+    OK(take_file());
+    cr_assert_eq((size_t)header()->section[OCT_FLAT_TEXTS].offset +
+                     (size_t)header()->section[OCT_FLAT_TEXTS].count,
+                 texts_end);
+    cr_assert_str_eq((char *)file.bytes + texts_end, names);
+    OK(oct_model_read_flat(&read, file.bytes, file.size));
+    cr_assert_str_eq(read.port_names, names);
+    oct_model_free(&read);
+    memset((char *)file.bytes + texts_end, 'x', file.size - texts_end);
+    not_loaded("a.flat: the names of its input and output have no end");
+}
+
 Test(flat, a_model_that_contradicts_itself_is_refused)
 {
     const oct_program *p = &model.program;
