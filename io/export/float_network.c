@@ -3,10 +3,11 @@
 #include "io/export/float_network.h"
 
 #include "core/base/mem.h"
+#include "core/nn/modules.h"
+#include "io/export/program_parts.h"
+#include "io/weights/layout.h"
 
 #include <string.h>
-
-/* Arrays of float layers are brought into PyTorch's layouts here. */
 
 const oct_layer_array *oct_layer_array_find(const oct_float_layer *layer, const char *name)
 {
@@ -49,107 +50,26 @@ oct_layer_tensor oct_layer_view(const oct_layer_tensor *x, oct_shape shape)
     return y;
 }
 
-/* The order of the numbers of an array: made[i0][i1].. is from[offset + sum of i * stride]. */
-typedef struct order {
-    int64_t stride[OCT_MAX_DIMS], offset;
-} order;
-
-static oct_status permute(oct_torch_array *made, const float *from, const order *o)
-{
-    int64_t at[OCT_MAX_DIMS] = {0}, numel = 1;
-    for (int d = 0; d < made->ndim; d++)
-        numel *= made->dim[d];
-    OCT_TRY(oct_alloc(&made->data, (size_t)numel, sizeof *made->data));
-    for (int64_t i = 0; i < numel; i++) {
-        int64_t place = o->offset;
-        for (int d = 0; d < made->ndim; d++)
-            place += at[d] * o->stride[d];
-        made->data[i] = from[place];
-        for (int d = made->ndim - 1; d >= 0 && ++at[d] == made->dim[d]; d--)
-            at[d] = 0;
-    }
-    return OCT_OK;
-}
-
-static oct_status permute_array(oct_torch_array *made, int ndim, const int64_t *dims,
-                                const float *from, const order *o)
-{
-    made->ndim = ndim;
-    memcpy(made->dim, dims, (size_t)ndim * sizeof *dims);
-    return permute(made, from, o);
-}
-
-/* (O, kh, kw, I/groups) -> (I, O/groups, kh, kw), rotated by 180 degrees. Input channel i of a group g goes to its
- * own output channels. */
-static oct_status permute_transposed(oct_torch_array *made, const oct_float_layer *layer,
-                                     const oct_layer_array *a)
-{
-    oct_conv_transpose2d_args args;
-    OCT_TRY(oct_args_read(&oct_conv_transpose2d_arg_list, layer->type, &layer->args, &args));
-    const int64_t *d = a->shape.dim, inputs = args.in_channels;
-    const int64_t each = d[3], groups = inputs / each, outputs = d[0] / groups;
-    const int64_t filter = d[1] * d[2] * each;
-    made->ndim = 4;
-    memcpy(made->dim, (int64_t[]){inputs, outputs, d[1], d[2]}, 4 * sizeof *d);
-    OCT_TRY(oct_alloc(&made->data, (size_t)(d[0] * filter), sizeof *made->data));
-    for (int64_t g = 0; g < groups; g++) {
-        const order o = {.offset = (g * outputs + 1) * filter - each,
-                         .stride = {1, filter, -d[2] * each, -each}};
-        oct_torch_array part = {.ndim = 4, .dim = {each, outputs, d[1], d[2]}};
-        OCT_TRY(permute(&part, a->data, &o));
-        memcpy(made->data + g * outputs * filter, part.data,
-               (size_t)(outputs * filter) * sizeof(float));
-        oct_free(&part.data);
-    }
-    return OCT_OK;
-}
-
-/* (O, H W C) -> (O, C H W) */
-static oct_status permute_flattened(oct_torch_array *made, const oct_layer_array *a,
-                                    const oct_shape *plane)
-{
-    const int64_t h = plane->dim[1], w = plane->dim[2], c = plane->dim[3];
-    OCT_TRY(permute_array(made, 4, (int64_t[]){a->shape.dim[0], c, h, w}, a->data,
-                          &(order){.stride = {h * w * c, 1, w * c, c}}));
-    made->ndim = 2;
-    made->dim[1] = h * w * c;
-    return OCT_OK;
-}
-
-static oct_status copy_as_it_is(oct_torch_array *made, const oct_layer_array *a)
-{
-    order o = {.offset = 0};
-    int64_t stride = 1;
-    for (int i = a->shape.ndim - 1; i >= 0; i--) {
-        o.stride[i] = stride;
-        stride *= a->shape.dim[i];
-    }
-    return permute_array(made, a->shape.ndim, a->shape.dim, a->data, &o);
-}
-
 oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *layer,
                                 const oct_layer_array *array, const oct_layer_tensor *input)
 {
-    static const char *const planes[] = {"parameter", "add_parameter", "mul_parameter", NULL};
-    const int64_t *d = array->shape.dim;
+    const oct_module_type *type = oct_module_type_find(layer->type);
+    const oct_shape *plane = &input->plane;
+    const bool flattened = plane->ndim == 4;
+    const oct_feature_order image = {plane->dim[1], plane->dim[2], plane->dim[3]};
+    const int64_t numel = oct_shape_numel(&array->shape);
+    oct_conv_transpose2d_args args = {.geometry.groups = 1};
     *made = (oct_torch_array){0};
-    oct_status status;
-    if (strcmp(layer->type, "conv2d") == 0 && array->shape.ndim == 4)
-        /* (O, kh, kw, I/groups) -> (O, I/groups, kh, kw) */
-        status = permute_array(made, 4, (int64_t[]){d[0], d[3], d[1], d[2]}, array->data,
-                               &(order){.stride = {d[1] * d[2] * d[3], 1, d[2] * d[3], d[3]}});
-    else if (strcmp(layer->type, "conv_transpose2d") == 0 && array->shape.ndim == 4)
-        status = permute_transposed(made, layer, array);
-    else if (strcmp(layer->type, "linear") == 0 && array->shape.ndim == 2 && input->plane.ndim == 4)
-        status = permute_flattened(made, array, &input->plane);
-    else if (lists(planes, layer->type) && array->shape.ndim == 3)
-        /* (H, W, C) -> (C, H, W) */
-        status = permute_array(made, 3, (int64_t[]){d[2], d[0], d[1]}, array->data,
-                               &(order){.stride = {1, d[1] * d[2], d[2]}});
-    else
-        status = copy_as_it_is(made, array);
-    if (status != OCT_OK) oct_free(&made->data);
-    return status;
+    if (type == &oct_conv_transpose2d_type)
+        OCT_TRY(oct_args_read(&oct_conv_transpose2d_arg_list, layer->type, &layer->args, &args));
+    const oct_torch_layout layout = oct_torch_layout_of(type, &array->shape, args.geometry.groups,
+                                                        flattened ? &image : NULL, NULL);
+    OCT_TRY(oct_alloc(&made->data, (size_t)numel, sizeof *made->data));
+    made->ndim = layout.ndim;
+    memcpy(made->dim, layout.dim, (size_t)layout.ndim * sizeof *layout.dim);
+    for (int64_t i = 0; i < numel; i++)
+        made->data[oct_move_source(&layout.map, i)] = array->data[i];
+    return OCT_OK;
 }
 
 static oct_status add_owner(void *user, oct_module *module)
@@ -218,25 +138,25 @@ void oct_float_network_close(oct_float_network *network)
 /* Walks over what the model has become and marks the owners that are there. */
 typedef struct search {
     oct_float_network *network;
-    bool *there;
+    bool *found; /* by owner */
 } search;
 
-static oct_status mark(void *user, oct_module *module)
+static oct_status mark_owner(void *user, oct_module *module)
 {
     const search *s = user;
     const int64_t i = owner_of(s->network, module);
-    if (i >= 0 && s->network->owners[i].type == module->type) s->there[i] = true;
+    if (i >= 0 && s->network->owners[i].type == module->type) s->found[i] = true;
     return OCT_OK;
 }
 
 oct_status oct_float_network_find(oct_float_network *network, oct_module *root)
 {
     search s = {.network = network};
-    OCT_TRY(oct_alloc(&s.there, network->num_owners, sizeof *s.there));
-    oct_status status = oct_module_walk(root, mark, &s);
+    OCT_TRY(oct_alloc(&s.found, network->num_owners, sizeof *s.found));
+    oct_status status = oct_module_walk(root, mark_owner, &s);
     for (size_t i = 0; status == OCT_OK && i < network->num_owners; i++) {
         oct_float_network_owner *owner = &network->owners[i];
-        if (s.there[i]) continue;
+        if (s.found[i]) continue;
         if (strcmp(owner->type->name, "batch_norm") == 0) {
             owner->module = NULL;
             network->folded++;
@@ -247,7 +167,7 @@ oct_status oct_float_network_find(oct_float_network *network, oct_module *root)
                                   owner->path, owner->type->name);
         }
     }
-    oct_free(&s.there);
+    oct_free(&s.found);
     return status;
 }
 

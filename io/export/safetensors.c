@@ -9,15 +9,15 @@
 
 enum { LENGTH_BYTES = 8, ALIGNMENT = 8 };
 
-/* Where the tensors go. */
-typedef struct writing {
+/* The file that is written. */
+typedef struct file_writer {
     const oct_float_network *network;
     oct_text header;
     uint8_t *data; /* NULL: only the header is made */
     size_t size;   /* of the tensors so far */
-} writing;
+} file_writer;
 
-static oct_status add_tensor(writing *out, const char *layer, const oct_layer_array *array,
+static oct_status add_tensor(file_writer *out, const char *layer, const oct_layer_array *array,
                              const oct_torch_array *made)
 {
     size_t bytes = sizeof(float);
@@ -34,23 +34,16 @@ static oct_status add_tensor(writing *out, const char *layer, const oct_layer_ar
     return OCT_OK;
 }
 
-/* The first call of an owner's module, which says what it reads; -1: evaluation does not call it. */
-static int64_t first_call(const oct_float_network *network, int64_t owner)
-{
-    for (size_t i = 0; i < network->trace.num_nodes; i++)
-        if (network->owner_of[i] == owner) return (int64_t)i;
-    return -1;
-}
-
-static oct_status add_owner(writing *out, int64_t owner)
+static oct_status add_arrays_of_owner(file_writer *out, int64_t owner)
 {
     const oct_float_network *network = out->network;
     const oct_layer_tensor unknown = {.shape = {0}};
-    const oct_layer_tensor *input = &unknown;
+    const oct_layer_tensor *input = &unknown; /* of its module's first call, if there is one */
     oct_float_layer layer;
-    const int64_t call = first_call(network, owner);
     oct_float_network_owner_layer(network, owner, &layer);
-    if (call >= 0) input = &network->tensors[network->trace.nodes[call].input[0]];
+    for (size_t i = network->trace.num_nodes; i-- > 0;)
+        if (network->owner_of[i] == owner)
+            input = &network->tensors[network->trace.nodes[i].input[0]];
     for (int i = 0; i < layer.num_arrays; i++) {
         oct_torch_array made;
         OCT_TRY(oct_torch_array_make(&made, &layer, &layer.array[i], input));
@@ -61,13 +54,14 @@ static oct_status add_owner(writing *out, int64_t owner)
     return OCT_OK;
 }
 
-static oct_status add_all(writing *out)
+/* Makes the header and, where there is room for them, the tensors. */
+static oct_status add_all(file_writer *out)
 {
     out->size = 0;
     oct_text_free(&out->header);
     OCT_TRY(oct_text_add(&out->header, "{\"__metadata__\":{\"format\":\"pt\"}"));
     for (size_t i = 0; i < out->network->num_owners; i++)
-        OCT_TRY(add_owner(out, (int64_t)i));
+        OCT_TRY(add_arrays_of_owner(out, (int64_t)i));
     OCT_TRY(oct_text_add(&out->header, "}"));
     while (out->header.length % ALIGNMENT != 0)
         OCT_TRY(oct_text_add(&out->header, " "));
@@ -76,7 +70,7 @@ static oct_status add_all(writing *out)
 
 static oct_status write_network(const oct_export *job, oct_exported *out)
 {
-    writing sizes = {.network = job->network}, all = {.network = job->network};
+    file_writer sizes = {.network = job->network}, all = {.network = job->network};
     oct_status status = OCT_OK;
     OCT_TRY_OUT(add_all(&sizes));
     const size_t before = LENGTH_BYTES + sizes.header.length;

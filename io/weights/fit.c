@@ -3,48 +3,52 @@
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
 #include "core/nn/network.h"
-#include "core/tensor/move.h"
+#include "io/weights/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { SHOWN = 6, PROBLEMS = 8 };
 
-/* The layout of a parameter or buffer of a module in files of frameworks with channels first, and the move that brings it into
- * the module's own layout. */
-typedef struct weight_layout {
-    int ndim;
-    int64_t dim[OCT_WEIGHT_DIMS]; /* in the file */
-    oct_move_map map;             /* from the file's values to the tensor's */
-} weight_layout;
+/* The feature orders of a module's first call. */
+typedef struct module_order {
+    const oct_module *module;
+    oct_feature_order in, out;
+} module_order;
+
+typedef struct model_order {
+    module_order *modules;
+    int64_t count;
+    const oct_module *last_layer; /* the linear layer or convolution that is called last; or NULL */
+} model_order;
 
 /* A parameter or buffer of the model. */
-typedef struct slot {
+typedef struct model_tensor {
     char *path;
     const oct_module *module;
     const oct_tensor *tensor;
     oct_value_range range;
     int64_t array; /* of the file; -1: none */
-    weight_layout layout;
-    const oct_network_name *known; /* of a network that was read from a file; or NULL */
-    oct_file_order order;          /* of the array, where it is known */
-} slot;
+    oct_torch_layout layout;
+    const oct_network_name *file_name; /* of a network that was read from a file; or NULL */
+    oct_file_order order;              /* of the array, where file_name is known */
+} model_tensor;
 
 /* An array of the file under its name in the model. */
-typedef struct named {
+typedef struct file_array {
     char *name;
     int64_t array;
     bool used;
-} named;
+} file_array;
 
 typedef struct fit {
     const oct_weights *weights;
     const oct_weight_rules *rules;
     oct_weight_report *report;
-    oct_model_order order;
-    slot *slots;
-    size_t num_slots, cap_slots;
-    named *names; /* in their order */
+    model_order order;
+    model_tensor *tensors;
+    size_t num_tensors, cap_tensors;
+    file_array *names; /* in their order */
     int64_t num_names;
     int problems;
 } fit;
@@ -88,12 +92,12 @@ static oct_status rename_array(const fit *f, const char *name, bool *rule_used, 
     return oct_strdup(renamed, name);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const named *)a)->name, ((const named *)b)->name);
+    return strcmp(((const file_array *)a)->name, ((const file_array *)b)->name);
 }
 
-static const char *name_of(const fit *f, int64_t array)
+static const char *array_name(const fit *f, int64_t array)
 {
     return oct_weight_name(f->weights, &f->weights->arrays[array]);
 }
@@ -109,103 +113,131 @@ static oct_status list_names(fit *f)
     OCT_TRY_OUT(oct_alloc(&used, (size_t)rules, sizeof *used));
     OCT_TRY_OUT(oct_alloc(&f->names, (size_t)f->weights->count, sizeof *f->names));
     for (; f->num_names < f->weights->count; f->num_names++) {
-        named *n = &f->names[f->num_names];
+        file_array *n = &f->names[f->num_names];
         n->array = f->num_names;
-        OCT_TRY_OUT(rename_array(f, name_of(f, n->array), used, &n->name));
+        OCT_TRY_OUT(rename_array(f, array_name(f, n->array), used, &n->name));
     }
     for (int i = 0; i < rules; i++)
         OCT_CHECK_OUT(used[i], OCT_USAGE, "init_map: '%s' fits no name of %s, which begin with %s",
-                      f->rules->map->value[i], f->weights->path, SHOW(name_of(f, 0)));
-    qsort(f->names, (size_t)f->num_names, sizeof *f->names, by_name);
+                      f->rules->map->value[i], f->weights->path, SHOW(array_name(f, 0)));
+    qsort(f->names, (size_t)f->num_names, sizeof *f->names, compare_names);
     for (int64_t i = 1; i < f->num_names; i++)
         OCT_CHECK_OUT(strcmp(f->names[i - 1].name, f->names[i].name) != 0, OCT_USAGE,
                       "init: both %s and %s of %s would be %s; change init_map",
-                      SHOW(name_of(f, f->names[i - 1].array)), SHOW(name_of(f, f->names[i].array)),
-                      f->weights->path, SHOW(f->names[i].name));
+                      SHOW(array_name(f, f->names[i - 1].array)),
+                      SHOW(array_name(f, f->names[i].array)), f->weights->path,
+                      SHOW(f->names[i].name));
 out:
     oct_free(&used);
     return status;
 }
 
-/* Layouts. */
+/* Orders of features. */
 
-/* The values in the order of memory. */
-static weight_layout layout_as_it_is(const oct_shape *shape)
+/* What is known of a value of the trace. */
+typedef struct value_order {
+    oct_feature_order features; /* of one with a single dimension after the batch */
+    bool moved;                 /* of four dimensions that are not (N, h, w, c) */
+} value_order;
+
+static bool is_op(const oct_trace_node *node, const char *op)
 {
-    weight_layout layout = {.ndim = shape->ndim};
-    memcpy(layout.dim, shape->dim, sizeof shape->dim);
-    layout.map = oct_move_over(shape->ndim, shape->dim);
-    return layout;
+    return strcmp(node->op, op) == 0;
 }
 
-/* (O, kh, kw, I) of (O, I, kh, kw). */
-static weight_layout layout_of_convolution(const oct_shape *s)
+static bool is_layer(const oct_trace_node *node)
 {
-    const int64_t taps = s->dim[1] * s->dim[2];
-    return (weight_layout){
-        .ndim = 4,
-        .dim = {s->dim[0], s->dim[3], s->dim[1], s->dim[2]},
-        .map = {.dims = 4,
-                .size = {s->dim[0], s->dim[1], s->dim[2], s->dim[3]},
-                .stride = {s->dim[3] * taps, s->dim[2], 1, taps}},
-    };
+    return node->module &&
+           (node->module->type == &oct_linear_type || node->module->type == &oct_conv2d_type ||
+            node->module->type == &oct_conv_transpose2d_type);
 }
 
-/* (O, kh, kw, I/groups) of (I, O/groups, kh, kw), rotated by 180 degrees. */
-static weight_layout layout_of_transposed(const oct_shape *s, int64_t groups)
+/* The order of an image's features, where it matters. */
+static oct_feature_order order_of_image(const oct_shape *s)
 {
-    const int64_t taps = s->dim[1] * s->dim[2], outs = s->dim[0] / groups, ins = s->dim[3];
-    return (weight_layout){
-        .ndim = 4,
-        .dim = {ins * groups, outs, s->dim[1], s->dim[2]},
-        .map = {.dims = 5,
-                .size = {groups, outs, s->dim[1], s->dim[2], ins},
-                .stride = {ins * outs * taps, taps, -s->dim[2], -1, outs * taps},
-                .offset = taps - 1},
-    };
+    const bool image = s->ndim == 4 && s->dim[1] * s->dim[2] > 1 && s->dim[3] > 1;
+    return image ? (oct_feature_order){s->dim[1], s->dim[2], s->dim[3]} : (oct_feature_order){0};
 }
 
-/* Adds the loops of one dimension, whose neighbours are `step` values apart: (h, w, c) of (c, h, w) where an image
- * is in it. */
-static void add_loops(oct_move_map *map, int64_t size, int64_t step, const oct_feature_order *o)
+/* Whether a node leaves each feature at its place. */
+static bool keeps_places(const oct_trace *trace, const oct_trace_node *node)
 {
-    const bool image = o && o->c > 0 && o->h * o->w * o->c == size;
-    const int64_t plain_size[] = {size}, plain_step[] = {step};
-    const int64_t image_size[] = {o ? o->h : 0, o ? o->w : 0, o ? o->c : 0};
-    const int64_t image_step[] = {o ? o->w * step : 0, step, o ? o->h * o->w * step : 0};
-    const int loops = image ? 3 : 1;
-    memcpy(map->size + map->dims, image ? image_size : plain_size, (size_t)loops * sizeof size);
-    memcpy(map->stride + map->dims, image ? image_step : plain_step, (size_t)loops * sizeof step);
-    map->dims += loops;
+    const oct_shape *in = &trace->values[node->input[0]].shape;
+    return !is_layer(node) && !is_op(node, "move") && !is_op(node, "matmul") &&
+           oct_shape_equal(in, &trace->values[node->output].shape);
 }
 
-static weight_layout layout_of(const oct_module *module, const oct_tensor *tensor,
-                               const oct_module_order *order)
+static bool is_view(const oct_trace_node *node)
 {
-    const oct_shape *s = &tensor->shape;
-    const oct_module_type *type = module->type;
-    const bool linear = type == &oct_linear_type;
-    const bool parameter = type == &oct_parameter_type || type == &oct_add_parameter_type ||
-                           type == &oct_mul_parameter_type;
-    if (type == &oct_conv2d_type && s->ndim == 4) return layout_of_convolution(s);
-    if (type == &oct_conv_transpose2d_type && s->ndim == 4)
-        return layout_of_transposed(s, ((const oct_conv2d_module *)module)->args.geometry.groups);
-    weight_layout layout = {.ndim = s->ndim};
-    if ((linear && s->ndim == 2) || ((linear || type == &oct_batch_norm_type) && s->ndim == 1)) {
-        memcpy(layout.dim, s->dim, (size_t)s->ndim * sizeof s->dim[0]);
-        add_loops(&layout.map, s->dim[0], s->ndim == 2 ? s->dim[1] : 1, order ? &order->out : NULL);
-        if (s->ndim == 2) add_loops(&layout.map, s->dim[1], 1, order ? &order->in : NULL);
-        return layout;
+    return is_op(node, "flatten") || is_op(node, "reshape");
+}
+
+/* Follows images that are flattened along the trace. */
+static void find_orders_forward(const oct_trace *trace, value_order *values)
+{
+    for (size_t i = 0; i < trace->num_nodes; i++) {
+        const oct_trace_node *node = &trace->nodes[i];
+        if (node->num_inputs < 1) continue;
+        const value_order *in = &values[node->input[0]];
+        value_order *out = &values[node->output];
+        const oct_shape *shape = &trace->values[node->output].shape;
+        if (is_op(node, "move") || is_op(node, "matmul"))
+            out->moved = true;
+        else if (is_view(node) && shape->ndim == 2 && !in->moved)
+            out->features = order_of_image(&trace->values[node->input[0]].shape);
+        else if (keeps_places(trace, node))
+            *out = *in;
     }
-    if (parameter && s->ndim == 3) { /* (H, W, C) of (C, H, W) */
-        const oct_feature_order image = {s->dim[0], s->dim[1], s->dim[2]};
-        layout.dim[0] = image.c;
-        layout.dim[1] = image.h;
-        layout.dim[2] = image.w;
-        add_loops(&layout.map, oct_shape_numel(s), 1, image.c > 0 ? &image : NULL);
-        return layout;
+}
+
+/* Follows features that become an image back along the trace: they have its order before they do. */
+static void find_orders_backward(const oct_trace *trace, value_order *values)
+{
+    for (size_t i = trace->num_nodes; i-- > 0;) {
+        const oct_trace_node *node = &trace->nodes[i];
+        if (node->num_inputs < 1) continue;
+        value_order *in = &values[node->input[0]];
+        if (trace->values[node->input[0]].shape.ndim != 2 || in->features.c > 0) continue;
+        if (is_view(node))
+            in->features = order_of_image(&trace->values[node->output].shape);
+        else if (keeps_places(trace, node))
+            in->features = values[node->output].features;
     }
-    return layout_as_it_is(s);
+}
+
+/* NULL: the module is not called. */
+static const module_order *find_module_order(const model_order *order, const oct_module *module)
+{
+    for (int64_t i = 0; i < order->count; i++)
+        if (order->modules[i].module == module) return &order->modules[i];
+    return NULL;
+}
+
+/* Traces the model in evaluation mode on the example. The caller frees the modules. */
+static oct_status find_feature_orders(model_order *order, oct_module *root,
+                                      const oct_example *example)
+{
+    oct_trace trace = {0};
+    value_order *values = NULL;
+    oct_status status = OCT_OK;
+    *order = (model_order){0};
+    OCT_TRY(oct_trace_run(&trace, root, example));
+    OCT_TRY_OUT(oct_alloc(&values, trace.num_values, sizeof *values));
+    OCT_TRY_OUT(oct_alloc(&order->modules, trace.num_nodes, sizeof *order->modules));
+    find_orders_forward(&trace, values);
+    find_orders_backward(&trace, values);
+    for (size_t i = 0; i < trace.num_nodes; i++) {
+        const oct_trace_node *node = &trace.nodes[i];
+        if (is_layer(node)) order->last_layer = node->module;
+        if (!node->module || node->num_inputs < 1 || find_module_order(order, node->module))
+            continue;
+        order->modules[order->count++] = (module_order){
+            node->module, values[node->input[0]].features, values[node->output].features};
+    }
+out:
+    oct_free(&values);
+    oct_trace_free(&trace);
+    return status;
 }
 
 /* Drops dimensions of 1 at both ends; returns how many are left, from *first on. */
@@ -219,7 +251,7 @@ static int strip_ones(int ndim, const int64_t *dim, int *first)
     return ndim - *first;
 }
 
-static bool equal_inside(const weight_layout *layout, const oct_weight *array)
+static bool equal_but_for_ones(const oct_torch_layout *layout, const oct_weight *array)
 {
     int a, b;
     const int n = strip_ones(layout->ndim, layout->dim, &a);
@@ -228,7 +260,7 @@ static bool equal_inside(const weight_layout *layout, const oct_weight *array)
 }
 
 /* Whether dimensions are products of neighbouring ones of the order. */
-static bool refines(const oct_file_order *order, int ndim, const int64_t *dim)
+static bool merges_into(const oct_file_order *order, int ndim, const int64_t *dim)
 {
     int at = 0;
     for (int i = 0; i < ndim; i++) {
@@ -244,29 +276,31 @@ static bool refines(const oct_file_order *order, int ndim, const int64_t *dim)
 
 /* The parameters and buffers of the model. */
 
-static oct_status add_slot(fit *f, const oct_module *module, const char *name, slot like)
+static oct_status add_tensor(fit *f, const oct_module *module, const char *name, model_tensor like)
 {
     char path[256];
     if (like.tensor->dtype != OCT_F32) return OCT_OK;
     oct_module_path(module, path);
-    OCT_TRY(oct_grow(&f->slots, &f->cap_slots, f->num_slots + 1, sizeof *f->slots));
+    OCT_TRY(oct_grow(&f->tensors, &f->cap_tensors, f->num_tensors + 1, sizeof *f->tensors));
     OCT_TRY(oct_format(&like.path, "%s%s%s", path, path[0] ? "." : "", name));
     like.module = module;
     like.array = -1;
-    f->slots[f->num_slots++] = like;
+    f->tensors[f->num_tensors++] = like;
     return OCT_OK;
 }
 
-static oct_status list_slots(void *user, oct_module *module)
+static oct_status list_tensors(void *user, oct_module *module)
 {
     fit *f = user;
     for (size_t i = 0; i < module->num_params; i++) {
         const oct_param *p = module->params[i];
-        OCT_TRY(add_slot(f, module, p->name, (slot){.tensor = &p->value, .range = p->range}));
+        OCT_TRY(
+            add_tensor(f, module, p->name, (model_tensor){.tensor = &p->value, .range = p->range}));
     }
     for (size_t i = 0; i < module->num_buffers; i++) {
         const oct_buffer *b = &module->buffers[i];
-        OCT_TRY(add_slot(f, module, b->name, (slot){.tensor = &b->tensor, .range = b->range}));
+        OCT_TRY(add_tensor(f, module, b->name,
+                           (model_tensor){.tensor = &b->tensor, .range = b->range}));
     }
     return OCT_OK;
 }
@@ -282,11 +316,11 @@ static oct_status check_skips(const fit *f)
 {
     for (int i = 0; i < f->rules->skip->count; i++) {
         bool used = false;
-        for (size_t k = 0; k < f->num_slots && !used; k++)
-            used = fits_pattern(f->slots[k].path, f->rules->skip->value[i]);
+        for (size_t k = 0; k < f->num_tensors && !used; k++)
+            used = fits_pattern(f->tensors[k].path, f->rules->skip->value[i]);
         OCT_CHECK(used, OCT_USAGE,
                   "init_skip: '%s' fits no parameter of the model; they are called like %s",
-                  f->rules->skip->value[i], f->num_slots ? f->slots[0].path : "none");
+                  f->rules->skip->value[i], f->num_tensors ? f->tensors[0].path : "none");
     }
     return OCT_OK;
 }
@@ -300,7 +334,8 @@ static oct_status add_name(oct_text *list, int64_t *count, const char *name)
     return oct_text_add(list, "%s%s", at ? ", " : "", SHOW(name));
 }
 
-static oct_status take_misfit(fit *f, slot *s, const oct_weight *array)
+/* Takes note of an array that does not have a tensor's shape. */
+static oct_status note_misfit(fit *f, model_tensor *s, const oct_weight *array)
 {
     char here[OCT_WEIGHT_SHAPE_BYTES], there[OCT_WEIGHT_SHAPE_BYTES];
     oct_weight_shape_text(s->layout.ndim, s->layout.dim, here);
@@ -322,41 +357,41 @@ static oct_status take_misfit(fit *f, slot *s, const oct_weight *array)
     return OCT_OK;
 }
 
-static int against_name(const void *name, const void *one)
+static int compare_with_name(const void *name, const void *one)
 {
-    return strcmp(name, ((const named *)one)->name);
+    return strcmp(name, ((const file_array *)one)->name);
 }
 
-static named *find_name(const fit *f, const char *name)
+static file_array *find_name(const fit *f, const char *name)
 {
-    return bsearch(name, f->names, (size_t)f->num_names, sizeof *f->names, against_name);
+    return bsearch(name, f->names, (size_t)f->num_names, sizeof *f->names, compare_with_name);
 }
 
-/* Whether an array of the file has the layout of a slot, which becomes the array's. Dimensions of 1 before and after the
+/* Whether an array of the file has the layout of a tensor, which becomes the array's. Dimensions of 1 before and after the
  * others do not count; a parameter added to images may also be as the model has it. An array whose name a network knows has
  * the shape that the network read there, or is its transpose. */
-static bool take_layout(slot *s, const oct_weight *array)
+static bool choose_layout(model_tensor *s, const oct_weight *array)
 {
-    if (s->known) {
+    if (s->file_name) {
         const int64_t back[] = {array->dim[1], array->dim[0]};
-        s->order = s->known->order;
-        const bool along = refines(&s->order, array->ndim, array->dim);
-        const bool across = array->ndim == 2 && refines(&s->order, 2, back);
+        s->order = s->file_name->order;
+        const bool along = merges_into(&s->order, array->ndim, array->dim);
+        const bool across = array->ndim == 2 && merges_into(&s->order, 2, back);
         if (across && (array->turned || !along)) return oct_file_order_turn(&s->order, back[0]);
         return along;
     }
-    if (equal_inside(&s->layout, array)) return true;
+    if (equal_but_for_ones(&s->layout, array)) return true;
     if (s->layout.ndim != 3) return false;
-    const weight_layout plain = layout_as_it_is(&s->tensor->shape);
-    if (!equal_inside(&plain, array)) return false;
+    const oct_torch_layout plain = oct_torch_layout_plain(&s->tensor->shape);
+    if (!equal_but_for_ones(&plain, array)) return false;
     s->layout = plain;
     return true;
 }
 
-static oct_status match_slot(fit *f, slot *s)
+static oct_status match_tensor(fit *f, model_tensor *s)
 {
     oct_weight_report *report = f->report;
-    named *n = s->known ? find_name(f, s->known->file) : NULL;
+    file_array *n = s->file_name ? find_name(f, s->file_name->file) : NULL;
     if (!n) n = find_name(f, s->path);
     report->wanted++;
     if (n) n->used = true;
@@ -366,21 +401,26 @@ static oct_status match_slot(fit *f, slot *s)
     if (keeps) return add_name(&report->kept_names, &report->kept, s->path);
     const oct_weight *array = &f->weights->arrays[n->array];
     s->array = n->array;
-    s->layout = layout_of(s->module, s->tensor, oct_module_order_of(&f->order, s->module));
-    if (!take_layout(s, array)) return take_misfit(f, s, array);
+    const module_order *order = find_module_order(&f->order, s->module);
+    const bool transposed = s->module->type == &oct_conv_transpose2d_type;
+    s->layout = oct_torch_layout_of(
+        s->module->type, &s->tensor->shape,
+        transposed ? ((const oct_conv2d_module *)s->module)->args.geometry.groups : 1,
+        order ? &order->in : NULL, order ? &order->out : NULL);
+    if (!choose_layout(s, array)) return note_misfit(f, s, array);
     report->taken++;
     return OCT_OK;
 }
 
 static oct_status match_names(fit *f)
 {
-    for (size_t i = 0; i < f->num_slots; i++)
-        OCT_TRY(match_slot(f, &f->slots[i]));
+    for (size_t i = 0; i < f->num_tensors; i++)
+        OCT_TRY(match_tensor(f, &f->tensors[i]));
     if (f->problems > 0) return OCT_USAGE;
     for (int64_t i = 0; i < f->num_names; i++)
         if (!f->names[i].used)
             OCT_TRY(add_name(&f->report->unused_names, &f->report->unused,
-                             name_of(f, f->names[i].array)));
+                             array_name(f, f->names[i].array)));
     const char *there = f->report->unused_names.data, *here = f->report->kept_names.data;
     OCT_CHECK(f->report->taken > 0, OCT_USAGE,
               "init: no name of %s is one of this model: there %s, here %s; write init_map: "
@@ -389,7 +429,7 @@ static oct_status match_names(fit *f)
     return OCT_OK;
 }
 
-static oct_status check_range(const fit *f, const slot *s)
+static oct_status check_range(const fit *f, const model_tensor *s)
 {
     const oct_weight *array = &f->weights->arrays[s->array];
     const float *values = f->weights->values + array->data;
@@ -397,19 +437,19 @@ static oct_status check_range(const fit *f, const slot *s)
     for (int64_t i = 0; i < oct_weight_numel(array); i++)
         OCT_CHECK((double)values[i] >= s->range.min && (double)values[i] <= s->range.max, OCT_DATA,
                   "%s: %s holds %g, outside of %g to %g", f->weights->path,
-                  SHOW(name_of(f, s->array)), (double)values[i], s->range.min, s->range.max);
+                  SHOW(array_name(f, s->array)), (double)values[i], s->range.min, s->range.max);
     return OCT_OK;
 }
 
-static oct_status fill_slots(const fit *f)
+static oct_status fill_tensors(const fit *f)
 {
-    for (size_t i = 0; i < f->num_slots; i++)
-        if (f->slots[i].array >= 0) OCT_TRY(check_range(f, &f->slots[i]));
-    for (size_t i = 0; i < f->num_slots; i++) {
-        const slot *s = &f->slots[i];
+    for (size_t i = 0; i < f->num_tensors; i++)
+        if (f->tensors[i].array >= 0) OCT_TRY(check_range(f, &f->tensors[i]));
+    for (size_t i = 0; i < f->num_tensors; i++) {
+        const model_tensor *s = &f->tensors[i];
         if (s->array < 0) continue;
         const float *values = f->weights->values + f->weights->arrays[s->array].data;
-        if (s->known)
+        if (s->file_name)
             oct_file_order_in(&s->order, values, oct_f32(s->tensor));
         else
             oct_move_copy(&s->layout.map, sizeof(float), values, s->tensor->data);
@@ -424,23 +464,23 @@ oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
     fit f = {.weights = weights, .rules = rules, .report = report};
     oct_status status = OCT_OK;
     *report = (oct_weight_report){0};
-    OCT_TRY_OUT(oct_model_order_of(&f.order, root, example));
-    OCT_TRY_OUT(oct_module_walk(root, list_slots, &f));
+    OCT_TRY_OUT(find_feature_orders(&f.order, root, example));
+    OCT_TRY_OUT(oct_module_walk(root, list_tensors, &f));
     const oct_network_name *names; /* of the file that a network was read from */
     const size_t count = oct_network_names(root, &names);
     for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < f.num_slots; k++)
-            if (strcmp(f.slots[k].path, names[i].path) == 0) f.slots[k].known = &names[i];
+        for (size_t k = 0; k < f.num_tensors; k++)
+            if (strcmp(f.tensors[k].path, names[i].path) == 0) f.tensors[k].file_name = &names[i];
     OCT_TRY_OUT(check_skips(&f));
     OCT_TRY_OUT(list_names(&f));
     OCT_TRY_OUT(match_names(&f));
-    status = fill_slots(&f);
+    status = fill_tensors(&f);
 out:
-    for (size_t i = 0; i < f.num_slots; i++)
-        oct_free(&f.slots[i].path);
+    for (size_t i = 0; i < f.num_tensors; i++)
+        oct_free(&f.tensors[i].path);
     for (int64_t i = 0; f.names && i < weights->count; i++)
         oct_free(&f.names[i].name);
-    oct_free(&f.slots);
+    oct_free(&f.tensors);
     oct_free(&f.names);
     oct_free(&f.order.modules);
     return status;

@@ -36,32 +36,3 @@ void oct_weight_report_free(oct_weight_report *report);
 oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
                             const oct_example *example, const oct_weight_rules *rules,
                             oct_weight_report *report) OCT_NODISCARD;
-
-/* order.c, for fit.c.
- *
- * The order of features: where a model flattens an image, its features are in the order (h, w, c), and those of a framework
- * with channels first in (c, h, w). So the columns of a linear layer after a flatten change places, and the rows of one
- * whose output becomes an image. */
-
-/* The image that features were, or become; c 0: none, or one in which all orders are the same. */
-typedef struct oct_feature_order {
-    int64_t h, w, c;
-} oct_feature_order;
-
-/* Of a module's first call. */
-typedef struct oct_module_order {
-    const oct_module *module;
-    oct_feature_order in, out;
-} oct_module_order;
-
-typedef struct oct_model_order {
-    oct_module_order *modules;
-    int64_t count;
-    const oct_module *last_layer; /* the linear layer or convolution that is called last; or NULL */
-} oct_model_order;
-
-/* Traces the model in evaluation mode on the example. The caller frees the modules. */
-oct_status oct_model_order_of(oct_model_order *order, oct_module *root,
-                              const oct_example *example) OCT_NODISCARD;
-/* NULL: the module is not called. */
-const oct_module_order *oct_module_order_of(const oct_model_order *order, const oct_module *module);

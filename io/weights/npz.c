@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-static const char tail[] = ".npy";
+static const char ending[] = ".npy";
 
-/* other: it holds nothing that a weight is made of. */
+/* Opens the array of a member of the archive; *other: it holds nothing that a weight is made of. */
 static oct_status open_member(const oct_weight_file *file, const char *member, oct_array *array,
                               bool *other)
 {
@@ -21,7 +21,7 @@ static oct_status open_member(const oct_weight_file *file, const char *member, o
     return status;
 }
 
-/* Lists the array of a member, whose name without its tail is `length` long. */
+/* Lists the array of a member, whose name without ".npy" is `length` long. */
 static oct_status add_array(oct_weight_file *file, const char *member, size_t length)
 {
     oct_array array;
@@ -29,11 +29,11 @@ static oct_status add_array(oct_weight_file *file, const char *member, size_t le
     char *name = NULL;
     bool other = false;
     OCT_TRY(open_member(file, member, &array, &other));
-    const bool counts = !other && array.kind == 'f';
+    const bool is_weight = !other && array.kind == 'f';
     like.ndim = array.shape.ndim;
     memcpy(like.dim, array.shape.dim, sizeof array.shape.dim);
     oct_array_close(&array);
-    if (!counts) {
+    if (!is_weight) {
         file->weights->others++;
         return OCT_OK;
     }
@@ -45,15 +45,15 @@ static oct_status add_array(oct_weight_file *file, const char *member, size_t le
 
 static oct_status open_archive(oct_weight_file *file)
 {
-    const size_t end = sizeof tail - 1;
+    const size_t ending_length = sizeof ending - 1;
     oct_zip *zip = NULL;
     const char *member;
     OCT_TRY(oct_zip_open(&zip, file->path));
     file->state = zip;
     for (int64_t i = 0; (member = oct_zip_name(zip, i)); i++) {
         const size_t length = strlen(member);
-        if (length > end && strcmp(member + length - end, tail) == 0)
-            OCT_TRY(add_array(file, member, length - end));
+        if (length > ending_length && oct_ends_with(member, ending))
+            OCT_TRY(add_array(file, member, length - ending_length));
     }
     return OCT_OK;
 }
@@ -65,7 +65,7 @@ static oct_status read_array(oct_weight_file *file, const oct_weight *weight, fl
     uint8_t *bytes = NULL;
     char *member = NULL;
     bool other = false;
-    OCT_TRY(oct_format(&member, "%s%s", oct_weight_name(file->weights, weight), tail));
+    OCT_TRY(oct_format(&member, "%s%s", oct_weight_name(file->weights, weight), ending));
     oct_status status = open_member(file, member, &array, &other);
     oct_free(&member);
     OCT_TRY(status);

@@ -8,9 +8,10 @@
 
 #include <string.h>
 
+/* An open file; its state (format.h). */
 typedef struct initializers {
     oct_onnx_graph graph;
-    bool *turned; /* of each value */
+    bool *transposed; /* by value: it is a weight (in, out) */
 } initializers;
 
 static bool is_weight(const oct_onnx_value *v)
@@ -24,21 +25,21 @@ static oct_status open_graph(oct_weight_file *file)
     OCT_TRY(oct_alloc(&s, 1, sizeof *s));
     file->state = s;
     OCT_TRY(oct_onnx_read(&s->graph, file->path));
-    OCT_TRY(oct_alloc(&s->turned, (size_t)s->graph.num_values, sizeof *s->turned));
+    OCT_TRY(oct_alloc(&s->transposed, (size_t)s->graph.num_values, sizeof *s->transposed));
     for (int64_t i = 0; i < s->graph.num_nodes; i++) {
         const oct_onnx_node *n = &s->graph.nodes[i];
         const bool product = strcmp(n->type, "MatMul") == 0 ||
                              (strcmp(n->type, "Gemm") == 0 && oct_onnx_int(n, "transB", 0) == 0);
         const int32_t at = product && n->inputs >= 2 ? n->input[1] : -1;
         const oct_onnx_value *weight = at >= 0 ? &s->graph.values[at] : NULL;
-        if (weight && is_weight(weight) && weight->ndim == 2) s->turned[at] = true;
+        if (weight && is_weight(weight) && weight->ndim == 2) s->transposed[at] = true;
     }
     for (int64_t i = 0; i < s->graph.num_values; i++) {
         const oct_onnx_value *v = &s->graph.values[i];
-        oct_weight like = {.ndim = v->ndim, .place = (int32_t)i, .turned = s->turned[i]};
+        oct_weight like = {.ndim = v->ndim, .place = (int32_t)i, .turned = s->transposed[i]};
         if (!is_weight(v)) continue;
         for (int d = 0; d < v->ndim; d++)
-            like.dim[d] = v->dim[s->turned[i] ? 1 - d : d];
+            like.dim[d] = v->dim[s->transposed[i] ? 1 - d : d];
         OCT_TRY(oct_weight_file_add(file, v->name, &like));
     }
     return OCT_OK;
@@ -48,7 +49,7 @@ static oct_status read_value(oct_weight_file *file, const oct_weight *array, flo
 {
     const initializers *s = file->state;
     const oct_onnx_value *v = &s->graph.values[array->place];
-    if (s->turned[array->place])
+    if (s->transposed[array->place])
         oct_transpose_f32(v->dim[0], v->dim[1], v->data, v->dim[1], to, v->dim[0]);
     else
         memcpy(to, v->data, (size_t)oct_weight_numel(array) * sizeof *to);
@@ -60,7 +61,7 @@ static void close_graph(oct_weight_file *file)
     initializers *s = file->state;
     if (!s) return;
     oct_onnx_free(&s->graph);
-    oct_free(&s->turned);
+    oct_free(&s->transposed);
     oct_free(&s);
 }
 

@@ -13,15 +13,16 @@ enum { LENGTH_BYTES = 8, JSON_COST = 48 /* of memory, for a byte of text */ };
 static const int64_t header_max = 100000000;
 
 /* The place of an array after the header; also those that hold no floats, since all together fill the file. */
-typedef struct range {
+typedef struct byte_range {
     int64_t begin, end;
     oct_weight_type type;
-} range;
+} byte_range;
 
+/* An open file; its state (format.h). */
 typedef struct tensors {
     oct_span span;
     int64_t data; /* where the numbers begin */
-    range *ranges;
+    byte_range *ranges;
     size_t count, capacity;
 } tensors;
 
@@ -33,15 +34,16 @@ static bool is_safetensors(const uint8_t *head, size_t size)
     return length >= 2 && length <= (uint64_t)header_max && head[LENGTH_BYTES] == '{';
 }
 
-static oct_status damaged(const oct_weight_file *file, const char *name, const char *what)
+/* name: of the array that is wrong; NULL: the file is. */
+static oct_status fail_damaged(const oct_weight_file *file, const char *name, const char *what)
 {
     if (!name) return oct_fail(OCT_DATA, "%s: is no safetensors file: %s", file->path, what);
     return oct_fail(OCT_DATA, "%s: is no safetensors file, or damaged: %s %s", file->path,
                     oct_show(name, strlen(name)).text, what);
 }
 
-/* The types of the format; those that hold no floats have only a size in bits. */
-static bool type_of(const char *word, int *bits, bool *is_float, oct_weight_type *type)
+/* Finds a type of the format; those that hold no floats have only a size in bits. false: there is none. */
+static bool find_type(const char *word, int *bits, bool *is_float, oct_weight_type *type)
 {
     static const struct {
         const char *word;
@@ -68,7 +70,7 @@ static bool type_of(const char *word, int *bits, bool *is_float, oct_weight_type
     return false;
 }
 
-static bool take_shape(const json_t *shape, oct_weight *array)
+static bool read_shape(const json_t *shape, oct_weight *array)
 {
     if (!json_is_array(shape) || json_array_size(shape) > OCT_WEIGHT_DIMS) return false;
     array->ndim = (int32_t)json_array_size(shape);
@@ -80,7 +82,8 @@ static bool take_shape(const json_t *shape, oct_weight *array)
     return true;
 }
 
-static bool take_range(const json_t *offsets, range *r)
+/* Reads where an array begins and ends, from its data_offsets. */
+static bool read_range(const json_t *offsets, byte_range *r)
 {
     if (!json_is_array(offsets) || json_array_size(offsets) != 2) return false;
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
@@ -90,22 +93,23 @@ static bool take_range(const json_t *offsets, range *r)
     return r->begin >= 0 && r->end >= r->begin;
 }
 
-static oct_status take_array(oct_weight_file *file, const char *name, const json_t *entry)
+/* Adds the array that an entry of the header describes. */
+static oct_status add_array(oct_weight_file *file, const char *name, const json_t *entry)
 {
     tensors *t = file->state;
     const json_t *type = json_object_get(entry, "dtype");
     oct_weight array = {0};
-    range r = {0};
+    byte_range r = {0};
     int bits = 0;
     bool is_float = false;
-    if (!json_is_string(type) || !type_of(json_string_value(type), &bits, &is_float, &r.type))
-        return damaged(file, name, "has a dtype that is not known");
-    if (!take_shape(json_object_get(entry, "shape"), &array))
-        return damaged(file, name, "has no shape of up to 8 whole numbers");
+    if (!json_is_string(type) || !find_type(json_string_value(type), &bits, &is_float, &r.type))
+        return fail_damaged(file, name, "has a dtype that is not known");
+    if (!read_shape(json_object_get(entry, "shape"), &array))
+        return fail_damaged(file, name, "has no shape of up to 8 whole numbers");
     const int64_t numel = oct_weight_numel(&array);
-    if (!take_range(json_object_get(entry, "data_offsets"), &r) || numel < 0 ||
+    if (!read_range(json_object_get(entry, "data_offsets"), &r) || numel < 0 ||
         r.end - r.begin != numel * (bits / 8))
-        return damaged(file, name, "has data_offsets that do not fit its shape");
+        return fail_damaged(file, name, "has data_offsets that do not fit its shape");
     OCT_TRY(oct_grow(&t->ranges, &t->capacity, t->count + 1, sizeof *t->ranges));
     array.place = (int32_t)t->count;
     t->ranges[t->count++] = r;
@@ -114,23 +118,23 @@ static oct_status take_array(oct_weight_file *file, const char *name, const json
     return OCT_OK;
 }
 
-static int by_begin(const void *a, const void *b)
+static int compare_begins(const void *a, const void *b)
 {
-    const range *x = a, *y = b;
+    const byte_range *x = a, *y = b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Holds the ranges against the bytes after the header. */
+/* Checks that the arrays fill the bytes after the header, without gaps or overlaps. */
 static oct_status check_ranges(const oct_weight_file *file)
 {
     const tensors *t = file->state;
-    range *sorted = NULL;
+    byte_range *sorted = NULL;
     int64_t at = 0;
     OCT_TRY(oct_alloc(&sorted, t->count, sizeof *sorted));
     if (t->count > 0) {
         memcpy(sorted, t->ranges, t->count * sizeof *sorted);
-        qsort(sorted, t->count, sizeof *sorted, by_begin);
+        qsort(sorted, t->count, sizeof *sorted, compare_begins);
     }
     bool whole = true;
     for (size_t i = 0; i < t->count; i++) {
@@ -150,14 +154,14 @@ static oct_status read_header(oct_weight_file *file)
     tensors *t = file->state;
     uint64_t length;
     char *text = NULL;
-    if (t->span.size < LENGTH_BYTES) return damaged(file, NULL, "it has less than 8 bytes");
+    if (t->span.size < LENGTH_BYTES) return fail_damaged(file, NULL, "it has less than 8 bytes");
     OCT_TRY(oct_span_read(&t->span, 0, &length, sizeof length, file->path));
     OCT_CHECK(length <= (uint64_t)header_max && length <= (uint64_t)(t->span.size - LENGTH_BYTES),
               OCT_DATA,
               "%s: is no safetensors file, or cut short: its header would have %llu bytes; up to "
               "%lld are read, and no more than the file has",
               file->path, (unsigned long long)length, (long long)header_max);
-    if (length == 0) return damaged(file, NULL, "its header is empty");
+    if (length == 0) return fail_damaged(file, NULL, "its header is empty");
     t->data = LENGTH_BYTES + (int64_t)length;
     OCT_TRY(oct_mem_check_available(JSON_COST * (size_t)length));
     OCT_TRY(oct_alloc(&text, (size_t)length + 1, 1));
@@ -169,11 +173,12 @@ static oct_status read_header(oct_weight_file *file)
     root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     OCT_CHECK_OUT(root, OCT_DATA, "%s: is no safetensors file: its header is not JSON: byte %d: %s",
                   file->path, error.position, oct_show(error.text, strlen(error.text)).text);
-    if (!json_is_object(root)) status = damaged(file, NULL, "its header is not an object of JSON");
+    if (!json_is_object(root))
+        status = fail_damaged(file, NULL, "its header is not an object of JSON");
     json_object_foreach(root, name, entry)
     {
         if (status != OCT_OK || strcmp(name, "__metadata__") == 0) continue;
-        status = take_array(file, name, entry);
+        status = add_array(file, name, entry);
     }
     if (status == OCT_OK) status = check_ranges(file);
 out:
@@ -194,19 +199,19 @@ static oct_status open_tensors(oct_weight_file *file)
 
 static oct_status read_tensor(oct_weight_file *file, const oct_weight *array, float *to)
 {
-    enum { PIECE = 1 << 16 };
+    enum { CHUNK = 1 << 16 }; /* numbers */
     const tensors *t = file->state;
-    const range *r = &t->ranges[array->place];
+    const byte_range *r = &t->ranges[array->place];
     const int64_t numel = oct_weight_numel(array), each = (int64_t)oct_weight_type_bytes(r->type);
-    uint8_t *piece = NULL;
-    oct_status status = oct_alloc(&piece, PIECE, (size_t)each);
-    for (int64_t at = 0; status == OCT_OK && at < numel; at += PIECE) {
-        const int64_t n = numel - at < PIECE ? numel - at : PIECE;
-        status = oct_span_read(&t->span, t->data + r->begin + at * each, piece, (size_t)(n * each),
+    uint8_t *chunk = NULL;
+    oct_status status = oct_alloc(&chunk, CHUNK, (size_t)each);
+    for (int64_t at = 0; status == OCT_OK && at < numel; at += CHUNK) {
+        const int64_t n = numel - at < CHUNK ? numel - at : CHUNK;
+        status = oct_span_read(&t->span, t->data + r->begin + at * each, chunk, (size_t)(n * each),
                                file->path);
-        if (status == OCT_OK) oct_weight_floats(r->type, piece, n, to + at);
+        if (status == OCT_OK) oct_weight_floats(r->type, chunk, n, to + at);
     }
-    oct_free(&piece);
+    oct_free(&chunk);
     return status;
 }
 

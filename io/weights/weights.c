@@ -22,6 +22,7 @@ static const oct_weight_format *const formats[] = {
 #undef OCT_WEIGHT_FORMAT
 };
 
+/* Reads the first bytes of a plain file and returns how many there are; 0: it cannot be read. */
 static size_t read_head(const char *path, uint8_t head[HEAD])
 {
     struct stat info;
@@ -108,7 +109,8 @@ size_t oct_weight_type_bytes(oct_weight_type type)
     return type == OCT_WEIGHT_F64 ? 8 : type == OCT_WEIGHT_F32 ? 4 : 2;
 }
 
-static float float_at(oct_weight_type type, const uint8_t *from)
+/* Makes a float of one number as it is stored in a file. */
+static float read_float(oct_weight_type type, const uint8_t *from)
 {
     uint16_t half;
     double wide;
@@ -134,7 +136,7 @@ void oct_weight_floats(oct_weight_type type, const uint8_t *from, int64_t n, flo
 {
     const int64_t bytes = (int64_t)oct_weight_type_bytes(type);
     for (int64_t i = 0; i < n; i++)
-        to[i] = float_at(type, from + i * bytes);
+        to[i] = read_float(type, from + i * bytes);
 }
 
 static oct_status read_array(oct_weight_file *file, const oct_weight_format *format, int64_t i)
@@ -152,28 +154,22 @@ static oct_status read_array(oct_weight_file *file, const oct_weight_format *for
     return OCT_OK;
 }
 
-static oct_status take_digest(oct_weights *w, bool values_too)
+/* Finds the SHA-256 of the file; values_too: with the values, which may be in files beside it. */
+static oct_status find_digest(oct_weights *w, bool values_too)
 {
-    enum { PIECE = 1 << 20 };
-    oct_span span;
     oct_sha256_state *state = NULL;
-    uint8_t *piece = NULL, digest[32];
-    oct_status status = OCT_OK;
-    OCT_TRY(oct_span_open(&span, w->path));
-    OCT_TRY_OUT(oct_alloc(&piece, PIECE, 1));
-    OCT_TRY_OUT(oct_sha256_begin(&state));
-    for (int64_t at = 0; at < span.size; at += PIECE) {
-        const size_t bytes = span.size - at < PIECE ? (size_t)(span.size - at) : PIECE;
-        OCT_TRY_OUT(oct_span_read(&span, at, piece, bytes, w->path));
-        oct_sha256_add(state, piece, bytes);
-    }
-    if (values_too) oct_sha256_add(state, w->values, (size_t)w->num_values * sizeof(float));
+    uint8_t digest[32] = {0};
+    size_t size;
+    int fd;
+    OCT_TRY(oct_file_open(w->path, SIZE_MAX / 2, &fd, &size));
+    oct_status status = oct_sha256_begin(&state);
+    if (status == OCT_OK) status = oct_sha256_add_file(state, fd, size);
+    if (status != OCT_OK) oct_fail_prefix("%s", w->path);
+    if (status == OCT_OK && values_too)
+        oct_sha256_add(state, w->values, (size_t)w->num_values * sizeof(float));
     oct_sha256_end(&state, digest);
     oct_hex(digest, w->digest);
-out:
-    if (state) oct_sha256_end(&state, digest);
-    oct_free(&piece);
-    oct_span_close(&span);
+    close(fd);
     return status;
 }
 
@@ -201,7 +197,7 @@ oct_status oct_weights_read(oct_weights *weights, const char *path)
         OCT_TRY_OUT(read_array(&file, format, i));
 out:
     format->close(&file);
-    if (status == OCT_OK) status = take_digest(weights, format->beside);
+    if (status == OCT_OK) status = find_digest(weights, format->beside);
     if (status != OCT_OK) oct_weights_free(weights);
     return status;
 }
