@@ -7,6 +7,7 @@
 #include "io/file/file.h"
 #include "io/hdf5/hdf5.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -107,7 +108,7 @@ static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_ma
                   (unsigned long long)entry->bytes);
     if (on_disk) {
         OCT_TRY_OUT(check_digests(fd, path, size, expected));
-        OCT_TRY_OUT(oct_h5_open_file(&ckpt->file, fd, size - OCT_CHECKSUM_BYTES, path));
+        OCT_TRY_OUT(oct_h5_open(&ckpt->file, fd, NULL, size - OCT_CHECKSUM_BYTES, path));
         fd = -1; /* closed with the checkpoint from here on */
     } else {
         if (expected) oct_sha256(ckpt->bytes, size, digest);
@@ -152,20 +153,25 @@ static bool is_of_run(const char *path, int64_t step, const char *recipe)
 
 oct_status oct_checkpoint_clean(const char *folder, const char *recipe)
 {
-    oct_status status = OCT_OK;
+    oct_manifest named;
+    const char *why;
     char *path = NULL;
-    oct_manifest unnamed = {0};
-
-    OCT_TRY_OUT(oct_manifest_unnamed(&unnamed, folder));
-    for (size_t i = 0; i < unnamed.count; i++) {
-        const int64_t step = unnamed.entries[i].step;
+    int64_t step;
+    OCT_TRY(oct_manifest_read_file(&named, folder, false, &why));
+    oct_status status = OCT_OK;
+    /* Without a good manifest the step files stand for it, and all of them stay. */
+    DIR *dir = why ? NULL : opendir(folder);
+    for (struct dirent *found = NULL; dir && (found = readdir(dir));) {
+        if (!oct_checkpoint_name_step(found->d_name, &step) || oct_manifest_find(&named, step))
+            continue;
         oct_free(&path);
         OCT_TRY_OUT(path_of_step(folder, step, &path));
         if (is_of_run(path, step, recipe)) unlink(path);
     }
 out:
+    if (dir) closedir(dir);
     oct_free(&path);
-    oct_manifest_free(&unnamed);
+    oct_manifest_free(&named);
     return status;
 }
 
@@ -259,22 +265,6 @@ oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder, in
     OCT_TRY(path_of_step(folder, step, &path));
     const oct_status status = oct_checkpoint_open(ckpt, path);
     oct_free(&path);
-    return status;
-}
-
-oct_status oct_checkpoint_digest(const char *folder, int64_t step, uint8_t digest[32], char **path)
-{
-    oct_status status = OCT_OK;
-    oct_manifest manifest = {0};
-    OCT_TRY(path_of_step(folder, step, path));
-    OCT_TRY_OUT(oct_manifest_read(&manifest, folder, false));
-    const oct_manifest_entry *entry = oct_manifest_find(&manifest, step);
-    OCT_CHECK_OUT(entry && !entry->damaged, OCT_DATA, "%s: is %s", *path,
-                  entry ? "damaged, or cannot be read" : "gone");
-    memcpy(digest, entry->digest, sizeof entry->digest);
-out:
-    oct_manifest_free(&manifest);
-    if (status != OCT_OK) oct_free(path);
     return status;
 }
 

@@ -85,10 +85,6 @@ oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODIS
 /* Opens the checkpoint of one step, where no other will do; OCT_DATA with the path when it is gone or damaged. */
 oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder,
                                     int64_t step) OCT_NODISCARD;
-/* Gives the SHA-256 of the file of one step, as the manifest has it, and its path (oct_alloc'ed); OCT_DATA when there
- * is none. The file is read only where the manifest cannot be. */
-oct_status oct_checkpoint_digest(const char *folder, int64_t step, uint8_t digest[32],
-                                 char **path) OCT_NODISCARD;
 /* Makes one from bytes (a broadcast) and reads its info only. Takes bytes over, also on failure. */
 oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes,
                                      size_t size) OCT_NODISCARD;

@@ -136,25 +136,35 @@ static oct_status judge_unread(const char *path, size_t limit, bool strict)
     return oct_fail(OCT_RESOURCE, "%s", why);
 }
 
-/* Reads the manifest; *why is NULL, or what is wrong with it. */
-static oct_status read_manifest_file(oct_manifest *manifest, const char *path, bool strict,
-                                     const char **why)
+static const char missing[] = "it is missing";
+
+oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bool strict,
+                                  const char **why)
 {
+    struct stat info;
     void *bytes = NULL;
     size_t size;
+    char *path = NULL;
+    oct_status status;
 
-    oct_status status = oct_file_read(path, MANIFEST_BYTES_MAX, &bytes, &size);
+    *manifest = (oct_manifest){0};
+    *why = missing;
+    OCT_TRY(oct_format(&path, "%s/%s", folder, manifest_name));
+    /* strict: where it is unknown whether there is a manifest, there is one, which then cannot be read. */
+    const bool exists = stat(path, &info) == 0 || (strict && errno != ENOENT && errno != ENOTDIR);
+    status = exists ? oct_file_read(path, MANIFEST_BYTES_MAX, &bytes, &size) : OCT_OK;
     if (status == OCT_DATA) status = judge_unread(path, MANIFEST_BYTES_MAX, strict);
     if (status == OCT_DATA) {
         oct_fail_clear();
         *why = "it cannot be read";
-        return OCT_OK;
+        status = OCT_OK;
+    } else if (bytes) {
+        json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL);
+        *why = root ? read_document(manifest, path, root, &status) : "it is no JSON";
+        json_decref(root);
     }
-    OCT_TRY(status);
-    json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL);
-    *why = root ? read_document(manifest, path, root, &status) : "it is no JSON";
-    json_decref(root);
     oct_free(&bytes);
+    oct_free(&path);
     if (*why || status != OCT_OK) oct_manifest_free(manifest);
     return status;
 }
@@ -219,49 +229,14 @@ out:
 
 oct_status oct_manifest_read(oct_manifest *manifest, const char *folder, bool strict)
 {
-    oct_status status = OCT_OK;
-    const char *why = "it is missing";
-    char *path = NULL;
-
-    *manifest = (oct_manifest){0};
-    OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, manifest_name));
-    /* strict: where it is unknown whether there is a manifest, there is one, which then cannot be read. */
-    struct stat info;
-    const bool exists = stat(path, &info) == 0 || (strict && errno != ENOENT && errno != ENOTDIR);
-    if (exists) OCT_TRY_OUT(read_manifest_file(manifest, path, strict, &why));
-    if (!why) goto out;
-    OCT_TRY_OUT(scan_folder(manifest, folder, strict));
-    if (exists || manifest->count > 0)
-        oct_log(OCT_LOG_WARN, "%s is not usable (%s): going by the checkpoint files themselves",
-                path, why);
-out:
+    const char *why;
+    OCT_TRY(oct_manifest_read_file(manifest, folder, strict, &why));
+    if (!why) return OCT_OK;
+    const oct_status status = scan_folder(manifest, folder, strict);
+    if (status == OCT_OK && (why != missing || manifest->count > 0))
+        oct_log(OCT_LOG_WARN, "%s/%s is not usable (%s): going by the checkpoint files themselves",
+                folder, manifest_name, why);
     if (status != OCT_OK) oct_manifest_free(manifest);
-    oct_free(&path);
-    return status;
-}
-
-oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder)
-{
-    oct_status status = OCT_OK;
-    oct_manifest named = {0};
-    const char *why = NULL;
-    char *path = NULL;
-    int64_t step;
-
-    *unnamed = (oct_manifest){0};
-    OCT_TRY(oct_format(&path, "%s/%s", folder, manifest_name));
-    DIR *dir = oct_file_exists(path) ? opendir(folder) : NULL;
-    if (dir) OCT_TRY_OUT(read_manifest_file(&named, path, false, &why));
-    for (struct dirent *found = NULL; dir && !why && (found = readdir(dir));) {
-        if (!oct_checkpoint_name_step(found->d_name, &step) || oct_manifest_find(&named, step))
-            continue;
-        OCT_TRY_OUT(add_entry(unnamed, &(oct_manifest_entry){.step = step}));
-    }
-out:
-    if (status != OCT_OK) oct_manifest_free(unnamed);
-    oct_manifest_free(&named);
-    oct_free(&path);
-    if (dir) closedir(dir);
     return status;
 }
 

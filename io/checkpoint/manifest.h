@@ -39,15 +39,15 @@ typedef struct oct_keep {
     int64_t best;   /* 0: none */
 } oct_keep;
 
-/* Lists the step files of a folder that its manifest does not name: of each entry only the step is set. None
- * without a good manifest, where step files stand for it. */
-oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder) OCT_NODISCARD;
 /* Reads the manifest. A folder without manifest and step files, or no folder, gives none. When only the manifest is lost
  * or damaged, a warning says so and the step files are read instead. OCT_DATA for the manifest of a
  * newer Octet. to_change: for a save, which writes it anew: what could not be read for the moment would be lost then, so a
  * manifest, or a step file that stands for it, which is there and cannot be read is OCT_RESOURCE. */
 oct_status oct_manifest_read(oct_manifest *manifest, const char *folder,
                              bool to_change) OCT_NODISCARD;
+/* Reads the manifest alone: *why is NULL, or says in a few words why there is none to go by. */
+oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bool to_change,
+                                  const char **why) OCT_NODISCARD;
 /* Writes the manifest of a new checkpoint: of the old one's entries those of earlier steps that are not damaged and that
  * `keep` names. Then deletes the files that the old manifest names and the new one does not. */
 oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry *entry,

@@ -17,8 +17,8 @@
 static const int64_t constants_max = INT64_C(1) << 27;
 enum { GOLDEN_BYTES = 64 * 1024 };
 
-/* A name that begins files, functions and macros, and none of those that the C library has for headers. */
-static oct_status take_name(oct_to_c_file *f, const char *name)
+/* Sets the name that begins files, functions and macros, and refuses those that the C library has for headers. */
+static oct_status set_name(oct_to_c_file *f, const char *name)
 {
     static const char *const taken[] = {
         "assert", "complex", "ctype",  "errno",  "fenv",   "float",  "inttypes", "iso646",
@@ -49,7 +49,7 @@ static const char *shape_text(const oct_value *v, char text[64])
     return text;
 }
 
-/* What a step is, in front of its constants and its call. */
+/* Writes what a step is, in front of its constants and its call. */
 static void write_title(oct_to_c *w, oct_text *text, const char *indent, int64_t number)
 {
     const oct_step *step = &w->program->steps[number];
@@ -91,7 +91,7 @@ static void write_step(oct_to_c *w, int64_t number)
                       (long long)(constants_max >> 20));
 }
 
-static bool reads(const oct_step *step, int32_t value)
+static bool reads_value(const oct_step *step, int32_t value)
 {
     for (int k = 0; k < step->num_inputs; k++)
         if (step->input[k] == value) return true;
@@ -100,7 +100,7 @@ static bool reads(const oct_step *step, int32_t value)
 
 /* Finds the step that makes codes of the only input: codes can be given where nothing else reads the input, which may
  * take another shape before. */
-static void find_first(oct_to_c_file *f)
+static void find_quantizer(oct_to_c_file *f)
 {
     const oct_program *program = f->w.program;
     int32_t value = program->inputs[0];
@@ -113,20 +113,12 @@ static void find_first(oct_to_c_file *f)
         first->output == program->output)
         return;
     for (int64_t i = at + 1; i < program->num_steps; i++) {
-        if (reads(&program->steps[i], program->inputs[0])) return;
+        if (reads_value(&program->steps[i], program->inputs[0])) return;
         for (int64_t k = 0; k < at; k++)
-            if (reads(&program->steps[i], program->steps[k].output)) return;
+            if (reads_value(&program->steps[i], program->steps[k].output)) return;
     }
-    f->first = first;
-    f->after = at + 1;
-}
-
-/* The output's codes can be read where the last layer does nothing but dequantize them. */
-static int32_t find_codes(const oct_program *program)
-{
-    const oct_step *last = &program->steps[program->num_steps - 1];
-    const bool found = last->kind == OCT_STEP_DEQUANTIZE && last->output == program->output;
-    return found ? last->input[0] : -1;
+    f->quantizer = first;
+    f->after_quantizer = at + 1;
 }
 
 static void write_preamble(oct_to_c_file *f)
@@ -178,16 +170,16 @@ static void write_preamble(oct_to_c_file *f)
     oct_to_c_add(w, &f->text, "} scratch;\n\n");
 }
 
-static void append(oct_to_c *w, oct_text *to, const oct_text *part)
+static void append_text(oct_to_c *w, oct_text *to, const oct_text *part)
 {
     if (w->status == OCT_OK && part->data) w->status = oct_text_add(to, "%s", part->data);
 }
 
-/* The codes of all pixels: a table for each channel, or one for all. */
+/* Writes the codes of all pixels: a table for each channel, or one for all. */
 static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
 {
     oct_to_c *w = &f->w;
-    const oct_value *codes = oct_step_output(w->program, f->first);
+    const oct_value *codes = oct_step_output(w->program, f->quantizer);
     const int64_t channels = oct_export_channels(f->in->c);
     uint16_t *table = NULL;
     bool equal = true;
@@ -195,51 +187,51 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
         equal = equal && w->job->mean[c] == w->job->mean[0] && w->job->std[c] == w->job->std[0];
     *tables = equal ? 1 : channels;
     OCT_TRY(oct_alloc(&table, (size_t)*tables * OCT_EXPORT_CODES, sizeof *table));
-    oct_export_pixels(f->first, codes->q, *tables, w->job->mean, w->job->std, table);
+    oct_export_pixels(f->quantizer, codes->q, *tables, w->job->mean, w->job->std, table);
     oct_to_c_add(w, &w->constants, "\n/* Codes of the pixels 0 to 255. */\n");
     oct_to_c_constants(w, &(oct_to_c_array){"pixels", 0, codes->dtype, *tables * 256, table});
     oct_free(&table);
     return w->status;
 }
 
-/* Calls of the layers after the codes of the input are a function of their own. */
-static oct_status write_runs(oct_to_c_file *f, oct_text *runs)
+/* Writes the functions that run the model. Calls of the layers after the codes of the input are a function of their own. */
+static oct_status write_run_functions(oct_to_c_file *f, oct_text *runs)
 {
     oct_to_c *w = &f->w;
     const char *type = oct_to_c_type(f->out->dtype);
     char inputs[OCT_TO_C_INPUTS], to[OCT_TO_C_TEXT], kernel[OCT_TO_C_TEXT];
     int64_t tables;
-    if (!f->first) {
+    if (!f->quantizer) {
         for (int64_t i = 0; i < w->program->num_steps; i++)
             write_step(w, i);
         oct_to_c_add(w, runs, "void %s_run(%s, %s *output)\n{", f->name,
                      oct_to_c_inputs(w->program, inputs), type);
-        append(w, runs, &w->calls);
+        append_text(w, runs, &w->calls);
         oct_to_c_add(w, runs, "}\n");
         return w->status;
     }
-    const oct_value *codes = oct_step_output(w->program, f->first);
+    const oct_value *codes = oct_step_output(w->program, f->quantizer);
     const long long numel = oct_value_numel(codes), bytes = (long long)oct_value_bytes(codes);
     const char *code = oct_to_c_type(codes->dtype);
-    for (int64_t i = 0; i < f->after; i++)
+    for (int64_t i = 0; i < f->after_quantizer; i++)
         write_step(w, i);
     oct_text begin = w->calls;
     w->calls = (oct_text){0};
-    for (int64_t i = f->after; i < w->program->num_steps; i++)
+    for (int64_t i = f->after_quantizer; i < w->program->num_steps; i++)
         write_step(w, i);
     oct_to_c_add(w, runs, "static void run_layers(%s *output)\n{", type);
-    append(w, runs, &w->calls);
+    append_text(w, runs, &w->calls);
     oct_to_c_add(w, runs, "}\n\nvoid %s_run(const float *input, %s *output)\n{", f->name, type);
-    append(w, runs, &begin);
+    append_text(w, runs, &begin);
     oct_text_free(&begin);
-    oct_to_c_value(w, f->first->output, to);
+    oct_to_c_value(w, f->quantizer->output, to);
     oct_to_c_kernel(w, &(oct_to_c_form){.kernel = "copy", .x = codes->dtype, .y = codes->dtype},
                     kernel);
     oct_to_c_add(
         w, runs,
         "    run_layers(output);\n}\n\nvoid %s_run_codes(const %s *codes, %s *output)\n{\n"
         "    %s(%lld, codes, %s);\n    AFTER_LAYER(%lld, %s, %lld);\n    run_layers(output);\n}\n",
-        f->name, code, type, kernel, numel, to, (long long)(f->after - 1), to, bytes);
+        f->name, code, type, kernel, numel, to, (long long)(f->after_quantizer - 1), to, bytes);
     if (!w->job->pixels || w->status != OCT_OK) return w->status;
     OCT_TRY(write_pixel_table(f, &tables));
     oct_to_c_kernel(w, &(oct_to_c_form){.kernel = "pixels", .x = OCT_U8, .y = codes->dtype},
@@ -248,8 +240,8 @@ static oct_status write_runs(oct_to_c_file *f, oct_text *runs)
                  "\nvoid %s_run_pixels(const uint8_t *pixels, %s *output)\n{\n"
                  "    %s(%lld, %lld, pixels_0, pixels, %s);\n    AFTER_LAYER(%lld, %s, %lld);\n"
                  "    run_layers(output);\n}\n",
-                 f->name, type, kernel, numel, (long long)tables, to, (long long)(f->after - 1), to,
-                 bytes);
+                 f->name, type, kernel, numel, (long long)tables, to,
+                 (long long)(f->after_quantizer - 1), to, bytes);
     return w->status;
 }
 
@@ -261,37 +253,33 @@ typedef struct golden {
     uint8_t *output; /* of the samples and of the pixels */
 } golden;
 
-/* Each pixel of a channel is another one, as long as there are others. */
-static void make_pixels(const oct_to_c_file *f, golden *g, float *values)
-{
-    const int64_t numel = oct_value_numel(f->in), c = f->in->c;
-    for (int64_t i = 0; i < numel; i++) {
-        const int64_t of = c > OCT_REALS_MAX ? 0 : i % c;
-        g->pixels[i] = (uint8_t)(i / c + 85 * (i % c));
-        oct_normalise(&g->pixels[i], 1, 1, &f->w.job->mean[of], &f->w.job->std[of], &values[i]);
-    }
-}
-
 static oct_status compute_golden(const oct_to_c_file *f, golden *g)
 {
+    const oct_export *job = f->w.job;
     const int64_t numel = oct_inputs_numel(f->w.program), all = f->golden * numel;
-    const int64_t samples = f->golden + f->w.job->pixels;
+    const int64_t samples = f->golden + job->pixels, c = f->in->c;
     OCT_TRY(oct_alloc(&g->input, (size_t)(samples * numel), sizeof *g->input));
     OCT_TRY(oct_alloc(&g->pixels, (size_t)numel, 1));
     OCT_TRY(oct_alloc(&g->output, (size_t)samples, oct_value_bytes(f->out)));
-    memcpy(g->input, f->w.job->model->golden_input, (size_t)all * sizeof *g->input);
-    if (f->w.job->pixels) make_pixels(f, g, g->input + all);
+    memcpy(g->input, job->model->golden_input, (size_t)all * sizeof *g->input);
+    /* Each pixel of a channel is another one, as long as there are others. */
+    for (int64_t i = 0; job->pixels && i < numel; i++) {
+        const int64_t channel = c > OCT_REALS_MAX ? 0 : i % c;
+        g->pixels[i] = (uint8_t)(i / c + 85 * (i % c));
+        oct_normalise(&g->pixels[i], 1, 1, &job->mean[channel], &job->std[channel],
+                      &g->input[all + i]);
+    }
     OCT_TRY(oct_model_run_golden(f->w.program, g->input, samples, g->output));
-    if (!f->first) return OCT_OK;
-    const oct_qparams q = oct_step_output(f->w.program, f->first)->q;
+    if (!f->quantizer) return OCT_OK;
+    const oct_qparams q = oct_step_output(f->w.program, f->quantizer)->q;
     OCT_TRY(oct_alloc(&g->codes, (size_t)all, oct_dtype_bytes(oct_codes_dtype(q))));
-    oct_export_quantize(f->first, q, g->input, all, g->codes);
+    oct_export_quantize(f->quantizer, q, g->input, all, g->codes);
     return OCT_OK;
 }
 
-/* Computes samples of the array by a function of the model, and compares them from sample `first` on. */
-static void write_test(oct_to_c_file *f, oct_text *text, const char *function, const char *array,
-                       long long samples, long long first)
+/* Writes a loop that computes samples of an array by a function of the model, and compares them from sample `first` on. */
+static void write_comparison(oct_to_c_file *f, oct_text *text, const char *function,
+                             const char *array, long long samples, long long first)
 {
     oct_to_c *w = &f->w;
     const long long numel = oct_inputs_numel(w->program), out = oct_value_numel(f->out);
@@ -313,12 +301,12 @@ static void write_self_test(oct_to_c_file *f, const golden *g, oct_text *text)
 {
     oct_to_c *w = &f->w;
     const long long numel = oct_inputs_numel(w->program), out = oct_value_numel(f->out);
-    const int64_t constant_bytes = w->constant_bytes, floats = f->first ? 1 : f->golden;
-    const oct_dtype code = f->first ? oct_step_output(w->program, f->first)->dtype : OCT_U8;
+    const int64_t constant_bytes = w->constant_bytes, floats = f->quantizer ? 1 : f->golden;
+    const oct_dtype code = f->quantizer ? oct_step_output(w->program, f->quantizer)->dtype : OCT_U8;
     oct_text before = w->constants;
     w->constants = (oct_text){0};
     oct_to_c_constants(w, &(oct_to_c_array){"golden_input", 0, OCT_F32, floats * numel, g->input});
-    if (f->first)
+    if (f->quantizer)
         oct_to_c_constants(w,
                            &(oct_to_c_array){"golden_codes", 0, code, f->golden * numel, g->codes});
     if (w->job->pixels)
@@ -327,7 +315,7 @@ static void write_self_test(oct_to_c_file *f, const golden *g, oct_text *text)
     oct_to_c_constants(w, &(oct_to_c_array){"golden_output", 0, OCT_S32,
                                             (f->golden + w->job->pixels) * out, g->output});
     oct_to_c_add(w, text, "\n#ifdef %s_SELF_TEST\n", f->macro);
-    append(w, text, &w->constants);
+    append_text(w, text, &w->constants);
     oct_text_free(&w->constants);
     w->constants = before;
     w->constant_bytes = constant_bytes;
@@ -336,10 +324,10 @@ static void write_self_test(oct_to_c_file *f, const golden *g, oct_text *text)
                  "    static union {\n        %s numbers[%lld];\n        int32_t bits[%lld];\n"
                  "    } output;\n    int32_t differ = 0;\n",
                  f->name, oct_to_c_type(f->out->dtype), out, out);
-    write_test(f, text, "run", "golden_input", floats, 0);
-    if (f->first) write_test(f, text, "run_codes", "golden_codes", f->golden, 0);
-    if (w->job->pixels) write_test(f, text, "run_pixels", "golden_pixels", 1, f->golden);
-    if (f->codes >= 0)
+    write_comparison(f, text, "run", "golden_input", floats, 0);
+    if (f->quantizer) write_comparison(f, text, "run_codes", "golden_codes", f->golden, 0);
+    if (w->job->pixels) write_comparison(f, text, "run_pixels", "golden_pixels", 1, f->golden);
+    if (f->output_codes >= 0)
         oct_to_c_add(w, text,
                      "    for (int32_t i = 0; i < %lld; i++)\n        differ += (float)"
                      "(%s_output_codes()[i] - %s_OUTPUT_ZERO_POINT) * %s_OUTPUT_SCALE != "
@@ -355,18 +343,18 @@ static oct_status write_source(oct_to_c_file *f, oct_exported *out)
     oct_text runs = {0};
     golden g = {0};
     oct_status status;
-    OCT_TRY_OUT(write_runs(f, &runs));
+    OCT_TRY_OUT(write_run_functions(f, &runs));
     if (w->counts) goto out;
-    if (f->codes >= 0)
+    if (f->output_codes >= 0)
         oct_to_c_add(w, &runs, "\nconst %s *%s_output_codes(void)\n{\n    return %s;\n}\n",
-                     oct_to_c_type(w->program->values[f->codes].dtype), f->name,
-                     oct_to_c_value(w, f->codes, codes));
+                     oct_to_c_type(w->program->values[f->output_codes].dtype), f->name,
+                     oct_to_c_value(w, f->output_codes, codes));
     OCT_TRY_OUT(compute_golden(f, &g));
     write_preamble(f);
-    append(w, &f->text, &w->kernels);
-    append(w, &f->text, &w->constants);
+    append_text(w, &f->text, &w->kernels);
+    append_text(w, &f->text, &w->constants);
     oct_to_c_add(w, &f->text, "\n");
-    append(w, &f->text, &runs);
+    append_text(w, &f->text, &runs);
     write_self_test(f, &g, &f->text);
     OCT_TRY_OUT(w->status);
     out->bytes = f->text.data;
@@ -381,7 +369,8 @@ out:
     return status;
 }
 
-static oct_status open_form(oct_to_c_file *f, const oct_export *job)
+/* Finds what both files say of the model. */
+static oct_status describe_model(oct_to_c_file *f, const oct_export *job)
 {
     const oct_program *program = &job->model->program;
     const int64_t sample = oct_inputs_numel(program) * (int64_t)sizeof(float);
@@ -389,16 +378,19 @@ static oct_status open_form(oct_to_c_file *f, const oct_export *job)
     f->w.program = program;
     f->in = &program->values[program->inputs[0]];
     f->out = &program->values[program->output];
-    find_first(f);
-    f->codes = find_codes(program);
+    find_quantizer(f);
+    /* The output's codes can be read where the last layer does nothing but dequantize them. */
+    const oct_step *last = &program->steps[program->num_steps - 1];
+    const bool dequantizes = last->kind == OCT_STEP_DEQUANTIZE && last->output == program->output;
+    f->output_codes = dequantizes ? last->input[0] : -1;
     f->golden = GOLDEN_BYTES / sample < 1 ? 1 : GOLDEN_BYTES / sample;
     if (f->golden > job->model->certificate.golden_count)
         f->golden = job->model->certificate.golden_count;
-    OCT_TRY(take_name(f, job->name));
+    OCT_TRY(set_name(f, job->name));
     f->w.counts = job->tries;
     OCT_CHECK(f->golden > 0 || job->tries, OCT_PREPARE,
               "has no golden inputs, and the self-test runs those");
-    OCT_CHECK(!job->pixels || f->first, OCT_PREPARE,
+    OCT_CHECK(!job->pixels || f->quantizer, OCT_PREPARE,
               "--pixels: this model does not begin by quantizing a single input; leave it out");
     OCT_TRY(oct_alloc(&f->w.offsets, (size_t)program->num_values, sizeof *f->w.offsets));
     return oct_plan_values(program, f->w.offsets, &f->w.scratch_bytes);
@@ -409,7 +401,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     oct_to_c_file *f = NULL;
     oct_status status;
     OCT_TRY(oct_alloc(&f, 1, sizeof *f));
-    OCT_TRY_OUT(open_form(f, job));
+    OCT_TRY_OUT(describe_model(f, job));
     OCT_TRY_OUT(write_source(f, out));
     OCT_TRY_OUT(oct_to_c_header(f, out));
     if (f->w.wide)

@@ -104,10 +104,12 @@ typedef struct oct_to_c_file {
     oct_to_c w;
     char name[OCT_TO_C_NAME + 1], macro[OCT_TO_C_NAME + 1]; /* "kws", "KWS" */
     const oct_value *in, *out;
-    const oct_step *first; /* the step that makes codes of the only input; NULL: there is none */
-    int64_t after;         /* the number of the step after it */
-    int32_t codes;  /* the value in scratch that the output is dequantized from; -1: none is */
-    int64_t golden; /* samples of the self-test */
+    const oct_step
+        *quantizer;          /* the step that makes codes of the only input; NULL: there is none */
+    int64_t after_quantizer; /* the number of the step after it */
+    int32_t
+        output_codes; /* the value in scratch that the output is dequantized from; -1: none is */
+    int64_t golden;   /* samples of the self-test */
     oct_text text;
 } oct_to_c_file;
 

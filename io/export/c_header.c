@@ -95,8 +95,8 @@ static void write_api(oct_to_c_file *f)
                  "void %s_run(%s, %s *output);\n",
                  f->out->dtype == OCT_F32 ? "values" : "numbers of classes", f->name,
                  oct_to_c_inputs(w->program, inputs), type);
-    if (f->codes >= 0) {
-        const oct_qparams q = w->program->values[f->codes].q;
+    if (f->output_codes >= 0) {
+        const oct_qparams q = w->program->values[f->output_codes].q;
         oct_to_c_add(w, &f->text,
                      "\n/* The codes of the last output, until the next run: a value is (code - "
                      "zero point) * scale. */\n");
@@ -104,8 +104,8 @@ static void write_api(oct_to_c_file *f)
         oct_to_c_add(w, &f->text, "const %s *%s_output_codes(void);\n",
                      oct_to_c_type(oct_codes_dtype(q)), f->name);
     }
-    if (!f->first) return;
-    const oct_qparams q = oct_step_output(w->program, f->first)->q;
+    if (!f->quantizer) return;
+    const oct_qparams q = oct_step_output(w->program, f->quantizer)->q;
     oct_to_c_add(w, &f->text,
                  "\n/* The same as %s_run of codes: a value is (code - zero point) * scale, a code "
                  "from %d to %d. */\n",

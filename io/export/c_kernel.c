@@ -51,7 +51,8 @@ const char *oct_to_c_type(oct_dtype dtype)
     return types[dtype] ? types[dtype] : "float";
 }
 
-static const char *const *text_of(const char *kernel)
+/* The lines of a kernel, up to a NULL; NULL: there is no such kernel. */
+static const char *const *find_lines(const char *kernel)
 {
     for (size_t i = 0; oct_to_c_texts[i].name; i++)
         if (strcmp(oct_to_c_texts[i].name, kernel) == 0) return oct_to_c_texts[i].lines;
@@ -61,14 +62,14 @@ static const char *const *text_of(const char *kernel)
 /* Whether a kernel without types in its name rounds in float or in double, and has a form for each. */
 static bool has_wide_form(const char *kernel)
 {
-    const char *const *lines = text_of(kernel);
+    const char *const *lines = find_lines(kernel);
     for (; lines && *lines; lines++)
         if (strstr(*lines, "$E")) return true;
     return false;
 }
 
-/* The text in place of the letter after a '$'. */
-static const char *meaning(const oct_to_c_form *f, char letter, const char *names)
+/* The text in place of the letter after a '$' (c_form.h); NULL: it has none. */
+static const char *expand_letter(const oct_to_c_form *f, char letter, const char *names)
 {
     switch (letter) {
     case 'X':
@@ -105,10 +106,10 @@ static void write_line(oct_to_c *w, const oct_to_c_form *form, const char *names
         oct_to_c_add(w, &w->kernels, "%.*s", (int)plain, at);
         at += plain;
         if (!*at) return;
-        const char *text = meaning(form, at[1], names);
+        const char *text = expand_letter(form, at[1], names);
         w->wide = w->wide || (form->wide && at[1] == 'F');
         if (at[1] == 'R')
-            write_line(w, form, names, text_of(form->result)[0]);
+            write_line(w, form, names, find_lines(form->result)[0]);
         else if (text)
             oct_to_c_add(w, &w->kernels, "%s", text);
         else
@@ -130,8 +131,8 @@ static bool is_written(const oct_to_c *w, const char *name)
 static void write_kernel(oct_to_c *w, const oct_to_c_form *form, const char *names,
                          const char *name);
 
-/* The same of a function or type without types in its name. */
-static void write_part(oct_to_c *w, const char *kernel, bool wide)
+/* Writes a function or type without types in its name, which a kernel needs. */
+static void write_helper(oct_to_c *w, const char *kernel, bool wide)
 {
     char name[OCT_TO_C_TEXT];
     const oct_to_c_form form = {.kernel = kernel, .wide = wide && has_wide_form(kernel)};
@@ -149,38 +150,33 @@ static void write_needs(oct_to_c *w, const oct_to_c_form *form, const char *line
         const char *after = at + length;
         const bool forms = strncmp(after, "$E(", 3) == 0;
         const bool needed = types ? strncmp(after, " *", 2) == 0 : forms || *after == '(';
-        if (!types && strncmp(at, "$Q", 2) == 0) write_part(w, form->function, form->wide);
+        if (!types && strncmp(at, "$Q", 2) == 0) write_helper(w, form->function, form->wide);
         if (needed && length > 0 && length < sizeof name) {
             snprintf(name, sizeof name, "%.*s", (int)length, at);
-            if (text_of(name) && strcmp(name, form->kernel) != 0)
-                write_part(w, name, forms && form->wide);
+            if (find_lines(name) && strcmp(name, form->kernel) != 0)
+                write_helper(w, name, forms && form->wide);
         }
         at = length > 0 ? after : at + 1;
     }
 }
 
-/* Types first, then the rounding of a layer. */
-static void write_all_needs(oct_to_c *w, const oct_to_c_form *form, const char *const *lines)
+/* Writes a kernel unless it is there already, after what it needs: types first, then the rounding of a layer. */
+static void write_kernel(oct_to_c *w, const oct_to_c_form *form, const char *names,
+                         const char *name)
 {
-    for (int types = 1; types >= 0; types--) {
+    const char *const *lines = find_lines(form->kernel);
+    if (is_written(w, name)) return;
+    oct_to_c_add(w, &w->written, "%s\n", name);
+    if (!lines) oct_to_c_fail(w, OCT_DEFECT, "there is no kernel %s", form->kernel);
+    for (int types = 1; lines && types >= 0; types--) {
         bool comment = false;
-        if (!types && form->result) write_needs(w, form, text_of(form->result)[0], false);
+        if (!types && form->result) write_needs(w, form, find_lines(form->result)[0], false);
         for (size_t i = 0; lines[i]; i++) {
             comment = comment || strncmp(lines[i], "/*", 2) == 0;
             if (!comment) write_needs(w, form, lines[i], types);
             if (strstr(lines[i], "*/")) comment = false;
         }
     }
-}
-
-static void write_kernel(oct_to_c *w, const oct_to_c_form *form, const char *names,
-                         const char *name)
-{
-    const char *const *lines = text_of(form->kernel);
-    if (is_written(w, name)) return;
-    oct_to_c_add(w, &w->written, "%s\n", name);
-    if (!lines) oct_to_c_fail(w, OCT_DEFECT, "there is no kernel %s", form->kernel);
-    if (lines) write_all_needs(w, form, lines);
     for (; lines && *lines && w->status == OCT_OK; lines++)
         write_line(w, form, names, *lines);
 }
@@ -202,17 +198,18 @@ void oct_to_c_kernel(oct_to_c *w, const oct_to_c_form *form, char name[OCT_TO_C_
 oct_to_c_rounding oct_to_c_rounds(const oct_to_c *w, const oct_value *y, const char *multiplier,
                                   const char *shift, const char *factor)
 {
-    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
+    const oct_rounding_row *rounding = oct_rounding_of(w->program->requantizer);
     oct_to_c_rounding r = {.function = "requantize"};
-    if (!by->constants_of) {
+    if (!rounding->constants_of) {
         snprintf(r.constants, sizeof r.constants, "%s", factor);
         return r;
     }
-    const char *name = by->code_name ? by->code_name : by->name;
-    const char *width = by->c_width[y->dtype == OCT_U16];
+    const char *name = rounding->code_name ? rounding->code_name : rounding->name;
+    const char *width = rounding->c_width[y->dtype == OCT_U16];
     snprintf(r.function, sizeof r.function, "requantize_%s", name);
-    snprintf(r.constants, sizeof r.constants, "%s%s%s%s%s", by->c_multiplier ? multiplier : "",
-             by->c_multiplier ? ", " : "", shift, width ? ", " : "", width ? width : "");
+    snprintf(r.constants, sizeof r.constants, "%s%s%s%s%s",
+             rounding->c_multiplier ? multiplier : "", rounding->c_multiplier ? ", " : "", shift,
+             width ? ", " : "", width ? width : "");
     return r;
 }
 
@@ -233,8 +230,8 @@ const char *oct_to_c_value(const oct_to_c *w, int32_t value, char text[OCT_TO_C_
     return text;
 }
 
-/* One number of an array as C has it. */
-static void number_text(oct_dtype dtype, const void *data, int64_t i, char text[64])
+/* Writes one number of an array as C has it. */
+static void format_number(oct_dtype dtype, const void *data, int64_t i, char text[64])
 {
     switch ((int)dtype) {
     case OCT_U8:
@@ -271,7 +268,7 @@ void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array)
                  oct_to_c_type(array->dtype), array->name, (long long)array->step,
                  (long long)array->count);
     for (int64_t i = 0; i < array->count && w->status == OCT_OK; i++) {
-        number_text(array->dtype, array->data, i, number);
+        format_number(array->dtype, array->data, i, number);
         const int length = (int)strlen(number) + 2;
         if (column + length > WIDTH) column = 0;
         oct_to_c_add(w, &w->constants, "%s%s%s",

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Needs the kernel for the types of the step. */
+/* Writes the kernel for the types of the step; its name is left in the call. */
 static void use_kernel(oct_to_c *w, oct_to_c_call *c, const char *kernel)
 {
     const bool wide = c->x->dtype == OCT_U16;
@@ -68,15 +68,16 @@ static void write_softmax(oct_to_c *w, oct_to_c_call *c)
                  q.zero_point, c->from, c->to);
 }
 
-/* One input of a concat: copied where its codes mean the same, otherwise scaled (quant/program/step_concat.c). */
-static void place(oct_to_c *w, const oct_to_c_call *of, int input, int64_t first)
+/* Writes the call for one input of a concat, whose channels begin at `first` in the output: codes are copied where they
+ * mean the same, otherwise scaled (quant/program/step_concat.c). */
+static void write_concat_input(oct_to_c *w, const oct_to_c_call *concat, int input, int64_t first)
 {
-    oct_to_c_call c = *of;
+    oct_to_c_call c = *concat;
     c.x = oct_step_input(w->program, c.step, input);
     oct_to_c_value(w, c.step->input[input], c.from);
     const oct_qparams x = c.x->q, y = c.y->q;
     const bool equal = oct_qparams_equal(x, y);
-    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
+    const oct_rounding_row *rounding = oct_rounding_of(w->program->requantizer);
     const oct_to_c_rounding r = oct_to_c_rounds(w, c.y, "multiplier", "shift", "factor");
     const double ratio = (double)x.scale / (double)y.scale;
     const oct_fixed fixed = oct_fixed_of(w->program->requantizer, ratio);
@@ -87,8 +88,8 @@ static void place(oct_to_c *w, const oct_to_c_call *of, int input, int64_t first
                         &(oct_to_c_form){.kernel = "place_scaled",
                                          .x = c.x->dtype,
                                          .y = c.y->dtype,
-                                         .parameters = !by->constants_of ? "float factor"
-                                                       : by->c_multiplier
+                                         .parameters = !rounding->constants_of ? "float factor"
+                                                       : rounding->c_multiplier
                                                            ? "int32_t multiplier, int32_t shift"
                                                            : "int32_t shift",
                                          .function = r.function,
@@ -96,10 +97,10 @@ static void place(oct_to_c *w, const oct_to_c_call *of, int input, int64_t first
                         c.kernel);
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, ", c.kernel, (long long)(c.y->h * c.y->w),
                  (long long)c.x->c, (long long)c.y->c);
-    if (!equal && !by->constants_of)
+    if (!equal && !rounding->constants_of)
         oct_to_c_add(w, &w->calls, "%aF, ", (double)(float)fmin(fmax(ratio, 0x1p-60), 0x1p60));
-    if (!equal && by->c_multiplier) oct_to_c_add(w, &w->calls, "%d, ", fixed.multiplier);
-    if (!equal && by->constants_of) oct_to_c_add(w, &w->calls, "%d, ", fixed.shift);
+    if (!equal && rounding->c_multiplier) oct_to_c_add(w, &w->calls, "%d, ", fixed.multiplier);
+    if (!equal && rounding->constants_of) oct_to_c_add(w, &w->calls, "%d, ", fixed.shift);
     if (!equal)
         oct_to_c_add(w, &w->calls, "%d, %d, %d, %d, ", x.zero_point, y.zero_point,
                      y.qmin - y.zero_point, y.qmax - y.zero_point);
@@ -110,11 +111,12 @@ static void write_concat(oct_to_c *w, oct_to_c_call *c)
 {
     int64_t first = 0;
     for (int i = 0; i < c->step->num_inputs; i++) {
-        place(w, c, i, first);
+        write_concat_input(w, c, i, first);
         first += oct_step_input(w->program, c->step, i)->c;
     }
 }
 
+/* Writes the two places that each of `out` rows or columns is mixed of, and their weight. */
 static void write_taps(oct_to_c *w, const char *name, int64_t number, oct_interpolation mode,
                        int64_t in, int64_t out)
 {
@@ -161,7 +163,7 @@ static void write_pool(oct_to_c *w, oct_to_c_call *c)
                  q.zero_point, q.qmin - q.zero_point, q.qmax - q.zero_point,
                  average && c->step->pool.count_include_pad,
                  average ? (double)c->step->pool.factor : 0.0);
-    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
+    const oct_rounding_row *rounding = oct_rounding_of(w->program->requantizer);
     char constants[OCT_TO_C_TEXT];
     oct_to_c_form form = {
         .kernel = "max_pool", .x = c->x->dtype, .y = c->y->dtype, .acc = wide ? OCT_S64 : OCT_S32};
@@ -180,10 +182,10 @@ static void write_pool(oct_to_c *w, oct_to_c_call *c)
         form.function = "mean_up";
         form.constants = "sum, count";
     } else if (average && c->step->pool.fixed) {
-        form.variant = by->name;
-        form.function = by->c_mean;
+        form.variant = rounding->name;
+        form.function = rounding->c_mean;
         form.constants = constants;
-        snprintf(constants, sizeof constants, "sum, count, %s", by->c_width[wide]);
+        snprintf(constants, sizeof constants, "sum, count, %s", rounding->c_width[wide]);
     }
     oct_to_c_kernel(w, &form, c->kernel);
     oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, %s, %s);\n", c->kernel, (long long)c->number,
@@ -212,9 +214,9 @@ static void write_move(oct_to_c *w, oct_to_c_call *c)
     const oct_move_map *map = &c->step->move;
     int32_t size[OCT_MOVE_DIMS], stride[OCT_MOVE_DIMS] = {0};
     for (int k = 0; k < OCT_MOVE_DIMS; k++) {
-        const int of = k - (OCT_MOVE_DIMS - map->dims);
-        size[k] = of < 0 ? 1 : (int32_t)map->size[of];
-        if (of >= 0) stride[k] = (int32_t)map->stride[of];
+        const int loop = k - (OCT_MOVE_DIMS - map->dims);
+        size[k] = loop < 0 ? 1 : (int32_t)map->size[loop];
+        if (loop >= 0) stride[k] = (int32_t)map->stride[loop];
     }
     oct_to_c_constants(w, &(oct_to_c_array){"size", c->number, OCT_S32, OCT_MOVE_DIMS, size});
     oct_to_c_constants(w, &(oct_to_c_array){"stride", c->number, OCT_S32, OCT_MOVE_DIMS, stride});
@@ -224,8 +226,9 @@ static void write_move(oct_to_c *w, oct_to_c_call *c)
                  c->to);
 }
 
-/* The place that each place of one side of the result shows. */
-static void write_side(oct_to_c *w, const char *name, int64_t number, const oct_pad_shape *s, int d)
+/* Writes which row, column or channel (d: 0, 1, 2) of the input each one of the output shows. */
+static void write_pad_sources(oct_to_c *w, const char *name, int64_t number, const oct_pad_shape *s,
+                              int d)
 {
     int32_t *places = NULL;
     if (w->status == OCT_OK) w->status = oct_alloc(&places, (size_t)s->out[d], sizeof *places);
@@ -244,9 +247,9 @@ static void write_pad(oct_to_c *w, oct_to_c_call *c)
     const long long n = c->number;
     oct_to_c_constants(w, &(oct_to_c_array){"out", c->number, OCT_S32, 3, out});
     oct_to_c_constants(w, &(oct_to_c_array){"in", c->number, OCT_S32, 3, in});
-    write_side(w, "rows", c->number, s, 0);
-    write_side(w, "columns", c->number, s, 1);
-    write_side(w, "channels", c->number, s, 2);
+    write_pad_sources(w, "rows", c->number, s, 0);
+    write_pad_sources(w, "columns", c->number, s, 1);
+    write_pad_sources(w, "channels", c->number, s, 2);
     use_kernel(w, c, "pad");
     oct_to_c_add(w, &w->calls,
                  "    %s(out_%lld, in_%lld, rows_%lld, columns_%lld, channels_%lld, %d, %s, %s);\n",

@@ -12,13 +12,14 @@
 typedef struct layer {
     const oct_step *step;
     int64_t number;
-    const oct_value *x, *second, *y; /* second: NULL without */
-    const oct_rounding_row *by;      /* of its sums */
-    bool wide;                       /* floats are doubles */
+    const oct_value *x, *second, *y;  /* second: NULL without */
+    const oct_rounding_row *rounding; /* of its sums */
+    bool wide;                        /* floats are doubles */
     oct_dtype acc;
 } layer;
 
-static layer layer_of(const oct_to_c *w, const oct_to_c_call *c)
+/* A step with weights as a layer. */
+static layer describe_layer(const oct_to_c *w, const oct_to_c_call *c)
 {
     const oct_step *step = c->step;
     layer l = {.step = step,
@@ -26,9 +27,9 @@ static layer layer_of(const oct_to_c *w, const oct_to_c_call *c)
                .x = c->x,
                .second = step->num_inputs > 1 ? oct_step_input(w->program, step, 1) : NULL,
                .y = c->y};
-    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
-    l.by = l.y->dtype == OCT_F32 ? &oct_rounding_float : by;
-    l.wide = by->constants_of ||
+    const oct_rounding_row *rounding = oct_rounding_of(w->program->requantizer);
+    l.rounding = l.y->dtype == OCT_F32 ? &oct_rounding_float : rounding;
+    l.wide = rounding->constants_of ||
              oct_epilogue_is_wide(l.x->dtype, l.second ? l.second->dtype : OCT_U8, l.y->dtype);
     l.acc = l.x->dtype == OCT_U16 ? OCT_S64 : OCT_S32;
     return l;
@@ -53,9 +54,9 @@ static void write_biases(oct_to_c *w, const layer *l)
     oct_free(&wide);
 }
 
-/* Whole numbers of ratios of scales. */
-static void write_fixed(oct_to_c *w, const oct_rounding_row *by, int64_t number, int64_t count,
-                        const oct_fixed *fixed)
+/* Writes the whole multipliers and shifts that stand for ratios of scales. */
+static void write_fixed(oct_to_c *w, const oct_rounding_row *rounding, int64_t number,
+                        int64_t count, const oct_fixed *fixed)
 {
     int32_t *multiplier = NULL;
     int8_t *shift = NULL;
@@ -65,7 +66,7 @@ static void write_fixed(oct_to_c *w, const oct_rounding_row *by, int64_t number,
         multiplier[c] = fixed[c].multiplier;
         shift[c] = (int8_t)fixed[c].shift;
     }
-    if (w->status == OCT_OK && by->c_multiplier)
+    if (w->status == OCT_OK && rounding->c_multiplier)
         oct_to_c_constants(w, &(oct_to_c_array){"multiplier", number, OCT_S32, count, multiplier});
     if (w->status == OCT_OK)
         oct_to_c_constants(w, &(oct_to_c_array){"shift", number, OCT_S8, count, shift});
@@ -77,7 +78,7 @@ static void write_multipliers(oct_to_c *w, const layer *l)
 {
     const int64_t channels = l->step->conv.shape.out_c;
     oct_fixed *fixed = NULL;
-    if (!l->by->constants_of) {
+    if (!l->rounding->constants_of) {
         oct_to_c_constants(w, &(oct_to_c_array){"multiplier", l->number, OCT_F32, channels,
                                                 l->step->conv.multiplier});
         return;
@@ -88,7 +89,7 @@ static void write_multipliers(oct_to_c *w, const layer *l)
         fixed[c] = oct_fixed_of_layer(w->program->requantizer, l->x->q.scale,
                                       l->step->conv.weight_scale[c], l->y->q.scale,
                                       l->step->conv.multiplier[c]);
-    write_fixed(w, l->by, l->number, channels, fixed);
+    write_fixed(w, l->rounding, l->number, channels, fixed);
     oct_free(&fixed);
 }
 
@@ -122,12 +123,12 @@ static void write_layer(oct_to_c *w, const layer *l)
         l->second ? (double)step->conv.addend_multiplier : 0.0);
 }
 
-/* How a sum becomes a result. */
-static oct_to_c_rounding rounding_of(const oct_to_c *w, const layer *l)
+/* The rounding that makes a result of a sum. */
+static oct_to_c_rounding find_rounding(const oct_to_c *w, const layer *l)
 {
     oct_to_c_rounding r = oct_to_c_rounds(w, l->y, "multiplier[c]", "shift[c]", "multiplier[c]");
-    if (l->by->constants_of) {
-        snprintf(r.function, sizeof r.function, "requantize_%s", l->by->name);
+    if (l->rounding->constants_of) {
+        snprintf(r.function, sizeof r.function, "requantize_%s", l->rounding->name);
         return r;
     }
     snprintf(r.function, sizeof r.function, "%s%s",
@@ -137,11 +138,12 @@ static oct_to_c_rounding rounding_of(const oct_to_c *w, const layer *l)
     return r;
 }
 
-static const char *parameters_of(const layer *l, char text[OCT_TO_C_TEXT])
+/* The parameters of the layer's kernel between the biases and the input. */
+static const char *kernel_parameters(const layer *l, char text[OCT_TO_C_TEXT])
 {
-    if (l->by->constants_of)
-        return l->by->c_multiplier ? "const int32_t *multiplier, const int8_t *shift"
-                                   : "const int8_t *shift";
+    if (l->rounding->constants_of)
+        return l->rounding->c_multiplier ? "const int32_t *multiplier, const int8_t *shift"
+                                         : "const int8_t *shift";
     if (!l->second) return "const float *multiplier";
     snprintf(text, OCT_TO_C_TEXT, "const float *multiplier, const %s *second",
              oct_to_c_type(l->second->dtype));
@@ -149,7 +151,7 @@ static const char *parameters_of(const layer *l, char text[OCT_TO_C_TEXT])
 }
 
 /* The kernel that has the shape's form. */
-static const char *kernel_of(const layer *l)
+static const char *find_kernel(const layer *l)
 {
     const oct_conv_shape *s = &l->step->conv.shape;
     if (l->step->kind == OCT_STEP_AFFINE) return "affine";
@@ -162,9 +164,9 @@ static const char *kernel_of(const layer *l)
 
 static void write_conv(oct_to_c *w, oct_to_c_call *c)
 {
-    const layer l = layer_of(w, c);
+    const layer l = describe_layer(w, c);
     const oct_step *step = l.step;
-    const oct_to_c_rounding r = rounding_of(w, &l);
+    const oct_to_c_rounding r = find_rounding(w, &l);
     char second[OCT_TO_C_TEXT], parameters[OCT_TO_C_TEXT];
     write_layer(w, &l);
     oct_to_c_constants(w,
@@ -175,7 +177,7 @@ static void write_conv(oct_to_c *w, oct_to_c_call *c)
     write_multipliers(w, &l);
     oct_to_c_kernel(
         w,
-        &(oct_to_c_form){.kernel = kernel_of(&l),
+        &(oct_to_c_form){.kernel = find_kernel(&l),
                          .variant = l.second ? "sum" : NULL,
                          .x = l.x->dtype,
                          .second = l.second ? l.second->dtype : OCT_U8,
@@ -183,16 +185,16 @@ static void write_conv(oct_to_c *w, oct_to_c_call *c)
                          .acc = l.acc,
                          .pair = l.second != NULL,
                          .wide = l.wide,
-                         .parameters = parameters_of(&l, parameters),
+                         .parameters = kernel_parameters(&l, parameters),
                          .function = r.function,
                          .constants = r.constants,
                          .result = l.y->dtype == OCT_F32 ? "result_value" : "result_code"},
         c->kernel);
     oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, weight_%lld, bias_%lld, ", c->kernel,
                  (long long)c->number, (long long)c->number, (long long)c->number);
-    if (!l.by->constants_of || l.by->c_multiplier)
+    if (!l.rounding->constants_of || l.rounding->c_multiplier)
         oct_to_c_add(w, &w->calls, "multiplier_%lld, ", (long long)c->number);
-    if (l.by->constants_of) oct_to_c_add(w, &w->calls, "shift_%lld, ", (long long)c->number);
+    if (l.rounding->constants_of) oct_to_c_add(w, &w->calls, "shift_%lld, ", (long long)c->number);
     if (l.second) oct_to_c_add(w, &w->calls, "%s, ", oct_to_c_value(w, step->input[1], second));
     oct_to_c_add(w, &w->calls, "%s, %s);\n", c->from, c->to);
 }
@@ -202,10 +204,10 @@ typedef struct pair {
     const oct_step *step;
     int64_t number;
     const oct_value *a, *b, *y;
-    bool wide;
+    bool wide; /* sums have 64 bits */
 } pair;
 
-static pair pair_of(const oct_to_c *w, const oct_to_c_call *c)
+static pair describe_pair(const oct_to_c *w, const oct_to_c_call *c)
 {
     const oct_step *step = c->step;
     pair p = {.step = step,
@@ -217,10 +219,10 @@ static pair pair_of(const oct_to_c *w, const oct_to_c_call *c)
     return p;
 }
 
-/* What follows the strides in a pair_layer. */
+/* What follows the strides in a pair_layer: bounds, and how the two are multiplied. */
 typedef struct factors {
     int32_t lo, hi;
-    int64_t ma, mb;
+    int64_t multiplier_a, multiplier_b;
     int shift;
     float factor;
 } factors;
@@ -251,8 +253,8 @@ static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
         "    .multiplier_a = %lld, .multiplier_b = %lld, .shift = %d, .factor = %aF,\n};\n",
         (long long)p->number, (long long)b.positions, (long long)b.channels, (long long)position[0],
         (long long)channel[0], (long long)position[1], (long long)channel[1], p->a->q.zero_point,
-        p->b->q.zero_point, p->y->q.zero_point, f.lo, f.hi, (long long)f.ma, (long long)f.mb,
-        f.shift, (double)f.factor);
+        p->b->q.zero_point, p->y->q.zero_point, f.lo, f.hi, (long long)f.multiplier_a,
+        (long long)f.multiplier_b, f.shift, (double)f.factor);
 }
 
 /* parameters: further ones of the call, after its layer. */
@@ -272,29 +274,31 @@ static void write_pair(oct_to_c *w, const pair *p, const oct_to_c_form *of, cons
                  oct_to_c_value(w, p->step->input[1], b), oct_to_c_value(w, p->step->output, y));
 }
 
-/* Writes the call of a sum of two. A rounding with a sum of its own (by->sum) has its constants in the C form and its own
+/* Writes the call of a sum of two. A rounding with a sum of its own (rounding->sum) has its constants in the C form and its own
  * kernel; the others share "add", with the factors and the shift of the step. */
 static void write_add(oct_to_c *w, oct_to_c_call *c)
 {
-    const pair p = pair_of(w, c);
+    const pair p = describe_pair(w, c);
     const oct_qadd *add = &p.step->add;
-    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
+    const oct_rounding_row *rounding = oct_rounding_of(w->program->requantizer);
     const oct_to_c_rounding r =
         oct_to_c_rounds(w, p.y, "multiplier[0]", "shift[0]", "multiplier[0]");
     oct_sum_constants s = {.a = add->ma, .b = add->mb};
     char parameters[OCT_TO_C_TEXT] = "";
-    if (by->sum) {
-        s = by->sum_of(add, p.a->q, p.b->q, p.y->q);
-        write_fixed(w, by, c->number, by->num_sum_constants, s.by);
+    if (rounding->sum) {
+        s = rounding->sum_of(add, p.a->q, p.b->q, p.y->q);
+        write_fixed(w, rounding, c->number, rounding->num_sum_constants, s.by);
         snprintf(parameters, sizeof parameters, "multiplier_%lld, shift_%lld, ",
                  (long long)c->number, (long long)c->number);
     }
-    write_pair_layer(
-        w, &p,
-        (factors){
-            .lo = add->lo, .hi = add->hi, .ma = s.a, .mb = s.b, .shift = by->sum ? 0 : add->shift});
+    write_pair_layer(w, &p,
+                     (factors){.lo = add->lo,
+                               .hi = add->hi,
+                               .multiplier_a = s.a,
+                               .multiplier_b = s.b,
+                               .shift = rounding->sum ? 0 : add->shift});
     write_pair(w, &p,
-               &(oct_to_c_form){.kernel = by->sum ? by->c_add : "add",
+               &(oct_to_c_form){.kernel = rounding->sum ? rounding->c_add : "add",
                                 .function = r.function,
                                 .constants = r.constants},
                parameters);
@@ -302,15 +306,15 @@ static void write_add(oct_to_c *w, oct_to_c_call *c)
 
 static void write_mul(oct_to_c *w, oct_to_c_call *c)
 {
-    const pair p = pair_of(w, c);
+    const pair p = describe_pair(w, c);
     const oct_qparams q = p.y->q;
-    const oct_rounding_row *by = oct_rounding_of(w->program->requantizer);
+    const oct_rounding_row *rounding = oct_rounding_of(w->program->requantizer);
     const oct_to_c_rounding r =
         oct_to_c_rounds(w, p.y, "(int32_t)l->multiplier_a", "l->shift", "l->factor");
     const oct_fixed fixed = oct_fixed_of_layer(w->program->requantizer, p.a->q.scale, p.b->q.scale,
                                                q.scale, p.step->mul.factor);
     oct_to_c_form form = {.kernel = "mul",
-                          .variant = by->code_name ? by->code_name : by->name,
+                          .variant = rounding->code_name ? rounding->code_name : rounding->name,
                           .function = r.function,
                           .constants = r.constants};
     if (p.step->mul.offset_first) {
@@ -320,7 +324,7 @@ static void write_mul(oct_to_c *w, oct_to_c_call *c)
     write_pair_layer(w, &p,
                      (factors){.lo = q.qmin - q.zero_point,
                                .hi = q.qmax - q.zero_point,
-                               .ma = by->c_multiplier ? fixed.multiplier : 0,
+                               .multiplier_a = rounding->c_multiplier ? fixed.multiplier : 0,
                                .shift = fixed.shift,
                                .factor = p.step->mul.factor});
     write_pair(w, &p, &form, "");

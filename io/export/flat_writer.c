@@ -41,20 +41,6 @@ static void point(oct_flat_writer *w, size_t place, size_t there)
     if (w->status == OCT_OK) put_number(w, place, there - place, REFERENCE);
 }
 
-void oct_flat_begin(oct_flat_writer *w, const char identifier[4])
-{
-    *w = (oct_flat_writer){.status = OCT_OK};
-    add_zeros(w, REFERENCE);
-    const size_t at = add_zeros(w, 4);
-    if (w->status == OCT_OK) memcpy(w->bytes + at, identifier, 4);
-}
-
-void oct_flat_free(oct_flat_writer *w)
-{
-    oct_free(&w->bytes);
-    *w = (oct_flat_writer){.status = OCT_OK};
-}
-
 /* Places the fields after the table's own reference, wide ones first, so that each is aligned. */
 static size_t lay_out(int n, const oct_flat_field *fields, size_t *offset)
 {
@@ -74,6 +60,10 @@ void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fie
     size_t offset[OCT_FLAT_FIELDS] = {0};
     int slots = 0;
     OCT_ASSERT(n <= OCT_FLAT_FIELDS);
+    if (w->size == 0) { /* the file begins with the reference to its root, and its identifier */
+        const size_t identifier = add_zeros(w, REFERENCE + 4) + REFERENCE;
+        if (w->status == OCT_OK) memcpy(w->bytes + identifier, w->identifier, 4);
+    }
     for (int i = 0; i < n; i++)
         slots = fields[i].number >= slots ? fields[i].number + 1 : slots;
     const size_t size = lay_out(n, fields, offset);

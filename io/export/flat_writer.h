@@ -10,8 +10,10 @@
 #include <stdint.h>
 
 typedef struct oct_flat_writer {
+    char identifier
+        [5]; /* four characters that name the kind of file; the caller sets them, and nothing else */
     oct_status status;
-    uint8_t *bytes; /* owned by who takes it at the end */
+    uint8_t *bytes; /* oct_alloc'ed, for who takes it at the end, also after a failure */
     size_t size, capacity;
 } oct_flat_writer;
 
@@ -25,10 +27,7 @@ typedef struct oct_flat_field {
     size_t place;  /* is set for a reference: where it lies */
 } oct_flat_field;
 
-/* identifier: four characters that name the kind of file. */
-void oct_flat_begin(oct_flat_writer *w, const char identifier[4]);
-void oct_flat_free(oct_flat_writer *w);
-/* Writes a table of at most OCT_FLAT_FIELDS fields and lets the reference at `place` point to it. */
+/* Writes a table of at most OCT_FLAT_FIELDS fields and lets the reference at `place` point to it. The root comes first. */
 void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fields);
 /* Write vectors of n numbers of `width` bytes, aligned to `align` bytes (a power of two, of at least their width), and
  * of n references; number i lies at the result + 4 * i. */

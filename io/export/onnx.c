@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add_numbers(oct_to_onnx_writer *w, const char *key, const float *values,
-                        int64_t channels)
+/* Adds mean or std of the input's channels to the model's properties. */
+static void add_channel_numbers(oct_to_onnx_writer *w, const char *key, const float *values,
+                                int64_t channels)
 {
     oct_text text = {0};
     const oct_status status = oct_export_numbers(&text, values, channels);
@@ -44,12 +45,13 @@ static const char *normalise(oct_to_onnx_writer *w, const oct_export *job, const
 }
 
 /* Declares input `number` of a model and returns it as values that the network takes. */
-static oct_to_onnx_ref model_input(oct_to_onnx_writer *w, const oct_export *job, int number,
-                                   oct_shape shape)
+static oct_to_onnx_ref declare_model_input(oct_to_onnx_writer *w, const oct_export *job, int number,
+                                           oct_shape shape)
 {
     const int64_t channels = shape.dim[shape.ndim - 1];
     const bool row = shape.ndim == 4 && shape.dim[1] * shape.dim[2] == 1;
-    const oct_shape given = row ? OCT_SHAPE(1, channels) : shape, there = oct_to_onnx_shape(&given);
+    const oct_shape given = row ? OCT_SHAPE(1, channels) : shape;
+    const oct_shape file_shape = oct_to_onnx_shape(&given);
     const bool pixels = job->pixels && number == 0;
     char name[OCT_PORT_BYTES];
     oct_to_onnx_ref x = {.tensor = {.shape = given}};
@@ -59,15 +61,15 @@ static oct_to_onnx_ref model_input(oct_to_onnx_writer *w, const oct_export *job,
     } else {
         x.name = oct_to_onnx_name(w, "input%d", number);
     }
-    oct_to_onnx_declare(w, false, x.name, pixels ? OCT_U8 : OCT_F32, &there);
+    oct_to_onnx_declare(w, false, x.name, pixels ? OCT_U8 : OCT_F32, &file_shape);
     if (number > 0) return oct_to_onnx_view(w, x, shape);
     if (job->class_names) oct_to_onnx_property(w, "octet.class_names", job->class_names);
     oct_to_onnx_layer_begin(w, "input");
     if (pixels) {
         x.name = normalise(w, job, x.name, &given);
     } else {
-        add_numbers(w, "octet.mean", job->mean, channels);
-        add_numbers(w, "octet.std", job->std, channels);
+        add_channel_numbers(w, "octet.mean", job->mean, channels);
+        add_channel_numbers(w, "octet.std", job->std, channels);
     }
     return oct_to_onnx_view(w, x, shape);
 }
@@ -79,8 +81,8 @@ static void declare_model_output(oct_to_onnx_writer *w, const oct_export *job, o
     y = oct_to_onnx_ordered(w, y);
     const oct_shape shape = oct_to_onnx_shape(&y.tensor.shape);
     oct_to_onnx_layer_begin(w, "output");
-    if (y.name && OCT_TO_ONNX(w, "Identity", y.name))
-        y.name = oct_to_onnx_output_named(w, oct_export_port(job, true, name));
+    const char *identity = OCT_TO_ONNX(w, "Identity", y.name);
+    if (identity) y.name = oct_to_onnx_output_named(w, identity, oct_export_port(job, true, name));
     oct_to_onnx_declare(w, true, y.name, dtype, &shape);
 }
 
@@ -112,16 +114,16 @@ static void write_step(oct_to_onnx_program *p, int64_t number)
         return;
     }
     p->values[step->output] = y;
-    p->fresh[step->output] = y.name && y.name == oct_to_onnx_last_output(p->w);
     char name[OCT_STEP_NAME_BYTES];
-    for (int i = 0; i < step->num_inputs; i++) /* handed on */
-        if (y.name == p->values[step->input[i]].name) p->fresh[step->output] = false;
-    if (p->fresh[step->output])
-        p->values[step->output].name = oct_to_onnx_output_named(
-            p->w, oct_to_onnx_name(p->w, "%s", oct_export_step_name(p->program, number, name)));
+    for (int i = 0; i < step->num_inputs; i++)
+        if (y.name == p->values[step->input[i]].name) return; /* it is handed on */
+    const char *named = oct_to_onnx_output_named(
+        p->w, y.name, oct_to_onnx_name(p->w, "%s", oct_export_step_name(p->program, number, name)));
+    p->fresh[step->output] = named != NULL;
+    if (named) p->values[step->output].name = named;
 }
 
-static oct_dtype dtype_there(const oct_value *value)
+static oct_dtype file_dtype(const oct_value *value)
 {
     return value->dtype == OCT_S32 ? OCT_S64 : value->dtype; /* ONNX counts classes in s64 */
 }
@@ -135,7 +137,7 @@ static void declare_values(oct_to_onnx_program *p)
         const oct_to_onnx_ref *x = &p->values[v];
         const oct_shape shape = oct_to_onnx_shape(&x->tensor.shape);
         if (p->fresh[v] && x->tensor.plane.ndim != 4 && v != p->program->output)
-            oct_to_onnx_declare(p->w, true, x->name, dtype_there(value), &shape);
+            oct_to_onnx_declare(p->w, true, x->name, file_dtype(value), &shape);
     }
 }
 
@@ -148,7 +150,7 @@ static oct_status write_int8_model(oct_to_onnx_writer *w, const oct_export *job,
     OCT_TRY_OUT(oct_alloc(&p.params, count, sizeof *p.params));
     OCT_TRY_OUT(oct_alloc(&p.fresh, count, sizeof *p.fresh));
     for (int i = 0; i < p.program->num_inputs; i++)
-        p.values[p.program->inputs[i]] = model_input(
+        p.values[p.program->inputs[i]] = declare_model_input(
             p.w, p.job, i, oct_to_onnx_value_shape(&p.program->values[p.program->inputs[i]]));
     oct_to_onnx_property(p.w, "octet.target", p.program->target);
     for (int64_t i = 0; i < p.program->num_steps; i++)
@@ -159,7 +161,7 @@ static oct_status write_int8_model(oct_to_onnx_writer *w, const oct_export *job,
     oct_to_onnx_layer_begin(p.w, "output");
     if (value->h == 1 && value->w == 1)
         y = oct_to_onnx_view(p.w, y, oct_to_onnx_value_shape(value));
-    declare_model_output(p.w, p.job, y, dtype_there(value));
+    declare_model_output(p.w, p.job, y, file_dtype(value));
     if (p.job->all_values) declare_values(&p);
     OCT_TRY_OUT(oct_to_onnx_status(w));
     status = oct_export_losses_say(OCT_TO_ONNX_LOSSES, p.losses, oct_to_onnx_loss_words, notices);
@@ -172,14 +174,6 @@ out:
 
 enum { OPSET = 13, OPSET_WIDE = 21 /* the first with codes of 16 bits */ };
 
-/* Is no call before i of the same owner? Its arrays then have their own names. */
-static bool is_first_call(const oct_float_network *network, size_t i)
-{
-    for (size_t k = 0; k < i; k++)
-        if (network->owner_of[k] == network->owner_of[i]) return false;
-    return true;
-}
-
 /* One call of a float network: of an owner of arrays, or of what has none. */
 static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, size_t i,
                        oct_to_onnx_ref *values)
@@ -187,14 +181,15 @@ static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, 
     const oct_trace_node *node = &network->trace.nodes[i];
     oct_to_onnx_ref input[OCT_MAX_INPUTS];
     oct_float_layer layer = {.type = node->op, .name = node->path, .args = node->args};
+    bool is_first = true; /* of its owner's calls: its arrays have their own names */
+    for (size_t k = 0; k < i; k++)
+        is_first &= network->owner_of[k] != network->owner_of[i];
     for (int k = 0; k < node->num_inputs; k++)
         input[k] = values[node->input[k]];
     if (network->owner_of[i] >= 0)
         oct_float_network_owner_layer(network, network->owner_of[i], &layer);
-    const oct_to_onnx_layer_call call = {.layer = &layer,
-                                         .input = input,
-                                         .num_inputs = node->num_inputs,
-                                         .own_names = is_first_call(network, i)};
+    const oct_to_onnx_layer_call call = {
+        .layer = &layer, .input = input, .num_inputs = node->num_inputs, .own_names = is_first};
     const oct_to_onnx_ref y = oct_to_onnx_layer_write(w, &call);
     values[node->output] = y;
     if (y.name && !oct_shape_equal(&y.tensor.shape, &network->tensors[node->output].shape))
@@ -202,30 +197,24 @@ static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, 
                          layer.name);
 }
 
-static void write_calls(oct_to_onnx_writer *w, const oct_export *job, const bool *live,
-                        oct_to_onnx_ref *values)
-{
-    const oct_float_network *network = job->network;
-    const oct_trace *trace = &network->trace;
-    for (int i = 0; i < trace->num_inputs; i++)
-        values[trace->inputs[i]] = model_input(w, job, i, trace->values[trace->inputs[i]].shape);
-    for (size_t i = 0; i < trace->num_nodes; i++)
-        if (live[i]) write_call(w, network, i, values);
-    const bool classes = trace->values[trace->output].dtype == OCT_S32;
-    declare_model_output(w, job, values[trace->output], classes ? OCT_S64 : OCT_F32);
-}
-
 static oct_status write_network(const oct_export *job, oct_exported *out)
 {
     const oct_float_network *network = job->network;
+    const oct_trace *trace = &network->trace;
     oct_to_onnx_writer *w = NULL;
     oct_to_onnx_ref *values = NULL;
     bool *live = NULL;
     oct_status status;
     OCT_TRY_OUT(oct_to_onnx_writer_create(&w, OPSET));
-    OCT_TRY_OUT(oct_alloc(&values, network->trace.num_values, sizeof *values));
-    OCT_TRY_OUT(oct_trace_live(&network->trace, &live));
-    write_calls(w, job, live, values);
+    OCT_TRY_OUT(oct_alloc(&values, trace->num_values, sizeof *values));
+    OCT_TRY_OUT(oct_trace_live(trace, &live));
+    for (int i = 0; i < trace->num_inputs; i++)
+        values[trace->inputs[i]] =
+            declare_model_input(w, job, i, trace->values[trace->inputs[i]].shape);
+    for (size_t i = 0; i < trace->num_nodes; i++)
+        if (live[i]) write_call(w, network, i, values);
+    const bool classes = trace->values[trace->output].dtype == OCT_S32;
+    declare_model_output(w, job, values[trace->output], classes ? OCT_S64 : OCT_F32);
     status = oct_to_onnx_writer_end(w, job->version, &out->bytes, &out->size);
 out:
     oct_free(&values);

@@ -49,7 +49,7 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
                          (const char *[]){__VA_ARGS__})
 /* Adds a ReduceMean over n axes; opset 18 made an input of its attribute. */
 const char *oct_to_onnx_mean(oct_to_onnx_writer *w, const char *x, int n, const int64_t *axes);
-/* These give the node that was added last an attribute, or its output another name. */
+/* These give the node that was added last an attribute. */
 void oct_to_onnx_int_set(oct_to_onnx_writer *w, const char *name, int64_t value);
 void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const int64_t *values);
 /* Sets kernel_shape, strides and pads to those of the windows. */
@@ -59,11 +59,17 @@ void oct_to_onnx_windows_set(oct_to_onnx_writer *w, const oct_conv_shape *s);
                          (int64_t[]){__VA_ARGS__})
 void oct_to_onnx_float_set(oct_to_onnx_writer *w, const char *name, float value);
 void oct_to_onnx_text_set(oct_to_onnx_writer *w, const char *name, const char *value);
-const char *oct_to_onnx_output_named(oct_to_onnx_writer *w, const char *name);
+/* Gives its output another name, which is returned; NULL: its output is not `output`. */
+const char *oct_to_onnx_output_named(oct_to_onnx_writer *w, const char *output, const char *name);
 
+/* Gives zeroed memory that lives as long as the writer; NULL after a failure. */
+void *oct_to_onnx_take(oct_to_onnx_writer *w, size_t bytes);
 /* Adds a constant, whose data are copied. name: NULL for one of the writer's own. */
 const char *oct_to_onnx_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype, int ndim,
                                  const int64_t *dims, const void *data);
+/* The same of data that live as long as the writer. */
+const char *oct_to_onnx_kept_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
+                                      int ndim, const int64_t *dims, const void *data);
 const char *oct_to_onnx_scalar(oct_to_onnx_writer *w, float value);
 const char *oct_to_onnx_list(oct_to_onnx_writer *w, int n,
                              const int64_t *values); /* s64, one dimension */
@@ -76,10 +82,8 @@ void oct_to_onnx_declare(oct_to_onnx_writer *w, bool output, const char *name, o
                          const oct_shape *shape);
 /* Adds a line to the model's properties; both are copied. */
 void oct_to_onnx_property(oct_to_onnx_writer *w, const char *key, const char *value);
-/* The output of the node that was added last; NULL: there is none. */
-const char *oct_to_onnx_last_output(const oct_to_onnx_writer *w);
 
-/* Float layers become operators of ONNX here: onnx_layer.c has the table of all types.
+/* Float layers become operators of ONNX here: onnx_layer.c and onnx_layer_math.c have the tables of all types.
  *
  * Tensors of four dimensions, (N, H, W, C) in Octet, are (N, C, H, W) in the file; others are as they are. */
 
@@ -121,8 +125,10 @@ typedef struct oct_to_onnx_layer_call {
     const oct_float_layer *layer;
     const oct_to_onnx_ref *input;
     int num_inputs;
-    const void
-        *args; /* the layer's, oct_<type>_args (core/tensor/op_args.h); set where it is written */
+    /* These are set where it is written: the layer's arguments, oct_<type>_args (core/tensor/op_args.h), and the operator
+     * of its line in the table. */
+    const void *args;
+    const char *op;
     bool own_names; /* its arrays keep their names, "layer1.conv.weight" */
 } oct_to_onnx_layer_call;
 
@@ -130,7 +136,10 @@ typedef struct oct_to_onnx_layer_type {
     const char *type;
     int inputs; /* it takes; 0: any number from 1 on */
     oct_to_onnx_ref (*write)(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c);
+    const char *op; /* the operator that it is written with; NULL: `write` knows */
 } oct_to_onnx_layer_type;
+
+extern const oct_to_onnx_layer_type oct_to_onnx_math_layers[]; /* up to one without a type */
 
 /* Writes a layer; fails the writer with a problem (OCT_PREPARE) that names it where there is no form for it. */
 oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c);
@@ -141,13 +150,6 @@ const char *oct_to_onnx_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 /* The same of an array (C) that belongs to the tensor, of as many dimensions. */
 const char *oct_to_onnx_channel_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                                       const char *array);
-
-#define OCT_TO_ONNX_LAYERS(table)                                                                  \
-    extern const oct_to_onnx_layer_type oct_to_onnx_##table[];                                     \
-    extern const size_t oct_to_onnx_##table##_count
-OCT_TO_ONNX_LAYERS(weight_layers);
-OCT_TO_ONNX_LAYERS(math_layers);
-OCT_TO_ONNX_LAYERS(shape_layers);
 
 /* Steps of an integer program become operators of ONNX here: onnx_steps_*.c have the tables of all kinds. */
 

@@ -10,43 +10,16 @@ static oct_to_onnx_ref shaped_like(const oct_to_onnx_ref *x, const char *name)
     return (oct_to_onnx_ref){name, x->tensor};
 }
 
-/* Layers that one operator says, whose attributes are the arguments, by their names: type, operator. */
-#define OPERATOR_LIST(X)                                                                           \
-    X(relu, "Relu")                                                                                \
-    X(sigmoid, "Sigmoid")                                                                          \
-    X(tanh, "Tanh")                                                                                \
-    X(softplus, "Softplus")                                                                        \
-    X(exp, "Exp")                                                                                  \
-    X(logarithm, "Log")                                                                            \
-    X(sqrt, "Sqrt")                                                                                \
-    X(abs, "Abs")                                                                                  \
-    X(neg, "Neg")                                                                                  \
-    X(erf, "Erf")                                                                                  \
-    X(reciprocal, "Reciprocal")                                                                    \
-    X(leaky_relu, "LeakyRelu")                                                                     \
-    X(elu, "Elu")                                                                                  \
-    X(softsign, "Softsign")                                                                        \
-    X(thresholded_relu, "ThresholdedRelu")                                                         \
-    X(hard_sigmoid, "HardSigmoid")
-
-static oct_to_onnx_ref one_operator(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                                    const char *op)
+/* A layer that one operator computes, whose attributes are the arguments, by their names. */
+static oct_to_onnx_ref one_operator(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref *x = &c->input[0];
-    const char *y = oct_to_onnx_node_add(w, op, 1, &x->name);
+    const char *y = oct_to_onnx_node_add(w, c->op, 1, &x->name);
     const oct_arg_list *list = oct_module_type_find(c->layer->type)->args;
     for (int i = 0; i < list->count; i++)
         oct_to_onnx_float_set(w, list->arg[i].name, (float)c->layer->args.value[i]);
     return shaped_like(x, y);
 }
-
-#define X(type, op)                                                                                \
-    static oct_to_onnx_ref write_##type(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)    \
-    {                                                                                              \
-        return one_operator(w, c, op);                                                             \
-    }
-OPERATOR_LIST(X)
-#undef X
 
 static oct_to_onnx_ref clip_to(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c, double lo,
                                double hi)
@@ -115,25 +88,20 @@ static oct_to_onnx_ref gelu_tanh(oct_to_onnx_writer *w, const oct_to_onnx_layer_
 }
 
 static oct_to_onnx_ref with_number(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                                   const char *type, double number)
+                                   double number)
 {
     const char *constant = oct_to_onnx_scalar(w, (float)number);
-    return shaped_like(&c->input[0], OCT_TO_ONNX(w, type, c->input[0].name, constant));
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, c->op, c->input[0].name, constant));
 }
 
-static oct_to_onnx_ref add_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref with_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return with_number(w, c, "Add", ((const oct_scalar_args *)c->args)->value);
-}
-
-static oct_to_onnx_ref mul_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
-{
-    return with_number(w, c, "Mul", ((const oct_scalar_args *)c->args)->value);
+    return with_number(w, c, ((const oct_scalar_args *)c->args)->value);
 }
 
 static oct_to_onnx_ref power(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return with_number(w, c, "Pow", ((const oct_elementwise_args *)c->args)->alpha);
+    return with_number(w, c, ((const oct_elementwise_args *)c->args)->alpha);
 }
 
 oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
@@ -153,48 +121,16 @@ oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
     return shaped_like(&x[second], OCT_TO_ONNX(w, type, x[0].name, x[1].name));
 }
 
-static oct_to_onnx_ref add(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref pair(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return oct_to_onnx_pair(w, "Add", c->input);
+    return oct_to_onnx_pair(w, c->op, c->input);
 }
 
-static oct_to_onnx_ref sub(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
-{
-    return oct_to_onnx_pair(w, "Sub", c->input);
-}
-
-static oct_to_onnx_ref mul(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
-{
-    return oct_to_onnx_pair(w, "Mul", c->input);
-}
-
-static oct_to_onnx_ref divide(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
-{
-    return oct_to_onnx_pair(w, "Div", c->input);
-}
-
-static oct_to_onnx_ref prelu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref with_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
-    return shaped_like(&x,
-                       OCT_TO_ONNX(w, "PRelu", x.name, oct_to_onnx_channel_array(w, c, "weight")));
-}
-
-static oct_to_onnx_ref with_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                                      const char *type)
-{
-    const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
-    return shaped_like(&x, OCT_TO_ONNX(w, type, x.name, oct_to_onnx_channel_array(w, c, "weight")));
-}
-
-static oct_to_onnx_ref add_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
-{
-    return with_parameter(w, c, "Add");
-}
-
-static oct_to_onnx_ref mul_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
-{
-    return with_parameter(w, c, "Mul");
+    const char *parameter = oct_to_onnx_channel_array(w, c, "weight");
+    return shaped_like(&x, OCT_TO_ONNX(w, c->op, x.name, parameter));
 }
 
 static oct_to_onnx_ref softmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -217,27 +153,40 @@ static oct_to_onnx_ref matmul(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 }
 
 const oct_to_onnx_layer_type oct_to_onnx_math_layers[] = {
-#define X(type, op) {#type, 1, write_##type},
-    OPERATOR_LIST(X)
-#undef X
-        {"relu6", 1, relu6},
-    {"clip", 1, clip},
-    {"silu", 1, silu},
-    {"hard_swish", 1, hard_swish},
-    {"gelu", 1, gelu},
-    {"gelu_tanh", 1, gelu_tanh},
-    {"square", 1, square},
-    {"add_scalar", 1, add_scalar},
-    {"mul_scalar", 1, mul_scalar},
-    {"power", 1, power},
-    {"add", 2, add},
-    {"sub", 2, sub},
-    {"mul", 2, mul},
-    {"div", 2, divide},
-    {"prelu", 1, prelu},
-    {"add_parameter", 1, add_parameter},
-    {"mul_parameter", 1, mul_parameter},
-    {"softmax", 1, softmax},
-    {"matmul", 2, matmul},
+    {"relu", 1, one_operator, "Relu"},
+    {"sigmoid", 1, one_operator, "Sigmoid"},
+    {"tanh", 1, one_operator, "Tanh"},
+    {"softplus", 1, one_operator, "Softplus"},
+    {"exp", 1, one_operator, "Exp"},
+    {"logarithm", 1, one_operator, "Log"},
+    {"sqrt", 1, one_operator, "Sqrt"},
+    {"abs", 1, one_operator, "Abs"},
+    {"neg", 1, one_operator, "Neg"},
+    {"erf", 1, one_operator, "Erf"},
+    {"reciprocal", 1, one_operator, "Reciprocal"},
+    {"leaky_relu", 1, one_operator, "LeakyRelu"},
+    {"elu", 1, one_operator, "Elu"},
+    {"softsign", 1, one_operator, "Softsign"},
+    {"thresholded_relu", 1, one_operator, "ThresholdedRelu"},
+    {"hard_sigmoid", 1, one_operator, "HardSigmoid"},
+    {"relu6", 1, relu6, NULL},
+    {"clip", 1, clip, NULL},
+    {"silu", 1, silu, NULL},
+    {"hard_swish", 1, hard_swish, NULL},
+    {"gelu", 1, gelu, NULL},
+    {"gelu_tanh", 1, gelu_tanh, NULL},
+    {"square", 1, square, NULL},
+    {"add_scalar", 1, with_scalar, "Add"},
+    {"mul_scalar", 1, with_scalar, "Mul"},
+    {"power", 1, power, "Pow"},
+    {"add", 2, pair, "Add"},
+    {"sub", 2, pair, "Sub"},
+    {"mul", 2, pair, "Mul"},
+    {"div", 2, pair, "Div"},
+    {"prelu", 1, with_parameter, "PRelu"},
+    {"add_parameter", 1, with_parameter, "Add"},
+    {"mul_parameter", 1, with_parameter, "Mul"},
+    {"softmax", 1, softmax, NULL},
+    {"matmul", 2, matmul, NULL},
+    {NULL, 0, NULL, NULL},
 };
-const size_t oct_to_onnx_math_layers_count = OCT_COUNT(oct_to_onnx_math_layers);

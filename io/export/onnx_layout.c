@@ -1,7 +1,6 @@
 /* Shapes and orders of tensors in the file, and moves, which change orders. */
 #include "io/export/onnx_form.h"
 
-#include "core/base/mem.h"
 #include "io/export/program_parts.h"
 
 oct_shape oct_to_onnx_shape(const oct_shape *shape)
@@ -32,8 +31,8 @@ static const char *transpose(oct_to_onnx_writer *w, const char *x, const int64_t
     return y;
 }
 
-/* Both orders are the same where there is one pixel or one channel. */
-static bool has_order(const oct_shape *shape)
+/* Whether channels first and last differ: both are the same where there is one pixel or one channel. */
+static bool order_matters(const oct_shape *shape)
 {
     return shape->ndim == 4 && shape->dim[1] * shape->dim[2] > 1 && shape->dim[3] > 1;
 }
@@ -53,7 +52,7 @@ const char *oct_to_onnx_channels_last(oct_to_onnx_writer *w, oct_to_onnx_ref x)
     x = oct_to_onnx_ordered(w, x);
     const oct_shape *s = &x.tensor.shape;
     if (!x.name || s->ndim != 4) return x.name;
-    if (!has_order(s)) return oct_to_onnx_reshape(w, x.name, 3, s->dim + 1);
+    if (!order_matters(s)) return oct_to_onnx_reshape(w, x.name, 3, s->dim + 1);
     return transpose(w, x.name, (int64_t[]){0, 2, 3, 1});
 }
 
@@ -61,8 +60,9 @@ oct_to_onnx_ref oct_to_onnx_channels_first(oct_to_onnx_writer *w, const char *na
 {
     oct_to_onnx_ref y = {name, {.shape = shape}};
     if (!name || shape.ndim != 4) return y;
-    y.name = has_order(&shape) ? transpose(w, name, (int64_t[]){0, 3, 1, 2})
-                               : oct_to_onnx_reshape(w, name, 3, oct_to_onnx_shape(&shape).dim + 1);
+    y.name = order_matters(&shape)
+                 ? transpose(w, name, (int64_t[]){0, 3, 1, 2})
+                 : oct_to_onnx_reshape(w, name, 3, oct_to_onnx_shape(&shape).dim + 1);
     return y;
 }
 
@@ -72,14 +72,14 @@ oct_to_onnx_ref oct_to_onnx_view(oct_to_onnx_writer *w, oct_to_onnx_ref x, oct_s
     if (!x.name || oct_shape_equal(&x.tensor.shape, &shape)) return x;
     const bool back = x.tensor.plane.ndim == 4 && oct_shape_equal(&x.tensor.plane, &shape);
     if (view.plane.ndim == 4 || back) {
-        const oct_shape there = oct_to_onnx_shape(&shape);
-        return (oct_to_onnx_ref){oct_to_onnx_reshape(w, x.name, there.ndim - 1, there.dim + 1),
-                                 view};
+        const oct_shape file_shape = oct_to_onnx_shape(&shape);
+        return (oct_to_onnx_ref){
+            oct_to_onnx_reshape(w, x.name, file_shape.ndim - 1, file_shape.dim + 1), view};
     }
     const char *last = oct_to_onnx_channels_last(w, x);
     if (shape.ndim != 4)
         return (oct_to_onnx_ref){oct_to_onnx_reshape(w, last, shape.ndim - 1, shape.dim + 1), view};
-    if (has_order(&shape)) last = oct_to_onnx_reshape(w, last, 3, shape.dim + 1);
+    if (order_matters(&shape)) last = oct_to_onnx_reshape(w, last, 3, shape.dim + 1);
     return oct_to_onnx_channels_first(w, last, shape);
 }
 
@@ -87,14 +87,14 @@ oct_to_onnx_ref oct_to_onnx_view(oct_to_onnx_writer *w, oct_to_onnx_ref x, oct_s
  * of some dimensions, in the order that the file has, it is written as one; otherwise as a Gather. */
 
 /* Where number `i` of a tensor in the file lies in Octet's order, and the other way round. */
-static int64_t ours(const oct_shape *s, int64_t i)
+static int64_t octet_index(const oct_shape *s, int64_t i)
 {
     if (s->ndim != 4) return i;
     const int64_t pixels = s->dim[1] * s->dim[2];
     return i % pixels * s->dim[3] + i / pixels;
 }
 
-static int64_t theirs(const oct_shape *s, int64_t i)
+static int64_t file_index(const oct_shape *s, int64_t i)
 {
     if (s->ndim != 4) return i;
     return i % s->dim[3] * s->dim[1] * s->dim[2] + i / s->dim[3];
@@ -122,14 +122,15 @@ static const char *slice(oct_to_onnx_writer *w, const char *x, int64_t axis, int
                        OCT_TO_ONNX_LIST(w, axis));
 }
 
-static const char *rows(oct_to_onnx_writer *w, const char *x, int64_t n)
+static const char *flatten_sample(oct_to_onnx_writer *w, const char *x, int64_t n)
 {
     return oct_to_onnx_reshape(w, x, 1, &n);
 }
 
-/* What is read one after another: channels of a plane of the same size, or a part of the flat sample. */
-static const char *take_part(oct_to_onnx_writer *w, const oct_to_onnx_ref *x, const oct_shape *out,
-                             int64_t first, int64_t n, bool *shaped)
+/* Reads n numbers one after another: channels of a plane of the same size (*shaped: the result is one already), or a stretch
+ * of the flat sample. */
+static const char *slice_numbers(oct_to_onnx_writer *w, const oct_to_onnx_ref *x,
+                                 const oct_shape *out, int64_t first, int64_t n, bool *shaped)
 {
     const oct_shape *in = &x->tensor.shape;
     const int64_t numel = oct_shape_numel(in);
@@ -142,13 +143,14 @@ static const char *take_part(oct_to_onnx_writer *w, const oct_to_onnx_ref *x, co
         return x->name;
     }
     if (*shaped) return slice(w, x->name, 1, first / pixels, (first + n) / pixels);
-    return slice(w, rows(w, x->name, numel), 1, first, first + n);
+    return slice(w, flatten_sample(w, x->name, numel), 1, first, first + n);
 }
 
-static oct_to_onnx_ref write_by_index(oct_to_onnx_writer *w, oct_to_onnx_ref x,
-                                      const oct_move_map *map, const int32_t *index, int64_t n)
+/* Reads n numbers of x's sample by their indices in the file, in the cheapest form that gives these. */
+static oct_to_onnx_ref read_by_index(oct_to_onnx_writer *w, oct_to_onnx_ref x,
+                                     const oct_move_map *map, const int32_t *index, int64_t n)
 {
-    const oct_shape there = oct_to_onnx_shape(&map->out);
+    const oct_shape file_shape = oct_to_onnx_shape(&map->out);
     const int64_t numel = oct_shape_numel(&x.tensor.shape);
     int64_t dims[OCT_LOOPS], perm[OCT_LOOPS];
     oct_loops l;
@@ -156,15 +158,15 @@ static oct_to_onnx_ref write_by_index(oct_to_onnx_writer *w, oct_to_onnx_ref x,
     const char *y;
     bool shaped = false;
     if (found && (l.count == 0 || (l.count == 1 && l.stride[0] == 1)))
-        y = take_part(w, &x, &map->out, l.first, n, &shaped);
+        y = slice_numbers(w, &x, &map->out, l.first, n, &shaped);
     else if (found && oct_loops_transpose(&l, numel, dims, perm))
         y = transpose_sample(w, x.name, l.count, dims, perm);
     else {
-        y = OCT_TO_ONNX(w, "Gather", rows(w, x.name, numel),
+        y = OCT_TO_ONNX(w, "Gather", flatten_sample(w, x.name, numel),
                         oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, index));
         oct_to_onnx_int_set(w, "axis", 1);
     }
-    if (!shaped) y = oct_to_onnx_reshape(w, y, there.ndim - 1, there.dim + 1);
+    if (!shaped) y = oct_to_onnx_reshape(w, y, file_shape.ndim - 1, file_shape.dim + 1);
     return (oct_to_onnx_ref){y, {.shape = map->out}};
 }
 
@@ -176,14 +178,10 @@ oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const
     oct_move_map m = *map;
     m.out.dim[0] = 1;
     const int64_t n = oct_shape_numel(&m.out);
-    int32_t *index = NULL;
-    if (oct_alloc(&index, (size_t)n, sizeof *index) != OCT_OK)
-        return oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its move",
-                                oct_to_onnx_layer_name(w)),
-               none;
+    int32_t *index = oct_to_onnx_take(w, (size_t)n * sizeof *index);
+    if (!index) return none;
     for (int64_t i = 0; i < n; i++)
-        index[i] = (int32_t)theirs(&x.tensor.shape, oct_move_source(&m, ours(&m.out, i)));
-    const oct_to_onnx_ref y = write_by_index(w, x, &m, index, n);
-    oct_free(&index);
-    return y;
+        index[i] =
+            (int32_t)file_index(&x.tensor.shape, oct_move_source(&m, octet_index(&m.out, i)));
+    return read_by_index(w, x, &m, index, n);
 }

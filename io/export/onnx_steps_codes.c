@@ -1,9 +1,9 @@
 /* Steps that move codes, look them up or compare them: operators on the codes themselves, exact everywhere. */
 #include "io/export/onnx_form.h"
 
-#include "core/base/mem.h"
 #include "quant/program/step.h"
 
+/* Looks up one table for each code. */
 static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
                               const void *table, int64_t size)
 {
@@ -22,64 +22,49 @@ static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x
     x = oct_to_onnx_ordered(w, x);
     const oct_shape *s = &x.tensor.shape;
     const int64_t channels = s->dim[s->ndim - 1], dims[3] = {channels, 1, 1};
-    int32_t *first = NULL;
-    if (oct_alloc(&first, (size_t)channels, sizeof *first) != OCT_OK) {
-        oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory", oct_to_onnx_layer_name(w));
-        return (oct_to_onnx_ref){.name = NULL};
-    }
-    for (int64_t c = 0; c < channels; c++)
+    int32_t *first = oct_to_onnx_take(w, (size_t)channels * sizeof *first);
+    for (int64_t c = 0; first && c < channels; c++)
         first[c] = (int32_t)(c * (size / channels));
     const char *codes = OCT_TO_ONNX(w, "Cast", x.name);
     oct_to_onnx_int_set(w, "to", 6); /* int32 */
     codes = OCT_TO_ONNX(w, "Add", codes,
                         oct_to_onnx_constant(w, NULL, OCT_S32, s->ndim == 4 ? 3 : 1, dims, first));
     x.name = OCT_TO_ONNX(w, "Gather", oct_to_onnx_constant(w, NULL, dtype, 1, &size, table), codes);
-    oct_free(&first);
     return x;
 }
 
 static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_value *in = &p->program->values[step->input[0]];
-    const bool channels = step->lut.size > oct_qtable_size(in->q);
+    const oct_value *in = oct_step_input(p->program, step, 0);
     const oct_to_onnx_ref x = p->values[step->input[0]];
-    const oct_dtype dtype = p->program->values[step->output].dtype;
-    uint8_t *bytes = NULL; /* the tables of codes that are bytes */
-    if (dtype == OCT_U8 && oct_alloc(&bytes, (size_t)step->lut.size, 1) != OCT_OK) {
-        oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory for its table", step->name);
-        return (oct_to_onnx_ref){.name = NULL};
+    const oct_dtype dtype = oct_step_output(p->program, step)->dtype;
+    const int64_t size = step->lut.size;
+    const void *table = step->lut.table;
+    if (dtype == OCT_U8) {
+        uint8_t *bytes = oct_to_onnx_take(p->w, (size_t)size);
+        for (int64_t i = 0; bytes && i < size; i++)
+            bytes[i] = (uint8_t)step->lut.table[i];
+        table = bytes;
     }
-    for (int64_t i = 0; bytes && i < step->lut.size; i++)
-        bytes[i] = (uint8_t)step->lut.table[i];
-    const void *table = bytes ? (const void *)bytes : step->lut.table;
-    const oct_to_onnx_ref y = channels ? lookup_channels(p, x, dtype, table, step->lut.size)
-                                       : lookup(p, x, dtype, table, step->lut.size);
-    oct_free(&bytes);
-    return y;
+    return size > oct_qtable_size(in->q) ? lookup_channels(p, x, dtype, table, size)
+                                         : lookup(p, x, dtype, table, size);
 }
 
 /* A batch norm on its own has sums finer than any runtime's, so it is a table for each channel. */
 static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_value *in = &p->program->values[step->input[0]];
-    const oct_value *out = &p->program->values[step->output];
-    oct_to_onnx_ref y = {.name = NULL};
-    uint8_t *table = NULL;
-    if (in->dtype != OCT_U8 || out->dtype != OCT_U8) {
+    const int64_t size = step->conv.shape.in_c * OCT_EXPORT_CODES;
+    uint8_t *table = oct_to_onnx_take(p->w, (size_t)size);
+    if (oct_step_input(p->program, step, 0)->dtype != OCT_U8 ||
+        oct_step_output(p->program, step)->dtype != OCT_U8)
         oct_to_onnx_fail(p->w, OCT_PREPARE,
                          "%s: ONNX has no form for a batch norm of its own on codes of 16 bits",
                          step->name);
-        return y;
-    }
-    oct_status status = oct_alloc(&table, (size_t)step->conv.shape.in_c, OCT_EXPORT_CODES);
-    if (status == OCT_OK) status = oct_export_table(p->program, step, table);
-    if (status == OCT_OK)
-        y = lookup_channels(p, p->values[step->input[0]], OCT_U8, table,
-                            step->conv.shape.in_c * (OCT_EXPORT_CODES));
+    else if (table && oct_export_table(p->program, step, table) != OCT_OK)
+        oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: its table cannot be made", step->name);
     else
-        oct_to_onnx_fail(p->w, status, "%s: its table cannot be made", step->name);
-    oct_free(&table);
-    return y;
+        return lookup_channels(p, p->values[step->input[0]], OCT_U8, table, size);
+    return (oct_to_onnx_ref){.name = NULL};
 }
 
 static oct_to_onnx_ref pad(oct_to_onnx_program *p, const oct_step *step)
@@ -120,7 +105,7 @@ static oct_to_onnx_ref reshape(oct_to_onnx_program *p, const oct_step *step)
 }
 
 /* An input of other qparams than the output is rescaled by a table of its own. */
-static oct_to_onnx_ref rescale(oct_to_onnx_program *p, const oct_step *step, int i)
+static oct_to_onnx_ref rescale_input(oct_to_onnx_program *p, const oct_step *step, int i)
 {
     const oct_value *from = &p->program->values[step->input[i]];
     const oct_value *to = &p->program->values[step->output];
@@ -153,7 +138,7 @@ static oct_to_onnx_ref concat(oct_to_onnx_program *p, const oct_step *step)
     oct_to_onnx_ref input[OCT_STEP_INPUTS];
     const oct_float_layer layer = {.type = "concat", .name = step->name};
     for (int i = 0; i < step->num_inputs; i++)
-        input[i] = oct_to_onnx_view(p->w, rescale(p, step, i),
+        input[i] = oct_to_onnx_view(p->w, rescale_input(p, step, i),
                                     oct_to_onnx_value_shape(&p->program->values[step->input[i]]));
     return oct_to_onnx_layer_write(
         p->w,

@@ -5,7 +5,6 @@
  * products of unsigned ones are exact on all. Who has those instructions may ask for signed ones. */
 #include "io/export/onnx_form.h"
 
-#include "core/base/mem.h"
 #include "quant/program/step.h"
 
 #include <string.h>
@@ -23,7 +22,8 @@ void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const 
     oct_export_lose(&p->losses[kind], step);
 }
 
-static const oct_to_onnx_qparams *params_of(oct_to_onnx_program *p, int32_t value)
+/* The scale and zero point of a value, which are constants made once. */
+static const oct_to_onnx_qparams *find_qparams(oct_to_onnx_program *p, int32_t value)
 {
     oct_to_onnx_qparams *made = &p->params[value];
     const oct_value *v = &p->program->values[value];
@@ -39,7 +39,7 @@ static const oct_to_onnx_qparams *params_of(oct_to_onnx_program *p, int32_t valu
 
 const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const char *x)
 {
-    const oct_to_onnx_qparams *q = params_of(p, value);
+    const oct_to_onnx_qparams *q = find_qparams(p, value);
     return OCT_TO_ONNX(p->w, "DequantizeLinear", x, q->scale, q->zero_point);
 }
 
@@ -84,19 +84,19 @@ oct_to_onnx_ref oct_to_onnx_cut(oct_to_onnx_program *p, int32_t value, oct_to_on
 oct_to_onnx_ref oct_to_onnx_quantize(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
                                      int32_t lo, int32_t hi)
 {
-    const oct_to_onnx_qparams *q = params_of(p, value);
+    const oct_to_onnx_qparams *q = find_qparams(p, value);
     x.name = OCT_TO_ONNX(p->w, "QuantizeLinear", x.name, q->scale, q->zero_point);
     return oct_to_onnx_cut(p, value, x, lo, hi);
 }
 
-/* Cut to the codes of the value alone. */
-static oct_to_onnx_ref quantize_whole(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x)
+/* Makes codes of a value, cut to its own codes alone. */
+static oct_to_onnx_ref quantize_to_value(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x)
 {
     const oct_qparams *q = &p->program->values[value].q;
     return oct_to_onnx_quantize(p, value, x, q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
-static int zero_of(const oct_to_onnx_program *p)
+static int weight_zero(const oct_to_onnx_program *p)
 {
     return p->job->signed_weights ? 0 : WEIGHT_ZERO;
 }
@@ -104,24 +104,6 @@ static int zero_of(const oct_to_onnx_program *p)
 static oct_dtype weight_type(const oct_to_onnx_program *p)
 {
     return p->job->signed_weights ? OCT_S8 : OCT_U8;
-}
-
-/* Buffers of one layer. */
-typedef struct buffers {
-    uint8_t *codes, *zeros;
-    int32_t *bias, *bias_zeros;
-    float *bias_scale;
-} buffers;
-
-static oct_status take_buffers(buffers *b, const oct_conv_shape *s)
-{
-    const size_t n = (size_t)s->out_c;
-    OCT_TRY(oct_alloc(&b->codes, n * (size_t)oct_conv_depth(s), 1));
-    OCT_TRY(oct_alloc(&b->zeros, n, 1));
-    OCT_TRY(oct_alloc(&b->bias, n, sizeof *b->bias));
-    OCT_TRY(oct_alloc(&b->bias_zeros, n, sizeof *b->bias_zeros));
-    OCT_TRY(oct_alloc(&b->bias_scale, n, sizeof *b->bias_scale));
-    return OCT_OK;
 }
 
 static const char *dequantize_rows(oct_to_onnx_writer *w, const char *x, const char *scale,
@@ -132,42 +114,38 @@ static const char *dequantize_rows(oct_to_onnx_writer *w, const char *x, const c
     return y;
 }
 
-/* Weight and bias of a layer as nodes: ndim and dims of the weight, (O, I/groups, kh, kw), or (O, C H W) for a row that
- * was flattened from `plane`. */
+/* Writes weight and bias of a layer as nodes: ndim and dims of the weight, (O, I/groups, kh, kw), or (O, C H W) for a row
+ * that was flattened from `plane`. made: both, or NULL. */
 static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim,
                           const int64_t *dims, const oct_shape *plane, const char *made[2])
 {
-    const int64_t n = step->conv.shape.out_c;
+    const oct_conv_shape *s = &step->conv.shape;
+    const int64_t n = s->out_c, depth = oct_conv_depth(s);
+    const int64_t channels = plane->ndim == 4 ? plane->dim[3] : s->in_c / s->groups;
+    const int zero = weight_zero(p);
+    const oct_dtype dtype = weight_type(p);
     oct_to_onnx_writer *w = p->w;
-    const oct_value *in = &p->program->values[step->input[0]];
-    buffers b = {0};
+    uint8_t *codes = oct_to_onnx_take(w, (size_t)(n * depth)),
+            *zeros = oct_to_onnx_take(w, (size_t)n);
+    int32_t *bias = oct_to_onnx_take(w, (size_t)n * sizeof *bias);
+    int32_t *bias_zeros = oct_to_onnx_take(w, (size_t)n * sizeof *bias_zeros);
+    float *bias_scale = oct_to_onnx_take(w, (size_t)n * sizeof *bias_scale);
     made[0] = made[1] = NULL;
-    if (take_buffers(&b, &step->conv.shape) != OCT_OK) {
-        oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its weights", step->name);
-    } else if (!oct_export_biases(step, in->q, b.bias, b.bias_scale)) {
+    if (oct_to_onnx_status(w) != OCT_OK) return;
+    if (!oct_export_biases(step, oct_step_input(p->program, step, 0)->q, bias, bias_scale)) {
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: its bias does not fit into 32 bits, which ONNX has",
                          step->name);
-    } else {
-        const int zero = zero_of(p);
-        const oct_dtype dtype = weight_type(p);
-        const int64_t depth = oct_conv_depth(&step->conv.shape);
-        const int64_t channels =
-            plane->ndim == 4 ? plane->dim[3] : step->conv.shape.in_c / step->conv.shape.groups;
-        oct_export_weights(step, channels, (int64_t[]){depth, 1, depth / channels}, zero, b.codes);
-        memset(b.zeros, zero, (size_t)n);
-        made[0] =
-            dequantize_rows(w, oct_to_onnx_constant(w, NULL, dtype, ndim, dims, b.codes),
-                            oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, step->conv.weight_scale),
-                            oct_to_onnx_constant(w, NULL, dtype, 1, &n, b.zeros));
-        made[1] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias),
-                                  oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, b.bias_scale),
-                                  oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias_zeros));
+        return;
     }
-    oct_free(&b.codes);
-    oct_free(&b.zeros);
-    oct_free(&b.bias);
-    oct_free(&b.bias_zeros);
-    oct_free(&b.bias_scale);
+    oct_export_weights(step, channels, (int64_t[]){depth, 1, depth / channels}, zero, codes);
+    memset(zeros, zero, (size_t)n);
+    made[0] =
+        dequantize_rows(w, oct_to_onnx_kept_constant(w, NULL, dtype, ndim, dims, codes),
+                        oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, step->conv.weight_scale),
+                        oct_to_onnx_kept_constant(w, NULL, dtype, 1, &n, zeros));
+    made[1] = dequantize_rows(w, oct_to_onnx_kept_constant(w, NULL, OCT_S32, 1, &n, bias),
+                              oct_to_onnx_kept_constant(w, NULL, OCT_F32, 1, &n, bias_scale),
+                              oct_to_onnx_kept_constant(w, NULL, OCT_S32, 1, &n, bias_zeros));
 }
 
 /* Rows of numbers times weights: x (N, I), or any number of rows. */
@@ -190,17 +168,17 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
     const int64_t h = s.dim[1], width = s.dim[2], c = s.dim[3];
     const int64_t down = step->conv.input_step_h, across = step->conv.input_step_w;
     if (down <= 1 && across <= 1) return x;
-    const int32_t of = step->input[0];
-    const char *y = OCT_TO_ONNX(w, "Reshape", oct_to_onnx_widen(p, of, x.name),
+    const int32_t value = step->input[0];
+    const char *y = OCT_TO_ONNX(w, "Reshape", oct_to_onnx_widen(p, value, x.name),
                                 OCT_TO_ONNX_LIST(w, 0, c, h, 1, width, 1));
     y = OCT_TO_ONNX(w, "Pad", y,
                     OCT_TO_ONNX_LIST(w, 0, 0, 0, 0, 0, 0, 0, 0, 0, down - 1, 0, across - 1),
-                    oct_to_onnx_code(p, of, p->program->values[of].q.zero_point));
+                    oct_to_onnx_code(p, value, p->program->values[value].q.zero_point));
     y = OCT_TO_ONNX(w, "Reshape", y, OCT_TO_ONNX_LIST(w, 0, c, h * down, width * across));
     const int64_t out_h = step->conv.shape.in_h, out_w = step->conv.shape.in_w;
     y = OCT_TO_ONNX(w, "Slice", y, OCT_TO_ONNX_LIST(w, 0, 0), OCT_TO_ONNX_LIST(w, out_h, out_w),
                     OCT_TO_ONNX_LIST(w, 2, 3));
-    return (oct_to_onnx_ref){oct_to_onnx_narrow(p, of, y),
+    return (oct_to_onnx_ref){oct_to_onnx_narrow(p, value, y),
                              {.shape = OCT_SHAPE(s.dim[0], out_h, out_w, c)}};
 }
 
@@ -220,13 +198,14 @@ static oct_to_onnx_ref convolve(oct_to_onnx_program *p, const oct_step *step, oc
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
 }
 
-/* What the other arithmetics of Octet's lose. */
-static void lose_by_arithmetic(oct_to_onnx_program *p, const oct_step *step)
+/* Notes what a step of another arithmetic than the runtimes' loses. */
+static void note_arithmetic_losses(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_program *program = p->program;
     if (oct_export_halves_differ(program, step)) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SHIFT, step);
-    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
-    if (by->constants_of && !by->shifts) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_MULTIPLIER, step);
+    const oct_rounding_row *rounding = oct_rounding_of(program->requantizer);
+    if (rounding->constants_of && !rounding->shifts)
+        oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_MULTIPLIER, step);
     for (int i = 0; i < step->num_inputs; i++)
         if (program->values[step->input[i]].dtype == OCT_U16) {
             oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_WIDE, step);
@@ -248,14 +227,14 @@ static oct_to_onnx_ref add_second(oct_to_onnx_program *p, const oct_step *step, 
     return x;
 }
 
-/* The sums of a layer, without rounding and activation. A value of two dimensions is a row, as is an image that the
+/* Computes the sums of a layer, without rounding and activation. A value of two dimensions is a row, as is an image that the
  * layer takes flattened (`flat`). */
-static oct_to_onnx_ref compute(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref compute_sums(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv.shape;
     oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_value *in = &p->program->values[step->input[0]];
-    lose_by_arithmetic(p, step);
+    note_arithmetic_losses(p, step);
     const bool flat = s->in_h == 1 && s->in_w == 1 && s->in_c != in->c;
     if (flat) x = oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c));
     if (x.tensor.shape.ndim != 2)
@@ -268,12 +247,13 @@ static oct_to_onnx_ref compute(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref conv(oct_to_onnx_program *p, const oct_step *step)
 {
     const bool row = p->values[step->input[0]].tensor.shape.ndim == 2;
-    oct_to_onnx_ref y = add_second(p, step, compute(p, step));
+    oct_to_onnx_ref y = add_second(p, step, compute_sums(p, step));
     y = oct_to_onnx_quantize(p, step->output, y, step->conv.lo, step->conv.hi);
     return row ? oct_to_onnx_view(p->w, y, OCT_SHAPE(1, step->conv.shape.out_c)) : y;
 }
 
-static oct_to_onnx_ref activate(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref y)
+static oct_to_onnx_ref add_activation(oct_to_onnx_program *p, const oct_step *step,
+                                      oct_to_onnx_ref y)
 {
     if (step->conv.hi == 6)
         y.name = OCT_TO_ONNX(p->w, "Clip", y.name, oct_to_onnx_scalar(p->w, 0),
@@ -302,17 +282,18 @@ static oct_to_onnx_ref conv_float(oct_to_onnx_program *p, const oct_step *step)
         if (!flat) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FLOAT_CONV, step);
         const oct_to_onnx_ref row = flat ? oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c)) : x;
         p->values[step->input[0]] = row;
-        const oct_to_onnx_ref y = activate(p, step, add_second(p, step, compute(p, step)));
+        const oct_to_onnx_ref y =
+            add_activation(p, step, add_second(p, step, compute_sums(p, step)));
         p->values[step->input[0]] = x;
         return y;
     }
-    lose_by_arithmetic(p, step);
+    note_arithmetic_losses(p, step);
     oct_to_onnx_ref rows = {OCT_TO_ONNX(p->w, "Reshape", oct_to_onnx_channels_last(p->w, x),
                                         OCT_TO_ONNX_LIST(p->w, -1, s->in_c)),
                             {.shape = OCT_SHAPE(1, s->in_c)}};
     const char *y = OCT_TO_ONNX(p->w, "Reshape", gemm(p, step, &rows),
                                 OCT_TO_ONNX_LIST(p->w, -1, s->out_h, s->out_w, s->out_c));
-    return activate(p, step, add_second(p, step, oct_to_onnx_channels_first(p->w, y, plane)));
+    return add_activation(p, step, add_second(p, step, oct_to_onnx_channels_first(p->w, y, plane)));
 }
 
 /* An operator of two values of codes. Where neither repeats, both have one shape: tokens are (N, T, C) after a float
@@ -325,7 +306,7 @@ static oct_to_onnx_ref pair(oct_to_onnx_program *p, const oct_step *step, const 
         x[1] = oct_to_onnx_view(p->w, x[1], x[0].tensor.shape);
     for (int i = 0; i < 2; i++)
         x[i].name = oct_to_onnx_dequantize(p, step->input[i], x[i].name);
-    lose_by_arithmetic(p, step);
+    note_arithmetic_losses(p, step);
     return oct_to_onnx_quantize(p, step->output, oct_to_onnx_pair(p->w, type, x), lo, hi);
 }
 
@@ -354,7 +335,7 @@ static oct_to_onnx_ref mul(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref quantize(oct_to_onnx_program *p, const oct_step *step)
 {
     if (!step->quantize.quotient) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_QUOTIENT, step);
-    return quantize_whole(p, step->output, p->values[step->input[0]]);
+    return quantize_to_value(p, step->output, p->values[step->input[0]]);
 }
 
 static oct_to_onnx_ref dequantize(oct_to_onnx_program *p, const oct_step *step)
@@ -369,13 +350,11 @@ static const char *average_by_sums(oct_to_onnx_program *p, const oct_step *step,
 {
     const oct_conv_shape *s = &step->pool.shape;
     const int64_t dims[] = {s->in_c, 1, s->kernel_h, s->kernel_w};
-    const uint8_t zero = (uint8_t)zero_of(p);
+    const uint8_t zero = (uint8_t)weight_zero(p);
     const float share = 1.0f / (float)(s->kernel_h * s->kernel_w);
     const size_t numel = (size_t)(s->in_c * s->kernel_h * s->kernel_w);
-    uint8_t *ones = NULL;
-    if (oct_alloc(&ones, numel, 1) != OCT_OK)
-        return oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory", step->name);
-    memset(ones, zero + 1, numel);
+    uint8_t *ones = oct_to_onnx_take(p->w, numel);
+    if (ones) memset(ones, zero + 1, numel);
     const char *weights = OCT_TO_ONNX(
         p->w, "DequantizeLinear", oct_to_onnx_constant(p->w, NULL, weight_type(p), 4, dims, ones),
         oct_to_onnx_scalar(p->w, share),
@@ -383,7 +362,6 @@ static const char *average_by_sums(oct_to_onnx_program *p, const oct_step *step,
     const char *y = OCT_TO_ONNX(p->w, "Conv", x, weights);
     oct_to_onnx_windows_set(p->w, s);
     oct_to_onnx_int_set(p->w, "group", s->in_c);
-    oct_free(&ones);
     return y;
 }
 
@@ -410,7 +388,7 @@ static oct_to_onnx_ref avg_pool(oct_to_onnx_program *p, const oct_step *step)
     const bool sums = step->pool.factor != 0 &&
                       step->pool.factor == oct_qavg_factor(in->q.scale, s->kernel_h * s->kernel_w);
     const char *y = sums ? average_by_sums(p, step, x) : average_in_float(p, step, x);
-    return quantize_whole(
+    return quantize_to_value(
         p, step->output,
         (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}});
 }
@@ -423,11 +401,11 @@ static oct_to_onnx_ref softmax(oct_to_onnx_program *p, const oct_step *step)
     const oct_to_onnx_ref y = oct_to_onnx_layer_write(
         p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SOFTMAX, step);
-    return quantize_whole(p, step->output, y);
+    return quantize_to_value(p, step->output, y);
 }
 
 /* The module's own shape of an input: h and w are 1 where it has fewer dimensions. */
-static oct_shape fallback_shape(const oct_value *v, int dims)
+static oct_shape fallback_input_shape(const oct_value *v, int dims)
 {
     const int64_t size[] = {1, v->h, v->w, v->c};
     oct_shape shape = {.ndim = dims, .dim = {1}};
@@ -451,7 +429,7 @@ static oct_to_onnx_ref float_fallback(oct_to_onnx_program *p, const oct_step *st
     for (int i = 0; i < step->num_inputs; i++)
         input[i] = oct_to_onnx_view(
             p->w, p->values[step->input[i]],
-            fallback_shape(&p->program->values[step->input[i]], fallback->dims[i]));
+            fallback_input_shape(&p->program->values[step->input[i]], fallback->dims[i]));
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FALLBACK, step);
     return oct_to_onnx_layer_write(
         p->w,

@@ -67,8 +67,7 @@ void *oct_to_onnx_fail(oct_to_onnx_writer *w, oct_status code, const char *forma
     return NULL;
 }
 
-/* Takes zeroed memory. */
-static void *take_memory(oct_to_onnx_writer *w, size_t bytes)
+void *oct_to_onnx_take(oct_to_onnx_writer *w, size_t bytes)
 {
     if (w->status != OCT_OK) return NULL;
     void *block = oct_arena_take(w->arena, bytes > 0 ? bytes : 1);
@@ -81,7 +80,7 @@ static void *take_memory(oct_to_onnx_writer *w, size_t bytes)
 
 static void *copy_bytes(oct_to_onnx_writer *w, const void *data, size_t bytes)
 {
-    void *block = take_memory(w, bytes);
+    void *block = oct_to_onnx_take(w, bytes);
     if (block && bytes > 0) memcpy(block, data, bytes);
     return block;
 }
@@ -135,9 +134,9 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
     for (int i = 0; i < n; i++)
         if (!input[i]) return NULL;
     Onnx__NodeProto *node = TAKE(w, Onnx__NodeProto, ONNX__NODE_PROTO__INIT);
-    char **inputs = take_memory(w, (size_t)n * sizeof *inputs),
-         **outputs = take_memory(w, sizeof *outputs);
-    Onnx__AttributeProto **attributes = take_memory(w, ATTRIBUTES * sizeof *attributes);
+    char **inputs = oct_to_onnx_take(w, (size_t)n * sizeof *inputs),
+         **outputs = oct_to_onnx_take(w, sizeof *outputs);
+    Onnx__AttributeProto **attributes = oct_to_onnx_take(w, ATTRIBUTES * sizeof *attributes);
     const char *name = oct_to_onnx_name(w, "%s/%s_%lld", w->layer, type, (long long)w->count++);
     if (w->status != OCT_OK) return NULL;
     for (int i = 0; i < n; i++)
@@ -224,8 +223,9 @@ void oct_to_onnx_text_set(oct_to_onnx_writer *w, const char *name, const char *v
     a->s = (ProtobufCBinaryData){.len = strlen(own), .data = (uint8_t *)own};
 }
 
-const char *oct_to_onnx_output_named(oct_to_onnx_writer *w, const char *name)
+const char *oct_to_onnx_output_named(oct_to_onnx_writer *w, const char *output, const char *name)
 {
+    if (!output || w->nodes.count == 0 || last_node(w)->output[0] != output) return NULL;
     char *own = name ? copy_text(w, name) : NULL;
     if (!own || w->status != OCT_OK) return NULL;
     last_node(w)->output[0] = own;
@@ -247,19 +247,17 @@ static int32_t element_type(oct_dtype dtype)
     return types[dtype];
 }
 
-const char *oct_to_onnx_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype, int ndim,
-                                 const int64_t *dims, const void *data)
+const char *oct_to_onnx_kept_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
+                                      int ndim, const int64_t *dims, const void *data)
 {
-    int64_t numel = 1;
+    size_t bytes = oct_dtype_bytes(dtype);
     for (int i = 0; i < ndim; i++)
-        numel *= dims[i];
-    const size_t bytes = (size_t)numel * oct_dtype_bytes(dtype);
+        bytes *= (size_t)dims[i];
     Onnx__TensorProto *t = TAKE(w, Onnx__TensorProto, ONNX__TENSOR_PROTO__INIT);
     const char *own =
         name ? copy_text(w, name)
              : oct_to_onnx_name(w, "%s/constant_%lld", w->layer, (long long)w->count++);
     int64_t *own_dims = copy_bytes(w, dims, (size_t)ndim * sizeof *dims);
-    void *own_data = copy_bytes(w, data, bytes);
     if (w->status != OCT_OK) return NULL;
     t->n_dims = (size_t)ndim;
     t->dims = own_dims;
@@ -267,9 +265,19 @@ const char *oct_to_onnx_constant(oct_to_onnx_writer *w, const char *name, oct_dt
     t->data_type = element_type(dtype);
     t->name = copy_text(w, own);
     t->has_raw_data = true;
-    t->raw_data = (ProtobufCBinaryData){.len = bytes, .data = own_data};
+    t->raw_data.len = bytes;
+    memcpy(&t->raw_data.data, &data, sizeof data); /* it is only read */
     append(w, &w->constants, t);
     return w->status == OCT_OK ? own : NULL;
+}
+
+const char *oct_to_onnx_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype, int ndim,
+                                 const int64_t *dims, const void *data)
+{
+    size_t bytes = oct_dtype_bytes(dtype);
+    for (int i = 0; i < ndim; i++)
+        bytes *= (size_t)dims[i];
+    return oct_to_onnx_kept_constant(w, name, dtype, ndim, dims, copy_bytes(w, data, bytes));
 }
 
 const char *oct_to_onnx_scalar(oct_to_onnx_writer *w, float value)
@@ -282,7 +290,8 @@ const char *oct_to_onnx_list(oct_to_onnx_writer *w, int n, const int64_t *values
     return oct_to_onnx_constant(w, NULL, OCT_S64, 1, &(int64_t){n}, values);
 }
 
-static Onnx__TensorShapeProto__Dimension *take_dimension(oct_to_onnx_writer *w, int64_t size)
+/* A dimension of a shape; size below 0: the batch. */
+static Onnx__TensorShapeProto__Dimension *make_dimension(oct_to_onnx_writer *w, int64_t size)
 {
     Onnx__TensorShapeProto__Dimension *d =
         TAKE(w, Onnx__TensorShapeProto__Dimension, ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT);
@@ -306,11 +315,11 @@ void oct_to_onnx_declare(oct_to_onnx_writer *w, bool output, const char *name, o
     Onnx__TypeProto__Tensor *tensor =
         TAKE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR__INIT);
     Onnx__TensorShapeProto *dims = TAKE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO__INIT);
-    Onnx__TensorShapeProto__Dimension **dim = take_memory(w, OCT_MAX_DIMS * sizeof *dim);
+    Onnx__TensorShapeProto__Dimension **dim = oct_to_onnx_take(w, OCT_MAX_DIMS * sizeof *dim);
     char *own = name ? copy_text(w, name) : NULL;
     if (!own || w->status != OCT_OK) return;
     for (int i = 0; i < shape->ndim; i++)
-        dim[i] = take_dimension(w, i == 0 ? -1 : shape->dim[i]);
+        dim[i] = make_dimension(w, i == 0 ? -1 : shape->dim[i]);
     dims->n_dim = (size_t)shape->ndim;
     dims->dim = dim;
     tensor->has_elem_type = true;
@@ -370,9 +379,4 @@ oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, vo
     OCT_TRY(oct_alloc(bytes, *size, 1));
     onnx__model_proto__pack(&model, *bytes);
     return OCT_OK;
-}
-
-const char *oct_to_onnx_last_output(const oct_to_onnx_writer *w)
-{
-    return w->nodes.count > 0 ? last_node(w)->output[0] : NULL;
 }

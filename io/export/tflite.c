@@ -1,16 +1,148 @@
 /* The format tflite: an int8 model for TFLite, whose kernels compute its steps' own arithmetic where the model was
- * trained for quant.target: tflite; what is only close to it is said in a notice. */
+ * trained for quant.target: tflite; what is only close to it is said in a notice. Tensors and operators lie in an arena
+ * until they are written (tflite_file.c). */
 #include "io/export/tflite_form.h"
 
-#include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "io/batch/normalise.h"
-#include "io/export/tflite_writer_impl.h"
-#include "quant/program/planner.h"
 #include "quant/program/step.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { NAME_BYTES = 512 };
+
+int oct_to_tflite_fail(oct_to_tflite_writer *w, oct_status code, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    oct_vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const oct_status made = oct_fail_add(code, "%s", text);
+    if (w->status == OCT_OK) w->status = made;
+    return OCT_TFLITE_NONE;
+}
+
+void *oct_to_tflite_take(oct_to_tflite_writer *w, const void *data, size_t bytes)
+{
+    if (w->status != OCT_OK) return NULL;
+    void *block = oct_arena_take(w->arena, bytes > 0 ? bytes : 1);
+    if (!block)
+        w->status = OCT_RESOURCE;
+    else if (data && bytes > 0)
+        memcpy(block, data, bytes);
+    return block;
+}
+
+static void append(oct_to_tflite_writer *w, oct_tflite_list *list, void *item)
+{
+    if (w->status == OCT_OK)
+        w->status = oct_grow(&list->item, &list->capacity, list->count + 1, sizeof *list->item);
+    if (w->status == OCT_OK) list->item[list->count++] = item;
+}
+
+int oct_to_tflite_tensor(oct_to_tflite_writer *w, oct_tflite_type type, int ndim,
+                         const int64_t *dims, oct_tflite_quant quant)
+{
+    char name[NAME_BYTES];
+    oct_tflite_tensor t = {.type = type, .ndim = ndim, .axis = quant.axis};
+    OCT_ASSERT(ndim <= OCT_TFLITE_DIMS);
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
+    if (ndim > 0) memcpy(t.dims, dims, (size_t)ndim * sizeof *dims);
+    snprintf(name, sizeof name, "%s/%zu", w->layer, w->tensors.count);
+    t.name = oct_to_tflite_take(w, name, strlen(name) + 1);
+    if (quant.codes) {
+        t.scales = 1;
+        t.scale = oct_to_tflite_take(w, &quant.codes->scale, sizeof(float));
+        t.zero_point = quant.codes->zero_point - OCT_TFLITE_SIGN;
+    } else if (quant.scales) {
+        t.scales = (size_t)dims[quant.axis];
+        t.scale = oct_to_tflite_take(w, quant.scales, t.scales * sizeof(float));
+    }
+    append(w, &w->tensors, oct_to_tflite_take(w, &t, sizeof t));
+    return w->status == OCT_OK ? (int)w->tensors.count - 1 : OCT_TFLITE_NONE;
+}
+
+int oct_to_tflite_constant(oct_to_tflite_writer *w, oct_tflite_type type, int ndim,
+                           const int64_t *dims, oct_tflite_quant quant, const void *data)
+{
+    const int number = oct_to_tflite_tensor(w, type, ndim, dims, quant);
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
+    oct_tflite_tensor *t = oct_to_tflite_at(w, number);
+    t->bytes = type == OCT_TFLITE_S8 || type == OCT_TFLITE_U8 ? 1 : 4;
+    for (int i = 0; i < ndim; i++)
+        t->bytes *= (size_t)dims[i];
+    t->data = data;
+    return number;
+}
+
+int oct_to_tflite_list(oct_to_tflite_writer *w, int n, const int32_t *values)
+{
+    const int64_t dims[] = {n};
+    return oct_to_tflite_constant(
+        w, OCT_TFLITE_S32, n > 0 ? 1 : 0, dims, (oct_tflite_quant){.codes = NULL},
+        oct_to_tflite_take(w, values, (size_t)(n > 0 ? n : 1) * sizeof *values));
+}
+
+int oct_to_tflite_like(oct_to_tflite_writer *w, int number, int ndim, const int64_t *dims)
+{
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
+    const oct_tflite_tensor *t = oct_to_tflite_at(w, number);
+    const oct_qparams q = {t->scales ? t->scale[0] : 0, (int32_t)t->zero_point + OCT_TFLITE_SIGN, 0,
+                           0};
+    return oct_to_tflite_tensor(w, t->type, ndim, dims,
+                                (oct_tflite_quant){.codes = t->scales ? &q : NULL});
+}
+
+void oct_to_tflite_rename(oct_to_tflite_writer *w, int number, const char *format, ...)
+{
+    char text[NAME_BYTES];
+    va_list args;
+    va_start(args, format);
+    oct_vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const char *name = oct_to_tflite_take(w, text, strlen(text) + 1);
+    if (name) oct_to_tflite_at(w, number)->name = name;
+}
+
+void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
+                            const int *input, int outputs, const int *output, int options,
+                            const oct_tflite_option *option)
+{
+    oct_tflite_call call = {
+        .kind = kind, .layer = w->layer, .inputs = inputs, .outputs = outputs, .options = options};
+    OCT_ASSERT(options <= OCT_TFLITE_OPTIONS_MAX);
+    if (w->status != OCT_OK) return;
+    for (int i = 0; i < inputs; i++)
+        OCT_ASSERT(input[i] != OCT_TFLITE_NONE);
+    call.input = oct_to_tflite_take(w, input, (size_t)inputs * sizeof *input);
+    call.output = oct_to_tflite_take(w, output, (size_t)outputs * sizeof *output);
+    if (options > 0) memcpy(call.option, option, (size_t)options * sizeof *option);
+    append(w, &w->calls, oct_to_tflite_take(w, &call, sizeof call));
+}
+
+int oct_to_tflite_made(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
+                       const int *input, int output, int options, const oct_tflite_option *option)
+{
+    oct_to_tflite_operator(w, kind, inputs, input, 1, &output, options, option);
+    return output;
+}
+
+/* Declares an input or output of the model, under its name. */
+static void declare_tensor(oct_to_tflite_writer *w, bool output, int number)
+{
+    if (w->status == OCT_OK)
+        append(w, output ? &w->outputs : &w->inputs, oct_to_tflite_at(w, number));
+}
+
+/* Adds a text to the model's metadata; both are copied. */
+static void add_property(oct_to_tflite_writer *w, const char *key, const char *value)
+{
+    const oct_tflite_property p = {oct_to_tflite_take(w, key, strlen(key) + 1),
+                                   oct_to_tflite_take(w, value, strlen(value) + 1)};
+    append(w, &w->properties, oct_to_tflite_take(w, &p, sizeof p));
+}
 
 static const char *const loss_words[] = {
 #define X(id, words) words,
@@ -37,10 +169,9 @@ int oct_to_tflite_value(oct_to_tflite_program *p, int32_t value)
 int oct_to_tflite_reshape(oct_to_tflite_writer *w, int x, int ndim, const int64_t *dims)
 {
     int32_t sizes[OCT_TFLITE_DIMS];
-    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
-    if (oct_to_tflite_ndim(w, x) == ndim &&
-        memcmp(oct_to_tflite_dims(w, x), dims, (size_t)ndim * sizeof *dims) == 0)
-        return x;
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
+    const oct_tflite_tensor *t = oct_to_tflite_at(w, x);
+    if (t->ndim == ndim && memcmp(t->dims, dims, (size_t)ndim * sizeof *dims) == 0) return x;
     for (int i = 0; i < ndim; i++)
         sizes[i] = (int32_t)dims[i];
     return oct_to_tflite_made(w, OCT_TFLITE_RESHAPE,
@@ -57,7 +188,7 @@ int oct_to_tflite_input(oct_to_tflite_program *p, const oct_step *step, int i, i
 /* A writer that has failed has no tensors any more. */
 static bool has_failed(const oct_to_tflite_program *p)
 {
-    return oct_to_tflite_status(p->w) != OCT_OK;
+    return p->w->status != OCT_OK;
 }
 
 static void write_step(oct_to_tflite_program *p, int64_t number)
@@ -69,41 +200,35 @@ static void write_step(oct_to_tflite_program *p, int64_t number)
         oct_to_tflite_fail(p->w, OCT_PREPARE, "%s: TFLite has no form for the step %s", step->name,
                            oct_step_type_of(step->kind)->name);
     if (has_failed(p)) return;
-    oct_to_tflite_layer(p->w, step->name);
+    p->w->layer = step->name;
     p->values[step->output] = write(p, step);
 }
 
-/* Whether a tensor was one of the first `n` values. */
-static bool is_earlier(const oct_to_tflite_program *p, int x, int64_t number)
-{
-    bool earlier = false;
-    for (int i = 0; i < p->program->num_inputs; i++)
-        earlier |= p->values[p->program->inputs[i]] == x;
-    for (int64_t i = 0; i < number; i++)
-        earlier |= p->values[p->program->steps[i].output] == x;
-    return earlier;
-}
-
-/* The names are those of steps, as in ONNX: a layer that is called twice has two of one name. */
+/* Gives tensors the names of their steps, as in ONNX: a layer that is called twice has two of one name. A tensor that steps
+ * hand on has that of the first. */
 static void name_values(oct_to_tflite_program *p)
 {
     for (int64_t i = 0; i < p->program->num_steps && !has_failed(p); i++) {
         const oct_step *step = &p->program->steps[i];
         const int x = p->values[step->output];
         char name[OCT_STEP_NAME_BYTES], in[OCT_PORT_BYTES], out[OCT_PORT_BYTES];
-        if (x == p->output || is_earlier(p, x, i)) continue;
+        bool has_name = x == p->output;
+        for (int k = 0; k < p->program->num_inputs; k++)
+            has_name |= p->values[p->program->inputs[k]] == x;
+        for (int64_t k = 0; k < i; k++)
+            has_name |= p->values[p->program->steps[k].output] == x;
+        if (has_name) continue;
         oct_export_step_name(p->program, i, name);
         const bool taken = strcmp(name, oct_export_port(p->job, false, in)) == 0 ||
                            strcmp(name, oct_export_port(p->job, true, out)) == 0;
         oct_to_tflite_rename(p->w, x, "%s%s", name, taken ? "_" : "");
-        if (p->job->all_values && step->output != p->program->output)
-            oct_to_tflite_declare(p->w, true, x);
+        if (p->job->all_values && step->output != p->program->output) declare_tensor(p->w, true, x);
     }
 }
 
-/* Pixels are codes of other qparams, so that one table does what normalising and quantizing do; codes are what the
- * step makes. Neither leaves anything to the step. */
-static int write_input(oct_to_tflite_program *p, int i)
+/* Makes the tensor of an input: floats, pixels or codes. Pixels are codes of other qparams, so that one table does what
+ * normalising and quantizing do; codes are what the quantizing step makes, which has nothing left to do then. */
+static int make_input(oct_to_tflite_program *p, int i)
 {
     const int32_t input = p->program->inputs[i];
     const oct_value *v = &p->program->values[input];
@@ -129,21 +254,22 @@ static void declare_output(oct_to_tflite_program *p)
     char name[OCT_PORT_BYTES];
     int y = p->values[p->program->output];
     if (has_failed(p)) return;
-    oct_to_tflite_layer(p->w, "output");
+    p->w->layer = "output";
     if (v->h == 1 && v->w == 1) y = oct_to_tflite_reshape(p->w, y, 2, (int64_t[]){1, v->c});
     if (has_failed(p)) return;
     oct_to_tflite_rename(p->w, y, "%s", oct_export_port(p->job, true, name));
-    oct_to_tflite_declare(p->w, true, y);
+    declare_tensor(p->w, true, y);
     p->output = y;
 }
 
-static void add_numbers(oct_to_tflite_program *p, const char *key, const float *values)
+/* Adds mean or std of the input's channels to the metadata. */
+static void add_channel_numbers(oct_to_tflite_program *p, const char *key, const float *values)
 {
     oct_text text = {0};
     const oct_status status =
         oct_export_numbers(&text, values, p->program->values[p->program->inputs[0]].c);
     if (status == OCT_OK)
-        oct_to_tflite_property(p->w, key, text.data);
+        add_property(p->w, key, text.data);
     else
         oct_to_tflite_fail(p->w, status, "%s: no memory", key);
     oct_text_free(&text);
@@ -160,165 +286,45 @@ static void write_program(oct_to_tflite_program *p)
                                "operators; quantize with 8 bits",
                                program->steps[i].name);
     for (int i = 0; i < program->num_inputs && !has_failed(p); i++) {
-        const int x = write_input(p, i);
+        const int x = make_input(p, i);
         p->values[program->inputs[i]] = x;
         if (i == 0)
             oct_to_tflite_rename(p->w, x, "%s", oct_export_port(p->job, false, name));
         else
             oct_to_tflite_rename(p->w, x, "input%d", i);
-        oct_to_tflite_declare(p->w, false, x);
+        declare_tensor(p->w, false, x);
     }
     for (int64_t i = 0; i < program->num_steps; i++)
         write_step(p, i);
     if (!has_failed(p)) {
-        oct_to_tflite_property(p->w, "octet.target", p->program->target);
+        add_property(p->w, "octet.target", p->program->target);
         if (!p->job->pixels) { /* otherwise they are part of the network */
-            add_numbers(p, "octet.mean", p->job->mean);
-            add_numbers(p, "octet.std", p->job->std);
+            add_channel_numbers(p, "octet.mean", p->job->mean);
+            add_channel_numbers(p, "octet.std", p->job->std);
         }
-        if (p->job->class_names)
-            oct_to_tflite_property(p->w, "octet.class_names", p->job->class_names);
+        if (p->job->class_names) add_property(p->w, "octet.class_names", p->job->class_names);
     }
     declare_output(p);
     if (!has_failed(p)) name_values(p);
 }
 
-/* TensorFlow Lite for Microcontrollers (TFLM) of August 2026, 90b983c: what a TFLite file asks of it. */
-
-static const struct {
-    const char *name, *types;
-} kinds[OCT_TFLITE_KINDS] = {
-#define X(name, number, version, options, tflm) {#name, tflm},
-    OCT_TFLITE_OPERATORS(X)
-#undef X
-};
-
-static const tensor *tensor_at(const oct_to_tflite_writer *w, int32_t number)
-{
-    return w->tensors.item[number];
-}
-
-static const char letters[] = {
-    [OCT_TFLITE_FLOAT] = 'f', [OCT_TFLITE_S32] = 'i', [OCT_TFLITE_U8] = 'u', [OCT_TFLITE_S8] = 'b'};
-
-/* Inputs that are whole numbers may be indices; every kernel takes such ones. */
-static bool takes(const oct_to_tflite_writer *w, const operator* o)
-{
-    const char *types = kinds[o->kind].types;
-    bool all = o->kind != OCT_TFLITE_CONCATENATION || o->inputs <= OCT_TFLM_CONCATENATED;
-    for (int i = 0; i < o->inputs; i++) {
-        const oct_tflite_type type = tensor_at(w, o->input[i])->type;
-        all = all && (type == OCT_TFLITE_S32 || strchr(types, letters[type]));
-    }
-    for (int i = 0; i < o->outputs; i++)
-        all = all && strchr(types, letters[tensor_at(w, o->output[i])->type]);
-    return all;
-}
-
-/* Fails the writer for each operator that TFLM's kernels do not take, by its layer's name. */
-static void check_for_tflm(oct_to_tflite_writer *w)
-{
-    const size_t count = oct_to_tflite_status(w) == OCT_OK ? w->operators.count : 0;
-    for (size_t i = 0; i < count; i++) {
-        const operator* o = w->operators.item[i];
-        if (!takes(w, o))
-            (void)oct_to_tflite_fail(
-                w, OCT_PREPARE,
-                "%s: is written with %s of a type that TFLM's kernel does not take; "
-                "--format c has a form for it",
-                o->layer, kinds[o->kind].name);
-    }
-}
-
-static void extend_interval(oct_interval *x, int64_t at)
-{
-    if (x->first < 0) x->first = at;
-    x->last = at;
-}
-
-/* When each tensor is in use, counted in operators; -1: never, or it is a constant. */
-static void find_uses(const oct_to_tflite_writer *w, oct_interval *x)
-{
-    for (size_t i = 0; i < w->tensors.count; i++) {
-        const tensor *t = tensor_at(w, (int32_t)i);
-        int64_t bytes = t->type == OCT_TFLITE_S8 || t->type == OCT_TFLITE_U8 ? 1 : 4;
-        for (int d = 0; d < t->ndim; d++)
-            bytes *= t->dims[d];
-        x[i] = (oct_interval){.first = -1, .bytes = oct_round_up(bytes, 16)};
-        for (size_t k = 0; k < w->inputs.count; k++)
-            if (w->inputs.item[k] == t) extend_interval(&x[i], 0);
-    }
-    for (size_t i = 0; i < w->operators.count; i++) {
-        const operator* o = w->operators.item[i];
-        for (int k = 0; k < o->outputs; k++)
-            extend_interval(&x[o->output[k]], (int64_t)i + 1);
-        for (int k = 0; k < o->inputs; k++)
-            if (!tensor_at(w, o->input[k])->data) extend_interval(&x[o->input[k]], (int64_t)i + 1);
-    }
-    for (size_t i = 0; i < w->tensors.count; i++)
-        for (size_t k = 0; k < w->outputs.count; k++)
-            if (w->outputs.item[k] == tensor_at(w, (int32_t)i))
-                extend_interval(&x[i], (int64_t)w->operators.count);
-}
-
-/* The largest first, of equal ones the last. */
-static int64_t assign_places(oct_interval *x, int64_t count)
-{
-    int64_t bytes = 0;
-    for (int64_t n = 0; n < count; n++) {
-        int64_t most = n;
-        for (int64_t i = n; i < count; i++)
-            if (x[i].bytes >= x[most].bytes) most = i;
-        const oct_interval next = x[most];
-        memmove(x + n + 1, x + n, (size_t)(most - n) * sizeof *x);
-        x[n] = next;
-        x[n].offset = oct_lowest_fit(x, n, &x[n]);
-        bytes = oct_max_i64(bytes, x[n].offset + x[n].bytes);
-    }
-    return bytes;
-}
-
-/* Gives the names of a file's operators, which a program registers, with spaces between them, and the bytes of the
- * tensors between them as TFLM's greedy planner lays them into its arena. */
-static oct_status find_tflm_needs(const oct_to_tflite_writer *w, oct_text *operators,
-                                  int64_t *arena)
-{
-    bool seen[OCT_TFLITE_KINDS] = {false};
-    oct_interval *x = NULL;
-    int64_t count = 0;
-    for (size_t i = 0; i < w->operators.count; i++) {
-        const oct_tflite_operator kind = ((const operator*)w->operators.item[i])->kind;
-        if (!seen[kind])
-            OCT_TRY(
-                oct_text_add(operators, "%s%s", operators->length ? " " : "", kinds[kind].name));
-        seen[kind] = true;
-    }
-    OCT_TRY(oct_alloc(&x, w->tensors.count, sizeof *x));
-    find_uses(w, x);
-    for (size_t i = 0; i < w->tensors.count; i++)
-        if (x[i].first >= 0) x[count++] = x[i];
-    *arena = assign_places(x, count);
-    oct_free(&x);
-    return OCT_OK;
-}
-
 static oct_status write_model(const oct_export *job, oct_exported *out)
 {
-    char description[64];
-    oct_to_tflite_program p = {.job = job, .program = &job->model->program};
+    oct_to_tflite_writer w = {.layer = ""};
+    oct_to_tflite_program p = {.w = &w, .job = job, .program = &job->model->program};
+    oct_tflite_list *lists[] = {&w.tensors, &w.calls, &w.properties, &w.inputs, &w.outputs};
     oct_status status;
-    snprintf(description, sizeof description, "octet %s", job->version);
-    OCT_TRY(oct_to_tflite_writer_create(&p.w));
+    OCT_TRY_OUT(oct_arena_create(&w.arena));
     OCT_TRY_OUT(oct_alloc(&p.values, (size_t)p.program->num_values, sizeof *p.values));
     write_program(&p);
-    const bool tflm = oct_rounding_of(p.program->requantizer)->is_tflm;
-    if (tflm) check_for_tflm(p.w);
-    OCT_TRY_OUT(oct_to_tflite_end(p.w, description, &out->bytes, &out->size));
-    if (tflm) OCT_TRY_OUT(find_tflm_needs(p.w, &out->operators, &out->arena));
+    OCT_TRY_OUT(oct_to_tflite_finish(&w, job->version,
+                                     oct_rounding_of(p.program->requantizer)->is_tflm, out));
     status = oct_export_losses_say(OCT_TO_TFLITE_LOSSES, p.losses, loss_words, &out->notices);
 out:
     oct_free(&p.values);
-    oct_to_tflite_writer_destroy(&p.w);
+    for (size_t i = 0; i < OCT_COUNT(lists); i++)
+        oct_free(&lists[i]->item);
+    if (w.arena) oct_arena_destroy(&w.arena);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* What the parts of the format tflite share: the writer of a model, operator by operator, and steps of an int8 model. */
 #pragma once
 
+#include "core/base/arena.h"
 #include "core/base/text.h"
 #include "core/tensor/tensor.h"
 #include "io/export/format.h"
@@ -9,12 +10,15 @@
 /* A TFLite model is written operator by operator, as a FlatBuffer with the numbers of TFLite's schema.
  *
  * A writer keeps its first failure, after which every function returns at once, OCT_TFLITE_NONE where it names a
- * tensor; so what writes steps has no error plumbing, and oct_to_tflite_end returns it.
+ * tensor; so what writes steps has no error plumbing, and oct_to_tflite_finish returns it.
  *
  * Tensors are numbers. Codes are signed bytes there, 128 less than Octet's, and so are their zero points. */
-typedef struct oct_to_tflite_writer oct_to_tflite_writer;
-
-enum { OCT_TFLITE_NONE = -1, OCT_TFLITE_DIMS = 6, OCT_TFLITE_SIGN = 128 };
+enum {
+    OCT_TFLITE_NONE = -1,
+    OCT_TFLITE_DIMS = 6,
+    OCT_TFLITE_SIGN = 128,
+    OCT_TFLITE_OPTIONS_MAX = 8
+};
 
 typedef enum oct_tflite_type {
     OCT_TFLITE_FLOAT = 0,
@@ -74,19 +78,59 @@ typedef struct oct_tflite_quant {
     int axis;
 } oct_tflite_quant;
 
-oct_status oct_to_tflite_writer_create(oct_to_tflite_writer **w) OCT_NODISCARD;
-void oct_to_tflite_writer_destroy(oct_to_tflite_writer **w);
-/* Gives the model's bytes; *bytes is oct_alloc'ed. */
-oct_status oct_to_tflite_end(oct_to_tflite_writer *w, const char *description, void **bytes,
-                             size_t *size) OCT_NODISCARD;
-oct_status oct_to_tflite_status(const oct_to_tflite_writer *w);
+typedef struct oct_tflite_tensor {
+    oct_tflite_type type;
+    int ndim;
+    int64_t dims[OCT_TFLITE_DIMS];
+    size_t scales; /* how many; their zero points are equal */
+    float *scale;
+    int64_t zero_point;
+    int axis;
+    const char *name;
+    const void *data; /* NULL: no constant */
+    size_t bytes;
+} oct_tflite_tensor;
+
+/* An operator with its tensors. */
+typedef struct oct_tflite_call {
+    oct_tflite_operator kind;
+    const char *layer;
+    int inputs, outputs, options;
+    int32_t *input, *output;
+    oct_tflite_option option[OCT_TFLITE_OPTIONS_MAX];
+} oct_tflite_call;
+
+typedef struct oct_tflite_property {
+    const char *key, *value;
+} oct_tflite_property;
+
+/* A growing list of pointers into the arena. */
+typedef struct oct_tflite_list {
+    void **item;
+    size_t count, capacity;
+} oct_tflite_list;
+
+typedef struct oct_to_tflite_writer {
+    oct_status status;
+    oct_arena *arena; /* of all that is held until it is written */
+    const char *
+        layer; /* what tensors are called after that are made from now on; lives as long as the writer */
+    oct_tflite_list tensors, calls, properties, inputs, outputs; /* the last two: tensors */
+} oct_to_tflite_writer;
+
 /* Fails the writer with a problem; more than one may be added. Returns OCT_TFLITE_NONE. */
 int oct_to_tflite_fail(oct_to_tflite_writer *w, oct_status code, const char *format, ...)
     OCT_PRINTF(3, 4);
-/* Tensors that are made from now on are called after this layer, which must live as long as the writer. */
-void oct_to_tflite_layer(oct_to_tflite_writer *w, const char *layer);
+/* Gives memory that lives as long as the writer, with a copy of data (NULL: its values are not set); NULL after a failure. */
+void *oct_to_tflite_take(oct_to_tflite_writer *w, const void *data, size_t bytes);
+/* A tensor by its number, while nothing has failed. */
+static inline oct_tflite_tensor *oct_to_tflite_at(const oct_to_tflite_writer *w, int tensor)
+{
+    OCT_ASSERT(tensor >= 0 && (size_t)tensor < w->tensors.count);
+    return w->tensors.item[tensor];
+}
 
-/* Adds a tensor, or a constant, whose data and scales are copied. */
+/* Adds a tensor, or a constant; scales are copied, data are memory that the writer has given. */
 int oct_to_tflite_tensor(oct_to_tflite_writer *w, oct_tflite_type type, int ndim,
                          const int64_t *dims, oct_tflite_quant quant);
 int oct_to_tflite_constant(oct_to_tflite_writer *w, oct_tflite_type type, int ndim,
@@ -98,13 +142,8 @@ int oct_to_tflite_list(oct_to_tflite_writer *w, int n, const int32_t *values);
                        (int32_t[]){__VA_ARGS__})
 /* A tensor like another one, of other sizes. */
 int oct_to_tflite_like(oct_to_tflite_writer *w, int tensor, int ndim, const int64_t *dims);
-/* A constant of one number like those of a tensor of codes, or 0 like those of floats. */
-int oct_to_tflite_number_like(oct_to_tflite_writer *w, int tensor, int32_t code);
 void oct_to_tflite_rename(oct_to_tflite_writer *w, int tensor, const char *format, ...)
     OCT_PRINTF(3, 4);
-oct_tflite_type oct_to_tflite_type(const oct_to_tflite_writer *w, int tensor);
-int oct_to_tflite_ndim(const oct_to_tflite_writer *w, int tensor);
-const int64_t *oct_to_tflite_dims(const oct_to_tflite_writer *w, int tensor);
 
 /* Adds an operator. */
 void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
@@ -126,10 +165,10 @@ void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, i
 int oct_to_tflite_made(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
                        const int *input, int output, int options, const oct_tflite_option *option);
 
-/* Declares an input or output of the model, under its name. */
-void oct_to_tflite_declare(oct_to_tflite_writer *w, bool output, int tensor);
-/* Adds a text to the model's metadata; both are copied. */
-void oct_to_tflite_property(oct_to_tflite_writer *w, const char *key, const char *value);
+/* Writes the file, with the bytes and, where `tflm` is set, what TFLM needs to run it. Returns the writer's failure, and
+ * fails for each operator that TFLM's kernels do not take. */
+oct_status oct_to_tflite_finish(oct_to_tflite_writer *w, const char *version, bool tflm,
+                                oct_exported *out) OCT_NODISCARD;
 
 enum { OCT_TFLM_CONCATENATED = 10 }; /* inputs of one CONCATENATION of TFLM, at most */
 

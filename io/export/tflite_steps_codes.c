@@ -1,17 +1,13 @@
 /* Steps that move codes, look them up or compare them: operators on the codes themselves, exact in every kernel. */
 #include "io/export/tflite_form.h"
 
-#include "core/base/mem.h"
 #include "quant/kernel/fixed_function.h"
 #include "quant/program/step.h"
 
 #include <math.h>
 #include <string.h>
 
-static int no_memory(oct_to_tflite_program *p, const oct_step *step)
-{
-    return oct_to_tflite_fail(p->w, OCT_RESOURCE, "%s: no memory", step->name);
-}
+static const oct_tflite_quant no_quant = {.codes = NULL};
 
 int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo, int32_t hi)
 {
@@ -22,26 +18,12 @@ int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo
         if (i == 0 ? ends[0] <= 0 : ends[1] >= UINT8_MAX) continue;
         const int8_t end = (int8_t)(ends[i] - OCT_TFLITE_SIGN);
         const int bound = oct_to_tflite_constant(p->w, OCT_TFLITE_S8, 1, (int64_t[]){1},
-                                                 (oct_tflite_quant){.codes = &v->q}, &end);
+                                                 (oct_tflite_quant){.codes = &v->q},
+                                                 oct_to_tflite_take(p->w, &end, sizeof end));
         x = oct_to_tflite_made(p->w, kinds[i], OCT_TO_TFLITE_INPUTS(x, bound),
                                oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
     }
     return x;
-}
-
-/* Where each channel's table begins, and how far codes lie from it. */
-static int first_entries(oct_to_tflite_program *p, int64_t tables)
-{
-    int32_t *first = NULL;
-    const int64_t dims[] = {1, 1, 1, tables};
-    if (oct_alloc(&first, (size_t)tables, sizeof *first) != OCT_OK)
-        return oct_to_tflite_fail(p->w, OCT_RESOURCE, "no memory for a table");
-    for (int64_t c = 0; c < tables; c++)
-        first[c] = (int32_t)(c * OCT_EXPORT_CODES) + OCT_TFLITE_SIGN;
-    const int made = oct_to_tflite_constant(p->w, OCT_TFLITE_S32, 4, dims,
-                                            (oct_tflite_quant){.codes = NULL}, first);
-    oct_free(&first);
-    return made;
 }
 
 /* TFLite's GATHER reads single entries at places of 32 bits. */
@@ -49,24 +31,27 @@ int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const u
                          bool channels)
 {
     oct_to_tflite_writer *w = p->w;
-    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
-    const int64_t *dims = oct_to_tflite_dims(w, x), tables = channels ? dims[3] : 1;
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
+    const int64_t *dims = oct_to_tflite_at(w, x)->dims, tables = channels ? dims[3] : 1;
     const int64_t size = tables * OCT_EXPORT_CODES, shape[] = {1, dims[1], dims[2], dims[3]};
-    const oct_tflite_quant none = {.codes = NULL}, q = {.codes = &p->program->values[value].q};
-    int8_t *entries = NULL;
-    if (oct_alloc(&entries, (size_t)size, 1) != OCT_OK)
-        return oct_to_tflite_fail(w, OCT_RESOURCE, "no memory for a table");
-    for (int64_t i = 0; i < size; i++)
+    const oct_tflite_quant q = {.codes = &p->program->values[value].q};
+    int8_t *entries = oct_to_tflite_take(w, NULL, (size_t)size);
+    for (int64_t i = 0; entries && i < size; i++)
         entries[i] = (int8_t)(table[i] - OCT_TFLITE_SIGN);
     const int codes = oct_to_tflite_constant(w, OCT_TFLITE_S8, 1, &size, q, entries);
-    oct_free(&entries);
     int places =
         oct_to_tflite_made(w, OCT_TFLITE_CAST, OCT_TO_TFLITE_INPUTS(x),
-                           oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, none),
+                           oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, no_quant),
                            OCT_TO_TFLITE_OPTIONS({0, 1, OCT_TFLITE_S8}, {1, 1, OCT_TFLITE_S32}));
-    places = oct_to_tflite_made(
-        w, OCT_TFLITE_ADD, OCT_TO_TFLITE_INPUTS(places, first_entries(p, tables)),
-        oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, none), OCT_TO_TFLITE_OPTIONS({0, 1, 0}));
+    /* Where each channel's table begins, and how far codes are from it. */
+    int32_t *first = oct_to_tflite_take(w, NULL, (size_t)tables * sizeof *first);
+    for (int64_t c = 0; first && c < tables; c++)
+        first[c] = (int32_t)(c * OCT_EXPORT_CODES) + OCT_TFLITE_SIGN;
+    const int begins =
+        oct_to_tflite_constant(w, OCT_TFLITE_S32, 4, (int64_t[]){1, 1, 1, tables}, no_quant, first);
+    places = oct_to_tflite_made(w, OCT_TFLITE_ADD, OCT_TO_TFLITE_INPUTS(places, begins),
+                                oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, no_quant),
+                                OCT_TO_TFLITE_OPTIONS({0, 1, 0}));
     return oct_to_tflite_made(w, OCT_TFLITE_GATHER, OCT_TO_TFLITE_INPUTS(codes, places),
                               oct_to_tflite_tensor(w, OCT_TFLITE_S8, 4, shape, q),
                               OCT_TO_TFLITE_OPTIONS({0, 4, 0}));
@@ -79,17 +64,25 @@ int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
     int32_t ends[8] = {0};
     int64_t dims[4] = {1};
     bool pads = false;
-    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
     for (int i = 0; i < 3; i++) {
         ends[2 * i + 2] = (int32_t)before[i];
         ends[2 * i + 3] = (int32_t)after[i];
-        dims[i + 1] = oct_to_tflite_dims(w, x)[i + 1] + before[i] + after[i];
+        dims[i + 1] = oct_to_tflite_at(w, x)->dims[i + 1] + before[i] + after[i];
         pads |= before[i] > 0 || after[i] > 0;
     }
     if (!pads) return x;
-    const int sizes = oct_to_tflite_constant(w, OCT_TFLITE_S32, 2, (int64_t[]){4, 2},
-                                             (oct_tflite_quant){.codes = NULL}, ends);
-    const int fill = oct_to_tflite_number_like(w, x, code);
+    const int sizes = oct_to_tflite_constant(w, OCT_TFLITE_S32, 2, (int64_t[]){4, 2}, no_quant,
+                                             oct_to_tflite_take(w, ends, sizeof ends));
+    /* The fill is a number like those of x: a code, or 0 of floats. */
+    const int fill = oct_to_tflite_like(w, x, 1, (int64_t[]){1});
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
+    oct_tflite_tensor *number = oct_to_tflite_at(w, fill);
+    const float zero = 0;
+    const int8_t byte = (int8_t)(code - OCT_TFLITE_SIGN);
+    const bool floats = number->type == OCT_TFLITE_FLOAT;
+    number->bytes = floats ? sizeof zero : sizeof byte;
+    number->data = oct_to_tflite_take(w, floats ? (const void *)&zero : &byte, number->bytes);
     return oct_to_tflite_made(w, OCT_TFLITE_PADV2, OCT_TO_TFLITE_INPUTS(x, sizes, fill),
                               oct_to_tflite_like(w, x, 4, dims), OCT_TO_TFLITE_NO_OPTIONS);
 }
@@ -97,9 +90,9 @@ int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
 int oct_to_tflite_gather(oct_to_tflite_writer *w, int x, int axis, int64_t n, const int32_t *places)
 {
     int64_t dims[OCT_TFLITE_DIMS];
-    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
-    const int ndim = oct_to_tflite_ndim(w, x);
-    memcpy(dims, oct_to_tflite_dims(w, x), (size_t)ndim * sizeof *dims);
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
+    const int ndim = oct_to_tflite_at(w, x)->ndim;
+    memcpy(dims, oct_to_tflite_at(w, x)->dims, (size_t)ndim * sizeof *dims);
     dims[axis] = n;
     return oct_to_tflite_made(
         w, OCT_TFLITE_GATHER, OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, (int)n, places)),
@@ -107,7 +100,7 @@ int oct_to_tflite_gather(oct_to_tflite_writer *w, int x, int axis, int64_t n, co
 }
 
 /* The operator that makes a table's codes by itself in the kernels that the model is for; OCT_TFLITE_KINDS: none. */
-static oct_tflite_operator operator_of(const oct_program *program, const oct_step *step)
+static oct_tflite_operator find_operator(const oct_program *program, const oct_step *step)
 {
     static const oct_tflite_operator kinds[] = {
         [OCT_FIXED_LOGISTIC] = OCT_TFLITE_LOGISTIC, [OCT_FIXED_TANH] = OCT_TFLITE_TANH};
@@ -127,33 +120,26 @@ static oct_tflite_operator operator_of(const oct_program *program, const oct_ste
 
 static int lut(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_tflite_operator kind = operator_of(p->program, step);
+    const oct_tflite_operator kind = find_operator(p->program, step);
     if (kind != OCT_TFLITE_KINDS)
         return oct_to_tflite_made(p->w, kind, OCT_TO_TFLITE_INPUTS(p->values[step->input[0]]),
                                   oct_to_tflite_value(p, step->output), OCT_TO_TFLITE_NO_OPTIONS);
 
-    const bool channels = step->lut.size > OCT_EXPORT_CODES;
-    uint8_t *table = NULL;
-    if (oct_alloc(&table, (size_t)step->lut.size, 1) != OCT_OK) return no_memory(p, step);
-    for (int64_t i = 0; i < step->lut.size; i++)
+    uint8_t *table = oct_to_tflite_take(p->w, NULL, (size_t)step->lut.size);
+    for (int64_t i = 0; table && i < step->lut.size; i++)
         table[i] = (uint8_t)step->lut.table[i];
-    const int y = oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, channels);
-    oct_free(&table);
-    return y;
+    return oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table,
+                                step->lut.size > OCT_EXPORT_CODES);
 }
 
 /* A batch norm on its own has sums finer than any kernel's, so it is a table for each channel. */
 static int affine(oct_to_tflite_program *p, const oct_step *step)
 {
-    uint8_t *table = NULL;
-    oct_status status = oct_alloc(&table, (size_t)step->conv.shape.in_c, OCT_EXPORT_CODES);
-    if (status == OCT_OK) status = oct_export_table(p->program, step, table);
-    const int y =
-        status == OCT_OK
-            ? oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, true)
-            : oct_to_tflite_fail(p->w, status, "%s: its table cannot be made", step->name);
-    oct_free(&table);
-    return y;
+    uint8_t *table =
+        oct_to_tflite_take(p->w, NULL, (size_t)step->conv.shape.in_c * OCT_EXPORT_CODES);
+    if (table && oct_export_table(p->program, step, table) != OCT_OK)
+        return oct_to_tflite_fail(p->w, OCT_RESOURCE, "%s: its table cannot be made", step->name);
+    return oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, true);
 }
 
 static int relu(oct_to_tflite_program *p, const oct_step *step)
@@ -178,20 +164,17 @@ static int pad(oct_to_tflite_program *p, const oct_step *step)
     if (s->mode == OCT_PAD_CONSTANT)
         return oct_to_tflite_pad(p, x, s->before, after, step->pad.fill);
     for (int i = 0; i < 3; i++) {
-        int32_t *places = NULL;
         if (s->out[i] == s->in[i]) continue;
-        if (oct_alloc(&places, (size_t)s->out[i], sizeof *places) != OCT_OK)
-            return no_memory(p, step);
-        for (int64_t at = 0; at < s->out[i]; at++)
+        int32_t *places = oct_to_tflite_take(p->w, NULL, (size_t)s->out[i] * sizeof *places);
+        for (int64_t at = 0; places && at < s->out[i]; at++)
             places[at] = (int32_t)oct_pad_source(s, i, at);
         x = oct_to_tflite_gather(p->w, x, i + 1, s->out[i], places);
-        oct_free(&places);
     }
     return x;
 }
 
 /* Reads n numbers of the flat sample, one after another. */
-static int take_part(oct_to_tflite_writer *w, int x, int64_t first, int64_t n)
+static int slice_sample(oct_to_tflite_writer *w, int x, int64_t first, int64_t n)
 {
     return oct_to_tflite_made(w, OCT_TFLITE_SLICE,
                               OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(w, 0, (int32_t)first),
@@ -201,8 +184,8 @@ static int take_part(oct_to_tflite_writer *w, int x, int64_t first, int64_t n)
 }
 
 /* Reads some channels of every pixel. */
-static int take_channels(oct_to_tflite_writer *w, int x, int64_t pixels, int64_t channels,
-                         int64_t first, int64_t n)
+static int slice_channels(oct_to_tflite_writer *w, int x, int64_t pixels, int64_t channels,
+                          int64_t first, int64_t n)
 {
     x = oct_to_tflite_reshape(w, x, 2, (int64_t[]){pixels, channels});
     return oct_to_tflite_made(
@@ -229,20 +212,20 @@ static int transpose(oct_to_tflite_writer *w, int x, int n, const int64_t *dims,
 
 enum { TRANSPOSE_DIMS = 5 };
 
-/* index: of n numbers of x's sample. */
-static int write_move(oct_to_tflite_writer *w, int x, int64_t numel, int64_t channels,
-                      const int32_t *index, int64_t n)
+/* Reads n numbers of x's sample by their indices, in the cheapest form that gives these. */
+static int read_by_index(oct_to_tflite_writer *w, int x, int64_t numel, int64_t channels,
+                         const int32_t *index, int64_t n)
 {
     int64_t dims[OCT_LOOPS], perm[OCT_LOOPS];
     oct_loops l;
     const bool found = oct_loops_find(&l, index, n);
     if (found && (l.count == 0 || (l.count == 1 && l.stride[0] == 1)))
-        return take_part(w, oct_to_tflite_reshape(w, x, 2, (int64_t[]){1, numel}), l.first, n);
+        return slice_sample(w, oct_to_tflite_reshape(w, x, 2, (int64_t[]){1, numel}), l.first, n);
     if (found && l.count <= TRANSPOSE_DIMS && oct_loops_transpose(&l, numel, dims, perm))
         return transpose(w, x, l.count, dims, perm);
     if (found && l.count == 2 && l.stride[0] == 1 && l.stride[1] == channels &&
         l.size[1] == numel / channels && l.first + l.size[0] <= channels)
-        return take_channels(w, x, numel / channels, channels, l.first, l.size[0]);
+        return slice_channels(w, x, numel / channels, channels, l.first, l.size[0]);
     return oct_to_tflite_gather(w, oct_to_tflite_reshape(w, x, 2, (int64_t[]){1, numel}), 1, n,
                                 index);
 }
@@ -252,12 +235,12 @@ static int move(oct_to_tflite_program *p, const oct_step *step)
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_value *out = &p->program->values[step->output];
     const int64_t n = oct_value_numel(out);
-    int32_t *index = NULL;
-    if (oct_alloc(&index, (size_t)n, sizeof *index) != OCT_OK) return no_memory(p, step);
+    int32_t *index = oct_to_tflite_take(p->w, NULL, (size_t)n * sizeof *index);
+    if (!index) return OCT_TFLITE_NONE;
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)oct_move_source(&step->move, i);
-    const int y = write_move(p->w, p->values[step->input[0]], oct_value_numel(in), in->c, index, n);
-    oct_free(&index);
+    const int y =
+        read_by_index(p->w, p->values[step->input[0]], oct_value_numel(in), in->c, index, n);
     return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, out->h, out->w, out->c});
 }
 
@@ -276,12 +259,12 @@ int oct_to_tflite_concat(oct_to_tflite_program *p, int n, int *x, int y)
 {
     oct_to_tflite_writer *w = p->w;
     const int most = OCT_TFLM_CONCATENATED;
-    while (oct_to_tflite_status(w) == OCT_OK && n > most) { /* what n ends with becomes one */
+    while (w->status == OCT_OK && n > most) { /* what n ends with becomes one */
         int64_t dims[OCT_TFLITE_DIMS];
-        const int first = n - most, count = oct_to_tflite_ndim(w, x[first]);
-        memcpy(dims, oct_to_tflite_dims(w, x[first]), sizeof dims);
+        const int first = n - most, count = oct_to_tflite_at(w, x[first])->ndim;
+        memcpy(dims, oct_to_tflite_at(w, x[first])->dims, sizeof dims);
         for (int i = first + 1; i < n; i++)
-            dims[3] += oct_to_tflite_dims(w, x[i])[3];
+            dims[3] += oct_to_tflite_at(w, x[i])->dims[3];
         x[first] = oct_to_tflite_made(w, OCT_TFLITE_CONCATENATION, most, x + first,
                                       oct_to_tflite_like(w, x[first], count, dims),
                                       OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
@@ -307,14 +290,13 @@ static int argmax(oct_to_tflite_program *p, const oct_step *step)
     const int y = oct_to_tflite_made(
         p->w, OCT_TFLITE_ARG_MAX,
         OCT_TO_TFLITE_INPUTS(p->values[step->input[0]], oct_to_tflite_list(p->w, 0, &axis)),
-        oct_to_tflite_tensor(p->w, OCT_TFLITE_S32, 3, (int64_t[]){1, in->h, in->w},
-                             (oct_tflite_quant){.codes = NULL}),
+        oct_to_tflite_tensor(p->w, OCT_TFLITE_S32, 3, (int64_t[]){1, in->h, in->w}, no_quant),
         OCT_TO_TFLITE_OPTIONS({0, 1, OCT_TFLITE_S32}));
     return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, out->h, out->w, out->c});
 }
 
 /* TFLite's place of a pixel among those that it is mixed of or taken from, in floats. */
-static float place_there(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
+static float tflite_place(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
 {
     const bool corners = mode == OCT_BILINEAR_CORNERS && out > 1;
     const float scale = corners ? (float)(in - 1) / (float)(out - 1) : (float)in / (float)out;
@@ -328,7 +310,7 @@ static bool mixes_equally(oct_interpolation mode, int64_t in, int64_t out)
     bool equal = true;
     for (int64_t i = 0; i < out; i++) {
         const oct_qtap tap = oct_qtap_of(mode, i, in, out);
-        const float place = fminf(place_there(mode, i, in, out), (float)(in - 1));
+        const float place = fminf(tflite_place(mode, i, in, out), (float)(in - 1));
         const int64_t low = (int64_t)place;
         const float part = (place - (float)low) * OCT_QTAP_ONE;
         equal &= low * OCT_QTAP_ONE + lrintf(part) == tap.low * OCT_QTAP_ONE + tap.weight;
@@ -340,24 +322,21 @@ static bool takes_equally(int64_t in, int64_t out)
 {
     bool equal = true;
     for (int64_t i = 0; i < out; i++)
-        equal &= (int64_t)floorf(place_there(OCT_NEAREST, i, in, out)) ==
+        equal &= (int64_t)floorf(tflite_place(OCT_NEAREST, i, in, out)) ==
                  oct_resize_place_of(OCT_NEAREST, i, in, out).low;
     return equal;
 }
 
-/* Pixels of a side by their places. */
-static int take_nearest(oct_to_tflite_program *p, const oct_step *step, int x, int axis, int64_t in,
-                        int64_t out)
+/* Reads the nearest of `in` rows or columns for each of `out`. */
+static int gather_nearest(oct_to_tflite_program *p, const oct_step *step, int x, int axis,
+                          int64_t in, int64_t out)
 {
-    int32_t *places = NULL;
     if (in == out) return x;
-    if (oct_alloc(&places, (size_t)out, sizeof *places) != OCT_OK) return no_memory(p, step);
-    for (int64_t i = 0; i < out; i++)
+    int32_t *places = oct_to_tflite_take(p->w, NULL, (size_t)out * sizeof *places);
+    for (int64_t i = 0; places && i < out; i++)
         places[i] =
             (int32_t)oct_resize_place_of((oct_interpolation)step->interpolate.mode, i, in, out).low;
-    x = oct_to_tflite_gather(p->w, x, axis, out, places);
-    oct_free(&places);
-    return x;
+    return oct_to_tflite_gather(p->w, x, axis, out, places);
 }
 
 static int interpolate(oct_to_tflite_program *p, const oct_step *step)
@@ -368,8 +347,8 @@ static int interpolate(oct_to_tflite_program *p, const oct_step *step)
     const bool nearest =
         mode == OCT_NEAREST && takes_equally(s->in_h, s->out_h) && takes_equally(s->in_w, s->out_w);
     if (!oct_is_bilinear(mode) && !nearest) {
-        x = take_nearest(p, step, x, 1, s->in_h, s->out_h);
-        return take_nearest(p, step, x, 2, s->in_w, s->out_w);
+        x = gather_nearest(p, step, x, 1, s->in_h, s->out_h);
+        return gather_nearest(p, step, x, 2, s->in_w, s->out_w);
     }
     if (oct_is_bilinear(mode) &&
         !(mixes_equally(mode, s->in_h, s->out_h) && mixes_equally(mode, s->in_w, s->out_w)))

@@ -16,7 +16,7 @@ enum { ACT_NONE, ACT_RELU, ACT_RELU6 = 3 }; /* activations */
 static const oct_tflite_quant no_quant = {.codes = NULL};
 
 /* The activation after which an operator's codes have these logical bounds; *cut: none has, and they are cut afterwards. */
-static int activation_of(const oct_value *v, int32_t lo, int32_t hi, bool *cut)
+static int find_activation(const oct_value *v, int32_t lo, int32_t hi, bool *cut)
 {
     const int32_t zero = v->q.zero_point;
     const float six = 6.0f / v->q.scale;
@@ -33,56 +33,54 @@ static int activation_of(const oct_value *v, int32_t lo, int32_t hi, bool *cut)
     return ACT_NONE;
 }
 
-static int quantized(oct_to_tflite_program *p, int32_t value, int x)
+static int quantize_to(oct_to_tflite_program *p, int32_t value, int x)
 {
     return oct_to_tflite_made(p->w, OCT_TFLITE_QUANTIZE, OCT_TO_TFLITE_INPUTS(x),
                               oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
 }
 
-/* A tensor of the same sizes in another type. */
-static int converted(oct_to_tflite_writer *w, oct_tflite_operator kind, int x, oct_tflite_type type,
-                     oct_tflite_quant q)
+/* Makes a tensor of the same sizes in another type. */
+static int convert_to(oct_to_tflite_writer *w, oct_tflite_operator kind, int x,
+                      oct_tflite_type type, oct_tflite_quant q)
 {
-    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
-    const int y =
-        oct_to_tflite_tensor(w, type, oct_to_tflite_ndim(w, x), oct_to_tflite_dims(w, x), q);
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
+    const int y = oct_to_tflite_tensor(w, type, oct_to_tflite_at(w, x)->ndim,
+                                       oct_to_tflite_at(w, x)->dims, q);
     return oct_to_tflite_made(w, kind, OCT_TO_TFLITE_INPUTS(x), y, OCT_TO_TFLITE_NO_OPTIONS);
 }
 
 int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x)
 {
-    return converted(p->w, OCT_TFLITE_DEQUANTIZE, x, OCT_TFLITE_FLOAT, no_quant);
+    return convert_to(p->w, OCT_TFLITE_DEQUANTIZE, x, OCT_TFLITE_FLOAT, no_quant);
 }
 
 /* The code of each pixel, of more than one channel in each. */
 static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
 {
     const int64_t channels = p->program->values[p->program->inputs[0]].c;
-    uint8_t *table = NULL;
     if (channels > 1 && step->input[0] != p->program->inputs[0])
         return oct_to_tflite_fail(p->w, OCT_PREPARE,
                                   "--pixels: the channels of the input do not reach %s as such; "
                                   "export it with normalised inputs",
                                   step->name);
-    if (oct_alloc(&table, (size_t)channels, OCT_EXPORT_CODES) != OCT_OK)
-        return oct_to_tflite_fail(p->w, OCT_RESOURCE, "%s: no memory", step->name);
+    uint8_t *table = oct_to_tflite_take(p->w, NULL, (size_t)channels * OCT_EXPORT_CODES);
+    if (!table) return OCT_TFLITE_NONE;
     oct_export_pixels(step, p->program->values[step->output].q, channels, p->job->mean, p->job->std,
                       table);
     /* Bytes as signed bytes of the same scale, which QUANTIZE makes without rounding: TFLM casts no others. */
-    const int x = converted(p->w, OCT_TFLITE_QUANTIZE, p->values[step->input[0]], OCT_TFLITE_S8,
-                            (oct_tflite_quant){.codes = &(oct_qparams){.scale = 1}});
-    const int y = oct_to_tflite_lookup(p, x, step->output, table, channels > 1);
-    oct_free(&table);
-    return y;
+    const int x = convert_to(p->w, OCT_TFLITE_QUANTIZE, p->values[step->input[0]], OCT_TFLITE_S8,
+                             (oct_tflite_quant){.codes = &(oct_qparams){.scale = 1}});
+    return oct_to_tflite_lookup(p, x, step->output, table, channels > 1);
 }
 
-/* Notes a step with whole multipliers, as TFLite's reference kernels or another target have them and XNNPACK has not. */
-static bool rounds_twice(oct_to_tflite_program *p, const oct_step *step)
+/* Whether a step has whole multipliers, as TFLite's reference kernels or another target have them and XNNPACK has not; it is
+ * noted then. */
+static bool note_whole_multipliers(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_rounding_row *by = oct_rounding_of(p->program->requantizer);
-    if (!by->constants_of || by->shifts) return false;
-    oct_to_tflite_lose(p, by->is_tflm ? OCT_TO_TFLITE_LOSS_TWICE : OCT_TO_TFLITE_LOSS_MULTIPLIER,
-                       step);
+    const oct_rounding_row *rounding = oct_rounding_of(p->program->requantizer);
+    if (!rounding->constants_of || rounding->shifts) return false;
+    oct_to_tflite_lose(
+        p, rounding->is_tflm ? OCT_TO_TFLITE_LOSS_TWICE : OCT_TO_TFLITE_LOSS_MULTIPLIER, step);
     return true;
 }
 
@@ -90,12 +88,12 @@ static int quantize(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_qparams *q = &p->program->values[step->output].q;
     const int x = p->values[step->input[0]];
-    const oct_tflite_type type = oct_to_tflite_type(p->w, x);
+    const oct_tflite_type type = oct_to_tflite_at(p->w, x)->type;
     if (type == OCT_TFLITE_U8) return quantize_pixels(p, step);
     if (type == OCT_TFLITE_S8) return x;
-    if (step->quantize.quotient && !rounds_twice(p, step))
+    if (step->quantize.quotient && !note_whole_multipliers(p, step))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_QUOTIENT, step);
-    const int y = quantized(p, step->output, x);
+    const int y = quantize_to(p, step->output, x);
     return oct_to_tflite_cut(p, step->output, y, q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
@@ -105,8 +103,8 @@ static int dequantize(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_dequantize(p, p->values[step->input[0]]);
 }
 
-/* Padding before and after the rows and columns of a window: what its last window sees, and no less. */
-static void pads_of(const oct_conv_shape *s, int64_t before[3], int64_t after[3])
+/* Finds the padding before and after the rows and columns of a window: what its last window sees, and no less. */
+static void find_pads(const oct_conv_shape *s, int64_t before[3], int64_t after[3])
 {
     const int64_t rows = oct_conv_extent(s->kernel_h, s->dilation_h),
                   columns = oct_conv_extent(s->kernel_w, s->dilation_w);
@@ -117,7 +115,7 @@ static void pads_of(const oct_conv_shape *s, int64_t before[3], int64_t after[3]
     before[2] = after[2] = 0;
 }
 
-/* Whether TFLite's padding SAME is that of a side. Where a stride leaves rows over, XNNPACK's is below 0. */
+/* Whether TFLite's padding SAME is that of rows or of columns. Where a stride leaves rows over, XNNPACK's is below 0. */
 static bool is_same(int64_t in, int64_t out, int64_t extent, int stride, int64_t before)
 {
     const int64_t all = (out - 1) * stride + extent - in;
@@ -137,7 +135,7 @@ static int pad_window(oct_to_tflite_program *p, const oct_conv_shape *s, int32_t
 {
     int64_t before[3], after[3];
     if (pads_same(s)) return SAME;
-    pads_of(s, before, after);
+    find_pads(s, before, after);
     *x = oct_to_tflite_pad(p, *x, before, after, code);
     return VALID;
 }
@@ -147,8 +145,8 @@ static int dilate(oct_to_tflite_program *p, const oct_step *step, int x, int32_t
 {
     const int64_t steps[2] = {step->conv.input_step_h, step->conv.input_step_w};
     if (steps[0] <= 1 && steps[1] <= 1) return x;
-    if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
-    const int64_t *dims = oct_to_tflite_dims(p->w, x), h = dims[1], w = dims[2], c = dims[3];
+    if (p->w->status != OCT_OK) return OCT_TFLITE_NONE;
+    const int64_t *dims = oct_to_tflite_at(p->w, x)->dims, h = dims[1], w = dims[2], c = dims[3];
     const int64_t out_h = step->conv.shape.in_h, out_w = step->conv.shape.in_w;
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h * w, 1, c});
     x = oct_to_tflite_pad(p, x, (int64_t[3]){0}, (int64_t[]){0, steps[1] - 1, 0}, code);
@@ -163,49 +161,55 @@ static int dilate(oct_to_tflite_program *p, const oct_step *step, int x, int32_t
                               OCT_TO_TFLITE_NO_OPTIONS);
 }
 
-/* Weights and biases of a layer, as bytes or as floats. */
-typedef struct constants {
-    int8_t *codes;
-    float *weights, *scales, *biases;
-    int32_t *bias;
-} constants;
-
-static oct_status make_constants(const oct_to_tflite_program *p, const oct_step *step,
-                                 bool depthwise, constants *k)
-{
-    const oct_conv_shape *s = &step->conv.shape;
-    const size_t n = (size_t)s->out_c, depth = (size_t)oct_conv_depth(s);
-    OCT_TRY(oct_alloc(&k->codes, n * depth, 1));
-    OCT_TRY(oct_alloc(&k->weights, n * depth, sizeof *k->weights));
-    OCT_TRY(oct_alloc(&k->scales, n, sizeof *k->scales));
-    OCT_TRY(oct_alloc(&k->biases, n, sizeof *k->biases));
-    OCT_TRY(oct_alloc(&k->bias, n, sizeof *k->bias));
-    OCT_CHECK(oct_export_biases(step, p->program->values[step->input[0]].q, k->bias, k->scales),
-              OCT_PREPARE, "%s: its bias does not fit into 32 bits, which TFLite has", step->name);
-    /* Those of a depthwise convolution stand channels last. */
-    const int64_t strides[3] = {depthwise ? 1 : (int64_t)depth, depthwise ? (int64_t)n : 1, 0};
-    oct_export_weights(step, 1, strides, 0, (uint8_t *)k->codes);
-    for (size_t o = 0; o < n; o++) {
-        k->biases[o] = (float)k->bias[o] * k->scales[o];
-        for (size_t i = 0; i < depth; i++) {
-            const size_t at = depthwise ? i * n + o : o * depth + i;
-            k->weights[at] = (float)k->codes[at] * step->conv.weight_scale[o];
-        }
-    }
-    return OCT_OK;
-}
-
 /* How the groups of a convolution are written: one operator for all channels, or one for each group. */
 typedef struct layer {
     oct_to_tflite_program *p;
     const oct_step *step;
     bool depthwise, floats;
     int activation, padding;
+    /* Weights and biases, in memory of the writer: codes or, of a layer in floats, numbers. */
+    int8_t *codes;
+    int32_t *bias_codes;
+    float *weights, *biases, *bias_scales;
 } layer;
 
+/* False when the writer has failed. */
+static bool make_constants(layer *l)
+{
+    oct_to_tflite_writer *w = l->p->w;
+    const oct_step *step = l->step;
+    const size_t n = (size_t)step->conv.shape.out_c;
+    const size_t depth = (size_t)oct_conv_depth(&step->conv.shape);
+    l->codes = oct_to_tflite_take(w, NULL, n * depth);
+    l->bias_codes = oct_to_tflite_take(w, NULL, n * sizeof *l->bias_codes);
+    l->bias_scales = oct_to_tflite_take(w, NULL, n * sizeof *l->bias_scales);
+    if (l->floats) {
+        l->weights = oct_to_tflite_take(w, NULL, n * depth * sizeof *l->weights);
+        l->biases = oct_to_tflite_take(w, NULL, n * sizeof *l->biases);
+    }
+    if (w->status != OCT_OK) return false;
+    if (!oct_export_biases(step, l->p->program->values[step->input[0]].q, l->bias_codes,
+                           l->bias_scales)) {
+        oct_to_tflite_fail(w, OCT_PREPARE,
+                           "%s: its bias does not fit into 32 bits, which TFLite has", step->name);
+        return false;
+    }
+    /* Those of a depthwise convolution stand channels last. */
+    const int64_t strides[3] = {l->depthwise ? 1 : (int64_t)depth, l->depthwise ? (int64_t)n : 1,
+                                0};
+    oct_export_weights(step, 1, strides, 0, (uint8_t *)l->codes);
+    for (size_t o = 0; l->floats && o < n; o++) {
+        l->biases[o] = (float)l->bias_codes[o] * l->bias_scales[o];
+        for (size_t i = 0; i < depth; i++) {
+            const size_t at = l->depthwise ? i * n + o : o * depth + i;
+            l->weights[at] = (float)l->codes[at] * step->conv.weight_scale[o];
+        }
+    }
+    return true;
+}
+
 /* One operator over the output channels from `first` on. */
-static int convolve_group(const layer *l, const constants *k, int x, int64_t first, int64_t n,
-                          int y)
+static int convolve_group(const layer *l, int x, int64_t first, int64_t n, int y)
 {
     oct_to_tflite_writer *w = l->p->w;
     const oct_conv_shape *s = &l->step->conv.shape;
@@ -214,14 +218,14 @@ static int convolve_group(const layer *l, const constants *k, int x, int64_t fir
                             l->depthwise ? n : s->in_c / s->groups};
     const oct_tflite_quant q = {.scales = l->step->conv.weight_scale + first,
                                 .axis = l->depthwise ? 3 : 0};
-    const oct_tflite_quant bias = {.scales = k->scales + first};
+    const oct_tflite_quant bias = {.scales = l->bias_scales + first};
     const int weight =
         l->floats ? oct_to_tflite_constant(w, OCT_TFLITE_FLOAT, 4, dims, no_quant,
-                                           k->weights + first * depth)
-                  : oct_to_tflite_constant(w, OCT_TFLITE_S8, 4, dims, q, k->codes + first * depth);
+                                           l->weights + first * depth)
+                  : oct_to_tflite_constant(w, OCT_TFLITE_S8, 4, dims, q, l->codes + first * depth);
     const int added =
-        l->floats ? oct_to_tflite_constant(w, OCT_TFLITE_FLOAT, 1, &n, no_quant, k->biases + first)
-                  : oct_to_tflite_constant(w, OCT_TFLITE_S32, 1, &n, bias, k->bias + first);
+        l->floats ? oct_to_tflite_constant(w, OCT_TFLITE_FLOAT, 1, &n, no_quant, l->biases + first)
+                  : oct_to_tflite_constant(w, OCT_TFLITE_S32, 1, &n, bias, l->bias_codes + first);
     const int inputs[] = {x, weight, added};
     if (l->depthwise)
         return oct_to_tflite_made(
@@ -235,8 +239,8 @@ static int convolve_group(const layer *l, const constants *k, int x, int64_t fir
                                                     {4, 4, s->dilation_w}, {5, 4, s->dilation_h}));
 }
 
-/* A tensor for `c` channels of the layer's output. */
-static int output_of(const layer *l, int64_t c)
+/* Makes a tensor for `c` channels of the layer's output. */
+static int make_output(const layer *l, int64_t c)
 {
     const oct_conv_shape *s = &l->step->conv.shape;
     const int64_t dims[] = {1, s->out_h, s->out_w, c};
@@ -245,33 +249,26 @@ static int output_of(const layer *l, int64_t c)
                      : oct_to_tflite_tensor(l->p->w, OCT_TFLITE_S8, 4, dims, q);
 }
 
-/* TFLite's kernels have no groups: each is a convolution of its own over its part of the channels. */
-static int convolve_groups(const layer *l, const constants *k, int x)
+/* TFLite's kernels have no groups: each is a convolution of its own over its share of the channels. */
+static int convolve_groups(const layer *l, int x)
 {
     oct_to_tflite_writer *w = l->p->w;
     const int64_t groups = l->step->conv.shape.groups, each = l->step->conv.shape.out_c / groups;
     const int32_t axis = 3;
-    int *parts = NULL, *made = NULL, y = OCT_TFLITE_NONE;
-    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
+    int *in = oct_to_tflite_take(w, NULL, (size_t)groups * sizeof *in);
+    int *out = oct_to_tflite_take(w, NULL, (size_t)groups * sizeof *out);
+    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
     int64_t dims[4];
-    memcpy(dims, oct_to_tflite_dims(w, x), sizeof dims);
+    memcpy(dims, oct_to_tflite_at(w, x)->dims, sizeof dims);
     dims[3] /= groups;
-    if (oct_alloc(&parts, (size_t)groups, sizeof *parts) != OCT_OK ||
-        oct_alloc(&made, (size_t)groups, sizeof *made) != OCT_OK) {
-        oct_to_tflite_fail(w, OCT_RESOURCE, "%s: no memory", l->step->name);
-    } else {
-        for (int64_t g = 0; g < groups; g++)
-            parts[g] = oct_to_tflite_like(w, x, 4, dims);
-        oct_to_tflite_operator(w, OCT_TFLITE_SPLIT,
-                               OCT_TO_TFLITE_INPUTS(oct_to_tflite_list(w, 0, &axis), x),
-                               (int)groups, parts, OCT_TO_TFLITE_OPTIONS({0, 4, groups}));
-        for (int64_t g = 0; g < groups; g++)
-            made[g] = convolve_group(l, k, parts[g], g * each, each, output_of(l, each));
-        y = oct_to_tflite_concat(l->p, (int)groups, made, output_of(l, l->step->conv.shape.out_c));
-    }
-    oct_free(&parts);
-    oct_free(&made);
-    return y;
+    for (int64_t g = 0; g < groups; g++)
+        in[g] = oct_to_tflite_like(w, x, 4, dims);
+    oct_to_tflite_operator(w, OCT_TFLITE_SPLIT,
+                           OCT_TO_TFLITE_INPUTS(oct_to_tflite_list(w, 0, &axis), x), (int)groups,
+                           in, OCT_TO_TFLITE_OPTIONS({0, 4, groups}));
+    for (int64_t g = 0; g < groups; g++)
+        out[g] = convolve_group(l, in[g], g * each, each, make_output(l, each));
+    return oct_to_tflite_concat(l->p, (int)groups, out, make_output(l, l->step->conv.shape.out_c));
 }
 
 /* The layer's products and sums on x, codes or floats. */
@@ -279,30 +276,21 @@ static int convolve(oct_to_tflite_program *p, const oct_step *step, int x, bool 
                     int activation)
 {
     const oct_conv_shape *s = &step->conv.shape;
-    const bool depthwise = s->groups > 1 && s->groups == s->in_c;
     const int32_t zero = p->program->values[step->input[0]].q.zero_point;
-    constants k = {0};
-    layer l = {p, step, depthwise, floats, activation, VALID};
-    int y = OCT_TFLITE_NONE;
-    const oct_status status = make_constants(p, step, depthwise, &k);
+    layer l = {.p = p,
+               .step = step,
+               .depthwise = s->groups > 1 && s->groups == s->in_c,
+               .floats = floats,
+               .activation = activation};
+    if (!make_constants(&l)) return OCT_TFLITE_NONE;
     x = dilate(p, step, x, zero);
     l.padding = pad_window(p, s, zero, &x);
-    if (status != OCT_OK)
-        oct_to_tflite_fail(p->w, status, "%s: its weights cannot be written", step->name);
-    else if (s->groups > 1 && !depthwise)
-        y = convolve_groups(&l, &k, x);
-    else
-        y = convolve_group(&l, &k, x, 0, s->out_c, output_of(&l, s->out_c));
-    oct_free(&k.codes);
-    oct_free(&k.weights);
-    oct_free(&k.scales);
-    oct_free(&k.biases);
-    oct_free(&k.bias);
-    return y;
+    if (s->groups > 1 && !l.depthwise) return convolve_groups(&l, x);
+    return convolve_group(&l, x, 0, s->out_c, make_output(&l, s->out_c));
 }
 
 /* The input as planes of the layer's, before it is dilated. */
-static int plane_of(oct_to_tflite_program *p, const oct_step *step)
+static int input_plane(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv.shape;
     const int64_t down = oct_max_i64(step->conv.input_step_h, 1),
@@ -315,7 +303,7 @@ static int plane_of(oct_to_tflite_program *p, const oct_step *step)
 static int compute_in_float(oct_to_tflite_program *p, const oct_step *step, int activation)
 {
     const oct_conv_shape *s = &step->conv.shape;
-    const int x = oct_to_tflite_dequantize(p, plane_of(p, step));
+    const int x = oct_to_tflite_dequantize(p, input_plane(p, step));
     if (step->num_inputs == 1) return convolve(p, step, x, true, activation);
     const int y = convolve(p, step, x, true, ACT_NONE);
     const int addend = oct_to_tflite_input(p, step, 1, s->out_h, s->out_w, s->out_c);
@@ -323,10 +311,10 @@ static int compute_in_float(oct_to_tflite_program *p, const oct_step *step, int 
     const layer l = {.p = p, .step = step, .floats = true};
     return oct_to_tflite_made(p->w, OCT_TFLITE_ADD,
                               OCT_TO_TFLITE_INPUTS(y, oct_to_tflite_dequantize(p, addend)),
-                              output_of(&l, s->out_c), OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
+                              make_output(&l, s->out_c), OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
 }
 
-static int as_value(oct_to_tflite_program *p, const oct_step *step, int y)
+static int reshape_to_value(oct_to_tflite_program *p, const oct_step *step, int y)
 {
     const oct_value *v = &p->program->values[step->output];
     return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, v->h, v->w, v->c});
@@ -342,10 +330,11 @@ static int conv(oct_to_tflite_program *p, const oct_step *step)
 {
     bool cut;
     const int activation =
-        activation_of(oct_step_output(p->program, step), step->conv.lo, step->conv.hi, &cut);
+        find_activation(oct_step_output(p->program, step), step->conv.lo, step->conv.hi, &cut);
     float ends[2] = {INFINITY, 0};
     if (step->num_inputs > 1) {
-        const int y = quantized(p, step->output, as_value(p, step, compute_in_float(p, step, 0)));
+        const int y =
+            quantize_to(p, step->output, reshape_to_value(p, step, compute_in_float(p, step, 0)));
         return oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi);
     }
     if (oct_export_halves_differ(p->program, step))
@@ -354,9 +343,10 @@ static int conv(oct_to_tflite_program *p, const oct_step *step)
         ends[0] = fminf(ends[0], step->conv.multiplier[o]);
         ends[1] = fmaxf(ends[1], step->conv.multiplier[o]);
     }
-    if (!rounds_twice(p, step))
+    if (!note_whole_multipliers(p, step))
         check_ratio(p, step, ends[0] < 0x1p-32f ? ends[0] : ends[1], 0x1p-32f);
-    const int y = as_value(p, step, convolve(p, step, plane_of(p, step), false, activation));
+    const int y =
+        reshape_to_value(p, step, convolve(p, step, input_plane(p, step), false, activation));
     return cut ? oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi) : y;
 }
 
@@ -366,7 +356,7 @@ static int conv_float(oct_to_tflite_program *p, const oct_step *step)
                            : step->conv.hi != 0 ? ACT_RELU
                                                 : ACT_NONE;
     oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_FLOAT, step);
-    return as_value(p, step, compute_in_float(p, step, activation));
+    return reshape_to_value(p, step, compute_in_float(p, step, activation));
 }
 
 /* An operator of two values of codes; one of them may repeat. */
@@ -377,7 +367,7 @@ static int pair(oct_to_tflite_program *p, const oct_step *step, oct_tflite_opera
     const oct_value *b = &p->program->values[step->input[1]];
     const oct_value *v = &p->program->values[step->output];
     bool cut;
-    const int activation = activation_of(v, lo, hi, &cut);
+    const int activation = find_activation(v, lo, hi, &cut);
     const int x[] = {p->values[step->input[0]],
                      oct_value_numel(a) == oct_value_numel(b)
                          ? oct_to_tflite_input(p, step, 1, a->h, a->w, a->c)
@@ -392,12 +382,12 @@ static int add(oct_to_tflite_program *p, const oct_step *step)
     const oct_qparams a = p->program->values[step->input[0]].q,
                       b = p->program->values[step->input[1]].q,
                       y = p->program->values[step->output].q;
-    const oct_qadd *sum = &step->add, there = oct_qadd_of_floats(a, b, y, sum->relu);
+    const oct_qadd *sum = &step->add, tflite_sum = oct_qadd_of_floats(a, b, y, sum->relu);
     const bool one_scale =
         a.scale == y.scale && b.scale == y.scale; /* exact with any multipliers */
-    if (!rounds_twice(p, step)) {
-        if (!one_scale && (sum->ma != there.ma || sum->shift != there.shift ||
-                           (sum->mb < 0 ? -sum->mb : sum->mb) != there.mb))
+    if (!note_whole_multipliers(p, step)) {
+        if (!one_scale && (sum->ma != tflite_sum.ma || sum->shift != tflite_sum.shift ||
+                           (sum->mb < 0 ? -sum->mb : sum->mb) != tflite_sum.mb))
             oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SUM, step);
         check_ratio(p, step, a.scale / y.scale, 0x1p-10f);
         check_ratio(p, step, b.scale / y.scale, 0x1p-10f);
@@ -410,7 +400,7 @@ static int mul(oct_to_tflite_program *p, const oct_step *step)
     const oct_qparams a = p->program->values[step->input[0]].q,
                       b = p->program->values[step->input[1]].q,
                       y = p->program->values[step->output].q;
-    if (!rounds_twice(p, step)) {
+    if (!note_whole_multipliers(p, step)) {
         if (oct_export_halves_differ(p->program, step))
             oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
         else if (step->mul.offset_first || step->mul.factor != oct_qmul_factor_float(a, b, y))
@@ -429,7 +419,7 @@ static int pool(oct_to_tflite_program *p, const oct_step *step, oct_tflite_opera
         oct_to_tflite_like(p->w, x, 4, (int64_t[]){1, s->out_h, s->out_w, s->out_c}),
         OCT_TO_TFLITE_OPTIONS({0, 1, padding}, {1, 4, s->stride_w}, {2, 4, s->stride_h},
                               {3, 4, s->kernel_w}, {4, 4, s->kernel_h}, {5, 1, ACT_NONE}));
-    return as_value(p, step, y);
+    return reshape_to_value(p, step, y);
 }
 
 static int max_pool(oct_to_tflite_program *p, const oct_step *step)
@@ -446,7 +436,7 @@ static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
     const bool pads = oct_conv_sees_padding(s);
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c), padding = VALID;
     int64_t before[3], after[3];
-    pads_of(s, before, after);
+    find_pads(s, before, after);
     const bool beyond = after[0] > s->pad_bottom || after[1] > s->pad_right;
     if (beyond || (pads && !step->pool.count_include_pad && !pads_same(s)))
         return oct_to_tflite_fail(p->w, OCT_PREPARE,
@@ -462,21 +452,21 @@ static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
     return pool(p, step, OCT_TFLITE_AVERAGE_POOL_2D, x, padding);
 }
 
-static int soften(oct_to_tflite_program *p, int x)
+static int write_softmax(oct_to_tflite_program *p, int x)
 {
     enum { BETA = 0x3f800000 }; /* the bits of 1.0f */
-    if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
-    return oct_to_tflite_made(
-        p->w, OCT_TFLITE_SOFTMAX, OCT_TO_TFLITE_INPUTS(x),
-        oct_to_tflite_like(p->w, x, oct_to_tflite_ndim(p->w, x), oct_to_tflite_dims(p->w, x)),
-        OCT_TO_TFLITE_OPTIONS({0, 4, BETA}));
+    if (p->w->status != OCT_OK) return OCT_TFLITE_NONE;
+    return oct_to_tflite_made(p->w, OCT_TFLITE_SOFTMAX, OCT_TO_TFLITE_INPUTS(x),
+                              oct_to_tflite_like(p->w, x, oct_to_tflite_at(p->w, x)->ndim,
+                                                 oct_to_tflite_at(p->w, x)->dims),
+                              OCT_TO_TFLITE_OPTIONS({0, 4, BETA}));
 }
 
 static int softmax(oct_to_tflite_program *p, const oct_step *step)
 {
     oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SOFTMAX, step);
-    const int y = soften(p, oct_to_tflite_dequantize(p, p->values[step->input[0]]));
-    return quantized(p, step->output, as_value(p, step, y));
+    const int y = write_softmax(p, oct_to_tflite_dequantize(p, p->values[step->input[0]]));
+    return quantize_to(p, step->output, reshape_to_value(p, step, y));
 }
 
 /* Of float layers, TFLite's files of Octet's have what classifiers end with. */
@@ -488,7 +478,7 @@ static int float_fallback(oct_to_tflite_program *p, const oct_step *step)
                                   "quantize it, or take --format onnx, which has float layers",
                                   step->name, step->fallback->type);
     oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_FALLBACK, step);
-    return as_value(p, step, soften(p, p->values[step->input[0]]));
+    return reshape_to_value(p, step, write_softmax(p, p->values[step->input[0]]));
 }
 
 oct_to_tflite_write *const oct_to_tflite_product_steps[OCT_STEP_KINDS] = {

@@ -121,21 +121,6 @@ out:
     return status;
 }
 
-oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
-{
-    oct_sha256_state *state = NULL;
-    uint8_t digest[32] = {0};
-    int fd;
-    OCT_TRY(oct_file_open(path, SIZE_MAX / 2, &fd, size));
-    oct_status status = oct_sha256_begin(&state);
-    if (status == OCT_OK) status = oct_sha256_add_file(state, fd, *size);
-    if (status != OCT_OK) oct_fail_prefix("%s", path);
-    oct_sha256_end(&state, digest);
-    oct_hex(digest, hex);
-    close(fd);
-    return status;
-}
-
 static oct_status write_failure(const char *path, int error)
 {
     const char *remedy = "";

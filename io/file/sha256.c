@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <openssl/evp.h>
+#include <unistd.h>
 
 struct oct_sha256_state {
     EVP_MD_CTX *context;
@@ -72,6 +73,21 @@ const char *oct_hex(const uint8_t digest[32], char text[65])
     }
     text[64] = '\0';
     return text;
+}
+
+oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
+{
+    oct_sha256_state *state = NULL;
+    uint8_t digest[32] = {0};
+    int fd;
+    OCT_TRY(oct_file_open(path, SIZE_MAX / 2, &fd, size));
+    oct_status status = oct_sha256_begin(&state);
+    if (status == OCT_OK) status = oct_sha256_add_file(state, fd, *size);
+    if (status != OCT_OK) oct_fail_prefix("%s", path);
+    oct_sha256_end(&state, digest);
+    oct_hex(digest, hex);
+    close(fd);
+    return status;
 }
 
 oct_status oct_base64(const void *bytes, size_t size, char **text)

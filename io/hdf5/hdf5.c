@@ -129,31 +129,20 @@ static oct_status list_objects(oct_h5 *h5, oct_h5_child *child)
     return OCT_OK;
 }
 
-static oct_status open_span(oct_h5 **file, const oct_span *span, const char *name)
+oct_status oct_h5_open(oct_h5 **file, int fd, const void *image, size_t size, const char *name)
 {
     oct_h5_child child = OCT_H5_NO_CHILD;
+    oct_span span = {.fd = fd, .size = (int64_t)size};
+    memcpy(&span.memory, &image, sizeof image); /* it is only read */
     *file = NULL;
+    OCT_CHECK((fd >= 0 || image) && size > 0, OCT_DATA, "%s: is empty, not an HDF5 file", name);
     OCT_TRY(oct_alloc(file, 1, sizeof **file));
-    (*file)->span = *span;
+    (*file)->span = span;
     oct_status status = oct_strdup(&(*file)->name, name);
     if (status == OCT_OK) status = list_objects(*file, &child);
     oct_h5_child_end(&child);
     if (status != OCT_OK) oct_h5_close(file);
     return status;
-}
-
-oct_status oct_h5_open_file(oct_h5 **file, int fd, size_t size, const char *name)
-{
-    return open_span(file, &(oct_span){.fd = fd, .size = (int64_t)size}, name);
-}
-
-oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char *name)
-{
-    oct_span span = {.fd = -1, .size = (int64_t)size};
-    memcpy(&span.memory, &image, sizeof image); /* it is only read */
-    *file = NULL;
-    OCT_CHECK(image && size > 0, OCT_DATA, "%s: is empty, not an HDF5 file", name);
-    return open_span(file, &span, name);
 }
 
 void oct_h5_close(oct_h5 **file)
@@ -202,7 +191,7 @@ oct_status oct_h5_open_checked(oct_h5 **file, const void *bytes, size_t size, co
 {
     *file = NULL;
     if (oct_h5_check_checksum(bytes, size) != OCT_OK) return oct_fail_prefix("%s", name);
-    return oct_h5_open(file, bytes, size - OCT_CHECKSUM_BYTES, name);
+    return oct_h5_open(file, -1, bytes, size - OCT_CHECKSUM_BYTES, name);
 }
 
 /* Finds a data set or a group; NULL: there is none. */

@@ -10,16 +10,12 @@ typedef struct oct_h5 oct_h5;
 
 /* Begins an image, with room for this many bytes (0: not known), which take no memory before they are written. */
 oct_status oct_h5_create(oct_h5 **file, size_t size) OCT_NODISCARD;
-/* Opens an image of `size` bytes, borrowed until close. `name` for messages. OCT_DATA where it holds anything but
- * groups and plain data sets. */
-oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
+/* Opens an image of `size` bytes in memory (fd -1) or on the disk, borrowed until close: of a file, which must be whole by a
+ * digest, values are read where they are asked for. `name` for messages. OCT_DATA where it holds anything but groups and plain
+ * data sets. */
+oct_status oct_h5_open(oct_h5 **file, int fd, const void *image, size_t size,
                        const char *name) OCT_NODISCARD;
-/* Opens a file of `size` bytes that stays on the disk, borrowed until close: what is in it is known and its values are
- * read where they are asked for. It must be whole, by a digest. */
-oct_status oct_h5_open_file(oct_h5 **file, int fd, size_t size, const char *name) OCT_NODISCARD;
 void oct_h5_close(oct_h5 **file);
-/* Makes a small image and reads it again, so that a program can end before its work where no file can be written. */
-oct_status oct_h5_check_library(void) OCT_NODISCARD;
 /* Files with a checksum, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools ignore
  * the last 32 bytes. */
 enum { OCT_CHECKSUM_BYTES = 32 };

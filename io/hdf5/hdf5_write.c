@@ -234,24 +234,6 @@ oct_status oct_h5_create(oct_h5 **file, size_t size)
     return oct_fail(OCT_RESOURCE, "an HDF5 image cannot be made: out of memory");
 }
 
-oct_status oct_h5_check_library(void)
-{
-    oct_h5 *file = NULL;
-    uint8_t *image = NULL;
-    size_t size;
-    int64_t value;
-    oct_status status = OCT_OK;
-    OCT_TRY(oct_h5_create(&file, 0));
-    OCT_TRY_OUT(oct_h5_write_i64(file, "group/value", INT64_MAX));
-    OCT_TRY_OUT(oct_h5_finish(&file, false, &image, &size));
-    OCT_TRY_OUT(oct_h5_open(&file, image, size, "the HDF5 image of a trial"));
-    OCT_TRY_OUT(oct_h5_read_i64(file, "group/value", INT64_MAX, INT64_MAX, &value));
-out:
-    oct_h5_close(&file);
-    oct_free(&image);
-    return status;
-}
-
 static uint32_t rotate(uint32_t x, int bits)
 {
     return x << bits | x >> (32 - bits);

@@ -274,7 +274,7 @@ static void write_model_section(flat_writer *f)
         const char *text = *flat_text(m, i);
         end = stpcpy(end, text ? text : "") + 1;
     }
-    if (m->port_names) strcpy(end, m->port_names);
+    if (m->port_names) memcpy(end, m->port_names, strlen(m->port_names) + 1);
 }
 
 static void write_header(const flat_writer *f)

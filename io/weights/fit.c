@@ -485,10 +485,3 @@ out:
     oct_free(&f.order.modules);
     return status;
 }
-
-void oct_weight_report_free(oct_weight_report *report)
-{
-    oct_text_free(&report->kept_names);
-    oct_text_free(&report->unused_names);
-    oct_text_free(&report->classifier);
-}

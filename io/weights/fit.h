@@ -28,7 +28,12 @@ typedef struct oct_weight_report {
     oct_text kept_names, unused_names; /* the first of them */
     oct_text classifier; /* parameters of a last layer of another size, with both; empty: it fits */
 } oct_weight_report;
-void oct_weight_report_free(oct_weight_report *report);
+static inline void oct_weight_report_free(oct_weight_report *report)
+{
+    oct_text_free(&report->kept_names);
+    oct_text_free(&report->unused_names);
+    oct_text_free(&report->classifier);
+}
 
 /* Loads what has a name in both. What has not keeps its value; so does the last layer where its number of outputs is
  * another one. example: what the model is called with. OCT_USAGE, and nothing is changed, when no name is in both,

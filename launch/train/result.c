@@ -313,15 +313,17 @@ oct_status oct_run_result(oct_training *run, json_t **result)
     char *checkpoint = NULL;
     oct_status status = OCT_OK;
     oct_trainer_release_memory(&run->trainer);
-    /* The checkpoint of the last step is what this process has written, or what the manifest says of one that was
-     * there. */
+    /* The checkpoint of the last step is what this process has written, or the one that was there. */
     const oct_checkpoint_file *written = &run->saver.file;
     if (written->path) {
         memcpy(conversion.checkpoint_digest, written->digest, sizeof written->digest);
         status = oct_strdup(&checkpoint, written->path);
     } else if (oct_training_speaks(run)) {
-        status = oct_checkpoint_digest(run->checkpoints, run->trainer.step,
-                                       conversion.checkpoint_digest, &checkpoint);
+        oct_checkpoint last;
+        status = oct_checkpoint_open_step(&last, run->checkpoints, run->trainer.step);
+        if (status == OCT_OK) oct_sha256(last.bytes, last.size, conversion.checkpoint_digest);
+        if (status == OCT_OK) status = oct_strdup(&checkpoint, last.path);
+        oct_checkpoint_close(&last);
     }
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(

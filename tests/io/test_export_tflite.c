@@ -358,13 +358,12 @@ Test(export_tflite, without_memory_nothing_is_written_and_nothing_held)
 
 Test(export_tflite, a_flat_buffer_says_where_its_fields_are)
 {
-    oct_flat_writer w;
+    oct_flat_writer w = {.identifier = "TFL3"};
     oct_flat_field fields[] = {{.number = 3, .width = 1, .value = -5},
                                {.number = 0, .width = 8, .value = INT64_C(1) << 40},
                                {.number = 2},
                                {.number = 5, .width = 4, .value = 77}};
     const float numbers[] = {1.5f, -2.0f};
-    oct_flat_begin(&w, "TFL3");
     oct_flat_table(&w, OCT_FLAT_ROOT, 4, fields);
     oct_flat_vector(&w, fields[2].place, 2, 4, 16, numbers);
     MUST(w.status);
@@ -376,6 +375,6 @@ Test(export_tflite, a_flat_buffer_says_where_its_fields_are)
     cr_assert(field(&r, root, 1) == 0 && field(&r, root, 9) == 0, "what is not there is missing");
     cr_assert_eq((vector + 4) % 16, 0);
     cr_assert_arr_eq(w.bytes + vector + 4, numbers, sizeof numbers);
-    oct_flat_free(&w);
+    oct_free(&w.bytes);
     check_nothing_held();
 }

@@ -20,7 +20,7 @@ static oct_h5 *reopen(oct_h5 **h5, void **bytes)
 {
     size_t size;
     MUST(oct_h5_finish(h5, false, bytes, &size));
-    MUST(oct_h5_open(h5, *bytes, size, "test.h5"));
+    MUST(oct_h5_open(h5, -1, *bytes, size, "test.h5"));
     return *h5;
 }
 
@@ -322,11 +322,11 @@ Test(hdf5, refuses_what_is_not_hdf5)
 {
     oct_h5 *h5;
     char zeros[2000] = {0};
-    cr_assert_eq(oct_h5_open(&h5, zeros, sizeof zeros, "x.h5"), OCT_DATA);
+    cr_assert_eq(oct_h5_open(&h5, -1, zeros, sizeof zeros, "x.h5"), OCT_DATA);
     check_said("x.h5: is not an HDF5 file");
     cr_assert_null(h5);
-    cr_assert_eq(oct_h5_open(&h5, zeros, 0, "x.h5"), OCT_DATA);
-    cr_assert_eq(oct_h5_open(&h5, NULL, 0, "x.h5"), OCT_DATA);
+    cr_assert_eq(oct_h5_open(&h5, -1, zeros, 0, "x.h5"), OCT_DATA);
+    cr_assert_eq(oct_h5_open(&h5, -1, NULL, 0, "x.h5"), OCT_DATA);
     check_nothing_held();
 }
 
@@ -429,7 +429,7 @@ static oct_status open_crafted(oct_h5 **h5, void **bytes)
     uint8_t *image = *bytes; /* whose superblock has the checksum of a file that is being written */
     uint32_t checksum = oct_h5_checksum(image, 44);
     memcpy(image + 44, &checksum, 4);
-    return oct_h5_open(h5, *bytes, (size_t)size, "crafted.h5");
+    return oct_h5_open(h5, -1, *bytes, (size_t)size, "crafted.h5");
 }
 
 static void check_refused(const char *why)
@@ -623,7 +623,7 @@ Test(hdf5, every_change_of_metadata_is_refused_or_harmless)
             memcpy(image, good, size);
             image[at] = (uint8_t)(good[at] + changes[v]);
             repair(image, size, good);
-            oct_status status = oct_h5_open(&opened, image, size, "changed.h5");
+            oct_status status = oct_h5_open(&opened, -1, image, size, "changed.h5");
             if (status == OCT_OK)
                 read_all_of(opened);
             else
@@ -653,12 +653,12 @@ Test(hdf5, takes_no_two_links_to_one_place)
             *omega = memmem(image, size, "omega", 5);
     memcpy(omega + 5, alpha + 5, 8);
     repair(image, size, image);
-    cr_assert_eq(oct_h5_open(&h5, image, size, "x.h5"), OCT_DATA);
+    cr_assert_eq(oct_h5_open(&h5, -1, image, size, "x.h5"), OCT_DATA);
     check_said("omega, which overlaps something else");
     memset(alpha + 5, 0, 8);
     alpha[5] = 48; /* the root itself */
     repair(image, size, image);
-    cr_assert_eq(oct_h5_open(&h5, image, size, "x.h5"), OCT_DATA);
+    cr_assert_eq(oct_h5_open(&h5, -1, image, size, "x.h5"), OCT_DATA);
     check_said("nested too deep");
     oct_free(&bytes);
 }

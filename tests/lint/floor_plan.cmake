@@ -45,7 +45,7 @@ set(may_io/weights     ${may_io/dataset} io/onnx/ io/weights/)
 set(may_io/recipe      ${may_io/batch} io/onnx/ io/weights/ io/recipe/)
 set(may_io/model       ${may_io/batch} io/model/)
 set(may_io/checkpoint  ${may_io/model} io/checkpoint/)
-set(may_io/export      ${may_io/model} io/export/)
+set(may_io/export      ${may_io/model} io/weights/ io/export/)
 set(may_io/tensorboard ${may_io/file} io/tensorboard/)
 
 set(below_launch core/ quant/ dist/ io/ octet_version.h)
