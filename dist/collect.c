@@ -37,18 +37,20 @@ oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n)
 
 oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes, int root)
 {
+    /* In the binomial tree the parent of a position (the root has 0) is the position without its lowest bit, and its
+     * children are a power of two below that bit ahead. */
     int size = comm->base.size, position = (comm->base.rank - root + size) % size;
     int depth = __builtin_popcount((unsigned)position);
     int parent = (root + (position & (position - 1))) % size;
-    int reach = position == 0 ? size : position & -position;
+    int lowest_bit = position == 0 ? size : position & -position;
 
-    for (size_t at = 0; at < bytes; at += BROADCAST_PIECE) {
-        size_t piece = bytes - at < BROADCAST_PIECE ? bytes - at : BROADCAST_PIECE;
-        char *here = (char *)data + at;
-        if (position != 0) OCT_TRY(oct_exchange_receive(comm, parent, here, piece));
+    for (size_t sent = 0; sent < bytes; sent += BROADCAST_PIECE) {
+        size_t piece = bytes - sent < BROADCAST_PIECE ? bytes - sent : BROADCAST_PIECE;
+        char *from = (char *)data + sent;
+        if (position != 0) OCT_TRY(oct_exchange_receive(comm, parent, from, piece));
         OCT_TRY(oct_exchange_wait(comm, depth));
-        for (int ahead = 1; ahead < reach && position + ahead < size; ahead *= 2)
-            OCT_TRY(oct_exchange_send(comm, (root + position + ahead) % size, here, piece));
+        for (int ahead = 1; ahead < lowest_bit && position + ahead < size; ahead *= 2)
+            OCT_TRY(oct_exchange_send(comm, (root + position + ahead) % size, from, piece));
         OCT_TRY(oct_exchange_wait(comm, depth + 1));
     }
     return OCT_OK;
@@ -75,9 +77,9 @@ oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t b
     const oct_comm *comm = oct_comm_of(self);
     oct_comm_state *s = comm->state;
     const int rank = self->rank, size = self->size;
-    const int reach = rank == 0 ? size : rank & -rank;
-    const int mine =
-        reach < size - rank ? reach : size - rank; /* ranks that this one collects for */
+    /* In the binomial tree a rank collects for the ranks that follow it, up to its lowest bit. */
+    const int lowest_bit = rank == 0 ? size : rank & -rank;
+    const int mine = lowest_bit < size - rank ? lowest_bit : size - rank;
     int round = 1;
     char *all = dst;
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_GATHER));
@@ -105,7 +107,8 @@ typedef struct lone_failure {
     char text[TEXT_BYTES];
 } lone_failure;
 
-static void failure_take(lone_failure *failure, oct_status code)
+/* Copies the record of this thread, as much of it as there is room for. */
+static void pack_failure(lone_failure *failure, oct_status code)
 {
     size_t used = 0;
     *failure = (lone_failure){.code = (int32_t)code};
@@ -122,7 +125,8 @@ static void failure_take(lone_failure *failure, oct_status code)
     }
 }
 
-static void failure_record(const lone_failure *failure)
+/* Makes a failure that was received the record of this thread. */
+static void unpack_failure(const lone_failure *failure)
 {
     const char *text = failure->text;
     oct_fail_clear();
@@ -155,7 +159,7 @@ static oct_status vote(const oct_comm *comm, oct_status mine, lone_failure *fail
     OCT_TRY(oct_exchange_broadcast(comm, failure, sizeof(*failure), first));
     if (mine != OCT_OK) return mine;
     char who[128];
-    failure_record(failure);
+    unpack_failure(failure);
     oct_fail_prefix("%s", oct_rank_text(comm, first, who));
     return OCT_PEER;
 }
@@ -168,16 +172,17 @@ static oct_status agree(const oct_collective *self, oct_status mine)
     if (mine == OCT_OK) {
         status = vote(comm, mine, &failure);
     } else {
-        failure_take(&failure, mine);
+        pack_failure(&failure, mine);
         const lone_failure own = failure;
         /* Whatever happens on the way, this rank's own reason is the one to report. */
-        if (!comm->state->broken && vote(comm, mine, &failure) != mine) failure_record(&own);
+        if (!comm->state->broken && vote(comm, mine, &failure) != mine) unpack_failure(&own);
     }
     comm->state->agreed =
         status != OCT_OK && oct_fail_code() != OCT_LOST; /* not with a lost rank */
     return status;
 }
 
+/* A maximum of size - rank finds the first rank whose digest is not that of rank 0. */
 oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, const char *what)
 {
     int size = comm->base.size;

@@ -1,13 +1,133 @@
-/* A communicator starts and ends the ranks. */
-#include "dist/comm.h"
-
+/* A communicator starts and ends the ranks, and those of a host share memory.
+ *
+ * Each rank offers a file of memory without a name, and the offers travel with the names of the hosts. The first rank of
+ * a node gives its file a size and the others open it by way of /proc, so there is nothing in a file system that could be
+ * left over: the memory is freed with the last process that has it. Ranks are a node where consecutive ones are on one
+ * host, as many on each host. Where that is not so, or memory cannot be had on one of the hosts, each rank is a node of
+ * its own and all is sent by messages. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "dist/comm_impl.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+/* The memory of a node: one cache line for each rank, then the slots of all ranks. */
+typedef struct shared_memory {
+    uint64_t mark;
+    char pad[56];
+    oct_rank_line lines[];
+} shared_memory;
+
+static size_t shared_bytes(const oct_rank_node *node)
+{
+    return sizeof(shared_memory) +
+           (size_t)node->ranks *
+               (sizeof(oct_rank_line) + (size_t)OCT_NODE_SLOTS * node->slot_bytes);
+}
+
+/* Counts the ranks of each host where all hosts have as many, one after another; else 1. */
+static int count_ranks_of_node(const oct_comm *comm)
+{
+    const int size = comm->base.size;
+    int ranks = 1;
+    while (ranks < size && strcmp(comm->hosts[ranks].name, comm->hosts[0].name) == 0)
+        ranks++;
+    for (int r = 0; r < size; r++)
+        if (strcmp(comm->hosts[r].name, comm->hosts[r - r % ranks].name) != 0) return 1;
+    return size % ranks == 0 ? ranks : 1;
+}
+
+/* Notes where lines and slots are in the memory of a node; false without memory. */
+static bool set_node_memory(oct_rank_node *node, void *memory)
+{
+    shared_memory *all = memory;
+    if (!memory) return false;
+    node->memory = memory;
+    node->bytes = shared_bytes(node);
+    node->lines = all->lines;
+    node->slots = (char *)(all->lines + node->ranks);
+    return true;
+}
+
+/* The first rank of a node makes the memory, all pages of it, so that none is found missing later. */
+static bool make_node_memory(oct_rank_node *node, const oct_host *mine)
+{
+    const off_t bytes = (off_t)shared_bytes(node);
+    if (mine->memory < 0 || ftruncate(mine->memory, bytes) != 0 ||
+        fallocate(mine->memory, 0, 0, bytes) != 0 ||
+        !set_node_memory(node, oct_memory_map(mine->memory, shared_bytes(node))))
+        return false;
+    ((shared_memory *)node->memory)->mark = mine->mark;
+    return true;
+}
+
+/* *all: it is good on all ranks. */
+static oct_status check_on_all_ranks(const oct_comm *comm, bool good, bool *all)
+{
+    int64_t bad = good ? 0 : 1;
+    OCT_TRY(oct_exchange_max(comm, &bad, 1));
+    *all = bad == 0;
+    return OCT_OK;
+}
+
+static void leave_node(oct_rank_node *node)
+{
+    if (node->memory) munmap(node->memory, node->bytes);
+    *node = (oct_rank_node){0};
+}
+
+/* Collective: maps the memory of the node on all of its ranks, or on none of the job's. */
+static oct_status share_node_memory(const oct_comm *comm, oct_rank_node *node)
+{
+    const oct_host *mine = &comm->hosts[comm->base.rank], *first = &comm->hosts[node->first];
+    const size_t bytes = shared_bytes(node);
+    /* A limit on the length of files (ulimit -f) holds for files of memory, too, and rows are long. */
+    struct rlimit limit;
+    const bool long_files = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+    bool good = mine != first || make_node_memory(node, mine);
+    OCT_TRY(check_on_all_ranks(comm, good, &good));
+    if (good && mine != first)
+        /* A container may count processes of its own, so what is found there is compared. */
+        good = set_node_memory(node, oct_memory_of_process(first->pid, first->memory, bytes)) &&
+               ((shared_memory *)node->memory)->mark == first->mark;
+    OCT_TRY(check_on_all_ranks(comm, good, &good));
+    OCT_TRY(check_on_all_ranks(comm, long_files, &node->shows_rows));
+    if (good) return OCT_OK;
+    leave_node(node);
+    oct_log(OCT_LOG_WARN,
+            "the ranks of a host cannot share %s of memory, so they sum by messages, which is "
+            "slower; they must see each other's /proc",
+            oct_text_size((int64_t)bytes).text);
+    return OCT_OK;
+}
+
+/* Every rank learns the host of every other one and offers memory, and they enter the nodes. Where there is no memory to
+ * share, or none is asked for (0), each rank is a node, which is no failure. */
+static oct_status enter_node(oct_comm *comm, size_t slot_bytes)
+{
+    oct_host mine = {.pid = (int32_t)getpid(), .memory = memfd_create("octet-node", MFD_CLOEXEC)};
+    snprintf(mine.name, sizeof(mine.name), "%s", comm->host);
+    if (getrandom(&mine.mark, sizeof(mine.mark), 0) != sizeof(mine.mark)) mine.mark = 0;
+    OCT_TRY(oct_alloc(&comm->hosts, (size_t)comm->base.size, sizeof(*comm->hosts)));
+    OCT_TRY(oct_comm_gather(&comm->base, &mine, sizeof(mine), comm->hosts));
+    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
+    OCT_TRY(oct_exchange_broadcast(comm, comm->hosts, (size_t)comm->base.size * sizeof(mine), 0));
+    oct_rank_node *node = &comm->state->node;
+    const int fd = mine.memory, rank = comm->base.rank;
+    const int ranks = slot_bytes > 0 ? count_ranks_of_node(comm) : 1;
+    *node = (oct_rank_node){.ranks = ranks, .first = rank - rank % ranks, .slot_bytes = slot_bytes};
+    const oct_status status = ranks > 1 ? share_node_memory(comm, node) : OCT_OK;
+    if (fd >= 0) close(fd);
+    if (!node->memory) *node = (oct_rank_node){.ranks = 1, .first = rank};
+    return status;
+}
 
 static double seconds_waited(const oct_collective *self)
 {
@@ -20,6 +140,7 @@ static const char *rank_name(const oct_collective *self, int rank, char text[128
     return oct_rank_text(oct_comm_of(self), rank, text);
 }
 
+/* Begins what a communicator with a transport needs, and enters its node. */
 static oct_status open_state(oct_comm *comm, oct_transport *transport, double deadline_s,
                              size_t slot_bytes)
 {
@@ -33,10 +154,9 @@ static oct_status open_state(oct_comm *comm, oct_transport *transport, double de
                                   .waited = seconds_waited,
                                   .name = rank_name};
     oct_supply_sums(&comm->base);
-    oct_supply_rows(&comm->base);
     oct_supply_collect(&comm->base);
     OCT_TRY(oct_alloc(&comm->state->heard, (size_t)transport->size, sizeof(*comm->state->heard)));
-    return oct_rank_node_enter(comm, slot_bytes);
+    return enter_node(comm, slot_bytes);
 }
 
 /* The communicator owns the transport, even after a failure. */
@@ -118,9 +238,10 @@ void oct_comm_close(oct_comm **comm)
     oct_comm_close(&(*comm)->besides);
     oct_comm_state *s = (*comm)->state;
     if (s) {
-        oct_sums_free(&s->sums);
+        oct_free(&s->sums);
+        oct_free(&s->sum_requests);
         s->transport->close(s->transport, !s->broken);
-        oct_rank_node_leave(&s->node);
+        leave_node(&s->node);
         oct_free(&s->heard);
         oct_free(&s->waits);
         oct_free(&s->parts);

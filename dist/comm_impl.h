@@ -107,7 +107,7 @@ typedef struct oct_rank_node {
     char *slots;
     size_t slot_bytes;
     uint64_t pieces; /* of vectors that have gone through the slots, which take turns */
-    bool shows_rows; /* the memory of rows.c can be had on all ranks */
+    bool shows_rows; /* the memory of rows (sums.c) can be had on all ranks */
 } oct_rank_node;
 
 /* Pieces in slots are small enough for the cache. */
@@ -115,7 +115,7 @@ enum { OCT_NODE_SLOTS = 2, OCT_NODE_SLOT_BYTES = 256 << 10 };
 
 enum { OCT_SUMS_BESIDES = 2 };
 
-typedef struct oct_rows oct_rows; /* rows.c */
+typedef struct oct_rows oct_rows; /* sums.c */
 
 /* A message in flight, or a line of the node that is waited for. */
 typedef struct oct_wait {
@@ -170,7 +170,9 @@ typedef struct oct_comm_state {
     size_t scratch_capacity;
 
     struct oct_sums *sums; /* of a lane: those that have begun and are not waited for */
-    uint64_t sums_begun;   /* which take the lanes in turn */
+    void *sum_requests;    /* of these; owned */
+    size_t sum_requests_capacity;
+    uint64_t sums_begun; /* which take the lanes in turn */
 } oct_comm_state;
 
 struct oct_comm {
@@ -191,21 +193,10 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s) OCT_N
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
                          double deadline_s) OCT_NODISCARD;
 
-/* node.c: every rank learns the host of every other one and offers memory, and they enter the nodes. Where there is no
- * memory to share, or none is asked for (0), each rank is a node, which is no failure. */
-oct_status oct_rank_node_enter(oct_comm *comm, size_t slot_bytes) OCT_NODISCARD;
-void oct_rank_node_leave(oct_rank_node *node);
-/* Map a file of memory of this process, or of another one of the host; NULL where that cannot be. */
+/* process.c. Maps a file of memory of this process, or of another one of the host; NULL where that cannot be. */
 void *oct_memory_map(int file, size_t bytes);
 void *oct_memory_of_process(int32_t pid, int32_t file, size_t bytes);
-
-/* rows.c: the rows that hold `first`, NULL where it is other memory or the ranks share none; the rank of the node in
- * whose memory the total of a sum is; and OCT_DEFECT where others may still read in those rows. */
-oct_rows *oct_rows_around(const oct_comm *comm, const void *first);
-int oct_rows_holder(const oct_comm *comm, const oct_leaves *leaves);
-oct_status oct_rows_may_change(const oct_comm *comm, const void *first) OCT_NODISCARD;
-
-/* launcher.c: OCT_USAGE when several tasks were started that cannot find each other. */
+/* OCT_USAGE when several tasks were started that cannot find each other. */
 oct_status oct_launcher_check(void) OCT_NODISCARD;
 /* Finds mpirun or its daemon among the parents of this process; 0 where it is not to be seen, as in a container
  * with processes of its own. */
@@ -228,11 +219,8 @@ void oct_exchange_announce(const oct_comm *comm, size_t bytes);
 /* Waits for all transfers, or lines. patience multiplies the deadline: a rank that waits for a rank which itself
  * waits gives up later, so that the rank that is truly missing is named. */
 oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
-/* Looks what has ended since, without waiting; something is in flight. */
-oct_status oct_exchange_look(const oct_comm *comm, bool *moved) OCT_NODISCARD;
-const char *oct_exchange_name(int exchange); /* rank_report.c */
-/* What all ranks do or did last, as far as it is known here: a line each, of some where they are many. */
-void oct_rank_report(const oct_comm *comm, char *text, size_t size);
+/* Finds out what has ended since, without waiting; something is in flight. */
+oct_status oct_exchange_poll(const oct_comm *comm, bool *moved) OCT_NODISCARD;
 /* "rank 2 (node7)" */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 
@@ -248,10 +236,8 @@ oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes
 
 /* Each of these puts its functions into the interface, where there are several ranks. */
 void oct_supply_sums(oct_collective *group);    /* sums.c */
-void oct_supply_rows(oct_collective *group);    /* rows.c */
 void oct_supply_collect(oct_collective *group); /* collect.c */
 oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t bytes, void *dst);
-void oct_sums_free(struct oct_sums **sums);
 
 static inline const oct_comm *oct_comm_of(const oct_collective *self)
 {

@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,111 @@ enum { AFTER_YOU_MAX = 10 };
 
 static const double spin_s = 50e-6, yield_s = 2e-3, sleep_s = 200e-6, after_you_s = 0.2;
 static const double awake_s = 1, noted_s = 0.05;
+
+/* What the ranks did last is reported when one is lost: of those of this host by their table, of others by the messages
+ * that have come from them. */
+
+const char *oct_rank_text(const oct_comm *comm, int rank, char text[128])
+{
+    if (comm->hosts)
+        snprintf(text, 128, "rank %d (%s)", rank, comm->hosts[rank].name);
+    else
+        snprintf(text, 128, "rank %d", rank);
+    return text;
+}
+
+enum { ROWS_MAX = 32 };
+
+static const char *exchange_name(int exchange)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        OCT_EXCHANGE_LIST(X)
+#undef X
+    };
+    return exchange >= 0 && (size_t)exchange < OCT_COUNT(names) ? names[exchange] : "nothing known";
+}
+
+/* Text that grows up to its room; rows beyond the most are counted. */
+typedef struct rank_report {
+    char *text;
+    size_t size, used;
+    int rows;
+} rank_report;
+
+static OCT_PRINTF(2, 3) void add_text(rank_report *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int length = oct_vsnprintf(r->text + r->used, r->size - r->used, format, args);
+    va_end(args);
+    if (length > 0) r->used += (size_t)length;
+    if (r->used >= r->size) r->used = r->size - 1;
+}
+
+/* Counts a row; false where it has no room. */
+static bool begin_row(rank_report *r)
+{
+    return r->rows++ < ROWS_MAX;
+}
+
+static void end_report(rank_report *r)
+{
+    if (r->rows > ROWS_MAX) add_text(r, "\n  and %d more", r->rows - ROWS_MAX);
+}
+
+/* A line for each rank of this host, by the table of ranks. */
+static void add_ranks_of_host(rank_report *r)
+{
+    char host[OCT_HOST_BYTES];
+    oct_host_name(host);
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        const oct_rank_view view = oct_rank_table_line(i);
+        if (view.pid == 0 || !begin_row(r)) continue;
+        const char state = view.stage == OCT_RANK_ENDED ? 'E' : oct_process_state(view.pid);
+        add_text(r, "\n  rank %d (%s, process %d) %s", view.rank, host, view.pid,
+                 state == 'E'                 ? "has ended"
+                 : state == 'T'               ? "is stopped"
+                 : state == 'Z' || state == 0 ? "is gone"
+                 : view.waits_for >= 0        ? "waits"
+                                              : "runs");
+        if (view.step > 0) add_text(r, ", step %lld", (long long)view.step);
+        if (view.operation < 0) continue;
+        add_text(r, ", in or after %s %u, begun %.1f s ago", exchange_name(view.operation),
+                 view.sequence, oct_seconds() - view.since_s);
+        if (view.waits_for >= 0) add_text(r, ", for rank %d", view.waits_for);
+    }
+}
+
+void oct_rank_table_report(char *text, size_t size)
+{
+    rank_report r = {.text = text, .size = size};
+    text[0] = '\0';
+    add_ranks_of_host(&r);
+    end_report(&r);
+}
+
+/* What all ranks do or did last, as far as it is known here. */
+static void report_ranks(const oct_comm *comm, char *text, size_t size)
+{
+    rank_report r = {.text = text, .size = size};
+    text[0] = '\0';
+    add_ranks_of_host(&r);
+    for (int rank = 0; comm->state->heard && rank < comm->base.size; rank++) {
+        const oct_heard *heard = &comm->state->heard[rank];
+        char who[128];
+        oct_rank_view view;
+        if (rank == comm->base.rank || oct_rank_table_find(rank, &view) || !begin_row(&r)) continue;
+        add_text(&r, "\n  %s cannot be seen from here", oct_rank_text(comm, rank, who));
+        if (heard->sequence > 0)
+            add_text(&r, ", last heard of in %s %u, %.1f s ago",
+                     exchange_name((int)heard->exchange), heard->sequence,
+                     oct_seconds() - heard->at_s);
+    }
+    end_report(&r);
+}
+
+/* Transfers. */
 
 static int exchange_tag(const oct_comm_state *s)
 {
@@ -59,7 +165,7 @@ oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
     if (s->broken) {
         if (oct_fail_code() != OCT_OK) return oct_fail_code();
         return oct_fail(OCT_LOST, "ranks were lost in %s %u; nothing can be exchanged any more",
-                        oct_exchange_name((int)s->exchange), s->sequence);
+                        exchange_name((int)s->exchange), s->sequence);
     }
     s->exchange = exchange;
     s->sequence++;
@@ -74,7 +180,7 @@ static oct_status break_off_transport(const oct_comm *comm, int peer)
     char mine[128], other[128];
     return break_off(
         comm, oct_fail_prefix("%s in %s %u with %s", oct_rank_text(comm, comm->base.rank, mine),
-                              oct_exchange_name((int)comm->state->exchange), comm->state->sequence,
+                              exchange_name((int)comm->state->exchange), comm->state->sequence,
                               oct_rank_text(comm, peer, other)));
 }
 
@@ -123,28 +229,29 @@ oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data, s
     return post_transfer(comm, (oct_transfer){.peer = peer, .bytes = bytes}, source);
 }
 
-static oct_status other_order(const oct_comm *comm, int peer, int exchange, uint32_t sequence)
+/* Breaks off since a peer is in another operation. */
+static oct_status fail_other_order(const oct_comm *comm, int peer, int exchange, uint32_t sequence)
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128];
-    return break_off(comm,
-                     oct_fail(OCT_LOST,
-                              "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
-                              "plug-in or a decision that depends on the rank does that",
-                              oct_rank_text(comm, comm->base.rank, mine),
-                              oct_exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
-                              oct_rank_text(comm, peer, other), oct_exchange_name(exchange),
-                              sequence & SEQUENCE_MASK));
+    return break_off(
+        comm, oct_fail(OCT_LOST,
+                       "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
+                       "plug-in or a decision that depends on the rank does that",
+                       oct_rank_text(comm, comm->base.rank, mine), exchange_name((int)s->exchange),
+                       s->sequence & SEQUENCE_MASK, oct_rank_text(comm, peer, other),
+                       exchange_name(exchange), sequence & SEQUENCE_MASK));
 }
 
-static oct_status other_length(const oct_comm *comm, int peer, const char *what, size_t bytes)
+/* Breaks off since a peer is in the same operation with another length. */
+static oct_status fail_other_length(const oct_comm *comm, int peer, const char *what, size_t bytes)
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128];
     return break_off(comm, oct_fail(OCT_LOST,
                                     "the ranks disagree about %s %u: %s %s of another length than "
                                     "the %zu bytes of %s",
-                                    oct_exchange_name((int)s->exchange), s->sequence,
+                                    exchange_name((int)s->exchange), s->sequence,
                                     oct_rank_text(comm, peer, other), what, bytes,
                                     oct_rank_text(comm, comm->base.rank, mine)));
 }
@@ -157,11 +264,11 @@ static oct_status check_arrival(const oct_comm *comm, const oct_arrival *arrival
     wait->ended = true;
     if (!wait->receives) return OCT_OK;
     if (arrival->tag != exchange_tag(s))
-        return other_order(comm, wait->peer, arrival->tag & ((1 << KIND_BITS) - 1),
-                           (uint32_t)(arrival->tag >> KIND_BITS));
+        return fail_other_order(comm, wait->peer, arrival->tag & ((1 << KIND_BITS) - 1),
+                                (uint32_t)(arrival->tag >> KIND_BITS));
     s->heard[wait->peer] = (oct_heard){s->exchange, s->sequence, oct_seconds()};
     if (arrival->bytes != wait->bytes)
-        return other_length(comm, wait->peer, "sent a message", wait->bytes);
+        return fail_other_length(comm, wait->peer, "sent a message", wait->bytes);
     return OCT_OK;
 }
 
@@ -188,6 +295,7 @@ void oct_exchange_signal(const oct_comm *comm, uint64_t progress)
                           memory_order_release);
 }
 
+/* Posts a wait for each other rank of the node, until its line shows this progress. */
 oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress)
 {
     const oct_rank_node *node = &comm->state->node;
@@ -204,13 +312,14 @@ static oct_status check_operation(const oct_comm *comm, int peer, uint64_t its)
     const uint64_t mine = operation_word(s);
     const int kind = (int)(its >> LENGTH_BITS & ((1 << KIND_BITS) - 1));
     if (its >> 32 != mine >> 32) return OCT_OK; /* not there yet */
-    if (kind != (int)s->exchange) return other_order(comm, peer, kind, (uint32_t)(its >> 32));
+    if (kind != (int)s->exchange) return fail_other_order(comm, peer, kind, (uint32_t)(its >> 32));
     if ((its & LENGTH_MASK) != 0 && its != mine)
-        return other_length(comm, peer, "sums a vector", s->length);
+        return fail_other_length(comm, peer, "sums a vector", s->length);
     return OCT_OK;
 }
 
-static oct_status look_at_lines(const oct_comm *comm, size_t *ended)
+/* Finds which lines of the node are as far as this rank waits for. */
+static oct_status poll_lines(const oct_comm *comm, size_t *ended)
 {
     const oct_comm_state *s = comm->state;
     for (size_t i = 0; i < s->posted; i++) {
@@ -227,7 +336,7 @@ static oct_status look_at_lines(const oct_comm *comm, size_t *ended)
 }
 
 /* Asks for the transfers that have ended. A failure names the first of arrivals, or this rank where it concerns none. */
-static oct_status look_at_messages(const oct_comm *comm, size_t *ended)
+static oct_status poll_messages(const oct_comm *comm, size_t *ended)
 {
     const oct_comm_state *s = comm->state;
     const oct_status status = s->transport->test(s->transport, s->posted, s->arrivals, ended);
@@ -239,12 +348,11 @@ static oct_status look_at_messages(const oct_comm *comm, size_t *ended)
     return OCT_OK;
 }
 
-oct_status oct_exchange_look(const oct_comm *comm, bool *moved)
+oct_status oct_exchange_poll(const oct_comm *comm, bool *moved)
 {
     oct_comm_state *s = comm->state;
     size_t ended = 0;
-    OCT_TRY(s->waits[0].progress > 0 ? look_at_lines(comm, &ended)
-                                     : look_at_messages(comm, &ended));
+    OCT_TRY(s->waits[0].progress > 0 ? poll_lines(comm, &ended) : poll_messages(comm, &ended));
     s->pending -= ended;
     if (s->pending == 0) s->posted = 0;
     *moved = ended > 0;
@@ -253,7 +361,7 @@ oct_status oct_exchange_look(const oct_comm *comm, bool *moved)
 
 /* A rank that does not answer may itself wait for another. As far as the ranks of this host say for whom
  * they wait, that is followed to the one that waits for nobody, or does not run. */
-static int follow(const oct_comm *comm, int peer)
+static int find_missing_rank(const oct_comm *comm, int peer)
 {
     int rank = peer;
     for (int hops = 0; hops < comm->base.size; hops++) {
@@ -266,7 +374,7 @@ static int follow(const oct_comm *comm, int peer)
     return peer; /* they wait in a circle */
 }
 
-static int first_unanswered(const oct_comm_state *s)
+static int find_unanswered(const oct_comm_state *s)
 {
     for (size_t i = 0; i < s->posted; i++)
         if (!s->waits[i].ended) return s->waits[i].peer;
@@ -274,7 +382,7 @@ static int first_unanswered(const oct_comm_state *s)
 }
 
 /* Fails after the deadline and names who did not answer. */
-static oct_status late(const oct_comm *comm, double waited_s)
+static oct_status fail_after_deadline(const oct_comm *comm, double waited_s)
 {
     const oct_comm_state *s = comm->state;
     char names[MAX_NAMED * 130 + 64] = "", one[128], mine[128], report[OCT_REPORT_BYTES];
@@ -282,7 +390,7 @@ static oct_status late(const oct_comm *comm, double waited_s)
     size_t length = 0;
     int named = 0, more = 0;
     for (size_t i = 0; i < s->posted; i++)
-        if (!s->waits[i].ended) s->waits[i].peer = follow(comm, s->waits[i].peer);
+        if (!s->waits[i].ended) s->waits[i].peer = find_missing_rank(comm, s->waits[i].peer);
     for (int rank = 0; rank < comm->base.size; rank++) {
         bool unanswered = false;
         for (size_t i = 0; i < s->posted; i++)
@@ -297,29 +405,29 @@ static oct_status late(const oct_comm *comm, double waited_s)
         named++;
     }
     if (more > 0) snprintf(names + length, sizeof(names) - length, " and %d more", more);
-    oct_rank_report(comm, report, sizeof(report));
+    report_ranks(comm, report, sizeof(report));
     return break_off(comm,
                      oct_fail(OCT_LOST,
                               "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
                               "off: look at that rank's host, then start again%s%s",
                               names, oct_rank_text(comm, comm->base.rank, mine), waited_s,
-                              oct_exchange_name((int)s->exchange), s->sequence,
+                              exchange_name((int)s->exchange), s->sequence,
                               oct_launcher_stopped("; ", launcher), report));
 }
 
 /* A rank that waits for an answer which itself waits for somebody is given a fifth more for each such
  * step, but not less than a second, in which the one that is truly missing is named. */
-static double with_patience(double seconds, int patience)
+static double extend_by_patience(double seconds, int patience)
 {
     return seconds + (patience - 1) * fmin(seconds, fmax(seconds / 5, 1));
 }
 
 /* Names the rank that this one waits for, and what can be seen of its process, and returns it. */
-static int warn(const oct_comm *comm, double waited_s)
+static int warn_of_wait(const oct_comm *comm, double waited_s)
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128], launcher[128];
-    const int missing = follow(comm, first_unanswered(s));
+    const int missing = find_missing_rank(comm, find_unanswered(s));
     oct_rank_view view;
     const char state =
         oct_rank_table_find(missing, &view) ? oct_process_state(view.pid) : 'R' /* not known */;
@@ -329,29 +437,31 @@ static int warn(const oct_comm *comm, double waited_s)
         state == 'T'                 ? ", whose process is stopped,"
         : state == 'Z' || state == 0 ? ", whose process is gone,"
                                      : "",
-        oct_exchange_name((int)s->exchange), s->sequence, s->deadline_s,
+        exchange_name((int)s->exchange), s->sequence, s->deadline_s,
         oct_launcher_stopped("; ", launcher));
     return missing;
 }
 
-static oct_status wait_for_all(const oct_comm *comm, int patience)
+oct_status oct_exchange_wait(const oct_comm *comm, int patience)
 {
     oct_comm_state *s = comm->state;
-    const double warn_after = with_patience(oct_warn_after(s->deadline_s), patience);
-    const double deadline = with_patience(s->deadline_s, patience);
-    double last = oct_seconds(), quiet_s = 0;
+    const double warn_after = extend_by_patience(oct_warn_after(s->deadline_s), patience);
+    const double deadline = extend_by_patience(s->deadline_s, patience);
+    const double begin = oct_seconds();
+    double last = begin, quiet_s = 0;
     int missing = -1; /* the rank that was warned of */
+    oct_status status = OCT_OK;
     while (s->pending > 0) {
         bool moved = false;
-        OCT_TRY(oct_exchange_look(comm, &moved));
-        if (comm->besides) OCT_TRY(comm->base.sums_move(&comm->base));
+        OCT_TRY_OUT(oct_exchange_poll(comm, &moved));
+        if (comm->besides) OCT_TRY_OUT(comm->base.sums_move(&comm->base));
         /* Only time that this rank was awake counts, so that one that was stopped does not blame others when it
          * wakes. */
         double now = oct_seconds();
         quiet_s += fmin(now - last, awake_s);
         last = now;
         if (moved) {
-            if (quiet_s > noted_s) oct_rank_note_wait(-1);
+            if (quiet_s > noted_s) oct_rank_note(OCT_RANK_WAITS, -1);
             if (missing >= 0) {
                 char own[128], other[128];
                 oct_log_anyone(OCT_LOG_WARN, "%s goes on after %.0f s: it waited for %s",
@@ -362,22 +472,16 @@ static oct_status wait_for_all(const oct_comm *comm, int patience)
             quiet_s = 0;
             continue;
         }
-        if (quiet_s > noted_s) oct_rank_note_wait(first_unanswered(s));
-        if (quiet_s > deadline) return late(comm, quiet_s);
+        if (quiet_s > noted_s) oct_rank_note(OCT_RANK_WAITS, find_unanswered(s));
+        if (quiet_s > deadline) OCT_TRY_OUT(fail_after_deadline(comm, quiet_s));
         if (quiet_s > warn_after && missing < 0 && oct_rank_may_warn())
-            missing = warn(comm, quiet_s);
+            missing = warn_of_wait(comm, quiet_s);
         if (quiet_s >= yield_s)
             sleep_for(sleep_s);
         else if (quiet_s >= spin_s)
             sched_yield();
     }
-    return OCT_OK;
-}
-
-oct_status oct_exchange_wait(const oct_comm *comm, int patience)
-{
-    const double begin = oct_seconds();
-    const oct_status status = wait_for_all(comm, patience);
-    comm->state->waited_s += oct_seconds() - begin;
+out:
+    s->waited_s += oct_seconds() - begin;
     return status;
 }

@@ -20,15 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
-static const uint64_t table_mark = 0x32656c6261742d72; /* "r-table2" */
+static const uint64_t table_mark = 0x33656c6261742d72; /* "r-table3" */
 static const double warn_every_s = 20, report_s = 5;
 
-typedef struct line {
-    _Atomic int32_t pid, rank, stage, exit_status, stops, waits; /* for this rank less 1 */
-    _Atomic int64_t step;
-    _Atomic uint64_t operation; /* 1 + it, and its number below */
+typedef struct rank_line {
+    _Atomic int32_t pid, rank, exit_status;
+    _Atomic int64_t noted[OCT_RANK_FIELDS]; /* of OCT_RANK_WAITS one more */
+    _Atomic uint64_t operation;             /* 1 + it, and its number below */
     _Atomic int64_t since_ms;
-} line;
+} rank_line;
 
 /* Zero is the state at first. */
 typedef struct rank_table {
@@ -37,21 +37,21 @@ typedef struct rank_table {
     _Atomic int64_t warned_ms;
     _Atomic int32_t speaker, spoken; /* the process that wrote `words`, and that they are whole */
     char words[4096];
-    line lines[];
+    rank_line lines[];
 } rank_table;
 
 static rank_table *table;
 static int num_lines;
 static char name_of_table[128]; /* that is still to be taken away; empty: none */
 static int file_of_table = -1;  /* of the process that made it, which has one at a time */
-static line *mine;              /* NULL: not a rank, or no table */
+static rank_line *own_line;     /* NULL: not a rank, or no table */
 
 static size_t bytes_for(int64_t lines)
 {
-    return sizeof(rank_table) + (size_t)lines * sizeof(line);
+    return sizeof(rank_table) + (size_t)lines * sizeof(rank_line);
 }
 
-static bool map(int fd, int64_t lines)
+static bool map_table(int fd, int64_t lines)
 {
     void *memory = mmap(NULL, bytes_for(lines), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) return false;
@@ -68,7 +68,8 @@ bool oct_rank_table_create(int64_t ranks, char path[64])
     table = NULL;
     num_lines = 0;
     file_of_table = fd;
-    if (fd < 0 || ftruncate(fd, (off_t)bytes_for(ranks)) != 0 || !map(fd, ranks)) return false;
+    if (fd < 0 || ftruncate(fd, (off_t)bytes_for(ranks)) != 0 || !map_table(fd, ranks))
+        return false;
     atomic_store(&table->mark, table_mark);
     snprintf(path, 64, "/proc/%ld/fd/%d", (long)getpid(), fd); /* open as long as this process */
     return true;
@@ -80,9 +81,9 @@ static bool open_given(const char *path)
     struct stat info;
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
-    bool opened = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-                  (size_t)info.st_size >= bytes_for(1) &&
-                  map(fd, ((int64_t)info.st_size - (int64_t)bytes_for(0)) / (int64_t)sizeof(line));
+    bool opened =
+        fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && (size_t)info.st_size >= bytes_for(1) &&
+        map_table(fd, ((int64_t)info.st_size - (int64_t)bytes_for(0)) / (int64_t)sizeof(rank_line));
     close(fd);
     if (opened && atomic_load(&table->mark) != table_mark) {
         munmap(table, bytes_for(num_lines));
@@ -93,7 +94,7 @@ static bool open_given(const char *path)
 }
 
 /* A file of somebody else, or of another size, is none of this job; it is opened before it is looked at. */
-static bool open_at(const char *path, int64_t lines)
+static bool open_named(const char *path, int64_t lines)
 {
     enum { HOW = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK };
     struct stat info;
@@ -102,23 +103,23 @@ static bool open_at(const char *path, int64_t lines)
     if (fd < 0) return false;
     const bool ours = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
                       (info.st_size == 0 || info.st_size == (off_t)bytes_for(lines));
-    const bool opened = ours && ftruncate(fd, (off_t)bytes_for(lines)) == 0 && map(fd, lines);
+    const bool opened = ours && ftruncate(fd, (off_t)bytes_for(lines)) == 0 && map_table(fd, lines);
     close(fd);
     if (opened) atomic_store(&table->mark, table_mark);
     return opened;
 }
 
-static const char place[] = "/dev/shm", prefix[] = "octet-ranks.";
+static const char names_folder[] = "/dev/shm", name_prefix[] = "octet-ranks.";
 
 /* Killed jobs have left names of mpiruns that are no more. */
 static void remove_stale_names(void)
 {
-    DIR *all = opendir(place);
+    DIR *all = opendir(names_folder);
     if (!all) return;
     for (struct dirent *entry; (entry = readdir(all)) != NULL;) {
         int64_t pid;
-        const bool is_ours = strncmp(entry->d_name, prefix, strlen(prefix)) == 0 &&
-                             oct_parse_i64(entry->d_name + strlen(prefix), &pid) && pid > 0;
+        const bool is_ours = strncmp(entry->d_name, name_prefix, strlen(name_prefix)) == 0 &&
+                             oct_parse_i64(entry->d_name + strlen(name_prefix), &pid) && pid > 0;
         if (is_ours && oct_process_state((int)pid) == 0) unlinkat(dirfd(all), entry->d_name, 0);
     }
     closedir(all);
@@ -130,8 +131,8 @@ static bool open_by_launcher(int64_t lines)
     const int launcher = oct_launcher_process();
     if (launcher == 0) return false;
     remove_stale_names();
-    snprintf(name_of_table, sizeof(name_of_table), "%s/%s%d", place, prefix, launcher);
-    if (open_at(name_of_table, lines)) return true;
+    snprintf(name_of_table, sizeof(name_of_table), "%s/%s%d", names_folder, name_prefix, launcher);
+    if (open_named(name_of_table, lines)) return true;
     name_of_table[0] = '\0';
     return false;
 }
@@ -151,11 +152,12 @@ static void note_words(const char *words)
     atomic_store(&table->spoken, 1);
 }
 
+/* A rank takes its line: of the table that the environment names, of the folder of its job, or of mpirun's process. */
 void oct_rank_table_enter(void)
 {
     int rank, all, local_rank, ranks;
     const char *given = getenv(OCT_RANK_TABLE_VARIABLE), *folder = getenv("PMIX_SERVER_TMPDIR");
-    if (mine || !oct_launched(&rank, &all) || !oct_launched_here(&local_rank, &ranks)) return;
+    if (own_line || !oct_launched(&rank, &all) || !oct_launched_here(&local_rank, &ranks)) return;
     if (given && !open_given(given) && local_rank == 0) {
         char host[OCT_HOST_BYTES];
         oct_host_name(host);
@@ -164,17 +166,17 @@ void oct_rank_table_enter(void)
     if (!table && folder) {
         char path[4096];
         if ((size_t)snprintf(path, sizeof(path), "%s/octet-ranks", folder) < sizeof(path))
-            (void)open_at(path, ranks);
+            (void)open_named(path, ranks);
     } else if (!table) {
         (void)open_by_launcher(ranks);
     }
     if (!table || local_rank >= num_lines) return;
-    line *l = &table->lines[local_rank];
-    atomic_store(&l->rank, rank);
-    atomic_store(&l->step, 0);
-    atomic_store(&l->stage, OCT_RANK_STARTED);
-    atomic_store(&l->pid, (int32_t)getpid());
-    mine = l;
+    rank_line *line = &table->lines[local_rank];
+    atomic_store(&line->rank, rank);
+    atomic_store(&line->noted[OCT_RANK_STEP], 0);
+    atomic_store(&line->noted[OCT_RANK_STAGE], OCT_RANK_STARTED);
+    atomic_store(&line->pid, (int32_t)getpid());
+    own_line = line;
     oct_log_hear(note_words);
     bool all_have_entered = true;
     for (int i = 0; i < num_lines; i++)
@@ -182,40 +184,27 @@ void oct_rank_table_enter(void)
     if (all_have_entered) remove_own_name();
 }
 
-void oct_rank_note_stage(oct_rank_stage stage)
+void oct_rank_note(oct_rank_field field, int64_t value)
 {
-    if (mine) atomic_store(&mine->stage, (int32_t)stage);
-}
-
-void oct_rank_note_step(int64_t step)
-{
-    if (mine) atomic_store(&mine->step, step);
-}
-
-void oct_rank_note_wait(int for_rank)
-{
-    if (mine) atomic_store(&mine->waits, for_rank + 1);
+    if (own_line)
+        atomic_store(&own_line->noted[field], field == OCT_RANK_WAITS ? value + 1 : value);
 }
 
 void oct_rank_note_operation(int operation, uint32_t sequence)
 {
-    if (!mine) return;
-    atomic_store_explicit(&mine->operation, (uint64_t)(operation + 1) << 32 | sequence,
+    if (!own_line) return;
+    atomic_store_explicit(&own_line->operation, (uint64_t)(operation + 1) << 32 | sequence,
                           memory_order_relaxed);
-    atomic_store_explicit(&mine->since_ms, (int64_t)(oct_seconds() * 1e3), memory_order_relaxed);
+    atomic_store_explicit(&own_line->since_ms, (int64_t)(oct_seconds() * 1e3),
+                          memory_order_relaxed);
 }
 
 void oct_rank_note_end(int exit_status)
 {
-    if (!mine) return;
+    if (!own_line) return;
     remove_own_name();
-    atomic_store(&mine->exit_status, exit_status);
-    atomic_store(&mine->stage, OCT_RANK_ENDED);
-}
-
-void oct_rank_note_stop(void)
-{
-    if (mine) atomic_store(&mine->stops, 1);
+    atomic_store(&own_line->exit_status, exit_status);
+    oct_rank_note(OCT_RANK_STAGE, OCT_RANK_ENDED);
 }
 
 const char *oct_rank_table_words(void)
@@ -230,19 +219,19 @@ int oct_rank_table_lines(void)
 
 oct_rank_view oct_rank_table_line(int number)
 {
-    line *l = &table->lines[number];
-    const uint64_t operation = atomic_load(&l->operation);
+    rank_line *line = &table->lines[number];
+    const uint64_t operation = atomic_load(&line->operation);
     return (oct_rank_view){
-        .rank = atomic_load(&l->rank),
-        .pid = atomic_load(&l->pid),
-        .stage = (oct_rank_stage)atomic_load(&l->stage),
-        .exit_status = atomic_load(&l->exit_status),
-        .stops = atomic_load(&l->stops) != 0,
-        .step = atomic_load(&l->step),
-        .waits_for = atomic_load(&l->waits) - 1,
+        .rank = atomic_load(&line->rank),
+        .pid = atomic_load(&line->pid),
+        .stage = (oct_rank_stage)atomic_load(&line->noted[OCT_RANK_STAGE]),
+        .exit_status = atomic_load(&line->exit_status),
+        .stops = atomic_load(&line->noted[OCT_RANK_STOPS]) != 0,
+        .step = atomic_load(&line->noted[OCT_RANK_STEP]),
+        .waits_for = (int)atomic_load(&line->noted[OCT_RANK_WAITS]) - 1,
         .operation = (int)(operation >> 32) - 1,
         .sequence = (uint32_t)operation,
-        .since_s = (double)atomic_load(&l->since_ms) * 1e-3,
+        .since_s = (double)atomic_load(&line->since_ms) * 1e-3,
     };
 }
 
@@ -291,6 +280,7 @@ bool oct_rank_may_report(void)
     return false;
 }
 
+/* One rank of a host warns, once in a while. */
 bool oct_rank_may_warn(void)
 {
     if (!table) return true;

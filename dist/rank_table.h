@@ -23,6 +23,15 @@ typedef enum oct_rank_stage {
     OCT_RANK_ENDED
 } oct_rank_stage;
 
+/* What a rank notes of itself, in its line. */
+typedef enum oct_rank_field {
+    OCT_RANK_STAGE,
+    OCT_RANK_STEP,  /* the training step that it begins */
+    OCT_RANK_WAITS, /* for this rank; -1: for none */
+    OCT_RANK_STOPS, /* 1: a signal has asked it to stop */
+    OCT_RANK_FIELDS
+} oct_rank_field;
+
 /* Makes, for the process that starts mpirun, a table of `ranks` lines, and its path as the
  * environment must name it to the ranks; the one before is gone. False where it cannot be made. */
 bool oct_rank_table_create(int64_t ranks, char path[64]);
@@ -55,12 +64,9 @@ bool oct_rank_stop_asked(void);
 
 /* A rank calls these. The first call looks for the table. */
 void oct_rank_table_enter(void);
-void oct_rank_note_stage(oct_rank_stage stage);
-void oct_rank_note_step(int64_t step);
-void oct_rank_note_wait(int for_rank); /* -1: for none */
+void oct_rank_note(oct_rank_field field, int64_t value); /* as a handler of signals may */
 void oct_rank_note_operation(int operation, uint32_t sequence);
 void oct_rank_note_end(int exit_status);
-void oct_rank_note_stop(void); /* as a handler of signals may */
 /* What a rank said of its end, the first that said any, up to 4 KB, since mpirun may not pass it on; "": none did. */
 const char *oct_rank_table_words(void);
 /* Several ranks see the same failure, or wait for the same rank; the first of them reports it. The others learn that they

@@ -1,6 +1,6 @@
 /* A sum over leaves, phase by phase. reduce.c has the order of the phases and the rounds between nodes; the phases in
- * a node are done in one of two ways: through slots that the ranks share (reduce_node.c), or where the vectors are
- * (rows.c). Each way is a function that does the phase at hand, and can be read by itself. */
+ * a node are done in one of two ways: through slots that the ranks share (reduce.c), or where the vectors are (sums.c).
+ * Each way is a function that does the phase at hand, and can be read by itself. */
 #pragma once
 
 #include "dist/comm_impl.h"
@@ -51,7 +51,7 @@ struct oct_sum {
 
     /* In the node, piece by piece of the vector. A rank sums its share of each piece. Of several nodes there are two
      * passes: in the first the node is summed, in the second each rank gives the others its share of the total. */
-    oct_status (*run_in_node)(oct_sum *s); /* the phases CLEAR to READ */
+    oct_status (*run_in_node)(oct_sum *s); /* the phases CLEAR to READ; NULL at the begin: slots */
     oct_rows *rows;                        /* that the others see in place; NULL: slots */
     size_t stride;                         /* bytes from one vector of a rank to its next */
     int64_t piece_size, piece_begin;       /* elements */
@@ -91,11 +91,7 @@ static inline int oct_sum_num_nodes(const oct_sum *s)
     return s->comm->base.size / s->comm->state->node.ranks;
 }
 
-/* reduce_node.c. Finds the parts of the leaves of ranks [first, end), and returns how many there are. */
-int oct_sum_find_parts(const oct_sum *s, int first, int end, oct_leaves *run,
-                       oct_subtree parts[OCT_MAX_PARTS]);
-/* For the two ways: the elements of the piece at hand, and this rank's share of them. */
-int64_t oct_sum_piece_length(const oct_sum *s);
+/* reduce.c, for the two ways through a node: this rank's share of the piece at hand. */
 oct_piece oct_sum_share(const oct_sum *s);
 /* Reports a stage of the piece at hand, and posts the wait for the others of the node. */
 oct_status oct_sum_synchronize(const oct_sum *s, oct_sum_stage stage) OCT_NODISCARD;
@@ -104,10 +100,8 @@ oct_status oct_sum_synchronize(const oct_sum *s, oct_sum_stage stage) OCT_NODISC
 int oct_sum_add_share(const oct_sum *s, char *(*part_of)(const oct_sum *s, int rank, int p));
 /* Reports the piece as read and moves on: to the next piece, to the rounds, or to the end. */
 void oct_sum_end_piece(oct_sum *s);
-
-/* reduce_node.c, rows.c */
-oct_status oct_sum_run_slots(oct_sum *s) OCT_NODISCARD;
-oct_status oct_sum_run_rows(oct_sum *s) OCT_NODISCARD;
+/* The rank of this node in whose slots or rows the total is. */
+int oct_sum_total_rank(const oct_comm *comm, const oct_leaves *leaves);
 
 /* reduce.c, for sums.c: begins a sum of this rank's vectors, `stride` elements apart; runs its next phase, for which
  * nothing that was posted may be in flight; and how many steps of other ranks the wait after it has before it. */

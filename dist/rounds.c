@@ -10,22 +10,23 @@ typedef struct group {
     int first, end;
 } group;
 
-static int size_of(group g)
+static int group_size(group g)
 {
     return g.end - g.first;
 }
 
 /* The lower half has one rank more where the number is odd. */
-static group half_of(group g, bool upper)
+static group half_of_group(group g, bool upper)
 {
-    const int middle = g.first + (size_of(g) + 1) / 2;
+    const int middle = g.first + (group_size(g) + 1) / 2;
     return upper ? (group){middle, g.end} : (group){g.first, middle};
 }
 
-static int rank_at(group g, int place)
+/* Places alternate between the halves: even ones are in the lower half. */
+static int rank_at_place(group g, int place)
 {
-    while (size_of(g) > 1) {
-        g = half_of(g, place % 2 == 1);
+    while (group_size(g) > 1) {
+        g = half_of_group(g, place % 2 == 1);
         place /= 2;
     }
     return g.first;
@@ -38,7 +39,7 @@ oct_piece oct_share(int64_t n, int place, int size)
                        oct_min_i64(steps * (place + 1) / size * STEP, n)};
 }
 
-static oct_piece both(oct_piece a, oct_piece b)
+static oct_piece intersect_pieces(oct_piece a, oct_piece b)
 {
     const oct_piece common = {oct_max_i64(a.begin, b.begin), oct_min_i64(a.end, b.end)};
     return common.begin < common.end ? common : (oct_piece){0, 0};
@@ -60,16 +61,19 @@ typedef struct seat {
     bool upper; /* its own half is */
 } seat;
 
+/* A rank had its share among the ranks of its own half, and keeps its share among all of both. What else it had belongs
+ * to at most two ranks of the other half, at its own place and beside it, which have the rest of what it keeps. */
 static void halve_round(const seat *s, oct_round *round)
 {
-    const int others = size_of(s->other), all = s->mine + others;
+    const int others = group_size(s->other), all = s->mine + others;
     const oct_piece had = oct_share(s->n, s->place, s->mine);
     round->keeps = oct_share(s->n, 2 * s->place + s->upper, all);
     for (int place = s->place - 1; place <= s->place + 1; place++) {
         if (place < 0 || place >= others) continue;
         const oct_piece theirs = oct_share(s->n, 2 * place + !s->upper, all);
-        add_partner(round, (oct_partner){rank_at(s->other, place), both(had, theirs),
-                                         both(round->keeps, oct_share(s->n, place, others))});
+        add_partner(round,
+                    (oct_partner){rank_at_place(s->other, place), intersect_pieces(had, theirs),
+                                  intersect_pieces(round->keeps, oct_share(s->n, place, others))});
     }
 }
 
@@ -77,31 +81,32 @@ static void halve_round(const seat *s, oct_round *round)
 static void double_round(const seat *s, oct_round *round)
 {
     const oct_piece whole = {0, s->n}, nothing = {0, 0};
-    const int others = size_of(s->other);
+    const int others = group_size(s->other);
     round->keeps = whole;
     if (s->place >= others) {
-        add_partner(round, (oct_partner){rank_at(s->other, others - 1), nothing, whole});
+        add_partner(round, (oct_partner){rank_at_place(s->other, others - 1), nothing, whole});
         return;
     }
-    add_partner(round, (oct_partner){rank_at(s->other, s->place), whole, whole});
+    add_partner(round, (oct_partner){rank_at_place(s->other, s->place), whole, whole});
     if (s->place + 1 == s->mine && s->mine < others)
-        add_partner(round, (oct_partner){rank_at(s->other, s->mine), whole, nothing});
+        add_partner(round, (oct_partner){rank_at_place(s->other, s->mine), whole, nothing});
 }
 
+/* Halves the ranks down to this one, then lists the rounds from there up: one for each halving, with the other half. */
 int oct_rounds(int rank, int size, int64_t n, bool halve, oct_round rounds[OCT_MAX_ROUNDS])
 {
     group path[OCT_MAX_ROUNDS + 1] = {{0, size}};
     int count = 0, place = 0;
-    while (size_of(path[count]) > 1) {
+    while (group_size(path[count]) > 1) {
         OCT_ASSERT(count < OCT_MAX_ROUNDS);
-        const group lower = half_of(path[count], false);
-        path[count + 1] = half_of(path[count], rank >= lower.end);
+        const group lower = half_of_group(path[count], false);
+        path[count + 1] = half_of_group(path[count], rank >= lower.end);
         count++;
     }
     for (int r = 0; r < count; r++) {
         const group mine = path[count - r], all = path[count - r - 1];
         const bool upper = mine.first > all.first;
-        const seat s = {n, place, size_of(mine), half_of(all, !upper), upper};
+        const seat s = {n, place, group_size(mine), half_of_group(all, !upper), upper};
         rounds[r] = (oct_round){.first = s.other.first, .end = s.other.end};
         if (halve)
             halve_round(&s, &rounds[r]);

@@ -48,7 +48,8 @@ static oct_status begin_transfer(oct_transport *self, size_t number, const oct_t
     return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
 }
 
-static oct_status judge(const mpi_transport *t, int i, int error, oct_arrival *arrival)
+/* Reads what MPI says of a transfer that has ended. A message that was longer than its receive counts as SIZE_MAX bytes. */
+static oct_status read_arrival(const mpi_transport *t, int i, int error, oct_arrival *arrival)
 {
     const MPI_Status *status = &t->statuses[i];
     int bytes = 0;
@@ -63,6 +64,7 @@ static oct_status judge(const mpi_transport *t, int i, int error, oct_arrival *a
     return OCT_OK;
 }
 
+/* Asks MPI which requests have ended; without any request a probe lets messages of others move. */
 static oct_status test_transfers(oct_transport *self, size_t count, oct_arrival *arrivals,
                                  size_t *ended)
 {
@@ -78,7 +80,7 @@ static oct_status test_transfers(oct_transport *self, size_t count, oct_arrival 
     if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) return mpi_failed(error);
     for (int i = 0; i < done; i++) {
         const int own = error == MPI_SUCCESS ? MPI_SUCCESS : t->statuses[i].MPI_ERROR;
-        const oct_status status = judge(t, i, own, &arrivals[*ended]);
+        const oct_status status = read_arrival(t, i, own, &arrivals[*ended]);
         if (status != OCT_OK) {
             arrivals[0] = arrivals[*ended];
             *ended = 1;
@@ -97,7 +99,7 @@ static oct_status sum_native(oct_transport *self, float *x, int64_t n)
     return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
 }
 
-static void give_back(mpi_transport *t)
+static void free_transport(mpi_transport *t)
 {
     oct_free(&t->requests);
     oct_free(&t->done);
@@ -109,7 +111,7 @@ static void close_duplicate(oct_transport *self, bool orderly)
 {
     mpi_transport *t = (mpi_transport *)self;
     if (orderly) MPI_Comm_free(&t->comm);
-    give_back(t);
+    free_transport(t);
 }
 
 /* MPI_Finalize waits for all ranks. */
@@ -122,7 +124,7 @@ static void close_transport(oct_transport *self, bool orderly)
         MPI_Finalize();
         oct_watchdog_end();
     }
-    give_back(t);
+    free_transport(t);
 }
 
 static oct_status duplicate_comm(MPI_Comm of, mpi_transport *t)
@@ -130,7 +132,7 @@ static oct_status duplicate_comm(MPI_Comm of, mpi_transport *t)
     oct_watchdog_begin(OCT_RANK_IN_DUP, t->deadline_s);
     const int error = MPI_Comm_dup(of, &t->comm);
     oct_watchdog_end();
-    oct_rank_note_stage(OCT_RANK_RUNNING);
+    oct_rank_note(OCT_RANK_STAGE, OCT_RANK_RUNNING);
     OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
     MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
     return OCT_OK;
@@ -146,7 +148,7 @@ static oct_status open_duplicate(oct_transport *self, oct_transport **opened)
     t->base.close = close_duplicate;
     const oct_status status = duplicate_comm(first->comm, t);
     if (status != OCT_OK)
-        give_back(t);
+        free_transport(t);
     else
         *opened = &t->base;
     return status;
@@ -196,17 +198,7 @@ static void prepare_start(void)
         setenv("OMPI_MCA_reachable", "weighted", 0);
 }
 
-static oct_status start_mpi(const mpi_transport *t, int *threads)
-{
-    prepare_start();
-    oct_rank_table_enter();
-    oct_watchdog_begin(OCT_RANK_IN_INIT, t->deadline_s);
-    const int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, threads);
-    oct_watchdog_end();
-    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI did not start");
-    return OCT_OK;
-}
-
+/* After MPI_Init: learns who the ranks are, and makes the communicator of this transport. */
 static oct_status enter_world(mpi_transport *t, int threads)
 {
     snprintf(t->library, sizeof(t->library), "%s", oct_mpi_library());
@@ -239,9 +231,13 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
                                   .close = close_transport},
                          .deadline_s = deadline_s,
                          .comm = MPI_COMM_NULL};
-    oct_status status = start_mpi(t, &threads);
-    const bool started = status == OCT_OK;
-    if (status == OCT_OK) status = enter_world(t, threads);
+    prepare_start();
+    oct_rank_table_enter();
+    oct_watchdog_begin(OCT_RANK_IN_INIT, deadline_s);
+    const bool started = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &threads) == MPI_SUCCESS;
+    oct_watchdog_end();
+    const oct_status status =
+        started ? enter_world(t, threads) : oct_fail(OCT_LOST, "MPI did not start");
     if (status != OCT_OK)
         close_transport(&t->base, started);
     else

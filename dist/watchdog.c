@@ -41,7 +41,7 @@ static const char *stage_name(oct_rank_stage stage)
 }
 
 /* Counts the ranks of this host, as the environment says. */
-static int64_t ranks_here(void)
+static int64_t count_ranks_here(void)
 {
     int local_rank, ranks;
     return oct_launched_here(&local_rank, &ranks) ? ranks : 1;
@@ -51,11 +51,11 @@ static bool all_are_here(void)
 {
     int rank, size;
     oct_launched(&rank, &size);
-    return ranks_here() == size;
+    return count_ranks_here() == size;
 }
 
 /* Returns a variable in the environment of a process that is a whole number >= 0; -1: it has none; -2: not readable. */
-static int64_t variable_of(int pid, const char *name)
+static int64_t read_number_of_process(int pid, const char *name)
 {
     char text[32768];
     size_t length = strlen(name);
@@ -83,8 +83,8 @@ static bool local_rank_is_taken(int launcher, int64_t local_rank)
         snprintf(children, sizeof(children), "%s/%s/children", path, entry->d_name);
         FILE *file = entry->d_name[0] == '.' ? NULL : fopen(children, "re");
         while (file && !taken && fscanf(file, "%d", &child) == 1) {
-            int64_t its = variable_of(child, "OMPI_COMM_WORLD_LOCAL_RANK");
-            if (its == -1) its = variable_of(child, "MPI_LOCALRANKID");
+            int64_t its = read_number_of_process(child, "OMPI_COMM_WORLD_LOCAL_RANK");
+            if (its == -1) its = read_number_of_process(child, "MPI_LOCALRANKID");
             taken = its == local_rank || its == -2;
         }
         if (file) fclose(file);
@@ -95,12 +95,12 @@ static bool local_rank_is_taken(int launcher, int64_t local_rank)
 
 /* Finds a process that ended well before it started MPI, which only its peers miss. Returns
  * its position on this host, or -1. */
-static int64_t find_gone(void)
+static int64_t find_ended_early(void)
 {
     int launcher = oct_launcher_process();
     if (launcher == 0) return -1;
-    for (int64_t local_rank = 0; local_rank < ranks_here() && local_rank < oct_rank_table_lines();
-         local_rank++)
+    for (int64_t local_rank = 0;
+         local_rank < count_ranks_here() && local_rank < oct_rank_table_lines(); local_rank++)
         if (oct_rank_table_line((int)local_rank).pid == 0 &&
             !local_rank_is_taken(launcher, local_rank))
             return local_rank;
@@ -109,12 +109,12 @@ static int64_t find_gone(void)
 
 /* Says "rank 1", or where the ranks of this host are not all there are, "process 1 of the ranks
  * here". */
-static int name_of(int64_t local_rank, const oct_rank_view *view, char *text, size_t size)
+static int name_local_rank(int64_t local_rank, const oct_rank_view *view, char *text, size_t size)
 {
     if (view->pid > 0) return snprintf(text, size, "rank %d", view->rank);
     if (all_are_here()) return snprintf(text, size, "rank %lld", (long long)local_rank);
     return snprintf(text, size, "process %lld of the %lld", (long long)local_rank,
-                    (long long)ranks_here());
+                    (long long)count_ranks_here());
 }
 
 /* Names those of this host that have not come as far as `stage`, or are stopped there. */
@@ -122,14 +122,14 @@ static size_t name_missing(oct_rank_stage stage, char names[NAMES_BYTES])
 {
     size_t missing = 0, used = 0;
     names[0] = '\0';
-    for (int64_t local_rank = 0; local_rank < ranks_here() && local_rank < oct_rank_table_lines();
-         local_rank++) {
+    for (int64_t local_rank = 0;
+         local_rank < count_ranks_here() && local_rank < oct_rank_table_lines(); local_rank++) {
         oct_rank_view view = oct_rank_table_line((int)local_rank);
         bool absent = view.pid == 0, stopped = !absent && oct_process_state(view.pid) == 'T';
         if (!absent && !stopped && view.stage >= stage) continue;
         if (missing++ >= NAMED_MAX) continue;
         char name[64];
-        name_of(local_rank, &view, name, sizeof(name));
+        name_local_rank(local_rank, &view, name, sizeof(name));
         used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s (%s)",
                                  used > 0 ? ", " : "", name,
                                  absent    ? "its process has not started Octet"
@@ -141,7 +141,8 @@ static size_t name_missing(oct_rank_stage stage, char names[NAMES_BYTES])
     return missing;
 }
 
-static void explain(oct_rank_stage stage, char text[NAMES_BYTES + 256])
+/* Says for whom the call waits, as far as this host knows. */
+static void explain_wait(oct_rank_stage stage, char text[NAMES_BYTES + 256])
 {
     char names[NAMES_BYTES], host[OCT_HOST_BYTES], launcher[128];
     oct_host_name(host);
@@ -156,12 +157,13 @@ static void explain(oct_rank_stage stage, char text[NAMES_BYTES + 256])
         snprintf(text, NAMES_BYTES + 256, "although every rank is there: MPI itself is stuck");
 }
 
-static void end_incomplete(int64_t local_rank)
+/* Ends this process with the name of a rank that ended before it started MPI. */
+static void end_since_rank_is_gone(int64_t local_rank)
 {
     char name[64], host[OCT_HOST_BYTES];
     oct_rank_view view = oct_rank_table_line((int)local_rank);
     oct_host_name(host);
-    name_of(local_rank, &view, name, sizeof(name));
+    name_local_rank(local_rank, &view, name, sizeof(name));
     if (oct_rank_may_report())
         oct_log_anyone(OCT_LOG_ERROR,
                        "%s on %s ended before it started MPI, so the others would wait for it for "
@@ -171,7 +173,7 @@ static void end_incomplete(int64_t local_rank)
 }
 
 /* Sleeps for a tick, or less when the call is over. Returns the time that counts. */
-static double tick(void)
+static double sleep_a_tick(void)
 {
     struct timespec until;
     double begin = oct_seconds();
@@ -183,6 +185,7 @@ static double tick(void)
     return fmin(oct_seconds() - begin, tick_counts_s);
 }
 
+/* The thread beside a call of MPI: warns once, and ends the process after the deadline. */
 static void *watch_call(void *unused)
 {
     double waited_s = 0, looked_s = 0;
@@ -192,17 +195,17 @@ static void *watch_call(void *unused)
     (void)unused;
     pthread_mutex_lock(&watchdog.lock);
     while (!watchdog.over) {
-        waited_s += tick();
+        waited_s += sleep_a_tick();
         if (watchdog.over) break;
         if (watchdog.stage == OCT_RANK_IN_INIT && waited_s - looked_s > look_for_gone_s) {
-            int64_t now = find_gone();
+            int64_t now = find_ended_early();
             looked_s = waited_s;
-            if (now >= 0 && now == gone) end_incomplete(now);
+            if (now >= 0 && now == gone) end_since_rank_is_gone(now);
             gone = now;
         }
         if (waited_s > watchdog.deadline_s) {
             if (oct_rank_may_report()) {
-                explain(watchdog.stage, text);
+                explain_wait(watchdog.stage, text);
                 oct_log_anyone(
                     OCT_LOG_ERROR,
                     "%s waited %.3g s %s; look at that process or host, then start again",
@@ -213,7 +216,7 @@ static void *watch_call(void *unused)
         if (!warned && waited_s > oct_warn_after(watchdog.deadline_s)) {
             warned = true;
             if (!oct_rank_may_warn()) continue;
-            explain(watchdog.stage, text);
+            explain_wait(watchdog.stage, text);
             oct_log_anyone(OCT_LOG_WARN, "%s has waited %.0f s %s; the job ends after %.0f s",
                            stage_name(watchdog.stage), waited_s, text, watchdog.deadline_s);
         }
@@ -226,7 +229,7 @@ void oct_watchdog_begin(oct_rank_stage stage, double deadline_s)
 {
     sigset_t all, before;
     pthread_attr_t attributes;
-    oct_rank_note_stage(stage);
+    oct_rank_note(OCT_RANK_STAGE, stage);
     watchdog.stage = stage;
     watchdog.deadline_s = deadline_s;
     watchdog.over = false;

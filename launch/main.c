@@ -11,9 +11,8 @@
 #include "dist/rank_table.h"
 #include "io/model/model_file.h"
 #include "launch/cmd/command.h"
-#include "launch/base/failure.h"
-#include "launch/base/meter.h"
 #include "launch/base/output.h"
+#include "launch/base/meter.h"
 #include "launch/session/plugin_load.h"
 #include "launch/ranks/ranks.h"
 #include "octet_version.h"
@@ -58,6 +57,7 @@ static oct_status print_help(const oct_command *command)
     return status;
 }
 
+/* Whether --help is among the words before "--". */
 static bool asks_for_help(int argc, char **argv)
 {
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -65,7 +65,8 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
-static oct_status unknown_command(const char *name)
+/* Fails with the names of all commands, and the nearest one. */
+static oct_status fail_unknown_command(const char *name)
 {
     const char *names[64];
     size_t count = oct_command_count();
@@ -139,6 +140,7 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
 
 enum { STACK_BYTES = 1 << 20, STACK_LEAST = 512 << 10, PAGE_BYTES = 4096 };
 
+/* Writes to each page of the stack, so that the system gives them now. */
 __attribute__((noinline)) static void touch_stack(void)
 {
     volatile char room[STACK_BYTES];
@@ -161,6 +163,7 @@ static oct_status grow_stack(void)
     return OCT_OK;
 }
 
+/* Finds the command, or shows help, once this machine is known to suffice. */
 static oct_status run_main(int argc, char **argv, int rank)
 {
     OCT_TRY(grow_stack());
@@ -171,7 +174,7 @@ static oct_status run_main(int argc, char **argv, int rank)
         return rank == 0 ? oct_print("octet %s\n", OCT_VERSION) : OCT_OK;
     if (asks_for_help(1, argv + 1)) return rank == 0 ? print_help(NULL) : OCT_OK;
     const oct_command *command = oct_command_find(argv[1]);
-    if (!command) return unknown_command(argv[1]);
+    if (!command) return fail_unknown_command(argv[1]);
     if (asks_for_help(argc - 2, argv + 2)) return rank == 0 ? print_help(command) : OCT_OK;
     return run_command(command, argc, argv);
 }
@@ -179,7 +182,7 @@ static oct_status run_main(int argc, char **argv, int rank)
 /* Ranks that have not synchronized yet may all have found the same mistake, or only this one may have. Under
  * mpirun rank 0 reports it: if it fails too, its exit is the end of all. The same wait keeps the others
  * from exiting first, which would cut off what rank 0 says. */
-static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
+static void report_after_rank_0(oct_status status, int rank, int argc, char **argv)
 {
     enum { WAIT_S = 5 };
     char host[64] = "";
@@ -187,37 +190,35 @@ static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
     if (!oct_launched_here(&local_rank, &local_ranks)) return;
     signal(SIGTERM, SIG_DFL); /* by which mpirun ends the others when one has reported */
     nanosleep(&(struct timespec){.tv_sec = WAIT_S}, NULL);
-    if (oct_failure_silent()) return;
     if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
     oct_fail_prefix("rank %d (%s)", rank, host);
     oct_failure_print(status, argc, argv);
 }
 
-static int answer(int argc, char **argv, int rank)
-{
-    int size;
-    oct_status status = run_main(argc, argv, rank), ended = OCT_OK;
-    if (status == OCT_OK || status == OCT_NO) ended = oct_print_flush();
-    if (ended != OCT_OK) status = ended;
-    if (status == OCT_OK && ranks_exit >= 0) return ranks_exit;
-    if (status == OCT_OK) return oct_status_exit(argc < 2 ? OCT_USAGE : OCT_OK);
-    /* Where ranks lost one before they had a session, the first of them reports it. */
-    if (ranks_exit < 0 && oct_fail_code() == OCT_LOST && oct_launched(&rank, &size) &&
-        !oct_rank_may_report())
-        oct_failure_silence();
-    if (rank == 0)
-        oct_failure_print(status, argc, argv);
-    else
-        say_after_rank_0(status, rank, argc, argv);
-    return oct_failure_exit(status);
-}
-
+/* Runs the program, reports its failure, and finds the exit status. */
 int main(int argc, char **argv)
 {
-    int rank, size;
+    int rank, size, exit_status;
     oct_launched(&rank, &size);
     prepare_process();
-    int exit_status = answer(argc, argv, rank);
+    oct_status status = run_main(argc, argv, rank);
+    if (status == OCT_OK || status == OCT_NO) {
+        const oct_status flushed = oct_print_flush();
+        if (flushed != OCT_OK) status = flushed;
+    }
+    if (status == OCT_OK) {
+        exit_status = ranks_exit >= 0 ? ranks_exit : oct_status_exit(argc < 2 ? OCT_USAGE : OCT_OK);
+    } else {
+        /* Where ranks lost one before they had a session, the first of them reports it. */
+        if (ranks_exit < 0 && oct_fail_code() == OCT_LOST && oct_launched(&rank, &size) &&
+            !oct_rank_may_report())
+            oct_failure_silence();
+        if (rank == 0)
+            oct_failure_print(status, argc, argv);
+        else
+            report_after_rank_0(status, rank, argc, argv);
+        exit_status = oct_failure_exit(status);
+    }
     oct_rank_note_end(exit_status);
     return exit_status;
 }

@@ -17,7 +17,7 @@
 #include "core/optim/optim.h"
 #include "io/checkpoint/manifest.h"
 
-/* What the evaluations of a run have decided so far (launch/train/early_stopping.h); all 0: nothing. Steps are counted from
+/* What the evaluations of a run have decided so far (launch/train/trainer.h); all 0: nothing. Steps are counted from
  * the start of the run. A file holds it only where there is something. */
 typedef struct oct_early_stopping {
     int64_t float_end, qat_end; /* where a phase ended before its time; 0: it did not */

@@ -1,8 +1,9 @@
-/* Linux reports this in /proc/meminfo, control groups (version 2 and 1), resource limits and file
- * systems. */
+/* Linux reports this in /proc/meminfo, /proc/self/status, control groups (version 2 and 1), resource limits and file
+ * systems. (The peak of getrusage begins with that of the program which started this one.) */
 #include "launch/base/machine.h"
 
 #include "core/base/int_math.h"
+#include "core/base/mem.h"
 #include "core/base/status.h"
 
 #include <inttypes.h>
@@ -18,7 +19,7 @@
 enum { LONGEST_PATH = 4096 };
 
 /* Reads the number after `name` at the start of a line (NULL: in the first line), or -1. */
-static int64_t number_in(const char *path, const char *name)
+static int64_t read_number(const char *path, const char *name)
 {
     char line[256];
     int64_t value, found = -1;
@@ -33,7 +34,8 @@ static int64_t number_in(const char *path, const char *name)
     return found;
 }
 
-static int64_t lesser(int64_t a, int64_t b)
+/* The lesser of two limits, where a negative one is none. */
+static int64_t lesser_limit(int64_t a, int64_t b)
 {
     return a < 0 ? b : b < 0 ? a : oct_min_i64(a, b);
 }
@@ -42,8 +44,8 @@ static int64_t lesser(int64_t a, int64_t b)
 static int64_t left_in_group(const char *limit, const char *usage, const char *stat,
                              const char *cache)
 {
-    const int64_t most = number_in(limit, NULL), used = number_in(usage, NULL);
-    const int64_t files = number_in(stat, cache);
+    const int64_t most = read_number(limit, NULL), used = read_number(usage, NULL);
+    const int64_t files = read_number(stat, cache);
     if (most < 0 || used < 0) return -1;
     return oct_max_i64(0, most - used + oct_max_i64(0, files));
 }
@@ -51,7 +53,7 @@ static int64_t left_in_group(const char *limit, const char *usage, const char *s
 static int64_t left_of_limit(int resource, const char *used)
 {
     struct rlimit limit;
-    const int64_t kilobytes = number_in("/proc/self/status", used);
+    const int64_t kilobytes = read_number("/proc/self/status", used);
     if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
         limit.rlim_cur > INT64_MAX || kilobytes < 0)
         return -1;
@@ -60,17 +62,19 @@ static int64_t left_of_limit(int resource, const char *used)
 
 int64_t oct_machine_memory(void)
 {
-    int64_t left = number_in("/proc/meminfo", "MemAvailable:");
+    int64_t left = read_number("/proc/meminfo", "MemAvailable:");
     if (left >= 0) left *= 1024;
-    left = lesser(left, left_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
+    left = lesser_limit(left,
+                        left_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
                                       "/sys/fs/cgroup/memory.stat", "file "));
-    left = lesser(left, left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                      "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                                      "/sys/fs/cgroup/memory/memory.stat", "cache "));
-    left = lesser(left, left_of_limit(RLIMIT_AS, "VmSize:"));
-    return lesser(left, left_of_limit(RLIMIT_DATA, "VmData:"));
+    left = lesser_limit(left, left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                                            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+                                            "/sys/fs/cgroup/memory/memory.stat", "cache "));
+    left = lesser_limit(left, left_of_limit(RLIMIT_AS, "VmSize:"));
+    return lesser_limit(left, left_of_limit(RLIMIT_DATA, "VmData:"));
 }
 
+/* Asks the nearest folder above that exists. */
 int64_t oct_machine_disk(const char *folder)
 {
     char path[LONGEST_PATH];
@@ -87,8 +91,8 @@ int64_t oct_machine_disk(const char *folder)
     return fs.f_blocks == 0 ? -1 : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize; /* as /proc */
 }
 
-/* A process that is bound is on one place of those that the OpenMP runtime has found. */
-static cpu_set_t started_on(void)
+/* The cores that this process was started on. The OpenMP runtime may have bound it to one place of those that it found. */
+static cpu_set_t cores_at_start(void)
 {
     cpu_set_t cores;
     if (sched_getaffinity(0, sizeof(cores), &cores) != 0) CPU_ZERO(&cores);
@@ -117,9 +121,9 @@ static double quota_above(const char *base, char *path)
             fclose(both);
         } else {
             snprintf(file, sizeof file, "%s%s/cpu.cfs_quota_us", base, path);
-            quota = (double)number_in(file, NULL);
+            quota = (double)read_number(file, NULL);
             snprintf(file, sizeof file, "%s%s/cpu.cfs_period_us", base, path);
-            period = (double)number_in(file, NULL);
+            period = (double)read_number(file, NULL);
         }
         if (quota > 0 && period > 0) least = fmin(least, quota / period);
     }
@@ -128,7 +132,7 @@ static double quota_above(const char *base, char *path)
 
 int64_t oct_machine_cores(void)
 {
-    const cpu_set_t set = started_on();
+    const cpu_set_t set = cores_at_start();
     char line[LONGEST_PATH];
     double cores = fmax(CPU_COUNT(&set), 1);
     FILE *groups = fopen("/proc/self/cgroup", "r");
@@ -147,9 +151,55 @@ int64_t oct_machine_cores(void)
 void oct_machine_unbind(void)
 {
     static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"};
-    const cpu_set_t set = started_on();
+    const cpu_set_t set = cores_at_start();
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
         if (getenv(names[i])) sched_setaffinity(0, sizeof(set), &set);
         unsetenv(names[i]);
     }
+}
+
+/* A figure of this process, such as "VmHWM:     1234 kB", in bytes; 0 when it cannot be read. */
+static int64_t read_own_bytes(const char *name)
+{
+    return oct_max_i64(read_number("/proc/self/status", name), 0) * 1024;
+}
+
+int64_t oct_memory_resident(void)
+{
+    return read_own_bytes("VmRSS:");
+}
+
+int64_t oct_memory_virtual(void)
+{
+    return read_own_bytes("VmSize:");
+}
+
+int64_t oct_memory_resident_peak(void)
+{
+    return read_own_bytes("VmHWM:");
+}
+
+oct_memory_meter oct_memory_meter_begin(void)
+{
+    oct_mem_peak_reset();
+    return (oct_memory_meter){.live = (int64_t)oct_mem_live(), .resident = oct_memory_resident()};
+}
+
+void oct_memory_reset_peak(void)
+{
+    oct_mem_peak_reset();
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    if (!file) return;
+    fputc('5', file); /* to the kernel this says: the peak is what is resident now */
+    fclose(file);
+}
+
+oct_memory_growth oct_memory_meter_read(const oct_memory_meter *memory_meter)
+{
+    oct_memory_growth peak = {
+        .allocated = (int64_t)oct_mem_peak() - memory_meter->live,
+        .resident = oct_memory_resident_peak() - memory_meter->resident,
+    };
+    peak.larger = oct_max_i64(peak.allocated, peak.resident);
+    return peak;
 }

@@ -110,12 +110,18 @@ static int terminal_columns(void)
 
 /* "[####------]  42 %  left 0:21  qat  epoch 2/3  step 512/938": in a narrow terminal the last words go first, so that
  * it stays one line, and then the bar. */
-static void draw_bar(double share, const char *left, const char *text)
+void oct_meter_line(bool drawn, double share, double seconds_left, const char *text)
 {
     enum { NARROW = 40, SHORTEST = 10, LONGEST = 40, EDGES = 3 };
     static const char done[LONGEST + 1] = "########################################",
                                      open[LONGEST + 1] = "----------------------------------------";
-    char words[512], bar_text[LONGEST + EDGES + 1] = "";
+    char words[512], left[32], bar_text[LONGEST + EDGES + 1] = "";
+    oct_text_time(seconds_left, left);
+    if (!drawn) {
+        oct_log(OCT_LOG_INFO, "%s  left %s", text, left);
+        return;
+    }
+    share = fmin(share, 1);
     int room = terminal_columns() - 1;
     const int length =
         snprintf(words, sizeof words, "%3d %%  left %s  %s", (int)(100 * share), left, text);
@@ -131,16 +137,6 @@ static void draw_bar(double share, const char *left, const char *text)
         words[end > 0 ? end : room] = '\0';
     }
     oct_log_bar("%s%s", bar_text, words);
-}
-
-void oct_meter_line(bool drawn, double share, double seconds_left, const char *text)
-{
-    char left[32];
-    oct_text_time(seconds_left, left);
-    if (drawn)
-        draw_bar(fmin(share, 1), left, text);
-    else
-        oct_log(OCT_LOG_INFO, "%s  left %s", text, left);
 }
 
 /* "evaluate  3,200/10,000 images  32 %  3,900 images/s  left 0:02" */

@@ -1,4 +1,5 @@
-/* Results go to stdout. Writing may fail (a full disk); then the command fails too. A reader that
+/* Results go to stdout, failures become lines on stderr here and nowhere else.
+ * Writing may fail (a full disk); then the command fails too. A reader that
  * closes its pipe early, as head does, has read enough: what is left is dropped and nothing has
  * failed. */
 #pragma once
@@ -17,3 +18,19 @@ oct_status oct_json_text(oct_text *text, const struct json_t *document, size_t f
 oct_status oct_print_flush(void) OCT_NODISCARD;
 /* Judges the errno of a write to stdout that was made elsewhere. */
 oct_status oct_print_failed(int error) OCT_NODISCARD;
+
+/* Prints the thread's record, each problem once:
+ *     octet: error: recipe.yaml:3:1: unknown key 'optimizer.lrr'
+ *         3 | lrr: 0.1
+ * and after several problems how many there were. `status` is what the command returned; OCT_OK and
+ * an OCT_PEER without a record print nothing. argc, argv: the command line, for OCT_DEFECT. */
+void oct_failure_print(oct_status status, int argc, char **argv);
+
+/* From now on what is printed also goes to the log.txt of this run folder, where it is there, when all else is closed. */
+void oct_failure_log(const char *folder);
+
+/* After this nothing is printed: it has been said, here or by another rank. */
+void oct_failure_silence(void);
+
+/* Gives the exit status: that of the record's code where another rank failed first. */
+int oct_failure_exit(oct_status status);

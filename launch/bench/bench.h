@@ -7,7 +7,7 @@
 #pragma once
 
 #include "core/kernel/float_kernel.h"
-#include "launch/session/memory_meter.h"
+#include "launch/base/machine.h"
 #include "launch/session/session.h"
 #include "launch/train/trainer.h"
 #include "quant/kernel/kernel.h"

@@ -12,14 +12,13 @@
 #include "launch/cmd/begun_recipe.h"
 #include "launch/session/file_kind.h"
 #include "launch/train/forecast.h"
-#include "launch/train/init.h"
+#include "launch/train/training.h"
 #include "launch/base/machine.h"
 #include "launch/base/output.h"
 #include "launch/session/plugin_load.h"
 #include "launch/base/meter.h"
 #include "launch/train/run_check.h"
 #include "launch/cmd/shipped.h"
-#include "launch/train/teacher.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -173,7 +172,7 @@ static oct_status judge_recipe(verdict *v, const oct_args *args)
     if (args->option[REPORT].given) OCT_TRY(check_report_file(args->option[REPORT].text));
     v->ranks = (int)oct_option_count(args, RANKS, 1);
     OCT_TRY(oct_recipe_of_args(&v->recipe, args));
-    OCT_TRY(oct_plugins_load(&v->recipe.plugins));
+    OCT_TRY(oct_plugins_load(&v->recipe.plugins, false, NULL));
     OCT_TRY(oct_check_names(&v->recipe));
     OCT_TRY(oct_onnx_model_open(&v->recipe));
     OCT_TRY(oct_init_open(&v->recipe, &v->init));

@@ -35,7 +35,7 @@ static oct_status read_recipe(subject *s, const char *path, const char *data_pat
     if (data_path) OCT_TRY(oct_format(&override, "data.path=%s", data_path));
     const char *overrides[] = {override};
     OCT_TRY_OUT(oct_recipe_read(&s->recipe, path, NULL, overrides, data_path ? 1 : 0));
-    status = oct_plugins_load(&s->recipe.plugins);
+    status = oct_plugins_load(&s->recipe.plugins, false, NULL);
 out:
     oct_free(&override);
     return status;

@@ -35,11 +35,10 @@ oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe
     oct_train_files files = {0};
     *result = NULL;
     OCT_TRY(compare_recipes(session, recipe));
-    OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
+    OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins, false, NULL)));
     OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
     OCT_TRY(oct_onnx_model_share(session, recipe));
-    oct_status status = oct_init_share(session, recipe, &files.init);
-    if (status == OCT_OK) status = oct_teacher_share(session, recipe, &files.teacher);
+    oct_status status = oct_train_files_share(session, recipe, &files);
     if (status == OCT_OK) status = oct_train(session, args, recipe, &files, result);
     oct_init_close(&files.init);
     oct_checkpoint_close(&files.teacher);

@@ -3,7 +3,7 @@
  *
  * The first guard runs before there is a folder, by a unique name. At each start of mpirun another one
  * takes over, who has the table of its ranks and the lock. */
-#include "launch/ranks/guard.h"
+#include "launch/ranks/watch.h"
 
 #include "core/base/text.h"
 #include "dist/process.h"
@@ -27,7 +27,7 @@
 
 enum { OPEN_FOLDERS = 16, LOOK_NS = 50000000, DISMISSED = -1 };
 
-static const char place[] = "/dev/shm", prefix[] = "octet-job.";
+static const char jobs_folder[] = "/dev/shm", name_prefix[] = "octet-job.";
 static const double ends_within_s = 5;
 
 static struct {
@@ -38,7 +38,7 @@ static struct {
     char folder[64];
 } guard;
 
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where)
 {
     (void)info, (void)kind, (void)where;
     remove(path);
@@ -47,7 +47,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 
 static void remove_folder(const char *path)
 {
-    nftw(path, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    nftw(path, remove_entry, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
 }
 
 /* Opens a folder of this user and takes its lock; -1 where it is taken. */
@@ -62,31 +62,21 @@ static int lock_folder(const char *path)
     return -1;
 }
 
-static void remove_stale(void)
+/* Removes the folders of earlier jobs of this user whose lock nobody holds. */
+static void remove_stale_folders(void)
 {
-    DIR *all = opendir(place);
+    DIR *all = opendir(jobs_folder);
     if (!all) return;
     for (struct dirent *entry; (entry = readdir(all)) != NULL;) {
-        char path[sizeof(place) + sizeof(entry->d_name)];
-        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
-        snprintf(path, sizeof(path), "%s/%s", place, entry->d_name);
+        char path[sizeof(jobs_folder) + sizeof(entry->d_name)];
+        if (strncmp(entry->d_name, name_prefix, strlen(name_prefix)) != 0) continue;
+        snprintf(path, sizeof(path), "%s/%s", jobs_folder, entry->d_name);
         const int lock = lock_folder(path);
         if (lock < 0) continue;
         remove_folder(path);
         close(lock);
     }
     closedir(all);
-}
-
-/* Somebody who looks for stale folders may take a new one before it is locked. */
-static bool make_folder(void)
-{
-    struct stat info;
-    if (mkdir(guard.folder, S_IRWXU) != 0) return false;
-    guard.lock = lock_folder(guard.folder);
-    if (guard.lock >= 0 && stat(guard.folder, &info) == 0) return true;
-    if (guard.lock >= 0) close(guard.lock);
-    return false;
 }
 
 void oct_guard_kill(pid_t mpirun)
@@ -106,28 +96,25 @@ void oct_guard_kill(pid_t mpirun)
     kill(-mpirun, SIGKILL);
 }
 
-static bool is_left(pid_t mpirun)
+/* Whether mpirun or a process of its group is still there. */
+static bool group_lives(pid_t mpirun)
 {
     return kill(-mpirun, 0) == 0 || errno == EPERM;
 }
 
-/* A guard shares nothing with those who wait for the output or the terminal of its owner. */
-static void leave_owner(void)
+/* The life of a guard: it reads the process ids of mpirun until its owner has ended, then ends and removes what is left. */
+static void run_guard(int from, int to)
 {
     static const int asks[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    pid_t mpirun = 0, got_pid;
+    ssize_t got;
+    /* A guard shares nothing with those who wait for the output or the terminal of its owner. */
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     setsid();
     for (size_t i = 0; i < OCT_COUNT(asks); i++)
         signal(asks[i], SIG_IGN);
     for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)
         dup2(null, fd);
-}
-
-static void stand_guard(int from, int to)
-{
-    pid_t mpirun = 0, got_pid;
-    ssize_t got;
-    leave_owner();
     if (write(to, "", 1) != 1) _exit(0); /* there is no owner any more, nor a folder */
     while ((got = read(from, &got_pid, sizeof(got_pid))) != 0) {
         if (got == sizeof(got_pid)) mpirun = got_pid;
@@ -137,9 +124,9 @@ static void stand_guard(int from, int to)
         /* mpirun has had a SIGTERM when its parent ended, and sees it when it is not stopped. */
         const double until = oct_seconds() + ends_within_s;
         kill(-mpirun, SIGCONT);
-        while (is_left(mpirun) && oct_seconds() < until)
+        while (group_lives(mpirun) && oct_seconds() < until)
             nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-        if (is_left(mpirun)) oct_guard_kill(mpirun);
+        if (group_lives(mpirun)) oct_guard_kill(mpirun);
     }
     remove_folder(guard.folder);
     _exit(0);
@@ -152,7 +139,7 @@ static void send_to_guard(pid_t what)
 }
 
 /* Waits for the guard to be ready or, where it is over, for its end. */
-static bool hear(int from)
+static bool wait_for_guard(int from)
 {
     char nothing;
     ssize_t got;
@@ -161,10 +148,10 @@ static bool hear(int from)
     return got == 1;
 }
 
-static void leave_guard(void)
+static void close_guard(void)
 {
     close(guard.to);
-    if (guard.running) hear(guard.from);
+    if (guard.running) wait_for_guard(guard.from);
     close(guard.from);
     guard.running = false;
 }
@@ -188,18 +175,18 @@ static void start_guard(void)
         close(to[1]);
         close(from[0]);
         if (guard.running) close(guard.to); /* only the owner's end must stay open */
-        stand_guard(to[0], from[1]);
+        run_guard(to[0], from[1]);
     }
     close(to[0]);
     close(from[1]);
-    if (child < 0 || !hear(from[0])) {
+    if (child < 0 || !wait_for_guard(from[0])) {
         close(to[1]);
         close(from[0]);
         return;
     }
     if (guard.running) {
         send_to_guard(DISMISSED);
-        leave_guard();
+        close_guard();
     }
     guard.to = to[1];
     guard.from = from[0];
@@ -209,13 +196,17 @@ static void start_guard(void)
 const char *oct_guard_begin(void)
 {
     uint64_t own;
-    remove_stale();
+    remove_stale_folders();
     if (getrandom(&own, sizeof(own), GRND_NONBLOCK) != (ssize_t)sizeof(own)) return NULL;
-    snprintf(guard.folder, sizeof(guard.folder), "%s/%s%ld.%016" PRIx64, place, prefix,
+    snprintf(guard.folder, sizeof(guard.folder), "%s/%s%ld.%016" PRIx64, jobs_folder, name_prefix,
              (long)getpid(), own);
     start_guard();
-    if (make_folder()) return guard.folder;
-    if (guard.running) leave_guard();
+    /* Another job that looks for stale folders may take this one before it is locked. */
+    struct stat info;
+    guard.lock = mkdir(guard.folder, S_IRWXU) == 0 ? lock_folder(guard.folder) : -1;
+    if (guard.lock >= 0 && stat(guard.folder, &info) == 0) return guard.folder;
+    if (guard.lock >= 0) close(guard.lock);
+    if (guard.running) close_guard();
     guard.folder[0] = '\0';
     return NULL;
 }
@@ -231,7 +222,7 @@ void oct_guard_watch(pid_t mpirun)
 void oct_guard_end(void)
 {
     if (!guard.folder[0]) return;
-    if (guard.running) leave_guard();
+    if (guard.running) close_guard();
     remove_folder(guard.folder); /* already removed where there was a guard */
     close(guard.lock);
     guard.folder[0] = '\0';

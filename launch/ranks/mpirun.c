@@ -5,7 +5,7 @@
  *
  * What a user of mpirun has to know is known here: more ranks than cores want leave; mpirun pins each rank to one
  * core, which threads must not share; root needs two variables; a host that lost its power is noticed after eight
- * minutes unless keepalives come sooner. What a rank finds in its environment is in dist/launcher.c. */
+ * minutes unless keepalives come sooner. What a rank finds in its environment is in dist/process.c. */
 #include "launch/ranks/mpirun.h"
 
 #include "core/base/text.h"
@@ -153,7 +153,7 @@ void oct_spawn_end(pid_t pid)
 
 /* Which mpirun it is. */
 
-static const char *text_after(const char *text, const char *words)
+static const char *find_after(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
     if (!at) return NULL;
@@ -168,8 +168,8 @@ bool oct_mpirun_recognize(oct_mpi_launcher *mpirun, const char *said)
     for (const oct_mpirun_dialect *d = oct_mpirun_dialects;
          d < oct_mpirun_dialects + OCT_MPIRUN_DIALECTS; d++)
         for (int i = 0; d->said[i]; i++) {
-            const char *version = text_after(said, d->said[i]), *later;
-            if (version && d->number && (later = text_after(version, d->number)) != NULL)
+            const char *version = find_after(said, d->said[i]), *later;
+            if (version && d->number && (later = find_after(version, d->number)) != NULL)
                 version = later;
             if (!version || strtol(version, NULL, 10) < d->since) continue;
             mpirun->dialect = d;
@@ -281,7 +281,7 @@ static void add_pair(words *to, const char *flag, const char *value)
 }
 
 /* What decides how a rank computes, waits and finds its libraries and files. */
-static void add_exported(words *to)
+static void add_exported_variables(words *to)
 {
     static const char *const prefixes[] = {"OMP_",      "GOMP_", "OCT_",
                                            "OPENBLAS_", "HDF5_", "LD_LIBRARY_PATH="};
@@ -295,7 +295,7 @@ static void add_exported(words *to)
 }
 
 /* Options that this process has taken, with their values, are not the ranks' own. */
-static bool is_taken(const char *word, bool *with_value)
+static bool is_own_option(const char *word, bool *with_value)
 {
     static const char *const names[] = {"--ranks", "--restart", "--hostfile", "--hosts", "-H"};
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
@@ -307,7 +307,8 @@ static bool is_taken(const char *word, bool *with_value)
     return false;
 }
 
-static void add_program(words *to, const oct_mpirun_job *job)
+/* Each rank runs this command line again, without the options that this process has taken. */
+static void add_octet_command(words *to, const oct_mpirun_job *job)
 {
     const oct_args *args = job->args;
     bool own = false, with_value;
@@ -316,7 +317,7 @@ static void add_program(words *to, const oct_mpirun_job *job)
     if (!args->progress && job->bar) add_pair(to, "--progress", "bar");
     for (int i = 2; i < args->argc; i++) {
         own = own || strcmp(args->argv[i], "--") == 0;
-        if (own || !is_taken(args->argv[i], &with_value))
+        if (own || !is_own_option(args->argv[i], &with_value))
             add_word(to, args->argv[i]);
         else if (!with_value)
             i++;
@@ -324,7 +325,7 @@ static void add_program(words *to, const oct_mpirun_job *job)
 }
 
 /* The value of a word of the table in this job. */
-static const char *value_of(const oct_mpirun_job *job, const char *word, const char *number)
+static const char *resolve_word(const oct_mpirun_job *job, const char *word, const char *number)
 {
     return strcmp(word, OCT_MPIRUN_RANKS) == 0      ? number
            : strcmp(word, OCT_MPIRUN_HOSTFILE) == 0 ? job->hostfile
@@ -342,9 +343,9 @@ size_t oct_mpirun_command(const oct_mpi_launcher *mpirun, const oct_mpirun_job *
     for (const oct_mpirun_words *flag = mpirun->dialect->flags; flag->word[0]; flag++)
         for (size_t i = 0; i < OCT_COUNT(flag->word) && flag->word[i] && job_needs(job, flag->need);
              i++)
-            add_word(&all, value_of(job, flag->word[i], number));
-    if (mpirun->dialect->exports && (job->hostfile || job->beyond)) add_exported(&all);
-    add_program(&all, job);
+            add_word(&all, resolve_word(job, flag->word[i], number));
+    if (mpirun->dialect->exports && (job->hostfile || job->beyond)) add_exported_variables(&all);
+    add_octet_command(&all, job);
     argv[all.count] = NULL;
     return all.count;
 }
@@ -355,5 +356,6 @@ void oct_mpirun_environment(const oct_mpi_launcher *mpirun, const oct_mpirun_job
         setenv("HOME", "/", 1); /* that of Open MPI crashes */
     for (const oct_mpirun_words *set = mpirun->dialect->settings; set->word[0]; set++)
         if (job_needs(job, set->need))
-            setenv(set->word[0], value_of(job, set->word[1], ""), set->need != OCT_MPIRUN_ON_HOSTS);
+            setenv(set->word[0], resolve_word(job, set->word[1], ""),
+                   set->need != OCT_MPIRUN_ON_HOSTS);
 }

@@ -10,9 +10,9 @@
 #include "io/file/file.h"
 #include "launch/base/machine.h"
 #include "launch/base/meter.h"
+#include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/shipped.h"
-#include "launch/ranks/guard.h"
 #include "launch/ranks/watch.h"
 #include "launch/session/job.h"
 #include "launch/runfolder/run_folder.h"
@@ -38,10 +38,11 @@ enum {
     LOOK_NS = 20000000
 };
 
-static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+static const char name_letters[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
 /* "localhost", or what gethostname says, with or without its domain. */
-static bool is_here(const char *name)
+static bool is_this_host(const char *name)
 {
     char own[256] = "";
     if (strcmp(name, "localhost") == 0 || strcmp(name, "127.0.0.1") == 0) return true;
@@ -64,7 +65,7 @@ static oct_status add_host(oct_rank_hosts *hosts, const char *name, size_t lengt
     oct_rank_host *host = &hosts->host[hosts->count++];
     *host = (oct_rank_host){.slots = slots};
     memcpy(host->name, name, length);
-    host->here = is_here(host->name);
+    host->here = is_this_host(host->name);
     return OCT_OK;
 }
 
@@ -72,7 +73,7 @@ static oct_status add_host(oct_rank_hosts *hosts, const char *name, size_t lengt
 static oct_status read_host(oct_rank_hosts *hosts, const char *text)
 {
     static const char slots_word[] = "slots";
-    const size_t length = strspn(text, letters);
+    const size_t length = strspn(text, name_letters);
     const char *at = text + length;
     int64_t slots = 1;
     OCT_CHECK(length > 0 && text[0] != '-' && text[0] != '.' && strchr(" \t:", *at), OCT_USAGE,
@@ -98,17 +99,6 @@ static oct_status read_host(oct_rank_hosts *hosts, const char *text)
     return add_host(hosts, text, length, slots);
 }
 
-/* Cuts comment and blanks off a line. */
-static char *trim(char *line)
-{
-    line[strcspn(line, "#\r")] = '\0';
-    line += strspn(line, " \t");
-    size_t length = strlen(line);
-    while (length > 0 && strchr(" \t", line[length - 1]))
-        line[--length] = '\0';
-    return line;
-}
-
 oct_status oct_rank_hosts_read(oct_rank_hosts *hosts, const char *path)
 {
     void *bytes;
@@ -120,7 +110,10 @@ oct_status oct_rank_hosts_read(oct_rank_hosts *hosts, const char *path)
     for (char *line = bytes, *next; line; line = next, number++) {
         next = strchr(line, '\n');
         if (next) *next++ = '\0';
-        line = trim(line);
+        line[strcspn(line, "#\r")] = '\0';
+        line += strspn(line, " \t");
+        for (size_t end = strlen(line); end > 0 && strchr(" \t", line[end - 1]);)
+            line[--end] = '\0';
         if (!*line) continue;
         status = read_host(hosts, line);
         if (status != OCT_OK) (void)oct_fail_prefix("%s:%zu", path, number);
@@ -189,7 +182,7 @@ oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, const oct_mpirun_dialect 
     return OCT_OK;
 }
 
-static bool begin_to_ask(const char *name, const oct_mpirun_dialect *dialect, pid_t *pid)
+static bool start_agent(const char *name, const oct_mpirun_dialect *dialect, pid_t *pid)
 {
     char own[1024] = "ssh -o BatchMode=yes -o ConnectTimeout=5";
     const char *argv[AGENT_WORDS + 3], *agent = getenv(dialect->agent);
@@ -231,7 +224,7 @@ oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, const oct_mpirun_dialect *d
     for (size_t i = 0; i < hosts->count; i++) {
         oct_rank_host *host = &hosts->host[i];
         if (host->here || host->silent) continue;
-        host->silent = !begin_to_ask(host->name, dialect, &asked[i]);
+        host->silent = !start_agent(host->name, dialect, &asked[i]);
     }
     const double until = oct_seconds() + patience_s;
     while (collect_answers(hosts, asked) > 0 && oct_seconds() < until)
@@ -256,20 +249,6 @@ enum { SHARED_BYTES = 16 << 20, RANK_BYTES = 8 << 20 };
 
 /* How long mpirun may take to say its version, and a host to answer. */
 static const double version_within_s = 5, answers_within_s = 10;
-
-/* Batch systems and Open MPI's own settings name hosts beyond this one to mpirun. Returns what they say, or NULL. */
-static const char *allocation(void)
-{
-    static const char *const variables[] = {"SLURM_JOB_NODELIST", "SLURM_JOB_ID", "PBS_NODEFILE",
-                                            "LSB_HOSTS", "PE_HOSTFILE"};
-    for (size_t i = 0; i < OCT_COUNT(variables); i++)
-        if (getenv(variables[i])) return getenv(variables[i]);
-    for (size_t i = 0; i < OCT_MPIRUN_DIALECTS; i++) {
-        const char *variable = oct_mpirun_dialects[i].default_hosts;
-        if (variable && getenv(variable)) return getenv(variable);
-    }
-    return NULL;
-}
 
 static oct_status check_load(int64_t ranks, int64_t threads)
 {
@@ -309,7 +288,15 @@ static oct_status read_hosts(launch *l)
               "command line: --hostfile and --hosts cannot be used together");
     if (request->hostfile) OCT_TRY(oct_rank_hosts_read(&l->hosts, request->hostfile));
     if (request->hosts) OCT_TRY(oct_rank_hosts_parse(&l->hosts, request->hosts));
-    l->start.allocation = allocation();
+    /* Batch systems and Open MPI's own settings name hosts beyond this one to mpirun. */
+    static const char *const variables[] = {"SLURM_JOB_NODELIST", "SLURM_JOB_ID", "PBS_NODEFILE",
+                                            "LSB_HOSTS", "PE_HOSTFILE"};
+    const char **allocation = &l->start.allocation;
+    for (size_t i = 0; i < OCT_COUNT(variables) && !*allocation; i++)
+        *allocation = getenv(variables[i]);
+    for (size_t i = 0; i < OCT_MPIRUN_DIALECTS && !*allocation; i++)
+        if (oct_mpirun_dialects[i].default_hosts)
+            *allocation = getenv(oct_mpirun_dialects[i].default_hosts);
     job->beyond = l->start.allocation || oct_rank_hosts_beyond(&l->hosts);
     job->ranks = request->ranks;
     if (l->hosts.count == 0) {
@@ -329,7 +316,7 @@ static oct_status read_hosts(launch *l)
 
 /* Refuses before anything starts what the recipe rules out, and a disk that is full already. A loss may be
  * logged by this process alone. */
-static oct_status look_at_recipe(const launch *l)
+static oct_status check_recipe(const launch *l)
 {
     oct_recipe recipe;
     char *model = NULL;
@@ -340,7 +327,7 @@ static oct_status look_at_recipe(const launch *l)
     if (status == OCT_OK) status = oct_run_path(recipe.output, "model.int8.h5", &model);
     if (status == OCT_OK && !l->start.job.beyond && !oct_file_exists(model))
         status = oct_check_room(&recipe, 0);
-    if (status == OCT_OK) status = oct_run_folder_log_failure(recipe.output);
+    if (status == OCT_OK) oct_failure_log(recipe.output);
     oct_free(&model);
     oct_recipe_free(&recipe);
     return status;
@@ -361,7 +348,7 @@ static oct_status prepare_launch(launch *l)
                             .program = l->program};
     l->start.deadline_s = wanted.deadline_s;
     if (!job->beyond) OCT_TRY(check_load(job->ranks, job->threads));
-    OCT_TRY(look_at_recipe(l));
+    OCT_TRY(check_recipe(l));
     ssize_t length = readlink("/proc/self/exe", l->program, sizeof(l->program) - 1);
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
     l->program[length] = '\0';
@@ -373,7 +360,7 @@ static oct_status prepare_launch(launch *l)
 
 /* Finds the step of the newest good checkpoint, 0 where there is none, and logs into the run's log from here on: the
  * ranks, which did, are gone. A log that cannot be written hinders nothing. */
-static oct_status look_at_run(const oct_args *args, int64_t *step)
+static oct_status find_newest_step(const oct_args *args, int64_t *step)
 {
     oct_recipe recipe;
     oct_checkpoint newest = {0};
@@ -394,7 +381,7 @@ static oct_status look_at_run(const oct_args *args, int64_t *step)
 }
 
 /* Names the hosts that are left out: ", without node3 and 2 more, which do not answer". */
-static void name_silent(const oct_rank_hosts *hosts, char *text, size_t size)
+static void list_silent_hosts(const oct_rank_hosts *hosts, char *text, size_t size)
 {
     size_t silent = 0;
     const char *first = "";
@@ -408,12 +395,12 @@ static void name_silent(const oct_rank_hosts *hosts, char *text, size_t size)
 
 /* Decides where and with how many ranks it goes on, and says so; `lost` is what happened. That is a warning: with
  * --quiet only the log has it, since nothing is wrong any more. */
-static oct_status choose_next(launch *l, const char *lost)
+static oct_status choose_restart(launch *l, const char *lost)
 {
     int64_t step;
     char silent[400];
     int64_t *ranks = &l->start.job.ranks;
-    OCT_TRY(look_at_run(l->args, &step));
+    OCT_TRY(find_newest_step(l->args, &step));
     if (oct_rank_hosts_beyond(&l->hosts))
         OCT_TRY(oct_rank_hosts_ask(&l->hosts, l->start.mpirun.dialect, answers_within_s));
     if (step == l->step && *ranks > 1) (*ranks)--;
@@ -423,7 +410,7 @@ static oct_status choose_next(launch *l, const char *lost)
     if (l->hosts.count > 0 && *ranks > slots) *ranks = slots;
     l->step = step;
     l->restarts++;
-    name_silent(&l->hosts, silent, sizeof(silent));
+    list_silent_hosts(&l->hosts, silent, sizeof(silent));
     oct_log(OCT_LOG_WARN, "%s; restart %lld of %lld: %lld rank%s on from step %lld%s", lost,
             (long long)l->restarts, (long long)l->request->restarts, (long long)*ranks,
             *ranks == 1 ? " goes" : "s go", (long long)step, silent);
@@ -447,7 +434,7 @@ static oct_status start_until_done(launch *l, int *exit_status)
         if (status == OCT_LOST) snprintf(lost, sizeof(lost), "%s", oct_fail_text(0));
         lost[strcspn(lost, "\n")] = '\0';
         oct_fail_clear();
-        const oct_status chosen = choose_next(l, lost);
+        const oct_status chosen = choose_restart(l, lost);
         OCT_TRY(oct_log_file(NULL));
         OCT_TRY(chosen);
     }

@@ -18,9 +18,9 @@ enum { ROUNDS = 64, LOOK_MS = 100, LOOKS_MAX = 20 };
 
 typedef struct oct_relayed stream;
 
-static bool holds(const stream *s)
+static bool has_unwritten(const stream *s)
 {
-    return s->given < s->held;
+    return s->written < s->length;
 }
 
 static void close_end(int *fd)
@@ -51,7 +51,7 @@ oct_status oct_relay_open(oct_relay *relay, const oct_relay_editor *editor,
     return OCT_OK;
 }
 
-static bool only_for_now(int error)
+static bool is_temporary(int error)
 {
     return error == EINTR || error == EAGAIN;
 }
@@ -60,22 +60,22 @@ static bool only_for_now(int error)
 static void pass_stderr(oct_relay *relay, const char *text, size_t size)
 {
     stream *s = &relay->stream[1];
-    if (relay->tailed + size > sizeof(relay->tail)) {
-        const size_t gone = relay->tailed + size - sizeof(relay->tail);
-        relay->tailed -= gone;
-        memmove(relay->tail, relay->tail + gone, relay->tailed);
+    if (relay->tail_bytes + size > sizeof(relay->tail)) {
+        const size_t gone = relay->tail_bytes + size - sizeof(relay->tail);
+        relay->tail_bytes -= gone;
+        memmove(relay->tail, relay->tail + gone, relay->tail_bytes);
     }
-    memcpy(relay->tail + relay->tailed, text, size);
-    relay->tailed += size;
-    memcpy(s->text + s->held, text, size);
-    s->held += size;
+    memcpy(relay->tail + relay->tail_bytes, text, size);
+    relay->tail_bytes += size;
+    memcpy(s->text + s->length, text, size);
+    s->length += size;
 }
 
-static void pass_kept(oct_relay *relay, size_t size)
+static void pass_kept_lines(oct_relay *relay, size_t size)
 {
-    pass_stderr(relay, relay->keeps, size);
-    relay->kept -= size;
-    memmove(relay->keeps, relay->keeps + size, relay->kept);
+    pass_stderr(relay, relay->kept_text, size);
+    relay->kept_bytes -= size;
+    memmove(relay->kept_text, relay->kept_text + size, relay->kept_bytes);
 }
 
 static bool is_rule(const char *line, size_t length)
@@ -93,58 +93,55 @@ static bool is_account(const oct_relay *relay, const char *line, size_t length)
 }
 
 /* Decides about what is kept, after each of its lines. */
-static void judge_kept(oct_relay *relay)
+static void decide_on_kept_lines(oct_relay *relay)
 {
     const oct_relay_editor *e = &relay->editor;
-    const char *text = relay->keeps;
-    const size_t first = (size_t)((const char *)memchr(text, '\n', relay->kept) + 1 - text);
-    size_t last = relay->kept - 1; /* where the last line begins */
+    const char *text = relay->kept_text;
+    const size_t first = (size_t)((const char *)memchr(text, '\n', relay->kept_bytes) + 1 - text);
+    size_t last = relay->kept_bytes - 1; /* where the last line begins */
     while (last > 0 && text[last - 1] != '\n')
         last--;
     const bool block = is_rule(text, first),
-               ruled = block && is_rule(text + last, relay->kept - last);
+               ruled = block && is_rule(text + last, relay->kept_bytes - last);
     if (block && last == 0) return; /* what is under it decides */
     if (last == first && ruled)
-        pass_kept(relay, first); /* the end of a block that has passed, and the rule of another */
-    else if (last == (block ? first : 0) && !is_account(relay, text + last, relay->kept - last))
-        pass_kept(relay, relay->kept);
+        pass_kept_lines(relay,
+                        first); /* the end of a block that has passed, and the rule of another */
+    else if (last == (block ? first : 0) &&
+             !is_account(relay, text + last, relay->kept_bytes - last))
+        pass_kept_lines(relay, relay->kept_bytes);
     else if (block && !ruled)
         return;
     else if (e->explained(e->job))
-        relay->kept = 0;
+        relay->kept_bytes = 0;
     else
-        pass_kept(relay, relay->kept);
+        pass_kept_lines(relay, relay->kept_bytes);
 }
 
-/* What ranks of another host say of their start is for the editor alone. */
-static void take_mark(oct_relay *relay)
-{
-    const oct_relay_editor *e = &relay->editor;
-    char host[256];
-    int ranks;
-    relay->keeps[relay->kept - 1] = '\0';
-    if (sscanf(relay->keeps, OCT_RANK_MARK " %d %255s", &ranks, host) == 2)
-        e->began(e->job, ranks, host);
-    relay->kept = 0;
-}
-
-static void sift_stderr(oct_relay *relay, const char *text, size_t size)
+static void filter_stderr(oct_relay *relay, const char *text, size_t size)
 {
     static const char openers[] = OCT_RANK_MARK "-=[mUA"; /* of rules, lines and accounts */
+    const oct_relay_editor *editor = &relay->editor;
+    char host[256];
+    int ranks;
     for (const char *at = text; at < text + size; at++) {
         if (!*at) continue; /* PRRTE passes the ends of its strings on */
-        if (relay->within || (relay->kept == 0 && !strchr(openers, *at))) {
+        if (relay->passes_line || (relay->kept_bytes == 0 && !strchr(openers, *at))) {
             pass_stderr(relay, at, 1);
         } else {
-            relay->keeps[relay->kept++] = *at;
-            if (*at == '\n' && relay->keeps[0] == OCT_RANK_MARK[0])
-                take_mark(relay);
-            else if (*at == '\n')
-                judge_kept(relay);
-            if (relay->kept < sizeof(relay->keeps)) continue;
-            pass_kept(relay, relay->kept);
+            relay->kept_text[relay->kept_bytes++] = *at;
+            if (*at == '\n' && relay->kept_text[0] == OCT_RANK_MARK[0]) {
+                /* What ranks of another host say of their start is for the editor alone. */
+                relay->kept_text[relay->kept_bytes - 1] = '\0';
+                if (sscanf(relay->kept_text, OCT_RANK_MARK " %d %255s", &ranks, host) == 2)
+                    editor->began(editor->job, ranks, host);
+                relay->kept_bytes = 0;
+            } else if (*at == '\n')
+                decide_on_kept_lines(relay);
+            if (relay->kept_bytes < sizeof(relay->kept_text)) continue;
+            pass_kept_lines(relay, relay->kept_bytes);
         }
-        relay->within = *at != '\n';
+        relay->passes_line = *at != '\n';
     }
 }
 
@@ -152,29 +149,29 @@ static void read_stream(oct_relay *relay, stream *s)
 {
     char text[OCT_RELAY_BYTES];
     const ssize_t got = read(s->from, text, sizeof(text));
-    s->given = s->held = 0;
+    s->written = s->length = 0;
     const bool is_stderr = s == &relay->stream[1];
-    if (got > 0 && is_stderr) sift_stderr(relay, text, (size_t)got);
-    if (got > 0 && !is_stderr) memcpy(s->text, text, s->held = (size_t)got);
-    if (got == 0 || (got < 0 && !only_for_now(errno))) {
+    if (got > 0 && is_stderr) filter_stderr(relay, text, (size_t)got);
+    if (got > 0 && !is_stderr) memcpy(s->text, text, s->length = (size_t)got);
+    if (got == 0 || (got < 0 && !is_temporary(errno))) {
         close_end(&s->from);
-        if (is_stderr) pass_kept(relay, relay->kept);
+        if (is_stderr) pass_kept_lines(relay, relay->kept_bytes);
     }
-    if (s->to < 0) s->held = 0;
+    if (s->to < 0) s->length = 0;
 }
 
 static void write_stream(oct_relay *relay, stream *s)
 {
-    const size_t left = s->held - s->given;
+    const size_t left = s->length - s->written;
     const ssize_t gone =
-        write(s->to, s->text + s->given, left < OCT_RELAY_BYTES ? left : OCT_RELAY_BYTES);
+        write(s->to, s->text + s->written, left < OCT_RELAY_BYTES ? left : OCT_RELAY_BYTES);
     if (gone >= 0) {
-        s->given += (size_t)gone;
-        if (s->to == STDERR_FILENO && gone > 0) relay->open_line = s->text[s->given - 1] != '\n';
-    } else if (!only_for_now(errno)) {
+        s->written += (size_t)gone;
+        if (s->to == STDERR_FILENO && gone > 0) relay->open_line = s->text[s->written - 1] != '\n';
+    } else if (!is_temporary(errno)) {
         if (s->to == STDOUT_FILENO && relay->failed == 0) relay->failed = errno;
         s->to = -1;
-        s->held = 0;
+        s->length = 0;
     }
 }
 
@@ -184,14 +181,14 @@ static bool move_once(oct_relay *relay, int patience_ms)
     struct pollfd polled[OCT_RELAY_STREAMS];
     for (int i = 0; i < OCT_RELAY_STREAMS; i++) {
         const stream *s = &relay->stream[i];
-        polled[i] = holds(s) ? (struct pollfd){.fd = s->to, .events = POLLOUT}
-                             : (struct pollfd){.fd = s->from, .events = POLLIN};
+        polled[i] = has_unwritten(s) ? (struct pollfd){.fd = s->to, .events = POLLOUT}
+                                     : (struct pollfd){.fd = s->from, .events = POLLIN};
     }
     if (poll(polled, OCT_RELAY_STREAMS, patience_ms) <= 0) return false;
     for (int i = 0; i < OCT_RELAY_STREAMS; i++) {
         stream *s = &relay->stream[i];
         if (!polled[i].revents) continue;
-        if (holds(s))
+        if (has_unwritten(s))
             write_stream(relay, s);
         else
             read_stream(relay, s);
@@ -207,12 +204,12 @@ void oct_relay_move(oct_relay *relay, int patience_ms)
 }
 
 /* True when each line of a text was among the last that came on stderr. */
-static bool has_said(const oct_relay *relay, const char *text)
+static bool has_passed(const oct_relay *relay, const char *text)
 {
     for (size_t length; *text; text += length + (text[length] == '\n')) {
         text += strspn(text, " ");
         length = strcspn(text, "\n");
-        if (!memmem(relay->tail, relay->tailed, text, length)) return false;
+        if (!memmem(relay->tail, relay->tail_bytes, text, length)) return false;
     }
     return true;
 }
@@ -224,7 +221,7 @@ void oct_relay_close(oct_relay *relay, bool (*asked)(void))
         bool waits = false;
         oct_relay_move(relay, 0);
         for (int i = 0; i < OCT_RELAY_STREAMS; i++)
-            waits = waits || holds(&relay->stream[i]);
+            waits = waits || has_unwritten(&relay->stream[i]);
         if (!waits && !move_once(relay, 0)) break;
         if (waits && !move_once(relay, LOOK_MS) && asked() && ++looks >= LOOKS_MAX) break;
     }
@@ -235,5 +232,5 @@ void oct_relay_close(oct_relay *relay, bool (*asked)(void))
         close_end(&relay->stream[i].from);
     /* mpirun may end before it has passed on what a rank said last. */
     const char *words = oct_rank_table_words();
-    if (!has_said(relay, words)) fputs(words, stderr);
+    if (!has_passed(relay, words)) fputs(words, stderr);
 }

@@ -4,7 +4,7 @@
 #include "launch/ranks/watch.h"
 
 #include "core/base/log.h"
-#include "launch/base/failure.h"
+#include "launch/base/output.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 int64_t oct_ranks_begun(const oct_ranks_seen *seen)
 {
-    int64_t begun = seen->elsewhere;
+    int64_t begun = seen->begun_elsewhere;
     for (int i = 0; i < oct_rank_table_lines(); i++)
         begun += oct_rank_table_line(i).pid > 0;
     return begun;
@@ -37,7 +37,7 @@ bool oct_ranks_train(const oct_ranks_start *start)
     return strcmp(start->job.args->argv[1], "train") == 0;
 }
 
-static const char *remedy(const oct_ranks_seen *seen)
+static const char *remedy_text(const oct_ranks_seen *seen)
 {
     if (seen->start->goes_on) return "";
     return oct_ranks_train(seen->start)
@@ -50,8 +50,8 @@ static const char *name_gone(const oct_ranks_seen *seen, char text[128])
 {
     char host[64] = "";
     if (gethostname(host, sizeof(host) - 1) != 0) snprintf(host, sizeof(host), "this host");
-    if (seen->found)
-        snprintf(text, 128, "rank %d (%s)", seen->gone.rank, host);
+    if (seen->rank_gone)
+        snprintf(text, 128, "rank %d (%s)", seen->gone_rank.rank, host);
     else
         snprintf(text, 128, "a rank");
     return text;
@@ -60,8 +60,8 @@ static const char *name_gone(const oct_ranks_seen *seen, char text[128])
 static const char *place_of_gone(const oct_ranks_seen *seen, char text[64])
 {
     text[0] = '\0';
-    if (seen->found && seen->gone.step > 0)
-        snprintf(text, 64, " in step %lld", (long long)seen->gone.step);
+    if (seen->rank_gone && seen->gone_rank.step > 0)
+        snprintf(text, 64, " in step %lld", (long long)seen->gone_rank.step);
     return text;
 }
 
@@ -81,42 +81,42 @@ static bool begun_on_no_host(const oct_ranks_seen *seen)
 
 /* A signal to mpirun reaches all its ranks; where one ends by itself, mpirun asks the others alone. Of ranks on other
  * hosts that is unknown. */
-static bool all_were_asked(const oct_ranks_seen *seen)
+static bool all_ranks_were_asked(const oct_ranks_seen *seen)
 {
     for (int i = 0; i < oct_rank_table_lines(); i++) {
         const oct_rank_view view = oct_rank_table_line(i);
         if (view.pid > 0 && !view.stops) return false;
     }
-    return oct_ranks_begun(seen) - seen->elsewhere >= seen->start->job.ranks;
+    return oct_ranks_begun(seen) - seen->begun_elsewhere >= seen->start->job.ranks;
 }
 
-static oct_status stopped(const oct_ranks_seen *seen, const char *how)
+static oct_status fail_stopped(const oct_ranks_seen *seen, const char *how)
 {
-    const oct_status status = oct_fail(OCT_STOPPED, "%s%s", how, remedy(seen));
+    const oct_status status = oct_fail(OCT_STOPPED, "%s%s", how, remedy_text(seen));
     if (some_rank_said(oct_status_exit(OCT_STOPPED)))
         oct_failure_silence(); /* and has reported it */
     return status;
 }
 
-static oct_status signalled(const oct_ranks_seen *seen, int signal_number)
+static oct_status fail_signalled(const oct_ranks_seen *seen, int signal_number)
 {
     char who[128], place[64];
     return oct_fail(
         OCT_LOST, "%s was ended by signal %d (%s)%s%s%s%s", name_gone(seen, who), signal_number,
-        strsignal(signal_number), place_of_gone(seen, place), remedy(seen),
+        strsignal(signal_number), place_of_gone(seen, place), remedy_text(seen),
         signal_number == SIGKILL ? "\nif no user sent it, the kernel ended it, since memory was out"
                                  : "",
         seen->report);
 }
 
 /* mpirun was ended from outside. */
-static oct_status judge_signal(const oct_ranks_seen *seen, int signal_number)
+static oct_status fail_mpirun_signalled(const oct_ranks_seen *seen, int signal_number)
 {
     const bool polite = signal_number == SIGTERM || signal_number == SIGINT ||
                         signal_number == SIGHUP || signal_number == SIGUSR1;
-    if (polite) return stopped(seen, "mpirun was stopped, and its ranks with it");
+    if (polite) return fail_stopped(seen, "mpirun was stopped, and its ranks with it");
     return oct_fail(OCT_LOST, "mpirun itself was ended by signal %d (%s), and its ranks with it%s",
-                    signal_number, strsignal(signal_number), remedy(seen));
+                    signal_number, strsignal(signal_number), remedy_text(seen));
 }
 
 /* Names the ranks of this host that never came as far as Octet, of a job of this host alone. */
@@ -124,7 +124,8 @@ static bool name_absent(const oct_ranks_seen *seen, char text[128])
 {
     size_t used = 0;
     int absent = 0;
-    if (seen->start->job.beyond || seen->start->job.hostfile || seen->elsewhere > 0) return false;
+    if (seen->start->job.beyond || seen->start->job.hostfile || seen->begun_elsewhere > 0)
+        return false;
     for (int i = 0; i < oct_rank_table_lines(); i++)
         if (oct_rank_table_line(i).pid == 0 && absent++ < 8)
             used += (size_t)snprintf(text + used, 128 - used, "%s%d", used > 0 ? ", " : "", i);
@@ -134,7 +135,7 @@ static bool name_absent(const oct_ranks_seen *seen, char text[128])
 
 /* Of mpirun itself is what no rank of ours ends with and no signal stands for: where a host has gone, that is the
  * status of the agent that leads there (255 of ssh), or Open MPI's 205. */
-static bool is_of_mpirun(int exit_status)
+static bool is_status_of_mpirun(int exit_status)
 {
     static const int ours[] = {
 #define X(status, number, text) number,
@@ -147,7 +148,7 @@ static bool is_of_mpirun(int exit_status)
 }
 
 /* No rank has said this status: it is mpirun's, of a rank that Octet was not in, or of ranks that are not seen. */
-static oct_status judge_unsaid(const oct_ranks_seen *seen, int exit_status)
+static oct_status judge_other_status(const oct_ranks_seen *seen, int exit_status)
 {
     char absent[128];
     const bool beyond = seen->start->job.beyond, answers = exit_status == oct_status_exit(OCT_NO);
@@ -161,55 +162,96 @@ static oct_status judge_unsaid(const oct_ranks_seen *seen, int exit_status)
         return oct_fail(OCT_LOST,
                         "a rank ended with status %d before Octet began in it; ranks that never "
                         "began: %s%s",
-                        exit_status, absent, remedy(seen));
-    if (is_of_mpirun(exit_status) || (answers && oct_ranks_train(seen->start)))
+                        exit_status, absent, remedy_text(seen));
+    if (is_status_of_mpirun(exit_status) || (answers && oct_ranks_train(seen->start)))
         return oct_fail(OCT_LOST, "mpirun ended with status %d, which no rank gave%s%s",
                         exit_status, beyond ? ": a host is lost, or the way to it" : "",
-                        remedy(seen));
+                        remedy_text(seen));
     return OCT_OK;
 }
 
-static oct_status judge_gone(const oct_ranks_seen *seen, int exit_status, bool merges)
+static oct_status fail_gone(const oct_ranks_seen *seen, int exit_status, bool merges)
 {
     char who[128], place[64];
-    const bool in_mpi = seen->found && (seen->gone.stage == OCT_RANK_IN_INIT ||
-                                        seen->gone.stage == OCT_RANK_IN_DUP);
+    const bool in_mpi = seen->rank_gone && (seen->gone_rank.stage == OCT_RANK_IN_INIT ||
+                                            seen->gone_rank.stage == OCT_RANK_IN_DUP);
     return oct_fail(OCT_LOST, "%s ended with %s %d%s%s%s%s", name_gone(seen, who),
                     merges ? "(by mpirun) status" : "status", exit_status,
                     in_mpi ? " where MPI starts: see MPI's output above for the reason"
                            : " and said nothing",
-                    place_of_gone(seen, place), remedy(seen), seen->report);
+                    place_of_gone(seen, place), remedy_text(seen), seen->report);
 }
+
+/* How a start of mpirun ends, for its caller. */
+typedef enum verdict {
+    ITS_STATUS,          /* that of mpirun is the command's */
+    RANK_STATUS,         /* that of a rank which failed */
+    GIVEN_UP_BUT_FAILED, /* the same, though this process ended mpirun */
+    GIVEN_UP,            /* this process ended mpirun */
+    STOPPED,             /* as this process was asked */
+    MPIRUN_SIGNALLED,    /* from outside */
+    RANK_SIGNALLED,      /* a rank is lost: ended by a signal, */
+    RANK_GONE,           /* or without a word */
+    OTHER_STATUS         /* that no rank has reported */
+} verdict;
 
 oct_status oct_ranks_judge(const oct_ranks_seen *seen, int ended, int *exit_status)
 {
-    const bool merges = seen->start->mpirun.dialect->merges;
+    const bool merges = seen->start->mpirun.dialect->merges, exited = WIFEXITED(ended);
     const int failed = oct_ranks_failed_status(), lost = oct_status_exit(OCT_LOST);
-    const int status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 0;
-    *exit_status = status;
-    if (WIFEXITED(ended) && status != 0 && some_rank_said(status)) return OCT_OK;
+    const int status = exited ? WEXITSTATUS(ended) : 0;
     const bool nobody = begun_on_no_host(seen) && !seen->start->job.beyond;
-    if (WIFEXITED(ended) && status == 0 && failed == 0 && !seen->found && !nobody) return OCT_OK;
-    if (seen->given_up && failed != 0) { /* which has its own reason */
+    const bool by_merged_signal = merges && (status == SIGKILL || status == SIGSEGV);
+    const bool by_shell_rule = status > 128 && !is_status_of_mpirun(status);
+    char absent[128];
+    const bool followed =
+        seen->gone_rank.stops && name_absent(seen, absent); /* one that never began */
+    /* The first row that holds is the verdict. */
+    const struct {
+        bool holds;
+        verdict verdict;
+    } rows[] = {
+        {exited && status != 0 && some_rank_said(status), ITS_STATUS},
+        {exited && status == 0 && failed == 0 && !seen->rank_gone && !nobody, ITS_STATUS},
+        {seen->given_up && failed != 0, GIVEN_UP_BUT_FAILED},
+        {seen->end_asked, STOPPED},
+        {seen->stop_asked && (!exited || status == 128 + SIGUSR1 || oct_ranks_begun(seen) == 0),
+         STOPPED},
+        {seen->given_up, GIVEN_UP},
+        {!exited || all_ranks_were_asked(seen), MPIRUN_SIGNALLED},
+        {failed != 0 && (merges || status == 0) && (failed != lost || !seen->rank_gone),
+         RANK_STATUS},
+        {merges && status == SIGTERM, MPIRUN_SIGNALLED},
+        {by_merged_signal || by_shell_rule, RANK_SIGNALLED},
+        {seen->rank_gone && !followed, RANK_GONE},
+        {true, OTHER_STATUS},
+    };
+    size_t row = 0;
+    while (!rows[row].holds)
+        row++;
+    *exit_status = status;
+    switch (rows[row].verdict) {
+    case ITS_STATUS:
+        return OCT_OK;
+    case GIVEN_UP_BUT_FAILED:
         oct_log(OCT_LOG_ERROR, "%s", seen->given_up);
         *exit_status = failed;
         return OCT_OK;
-    }
-    if (seen->ends || (seen->asked && (WIFSIGNALED(ended) || status == 128 + SIGUSR1 ||
-                                       oct_ranks_begun(seen) == 0)))
-        return stopped(seen, "stopped as asked");
-    if (seen->given_up) return oct_fail(OCT_LOST, "%s%s", seen->given_up, remedy(seen));
-    if (WIFSIGNALED(ended)) return judge_signal(seen, WTERMSIG(ended));
-    if (all_were_asked(seen)) return judge_signal(seen, SIGTERM);
-    if (failed != 0 && (merges || status == 0) && (failed != lost || !seen->found)) {
+    case RANK_STATUS:
         *exit_status = failed;
         return OCT_OK;
+    case STOPPED:
+        return fail_stopped(seen, "stopped as asked");
+    case GIVEN_UP:
+        return oct_fail(OCT_LOST, "%s%s", seen->given_up, remedy_text(seen));
+    case MPIRUN_SIGNALLED:
+        return fail_mpirun_signalled(seen, exited ? SIGTERM : WTERMSIG(ended));
+    case RANK_SIGNALLED:
+        return fail_signalled(seen, by_merged_signal ? status : status - 128);
+    case RANK_GONE:
+        return fail_gone(seen, status, merges);
+    case OTHER_STATUS:
+        break;
     }
-    if (merges && status == SIGTERM) return judge_signal(seen, SIGTERM);
-    if (merges && (status == SIGKILL || status == SIGSEGV)) return signalled(seen, status);
-    if (status > 128 && !is_of_mpirun(status)) return signalled(seen, status - 128);
-    char absent[128];
-    const bool followed = seen->gone.stops && name_absent(seen, absent); /* one that never began */
-    if (seen->found && !followed) return judge_gone(seen, status, merges);
-    return judge_unsaid(seen, status);
+    return judge_other_status(seen, status);
 }

@@ -7,7 +7,6 @@
 #include "dist/comm.h"
 #include "dist/process.h"
 #include "launch/base/output.h"
-#include "launch/ranks/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,17 +46,17 @@ typedef struct job {
     oct_relay relay;
     int64_t ranks;
     double deadline_s;
-    double asked_s;   /* the clock when the request to stop was seen; 0: none */
-    bool passed_on;   /* to mpirun */
-    double last_s;    /* the clock of the last look */
-    double stopped_s; /* how long mpirun has been stopped; below 0: it was said */
-    double alone_s;   /* how long it has lived after all its ranks */
-    double unborn_s;  /* and before all of them had begun */
-    double in_vain_s; /* of that, since a stop was asked for */
-    double late_s;    /* how long a rank has lived after another that ended well */
-    char why[640];    /* a rank or hosts, when they were given up */
-    char begun[1024]; /* " host2 host3 ": other hosts where ranks have begun, */
-    int num_begun;    /* and their number */
+    double asked_s;        /* the clock when the request to stop was seen; 0: none */
+    bool passed_on;        /* to mpirun */
+    double last_s;         /* the clock of the last look */
+    double stopped_s;      /* how long mpirun has been stopped; below 0: it was said */
+    double alone_s;        /* how long it has lived after all its ranks */
+    double missing_s;      /* and before all of them had begun */
+    double stop_ignored_s; /* of that, since a stop was asked for */
+    double late_s;         /* how long a rank has lived after another that ended well */
+    char why[640];         /* a rank or hosts, when they were given up */
+    char begun[1024];      /* " host2 host3 ": other hosts where ranks have begun, */
+    int num_begun;         /* and their number */
     child children[CHILDREN_MAX];
     int num_children;
     bool child_ended;  /* one that had lived for a while */
@@ -97,37 +96,38 @@ static void become_mpirun(const char **argv, const int ends[OCT_RELAY_STREAMS])
 /* Ranks of this host read the request in their table, at whatever point of their start they are. Those
  * of other hosts get SIGUSR1 through mpirun, which ends itself and ranks that do not yet listen; so it is
  * sent when all have begun, or it is not known for long. */
-static void pass_on(job *j)
+static void pass_on_stop_request(job *j)
 {
     static const double unseen_s = 10;
     if (requests.first && j->asked_s == 0) {
         j->asked_s = oct_seconds();
-        j->seen.asked = true;
+        j->seen.stop_asked = true;
         oct_rank_table_ask_to_stop();
     }
-    if (j->asked_s == 0 || j->seen.ends) return;
+    if (j->asked_s == 0 || j->seen.end_asked) return;
     if (requests.again || !oct_ranks_train(j->start)) {
         kill(j->mpirun, SIGINT);
-        j->seen.ends = true;
+        j->seen.end_asked = true;
     } else if (!j->passed_on &&
                (oct_ranks_begun(&j->seen) >= j->ranks || oct_seconds() - j->asked_s > unseen_s)) {
-        if (oct_ranks_begun(&j->seen) - j->seen.elsewhere < j->ranks) kill(j->mpirun, SIGUSR1);
+        if (oct_ranks_begun(&j->seen) - j->seen.begun_elsewhere < j->ranks)
+            kill(j->mpirun, SIGUSR1);
         j->passed_on = true;
     }
 }
 
 /* mpirun lets the others live for a second, so the first that is missing is the cause. */
-static void look_for_gone(oct_ranks_seen *seen)
+static void find_gone_rank(oct_ranks_seen *seen)
 {
-    for (int i = 0; !seen->found && i < oct_rank_table_lines(); i++) {
+    for (int i = 0; !seen->rank_gone && i < oct_rank_table_lines(); i++) {
         oct_rank_view view = oct_rank_table_line(i);
         if (view.pid == 0 || view.stage == OCT_RANK_ENDED) continue;
         char state = oct_process_state(view.pid);
         if (state != 0 && state != 'Z') continue;
         view = oct_rank_table_line(i); /* it may have ended between the two looks */
-        seen->found = view.stage != OCT_RANK_ENDED;
-        seen->gone = view;
-        if (seen->found) oct_rank_table_report(seen->report, sizeof(seen->report));
+        seen->rank_gone = view.stage != OCT_RANK_ENDED;
+        seen->gone_rank = view;
+        if (seen->rank_gone) oct_rank_table_report(seen->report, sizeof(seen->report));
     }
 }
 
@@ -135,34 +135,22 @@ static void look_for_gone(oct_ranks_seen *seen)
 static bool is_explained(void *of)
 {
     job *j = of;
-    look_for_gone(&j->seen);
-    return j->seen.found || oct_ranks_failed_status() != 0;
+    find_gone_rank(&j->seen);
+    return j->seen.rank_gone || oct_ranks_failed_status() != 0;
 }
 
-static void note_begin(void *of, int ranks, const char *host)
+static void note_ranks_begun(void *of, int ranks, const char *host)
 {
     job *j = of;
     const size_t used = strlen(j->begun);
-    j->seen.elsewhere += ranks;
+    j->seen.begun_elsewhere += ranks;
     j->num_begun++;
     snprintf(j->begun + used, sizeof(j->begun) - used, "%s%.*s ", used > 0 ? "" : " ",
              (int)strcspn(host, "."), host);
 }
 
-/* Every rank that this process can see has ended, and none is still to come. */
-static bool all_have_ended(const job *j)
-{
-    if (oct_ranks_begun(&j->seen) - j->seen.elsewhere < j->ranks) return false;
-    for (int i = 0; i < oct_rank_table_lines(); i++) {
-        oct_rank_view view = oct_rank_table_line(i);
-        char state = oct_process_state(view.pid);
-        if (view.pid > 0 && state != 'Z' && state != 0) return false;
-    }
-    return true;
-}
-
 /* A stopped mpirun is said once: what the ranks say and how they end goes through it. */
-static void look_for_stopped_mpirun(job *j, double passed_s)
+static void check_for_stopped_mpirun(job *j, double passed_s)
 {
     if (oct_process_state(j->mpirun) != 'T')
         j->stopped_s = 0;
@@ -185,19 +173,9 @@ static void give_up(job *j, const char *why)
     j->seen.given_up = why;
 }
 
-static bool is_known(const job *j, pid_t pid, double *since_s)
-{
-    for (int i = 0; i < j->num_children; i++) {
-        if (j->children[i].pid != pid) continue;
-        *since_s = j->children[i].since_s;
-        return true;
-    }
-    return false;
-}
-
 /* What happens on other hosts shows here by the processes that mpirun reaches them with, which live as long as its
  * ranks there. Those that it needs at its start alone are gone soon. */
-static void look_for_ended_children(job *j)
+static void check_for_ended_children(job *j)
 {
     static const double settled_s = 5;
     const double now = oct_seconds();
@@ -209,10 +187,12 @@ static void look_for_ended_children(job *j)
     for (int i = 0; i < j->num_children; i++)
         settled += now - j->children[i].since_s > settled_s;
     for (long pid; count < CHILDREN_MAX && (pid = strtol(at, &at, 10)) > 0;) {
-        double since_s = now;
         if (oct_process_state((int)pid) == 'Z') continue;
-        settled_alive += is_known(j, (pid_t)pid, &since_s) && now - since_s > settled_s;
-        alive[count++] = (child){(pid_t)pid, since_s};
+        child *seen = &alive[count++];
+        *seen = (child){(pid_t)pid, now};
+        for (int i = 0; i < j->num_children; i++)
+            if (j->children[i].pid == (pid_t)pid) seen->since_s = j->children[i].since_s;
+        settled_alive += now - seen->since_s > settled_s;
     }
     j->child_ended |= settled_alive < settled;
     memcpy(j->children, alive, (size_t)count * sizeof(*alive));
@@ -221,11 +201,17 @@ static void look_for_ended_children(job *j)
 
 /* When all ranks have ended, or one has failed, mpirun ends the job within seconds; if it does not, it is
  * stopped, or stuck with a rank or a host that is. */
-static void look_for_lonely_mpirun(job *j, double passed_s)
+static void check_for_lonely_mpirun(job *j, double passed_s)
 {
     const double ends_within_s = fmin(6, 2 * j->deadline_s);
-    bool over =
-        j->seen.found || j->child_ended || oct_ranks_failed_status() != 0 || all_have_ended(j);
+    bool all_ended = oct_ranks_begun(&j->seen) - j->seen.begun_elsewhere >= j->ranks;
+    for (int i = 0; i < oct_rank_table_lines() && all_ended; i++) {
+        const oct_rank_view view = oct_rank_table_line(i);
+        const char state = oct_process_state(view.pid);
+        all_ended = view.pid <= 0 || state == 'Z' || state == 0;
+    }
+    const bool over =
+        j->seen.rank_gone || j->child_ended || oct_ranks_failed_status() != 0 || all_ended;
     j->alone_s = over ? j->alone_s + passed_s : 0;
     if (j->alone_s >= ends_within_s && !j->seen.given_up)
         give_up(j, "mpirun did not end with its ranks (stopped or stuck) and was killed");
@@ -237,7 +223,7 @@ static void name_missing(const job *j, char text[512])
 {
     const oct_rank_hosts *hosts = j->start->hosts;
     const int64_t begun = oct_ranks_begun(&j->seen);
-    const bool some_here = begun > j->seen.elsewhere;
+    const bool some_here = begun > j->seen.begun_elsewhere;
     char missing[300] = "", started[64] = "no rank";
     size_t used = 0;
     int found = 0;
@@ -270,21 +256,21 @@ static void name_missing(const job *j, char text[512])
 
 /* mpirun waits without end for a process that is stopped before it has become a rank, and for a host that does not
  * call back. Ranks that have begun look after each other and end the job, but know no hosts without a rank. */
-static void look_for_missing_ranks(job *j, double passed_s)
+static void check_for_missing_ranks(job *j, double passed_s)
 {
     static const double asked_within_s = 10;
     const int64_t begun = oct_ranks_begun(&j->seen);
-    const double before_s = j->unborn_s, warned_s = fmin(said_after_s, j->deadline_s / 2);
+    const double before_s = j->missing_s, warned_s = fmin(said_after_s, j->deadline_s / 2);
     char what[512];
     if (j->seen.given_up || begun >= j->ranks || (begun > 0 && !j->start->job.beyond)) return;
-    j->unborn_s += passed_s;
-    j->in_vain_s += j->seen.asked ? passed_s : 0;
+    j->missing_s += passed_s;
+    j->stop_ignored_s += j->seen.stop_asked ? passed_s : 0;
     name_missing(j, what);
-    if (before_s < warned_s && j->unborn_s >= warned_s)
+    if (before_s < warned_s && j->missing_s >= warned_s)
         oct_log(OCT_LOG_WARN,
                 "mpirun (process %ld) has started %s in %.0f s; the job ends after %.0f s",
-                (long)j->mpirun, what, j->unborn_s, j->deadline_s);
-    if (begun > 0 || (j->unborn_s < j->deadline_s && j->in_vain_s < asked_within_s)) return;
+                (long)j->mpirun, what, j->missing_s, j->deadline_s);
+    if (begun > 0 || (j->missing_s < j->deadline_s && j->stop_ignored_s < asked_within_s)) return;
     snprintf(j->why, sizeof(j->why),
              "mpirun started %s before the deadline (it is stopped, or a process that it "
              "started is) and was killed",
@@ -293,7 +279,7 @@ static void look_for_missing_ranks(job *j, double passed_s)
 }
 
 /* Finds a rank that is after its last collective call but has not ended, though another has, and well. */
-static bool find_late(oct_rank_view *late)
+static bool find_late_rank(oct_rank_view *late)
 {
     bool one_ended = false;
     *late = (oct_rank_view){.pid = 0};
@@ -310,12 +296,12 @@ static bool find_late(oct_rank_view *late)
 
 /* Once MPI_Finalize lets ranks go, none waits for another any more: nobody but mpirun misses one that is stopped or
  * stuck there, and mpirun waits without end. */
-static void look_for_late_rank(job *j, double passed_s)
+static void check_for_late_rank(job *j, double passed_s)
 {
     oct_rank_view late;
     const double warned_s = fmin(said_after_s, j->deadline_s / 2), before_s = j->late_s;
     if (j->seen.given_up) return;
-    j->late_s = find_late(&late) ? before_s + passed_s : 0;
+    j->late_s = find_late_rank(&late) ? before_s + passed_s : 0;
     if (j->late_s < warned_s) return;
     char what[160];
     oct_snprintf(what, sizeof(what), "rank %d (process %d%s) did not end within %.0f s of another",
@@ -328,18 +314,19 @@ static void look_for_late_rank(job *j, double passed_s)
     give_up(j, j->why);
 }
 
-/* Only time in which this process runs counts: all may have been stopped together. */
-static void look_at_mpirun(job *j)
+/* Looks for each way in which a job hangs, and gives it up then. Only time in which this process runs counts: all may have
+ * been stopped together. */
+static void check_job(job *j)
 {
     static const double awake_s = 1, heeds_within_s = 3;
     double now = oct_seconds(), passed_s = j->last_s > 0 ? now - j->last_s : 0;
     if (passed_s > awake_s) passed_s = awake_s;
     j->last_s = now;
-    look_for_missing_ranks(j, passed_s);
-    look_for_ended_children(j);
-    look_for_stopped_mpirun(j, passed_s);
-    look_for_lonely_mpirun(j, passed_s);
-    look_for_late_rank(j, passed_s);
+    check_for_missing_ranks(j, passed_s);
+    check_for_ended_children(j);
+    check_for_stopped_mpirun(j, passed_s);
+    check_for_lonely_mpirun(j, passed_s);
+    check_for_late_rank(j, passed_s);
     if (j->seen.given_up) j->given_up_s += passed_s;
     if (j->given_up_s >= heeds_within_s) oct_guard_kill(j->mpirun);
 }
@@ -362,28 +349,24 @@ bool oct_ranks_stop_asked(void)
     return requests.first != 0;
 }
 
-/* Waits until mpirun has ended; *ended is its wait status. */
-static oct_status wait_for_mpirun(job *j, int *ended)
+/* Looks after mpirun until it has ended, then judges that. The guard has the pipes too, so that an mpirun whose starter was killed does not crash in what it still says. */
+static oct_status watch_job(job *j, int *exit_status)
 {
     enum { LOOK_MS = 20 };
-    while (true) {
-        pid_t done = waitpid(j->mpirun, ended, WNOHANG);
-        if (done == j->mpirun) return OCT_OK;
-        OCT_CHECK(done == 0 || errno == EINTR, OCT_LOST, "mpirun: %s", strerror(errno));
-        pass_on(j);
-        look_for_gone(&j->seen);
-        look_at_mpirun(j);
+    oct_status status = OCT_OK;
+    int ended = 0; /* the wait status of mpirun */
+    oct_guard_watch(j->mpirun);
+    for (pid_t done; (done = waitpid(j->mpirun, &ended, WNOHANG)) != j->mpirun;) {
+        if (done < 0 && errno != EINTR) {
+            status = oct_fail(OCT_LOST, "mpirun: %s", strerror(errno));
+            break;
+        }
+        pass_on_stop_request(j);
+        find_gone_rank(&j->seen);
+        check_job(j);
         oct_relay_move(&j->relay, LOOK_MS);
     }
-}
-
-/* The guard has the pipes too, so that an mpirun whose starter was killed does not crash in what it still says. */
-static oct_status watch(job *j, int *exit_status)
-{
-    int ended = 0;
-    oct_guard_watch(j->mpirun);
-    oct_status status = wait_for_mpirun(j, &ended);
-    look_for_gone(&j->seen);
+    find_gone_rank(&j->seen);
     oct_relay_close(&j->relay, oct_ranks_stop_asked);
     oct_guard_watch(0);
     if (status == OCT_OK) status = oct_ranks_judge(&j->seen, ended, exit_status);
@@ -412,7 +395,8 @@ oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)
     OCT_CHECK(!requests.first, OCT_STOPPED, "stopped as asked before a rank was started");
     job j = {.start = start, .ranks = start->job.ranks, .deadline_s = start->deadline_s};
     j.seen = (oct_ranks_seen){.start = start};
-    const oct_relay_editor editor = {start->mpirun.dialect->accounts, is_explained, note_begin, &j};
+    const oct_relay_editor editor = {start->mpirun.dialect->accounts, is_explained,
+                                     note_ranks_begun, &j};
     OCT_TRY(oct_relay_open(&j.relay, &editor, ends));
     j.mpirun = fork();
     if (j.mpirun == 0) {
@@ -421,7 +405,7 @@ oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)
         for (int i = 0; i < OCT_RELAY_STREAMS; i++)
             close(ends[i]);
     }
-    if (j.mpirun > 0) return watch(&j, exit_status);
+    if (j.mpirun > 0) return watch_job(&j, exit_status);
     return oct_fail(OCT_RESOURCE,
                     "--ranks %s: mpirun cannot be started (%s); install it (Debian: %s), or "
                     "leave --ranks out",

@@ -4,6 +4,8 @@
 #include "dist/rank_table.h"
 #include "launch/ranks/ranks.h"
 
+#include <sys/types.h>
+
 typedef struct oct_ranks_start {
     oct_mpi_launcher mpirun;
     oct_mpirun_job job;
@@ -43,16 +45,16 @@ typedef struct oct_relay_editor {
 
 typedef struct oct_relay {
     struct oct_relayed {
-        int from, to; /* -1: ended; nobody reads it */
-        size_t held, given;
+        int from, to;           /* -1: ended; nobody reads it */
+        size_t length, written; /* of text; bytes */
         char text[2 * OCT_RELAY_BYTES];
     } stream[OCT_RELAY_STREAMS];
     oct_relay_editor editor;
-    bool within; /* a line of stderr that is passed on as it comes */
-    size_t kept; /* bytes of lines that may be left out */
-    char keeps[OCT_RELAY_BYTES];
+    bool passes_line;  /* the line of stderr at hand is passed on as it comes */
+    size_t kept_bytes; /* of lines that may be left out */
+    char kept_text[OCT_RELAY_BYTES];
     char tail[2 * OCT_RELAY_BYTES]; /* of stderr, as it was passed on */
-    size_t tailed;
+    size_t tail_bytes;
     bool open_line; /* what was last said on stderr has no end of line, such as a bar */
     int failed;     /* errno of the first write to stdout that failed; 0: none did */
 } oct_relay;
@@ -73,11 +75,11 @@ void oct_relay_close(oct_relay *relay, bool (*asked)(void));
 /* What has been seen of a start while it lasted. */
 typedef struct oct_ranks_seen {
     const oct_ranks_start *start;
-    bool asked;        /* to stop, by this process */
-    bool ends;         /* and at once */
-    int64_t elsewhere; /* ranks that have begun on other hosts */
-    bool found;        /* a rank whose process ended and said nothing: */
-    oct_rank_view gone;
+    bool stop_asked;         /* by this process */
+    bool end_asked;          /* and at once */
+    int64_t begun_elsewhere; /* ranks that have begun on other hosts */
+    bool rank_gone;          /* a rank's process ended and said nothing: this one */
+    oct_rank_view gone_rank;
     char report[4096];    /* what all did when it was found */
     const char *given_up; /* why mpirun was ended by this process; NULL: it was not */
 } oct_ranks_seen;
@@ -92,3 +94,18 @@ int oct_ranks_failed_status(void);
 /* Finds the command's exit status, or who is lost (OCT_LOST), from how mpirun ended (a wait status) and what the ranks
  * left in their table. OCT_RESOURCE: no rank began. OCT_STOPPED only where a stop was asked for. */
 oct_status oct_ranks_judge(const oct_ranks_seen *seen, int ended, int *exit_status) OCT_NODISCARD;
+
+/* guard.c: the guard is a process that outlives the one that starts mpirun, for what would be left of a job then: mpirun
+ * and ranks that did not notice, and the files that they keep in shared memory.
+ *
+ * These lie in a folder of the job's own. What killed jobs of this user have left, guard and all, goes when the next one
+ * begins. */
+
+/* Starts a guard, then makes the folder; NULL where it cannot be had, and then there is no guard. */
+const char *oct_guard_begin(void);
+/* Starts a guard who knows the table of ranks and whom to watch, in place of the one before; 0: mpirun has ended. */
+void oct_guard_watch(pid_t mpirun);
+void oct_guard_end(void); /* the folder has gone when this returns */
+
+/* Kills mpirun with what it has started, which may have left its process group and may be stopped. */
+void oct_guard_kill(pid_t mpirun);

@@ -46,8 +46,6 @@ void oct_run_folder_close(oct_run_folder *folder);
 /* Appends what is logged from now on to the folder's log.txt, until oct_log_file(NULL): for who speaks while no rank
  * has the folder open. */
 oct_status oct_run_folder_log(const char *folder) OCT_NODISCARD;
-/* A failure that ends this process is from now on written to the folder's log.txt too, when all else is closed. */
-oct_status oct_run_folder_log_failure(const char *folder) OCT_NODISCARD;
 /* Reads metrics.jsonl, drops what is beyond `step` and what is made at the end of the run, after its
  * step `last` (and a line that was cut short), and goes on after it. Warns when checkpoints beyond
  * `step` were written. */
@@ -63,7 +61,7 @@ static inline double oct_rounded(double value, double unit)
 /* Writes a document to a file of the folder (takes the reference; NULL is out of memory). A disk that is full costs the
  * file and a warning, never the run. */
 void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *document);
-/* Finds the newest record of this kind whose phase is `phase` (NULL: any); borrowed, NULL if there is none. */
+/* The same of the records of an open run. */
 const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind,
                                   const char *phase);
 
@@ -71,6 +69,9 @@ const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind
  * line that is no JSON object, whose number is *bad_line (0: none; may be NULL), and before one that was cut short. */
 oct_status oct_run_folder_records(const char *path, json_t **records,
                                   size_t *bad_line) OCT_NODISCARD;
+
+/* The newest of these records of this kind whose phase is `phase` (NULL: any); borrowed, NULL if there is none. */
+const json_t *oct_run_records_newest(const json_t *records, const char *kind, const char *phase);
 
 /* Compares data as run.json describes them (oct_job_data_record, whose reference it takes) with
  * those of the last session. OCT_DATA when they are others, or a warning where data.changed allows that. */
@@ -91,10 +92,6 @@ oct_status oct_run_folder_of(const char *path, char **folder) OCT_NODISCARD;
  * Used by rank 0 only; with a file that is not open all of these do nothing.
  */
 
-/* Opens the run's next event file, which takes over after `step` steps. */
-oct_status oct_tensorboard_open(oct_event_file *file, const oct_recipe *recipe,
-                                int64_t step) OCT_NODISCARD;
-void oct_tensorboard_record(oct_event_file *file, json_t *record);
 /* Some samples of the data, where they are pictures of a size to look at. */
 void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data);
 /* A histogram of each weight of the model. */

@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Finds out what size the transforms of a split give its samples. */
-static oct_status fit_samples(const oct_recipe *recipe, oct_split split, oct_dataset *data)
+static oct_status fit_sample_size(const oct_recipe *recipe, oct_split split, oct_dataset *data)
 {
     oct_augment augment;
     oct_image shape = {
@@ -51,7 +51,7 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_co
         .group = group,
     };
     OCT_TRY(oct_dataset_open(data, &source, split));
-    oct_status status = fit_samples(recipe, split, data);
+    oct_status status = fit_sample_size(recipe, split, data);
     if (group) status = group->agree(group, status);
     if (status != OCT_OK) oct_dataset_close(data);
     return status;
@@ -59,8 +59,6 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_co
 
 /* model.onnx. The bytes of the file, with those of its external data, stay with the recipe, since a run builds its model
  * several times. */
-
-static const char copy_name[] = "model.onnx";
 
 static oct_status check_digest(const oct_recipe *recipe, const void *bytes, size_t size,
                                char hex[65])
@@ -84,51 +82,39 @@ static oct_status set_digest(oct_recipe *recipe)
     return oct_strdup(&recipe->model_onnx_sha256, hex);
 }
 
-/* The run of this folder began with the same file. */
-static oct_status is_of_run(const oct_recipe *recipe, bool *is)
+/* A run goes on by its own copy when the file has gone, if the run began with the same file. */
+static oct_status load_copy_of_run(oct_recipe *recipe)
 {
-    oct_recipe there;
-    char *path = NULL;
-    *is = false;
-    OCT_TRY(oct_run_path(recipe->output, "recipe.yaml", &path));
+    oct_recipe of_run;
+    char *path = NULL, *copy = NULL;
+    bool resumes = false;
     oct_status status = OCT_OK;
-    if (oct_file_exists(path)) {
-        status = oct_recipe_read(&there, path, NULL, NULL, 0);
-        if (status == OCT_OK) {
-            *is = strcmp(there.model_onnx, recipe->model_onnx) == 0;
-            oct_recipe_free(&there);
-        } else if (status != OCT_RESOURCE) {
-            oct_fail_clear(); /* opening the folder reports what is wrong there */
-            status = OCT_OK;
-        }
-    }
-    oct_free(&path);
-    return status;
-}
-
-/* A run goes on by its own copy when the file has gone. */
-static oct_status find_copy(oct_recipe *recipe)
-{
-    char *copy = NULL;
-    bool resumes;
     if (oct_file_exists(recipe->model_onnx)) return OCT_OK;
-    OCT_TRY(is_of_run(recipe, &resumes));
-    OCT_TRY(oct_run_path(recipe->output, copy_name, &copy));
-    if (resumes && oct_file_exists(copy)) {
-        oct_log(OCT_LOG_WARN, "model.onnx: %s is gone; using the run's copy, %s",
-                recipe->model_onnx, copy);
-        oct_status status = oct_onnx_load(copy, &recipe->onnx, &recipe->onnx_size);
-        oct_free(&copy);
-        return status;
+    OCT_TRY_OUT(oct_run_path(recipe->output, "recipe.yaml", &path));
+    OCT_TRY_OUT(oct_run_path(recipe->output, OCT_ONNX_COPY, &copy));
+    if (!oct_file_exists(path) || !oct_file_exists(copy)) goto out;
+    status = oct_recipe_read(&of_run, path, NULL, NULL, 0);
+    if (status == OCT_OK) {
+        resumes = strcmp(of_run.model_onnx, recipe->model_onnx) == 0;
+        oct_recipe_free(&of_run);
+    } else if (status != OCT_RESOURCE) {
+        oct_fail_clear(); /* opening the folder reports what is wrong there */
+        status = OCT_OK;
     }
+    if (!resumes) goto out;
+    oct_log(OCT_LOG_WARN, "model.onnx: %s is gone; using the run's copy, %s", recipe->model_onnx,
+            copy);
+    status = oct_onnx_load(copy, &recipe->onnx, &recipe->onnx_size);
+out:
+    oct_free(&path);
     oct_free(&copy);
-    return OCT_OK;
+    return status;
 }
 
 oct_status oct_onnx_model_open(oct_recipe *recipe)
 {
     if (!recipe->model_onnx[0] || recipe->onnx) return OCT_OK;
-    OCT_TRY(find_copy(recipe));
+    OCT_TRY(load_copy_of_run(recipe));
     oct_status status = OCT_OK;
     if (!recipe->onnx)
         status = oct_onnx_load(recipe->model_onnx, &recipe->onnx, &recipe->onnx_size);
@@ -138,52 +124,13 @@ oct_status oct_onnx_model_open(oct_recipe *recipe)
 
 oct_status oct_onnx_model_share(oct_session *session, oct_recipe *recipe)
 {
-    const oct_collective *group = session->group;
-    const bool first = group->rank == 0;
+    const bool first = session->group->rank == 0;
     oct_status status = OCT_OK;
     if (!recipe->model_onnx[0]) return OCT_OK;
     if (first) status = oct_onnx_model_open(recipe);
     OCT_TRY(oct_session_agree(session, status));
-    if (group->size == 1) return OCT_OK;
-    uint64_t size = recipe->onnx_size;
-    OCT_TRY(group->broadcast(group, &size, sizeof size, 0));
-    if (!first) {
-        status = oct_alloc(&recipe->onnx, size, 1);
-        recipe->onnx_size = size;
-    }
-    OCT_TRY(oct_session_agree(session, status));
-    OCT_TRY(group->broadcast(group, recipe->onnx, size, 0));
+    OCT_TRY(oct_session_share(session, &recipe->onnx, &recipe->onnx_size));
     return oct_session_agree(session, first ? OCT_OK : set_digest(recipe));
-}
-
-oct_status oct_onnx_model_find(oct_recipe *recipe, const char *file, const oct_recipe *there)
-{
-    const char *slash = strrchr(file, '/');
-    char *run = NULL, *beside = NULL, *copy = NULL;
-    oct_status status = OCT_OK;
-    if (!recipe->model_onnx_sha256[0] || recipe->model_onnx[0]) return OCT_OK;
-    OCT_TRY_OUT(oct_run_folder_of(file, &run));
-    OCT_TRY_OUT(oct_format(&beside, "%.*s", slash ? (int)(slash - file) : 1, slash ? file : "."));
-    OCT_TRY_OUT(oct_run_path(run ? run : beside, copy_name, &copy));
-    const char *found = oct_file_exists(copy) ? copy : there ? there->model_onnx : "";
-    oct_free(&recipe->model_onnx);
-    status = oct_strdup(&recipe->model_onnx, found);
-out:
-    oct_free(&run);
-    oct_free(&beside);
-    oct_free(&copy);
-    return status;
-}
-
-oct_status oct_onnx_model_keep(const oct_recipe *recipe, const char *folder)
-{
-    char *copy = NULL;
-    if (!recipe->onnx) return OCT_OK;
-    OCT_TRY(oct_run_path(folder, copy_name, &copy));
-    oct_status status =
-        oct_file_exists(copy) ? OCT_OK : oct_file_write(copy, recipe->onnx, recipe->onnx_size);
-    oct_free(&copy);
-    return status;
 }
 
 /* Values of any shape are a row of them, such as a detector's at all its positions: those of (N, K, P) in that
@@ -203,8 +150,8 @@ static oct_status flatten_values(oct_module *model, const oct_dataset *data, oct
 }
 
 /* The outputs of a sample must be what the goals of the data are compared with. */
-static oct_status check_output(const oct_recipe *recipe, const oct_dataset *data,
-                               const oct_onnx_built *built)
+static oct_status check_network_output(const oct_recipe *recipe, const oct_dataset *data,
+                                       const oct_onnx_built *built)
 {
     const oct_shape *y = &built->output;
     oct_shape sample = *y;
@@ -257,7 +204,7 @@ static oct_status build_network(oct_module **model, const oct_recipe *recipe,
         if (status != OCT_OK) goto out;
     }
     OCT_TRY_OUT(flatten_values(*model, data, &built));
-    OCT_TRY_OUT(check_output(recipe, data, &built));
+    OCT_TRY_OUT(check_network_output(recipe, data, &built));
 out:
     oct_onnx_free(&graph);
     return oct_module_made(model, status);
@@ -273,7 +220,7 @@ static oct_status build_onnx_model(oct_module **model, const oct_recipe *recipe,
     OCT_CHECK(recipe->model_onnx[0], OCT_DATA,
               "model.onnx: the network is that of an ONNX file with the SHA-256 %s; put the file "
               "beside the checkpoint as %s",
-              recipe->model_onnx_sha256, copy_name);
+              recipe->model_onnx_sha256, OCT_ONNX_COPY);
     oct_onnx_source source = {recipe->onnx, recipe->onnx_size, recipe->model_onnx};
     if (!source.bytes) {
         oct_status status = oct_onnx_load(recipe->model_onnx, &bytes, &source.size);
@@ -415,14 +362,6 @@ void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phas
     if (phase == OCT_PHASE_QAT_SCALES_FROZEN) state = OCT_QUANT_FROZEN;
     oct_freeze_batch_norm(model, phase != OCT_PHASE_QAT);
     oct_quantizers_set_state(quantizers, state);
-}
-
-oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase)
-{
-    OCT_CHECK(oct_phase_of_name(checkpoint->info.phase, phase), OCT_DATA,
-              "%s: there is no phase '%s'; the checkpoint is of another version of Octet",
-              checkpoint->path, checkpoint->info.phase);
-    return OCT_OK;
 }
 
 bool oct_folds_by(const oct_recipe *recipe, oct_phase phase)

@@ -21,9 +21,6 @@ oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const
                              oct_text *report) OCT_NODISCARD;
 /* Makes a prepared model do what the phase asks, but for folding, which changes it (oct_fold_batch_norm). */
 void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phase phase);
-/* Finds the phase of a checkpoint. It is taken after a step, so it is in that step's phase; the last one is in
- * the last phase, whatever the lengths. */
-oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
 /* Whether a model may have folded batch norms in this phase (qat.fold_batch_norm). */
 bool oct_folds_by(const oct_recipe *recipe, oct_phase phase);
 /* Brings a model as oct_build_model makes it into the form that it has in a checkpoint: prepared, folded, its quantizers
@@ -41,14 +38,10 @@ oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *c
  * identity. The run folder keeps a copy of it, by which its checkpoints are understood when the file itself has
  * gone. */
 
+#define OCT_ONNX_COPY "model.onnx"
+
 /* Reads the file and sets its digest, where the recipe names one. OCT_USAGE when it is not the one whose digest
  * the recipe holds. */
 oct_status oct_onnx_model_open(oct_recipe *recipe) OCT_NODISCARD;
 /* Collective: rank 0 reads, all ranks have it. */
 oct_status oct_onnx_model_share(oct_session *session, oct_recipe *recipe) OCT_NODISCARD;
-/* Points the recipe of a checkpoint to the copy in its run folder, or beside it, or else to what that folder's
- * recipe names; `there` is that recipe, or NULL. */
-oct_status oct_onnx_model_find(oct_recipe *recipe, const char *file,
-                               const oct_recipe *there) OCT_NODISCARD;
-/* Writes the copy. */
-oct_status oct_onnx_model_keep(const oct_recipe *recipe, const char *folder) OCT_NODISCARD;

@@ -36,14 +36,6 @@ static bool is_run_folder(const char *path)
     return found;
 }
 
-static bool is_text(const unsigned char *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i] < ' ' && bytes[i] != '\n' && bytes[i] != '\r' && bytes[i] != '\t')
-            return false;
-    return size > 0;
-}
-
 /* What Octet writes for other readers, known by words among its first bytes. */
 typedef struct foreign_kind {
     const char *words;
@@ -77,8 +69,11 @@ static oct_status check_readable(const char *path, const unsigned char *head, si
               "import` and "
               "model.onnx an ONNX network",
               path);
+    bool text = size > 0;
+    for (size_t i = 0; i < size; i++)
+        text = text && (head[i] >= ' ' || head[i] == '\n' || head[i] == '\r' || head[i] == '\t');
     OCT_CHECK(
-        is_text(head, size), OCT_DATA,
+        text, OCT_DATA,
         "%s: is no recipe, checkpoint, int8 model or run folder; if it holds data, `octet data` "
         "says which",
         path);
@@ -124,17 +119,11 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
 
 const char *oct_file_kind_name(oct_file_kind kind)
 {
-    switch (kind) {
-    case OCT_FILE_RECIPE:
-        return "recipe";
-    case OCT_FILE_CHECKPOINT:
-        return "checkpoint";
-    case OCT_FILE_MODEL:
-        return "int8 model";
-    case OCT_FILE_RUN_FOLDER:
-        return "run folder";
-    }
-    return "unknown";
+    return kind == OCT_FILE_RECIPE       ? "recipe"
+           : kind == OCT_FILE_CHECKPOINT ? "checkpoint"
+           : kind == OCT_FILE_MODEL      ? "int8 model"
+           : kind == OCT_FILE_RUN_FOLDER ? "run folder"
+                                         : "unknown";
 }
 
 oct_status oct_file_check_intact(const char *path, oct_file_kind kind)

@@ -25,17 +25,25 @@ extern char **environ;
 enum { HOST_BYTES = 64 };
 
 /* Counts the ranks on this host, as the launcher says. */
-static int64_t local_ranks(void)
+static int64_t count_local_ranks(void)
 {
     int local_rank, ranks;
     return oct_launched_here(&local_rank, &ranks) && ranks > 0 ? ranks : 1;
 }
 
-static void warn_of_machine(int64_t threads)
+int64_t oct_job_share_of_cores(void)
 {
-    if (getenv(OCT_RANK_TABLE_VARIABLE))
-        return; /* the process that started the ranks has said it */
-    int64_t cores = oct_machine_cores(), ranks = local_ranks(), all = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t share = oct_machine_cores() / count_local_ranks();
+    return share > 0 ? share : 1;
+}
+
+void oct_job_threads(const oct_session *session, int64_t threads)
+{
+    omp_set_num_threads((int)threads);
+    /* The process that started the ranks, where one did, has said it. */
+    if (session->group->rank != 0 || getenv(OCT_RANK_TABLE_VARIABLE)) return;
+    int64_t cores = oct_machine_cores(), ranks = count_local_ranks(),
+            all = sysconf(_SC_NPROCESSORS_ONLN);
     if (threads > cores)
         oct_log(OCT_LOG_WARN,
                 "threads: %lld, but each rank may use only %lld core%s; start mpirun with "
@@ -49,55 +57,39 @@ static void warn_of_machine(int64_t threads)
                 threads == 1 ? "" : "s", (long long)all);
 }
 
-int64_t oct_job_share_of_cores(void)
-{
-    int64_t share = oct_machine_cores() / local_ranks();
-    return share > 0 ? share : 1;
-}
-
-void oct_job_threads(const oct_session *session, int64_t threads)
-{
-    omp_set_num_threads((int)threads);
-    if (session->group->rank == 0) warn_of_machine(threads);
-}
-
 oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_split split,
                         oct_dataset *data)
 {
-    bool train = split == OCT_TRAIN;
     uint8_t contents[32];
-    OCT_TRY(oct_plugins_same(session));
+    oct_text plugins = {0};
+    oct_status status = oct_session_agree(session, oct_plugins_record(&plugins));
+    if (status == OCT_OK)
+        status = oct_session_agree(
+            session, oct_comm_same(session->comm, plugins.data, plugins.length, "plug-ins"));
+    oct_text_free(&plugins);
+    OCT_TRY(status);
     OCT_TRY(oct_load_data(recipe, split, session->group, data));
     OCT_TRY(oct_session_agree(session, oct_dataset_contents(data, contents)));
-    oct_status status = oct_comm_same(session->comm, contents, sizeof(contents),
-                                      train ? "training data" : "test data");
-    return oct_session_agree(session, status);
+    return oct_session_agree(session,
+                             oct_comm_same(session->comm, contents, sizeof(contents),
+                                           split == OCT_TRAIN ? "training data" : "test data"));
 }
 
 oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint)
 {
-    const oct_collective *group = session->group;
-    if (group->size == 1) return OCT_OK;
-    uint64_t sizes[2] = {checkpoint->bytes ? checkpoint->size : 0,
-                         checkpoint->bytes ? strlen(checkpoint->path) : 0};
-    OCT_TRY(group->broadcast(group, sizes, sizeof(sizes), 0));
-    if (sizes[0] == 0) return OCT_OK;
-
-    bool first = group->rank == 0;
-    void *bytes = first ? checkpoint->bytes : NULL;
-    char *path = first ? checkpoint->path : NULL;
+    const bool first = session->group->rank == 0, given = first && checkpoint->bytes;
+    void *bytes = given ? checkpoint->bytes : NULL;
+    char *path = given ? checkpoint->path : NULL;
+    size_t size = given ? checkpoint->size : 0, path_bytes = given ? strlen(path) + 1 : 0;
     oct_status status = OCT_OK;
-    if (!first) {
-        status = oct_alloc(&bytes, sizes[0], 1);
-        if (status == OCT_OK) status = oct_alloc(&path, sizes[1] + 1, 1);
-    }
-    OCT_TRY_OUT(oct_session_agree(session, status));
-    OCT_TRY_OUT(group->broadcast(group, path, sizes[1], 0));
-    OCT_TRY_OUT(group->broadcast(group, bytes, sizes[0], 0));
+    if (session->group->size == 1) return OCT_OK;
+    OCT_TRY_OUT(oct_session_share(session, &bytes, &size));
+    OCT_TRY_OUT(oct_session_share(session, &path, &path_bytes));
+    if (size == 0) return OCT_OK;
     if (!first) {
         void *taken = bytes;
         bytes = NULL;
-        status = oct_checkpoint_from_bytes(checkpoint, path, taken, sizes[0]);
+        status = oct_checkpoint_from_bytes(checkpoint, path, taken, size);
     }
     status = oct_session_agree(session, status);
 out:
@@ -108,36 +100,8 @@ out:
     return status;
 }
 
-oct_status oct_job_share_info(oct_session *session, oct_checkpoint *checkpoint)
-{
-    const oct_collective *group = session->group;
-    const bool first = group->rank == 0, found = first && checkpoint->path;
-    struct {
-        oct_checkpoint_info info; /* its texts apart */
-        uint64_t path, recipe; /* bytes of these texts with their ends; 0: there is no checkpoint */
-    } shared = {0};
-    if (group->size == 1) return OCT_OK;
-    if (found) {
-        shared.info = checkpoint->info;
-        shared.info.recipe = shared.info.class_names = NULL;
-        shared.path = strlen(checkpoint->path) + 1;
-        shared.recipe = strlen(checkpoint->info.recipe) + 1;
-    }
-    OCT_TRY(group->broadcast(group, &shared, sizeof(shared), 0));
-    if (shared.path == 0) return OCT_OK;
-    oct_status status = OCT_OK;
-    if (!first) {
-        checkpoint->info = shared.info;
-        status = oct_alloc(&checkpoint->path, shared.path, 1);
-        if (status == OCT_OK) status = oct_alloc(&checkpoint->info.recipe, shared.recipe, 1);
-    }
-    OCT_TRY(oct_session_agree(session, status));
-    OCT_TRY(group->broadcast(group, checkpoint->path, shared.path, 0));
-    return group->broadcast(group, checkpoint->info.recipe, shared.recipe, 0);
-}
-
 /* The recipe of the run folder knows where the data is on this machine, and what its user measures. */
-static oct_status look_in_run(const char *file, oct_recipe *there, bool *found)
+static oct_status read_run_recipe(const char *file, oct_recipe *of_run, bool *found)
 {
     char *folder = NULL, *path = NULL;
     oct_status status = OCT_OK;
@@ -145,7 +109,7 @@ static oct_status look_in_run(const char *file, oct_recipe *there, bool *found)
     OCT_TRY(oct_run_folder_of(file, &folder));
     if (!folder) return OCT_OK;
     OCT_TRY_OUT(oct_run_path(folder, "recipe.yaml", &path));
-    status = oct_recipe_read(there, path, NULL, NULL, 0);
+    status = oct_recipe_read(of_run, path, NULL, NULL, 0);
     *found = status == OCT_OK;
     if (!*found && status != OCT_RESOURCE) {
         oct_fail_clear(); /* not ours after all */
@@ -172,48 +136,71 @@ oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_
     return status;
 }
 
-static oct_status recipe_of_file(oct_recipe *recipe, const char *file, const char *text,
-                                 const char *plugins, const char *data_path)
+/* Points the recipe of a checkpoint to the ONNX file in its run folder, or beside it, or else to what that folder's recipe
+ * names; of_run is that recipe, or NULL. */
+static oct_status find_onnx_copy(oct_recipe *recipe, const char *file, const oct_recipe *of_run)
 {
-    oct_recipe there;
+    const char *slash = strrchr(file, '/');
+    char *run = NULL, *beside = NULL, *copy = NULL;
+    oct_status status = OCT_OK;
+    if (!recipe->model_onnx_sha256[0] || recipe->model_onnx[0]) return OCT_OK;
+    OCT_TRY_OUT(oct_run_folder_of(file, &run));
+    OCT_TRY_OUT(oct_format(&beside, "%.*s", slash ? (int)(slash - file) : 1, slash ? file : "."));
+    OCT_TRY_OUT(oct_run_path(run ? run : beside, OCT_ONNX_COPY, &copy));
+    const char *found = oct_file_exists(copy) ? copy : of_run ? of_run->model_onnx : "";
+    oct_free(&recipe->model_onnx);
+    status = oct_strdup(&recipe->model_onnx, found);
+out:
+    oct_free(&run);
+    oct_free(&beside);
+    oct_free(&copy);
+    return status;
+}
+
+/* Reads the recipe inside of a file; where the data is, and what is measured, comes from the recipe of its run folder. */
+static oct_status read_recipe_of_file(oct_recipe *recipe, const char *file, const char *text,
+                                      const char *plugins, const char *data_path)
+{
+    oct_recipe of_run;
     char *override = NULL;
     bool in_run;
-    OCT_TRY(look_in_run(file, &there, &in_run));
-    if (!data_path && in_run) data_path = there.data_path;
+    OCT_TRY(read_run_recipe(file, &of_run, &in_run));
+    if (!data_path && in_run) data_path = of_run.data_path;
     oct_status status = OCT_OK;
     if (data_path) OCT_TRY_OUT(oct_format(&override, "data.path=%s", data_path));
     const char *overrides[] = {override};
     OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, data_path && *data_path ? 1 : 0));
-    status = oct_onnx_model_find(recipe, file, in_run ? &there : NULL);
+    status = find_onnx_copy(recipe, file, in_run ? &of_run : NULL);
     if (in_run) {
         const oct_texts own = recipe->metrics;
-        recipe->metrics = there.metrics;
-        there.metrics = own;
+        recipe->metrics = of_run.metrics;
+        of_run.metrics = own;
     }
-    if (status == OCT_OK) status = oct_plugins_load_of_file(&recipe->plugins, plugins);
+    if (status == OCT_OK) status = oct_plugins_load(&recipe->plugins, true, plugins);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", file); /* who wants them */
         oct_recipe_free(recipe);
     }
 out:
     oct_free(&override);
-    if (in_run) oct_recipe_free(&there);
+    if (in_run) oct_recipe_free(&of_run);
     return status;
 }
 
 oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *checkpoint,
                                      const char *data_path)
 {
-    return recipe_of_file(recipe, checkpoint->path, checkpoint->info.recipe, NULL, data_path);
+    return read_recipe_of_file(recipe, checkpoint->path, checkpoint->info.recipe, NULL, data_path);
 }
 
 oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
                                 const char *data_path)
 {
-    return recipe_of_file(recipe, file, model->recipe, model->plugins, data_path);
+    return read_recipe_of_file(recipe, file, model->recipe, model->plugins, data_path);
 }
 
-static json_t *environment(void)
+/* The variables that decide how a run computes, and how it was started. */
+static json_t *environment_record(void)
 {
     static const char *const prefixes[] = {"OMP_", "GOMP_", "OCT_", "OMPI_COMM_WORLD_",
                                            "SLURM_JOB_ID"};
@@ -295,7 +282,7 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
                   oct_cpu_model(), "isa", oct_isa_best(), "float_kernel", oct_float_kernel_name(),
                   "numerics", oct_numerics_name(recipe->numerics), "mpi",
                   oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
-                  environment(), "data", oct_job_data_record(train_data, test_data));
+                  environment_record(), "data", oct_job_data_record(train_data, test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:
     oct_free(&hosts);

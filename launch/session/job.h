@@ -22,10 +22,6 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
 /* Gives rank 0's checkpoint (bytes NULL: none) to every rank (collective). */
 oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint) OCT_NODISCARD;
 
-/* Gives path, info and recipe of rank 0's checkpoint (path NULL: none) to every rank (collective); its values stay with
- * rank 0, for oct_checkpoint_load_shared. */
-oct_status oct_job_share_info(oct_session *session, oct_checkpoint *checkpoint) OCT_NODISCARD;
-
 /* Opens a checkpoint, or the newest one of a run folder. OCT_DATA when the folder has none. */
 oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path,
                               oct_file_kind kind) OCT_NODISCARD;

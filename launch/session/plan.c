@@ -80,8 +80,16 @@ bool oct_phase_of_name(const char *name, oct_phase *phase)
     return false;
 }
 
+oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase)
+{
+    OCT_CHECK(oct_phase_of_name(checkpoint->info.phase, phase), OCT_DATA,
+              "%s: there is no phase '%s'; the checkpoint is of another version of Octet",
+              checkpoint->path, checkpoint->info.phase);
+    return OCT_OK;
+}
+
 /* Float, calibration and the three qat phases together are the parts in which epochs are counted, as planned. */
-static void part_of(const oct_plan *plan, int64_t step, int64_t *begin, int64_t *end)
+static void find_part(const oct_plan *plan, int64_t step, int64_t *begin, int64_t *end)
 {
     if (step < plan->begin[OCT_PHASE_CALIBRATE]) {
         *begin = 0;
@@ -95,10 +103,11 @@ static void part_of(const oct_plan *plan, int64_t step, int64_t *begin, int64_t 
     }
 }
 
+/* Epochs of float count from 0, those of QAT go on after them, those of calibration after both, so their order is their own. */
 void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch)
 {
     int64_t begin, end, per_epoch = plan->steps_per_epoch;
-    part_of(plan, step, &begin, &end);
+    find_part(plan, step, &begin, &end);
     int64_t float_epochs = plan->float_steps / per_epoch;
     int64_t qat_epochs = plan->qat_steps / per_epoch;
     int64_t first_epoch = 0;
@@ -121,13 +130,14 @@ int64_t oct_plan_batches(const oct_plan *plan, int64_t step, int64_t *epoch, int
 oct_plan_position oct_plan_position_at(const oct_plan *plan, int64_t step)
 {
     int64_t begin, end, per_epoch = plan->steps_per_epoch;
-    part_of(plan, step, &begin, &end);
+    find_part(plan, step, &begin, &end);
     oct_plan_position position = {.step = step - begin, .steps = end - begin};
     position.epochs = (position.steps + per_epoch - 1) / per_epoch;
     position.epoch = oct_min_i64(position.step / per_epoch + 1, position.epochs);
     return position;
 }
 
+/* After the step that makes `step` steps done: where a phase ends, and after every evaluate.every epochs. */
 bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
 {
     const oct_phase phase = oct_plan_phase(plan, step - 1);
@@ -144,7 +154,7 @@ double oct_plan_lr(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
     const bool is_float = step < plan->begin[OCT_PHASE_CALIBRATE];
     if (!is_float && step < plan->begin[OCT_PHASE_QAT]) return 0;
     int64_t begin, end;
-    part_of(plan, step, &begin, &end);
+    find_part(plan, step, &begin, &end);
     oct_schedule schedule =
         is_float ? oct_recipe_float_schedule(recipe) : oct_recipe_qat_schedule(recipe);
     schedule.total = end - begin;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/optim/schedule.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/recipe/recipe.h"
 
 #define OCT_PHASE_LIST(X)                                                                          \
@@ -43,6 +44,9 @@ oct_phase oct_plan_phase(const oct_plan *plan, int64_t step);
 int64_t oct_plan_steps(const oct_plan *plan); /* of the whole run */
 const char *oct_phase_name(oct_phase phase);
 bool oct_phase_of_name(const char *name, oct_phase *phase);
+/* Finds the phase of a checkpoint. It is taken after a step, so it is in that step's phase; the last one is in
+ * the last phase, whatever the lengths. */
+oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
 /* Finds the epoch (for the data order) and the step within it: float and qat epochs count through the run; the
  * epochs of calibration come after all of them, so its order is its own. */
 void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch);

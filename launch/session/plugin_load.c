@@ -37,28 +37,20 @@ void oct_plugins_allow(void)
     all_allowed = true;
 }
 
-/* Looks for a library of that name in the folders of OCT_PLUGIN_PATH. */
-static bool search(const char *path, char real[PATH_MAX])
-{
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const char *folders = getenv("OCT_PLUGIN_PATH");
-    while (folders && *folders) {
-        int length = (int)strcspn(folders, ":");
-        char candidate[PATH_MAX];
-        int size = snprintf(candidate, sizeof(candidate), "%.*s/%s", length, folders, name);
-        if (size < (int)sizeof(candidate) && realpath(candidate, real)) return true;
-        folders += length + (folders[length] == ':');
-    }
-    return false;
-}
-
 /* Finds the file itself, or one of its name in the folders to search. What a checkpoint or a model
  * names by a relative path is not looked for in the current folder, which is untrusted. */
-static oct_status find_file(const char *path, bool named_by_file, char real[PATH_MAX])
+static oct_status find_library(const char *path, bool named_by_file, char real[PATH_MAX])
 {
     bool direct = !named_by_file || path[0] == '/';
     if (direct && realpath(path, real)) return OCT_OK;
-    if (search(path, real)) return OCT_OK;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    for (const char *folders = getenv("OCT_PLUGIN_PATH"); folders && *folders;) {
+        const int length = (int)strcspn(folders, ":");
+        char candidate[PATH_MAX];
+        const int size = snprintf(candidate, sizeof(candidate), "%.*s/%s", length, folders, name);
+        if (size < (int)sizeof(candidate) && realpath(candidate, real)) return OCT_OK;
+        folders += length + (folders[length] == ':');
+    }
     OCT_CHECK(direct, OCT_DATA,
               "there is no such file in the folders of OCT_PLUGIN_PATH, which alone are searched "
               "for the plug-ins that a checkpoint or model names; set OCT_PLUGIN_PATH=FOLDER");
@@ -87,53 +79,45 @@ static oct_status check_part(const char *what, const char *name, const char *oth
     return OCT_OK;
 }
 
-static oct_status check_parts(const oct_plugin *p)
+/* What a plug-in may bring: the list of its struct, the field's word for one, letters that its name may have besides, what
+ * it needs, and how it is registered. */
+#define PART_LIST(X)                                                                               \
+    X(module_types, "module type", "_", part->forward && part->args, oct_module_type_register)     \
+    X(observers, "observer", "_-", part->update || part->count, oct_observer_register)             \
+    X(fake_quants, "fake-quant", "_-", part->scale || part->weight_scale,                          \
+      oct_fake_quant_kind_register)                                                                \
+    X(models, "model", "_-", part->build && part->help, oct_model_register)                        \
+    X(losses, "loss", "_-", part->takes && part->value && part->grad, oct_loss_register)           \
+    X(metrics, "metric", "_-",                                                                     \
+      part->title && part->brief && part->unit && part->numbers && part->add && part->value,       \
+      oct_metric_register)
+
+static oct_status check_parts(const oct_plugin *plugin)
 {
-    OCT_CHECK(is_name(p->name, "_-"), OCT_USAGE,
+    OCT_CHECK(is_name(plugin->name, "_-"), OCT_USAGE,
               "the plug-in's own name is missing or no name; use up to 40 of a-z, 0-9, _ and -");
-    for (size_t i = 0; p->module_types && p->module_types[i]; i++) {
-        const oct_module_type *t = p->module_types[i];
-        OCT_TRY(check_part("module type", t->name, "_", t->forward && t->args));
+#define X(list, what, others, complete, register_part)                                             \
+    for (size_t i = 0; plugin->list && plugin->list[i]; i++) {                                     \
+        const __typeof__(*plugin->list[i]) *part = plugin->list[i];                                \
+        OCT_TRY(check_part(what, part->name, others, complete));                                   \
     }
-    for (size_t i = 0; p->observers && p->observers[i]; i++)
-        OCT_TRY(check_part("observer", p->observers[i]->name, "_-",
-                           p->observers[i]->update || p->observers[i]->count));
-    for (size_t i = 0; p->fake_quants && p->fake_quants[i]; i++)
-        OCT_TRY(check_part("fake-quant", p->fake_quants[i]->name, "_-",
-                           p->fake_quants[i]->scale || p->fake_quants[i]->weight_scale));
-    for (size_t i = 0; p->models && p->models[i]; i++)
-        OCT_TRY(check_part("model", p->models[i]->name, "_-",
-                           p->models[i]->build && p->models[i]->help));
-    for (size_t i = 0; p->losses && p->losses[i]; i++)
-        OCT_TRY(check_part("loss", p->losses[i]->name, "_-",
-                           p->losses[i]->takes && p->losses[i]->value && p->losses[i]->grad));
-    for (size_t i = 0; p->metrics && p->metrics[i]; i++) {
-        const oct_metric *m = p->metrics[i];
-        OCT_TRY(check_part("metric", m->name, "_-",
-                           m->title && m->brief && m->unit && m->numbers && m->add && m->value));
-    }
+    PART_LIST(X)
+#undef X
     return OCT_OK;
 }
 
-static oct_status register_parts(const oct_plugin *p)
+static oct_status register_parts(const oct_plugin *plugin)
 {
-    for (size_t i = 0; p->module_types && p->module_types[i]; i++)
-        OCT_TRY(oct_module_type_register(p->module_types[i]));
-    for (size_t i = 0; p->observers && p->observers[i]; i++)
-        OCT_TRY(oct_observer_register(p->observers[i]));
-    for (size_t i = 0; p->fake_quants && p->fake_quants[i]; i++)
-        OCT_TRY(oct_fake_quant_kind_register(p->fake_quants[i]));
-    for (size_t i = 0; p->models && p->models[i]; i++)
-        OCT_TRY(oct_model_register(p->models[i]));
-    for (size_t i = 0; p->losses && p->losses[i]; i++)
-        OCT_TRY(oct_loss_register(p->losses[i]));
-    for (size_t i = 0; p->metrics && p->metrics[i]; i++)
-        OCT_TRY(oct_metric_register(p->metrics[i]));
+#define X(list, what, others, complete, register_part)                                             \
+    for (size_t i = 0; plugin->list && plugin->list[i]; i++)                                       \
+        OCT_TRY(register_part(plugin->list[i]));
+    PART_LIST(X)
+#undef X
     return OCT_OK;
 }
 
 /* dlerror begins with the path, which the caller says anyway. */
-static const char *reason(const char *path)
+static const char *load_error(const char *path)
 {
     const char *text = dlerror();
     size_t length = strlen(path);
@@ -144,7 +128,7 @@ static const char *reason(const char *path)
 }
 
 /* Makes a file in memory with these bytes, which nothing can change any more. */
-static oct_status memory_file(const uint8_t *bytes, size_t size, int *fd)
+static oct_status copy_to_memory_file(const uint8_t *bytes, size_t size, int *fd)
 {
     *fd = memfd_create("octet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     for (size_t at = 0; *fd >= 0 && at < size;) {
@@ -163,7 +147,7 @@ static oct_status open_plugin(int memory, const oct_plugin **plugin)
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    OCT_CHECK(library, OCT_USAGE, "cannot be loaded: %s", reason(path));
+    OCT_CHECK(library, OCT_USAGE, "cannot be loaded: %s", load_error(path));
     void *symbol = dlsym(library, "oct_plugin_entry");
     OCT_CHECK(symbol, OCT_USAGE,
               "is a library, but no plug-in: it exports no oct_plugin_entry; see launch/plugin.h");
@@ -248,19 +232,14 @@ static oct_status check_recorded(const struct loaded *new, const char *recorded)
     return OCT_OK;
 }
 
-/* A plug-in is named by the user's own recipe, or by a file that may come from anywhere. */
-typedef struct source {
-    bool file;
-    const char *recorded; /* digests that the file states, or NULL */
-} source;
-
-static oct_status judge_and_add(struct loaded *new, const void *bytes, size_t size,
-                                const source *from)
+/* Judges a library by its bytes, opens it, and registers what it brings. */
+static oct_status add_plugin(struct loaded *new, const void *bytes, size_t size, bool of_file,
+                             const char *recorded)
 {
     OCT_CHECK(is_whole(bytes, size), OCT_USAGE, "is cut short; build or copy it again");
-    if (from->file) OCT_TRY(check_trusted(new));
-    if (from->file) OCT_TRY(check_recorded(new, from->recorded));
-    OCT_TRY(memory_file(bytes, size, &new->memory));
+    if (of_file) OCT_TRY(check_trusted(new));
+    if (of_file) OCT_TRY(check_recorded(new, recorded));
+    OCT_TRY(copy_to_memory_file(bytes, size, &new->memory));
     OCT_TRY(open_plugin(new->memory, &new->plugin));
     OCT_TRY(check_parts(new->plugin));
     for (size_t i = 0; i < num_loaded; i++)
@@ -271,12 +250,12 @@ static oct_status judge_and_add(struct loaded *new, const void *bytes, size_t si
 }
 
 /* Loads a library unless it is there already. */
-static oct_status load_plugin(const char *path, const source *from)
+static oct_status load_plugin(const char *path, bool of_file, const char *recorded)
 {
     char real[PATH_MAX];
     for (size_t i = 0; i < num_loaded; i++)
         if (strcmp(loaded[i].given, path) == 0) return OCT_OK;
-    OCT_TRY(find_file(path, from->file, real));
+    OCT_TRY(find_library(path, of_file, real));
     for (size_t i = 0; i < num_loaded; i++)
         if (strcmp(loaded[i].path, real) == 0) return OCT_OK;
     OCT_CHECK(num_loaded < PLUGINS_MAX, OCT_USAGE, "at most %d plug-ins can be loaded",
@@ -289,7 +268,7 @@ static oct_status load_plugin(const char *path, const source *from)
     snprintf(new->path, sizeof(new->path), "%s", real);
     OCT_TRY(oct_file_read(real, PLUGIN_BYTES_MAX, &bytes, &size));
     oct_sha256(bytes, size, new->digest);
-    oct_status status = judge_and_add(new, bytes, size, from);
+    oct_status status = add_plugin(new, bytes, size, of_file, recorded);
     oct_free(&bytes);
     if (status == OCT_OK)
         num_loaded++;
@@ -298,25 +277,15 @@ static oct_status load_plugin(const char *path, const source *from)
     return status;
 }
 
-static oct_status load_all(const oct_texts *paths, const source *from)
+oct_status oct_plugins_load(const oct_texts *paths, bool of_file, const char *recorded)
 {
     for (int i = 0; i < paths->count; i++) {
-        oct_status status = load_plugin(paths->value[i], from);
+        oct_status status = load_plugin(paths->value[i], of_file, recorded);
         /* The user's own recipe is wrong, or the file that names a plug-in which is none. */
-        if (status == OCT_USAGE && from->file) status = oct_fail(OCT_DATA, "%s", oct_fail_text(0));
+        if (status == OCT_USAGE && of_file) status = oct_fail(OCT_DATA, "%s", oct_fail_text(0));
         if (status != OCT_OK) return oct_fail_prefix("plugins: %s", paths->value[i]);
     }
     return OCT_OK;
-}
-
-oct_status oct_plugins_load(const oct_texts *paths)
-{
-    return load_all(paths, &(source){.file = false});
-}
-
-oct_status oct_plugins_load_of_file(const oct_texts *paths, const char *recorded)
-{
-    return load_all(paths, &(source){.file = true, .recorded = recorded});
 }
 
 oct_status oct_plugins_record(oct_text *out)
@@ -325,15 +294,6 @@ oct_status oct_plugins_record(oct_text *out)
     for (size_t i = 0; i < num_loaded; i++)
         OCT_TRY(oct_text_add(out, "%s  %s\n", oct_hex(loaded[i].digest, hex), loaded[i].given));
     return OCT_OK;
-}
-
-oct_status oct_plugins_same(oct_session *session)
-{
-    uint8_t digests[PLUGINS_MAX][32] = {{0}};
-    for (size_t i = 0; i < num_loaded; i++)
-        memcpy(digests[i], loaded[i].digest, sizeof(digests[i]));
-    return oct_session_agree(session,
-                             oct_comm_same(session->comm, digests, sizeof(digests), "plug-ins"));
 }
 
 json_t *oct_plugins_json(void)

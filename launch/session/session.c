@@ -3,26 +3,10 @@
 
 #include "core/base/mem.h"
 #include "dist/rank_table.h"
-#include "launch/base/failure.h"
+#include "launch/base/output.h"
 
 #include <string.h>
 #include <time.h>
-
-/* Writes the command with its words and options. What may differ from host to host is left out, and so are the
- * words of train, whose recipes are compared key by key. */
-static oct_status command_text(const oct_args *args, oct_text *text)
-{
-    bool train = strcmp(args->argv[1], "train") == 0;
-    OCT_TRY(oct_text_add(text, "octet %s", args->argv[1]));
-    for (int i = 2; i < args->argc && !train; i++) {
-        if (strncmp(args->argv[i], "--data=", 7) == 0) continue;
-        if (strcmp(args->argv[i], "--data") == 0)
-            i++;
-        else
-            OCT_TRY(oct_text_add(text, " %s", args->argv[i]));
-    }
-    return OCT_OK;
-}
 
 /* Fails with the first line of `mine` that is another one in `first`. */
 static oct_status fail_at_difference(const char *mine, const char *first)
@@ -39,22 +23,32 @@ static oct_status fail_at_difference(const char *mine, const char *first)
     }
 }
 
-oct_status oct_session_same(oct_session *session, const oct_text *text)
+oct_status oct_session_share(oct_session *session, void *block, size_t *bytes)
 {
     const oct_collective *group = session->group;
-    uint64_t length = text->length;
-    char *first = NULL;
+    void *shared = NULL;
     oct_status status = OCT_OK;
     if (group->size == 1) return OCT_OK;
-    OCT_TRY(group->broadcast(group, &length, sizeof(length), 0));
-    status = oct_session_agree(session, oct_alloc(&first, length + 1, 1));
-    if (status != OCT_OK) goto out;
-    if (group->rank == 0) memcpy(first, text->data, length);
-    OCT_TRY_OUT(group->broadcast(group, first, length, 0));
-    first[length] = '\0';
-    status = oct_session_agree(session, fail_at_difference(text->data, first));
-out:
-    oct_free(&first);
+    OCT_TRY(group->broadcast(group, bytes, sizeof *bytes, 0));
+    if (group->rank == 0)
+        memcpy(&shared, block, sizeof shared);
+    else if (*bytes > 0)
+        status = oct_alloc(&shared, *bytes, 1);
+    memcpy(block, &shared, sizeof shared);
+    OCT_TRY(oct_session_agree(session, status));
+    return group->broadcast(group, shared, *bytes, 0);
+}
+
+oct_status oct_session_same(oct_session *session, const oct_text *text)
+{
+    const bool is_first = session->group->rank == 0;
+    char *first = is_first ? text->data : NULL;
+    size_t bytes = text->length + 1;
+    if (session->group->size == 1) return OCT_OK;
+    oct_status status = oct_session_share(session, &first, &bytes);
+    if (status == OCT_OK)
+        status = oct_session_agree(session, fail_at_difference(text->data, first));
+    if (!is_first) oct_free(&first);
     return status;
 }
 
@@ -64,8 +58,19 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     *session = (oct_session){.args = args, .own_deadline = given <= 0};
     OCT_TRY(oct_comm_open(&session->comm, given > 0 ? given : OCT_DEADLINE_S));
     session->group = oct_comm_collective(session->comm);
+    /* What may differ from host to host is left out, and so are the words of train, whose recipes are compared key by
+     * key. */
+    const bool train = strcmp(args->argv[1], "train") == 0;
     oct_text text = {0};
-    oct_status status = oct_session_agree(session, command_text(args, &text));
+    oct_status status = oct_text_add(&text, "octet %s", args->argv[1]);
+    for (int i = 2; i < args->argc && !train && status == OCT_OK; i++) {
+        if (strncmp(args->argv[i], "--data=", 7) == 0) continue;
+        if (strcmp(args->argv[i], "--data") == 0)
+            i++;
+        else
+            status = oct_text_add(&text, " %s", args->argv[i]);
+    }
+    status = oct_session_agree(session, status);
     if (status == OCT_OK) status = oct_session_same(session, &text);
     oct_text_free(&text);
     return status == OCT_OK ? OCT_OK : oct_session_end(session, status);
@@ -81,7 +86,8 @@ oct_status oct_session_agree(oct_session *session, oct_status mine)
     return session->group->agree(session->group, mine);
 }
 
-static void stop_alone(oct_session *session, oct_status status)
+/* Reports the failure of this rank alone, and ends the whole job, since the others wait for it. */
+static void end_job_alone(oct_session *session, oct_status status)
 {
     enum { TURNS_MAX = 16, TURN_MS = 250 };
     const int rank = session->group->rank;
@@ -104,7 +110,7 @@ oct_status oct_session_end(oct_session *session, oct_status status)
                               status == OCT_PEER || status == OCT_NUMERIC ||
                               status == OCT_STOPPED || status == OCT_NO;
     if (status != OCT_OK && session->group->size > 1) {
-        if (!known_to_all) stop_alone(session, status);
+        if (!known_to_all) end_job_alone(session, status);
         /* The failure is printed before the ranks part: the first that exits with one may end all of them. */
         if (session->group->rank == 0)
             oct_failure_print(status, session->args->argc, session->args->argv);

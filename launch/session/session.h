@@ -49,5 +49,9 @@ oct_status oct_session_same(oct_session *session, const oct_text *text) OCT_NODI
  * is named. */
 oct_status oct_session_agree(oct_session *session, oct_status mine) OCT_NODISCARD;
 
+/* Collective: gives rank 0's block to all ranks: sets the pointer at `block` and *bytes on the others, which own it then.
+ * NULL where it is empty. A failure is the same on all ranks. */
+oct_status oct_session_share(oct_session *session, void *block, size_t *bytes) OCT_NODISCARD;
+
 /* Ends the ranks and passes `status` on. Does not return after a lone failure among several ranks. */
 oct_status oct_session_end(oct_session *session, oct_status status) OCT_NODISCARD;

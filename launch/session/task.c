@@ -3,36 +3,6 @@
 
 #include <string.h>
 
-/* A training step measures what has one figure, which says something of a single batch. */
-static const oct_metric *step_metric(const oct_recipe *recipe)
-{
-    if (recipe->data_goal == OCT_GOAL_NONE) return NULL;
-    for (int i = 0; i < recipe->metrics.count; i++) {
-        const oct_metric *metric = oct_metric_find(recipe->metrics.value[i]);
-        if (metric && metric->add && !metric->details) return metric;
-    }
-    return NULL;
-}
-
-static const double *list_of(const oct_reals *list)
-{
-    return list->count > 0 ? list->value : NULL;
-}
-
-oct_loss_spec oct_task_loss(const oct_recipe *recipe)
-{
-    return (oct_loss_spec){
-        .kind = oct_loss_find(recipe->loss_kind),
-        .options = {.smoothing = (double)(float)recipe->loss_label_smoothing,
-                    .class_weights = list_of(&recipe->loss_class_weights),
-                    .positive_weights = list_of(&recipe->loss_positive_weights),
-                    .delta = recipe->loss_delta,
-                    .teacher_share = recipe->distill_weight,
-                    .temperature = recipe->distill_temperature},
-        .metric = step_metric(recipe),
-    };
-}
-
 oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read)
 {
     oct_goals goals = *read;
@@ -82,15 +52,15 @@ const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goa
     return &oct_metric_mae;
 }
 
-static void check_used(const oct_loss_kind *loss, bool given, unsigned use, const char *key,
-                       const char *what)
+static void check_key_used(const oct_loss_kind *loss, bool given, unsigned use, const char *key,
+                           const char *what)
 {
     if (given && !(loss->uses & use))
         oct_fail_add(OCT_USAGE, "%s: %s %s; leave the key out", key, loss->name, what);
 }
 
-static void check_weights(const oct_reals *list, const oct_dataset *data, const char *key,
-                          const char *what)
+static void check_weight_count(const oct_reals *list, const oct_dataset *data, const char *key,
+                               const char *what)
 {
     if (list->count > 0 && list->count != data->classes)
         oct_fail_add(OCT_USAGE, "%s: %d values, but there are %lld %s; give one for each", key,
@@ -128,17 +98,18 @@ static void check_loss(const oct_recipe *recipe, const oct_dataset *data)
             OCT_USAGE,
             "loss.ignore: data.mixup and data.cutmix blend labels, so that ignored ones would be "
             "learned, too; leave one of them out, or take those samples out of the data");
-    check_used(loss, recipe->distill_weight != 0.5 || recipe->distill_temperature != 4,
-               OCT_LOSS_USES_TEACHER, "distill.weight, distill.temperature", "asks no teacher");
-    check_used(loss, recipe->loss_label_smoothing > 0, OCT_LOSS_USES_SMOOTHING,
-               "loss.label_smoothing", "smooths no labels");
-    check_used(loss, recipe->loss_class_weights.count > 0, OCT_LOSS_USES_CLASS_WEIGHTS,
-               "loss.class_weights", "has no weights of classes");
-    check_used(loss, recipe->loss_positive_weights.count > 0, OCT_LOSS_USES_POSITIVE_WEIGHTS,
-               "loss.positive_weights", "has no weights of positives");
-    check_used(loss, recipe->loss_delta != 1, OCT_LOSS_USES_DELTA, "loss.delta", "has no delta");
-    check_weights(&recipe->loss_class_weights, data, "loss.class_weights", "classes");
-    check_weights(&recipe->loss_positive_weights, data, "loss.positive_weights", "outputs");
+    check_key_used(loss, recipe->distill_weight != 0.5 || recipe->distill_temperature != 4,
+                   OCT_LOSS_USES_TEACHER, "distill.weight, distill.temperature", "asks no teacher");
+    check_key_used(loss, recipe->loss_label_smoothing > 0, OCT_LOSS_USES_SMOOTHING,
+                   "loss.label_smoothing", "smooths no labels");
+    check_key_used(loss, recipe->loss_class_weights.count > 0, OCT_LOSS_USES_CLASS_WEIGHTS,
+                   "loss.class_weights", "has no weights of classes");
+    check_key_used(loss, recipe->loss_positive_weights.count > 0, OCT_LOSS_USES_POSITIVE_WEIGHTS,
+                   "loss.positive_weights", "has no weights of positives");
+    check_key_used(loss, recipe->loss_delta != 1, OCT_LOSS_USES_DELTA, "loss.delta",
+                   "has no delta");
+    check_weight_count(&recipe->loss_class_weights, data, "loss.class_weights", "classes");
+    check_weight_count(&recipe->loss_positive_weights, data, "loss.positive_weights", "outputs");
 }
 
 static void check_teacher(const oct_recipe *recipe)
@@ -146,8 +117,8 @@ static void check_teacher(const oct_recipe *recipe)
     const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
     if (!loss) return;
     if (!oct_teacher_wanted(recipe)) {
-        check_used(loss, !oct_teacher_is_own(recipe), OCT_LOSS_USES_TEACHER, "distill.teacher",
-                   "asks no teacher, which loss.kind: distillation does");
+        check_key_used(loss, !oct_teacher_is_own(recipe), OCT_LOSS_USES_TEACHER, "distill.teacher",
+                       "asks no teacher, which loss.kind: distillation does");
         return;
     }
     if (oct_teacher_is_own(recipe) && recipe->float_epochs == 0 && !recipe->init[0] &&

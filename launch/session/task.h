@@ -4,8 +4,6 @@
 #include "core/op/loss.h"
 #include "io/recipe/recipe.h"
 
-/* The loss of a training step, whose options point into the recipe. */
-oct_loss_spec oct_task_loss(const oct_recipe *recipe);
 /* The goals of rows of a data set, and which of them count. */
 oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read);
 /* The labels of samples that have values too only say which of them are unlike the training data. */

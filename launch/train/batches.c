@@ -1,11 +1,15 @@
-/* A step's batches are read here: which samples, from which loader, with which labels and what the teacher says. */
+/* A step's batches are read here: which samples, from which loader, with which labels and what the teacher says of
+ * them. */
 #include "launch/train/trainer_impl.h"
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
+#include "launch/session/build.h"
+#include "launch/session/job.h"
 #include "launch/session/task.h"
 
 #include <stdio.h>
+#include <string.h>
 
 int64_t oct_trainer_full_batch(const oct_trainer *trainer)
 {
@@ -28,26 +32,6 @@ oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
     loader->mixing = (oct_mixing){recipe->data_mixup, recipe->data_cutmix};
     oct_recipe_augment(recipe, OCT_TRAIN, &loader->augment);
     return OCT_OK;
-}
-
-/* Room for the largest share that this rank can have of any batch: a short batch may give one leaf
- * more to a rank than the full batch does. */
-oct_status oct_trainer_batches_create(oct_trainer *trainer)
-{
-    OCT_TRY(oct_training_loader(&trainer->loader, trainer->recipe, trainer->train_data));
-    oct_loader_read_ahead(&trainer->loader, trainer->recipe);
-    trainer->loader.cache_bytes = trainer->recipe->data_cache * 1000000;
-    trainer->loader.rank = trainer->group->rank;
-    trainer->loader.ranks = trainer->group->size;
-    const oct_dataset *data = trainer->train_data;
-    int64_t leaf = trainer->recipe->batch_leaf;
-    int64_t leaves = (oct_trainer_full_batch(trainer) + leaf - 1) / leaf;
-    size_t samples = (size_t)((leaves + trainer->group->size - 1) / trainer->group->size * leaf);
-    size_t image = (size_t)(data->h * data->w * data->c);
-    OCT_TRY(oct_alloc(&trainer->images, samples, image * sizeof(float)));
-    OCT_TRY(
-        oct_alloc(&trainer->logits, samples, (size_t)(data->rows * data->classes) * sizeof(float)));
-    return oct_loader_reserve(&trainer->loader, (int64_t)samples);
 }
 
 oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step)
@@ -79,11 +63,32 @@ oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source
     return status;
 }
 
+/* The teacher computes in evaluation mode, a few samples at a time. No operation in that mode sums over samples, so its
+ * outputs have the same bits on any number of ranks. */
 oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves, oct_batch *batch)
 {
-    if (!trainer->teacher.model || trainer->phase == OCT_PHASE_CALIBRATE) return OCT_OK;
-    return oct_teacher_ask(&trainer->teacher, batch->input[0], oct_leaves_local_samples(leaves),
-                           &batch->teacher);
+    oct_teacher *teacher = &trainer->teacher;
+    if (!teacher->model || trainer->phase == OCT_PHASE_CALIBRATE) return OCT_OK;
+    const int64_t n = oct_leaves_local_samples(leaves), each = oct_shape_numel(&teacher->sample);
+    OCT_TRY(oct_grow(&teacher->y, &teacher->capacity, (size_t)(n * teacher->outputs),
+                     sizeof *teacher->y));
+    for (int64_t done = 0, some; done < n; done += some) {
+        const oct_tensor *out;
+        oct_shape shape = teacher->sample;
+        char text[96];
+        some = shape.dim[0] = oct_forward_samples(&teacher->forward, n - done);
+        OCT_TRY(oct_forward_run(&teacher->forward, oct_leaves_split(some, 1, 0, 1), shape,
+                                batch->input[0] + done * each, &out));
+        OCT_CHECK(out->dtype == OCT_F32 && oct_numel(out) == some * teacher->outputs, OCT_PREPARE,
+                  "distill.teacher: the teacher returns %s %s for %lld samples; it must return "
+                  "%lld floats for each, as the model does",
+                  oct_dtype_name(out->dtype), oct_shape_text(&out->shape, text), (long long)some,
+                  (long long)teacher->outputs);
+        memcpy(teacher->y + done * teacher->outputs, out->data,
+               (size_t)oct_numel(out) * sizeof(float));
+    }
+    batch->teacher = teacher->y;
+    return OCT_OK;
 }
 
 /* A step goes on with zeros in place of what cannot be read, and the other ranks know at its end: no rank waits for
@@ -111,4 +116,59 @@ oct_status oct_trainer_agree_on_unread(oct_trainer *trainer)
     const oct_collective *group = trainer->group;
     const bool mine = trainer->unread[0] != '\0';
     return group->agree(group, mine ? oct_fail(OCT_DATA, "%s", trainer->unread) : OCT_OK);
+}
+
+/* The teacher is built from its checkpoint, which carries its recipe. */
+
+static bool same_reals(const oct_reals *a, const oct_reals *b)
+{
+    return a->count == b->count &&
+           memcmp(a->value, b->value, (size_t)a->count * sizeof *a->value) == 0;
+}
+
+oct_status oct_teacher_create(oct_teacher *teacher, const oct_checkpoint *checkpoint,
+                              const oct_recipe *recipe, const oct_dataset *data)
+{
+    oct_module *model = NULL;
+    oct_recipe teacher_recipe;
+    bool prepared;
+    *teacher = (oct_teacher){0};
+    OCT_TRY(oct_job_checkpoint_recipe(&teacher_recipe, checkpoint, NULL));
+    oct_status status = OCT_OK;
+    /* Teacher and model see the same floats, so both must have learned with the same normalisation. */
+    if (!same_reals(&teacher_recipe.data_mean, &recipe->data_mean) ||
+        !same_reals(&teacher_recipe.data_std, &recipe->data_std))
+        status = oct_fail(OCT_USAGE,
+                          "%s: has learned with another data.mean or data.std than this recipe "
+                          "has; use the teacher's",
+                          checkpoint->path);
+    if (status == OCT_OK)
+        status = oct_build_from_checkpoint(&model, checkpoint, &teacher_recipe, data, &prepared);
+    oct_recipe_free(&teacher_recipe);
+    if (status != OCT_OK) return oct_fail_prefix("distill.teacher");
+    return oct_teacher_take(teacher, &model, data);
+}
+
+oct_status oct_teacher_take(oct_teacher *teacher, oct_module **model, const oct_dataset *data)
+{
+    oct_status status = OCT_OK;
+    *teacher = (oct_teacher){.model = *model,
+                             .sample = OCT_SHAPE(1, data->h, data->w, data->c),
+                             .outputs = data->classes};
+    *model = NULL;
+    oct_module_train(teacher->model, false);
+    OCT_TRY_OUT(oct_context_create(&teacher->cx, &oct_collective_one));
+    OCT_TRY_OUT(oct_forward_begin(&teacher->forward, teacher->cx, teacher->model));
+out:
+    if (status != OCT_OK) oct_teacher_destroy(teacher);
+    return status;
+}
+
+void oct_teacher_destroy(oct_teacher *teacher)
+{
+    oct_forward_end(&teacher->forward);
+    oct_context_destroy(&teacher->cx);
+    oct_module_destroy(&teacher->model);
+    oct_free(&teacher->y);
+    *teacher = (oct_teacher){0};
 }

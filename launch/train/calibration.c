@@ -17,21 +17,9 @@
 #include <omp.h>
 #include <string.h>
 
-oct_status oct_trainer_equalize(oct_trainer *trainer)
-{
-    int64_t pairs, channels;
-    if (!trainer->recipe->quant_equalize || trainer->restores) return OCT_OK;
-    OCT_TRY(oct_equalize(trainer->model, &pairs, &channels));
-    oct_log(pairs > 0 ? OCT_LOG_INFO : OCT_LOG_WARN,
-            "equalized: %lld pairs of layers, %lld factors of channels%s", (long long)pairs,
-            (long long)channels,
-            pairs > 0 ? ""
-                      : "; none reads another directly, without a sum or a bound such as relu6");
-    return OCT_OK;
-}
-
-/* A few of the rank's samples: whole leaves, or what is left of one, each sample as a leaf. */
-static oct_leaves some_samples(const oct_leaves *leaves, int64_t at, int64_t wanted)
+/* Chooses some of the rank's samples, from sample `at` on: whole leaves where at least one is wanted, else samples of one
+ * leaf, each as a leaf of its own. */
+static oct_leaves choose_samples(const oct_leaves *leaves, int64_t at, int64_t wanted)
 {
     const int64_t left = oct_leaves_local_samples(leaves) - at, into = at % leaves->leaf;
     oct_leaves some = *leaves;
@@ -58,7 +46,7 @@ static oct_status forward_in_parts(oct_trainer *t, const oct_leaves *leaves, boo
     const int64_t most = leaves->leaf * omp_get_max_threads(), numel = d->h * d->w * d->c;
     *done = true;
     for (int64_t at = 0, n; *done && (at == 0 || at < samples); at += oct_max_i64(n, 1)) {
-        const oct_leaves some = some_samples(leaves, at, oct_forward_samples(forward, most));
+        const oct_leaves some = choose_samples(leaves, at, oct_forward_samples(forward, most));
         const oct_tensor *y;
         n = oct_leaves_local_samples(&some);
         OCT_TRY(oct_forward_run(forward, some, OCT_SHAPE(n, d->h, d->w, d->c),
@@ -90,6 +78,7 @@ static oct_status observe_in_parts(oct_trainer *t, const oct_leaves *leaves, boo
     return OCT_OK;
 }
 
+/* Observes a batch a few samples at a time; a model that sums over the batch is run on it in one piece from then on. */
 oct_status oct_trainer_observe(oct_trainer *t, const oct_batch *batch, const oct_leaves *leaves)
 {
     oct_calibration *c = &t->calibration;
@@ -107,7 +96,7 @@ oct_status oct_trainer_observe(oct_trainer *t, const oct_batch *batch, const oct
 
 /* Forwards in codes over the samples of all batches of calibration that are here; no sum crosses samples in
  * evaluation. */
-static oct_status watch_all(oct_trainer *t, oct_forward *forward)
+static oct_status watch_all_batches(oct_trainer *t, oct_forward *forward)
 {
     const oct_dataset *d = t->train_data;
     const int64_t most = t->recipe->batch_leaf * omp_get_max_threads(), numel = d->h * d->w * d->c;
@@ -146,32 +135,10 @@ static oct_status collect_round(oct_trainer *t, oct_correction *c)
     OCT_TRY(oct_correction_collect(c));
     cx->group = &oct_collective_one;
     oct_status status = oct_forward_begin(&forward, cx, t->model);
-    if (status == OCT_OK) status = watch_all(t, &forward);
+    if (status == OCT_OK) status = watch_all_batches(t, &forward);
     oct_forward_end(&forward);
     cx->group = t->group;
     return status;
-}
-
-static oct_status correct_weights(oct_trainer *t, oct_correction *c)
-{
-    while (oct_correction_goes_on(c)) {
-        OCT_TRY(t->group->agree(t->group, collect_round(t, c)));
-        OCT_TRY(oct_trainer_agree_on_unread(t));
-        OCT_TRY(oct_correction_apply(c, t->group));
-    }
-    if (c->options.rounding == OCT_ROUNDING_GPTQ)
-        oct_log(OCT_LOG_INFO, "gptq: the weights of %lld layers were rounded",
-                (long long)c->rounded);
-    if (c->options.bias)
-        oct_log(OCT_LOG_INFO, "bias correction: %lld layers", (long long)c->corrected);
-    if (c->left > 0)
-        oct_log(
-            OCT_LOG_WARN,
-            "%lld layer%s as %s: called twice, without bias and batch norm, or with scales that "
-            "would not stay",
-            (long long)c->left, c->left == 1 ? " is left" : "s are left",
-            c->left == 1 ? "it was" : "they were");
-    return OCT_OK;
 }
 
 oct_status oct_trainer_correct(oct_trainer *t)
@@ -183,7 +150,25 @@ oct_status oct_trainer_correct(oct_trainer *t)
     oct_module_train(t->model, false);
     oct_quantizers_set_state(&t->training.quantizers, OCT_QUANT_FROZEN);
     oct_status status = oct_correction_begin(&c, t->model, &options);
-    if (status == OCT_OK) status = correct_weights(t, &c);
+    while (status == OCT_OK && oct_correction_goes_on(&c)) {
+        OCT_TRY_OUT(t->group->agree(t->group, collect_round(t, &c)));
+        OCT_TRY_OUT(oct_trainer_agree_on_unread(t));
+        OCT_TRY_OUT(oct_correction_apply(&c, t->group));
+    }
+    if (status != OCT_OK) goto out;
+    if (c.options.rounding == OCT_ROUNDING_GPTQ)
+        oct_log(OCT_LOG_INFO, "gptq: the weights of %lld layers were rounded",
+                (long long)c.rounded);
+    if (c.options.bias)
+        oct_log(OCT_LOG_INFO, "bias correction: %lld layers", (long long)c.corrected);
+    if (c.left > 0)
+        oct_log(
+            OCT_LOG_WARN,
+            "%lld layer%s as %s: called twice, without bias and batch norm, or with scales that "
+            "would not stay",
+            (long long)c.left, c.left == 1 ? " is left" : "s are left",
+            c.left == 1 ? "it was" : "they were");
+out:
     oct_correction_end(&c);
     oct_module_train(t->model, true);
     return status;

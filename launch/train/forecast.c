@@ -5,7 +5,6 @@
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "launch/deploy/certificate.h"
-#include "launch/session/memory_meter.h"
 #include "launch/base/machine.h"
 #include "launch/train/trainer.h"
 
@@ -57,7 +56,7 @@ static bool has_phase(const oct_plan *plan, oct_phase phase)
     return plan->begin[phase] < plan->begin[phase + 1];
 }
 
-static int64_t epochs_of(int64_t steps, int64_t steps_per_epoch)
+static int64_t count_epochs(int64_t steps, int64_t steps_per_epoch)
 {
     OCT_ASSERT(steps_per_epoch > 0);
     return (steps + steps_per_epoch - 1) / steps_per_epoch;
@@ -71,7 +70,7 @@ static oct_dataset first_images(const oct_dataset *data, int64_t count)
 }
 
 /* Two batches to a step are enough to measure what a further one costs. */
-static int64_t few_batches(const oct_recipe *recipe)
+static int64_t count_few_batches(const oct_recipe *recipe)
 {
     return oct_min_i64(recipe->batch_accumulate, 2);
 }
@@ -84,7 +83,7 @@ static void shorten_recipe(short_run *r, const oct_plan *plan)
     oct_recipe *s = &r->recipe;
     *s = *r->subject->recipe;
     s->batch_size = r->images;
-    s->batch_accumulate = few_batches(r->subject->recipe);
+    s->batch_accumulate = count_few_batches(r->subject->recipe);
     s->data_drop_last = false;
     s->float_lr = s->qat_lr = rate;
     s->float_final_lr = s->qat_final_lr = 0;
@@ -92,11 +91,11 @@ static void shorten_recipe(short_run *r, const oct_plan *plan)
     r->train = first_images(r->subject->train, 2 * s->batch_accumulate * r->images);
     if (r->train.count > r->images) r->train.count -= r->train.count % r->images;
     r->test = first_images(r->subject->test, 2 * oct_evaluation_batch(s, 1) + 1);
-    const int64_t each = epochs_of(r->train.count, s->batch_accumulate * r->images);
+    const int64_t each = count_epochs(r->train.count, s->batch_accumulate * r->images);
     const bool qat = plan->begin[OCT_PHASE_QAT] < oct_plan_steps(plan);
-    s->float_epochs = has_phase(plan, OCT_PHASE_FLOAT) ? epochs_of(FLOAT_STEPS, each) : 0;
+    s->float_epochs = has_phase(plan, OCT_PHASE_FLOAT) ? count_epochs(FLOAT_STEPS, each) : 0;
     s->calibrate_batches = has_phase(plan, OCT_PHASE_CALIBRATE);
-    s->qat_epochs = qat ? epochs_of(QAT_STEPS, each) : 0;
+    s->qat_epochs = qat ? count_epochs(QAT_STEPS, each) : 0;
     s->qat_freeze_batch_norm = 0.5;
     s->qat_freeze_scales = 0.7;
 }
@@ -107,7 +106,7 @@ static void enter_stage(short_run *r, oct_stage stage)
     r->stage = stage;
 }
 
-static void note_bytes(short_run *r, int64_t bytes)
+static void note_peak(short_run *r, int64_t bytes)
 {
     r->bytes[r->stage] = oct_max_i64(r->bytes[r->stage], bytes);
 }
@@ -119,7 +118,7 @@ static oct_status evaluate_short_run(short_run *r, double *seconds)
     const double begin = oct_seconds();
     OCT_TRY(oct_trainer_evaluate(&r->trainer, &scores));
     *seconds = (oct_seconds() - begin) / (double)r->test.count;
-    note_bytes(r, oct_memory_resident_peak());
+    note_peak(r, oct_memory_resident_peak());
     return OCT_OK;
 }
 
@@ -143,8 +142,8 @@ static oct_status run_phase(short_run *r, oct_phase phase)
             fastest = fmin(fastest, seconds);
     }
     r->step_seconds[phase] = fastest < HUGE_VAL ? fastest : first;
-    note_bytes(r, oct_memory_resident_peak());
-    note_bytes(r, oct_memory_resident() + r->save_bytes);
+    note_peak(r, oct_memory_resident_peak());
+    note_peak(r, oct_memory_resident() + r->save_bytes);
     if (phase == OCT_PHASE_FLOAT) {
         r->params_bytes = trainer->training.params.numel * (int64_t)sizeof(float);
         return evaluate_short_run(r, &r->float_seconds);
@@ -152,7 +151,7 @@ static oct_status run_phase(short_run *r, oct_phase phase)
     return phase == OCT_PHASE_QAT ? evaluate_short_run(r, &r->qat_seconds) : OCT_OK;
 }
 
-static oct_status run_shortly(short_run *r)
+static oct_status run_all_phases(short_run *r)
 {
     const oct_plan plan = oct_plan_of(r->subject->recipe, r->subject->train->count);
     oct_text lines = {0};
@@ -161,7 +160,7 @@ static oct_status run_shortly(short_run *r)
     oct_mem_trim();
     oct_memory_reset_peak();
     OCT_TRY(oct_trainer_create(&r->trainer, &r->recipe, &oct_collective_one, &r->train, &r->test));
-    note_bytes(r, oct_memory_resident_peak());
+    note_peak(r, oct_memory_resident_peak());
     OCT_TRY_OUT(oct_init_apply(r->subject->init, &r->trainer, &lines));
     for (int phase = 0; phase < OCT_PHASES; phase++)
         if (has_phase(&r->trainer.plan, (oct_phase)phase))
@@ -172,9 +171,9 @@ static oct_status run_shortly(short_run *r)
     oct_trainer_release_memory(&r->trainer);
     enter_stage(r, OCT_STAGE_CONVERT);
     OCT_TRY_OUT(oct_certify(&model, &conversion, &oct_collective_one));
-    note_bytes(r, oct_memory_resident_peak());
+    note_peak(r, oct_memory_resident_peak());
     oct_model_free(&model);
-    note_bytes(r, oct_memory_resident() + r->save_bytes);
+    note_peak(r, oct_memory_resident() + r->save_bytes);
 out:
     oct_text_free(&lines);
     oct_trainer_destroy(&r->trainer);
@@ -202,13 +201,13 @@ static fence set_fence(int64_t available)
 }
 
 /* A share that does not fit is OCT_OK and not *fits. */
-static oct_status try_images(short_run *r, int64_t images, const oct_forecast_subject *subject,
-                             bool *fits)
+static oct_status try_share(short_run *r, int64_t images, const oct_forecast_subject *subject,
+                            bool *fits)
 {
     const double save_bytes = save_copies * (double)subject->checkpoint_bytes;
     *r = (short_run){.subject = subject, .images = images};
     r->save_bytes = (int64_t)save_bytes + HDF5_BYTES;
-    oct_status status = run_shortly(r);
+    oct_status status = run_all_phases(r);
     *fits = status != OCT_RESOURCE;
     if (*fits) return status;
     oct_fail_clear();
@@ -237,15 +236,6 @@ static int64_t bytes_of_ranks(const oct_recipe *recipe, const oct_dataset *train
     return RANK_AMONG_OTHERS + (most - 1) * params_bytes;
 }
 
-/* An update of more batches than the short run's keeps more sums of gradients waiting. */
-static int64_t bytes_of_sums(const oct_recipe *recipe, int64_t params_bytes)
-{
-    int64_t rows = 0;
-    while ((recipe->batch_accumulate - 1) >> rows)
-        rows++;
-    return oct_max_i64(rows - 1, 0) * params_bytes;
-}
-
 static void count_evaluations(const oct_recipe *recipe, const oct_plan *plan, int64_t *in_float,
                               int64_t *in_qat)
 {
@@ -268,9 +258,13 @@ static void predict_costs(oct_forecast *f, int64_t share, const short_run *few,
     const int ranks = many->subject->ranks;
     const oct_plan plan = oct_plan_of(recipe, train->count);
     const double x1 = (double)few->images, x2 = (double)many->images, x = (double)share;
+    int64_t rows =
+        0; /* an update of more batches than the short run's keeps more sums of gradients waiting */
+    while ((recipe->batch_accumulate - 1) >> rows)
+        rows++;
     const int64_t others = bytes_of_ranks(recipe, train, ranks, many->params_bytes) +
-                           bytes_of_sums(recipe, many->params_bytes);
-    const double batches = (double)recipe->batch_accumulate / (double)few_batches(recipe);
+                           oct_max_i64(rows - 1, 0) * many->params_bytes;
+    const double batches = (double)recipe->batch_accumulate / (double)count_few_batches(recipe);
     const int64_t logits = 2 * (test->count / ranks + 1) * test->classes * (int64_t)sizeof(float);
     for (int i = 0; i < OCT_STAGES; i++) {
         if (many->bytes[i] == 0) continue;
@@ -322,6 +316,7 @@ static oct_status explain_failure(oct_status status)
                     what);
 }
 
+/* Runs a few images and then more, and continues memory and time along the line through both to the whole share. */
 oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subject)
 {
     const oct_recipe *recipe = subject->recipe;
@@ -335,13 +330,13 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subjec
     f->bytes[OCT_STAGE_START] = oct_memory_resident_peak();
     omp_set_num_threads((int)recipe->threads);
     const fence round = set_fence(available);
-    oct_status status = try_images(&few, f->images, subject, &fits);
+    oct_status status = try_share(&few, f->images, subject, &fits);
     f->too_large = status == OCT_OK && !fits;
     many = few;
     const int64_t more = status == OCT_OK && fits ? images_to_try(&few, share, leaf, available) : 0;
     if (more > few.images) {
         oct_log_again(true);
-        status = try_images(&many, more, subject, &fits);
+        status = try_share(&many, more, subject, &fits);
         oct_log_again(false);
         if (!fits) many = few;
     }

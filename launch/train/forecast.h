@@ -5,7 +5,7 @@
 
 #include "io/dataset/dataset.h"
 #include "launch/session/plan.h"
-#include "launch/train/init.h"
+#include "launch/train/training.h"
 
 #define OCT_STAGE_LIST(X)                                                                          \
     X(START, "reading the data")                                                                   \

@@ -1,5 +1,5 @@
 /* The files that a run starts from are opened by rank 0 and go to all ranks; their weights go into the model. */
-#include "launch/train/init.h"
+#include "launch/train/training.h"
 
 #include "core/base/mem.h"
 #include "io/file/file.h"
@@ -22,7 +22,9 @@ typedef struct checkpoint_key {
     const char *takes;              /* for messages: "a checkpoint or a run folder" */
 } checkpoint_key;
 
-static oct_status open_file(const checkpoint_key *key, bool newest, oct_checkpoint *checkpoint)
+/* Opens the file that the key names, or of a run folder its newest checkpoint, or the end of its float phase. */
+static oct_status open_named_checkpoint(const checkpoint_key *key, bool newest,
+                                        oct_checkpoint *checkpoint)
 {
     oct_file_kind kind;
     struct stat info;
@@ -47,9 +49,9 @@ static oct_status open_file(const checkpoint_key *key, bool newest, oct_checkpoi
     return oct_checkpoint_open(checkpoint, key->path);
 }
 
-/* Opens what the key names; bytes NULL when it names nothing. Of a run folder the end of its float phase, or its
- * newest checkpoint. */
-static oct_status open_key(const checkpoint_key *key, bool newest, oct_checkpoint *checkpoint)
+/* Opens what the key names; bytes NULL when it names nothing. */
+static oct_status open_checkpoint_of_key(const checkpoint_key *key, bool newest,
+                                         oct_checkpoint *checkpoint)
 {
     *checkpoint = (oct_checkpoint){0};
     if (!key->path[0]) {
@@ -58,12 +60,12 @@ static oct_status open_key(const checkpoint_key *key, bool newest, oct_checkpoin
                   key->name, key->name);
         return OCT_OK;
     }
-    const oct_status status = open_file(key, newest, checkpoint);
+    const oct_status status = open_named_checkpoint(key, newest, checkpoint);
     return status == OCT_DATA ? oct_fail_prefix("%s", key->name) : status;
 }
 
 /* Sets the digest of the key; OCT_USAGE when the recipe holds another one. */
-static oct_status take_digest(const checkpoint_key *key, const char *path, const char *hex)
+static oct_status check_and_set_digest(const checkpoint_key *key, const char *path, const char *hex)
 {
     OCT_CHECK(!(*key->digest)[0] || strcmp(*key->digest, hex) == 0, OCT_USAGE,
               "%s: %s has the SHA-256 %s, but %s is %s; leave %s out, or name the file that "
@@ -73,13 +75,13 @@ static oct_status take_digest(const checkpoint_key *key, const char *path, const
     return oct_strdup(key->digest, hex);
 }
 
-static oct_status take_checkpoint_digest(const checkpoint_key *key,
-                                         const oct_checkpoint *checkpoint)
+static oct_status check_and_set_checkpoint_digest(const checkpoint_key *key,
+                                                  const oct_checkpoint *checkpoint)
 {
     uint8_t digest[32];
     char hex[65];
     oct_sha256(checkpoint->bytes, checkpoint->size, digest);
-    return take_digest(key, checkpoint->path, oct_hex(digest, hex));
+    return check_and_set_digest(key, checkpoint->path, oct_hex(digest, hex));
 }
 
 /* Collective: rank 0 has opened it, as its status says, and taken the digest; all ranks have it then. */
@@ -90,7 +92,7 @@ static oct_status share_checkpoint(const checkpoint_key *key, oct_session *sessi
     OCT_TRY(oct_session_agree(session, opened));
     OCT_TRY(oct_job_share(session, checkpoint));
     if (session->group->rank != 0 && checkpoint->bytes)
-        status = take_checkpoint_digest(key, checkpoint);
+        status = check_and_set_checkpoint_digest(key, checkpoint);
     return oct_session_agree(session, status);
 }
 
@@ -107,25 +109,16 @@ static checkpoint_key teacher_key(oct_recipe *recipe)
 oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint)
 {
     const checkpoint_key key = teacher_key(recipe);
-    OCT_TRY(open_key(&key, false, checkpoint));
+    OCT_TRY(open_checkpoint_of_key(&key, false, checkpoint));
     if (!checkpoint->bytes) return OCT_OK;
-    const oct_status status = take_checkpoint_digest(&key, checkpoint);
+    const oct_status status = check_and_set_checkpoint_digest(&key, checkpoint);
     if (status != OCT_OK) oct_checkpoint_close(checkpoint);
     return status;
 }
 
-oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe, oct_checkpoint *checkpoint)
-{
-    const checkpoint_key key = teacher_key(recipe);
-    oct_status status = OCT_OK;
-    *checkpoint = (oct_checkpoint){0};
-    if (session->group->rank == 0) status = oct_teacher_open(recipe, checkpoint);
-    return share_checkpoint(&key, session, status, checkpoint);
-}
-
 /* init */
 
-static oct_status check_phase(const oct_recipe *recipe, const oct_checkpoint *checkpoint)
+static oct_status check_init_phase(const oct_recipe *recipe, const oct_checkpoint *checkpoint)
 {
     oct_phase phase;
     OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
@@ -150,7 +143,7 @@ static checkpoint_key init_key(oct_recipe *recipe)
                             ".npz or .onnx file"};
 }
 
-static oct_status open_weights(oct_recipe *recipe, oct_weights *weights)
+static oct_status open_weights_file(oct_recipe *recipe, oct_weights *weights)
 {
     const checkpoint_key key = init_key(recipe);
     OCT_CHECK(!recipe->init_observers, OCT_USAGE,
@@ -158,53 +151,30 @@ static oct_status open_weights(oct_recipe *recipe, oct_weights *weights)
               recipe->init);
     oct_status status = oct_weights_read(weights, recipe->init);
     if (status != OCT_OK) return status == OCT_DATA ? oct_fail_prefix("init") : status;
-    status = take_digest(&key, weights->path, weights->digest);
+    status = check_and_set_digest(&key, weights->path, weights->digest);
     if (status != OCT_OK) oct_weights_free(weights);
     return status;
 }
 
-static oct_status open_checkpoint(oct_recipe *recipe, oct_checkpoint *checkpoint)
+oct_status oct_init_open(oct_recipe *recipe, oct_init *init)
 {
     const checkpoint_key key = init_key(recipe);
-    OCT_TRY(open_key(&key, recipe->init_observers, checkpoint));
+    oct_checkpoint *checkpoint = &init->checkpoint;
+    *init = (oct_init){0};
+    if (recipe->init[0] && oct_weights_is(recipe->init))
+        return open_weights_file(recipe, &init->weights);
+    OCT_TRY(open_checkpoint_of_key(&key, recipe->init_observers, checkpoint));
     if (!checkpoint->bytes) return OCT_OK;
-    oct_status status = check_phase(recipe, checkpoint);
+    oct_status status = check_init_phase(recipe, checkpoint);
     if (status == OCT_OK && recipe->init_map.count + recipe->init_skip.count > 0)
         status =
             oct_fail(OCT_USAGE,
                      "init: %s is a checkpoint of Octet's, which fits as a whole; init_map and "
                      "init_skip are for files of weights",
                      checkpoint->path);
-    if (status == OCT_OK) status = take_checkpoint_digest(&key, checkpoint);
+    if (status == OCT_OK) status = check_and_set_checkpoint_digest(&key, checkpoint);
     if (status != OCT_OK) oct_checkpoint_close(checkpoint);
     return status;
-}
-
-oct_status oct_init_open(oct_recipe *recipe, oct_init *init)
-{
-    *init = (oct_init){0};
-    if (recipe->init[0] && oct_weights_is(recipe->init))
-        return open_weights(recipe, &init->weights);
-    return open_checkpoint(recipe, &init->checkpoint);
-}
-
-/* The blocks of weights, as ranks share them. */
-typedef struct shared_sizes {
-    int64_t count, name_bytes, num_values, others, path;
-    char digest[65];
-} shared_sizes;
-
-static oct_status make_room(oct_weights *w, const shared_sizes *sizes)
-{
-    *w = (oct_weights){.count = sizes->count,
-                       .name_bytes = sizes->name_bytes,
-                       .num_values = sizes->num_values,
-                       .others = sizes->others};
-    memcpy(w->digest, sizes->digest, sizeof w->digest);
-    OCT_TRY(oct_alloc(&w->path, (size_t)sizes->path + 1, 1));
-    OCT_TRY(oct_alloc(&w->arrays, (size_t)w->count, sizeof *w->arrays));
-    OCT_TRY(oct_alloc(&w->names, (size_t)w->name_bytes, 1));
-    return oct_alloc(&w->values, (size_t)w->num_values, sizeof *w->values);
 }
 
 static oct_status share_weights(oct_session *session, oct_recipe *recipe, oct_weights *w)
@@ -212,17 +182,21 @@ static oct_status share_weights(oct_session *session, oct_recipe *recipe, oct_we
     const oct_collective *group = session->group;
     const checkpoint_key key = init_key(recipe);
     const bool first = group->rank == 0;
-    shared_sizes sizes = {
-        w->count, w->name_bytes, w->num_values, w->others, first ? (int64_t)strlen(w->path) : 0,
-        {0}};
-    memcpy(sizes.digest, w->digest, sizeof sizes.digest);
-    OCT_TRY(group->broadcast(group, &sizes, sizeof sizes, 0));
-    OCT_TRY(oct_session_agree(session, first ? OCT_OK : make_room(w, &sizes)));
-    OCT_TRY(group->broadcast(group, w->path, (size_t)sizes.path, 0));
-    OCT_TRY(group->broadcast(group, w->arrays, (size_t)w->count * sizeof *w->arrays, 0));
-    OCT_TRY(group->broadcast(group, w->names, (size_t)w->name_bytes, 0));
-    OCT_TRY(group->broadcast(group, w->values, (size_t)w->num_values * sizeof *w->values, 0));
-    return oct_session_agree(session, first ? OCT_OK : take_digest(&key, w->path, w->digest));
+    oct_weights shared = *w; /* its blocks apart */
+    size_t path = first ? strlen(w->path) + 1 : 0;
+    shared.path = shared.names = NULL;
+    shared.arrays = NULL;
+    shared.values = NULL;
+    OCT_TRY(group->broadcast(group, &shared, sizeof shared, 0));
+    if (!first) *w = shared;
+    size_t arrays = (size_t)w->count * sizeof *w->arrays, names = (size_t)w->name_bytes;
+    size_t values = (size_t)w->num_values * sizeof *w->values;
+    OCT_TRY(oct_session_share(session, &w->path, &path));
+    OCT_TRY(oct_session_share(session, &w->arrays, &arrays));
+    OCT_TRY(oct_session_share(session, &w->names, &names));
+    OCT_TRY(oct_session_share(session, &w->values, &values));
+    return oct_session_agree(session,
+                             first ? OCT_OK : check_and_set_digest(&key, w->path, w->digest));
 }
 
 oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *init)
@@ -239,14 +213,24 @@ oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *in
     return share_checkpoint(&key, session, OCT_OK, &init->checkpoint);
 }
 
+oct_status oct_train_files_share(oct_session *session, oct_recipe *recipe, oct_train_files *files)
+{
+    const checkpoint_key key = teacher_key(recipe);
+    oct_status status = OCT_OK;
+    *files = (oct_train_files){0};
+    OCT_TRY(oct_init_share(session, recipe, &files->init));
+    if (session->group->rank == 0) status = oct_teacher_open(recipe, &files->teacher);
+    return share_checkpoint(&key, session, status, &files->teacher);
+}
+
 void oct_init_close(oct_init *init)
 {
     oct_checkpoint_close(&init->checkpoint);
     oct_weights_free(&init->weights);
 }
 
-static oct_status describe_weights(const oct_weights *w, const oct_weight_report *r,
-                                   const oct_recipe *recipe, oct_text *lines)
+static oct_status report_weights(const oct_weights *w, const oct_weight_report *r,
+                                 const oct_recipe *recipe, oct_text *lines)
 {
     OCT_TRY(oct_text_add(lines, "weights of %s: %lld of the model's %lld parameters and buffers\n",
                          w->path, (long long)r->taken, (long long)r->wanted));
@@ -276,7 +260,7 @@ oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_r
     oct_status status =
         oct_weights_load(&init->weights, model,
                          OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &rules, &report);
-    if (status == OCT_OK) status = describe_weights(&init->weights, &report, recipe, lines);
+    if (status == OCT_OK) status = report_weights(&init->weights, &report, recipe, lines);
     oct_weight_report_free(&report);
     return status;
 }

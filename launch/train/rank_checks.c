@@ -14,7 +14,7 @@
 enum { NAMED_MAX = 4 };
 
 /* Finds the digest that more than half of n are; false: there is none. */
-static bool find_most(const int64_t *digest, int n, int64_t *most)
+static bool find_majority(const int64_t *digest, int n, int64_t *most)
 {
     for (int i = 0; i < n; i++) {
         int equal = 0;
@@ -44,19 +44,32 @@ static void name_ranks(const oct_collective *group, const bool *which, char *tex
 
 /* The replica check. */
 
-/* Collective, of ranks whose digests are not all the same: names those that differ from most. */
-static oct_status report_differing_ranks(int64_t mine, const oct_collective *group, int64_t step)
+static oct_status digest_state(oct_replica_check *check, oct_train_step *training, int64_t slice,
+                               int64_t slices)
+{
+    uint64_t digest;
+    OCT_TRY(oct_train_step_digest(training, slice, slices, &digest));
+    check->digest = check->most = (int64_t)(digest >> 1);
+    check->least = -check->most;
+    return OCT_OK;
+}
+
+/* Collective where the digests of the ranks differ, as the reduced flags show: names those that differ from most. step: the
+ * one that begins with the state. */
+static oct_status judge_replicas(const oct_replica_check *check, const oct_collective *group,
+                                 int64_t step)
 {
     char names[NAMED_MAX * 130 + 32];
     bool *odd = NULL;
     int64_t most, *digest = NULL;
     int count = 0;
     oct_status status = OCT_OK;
+    if (check->most == -check->least) return OCT_OK;
     OCT_TRY_OUT(oct_alloc(&digest, (size_t)group->size, sizeof *digest));
     OCT_TRY_OUT(oct_alloc(&odd, (size_t)group->size, sizeof *odd));
-    digest[group->rank] = mine;
+    digest[group->rank] = check->digest;
     OCT_TRY_OUT(group->max_i64(group, digest, group->size));
-    const bool known = find_most(digest, group->size, &most);
+    const bool known = find_majority(digest, group->size, &most);
     for (int r = 0; r < group->size; r++) {
         odd[r] = !known || digest[r] != most;
         count += odd[r];
@@ -74,24 +87,6 @@ out:
     oct_free(&odd);
     oct_free(&digest);
     return status;
-}
-
-static oct_status digest_state(oct_replica_check *check, oct_train_step *training, int64_t slice,
-                               int64_t slices)
-{
-    uint64_t digest;
-    OCT_TRY(oct_train_step_digest(training, slice, slices, &digest));
-    check->digest = check->most = (int64_t)(digest >> 1);
-    check->least = -check->most;
-    return OCT_OK;
-}
-
-/* Collective where the reduced flags differ. step: the one that begins with the state. */
-static oct_status judge_replicas(const oct_replica_check *check, const oct_collective *group,
-                                 int64_t step)
-{
-    return check->most == -check->least ? OCT_OK
-                                        : report_differing_ranks(check->digest, group, step);
 }
 
 oct_status oct_replica_check_whole(oct_train_step *training, const oct_collective *group,
@@ -112,39 +107,35 @@ oct_status oct_replica_check_whole(oct_train_step *training, const oct_collectiv
 /* Of the digests of an audit. */
 enum { IN_THE_STEP, BY_THE_AUDITOR, BY_EACH };
 
-static int64_t leaves_of(int64_t samples, int64_t leaf)
+static int64_t count_leaves(int64_t samples, int64_t leaf)
 {
     return oct_leaves_split(samples, leaf, 0, 1).count;
 }
 
-static int owner_of(int64_t leaf, const oct_leaves *all, int ranks)
-{
-    for (int r = 0; r < ranks; r++) {
-        const oct_leaves its = oct_leaves_split(all->samples, all->leaf, r, ranks);
-        if (leaf >= its.first && leaf < its.first + its.local) return r;
-    }
-    return 0;
-}
-
+/* Audits go round: the n-th takes leaf n of the update (mod its leaves), and each time round another auditor. */
 oct_audit_choice oct_audit_choose(int64_t number, const oct_audited_update *u, int ranks)
 {
-    const int64_t in_each = leaves_of(u->samples, u->leaf);
-    const int64_t count = (u->batches - 1) * in_each + leaves_of(u->last, u->leaf);
+    const int64_t in_each = count_leaves(u->samples, u->leaf);
+    const int64_t count = (u->batches - 1) * in_each + count_leaves(u->last, u->leaf);
     const int64_t at = number % count, batch = at / in_each;
-    const oct_leaves all = {.samples = batch == u->batches - 1 ? u->last : u->samples,
-                            .leaf = u->leaf};
+    const int64_t samples = batch == u->batches - 1 ? u->last : u->samples;
     oct_audit_choice choice = {.batch = batch, .leaf = at % in_each};
-    choice.owner = choice.auditor = owner_of(choice.leaf, &all, ranks);
+    for (int r = 0; r < ranks; r++) {
+        const oct_leaves its = oct_leaves_split(samples, u->leaf, r, ranks);
+        if (choice.leaf >= its.first && choice.leaf < its.first + its.local) choice.owner = r;
+    }
+    choice.auditor = choice.owner;
     if (ranks > 1)
         choice.auditor = (int)((choice.owner + 1 + (number / count + at) % (ranks - 1)) % ranks);
     return choice;
 }
 
+/* A rank is faulty if one of its digests is not that of the majority; without a majority owner and auditor are. */
 int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *faulty)
 {
     int64_t most;
     int count = 0;
-    const bool known = find_most(digest, BY_EACH + ranks, &most);
+    const bool known = find_majority(digest, BY_EACH + ranks, &most);
     for (int r = 0; r < ranks; r++)
         faulty[r] = !known && (r == choice->owner || r == choice->auditor);
     for (int i = 0; known && i < BY_EACH + ranks; i++) {
@@ -158,24 +149,10 @@ int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int r
     return count;
 }
 
-static int64_t samples_of(const oct_trainer *trainer, const oct_step_batches *b, int64_t batch)
+static int64_t samples_of_batch(const oct_trainer *trainer, const oct_step_batches *b,
+                                int64_t batch)
 {
     return oct_loader_samples(&trainer->loader, b->first + batch);
-}
-
-static void begin_audit(oct_trainer *trainer, const oct_step_batches *b)
-{
-    oct_leaf_audit *audit = &trainer->audit;
-    oct_step_audit *step = &trainer->training.audit;
-    const int64_t every = trainer->recipe->audit_every, number = trainer->step + 1;
-    step->on = every > 0 && trainer->phase != OCT_PHASE_CALIBRATE && number % every == 0;
-    if (!step->on) return;
-    const oct_audited_update update = {b->count, samples_of(trainer, b, 0),
-                                       samples_of(trainer, b, b->count - 1),
-                                       trainer->recipe->batch_leaf};
-    audit->choice = oct_audit_choose(number / every, &update, trainer->group->size);
-    step->batch = audit->choice.batch;
-    step->leaf = audit->choice.leaf;
 }
 
 /* Numbers that were finite in the step and are not now are other ones. */
@@ -183,8 +160,8 @@ static oct_status compute_leaf(oct_trainer *trainer, const oct_step_batches *b, 
 {
     oct_leaf_audit *audit = &trainer->audit;
     const oct_audit_choice *choice = &audit->choice;
-    oct_leaves leaf =
-        oct_leaves_split(samples_of(trainer, b, choice->batch), trainer->recipe->batch_leaf, 0, 1);
+    oct_leaves leaf = oct_leaves_split(samples_of_batch(trainer, b, choice->batch),
+                                       trainer->recipe->batch_leaf, 0, 1);
     const oct_batch_source source = {&audit->loader, audit->images, b->epoch,
                                      b->first + choice->batch};
     oct_batch batch;
@@ -225,8 +202,8 @@ static oct_status report_faulty_ranks(const oct_trainer *trainer, const bool *fa
 }
 
 /* Collective: all compute the leaf, and most of them are right. */
-static oct_status find_errant(oct_trainer *trainer, const oct_step_batches *b,
-                              const int64_t first[BY_EACH])
+static oct_status find_faulty_ranks(oct_trainer *trainer, const oct_step_batches *b,
+                                    const int64_t first[BY_EACH])
 {
     const oct_collective *group = trainer->group;
     const int64_t n = BY_EACH + group->size;
@@ -247,17 +224,17 @@ out:
     return status;
 }
 
-static oct_status end_audit(oct_trainer *trainer, const oct_step_batches *b)
+/* Collective: compares what the owner has digested in the step with what the auditor computes. */
+static oct_status audit_leaf(oct_trainer *trainer, const oct_step_batches *b)
 {
     const oct_collective *group = trainer->group;
     const oct_audit_choice *choice = &trainer->audit.choice;
-    oct_step_audit *step = &trainer->training.audit;
     int64_t digest[BY_EACH] = {-1, -1};
-    if (!step->on || trainer->training.sums.skipped) return OCT_OK;
-    if (group->rank == choice->owner) digest[IN_THE_STEP] = (int64_t)(step->digest >> 1);
+    if (group->rank == choice->owner)
+        digest[IN_THE_STEP] = (int64_t)(trainer->training.audit.digest >> 1);
     if (group->rank == choice->auditor) OCT_TRY(compute_leaf(trainer, b, &digest[BY_THE_AUDITOR]));
     OCT_TRY(group->max_i64(group, digest, BY_EACH));
-    if (digest[IN_THE_STEP] != digest[BY_THE_AUDITOR]) return find_errant(trainer, b, digest);
+    if (digest[IN_THE_STEP] != digest[BY_THE_AUDITOR]) return find_faulty_ranks(trainer, b, digest);
     trainer->audit.done++;
     return OCT_OK;
 }
@@ -275,39 +252,21 @@ oct_status oct_straggler_init(oct_straggler *straggler, const oct_collective *gr
     return oct_alloc(&straggler->own_ns, (size_t)group->size, sizeof *straggler->own_ns);
 }
 
-void oct_straggler_deinit(oct_straggler *straggler)
-{
-    oct_free(&straggler->own_ns);
-}
-
-static int64_t share(const oct_leaves *leaves, int rank, int ranks)
+static int64_t count_own_leaves(const oct_leaves *leaves, int rank, int ranks)
 {
     return oct_leaves_split(leaves->samples, leaves->leaf, rank, ranks).local;
-}
-
-/* The lower median of all times. */
-static int64_t median(const int64_t *own_ns, int ranks)
-{
-    for (int r = 0; r < ranks; r++) {
-        int below = 0, equal = 0;
-        for (int i = 0; i < ranks; i++) {
-            below += own_ns[i] < own_ns[r];
-            equal += own_ns[i] == own_ns[r];
-        }
-        if (below <= (ranks - 1) / 2 && (ranks - 1) / 2 < below + equal) return own_ns[r];
-    }
-    return own_ns[0];
 }
 
 /* Do most ranks take less than the slowest by slow_factor, in all and for each leaf? */
 static bool is_slow(const int64_t *own_ns, int ranks, const oct_leaves *leaves, int slowest)
 {
-    const double most = (double)own_ns[slowest], its_leaves = (double)share(leaves, slowest, ranks);
+    const double most = (double)own_ns[slowest],
+                 its_leaves = (double)count_own_leaves(leaves, slowest, ranks);
     int less = 0, less_a_leaf = 0;
     for (int r = 0; r < ranks; r++) {
         const double time = slow_factor * (double)own_ns[r];
         less += time <= most && (double)own_ns[r] + least_ns <= most;
-        less_a_leaf += time * its_leaves <= most * (double)share(leaves, r, ranks);
+        less_a_leaf += time * its_leaves <= most * (double)count_own_leaves(leaves, r, ranks);
     }
     return less > (ranks - 1) / 2 && less_a_leaf > (ranks - 1) / 2;
 }
@@ -319,7 +278,15 @@ int oct_straggler_slowest(const int64_t *own_ns, int ranks, const oct_leaves *le
     for (int r = 1; r < ranks; r++)
         if (own_ns[r] > own_ns[slowest]) slowest = r;
     if (!is_slow(own_ns, ranks, leaves, slowest)) return -1;
-    const int64_t usual = median(own_ns, ranks);
+    int64_t usual = own_ns[0]; /* the lower median */
+    for (int r = 0; r < ranks; r++) {
+        int below = 0, equal = 0;
+        for (int i = 0; i < ranks; i++) {
+            below += own_ns[i] < own_ns[r];
+            equal += own_ns[i] == own_ns[r];
+        }
+        if (below <= (ranks - 1) / 2 && (ranks - 1) / 2 < below + equal) usual = own_ns[r];
+    }
     *factor = (double)own_ns[slowest] / (double)(usual > 0 ? usual : 1);
     return slowest;
 }
@@ -335,8 +302,8 @@ void oct_straggler_begin(oct_straggler *straggler, const oct_leaves *leaves)
     straggler->waited_s = group->waited(group);
 }
 
-/* The times of the step before are known to all. */
-static void judge_times(oct_straggler *straggler)
+/* Warns, once, of the rank that was slowest in many steps in a row; the times of the step before are known to all. */
+static void report_slow_rank(oct_straggler *straggler)
 {
     double factor;
     char who[128];
@@ -365,7 +332,7 @@ void oct_straggler_end(oct_straggler *straggler)
     straggler->took_s[straggler->taken++ % OCT_STRAGGLER_STEPS] = took_s;
     straggler->spent_ns = (int64_t)((took_s - waited_s) * 1e9);
     if (straggler->spent_ns < 1) straggler->spent_ns = 1;
-    if (known && group->size > 1) judge_times(straggler);
+    if (known && group->size > 1) report_slow_rank(straggler);
     straggler->before = straggler->at_hand;
 }
 
@@ -404,13 +371,6 @@ oct_status oct_rank_checks_create(oct_trainer *trainer)
     return OCT_OK;
 }
 
-void oct_rank_checks_destroy(oct_trainer *trainer)
-{
-    oct_loader_deinit(&trainer->audit.loader);
-    oct_free(&trainer->audit.images);
-    oct_straggler_deinit(&trainer->straggler);
-}
-
 oct_status oct_rank_checks_begin(oct_trainer *trainer, const oct_step_batches *b)
 {
     oct_train_step *training = &trainer->training;
@@ -424,14 +384,25 @@ oct_status oct_rank_checks_begin(oct_trainer *trainer, const oct_step_batches *b
                              OCT_REPLICA_CHECK_SLICES));
     training->flag[OCT_FLAG_STATE] = trainer->replicas.most;
     training->flag[OCT_FLAG_STATE_LEAST] = trainer->replicas.least;
-    begin_audit(trainer, b);
+    /* The owner of the leaf to audit digests it in the step itself. */
+    oct_leaf_audit *audit = &trainer->audit;
+    oct_step_audit *step = &training->audit;
+    const int64_t every = trainer->recipe->audit_every, number = trainer->step + 1;
+    step->on = every > 0 && trainer->phase != OCT_PHASE_CALIBRATE && number % every == 0;
+    if (!step->on) return OCT_OK;
+    const oct_audited_update update = {b->count, samples_of_batch(trainer, b, 0),
+                                       samples_of_batch(trainer, b, b->count - 1),
+                                       trainer->recipe->batch_leaf};
+    audit->choice = oct_audit_choose(number / every, &update, group->size);
+    step->batch = audit->choice.batch;
+    step->leaf = audit->choice.leaf;
     return OCT_OK;
 }
 
 oct_status oct_rank_checks_end(oct_trainer *trainer, const oct_step_batches *b)
 {
     const oct_train_step *training = &trainer->training;
-    OCT_TRY(end_audit(trainer, b));
+    if (training->audit.on && !training->sums.skipped) OCT_TRY(audit_leaf(trainer, b));
     oct_straggler_end(&trainer->straggler);
     trainer->replicas.most = training->flag[OCT_FLAG_STATE];
     trainer->replicas.least = training->flag[OCT_FLAG_STATE_LEAST];

@@ -63,8 +63,9 @@ enum { OCT_STRAGGLER_STEPS = 15 };
 
 typedef struct oct_straggler {
     const oct_collective *group; /* borrowed */
-    int64_t *own_ns;  /* of each rank; owned; what travels: each rank knows its own before */
-    int64_t spent_ns; /* by this rank in the step before; 0: there was none */
+    int64_t *
+        own_ns; /* of each rank; oct_free gives it back; what travels: each rank knows its own before */
+    int64_t spent_ns;           /* by this rank in the step before; 0: there was none */
     oct_leaves before, at_hand; /* what the ranks shared in that step, and in this one */
     double begin_s, waited_s;
     /* The rank that was slowest in each of the last `steps` steps; and whether it was named, with the steps since in
@@ -77,7 +78,6 @@ typedef struct oct_straggler {
 } oct_straggler;
 
 oct_status oct_straggler_init(oct_straggler *straggler, const oct_collective *group) OCT_NODISCARD;
-void oct_straggler_deinit(oct_straggler *straggler);
 /* Before a step with these leaves of this rank, or with several such batches; and after it, when own_ns holds what all
  * ranks took for the step before: names the rank that is slow in the log. */
 void oct_straggler_begin(oct_straggler *straggler, const oct_leaves *leaves);

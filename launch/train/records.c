@@ -3,7 +3,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "launch/session/memory_meter.h"
+#include "launch/base/machine.h"
 #include "launch/session/task.h"
 #include "launch/train/training_impl.h"
 
@@ -206,27 +206,6 @@ void oct_record_step(oct_training *run, oct_phase phase, const oct_step_result *
 
 /* Evaluations. */
 
-/* The scale of each layer's output, of a prepared model; nothing of another one. */
-static void record_scales(oct_training *run, oct_phase phase)
-{
-    const oct_graph *graph = oct_graph_of(run->trainer.model);
-    oct_tensor_quantizer *list;
-    size_t count;
-    if (!graph || !oct_training_speaks(run)) return;
-    if (oct_graph_quantizers(graph, &list, &count) != OCT_OK) {
-        oct_fail_clear(); /* the record is lost, as one that does not fit on the disk */
-        return;
-    }
-    json_t *scales = json_object();
-    for (size_t i = 0; i < count; i++)
-        json_object_set_new(scales, list[i].path,
-                            json_real((double)oct_fake_quant_qparams(list[i].fq).scale));
-    oct_free(&list);
-    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:o}", "kind", "scales", "step",
-                                                  (json_int_t)run->trainer.step, "phase",
-                                                  oct_phase_name(phase), "scales", scales));
-}
-
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
                            double images_per_s)
 {
@@ -251,17 +230,72 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
     if (record && images_per_s > 0)
         json_object_set_new(record, "images_per_s", json_real(oct_rounded(images_per_s, 0.1)));
     oct_run_folder_record(&run->folder, record);
-    record_scales(run, phase);
+    /* The scale of each layer's output, of a prepared model. */
+    const oct_graph *graph = oct_graph_of(run->trainer.model);
+    oct_tensor_quantizer *list;
+    size_t num_layers;
+    if (!graph) return;
+    if (oct_graph_quantizers(graph, &list, &num_layers) != OCT_OK) {
+        oct_fail_clear(); /* the record is lost, as one that does not fit on the disk */
+        return;
+    }
+    json_t *scales = json_object();
+    for (size_t i = 0; i < num_layers; i++)
+        json_object_set_new(scales, list[i].path,
+                            json_real((double)oct_fake_quant_qparams(list[i].fq).scale));
+    oct_free(&list);
+    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:o}", "kind", "scales", "step",
+                                                  (json_int_t)run->trainer.step, "phase",
+                                                  oct_phase_name(phase), "scales", scales));
 }
 
-void oct_record_weights(oct_training *run)
+const oct_metric *oct_early_stopping_metric(const oct_recipe *recipe)
 {
-    enum { OF_A_PHASE = 50 };
-    oct_plan_position position = oct_plan_position_at(&run->trainer.plan, run->trainer.step - 1);
-    int64_t every = position.epochs / OF_A_PHASE + 1;
-    if (!oct_training_speaks(run)) return;
-    if (position.epoch % every == 0 || position.epoch == position.epochs)
-        oct_tensorboard_weights(&run->folder.events, run->trainer.model, run->trainer.step);
+    return recipe->evaluate_best[0] ? oct_metric_find(recipe->evaluate_best) : NULL;
+}
+
+static bool is_better(const oct_early_stopping *stopping, const oct_metric *metric, double value)
+{
+    if (isnan(value)) return false;
+    if (stopping->best_step == 0 || isnan(stopping->best_value)) return true;
+    return metric->smaller_is_better ? value < stopping->best_value : value > stopping->best_value;
+}
+
+oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *plan,
+                                     const oct_recipe *recipe, int64_t step,
+                                     const oct_scores *scores)
+{
+    const oct_metric *metric = oct_early_stopping_metric(recipe);
+    const bool qat = step > plan->begin[OCT_PHASE_QAT];
+    const int64_t end = qat ? oct_plan_steps(plan) : plan->begin[OCT_PHASE_CALIBRATE];
+    oct_verdict verdict = {0};
+    if (!metric) return verdict;
+    double value = (double)NAN;
+    for (int i = 0; i < scores->num_metrics; i++)
+        if (scores->metric[i] == metric) value = scores->value[i];
+    /* QAT is judged for itself: its first evaluation is the best until another has a value. */
+    if (qat && stopping->best_step <= plan->begin[OCT_PHASE_QAT]) {
+        stopping->best_step = step;
+        stopping->best_value = (double)NAN;
+        stopping->since = 0;
+    }
+    stopping->since++;
+    if (is_better(stopping, metric, value)) {
+        stopping->best_step = step;
+        stopping->best_value = value;
+        stopping->since = 0;
+        verdict.best = qat;
+    }
+    verdict.ends =
+        step < end && recipe->evaluate_patience > 0 && stopping->since >= recipe->evaluate_patience;
+    if (verdict.ends && qat) {
+        stopping->qat_end = step;
+        oct_plan_end_qat(plan, step);
+    } else if (verdict.ends) {
+        stopping->float_end = step;
+        oct_plan_end_float(plan, step);
+    }
+    return verdict;
 }
 
 json_t *oct_stopping_json(const oct_training *run)
@@ -282,7 +316,8 @@ static void record_decision(oct_training *run, const char *kind, oct_phase phase
                                     "best", oct_stopping_json(run)));
 }
 
-void oct_record_verdict(oct_training *run, oct_phase phase, const oct_verdict *verdict)
+/* Records what an evaluation has decided: it is the best so far by evaluate.best, or ends its phase. */
+static void record_verdict(oct_training *run, oct_phase phase, const oct_verdict *verdict)
 {
     const oct_early_stopping *stopping = &run->trainer.stopping;
     const oct_metric *metric = oct_early_stopping_metric(run->recipe);
@@ -299,4 +334,26 @@ void oct_record_verdict(oct_training *run, oct_phase phase, const oct_verdict *v
             oct_figure_text(metric, none ? (double)NAN : stopping->best_value, best),
             (long long)stopping->best_step,
             none ? "; choose an evaluate.best that these test data define" : "");
+}
+
+oct_status oct_run_evaluate(oct_training *run, oct_phase phase, oct_verdict *verdict)
+{
+    enum { HISTOGRAMS_OF_A_PHASE = 50 };
+    oct_trainer *trainer = &run->trainer;
+    const oct_plan_position position = oct_plan_position_at(&trainer->plan, trainer->step - 1);
+    const int64_t every = position.epochs / HISTOGRAMS_OF_A_PHASE + 1;
+    oct_scores scores;
+    const double begin = oct_seconds();
+    OCT_TRY(oct_session_agree(run->session, oct_trainer_evaluate(trainer, &scores)));
+    oct_record_evaluation(run, phase, &scores, (double)scores.images / (oct_seconds() - begin));
+    if (oct_training_speaks(run) &&
+        (position.epoch % every == 0 || position.epoch == position.epochs))
+        oct_tensorboard_weights(&run->folder.events, trainer->model, trainer->step);
+    /* The phase may end by the verdict, and with it the run, which is then finished. */
+    *verdict = oct_early_stopping_judge(&trainer->stopping, &trainer->plan, run->recipe,
+                                        trainer->step, &scores);
+    if (verdict->ends && oct_trainer_done(trainer))
+        OCT_TRY(oct_session_agree(run->session, oct_trainer_finish(trainer)));
+    record_verdict(run, phase, verdict);
+    return OCT_OK;
 }

@@ -24,7 +24,7 @@ enum { CONFUSION_CLASSES = 100 };
 /* layers.json */
 
 /* The float model is that of the end of the float phase, where its checkpoint is there: no earlier one replaces it. */
-static oct_status open_reference(const oct_training *run, oct_checkpoint *reference)
+static oct_status open_float_reference(const oct_training *run, oct_checkpoint *reference)
 {
     const int64_t step = run->trainer.plan.begin[OCT_PHASE_CALIBRATE];
     if (step == 0) return OCT_OK;
@@ -49,7 +49,7 @@ static oct_status write_layers(oct_training *run, const oct_program *program)
     json_t *document = NULL;
     oct_status status = OCT_OK;
     const double begin = oct_seconds();
-    if (oct_training_speaks(run)) status = open_reference(run, &reference);
+    if (oct_training_speaks(run)) status = open_float_reference(run, &reference);
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(oct_job_share(run->session, &reference));
     status = oct_session_agree(run->session,
@@ -73,6 +73,7 @@ typedef struct worst_sample {
     double loss;        /* cross-entropy of the label */
 } worst_sample;
 
+/* What a row of logits says of its sample, by the softmax; the largest logit is taken off first, so that exp stays finite. */
 static worst_sample judge_row(const oct_output_row *row, int64_t index)
 {
     const float *y = row->y;
@@ -160,14 +161,14 @@ out:
     return status;
 }
 
-static json_t *name_of(const oct_dataset *data, int32_t label)
+static json_t *class_name_json(const oct_dataset *data, int32_t label)
 {
     const char *name = data->class_names ? data->class_names[label] : NULL;
     return name ? json_string(name) : json_null();
 }
 
-static oct_status worst_document(const worst_sample *worst, int count, const oct_dataset *data,
-                                 json_t **document)
+static oct_status make_worst_document(const worst_sample *worst, int count, const oct_dataset *data,
+                                      json_t **document)
 {
     json_t *samples = json_array();
     for (int i = 0; i < count; i++) {
@@ -178,9 +179,9 @@ static oct_status worst_document(const worst_sample *worst, int count, const oct
         OCT_TRY(status);
         json_array_append_new(samples, json_pack("{s:I, s:i, s:o, s:i, s:o, s:f, s:f, s:o}",
                                                  "index", (json_int_t)s->index, "label", s->label,
-                                                 "label_name", name_of(data, s->label), "predicted",
-                                                 s->predicted, "predicted_name",
-                                                 name_of(data, s->predicted), "probability",
+                                                 "label_name", class_name_json(data, s->label),
+                                                 "predicted", s->predicted, "predicted_name",
+                                                 class_name_json(data, s->predicted), "probability",
                                                  s->probability, "loss", s->loss, "png", png));
     }
     *document = json_pack("{s:i, s:o}", "schema_version", WORST_VERSION, "samples", samples);
@@ -188,7 +189,8 @@ static oct_status worst_document(const worst_sample *worst, int count, const oct
     return OCT_OK;
 }
 
-static oct_status write_worst(oct_training *run, const oct_outputs *outputs)
+/* Writes worst.json on rank 0: the samples whose label has the largest loss. */
+static oct_status write_worst_samples(oct_training *run, const oct_outputs *outputs)
 {
     worst_sample worst[WORST_SAMPLES];
     int count;
@@ -197,7 +199,8 @@ static oct_status write_worst(oct_training *run, const oct_outputs *outputs)
     if (run->test_data.goal != OCT_GOAL_CLASS || outputs->rows != 1) return OCT_OK;
     OCT_TRY(
         oct_session_agree(run->session, find_worst(run->session->group, outputs, worst, &count)));
-    if (oct_training_speaks(run)) status = worst_document(worst, count, &run->test_data, &document);
+    if (oct_training_speaks(run))
+        status = make_worst_document(worst, count, &run->test_data, &document);
     OCT_TRY(oct_session_agree(run->session, status));
     if (document) oct_run_folder_document(&run->folder, "worst.json", document);
     return OCT_OK;
@@ -249,21 +252,6 @@ static json_t *accuracy_json(double accuracy)
     return accuracy < 0 ? json_null() : json_real(accuracy);
 }
 
-/* The images per second of each phase are in its record, which may be of an earlier session. */
-static json_t *rates(const oct_training *run)
-{
-    json_t *object = json_object();
-    for (int i = 0; i < OCT_PHASES; i++) {
-        if (run->trainer.plan.begin[i] == run->trainer.plan.begin[i + 1]) continue;
-        const char *phase = oct_phase_name((oct_phase)i);
-        const json_t *record = oct_run_folder_find(&run->folder, "phase", phase);
-        json_object_set_new(object, phase,
-                            record ? json_incref(json_object_get(record, "images_per_s"))
-                                   : json_null());
-    }
-    return object;
-}
-
 /* Writes model and records. */
 static oct_status write_result(oct_training *run, const oct_model *model,
                                const oct_conversion *conversion, const char *checkpoint,
@@ -277,6 +265,16 @@ static oct_status write_result(oct_training *run, const oct_model *model,
     oct_record_evaluation(run, OCT_PHASE_QAT_SCALES_FROZEN, &conversion->scores, 0);
     OCT_TRY(oct_model_save(run->model_path, model));
     OCT_TRY(oct_file_sha256(run->model_path, &file_bytes, hex));
+    /* The images per second of each phase are in its record, which may be of an earlier session. */
+    json_t *rates = json_object();
+    for (int i = 0; i < OCT_PHASES; i++) {
+        if (trainer->plan.begin[i] == trainer->plan.begin[i + 1]) continue;
+        const char *phase = oct_phase_name((oct_phase)i);
+        const json_t *record = oct_run_folder_find(&run->folder, "phase", phase);
+        json_object_set_new(rates, phase,
+                            record ? json_incref(json_object_get(record, "images_per_s"))
+                                   : json_null());
+    }
     json_t *best =
         oct_early_stopping_best(&trainer->stopping, &trainer->plan) ? oct_stopping_json(run) : NULL;
     *result = json_pack(
@@ -289,7 +287,7 @@ static oct_status write_result(oct_training *run, const oct_model *model,
         "logits", (json_int_t)(c->images * oct_model_outputs(model)), "logits_differ",
         (json_int_t)c->logits_differ, "float_bytes",
         (json_int_t)oct_float_bytes(run->trainer.model), "int8_bytes",
-        (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates(run), "output",
+        (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates, "output",
         run->recipe->output, "checkpoint", checkpoint, "model", run->model_path, "model_file_bytes",
         (json_int_t)file_bytes, "model_sha256", hex, "float_metrics",
         json_object_get(before, "metrics"), "qat_metrics", oct_scores_json(&conversion->qat_scores),
@@ -329,7 +327,7 @@ oct_status oct_run_result(oct_training *run, json_t **result)
     OCT_TRY_OUT(
         oct_session_agree(run->session, oct_certify(&model, &conversion, run->session->group)));
     OCT_TRY_OUT(write_layers(run, &model.program));
-    OCT_TRY_OUT(write_worst(run, &outputs));
+    OCT_TRY_OUT(write_worst_samples(run, &outputs));
     OCT_TRY_OUT(record_confusion(run, &outputs));
     if (oct_training_speaks(run))
         status = write_result(run, &model, &conversion, checkpoint, result);

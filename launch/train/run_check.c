@@ -26,7 +26,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void check_kind(const char *key, const char *name, bool of_weights)
+static void check_fake_quant_kind(const char *key, const char *name, bool of_weights)
 {
     const oct_fake_quant_kind *kind = oct_fake_quant_kind_find(name);
     if (kind && !(of_weights ? kind->weight_scale != NULL : kind->scale != NULL))
@@ -53,19 +53,6 @@ static bool recipe_demands(const oct_recipe *recipe, const char *name)
     return found;
 }
 
-/* export.formats must name formats of int8 models. */
-static void check_exports(const oct_recipe *recipe)
-{
-    int known = 0;
-    for (size_t i = 0; i < oct_registry_count(&oct_export_format_table); i++) {
-        const oct_export_format *format = oct_registry_at(&oct_export_format_table, i);
-        known += format->write_model && recipe_demands(recipe, format->name);
-    }
-    if (known < recipe->export_formats.count)
-        oct_fail_add(OCT_USAGE, "export.formats: names a format that there is not of int8 models, "
-                                "or one twice; they are onnx, tflite, c and flat");
-}
-
 /* Plug-ins add to tables of names, so a recipe's names are judged here and not while it is read. */
 static void add_unknown_names(const oct_recipe *recipe)
 {
@@ -74,9 +61,16 @@ static void add_unknown_names(const oct_recipe *recipe)
                                     "see `octet help models`");
     oct_recipe_check_names(recipe);
     oct_check_metrics(&recipe->metrics);
-    check_exports(recipe);
-    check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
-    check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
+    int known = 0; /* of export.formats, which names formats of int8 models */
+    for (size_t i = 0; i < oct_registry_count(&oct_export_format_table); i++) {
+        const oct_export_format *format = oct_registry_at(&oct_export_format_table, i);
+        known += format->write_model && recipe_demands(recipe, format->name);
+    }
+    if (known < recipe->export_formats.count)
+        oct_fail_add(OCT_USAGE, "export.formats: names a format that there is not of int8 models, "
+                                "or one twice; they are onnx, tflite, c and flat");
+    check_fake_quant_kind("quant.fake_quant", recipe->quant_fake_quant, false);
+    check_fake_quant_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
 }
 
 oct_status oct_check_names(const oct_recipe *recipe)
@@ -109,7 +103,7 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
 }
 
 /* The key that asks for 16-bit activations, or NULL. */
-static const char *wide_key(const oct_recipe *recipe)
+static const char *find_wide_key(const oct_recipe *recipe)
 {
     oct_setter_words words;
     char flaw[512];
@@ -272,11 +266,11 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     check_goals(recipe, test_data, "test");
     (void)!oct_check_ranks(recipe, train_data->count, ranks);
     const oct_target *target = oct_target_at(recipe->quant_target);
-    if (!target->wide_codes && wide_key(recipe))
+    if (!target->wide_codes && find_wide_key(recipe))
         oct_fail_add(OCT_USAGE,
                      "%s: target %s has no 16-bit activations; leave the key out, or write a "
                      "quant.target that has them, such as x86",
-                     wide_key(recipe), target->name);
+                     find_wide_key(recipe), target->name);
     oct_task_check(recipe, train_data);
     if (oct_fail_count() > 0) return OCT_USAGE;
     OCT_TRY(check_hdf5());
@@ -284,7 +278,7 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     return oct_fail_prefix("quant.rounding: gptq");
 }
 
-static oct_status find_norm(void *user, oct_module *module)
+static oct_status note_batch_norm(void *user, oct_module *module)
 {
     if (module->type == &oct_batch_norm_type) *(bool *)user = true;
     return OCT_OK;
@@ -292,8 +286,8 @@ static oct_status find_norm(void *user, oct_module *module)
 
 /* Whether a group that batch norms take their statistics over has one sample somewhere in an epoch; where and remedy
  * say it. */
-static bool has_lone_sample(const oct_recipe *recipe, int64_t count, const char **where,
-                            const char **remedy)
+static bool find_lone_sample(const oct_recipe *recipe, int64_t count, const char **where,
+                             const char **remedy)
 {
     const int64_t batch = oct_min_i64(count, recipe->batch_size);
     const int64_t rest = recipe->data_drop_last ? 0 : count % batch;
@@ -315,8 +309,9 @@ static bool has_lone_sample(const oct_recipe *recipe, int64_t count, const char 
     return found;
 }
 
-/* Traced, a batch has one sample. */
-static oct_status check_values(const oct_trace *trace, const char *where, const char *remedy)
+/* Refuses a batch norm that sees one value a channel where a group has one sample, as the traced batch has. */
+static oct_status check_values_of_norms(const oct_trace *trace, const char *where,
+                                        const char *remedy)
 {
     for (size_t i = 0; i < trace->num_nodes; i++) {
         const oct_trace_node *node = &trace->nodes[i];
@@ -342,15 +337,15 @@ oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *data, oc
     const char *where, *remedy;
     oct_trace trace = {0};
     bool any = false;
-    OCT_TRY(oct_module_walk(model, find_norm, &any));
+    OCT_TRY(oct_module_walk(model, note_batch_norm, &any));
     OCT_CHECK(!any || !live || !oct_requantizer_shifts(target->requantizer), OCT_USAGE,
               "quant.batch_norm: target %s only shifts, so a batch norm's factor must be in the "
               "weights; write quant.batch_norm: folded",
               target->name);
-    if (!any || !trains || !has_lone_sample(recipe, data->count, &where, &remedy)) return OCT_OK;
+    if (!any || !trains || !find_lone_sample(recipe, data->count, &where, &remedy)) return OCT_OK;
     OCT_TRY(
         oct_trace_training(&trace, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c))));
-    const oct_status status = check_values(&trace, where, remedy);
+    const oct_status status = check_values_of_norms(&trace, where, remedy);
     oct_trace_free(&trace);
     return status;
 }
@@ -383,7 +378,7 @@ static oct_status try_format(const oct_export_format *format, const oct_program 
 /* Gives the names of formats that have a form for each step, with commas between them, then a line for each other one
  * with its reason. Forms that depend on scales alone are not foreseen. OCT_PREPARE with the reason of each that
  * export.formats demands. */
-static oct_status exports_of(const oct_recipe *recipe, const oct_program *program, oct_text *text)
+static oct_status list_exports(const oct_recipe *recipe, const oct_program *program, oct_text *text)
 {
     oct_text missing = {0}, demanded = {0};
     oct_status status = OCT_OK;
@@ -453,7 +448,7 @@ oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct
     oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
     OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
                             oct_target_at(recipe->quant_target), NULL));
-    OCT_TRY_OUT(exports_of(recipe, &program, exports));
+    OCT_TRY_OUT(list_exports(recipe, &program, exports));
     status = warn_of_limits(recipe, &program);
 out:
     oct_program_free(&program);

@@ -1,15 +1,67 @@
 /* The trainer takes one training step after another, and changes the model between the phases. */
 #include "launch/train/trainer_impl.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
-#include "io/model/class_names.h"
 #include "launch/session/build.h"
 #include "launch/train/run_check.h"
 #include "launch/session/task.h"
+#include "quant/correct/correction.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-static oct_status start_steps(oct_trainer *trainer)
+/* The values of a list; NULL where it is empty. */
+static const double *values_or_null(const oct_reals *list)
+{
+    return list->count > 0 ? list->value : NULL;
+}
+
+/* The options point into the recipe. */
+static oct_loss_spec make_loss(const oct_recipe *recipe)
+{
+    /* A training step measures what has one figure, which says something of a single batch. */
+    const oct_metric *metric = NULL;
+    for (int i = 0; i < recipe->metrics.count && recipe->data_goal != OCT_GOAL_NONE && !metric;
+         i++) {
+        metric = oct_metric_find(recipe->metrics.value[i]);
+        if (metric && (!metric->add || metric->details)) metric = NULL;
+    }
+    return (oct_loss_spec){
+        .kind = oct_loss_find(recipe->loss_kind),
+        .options = {.smoothing = (double)(float)recipe->loss_label_smoothing,
+                    .class_weights = values_or_null(&recipe->loss_class_weights),
+                    .positive_weights = values_or_null(&recipe->loss_positive_weights),
+                    .delta = recipe->loss_delta,
+                    .teacher_share = recipe->distill_weight,
+                    .temperature = recipe->distill_temperature},
+        .metric = metric,
+    };
+}
+
+/* Makes the loader, and room for the largest share that this rank can have of any batch: a short batch may give one leaf
+ * more to a rank than the full batch does. */
+static oct_status create_loader(oct_trainer *trainer)
+{
+    OCT_TRY(oct_training_loader(&trainer->loader, trainer->recipe, trainer->train_data));
+    oct_loader_read_ahead(&trainer->loader, trainer->recipe);
+    trainer->loader.cache_bytes = trainer->recipe->data_cache * 1000000;
+    trainer->loader.rank = trainer->group->rank;
+    trainer->loader.ranks = trainer->group->size;
+    const oct_dataset *data = trainer->train_data;
+    int64_t leaf = trainer->recipe->batch_leaf;
+    int64_t leaves = (oct_trainer_full_batch(trainer) + leaf - 1) / leaf;
+    size_t samples = (size_t)((leaves + trainer->group->size - 1) / trainer->group->size * leaf);
+    size_t image = (size_t)(data->h * data->w * data->c);
+    OCT_TRY(oct_alloc(&trainer->images, samples, image * sizeof(float)));
+    OCT_TRY(
+        oct_alloc(&trainer->logits, samples, (size_t)(data->rows * data->classes) * sizeof(float)));
+    return oct_loader_reserve(&trainer->loader, (int64_t)samples);
+}
+
+/* Makes the training steps of the model: loss, optimizer, average. */
+static oct_status create_train_step(oct_trainer *trainer)
 {
     const oct_recipe *recipe = trainer->recipe;
     const oct_optim_config optimizer = oct_recipe_optim(recipe);
@@ -22,7 +74,7 @@ static oct_status start_steps(oct_trainer *trainer)
               "%s has no parameters, so there is nothing to learn; octet calibrate makes an int8 "
               "model of it",
               oct_recipe_model(recipe));
-    trainer->training.loss = oct_task_loss(recipe);
+    trainer->training.loss = make_loss(recipe);
     trainer->training.numerics = recipe->numerics;
     trainer->training.norm_group = oct_recipe_norm_group(recipe);
     trainer->training.seed = (uint64_t)recipe->seed;
@@ -30,21 +82,30 @@ static oct_status start_steps(oct_trainer *trainer)
     return oct_train_step_average(&trainer->training, &average);
 }
 
-oct_optim *oct_trainer_optim(oct_trainer *trainer)
+/* Equalizes the prepared model, if the recipe asks for it. */
+static oct_status equalize_model(oct_trainer *trainer)
 {
-    return trainer->phase == OCT_PHASE_CALIBRATE ? NULL : &trainer->training.optim;
+    int64_t pairs, channels;
+    if (!trainer->recipe->quant_equalize || trainer->restores) return OCT_OK;
+    OCT_TRY(oct_equalize(trainer->model, &pairs, &channels));
+    oct_log(pairs > 0 ? OCT_LOG_INFO : OCT_LOG_WARN,
+            "equalized: %lld pairs of layers, %lld factors of channels%s", (long long)pairs,
+            (long long)channels,
+            pairs > 0 ? ""
+                      : "; none reads another directly, without a sum or a bound such as relu6");
+    return OCT_OK;
 }
 
 /* The tree changes where the phase asks for it, and where it does, training goes on from the averaged weights; the
  * phases differ in what they need, so each starts with memory of its own. */
-static oct_status change_tree(oct_trainer *trainer)
+static oct_status change_model(oct_trainer *trainer)
 {
     const oct_recipe *recipe = trainer->recipe;
     oct_train_step *training = &trainer->training;
     if (trainer->phase == OCT_PHASE_CALIBRATE) {
         oct_average_swap(&training->optim.average, true);
         OCT_TRY(oct_prepare_model(&trainer->model, recipe, trainer->train_data, NULL));
-        OCT_TRY(oct_trainer_equalize(trainer));
+        OCT_TRY(equalize_model(trainer));
         oct_module_train(trainer->model, true);
         return oct_train_step_rebind(training, trainer->model);
     }
@@ -63,13 +124,14 @@ static oct_status change_tree(oct_trainer *trainer)
     return oct_train_step_renew_memory(training);
 }
 
+/* Goes through all phases up to this one, the empty ones too, since each changes the model. */
 oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase)
 {
     while (trainer->phase < phase) {
         oct_saver_wait_copied(trainer->saver);
         trainer->phase++;
         oct_forward_end(&trainer->calibration.forward);
-        OCT_TRY(change_tree(trainer));
+        OCT_TRY(change_model(trainer));
         oct_set_phase(trainer->model, &trainer->training.quantizers, trainer->phase);
     }
     return OCT_OK;
@@ -90,8 +152,8 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     trainer->plan = oct_plan_of(recipe, train_data->count);
     OCT_TRY_OUT(oct_try_deploy(recipe, train_data, &trainer->report, &trainer->exports));
     OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
-    OCT_TRY_OUT(start_steps(trainer));
-    OCT_TRY_OUT(oct_trainer_batches_create(trainer));
+    OCT_TRY_OUT(create_train_step(trainer));
+    OCT_TRY_OUT(create_loader(trainer));
     OCT_TRY_OUT(oct_rank_checks_create(trainer));
 out:
     if (status != OCT_OK) oct_trainer_destroy(trainer);
@@ -111,7 +173,9 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_trainer_release_memory(trainer);
     oct_module_destroy(&trainer->model);
     oct_loader_deinit(&trainer->loader);
-    oct_rank_checks_destroy(trainer);
+    oct_loader_deinit(&trainer->audit.loader);
+    oct_free(&trainer->audit.images);
+    oct_free(&trainer->straggler.own_ns);
     oct_free(&trainer->images);
     oct_free(&trainer->logits);
     oct_text_free(&trainer->report);
@@ -133,8 +197,8 @@ static bool may_skip(const oct_trainer *trainer)
            !(last_of_calibration && row + 1 >= begin[OCT_PHASE_QAT] - begin[OCT_PHASE_CALIBRATE]);
 }
 
-/* Numbers go wrong on all ranks at once: what is wrong, where, what to do, what is left. */
-static oct_status went_wrong(const oct_trainer *trainer)
+/* Says which number is not finite, in which step, what to do and which checkpoint is left; the same on all ranks. */
+static oct_status fail_numeric(const oct_trainer *trainer)
 {
     const oct_plan_position position = oct_plan_position_at(&trainer->plan, trainer->step);
     const char *part = trainer->phase == OCT_PHASE_FLOAT ? "float" : "qat";
@@ -155,8 +219,9 @@ static oct_status went_wrong(const oct_trainer *trainer)
                     oct_phase_name(trainer->phase), what, remedy, skipped, newest);
 }
 
-static oct_status take_batches(oct_trainer *trainer, const oct_step_batches *b,
-                               oct_step_result *result)
+/* One update, or one observation while calibrating, of all batches of the step. */
+static oct_status run_batches(oct_trainer *trainer, const oct_step_batches *b,
+                              oct_step_result *result)
 {
     oct_train_step *training = &trainer->training;
     const bool calibrates = trainer->phase == OCT_PHASE_CALIBRATE;
@@ -192,10 +257,10 @@ oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
     training->flag[OCT_FLAG_SAVED] = saver && oct_checkpoint_writer_is_done(saver->writer);
     training->flag[OCT_FLAG_UNREAD] = 0;
     trainer->unread[0] = '\0';
-    const oct_status status = take_batches(trainer, &b, result);
+    const oct_status status = run_batches(trainer, &b, result);
     if (status == OCT_OK && training->flag[OCT_FLAG_UNREAD])
         return oct_trainer_agree_on_unread(trainer);
-    if (status == OCT_NUMERIC) return went_wrong(trainer);
+    if (status == OCT_NUMERIC) return fail_numeric(trainer);
     OCT_TRY(status);
     trainer->stop = training->flag[OCT_FLAG_STOP] != 0;
     if (saver) saver->ended = training->flag[OCT_FLAG_SAVED] != 0;
@@ -232,70 +297,27 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
     return status;
 }
 
-/* Checkpoints. */
+/* Checkpoints (saver.c writes them). */
 
-/* Whoever reads a checkpoint gets the model that was evaluated: where weights are averaged, the averages. */
-typedef struct description {
-    oct_checkpoint_info info;
-    oct_keep keep;
-    oct_text identity;
-    char *class_names;
-} description;
-
-static oct_status describe(description *d, oct_trainer *trainer)
+oct_status oct_early_stopping_apply(const oct_early_stopping *stopping, oct_plan *plan,
+                                    const char *path)
 {
-    oct_optim *optim = oct_trainer_optim(trainer);
-    *d = (description){0};
-    OCT_TRY(oct_recipe_write(trainer->recipe, true, &d->identity));
-    OCT_TRY(oct_class_names_make(&d->class_names, trainer->train_data));
-    d->info = (oct_checkpoint_info){
-        .step = trainer->step,
-        .updates = optim ? optim->updates : 0,
-        .stopping = trainer->stopping,
-        .skips = trainer->skips,
-        .recipe = d->identity.data,
-        .class_names = d->class_names,
-    };
-    snprintf(d->info.phase, sizeof(d->info.phase), "%s", oct_phase_name(trainer->phase));
-    /* The end of the float phase may be the start of other runs. */
-    d->keep = (oct_keep){trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE],
-                         oct_early_stopping_best(&trainer->stopping, &trainer->plan)};
+    OCT_CHECK(stopping->float_end <= plan->begin[OCT_PHASE_CALIBRATE], OCT_DATA,
+              "%s: says that the float phase ended after step %lld, but it has %lld steps", path,
+              (long long)stopping->float_end, (long long)plan->begin[OCT_PHASE_CALIBRATE]);
+    if (stopping->float_end > 0) oct_plan_end_float(plan, stopping->float_end);
+    if (stopping->qat_end == 0) return OCT_OK;
+    OCT_CHECK(stopping->qat_end > plan->begin[OCT_PHASE_QAT] &&
+                  stopping->qat_end <= oct_plan_steps(plan),
+              OCT_DATA, "%s: says that QAT ended after step %lld, but its steps are %lld to %lld",
+              path, (long long)stopping->qat_end, (long long)plan->begin[OCT_PHASE_QAT] + 1,
+              (long long)oct_plan_steps(plan));
+    oct_plan_end_qat(plan, stopping->qat_end);
     return OCT_OK;
 }
 
-static void free_description(description *d)
-{
-    oct_text_free(&d->identity);
-    oct_free(&d->class_names);
-}
-
-oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, oct_checkpoint_file *file)
-{
-    description d;
-    if (file) *file = (oct_checkpoint_file){0};
-    if (trainer->group->rank != 0) return OCT_OK;
-    oct_status status = describe(&d, trainer);
-    if (status == OCT_OK)
-        status = oct_checkpoint_save(folder, &d.info, trainer->model, oct_trainer_optim(trainer),
-                                     d.keep, file);
-    free_description(&d);
-    return status;
-}
-
-oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder)
-{
-    description d;
-    if (trainer->group->rank != 0) return OCT_OK;
-    oct_status status = describe(&d, trainer);
-    if (status == OCT_OK)
-        status = oct_checkpoint_writer_begin(trainer->saver->writer, folder, &d.info,
-                                             trainer->model, oct_trainer_optim(trainer), d.keep);
-    free_description(&d);
-    return status;
-}
-
 /* Goes to the phase of the checkpoint, if it can be of this run. */
-static oct_status enter_phase_of(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+static oct_status enter_checkpoint_phase(oct_trainer *trainer, const oct_checkpoint *checkpoint)
 {
     oct_phase phase;
     const int64_t step = checkpoint->info.step;
@@ -322,7 +344,7 @@ static oct_status enter_phase_of(oct_trainer *trainer, const oct_checkpoint *che
 oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)
 {
     const oct_collective *group = trainer->group;
-    OCT_TRY(group->agree(group, enter_phase_of(trainer, checkpoint)));
+    OCT_TRY(group->agree(group, enter_checkpoint_phase(trainer, checkpoint)));
     if (oct_folds_by(trainer->recipe, trainer->phase)) {
         OCT_TRY(oct_checkpoint_fold(checkpoint, trainer->model, group));
         OCT_TRY(oct_train_step_rebind(&trainer->training, trainer->model));
@@ -333,20 +355,4 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
     if (trainer->saver) trainer->saver->step = trainer->step;
     if (!oct_trainer_done(trainer)) oct_average_swap(&trainer->training.optim.average, false);
     return OCT_OK;
-}
-
-oct_status oct_trainer_go_back(oct_trainer *trainer, const oct_checkpoint *checkpoint)
-{
-    oct_module *model = NULL;
-    oct_phase phase;
-    bool prepared;
-    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
-    OCT_TRY(oct_build_from_checkpoint(&model, checkpoint, trainer->recipe, trainer->train_data,
-                                      &prepared));
-    const oct_status status = oct_train_step_rebind(&trainer->training, model);
-    oct_module_destroy(&trainer->model);
-    trainer->model = model;
-    trainer->phase = phase;
-    OCT_TRY(status);
-    return oct_trainer_finish(trainer);
 }

@@ -6,14 +6,73 @@
 
 #include "dist/comm.h"
 #include "io/batch/loader.h"
-#include "launch/train/early_stopping.h"
+#include "io/checkpoint/checkpoint.h"
 #include "launch/evaluate/evaluate.h"
 #include "launch/evaluate/forward.h"
-#include "launch/train/rank_checks.h"
-#include "launch/train/saver.h"
+#include "launch/runfolder/run_folder.h"
 #include "launch/session/plan.h"
-#include "launch/train/teacher.h"
+#include "launch/session/session.h"
+#include "launch/train/rank_checks.h"
 #include "quant/train/train_step.h"
+
+#include <math.h>
+
+typedef struct oct_trainer oct_trainer;
+
+/* The teacher of distillation: a model whose outputs a training step compares its own with. It is another run's
+ * model, which may be of another architecture, or the run's own as its float phase left it. */
+typedef struct oct_teacher {
+    oct_module *model; /* NULL: there is none */
+    oct_context *cx;   /* does not communicate */
+    oct_forward forward;
+    oct_shape sample;
+    int64_t outputs; /* of a sample */
+    float *y;        /* of the samples asked for last */
+    size_t capacity;
+} oct_teacher;
+
+/* Not collective: makes the model of a checkpoint the teacher of a run with this recipe. */
+oct_status oct_teacher_create(oct_teacher *teacher, const oct_checkpoint *checkpoint,
+                              const oct_recipe *recipe, const oct_dataset *data) OCT_NODISCARD;
+/* Not collective: makes this model the teacher; takes it over, also on failure. */
+oct_status oct_teacher_take(oct_teacher *teacher, oct_module **model,
+                            const oct_dataset *data) OCT_NODISCARD;
+void oct_teacher_destroy(oct_teacher *teacher);
+
+/* The saver of a run owns all that is known of its checkpoints: the newest one, the one that is being written beside the
+ * steps, and how often a save failed or came too early. A run fills in the first members. The functions are collective,
+ * with the same values on all ranks. */
+
+/* A save that the writer carries out. */
+typedef struct oct_save_under_way {
+    bool begun;
+    bool required; /* its failure ends the run */
+    int64_t step;
+    double compared; /* seconds for which the ranks compared their state before it */
+} oct_save_under_way;
+
+typedef struct oct_saver {
+    oct_session *session;
+    oct_trainer *trainer;          /* whose state is saved */
+    oct_run_folder *records;       /* rank 0 */
+    const char *folder;            /* of the checkpoints */
+    oct_checkpoint_writer *writer; /* rank 0; made and destroyed by the run */
+    oct_checkpoint_file file; /* rank 0: the newest that this process has written; no path: none */
+    int64_t step;             /* of the newest checkpoint, also of an earlier session; -1: none */
+    oct_save_under_way under_way;
+    bool ended;      /* after a step: the save under way has ended on some rank */
+    double waited_s; /* for a save under way before the next could begin */
+    int64_t waits;
+    int failures; /* one after another */
+} oct_saver;
+
+/* Compares the state of all ranks, then saves it: beside the steps that follow, or at once where it is the last, since the
+ * run ends or stops. OCT_RESOURCE is a warning unless the save is required, or others failed before. */
+oct_status oct_saver_save(oct_saver *saver, bool required, bool last) OCT_NODISCARD;
+/* Before parameters change: waits until the save under way has copied them. NULL is fine. */
+void oct_saver_wait_copied(const oct_saver *saver);
+/* Waits for the end of the save under way, if there is one, and takes its result. NULL is fine. */
+oct_status oct_saver_settle(oct_saver *saver) OCT_NODISCARD;
 
 /* The forwards of calibration, a few samples at a time. */
 typedef struct oct_calibration {
@@ -21,7 +80,7 @@ typedef struct oct_calibration {
     bool whole;          /* found out: the model takes batches in one piece only */
 } oct_calibration;
 
-typedef struct oct_trainer {
+struct oct_trainer {
     const oct_recipe *recipe; /* borrowed */
     const oct_collective *group;
     const oct_dataset *train_data, *test_data;
@@ -47,7 +106,7 @@ typedef struct oct_trainer {
     oct_saver *saver; /* the run's; NULL: nothing is saved */
     bool restores; /* enters the phase of a checkpoint, which holds the weights as they are to be */
     bool stop;     /* set by the caller: this rank asks all to stop; after a step: some rank did */
-} oct_trainer;
+};
 
 /* Makes the loader of training samples as the recipe wants them. */
 oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
@@ -69,7 +128,10 @@ oct_status oct_trainer_finish(oct_trainer *trainer) OCT_NODISCARD;
 /* Walks through the phases up to this one; empty phases leave their mark all the same. */
 oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase) OCT_NODISCARD;
 /* The optimizer, whose state is part of a checkpoint; NULL while calibrating. */
-oct_optim *oct_trainer_optim(oct_trainer *trainer);
+static inline oct_optim *oct_trainer_optim(oct_trainer *trainer)
+{
+    return trainer->phase == OCT_PHASE_CALIBRATE ? NULL : &trainer->training.optim;
+}
 /* Collective: evaluates the model as it is over the test data, in the memory of the steps; where weights are
  * averaged, with the averages. */
 oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores) OCT_NODISCARD;
@@ -80,13 +142,37 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores) OCT_NO
  * NULL): its path on rank 0, owned by the caller; NULL elsewhere. */
 oct_status oct_trainer_save(oct_trainer *trainer, const char *folder,
                             oct_checkpoint_file *file) OCT_NODISCARD;
-/* The same by the writer of trainer->saver (rank 0), whose outcome the saver takes later. */
-oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder) OCT_NODISCARD;
 /* Collective: sets the trainer to the state of the checkpoint; rank 0 has it, others its info at least. A
  * failure is the same on all ranks, and may leave the trainer half restored. */
 oct_status oct_trainer_restore(oct_trainer *trainer,
                                const oct_checkpoint *checkpoint) OCT_NODISCARD;
-/* After the last step: takes the model of an earlier checkpoint of this run's QAT, as it was evaluated there, and
- * makes it the one that is deployed. */
-oct_status oct_trainer_go_back(oct_trainer *trainer,
-                               const oct_checkpoint *checkpoint) OCT_NODISCARD;
+
+/* Early stopping: what the evaluations of a run decide, which of them was the best and where a phase ends early.
+ *
+ * An evaluation is judged by the metric evaluate.best, in the float phase and in the whole of QAT for itself. The first of
+ * equals is the best; a value that is NaN is never. After evaluate.patience evaluations without a better one the phase
+ * ends: float goes on to calibration, QAT to its end. Everything follows from the evaluations before, which are the same
+ * on all ranks, and is in every checkpoint, so a run that is resumed anywhere decides the same. */
+
+/* What an evaluation meant. */
+typedef struct oct_verdict {
+    bool best; /* so far, and of QAT: its state is worth a checkpoint */
+    bool ends; /* the phase, before its time; the plan knows it already */
+} oct_verdict;
+
+/* The metric that decides, or NULL: nothing is decided. */
+const oct_metric *oct_early_stopping_metric(const oct_recipe *recipe);
+/* Judges the evaluation after `step` steps, and moves the plan where a phase ends. */
+oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *plan,
+                                     const oct_recipe *recipe, int64_t step,
+                                     const oct_scores *scores);
+/* The steps after which the best evaluation of QAT was made; 0: there was none yet. */
+static inline int64_t oct_early_stopping_best(const oct_early_stopping *stopping,
+                                              const oct_plan *plan)
+{
+    const bool known = stopping->best_step > plan->begin[OCT_PHASE_QAT];
+    return known && !isnan(stopping->best_value) ? stopping->best_step : 0;
+}
+/* Applies to a plan what was decided. OCT_DATA when it cannot be of this plan; path: where it comes from. */
+oct_status oct_early_stopping_apply(const oct_early_stopping *stopping, oct_plan *plan,
+                                    const char *path) OCT_NODISCARD;

@@ -15,8 +15,6 @@ typedef struct oct_step_batches {
 oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step);
 /* How many samples a batch has, but for the last of an epoch. */
 int64_t oct_trainer_full_batch(const oct_trainer *trainer);
-/* Makes the loader, and room for this rank's share of a batch. */
-oct_status oct_trainer_batches_create(oct_trainer *trainer) OCT_NODISCARD;
 
 /* Where a batch comes from. */
 typedef struct oct_batch_source {
@@ -41,15 +39,12 @@ oct_status oct_trainer_agree_on_unread(oct_trainer *trainer) OCT_NODISCARD;
 /* rank_checks.c */
 
 oct_status oct_rank_checks_create(oct_trainer *trainer) OCT_NODISCARD;
-void oct_rank_checks_destroy(oct_trainer *trainer);
 /* Before a step; and after it, collective: OCT_LOST, which names the ranks that have computed other bits. */
 oct_status oct_rank_checks_begin(oct_trainer *trainer, const oct_step_batches *b) OCT_NODISCARD;
 oct_status oct_rank_checks_end(oct_trainer *trainer, const oct_step_batches *b) OCT_NODISCARD;
 
 /* calibration.c */
 
-/* Equalizes the prepared model, if the recipe asks for it. */
-oct_status oct_trainer_equalize(oct_trainer *trainer) OCT_NODISCARD;
 /* Observes the float model on a batch, a few samples at a time if the model allows it. */
 oct_status oct_trainer_observe(oct_trainer *trainer, const oct_batch *batch,
                                const oct_leaves *leaves) OCT_NODISCARD;

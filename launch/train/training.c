@@ -8,7 +8,9 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "dist/rank_table.h"
+#include "io/file/file.h"
 #include "launch/base/meter.h"
+#include "launch/base/output.h"
 #include "launch/session/build.h"
 #include "launch/deploy/certificate.h"
 #include "launch/deploy/device.h"
@@ -20,6 +22,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 /* The first signal asks for a stop at the end of the step; a second one acts as usual. */
 static volatile sig_atomic_t stop_asked;
@@ -28,7 +31,7 @@ static void ask_to_stop(int signal_number)
 {
     (void)signal_number;
     stop_asked = 1;
-    oct_rank_note_stop();
+    oct_rank_note(OCT_RANK_STOPS, 1);
 }
 
 void oct_train_catch_signals(void)
@@ -49,53 +52,11 @@ static bool stop_is_asked(void)
     return stop_asked || oct_rank_stop_asked();
 }
 
-/* Evaluation and checkpoints. */
-
-static oct_status evaluate_run(oct_training *r, oct_phase phase, oct_verdict *verdict)
-{
-    oct_trainer *trainer = &r->trainer;
-    oct_scores scores;
-    double begin = oct_seconds();
-    OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(trainer, &scores)));
-    oct_record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
-    oct_record_weights(r);
-    /* The phase may end by the verdict, and with it the run, which is then finished. */
-    *verdict = oct_early_stopping_judge(&trainer->stopping, &trainer->plan, r->recipe,
-                                        trainer->step, &scores);
-    if (verdict->ends && oct_trainer_done(trainer))
-        OCT_TRY(oct_session_agree(r->session, oct_trainer_finish(trainer)));
-    oct_record_verdict(r, phase, verdict);
-    return OCT_OK;
-}
-
-/* last: the run ends or stops with this one, which must be on the disk then. */
-static oct_status save_run(oct_training *r, bool required, bool last)
-{
-    oct_saver *saver = &r->saver;
-    oct_checkpoint_written written = {0};
-    const int64_t step = r->trainer.step;
-    double begin = oct_seconds();
-    if (saver->under_way.begun) {
-        OCT_TRY(oct_saver_settle(saver));
-        saver->waits++;
-        saver->waited_s += oct_seconds() - begin;
-        begin = oct_seconds();
-    }
-    OCT_TRY(oct_replica_check_whole(&r->trainer.training, r->session->group, step));
-    const double now = oct_seconds();
-    if (!last)
-        return oct_saver_note_begun(saver, oct_trainer_save_begin(&r->trainer, r->checkpoints),
-                                    (oct_save_under_way){true, required, step, now - begin});
-    const oct_status status = oct_trainer_save(&r->trainer, r->checkpoints, &written.file);
-    written.seconds = written.blocked = oct_seconds() - now;
-    return oct_saver_end(saver, status, true, step, &written);
-}
-
 /* Collective. Before the steps begin there is nothing to save. */
-static oct_status stop_before_steps(const oct_training *r)
+static oct_status stop_before_steps(const oct_training *run)
 {
     int64_t asked = stop_is_asked();
-    OCT_TRY(r->session->group->max_i64(r->session->group, &asked, 1));
+    OCT_TRY(run->session->group->max_i64(run->session->group, &asked, 1));
     OCT_CHECK(
         !asked, OCT_STOPPED,
         "stopped before the first step of this session as asked; repeat the command to continue");
@@ -104,32 +65,51 @@ static oct_status stop_before_steps(const oct_training *r)
 
 /* Steps. */
 
-/* Opens the checkpoint of a step that no other can replace; what: what it is. */
-static oct_status open_needed(const oct_training *r, int64_t step, const char *what,
+/* Collective: opens the checkpoint of a step that no other can replace, for all ranks; what: what it is. */
+static oct_status open_needed(const oct_training *run, int64_t step, const char *what,
                               oct_checkpoint *checkpoint)
 {
     char why[640];
-    const oct_status status = oct_checkpoint_open_step(checkpoint, r->checkpoints, step);
-    if (status != OCT_DATA) return status;
-    snprintf(why, sizeof why, "%s", oct_fail_text(0));
-    return oct_fail(OCT_DATA,
-                    "%s; restore it from a copy, since it is %s, or train again in another output "
-                    "folder",
-                    why, what);
+    oct_status status = OCT_OK;
+    if (oct_training_speaks(run))
+        status = oct_checkpoint_open_step(checkpoint, run->checkpoints, step);
+    if (status == OCT_DATA) {
+        snprintf(why, sizeof why, "%s", oct_fail_text(0));
+        status = oct_fail(OCT_DATA,
+                          "%s; restore it from a copy, since it is %s, or train again in another "
+                          "output folder",
+                          why, what);
+    }
+    OCT_TRY(oct_session_agree(run->session, status));
+    return oct_job_share(run->session, checkpoint);
 }
 
-/* The best state of QAT becomes the model, if that is not the last. */
-static oct_status go_back(oct_training *r)
+/* Makes the model of a checkpoint of this run's QAT, as it was evaluated there, the one that is deployed. */
+static oct_status deploy_checkpoint(oct_trainer *trainer, const oct_checkpoint *checkpoint)
 {
-    const int64_t best = oct_early_stopping_best(&r->trainer.stopping, &r->trainer.plan);
+    oct_module *model = NULL;
+    oct_phase phase;
+    bool prepared;
+    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
+    OCT_TRY(oct_build_from_checkpoint(&model, checkpoint, trainer->recipe, trainer->train_data,
+                                      &prepared));
+    const oct_status status = oct_train_step_rebind(&trainer->training, model);
+    oct_module_destroy(&trainer->model);
+    trainer->model = model;
+    trainer->phase = phase;
+    OCT_TRY(status);
+    return oct_trainer_finish(trainer);
+}
+
+/* After the last step: the best state of QAT becomes the model, if that is not the last. */
+static oct_status go_back_to_best(oct_training *run)
+{
+    const int64_t best = oct_early_stopping_best(&run->trainer.stopping, &run->trainer.plan);
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
-    if (best == 0 || best == r->trainer.step) return OCT_OK;
-    if (oct_training_speaks(r))
-        status = open_needed(r, best, "the best state of this run (evaluate.best)", &checkpoint);
-    OCT_TRY_OUT(oct_session_agree(r->session, status));
-    OCT_TRY_OUT(oct_job_share(r->session, &checkpoint));
-    OCT_TRY_OUT(oct_session_agree(r->session, oct_trainer_go_back(&r->trainer, &checkpoint)));
+    if (best == 0 || best == run->trainer.step) return OCT_OK;
+    OCT_TRY_OUT(open_needed(run, best, "the best state of this run (evaluate.best)", &checkpoint));
+    OCT_TRY_OUT(oct_session_agree(run->session, deploy_checkpoint(&run->trainer, &checkpoint)));
     oct_log(OCT_LOG_INFO, "back to step %lld, whose evaluation was the best", (long long)best);
 out:
     oct_checkpoint_close(&checkpoint);
@@ -137,143 +117,172 @@ out:
 }
 
 /* Makes the model of a checkpoint, which all ranks have, the teacher. */
-static oct_status call_teacher(oct_training *r, oct_checkpoint *checkpoint)
+static oct_status make_teacher(oct_training *run, const oct_checkpoint *checkpoint)
 {
     const oct_status status =
-        oct_teacher_create(&r->trainer.teacher, checkpoint, r->recipe, &r->train_data);
-    OCT_TRY(oct_session_agree(r->session, status));
+        oct_teacher_create(&run->trainer.teacher, checkpoint, run->recipe, &run->train_data);
+    OCT_TRY(oct_session_agree(run->session, status));
     oct_log(OCT_LOG_INFO, "teacher: %s (step %lld, phase %s)", checkpoint->path,
             (long long)checkpoint->info.step, checkpoint->info.phase);
     return OCT_OK;
 }
 
 /* Before the first QAT step, loads the model at the end of its float phase, whose checkpoint is kept. */
-static oct_status call_own_teacher(oct_training *r)
+static oct_status make_teacher_of_float_phase(oct_training *run)
 {
-    const oct_trainer *trainer = &r->trainer;
+    const oct_trainer *trainer = &run->trainer;
     oct_checkpoint own = {0};
     oct_status status = OCT_OK;
-    if (!oct_teacher_wanted(r->recipe) || trainer->teacher.model ||
+    if (!oct_teacher_wanted(run->recipe) || trainer->teacher.model ||
         oct_plan_phase(&trainer->plan, trainer->step) < OCT_PHASE_QAT)
         return OCT_OK;
-    OCT_TRY(oct_saver_settle(&r->saver));
-    if (oct_training_speaks(r))
-        status = open_needed(r, trainer->plan.begin[OCT_PHASE_CALIBRATE],
-                             "the end of the float phase, which is the teacher", &own);
-    OCT_TRY_OUT(oct_session_agree(r->session, status));
-    OCT_TRY_OUT(oct_job_share(r->session, &own));
-    status = call_teacher(r, &own);
+    OCT_TRY(oct_saver_settle(&run->saver));
+    OCT_TRY_OUT(open_needed(run, trainer->plan.begin[OCT_PHASE_CALIBRATE],
+                            "the end of the float phase, which is the teacher", &own));
+    status = make_teacher(run, &own);
 out:
     oct_checkpoint_close(&own);
     return status;
 }
 
-static oct_status run_step(oct_training *r)
+static oct_status run_step(oct_training *run)
 {
-    oct_trainer *trainer = &r->trainer;
+    oct_trainer *trainer = &run->trainer;
     oct_step_result result;
     oct_verdict verdict = {0};
     oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
     trainer->stop = stop_is_asked();
-    oct_rank_note_step(trainer->step + 1);
-    OCT_TRY(call_own_teacher(r));
-    const int64_t before = oct_comm_syncs(r->session->comm);
+    oct_rank_note(OCT_RANK_STEP, trainer->step + 1);
+    OCT_TRY(make_teacher_of_float_phase(run));
+    const int64_t before = oct_comm_syncs(run->session->comm);
     const double deadline_s = oct_straggler_deadline(&trainer->straggler);
     /* The first step of a phase also prepares the model. */
-    if (deadline_s > 0 && phase == trainer->phase) oct_session_set_deadline(r->session, deadline_s);
+    if (deadline_s > 0 && phase == trainer->phase)
+        oct_session_set_deadline(run->session, deadline_s);
     OCT_TRY(oct_trainer_step(trainer, &result));
-    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
-    r->syncs += oct_comm_syncs(r->session->comm) - before;
-    if (r->saver.ended) OCT_TRY(oct_saver_settle(&r->saver));
+    oct_session_set_deadline(run->session, OCT_DEADLINE_S);
+    run->syncs += oct_comm_syncs(run->session->comm) - before;
+    if (run->saver.ended) OCT_TRY(oct_saver_settle(&run->saver));
 
     bool phase_ends =
         oct_trainer_done(trainer) || oct_plan_phase(&trainer->plan, trainer->step) != phase;
-    oct_record_step(r, phase, &result, phase_ends);
+    oct_record_step(run, phase, &result, phase_ends);
     /* What was measured before a checkpoint is kept with it, so a resumed run need not repeat it. */
-    if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step))
-        OCT_TRY(evaluate_run(r, phase, &verdict));
-    if (verdict.ends && !phase_ends) oct_record_phase_end(r, phase);
-    if (trainer->stop && !phase_ends && !verdict.ends) oct_record_so_far(r, phase);
+    if (oct_plan_evaluates(&trainer->plan, run->recipe, trainer->step))
+        OCT_TRY(oct_run_evaluate(run, phase, &verdict));
+    if (verdict.ends && !phase_ends) oct_record_phase_end(run, phase);
+    if (trainer->stop && !phase_ends && !verdict.ends) oct_record_so_far(run, phase);
     if (oct_trainer_done(trainer)) {
-        OCT_TRY(oct_saver_settle(&r->saver));
-        OCT_TRY(go_back(r));
+        OCT_TRY(oct_saver_settle(&run->saver));
+        OCT_TRY(go_back_to_best(run));
     }
     const bool required = phase_ends || verdict.ends || verdict.best || trainer->stop;
     const bool last = oct_trainer_done(trainer) || trainer->stop;
-    if (required || trainer->step % r->recipe->checkpoint_every == 0) {
-        oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
-        OCT_TRY(save_run(r, required, last));
-        oct_session_set_deadline(r->session, OCT_DEADLINE_S);
+    if (required || trainer->step % run->recipe->checkpoint_every == 0) {
+        oct_session_set_deadline(run->session, OCT_FILES_DEADLINE_S);
+        OCT_TRY(oct_saver_save(&run->saver, required, last));
+        oct_session_set_deadline(run->session, OCT_DEADLINE_S);
     }
-    r->progress.last = oct_seconds(); /* evaluation and checkpoint are no part of a step */
+    run->progress.last = oct_seconds(); /* evaluation and checkpoint are no part of a step */
     OCT_CHECK(!trainer->stop || oct_trainer_done(trainer), OCT_STOPPED,
               "stopped after step %lld as requested; checkpoint step-%08lld.h5 is safe; repeat the "
               "command to continue",
-              (long long)trainer->step, (long long)r->saver.step);
+              (long long)trainer->step, (long long)run->saver.step);
     return OCT_OK;
 }
 
 /* The start. */
 
-static oct_status resume_run(oct_training *r)
+/* Collective: gives path, info and recipe of rank 0's checkpoint (path NULL: none) to every rank; its values stay with rank
+ * 0, for oct_checkpoint_load_shared. */
+static oct_status share_checkpoint_info(oct_session *session, oct_checkpoint *checkpoint)
+{
+    const oct_collective *group = session->group;
+    const bool first = group->rank == 0, found = first && checkpoint->path;
+    oct_checkpoint_info info = checkpoint->info; /* its texts apart */
+    size_t path = found ? strlen(checkpoint->path) + 1 : 0;
+    size_t recipe = found ? strlen(checkpoint->info.recipe) + 1 : 0;
+    info.recipe = info.class_names = NULL;
+    if (group->size == 1) return OCT_OK;
+    OCT_TRY(group->broadcast(group, &info, sizeof(info), 0));
+    if (!first) checkpoint->info = info;
+    OCT_TRY(oct_session_share(session, &checkpoint->path, &path));
+    return oct_session_share(session, &checkpoint->info.recipe, &recipe);
+}
+
+static oct_status resume_run(oct_training *run)
 {
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
-    if (oct_training_speaks(r)) status = oct_checkpoint_newest_on_disk(&checkpoint, r->checkpoints);
-    OCT_TRY_OUT(oct_session_agree(r->session, status));
-    OCT_TRY_OUT(oct_job_share_info(r->session, &checkpoint));
+    if (oct_training_speaks(run))
+        status = oct_checkpoint_newest_on_disk(&checkpoint, run->checkpoints);
+    OCT_TRY_OUT(oct_session_agree(run->session, status));
+    OCT_TRY_OUT(share_checkpoint_info(run->session, &checkpoint));
     if (checkpoint.path) {
-        if (oct_training_speaks(r))
-            status = oct_run_folder_same_data(&r->folder,
-                                              oct_job_data_record(&r->train_data, &r->test_data));
-        OCT_TRY_OUT(oct_session_agree(r->session, status));
+        if (oct_training_speaks(run))
+            status = oct_run_folder_same_data(
+                &run->folder, oct_job_data_record(&run->train_data, &run->test_data));
+        OCT_TRY_OUT(oct_session_agree(run->session, status));
         OCT_TRY_OUT(oct_session_agree(
-            r->session, oct_run_same_recipe(checkpoint.path, checkpoint.info.recipe, r->recipe)));
-        OCT_TRY_OUT(oct_trainer_restore(&r->trainer, &checkpoint));
-        oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", r->recipe->output,
-                (long long)r->trainer.step, (long long)oct_plan_steps(&r->trainer.plan));
+            run->session,
+            oct_run_same_recipe(checkpoint.path, checkpoint.info.recipe, run->recipe)));
+        OCT_TRY_OUT(oct_trainer_restore(&run->trainer, &checkpoint));
+        oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", run->recipe->output,
+                (long long)run->trainer.step, (long long)oct_plan_steps(&run->trainer.plan));
     }
-    if (oct_training_speaks(r) && checkpoint.path)
-        status = oct_checkpoint_clean(r->checkpoints, checkpoint.info.recipe);
-    if (oct_training_speaks(r) && status == OCT_OK)
-        status =
-            oct_run_folder_rewind(&r->folder, r->trainer.step, oct_plan_steps(&r->trainer.plan));
-    OCT_TRY_OUT(oct_session_agree(r->session, status));
+    if (oct_training_speaks(run)) {
+        if (checkpoint.path)
+            status = oct_checkpoint_clean(run->checkpoints, checkpoint.info.recipe);
+        if (status == OCT_OK)
+            status = oct_run_folder_rewind(&run->folder, run->trainer.step,
+                                           oct_plan_steps(&run->trainer.plan));
+    }
+    OCT_TRY_OUT(oct_session_agree(run->session, status));
 out:
     oct_checkpoint_close(&checkpoint);
     return status;
 }
 
-static oct_status open_folder(oct_training *r)
+static oct_status open_folder(oct_training *run)
 {
-    const char *output = r->recipe->output;
+    const oct_recipe *recipe = run->recipe;
+    const char *output = recipe->output;
+    char *copy = NULL;
     oct_status status = OCT_OK;
-    if (oct_training_speaks(r))
-        status = oct_run_folder_open(&r->folder, r->recipe, &r->trainer.report);
-    if (oct_training_speaks(r) && status == OCT_OK) status = oct_onnx_model_keep(r->recipe, output);
-    if (oct_training_speaks(r) && status == OCT_OK)
-        oct_log(OCT_LOG_INFO, "exports that the int8 model will have: %s",
-                r->trainer.exports.data ? r->trainer.exports.data : "none");
-    OCT_TRY(oct_session_agree(r->session, status));
-    status = oct_run_folder_log_failure(output);
-    if (status == OCT_OK) status = oct_run_path(output, "checkpoints", &r->checkpoints);
-    if (status == OCT_OK) status = oct_run_path(output, "model.int8.h5", &r->model_path);
-    return oct_session_agree(r->session, status);
+    if (oct_training_speaks(run)) {
+        status = oct_run_folder_open(&run->folder, recipe, &run->trainer.report);
+        /* The copy of an ONNX file, by which the checkpoints are understood when the file itself has gone. */
+        if (status == OCT_OK) status = oct_run_path(output, OCT_ONNX_COPY, &copy);
+        if (status == OCT_OK && recipe->onnx && !oct_file_exists(copy))
+            status = oct_file_write(copy, recipe->onnx, recipe->onnx_size);
+        oct_free(&copy);
+        if (status == OCT_OK)
+            oct_log(OCT_LOG_INFO, "exports that the int8 model will have: %s",
+                    run->trainer.exports.data ? run->trainer.exports.data : "none");
+    }
+    OCT_TRY(oct_session_agree(run->session, status));
+    oct_failure_log(output);
+    status = oct_run_path(output, "checkpoints", &run->checkpoints);
+    run->saver.folder = run->checkpoints;
+    if (status == OCT_OK) status = oct_run_path(output, "model.int8.h5", &run->model_path);
+    return oct_session_agree(run->session, status);
 }
 
-static void say_what_comes(const oct_training *r)
+/* Logs the model, the data and the phases with their last steps. */
+static void log_plan(const oct_training *run)
 {
-    const oct_plan *plan = &r->trainer.plan;
-    const oct_dataset *data = &r->train_data;
-    const oct_recipe *recipe = r->recipe;
+    const oct_plan *plan = &run->trainer.plan;
+    const oct_dataset *data = &run->train_data;
+    const oct_recipe *recipe = run->recipe;
     char parameters[32], train[32], test[32], outputs[48];
-    int size = r->session->group->size;
-    oct_log(
-        OCT_LOG_INFO, "%s: %s parameters, input %lldx%lldx%lld, %s; %s training and %s test images",
-        oct_recipe_model(recipe), oct_text_count(oct_float_bytes(r->trainer.model) / 4, parameters),
-        (long long)data->h, (long long)data->w, (long long)data->c,
-        oct_goal_outputs(data->goal, data->classes, outputs), oct_text_count(data->count, train),
-        oct_text_count(r->test_data.count, test));
+    int size = run->session->group->size;
+    oct_log(OCT_LOG_INFO,
+            "%s: %s parameters, input %lldx%lldx%lld, %s; %s training and %s test images",
+            oct_recipe_model(recipe),
+            oct_text_count(oct_float_bytes(run->trainer.model) / 4, parameters), (long long)data->h,
+            (long long)data->w, (long long)data->c,
+            oct_goal_outputs(data->goal, data->classes, outputs),
+            oct_text_count(data->count, train), oct_text_count(run->test_data.count, test));
     oct_log(OCT_LOG_INFO,
             "%d rank%s of %lld thread%s; %lld steps: float to %lld, calibrate to %lld, qat to %lld "
             "(batch norm %s after %lld, scales frozen after %lld)",
@@ -287,132 +296,129 @@ static void say_what_comes(const oct_training *r)
 
 /* This comes before anything is written, so that weights that do not fit leave no trace; a checkpoint of the
  * run itself replaces them later. */
-static oct_status start_from_init(oct_training *r)
+static oct_status start_from_init(oct_training *run)
 {
     oct_text lines = {0};
-    if (!oct_init_given(r->init)) return OCT_OK;
-    oct_status status = oct_session_agree(r->session, oct_init_apply(r->init, &r->trainer, &lines));
+    if (!oct_init_given(run->init)) return OCT_OK;
+    oct_status status =
+        oct_session_agree(run->session, oct_init_apply(run->init, &run->trainer, &lines));
     for (const char *line = lines.data; status == OCT_OK && line && *line;) {
         const int length = (int)strcspn(line, "\n");
         oct_log(line == lines.data ? OCT_LOG_INFO : OCT_LOG_WARN, "%.*s", length, line);
         line += length + 1;
     }
     oct_text_free(&lines);
-    oct_init_close(r->init);
+    oct_init_close(run->init);
     return status;
 }
 
-/* Makes the float model, with the weights that the run starts from, the teacher. */
-static oct_status call_start(oct_training *r)
+/* Makes the teacher that is there before the run begins: another run's model, or, where there is no float phase, the
+ * weights that the run starts from, which are its end. */
+static oct_status make_teacher_before_steps(oct_training *run)
 {
-    oct_module *model = NULL;
-    oct_text lines = {0};
-    oct_status status = oct_build_model(&model, r->recipe, &r->train_data);
-    if (status == OCT_OK)
-        status = oct_init_weights(r->init, model, r->recipe, &r->train_data, &lines);
-    if (status == OCT_OK) status = oct_teacher_take(&r->trainer.teacher, &model, &r->train_data);
-    oct_module_destroy(&model);
-    oct_text_free(&lines);
-    OCT_TRY(oct_session_agree(r->session, status));
-    oct_log(OCT_LOG_INFO, "teacher: the float weights that the run starts from");
+    const bool has_float = run->trainer.plan.begin[OCT_PHASE_CALIBRATE] > 0;
+    const bool at_start = oct_teacher_is_own(run->recipe) && !has_float;
+    const oct_checkpoint *checkpoint = at_start ? &run->init->checkpoint : run->teacher;
+    if (!oct_teacher_wanted(run->recipe)) return OCT_OK;
+    if (checkpoint->bytes) {
+        OCT_TRY(make_teacher(run, checkpoint));
+    } else if (at_start) {
+        oct_module *model = NULL;
+        oct_text lines = {0};
+        oct_status status = oct_build_model(&model, run->recipe, &run->train_data);
+        if (status == OCT_OK)
+            status = oct_init_weights(run->init, model, run->recipe, &run->train_data, &lines);
+        if (status == OCT_OK)
+            status = oct_teacher_take(&run->trainer.teacher, &model, &run->train_data);
+        oct_module_destroy(&model);
+        oct_text_free(&lines);
+        OCT_TRY(oct_session_agree(run->session, status));
+        oct_log(OCT_LOG_INFO, "teacher: the float weights that the run starts from");
+    }
+    oct_checkpoint_close(run->teacher);
     return OCT_OK;
 }
 
-/* Where there is no float phase, the weights that the run starts from are its end. */
-static oct_status call_other_teacher(oct_training *r)
-{
-    const bool has_float = r->trainer.plan.begin[OCT_PHASE_CALIBRATE] > 0;
-    const bool at_start = oct_teacher_is_own(r->recipe) && !has_float;
-    oct_checkpoint *other = at_start ? &r->init->checkpoint : r->teacher;
-    if (!oct_teacher_wanted(r->recipe)) return OCT_OK;
-    if (other->bytes)
-        OCT_TRY(call_teacher(r, other));
-    else if (at_start)
-        OCT_TRY(call_start(r));
-    oct_checkpoint_close(r->teacher);
-    return OCT_OK;
-}
-
-static oct_status start_run(oct_training *r)
+static oct_status start_run(oct_training *run)
 {
     json_t *description;
     oct_status status = OCT_OK;
-    oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
-    oct_job_threads(r->session, r->recipe->threads);
-    OCT_TRY(oct_job_data(r->session, r->recipe, OCT_TRAIN, &r->train_data));
-    OCT_TRY(oct_job_data(r->session, r->recipe, OCT_TEST, &r->test_data));
-    OCT_TRY(
-        oct_session_agree(r->session, oct_trainer_create(&r->trainer, r->recipe, r->session->group,
-                                                         &r->train_data, &r->test_data)));
-    r->trainer.saver = &r->saver;
-    if (oct_training_speaks(r)) {
+    oct_session_set_deadline(run->session, OCT_FILES_DEADLINE_S);
+    oct_job_threads(run->session, run->recipe->threads);
+    OCT_TRY(oct_job_data(run->session, run->recipe, OCT_TRAIN, &run->train_data));
+    OCT_TRY(oct_job_data(run->session, run->recipe, OCT_TEST, &run->test_data));
+    OCT_TRY(oct_session_agree(run->session,
+                              oct_trainer_create(&run->trainer, run->recipe, run->session->group,
+                                                 &run->train_data, &run->test_data)));
+    run->trainer.saver = &run->saver;
+    if (oct_training_speaks(run)) {
         /* Parameters and what the optimizer keeps of them are most of a checkpoint. */
-        const int64_t copies = 1 + oct_optim_slots(r->recipe->optimizer_kind);
-        status = oct_check_room(r->recipe,
-                                r->trainer.training.params.numel * copies * (int64_t)sizeof(float));
-        if (status == OCT_OK) status = oct_checkpoint_writer_create(&r->saver.writer);
+        const int64_t copies = 1 + oct_optim_slots(run->recipe->optimizer_kind);
+        status = oct_check_room(run->recipe, run->trainer.training.params.numel * copies *
+                                                 (int64_t)sizeof(float));
+        if (status == OCT_OK) status = oct_checkpoint_writer_create(&run->saver.writer);
     }
-    OCT_TRY(oct_session_agree(r->session, status));
-    OCT_TRY(call_other_teacher(r));
-    OCT_TRY(start_from_init(r));
-    OCT_TRY(open_folder(r));
-    say_what_comes(r);
-    OCT_TRY(resume_run(r));
-    if (r->trainer.step == 0) oct_warn_of_model(r->recipe, r->trainer.model);
-    OCT_TRY(oct_job_describe(r->session, r->args, r->recipe, &r->train_data, &r->test_data,
-                             &description));
-    if (oct_training_speaks(r)) {
-        json_object_set_new(description, "from_step", json_integer(r->trainer.step));
-        status = oct_run_folder_session(&r->folder, description);
+    OCT_TRY(oct_session_agree(run->session, status));
+    OCT_TRY(make_teacher_before_steps(run));
+    OCT_TRY(start_from_init(run));
+    OCT_TRY(open_folder(run));
+    log_plan(run);
+    OCT_TRY(resume_run(run));
+    if (run->trainer.step == 0) oct_warn_of_model(run->recipe, run->trainer.model);
+    OCT_TRY(oct_job_describe(run->session, run->args, run->recipe, &run->train_data,
+                             &run->test_data, &description));
+    if (oct_training_speaks(run)) {
+        json_object_set_new(description, "from_step", json_integer(run->trainer.step));
+        status = oct_run_folder_session(&run->folder, description);
     }
-    OCT_TRY(oct_session_agree(r->session, status));
-    oct_record_start(r);
-    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
+    OCT_TRY(oct_session_agree(run->session, status));
+    oct_record_start(run);
+    oct_session_set_deadline(run->session, OCT_DEADLINE_S);
     return OCT_OK;
 }
 
-static oct_status run_in_session(oct_training *r, json_t **result)
+static oct_status run_in_session(oct_training *run, json_t **result)
 {
-    OCT_TRY(stop_before_steps(r));
-    OCT_TRY(start_run(r));
-    if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
-    while (!oct_trainer_done(&r->trainer))
-        OCT_TRY(run_step(r));
-    if (r->saver.waited_s >= 1)
+    OCT_TRY(stop_before_steps(run));
+    OCT_TRY(start_run(run));
+    if (!oct_trainer_done(&run->trainer)) OCT_TRY(stop_before_steps(run));
+    while (!oct_trainer_done(&run->trainer))
+        OCT_TRY(run_step(run));
+    if (run->saver.waited_s >= 1)
         oct_log(OCT_LOG_WARN,
                 "%lld checkpoint%s came while the one before was still being written, and training "
                 "waited %.1f s for it in all; raise checkpoint.every to wait less",
-                (long long)r->saver.waits, r->saver.waits == 1 ? "" : "s", r->saver.waited_s);
-    if (r->trainer.audit.done > 0)
+                (long long)run->saver.waits, run->saver.waits == 1 ? "" : "s", run->saver.waited_s);
+    if (run->trainer.audit.done > 0)
         oct_log(OCT_LOG_INFO, "%lld leaves were computed again, to the same bits",
-                (long long)r->trainer.audit.done);
-    if (r->trainer.skips.all > 0)
+                (long long)run->trainer.audit.done);
+    if (run->trainer.skips.all > 0)
         oct_log(OCT_LOG_WARN, "%lld of %lld steps were skipped because of NaN or infinity",
-                (long long)r->trainer.skips.all, (long long)r->trainer.step);
-    return oct_run_result(r, result);
+                (long long)run->trainer.skips.all, (long long)run->trainer.step);
+    return oct_run_result(run, result);
 }
 
 /* Collective: a finished run only reports its result again. */
-static oct_status find_finished(oct_training *r, json_t **result, bool *finished)
+static oct_status find_finished(oct_training *run, json_t **result, bool *finished)
 {
-    const oct_collective *group = r->session->group;
+    const oct_collective *group = run->session->group;
     oct_status status = OCT_OK;
-    if (group->rank == 0) status = oct_run_folder_look(r->recipe, result);
-    OCT_TRY(oct_session_agree(r->session, status));
+    if (group->rank == 0) status = oct_run_folder_look(run->recipe, result);
+    OCT_TRY(oct_session_agree(run->session, status));
     *finished = *result != NULL;
     OCT_TRY(group->broadcast(group, finished, sizeof(*finished), 0));
     if (*finished)
         oct_log(
             OCT_LOG_INFO,
             "%s is finished; showing its results again (choose another output= to start a new run)",
-            r->recipe->output);
+            run->recipe->output);
     return OCT_OK;
 }
 
 oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
                      oct_train_files *files, json_t **result)
 {
-    oct_training r = {
+    oct_training run = {
         .session = session,
         .args = args,
         .recipe = recipe,
@@ -420,24 +426,21 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
         .teacher = &files->teacher,
         .folder = {.lock = -1, .metrics = -1, .events = {.fd = -1}},
     };
-    r.saver = (oct_saver){.session = session,
-                          .records = &r.folder,
-                          .now = &r.trainer.step,
-                          .every = recipe->checkpoint_every,
-                          .step = -1};
+    run.saver = (oct_saver){
+        .session = session, .trainer = &run.trainer, .records = &run.folder, .step = -1};
     bool finished = false;
     *result = NULL;
-    OCT_TRY(find_finished(&r, result, &finished));
+    OCT_TRY(find_finished(&run, result, &finished));
     if (finished) return OCT_OK;
 
-    oct_status status = run_in_session(&r, result);
-    oct_checkpoint_writer_destroy(&r.saver.writer);
-    oct_free(&r.saver.file.path);
-    oct_trainer_destroy(&r.trainer);
-    oct_dataset_close(&r.train_data);
-    oct_dataset_close(&r.test_data);
-    oct_run_folder_close(&r.folder);
-    oct_free(&r.checkpoints);
-    oct_free(&r.model_path);
+    oct_status status = run_in_session(&run, result);
+    oct_checkpoint_writer_destroy(&run.saver.writer);
+    oct_free(&run.saver.file.path);
+    oct_trainer_destroy(&run.trainer);
+    oct_dataset_close(&run.train_data);
+    oct_dataset_close(&run.test_data);
+    oct_run_folder_close(&run.folder);
+    oct_free(&run.checkpoints);
+    oct_free(&run.model_path);
     return status;
 }

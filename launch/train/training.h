@@ -1,10 +1,48 @@
-/* Training takes a run in its folder from its newest checkpoint to the int8 model. */
+/* Training takes a run in its folder from its newest checkpoint to the int8 model.
+ *
+ * The files that a run starts from: `init` of a recipe names a checkpoint of another run, or a file of weights from
+ * another framework (io/weights/weights.h); `distill.teacher` names the checkpoint of a teacher. */
 #pragma once
 
-#include "launch/train/init.h"
-#include "launch/session/session.h"
+#include "io/recipe/recipe.h"
+#include "io/weights/weights.h"
+#include "launch/train/trainer.h"
 
 #include <jansson.h>
+
+typedef struct oct_init {
+    oct_checkpoint checkpoint; /* bytes NULL: none */
+    oct_weights weights;       /* path NULL: none */
+} oct_init;
+
+/* Opens what recipe->init names and sets recipe->init_sha256 by it; empty when it names nothing.
+ * OCT_USAGE when the file is of the wrong phase or is not the one whose digest the recipe holds. */
+oct_status oct_init_open(oct_recipe *recipe, oct_init *init) OCT_NODISCARD;
+/* Collective: rank 0 opens, all ranks have it. */
+oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *init) OCT_NODISCARD;
+void oct_init_close(oct_init *init);
+static inline bool oct_init_given(const oct_init *init)
+{
+    return init->checkpoint.bytes || init->weights.path;
+}
+/* Loads the weights file into the float model of a recipe; does nothing without a file. *lines as below. */
+oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
+                            const oct_dataset *data, oct_text *lines) OCT_NODISCARD;
+/* Sets the values of a trainer at step 0. *lines gets a line that says what was loaded, and one for each thing that was
+ * not. OCT_USAGE with all that does not fit. */
+oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer,
+                          oct_text *lines) OCT_NODISCARD;
+
+/* Opens what distill.teacher names and sets recipe->distill_sha256 by it; bytes NULL when it names no file. */
+oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint) OCT_NODISCARD;
+/* The files that a run begins with; empty where there is none. Closed when they are used. */
+typedef struct oct_train_files {
+    oct_init init;          /* the weights to start from */
+    oct_checkpoint teacher; /* of distillation */
+} oct_train_files;
+/* Collective: rank 0 opens what the recipe names, all ranks have it. Close both also after a failure. */
+oct_status oct_train_files_share(oct_session *session, oct_recipe *recipe,
+                                 oct_train_files *files) OCT_NODISCARD;
 
 /* From now on SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU and (unless nohup has had it ignored) SIGHUP ask for a stop: at
  * the end of the step, or before the first. A second one acts as usual, but for SIGHUP. */

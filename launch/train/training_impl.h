@@ -4,7 +4,7 @@
 
 #include "launch/base/meter.h"
 #include "launch/runfolder/run_folder.h"
-#include "launch/train/init.h"
+#include "launch/train/training.h"
 
 /* Progress is what a person sees while a run goes on: one bar on a terminal, a plain line now and then elsewhere.
  * Figures are averages over what was done since the last line. */
@@ -73,13 +73,13 @@ void oct_record_so_far(oct_training *run, oct_phase phase);
  * images_per_s: 0 when it was not measured. */
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
                            double images_per_s);
-/* What an evaluation has decided: it is the best so far by evaluate.best, or ends its phase by evaluate.patience. */
-void oct_record_verdict(oct_training *run, oct_phase phase, const oct_verdict *verdict);
-/* The weights as TensorBoard's histograms, where it is asked for: of some evaluations of a phase, its last among
- * them. */
-void oct_record_weights(oct_training *run);
 /* The figures of the best evaluation so far, for a record. */
 json_t *oct_stopping_json(const oct_training *run);
+
+/* records.c, collective: evaluates the model over the test data, judges that, which may end a phase or the run, and records
+ * both; and the weights as TensorBoard's histograms, where it is asked for, of some evaluations of a phase, its last among
+ * them. */
+oct_status oct_run_evaluate(oct_training *run, oct_phase phase, oct_verdict *verdict) OCT_NODISCARD;
 
 /* Collective, after the last step, whose checkpoint is written: gives back the memory of the steps, converts,
  * certifies, and writes model, records and statistics. *result: on rank 0 the result record (new reference). What

@@ -130,6 +130,14 @@ Test(sums, have_the_bits_of_the_definition_where_ranks_share_memory)
     }
 }
 
+/* Rows that a host shares are summed by messages where the lane of the sum has no memory, hence no line to show them in. */
+Test(sums, of_rows_go_by_messages_in_lanes_without_memory)
+{
+    int64_t step = 3;
+    oct_run_thread_ranks_lanes_apart(3, 3, sums, &step);
+    oct_run_thread_ranks_lanes_apart(4, 2, sums, &step);
+}
+
 /* The total is in the rows of one rank of a host, which may write them again when all have met. */
 static void lend(const oct_comm *comm, void *none)
 {

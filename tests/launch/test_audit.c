@@ -1,6 +1,8 @@
 /* A rank with faulty memory or a faulty processor is found and named: by the digests of the state, and by the audit of
  * leaves. The ranks are threads; the fault is in a loss of this program's own, or a bit that it flips. */
 #include "launch/train/rank_checks.h"
+
+#include "core/base/mem.h"
 #include "tests/launch/train_rig.h"
 #include "tests/support/thread_ranks.h"
 
@@ -397,7 +399,7 @@ Test(pace, a_slow_rank_is_named_once_and_again_when_it_had_recovered)
     for (int i = 0; i < ROW; i++)
         pace_step(&pace, i % 2 ? 300 : 100, i % 2 ? 100 : 300);
     cr_assert(!pace.named, "two that take turns");
-    oct_straggler_deinit(&pace);
+    oct_free(&pace.own_ns);
 }
 
 Test(pace, the_deadline_follows_the_median_step)

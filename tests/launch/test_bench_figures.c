@@ -1,6 +1,6 @@
 /* What figures are made of: work, memory, medians and peaks are what their headers say. */
 #include "core/base/mem.h"
-#include "launch/session/memory_meter.h"
+#include "launch/base/machine.h"
 #include "launch/bench/bench.h"
 #include "launch/evaluate/multiply_adds.h"
 #include "tests/support/check_status.h"

@@ -1,5 +1,5 @@
 /* What evaluations decide is worked out by hand here; whole runs are in test_invariance.c. */
-#include "launch/train/early_stopping.h"
+#include "launch/train/trainer.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -24,6 +24,7 @@ typedef struct pair {
 typedef struct world {
     pthread_mutex_t lock;
     int size, on_a_host;
+    bool lanes_apart;
     /* Of the transport and its clones; to, from. */
     pair pairs[1 + OCT_SUMS_BESIDES][OCT_THREAD_RANKS_MAX][OCT_THREAD_RANKS_MAX];
     void (*body)(const oct_comm *comm, void *user);
@@ -128,6 +129,7 @@ static oct_status open_clone(oct_transport *self, oct_transport **clone)
     *t = *first;
     t->index = ++first->clones;
     cr_assert(t->index <= OCT_SUMS_BESIDES);
+    if (t->all->lanes_apart) snprintf(t->host, sizeof t->host, "lane%d", t->base.rank);
     t->base.host = t->host;
     *clone = &t->base;
     return OCT_OK;
@@ -161,8 +163,8 @@ static void *run_rank(void *user)
     return NULL;
 }
 
-void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm *comm, void *user),
-                          void *user)
+static void run_ranks(int ranks, int on_a_host, bool lanes_apart,
+                      void (*body)(const oct_comm *comm, void *user), void *user)
 {
     static world all;
     seat seats[OCT_THREAD_RANKS_MAX];
@@ -170,6 +172,7 @@ void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm 
     all = (world){.lock = PTHREAD_MUTEX_INITIALIZER,
                   .size = ranks,
                   .on_a_host = on_a_host,
+                  .lanes_apart = lanes_apart,
                   .body = body,
                   .user = user};
     for (int r = 0; r < ranks; r++) {
@@ -178,6 +181,18 @@ void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm 
     }
     for (int r = 0; r < ranks; r++)
         pthread_join(seats[r].thread, NULL);
+}
+
+void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm *comm, void *user),
+                          void *user)
+{
+    run_ranks(ranks, on_a_host, false, body, user);
+}
+
+void oct_run_thread_ranks_lanes_apart(int ranks, int on_a_host,
+                                      void (*body)(const oct_comm *comm, void *user), void *user)
+{
+    run_ranks(ranks, on_a_host, true, body, user);
 }
 
 oct_traffic oct_traffic_of(const oct_comm *comm)

@@ -16,5 +16,9 @@ typedef struct oct_traffic {
  * ranks see themselves on one host. */
 void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm *comm, void *user),
                           void *user);
+/* The same, but the lanes of sums besides other work (dist/sums.c) share no memory, as where it is out for them: each rank
+ * of them sees itself on a host of its own. */
+void oct_run_thread_ranks_lanes_apart(int ranks, int on_a_host,
+                                      void (*body)(const oct_comm *comm, void *user), void *user);
 /* From the body: what this rank has exchanged so far. */
 oct_traffic oct_traffic_of(const oct_comm *comm);

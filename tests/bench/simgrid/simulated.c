@@ -31,7 +31,7 @@ int oct_sim_merge(const char *where, const oct_leaves *run, oct_subtree *parts, 
     const double bytes = (double)n * (double)width;
     if (bytes < OCT_SIM_LONG) return oct_tree_merge(run, parts, vectors, num_parts, n, width);
     const int left = oct_tree_merge(run, parts, vectors, num_parts, 0, width);
-    const bool in_rows = strcmp(where, "sum_share") == 0;
+    const bool in_rows = strcmp(where, "oct_sum_add_share") == 0;
     const double copies = in_rows ? (num_parts + 1) / 2.0 : (num_parts - left) * merge_factor;
     if (left < num_parts) sg_actor_sleep_for(copies * bytes / copied_per_s);
     return left;

@@ -1,0 +1,483 @@
+/* A run as it writes itself down: metrics.jsonl, run.json, documents, and TensorBoard's view of the same records.
+ *
+ * metrics.jsonl is the run's memory for people: one JSON object a line, the first with the version of the format. A
+ * resumed run first drops the records of steps that it is going to take again, so no step is there twice. */
+#include "launch/runfolder/run_folder.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/file/file.h"
+#include "io/image/decode.h"
+#include "launch/base/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { METRICS_VERSION = 1, RUN_VERSION = 1 };
+enum { TAG_MAX = 320, BINS = 64, SAMPLES = 8, PICTURE_MOST = 512 * 512 };
+
+static const size_t run_limit = (size_t)1 << 26;
+static const char hparams[] = "hparams";
+
+/* TensorBoard. */
+
+static void warn_of_lost_events(const char *what)
+{
+    oct_log(OCT_LOG_WARN, "TensorBoard gets no %s: %s", what, oct_fail_text(0));
+    oct_fail_clear();
+}
+
+/* A number that describes the step itself, not its position or a size. */
+static bool is_of_step(const char *name)
+{
+    static const char *const others[] = {"step", "epoch", "images", "schema_version"};
+    for (size_t i = 0; i < OCT_COUNT(others); i++)
+        if (strcmp(name, others[i]) == 0) return false;
+    return true;
+}
+
+/* The numbers of a record, and of the objects in it. */
+static void add_scalars(oct_proto *summary, const char *folder, json_t *record)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(record, name, value)
+    {
+        char tag[TAG_MAX];
+        snprintf(tag, sizeof(tag), "%s/%s", folder, name);
+        if (json_is_object(value))
+            add_scalars(summary, folder, value);
+        else if (json_is_number(value) && is_of_step(name)) {
+            oct_proto scalar = {0};
+            oct_proto_text(&scalar, OCT_VALUE_TAG, tag);
+            oct_proto_float(&scalar, OCT_VALUE_SIMPLE, (float)json_number_value(value));
+            oct_proto_message(summary, OCT_SUMMARY_VALUE, &scalar);
+        }
+    }
+}
+
+/* An event of the plug-in hparams: HParamsPluginData with one member, which is freed. */
+static void add_hparams(oct_event_file *file, const char *tag, int field, oct_proto *info)
+{
+    oct_proto content = {0}, plugin = {0}, metadata = {0}, value = {0}, summary = {0};
+    oct_proto_message(&content, field, info);
+    oct_proto_text(&plugin, OCT_PLUGIN_NAME, hparams);
+    oct_proto_message(&plugin, OCT_PLUGIN_CONTENT, &content);
+    oct_proto_message(&metadata, OCT_METADATA_PLUGIN, &plugin);
+    oct_proto_text(&value, OCT_VALUE_TAG, tag);
+    oct_proto_message(&value, OCT_VALUE_METADATA, &metadata);
+    oct_proto_message(&summary, OCT_SUMMARY_VALUE, &value);
+    oct_event_file_add(file, 0, &summary);
+}
+
+/* Adds a key of the recipe as a hyperparameter: a number, a truth value or a text. */
+static void add_hyperparameter(oct_proto *info, const char *key, char *text)
+{
+    oct_proto entry = {0}, value = {0};
+    double number;
+    bool truth;
+    size_t length = strlen(text);
+    if (length >= 2 && text[0] == '"') {
+        text[length - 1] = '\0';
+        text++;
+    }
+    if (oct_parse_f64(text, &number))
+        oct_proto_double(&value, OCT_HPARAM_NUMBER, number);
+    else if (oct_parse_bool(text, &truth))
+        oct_proto_integer(&value, OCT_HPARAM_BOOL, truth);
+    else
+        oct_proto_text(&value, OCT_HPARAM_TEXT, text);
+    oct_proto_text(&entry, OCT_MAP_KEY, key);
+    oct_proto_message(&entry, OCT_MAP_VALUE, &value);
+    oct_proto_message(info, OCT_START_HPARAMS, &entry);
+}
+
+/* Opens the next event file of a run, which takes over after `step` steps, with the recipe as hyperparameters. */
+static oct_status open_event_file(oct_event_file *file, const oct_recipe *recipe, int64_t step)
+{
+    oct_text list = {0};
+    oct_proto info = {0};
+    OCT_TRY(oct_event_file_create(file, recipe->output, step + 1));
+    oct_status status = oct_recipe_list(recipe, &list);
+    if (status == OCT_OK) {
+        /* The list has a line "key: value" for each key of the recipe. */
+        for (char *line = list.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+            char *value = strstr(line, ": ");
+            if (!value || value > end) break;
+            *end = *value = '\0';
+            value += 2;
+            if (strcmp(value, "\"\"") != 0 && strcmp(value, "[]") != 0)
+                add_hyperparameter(&info, line, value);
+        }
+        oct_proto_double(&info, OCT_START_TIME, (double)time(NULL));
+        add_hparams(file, "_hparams_/session_start_info", OCT_HPARAMS_START, &info);
+    }
+    oct_text_free(&list);
+    return status;
+}
+
+/* Adds what a record holds for TensorBoard. */
+static void add_event(oct_event_file *file, json_t *record)
+{
+    static const struct {
+        const char *kind, *folder;
+    } shown[] = {{"step", "train"}, {"eval", "test"}, {"scales", "scale"}};
+    const char *kind = json_string_value(json_object_get(record, "kind"));
+    oct_proto summary = {0};
+    if (file->fd < 0 || !kind) return;
+    for (size_t i = 0; i < OCT_COUNT(shown); i++)
+        if (strcmp(kind, shown[i].kind) == 0) {
+            add_scalars(&summary, shown[i].folder, record);
+            oct_event_file_add(file, json_integer_value(json_object_get(record, "step")), &summary);
+        }
+    if (strcmp(kind, "result") == 0) {
+        enum { SUCCESS = 1 };
+        oct_proto info = {0};
+        oct_proto_integer(&info, OCT_END_STATUS, SUCCESS);
+        oct_proto_double(&info, OCT_END_TIME, (double)time(NULL));
+        add_hparams(file, "_hparams_/session_end_info", OCT_HPARAMS_END, &info);
+    }
+}
+
+/* image: bytes of 1 or 3 channels, which is also the number of TensorFlow's colour space. */
+static oct_status add_picture(oct_event_file *file, int64_t number, const oct_image *image)
+{
+    char tag[TAG_MAX];
+    void *png = NULL;
+    size_t size;
+    oct_proto picture = {0}, value = {0}, summary = {0};
+    OCT_TRY(oct_png_write(image, &png, &size));
+    snprintf(tag, sizeof(tag), "samples/%lld", (long long)number);
+    oct_proto_integer(&picture, OCT_IMAGE_HEIGHT, image->h);
+    oct_proto_integer(&picture, OCT_IMAGE_WIDTH, image->w);
+    oct_proto_integer(&picture, OCT_IMAGE_COLORSPACE, image->c);
+    oct_proto_bytes(&picture, OCT_IMAGE_PNG, png, size);
+    oct_proto_text(&value, OCT_VALUE_TAG, tag);
+    oct_proto_message(&value, OCT_VALUE_IMAGE, &picture);
+    oct_proto_message(&summary, OCT_SUMMARY_VALUE, &value);
+    oct_event_file_add(file, 0, &summary);
+    oct_free(&png);
+    return OCT_OK;
+}
+
+void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data)
+{
+    oct_image image = {0}, map = {0};
+    oct_status status = OCT_OK;
+    for (int64_t i = 0; i < SAMPLES && i < data->count && file->fd >= 0 && status == OCT_OK; i++) {
+        int64_t number = data->count <= SAMPLES ? i : i * data->count / SAMPLES;
+        status = data->format->read(data, number, &image, &map);
+        const bool picture = image.dtype == OCT_U8 && (image.c == 1 || image.c == 3) &&
+                             image.h * image.w <= PICTURE_MOST;
+        if (status == OCT_OK && picture) status = add_picture(file, number, &image);
+    }
+    if (status != OCT_OK) warn_of_lost_events("samples");
+    oct_image_free(&image);
+    oct_image_free(&map);
+}
+
+typedef struct histogram {
+    double min, max, sum, sum_squares, count[BINS], limit[BINS];
+} histogram;
+
+static void count_values(histogram *h, const float *x, int64_t n)
+{
+    *h = (histogram){.min = (double)x[0], .max = (double)x[0]};
+    for (int64_t i = 0; i < n; i++) {
+        double v = (double)x[i];
+        h->min = fmin(h->min, v);
+        h->max = fmax(h->max, v);
+        h->sum += v;
+        h->sum_squares += v * v;
+    }
+    double width = (h->max - h->min) / BINS;
+    for (int i = 0; i < BINS; i++)
+        h->limit[i] = i < BINS - 1 ? h->min + width * (i + 1) : h->max;
+    for (int64_t i = 0; i < n; i++) {
+        int bin = width > 0 ? (int)(((double)x[i] - h->min) / width) : 0;
+        h->count[bin < BINS ? bin : BINS - 1]++;
+    }
+}
+
+typedef struct weight_events {
+    oct_event_file *file;
+    int64_t step;
+} weight_events;
+
+static oct_status add_weight(void *user, const oct_state_item *item)
+{
+    weight_events *events = user;
+    histogram h;
+    char tag[TAG_MAX];
+    oct_proto histo = {0}, value = {0}, summary = {0};
+    if (!item->param || item->tensor->shape.ndim < 2) return OCT_OK;
+    count_values(&h, oct_f32(item->tensor), oct_numel(item->tensor));
+    oct_proto_double(&histo, OCT_HISTOGRAM_MIN, h.min);
+    oct_proto_double(&histo, OCT_HISTOGRAM_MAX, h.max);
+    oct_proto_double(&histo, OCT_HISTOGRAM_NUM, (double)oct_numel(item->tensor));
+    oct_proto_double(&histo, OCT_HISTOGRAM_SUM, h.sum);
+    oct_proto_double(&histo, OCT_HISTOGRAM_SUM_SQUARES, h.sum_squares);
+    oct_proto_doubles(&histo, OCT_HISTOGRAM_LIMITS, h.limit, BINS);
+    oct_proto_doubles(&histo, OCT_HISTOGRAM_COUNTS, h.count, BINS);
+    snprintf(tag, sizeof(tag), "weights/%s", item->path);
+    oct_proto_text(&value, OCT_VALUE_TAG, tag);
+    oct_proto_message(&value, OCT_VALUE_HISTOGRAM, &histo);
+    oct_proto_message(&summary, OCT_SUMMARY_VALUE, &value);
+    oct_event_file_add(events->file, events->step, &summary);
+    return OCT_OK;
+}
+
+void oct_tensorboard_weights(oct_event_file *file, oct_module *model, int64_t step)
+{
+    if (file->fd < 0) return;
+    if (oct_module_state(model, add_weight, &(weight_events){file, step}) != OCT_OK)
+        warn_of_lost_events("weights");
+}
+
+/* The folder. */
+
+oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe,
+                               const oct_text *report)
+{
+    const char *output = recipe->output;
+    char *checkpoints = NULL, *path = NULL, *report_path = NULL;
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    *folder = (oct_run_folder){
+        .path = output, .lock = -1, .metrics = -1, .recipe = recipe, .events = {.fd = -1}};
+    OCT_TRY(oct_make_folders(output));
+    OCT_TRY(oct_folder_lock(output, &folder->lock));
+    OCT_TRY_OUT(oct_run_path(output, "checkpoints", &checkpoints));
+    OCT_TRY_OUT(oct_run_path(output, "recipe.yaml", &path));
+    OCT_TRY_OUT(oct_run_path(output, "model_check_result.txt", &report_path));
+    oct_file_clean(output);
+    oct_file_clean(checkpoints);
+    OCT_TRY_OUT(oct_recipe_write(recipe, false, &text));
+    OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
+    OCT_TRY_OUT(oct_file_write(report_path, report->data, report->length));
+    status = oct_run_folder_log(output);
+out:
+    oct_text_free(&text);
+    oct_free(&report_path);
+    oct_free(&path);
+    oct_free(&checkpoints);
+    return status;
+}
+
+void oct_run_folder_close(oct_run_folder *folder)
+{
+    if (folder->lock < 0 && folder->metrics < 0 && !folder->records) return;
+    oct_status status = oct_log_file(NULL);
+    OCT_ASSERT(status == OCT_OK);
+    if (folder->metrics >= 0) close(folder->metrics);
+    folder->metrics = -1;
+    oct_event_file_close(&folder->events);
+    json_decref(folder->records);
+    folder->records = NULL;
+    if (folder->lock >= 0) oct_folder_unlock(&folder->lock);
+    folder->lock = -1;
+}
+
+static oct_status add_json(oct_text *text, const json_t *json, size_t flags)
+{
+    OCT_TRY(oct_json_text(text, json, flags));
+    return oct_text_add(text, "\n");
+}
+
+void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *document)
+{
+    oct_text text = {0};
+    char *path = NULL;
+    oct_status status = oct_run_path(folder->path, name, &path);
+    if (status == OCT_OK) status = add_json(&text, document, JSON_COMPACT);
+    if (status == OCT_OK) status = oct_file_write(path, text.data, text.length);
+    if (status != OCT_OK) {
+        oct_log(OCT_LOG_WARN, "%s\n%s was not written; the run goes on without it",
+                oct_fail_text(0), name);
+        oct_fail_clear();
+    }
+    oct_text_free(&text);
+    oct_free(&path);
+    json_decref(document);
+}
+
+/* A result and the measurements that go with it belong to the very end: a run that goes on from there
+ * makes them again. */
+static bool is_kept(const json_t *record, int64_t step, int64_t last)
+{
+    const char *kind = json_string_value(json_object_get(record, "kind"));
+    const json_t *at = json_object_get(record, "step");
+    if (!kind || !strcmp(kind, "format") || !strcmp(kind, "result") || !json_is_integer(at))
+        return false;
+    static const char *const at_the_end[] = {"eval", "scales", "confusion"};
+    for (size_t i = 0; i < OCT_COUNT(at_the_end); i++)
+        if (!strcmp(kind, at_the_end[i]) && json_integer_value(at) >= last) return false;
+    return json_integer_value(at) <= step;
+}
+
+/* Writes metrics.jsonl again without the records after `step`, and opens it to go on. */
+oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last)
+{
+    char *path = NULL;
+    json_t *all = NULL;
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_run_path(folder->path, "metrics.jsonl", &path));
+    OCT_TRY_OUT(oct_run_folder_records(path, &all, NULL));
+    /* A checkpoint that was written and is not there any more was deleted, or is damaged. */
+    const int64_t saved = json_integer_value(
+        json_object_get(oct_run_records_newest(all, "checkpoint", NULL), "step"));
+    if (saved > step)
+        oct_log(OCT_LOG_WARN,
+                "%s: the checkpoint of step %lld is gone%s; starting again from step %lld",
+                folder->path, (long long)saved, step == 0 ? ", and no other is left" : "",
+                (long long)step);
+    folder->records = json_array();
+    json_array_append_new(folder->records, json_pack("{s:i, s:s}", "schema_version",
+                                                     METRICS_VERSION, "kind", "format"));
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (is_kept(json_array_get(all, i), step, last))
+            json_array_append(folder->records, json_array_get(all, i));
+    for (size_t i = 0; i < json_array_size(folder->records); i++)
+        OCT_TRY_OUT(add_json(&text, json_array_get(folder->records, i), JSON_COMPACT));
+    OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
+    folder->length = (int64_t)text.length;
+    folder->metrics = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    OCT_CHECK_OUT(folder->metrics >= 0, OCT_RESOURCE, "%s: %s", path, strerror(errno));
+    if (folder->recipe->log_tensorboard)
+        status = open_event_file(&folder->events, folder->recipe, step);
+out:
+    json_decref(all);
+    oct_text_free(&text);
+    oct_free(&path);
+    return status;
+}
+
+void oct_run_folder_record(oct_run_folder *folder, json_t *record)
+{
+    oct_text text = {0};
+    if (folder->metrics >= 0 && record && add_json(&text, record, JSON_COMPACT) == OCT_OK &&
+        !oct_file_append(&folder->metrics, &folder->length, text.data, text.length) &&
+        !folder->metrics_lost) {
+        oct_log(OCT_LOG_WARN, "%s/metrics.jsonl: %s; records are lost, but the run continues",
+                folder->path, strerror(errno));
+        folder->metrics_lost = true;
+    }
+    oct_text_free(&text);
+    if (!record) return;
+    add_event(&folder->events, record);
+    json_array_append_new(folder->records, record);
+}
+
+const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind, const char *phase)
+{
+    return oct_run_records_newest(folder->records, kind, phase);
+}
+
+static json_t *load_sessions(const char *path)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+    json_t *root = NULL;
+    if (oct_file_exists(path) && oct_file_read(path, run_limit, &bytes, &size) == OCT_OK)
+        root = json_loadb(bytes, size, 0, NULL);
+    oct_free(&bytes);
+    json_t *sessions = json_incref(json_object_get(root, "sessions"));
+    json_decref(root);
+    if (json_is_array(sessions)) return sessions;
+    json_decref(sessions);
+    return json_array();
+}
+
+static const char *short_value_text(const json_t *value, char text[32])
+{
+    if (json_is_string(value))
+        snprintf(text, 32, "%.16s...", json_string_value(value));
+    else
+        snprintf(text, 32, "%lld", (long long)json_integer_value(value));
+    return text;
+}
+
+/* Each of the data's parts; what was not written down by an older Octet is not compared. */
+static oct_status compare_data(const oct_run_folder *folder, const json_t *there,
+                               const json_t *here)
+{
+    static const char *const parts[] = {"train", "test"};
+    static const char *const keys[] = {"images", "sha256", "contents"};
+    for (size_t i = 0; i < OCT_COUNT(parts) * OCT_COUNT(keys); i++) {
+        const char *part = parts[i / OCT_COUNT(keys)], *key = keys[i % OCT_COUNT(keys)];
+        const json_t *was = json_object_get(json_object_get(there, part), key);
+        const json_t *is = json_object_get(json_object_get(here, part), key);
+        char then[32], now[32];
+        if (!was || !is || json_equal(was, is)) continue;
+        return oct_fail(OCT_DATA,
+                        "data.path: the data are not those of the last session of %s: %s.%s is %s, "
+                        "and was %s (run.json)%s",
+                        folder->path, part, key, short_value_text(is, now),
+                        short_value_text(was, then),
+                        folder->recipe->data_changed
+                            ? ""
+                            : "; give it the data of then, choose another output=, or go on with "
+                              "these by data.changed=true");
+    }
+    return OCT_OK;
+}
+
+oct_status oct_run_folder_same_data(const oct_run_folder *folder, json_t *data)
+{
+    char *path = NULL;
+    oct_status status = oct_run_path(folder->path, "run.json", &path);
+    json_t *sessions = status == OCT_OK ? load_sessions(path) : NULL;
+    const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
+    if (status == OCT_OK) status = compare_data(folder, json_object_get(last, "data"), data);
+    if (status == OCT_DATA && folder->recipe->data_changed) {
+        oct_log(OCT_LOG_WARN, "%s", oct_fail_text(0));
+        oct_fail_clear();
+        status = OCT_OK;
+    }
+    json_decref(sessions);
+    json_decref(data);
+    oct_free(&path);
+    return status;
+}
+
+oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)
+{
+    char *path = NULL;
+    oct_text text = {0};
+    json_t *sessions = NULL, *root = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_run_path(folder->path, "run.json", &path));
+    sessions = load_sessions(path);
+    /* Bits follow from a plug-in's code too, but only its path is in the recipe. */
+    const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
+    const json_t *there = json_object_get(last, "plugins"), *plugin;
+    size_t i;
+    json_array_foreach(there, i, plugin)
+    {
+        const json_t *here = json_array_get(json_object_get(session, "plugins"), i);
+        const json_t *digest = json_object_get(plugin, "sha256");
+        if (!json_equal(digest, json_object_get(here, "sha256")))
+            oct_log(OCT_LOG_WARN,
+                    "plug-in %s differs from the one of the last session (run.json has both "
+                    "SHA-256s); the result may differ from that of an uninterrupted run",
+                    json_string_value(json_object_get(plugin, "name")));
+    }
+    json_array_append(sessions, session);
+    root = json_pack("{s:i, s:O}", "schema_version", RUN_VERSION, "sessions", sessions);
+    OCT_TRY_OUT(add_json(&text, root, JSON_INDENT(2)));
+    OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
+out:
+    oct_text_free(&text);
+    json_decref(root);
+    json_decref(sessions);
+    json_decref(session);
+    oct_free(&path);
+    return status;
+}
