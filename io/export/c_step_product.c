@@ -287,7 +287,7 @@ static void write_add(oct_to_c *w, oct_to_c_call *c)
     char parameters[OCT_TO_C_TEXT] = "";
     if (rounding->sum) {
         s = rounding->sum_of(add, p.a->q, p.b->q, p.y->q);
-        write_fixed(w, rounding, c->number, rounding->num_sum_constants, s.by);
+        write_fixed(w, rounding, c->number, rounding->num_sum_constants, s.ratio);
         snprintf(parameters, sizeof parameters, "multiplier_%lld, shift_%lld, ",
                  (long long)c->number, (long long)c->number);
     }

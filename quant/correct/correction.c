@@ -80,12 +80,6 @@ oct_status oct_correction_collect(oct_correction *c)
     return OCT_OK;
 }
 
-static oct_tensor *weight_of(const oct_qat_conv *m)
-{
-    return m->layer->type == &oct_linear_type ? &((oct_linear_module *)m->layer)->weight->value
-                                              : &((oct_conv2d_module *)m->layer)->weight->value;
-}
-
 /* What rank 0 has done to a layer. */
 typedef struct outcome {
     bool rounded, corrected;
@@ -93,7 +87,7 @@ typedef struct outcome {
 
 static oct_status correct_layer(const oct_correction *c, oct_corrected_layer *l, outcome *done)
 {
-    const oct_tensor *weight = weight_of(l->layer);
+    const oct_tensor *weight = &oct_layer_weight(l->layer->layer)->value;
     const size_t n = (size_t)oct_numel(weight);
     float *exact = NULL;
     *done = (outcome){0};
@@ -112,10 +106,8 @@ static oct_status correct_layer(const oct_correction *c, oct_corrected_layer *l,
 /* Gives all ranks what rank 0 has made of the layer. */
 static oct_status share_corrected(const oct_qat_conv *m, const oct_collective *group, outcome *done)
 {
-    const oct_tensor *weight = weight_of(m);
-    const oct_param *bias = m->layer->type == &oct_linear_type
-                                ? ((oct_linear_module *)m->layer)->bias
-                                : ((oct_conv2d_module *)m->layer)->bias;
+    const oct_tensor *weight = &oct_layer_weight(m->layer)->value;
+    const oct_param *bias = oct_layer_bias(m->layer);
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)m->batch_norm;
     const size_t channels = (size_t)oct_dim(weight, 0);
     OCT_TRY(group->broadcast(group, done, sizeof *done, 0));

@@ -29,6 +29,7 @@ INLINE halves load_tile(const char *at)
     return (halves){vld1q_s16(w), vld1q_s16(w + 8)};
 }
 
+/* Adds the products of four codes with their weights in four columns. */
 INLINE int32x4_t add_products(int32x4_t sum, int16x4_t codes, halves w)
 {
     sum = vmlal_lane_s16(sum, vget_low_s16(w.low), codes, 0);

@@ -276,6 +276,7 @@ void oct_qconv_pack(const oct_qconv_plan *p, const int8_t *codes, void *packed)
                       (int8_t *)packed + g * p->group_bytes);
 }
 
+/* Sums may be taken in any order, so positive and negative terms alone are bounds of all partial sums. */
 int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,
                         int32_t x_lo, int32_t x_hi)
 {

@@ -279,6 +279,7 @@ typedef struct showing {
     void *user;
 } showing;
 
+/* Keeps an output of the first network until the second one comes to that layer. */
 static void hold_output(void *user, int64_t layer, const oct_tensor *output)
 {
     const showing *s = user;

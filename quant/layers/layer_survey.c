@@ -311,7 +311,8 @@ oct_status oct_weight_figures_of(const oct_qat_conv *layer, oct_weight_figures *
         oct_qat_conv_weight_scales(layer, scale);
         oct_spread_add(&f->spread, oct_f32(weight), f->values);
         for (int64_t c = 0; c < channels; c++) {
-            const oct_qparams q = {.scale = scale[c], .qmin = -127, .qmax = 127};
+            const oct_qparams q = {
+                .scale = scale[c], .qmin = -OCT_WEIGHT_CODES, .qmax = OCT_WEIGHT_CODES};
             const float *w = oct_f32(weight) + c * each;
             oct_fake_quantize(w, each, q, rounded, NULL);
             oct_error_add(&f->sums, w, rounded, each);

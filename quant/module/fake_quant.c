@@ -150,6 +150,7 @@ oct_qparams oct_fake_quant_of_range(const void *fake_quant, float min, float max
     return q;
 }
 
+/* Whether values seen in this mode move the range. */
 static bool observes_values(const oct_fake_quant *fq, bool training)
 {
     if (!training || fq->fixed) return false;

@@ -79,7 +79,7 @@ static void backward(oct_context *cx, oct_node *node)
     }
 }
 
-/* Codes of a shared fake-quant were observed by those who made them. */
+/* Shows the fake-quant the inputs; codes of a shared fake-quant were observed by those who made them. */
 static void observe_inputs(oct_context *cx, const oct_quantized *m, oct_tensor *const *x, int n)
 {
     oct_fake_quant *fq = oct_quantized_fq(m);

@@ -268,6 +268,7 @@ static void backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, x, grad);
 }
 
+/* The slopes are weights, so the gradient needs the real values of the input. */
 static void prelu_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];

@@ -65,6 +65,7 @@ static void add_broadcast_grads(oct_context *cx, const oct_node *node, float *gr
     oct_scratch_end(cx, b);
 }
 
+/* The gradient of each factor is that of the product times the other one. */
 static void backward(oct_context *cx, oct_node *node)
 {
     if (!oct_shape_equal(&node->input[0]->shape, &node->input[1]->shape)) {

@@ -10,6 +10,7 @@ typedef struct softmax {
     oct_qparams table_x; /* scale 0: of nothing */
 } softmax;
 
+/* Computes the exponentials for inputs with these qparams, unless they are there. */
 static oct_status make_table(softmax *m, oct_qparams x)
 {
     if (m->exponential && oct_qparams_equal(m->table_x, x)) return OCT_OK;
@@ -29,7 +30,7 @@ static int64_t width_of(const oct_tensor *x)
 }
 
 /* grad = y * (grad - sum of grad * y), at the values of the output codes */
-static void backward_row(const oct_tensor *y, int64_t row, int64_t n, float *grad)
+static void softmax_row_backward(const oct_tensor *y, int64_t row, int64_t n, float *grad)
 {
     double sum = 0;
     for (int pass = 0; pass < 2; pass++)
@@ -51,7 +52,7 @@ static void backward(oct_context *cx, oct_node *node)
     const int64_t width = width_of(y), count = oct_numel(y) / width;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
-        backward_row(y, i, width, grad + i * width);
+        softmax_row_backward(y, i, width, grad + i * width);
     oct_add_grad(cx, node->input[0], grad);
 }
 

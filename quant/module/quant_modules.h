@@ -108,6 +108,18 @@ typedef struct oct_qat_conv {
     oct_moments *moments; /* of the codes that come in, while a correction collects them; or NULL */
 } oct_qat_conv;
 
+/* Weight and bias of a conv2d, conv_transpose2d or linear; the bias may be NULL. */
+static inline oct_param *oct_layer_weight(const oct_module *layer)
+{
+    return layer->type == &oct_linear_type ? ((const oct_linear_module *)layer)->weight
+                                           : ((const oct_conv2d_module *)layer)->weight;
+}
+static inline oct_param *oct_layer_bias(const oct_module *layer)
+{
+    return layer->type == &oct_linear_type ? ((const oct_linear_module *)layer)->bias
+                                           : ((const oct_conv2d_module *)layer)->bias;
+}
+
 /* Takes its float modules over (pointers set to NULL), also on failure. */
 oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
                                bool add, oct_activation activation) OCT_NODISCARD;
@@ -179,4 +191,4 @@ oct_status oct_qat_add_create(oct_module **m, oct_activation activation) OCT_NOD
 /* Largest number of products in one accumulator (kernel_h * kernel_w * input channels of a group)
  * for which no sum can leave int32: K * 255 * 127 < 2^30, which leaves room for the bias. 16-bit
  * inputs are multiplied byte by byte into two such accumulators, so the same bound holds. */
-enum { OCT_MAX_PRODUCTS = (1 << 30) / (255 * 127) };
+enum { OCT_MAX_PRODUCTS = (1 << 30) / (255 * OCT_WEIGHT_CODES) };

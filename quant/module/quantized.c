@@ -98,6 +98,7 @@ typedef struct single_step {
     int64_t units, part; /* of the output; of a part */
 } single_step;
 
+/* Describes one unit of a tensor as a value of a program. */
 static oct_value describe_unit(const oct_tensor *x, oct_step_unit unit)
 {
     oct_value value = {.dtype = x->dtype, .h = 1, .w = 1, .c = 1, .q = x->q};
@@ -114,6 +115,7 @@ static const oct_tensor *larger_input(const oct_quantized_op *op, oct_tensor *co
     return x[fit && oct_broadcast_larger(&b)];
 }
 
+/* Describes the step over the tensors of this call, and into which parts threads divide them. */
 static single_step make_step(oct_module *self, oct_tensor *const *x, oct_tensor *y)
 {
     const oct_quantized_op *op = self->type->step;
@@ -139,6 +141,7 @@ static single_step make_step(oct_module *self, oct_tensor *const *x, oct_tensor 
     return s;
 }
 
+/* Runs the step on the part of the output that begins at unit `first`. */
 static void run_units(const single_step *s, int64_t first, uint8_t *mask, float *range)
 {
     const oct_value *output = &s->values[s->step.output];
@@ -245,6 +248,7 @@ oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor 
     return y;
 }
 
+/* Fails the context unless the inputs have the shapes that the op takes. */
 static bool check_inputs(oct_context *cx, const oct_module *self, oct_tensor *const *x)
 {
     const oct_quantized_op *op = self->type->step;

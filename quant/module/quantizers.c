@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const oct_qparams weight_codes = {.scale = 1.0f, .zero_point = 0, .qmin = -127, .qmax = 127};
+static const oct_qparams weight_codes = {
+    .scale = 1.0f, .zero_point = 0, .qmin = -OCT_WEIGHT_CODES, .qmax = OCT_WEIGHT_CODES};
 
 static int64_t channels_of(const oct_tensor *weight)
 {
@@ -59,7 +60,7 @@ static oct_status check_weight_rule(const oct_weight_fake_quant *wq)
     const oct_tensor *weight = &wq->weight->value;
     const int64_t n = wq->per_tensor ? 1 : channels_of(weight), k = oct_numel(weight) / n;
     for (int64_t o = 0; o < n; o++) {
-        const float most = 127 * oct_weight_scale(oct_f32(weight) + o * k, k);
+        const float most = OCT_WEIGHT_CODES * oct_weight_scale(oct_f32(weight) + o * k, k);
         const float scale = wq->kind->weight_scale(oct_f32(weight) + o * k, k);
         if (!isfinite(most)) continue; /* not the rule's fault */
         OCT_CHECK(isfinite(scale) && (scale < 2 * most || scale <= OCT_MIN_SCALE), OCT_PREPARE,
@@ -125,6 +126,7 @@ static double clip_weight_grads(const oct_weight_fake_quant *wq, float scale, co
     return sum;
 }
 
+/* Clips the gradient of the weights of a channel, and returns what they add to that of its scale. */
 static double clip_channel_grads(const oct_weight_fake_quant *wq, float scale, int64_t channel)
 {
     const oct_param *weight = wq->weight;
@@ -155,6 +157,7 @@ static void write_scale_grads(const oct_weight_fake_quant *wq, const double *sum
     }
 }
 
+/* Turns the total gradient of the values that weight codes stand for into those of the weights and of their scales. */
 static oct_status pass_weight_grads(const oct_weight_fake_quant *wq)
 {
     const int64_t n = channels_of(&wq->weight->value);
@@ -264,6 +267,7 @@ static void observe_batch(oct_fake_quant *fq, const oct_seen *batch)
     fq->updates[0] = range.updates;
 }
 
+/* What the observer gets of the step's values: the range that all ranks' keys gave, and the counts. */
 static oct_seen batch_of_keys(const oct_fake_quant *fq, const int64_t keys[2])
 {
     return (oct_seen){.min = -oct_float_of_key((int32_t)keys[0]),

@@ -59,6 +59,8 @@ static void try_range(search *s, int first, int last)
     s->best.max = max;
 }
 
+/* Cuts a share of the values at a time, at the end where that gives up the wider piece, and keeps the range with the
+ * least squared error of all on that way. */
 static void search_range(oct_range *state, int64_t *histogram, const oct_seen *batch,
                          float averaging)
 {

@@ -37,6 +37,7 @@ int32_t oct_float_key(float x)
     return bits ^ ((bits >> 31) & INT32_MAX);
 }
 
+/* The float whose key this is. */
 float oct_float_of_key(int32_t key)
 {
     const int32_t bits = key ^ ((key >> 31) & INT32_MAX);

@@ -246,7 +246,7 @@ static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
         (const oct_weight_fake_quant *)((const oct_qat_conv *)node->module)->weight_fake_quant;
     if (!wq || wq->kind == &oct_fake_quant_affine) return OCT_OK;
     const oct_tensor *weight = &wq->weight->value;
-    const float codes = 127 * oct_weight_scale(oct_f32(weight), oct_numel(weight)) /
+    const float codes = OCT_WEIGHT_CODES * oct_weight_scale(oct_f32(weight), oct_numel(weight)) /
                         wq->kind->weight_scale(oct_f32(weight), oct_numel(weight));
     if (!(codes < 4)) return OCT_OK;
     OCT_TRY(begin_finding(f, node));

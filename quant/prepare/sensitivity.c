@@ -114,7 +114,8 @@ static oct_status run_with_weights(survey *s, const oct_qat_conv *conv)
         memcpy(kept, w, bytes);
         oct_qat_conv_weight_scales(conv, scale);
         for (int64_t c = 0; c < channels; c++) {
-            const oct_qparams q = {.scale = scale[c], .qmin = -127, .qmax = 127};
+            const oct_qparams q = {
+                .scale = scale[c], .qmin = -OCT_WEIGHT_CODES, .qmax = OCT_WEIGHT_CODES};
             oct_fake_quantize(w + c * k, k, q, w + c * k, NULL);
         }
         status = run_all(s, s->output);

@@ -36,6 +36,7 @@ void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparam
         wide ? look_up_16_16(n, x.data, table, codes) : look_up_16_8(n, x.data, table, codes);
 }
 
+/* Looks up rows of channels that have a table each. */
 static void look_up_channels(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t *table,
                              oct_qparams y, void *codes)
 {

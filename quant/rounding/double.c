@@ -21,6 +21,8 @@ static oct_fixed constants_of(double ratio)
     return (oct_fixed){(int32_t)rounded, exponent > MOST_LEFT ? MOST_LEFT : exponent};
 }
 
+/* A shift to the left, kept within 32 bits; the high half of twice the product, halves up; a shift to the right, halves
+ * away from 0: as TFLite does with two roundings. */
 static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
 {
     const int left = ratio.shift > 0 ? ratio.shift : 0, right = ratio.shift < 0 ? -ratio.shift : 0;
@@ -48,19 +50,19 @@ static oct_sum_constants sum_of(const oct_qadd *add, oct_qparams a, oct_qparams 
     const float ratios[3] = {a.scale / two, b.scale / two, two / unit};
     if (add->mb < 0)
         return (oct_sum_constants){.b = -1,
-                                   .by = {constants_of((double)ratios[0]),
-                                          constants_of((double)ratios[1]),
-                                          constants_of((double)ratios[2])}};
+                                   .ratio = {constants_of((double)ratios[0]),
+                                             constants_of((double)ratios[1]),
+                                             constants_of((double)ratios[2])}};
     return (oct_sum_constants){.b = 1,
-                               .by = {constants_of((double)a.scale / (double)two),
-                                      constants_of((double)b.scale / (double)two),
-                                      constants_of((double)two / (double)unit)}};
+                               .ratio = {constants_of((double)a.scale / (double)two),
+                                         constants_of((double)b.scale / (double)two),
+                                         constants_of((double)two / (double)unit)}};
 }
 
 /* The kernels take a last ratio below 1, and not 0. */
 static oct_status sum_check(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
 {
-    const oct_fixed last = sum_of(add, a, b, y).by[2];
+    const oct_fixed last = sum_of(add, a, b, y).ratio[2];
     OCT_CHECK(a.qmax <= UINT8_MAX && b.qmax <= UINT8_MAX && y.qmax <= UINT8_MAX, OCT_DATA,
               "its multipliers have 31 bits, which is for 8-bit codes");
     OCT_CHECK(last.multiplier > 0 && last.shift <= 0, OCT_DATA,
@@ -75,9 +77,9 @@ static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q
 {
     const int64_t unit = 1 << LEFT;
     (void)t, (void)q;
-    return round_sum(round_sum(a * unit, s->by[0], wide_output) +
-                         s->b * round_sum(b * unit, s->by[1], wide_output),
-                     s->by[2], wide_output);
+    return round_sum(round_sum(a * unit, s->ratio[0], wide_output) +
+                         s->b * round_sum(b * unit, s->ratio[1], wide_output),
+                     s->ratio[2], wide_output);
 }
 
 #include "quant/rounding/sum_loop.h"

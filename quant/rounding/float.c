@@ -35,21 +35,21 @@ PRODUCT(product_of_bytes, int32_t, float, rintf, 0, )
 PRODUCT(product_offset_first, int32_t, float, rintf, k->zero_point, +(float)offset)
 PRODUCT(product_wide, int64_t, double, rint, 0, )
 
-static void product(oct_code_block *k, const oct_code_ratio *by)
+static void product(oct_code_block *k, const oct_code_ratio *ratio)
 {
-    if (by->offset_first)
-        product_offset_first(k, by->factor);
+    if (ratio->offset_first)
+        product_offset_first(k, ratio->factor);
     else if (k->wide)
-        product_wide(k, by->factor);
+        product_wide(k, ratio->factor);
     else
-        product_of_bytes(k, by->factor);
+        product_of_bytes(k, ratio->factor);
 }
 
 OCT_CLONES
-static void rescale(oct_code_block *k, const oct_code_ratio *by)
+static void rescale(oct_code_block *k, const oct_code_ratio *ratio)
 {
     const int64_t n = k->n;
-    const float lo = (float)k->lo, hi = (float)k->hi, factor = by->factor;
+    const float lo = (float)k->lo, hi = (float)k->hi, factor = ratio->factor;
     int32_t *restrict a = k->a;
     uint8_t *restrict flags = k->flags;
     for (int64_t i = 0; i < n; i++) {

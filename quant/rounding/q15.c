@@ -16,15 +16,17 @@ static oct_fixed constants_of(double ratio)
     return (oct_fixed){(int32_t)(ratio < 0 ? -rounded : rounded), 15 - exponent};
 }
 
-/* before: the first shift to the right, so far that the number fits 16 bits; right - before: the second. */
+/* Shifts to the right, cuts to 16 bits, multiplies, and shifts by what is left, which is 22 bits, for outputs of 16 bits
+ * 14, where the first shift may have as many as that leaves it. */
 static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
 {
-    const int64_t right = ratio.shift, after = wide_output ? 14 : 22;
-    const int64_t most = right - after > 17 ? 17 : right - after, before = most < 0 ? 0 : most;
+    enum { MOST_FIRST = 17 };
+    const int64_t right = ratio.shift, wanted = right - (wide_output ? 14 : 22);
+    const int64_t most = wanted > MOST_FIRST ? MOST_FIRST : wanted, first = most < 0 ? 0 : most;
     const int64_t multiplier = ratio.multiplier < 0 ? -ratio.multiplier : ratio.multiplier;
-    const int64_t x = oct_shift_right(ratio.multiplier < 0 ? -sum : sum, before, false);
+    const int64_t x = oct_shift_right(ratio.multiplier < 0 ? -sum : sum, first, false);
     const int64_t narrow = x > INT16_MAX ? INT16_MAX : x < INT16_MIN ? INT16_MIN : x;
-    return oct_shift_right(narrow * multiplier, right - before, false);
+    return oct_shift_right(narrow * multiplier, right - first, false);
 }
 
 static inline int64_t layer_sum(int64_t sum)
@@ -48,14 +50,14 @@ static oct_sum_constants sum_of(const oct_qadd *add, oct_qparams a, oct_qparams 
     const int64_t one = INT64_C(1) << shift, share = (int64_t)floor(ldexp(ratio, shift) + 0.5);
     return (oct_sum_constants){.a = first ? one : share,
                                .b = (first ? share : one) * (add->mb < 0 ? -1 : 1),
-                               .by = {constants_of(ldexp(larger, -shift) / (double)y.scale)}};
+                               .ratio = {constants_of(ldexp(larger, -shift) / (double)y.scale)}};
 }
 
 static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
                               const oct_sum_constants *s, bool wide_output)
 {
     (void)t, (void)q;
-    return round_sum(s->a * a + s->b * b, s->by[0], wide_output);
+    return round_sum(s->a * a + s->b * b, s->ratio[0], wide_output);
 }
 
 #include "quant/rounding/sum_loop.h"

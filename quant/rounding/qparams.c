@@ -63,17 +63,18 @@ float oct_weight_scale(const float *weight, int64_t n)
     const uint32_t largest = largest_magnitude(weight, n);
     float absmax;
     memcpy(&absmax, &largest, sizeof absmax);
-    return oct_scale_at_least(absmax / 127.0f);
+    return oct_scale_at_least(absmax / (float)OCT_WEIGHT_CODES);
 }
 
+/* Rounds halves to even, by the reciprocal of the scale as PyTorch does. */
 OCT_CLONES
 void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes)
 {
-    const float one_over = 1.0f / scale;
+    const float one_over = 1.0f / scale, most = OCT_WEIGHT_CODES;
     for (int64_t i = 0; i < n; i++) {
         float r = rintf(weight[i] * one_over);
-        r = r > -127.0f ? r : -127.0f;
-        r = r < 127.0f ? r : 127.0f;
+        r = r > -most ? r : -most;
+        r = r < most ? r : most;
         codes[i] = (int8_t)(int32_t)r;
     }
 }

@@ -28,10 +28,13 @@ static inline float oct_scale_at_least(float scale)
  * requantize by shifting take every scale through it, of activations and of weights. */
 float oct_pow2_ceil(float x);
 
-/* The scale of one weight channel: absmax / 127, at least eps. */
+/* Codes of weights are whole numbers from -OCT_WEIGHT_CODES to OCT_WEIGHT_CODES. */
+enum { OCT_WEIGHT_CODES = 127 };
+
+/* The scale of one weight channel: absmax / OCT_WEIGHT_CODES, at least eps. */
 float oct_weight_scale(const float *weight, int64_t n);
 
-/* Computes the weight codes of one channel: clamp(round_half_even(w * (1/scale)), -127, 127). */
+/* Computes the weight codes of one channel: round_half_even(w * (1/scale)), cut to the codes. */
 void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes);
 
 /* Gives a whole number that keeps the order of floats, -0 just below +0 and NaN at one of the ends, so that minimum and

@@ -38,7 +38,7 @@ typedef struct oct_qadd {
 /* Constants of rows that add in their own way: r follows from a * (a-za), b * (b-zb) and the multipliers. */
 typedef struct oct_sum_constants {
     int64_t a, b;
-    oct_fixed by[3];
+    oct_fixed ratio[3];
 } oct_sum_constants;
 
 /* A block of logical codes, code - zero_point. a becomes the result, cut to lo and hi; flags[i]: it was not cut. */
@@ -79,12 +79,12 @@ typedef struct oct_rounding_row {
     /* The constants of a ratio of scales; NULL: multipliers are floats, halves go to the even number. */
     oct_fixed (*constants_of)(double ratio);
     oct_round_rows *rows, *rows_wide; /* NULL: those of kernel/epilogue.c in floats */
-    /* x[i] = what sums become. NULL without `of`. */
-    void (*each)(int64_t n, int64_t *x, oct_fixed by, bool wide_output);
+    /* x[i] = what sums become. NULL: multipliers are floats. */
+    void (*each)(int64_t n, int64_t *x, oct_fixed ratio, bool wide_output);
     void (*product)(oct_code_block *k, const oct_code_ratio *by); /* of a and b */
     void (*rescale)(oct_code_block *k, const oct_code_ratio *by); /* a in another scale */
 
-    /* Sums in its own way: how many of `by` they have, their constants, the check of scales (OCT_DATA where they cannot
+    /* Sums in its own way: how many of `ratio` they have, their constants, the check of scales (OCT_DATA where they cannot
      * be added; may be NULL), and the loop. NULL: as oct_qadd has it. */
     int num_sum_constants;
     oct_sum_constants (*sum_of)(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);

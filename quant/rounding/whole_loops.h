@@ -25,10 +25,10 @@ static void each(int64_t n, int64_t *restrict x, oct_fixed ratio, bool wide_outp
 }
 
 OCT_CLONES
-static void product(oct_code_block *k, const oct_code_ratio *by)
+static void product(oct_code_block *k, const oct_code_ratio *ratio)
 {
     const int64_t n = k->n, lo = k->lo, hi = k->hi;
-    const oct_fixed fixed = by->fixed;
+    const oct_fixed fixed = ratio->fixed;
     const bool wide_output = k->wide_output;
     int32_t *restrict a = k->a;
     const int32_t *restrict b = k->b;
@@ -48,10 +48,10 @@ static void product(oct_code_block *k, const oct_code_ratio *by)
 }
 
 OCT_CLONES
-static void rescale(oct_code_block *k, const oct_code_ratio *by)
+static void rescale(oct_code_block *k, const oct_code_ratio *ratio)
 {
     const int64_t n = k->n, lo = k->lo, hi = k->hi;
-    const oct_fixed fixed = by->fixed;
+    const oct_fixed fixed = ratio->fixed;
     const bool wide_output = k->wide_output;
     int32_t *restrict a = k->a;
     uint8_t *restrict flags = k->flags;

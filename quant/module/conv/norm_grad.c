@@ -101,6 +101,7 @@ INLINE void sum_channel(const oct_norm_rows *r, int64_t n, int64_t c, double *to
     }
 }
 
+/* Adds the sums of g and of g x^ over the rows to total (2, n): of 16 channels at a time, then of 8, then of one. */
 INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, double *total)
 {
     const int64_t end = r->rows * n;
@@ -213,6 +214,7 @@ oct_grad_leaf oct_grad_leaf_of(const oct_context *cx, const oct_grad_sweep *s, i
     return leaf;
 }
 
+/* Adds a block of accumulators to the sums of its leaf, part by part. */
 static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const oct_grad_leaf *leaf = args;
@@ -255,6 +257,7 @@ static void average_groups(oct_context *cx, const oct_qat_saved *saved, oct_norm
     oct_scratch_end(cx, totals);
 }
 
+/* Borrows the arrays of a backward, and fills in all but the sums over the leaves. */
 static bool alloc_norm(oct_context *cx, const oct_grad_sweep *s, oct_norm_grad *v)
 {
     const oct_qat_saved *saved = s->saved;
@@ -302,6 +305,7 @@ void oct_norm_grad_begin(oct_context *cx, oct_grad_sweep *s)
     if (s->saved->live) average_groups(cx, s->saved, &s->norm);
 }
 
+/* Writes dC, times factor where there is one: of 8 channels at a time, then of one. */
 INLINE void live_rows(const variant kind, const oct_norm_grad *v, const oct_norm_rows *r,
                       const float *factor, bool clips, float *out)
 {

@@ -63,7 +63,7 @@ void oct_accumulators_end(oct_context *cx, oct_accumulators *a)
     oct_scratch_end(cx, a->packed);
 }
 
-/* A piece is channels of a leaf: all of them unless leaves are cut, since then there are too few for the threads. */
+/* A leaf stays whole where there are enough leaves for the threads; otherwise threads share its channels. */
 oct_cut oct_accumulators_cut_channels(const oct_context *cx, const oct_accumulators *a)
 {
     const int64_t channels = a->plan->shape.out_c;
@@ -160,6 +160,7 @@ static const char *without_dead(const value_leaf *v, const char *acc, int64_t ro
     return v->acc;
 }
 
+/* Turns a block of accumulators into values, part by part, and shows them. */
 static void show_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const value_leaf *v = args;

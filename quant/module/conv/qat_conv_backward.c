@@ -37,6 +37,7 @@ typedef struct call {
     size_t rows_at, products_at;
 } call;
 
+/* This thread's scratch for the products. */
 static char *product_scratch(const call *c)
 {
     return c->sweep.scratch + (size_t)omp_get_thread_num() * c->sweep.scratch_bytes +

@@ -50,22 +50,17 @@ typedef struct channel_fold {
 
 oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
 {
-    oct_layer l = {.bn = (oct_batch_norm_module *)oct_qat_conv_owner(m)->batch_norm,
-                   .activation = m->activation,
-                   .clip = m->clip,
-                   .fq = (oct_fake_quant *)m->q.fake_quant,
-                   .wq = (const oct_weight_fake_quant *)oct_qat_conv_owner(m)->weight_fake_quant,
-                   .hold = m->hold,
-                   .training = m->q.base.training,
-                   .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
-    if (oct_qat_is_linear(m)) {
-        l.weight = ((oct_linear_module *)m->layer)->weight;
-        l.bias = ((oct_linear_module *)m->layer)->bias;
-    } else {
-        l.weight = ((oct_conv2d_module *)m->layer)->weight;
-        l.bias = ((oct_conv2d_module *)m->layer)->bias;
-    }
-    return l;
+    return (oct_layer){.weight = oct_layer_weight(m->layer),
+                       .bias = oct_layer_bias(m->layer),
+                       .bn = (oct_batch_norm_module *)oct_qat_conv_owner(m)->batch_norm,
+                       .activation = m->activation,
+                       .clip = m->clip,
+                       .fq = (oct_fake_quant *)m->q.fake_quant,
+                       .wq =
+                           (const oct_weight_fake_quant *)oct_qat_conv_owner(m)->weight_fake_quant,
+                       .hold = m->hold,
+                       .training = m->q.base.training,
+                       .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
 }
 
 oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
@@ -80,12 +75,12 @@ oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t i
 
 float oct_folded_absmax(float weight_scale, double gain)
 {
-    return (float)(127.0 * (double)weight_scale * gain);
+    return (float)(OCT_WEIGHT_CODES * (double)weight_scale * gain);
 }
 
 float oct_folded_scale(float weight_scale, double gain)
 {
-    return oct_folded_absmax(weight_scale, gain) / 127.0f;
+    return oct_folded_absmax(weight_scale, gain) / (float)OCT_WEIGHT_CODES;
 }
 
 /* Any representation of the bias will do whose scale has the bias's own precision: a power of two
@@ -143,6 +138,7 @@ static channel_fold fold_channel(const fold_rules *rules, const float_channel *c
     X(effective)                                                                                   \
     X(dead)
 
+/* Memory of a context, or where that is NULL a block of its own. */
 static oct_status alloc_array(void *array, oct_context *cx, int64_t n, size_t size)
 {
     if (!cx) return oct_alloc(array, (size_t)n, size);
@@ -239,6 +235,7 @@ void oct_running_statistics(const oct_layer *l, oct_channels *ch)
     oct_bn_running(&args, l->bn->args.channels, ch->mean, ch->inv_std);
 }
 
+/* What follows the sums of channel o: with batch norm y = gamma * (sum + bias - mean) / sigma + beta. */
 void oct_channel_affine(const oct_layer *l, const oct_channels *ch, int64_t o, double *gain,
                         double *shift)
 {

@@ -34,7 +34,7 @@ typedef struct channel {
     double gain;
 } channel;
 
-/* Whether codes stay: the largest is 127 unless the scale is at its floor. */
+/* Whether codes stay: the largest is OCT_WEIGHT_CODES unless the scale is at its floor. */
 static bool keeps_codes(const channel *c)
 {
     int largest = 0;
@@ -42,7 +42,8 @@ static bool keeps_codes(const channel *c)
         const int magnitude = c->codes[i] < 0 ? -c->codes[i] : c->codes[i];
         largest = magnitude > largest ? magnitude : largest;
     }
-    return largest == 127 && fabsf(oct_folded_scale(c->scale, c->gain)) >= OCT_MIN_SCALE;
+    return largest == OCT_WEIGHT_CODES &&
+           fabsf(oct_folded_scale(c->scale, c->gain)) >= OCT_MIN_SCALE;
 }
 
 static float clamp_magnitude(float x, float limit)
@@ -50,23 +51,27 @@ static float clamp_magnitude(float x, float limit)
     return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-/* Multiplies the weights by the gain. The largest becomes the one from which the channel's scale follows; a weight whose
+/* Multiplies a weight by the gain, up to a limit of its magnitude. With the scale that the channel then has, one whose
  * code would change goes to the centre of its code. */
+static void multiply_weight(const channel *c, int64_t i, float scale, float limit)
+{
+    const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
+    float moved = clamp_magnitude((float)((double)c->weight[i] * c->gain), limit);
+    int8_t became;
+    oct_weight_codes(&moved, 1, scale, &became);
+    if (became != code) moved = clamp_magnitude((float)code * scale, limit);
+    c->weight[i] = moved;
+}
+
+/* Multiplies all weights; the largest becomes the one from which the channel's scale follows. */
 static void multiply_weights_keeping_codes(const channel *c)
 {
     const float limit = fabsf(oct_folded_absmax(c->scale, c->gain));
-    const float scale = fabsf(oct_folded_scale(c->scale, c->gain));
     int64_t largest = 0;
     for (int64_t i = 1; i < c->k; i++)
         if (fabsf(c->weight[i]) > fabsf(c->weight[largest])) largest = i;
-    for (int64_t i = 0; i < c->k; i++) {
-        const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
-        float moved = clamp_magnitude((float)((double)c->weight[i] * c->gain), limit);
-        int8_t became;
-        oct_weight_codes(&moved, 1, scale, &became);
-        if (became != code) moved = clamp_magnitude((float)code * scale, limit);
-        c->weight[i] = moved;
-    }
+    for (int64_t i = 0; i < c->k; i++)
+        multiply_weight(c, i, fabsf(oct_folded_scale(c->scale, c->gain)), limit);
     c->weight[largest] = copysignf(limit, c->weight[largest]);
 }
 
@@ -81,16 +86,13 @@ static void scale_weights(const channel *c)
 static float fold_into_learned_scale(const channel *c, bool dead)
 {
     const float scale = fabsf(oct_folded_scale(c->scale, c->gain));
-    if (dead && scale < OCT_MIN_SCALE)
+    for (int64_t i = 0; scale >= OCT_MIN_SCALE && i < c->k; i++)
+        multiply_weight(c, i, scale, INFINITY);
+    if (scale >= OCT_MIN_SCALE) return scale;
+    if (dead)
         memset(c->weight, 0, (size_t)c->k * sizeof *c->weight);
     else
         scale_weights(c);
-    for (int64_t i = 0; scale >= OCT_MIN_SCALE && i < c->k; i++) {
-        const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
-        int8_t became;
-        oct_weight_codes(&c->weight[i], 1, scale, &became);
-        if (became != code) c->weight[i] = (float)code * scale;
-    }
     return oct_scale_at_least(scale);
 }
 
@@ -232,11 +234,10 @@ out:
     return status;
 }
 
+/* The gain of the running statistics moves into the weights, the shift into the bias. */
 oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *bn)
 {
-    oct_param *bias, *weight = layer->type == &oct_linear_type
-                                   ? ((oct_linear_module *)layer)->weight
-                                   : ((oct_conv2d_module *)layer)->weight;
+    oct_param *bias, *weight = oct_layer_weight(layer);
     const int64_t n = bn->args.channels, k = oct_numel(&weight->value) / n;
     OCT_TRY(ensure_bias(layer, n, &bias));
     for (int64_t o = 0; o < n; o++) {

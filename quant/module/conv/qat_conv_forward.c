@@ -33,6 +33,7 @@ typedef struct leaf_sums {
     int64_t channel, channels;
 } leaf_sums;
 
+/* Adds a block of accumulators to the sums of its leaf. */
 static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const leaf_sums *s = args;
@@ -221,6 +222,7 @@ typedef struct value_counter {
     int64_t count[OCT_HISTOGRAM_BINS];
 } value_counter;
 
+/* Counts the real values of a part in. */
 static void count_values(void *args, int64_t first, int64_t n, const float *v)
 {
     enum { SOME = 256 };
@@ -285,6 +287,7 @@ static void run_passes(oct_context *cx, call *c, bool updates_first)
     if (l->fq && !updates_first) observe_outputs(cx, c, &c->y->q);
 }
 
+/* Quantizes the weights of this step and runs the passes over the accumulators. */
 static void run_convolution(oct_context *cx, call *c)
 {
     oct_qat_saved *saved = c->saved;

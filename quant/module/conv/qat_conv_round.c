@@ -231,7 +231,7 @@ static double choose_code(const channel_rounding *r, int64_t k, double shift)
     else {
         wanted += shift;
         const double code = rint(wanted * (double)one_over);
-        r->codes[k] = (int8_t)fmin(fmax(code, -127), 127);
+        r->codes[k] = (int8_t)fmin(fmax(code, -OCT_WEIGHT_CODES), OCT_WEIGHT_CODES);
     }
     return (double)r->weight[k] - (double)r->codes[k] * (double)r->scale;
 }
@@ -331,6 +331,7 @@ static bool scales_stay(layer_rounding *w)
            memcmp(w->codes, w->requantized, codes) == 0;
 }
 
+/* Weights change only where their scales, taken from the new weights, stay as they were. */
 oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *rounded)
 {
     layer_rounding w;
