@@ -71,21 +71,10 @@ static bool is_in_range(const oct_transform_param *param, double value)
     return value >= param->min && value <= param->max;
 }
 
-/* Reads "FROM..TO". */
-static bool read_range(const oct_transform_param *param, const char *text, oct_param_value *value)
-{
-    char from[64];
-    const char *dots = strstr(text, "..");
-    if (!dots || (size_t)(dots - text) >= sizeof from) return false;
-    memcpy(from, text, (size_t)(dots - text));
-    from[dots - text] = '\0';
-    return oct_parse_f64(from, &value->from) && oct_parse_f64(dots + 2, &value->to) &&
-           is_in_range(param, value->from) && is_in_range(param, value->to) &&
-           value->from <= value->to;
-}
-
 static bool read_value(const oct_transform_param *param, const char *text, oct_param_value *value)
 {
+    char from[64]; /* of FROM..TO */
+    const char *dots;
     int64_t count, h, w;
     double number;
     switch (param->kind) {
@@ -94,7 +83,13 @@ static bool read_value(const oct_transform_param *param, const char *text, oct_p
         *value = (oct_param_value){(double)h, strchr(text, 'x') ? (double)w : 0};
         return true;
     case OCT_PARAM_RANGE:
-        return read_range(param, text, value);
+        dots = strstr(text, "..");
+        if (!dots || (size_t)(dots - text) >= sizeof from) return false;
+        memcpy(from, text, (size_t)(dots - text));
+        from[dots - text] = '\0';
+        return oct_parse_f64(from, &value->from) && oct_parse_f64(dots + 2, &value->to) &&
+               is_in_range(param, value->from) && is_in_range(param, value->to) &&
+               value->from <= value->to;
     case OCT_PARAM_COUNT:
         if (!oct_parse_i64(text, &count)) return false;
         number = (double)count;

@@ -13,6 +13,7 @@
 static const double LN2_HIGH = 0x1.62e42fefap-1, LN2_LOW = 0x1.cf79abc9e3b3ap-40;
 static const double HALF_PI_HIGH = 0x1.921fb544p+0, HALF_PI_LOW = 0x1.0b4611a626331p-34;
 
+/* x = k ln 2 + r; the series of e^r. */
 double oct_real_exp(double x)
 {
     enum { TERMS = 14 };
@@ -25,6 +26,7 @@ double oct_real_exp(double x)
     return ldexp(sum, (int)k);
 }
 
+/* x = m 2^exponent; ln m = 2 artanh(s), s = (m - 1) / (m + 1). */
 double oct_real_log(double x)
 {
     enum { TERMS = 11 };
@@ -40,6 +42,7 @@ double oct_real_log(double x)
     return exponent * LN2_HIGH + (exponent * LN2_LOW + 2 * s * (1 + square * sum));
 }
 
+/* x = k pi/2 + r; the quadrant k says which of the two series each is, and its sign. */
 void oct_real_sin_cos(double x, double *sine, double *cosine)
 {
     enum { TERMS = 9 };
@@ -108,6 +111,7 @@ bool oct_dice_chance(oct_dice *dice, double p)
     return uniform(dice) < p;
 }
 
+/* Box and Muller make two of two words; the second one is kept. */
 double oct_dice_normal(oct_dice *dice)
 {
     double sine, cosine;

@@ -63,6 +63,8 @@ static void mix_one(const oct_mixing *mixing, const oct_mix_leaf *leaf, int64_t 
     blend(leaf->values + sample * leaf->classes, values, leaf->classes, r.share);
 }
 
+/* Each sample takes from the one that is `further` samples on, in circles: `start` begins one, whose last sample takes
+ * from a copy of the first. */
 void oct_mix(const oct_mixing *mixing, const oct_mix_leaf *leaf)
 {
     const int64_t n = leaf->samples, numel = leaf->h * leaf->w * leaf->c;

@@ -90,6 +90,7 @@ typedef struct hsv {
     uint8_t hue, saturation, value;
 } hsv;
 
+/* Converts RGB to HSV by the steps of PIL: hue in sixths of the circle, then in bytes. */
 static hsv hsv_of_rgb(const uint8_t *rgb)
 {
     const int r = rgb[0], g = rgb[1], b = rgb[2];

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { BYTE_VALUES = 256 };
+
 /* data.crop_padding and data.flip: a sample is cropped and mirrored while it is normalised into a batch.
  *
  * The crop has the size of the image and is taken from the image padded by zeros *after* normalisation, that is by the
@@ -39,7 +41,7 @@ static sample_crop draw_crop(const oct_draw *draw, int padding, bool flip)
 }
 
 /* Crops and normalises; pixels from outside of the image are 0. out: height x width x channels. look_up:
- * oct_normaliser_look_up, for images of bytes. */
+ * fill_look_up, for images of bytes. */
 static void normalise_crop(const sample_crop *crop, const oct_image *image, const oct_normaliser *n,
                            const float *look_up, float *out)
 {
@@ -61,7 +63,7 @@ static void normalise_crop(const sample_crop *crop, const oct_image *image, cons
                                          1.0f / n->std[oct_normaliser_at(n, c)]);
             else
                 for (int64_t c = 0; c < channels; c++)
-                    to[c] = look_up[oct_normaliser_at(n, c) * OCT_BYTE_VALUES + bytes[from + c]];
+                    to[c] = look_up[oct_normaliser_at(n, c) * BYTE_VALUES + bytes[from + c]];
         }
     }
 }
@@ -161,6 +163,19 @@ static oct_status reserve_reader(oct_loader *loader, int64_t samples)
     return oct_reader_create(&loader->reader, &options, loader->prefetch_threads, room);
 }
 
+/* Fills what every byte of u8 or s8 becomes, by the one formula: BYTE_VALUES for each value of the normaliser. */
+static void fill_look_up(const oct_normaliser *n, oct_dtype dtype, float *look_up)
+{
+    const float unit = oct_normal_unit(dtype);
+    for (int c = 0; c < n->count; c++) {
+        const float inverse_std = 1.0f / n->std[c];
+        for (int v = 0; v < BYTE_VALUES; v++)
+            look_up[c * BYTE_VALUES + v] = oct_normal_value(
+                dtype == OCT_S8 ? (float)(int8_t)v : (float)v, unit, n->mean[c], inverse_std);
+    }
+}
+
+/* Takes the memory for fetches of `samples`. */
 static oct_status reserve_samples(oct_loader *loader, int64_t samples)
 {
     const oct_dataset *data = loader->data;
@@ -168,9 +183,8 @@ static oct_status reserve_samples(oct_loader *loader, int64_t samples)
         samples > 0 ? (size_t)samples : 1; /* goals are never NULL where there are some */
     if (data->dtype != OCT_F32) {
         OCT_TRY(oct_grow(&loader->look_up, &loader->look_up_capacity,
-                         (size_t)loader->normaliser.count * OCT_BYTE_VALUES,
-                         sizeof *loader->look_up));
-        oct_normaliser_look_up(&loader->normaliser, data->dtype, loader->look_up);
+                         (size_t)loader->normaliser.count * BYTE_VALUES, sizeof *loader->look_up));
+        fill_look_up(&loader->normaliser, data->dtype, loader->look_up);
     }
     OCT_TRY(reserve_scratch(loader));
     if (loader->cache_bytes > 0 && !loader->cache && data->format->reads_files)
@@ -292,23 +306,6 @@ typedef struct outcome {
     char failed_text[OCT_READ_TEXT], damaged_text[OCT_READ_TEXT];
 } outcome;
 
-static void record_outcome(outcome *o, int64_t i, const oct_sample *s)
-{
-#pragma omp critical(oct_loader_outcome)
-    {
-        if (s->status != OCT_OK && (o->failed < 0 || i < o->failed)) {
-            o->failed = i;
-            o->code = s->status;
-            memcpy(o->failed_text, s->text, sizeof o->failed_text);
-        }
-        if (s->damaged > 0 && i > o->damaged) {
-            o->damaged = i;
-            memcpy(o->damaged_text, s->text, sizeof o->damaged_text);
-        }
-        o->passed_over += s->damaged;
-    }
-}
-
 /* Goes on to the next sample of this rank: of the fetch, of the next batch, of the next epoch. */
 static void advance_cursor(const oct_loader *loader, cursor *c)
 {
@@ -374,7 +371,20 @@ static void read_and_fill(const batch_job *job, int64_t i, outcome *o)
         fill_sample(job, i, s);
     else
         fill_zeros(job, i);
-    if (s->status != OCT_OK || s->damaged > 0) record_outcome(o, i, s);
+    if (s->status == OCT_OK && s->damaged == 0) return;
+#pragma omp critical(oct_loader_outcome)
+    {
+        if (s->status != OCT_OK && (o->failed < 0 || i < o->failed)) {
+            o->failed = i;
+            o->code = s->status;
+            memcpy(o->failed_text, s->text, sizeof o->failed_text);
+        }
+        if (s->damaged > 0 && i > o->damaged) {
+            o->damaged = i;
+            memcpy(o->damaged_text, s->text, sizeof o->damaged_text);
+        }
+        o->passed_over += s->damaged;
+    }
 }
 
 static oct_status fill_batch(batch_job *job, int64_t n, oct_goals *goals)

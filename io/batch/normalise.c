@@ -22,17 +22,6 @@ void oct_normalise_image(const oct_image *image, const oct_normaliser *n, float 
     }
 }
 
-void oct_normaliser_look_up(const oct_normaliser *n, oct_dtype dtype, float *look_up)
-{
-    const float unit = oct_normal_unit(dtype);
-    for (int c = 0; c < n->count; c++) {
-        const float inverse_std = 1.0f / n->std[c];
-        for (int v = 0; v < OCT_BYTE_VALUES; v++)
-            look_up[c * OCT_BYTE_VALUES + v] = oct_normal_value(
-                dtype == OCT_S8 ? (float)(int8_t)v : (float)v, unit, n->mean[c], inverse_std);
-    }
-}
-
 void oct_normaliser_spread(const oct_normaliser *n, int64_t channels, float *mean, float *std)
 {
     for (int64_t c = 0; c < channels && c < OCT_REALS_MAX; c++) {

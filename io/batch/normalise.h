@@ -33,9 +33,6 @@ oct_normaliser oct_normaliser_of(const oct_reals *mean, const oct_reals *std);
 /* Gives each channel its mean and std, as oct_normalise takes them; only the first OCT_REALS_MAX channels. */
 void oct_normaliser_spread(const oct_normaliser *normaliser, int64_t channels, float *mean,
                            float *std);
-enum { OCT_BYTE_VALUES = 256 };
-/* Fills what every byte of u8 or s8 becomes, by the one formula: OCT_BYTE_VALUES for each value of the normaliser. */
-void oct_normaliser_look_up(const oct_normaliser *normaliser, oct_dtype dtype, float *look_up);
 /* out: height x width x channels. */
 void oct_normalise_image(const oct_image *image, const oct_normaliser *normaliser, float *out);
 /* The same of bytes. mean and std: one for each channel; of more than OCT_REALS_MAX channels all have the first. */

@@ -196,18 +196,7 @@ static oct_status keep_maps(oct_dataset *data, const oct_dataset_source *source,
     return OCT_OK;
 }
 
-static oct_status read_goals(oct_dataset *data, const opening *r, oct_array *labels)
-{
-    const array_store *s = data->store;
-    OCT_CHECK(labels->shape.dim[0] == s->images.shape.dim[0], OCT_DATA,
-              "%s: holds %" PRId64 " labels, but %s holds %" PRId64 " samples", labels->name,
-              labels->shape.dim[0], s->images.name, s->images.shape.dim[0]);
-    if (r->source->goal == OCT_GOAL_VALUES) return read_values(data, labels, s->positions);
-    if (r->source->goal == OCT_GOAL_MAP) return keep_maps(data, r->source, labels);
-    return read_classes(data, labels, s->positions);
-}
-
-/* Which of the samples are the split's, where the files do not say. */
+/* Draws which of the samples are the split's, where the files do not say. */
 static oct_status draw_split(const opening *r, const oct_array *images, int64_t **positions,
                              int64_t *count)
 {
@@ -215,7 +204,7 @@ static oct_status draw_split(const opening *r, const oct_array *images, int64_t 
     OCT_CHECK(d.count > 1 || d.share >= 1, OCT_DATA,
               "%s: holds one sample; two are needed, since a share of them is kept for the test",
               images->name);
-    if (r->split == OCT_TRAIN && positions)
+    if (r->split == OCT_TRAIN)
         oct_log(OCT_LOG_INFO, "%s: no samples for the test; %g of all are kept for it",
                 images->name, d.share);
     return oct_split_choose(&d, r->split, positions, count);
@@ -283,14 +272,21 @@ oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, 
     /* What learns its input has labels only where they are named: which samples are unlike the others. */
     if (source->goal == OCT_GOAL_NONE) return OCT_OK;
     if (source->goal == OCT_GOAL_INPUT && !(source->labels && *source->labels)) return OCT_OK;
-    oct_status status = open_array(&r, LABELS, &labels);
-    if (status == OCT_OK && source->labels_only) {
-        array_store *s = data->store;
+    array_store *s = data->store;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(open_array(&r, LABELS, &labels));
+    if (source->labels_only) {
         data->count = labels.shape.dim[0];
-        if (r.drawn) status = draw_split(&r, &labels, &s->positions, &data->count);
-        if (status == OCT_OK) status = read_classes(data, &labels, s->positions);
-    } else if (status == OCT_OK)
-        status = read_goals(data, &r, &labels);
+        if (r.drawn) OCT_TRY_OUT(draw_split(&r, &labels, &s->positions, &data->count));
+    } else {
+        OCT_CHECK_OUT(labels.shape.dim[0] == s->images.shape.dim[0], OCT_DATA,
+                      "%s: holds %" PRId64 " labels, but %s holds %" PRId64 " samples", labels.name,
+                      labels.shape.dim[0], s->images.name, s->images.shape.dim[0]);
+    }
+    status = source->goal == OCT_GOAL_VALUES ? read_values(data, &labels, s->positions)
+             : source->goal == OCT_GOAL_MAP  ? keep_maps(data, source, &labels)
+                                             : read_classes(data, &labels, s->positions);
+out:
     oct_array_close(&labels);
     return status;
 }

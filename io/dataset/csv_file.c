@@ -126,22 +126,6 @@ static char find_separator(const char *at, const char *end)
     return kinds[most];
 }
 
-static oct_status scan_rows(oct_csv *csv, size_t size)
-{
-    static const char mark[] = "\xef\xbb\xbf";
-    scan s = {.csv = csv, .at = csv->bytes, .end = csv->bytes + size, .line = 1};
-    const char *zero = memchr(csv->bytes, 0, size);
-    OCT_CHECK(!zero, OCT_DATA, "%s: is no text: it holds a byte of 0", csv->path);
-    if (size >= 3 && memcmp(s.at, mark, 3) == 0) s.at += 3;
-    while (s.at < s.end && skip_empty_line(&s)) {
-    }
-    s.comma = find_separator(s.at, s.end);
-    while (s.at < s.end)
-        if (!skip_empty_line(&s)) OCT_TRY(read_row(&s));
-    OCT_CHECK(csv->rows > 0, OCT_DATA, "%s: holds no rows", csv->path);
-    return OCT_OK;
-}
-
 oct_status oct_csv_read(oct_csv *csv, const char *path)
 {
     void *bytes = NULL;
@@ -149,8 +133,18 @@ oct_status oct_csv_read(oct_csv *csv, const char *path)
     *csv = (oct_csv){0};
     OCT_TRY(oct_file_read(path, FILE_BYTES_MAX, &bytes, &size));
     csv->bytes = bytes;
-    oct_status status = oct_strdup(&csv->path, path);
-    if (status == OCT_OK) status = scan_rows(csv, size);
+    scan s = {.csv = csv, .at = csv->bytes, .end = csv->bytes + size, .line = 1};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_strdup(&csv->path, path));
+    OCT_CHECK_OUT(!memchr(bytes, 0, size), OCT_DATA, "%s: is no text: it holds a byte of 0", path);
+    if (size >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) s.at += 3;
+    while (s.at < s.end && skip_empty_line(&s)) {
+    }
+    s.comma = find_separator(s.at, s.end);
+    while (s.at < s.end)
+        if (!skip_empty_line(&s)) OCT_TRY_OUT(read_row(&s));
+    OCT_CHECK_OUT(csv->rows > 0, OCT_DATA, "%s: holds no rows", path);
+out:
     if (status != OCT_OK) oct_csv_free(csv);
     return status;
 }

@@ -193,14 +193,16 @@ oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32])
     oct_sha256_state *state = NULL;
     enum { PROBES = 64, PROBE_BYTES = 1 << 26, PICTURE_BYTES = 1 << 18 };
     const int64_t numel = data->read_h * data->read_w * data->read_c;
-    const int64_t each = numel > 0 ? numel * (int64_t)oct_dtype_bytes(data->dtype) : PICTURE_BYTES;
-    const int64_t few = data->count * each / PROBE_BYTES + 1,
-                  most = data->count > PROBES ? data->count / PROBES : 1;
+    const int64_t sample =
+        numel > 0 ? numel * (int64_t)oct_dtype_bytes(data->dtype) : PICTURE_BYTES;
+    /* Of samples that have more than PROBE_BYTES together each step-th one, but PROBES of them at least. */
+    const int64_t by_bytes = data->count * sample / PROBE_BYTES + 1;
+    const int64_t by_count = data->count > PROBES ? data->count / PROBES : 1;
+    const int64_t step = by_bytes < by_count ? by_bytes : by_count;
     oct_image image = {0}, map = {0};
     OCT_TRY(oct_sha256_begin(&state));
     oct_sha256_add(state, data->digest, sizeof data->digest);
-    for (int64_t i = 0; data->format->reads_files && i < data->count;
-         i += few < most ? few : most) {
+    for (int64_t i = 0; data->format->reads_files && i < data->count; i += step) {
         if (data->format->read(data, i, &image, &map) != OCT_OK) {
             oct_fail_clear(); /* who needs the sample says so */
             continue;

@@ -40,43 +40,37 @@ static int compare_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static oct_status read_entries(listing *l, DIR *stream, const char *path)
-{
-    for (;;) {
-        errno = 0;
-        const struct dirent *entry = readdir(stream);
-        OCT_CHECK(entry || errno == 0, OCT_DATA, "%s: cannot be read: %s", path, strerror(errno));
-        if (!entry) return OCT_OK;
-        if (entry->d_name[0] != '.') {
-            const size_t length = strlen(entry->d_name) + 1;
-            OCT_TRY(oct_grow(&l->block, &l->capacity, l->bytes + length, 1));
-            memcpy(l->block + l->bytes, entry->d_name, length);
-            l->bytes += length;
-            l->count++;
-        }
-    }
-}
-
 static oct_status list_folder(listing *l, const char *path)
 {
     DIR *stream = opendir(path);
     *l = (listing){0};
     OCT_CHECK(stream, errno == EACCES ? OCT_RESOURCE : OCT_DATA, "%s: cannot be read: %s", path,
               strerror(errno));
-    oct_status status = read_entries(l, stream, path);
-    closedir(stream);
-    if (status == OCT_OK) status = oct_alloc(&l->name, (size_t)l->count, sizeof *l->name);
-    if (status != OCT_OK) {
-        free_listing(l);
-        return status;
+    oct_status status = OCT_OK;
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(stream);
+        OCT_CHECK_OUT(entry || errno == 0, OCT_DATA, "%s: cannot be read: %s", path,
+                      strerror(errno));
+        if (!entry) break;
+        if (entry->d_name[0] == '.') continue;
+        const size_t length = strlen(entry->d_name) + 1;
+        OCT_TRY_OUT(oct_grow(&l->block, &l->capacity, l->bytes + length, 1));
+        memcpy(l->block + l->bytes, entry->d_name, length);
+        l->bytes += length;
+        l->count++;
     }
-    size_t at = 0;
+    OCT_TRY_OUT(oct_alloc(&l->name, (size_t)l->count, sizeof *l->name));
+    char *name = l->block;
     for (int64_t i = 0; i < l->count; i++) {
-        l->name[i] = l->block + at;
-        at += strlen(l->block + at) + 1;
+        l->name[i] = name;
+        name += strlen(name) + 1;
     }
     if (l->count > 1) qsort(l->name, (size_t)l->count, sizeof *l->name, compare_bytes);
-    return OCT_OK;
+out:
+    closedir(stream);
+    if (status != OCT_OK) free_listing(l);
+    return status;
 }
 
 static bool is_folder(const char *path)
@@ -96,13 +90,13 @@ typedef struct reading {
     char **class_names;  /* sorted; borrowed of a listing */
     int64_t num_classes; /* of them */
     size_t label_capacity;
-    int64_t others; /* entries that are neither class folder nor picture */
-    char other[NAME_MAX + 1];
+    int64_t num_ignored;        /* entries that are neither class folder nor picture */
+    char ignored[NAME_MAX + 1]; /* the first of them */
 } reading;
 
-static void count_other(reading *r, const char *name)
+static void count_ignored(reading *r, const char *name)
 {
-    if (r->others++ == 0) memcpy(r->other, name, strlen(name) + 1);
+    if (r->num_ignored++ == 0) memcpy(r->ignored, name, strlen(name) + 1);
 }
 
 /* Makes the path of a folder in the root or, part not empty, in that folder of the root. */
@@ -119,29 +113,23 @@ static oct_status has_folder(const reading *r, const char *name, bool *found)
     return OCT_OK;
 }
 
-static bool holds_pictures(const listing *l)
-{
-    for (int64_t i = 0; i < l->count; i++)
-        if (oct_is_picture_name(l->name[i])) return true;
-    return false;
-}
-
 /* Keeps the folders of a listing, which are the classes. Where classes are not asked for, pictures beside them or
  * without them are those of the folder itself. */
 static oct_status keep_folders(reading *r, const char *part, listing *l)
 {
     static char here[] = ".";
     int64_t kept = 0;
-    if (r->source->goal == OCT_GOAL_NONE && holds_pictures(l)) {
-        l->name[0] = here;
-        l->count = 1;
-        return OCT_OK;
-    }
+    for (int64_t i = 0; r->source->goal == OCT_GOAL_NONE && i < l->count; i++)
+        if (oct_is_picture_name(l->name[i])) {
+            l->name[0] = here;
+            l->count = 1;
+            return OCT_OK;
+        }
     for (int64_t i = 0; i < l->count; i++) {
         oct_path path;
         OCT_TRY(make_path(&path, r, part, l->name[i]));
         if (!is_folder(path.text)) {
-            count_other(r, l->name[i]);
+            count_ignored(r, l->name[i]);
             continue;
         }
         OCT_TRY(oct_check_inside(r->root, path.text));
@@ -205,7 +193,7 @@ static oct_status scan_class(reading *r, int64_t class, const char *path)
         if (oct_is_picture_name(l.name[i]))
             l.name[kept++] = l.name[i];
         else
-            count_other(r, l.name[i]);
+            count_ignored(r, l.name[i]);
     l.count = kept;
     if (l.count == 0)
         status = oct_fail(OCT_DATA,
@@ -253,8 +241,8 @@ static oct_status index_pictures(reading *r)
     oct_picture_list *list = r->data->store;
     if (r->num_classes == 0) {
         return oct_fail(OCT_DATA, "%s%s%s: holds no folders of classes%s%s; %s", r->source->folder,
-                        *r->part ? "/" : "", r->part, r->others ? ", but files such as " : "",
-                        r->other, FILES);
+                        *r->part ? "/" : "", r->part, r->num_ignored ? ", but files such as " : "",
+                        r->ignored, FILES);
     }
     OCT_CHECK(r->num_classes > 1 || r->source->goal == OCT_GOAL_INPUT ||
                   r->source->goal == OCT_GOAL_NONE,
@@ -271,10 +259,10 @@ static oct_status index_pictures(reading *r)
     OCT_TRY(scan_classes(r));
     OCT_CHECK(list->count > 0, OCT_DATA, "%s/%s: holds no pictures; %s", r->source->folder, r->part,
               FILES);
-    if (r->others > 0)
+    if (r->num_ignored > 0)
         oct_log(OCT_LOG_WARN,
                 "%s: what is no picture is passed over, such as %s (%" PRId64 " in all)",
-                r->source->folder, r->other, r->others);
+                r->source->folder, r->ignored, r->num_ignored);
     if (r->drawn && r->split == OCT_TRAIN)
         oct_log(OCT_LOG_INFO, "%s: no folder test or val; %g of %s is kept for the test",
                 r->source->folder, r->source->split,

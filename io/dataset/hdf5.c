@@ -71,15 +71,16 @@ static oct_status read_samples(const oct_array *array, int64_t first, int64_t co
     return status;
 }
 
-/* How large blocks are, and how many are kept. */
+/* Chooses how many samples a block has, whole chunks of `chunk` samples (0: not chunked), and how many blocks are kept.
+ * Blocks are small where not all are kept, since then each sample may cost a block. */
 static oct_status choose_blocks(const oct_array *array, store *s, int64_t chunk)
 {
-    enum { SMALL = 64, USUAL = 1 << 18 };
+    enum { SMALL_BYTES = 64, USUAL_BYTES = 1 << 18 };
     const int64_t count = array->shape.dim[0], all = count * s->sample;
-    const int64_t least = chunk == 0 || all <= kept_max ? USUAL : SMALL;
+    const int64_t wanted = chunk == 0 || all <= kept_max ? USUAL_BYTES : SMALL_BYTES;
     if (chunk > count) chunk = count;
-    const int64_t each = chunk > 0 ? chunk : 1, chunks = least / (each * s->sample);
-    s->rows = each * (chunks > 0 ? chunks : 1);
+    const int64_t unit = chunk > 0 ? chunk : 1, units = wanted / (unit * s->sample);
+    s->rows = unit * (units > 0 ? units : 1);
     if (s->rows > count && count > 0) s->rows = count;
     const int64_t block = s->rows * s->sample, blocks = count / s->rows + (count % s->rows > 0);
     OCT_CHECK(block <= block_max, OCT_DATA,

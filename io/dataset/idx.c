@@ -66,6 +66,7 @@ static oct_status fail_inflate(const idx_file *s, int result)
                     s->inflate.msg ? s->inflate.msg : zError(result));
 }
 
+/* Inflates up to `want` bytes, of all gzip members. */
 static oct_status inflate_bytes(idx_file *s, uint8_t *to, size_t want, size_t *got)
 {
     z_stream *z = &s->inflate;

@@ -47,7 +47,7 @@ oct_status oct_pictures_add(oct_picture_list *list, const char *name, const char
     return OCT_OK;
 }
 
-const char *oct_picture_name(const oct_picture_list *list, int64_t index)
+static const char *picture_name(const oct_picture_list *list, int64_t index)
 {
     return list->names + list->picture[index].name;
 }
@@ -69,14 +69,14 @@ static oct_status read_map(const oct_dataset *data, const char *path, oct_image 
 
 const char *oct_pictures_sample_name(const oct_dataset *data, int64_t index)
 {
-    return oct_picture_name(data->store, index);
+    return picture_name(data->store, index);
 }
 
 oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *image,
                              oct_image *map)
 {
     const oct_picture_list *list = data->store;
-    const char *name = oct_picture_name(list, index), *map_name = name + strlen(name) + 1;
+    const char *name = picture_name(list, index), *map_name = name + strlen(name) + 1;
     oct_path path;
     OCT_TRY(oct_path_make(&path, "%s/%s", list->folder, name));
     OCT_TRY(oct_image_read(image, path.text, list->channels));
@@ -108,7 +108,7 @@ void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state)
         for (int b = 0; b < 8; b++)
             bytes[b] = (uint8_t)((uint64_t)list->picture[i].bytes >> (8 * b));
         const size_t end = i + 1 < list->count ? list->picture[i + 1].name : list->names_bytes;
-        oct_sha256_add(state, oct_picture_name(list, i), end - list->picture[i].name);
+        oct_sha256_add(state, picture_name(list, i), end - list->picture[i].name);
         oct_sha256_add(state, bytes, sizeof bytes);
     }
 }

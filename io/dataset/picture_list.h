@@ -24,7 +24,6 @@ oct_status oct_pictures_begin(oct_dataset *data, const oct_dataset_source *sourc
 /* Adds a picture; map: NULL where the list has none. */
 oct_status oct_pictures_add(oct_picture_list *list, const char *name, const char *map,
                             int64_t bytes) OCT_NODISCARD;
-const char *oct_picture_name(const oct_picture_list *list, int64_t index);
 
 /* Members of oct_dataset_format. */
 oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *image,

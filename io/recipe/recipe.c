@@ -56,6 +56,7 @@ void oct_recipe_suggest(const char *name, char text[OCT_RECIPE_HINT_BYTES])
     size_t length = dot ? (size_t)(dot - name) : 0, count = 0, used = 0;
     text[0] = '\0';
 
+    /* Keys of the section, or keys outside of sections and the sections themselves. */
     for (size_t i = 0; i < OCT_KEYS; i++)
         if (oct_key_in_section(&oct_keys[i], name, length))
             names[count++] = oct_key_short_name(&oct_keys[i]);
@@ -70,6 +71,7 @@ void oct_recipe_suggest(const char *name, char text[OCT_RECIPE_HINT_BYTES])
                  (int)(length ? length + 1 : 0), name, near);
         return;
     }
+    /* The same word in other sections. */
     for (size_t i = 0; i < OCT_KEYS; i++)
         if (strcmp(oct_key_short_name(&oct_keys[i]), word) == 0)
             used += (size_t)snprintf(text + used, OCT_RECIPE_HINT_BYTES - used, "%s'%s'",

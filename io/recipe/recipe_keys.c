@@ -148,21 +148,6 @@ static void check_phases(const oct_recipe_source *s, const oct_recipe *recipe)
     check_phase(s, &qat_keys, recipe->qat_epochs, &of_qat);
 }
 
-static void check_channels(const oct_recipe_source *s, const oct_recipe *recipe)
-{
-    size_t mean = OCT_KEY_AT_data_mean, std = OCT_KEY_AT_data_std;
-    int means = recipe->data_mean.count, stds = recipe->data_std.count;
-    if (means != stds)
-        oct_recipe_report_keys(
-            s, mean, std,
-            "data.mean has %d values, but data.std %d; write one for each channel in both", means,
-            stds);
-    else if (means < 1)
-        oct_recipe_report_keys(
-            s, mean, std,
-            "data.mean and data.std have no values; write one for each channel, or one for all");
-}
-
 static void check_transforms(const oct_recipe_source *s, const oct_recipe *recipe, size_t key)
 {
     const bool training = key == OCT_KEY_AT_data_train;
@@ -183,7 +168,18 @@ static void check_samples(oct_recipe_source *s, const oct_recipe *recipe)
     const size_t size = OCT_KEY_AT_data_size, leaf = OCT_KEY_AT_batch_leaf;
     const size_t mixing[] = {OCT_KEY_AT_data_mixup, OCT_KEY_AT_data_cutmix};
     const double alpha[] = {recipe->data_mixup, recipe->data_cutmix};
+    const size_t mean = OCT_KEY_AT_data_mean, std = OCT_KEY_AT_data_std;
+    const int means = recipe->data_mean.count, stds = recipe->data_std.count;
     int64_t h, w;
+    if (means != stds)
+        oct_recipe_report_keys(
+            s, mean, std,
+            "data.mean has %d values, but data.std %d; write one for each channel in both", means,
+            stds);
+    else if (means < 1)
+        oct_recipe_report_keys(
+            s, mean, std,
+            "data.mean and data.std have no values; write one for each channel, or one for all");
     if (recipe->data_size[0] && !oct_augment_size(recipe->data_size, &h, &w)) {
         oct_recipe_report_keys(s, size, size,
                                "data.size is '%s'; write a size such as 224 or, height first, "
@@ -270,20 +266,6 @@ static void check_best(const oct_recipe_source *s, const oct_recipe *recipe)
                                recipe->evaluate_best);
 }
 
-/* Adds a path to the list, unless it is there. */
-static oct_status add_layer(oct_texts *layers, const char *path)
-{
-    for (int i = 0; i < layers->count; i++)
-        if (strcmp(layers->value[i], path) == 0) return OCT_OK;
-    OCT_CHECK(layers->count < OCT_TEXTS_MAX, OCT_USAGE,
-              "quant.int16_layers has %d layers with those of the table; give 16 bits to all "
-              "layers (quant.bits: 16) or to fewer",
-              OCT_TEXTS_MAX);
-    OCT_TRY(oct_strdup(&layers->value[layers->count], path));
-    layers->count++;
-    return OCT_OK;
-}
-
 /* Adds the layers of the table's first rows to quant.int16_layers; the keys that chose them become empty. */
 static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
 {
@@ -300,11 +282,21 @@ static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
               "the first %zu rows of the sensitivity table are of weights, which keep 8 bits; the "
               "first activation is row %zu, so write quant.sensitivity_topk: %zu or more",
               setter.rows, first + 1, first + 1);
-    int by_hand = recipe->quant_int16_layers.count;
-    for (size_t i = 0; i < setter.rows; i++)
-        if (oct_sensitivity_is_activation(&table->rows[i]))
-            OCT_TRY(add_layer(&recipe->quant_int16_layers, table->rows[i].path));
-    recipe->table_layers = recipe->quant_int16_layers.count - by_hand;
+    oct_texts *layers = &recipe->quant_int16_layers;
+    const int by_hand = layers->count;
+    for (size_t i = 0; i < setter.rows; i++) {
+        bool skipped = !oct_sensitivity_is_activation(&table->rows[i]);
+        for (int k = 0; k < layers->count && !skipped; k++)
+            skipped = strcmp(layers->value[k], table->rows[i].path) == 0;
+        if (skipped) continue;
+        OCT_CHECK(layers->count < OCT_TEXTS_MAX, OCT_USAGE,
+                  "quant.int16_layers has %d layers with those of the table; give 16 bits to all "
+                  "layers (quant.bits: 16) or to fewer",
+                  OCT_TEXTS_MAX);
+        OCT_TRY(oct_strdup(&layers->value[layers->count], table->rows[i].path));
+        layers->count++;
+    }
+    recipe->table_layers = layers->count - by_hand;
     /* So the recipe that is written needs the table no more. */
     recipe->quant_sensitivity[0] = '\0';
     recipe->quant_sensitivity_topk = 0;
@@ -343,7 +335,6 @@ oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
             "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
             (long long)recipe->batch_leaf, (long long)recipe->batch_size);
     check_model(s, recipe);
-    check_channels(s, recipe);
     check_samples(s, recipe);
     check_init(s, recipe);
     check_phases(s, recipe);

@@ -149,26 +149,6 @@ static bool begins_as_table(const char *text)
            strncmp(text, first_line, strlen(first_line)) == 0;
 }
 
-static oct_status read_lines(line_reader *r, char *text)
-{
-    size_t length;
-    OCT_CHECK(
-        begins_as_table(text), OCT_DATA,
-        "%s: this is not a sensitivity table: its first line is not '%s'; make one with `octet "
-        "sensitivity CHECKPOINT --output FILE`",
-        r->path, first_line);
-    while (*text) {
-        length = strcspn(text, "\n");
-        char *next = text + length + (text[length] == '\n');
-        text[length] = '\0';
-        if (length > 0 && text[length - 1] == '\r') text[length - 1] = '\0';
-        r->line++;
-        OCT_TRY(read_line(r, text));
-        text = next;
-    }
-    return OCT_OK;
-}
-
 oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path)
 {
     void *bytes = NULL;
@@ -176,10 +156,23 @@ oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path)
     line_reader r = {.path = path, .table = table};
     *table = (oct_sensitivity){0};
     OCT_TRY(oct_file_read(path, FILE_LIMIT, &bytes, &size));
-    oct_status status =
-        strlen(bytes) == size
-            ? read_lines(&r, bytes)
-            : oct_fail(OCT_DATA, "%s: this is not a sensitivity table: it is not text", path);
+    oct_status status = OCT_OK;
+    OCT_CHECK_OUT(strlen(bytes) == size, OCT_DATA,
+                  "%s: this is not a sensitivity table: it is not text", path);
+    OCT_CHECK_OUT(
+        begins_as_table(bytes), OCT_DATA,
+        "%s: this is not a sensitivity table: its first line is not '%s'; make one with `octet "
+        "sensitivity CHECKPOINT --output FILE`",
+        path, first_line);
+    for (char *line = bytes, *next; *line; line = next) {
+        const size_t length = strcspn(line, "\n");
+        next = line + length + (line[length] == '\n');
+        line[length] = '\0';
+        if (length > 0 && line[length - 1] == '\r') line[length - 1] = '\0';
+        r.line++;
+        OCT_TRY_OUT(read_line(&r, line));
+    }
+out:
     oct_free(&bytes);
     if (status != OCT_OK) oct_sensitivity_free(table);
     return status;
