@@ -18,12 +18,11 @@ enum { OCT_CLASSES_MAX = 65536 };
 
 /* What a sample's output should be, and the words of data.goal. */
 #define OCT_GOAL_LIST(X)                                                                           \
-    X(OCT_GOAL_CLASS, "class") /* a class number for each sample */                                \
-    X(OCT_GOAL_VALUES,                                                                             \
-      "values")                /* numbers: probabilities, several labels as 0 or 1, quantities */  \
-    X(OCT_GOAL_MAP, "map")     /* a class number for each pixel; negative: ignored */              \
-    X(OCT_GOAL_INPUT, "input") /* the input itself, h x w x c numbers */                           \
-    X(OCT_GOAL_NONE, "none")   /* unknown: samples to calibrate with, not to learn from */
+    X(OCT_GOAL_CLASS, "class")   /* a class number for each sample */                              \
+    X(OCT_GOAL_VALUES, "values") /* numbers: probabilities, several labels, quantities */          \
+    X(OCT_GOAL_MAP, "map")       /* a class number for each pixel; negative: ignored */            \
+    X(OCT_GOAL_INPUT, "input")   /* the input itself, h x w x c numbers */                         \
+    X(OCT_GOAL_NONE, "none")     /* unknown: samples to calibrate with, not to learn from */
 typedef enum oct_goal_kind { OCT_GOAL_LIST(OCT_WORD_ID) } oct_goal_kind;
 extern const oct_registry oct_goal_kind_table;
 /* Names outputs with their number: "10 classes", "12 values"; returns text. */
@@ -40,17 +39,17 @@ typedef struct oct_dataset {
     int64_t read_h, read_w, read_c; /* as it is read; h and w 0: they differ */
     oct_dtype dtype;                /* as it is read: OCT_U8, OCT_S8 or OCT_F32 */
     oct_goal_kind goal;
-    int64_t
-        classes; /* numbers in a row of outputs: classes, or values; of OCT_GOAL_NONE as the source says */
+    /* Numbers in a row of outputs: classes, or values; of OCT_GOAL_NONE as the source says. */
+    int64_t classes;
     int64_t rows; /* of outputs a sample: 1, or the h x w pixels of a map */
-    int32_t
-        *labels; /* OCT_GOAL_CLASS: count, each in [0, classes); owned. OCT_GOAL_INPUT, where there
-                         * are any: as in the files, what is unlike the training data has one above 0 */
+    /* OCT_GOAL_CLASS: count, each in [0, classes). OCT_GOAL_INPUT, where there are any: as in the files, what is unlike
+     * the training data has one above 0. Owned. */
+    int32_t *labels;
     float *values;      /* OCT_GOAL_VALUES: count x classes; owned */
     char **class_names; /* `classes` of them in one block, or NULL; owned */
-    uint8_t digest
-        [32];    /* SHA-256 of what the format adds for its samples, then of the labels: bytes, or
-                         * 32 bits each above 256 classes; or of the values */
+    /* SHA-256 of what the format adds for its samples, then of the labels: bytes, or 32 bits each above 256 classes; or of
+     * the values. */
+    uint8_t digest[32];
     void *store; /* the format's own: its index, or the samples; owned */
 } oct_dataset;
 
