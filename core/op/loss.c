@@ -16,7 +16,6 @@
 static const void *const listed[] = {
 #define OCT_LOSS(name) &oct_loss_##name,
 #include "core/op/loss_list.def"
-#undef OCT_LOSS
 };
 oct_registry oct_loss_table = OCT_REGISTRY("a loss", listed);
 

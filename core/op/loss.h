@@ -15,9 +15,11 @@ typedef struct oct_loss_options {
     double smoothing;               /* share of a label that is spread over all classes */
     const double *class_weights;    /* of each output; NULL: all count the same */
     const double *positive_weights; /* of each output: what its positives count; NULL: 1 */
-    double delta;                   /* errors beyond it count linearly; 0 stands for 1 */
     double teacher_share;           /* of the loss, where rows have a teacher's outputs: 0 to 1 */
     double temperature;             /* at which teacher and model are compared; 0 stands for 1 */
+    /* Those of single losses; 0 stands for the default. */
+#define OCT_LOSS_KEY(name, def, min, max, same, help) double name;
+#include "core/op/loss_list.def"
 } oct_loss_options;
 
 /* What the derivative of one row's loss is multiplied and divided by to be that of the batch. */
@@ -38,7 +40,6 @@ enum {
     OCT_LOSS_USES_SMOOTHING = 1,
     OCT_LOSS_USES_CLASS_WEIGHTS = 2,
     OCT_LOSS_USES_POSITIVE_WEIGHTS = 4,
-    OCT_LOSS_USES_DELTA = 8,
     OCT_LOSS_USES_TEACHER = 16, /* and rows with a teacher's outputs */
 };
 
@@ -54,6 +55,7 @@ typedef struct oct_loss_kind {
     const char *name; /* loss.kind */
     unsigned takes;   /* OCT_LOSS_OF_... */
     unsigned uses;    /* OCT_LOSS_USES_... */
+    const char *keys; /* its options of loss_list.def, between blanks; NULL: none */
     oct_output_kind outputs;
     double (*value)(const oct_output_row *row, const oct_loss_options *options);
     /* grad: for each output, oct_loss_scaled of the derivative of the row's value. */
@@ -68,7 +70,6 @@ typedef struct oct_loss_kind {
 
 #define OCT_LOSS(name) extern const oct_loss_kind oct_loss_##name;
 #include "core/op/loss_list.def"
-#undef OCT_LOSS
 
 /* Those of the list, then those that plug-ins added. */
 extern oct_registry oct_loss_table;

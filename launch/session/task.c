@@ -1,6 +1,7 @@
 /* Loss and metrics of a recipe, and whether they fit its data. */
 #include "launch/session/task.h"
 
+#include <stdio.h>
 #include <string.h>
 
 oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read)
@@ -59,6 +60,16 @@ static void check_key_used(const oct_loss_kind *loss, bool given, unsigned use, 
         oct_fail_add(OCT_USAGE, "%s: %s %s; leave the key out", key, loss->name, what);
 }
 
+/* An option of loss_list.def that is not at its default is one of the loss. */
+static void check_option_used(const oct_loss_kind *loss, double value, double standard,
+                              const char *name)
+{
+    char word[64];
+    snprintf(word, sizeof word, " %s ", name);
+    if (value != standard && !(loss->keys && strstr(loss->keys, word)))
+        oct_fail_add(OCT_USAGE, "loss.%s: %s has no %s; leave the key out", name, loss->name, name);
+}
+
 static void check_weight_count(const oct_reals *list, const oct_dataset *data, const char *key,
                                const char *what)
 {
@@ -106,8 +117,9 @@ static void check_loss(const oct_recipe *recipe, const oct_dataset *data)
                    "loss.class_weights", "has no weights of classes");
     check_key_used(loss, recipe->loss_positive_weights.count > 0, OCT_LOSS_USES_POSITIVE_WEIGHTS,
                    "loss.positive_weights", "has no weights of positives");
-    check_key_used(loss, recipe->loss_delta != 1, OCT_LOSS_USES_DELTA, "loss.delta",
-                   "has no delta");
+#define OCT_LOSS_KEY(name, def, min, max, same, help)                                              \
+    check_option_used(loss, recipe->loss_##name, oct_strtod(def, NULL), #name);
+#include "core/op/loss_list.def"
     check_weight_count(&recipe->loss_class_weights, data, "loss.class_weights", "classes");
     check_weight_count(&recipe->loss_positive_weights, data, "loss.positive_weights", "outputs");
 }

@@ -30,12 +30,16 @@ static oct_loss_spec make_loss(const oct_recipe *recipe)
     }
     return (oct_loss_spec){
         .kind = oct_loss_find(recipe->loss_kind),
-        .options = {.smoothing = (double)(float)recipe->loss_label_smoothing,
-                    .class_weights = values_or_null(&recipe->loss_class_weights),
-                    .positive_weights = values_or_null(&recipe->loss_positive_weights),
-                    .delta = recipe->loss_delta,
-                    .teacher_share = recipe->distill_weight,
-                    .temperature = recipe->distill_temperature},
+        .options =
+            {
+                .smoothing = (double)(float)recipe->loss_label_smoothing,
+                .class_weights = values_or_null(&recipe->loss_class_weights),
+                .positive_weights = values_or_null(&recipe->loss_positive_weights),
+                .teacher_share = recipe->distill_weight,
+                .temperature = recipe->distill_temperature,
+#define OCT_LOSS_KEY(name, def, min, max, same, help) .name = recipe->loss_##name,
+#include "core/op/loss_list.def"
+            },
         .metric = metric,
     };
 }

@@ -63,7 +63,7 @@ static oct_loss_options options_of(const oct_loss_kind *kind)
     if (kind->uses & OCT_LOSS_USES_SMOOTHING) o.smoothing = 0.1;
     if (kind->uses & OCT_LOSS_USES_CLASS_WEIGHTS) o.class_weights = class_weights;
     if (kind->uses & OCT_LOSS_USES_POSITIVE_WEIGHTS) o.positive_weights = positive_weights;
-    if (kind->uses & OCT_LOSS_USES_DELTA) o.delta = 0.4;
+    if (kind->keys && strstr(kind->keys, " delta ")) o.delta = 0.4;
     if (kind->uses & OCT_LOSS_USES_TEACHER) {
         o.teacher_share = 0.7;
         o.temperature = 2.5;

@@ -32,6 +32,6 @@ static void huber_grad(const oct_output_row *row, const oct_loss_options *o, oct
 
 const oct_loss_kind oct_loss_huber = {.name = "huber",
                                       .takes = OCT_LOSS_OF_LABELS | OCT_LOSS_OF_VALUES,
-                                      .uses = OCT_LOSS_USES_DELTA,
+                                      .keys = " delta ",
                                       .value = huber_value,
                                       .grad = huber_grad};
