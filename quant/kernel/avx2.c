@@ -135,6 +135,7 @@ INLINE void store_codes(uint8_t *codes, __m256i code)
     _mm_storel_epi64((__m128i *)(void *)codes, _mm_packus_epi16(words, words));
 }
 
+/* Makes codes of rows of accumulators (oct_requant), eight channels at a time. */
 INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
                           const oct_acc_rows *rows, const oct_requant *q)
 {

@@ -338,6 +338,7 @@ INLINE void requantize_some(const bool masked, const bool ranged, const bool add
     z->codes += s.count;
 }
 
+/* Makes codes of rows of accumulators (oct_requant), sixteen channels at a time. */
 INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
                           const oct_acc_rows *r, const oct_requant *q)
 {

@@ -198,6 +198,7 @@ bool oct_epilogue_requantizes(const oct_epilogue *f)
     return oct_epilogue_is_float(f) && f->out == OCT_U8;
 }
 
+/* The constants for a kernel table, with those of the second addend. */
 oct_requant oct_epilogue_requant(const oct_epilogue *f)
 {
     oct_requant q = f->q;

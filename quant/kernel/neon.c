@@ -147,6 +147,7 @@ INLINE uint32_t codes_of(float32x4_t v, const limits_vectors *l, uint8_t *codes)
     return vaddvq_u32(vandq_u32(vandq_u32(inside, active), bit));
 }
 
+/* Makes codes of rows of accumulators (oct_requant), four channels at a time. */
 INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
                           const oct_acc_rows *rows, const oct_requant *q)
 {

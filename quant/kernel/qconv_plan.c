@@ -150,6 +150,7 @@ static void plan_weights(oct_qconv_plan *p)
     p->packed_bytes = oct_round_up(p->packed_bytes + p->group_bytes * s->groups, OCT_CACHE_LINE);
 }
 
+/* Counts the bytes of the tables: rows and runs of the stripe, or those of windows. */
 static void plan_tables(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
@@ -201,6 +202,7 @@ static void plan_sizes(oct_qconv_plan *p)
     plan_scratch(p);
 }
 
+/* Lines are copied where codes have 16 bits, where padding does not count as 0, or where a tap is no whole word. */
 void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
                          oct_qparams in)
 {

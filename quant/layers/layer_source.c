@@ -48,6 +48,7 @@ typedef struct first_run {
     oct_status status;
 } first_run;
 
+/* Notes where the data of a value is. */
 static void note_data(void *user, int64_t value, const oct_tensor *tensor)
 {
     first_run *f = user;
@@ -65,6 +66,7 @@ static bool is_view(const first_run *f, const oct_trace_node *node)
            f->data[in] == f->data[out];
 }
 
+/* Makes a layer of each node that is live and makes the value that it hands on. */
 static oct_status list_layers(oct_layer_source *s, const oct_trace *trace, const first_run *f,
                               const bool *live)
 {
@@ -342,6 +344,7 @@ static double read_code(const oct_tensor *y, int64_t i)
     return y->dtype == OCT_U8 ? oct_u8(y)[i] : oct_u16(y)[i];
 }
 
+/* Counts the numbers of a layer that differ, keeps the first of them, and adds up the errors. */
 static void compare_layer(void *user, int64_t number, const oct_tensor *a, const oct_tensor *b)
 {
     oct_comparing *c = user;

@@ -222,6 +222,7 @@ void oct_fake_quant_backward(const oct_fake_quant *fq, int64_t n, const uint8_t 
         oct_mask_apply(mask, n, grad);
 }
 
+/* Elements are added to eight sums by their number, so no bit depends on how they are divided into calls. */
 void oct_slope_sum_add(oct_slope_sum *sum, int64_t first, int64_t n, const float *v,
                        const float *grad)
 {

@@ -41,6 +41,7 @@ static void add_shares(int64_t n, const float *grad_y, float share, float *restr
         grad_x[i] += grad_y[i] * share;
 }
 
+/* Each position of the output adds its gradient to the positions of its window, in equal shares. */
 static void spread_plane_grad(const oct_conv_shape *s, bool include_pad, const float *grad_y,
                               float *grad_x)
 {

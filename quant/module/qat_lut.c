@@ -160,6 +160,7 @@ static void fix_scale(const oct_module *self, oct_fake_quant *fq)
         oct_fake_quant_fix(fq, oct_fixed_function_output(f).scale);
 }
 
+/* Rounds the values to codes of the output, or takes those of the function in whole numbers. */
 static void compute_codes(lut *m, oct_qparams x, oct_qparams y)
 {
     tables *t = &m->tables;
@@ -209,6 +210,7 @@ static void load_entries(const lut *m, const oct_tensor *x, int64_t first, int64
     }
 }
 
+/* Reads the clip mask and the range of n elements from the tables. */
 static void watch_elements(const oct_module *self, const oct_tensor *x, int64_t first, int64_t n,
                            uint8_t *mask, float *range)
 {

@@ -220,6 +220,7 @@ static void observe_first(oct_context *cx, single_step *s, oct_fake_quant *fq)
     set_qparams(cx, s, oct_fake_quant_qparams(fq));
 }
 
+/* A current scale is updated in a pass before the one that makes the codes. */
 oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     const oct_quantized_op *op = self->type->step;
@@ -311,15 +312,23 @@ void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
                         code[i]);
 }
 
-float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x)
+void oct_dequantize_tensor(const oct_tensor *x, float *v)
 {
     const int64_t n = oct_numel(x);
-    float *v = oct_scratch(cx, (size_t)n * sizeof *v);
-    if (!v) return NULL;
-    if (x->dtype == OCT_U8)
-        oct_dequantize(oct_u8(x), n, x->q, v);
-    else
-        oct_dequantize16(oct_u16(x), n, x->q, v);
+#pragma omp parallel for schedule(static)
+    for (int64_t first = 0; first < n; first += OCT_PART) {
+        const int64_t count = oct_min_i64(n - first, OCT_PART);
+        if (x->dtype == OCT_U8)
+            oct_dequantize(oct_u8(x) + first, count, x->q, v + first);
+        else
+            oct_dequantize16(oct_u16(x) + first, count, x->q, v + first);
+    }
+}
+
+float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x)
+{
+    float *v = oct_scratch(cx, (size_t)oct_numel(x) * sizeof *v);
+    if (v) oct_dequantize_tensor(x, v);
     return v;
 }
 

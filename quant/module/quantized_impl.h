@@ -68,6 +68,8 @@ typedef struct oct_quantized_op {
  * which may be broadcast; n <= OCT_FLAG_BLOCK. */
 void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
                              int32_t code[2][OCT_FLAG_BLOCK]);
+/* Writes the real values of codes. */
+void oct_dequantize_tensor(const oct_tensor *x, float *v);
 /* Gives the real values of codes, in memory that is borrowed (oct_scratch); NULL when the context has failed. */
 float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x);
 /* These are forward and emit of a type with such a step, as in OCT_QUANTIZED_OP. */

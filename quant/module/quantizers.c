@@ -242,6 +242,7 @@ oct_status oct_quantizers_backward(const oct_quantizers *quantizers)
 /* Key of "nothing seen", below the key of every float. */
 static const int64_t NOTHING = INT64_MIN;
 
+/* The least value is negated, so that both ends are maxima. */
 void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys)
 {
     for (size_t i = 0; i < quantizers->count; i++) {

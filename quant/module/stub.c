@@ -1,6 +1,5 @@
 /* QuantStub and DeQuantStub: where a tensor enters and leaves the quantized domain. Before prepare
  * both are identity, so one model definition serves float and QAT. */
-#include "core/base/int_math.h"
 #include "quant/module/quantized_impl.h"
 
 #include <string.h>
@@ -77,16 +76,7 @@ static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor
     if (oct_inputs_domain(cx, x, n, 1) == OCT_DOMAIN_INVALID) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x[0]->shape);
     if (!y) return NULL;
-    const oct_tensor *codes = x[0];
-    const int64_t numel = oct_numel(codes);
-#pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < numel; first += OCT_PART) {
-        const int64_t count = oct_min_i64(numel - first, OCT_PART);
-        if (codes->dtype == OCT_U8)
-            oct_dequantize(oct_u8(codes) + first, count, codes->q, oct_f32(y) + first);
-        else
-            oct_dequantize16(oct_u16(codes) + first, count, codes->q, oct_f32(y) + first);
-    }
+    oct_dequantize_tensor(x[0], oct_f32(y));
     oct_record(cx, "dequantize", pass_grad, x, 1, false, y);
     return y;
 }

@@ -7,6 +7,7 @@
 /* A bin is named by the bits of its floats without the lowest DROPPED ones; MIN_BITS are the bits of 2^-32. */
 enum { DROPPED = 18, MIN_BITS = (127 - 32) << 23, INF_BITS = 255 << 23 };
 
+/* The bits of a float without the lowest ones number the bins of its sign. */
 int oct_histogram_bin(float x)
 {
     uint32_t bits;
@@ -127,6 +128,7 @@ static double error_integral(double v, double least, double most)
     return nearest / 12 + rest * rest * rest / 3;
 }
 
+/* Each bin has the mean of the squared error over its width, for each value counted. */
 double oct_histogram_error(const int64_t *count, oct_qparams q)
 {
     const double scale = (double)q.scale, least = q.qmin - q.zero_point,

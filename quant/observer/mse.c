@@ -7,6 +7,7 @@
 /* A range of a sixteenth of the largest magnitude is the narrowest that is tried. */
 enum { CANDIDATES = 4 * OCT_HISTOGRAM_STEPS };
 
+/* Tries ranges that end at each of the largest magnitudes, and takes the one with the least squared error. */
 static void choose_least_error(oct_range *state, int64_t *histogram, const oct_seen *batch,
                                float averaging)
 {

@@ -11,6 +11,7 @@ static const void *const listed[] = {
 };
 oct_registry oct_observer_table = OCT_REGISTRY("an observer", listed);
 
+/* Counts halve once in 1 / averaging steps, except while calibrating. */
 void oct_observer_keep(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
 {
     const int64_t life = (int64_t)(1.0f / averaging);

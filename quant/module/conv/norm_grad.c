@@ -83,6 +83,7 @@ INLINE float grad_scalar(const oct_norm_rows *r, int64_t i)
     return !r->mask || (r->mask[bit / 8] >> bit % 8 & 1) ? r->grad[i] : 0.0f;
 }
 
+/* Adds g and g x^ of eight channels of a row. */
 INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, const normalizer *f,
                            int64_t ahead, int64_t i, f64x8 *sum, f64x8 *product)
 {

@@ -183,6 +183,7 @@ int64_t oct_value_pass_bytes(int64_t channels)
                         OCT_CACHE_LINE);
 }
 
+/* The epilogue with a float output turns accumulators into values. */
 void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
                              const oct_value_pass *pass, int64_t i, oct_value_visit *visit,
                              void *args)

@@ -140,6 +140,7 @@ static channel read_channel(const folding *f, int64_t o, double *shift)
     return c;
 }
 
+/* Folds into one channel, in the way that its scale allows. */
 static void fold_channel(const folding *f, int64_t o, float *bias)
 {
     double shift;

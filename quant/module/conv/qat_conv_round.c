@@ -276,6 +276,7 @@ static oct_status begin_rounding(const oct_qat_conv *m, layer_rounding *w)
     return OCT_OK;
 }
 
+/* Rounds the channels of a group from the first weight to the last: each error moves what the weights after it become. */
 static void round_group(layer_rounding *w, int64_t group)
 {
     const int64_t k = oct_conv_depth(&w->shape), n = w->shape.out_c / w->shape.groups;
@@ -361,6 +362,7 @@ out:
     return status;
 }
 
+/* Rounding adds to the mean of a channel the changes of its weights times the means of their inputs. */
 oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, const float *exact,
                                      bool *corrected)
 {
