@@ -1,18 +1,15 @@
 /* The step lut computes an elementwise function by a table with one entry a code, or by one for each channel. */
 #include "quant/program/step.h"
 
+/* Rows of channels that have a table each; of one channel, its codes. */
 #define OCT_LOOK_UP(name, in_t, out_t)                                                             \
-    static void name(int64_t n, const in_t *x, const uint16_t *table, out_t *y)                    \
-    {                                                                                              \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            y[i] = (out_t)table[x[i]];                                                             \
-    }
-
-#define OCT_LOOK_UP_CHANNELS(name, in_t, out_t)                                                    \
     static void name(int64_t rows, int64_t channels, const in_t *x, const uint16_t *table,         \
                      out_t *y)                                                                     \
     {                                                                                              \
         const int64_t size = (int64_t)1 << (8 * sizeof(in_t));                                     \
+        for (int64_t i = 0; channels == 1 && i < rows; i++)                                        \
+            y[i] = (out_t)table[x[i]];                                                             \
+        if (channels == 1) return;                                                                 \
         for (int64_t r = 0; r < rows; r++, x += channels, y += channels)                           \
             for (int64_t c = 0; c < channels; c++)                                                 \
                 y[c] = (out_t)table[c * size + x[c]];                                              \
@@ -22,31 +19,22 @@ OCT_LOOK_UP(look_up_8_8, uint8_t, uint8_t)
 OCT_LOOK_UP(look_up_8_16, uint8_t, uint16_t)
 OCT_LOOK_UP(look_up_16_8, uint16_t, uint8_t)
 OCT_LOOK_UP(look_up_16_16, uint16_t, uint16_t)
-OCT_LOOK_UP_CHANNELS(channels_8_8, uint8_t, uint8_t)
-OCT_LOOK_UP_CHANNELS(channels_8_16, uint8_t, uint16_t)
-OCT_LOOK_UP_CHANNELS(channels_16_8, uint16_t, uint8_t)
-OCT_LOOK_UP_CHANNELS(channels_16_16, uint16_t, uint16_t)
+
+static void look_up(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t *table,
+                    oct_qparams y, void *codes)
+{
+    const bool wide = oct_codes_dtype(y) == OCT_U16;
+    if (oct_codes_dtype(x.q) == OCT_U8)
+        wide ? look_up_8_16(rows, channels, x.data, table, codes)
+             : look_up_8_8(rows, channels, x.data, table, codes);
+    else
+        wide ? look_up_16_16(rows, channels, x.data, table, codes)
+             : look_up_16_8(rows, channels, x.data, table, codes);
+}
 
 void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparams y, void *codes)
 {
-    const bool wide = oct_codes_dtype(y) == OCT_U16;
-    if (oct_codes_dtype(x.q) == OCT_U8)
-        wide ? look_up_8_16(n, x.data, table, codes) : look_up_8_8(n, x.data, table, codes);
-    else
-        wide ? look_up_16_16(n, x.data, table, codes) : look_up_16_8(n, x.data, table, codes);
-}
-
-/* Looks up rows of channels that have a table each. */
-static void look_up_channels(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t *table,
-                             oct_qparams y, void *codes)
-{
-    const bool wide = oct_codes_dtype(y) == OCT_U16;
-    if (oct_codes_dtype(x.q) == OCT_U8)
-        wide ? channels_8_16(rows, channels, x.data, table, codes)
-             : channels_8_8(rows, channels, x.data, table, codes);
-    else
-        wide ? channels_16_16(rows, channels, x.data, table, codes)
-             : channels_16_8(rows, channels, x.data, table, codes);
+    look_up(n, 1, x, table, y, codes);
 }
 
 /* Whether each channel has a table; one of a single channel is that of all. */
@@ -84,10 +72,8 @@ static void run_lut(const oct_step_run *r)
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t numel = r->samples * oct_value_numel(y);
     const uint16_t *table = r->step->lut.table;
-    if (has_channels(r->program, r->step))
-        look_up_channels(numel / y->c, y->c, oct_step_codes(r, 0), table, y->q, r->output);
-    else
-        oct_qlut_forward(numel, oct_step_codes(r, 0), table, y->q, r->output);
+    const int64_t channels = has_channels(r->program, r->step) ? y->c : 1;
+    look_up(numel / channels, channels, oct_step_codes(r, 0), table, y->q, r->output);
 }
 
 static oct_status table_shape(const oct_step *step, oct_shape *shape)

@@ -333,6 +333,7 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
     return f;
 }
 
+/* Writes biases, multipliers and scales of the weights of all output channels. */
 static oct_status write_channels(oct_step *step, const oct_channels *ch)
 {
     const int64_t n = step->conv.shape.out_c, k = oct_conv_depth(&step->conv.shape);
@@ -352,20 +353,24 @@ static oct_status write_channels(oct_step *step, const oct_channels *ch)
     return OCT_OK;
 }
 
-/* Writes what the step computes with: codes of the weights, biases and multipliers with the batch norm folded into
- * them, and the bounds of its output. */
-static oct_status write_constants(oct_step *step, const oct_layer *l, oct_qparams in,
-                                  oct_channels *ch)
+oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in,
+                              const oct_value *addend)
 {
     const oct_conv_shape *s = &step->conv.shape;
     const oct_qparams out = l->fq ? oct_fake_quant_qparams(l->fq) : (oct_qparams){.scale = 1.0f};
-    OCT_TRY(oct_alloc(&step->conv.weight, (size_t)(s->out_c * oct_conv_depth(s)), 1));
-    oct_quantize_weights(l, s, in, step->conv.weight, ch);
-    if (l->bn) oct_running_statistics(l, ch);
-    if (oct_fold_channels(l, in, out.scale, ch, s->out_c) != OCT_OK)
-        return oct_fail_prefix("%s", step->name);
-    oct_clear_dead_codes(ch, s, step->conv.weight);
-    const oct_epilogue f = oct_epilogue_of(l, in, l->fq ? &out : NULL, NULL, ch);
+    oct_status status;
+    oct_channels ch = {0};
+    OCT_TRY_OUT(oct_channels_alloc(&ch, NULL, s->out_c, 1));
+    OCT_TRY_OUT(oct_alloc(&step->conv.weight, (size_t)(s->out_c * oct_conv_depth(s)), 1));
+    oct_quantize_weights(l, s, in, step->conv.weight, &ch);
+    if (l->bn) oct_running_statistics(l, &ch);
+    status = oct_fold_channels(l, in, out.scale, &ch, s->out_c);
+    if (status != OCT_OK) {
+        status = oct_fail_prefix("%s", step->name);
+        goto out;
+    }
+    oct_clear_dead_codes(&ch, s, step->conv.weight);
+    const oct_epilogue f = oct_epilogue_of(l, in, l->fq ? &out : NULL, NULL, &ch);
     /* lo and hi of a float output say which activation there is: 0 and 0 none, 0 and INT32_MAX relu, 0 and 6 relu6. */
     if (l->fq) {
         step->conv.lo = f.q.lo;
@@ -373,19 +378,8 @@ static oct_status write_constants(oct_step *step, const oct_layer *l, oct_qparam
     } else if (f.q.relu) {
         step->conv.hi = isfinite(f.q.six) ? 6 : INT32_MAX;
     }
-    return write_channels(step, ch);
-}
-
-oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in,
-                              const oct_value *addend)
-{
-    oct_status status;
-    oct_channels ch = {0};
-    OCT_TRY_OUT(oct_channels_alloc(&ch, NULL, step->conv.shape.out_c, 1));
-    OCT_TRY_OUT(write_constants(step, l, in, &ch));
-    if (addend)
-        step->conv.addend_multiplier =
-            addend->q.scale / (l->fq ? oct_fake_quant_qparams(l->fq).scale : 1.0f);
+    if (addend) step->conv.addend_multiplier = addend->q.scale / out.scale;
+    status = write_channels(step, &ch);
 out:
     oct_channels_free(&ch);
     return status;

@@ -20,7 +20,6 @@ typedef struct call {
     const oct_layer *layer;
     oct_tensor *y;
     oct_qat_saved *saved;
-    bool keeps; /* a backward follows */
     oct_accumulators acc;
     float *ranges; /* 2 a tile: that of a leaf and thread t at leaf + t */
     int64_t num_ranges;
@@ -287,26 +286,6 @@ static void run_passes(oct_context *cx, call *c, bool updates_first)
     if (l->fq && !updates_first) observe_outputs(cx, c, &c->y->q);
 }
 
-/* Quantizes the weights of this step and runs the passes over the accumulators. */
-static void run_convolution(oct_context *cx, call *c)
-{
-    oct_qat_saved *saved = c->saved;
-    const oct_layer *l = c->layer;
-    const oct_tensor *x = c->request->x;
-    const bool updates_first = l->fq && oct_fake_quant_updates_first(l->fq, l->training);
-    const bool counts = l->fq && oct_fake_quant_counts(l->fq, l->training);
-    c->num_ranges = cx->leaves.local + omp_get_max_threads();
-    c->ranges = oct_scratch(cx, (size_t)c->num_ranges * 2 * sizeof *c->ranges);
-    if (c->ranges) {
-        oct_quantize_weights(l, &saved->plan.shape, x->q, saved->codes, &saved->ch);
-        if (oct_accumulators_begin(cx, saved, x, saved->live || updates_first || counts,
-                                   saved->live && c->keeps, &c->acc))
-            run_passes(cx, c, updates_first);
-        oct_accumulators_end(cx, &c->acc);
-    }
-    oct_scratch_end(cx, c->ranges);
-}
-
 /* Saves what the backward wants beyond the codes of the weights, and names the parameters that it has gradients for. */
 static void save_for_backward(oct_context *cx, oct_qat_saved *saved)
 {
@@ -348,8 +327,21 @@ oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *request)
     }
     saved->codes = oct_save(cx, (size_t)(s->out_c * oct_conv_depth(s)));
     if (oct_channels_alloc(&saved->ch, cx, s->out_c, saved->groups.count) != OCT_OK) return NULL;
-    call c = {
-        .request = request, .layer = &saved->layer, .y = y, .saved = saved, .keeps = node != NULL};
-    run_convolution(cx, &c);
+    call c = {.request = request,
+              .layer = &saved->layer,
+              .y = y,
+              .saved = saved,
+              .num_ranges = cx->leaves.local + omp_get_max_threads()};
+    c.ranges = oct_scratch(cx, (size_t)c.num_ranges * 2 * sizeof *c.ranges);
+    if (c.ranges) {
+        const bool updates_first = l->fq && oct_fake_quant_updates_first(l->fq, l->training);
+        const bool counts = l->fq && oct_fake_quant_counts(l->fq, l->training);
+        oct_quantize_weights(l, s, request->x->q, saved->codes, &saved->ch);
+        if (oct_accumulators_begin(cx, saved, request->x, saved->live || updates_first || counts,
+                                   saved->live && node, &c.acc))
+            run_passes(cx, &c, updates_first);
+        oct_accumulators_end(cx, &c.acc);
+    }
+    oct_scratch_end(cx, c.ranges);
     return cx->status == OCT_OK ? y : NULL;
 }
