@@ -39,17 +39,17 @@ static const char *array_name(const opening *r, int what)
     return what == IMAGES ? r->kind->images[!r->file] : r->kind->labels[!r->file];
 }
 
-static const char mark[] = "{split}";
+static const char split_mark[] = "{split}"; /* in names of arrays */
 
-/* Opens the images or labels; the split's word is in place of the mark in their name. */
+/* Opens the images or labels; the split's word is in place of {split} in their name. */
 static oct_status open_array(opening *r, int what, oct_array *array)
 {
-    const char *given = array_name(r, what), *at = strstr(given, mark);
+    const char *given = array_name(r, what), *at = strstr(given, split_mark);
     const char *word = r->split == OCT_TRAIN ? "train" : "test";
     oct_path path, name;
-    OCT_TRY(
-        at ? oct_path_make(&name, "%.*s%s%s", (int)(at - given), given, word, at + sizeof mark - 1)
-           : oct_path_make(&name, "%s", given));
+    OCT_TRY(at ? oct_path_make(&name, "%.*s%s%s", (int)(at - given), given, word,
+                               at + sizeof split_mark - 1)
+               : oct_path_make(&name, "%s", given));
     r->drawn = !at;
     if (r->kind->one_each)
         OCT_TRY(oct_path_make(&path, "%s/%s%s", r->source->folder, name.text, r->kind->extension));
@@ -67,8 +67,8 @@ static oct_status open_array(opening *r, int what, oct_array *array)
 static oct_status check_source(opening *r)
 {
     struct stat info;
-    const bool images = strstr(array_name(r, IMAGES), mark),
-               labels = strstr(array_name(r, LABELS), mark);
+    const bool images = strstr(array_name(r, IMAGES), split_mark),
+               labels = strstr(array_name(r, LABELS), split_mark);
     r->file = stat(r->source->folder, &info) == 0 && !S_ISDIR(info.st_mode);
     OCT_CHECK(!r->file || !r->kind->one_each, OCT_DATA,
               "%s: is a file; data.path is the folder that holds the arrays' files; %s",

@@ -51,6 +51,7 @@ static void free_reading(reading *r)
     oct_free(&r->names);
 }
 
+/* Is the text a whole number of 32 bits, as 7 or 7.0? */
 static bool is_label(const char *text, int64_t *label)
 {
     double value;

@@ -150,7 +150,7 @@ out:
     return status;
 }
 
-/* Formats that know the classes by name have numbered them themselves. */
+/* Counts or checks the classes, and numbers labels from 0. Formats that know the classes by name have done both. */
 static oct_status find_classes(const opening *l)
 {
     oct_dataset *data = l->data;
@@ -260,10 +260,12 @@ static oct_status open_alone(opening *l)
     data->read_h = data->h;
     data->read_w = data->w;
     data->read_c = data->c;
-    if (data->goal == OCT_GOAL_CLASS) OCT_TRY(find_classes(l));
+    if (data->goal == OCT_GOAL_CLASS)
+        OCT_TRY(find_classes(l));
+    else
+        oct_free(&data->class_names); /* which are not those of the outputs */
     if (data->goal == OCT_GOAL_NONE) {
         /* Labels are not asked for, even where the files have some. */
-        oct_free(&data->class_names);
         oct_free(&data->labels);
         data->classes = l->source.classes ? l->source.classes : l->format->classes;
         OCT_CHECK(

@@ -183,7 +183,8 @@ static oct_status draw_pictures(const reading *r, int64_t class, listing *l)
     return OCT_OK;
 }
 
-static oct_status scan_class(reading *r, int64_t class, const char *path)
+/* Adds the pictures of a class's folder to the index. */
+static oct_status index_class(reading *r, int64_t class, const char *path)
 {
     listing l;
     OCT_TRY(list_folder(&l, path));
@@ -205,14 +206,14 @@ static oct_status scan_class(reading *r, int64_t class, const char *path)
     return status;
 }
 
-/* A class may be missing in the test; scan_class refuses an empty folder. */
-static oct_status scan_classes(reading *r)
+/* A class may have no folder in the test; index_class refuses an empty one. */
+static oct_status index_classes(reading *r)
 {
     for (int64_t i = 0; i < r->num_classes; i++) {
         oct_path path;
         OCT_TRY(make_path(&path, r, r->part, r->class_names[i]));
         if (is_folder(path.text))
-            OCT_TRY(scan_class(r, i, path.text));
+            OCT_TRY(index_class(r, i, path.text));
         else
             oct_log(OCT_LOG_WARN, "%s: the class is in train, but not here", path.text);
     }
@@ -256,7 +257,7 @@ static oct_status index_pictures(reading *r)
               r->source->classes, r->source->folder, r->num_classes);
     OCT_TRY(oct_dataset_name_classes(r->data, r->class_names, r->num_classes));
     if (!r->drawn && r->split == OCT_TEST) OCT_TRY(check_test_classes(r));
-    OCT_TRY(scan_classes(r));
+    OCT_TRY(index_classes(r));
     OCT_CHECK(list->count > 0, OCT_DATA, "%s/%s: holds no pictures; %s", r->source->folder, r->part,
               FILES);
     if (r->num_ignored > 0)

@@ -77,6 +77,23 @@ Test(folder, classes_and_pictures_are_in_the_order_of_their_names)
     cr_assert(oct_mem_live() == 0);
 }
 
+/* With data.goal=input there are as many outputs as numbers in a sample, which have no names. */
+Test(folder, names_of_classes_are_no_names_of_other_outputs)
+{
+    oct_tmp tmp;
+    oct_dataset data;
+    oct_tmp_create(&tmp);
+    make_folder(&tmp);
+    const oct_dataset_source source = {
+        .format = &oct_dataset_folder, .folder = tmp.path, .channels = 1, .goal = OCT_GOAL_INPUT};
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_fail_text(0));
+    oct_dataset_resize(&data, 64, 64, 1);
+    cr_assert(data.count == 4 && data.classes == 64 * 64 && data.labels && !data.class_names);
+    oct_dataset_close(&data);
+    oct_tmp_remove(&tmp);
+    cr_assert(oct_mem_live() == 0);
+}
+
 static void check_refused(const oct_dataset_format *format, const char *path, oct_split split,
                           const char *words)
 {
