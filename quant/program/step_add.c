@@ -134,8 +134,8 @@ static void add_bytes_watched(const uint8_t *restrict a, const uint8_t *restrict
     k->most = oct_max_i64(k->most, most);
 }
 
-static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
-                              const oct_sum_constants *s, bool wide_output)
+static inline int64_t round_pair(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
+                                 const oct_sum_constants *s, bool wide_output)
 {
     (void)a, (void)b, (void)s, (void)wide_output;
     return (t + (INT64_C(1) << (q->shift - 1))) >> q->shift;

@@ -73,8 +73,8 @@ static oct_status sum_check(const oct_qadd *add, oct_qparams a, oct_qparams b, o
 }
 
 /* Adds both codes in steps of 2^-20 of twice the larger scale, then takes the sum to the scale of the output. */
-static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
-                              const oct_sum_constants *s, bool wide_output)
+static inline int64_t round_pair(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
+                                 const oct_sum_constants *s, bool wide_output)
 {
     const int64_t unit = 1 << LEFT;
     (void)t, (void)q;

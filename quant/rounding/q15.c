@@ -53,8 +53,8 @@ static oct_sum_constants sum_of(const oct_qadd *add, oct_qparams a, oct_qparams 
                                .ratio = {constants_of(ldexp(larger, -shift) / (double)y.scale)}};
 }
 
-static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
-                              const oct_sum_constants *s, bool wide_output)
+static inline int64_t round_pair(int64_t t, int64_t a, int64_t b, const oct_qadd *q,
+                                 const oct_sum_constants *s, bool wide_output)
 {
     (void)t, (void)q;
     return round_sum(s->a * a + s->b * b, s->ratio[0], wide_output);

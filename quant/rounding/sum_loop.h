@@ -1,5 +1,5 @@
 /* The loop of sums of two codes. Who includes this has defined, of t = ma * a + mb * b,
- *     static inline int64_t rounded(int64_t t, int64_t a, int64_t b, const oct_qadd *q, const oct_sum_constants *s,
+ *     static inline int64_t round_pair(int64_t t, int64_t a, int64_t b, const oct_qadd *q, const oct_sum_constants *s,
  *                                   bool wide_output) */
 #include "core/base/cpu.h"
 
@@ -17,7 +17,7 @@ static void sum(oct_code_block *k, const oct_qadd *add, const oct_sum_constants 
     int64_t least = k->least, most = k->most;
     for (int64_t i = 0; i < n; i++) {
         const int64_t t = q.ma * a[i] + q.mb * b[i];
-        const int64_t r = rounded(t, a[i], b[i], &q, &s, wide_output);
+        const int64_t r = round_pair(t, a[i], b[i], &q, &s, wide_output);
         int64_t cut = r < lo ? lo : r;
         cut = cut > hi ? hi : cut;
         a[i] = (int32_t)cut;
