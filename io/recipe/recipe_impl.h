@@ -1,8 +1,7 @@
 /* What the sources of the recipe share. Each calls only those above it here:
  *
  * recipe_value.c   one value: from text, to text
- * recipe.c         the table of keys, their names and sections; the recipe as text, its help
- * recipe_report.c  a mistake with its place
+ * recipe.c         the table of keys, their names and sections; a mistake with its place; the recipe as text, its help
  * recipe_keys.c    keys that do not go together, and what follows from several keys
  * recipe_read.c    YAML and command line
  */
