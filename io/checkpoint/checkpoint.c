@@ -15,22 +15,11 @@
 
 enum { RECIPE_BYTES_MAX = 1 << 20 };
 
-static oct_status read_early_stopping(oct_h5 *h5, oct_early_stopping *stopping)
-{
-    int64_t bits;
-    if (!oct_h5_has(h5, "info/best_value_bits")) return OCT_OK;
-#define X(name) OCT_TRY(oct_h5_read_i64(h5, "info/" #name, 0, INT64_MAX, &stopping->name));
-    OCT_EARLY_STOPPING_NUMBERS(X)
-#undef X
-    OCT_TRY(oct_h5_read_i64(h5, "info/best_value_bits", INT64_MIN, INT64_MAX, &bits));
-    memcpy(&stopping->best_value, &bits, sizeof bits);
-    return OCT_OK;
-}
-
+/* *newer: the format is that of a newer Octet. */
 static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *info, bool *newer)
 {
     char *phase = NULL;
-    int64_t format;
+    int64_t format, bits;
 
     OCT_CHECK(!oct_h5_has(h5, "program"), OCT_DATA, "%s: is an int8 model, not a checkpoint", path);
     OCT_TRY(oct_h5_read_i64(h5, "info/format", 1, INT64_MAX, &format));
@@ -43,7 +32,13 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
     OCT_TRY(oct_h5_read_text(h5, "info/phase", sizeof info->phase - 1, &phase));
     snprintf(info->phase, sizeof info->phase, "%s", phase);
     oct_free(&phase);
-    OCT_TRY(read_early_stopping(h5, &info->stopping));
+    if (oct_h5_has(h5, "info/best_value_bits")) {
+#define X(name) OCT_TRY(oct_h5_read_i64(h5, "info/" #name, 0, INT64_MAX, &info->stopping.name));
+        OCT_EARLY_STOPPING_NUMBERS(X)
+#undef X
+        OCT_TRY(oct_h5_read_i64(h5, "info/best_value_bits", INT64_MIN, INT64_MAX, &bits));
+        memcpy(&info->stopping.best_value, &bits, sizeof bits);
+    }
     if (oct_h5_has(h5, "info/skipped")) {
         OCT_TRY(oct_h5_read_i64(h5, "info/skipped", 1, INT64_MAX, &info->skips.all));
         OCT_TRY(oct_h5_read_i64(h5, "info/skipped_row", 0, info->skips.all, &info->skips.row));

@@ -220,18 +220,6 @@ out:
     return status;
 }
 
-/* Checks that all of it is there with its types and shapes, before a value changes. */
-static oct_status check_arrays(oct_h5 *h5, const char *path, const oct_saved_arrays *list,
-                               bool optimizer)
-{
-    OCT_TRY(check_items(h5, path, list, optimizer));
-    for (size_t i = list->count; i-- > 0;) {
-        const oct_saved_array *a = &list->items[i];
-        OCT_TRY(oct_h5_read(h5, a->path, a->dtype, a->shape, NULL));
-    }
-    return OCT_OK;
-}
-
 oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *root,
                                       oct_optim *optim, const oct_collective *group)
 {
@@ -240,7 +228,12 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
     oct_saved_arrays list = {0};
     oct_h5 *h5 = ckpt->file;
     status = list_wanted(&list, root, optim, ckpt->info.updates > 0);
-    if (status == OCT_OK && first) status = check_arrays(h5, ckpt->path, &list, optim != NULL);
+    /* All of it must be there with its types and shapes before a value changes. */
+    if (status == OCT_OK && first) status = check_items(h5, ckpt->path, &list, optim != NULL);
+    for (size_t i = list.count; first && status == OCT_OK && i-- > 0;) {
+        const oct_saved_array *a = &list.items[i];
+        status = oct_h5_read(h5, a->path, a->dtype, a->shape, NULL);
+    }
     OCT_TRY_OUT(group->agree(group, status));
     /* What rank 0 cannot read is reported at the end: all ranks keep to the order of the arrays. */
     for (size_t i = 0; i < list.count; i++) {

@@ -31,25 +31,22 @@ typedef struct saving {
     size_t size;           /* of the image */
 } saving;
 
-static oct_status write_early_stopping(oct_h5 *h5, const oct_early_stopping *stopping)
-{
-    static const oct_early_stopping nothing = {0};
-    int64_t bits;
-    if (memcmp(stopping, &nothing, sizeof nothing) == 0) return OCT_OK;
-    memcpy(&bits, &stopping->best_value, sizeof bits);
-#define X(name) OCT_TRY(oct_h5_write_i64(h5, "info/" #name, stopping->name));
-    OCT_EARLY_STOPPING_NUMBERS(X)
-#undef X
-    return oct_h5_write_i64(h5, "info/best_value_bits", bits);
-}
-
 static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
 {
+    static const oct_early_stopping nothing = {0};
+    const oct_early_stopping *stopping = &info->stopping;
+    int64_t bits;
     OCT_TRY(oct_h5_write_i64(h5, "info/format", OCT_CHECKPOINT_FORMAT));
     OCT_TRY(oct_h5_write_i64(h5, "info/step", info->step));
     OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
     OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
-    OCT_TRY(write_early_stopping(h5, &info->stopping));
+    if (memcmp(stopping, &nothing, sizeof nothing) != 0) {
+        memcpy(&bits, &stopping->best_value, sizeof bits);
+#define X(name) OCT_TRY(oct_h5_write_i64(h5, "info/" #name, stopping->name));
+        OCT_EARLY_STOPPING_NUMBERS(X)
+#undef X
+        OCT_TRY(oct_h5_write_i64(h5, "info/best_value_bits", bits));
+    }
     if (info->skips.all != 0) {
         OCT_TRY(oct_h5_write_i64(h5, "info/skipped", info->skips.all));
         OCT_TRY(oct_h5_write_i64(h5, "info/skipped_row", info->skips.row));

@@ -56,20 +56,13 @@ static oct_status add_entry(oct_manifest *manifest, const oct_manifest_entry *en
     return OCT_OK;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool read_hex(const char *text, uint8_t digest[32])
 {
-    if (strlen(text) != 64) return false;
-    for (int i = 0; i < 32; i++) {
-        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-        if (high < 0 || low < 0) return false;
-        digest[i] = (uint8_t)(high << 4 | low);
-    }
+    static const char digits[] = "0123456789abcdef";
+    if (strlen(text) != 64 || strspn(text, digits) != 64) return false;
+    for (int i = 0; i < 32; i++)
+        digest[i] = (uint8_t)((strchr(digits, text[2 * i]) - digits) << 4 |
+                              (strchr(digits, text[2 * i + 1]) - digits));
     return true;
 }
 

@@ -29,20 +29,21 @@ static void put_number(oct_flat_writer *w, size_t at, uint64_t value, int width)
         w->bytes[at + (size_t)i] = (uint8_t)(value >> (8 * i));
 }
 
-/* What comes `ahead` bytes from here on is aligned. */
+/* Adds zeros so that what comes `ahead` bytes later is aligned. */
 static void align(oct_flat_writer *w, size_t to, size_t ahead)
 {
     const size_t beyond = (w->size + ahead) % to;
     if (beyond > 0) add_zeros(w, to - beyond);
 }
 
-static void point(oct_flat_writer *w, size_t place, size_t there)
+/* Lets the reference at `place` point to what begins at `target`. */
+static void set_reference(oct_flat_writer *w, size_t place, size_t target)
 {
-    if (w->status == OCT_OK) put_number(w, place, there - place, REFERENCE);
+    if (w->status == OCT_OK) put_number(w, place, target - place, REFERENCE);
 }
 
 /* Places the fields after the table's own reference, wide ones first, so that each is aligned. */
-static size_t lay_out(int n, const oct_flat_field *fields, size_t *offset)
+static size_t place_fields(int n, const oct_flat_field *fields, size_t *offset)
 {
     size_t size = REFERENCE;
     for (size_t width = 8; width > 0; width /= 2)
@@ -66,7 +67,7 @@ void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fie
     }
     for (int i = 0; i < n; i++)
         slots = fields[i].number >= slots ? fields[i].number + 1 : slots;
-    const size_t size = lay_out(n, fields, offset);
+    const size_t size = place_fields(n, fields, offset);
     align(w, 2, 0);
     const size_t list = add_zeros(w, 4 + 2 * (size_t)slots);
     align(w, TABLE_ALIGN, 0);
@@ -79,7 +80,7 @@ void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fie
         put_number(w, list + 4 + 2 * (size_t)fields[i].number, offset[i], 2);
         put_number(w, fields[i].place, (uint64_t)fields[i].value, fields[i].width);
     }
-    point(w, place, at);
+    set_reference(w, place, at);
 }
 
 /* Begins a vector: its length, after which its numbers are aligned. */
@@ -88,7 +89,7 @@ static size_t begin_vector(oct_flat_writer *w, size_t place, size_t n, size_t to
     align(w, to > REFERENCE ? to : REFERENCE, REFERENCE);
     const size_t at = add_zeros(w, REFERENCE);
     put_number(w, at, n, REFERENCE);
-    point(w, place, at);
+    set_reference(w, place, at);
     return at;
 }
 

@@ -19,23 +19,24 @@ enum {
     HEADER = 128, /* of a .npy member, with its magic */
 };
 
+/* A file of the archive. */
 typedef struct member {
     char name[NAME_MAX_BYTES + 8];
     uint8_t header[HEADER];
     const oct_npz_array *array;
-    uint32_t crc, size, at;
+    uint32_t crc, size, offset; /* offset: of its local header in the archive */
 } member;
 
-static void put16(uint8_t *to, uint32_t value)
+static void put_u16(uint8_t *to, uint32_t value)
 {
     to[0] = (uint8_t)value;
     to[1] = (uint8_t)(value >> 8);
 }
 
-static void put32(uint8_t *to, uint32_t value)
+static void put_u32(uint8_t *to, uint32_t value)
 {
-    put16(to, value);
-    put16(to + 2, value >> 16);
+    put_u16(to, value);
+    put_u16(to + 2, value >> 16);
 }
 
 static size_t array_bytes(const oct_npz_array *array)
@@ -43,8 +44,8 @@ static size_t array_bytes(const oct_npz_array *array)
     return (size_t)oct_shape_numel(&array->shape) * oct_dtype_bytes(array->dtype);
 }
 
-/* The header of NumPy's format 1.0: a dictionary of Python's, filled up with spaces. */
-static void make_header(member *m)
+/* Writes the header of NumPy's format 1.0: a dictionary of Python's, filled up with spaces. */
+static void write_npy_header(member *m)
 {
     static const char *const types[] = {
         [OCT_F32] = "<f4", [OCT_U8] = "|u1",  [OCT_U16] = "<u2", [OCT_S8] = "|i1",
@@ -52,7 +53,7 @@ static void make_header(member *m)
     const oct_shape *shape = &m->array->shape;
     char *text = (char *)m->header;
     memcpy(text, "\x93NUMPY\x01\x00", 8);
-    put16(m->header + 8, HEADER - 10);
+    put_u16(m->header + 8, HEADER - 10);
     int at =
         10 + snprintf(text + 10, HEADER - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (",
                       types[m->array->dtype]);
@@ -63,15 +64,15 @@ static void make_header(member *m)
     text[HEADER - 1] = '\n';
 }
 
-/* What local headers and the directory both have: version, method and date to lengths of names. */
-static void put_common(uint8_t *to, const member *m)
+/* Writes what local headers and the directory both have: version, method and date to lengths of names. */
+static void write_shared_fields(uint8_t *to, const member *m)
 {
-    put16(to, VERSION);
-    put16(to + 8, FIRST_DAY);
-    put32(to + 10, m->crc);
-    put32(to + 14, m->size);
-    put32(to + 18, m->size);
-    put16(to + 22, (uint32_t)strlen(m->name));
+    put_u16(to, VERSION);
+    put_u16(to + 8, FIRST_DAY);
+    put_u32(to + 10, m->crc);
+    put_u32(to + 14, m->size);
+    put_u32(to + 18, m->size);
+    put_u16(to + 22, (uint32_t)strlen(m->name));
 }
 
 oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, size_t *size)
@@ -88,7 +89,7 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
         const size_t numbers = array_bytes(&arrays[i]);
         m->array = &arrays[i];
         snprintf(m->name, sizeof m->name, "%.*s.npy", NAME_MAX_BYTES, arrays[i].name);
-        make_header(m);
+        write_npy_header(m);
         m->size = (uint32_t)(HEADER + numbers);
         m->crc = (uint32_t)crc32_z(crc32_z(0, m->header, HEADER), arrays[i].data, numbers);
         total += LOCAL + CENTRAL + HEADER + 2 * strlen(m->name);
@@ -98,9 +99,9 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
     for (int i = 0; i < count; i++) {
         member *m = &members[i];
         const size_t name = strlen(m->name);
-        m->at = (uint32_t)(to - begin);
-        put32(to, 0x04034b50);
-        put_common(to + 4, m);
+        m->offset = (uint32_t)(to - begin);
+        put_u32(to, 0x04034b50);
+        write_shared_fields(to + 4, m);
         memcpy(to + LOCAL, m->name, name);
         to += LOCAL + name;
         memcpy(to, m->header, HEADER);
@@ -111,18 +112,18 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
     for (int i = 0; i < count; i++) {
         const member *m = &members[i];
         const size_t name = strlen(m->name);
-        put32(to, 0x02014b50);
-        put16(to + 4, VERSION);
-        put_common(to + 6, m);
-        put32(to + 42, m->at);
+        put_u32(to, 0x02014b50);
+        put_u16(to + 4, VERSION);
+        write_shared_fields(to + 6, m);
+        put_u32(to + 42, m->offset);
         memcpy(to + CENTRAL, m->name, name);
         to += CENTRAL + name;
     }
-    put32(to, 0x06054b50);
-    put16(to + 8, (uint32_t)count);
-    put16(to + 10, (uint32_t)count);
-    put32(to + 12, (uint32_t)(to - directory));
-    put32(to + 16, (uint32_t)(directory - begin));
+    put_u32(to, 0x06054b50);
+    put_u16(to + 8, (uint32_t)count);
+    put_u16(to + 10, (uint32_t)count);
+    put_u32(to + 12, (uint32_t)(to - directory));
+    put_u32(to + 16, (uint32_t)(directory - begin));
     *size = total;
 out:
     oct_free(&members);

@@ -141,37 +141,6 @@ static void declare_values(oct_to_onnx_program *p)
     }
 }
 
-static oct_status write_int8_model(oct_to_onnx_writer *w, const oct_export *job, oct_text *notices)
-{
-    oct_to_onnx_program p = {.w = w, .job = job, .program = &job->model->program};
-    const size_t count = (size_t)p.program->num_values;
-    oct_status status;
-    OCT_TRY_OUT(oct_alloc(&p.values, count, sizeof *p.values));
-    OCT_TRY_OUT(oct_alloc(&p.params, count, sizeof *p.params));
-    OCT_TRY_OUT(oct_alloc(&p.fresh, count, sizeof *p.fresh));
-    for (int i = 0; i < p.program->num_inputs; i++)
-        p.values[p.program->inputs[i]] = declare_model_input(
-            p.w, p.job, i, oct_to_onnx_value_shape(&p.program->values[p.program->inputs[i]]));
-    oct_to_onnx_property(p.w, "octet.target", p.program->target);
-    for (int64_t i = 0; i < p.program->num_steps; i++)
-        write_step(&p, i);
-    OCT_TRY_OUT(oct_to_onnx_status(w));
-    const oct_value *value = &p.program->values[p.program->output];
-    oct_to_onnx_ref y = p.values[p.program->output];
-    oct_to_onnx_layer_begin(p.w, "output");
-    if (value->h == 1 && value->w == 1)
-        y = oct_to_onnx_view(p.w, y, oct_to_onnx_value_shape(value));
-    declare_model_output(p.w, p.job, y, file_dtype(value));
-    if (p.job->all_values) declare_values(&p);
-    OCT_TRY_OUT(oct_to_onnx_status(w));
-    status = oct_export_losses_say(OCT_TO_ONNX_LOSSES, p.losses, oct_to_onnx_loss_words, notices);
-out:
-    oct_free(&p.values);
-    oct_free(&p.params);
-    oct_free(&p.fresh);
-    return status;
-}
-
 enum { OPSET = 13, OPSET_WIDE = 21 /* the first with codes of 16 bits */ };
 
 /* One call of a float network: of an owner of arrays, or of what has none. */
@@ -232,14 +201,37 @@ static bool has_wide_codes(const oct_program *program)
 
 static oct_status write_model(const oct_export *job, oct_exported *out)
 {
-    oct_to_onnx_writer *w = NULL;
+    oct_to_onnx_program p = {.job = job, .program = &job->model->program};
+    const oct_program *program = p.program;
+    const oct_value *output = &program->values[program->output];
+    const size_t count = (size_t)program->num_values;
     oct_status status;
-    OCT_TRY(
-        oct_to_onnx_writer_create(&w, has_wide_codes(&job->model->program) ? OPSET_WIDE : OPSET));
-    OCT_TRY_OUT(write_int8_model(w, job, &out->notices));
-    status = oct_to_onnx_writer_end(w, job->version, &out->bytes, &out->size);
+    OCT_TRY(oct_to_onnx_writer_create(&p.w, has_wide_codes(program) ? OPSET_WIDE : OPSET));
+    OCT_TRY_OUT(oct_alloc(&p.values, count, sizeof *p.values));
+    OCT_TRY_OUT(oct_alloc(&p.params, count, sizeof *p.params));
+    OCT_TRY_OUT(oct_alloc(&p.fresh, count, sizeof *p.fresh));
+    for (int i = 0; i < program->num_inputs; i++)
+        p.values[program->inputs[i]] = declare_model_input(
+            p.w, job, i, oct_to_onnx_value_shape(&program->values[program->inputs[i]]));
+    oct_to_onnx_property(p.w, "octet.target", program->target);
+    for (int64_t i = 0; i < program->num_steps; i++)
+        write_step(&p, i);
+    OCT_TRY_OUT(oct_to_onnx_status(p.w));
+    oct_to_onnx_ref y = p.values[program->output];
+    oct_to_onnx_layer_begin(p.w, "output");
+    if (output->h == 1 && output->w == 1)
+        y = oct_to_onnx_view(p.w, y, oct_to_onnx_value_shape(output));
+    declare_model_output(p.w, job, y, file_dtype(output));
+    if (job->all_values) declare_values(&p);
+    OCT_TRY_OUT(oct_to_onnx_status(p.w));
+    OCT_TRY_OUT(
+        oct_export_losses_say(OCT_TO_ONNX_LOSSES, p.losses, oct_to_onnx_loss_words, &out->notices));
+    status = oct_to_onnx_writer_end(p.w, job->version, &out->bytes, &out->size);
 out:
-    oct_to_onnx_writer_destroy(&w);
+    oct_free(&p.values);
+    oct_free(&p.params);
+    oct_free(&p.fresh);
+    oct_to_onnx_writer_destroy(&p.w);
     return status;
 }
 

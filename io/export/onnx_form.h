@@ -216,6 +216,9 @@ static inline oct_shape oct_to_onnx_value_shape(const oct_value *v)
 }
 
 /* What writers of steps share. */
+
+/* A step's first input as an image, (N, H, W, C). */
+oct_to_onnx_ref oct_to_onnx_input_plane(oct_to_onnx_program *p, const oct_step *step);
 void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const oct_step *step);
 /* Gives the real values of a value's codes; x: the value, in whatever shape. */
 const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const char *x);

@@ -85,7 +85,7 @@ static const char *add_weighted(oct_to_onnx_writer *w, const oct_to_onnx_layer_c
     return oct_to_onnx_node_add(w, type, bias ? 3 : 2, input);
 }
 
-static oct_to_onnx_ref conv2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_conv2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_conv2d_args *a = c->args;
     const oct_conv_shape s = shape_over(c, a->geometry, a->out_channels);
@@ -94,7 +94,8 @@ static oct_to_onnx_ref conv2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
     return plane(y, &c->input[0].tensor.shape, s.out_h, s.out_w, s.out_c);
 }
 
-static oct_to_onnx_ref conv_transpose2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_conv_transpose2d(oct_to_onnx_writer *w,
+                                              const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
     const oct_conv_transpose2d_args *a = c->args;
@@ -112,7 +113,7 @@ static oct_to_onnx_ref conv_transpose2d(oct_to_onnx_writer *w, const oct_to_onnx
 }
 
 /* A row of numbers: one product. Otherwise a product for each position, over channels as they lie last. */
-static oct_to_onnx_ref linear(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_linear(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     oct_shape out = c->input[0].tensor.shape;
     const bool row = out.ndim == 2;
@@ -130,7 +131,7 @@ static oct_to_onnx_ref linear(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
     return oct_to_onnx_channels_first(w, y, out);
 }
 
-static oct_to_onnx_ref batch_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_batch_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     const char *y =
@@ -141,7 +142,7 @@ static oct_to_onnx_ref batch_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
     return (oct_to_onnx_ref){y, x.tensor};
 }
 
-static oct_to_onnx_ref pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
     const oct_pool_geometry *g = c->args;
@@ -152,15 +153,15 @@ static oct_to_onnx_ref pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call 
     return plane(y, in, s.out_h, s.out_w, s.out_c);
 }
 
-static oct_to_onnx_ref avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    const oct_to_onnx_ref y = pool(w, c);
+    const oct_to_onnx_ref y = write_pool(w, c);
     oct_to_onnx_int_set(w, "count_include_pad",
                         ((const oct_avg_pool_args *)c->args)->count_include_pad);
     return y;
 }
 
-static oct_to_onnx_ref global_avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_global_avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
     const char *y = OCT_TO_ONNX(w, "GlobalAveragePool", c->input[0].name);
@@ -169,7 +170,7 @@ static oct_to_onnx_ref global_avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_
 }
 
 /* Operator sets below 17 have no LayerNormalization. */
-static oct_to_onnx_ref layer_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_layer_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     const int64_t axis = oct_to_onnx_axis(x.tensor.shape.ndim, x.tensor.shape.ndim - 1);
@@ -185,7 +186,7 @@ static oct_to_onnx_ref layer_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
 }
 
 /* Groups are instances of (N, G, rest) whose factor and shift are those of channels. */
-static oct_to_onnx_ref group_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_group_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     enum { MOST = 65536 };
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
@@ -210,19 +211,19 @@ static oct_to_onnx_ref group_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
 
 /* Layers that move or concatenate values. */
 
-static oct_to_onnx_ref flatten(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_flatten(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
     return oct_to_onnx_view(w, c->input[0],
                             OCT_SHAPE(in->dim[0], oct_shape_numel(in) / in->dim[0]));
 }
 
-static oct_to_onnx_ref reshape(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_reshape(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     return oct_to_onnx_view(w, c->input[0], *(const oct_reshape_args *)c->args);
 }
 
-static oct_to_onnx_ref squeeze(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_squeeze(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
     const int dim = ((const oct_squeeze_args *)c->args)->dim;
@@ -233,12 +234,12 @@ static oct_to_onnx_ref squeeze(oct_to_onnx_writer *w, const oct_to_onnx_layer_ca
     return oct_to_onnx_view(w, c->input[0], shape);
 }
 
-static oct_to_onnx_ref move(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_move(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     return oct_to_onnx_move(w, c->input[0], c->args);
 }
 
-static oct_to_onnx_ref concat(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_concat(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *name[OCT_MAX_INPUTS];
     oct_shape shape = c->input[0].tensor.shape;
@@ -254,7 +255,7 @@ static oct_to_onnx_ref concat(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 }
 
 /* Class numbers are s64 in ONNX. */
-static oct_to_onnx_ref argmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_argmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     oct_shape shape = x.tensor.shape;
@@ -265,7 +266,7 @@ static oct_to_onnx_ref argmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
     return (oct_to_onnx_ref){y, {.shape = shape}};
 }
 
-static oct_to_onnx_ref mean(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_mean(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
     const oct_mean_args *a = c->args;
@@ -301,7 +302,7 @@ oct_to_onnx_ref oct_to_onnx_pad(oct_to_onnx_writer *w, oct_to_onnx_ref x, const 
     return (oct_to_onnx_ref){y, {.shape = shape}};
 }
 
-static oct_to_onnx_ref pad(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_pad(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]), none = {.name = NULL};
     const oct_padding *padding = c->args;
@@ -341,7 +342,7 @@ static const char *gather_nearest(oct_to_onnx_writer *w, const char *x, oct_inte
 
 /* Nearest pixels of whole multiples are what all versions of all runtimes agree on; others are read by their
  * places. */
-static oct_to_onnx_ref interpolate(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_interpolate(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     static const char *const transformations[OCT_INTERPOLATIONS] = {"asymmetric", "half_pixel",
                                                                     "align_corners", "asymmetric"};
@@ -366,7 +367,7 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_writer *w, const oct_to_onnx_laye
 }
 
 /* The parameter once for each sample of the batch, which is input 0's. */
-static oct_to_onnx_ref parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_parameter_args *a = c->args;
     oct_shape shape = {.ndim = a->ndim + 1, .dim = {1}};
@@ -382,25 +383,25 @@ static oct_to_onnx_ref parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_
 }
 
 static const oct_to_onnx_layer_type layers[] = {
-    {"conv2d", 1, conv2d, NULL},
-    {"conv_transpose2d", 1, conv_transpose2d, NULL},
-    {"linear", 1, linear, NULL},
-    {"batch_norm", 1, batch_norm, NULL},
-    {"max_pool", 1, pool, "MaxPool"},
-    {"avg_pool", 1, avg_pool, "AveragePool"},
-    {"global_avg_pool", 1, global_avg_pool, NULL},
-    {"layer_norm", 1, layer_norm, NULL},
-    {"group_norm", 1, group_norm, NULL},
-    {"flatten", 1, flatten, NULL},
-    {"reshape", 1, reshape, NULL},
-    {"squeeze", 1, squeeze, NULL},
-    {"move", 1, move, NULL},
-    {"concat", 0, concat, NULL},
-    {"argmax", 1, argmax, NULL},
-    {"mean", 1, mean, NULL},
-    {"pad", 1, pad, NULL},
-    {"interpolate", 1, interpolate, NULL},
-    {"parameter", 1, parameter, NULL},
+    {"conv2d", 1, write_conv2d, NULL},
+    {"conv_transpose2d", 1, write_conv_transpose2d, NULL},
+    {"linear", 1, write_linear, NULL},
+    {"batch_norm", 1, write_batch_norm, NULL},
+    {"max_pool", 1, write_pool, "MaxPool"},
+    {"avg_pool", 1, write_avg_pool, "AveragePool"},
+    {"global_avg_pool", 1, write_global_avg_pool, NULL},
+    {"layer_norm", 1, write_layer_norm, NULL},
+    {"group_norm", 1, write_group_norm, NULL},
+    {"flatten", 1, write_flatten, NULL},
+    {"reshape", 1, write_reshape, NULL},
+    {"squeeze", 1, write_squeeze, NULL},
+    {"move", 1, write_move, NULL},
+    {"concat", 0, write_concat, NULL},
+    {"argmax", 1, write_argmax, NULL},
+    {"mean", 1, write_mean, NULL},
+    {"pad", 1, write_pad, NULL},
+    {"interpolate", 1, write_interpolate, NULL},
+    {"parameter", 1, write_parameter, NULL},
     {NULL, 0, NULL, NULL},
 };
 

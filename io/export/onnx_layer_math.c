@@ -11,7 +11,7 @@ static oct_to_onnx_ref shaped_like(const oct_to_onnx_ref *x, const char *name)
 }
 
 /* A layer that one operator computes, whose attributes are the arguments, by their names. */
-static oct_to_onnx_ref one_operator(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_one_operator(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref *x = &c->input[0];
     const char *y = oct_to_onnx_node_add(w, c->op, 1, &x->name);
@@ -29,24 +29,24 @@ static oct_to_onnx_ref clip_to(oct_to_onnx_writer *w, const oct_to_onnx_layer_ca
     return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Clip", c->input[0].name, least, most));
 }
 
-static oct_to_onnx_ref relu6(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_relu6(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     return clip_to(w, c, 0, 6);
 }
 
-static oct_to_onnx_ref clip(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_clip(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_clip_args *a = c->args;
     return clip_to(w, c, a->lo, a->hi);
 }
 
-static oct_to_onnx_ref silu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_silu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *x = c->input[0].name;
     return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, OCT_TO_ONNX(w, "Sigmoid", x)));
 }
 
-static oct_to_onnx_ref hard_swish(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_hard_swish(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *x = c->input[0].name, *gate = OCT_TO_ONNX(w, "HardSigmoid", x);
     oct_to_onnx_float_set(w, "alpha", 1.0f / 6.0f);
@@ -54,7 +54,7 @@ static oct_to_onnx_ref hard_swish(oct_to_onnx_writer *w, const oct_to_onnx_layer
     return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, gate));
 }
 
-static oct_to_onnx_ref square(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_square(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *x = c->input[0].name;
     return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, x));
@@ -69,7 +69,7 @@ static oct_to_onnx_ref half_with(oct_to_onnx_writer *w, const oct_to_onnx_layer_
     return shaped_like(&c->input[0], OCT_TO_ONNX(w, "Mul", half, more));
 }
 
-static oct_to_onnx_ref gelu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_gelu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *x =
         OCT_TO_ONNX(w, "Mul", c->input[0].name, oct_to_onnx_scalar(w, (float)M_SQRT1_2));
@@ -77,7 +77,7 @@ static oct_to_onnx_ref gelu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call 
 }
 
 /* tanh(sqrt(2/pi) (x + 0.044715 x^3)) */
-static oct_to_onnx_ref gelu_tanh(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_gelu_tanh(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *x = c->input[0].name, *cube = OCT_TO_ONNX(w, "Mul", OCT_TO_ONNX(w, "Mul", x, x), x);
     const char *sum =
@@ -94,12 +94,12 @@ static oct_to_onnx_ref with_number(oct_to_onnx_writer *w, const oct_to_onnx_laye
     return shaped_like(&c->input[0], OCT_TO_ONNX(w, c->op, c->input[0].name, constant));
 }
 
-static oct_to_onnx_ref with_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_with_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     return with_number(w, c, ((const oct_scalar_args *)c->args)->value);
 }
 
-static oct_to_onnx_ref power(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_power(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     return with_number(w, c, ((const oct_elementwise_args *)c->args)->alpha);
 }
@@ -121,19 +121,19 @@ oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
     return shaped_like(&x[second], OCT_TO_ONNX(w, type, x[0].name, x[1].name));
 }
 
-static oct_to_onnx_ref pair(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_pair(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     return oct_to_onnx_pair(w, c->op, c->input);
 }
 
-static oct_to_onnx_ref with_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_with_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     const char *parameter = oct_to_onnx_channel_array(w, c, "weight");
     return shaped_like(&x, OCT_TO_ONNX(w, c->op, x.name, parameter));
 }
 
-static oct_to_onnx_ref softmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_softmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     const int last = x.tensor.shape.ndim - 1;
@@ -142,7 +142,7 @@ static oct_to_onnx_ref softmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_ca
     return shaped_like(&x, y);
 }
 
-static oct_to_onnx_ref matmul(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref write_matmul(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     oct_shape out = c->input[0].tensor.shape;
     const oct_shape *b = &c->input[1].tensor.shape;
@@ -153,40 +153,40 @@ static oct_to_onnx_ref matmul(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 }
 
 const oct_to_onnx_layer_type oct_to_onnx_math_layers[] = {
-    {"relu", 1, one_operator, "Relu"},
-    {"sigmoid", 1, one_operator, "Sigmoid"},
-    {"tanh", 1, one_operator, "Tanh"},
-    {"softplus", 1, one_operator, "Softplus"},
-    {"exp", 1, one_operator, "Exp"},
-    {"logarithm", 1, one_operator, "Log"},
-    {"sqrt", 1, one_operator, "Sqrt"},
-    {"abs", 1, one_operator, "Abs"},
-    {"neg", 1, one_operator, "Neg"},
-    {"erf", 1, one_operator, "Erf"},
-    {"reciprocal", 1, one_operator, "Reciprocal"},
-    {"leaky_relu", 1, one_operator, "LeakyRelu"},
-    {"elu", 1, one_operator, "Elu"},
-    {"softsign", 1, one_operator, "Softsign"},
-    {"thresholded_relu", 1, one_operator, "ThresholdedRelu"},
-    {"hard_sigmoid", 1, one_operator, "HardSigmoid"},
-    {"relu6", 1, relu6, NULL},
-    {"clip", 1, clip, NULL},
-    {"silu", 1, silu, NULL},
-    {"hard_swish", 1, hard_swish, NULL},
-    {"gelu", 1, gelu, NULL},
-    {"gelu_tanh", 1, gelu_tanh, NULL},
-    {"square", 1, square, NULL},
-    {"add_scalar", 1, with_scalar, "Add"},
-    {"mul_scalar", 1, with_scalar, "Mul"},
-    {"power", 1, power, "Pow"},
-    {"add", 2, pair, "Add"},
-    {"sub", 2, pair, "Sub"},
-    {"mul", 2, pair, "Mul"},
-    {"div", 2, pair, "Div"},
-    {"prelu", 1, with_parameter, "PRelu"},
-    {"add_parameter", 1, with_parameter, "Add"},
-    {"mul_parameter", 1, with_parameter, "Mul"},
-    {"softmax", 1, softmax, NULL},
-    {"matmul", 2, matmul, NULL},
+    {"relu", 1, write_one_operator, "Relu"},
+    {"sigmoid", 1, write_one_operator, "Sigmoid"},
+    {"tanh", 1, write_one_operator, "Tanh"},
+    {"softplus", 1, write_one_operator, "Softplus"},
+    {"exp", 1, write_one_operator, "Exp"},
+    {"logarithm", 1, write_one_operator, "Log"},
+    {"sqrt", 1, write_one_operator, "Sqrt"},
+    {"abs", 1, write_one_operator, "Abs"},
+    {"neg", 1, write_one_operator, "Neg"},
+    {"erf", 1, write_one_operator, "Erf"},
+    {"reciprocal", 1, write_one_operator, "Reciprocal"},
+    {"leaky_relu", 1, write_one_operator, "LeakyRelu"},
+    {"elu", 1, write_one_operator, "Elu"},
+    {"softsign", 1, write_one_operator, "Softsign"},
+    {"thresholded_relu", 1, write_one_operator, "ThresholdedRelu"},
+    {"hard_sigmoid", 1, write_one_operator, "HardSigmoid"},
+    {"relu6", 1, write_relu6, NULL},
+    {"clip", 1, write_clip, NULL},
+    {"silu", 1, write_silu, NULL},
+    {"hard_swish", 1, write_hard_swish, NULL},
+    {"gelu", 1, write_gelu, NULL},
+    {"gelu_tanh", 1, write_gelu_tanh, NULL},
+    {"square", 1, write_square, NULL},
+    {"add_scalar", 1, write_with_scalar, "Add"},
+    {"mul_scalar", 1, write_with_scalar, "Mul"},
+    {"power", 1, write_power, "Pow"},
+    {"add", 2, write_pair, "Add"},
+    {"sub", 2, write_pair, "Sub"},
+    {"mul", 2, write_pair, "Mul"},
+    {"div", 2, write_pair, "Div"},
+    {"prelu", 1, write_with_parameter, "PRelu"},
+    {"add_parameter", 1, write_with_parameter, "Add"},
+    {"mul_parameter", 1, write_with_parameter, "Mul"},
+    {"softmax", 1, write_softmax, NULL},
+    {"matmul", 2, write_matmul, NULL},
     {NULL, 0, NULL, NULL},
 };

@@ -33,7 +33,7 @@ static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x
     return x;
 }
 
-static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_lut(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = oct_step_input(p->program, step, 0);
     const oct_to_onnx_ref x = p->values[step->input[0]];
@@ -51,7 +51,7 @@ static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
 }
 
 /* A batch norm on its own has sums finer than any runtime's, so it is a table for each channel. */
-static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_affine(oct_to_onnx_program *p, const oct_step *step)
 {
     const int64_t size = step->conv.shape.in_c * OCT_EXPORT_CODES;
     uint8_t *table = oct_to_onnx_take(p->w, (size_t)size);
@@ -67,24 +67,20 @@ static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
     return (oct_to_onnx_ref){.name = NULL};
 }
 
-static oct_to_onnx_ref pad(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_pad(oct_to_onnx_program *p, const oct_step *step)
 {
-    const oct_value *in = &p->program->values[step->input[0]];
     const char *constant = oct_to_onnx_code(p, step->input[0], step->pad.fill);
-    oct_to_onnx_ref x =
-        oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
+    oct_to_onnx_ref x = oct_to_onnx_input_plane(p, step);
     x.name = oct_to_onnx_widen(p, step->input[0], x.name);
     x = oct_to_onnx_pad(p->w, x, &step->pad.shape, constant);
     x.name = oct_to_onnx_narrow(p, step->output, x.name);
     return x;
 }
 
-static oct_to_onnx_ref max_pool(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_max_pool(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->pool.shape;
-    const oct_value *in = &p->program->values[step->input[0]];
-    const oct_to_onnx_ref x =
-        oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
+    const oct_to_onnx_ref x = oct_to_onnx_input_plane(p, step);
     const char *y = OCT_TO_ONNX(p->w, "MaxPool", oct_to_onnx_widen(p, step->input[0], x.name));
     oct_to_onnx_windows_set(p->w, s);
     oct_to_onnx_int_set(p->w, "ceil_mode", step->pool.ceil);
@@ -92,13 +88,13 @@ static oct_to_onnx_ref max_pool(oct_to_onnx_program *p, const oct_step *step)
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
 }
 
-static oct_to_onnx_ref relu(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_relu(oct_to_onnx_program *p, const oct_step *step)
 {
     return oct_to_onnx_cut(p, step->output, p->values[step->input[0]], step->relu.lo,
                            step->relu.hi);
 }
 
-static oct_to_onnx_ref reshape(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_reshape(oct_to_onnx_program *p, const oct_step *step)
 {
     return oct_to_onnx_view(p->w, p->values[step->input[0]],
                             oct_to_onnx_value_shape(&p->program->values[step->output]));
@@ -123,7 +119,7 @@ static oct_to_onnx_ref rescale_input(oct_to_onnx_program *p, const oct_step *ste
     return lookup(p, x, OCT_U8, out, OCT_EXPORT_CODES);
 }
 
-static oct_to_onnx_ref move(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_move(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_value *out = &p->program->values[step->output];
@@ -133,7 +129,7 @@ static oct_to_onnx_ref move(oct_to_onnx_program *p, const oct_step *step)
         p->w, oct_to_onnx_view(p->w, p->values[step->input[0]], oct_to_onnx_value_shape(in)), &map);
 }
 
-static oct_to_onnx_ref concat(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_concat(oct_to_onnx_program *p, const oct_step *step)
 {
     oct_to_onnx_ref input[OCT_STEP_INPUTS];
     const oct_float_layer layer = {.type = "concat", .name = step->name};
@@ -145,7 +141,7 @@ static oct_to_onnx_ref concat(oct_to_onnx_program *p, const oct_step *step)
         &(oct_to_onnx_layer_call){.layer = &layer, .input = input, .num_inputs = step->num_inputs});
 }
 
-static oct_to_onnx_ref argmax(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_argmax(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_float_layer layer = {.type = "argmax", .name = step->name};
     oct_to_onnx_ref x = p->values[step->input[0]];
@@ -158,7 +154,7 @@ static oct_to_onnx_ref argmax(oct_to_onnx_program *p, const oct_step *step)
     return y;
 }
 
-static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_interpolate(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->interpolate.shape;
     const oct_float_layer layer = {.type = "interpolate",
@@ -182,9 +178,9 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
 }
 
 oct_to_onnx_write *const oct_to_onnx_code_steps[OCT_STEP_KINDS] = {
-    [OCT_STEP_LUT] = lut,       [OCT_STEP_AFFINE] = affine,
-    [OCT_STEP_PAD] = pad,       [OCT_STEP_MAX_POOL] = max_pool,
-    [OCT_STEP_RELU] = relu,     [OCT_STEP_RESHAPE] = reshape,
-    [OCT_STEP_MOVE] = move,     [OCT_STEP_CONCAT] = concat,
-    [OCT_STEP_ARGMAX] = argmax, [OCT_STEP_INTERPOLATE] = interpolate,
+    [OCT_STEP_LUT] = write_lut,       [OCT_STEP_AFFINE] = write_affine,
+    [OCT_STEP_PAD] = write_pad,       [OCT_STEP_MAX_POOL] = write_max_pool,
+    [OCT_STEP_RELU] = write_relu,     [OCT_STEP_RESHAPE] = write_reshape,
+    [OCT_STEP_MOVE] = write_move,     [OCT_STEP_CONCAT] = write_concat,
+    [OCT_STEP_ARGMAX] = write_argmax, [OCT_STEP_INTERPOLATE] = write_interpolate,
 };

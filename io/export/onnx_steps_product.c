@@ -22,6 +22,12 @@ void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const 
     oct_export_lose(&p->losses[kind], step);
 }
 
+oct_to_onnx_ref oct_to_onnx_input_plane(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_value *in = oct_step_input(p->program, step, 0);
+    return oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
+}
+
 /* The scale and zero point of a value, which are constants made once. */
 static const oct_to_onnx_qparams *find_qparams(oct_to_onnx_program *p, int32_t value)
 {
@@ -244,7 +250,7 @@ static oct_to_onnx_ref compute_sums(oct_to_onnx_program *p, const oct_step *step
     return (oct_to_onnx_ref){gemm(p, step, &x), {.shape = OCT_SHAPE(1, s->out_c)}};
 }
 
-static oct_to_onnx_ref conv(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_conv(oct_to_onnx_program *p, const oct_step *step)
 {
     const bool row = p->values[step->input[0]].tensor.shape.ndim == 2;
     oct_to_onnx_ref y = add_second(p, step, compute_sums(p, step));
@@ -272,7 +278,7 @@ static bool is_pointwise(const oct_step *step)
 
 /* Runtimes have integer products with float results for matrices alone, so the pixels of a 1x1 convolution go in as
  * rows of one. */
-static oct_to_onnx_ref conv_float(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_conv_float(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv.shape;
     const oct_to_onnx_ref x = p->values[step->input[0]];
@@ -310,7 +316,7 @@ static oct_to_onnx_ref pair(oct_to_onnx_program *p, const oct_step *step, const 
     return oct_to_onnx_quantize(p, step->output, oct_to_onnx_pair(p->w, type, x), lo, hi);
 }
 
-static oct_to_onnx_ref add(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_add(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *values = p->program->values;
     const float scale = values[step->output].q.scale;
@@ -322,7 +328,7 @@ static oct_to_onnx_ref add(oct_to_onnx_program *p, const oct_step *step)
     return pair(p, step, step->add.mb < 0 ? "Sub" : "Add", step->add.lo, step->add.hi);
 }
 
-static oct_to_onnx_ref mul(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_mul(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_qparams *q = &p->program->values[step->output].q;
     const oct_value *values = p->program->values;
@@ -332,13 +338,13 @@ static oct_to_onnx_ref mul(oct_to_onnx_program *p, const oct_step *step)
     return pair(p, step, "Mul", q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
-static oct_to_onnx_ref quantize(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_quantize(oct_to_onnx_program *p, const oct_step *step)
 {
     if (!step->quantize.quotient) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_QUOTIENT, step);
     return quantize_to_value(p, step->output, p->values[step->input[0]]);
 }
 
-static oct_to_onnx_ref dequantize(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_dequantize(oct_to_onnx_program *p, const oct_step *step)
 {
     oct_to_onnx_ref y = p->values[step->input[0]];
     y.name = oct_to_onnx_dequantize(p, step->input[0], y.name);
@@ -378,22 +384,21 @@ static const char *average_in_float(oct_to_onnx_program *p, const oct_step *step
     return y;
 }
 
-static oct_to_onnx_ref avg_pool(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_avg_pool(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->pool.shape;
-    const oct_value *in = &p->program->values[step->input[0]];
-    const oct_to_onnx_ref plane =
-        oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
-    const char *x = oct_to_onnx_dequantize(p, step->input[0], plane.name);
+    const float in_scale = oct_step_input(p->program, step, 0)->q.scale;
+    const char *x =
+        oct_to_onnx_dequantize(p, step->input[0], oct_to_onnx_input_plane(p, step).name);
     const bool sums = step->pool.factor != 0 &&
-                      step->pool.factor == oct_qavg_factor(in->q.scale, s->kernel_h * s->kernel_w);
+                      step->pool.factor == oct_qavg_factor(in_scale, s->kernel_h * s->kernel_w);
     const char *y = sums ? average_by_sums(p, step, x) : average_in_float(p, step, x);
     return quantize_to_value(
         p, step->output,
         (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}});
 }
 
-static oct_to_onnx_ref softmax(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_softmax(oct_to_onnx_program *p, const oct_step *step)
 {
     oct_to_onnx_ref x = p->values[step->input[0]];
     x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
@@ -414,7 +419,7 @@ static oct_shape fallback_input_shape(const oct_value *v, int dims)
     return shape;
 }
 
-static oct_to_onnx_ref float_fallback(oct_to_onnx_program *p, const oct_step *step)
+static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_fallback *fallback = step->fallback;
     oct_to_onnx_ref input[OCT_STEP_INPUTS];
@@ -437,13 +442,13 @@ static oct_to_onnx_ref float_fallback(oct_to_onnx_program *p, const oct_step *st
 }
 
 oct_to_onnx_write *const oct_to_onnx_product_steps[OCT_STEP_KINDS] = {
-    [OCT_STEP_QUANTIZE] = quantize,
-    [OCT_STEP_DEQUANTIZE] = dequantize,
-    [OCT_STEP_CONV] = conv,
-    [OCT_STEP_CONV_FLOAT] = conv_float,
-    [OCT_STEP_ADD] = add,
-    [OCT_STEP_MUL] = mul,
-    [OCT_STEP_AVG_POOL] = avg_pool,
-    [OCT_STEP_SOFTMAX] = softmax,
-    [OCT_STEP_FLOAT] = float_fallback,
+    [OCT_STEP_QUANTIZE] = write_quantize,
+    [OCT_STEP_DEQUANTIZE] = write_dequantize,
+    [OCT_STEP_CONV] = write_conv,
+    [OCT_STEP_CONV_FLOAT] = write_conv_float,
+    [OCT_STEP_ADD] = write_add,
+    [OCT_STEP_MUL] = write_mul,
+    [OCT_STEP_AVG_POOL] = write_avg_pool,
+    [OCT_STEP_SOFTMAX] = write_softmax,
+    [OCT_STEP_FLOAT] = write_float_fallback,
 };

@@ -32,9 +32,9 @@ int64_t oct_export_bias(const oct_step *step, oct_qparams in, int64_t o)
 bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale)
 {
     for (int64_t o = 0; o < step->conv.shape.out_c; o++) {
-        const int64_t own = oct_export_bias(step, in, o);
-        if (own < INT32_MIN || own > INT32_MAX) return false;
-        bias[o] = (int32_t)own;
+        const int64_t wide = oct_export_bias(step, in, o);
+        if (wide < INT32_MIN || wide > INT32_MAX) return false;
+        bias[o] = (int32_t)wide;
         scale[o] = in.scale * step->conv.weight_scale[o];
     }
     return true;
@@ -109,9 +109,9 @@ void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparam
 /* Floats hold whole numbers below 2^24, and products of those with powers of two. */
 bool oct_export_halves_differ(const oct_program *program, const oct_step *step)
 {
-    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
-    if (!by->shifts) return false;
-    if (!by->halves_even) return true;
+    const oct_rounding_row *rounding = oct_rounding_of(program->requantizer);
+    if (!rounding->shifts) return false;
+    if (!rounding->halves_even) return true;
     if (!oct_step_type_of(step->kind)->weights) return false;
     const oct_qparams q = oct_step_input(program, step, 0)->q;
     const oct_conv_step *s = &step->conv;
@@ -122,7 +122,7 @@ bool oct_export_halves_differ(const oct_program *program, const oct_step *step)
 }
 
 /* The only step that reads a value; NULL: more do, or none. */
-static const oct_step *reader_of(const oct_program *program, int32_t value)
+static const oct_step *find_reader(const oct_program *program, int32_t value)
 {
     const oct_step *found = NULL;
     for (int64_t i = 0; i < program->num_steps; i++) {
@@ -138,9 +138,9 @@ static const oct_step *reader_of(const oct_program *program, int32_t value)
 
 const oct_step *oct_export_quantizer(const oct_program *program, int32_t input)
 {
-    const oct_step *step = reader_of(program, input);
+    const oct_step *step = find_reader(program, input);
     while (step && (step->kind == OCT_STEP_RESHAPE || step->kind == OCT_STEP_MOVE))
-        step = reader_of(program, step->output);
+        step = find_reader(program, step->output);
     return step && step->kind == OCT_STEP_QUANTIZE ? step : NULL;
 }
 

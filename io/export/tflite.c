@@ -46,7 +46,8 @@ int oct_to_tflite_tensor(oct_to_tflite_writer *w, oct_tflite_type type, int ndim
                          const int64_t *dims, oct_tflite_quant quant)
 {
     char name[NAME_BYTES];
-    oct_tflite_tensor t = {.type = type, .ndim = ndim, .axis = quant.axis};
+    oct_tflite_tensor t = {
+        .number = (int)w->tensors.count, .type = type, .ndim = ndim, .axis = quant.axis};
     OCT_ASSERT(ndim <= OCT_TFLITE_DIMS);
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
     if (ndim > 0) memcpy(t.dims, dims, (size_t)ndim * sizeof *dims);

@@ -31,15 +31,6 @@ static const struct {
     }
 #define TABLE(f, place, fields) oct_flat_table((f), (place), (int)OCT_COUNT(fields), (fields))
 
-/* Number of the buffer of a constant: buffer 0 is empty, and each constant has one of its own. */
-static int64_t buffer_of(const oct_to_tflite_writer *w, size_t number)
-{
-    int64_t buffer = 0;
-    for (size_t i = 0; i <= number; i++)
-        buffer += ((const oct_tflite_tensor *)w->tensors.item[i])->data != NULL;
-    return ((const oct_tflite_tensor *)w->tensors.item[number])->data ? buffer : 0;
-}
-
 static void write_quantization(oct_flat_writer *f, size_t place, const oct_tflite_tensor *t)
 {
     oct_flat_field fields[] = {REFERENCE(2), REFERENCE(3), FIELD(6, 4, t->axis)};
@@ -53,11 +44,10 @@ static void write_quantization(oct_flat_writer *f, size_t place, const oct_tflit
     oct_free(&zeros);
 }
 
-static void write_tensor(oct_flat_writer *f, size_t place, const oct_tflite_tensor *t,
-                         int64_t buffer)
+static void write_tensor(oct_flat_writer *f, size_t place, const oct_tflite_tensor *t)
 {
     int32_t dims[OCT_TFLITE_DIMS];
-    oct_flat_field fields[] = {FIELD(1, 1, t->type), FIELD(2, 4, buffer), REFERENCE(0),
+    oct_flat_field fields[] = {FIELD(1, 1, t->type), FIELD(2, 4, t->buffer), REFERENCE(0),
                                REFERENCE(3), REFERENCE(4)};
     for (int i = 0; i < t->ndim; i++)
         dims[i] = (int32_t)t->dims[i];
@@ -81,33 +71,31 @@ static void write_call(oct_flat_writer *f, size_t place, const oct_tflite_call *
     oct_flat_table(f, fields[4].place, call->options, options);
 }
 
-/* Numbers of the tensors of a list. */
-static void write_numbers(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w,
-                          const oct_tflite_list *list)
+/* Writes the numbers of the tensors of a list. */
+static void write_numbers(oct_flat_writer *f, size_t place, const oct_tflite_list *list)
 {
     int32_t *numbers = NULL;
     if (f->status == OCT_OK) f->status = oct_alloc(&numbers, list->count, sizeof *numbers);
     if (f->status != OCT_OK) return;
     for (size_t i = 0; i < list->count; i++)
-        while (w->tensors.item[numbers[i]] != list->item[i])
-            numbers[i]++;
+        numbers[i] = ((const oct_tflite_tensor *)list->item[i])->number;
     oct_flat_vector(f, place, list->count, 4, 4, numbers);
     oct_free(&numbers);
 }
 
-/* code: of each kind its place among the kinds that occur. */
+/* Writes the graph, "subgraph" in the schema. code: of each kind its place among the kinds that occur. */
 static void write_graph(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w,
                         const int64_t *code)
 {
     oct_flat_field fields[] = {REFERENCE(0), REFERENCE(1), REFERENCE(2), REFERENCE(3),
                                REFERENCE(4)};
     TABLE(f, place, fields);
-    write_numbers(f, fields[1].place, w, &w->inputs);
-    write_numbers(f, fields[2].place, w, &w->outputs);
+    write_numbers(f, fields[1].place, &w->inputs);
+    write_numbers(f, fields[2].place, &w->outputs);
     oct_flat_text(f, fields[4].place, "main");
     const size_t tensors = oct_flat_references(f, fields[0].place, w->tensors.count);
     for (size_t i = 0; i < w->tensors.count; i++)
-        write_tensor(f, tensors + 4 * i, w->tensors.item[i], buffer_of(w, i));
+        write_tensor(f, tensors + 4 * i, w->tensors.item[i]);
     const size_t calls = oct_flat_references(f, fields[3].place, w->calls.count);
     for (size_t i = 0; i < w->calls.count; i++) {
         const oct_tflite_call *call = w->calls.item[i];
@@ -115,6 +103,7 @@ static void write_graph(oct_flat_writer *f, size_t place, const oct_to_tflite_wr
     }
 }
 
+/* Writes the kinds of operators that occur, and gives the place of each among them; -1: it does not. */
 static void write_codes(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w,
                         int64_t *code)
 {
@@ -140,7 +129,7 @@ static void write_buffer(oct_flat_writer *f, size_t place, const void *data, siz
     if (data) oct_flat_vector(f, fields[0].place, bytes, 1, DATA_ALIGN, data);
 }
 
-/* The empty one, constants, texts. */
+/* Writes the empty buffer, those of constants, and those of the metadata's texts. */
 static void write_buffers(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w,
                           size_t constants)
 {
@@ -169,29 +158,26 @@ static void write_properties(oct_flat_writer *f, size_t place, const oct_to_tfli
     }
 }
 
-/* A list of names and tensors. */
-static void write_names(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w,
-                        const oct_tflite_list *list)
+/* Writes the names and numbers of the tensors of a list. */
+static void write_names(oct_flat_writer *f, size_t place, const oct_tflite_list *list)
 {
     const size_t names = oct_flat_references(f, place, list->count);
     for (size_t i = 0; i < list->count; i++) {
-        int64_t number = 0;
-        while (w->tensors.item[number] != list->item[i])
-            number++;
-        oct_flat_field fields[] = {REFERENCE(0), FIELD(1, 4, number)};
+        const oct_tflite_tensor *t = list->item[i];
+        oct_flat_field fields[] = {REFERENCE(0), FIELD(1, 4, t->number)};
         TABLE(f, names + 4 * i, fields);
-        oct_flat_text(f, fields[0].place, ((const oct_tflite_tensor *)list->item[i])->name);
+        oct_flat_text(f, fields[0].place, t->name);
     }
 }
 
-/* Inputs and outputs by name, as TFLite's interpreters offer them. */
+/* Writes inputs and outputs by name, as TFLite's interpreters offer them. */
 static void write_signature(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w)
 {
     oct_flat_field fields[] = {REFERENCE(0), REFERENCE(1), REFERENCE(2), FIELD(4, 4, 0)};
     const size_t one = oct_flat_references(f, place, 1);
     TABLE(f, one, fields);
-    write_names(f, fields[0].place, w, &w->inputs);
-    write_names(f, fields[1].place, w, &w->outputs);
+    write_names(f, fields[0].place, &w->inputs);
+    write_names(f, fields[1].place, &w->outputs);
     oct_flat_text(f, fields[2].place, "serving_default");
 }
 
@@ -201,7 +187,8 @@ static void write_signature(oct_flat_writer *f, size_t place, const oct_to_tflit
 static const char letters[] = {
     [OCT_TFLITE_FLOAT] = 'f', [OCT_TFLITE_S32] = 'i', [OCT_TFLITE_U8] = 'u', [OCT_TFLITE_S8] = 'b'};
 
-/* Inputs that are whole numbers may be indices; every kernel takes such ones. */
+/* Whether TFLM's kernel takes the types of an operator's tensors. Inputs that are whole numbers may be indices; every kernel
+ * takes such ones. */
 static bool tflm_takes(const oct_to_tflite_writer *w, const oct_tflite_call *call)
 {
     const char *types = kinds[call->kind].tflm_types;
@@ -236,34 +223,33 @@ static void extend_interval(oct_interval *x, int64_t at)
     x->last = at;
 }
 
-/* When each tensor is in use, counted in operators; -1: never, or it is a constant. */
-static void find_uses(const oct_to_tflite_writer *w, oct_interval *x)
+/* Finds when each tensor is in use, counted in operators; -1: never, or it is a constant. */
+static void find_uses(const oct_to_tflite_writer *w, oct_interval *uses)
 {
     for (size_t i = 0; i < w->tensors.count; i++) {
-        const oct_tflite_tensor *t = oct_to_tflite_at(w, (int32_t)i);
+        const oct_tflite_tensor *t = w->tensors.item[i];
         int64_t bytes = t->type == OCT_TFLITE_S8 || t->type == OCT_TFLITE_U8 ? 1 : 4;
         for (int d = 0; d < t->ndim; d++)
             bytes *= t->dims[d];
-        x[i] = (oct_interval){.first = -1, .bytes = oct_round_up(bytes, 16)};
-        for (size_t k = 0; k < w->inputs.count; k++)
-            if (w->inputs.item[k] == t) extend_interval(&x[i], 0);
+        uses[i] = (oct_interval){.first = -1, .bytes = oct_round_up(bytes, 16)};
     }
+    for (size_t i = 0; i < w->inputs.count; i++)
+        extend_interval(&uses[((const oct_tflite_tensor *)w->inputs.item[i])->number], 0);
     for (size_t i = 0; i < w->calls.count; i++) {
         const oct_tflite_call *call = w->calls.item[i];
         for (int k = 0; k < call->outputs; k++)
-            extend_interval(&x[call->output[k]], (int64_t)i + 1);
+            extend_interval(&uses[call->output[k]], (int64_t)i + 1);
         for (int k = 0; k < call->inputs; k++)
             if (!oct_to_tflite_at(w, call->input[k])->data)
-                extend_interval(&x[call->input[k]], (int64_t)i + 1);
+                extend_interval(&uses[call->input[k]], (int64_t)i + 1);
     }
-    for (size_t i = 0; i < w->tensors.count; i++)
-        for (size_t k = 0; k < w->outputs.count; k++)
-            if (w->outputs.item[k] == oct_to_tflite_at(w, (int32_t)i))
-                extend_interval(&x[i], (int64_t)w->calls.count);
+    for (size_t i = 0; i < w->outputs.count; i++)
+        extend_interval(&uses[((const oct_tflite_tensor *)w->outputs.item[i])->number],
+                        (int64_t)w->calls.count);
 }
 
-/* The largest first, of equal ones the last. */
-static int64_t assign_places(oct_interval *x, int64_t count)
+/* Places tensors in the arena, the largest first, of equal ones the last; returns the bytes that they take. */
+static int64_t plan_arena(oct_interval *x, int64_t count)
 {
     int64_t bytes = 0;
     for (int64_t n = 0; n < count; n++) {
@@ -298,7 +284,7 @@ static oct_status find_tflm_needs(const oct_to_tflite_writer *w, oct_text *opera
     find_uses(w, x);
     for (size_t i = 0; i < w->tensors.count; i++)
         if (x[i].first >= 0) x[count++] = x[i];
-    *arena = assign_places(x, count);
+    *arena = plan_arena(x, count);
     oct_free(&x);
     return OCT_OK;
 }
@@ -314,8 +300,10 @@ oct_status oct_to_tflite_finish(oct_to_tflite_writer *w, const char *version, bo
                                REFERENCE(4),         REFERENCE(6), REFERENCE(7)};
     if (tflm) check_for_tflm(w);
     OCT_TRY(w->status);
-    for (size_t i = 0; i < w->tensors.count; i++)
-        constants += ((const oct_tflite_tensor *)w->tensors.item[i])->data != NULL;
+    for (size_t i = 0; i < w->tensors.count; i++) {
+        oct_tflite_tensor *t = w->tensors.item[i];
+        if (t->data) t->buffer = (int64_t)++constants;
+    }
     snprintf(description, sizeof description, "octet %s", version);
     TABLE(&f, OCT_FLAT_ROOT, fields);
     oct_flat_text(&f, fields[3].place, description);

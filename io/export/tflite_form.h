@@ -79,6 +79,7 @@ typedef struct oct_tflite_quant {
 } oct_tflite_quant;
 
 typedef struct oct_tflite_tensor {
+    int number;
     oct_tflite_type type;
     int ndim;
     int64_t dims[OCT_TFLITE_DIMS];
@@ -89,6 +90,8 @@ typedef struct oct_tflite_tensor {
     const char *name;
     const void *data; /* NULL: no constant */
     size_t bytes;
+    int64_t
+        buffer; /* of the file: of a constant its own, which is set when this is written; otherwise 0, the empty one */
 } oct_tflite_tensor;
 
 /* An operator with its tensors. */

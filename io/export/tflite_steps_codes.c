@@ -118,7 +118,7 @@ static oct_tflite_operator find_operator(const oct_program *program, const oct_s
     return OCT_TFLITE_KINDS;
 }
 
-static int lut(oct_to_tflite_program *p, const oct_step *step)
+static int write_lut(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_tflite_operator kind = find_operator(p->program, step);
     if (kind != OCT_TFLITE_KINDS)
@@ -133,7 +133,7 @@ static int lut(oct_to_tflite_program *p, const oct_step *step)
 }
 
 /* A batch norm on its own has sums finer than any kernel's, so it is a table for each channel. */
-static int affine(oct_to_tflite_program *p, const oct_step *step)
+static int write_affine(oct_to_tflite_program *p, const oct_step *step)
 {
     uint8_t *table =
         oct_to_tflite_take(p->w, NULL, (size_t)step->conv.shape.in_c * OCT_EXPORT_CODES);
@@ -142,19 +142,19 @@ static int affine(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, true);
 }
 
-static int relu(oct_to_tflite_program *p, const oct_step *step)
+static int write_relu(oct_to_tflite_program *p, const oct_step *step)
 {
     return oct_to_tflite_cut(p, step->output, p->values[step->input[0]], step->relu.lo,
                              step->relu.hi);
 }
 
-static int reshape(oct_to_tflite_program *p, const oct_step *step)
+static int write_reshape(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_value *v = &p->program->values[step->output];
     return oct_to_tflite_input(p, step, 0, v->h, v->w, v->c);
 }
 
-static int pad(oct_to_tflite_program *p, const oct_step *step)
+static int write_pad(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_pad_shape *s = &step->pad.shape;
     int x = oct_to_tflite_input(p, step, 0, s->in[0], s->in[1], s->in[2]);
@@ -230,7 +230,7 @@ static int read_by_index(oct_to_tflite_writer *w, int x, int64_t numel, int64_t 
                                 index);
 }
 
-static int move(oct_to_tflite_program *p, const oct_step *step)
+static int write_move(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_value *out = &p->program->values[step->output];
@@ -274,7 +274,7 @@ int oct_to_tflite_concat(oct_to_tflite_program *p, int n, int *x, int y)
                               OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
 }
 
-static int concat(oct_to_tflite_program *p, const oct_step *step)
+static int write_concat(oct_to_tflite_program *p, const oct_step *step)
 {
     int input[OCT_STEP_INPUTS];
     for (int i = 0; i < step->num_inputs; i++)
@@ -282,7 +282,7 @@ static int concat(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_concat(p, step->num_inputs, input, oct_to_tflite_value(p, step->output));
 }
 
-static int argmax(oct_to_tflite_program *p, const oct_step *step)
+static int write_argmax(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_value *out = &p->program->values[step->output];
@@ -339,7 +339,7 @@ static int gather_nearest(oct_to_tflite_program *p, const oct_step *step, int x,
     return oct_to_tflite_gather(p->w, x, axis, out, places);
 }
 
-static int interpolate(oct_to_tflite_program *p, const oct_step *step)
+static int write_interpolate(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->interpolate.shape;
     const oct_interpolation mode = (oct_interpolation)step->interpolate.mode;
@@ -363,9 +363,9 @@ static int interpolate(oct_to_tflite_program *p, const oct_step *step)
 }
 
 oct_to_tflite_write *const oct_to_tflite_code_steps[OCT_STEP_KINDS] = {
-    [OCT_STEP_LUT] = lut,         [OCT_STEP_AFFINE] = affine,
-    [OCT_STEP_PAD] = pad,         [OCT_STEP_RELU] = relu,
-    [OCT_STEP_MOVE] = move,       [OCT_STEP_CONCAT] = concat,
-    [OCT_STEP_ARGMAX] = argmax,   [OCT_STEP_INTERPOLATE] = interpolate,
-    [OCT_STEP_RESHAPE] = reshape,
+    [OCT_STEP_LUT] = write_lut,         [OCT_STEP_AFFINE] = write_affine,
+    [OCT_STEP_PAD] = write_pad,         [OCT_STEP_RELU] = write_relu,
+    [OCT_STEP_MOVE] = write_move,       [OCT_STEP_CONCAT] = write_concat,
+    [OCT_STEP_ARGMAX] = write_argmax,   [OCT_STEP_INTERPOLATE] = write_interpolate,
+    [OCT_STEP_RESHAPE] = write_reshape,
 };

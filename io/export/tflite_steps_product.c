@@ -84,7 +84,7 @@ static bool note_whole_multipliers(oct_to_tflite_program *p, const oct_step *ste
     return true;
 }
 
-static int quantize(oct_to_tflite_program *p, const oct_step *step)
+static int write_quantize(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_qparams *q = &p->program->values[step->output].q;
     const int x = p->values[step->input[0]];
@@ -97,7 +97,7 @@ static int quantize(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_cut(p, step->output, y, q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
-static int dequantize(oct_to_tflite_program *p, const oct_step *step)
+static int write_dequantize(oct_to_tflite_program *p, const oct_step *step)
 {
     if (p->job->codes && step->output == p->program->output) return p->values[step->input[0]];
     return oct_to_tflite_dequantize(p, p->values[step->input[0]]);
@@ -326,7 +326,7 @@ static void check_ratio(oct_to_tflite_program *p, const oct_step *step, float ra
     if (!(ratio >= least && ratio < 256.0f)) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_RATIO, step);
 }
 
-static int conv(oct_to_tflite_program *p, const oct_step *step)
+static int write_conv(oct_to_tflite_program *p, const oct_step *step)
 {
     bool cut;
     const int activation =
@@ -350,7 +350,7 @@ static int conv(oct_to_tflite_program *p, const oct_step *step)
     return cut ? oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi) : y;
 }
 
-static int conv_float(oct_to_tflite_program *p, const oct_step *step)
+static int write_conv_float(oct_to_tflite_program *p, const oct_step *step)
 {
     const int activation = step->conv.hi == 6   ? ACT_RELU6
                            : step->conv.hi != 0 ? ACT_RELU
@@ -377,7 +377,7 @@ static int pair(oct_to_tflite_program *p, const oct_step *step, oct_tflite_opera
     return cut ? oct_to_tflite_cut(p, step->output, y, lo, hi) : y;
 }
 
-static int add(oct_to_tflite_program *p, const oct_step *step)
+static int write_add(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_qparams a = p->program->values[step->input[0]].q,
                       b = p->program->values[step->input[1]].q,
@@ -395,7 +395,7 @@ static int add(oct_to_tflite_program *p, const oct_step *step)
     return pair(p, step, sum->mb < 0 ? OCT_TFLITE_SUB : OCT_TFLITE_ADD, sum->lo, sum->hi);
 }
 
-static int mul(oct_to_tflite_program *p, const oct_step *step)
+static int write_mul(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_qparams a = p->program->values[step->input[0]].q,
                       b = p->program->values[step->input[1]].q,
@@ -422,7 +422,7 @@ static int pool(oct_to_tflite_program *p, const oct_step *step, oct_tflite_opera
     return reshape_to_value(p, step, y);
 }
 
-static int max_pool(oct_to_tflite_program *p, const oct_step *step)
+static int write_max_pool(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->pool.shape;
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c);
@@ -430,7 +430,7 @@ static int max_pool(oct_to_tflite_program *p, const oct_step *step)
     return pool(p, step, OCT_TFLITE_MAX_POOL_2D, x, padding);
 }
 
-static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
+static int write_avg_pool(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->pool.shape;
     const bool pads = oct_conv_sees_padding(s);
@@ -462,7 +462,7 @@ static int write_softmax(oct_to_tflite_program *p, int x)
                               OCT_TO_TFLITE_OPTIONS({0, 4, BETA}));
 }
 
-static int softmax(oct_to_tflite_program *p, const oct_step *step)
+static int write_softmax_step(oct_to_tflite_program *p, const oct_step *step)
 {
     oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SOFTMAX, step);
     const int y = write_softmax(p, oct_to_tflite_dequantize(p, p->values[step->input[0]]));
@@ -470,7 +470,7 @@ static int softmax(oct_to_tflite_program *p, const oct_step *step)
 }
 
 /* Of float layers, TFLite's files of Octet's have what classifiers end with. */
-static int float_fallback(oct_to_tflite_program *p, const oct_step *step)
+static int write_float_fallback(oct_to_tflite_program *p, const oct_step *step)
 {
     if (strcmp(step->fallback->type, "softmax") != 0)
         return oct_to_tflite_fail(p->w, OCT_PREPARE,
@@ -482,9 +482,14 @@ static int float_fallback(oct_to_tflite_program *p, const oct_step *step)
 }
 
 oct_to_tflite_write *const oct_to_tflite_product_steps[OCT_STEP_KINDS] = {
-    [OCT_STEP_QUANTIZE] = quantize, [OCT_STEP_DEQUANTIZE] = dequantize,
-    [OCT_STEP_CONV] = conv,         [OCT_STEP_CONV_FLOAT] = conv_float,
-    [OCT_STEP_ADD] = add,           [OCT_STEP_MUL] = mul,
-    [OCT_STEP_MAX_POOL] = max_pool, [OCT_STEP_AVG_POOL] = avg_pool,
-    [OCT_STEP_SOFTMAX] = softmax,   [OCT_STEP_FLOAT] = float_fallback,
+    [OCT_STEP_QUANTIZE] = write_quantize,
+    [OCT_STEP_DEQUANTIZE] = write_dequantize,
+    [OCT_STEP_CONV] = write_conv,
+    [OCT_STEP_CONV_FLOAT] = write_conv_float,
+    [OCT_STEP_ADD] = write_add,
+    [OCT_STEP_MUL] = write_mul,
+    [OCT_STEP_MAX_POOL] = write_max_pool,
+    [OCT_STEP_AVG_POOL] = write_avg_pool,
+    [OCT_STEP_SOFTMAX] = write_softmax_step,
+    [OCT_STEP_FLOAT] = write_float_fallback,
 };

@@ -52,7 +52,7 @@ bool oct_class_names_fit(const char *text, int64_t count)
 }
 
 /* Finds a line; NULL beyond the last. */
-static const char *line_of(const char *text, int64_t number, size_t *bytes)
+static const char *find_line(const char *text, int64_t number, size_t *bytes)
 {
     while (text && number-- > 0) {
         text = strchr(text, '\n');
@@ -67,7 +67,7 @@ oct_shown oct_class_name(const char *text, int64_t number)
 {
     size_t bytes;
     oct_shown shown = {0};
-    const char *line = line_of(text, number, &bytes);
+    const char *line = find_line(text, number, &bytes);
     if (line) return oct_show(line, bytes);
     snprintf(shown.text, sizeof shown.text, "class %" PRId64, number);
     return shown;
@@ -77,7 +77,7 @@ oct_status oct_class_names_check(const char *text, const oct_dataset *data, cons
 {
     for (int64_t i = 0; text && data->class_names && i < data->classes; i++) {
         size_t bytes = 0;
-        const char *name = data->class_names[i], *line = line_of(text, i, &bytes);
+        const char *name = data->class_names[i], *line = find_line(text, i, &bytes);
         OCT_CHECK(line && bytes == strlen(name) && memcmp(line, name, bytes) == 0, OCT_DATA,
                   "%s: its class %" PRId64 " is %s, but that of the data is %s; take the classes "
                   "that it was trained with",

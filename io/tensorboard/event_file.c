@@ -27,6 +27,7 @@ static void append(oct_proto *m, const void *bytes, size_t count)
     m->length += count;
 }
 
+/* Appends a number of 7 bits a byte, low ones first; the top bit says that more follow. */
 static void append_varint(oct_proto *m, uint64_t value)
 {
     uint8_t bytes[VARINT_MAX];
@@ -45,6 +46,7 @@ static void append_key(oct_proto *m, int field, int kind)
     append_varint(m, (uint64_t)field << KIND_BITS | (uint64_t)kind);
 }
 
+/* Appends a number of `bytes` bytes, little-endian. */
 static void append_little(oct_proto *m, uint64_t bits, int bytes)
 {
     uint8_t little[8];
@@ -114,7 +116,7 @@ void oct_proto_free(oct_proto *message)
 }
 
 static const char prefix[] = "events.out.tfevents.";
-enum { SESSION_START = 1, HEAD = 12, TAIL = 4, HOST_MAX = 64 };
+enum { SESSION_START = 1, LENGTH = 8, CHECKSUM = 4, HOST_MAX = 64 };
 
 /* CRC-32C (RFC 3720, B.4), masked as TFRecord wants it. */
 static uint32_t masked_crc(const uint8_t *bytes, size_t count)
@@ -129,42 +131,31 @@ static uint32_t masked_crc(const uint8_t *bytes, size_t count)
     return (crc >> 15 | crc << 17) + 0xA282EAD8U;
 }
 
-static void put_little(uint8_t *bytes, uint64_t value, int count)
-{
-    for (int i = 0; i < count; i++)
-        bytes[i] = (uint8_t)(value >> 8 * i);
-}
-
-static void lose(oct_event_file *file, const char *reason)
+/* Says once that something could not be written. */
+static void warn_of_loss(oct_event_file *file, const char *reason)
 {
     if (!file->lost)
         oct_log(OCT_LOG_WARN, "%s: %s; events are lost, but the run continues", file->path, reason);
     file->lost = true;
 }
 
-/* Frees the event. */
+/* Writes a message in its frame: length, checksum of the length, message, checksum of the message. Frees the event. */
 static void write_event(oct_event_file *file, oct_proto *event)
 {
-    uint8_t *frame = NULL;
-    size_t size = HEAD + event->length + TAIL;
-    if (file->fd < 0) {
-        oct_proto_free(event);
-        return;
-    }
-    if (event->failed || oct_alloc(&frame, size, 1) != OCT_OK) {
-        oct_fail_clear();
-        lose(file, "out of memory");
-    } else {
-        put_little(frame, event->length, 8);
-        put_little(frame + 8, masked_crc(frame, 8), 4);
-        memcpy(frame + HEAD, event->data, event->length);
-        put_little(frame + HEAD + event->length, masked_crc(event->data, event->length), 4);
-        if (!oct_file_append(&file->fd, &file->length, frame, size)) lose(file, strerror(errno));
-    }
-    oct_free(&frame);
+    oct_proto frame = {.failed = event->failed};
+    append_little(&frame, event->length, LENGTH);
+    if (!frame.failed) append_little(&frame, masked_crc(frame.data, LENGTH), CHECKSUM);
+    append(&frame, event->data, event->length);
+    append_little(&frame, masked_crc(event->data, event->length), CHECKSUM);
+    if (file->fd >= 0 && frame.failed)
+        warn_of_loss(file, "out of memory");
+    else if (file->fd >= 0 && !oct_file_append(&file->fd, &file->length, frame.data, frame.length))
+        warn_of_loss(file, strerror(errno));
+    oct_proto_free(&frame);
     oct_proto_free(event);
 }
 
+/* A message with the time and a step. */
 static oct_proto begin_event(int64_t step)
 {
     struct timespec now;
@@ -187,19 +178,19 @@ bool oct_event_file_named(const char *name)
     return strncmp(name, prefix, sizeof(prefix) - 1) == 0;
 }
 
-/* The time in the name of a file: of now, or after those that are there. Readers sort by the names. */
-static oct_status next_time(const char *path, int64_t *next)
+/* Finds the time for the name of a file: now, or after those of the files that are there. Readers sort by the names. */
+static oct_status find_next_time(const char *path, int64_t *next)
 {
     *next = (int64_t)time(NULL);
     DIR *folder = opendir(path);
     OCT_CHECK(folder, OCT_RESOURCE, "%s: %s", path, strerror(errno));
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        int64_t there = 0;
+        int64_t used = 0;
         const char *digit = entry->d_name + sizeof(prefix) - 1;
         if (!oct_event_file_named(entry->d_name)) continue;
         for (int i = 0; i < 10 && *digit >= '0' && *digit <= '9'; i++)
-            there = 10 * there + (*digit++ - '0');
-        if (there >= *next) *next = there + 1;
+            used = 10 * used + (*digit++ - '0');
+        if (used >= *next) *next = used + 1;
     }
     closedir(folder);
     return OCT_OK;
@@ -210,7 +201,7 @@ oct_status oct_event_file_create(oct_event_file *file, const char *folder, int64
     int64_t seconds;
     char host[HOST_MAX] = "host";
     *file = (oct_event_file){.fd = -1};
-    OCT_TRY(next_time(folder, &seconds));
+    OCT_TRY(find_next_time(folder, &seconds));
     gethostname(host, sizeof(host) - 1);
     OCT_TRY(oct_format(&file->path, "%s/%s%010lld.%s.%lld", folder, prefix, (long long)seconds,
                        host, (long long)getpid()));

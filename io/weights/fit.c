@@ -429,22 +429,19 @@ static oct_status match_names(fit *f)
     return OCT_OK;
 }
 
-static oct_status check_range(const fit *f, const model_tensor *s)
-{
-    const oct_weight *array = &f->weights->arrays[s->array];
-    const float *values = f->weights->values + array->data;
-    if (s->range.min >= s->range.max) return OCT_OK;
-    for (int64_t i = 0; i < oct_weight_numel(array); i++)
-        OCT_CHECK((double)values[i] >= s->range.min && (double)values[i] <= s->range.max, OCT_DATA,
-                  "%s: %s holds %g, outside of %g to %g", f->weights->path,
-                  SHOW(array_name(f, s->array)), (double)values[i], s->range.min, s->range.max);
-    return OCT_OK;
-}
-
+/* Copies the arrays into their tensors, after all of them have been checked. */
 static oct_status fill_tensors(const fit *f)
 {
-    for (size_t i = 0; i < f->num_tensors; i++)
-        if (f->tensors[i].array >= 0) OCT_TRY(check_range(f, &f->tensors[i]));
+    for (size_t i = 0; i < f->num_tensors; i++) {
+        const model_tensor *t = &f->tensors[i];
+        if (t->array < 0 || t->range.min >= t->range.max) continue;
+        const oct_weight *array = &f->weights->arrays[t->array];
+        const float *values = f->weights->values + array->data;
+        for (int64_t k = 0; k < oct_weight_numel(array); k++)
+            OCT_CHECK((double)values[k] >= t->range.min && (double)values[k] <= t->range.max,
+                      OCT_DATA, "%s: %s holds %g, outside of %g to %g", f->weights->path,
+                      SHOW(array_name(f, t->array)), (double)values[k], t->range.min, t->range.max);
+    }
     for (size_t i = 0; i < f->num_tensors; i++) {
         const model_tensor *s = &f->tensors[i];
         if (s->array < 0) continue;
