@@ -157,9 +157,7 @@ static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, 
         input[k] = values[node->input[k]];
     if (network->owner_of[i] >= 0)
         oct_float_network_owner_layer(network, network->owner_of[i], &layer);
-    const oct_to_onnx_layer_call call = {
-        .layer = &layer, .input = input, .num_inputs = node->num_inputs, .own_names = is_first};
-    const oct_to_onnx_ref y = oct_to_onnx_layer_write(w, &call);
+    const oct_to_onnx_ref y = oct_to_onnx_layer_write(w, &layer, node->num_inputs, input, is_first);
     values[node->output] = y;
     if (y.name && !oct_shape_equal(&y.tensor.shape, &network->tensors[node->output].shape))
         oct_to_onnx_fail(w, OCT_DEFECT, "%s: the shape of its output is not what ONNX would make",

@@ -35,7 +35,6 @@ void *oct_to_onnx_fail(oct_to_onnx_writer *w, oct_status code, const char *forma
 
 /* What comes from now on belongs to this layer. The name must live as long as the writer. */
 void oct_to_onnx_layer_begin(oct_to_onnx_writer *w, const char *layer);
-const char *oct_to_onnx_layer_name(const oct_to_onnx_writer *w);
 /* A copy of a name that lives as long as the writer; NULL on failure. */
 const char *oct_to_onnx_name(oct_to_onnx_writer *w, const char *format, ...) OCT_PRINTF(2, 3);
 
@@ -125,11 +124,9 @@ typedef struct oct_to_onnx_layer_call {
     const oct_float_layer *layer;
     const oct_to_onnx_ref *input;
     int num_inputs;
-    /* These are set where it is written: the layer's arguments, oct_<type>_args (core/tensor/op_args.h), and the operator
-     * of its line in the table. */
-    const void *args;
-    const char *op;
-    bool own_names; /* its arrays keep their names, "layer1.conv.weight" */
+    const void *args; /* oct_<type>_args (core/tensor/op_args.h) */
+    const char *op;   /* of its line in the table */
+    bool own_names;   /* its arrays keep their names, "layer1.conv.weight" */
 } oct_to_onnx_layer_call;
 
 typedef struct oct_to_onnx_layer_type {
@@ -142,12 +139,11 @@ typedef struct oct_to_onnx_layer_type {
 extern const oct_to_onnx_layer_type oct_to_onnx_math_layers[]; /* up to one without a type */
 
 /* Writes a layer; fails the writer with a problem (OCT_PREPARE) that names it where there is no form for it. */
-oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c);
+oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_float_layer *layer,
+                                        int num_inputs, const oct_to_onnx_ref *input,
+                                        bool own_names);
 
-/* What the files of layers share: an array of the layer, as a constant in PyTorch's layout. */
-const char *oct_to_onnx_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                              const char *array);
-/* The same of an array (C) that belongs to the tensor, of as many dimensions. */
+/* For the files of layers: an array (C) of the layer as a constant that belongs to its input, of as many dimensions. */
 const char *oct_to_onnx_channel_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                                       const char *array);
 

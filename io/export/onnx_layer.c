@@ -8,44 +8,32 @@
 #include <math.h>
 #include <string.h>
 
-/* channels: (C) beside (N, C, H, W) becomes (C, 1, 1). */
+/* Adds an array of the layer as a constant in PyTorch's layout. channels: (C) beside (N, C, H, W) becomes (C, 1, 1). */
 static const char *add_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                             const oct_layer_array *array, bool channels)
+                             const char *name, bool channels)
 {
+    const oct_layer_array *array = oct_layer_array_find(c->layer, name);
     oct_torch_array made;
+    if (!array)
+        return oct_to_onnx_fail(w, OCT_PREPARE, "%s: this %s has no %s", c->layer->name,
+                                c->layer->type, name);
     if (oct_torch_array_make(&made, c->layer, array, &c->input[0].tensor) != OCT_OK)
-        return oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its %s", c->layer->name,
-                                array->name);
+        return oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its %s", c->layer->name, name);
     if (channels && made.ndim == 1 && c->input[0].tensor.shape.ndim == 4 && made.dim[0] > 1) {
         made.ndim = 3;
         made.dim[1] = made.dim[2] = 1;
     }
-    const char *name =
-        c->own_names ? oct_to_onnx_name(w, "%s.%s", c->layer->name, array->name) : NULL;
-    const char *constant = oct_to_onnx_constant(w, name, OCT_F32, made.ndim, made.dim, made.data);
+    const char *own_name = c->own_names ? oct_to_onnx_name(w, "%s.%s", c->layer->name, name) : NULL;
+    const char *constant =
+        oct_to_onnx_constant(w, own_name, OCT_F32, made.ndim, made.dim, made.data);
     oct_free(&made.data);
     return constant;
-}
-
-static const char *find_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                              const char *array, bool channels)
-{
-    const oct_layer_array *found = oct_layer_array_find(c->layer, array);
-    if (found) return add_array(w, c, found, channels);
-    return oct_to_onnx_fail(w, OCT_PREPARE, "%s: this %s has no %s", c->layer->name, c->layer->type,
-                            array);
-}
-
-const char *oct_to_onnx_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                              const char *array)
-{
-    return find_array(w, c, array, false);
 }
 
 const char *oct_to_onnx_channel_array(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
                                       const char *array)
 {
-    return find_array(w, c, array, true);
+    return add_array(w, c, array, true);
 }
 
 /* Layers with windows or weights: convolutions, pools, linear layers, norms. */
@@ -80,8 +68,8 @@ static const char *add_weighted(oct_to_onnx_writer *w, const oct_to_onnx_layer_c
                                 const char *type)
 {
     const bool bias = has_bias(c);
-    const char *input[] = {c->input[0].name, oct_to_onnx_array(w, c, "weight"),
-                           bias ? oct_to_onnx_array(w, c, "bias") : NULL};
+    const char *input[] = {c->input[0].name, add_array(w, c, "weight", false),
+                           bias ? add_array(w, c, "bias", false) : NULL};
     return oct_to_onnx_node_add(w, type, bias ? 3 : 2, input);
 }
 
@@ -124,10 +112,10 @@ static oct_to_onnx_ref write_linear(oct_to_onnx_writer *w, const oct_to_onnx_lay
         return (oct_to_onnx_ref){y, {.shape = out}};
     }
     const char *x = oct_to_onnx_channels_last(w, c->input[0]);
-    const char *weight = OCT_TO_ONNX(w, "Transpose", oct_to_onnx_array(w, c, "weight"));
+    const char *weight = OCT_TO_ONNX(w, "Transpose", add_array(w, c, "weight", false));
     oct_to_onnx_ints_set(w, "perm", 2, (int64_t[]){1, 0});
     const char *y = OCT_TO_ONNX(w, "MatMul", x, weight);
-    if (has_bias(c)) y = OCT_TO_ONNX(w, "Add", y, oct_to_onnx_array(w, c, "bias"));
+    if (has_bias(c)) y = OCT_TO_ONNX(w, "Add", y, add_array(w, c, "bias", false));
     return oct_to_onnx_channels_first(w, y, out);
 }
 
@@ -135,9 +123,9 @@ static oct_to_onnx_ref write_batch_norm(oct_to_onnx_writer *w, const oct_to_onnx
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     const char *y =
-        OCT_TO_ONNX(w, "BatchNormalization", x.name, oct_to_onnx_array(w, c, "weight"),
-                    oct_to_onnx_array(w, c, "bias"), oct_to_onnx_array(w, c, "running_mean"),
-                    oct_to_onnx_array(w, c, "running_var"));
+        OCT_TO_ONNX(w, "BatchNormalization", x.name, add_array(w, c, "weight", false),
+                    add_array(w, c, "bias", false), add_array(w, c, "running_mean", false),
+                    add_array(w, c, "running_var", false));
     oct_to_onnx_float_set(w, "epsilon", ((const oct_batch_norm_args *)c->args)->eps);
     return (oct_to_onnx_ref){y, x.tensor};
 }
@@ -378,7 +366,7 @@ static oct_to_onnx_ref write_parameter(oct_to_onnx_writer *w, const oct_to_onnx_
     const char *size = OCT_TO_ONNX(w, "Concat", batch,
                                    oct_to_onnx_list(w, file_shape.ndim - 1, file_shape.dim + 1));
     oct_to_onnx_int_set(w, "axis", 0);
-    return (oct_to_onnx_ref){OCT_TO_ONNX(w, "Expand", oct_to_onnx_array(w, c, "weight"), size),
+    return (oct_to_onnx_ref){OCT_TO_ONNX(w, "Expand", add_array(w, c, "weight", false), size),
                              {.shape = shape}};
 }
 
@@ -414,13 +402,13 @@ static const oct_to_onnx_layer_type *find_type(const char *name)
     return NULL;
 }
 
-oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_float_layer *layer,
+                                        int num_inputs, const oct_to_onnx_ref *input,
+                                        bool own_names)
 {
-    const oct_float_layer *layer = c->layer;
     const oct_to_onnx_ref none = {.name = NULL};
     oct_args_buffer args;
-    oct_to_onnx_layer_call call = *c;
-    if (oct_layer_passes(layer->type)) return c->input[0];
+    if (oct_layer_passes(layer->type)) return input[0];
     const oct_to_onnx_layer_type *type = find_type(layer->type);
     const oct_module_type *module = oct_module_type_find(layer->type);
     if (!type || !module) {
@@ -429,9 +417,9 @@ oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_to_onnx
                          layer->name, layer->type);
         return none;
     }
-    if (type->inputs > 0 && c->num_inputs != type->inputs) {
+    if (type->inputs > 0 && num_inputs != type->inputs) {
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: this %s has %d inputs, but a file has %d of it",
-                         layer->name, layer->type, c->num_inputs, type->inputs);
+                         layer->name, layer->type, num_inputs, type->inputs);
         return none;
     }
     if (oct_args_read(module->args, layer->type, &layer->args, &args) != OCT_OK) {
@@ -439,10 +427,13 @@ oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_to_onnx
         oct_fail_clear();
         return none;
     }
-    for (int i = 0; i < c->num_inputs; i++)
-        if (!c->input[i].name) return none;
+    for (int i = 0; i < num_inputs; i++)
+        if (!input[i].name) return none;
     oct_to_onnx_layer_begin(w, layer->name);
-    call.args = &args;
-    call.op = type->op;
-    return type->write(w, &call);
+    return type->write(w, &(oct_to_onnx_layer_call){.layer = layer,
+                                                    .input = input,
+                                                    .num_inputs = num_inputs,
+                                                    .own_names = own_names,
+                                                    .args = &args,
+                                                    .op = type->op});
 }

@@ -136,9 +136,7 @@ static oct_to_onnx_ref write_concat(oct_to_onnx_program *p, const oct_step *step
     for (int i = 0; i < step->num_inputs; i++)
         input[i] = oct_to_onnx_view(p->w, rescale_input(p, step, i),
                                     oct_to_onnx_value_shape(&p->program->values[step->input[i]]));
-    return oct_to_onnx_layer_write(
-        p->w,
-        &(oct_to_onnx_layer_call){.layer = &layer, .input = input, .num_inputs = step->num_inputs});
+    return oct_to_onnx_layer_write(p->w, &layer, step->num_inputs, input, false);
 }
 
 static oct_to_onnx_ref write_argmax(oct_to_onnx_program *p, const oct_step *step)
@@ -146,8 +144,7 @@ static oct_to_onnx_ref write_argmax(oct_to_onnx_program *p, const oct_step *step
     const oct_float_layer layer = {.type = "argmax", .name = step->name};
     oct_to_onnx_ref x = p->values[step->input[0]];
     x.name = oct_to_onnx_widen(p, step->input[0], x.name);
-    oct_to_onnx_ref y = oct_to_onnx_layer_write(
-        p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
+    oct_to_onnx_ref y = oct_to_onnx_layer_write(p->w, &layer, 1, &x, false);
     const oct_value *out = &p->program->values[step->output];
     if (y.name && y.tensor.shape.ndim == 3)
         y = oct_to_onnx_view(p->w, y, OCT_SHAPE(1, oct_value_numel(out)));
@@ -166,8 +163,7 @@ static oct_to_onnx_ref write_interpolate(oct_to_onnx_program *p, const oct_step 
     const bool mixes = oct_is_bilinear((oct_interpolation)step->interpolate.mode);
     x.name = mixes ? oct_to_onnx_dequantize(p, step->input[0], x.name)
                    : oct_to_onnx_widen(p, step->input[0], x.name);
-    oct_to_onnx_ref y = oct_to_onnx_layer_write(
-        p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
+    oct_to_onnx_ref y = oct_to_onnx_layer_write(p->w, &layer, 1, &x, false);
     if (!mixes) {
         y.name = oct_to_onnx_narrow(p, step->output, y.name);
         return y;

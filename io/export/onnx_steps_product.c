@@ -403,8 +403,7 @@ static oct_to_onnx_ref write_softmax(oct_to_onnx_program *p, const oct_step *ste
     oct_to_onnx_ref x = p->values[step->input[0]];
     x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
     const oct_float_layer layer = {.type = "softmax", .name = step->name};
-    const oct_to_onnx_ref y = oct_to_onnx_layer_write(
-        p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
+    const oct_to_onnx_ref y = oct_to_onnx_layer_write(p->w, &layer, 1, &x, false);
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SOFTMAX, step);
     return quantize_to_value(p, step->output, y);
 }
@@ -436,9 +435,7 @@ static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_st
             p->w, p->values[step->input[i]],
             fallback_input_shape(&p->program->values[step->input[i]], fallback->dims[i]));
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FALLBACK, step);
-    return oct_to_onnx_layer_write(
-        p->w,
-        &(oct_to_onnx_layer_call){.layer = &layer, .input = input, .num_inputs = step->num_inputs});
+    return oct_to_onnx_layer_write(p->w, &layer, step->num_inputs, input, false);
 }
 
 oct_to_onnx_write *const oct_to_onnx_product_steps[OCT_STEP_KINDS] = {

@@ -105,11 +105,6 @@ void oct_to_onnx_layer_begin(oct_to_onnx_writer *w, const char *layer)
     w->layer = layer;
 }
 
-const char *oct_to_onnx_layer_name(const oct_to_onnx_writer *w)
-{
-    return w->layer;
-}
-
 const char *oct_to_onnx_name(oct_to_onnx_writer *w, const char *format, ...)
 {
     char text[512];
