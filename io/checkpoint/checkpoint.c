@@ -181,6 +181,7 @@ static const char *failure_reason(const char *path)
     return strncmp(text, kind, sizeof kind - 1) == 0 ? text + sizeof kind - 1 : text;
 }
 
+/* Opens the newest good checkpoint of a phase (NULL: of any); a warning names damaged ones before it. */
 static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const char *phase,
                               bool on_disk)
 {

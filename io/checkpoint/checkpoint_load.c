@@ -250,6 +250,7 @@ out:
     return status;
 }
 
+/* Adds a line where an array is missing in the file, or has another type or shape there. */
 static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *differences)
 {
     char name[OCT_ITEM_PATH], in_file[96], in_model[96];

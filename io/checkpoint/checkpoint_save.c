@@ -63,6 +63,7 @@ static bool is_copied_early(const oct_saved_array *a)
     return a->buffer || a->bytes <= SMALL;
 }
 
+/* Copies the values that may change before the next update; the list then points to the copies. */
 static oct_status copy_early(saving *s)
 {
     size_t bytes = 0;
@@ -274,6 +275,7 @@ static void set_state(oct_checkpoint_writer *w, state next)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* The thread: waits for a save, carries it out and leaves its outcome, until it is to stop. */
 static void *carry_out_saves(void *user)
 {
     oct_checkpoint_writer *w = user;

@@ -66,6 +66,7 @@ static bool read_hex(const char *text, uint8_t digest[32])
     return true;
 }
 
+/* Reads an entry; false where it has another form. */
 static bool read_entry(json_t *item, oct_manifest_entry *entry)
 {
     const char *file, *sha256;

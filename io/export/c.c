@@ -64,6 +64,7 @@ static void write_title(oct_to_c *w, oct_text *text, const char *indent, int64_t
     oct_to_c_add(w, text, " -> %s */\n", shape_text(oct_step_output(w->program, step), out));
 }
 
+/* Writes the constants and the call of a step, each with its title, and the hook AFTER_LAYER. */
 static void write_step(oct_to_c *w, int64_t number)
 {
     const oct_step *step = &w->program->steps[number];
@@ -121,6 +122,7 @@ static void find_quantizer(oct_to_c_file *f)
     f->after_quantizer = at + 1;
 }
 
+/* Writes what comes before the kernels: what the compiler must do, macros that users may set, and the scratch. */
 static void write_preamble(oct_to_c_file *f)
 {
     oct_to_c *w = &f->w;
@@ -253,6 +255,7 @@ typedef struct golden {
     uint8_t *output; /* of the samples and of the pixels */
 } golden;
 
+/* Makes the samples of the self-test and computes their outputs. */
 static oct_status compute_golden(const oct_to_c_file *f, golden *g)
 {
     const oct_export *job = f->w.job;
@@ -297,6 +300,8 @@ static void write_comparison(oct_to_c_file *f, oct_text *text, const char *funct
                  out, first, out);
 }
 
+/* Writes the function that computes the samples and counts numbers that differ. Its constants do not count as the
+ * model's. */
 static void write_self_test(oct_to_c_file *f, const golden *g, oct_text *text)
 {
     oct_to_c *w = &f->w;
@@ -336,6 +341,8 @@ static void write_self_test(oct_to_c_file *f, const golden *g, oct_text *text)
     oct_to_c_add(w, text, "    return differ;\n}\n#endif\n");
 }
 
+/* Writes the .c file. Steps are written first, since they find the kernels, constants and sizes that come before
+ * them. */
 static oct_status write_source(oct_to_c_file *f, oct_exported *out)
 {
     oct_to_c *w = &f->w;

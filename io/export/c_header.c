@@ -78,6 +78,7 @@ static void write_normalisation(oct_to_c_file *f)
                      (double)job->std[c]);
 }
 
+/* Writes the declarations of the functions that the model has. */
 static void write_api(oct_to_c_file *f)
 {
     oct_to_c *w = &f->w;

@@ -99,6 +99,7 @@ static const char *expand_letter(const oct_to_c_form *f, char letter, const char
     }
 }
 
+/* Writes a line of a kernel's text, with what its '$' letters stand for. */
 static void write_line(oct_to_c *w, const oct_to_c_form *form, const char *names, const char *line)
 {
     for (const char *at = line; *at;) {

@@ -37,6 +37,7 @@ static void write_dequantize(oct_to_c *w, oct_to_c_call *c)
                  c->from, c->to);
 }
 
+/* Writes a table of codes, as bytes where the codes are bytes. */
 static void write_lut(oct_to_c *w, oct_to_c_call *c)
 {
     const int64_t size = c->step->lut.size, entries = oct_qtable_size(c->x->q);
@@ -143,6 +144,7 @@ static void write_interpolate(oct_to_c *w, oct_to_c_call *c)
                  (long long)s->in_c, (long long)c->number, (long long)c->number, c->from, c->to);
 }
 
+/* Writes a pool: the numbers of its pool_layer, the kernel by how averages are rounded, and the call. */
 static void write_pool(oct_to_c *w, oct_to_c_call *c)
 {
     const oct_conv_shape *s = &c->step->pool.shape;

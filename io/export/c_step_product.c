@@ -74,6 +74,7 @@ static void write_fixed(oct_to_c *w, const oct_rounding_row *rounding, int64_t n
     oct_free(&shift);
 }
 
+/* Writes what sums are multiplied by: floats, or whole numbers and shifts. */
 static void write_multipliers(oct_to_c *w, const layer *l)
 {
     const int64_t channels = l->step->conv.shape.out_c;
@@ -93,6 +94,7 @@ static void write_multipliers(oct_to_c *w, const layer *l)
     oct_free(&fixed);
 }
 
+/* Writes the numbers of a conv_layer. */
 static void write_layer(oct_to_c *w, const layer *l)
 {
     const oct_step *step = l->step;
@@ -162,6 +164,7 @@ static const char *find_kernel(const layer *l)
     return oct_conv_is_depthwise(s) ? "depthwise" : "conv_general";
 }
 
+/* Writes a layer with weights: its constants, its kernel and its call. */
 static void write_conv(oct_to_c *w, oct_to_c_call *c)
 {
     const layer l = describe_layer(w, c);
@@ -227,6 +230,7 @@ typedef struct factors {
     float factor;
 } factors;
 
+/* Writes the numbers of a pair_layer: how far apart the numbers of both tensors are, bounds and factors. */
 static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
 {
     oct_broadcast b = {0};
@@ -304,6 +308,7 @@ static void write_add(oct_to_c *w, oct_to_c_call *c)
                parameters);
 }
 
+/* Writes the call of a product of two. */
 static void write_mul(oct_to_c *w, oct_to_c_call *c)
 {
     const pair p = describe_pair(w, c);

@@ -72,6 +72,7 @@ oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *la
     return OCT_OK;
 }
 
+/* Adds a module that has parameters or buffers. */
 static oct_status add_owner(void *user, oct_module *module)
 {
     oct_float_network *network = user;
@@ -91,6 +92,7 @@ static int64_t owner_of(const oct_float_network *network, const oct_module *modu
     return -1;
 }
 
+/* Traces the model, and notes the owner of each call and where each tensor was an image before it was flattened. */
 static oct_status find_layers(oct_float_network *network, oct_module *root,
                               const oct_example *example)
 {

@@ -254,6 +254,7 @@ static oct_to_onnx_ref write_argmax(oct_to_onnx_writer *w, const oct_to_onnx_lay
     return (oct_to_onnx_ref){y, {.shape = shape}};
 }
 
+/* A mean over one dimension, or over rows and columns. */
 static oct_to_onnx_ref write_mean(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;

@@ -188,6 +188,7 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
                              {.shape = OCT_SHAPE(s.dim[0], out_h, out_w, c)}};
 }
 
+/* Writes the sums of a layer over planes, as a Conv. */
 static oct_to_onnx_ref convolve(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
 {
     const oct_conv_shape *s = &step->conv.shape;
@@ -384,6 +385,7 @@ static const char *average_in_float(oct_to_onnx_program *p, const oct_step *step
     return y;
 }
 
+/* An average that is a sum times one factor is exact as a convolution; others are taken in float. */
 static oct_to_onnx_ref write_avg_pool(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->pool.shape;
@@ -418,6 +420,7 @@ static oct_shape fallback_input_shape(const oct_value *v, int dims)
     return shape;
 }
 
+/* A layer that stays float is written as in a float network. */
 static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_fallback *fallback = step->fallback;

@@ -17,6 +17,7 @@ typedef struct file_writer {
     size_t size;   /* of the tensors so far */
 } file_writer;
 
+/* Adds the entry of a tensor to the header and, where there is room, its values to the data. */
 static oct_status add_tensor(file_writer *out, const char *layer, const oct_layer_array *array,
                              const oct_torch_array *made)
 {
@@ -34,6 +35,7 @@ static oct_status add_tensor(file_writer *out, const char *layer, const oct_laye
     return OCT_OK;
 }
 
+/* Adds the parameters and buffers of a module. */
 static oct_status add_arrays_of_owner(file_writer *out, int64_t owner)
 {
     const oct_float_network *network = out->network;
@@ -68,6 +70,7 @@ static oct_status add_all(file_writer *out)
     return OCT_OK;
 }
 
+/* The tensors come after the header, so a first pass makes the header alone and finds its length. */
 static oct_status write_network(const oct_export *job, oct_exported *out)
 {
     file_writer sizes = {.network = job->network}, all = {.network = job->network};

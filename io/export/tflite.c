@@ -249,6 +249,7 @@ static int make_input(oct_to_tflite_program *p, int i)
         (oct_tflite_quant){.codes = &p->program->values[quantizer->output].q});
 }
 
+/* Declares the output under its name; one of a single position is (1, C). */
 static void declare_output(oct_to_tflite_program *p)
 {
     const oct_value *v = &p->program->values[p->program->output];
@@ -276,6 +277,7 @@ static void add_channel_numbers(oct_to_tflite_program *p, const char *key, const
     oct_text_free(&text);
 }
 
+/* Writes inputs, steps, metadata and output. */
 static void write_program(oct_to_tflite_program *p)
 {
     const oct_program *program = p->program;

@@ -154,6 +154,7 @@ static int write_reshape(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_input(p, step, 0, v->h, v->w, v->c);
 }
 
+/* A constant is put around by PADV2; in other modes each row, column and channel is read by its place. */
 static int write_pad(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_pad_shape *s = &step->pad.shape;
@@ -195,6 +196,7 @@ static int slice_channels(oct_to_tflite_writer *w, int x, int64_t pixels, int64_
         oct_to_tflite_like(w, x, 2, (int64_t[]){pixels, n}), OCT_TO_TFLITE_NO_OPTIONS);
 }
 
+/* Reads x in the sizes dims and transposes these. */
 static int transpose(oct_to_tflite_writer *w, int x, int n, const int64_t *dims,
                      const int64_t *perm)
 {
@@ -339,6 +341,7 @@ static int gather_nearest(oct_to_tflite_program *p, const oct_step *step, int x,
     return oct_to_tflite_gather(p->w, x, axis, out, places);
 }
 
+/* TFLite's own resize is taken where it reads the same pixels, otherwise GATHER. */
 static int write_interpolate(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->interpolate.shape;

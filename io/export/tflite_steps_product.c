@@ -430,6 +430,7 @@ static int write_max_pool(oct_to_tflite_program *p, const oct_step *step)
     return pool(p, step, OCT_TFLITE_MAX_POOL_2D, x, padding);
 }
 
+/* TFLite averages what lies inside of the input; padding that counts is put around it before. */
 static int write_avg_pool(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->pool.shape;

@@ -257,6 +257,7 @@ static oct_status make_temp(oct_new_file *f)
     return OCT_OK;
 }
 
+/* Makes the temp file of a new file and reserves its space. */
 static oct_status begin_file(oct_new_file *f, const char *path, size_t size)
 {
     struct stat info;
@@ -350,6 +351,7 @@ bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size)
     return false;
 }
 
+/* Makes a folder; one that is there is fine. */
 static oct_status make_folder(const char *path)
 {
     struct stat info;

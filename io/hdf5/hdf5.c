@@ -111,6 +111,7 @@ static oct_status sort_objects(oct_h5 *h5)
     return OCT_OK;
 }
 
+/* Asks the child what is in the file, and checks all of it. */
 static oct_status list_objects(oct_h5 *h5, oct_h5_child *child)
 {
     oct_h5_message m = {.kind = OCT_H5_LIST, .bytes = h5->span.size};

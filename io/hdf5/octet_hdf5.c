@@ -136,6 +136,7 @@ static const uint8_t *read_page(uint64_t number)
     return pages[kept].received ? pages[kept].bytes : NULL;
 }
 
+/* Small stretches are copied from pages that are kept; large ones are requested as they are. */
 static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t options, haddr_t at, size_t size,
                           void *to)
 {
@@ -360,6 +361,7 @@ typedef struct listing {
 
 static herr_t visit_object(hid_t group, const char *name, const H5L_info_t *info, void *user);
 
+/* Sends what an object is and, of a group, all that is in it. */
 static bool send_object(hid_t object, listing *l)
 {
     oct_h5_message m = {.kind = OCT_H5_OBJECT, .type = 'g'};
@@ -374,6 +376,7 @@ static bool send_object(hid_t object, listing *l)
             H5Literate(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_object, l) >= 0);
 }
 
+/* Appends a name to the path, sends the object there, and cuts the path back. */
 static herr_t visit_object(hid_t group, const char *name, const H5L_info_t *info, void *user)
 {
     listing *l = user;
@@ -409,6 +412,7 @@ static struct {
     oct_h5_message description;
 } array;
 
+/* Opens the array that later requests read, and sends what it is. */
 static bool open_array(hid_t file, const char *name)
 {
     oct_h5_refusal why;

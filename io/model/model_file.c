@@ -100,6 +100,7 @@ static oct_status transfer_text(const model_file *f, const char *path, size_t mo
                      : oct_h5_read_text(f->h5, path, most, text);
 }
 
+/* The arrays of a step, whose shapes follow from the text. */
 static oct_status transfer_step_arrays(const model_file *f, int64_t number, oct_step *step)
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
@@ -123,6 +124,7 @@ static oct_status transfer_step_arrays(const model_file *f, int64_t number, oct_
     return OCT_OK;
 }
 
+/* The text of the program, then the arrays of its steps. */
 static oct_status transfer_program(const model_file *f, oct_program *program)
 {
     oct_text text = {0};
@@ -160,6 +162,7 @@ static oct_status transfer_certificate(const model_file *f, oct_certificate *c)
     return transfer_text(f, "certificate/fallbacks", OCT_MODEL_TEXT_MAX, true, &c->fallbacks);
 }
 
+/* The number of the format; that of another Octet is refused with the remedy. */
 static oct_status transfer_format(const model_file *f)
 {
     int64_t format = FORMAT;

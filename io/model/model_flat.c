@@ -109,6 +109,7 @@ static oct_status copy_means(oct_model *m, const oct_flat *flat, const uint8_t *
     return OCT_OK;
 }
 
+/* Copies golden inputs and digests, and checks that the outputs are those of the digests. */
 static oct_status copy_golden(oct_model *m, const oct_flat *flat, const uint8_t *digests)
 {
     const oct_program *p = &m->program;
@@ -232,6 +233,7 @@ static oct_status count_items(flat_writer *f)
     return OCT_OK;
 }
 
+/* Writes the arrays of all steps, and where each begins. */
 static void write_arrays(const flat_writer *f)
 {
     oct_flat_array *array = section(f, OCT_FLAT_ARRAYS);
@@ -277,6 +279,7 @@ static void write_model_section(flat_writer *f)
     if (m->port_names) memcpy(end, m->port_names, strlen(m->port_names) + 1);
 }
 
+/* Writes the header, after all else, whose digest it has. */
 static void write_header(const flat_writer *f)
 {
     oct_flat_header *h = (oct_flat_header *)(void *)f->bytes;

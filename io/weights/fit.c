@@ -105,6 +105,8 @@ static const char *array_name(const fit *f, int64_t array)
 /* A name as a message shows it; valid until the end of the expression's block. */
 #define SHOW(name) oct_show(name, strlen(name)).text
 
+/* Lists the arrays of the file by their names in the model. Refuses rules that fit no array, and names that come
+ * twice. */
 static oct_status list_names(fit *f)
 {
     const int rules = f->rules->map->count;
@@ -289,6 +291,7 @@ static oct_status add_tensor(fit *f, const oct_module *module, const char *name,
     return OCT_OK;
 }
 
+/* Lists the parameters and buffers of a module. */
 static oct_status list_tensors(void *user, oct_module *module)
 {
     fit *f = user;
@@ -312,6 +315,7 @@ static bool fits_pattern(const char *path, const char *pattern)
     return strcmp(path, pattern) == 0;
 }
 
+/* Refuses a rule of init_skip that fits no parameter. */
 static oct_status check_skips(const fit *f)
 {
     for (int i = 0; i < f->rules->skip->count; i++) {
@@ -388,6 +392,7 @@ static bool choose_layout(model_tensor *s, const oct_weight *array)
     return true;
 }
 
+/* Finds a tensor's array, by the name in the file that its network was read from, or by its path. */
 static oct_status match_tensor(fit *f, model_tensor *s)
 {
     oct_weight_report *report = f->report;

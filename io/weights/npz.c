@@ -58,6 +58,7 @@ static oct_status open_archive(oct_weight_file *file)
     return OCT_OK;
 }
 
+/* Reads an array as floats; the archive may have changed since it was listed. */
 static oct_status read_array(oct_weight_file *file, const oct_weight *weight, float *to)
 {
     const int64_t numel = oct_weight_numel(weight);

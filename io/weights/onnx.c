@@ -19,6 +19,7 @@ static bool is_weight(const oct_onnx_value *v)
     return v->parameter && v->data && v->dtype == OCT_F32;
 }
 
+/* Lists the float initializers, and finds which are weights (in, out) of a product. */
 static oct_status open_graph(oct_weight_file *file)
 {
     initializers *s;

@@ -139,6 +139,7 @@ void oct_weight_floats(oct_weight_type type, const uint8_t *from, int64_t n, flo
         to[i] = read_float(type, from + i * bytes);
 }
 
+/* Reads an array, whose numbers must be finite. */
 static oct_status read_array(oct_weight_file *file, const oct_weight_format *format, int64_t i)
 {
     const oct_weights *w = file->weights;
