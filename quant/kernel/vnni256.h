@@ -6,27 +6,12 @@
  *
  * Product: panels of 8 columns; a register block is up to 6 rows by 2 panels.
  */
-#include "quant/kernel/kernel.h"
+#define OCT_SIMD_256
+#include "quant/kernel/simd.h"
 
-#include <immintrin.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { COLUMNS = 8, TILE_BYTES = COLUMNS * OCT_WORD };
-
-typedef int32_t lanes __attribute__((vector_size(32)));
-
-INLINE __m256i load(const void *at)
-{
-    return _mm256_loadu_si256((const __m256i *)at);
-}
-
-INLINE __m256i first_lanes(int64_t count)
-{
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count < 8 ? (int)count : 8), lane);
-}
 
 INLINE lanes broadcast(const char *at)
 {
@@ -38,19 +23,6 @@ INLINE lanes broadcast(const char *at)
 INLINE lanes add_products(lanes sum, lanes codes, lanes w)
 {
     return (lanes)VNNI256_MADD((__m256i)sum, (__m256i)codes, (__m256i)w);
-}
-
-INLINE lanes read_lanes(const int32_t *acc, int64_t count)
-{
-    return (lanes)_mm256_maskload_epi32(acc, first_lanes(count));
-}
-
-INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
-{
-    if (count >= COLUMNS)
-        _mm256_storeu_si256((__m256i *)(void *)acc, (__m256i)sum);
-    else if (count > 0)
-        _mm256_maskstore_epi32(acc, first_lanes(count), (__m256i)sum);
 }
 
 static void pack_tile(const int8_t *tile, int8_t *packed)

@@ -14,23 +14,20 @@
 
 #include <string.h>
 
-oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq)
-{
-    oct_quantized *q = (oct_quantized *)m;
-    OCT_ASSERT(oct_is_quantized(m) && !q->fake_quant);
-    q->fake_quant = &(*fq)->base;
-    q->target = (*fq)->target;
-    if (m->type->step && m->type->step->adopted) m->type->step->adopted(m, *fq);
-    *fq = NULL;
-    return oct_module_add_child(m, "fake_quant", &q->fake_quant);
-}
-
 void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq)
 {
     oct_quantized *q = (oct_quantized *)m;
     OCT_ASSERT(oct_is_quantized(m) && !q->fake_quant);
     q->fake_quant = &fq->base;
     q->target = fq->target;
+}
+
+oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq)
+{
+    oct_quantized_borrow(m, *fq);
+    if (m->type->step && m->type->step->adopted) m->type->step->adopted(m, *fq);
+    *fq = NULL;
+    return oct_module_add_child(m, "fake_quant", &((oct_quantized *)m)->fake_quant);
 }
 
 oct_domain oct_inputs_domain(oct_context *cx, oct_tensor *const *x, int n, int min)

@@ -249,8 +249,7 @@ typedef struct layer_rounding {
     oct_conv_shape shape;
     oct_channels ch;
     int8_t *codes;       /* chosen */
-    float *weight;       /* what they stand for */
-    int8_t *requantized; /* the codes of these weights */
+    int8_t *requantized; /* the codes of the weights in the middle of these */
     double *factor, *moved;
 } layer_rounding;
 
@@ -259,7 +258,6 @@ static void end_rounding(layer_rounding *w)
     oct_channels_free(&w->ch);
     oct_free(&w->codes);
     oct_free(&w->requantized);
-    oct_free(&w->weight);
     oct_free(&w->factor);
     oct_free(&w->moved);
 }
@@ -307,14 +305,13 @@ static void round_group(layer_rounding *w, int64_t group)
 static void center_weights(const layer_rounding *w)
 {
     const int64_t k = oct_conv_depth(&w->shape);
-    const float *weight = oct_f32(&w->layer.weight->value);
     for (int64_t o = 0; o < w->shape.out_c; o++) {
-        const float *own = weight + o * k;
-        const int64_t largest = find_largest(own, k);
-        const float limit = fabsf(own[largest]);
+        float *weight = oct_f32(&w->layer.weight->value) + o * k;
+        const int64_t largest = find_largest(weight, k);
+        const float limit = fabsf(weight[largest]);
         for (int64_t i = 0; i < k; i++) {
             const float centre = (float)w->codes[o * k + i] * w->ch.scale[o];
-            w->weight[o * k + i] = i == largest ? own[i] : fminf(fmaxf(centre, -limit), limit);
+            if (i != largest) weight[i] = fminf(fmaxf(centre, -limit), limit);
         }
     }
 }
@@ -343,17 +340,15 @@ oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *r
     const size_t k = (size_t)oct_conv_depth(&w.shape), all = (size_t)w.shape.out_c * k;
     float *weight = oct_f32(&w.layer.weight->value);
     OCT_TRY_OUT(oct_alloc(&w.requantized, all, 1));
-    OCT_TRY_OUT(oct_alloc(&w.weight, all, sizeof *w.weight));
     OCT_TRY_OUT(oct_alloc(&w.factor, k * k, sizeof *w.factor));
     OCT_TRY_OUT(oct_alloc(&w.moved, all, sizeof *w.moved));
     for (int64_t group = 0; group < input->groups; group++) {
         OCT_TRY_OUT(factor_products(input, group, w.factor));
         round_group(&w, group);
     }
-    center_weights(&w);
     OCT_TRY_OUT(oct_alloc(&exact, all, sizeof *exact));
     memcpy(exact, weight, all * sizeof *exact);
-    memcpy(weight, w.weight, all * sizeof *weight);
+    center_weights(&w);
     *rounded = scales_stay(&w);
     if (!*rounded) memcpy(weight, exact, all * sizeof *weight);
 out:
