@@ -18,7 +18,7 @@ enum { OCT_MAX_INPUTS = 64, OCT_MODEL_INPUTS = 8 };
 /* The trace and the lifetimes hear of each call site that has been executed. */
 typedef struct oct_site {
     oct_module *module; /* NULL: a functional op */
-    const char *op;     /* its name, or that of the module's type */
+    const char *op;     /* its name, or that of the module's type; NULL: an input of the model */
     oct_tensor *const *input;
     int num_inputs;
     oct_tensor *output;

@@ -24,12 +24,12 @@ typedef struct held_block {
 } held_block;
 
 /* A call site, as it was learned, is compared with the one that runs. */
-typedef struct site {
+typedef struct call_site {
     const oct_module *module;
     const char *op;
     int num_inputs;
     int64_t input[OCT_MAX_INPUTS], output; /* blocks, -1: memory of others */
-} site;
+} call_site;
 
 struct oct_lifetimes {
     oct_arena *arena;
@@ -38,13 +38,13 @@ struct oct_lifetimes {
     size_t first_alive;            /* all blocks before it are gone */
     int64_t *learned;              /* last reader of each block */
     size_t num_learned, cap_learned;
-    site *sites;
+    call_site *sites;
     size_t num_sites, cap_sites;
     size_t next;   /* call sites that have ended in this forward */
     int64_t bytes; /* of the learned forward, at most at a time */
     bool knows;    /* a forward has been learned */
-    bool lost;     /* this one takes another way */
-    bool diverged;
+    bool lost;     /* this one takes another way, or is not recorded: nothing is freed any more */
+    bool diverged; /* it has read what was freed */
 };
 
 oct_status oct_lifetimes_create(oct_lifetimes **lifetimes)
@@ -61,45 +61,35 @@ void oct_lifetimes_destroy(oct_lifetimes **lifetimes)
     oct_free(lifetimes);
 }
 
-static int64_t most_bytes(const oct_lifetimes *l)
+/* Keeps what the first forward has shown: the last reader of each block, and the most bytes that live at a time. */
+static oct_status keep_learned(oct_lifetimes *l)
 {
-    int64_t most = 0;
-    for (int64_t k = 0; k <= (int64_t)l->num_sites; k++) {
+    OCT_TRY(oct_grow(&l->learned, &l->cap_learned, l->num_blocks, sizeof *l->learned));
+    l->num_learned = l->num_blocks;
+    l->bytes = 0;
+    for (size_t i = 0; i < l->num_blocks; i++)
+        l->learned[i] = l->blocks[i].last;
+    for (int64_t k = 0; k <= (int64_t)l->num_sites; k++) { /* the blocks that live at call site k */
         int64_t now = 0;
         for (size_t i = 0; i < l->num_blocks; i++)
             if (l->blocks[i].born <= k && l->blocks[i].last >= k)
                 now += (int64_t)l->blocks[i].bytes;
-        if (now > most) most = now;
+        if (now > l->bytes) l->bytes = now;
     }
-    return most;
-}
-
-void oct_lifetimes_end(oct_lifetimes *l, const oct_tensor *y)
-{
-    if (l->knows || l->lost) return;
-    if (y->trace_value >= 0) l->blocks[y->trace_value].last = forever;
-    if (oct_grow(&l->learned, &l->cap_learned, l->num_blocks, sizeof *l->learned) != OCT_OK) {
-        oct_fail_clear(); /* the next forward learns */
-        return;
-    }
-    for (size_t i = 0; i < l->num_blocks; i++)
-        l->learned[i] = l->blocks[i].last;
-    l->num_learned = l->num_blocks;
-    l->bytes = most_bytes(l);
     l->knows = true;
+    return OCT_OK;
 }
 
-int64_t oct_lifetimes_bytes(const oct_lifetimes *l)
+int64_t oct_lifetimes_end(oct_lifetimes *l, const oct_tensor *y)
 {
+    if (!y && l->diverged) return -1;
+    if (!y || l->knows || l->lost) return l->bytes;
+    if (y->trace_value >= 0) l->blocks[y->trace_value].last = forever;
+    if (keep_learned(l) != OCT_OK) oct_fail_clear(); /* the next forward learns */
     return l->bytes;
 }
 
-bool oct_lifetimes_diverged(const oct_lifetimes *l)
-{
-    return l->diverged;
-}
-
-/* Takes the data of a tensor, and the number of its block; NULL with a record on failure. inner: an
+/* Borrows a block for the data of a tensor, and gives its number; NULL with a record on failure. inner: an
  * atomic module makes it. */
 static void *borrow_block(oct_lifetimes *l, size_t bytes, bool inner, int64_t *number)
 {
@@ -117,7 +107,7 @@ static void *borrow_block(oct_lifetimes *l, size_t bytes, bool inner, int64_t *n
 }
 
 /* Returns the block in which data is, or -1. */
-static int64_t block_of(const oct_lifetimes *l, const void *data)
+static int64_t find_block(const oct_lifetimes *l, const void *data)
 {
     for (size_t i = l->first_alive; i < l->num_blocks; i++) {
         const held_block *b = &l->blocks[i];
@@ -127,23 +117,13 @@ static int64_t block_of(const oct_lifetimes *l, const void *data)
     return -1;
 }
 
-/* False when the tensor's memory has gone: the forward has diverged. */
-static bool is_readable(oct_lifetimes *l, const oct_tensor *x)
-{
-    if (x->trace_value < 0 ||
-        (x->trace_value < (int64_t)l->num_blocks && l->blocks[x->trace_value].memory))
-        return true;
-    l->diverged = true;
-    return false;
-}
-
-static void give_back(const oct_lifetimes *l, held_block *b)
+static void free_block(const oct_lifetimes *l, held_block *b)
 {
     oct_arena_give(l->arena, b->memory);
     b->memory = NULL;
 }
 
-static void learn_site(oct_lifetimes *l, const site *s)
+static void record_site(oct_lifetimes *l, const call_site *s)
 {
     if (oct_grow(&l->sites, &l->cap_sites, l->num_sites + 1, sizeof *l->sites) != OCT_OK) {
         oct_fail_clear();
@@ -156,13 +136,13 @@ static void learn_site(oct_lifetimes *l, const site *s)
 }
 
 /* What an atomic module made beside its output is freed at once; no other call site has seen it. */
-static void drop_inner(oct_lifetimes *l, int64_t output)
+static void free_inner_blocks(oct_lifetimes *l, int64_t output)
 {
     for (size_t i = l->num_blocks; i-- > l->first_alive && l->blocks[i].inner;) {
         held_block *b = &l->blocks[i];
         b->inner = false;
         if (!b->memory || (int64_t)i == output) continue;
-        give_back(l, b);
+        free_block(l, b);
         b->last = (int64_t)l->next;
     }
 }
@@ -170,24 +150,24 @@ static void drop_inner(oct_lifetimes *l, int64_t output)
 void oct_lifetimes_done(oct_lifetimes *l, const oct_site *executed)
 {
     if (l->lost) return;
-    site s = {.module = executed->module,
-              .op = executed->op,
-              .num_inputs = executed->num_inputs,
-              .output = executed->output->trace_value};
+    call_site s = {.module = executed->module,
+                   .op = executed->op,
+                   .num_inputs = executed->num_inputs,
+                   .output = executed->output->trace_value};
     for (int i = 0; i < s.num_inputs; i++)
         s.input[i] = executed->input[i]->trace_value;
     if (l->knows) { /* the same call site as in the learned forward? */
-        const site *known = &l->sites[l->next];
+        const call_site *known = &l->sites[l->next];
         l->lost = l->next >= l->num_sites || s.module != known->module ||
                   strcmp(s.op, known->op) != 0 || s.num_inputs != known->num_inputs ||
                   s.output != known->output ||
                   memcmp(s.input, known->input, (size_t)s.num_inputs * sizeof s.input[0]) != 0;
     }
     if (l->lost) return;
-    if (!l->knows) learn_site(l, &s);
-    drop_inner(l, s.output);
+    if (!l->knows) record_site(l, &s);
+    free_inner_blocks(l, s.output);
     for (size_t i = l->first_alive; l->knows && i < l->num_blocks && i < l->num_learned; i++)
-        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) give_back(l, &l->blocks[i]);
+        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) free_block(l, &l->blocks[i]);
     while (l->knows && l->first_alive < l->num_blocks && !l->blocks[l->first_alive].memory)
         l->first_alive++;
     l->next++;
@@ -275,10 +255,14 @@ bool oct_inputs_present(const oct_context *cx, oct_tensor *const *inputs, int n)
 bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n)
 {
     if (!oct_inputs_present(cx, inputs, n)) return false;
-    for (int i = 0; i < n && oct_context_frees(cx); i++)
-        if (!is_readable(cx->lifetimes, inputs[i]))
-            oct_context_fail(cx, OCT_DEFECT,
-                             "an operation reads a value that was not planned to live until it");
+    oct_lifetimes *l = cx->lifetimes;
+    for (int i = 0; i < n && oct_context_frees(cx); i++) {
+        const int64_t block = inputs[i]->trace_value;
+        if (block < 0 || (block < (int64_t)l->num_blocks && l->blocks[block].memory)) continue;
+        l->diverged = true;
+        oct_context_fail(cx, OCT_DEFECT,
+                         "an operation reads a value that was not planned to live until it");
+    }
     return cx->status == OCT_OK;
 }
 
@@ -304,7 +288,7 @@ static oct_tensor *tensor_over(oct_context *cx, oct_dtype dtype, oct_shape shape
 
 oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data)
 {
-    int64_t trace_value = oct_context_frees(cx) ? block_of(cx->lifetimes, data) : -1;
+    int64_t trace_value = oct_context_frees(cx) ? find_block(cx->lifetimes, data) : -1;
     return tensor_over(cx, dtype, shape, data, trace_value);
 }
 

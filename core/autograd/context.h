@@ -54,7 +54,7 @@ struct oct_context {
                                  /* others may not be there while it runs part by part */
     oct_draws draws;             /* of this step */
     oct_leaf_watch watch;
-    bool met;                      /* all ranks have, about a sum of this step */
+    bool met;                      /* all ranks have synchronized for a sum of this step */
     oct_batch_part part;           /* set by who begins forwards, kept over them */
     bool record;                   /* keep a tape */
     bool release_on_backward;      /* backward gives back what the forward made as it runs, so   */
@@ -70,9 +70,9 @@ struct oct_context {
     oct_module *module;            /* innermost module being called; messages name it */
     oct_module *hook;              /* whose hooks run, or NULL: what they call are call sites too */
     struct oct_param *open_params; /* parameters whose leaf gradients await their fold */
-    int64_t
-        norm_group; /* leaves of a norm group, a power of two, or 0: the whole batch; set by who */
-                    /* begins steps, who then sums the notes too (op/norm_groups.h) */
+    /* Leaves of a norm group, a power of two, or 0: the whole batch; set by who begins steps, who then sums the notes
+     * too (op/norm_groups.h). */
+    int64_t norm_group;
     bool norm_share_all; /* all ranks get the sums of all groups, as one of them may compute */
                          /* another's leaf again; set by who begins steps */
     struct oct_norm_note *norm_notes; /* what batch norms have seen in this step, call by call */
@@ -134,7 +134,7 @@ void oct_scratch_end(oct_context *cx, void *block);
  * Who reads what last is learned. The first forward keeps the output of every call site and writes down
  * which call site read which; later ones that take the same way give each block of memory back after
  * its last reader. A forward that takes another way keeps what it has from there on. Should it read
- * what has gone already, it fails, and oct_lifetimes_diverged says that the failure is only this: let
+ * what has gone already, it fails, and oct_lifetimes_end says that the failure is only this: let
  * the same forward run again without lifetimes.
  *
  * That holds for forwards that read tensors by modules and ops alone, since nothing else is seen:
@@ -147,12 +147,9 @@ void oct_scratch_end(oct_context *cx, void *block);
 oct_status oct_lifetimes_create(oct_lifetimes **lifetimes) OCT_NODISCARD;
 void oct_lifetimes_destroy(oct_lifetimes **lifetimes);
 
-/* Ends a forward with its result y, which stays until the next oct_context_begin. */
-void oct_lifetimes_end(oct_lifetimes *lifetimes, const oct_tensor *y);
-/* Returns the most bytes that were needed at a time in the forward that was learned, had it freed
- * what is read no more; 0 before. */
-int64_t oct_lifetimes_bytes(const oct_lifetimes *lifetimes);
-/* True when the failed forward read what was gone. */
-bool oct_lifetimes_diverged(const oct_lifetimes *lifetimes);
+/* Ends a forward with its result y, which stays until the next oct_context_begin; NULL: it has failed. Returns the most
+ * bytes that were needed at a time in the forward that was learned, had it freed what is read no more, 0 before; -1: the
+ * forward has failed because it read what was gone. */
+int64_t oct_lifetimes_end(oct_lifetimes *lifetimes, const oct_tensor *y);
 /* Called for each call site that has been executed, while the lifetimes apply (oct_context_frees). */
 void oct_lifetimes_done(oct_lifetimes *lifetimes, const oct_site *executed);

@@ -6,7 +6,7 @@
  * from memory once. A group whose left neighbour of the tree waits is added to it where it is made, and needs
  * neither a row nor a merge: the bits are those of the merge, since nothing that waits is -0.
  */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
@@ -76,8 +76,10 @@ static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stre
     return most + per_round;
 }
 
-/* Takes the pending sums and their lists in one block; false when there is no memory. */
-static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
+/* Takes the pending sums, their lists and rows; stream->pending stays NULL, or has too few rows, when there is no memory.
+ * Rows are blocks of their own, which find room more easily than all in one. Where all groups make one part, the
+ * parameter's own memory is a row too, until the last merge: of two rows one is another. */
+static void take_rows(oct_context *cx, oct_leaf_stream *stream)
 {
     const oct_leaves *leaves = &cx->leaves;
     const int64_t groups = stream->num_groups;
@@ -87,29 +89,20 @@ static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
     bool last_is_merge = groups > 2 || (groups == 2 && per_round == 2);
     if (start.num_parts == 1 && last_is_merge) start.part_row = stream->param->parts;
     size_t pointers = per_round + 2 * (size_t)start.rows;
-    oct_leaf_pending *some =
-        oct_scratch(cx, sizeof *some + merges * sizeof(merge) + pointers * sizeof(float *));
-    if (!some) return false;
-    *some = start;
-    some->merges = (merge *)(void *)(some + 1);
-    some->row = (float **)(void *)(some->merges + merges);
-    some->unused = some->row + per_round;
-    some->own = some->unused + some->rows;
-    stream->some = some;
-    return true;
-}
-
-/* Takes a block for each row, which finds room more easily than all in one. Where all groups make one part,
- * its own memory is a row too, until the last merge: of two rows one is another. */
-static void take_rows(oct_context *cx, oct_leaf_stream *stream)
-{
-    if (!take_lists(cx, stream)) return;
-    oct_leaf_pending *some = stream->some;
-    if (some->part_row) some->unused[some->num_unused++] = some->part_row;
-    while (some->num_unused < some->rows) {
+    oct_leaf_pending *pending =
+        oct_scratch(cx, sizeof *pending + merges * sizeof(merge) + pointers * sizeof(float *));
+    if (!pending) return;
+    *pending = start;
+    pending->merges = (merge *)(void *)(pending + 1);
+    pending->row = (float **)(void *)(pending->merges + merges);
+    pending->unused = pending->row + per_round;
+    pending->own = pending->unused + pending->rows;
+    stream->pending = pending;
+    if (pending->part_row) pending->unused[pending->num_unused++] = pending->part_row;
+    while (pending->num_unused < pending->rows) {
         float *row = oct_scratch(cx, (size_t)oct_numel(&stream->param->value) * sizeof(float));
         if (!row) return;
-        some->own[some->num_own++] = some->unused[some->num_unused++] = row;
+        pending->own[pending->num_own++] = pending->unused[pending->num_unused++] = row;
     }
 }
 
@@ -147,66 +140,66 @@ OCT_CLONES static void add_rows(float *sum, const float *left, const float *righ
         sum[i] = left[i] + right[i];
 }
 
-static void merge_columns(const oct_leaf_pending *some, int64_t column, int64_t columns)
-{
-    for (int i = 0; i < some->num_merges; i++) {
-        const merge *m = &some->merges[i];
-        if (m->right)
-            add_rows(m->sum + column, m->left + column, m->right + column, columns);
-        else
-            memcpy(m->sum + column, m->left + column, (size_t)columns * sizeof(float));
-    }
-}
-
-static void do_merges(oct_leaf_pending *some, int64_t numel)
+/* Does the merges that are listed, some columns at a time. */
+static void do_merges(oct_leaf_pending *pending, int64_t numel)
 {
     int64_t blocks = (numel + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < blocks; b++)
-        merge_columns(some, b * COLUMNS, oct_min_i64(COLUMNS, numel - b * COLUMNS));
-    some->num_merges = 0;
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t column = b * COLUMNS, columns = oct_min_i64(COLUMNS, numel - column);
+        for (int i = 0; i < pending->num_merges; i++) {
+            const merge *m = &pending->merges[i];
+            if (m->right)
+                add_rows(m->sum + column, m->left + column, m->right + column, columns);
+            else
+                memcpy(m->sum + column, m->left + column, (size_t)columns * sizeof(float));
+        }
+    }
+    pending->num_merges = 0;
 }
 
 /* The sum of the part at hand is in the one row that waits; its last merge may write it in place. */
-static void end_part(oct_leaf_stream *stream)
+static void finish_part(oct_leaf_stream *stream)
 {
-    oct_leaf_pending *some = stream->some;
+    oct_leaf_pending *pending = stream->pending;
     const oct_param *param = stream->param;
-    float *row = some->waiting[--some->height], *part = param->parts + some->part * param->stride;
-    OCT_ASSERT(some->height == 0 && some->part < param->max_parts);
+    float *row = pending->waiting[--pending->height],
+          *part = param->parts + pending->part * param->stride;
+    OCT_ASSERT(pending->height == 0 && pending->part < param->max_parts);
     if (stream->layout) {
-        do_merges(some, oct_numel(&param->value));
+        do_merges(pending, oct_numel(&param->value));
         stream->layout->transpose(stream->layout, row, part);
-    } else if (some->num_merges > 0 && some->merges[some->num_merges - 1].sum == row) {
-        some->merges[some->num_merges - 1].sum = part;
+    } else if (pending->num_merges > 0 && pending->merges[pending->num_merges - 1].sum == row) {
+        pending->merges[pending->num_merges - 1].sum = part;
     } else {
-        some->merges[some->num_merges++] = (merge){part, row, NULL};
+        pending->merges[pending->num_merges++] = (merge){part, row, NULL};
     }
-    some->unused[some->num_unused++] = row;
-    some->part++;
+    pending->unused[pending->num_unused++] = row;
+    pending->part++;
 }
 
 /* Adds group `first + i` to what is summed; its row is the i-th of the round. */
-static void count_group(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
+static void merge_group(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
 {
-    oct_leaf_pending *some = stream->some;
-    const int64_t groups = groups_in(leaves, stream, &some->parts[some->part]);
-    const int64_t group = stream->first + i - some->part_begin;
+    oct_leaf_pending *pending = stream->pending;
+    const int64_t groups = groups_in(leaves, stream, &pending->parts[pending->part]);
+    const int64_t group = stream->first + i - pending->part_begin;
     int merges = oct_tree_merges(group, groups);
-    if (i == 0 && some->adds)
+    if (i == 0 && pending->adds)
         merges--; /* it was added where it was made */
     else
-        some->waiting[some->height++] = some->row[i];
+        pending->waiting[pending->height++] = pending->row[i];
     for (; merges > 0; merges--) { /* the two subtrees on top of the stack become one */
-        float *right = some->waiting[--some->height], *left = some->waiting[some->height - 1];
-        float *sum = left == some->part_row ? right : left;
-        some->merges[some->num_merges++] = (merge){sum, left, right};
-        some->unused[some->num_unused++] = sum == left ? right : left;
-        some->waiting[some->height - 1] = sum;
+        float *right = pending->waiting[--pending->height],
+              *left = pending->waiting[pending->height - 1];
+        float *sum = left == pending->part_row ? right : left;
+        pending->merges[pending->num_merges++] = (merge){sum, left, right};
+        pending->unused[pending->num_unused++] = sum == left ? right : left;
+        pending->waiting[pending->height - 1] = sum;
     }
     if (group + 1 < groups) return;
-    end_part(stream);
-    some->part_begin += groups;
+    finish_part(stream);
+    pending->part_begin += groups;
 }
 
 /* Hands the gradient of the watched leaf (cx->watch), if the round has it, to the audit; while a leaf is watched each
@@ -224,41 +217,27 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
 {
     oct_meanwhile(cx);
     if (cx->status != OCT_OK) return false;
-    if (stream->some && stream->end > stream->first) {
+    if (stream->pending && stream->end > stream->first) {
         report_watched_leaf(cx, stream);
         for (int64_t i = 0; i < stream->end - stream->first; i++)
-            count_group(&cx->leaves, stream, i);
-        do_merges(stream->some, oct_numel(&stream->param->value));
+            merge_group(&cx->leaves, stream, i);
+        do_merges(stream->pending, oct_numel(&stream->param->value));
     }
     stream->first = stream->end;
     if (stream->first == stream->num_groups) return false;
     int64_t size = stream->all ? stream->num_groups : round_size(stream);
     stream->end = oct_min_i64(stream->first + size, stream->num_groups);
-    oct_leaf_pending *some = stream->some;
-    if (some) {
-        some->adds = begins_by_adding(stream, stream->first - some->part_begin);
-        if (some->adds) some->row[0] = some->waiting[some->height - 1];
-        for (int64_t i = some->adds; i < stream->end - stream->first; i++)
-            some->row[i] = some->unused[--some->num_unused];
-        OCT_ASSERT(some->num_unused >= 0);
+    oct_leaf_pending *pending = stream->pending;
+    if (pending) {
+        pending->adds = begins_by_adding(stream, stream->first - pending->part_begin);
+        if (pending->adds) pending->row[0] = pending->waiting[pending->height - 1];
+        for (int64_t i = pending->adds; i < stream->end - stream->first; i++)
+            pending->row[i] = pending->unused[--pending->num_unused];
+        OCT_ASSERT(pending->num_unused >= 0);
     }
     *first = stream->first;
     *end = stream->end;
     return true;
-}
-
-/* Returns the leaves of a group of the round at hand. */
-static oct_leaf_group leaves_of(const oct_leaves *leaves, const oct_leaf_stream *stream,
-                                int64_t group)
-{
-    const oct_subtree *part = &stream->some->parts[stream->some->part];
-    int64_t n = group - stream->some->part_begin;
-    for (; n >= groups_in(leaves, stream, part); part++)
-        n -= groups_in(leaves, stream, part);
-    const int64_t first = n * stream->leaves, begin = part->first - leaves->first;
-    return (oct_leaf_group){.first = begin + first,
-                            .end = begin +
-                                   oct_min_i64(first + stream->leaves, leaves_in(leaves, part))};
 }
 
 oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_stream *stream,
@@ -268,10 +247,18 @@ oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_strea
         float *row = stream->all + group * oct_numel(&stream->param->value);
         return (oct_leaf_group){.first = group, .end = group + 1, .row = row, .add = true};
     }
-    oct_leaf_group g = leaves_of(&cx->leaves, stream, group);
-    g.row = stream->some->row[group - stream->first];
-    g.add = stream->some->adds && group == stream->first;
-    return g;
+    const oct_leaves *leaves = &cx->leaves;
+    const oct_leaf_pending *pending = stream->pending;
+    const oct_subtree *part = &pending->parts[pending->part];
+    int64_t n = group - pending->part_begin; /* of its part */
+    for (; n >= groups_in(leaves, stream, part); part++)
+        n -= groups_in(leaves, stream, part);
+    const int64_t first = n * stream->leaves, begin = part->first - leaves->first;
+    const int64_t end = oct_min_i64(first + stream->leaves, leaves_in(leaves, part));
+    return (oct_leaf_group){.first = begin + first,
+                            .end = begin + end,
+                            .row = pending->row[group - stream->first],
+                            .add = pending->adds && group == stream->first};
 }
 
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
@@ -281,10 +268,10 @@ void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
         oct_leaf_grads_end(cx, param);
         return;
     }
-    oct_leaf_pending *some = stream->some;
-    while (some && some->num_own > 0)
-        oct_scratch_end(cx, some->own[--some->num_own]);
-    oct_scratch_end(cx, some);
+    oct_leaf_pending *pending = stream->pending;
+    while (pending && pending->num_own > 0)
+        oct_scratch_end(cx, pending->own[--pending->num_own]);
+    oct_scratch_end(cx, pending);
     if (cx->status != OCT_OK) return;
     OCT_ASSERT(stream->first == stream->num_groups); /* every leaf went by */
     param->uses--;

@@ -1,12 +1,14 @@
 /* The tape records forwards and runs backwards.
  *
- * Nodes are linked from the last to the first, so backward is a walk along the list.
+ * Nodes are linked from the last to the first, so backward is a walk along the list. Parameter gradients are summed
+ * leaf by leaf into borrowed rows; the last use of a parameter in backward folds its rows along the fixed tree
+ * (core/base/leaves.h). What a dead branch of the forward left unfolded is folded when the walk ends.
  */
 #include "core/autograd/tape.h"
 
-#include "core/autograd/leaf_grads.h"
 #include "core/autograd/context.h"
 #include "core/base/cpu.h"
+#include "core/base/mem.h"
 #include "core/graph/trace.h"
 
 #include <string.h>
@@ -64,12 +66,20 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
     return node;
 }
 
+bool oct_node_save(oct_context *cx, oct_node *node, const void *what, size_t bytes)
+{
+    if (!node) return cx->status == OCT_OK;
+    node->saved = oct_save(cx, bytes);
+    if (node->saved) memcpy(node->saved, what, bytes);
+    return node->saved;
+}
+
 float *oct_grad_new(oct_context *cx, const oct_tensor *t)
 {
     return oct_scratch(cx, (size_t)oct_numel(t) * sizeof(float));
 }
 
-OCT_CLONES static void add(float *restrict sum, const float *restrict x, int64_t n)
+OCT_CLONES static void add_values(float *restrict sum, const float *restrict x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] += x[i];
@@ -82,7 +92,7 @@ void oct_add_grad(oct_context *cx, oct_tensor *x, float *grad)
         x->grad = grad;
         return;
     }
-    if (x->needs_grad && x->grad) add(x->grad, grad, oct_numel(x));
+    if (x->needs_grad && x->grad) add_values(x->grad, grad, oct_numel(x));
     oct_arena_give(cx->arena, grad);
 }
 
@@ -94,35 +104,127 @@ float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add)
     return x->grad;
 }
 
-/* Adds grad to x's too; grad stays as it is. */
-static void share_grad(oct_context *cx, oct_tensor *x, const float *grad)
-{
-    bool sum;
-    float *to = oct_grad_buffer(cx, x, &sum);
-    if (!to) return;
-    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++) {
-        if (sum)
-            add(to + i * n, grad + i * n, n);
-        else
-            memcpy(to + i * n, grad + i * n, (size_t)n * sizeof(float));
-    }
-}
-
-void oct_add_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad)
-{
-    if (!grad) return;
-    oct_tensor *heir = !b->needs_grad || (a->needs_grad && b->grad) ? a : b;
-    share_grad(cx, heir == a ? b : a, grad);
-    oct_add_grad(cx, heir, grad);
-}
-
 float *oct_detach_grad(oct_tensor *y)
 {
     float *grad = y->grad;
     y->grad = NULL;
     return grad;
+}
+
+void oct_param_used(oct_context *cx, oct_param *param)
+{
+    if (cx->record && cx->status == OCT_OK) param->uses++;
+}
+
+static size_t row_bytes(const oct_context *cx, const oct_param *param)
+{
+    return (size_t)cx->leaves.local * (size_t)oct_numel(&param->value) * sizeof(float);
+}
+
+static void fail_too_many_grads(oct_context *cx, const oct_param *param)
+{
+    oct_context_fail(cx, OCT_DEFECT, "parameter %s: more gradients than uses (oct_param_used)",
+                     param->name);
+}
+
+bool oct_param_needs_grads(oct_context *cx, const oct_param *param)
+{
+    if (cx->status != OCT_OK) return false;
+    if (!param->parts)
+        oct_context_fail(cx, OCT_DEFECT, "parameter %s is not bound (oct_params_bind)",
+                         param->name);
+    else if (param->folded)
+        oct_context_fail(cx, OCT_DEFECT, "parameter %s has its gradient already (oct_params_zero)",
+                         param->name);
+    else if (param->uses == 0)
+        fail_too_many_grads(cx, param);
+    return cx->status == OCT_OK;
+}
+
+float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
+{
+    if (!oct_param_needs_grads(cx, param)) return NULL;
+    if (param->rows) return param->rows;
+    float *rows = oct_scratch(cx, row_bytes(cx, param));
+    if (!rows) return NULL;
+    memset(rows, 0, row_bytes(cx, param));
+    param->next_open = cx->open_params;
+    cx->open_params = param;
+    param->rows = rows;
+    return rows;
+}
+
+void oct_leaf_watch_add(oct_context *cx, const void *vector, size_t bytes)
+{
+    const uint64_t both[2] = {cx->watch.digest, oct_digest(vector, bytes)};
+    cx->watch.digest = oct_digest(both, sizeof both);
+}
+
+/* Adds the watched leaf's own row, if a leaf is watched, to the digest. */
+static void watch_row(oct_context *cx, const void *rows, size_t bytes)
+{
+    if (cx->watch.active)
+        oct_leaf_watch_add(cx, (const char *)rows + (size_t)cx->watch.leaf * bytes, bytes);
+}
+
+/* Folds a parameter's rows along the tree over leaves into its parts. */
+static void fold_rows(oct_context *cx, oct_param *param)
+{
+    int64_t numel = oct_numel(&param->value);
+    watch_row(cx, param->rows, (size_t)numel * sizeof(float));
+    int parts = oct_tree_fold_f32(&cx->leaves, param->rows, numel);
+    OCT_ASSERT(parts <= param->max_parts);
+    for (int p = 0; p < parts; p++) {
+        const float *row = param->rows + p * numel;
+        float *part = param->parts + p * param->stride;
+        if (param->row_layout.transpose)
+            param->row_layout.transpose(&param->row_layout, row, part);
+        else
+            memcpy(part, row, (size_t)numel * sizeof(float));
+    }
+    oct_arena_give(cx->arena, param->rows);
+    param->rows = NULL;
+    param->folded = true;
+}
+
+void oct_leaf_grads_end(oct_context *cx, oct_param *param)
+{
+    if (cx->status != OCT_OK) return;
+    if (!param->rows || param->uses == 0)
+        fail_too_many_grads(cx, param);
+    else if (--param->uses == 0)
+        fold_rows(cx, param);
+}
+
+bool oct_batch_is_whole(oct_context *cx)
+{
+    if (cx->part == OCT_BATCH_WHOLE) return true;
+    cx->part = OCT_BATCH_PART_REFUSED;
+    oct_context_fail(cx, OCT_DEFECT, "a sum over the batch was asked of a part of it");
+    return false;
+}
+
+bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
+{
+    if (!oct_batch_is_whole(cx)) return false;
+    watch_row(cx, rows, (size_t)n * sizeof *rows);
+    oct_tree_fold_f64(&cx->leaves, rows, n);
+    oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));
+    cx->met = true;
+    return cx->status == OCT_OK;
+}
+
+/* Ends a backward: folds the rows of parameters that a branch without a gradient used too, and drops all rows of a
+ * backward that failed. */
+static void close_leaf_grads(oct_context *cx)
+{
+    for (oct_param *param = cx->open_params; param; param = param->next_open) {
+        if (param->rows && cx->status == OCT_OK) fold_rows(cx, param);
+        oct_arena_give(cx->arena, param->rows);
+        param->rows = NULL;
+        param->uses = 0;
+    }
+    cx->open_params = NULL;
 }
 
 oct_status oct_backward(oct_context *cx, oct_tensor *loss)
@@ -149,6 +251,6 @@ oct_status oct_backward(oct_context *cx, oct_tensor *loss)
     }
     cx->module = NULL;
     cx->last = NULL;
-    oct_leaf_grads_close(cx);
+    close_leaf_grads(cx);
     return cx->status;
 }

@@ -45,7 +45,8 @@ struct oct_arena {
 _Static_assert(sizeof(block) <= OCT_CACHE_LINE,
                "the header of a borrowed block fits its cache line");
 
-static bool round_up(size_t bytes, size_t more, size_t *rounded)
+/* Rounds bytes, and `more` for a header, up to cache lines; false with a record where that overflows. */
+static bool round_size(size_t bytes, size_t more, size_t *rounded)
 {
     size_t most;
     if (bytes == 0) bytes = 1;
@@ -74,7 +75,7 @@ oct_status oct_arena_create(oct_arena **arena)
     return oct_alloc(arena, 1, sizeof **arena);
 }
 
-static void drop_top(oct_arena *arena)
+static void drop_top_chunk(oct_arena *arena)
 {
     chunk *top = arena->top;
     arena->top = top->previous;
@@ -88,7 +89,7 @@ void oct_arena_destroy(oct_arena **arena)
     if (!*arena) return;
     oct_arena_reset(*arena);
     while ((*arena)->top)
-        drop_top(*arena);
+        drop_top_chunk(*arena);
     oct_free(arena);
 }
 
@@ -109,6 +110,7 @@ static oct_status add_chunk(oct_arena *arena, size_t size)
     return OCT_OK;
 }
 
+/* Makes the base that the last reset has planned. */
 static bool make_base(oct_arena *arena)
 {
     if (arena->wanted == 0) return true;
@@ -121,7 +123,7 @@ static bool make_base(oct_arena *arena)
 void *oct_arena_take(oct_arena *arena, size_t bytes)
 {
     size_t rounded;
-    if (!round_up(bytes, 0, &rounded) || !make_base(arena)) return NULL;
+    if (!round_size(bytes, 0, &rounded) || !make_base(arena)) return NULL;
     const chunk *top = arena->top;
     size_t room = 0; /* between the taken memory and the borrowed in the chunk on top */
     if (top) {
@@ -150,7 +152,7 @@ void oct_arena_rewind(oct_arena *arena, size_t mark)
     OCT_ASSERT(mark <= arena->position);
     while (arena->top && arena->top != arena->base && arena->top->start >= mark) {
         arena->overflow -= arena->top->size;
-        drop_top(arena);
+        drop_top_chunk(arena);
     }
     arena->position = mark;
 }
@@ -216,7 +218,7 @@ static block *borrow_alone(oct_arena *arena, size_t size)
 void *oct_arena_borrow(oct_arena *arena, size_t bytes)
 {
     size_t size;
-    if (!round_up(bytes, OCT_CACHE_LINE, &size) || !make_base(arena)) return NULL;
+    if (!round_size(bytes, OCT_CACHE_LINE, &size) || !make_base(arena)) return NULL;
     block *head = borrow_from_base(arena, size);
     if (!head && !(head = borrow_alone(arena, size))) return NULL;
     head->size = size;
@@ -265,7 +267,7 @@ static void plan_base(oct_arena *arena)
     }
     arena->wanted = oct_cache_aligned(arena->wanted); /* blocks are at its end */
     arena->max_overflow = 0;
-    if (base) drop_top(arena);
+    if (base) drop_top_chunk(arena);
     oct_mem_trim();
 }
 

@@ -131,12 +131,12 @@ const oct_collective oct_collective_one = {
  * anyway. */
 oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n)
 {
-    enum { PART = 4096 };
+    enum { AT_ONCE = 4096 };
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    double half[2 * PART];
+    double half[2 * AT_ONCE];
     if (group->size == 1) return OCT_OK;
     for (int64_t first = 0, some; first < n; first += some) {
-        some = n - first < PART ? n - first : PART;
+        some = n - first < AT_ONCE ? n - first : AT_ONCE;
         for (int64_t i = 0; i < some; i++) {
             half[2 * i] = (double)(values[first + i] >> 32);
             half[2 * i + 1] = (double)(values[first + i] & 0xffffffff);
@@ -149,7 +149,7 @@ oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n)
     return OCT_OK;
 }
 
-/* What a call gives each rank is all that has to be kept of it. */
+/* The calls of a replay. What a call gives each rank is all that has to be kept of it. */
 static oct_replay *replay_of(const oct_collective *self)
 {
     return (oct_replay *)(uintptr_t)self;
@@ -172,8 +172,8 @@ static oct_status read_total(oct_replay *r, void *total, size_t bytes)
     return OCT_OK;
 }
 
-static oct_status tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                               int64_t n, float *out)
+static oct_status replay_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves,
+                                      float *parts, int64_t n, float *out)
 {
     oct_replay *r = replay_of(self);
     const size_t bytes = (size_t)n * sizeof *out;
@@ -182,8 +182,8 @@ static oct_status tree_sum_f32(const oct_collective *self, const oct_leaves *lea
     return keep_total(r, out, bytes);
 }
 
-static oct_status tree_sum_f64(const oct_collective *self, const oct_leaves *leaves, double *parts,
-                               int64_t n, double *out)
+static oct_status replay_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
+                                      double *parts, int64_t n, double *out)
 {
     oct_replay *r = replay_of(self);
     const size_t bytes = (size_t)n * sizeof *out;
@@ -192,7 +192,7 @@ static oct_status tree_sum_f64(const oct_collective *self, const oct_leaves *lea
     return keep_total(r, out, bytes);
 }
 
-static oct_status max_i64(const oct_collective *self, int64_t *values, int64_t n)
+static oct_status replay_max_i64(const oct_collective *self, int64_t *values, int64_t n)
 {
     oct_replay *r = replay_of(self);
     const size_t bytes = (size_t)n * sizeof *values;
@@ -201,7 +201,7 @@ static oct_status max_i64(const oct_collective *self, int64_t *values, int64_t n
     return keep_total(r, values, bytes);
 }
 
-static oct_status broadcast(const oct_collective *self, void *data, size_t bytes, int root)
+static oct_status replay_broadcast(const oct_collective *self, void *data, size_t bytes, int root)
 {
     oct_replay *r = replay_of(self);
     if (r->again) return read_total(r, data, bytes);
@@ -209,44 +209,40 @@ static oct_status broadcast(const oct_collective *self, void *data, size_t bytes
     return keep_total(r, data, bytes);
 }
 
-static oct_status agree(const oct_collective *self, oct_status mine)
+static oct_status replay_agree(const oct_collective *self, oct_status mine)
 {
     const oct_replay *r = replay_of(self);
     return r->again ? mine : r->ranks->agree(r->ranks, mine);
 }
 
-static double waited(const oct_collective *self)
+static double replay_waited(const oct_collective *self)
 {
     const oct_replay *r = (const oct_replay *)self;
     return r->ranks->waited(r->ranks);
 }
 
-static const char *rank_name(const oct_collective *self, int rank, char text[128])
+static const char *replay_name(const oct_collective *self, int rank, char text[128])
 {
     const oct_replay *r = (const oct_replay *)self;
     return r->ranks->name(r->ranks, rank, text);
 }
 
-void oct_replay_record(oct_replay *replay, const oct_collective *ranks)
+void oct_replay_begin(oct_replay *replay, const oct_collective *ranks)
 {
+    replay->again = !ranks;
+    replay->at = 0;
+    if (!ranks) return;
     replay->face = (oct_collective){.rank = ranks->rank,
                                     .size = ranks->size,
-                                    .tree_sum_f32 = tree_sum_f32,
-                                    .tree_sum_f64 = tree_sum_f64,
-                                    .max_i64 = max_i64,
-                                    .broadcast = broadcast,
-                                    .agree = agree,
-                                    .waited = waited,
-                                    .name = rank_name};
+                                    .tree_sum_f32 = replay_tree_sum_f32,
+                                    .tree_sum_f64 = replay_tree_sum_f64,
+                                    .max_i64 = replay_max_i64,
+                                    .broadcast = replay_broadcast,
+                                    .agree = replay_agree,
+                                    .waited = replay_waited,
+                                    .name = replay_name};
     replay->ranks = ranks;
-    replay->again = false;
-    replay->used = replay->at = 0;
-}
-
-void oct_replay_again(oct_replay *replay)
-{
-    replay->again = true;
-    replay->at = 0;
+    replay->used = 0;
 }
 
 void oct_replay_free(oct_replay *replay)

@@ -56,8 +56,8 @@ oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n) 
 /* A replay lets one rank do again, alone, what the ranks have done together: it keeps the totals of a forward and
  * a backward, and returns them again.
  *
- *     oct_replay_record(&replay, group);   work over &replay.face
- *     oct_replay_again(&replay);           the same work, or what another rank did in it, over &replay.face
+ *     oct_replay_begin(&replay, group);   work over &replay.face
+ *     oct_replay_begin(&replay, NULL);    the same work, or what another rank did in it, over &replay.face
  */
 typedef struct oct_replay {
     oct_collective face;         /* first: its functions find the rest after it */
@@ -67,8 +67,8 @@ typedef struct oct_replay {
     size_t used, capacity, at;
 } oct_replay;
 
-/* Forgets what was kept. The sums of gradients, which go on besides a backward, are no part of it. */
-void oct_replay_record(oct_replay *replay, const oct_collective *ranks);
-/* From now on the calls need no other rank. A call in another order than was kept gives OCT_DEFECT. */
-void oct_replay_again(oct_replay *replay);
+/* Forgets what was kept, and keeps what the calls give from now on. The sums of gradients, which go on besides a
+ * backward, are no part of it. ranks NULL: from now on the calls give what was kept, and need no other rank; a call in
+ * another order than was kept gives OCT_DEFECT. */
+void oct_replay_begin(oct_replay *replay, const oct_collective *ranks);
 void oct_replay_free(oct_replay *replay);

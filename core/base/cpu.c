@@ -92,18 +92,18 @@ static pthread_once_t isa_once = PTHREAD_ONCE_INIT, model_once = PTHREAD_ONCE_IN
 static oct_isa_set isa;
 static char model[128] = "unknown";
 
-static oct_isa_set bit(oct_isa which)
+static oct_isa_set isa_bit(oct_isa which)
 {
     return 1u << which;
 }
 
 /* Each word allows its own set and those before it. */
-static bool allowed(const char *word, oct_isa_set *set)
+static bool isa_up_to(const char *word, oct_isa_set *set)
 {
     const size_t index = oct_registry_index(&words, word);
     *set = 0;
     for (size_t i = 0; i <= index && i < OCT_COUNT(listed); i++)
-        *set |= bit((oct_isa)((const isa_row *)listed[i] - rows));
+        *set |= isa_bit((oct_isa)((const isa_row *)listed[i] - rows));
     return index < OCT_COUNT(listed);
 }
 
@@ -115,8 +115,8 @@ static void find_isa(void)
     __builtin_cpu_init();
 #endif
     for (unsigned i = 0; i < OCT_ISA_COUNT; i++)
-        if (rows[i].present && rows[i].present()) isa |= bit((oct_isa)i);
-    if (word && allowed(word, &set)) isa &= set;
+        if (rows[i].present && rows[i].present()) isa |= isa_bit((oct_isa)i);
+    if (word && isa_up_to(word, &set)) isa &= set;
 }
 
 oct_isa_set oct_cpu_isa(void)
@@ -127,7 +127,7 @@ oct_isa_set oct_cpu_isa(void)
 
 bool oct_isa_has(oct_isa_set set, oct_isa which)
 {
-    return (set & bit(which)) != 0;
+    return (set & isa_bit(which)) != 0;
 }
 
 const char *oct_isa_name(oct_isa which)
@@ -147,7 +147,7 @@ oct_status oct_cpu_check(void)
 {
     const char *word = getenv("OCT_ISA");
     oct_isa_set set;
-    if (!word || allowed(word, &set)) return OCT_OK;
+    if (!word || isa_up_to(word, &set)) return OCT_OK;
     char choice[OCT_REGISTRY_CHOICE_BYTES];
     const char *near = oct_registry_nearest(&words, word);
     return oct_fail(OCT_USAGE, "OCT_ISA: \"%s\" is no instruction set%s%s; use %s", word,

@@ -50,9 +50,9 @@ int64_t oct_leaf_size(const oct_leaves *leaves, int64_t i)
     return oct_min_i64(leaves->leaf, leaves->samples - (leaves->first + i) * leaves->leaf);
 }
 
-/* True when the aligned node [first, first + span) cut at `count` is within leaves that end at
- * `end`; a node that its left half already fills is that half, so it is not grown to. */
-static bool may_grow(int64_t first, int64_t span, int64_t end, int64_t count)
+/* Says whether a rank whose leaves end at `end` has all of the node of twice this span, cut at `count`. A node that its
+ * left half already fills is that half, so it is not doubled to. */
+static bool can_double(int64_t first, int64_t span, int64_t end, int64_t count)
 {
     if (first % (2 * span) != 0) return false;
     return first + 2 * span <= end || (end == count && first + span < end);
@@ -64,7 +64,7 @@ int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS])
     int64_t end = leaves->first + leaves->local;
     for (int64_t first = leaves->first; first < end;) {
         int64_t span = 1;
-        while (may_grow(first, span, end, leaves->count))
+        while (can_double(first, span, end, leaves->count))
             span *= 2;
         OCT_ASSERT(n < OCT_MAX_PARTS);
         parts[n++] = (oct_subtree){first, span};
@@ -102,8 +102,8 @@ typedef struct element {
     void (*add)(void *sum, const void *x, int64_t n);
 } element;
 
-/* Part p begins at row >= p, so moving in ascending order overwrites only rows already folded. */
-static int fold(const element *e, const oct_leaves *leaves, char *rows, int64_t n)
+/* Folds the rows of each part along its tree, and moves its sum to row p. Part p begins at row >= p, so moving in ascending order overwrites only rows already folded. */
+static int fold_rows(const element *e, const oct_leaves *leaves, char *rows, int64_t n)
 {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts = oct_leaves_parts(leaves, parts);
@@ -127,12 +127,12 @@ static int fold(const element *e, const oct_leaves *leaves, char *rows, int64_t 
 
 int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n)
 {
-    return fold(&(element){sizeof *rows, add_f32}, leaves, (char *)rows, n);
+    return fold_rows(&(element){sizeof *rows, add_f32}, leaves, (char *)rows, n);
 }
 
 int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n)
 {
-    return fold(&(element){sizeof *rows, add_f64}, leaves, (char *)rows, n);
+    return fold_rows(&(element){sizeof *rows, add_f64}, leaves, (char *)rows, n);
 }
 
 /* Adds the vectors of a whole subtree of 4 or 8 into the first: all are read once, side by side, and one is
@@ -176,7 +176,7 @@ typedef struct merge_walk {
     void (*add_8)(void *const *v, size_t at, int64_t n);
 } merge_walk;
 
-/* Whether the next parts are `count` equal ones that make up the node [lo, lo + span). */
+/* Says whether the next parts are `count` equal ones that make up the node [lo, lo + span). */
 static bool is_made_of(const merge_walk *w, int64_t lo, int64_t span, int count)
 {
     const int64_t each = span / count;
@@ -265,7 +265,7 @@ oct_cut oct_cut_columns(int64_t leaves, int64_t columns, int threads)
 }
 
 /* Returns where the units of thread t begin; total * t may be too large a number. */
-static int64_t begin_of(const oct_cut *cut, int64_t t)
+static int64_t thread_begin(const oct_cut *cut, int64_t t)
 {
     if (t == cut->threads) return cut->total;
     const int64_t threads = cut->threads;
@@ -275,7 +275,7 @@ static int64_t begin_of(const oct_cut *cut, int64_t t)
 
 oct_tile oct_tile_begin(const oct_cut *cut, int t)
 {
-    return (oct_tile){.next = begin_of(cut, t), .last = begin_of(cut, t + 1)};
+    return (oct_tile){.next = thread_begin(cut, t), .last = thread_begin(cut, t + 1)};
 }
 
 bool oct_tile_next(const oct_cut *cut, oct_tile *tile)

@@ -27,7 +27,7 @@ static FILE *file;
 static void (*listener)(const char *text);
 
 /* Makes "octet: word: first line", the further lines of the text indented below. */
-static void compose(char line[LINE_BYTES], oct_log_level level, const char *text)
+static void compose_line(char line[LINE_BYTES], oct_log_level level, const char *text)
 {
     int head = snprintf(line, LINE_BYTES, "octet: %s",
                         level == OCT_LOG_ERROR  ? "error: "
@@ -52,7 +52,7 @@ static void wipe_bar(void)
     bar_shown = false;
 }
 
-static const char *now(char text[24])
+static const char *write_time(char text[24])
 {
     time_t seconds = time(NULL);
     struct tm parts;
@@ -61,10 +61,11 @@ static const char *now(char text[24])
 }
 
 /* A log that cannot be written must not stop a training run: say so once and go on without it. */
-static void append(const char *line)
+static void append_to_file(const char *line)
 {
     char time_text[24];
-    if (!file || (fprintf(file, "%s %s", now(time_text), line) >= 0 && fflush(file) == 0)) return;
+    if (!file || (fprintf(file, "%s %s", write_time(time_text), line) >= 0 && fflush(file) == 0))
+        return;
     int error = errno;
     fclose(file);
     file = NULL;
@@ -98,7 +99,7 @@ void oct_log_again(bool again)
 }
 
 /* A link would lead out of the folder that the log belongs to, and a pipe waits for a reader. */
-static oct_status open_file(const char *path, FILE **opened)
+static oct_status open_log_file(const char *path, FILE **opened)
 {
     struct stat info;
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
@@ -117,7 +118,7 @@ static oct_status open_file(const char *path, FILE **opened)
 oct_status oct_log_file(const char *path)
 {
     FILE *opened = NULL;
-    if (path && speaking) OCT_TRY(open_file(path, &opened));
+    if (path && speaking) OCT_TRY(open_log_file(path, &opened));
     pthread_mutex_lock(&lock);
     if (file) fclose(file);
     file = opened;
@@ -132,16 +133,17 @@ void oct_log_append(const char *path, const char *text)
     /* Neither a link nor a FIFO, which would block. */
     const int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return; /* a log that cannot be written stops no run */
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) dprintf(fd, "%s %s", now(time_text), text);
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+        dprintf(fd, "%s %s", write_time(time_text), text);
     close(fd);
 }
 
-OCT_PRINTF(2, 0) static void say(oct_log_level level, const char *format, va_list args)
+OCT_PRINTF(2, 0) static void write_line(oct_log_level level, const char *format, va_list args)
 {
     char text[LINE_BYTES], line[LINE_BYTES];
     if (oct_vsnprintf(text, sizeof text, format, args) < 0) return;
     oct_text_clean(text);
-    compose(line, level, text);
+    compose_line(line, level, text);
     pthread_mutex_lock(&lock);
     const bool left_out = repeats && level > OCT_LOG_ERROR;
     if (level == OCT_LOG_ERROR) oct_log_heard(line);
@@ -150,7 +152,7 @@ OCT_PRINTF(2, 0) static void say(oct_log_level level, const char *format, va_lis
         fputs(line, stderr);
         fflush(stderr);
     }
-    if (!left_out) append(line);
+    if (!left_out) append_to_file(line);
     pthread_mutex_unlock(&lock);
 }
 
@@ -159,7 +161,7 @@ void oct_log(oct_log_level level, const char *format, ...)
     if (!speaking) return;
     va_list args;
     va_start(args, format);
-    say(level, format, args);
+    write_line(level, format, args);
     va_end(args);
 }
 
@@ -167,7 +169,7 @@ void oct_log_anyone(oct_log_level level, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(level, format, args);
+    write_line(level, format, args);
     va_end(args);
 }
 

@@ -31,19 +31,19 @@ typedef struct header {
 static _Atomic size_t live_bytes, peak_bytes;
 static _Atomic int64_t fail_countdown;
 static _Thread_local struct {
-    bool on, refused;
-    size_t left;
-} guard;
+    size_t left; /* bytes that new blocks may take; SIZE_MAX: any number */
+    bool refused;
+} guard = {.left = SIZE_MAX};
 
 /* Handles are T ** of any T; copying the bytes keeps the aliasing rules. */
-static void *load(const void *handle)
+static void *load_pointer(const void *handle)
 {
     void *block;
     memcpy(&block, handle, sizeof block);
     return block;
 }
 
-static void store(void *handle, void *block)
+static void store_pointer(void *handle, void *block)
 {
     memcpy(handle, &block, sizeof block);
 }
@@ -53,7 +53,7 @@ static header *header_of(void *block)
     return (header *)block - 1;
 }
 
-static void count_in(size_t bytes)
+static void count_bytes(size_t bytes)
 {
     size_t live = atomic_fetch_add(&live_bytes, bytes) + bytes;
     size_t peak = atomic_load(&peak_bytes);
@@ -61,7 +61,7 @@ static void count_in(size_t bytes)
     }
 }
 
-static bool must_fail(void)
+static bool must_fail_for_test(void)
 {
     int64_t left = atomic_load(&fail_countdown);
     while (left > 0) {
@@ -70,23 +70,19 @@ static bool must_fail(void)
     return false;
 }
 
-void oct_mem_guard(size_t bytes)
+bool oct_mem_guard(size_t bytes)
 {
-    guard.on = true;
-    guard.refused = false;
+    const bool refused = guard.refused;
     guard.left = bytes;
+    guard.refused = false;
+    return refused;
 }
 
-bool oct_mem_guard_end(void)
-{
-    guard.on = false;
-    return guard.refused;
-}
-
+/* Counts a request against the guard of this thread, and refuses it where too little is left. */
 static bool guard_refuses(size_t count, size_t size)
 {
     size_t bytes;
-    if (!guard.on) return false;
+    if (guard.left == SIZE_MAX) return false;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > guard.left)
         guard.refused = true;
     else
@@ -103,7 +99,7 @@ oct_status oct_mem_fail(size_t bytes, const char *which)
 
 oct_status oct_alloc(void *block, size_t count, size_t size)
 {
-    store(block, NULL);
+    store_pointer(block, NULL);
     OCT_CHECK(!guard_refuses(count, size), OCT_RESOURCE,
               "%zu elements of %zu bytes are more memory than is allowed here", count, size);
     size_t bytes, total;
@@ -113,21 +109,21 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
     OCT_CHECK(fits, OCT_RESOURCE,
               "out of memory: %zu elements of %zu bytes are more than any machine has", count,
               size);
-    char *base = must_fail() ? NULL : calloc(1, total);
+    char *base = must_fail_for_test() ? NULL : calloc(1, total);
     if (!base) return oct_mem_fail(bytes, "");
     uintptr_t first = (uintptr_t)base + sizeof(header);
     void *aligned = base + sizeof(header) + (oct_cache_aligned(first) - first);
     *header_of(aligned) = (header){.base = base, .bytes = bytes};
-    count_in(bytes);
-    store(block, aligned);
+    count_bytes(bytes);
+    store_pointer(block, aligned);
     return OCT_OK;
 }
 
 oct_status oct_mem_check_available(size_t bytes)
 {
-    void *room =
-        must_fail() ? MAP_FAILED
-                    : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *room = must_fail_for_test() ? MAP_FAILED
+                                      : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED) return oct_mem_fail(bytes, "");
     munmap(room, bytes);
     return OCT_OK;
@@ -155,11 +151,11 @@ void oct_mem_advise_huge_pages(void *block, size_t bytes)
 
 void oct_free(void *block)
 {
-    void *aligned = load(block);
+    void *aligned = load_pointer(block);
     if (!aligned) return;
     atomic_fetch_sub(&live_bytes, header_of(aligned)->bytes);
     free(header_of(aligned)->base);
-    store(block, NULL);
+    store_pointer(block, NULL);
 }
 
 oct_status oct_strdup(char **copy, const char *text)
@@ -196,11 +192,11 @@ oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size)
     size_t wanted = *capacity < SIZE_MAX / 2 ? 2 * *capacity : need;
     if (wanted < need) wanted = need;
     if (wanted < 8) wanted = 8;
-    void *old = load(block), *grown;
+    void *old = load_pointer(block), *grown;
     OCT_TRY(oct_alloc(&grown, wanted, size));
     if (old) memcpy(grown, old, *capacity * size);
     oct_free(&old);
-    store(block, grown);
+    store_pointer(block, grown);
     *capacity = wanted;
     return OCT_OK;
 }
@@ -208,7 +204,7 @@ oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size)
 void oct_mem_count(int64_t bytes)
 {
     if (bytes > 0)
-        count_in((size_t)bytes);
+        count_bytes((size_t)bytes);
     else
         atomic_fetch_sub(&live_bytes, (size_t)-bytes);
 }

@@ -29,10 +29,9 @@ oct_status oct_format(char **text, const char *format, ...) OCT_NODISCARD OCT_PR
 /* Grows *block (of *capacity elements of `size` bytes) to hold at least `need`; keeps contents. */
 oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size) OCT_NODISCARD;
 
-/* Until the end of the guard this thread's new blocks may take `bytes` bytes in all; more is refused as
- * exhaustion is. For requests that come from an untrusted file. Guards do not nest. */
-void oct_mem_guard(size_t bytes);
-bool oct_mem_guard_end(void); /* has something been refused? */
+/* From now on this thread's new blocks may take `bytes` bytes in all, SIZE_MAX: any number; more is refused as
+ * exhaustion is. For requests that come from an untrusted file. Says whether the guard before has refused something. */
+bool oct_mem_guard(size_t bytes);
 
 /* Counts memory that was had elsewhere; negative: given back there. */
 void oct_mem_count(int64_t bytes);

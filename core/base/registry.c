@@ -15,14 +15,14 @@ const void *oct_registry_at(const oct_registry *r, size_t i)
     return i < r->num_listed ? r->listed[i] : r->added[i - r->num_listed];
 }
 
-static const char *name_of(const void *item)
+static const char *item_name(const void *item)
 {
     return *(const char *const *)item;
 }
 
 const char *oct_registry_name(const oct_registry *r, size_t i)
 {
-    return name_of(oct_registry_at(r, i));
+    return item_name(oct_registry_at(r, i));
 }
 
 size_t oct_registry_index(const oct_registry *r, const char *name)
@@ -73,12 +73,12 @@ void oct_registry_report_missing(const oct_registry *r, const char *key, const c
 
 oct_status oct_registry_add(oct_registry *r, const void *item)
 {
-    const void *there = oct_registry_find(r, name_of(item));
+    const void *there = oct_registry_find(r, item_name(item));
     if (there == item) return OCT_OK;
     OCT_CHECK(!there, OCT_USAGE, "there is %s '%s' already; give yours another name", r->what,
-              name_of(item));
+              item_name(item));
     OCT_CHECK(r->num_added < OCT_REGISTRY_ADDED_MAX, OCT_USAGE,
-              "%s '%s' is one too many; plug-ins can add %d", r->what, name_of(item),
+              "%s '%s' is one too many; plug-ins can add %d", r->what, item_name(item),
               OCT_REGISTRY_ADDED_MAX);
     r->added[r->num_added++] = item;
     return OCT_OK;

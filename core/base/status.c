@@ -36,12 +36,13 @@ static const struct {
 #undef X
 };
 
-/* The text is formatted aside first, since an argument may point into the record itself. */
-OCT_PRINTF(3, 0) static void add(oct_status code, bool anew, const char *format, va_list args)
+/* Adds a problem to the record. The text is formatted aside first, since an argument may point into the record itself. */
+OCT_PRINTF(3, 0)
+static void add_problem(oct_status code, bool new_record, const char *format, va_list args)
 {
     char text[AREA];
     if (oct_vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
-    if (anew || current.code == OCT_OK) {
+    if (new_record || current.code == OCT_OK) {
         oct_fail_clear();
         current.code = code;
     }
@@ -60,7 +61,7 @@ oct_status(oct_fail)(oct_status code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    add(code, true, format, args);
+    add_problem(code, true, format, args);
     va_end(args);
     return current.code;
 }
@@ -69,7 +70,7 @@ oct_status oct_fail_add(oct_status code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    add(code, false, format, args);
+    add_problem(code, false, format, args);
     va_end(args);
     return current.code;
 }

@@ -84,14 +84,14 @@ bool oct_parse_bool(const char *text, bool *value)
     return true;
 }
 
-static size_t least(size_t a, size_t b)
+static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* Counts edits (insert, delete, change, swap neighbours) from a to b, and the least of them from a to a beginning of b;
  * both at most LONGEST_NAME long. Capital letters are small ones here. */
-static size_t distance(const char *a, const char *b, size_t *beginning)
+static size_t edit_distance(const char *a, const char *b, size_t *beginning)
 {
     size_t rows[3][LONGEST_NAME + 1];
     size_t *before = rows[0], *above = rows[1], *row = rows[2];
@@ -106,14 +106,14 @@ static size_t distance(const char *a, const char *b, size_t *beginning)
         row[0] = i;
         for (size_t j = 1; j <= length_b; j++) {
             const bool same = tolower((uint8_t)a[i - 1]) == tolower((uint8_t)b[j - 1]);
-            row[j] = least(above[j - 1] + !same, 1 + least(above[j], row[j - 1]));
+            row[j] = min_size(above[j - 1] + !same, 1 + min_size(above[j], row[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                row[j] = least(row[j], before[j - 2] + 1);
+                row[j] = min_size(row[j], before[j - 2] + 1);
         }
     }
     *beginning = row[0];
     for (size_t j = 1; j <= length_b; j++)
-        *beginning = least(*beginning, row[j]);
+        *beginning = min_size(*beginning, row[j]);
     return row[length_b];
 }
 
@@ -136,13 +136,13 @@ const char *oct_nearest(const char *word, const char *const *names, size_t count
     for (size_t i = 0; i < count; i++) {
         size_t name_length = strlen(names[i]), beginning;
         if (name_length > LONGEST_NAME) continue;
-        size_t edits = distance(word, names[i], &beginning);
+        size_t edits = edit_distance(word, names[i], &beginning);
         if (3 * edits <= (length > name_length ? length : name_length) && edits < best) {
             best = edits;
             nearest = names[i];
         }
         for (const char *at = names[i]; at; at = strpbrk(at, "-_."), at += at != NULL) {
-            distance(word, at, &beginning);
+            edit_distance(word, at, &beginning);
             if (length < SHORTEST_PART || 4 * beginning > length || beginning >= best_part)
                 continue;
             best_part = beginning;
@@ -227,6 +227,7 @@ oct_shown oct_show(const char *text, size_t length)
     return shown;
 }
 
+/* Whether a character neither steers a terminal nor misleads who reads it. */
 static bool is_harmless(int32_t code)
 {
     if (code < ' ') return code == '\n' || code == '\t';

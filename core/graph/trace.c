@@ -24,31 +24,14 @@ static oct_status add_value(oct_trace *trace, oct_tensor *tensor, int64_t produc
     return OCT_OK;
 }
 
-oct_status oct_trace_add_input(oct_trace *trace, oct_tensor *x)
-{
-    OCT_TRY(add_value(trace, x, -1));
-    trace->inputs[trace->num_inputs++] = x->trace_value;
-    return OCT_OK;
-}
-
-/* Fills in the inputs of a node. */
-static oct_status connect(oct_trace_node *node, oct_tensor *const *inputs, int n)
-{
-    for (int i = 0; i < n; i++) {
-        int64_t value = inputs[i]->trace_value;
-        OCT_CHECK(value >= 0, OCT_PREPARE,
-                  "input %d of %s is not computed from the model's input by modules and ops, so it "
-                  "has no place in the graph; compute it by an op, outside of hooks, or keep it "
-                  "inside of a module",
-                  i, node->op);
-        node->input[node->num_inputs++] = value;
-    }
-    return OCT_OK;
-}
-
 static oct_status add_node(oct_context *cx, const oct_site *executed)
 {
     oct_trace *trace = cx->trace;
+    if (!executed->op) {
+        OCT_TRY(add_value(trace, executed->output, -1));
+        trace->inputs[trace->num_inputs++] = executed->output->trace_value;
+        return OCT_OK;
+    }
     oct_module *module = executed->module, *named = module ? module : cx->module;
     char path[256] = "";
     OCT_CHECK(!module || module->parent || trace->scope < 0, OCT_PREPARE,
@@ -65,7 +48,15 @@ static oct_status add_node(oct_context *cx, const oct_site *executed)
         node->caller = named && named->type->atomic ? named->parent : named;
     else if (trace->scope >= 0)
         node->caller = trace->scopes[trace->scope].module; /* whose forward is running */
-    OCT_TRY(connect(node, executed->input, executed->num_inputs));
+    for (int i = 0; i < executed->num_inputs; i++) {
+        const int64_t value = executed->input[i]->trace_value;
+        OCT_CHECK(value >= 0, OCT_PREPARE,
+                  "input %d of %s is not computed from the model's input by modules and ops, so it "
+                  "has no place in the graph; compute it by an op, outside of hooks, or keep it "
+                  "inside of a module",
+                  i, node->op);
+        node->input[node->num_inputs++] = value;
+    }
     OCT_TRY(oct_strdup(&node->path, named ? oct_module_path(named, path) : ""));
     int64_t number = (int64_t)trace->num_nodes++;
     OCT_TRY(add_value(trace, executed->output, number));
@@ -115,35 +106,27 @@ void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct
     scope->given = given ? given->trace_value : -1;
 }
 
-static void close_scope(oct_trace *trace, int64_t output)
+void oct_trace_leave(oct_context *cx, bool is_block, const oct_tensor *output)
 {
-    oct_trace_scope *scope = &trace->scopes[trace->scope];
-    scope->end = trace->num_nodes;
-    scope->output = output;
-    trace->scope = scope->parent;
-}
-
-void oct_trace_leave(oct_context *cx, oct_tensor *output)
-{
+    oct_trace *trace = cx->trace;
     if (cx->status != OCT_OK) return;
-    const char *block = cx->trace->scopes[cx->trace->scope].name;
-    if (block)
+    const char *open_block = trace->scope >= 0 ? trace->scopes[trace->scope].name : NULL;
+    if (is_block && !open_block) {
+        oct_context_fail(cx, OCT_PREPARE,
+                         "oct_dynamic_block_end ends no block that this module has begun");
+        return;
+    }
+    if (!is_block && open_block) {
         oct_context_fail(cx, OCT_PREPARE,
                          "dynamic block \"%s\" was not ended; call oct_dynamic_block_end on every "
                          "way out of it",
-                         block);
-    else
-        close_scope(cx->trace, output ? output->trace_value : -1);
-}
-
-void oct_trace_leave_block(oct_context *cx)
-{
-    if (cx->status != OCT_OK) return;
-    if (cx->trace->scope < 0 || !cx->trace->scopes[cx->trace->scope].name)
-        oct_context_fail(cx, OCT_PREPARE,
-                         "oct_dynamic_block_end ends no block that this module has begun");
-    else
-        close_scope(cx->trace, -1);
+                         open_block);
+        return;
+    }
+    oct_trace_scope *scope = &trace->scopes[trace->scope];
+    scope->end = trace->num_nodes;
+    scope->output = output ? output->trace_value : -1;
+    trace->scope = scope->parent;
 }
 
 void oct_trace_free(oct_trace *trace)

@@ -11,9 +11,8 @@ typedef struct oct_trace_node {
     const char *op;     /* module type's name, or the op's */
     oct_op_args args;   /* of the op, or of a module whose type has `args` */
     char *path;         /* the module's path; for an op the path of the module that called it */
-    oct_module
-        *caller; /* container whose forward made the call, or that holds the module whose hook */
-                 /* did; NULL: called from outside */
+    /* The container whose forward made the call, or that holds the module whose hook did; NULL: called from outside. */
+    oct_module *caller;
     oct_module *hook; /* a hook of this module made the call; NULL: a forward */
     int64_t given;    /* of a module: what the caller passed, before its pre hooks; or -1 */
     int64_t input[OCT_MAX_INPUTS]; /* value numbers */
@@ -64,14 +63,12 @@ oct_status oct_trace_live(const oct_trace *trace, bool **live) OCT_NODISCARD;
 
 /* The tape and calls of modules use the rest while cx->trace is set. */
 
-/* Adds an input of the model. */
-oct_status oct_trace_add_input(oct_trace *trace, oct_tensor *x) OCT_NODISCARD;
-/* Adds a call site, whose arguments are those of cx->args. */
+/* Adds a call site, whose arguments are those of cx->args; one without an op is an input of the model. */
 void oct_trace_add(oct_context *cx, const oct_site *executed);
 void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input,
                      const oct_tensor *given);
-void oct_trace_leave(oct_context *cx, oct_tensor *output);
-void oct_trace_leave_block(oct_context *cx);
+/* Ends the innermost scope, which must be a block or not, as is said. output: of a container; NULL of a block. */
+void oct_trace_leave(oct_context *cx, bool is_block, const oct_tensor *output);
 
 /* trace_run.c
  *

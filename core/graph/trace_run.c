@@ -9,6 +9,7 @@ static oct_status trace_example(oct_context *cx, oct_trace *trace, oct_module *r
                                 const oct_example *example, int count)
 {
     oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
+    cx->trace = trace;
     oct_tensor *x[OCT_MODEL_INPUTS];
     for (int i = 0; i < count; i++) {
         oct_shape shape = example->shape[i];
@@ -20,9 +21,8 @@ static oct_status trace_example(oct_context *cx, oct_trace *trace, oct_module *r
             memcpy(x[i]->data, example->data[i], bytes);
         else
             memset(x[i]->data, 0, bytes);
-        OCT_TRY(oct_trace_add_input(trace, x[i]));
+        oct_trace_add(cx, &(oct_site){.output = x[i]});
     }
-    cx->trace = trace;
     const oct_tensor *y = oct_module_call(cx, root, x, count);
     if (!y) return oct_context_status(cx);
     OCT_CHECK(y->trace_value >= 0, OCT_PREPARE,

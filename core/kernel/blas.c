@@ -70,7 +70,7 @@ const char *oct_blas_name(void)
     return blas.name;
 }
 
-static int to_blas(int64_t value)
+static int blas_int(int64_t value)
 {
     OCT_ASSERT(value >= 0 && value <= INT_MAX);
     return (int)value;
@@ -81,14 +81,14 @@ void oct_sgemm(const oct_sgemm_call *call)
     const oct_sgemm_call s = *call;
     OCT_ASSERT(blas.sgemm);
     if (s.m == 0 || s.n == 0) return;
-    blas.sgemm(ROW_MAJOR, s.trans_a ? TRANS : NO_TRANS, s.trans_b ? TRANS : NO_TRANS, to_blas(s.m),
-               to_blas(s.n), to_blas(s.k), s.alpha, s.a, to_blas(s.lda), s.b, to_blas(s.ldb),
-               s.beta, s.c, to_blas(s.ldc));
+    blas.sgemm(ROW_MAJOR, s.trans_a ? TRANS : NO_TRANS, s.trans_b ? TRANS : NO_TRANS, blas_int(s.m),
+               blas_int(s.n), blas_int(s.k), s.alpha, s.a, blas_int(s.lda), s.b, blas_int(s.ldb),
+               s.beta, s.c, blas_int(s.ldc));
 }
 
 oct_status oct_cholesky(double *a, int64_t n)
 {
-    const int size = to_blas(n), stride = size > 0 ? size : 1;
+    const int size = blas_int(n), stride = size > 0 ? size : 1;
     int failed = 0; /* a pivot, counted from 1 */
     OCT_TRY(oct_blas_init());
     /* LAPACK has columns one after the other, so our lower triangle is its upper one. */

@@ -50,12 +50,10 @@ void oct_weight_product_init(oct_conv_plan *p);
  * whatever the numerics. Every element of y and grad_x is one sum over all taps, those in the padding as
  * zeros; products and sums are rounded one by one. With a group a channel, the transposed layout of sums
  * is that of the weights. */
-void oct_depthwise_product_init(oct_conv_product *d, const oct_conv_shape *s,
-                                oct_direction direction);
+void oct_depthwise_plan_init(oct_conv_plan *p); /* all products that the plan is for */
 void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8_t *codes,
                         oct_direction direction, void *packed);
 void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pass, void *scratch);
-void oct_depthwise_weight_init(oct_conv_weight_product *w, const oct_conv_shape *s);
 /* The channels of a pass begin at a multiple of OCT_DEPTHWISE_LANES, and end there or with all. */
 void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_weight_pass *pass,
                                    void *scratch);
@@ -64,8 +62,8 @@ void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_wei
  *
  * The input is transposed into planes, one for each channel, so that a row of the product is a start in a
  * plane and its runs are the lines of the output: tap (ky, kx) begins ky lines lower and kx columns
- * further, times the dilation. With a stride, the columns of a line are sorted by their remainder, so that what a tap sees is
- * contiguous. Planes have zeros around them. Gradients become panels of words of one position (float32)
+ * further, times the dilation. With a stride, the columns of a line are sorted by their remainder, so that what a tap
+ * sees is contiguous. Planes have zeros around them. Gradients become panels of words of one position (float32)
  * or of two neighbours in a line (bfloat16). Both are made for one block of positions after the other.
  */
 enum {

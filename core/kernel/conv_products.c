@@ -32,10 +32,6 @@ static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_dire
                                            .acc_stride = forward ? s->out_c : s->in_c,
                                            .wanted = WANTED_POSITIONS};
     const int64_t tile = c->kernel->col_tile;
-    if (oct_conv_is_depthwise(s)) {
-        oct_depthwise_product_init(d, s, direction);
-        return;
-    }
     d->columns = layout.acc_stride / s->groups;
     d->panel_bytes = (int64_t)s->kernel_h * s->kernel_w * words * tile * 4;
     d->group_bytes = (d->columns + tile - 1) / tile * d->panel_bytes;
@@ -50,6 +46,10 @@ void oct_conv_plan_init(oct_conv_plan *p, const oct_conv_config *config)
     p->grad_rows_are_floats = p->depthwise || config->numerics == OCT_NUMERICS_F32;
     p->grad_row_bytes =
         4 * (size_t)(p->grad_rows_are_floats ? s->out_c : grad_words(config) * s->groups);
+    if (p->depthwise) {
+        oct_depthwise_plan_init(p);
+        return;
+    }
     if (config->products & OCT_CONV_FORWARD) init_product(&p->forward, config, OCT_FORWARD);
     if (config->products & OCT_CONV_BACKWARD_DATA) init_product(&p->data, config, OCT_BACKWARD);
     if (config->products & OCT_CONV_BACKWARD_WEIGHT) oct_weight_product_init(p);
@@ -64,7 +64,8 @@ void oct_conv_plan_tables(oct_conv_plan *p, void *memory)
 }
 
 /* Multiplies the rows of `pass` with the packed weights, group by group. */
-static void multiply(const oct_conv_product *d, oct_product_fn *product, const oct_conv_pass *pass)
+static void multiply_rows(const oct_conv_product *d, oct_product_fn *product,
+                          const oct_conv_pass *pass)
 {
     const oct_conv_window *w = &d->window;
     const int64_t stride = w->layout.acc_stride;
@@ -118,7 +119,7 @@ void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *s
     if (p->depthwise)
         oct_depthwise_multiply(&p->forward.strip, pass, scratch);
     else
-        multiply(&p->forward, p->config.kernel->f32, pass);
+        multiply_rows(&p->forward, p->config.kernel->f32, pass);
 }
 
 OCT_CLONES
@@ -148,8 +149,8 @@ static void round_rows(int64_t rows, int64_t channels, const float *from, const 
 }
 
 /* Rounds one row of one group: channels in pairs, filled up with 0. */
-static void round_row(const oct_float_kernel *k, int64_t n, const float *from, const float *factor,
-                      void *to)
+static void round_group_row(const oct_float_kernel *k, int64_t n, const float *from,
+                            const float *factor, void *to)
 {
     for (int64_t i = 0; i < n; i++) {
         const uint16_t half = oct_bf16_of(factor ? from[i] * factor[i] : from[i]);
@@ -183,7 +184,7 @@ void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_
     char *to = out;
     for (int64_t r = 0; r < rows; r++, grad_y += channels) {
         for (int64_t g = 0; g < groups; g++, to += bytes)
-            round_row(k, outs, grad_y + g * outs, factor ? factor + g * outs : NULL, to);
+            round_group_row(k, outs, grad_y + g * outs, factor ? factor + g * outs : NULL, to);
     }
 }
 
@@ -287,7 +288,7 @@ void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, v
     if (p->depthwise)
         oct_depthwise_multiply(&p->data.strip, pass, scratch);
     else
-        multiply(&p->data, p->config.numerics == OCT_NUMERICS_BF16 ? k->bf16 : k->f32, pass);
+        multiply_rows(&p->data, p->config.numerics == OCT_NUMERICS_BF16 ? k->bf16 : k->f32, pass);
 }
 
 OCT_CLONES

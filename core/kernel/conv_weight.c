@@ -31,10 +31,10 @@ enum {
     TRANSPOSED_ALONE = 1 << 14, /* fewer sums are not worth several threads */
 };
 
-/* With one tap, any shape of the positions will do. Long lines are transposed in whole vectors, and pairs
+/* Gives a pointwise convolution another shape of its positions, which any shape serves. Long lines are transposed in whole vectors, and pairs
  * want lines of even length. A block is enough for what is put in one line, however many samples there
  * are. */
-static oct_conv_shape simplified(const oct_conv_shape *s, int64_t *samples)
+static oct_conv_shape reshape_positions(const oct_conv_shape *s, int64_t *samples)
 {
     oct_conv_shape one = *s;
     if (!oct_conv_is_pointwise(s)) return one;
@@ -56,6 +56,7 @@ static oct_conv_shape simplified(const oct_conv_shape *s, int64_t *samples)
     return one;
 }
 
+/* Plans how a line of a plane is laid out, and how far lines, samples and planes are apart. */
 static void plan_planes(oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
@@ -78,7 +79,7 @@ static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
     const int64_t tile = c->kernel->col_tile;
     oct_weight_plan p = {
         .kernel = c->kernel, .samples = samples, .grad_pairs = c->numerics == OCT_NUMERICS_BF16};
-    p.s = simplified(&c->shape, &p.samples);
+    p.s = reshape_positions(&c->shape, &p.samples);
     p.pairs = p.grad_pairs && c->input != OCT_U16;
     p.ins = p.s.in_c / p.s.groups;
     p.outs = p.s.out_c / p.s.groups;
@@ -127,10 +128,6 @@ void oct_weight_product_init(oct_conv_plan *p)
 {
     oct_conv_weight_product *w = &p->weight;
     oct_weight_scratch r;
-    if (p->depthwise) {
-        oct_depthwise_weight_init(w, &p->config.shape);
-        return;
-    }
     w->leaf = leaf_plan(&p->config, p->config.leaf);
     /* Leaves that are computed side by side: as many as fit a block together. */
     const int64_t words = w->leaf.block_samples * w->leaf.block_lines * w->leaf.line_words;
@@ -189,6 +186,7 @@ static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b
     return true;
 }
 
+/* Lists the runs of a row: the lines of the output that the kernel rows see. */
 static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, const kernel_rows *c,
                          oct_run *runs)
 {
@@ -350,7 +348,8 @@ static bool next_runs(group_leaf *l)
 }
 
 /* Sums rows [first, first + m), leaf by leaf: an odd one is added to its left neighbour of the tree. */
-static void sum_chunk(leaf_group *t, int64_t first, int64_t m, const oct_conv_weight_pass *c)
+static void sum_rows_over_leaves(leaf_group *t, int64_t first, int64_t m,
+                                 const oct_conv_weight_pass *c)
 {
     const int64_t n = t->full.plan.outs;
     float *const sums = t->scratch.sums, *const *waiting = t->scratch.waiting;
@@ -407,7 +406,7 @@ static void multiply_leaves(leaf_group *t, const oct_conv_weight_pass *c)
         OCT_ASSERT(ky->end == t->last.rows.end);
         for (int64_t at = ky->first * rows, m; at < ky->end * rows; at += m) {
             m = oct_min_i64(t->scratch.chunk, ky->end * rows - at);
-            sum_chunk(t, at, m, c);
+            sum_rows_over_leaves(t, at, m, c);
         }
     }
 }
@@ -427,6 +426,7 @@ static bool pass_of_group(const oct_conv_plan *p, const oct_conv_weight_pass *pa
     return own->channels > 0;
 }
 
+/* Computes the gradient from several leaves side by side. */
 static void multiply_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass, void *scratch)
 {
     const int64_t leaf = p->config.leaf;

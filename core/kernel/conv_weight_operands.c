@@ -7,12 +7,60 @@
 #include <string.h>
 
 /* A patch is transposed at a time: `columns` columns of a line, from `column` on in the planes of
- * `channels` channels, from the values `at` after the start of x on, `pitch` apart. */
+ * `channels` channels. Its first value is value `at` of x, and positions are `pitch` values apart there. */
 typedef struct patch {
     int64_t channels, column, columns;
     int64_t at, pitch;
     char *line; /* of the first of the planes */
 } patch;
+
+/* Sixteen bytes; __builtin_shufflevector gives the elements of two vectors in another order (gcc 12 and clang). */
+typedef uint8_t bytes __attribute__((vector_size(OCT_PATCH_CHANNELS)));
+
+/* Reads a vector, with zeros for what lies at or after `end`. */
+static inline bytes read_bytes(const uint8_t *at, const uint8_t *end)
+{
+    bytes value = {0};
+    if (end - at >= OCT_PATCH_CHANNELS)
+        memcpy(&value, at, sizeof value);
+    else if (end > at)
+        memcpy(&value, at, (size_t)(end - at));
+    return value;
+}
+
+/* Interleaves the first half of the vectors with the second, four times: each time takes the lowest bit
+ * of a row's number to the top of a column's. */
+static inline void transpose_sixteen(const bytes row[16], uint8_t *to, int64_t to_pitch)
+{
+    bytes a[16], b[16];
+#define LOW_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define ROUND(from, into)                                                                          \
+    for (int i = 0; i < 8; i++) {                                                                  \
+        into[2 * i] = __builtin_shufflevector(from[i], from[i + 8], LOW_HALVES);                   \
+        into[2 * i + 1] = __builtin_shufflevector(from[i], from[i + 8], HIGH_HALVES);              \
+    }
+    ROUND(row, a)
+    ROUND(a, b)
+    ROUND(b, a)
+    ROUND(a, b)
+#undef ROUND
+    for (int i = 0; i < 16; i++)
+        memcpy(to + i * to_pitch, &b[i], sizeof b[i]);
+}
+
+/* Transposes rows of 16 bytes and reads none at or after `end`; `to` has room for rows rounded up to a multiple of 16,
+ * and what is written there is not defined. */
+static void transpose_bytes(int64_t rows, const uint8_t *from, int64_t from_pitch,
+                            const uint8_t *end, uint8_t *to, int64_t to_pitch)
+{
+    for (int64_t r = 0; r < rows; r += 16, from += 16 * from_pitch, to += 16) {
+        bytes row[16] = {{0}};
+        for (int i = 0; i < 16 && r + i < rows; i++)
+            row[i] = read_bytes(from + i * from_pitch, end);
+        transpose_sixteen(row, to, to_pitch);
+    }
+}
 
 /* Writes n codes as bfloat16, which is exact: they are whole numbers of at most eight bits. */
 static inline __attribute__((always_inline)) void
@@ -53,14 +101,15 @@ static void write_halves(const patch *t, const uint8_t *codes, int32_t zero_poin
 }
 
 OCT_CLONES
-static void decode(int64_t n, const uint8_t *codes, int32_t zero_point, float *to)
+static void decode_codes(int64_t n, const uint8_t *codes, int32_t zero_point, float *to)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = (float)(codes[i] - zero_point);
 }
 
+/* The same of a patch of 16-bit codes, not transposed. */
 OCT_CLONES
-static void decode16(const patch *t, const uint16_t *codes, int32_t zero_point, float *to)
+static void decode_codes16(const patch *t, const uint16_t *codes, int32_t zero_point, float *to)
 {
     for (int64_t i = 0; i < t->columns; i++, codes += t->pitch) {
         for (int64_t c = 0; c < t->channels; c++)
@@ -96,16 +145,17 @@ static void write_rounded(const oct_weight_plan *p, const float *values, const p
     }
 }
 
+/* Makes a patch of planes of 8-bit codes. */
 static void transpose_codes(const oct_weight_plan *p, const oct_conv_input *x, const patch *t,
                             const oct_weight_scratch *r)
 {
     const uint8_t *end = x->codes + p->samples * oct_conv_in_numel(&p->s);
-    oct_transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_PATCH_COLUMNS);
+    transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_PATCH_COLUMNS);
     if (p->element == 2) {
         write_halves(t, r->codes, x->zero_point, p->plane);
         return;
     }
-    decode(t->channels * OCT_PATCH_COLUMNS, r->codes, x->zero_point, r->values);
+    decode_codes(t->channels * OCT_PATCH_COLUMNS, r->codes, x->zero_point, r->values);
     if (p->pairs) {
         write_rounded(p, r->values, t);
         return;
@@ -115,11 +165,12 @@ static void transpose_codes(const oct_weight_plan *p, const oct_conv_input *x, c
                r->values + c * OCT_PATCH_COLUMNS, (size_t)t->columns * sizeof(float));
 }
 
+/* Makes a patch of planes of floats or of 16-bit codes. */
 static void transpose_values(const oct_weight_plan *p, const oct_conv_input *x, const patch *t,
                              const oct_weight_scratch *r)
 {
     if (x->codes16) {
-        decode16(t, x->codes16 + t->at, x->zero_point, r->values);
+        decode_codes16(t, x->codes16 + t->at, x->zero_point, r->values);
         oct_transpose_f32(t->columns, t->channels, r->values, OCT_PATCH_CHANNELS,
                           (float *)(void *)t->line + t->column, p->plane);
     } else if (p->pairs) {
@@ -273,6 +324,7 @@ static void pack_swapped(const oct_weight_plan *p, const grad_line *l, char *til
     }
 }
 
+/* Packs a line as words of one float, rounded to bfloat16 where the gradient's rows are. */
 static void pack_floats(const oct_weight_plan *p, const grad_line *l, float *tile)
 {
     const char *row = l->rows;
@@ -292,6 +344,7 @@ static void pack_floats(const oct_weight_plan *p, const grad_line *l, float *til
     }
 }
 
+/* Packs a line of the output, some columns at a time. */
 static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_bytes, char *panel)
 {
     const int64_t tile = p->kernel->col_tile, step = p->pairs ? OCT_PACKED_COLUMNS : tile;

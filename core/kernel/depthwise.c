@@ -71,15 +71,14 @@ static int64_t packed_floats(const oct_conv_shape *s)
     return (s->in_c + LANES - 1) / LANES * taps_of(s) * LANES;
 }
 
-/* Channels of n positions are taken out of rows of channels: x_step values apart, to vectors
- * to_step floats apart. Hardware does not prefetch such an order, so every position asks for a part of
+/* `count` channels of n positions, x_step values apart, are copied to vectors to_step floats apart. Hardware does not prefetch such an order, so every position asks for a part of
  * the block that begins `next` values further. */
 typedef struct float_copy {
     int64_t n, x_step, count, next, to_step;
 } float_copy;
 
 OCT_CLONES
-static void take_floats(float_copy t, const float *x, float *to)
+static void copy_floats(float_copy t, const float *x, float *to)
 {
     const float *next = x + t.next;
     for (int64_t i = 0; i < t.n; i++, x += t.x_step, to += t.to_step) {
@@ -91,7 +90,7 @@ static void take_floats(float_copy t, const float *x, float *to)
     }
 }
 
-#define TAKE_CODES(name, code_t)                                                                   \
+#define COPY_CODES(name, code_t)                                                                   \
     OCT_CLONES                                                                                     \
     static void name(float_copy t, const code_t *restrict x, int32_t zero_point,                   \
                      float *restrict to)                                                           \
@@ -110,23 +109,23 @@ static void take_floats(float_copy t, const float *x, float *to)
             }                                                                                      \
         }                                                                                          \
     }
-TAKE_CODES(take_u8, uint8_t)
-TAKE_CODES(take_u16, uint16_t)
+COPY_CODES(copy_u8, uint8_t)
+COPY_CODES(copy_u16, uint16_t)
 
-/* Takes channels from element `at` of the source on. */
-static void take_channels(float_copy t, const oct_conv_input *x, int64_t at, float *to)
+/* Copies channels from element `at` of the source on. */
+static void copy_channels(float_copy t, const oct_conv_input *x, int64_t at, float *to)
 {
     if (x->values)
-        take_floats(t, x->values + at, to);
+        copy_floats(t, x->values + at, to);
     else if (x->codes)
-        take_u8(t, x->codes + at, x->zero_point, to);
+        copy_u8(t, x->codes + at, x->zero_point, to);
     else
-        take_u16(t, x->codes16 + at, x->zero_point, to);
+        copy_u16(t, x->codes16 + at, x->zero_point, to);
 }
 
 /* Finds positions [*begin, *end) of the source that are in a strip of `size`. */
-static void inside(int64_t size, int64_t pad, int64_t apart, int64_t from, int64_t *begin,
-                   int64_t *end)
+static void positions_inside(int64_t size, int64_t pad, int64_t apart, int64_t from, int64_t *begin,
+                             int64_t *end)
 {
     *begin = pad < 0 ? (-pad + apart - 1) / apart : 0;
     *end = oct_max_i64(*begin, oct_min_i64(from, (size - 1 - pad + apart) / apart));
@@ -144,7 +143,7 @@ static void fill_strip(const oct_depthwise_plan *p, const oct_conv_input *x, int
                        const block *b, float *to)
 {
     int64_t begin, end;
-    inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
+    positions_inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
     const int64_t here = b->line * p->step_h / p->apart_h;
     const int64_t after = (b->line + b->lines) * p->step_h / p->apart_h;
     const int64_t first = at + begin * p->channels + b->c;
@@ -159,7 +158,7 @@ static void fill_strip(const oct_depthwise_plan *p, const oct_conv_input *x, int
         }
         const int64_t source = first + from * p->from_w * p->channels;
         t.next = next + (from - here) * p->from_w * LANES - source;
-        take_channels(t, x, source, to + (begin * p->apart_w + p->pad_w) * LANES);
+        copy_channels(t, x, source, to + (begin * p->apart_w + p->pad_w) * LANES);
     }
 }
 
@@ -305,7 +304,7 @@ static windows windows_of(const oct_depthwise_plan *p, const float *filled, cons
 }
 
 /* Goes from the first half of a vector of channels to the second. */
-static void take_second_half(windows *v)
+static void go_to_second_half(windows *v)
 {
     v->strip += LANES / 2;
     v->next += v->lines * v->columns * (LANES / 2);
@@ -321,22 +320,22 @@ static bool is_square(const windows *v, int64_t size)
     return v->kernel_h == size && v->kernel_w == size && v->tap_across == LANES;
 }
 
-static void multiply(windows v, const float *weight, const float *start, int64_t start_step,
-                     float *y, int64_t y_step)
+static void multiply_windows(windows v, const float *weight, const float *start, int64_t start_step,
+                             float *y, int64_t y_step)
 {
     multiply_fn *f = is_square(&v, 3)   ? multiply_3x3
                      : is_square(&v, 5) ? multiply_5x5
                                         : multiply_any;
-    for (int i = 0; i < LANES; i += LANES / 2, take_second_half(&v))
+    for (int i = 0; i < LANES; i += LANES / 2, go_to_second_half(&v))
         f(&v, weight + i, start + i, start_step, y + i, y_step);
 }
 
-static void add_products(windows v, const float *grad, int64_t grad_step, float *sums)
+static void add_window_products(windows v, const float *grad, int64_t grad_step, float *sums)
 {
     add_products_fn *f = is_square(&v, 3)   ? add_products_3x3
                          : is_square(&v, 5) ? add_products_5x5
                                             : add_products_any;
-    for (int i = 0; i < LANES; i += LANES / 2, take_second_half(&v))
+    for (int i = 0; i < LANES; i += LANES / 2, go_to_second_half(&v))
         f(&v, grad + i, grad_step, sums + i);
 }
 
@@ -358,10 +357,10 @@ static size_t scratch_bytes(const oct_depthwise_plan *p, int64_t more_floats)
 }
 
 /* Clears what will not be written: columns without a source position, and lanes of a tail. */
-static void clear(const oct_depthwise_plan *p, float *scratch)
+static void clear_strip(const oct_depthwise_plan *p, float *scratch)
 {
     int64_t begin, end, lines = strip_lines(p, p->max_lines);
-    inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
+    positions_inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
     if (p->apart_w > 1 || begin == end || p->channels % LANES != 0) {
         memset(scratch, 0, scratch_bytes(p, 0));
         return;
@@ -379,15 +378,15 @@ typedef struct channels {
 } channels;
 
 /* Goes on to the next block of a sample: all these channels of some lines, then the next lines. */
-static bool next_block(const oct_depthwise_plan *p, channels of, block *b)
+static bool next_block(const oct_depthwise_plan *p, channels range, block *b)
 {
-    b->c = b->count > 0 ? b->c + b->count : of.first;
-    if (b->c >= of.end) {
-        b->c = of.first;
+    b->c = b->count > 0 ? b->c + b->count : range.first;
+    if (b->c >= range.end) {
+        b->c = range.first;
         b->line += b->lines;
     }
     b->lines = oct_min_i64(p->max_lines, p->to_h - b->line);
-    b->count = oct_min_i64(LANES, of.end - b->c);
+    b->count = oct_min_i64(LANES, range.end - b->c);
     return b->lines > 0;
 }
 
@@ -405,7 +404,7 @@ void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pa
     const int64_t taps = p->kernel_h * p->kernel_w, from = p->from_h * p->from_w * p->channels;
     const int64_t line = p->to_w * p->channels;
     float *filled = scratch, *dense = filled + strip_floats(p), *y = pass->y;
-    clear(p, filled);
+    clear_strip(p, filled);
     for (int64_t n = 0; n < pass->samples; n++, y += p->to_h * line) {
         for (block b = {0}; next_block(p, (channels){0, p->channels}, &b);) {
             const bool tail = b.count < LANES;
@@ -414,21 +413,31 @@ void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pa
             float *rows = y + b.line * line + b.c, *to = tail ? dense : rows, first[LANES] = {0};
             if (pass->bias) memcpy(first, pass->bias + b.c, (size_t)b.count * sizeof *first);
             fill_strip(p, &x, n * from, &b, filled);
-            if (tail && pass->add) take_floats(tail_rows(p, &b), rows, dense);
-            multiply(windows_of(p, filled, &b, y + b.line * line), weight, pass->add ? to : first,
-                     pass->add ? step : 0, to, step);
+            if (tail && pass->add) copy_floats(tail_rows(p, &b), rows, dense);
+            multiply_windows(windows_of(p, filled, &b, y + b.line * line), weight,
+                             pass->add ? to : first, pass->add ? step : 0, to, step);
             for (int64_t i = 0; tail && i < b.lines * p->to_w; i++)
                 memcpy(rows + i * p->channels, dense + i * LANES, (size_t)b.count * sizeof *rows);
         }
     }
 }
 
-void oct_depthwise_product_init(oct_conv_product *d, const oct_conv_shape *s,
-                                oct_direction direction)
+static void init_product(oct_conv_product *d, const oct_conv_shape *s, oct_direction direction)
 {
     d->strip = plan_of(s, direction);
     d->packed_bytes = (size_t)packed_floats(s) * sizeof(float);
     d->scratch_bytes = scratch_bytes(&d->strip, 0);
+}
+
+void oct_depthwise_plan_init(oct_conv_plan *p)
+{
+    const oct_conv_shape *s = &p->config.shape;
+    if (p->config.products & OCT_CONV_FORWARD) init_product(&p->forward, s, OCT_FORWARD);
+    if (p->config.products & OCT_CONV_BACKWARD_DATA) init_product(&p->data, s, OCT_BACKWARD);
+    if (!(p->config.products & OCT_CONV_BACKWARD_WEIGHT)) return;
+    p->weight.leaves = 1;
+    p->weight.strip = plan_of(s, OCT_FORWARD);
+    p->weight.scratch_bytes = scratch_bytes(&p->weight.strip, packed_floats(s));
 }
 
 /* packed (vectors, taps, LANES), filled up with zeros. */
@@ -446,19 +455,12 @@ void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8
     }
 }
 
-void oct_depthwise_weight_init(oct_conv_weight_product *w, const oct_conv_shape *s)
-{
-    w->leaves = 1;
-    w->strip = plan_of(s, OCT_FORWARD);
-    w->scratch_bytes = scratch_bytes(&w->strip, packed_floats(s));
-}
-
 /* Writes sums (vectors, taps, LANES) to those of the caller. */
-static void write_sums(const oct_conv_shape *s, channels of, const float *sums,
+static void write_sums(const oct_conv_shape *s, channels range, const float *sums,
                        const oct_conv_weight_pass *pass)
 {
     const int64_t taps = taps_of(s);
-    for (int64_t c = of.first; c < of.end; c++) {
+    for (int64_t c = range.first; c < range.end; c++) {
         const float factor = pass->factor ? pass->factor[c] : 1.0F;
         for (int64_t t = 0; t < taps; t++)
             pass->sums[c * taps + t] = (pass->add ? pass->sums[c * taps + t] : 0.0F) +
@@ -471,22 +473,22 @@ void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_wei
 {
     const oct_conv_shape *s = &plan->config.shape;
     const oct_depthwise_plan *p = &plan->weight.strip;
-    const channels of = {pass->channel,
-                         pass->channels > 0 ? pass->channel + pass->channels : s->in_c};
+    const channels range = {pass->channel,
+                            pass->channels > 0 ? pass->channel + pass->channels : s->in_c};
     const float *grad = pass->grad;
-    OCT_ASSERT(of.first % LANES == 0 && (of.end % LANES == 0 || of.end == s->in_c));
+    OCT_ASSERT(range.first % LANES == 0 && (range.end % LANES == 0 || range.end == s->in_c));
     float *filled = scratch, *dense = filled + strip_floats(p), *sums = dense + dense_floats(p);
-    clear(p, filled);
+    clear_strip(p, filled);
     memset(sums, 0, (size_t)packed_floats(s) * sizeof *sums);
     for (int64_t n = 0; n < pass->samples; n++, grad += oct_conv_out_numel(s)) {
-        for (block b = {0}; next_block(p, of, &b);) {
+        for (block b = {0}; next_block(p, range, &b);) {
             const bool tail = b.count < LANES;
             const float *rows = grad + b.line * s->out_w * s->out_c;
             fill_strip(p, &pass->x, n * oct_conv_in_numel(s), &b, filled);
-            if (tail) take_floats(tail_rows(p, &b), rows + b.c, dense);
-            add_products(windows_of(p, filled, &b, rows), tail ? dense : rows + b.c,
-                         tail ? LANES : s->out_c, sums + b.c * taps_of(s));
+            if (tail) copy_floats(tail_rows(p, &b), rows + b.c, dense);
+            add_window_products(windows_of(p, filled, &b, rows), tail ? dense : rows + b.c,
+                                tail ? LANES : s->out_c, sums + b.c * taps_of(s));
         }
     }
-    write_sums(s, of, sums, pass);
+    write_sums(s, range, sums, pass);
 }

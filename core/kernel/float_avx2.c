@@ -41,12 +41,7 @@ static inline void write_columns(float *to, int64_t count, __m256 sum)
 #define PANEL_WRITE(to, count, sum) write_columns(to, count, sum)
 #include "core/product/panel.h"
 
-static void bf16(const oct_product *p)
-{
-    const oct_float_mode before = oct_flush_begin();
-    f32(p);
-    oct_flush_end(before);
-}
+OCT_BF16_BY_F32
 
 const oct_float_kernel oct_float_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,

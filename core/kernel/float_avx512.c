@@ -26,12 +26,7 @@ void oct_product_f32_avx512(const oct_product *p)
     f32(p);
 }
 
-static void bf16(const oct_product *p)
-{
-    const oct_float_mode before = oct_flush_begin();
-    f32(p);
-    oct_flush_end(before);
-}
+OCT_BF16_BY_F32
 
 const oct_float_kernel oct_float_kernel_avx512 = {
     .isa = OCT_ISA_AVX512VNNI,

@@ -35,8 +35,8 @@ static void multiply_rows(const float *rows, const float *tiles, int64_t n, int6
 
 /* Gathers words of the rows from `word` of `run` on, as far as their tiles follow each other, and continues after them;
  * returns how many. */
-static int64_t gather(const oct_product *p, const oct_row *row, int64_t count, const oct_run **run,
-                      int64_t *word, float *rows)
+static int64_t gather_words(const oct_product *p, const oct_row *row, int64_t count,
+                            const oct_run **run, int64_t *word, float *rows)
 {
     const oct_run *const end = p->runs + p->num_runs;
     const int64_t tile = (*run)->tile + *word;
@@ -83,24 +83,19 @@ static __attribute__((noinline)) void f32(const oct_product *p)
         int64_t word = 0;
         for (const oct_run *run = p->runs; run < p->runs + p->num_runs;) {
             const int64_t tile = run->tile + word;
-            const int64_t words = gather(p, row, count, &run, &word, rows);
+            const int64_t words = gather_words(p, row, count, &run, &word, rows);
             add_products(p, row, count, rows, words, tile);
         }
     }
 }
 
-static void bf16(const oct_product *p)
-{
-    const oct_float_mode before = oct_flush_begin();
-    f32(p);
-    oct_flush_end(before);
-}
+OCT_BF16_BY_F32
 
 static pthread_once_t tried = PTHREAD_ONCE_INIT;
 static bool usable;
 
-/* Whether equal rows have equal sums in all places. */
-static void try_places(void)
+/* Tries whether equal rows have equal sums, wherever they stand among the rows of a call. */
+static void try_equal_rows(void)
 {
     static const int64_t words[] = {1, 7, 64, DEPTH - 1, DEPTH};
     static float rows[ROWS * DEPTH], tiles[DEPTH * COLUMNS];
@@ -120,7 +115,7 @@ static void try_places(void)
 
 static bool is_usable(void)
 {
-    pthread_once(&tried, try_places);
+    pthread_once(&tried, try_equal_rows);
     return usable;
 }
 

@@ -43,6 +43,15 @@ static inline void oct_flush_end(oct_float_mode before)
 #error "the mode in which this processor takes denormals as zeros belongs here"
 #endif
 
+/* Defines `bf16`, which takes words of bfloat16 as floats and runs `f32` with denormals as zeros. */
+#define OCT_BF16_BY_F32                                                                            \
+    static void bf16(const oct_product *p)                                                         \
+    {                                                                                              \
+        const oct_float_mode before = oct_flush_begin();                                           \
+        f32(p);                                                                                    \
+        oct_flush_end(before);                                                                     \
+    }
+
 #ifdef __AVX512F__ /* the two tables for AVX-512 */
 #include <immintrin.h>
 

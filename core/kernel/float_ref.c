@@ -5,7 +5,8 @@
 
 enum { TILE = 4 };
 
-static float value_at(const oct_product *p, int64_t row, int64_t column, float sum)
+/* Adds the products of a row and a column to `sum`, in the order of the words. */
+static float sum_column(const oct_product *p, int64_t row, int64_t column, float sum)
 {
     const char *panel = (const char *)p->packed + column / TILE * p->panel_bytes;
     const float *weights = (const float *)(const void *)panel + column % TILE;
@@ -22,16 +23,11 @@ static __attribute__((noinline)) void f32(const oct_product *p)
     for (int64_t row = 0; row < p->m; row++) {
         float *acc = (float *)p->acc + p->rows[row].acc;
         for (int64_t column = 0; column < p->n; column++)
-            acc[column] = value_at(p, row, column, p->add ? acc[column] : 0.0F);
+            acc[column] = sum_column(p, row, column, p->add ? acc[column] : 0.0F);
     }
 }
 
-static void bf16(const oct_product *p)
-{
-    const oct_float_mode before = oct_flush_begin();
-    f32(p);
-    oct_flush_end(before);
-}
+OCT_BF16_BY_F32
 
 const oct_float_kernel oct_float_kernel_ref = {
     .isa = OCT_ISA_REF,

@@ -26,15 +26,15 @@ static void add_squared(const oct_output_row *row, double *sums)
     sums[OUTPUTS] += (double)row->n;
 }
 
-static double mean(const double *sums, int64_t n)
+static double mean_of_sum(const double *sums, int64_t n)
 {
     (void)n;
     return sums[OUTPUTS] > 0 ? sums[SUM] / sums[OUTPUTS] : (double)NAN;
 }
 
-static double root(const double *sums, int64_t n)
+static double root_of_mean(const double *sums, int64_t n)
 {
-    return sqrt(mean(sums, n));
+    return sqrt(mean_of_sum(sums, n));
 }
 
 const oct_metric oct_metric_mae = {.name = "mae",
@@ -44,7 +44,7 @@ const oct_metric oct_metric_mae = {.name = "mae",
                                    .smaller_is_better = true,
                                    .numbers = numbers,
                                    .add = add_absolute,
-                                   .value = mean};
+                                   .value = mean_of_sum};
 const oct_metric oct_metric_rmse = {.name = "rmse",
                                     .title = "RMSE",
                                     .brief = "RMSE",
@@ -52,4 +52,4 @@ const oct_metric oct_metric_rmse = {.name = "rmse",
                                     .smaller_is_better = true,
                                     .numbers = numbers,
                                     .add = add_squared,
-                                    .value = root};
+                                    .value = root_of_mean};

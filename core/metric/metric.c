@@ -53,8 +53,9 @@ int32_t oct_output_class(const oct_output_row *row)
     return class;
 }
 
-static oct_status sum_rows(const oct_metric *metric, const oct_collective *group,
-                           const oct_leaves *leaves, const oct_output_rows *rows, double *numbers)
+static oct_status sum_all_rows(const oct_metric *metric, const oct_collective *group,
+                               const oct_leaves *leaves, const oct_output_rows *rows,
+                               double *numbers)
 {
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     const int64_t count = metric->numbers(rows->n);
@@ -78,65 +79,61 @@ out:
     return status;
 }
 
-/* The scores of a column: this rank's, padded to the largest share, and those of all ranks on rank 0. */
-typedef struct order {
+/* The scores of a column: this rank's, padded to the largest number that a rank has, and those of all ranks on rank 0. */
+typedef struct ordering {
     const oct_metric *metric;
     const oct_collective *group;
     const oct_output_rows *rows;
-    int64_t local, share, columns;
+    int64_t local, most_local, columns;
     oct_ranked *mine, *all;
-} order;
+} ordering;
 
-static int descending(const void *a, const void *b)
+static int compare_descending(const void *a, const void *b)
 {
     const double x = ((const oct_ranked *)a)->score, y = ((const oct_ranked *)b)->score;
     if (isnan(x) || isnan(y)) return !isnan(x) - !isnan(y);
     return (x < y) - (x > y);
 }
 
-static oct_status sum_column(order *o, int64_t column, double *numbers)
+/* Gathers and sorts the scores of a column, and adds what the metric makes of them to the numbers. */
+static oct_status sum_column(ordering *o, int64_t column, double *numbers)
 {
     const oct_collective *group = o->group;
-    for (int64_t i = 0; i < o->share; i++) {
+    for (int64_t i = 0; i < o->most_local; i++) {
         o->mine[i] = (oct_ranked){.is_positive = -1};
         if (i >= o->local || oct_goals_ignore(&o->rows->goals, i)) continue;
         const oct_output_row row = oct_output_row_at(o->rows, i);
         o->mine[i] = o->metric->order->score(&row, column);
     }
-    OCT_TRY(group->gather(group, o->mine, (size_t)o->share * sizeof *o->mine, o->all));
+    OCT_TRY(group->gather(group, o->mine, (size_t)o->most_local * sizeof *o->mine, o->all));
     if (!o->all) return OCT_OK;
     int64_t count = 0;
-    for (int64_t i = 0; i < o->share * group->size; i++)
+    for (int64_t i = 0; i < o->most_local * group->size; i++)
         if (o->all[i].is_positive >= 0) o->all[count++] = o->all[i];
-    qsort(o->all, (size_t)count, sizeof *o->all, descending);
+    qsort(o->all, (size_t)count, sizeof *o->all, compare_descending);
     o->metric->order->sum(o->all, count, column, numbers);
     return OCT_OK;
 }
 
-/* A rank without samples may not know the goals, so the others say how many columns there are. */
-static oct_status open_order(order *o, const oct_leaves *leaves)
-{
-    const oct_collective *group = o->group;
-    o->local = oct_leaves_local_samples(leaves) * oct_goals_rows(&o->rows->goals);
-    int64_t most[] = {o->local, o->metric->order->columns(o->rows)};
-    OCT_TRY(group->max_i64(group, most, OCT_COUNT(most)));
-    o->share = oct_max_i64(most[0], 1);
-    o->columns = most[1];
-    oct_status status = oct_alloc(&o->mine, (size_t)o->share, sizeof *o->mine);
-    if (status == OCT_OK && group->rank == 0)
-        status = oct_alloc(&o->all, (size_t)o->share * (size_t)group->size, sizeof *o->all);
-    return group->agree(group, status);
-}
-
 /* Scores are sorted on rank 0, one column after another. The numbers do not depend on the order of equal scores, so
  * neither the number of ranks nor the sort decides a bit. Rank 0 holds two numbers for each row of all ranks. */
-static oct_status sum_order(const oct_metric *metric, const oct_collective *group,
-                            const oct_leaves *leaves, const oct_output_rows *rows, double *numbers)
+static oct_status sum_sorted_rows(const oct_metric *metric, const oct_collective *group,
+                                  const oct_leaves *leaves, const oct_output_rows *rows,
+                                  double *numbers)
 {
     const size_t bytes = (size_t)metric->numbers(rows->n) * sizeof *numbers;
-    order o = {.metric = metric, .group = group, .rows = rows};
+    ordering o = {.metric = metric, .group = group, .rows = rows};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(open_order(&o, leaves));
+    o.local = oct_leaves_local_samples(leaves) * oct_goals_rows(&rows->goals);
+    /* A rank without samples may not know the goals, so the others say how many columns there are. */
+    int64_t most[] = {o.local, metric->order->columns(rows)};
+    OCT_TRY_OUT(group->max_i64(group, most, OCT_COUNT(most)));
+    o.most_local = oct_max_i64(most[0], 1);
+    o.columns = most[1];
+    status = oct_alloc(&o.mine, (size_t)o.most_local, sizeof *o.mine);
+    if (status == OCT_OK && group->rank == 0)
+        status = oct_alloc(&o.all, (size_t)o.most_local * (size_t)group->size, sizeof *o.all);
+    OCT_TRY_OUT(group->agree(group, status));
     for (int64_t column = 0; column < o.columns; column++)
         OCT_TRY_OUT(sum_column(&o, column, numbers));
     status = group->broadcast(group, numbers, bytes, 0);
@@ -152,8 +149,8 @@ oct_status oct_metric_sum(const oct_metric *metric, const oct_collective *group,
     const size_t size = (size_t)metric->numbers(rows->n) * sizeof **numbers;
     oct_status status = oct_alloc(numbers, 1, size);
     OCT_TRY_OUT(group->agree(group, status));
-    status = metric->order ? sum_order(metric, group, leaves, rows, *numbers)
-                           : sum_rows(metric, group, leaves, rows, *numbers);
+    status = metric->order ? sum_sorted_rows(metric, group, leaves, rows, *numbers)
+                           : sum_all_rows(metric, group, leaves, rows, *numbers);
 out:
     if (status != OCT_OK) oct_free(numbers);
     return status;

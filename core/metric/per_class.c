@@ -9,6 +9,7 @@
 #include "core/tensor/tensor.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { HITS, PREDICTED, ROWS, COUNTS };
 
@@ -17,18 +18,25 @@ static int64_t numbers(int64_t n)
     return n * COUNTS;
 }
 
+/* Gives a row's true and predicted class; false: the true one is not known. */
+static bool find_classes(const oct_output_row *row, int32_t *class, int32_t *predicted)
+{
+    *class = oct_output_class(row);
+    if (*class < 0 || *class >= row->n) return false;
+    oct_argmax_rows(OCT_F32, 1, row->n, row->y, predicted);
+    return true;
+}
+
 static void count_row(const oct_output_row *row, double *counts)
 {
-    const int32_t class = oct_output_class(row);
-    int32_t predicted;
-    if (class < 0 || class >= row->n) return;
-    oct_argmax_rows(OCT_F32, 1, row->n, row->y, &predicted);
+    int32_t class, predicted;
+    if (!find_classes(row, &class, &predicted)) return;
     counts[(int64_t)predicted * COUNTS + PREDICTED]++;
     counts[(int64_t) class * COUNTS + ROWS]++;
     if (predicted == class) counts[(int64_t) class * COUNTS + HITS]++;
 }
 
-static void add_labels(const oct_output_row *row, double *counts)
+static void count_labels(const oct_output_row *row, double *counts)
 {
     for (int64_t k = 0; row->goal && k < row->n; k++) {
         const bool predicted = !(row->y[k] <= 0), is = row->goal[k] > 0.5F;
@@ -38,65 +46,45 @@ static void add_labels(const oct_output_row *row, double *counts)
     }
 }
 
-static double share(double part, double whole)
+static double percent(double part, double whole)
 {
     return whole > 0 ? 100 * part / whole : 0;
 }
 
 static double precision(const double *c)
 {
-    return share(c[HITS], c[PREDICTED]);
+    return percent(c[HITS], c[PREDICTED]);
 }
 
 static double recall(const double *c)
 {
-    return share(c[HITS], c[ROWS]);
+    return percent(c[HITS], c[ROWS]);
 }
 
 static double f1(const double *c)
 {
-    return share(2 * c[HITS], c[PREDICTED] + c[ROWS]);
+    return percent(2 * c[HITS], c[PREDICTED] + c[ROWS]);
 }
 
 static double iou(const double *c)
 {
-    return share(c[HITS], c[PREDICTED] + c[ROWS] - c[HITS]);
+    return percent(c[HITS], c[PREDICTED] + c[ROWS] - c[HITS]);
 }
 
-static bool is_there(const double *c)
+static bool has_rows(const double *c)
 {
     return c[PREDICTED] + c[ROWS] > 0;
 }
 
-static double mean(const double *counts, int64_t n, double (*of)(const double *))
+static double mean_over_classes(const double *counts, int64_t n, double (*share_of)(const double *))
 {
     double sum = 0, classes = 0;
     for (int64_t k = 0; k < n; k++) {
-        if (!is_there(counts + k * COUNTS)) continue;
-        sum += of(counts + k * COUNTS);
+        if (!has_rows(counts + k * COUNTS)) continue;
+        sum += share_of(counts + k * COUNTS);
         classes++;
     }
     return classes > 0 ? sum / classes : (double)NAN;
-}
-
-static double mean_precision(const double *counts, int64_t n)
-{
-    return mean(counts, n, precision);
-}
-
-static double mean_recall(const double *counts, int64_t n)
-{
-    return mean(counts, n, recall);
-}
-
-static double mean_f1(const double *counts, int64_t n)
-{
-    return mean(counts, n, f1);
-}
-
-static double mean_iou(const double *counts, int64_t n)
-{
-    return mean(counts, n, iou);
 }
 
 static void fill_scores(const double *counts, int64_t n, double *cells)
@@ -104,7 +92,7 @@ static void fill_scores(const double *counts, int64_t n, double *cells)
     for (int64_t k = 0; k < n; k++, counts += COUNTS) {
         *cells++ = precision(counts);
         *cells++ = recall(counts);
-        *cells++ = is_there(counts) ? f1(counts) : (double)NAN;
+        *cells++ = has_rows(counts) ? f1(counts) : (double)NAN;
         *cells++ = counts[ROWS];
     }
 }
@@ -112,7 +100,7 @@ static void fill_scores(const double *counts, int64_t n, double *cells)
 static void fill_iou(const double *counts, int64_t n, double *cells)
 {
     for (int64_t k = 0; k < n; k++, counts += COUNTS) {
-        *cells++ = is_there(counts) ? iou(counts) : (double)NAN;
+        *cells++ = has_rows(counts) ? iou(counts) : (double)NAN;
         *cells++ = counts[ROWS];
     }
 }
@@ -123,39 +111,74 @@ static const oct_metric_column iou_columns[] = {{"IoU", 2}, {"rows", 0}};
 static const oct_metric_details details = {columns, OCT_COUNT(columns), fill_scores};
 static const oct_metric_details iou_details = {iou_columns, OCT_COUNT(iou_columns), fill_iou};
 
-#define PER_CLASS(word, heading, short, mean_of)                                                   \
-    const oct_metric oct_metric_##word = {.name = #word,                                           \
-                                          .title = heading,                                        \
-                                          .brief = short,                                          \
-                                          .unit = "%",                                             \
-                                          .counts = true,                                          \
-                                          .of = OCT_METRIC_OF_CLASSES,                             \
-                                          .numbers = numbers,                                      \
-                                          .add = count_row,                                        \
-                                          .value = mean_of,                                        \
-                                          .details = &details}
-PER_CLASS(precision, "mean precision", "prec", mean_precision);
-PER_CLASS(recall, "mean recall", "recall", mean_recall);
-PER_CLASS(f1, "mean F1", "F1", mean_f1);
+/* Defines a metric that is the mean of a share over classes, or over labels. */
+#define PER_CLASS(id, heading, short, share, of_what, add_row, table)                              \
+    static double mean_##id(const double *counts, int64_t n)                                       \
+    {                                                                                              \
+        return mean_over_classes(counts, n, share);                                                \
+    }                                                                                              \
+    const oct_metric oct_metric_##id = {.name = #id,                                               \
+                                        .title = heading,                                          \
+                                        .brief = short,                                            \
+                                        .unit = "%",                                               \
+                                        .counts = true,                                            \
+                                        .of = of_what,                                             \
+                                        .numbers = numbers,                                        \
+                                        .add = add_row,                                            \
+                                        .value = mean_##id,                                        \
+                                        .details = &table}
+PER_CLASS(precision, "mean precision", "prec", precision, OCT_METRIC_OF_CLASSES, count_row,
+          details);
+PER_CLASS(recall, "mean recall", "recall", recall, OCT_METRIC_OF_CLASSES, count_row, details);
+PER_CLASS(f1, "mean F1", "F1", f1, OCT_METRIC_OF_CLASSES, count_row, details);
+PER_CLASS(miou, "mean IoU", "mIoU", iou, OCT_METRIC_OF_CLASSES, count_row, iou_details);
+PER_CLASS(multilabel_f1, "mean F1 of labels", "F1", f1, OCT_METRIC_OF_VALUES, count_labels,
+          details);
 
-const oct_metric oct_metric_miou = {.name = "miou",
-                                    .title = "mean IoU",
-                                    .brief = "mIoU",
-                                    .unit = "%",
-                                    .counts = true,
-                                    .of = OCT_METRIC_OF_CLASSES,
-                                    .numbers = numbers,
-                                    .add = count_row,
-                                    .value = mean_iou,
-                                    .details = &iou_details};
+/* The confusion matrix counts rows by their true class and by their predicted class. Its figure is the balanced
+ * accuracy: the share of a class's rows that is predicted correctly, averaged over the classes that have rows. */
+enum { CLASSES_MOST = 2048 };
 
-const oct_metric oct_metric_multilabel_f1 = {.name = "multilabel_f1",
-                                             .title = "mean F1 of labels",
-                                             .brief = "F1",
-                                             .unit = "%",
-                                             .counts = true,
-                                             .of = OCT_METRIC_OF_VALUES,
-                                             .numbers = numbers,
-                                             .add = add_labels,
-                                             .value = mean_f1,
-                                             .details = &details};
+static int64_t matrix_numbers(int64_t n)
+{
+    return n * n;
+}
+
+static void count_pair(const oct_output_row *row, double *counts)
+{
+    int32_t class, predicted;
+    if (find_classes(row, &class, &predicted)) counts[class * row->n + predicted]++;
+}
+
+static double balanced_accuracy(const double *counts, int64_t n)
+{
+    double sum = 0, classes = 0;
+    for (int64_t k = 0; k < n; k++) {
+        double rows = 0;
+        for (int64_t predicted = 0; predicted < n; predicted++)
+            rows += counts[k * n + predicted];
+        if (rows == 0) continue;
+        sum += 100 * counts[k * n + k] / rows;
+        classes++;
+    }
+    return classes > 0 ? sum / classes : (double)NAN;
+}
+
+static void fill_matrix(const double *counts, int64_t n, double *cells)
+{
+    memcpy(cells, counts, (size_t)(n * n) * sizeof *cells);
+}
+
+static const oct_metric_details matrix_details = {.fill = fill_matrix};
+
+const oct_metric oct_metric_confusion = {.name = "confusion",
+                                         .title = "balanced accuracy",
+                                         .brief = "bal. acc",
+                                         .unit = "%",
+                                         .counts = true,
+                                         .of = OCT_METRIC_OF_CLASSES,
+                                         .most = CLASSES_MOST,
+                                         .numbers = matrix_numbers,
+                                         .add = count_pair,
+                                         .value = balanced_accuracy,
+                                         .details = &matrix_details};

@@ -11,13 +11,13 @@
 
 #include <math.h>
 
-static int64_t columns(const oct_output_rows *rows)
+static int64_t count_columns(const oct_output_rows *rows)
 {
     if (!rows->goals.labels && !rows->goals.values) return 0;
     return rows->goals.labels && rows->goals.values ? 1 : rows->n;
 }
 
-static double squared_error(const oct_output_row *row)
+static double mean_squared_error(const oct_output_row *row)
 {
     double sum = 0;
     for (int64_t k = 0; k < row->n; k++) {
@@ -41,14 +41,14 @@ static double log_odds(const oct_output_row *row, int64_t class)
 /* The score by which a row is ordered, and whether it is positive. */
 static oct_ranked score_row(const oct_output_row *row, int64_t column)
 {
-    if (row->label >= 0 && row->goal) return (oct_ranked){squared_error(row), row->label > 0};
+    if (row->label >= 0 && row->goal) return (oct_ranked){mean_squared_error(row), row->label > 0};
     if (row->goal) return (oct_ranked){(double)row->y[column], row->goal[column] > 0.5F};
     if (row->label >= 0) return (oct_ranked){log_odds(row, column), row->label == column};
     return (oct_ranked){.is_positive = -1};
 }
 
-/* Rows of equal score from `i` on: how many are positive. Moves i after them. */
-static double take_equal(const oct_ranked *sorted, int64_t count, int64_t *i)
+/* Returns how many of the rows with the score of row *i, from that row on, are positive; moves *i after them. */
+static double count_equal(const oct_ranked *sorted, int64_t count, int64_t *i)
 {
     const double score = sorted[*i].score;
     double positive = 0;
@@ -77,23 +77,23 @@ static int64_t auc_numbers(int64_t n)
 
 static void sum_pairs(const oct_ranked *sorted, int64_t count, int64_t column, double *numbers)
 {
-    double *own = numbers + column * AUC_NUMBERS;
-    own[POSITIVE] = count_positive(sorted, count);
-    own[NEGATIVE] = (double)count - own[POSITIVE];
-    double below = own[NEGATIVE];
+    double *sums = numbers + column * AUC_NUMBERS;
+    sums[POSITIVE] = count_positive(sorted, count);
+    sums[NEGATIVE] = (double)count - sums[POSITIVE];
+    double below = sums[NEGATIVE];
     for (int64_t i = 0; i < count;) {
         const int64_t first = i;
-        const double positive = take_equal(sorted, count, &i);
+        const double positive = count_equal(sorted, count, &i);
         const double negative = (double)(i - first) - positive;
         below -= negative;
-        own[PAIRS] += positive * (2 * below + negative);
+        sums[PAIRS] += positive * (2 * below + negative);
     }
 }
 
-static double auc_of(const double *own)
+static double auc_of(const double *sums)
 {
-    const double pairs = own[POSITIVE] * own[NEGATIVE];
-    return pairs > 0 ? own[PAIRS] / (2 * pairs) : (double)NAN;
+    const double pairs = sums[POSITIVE] * sums[NEGATIVE];
+    return pairs > 0 ? sums[PAIRS] / (2 * pairs) : (double)NAN;
 }
 
 /* Numbers of a column: the average precision and how many rows are positive. */
@@ -106,25 +106,27 @@ static int64_t ap_numbers(int64_t n)
 
 static void sum_precision(const oct_ranked *sorted, int64_t count, int64_t column, double *numbers)
 {
-    double *own = numbers + column * AP_NUMBERS, hits = 0;
-    own[AP_POSITIVE] = count_positive(sorted, count);
-    for (int64_t i = 0; own[AP_POSITIVE] > 0 && i < count;) {
-        const double positive = take_equal(sorted, count, &i);
+    double *sums = numbers + column * AP_NUMBERS, hits = 0;
+    sums[AP_POSITIVE] = count_positive(sorted, count);
+    for (int64_t i = 0; sums[AP_POSITIVE] > 0 && i < count;) {
+        const double positive = count_equal(sorted, count, &i);
         hits += positive;
-        own[AP] += 100 * positive / own[AP_POSITIVE] * (hits / (double)i);
+        sums[AP] += 100 * positive / sums[AP_POSITIVE] * (hits / (double)i);
     }
 }
 
-static double ap_of(const double *own)
+static double ap_of(const double *sums)
 {
-    return own[AP_POSITIVE] > 0 ? own[AP] : (double)NAN;
+    return sums[AP_POSITIVE] > 0 ? sums[AP] : (double)NAN;
 }
 
-static double mean(const double *numbers, int64_t n, int64_t each, double (*of)(const double *))
+/* The mean over the columns whose value is known; each: numbers of a column. */
+static double mean_of_columns(const double *numbers, int64_t n, int64_t each,
+                              double (*value_of)(const double *))
 {
     double sum = 0, known = 0;
     for (int64_t k = 0; k < n; k++) {
-        const double value = of(numbers + k * each);
+        const double value = value_of(numbers + k * each);
         if (isnan(value)) continue;
         sum += value;
         known++;
@@ -134,12 +136,12 @@ static double mean(const double *numbers, int64_t n, int64_t each, double (*of)(
 
 static double auc(const double *numbers, int64_t n)
 {
-    return mean(numbers, n, AUC_NUMBERS, auc_of);
+    return mean_of_columns(numbers, n, AUC_NUMBERS, auc_of);
 }
 
 static double mean_ap(const double *numbers, int64_t n)
 {
-    return mean(numbers, n, AP_NUMBERS, ap_of);
+    return mean_of_columns(numbers, n, AP_NUMBERS, ap_of);
 }
 
 static void fill_auc(const double *numbers, int64_t n, double *cells)
@@ -162,8 +164,8 @@ static const oct_metric_column auc_columns[] = {{"AUC", 4}, {"positive", 0}};
 static const oct_metric_column ap_columns[] = {{"AP", 2}, {"positive", 0}};
 static const oct_metric_details auc_details = {auc_columns, OCT_COUNT(auc_columns), fill_auc};
 static const oct_metric_details ap_details = {ap_columns, OCT_COUNT(ap_columns), fill_ap};
-static const oct_metric_order auc_order = {columns, score_row, sum_pairs};
-static const oct_metric_order ap_order = {columns, score_row, sum_precision};
+static const oct_metric_order auc_order = {count_columns, score_row, sum_pairs};
+static const oct_metric_order ap_order = {count_columns, score_row, sum_precision};
 
 const oct_metric oct_metric_auc = {.name = "auc",
                                    .title = "ROC AUC",

@@ -17,32 +17,17 @@ static bool is_larger(float a, float b)
     return a > b || (isnan(a) && !isnan(b));
 }
 
-/* How many outputs come before the one of the row's class. */
-static int64_t outputs_before(const oct_output_row *row)
-{
-    const int32_t class = oct_output_class(row);
-    if (class < 0 || class >= row->n) return row->n;
-    const float own = row->y[class];
-    int64_t before = 0;
-    for (int64_t k = 0; k < row->n; k++)
-        before += is_larger(row->y[k], own) || (k < class && !is_larger(own, row->y[k]));
-    return before;
-}
-
+/* Counts a row, and whether fewer than k outputs come before the one of its class. */
 static void count_row(const oct_output_row *row, int64_t k, double *sums)
 {
-    sums[HITS] += outputs_before(row) < k;
+    const int32_t class = oct_output_class(row);
+    const bool known = class >= 0 && class < row->n;
+    int64_t before = known ? 0 : row->n;
+    for (int64_t i = 0; known && i < row->n; i++)
+        before += is_larger(row->y[i], row->y[class]) ||
+                  (i < class && !is_larger(row->y[class], row->y[i]));
+    sums[HITS] += before < k;
     sums[ROWS]++;
-}
-
-static void add_top1(const oct_output_row *row, double *sums)
-{
-    count_row(row, 1, sums);
-}
-
-static void add_top5(const oct_output_row *row, double *sums)
-{
-    count_row(row, 5, sums);
 }
 
 static double percent(const double *sums, int64_t n)
@@ -51,21 +36,19 @@ static double percent(const double *sums, int64_t n)
     return sums[ROWS] > 0 ? 100.0 * sums[HITS] / sums[ROWS] : 0;
 }
 
-const oct_metric oct_metric_top1 = {.name = "top1",
-                                    .title = "accuracy",
-                                    .brief = "acc",
-                                    .unit = "%",
-                                    .counts = true,
-                                    .of = OCT_METRIC_OF_CLASSES,
-                                    .numbers = numbers,
-                                    .add = add_top1,
-                                    .value = percent};
-const oct_metric oct_metric_top5 = {.name = "top5",
-                                    .title = "top5",
-                                    .brief = "top5",
-                                    .unit = "%",
-                                    .counts = true,
-                                    .of = OCT_METRIC_OF_CLASSES,
-                                    .numbers = numbers,
-                                    .add = add_top5,
-                                    .value = percent};
+#define TOP_K(k, heading, short)                                                                   \
+    static void add_top##k(const oct_output_row *row, double *sums)                                \
+    {                                                                                              \
+        count_row(row, k, sums);                                                                   \
+    }                                                                                              \
+    const oct_metric oct_metric_top##k = {.name = "top" #k,                                        \
+                                          .title = heading,                                        \
+                                          .brief = short,                                          \
+                                          .unit = "%",                                             \
+                                          .counts = true,                                          \
+                                          .of = OCT_METRIC_OF_CLASSES,                             \
+                                          .numbers = numbers,                                      \
+                                          .add = add_top##k,                                       \
+                                          .value = percent}
+TOP_K(1, "accuracy", "acc");
+TOP_K(5, "top5", "top5");

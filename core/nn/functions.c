@@ -44,34 +44,34 @@
 #undef GIVEN_1
 #undef GIVEN_2
 
-static oct_tensor *concatenate(oct_context *cx, const oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *concat_inputs(oct_context *cx, const oct_module *self, oct_tensor *const *x,
+                                 int n)
 {
     if (n >= 2) return oct_concat(cx, x, n);
     return oct_context_fail(cx, OCT_USAGE, "%s takes two or more inputs, but was called with %d",
                             self->type->name, n);
 }
-PLAIN_MODULE(concat, oct_module, 0, concatenate(cx, m, x, n))
+PLAIN_MODULE(concat, oct_module, 0, concat_inputs(cx, m, x, n))
 
-static oct_tensor *pass_on(oct_context *cx, oct_identity_module *m, oct_tensor *x)
+static oct_tensor *pass_input_on(oct_context *cx, oct_identity_module *m, oct_tensor *x)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     m->passed = x->data;
     return m->fused ? oct_view_as(cx, "identity", x, x->shape) : x;
 }
-PLAIN_MODULE(identity, oct_identity_module, 1, pass_on(cx, m, x[0]))
-
-static oct_status init_elementwise(oct_module *self)
-{
-    ((oct_elementwise_module *)self)->function = oct_elementwise_find(self->type->name);
-    return OCT_OK;
-}
+PLAIN_MODULE(identity, oct_identity_module, 1, pass_input_on(cx, m, x[0]))
 
 #define GIVEN_0 0
 #define GIVEN_1 .alpha = first
 #define GIVEN_2 .alpha = first, .beta = second
 #define OCT_ELEMENTWISE(id, num)                                                                   \
-    OP_MODULE(id, oct_elementwise_module, oct_elementwise_arg_list[num], NULL, init_elementwise,   \
-              1, oct_elementwise_apply(cx, m->function, &m->args, x[0]))                           \
+    static oct_status init_##id(oct_module *self)                                                  \
+    {                                                                                              \
+        ((oct_elementwise_module *)self)->function = &oct_elementwise_##id;                        \
+        return OCT_OK;                                                                             \
+    }                                                                                              \
+    OP_MODULE(id, oct_elementwise_module, oct_elementwise_arg_list[num], NULL, init_##id, 1,       \
+              oct_elementwise_apply(cx, m->function, &m->args, x[0]))                              \
     oct_status oct_##id##_create(oct_module **m OCT_ELEMENTWISE_ARGS_##num)                        \
     {                                                                                              \
         return oct_module_make(m, &oct_##id##_type, &(oct_elementwise_args){GIVEN_##num});         \

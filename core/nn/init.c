@@ -32,7 +32,9 @@ static void fill_zero(oct_param *param)
     if (param) fill_value(oct_f32(&param->value), oct_numel(&param->value), 0.0F);
 }
 
-static uint32_t number_of(const init_walk *walk, const oct_module *module, const oct_param *param)
+/* Returns the running number of a parameter in the tree. */
+static uint32_t param_number(const init_walk *walk, const oct_module *module,
+                             const oct_param *param)
 {
     uint32_t i = 0;
     while (module->params[i] != param)
@@ -46,12 +48,12 @@ static oct_status init_module(void *user, oct_module *module)
     if (module->type == &oct_conv2d_type || module->type == &oct_conv_transpose2d_type) {
         oct_conv2d_module *m = (oct_conv2d_module *)module;
         const oct_conv_geometry *g = &m->args.geometry;
-        fill_kaiming(walk, number_of(walk, module, m->weight), m->weight,
+        fill_kaiming(walk, param_number(walk, module, m->weight), m->weight,
                      m->args.out_channels / g->groups * g->kernel_h * g->kernel_w);
         fill_zero(m->bias);
     } else if (module->type == &oct_linear_type) {
         oct_linear_module *m = (oct_linear_module *)module;
-        fill_kaiming(walk, number_of(walk, module, m->weight), m->weight, m->args.in_features);
+        fill_kaiming(walk, param_number(walk, module, m->weight), m->weight, m->args.in_features);
         fill_zero(m->bias);
     } else if (module->type == &oct_batch_norm_type) {
         oct_batch_norm_module *m = (oct_batch_norm_module *)module;

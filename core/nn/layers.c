@@ -4,11 +4,21 @@
 #include <float.h>
 #include <stdio.h>
 
-#define LAYER_TYPE(id, self, ...)                                                                  \
+/* Defines the type of a layer, whose forward is this call, of its struct `m` and the input `x`. */
+#define LAYER_TYPE(id, self_type, list, call, ...)                                                 \
+    static oct_tensor *id##_forward(oct_context *cx, oct_module *self, oct_tensor *const *inputs,  \
+                                    int n)                                                         \
+    {                                                                                              \
+        const self_type *m = (const self_type *)self;                                              \
+        oct_tensor *x = inputs[0];                                                                 \
+        (void)n;                                                                                   \
+        return call;                                                                               \
+    }                                                                                              \
     const oct_module_type oct_##id##_type = {.name = #id,                                          \
+                                             .forward = id##_forward,                              \
                                              .inputs = 1,                                          \
                                              .atomic = true,                                       \
-                                             OCT_MODULE_ARGS(oct_##id##_arg_list, self),           \
+                                             OCT_MODULE_ARGS(list, self_type),                     \
                                              __VA_ARGS__}
 
 /* Adds the weight, and where bias is given a bias for its dimension 0; fails when they are more than can be counted. */
@@ -31,20 +41,6 @@ static oct_status add_filled(oct_module *self, oct_shape shape, float value, oct
     for (int64_t i = 0; i < oct_numel(&(*param)->value); i++)
         oct_f32(&(*param)->value)[i] = value;
     return OCT_OK;
-}
-
-static oct_tensor *conv2d_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
-{
-    const oct_conv2d_module *m = (const oct_conv2d_module *)self;
-    (void)n;
-    return oct_conv2d(cx, x[0], m->weight, m->bias, m->args.geometry);
-}
-
-static oct_tensor *transpose_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
-{
-    const oct_conv2d_module *m = (const oct_conv2d_module *)self;
-    (void)n;
-    return oct_conv_transpose2d(cx, x[0], m->weight, m->bias, m->args.geometry);
 }
 
 /* Says "16 -> 32, 3x3, stride 2, padding 1, groups 4, bias", without what is the default. */
@@ -75,9 +71,11 @@ static oct_status init_conv(oct_module *self)
     return add_weight(self, &weight, &m->weight, m->args.bias ? &m->bias : NULL);
 }
 
-LAYER_TYPE(conv2d, oct_conv2d_module, .forward = conv2d_forward, .describe = describe_conv,
+LAYER_TYPE(conv2d, oct_conv2d_module, oct_conv2d_arg_list,
+           oct_conv2d(cx, x, m->weight, m->bias, m->args.geometry), .describe = describe_conv,
            .init = init_conv);
-LAYER_TYPE(conv_transpose2d, oct_conv2d_module, .forward = transpose_forward,
+LAYER_TYPE(conv_transpose2d, oct_conv2d_module, oct_conv_transpose2d_arg_list,
+           oct_conv_transpose2d(cx, x, m->weight, m->bias, m->args.geometry),
            .describe = describe_conv, .init = init_conv);
 
 oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
@@ -92,13 +90,6 @@ oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out, 
     return oct_module_make(m, &oct_conv_transpose2d_type, &(oct_conv2d_args){in, out, g, bias});
 }
 
-static oct_tensor *linear_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
-{
-    const oct_linear_module *m = (const oct_linear_module *)self;
-    (void)n;
-    return oct_linear(cx, x[0], m->weight, m->bias);
-}
-
 static oct_status init_linear(oct_module *self)
 {
     oct_linear_module *m = (oct_linear_module *)self;
@@ -106,17 +97,12 @@ static oct_status init_linear(oct_module *self)
     return add_weight(self, &weight, &m->weight, m->args.bias ? &m->bias : NULL);
 }
 
-LAYER_TYPE(linear, oct_linear_module, .forward = linear_forward, .init = init_linear);
+LAYER_TYPE(linear, oct_linear_module, oct_linear_arg_list, oct_linear(cx, x, m->weight, m->bias),
+           .init = init_linear);
 
 oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
 {
     return oct_module_make(m, &oct_linear_type, &(oct_linear_args){in, out, bias});
-}
-
-static oct_tensor *prelu_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
-{
-    (void)n;
-    return oct_prelu(cx, x[0], ((const oct_prelu_module *)self)->weight);
 }
 
 static void describe_prelu(const oct_module *self, char *text, size_t size)
@@ -131,15 +117,15 @@ static oct_status init_prelu(oct_module *self)
     return add_filled(self, OCT_SHAPE(m->args.channels), 0.25F, &m->weight);
 }
 
-LAYER_TYPE(prelu, oct_prelu_module, .forward = prelu_forward, .describe = describe_prelu,
-           .init = init_prelu);
+LAYER_TYPE(prelu, oct_prelu_module, oct_prelu_arg_list, oct_prelu(cx, x, m->weight),
+           .describe = describe_prelu, .init = init_prelu);
 
 oct_status oct_prelu_create(oct_module **m, int64_t channels)
 {
     return oct_module_make(m, &oct_prelu_type, &(oct_prelu_args){channels});
 }
 
-/* "(16, 64)" */
+/* Says "(16, 64)". */
 static void describe_parameter(const oct_module *self, char *text, size_t size)
 {
     char shape[96];
@@ -157,20 +143,8 @@ static oct_status init_parameter(oct_module *self)
 }
 
 #define PARAMETER_MODULE(id)                                                                       \
-    static oct_tensor *id##_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,       \
-                                    int n)                                                         \
-    {                                                                                              \
-        (void)n;                                                                                   \
-        return oct_##id(cx, x[0], ((const oct_parameter_module *)self)->weight);                   \
-    }                                                                                              \
-    const oct_module_type oct_##id##_type = {                                                      \
-        .name = #id,                                                                               \
-        .forward = id##_forward,                                                                   \
-        .inputs = 1,                                                                               \
-        .describe = describe_parameter,                                                            \
-        .atomic = true,                                                                            \
-        .init = init_parameter,                                                                    \
-        OCT_MODULE_ARGS(oct_parameter_arg_list, oct_parameter_module)};                            \
+    LAYER_TYPE(id, oct_parameter_module, oct_parameter_arg_list, oct_##id(cx, x, m->weight),       \
+               .describe = describe_parameter, .init = init_parameter);                            \
     oct_status oct_##id##_create(oct_module **m, oct_shape shape)                                  \
     {                                                                                              \
         return oct_module_make(m, &oct_##id##_type, &shape);                                       \
@@ -188,15 +162,6 @@ oct_bn_args oct_batch_norm_call(const oct_batch_norm_module *m, bool training)
                          .eps = m->args.eps,
                          .momentum = m->args.momentum,
                          .batch_stats = training && !m->frozen};
-}
-
-static oct_tensor *batch_norm_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
-                                      int n)
-{
-    (void)n;
-    const oct_bn_args call =
-        oct_batch_norm_call((const oct_batch_norm_module *)self, self->training);
-    return oct_batch_norm(cx, x[0], &call);
 }
 
 static void describe_batch_norm(const oct_module *self, char *text, size_t size)
@@ -220,7 +185,8 @@ static oct_status init_batch_norm(oct_module *self)
     return OCT_OK;
 }
 
-LAYER_TYPE(batch_norm, oct_batch_norm_module, .forward = batch_norm_forward,
+LAYER_TYPE(batch_norm, oct_batch_norm_module, oct_batch_norm_arg_list,
+           oct_batch_norm(cx, x, (oct_bn_args[]){oct_batch_norm_call(m, self->training)}),
            .describe = describe_batch_norm, .init = init_batch_norm);
 
 oct_status oct_batch_norm_create(oct_module **m, int64_t channels)
@@ -229,13 +195,13 @@ oct_status oct_batch_norm_create(oct_module **m, int64_t channels)
 }
 
 /* Batch norms of a tree. */
-typedef struct norms {
+typedef struct norm_counts {
     int64_t all, unseen;
-} norms;
+} norm_counts;
 
 static oct_status count_norm(void *user, oct_module *module)
 {
-    norms *n = user;
+    norm_counts *n = user;
     if (module->type != &oct_batch_norm_type) return OCT_OK;
     const oct_batch_norm_module *m = (const oct_batch_norm_module *)module;
     bool seen = false;
@@ -248,25 +214,9 @@ static oct_status count_norm(void *user, oct_module *module)
 
 int64_t oct_batch_norms_unseen(oct_module *root)
 {
-    norms n = {0};
+    norm_counts n = {0};
     const oct_status status = oct_module_walk(root, count_norm, &n);
     return status == OCT_OK && n.unseen == n.all ? n.all : 0;
-}
-
-static oct_tensor *layer_norm_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
-                                      int n)
-{
-    const oct_group_norm_module *m = (const oct_group_norm_module *)self;
-    (void)n;
-    return oct_layer_norm(cx, x[0], m->gamma, m->beta, m->args.eps);
-}
-
-static oct_tensor *group_norm_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
-                                      int n)
-{
-    const oct_group_norm_module *m = (const oct_group_norm_module *)self;
-    (void)n;
-    return oct_group_norm(cx, x[0], m->gamma, m->beta, &m->args);
 }
 
 static void describe_group_norm(const oct_module *self, char *text, size_t size)
@@ -288,10 +238,11 @@ static oct_status init_group_norm(oct_module *self)
     return oct_module_add_param(self, "bias", shape, false, &m->beta);
 }
 
-LAYER_TYPE(layer_norm, oct_group_norm_module, .forward = layer_norm_forward,
+LAYER_TYPE(layer_norm, oct_group_norm_module, oct_layer_norm_arg_list,
+           oct_layer_norm(cx, x, m->gamma, m->beta, m->args.eps), .init = init_group_norm);
+LAYER_TYPE(group_norm, oct_group_norm_module, oct_group_norm_arg_list,
+           oct_group_norm(cx, x, m->gamma, m->beta, &m->args), .describe = describe_group_norm,
            .init = init_group_norm);
-LAYER_TYPE(group_norm, oct_group_norm_module, .forward = group_norm_forward,
-           .describe = describe_group_norm, .init = init_group_norm);
 
 oct_status oct_layer_norm_create(oct_module **m, int64_t size, double eps)
 {

@@ -1,12 +1,119 @@
-/* The tree of modules belongs to the main thread. */
+/* The tree of modules, with their parameters and hooks, belongs to the main thread.
+ *
+ * Live hooks form one list of the process beside the lists of their modules, so a handle is looked
+ * up by its number and never follows a pointer to a module that may be gone. Networks of two threads
+ * have that list in common, so it is locked.
+ */
 #include "core/nn/module.h"
 
 #include "core/base/mem.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { LONGEST_NAME = 63 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of live_hooks and last_id */
+static oct_hook *live_hooks;
+static uint64_t last_id;
+
+oct_status oct_hook_add(oct_hook **list, oct_hook_fn fn, void *user, oct_hook_handle *handle)
+{
+    oct_hook *hook, **end = list;
+    OCT_TRY(oct_alloc(&hook, 1, sizeof *hook));
+    *hook = (oct_hook){.fn = fn, .user = user, .list = list};
+    pthread_mutex_lock(&lock);
+    hook->id = ++last_id;
+    hook->next_live = live_hooks;
+    live_hooks = hook;
+    pthread_mutex_unlock(&lock);
+    while (*end)
+        end = &(*end)->next;
+    *end = hook;
+    if (handle) *handle = (oct_hook_handle){hook->id};
+    return OCT_OK;
+}
+
+static void free_hook(oct_hook *hook)
+{
+    oct_hook **in_list = hook->list, **live = &live_hooks;
+    while (*in_list != hook)
+        in_list = &(*in_list)->next;
+    *in_list = hook->next;
+    pthread_mutex_lock(&lock);
+    while (*live != hook)
+        live = &(*live)->next_live;
+    *live = hook->next_live;
+    pthread_mutex_unlock(&lock);
+    oct_free(&hook);
+}
+
+void oct_hook_remove(oct_hook_handle *handle)
+{
+    pthread_mutex_lock(&lock);
+    oct_hook *hook = live_hooks;
+    while (hook && hook->id != handle->id)
+        hook = hook->next_live;
+    pthread_mutex_unlock(&lock);
+    *handle = (oct_hook_handle){0};
+    if (hook) free_hook(hook);
+}
+
+void oct_hooks_move(oct_hook **from, oct_hook **to)
+{
+    if (from == to) return;
+    for (oct_hook *hook = *from; hook; hook = hook->next)
+        hook->list = to;
+    while (*to)
+        to = &(*to)->next;
+    *to = *from;
+    *from = NULL;
+}
+
+void oct_hooks_free(oct_hook **list)
+{
+    while (*list)
+        free_hook(*list);
+}
+
+oct_status oct_param_tie(oct_param *param, const oct_file_order *order, oct_param *first,
+                         const oct_file_order *first_order)
+{
+    OCT_ASSERT(!param->tie && !first->tie);
+    OCT_TRY(oct_alloc(&param->tie, 1, sizeof *param->tie));
+    *param->tie = (oct_tie){.first = first, .first_order = *first_order, .order = *order};
+    first->references++;
+    param->tied = first->tied = true;
+    return OCT_OK;
+}
+
+void oct_param_untie(oct_param *param)
+{
+    if (!param->tie) return;
+    oct_param_release(&param->tie->first);
+    oct_free(&param->tie);
+    param->tied = false;
+}
+
+float *oct_param_own_grad(oct_param *param)
+{
+    if (param->grad != param->own_grad)
+        memcpy(param->own_grad, param->grad, (size_t)oct_numel(&param->value) * sizeof(float));
+    param->grad = param->own_grad;
+    return param->own_grad;
+}
+
+void oct_param_release(oct_param **param)
+{
+    oct_param *self = *param;
+    *param = NULL;
+    if (!self || --self->references > 0) return;
+    oct_param_untie(self);
+    oct_free(&self->name);
+    oct_free(&self->value.data);
+    oct_free(&self);
+}
 
 oct_status oct_module_create(oct_module **module, const oct_module_type *type, size_t size)
 {
@@ -57,8 +164,8 @@ oct_status oct_module_made(oct_module **module, oct_status status)
     return status;
 }
 
-/* Most names differ in it, so that few are compared letter by letter. */
-static uint64_t key_of(const char *name)
+/* A hash of a name: most names differ in it, so that few are compared letter by letter. */
+static uint64_t name_key(const char *name)
 {
     uint64_t key = 0;
     for (; *name; name++)
@@ -68,7 +175,7 @@ static uint64_t key_of(const char *name)
 
 oct_module *oct_module_child(const oct_module *self, const char *name)
 {
-    const uint64_t key = key_of(name);
+    const uint64_t key = name_key(name);
     for (size_t i = 0; i < self->num_children; i++)
         if (self->children[i].key == key && strcmp(self->children[i].name, name) == 0)
             return *self->children[i].slot;
@@ -89,13 +196,11 @@ bool oct_module_is_tied(const oct_module *self)
     return false;
 }
 
-static bool has_name(const oct_module *self, const char *name)
+static oct_buffer *find_buffer(const oct_module *self, const char *name)
 {
-    if (oct_module_child(self, name) || oct_module_param(self, name)) return true;
-    for (size_t i = 0; i < self->num_buffers; i++) {
-        if (strcmp(self->buffers[i].name, name) == 0) return true;
-    }
-    return false;
+    for (size_t i = 0; i < self->num_buffers; i++)
+        if (strcmp(self->buffers[i].name, name) == 0) return &self->buffers[i];
+    return NULL;
 }
 
 static oct_status check_name(const oct_module *self, const char *name)
@@ -104,8 +209,9 @@ static oct_status check_name(const oct_module *self, const char *name)
     OCT_CHECK(length > 0 && length == good && length <= LONGEST_NAME, OCT_DEFECT,
               "\"%s\" is no name for a part of a %s; use 1 to %d of a-z, 0-9 and _", name,
               self->type->name, LONGEST_NAME);
-    OCT_CHECK(!has_name(self, name), OCT_DEFECT, "a %s has two parts named \"%s\"; rename one",
-              self->type->name, name);
+    OCT_CHECK(!oct_module_child(self, name) && !oct_module_param(self, name) &&
+                  !find_buffer(self, name),
+              OCT_DEFECT, "a %s has two parts named \"%s\"; rename one", self->type->name, name);
     return OCT_OK;
 }
 
@@ -124,7 +230,7 @@ static oct_status attach_child(oct_module *self, const char *name, oct_module **
     oct_free(&(*slot)->name);
     (*slot)->name = in_child;
     (*slot)->parent = self;
-    self->children[self->num_children++] = (oct_child){in_list, slot, key_of(name)};
+    self->children[self->num_children++] = (oct_child){in_list, slot, name_key(name)};
     return OCT_OK;
 }
 
@@ -159,9 +265,23 @@ oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape sh
     *param = NULL;
     OCT_TRY(check_name(self, name));
     OCT_TRY(oct_grow(&self->params, &self->cap_params, self->num_params + 1, sizeof *self->params));
-    OCT_TRY(oct_param_create(param, name, shape, decay));
-    self->params[self->num_params++] = *param;
-    return OCT_OK;
+    int64_t numel = oct_shape_numel(&shape);
+    char text[96];
+    OCT_CHECK(numel > 0, OCT_DEFECT, "parameter %s cannot have the shape %s", name,
+              oct_shape_text(&shape, text));
+    oct_param *created;
+    oct_status status = oct_alloc(&created, 1, sizeof *created);
+    if (status != OCT_OK) return status;
+    created->value = (oct_tensor){
+        .dtype = OCT_F32, .shape = shape, .needs_grad = true, .trace_value = -1, .graph_value = -1};
+    created->decay = decay;
+    created->references = 1;
+    OCT_TRY_OUT(oct_strdup(&created->name, name));
+    OCT_TRY_OUT(oct_alloc(&created->value.data, (size_t)numel, sizeof(float)));
+    self->params[self->num_params++] = *param = created;
+out:
+    if (status != OCT_OK) oct_param_release(&created);
+    return status;
 }
 
 oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype,
@@ -190,26 +310,17 @@ oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype d
 void oct_module_limit_state(oct_module *self, const char *name, oct_value_range range)
 {
     oct_param *param = oct_module_param(self, name);
-    oct_value_range *found = param ? &param->range : NULL;
-    for (size_t i = 0; i < self->num_buffers; i++)
-        if (strcmp(self->buffers[i].name, name) == 0) found = &self->buffers[i].range;
-    OCT_ASSERT(found);
-    *found = range;
-}
-
-static oct_module **slot_of(oct_module **root, const oct_module *module)
-{
-    if (*root == module) return root;
-    const oct_module *parent = module->parent;
-    for (size_t i = 0; parent && i < parent->num_children; i++) {
-        if (*parent->children[i].slot == module) return parent->children[i].slot;
-    }
-    return NULL;
+    oct_buffer *buffer = find_buffer(self, name);
+    OCT_ASSERT(param || buffer);
+    if (param) param->range = range;
+    if (buffer) buffer->range = range;
 }
 
 oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *replacement)
 {
-    oct_module **slot = slot_of(root, old);
+    oct_module **slot = *root == old ? root : NULL;
+    for (size_t i = 0; !slot && old->parent && i < old->parent->num_children; i++)
+        if (*old->parent->children[i].slot == old) slot = old->parent->children[i].slot;
     OCT_CHECK(slot, OCT_DEFECT, "the %s to replace is not in this tree", old->type->name);
     OCT_CHECK(!replacement->parent && replacement != old, OCT_DEFECT,
               "the %s to put in place of \"%s\" has a place already", replacement->type->name,

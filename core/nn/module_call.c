@@ -4,8 +4,8 @@
 #include "core/autograd/context.h"
 #include "core/graph/trace.h"
 
-/* In a trace, what a hook puts in place of another tensor is a value of the graph. */
-static bool is_traced(oct_context *cx, const oct_tensor *changed)
+/* Fails the context unless what a hook puts in place of another tensor is, in a trace, a value of the graph. */
+static bool replacement_is_traced(oct_context *cx, const oct_tensor *changed)
 {
     if (!cx->trace || cx->atomic_depth > 0 || changed->trace_value >= 0) return true;
     oct_context_fail(cx, OCT_PREPARE,
@@ -29,7 +29,7 @@ static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module
         oct_tensor *changed = hook->fn(cx, module, value, hook->user);
         if (changed && changed != value && changed->graph_value < 0)
             changed->graph_value = value->graph_value;
-        if (changed && changed != value && is_traced(cx, changed)) value = changed;
+        if (changed && changed != value && replacement_is_traced(cx, changed)) value = changed;
         hook = next;
     }
     module->training = mode;
@@ -47,39 +47,35 @@ oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_hook *
     return value;
 }
 
-static oct_tensor *checked_forward(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
+/* Runs the forward, or, of a prepared root, what its interceptor has in place of it. */
+static oct_tensor *run_forward(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
-    oct_interceptor *own = cx->interceptor ? NULL : module->interceptor;
-    oct_tensor *y =
-        own && own->run ? own->run(own, cx, module, x, n) : module->type->forward(cx, module, x, n);
+    oct_interceptor *prepared = cx->interceptor ? NULL : module->interceptor;
+    oct_tensor *y = prepared && prepared->run ? prepared->run(prepared, cx, module, x, n)
+                                              : module->type->forward(cx, module, x, n);
     if (!y)
         oct_context_fail(cx, OCT_DEFECT, "the forward of this %s gave no output",
                          module->type->name);
     return y;
 }
 
-/* A module that returns its input makes a value of its own in a trace, so that what reads the
- * output reads it from the module. */
-static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_tensor *y)
-{
-    for (int i = 0; i < n; i++) {
-        if (x[i] != y) continue;
-        oct_tensor *view = oct_save(cx, sizeof *view);
-        if (view) *view = *y;
-        return view;
-    }
-    return y;
-}
-
-static oct_tensor *traced(oct_context *cx, oct_module *module, oct_tensor *const *x, int n,
-                          oct_tensor *y, const oct_tensor *given)
+/* Reports an executed call to the lifetimes and the trace; returns its output. A module that returns its input makes a
+ * value of its own in a trace, so that what reads the output reads it from the module. */
+static oct_tensor *report_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n,
+                               oct_tensor *y, const oct_tensor *given)
 {
     if (!y || cx->atomic_depth > 0) return y;
     oct_site executed = {module, module->type->name, x, n, y, given};
     if (cx->status == OCT_OK && oct_context_frees(cx)) oct_lifetimes_done(cx->lifetimes, &executed);
     if (!cx->trace) return y;
-    executed.output = own_value(cx, x, n, y);
-    if (!executed.output) return NULL;
+    bool returns_input = false;
+    for (int i = 0; i < n; i++)
+        returns_input |= x[i] == y;
+    if (returns_input) {
+        executed.output = oct_save(cx, sizeof *y);
+        if (!executed.output) return NULL;
+        *executed.output = *y;
+    }
     oct_module_args(module, &cx->args);
     oct_trace_add(cx, &executed);
     return executed.output;
@@ -104,9 +100,9 @@ oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *
     oct_module *caller = cx->module;
     cx->module = module;
     cx->atomic_depth++;
-    oct_tensor *y = takes_inputs(cx, module, n) ? checked_forward(cx, module, x, n) : NULL;
+    oct_tensor *y = takes_inputs(cx, module, n) ? run_forward(cx, module, x, n) : NULL;
     cx->atomic_depth--;
-    y = traced(cx, module, x, n, y, NULL);
+    y = report_call(cx, module, x, n, y, NULL);
     cx->module = caller;
     return cx->status == OCT_OK ? y : NULL;
 }
@@ -124,9 +120,9 @@ static oct_tensor *call_atomic(oct_context *cx, oct_module *module, oct_tensor *
     bool answered =
         root && root->call(root, cx, module, module->type->name, OCT_NO_ARGS, input, n, &made);
     cx->atomic_depth++;
-    if (!answered && oct_inputs_ok(cx, input, n)) made = checked_forward(cx, module, input, n);
+    if (!answered && oct_inputs_ok(cx, input, n)) made = run_forward(cx, module, input, n);
     cx->atomic_depth--;
-    if (!answered) made = traced(cx, module, input, n, made, n > 0 ? x[0] : NULL);
+    if (!answered) made = report_call(cx, module, input, n, made, n > 0 ? x[0] : NULL);
     return run_hooks(cx, module->hooks, module, made);
 }
 
@@ -158,8 +154,8 @@ static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tenso
     if (n > 0) input[0] = hooks(cx, module->pre_hooks, module, input[0]);
     if (!oct_inputs_present(cx, input, n)) return NULL;
     if (scope) oct_trace_enter(cx, module, NULL, input[0], x[0]);
-    oct_tensor *y = checked_forward(cx, module, input, n);
-    if (scope) oct_trace_leave(cx, y);
+    oct_tensor *y = run_forward(cx, module, input, n);
+    if (scope) oct_trace_leave(cx, false, y);
     return hooks(cx, module->hooks, module, y);
 }
 
@@ -185,6 +181,6 @@ void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name
 void oct_dynamic_block_end(oct_context *cx)
 {
     if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
-    if (cx->trace) oct_trace_leave_block(cx);
+    if (cx->trace) oct_trace_leave(cx, true, NULL);
     if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, NULL, NULL);
 }

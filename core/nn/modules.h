@@ -53,15 +53,27 @@ typedef struct oct_parameter_module { /* parameter, add_parameter, mul_parameter
     oct_parameter_args args;
 } oct_parameter_module;
 
-typedef struct oct_mean_module {
-    oct_module base;
-    oct_mean_args args;
-} oct_mean_module;
-
 typedef struct oct_pool_module {
     oct_module base;
     oct_pool_geometry args;
 } oct_pool_module;
+
+/* Modules that hold nothing but their arguments: oct_mean_module and so on. */
+#define OCT_ARGS_MODULE(name)                                                                      \
+    typedef struct oct_##name##_module {                                                           \
+        oct_module base;                                                                           \
+        oct_##name##_args args;                                                                    \
+    } oct_##name##_module
+OCT_ARGS_MODULE(mean);
+OCT_ARGS_MODULE(clip);
+OCT_ARGS_MODULE(dropout);
+OCT_ARGS_MODULE(scalar); /* add_scalar, mul_scalar */
+OCT_ARGS_MODULE(interpolate);
+OCT_ARGS_MODULE(reshape);
+OCT_ARGS_MODULE(move);
+OCT_ARGS_MODULE(pad);
+OCT_ARGS_MODULE(squeeze);
+OCT_ARGS_MODULE(cross_entropy_loss);
 
 typedef struct oct_elementwise_module { /* of elementwise_list.def */
     oct_module base;
@@ -69,56 +81,11 @@ typedef struct oct_elementwise_module { /* of elementwise_list.def */
     oct_elementwise_args args;
 } oct_elementwise_module;
 
-typedef struct oct_clip_module {
-    oct_module base;
-    oct_clip_args args;
-} oct_clip_module;
-
 typedef struct oct_prelu_module {
     oct_module base;
     oct_param *weight; /* (channels); begins as 0.25, and does not decay */
     oct_prelu_args args;
 } oct_prelu_module;
-
-typedef struct oct_dropout_module {
-    oct_module base;
-    oct_dropout_args args;
-} oct_dropout_module;
-
-typedef struct oct_scalar_module { /* add_scalar, mul_scalar */
-    oct_module base;
-    oct_scalar_args args;
-} oct_scalar_module;
-
-typedef struct oct_interpolate_module {
-    oct_module base;
-    oct_interpolate_args args;
-} oct_interpolate_module;
-
-typedef struct oct_reshape_module {
-    oct_module base;
-    oct_reshape_args args;
-} oct_reshape_module;
-
-typedef struct oct_move_module {
-    oct_module base;
-    oct_move_args args;
-} oct_move_module;
-
-typedef struct oct_pad_module {
-    oct_module base;
-    oct_pad_args args;
-} oct_pad_module;
-
-typedef struct oct_squeeze_module {
-    oct_module base;
-    oct_squeeze_args args;
-} oct_squeeze_module;
-
-typedef struct oct_cross_entropy_loss_module {
-    oct_module base;
-    oct_cross_entropy_loss_args args;
-} oct_cross_entropy_loss_module;
 
 /* It remembers what it passed on, so that others can ask whether a tensor came through it. */
 typedef struct oct_identity_module {
@@ -127,8 +94,8 @@ typedef struct oct_identity_module {
     /* Of a member of what was fused by name: the module whose output it must get, in each of its calls, and get alone;
      * NULL: nothing is known. */
     const oct_module *follows;
-    bool
-        fused; /* a member: its output is a tensor of its own, so that a trace distinguishes the two */
+    /* A member: its output is a tensor of its own, so that a trace distinguishes the two. */
+    bool fused;
 } oct_identity_module;
 
 enum { OCT_SEQUENTIAL_MAX = 64 };

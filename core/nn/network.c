@@ -49,7 +49,7 @@ static oct_tensor *network_forward(oct_context *cx, oct_module *self, oct_tensor
 }
 
 /* The children go first: their slots are here. */
-static void destroy(oct_module *self)
+static void destroy_network(oct_module *self)
 {
     network *m = (network *)self;
     while (self->num_children > 0)
@@ -70,15 +70,15 @@ static void destroy(oct_module *self)
     oct_free(&m->port_names);
 }
 
-static void describe(const oct_module *self, char *text, size_t size)
+static void describe_network(const oct_module *self, char *text, size_t size)
 {
     snprintf(text, size, "%zu calls", ((const network *)self)->num_nodes);
 }
 
 const oct_module_type oct_network_type = {.name = "network",
                                           .forward = network_forward,
-                                          .destroy = destroy,
-                                          .describe = describe,
+                                          .destroy = destroy_network,
+                                          .describe = describe_network,
                                           .calls_only = true};
 
 static oct_tensor *scope_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -119,7 +119,7 @@ static oct_status attach(network *m, oct_module *parent, const char *name, oct_m
 enum { SEGMENT = 64 };
 
 /* Makes of the segment a name that is free below `parent`: itself, or with a number from 2 on. */
-static void free_name(const oct_module *parent, char segment[SEGMENT])
+static void make_name_free(const oct_module *parent, char segment[SEGMENT])
 {
     char wanted[SEGMENT];
     snprintf(wanted, sizeof wanted, "%.52s", segment);
@@ -127,7 +127,7 @@ static void free_name(const oct_module *parent, char segment[SEGMENT])
         snprintf(segment, SEGMENT, "%.52s_%d", wanted, number);
 }
 
-/* Takes the next segment of the path; where it is after it, or NULL after the last one. */
+/* Copies the first segment of the path; returns the path after it, or NULL after the last one. */
 static const char *next_segment(const char *path, char segment[SEGMENT])
 {
     const size_t length = strcspn(path, ".");
@@ -136,7 +136,8 @@ static const char *next_segment(const char *path, char segment[SEGMENT])
 }
 
 /* Puts *module at its path; what stands in the way of a container gets another one beside it. */
-static oct_status place(network *m, const char *path, oct_module **module, oct_module ***slot)
+static oct_status attach_at_path(network *m, const char *path, oct_module **module,
+                                 oct_module ***slot)
 {
     oct_module *parent = &m->base;
     char segment[SEGMENT];
@@ -145,7 +146,7 @@ static oct_status place(network *m, const char *path, oct_module **module, oct_m
         if (next && next->type != &scope_type) {
             strncat(segment, "_", SEGMENT - strlen(segment) - 1);
             next = oct_module_child(parent, segment);
-            if (next && next->type != &scope_type) next = NULL, free_name(parent, segment);
+            if (next && next->type != &scope_type) next = NULL, make_name_free(parent, segment);
         }
         if (!next) {
             oct_module **slot_of_scope = NULL;
@@ -159,7 +160,7 @@ static oct_status place(network *m, const char *path, oct_module **module, oct_m
         }
         parent = next;
     }
-    free_name(parent, segment);
+    make_name_free(parent, segment);
     return attach(m, parent, segment, module, slot);
 }
 
@@ -184,7 +185,7 @@ oct_status oct_network_add(oct_module *self, const char *path, oct_module **modu
                            const int32_t *inputs, int n, int32_t *value)
 {
     oct_module **slot = NULL;
-    OCT_TRY(place((network *)self, path, module, &slot));
+    OCT_TRY(attach_at_path((network *)self, path, module, &slot));
     return add_node((network *)self, slot, inputs, n, value);
 }
 
@@ -253,7 +254,8 @@ void oct_network_set_output(oct_module *self, int32_t value)
 }
 
 /* Ties the parameter to the first one that came from this tensor; statistics stay apart. */
-static oct_status tie(network *m, oct_param *param, const char *file, const oct_file_order *order)
+static oct_status tie_to_first(network *m, oct_param *param, const char *file,
+                               const oct_file_order *order)
 {
     for (size_t i = 0; i < m->num_names; i++) {
         if (strcmp(m->names[i].file, file) != 0) continue;
@@ -275,7 +277,7 @@ oct_status oct_network_add_name(oct_module *self, const oct_module *module, cons
     char path[256];
     oct_network_name made = {.order = *order};
     oct_param *param = oct_module_param(module, name);
-    if (param && !param->frozen) OCT_TRY(tie(m, param, file, order));
+    if (param && !param->frozen) OCT_TRY(tie_to_first(m, param, file, order));
     OCT_TRY(oct_grow(&m->names, &m->cap_names, m->num_names + 1, sizeof *m->names));
     OCT_TRY(oct_strdup(&made.file, file));
     oct_status status = oct_format(&made.path, "%s.%s", oct_module_path(module, path), name);

@@ -37,32 +37,28 @@ struct oct_param {
     oct_tensor value; /* f32, owned */
     bool decay;
     bool frozen; /* the optimizer leaves it as it is */
-    bool
-        tied; /* another parameter has the same tensor: what changes values of one layer alone may not */
+    /* Another parameter has the same tensor: what changes values of one layer alone may not. */
+    bool tied;
     oct_tie *tie; /* owned; NULL: it has a life of its own */
     int references;
     /* while a tape is alive: */
     int uses;                    /* recorded, not yet run backward */
     float *rows;                 /* leaf gradients between first begin and last end; borrowed */
     struct oct_param *next_open; /* of those with rows, in their context */
-    oct_leaf_layout
-        row_layout; /* from the rows' layout to the parameter's; no function: it is the same */
+    /* From the rows' layout to the parameter's; no function: it is the same. */
+    oct_leaf_layout row_layout;
     /* bound by oct_params_bind: */
     float *parts; /* part p of this parameter at parts + p * stride */
     int64_t stride;
     int64_t offset; /* in the blocks */
     int max_parts;
     bool folded; /* in this step */
-    const float
-        *grad; /* the total after oct_params_reduce, only read: others may read it there, too */
+    /* The total after oct_params_reduce, only read: others may read it there, too. */
+    const float *grad;
     float *own_grad; /* where this rank may have it (oct_param_own_grad) */
     oct_value_range range;
 };
 
-/* Makes a parameter of zeros, which the caller holds. The name is copied; shape and memory are
- * fixed from here on. For core/nn/module.c. */
-oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape,
-                            bool decay) OCT_NODISCARD;
 /* Ties a parameter to an earlier one, which is not tied to others itself, and whose orders these are. */
 oct_status oct_param_tie(oct_param *param, const oct_file_order *order, oct_param *first,
                          const oct_file_order *first_order) OCT_NODISCARD;

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-static int bound_on_parts(const oct_leaves *full)
+static int most_parts(const oct_leaves *full)
 {
     if (full->local == full->count) return 1;
     int64_t longest = full->local + 1; /* a smaller batch may be split one leaf more unevenly */
@@ -57,6 +57,7 @@ static oct_status make_buckets(oct_params *params)
     return OCT_OK;
 }
 
+/* Says where all totals are, and where this rank may change them. */
 static void point_grads(oct_params *params, const float *totals, float *own)
 {
     params->grads = own;
@@ -67,23 +68,12 @@ static void point_grads(oct_params *params, const float *totals, float *own)
     }
 }
 
-/* Totals are in the place of the first parts, here or in another rank's memory. If others read them here, this rank's
- * own are in a row after the parts; until then no page of that row is touched. */
-static void take_totals(oct_params *params, const oct_leaves *leaves)
-{
-    const oct_collective *group = params->group;
-    bool lent;
-    const float *totals = group->rows_total(group, leaves, params->parts, &lent);
-    point_grads(params, totals,
-                lent ? params->parts + params->max_parts * params->numel : params->parts);
-}
-
 oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leaves *full)
 {
     return oct_params_bind_on(params, root, full, &oct_collective_one);
 }
 
-static bool is_bound(const oct_params *params, const oct_param *param)
+static bool is_bound_here(const oct_params *params, const oct_param *param)
 {
     return param->parts && param->parts == params->parts + param->offset;
 }
@@ -91,7 +81,7 @@ static bool is_bound(const oct_params *params, const oct_param *param)
 oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_leaves *full,
                               const oct_collective *group)
 {
-    *params = (oct_params){.group = group, .max_parts = bound_on_parts(full)};
+    *params = (oct_params){.group = group, .max_parts = most_parts(full)};
     oct_status status;
     size_t count = 0;
     OCT_TRY_OUT(oct_module_walk(root, count_params, &count));
@@ -110,7 +100,7 @@ oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_le
     }
     for (size_t i = 0; i < params->count; i++) { /* what it was tied to may have left the tree */
         oct_param *param = params->items[i];
-        if (param->tie && !is_bound(params, param->tie->first)) oct_param_untie(param);
+        if (param->tie && !is_bound_here(params, param->tie->first)) oct_param_untie(param);
     }
     point_grads(params, params->parts, params->parts);
     oct_params_zero(params);
@@ -122,7 +112,7 @@ out:
 bool oct_params_are_bound(const oct_params *params)
 {
     for (size_t i = 0; i < params->count; i++)
-        if (!is_bound(params, params->items[i])) return false;
+        if (!is_bound_here(params, params->items[i])) return false;
     return true;
 }
 
@@ -130,7 +120,7 @@ void oct_params_unbind(oct_params *params)
 {
     for (size_t i = 0; i < params->count; i++) {
         oct_param *param = params->items[i];
-        if (is_bound(params, param)) {
+        if (is_bound_here(params, param)) {
             param->parts = NULL;
             param->grad = param->own_grad = NULL;
             param->stride = 0;
@@ -164,27 +154,15 @@ bool oct_params_are_of(const oct_params *params, oct_module *root)
     return oct_module_walk(root, compare_params, &c) == OCT_OK && c.same && c.seen == params->count;
 }
 
-/* Adds the gradients of tied parameters, in their order, to those that learn. */
-static void merge_tied(const oct_params *params)
-{
-    for (size_t i = 0; i < params->count; i++) {
-        const oct_param *param = params->items[i];
-        const oct_tie *tie = param->tie;
-        if (tie)
-            oct_file_order_move(&tie->order, param->grad, &tie->first_order,
-                                oct_param_own_grad(tie->first), true);
-    }
-}
-
-static oct_status begin_next(oct_params *params, const oct_collective *group,
-                             const oct_leaves *leaves)
+static oct_status begin_next_sum(oct_params *params, const oct_collective *group,
+                                 const oct_leaves *leaves)
 {
     const oct_bucket *bucket = &params->buckets[params->begun++];
     return group->sum_begin(group, leaves, params->parts + bucket->offset, params->numel,
                             bucket->numel);
 }
 
-static bool is_complete(const oct_params *params, const oct_bucket *bucket)
+static bool has_all_grads(const oct_params *params, const oct_bucket *bucket)
 {
     for (size_t i = bucket->first; i < bucket->end; i++)
         if (!params->items[i]->folded) return false;
@@ -208,8 +186,8 @@ oct_status oct_params_begin_allreduce(oct_params *params, const oct_collective *
     int num_parts;
     OCT_TRY(count_parts(params, leaves, &num_parts));
     while (params->begun < params->num_buckets &&
-           is_complete(params, &params->buckets[params->begun]))
-        OCT_TRY(begin_next(params, group, leaves));
+           has_all_grads(params, &params->buckets[params->begun]))
+        OCT_TRY(begin_next_sum(params, group, leaves));
     return OCT_OK;
 }
 
@@ -226,10 +204,21 @@ oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                    (size_t)oct_numel(&param->value) * sizeof(float));
     }
     while (params->begun < params->num_buckets)
-        OCT_TRY(begin_next(params, group, leaves));
+        OCT_TRY(begin_next_sum(params, group, leaves));
     OCT_TRY(group->sums_finish(group));
-    take_totals(params, leaves);
-    merge_tied(params);
+    /* Totals are in the place of the first parts, here or in another rank's memory. If others read them here, this
+     * rank's own are in a row after the parts; until then no page of that row is touched. */
+    bool lent;
+    const oct_collective *owner = params->group;
+    const float *totals = owner->rows_total(owner, leaves, params->parts, &lent);
+    point_grads(params, totals,
+                lent ? params->parts + params->max_parts * params->numel : params->parts);
+    for (size_t i = 0; i < params->count; i++) { /* tied ones add theirs to those that learn */
+        const oct_tie *tie = params->items[i]->tie;
+        if (tie)
+            oct_file_order_move(&tie->order, params->items[i]->grad, &tie->first_order,
+                                oct_param_own_grad(tie->first), true);
+    }
     return OCT_OK;
 }
 
@@ -246,7 +235,7 @@ void oct_params_zero(oct_params *params)
 }
 
 OCT_CLONES
-static void multiply(float *x, int64_t n, float factor)
+static void scale_values(float *x, int64_t n, float factor)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= factor;
@@ -268,55 +257,45 @@ void oct_params_put_parts(oct_params *params, bool aside)
 
 void oct_params_scale_grads(oct_params *params, float factor)
 {
-    multiply(oct_params_own_grads(params), params->numel, factor);
+    scale_values(oct_params_own_grads(params), params->numel, factor);
 }
 
-/* Threads share what is looked at, in blocks. */
-static bool all_finite(const float *x, int64_t n)
+int64_t oct_params_find_bad(const oct_params *params, bool grads)
 {
-    enum { BLOCK = 1 << 16 };
-    bool finite = true;
+    enum { BLOCK = 1 << 16 }; /* what a thread looks at */
+    for (size_t i = 0; i < params->count; i++) {
+        const oct_param *param = params->items[i];
+        const float *numbers = grads ? param->grad : oct_f32(&param->value);
+        const int64_t n = oct_numel(&param->value);
+        bool finite = true;
 #pragma omp parallel for schedule(static) reduction(&& : finite) if (n > BLOCK)
-    for (int64_t first = 0; first < n; first += BLOCK)
-        finite = finite && oct_all_finite(x + first, oct_min_i64(BLOCK, n - first));
-    return finite;
-}
-
-int64_t oct_params_find_bad_grad(const oct_params *params)
-{
-    for (size_t i = 0; i < params->count; i++)
-        if (!all_finite(params->items[i]->grad, oct_numel(&params->items[i]->value)))
-            return (int64_t)i;
+        for (int64_t first = 0; first < n; first += BLOCK)
+            finite = finite && oct_all_finite(numbers + first, oct_min_i64(BLOCK, n - first));
+        if (!finite) return (int64_t)i;
+    }
     return -1;
 }
 
-static oct_status name_bad_grad(void *user, const oct_state_item *item)
+/* A parameter with a number that is not finite: of its gradient, or of its value. */
+typedef struct bad_param {
+    const oct_param *param;
+    bool grad;
+} bad_param;
+
+static oct_status fail_at_param(void *user, const oct_state_item *item)
 {
-    OCT_CHECK(item->param != user, OCT_NUMERIC,
-              "the gradient of the parameter %s is infinite or NaN", item->path);
-    return OCT_OK;
+    const bad_param *bad = user;
+    if (item->param != bad->param) return OCT_OK;
+    return oct_fail(OCT_NUMERIC,
+                    bad->grad ? "the gradient of the parameter %s is infinite or NaN"
+                              : "the update made a value of the parameter %s infinite or NaN",
+                    item->path);
 }
 
-oct_status oct_params_fail_grad(const oct_params *params, int64_t place, oct_module *root)
+oct_status oct_params_fail(const oct_params *params, int64_t place, bool grads, oct_module *root)
 {
-    const oct_status status = oct_module_state(root, name_bad_grad, params->items[place]);
+    bad_param bad = {params->items[place], grads};
+    const oct_status status = oct_module_state(root, fail_at_param, &bad);
     OCT_ASSERT(status != OCT_OK);
     return status;
-}
-
-static oct_status name_not_finite(void *user, const oct_state_item *item)
-{
-    OCT_CHECK(item->param != user, OCT_NUMERIC,
-              "the update made a value of the parameter %s infinite or NaN", item->path);
-    return OCT_OK;
-}
-
-oct_status oct_params_check_values(const oct_params *params, oct_module *root)
-{
-    for (size_t i = 0; i < params->count; i++) {
-        const oct_param *param = params->items[i];
-        if (!all_finite(oct_f32(&param->value), oct_numel(&param->value)))
-            OCT_TRY(oct_module_state(root, name_not_finite, params->items[i]));
-    }
-    return OCT_OK;
 }

@@ -2,9 +2,9 @@
  * checked.
  *
  * The parts of all parameters lie in one block, and so do the totals, which take the place of the first parts, of
- * this rank or of another one of its host: the optimizer is one loop. The block is cut into buckets of neighbouring parameters, whose sums over the ranks
- * begin one after another from the last parameter on, as a backward makes their gradients: fixed by the
- * module tree, so the same on all ranks.
+ * this rank or of another one of its host: the optimizer is one loop. The block is cut into buckets of neighbouring
+ * parameters, whose sums over the ranks begin one after another from the last parameter on, as a backward makes their
+ * gradients: fixed by the module tree, so the same on all ranks.
  */
 #pragma once
 
@@ -24,8 +24,8 @@ typedef struct oct_params {
     int64_t numel; /* of all */
     float *parts;  /* max_parts x numel */
     int max_parts;
-    float *
-        grads; /* numel: where this rank may change the totals; with a single rank they are there */
+    /* numel: where this rank may change the totals; with a single rank they are there */
+    float *grads;
     oct_bucket *buckets;
     size_t num_buckets, begun; /* begun: whose sums have, in this step */
 } oct_params;
@@ -49,7 +49,8 @@ bool oct_params_are_of(const oct_params *params, oct_module *root);
  * backward; oct_params_reduce follows, or where the backward failed sums_finish of the group. */
 oct_status oct_params_begin_allreduce(oct_params *params, const oct_collective *group,
                                       const oct_leaves *leaves) OCT_NODISCARD;
-/* Sums parts over all ranks; collective. The totals stay valid until the ranks synchronize for the next backward. A parameter that no op used has gradient 0. */
+/* Sums parts over all ranks; collective. The totals stay valid until the ranks synchronize for the next backward. A
+ * parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;
 /* Returns grads with all totals in it, to be changed. */
@@ -58,13 +59,11 @@ float *oct_params_own_grads(oct_params *params);
  * parts are (aside); or to their place again. For a backward that is not reduced; what grads had is lost. */
 void oct_params_put_parts(oct_params *params, bool aside);
 void oct_params_scale_grads(oct_params *params, float factor); /* the totals */
-/* Finds the first parameter whose total gradient is not finite, by its place in items; -1: there is none. */
-int64_t oct_params_find_bad_grad(const oct_params *params);
+/* Finds the first parameter whose total gradient, or else its value, is not finite, by its place in items; -1: there is
+ * none. Of values after an update the same on all ranks. */
+int64_t oct_params_find_bad(const oct_params *params, bool grads);
 /* Fails with OCT_NUMERIC, naming that parameter by its path below root. */
-oct_status oct_params_fail_grad(const oct_params *params, int64_t place,
-                                oct_module *root) OCT_NODISCARD;
-/* Checks values after an update: OCT_NUMERIC when one is not finite any more, naming its parameter
- * by its path below root. The same on all ranks. */
-oct_status oct_params_check_values(const oct_params *params, oct_module *root) OCT_NODISCARD;
+oct_status oct_params_fail(const oct_params *params, int64_t place, bool grads,
+                           oct_module *root) OCT_NODISCARD;
 /* Forgets what the last step left; called before the forward of each. */
 void oct_params_zero(oct_params *params);

@@ -23,7 +23,7 @@ static oct_tensor *sequential_forward(oct_context *cx, oct_module *self, oct_ten
     return y;
 }
 
-static void describe(const oct_module *self, char *text, size_t size)
+static void describe_sequential(const oct_module *self, char *text, size_t size)
 {
     snprintf(text, size, "%zu modules", count_items((const oct_sequential_module *)self));
 }
@@ -31,7 +31,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 const oct_module_type oct_sequential_type = {.name = "sequential",
                                              .forward = sequential_forward,
                                              .inputs = 1,
-                                             .describe = describe,
+                                             .describe = describe_sequential,
                                              .calls_only = true};
 
 oct_status oct_sequential_create(oct_module **m)

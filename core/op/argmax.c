@@ -5,28 +5,19 @@
 #include "core/op/ops.h"
 #include "core/tensor/tensor.h"
 
-static bool fits(oct_context *cx, const oct_tensor *x, int last)
-{
-    char text[96];
-    if (x->dtype != OCT_F32 && !oct_is_codes(x))
-        oct_context_fail(cx, OCT_USAGE,
-                         "argmax takes f32 values or u8 or u16 codes, but its input holds %s",
-                         oct_dtype_name(x->dtype));
-    else if (last < 1 || oct_dim(x, last) < 1 || oct_dim(x, last) > INT32_MAX)
-        oct_context_fail(cx, OCT_USAGE,
-                         "argmax takes samples with one or more values each, but its input is %s",
-                         oct_shape_text(&x->shape, text));
-    return cx->status == OCT_OK;
-}
-
 oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "argmax", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    if (!oct_needs_values_or_codes(cx, "argmax", x)) return NULL;
+    char text[96];
     oct_shape shape = x->shape;
     int last = --shape.ndim;
-    if (!fits(cx, x, last)) return NULL;
+    if (last < 1 || oct_dim(x, last) < 1 || oct_dim(x, last) > INT32_MAX)
+        return oct_context_fail(
+            cx, OCT_USAGE, "argmax takes samples with one or more values each, but its input is %s",
+            oct_shape_text(&x->shape, text));
     y = oct_tensor_new(cx, OCT_S32, shape);
     if (!y) return NULL;
     int64_t samples = oct_dim(x, 0), n = oct_dim(x, last);

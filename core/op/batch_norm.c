@@ -4,7 +4,6 @@
  * grad_y and grad_y * (x - mean) before backward. Squares of floats are exact in double, so one pass
  * is enough for the variance. Saved are mean and 1/sigma; x itself is still in the step's memory.
  */
-#include "core/autograd/leaf_grads.h"
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/leaves.h"
@@ -85,8 +84,8 @@ static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows
     }
 }
 
-/* Gives the same rows from channel c on. */
-static bn_rows at_channel(bn_rows v, int64_t c)
+/* Gives the same rows from channel c on, and the part of the next block that is prefetched meanwhile. */
+static bn_rows from_channel(bn_rows v, int64_t c)
 {
     int64_t next = v.rows * (v.pitch + c);
     v.next_x = v.x + next;
@@ -106,9 +105,9 @@ static void add_block_values(bn_rows v)
 {
     int64_t c = 0;
     for (; c + MANY * LANES <= v.channels; c += MANY * LANES)
-        add_values(MANY, at_channel(v, c));
+        add_values(MANY, from_channel(v, c));
     for (; c + LANES <= v.channels; c += LANES)
-        add_values(1, at_channel(v, c));
+        add_values(1, from_channel(v, c));
     for (; c < v.channels; c++) {
         for (int64_t r = 0; r < v.rows; r++) {
             double x = (double)v.x[r * v.pitch + c];
@@ -123,9 +122,9 @@ static void add_block_grads(bn_rows v)
 {
     int64_t c = 0;
     for (; c + MANY * LANES <= v.channels; c += MANY * LANES)
-        add_grads(MANY, at_channel(v, c));
+        add_grads(MANY, from_channel(v, c));
     for (; c + LANES <= v.channels; c += LANES)
-        add_grads(1, at_channel(v, c));
+        add_grads(1, from_channel(v, c));
     for (; c < v.channels; c++) {
         for (int64_t r = 0; r < v.rows; r++) {
             double grad = (double)v.grad[r * v.pitch + c];
@@ -140,7 +139,7 @@ static void add_block_grads(bn_rows v)
  * It adds by blocks of rows that the cache holds, and in one of them keeps some channels at a time in registers; the
  * terms of each channel come in the order of the rows, in double, so the bits do not depend on that. Hardware does not
  * prefetch some channels of one row after the other, so each row asks for a line of the next block. */
-static void sum_rows(bn_rows v)
+static void sum_rows_of_leaf(bn_rows v)
 {
     const int64_t block = oct_max_i64(1, BLOCK_BYTES / (v.channels * (int64_t)sizeof(float)));
     int64_t left = v.rows;
@@ -157,7 +156,7 @@ static void sum_rows(bn_rows v)
     }
 }
 
-/* One value a channel. */
+/* What the loops below compute with: one value a channel. */
 typedef struct bn_terms {
     const float *mean, *scale, *shift, *slope;
 } bn_terms;
@@ -204,14 +203,6 @@ typedef struct bn_saved {
     bool batch_stats;
 } bn_saved;
 
-static int64_t positions_of(const oct_tensor *x)
-{
-    int64_t positions = 1;
-    for (int i = 1; i < x->shape.ndim - 1; i++)
-        positions *= oct_dim(x, i);
-    return positions;
-}
-
 void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, float *inv_std)
 {
     memcpy(mean, args->running_mean, (size_t)channels * sizeof(float));
@@ -238,25 +229,25 @@ static void sum_leaves(const oct_context *cx, const bn_rows *all, const bn_saved
             if (some.grad) some.grad += begin * positions * some.pitch + tile.first;
             if (some.mean)
                 some.mean += oct_norm_group_at(&v->groups, tile.leaf) * some.pitch + tile.first;
-            sum_rows(some);
+            sum_rows_of_leaf(some);
         }
     }
 }
 
-/* Returns the values a channel has in group g. */
-static double count_of(const bn_saved *v, int64_t positions, int64_t g)
+/* Returns how many values a channel has in group g, on all ranks. */
+static double values_in_group(const bn_saved *v, int64_t positions, int64_t g)
 {
     return (double)(oct_norm_group_samples(&v->groups, g) * positions);
 }
 
-/* Takes the statistics from totals (groups, 2, C) of x and x*x. */
-static bool take_stats(const oct_bn_stats *stats, const bn_saved *v, int64_t positions,
-                       const double *totals)
+/* Makes mean and variance of each group of totals (groups, 2, C), the sums of x and x*x. False: one is not finite. */
+static bool derive_stats(const oct_bn_stats *stats, const bn_saved *v, int64_t positions,
+                         const double *totals)
 {
     const int64_t channels = stats->channels;
     bool finite = true;
     for (int64_t g = 0; g < v->groups.count; g++, totals += 2 * channels) {
-        const double count = count_of(v, positions, g);
+        const double count = values_in_group(v, positions, g);
         for (int64_t c = 0; c < channels; c++) {
             double mean = totals[c] / count, var = totals[channels + c] / count - mean * mean;
             if (var < 0) var = 0;
@@ -273,7 +264,7 @@ static bool take_stats(const oct_bn_stats *stats, const bn_saved *v, int64_t pos
 static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
                             bn_saved *saved)
 {
-    int64_t c = oct_dim(x, x->shape.ndim - 1), positions = positions_of(x);
+    int64_t c = oct_dim(x, x->shape.ndim - 1), positions = oct_sample_positions(x);
     oct_bn_stats stats = {.args = args,
                           .groups = saved->groups,
                           .channels = c,
@@ -287,15 +278,15 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
     sum_leaves(cx, &(bn_rows){.pitch = c, .x = oct_f32(x), .sum = rows}, saved, positions);
     if (oct_bn_stats_begin(cx, &stats) &&
         oct_sum_over_groups(cx, &saved->groups, rows, 2 * c, totals) &&
-        !take_stats(&stats, saved, positions, totals))
+        !derive_stats(&stats, saved, positions, totals))
         oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
     oct_scratch_end(cx, rows);
     return cx->status == OCT_OK;
 }
 
 /* Gives gamma and beta each leaf's row of their gradient from its sums. */
-static void give_param_grads(oct_context *cx, const bn_saved *v, int64_t channels,
-                             const double *rows)
+static void add_param_grads(oct_context *cx, const bn_saved *v, int64_t channels,
+                            const double *rows)
 {
     float *gamma = oct_leaf_grads_begin(cx, v->gamma), *beta = oct_leaf_grads_begin(cx, v->beta);
     if (cx->status != OCT_OK) return;
@@ -312,13 +303,13 @@ static void give_param_grads(oct_context *cx, const bn_saved *v, int64_t channel
 
 /* Turns grad_y into grad_x. totals (groups, 2, C): the sums of each group, NULL for running statistics.
  * work: (groups, 3, C). */
-static void input_grad(const oct_context *cx, const bn_saved *v, const oct_tensor *x,
-                       const double *totals, float *work, float *grad)
+static void make_input_grad(const oct_context *cx, const bn_saved *v, const oct_tensor *x,
+                            const double *totals, float *work, float *grad)
 {
-    int64_t channels = oct_dim(x, x->shape.ndim - 1), positions = positions_of(x);
+    int64_t channels = oct_dim(x, x->shape.ndim - 1), positions = oct_sample_positions(x);
     for (int64_t g = 0; g < v->groups.count; g++) {
         const double *total = totals ? totals + g * 2 * channels : NULL;
-        const double count = count_of(v, positions, g);
+        const double count = values_in_group(v, positions, g);
         const float *inv = v->inv + g * channels;
         float *scale = work + g * 3 * channels, *shift = scale + channels;
         float *slope = shift + channels;
@@ -348,7 +339,7 @@ static void batch_norm_backward(oct_context *cx, oct_node *node)
 {
     const bn_saved *v = node->saved;
     oct_tensor *x = node->input[0];
-    int64_t c = oct_dim(x, x->shape.ndim - 1), positions = positions_of(x);
+    int64_t c = oct_dim(x, x->shape.ndim - 1), positions = oct_sample_positions(x);
     double *rows =
         oct_scratch(cx, (size_t)((cx->leaves.local + v->groups.count) * 2 * c) * sizeof(double));
     float *work = oct_scratch(cx, (size_t)(v->groups.count * 3 * c) * sizeof(float));
@@ -360,28 +351,15 @@ static void batch_norm_backward(oct_context *cx, oct_node *node)
         &(bn_rows){
             .pitch = c, .grad = node->output->grad, .x = oct_f32(x), .mean = v->mean, .sum = rows},
         v, positions);
-    give_param_grads(cx, v, c, rows);
+    add_param_grads(cx, v, c, rows);
     if (!x->needs_grad) goto out;
     if (v->batch_stats && !oct_sum_over_groups(cx, &v->groups, rows, 2 * c, totals)) goto out;
     float *grad = oct_detach_grad(node->output);
-    input_grad(cx, v, x, v->batch_stats ? totals : NULL, work, grad);
+    make_input_grad(cx, v, x, v->batch_stats ? totals : NULL, work, grad);
     oct_add_grad(cx, x, grad);
 out:
     oct_scratch_end(cx, rows);
     oct_scratch_end(cx, work);
-}
-
-static bool args_fit(oct_context *cx, const oct_tensor *x, const oct_bn_args *args)
-{
-    char text[96];
-    oct_shape_text(&x->shape, text);
-    int64_t c = x->shape.ndim >= 2 ? oct_dim(x, x->shape.ndim - 1) : -1;
-    if (c != oct_numel(&args->gamma->value) || c != oct_numel(&args->beta->value)) {
-        oct_context_fail(cx, OCT_USAGE, "batch_norm of %lld channels cannot take the input %s",
-                         (long long)oct_numel(&args->gamma->value), text);
-        return false;
-    }
-    return true;
 }
 
 oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args)
@@ -392,9 +370,13 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
                   .beta = args->beta,
                   .groups = oct_norm_groups_of(cx, args->batch_stats),
                   .batch_stats = args->batch_stats};
-    if (!args_fit(cx, x, args)) return NULL;
-
-    const int64_t positions = positions_of(x), c = oct_dim(x, x->shape.ndim - 1);
+    char text[96];
+    const int64_t positions = oct_sample_positions(x);
+    const int64_t c = x->shape.ndim >= 2 ? oct_dim(x, x->shape.ndim - 1) : -1;
+    if (c != oct_numel(&args->gamma->value) || c != oct_numel(&args->beta->value))
+        return oct_context_fail(
+            cx, OCT_USAGE, "batch_norm of %lld channels cannot take the input %s",
+            (long long)oct_numel(&args->gamma->value), oct_shape_text(&x->shape, text));
     const int64_t numel = v.groups.count * c;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
     bn_saved *saved = oct_save(cx, sizeof *saved);

@@ -10,18 +10,18 @@
 
 enum { BLOCK = 256 }; /* elements of a position that are computed together */
 
-typedef void loop(int64_t n, const float *a, const float *b, float *restrict y);
+typedef void binary_loop(int64_t n, const float *a, const float *b, float *restrict y);
 
-/* Runs a loop over one sample of the result. */
-static void run_sample(const oct_broadcast *s, loop *run, int64_t sample, const float *const x[2],
-                       float *y)
+/* Runs a loop over one sample of the result; x: all values of both inputs, or NULL where the loop reads none. */
+static void combine_sample(const oct_broadcast *s, binary_loop *loop, int64_t sample,
+                           const float *const x[2], float *y)
 {
     if (!x[0] || oct_broadcast_is_plain(s)) {
         const int64_t n = s->positions * s->channels;
-        run(n, x[0] ? x[0] + sample * n : NULL, x[1] ? x[1] + sample * n : NULL, y);
+        loop(n, x[0] ? x[0] + sample * n : NULL, x[1] ? x[1] + sample * n : NULL, y);
         return;
     }
-    float same[BLOCK];
+    float repeated[BLOCK];
     for (int64_t p = 0; p < s->positions; p++)
         for (int64_t c = 0; c < s->channels; c += BLOCK) {
             const int64_t n = oct_min_i64(s->channels - c, BLOCK), at[3] = {sample, p, c};
@@ -30,11 +30,36 @@ static void run_sample(const oct_broadcast *s, loop *run, int64_t sample, const 
                 int64_t step;
                 row[i] = x[i] + oct_broadcast_at(s, i, at, &step);
                 for (int64_t k = 0; !step && s->channels > 1 && k < n; k++)
-                    same[k] = *row[i];
-                if (!step && s->channels > 1) row[i] = same;
+                    repeated[k] = *row[i];
+                if (!step && s->channels > 1) row[i] = repeated;
             }
-            run(n, row[0], row[1], y + p * s->channels + c);
+            loop(n, row[0], row[1], y + p * s->channels + c);
         }
+}
+
+/* Sums the gradients of one sample of the result, where input i repeats its values, to those of its own values, in
+ * ascending order of the positions that repeat a value. sum: oct_broadcast_numel of them. */
+static void sum_over_repeats(const oct_broadcast *b, int input, const float *grad, float *sum)
+{
+    if (b->channel[input] == 1 && b->channels > 1) {
+        const int64_t positions = b->position[input] > 1 ? 1 : b->positions;
+        for (int64_t p = 0; p < b->position[input]; p++, grad += b->channels) {
+            double total = 0;
+            for (int64_t c = 0; c < positions * b->channels; c++)
+                total += (double)grad[c];
+            sum[p] = (float)total;
+        }
+        return;
+    }
+    for (int64_t first = 0; first < b->channels; first += BLOCK) {
+        const int64_t n = oct_min_i64(b->channels - first, BLOCK);
+        double totals[BLOCK] = {0};
+        for (int64_t p = 0; p < b->positions; p++)
+            for (int64_t c = 0; c < n; c++)
+                totals[c] += (double)grad[p * b->channels + first + c];
+        for (int64_t c = 0; c < n; c++)
+            sum[first + c] = (float)totals[c];
+    }
 }
 
 /* Turns the output's gradient, which it uses up, into that of an input, in the input's own shape. */
@@ -49,24 +74,52 @@ static void add_grad(oct_context *cx, const oct_binary *f, const oct_node *node,
     }
     (void)oct_broadcast_of(&node->input[0]->shape, &node->input[1]->shape, &s);
     const int64_t samples = oct_samples(x), n = s.positions * s.channels;
-    const int64_t own = oct_broadcast_numel(&s, input);
-    float *sum = own < n ? oct_grad_new(cx, x) : grad;
+    const int64_t x_numel = oct_broadcast_numel(&s, input); /* of a sample */
+    float *sum = x_numel < n ? oct_grad_new(cx, x) : grad;
     if (!sum) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++) {
-        if (!f->passes) run_sample(&s, f->grad[input], i, values, grad + i * n);
-        if (own < n) oct_broadcast_sum(&s, input, grad + i * n, sum + i * own);
+        if (f->grad[input]) combine_sample(&s, f->grad[input], i, values, grad + i * n);
+        if (x_numel < n) sum_over_repeats(&s, input, grad + i * n, sum + i * x_numel);
     }
-    if (own < n) oct_scratch_end(cx, grad);
+    if (x_numel < n) oct_scratch_end(cx, grad);
     oct_add_grad(cx, x, sum);
+}
+
+OCT_CLONES
+static void accumulate(int64_t n, const float *x, float *restrict sum)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += x[i];
+}
+
+/* Hands over the gradient of a sum, which is that of both inputs: one gets the buffer, one that has no gradient yet
+ * where there is one; to the other it is added or copied. */
+static void add_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad)
+{
+    if (!grad) return;
+    bool add;
+    oct_tensor *owner = !b->needs_grad || (a->needs_grad && b->grad) ? a : b;
+    oct_tensor *other = owner == a ? b : a;
+    float *to = oct_grad_buffer(cx, other, &add);
+    const int64_t samples = to ? oct_samples(other) : 0,
+                  n = samples ? oct_numel(other) / samples : 0;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++) {
+        if (add)
+            accumulate(n, grad + i * n, to + i * n);
+        else
+            memcpy(to + i * n, grad + i * n, (size_t)n * sizeof(float));
+    }
+    oct_add_grad(cx, owner, grad);
 }
 
 void oct_binary_add_grads(oct_context *cx, const oct_binary *f, const oct_node *node,
                           const float *const values[2], float *grad)
 {
     oct_tensor *a = node->input[0], *b = node->input[1];
-    if (f->passes && oct_shape_equal(&a->shape, &b->shape)) {
-        oct_add_grad_to_both(cx, a, b, grad);
+    if (!f->grad[0] && !f->grad[1] && oct_shape_equal(&a->shape, &b->shape)) {
+        add_grad_to_both(cx, a, b, grad);
         return;
     }
     const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
@@ -78,22 +131,9 @@ void oct_binary_add_grads(oct_context *cx, const oct_binary *f, const oct_node *
 
 static void binary_backward(oct_context *cx, oct_node *node)
 {
-    const oct_binary *const *f = node->saved;
+    const oct_binary *const *saved = node->saved;
     const float *const values[2] = {oct_f32(node->input[0]), oct_f32(node->input[1])};
-    oct_binary_add_grads(cx, *f, node, values, oct_detach_grad(node->output));
-}
-
-/* Fails the context unless the shapes broadcast. */
-static bool shapes_broadcast(oct_context *cx, const oct_binary *f, const oct_tensor *a,
-                             const oct_tensor *b, oct_broadcast *s)
-{
-    char a_text[96], b_text[96];
-    if (oct_broadcast_of(&a->shape, &b->shape, s)) return true;
-    oct_context_fail(cx, OCT_USAGE,
-                     "%s takes two tensors of one shape, or one of them (N, 1, 1, C), (N, C) or "
-                     "(N, H, W, 1), but has %s and %s",
-                     f->name, oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
-    return false;
+    oct_binary_add_grads(cx, *saved, node, values, oct_detach_grad(node->output));
 }
 
 oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a, oct_tensor *b)
@@ -103,122 +143,54 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
     if (oct_call_site(cx, f->name, OCT_NO_ARGS, inputs, 2, &y)) return y;
     if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, f->name, a) || !oct_needs_f32(cx, f->name, b)) return NULL;
-    if (!shapes_broadcast(cx, f, a, b, &s)) return NULL;
+    char a_text[96], b_text[96];
+    if (!oct_broadcast_of(&a->shape, &b->shape, &s))
+        return oct_context_fail(
+            cx, OCT_USAGE,
+            "%s takes two tensors of one shape, or one of them (N, 1, 1, C), (N, C) or "
+            "(N, H, W, 1), but has %s and %s",
+            f->name, oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
     y = oct_tensor_new(cx, OCT_F32, inputs[oct_broadcast_larger(&s)]->shape);
-    const oct_binary **saved = oct_save(cx, sizeof *saved);
-    if (!y || !saved) return NULL;
-    *saved = f;
+    if (!y) return NULL;
     const float *const x[2] = {oct_f32(a), oct_f32(b)};
     const int64_t samples = oct_samples(y), n = s.positions * s.channels;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
-        run_sample(&s, f->value, i, x, oct_f32(y) + i * n);
+        combine_sample(&s, f->value, i, x, oct_f32(y) + i * n);
     oct_node *node = oct_record(cx, f->name, binary_backward, inputs, 2, false, y);
-    if (node) node->saved = saved;
-    return y;
+    return oct_node_save(cx, node, &f, sizeof(const oct_binary *)) ? y : NULL;
 }
 
-OCT_CLONES
-static void add_values(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
-}
+/* Defines a loop that sets y[i] to an expression; in a gradient's loop y[i] holds that of the output before. */
+#define LOOP(name, expression)                                                                     \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t n, const float *a, const float *b, float *restrict y)                 \
+    {                                                                                              \
+        (void)a, (void)b;                                                                          \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            y[i] = expression;                                                                     \
+    }
+#define BINARY_OP(id, ...)                                                                         \
+    const oct_binary oct_binary_##id = {.name = #id, __VA_ARGS__};                                 \
+    oct_tensor *oct_##id(oct_context *cx, oct_tensor *a, oct_tensor *b)                            \
+    {                                                                                              \
+        return oct_binary_apply(cx, &oct_binary_##id, a, b);                                       \
+    }
 
-const oct_binary oct_binary_add = {.name = "add", .passes = true, .value = add_values};
+LOOP(add_values, a[i] + b[i])
+BINARY_OP(add, .value = add_values)
 
-oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b)
-{
-    return oct_binary_apply(cx, &oct_binary_add, a, b);
-}
+LOOP(sub_values, a[i] - b[i])
+LOOP(sub_grad_of_second, -y[i])
+BINARY_OP(sub, .value = sub_values, .grad = {NULL, sub_grad_of_second})
 
-OCT_CLONES
-static void sub_values(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] - b[i];
-}
-
-/* It is the output's, which y holds. */
-static void sub_grad_of_first(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    (void)n, (void)a, (void)b, (void)y;
-}
-
-OCT_CLONES
-static void sub_grad_of_second(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    (void)a, (void)b;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = -y[i];
-}
-
-const oct_binary oct_binary_sub = {
-    .name = "sub", .value = sub_values, .grad = {sub_grad_of_first, sub_grad_of_second}};
-
-oct_tensor *oct_sub(oct_context *cx, oct_tensor *a, oct_tensor *b)
-{
-    return oct_binary_apply(cx, &oct_binary_sub, a, b);
-}
-
-OCT_CLONES
-static void mul_values(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] * b[i];
-}
-
-OCT_CLONES
-static void mul_grad_of_first(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    (void)a;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = y[i] * b[i];
-}
-
-OCT_CLONES
-static void mul_grad_of_second(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    (void)b;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = y[i] * a[i];
-}
-
-const oct_binary oct_binary_mul = {
-    .name = "mul", .value = mul_values, .grad = {mul_grad_of_first, mul_grad_of_second}};
-
-oct_tensor *oct_mul(oct_context *cx, oct_tensor *a, oct_tensor *b)
-{
-    return oct_binary_apply(cx, &oct_binary_mul, a, b);
-}
+LOOP(mul_values, a[i] * b[i])
+LOOP(mul_grad_of_first, y[i] * b[i])
+LOOP(mul_grad_of_second, y[i] * a[i])
+BINARY_OP(mul, .value = mul_values, .grad = {mul_grad_of_first, mul_grad_of_second})
 
 /* The gradient of the divisor is that of PyTorch, -g * ((a / b) / b). */
-OCT_CLONES
-static void div_values(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] / b[i];
-}
-
-OCT_CLONES
-static void div_grad_of_first(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    (void)a;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = y[i] / b[i];
-}
-
-OCT_CLONES
-static void div_grad_of_second(int64_t n, const float *a, const float *b, float *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = -y[i] * ((a[i] / b[i]) / b[i]);
-}
-
-const oct_binary oct_binary_div = {
-    .name = "div", .value = div_values, .grad = {div_grad_of_first, div_grad_of_second}};
-
-oct_tensor *oct_div(oct_context *cx, oct_tensor *a, oct_tensor *b)
-{
-    return oct_binary_apply(cx, &oct_binary_div, a, b);
-}
+LOOP(div_values, a[i] / b[i])
+LOOP(div_grad_of_first, y[i] / b[i])
+LOOP(div_grad_of_second, -y[i] * ((a[i] / b[i]) / b[i]))
+BINARY_OP(div, .value = div_values, .grad = {div_grad_of_first, div_grad_of_second})

@@ -7,9 +7,8 @@
 
 typedef struct oct_binary {
     const char *name;
-    bool passes; /* the gradient of either input is the output's: a sum */
     void (*value)(int64_t n, const float *a, const float *b, float *restrict y);
-    /* The gradient of an input in y, which holds the output's. */
+    /* The gradient of an input in y, which holds the output's; NULL: it is the output's. */
     void (*grad[2])(int64_t n, const float *a, const float *b, float *restrict y);
 } oct_binary;
 
@@ -17,8 +16,7 @@ extern const oct_binary oct_binary_add, oct_binary_sub, oct_binary_mul, oct_bina
 
 oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a, oct_tensor *b);
 
-/* Hands the gradients of both inputs over; values[i] are those of node->input[i], which may hold codes; or
- * NULL, of a sum or a difference, whose gradients need none. grad: the
- * output's, borrowed, which is used up. */
+/* Hands the gradients of both inputs over; values[i] are those of node->input[i], which may hold codes; NULL of a sum
+ * or a difference, whose gradients need none. grad: the output's, borrowed, which is used up. */
 void oct_binary_add_grads(oct_context *cx, const oct_binary *f, const oct_node *node,
                           const float *const values[2], float *grad);

@@ -20,7 +20,7 @@ static void clip_values(int64_t n, bounds b, const float *x, float *restrict y)
 }
 
 OCT_CLONES
-static void cut_grad(int64_t n, bounds b, const float *x, float *restrict grad)
+static void mask_grad(int64_t n, bounds b, const float *x, float *restrict grad)
 {
     for (int64_t i = 0; i < n; i++) {
         const float g = x[i] < b.lo ? 0.0F : grad[i];
@@ -36,7 +36,7 @@ static void clip_backward(oct_context *cx, oct_node *node)
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
-        cut_grad(n, b, oct_f32(x) + i * n, grad + i * n);
+        mask_grad(n, b, oct_f32(x) + i * n, grad + i * n);
     oct_add_grad(cx, x, grad);
 }
 
@@ -48,14 +48,12 @@ oct_tensor *oct_clip(oct_context *cx, oct_tensor *x, double lo, double hi)
     if (!(lo <= hi))
         return oct_context_fail(cx, OCT_USAGE, "clip cannot have the bounds %g and %g", lo, hi);
     y = oct_tensor_new(cx, OCT_F32, x->shape);
-    bounds *b = oct_save(cx, sizeof *b);
-    if (!y || !b) return NULL;
-    *b = (bounds){(float)lo, (float)hi};
+    if (!y) return NULL;
+    const bounds b = {(float)lo, (float)hi};
     const int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
-        clip_values(n, *b, oct_f32(x) + i * n, oct_f32(y) + i * n);
+        clip_values(n, b, oct_f32(x) + i * n, oct_f32(y) + i * n);
     oct_node *node = oct_record(cx, "clip", clip_backward, &x, 1, false, y);
-    if (node) node->saved = b;
-    return y;
+    return oct_node_save(cx, node, &b, sizeof b) ? y : NULL;
 }

@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-static int64_t width(const oct_tensor *t)
+static int64_t row_width(const oct_tensor *t)
 {
     return oct_dim(t, t->shape.ndim - 1);
 }
 
+/* All dimensions but the last. */
 static int64_t rows_of(const oct_tensor *t)
 {
     int64_t rows = 1;
@@ -29,16 +30,16 @@ static void copy_rows(int64_t rows, int64_t n, const float *src, int64_t src_str
 static void concat_backward(oct_context *cx, oct_node *node)
 {
     const oct_tensor *y = node->output;
-    int64_t at = 0;
+    int64_t column = 0;
     for (int i = 0; i < node->num_inputs; i++) {
         oct_tensor *x = node->input[i];
         if (x->needs_grad) {
             float *grad = oct_grad_new(cx, x);
             if (!grad) return;
-            copy_rows(rows_of(x), width(x), y->grad + at, width(y), grad, width(x));
+            copy_rows(rows_of(x), row_width(x), y->grad + column, row_width(y), grad, row_width(x));
             oct_add_grad(cx, x, grad);
         }
-        at += width(x);
+        column += row_width(x);
     }
 }
 
@@ -70,10 +71,10 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
     }
     y = oct_tensor_new(cx, OCT_F32, shape);
     if (!y) return NULL;
-    int64_t at = 0;
-    for (int i = 0; i < n; at += width(x[i]), i++)
-        copy_rows(rows_of(x[i]), width(x[i]), oct_f32(x[i]), width(x[i]), oct_f32(y) + at,
-                  width(y));
+    int64_t column = 0;
+    for (int i = 0; i < n; column += row_width(x[i]), i++)
+        copy_rows(rows_of(x[i]), row_width(x[i]), oct_f32(x[i]), row_width(x[i]),
+                  oct_f32(y) + column, row_width(y));
     oct_record(cx, "concat", concat_backward, x, n, false, y);
     return y;
 }

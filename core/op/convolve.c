@@ -4,7 +4,6 @@
  * One plan serves a convolution forward and backward, and weights are packed once; then threads share the samples
  * (oct_cut), whose results do not depend on each other, and of sums over the samples of a leaf the
  * channels. */
-#include "core/autograd/leaf_grads.h"
 #include "core/autograd/tape.h"
 #include "core/kernel/conv.h"
 #include "core/base/mem.h"
@@ -14,7 +13,7 @@
 
 #include <omp.h>
 
-/* The node keeps this for the backward. */
+/* What the backward needs. */
 typedef struct convolution {
     oct_conv_plan plan;
     oct_param *weight, *bias; /* bias may be NULL */
@@ -38,21 +37,21 @@ static bool workspace_begin(oct_context *cx, workspace *w, size_t packed_bytes,
     return w->packed;
 }
 
-static void *scratch_here(const workspace *w)
+static void *thread_scratch(const workspace *w)
 {
     return w->scratch + (size_t)omp_get_thread_num() * w->bytes;
 }
 
 /* Passes all local samples through the weights: forward from x to y, else from the gradient of y to that of
  * x. In float32 that gradient is an operand as it is (grad_rows_are_floats). */
-static void pass_samples(oct_context *cx, const convolution *v, bool forward,
+static void pass_samples(oct_context *cx, const convolution *conv, bool forward,
                          const oct_conv_pass *all)
 {
-    const oct_conv_plan *p = &v->plan;
+    const oct_conv_plan *p = &conv->plan;
     const oct_conv_product *product = forward ? &p->forward : &p->data;
     const int64_t in = oct_conv_in_numel(&p->config.shape),
                   out = oct_conv_out_numel(&p->config.shape);
-    const float *weight = oct_f32(&v->weight->value), *x = all->x;
+    const float *weight = oct_f32(&conv->weight->value), *x = all->x;
     const oct_cut cut = oct_cut_samples(&cx->leaves, 1, omp_get_max_threads());
     workspace w;
     if (workspace_begin(cx, &w, product->packed_bytes, product->scratch_bytes)) {
@@ -70,9 +69,9 @@ static void pass_samples(oct_context *cx, const convolution *v, bool forward,
                 pass.x = x + first * (forward ? in : out);
                 pass.y += first * (forward ? out : in);
                 if (forward)
-                    oct_conv_forward(p, &pass, scratch_here(&w));
+                    oct_conv_forward(p, &pass, thread_scratch(&w));
                 else
-                    oct_conv_backward_data(p, &pass, scratch_here(&w));
+                    oct_conv_backward_data(p, &pass, thread_scratch(&w));
                 oct_meanwhile(cx);
             }
         }
@@ -80,13 +79,7 @@ static void pass_samples(oct_context *cx, const convolution *v, bool forward,
     oct_scratch_end(cx, w.packed);
 }
 
-static void data_backward(oct_context *cx, const convolution *v, oct_tensor *x, const float *grad_y)
-{
-    oct_conv_pass pass = {.x = grad_y};
-    pass.y = oct_grad_buffer(cx, x, &pass.add);
-    if (pass.y) pass_samples(cx, v, false, &pass);
-}
-
+/* Puts a row of the weights' gradient into their layout. */
 static void transpose_weight(const oct_leaf_layout *l, const float *row, float *value)
 {
     oct_conv_weight_transpose(l->groups, l->depth, l->outs, row, value);
@@ -98,9 +91,9 @@ typedef struct weight_operands {
 } weight_operands;
 
 /* Computes the gradient of the weights from the samples of a leaf group, for some channels of the input. */
-static void backward_weight_of_group(const oct_context *cx, const oct_conv_plan *p,
-                                     const oct_leaf_group *group, const oct_tile *channels,
-                                     const weight_operands *all, void *scratch)
+static void weight_backward_of_leaves(const oct_context *cx, const oct_conv_plan *p,
+                                      const oct_leaf_group *group, const oct_tile *channels,
+                                      const weight_operands *all, void *scratch)
 {
     const int64_t begin = oct_leaf_begin(&cx->leaves, group->first);
     const oct_conv_weight_pass pass = {
@@ -114,20 +107,20 @@ static void backward_weight_of_group(const oct_context *cx, const oct_conv_plan 
     oct_conv_backward_weight(p, &pass, scratch);
 }
 
-static void weight_backward(oct_context *cx, const convolution *v, const weight_operands *all)
+static void weight_backward(oct_context *cx, const convolution *conv, const weight_operands *all)
 {
-    const oct_conv_plan *p = &v->plan;
+    const oct_conv_plan *p = &conv->plan;
     workspace w;
     oct_leaf_stream stream;
     if (!workspace_begin(cx, &w, 0, p->weight.scratch_bytes)) return;
-    oct_leaf_stream_begin(cx, &stream, v->weight, p->weight.leaves, &v->layout);
+    oct_leaf_stream_begin(cx, &stream, conv->weight, p->weight.leaves, &conv->layout);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
         const oct_cut cut = oct_conv_weight_cut(p, end - first, omp_get_max_threads());
 #pragma omp parallel for schedule(static)
         for (int t = 0; t < cut.threads; t++) {
             for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
                 const oct_leaf_group group = oct_leaf_stream_group(cx, &stream, first + tile.leaf);
-                backward_weight_of_group(cx, p, &group, &tile, all, scratch_here(&w));
+                weight_backward_of_leaves(cx, p, &group, &tile, all, thread_scratch(&w));
             }
         }
     }
@@ -135,11 +128,11 @@ static void weight_backward(oct_context *cx, const convolution *v, const weight_
     oct_scratch_end(cx, w.packed);
 }
 
-static void bias_backward(oct_context *cx, const convolution *v, const float *grad_y)
+static void bias_backward(oct_context *cx, const convolution *conv, const float *grad_y)
 {
-    const oct_conv_shape *s = &v->plan.config.shape;
+    const oct_conv_shape *s = &conv->plan.config.shape;
     const oct_cut cut = oct_cut_columns(cx->leaves.local, s->out_c, omp_get_max_threads());
-    float *rows = oct_leaf_grads_begin(cx, v->bias);
+    float *rows = oct_leaf_grads_begin(cx, conv->bias);
     if (!rows) return;
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < cut.threads; t++) {
@@ -150,16 +143,19 @@ static void bias_backward(oct_context *cx, const convolution *v, const float *gr
                               rows + tile.leaf * s->out_c + tile.first);
         }
     }
-    oct_leaf_grads_end(cx, v->bias);
+    oct_leaf_grads_end(cx, conv->bias);
 }
 
 static void conv_backward(oct_context *cx, oct_node *node)
 {
-    const convolution *v = node->saved;
+    const convolution *conv = node->saved;
     const float *grad_y = node->output->grad;
-    weight_backward(cx, v, &(weight_operands){oct_f32(node->input[0]), grad_y});
-    if (v->bias && cx->status == OCT_OK) bias_backward(cx, v, grad_y);
-    if (cx->status == OCT_OK) data_backward(cx, v, node->input[0], grad_y);
+    oct_conv_pass data_pass = {.x = grad_y};
+    weight_backward(cx, conv, &(weight_operands){oct_f32(node->input[0]), grad_y});
+    if (conv->bias && cx->status == OCT_OK) bias_backward(cx, conv, grad_y);
+    if (cx->status != OCT_OK) return;
+    data_pass.y = oct_grad_buffer(cx, node->input[0], &data_pass.add);
+    if (data_pass.y) pass_samples(cx, conv, false, &data_pass);
 }
 
 /* Plans a forward and, where a tape is kept, its backward; false when the context has failed. */
@@ -195,19 +191,19 @@ static oct_tensor *convolve(oct_context *cx, const char *op, oct_tensor *x, cons
     shape.dim[shape.ndim - 1] = s->out_c;
     if (shape.ndim == 4) shape = OCT_SHAPE(oct_dim(x, 0), s->out_h, s->out_w, s->out_c);
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, shape);
-    convolution *c = oct_save(cx, sizeof *c);
-    if (!y || !c) return NULL;
-    c->weight = v->weight;
-    c->bias = v->bias;
-    c->layout =
+    convolution *conv = oct_save(cx, sizeof *conv);
+    if (!y || !conv) return NULL;
+    conv->weight = v->weight;
+    conv->bias = v->bias;
+    conv->layout =
         (oct_leaf_layout){transpose_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
     const float *bias = v->bias ? oct_f32(&v->bias->value) : NULL;
     const oct_conv_pass pass = {.x = oct_f32(x), .bias = bias, .y = oct_f32(y)};
-    if (make_plan(cx, x, s, &c->plan)) pass_samples(cx, c, true, &pass);
+    if (make_plan(cx, x, s, &conv->plan)) pass_samples(cx, conv, true, &pass);
     if (cx->status != OCT_OK) return NULL;
     oct_node *node = oct_record(cx, op, conv_backward, &x, 1, true, y);
     if (node) {
-        node->saved = c;
+        node->saved = conv;
         oct_param_used(cx, v->weight);
         if (v->bias) oct_param_used(cx, v->bias);
     }

@@ -19,10 +19,7 @@ static void dilate_backward(oct_context *cx, oct_node *node)
 oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
-    if (x->dtype != OCT_F32 && !oct_is_codes(x))
-        return oct_context_fail(
-            cx, OCT_USAGE, "dilate takes f32 values or u8 or u16 codes, but its input holds %s",
-            oct_dtype_name(x->dtype));
+    if (!oct_needs_values_or_codes(cx, "dilate", x)) return NULL;
     char text[96];
     if (x->shape.ndim != 4 || oct_dim(x, 1) < 1 || oct_dim(x, 2) < 1 || step_h < 1 || step_w < 1)
         return oct_context_fail(
@@ -39,10 +36,5 @@ oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         oct_dilate_image(&d, (const char *)x->data + i * in, (char *)y->data + i * out);
     oct_node *node = oct_record(cx, "dilate", dilate_backward, &x, 1, false, y);
-    if (node) {
-        oct_dilation *saved = node->saved = oct_save(cx, sizeof *saved);
-        if (!saved) return NULL;
-        *saved = d;
-    }
-    return y;
+    return oct_node_save(cx, node, &d, sizeof d) ? y : NULL;
 }

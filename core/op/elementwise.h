@@ -1,4 +1,4 @@
-/* Elementwise functions with a derivative have one file each in core/op/elementwise/, one line each in
+/* Elementwise functions with a derivative have one definition each in elementwise.c and one line each in
  * elementwise_list.def. From that follow the op, the module, and on quantized values the table of
  * 256 or 65536 entries. Values are computed in double and rounded once. */
 #pragma once
@@ -23,7 +23,6 @@ typedef struct oct_elementwise {
 #define OCT_ELEMENTWISE_ARGS_1 , double first
 #define OCT_ELEMENTWISE_ARGS_2 , double first, double second
 
-const oct_elementwise *oct_elementwise_find(const char *name); /* NULL */
 /* y = f(x). args: the first f->num_args members; NULL: the defaults. f32. */
 oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f,
                                   const oct_elementwise_args *args, oct_tensor *x);

@@ -4,7 +4,6 @@
  * A plane of a sample is `positions` rows of all channels, and a set is `width` neighbouring channels of it:
  * of a layer norm a plane is one row and a set all of it; of a group norm a plane is the sample. Sums are
  * taken in double, in the order of the values, so no bit depends on what else is in the batch. */
-#include "core/autograd/leaf_grads.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
@@ -43,7 +42,8 @@ static int64_t first_value(const norm_sets *s, int64_t set)
     return set / (s->channels / s->width) * s->positions * s->channels + first_channel(s, set);
 }
 
-static norm_moments moments_of(const norm_sets *s, const float *x)
+/* x: the first value of the set. */
+static norm_moments moments_of_set(const norm_sets *s, const float *x)
 {
     const double count = (double)(s->positions * s->width);
     double sum = 0, squares = 0;
@@ -53,8 +53,8 @@ static norm_moments moments_of(const norm_sets *s, const float *x)
     const double mean = sum / count;
     for (int64_t p = 0; p < s->positions; p++) {
         for (int64_t c = 0; c < s->width; c++) {
-            const double apart = (double)x[p * s->channels + c] - mean;
-            squares += apart * apart;
+            const double deviation = (double)x[p * s->channels + c] - mean;
+            squares += deviation * deviation;
         }
     }
     return (norm_moments){mean, 1.0 / sqrt(squares / count + s->eps)};
@@ -105,19 +105,8 @@ static void set_backward(const norm_saved *v, norm_moments m, int64_t channel, c
     }
 }
 
-static void leaf_backward(const norm_saved *v, int64_t first, int64_t end, const float *x,
-                          float *grad, double *sums)
-{
-    const norm_sets *s = &v->sets;
-    const int64_t sets = sets_of_sample(s), n = s->planes * s->positions * s->channels;
-    for (int64_t k = first * sets; k < end * sets; k++) {
-        const int64_t at = k / sets * n + first_value(s, k % sets);
-        set_backward(v, v->moments[k], first_channel(s, k % sets), x + at, grad + at, sums);
-    }
-}
-
 /* sums: (leaves, 2, C). */
-static void give_param_grads(oct_context *cx, const norm_saved *v, const double *sums)
+static void add_param_grads(oct_context *cx, const norm_saved *v, const double *sums)
 {
     const int64_t channels = v->sets.channels;
     float *gamma = oct_leaf_grads_begin(cx, v->gamma), *beta = oct_leaf_grads_begin(cx, v->beta);
@@ -134,19 +123,26 @@ static void give_param_grads(oct_context *cx, const norm_saved *v, const double 
 static void norm_backward(oct_context *cx, oct_node *node)
 {
     const norm_saved *v = node->saved;
-    const int64_t width = 2 * v->sets.channels;
+    const norm_sets *s = &v->sets;
+    const float *x = oct_f32(node->input[0]);
+    const int64_t width = 2 * s->channels, n = s->planes * s->positions * s->channels;
+    const int64_t sets = sets_of_sample(s);
     double *sums = oct_scratch(cx, (size_t)(cx->leaves.local * width) * sizeof(double));
     if (!sums) return;
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
         const int64_t first = oct_leaf_begin(&cx->leaves, i);
+        const int64_t end = first + oct_leaf_size(&cx->leaves, i);
         for (int64_t k = 0; k < width; k++)
             sums[i * width + k] = 0;
-        leaf_backward(v, first, first + oct_leaf_size(&cx->leaves, i), oct_f32(node->input[0]),
-                      grad, sums + i * width);
+        for (int64_t k = first * sets; k < end * sets; k++) { /* set k % sets of sample k / sets */
+            const int64_t at = k / sets * n + first_value(s, k % sets);
+            set_backward(v, v->moments[k], first_channel(s, k % sets), x + at, grad + at,
+                         sums + i * width);
+        }
     }
-    give_param_grads(cx, v, sums);
+    add_param_grads(cx, v, sums);
     oct_scratch_end(cx, sums);
     oct_add_grad(cx, node->input[0], grad);
 }
@@ -168,7 +164,7 @@ static oct_tensor *normalize(oct_context *cx, const char *op, oct_tensor *x, con
         of_sample.moments = moments + i * sets;
         for (int64_t k = 0; k < sets; k++) {
             const int64_t at = i * n + first_value(s, k);
-            of_sample.moments[k] = moments_of(s, oct_f32(x) + at);
+            of_sample.moments[k] = moments_of_set(s, oct_f32(x) + at);
             normalize_set(&of_sample, k, oct_f32(x) + at, oct_f32(y) + at);
         }
     }
@@ -195,14 +191,6 @@ static bool input_fits(oct_context *cx, const char *op, const oct_tensor *x, con
     return false;
 }
 
-static int64_t rows_of_sample(const oct_tensor *x)
-{
-    int64_t rows = 1;
-    for (int i = 1; i < x->shape.ndim - 1; i++)
-        rows *= oct_dim(x, i);
-    return rows;
-}
-
 oct_tensor *oct_layer_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct_param *beta,
                            double eps)
 {
@@ -210,7 +198,7 @@ oct_tensor *oct_layer_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct
     norm_saved v = {.gamma = gamma, .beta = beta};
     if (!input_fits(cx, "layer_norm", x, &v)) return NULL;
     const int64_t channels = oct_numel(&gamma->value);
-    v.sets = (norm_sets){channels, channels, rows_of_sample(x), 1, eps};
+    v.sets = (norm_sets){channels, channels, oct_sample_positions(x), 1, eps};
     return normalize(cx, "layer_norm", x, &v);
 }
 
@@ -225,6 +213,6 @@ oct_tensor *oct_group_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct
         return oct_context_fail(cx, OCT_USAGE,
                                 "group_norm: %lld channels are not %lld equal groups",
                                 (long long)channels, (long long)args->groups);
-    v.sets = (norm_sets){channels, channels / args->groups, 1, rows_of_sample(x), args->eps};
+    v.sets = (norm_sets){channels, channels / args->groups, 1, oct_sample_positions(x), args->eps};
     return normalize(cx, "group_norm", x, &v);
 }

@@ -5,7 +5,6 @@
  */
 #include "core/op/loss.h"
 
-#include "core/autograd/leaf_grads.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
@@ -29,7 +28,7 @@ oct_status oct_loss_register(const oct_loss_kind *kind)
     return oct_registry_add(&oct_loss_table, kind);
 }
 
-/* A loss as an op of its own. */
+/* A call of a loss as an op. */
 typedef struct loss_call {
     const char *op; /* name of the op, for messages and traces */
     const oct_loss_spec *spec;
@@ -50,29 +49,30 @@ typedef struct loss_saved {
     double divisor;
 } loss_saved;
 
-static bool is_bad(const oct_goals *goals, int64_t classes, int64_t i)
+static bool has_bad_label(const oct_goals *goals, int64_t classes, int64_t i)
 {
     if (!goals->labels || oct_goals_ignore(goals, i)) return false;
     return goals->labels[i] < 0 || goals->labels[i] >= classes;
 }
 
-static double weight_of(const oct_loss_kind *kind, const oct_output_row *row,
-                        const oct_loss_options *o)
+static double row_weight(const oct_loss_kind *kind, const oct_output_row *row,
+                         const oct_loss_options *o)
 {
     return kind->weight ? kind->weight(row, o) : 1.0;
 }
 
+/* Adds row i to the sums. */
 static void add_row(const loss_call *call, const oct_tensor *y, int64_t i, double *sums)
 {
     const oct_loss_spec *spec = call->spec;
     const oct_output_rows rows = {oct_f32(y), call->n, call->goals};
     if (oct_goals_ignore(&call->goals, i)) return;
-    if (is_bad(&call->goals, call->n, i)) {
+    if (has_bad_label(&call->goals, call->n, i)) {
         sums[BAD]++;
         return;
     }
     const oct_output_row row = oct_output_row_at(&rows, i);
-    const double weight = weight_of(spec->kind, &row, &spec->options);
+    const double weight = row_weight(spec->kind, &row, &spec->options);
     sums[LOSS] += weight * spec->kind->value(&row, &spec->options);
     sums[WEIGHT] += weight;
     if (spec->metric) spec->metric->add(&row, sums + SUMS);
@@ -111,7 +111,7 @@ static void fail_label(oct_context *cx, const loss_call *call, const oct_tensor 
     const int64_t each = oct_goals_rows(&call->goals);
     char at[48] = "";
     for (int64_t i = 0; i < oct_dim(y, 0) * each; i++) {
-        if (!is_bad(&call->goals, classes, i)) continue;
+        if (!has_bad_label(&call->goals, classes, i)) continue;
         if (each > 1) snprintf(at, sizeof at, " at row %lld", (long long)(i % each));
         oct_context_fail(cx, OCT_DATA,
                          "sample %lld of the batch has label %.9g%s, but the model has %lld "
@@ -124,15 +124,9 @@ static void fail_label(oct_context *cx, const loss_call *call, const oct_tensor 
     oct_context_fail(cx, OCT_PEER, "another rank has a label out of range");
 }
 
-/* The divisor of the gradient; a sample has as many rows as there are places between its number and its outputs. */
-static double divisor_of(const loss_call *call, double weight)
-{
-    const int64_t rows = call->spec->divisor_samples * oct_goals_rows(&call->goals);
-    return rows > 0 ? (double)rows : weight;
-}
-
-/* True when the batch has a loss. */
-static bool measure(oct_context *cx, const loss_call *call, const oct_tensor *y, oct_loss *result)
+/* Computes the loss of the batch; false with the context failed. */
+static bool compute_loss(oct_context *cx, const loss_call *call, const oct_tensor *y,
+                         oct_loss *result)
 {
     const oct_metric *metric = call->spec->metric;
     double *total = sum_batch(cx, call, y);
@@ -143,15 +137,16 @@ static bool measure(oct_context *cx, const loss_call *call, const oct_tensor *y,
                          .counted = total[WEIGHT],
                          .metric = metric ? metric->value(total + SUMS, call->n) : (double)NAN};
     oct_scratch_end(cx, total);
-    result->divisor = divisor_of(call, result->weight);
+    const int64_t divisor_rows = call->spec->divisor_samples * oct_goals_rows(&call->goals);
+    result->divisor = divisor_rows > 0 ? (double)divisor_rows : result->weight;
     return cx->status == OCT_OK;
 }
 
-typedef void (*row_grad)(const oct_output_row *row, const oct_loss_options *options,
-                         oct_loss_scale scale, float *grad);
+typedef void row_grad(const oct_output_row *row, const oct_loss_options *options,
+                      oct_loss_scale scale, float *grad);
 
-/* Gives x, the outputs or the wanted values, what `of` makes of each row. */
-static void add_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_grad of)
+/* Gives x, the outputs or the wanted values, the gradient that `grad_of_row` makes of each row. */
+static void add_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_grad *grad_of_row)
 {
     const loss_saved *v = node->saved;
     const oct_tensor *y = node->input[0];
@@ -167,8 +162,9 @@ static void add_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_g
             memset(grad + i * row.n, 0, (size_t)row.n * sizeof *grad);
             continue;
         }
-        const double weight = weight_of(v->kind, &row, &v->options);
-        of(&row, &v->options, (oct_loss_scale){seed * weight, v->divisor}, grad + i * row.n);
+        const double weight = row_weight(v->kind, &row, &v->options);
+        grad_of_row(&row, &v->options, (oct_loss_scale){seed * weight, v->divisor},
+                    grad + i * row.n);
     }
     oct_add_grad(cx, x, grad);
 }
@@ -186,36 +182,30 @@ static void loss_backward(oct_context *cx, oct_node *node)
 static oct_tensor *record_loss(oct_context *cx, const loss_call *call, oct_tensor *const *x, int n,
                                oct_loss *result)
 {
-    if (!measure(cx, call, x[0], result)) return NULL;
+    if (!compute_loss(cx, call, x[0], result)) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, (oct_shape){.ndim = 0});
     if (!y) return NULL;
     oct_f32(y)[0] = (float)(result->loss_sum / result->weight);
     oct_node *node = oct_record(cx, call->op, loss_backward, x, n, false, y);
-    if (node) {
-        loss_saved *saved = node->saved = oct_save(cx, sizeof *saved);
-        if (!saved) return NULL;
-        *saved = (loss_saved){.kind = call->spec->kind,
+    const loss_saved saved = {.kind = call->spec->kind,
                               .options = call->spec->options,
                               .goals = call->goals,
                               .n = call->n,
                               .divisor = result->divisor};
-    }
-    return y;
+    return oct_node_save(cx, node, &saved, sizeof saved) ? y : NULL;
 }
 
-/* Outputs of a row of y; a sample has as many rows as the goals say. 0 with the context failed. */
-static int64_t row_of(oct_context *cx, const char *op, const oct_tensor *y, const oct_goals *goals)
+/* Returns the outputs of a row of y; a sample has as many rows as the goals say. 0 with the context failed. */
+static int64_t outputs_per_row(oct_context *cx, const char *op, const oct_tensor *y,
+                               const oct_goals *goals)
 {
     const oct_shape *shape = &y->shape;
-    const int64_t each = oct_goals_rows(goals);
-    int64_t places = 1;
+    const int64_t each = oct_goals_rows(goals), positions = oct_sample_positions(y);
     char text[96];
     if (!oct_needs_f32(cx, op, y) || !oct_needs_batch(cx, op, y)) return 0;
-    for (int i = 1; i < shape->ndim - 1; i++)
-        places *= shape->dim[i];
     const int64_t last = shape->ndim > 1 ? shape->dim[shape->ndim - 1] : 0;
-    if (places == each && last > 0) return last;
-    if (each == 1 && !goals->labels && last > 0) return places * last;
+    if (positions == each && last > 0) return last;
+    if (each == 1 && !goals->labels && last > 0) return positions * last;
     if (each > 1)
         oct_context_fail(cx, OCT_USAGE,
                          "%s takes a row of outputs for each of %lld places of a sample, (N, h, w, "
@@ -227,26 +217,20 @@ static int64_t row_of(oct_context *cx, const char *op, const oct_tensor *y, cons
     return 0;
 }
 
-/* Labels may change before the backward; they are kept as they are. */
-static bool keep_labels(oct_context *cx, oct_goals *goals, int64_t rows)
-{
-    const size_t bytes = (size_t)rows * sizeof *goals->labels;
-    if (!goals->labels) return true;
-    int32_t *copy = oct_save(cx, bytes);
-    if (!copy) return false;
-    if (bytes > 0) memcpy(copy, goals->labels, bytes);
-    goals->labels = copy;
-    return true;
-}
-
 oct_tensor *oct_loss_apply(oct_context *cx, const oct_loss_spec *spec, oct_tensor *y,
                            const oct_goals *goals, oct_loss *result)
 {
     loss_call call = {.op = spec->kind->name, .spec = spec, .goals = *goals};
     if (!oct_inputs_ok(cx, &y, 1)) return NULL;
-    call.n = row_of(cx, call.op, y, goals);
-    if (call.n == 0 || !keep_labels(cx, &call.goals, oct_dim(y, 0) * oct_goals_rows(goals)))
-        return NULL;
+    call.n = outputs_per_row(cx, call.op, y, goals);
+    if (call.n == 0) return NULL;
+    if (goals->labels) { /* a copy, since the caller's may change before the backward */
+        const size_t bytes = (size_t)(oct_dim(y, 0) * oct_goals_rows(goals)) * sizeof(int32_t);
+        int32_t *copy = oct_save(cx, bytes);
+        if (!copy) return NULL;
+        if (bytes > 0) memcpy(copy, goals->labels, bytes);
+        call.goals.labels = copy;
+    }
     return record_loss(cx, &call, &y, 1, result);
 }
 
@@ -262,35 +246,24 @@ oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t
     return oct_loss_apply(cx, &spec, logits, &(oct_goals){.labels = labels}, result);
 }
 
-/* Whether x is f32 (N, K) of the batch at hand; otherwise the context has failed. */
-static bool takes_logits(oct_context *cx, const char *op, const oct_tensor *x)
+/* Copies the class numbers of a target, s32 or f32; a float that is no integer becomes -1, which is no class. */
+static const int32_t *read_labels(oct_context *cx, const oct_tensor *target)
 {
-    char text[96];
-    if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return false;
-    if (x->shape.ndim == 2 && oct_dim(x, 1) >= 1) return true;
-    oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
-                     oct_shape_text(&x->shape, text));
-    return false;
-}
-
-/* A float that is no integer becomes -1, which is no class. */
-static int32_t label_of(const oct_tensor *target, int64_t i)
-{
-    if (target->dtype == OCT_S32) return ((const int32_t *)target->data)[i];
-    float value = oct_f32(target)[i];
-    return value >= 0 && value < 0x1p30F && value == rintf(value) ? (int32_t)value : -1;
-}
-
-static const int32_t *labels_of(oct_context *cx, const oct_tensor *target)
-{
-    int64_t n = oct_dim(target, 0);
+    const int64_t n = oct_dim(target, 0);
     int32_t *labels = oct_save(cx, (size_t)n * sizeof *labels);
-    for (int64_t i = 0; labels && i < n; i++)
-        labels[i] = label_of(target, i);
+    for (int64_t i = 0; labels && i < n; i++) {
+        if (target->dtype == OCT_S32) {
+            labels[i] = ((const int32_t *)target->data)[i];
+            continue;
+        }
+        const float value = oct_f32(target)[i];
+        const bool whole = value >= 0 && value < 0x1p30F && value == rintf(value);
+        labels[i] = whole ? (int32_t)value : -1;
+    }
     return labels;
 }
 
-/* Reads the target as its shape says. */
+/* Reads the target as class numbers or as probabilities, as its shape says. */
 static bool read_target(oct_context *cx, const oct_tensor *logits, const oct_tensor *target,
                         loss_call *call)
 {
@@ -300,7 +273,7 @@ static bool read_target(oct_context *cx, const oct_tensor *logits, const oct_ten
     bool numbers = shape->ndim == 1 && shape->dim[0] == oct_dim(logits, 0) &&
                    (target->dtype == OCT_F32 || target->dtype == OCT_S32);
     if (rows) call->goals.values = oct_f32(target);
-    if (numbers) call->goals.labels = labels_of(cx, target);
+    if (numbers) call->goals.labels = read_labels(cx, target);
     if (numbers && target->dtype == OCT_F32) call->given = oct_f32(target);
     if (!rows && !numbers)
         oct_context_fail(cx, OCT_USAGE,
@@ -317,7 +290,12 @@ oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tens
     static const char op[] = "cross_entropy_loss";
     oct_tensor *x[] = {logits, target}, *y;
     if (oct_call_site(cx, op, OCT_ARGS(cross_entropy_loss, smoothing), x, 2, &y)) return y;
-    if (!oct_inputs_ok(cx, x, 2) || !takes_logits(cx, op, logits)) return NULL;
+    if (!oct_inputs_ok(cx, x, 2)) return NULL;
+    if (!oct_needs_f32(cx, op, logits) || !oct_needs_batch(cx, op, logits)) return NULL;
+    char text[96];
+    if (logits->shape.ndim != 2 || oct_dim(logits, 1) < 1)
+        return oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
+                                oct_shape_text(&logits->shape, text));
     if (!(smoothing >= 0 && smoothing <= 1))
         return oct_context_fail(cx, OCT_USAGE, "%s takes a smoothing of 0 to 1, but has %g", op,
                                 smoothing);

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* y (rows, columns) = sum over k of a[row * row_step + k * step] * b[k * columns + column]. */
+/* y (rows, columns) = sum over k of a[row * row_step + k * step] * b[k * columns + column]; the steps transpose a. */
 typedef struct matrix_product {
     int64_t rows, depth, columns;
     int64_t row_step, step;
@@ -14,7 +14,8 @@ typedef struct matrix_product {
 
 /* Each element is summed in the order of k, whatever is computed beside it. */
 OCT_CLONES
-static void multiply(const matrix_product *p, const float *a, const float *b, float *restrict y)
+static void multiply_matrices(const matrix_product *p, const float *a, const float *b,
+                              float *restrict y)
 {
     memset(y, 0, (size_t)(p->rows * p->columns) * sizeof *y);
     for (int64_t i = 0; i < p->rows; i++) {
@@ -54,7 +55,7 @@ static void add_left_grad(oct_context *cx, const matmul_sizes *s, oct_tensor *a,
     for (int64_t i = 0; i < s->count; i++) {
         float *right = b_transposed + i * s->k * s->l;
         oct_transpose_f32(s->k, s->l, oct_f32(b) + i * s->k * s->l, s->l, right, s->k);
-        multiply(&p, grad_y + i * s->m * s->l, right, grad + i * s->m * s->k);
+        multiply_matrices(&p, grad_y + i * s->m * s->l, right, grad + i * s->m * s->k);
     }
     oct_scratch_end(cx, b_transposed);
     oct_add_grad(cx, a, grad);
@@ -70,8 +71,8 @@ static void add_right_grad(oct_context *cx, const matmul_sizes *s, const oct_ten
     if (!grad) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < s->count; i++)
-        multiply(&p, oct_f32(a) + i * s->m * s->k, grad_y + i * s->m * s->l,
-                 grad + i * s->k * s->l);
+        multiply_matrices(&p, oct_f32(a) + i * s->m * s->k, grad_y + i * s->m * s->l,
+                          grad + i * s->k * s->l);
     oct_add_grad(cx, b, grad);
 }
 
@@ -83,28 +84,22 @@ static void matmul_backward(oct_context *cx, oct_node *node)
     add_right_grad(cx, &s, a, b, node->output->grad);
 }
 
-static bool shapes_fit(oct_context *cx, const oct_tensor *a, const oct_tensor *b)
-{
-    const int last = a->shape.ndim - 1;
-    bool fits =
-        last >= 2 && b->shape.ndim == a->shape.ndim && oct_dim(a, last) == oct_dim(b, last - 1);
-    for (int i = 0; fits && i < last - 1; i++)
-        fits = oct_dim(a, i) == oct_dim(b, i);
-    if (fits) return true;
-    char a_text[96], b_text[96];
-    oct_context_fail(cx, OCT_USAGE,
-                     "matmul multiplies (N, ..., M, K) and (N, ..., K, L), but has %s and %s",
-                     oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
-    return false;
-}
-
 oct_tensor *oct_matmul(oct_context *cx, oct_tensor *a, oct_tensor *b)
 {
     oct_tensor *inputs[] = {a, b}, *y;
     if (oct_call_site(cx, "matmul", OCT_NO_ARGS, inputs, 2, &y)) return y;
     if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, "matmul", a) || !oct_needs_f32(cx, "matmul", b)) return NULL;
-    if (!shapes_fit(cx, a, b)) return NULL;
+    const int last = a->shape.ndim - 1;
+    bool fits =
+        last >= 2 && b->shape.ndim == a->shape.ndim && oct_dim(a, last) == oct_dim(b, last - 1);
+    for (int i = 0; fits && i < last - 1; i++)
+        fits = oct_dim(a, i) == oct_dim(b, i);
+    char a_text[96], b_text[96];
+    if (!fits)
+        return oct_context_fail(
+            cx, OCT_USAGE, "matmul multiplies (N, ..., M, K) and (N, ..., K, L), but has %s and %s",
+            oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
     const matmul_sizes s = sizes_of(a, b);
     const matrix_product p = {s.m, s.k, s.l, s.k, 1};
     oct_shape shape = a->shape;
@@ -113,8 +108,8 @@ oct_tensor *oct_matmul(oct_context *cx, oct_tensor *a, oct_tensor *b)
     if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < s.count; i++)
-        multiply(&p, oct_f32(a) + i * s.m * s.k, oct_f32(b) + i * s.k * s.l,
-                 oct_f32(y) + i * s.m * s.l);
+        multiply_matrices(&p, oct_f32(a) + i * s.m * s.k, oct_f32(b) + i * s.k * s.l,
+                          oct_f32(y) + i * s.m * s.l);
     oct_record(cx, "matmul", matmul_backward, inputs, 2, false, y);
     return y;
 }

@@ -9,21 +9,22 @@
 
 #include <string.h>
 
+/* y = the larger one of x and y. */
 OCT_CLONES
-static void raise_f32(int64_t n, const float *x, float *restrict y)
+static void take_max_f32(int64_t n, const float *x, float *restrict y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = x[i] > y[i] || x[i] != x[i] ? x[i] : y[i];
 }
 
-/* Moves grad to to where x is the maximum y, and leaves 0 over: later maxima get nothing. */
+/* Moves the window's gradient to where x is the maximum y, and leaves 0: later equal values get nothing. */
 OCT_CLONES
-static void pass_f32(int64_t n, const float *x, const float *y, float *restrict grad,
-                     float *restrict to)
+static void give_grad_f32(int64_t n, const float *x, const float *y, float *restrict grad,
+                          float *restrict grad_x)
 {
     for (int64_t i = 0; i < n; i++) {
         bool first = !(x[i] < y[i]);
-        to[i] += first ? grad[i] : 0.0F;
+        grad_x[i] += first ? grad[i] : 0.0F;
         grad[i] = first ? 0.0F : grad[i];
     }
 }
@@ -31,43 +32,43 @@ static void pass_f32(int64_t n, const float *x, const float *y, float *restrict 
 /* Codes have the same two loops. */
 #define CODE_LOOPS(name, type)                                                                     \
     OCT_CLONES                                                                                     \
-    static void raise_##name(int64_t n, const type *x, type *restrict y)                           \
+    static void take_max_##name(int64_t n, const type *x, type *restrict y)                        \
     {                                                                                              \
         for (int64_t i = 0; i < n; i++)                                                            \
             y[i] = x[i] > y[i] ? x[i] : y[i];                                                      \
     }                                                                                              \
     OCT_CLONES                                                                                     \
-    static void pass_##name(int64_t n, const type *x, const type *y, float *restrict grad,         \
-                            float *restrict to)                                                    \
+    static void give_grad_##name(int64_t n, const type *x, const type *y, float *restrict grad,    \
+                                 float *restrict grad_x)                                           \
     {                                                                                              \
         for (int64_t i = 0; i < n; i++) {                                                          \
             bool first = x[i] == y[i];                                                             \
-            to[i] += first ? grad[i] : 0.0F;                                                       \
+            grad_x[i] += first ? grad[i] : 0.0F;                                                   \
             grad[i] = first ? 0.0F : grad[i];                                                      \
         }                                                                                          \
     }
 CODE_LOOPS(u8, uint8_t)
 CODE_LOOPS(u16, uint16_t)
 
-static void raise_any(oct_dtype dtype, int64_t n, const void *x, void *y)
+static void take_max_any(oct_dtype dtype, int64_t n, const void *x, void *y)
 {
     if (dtype == OCT_F32)
-        raise_f32(n, x, y);
+        take_max_f32(n, x, y);
     else if (dtype == OCT_U8)
-        raise_u8(n, x, y);
+        take_max_u8(n, x, y);
     else
-        raise_u16(n, x, y);
+        take_max_u16(n, x, y);
 }
 
-static void pass_any(oct_dtype dtype, int64_t n, const void *x, const void *y, float *grad,
-                     float *to)
+static void give_grad_any(oct_dtype dtype, int64_t n, const void *x, const void *y, float *grad,
+                          float *grad_x)
 {
     if (dtype == OCT_F32)
-        pass_f32(n, x, y, grad, to);
+        give_grad_f32(n, x, y, grad, grad_x);
     else if (dtype == OCT_U8)
-        pass_u8(n, x, y, grad, to);
+        give_grad_u8(n, x, y, grad, grad_x);
     else
-        pass_u16(n, x, y, grad, to);
+        give_grad_u16(n, x, y, grad, grad_x);
 }
 
 static void pool_image(const oct_conv_shape *s, oct_dtype dtype, const char *x, char *y)
@@ -79,12 +80,12 @@ static void pool_image(const oct_conv_shape *s, oct_dtype dtype, const char *x, 
         memcpy(y, x + (rows.first * s->in_w + columns.first) * bytes, (size_t)bytes);
         for (int64_t row = rows.first; row < rows.end; row++)
             for (int64_t column = columns.first; column < columns.end; column++)
-                raise_any(dtype, s->in_c, x + (row * s->in_w + column) * bytes, y);
+                take_max_any(dtype, s->in_c, x + (row * s->in_w + column) * bytes, y);
     }
 }
 
-static void backward_image(const oct_conv_shape *s, oct_dtype dtype, const char *x, const char *y,
-                           float *grad_y, float *grad_x)
+static void pool_image_backward(const oct_conv_shape *s, oct_dtype dtype, const char *x,
+                                const char *y, float *grad_y, float *grad_x)
 {
     const int64_t c = s->in_c, bytes = c * (int64_t)oct_dtype_bytes(dtype);
     memset(grad_x, 0, (size_t)oct_conv_in_numel(s) * sizeof(float));
@@ -94,7 +95,7 @@ static void backward_image(const oct_conv_shape *s, oct_dtype dtype, const char 
         for (int64_t row = rows.first; row < rows.end; row++) {
             for (int64_t column = columns.first; column < columns.end; column++) {
                 const int64_t at_x = row * s->in_w + column;
-                pass_any(dtype, c, x + at_x * bytes, y, grad_y, grad_x + at_x * c);
+                give_grad_any(dtype, c, x + at_x * bytes, y, grad_y, grad_x + at_x * c);
             }
         }
     }
@@ -111,8 +112,9 @@ static void max_pool_backward(oct_context *cx, oct_node *node)
                   size = (int64_t)oct_dtype_bytes(x->dtype);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        backward_image(s, x->dtype, (const char *)x->data + i * in * size,
-                       (const char *)y->data + i * out * size, grad_y + i * out, grad_x + i * in);
+        pool_image_backward(s, x->dtype, (const char *)x->data + i * in * size,
+                            (const char *)y->data + i * out * size, grad_y + i * out,
+                            grad_x + i * in);
     oct_scratch_end(cx, grad_y);
     oct_add_grad(cx, x, grad_x);
 }
@@ -125,10 +127,7 @@ oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
     oct_args_write(&oct_max_pool_arg_list, &g, &args);
     if (oct_call_site(cx, "max_pool", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
-    if (x->dtype != OCT_F32 && !oct_is_codes(x))
-        return oct_context_fail(
-            cx, OCT_USAGE, "max_pool takes f32 values or u8 or u16 codes, but its input holds %s",
-            oct_dtype_name(x->dtype));
+    if (!oct_needs_values_or_codes(cx, "max_pool", x)) return NULL;
     if (!oct_pool_fits(cx, "max_pool", x, &g, &s)) return NULL;
     y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), s.out_h, s.out_w, s.out_c));
     if (!y) return NULL;
@@ -139,10 +138,5 @@ oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
         pool_image(&s, x->dtype, (const char *)x->data + i * oct_conv_in_numel(&s) * size,
                    (char *)y->data + i * oct_conv_out_numel(&s) * size);
     oct_node *node = oct_record(cx, "max_pool", max_pool_backward, &x, 1, false, y);
-    if (node) {
-        oct_conv_shape *saved = node->saved = oct_save(cx, sizeof *saved);
-        if (!saved) return NULL;
-        *saved = s;
-    }
-    return y;
+    return oct_node_save(cx, node, &s, sizeof s) ? y : NULL;
 }

@@ -23,15 +23,15 @@ static void mean_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
-/* Splits x's dimensions at those that go, [first, last]; *shape: of the output. */
-static mean_view view_of(const oct_tensor *x, int first, int last, bool keep, oct_shape *shape)
+/* Splits x's dimensions at [first, last], over which the mean is taken; *shape: of the output. */
+static mean_view split_dims(const oct_tensor *x, int first, int last, bool keep, oct_shape *shape)
 {
     mean_view v = {1, 1, 1};
     *shape = (oct_shape){0};
     for (int i = 0; i < x->shape.ndim; i++) {
-        const bool goes = i >= first && i <= last;
-        *(i < first ? &v.outer : goes ? &v.count : &v.inner) *= oct_dim(x, i);
-        if (!goes || keep) shape->dim[shape->ndim++] = goes ? 1 : oct_dim(x, i);
+        const bool reduced = i >= first && i <= last;
+        *(i < first ? &v.outer : reduced ? &v.count : &v.inner) *= oct_dim(x, i);
+        if (!reduced || keep) shape->dim[shape->ndim++] = reduced ? 1 : oct_dim(x, i);
     }
     return v;
 }
@@ -49,11 +49,9 @@ oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep)
             cx, OCT_USAGE, "mean over dimension %d: the input %s has no such %s", axis,
             oct_shape_text(&x->shape, text), plane ? "plane; it takes images (N, H, W, C)" : "one");
     oct_shape shape;
-    const mean_view v = view_of(x, first, last, keep, &shape);
+    const mean_view v = split_dims(x, first, last, keep, &shape);
     y = oct_tensor_new(cx, OCT_F32, shape);
-    mean_view *saved = oct_save(cx, sizeof *saved);
-    if (!y || !saved) return NULL;
-    *saved = v;
+    if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < v.outer; o++) {
         for (int64_t i = 0; i < v.inner; i++) {
@@ -65,6 +63,5 @@ oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep)
         }
     }
     oct_node *node = oct_record(cx, "mean", mean_backward, &x, 1, false, y);
-    if (node) node->saved = saved;
-    return y;
+    return oct_node_save(cx, node, &v, sizeof v) ? y : NULL;
 }

@@ -19,7 +19,7 @@ static void move_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, x, grad);
 }
 
-static bool fits(oct_context *cx, const oct_tensor *x, const oct_move_map *map)
+static bool map_fits(oct_context *cx, const oct_tensor *x, const oct_move_map *map)
 {
     char from[96], to[96];
     oct_shape_text(&x->shape, from);
@@ -45,7 +45,7 @@ oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map)
     OCT_ASSERT(map->dims <= OCT_MOVE_DIMS && map->out.ndim >= 1);
     oct_args_write(&oct_move_arg_list, map, &args);
     if (oct_call_site(cx, "move", &args, &x, 1, &y)) return y;
-    if (!oct_inputs_ok(cx, &x, 1) || !fits(cx, x, map)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !map_fits(cx, x, map)) return NULL;
     oct_shape shape = map->out;
     shape.dim[0] = oct_dim(x, 0);
     y = oct_tensor_new(cx, x->dtype, shape);
@@ -58,26 +58,15 @@ oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map)
     for (int64_t i = 0; i < shape.dim[0]; i++)
         oct_move_copy(map, bytes, (const uint8_t *)x->data + i * from, (uint8_t *)y->data + i * to);
     oct_node *node = oct_record(cx, "move", move_backward, &x, 1, false, y);
-    if (node && !(node->saved = oct_save(cx, sizeof *map))) return NULL;
-    if (node) *(oct_move_map *)node->saved = *map;
-    return y;
+    return oct_node_save(cx, node, map, sizeof *map) ? y : NULL;
 }
 
-/* Reads x as it lies, to make a tensor of its shape. */
-static oct_move_map whole(const oct_tensor *x)
+/* Gives the map that changes nothing. */
+static oct_move_map identity_map(const oct_tensor *x)
 {
     oct_move_map map = oct_move_over(x->shape.ndim - 1, x->shape.dim + 1);
     map.out = x->shape;
     return map;
-}
-
-static bool is_image(oct_context *cx, const char *op, const oct_tensor *x)
-{
-    char text[96];
-    if (x->shape.ndim == 4) return true;
-    oct_context_fail(cx, OCT_USAGE, "%s takes images (N, H, W, C), but its input is %s", op,
-                     oct_shape_text(&x->shape, text));
-    return false;
 }
 
 oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, int64_t step,
@@ -86,10 +75,10 @@ oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, i
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     char text[96];
     const int64_t n = axis >= 1 && axis < x->shape.ndim ? oct_dim(x, axis) : 0;
-    int64_t way, last;
+    int64_t distance, last;
     const bool inside = begin >= 0 && begin < n && count >= 1 &&
-                        !__builtin_mul_overflow(count - 1, step, &way) &&
-                        !__builtin_add_overflow(begin, way, &last) && last >= 0 && last < n;
+                        !__builtin_mul_overflow(count - 1, step, &distance) &&
+                        !__builtin_add_overflow(begin, distance, &last) && last >= 0 && last < n;
     if (!inside)
         return oct_context_fail(
             cx, OCT_USAGE,
@@ -97,7 +86,7 @@ oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, i
             "%d of %s; axes count from 1",
             (long long)count, (long long)begin, (long long)step, axis,
             oct_shape_text(&x->shape, text));
-    oct_move_map map = whole(x);
+    oct_move_map map = identity_map(x);
     map.offset = begin * map.stride[axis - 1];
     map.stride[axis - 1] *= step;
     map.size[axis - 1] = map.out.dim[axis] = count;
@@ -107,7 +96,7 @@ oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, i
 oct_tensor *oct_transpose(oct_context *cx, oct_tensor *x, const int *order)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
-    const oct_move_map from = whole(x);
+    const oct_move_map from = identity_map(x);
     oct_move_map map = from;
     bool seen[OCT_MAX_DIMS] = {false};
     char text[96];
@@ -129,30 +118,31 @@ oct_tensor *oct_transpose(oct_context *cx, oct_tensor *x, const int *order)
 
 oct_tensor *oct_depth_to_space(oct_context *cx, oct_tensor *x, int block, oct_depth_order order)
 {
-    if (!oct_inputs_ok(cx, &x, 1) || !is_image(cx, "depth_to_space", x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_images(cx, "depth_to_space", x)) return NULL;
     const int64_t b = block, h = oct_dim(x, 1), w = oct_dim(x, 2), c = oct_dim(x, 3);
     if (b < 1 || b > c || c % (b * b) != 0)
         return oct_context_fail(
             cx, OCT_USAGE, "depth_to_space: %lld channels are not those of blocks of %dx%d pixels",
             (long long)c, block, block);
-    const int64_t part = c / (b * b);
-    const int64_t deep = order == OCT_DEPTH_DCR ? part : 1,
-                  across = order == OCT_DEPTH_DCR ? 1 : b * b;
+    /* The distances in x of the pixels of a block's row, and of the channels of a pixel. */
+    const int64_t out_c = c / (b * b), pixel = order == OCT_DEPTH_DCR ? out_c : 1,
+                  channel = order == OCT_DEPTH_DCR ? 1 : b * b;
     const oct_move_map map = {.dims = 5,
-                              .size = {h, b, w, b, part},
-                              .stride = {w * c, b * deep, c, deep, across},
-                              .out = OCT_SHAPE(1, h * b, w * b, part)};
+                              .size = {h, b, w, b, out_c},
+                              .stride = {w * c, b * pixel, c, pixel, channel},
+                              .out = OCT_SHAPE(1, h * b, w * b, out_c)};
     return oct_move(cx, x, &map);
 }
 
 oct_tensor *oct_space_to_depth(oct_context *cx, oct_tensor *x, int block, oct_depth_order order)
 {
-    if (!oct_inputs_ok(cx, &x, 1) || !is_image(cx, "space_to_depth", x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_images(cx, "space_to_depth", x)) return NULL;
     const int64_t b = block, h = oct_dim(x, 1), w = oct_dim(x, 2), c = oct_dim(x, 3);
     if (b < 1 || h % b != 0 || w % b != 0)
         return oct_context_fail(
             cx, OCT_USAGE, "space_to_depth: blocks of %dx%d pixels do not divide %lldx%lld pixels",
             block, block, (long long)h, (long long)w);
+    /* Loops over blocks, pixels of a block and channels, in the order in which the output has them. */
     oct_move_map map = {.dims = 5,
                         .size = {h / b, w / b, b, b, c},
                         .stride = {b * w * c, b * c, w * c, c, 1},

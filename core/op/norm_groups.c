@@ -1,7 +1,7 @@
 /* Norm groups sum their leaves along their own subtree, in place where a rank has all of them. */
 #include "core/op/norm_groups.h"
 
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "core/base/int_math.h"
 
 #include <math.h>
@@ -54,8 +54,9 @@ static oct_leaves leaves_of_group(const oct_norm_groups *groups, int64_t g)
     return own;
 }
 
-static bool is_inside(const oct_context *cx, const oct_norm_groups *groups, const oct_leaves *own,
-                      int64_t g)
+/* own: this rank's leaves of group g. */
+static bool is_inside_rank(const oct_context *cx, const oct_norm_groups *groups,
+                           const oct_leaves *own, int64_t g)
 {
     if (cx->norm_share_all) return false;
     const int64_t at = (groups->first + g) * groups->span;
@@ -80,27 +81,21 @@ static int64_t crossing_below(const oct_context *cx, const oct_norm_groups *grou
     return count;
 }
 
-/* A sum has a row for each leaf with columns of each group, so its memory grows with both; it takes some groups at a
- * time, as many on each rank. That matters in an audit, where all ranks get the sums of each group. */
+/* A sum over ranks has a row for each leaf with columns of each group, so its memory grows with both; it takes some
+ * groups at a time, as many on each rank. That matters in an audit, where all ranks get the sums of each group. */
 enum { SUM_BYTES = 1 << 26 };
-
-static int64_t groups_of_a_sum(const oct_context *cx, int64_t n)
-{
-    const int64_t most_leaves = cx->leaves.count / cx->group->size + 1;
-    return oct_max_i64(1, SUM_BYTES / (most_leaves * n * (int64_t)sizeof(double)));
-}
 
 /* Returns the number of group g among those that cross ranks, in all of the batch; -1 where it lies inside this one. */
 static int64_t crossing_number(const oct_context *cx, const oct_norm_groups *groups, int64_t g)
 {
     const oct_leaves own = leaves_of_group(groups, g);
-    return is_inside(cx, groups, &own, g) ? -1 : crossing_below(cx, groups, groups->first + g);
+    return is_inside_rank(cx, groups, &own, g) ? -1 : crossing_below(cx, groups, groups->first + g);
 }
 
 /* Sums those of the groups crossing ranks that are numbered [from, end). Each has columns of its own, in which the
  * leaves of others count 0, so the tree over all leaves gives what the group's subtree gives. */
-static bool sum_some(oct_context *cx, const oct_norm_groups *groups, const double *rows, int64_t n,
-                     int64_t from, int64_t end, double *totals)
+static bool sum_crossing_groups(oct_context *cx, const oct_norm_groups *groups, const double *rows,
+                                int64_t n, int64_t from, int64_t end, double *totals)
 {
     const int64_t width = (end - from) * n, local = cx->leaves.local;
     const size_t bytes = (size_t)(local * width) * sizeof(double);
@@ -130,13 +125,16 @@ bool oct_sum_over_groups(oct_context *cx, const oct_norm_groups *groups, double 
 {
     if (is_whole_batch(groups)) return oct_sum_over_ranks(cx, rows, n, totals);
     if (!oct_batch_is_whole(cx)) return false;
-    const int64_t crossing = crossing_below(cx, groups, INT64_MAX), some = groups_of_a_sum(cx, n);
-    for (int64_t from = 0; from < crossing; from += some)
-        if (!sum_some(cx, groups, rows, n, from, oct_min_i64(from + some, crossing), totals))
+    const int64_t crossing = crossing_below(cx, groups, INT64_MAX);
+    const int64_t most_leaves = cx->leaves.count / cx->group->size + 1; /* of a rank */
+    const int64_t at_once = oct_max_i64(1, SUM_BYTES / (most_leaves * n * (int64_t)sizeof(double)));
+    for (int64_t from = 0; from < crossing; from += at_once)
+        if (!sum_crossing_groups(cx, groups, rows, n, from, oct_min_i64(from + at_once, crossing),
+                                 totals))
             return false;
     for (int64_t g = 0; g < groups->count; g++) {
         const oct_leaves own = leaves_of_group(groups, g);
-        if (!is_inside(cx, groups, &own, g)) continue;
+        if (!is_inside_rank(cx, groups, &own, g)) continue;
         double *row = rows + (own.first - cx->leaves.first) * n;
         oct_tree_fold_f64(&own, row, n);
         memcpy(totals + g * n, row, (size_t)n * sizeof *totals);
@@ -156,7 +154,7 @@ struct oct_norm_note {
     oct_norm_note *next; /* in the order of the calls */
 };
 
-/* The same on all ranks. */
+/* Fails the context of all ranks where a group has a single value of a channel. */
 static bool has_variance(oct_context *cx, const oct_bn_stats *stats)
 {
     if (oct_norm_group_least(&stats->groups) * stats->positions >= 2) return true;
@@ -198,7 +196,7 @@ bool oct_bn_stats_begin(oct_context *cx, oct_bn_stats *stats)
 }
 
 /* Moves the running values of channel c towards the batch's, unless one would not be finite. */
-static bool move(const oct_bn_args *args, int64_t c, float mean, float unbiased)
+static bool move_running(const oct_bn_args *args, int64_t c, float mean, float unbiased)
 {
     float *running_mean = &args->running_mean[c], *running_var = &args->running_var[c];
     const float next_mean = *running_mean + args->momentum * (mean - *running_mean);
@@ -223,7 +221,7 @@ bool oct_bn_update(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn
     const float inv_std = (float)(1.0 / sqrt(batch->var + (double)stats->args->eps));
     stats->mean[at] = mean;
     stats->inv_std[at] = inv_std;
-    if (!stats->noted) return move(stats->args, c, mean, (float)batch->unbiased);
+    if (!stats->noted) return move_running(stats->args, c, mean, (float)batch->unbiased);
     const double share =
         (double)oct_norm_group_samples(&stats->groups, g) / (double)stats->groups.leaves.samples;
     float *noted = stats->noted + g * 2 * stats->channels + c;
@@ -269,7 +267,7 @@ void oct_norm_notes_take(oct_context *cx, const float *total)
         bool finite = true;
         next = note->next;
         for (int64_t c = 0; c < n; c++)
-            finite &= move(&note->args, c, total[c], total[n + c]);
+            finite &= move_running(&note->args, c, total[c], total[n + c]);
         cx->module = note->module;
         if (!finite)
             oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");

@@ -11,11 +11,37 @@ bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x)
     return false;
 }
 
+bool oct_needs_values_or_codes(oct_context *cx, const char *op, const oct_tensor *x)
+{
+    if (x->dtype == OCT_F32 || oct_is_codes(x)) return true;
+    oct_context_fail(cx, OCT_USAGE,
+                     "%s takes f32 values or u8 or u16 codes, but its input holds %s", op,
+                     oct_dtype_name(x->dtype));
+    return false;
+}
+
 int64_t oct_sample_numel(const oct_shape *shape)
 {
     oct_shape sample = *shape;
     sample.dim[0] = 1;
     return oct_shape_numel(&sample);
+}
+
+int64_t oct_sample_positions(const oct_tensor *x)
+{
+    int64_t positions = 1;
+    for (int i = 1; i < x->shape.ndim - 1; i++)
+        positions *= oct_dim(x, i);
+    return positions;
+}
+
+bool oct_needs_images(oct_context *cx, const char *op, const oct_tensor *x)
+{
+    char text[96];
+    if (x->shape.ndim == 4 && oct_dim(x, 1) >= 1 && oct_dim(x, 2) >= 1) return true;
+    oct_context_fail(cx, OCT_USAGE, "%s takes images (N, H, W, C), but its input is %s", op,
+                     oct_shape_text(&x->shape, text));
+    return false;
 }
 
 bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x)
@@ -34,13 +60,8 @@ bool oct_pool_fits(oct_context *cx, const char *op, const oct_tensor *x, const o
                    oct_conv_shape *s)
 {
     char text[96], windows[OCT_GEOMETRY_TEXT];
-    oct_shape_text(&x->shape, text);
+    if (!oct_needs_images(cx, op, x)) return false;
     oct_pool_geometry_text(g, windows);
-    if (x->shape.ndim != 4) {
-        oct_context_fail(cx, OCT_USAGE, "%s takes images (N, H, W, C), but its input is %s", op,
-                         text);
-        return false;
-    }
     if (!oct_pool_geometry_fits(g)) {
         oct_context_fail(cx, OCT_USAGE, "%s cannot have windows of %s; %s", op, windows,
                          oct_pool_geometry_rule);
@@ -49,6 +70,6 @@ bool oct_pool_fits(oct_context *cx, const char *op, const oct_tensor *x, const o
     *s = oct_pool_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), *g);
     if (s->out_h >= 1 && s->out_w >= 1) return true;
     oct_context_fail(cx, OCT_USAGE, "%s: a window of %s does not fit into the input %s", op,
-                     windows, text);
+                     windows, oct_shape_text(&x->shape, text));
     return false;
 }

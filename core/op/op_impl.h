@@ -7,12 +7,20 @@
 /* Fails the context unless x holds f32 values. */
 bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x);
 
+/* The same of f32 values or codes. */
+bool oct_needs_values_or_codes(oct_context *cx, const char *op, const oct_tensor *x);
+
 /* Fails the context unless x holds as many samples as the context's leaves: for ops that sum over
  * samples. */
 bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x);
 
+/* Fails the context unless x is a batch of images (N, H, W, C) of one pixel or more. */
+bool oct_needs_images(oct_context *cx, const char *op, const oct_tensor *x);
+
 /* Values of one sample of a tensor; -1 on overflow. */
 int64_t oct_sample_numel(const oct_shape *shape);
+/* Positions of a sample of (N, ..., C): the product of the dimensions between the two. */
+int64_t oct_sample_positions(const oct_tensor *x);
 
 /* Gives the shape of a pool over x (N, H, W, C). Fails the context unless its windows fit into it. */
 bool oct_pool_fits(oct_context *cx, const char *op, const oct_tensor *x, const oct_pool_geometry *g,

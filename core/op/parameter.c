@@ -1,5 +1,4 @@
 /* A parameter is a value of its own (a token), or is added to or multiplied with each sample. */
-#include "core/autograd/leaf_grads.h"
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
@@ -20,7 +19,7 @@ typedef struct parameter_saved {
 } parameter_saved;
 
 /* Fills in how `weight` lies along samples of `shape`; false: it does not. */
-static bool spread_over(const oct_shape *shape, const oct_shape *weight, spread *s)
+static bool spread_over_samples(const oct_shape *shape, const oct_shape *weight, spread *s)
 {
     const int dims = shape->ndim - 1, before = AFTER_BATCH - dims;
     int64_t step = 1;
@@ -29,11 +28,11 @@ static bool spread_over(const oct_shape *shape, const oct_shape *weight, spread 
     for (int i = 0; i < before; i++)
         s->size[i] = 1;
     for (int i = dims - 1; i >= 0; i--) {
-        const int64_t size = shape->dim[i + 1], own = weight->dim[i];
-        if (own != size && own != 1) return false;
+        const int64_t size = shape->dim[i + 1], weight_size = weight->dim[i];
+        if (weight_size != size && weight_size != 1) return false;
         s->size[before + i] = size;
-        s->step[before + i] = own == 1 ? 0 : step;
-        step *= own;
+        s->step[before + i] = weight_size == 1 ? 0 : step;
+        step *= weight_size;
         s->numel *= size;
     }
     return true;
@@ -46,17 +45,17 @@ static int64_t rows_of(const spread *s)
 }
 
 /* Where the parameter of a row begins. */
-static int64_t row_at(const spread *s, int64_t row)
+static int64_t parameter_row(const spread *s, int64_t row)
 {
     return row / s->size[1] * s->step[0] + row % s->size[1] * s->step[1];
 }
 
 /* Adds a sample's part of the gradient. x: what each gradient is multiplied with, or NULL. */
-static void add_sample(const spread *s, const float *grad, const float *x, double *sums)
+static void add_sample_grad(const spread *s, const float *grad, const float *x, double *sums)
 {
     const int64_t width = s->size[2], step = s->step[2];
     for (int64_t r = 0; r < rows_of(s); r++) {
-        double *to = sums + row_at(s, r);
+        double *to = sums + parameter_row(s, r);
         for (int64_t i = 0; i < width; i++) {
             const int64_t at = r * width + i;
             to[i * step] += (double)grad[at] * (x ? (double)x[at] : 1.0);
@@ -65,8 +64,8 @@ static void add_sample(const spread *s, const float *grad, const float *x, doubl
 }
 
 /* Adds the gradient to the rows of the leaves: summed in double, in the order of samples and values. */
-static void give_weight(oct_context *cx, const parameter_saved *v, const float *grad,
-                        const float *x)
+static void add_weight_grad(oct_context *cx, const parameter_saved *v, const float *grad,
+                            const float *x)
 {
     const int64_t n = oct_numel(&v->weight->value), leaves = cx->leaves.local;
     double *sums = oct_scratch(cx, (size_t)(leaves * n) * sizeof *sums);
@@ -75,14 +74,14 @@ static void give_weight(oct_context *cx, const parameter_saved *v, const float *
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < leaves; i++) {
             const int64_t first = oct_leaf_begin(&cx->leaves, i);
-            double *of_leaf = sums + i * n;
-            memset(of_leaf, 0, (size_t)n * sizeof *of_leaf);
+            double *leaf_sums = sums + i * n;
+            memset(leaf_sums, 0, (size_t)n * sizeof *leaf_sums);
             for (int64_t k = 0; k < oct_leaf_size(&cx->leaves, i); k++) {
                 const int64_t at = (first + k) * v->spread.numel;
-                add_sample(&v->spread, grad + at, x ? x + at : NULL, of_leaf);
+                add_sample_grad(&v->spread, grad + at, x ? x + at : NULL, leaf_sums);
             }
             for (int64_t k = 0; k < n; k++)
-                rows[i * n + k] += (float)of_leaf[k];
+                rows[i * n + k] += (float)leaf_sums[k];
         }
         oct_leaf_grads_end(cx, v->weight);
     }
@@ -94,9 +93,9 @@ static void add_to_sample(const spread *s, const float *x, const float *w, float
 {
     const int64_t width = s->size[2];
     for (int64_t r = 0; r < rows_of(s); r++) {
-        const float *of_row = w + row_at(s, r);
+        const float *weights = w + parameter_row(s, r);
         for (int64_t i = 0; i < width; i++)
-            y[r * width + i] = x[r * width + i] + of_row[i * s->step[2]];
+            y[r * width + i] = x[r * width + i] + weights[i * s->step[2]];
     }
 }
 
@@ -106,27 +105,27 @@ static void multiply_sample(const spread *s, const float *x, const float *w, flo
 {
     const int64_t width = s->size[2];
     for (int64_t r = 0; r < rows_of(s); r++) {
-        const float *of_row = w + row_at(s, r);
+        const float *weights = w + parameter_row(s, r);
         for (int64_t i = 0; i < width; i++)
-            y[r * width + i] = x[r * width + i] * of_row[i * s->step[2]];
+            y[r * width + i] = x[r * width + i] * weights[i * s->step[2]];
     }
 }
 
 static void parameter_backward(oct_context *cx, oct_node *node)
 {
-    give_weight(cx, node->saved, node->output->grad, NULL);
+    add_weight_grad(cx, node->saved, node->output->grad, NULL);
 }
 
 static void add_backward(oct_context *cx, oct_node *node)
 {
-    give_weight(cx, node->saved, node->output->grad, NULL);
+    add_weight_grad(cx, node->saved, node->output->grad, NULL);
     oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
 }
 
 static void mul_backward(oct_context *cx, oct_node *node)
 {
     const parameter_saved *v = node->saved;
-    give_weight(cx, v, node->output->grad, oct_f32(node->input[0]));
+    add_weight_grad(cx, v, node->output->grad, oct_f32(node->input[0]));
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < oct_samples(node->input[0]); n++)
@@ -136,14 +135,14 @@ static void mul_backward(oct_context *cx, oct_node *node)
 }
 
 /* Makes the output, samples of `shape`, and what the backward keeps; NULL with the context failed. */
-static oct_tensor *output_of(oct_context *cx, const char *op, const oct_tensor *x, oct_shape shape,
-                             parameter_saved **saved, oct_param *weight)
+static oct_tensor *make_output(oct_context *cx, const char *op, const oct_tensor *x,
+                               oct_shape shape, parameter_saved **saved, oct_param *weight)
 {
     char text[96], w_text[96];
     spread s;
     if (!oct_needs_batch(cx, op, x)) return NULL;
     shape.dim[0] = oct_dim(x, 0);
-    if (!spread_over(&shape, &weight->value.shape, &s))
+    if (!spread_over_samples(&shape, &weight->value.shape, &s))
         return oct_context_fail(cx, OCT_USAGE,
                                 "%s: a parameter %s does not fit samples of %s; each of its "
                                 "dimensions is the sample's or 1",
@@ -156,10 +155,11 @@ static oct_tensor *output_of(oct_context *cx, const char *op, const oct_tensor *
     return y;
 }
 
-static oct_tensor *record(oct_context *cx, const oct_node *like, oct_tensor *x, oct_tensor *y,
-                          parameter_saved *saved)
+/* prototype: a node with the op's name and backward. */
+static oct_tensor *record_parameter(oct_context *cx, const oct_node *prototype, oct_tensor *x,
+                                    oct_tensor *y, parameter_saved *saved)
 {
-    oct_node *node = oct_record(cx, like->op, like->backward, &x, 1, true, y);
+    oct_node *node = oct_record(cx, prototype->op, prototype->backward, &x, 1, true, y);
     if (node) {
         node->saved = saved;
         oct_param_used(cx, saved->weight);
@@ -169,46 +169,46 @@ static oct_tensor *record(oct_context *cx, const oct_node *like, oct_tensor *x, 
 
 oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 {
-    static const oct_node like = {.op = "parameter", .backward = parameter_backward};
+    static const oct_node prototype = {.op = "parameter", .backward = parameter_backward};
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
-    const oct_shape *own = &weight->value.shape;
+    const oct_shape *dims = &weight->value.shape;
     parameter_saved *v;
-    oct_shape shape = {.ndim = own->ndim + 1};
-    memcpy(shape.dim + 1, own->dim, (size_t)own->ndim * sizeof own->dim[0]);
-    oct_tensor *y = output_of(cx, like.op, x, shape, &v, weight);
+    oct_shape shape = {.ndim = dims->ndim + 1};
+    memcpy(shape.dim + 1, dims->dim, (size_t)dims->ndim * sizeof dims->dim[0]);
+    oct_tensor *y = make_output(cx, prototype.op, x, shape, &v, weight);
     if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < oct_samples(y); n++)
         memcpy(oct_f32(y) + n * v->spread.numel, oct_f32(&weight->value),
                (size_t)v->spread.numel * sizeof(float));
-    return record(cx, &like, x, y, v);
+    return record_parameter(cx, &prototype, x, y, v);
 }
 
 typedef void sample_fn(const spread *s, const float *x, const float *w, float *y);
 
 /* Makes each sample by `compute`. */
-static oct_tensor *with_parameter(oct_context *cx, const oct_node *like, oct_tensor *x,
-                                  oct_param *weight, sample_fn *compute)
+static oct_tensor *combine_samples(oct_context *cx, const oct_node *prototype, oct_tensor *x,
+                                   oct_param *weight, sample_fn *compute)
 {
-    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, like->op, x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, prototype->op, x)) return NULL;
     parameter_saved *v;
-    oct_tensor *y = output_of(cx, like->op, x, x->shape, &v, weight);
+    oct_tensor *y = make_output(cx, prototype->op, x, x->shape, &v, weight);
     if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < oct_samples(x); n++)
         compute(&v->spread, oct_f32(x) + n * v->spread.numel, oct_f32(&weight->value),
                 oct_f32(y) + n * v->spread.numel);
-    return record(cx, like, x, y, v);
+    return record_parameter(cx, prototype, x, y, v);
 }
 
 oct_tensor *oct_add_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 {
-    static const oct_node like = {.op = "add_parameter", .backward = add_backward};
-    return with_parameter(cx, &like, x, weight, add_to_sample);
+    static const oct_node prototype = {.op = "add_parameter", .backward = add_backward};
+    return combine_samples(cx, &prototype, x, weight, add_to_sample);
 }
 
 oct_tensor *oct_mul_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 {
-    static const oct_node like = {.op = "mul_parameter", .backward = mul_backward};
-    return with_parameter(cx, &like, x, weight, multiply_sample);
+    static const oct_node prototype = {.op = "mul_parameter", .backward = mul_backward};
+    return combine_samples(cx, &prototype, x, weight, multiply_sample);
 }

@@ -1,5 +1,4 @@
 /* PReLU is x above 0 and weight * x elsewhere, with one weight a channel or one for all. */
-#include "core/autograd/leaf_grads.h"
 #include "core/base/int_math.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
@@ -9,27 +8,27 @@
 enum { BLOCK = 256 }; /* channels whose sums are taken together */
 
 /* Rows of `channels` values, and how far it is from one channel's weight to the next: 0 or 1. */
-typedef struct layout {
+typedef struct prelu_layout {
     int64_t rows, channels; /* of a sample */
     int64_t step;
-} layout;
+} prelu_layout;
 
-static layout layout_of(const oct_tensor *x, const oct_param *weight)
+static prelu_layout layout_of(const oct_tensor *x, const oct_param *weight)
 {
     const int64_t samples = oct_samples(x), channels = oct_dim(x, x->shape.ndim - 1);
-    return (layout){.rows = samples && channels ? oct_numel(x) / samples / channels : 0,
-                    .channels = channels,
-                    .step = oct_numel(&weight->value) > 1};
+    return (prelu_layout){.rows = samples && channels ? oct_numel(x) / samples / channels : 0,
+                          .channels = channels,
+                          .step = oct_numel(&weight->value) > 1};
 }
 
-static void run_sample(const layout *l, const float *x, const float *weight, float *y)
+static void prelu_sample(const prelu_layout *l, const float *x, const float *weight, float *y)
 {
     for (int64_t r = 0; r < l->rows; r++, x += l->channels, y += l->channels)
         for (int64_t c = 0; c < l->channels; c++)
             y[c] = x[c] > 0.0F ? x[c] : weight[c * l->step] * x[c];
 }
 
-static void scale_grad(const layout *l, const float *x, const float *weight, float *grad)
+static void scale_grad(const prelu_layout *l, const float *x, const float *weight, float *grad)
 {
     for (int64_t r = 0; r < l->rows; r++, x += l->channels, grad += l->channels)
         for (int64_t c = 0; c < l->channels; c++)
@@ -38,22 +37,22 @@ static void scale_grad(const layout *l, const float *x, const float *weight, flo
 
 /* Adds what n channels of some rows give to the gradients of their weights: x times the gradient, where x is not
  * above 0. Rows are added in ascending order. */
-static void add_weight_grad(const layout *l, int64_t rows, int64_t n, const float *x,
-                            const float *grad, float *sum)
+static void add_leaf_grad(const prelu_layout *l, int64_t rows, int64_t n, const float *x,
+                          const float *grad, float *grads)
 {
-    double all[BLOCK] = {0}, total = 0;
+    double sums[BLOCK] = {0}, total = 0;
     for (int64_t r = 0; r < rows; r++, x += l->channels, grad += l->channels)
         for (int64_t c = 0; c < n; c++)
-            all[c] += x[c] > 0.0F ? 0.0 : (double)x[c] * (double)grad[c];
+            sums[c] += x[c] > 0.0F ? 0.0 : (double)x[c] * (double)grad[c];
     for (int64_t c = 0; c < n; c++) {
-        if (l->step) sum[c] += (float)all[c];
-        total += all[c];
+        if (l->step) grads[c] += (float)sums[c];
+        total += sums[c];
     }
-    if (!l->step) *sum += (float)total;
+    if (!l->step) *grads += (float)total;
 }
 
-static void leaf_weight_grads(const oct_context *cx, const layout *l, const float *x,
-                              const float *grad, float *sums)
+static void add_weight_grads(const oct_context *cx, const prelu_layout *l, const float *x,
+                             const float *grad, float *sums)
 {
     const int64_t numel = l->step ? l->channels : 1;
 #pragma omp parallel for schedule(static)
@@ -61,19 +60,19 @@ static void leaf_weight_grads(const oct_context *cx, const layout *l, const floa
         const int64_t first = oct_leaf_begin(&cx->leaves, i) * l->rows * l->channels;
         const int64_t rows = oct_leaf_size(&cx->leaves, i) * l->rows;
         for (int64_t c = 0; c < l->channels; c += BLOCK)
-            add_weight_grad(l, rows, oct_min_i64(l->channels - c, BLOCK), x + first + c,
-                            grad + first + c, sums + i * numel + c * l->step);
+            add_leaf_grad(l, rows, oct_min_i64(l->channels - c, BLOCK), x + first + c,
+                          grad + first + c, sums + i * numel + c * l->step);
     }
 }
 
 void oct_prelu_add_grads(oct_context *cx, oct_param *weight, oct_tensor *x, const float *values,
                          float *grad)
 {
-    const layout l = layout_of(x, weight);
+    const prelu_layout l = layout_of(x, weight);
     const int64_t samples = oct_samples(x), n = l.rows * l.channels;
     float *sums = oct_leaf_grads_begin(cx, weight);
     if (sums) {
-        leaf_weight_grads(cx, &l, values, grad, sums);
+        add_weight_grads(cx, &l, values, grad, sums);
         oct_leaf_grads_end(cx, weight);
     }
 #pragma omp parallel for schedule(static)
@@ -102,18 +101,13 @@ oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)
                                 "each channel, or one for all",
                                 (long long)weights, oct_shape_text(&x->shape, text));
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
-    oct_param **saved = oct_save(cx, sizeof *saved);
-    if (!y || !saved) return NULL;
-    *saved = weight;
-    const layout l = layout_of(x, weight);
+    if (!y) return NULL;
+    const prelu_layout l = layout_of(x, weight);
     const int64_t samples = oct_samples(x), n = l.rows * l.channels;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
-        run_sample(&l, oct_f32(x) + i * n, oct_f32(&weight->value), oct_f32(y) + i * n);
+        prelu_sample(&l, oct_f32(x) + i * n, oct_f32(&weight->value), oct_f32(y) + i * n);
     oct_node *node = oct_record(cx, "prelu", prelu_backward, &x, 1, true, y);
-    if (node) {
-        node->saved = saved;
-        oct_param_used(cx, weight);
-    }
-    return y;
+    if (node) oct_param_used(cx, weight);
+    return oct_node_save(cx, node, &weight, sizeof(oct_param *)) ? y : NULL;
 }

@@ -28,16 +28,13 @@ static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *lo
 {
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, loops->name, x)) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
-    const activation **saved = oct_save(cx, sizeof *saved);
-    if (!y || !saved) return NULL;
-    *saved = loops;
+    if (!y) return NULL;
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         loops->forward(n, oct_f32(x) + i * n, oct_f32(y) + i * n);
     oct_node *node = oct_record(cx, loops->name, activation_backward, &x, 1, false, y);
-    if (node) node->saved = saved;
-    return y;
+    return oct_node_save(cx, node, &loops, sizeof(const activation *)) ? y : NULL;
 }
 
 OCT_CLONES

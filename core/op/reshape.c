@@ -36,16 +36,7 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
     return oct_view_as(cx, "reshape", x, shape);
 }
 
-/* dim 0: all but the batch. */
-static oct_shape squeezed(const oct_shape *shape, int dim)
-{
-    oct_shape rest = {.ndim = 0};
-    for (int i = 0; i < shape->ndim; i++)
-        if (i == 0 || shape->dim[i] != 1 || (dim != 0 && dim != i))
-            rest.dim[rest.ndim++] = shape->dim[i];
-    return rest;
-}
-
+/* dim 0: drops all dimensions of size 1 but the batch. */
 static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
 {
     oct_tensor *y;
@@ -57,7 +48,11 @@ static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
                                 "squeeze cannot drop dimension %d of %s; dimension 0 is the batch, "
                                 "which stays",
                                 dim, oct_shape_text(&x->shape, text));
-    return oct_view_as(cx, "squeeze", x, squeezed(&x->shape, dim));
+    oct_shape shape = {.ndim = 0};
+    for (int i = 0; i < x->shape.ndim; i++)
+        if (i == 0 || oct_dim(x, i) != 1 || (dim != 0 && dim != i))
+            shape.dim[shape.ndim++] = oct_dim(x, i);
+    return oct_view_as(cx, "squeeze", x, shape);
 }
 
 oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x)

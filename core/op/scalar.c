@@ -43,9 +43,10 @@ static void mul_scalar_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
-/* The output, filled by `fill`; NULL with the context failed. */
-static oct_tensor *filled(oct_context *cx, const char *op, oct_tensor *x, double value,
-                          void (*fill)(int64_t n, float value, const float *x, float *restrict y))
+/* Makes the output by `loop`; NULL with the context failed. */
+static oct_tensor *combine_with_scalar(oct_context *cx, const char *op, oct_tensor *x, double value,
+                                       void (*loop)(int64_t n, float value, const float *x,
+                                                    float *restrict y))
 {
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, op, x)) return NULL;
     if (!isfinite((float)value))
@@ -55,7 +56,7 @@ static oct_tensor *filled(oct_context *cx, const char *op, oct_tensor *x, double
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
-        fill(n, (float)value, oct_f32(x) + i * n, oct_f32(y) + i * n);
+        loop(n, (float)value, oct_f32(x) + i * n, oct_f32(y) + i * n);
     return y;
 }
 
@@ -63,7 +64,7 @@ oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "add_scalar", OCT_ARGS(scalar, value), &x, 1, &y)) return y;
-    y = filled(cx, "add_scalar", x, value, add_value);
+    y = combine_with_scalar(cx, "add_scalar", x, value, add_value);
     if (y) oct_record(cx, "add_scalar", add_scalar_backward, &x, 1, false, y);
     return y;
 }
@@ -72,12 +73,7 @@ oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "mul_scalar", OCT_ARGS(scalar, value), &x, 1, &y)) return y;
-    y = filled(cx, "mul_scalar", x, value, multiply);
-    oct_node *node = y ? oct_record(cx, "mul_scalar", mul_scalar_backward, &x, 1, false, y) : NULL;
-    if (node) {
-        float *saved = node->saved = oct_save(cx, sizeof *saved);
-        if (!saved) return NULL;
-        *saved = (float)value;
-    }
-    return y;
+    y = combine_with_scalar(cx, "mul_scalar", x, value, multiply);
+    oct_node *node = oct_record(cx, "mul_scalar", mul_scalar_backward, &x, 1, false, y);
+    return oct_node_save(cx, node, &(float){(float)value}, sizeof(float)) ? y : NULL;
 }

@@ -5,40 +5,25 @@
 
 #include <math.h>
 
-static void softmax_row(int64_t n, const float *x, float *y)
-{
-    double largest = (double)x[0], sum = 0;
-    for (int64_t i = 1; i < n; i++)
-        largest = fmax(largest, (double)x[i]);
-    for (int64_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - largest);
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (float)(exp((double)x[i] - largest) / sum);
-}
-
-/* grad = y * (grad - sum of grad * y) */
-static void backward_row(int64_t n, const float *y, float *grad)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)grad[i] * (double)y[i];
-    for (int64_t i = 0; i < n; i++)
-        grad[i] = (float)((double)y[i] * ((double)grad[i] - sum));
-}
-
-static int64_t width(const oct_tensor *t)
+static int64_t row_width(const oct_tensor *t)
 {
     return oct_dim(t, t->shape.ndim - 1);
 }
 
+/* The gradient of x is y * (grad - sum of grad * y), row by row. */
 static void softmax_backward(oct_context *cx, oct_node *node)
 {
-    const oct_tensor *y = node->output;
-    int64_t n = width(y), rows = oct_numel(y) / n;
+    const int64_t n = row_width(node->output), rows = oct_numel(node->output) / n;
+    const float *values = oct_f32(node->output);
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < rows; i++)
-        backward_row(n, oct_f32(y) + i * n, grad + i * n);
+    for (int64_t row = 0; row < rows; row++) {
+        double sum = 0;
+        for (int64_t i = row * n; i < (row + 1) * n; i++)
+            sum += (double)grad[i] * (double)values[i];
+        for (int64_t i = row * n; i < (row + 1) * n; i++)
+            grad[i] = (float)((double)values[i] * ((double)grad[i] - sum));
+    }
     oct_add_grad(cx, node->input[0], grad);
 }
 
@@ -48,17 +33,25 @@ oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x)
     if (oct_call_site(cx, "softmax", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "softmax", x)) return NULL;
     char text[96];
-    if (x->shape.ndim < 2 || width(x) < 1)
+    if (x->shape.ndim < 2 || row_width(x) < 1)
         return oct_context_fail(cx, OCT_USAGE,
                                 "softmax takes samples with one or more values each, but its input "
                                 "is %s",
                                 oct_shape_text(&x->shape, text));
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
-    int64_t n = width(x), rows = oct_numel(x) / n;
+    int64_t n = row_width(x), rows = oct_numel(x) / n;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < rows; i++)
-        softmax_row(n, oct_f32(x) + i * n, oct_f32(y) + i * n);
+    for (int64_t row = 0; row < rows; row++) {
+        const float *from = oct_f32(x) + row * n;
+        double largest = (double)from[0], sum = 0;
+        for (int64_t i = 1; i < n; i++)
+            largest = fmax(largest, (double)from[i]);
+        for (int64_t i = 0; i < n; i++)
+            sum += exp((double)from[i] - largest);
+        for (int64_t i = 0; i < n; i++)
+            oct_f32(y)[row * n + i] = (float)(exp((double)from[i] - largest) / sum);
+    }
     oct_record(cx, "softmax", softmax_backward, &x, 1, false, y);
     return y;
 }

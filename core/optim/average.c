@@ -59,8 +59,9 @@ void oct_average_destroy(oct_average *average)
     *average = (oct_average){0};
 }
 
+/* average += share * (value - average) */
 OCT_CLONES
-static void approach(int64_t n, float *restrict to, const float *restrict from, float share)
+static void move_towards(int64_t n, float *restrict to, const float *restrict from, float share)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] += share * (from[i] - to[i]);
@@ -78,7 +79,7 @@ void oct_average_update(oct_average *average, int64_t updates)
         const oct_average_span *span = &average->spans[i];
         float *to = average->values + span->offset;
         if (average->begun)
-            approach(span->numel, to, span->data, share);
+            move_towards(span->numel, to, span->data, share);
         else
             memcpy(to, span->data, (size_t)span->numel * sizeof(float));
     }

@@ -1,4 +1,4 @@
-/* Optimizers update the bound parameters: their updates, the norms that clip gradients, and the averages of weights.
+/* Optimizers update the bound parameters: their updates, the norms that these need, and the averages of weights.
  * Their state is flat, in the order of oct_params. */
 #pragma once
 
@@ -6,7 +6,7 @@
 #include "core/nn/params.h"
 
 typedef enum oct_optim_kind {
-#define OCT_OPTIM(id, file) OCT_##id,
+#define OCT_OPTIM(id, name) OCT_##id,
 #include "core/optim/optim_list.def"
 } oct_optim_kind;
 
@@ -45,20 +45,20 @@ typedef struct oct_optim {
     float *slot[OCT_OPTIM_SLOTS_MAX]; /* params->numel each, zeros at first */
     int64_t numel;
     int64_t updates; /* done so far, with the one at hand */
-    oct_average
-        average; /* of what is updated; part of a checkpoint as the slots are; none at first */
+    /* Of what is updated; part of a checkpoint as the slots are; none at first. */
+    oct_average average;
 } oct_optim;
 
 typedef struct oct_optim_type {
     const char *name;
-    const char *uses; /* parameters of optim_list.def that are not everybody's, between blanks */
+    const char *uses; /* parameters of optim_list.def that not all have, between blanks */
     /* Names in checkpoints of its state, one float for each of the parameters' in each of them. */
     const char *slot[OCT_OPTIM_SLOTS_MAX];
     /* Updates one bound parameter from param->grad; its state begins at slot[i] + param->offset. */
     void (*update)(const oct_optim *optim, oct_param *param, float lr);
 } oct_optim_type;
 
-#define OCT_OPTIM(id, file) extern const oct_optim_type oct_optim_##file;
+#define OCT_OPTIM(id, name) extern const oct_optim_type oct_optim_##name;
 #include "core/optim/optim_list.def"
 extern const oct_registry oct_optim_kind_table;
 
@@ -67,8 +67,9 @@ oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config,
                             const oct_params *params) OCT_NODISCARD;
 void oct_optim_destroy(oct_optim *optim);
 /* Makes one update from params->grads. Formulas as torch.optim.SGD and torch.optim.AdamW, in float; LARS and LAMB
- * by their papers. */
-void oct_optim_step(oct_optim *optim, oct_params *params, float lr);
+ * by their papers. Where config.clip_norm is above 0, the gradients are scaled down to that norm before, as
+ * torch.nn.utils.clip_grad_norm_ does; returns the norm that they had, otherwise NAN. */
+double oct_optim_step(oct_optim *optim, oct_params *params, float lr);
 
 /* params: the bound ones of root. With a decay of 0 it does nothing. */
 oct_status oct_average_create(oct_average *average, const oct_average_options *options,
@@ -86,6 +87,3 @@ float *oct_average_of(const oct_average *average, const oct_tensor *tensor);
 /* Returns the sum of the squares of a vector, in double. Its shape follows from n alone, so no bit depends on threads
  * or on the instruction set; squares of floats are exact in double and do not overflow. */
 double oct_square_sum(const float *x, int64_t n);
-/* Multiplies the total gradients by most / (norm + 1e-6), their norm as one vector, where that is below 1, as
- * torch.nn.utils.clip_grad_norm_ does; frozen parameters count nothing. Returns the norm before. */
-double oct_clip_grads(oct_params *params, double most);

@@ -6,7 +6,7 @@
 #include "core/base/registry.h"
 
 typedef enum oct_schedule_kind {
-#define OCT_SCHEDULE(id, file) OCT_SCHEDULE_##id,
+#define OCT_SCHEDULE(id, name) OCT_SCHEDULE_##id,
 #include "core/optim/schedule_list.def"
 } oct_schedule_kind;
 
@@ -26,15 +26,15 @@ typedef struct oct_schedule {
 
 typedef struct oct_schedule_type {
     const char *name;
-    const char *
-        uses; /* parameters of schedule_list.def that are not everybody's, between blanks; or NULL */
+    const char
+        *uses; /* parameters of schedule_list.def that not all have, between blanks; or NULL */
     bool needs_milestones; /* computes nothing without them */
     bool rises;            /* has a rise of its own, so that there is no warm-up before it */
     /* The learning rate of a step after the warm-up. */
     double (*lr)(const oct_schedule *schedule, int64_t step);
 } oct_schedule_type;
 
-#define OCT_SCHEDULE(id, file) extern const oct_schedule_type oct_schedule_##file;
+#define OCT_SCHEDULE(id, name) extern const oct_schedule_type oct_schedule_##name;
 #include "core/optim/schedule_list.def"
 extern const oct_registry oct_schedule_kind_table;
 

@@ -13,10 +13,10 @@ typedef struct reach {
     int64_t first, count;
 } reach;
 
-/* Divides and rounds up; n may be negative. */
-static int64_t divide_up(int64_t n, int64_t by)
+/* Divides and rounds up; of a negative n 0. */
+static int64_t divide_up(int64_t n, int64_t divisor)
 {
-    return n > 0 ? (n + by - 1) / by : 0;
+    return n > 0 ? (n + divisor - 1) / divisor : 0;
 }
 
 /* Tap k of a position looks at pixel (top - k * dilation) / stride, where that is whole and in x. */
@@ -39,8 +39,8 @@ static reach reach_of(const oct_conv_axis *a, int64_t at)
     return end <= first ? (reach){0, 0} : (reach){first, end - first};
 }
 
-/* Tap k of a position looks at pixel base_of + pixel_of_tap. */
-static int64_t base_of(const oct_conv_axis *a, int64_t at)
+/* Tap k of a position looks at pixel base_pixel + pixel_of_tap. */
+static int64_t base_pixel(const oct_conv_axis *a, int64_t at)
 {
     return a->backward ? (at + a->padding) / a->stride : at * a->stride - a->padding;
 }
@@ -50,7 +50,7 @@ static int64_t pixel_of_tap(const oct_conv_axis *a, int64_t tap)
     return a->backward ? -(tap * a->dilation / a->stride) : tap * a->dilation;
 }
 
-static bool same_reach(reach a, reach b)
+static bool reach_equal(reach a, reach b)
 {
     return a.first == b.first && a.count == b.count;
 }
@@ -62,7 +62,7 @@ static void list_reaches(const oct_conv_axis *a, reach *list, int64_t *number)
     for (int64_t at = 0; at < a->positions; at++) {
         const reach r = reach_of(a, at);
         int64_t i = 0;
-        while (i < found && !same_reach(list[i], r))
+        while (i < found && !reach_equal(list[i], r))
             i++;
         number[at] = i;
         if (i == found) list[found++] = r;
@@ -89,7 +89,7 @@ static oct_conv_axis axis_of(const oct_conv_shape *s, oct_direction direction, b
     }
     for (int64_t at = 0; at < a.positions; at++) {
         int64_t earlier = 0;
-        while (!same_reach(reach_of(&a, earlier), reach_of(&a, at)))
+        while (!reach_equal(reach_of(&a, earlier), reach_of(&a, at)))
             earlier++;
         a.reaches += earlier == at;
     }
@@ -111,7 +111,7 @@ typedef struct builder {
 } builder;
 
 /* Lays the tables out in `memory` (NULL: nowhere) and returns their bytes. */
-static size_t lay_out(builder *b, void *memory)
+static size_t lay_out_tables(builder *b, void *memory)
 {
     const oct_conv_window *w = b->w;
     const oct_conv_axis *y = &w->y_axis, *x = &w->x_axis;
@@ -132,6 +132,7 @@ static size_t lay_out(builder *b, void *memory)
     return used;
 }
 
+/* Lists the taps that positions with these reaches see as the runs of a class. */
 static void list_runs(builder *b, reach y, reach x, oct_conv_window_class *c)
 {
     const oct_conv_axis *ay = &b->w->y_axis, *ax = &b->w->x_axis;
@@ -163,14 +164,15 @@ static void list_rows(builder *b, int64_t first, int64_t end, int64_t y, int64_t
                 if (b->number_x[at] != x) continue;
                 const int64_t position = n * w->positions + (line - first) * ax->positions + at;
                 b->rows[b->num_rows++] =
-                    (oct_row){.x = n * w->x_bytes + base_of(ay, line) * b->line_bytes +
-                                   base_of(ax, at) * w->layout.pixel_bytes,
+                    (oct_row){.x = n * w->x_bytes + base_pixel(ay, line) * b->line_bytes +
+                                   base_pixel(ax, at) * w->layout.pixel_bytes,
                               .acc = position * w->layout.acc_stride};
             }
         }
     }
 }
 
+/* Lists the classes of a block, lines [first, end). */
 static void list_classes(builder *b, int64_t first, int64_t end)
 {
     const int64_t reaches_y = b->w->y_axis.reaches, reaches_x = b->w->x_axis.reaches;
@@ -201,14 +203,14 @@ void oct_conv_window_init(oct_conv_window *w, const oct_conv_shape *s, oct_direc
     w->num_blocks = (height + w->lines - 1) / w->lines;
     w->max_block = w->lines * width * w->period;
     builder b = {.w = w};
-    w->table_bytes = lay_out(&b, NULL);
+    w->table_bytes = lay_out_tables(&b, NULL);
 }
 
 void oct_conv_window_tables(oct_conv_window *w, void *memory)
 {
     const oct_conv_axis *y = &w->y_axis, *x = &w->x_axis;
     builder b = {.w = w, .line_bytes = x->pixels * w->layout.pixel_bytes};
-    lay_out(&b, memory);
+    lay_out_tables(&b, memory);
     list_reaches(y, b.reach_y, b.number_y);
     list_reaches(x, b.reach_x, b.number_x);
     for (int64_t i = 0; i < y->reaches; i++)

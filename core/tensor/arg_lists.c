@@ -6,7 +6,7 @@
 #define FINITE .least = -(double)FLT_MAX, .most = (double)FLT_MAX
 #define ABOVE_0 .least = OCT_ABOVE_0, .most = (double)FLT_MAX
 #define ANY .least = -(double)INFINITY, .most = (double)INFINITY
-#define WINDOW_SIZE .least = 1, .most = OCT_WINDOW_SIDE_MAX, .otherwise = 1
+#define WINDOW_SIZE .least = 1, .most = OCT_WINDOW_SIDE_MAX
 #define WINDOW_PAD .least = 0, .most = OCT_WINDOW_SIDE_MAX
 
 /* Kernel, stride and pads of windows, whose members have the names `at` kernel_h and so on. */
@@ -22,8 +22,8 @@
     OCT_ARG(oct_conv2d_args, in_channels, SIZE), OCT_ARG(oct_conv2d_args, out_channels, SIZE),     \
         WINDOW_ARGS(oct_conv2d_args, geometry.)
 #define CONV_LAST_ARGS                                                                             \
-    CONV_ARG(dilation_h, WINDOW_SIZE), CONV_ARG(dilation_w, WINDOW_SIZE),                          \
-        CONV_ARG(groups, SIZE, .otherwise = 1), OCT_ARG(oct_conv2d_args, bias, .least = 0)
+    CONV_ARG(dilation_h, WINDOW_SIZE), CONV_ARG(dilation_w, WINDOW_SIZE), CONV_ARG(groups, SIZE),  \
+        OCT_ARG(oct_conv2d_args, bias, .least = 0)
 
 static const oct_arg conv2d[] = {CONV_FIRST_ARGS, CONV_LAST_ARGS};
 static const oct_arg conv_transpose2d[] = {CONV_FIRST_ARGS, CONV_ARG(output_padding_h, WINDOW_PAD),
@@ -37,8 +37,8 @@ static const oct_arg linear[] = {
 
 static const oct_arg batch_norm[] = {
     OCT_ARG(oct_batch_norm_args, channels, SIZE),
-    OCT_ARG(oct_batch_norm_args, eps, ABOVE_0, .otherwise = 1e-5),
-    OCT_ARG(oct_batch_norm_args, momentum, .least = 0, .most = 1, .otherwise = 0.1),
+    OCT_ARG(oct_batch_norm_args, eps, ABOVE_0),
+    OCT_ARG(oct_batch_norm_args, momentum, .least = 0, .most = 1),
 };
 static const oct_arg layer_norm[] = {
     OCT_ARG(oct_layer_norm_args, channels, SIZE, .text = "# channels"),
@@ -167,9 +167,11 @@ static void write_move(const void *args, oct_op_args *row)
 
 static oct_status read_move(const char *type, const oct_op_args *row, void *args)
 {
-    int64_t a[OCT_MAX_ARGS] = {0};
-    OCT_TRY(read_integers(type, row, a));
-    const int64_t after = a[1], dims = after >= 0 && after < OCT_MAX_DIMS ? a[2 + after] : -1;
+    int64_t number[OCT_MAX_ARGS] = {0};
+    OCT_TRY(read_integers(type, row, number));
+    /* number: the offset, `after`, that many sizes, `dims`, that many sizes and strides */
+    const int64_t after = number[1];
+    const int64_t dims = after >= 0 && after < OCT_MAX_DIMS ? number[2 + after] : -1;
     OCT_CHECK(
         dims >= 0 && dims <= OCT_MOVE_DIMS && row->count == 3 + after + 2 * dims, OCT_USAGE,
         "a %s is made from an offset, the number of dimensions after the batch (at most %d) and "
@@ -178,10 +180,10 @@ static oct_status read_move(const char *type, const oct_op_args *row, void *args
         type, OCT_MAX_DIMS - 1, OCT_MOVE_DIMS, row->count);
     oct_move_map *map = args;
     *map = (oct_move_map){
-        .offset = a[0], .dims = (int)dims, .out = {.ndim = (int)after + 1, .dim = {1}}};
-    memcpy(map->out.dim + 1, a + 2, (size_t)after * sizeof *a);
-    memcpy(map->size, a + 3 + after, (size_t)dims * sizeof *a);
-    memcpy(map->stride, a + 3 + after + dims, (size_t)dims * sizeof *a);
+        .offset = number[0], .dims = (int)dims, .out = {.ndim = (int)after + 1, .dim = {1}}};
+    memcpy(map->out.dim + 1, number + 2, (size_t)after * sizeof *number);
+    memcpy(map->size, number + 3 + after, (size_t)dims * sizeof *number);
+    memcpy(map->stride, number + 3 + after + dims, (size_t)dims * sizeof *number);
     return OCT_OK;
 }
 

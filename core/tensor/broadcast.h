@@ -47,7 +47,3 @@ static inline void oct_broadcast_place(const oct_broadcast *b, int64_t element, 
     at[1] = element / b->channels % b->positions;
     at[0] = element / b->channels / b->positions;
 }
-
-/* Sums the gradients of one sample of the result, where input i repeats, to those of its own values, in ascending
- * order of the places that repeat a value. sum: oct_broadcast_numel of them. */
-void oct_broadcast_sum(const oct_broadcast *b, int input, const float *grad, float *sum);

@@ -6,54 +6,44 @@
 #include <stdio.h>
 #include <string.h>
 
-oct_conv_geometry oct_conv_geometry_from(const int64_t number[OCT_WINDOW_NUMBERS])
-{
-    return (oct_conv_geometry){.kernel_h = (int)number[0],
-                               .kernel_w = (int)number[1],
-                               .stride_h = (int)number[2],
-                               .stride_w = (int)number[3],
-                               .pad_top = (int)number[4],
-                               .pad_left = (int)number[5],
-                               .pad_bottom = (int)number[6],
-                               .pad_right = (int)number[7],
-                               .dilation_h = 1,
-                               .dilation_w = 1,
-                               .groups = 1};
-}
-
 oct_conv_geometry oct_conv_geometry_of(int kernel_h, int kernel_w, int stride, int padding,
                                        int groups)
 {
-    oct_conv_geometry g = oct_conv_geometry_from(
-        (int64_t[]){kernel_h, kernel_w, stride, stride, padding, padding, padding, padding});
-    g.groups = groups;
-    return g;
-}
-
-oct_pool_geometry oct_pool_geometry_from(const int64_t number[OCT_WINDOW_NUMBERS])
-{
-    return (oct_pool_geometry){.kernel_h = (int)number[0],
-                               .kernel_w = (int)number[1],
-                               .stride_h = (int)number[2],
-                               .stride_w = (int)number[3],
-                               .pad_top = (int)number[4],
-                               .pad_left = (int)number[5],
-                               .pad_bottom = (int)number[6],
-                               .pad_right = (int)number[7]};
+    return (oct_conv_geometry){.kernel_h = kernel_h,
+                               .kernel_w = kernel_w,
+                               .stride_h = stride,
+                               .stride_w = stride,
+                               .pad_top = padding,
+                               .pad_left = padding,
+                               .pad_bottom = padding,
+                               .pad_right = padding,
+                               .dilation_h = 1,
+                               .dilation_w = 1,
+                               .groups = groups};
 }
 
 oct_pool_geometry oct_pool_geometry_of(int kernel, int stride, int padding)
 {
-    return oct_pool_geometry_from(
-        (int64_t[]){kernel, kernel, stride, stride, padding, padding, padding, padding});
+    return (oct_pool_geometry){.kernel_h = kernel,
+                               .kernel_w = kernel,
+                               .stride_h = stride,
+                               .stride_w = stride,
+                               .pad_top = padding,
+                               .pad_left = padding,
+                               .pad_bottom = padding,
+                               .pad_right = padding};
 }
 
 /* Gives the windows of a pool as those of a convolution. */
 static oct_conv_geometry windows_of(const oct_pool_geometry *g)
 {
-    return oct_conv_geometry_from((int64_t[]){g->kernel_h, g->kernel_w, g->stride_h, g->stride_w,
-                                              g->pad_top, g->pad_left, g->pad_bottom,
-                                              g->pad_right});
+    oct_conv_geometry windows = oct_conv_geometry_of(g->kernel_h, g->kernel_w, g->stride_h, 0, 1);
+    windows.stride_w = g->stride_w;
+    windows.pad_top = g->pad_top;
+    windows.pad_left = g->pad_left;
+    windows.pad_bottom = g->pad_bottom;
+    windows.pad_right = g->pad_right;
+    return windows;
 }
 
 #define SIZES                                                                                      \
@@ -65,7 +55,7 @@ const char oct_pool_geometry_rule[] =
     "kernel and stride must be at least 1 and at most 16384, and the padding below the kernel";
 #undef SIZES
 
-static bool within(int value, int least, int most)
+static bool is_within(int value, int least, int most)
 {
     return value >= least && value <= most;
 }
@@ -77,9 +67,9 @@ static bool sizes_fit(const oct_conv_geometry *g)
                          g->stride_w, g->dilation_h, g->dilation_w};
     const int pads[] = {g->pad_top, g->pad_left, g->pad_bottom, g->pad_right};
     for (int i = 0; i < 6; i++)
-        if (!within(sides[i], 1, OCT_WINDOW_SIDE_MAX)) return false;
+        if (!is_within(sides[i], 1, OCT_WINDOW_SIDE_MAX)) return false;
     for (int i = 0; i < 4; i++)
-        if (!within(pads[i], 0, OCT_WINDOW_SIDE_MAX)) return false;
+        if (!is_within(pads[i], 0, OCT_WINDOW_SIDE_MAX)) return false;
     return true;
 }
 
@@ -106,24 +96,24 @@ bool oct_pool_geometry_fits(const oct_pool_geometry *g)
            g->pad_left < g->kernel_w && g->pad_right < g->kernel_w;
 }
 
-enum { PART = 96 };
+enum { PHRASE = 96 };
 
 /* Writes ", name 2", or ", name 2x1" where the sides differ; nothing for what is the default. */
-static void write_pair(char part[PART], const char *name, int h, int w, int otherwise)
+static void write_pair(char phrase[PHRASE], const char *name, int h, int w, int otherwise)
 {
-    part[0] = 0;
-    if (h == w && h != otherwise) snprintf(part, PART, ", %s %d", name, h);
-    if (h != w) snprintf(part, PART, ", %s %dx%d", name, h, w);
+    phrase[0] = 0;
+    if (h == w && h != otherwise) snprintf(phrase, PHRASE, ", %s %d", name, h);
+    if (h != w) snprintf(phrase, PHRASE, ", %s %dx%d", name, h, w);
 }
 
 const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEOMETRY_TEXT])
 {
-    char stride[PART], pads[PART], more[PART], dilation[PART], groups[PART];
+    char stride[PHRASE], pads[PHRASE], more[PHRASE], dilation[PHRASE], groups[PHRASE];
     write_pair(stride, "stride", g->stride_h, g->stride_w, 1);
     if (g->pad_top == g->pad_bottom && g->pad_left == g->pad_right)
         write_pair(pads, "padding", g->pad_top, g->pad_left, 0);
     else
-        snprintf(pads, PART, ", padding %d above, %d left, %d below, %d right", g->pad_top,
+        snprintf(pads, PHRASE, ", padding %d above, %d left, %d below, %d right", g->pad_top,
                  g->pad_left, g->pad_bottom, g->pad_right);
     write_pair(more, "output padding", g->output_padding_h, g->output_padding_w, 0);
     write_pair(dilation, "dilation", g->dilation_h, g->dilation_w, 1);
@@ -143,18 +133,18 @@ const char *oct_pool_geometry_text(const oct_pool_geometry *g, char text[OCT_GEO
 }
 
 /* Writes " s2", or " s2x1" where the sides differ; nothing for 1. */
-static void write_short(char part[PART], char letter, int h, int w)
+static void write_short_pair(char phrase[PHRASE], char letter, int h, int w)
 {
-    part[0] = 0;
-    if (h == w && h != 1) snprintf(part, PART, " %c%d", letter, h);
-    if (h != w) snprintf(part, PART, " %c%dx%d", letter, h, w);
+    phrase[0] = 0;
+    if (h == w && h != 1) snprintf(phrase, PHRASE, " %c%d", letter, h);
+    if (h != w) snprintf(phrase, PHRASE, " %c%dx%d", letter, h, w);
 }
 
 const char *oct_window_text(const oct_conv_shape *s, char text[OCT_WINDOW_TEXT])
 {
-    char stride[PART], dilation[PART];
-    write_short(stride, 's', s->stride_h, s->stride_w);
-    write_short(dilation, 'd', s->dilation_h, s->dilation_w);
+    char stride[PHRASE], dilation[PHRASE];
+    write_short_pair(stride, 's', s->stride_h, s->stride_w);
+    write_short_pair(dilation, 'd', s->dilation_h, s->dilation_w);
     snprintf(text, OCT_WINDOW_TEXT, "%dx%d%.16s%.16s", s->kernel_h, s->kernel_w, stride, dilation);
     return text;
 }
@@ -272,19 +262,19 @@ int64_t oct_conv_out_numel(const oct_conv_shape *s)
 }
 
 /* Returns the part of the window that begins at `start` which is in a side of `size`. */
-static oct_window_span span_of(int64_t start, int kernel, int64_t size)
+static oct_window_span window_span(int64_t start, int kernel, int64_t size)
 {
     return (oct_window_span){oct_max_i64(start, 0), oct_min_i64(start + kernel, size)};
 }
 
 oct_window_span oct_pool_rows(const oct_conv_shape *s, int64_t y)
 {
-    return span_of(y * s->stride_h - s->pad_top, s->kernel_h, s->in_h);
+    return window_span(y * s->stride_h - s->pad_top, s->kernel_h, s->in_h);
 }
 
 oct_window_span oct_pool_columns(const oct_conv_shape *s, int64_t x)
 {
-    return span_of(x * s->stride_w - s->pad_left, s->kernel_w, s->in_w);
+    return window_span(x * s->stride_w - s->pad_left, s->kernel_w, s->in_w);
 }
 
 int64_t oct_pool_count(const oct_conv_shape *s, bool include_pad, int64_t y, int64_t x)
@@ -313,7 +303,7 @@ oct_dilation oct_dilation_of(oct_shape x, int step_h, int step_w, oct_dtype dtyp
 }
 
 /* Where pixel `at` of x is in y, in pixels. */
-static int64_t position_of(const oct_dilation *d, int64_t at)
+static int64_t dilated_position(const oct_dilation *d, int64_t at)
 {
     return at / d->w * d->step_h * d->out_w + at % d->w * d->step_w;
 }
@@ -327,11 +317,12 @@ void oct_dilate_image(const oct_dilation *d, const void *x, void *y)
     if (d->dtype != OCT_U16)
         memset(y, d->dtype == OCT_U8 ? d->zero_point : 0, (size_t)n * oct_dtype_bytes(d->dtype));
     for (int64_t at = 0; at < d->h * d->w; at++)
-        memcpy((char *)y + position_of(d, at) * bytes, (const char *)x + at * bytes, (size_t)bytes);
+        memcpy((char *)y + dilated_position(d, at) * bytes, (const char *)x + at * bytes,
+               (size_t)bytes);
 }
 
 void oct_undilate_image(const oct_dilation *d, const float *y, float *x)
 {
     for (int64_t at = 0; at < d->h * d->w; at++)
-        memcpy(x + at * d->c, y + position_of(d, at) * d->c, (size_t)d->c * sizeof *x);
+        memcpy(x + at * d->c, y + dilated_position(d, at) * d->c, (size_t)d->c * sizeof *x);
 }

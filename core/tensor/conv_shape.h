@@ -39,11 +39,6 @@ oct_conv_geometry oct_conv_geometry_of(int kernel_h, int kernel_w, int stride, i
                                        int groups);
 /* Gives the geometry of square windows with one padding on all sides. */
 oct_pool_geometry oct_pool_geometry_of(int kernel, int stride, int padding);
-/* Give the geometry of numbers in their order in the structures, up to the pads; the rest is as above. They are
- * not checked. */
-enum { OCT_WINDOW_NUMBERS = 8 };
-oct_conv_geometry oct_conv_geometry_from(const int64_t number[OCT_WINDOW_NUMBERS]);
-oct_pool_geometry oct_pool_geometry_from(const int64_t number[OCT_WINDOW_NUMBERS]);
 
 /* No kernel, stride, dilation or padding is larger. */
 enum { OCT_WINDOW_SIDE_MAX = 16384 };

@@ -25,13 +25,13 @@ int64_t oct_move_numel(const oct_move_map *map)
 }
 
 /* The first and last place that the map reads; false when they cannot be counted. */
-static bool reach(const oct_move_map *map, int64_t *first, int64_t *last)
+static bool find_range(const oct_move_map *map, int64_t *first, int64_t *last)
 {
     *first = *last = map->offset;
     for (int k = 0; k < map->dims; k++) {
-        int64_t way, *end = map->stride[k] < 0 ? first : last;
-        if (__builtin_mul_overflow(map->size[k] - 1, map->stride[k], &way) ||
-            __builtin_add_overflow(*end, way, end))
+        int64_t distance, *end = map->stride[k] < 0 ? first : last;
+        if (__builtin_mul_overflow(map->size[k] - 1, map->stride[k], &distance) ||
+            __builtin_add_overflow(*end, distance, end))
             return false;
     }
     return true;
@@ -45,7 +45,7 @@ oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status cod
     for (int k = 0; k < map->dims; k++)
         OCT_CHECK(map->size[k] >= 1, code, "its loop %d has %lld turns; it must have at least 1", k,
                   (long long)map->size[k]);
-    OCT_CHECK(oct_move_numel(map) >= 1 && reach(map, &first, &last), code,
+    OCT_CHECK(oct_move_numel(map) >= 1 && find_range(map, &first, &last), code,
               "its loops read more values than can be counted");
     OCT_CHECK(first >= 0 && last < numel, code,
               "it reads value %lld of a sample, whose values are 0 to %lld",
@@ -53,23 +53,24 @@ oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status cod
     return OCT_OK;
 }
 
-/* The map's loops without those of one turn, an outer one merged with the inner where it continues at the inner's end; at least two
- * of them. `at` counts the turns of those around the innermost two, `place` is where these begin. */
-typedef struct walk {
+/* The map's loops without those of one turn, an outer one merged with the inner where it continues at the inner's end;
+ * at least two of them. The innermost two are a plane; `at` counts the turns of the others, `place` is where the plane
+ * at hand begins. */
+typedef struct plane_walk {
     int dims;
     int64_t size[OCT_MOVE_DIMS + 2], stride[OCT_MOVE_DIMS + 2], at[OCT_MOVE_DIMS + 2];
     int64_t place;
-} walk;
+} plane_walk;
 
-static void add_loop(walk *w, int64_t size, int64_t stride)
+static void add_loop(plane_walk *w, int64_t size, int64_t stride)
 {
     w->size[w->dims] = size;
     w->stride[w->dims++] = stride;
 }
 
-static walk walk_of(const oct_move_map *map)
+static plane_walk begin_walk(const oct_move_map *map)
 {
-    walk w = {.place = map->offset};
+    plane_walk w = {.place = map->offset};
     add_loop(&w, 1, 0);
     for (int k = 0; k < map->dims; k++) {
         const int outer = w.dims - 1;
@@ -86,7 +87,7 @@ static walk walk_of(const oct_move_map *map)
 }
 
 /* Goes to the next plane; false after the last. */
-static bool next_plane(walk *w)
+static bool next_plane(plane_walk *w)
 {
     for (int k = w->dims - 3; k >= 0; k--) {
         w->place += w->stride[k];
@@ -97,29 +98,30 @@ static bool next_plane(walk *w)
     return false;
 }
 
-/* A plane of h rows of w values, which are at these distances in x. */
+/* A plane of h rows of w values; in x rows are row_stride apart and values stride apart. */
 typedef struct plane {
-    int64_t h, w, sh, sw;
+    int64_t h, w, row_stride, stride;
 } plane;
 
-static plane plane_of(const walk *w)
+static plane plane_of(const plane_walk *w)
 {
     const int last = w->dims - 1;
     return (plane){w->size[last - 1], w->size[last], w->stride[last - 1], w->stride[last]};
 }
 
+/* Copies a plane; the longer side is the inner loop. */
 #define OCT_COPY_PLANE(name, type)                                                                 \
     static void name(const plane *p, const type *x, type *restrict y)                              \
     {                                                                                              \
-        const int64_t h = p->h, w = p->w, sh = p->sh, sw = p->sw;                                  \
+        const int64_t h = p->h, w = p->w, row_stride = p->row_stride, stride = p->stride;          \
         if (w >= h) {                                                                              \
             for (int64_t i = 0; i < h; i++)                                                        \
                 for (int64_t j = 0; j < w; j++)                                                    \
-                    y[i * w + j] = x[i * sh + j * sw];                                             \
+                    y[i * w + j] = x[i * row_stride + j * stride];                                 \
         } else {                                                                                   \
             for (int64_t j = 0; j < w; j++)                                                        \
                 for (int64_t i = 0; i < h; i++)                                                    \
-                    y[i * w + j] = x[i * sh + j * sw];                                             \
+                    y[i * w + j] = x[i * row_stride + j * stride];                                 \
         }                                                                                          \
     }
 
@@ -133,9 +135,9 @@ enum { ROW_BYTES = 16 };
 static void copy_plane(const plane *p, size_t bytes, const uint8_t *x, uint8_t *y)
 {
     const int64_t row = p->w * (int64_t)bytes;
-    if (p->sw == 1 && row >= ROW_BYTES) {
+    if (p->stride == 1 && row >= ROW_BYTES) {
         for (int64_t i = 0; i < p->h; i++)
-            memcpy(y + i * row, x + i * p->sh * (int64_t)bytes, (size_t)row);
+            memcpy(y + i * row, x + i * p->row_stride * (int64_t)bytes, (size_t)row);
     } else if (bytes == 1) {
         copy_8(p, x, y);
     } else if (bytes == 2) {
@@ -148,7 +150,7 @@ static void copy_plane(const plane *p, size_t bytes, const uint8_t *x, uint8_t *
 void oct_move_copy(const oct_move_map *map, size_t bytes, const void *x, void *restrict y)
 {
     OCT_ASSERT(bytes == 1 || bytes == 2 || bytes == 4);
-    walk w = walk_of(map);
+    plane_walk w = begin_walk(map);
     const plane p = plane_of(&w);
     const uint8_t *from = x;
     uint8_t *to = y;
@@ -160,12 +162,12 @@ void oct_move_copy(const oct_move_map *map, size_t bytes, const void *x, void *r
 
 void oct_move_add_back(const oct_move_map *map, const float *y, float *restrict x)
 {
-    walk w = walk_of(map);
+    plane_walk w = begin_walk(map);
     const plane p = plane_of(&w);
     do {
         for (int64_t i = 0; i < p.h; i++, y += p.w)
             for (int64_t j = 0; j < p.w; j++)
-                x[w.place + i * p.sh + j * p.sw] += y[j];
+                x[w.place + i * p.row_stride + j * p.stride] += y[j];
     } while (next_plane(&w));
 }
 

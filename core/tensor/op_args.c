@@ -10,7 +10,7 @@ static bool is_real(const oct_arg *arg)
     return arg->type == OCT_ARG_FLOAT || arg->type == OCT_ARG_DOUBLE;
 }
 
-static double value_of(const oct_arg *arg, const void *args)
+static double read_member(const oct_arg *arg, const void *args)
 {
     const void *member = (const char *)args + arg->offset;
     switch (arg->type) {
@@ -28,7 +28,7 @@ static double value_of(const oct_arg *arg, const void *args)
     return *(const double *)member;
 }
 
-static void set_value(const oct_arg *arg, double value, void *args)
+static void write_member(const oct_arg *arg, double value, void *args)
 {
     void *member = (char *)args + arg->offset;
     switch (arg->type) {
@@ -54,7 +54,7 @@ const oct_op_args *oct_args_write(const oct_arg_list *list, const void *args, oc
     *row = (oct_op_args){.count = list->count};
     if (list->write) list->write(args, row);
     for (int i = 0; i < list->count; i++)
-        row->value[i] = value_of(&list->arg[i], args);
+        row->value[i] = read_member(&list->arg[i], args);
     return row;
 }
 
@@ -66,7 +66,7 @@ void oct_args_get(const oct_arg_list *list, const oct_op_args *row, void *args)
         OCT_ASSERT(status == OCT_OK);
     }
     for (int i = 0; i < list->count && i < row->count; i++)
-        set_value(&list->arg[i], row->value[i], args);
+        write_member(&list->arg[i], row->value[i], args);
 }
 
 /* Writes what an argument must be: "from 0 to 16384". */
@@ -100,7 +100,7 @@ static oct_status check_bounds(const oct_arg *arg, const char *type, double valu
 oct_status oct_args_check(const oct_arg_list *list, const char *type, const void *args)
 {
     for (int i = 0; i < list->count; i++)
-        OCT_TRY(check_bounds(&list->arg[i], type, value_of(&list->arg[i], args)));
+        OCT_TRY(check_bounds(&list->arg[i], type, read_member(&list->arg[i], args)));
     return OCT_OK;
 }
 
@@ -119,7 +119,7 @@ oct_status oct_args_read(const oct_arg_list *list, const char *type, const oct_o
                   "argument %d of a %s, %s, is %g, but must be a whole number of at most 32 bits",
                   i + 1, type, arg->name, value);
         if (arg->type == OCT_ARG_BOOL) OCT_TRY(check_bounds(arg, type, value));
-        set_value(arg, value, args);
+        write_member(arg, value, args);
     }
     return oct_args_check(list, type, args);
 }
@@ -130,9 +130,9 @@ void oct_args_describe(const oct_arg_list *list, const void *args, char *text, s
     text[0] = '\0';
     for (int i = 0; i < list->count && used < size; i++) {
         const oct_arg *arg = &list->arg[i];
-        const double value = value_of(arg, args);
+        const double value = read_member(arg, args);
         const char *mark = arg->text ? strchr(arg->text, '#') : NULL;
-        if (!arg->text || (arg->brief && value == arg->otherwise)) continue;
+        if (!arg->text || (arg->brief && value == 0)) continue;
         char number[32];
         oct_snprintf(number, sizeof number, is_real(arg) ? "%g" : "%.0f", value);
         used += (size_t)(mark ? snprintf(text + used, size - used, "%.*s%s%s",

@@ -1,7 +1,7 @@
 /* The arguments that an operation takes beside tensors: in code a struct, in traces and files a row of numbers.
  *
- * One list for each operation names each argument and has its type, where the struct holds it, its bounds and its
- * default. From the list follow the row of numbers and the way back, the checks of what a file or a user gives, and
+ * One list for each operation names each argument and has its type, where the struct holds it and its bounds. A row has
+ * all of them; defaults are those of the create functions. From the list follow the row of numbers and the way back, the checks of what a file or a user gives, and
  * most descriptions. Everybody reads arguments as members of the struct, nobody by their place in the row.
  */
 #pragma once
@@ -45,12 +45,11 @@ typedef struct oct_arg {
     const char *name;
     oct_arg_type type;
     size_t offset; /* in the struct */
-    double least,
-        most; /* it may be each of them; never NaN. Whole numbers have at most 32 bits in any case */
-    double otherwise; /* the default */
+    /* It may be each of them; never NaN. Whole numbers have at most 32 bits in any case. */
+    double least, most;
     /* In a description, where # is the number; of a bool, what is written where it is true. NULL: nothing. */
     const char *text;
-    bool brief; /* the description leaves out the default */
+    bool brief; /* the description leaves out 0, the default */
 } oct_arg;
 
 typedef struct oct_arg_list {

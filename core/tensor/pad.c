@@ -80,17 +80,17 @@ int64_t oct_pad_source(const oct_pad_shape *s, int d, int64_t at)
     return place < 0 ? -place : 2 * (in - 1) - place;
 }
 
-static void fill_places(int64_t n, size_t bytes, const void *fill, uint8_t *y)
+static void fill_values(int64_t n, size_t bytes, const void *fill, uint8_t *y)
 {
     for (int64_t i = 0; i < n; i++)
         memcpy(y + i * (int64_t)bytes, fill, bytes);
 }
 
-/* Channels `first` to `last` of a pixel, which are not inside. */
-static void copy_around(const oct_pad_shape *s, size_t bytes, const uint8_t *x, int64_t first,
-                        int64_t last, uint8_t *y)
+/* Copies what channels [first, end) of a pixel show, which lie beside the input's channels. */
+static void copy_channels_beside(const oct_pad_shape *s, size_t bytes, const uint8_t *x,
+                                 int64_t first, int64_t end, uint8_t *y)
 {
-    for (int64_t c = first; c < last; c++)
+    for (int64_t c = first; c < end; c++)
         memcpy(y + c * (int64_t)bytes, x + oct_pad_source(s, 2, c) * (int64_t)bytes, bytes);
 }
 
@@ -100,16 +100,16 @@ static void copy_pixel(const oct_pad_shape *s, size_t bytes, const void *fill, c
 {
     const int64_t size = (int64_t)bytes, first = s->before[2], last = first + s->in[2];
     if (!x) {
-        fill_places(s->out[2], bytes, fill, y);
+        fill_values(s->out[2], bytes, fill, y);
         return;
     }
     memcpy(y + first * size, x, (size_t)(s->in[2] * size));
     if (s->mode == OCT_PAD_CONSTANT) {
-        fill_places(first, bytes, fill, y);
-        fill_places(s->out[2] - last, bytes, fill, y + last * size);
+        fill_values(first, bytes, fill, y);
+        fill_values(s->out[2] - last, bytes, fill, y + last * size);
     } else {
-        copy_around(s, bytes, x, 0, first, y);
-        copy_around(s, bytes, x, last, s->out[2], y);
+        copy_channels_beside(s, bytes, x, 0, first, y);
+        copy_channels_beside(s, bytes, x, last, s->out[2], y);
     }
 }
 
@@ -128,17 +128,4 @@ void oct_pad_copy(const oct_pad_shape *shape, size_t bytes, const void *fill, co
                        inside ? (const uint8_t *)x + (row * s->in[1] + column) * from : NULL, at);
         }
     }
-}
-
-void oct_pad_add_back(const oct_pad_shape *shape, const float *y, float *restrict x)
-{
-    const oct_pad_shape *s = shape;
-    for (int64_t h = 0; h < s->out[0]; h++)
-        for (int64_t w = 0; w < s->out[1]; w++, y += s->out[2]) {
-            const int64_t row = oct_pad_source(s, 0, h), column = oct_pad_source(s, 1, w);
-            for (int64_t c = 0; c < s->out[2] && row >= 0 && column >= 0; c++) {
-                const int64_t channel = oct_pad_source(s, 2, c);
-                if (channel >= 0) x[(row * s->in[1] + column) * s->in[2] + channel] += y[c];
-            }
-        }
 }

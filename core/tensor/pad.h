@@ -40,8 +40,6 @@ oct_status oct_pad_check(const oct_pad_shape *shape, oct_status code) OCT_NODISC
 
 /* Returns the place on side d of the input that a place of the output's side shows; -1: the constant. */
 int64_t oct_pad_source(const oct_pad_shape *shape, int d, int64_t at);
-/* These run one sample of a checked shape. The first copies values of 1, 2 or 4 bytes, *fill where a constant
- * is; the second adds each value of y to the one of x that it was read from. */
+/* Copies one sample of a checked shape, of values of 1, 2 or 4 bytes, with *fill where a constant is. */
 void oct_pad_copy(const oct_pad_shape *shape, size_t bytes, const void *fill, const void *x,
                   void *restrict y);
-void oct_pad_add_back(const oct_pad_shape *shape, const float *y, float *restrict x);

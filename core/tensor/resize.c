@@ -16,14 +16,15 @@ const char *oct_interpolation_name(oct_interpolation mode)
     return mode >= 0 && mode < OCT_INTERPOLATIONS ? names[mode] : "no mode";
 }
 
-static oct_resize_place between(int64_t place, int64_t unit, int64_t in)
+/* The place at `place / unit` of a side of `in` positions, between two of them. */
+static oct_resize_place place_between(int64_t place, int64_t unit, int64_t in)
 {
     const int64_t low = oct_min_i64(place / unit, in - 1);
     return (oct_resize_place){
         .low = low, .high = oct_min_i64(low + 1, in - 1), .part = place % unit, .unit = unit};
 }
 
-static oct_resize_place on(int64_t at)
+static oct_resize_place place_on(int64_t at)
 {
     return (oct_resize_place){.low = at, .high = at, .unit = 1};
 }
@@ -33,16 +34,16 @@ oct_resize_place oct_resize_place_of(oct_interpolation mode, int64_t at, int64_t
     const int64_t centre = (2 * at + 1) * in; /* in half pixels of the output, times `in` */
     switch ((int)mode) {
     case OCT_BILINEAR:
-        return between(oct_max_i64(centre - out, 0), 2 * out, in);
+        return place_between(oct_max_i64(centre - out, 0), 2 * out, in);
     case OCT_BILINEAR_CORNERS:
-        return between(at * (in - 1), oct_max_i64(out - 1, 1), in);
+        return place_between(at * (in - 1), oct_max_i64(out - 1, 1), in);
     case OCT_BILINEAR_ASYMMETRIC:
-        return between(at * in, out, in);
+        return place_between(at * in, out, in);
     case OCT_NEAREST_ROUND: /* ceil((centre - 2 out) / (2 out)) */
-        return on((centre - 1) / (2 * out));
+        return place_on((centre - 1) / (2 * out));
     case OCT_NEAREST_HALF:
-        return on(oct_max_i64(centre - out, 0) / (2 * out));
+        return place_on(oct_max_i64(centre - out, 0) / (2 * out));
     default:
-        return on(at * in / out);
+        return place_on(at * in / out);
     }
 }

@@ -425,9 +425,7 @@ static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_st
 {
     const oct_fallback *fallback = step->fallback;
     oct_to_onnx_ref input[OCT_STEP_INPUTS];
-    oct_float_layer layer = {
-        .type = fallback->type, .name = step->name, .args = {.count = fallback->num_args}};
-    memcpy(layer.args.value, fallback->args, (size_t)fallback->num_args * sizeof fallback->args[0]);
+    oct_float_layer layer = {.type = fallback->type, .name = step->name, .args = fallback->args};
     for (int64_t i = 0; i < fallback->num_arrays && i < OCT_LAYER_ARRAYS; i++)
         if (fallback->arrays[i].dtype == OCT_F32)
             layer.array[layer.num_arrays++] = (oct_layer_array){.name = fallback->arrays[i].name,

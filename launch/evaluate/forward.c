@@ -42,7 +42,8 @@ oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, f
                            const oct_tensor **y)
 {
     *y = call_model(f, leaves, shape, x);
-    if (f->lifetimes && !*y && oct_lifetimes_diverged(f->lifetimes)) {
+    const int64_t bytes = f->lifetimes ? oct_lifetimes_end(f->lifetimes, *y) : 0;
+    if (bytes < 0) {
         oct_fail_clear();
         oct_lifetimes_destroy(&f->lifetimes);
         f->sample_bytes = 0;
@@ -50,10 +51,8 @@ oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, f
     }
     OCT_TRY(oct_context_status(f->cx));
     const int64_t samples = oct_max_i64(1, oct_leaves_local_samples(&leaves));
-    if (f->lifetimes) oct_lifetimes_end(f->lifetimes, *y);
     if (f->sample_bytes == 0)
-        f->sample_bytes = f->lifetimes ? oct_lifetimes_bytes(f->lifetimes) / samples
-                                       : (int64_t)oct_arena_peak(f->cx->arena) / samples;
+        f->sample_bytes = (f->lifetimes ? bytes : (int64_t)oct_arena_peak(f->cx->arena)) / samples;
     f->sample_bytes = oct_max_i64(f->sample_bytes, 1);
     return OCT_OK;
 }

@@ -96,9 +96,7 @@ static oct_status emit_fallback(conversion *c)
     OCT_TRY(oct_alloc(&step->fallback, 1, sizeof *step->fallback));
     oct_fallback *fallback = step->fallback;
     snprintf(fallback->type, sizeof fallback->type, "%s", type_of(node)->name);
-    fallback->num_args = node->args.count;
-    for (int i = 0; i < node->args.count; i++)
-        fallback->args[i] = node->args.value[i];
+    fallback->args = node->args;
     for (int i = 0; i < node->num_inputs; i++)
         fallback->dims[i] = e->trace->values[node->input[i]].shape.ndim;
     const oct_module *m = node->module;

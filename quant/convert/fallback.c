@@ -68,23 +68,22 @@ static oct_status create_module(fallback *self, const oct_module_type *type,
 {
     enum { BESIDE_ARRAYS = 1 << 20 };
     size_t bytes = BESIDE_ARRAYS;
-    oct_op_args args = {.count = from->num_args};
-    memcpy(args.value, from->args, sizeof args.value);
+    oct_op_args args;
     for (int64_t i = 0; i < from->num_arrays; i++) {
         const oct_fallback_array *array = &from->arrays[i];
         bytes += 2 * (size_t)oct_shape_numel(&array->shape) * oct_dtype_bytes(array->dtype);
     }
     oct_mem_guard(bytes);
-    oct_status status = oct_module_from(&self->module, type, &args);
-    if (oct_mem_guard_end() && status != OCT_OK)
+    oct_status status = oct_module_from(&self->module, type, &from->args);
+    if (oct_mem_guard(SIZE_MAX) && status != OCT_OK)
         return oct_fail(OCT_DATA, "its arguments ask for more memory than its arrays have");
     if (status == OCT_RESOURCE) return status;
     OCT_TRY(blame_file(status));
     /* Arguments are read by exporters too: they must be those that the module itself would give. */
     oct_module_args(self->module, &args);
-    bool same = args.count == from->num_args;
+    bool same = args.count == from->args.count;
     for (int i = 0; same && i < args.count; i++)
-        same = args.value[i] == from->args[i];
+        same = args.value[i] == from->args.value[i];
     OCT_CHECK(same, OCT_DATA, "its arguments are not those of a %s", from->type);
     return OCT_OK;
 }

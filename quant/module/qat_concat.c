@@ -3,7 +3,7 @@
  * Where the graph is known, the inputs and the output share one fake-quant, and codes are copied. Where
  * an input has another scale, its codes are requantized, with a clip mask of its own.
  */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "core/base/int_math.h"
 #include "quant/rounding/bits.h"
 #include "quant/module/quantized_impl.h"

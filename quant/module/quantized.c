@@ -4,7 +4,7 @@
  * An output is computed in parts that threads share; a part's mask begins at a byte and a range is a
  * minimum and a maximum, so no bit depends on who computes which part.
  */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "quant/module/quantized_impl.h"
 
 #include "core/base/int_math.h"

@@ -93,10 +93,8 @@ static double window_terms(double kernel_h, double kernel_w, const oct_value *pl
 static double pool_terms(const oct_fallback *fallback, const oct_arg_list *list,
                          const oct_value *plane)
 {
-    oct_op_args row = {.count = fallback->num_args};
     oct_pool_geometry g;
-    memcpy(row.value, fallback->args, sizeof row.value);
-    if (oct_args_read(list, fallback->type, &row, &g) == OCT_OK)
+    if (oct_args_read(list, fallback->type, &fallback->args, &g) == OCT_OK)
         return window_terms(g.kernel_h, g.kernel_w, plane);
     oct_fail_clear();
     return (double)plane->h * (double)plane->w;

@@ -2,8 +2,7 @@
  * no tape, no graph, no MPI, no file. */
 #pragma once
 
-#include "core/tensor/move.h"
-#include "core/tensor/pad.h"
+#include "core/tensor/op_args.h"
 #include "quant/kernel/qconv.h"
 
 /* Every kind of step, and the name by which files know it: step_<name>.c describes it (step.h). */
@@ -35,7 +34,7 @@ typedef enum oct_step_kind {
         OCT_STEP_KINDS
 } oct_step_kind;
 
-enum { OCT_PROGRAM_INPUTS = 8, OCT_STEP_INPUTS = 64, OCT_STEP_ARGS = 24 };
+enum { OCT_PROGRAM_INPUTS = 8, OCT_STEP_INPUTS = 64 };
 
 /* A float layer that stays in the program: what made it, and its state. */
 typedef struct oct_fallback_array {
@@ -47,8 +46,7 @@ typedef struct oct_fallback_array {
 
 typedef struct oct_fallback {
     char type[64]; /* of the module */
-    int num_args;
-    double args[OCT_STEP_ARGS];
+    oct_op_args args;
     int dims[OCT_STEP_INPUTS]; /* of each input as the module is called with it: 1 to 4 */
     oct_fallback_array *arrays;
     int64_t num_arrays;

@@ -82,7 +82,7 @@ static const oct_field step_fields[] = {
 static const oct_field fallback_fields[] = {
     TEXT(fallback_line, of.type, "type"),
     LIST(fallback_line, of.dims, num_dims, "dims", OCT_STEP_INPUTS),
-    LIST(fallback_line, of.args, of.num_args, "args", OCT_STEP_ARGS),
+    LIST(fallback_line, of.args.value, of.args.count, "args", OCT_MAX_ARGS),
 };
 static const oct_field array_fields[] = {
     LIST(array_line, shape.dim, shape.ndim, "shape", OCT_MAX_DIMS),

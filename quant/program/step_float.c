@@ -44,10 +44,10 @@ static oct_status check_float(const oct_program *program, const oct_step *step)
     OCT_CHECK(fallback, OCT_DATA, "what computes it is missing");
     OCT_CHECK(memchr(fallback->type, '\0', sizeof fallback->type) && is_name(fallback->type),
               OCT_DATA, "the type of its module is not a name");
-    OCT_CHECK(fallback->num_args >= 0 && fallback->num_args <= OCT_STEP_ARGS, OCT_DATA,
-              "%d arguments; 0 to %d are allowed", fallback->num_args, OCT_STEP_ARGS);
-    for (int i = 0; i < fallback->num_args; i++)
-        OCT_CHECK(!isnan(fallback->args[i]), OCT_DATA, "its argument %d is not a number", i);
+    OCT_CHECK(fallback->args.count >= 0 && fallback->args.count <= OCT_MAX_ARGS, OCT_DATA,
+              "%d arguments; 0 to %d are allowed", fallback->args.count, OCT_MAX_ARGS);
+    for (int i = 0; i < fallback->args.count; i++)
+        OCT_CHECK(!isnan(fallback->args.value[i]), OCT_DATA, "its argument %d is not a number", i);
     for (int i = 0; i < step->num_inputs; i++)
         OCT_CHECK(has_dims(oct_step_input(program, step, i), fallback->dims[i]), OCT_DATA,
                   "its input %d cannot have %d dimensions", i, fallback->dims[i]);

@@ -229,7 +229,7 @@ static void open_audit(oct_train_step *s, const oct_batch *batch)
     const int64_t leaf = audit->leaf - here.first;
     audit->sums = s->sums;
     audit->watch = (oct_leaf_watch){.active = leaf >= 0 && leaf < here.local, .leaf = leaf};
-    oct_replay_record(&audit->replay, s->group);
+    oct_replay_begin(&audit->replay, s->group);
     s->context->group = &audit->replay.face;
 }
 
@@ -277,7 +277,7 @@ oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch, ui
     step->sums = audit->sums;
     step->update--;
     audit->watch = (oct_leaf_watch){.active = true};
-    oct_replay_again(&audit->replay);
+    oct_replay_begin(&audit->replay, NULL);
     cx->group = &audit->replay.face;
     oct_params_put_parts(&step->params, true);
     const oct_status status = compute_leaf(step, batch);

@@ -134,7 +134,7 @@ static oct_status control_reduce(oct_train_step *s, int64_t bad)
     OCT_TRY(reduce_control(s, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
     memcpy(s->flag, control + CONTROL_FLAGS, sizeof s->flag);
     bad = control[CONTROL_BAD_GRAD];
-    if (bad > 0) return oct_params_fail_grad(&s->params, count - bad, s->root);
+    if (bad > 0) return oct_params_fail(&s->params, count - bad, true, s->root);
     OCT_TRY(oct_quantizers_check(&s->quantizers, keys));
     return oct_quantizers_sum_counts(&s->quantizers, s->group);
 }
@@ -220,16 +220,15 @@ static void report_step(const oct_train_step *s, oct_step_result *result)
 static oct_status update_parameters(oct_train_step *s, oct_step_result *result)
 {
     const oct_step_sums *sums = &s->sums;
-    const double most = (double)s->config.clip_norm;
     /* Rows that count differently have a weight that is known now. */
     if (sums->batches > 1 && sums->weight > 0 && sums->weight != sums->divisor)
         oct_params_scale_grads(&s->params, (float)(sums->divisor / sums->weight));
     OCT_TRY(oct_quantizers_backward(&s->quantizers));
     report_step(s, result);
-    OCT_TRY(control_reduce(s, oct_params_find_bad_grad(&s->params)));
-    if (most > 0) result->grad_norm = oct_clip_grads(&s->params, most);
-    oct_optim_step(&s->optim, &s->params, s->sums.lr);
-    OCT_TRY(oct_params_check_values(&s->params, s->root));
+    OCT_TRY(control_reduce(s, oct_params_find_bad(&s->params, true)));
+    result->grad_norm = oct_optim_step(&s->optim, &s->params, s->sums.lr);
+    const int64_t bad_value = oct_params_find_bad(&s->params, false);
+    if (bad_value >= 0) return oct_params_fail(&s->params, bad_value, false, s->root);
     OCT_TRY(update_observers(s));
     oct_average_update(&s->optim.average, s->optim.updates);
     return OCT_OK;

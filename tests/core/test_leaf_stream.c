@@ -1,7 +1,7 @@
 /* The stream of leaf gradients gives the bits of the tree over all rows, for every split of leaves over
  * ranks, every number of threads, groups of every size, layouts of the op's own, and parameters used more
  * than once. */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/nn/module.h"

@@ -2,7 +2,6 @@
  *
  * Two ops of the test's own: scale (y = x * w per column, a parameter) and add (y = a + b).
  */
-#include "core/autograd/leaf_grads.h"
 #include "core/autograd/tape.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"

@@ -27,7 +27,7 @@ typedef struct description {
     uint8_t type, num_inputs, num_args, num_arrays;
     uint8_t input[INPUTS][SIDES + 1]; /* h, w, c and in how many dimensions */
     uint8_t output[SIDES];
-    double args[OCT_STEP_ARGS];
+    double args[OCT_MAX_ARGS];
     struct {
         uint8_t name, ndim, dim[OCT_MAX_DIMS];
     } array[ARRAYS];
@@ -176,8 +176,8 @@ static void program_of(oct_program *p, const description *t)
     value_of(&p->values[inputs], t->output);
     p->num_values = inputs + 1;
     p->output = step->output = inputs;
-    fallback->num_args = t->num_args % (OCT_STEP_ARGS + 1);
-    memcpy(fallback->args, t->args, sizeof fallback->args);
+    fallback->args.count = t->num_args % (OCT_MAX_ARGS + 1);
+    memcpy(fallback->args.value, t->args, sizeof fallback->args.value);
     arrays_of(fallback, t);
 }
 

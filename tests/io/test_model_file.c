@@ -93,8 +93,7 @@ static void add_fallback(oct_step *s)
 {
     MUST(oct_alloc(&s->fallback, 1, sizeof *s->fallback));
     oct_fallback *fallback = s->fallback;
-    *fallback =
-        (oct_fallback){.type = "linear", .num_args = 3, .args = {4, SECOND, 1}, .dims = {2}};
+    *fallback = (oct_fallback){.type = "linear", .args = *OCT_OP_ARGS(4, SECOND, 1), .dims = {2}};
     MUST(oct_alloc(&fallback->arrays, 2, sizeof *fallback->arrays));
     fallback->num_arrays = 2;
     for (int i = 0; i < 2; i++) {
@@ -196,8 +195,8 @@ static void make_model(oct_model *m)
 static void check_same_fallback(const oct_fallback *a, const oct_fallback *b)
 {
     cr_assert_str_eq(a->type, b->type);
-    SAME(num_args);
-    SAME(args);
+    SAME(args.count);
+    SAME(args.value);
     SAME(dims);
     SAME(num_arrays);
     for (int64_t i = 0; i < a->num_arrays; i++) {

@@ -124,8 +124,8 @@ static void save_fallback(const char *file, const char *type, int num_args, cons
     MUST(oct_alloc(&step->fallback, 1, sizeof *step->fallback));
     oct_fallback *fallback = step->fallback;
     snprintf(fallback->type, sizeof fallback->type, "%s", type);
-    fallback->num_args = num_args;
-    memcpy(fallback->args, args, (size_t)num_args * sizeof *args);
+    fallback->args.count = num_args;
+    memcpy(fallback->args.value, args, (size_t)num_args * sizeof *args);
     fallback->dims[0] = 4;
     MUST(oct_alloc(&fallback->arrays, 1, sizeof *fallback->arrays));
     end_model(&m, file);
@@ -136,7 +136,7 @@ Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
     static const struct {
         const char *type;
         int num_args;
-        double args[OCT_STEP_ARGS];
+        double args[OCT_MAX_ARGS];
         const char *sentence;
     } fallbacks[] = {
         {"conv2d",

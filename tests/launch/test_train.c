@@ -1,6 +1,6 @@
 /* The trainer on a small data set in memory: every bit of the end follows from recipe and data, not
  * from threads or from where a run was taken up again. */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "launch/deploy/layer_stats.h"
 #include "tests/launch/train_rig.h"
 

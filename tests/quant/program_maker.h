@@ -170,8 +170,8 @@ static inline void program_with_fallback(oct_program *p)
     oct_fallback *fallback =
         program_fallback(program_step(p, OCT_STEP_FLOAT, "fallback", fa, NONE, y), "conv2d", 4, 2);
     const double args[] = {2, 3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    memcpy(fallback->args, args, sizeof args);
-    fallback->num_args = (int)OCT_COUNT(args);
+    memcpy(fallback->args.value, args, sizeof args);
+    fallback->args.count = (int)OCT_COUNT(args);
     program_array(fallback, 0, "weight", OCT_SHAPE(3, 3, 3, 2), 1);
     program_array(fallback, 1, "bias", OCT_SHAPE(3), 2);
     program_step(p, OCT_STEP_QUANTIZE, "requant", y, NONE, qy);

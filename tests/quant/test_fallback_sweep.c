@@ -52,12 +52,10 @@ static void add_array(oct_fallback *fallback, const char *name, oct_dtype dtype,
 static void add_arrays(oct_fallback *fallback)
 {
     oct_module *module = NULL;
-    oct_op_args args = {.count = fallback->num_args};
-    memcpy(args.value, fallback->args, sizeof args.value);
     oct_mem_guard(1 << 22);
-    if (oct_module_from(&module, oct_module_type_find(fallback->type), &args) != OCT_OK)
+    if (oct_module_from(&module, oct_module_type_find(fallback->type), &fallback->args) != OCT_OK)
         module = NULL;
-    oct_mem_guard_end();
+    oct_mem_guard(SIZE_MAX);
     MUST(oct_alloc(&fallback->arrays, OCT_FALLBACK_ARRAYS_MAX, sizeof *fallback->arrays));
     for (size_t i = 0; module && i < module->num_params; i++)
         add_array(fallback, module->params[i]->name, OCT_F32, module->params[i]->value.shape);
@@ -72,10 +70,10 @@ static void craft(crafted *c, const char *type, int num_args, const double *args
 {
     static const int64_t sides[] = {1, 2, 5, 16, 300};
     *c = (crafted){.program = {.target = "x", .num_steps = 1, .num_inputs = num_inputs}};
-    c->fallback.num_args = num_args;
+    c->fallback.args.count = num_args;
     snprintf(c->fallback.type, sizeof c->fallback.type, "%s", type);
     for (int i = 0; i < num_args; i++)
-        c->fallback.args[i] = args[i];
+        c->fallback.args.value[i] = args[i];
     add_arrays(&c->fallback);
     const int64_t channels = sides[pick(4)], side = sides[pick(OCT_COUNT(sides))];
     for (int i = 0; i <= num_inputs; i++) {
@@ -142,7 +140,7 @@ Test(fallback_sweep, extreme_arguments_are_bad_data_and_no_defect)
     size_t ran = 0;
     for (size_t t = 0; t < OCT_COUNT(types); t++) {
         for (int i = 0; i < EACH; i++) {
-            double args[OCT_STEP_ARGS] = {0};
+            double args[OCT_MAX_ARGS] = {0};
             for (int a = 0; a < ARGS; a++) /* mostly small: so that some of them are taken */
                 args[a] = pick(2) ? extremes[pick(5)] : extremes[pick(OCT_COUNT(extremes))];
             check_fallback(types[t], (int)pick(ARGS), args, 1 + (int)pick(INPUTS), &ran);
@@ -158,7 +156,7 @@ Test(fallback_sweep, huge_layers_are_refused_before_they_are_made)
     static const struct {
         const char *type;
         int num_args;
-        double args[OCT_STEP_ARGS];
+        double args[OCT_MAX_ARGS];
     } odd[] = {
         {"conv2d", 14, {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1}},
         {"conv2d", 14, {1, 1, 1, 1, 1, 1, INT32_MAX, 0, 0, 0, 1, 1, 1, 0}},

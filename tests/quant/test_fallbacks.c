@@ -217,7 +217,7 @@ Test(fallbacks, in_programs_that_do_not_fit_their_modules_are_refused)
     snprintf(fallback->type, sizeof fallback->type, "sigmoid");
     cr_assert_neq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_OK);
     *fallback = good;
-    fallback->args[1] = 5; /* output channels */
+    fallback->args.value[1] = 5; /* output channels */
     cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_DATA);
     cr_assert_str_eq(oct_fail_text(0), "c: a conv2d with these arguments has a weight that the "
                                        "program lacks or has otherwise");
@@ -225,7 +225,7 @@ Test(fallbacks, in_programs_that_do_not_fit_their_modules_are_refused)
     fallback->num_arrays = 1;
     cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_DATA);
     *fallback = good;
-    fallback->args[4] = fallback->args[5] = 2; /* stride: the plane shrinks */
+    fallback->args.value[4] = fallback->args.value[5] = 2; /* stride: the plane shrinks */
     OK(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks));
     float y[150];
     cr_assert_eq(oct_runtime_run(rt, 1, (const float *const *)d.x, y), OCT_DATA);

@@ -61,9 +61,9 @@ static void one_of_kind(oct_program *one, oct_step_kind kind)
     }
     if (kind != OCT_STEP_FLOAT) return;
     oct_fallback *fallback = program_fallback(step, "linear", 2, 1);
-    fallback->num_args = 2;
-    fallback->args[0] = -INFINITY;
-    fallback->args[1] = 0.1;
+    fallback->args.count = 2;
+    fallback->args.value[0] = -INFINITY;
+    fallback->args.value[1] = 0.1;
     program_array(fallback, 0, "weight", OCT_SHAPE(3, 2), 1);
 }
 
@@ -94,8 +94,8 @@ Test(program_text, every_kind_is_read_as_it_was_written)
                              "%s %s", type->name, f->name);
         }
         if (kind == OCT_STEP_FLOAT)
-            cr_assert_arr_eq(read.steps->fallback->args, one.steps->fallback->args,
-                             sizeof one.steps->fallback->args);
+            cr_assert_arr_eq(read.steps->fallback->args.value, one.steps->fallback->args.value,
+                             sizeof one.steps->fallback->args.value);
         oct_text_free(&text);
         oct_text_free(&again);
         oct_program_free(&read);
@@ -469,14 +469,14 @@ Test(fallback_check, refuses_fallbacks_that_cannot_be_made)
     snprintf(fallback->type, sizeof fallback->type, "Conv 2d");
     refused("step 3 (float \"fallback\"): the type of its module is not a name");
     snprintf(fallback->type, sizeof fallback->type, "conv2d");
-    fallback->num_args = 25;
+    fallback->args.count = 25;
     refused("step 3 (float \"fallback\"): 25 arguments; 0 to 24 are allowed");
-    fallback->num_args = -1;
+    fallback->args.count = -1;
     refused("step 3 (float \"fallback\"): -1 arguments; 0 to 24 are allowed");
-    fallback->num_args = 8;
-    fallback->args[2] = (double)NAN;
+    fallback->args.count = 8;
+    fallback->args.value[2] = (double)NAN;
     refused("step 3 (float \"fallback\"): its argument 2 is not a number");
-    fallback->args[2] = 3;
+    fallback->args.value[2] = 3;
     const int dims[] = {-1, 0, 2, 3, 5};
     for (size_t i = 0; i < OCT_COUNT(dims); i++) {
         char said[96];

@@ -1,7 +1,7 @@
 /* The gradients of a batch norm in a quantized layer, and of what clips after it. Loops keep 16 or 8
  * channels in registers while the rows go by; sums are taken in double, each channel's terms in order of
  * the rows, so no bit depends on how many channels that are. */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/cpu.h"

@@ -7,7 +7,7 @@
  * rows of dC s_w, the one operand of both products, whose other operands are whole numbers; so nothing else
  * is rounded where numerics are bfloat16. Of a batch norm on its own, dX is dC.
  */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/mem.h"

@@ -5,7 +5,7 @@
  * codes. Accumulators are exact whole numbers, of 16-bit inputs too; their sums and the sums of their
  * squares are taken in double, leaf by leaf in order of the pixels.
  */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "quant/module/conv/conv_impl.h"
 
 #include "core/base/int_math.h"

@@ -5,7 +5,7 @@
  * It has no integer form, so in a prepared model it stays float between a dequantize and a quantize
  * that prepare puts there.
  */
-#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "example.h"
 
 typedef struct channel_gate_args {
