@@ -97,15 +97,6 @@ static oct_status report_problems(const oct_onnx_graph *g, const problems *p)
     return code;
 }
 
-static bool inputs_there(const oct_onnx_builder *b, int64_t node)
-{
-    for (int i = 0; i < oct_build_inputs(b, node); i++) {
-        const int32_t value = oct_build_input(b, node, i);
-        if (value >= 0 && !b->graph->values[value].data && !b->there[value]) return false;
-    }
-    return true;
-}
-
 /* Failures of the machine end everything; others are of this node. */
 static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
 {
@@ -117,11 +108,15 @@ static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
         return add_problem(p, OCT_PREPARE, n,
                            "there is no such operator here; leave it out of the network, or give "
                            "the layer by a plug-in");
-    if (!inputs_there(b, node)) return OCT_OK; /* whatever makes them is listed */
+    for (int i = 0; i < oct_build_inputs(b, node); i++) {
+        const int32_t value = oct_build_input(b, node, i);
+        if (value >= 0 && !b->graph->values[value].data && !b->has_view[value])
+            return OCT_OK; /* whatever makes it is listed */
+    }
     if (oct_build_inputs(b, node) < 1 || n->outputs < 1 || n->output[0] < 0)
         return add_problem(p, OCT_PREPARE, n,
                            "it has no input, or its first output is not used; export it otherwise");
-    b->at = node;
+    b->current = node;
     b->result = n->output[0];
     oct_build_set_path(b, n);
     const oct_status status = build(b, n);
@@ -135,7 +130,7 @@ static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
 }
 
 /* The network's input as the file has it: (N, C, H, W), (N, H, W, C), or the numbers of a sample in a row. */
-static oct_status set_input(oct_onnx_builder *b)
+static oct_status set_input_view(oct_onnx_builder *b)
 {
     const oct_onnx_graph *g = b->graph;
     const oct_onnx_build_options *o = b->options;
@@ -155,7 +150,7 @@ static oct_status set_input(oct_onnx_builder *b)
                        in->dim[2] == o->h && in->dim[3] == o->w;
     b->view[g->inputs[0]] = image ? oct_view_in_order(0, shape, 4, nchw, order, 3)
                                   : oct_view_of(0, shape, in->ndim, in->dim);
-    b->there[g->inputs[0]] = true;
+    b->has_view[g->inputs[0]] = true;
     return OCT_OK;
 }
 
@@ -166,7 +161,7 @@ static const char *output_name(const oct_onnx_builder *b)
 }
 
 /* Steps over what only the loss needs, where the loss has it itself, and over the choice of the largest before it. */
-static oct_status find_end(oct_onnx_builder *b)
+static oct_status skip_loss_layers(oct_onnx_builder *b)
 {
     const oct_onnx_build_options *o = b->options;
     char note[256];
@@ -221,7 +216,7 @@ static oct_status find_output(oct_onnx_builder *b)
 }
 
 /* Classes are (N, classes), maps (N, H, W, classes). */
-static oct_status set_output(oct_onnx_builder *b, oct_onnx_built *built)
+static oct_status lay_out_output(oct_onnx_builder *b, oct_onnx_built *built)
 {
     const oct_onnx_graph *g = b->graph;
     oct_onnx_view y = b->view[b->output];
@@ -254,7 +249,7 @@ static oct_status allocate(oct_onnx_builder *b)
 {
     const size_t values = (size_t)b->graph->num_values, nodes = (size_t)b->graph->num_nodes;
     OCT_TRY(oct_alloc(&b->view, values, sizeof *b->view));
-    OCT_TRY(oct_alloc(&b->there, values, sizeof *b->there));
+    OCT_TRY(oct_alloc(&b->has_view, values, sizeof *b->has_view));
     OCT_TRY(oct_alloc(&b->maker, values, sizeof *b->maker));
     OCT_TRY(oct_alloc(&b->uses, values, sizeof *b->uses));
     OCT_TRY(oct_alloc(&b->user, values, sizeof *b->user));
@@ -272,39 +267,11 @@ static oct_status allocate(oct_onnx_builder *b)
     return OCT_OK;
 }
 
-static void release(oct_onnx_builder *b)
-{
-    oct_free(&b->view);
-    oct_free(&b->there);
-    oct_free(&b->maker);
-    oct_free(&b->uses);
-    oct_free(&b->user);
-    oct_free(&b->owner);
-    oct_free(&b->used);
-    oct_free(&b->fused);
-    oct_free(&b->needed);
-    oct_free(&b->done);
-}
-
-static oct_status build_nodes(oct_onnx_builder *b)
-{
-    problems found = {0};
-    oct_status status = OCT_OK;
-    for (int64_t k = 0; k < b->graph->num_nodes && status == OCT_OK; k++)
-        if (b->needed[k] && !b->done[k]) status = build_node(b, k, &found);
-    if (status == OCT_OK && found.count > 0) status = report_problems(b->graph, &found);
-    for (size_t i = 0; i < found.count; i++) {
-        oct_free(&found.list[i].sentence);
-        oct_text_free(&found.list[i].nodes);
-    }
-    oct_free(&found.list);
-    return status;
-}
-
 oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
                           const oct_onnx_build_options *options, oct_onnx_built *built)
 {
     oct_onnx_builder b = {.graph = graph, .options = options};
+    problems found = {0};
     oct_status status = OCT_OK;
     *network = NULL;
     *built = (oct_onnx_built){0};
@@ -314,17 +281,34 @@ oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
     OCT_TRY_OUT(find_output(&b));
     OCT_TRY_OUT(
         oct_network_name_ports(b.network, graph->values[graph->inputs[0]].name, output_name(&b)));
-    OCT_TRY_OUT(find_end(&b));
-    OCT_TRY_OUT(set_input(&b));
+    OCT_TRY_OUT(skip_loss_layers(&b));
+    OCT_TRY_OUT(set_input_view(&b));
     find_needed(&b);
     oct_onnx_find_patterns(&b);
     find_needed(&b);
-    OCT_TRY_OUT(build_nodes(&b));
-    OCT_TRY_OUT(set_output(&b, built));
+    for (int64_t k = 0; k < graph->num_nodes; k++)
+        if (b.needed[k] && !b.done[k]) OCT_TRY_OUT(build_node(&b, k, &found));
+    if (found.count > 0) status = report_problems(graph, &found);
+    if (status != OCT_OK) goto out;
+    OCT_TRY_OUT(lay_out_output(&b, built));
     *network = b.network;
     b.network = NULL;
 out:
+    for (size_t i = 0; i < found.count; i++) {
+        oct_free(&found.list[i].sentence);
+        oct_text_free(&found.list[i].nodes);
+    }
+    oct_free(&found.list);
     oct_module_destroy(&b.network);
-    release(&b);
+    oct_free(&b.view);
+    oct_free(&b.has_view);
+    oct_free(&b.maker);
+    oct_free(&b.uses);
+    oct_free(&b.user);
+    oct_free(&b.owner);
+    oct_free(&b.used);
+    oct_free(&b.fused);
+    oct_free(&b.needed);
+    oct_free(&b.done);
     return status;
 }

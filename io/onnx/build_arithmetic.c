@@ -15,15 +15,15 @@ typedef struct arithmetic {
 } arithmetic;
 
 /* What a constant adds, or what it multiplies with: to the value it is for, x - c is x + (-c). */
-static float effect(const arithmetic *a, float c)
+static float applied_value(const arithmetic *a, float c)
 {
     if (!a->inverse) return c;
     return a->sum ? -c : 1.0F / c;
 }
 
 /* x op c of one number, or c op x (turned). */
-static oct_status with_number(oct_onnx_builder *b, const arithmetic *a, int32_t input, double c,
-                              bool turned)
+static oct_status apply_number(oct_onnx_builder *b, const arithmetic *a, int32_t input, double c,
+                               bool turned)
 {
     oct_onnx_view x = b->view[input];
     if (turned && a->inverse) {
@@ -56,7 +56,7 @@ static int only_dimension(const oct_onnx_value *c, int dims)
 }
 
 /* Does the value hold the samples as they come in, at most moved and scaled? */
-static bool is_sample(const oct_onnx_builder *b, int32_t value)
+static bool is_moved_input(const oct_onnx_builder *b, int32_t value)
 {
     static const char *const types[] = {
         "Add",     "Cast",   "Clip",  "Concat", "Div", "Gather",  "Mul",       "Pad",
@@ -85,8 +85,8 @@ static oct_status fill_channels(oct_onnx_builder *b, int32_t made, const arithme
     const float *values = c->data, *more = addend ? addend->data : NULL;
     const oct_file_order order = oct_file_order_of(1, &size);
     for (int64_t i = 0; i < size; i++) {
-        weight[i] = a->sum ? 1.0F : effect(a, values[i]);
-        if (bias) bias[i] = a->sum ? effect(a, values[i]) : more[i];
+        weight[i] = a->sum ? 1.0F : applied_value(a, values[i]);
+        if (bias) bias[i] = a->sum ? applied_value(a, values[i]) : more[i];
     }
     OCT_CHECK(oct_all_finite(weight, size) && (!bias || oct_all_finite(bias, size)), OCT_DATA,
               "%s makes numbers that are infinite; export the network again", c->name);
@@ -100,8 +100,8 @@ static oct_status fill_channels(oct_onnx_builder *b, int32_t made, const arithme
 
 /* Numbers along the channels, which lie innermost: a depthwise convolution, which is quantized like any other. A
  * sum after a product goes into it. */
-static oct_status with_channels(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x, int dim,
-                                const oct_onnx_value *c)
+static oct_status apply_to_channels(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x,
+                                    int dim, const oct_onnx_value *c)
 {
     const int64_t size = oct_view_size(x, dim), rest = oct_view_numel(x) / size;
     const oct_onnx_value *addend = NULL;
@@ -125,8 +125,8 @@ static oct_status with_channels(oct_onnx_builder *b, const arithmetic *a, oct_on
 }
 
 /* Any other constant is a parameter of the shape of a sample, or with a 1 where it is the same all along. */
-static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x,
-                                const oct_onnx_value *c)
+static oct_status apply_parameter(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x,
+                                  const oct_onnx_value *c)
 {
     oct_op_args args;
     oct_parameter_args own = {0};
@@ -168,7 +168,7 @@ static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_on
     if (a->inverse) {
         float *values = oct_build_state(b, made, "weight", &count);
         for (int64_t i = 0; i < count; i++)
-            values[i] = effect(a, -values[i]);
+            values[i] = applied_value(a, -values[i]);
         OCT_CHECK(oct_all_finite(values, count), OCT_DATA,
                   "%s makes numbers that are infinite; export the network again", c->name);
     }
@@ -177,7 +177,7 @@ static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_on
 }
 
 /* Puts dimensions of size 1 in front, as ONNX reads shapes that are shorter. */
-static oct_status widen(oct_onnx_view *x, int dims)
+static oct_status add_leading_dimensions(oct_onnx_view *x, int dims)
 {
     int64_t size[OCT_ONNX_DIMS];
     const int front = dims - x->dims;
@@ -192,7 +192,7 @@ static oct_status widen(oct_onnx_view *x, int dims)
 }
 
 /* Has `x` lie as `lead` does, which is whole. False status: it cannot. */
-static oct_status lay_like(oct_onnx_builder *b, oct_onnx_view *x, const oct_onnx_view *lead)
+static oct_status lay_out_like(oct_onnx_builder *b, oct_onnx_view *x, const oct_onnx_view *lead)
 {
     int64_t size[OCT_VIEW_ATOMS];
     int order[OCT_VIEW_ATOMS];
@@ -214,8 +214,8 @@ static oct_status lay_like(oct_onnx_builder *b, oct_onnx_view *x, const oct_onnx
 
 /* Where a smaller value only differs along the innermost dimension of an image, or only along the outer ones,
  * modules broadcast it. False: they do not. */
-static oct_status broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oct_onnx_view *small,
-                            bool *done)
+static oct_status lay_out_broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oct_onnx_view *small,
+                                    bool *done)
 {
     int order[OCT_VIEW_ATOMS], inner[OCT_VIEW_ATOMS], count = 0, from = 0;
     const int n = oct_view_order(lead, order);
@@ -249,7 +249,7 @@ static oct_status broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oct_onnx_v
     return OCT_OK;
 }
 
-static bool is_full(const oct_onnx_view *x, const oct_onnx_value *y)
+static bool has_result_shape(const oct_onnx_view *x, const oct_onnx_value *y)
 {
     for (int d = 0; d < y->ndim; d++)
         if (oct_view_size(x, d) != y->dim[d]) return false;
@@ -260,28 +260,28 @@ oct_status oct_build_two(oct_onnx_builder *b, const char *type, const oct_onnx_v
                          const oct_onnx_view *right, oct_onnx_view *made)
 {
     oct_onnx_view x[2] = {*left, *right};
-    const oct_onnx_value *y = &b->graph->values[b->graph->nodes[b->at].output[0]];
+    const oct_onnx_value *y = &b->graph->values[b->graph->nodes[b->current].output[0]];
     int32_t value[2];
     OCT_CHECK(y->known, OCT_PREPARE,
               "its shape is not known before the network runs; export it "
               "with fixed sizes");
     for (int m = 0; m < 2; m++)
-        OCT_TRY(widen(&x[m], y->ndim));
-    int lead = is_full(&x[0], y) &&
-                       (!is_full(&x[1], y) || oct_view_is_whole(&x[0]) || !oct_view_is_whole(&x[1]))
+        OCT_TRY(add_leading_dimensions(&x[m], y->ndim));
+    int lead = has_result_shape(&x[0], y) && (!has_result_shape(&x[1], y) ||
+                                              oct_view_is_whole(&x[0]) || !oct_view_is_whole(&x[1]))
                    ? 0
                    : 1;
-    if (!is_full(&x[lead], y))
+    if (!has_result_shape(&x[lead], y))
         OCT_CHECK(oct_view_expand(&x[lead], y->ndim, y->dim, &x[lead]), OCT_PREPARE,
                   "its inputs do not fit each other; export the network again");
     OCT_TRY(oct_build_lay_out_natural(b, &x[lead]));
     oct_onnx_view *other = &x[1 - lead];
     bool done = false;
-    if (!is_full(other, y)) OCT_TRY(broadcast(b, &x[lead], other, &done));
+    if (!has_result_shape(other, y)) OCT_TRY(lay_out_broadcast(b, &x[lead], other, &done));
     if (!done) {
         OCT_CHECK(oct_view_expand(other, y->ndim, y->dim, other), OCT_PREPARE,
                   "its inputs do not fit each other; export the network again");
-        OCT_TRY(lay_like(b, other, &x[lead]));
+        OCT_TRY(lay_out_like(b, other, &x[lead]));
     }
     value[0] = x[0].value;
     value[1] = x[1].value;
@@ -289,7 +289,7 @@ oct_status oct_build_two(oct_onnx_builder *b, const char *type, const oct_onnx_v
     return oct_build_call(b, type, OCT_NO_ARGS, value, 2, &made->value);
 }
 
-static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const arithmetic *plain)
+static oct_status build_binary(oct_onnx_builder *b, const oct_onnx_node *n, const arithmetic *plain)
 {
     arithmetic own = *plain, *a = &own;
     OCT_CHECK(n->inputs == 2, OCT_DATA, "it has %d inputs; export the network again", n->inputs);
@@ -306,11 +306,11 @@ static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const ari
     }
     OCT_TRY(oct_build_weights(b, n, number, &c));
     const int32_t input = n->input[1 - number];
-    OCT_CHECK(input >= 0 && b->there[input], OCT_DATA,
+    OCT_CHECK(input >= 0 && b->has_view[input], OCT_DATA,
               "both its inputs are constants; export the network again");
     oct_onnx_view v = b->view[input];
     if (c->ndim <= v.dims && oct_build_scalar(b, n->input[number], &x))
-        return with_number(b, a, input, x, turned);
+        return apply_number(b, a, input, x, turned);
     if (turned && a->inverse) { /* c - x is -x + c, and c / x is 1 / x times c */
         OCT_TRY(a->sum ? oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(-1), &v)
                        : oct_build_apply(b, "reciprocal", OCT_NO_ARGS, &v));
@@ -319,15 +319,15 @@ static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const ari
     OCT_CHECK(c->ndim <= v.dims && (c->ndim < v.dims || c->dim[0] == 1 || oct_view_batch(&v) != 0),
               OCT_PREPARE, "%s makes its result larger than its input; expand the input first",
               c->name);
-    a->fixed = v.dims == 4 && is_sample(b, input);
+    a->fixed = v.dims == 4 && is_moved_input(b, input);
     const int dim = only_dimension(c, v.dims);
     int order[OCT_VIEW_ATOMS];
     if (v.dims == 4 && dim == 1) OCT_TRY(oct_build_lay_out_image(b, &v));
     const int count = oct_view_order(&v, order), batch = oct_view_batch(&v);
     if (dim >= 0 && batch >= 0 && v.atoms[batch] == 1 && count > 0 && order[count - 1] == dim &&
         oct_onnx_numel(c) == oct_view_size(&v, dim) && oct_view_is_whole(&v))
-        return with_channels(b, a, &v, dim, c);
-    return with_constant(b, a, &v, c);
+        return apply_to_channels(b, a, &v, dim, c);
+    return apply_parameter(b, a, &v, c);
 }
 
 static const struct {
@@ -347,7 +347,7 @@ oct_status oct_build_arithmetic(oct_onnx_builder *b, const oct_onnx_node *n)
         i++;
     oct_onnx_view x;
     if (strcmp(n->type, "Mul") != 0 || n->inputs != 2 || n->input[0] != n->input[1])
-        return compute(b, n, &operators[i].as);
+        return build_binary(b, n, &operators[i].as);
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(oct_build_apply(b, "square", OCT_NO_ARGS, &x));
     return oct_build_result(b, &x);
@@ -358,7 +358,7 @@ oct_status oct_build_sum(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     const bool mean = strcmp(n->type, "Mean") == 0;
     oct_onnx_view y, x;
-    if (n->inputs == 2 && !mean) return compute(b, n, &operators[0].as);
+    if (n->inputs == 2 && !mean) return build_binary(b, n, &operators[0].as);
     OCT_TRY(oct_build_operand(b, n, 0, &y));
     for (int i = 1; i < n->inputs; i++) {
         OCT_TRY(oct_build_operand(b, n, i, &x));

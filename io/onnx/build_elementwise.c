@@ -7,7 +7,7 @@
 static oct_status call_function(oct_onnx_builder *b, int32_t input, const char *type,
                                 const oct_op_args *args)
 {
-    OCT_CHECK(input >= 0 && b->there[input], OCT_PREPARE,
+    OCT_CHECK(input >= 0 && b->has_view[input], OCT_PREPARE,
               "its input is a constant; compute it before the export");
     oct_onnx_view x = b->view[input];
     OCT_TRY(oct_build_apply(b, type, args, &x));
@@ -19,7 +19,7 @@ static oct_status call_function(oct_onnx_builder *b, int32_t input, const char *
     oct_status oct_build_##function(oct_onnx_builder *b, const oct_onnx_node *n)                   \
     {                                                                                              \
         (void)n;                                                                                   \
-        return call_function(b, oct_build_input(b, b->at, 0), module, OCT_NO_ARGS);                \
+        return call_function(b, oct_build_input(b, b->current, 0), module, OCT_NO_ARGS);           \
     }
 PLAIN(relu, "relu")
 PLAIN(sigmoid, "sigmoid")
@@ -45,22 +45,17 @@ oct_status oct_build_gelu(oct_onnx_builder *b, const oct_onnx_node *n)
     return call_function(b, n->input[0], tanh ? "gelu_tanh" : "gelu", OCT_NO_ARGS);
 }
 
-oct_status oct_build_leaky_relu(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return call_function(b, n->input[0], "leaky_relu",
-                         OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 0.01F)));
-}
-
-oct_status oct_build_thresholded_relu(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return call_function(b, n->input[0], "thresholded_relu",
-                         OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 1)));
-}
-
-oct_status oct_build_elu(oct_onnx_builder *b, const oct_onnx_node *n)
-{
-    return call_function(b, n->input[0], "elu", OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", 1)));
-}
+/* Functions with one number, which ONNX calls alpha. */
+#define ALPHA(function, otherwise)                                                                 \
+    oct_status oct_build_##function(oct_onnx_builder *b, const oct_onnx_node *n)                   \
+    {                                                                                              \
+        return call_function(b, n->input[0], #function,                                            \
+                             OCT_OP_ARGS((double)oct_onnx_float(n, "alpha", otherwise)));          \
+    }
+ALPHA(leaky_relu, 0.01F)
+ALPHA(thresholded_relu, 1)
+ALPHA(elu, 1)
+#undef ALPHA
 
 /* alpha * elu(x / alpha, 1) */
 oct_status oct_build_celu(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -89,10 +84,11 @@ oct_status oct_build_selu(oct_onnx_builder *b, const oct_onnx_node *n)
 
 oct_status oct_build_hard_sigmoid(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    const oct_onnx_fused *f = &b->fused[b->at];
+    const oct_onnx_fused *f = &b->fused[b->current];
     const double alpha = f->type ? f->number[0] : (double)oct_onnx_float(n, "alpha", 0.2F);
     const double beta = f->type ? f->number[1] : (double)oct_onnx_float(n, "beta", 0.5F);
-    return call_function(b, oct_build_input(b, b->at, 0), "hard_sigmoid", OCT_OP_ARGS(alpha, beta));
+    return call_function(b, oct_build_input(b, b->current, 0), "hard_sigmoid",
+                         OCT_OP_ARGS(alpha, beta));
 }
 
 /* The first input, as a value that several modules read. */
@@ -134,7 +130,7 @@ oct_status oct_build_swish(oct_onnx_builder *b, const oct_onnx_node *n)
     return multiply_views(b, &x, &y);
 }
 
-static oct_status clip(oct_onnx_builder *b, oct_onnx_view *x, double lo, double hi)
+static oct_status call_clip(oct_onnx_builder *b, oct_onnx_view *x, double lo, double hi)
 {
     if (lo == 0 && isinf(hi)) return oct_build_apply(b, "relu", OCT_NO_ARGS, x);
     if (lo == 0 && hi == 6) return oct_build_apply(b, "relu6", OCT_NO_ARGS, x);
@@ -143,15 +139,15 @@ static oct_status clip(oct_onnx_builder *b, oct_onnx_view *x, double lo, double 
 
 oct_status oct_build_clip(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    const oct_onnx_fused *f = &b->fused[b->at];
+    const oct_onnx_fused *f = &b->fused[b->current];
     double lo = f->number[0], hi = f->number[1];
-    const int32_t input = oct_build_input(b, b->at, 0);
+    const int32_t input = oct_build_input(b, b->current, 0);
     OCT_CHECK(f->type || oct_build_bounds(b, n, &lo, &hi), OCT_PREPARE,
               "its bounds are computed; export it with constants");
-    OCT_CHECK(input >= 0 && b->there[input], OCT_PREPARE,
+    OCT_CHECK(input >= 0 && b->has_view[input], OCT_PREPARE,
               "its input is a constant; compute it before the export");
     oct_onnx_view x = b->view[input];
-    OCT_TRY(clip(b, &x, lo, hi));
+    OCT_TRY(call_clip(b, &x, lo, hi));
     return oct_build_result(b, &x);
 }
 
@@ -178,7 +174,7 @@ oct_status oct_build_bound(oct_onnx_builder *b, const oct_onnx_node *n)
         OCT_TRY(oct_build_two(b, max ? "add" : "sub", &y, &more, &y));
     }
     OCT_CHECK(values > 0, OCT_DATA, "it compares constants alone; export the network again");
-    if (isfinite(lo) || isfinite(hi)) OCT_TRY(clip(b, &y, lo, hi));
+    if (isfinite(lo) || isfinite(hi)) OCT_TRY(call_clip(b, &y, lo, hi));
     return oct_build_result(b, &y);
 }
 

@@ -28,7 +28,7 @@ typedef struct oct_onnx_fused {
     int32_t input[2];
     int inputs;
     double number[2];
-    const oct_onnx_node *of;     /* the node inside whose attributes count */
+    const oct_onnx_node *inner;  /* the node inside whose attributes count */
     int64_t before[2], after[2]; /* of a Conv: what a Pad before it adds */
 } oct_onnx_fused;
 
@@ -45,8 +45,8 @@ typedef struct oct_onnx_builder {
     const oct_onnx_build_options *options;
     oct_module *network;
     int64_t output;      /* the value that counts */
-    oct_onnx_view *view; /* of each value, where `there` says so */
-    bool *there;
+    oct_onnx_view *view; /* of each value that has one */
+    bool *has_view;
     int32_t *maker;        /* the node of each value; -1 */
     int32_t *uses;         /* of each value, by nodes that are needed and as the output */
     int32_t *user;         /* the last node that reads it; -1 */
@@ -54,7 +54,7 @@ typedef struct oct_onnx_builder {
     uint8_t *used;         /* of each constant: in what ways, for build_name.c */
     oct_onnx_fused *fused; /* of each node */
     bool *needed, *done;   /* nodes; done: another one has taken it in */
-    int64_t at;            /* the node at hand */
+    int64_t current;       /* the node that is built now */
     int32_t result; /* the value that its first output is; another node's that it has taken in */
     char path[208]; /* of its modules */
     bool named;     /* a module has this path */

@@ -112,7 +112,7 @@ oct_status oct_build_output(oct_onnx_builder *b, int32_t value, const oct_onnx_v
               OCT_PREPARE,
               "it computes with integers, which are not trained; export the network in float32");
     b->view[value] = *v;
-    b->there[value] = true;
+    b->has_view[value] = true;
     return OCT_OK;
 }
 
@@ -176,8 +176,8 @@ oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i, oc
 }
 
 /* Merges the loops over dimensions in this order. */
-static int loops_of(const oct_onnx_view *v, const int *order, int n,
-                    oct_view_atom loop[OCT_VIEW_ATOMS])
+static int merge_loops(const oct_onnx_view *v, const int *order, int n,
+                       oct_view_atom loop[OCT_VIEW_ATOMS])
 {
     int count = 0;
     for (int i = 0; i < n; i++) {
@@ -217,7 +217,7 @@ oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *o
     oct_view_atom loop[OCT_VIEW_ATOMS];
     oct_shape sample = shape;
     sample.dim[0] = 1;
-    const int loops = loops_of(v, order, n, loop);
+    const int loops = merge_loops(v, order, n, loop);
     const int64_t numel = oct_view_numel(v);
     OCT_CHECK(oct_shape_numel(&sample) == numel, OCT_DEFECT, "a view of %lld values has no layout",
               (long long)numel);
@@ -253,7 +253,7 @@ static oct_onnx_view without_merged_batch(const oct_onnx_view *v)
 }
 
 /* Gives the layout of `from` to a view that has the same atoms in other dimensions. */
-static void take_layout(oct_onnx_view *v, const oct_onnx_view *from)
+static void copy_layout(oct_onnx_view *v, const oct_onnx_view *from)
 {
     memcpy(v->atom, from->atom, sizeof v->atom);
     v->value = from->value;
@@ -273,7 +273,7 @@ oct_status oct_build_lay_out_natural(oct_onnx_builder *b, oct_onnx_view *v)
         shape.dim[i > before ? i - before + 1 : 1] *= oct_view_size(&split, order[i]);
     }
     OCT_TRY(oct_build_lay_out(b, &split, order, n, shape));
-    take_layout(v, &split);
+    copy_layout(v, &split);
     return OCT_OK;
 }
 
@@ -302,7 +302,7 @@ oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
         oct_view_base(v) == oct_view_numel(v))
         shape = v->shape;
     OCT_TRY(oct_build_lay_out(b, &split, order, count, shape));
-    take_layout(v, &split);
+    copy_layout(v, &split);
     return OCT_OK;
 }
 

@@ -3,7 +3,7 @@
 
 /* The view after a product with weights, whose dimension `dim`, innermost in memory (oct_build_lay_last), now has `size`
  * values in place of those before; the strides of all others grow with it. */
-static oct_onnx_view replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size)
+static oct_onnx_view resize_dimension(const oct_onnx_view *v, int dim, int32_t value, int64_t size)
 {
     oct_onnx_view out = *v;
     const int first = oct_view_first(v, dim), old_atoms = v->atoms[dim],
@@ -34,7 +34,7 @@ typedef struct product {
 
 /* A view of (C, H, W) that was flattened in this order lies as (H, W, C): rather than to move the values, the
  * weights' columns change their places. True when that makes x lie right as it is; order: of the columns. */
-static bool turn_columns(const product *p, oct_file_order *columns)
+static bool reorder_columns(const product *p, oct_file_order *columns)
 {
     const oct_onnx_view *x = &p->x;
     const int first = oct_view_first(x, p->dim), count = x->atoms[p->dim];
@@ -50,14 +50,14 @@ static bool turn_columns(const product *p, oct_file_order *columns)
 }
 
 /* Lays x out as the layer wants it, and says in what order the weights of the file go into it. */
-static oct_status lay_input(oct_onnx_builder *b, product *p, oct_file_order *order)
+static oct_status lay_out_input(oct_onnx_builder *b, product *p, oct_file_order *order)
 {
     bool last[OCT_VIEW_ATOMS] = {false};
     oct_file_order columns;
     const int64_t in = oct_view_size(&p->x, p->dim);
     const int64_t out = oct_onnx_numel(p->weight) / in;
     last[p->dim] = true;
-    if (turn_columns(p, &columns)) {
+    if (reorder_columns(p, &columns)) {
         oct_view_merge(&p->x, p->dim, 1); /* as it lies */
     } else {
         columns = oct_file_order_of(1, &in);
@@ -106,11 +106,11 @@ static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
     const int64_t out = p->weight->dim[p->transposed ? 0 : 1];
     oct_onnx_layer layer = {
         .weight = p->weight, .bias = p->bias, .alpha = p->alpha, .beta = p->beta};
-    OCT_TRY(lay_input(b, p, &layer.order));
+    OCT_TRY(lay_out_input(b, p, &layer.order));
     OCT_TRY(oct_build_call_layer(b, "linear", OCT_ARGS(linear, in, out, p->bias != NULL), &layer,
                                  p->x.value, &value, &made));
     if (made && p->bias) OCT_TRY(fill_bias(b, p, value, out));
-    *y = replace_last(&p->x, p->dim, value, out);
+    *y = resize_dimension(&p->x, p->dim, value, out);
     return OCT_OK;
 }
 
@@ -146,8 +146,8 @@ oct_status oct_build_gemm(oct_onnx_builder *b, const oct_onnx_node *n)
 
 /* A matrix of the last two dimensions, with each leading atom as a dimension of its own, so that the batch is
  * one; laid out as (N, lead, rows, columns), or (N, rows, columns). Writes these dimensions. */
-static oct_status lay_matrix(oct_onnx_builder *b, oct_onnx_view *x, int64_t size[OCT_VIEW_ATOMS],
-                             int *dims)
+static oct_status lay_out_matrix(oct_onnx_builder *b, oct_onnx_view *x,
+                                 int64_t size[OCT_VIEW_ATOMS], int *dims)
 {
     int order[OCT_VIEW_ATOMS], count = 0;
     const int64_t rows = oct_view_size(x, x->dims - 2), columns = oct_view_size(x, x->dims - 1);
@@ -171,7 +171,7 @@ static oct_status lay_matrix(oct_onnx_builder *b, oct_onnx_view *x, int64_t size
 }
 
 /* (..., M, K) x (..., K, L) of two values of the network. */
-static oct_status multiply(oct_onnx_builder *b, const oct_onnx_node *n)
+static oct_status multiply_values(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x[2];
     int64_t size[2][OCT_VIEW_ATOMS];
@@ -189,7 +189,7 @@ static oct_status multiply(oct_onnx_builder *b, const oct_onnx_node *n)
             wide[d] = d < y->ndim - 2 ? y->dim[d] : oct_view_size(&x[i], d - y->ndim + x[i].dims);
         OCT_CHECK(oct_view_expand(&x[i], y->ndim, wide, &x[i]), OCT_PREPARE,
                   "its inputs do not fit each other; export it again");
-        OCT_TRY(lay_matrix(b, &x[i], size[i], &dims[i]));
+        OCT_TRY(lay_out_matrix(b, &x[i], size[i], &dims[i]));
     }
     OCT_TRY(
         oct_build_call(b, "matmul", OCT_NO_ARGS, (int32_t[]){x[0].value, x[1].value}, 2, &made));
@@ -206,7 +206,7 @@ oct_status oct_build_matmul(oct_onnx_builder *b, const oct_onnx_node *n)
     product p = {.alpha = 1, .beta = 1};
     oct_onnx_view y;
     const bool left = oct_build_constant(b, n, 0) != NULL; /* weights times a value */
-    if (!left && !oct_build_constant(b, n, 1)) return multiply(b, n);
+    if (!left && !oct_build_constant(b, n, 1)) return multiply_values(b, n);
     OCT_TRY(oct_build_weights(b, n, left ? 0 : 1, &p.weight));
     OCT_TRY(oct_build_view(b, n, left ? 1 : 0, &p.x));
     OCT_CHECK(p.weight->ndim == 2, OCT_PREPARE,

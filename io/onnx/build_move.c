@@ -61,8 +61,8 @@ oct_status oct_build_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
 }
 
 /* Cuts a part out of one dimension. */
-static oct_status slice(oct_onnx_builder *b, oct_onnx_view *x, int dim, int64_t start,
-                        int64_t count, int64_t step)
+static oct_status slice_view(oct_onnx_builder *b, oct_onnx_view *x, int dim, int64_t start,
+                             int64_t count, int64_t step)
 {
     if (oct_view_slice(x, dim, start, count, step, x)) return OCT_OK;
     bool last[OCT_VIEW_ATOMS] = {false};
@@ -85,7 +85,7 @@ oct_status oct_build_slice(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_view(b, n, 0, &x));
     for (int d = 0; d < x.dims; d++) {
         const bool whole = to->dim[d] == oct_view_size(&x, d) && n->args.step[d] == 1;
-        if (!whole) OCT_TRY(slice(b, &x, d, n->args.start[d], to->dim[d], n->args.step[d]));
+        if (!whole) OCT_TRY(slice_view(b, &x, d, n->args.start[d], to->dim[d], n->args.step[d]));
     }
     return oct_build_result(b, &x);
 }
@@ -100,7 +100,7 @@ oct_status oct_build_split(oct_onnx_builder *b, const oct_onnx_node *n)
         if (n->output[i] < 0) continue;
         const int64_t size = b->graph->values[n->output[i]].dim[dim];
         oct_onnx_view part = x;
-        OCT_TRY(slice(b, &part, dim, at, size, 1));
+        OCT_TRY(slice_view(b, &part, dim, at, size, 1));
         OCT_TRY(oct_build_output(b, n->output[i], &part));
         at += size;
     }
@@ -135,7 +135,7 @@ oct_status oct_build_gather(oct_onnx_builder *b, const oct_onnx_node *n)
         last = place;
     }
     OCT_CHECK(step != 0, OCT_PREPARE, "it takes an element twice; use Concat");
-    OCT_TRY(slice(b, &x, n->args.axis, first, count, step));
+    OCT_TRY(slice_view(b, &x, n->args.axis, first, count, step));
     OCT_CHECK(oct_view_reshape(&x, to->ndim, to->dim, &x), OCT_PREPARE,
               "its indices have a shape that is not supported; use Slice");
     return oct_build_result(b, &x);

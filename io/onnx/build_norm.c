@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Where the reduced dimensions were there is 1, or nothing. */
-static oct_status set_result(oct_onnx_builder *b, oct_onnx_view *y)
+static oct_status set_reduced_result(oct_onnx_builder *b, oct_onnx_view *y)
 {
     const oct_onnx_value *to = &b->graph->values[b->result];
     OCT_CHECK(to->known && oct_view_reshape(y, to->ndim, to->dim, y), OCT_DATA,
@@ -16,8 +16,8 @@ static oct_status set_result(oct_onnx_builder *b, oct_onnx_view *y)
 
 /* Takes the mean or the maximum over dimensions, whose size becomes 1: a mean over those that lie innermost by `mean`,
  * all others by pools of an image whose pixels they are. */
-static oct_status reduce(oct_onnx_builder *b, oct_onnx_view *x, const bool reduced[OCT_ONNX_DIMS],
-                         bool max)
+static oct_status reduce_dimensions(oct_onnx_builder *b, oct_onnx_view *x,
+                                    const bool reduced[OCT_ONNX_DIMS], bool max)
 {
     int natural[OCT_VIEW_ATOMS], order[OCT_VIEW_ATOMS], kept[OCT_VIEW_ATOMS];
     int pixels = 0, rows = 0;
@@ -86,11 +86,11 @@ oct_status oct_build_reduce(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_view(b, n, 0, &x));
     if (r->before) OCT_TRY(oct_build_apply(b, r->before, OCT_NO_ARGS, &x));
     const int64_t before = oct_view_numel(&x);
-    OCT_TRY(reduce(b, &x, n->args.over, r->max));
+    OCT_TRY(reduce_dimensions(b, &x, n->args.reduced, r->max));
     const double taken = (double)(before / oct_view_numel(&x));
     if (r->sum) OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(taken), &x));
     if (r->after) OCT_TRY(oct_build_apply(b, r->after, OCT_NO_ARGS, &x));
-    return set_result(b, &x);
+    return set_reduced_result(b, &x);
 }
 
 oct_status oct_build_global_pool(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -98,8 +98,8 @@ oct_status oct_build_global_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x;
     const bool pixels[OCT_ONNX_DIMS] = {false, false, true, true, true, true, true, true};
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(reduce(b, &x, pixels, strcmp(n->type, "GlobalMaxPool") == 0));
-    return set_result(b, &x);
+    OCT_TRY(reduce_dimensions(b, &x, pixels, strcmp(n->type, "GlobalMaxPool") == 0));
+    return set_reduced_result(b, &x);
 }
 
 /* Before opset 13 the dimensions from the axis on are one. */
@@ -185,12 +185,12 @@ oct_status oct_build_layer_norm(oct_onnx_builder *b, const oct_onnx_node *n)
                       shift);
 }
 
-/* The pattern's node divides; `of` is its mean. */
+/* The pattern's node divides; `inner` is its mean. */
 oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    const oct_onnx_fused *f = &b->fused[b->at];
+    const oct_onnx_fused *f = &b->fused[b->current];
     oct_onnx_view x = b->view[f->input[0]];
-    const bool *reduced = f->of->args.over;
+    const bool *reduced = f->inner->args.reduced;
     const oct_onnx_value *scale = NULL, *shift = NULL;
     int64_t size = 1;
     (void)n;
@@ -226,8 +226,8 @@ oct_status oct_build_instance_norm(oct_onnx_builder *b, const oct_onnx_node *n)
 }
 
 /* Before opset 21 each group has one factor and one addend: all its channels begin with them. */
-static void repeat(oct_onnx_builder *b, int32_t made, const char *name, const oct_onnx_value *v,
-                   int64_t times)
+static void fill_repeated(oct_onnx_builder *b, int32_t made, const char *name,
+                          const oct_onnx_value *v, int64_t times)
 {
     int64_t size;
     float *state = oct_build_state(b, made, name, &size);
@@ -253,15 +253,15 @@ oct_status oct_build_group_norm(oct_onnx_builder *b, const oct_onnx_node *n)
               "it has neither a factor for each group nor one for each channel; export it again");
     const int64_t channels = oct_view_size(&x, 1);
     OCT_TRY(group_norm(b, &x, groups, eps, NULL, NULL));
-    repeat(b, b->view[b->result].value, "weight", scale, channels / groups);
-    repeat(b, b->view[b->result].value, "bias", shift, channels / groups);
+    fill_repeated(b, b->view[b->result].value, "weight", scale, channels / groups);
+    fill_repeated(b, b->view[b->result].value, "bias", shift, channels / groups);
     return OCT_OK;
 }
 
-/* The pattern's node gives the image its shape back; `of` is the InstanceNormalization of the groups. */
+/* The pattern's node gives the image its shape back; `inner` is the InstanceNormalization of the groups. */
 oct_status oct_build_group_norm_parts(oct_onnx_builder *b, const oct_onnx_node *n)
 {
-    const oct_onnx_fused *f = &b->fused[b->at];
+    const oct_onnx_fused *f = &b->fused[b->current];
     oct_onnx_view x = b->view[f->input[0]];
     const oct_onnx_value *scale = NULL, *shift = NULL;
     (void)n;

@@ -12,37 +12,12 @@
 typedef struct window {
     int64_t kernel[2], stride[2], dilation[2];
     int64_t before[2], after[2]; /* padding */
-    int64_t more[2];             /* output_padding */
+    int64_t output_padding[2];
     int64_t in[2], out[2];
     bool ceil;
 } window;
 
 enum { SIDE_MAX = 16384 };
-
-/* SAME pads so that out = ceil(in / stride), the odd pixel after (UPPER) or before. Where windows lie further apart
- * than they reach, this would be less than nothing: the reference of ONNX pads nothing then, ONNX Runtime takes pixels
- * off in front as well, where there are two or more too many. */
-static oct_status pad_by_itself(const oct_onnx_node *n, window *w)
-{
-    const char *mode = oct_onnx_string(n, "auto_pad", "NOTSET");
-    const bool upper = strcmp(mode, "SAME_UPPER") == 0, lower = strcmp(mode, "SAME_LOWER") == 0;
-    if (strcmp(mode, "NOTSET") == 0) return OCT_OK;
-    OCT_CHECK(upper || lower || strcmp(mode, "VALID") == 0, OCT_PREPARE,
-              "auto_pad is %s; export it with pads", mode);
-    for (int i = 0; i < 2; i++) {
-        const int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
-        const int64_t out = (w->in[i] + w->stride[i] - 1) / w->stride[i];
-        const int64_t needed = upper || lower ? (out - 1) * w->stride[i] + reach - w->in[i] : 0;
-        const int64_t all = oct_max_i64(0, needed);
-        OCT_CHECK(needed >= -1, OCT_PREPARE,
-                  "auto_pad is %s and its windows are further apart than they are long, where "
-                  "runtimes differ in what it means; export it with pads",
-                  mode);
-        w->before[i] = upper ? all / 2 : all - all / 2;
-        w->after[i] = all - w->before[i];
-    }
-    return OCT_OK;
-}
 
 /* What the windows over the image in `v` are like. */
 static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
@@ -57,19 +32,23 @@ static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
                   .ceil = oct_onnx_int(n, "ceil_mode", 0) != 0};
     for (int d = 2, i = 4 - v->dims; d < v->dims; d++, i++) {
         const int64_t numbers[] = {args->kernel[d], args->stride[d], args->dilation[d],
-                                   args->before[d], args->after[d],  args->more[d]};
+                                   args->before[d], args->after[d],  args->output_padding[d]};
         for (size_t k = 0; k < OCT_COUNT(numbers); k++)
             OCT_CHECK(numbers[k] <= SIDE_MAX, OCT_PREPARE,
                       "its kernel, strides, dilations or pads have a %lld; at most %d is supported",
                       (long long)numbers[k], SIDE_MAX);
+        /* The reference of ONNX pads nothing then, ONNX Runtime takes pixels off in front, too. */
+        OCT_CHECK(
+            args->before[d] >= 0 && args->after[d] >= 0, OCT_PREPARE,
+            "auto_pad or output_shape ask for less padding than none, where runtimes differ in "
+            "what it means; export it with pads");
         w->kernel[i] = args->kernel[d], w->stride[i] = args->stride[d];
-        w->dilation[i] = args->dilation[d], w->more[i] = args->more[d];
+        w->dilation[i] = args->dilation[d], w->output_padding[i] = args->output_padding[d];
         w->before[i] = args->before[d], w->after[i] = args->after[d];
     }
-    if (!transposed) OCT_TRY(pad_by_itself(n, w));
     for (int i = 0; i < 2; i++) {
-        w->before[i] += b->fused[b->at].before[i];
-        w->after[i] += b->fused[b->at].after[i];
+        w->before[i] += b->fused[b->current].before[i];
+        w->after[i] += b->fused[b->current].after[i];
         const int64_t room =
             w->in[i] + w->before[i] + w->after[i] - ((w->kernel[i] - 1) * w->dilation[i] + 1);
         OCT_CHECK(room >= 0 || transposed, OCT_DATA,
@@ -174,27 +153,6 @@ oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_result(b, &y);
 }
 
-/* Where the size of the output is given, or is that of the input times the stride, the pads follow from it. */
-static oct_status pad_transposed(const oct_onnx_builder *b, const oct_onnx_node *n, int dims,
-                                 window *w)
-{
-    int64_t count;
-    const char *mode = oct_onnx_string(n, "auto_pad", "NOTSET");
-    const bool given = oct_onnx_ints(n, "output_shape", &count) != NULL;
-    const oct_onnx_value *y = &b->graph->values[n->output[0]];
-    if (!given && strncmp(mode, "SAME", 4) != 0) return OCT_OK;
-    for (int i = dims == 4 ? 0 : 1; i < 2; i++) {
-        const int64_t all = (w->in[i] - 1) * w->stride[i] + w->more[i] +
-                            (w->kernel[i] - 1) * w->dilation[i] + 1 - y->dim[dims - 2 + i];
-        OCT_CHECK(all >= 0, OCT_PREPARE,
-                  "its output is larger than its windows reach, where runtimes differ; export it "
-                  "with pads and output_padding");
-        w->before[i] = strcmp(mode, "SAME_UPPER") == 0 ? all / 2 : all - all / 2;
-        w->after[i] = all - w->before[i];
-    }
-    return OCT_OK;
-}
-
 /* ONNX's weights are (I, O/groups, kh, kw) of the convolution whose gradient this is; Octet's those of the
  * convolution over the dilated input, turned by 180 degrees. */
 oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -203,7 +161,6 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
     int64_t out_size[2];
     int32_t made;
     OCT_TRY(read_layer(b, n, &l));
-    OCT_TRY(pad_transposed(b, n, l.x.dims, &l.w));
     const window *w = &l.w;
     const int64_t of = l.weight->dim[1], ig = l.in / l.groups, out = of * l.groups;
     const int64_t kh = w->kernel[0], kw = w->kernel[1];
@@ -213,22 +170,22 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
     if (!l.bias) l.bias = find_bias(b, n, l.x.dims, out);
     for (int i = 0; i < 2; i++)
         out_size[i] = (w->in[i] - 1) * w->stride[i] - w->before[i] - w->after[i] +
-                      (w->kernel[i] - 1) * w->dilation[i] + 1 + w->more[i];
+                      (w->kernel[i] - 1) * w->dilation[i] + 1 + w->output_padding[i];
     const oct_file_order order = {.dims = 5,
                                   .size = {l.groups, ig, of, kh, kw},
                                   .stride = {of * kh * kw * ig, 1, kh * kw * ig, -kw * ig, -ig},
                                   .offset = (kh * kw - 1) * ig};
     oct_conv_transpose2d_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
-    args.geometry.output_padding_h = (int)w->more[0];
-    args.geometry.output_padding_w = (int)w->more[1];
+    args.geometry.output_padding_h = (int)w->output_padding[0];
+    args.geometry.output_padding_w = (int)w->output_padding[1];
     OCT_TRY(add_layer(b, &oct_conv_transpose2d_type, &l, &args, &order, &made));
     const oct_onnx_view y = oct_build_image(made, l.x.dims, out_size[0], out_size[1], out);
     return oct_build_result(b, &y);
 }
 
 /* An average of pixels that lie apart is a depthwise convolution whose weights stay as they are. */
-static oct_status average_apart(oct_onnx_builder *b, const window *w, bool counts_padding,
-                                int64_t channels, int32_t *value)
+static oct_status average_dilated(oct_onnx_builder *b, const window *w, bool counts_padding,
+                                  int64_t channels, int32_t *value)
 {
     const oct_conv2d_args args = conv_args(channels, channels, w, channels, false);
     oct_op_args row;
@@ -277,7 +234,7 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
                                  .count_include_pad = counts_padding};
     oct_op_args args;
     oct_args_write(max ? &oct_max_pool_arg_list : &oct_avg_pool_arg_list, &g, &args);
-    OCT_TRY(apart ? average_apart(b, &w, counts_padding, x.shape.dim[3], &x.value)
+    OCT_TRY(apart ? average_dilated(b, &w, counts_padding, x.shape.dim[3], &x.value)
                   : oct_build_call(b, max ? "max_pool" : "avg_pool", &args, &x.value, 1, &x.value));
     const oct_onnx_view y = oct_build_image(x.value, x.dims, w.out[0], w.out[1], x.shape.dim[3]);
     return oct_build_result(b, &y);
@@ -313,7 +270,7 @@ oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
 }
 
 /* Negative numbers cut off. */
-static oct_status crop(oct_onnx_view *x, int64_t *before, int64_t *after)
+static oct_status crop_negative_pads(oct_onnx_view *x, int64_t *before, int64_t *after)
 {
     for (int d = 0; d < x->dims; d++) {
         const int64_t cut[2] = {oct_min_i64(before[d], 0), oct_min_i64(after[d], 0)};
@@ -327,7 +284,7 @@ static oct_status crop(oct_onnx_view *x, int64_t *before, int64_t *after)
 }
 
 /* Zeros around an image become the padding of the convolution after them, when no other node reads them. */
-static bool goes_into_conv(oct_onnx_builder *b, const int64_t *before, const int64_t *after)
+static bool move_into_conv(oct_onnx_builder *b, const int64_t *before, const int64_t *after)
 {
     const int32_t user = b->user[b->result];
     if (b->uses[b->result] != 1 || user < 0 || before[1] != 0 || after[1] != 0) return false;
@@ -344,7 +301,7 @@ static bool goes_into_conv(oct_onnx_builder *b, const int64_t *before, const int
 
 /* Lays the view out as (N, 1, rows, columns) or (N, H, W, C), where padding is next; which of ONNX's dimensions
  * is which. */
-static oct_status lay_for_padding(oct_onnx_builder *b, oct_onnx_view *x, int side[3])
+static oct_status lay_out_for_padding(oct_onnx_builder *b, oct_onnx_view *x, int side[3])
 {
     if (x->dims == 4) {
         side[0] = 2, side[1] = 3, side[2] = 1;
@@ -381,17 +338,17 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
     for (int d = 0; d < x.dims; d++)
         OCT_CHECK(labs(before[d]) <= SIDE_MAX && labs(after[d]) <= SIDE_MAX, OCT_PREPARE,
                   "it pads by more than %d; use less", SIDE_MAX);
-    OCT_TRY(crop(&x, before, after));
+    OCT_TRY(crop_negative_pads(&x, before, after));
     for (int d = 0; d < x.dims; d++)
         any |= before[d] > 0 || after[d] > 0;
     if (!any) return oct_build_result(b, &x);
     OCT_CHECK(before[0] == 0 && after[0] == 0, OCT_PREPARE, "it pads the batch; pad images only");
-    if (x.dims == 4 && mode == OCT_PAD_CONSTANT && value == 0 && goes_into_conv(b, before, after)) {
+    if (x.dims == 4 && mode == OCT_PAD_CONSTANT && value == 0 && move_into_conv(b, before, after)) {
         b->view[b->result] = x;
-        b->there[b->result] = true;
+        b->has_view[b->result] = true;
         return OCT_OK;
     }
-    OCT_TRY(lay_for_padding(b, &x, side));
+    OCT_TRY(lay_out_for_padding(b, &x, side));
     int64_t around[3][2] = {{0}}; /* of rows, columns, channels */
     int64_t size[3];
     for (int i = 0; i < 3; i++) {

@@ -107,38 +107,25 @@ oct_status oct_onnx_take(oct_onnx_call *c, int i)
     return depends ? oct_alloc(&out->times, (size_t)numel, sizeof *out->times) : OCT_OK;
 }
 
-static oct_status copy_list(const oct_onnx_call *c, oct_onnx_list *list, int64_t count,
-                            const int64_t *numbers)
-{
-    if (count > OCT_ONNX_LIST_MAX)
-        return oct_onnx_problem(c, "it has a list of more than %d numbers", OCT_ONNX_LIST_MAX);
-    list->given = true;
-    list->count = (int)count;
-    for (int i = 0; i < list->count; i++)
-        list->at[i] = numbers[i];
-    return OCT_OK;
-}
-
 oct_status oct_onnx_take_numbers(const oct_onnx_call *c, const char *attribute, int i,
                                  oct_onnx_list *list)
 {
     int64_t count;
     const int64_t *ints = attribute ? oct_onnx_ints(c->node, attribute, &count) : NULL;
     const oct_onnx_value *v = i >= 0 ? oct_onnx_in(c, i) : NULL;
-    *list = (oct_onnx_list){0};
-    if (ints) return copy_list(c, list, count, ints);
-    if (!v) return OCT_OK;
-    if (!v->data || v->dtype == OCT_F32)
+    *list = (oct_onnx_list){.given = ints || v};
+    if (!list->given) return OCT_OK;
+    if (!ints && (!v->data || v->dtype == OCT_F32))
         return oct_onnx_problem(
             c, "its input %d must be known when the network is read, and is computed from images",
             i);
-    count = oct_onnx_numel(v);
-    if (count > OCT_ONNX_LIST_MAX) return copy_list(c, list, count, NULL);
-    list->given = true;
+    if (!ints) count = oct_onnx_numel(v);
+    if (count > OCT_ONNX_LIST_MAX)
+        return oct_onnx_problem(c, "it has a list of more than %d numbers", OCT_ONNX_LIST_MAX);
     list->count = (int)count;
     for (int k = 0; k < list->count; k++) {
-        list->at[k] = oct_onnx_get(v, k);
-        list->times[k] = v->times ? v->times[k] : 0;
+        list->fixed[k] = ints ? ints[k] : oct_onnx_get(v, k);
+        list->times[k] = !ints && v->times ? v->times[k] : 0;
         if (isnan(list->times[k]))
             return oct_onnx_problem(
                 c,
@@ -168,6 +155,12 @@ oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim, in
         return oct_onnx_problem(c, "axis %" PRId64 " is none of its %d dimensions", axis, ndim);
     *found = (int)(axis < 0 ? axis + ndim : axis);
     return OCT_OK;
+}
+
+oct_status oct_onnx_read_axis(const oct_onnx_call *c, int64_t otherwise)
+{
+    return oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", otherwise), oct_onnx_in(c, 0)->ndim,
+                              &c->node->args.axis);
 }
 
 bool oct_onnx_truth(const oct_onnx_value *v, bool *truth)
@@ -206,22 +199,31 @@ int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i)
     return 0;
 }
 
+bool oct_onnx_set_integer(oct_onnx_value *v, int64_t i, int64_t value)
+{
+    switch (v->dtype) {
+    case OCT_S64:
+        return !__builtin_add_overflow(value, 0, &((int64_t *)v->data)[i]);
+    case OCT_S32:
+        return !__builtin_add_overflow(value, 0, &((int32_t *)v->data)[i]);
+    case OCT_S16:
+        return !__builtin_add_overflow(value, 0, &((int16_t *)v->data)[i]);
+    case OCT_U16:
+        return !__builtin_add_overflow(value, 0, &((uint16_t *)v->data)[i]);
+    case OCT_S8:
+        return !__builtin_add_overflow(value, 0, &((int8_t *)v->data)[i]);
+    case OCT_U8:
+        return !__builtin_add_overflow(value, 0, &((uint8_t *)v->data)[i]);
+    case OCT_F32:
+    case OCT_F64:
+        break;
+    }
+    return false;
+}
+
 oct_status oct_onnx_put(const oct_onnx_call *c, oct_onnx_value *v, int64_t i, int64_t value)
 {
-    bool fits = true;
-    if (v->dtype == OCT_S64)
-        ((int64_t *)v->data)[i] = value;
-    else if (v->dtype == OCT_S32)
-        fits = !__builtin_add_overflow(value, 0, &((int32_t *)v->data)[i]);
-    else if (v->dtype == OCT_S16)
-        fits = !__builtin_add_overflow(value, 0, &((int16_t *)v->data)[i]);
-    else if (v->dtype == OCT_U16)
-        fits = !__builtin_add_overflow(value, 0, &((uint16_t *)v->data)[i]);
-    else if (v->dtype == OCT_S8)
-        fits = !__builtin_add_overflow(value, 0, &((int8_t *)v->data)[i]);
-    else
-        fits = !__builtin_add_overflow(value, 0, &((uint8_t *)v->data)[i]);
-    return fits ? OCT_OK : oct_onnx_problem(c, "an integer overflows");
+    return oct_onnx_set_integer(v, i, value) ? OCT_OK : oct_onnx_problem(c, "an integer overflows");
 }
 
 int oct_onnx_batch_dim(const oct_onnx_value *v)
@@ -272,7 +274,7 @@ void oct_onnx_step(oct_onnx_walk *w)
     for (int i = w->shape->ndim - 1; i >= 0; i--) {
         const bool carry = ++w->index[i] == w->shape->dim[i];
         for (int k = 0; k < OCT_ONNX_OPERANDS; k++)
-            w->at[k] += w->stride[k][i] * (carry ? 1 - w->shape->dim[i] : 1);
+            w->offset[k] += w->stride[k][i] * (carry ? 1 - w->shape->dim[i] : 1);
         if (!carry) return;
         w->index[i] = 0;
     }

@@ -107,7 +107,7 @@ typedef struct binary {
     double (*real)(double a, double b);
     bool (*integer)(int64_t a, int64_t b, int64_t *y);
     /* Of numbers that depend on the batch; NULL: it is unknown. */
-    oct_onnx_number (*number)(oct_onnx_number a, oct_onnx_number b, bool integer);
+    oct_onnx_number (*number)(oct_onnx_number a, oct_onnx_number b);
 } binary;
 
 #define REAL(name, expression)                                                                     \
@@ -181,64 +181,59 @@ INTEGER(greater_equal, a >= b)
 INTEGER(less, a < b)
 INTEGER(less_equal, a <= b)
 
-#define NUMBER(name, expression)                                                                   \
-    static oct_onnx_number number_##name(oct_onnx_number a, oct_onnx_number b, bool integer)       \
-    {                                                                                              \
-        (void)integer;                                                                             \
-        return expression;                                                                         \
-    }
-NUMBER(add, oct_onnx_number_add(a, b))
-NUMBER(sub, oct_onnx_number_sub(a, b))
-NUMBER(mul, oct_onnx_number_mul(a, b))
-NUMBER(max, oct_onnx_number_max(a, b))
-NUMBER(min, oct_onnx_number_min(a, b))
-NUMBER(less, oct_onnx_number_less(a, b))
-NUMBER(greater, oct_onnx_number_less(b, a))
-NUMBER(less_equal, oct_onnx_number_sub(oct_onnx_plain(1), oct_onnx_number_less(b, a)))
-NUMBER(greater_equal, oct_onnx_number_sub(oct_onnx_plain(1), oct_onnx_number_less(a, b)))
-static oct_onnx_number number_equal(oct_onnx_number a, oct_onnx_number b, bool integer)
+static oct_onnx_number not_number(oct_onnx_number truth)
 {
-    (void)integer;
+    return oct_onnx_number_sub(oct_onnx_plain(1), truth);
+}
+static oct_onnx_number number_greater(oct_onnx_number a, oct_onnx_number b)
+{
+    return oct_onnx_number_less(b, a);
+}
+static oct_onnx_number number_less_equal(oct_onnx_number a, oct_onnx_number b)
+{
+    return not_number(oct_onnx_number_less(b, a));
+}
+static oct_onnx_number number_greater_equal(oct_onnx_number a, oct_onnx_number b)
+{
+    return not_number(oct_onnx_number_less(a, b));
+}
+static oct_onnx_number number_equal(oct_onnx_number a, oct_onnx_number b)
+{
     if (a.fixed == b.fixed && a.times == b.times) return oct_onnx_plain(1);
     const bool differ =
         oct_onnx_number_less(a, b).fixed == 1 || oct_onnx_number_less(b, a).fixed == 1;
     return differ ? oct_onnx_plain(0) : oct_onnx_number_unknown();
 }
-static double modulo_double(double a, double b)
-{
-    const double rest = fmod(a, b);
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-}
-static oct_onnx_number number_mod(oct_onnx_number a, oct_onnx_number b, bool integer)
+/* Of numbers that are not negative, by one that is positive. */
+static oct_onnx_number number_mod(oct_onnx_number a, oct_onnx_number b)
 {
     const oct_onnx_number zero = {0, 0};
-    if (!integer) return oct_onnx_number_unknown();
-    if (b.times == 0 && fmod(a.times, b.fixed) == 0)
-        return oct_onnx_plain(modulo_double(a.fixed, b.fixed));
-    if (a.fixed == 0 && b.fixed == 0) return (oct_onnx_number){0, modulo_double(a.times, b.times)};
-    const bool smaller = oct_onnx_number_less(a, zero).times == 0 &&
-                         oct_onnx_number_less(a, zero).fixed == 0 &&
-                         oct_onnx_number_less(a, b).fixed == 1;
-    return smaller ? a : oct_onnx_number_unknown();
+    const bool positive =
+        number_greater_equal(a, zero).fixed == 1 && oct_onnx_number_less(zero, b).fixed == 1;
+    if (!positive) return oct_onnx_number_unknown();
+    if (b.times == 0 && fmod(a.times, b.fixed) == 0 && a.fixed >= 0)
+        return oct_onnx_plain(fmod(a.fixed, b.fixed));
+    if (a.fixed == 0 && b.fixed == 0) return (oct_onnx_number){0, fmod(a.times, b.times)};
+    return oct_onnx_number_less(a, b).fixed == 1 ? a : oct_onnx_number_unknown();
 }
 
 static const binary binaries[] = {
-    {"Add", real_add, add, number_add},
-    {"Sum", real_add, add, number_add},
-    {"Sub", real_sub, sub, number_sub},
-    {"Mul", real_mul, mul, number_mul},
+    {"Add", real_add, add, oct_onnx_number_add},
+    {"Sum", real_add, add, oct_onnx_number_add},
+    {"Sub", real_sub, sub, oct_onnx_number_sub},
+    {"Mul", real_mul, mul, oct_onnx_number_mul},
     {"Div", real_div, divide, oct_onnx_number_div},
     {"Pow", pow, power, NULL},
     {"Mod", fmod, modulo, number_mod},
-    {"Max", real_max, larger, number_max},
-    {"Min", real_min, smaller, number_min},
+    {"Max", real_max, larger, oct_onnx_number_max},
+    {"Min", real_min, smaller, oct_onnx_number_min},
     {"And", NULL, both, NULL},
     {"Or", NULL, either, NULL},
     {"Xor", NULL, one, NULL},
     {"Equal", real_equal, equal, number_equal},
     {"Greater", real_greater, greater, number_greater},
     {"GreaterOrEqual", real_greater_equal, greater_equal, number_greater_equal},
-    {"Less", real_less, less, number_less},
+    {"Less", real_less, less, oct_onnx_number_less},
     {"LessOrEqual", real_less_equal, less_equal, number_less_equal},
 };
 
@@ -247,35 +242,36 @@ static double real_of(const oct_onnx_value *v, int64_t i)
     return v->dtype == OCT_F32 ? (double)oct_onnx_reals(v)[i] : (double)oct_onnx_get(v, i);
 }
 
-static oct_status pair(const oct_onnx_call *c, const binary *b, const oct_onnx_value *const x[2],
-                       const oct_onnx_walk *w, int64_t i)
+static oct_status compute_pair(const oct_onnx_call *c, const binary *b,
+                               const oct_onnx_value *const x[2], const oct_onnx_walk *w, int64_t i)
 {
     oct_onnx_value *y = oct_onnx_result(c, 0);
     int64_t value;
-    if (oct_onnx_depends(x[0], w->at[0]) || oct_onnx_depends(x[1], w->at[1])) {
+    if (oct_onnx_depends(x[0], w->offset[0]) || oct_onnx_depends(x[1], w->offset[1])) {
         oct_onnx_number n = oct_onnx_number_unknown();
         if (b->number)
-            n = b->number(oct_onnx_number_of(x[0], w->at[0]), oct_onnx_number_of(x[1], w->at[1]),
-                          x[0]->dtype != OCT_F32);
+            n = b->number(oct_onnx_number_of(x[0], w->offset[0]),
+                          oct_onnx_number_of(x[1], w->offset[1]));
+        if (x[0]->dtype != OCT_F32) n = oct_onnx_number_truncate(n);
         return oct_onnx_put_number(c, y, i, n);
     }
     if (x[0]->dtype == OCT_F32) {
-        const double real = b->real(real_of(x[0], w->at[0]), real_of(x[1], w->at[1]));
+        const double real = b->real(real_of(x[0], w->offset[0]), real_of(x[1], w->offset[1]));
         if (y->dtype != OCT_F32) return oct_onnx_put(c, y, i, real != 0);
         oct_onnx_reals(y)[i] = (float)real;
         return OCT_OK;
     }
-    if (!b->integer(oct_onnx_get(x[0], w->at[0]), oct_onnx_get(x[1], w->at[1]), &value))
+    if (!b->integer(oct_onnx_get(x[0], w->offset[0]), oct_onnx_get(x[1], w->offset[1]), &value))
         return oct_onnx_problem(c, "an integer overflows, or is divided by 0");
     return oct_onnx_put(c, y, i, value);
 }
 
-static const binary *find_binary(const oct_onnx_call *c)
+static const binary *find_binary(const char *type)
 {
-    for (size_t i = 0; i < OCT_COUNT(binaries); i++)
-        if (strcmp(binaries[i].type, c->node->type) == 0) return &binaries[i];
-    OCT_ASSERT(false && "in the list");
-    return NULL;
+    const binary *b = binaries;
+    while (strcmp(b->type, type) != 0)
+        b++;
+    return b;
 }
 
 /* Exponents may be of another type than what is raised. */
@@ -283,7 +279,7 @@ oct_status oct_onnx_evaluate_binary(oct_onnx_call *c)
 {
     const oct_onnx_value *const x[] = {oct_onnx_in(c, 0), oct_onnx_in(c, 1)};
     const oct_onnx_value *y = oct_onnx_result(c, 0);
-    const binary *b = find_binary(c);
+    const binary *b = find_binary(c->node->type);
     const bool real = x[0]->dtype == OCT_F32;
     oct_onnx_walk w = {.shape = y};
     if (real ? !b->real : x[1]->dtype == OCT_F32) return wrong_type(c);
@@ -292,7 +288,7 @@ oct_status oct_onnx_evaluate_binary(oct_onnx_call *c)
     for (int k = 0; k < 2; k++)
         oct_onnx_strides(x[k], y, w.stride[k]);
     for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w))
-        OCT_TRY(pair(c, b, x, &w, i));
+        OCT_TRY(compute_pair(c, b, x, &w, i));
     return OCT_OK;
 }
 
@@ -300,7 +296,7 @@ oct_status oct_onnx_evaluate_binary(oct_onnx_call *c)
 oct_status oct_onnx_evaluate_variadic(oct_onnx_call *c)
 {
     const oct_onnx_value *y = oct_onnx_result(c, 0);
-    const binary *b = find_binary(c);
+    const binary *b = find_binary(c->node->type);
     OCT_TRY(oct_onnx_take(c, 0));
     const int64_t numel = oct_onnx_numel(y);
     for (int k = 0; k < c->node->inputs; k++) {
@@ -313,9 +309,9 @@ oct_status oct_onnx_evaluate_variadic(oct_onnx_call *c)
             oct_onnx_strides(x[side], y, w.stride[side]);
         for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w)) {
             if (k > 0)
-                OCT_TRY(pair(c, b, x, &w, i));
+                OCT_TRY(compute_pair(c, b, x, &w, i));
             else
-                oct_onnx_copy(oct_onnx_result(c, 0), i, next, w.at[0]);
+                oct_onnx_copy(oct_onnx_result(c, 0), i, next, w.offset[0]);
         }
     }
     return OCT_OK;
@@ -332,11 +328,12 @@ oct_status oct_onnx_evaluate_where(oct_onnx_call *c)
     for (int k = 0; k < 3; k++)
         oct_onnx_strides(oct_onnx_in(c, k), y, w.stride[k]);
     for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w)) {
-        const int from = oct_onnx_get(oct_onnx_in(c, 0), w.at[0]) ? 1 : 2;
-        oct_onnx_copy(y, i, oct_onnx_in(c, from), w.at[from]);
+        const int from = oct_onnx_get(oct_onnx_in(c, 0), w.offset[0]) ? 1 : 2;
+        oct_onnx_copy(y, i, oct_onnx_in(c, from), w.offset[from]);
         const oct_onnx_number chosen = oct_onnx_number_of(y, i);
-        const oct_onnx_number other = oct_onnx_number_of(oct_onnx_in(c, 3 - from), w.at[3 - from]);
-        if (oct_onnx_depends(oct_onnx_in(c, 0), w.at[0]) &&
+        const oct_onnx_number other =
+            oct_onnx_number_of(oct_onnx_in(c, 3 - from), w.offset[3 - from]);
+        if (oct_onnx_depends(oct_onnx_in(c, 0), w.offset[0]) &&
             (chosen.fixed != other.fixed || chosen.times != other.times))
             OCT_TRY(oct_onnx_put_number(c, y, i, oct_onnx_number_unknown()));
     }
@@ -357,9 +354,9 @@ oct_status oct_onnx_evaluate_cast(oct_onnx_call *c)
         if (oct_onnx_depends(x, i)) {
             oct_onnx_number made = n;
             if (truth)
-                made = oct_onnx_number_sub(oct_onnx_plain(1), number_equal(n, zero, true));
+                made = not_number(number_equal(n, zero));
             else if (y->dtype != OCT_F32)
-                made = oct_onnx_number_div(n, oct_onnx_plain(1), true);
+                made = oct_onnx_number_truncate(n);
             OCT_TRY(oct_onnx_put_number(c, y, i, made));
         } else if (y->dtype == OCT_F32)
             oct_onnx_reals(y)[i] = (float)from;
@@ -373,98 +370,68 @@ oct_status oct_onnx_evaluate_cast(oct_onnx_call *c)
     return OCT_OK;
 }
 
-typedef enum reduction { SUM, MEAN, MAX, MIN, PROD, L1, L2, SQUARES, REDUCTIONS } reduction;
+/* A reduction combines the numbers, or their magnitudes or squares, by a function of two. */
+typedef struct reduction {
+    const char *type, *combined_by;
+    bool magnitude, square, mean, root;
+} reduction;
 
-static reduction find_reduction(const oct_onnx_call *c)
-{
-    static const char *const types[REDUCTIONS] = {
-        [SUM] = "ReduceSum", [MEAN] = "ReduceMean",        [MAX] = "ReduceMax",
-        [MIN] = "ReduceMin", [PROD] = "ReduceProd",        [L1] = "ReduceL1",
-        [L2] = "ReduceL2",   [SQUARES] = "ReduceSumSquare"};
-    int kind = 0;
-    while (kind < REDUCTIONS && strcmp(types[kind], c->node->type) != 0)
-        kind++;
-    OCT_ASSERT(kind < REDUCTIONS);
-    return (reduction)kind;
-}
-
-static double reduce_real(reduction kind, double so_far, double x, bool first)
-{
-    switch (kind) {
-    case MAX:
-        return first ? x : real_max(so_far, x);
-    case MIN:
-        return first ? x : real_min(so_far, x);
-    case PROD:
-        return first ? x : so_far * x;
-    case L1:
-        return so_far + fabs(x);
-    case L2:
-    case SQUARES:
-        return so_far + x * x;
-    case SUM:
-    case MEAN:
-    case REDUCTIONS:
-        break;
-    }
-    return so_far + x;
-}
-
-static bool reduce_integer(reduction kind, int64_t *so_far, int64_t x, bool first)
-{
-    if (kind == SQUARES && __builtin_mul_overflow(x, x, &x)) return false;
-    if (first) {
-        *so_far = x;
-        return true;
-    }
-    if (kind == MAX || kind == MIN)
-        return kind == MAX ? larger(*so_far, x, so_far) : smaller(*so_far, x, so_far);
-    return kind == PROD ? mul(*so_far, x, so_far) : add(*so_far, x, so_far);
-}
-
-/* The same of numbers that depend on the batch. */
-static oct_onnx_number reduce_number(reduction kind, oct_onnx_number so_far, oct_onnx_number x,
-                                     bool first)
-{
-    if (kind == L1 || kind == L2 || kind == SQUARES) return oct_onnx_number_unknown();
-    if (first) return x;
-    if (kind == MAX) return oct_onnx_number_max(so_far, x);
-    if (kind == MIN) return oct_onnx_number_min(so_far, x);
-    return kind == PROD ? oct_onnx_number_mul(so_far, x) : oct_onnx_number_add(so_far, x);
-}
+static const reduction reductions[] = {
+    {.type = "ReduceSum", .combined_by = "Add"},
+    {.type = "ReduceMean", .combined_by = "Add", .mean = true},
+    {.type = "ReduceMax", .combined_by = "Max"},
+    {.type = "ReduceMin", .combined_by = "Min"},
+    {.type = "ReduceProd", .combined_by = "Mul"},
+    {.type = "ReduceL1", .combined_by = "Add", .magnitude = true},
+    {.type = "ReduceL2", .combined_by = "Add", .square = true, .root = true},
+    {.type = "ReduceSumSquare", .combined_by = "Add", .square = true},
+};
 
 /* A walk over the result, then over what makes one number of it: two shapes, each with 1 where the other has the
  * input's size. */
 typedef struct reducing {
+    const reduction *kind;
+    const binary *by;
     oct_onnx_value outer, inner;
     oct_onnx_walk out;
     int64_t stride[OCT_ONNX_DIMS];
 } reducing;
 
-static oct_status reduce_one(const oct_onnx_call *c, const reducing *r, reduction kind, int64_t i)
+static oct_status reduce_one(const oct_onnx_call *c, const reducing *r, int64_t i)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     oct_onnx_value *y = oct_onnx_result(c, 0);
+    const reduction *kind = r->kind;
     const int64_t count = oct_onnx_numel(&r->inner);
-    oct_onnx_walk w = {.shape = &r->inner, .at = {r->out.at[0]}};
+    oct_onnx_walk w = {.shape = &r->inner, .offset = {r->out.offset[0]}};
     double real = 0;
-    int64_t integer = kind == PROD;
+    int64_t integer = 0;
     oct_onnx_number number = {0, 0};
     memcpy(w.stride[0], r->stride, sizeof r->stride);
     for (int64_t k = 0; k < count; k++, oct_onnx_step(&w)) {
-        if (x->times)
-            number = reduce_number(kind, number, oct_onnx_number_of(x, w.at[0]), k == 0);
-        else if (x->dtype == OCT_F32)
-            real = reduce_real(kind, real, (double)oct_onnx_reals(x)[w.at[0]], k == 0);
-        else if (!reduce_integer(kind, &integer, oct_onnx_get(x, w.at[0]), k == 0))
-            return oct_onnx_problem(c, "an integer overflows");
+        if (x->times) {
+            const oct_onnx_number next = kind->magnitude || kind->square
+                                             ? oct_onnx_number_unknown()
+                                             : oct_onnx_number_of(x, w.offset[0]);
+            number = k == 0 ? next : r->by->number(number, next);
+        } else if (x->dtype == OCT_F32) {
+            double next = (double)oct_onnx_reals(x)[w.offset[0]];
+            if (kind->magnitude) next = fabs(next);
+            if (kind->square) next *= next;
+            real = k == 0 && r->by->real != real_add ? next : r->by->real(real, next);
+        } else {
+            int64_t next = oct_onnx_get(x, w.offset[0]);
+            const bool fits = !kind->square || mul(next, next, &next);
+            if (k == 0) integer = next;
+            if (!fits || (k > 0 && !r->by->integer(integer, next, &integer)))
+                return oct_onnx_problem(c, "an integer overflows");
+        }
     }
-    if (x->times && kind == MEAN)
-        number = oct_onnx_number_div(number, oct_onnx_plain((double)count), false);
+    if (x->times && kind->mean) number = oct_onnx_number_div(number, oct_onnx_plain((double)count));
     if (x->times) return oct_onnx_put_number(c, y, i, number);
     if (x->dtype != OCT_F32) return oct_onnx_put(c, y, i, integer);
-    if (kind == MEAN) real /= (double)count;
-    if (kind == L2) real = sqrt(real);
+    if (kind->mean) real /= (double)count;
+    if (kind->root) real = sqrt(real);
     oct_onnx_reals(y)[i] = (float)real;
     return OCT_OK;
 }
@@ -472,21 +439,24 @@ static oct_status reduce_one(const oct_onnx_call *c, const reducing *r, reductio
 oct_status oct_onnx_evaluate_reduce(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
-    const reduction kind = find_reduction(c);
-    reducing r = {.outer = {.ndim = x->ndim}, .inner = {.ndim = x->ndim}};
+    reducing r = {.kind = reductions, .outer = {.ndim = x->ndim}, .inner = {.ndim = x->ndim}};
+    while (strcmp(r.kind->type, c->node->type) != 0)
+        r.kind++;
+    r.by = find_binary(r.kind->combined_by);
     for (int i = 0; i < x->ndim; i++) {
-        r.outer.dim[i] = c->node->args.over[i] ? 1 : x->dim[i];
-        r.inner.dim[i] = c->node->args.over[i] ? x->dim[i] : 1;
+        r.outer.dim[i] = c->node->args.reduced[i] ? 1 : x->dim[i];
+        r.inner.dim[i] = c->node->args.reduced[i] ? x->dim[i] : 1;
     }
     oct_onnx_strides(x, x, r.stride);
     r.out.shape = &r.outer;
     memcpy(r.out.stride[0], r.stride, sizeof r.stride);
     const int64_t numel = oct_onnx_numel(&r.outer);
     if (oct_onnx_numel(&r.inner) == 0) return oct_onnx_problem(c, "it reduces no numbers");
-    if (x->dtype != OCT_F32 && (kind == MEAN || kind == L1 || kind == L2)) return wrong_type(c);
+    if (x->dtype != OCT_F32 && (r.kind->mean || r.kind->magnitude || r.kind->root))
+        return wrong_type(c);
     OCT_TRY(oct_onnx_work(c, oct_onnx_numel(x)));
     OCT_TRY(oct_onnx_take(c, 0));
     for (int64_t i = 0; i < numel; i++, oct_onnx_step(&r.out))
-        OCT_TRY(reduce_one(c, &r, kind, i));
+        OCT_TRY(reduce_one(c, &r, i));
     return OCT_OK;
 }

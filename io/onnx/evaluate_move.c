@@ -19,16 +19,16 @@ static void keep_origin(const oct_onnx_call *c, bool turned)
 }
 
 /* Fills the result from input 0, read from `from` on with these steps. */
-static oct_status pick(oct_onnx_call *c, int result, int64_t from,
-                       const int64_t stride[OCT_ONNX_DIMS])
+static oct_status copy_strided(oct_onnx_call *c, int result, int64_t from,
+                               const int64_t stride[OCT_ONNX_DIMS])
 {
     oct_onnx_value *y = oct_onnx_result(c, result);
-    oct_onnx_walk w = {.shape = y, .at = {from}};
+    oct_onnx_walk w = {.shape = y, .offset = {from}};
     OCT_TRY(oct_onnx_take(c, result));
     const int64_t numel = oct_onnx_numel(y);
     memcpy(w.stride[0], stride, sizeof w.stride[0]);
     for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w))
-        oct_onnx_copy(y, i, oct_onnx_in(c, 0), w.at[0]);
+        oct_onnx_copy(y, i, oct_onnx_in(c, 0), w.offset[0]);
     return OCT_OK;
 }
 
@@ -55,7 +55,7 @@ oct_status oct_onnx_evaluate_transpose(oct_onnx_call *c)
         stride[i] = own[perm[i]];
         turned |= perm[i] != i;
     }
-    OCT_TRY(pick(c, 0, 0, stride));
+    OCT_TRY(copy_strided(c, 0, 0, stride));
     keep_origin(c, turned);
     return OCT_OK;
 }
@@ -64,7 +64,7 @@ oct_status oct_onnx_evaluate_expand(oct_onnx_call *c)
 {
     int64_t stride[OCT_ONNX_DIMS] = {0};
     oct_onnx_strides(oct_onnx_in(c, 0), oct_onnx_result(c, 0), stride);
-    return pick(c, 0, 0, stride);
+    return copy_strided(c, 0, 0, stride);
 }
 
 oct_status oct_onnx_evaluate_slice(oct_onnx_call *c)
@@ -77,7 +77,7 @@ oct_status oct_onnx_evaluate_slice(oct_onnx_call *c)
         from += args->start[i] * own[i];
         stride[i] = args->step[i] * own[i];
     }
-    return pick(c, 0, from, stride);
+    return copy_strided(c, 0, from, stride);
 }
 
 oct_status oct_onnx_evaluate_split(oct_onnx_call *c)
@@ -89,7 +89,7 @@ oct_status oct_onnx_evaluate_split(oct_onnx_call *c)
     for (int i = 0; i < c->node->outputs; i++) {
         const oct_onnx_value *y = oct_onnx_result(c, i);
         if (!y) return oct_onnx_problem(c, "one of its outputs has no name; the file is damaged");
-        OCT_TRY(pick(c, i, from, stride));
+        OCT_TRY(copy_strided(c, i, from, stride));
         from += y->dim[axis] * stride[axis];
     }
     return OCT_OK;
@@ -124,13 +124,13 @@ oct_status oct_onnx_evaluate_concat(oct_onnx_call *c)
     for (int k = 0; k < c->node->inputs; k++) {
         const oct_onnx_value *x = oct_onnx_in(c, k);
         const int64_t numel = oct_onnx_numel(x);
-        oct_onnx_walk w = {.shape = x, .at = {to}};
+        oct_onnx_walk w = {.shape = x, .offset = {to}};
         for (int i = 0; i < y->ndim; i++)
             if (x->dtype != y->dtype || (i != axis && x->dim[i] != y->dim[i]))
                 return oct_onnx_problem(c, "its inputs are of different types or sizes");
         memcpy(w.stride[0], stride, sizeof stride);
         for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w))
-            oct_onnx_copy(y, w.at[0], x, i);
+            oct_onnx_copy(y, w.offset[0], x, i);
         to += x->dim[axis] * stride[axis];
     }
     return OCT_OK;
@@ -167,8 +167,8 @@ oct_status oct_onnx_evaluate_gather(oct_onnx_call *c)
 }
 
 /* Where the row of indices leads; -1: out of the tensor. */
-static int64_t place_of(const oct_onnx_value *x, const oct_onnx_value *indices, int64_t row,
-                        const int64_t own[OCT_ONNX_DIMS])
+static int64_t offset_of_indices(const oct_onnx_value *x, const oct_onnx_value *indices,
+                                 int64_t row, const int64_t own[OCT_ONNX_DIMS])
 {
     const int64_t depth = indices->dim[indices->ndim - 1];
     int64_t at = 0;
@@ -199,7 +199,7 @@ oct_status oct_onnx_evaluate_scatter(oct_onnx_call *c)
     OCT_TRY(oct_onnx_work(c, rows * inner));
     y->origin = -1;
     for (int64_t row = 0; row < rows; row++) {
-        const int64_t to = place_of(x, indices, row, own);
+        const int64_t to = offset_of_indices(x, indices, row, own);
         if (to < 0) return oct_onnx_problem(c, "an index is beyond its dimension");
         for (int64_t i = 0; i < inner; i++)
             oct_onnx_copy(y, to + i, oct_onnx_in(c, 2), row * inner + i);

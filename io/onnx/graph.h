@@ -71,14 +71,14 @@ typedef struct oct_onnx_branch {
 typedef struct oct_onnx_arguments {
     int axis;
     int perm[OCT_ONNX_DIMS];
-    bool over[OCT_ONNX_DIMS]; /* a reduction takes this dimension */
+    bool reduced[OCT_ONNX_DIMS]; /* a reduction takes this dimension */
     int64_t start[OCT_ONNX_DIMS],
         step[OCT_ONNX_DIMS]; /* Slice; how many is in the result's shape */
     int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS]; /* padding of Pad and of windows */
     int64_t kernel[OCT_ONNX_DIMS], stride[OCT_ONNX_DIMS], dilation[OCT_ONNX_DIMS]; /* windows */
-    int64_t more[OCT_ONNX_DIMS]; /* output_padding */
-    float scale[OCT_ONNX_DIMS];  /* Resize; 0: only sizes are given */
-    int64_t block;               /* DepthToSpace, SpaceToDepth */
+    int64_t output_padding[OCT_ONNX_DIMS];
+    float scale[OCT_ONNX_DIMS]; /* Resize; 0: only sizes are given */
+    int64_t block;              /* DepthToSpace, SpaceToDepth */
 } oct_onnx_arguments;
 
 /* The networks inside of nodes are taken apart when a file is read: functions are written out where they are called,

@@ -29,7 +29,7 @@ static const struct {
     {&oct_mul_parameter_type, OF_WIDTH}, {&oct_conv2d_type, OF_CHANNELS},
 };
 
-static follower kind_of(const oct_module_type *type)
+static follower follower_kind(const oct_module_type *type)
 {
     for (size_t i = 0; i < OCT_COUNT(followers); i++)
         if (followers[i].type == type) return followers[i].kind;
@@ -37,7 +37,7 @@ static follower kind_of(const oct_module_type *type)
 }
 
 /* Reads the arguments of a module, oct_<type>_args. */
-static void args_of(const oct_module *m, oct_args_buffer *args)
+static void read_args(const oct_module *m, oct_args_buffer *args)
 {
     oct_op_args row;
     oct_module_args(m, &row);
@@ -46,7 +46,7 @@ static void args_of(const oct_module *m, oct_args_buffer *args)
 
 /* The number of outputs in the arguments of a layer that may have them; NULL: it may not. The groups of a convolution
  * would have to divide them. */
-static int64_t *outputs_of(const oct_module *m, oct_args_buffer *args)
+static int64_t *find_outputs(const oct_module *m, oct_args_buffer *args)
 {
     oct_conv2d_args *conv = (oct_conv2d_args *)args;
     oct_linear_args *linear = (oct_linear_args *)args;
@@ -55,11 +55,11 @@ static int64_t *outputs_of(const oct_module *m, oct_args_buffer *args)
 }
 
 /* Writes the other number of outputs into the arguments of what follows; false: it is nothing that may. */
-static bool adapt(const oct_module *m, oct_args_buffer *args, int64_t width, int64_t outputs)
+static bool adapt_width(const oct_module *m, oct_args_buffer *args, int64_t width, int64_t outputs)
 {
     oct_shape *shape = (oct_shape *)args; /* of a reshape or a parameter */
     oct_conv2d_args *conv = (oct_conv2d_args *)args;
-    switch (kind_of(m->type)) {
+    switch (follower_kind(m->type)) {
     case NOT_ONE:
         break;
     case ANY_WIDTH:
@@ -104,7 +104,7 @@ static oct_status replace_layer(oct_module *network, oct_module *old, oct_module
 static oct_status renew_follower(oct_module *network, oct_module *old, const oct_args_buffer *args)
 {
     oct_module *made = NULL;
-    if (old->num_params == 0 && kind_of(old->type) == ANY_WIDTH) return OCT_OK;
+    if (old->num_params == 0 && follower_kind(old->type) == ANY_WIDTH) return OCT_OK;
     OCT_TRY(oct_module_make(&made, old->type, args));
     for (size_t i = 0; i < made->num_params; i++) {
         oct_tensor *value = &made->params[i]->value;
@@ -134,10 +134,10 @@ static oct_status find_head(const oct_module *network, const oct_onnx_built *bui
     for (*head = built->last;;) {
         oct_args_buffer args;
         const oct_module *m = oct_network_module(network, *head);
-        args_of(m, &args);
-        const int64_t *made = outputs_of(m, &args);
+        read_args(m, &args);
+        const int64_t *made = find_outputs(m, &args);
         if (made && *made == width && !oct_network_is_shared(network, *head)) return OCT_OK;
-        if (!adapt(m, &args, width, outputs)) return refuse_layer(m, outputs);
+        if (!adapt_width(m, &args, width, outputs)) return refuse_layer(m, outputs);
         *head = oct_network_before(network, *head);
         if (*head < 0 || !oct_network_module(network, *head)) return refuse_layer(m, outputs);
     }
@@ -154,14 +154,14 @@ oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t
     for (int32_t value = built->last; value != head;) {
         const int32_t before = oct_network_before(network, value);
         oct_module *m = oct_network_module(network, value);
-        args_of(m, &args);
-        (void)adapt(m, &args, *width, outputs);
+        read_args(m, &args);
+        (void)adapt_width(m, &args, *width, outputs);
         OCT_TRY(renew_follower(network, m, &args));
         value = before;
     }
     oct_module *old = oct_network_module(network, head);
-    args_of(old, &args);
-    *outputs_of(old, &args) = outputs;
+    read_args(old, &args);
+    *find_outputs(old, &args) = outputs;
     OCT_TRY(oct_module_make(&made, old->type, &args));
     const oct_status status = oct_init_parameters(made, seed);
     if (status != OCT_OK) {

@@ -57,26 +57,25 @@ oct_onnx_number oct_onnx_number_less(oct_onnx_number a, oct_onnx_number b)
     return always ? oct_onnx_plain(1) : oct_onnx_number_unknown();
 }
 
-oct_onnx_number oct_onnx_number_div(oct_onnx_number a, oct_onnx_number b, bool integer)
+oct_onnx_number oct_onnx_number_div(oct_onnx_number a, oct_onnx_number b)
 {
-    const oct_onnx_number zero = {0, 0};
     const double left = a.fixed * b.times, right = a.times * b.fixed;
-    if (b.times != 0 && left == right &&
-        fabs(left) <= exact_max) { /* one is a multiple of the other */
-        const double ratio = a.times / b.times;
-        return oct_onnx_plain(integer ? trunc(ratio) : ratio);
-    }
-    const oct_onnx_number quotient = {a.fixed / b.fixed, a.times / b.fixed};
-    if (b.times == 0 && !integer) return quotient;
-    if (b.times == 0 && b.fixed != 0 && quotient.times == trunc(quotient.times)) {
-        if (is_never_negative(quotient))
-            return (oct_onnx_number){floor(quotient.fixed), quotient.times};
-        if (is_never_negative(oct_onnx_number_sub(zero, quotient)))
-            return (oct_onnx_number){ceil(quotient.fixed), quotient.times};
-    }
-    return integer && is_never_negative(a) && oct_onnx_number_less(a, b).fixed == 1
-               ? zero
+    if (b.times == 0) return (oct_onnx_number){a.fixed / b.fixed, a.times / b.fixed};
+    return left == right && fabs(left) <= exact_max /* one is a multiple of the other */
+               ? oct_onnx_plain(a.times / b.times)
                : oct_onnx_number_unknown();
+}
+
+oct_onnx_number oct_onnx_number_truncate(oct_onnx_number n)
+{
+    const oct_onnx_number minus = {-n.fixed, -n.times};
+    const bool positive = is_never_negative(n);
+    if (positive && oct_onnx_number_less(n, oct_onnx_plain(1)).fixed == 1) return oct_onnx_plain(0);
+    if (n.times != trunc(n.times)) return oct_onnx_number_unknown();
+    if (n.fixed == trunc(n.fixed)) return n;
+    if (positive) return (oct_onnx_number){floor(n.fixed), n.times};
+    return is_never_negative(minus) ? (oct_onnx_number){ceil(n.fixed), n.times}
+                                    : oct_onnx_number_unknown();
 }
 
 oct_status oct_onnx_set_extent(const oct_onnx_call *c, oct_onnx_number n, int64_t *dim)

@@ -48,10 +48,6 @@ oct_onnx_function oct_onnx_evaluate_binary, oct_onnx_evaluate_cast, oct_onnx_eva
 
 const oct_onnx_operator *oct_onnx_operator_find(const char *type, int64_t opset); /* NULL */
 
-/* pass.c: sets the graph's values, with every shape and every constant that can be computed. Adds a problem for each node
- * that cannot be, and returns OCT_DATA when there are any. */
-oct_status oct_onnx_find_shapes(oct_onnx_graph *g) OCT_NODISCARD;
-
 /* call.c */
 
 /* Input i; NULL when it is left out. */
@@ -68,12 +64,12 @@ oct_status oct_onnx_take(oct_onnx_call *c, int i) OCT_NODISCARD;
 /* Adds to the steps of work. */
 oct_status oct_onnx_work(oct_onnx_call *c, int64_t steps) OCT_NODISCARD;
 
-/* A short list of integers at[] + times[] N, from an attribute or from a constant input. */
+/* A short list of integers fixed[] + times[] N, from an attribute or from a constant input. */
 enum { OCT_ONNX_LIST_MAX = 64 };
 typedef struct oct_onnx_list {
     bool given;
     int count;
-    int64_t at[OCT_ONNX_LIST_MAX];
+    int64_t fixed[OCT_ONNX_LIST_MAX];
     double times[OCT_ONNX_LIST_MAX];
 } oct_onnx_list;
 
@@ -86,6 +82,8 @@ oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int
 /* An axis of -ndim to ndim - 1 as one of 0 to ndim - 1. */
 oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim,
                               int *found) OCT_NODISCARD;
+/* Sets args.axis from the attribute, as one of input 0. */
+oct_status oct_onnx_read_axis(const oct_onnx_call *c, int64_t otherwise) OCT_NODISCARD;
 
 /* Reads a constant truth value; false: it is none. */
 bool oct_onnx_truth(const oct_onnx_value *v, bool *truth);
@@ -94,7 +92,8 @@ bool oct_onnx_is_if(const oct_onnx_node *n);
 
 /* Elements of integers of any width; those of F32 are for oct_onnx_reals. */
 int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i);
-/* OCT_DATA when the type does not hold it. */
+/* False: the type does not hold it; oct_onnx_put reports that, too. */
+bool oct_onnx_set_integer(oct_onnx_value *v, int64_t i, int64_t value);
 oct_status oct_onnx_put(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
                         int64_t value) OCT_NODISCARD;
 static inline float *oct_onnx_reals(const oct_onnx_value *v)
@@ -126,8 +125,9 @@ oct_onnx_number oct_onnx_number_unknown(void);
 oct_onnx_number oct_onnx_number_add(oct_onnx_number a, oct_onnx_number b);
 oct_onnx_number oct_onnx_number_sub(oct_onnx_number a, oct_onnx_number b);
 oct_onnx_number oct_onnx_number_mul(oct_onnx_number a, oct_onnx_number b);
-/* Towards zero where integer. */
-oct_onnx_number oct_onnx_number_div(oct_onnx_number a, oct_onnx_number b, bool integer);
+oct_onnx_number oct_onnx_number_div(oct_onnx_number a, oct_onnx_number b);
+/* The integer towards zero. */
+oct_onnx_number oct_onnx_number_truncate(oct_onnx_number n);
 oct_onnx_number oct_onnx_number_max(oct_onnx_number a, oct_onnx_number b);
 oct_onnx_number oct_onnx_number_min(oct_onnx_number a, oct_onnx_number b);
 /* 1 where a < b, 0 where a >= b, unknown where that depends on the batch. */
@@ -146,7 +146,7 @@ oct_status oct_onnx_set_extent(const oct_onnx_call *c, oct_onnx_number n,
                                int64_t *dim) OCT_NODISCARD;
 static inline oct_onnx_number oct_onnx_list_number(const oct_onnx_list *list, int i)
 {
-    return (oct_onnx_number){(double)list->at[i], list->times[i]};
+    return (oct_onnx_number){(double)list->fixed[i], list->times[i]};
 }
 
 /* Element i of a constant. */
@@ -161,11 +161,11 @@ oct_status oct_onnx_put_number(const oct_onnx_call *c, oct_onnx_value *v, int64_
 /* Copies an element of the same type. */
 void oct_onnx_copy(oct_onnx_value *y, int64_t to, const oct_onnx_value *x, int64_t from);
 
-/* A walk over all elements of a shape in order, with the places of some operands beside it. */
+/* A walk over all elements of a shape in order, with the offsets of some operands. */
 enum { OCT_ONNX_OPERANDS = 3 };
 typedef struct oct_onnx_walk {
     const oct_onnx_value *shape;
-    int64_t index[OCT_ONNX_DIMS], at[OCT_ONNX_OPERANDS];
+    int64_t index[OCT_ONNX_DIMS], offset[OCT_ONNX_OPERANDS];
     int64_t stride[OCT_ONNX_OPERANDS][OCT_ONNX_DIMS];
 } oct_onnx_walk;
 void oct_onnx_step(oct_onnx_walk *w);

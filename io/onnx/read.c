@@ -33,8 +33,8 @@ static oct_status check_versions(const char *path, const Onnx__ModelProto *m, in
 }
 
 /* Dimensions that are free or unknown count as the batch until the folding sets them. */
-static oct_status take_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto *p,
-                            oct_onnx_value *v)
+static oct_status read_input_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto *p,
+                                  oct_onnx_value *v)
 {
     const char *path = r->graph->path;
     const oct_shown name = oct_show(v->name, strlen(v->name));
@@ -59,7 +59,7 @@ static oct_status take_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto
 }
 
 /* Older files list the initializers among the inputs. */
-static oct_status take_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
+static oct_status read_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
 {
     oct_onnx_graph *g = r->graph;
     const Onnx__GraphProto *proto = r->model->graph;
@@ -73,7 +73,7 @@ static oct_status take_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
         const Onnx__ValueInfoProto *p = proto->input[g->inputs[i]];
         g->inputs[i] = (int32_t)g->num_values;
         OCT_TRY(oct_onnx_define(r, s, p->name, &v));
-        OCT_TRY(take_type(r, p, v));
+        OCT_TRY(read_input_type(r, p, v));
     }
     OCT_CHECK(g->num_inputs > 0, OCT_DATA, "%s: has no input", g->path);
     v = &g->values[g->inputs[0]];
@@ -81,7 +81,7 @@ static oct_status take_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
     return OCT_OK;
 }
 
-static oct_status take_outputs(const oct_onnx_reader *r, const oct_onnx_scope *s)
+static oct_status read_outputs(const oct_onnx_reader *r, const oct_onnx_scope *s)
 {
     oct_onnx_graph *g = r->graph;
     const Onnx__GraphProto *proto = r->model->graph;
@@ -172,7 +172,7 @@ static int32_t next_need(needs *n)
     return branch->condition;
 }
 
-static bool is_sorted(const oct_onnx_graph *g, const int32_t *maker)
+static bool are_nodes_sorted(const oct_onnx_graph *g, const int32_t *maker)
 {
     for (int32_t i = 0; i < (int32_t)g->num_nodes; i++) {
         needs n = needs_of(g, i);
@@ -188,7 +188,7 @@ typedef struct users {
     int32_t *order;
 } users;
 
-static oct_status link_users(const oct_onnx_graph *g, const int32_t *maker, users *u)
+static oct_status link_nodes_to_users(const oct_onnx_graph *g, const int32_t *maker, users *u)
 {
     const size_t count = (size_t)g->num_nodes;
     OCT_TRY(oct_alloc(&u->first, count + 2, sizeof *u->first));
@@ -214,7 +214,7 @@ static oct_status link_users(const oct_onnx_graph *g, const int32_t *maker, user
 }
 
 /* Kahn's way: a node comes when it waits for nothing any more. */
-static oct_status find_order(const oct_onnx_graph *g, users *u)
+static oct_status sort_by_needs(const oct_onnx_graph *g, users *u)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < (int32_t)g->num_nodes; i++)
@@ -244,9 +244,9 @@ static oct_status sort_nodes(oct_onnx_graph *g)
     for (int64_t i = 0; i < g->num_nodes; i++)
         for (int k = 0; k < g->nodes[i].outputs; k++)
             if (g->nodes[i].output[k] >= 0) maker[g->nodes[i].output[k]] = (int32_t)i;
-    if (is_sorted(g, maker)) goto out;
-    OCT_TRY_OUT(link_users(g, maker, &u));
-    OCT_TRY_OUT(find_order(g, &u));
+    if (are_nodes_sorted(g, maker)) goto out;
+    OCT_TRY_OUT(link_nodes_to_users(g, maker, &u));
+    OCT_TRY_OUT(sort_by_needs(g, &u));
     OCT_TRY_OUT(oct_alloc(&nodes, (size_t)g->num_nodes, sizeof *nodes));
     for (int64_t i = 0; i < g->num_nodes; i++)
         nodes[i] = g->nodes[u.order[i]];
@@ -261,7 +261,7 @@ out:
     return status;
 }
 
-static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_t size)
+static oct_status read_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_t size)
 {
     enum { TIMES_COPIES = 4 };
     const char *name = m->producer_name ? m->producer_name : "";
@@ -276,9 +276,9 @@ static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_
     oct_status status = OCT_OK;
     OCT_TRY_OUT(check_functions(&r));
     OCT_TRY_OUT(oct_onnx_define_initializers(&r, &s, m->graph));
-    OCT_TRY_OUT(take_inputs(&r, &s));
+    OCT_TRY_OUT(read_inputs(&r, &s));
     OCT_TRY_OUT(oct_onnx_take_body(&r, &s, m->graph->node, m->graph->n_node));
-    OCT_TRY_OUT(take_outputs(&r, &s));
+    OCT_TRY_OUT(read_outputs(&r, &s));
     find_parameters(g);
     OCT_TRY_OUT(sort_nodes(g));
 out:
@@ -292,7 +292,7 @@ oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source)
     *g = (oct_onnx_graph){0};
     OCT_TRY(oct_onnx_unpack(source, &m));
     oct_status status = oct_strdup(&g->path, source->path);
-    if (status == OCT_OK) status = take_model(g, m, source->size);
+    if (status == OCT_OK) status = read_model(g, m, source->size);
     onnx__model_proto__free_unpacked(m, &oct_wire_allocator);
     if (status != OCT_OK) oct_onnx_free(g);
     return status;

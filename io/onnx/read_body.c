@@ -12,7 +12,7 @@
 
 #define KIND(name) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
 
-static oct_status take_attribute(const char *path, const Onnx__AttributeProto *p,
+static oct_status read_attribute(const char *path, const Onnx__AttributeProto *p,
                                  oct_onnx_attribute *a)
 {
     const int kind = p->has_type ? (int)p->type : KIND(UNDEFINED);
@@ -41,7 +41,7 @@ static oct_status take_attribute(const char *path, const Onnx__AttributeProto *p
     return OCT_OK;
 }
 
-static oct_status take_node(const char *path, const char *prefix, const Onnx__NodeProto *p,
+static oct_status read_node(const char *path, const char *prefix, const Onnx__NodeProto *p,
                             oct_onnx_node *n)
 {
     OCT_CHECK(p->op_type && p->op_type[0] != '\0', OCT_DATA,
@@ -52,12 +52,13 @@ static oct_status take_node(const char *path, const char *prefix, const Onnx__No
     OCT_TRY(oct_alloc(&n->attributes, p->n_attribute, sizeof *n->attributes));
     for (size_t i = 0; i < p->n_attribute; i++) {
         n->num_attributes++;
-        OCT_TRY(take_attribute(path, p->attribute[i], &n->attributes[i]));
+        OCT_TRY(read_attribute(path, p->attribute[i], &n->attributes[i]));
     }
     return OCT_OK;
 }
 
-static oct_status take_list(oct_onnx_value *v, oct_dtype dtype, const void *elements, size_t count)
+static oct_status set_constant(oct_onnx_value *v, oct_dtype dtype, const void *elements,
+                               size_t count)
 {
     const size_t bytes = oct_dtype_bytes(dtype);
     v->dtype = dtype;
@@ -67,47 +68,36 @@ static oct_status take_list(oct_onnx_value *v, oct_dtype dtype, const void *elem
     return OCT_OK;
 }
 
-static oct_status take_constant(const char *path, const Onnx__NodeProto *p, oct_onnx_value *v)
+static oct_status read_constant(const char *path, const Onnx__NodeProto *p, oct_onnx_value *v)
 {
     const Onnx__AttributeProto *a = p->n_attribute == 1 ? p->attribute[0] : NULL;
     const char *name = a && a->name ? a->name : "";
     v->known = true;
     v->origin = -1;
     if (strcmp(name, "value") == 0 && a->t) return oct_onnx_take_tensor(path, a->t, v);
-    if (strcmp(name, "value_float") == 0) return take_list(v, OCT_F32, &a->f, 1);
-    if (strcmp(name, "value_int") == 0) return take_list(v, OCT_S64, &a->i, 1);
+    if (strcmp(name, "value_float") == 0) return set_constant(v, OCT_F32, &a->f, 1);
+    if (strcmp(name, "value_int") == 0) return set_constant(v, OCT_S64, &a->i, 1);
     v->ndim = 1;
-    if (strcmp(name, "value_floats") == 0) return take_list(v, OCT_F32, a->floats, a->n_floats);
-    if (strcmp(name, "value_ints") == 0) return take_list(v, OCT_S64, a->ints, a->n_ints);
+    if (strcmp(name, "value_floats") == 0) return set_constant(v, OCT_F32, a->floats, a->n_floats);
+    if (strcmp(name, "value_ints") == 0) return set_constant(v, OCT_S64, a->ints, a->n_ints);
     return oct_fail(OCT_DATA, "%s: the constant '%s' is no tensor of numbers", path,
                     oct_show(v->name, strlen(v->name)).text);
 }
 
-static bool is_own(const Onnx__NodeProto *p, const char *type)
+static bool is_onnx_operator(const Onnx__NodeProto *p, const char *type)
 {
     return p->op_type && strcmp(p->op_type, type) == 0 && oct_onnx_is_own(p->domain);
 }
 
 static bool is_constant(const Onnx__NodeProto *p)
 {
-    return is_own(p, "Constant") && p->n_output == 1;
+    return is_onnx_operator(p, "Constant") && p->n_output == 1;
 }
 
 static oct_status charge_node(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p)
 {
     if (s->depth == 0) return OCT_OK;
     return oct_onnx_charge(r, s, 2 * sizeof(oct_onnx_node) + onnx__node_proto__get_packed_size(p));
-}
-
-static oct_status define_constant(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__NodeProto *p,
-                                  oct_onnx_value *v)
-{
-    oct_onnx_resolved node;
-    OCT_TRY(oct_onnx_resolve(r, s, p, &node));
-    oct_status status = charge_node(r, s, &node.node);
-    if (status == OCT_OK) status = take_constant(r->graph->path, &node.node, v);
-    oct_onnx_free_resolved(&node);
-    return status;
 }
 
 static oct_status define_results(oct_onnx_reader *r, oct_onnx_scope *s,
@@ -118,7 +108,13 @@ static oct_status define_results(oct_onnx_reader *r, oct_onnx_scope *s,
         for (size_t k = 0; k < nodes[i]->n_output; k++) {
             if (nodes[i]->output[k][0] == '\0') continue;
             OCT_TRY(oct_onnx_define(r, s, nodes[i]->output[k], &v));
-            if (is_constant(nodes[i])) OCT_TRY(define_constant(r, s, nodes[i], v));
+            if (!is_constant(nodes[i])) continue;
+            oct_onnx_resolved node;
+            OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
+            oct_status status = charge_node(r, s, &node.node);
+            if (status == OCT_OK) status = read_constant(r->graph->path, &node.node, v);
+            oct_onnx_free_resolved(&node);
+            if (status != OCT_OK) return status;
         }
     return oct_onnx_end_binding(s, r->graph->path);
 }
@@ -156,12 +152,13 @@ static oct_status find_outputs(const oct_onnx_scope *s, const Onnx__NodeProto *p
     return OCT_OK;
 }
 
-static oct_status take_plain(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p)
+static oct_status read_plain_node(oct_onnx_reader *r, const oct_onnx_scope *s,
+                                  const Onnx__NodeProto *p)
 {
     oct_onnx_node *n;
     OCT_TRY(charge_node(r, s, p));
     OCT_TRY(new_node(r, s, &n));
-    OCT_TRY(take_node(r->graph->path, s->prefix, p, n));
+    OCT_TRY(read_node(r->graph->path, s->prefix, p, n));
     OCT_TRY(oct_alloc(&n->input, p->n_input, sizeof *n->input));
     n->inputs = (int)p->n_input;
     for (size_t k = 0; k < p->n_input; k++)
@@ -170,8 +167,8 @@ static oct_status take_plain(oct_onnx_reader *r, const oct_onnx_scope *s, const 
 }
 
 /* Has the result `name` of a node be another value. */
-static oct_status pass_on(oct_onnx_reader *r, const oct_onnx_scope *s, int32_t from,
-                          const char *name)
+static oct_status add_identity(oct_onnx_reader *r, const oct_onnx_scope *s, int32_t from,
+                               const char *name)
 {
     oct_onnx_node *n;
     if (name[0] == '\0') return OCT_OK;
@@ -236,8 +233,8 @@ static oct_status find_result(const oct_onnx_reader *r, const oct_onnx_scope *s,
     return OCT_OK;
 }
 
-static oct_status take_call(oct_onnx_reader *r, const oct_onnx_scope *around,
-                            const Onnx__NodeProto *p, const Onnx__FunctionProto *f)
+static oct_status write_out_call(oct_onnx_reader *r, const oct_onnx_scope *around,
+                                 const Onnx__NodeProto *p, const Onnx__FunctionProto *f)
 {
     oct_onnx_scope s;
     oct_status status = OCT_OK;
@@ -254,14 +251,14 @@ static oct_status take_call(oct_onnx_reader *r, const oct_onnx_scope *around,
     OCT_TRY_OUT(oct_onnx_take_body(r, &s, f->node, f->n_node));
     for (size_t k = 0; k < p->n_output; k++) {
         OCT_TRY_OUT(find_result(r, &s, f->output[k], &value));
-        OCT_TRY_OUT(pass_on(r, around, value, p->output[k]));
+        OCT_TRY_OUT(add_identity(r, around, value, p->output[k]));
     }
 out:
     close_scope(&s);
     return status;
 }
 
-static const Onnx__GraphProto *find_graph(const Onnx__NodeProto *p, const char *name)
+static const Onnx__GraphProto *find_subgraph(const Onnx__NodeProto *p, const char *name)
 {
     for (size_t i = 0; i < p->n_attribute; i++)
         if (p->attribute[i]->name && strcmp(p->attribute[i]->name, name) == 0)
@@ -270,10 +267,10 @@ static const Onnx__GraphProto *find_graph(const Onnx__NodeProto *p, const char *
 }
 
 /* Takes one branch, and adds its results to the inputs of the If from `at` on. */
-static oct_status take_branch(oct_onnx_reader *r, const oct_onnx_scope *around,
-                              const Onnx__NodeProto *p, bool when, int32_t *input)
+static oct_status write_out_branch(oct_onnx_reader *r, const oct_onnx_scope *around,
+                                   const Onnx__NodeProto *p, bool when, int32_t *input)
 {
-    const Onnx__GraphProto *inside = find_graph(p, when ? "then_branch" : "else_branch");
+    const Onnx__GraphProto *inside = find_subgraph(p, when ? "then_branch" : "else_branch");
     oct_onnx_graph *g = r->graph;
     oct_onnx_scope s;
     oct_status status = OCT_OK;
@@ -297,7 +294,8 @@ out:
 }
 
 /* The node's inputs become the condition and the results of both branches. */
-static oct_status take_if(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p)
+static oct_status write_out_if(oct_onnx_reader *r, const oct_onnx_scope *s,
+                               const Onnx__NodeProto *p)
 {
     oct_onnx_node *n = NULL;
     int32_t *input = NULL;
@@ -308,8 +306,8 @@ static oct_status take_if(oct_onnx_reader *r, const oct_onnx_scope *s, const Onn
     else
         status = find_input(r, s, p, 0, &input[0]);
     if (status == OCT_OK && input[0] < 0) status = wrong_ports(r, p);
-    if (status == OCT_OK) status = take_branch(r, s, p, true, input);
-    if (status == OCT_OK) status = take_branch(r, s, p, false, input);
+    if (status == OCT_OK) status = write_out_branch(r, s, p, true, input);
+    if (status == OCT_OK) status = write_out_branch(r, s, p, false, input);
     if (status == OCT_OK) status = new_node(r, s, &n);
     if (status != OCT_OK) {
         oct_free(&input);
@@ -342,13 +340,13 @@ static int64_t count_rounds(const oct_onnx_reader *r, const oct_onnx_scope *s,
 }
 
 /* The body never ends the loop: its first result is its own condition, or true. */
-static bool goes_on(const Onnx__GraphProto *body)
+static bool never_breaks(const Onnx__GraphProto *body)
 {
     const char *name = body->output[0]->name ? body->output[0]->name : "";
     for (size_t i = body->n_node; i-- > 0;) {
         const Onnx__NodeProto *n = body->node[i];
         if (n->n_output != 1 || strcmp(n->output[0], name) != 0) continue;
-        if (n->n_input == 1 && (is_own(n, "Identity") || is_own(n, "Cast")))
+        if (n->n_input == 1 && (is_onnx_operator(n, "Identity") || is_onnx_operator(n, "Cast")))
             name = n->input[0];
         else
             return false;
@@ -356,13 +354,14 @@ static bool goes_on(const Onnx__GraphProto *body)
     return body->input[1]->name && strcmp(name, body->input[1]->name) == 0;
 }
 
-static const Onnx__GraphProto *find_loop(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                                         const Onnx__NodeProto *p, int64_t *rounds)
+static const Onnx__GraphProto *find_loop_body(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                                              const Onnx__NodeProto *p, int64_t *rounds)
 {
-    const Onnx__GraphProto *body = find_graph(p, "body");
+    const Onnx__GraphProto *body = find_subgraph(p, "body");
     *rounds = count_rounds(r, s, p);
     if (!body || *rounds < 0 || body->n_input != p->n_input || body->n_input < 2 ||
-        body->n_output + 1 != body->n_input || p->n_output + 2 > body->n_input || !goes_on(body))
+        body->n_output + 1 != body->n_input || p->n_output + 2 > body->n_input ||
+        !never_breaks(body))
         return NULL;
     return body;
 }
@@ -389,10 +388,10 @@ static oct_status bind_round(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__
     return OCT_OK;
 }
 
-static oct_status take_round(oct_onnx_reader *r, const oct_onnx_scope *around,
-                             const Onnx__NodeProto *p, int32_t *carried, int64_t round)
+static oct_status write_out_round(oct_onnx_reader *r, const oct_onnx_scope *around,
+                                  const Onnx__NodeProto *p, int32_t *carried, int64_t round)
 {
-    const Onnx__GraphProto *body = find_graph(p, "body");
+    const Onnx__GraphProto *body = find_subgraph(p, "body");
     char part[32];
     oct_onnx_scope s;
     oct_status status = OCT_OK;
@@ -411,8 +410,8 @@ out:
     return status;
 }
 
-static oct_status take_loop(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p,
-                            int64_t rounds)
+static oct_status write_out_loop(oct_onnx_reader *r, const oct_onnx_scope *s,
+                                 const Onnx__NodeProto *p, int64_t rounds)
 {
     int32_t *carried = NULL;
     oct_status status = OCT_OK;
@@ -420,9 +419,9 @@ static oct_status take_loop(oct_onnx_reader *r, const oct_onnx_scope *s, const O
     for (size_t k = 2; k < p->n_input; k++)
         OCT_TRY_OUT(find_input(r, s, p, k, &carried[k - 2]));
     for (int64_t i = 0; i < rounds; i++)
-        OCT_TRY_OUT(take_round(r, s, p, carried, i));
+        OCT_TRY_OUT(write_out_round(r, s, p, carried, i));
     for (size_t k = 0; k < p->n_output; k++)
-        OCT_TRY_OUT(pass_on(r, s, carried[k], p->output[k]));
+        OCT_TRY_OUT(add_identity(r, s, carried[k], p->output[k]));
 out:
     oct_free(&carried);
     return status;
@@ -436,7 +435,7 @@ static const char *domain_of(const char *domain)
     return oct_onnx_is_own(domain) ? "" : domain;
 }
 
-static const char *text_of(const char *text)
+static const char *text_or_empty(const char *text)
 {
     return text ? text : "";
 }
@@ -445,17 +444,7 @@ bool oct_onnx_is_called(const Onnx__FunctionProto *f, const char *name, const ch
                         const char *overload)
 {
     return strcmp(f->name, name) == 0 && strcmp(domain_of(f->domain), domain_of(domain)) == 0 &&
-           strcmp(text_of(f->overload), text_of(overload)) == 0;
-}
-
-/* The function of the file that a node calls; NULL: none. */
-static const Onnx__FunctionProto *called_function(const oct_onnx_reader *r,
-                                                  const Onnx__NodeProto *p)
-{
-    for (size_t i = 0; p->op_type && i < r->model->n_functions; i++)
-        if (oct_onnx_is_called(r->model->functions[i], p->op_type, p->domain, p->overload))
-            return r->model->functions[i];
-    return NULL;
+           strcmp(text_or_empty(f->overload), text_or_empty(overload)) == 0;
 }
 
 oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
@@ -467,17 +456,20 @@ oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeP
         if (is_constant(nodes[i])) continue;
         OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
         const Onnx__NodeProto *p = &node.node;
-        const Onnx__FunctionProto *called = called_function(r, p);
+        const Onnx__FunctionProto *called = NULL;
+        for (size_t k = 0; p->op_type && !called && k < r->model->n_functions; k++)
+            if (oct_onnx_is_called(r->model->functions[k], p->op_type, p->domain, p->overload))
+                called = r->model->functions[k];
         int64_t rounds;
         oct_status status;
         if (called)
-            status = take_call(r, s, p, called);
-        else if (is_own(p, "If"))
-            status = take_if(r, s, p);
-        else if (is_own(p, "Loop") && find_loop(r, s, p, &rounds))
-            status = take_loop(r, s, p, rounds);
+            status = write_out_call(r, s, p, called);
+        else if (is_onnx_operator(p, "If"))
+            status = write_out_if(r, s, p);
+        else if (is_onnx_operator(p, "Loop") && find_loop_body(r, s, p, &rounds))
+            status = write_out_loop(r, s, p, rounds);
         else
-            status = take_plain(r, s, p);
+            status = read_plain_node(r, s, p);
         oct_onnx_free_resolved(&node);
         if (status != OCT_OK) return status;
     }

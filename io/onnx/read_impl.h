@@ -1,8 +1,7 @@
 /* What the files of the reader share: they alone see the library's structs.
  *
  * read.c           the model: versions, inputs, outputs, functions, the order of nodes
- * read_whole.c     bytes are checked and unpacked; external data are put into the file
- * wire.c           the walk over a file before the library unpacks it
+ * read_whole.c     bytes are checked before the library unpacks them; external data are put into the file
  * read_scope.c     names of values, and whose names a node sees
  * read_body.c      nodes and their attributes; calls, branches and loops are written out
  * read_tensor.c    one tensor
@@ -102,17 +101,5 @@ oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *t,
 oct_status oct_onnx_element_type(const char *path, const char *name, int32_t data_type,
                                  oct_dtype *dtype) OCT_NODISCARD;
 
-/* wire.c: libprotobuf-c calls itself for each message inside another and has no limit on that, merges fields that come
- * twice again and again, and takes memory for each field before it has seen the last. The walk goes by the same
- * descriptors and holds every length against its parent, nesting and counts against limits, so that what unpacking
- * takes is bounded by the size of the file. */
-
-/* What Octet's readers believe: the largest networks have some 100000 fields. */
-enum { OCT_WIRE_DEPTH_MAX = 64, OCT_WIRE_FIELDS_MAX = 1 << 20, OCT_WIRE_NUMBERS_MAX = 1 << 26 };
-
-/* OCT_DATA under `path` unless the bytes are a message of this type within those limits: fields, and numbers in
- * packed fields, are counted over all messages. */
-oct_status oct_wire_check(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t size,
-                          const char *path) OCT_NODISCARD;
-/* Memory for the library, from core/base/mem.h. */
+/* read_whole.c: memory for the library, from core/base/mem.h. */
 extern ProtobufCAllocator oct_wire_allocator;

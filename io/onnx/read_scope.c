@@ -19,7 +19,7 @@ const char *oct_onnx_name_of(const Onnx__NodeProto *p)
     return p->n_output > 0 && p->output[0][0] != '\0' ? p->output[0] : p->op_type;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const oct_onnx_names_entry *)a)->name, ((const oct_onnx_names_entry *)b)->name);
 }
@@ -45,7 +45,7 @@ oct_status oct_onnx_bind(oct_onnx_reader *r, oct_onnx_scope *s, const char *name
 
 oct_status oct_onnx_end_binding(oct_onnx_scope *s, const char *path)
 {
-    if (s->count > 1) qsort(s->list, s->count, sizeof *s->list, by_name);
+    if (s->count > 1) qsort(s->list, s->count, sizeof *s->list, compare_names);
     for (size_t i = 1; i < s->count; i++)
         OCT_CHECK(strcmp(s->list[i - 1].name, s->list[i].name) != 0, OCT_DATA,
                   "%s: the value '%s' is defined twice", path,
@@ -58,7 +58,7 @@ const oct_onnx_names_entry *oct_onnx_find(const oct_onnx_scope *s, const char *n
     const oct_onnx_names_entry wanted = {.name = name};
     for (; s; s = s->outer) {
         const oct_onnx_names_entry *found =
-            s->count ? bsearch(&wanted, s->list, s->count, sizeof *s->list, by_name) : NULL;
+            s->count ? bsearch(&wanted, s->list, s->count, sizeof *s->list, compare_names) : NULL;
         if (found) return found;
     }
     return NULL;
@@ -108,8 +108,8 @@ static const Onnx__AttributeProto *find_attribute(Onnx__AttributeProto *const *l
 
 /* What the call says of an attribute, or else the function itself. NULL: neither does, and the function says that a
  * call may leave it out. */
-static oct_status find_value(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                             const Onnx__NodeProto *p, const Onnx__AttributeProto **a)
+static oct_status find_attribute_value(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                                       const Onnx__NodeProto *p, const Onnx__AttributeProto **a)
 {
     const char *name = (*a)->ref_attr_name, *node = oct_onnx_name_of(p);
     const Onnx__FunctionProto *f = s->function;
@@ -126,7 +126,7 @@ static oct_status find_value(const oct_onnx_reader *r, const oct_onnx_scope *s,
     return OCT_OK;
 }
 
-static bool refers(const Onnx__AttributeProto *a)
+static bool refers_to_call(const Onnx__AttributeProto *a)
 {
     return a->ref_attr_name && a->ref_attr_name[0] != '\0';
 }
@@ -138,7 +138,7 @@ oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
     bool any = false;
     *out = (oct_onnx_resolved){.node = *p};
     for (size_t i = 0; i < p->n_attribute; i++)
-        any = any || refers(p->attribute[i]);
+        any = any || refers_to_call(p->attribute[i]);
     if (!any) return OCT_OK;
     out->node.attribute = NULL;
     out->node.n_attribute = 0;
@@ -146,7 +146,7 @@ oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
     OCT_TRY_OUT(oct_alloc(&out->node.attribute, p->n_attribute, sizeof(Onnx__AttributeProto *)));
     for (size_t i = 0; i < p->n_attribute; i++) {
         const Onnx__AttributeProto *a = p->attribute[i];
-        if (refers(a)) OCT_TRY_OUT(find_value(r, s, p, &a));
+        if (refers_to_call(a)) OCT_TRY_OUT(find_attribute_value(r, s, p, &a));
         if (!a) continue; /* left out: the operator has its own default */
         Onnx__AttributeProto *value = &out->values[out->node.n_attribute];
         *value = *a;

@@ -82,24 +82,6 @@ typedef struct tensor {
     int64_t numel;
 } tensor;
 
-static oct_status take_shape(tensor *t, oct_onnx_value *v)
-{
-    const Onnx__TensorProto *p = t->proto;
-    OCT_CHECK(p->n_dims <= OCT_ONNX_DIMS, OCT_DATA,
-              "%s: '%s' has %zu dimensions; up to %d are read", t->path, t->name.text, p->n_dims,
-              OCT_ONNX_DIMS);
-    v->ndim = (int)p->n_dims;
-    for (int i = 0; i < v->ndim; i++) {
-        v->dim[i] = p->dims[i];
-        OCT_CHECK(p->dims[i] >= 0 && p->dims[i] <= INT32_MAX, OCT_DATA,
-                  "%s: '%s' has a dimension of %" PRId64, t->path, t->name.text, p->dims[i]);
-    }
-    t->numel = oct_onnx_numel(v);
-    OCT_CHECK(t->numel >= 0 && t->numel <= INT32_MAX, OCT_DATA,
-              "%s: '%s' has more than %d elements", t->path, t->name.text, INT32_MAX);
-    return OCT_OK;
-}
-
 /* Opens a tensor: all that its bytes are held against. */
 static oct_status open_tensor(tensor *t, const char *path, const Onnx__TensorProto *p,
                               oct_onnx_value *v)
@@ -109,7 +91,18 @@ static oct_status open_tensor(tensor *t, const char *path, const Onnx__TensorPro
     OCT_TRY(find_element(path, name, p->data_type, &t->element));
     OCT_CHECK(!p->has_segment, OCT_DATA, "%s: '%s' is cut into segments, which are not read", path,
               t->name.text);
-    OCT_TRY(take_shape(t, v));
+    OCT_CHECK(p->n_dims <= OCT_ONNX_DIMS, OCT_DATA,
+              "%s: '%s' has %zu dimensions; up to %d are read", path, t->name.text, p->n_dims,
+              OCT_ONNX_DIMS);
+    v->ndim = (int)p->n_dims;
+    for (int i = 0; i < v->ndim; i++) {
+        v->dim[i] = p->dims[i];
+        OCT_CHECK(p->dims[i] >= 0 && p->dims[i] <= INT32_MAX, OCT_DATA,
+                  "%s: '%s' has a dimension of %" PRId64, path, t->name.text, p->dims[i]);
+    }
+    t->numel = oct_onnx_numel(v);
+    OCT_CHECK(t->numel >= 0 && t->numel <= INT32_MAX, OCT_DATA,
+              "%s: '%s' has more than %d elements", path, t->name.text, INT32_MAX);
     v->dtype = t->element->dtype;
     v->known = true;
     v->origin = -1;
@@ -131,7 +124,7 @@ oct_status oct_onnx_tensor_bytes(const char *path, const Onnx__TensorProto *p, i
 }
 
 /* Element i, the lowest byte first; the sign of a signed one is extended to 64 bits. */
-static uint64_t raw_bits(const element *e, const uint8_t *bytes, int64_t i)
+static uint64_t read_raw_bits(const element *e, const uint8_t *bytes, int64_t i)
 {
     const int shift = 64 - 8 * (int)e->bytes;
     uint64_t value = 0;
@@ -140,7 +133,7 @@ static uint64_t raw_bits(const element *e, const uint8_t *bytes, int64_t i)
     return e->is_signed ? (uint64_t)((int64_t)(value << shift) >> shift) : value;
 }
 
-static float real_of(uint64_t bits, int32_t type)
+static float real_from_bits(uint64_t bits, int32_t type)
 {
     float value;
     if (type == TYPE(DOUBLE)) {
@@ -154,56 +147,23 @@ static float real_of(uint64_t bits, int32_t type)
     return value;
 }
 
-/* Does an integer fit into what it becomes? */
-static bool fits_type(int64_t value, const element *e)
-{
-    if (e->dtype == OCT_S64) return e->is_signed || value >= 0;
-    if (e->dtype == OCT_S32) return value == (int32_t)value;
-    const int bits = 8 * (int)e->bytes - e->is_signed;
-    const int64_t end = (int64_t)1 << bits;
-    return value < end && value >= (e->is_signed ? -end : 0);
-}
-
-static void set_integer(oct_onnx_value *v, int64_t i, int64_t value, const element *e)
-{
-    if (v->dtype == OCT_S64)
-        ((int64_t *)v->data)[i] = value;
-    else if (v->dtype == OCT_S32)
-        ((int32_t *)v->data)[i] = (int32_t)value;
-    else if (e->bytes == 2)
-        ((uint16_t *)v->data)[i] = (uint16_t)value;
-    else
-        ((uint8_t *)v->data)[i] = e->type == TYPE(BOOL) ? value != 0 : (uint8_t)value;
-}
-
 static oct_status set_element(const tensor *t, oct_onnx_value *v, int64_t i, uint64_t bits)
 {
     if (v->dtype == OCT_F32) {
-        ((float *)v->data)[i] = real_of(bits, t->element->type);
+        ((float *)v->data)[i] = real_from_bits(bits, t->element->type);
         return OCT_OK;
     }
     const int64_t value = (int64_t)bits;
-    OCT_CHECK(fits_type(value, t->element), OCT_DATA,
+    const bool fits = oct_onnx_set_integer(v, i, value) && (t->element->is_signed || value >= 0);
+    OCT_CHECK(fits, OCT_DATA,
               "%s: '%s' is of type %s and has an element that this type or Octet's integers of 64 "
               "bits do not hold",
               t->path, t->name.text, t->element->name);
-    set_integer(v, i, value, t->element);
+    if (t->element->type == TYPE(BOOL)) ((uint8_t *)v->data)[i] = value != 0;
     return OCT_OK;
 }
 
-static oct_status take_raw(const tensor *t, oct_onnx_value *v, const uint8_t *bytes)
-{
-    const element *e = t->element;
-    if (e->type == TYPE(FLOAT)) { /* machines with other byte orders have no port */
-        if (t->numel > 0) memcpy(v->data, bytes, (size_t)t->numel * sizeof(float));
-        return OCT_OK;
-    }
-    for (int64_t i = 0; i < t->numel; i++)
-        OCT_TRY(set_element(t, v, i, raw_bits(e, bytes, i)));
-    return OCT_OK;
-}
-
-static oct_status take_typed(const tensor *t, oct_onnx_value *v)
+static oct_status read_typed_fields(const tensor *t, oct_onnx_value *v)
 {
     const Onnx__TensorProto *p = t->proto;
     const struct {
@@ -238,10 +198,16 @@ oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *p, oc
     OCT_CHECK(!oct_onnx_is_external(p), OCT_DATA,
               "%s: the data of '%s' are in another file; save the network as one file", path,
               t.name.text);
-    if (!p->has_raw_data) return take_typed(&t, v);
+    if (!p->has_raw_data) return read_typed_fields(&t, v);
     OCT_CHECK(p->raw_data.len == (size_t)t.numel * t.element->bytes, OCT_DATA,
               "%s: '%s' has %" PRId64 " elements of type %s, but %zu bytes of data; it is damaged",
               path, t.name.text, t.numel, t.element->name, p->raw_data.len);
     OCT_TRY(oct_alloc(&v->data, (size_t)t.numel, oct_dtype_bytes(v->dtype)));
-    return take_raw(&t, v, p->raw_data.data);
+    if (t.element->type == TYPE(FLOAT)) { /* machines with other byte orders have no port */
+        if (t.numel > 0) memcpy(v->data, p->raw_data.data, (size_t)t.numel * sizeof(float));
+        return OCT_OK;
+    }
+    for (int64_t i = 0; i < t.numel; i++)
+        OCT_TRY(set_element(&t, v, i, read_raw_bits(t.element, p->raw_data.data, i)));
+    return OCT_OK;
 }

@@ -15,14 +15,143 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* libprotobuf-c calls itself for each message inside another and has no limit on that, merges fields that come twice again
+ * and again, and takes memory for each field before it has seen the last. So a walk by the same descriptors first holds
+ * every length against its parent, nesting and counts against limits: what unpacking takes is bounded by the size of the
+ * file. The largest networks have some 100000 fields. */
+enum { DEPTH_MAX = 64, FIELDS_MAX = 1 << 20, NUMBERS_MAX = 1 << 26 };
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
+enum { VARINT_BYTES_MAX = 10, ONCE_FIELDS = 64 };
+
+typedef struct walk {
+    const char *path;
+    int64_t fields, numbers;
+} walk;
+
+typedef struct stretch {
+    const uint8_t *at, *end;
+} stretch;
+
+static oct_status refuse_damaged(const walk *w)
+{
+    return oct_fail(OCT_DATA,
+                    "%s: is no ONNX file, or it is damaged or cut short; export or copy it again",
+                    w->path);
+}
+
+static bool read_varint(stretch *s, uint64_t *value)
+{
+    *value = 0;
+    for (int i = 0; i < VARINT_BYTES_MAX && s->at < s->end; i++) {
+        const uint8_t byte = *s->at++;
+        *value |= (uint64_t)(byte & 0x7f) << (7 * i);
+        if (!(byte & 0x80)) return true;
+    }
+    return false;
+}
+
+static bool skip_bytes(stretch *s, uint64_t bytes)
+{
+    if (bytes > (uint64_t)(s->end - s->at)) return false;
+    s->at += bytes;
+    return true;
+}
+
+/* Takes the bytes of one field; a number's are of no further interest. */
+static bool read_field(stretch *s, int wire, stretch *content)
+{
+    uint64_t length;
+    *content = (stretch){0};
+    switch (wire) {
+    case VARINT:
+        return read_varint(s, &length);
+    case FIXED64:
+        return skip_bytes(s, 8);
+    case FIXED32:
+        return skip_bytes(s, 4);
+    case BYTES:
+        if (!read_varint(s, &length) || length > (uint64_t)(s->end - s->at)) return false;
+        *content = (stretch){s->at, s->at + length};
+        s->at += length;
+        return true;
+    default: /* groups, which ONNX does not have */
+        return false;
+    }
+}
+
+/* Numbers of a packed field are fewer than its bytes. */
+static bool is_packed(const ProtobufCFieldDescriptor *field)
+{
+    return field->label == PROTOBUF_C_LABEL_REPEATED && field->type != PROTOBUF_C_TYPE_MESSAGE &&
+           field->type != PROTOBUF_C_TYPE_STRING && field->type != PROTOBUF_C_TYPE_BYTES;
+}
+
+/* The library merges a message that comes twice with the first; one that comes a thousand times, a thousand
+ * times. */
+static bool is_first(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
+                     uint64_t *seen)
+{
+    const size_t index = (size_t)(field - type->fields);
+    OCT_ASSERT(index < ONCE_FIELDS);
+    if (field->label == PROTOBUF_C_LABEL_REPEATED) return true;
+    const bool first = !(*seen >> index & 1);
+    *seen |= (uint64_t)1 << index;
+    return first;
+}
+
+static oct_status check_message(walk *w, const ProtobufCMessageDescriptor *type, stretch s,
+                                int depth)
+{
+    uint64_t seen = 0, tag;
+    OCT_CHECK(depth <= DEPTH_MAX, OCT_DATA,
+              "%s: has parts inside of parts more than %d deep, which no network has", w->path,
+              DEPTH_MAX);
+    while (s.at < s.end) {
+        stretch content;
+        if (!read_varint(&s, &tag) || tag >> 3 == 0 || tag > UINT32_MAX) return refuse_damaged(w);
+        if (!read_field(&s, (int)(tag & 7), &content)) return refuse_damaged(w);
+        OCT_CHECK(++w->fields <= FIELDS_MAX, OCT_DATA,
+                  "%s: has more than %d fields, which no network needs", w->path, FIELDS_MAX);
+        const ProtobufCFieldDescriptor *field =
+            protobuf_c_message_descriptor_get_field(type, (unsigned)(tag >> 3));
+        if (!field) continue;
+        if (!is_first(type, field, &seen)) return refuse_damaged(w);
+        if ((tag & 7) != BYTES) continue;
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+            OCT_TRY(check_message(w, field->descriptor, content, depth + 1));
+        else if (is_packed(field) && field->type != PROTOBUF_C_TYPE_FLOAT &&
+                 field->type != PROTOBUF_C_TYPE_DOUBLE)
+            w->numbers += content.end - content.at;
+        OCT_CHECK(w->numbers <= NUMBERS_MAX, OCT_DATA,
+                  "%s: has too many integers; write tensors as raw data", w->path);
+    }
+    return OCT_OK;
+}
+
+static void *allocate_block(void *user, size_t bytes)
+{
+    void *block = NULL;
+    (void)user;
+    return oct_alloc(&block, bytes, 1) == OCT_OK ? block : NULL;
+}
+
+static void free_block(void *user, void *block)
+{
+    (void)user;
+    oct_free(&block);
+}
+
+ProtobufCAllocator oct_wire_allocator = {.alloc = allocate_block, .free = free_block};
+
 oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
 {
     OCT_CHECK(source->size <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
               "%s: has %s; an ONNX file has at most %s; larger tensors belong in external data",
               source->path, oct_text_size((int64_t)source->size).text,
               oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
-    OCT_TRY(
-        oct_wire_check(&onnx__model_proto__descriptor, source->bytes, source->size, source->path));
+    const uint8_t *bytes = source->bytes;
+    OCT_TRY(check_message(&(walk){.path = source->path}, &onnx__model_proto__descriptor,
+                          (stretch){bytes, bytes + source->size}, 1));
     oct_fail_clear();
     *m = onnx__model_proto__unpack(&oct_wire_allocator, source->size, source->bytes);
     if (*m) return OCT_OK;
@@ -74,7 +203,7 @@ static oct_status find_piece(const external *x, const Onnx__TensorProto *p, piec
     return OCT_OK;
 }
 
-static oct_status outside(const external *x, const piece *p)
+static oct_status refuse_outside(const external *x, const piece *p)
 {
     return oct_fail(
         OCT_DATA,
@@ -97,18 +226,19 @@ static bool is_safe_relative_path(const char *location)
 }
 
 /* Sets `real` to the file's true path when that lies below the folder's. */
-static oct_status resolve(const external *x, const piece *p, char real[PATH_MAX])
+static oct_status find_real_path(const external *x, const piece *p, char real[PATH_MAX])
 {
     char root[PATH_MAX], path[PATH_MAX];
-    if (!is_safe_relative_path(p->location) || !realpath(x->folder, root)) return outside(x, p);
+    if (!is_safe_relative_path(p->location) || !realpath(x->folder, root))
+        return refuse_outside(x, p);
     const int length = snprintf(path, sizeof path, "%s/%s", root, p->location);
-    if (length < 0 || (size_t)length >= sizeof path) return outside(x, p);
+    if (length < 0 || (size_t)length >= sizeof path) return refuse_outside(x, p);
     OCT_CHECK(realpath(path, real), OCT_DATA, "%s: the data of '%s' are missing: %s: %s", x->path,
               oct_show(p->name, strlen(p->name)).text,
               oct_show(p->location, strlen(p->location)).text, strerror(errno));
     const size_t below = strlen(root);
     if (strncmp(real, root, below) != 0 || (root[below - 1] != '/' && real[below] != '/'))
-        return outside(x, p);
+        return refuse_outside(x, p);
     return OCT_OK;
 }
 
@@ -116,7 +246,7 @@ static oct_status add_piece(external *x, piece found)
 {
     char real[PATH_MAX];
     struct stat info;
-    OCT_TRY(resolve(x, &found, real));
+    OCT_TRY(find_real_path(x, &found, real));
     OCT_CHECK(stat(real, &info) == 0, OCT_DATA, "%s: %s", real, strerror(errno));
     OCT_TRY(oct_file_check_regular(real, &info));
     OCT_CHECK(found.offset >= 0 && found.length >= 0 && found.offset <= info.st_size &&
@@ -133,7 +263,7 @@ static oct_status add_piece(external *x, piece found)
     return OCT_OK;
 }
 
-static int by_place(const void *left, const void *right)
+static int compare_places(const void *left, const void *right)
 {
     const piece *a = left, *b = right;
     if (a->device != b->device) return a->device < b->device ? -1 : 1;
@@ -144,7 +274,7 @@ static int by_place(const void *left, const void *right)
 static oct_status check_overlap(external *x)
 {
     const piece *last = NULL;
-    if (x->count > 1) qsort(x->pieces, x->count, sizeof *x->pieces, by_place);
+    if (x->count > 1) qsort(x->pieces, x->count, sizeof *x->pieces, compare_places);
     for (size_t i = 0; i < x->count; i++) {
         const piece *p = &x->pieces[i];
         if (p->length == 0) continue;
@@ -159,7 +289,7 @@ static oct_status check_overlap(external *x)
     return OCT_OK;
 }
 
-static oct_status note_piece(external *x, Onnx__TensorProto *p)
+static oct_status check_piece(external *x, Onnx__TensorProto *p)
 {
     piece found;
     if (!oct_onnx_is_external(p)) return OCT_OK;
@@ -168,7 +298,7 @@ static oct_status note_piece(external *x, Onnx__TensorProto *p)
 }
 
 /* Puts the data of a tensor into it. */
-static oct_status take_piece(external *x, Onnx__TensorProto *p)
+static oct_status read_piece(external *x, Onnx__TensorProto *p)
 {
     piece found;
     char real[PATH_MAX];
@@ -180,7 +310,7 @@ static oct_status take_piece(external *x, Onnx__TensorProto *p)
     p->raw_data =
         (ProtobufCBinaryData){(size_t)found.length, bytes}; /* the message's from now on */
     p->has_raw_data = true;
-    OCT_TRY(resolve(x, &found, real));
+    OCT_TRY(find_real_path(x, &found, real));
     OCT_TRY(oct_span_open(&span, real));
     const oct_status status = oct_span_read(&span, found.offset, bytes, (size_t)found.length, real);
     oct_span_close(&span);
@@ -246,7 +376,7 @@ static oct_status make_whole(external *x, void **bytes, size_t *size)
     void *whole = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_onnx_unpack(&source, &m));
-    OCT_TRY_OUT(visit_all(x, m, note_piece));
+    OCT_TRY_OUT(visit_all(x, m, check_piece));
     if (x->count == 0) goto out;
     /* All is held against the files before anything is read. */
     OCT_TRY_OUT(check_overlap(x));
@@ -257,7 +387,7 @@ static oct_status make_whole(external *x, void **bytes, size_t *size)
         status = oct_fail(
             OCT_DATA, "%s: has %s with its external data; networks of up to %s are read", x->path,
             oct_text_size((int64_t)all).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
-    if (status == OCT_OK) status = visit_all(x, m, take_piece);
+    if (status == OCT_OK) status = visit_all(x, m, read_piece);
     if (status != OCT_OK) goto out;
     const size_t packed = onnx__model_proto__get_packed_size(m);
     OCT_TRY_OUT(oct_alloc(&whole, packed, 1));

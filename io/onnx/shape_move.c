@@ -44,7 +44,7 @@ oct_status oct_onnx_shape_transpose(oct_onnx_call *c)
     if (perm.given && perm.count != x->ndim)
         return oct_onnx_problem(c, "perm has %d numbers for %d dimensions", perm.count, x->ndim);
     for (int i = 0; i < x->ndim; i++) {
-        const int64_t from = perm.given ? perm.at[i] : x->ndim - 1 - i;
+        const int64_t from = perm.given ? perm.fixed[i] : x->ndim - 1 - i;
         if (from < 0 || from >= x->ndim || seen[from])
             return oct_onnx_problem(c, "perm is no permutation of its dimensions");
         seen[from] = true;
@@ -59,21 +59,22 @@ static int64_t before_target(const oct_onnx_list *target, int i)
 {
     int64_t all = 1;
     for (int k = 0; k < i; k++)
-        if (target->at[k] <= 0 || __builtin_mul_overflow(all, target->at[k], &all)) return 0;
+        if (target->fixed[k] <= 0 || __builtin_mul_overflow(all, target->fixed[k], &all)) return 0;
     return all;
 }
 
 /* Where the batch goes in a target that was written for one batch size: where that number stands by itself, after
  * what is before the batch in the input; else to the dimension that begins there, but not to the last one, which are
  * features (attention has its samples in the middle); -1: nowhere. */
-static int batch_slot(const oct_onnx_call *c, const oct_onnx_value *x, const oct_onnx_list *target)
+static int find_batch_slot(const oct_onnx_call *c, const oct_onnx_value *x,
+                           const oct_onnx_list *target)
 {
     const int at = oct_onnx_batch_dim(x);
     const int64_t fixed = c->pass->graph->fixed_batch;
     if (at < 0) return -1;
     const int64_t before = multiply_dims(x, 0, at).count, times = -x->dim[at];
     for (int i = 0; i < target->count && times > 1; i++)
-        if (target->at[i] == fixed && before_target(target, i) / times == before &&
+        if (target->fixed[i] == fixed && before_target(target, i) / times == before &&
             before_target(target, i) % times == 0)
             return i;
     for (int i = 0; i < target->count; i++)
@@ -86,10 +87,10 @@ static void free_batch(const oct_onnx_call *c, const oct_onnx_value *x, oct_onnx
 {
     const int64_t fixed = c->pass->graph->fixed_batch;
     if (fixed == 0 || oct_onnx_in(c, 1)->from_shape) return;
-    const int slot = batch_slot(c, x, target);
-    if (slot < 0 || target->at[slot] <= 0 || target->at[slot] % fixed != 0) return;
-    target->times[slot] = (double)(target->at[slot] / fixed);
-    target->at[slot] = 0;
+    const int slot = find_batch_slot(c, x, target);
+    if (slot < 0 || target->fixed[slot] <= 0 || target->fixed[slot] % fixed != 0) return;
+    target->times[slot] = (double)(target->fixed[slot] / fixed);
+    target->fixed[slot] = 0;
 }
 
 oct_status oct_onnx_shape_reshape(oct_onnx_call *c)
@@ -104,17 +105,17 @@ oct_status oct_onnx_shape_reshape(oct_onnx_call *c)
     if (target.count > OCT_ONNX_DIMS) return too_many(c);
     free_batch(c, x, &target);
     for (int i = 0; i < target.count; i++) {
-        const bool plain = target.times[i] == 0, copied = plain && target.at[i] == 0 && !zero;
+        const bool plain = target.times[i] == 0, copied = plain && target.fixed[i] == 0 && !zero;
         int64_t *dim = &shape.dim[shape.ndim++];
-        if (plain && target.at[i] == -1 && unknown < 0) {
+        if (plain && target.fixed[i] == -1 && unknown < 0) {
             unknown = i;
             *dim = 1;
         } else if (copied && i < x->ndim) {
             *dim = x->dim[i];
         } else {
-            if (copied || (plain && target.at[i] < 0))
+            if (copied || (plain && target.fixed[i] < 0))
                 return oct_onnx_problem(c, "its target shape has a %" PRId64 " in dimension %d",
-                                        target.at[i], i);
+                                        target.fixed[i], i);
             OCT_TRY(oct_onnx_set_extent(c, oct_onnx_list_number(&target, i), dim));
         }
     }
@@ -162,7 +163,7 @@ oct_status oct_onnx_shape_squeeze(oct_onnx_call *c)
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     for (int i = 0; i < axes.count; i++) {
         int axis;
-        OCT_TRY(oct_onnx_take_axis(c, axes.at[i], x->ndim, &axis));
+        OCT_TRY(oct_onnx_take_axis(c, axes.fixed[i], x->ndim, &axis));
         if (x->dim[axis] != 1)
             return oct_onnx_problem(c, "it removes dimension %d, which has %s numbers", axis,
                                     oct_onnx_show_dim(x->dim[axis]).text);
@@ -183,7 +184,7 @@ oct_status oct_onnx_shape_unsqueeze(oct_onnx_call *c)
     if (shape.ndim > OCT_ONNX_DIMS) return too_many(c);
     for (int i = 0; i < axes.count; i++) {
         int axis;
-        OCT_TRY(oct_onnx_take_axis(c, axes.at[i], shape.ndim, &axis));
+        OCT_TRY(oct_onnx_take_axis(c, axes.fixed[i], shape.ndim, &axis));
         if (added[axis]) return oct_onnx_problem(c, "it adds dimension %d twice", axis);
         added[axis] = true;
     }
@@ -199,9 +200,9 @@ oct_status oct_onnx_shape_expand(oct_onnx_call *c)
     oct_onnx_value shape = *oct_onnx_in(c, 0), with = {.ndim = target.count};
     if (target.count > OCT_ONNX_DIMS) return too_many(c);
     for (int i = 0; i < target.count; i++) {
-        if (target.at[i] < 0 && target.times[i] == 0)
+        if (target.fixed[i] < 0 && target.times[i] == 0)
             return oct_onnx_problem(c, "its target shape has a %" PRId64 " in dimension %d",
-                                    target.at[i], i);
+                                    target.fixed[i], i);
         OCT_TRY(oct_onnx_set_extent(c, oct_onnx_list_number(&target, i), &with.dim[i]));
     }
     OCT_TRY(oct_onnx_broadcast(c, &shape, &with));
@@ -226,7 +227,7 @@ oct_status oct_onnx_shape_tile(oct_onnx_call *c)
 }
 
 /* A constant of a file that was written for one batch size goes with each sample. */
-static bool stands_for_all(const oct_onnx_call *c, const oct_onnx_value *v, int64_t batch)
+static bool stands_for_each_sample(const oct_onnx_call *c, const oct_onnx_value *v, int64_t batch)
 {
     return v->data && oct_onnx_is_fixed_batch(c, v->dim[0]) && batch == OCT_ONNX_BATCH;
 }
@@ -235,17 +236,16 @@ oct_status oct_onnx_shape_concat(oct_onnx_call *c)
 {
     char first[OCT_ONNX_SHAPE_BYTES], second[OCT_ONNX_SHAPE_BYTES];
     oct_onnx_value shape = *oct_onnx_in(c, 0);
-    OCT_TRY(
-        oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), shape.ndim, &c->node->args.axis));
+    OCT_TRY(oct_onnx_read_axis(c, 0));
     const int axis = c->node->args.axis;
     for (int i = 1; i < c->node->inputs; i++) {
         const oct_onnx_value *x = oct_onnx_in(c, i);
         OCT_TRY(oct_onnx_need_ndim(c, i, shape.ndim, shape.ndim));
         for (int k = 0; k < shape.ndim; k++) {
             if (k == axis || shape.dim[k] == x->dim[k]) continue;
-            if (k == 0 && stands_for_all(c, oct_onnx_in(c, 0), x->dim[0]))
+            if (k == 0 && stands_for_each_sample(c, oct_onnx_in(c, 0), x->dim[0]))
                 shape.dim[0] = x->dim[0];
-            else if (k != 0 || !stands_for_all(c, x, shape.dim[0]))
+            else if (k != 0 || !stands_for_each_sample(c, x, shape.dim[0]))
                 return oct_onnx_problem(c, "its inputs %s and %s do not go together",
                                         oct_onnx_shape_text(&shape, first),
                                         oct_onnx_shape_text(x, second));
@@ -258,7 +258,7 @@ oct_status oct_onnx_shape_concat(oct_onnx_call *c)
 }
 
 /* Sizes from the attribute or input, or equal parts. */
-static oct_status take_parts(const oct_onnx_call *c, int64_t whole, oct_onnx_list *parts)
+static oct_status read_split_sizes(const oct_onnx_call *c, int64_t whole, oct_onnx_list *parts)
 {
     const int outputs = c->node->outputs;
     OCT_TRY(oct_onnx_take_list(c, "split", 1, parts));
@@ -270,7 +270,7 @@ static oct_status take_parts(const oct_onnx_call *c, int64_t whole, oct_onnx_lis
         return oct_onnx_problem(c, "%" PRId64 " numbers make no %d equal parts", whole, outputs);
     const int64_t part = (whole + outputs - 1) / outputs;
     for (parts->count = 0; parts->count < outputs; whole -= part)
-        parts->at[parts->count++] = clamp(whole, 0, part);
+        parts->fixed[parts->count++] = clamp(whole, 0, part);
     return OCT_OK;
 }
 
@@ -278,21 +278,20 @@ oct_status oct_onnx_shape_split(oct_onnx_call *c)
 {
     oct_onnx_list parts;
     oct_onnx_value shape = *oct_onnx_in(c, 0);
-    OCT_TRY(
-        oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), shape.ndim, &c->node->args.axis));
+    OCT_TRY(oct_onnx_read_axis(c, 0));
     const int axis = c->node->args.axis;
     if (c->node->outputs < 1) return oct_onnx_problem(c, "it has no output");
     int64_t left = shape.dim[axis];
     if (left < 0) return oct_onnx_problem(c, "it splits the batch; split parts of a sample only");
-    OCT_TRY(take_parts(c, left, &parts));
+    OCT_TRY(read_split_sizes(c, left, &parts));
     if (parts.count != c->node->outputs)
         return oct_onnx_problem(c, "it has %d outputs for %d parts", c->node->outputs, parts.count);
     for (int i = 0; i < parts.count; i++) {
-        if (parts.at[i] < 0 || parts.at[i] > left)
+        if (parts.fixed[i] < 0 || parts.fixed[i] > left)
             return oct_onnx_problem(c, "its parts are no parts of %" PRId64 " numbers",
                                     oct_onnx_in(c, 0)->dim[axis]);
-        left -= parts.at[i];
-        shape.dim[axis] = parts.at[i];
+        left -= parts.fixed[i];
+        shape.dim[axis] = parts.fixed[i];
         oct_onnx_set(c, i, shape.dtype, &shape);
     }
     return left == 0 ? OCT_OK
@@ -355,8 +354,8 @@ oct_status oct_onnx_shape_slice(oct_onnx_call *c)
         return oct_onnx_problem(c, "its starts, ends, axes and steps differ in number");
     for (int i = 0; i < starts.count; i++) {
         int axis;
-        const int64_t step = steps.given ? steps.at[i] : 1;
-        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, x->ndim, &axis));
+        const int64_t step = steps.given ? steps.fixed[i] : 1;
+        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.fixed[i] : i, x->ndim, &axis));
         if (step == 0) return oct_onnx_problem(c, "it has a step of 0");
         if (seen[axis]) return oct_onnx_problem(c, "it cuts dimension %d twice", axis);
         seen[axis] = true;
@@ -393,7 +392,7 @@ oct_status oct_onnx_shape_scatter(oct_onnx_call *c)
 oct_status oct_onnx_shape_gather(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0), *indices = oct_onnx_in(c, 1);
-    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), x->ndim, &c->node->args.axis));
+    OCT_TRY(oct_onnx_read_axis(c, 0));
     const int axis = c->node->args.axis;
     oct_onnx_value shape = {.ndim = x->ndim - 1 + indices->ndim};
     if (shape.ndim > OCT_ONNX_DIMS) return too_many(c);
@@ -416,9 +415,9 @@ oct_status oct_onnx_shape_pad(oct_onnx_call *c)
         return oct_onnx_problem(c, "it has %d pads for %d dimensions", pads.count, count);
     for (int i = 0; i < count; i++) {
         int axis;
-        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, shape.ndim, &axis));
-        args->before[axis] = clamp(pads.at[i], -INT32_MAX, INT32_MAX);
-        args->after[axis] = clamp(pads.at[count + i], -INT32_MAX, INT32_MAX);
+        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.fixed[i] : i, shape.ndim, &axis));
+        args->before[axis] = clamp(pads.fixed[i], -INT32_MAX, INT32_MAX);
+        args->after[axis] = clamp(pads.fixed[count + i], -INT32_MAX, INT32_MAX);
     }
     for (int i = 0; i < shape.ndim; i++) {
         const oct_onnx_number pad = oct_onnx_plain((double)(args->before[i] + args->after[i]));

@@ -35,16 +35,14 @@ oct_status oct_onnx_shape_softmax(oct_onnx_call *c)
 {
     const int64_t otherwise = c->pass->graph->opset >= 13 ? -1 : 1;
     OCT_TRY(oct_onnx_shape_same(c));
-    return oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", otherwise), oct_onnx_in(c, 0)->ndim,
-                              &c->node->args.axis);
+    return oct_onnx_read_axis(c, otherwise);
 }
 
 oct_status oct_onnx_shape_layer_norm(oct_onnx_call *c)
 {
     OCT_TRY(oct_onnx_shape_same(c));
     oct_onnx_value shape = *oct_onnx_in(c, 0);
-    OCT_TRY(
-        oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", -1), shape.ndim, &c->node->args.axis));
+    OCT_TRY(oct_onnx_read_axis(c, -1));
     for (int i = c->node->args.axis; i < shape.ndim; i++)
         shape.dim[i] = 1;
     oct_onnx_set(c, 1, OCT_F32, &shape);
@@ -119,41 +117,39 @@ oct_status oct_onnx_shape_gemm(oct_onnx_call *c)
     return oct_onnx_set(c, 0, a->dtype, &shape);
 }
 
-/* Sets the result's shape, without the dimensions that args.over has, or with 1 there. */
-static oct_status reduce(oct_onnx_call *c, oct_dtype dtype)
+/* Sets the result's shape, without the dimensions that args.reduced has, or with 1 there. */
+static oct_status set_reduced_shape(oct_onnx_call *c, oct_dtype dtype)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
-    const bool *over = c->node->args.over, keep = oct_onnx_int(c->node, "keepdims", 1) != 0;
+    const bool *reduced = c->node->args.reduced, keep = oct_onnx_int(c->node, "keepdims", 1) != 0;
     oct_onnx_value shape = {0};
     for (int i = 0; i < x->ndim; i++)
-        if (!over[i] || keep) shape.dim[shape.ndim++] = over[i] ? 1 : x->dim[i];
+        if (!reduced[i] || keep) shape.dim[shape.ndim++] = reduced[i] ? 1 : x->dim[i];
     return oct_onnx_set(c, 0, dtype, &shape);
 }
 
 oct_status oct_onnx_shape_reduce(oct_onnx_call *c)
 {
     oct_onnx_list axes;
-    bool *over = c->node->args.over;
+    bool *reduced = c->node->args.reduced;
     const int ndim = oct_onnx_in(c, 0)->ndim;
     const bool all = oct_onnx_int(c->node, "noop_with_empty_axes", 0) == 0;
     OCT_TRY(oct_onnx_take_list(c, "axes", 1, &axes));
     for (int i = 0; i < ndim; i++)
-        over[i] = axes.count == 0 && all;
+        reduced[i] = axes.count == 0 && all;
     for (int i = 0; i < axes.count; i++) {
         int axis;
-        OCT_TRY(oct_onnx_take_axis(c, axes.at[i], ndim, &axis));
-        over[axis] = true;
+        OCT_TRY(oct_onnx_take_axis(c, axes.fixed[i], ndim, &axis));
+        reduced[axis] = true;
     }
-    return reduce(c, oct_onnx_in(c, 0)->dtype);
+    return set_reduced_shape(c, oct_onnx_in(c, 0)->dtype);
 }
 
 oct_status oct_onnx_shape_arg(oct_onnx_call *c)
 {
-    int axis;
-    OCT_TRY(
-        oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), oct_onnx_in(c, 0)->ndim, &axis));
-    c->node->args.over[axis] = true;
-    return reduce(c, OCT_S64);
+    OCT_TRY(oct_onnx_read_axis(c, 0));
+    c->node->args.reduced[c->node->args.axis] = true;
+    return set_reduced_shape(c, OCT_S64);
 }
 
 oct_status oct_onnx_shape_cast(oct_onnx_call *c)
@@ -210,8 +206,7 @@ oct_status oct_onnx_shape_range(oct_onnx_call *c)
             return oct_onnx_problem(c, "its input %d is no number that is known", i);
         bound[i] = oct_onnx_number_of(v, 0);
     }
-    oct_onnx_number steps =
-        oct_onnx_number_div(oct_onnx_number_sub(bound[1], bound[0]), bound[2], false);
+    oct_onnx_number steps = oct_onnx_number_div(oct_onnx_number_sub(bound[1], bound[0]), bound[2]);
     if (steps.times == 0 && !(steps.fixed < INT32_MAX))
         return oct_onnx_problem(c, "it makes too many numbers");
     steps =

@@ -9,8 +9,8 @@ static const int64_t number_max = 1 << 24; /* of what a window is described with
 
 /* Reads an attribute that has a number for each dimension of the image, from dimension 2 on; without it they are the
  * least. */
-static oct_status take_numbers(const oct_onnx_call *c, const char *name, int64_t least,
-                               int64_t *numbers)
+static oct_status read_window_numbers(const oct_onnx_call *c, const char *name, int64_t least,
+                                      int64_t *numbers)
 {
     const int ndim = oct_onnx_in(c, 0)->ndim;
     oct_onnx_list list;
@@ -18,7 +18,7 @@ static oct_status take_numbers(const oct_onnx_call *c, const char *name, int64_t
     if (list.given && list.count != ndim - 2)
         return oct_onnx_problem(c, "%s has %d numbers in place of %d", name, list.count, ndim - 2);
     for (int i = 2; i < ndim; i++) {
-        numbers[i] = list.given ? list.at[i - 2] : least;
+        numbers[i] = list.given ? list.fixed[i - 2] : least;
         if (numbers[i] < least || numbers[i] > number_max)
             return oct_onnx_problem(c, "%s has a %" PRId64, name, numbers[i]);
     }
@@ -30,7 +30,7 @@ static bool pads_same(const oct_onnx_call *c)
     return strncmp(oct_onnx_string(c->node, "auto_pad", "NOTSET"), "SAME_", 5) == 0;
 }
 
-static oct_status take_pads(const oct_onnx_call *c)
+static oct_status read_pads(const oct_onnx_call *c)
 {
     static const char *const modes[] = {"NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"};
     const char *mode = oct_onnx_string(c->node, "auto_pad", "NOTSET");
@@ -48,8 +48,8 @@ static oct_status take_pads(const oct_onnx_call *c)
         return oct_onnx_problem(c, "pads has %d numbers in place of %d", list.count,
                                 2 * (ndim - 2));
     for (int i = 2; i < ndim; i++) {
-        args->before[i] = list.at[i - 2];
-        args->after[i] = list.at[ndim - 4 + i];
+        args->before[i] = list.fixed[i - 2];
+        args->after[i] = list.fixed[ndim - 4 + i];
         if (args->before[i] < 0 || args->before[i] > number_max || args->after[i] < 0 ||
             args->after[i] > number_max)
             return oct_onnx_problem(c, "pads has a number that is negative or too large");
@@ -57,14 +57,27 @@ static oct_status take_pads(const oct_onnx_call *c)
     return OCT_OK;
 }
 
-static oct_status take_window(const oct_onnx_call *c)
+static oct_status read_window(const oct_onnx_call *c)
 {
     oct_onnx_arguments *args = &c->node->args;
     OCT_TRY(oct_onnx_need_ndim(c, 0, 3, OCT_ONNX_DIMS));
-    OCT_TRY(take_numbers(c, "strides", 1, args->stride));
-    OCT_TRY(take_numbers(c, "dilations", 1, args->dilation));
-    OCT_TRY(take_numbers(c, "kernel_shape", 1, args->kernel));
-    return take_pads(c);
+    for (int i = 2; i < oct_onnx_in(c, 0)->ndim; i++)
+        if (oct_onnx_in(c, 0)->dim[i] < 0)
+            return oct_onnx_problem(c, "its windows move over the batch; export it with the batch "
+                                       "as the first dimension");
+    OCT_TRY(read_window_numbers(c, "strides", 1, args->stride));
+    OCT_TRY(read_window_numbers(c, "dilations", 1, args->dilation));
+    OCT_TRY(read_window_numbers(c, "kernel_shape", 1, args->kernel));
+    return read_pads(c);
+}
+
+/* Divides the padding of dimension i between its ends, the odd pixel after (UPPER) or before. It is below zero where
+ * windows are further apart than they are long, or an output is larger than they reach; the builder refuses that. */
+static void divide_padding(const oct_onnx_call *c, int i, int64_t all)
+{
+    const bool upper = strcmp(oct_onnx_string(c->node, "auto_pad", "NOTSET"), "SAME_UPPER") == 0;
+    c->node->args.before[i] = upper ? all / 2 : all - all / 2;
+    c->node->args.after[i] = all - c->node->args.before[i];
 }
 
 /* Windows along dimension i; below 1: the window does not fit. With ceil, a last window that is cut off counts,
@@ -82,30 +95,33 @@ static int64_t count_windows(const oct_onnx_call *c, int i, bool ceil)
     return count;
 }
 
-static oct_status slide(oct_onnx_call *c, int64_t channels, bool ceil)
+static oct_status set_window_shape(oct_onnx_call *c, int64_t channels, bool ceil)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
+    const oct_onnx_arguments *w = &c->node->args;
     oct_onnx_value shape = *x;
     shape.dim[1] = channels;
     for (int i = 2; i < shape.ndim; i++) {
-        if (x->dim[i] < 0)
-            return oct_onnx_problem(c, "its windows move over the batch; export it with the batch "
-                                       "as the first dimension");
         shape.dim[i] = count_windows(c, i, ceil);
         if (shape.dim[i] < 1)
             return oct_onnx_problem(
                 c, "its window of %" PRId64 " does not fit into %" PRId64 "; use larger images",
-                c->node->args.kernel[i], x->dim[i]);
+                w->kernel[i], x->dim[i]);
+        if (!pads_same(c)) continue;
+        const int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        const int64_t all = (shape.dim[i] - 1) * w->stride[i] + reach - x->dim[i];
+        divide_padding(c, i, all == -1 ? 0 : all);
     }
     return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 oct_status oct_onnx_shape_pool(oct_onnx_call *c)
 {
-    OCT_TRY(take_window(c));
+    OCT_TRY(read_window(c));
     if (!oct_onnx_attribute_find(c->node, "kernel_shape"))
         return oct_onnx_problem(c, "it has no kernel_shape; the file is damaged");
-    OCT_TRY(slide(c, oct_onnx_in(c, 0)->dim[1], oct_onnx_int(c->node, "ceil_mode", 0) != 0));
+    OCT_TRY(
+        set_window_shape(c, oct_onnx_in(c, 0)->dim[1], oct_onnx_int(c->node, "ceil_mode", 0) != 0));
     return oct_onnx_result(c, 1) ? oct_onnx_set(c, 1, OCT_S64, oct_onnx_result(c, 0)) : OCT_OK;
 }
 
@@ -119,9 +135,9 @@ oct_status oct_onnx_shape_global_pool(oct_onnx_call *c)
 }
 
 /* Weights have as many dimensions as the image; their own sizes are the kernel's. */
-static oct_status take_weights(const oct_onnx_call *c, int64_t *groups)
+static oct_status read_kernel(const oct_onnx_call *c, int64_t *groups)
 {
-    OCT_TRY(take_window(c));
+    OCT_TRY(read_window(c));
     const oct_onnx_value *weight = oct_onnx_in(c, 1);
     const int ndim = oct_onnx_in(c, 0)->ndim;
     int64_t *kernel = c->node->args.kernel;
@@ -161,12 +177,12 @@ static oct_status check_channels(const oct_onnx_call *c, int64_t wanted, int64_t
 oct_status oct_onnx_shape_conv(oct_onnx_call *c)
 {
     int64_t groups, wanted;
-    OCT_TRY(take_weights(c, &groups));
+    OCT_TRY(read_kernel(c, &groups));
     const oct_onnx_value *weight = oct_onnx_in(c, 1);
     if (__builtin_mul_overflow(weight->dim[1], groups, &wanted)) wanted = INT64_MIN;
     OCT_TRY(check_channels(c, wanted, groups, weight->dim[0]));
     OCT_TRY(check_bias(c, weight->dim[0]));
-    return slide(c, weight->dim[0], false);
+    return set_window_shape(c, weight->dim[0], false);
 }
 
 oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
@@ -174,8 +190,8 @@ oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
     const oct_onnx_arguments *w = &c->node->args;
     oct_onnx_list wanted;
     int64_t groups, channels;
-    OCT_TRY(take_weights(c, &groups));
-    OCT_TRY(take_numbers(c, "output_padding", 0, c->node->args.more));
+    OCT_TRY(read_kernel(c, &groups));
+    OCT_TRY(read_window_numbers(c, "output_padding", 0, c->node->args.output_padding));
     OCT_TRY(oct_onnx_take_list(c, "output_shape", -1, &wanted));
     const oct_onnx_value *x = oct_onnx_in(c, 0), *weight = oct_onnx_in(c, 1);
     if (__builtin_mul_overflow(weight->dim[1], groups, &channels))
@@ -188,21 +204,19 @@ oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
     shape.dim[1] = channels;
     for (int i = 2; i < x->ndim; i++) {
         const int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
-        if (x->dim[i] < 0)
-            return oct_onnx_problem(c, "its windows move over the batch; export it with the batch "
-                                       "as the first dimension");
-        shape.dim[i] = wanted.given   ? wanted.at[i - 2]
+        const int64_t all = (x->dim[i] - 1) * w->stride[i] + w->output_padding[i] + reach;
+        shape.dim[i] = wanted.given   ? wanted.fixed[i - 2]
                        : pads_same(c) ? x->dim[i] * w->stride[i]
-                                      : (x->dim[i] - 1) * w->stride[i] + w->more[i] + reach -
-                                            w->before[i] - w->after[i];
+                                      : all - w->before[i] - w->after[i];
         if (shape.dim[i] < 1)
             return oct_onnx_problem(c, "nothing is left of its output between the pads");
+        if (wanted.given || pads_same(c)) divide_padding(c, i, all - shape.dim[i]);
     }
     return oct_onnx_set(c, 0, x->dtype, &shape);
 }
 
 /* Upsample and the first Resize have scales as input 1, later ones as input 2. */
-static oct_status take_scales(const oct_onnx_call *c, int count, float *scale, bool *given)
+static oct_status read_scales(const oct_onnx_call *c, int count, float *scale, bool *given)
 {
     const int at = c->pass->graph->opset >= 11 ? 2 : 1;
     const oct_onnx_value *v = oct_onnx_in(c, at);
@@ -230,7 +244,7 @@ oct_status oct_onnx_shape_resize(oct_onnx_call *c)
     if (count > shape.ndim)
         return oct_onnx_problem(c, "it has %d axes for %d dimensions", count, shape.ndim);
     OCT_TRY(oct_onnx_take_numbers(c, NULL, opset >= 11 ? 3 : -1, &sizes));
-    OCT_TRY(take_scales(c, count, scale, &scaled));
+    OCT_TRY(read_scales(c, count, scale, &scaled));
     if (sizes.count ? sizes.count != count : !scaled)
         return oct_onnx_problem(c, "it has neither %d sizes nor as many scales", count);
     if (strcmp(oct_onnx_string(c->node, "keep_aspect_ratio_policy", "stretch"), "stretch") != 0 ||
@@ -239,7 +253,7 @@ oct_status oct_onnx_shape_resize(oct_onnx_call *c)
         return oct_onnx_problem(c, "it keeps a ratio or crops, which is not known; give it sizes");
     for (int i = 0; i < count; i++) {
         int axis;
-        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.at[i] : i, shape.ndim, &axis));
+        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.fixed[i] : i, shape.ndim, &axis));
         int64_t *size = &shape.dim[axis];
         if (scaled) c->node->args.scale[axis] = scale[i];
         const oct_onnx_number now = oct_onnx_extent(*size);
@@ -256,7 +270,7 @@ oct_status oct_onnx_shape_resize(oct_onnx_call *c)
 }
 
 /* Blocks of an image that become channels, or come of them. */
-static oct_status take_block(const oct_onnx_call *c)
+static oct_status read_block_size(const oct_onnx_call *c)
 {
     const int64_t block = c->node->args.block = oct_onnx_int(c->node, "blocksize", 0);
     OCT_TRY(oct_onnx_need_ndim(c, 0, 4, 4));
@@ -266,7 +280,7 @@ static oct_status take_block(const oct_onnx_call *c)
 
 oct_status oct_onnx_shape_depth_to_space(oct_onnx_call *c)
 {
-    OCT_TRY(take_block(c));
+    OCT_TRY(read_block_size(c));
     const int64_t block = c->node->args.block;
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     if (shape.dim[1] % (block * block) != 0)
@@ -280,7 +294,7 @@ oct_status oct_onnx_shape_depth_to_space(oct_onnx_call *c)
 
 oct_status oct_onnx_shape_space_to_depth(oct_onnx_call *c)
 {
-    OCT_TRY(take_block(c));
+    OCT_TRY(read_block_size(c));
     const int64_t block = c->node->args.block;
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     if (shape.dim[2] % block != 0 || shape.dim[3] % block != 0)

@@ -80,9 +80,11 @@ oct_onnx_view oct_view_of(int32_t value, oct_shape shape, int dims, const int64_
     return oct_view_in_order(value, shape, dims, size, order, n);
 }
 
-/* Sorts atoms without the batch by falling stride, which says how they lie in memory; returns how many. */
-static int sorted(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
+bool oct_view_is_whole(const oct_onnx_view *v)
 {
+    oct_view_atom
+        atom[OCT_VIEW_ATOMS]; /* without the batch, by falling stride: as they lie in memory */
+    int64_t stride = 1;
     int count = 0;
     for (int i = 0, n = count_atoms(v); i < n; i++) {
         if (is_batch(&v->atom[i])) continue;
@@ -91,14 +93,7 @@ static int sorted(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
             atom[at] = atom[at - 1];
         atom[at] = v->atom[i];
     }
-    return count;
-}
-
-bool oct_view_is_whole(const oct_onnx_view *v)
-{
-    oct_view_atom atom[OCT_VIEW_ATOMS];
-    int64_t stride = 1;
-    for (int i = sorted(v, atom) - 1; i >= 0; i--) {
+    for (int i = count - 1; i >= 0; i--) {
         if (atom[i].stride != stride) return false;
         stride *= atom[i].size;
     }
