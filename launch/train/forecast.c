@@ -291,7 +291,8 @@ static void predict_costs(oct_forecast *f, int64_t share, const short_run *few,
     }
 }
 
-/* The second measure takes as many images as matter, and as are sure to fit. */
+/* The second measure takes as many images as matter, and as are sure to fit: whole leaves, by what an image took in the
+ * first one into half of what is available. */
 static int64_t images_to_try(const short_run *few, int64_t share, int64_t leaf, int64_t available)
 {
     int64_t most = oct_min_i64(share, oct_max_i64(MOST_IMAGES / leaf, 2) * leaf), bytes = 0;

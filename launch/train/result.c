@@ -28,7 +28,7 @@ static oct_status open_float_reference(const oct_training *run, oct_checkpoint *
 {
     const int64_t step = run->trainer.plan.begin[OCT_PHASE_CALIBRATE];
     if (step == 0) return OCT_OK;
-    const oct_status status = oct_checkpoint_open_step(reference, run->checkpoints, step);
+    const oct_status status = oct_checkpoint_open_step(reference, run->saver.folder, step);
     if (status != OCT_DATA) return status;
     oct_log(OCT_LOG_WARN,
             "%s; it is the end of the float phase, and layers.json compares with the unquantized "
@@ -318,7 +318,7 @@ oct_status oct_run_result(oct_training *run, json_t **result)
         status = oct_strdup(&checkpoint, written->path);
     } else if (oct_training_speaks(run)) {
         oct_checkpoint last;
-        status = oct_checkpoint_open_step(&last, run->checkpoints, run->trainer.step);
+        status = oct_checkpoint_open_step(&last, run->saver.folder, run->trainer.step);
         if (status == OCT_OK) oct_sha256(last.bytes, last.size, conversion.checkpoint_digest);
         if (status == OCT_OK) status = oct_strdup(&checkpoint, last.path);
         oct_checkpoint_close(&last);

@@ -100,7 +100,7 @@ static oct_status equalize_model(oct_trainer *trainer)
     return OCT_OK;
 }
 
-/* The tree changes where the phase asks for it, and where it does, training goes on from the averaged weights; the
+/* The module tree changes where the phase asks for it, and where it does, training goes on from the averaged weights; the
  * phases differ in what they need, so each starts with memory of its own. */
 static oct_status change_model(oct_trainer *trainer)
 {

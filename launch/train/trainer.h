@@ -55,7 +55,7 @@ typedef struct oct_saver {
     oct_session *session;
     oct_trainer *trainer;          /* whose state is saved */
     oct_run_folder *records;       /* rank 0 */
-    const char *folder;            /* of the checkpoints */
+    char *folder;                  /* of the checkpoints; made and freed by the run */
     oct_checkpoint_writer *writer; /* rank 0; made and destroyed by the run */
     oct_checkpoint_file file; /* rank 0: the newest that this process has written; no path: none */
     int64_t step;             /* of the newest checkpoint, also of an earlier session; -1: none */

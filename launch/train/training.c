@@ -72,7 +72,7 @@ static oct_status open_needed(const oct_training *run, int64_t step, const char 
     char why[640];
     oct_status status = OCT_OK;
     if (oct_training_speaks(run))
-        status = oct_checkpoint_open_step(checkpoint, run->checkpoints, step);
+        status = oct_checkpoint_open_step(checkpoint, run->saver.folder, step);
     if (status == OCT_DATA) {
         snprintf(why, sizeof why, "%s", oct_fail_text(0));
         status = oct_fail(OCT_DATA,
@@ -215,7 +215,7 @@ static oct_status resume_run(oct_training *run)
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
     if (oct_training_speaks(run))
-        status = oct_checkpoint_newest_on_disk(&checkpoint, run->checkpoints);
+        status = oct_checkpoint_newest_on_disk(&checkpoint, run->saver.folder);
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(share_checkpoint_info(run->session, &checkpoint));
     if (checkpoint.path) {
@@ -232,7 +232,7 @@ static oct_status resume_run(oct_training *run)
     }
     if (oct_training_speaks(run)) {
         if (checkpoint.path)
-            status = oct_checkpoint_clean(run->checkpoints, checkpoint.info.recipe);
+            status = oct_checkpoint_clean(run->saver.folder, checkpoint.info.recipe);
         if (status == OCT_OK)
             status = oct_run_folder_rewind(&run->folder, run->trainer.step,
                                            oct_plan_steps(&run->trainer.plan));
@@ -262,8 +262,7 @@ static oct_status open_folder(oct_training *run)
     }
     OCT_TRY(oct_session_agree(run->session, status));
     oct_failure_log(output);
-    status = oct_run_path(output, "checkpoints", &run->checkpoints);
-    run->saver.folder = run->checkpoints;
+    status = oct_run_path(output, "checkpoints", &run->saver.folder);
     if (status == OCT_OK) status = oct_run_path(output, "model.int8.h5", &run->model_path);
     return oct_session_agree(run->session, status);
 }
@@ -436,11 +435,11 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
     oct_status status = run_in_session(&run, result);
     oct_checkpoint_writer_destroy(&run.saver.writer);
     oct_free(&run.saver.file.path);
+    oct_free(&run.saver.folder);
     oct_trainer_destroy(&run.trainer);
     oct_dataset_close(&run.train_data);
     oct_dataset_close(&run.test_data);
     oct_run_folder_close(&run.folder);
-    oct_free(&run.checkpoints);
     oct_free(&run.model_path);
     return status;
 }

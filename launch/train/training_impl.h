@@ -40,7 +40,6 @@ typedef struct oct_training {
     oct_dataset train_data, test_data;
     oct_trainer trainer;
     oct_run_folder folder; /* rank 0 */
-    char *checkpoints;     /* its folder */
     char *model_path;
     oct_progress progress;
     oct_step_totals recorded; /* since the last step record */
