@@ -4,7 +4,6 @@
 
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
-#include "io/export/program_parts.h"
 #include "io/weights/layout.h"
 
 #include <string.h>
@@ -67,8 +66,11 @@ oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *la
     OCT_TRY(oct_alloc(&made->data, (size_t)numel, sizeof *made->data));
     made->ndim = layout.ndim;
     memcpy(made->dim, layout.dim, (size_t)layout.ndim * sizeof *layout.dim);
-    for (int64_t i = 0; i < numel; i++)
-        made->data[oct_move_source(&layout.map, i)] = array->data[i];
+    /* The map says where in the file the module's numbers are, in their order. */
+    oct_file_order order = {.dims = layout.map.dims, .offset = layout.map.offset};
+    memcpy(order.size, layout.map.size, sizeof order.size);
+    memcpy(order.stride, layout.map.stride, sizeof order.stride);
+    oct_file_order_in(&order, array->data, made->data);
     return OCT_OK;
 }
 

@@ -410,16 +410,6 @@ static oct_to_onnx_ref write_softmax(oct_to_onnx_program *p, const oct_step *ste
     return quantize_to_value(p, step->output, y);
 }
 
-/* The module's own shape of an input: h and w are 1 where it has fewer dimensions. */
-static oct_shape fallback_input_shape(const oct_value *v, int dims)
-{
-    const int64_t size[] = {1, v->h, v->w, v->c};
-    oct_shape shape = {.ndim = dims, .dim = {1}};
-    for (int i = 1; i < dims; i++)
-        shape.dim[i] = size[4 - dims + i];
-    return shape;
-}
-
 /* A layer that stays float is written as in a float network. */
 static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_step *step)
 {
@@ -431,10 +421,16 @@ static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_st
             layer.array[layer.num_arrays++] = (oct_layer_array){.name = fallback->arrays[i].name,
                                                                 .shape = fallback->arrays[i].shape,
                                                                 .data = fallback->arrays[i].data};
-    for (int i = 0; i < step->num_inputs; i++)
-        input[i] = oct_to_onnx_view(
-            p->w, p->values[step->input[i]],
-            fallback_input_shape(&p->program->values[step->input[i]], fallback->dims[i]));
+    for (int i = 0; i < step->num_inputs; i++) {
+        /* The module's own shape of the input: h and w are 1 where it has fewer dimensions. */
+        const oct_value *v = oct_step_input(p->program, step, i);
+        const int64_t size[] = {1, v->h, v->w, v->c};
+        const int dims = fallback->dims[i];
+        oct_shape shape = {.ndim = dims, .dim = {1}};
+        for (int d = 1; d < dims; d++)
+            shape.dim[d] = size[4 - dims + d];
+        input[i] = oct_to_onnx_view(p->w, p->values[step->input[i]], shape);
+    }
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FALLBACK, step);
     return oct_to_onnx_layer_write(p->w, &layer, step->num_inputs, input, false);
 }

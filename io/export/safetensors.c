@@ -13,11 +13,11 @@ enum { LENGTH_BYTES = 8, ALIGNMENT = 8 };
 typedef struct file_writer {
     const oct_float_network *network;
     oct_text header;
-    uint8_t *data; /* NULL: only the header is made */
-    size_t size;   /* of the tensors so far */
+    uint8_t *data; /* of the tensors so far */
+    size_t size, capacity;
 } file_writer;
 
-/* Adds the entry of a tensor to the header and, where there is room, its values to the data. */
+/* Adds the entry of a tensor to the header, and its values to the data. */
 static oct_status add_tensor(file_writer *out, const char *layer, const oct_layer_array *array,
                              const oct_torch_array *made)
 {
@@ -28,7 +28,8 @@ static oct_status add_tensor(file_writer *out, const char *layer, const oct_laye
         OCT_TRY(oct_text_add(&out->header, "%s%" PRId64, i ? "," : "", made->dim[i]));
         bytes *= (size_t)made->dim[i];
     }
-    if (out->data) memcpy(out->data + out->size, made->data, bytes);
+    OCT_TRY(oct_grow(&out->data, &out->capacity, out->size + bytes, 1));
+    if (bytes > 0) memcpy(out->data + out->size, made->data, bytes);
     OCT_TRY(
         oct_text_add(&out->header, "],\"data_offsets\":[%zu,%zu]}", out->size, out->size + bytes));
     out->size += bytes;
@@ -56,37 +57,26 @@ static oct_status add_arrays_of_owner(file_writer *out, int64_t owner)
     return OCT_OK;
 }
 
-/* Makes the header and, where there is room for them, the tensors. */
-static oct_status add_all(file_writer *out)
-{
-    out->size = 0;
-    oct_text_free(&out->header);
-    OCT_TRY(oct_text_add(&out->header, "{\"__metadata__\":{\"format\":\"pt\"}"));
-    for (size_t i = 0; i < out->network->num_owners; i++)
-        OCT_TRY(add_arrays_of_owner(out, (int64_t)i));
-    OCT_TRY(oct_text_add(&out->header, "}"));
-    while (out->header.length % ALIGNMENT != 0)
-        OCT_TRY(oct_text_add(&out->header, " "));
-    return OCT_OK;
-}
-
-/* The tensors come after the header, so a first pass makes the header alone and finds its length. */
 static oct_status write_network(const oct_export *job, oct_exported *out)
 {
-    file_writer sizes = {.network = job->network}, all = {.network = job->network};
+    file_writer f = {.network = job->network};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(add_all(&sizes));
-    const size_t before = LENGTH_BYTES + sizes.header.length;
-    out->size = before + sizes.size;
+    OCT_TRY_OUT(oct_text_add(&f.header, "{\"__metadata__\":{\"format\":\"pt\"}"));
+    for (size_t i = 0; i < job->network->num_owners; i++)
+        OCT_TRY_OUT(add_arrays_of_owner(&f, (int64_t)i));
+    OCT_TRY_OUT(oct_text_add(&f.header, "}"));
+    while (f.header.length % ALIGNMENT != 0)
+        OCT_TRY_OUT(oct_text_add(&f.header, " "));
+    out->size = LENGTH_BYTES + f.header.length + f.size;
     OCT_TRY_OUT(oct_alloc(&out->bytes, out->size, 1));
+    uint8_t *bytes = out->bytes;
     for (int i = 0; i < LENGTH_BYTES; i++)
-        ((uint8_t *)out->bytes)[i] = (uint8_t)((uint64_t)sizes.header.length >> (8 * i));
-    memcpy((uint8_t *)out->bytes + LENGTH_BYTES, sizes.header.data, sizes.header.length);
-    all.data = (uint8_t *)out->bytes + before;
-    status = add_all(&all);
+        bytes[i] = (uint8_t)((uint64_t)f.header.length >> (8 * i));
+    memcpy(bytes + LENGTH_BYTES, f.header.data, f.header.length);
+    if (f.size > 0) memcpy(bytes + LENGTH_BYTES + f.header.length, f.data, f.size);
 out:
-    oct_text_free(&sizes.header);
-    oct_text_free(&all.header);
+    oct_text_free(&f.header);
+    oct_free(&f.data);
     return status;
 }
 

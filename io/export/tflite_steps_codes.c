@@ -174,17 +174,7 @@ static int write_pad(oct_to_tflite_program *p, const oct_step *step)
     return x;
 }
 
-/* Reads n numbers of the flat sample, one after another. */
-static int slice_sample(oct_to_tflite_writer *w, int x, int64_t first, int64_t n)
-{
-    return oct_to_tflite_made(w, OCT_TFLITE_SLICE,
-                              OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(w, 0, (int32_t)first),
-                                                   OCT_TO_TFLITE_LIST(w, 1, (int32_t)n)),
-                              oct_to_tflite_like(w, x, 2, (int64_t[]){1, n}),
-                              OCT_TO_TFLITE_NO_OPTIONS);
-}
-
-/* Reads some channels of every pixel. */
+/* Reads some channels of every pixel; the flat sample is one pixel. */
 static int slice_channels(oct_to_tflite_writer *w, int x, int64_t pixels, int64_t channels,
                           int64_t first, int64_t n)
 {
@@ -222,7 +212,7 @@ static int read_by_index(oct_to_tflite_writer *w, int x, int64_t numel, int64_t 
     oct_loops l;
     const bool found = oct_loops_find(&l, index, n);
     if (found && (l.count == 0 || (l.count == 1 && l.stride[0] == 1)))
-        return slice_sample(w, oct_to_tflite_reshape(w, x, 2, (int64_t[]){1, numel}), l.first, n);
+        return slice_channels(w, x, 1, numel, l.first, n);
     if (found && l.count <= TRANSPOSE_DIMS && oct_loops_transpose(&l, numel, dims, perm))
         return transpose(w, x, l.count, dims, perm);
     if (found && l.count == 2 && l.stride[0] == 1 && l.stride[1] == channels &&
