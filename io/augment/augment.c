@@ -17,7 +17,7 @@ const oct_registry oct_transform_table = OCT_REGISTRY("a transform", listed);
 
 enum { ITEM_BYTES = 256, WORDS_MAX = 16 };
 
-static void OCT_PRINTF(2, 3) write_flaw(char flaw[OCT_AUGMENT_FLAW], const char *format, ...)
+static void OCT_PRINTF(2, 3) set_flaw(char flaw[OCT_AUGMENT_FLAW], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -141,8 +141,8 @@ static size_t find_param(const item_reader *r, const char *name)
     }
     snprintf(use, sizeof use, "it has %s", list_params(t, all));
     const oct_shown shown = oct_show(name, strlen(name));
-    write_flaw(r->flaw, "%s has no '%s'; %s", t->name, shown.text,
-               oct_did_you_mean(hint, name, names, count, use));
+    set_flaw(r->flaw, "%s has no '%s'; %s", t->name, shown.text,
+             oct_did_you_mean(hint, name, names, count, use));
     return count;
 }
 
@@ -156,14 +156,13 @@ static size_t next_param(const item_reader *r, const char *word)
     while (at < count && r->given[at])
         at++;
     if (r->named)
-        write_flaw(r->flaw, "'%s' has no name, but comes after one that has; write NAME=%s",
-                   shown.text, shown.text);
+        set_flaw(r->flaw, "'%s' has no name, but comes after one that has; write NAME=%s",
+                 shown.text, shown.text);
     else if (count == 0)
-        write_flaw(r->flaw, "'%s': %s takes no values; leave it out", shown.text,
-                   r->transform->name);
+        set_flaw(r->flaw, "'%s': %s takes no values; leave it out", shown.text, r->transform->name);
     else if (at == count)
-        write_flaw(r->flaw, "'%s' is one value too many; %s has %s", shown.text, r->transform->name,
-                   list_params(r->transform, all));
+        set_flaw(r->flaw, "'%s' is one value too many; %s has %s", shown.text, r->transform->name,
+                 list_params(r->transform, all));
     return r->flaw[0] ? count : at;
 }
 
@@ -177,11 +176,10 @@ static void read_argument(item_reader *r, char *word)
     const oct_shown shown = oct_show(text, strlen(text));
     if (r->flaw[0]) return;
     if (r->given[at])
-        write_flaw(r->flaw, "%s of %s is given twice; keep one of them", t->param[at].name,
-                   t->name);
+        set_flaw(r->flaw, "%s of %s is given twice; keep one of them", t->param[at].name, t->name);
     else if (!read_value(&t->param[at], text, &r->value[at]))
-        write_flaw(r->flaw, "%s of %s is '%s'; write %s", t->param[at].name, t->name, shown.text,
-                   describe_value(&t->param[at], form));
+        set_flaw(r->flaw, "%s of %s is '%s'; write %s", t->param[at].name, t->name, shown.text,
+                 describe_value(&t->param[at], form));
     r->given[at] = true;
     r->named |= equals != NULL;
 }
@@ -197,11 +195,11 @@ static void fill_defaults(item_reader *r, const oct_augment *a)
         if (p->kind == OCT_PARAM_SIZE && a->h > 0)
             r->value[i] = (oct_param_value){(double)a->h, (double)a->w};
         else if (p->kind == OCT_PARAM_SIZE)
-            write_flaw(r->flaw, "%s has no size; write one, such as %s 224, or data.size", t->name,
-                       t->name);
+            set_flaw(r->flaw, "%s has no size; write one, such as %s 224, or data.size", t->name,
+                     t->name);
         else if (!p->standard)
-            write_flaw(r->flaw, "%s needs %s; write %s=VALUE, %s", t->name, p->name, p->name,
-                       describe_value(p, form));
+            set_flaw(r->flaw, "%s needs %s; write %s=VALUE, %s", t->name, p->name, p->name,
+                     describe_value(p, form));
         else
             OCT_ASSERT(read_value(p, p->standard, &r->value[i]));
     }
@@ -215,9 +213,9 @@ static void report_unknown(const char *word, bool training, char flaw[OCT_AUGMEN
     snprintf(name, sizeof name, "%.*s", (int)(name_bytes < 63 ? name_bytes : 63), word);
     const char *near = oct_registry_nearest(&oct_transform_table, name);
     if (oct_registry_find(&oct_transform_table, name)) {
-        write_flaw(flaw,
-                   "'%s': values come after a space, without brackets; write %s VALUE NAME=VALUE",
-                   shown.text, name);
+        set_flaw(flaw,
+                 "'%s': values come after a space, without brackets; write %s VALUE NAME=VALUE",
+                 shown.text, name);
         return;
     }
     for (size_t i = 0; i < oct_registry_count(&oct_transform_table); i++) {
@@ -226,8 +224,8 @@ static void report_unknown(const char *word, bool training, char flaw[OCT_AUGMEN
         if (training || !t->random)
             snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", t->name);
     }
-    write_flaw(flaw, "there is no transform '%s'; %s%s%sallowed: %.350s", shown.text,
-               near ? "did you mean '" : "", near ? near : "", near ? "'? " : "", all);
+    set_flaw(flaw, "there is no transform '%s'; %s%s%sallowed: %.350s", shown.text,
+             near ? "did you mean '" : "", near ? near : "", near ? "'? " : "", all);
 }
 
 void oct_augment_add(oct_augment *a, const char *text, bool training, char flaw[OCT_AUGMENT_FLAW])
@@ -236,12 +234,12 @@ void oct_augment_add(oct_augment *a, const char *text, bool training, char flaw[
     item_reader r = {.flaw = flaw};
     flaw[0] = '\0';
     if (strlen(text) >= sizeof item) {
-        write_flaw(flaw, "a transform of %zu characters; at most %d are allowed", strlen(text),
-                   ITEM_BYTES - 1);
+        set_flaw(flaw, "a transform of %zu characters; at most %d are allowed", strlen(text),
+                 ITEM_BYTES - 1);
         return;
     }
     if (a->count == OCT_AUGMENT_MAX) {
-        write_flaw(flaw, "more than %d transforms; leave some out", OCT_AUGMENT_MAX);
+        set_flaw(flaw, "more than %d transforms; leave some out", OCT_AUGMENT_MAX);
         return;
     }
     snprintf(item, sizeof item, "%s", text);
@@ -252,10 +250,10 @@ void oct_augment_add(oct_augment *a, const char *text, bool training, char flaw[
         return;
     }
     if (r.transform->random && !training) {
-        write_flaw(flaw,
-                   "%s is random, and evaluation must see the same every time; leave it to "
-                   "data.train",
-                   name);
+        set_flaw(flaw,
+                 "%s is random, and evaluation must see the same every time; leave it to "
+                 "data.train",
+                 name);
         return;
     }
     for (char *word; !flaw[0] && (word = strtok_r(NULL, " ", &rest));)
@@ -277,9 +275,9 @@ static void check_bytes(const oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
 {
     const int64_t value = (int64_t)oct_dtype_bytes(shape->dtype);
     if (shape->h * shape->w > OCT_IMAGE_BYTES_MAX / value / shape->c)
-        write_flaw(flaw, "a sample of %lldx%lldx%lld is too large; at most %s are taken",
-                   (long long)shape->h, (long long)shape->w, (long long)shape->c,
-                   oct_text_size(OCT_IMAGE_BYTES_MAX).text);
+        set_flaw(flaw, "a sample of %lldx%lldx%lld is too large; at most %s are taken",
+                 (long long)shape->h, (long long)shape->w, (long long)shape->c,
+                 oct_text_size(OCT_IMAGE_BYTES_MAX).text);
 }
 
 oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *shape)
@@ -288,8 +286,8 @@ oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *sha
     for (int i = 0; i < a->count; i++) {
         const oct_transform *t = a->item[i].transform;
         if (t->bytes && shape->dtype != OCT_U8)
-            write_flaw(flaw, "it works on bytes, but the samples are %s",
-                       oct_dtype_name(shape->dtype));
+            set_flaw(flaw, "it works on bytes, but the samples are %s",
+                     oct_dtype_name(shape->dtype));
         else if (t->fit)
             t->fit(a->item[i].value, shape, flaw);
         if (!flaw[0]) check_bytes(shape, flaw);

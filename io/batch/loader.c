@@ -53,7 +53,8 @@ static void normalise_crop(const sample_crop *crop, const oct_image *image, cons
     memset(out, 0, (size_t)(image->h * row) * sizeof(float));
     for (int64_t y = 0; y < image->h; y++) {
         const int64_t from_y = y + crop->down;
-        for (int64_t x = first; from_y >= 0 && from_y < image->h && x < end; x++) {
+        if (from_y < 0 || from_y >= image->h) continue;
+        for (int64_t x = first; x < end; x++) {
             const int64_t from = from_y * row + (x + crop->right) * channels;
             float *to = out + y * row + (crop->flip ? w - 1 - x : x) * channels;
             if (image->dtype == OCT_F32)

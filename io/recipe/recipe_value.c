@@ -15,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-static void OCT_PRINTF(2, 3) write_flaw(oct_flaw *flaw, const char *format, ...)
+static void OCT_PRINTF(2, 3) set_flaw(oct_flaw *flaw, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -67,8 +67,8 @@ const char *oct_key_expects(const oct_key *key, bool short_form, oct_flaw *text)
         what = strcmp(key->standard, "[]") == 0 ? "[1, 2]" : key->standard;
     else if (key->min < key->max || key->kind == OCT_KEY_COUNT)
         what = write_bounds(key, &limits);
-    write_flaw(text, "%s%s%s", before[key->kind][short_form], what,
-               short_form && key->kind == OCT_KEY_REAL ? ", real" : "");
+    set_flaw(text, "%s%s%s", before[key->kind][short_form], what,
+             short_form && key->kind == OCT_KEY_REAL ? ", real" : "");
     return text->text;
 }
 
@@ -83,9 +83,9 @@ static bool has_obvious_number(const oct_scalar *value, oct_flaw *flaw, const ch
     bare.text[used] = '\0';
     bool obvious = oct_parse_f64(bare.text, &number);
     if (!value->plain && obvious)
-        write_flaw(flaw, "\"%s\" is text, not %s; write it without quotes", shown.text, what);
+        set_flaw(flaw, "\"%s\" is text, not %s; write it without quotes", shown.text, what);
     else if (obvious && strchr(value->text, '_'))
-        write_flaw(flaw, "'%s' is not %s; write %s", shown.text, what, bare.text);
+        set_flaw(flaw, "'%s' is not %s; write %s", shown.text, what, bare.text);
     return flaw->text[0] != '\0';
 }
 
@@ -99,18 +99,18 @@ static void parse_count(const oct_key *key, const oct_scalar *value, int64_t *fi
         if ((double)number >= key->min && (double)number <= key->max)
             *field = number;
         else
-            write_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
+            set_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
         return;
     }
     if (has_obvious_number(value, flaw, what)) return;
     bool digits = value->text[strspn(value->text, "+-0123456789")] == '\0';
     bool is_real = value->plain && oct_parse_f64(value->text, &real);
     if (is_real && digits)
-        write_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
+        set_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
     else if (is_real && real >= key->min && real <= key->max && floor(real) >= real)
-        write_flaw(flaw, "'%s' is not %s; write %" PRId64, shown.text, what, (int64_t)real);
+        set_flaw(flaw, "'%s' is not %s; write %" PRId64, shown.text, what, (int64_t)real);
     else
-        write_flaw(flaw, "'%s' is not %s; %s", shown.text, what, write_range(key, &allowed));
+        set_flaw(flaw, "'%s' is not %s; %s", shown.text, what, write_range(key, &allowed));
 }
 
 static void parse_real(const oct_key *key, const oct_scalar *value, double *field, oct_flaw *flaw)
@@ -122,9 +122,9 @@ static void parse_real(const oct_key *key, const oct_scalar *value, double *fiel
         if (number >= key->min && number <= key->max)
             *field = number + 0.0; /* -0 becomes 0 */
         else
-            write_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
+            set_flaw(flaw, "%s is out of range; %s", shown.text, write_range(key, &allowed));
     } else if (!has_obvious_number(value, flaw, what)) {
-        write_flaw(flaw, "'%s' is not %s; %s", shown.text, what, write_range(key, &allowed));
+        set_flaw(flaw, "'%s' is not %s; %s", shown.text, what, write_range(key, &allowed));
     }
 }
 
@@ -146,12 +146,12 @@ static void parse_bool(const oct_scalar *value, bool *field, oct_flaw *flaw)
     if (fits && value->plain)
         *field = parsed;
     else if (fits)
-        write_flaw(flaw, "\"%s\" is text, not true or false; write it without quotes", shown.text);
+        set_flaw(flaw, "\"%s\" is text, not true or false; write it without quotes", shown.text);
     else
-        write_flaw(flaw, "'%s' is not true or false; write %s", shown.text,
-                   is_one_of(value->text, yes)  ? "true"
-                   : is_one_of(value->text, no) ? "false"
-                                                : "true or false");
+        set_flaw(flaw, "'%s' is not true or false; write %s", shown.text,
+                 is_one_of(value->text, yes)  ? "true"
+                 : is_one_of(value->text, no) ? "false"
+                                              : "true or false");
 }
 
 static void parse_word(const oct_key *key, const oct_scalar *value, unsigned *field, oct_flaw *flaw)
@@ -163,9 +163,9 @@ static void parse_word(const oct_key *key, const oct_scalar *value, unsigned *fi
     if (index < oct_registry_count(key->table))
         *field = (unsigned)index;
     else
-        write_flaw(flaw, "'%s' is not known; %s%s%sallowed: %s", shown.text,
-                   near ? "did you mean '" : "", near ? near : "", near ? "'? " : "",
-                   oct_registry_choice(key->table, ", ", words));
+        set_flaw(flaw, "'%s' is not known; %s%s%sallowed: %s", shown.text,
+                 near ? "did you mean '" : "", near ? near : "", near ? "'? " : "",
+                 oct_registry_choice(key->table, ", ", words));
 }
 
 /* A text is shown on terminals and written to files of lines: no control characters. */
@@ -174,20 +174,18 @@ static bool is_good_text(const oct_scalar *value, oct_flaw *flaw)
     const char *end = value->text + value->length;
     size_t bytes;
     if (value->length > OCT_RECIPE_TEXT_MAX) {
-        write_flaw(flaw, "a text of %zu bytes; at most %d are allowed", value->length,
-                   OCT_RECIPE_TEXT_MAX);
+        set_flaw(flaw, "a text of %zu bytes; at most %d are allowed", value->length,
+                 OCT_RECIPE_TEXT_MAX);
         return false;
     }
     for (const char *at = value->text; at < end; at += bytes) {
         int32_t code = oct_utf8(at, end, &bytes);
         if (code < 0) {
-            write_flaw(flaw, "byte 0x%02x is not UTF-8; write the text in UTF-8",
-                       (unsigned char)*at);
+            set_flaw(flaw, "byte 0x%02x is not UTF-8; write the text in UTF-8", (unsigned char)*at);
             return false;
         }
         if (code < 0x20 || (code >= 0x7f && code < 0xa0)) {
-            write_flaw(flaw, "a control character (U+%04X) in a text; leave it out",
-                       (unsigned)code);
+            set_flaw(flaw, "a control character (U+%04X) in a text; leave it out", (unsigned)code);
             return false;
         }
     }
@@ -204,17 +202,17 @@ static oct_status parse_text_item(oct_texts *list, const oct_scalar *item, oct_f
 {
     oct_shown shown = oct_show(item->text, item->length);
     if (item->length == 0 && item->plain)
-        write_flaw(flaw, "an empty value; leave out the comma or write a text");
+        set_flaw(flaw, "an empty value; leave out the comma or write a text");
     else if (item->length == 0)
-        write_flaw(flaw, "an empty text; write at least one character");
+        set_flaw(flaw, "an empty text; write at least one character");
     else if (strlen(item->text) != item->length)
-        write_flaw(flaw, "a NUL character in the text; leave it out");
+        set_flaw(flaw, "a NUL character in the text; leave it out");
     else if (is_null(item))
-        write_flaw(flaw, "'%s' is not a text; leave it out", shown.text);
+        set_flaw(flaw, "'%s' is not a text; leave it out", shown.text);
     else if (is_good_text(item, flaw))
         for (int i = 0; i < list->count && flaw->text[0] == '\0'; i++)
             if (strcmp(list->value[i], item->text) == 0)
-                write_flaw(flaw, "'%s' is in the list twice; keep one of them", shown.text);
+                set_flaw(flaw, "'%s' is in the list twice; keep one of them", shown.text);
     if (flaw->text[0]) return OCT_OK;
     OCT_TRY(oct_strdup(&list->value[list->count], item->text));
     list->count++;
@@ -227,18 +225,18 @@ oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scal
     int most = key->kind == OCT_KEY_REALS ? OCT_REALS_MAX : OCT_TEXTS_MAX;
     oct_flaw own = {""};
     if (list->count == most) {
-        write_flaw(flaw, "more than %d values; a list holds at most %d", most, most);
+        set_flaw(flaw, "more than %d values; a list holds at most %d", most, most);
         return OCT_OK;
     }
     if (key->kind == OCT_KEY_TEXTS)
         OCT_TRY(parse_text_item(&list->texts, item, &own));
     else if (item->length == 0 && item->plain)
-        write_flaw(&own, "an empty value; leave out the comma or write a number");
+        set_flaw(&own, "an empty value; leave out the comma or write a number");
     else
         parse_real(key, item, &list->reals.value[list->count], &own);
     if (key->kind == OCT_KEY_REALS && !own.text[0]) list->reals.count++;
     if (own.text[0])
-        write_flaw(flaw, "item %d: %.600s", list->count + 1, own.text);
+        set_flaw(flaw, "item %d: %.600s", list->count + 1, own.text);
     else
         list->count++;
     return OCT_OK;
@@ -293,13 +291,13 @@ static void report_no_list(const oct_key *key, const oct_scalar *value, oct_flaw
     bool bracketed = value->length > 0 && strpbrk(value->text, "[]");
     bool one = key->kind == OCT_KEY_REALS ? oct_parse_f64(value->text, &number) : !bracketed;
     if (value->plain && one)
-        write_flaw(flaw,
-                   key->kind == OCT_KEY_REALS ? "%s is not a list; write [%s]"
-                                              : "'%s' is not a list; write [%s]",
-                   shown.text, shown.text);
+        set_flaw(flaw,
+                 key->kind == OCT_KEY_REALS ? "%s is not a list; write [%s]"
+                                            : "'%s' is not a list; write [%s]",
+                 shown.text, shown.text);
     else
-        write_flaw(flaw, "'%s' is not a list; write %.500s", shown.text,
-                   oct_key_expects(key, false, &expects));
+        set_flaw(flaw, "'%s' is not a list; write %.500s", shown.text,
+                 oct_key_expects(key, false, &expects));
 }
 
 /* Reads "[0.1, 0.2]", as it stands on the command line. */
@@ -327,7 +325,7 @@ static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_re
         item.text = one;
         OCT_TRY_OUT(oct_key_parse_item(key, &list, &item, flaw));
         if (text + length < end && text[length] == ']' && !flaw->text[0])
-            write_flaw(flaw, "'%s' has text after its first ]; write one list", shown.text);
+            set_flaw(flaw, "'%s' has text after its first ]; write one list", shown.text);
         text = skip_blanks(text + length + 1);
     }
     if (flaw->text[0] == '\0') oct_key_take_list(key, recipe, &list);
@@ -349,14 +347,14 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
     if (value->length == 0 && (value->plain || !is_text)) {
         oct_key_expects(key, false, &expects);
         if (!standard)
-            write_flaw(flaw, "empty value; write %.500s", expects.text);
+            set_flaw(flaw, "empty value; write %.500s", expects.text);
         else
-            write_flaw(flaw, "empty value; write %.500s, or null for the default (%s)",
-                       expects.text, *standard ? standard : "\"\"");
+            set_flaw(flaw, "empty value; write %.500s, or null for the default (%s)", expects.text,
+                     *standard ? standard : "\"\"");
         return OCT_OK;
     }
     if (strlen(value->text) != value->length) {
-        write_flaw(flaw, "a NUL character in the value; leave it out");
+        set_flaw(flaw, "a NUL character in the value; leave it out");
         return OCT_OK;
     }
     switch (key->kind) {
@@ -378,7 +376,7 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
     case OCT_KEY_NAME:
     case OCT_KEY_TEXT:
         if (value->length == 0 && !(standard && *standard == '\0'))
-            write_flaw(flaw, "an empty text; write at least one character");
+            set_flaw(flaw, "an empty text; write at least one character");
         else if (is_good_text(value, flaw)) {
             OCT_TRY(oct_strdup(&copy, value->text));
             oct_free(field);
