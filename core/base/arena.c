@@ -190,6 +190,7 @@ static bool find_gap(const oct_arena *arena, size_t size, block **above, char **
     return middle_gap(arena) >= size;
 }
 
+/* Cuts a block from the top of the smallest gap of the base that holds it; NULL: none does. */
 static block *borrow_from_base(oct_arena *arena, size_t size)
 {
     block *above;
@@ -202,6 +203,7 @@ static block *borrow_from_base(oct_arena *arena, size_t size)
     return head;
 }
 
+/* Gives a block of its own, and counts by how much the base is too small for it. */
 static block *borrow_alone(oct_arena *arena, size_t size)
 {
     block *head;

@@ -163,6 +163,7 @@ static oct_status keep_total(oct_replay *r, const void *total, size_t bytes)
     return OCT_OK;
 }
 
+/* Gives the next total that was kept. */
 static oct_status read_total(oct_replay *r, void *total, size_t bytes)
 {
     OCT_CHECK(r->used - r->at >= bytes, OCT_DEFECT,

@@ -61,6 +61,7 @@ static void count_bytes(size_t bytes)
     }
 }
 
+/* Counts down to the allocation that a test wants to fail (oct_mem_fail_after). */
 static bool must_fail_for_test(void)
 {
     int64_t left = atomic_load(&fail_countdown);

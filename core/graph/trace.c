@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+/* Gives the tensor the next number of a value; producer: its node, -1 of an input of the model. */
 static oct_status add_value(oct_trace *trace, oct_tensor *tensor, int64_t producer)
 {
     OCT_TRY(

@@ -22,6 +22,7 @@ static int64_t grad_words(const oct_conv_config *c)
     return oct_row_words(c->kernel, c->numerics == OCT_NUMERICS_BF16, outs);
 }
 
+/* Plans the panels of packed weights, and the rows and runs of a direction. */
 static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_direction direction)
 {
     const oct_conv_shape *s = &c->shape;
@@ -213,6 +214,7 @@ read_halves(const tap_columns *t, int64_t at, int64_t columns, uint32_t *restric
         half[c] = 0;
 }
 
+/* Packs pairs of outputs as words of two bfloat16, panel by panel. */
 OCT_CLONES
 static void pack_pairs(const oct_float_kernel *k, const tap_columns *t)
 {
@@ -231,6 +233,7 @@ static void pack_pairs(const oct_float_kernel *k, const tap_columns *t)
     }
 }
 
+/* Packs outputs as words of one float. */
 static void pack_floats(const oct_float_kernel *k, const tap_columns *t)
 {
     int64_t at = t->at;

@@ -29,6 +29,7 @@ static int64_t strip_lines(const oct_depthwise_plan *p, int64_t lines)
     return (lines - 1) * p->step_h + (p->kernel_h - 1) * p->dilation_h + 1;
 }
 
+/* Plans the strip: forward over the input; backward over the gradient of the output, whose positions are a stride apart. */
 static oct_depthwise_plan plan_of(const oct_conv_shape *s, oct_direction direction)
 {
     const bool forward = direction == OCT_FORWARD;
@@ -211,6 +212,7 @@ static void multiply_5x5(const windows *v, const float *weight, const float *sta
     multiply_small(5, 5, v, weight, start, start_step, y, y_step);
 }
 
+/* The same for a kernel of any size, whose weights are read again for each window. */
 OCT_CLONES
 static void multiply_any(const windows *v, const float *weight, const float *start,
                          int64_t start_step, float *y, int64_t y_step)
@@ -270,6 +272,7 @@ static void add_products_5x5(const windows *v, const float *grad, int64_t grad_s
     add_products_small(5, 5, v, grad, grad_step, sums);
 }
 
+/* The same for a kernel of any size, one tap after the other. */
 OCT_CLONES
 static void add_products_any(const windows *v, const float *grad, int64_t grad_step, float *sums)
 {
@@ -320,6 +323,7 @@ static bool is_square(const windows *v, int64_t size)
     return v->kernel_h == size && v->kernel_w == size && v->tap_across == LANES;
 }
 
+/* Multiplies both halves of a vector of channels by the loop for this kernel. */
 static void multiply_windows(windows v, const float *weight, const float *start, int64_t start_step,
                              float *y, int64_t y_step)
 {
@@ -330,6 +334,7 @@ static void multiply_windows(windows v, const float *weight, const float *start,
         f(&v, weight + i, start + i, start_step, y + i, y_step);
 }
 
+/* The same for the gradient of the weights. */
 static void add_window_products(windows v, const float *grad, int64_t grad_step, float *sums)
 {
     add_products_fn *f = is_square(&v, 3)   ? add_products_3x3

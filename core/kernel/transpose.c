@@ -18,6 +18,7 @@ static inline quad quad_at(const float *at)
     return value;
 }
 
+/* Transposes 4 x 4 floats: pairs of rows are interleaved, then pairs of these. */
 static inline void transpose_four(const float *from, int64_t from_pitch, float *to,
                                   int64_t to_pitch)
 {

@@ -53,6 +53,7 @@ int32_t oct_output_class(const oct_output_row *row)
     return class;
 }
 
+/* Adds the rows leaf by leaf, or, where the metric only counts, all in one; then over ranks. */
 static oct_status sum_all_rows(const oct_metric *metric, const oct_collective *group,
                                const oct_leaves *leaves, const oct_output_rows *rows,
                                double *numbers)

@@ -75,6 +75,7 @@ static int64_t auc_numbers(int64_t n)
     return n * AUC_NUMBERS;
 }
 
+/* Sums the pairs of a column; `below`: negative rows that come after those at hand. */
 static void sum_pairs(const oct_ranked *sorted, int64_t count, int64_t column, double *numbers)
 {
     double *sums = numbers + column * AUC_NUMBERS;
@@ -104,6 +105,7 @@ static int64_t ap_numbers(int64_t n)
     return n * AP_NUMBERS;
 }
 
+/* Sums the precision at each positive row: the share of positive rows among those up to it. */
 static void sum_precision(const oct_ranked *sorted, int64_t count, int64_t column, double *numbers)
 {
     double *sums = numbers + column * AP_NUMBERS, hits = 0;

@@ -42,6 +42,7 @@ static uint32_t param_number(const init_walk *walk, const oct_module *module,
     return walk->next + i;
 }
 
+/* Sets the initial values of one module by its type (oct_init_parameters). */
 static oct_status init_module(void *user, oct_module *module)
 {
     init_walk *walk = user;

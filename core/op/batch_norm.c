@@ -335,6 +335,7 @@ static void make_input_grad(const oct_context *cx, const bn_saved *v, const oct_
     }
 }
 
+/* The gradient of x takes the sums of grad and grad * (x - mean) over each group, if its statistics were the batch's. */
 static void batch_norm_backward(oct_context *cx, oct_node *node)
 {
     const bn_saved *v = node->saved;

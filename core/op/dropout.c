@@ -22,6 +22,7 @@ typedef struct dropout_draws {
     float factor;       /* 1 / (1 - p) */
 } dropout_draws;
 
+/* Draws the key of this call, which all its values share. */
 static dropout_draws begin_draws(oct_context *cx, double p)
 {
     uint32_t words[4];

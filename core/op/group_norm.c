@@ -147,6 +147,7 @@ static void norm_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
+/* Runs and records either norm, whose sets `v` has. */
 static oct_tensor *normalize(oct_context *cx, const char *op, oct_tensor *x, const norm_saved *v)
 {
     const norm_sets *s = &v->sets;

@@ -22,6 +22,7 @@ static float weight_of_high(const oct_resize_place *place)
     return (float)((double)place->part / (double)place->unit);
 }
 
+/* at: the number of the output pixel, row by row. */
 static corners corners_of(const resize *r, int64_t at)
 {
     const oct_resize_place y = oct_resize_place_of(r->mode, at / r->ow, r->h, r->oh);

@@ -7,6 +7,7 @@ typedef struct mean_view {
     int64_t outer, count, inner;
 } mean_view;
 
+/* Each value gets an equal share of the gradient of its mean. */
 static void mean_backward(oct_context *cx, oct_node *node)
 {
     const mean_view v = *(const mean_view *)node->saved;

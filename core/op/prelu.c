@@ -21,20 +21,6 @@ static prelu_layout layout_of(const oct_tensor *x, const oct_param *weight)
                           .step = oct_numel(&weight->value) > 1};
 }
 
-static void prelu_sample(const prelu_layout *l, const float *x, const float *weight, float *y)
-{
-    for (int64_t r = 0; r < l->rows; r++, x += l->channels, y += l->channels)
-        for (int64_t c = 0; c < l->channels; c++)
-            y[c] = x[c] > 0.0F ? x[c] : weight[c * l->step] * x[c];
-}
-
-static void scale_grad(const prelu_layout *l, const float *x, const float *weight, float *grad)
-{
-    for (int64_t r = 0; r < l->rows; r++, x += l->channels, grad += l->channels)
-        for (int64_t c = 0; c < l->channels; c++)
-            grad[c] = x[c] > 0.0F ? grad[c] : weight[c * l->step] * grad[c];
-}
-
 /* Adds what n channels of some rows give to the gradients of their weights: x times the gradient, where x is not
  * above 0. Rows are added in ascending order. */
 static void add_leaf_grad(const prelu_layout *l, int64_t rows, int64_t n, const float *x,
@@ -51,6 +37,7 @@ static void add_leaf_grad(const prelu_layout *l, int64_t rows, int64_t n, const 
     if (!l->step) *grads += (float)total;
 }
 
+/* Adds to the rows of all leaves, some channels at a time. */
 static void add_weight_grads(const oct_context *cx, const prelu_layout *l, const float *x,
                              const float *grad, float *sums)
 {
@@ -69,15 +56,19 @@ void oct_prelu_add_grads(oct_context *cx, oct_param *weight, oct_tensor *x, cons
                          float *grad)
 {
     const prelu_layout l = layout_of(x, weight);
-    const int64_t samples = oct_samples(x), n = l.rows * l.channels;
+    const int64_t samples = oct_samples(x);
     float *sums = oct_leaf_grads_begin(cx, weight);
     if (sums) {
         add_weight_grads(cx, &l, values, grad, sums);
         oct_leaf_grads_end(cx, weight);
     }
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++)
-        scale_grad(&l, values + i * n, oct_f32(&weight->value), grad + i * n);
+    for (int64_t row = 0; row < samples * l.rows; row++) {
+        const float *from = values + row * l.channels, *slope = oct_f32(&weight->value);
+        float *to = grad + row * l.channels;
+        for (int64_t c = 0; c < l.channels; c++)
+            to[c] = from[c] > 0.0F ? to[c] : slope[c * l.step] * to[c];
+    }
     oct_add_grad(cx, x, grad);
 }
 
@@ -103,10 +94,14 @@ oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
     const prelu_layout l = layout_of(x, weight);
-    const int64_t samples = oct_samples(x), n = l.rows * l.channels;
+    const int64_t samples = oct_samples(x);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++)
-        prelu_sample(&l, oct_f32(x) + i * n, oct_f32(&weight->value), oct_f32(y) + i * n);
+    for (int64_t row = 0; row < samples * l.rows; row++) {
+        const float *from = oct_f32(x) + row * l.channels, *slope = oct_f32(&weight->value);
+        float *to = oct_f32(y) + row * l.channels;
+        for (int64_t c = 0; c < l.channels; c++)
+            to[c] = from[c] > 0.0F ? from[c] : slope[c * l.step] * from[c];
+    }
     oct_node *node = oct_record(cx, "prelu", prelu_backward, &x, 1, true, y);
     if (node) oct_param_used(cx, weight);
     return oct_node_save(cx, node, &weight, sizeof(oct_param *)) ? y : NULL;

@@ -27,6 +27,7 @@ static void softmax_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
+/* In double, and rounded once. */
 oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;

@@ -64,6 +64,7 @@ static void fold_sums(double *sums, int count)
             sums[i] += sums[i + step];
 }
 
+/* Each lane sums every LANES-th square, whatever the vectors of the machine are. */
 OCT_CLONES
 static double sum_chunk_squares(const float *x, int64_t n)
 {

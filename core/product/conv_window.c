@@ -30,6 +30,7 @@ static reach reach_backward(const oct_conv_axis *a, int64_t top)
     return (reach){first, (last - first) / a->step + 1};
 }
 
+/* Which taps a position reaches: forward those that look into the input. */
 static reach reach_of(const oct_conv_axis *a, int64_t at)
 {
     if (a->backward) return reach_backward(a, at + a->padding);
@@ -69,6 +70,7 @@ static void list_reaches(const oct_conv_axis *a, reach *list, int64_t *number)
     }
 }
 
+/* Describes one side of the geometry, and counts the different reaches of its positions. */
 static oct_conv_axis axis_of(const oct_conv_shape *s, oct_direction direction, bool vertical)
 {
     const int64_t in = vertical ? s->in_h : s->in_w, out = vertical ? s->out_h : s->out_w;

@@ -8,6 +8,7 @@ typedef struct sample_plane {
     int64_t positions, channels;
 } sample_plane;
 
+/* The last dimension is the channels, those between it and the batch are positions. */
 static sample_plane plane_of(const oct_shape *shape)
 {
     sample_plane p = {.positions = 1,

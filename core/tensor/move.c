@@ -68,6 +68,7 @@ static void add_loop(plane_walk *w, int64_t size, int64_t stride)
     w->stride[w->dims++] = stride;
 }
 
+/* Simplifies the loops of a map, and begins at the first plane. */
 static plane_walk begin_walk(const oct_move_map *map)
 {
     plane_walk w = {.place = map->offset};

@@ -42,6 +42,7 @@ static double class_share(const oct_output_row *row, const oct_loss_options *o, 
     return o->class_weights[k] / row_weight(row, o);
 }
 
+/* The value with weights of classes: each class counts by its share. */
 static double weighted_value(const oct_output_row *row, const oct_loss_options *o)
 {
     const double norm = norm_of(row);
@@ -80,6 +81,7 @@ static double wanted_sum(const oct_output_row *row, double smoothing)
     return (1 - smoothing) * sum + smoothing;
 }
 
+/* Its derivative: softmax times the sum of what the classes should have, minus what each should. */
 static void weighted_grad(const oct_output_row *row, const oct_loss_options *o,
                           oct_loss_scale scale, float *grad)
 {
