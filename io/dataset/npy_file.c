@@ -172,9 +172,10 @@ static oct_status read_header(oct_array *a, char **text, int64_t *begin, size_t 
     return oct_span_read(&a->span, *begin, *text, *bytes, a->name);
 }
 
-/* Reads the header; the span is then that of the numbers. */
+/* Reads the header; the span is then that of the numbers, and holds what the header says, neither more nor less. */
 static oct_status read_array_header(oct_array *a, bool *other)
 {
+    char shape[96];
     char *text = NULL;
     int64_t begin = 0;
     size_t bytes = 0;
@@ -187,7 +188,13 @@ static oct_status read_array_header(oct_array *a, bool *other)
     if (other && *other) return OCT_OK;
     a->span.begin += begin + (int64_t)bytes;
     a->span.size -= begin + (int64_t)bytes;
-    return oct_array_check_size(a);
+    const int64_t numel = oct_shape_numel(&a->shape);
+    OCT_CHECK(numel >= 0 && numel <= INT64_MAX / 8 && numel * (int64_t)a->bytes == a->span.size,
+              OCT_DATA,
+              "%s: is damaged or cut short: %s numbers of %zu bytes are not the %" PRId64
+              " bytes that are there",
+              a->name, oct_shape_text(&a->shape, shape), a->bytes, a->span.size);
+    return OCT_OK;
 }
 
 oct_status oct_npy_take(oct_array *array, oct_span *span, const char *name, bool *other)

@@ -40,19 +40,6 @@ oct_status oct_span_read(const oct_span *span, int64_t at, void *to, size_t byte
     return OCT_OK;
 }
 
-oct_status oct_array_check_size(const oct_array *array)
-{
-    char shape[96];
-    const int64_t numel = oct_shape_numel(&array->shape);
-    OCT_CHECK(numel >= 0 && numel <= INT64_MAX / 8 &&
-                  numel * (int64_t)array->bytes == array->span.size,
-              OCT_DATA,
-              "%s: is damaged or cut short: %s numbers of %zu bytes are not the %" PRId64
-              " bytes that are there",
-              array->name, oct_shape_text(&array->shape, shape), array->bytes, array->span.size);
-    return OCT_OK;
-}
-
 bool oct_array_whole(const oct_array *a, const uint8_t *at, int64_t *value)
 {
     uint64_t bits = 0;

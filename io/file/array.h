@@ -35,8 +35,6 @@ struct oct_array {
     void (*drop)(oct_array *array);
 };
 
-/* Checks that span holds what kind, bytes and shape say, neither more nor less. */
-oct_status oct_array_check_size(const oct_array *array) OCT_NODISCARD;
 oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count,
                           void *to) OCT_NODISCARD;
 /* Reads numbers as samples have them: bytes as bytes, all other numbers as floats. */
