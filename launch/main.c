@@ -47,16 +47,6 @@ static void prepare_process(void)
     signal(SIGXFSZ, SIG_IGN); /* and so is the limit on file sizes */
 }
 
-/* Prints the help of a command, or of the whole program (NULL). */
-static oct_status print_help(const oct_command *command)
-{
-    oct_text text = {0};
-    oct_status status = command ? oct_help_command(command, &text) : oct_help_overview(&text);
-    if (status == OCT_OK) status = oct_print("%s", text.data);
-    oct_text_free(&text);
-    return status;
-}
-
 /* Whether --help is among the words before "--". */
 static bool asks_for_help(int argc, char **argv)
 {
@@ -169,14 +159,18 @@ static oct_status run_main(int argc, char **argv, int rank)
     OCT_TRY(grow_stack());
     OCT_TRY(oct_cpu_check());
     OCT_TRY(oct_float_kernel_check());
-    if (argc < 2) return rank == 0 ? print_help(NULL) : OCT_OK;
-    if (strcmp(argv[1], "--version") == 0)
-        return rank == 0 ? oct_print("octet %s\n", OCT_VERSION) : OCT_OK;
-    if (asks_for_help(1, argv + 1)) return rank == 0 ? print_help(NULL) : OCT_OK;
+    const bool asks_version = argc > 1 && strcmp(argv[1], "--version") == 0;
+    const bool asks_overview = argc < 2 || asks_for_help(1, argv + 1);
+    if (asks_version || asks_overview) {
+        if (rank == 0 && asks_version) oct_print("octet %s\n", OCT_VERSION);
+        if (rank == 0 && asks_overview) oct_print_help(NULL);
+        return OCT_OK;
+    }
     const oct_command *command = oct_command_find(argv[1]);
     if (!command) return fail_unknown_command(argv[1]);
-    if (asks_for_help(argc - 2, argv + 2)) return rank == 0 ? print_help(command) : OCT_OK;
-    return run_command(command, argc, argv);
+    if (!asks_for_help(argc - 2, argv + 2)) return run_command(command, argc, argv);
+    if (rank == 0) oct_print_help(command);
+    return OCT_OK;
 }
 
 /* Ranks that have not synchronized yet may all have found the same mistake, or only this one may have. Under

@@ -14,18 +14,40 @@ typedef struct oct_option {
     int64_t min, max;            /* of a count */
 } oct_option;
 
+/* Rows of a table of options. letter: 'o' for -o, or 0. */
+#define OCT_SWITCH(letter, name, help)                                                             \
+    {                                                                                              \
+        name, letter, OCT_OPT_FLAG, NULL, help, 0, 0                                               \
+    }
+#define OCT_TEXT(letter, name, argument, help)                                                     \
+    {                                                                                              \
+        name, letter, OCT_OPT_TEXT, argument, help, 0, 0                                           \
+    }
+#define OCT_NUMBER(letter, name, argument, min, max, help)                                         \
+    {                                                                                              \
+        name, letter, OCT_OPT_COUNT, argument, help, min, max                                      \
+    }
+/* Options of several commands. */
+#define OCT_OPTION_DATA                                                                            \
+    OCT_TEXT(0, "--data", "FOLDER", "folder of the data set, if it is not where the run had it")
+#define OCT_OPTION_RANKS                                                                           \
+    OCT_NUMBER(0, "--ranks", "N", 1, 4096,                                                         \
+               "run on N ranks, started with mpirun; the result is that of one rank")
+
 enum { OCT_ARGS_MAX = 256 };
+
+typedef struct oct_option_value {
+    bool given;
+    const char *text; /* NULL: not given */
+    int64_t count;
+} oct_option_value;
 
 /* The words are in their order; each option of the command's table, in its order, says whether it was
  * given and its value. */
 typedef struct oct_args {
     const char *word[OCT_ARGS_MAX];
     size_t num_words;
-    struct {
-        bool given;
-        const char *text; /* NULL: not given */
-        int64_t count;
-    } option[32];
+    oct_option_value option[32];
     bool json, quiet, verbose; /* --json, -q, -v: every command has them */
     const char *progress;      /* --progress bar|lines|none, or NULL */
     bool allow_plugins;        /* --allow-plugins: those that a checkpoint or model names */

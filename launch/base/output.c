@@ -1,8 +1,8 @@
 /* What the program prints: results on stdout, failures on stderr.
  *
- * Every failure of stdout is seen: the first one sticks in the stream's error flag, and its reason is taken when it
- * happens. All errors have one grammar: "octet: error: " and a sentence, its context indented below. The text is composed
- * first and written at once, so lines of several processes do not mix. */
+ * The first failure of stdout sticks, with its reason, until oct_print_flush reports it. All errors have one grammar:
+ * "octet: error: " and a sentence, its context indented below. The text is composed first and written at once, so lines of
+ * several processes do not mix. */
 #include "launch/base/output.h"
 
 #include "core/base/log.h"
@@ -16,48 +16,52 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool reader_left;
+static bool writes_no_more; /* the reader left, or a write failed */
+static int first_error;     /* errno of that write; 0: none */
+
+static void fail_to_write(int error)
+{
+    if (writes_no_more) return;
+    writes_no_more = true;
+    first_error = error == EPIPE ? 0 : error;
+}
 
 oct_status oct_print_failed(int error)
 {
-    reader_left = error == EPIPE;
-    if (reader_left) return OCT_OK;
-    return oct_fail(OCT_RESOURCE, "standard output: cannot write results: %s", strerror(error));
+    fail_to_write(error);
+    if (first_error == 0) return OCT_OK;
+    return oct_fail(OCT_RESOURCE, "standard output: cannot write results: %s",
+                    strerror(first_error));
 }
 
-static oct_status cannot_write(void)
-{
-    return oct_print_failed(errno);
-}
-
-oct_status oct_print(const char *format, ...)
+void oct_print(const char *format, ...)
 {
     va_list list;
     char *text = NULL;
-    if (reader_left) return OCT_OK;
+    if (writes_no_more) return;
     va_start(list, format);
-    int length = oct_vsnprintf(NULL, 0, format, list);
+    const int length = oct_vsnprintf(NULL, 0, format, list);
     va_end(list);
-    OCT_TRY(oct_alloc(&text, (size_t)(length > 0 ? length : 0) + 1, 1));
+    if (length < 0 || oct_alloc(&text, (size_t)length + 1, 1) != OCT_OK) {
+        fail_to_write(ENOMEM);
+        return;
+    }
     va_start(list, format);
-    int written = oct_vsnprintf(text, (size_t)length + 1, format, list);
+    oct_vsnprintf(text, (size_t)length + 1, format, list);
     va_end(list);
     oct_text_clean(text);
-    if (written >= 0) written = fputs(text, stdout);
+    if (fputs(text, stdout) < 0) fail_to_write(errno);
     oct_free(&text);
-    return written < 0 ? cannot_write() : OCT_OK;
 }
 
-oct_status oct_print_json(json_t *document)
+void oct_print_json(json_t *document)
 {
-    OCT_CHECK(document, OCT_RESOURCE, "not enough memory for the results as JSON");
-    int failed = reader_left ? 0
-                             : json_dumpf(document, stdout,
-                                          JSON_INDENT(1) | JSON_REAL_PRECISION(9) |
-                                              JSON_ENSURE_ASCII | JSON_ENCODE_ANY);
+    const size_t flags =
+        JSON_INDENT(1) | JSON_REAL_PRECISION(9) | JSON_ENSURE_ASCII | JSON_ENCODE_ANY;
+    if (!document) fail_to_write(ENOMEM);
+    if (!writes_no_more && json_dumpf(document, stdout, flags) != 0) fail_to_write(errno);
     json_decref(document);
-    if (failed) OCT_TRY(cannot_write());
-    return oct_print("\n");
+    oct_print("\n");
 }
 
 json_t *oct_json_number(double value)
@@ -80,8 +84,8 @@ oct_status oct_json_text(oct_text *text, const json_t *document, size_t flags)
 
 oct_status oct_print_flush(void)
 {
-    if (reader_left) return OCT_OK;
-    return fflush(stdout) != 0 || ferror(stdout) ? cannot_write() : OCT_OK;
+    if (!writes_no_more && fflush(stdout) != 0) fail_to_write(errno);
+    return writes_no_more ? oct_print_failed(first_error) : OCT_OK;
 }
 
 /* Failures. */

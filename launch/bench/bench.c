@@ -1,4 +1,4 @@
-/* What figures share: how one is printed, its times, and the short run that it is taken on. */
+/* What figures share: printing, times, and the short run of a model. */
 #include "launch/bench/bench.h"
 
 #include "core/base/int_math.h"
@@ -17,13 +17,11 @@
 #include <string.h>
 #include <time.h>
 
-oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...)
+void oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...)
 {
-    OCT_CHECK(figure, OCT_RESOURCE, "not enough memory for the results as JSON");
     if (bench->figures) {
-        OCT_CHECK(json_array_append_new(bench->figures, figure) == 0, OCT_RESOURCE,
-                  "not enough memory for the results as JSON");
-        return OCT_OK;
+        if (json_array_append_new(bench->figures, figure) != 0) oct_print_json(NULL);
+        return;
     }
     json_decref(figure);
     char line[512];
@@ -31,7 +29,7 @@ oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format,
     va_start(list, format);
     oct_vsnprintf(line, sizeof line, format, list);
     va_end(list);
-    return oct_print("%s\n", line);
+    oct_print("%s\n", line);
 }
 
 void oct_bench_fill(uint8_t *bytes, int64_t n, uint32_t sub)
@@ -112,47 +110,6 @@ oct_timing oct_timings_median(oct_timings *timings)
         .least = timings->seconds[0],
         .cpu = oct_median(timings->cpu, timings->count),
     };
-}
-
-/* A figure of batches is one object, or one line. */
-
-oct_status oct_figure_print(oct_bench *bench, const oct_figure *t, oct_timings *timings)
-{
-    const int ranks = bench->session->group->size;
-    const oct_timing each = oct_timings_median(timings);
-    const double gops = 1e-9 * t->operations / each.seconds;
-    const double rate = (double)bench->batch / each.seconds;
-    const double peak = t->peak * (double)(bench->threads * ranks);
-    const bool choice = strcmp(t->mode, t->numerics) != 0;
-    char syncs[32] = "";
-    if (t->syncs > 0 && ranks > 1) oct_snprintf(syncs, sizeof syncs, ", %g syncs", t->syncs);
-    json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:i, s:I, s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, "
-        "s:s?}",
-        "bench", t->bench, "model", t->model, "mode", t->mode, "numerics", t->numerics, "batch",
-        (json_int_t)bench->batch, "ranks", ranks, "threads", (json_int_t)bench->threads, "isa",
-        oct_isa_best(), "warm_up", OCT_BENCH_WARM_UP, "steps", (json_int_t)timings->count,
-        "images_per_s", rate, "step_ms", 1e3 * each.seconds, "step_ms_least", 1e3 * each.least,
-        "step_cpu_ms", 1e3 * each.cpu, "peak_bytes_above_start", (json_int_t)t->memory.larger,
-        "peak_bytes_allocated", (json_int_t)t->memory.allocated, "peak_bytes_resident",
-        (json_int_t)t->memory.resident, "peak_phase", t->memory_phase);
-    json_t *speed =
-        json_pack("{s:I, s:f, s:f, s:f}", "multiply_adds", (json_int_t)(t->operations / 2), "gops",
-                  gops, "gops_peak", peak, "percent_of_peak", 100.0 * gops / peak);
-    if (t->syncs > 0) json_object_set_new(object, "syncs", json_real(t->syncs));
-    if (!speed || json_object_update_new(object, speed) != 0) {
-        json_decref(object);
-        object = NULL; /* no memory, which oct_bench_print reports */
-    }
-    return oct_bench_print(
-        bench, object,
-        "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64 " thread%s, %s: %.2f ms, "
-        "%.0f images/s%s, %s%s%s, %.1f Gop/s of %.1f (%.0f %%)",
-        t->bench, t->model, t->mode, choice ? " " : "", choice ? t->numerics : "", bench->batch,
-        ranks, ranks > 1 ? "s" : "", bench->threads, bench->threads > 1 ? "s" : "", oct_isa_best(),
-        1e3 * each.seconds, rate, syncs, oct_text_size((int64_t)t->memory.larger).text,
-        t->memory_phase ? " in " : "", t->memory_phase ? t->memory_phase : "", gops, peak,
-        100.0 * gops / peak);
 }
 
 /* A bench run is random data, a recipe of a few steps, and a trainer over both. */

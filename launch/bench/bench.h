@@ -1,4 +1,4 @@
-/* The figures of octet bench: a file for each, and what they share.
+/* The figures of octet bench, and what they share.
  *
  * A figure is the median of repetitions after a warm-up that does not count, on data that is random and
  * not zero. It goes to stdout as a line of text, or with --json as an object of the one document that
@@ -33,15 +33,17 @@ typedef struct oct_bench {
     json_t *figures;        /* with --json: an array */
 } oct_bench;
 
-oct_status oct_bench_step(oct_bench *bench) OCT_NODISCARD;
-oct_status oct_bench_infer(oct_bench *bench) OCT_NODISCARD;
-oct_status oct_bench_kernels(oct_bench *bench) OCT_NODISCARD;
-oct_status oct_bench_reduce(oct_bench *bench) OCT_NODISCARD;
+/* A figure, or several of one kind. */
+typedef struct oct_bench_figure {
+    const char *name;
+    oct_status (*run)(oct_bench *bench);
+    bool parallel; /* on several ranks too */
+    bool several;  /* --json gives an array */
+} oct_bench_figure;
+extern const oct_bench_figure oct_bench_step, oct_bench_infer, oct_bench_kernels, oct_bench_reduce;
 
-/* Takes the figure over (NULL is OCT_RESOURCE): it is added to the others, or without --json the line is
- * printed instead. */
-oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...) OCT_NODISCARD
-    OCT_PRINTF(3, 4);
+/* Takes the figure over: it is added to the others, or without --json the line is printed instead. */
+void oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...) OCT_PRINTF(3, 4);
 
 /* Fills n bytes with random bits, others for each `sub`. */
 void oct_bench_fill(uint8_t *bytes, int64_t n, uint32_t sub);
@@ -82,23 +84,6 @@ typedef struct oct_peak {
 } oct_peak;
 
 oct_status oct_peak_measure(oct_isa_set have, oct_peak *peak) OCT_NODISCARD;
-
-/* A figure of whole batches: time, rate, memory, and how near it comes to the processor's peak. */
-
-typedef struct oct_figure {
-    const char *bench, *model; /* "step", "resnet20" */
-    const char *mode;          /* qat, float or int8 */
-    const char *numerics;      /* of its products, where there is a choice: bf16, f32, int8 */
-    oct_memory_growth memory;  /* of rank 0 */
-    const char *memory_phase;  /* that the peak is of; NULL: there is but one */
-    double syncs;              /* of the ranks in a batch; 0: not counted */
-    double operations;         /* of the batch, over all ranks */
-    double peak;               /* Gop/s of one thread, had every product its own peak */
-} oct_figure;
-
-/* Prints the figure with the medians of the timings, each of a batch. */
-oct_status oct_figure_print(oct_bench *bench, const oct_figure *figure,
-                            oct_timings *timings) OCT_NODISCARD;
 
 /* A short run of a model on random images. */
 

@@ -11,7 +11,7 @@
 #include "core/base/rng.h"
 #include "core/kernel/blas.h"
 #include "core/kernel/conv.h"
-#include "launch/evaluate/multiply_adds.h"
+#include "launch/deploy/device.h"
 #include "quant/kernel/qconv.h"
 
 #include <inttypes.h>
@@ -45,7 +45,7 @@ typedef struct product_kind {
     const char *name;
     oct_roof roof;
     bool
-        openblas; /* the same on every instruction set, with a gathered input, whose padding is multiplied too */
+        openblas; /* the same on every instruction set; its input is gathered, so padding is multiplied too */
     /* Allocates and fills the operands; bench_layer frees what a failure left. */
     oct_status (*make)(layer_product *p);
     void (*call)(layer_product *p);
@@ -60,7 +60,7 @@ static oct_status random_codes(void *block, int64_t n, uint32_t sub)
     return OCT_OK;
 }
 
-static int64_t outputs(const layer_product *p)
+static int64_t count_outputs(const layer_product *p)
 {
     return p->samples * oct_conv_out_numel(&p->shape);
 }
@@ -81,7 +81,7 @@ static oct_status make_integers(layer_product *p)
     for (int64_t i = 0; i < weights; i++)
         if (codes[i] == INT8_MIN) codes[i] = -INT8_MAX;
     OCT_TRY(oct_alloc(&p->operand[PACKED], (size_t)plan->packed_bytes, 1));
-    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(int32_t)));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)count_outputs(p), sizeof(int32_t)));
     OCT_TRY(oct_alloc(&p->operand[SCRATCH], (size_t)plan->scratch_bytes, 1));
     OCT_TRY(oct_alloc(&p->operand[TABLES], (size_t)plan->table_bytes, 1));
     oct_qconv_plan_tables(plan, p->operand[TABLES]);
@@ -148,14 +148,14 @@ static oct_conv_pass pass_of(const layer_product *p)
 static oct_status make_forward(layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
-    OCT_TRY(make_plan(p, OCT_CONV_FORWARD, outputs(p)));
+    OCT_TRY(make_plan(p, OCT_CONV_FORWARD, count_outputs(p)));
     OCT_TRY(random_floats(&p->operand[VALUES], p->samples * oct_conv_in_numel(s), 0));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
     oct_conv_forward_pack(&p->plan, p->operand[WEIGHTS], p->operand[PACKED]);
     return OCT_OK;
 }
 
-static void forward(layer_product *p)
+static void multiply_forward(layer_product *p)
 {
     const oct_conv_pass pass = pass_of(p);
     oct_conv_forward(&p->plan, &pass, p->operand[SCRATCH]);
@@ -167,7 +167,7 @@ static oct_status random_gradient(layer_product *p, void *block)
     const int64_t rows = p->samples * s->out_h * s->out_w;
     float *grad_y = NULL;
     OCT_TRY(oct_alloc(block, (size_t)rows, p->plan.grad_row_bytes));
-    OCT_TRY(random_floats(&grad_y, outputs(p), 2));
+    OCT_TRY(random_floats(&grad_y, count_outputs(p), 2));
     oct_conv_grad_rows(&p->plan, rows, grad_y, NULL, *(void **)block);
     oct_free(&grad_y);
     return OCT_OK;
@@ -183,7 +183,7 @@ static oct_status make_grad_input(layer_product *p)
     return OCT_OK;
 }
 
-static void grad_input(layer_product *p)
+static void multiply_grad_input(layer_product *p)
 {
     const oct_conv_pass pass = pass_of(p);
     oct_conv_backward_data(&p->plan, &pass, p->operand[SCRATCH]);
@@ -201,7 +201,7 @@ static oct_status make_grad_weight(layer_product *p)
                                           : random_floats(&p->operand[WEIGHTS], inputs, 0);
 }
 
-static void grad_weight(layer_product *p)
+static void multiply_grad_weight(layer_product *p)
 {
     oct_conv_weight_pass pass = {
         .samples = p->samples, .grad = p->operand[VALUES], .sums = p->operand[RESULT]};
@@ -221,10 +221,10 @@ static oct_status make_blas(layer_product *p)
     OCT_TRY(oct_blas_init());
     OCT_TRY(random_floats(&p->operand[VALUES], rows * depth, 0));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * depth, 1));
-    return oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(float));
+    return oct_alloc(&p->operand[RESULT], (size_t)count_outputs(p), sizeof(float));
 }
 
-static void blas(layer_product *p)
+static void multiply_blas(layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t rows = p->samples * s->out_h * s->out_w, depth = oct_conv_depth(s);
@@ -243,12 +243,12 @@ static void blas(layer_product *p)
 
 static const product_kind kinds[] = {
     {"int8 forward", OCT_ROOF_INT8, false, make_integers, multiply_integers},
-    {"bf16 input gradient", OCT_ROOF_BF16, false, make_grad_input, grad_input},
-    {"bf16 weight gradient", OCT_ROOF_BF16, false, make_grad_weight, grad_weight},
-    {"f32 forward", OCT_ROOF_F32, false, make_forward, forward},
-    {"f32 input gradient", OCT_ROOF_F32, false, make_grad_input, grad_input},
-    {"f32 weight gradient", OCT_ROOF_F32, false, make_grad_weight, grad_weight},
-    {"OpenBLAS sgemm", OCT_ROOF_F32, true, make_blas, blas},
+    {"bf16 input gradient", OCT_ROOF_BF16, false, make_grad_input, multiply_grad_input},
+    {"bf16 weight gradient", OCT_ROOF_BF16, false, make_grad_weight, multiply_grad_weight},
+    {"f32 forward", OCT_ROOF_F32, false, make_forward, multiply_forward},
+    {"f32 input gradient", OCT_ROOF_F32, false, make_grad_input, multiply_grad_input},
+    {"f32 weight gradient", OCT_ROOF_F32, false, make_grad_weight, multiply_grad_weight},
+    {"OpenBLAS sgemm", OCT_ROOF_F32, true, make_blas, multiply_blas},
 };
 
 /* Their times. */
@@ -273,25 +273,25 @@ static oct_status time_calls(const oct_bench *bench, layer_product *p, double *e
     return OCT_OK;
 }
 
-static oct_status print_product(oct_bench *bench, const char *isa, const layer_product *p,
-                                double seconds, const oct_peak *peak)
+static void print_product(oct_bench *bench, const char *isa, const layer_product *p, double seconds,
+                          const oct_peak *peak)
 {
     const oct_conv_shape *s = &p->shape;
     const char *layer = oct_conv_is_depthwise(s) ? "depthwise 3x3" : "conv 3x3";
-    const int64_t multiply_adds = p->kind->openblas ? outputs(p) * oct_conv_depth(s)
+    const int64_t multiply_adds = p->kind->openblas ? count_outputs(p) * oct_conv_depth(s)
                                                     : p->samples * oct_conv_multiply_adds(s, 1, 1);
     const double gops = 2e-9 * (double)multiply_adds / seconds;
     const double most = peak->gops[p->kind->roof], percent = 100.0 * gops / most;
-    return oct_bench_print(
-        bench,
-        json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}", "bench",
-                  "kernels", "isa", isa, "product", p->kind->name, "layer", layer, "channels",
-                  (json_int_t)s->in_c, "side", (json_int_t)s->in_h, "batch", (json_int_t)p->samples,
-                  "threads", 1, "step_ms", 1e3 * seconds, "gops", gops, "gops_peak", most,
-                  "percent_of_peak", percent),
-        "%-12s %-21s %-14s %3" PRId64 " channels %2" PRId64 "x%-2" PRId64
-        " %7.1f Gop/s of %5.1f (%2.0f %%)",
-        isa, p->kind->name, layer, s->in_c, s->in_h, s->in_w, gops, most, percent);
+    oct_bench_print(bench,
+                    json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}",
+                              "bench", "kernels", "isa", isa, "product", p->kind->name, "layer",
+                              layer, "channels", (json_int_t)s->in_c, "side", (json_int_t)s->in_h,
+                              "batch", (json_int_t)p->samples, "threads", 1, "step_ms",
+                              1e3 * seconds, "gops", gops, "gops_peak", most, "percent_of_peak",
+                              percent),
+                    "%-12s %-21s %-14s %3" PRId64 " channels %2" PRId64 "x%-2" PRId64
+                    " %7.1f Gop/s of %5.1f (%2.0f %%)",
+                    isa, p->kind->name, layer, s->in_c, s->in_h, s->in_w, gops, most, percent);
 }
 
 /* This is what there is with one set of instructions. */
@@ -327,14 +327,14 @@ static oct_status bench_layer(oct_bench *bench, const bench_set *set, const prod
     double seconds;
     OCT_TRY_OUT(kind->make(&p));
     OCT_TRY_OUT(time_calls(bench, &p, &seconds));
-    OCT_TRY_OUT(print_product(bench, set->isa, &p, seconds, &set->peak));
+    print_product(bench, set->isa, &p, seconds, &set->peak);
 out:
     for (int i = 0; i < OPERANDS; i++)
         oct_free(&p.operand[i]);
     return status;
 }
 
-static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
+static oct_status bench_instruction_set(oct_bench *bench, oct_isa isa)
 {
     const oct_isa_set have = oct_cpu_isa() & ((2U << isa) - 1);
     bench_set set = {
@@ -364,11 +364,13 @@ static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
     return OCT_OK;
 }
 
-oct_status oct_bench_kernels(oct_bench *bench)
+static oct_status bench_kernels(oct_bench *bench)
 {
     const oct_isa_set have = oct_cpu_isa();
-    if (have == 1U << OCT_ISA_REF) return bench_set_of(bench, OCT_ISA_REF);
+    if (have == 1U << OCT_ISA_REF) return bench_instruction_set(bench, OCT_ISA_REF);
     for (unsigned isa = OCT_ISA_REF + 1; have >> isa; isa++)
-        if (oct_isa_has(have, (oct_isa)isa)) OCT_TRY(bench_set_of(bench, (oct_isa)isa));
+        if (oct_isa_has(have, (oct_isa)isa)) OCT_TRY(bench_instruction_set(bench, (oct_isa)isa));
     return OCT_OK;
 }
+
+const oct_bench_figure oct_bench_kernels = {"kernels", bench_kernels, false, true};

@@ -21,17 +21,16 @@ static int64_t outputs_of(const oct_answer *a)
     return oct_value_numel(a->out);
 }
 
-/* Adds the name of a class to an object, where classes have names. */
-static json_t *with_name(json_t *object, const char *names, int64_t class)
+/* Sets "name" of an object to that of a class, where classes have names; returns the object. */
+static json_t *set_name(json_t *object, const char *names, int64_t class)
 {
     if (names) json_object_set_new(object, "name", json_string(oct_class_name(names, class).text));
     return object;
 }
 
-static oct_status print_rest(int64_t count)
+static void print_rest(int64_t count)
 {
-    if (count <= 0) return OCT_OK;
-    return oct_print(" and %" PRId64 " more, which --json shows", count);
+    if (count > 0) oct_print(" and %" PRId64 " more, which --json shows", count);
 }
 
 /* One class of several: the likeliest by softmax. */
@@ -42,7 +41,7 @@ typedef struct guess {
 } guess;
 
 /* Finds the classes with the largest logits, and their softmax probabilities. */
-static int best_guesses(const float *logits, int classes, guess best[SHOWN])
+static int find_best_guesses(const float *logits, int classes, guess best[SHOWN])
 {
     double sum = 0, largest = (double)logits[0];
     int n = 0;
@@ -50,11 +49,11 @@ static int best_guesses(const float *logits, int classes, guess best[SHOWN])
         largest = fmax(largest, (double)logits[k]);
     for (int k = 0; k < classes; k++) {
         double p = exp((double)logits[k] - largest);
-        int at = n < SHOWN ? n++ : SHOWN;
+        int rank = n < SHOWN ? n++ : SHOWN;
         sum += p;
-        for (; at > 0 && best[at - 1].probability < p; at--)
-            if (at < SHOWN) best[at] = best[at - 1];
-        if (at < SHOWN) best[at] = (guess){k, p};
+        for (; rank > 0 && best[rank - 1].probability < p; rank--)
+            if (rank < SHOWN) best[rank] = best[rank - 1];
+        if (rank < SHOWN) best[rank] = (guess){k, p};
     }
     for (int i = 0; i < n; i++)
         best[i].probability /= sum;
@@ -64,27 +63,27 @@ static int best_guesses(const float *logits, int classes, guess best[SHOWN])
 static oct_status print_class(const oct_answer *a)
 {
     guess best[SHOWN] = {0};
-    const int n = best_guesses(a->y, (int)outputs_of(a), best);
-    OCT_TRY(oct_print("%s, %.1f %%", oct_class_name(a->names, best[0].class).text,
-                      100 * best[0].probability));
+    const int n = find_best_guesses(a->y, (int)outputs_of(a), best);
+    oct_print("%s, %.1f %%", oct_class_name(a->names, best[0].class).text,
+              100 * best[0].probability);
     for (int i = 1; i < n; i++)
-        OCT_TRY(oct_print("%s %s %.1f %%", i == 1 ? "; then" : ",",
-                          oct_class_name(a->names, best[i].class).text, 100 * best[i].probability));
+        oct_print("%s %s %.1f %%", i == 1 ? "; then" : ",",
+                  oct_class_name(a->names, best[i].class).text, 100 * best[i].probability);
     return OCT_OK;
 }
 
 static oct_status add_class(const oct_answer *a, json_t *object)
 {
     guess best[SHOWN] = {0};
-    const int n = best_guesses(a->y, (int)outputs_of(a), best);
+    const int n = find_best_guesses(a->y, (int)outputs_of(a), best);
     json_t *top = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(top, with_name(json_pack("{s:i, s:f}", "class", best[i].class,
-                                                       "probability", best[i].probability),
-                                             a->names, best[i].class));
+        json_array_append_new(top, set_name(json_pack("{s:i, s:f}", "class", best[i].class,
+                                                      "probability", best[i].probability),
+                                            a->names, best[i].class));
     json_object_set_new(object, "class", json_integer(best[0].class));
     json_object_set_new(object, "top", top);
-    with_name(object, a->names, best[0].class);
+    set_name(object, a->names, best[0].class);
     return OCT_OK;
 }
 
@@ -93,11 +92,10 @@ static oct_status add_class(const oct_answer *a, json_t *object)
 static oct_status print_numbers(const oct_answer *a)
 {
     const int32_t *number = a->y;
-    if (a->names && outputs_of(a) == 1)
-        return oct_print("%s", oct_class_name(a->names, number[0]).text);
-    OCT_TRY(oct_print("class"));
-    for (int64_t k = 0; k < outputs_of(a); k++)
-        OCT_TRY(oct_print(" %d", (int)number[k]));
+    const bool named = a->names && outputs_of(a) == 1;
+    oct_print("%s", named ? oct_class_name(a->names, number[0]).text : "class");
+    for (int64_t k = 0; !named && k < outputs_of(a); k++)
+        oct_print(" %d", (int)number[k]);
     return OCT_OK;
 }
 
@@ -106,7 +104,7 @@ static oct_status add_numbers(const oct_answer *a, json_t *object)
     const int32_t *number = a->y;
     if (outputs_of(a) == 1) {
         json_object_set_new(object, "class", json_integer(number[0]));
-        with_name(object, a->names, number[0]);
+        set_name(object, a->names, number[0]);
         return OCT_OK;
     }
     json_t *all = json_array();
@@ -123,32 +121,34 @@ static double probability_of(const oct_answer *a, int64_t k)
     return 1 / (1 + exp(-(double)((const float *)a->y)[k]));
 }
 
-static bool is_there(const oct_answer *a, int64_t k)
+static bool is_present(const oct_answer *a, int64_t k)
 {
     return probability_of(a, k) > 0.5;
 }
 
-static oct_status print_side(const oct_answer *a, bool there, int64_t *listed)
+/* Prints the labels that are present, or those that are not; at most LISTED of both. */
+static void print_labels_if(const oct_answer *a, bool present, int64_t *listed)
 {
     int64_t found = 0, printed = 0;
     for (int64_t k = 0; k < outputs_of(a); k++) {
-        if (is_there(a, k) != there || found++ + *listed >= LISTED) continue;
-        OCT_TRY(oct_print("%s%s %.1f %%",
-                          printed++ ? ", "
-                          : there   ? ""
-                                    : "; not ",
-                          oct_class_name(a->names, k).text, 100 * probability_of(a, k)));
+        if (is_present(a, k) != present || found++ + *listed >= LISTED) continue;
+        oct_print("%s%s %.1f %%",
+                  printed++ ? ", "
+                  : present ? ""
+                            : "; not ",
+                  oct_class_name(a->names, k).text, 100 * probability_of(a, k));
     }
     *listed += printed;
-    if (there && found == 0) return oct_print("none");
-    return print_rest(found - printed);
+    if (present && found == 0) oct_print("none");
+    print_rest(found - printed);
 }
 
 static oct_status print_labels(const oct_answer *a)
 {
     int64_t listed = 0;
-    OCT_TRY(print_side(a, true, &listed));
-    return print_side(a, false, &listed);
+    print_labels_if(a, true, &listed);
+    print_labels_if(a, false, &listed);
+    return OCT_OK;
 }
 
 static oct_status add_labels(const oct_answer *a, json_t *object)
@@ -157,9 +157,9 @@ static oct_status add_labels(const oct_answer *a, json_t *object)
     for (int64_t k = 0; k < outputs_of(a); k++)
         json_array_append_new(
             labels,
-            with_name(json_pack("{s:I, s:o, s:b}", "label", (json_int_t)k, "probability",
-                                oct_json_number(probability_of(a, k)), "there", is_there(a, k)),
-                      a->names, k));
+            set_name(json_pack("{s:I, s:o, s:b}", "label", (json_int_t)k, "probability",
+                               oct_json_number(probability_of(a, k)), "there", is_present(a, k)),
+                     a->names, k));
     json_object_set_new(object, "labels", labels);
     return OCT_OK;
 }
@@ -172,11 +172,11 @@ static oct_status print_quantities(const oct_answer *a)
     const int64_t n = outputs_of(a), listed = n < LISTED ? n : LISTED;
     for (int64_t k = 0; k < listed; k++) {
         const char *before = k == 0 ? "" : ", ";
-        OCT_TRY(a->names
-                    ? oct_print("%s%s %g", before, oct_class_name(a->names, k).text, (double)y[k])
-                    : oct_print("%s%g", before, (double)y[k]));
+        a->names ? oct_print("%s%s %g", before, oct_class_name(a->names, k).text, (double)y[k])
+                 : oct_print("%s%g", before, (double)y[k]);
     }
-    return print_rest(n - listed);
+    print_rest(n - listed);
+    return OCT_OK;
 }
 
 static oct_status add_quantities(const oct_answer *a, json_t *object)
@@ -185,7 +185,7 @@ static oct_status add_quantities(const oct_answer *a, json_t *object)
     for (int64_t k = 0; k < outputs_of(a); k++) {
         json_t *value = oct_json_number((double)((const float *)a->y)[k]);
         json_array_append_new(
-            values, a->names ? with_name(json_pack("{s:o}", "value", value), a->names, k) : value);
+            values, a->names ? set_name(json_pack("{s:o}", "value", value), a->names, k) : value);
     }
     json_object_set_new(object, "values", values);
     return OCT_OK;
@@ -203,7 +203,7 @@ static int64_t pixels_of(const oct_answer *a)
     return a->out->h * a->out->w;
 }
 
-static oct_status classes_of_pixels(const oct_answer *a, int32_t **class)
+static oct_status find_pixel_classes(const oct_answer *a, int32_t **class)
 {
     const int64_t pixels = pixels_of(a);
     OCT_TRY(oct_alloc(class, (size_t)pixels, sizeof **class));
@@ -228,14 +228,14 @@ static int by_pixels(const void *a, const void *b)
 }
 
 /* Finds the classes that are there, the largest share first. */
-static oct_status shares_of(const oct_answer *a, share **shares, size_t *count)
+static oct_status find_shares(const oct_answer *a, share **shares, size_t *count)
 {
     const size_t pixels = (size_t)pixels_of(a);
     int32_t *class = NULL;
     oct_status status = OCT_OK;
     *shares = NULL;
     *count = 0;
-    OCT_TRY_OUT(classes_of_pixels(a, &class));
+    OCT_TRY_OUT(find_pixel_classes(a, &class));
     OCT_TRY_OUT(oct_alloc(shares, pixels, sizeof **shares));
     for (size_t i = 0; i < pixels; i++)
         (*shares)[i] = (share){class[i], 1};
@@ -251,7 +251,7 @@ out:
     return status;
 }
 
-static double part_of(const oct_answer *a, const share *s)
+static double share_of(const oct_answer *a, const share *s)
 {
     return (double)s->pixels / (double)pixels_of(a);
 }
@@ -261,12 +261,11 @@ static oct_status print_map(const oct_answer *a)
     share *shares;
     size_t count;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(shares_of(a, &shares, &count));
+    OCT_TRY_OUT(find_shares(a, &shares, &count));
     for (size_t i = 0; i < count && i < LISTED; i++)
-        OCT_TRY_OUT(oct_print("%s%s %.1f %%", i == 0 ? "" : ", ",
-                              oct_class_name(a->names, shares[i].class).text,
-                              100 * part_of(a, &shares[i])));
-    status = print_rest((int64_t)count - LISTED);
+        oct_print("%s%s %.1f %%", i == 0 ? "" : ", ",
+                  oct_class_name(a->names, shares[i].class).text, 100 * share_of(a, &shares[i]));
+    print_rest((int64_t)count - LISTED);
 out:
     oct_free(&shares);
     return status;
@@ -277,22 +276,22 @@ static oct_status add_map(const oct_answer *a, json_t *object)
     share *shares;
     size_t count;
     json_t *all = json_array();
-    const oct_status status = shares_of(a, &shares, &count);
+    const oct_status status = find_shares(a, &shares, &count);
     for (size_t i = 0; i < count; i++)
         json_array_append_new(
-            all, with_name(json_pack("{s:i, s:I, s:f}", "class", (int)shares[i].class, "pixels",
-                                     (json_int_t)shares[i].pixels, "share", part_of(a, &shares[i])),
-                           a->names, shares[i].class));
+            all, set_name(json_pack("{s:i, s:I, s:f}", "class", (int)shares[i].class, "pixels",
+                                    (json_int_t)shares[i].pixels, "share", share_of(a, &shares[i])),
+                          a->names, shares[i].class));
     json_object_set_new(object, "shares", all);
     oct_free(&shares);
     return status;
 }
 
-oct_status oct_answer_picture(const oct_answer *a, oct_image *picture)
+static oct_status draw_map(const oct_answer *a, oct_image *picture)
 {
     int32_t *class = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(classes_of_pixels(a, &class));
+    OCT_TRY_OUT(find_pixel_classes(a, &class));
     OCT_TRY_OUT(oct_image_resize(picture, OCT_U8, a->out->h, a->out->w, 1));
     for (int64_t i = 0; i < pixels_of(a); i++) {
         OCT_CHECK_OUT(class[i] >= 0 && class[i] <= UINT8_MAX, OCT_DATA,
@@ -321,7 +320,8 @@ static double error_of(const oct_answer *a)
 
 static oct_status print_error(const oct_answer *a)
 {
-    return oct_print("mean squared error %.6g", error_of(a));
+    oct_print("mean squared error %.6g", error_of(a));
+    return OCT_OK;
 }
 
 static oct_status add_error(const oct_answer *a, json_t *object)
@@ -330,19 +330,19 @@ static oct_status add_error(const oct_answer *a, json_t *object)
     return OCT_OK;
 }
 
-static const oct_answer_kind answer_class = {print_class, add_class};
-static const oct_answer_kind answer_numbers = {print_numbers, add_numbers};
-static const oct_answer_kind answer_labels = {print_labels, add_labels};
-static const oct_answer_kind answer_quantities = {print_quantities, add_quantities};
-static const oct_answer_kind answer_error = {print_error, add_error};
-const oct_answer_kind oct_answer_map = {print_map, add_map};
+static const oct_answer_kind answer_class = {print_class, add_class, NULL};
+static const oct_answer_kind answer_numbers = {print_numbers, add_numbers, NULL};
+static const oct_answer_kind answer_labels = {print_labels, add_labels, NULL};
+static const oct_answer_kind answer_quantities = {print_quantities, add_quantities, NULL};
+static const oct_answer_kind answer_error = {print_error, add_error, NULL};
+static const oct_answer_kind answer_map = {print_map, add_map, draw_map};
 
 const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_value *in,
                                           const oct_value *out)
 {
     const bool numbers = out->dtype == OCT_S32, same_plane = in->h == out->h && in->w == out->w;
     const bool map = recipe->data_goal == OCT_GOAL_MAP;
-    if (map && same_plane && (!numbers || out->c == 1)) return &oct_answer_map;
+    if (map && same_plane && (!numbers || out->c == 1)) return &answer_map;
     if (numbers) return &answer_numbers;
     if (recipe->data_goal == OCT_GOAL_CLASS) return &answer_class;
     if (recipe->data_goal == OCT_GOAL_VALUES || recipe->data_goal == OCT_GOAL_NONE) {

@@ -4,10 +4,6 @@
  * every command are a table like any other, so help and parser read the same rows. */
 #include "launch/cmd/command.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 static const oct_command *const commands[] = {
 #define OCT_COMMAND(id, file) &oct_command_##file,
 #include "launch/cmd/command_list.def"
@@ -17,19 +13,19 @@ static const oct_command *const commands[] = {
 enum { JSON, QUIET, VERBOSE, PROGRESS, ALLOW_PLUGINS, ALLOW_LARGE, DEADLINE };
 
 const oct_option oct_common_options[] = {
-    [JSON] = {"--json", 0, OCT_OPT_FLAG, NULL, "results as JSON on stdout", 0, 0},
-    [QUIET] = {"--quiet", 'q', OCT_OPT_FLAG, NULL, "print errors only", 0, 0},
-    [VERBOSE] = {"--verbose", 'v', OCT_OPT_FLAG, NULL, "print more", 0, 0},
-    [PROGRESS] = {"--progress", 0, OCT_OPT_TEXT, "bar|lines|none",
-                  "progress as one drawn line, as lines, or not (default: bar in a terminal)", 0,
-                  0},
-    [ALLOW_PLUGINS] = {"--allow-plugins", 0, OCT_OPT_FLAG, NULL,
-                       "run the plug-ins that a checkpoint or model names: they are code", 0, 0},
-    [ALLOW_LARGE] = {"--allow-large", 0, OCT_OPT_FLAG, NULL,
-                     "run an int8 model however much memory and time it takes", 0, 0},
-    [DEADLINE] = {"--deadline", 0, OCT_OPT_COUNT, "S",
-                  "seconds that a rank waits for another before that is called lost (300)", 1,
-                  86400},
+    [JSON] = OCT_SWITCH(0, "--json", "results as JSON on stdout"),
+    [QUIET] = OCT_SWITCH('q', "--quiet", "print errors only"),
+    [VERBOSE] = OCT_SWITCH('v', "--verbose", "print more"),
+    [PROGRESS] =
+        OCT_TEXT(0, "--progress", "bar|lines|none",
+                 "progress as one drawn line, as lines, or not (default: bar in a terminal)"),
+    [ALLOW_PLUGINS] = OCT_SWITCH(
+        0, "--allow-plugins", "run the plug-ins that a checkpoint or model names: they are code"),
+    [ALLOW_LARGE] =
+        OCT_SWITCH(0, "--allow-large", "run an int8 model however much memory and time it takes"),
+    [DEADLINE] =
+        OCT_NUMBER(0, "--deadline", "S", 1, 86400,
+                   "seconds that a rank waits for another before that is called lost (300)"),
     {0},
 };
 
@@ -52,41 +48,33 @@ const oct_command *oct_command_find(const char *name)
     return NULL;
 }
 
-static size_t table_length(const oct_option *table)
-{
-    size_t n = 0;
-    while (table && table[n].name)
-        n++;
-    return n;
-}
-
 typedef struct parser {
     const oct_command *command;
     oct_args *args;
     int argc, next;
     char **argv;
-    struct value {
-        bool given;
-        const char *text;
-        int64_t count;
-    } common[OCT_COUNT(oct_common_options)];
+    oct_option_value common[OCT_COUNT(oct_common_options)];
 } parser;
 
 /* All problems are one record of OCT_USAGE. */
 #define PROBLEM(...) ((void)oct_fail_add(OCT_USAGE, "command line: " __VA_ARGS__))
 
-static const oct_option *match(const oct_option *table, const char *word, size_t length, size_t *i)
+/* Finds the option that a word names, and where its value goes; NULL: none. */
+static const oct_option *find_option(const oct_option *table, oct_option_value *values,
+                                     const char *word, size_t length, oct_option_value **value)
 {
-    for (*i = 0; *i < table_length(table); (*i)++) {
-        const oct_option *o = &table[*i];
-        bool is_long = strlen(o->name) == length && memcmp(o->name, word, length) == 0;
-        bool is_short = o->letter && length == 2 && word[1] == o->letter;
+    for (size_t i = 0; table && table[i].name; i++) {
+        const oct_option *o = &table[i];
+        const bool is_long = strlen(o->name) == length && memcmp(o->name, word, length) == 0;
+        const bool is_short = o->letter && length == 2 && word[1] == o->letter;
+        OCT_ASSERT(i < OPTIONS_MAX);
+        *value = &values[i];
         if (is_long || is_short) return o;
     }
     return NULL;
 }
 
-static void unknown_option(const parser *p, const char *word, size_t length)
+static void report_unknown_option(const parser *p, const char *word, size_t length)
 {
     const char *names[OPTIONS_MAX + OCT_COUNT(oct_common_options)];
     size_t n = 0;
@@ -107,46 +95,41 @@ static void unknown_option(const parser *p, const char *word, size_t length)
 static void parse_option(parser *p, const char *word)
 {
     const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
-    size_t length = equals ? (size_t)(equals - word) : strlen(word), i = 0, common = 0;
-    const oct_option *o = match(p->command->options, word, length, &i);
-    bool own = o != NULL;
-    if (!own) o = match(oct_common_options, word, length, &common);
+    const size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    oct_option_value *value;
+    const oct_option *o = find_option(p->command->options, p->args->option, word, length, &value);
+    if (!o) o = find_option(oct_common_options, p->common, word, length, &value);
     if (!o) {
-        unknown_option(p, word, length);
+        report_unknown_option(p, word, length);
         return;
     }
 
-    bool *given = own ? &p->args->option[i].given : &p->common[common].given;
-    const char **text = own ? &p->args->option[i].text : &p->common[common].text;
-    const char *value = equals ? equals + 1 : NULL;
-    if (o->kind == OCT_OPT_FLAG) {
-        if (value) PROBLEM("%s takes no value, got '%s'", o->name, value);
-    } else if (!value && p->next < p->argc) {
-        value = p->argv[p->next++];
-    }
-    if (*given && o->kind != OCT_OPT_FLAG) {
+    const bool is_switch = o->kind == OCT_OPT_FLAG;
+    const char *text = equals ? equals + 1 : NULL;
+    if (is_switch && text) PROBLEM("%s takes no value, got '%s'", o->name, text);
+    if (!is_switch && !text && p->next < p->argc) text = p->argv[p->next++];
+    if (value->given && !is_switch) {
         PROBLEM("%s is given twice; leave one out", o->name);
         return;
     }
-    *given = true;
-    if (o->kind == OCT_OPT_FLAG) return;
-    if (!value || value[0] == '\0') {
+    value->given = true;
+    if (is_switch) return;
+    if (!text || text[0] == '\0') {
         PROBLEM("%s: the value is missing; write %s %s", o->name, o->name, o->argument);
         return;
     }
-    *text = value;
+    value->text = text;
     if (o->kind != OCT_OPT_COUNT) return;
-    int64_t *count = own ? &p->args->option[i].count : &p->common[common].count;
-    if (!oct_parse_i64(value, count))
-        PROBLEM("%s %s: not a whole number; write %s %s", o->name, value, o->name, o->argument);
-    else if (*count < o->min || *count > o->max)
-        PROBLEM("%s %s: out of range; allowed: %" PRId64 " to %" PRId64, o->name, value, o->min,
+    if (!oct_parse_i64(text, &value->count))
+        PROBLEM("%s %s: not a whole number; write %s %s", o->name, text, o->name, o->argument);
+    else if (value->count < o->min || value->count > o->max)
+        PROBLEM("%s %s: out of range; allowed: %" PRId64 " to %" PRId64, o->name, text, o->min,
                 o->max);
 }
 
 /* Names the missing word as the usage does: "octet check RECIPE|MODEL ...". A word in small letters is no name
  * but the word itself. */
-static void missing_word(const oct_command *c, size_t given)
+static void report_missing_word(const oct_command *c, size_t given)
 {
     const char *usage = c->usage + strlen("octet ") + strlen(c->name) + 1;
     for (; given > 0; given--)
@@ -163,7 +146,6 @@ static void missing_word(const oct_command *c, size_t given)
 
 oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, char **argv)
 {
-    OCT_ASSERT(table_length(command->options) <= OPTIONS_MAX);
     *args = (oct_args){0};
     parser p = {.command = command, .args = args, .argc = argc, .argv = argv};
     oct_fail_clear();
@@ -182,7 +164,7 @@ oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, 
             args->word[args->num_words++] = word;
     }
     if (oct_fail_count() == 0 && args->num_words < command->min_words)
-        missing_word(command, args->num_words);
+        report_missing_word(command, args->num_words);
     else if (oct_fail_count() == 0 && args->num_words > command->max_words)
         PROBLEM("unexpected argument '%s'; usage: %s", args->word[command->max_words],
                 command->usage);

@@ -1,49 +1,34 @@
 /* octet bench takes figures of this machine (bench/). */
 #include "launch/bench/bench.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { MODEL, BATCH, LEAF, STEPS, MODE, NUMERICS, IMAGE, GROUP, THREADS, RANKS, NATIVE };
 
 static const oct_option options[] = {
-    [MODEL] = {"--model", 0, OCT_OPT_TEXT, "NAME",
-               "step, infer: a model of octet help models (step: default cnn-small)", 0, 0},
-    [BATCH] = {"--batch", 0, OCT_OPT_COUNT, "B", "step, infer: images at a time (default 64)", 1,
-               65536},
-    [LEAF] = {"--leaf", 0, OCT_OPT_COUNT, "L", "step: samples of a leaf of the batch (default 8)",
-              1, 65536},
-    [STEPS] = {"--steps", 0, OCT_OPT_COUNT, "N",
-               "repetitions that count (default: step 10, infer half a second)", 1,
-               OCT_BENCH_REPETITIONS_MAX},
-    [MODE] = {"--mode", 0, OCT_OPT_TEXT, "float|qat", "step: which (default qat)", 0, 0},
-    [NUMERICS] = {"--numerics", 0, OCT_OPT_TEXT, "bf16|f32",
-                  "step: of the backward of QAT (default bf16)", 0, 0},
-    [IMAGE] = {"--image", 0, OCT_OPT_TEXT, "HxWxC",
-               "step, infer --model: size of the images (default 32x32x3)", 0, 0},
-    [GROUP] = {"--norm-group", 0, OCT_OPT_TEXT, "GROUP",
-               "step: batch_norm.group of its recipe (default batch)", 0, 0},
-    [THREADS] = {"--threads", 0, OCT_OPT_COUNT, "T", "step, infer: threads of a rank (default 1)",
-                 1, 256},
-    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "step, reduce: start N ranks", 1, 4096},
-    [NATIVE] = {"--native", 0, OCT_OPT_FLAG, NULL,
-                "reduce: beside the MPI library's own sum, whose bits depend on the ranks", 0, 0},
+    [MODEL] = OCT_TEXT(0, "--model", "NAME",
+                       "step, infer: a model of octet help models (step: default cnn-small)"),
+    [BATCH] = OCT_NUMBER(0, "--batch", "B", 1, 65536, "step, infer: images at a time (default 64)"),
+    [LEAF] =
+        OCT_NUMBER(0, "--leaf", "L", 1, 65536, "step: samples of a leaf of the batch (default 8)"),
+    [STEPS] = OCT_NUMBER(0, "--steps", "N", 1, OCT_BENCH_REPETITIONS_MAX,
+                         "repetitions that count (default: step 10, infer half a second)"),
+    [MODE] = OCT_TEXT(0, "--mode", "float|qat", "step: which (default qat)"),
+    [NUMERICS] =
+        OCT_TEXT(0, "--numerics", "bf16|f32", "step: of the backward of QAT (default bf16)"),
+    [IMAGE] = OCT_TEXT(0, "--image", "HxWxC",
+                       "step, infer --model: size of the images (default 32x32x3)"),
+    [GROUP] = OCT_TEXT(0, "--norm-group", "GROUP",
+                       "step: batch_norm.group of its recipe (default batch)"),
+    [THREADS] =
+        OCT_NUMBER(0, "--threads", "T", 1, 256, "step, infer: threads of a rank (default 1)"),
+    [RANKS] = OCT_NUMBER(0, "--ranks", "N", 1, 4096, "step, reduce: start N ranks"),
+    [NATIVE] = OCT_SWITCH(
+        0, "--native", "reduce: beside the MPI library's own sum, whose bits depend on the ranks"),
     {0},
 };
 
-/* With --json a command that gives several lines always gives an array. */
-static const struct figure {
-    const char *name;
-    oct_status (*run)(oct_bench *bench);
-    bool parallel, several;
-} figures[] = {
-    {"step", oct_bench_step, true, false},
-    {"infer", oct_bench_infer, false, false},
-    {"kernels", oct_bench_kernels, false, true},
-    {"reduce", oct_bench_reduce, true, true},
-};
+static const oct_bench_figure *const figures[] = {&oct_bench_step, &oct_bench_infer,
+                                                  &oct_bench_kernels, &oct_bench_reduce};
 
 static oct_status read_image_size(oct_bench *bench)
 {
@@ -91,9 +76,9 @@ static oct_status read_bench(oct_bench *bench)
 static oct_status run_figure(oct_bench *bench)
 {
     const oct_collective *group = bench->session->group;
-    const struct figure *figure = NULL;
+    const oct_bench_figure *figure = NULL;
     for (size_t i = 0; i < OCT_COUNT(figures); i++)
-        if (strcmp(figures[i].name, bench->args->word[0]) == 0) figure = &figures[i];
+        if (strcmp(figures[i]->name, bench->args->word[0]) == 0) figure = figures[i];
     OCT_CHECK(figure, OCT_USAGE,
               "command line: there is no figure '%s'; choose step, infer, kernels or reduce",
               bench->args->word[0]);
@@ -105,7 +90,7 @@ static oct_status run_figure(oct_bench *bench)
     oct_status status = figure->run(bench);
     json_t *all = bench->figures;
     if (status == OCT_OK && all && group->rank == 0)
-        status = oct_print_json(json_incref(figure->several ? all : json_array_get(all, 0)));
+        oct_print_json(json_incref(figure->several ? all : json_array_get(all, 0)));
     json_decref(all);
     return status;
 }
@@ -136,20 +121,15 @@ const oct_command oct_command_bench = {
         "reduce   the sum over ranks; start it with --ranks or mpirun; --native: beside "
         "MPI_Allreduce\n"
         "\n"
-        "A figure is the median of repetitions, after 3 that do not count. Memory is the peak "
-        "above\n"
-        "what was there before the model: the larger of what the allocator gave out and what the\n"
-        "process grew by, and of a step it is said in which phase: prepare, calibrate, float or "
-        "qat.\n"
-        "Gop/s are the multiply-adds of convolutions and linear layers (two\n"
-        "operations each; a step: forward, and backward to inputs and weights; padding not "
-        "counted)\n"
-        "over the whole time, beside what the processor's units could do of them, measured then "
-        "and\n"
-        "there. --json also has the least time, and the processor's own, which other work "
-        "disturbs\n"
-        "less.\n"
-        "OCT_ISA narrows the instruction sets. Unset OPENBLAS_CORETYPE, which can halve OpenBLAS.\n"
+        "A figure is the median of repetitions, after 3 that do not count. Memory is the peak\n"
+        "above what was there before the model: the larger of what the allocator gave out and\n"
+        "what the process grew by, and of a step it is said in which phase: prepare, calibrate,\n"
+        "float or qat. Gop/s are the multiply-adds of convolutions and linear layers (two\n"
+        "operations each; a step: forward, and backward to inputs and weights; padding not\n"
+        "counted) over the whole time, beside what the processor's units could do of them,\n"
+        "measured then and there. --json also has the least time, and the processor's own, which\n"
+        "other work disturbs less. OCT_ISA narrows the instruction sets. Unset\n"
+        "OPENBLAS_CORETYPE, which can halve OpenBLAS.\n"
         "\n"
         "    octet bench step --model resnet20 --batch 64 --json\n"
         "    octet bench infer --model resnet20 --batch 1\n",

@@ -1,21 +1,16 @@
 /* octet calibrate makes an int8 model of float weights without training, and shows what that costs each layer. */
 #include "core/base/log.h"
-#include "core/base/mem.h"
 #include "io/recipe/sensitivity_file.h"
-#include "launch/base/meter.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
-#include "launch/cmd/run_recipe.h"
-#include "launch/cmd/shipped.h"
+#include "launch/cmd/recipe_args.h"
 #include "launch/session/build.h"
 #include "launch/evaluate/evaluate.h"
 #include "launch/session/job.h"
 #include "launch/deploy/layer_stats.h"
-#include "launch/evaluate/sensitivity_run.h"
+#include "launch/train/training.h"
 #include "quant/convert/convert.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { BATCHES, SQNR, RANKS };
 enum { STANDARD_BATCHES = 2 };
@@ -27,43 +22,49 @@ enum { STANDARD_BATCHES = 2 };
 typedef struct layer_verdict {
     const char *path, *type; /* borrowed from the document */
     double sqnr;             /* of its output, int8 against float; NaN: not measured */
-    double weights,
-        output; /* shares of its quantizers in the error of the network; NaN: it has none */
-    bool
-        clips; /* what is outside of its codes costs more than rounding: more bits would not help */
+    double weights, output;  /* shares of its quantizers in the network's error; NaN: none */
+    bool clips; /* values outside of its codes cost more than rounding, so more bits do not help */
     bool wants_qat, wants_16, wants_range;
 } layer_verdict;
 
-typedef struct report {
+/* The run that makes the model, and what is measured of it. */
+typedef struct calibration {
+    oct_session *session;
+    const oct_args *args;
+    oct_recipe recipe;
+    double wanted_db; /* SQNR of the output */
+    oct_dataset train, test;
+    oct_init init;
+    oct_checkpoint checkpoint;
+    oct_module *start, *model; /* float, and prepared with its scales frozen */
+    oct_program program;
+    oct_sensitivity table;
+    json_t *result;        /* of the run */
     double float_accuracy; /* percent; -1: rows have no classes */
-    json_t *document;      /* as layers.json, of float's start; owned */
-    json_t *result;        /* of the run; borrowed */
-    const oct_sensitivity *table;
-    double wanted;        /* dB of the output */
-    bool wide;            /* the target has 16-bit codes */
-    const char *observer; /* quant.observer */
+    json_t *document;      /* as layers.json, of float's start */
     /* Filled by judge_layers: */
     layer_verdict *layers;
     size_t count;
-    double sqnr;     /* of the last layer that was measured */
-    double expected; /* with what is wanted, dB */
-} report;
+    double output_db;   /* of the last layer that was measured; NaN: none was */
+    double expected_db; /* with what the layers want */
+} calibration;
 
-static double known(const json_t *value)
+static double number_or_nan(const json_t *value)
 {
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+/* The power of an error, of a signal of power 1. */
 static double noise_of(double db)
 {
     return pow(10, -db / 10);
 }
 
 /* The share of a layer's quantizer in the error of all; NaN: it has none of this kind. */
-static double share_of(const report *r, const char *path, bool activation, double all)
+static double share_of(const calibration *c, const char *path, bool activation, double all)
 {
-    for (size_t i = 0; i < r->table->count; i++) {
-        const oct_sensitivity_row *row = &r->table->rows[i];
+    for (size_t i = 0; i < c->table.count; i++) {
+        const oct_sensitivity_row *row = &c->table.rows[i];
         if (oct_sensitivity_is_activation(row) == activation && strcmp(row->path, path) == 0)
             return all > 0 ? noise_of(row->sqnr) / all : 0;
     }
@@ -76,13 +77,13 @@ static bool loses_by_clipping(const json_t *output)
 {
     const json_t *histogram = json_object_get(output, "histogram");
     const json_t *counts = json_object_get(histogram, "counts");
-    const double scale = known(json_object_get(output, "scale"));
-    const double zero = known(json_object_get(output, "zero_point"));
-    const double low = (known(json_object_get(output, "qmin")) - zero) * scale;
-    const double high = (known(json_object_get(output, "qmax")) - zero) * scale;
-    const double from = known(json_object_get(histogram, "from"));
+    const double scale = number_or_nan(json_object_get(output, "scale"));
+    const double zero = number_or_nan(json_object_get(output, "zero_point"));
+    const double low = (number_or_nan(json_object_get(output, "qmin")) - zero) * scale;
+    const double high = (number_or_nan(json_object_get(output, "qmax")) - zero) * scale;
+    const double from = number_or_nan(json_object_get(histogram, "from"));
     const double bin =
-        (known(json_object_get(histogram, "to")) - from) / (double)json_array_size(counts);
+        (number_or_nan(json_object_get(histogram, "to")) - from) / (double)json_array_size(counts);
     double clipped = 0, all = 0;
     for (size_t i = 0; i < json_array_size(counts); i++) {
         const double n = json_number_value(json_array_get(counts, i));
@@ -94,43 +95,44 @@ static bool loses_by_clipping(const json_t *output)
     return clipped > all * scale * scale / 12; /* false where there are no codes */
 }
 
-static oct_status list_layers(report *r)
+static oct_status list_layers(calibration *c)
 {
-    const json_t *layers = json_object_get(r->document, "layers");
+    const json_t *layers = json_object_get(c->document, "layers");
     double all = 0;
-    for (size_t i = 0; i < r->table->count; i++)
-        all += noise_of(r->table->rows[i].sqnr);
-    r->count = json_array_size(layers);
-    r->sqnr = (double)NAN;
-    OCT_TRY(oct_alloc(&r->layers, r->count, sizeof *r->layers));
-    for (size_t i = 0; i < r->count; i++) {
+    for (size_t i = 0; i < c->table.count; i++)
+        all += noise_of(c->table.rows[i].sqnr);
+    c->count = json_array_size(layers);
+    c->output_db = (double)NAN;
+    OCT_TRY(oct_alloc(&c->layers, c->count, sizeof *c->layers));
+    for (size_t i = 0; i < c->count; i++) {
         const json_t *layer = json_array_get(layers, i);
         const char *path = json_string_value(json_object_get(layer, "path"));
-        r->layers[i] = (layer_verdict){
+        c->layers[i] = (layer_verdict){
             .path = path,
             .type = json_string_value(json_object_get(layer, "type")),
-            .sqnr = known(json_object_get(json_object_get(layer, "output"), "sqnr_db")),
-            .weights = share_of(r, path, false, all),
-            .output = share_of(r, path, true, all),
+            .sqnr = number_or_nan(json_object_get(json_object_get(layer, "output"), "sqnr_db")),
+            .weights = share_of(c, path, false, all),
+            .output = share_of(c, path, true, all),
             .clips = loses_by_clipping(json_object_get(layer, "output")),
         };
-        if (!isnan(r->layers[i].sqnr)) r->sqnr = r->layers[i].sqnr;
+        if (!isnan(c->layers[i].sqnr)) c->output_db = c->layers[i].sqnr;
     }
     return OCT_OK;
 }
 
 /* The largest share that is not marked yet; NULL: there is none. */
-static double *largest(report *r, bool **mark)
+static double *find_largest_share(calibration *c, bool **mark)
 {
+    const bool wide = oct_target_at(c->recipe.quant_target)->wide_codes;
     double *most = NULL;
-    for (size_t i = 0; i < r->count; i++) {
-        layer_verdict *l = &r->layers[i];
+    for (size_t i = 0; i < c->count; i++) {
+        layer_verdict *l = &c->layers[i];
         const bool marked_weights = l->wants_qat && l->weights >= 0;
         if (!marked_weights && l->weights > 0 && (!most || l->weights > *most)) {
             most = &l->weights;
             *mark = &l->wants_qat;
         }
-        bool *wants = l->clips ? &l->wants_range : r->wide ? &l->wants_16 : &l->wants_qat;
+        bool *wants = l->clips ? &l->wants_range : wide ? &l->wants_16 : &l->wants_qat;
         if (!*wants && l->output > 0 && (!most || l->output > *most)) {
             most = &l->output;
             *mark = wants;
@@ -141,118 +143,116 @@ static double *largest(report *r, bool **mark)
 
 /* Marks the fewest quantizers, the largest first, without whose error the output has what is wanted: errors are taken
  * to add up, as independent ones do, to the one that was measured. */
-static oct_status judge_layers(report *r)
+static oct_status judge_layers(calibration *c)
 {
-    OCT_TRY(list_layers(r));
-    r->expected = r->sqnr;
-    if (!(r->sqnr < r->wanted)) return OCT_OK;
-    const double noise = noise_of(r->sqnr), enough = noise_of(r->wanted);
+    OCT_TRY(list_layers(c));
+    c->expected_db = c->output_db;
+    if (!(c->output_db < c->wanted_db)) return OCT_OK;
+    const double noise = noise_of(c->output_db), enough = noise_of(c->wanted_db);
     double rest = 1;
     while (rest * noise > enough) {
         bool *mark = NULL;
-        const double *share = largest(r, &mark);
+        const double *share = find_largest_share(c, &mark);
         if (!share) break;
         *mark = true;
         rest = fmax(rest - *share, 1e-9);
     }
-    r->expected = -10 * log10(rest * noise);
+    c->expected_db = -10 * log10(rest * noise);
     return OCT_OK;
 }
 
 /* For people. */
 
-static oct_status print_accuracy(const char *name, double accuracy)
+static void print_accuracy(const char *name, double accuracy)
 {
-    if (!(accuracy >= 0)) return OCT_OK; /* without classes there is none */
-    return oct_print("%-20s %.2f %%\n", name, accuracy);
+    if (accuracy >= 0) /* without classes there is none */
+        oct_print("%-20s %.2f %%\n", name, accuracy);
 }
 
-static oct_status print_number(double value, int digits, int width)
+static void print_number(double value, int width)
 {
-    if (isnan(value)) return oct_print(" %*s", width, "-");
-    return oct_print(" %*.*f", width, digits, value);
+    isnan(value) ? oct_print(" %*s", width, "-") : oct_print(" %*.1f", width, value);
 }
 
-static oct_status print_table(const report *r)
+static void print_table(const calibration *c)
 {
     int width = 5;
-    for (size_t i = 0; i < r->count; i++) {
-        const int length = (int)strlen(r->layers[i].path);
+    for (size_t i = 0; i < c->count; i++) {
+        const int length = (int)strlen(c->layers[i].path);
         width = length > width ? length : width;
     }
-    OCT_TRY(oct_print("\n%-*s  %-14s %8s %10s %10s  %s\n", width, "layer", "type", "SQNR dB",
-                      "weights %", "output %", "wants"));
-    for (size_t i = 0; i < r->count; i++) {
-        const layer_verdict *l = &r->layers[i];
-        OCT_TRY(oct_print("%-*s  %-14s", width, l->path, l->type));
-        OCT_TRY(print_number(l->sqnr, 1, 8));
-        OCT_TRY(print_number(100 * l->weights, 1, 10));
-        OCT_TRY(print_number(100 * l->output, 1, 10));
-        OCT_TRY(oct_print("%s%s%s\n", l->wants_qat ? "  QAT" : "",
-                          l->wants_qat && (l->wants_range || l->wants_16) ? ", "
-                          : l->wants_range || l->wants_16                 ? "  "
-                                                                          : "",
-                          l->wants_range ? "a wider range"
-                          : l->wants_16  ? "16 bits"
-                                         : ""));
+    oct_print("\n%-*s  %-14s %8s %10s %10s  %s\n", width, "layer", "type", "SQNR dB", "weights %",
+              "output %", "wants");
+    for (size_t i = 0; i < c->count; i++) {
+        const layer_verdict *l = &c->layers[i];
+        oct_print("%-*s  %-14s", width, l->path, l->type);
+        print_number(l->sqnr, 8);
+        print_number(100 * l->weights, 10);
+        print_number(100 * l->output, 10);
+        const char *wants = l->wants_range ? "a wider range" : l->wants_16 ? "16 bits" : "";
+        oct_print("%s%s%s\n", l->wants_qat ? "  QAT" : "",
+                  !*wants        ? ""
+                  : l->wants_qat ? ", "
+                                 : "  ",
+                  wants);
     }
-    return OCT_OK;
 }
 
-static oct_status print_conclusion(const report *r)
+static void print_conclusion(const calibration *c)
 {
     size_t qat = 0, range = 0;
-    if (isnan(r->sqnr)) return OCT_OK;
-    OCT_TRY(oct_print("\n%-20s %.1f dB, int8 against float\n", "output", r->sqnr));
-    if (r->sqnr >= r->wanted)
-        return oct_print("%-20s nothing: %g dB were asked for\n", "wanted", r->wanted);
-    for (size_t i = 0; i < r->count; i++) {
-        qat += r->layers[i].wants_qat;
-        range += r->layers[i].wants_range;
+    if (isnan(c->output_db)) return;
+    oct_print("\n%-20s %.1f dB, int8 against float\n", "output", c->output_db);
+    if (c->output_db >= c->wanted_db) {
+        oct_print("%-20s nothing: %g dB were asked for\n", "wanted", c->wanted_db);
+        return;
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        qat += c->layers[i].wants_qat;
+        range += c->layers[i].wants_range;
     }
     if (qat > 0)
-        OCT_TRY(oct_print("%-20s %zu layer%s: octet train, with the same init\n", "want QAT", qat,
-                          qat == 1 ? "" : "s"));
+        oct_print("%-20s %zu layer%s: octet train, with the same init\n", "want QAT", qat,
+                  qat == 1 ? "" : "s");
     if (range > 0)
-        OCT_TRY(oct_print("%-20s %zu layer%s, whose largest values are clipped: %s\n",
-                          "want a wider range", range, range == 1 ? "" : "s",
-                          strcmp(r->observer, "min_max") == 0 /* it cuts nothing that it has seen */
-                              ? "raise calibrate.batches"
-                              : "quant.observer=min_max cuts nothing"));
+        oct_print("%-20s %zu layer%s, whose largest values are clipped: %s\n", "want a wider range",
+                  range, range == 1 ? "" : "s",
+                  strcmp(c->recipe.quant_observer, "min_max") ==
+                          0 /* it cuts nothing that it has seen */
+                      ? "raise calibrate.batches"
+                      : "quant.observer=min_max cuts nothing");
     size_t wide = 0;
-    for (size_t i = 0; i < r->count; i++)
-        if (r->layers[i].wants_16)
-            OCT_TRY(oct_print("%s%s", wide++ ? "," : "want 16 bits         quant.int16_layers=[",
-                              r->layers[i].path));
-    if (wide > 0) OCT_TRY(oct_print("]\n"));
-    return oct_print("%-20s about %.1f dB where they add no error\n", "output then", r->expected);
+    for (size_t i = 0; i < c->count; i++)
+        if (c->layers[i].wants_16)
+            oct_print("%s%s", wide++ ? "," : "want 16 bits         quant.int16_layers=[",
+                      c->layers[i].path);
+    if (wide > 0) oct_print("]\n");
+    oct_print("%-20s about %.1f dB where they add no error\n", "output then", c->expected_db);
 }
 
-static oct_status print_text(const report *r)
+static void print_text(const calibration *c)
 {
-    const json_t *result = r->result;
+    const json_t *result = c->result;
     char differ[32], logits[32], images[32];
-    OCT_TRY(print_accuracy("float accuracy", r->float_accuracy));
-    OCT_TRY(print_accuracy("int8 accuracy", known(json_object_get(result, "int8_accuracy"))));
-    OCT_TRY(oct_print(
-        "%-20s %s of %s (%s images, evaluation with codes against int8 model)\n",
-        "logits that differ",
-        oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
-        oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
-        oct_text_count(json_integer_value(json_object_get(result, "images")), images)));
-    OCT_TRY(
-        oct_print("%-20s %s\n", "int8 model", json_string_value(json_object_get(result, "model"))));
-    OCT_TRY(print_table(r));
-    return print_conclusion(r);
+    print_accuracy("float accuracy", c->float_accuracy);
+    print_accuracy("int8 accuracy", number_or_nan(json_object_get(result, "int8_accuracy")));
+    oct_print("%-20s %s of %s (%s images, evaluation with codes against int8 model)\n",
+              "logits that differ",
+              oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
+              oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
+              oct_text_count(json_integer_value(json_object_get(result, "images")), images));
+    oct_print("%-20s %s\n", "int8 model", json_string_value(json_object_get(result, "model")));
+    print_table(c);
+    print_conclusion(c);
 }
 
 /* For programs. */
 
-static oct_status print_json(const report *r)
+static void print_json(const calibration *c)
 {
-    json_t *layers = json_array(), *all = json_copy(r->result);
-    for (size_t i = 0; i < r->count; i++) {
-        const layer_verdict *l = &r->layers[i];
+    json_t *layers = json_array(), *all = json_copy(c->result);
+    for (size_t i = 0; i < c->count; i++) {
+        const layer_verdict *l = &c->layers[i];
         json_array_append_new(
             layers, json_pack("{s:s, s:s, s:o, s:o, s:o, s:b, s:b, s:b}", "path", l->path, "type",
                               l->type, "sqnr_db", oct_json_number(l->sqnr), "weights_share",
@@ -262,29 +262,13 @@ static oct_status print_json(const report *r)
     }
     json_object_set_new(all, "kind", json_string("calibration"));
     json_object_set_new(all, "float_accuracy",
-                        r->float_accuracy < 0 ? json_null() : json_real(r->float_accuracy));
-    json_object_set_new(all, "output_sqnr_db", oct_json_number(r->sqnr));
-    json_object_set_new(all, "sqnr_db_wanted", json_real(r->wanted));
-    json_object_set_new(all, "sqnr_db_then", oct_json_number(r->expected));
+                        c->float_accuracy < 0 ? json_null() : json_real(c->float_accuracy));
+    json_object_set_new(all, "output_sqnr_db", oct_json_number(c->output_db));
+    json_object_set_new(all, "sqnr_db_wanted", json_real(c->wanted_db));
+    json_object_set_new(all, "sqnr_db_then", oct_json_number(c->expected_db));
     json_object_set_new(all, "layers", layers);
-    return oct_print_json(all);
+    oct_print_json(all);
 }
-
-/* The run that makes the model, and what is measured of it. */
-
-typedef struct calibration {
-    oct_session *session;
-    const oct_args *args;
-    oct_recipe recipe;
-    double sqnr; /* wanted of the output, dB */
-    oct_dataset train, test;
-    oct_init init;
-    oct_checkpoint checkpoint;
-    oct_module *start, *model; /* float, and prepared with its scales frozen */
-    oct_program program;
-    oct_sensitivity table;
-    report report;
-} calibration;
 
 /* Builds the float model that the run has started from, and the int8 one that it has made. */
 static oct_status build_models(calibration *c)
@@ -305,7 +289,7 @@ static oct_status build_models(calibration *c)
 }
 
 /* Opens again what the run has read and written: its data, its start and its end. */
-static oct_status open_all(calibration *c)
+static oct_status reopen_run(calibration *c)
 {
     oct_session *session = c->session;
     oct_status status = OCT_OK;
@@ -325,8 +309,6 @@ static oct_status open_all(calibration *c)
 static oct_status measure_calibration(calibration *c)
 {
     const oct_collective *group = c->session->group;
-    const oct_sensitivity_run alone = {c->model, &c->recipe, &c->train,
-                                       oct_option_count(c->args, BATCHES, STANDARD_BATCHES)};
     const oct_layer_stats stats = {.program = &c->program,
                                    .model = c->model,
                                    .reference = &c->checkpoint,
@@ -334,48 +316,41 @@ static oct_status measure_calibration(calibration *c)
                                    .recipe = &c->recipe,
                                    .data = &c->test};
     oct_scores scores;
-    OCT_TRY(oct_session_agree(c->session,
-                              oct_evaluate(c->start, group, &c->recipe, &c->test, &scores, NULL)));
-    c->report.float_accuracy = oct_scores_accuracy(&scores);
-    OCT_TRY(oct_sensitivity_run_it(&alone, c->session, &c->table));
-    return oct_session_agree(c->session, oct_layer_stats_make(&stats, group, &c->report.document));
+    OCT_TRY(oct_session_agree(
+        c->session, oct_evaluate(NULL, c->start, group, &c->recipe, &c->test, &scores, NULL)));
+    c->float_accuracy = oct_scores_accuracy(&scores);
+    OCT_TRY(oct_evaluate_sensitivity(c->model, group, &c->recipe, &c->train,
+                                     oct_option_count(c->args, BATCHES, STANDARD_BATCHES),
+                                     &c->table));
+    return oct_session_agree(c->session, oct_layer_stats_make(&stats, group, &c->document));
 }
 
 static oct_status calibrate_in_session(calibration *c)
 {
-    json_t *result = NULL;
     if (oct_calibrate_guesses(c->args))
         oct_log(OCT_LOG_WARN,
                 "data.mean and data.std: are guesses, since an ONNX file does not say "
                 "them; give those that the network was trained with");
-    OCT_TRY(oct_run_recipe(c->session, c->args, &c->recipe, &result));
+    OCT_TRY(oct_run_recipe(c->session, c->args, &c->recipe, &c->result));
     oct_log_again(true); /* the run has said what there is to its data */
-    oct_status status = open_all(c);
+    oct_status status = reopen_run(c);
     oct_log_again(false);
     if (status == OCT_OK) status = measure_calibration(c);
-    if (status == OCT_OK && c->session->group->rank == 0) {
-        report *r = &c->report;
-        r->result = result;
-        r->table = &c->table;
-        r->wanted = c->sqnr;
-        r->observer = c->recipe.quant_observer;
-        r->wide = oct_target_at(c->recipe.quant_target)->wide_codes;
-        status = judge_layers(r);
-        if (status == OCT_OK) status = c->args->json ? print_json(r) : print_text(r);
-    }
-    json_decref(result);
-    return status;
+    if (status != OCT_OK || c->session->group->rank != 0) return status;
+    OCT_TRY(judge_layers(c));
+    c->args->json ? print_json(c) : print_text(c);
+    return OCT_OK;
 }
 
 static oct_status run_calibrate(const oct_args *args)
 {
     oct_session session;
     const char *sqnr = args->option[SQNR].text;
-    calibration c = {.session = &session, .args = args, .sqnr = STANDARD_SQNR};
+    calibration c = {.session = &session, .args = args, .wanted_db = STANDARD_SQNR};
     oct_train_catch_signals();
     if (sqnr)
-        OCT_CHECK(oct_parse_f64(sqnr, &c.sqnr) && c.sqnr > 0 && c.sqnr < 200, OCT_USAGE,
-                  "command line: --sqnr '%s': must be a number of dB, such as 30", sqnr);
+        OCT_CHECK(oct_parse_f64(sqnr, &c.wanted_db) && c.wanted_db > 0 && c.wanted_db < 200,
+                  OCT_USAGE, "command line: --sqnr '%s': must be a number of dB, such as 30", sqnr);
     OCT_TRY(oct_calibrate_recipe(&c.recipe, args));
     oct_status status = OCT_OK;
     OCT_CHECK_OUT(
@@ -389,8 +364,9 @@ static oct_status run_calibrate(const oct_args *args)
     OCT_TRY_OUT(oct_session_open(&session, args, c.recipe.ranks_deadline));
     status = oct_session_end(&session, calibrate_in_session(&c));
 out:
-    oct_free(&c.report.layers);
-    json_decref(c.report.document);
+    oct_free(&c.layers);
+    json_decref(c.document);
+    json_decref(c.result);
     oct_sensitivity_free(&c.table);
     oct_program_free(&c.program);
     oct_module_destroy(&c.model);
@@ -404,15 +380,14 @@ out:
 }
 
 static const oct_option options[] = {
-    [BATCHES] = {"--batches", 0, OCT_OPT_COUNT, "N",
-                 "batches of training data on which each quantizer is judged alone (default 2)", 1,
-                 1000000},
-    [SQNR] = {"--sqnr", 0, OCT_OPT_TEXT, "DB",
-              "signal to noise that the output should have; below it, layers are named that want "
-              "more (default 30)",
-              0, 0},
-    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N",
-               "run on N ranks, started with mpirun; the result is that of one rank", 1, 4096},
+    [BATCHES] =
+        OCT_NUMBER(0, "--batches", "N", 1, 1000000,
+                   "batches of training data on which each quantizer is judged alone (default 2)"),
+    [SQNR] = OCT_TEXT(
+        0, "--sqnr", "DB",
+        "signal to noise that the output should have; below it, layers are named that want "
+        "more (default 30)"),
+    [RANKS] = OCT_OPTION_RANKS,
     {0},
 };
 
@@ -425,9 +400,9 @@ const oct_command oct_command_calibrate = {
         "batches of the training data, and writes the int8 model with its certificate into the\n"
         "folder that `output` names, as a training without epochs does; interrupted, the same\n"
         "command goes on. Of NET.onnx alone it makes the recipe that `octet import` begins; DATA\n"
-        "is then a folder of pictures or another data set of `octet help formats`. Labels are not\n"
-        "needed: a plain folder of pictures, a .npy or a .npz of samples alone will do, without\n"
-        "the lines of accuracies.\n"
+        "is then a folder of pictures or another data set of `octet help formats`. Labels are\n"
+        "not needed: a plain folder of pictures, a .npy or a .npz of samples alone will do,\n"
+        "without the lines of accuracies.\n"
         "\n"
         "The keys of post-training quantization are quant.observer (min_max, moving_average,\n"
         "percentile, mse, histogram), calibrate.batches, quant.equalize, quant.rounding=gptq and\n"
@@ -435,11 +410,9 @@ const oct_command oct_command_calibrate = {
         "\n"
         "The report has for each layer the signal to noise of int8 against float in dB, and the\n"
         "shares of its weights and of its output in the error of the network's output, each\n"
-        "quantizer measured alone. Where the output is below --sqnr dB, it names the fewest "
-        "layers\n"
-        "without whose error it would not be: 16 bits for outputs, a wider range where clipping "
-        "costs\n"
-        "more than rounding, QAT for weights.\n"
+        "quantizer measured alone. Where the output is below --sqnr dB, it names the fewest\n"
+        "layers without whose error it would not be: 16 bits for outputs, a wider range where\n"
+        "clipping costs more than rounding, QAT for weights.\n"
         "\n"
         "    octet calibrate my.yaml init=runs/a output=runs/a-int8\n"
         "    octet calibrate my.yaml init=net.safetensors quant.observer=mse --ranks 2\n"

@@ -4,7 +4,6 @@
  * data, on this machine (forecast.h). What prevents a run, or makes it pointless, is a
  * finding. */
 #include "core/base/log.h"
-#include "core/base/mem.h"
 #include "io/file/file.h"
 #include "io/model/model_file.h"
 #include "launch/session/build.h"
@@ -14,24 +13,18 @@
 #include "launch/train/forecast.h"
 #include "launch/train/training.h"
 #include "launch/base/machine.h"
-#include "launch/base/output.h"
 #include "launch/session/plugin_load.h"
-#include "launch/base/meter.h"
 #include "launch/train/run_check.h"
-#include "launch/cmd/shipped.h"
-
-#include <inttypes.h>
-#include <jansson.h>
-#include <string.h>
+#include "launch/cmd/recipe_args.h"
 
 enum { RANKS, REPORT };
 enum { REPORT_BYTES_MAX = 1 << 26 };
+enum { STEP_SYNCS = 3 }; /* of a step whose batch norms wait for no other rank */
 
 static const oct_option options[] = {
-    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "check the recipe for N ranks (default 1)", 1,
-               1 << 20},
-    [REPORT] = {"--report", 0, OCT_OPT_TEXT, "FILE",
-                "write the check report of prepare to FILE instead of printing it", 0, 0},
+    [RANKS] = OCT_NUMBER(0, "--ranks", "N", 1, 1 << 20, "check the recipe for N ranks (default 1)"),
+    [REPORT] = OCT_TEXT(0, "--report", "FILE",
+                        "write the check report of prepare to FILE instead of printing it"),
     {0},
 };
 
@@ -199,59 +192,51 @@ static int64_t phase_steps(const verdict *v, int phase)
     return v->plan.begin[phase + 1] - v->plan.begin[phase];
 }
 
-static oct_status print_phases(const verdict *v)
+static void print_phases(const verdict *v)
 {
     char count[32];
-    OCT_TRY(oct_print("phases      %s step%s an epoch\n",
-                      oct_text_count(v->plan.steps_per_epoch, count),
-                      v->plan.steps_per_epoch == 1 ? "" : "s"));
+    oct_print("phases      %s step%s an epoch\n", oct_text_count(v->plan.steps_per_epoch, count),
+              v->plan.steps_per_epoch == 1 ? "" : "s");
     for (int p = 0; p < OCT_PHASES; p++)
-        OCT_TRY(oct_print("  %-18s %9s step%s\n", oct_phase_name((oct_phase)p),
-                          oct_text_count(phase_steps(v, p), count),
-                          phase_steps(v, p) == 1 ? "" : "s"));
-    return OCT_OK;
+        oct_print("  %-18s %9s step%s\n", oct_phase_name((oct_phase)p),
+                  oct_text_count(phase_steps(v, p), count), phase_steps(v, p) == 1 ? "" : "s");
 }
 
 /* Prints the report, indented by two columns. */
-static oct_status print_report(const verdict *v, const char *file)
+static void print_report(const verdict *v, const char *file)
 {
-    OCT_TRY(oct_print("prepared    for %s, %s", oct_target_at(v->recipe.quant_target)->name,
-                      oct_method_name(v->recipe.quant_method)));
-    if (file) return oct_print("; the report is in %s\n", file);
-    OCT_TRY(oct_print("\n"));
-    for (const char *line = v->report.data ? v->report.data : ""; *line;) {
-        int length = (int)strcspn(line, "\n");
-        OCT_TRY(oct_print("  %.*s\n", length, line));
+    oct_print("prepared    for %s, %s", oct_target_at(v->recipe.quant_target)->name,
+              oct_method_name(v->recipe.quant_method));
+    oct_print("%s%s\n", file ? "; the report is in " : "", file ? file : "");
+    for (const char *line = file || !v->report.data ? "" : v->report.data; *line;) {
+        const int length = (int)strcspn(line, "\n");
+        oct_print("  %.*s\n", length, line);
         line += length + (line[length] == '\n');
     }
-    return OCT_OK;
 }
 
-static oct_status print_forecast(const verdict *v)
+static void print_forecast(const verdict *v)
 {
     const oct_forecast *f = &v->forecast;
     char a[32];
-    OCT_TRY(oct_print("memory      about %s a rank at most, in %s",
-                      oct_text_size(f->bytes[f->peak]).text, oct_stage_text(f->peak)));
-    if (v->memory_free >= 0)
-        OCT_TRY(oct_print("; %s free here", oct_text_size(v->memory_free).text));
-    OCT_TRY(oct_print("\n"));
+    oct_print("memory      about %s a rank at most, in %s", oct_text_size(f->bytes[f->peak]).text,
+              oct_stage_text(f->peak));
+    if (v->memory_free >= 0) oct_print("; %s free here", oct_text_size(v->memory_free).text);
+    oct_print("\n");
     for (int i = 0; i < OCT_STAGES; i++)
         if (f->bytes[i] > 0)
-            OCT_TRY(oct_print("  %-18s %12s\n", oct_stage_text((oct_stage)i),
-                              oct_text_size(f->bytes[i]).text));
-    OCT_TRY(oct_print("time        about %s with %" PRId64 " evaluation%s (measured here)\n",
-                      oct_text_time(f->seconds, a), f->evaluations,
-                      f->evaluations == 1 ? "" : "s"));
+            oct_print("  %-18s %12s\n", oct_stage_text((oct_stage)i),
+                      oct_text_size(f->bytes[i]).text);
+    oct_print("time        about %s with %" PRId64 " evaluation%s (measured here)\n",
+              oct_text_time(f->seconds, a), f->evaluations, f->evaluations == 1 ? "" : "s");
     for (int p = 0; p < OCT_PHASES; p++)
         if (phase_steps(v, p) > 0)
-            OCT_TRY(oct_print("  %-18s %9.1f ms a step\n", oct_phase_name((oct_phase)p),
-                              1e3 * f->step_seconds[p]));
-    return OCT_OK;
+            oct_print("  %-18s %9.1f ms a step\n", oct_phase_name((oct_phase)p),
+                      1e3 * f->step_seconds[p]);
 }
 
 /* Whether norm groups of that many leaves are inside ranks. */
-static bool lies_inside(const verdict *v, int64_t group)
+static bool groups_are_in_ranks(const verdict *v, int64_t group)
 {
     for (int64_t r = 1; r < v->ranks; r++)
         if (v->leaves * r / v->ranks % group != 0) return false;
@@ -262,74 +247,74 @@ static bool lies_inside(const verdict *v, int64_t group)
 static int64_t count_syncs(const verdict *v)
 {
     const int64_t group = oct_recipe_norm_group(&v->recipe);
-    return group > 0 && lies_inside(v, group) ? 3 : 3 + 2 * v->norms;
+    const bool norms_wait = group <= 0 || !groups_are_in_ranks(v, group);
+    return STEP_SYNCS + (norms_wait ? 2 * v->norms : 0); /* forward and backward of a norm */
 }
 
 /* On few ranks a synchronization costs little, so there only their number is printed. */
-static oct_status print_syncs(const verdict *v)
+static void print_syncs(const verdict *v)
 {
     enum { MANY = 8, LEAST = 16 };
     const int64_t syncs = count_syncs(v);
-    int64_t inside =
-        0; /* samples of the largest norm group that is inside ranks and divides the batch */
-    if (v->ranks == 1) return OCT_OK;
-    for (int64_t group = 1; group <= v->leaves && lies_inside(v, group); group *= 2)
+    /* Samples of the largest norm group that is inside ranks and divides the batch. */
+    int64_t inside = 0;
+    if (v->ranks == 1) return;
+    for (int64_t group = 1; group <= v->leaves && groups_are_in_ranks(v, group); group *= 2)
         if (v->recipe.batch_size % (group * v->recipe.batch_leaf) == 0)
             inside = group * v->recipe.batch_leaf;
-    OCT_TRY(oct_print("syncs       %" PRId64 " of all ranks in a step", syncs));
+    oct_print("syncs       %" PRId64 " of all ranks in a step", syncs);
     /* Statistics are worth taking from 16 samples on. */
-    if (v->ranks < MANY || syncs == 3 || inside < LEAST) return oct_print("\n");
-    return oct_print("; batch_norm.group=%" PRId64 " leaves 3\n", inside);
+    if (v->ranks >= MANY && syncs > STEP_SYNCS && inside >= LEAST)
+        oct_print("; batch_norm.group=%" PRId64 " leaves %d", inside, STEP_SYNCS);
+    oct_print("\n");
 }
 
-static oct_status print_text(const verdict *v, const char *path, const char *report)
+static void print_text(const verdict *v, const char *path, const char *report)
 {
     char a[32], b[32], c[32], outputs[48];
     int64_t most = (v->leaves + v->ranks - 1) / v->ranks, least = v->leaves / v->ranks;
-    OCT_TRY(oct_print("recipe      %s\n", path));
-    OCT_TRY(oct_print("data        %s: %s training and %s test images of %" PRId64 "x%" PRId64
-                      "x%" PRId64 ", %s\n",
-                      oct_registry_name(&oct_dataset_id_table, v->recipe.data_format),
-                      oct_text_count(v->train.count, a), oct_text_count(v->test.count, b),
-                      v->train.h, v->train.w, v->train.c,
-                      oct_goal_outputs(v->train.goal, v->train.classes, outputs)));
-    OCT_TRY(oct_print("model       %s: %s parameters\n", oct_recipe_model(&v->recipe),
-                      oct_text_count(v->parameters, a)));
+    oct_print("recipe      %s\n", path);
+    oct_print("data        %s: %s training and %s test images of %" PRId64 "x%" PRId64 "x%" PRId64
+              ", %s\n",
+              oct_registry_name(&oct_dataset_id_table, v->recipe.data_format),
+              oct_text_count(v->train.count, a), oct_text_count(v->test.count, b), v->train.h,
+              v->train.w, v->train.c, oct_goal_outputs(v->train.goal, v->train.classes, outputs));
+    oct_print("model       %s: %s parameters\n", oct_recipe_model(&v->recipe),
+              oct_text_count(v->parameters, a));
     const oct_checkpoint *init = &v->init.checkpoint;
     if (v->init.weights.path)
-        OCT_TRY(oct_print("init        %s: %s arrays of floats\n", v->init.weights.path,
-                          oct_text_count(v->init.weights.count, a)));
+        oct_print("init        %s: %s arrays of floats\n", v->init.weights.path,
+                  oct_text_count(v->init.weights.count, a));
     else if (init->bytes)
-        OCT_TRY(oct_print("init        %s: step %" PRId64 ", phase %s\n", init->path,
-                          init->info.step, init->info.phase));
-    OCT_TRY(oct_print("batch       %s leaves of %s samples", oct_text_count(v->leaves, a),
-                      oct_text_count(v->recipe.batch_leaf, b)));
+        oct_print("init        %s: step %" PRId64 ", phase %s\n", init->path, init->info.step,
+                  init->info.phase);
+    oct_print("batch       %s leaves of %s samples", oct_text_count(v->leaves, a),
+              oct_text_count(v->recipe.batch_leaf, b));
     if (most == least)
-        OCT_TRY(oct_print("; %d rank%s: %s each\n", v->ranks, v->ranks > 1 ? "s" : "",
-                          oct_text_count(most, c)));
+        oct_print("; %d rank%s: %s each\n", v->ranks, v->ranks > 1 ? "s" : "",
+                  oct_text_count(most, c));
     else
-        OCT_TRY(oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least, b),
-                          oct_text_count(most, c)));
-    OCT_TRY(print_syncs(v));
-    OCT_TRY(print_phases(v));
-    OCT_TRY(print_report(v, report));
+        oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least, b),
+                  oct_text_count(most, c));
+    print_syncs(v);
+    print_phases(v);
+    print_report(v, report);
     /* The formats, and a line for each that the int8 model will not have. */
     const char *at = v->exports.data ? v->exports.data : "";
     for (bool first = true; first || *at; first = false) {
         const int length = (int)strcspn(at, "\n");
-        OCT_TRY(oct_print("%-11s %.*s\n", first ? "exports" : "", length, at));
+        oct_print("%-11s %.*s\n", first ? "exports" : "", length, at);
         at += length + (at[length] == '\n');
     }
-    OCT_TRY(oct_print("checkpoint  %s of state, %" PRId64 " kept\n",
-                      oct_text_size(v->checkpoint_bytes).text, v->recipe.checkpoint_keep));
-    OCT_TRY(oct_print("disk        about %s in %s", oct_text_size(v->disk_bytes).text,
-                      v->recipe.output));
-    if (v->disk_free >= 0) OCT_TRY(oct_print("; %s free", oct_text_size(v->disk_free).text));
-    OCT_TRY(oct_print("\n"));
-    return v->forecast.too_large ? OCT_OK : print_forecast(v);
+    oct_print("checkpoint  %s of state, %" PRId64 " kept\n",
+              oct_text_size(v->checkpoint_bytes).text, v->recipe.checkpoint_keep);
+    oct_print("disk        about %s in %s", oct_text_size(v->disk_bytes).text, v->recipe.output);
+    if (v->disk_free >= 0) oct_print("; %s free", oct_text_size(v->disk_free).text);
+    oct_print("\n");
+    if (!v->forecast.too_large) print_forecast(v);
 }
 
-static oct_status print_json(const verdict *v, const char *path)
+static void print_json(const verdict *v, const char *path)
 {
     const oct_forecast *f = &v->forecast;
     json_t *phases = json_object(), *seconds = json_object();
@@ -345,7 +330,7 @@ static oct_status print_json(const verdict *v, const char *path)
             json_object_set_new(seconds, oct_phase_name((oct_phase)p),
                                 json_real(f->step_seconds[p]));
     }
-    return oct_print_json(json_pack(
+    oct_print_json(json_pack(
         "{s:s, s:s, s:I, s:I, s:[I,I,I], s:I, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
         "s:I, s:I, s:I, s:o, s:f, s:o, s:I, s:s}",
         "kind", "recipe", "file", path, "train_images", (json_int_t)v->train.count, "test_images",
@@ -373,9 +358,9 @@ static oct_status check_recipe(const oct_args *args)
         const oct_status pointless = find_pointless(&v), memory = find_memory(&v),
                          disk = oct_check_disk(&v.recipe, v.disk_bytes);
         const oct_status found = memory != OCT_OK ? memory : disk != OCT_OK ? disk : pointless;
-        status = args->json ? print_json(&v, args->word[0]) : print_text(&v, args->word[0], file);
-        if (status == OCT_OK) status = found;
-        if (status == OCT_OK && !args->json) status = oct_print("OK          ready to train\n");
+        args->json ? print_json(&v, args->word[0]) : print_text(&v, args->word[0], file);
+        if (found == OCT_OK && !args->json) oct_print("OK          ready to train\n");
+        status = found;
     }
     oct_text_free(&v.report);
     oct_text_free(&v.exports);
@@ -386,25 +371,10 @@ static oct_status check_recipe(const oct_args *args)
     return status;
 }
 
-static oct_status check_model(const oct_args *args)
-{
-    oct_model model = {0};
-    OCT_TRY(oct_model_load(&model, args->word[0]));
-    oct_status status =
-        args->json
-            ? oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "int8 model", "file",
-                                       args->word[0], "steps", (json_int_t)model.program.num_steps,
-                                       "float_layers", (json_int_t)model.certificate.num_fallbacks))
-            : oct_print("OK          int8 model: digest, program and bounds are sound; %" PRId64
-                        " steps, %" PRId64 " layers in float\n",
-                        model.program.num_steps, model.certificate.num_fallbacks);
-    oct_model_free(&model);
-    return status;
-}
-
 static oct_status run_check_command(const oct_args *args)
 {
     oct_file_kind kind;
+    oct_model model = {0};
     OCT_TRY(oct_shipped_hint(args->word[0]));
     if (oct_data_is(args->word[0])) return check_recipe(args);
     OCT_TRY(oct_file_kind_of(args->word[0], &kind));
@@ -418,26 +388,34 @@ static oct_status run_check_command(const oct_args *args)
               OCT_USAGE,
               "command line: overrides, --ranks and --report are for recipes; %s is an int8 model",
               args->word[0]);
-    return check_model(args);
+    OCT_TRY(oct_model_load(&model, args->word[0]));
+    const int64_t steps = model.program.num_steps, in_float = model.certificate.num_fallbacks;
+    oct_model_free(&model);
+    if (args->json)
+        oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "int8 model", "file",
+                                 args->word[0], "steps", (json_int_t)steps, "float_layers",
+                                 (json_int_t)in_float));
+    else
+        oct_print("OK          int8 model: digest, program and bounds are sound; %" PRId64
+                  " steps, %" PRId64 " layers in float\n",
+                  steps, in_float);
+    return OCT_OK;
 }
 
 const oct_command oct_command_check = {
     .name = "check",
     .usage = "octet check RECIPE|DATA|MODEL [key=value ...] [--ranks N] [--report FILE]",
     .summary = "checks recipe, data, model and target; predicts memory, size and time",
-    .help = "Reads everything that a run would read, prepares the model for its target, and makes "
-            "a short run "
-            "of one\n"
-            "rank's share, every phase of it, to measure time and memory. Prints the check report "
-            "of prepare:\n"
-            "what becomes of each module, what stays float and why. Nothing is written but the "
-            "file of --report.\n"
-            "\n"
-            "Memory is that of the rank that takes most, and is compared with what is free here "
-            "for all ranks,\n"
-            "as the run's files are with the room that output has. What does not fit is refused "
-            "(exit status 7);\n"
-            "a plan without QAT, or a batch larger than the data, is a finding (exit status 1).",
+    .help =
+        "Reads everything that a run would read, prepares the model for its target, and makes a\n"
+        "short run of one rank's share, every phase of it, to measure time and memory. Prints\n"
+        "the check report of prepare: what becomes of each module, what stays float and why.\n"
+        "Nothing is written but the file of --report.\n"
+        "\n"
+        "Memory is that of the rank that takes most, and is compared with what is free here for\n"
+        "all ranks, as the run's files are with the room that output has. What does not fit is\n"
+        "refused (exit status 7); a plan without QAT, or a batch larger than the data, is a\n"
+        "finding (exit status 1).",
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,

@@ -2,12 +2,21 @@
  *
  * Streams: results on stdout, everything else on stderr (core/base/log.h). A command returns a
  * status; main prints the record once whatever the rank count, and turns the code into the exit
- * status. Nothing else exits or prints errors.
+ * status. Nothing else exits or prints errors. This header includes what every command needs:
+ * memory, printing, JSON.
  */
 #pragma once
 
+#include "core/base/mem.h"
 #include "io/recipe/recipe.h"
 #include "launch/base/args.h"
+#include "launch/base/meter.h"
+#include "launch/base/output.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
 
 typedef struct oct_command {
     const char *name, *usage, *summary, *help; /* help: some paragraphs with examples */
@@ -33,6 +42,5 @@ const oct_command *oct_command_at(size_t i);
 oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc,
                           char **argv) OCT_NODISCARD;
 
-/* What `octet help` and `octet help COMMAND` print. */
-oct_status oct_help_overview(oct_text *out) OCT_NODISCARD;
-oct_status oct_help_command(const oct_command *command, oct_text *out) OCT_NODISCARD;
+/* Prints what `octet help` does (NULL), or `octet help COMMAND`. */
+void oct_print_help(const oct_command *command);

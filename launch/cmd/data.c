@@ -1,36 +1,32 @@
 /* octet data says what a data set holds before anything is trained on it, or draws what training will see. */
-#include "core/base/mem.h"
 #include "io/batch/normalise.h"
 #include "io/file/file.h"
 #include "launch/base/machine.h"
-#include "launch/base/meter.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/begun_recipe.h"
 #include "launch/cmd/data.h"
-#include "launch/cmd/shipped.h"
+#include "launch/cmd/recipe_args.h"
 #include "launch/report/page.h"
 #include "launch/session/build.h"
 #include "launch/session/file_kind.h"
 #include "launch/session/job.h"
 
-#include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <omp.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { PREVIEW, SAMPLES };
 enum { SAMPLES_STANDARD = 8, CLASSES_SHOWN = 40, CLASSES_CUT = 10, SIZES_SHOWN = 5 };
 
 static const oct_option options[] = {
-    [PREVIEW] = {"--preview", 0, OCT_OPT_TEXT, "FILE.html",
-                 "write a page of training samples as the model will get them, and nothing else", 0,
-                 0},
-    [SAMPLES] = {"--samples", 0, OCT_OPT_COUNT, "N", "samples of that page (default 8)", 1, 100},
+    [PREVIEW] =
+        OCT_TEXT(0, "--preview", "FILE.html",
+                 "write a page of training samples as the model will get them, and nothing else"),
+    [SAMPLES] = OCT_NUMBER(0, "--samples", "N", 1, 100, "samples of that page (default 8)"),
     {0},
 };
+
+/* Below this standard deviation a channel has the same value everywhere. */
+#define SAME_STD 1e-9
 
 static const char *const split_names[2] = {"training", "test"};
 
@@ -46,7 +42,7 @@ static void say_progress(int64_t done, int64_t all)
 /* What follows prints for people. */
 
 /* Values that are all 0 or 1 are several labels; those of others have a range. */
-static oct_status print_values(const oct_dataset *data)
+static void print_values(const oct_dataset *data)
 {
     const int64_t all = data->count * data->classes;
     double least = (double)data->values[0], most = least, sum = 0;
@@ -59,25 +55,29 @@ static oct_status print_values(const oct_dataset *data)
         sum += value;
     }
     if (labels)
-        return oct_print("%-12s %" PRId64 " labels, each 0 or 1; %.2f of them in a sample\n",
-                         "goal", data->classes, sum / (double)data->count);
-    return oct_print("%-12s %" PRId64 " values a sample, from %g to %g, %g on average\n", "goal",
-                     data->classes, least, most, sum / (double)all);
+        oct_print("%-12s %" PRId64 " labels, each 0 or 1; %.2f of them in a sample\n", "goal",
+                  data->classes, sum / (double)data->count);
+    else
+        oct_print("%-12s %" PRId64 " values a sample, from %g to %g, %g on average\n", "goal",
+                  data->classes, least, most, sum / (double)all);
 }
 
-static oct_status print_counts(const oct_dataset data[2])
+static void print_counts(const oct_dataset data[2])
 {
     char train[32], test[32];
-    OCT_TRY(oct_print("%-12s %s\n", "format", data[0].format->name));
-    OCT_TRY(oct_print("%-12s %s training, %s test\n", "samples",
-                      oct_text_count(data[0].count, train), oct_text_count(data[1].count, test)));
-    if (data[0].goal == OCT_GOAL_CLASS || data[0].goal == OCT_GOAL_MAP)
-        return oct_print("%-12s %s%" PRId64 " classes\n", "goal",
-                         data[0].goal == OCT_GOAL_MAP ? "a class for each pixel, " : "",
-                         data[0].classes);
-    if (data[0].goal == OCT_GOAL_VALUES) return print_values(&data[0]);
-    if (data[0].goal == OCT_GOAL_NONE) return oct_print("%-12s none: to calibrate with\n", "goal");
-    return oct_print("%-12s the sample itself, %" PRId64 " numbers\n", "goal", data[0].classes);
+    oct_print("%-12s %s\n", "format", data[0].format->name);
+    oct_print("%-12s %s training, %s test\n", "samples", oct_text_count(data[0].count, train),
+              oct_text_count(data[1].count, test));
+    const oct_goal_kind goal = data[0].goal;
+    if (goal == OCT_GOAL_CLASS || goal == OCT_GOAL_MAP)
+        oct_print("%-12s %s%" PRId64 " classes\n", "goal",
+                  goal == OCT_GOAL_MAP ? "a class for each pixel, " : "", data[0].classes);
+    else if (goal == OCT_GOAL_VALUES)
+        print_values(&data[0]);
+    else if (goal == OCT_GOAL_NONE)
+        oct_print("%-12s none: to calibrate with\n", "goal");
+    else
+        oct_print("%-12s the sample itself, %" PRId64 " numbers\n", "goal", data[0].classes);
 }
 
 /* "sample 81", or its file. */
@@ -90,66 +90,66 @@ static const char *sample_name(const oct_dataset *data, int64_t index, char text
     return text;
 }
 
-static oct_status print_extreme(const oct_dataset *data, const char *what, const oct_survey_size *s)
+static void print_extreme(const oct_dataset *data, const char *what, const oct_survey_size *s)
 {
     char name[160];
-    return oct_print("%-12s %s %" PRId64 "x%" PRId64 " (%s)\n", "", what, s->h, s->w,
-                     sample_name(data, s->first, name));
+    oct_print("%-12s %s %" PRId64 "x%" PRId64 " (%s)\n", "", what, s->h, s->w,
+              sample_name(data, s->first, name));
 }
 
-static double length_of(const oct_survey_size *s)
+/* How many times as long as wide a size is, or as wide as long. */
+static double elongation(const oct_survey_size *s)
 {
     const double shape = (double)s->h / (double)s->w;
     return shape < 1 ? 1 / shape : shape;
 }
 
 /* Where sizes differ, the smallest, the largest and the longest shape are what goes wrong. */
-static oct_status print_extremes(const oct_survey_split *split)
+static void print_extremes(const oct_survey_split *split)
 {
     const oct_survey_size *small = split->sizes, *large = small, *odd = small;
     for (const oct_survey_size *s = small; s < split->sizes + split->num_sizes; s++) {
         if (s->h * s->w < small->h * small->w) small = s;
         if (s->h * s->w > large->h * large->w) large = s;
-        if (length_of(s) > length_of(odd)) odd = s;
+        if (elongation(s) > elongation(odd)) odd = s;
     }
-    OCT_TRY(print_extreme(split->data, "smallest", small));
-    OCT_TRY(print_extreme(split->data, "largest", large));
-    return print_extreme(split->data, "longest shape", odd);
+    print_extreme(split->data, "smallest", small);
+    print_extreme(split->data, "largest", large);
+    print_extreme(split->data, "longest shape", odd);
 }
 
 /* The most frequent sizes; of a rare one, the first sample that has it. */
-static oct_status print_size(const oct_survey_split *split, int64_t i)
+static void print_size(const oct_survey_split *split, int64_t i)
 {
     const oct_survey_size *s = &split->sizes[i];
     const int64_t good = split->data->count - split->damaged;
     char count[32], name[160];
     const bool odd = i > 0 && s->count < good / 20;
-    return oct_print("%-12s %" PRId64 "x%" PRId64 "x%" PRId64 " %s: %s%s%s\n", i ? "" : "size",
-                     s->h, s->w, split->data->read_c, oct_dtype_name(split->data->dtype),
-                     s->count == good ? "all" : oct_text_count(s->count, count),
-                     odd ? ", the first is " : "",
-                     odd ? sample_name(split->data, s->first, name) : "");
+    oct_print("%-12s %" PRId64 "x%" PRId64 "x%" PRId64 " %s: %s%s%s\n", i ? "" : "size", s->h, s->w,
+              split->data->read_c, oct_dtype_name(split->data->dtype),
+              s->count == good ? "all" : oct_text_count(s->count, count),
+              odd ? ", the first is " : "", odd ? sample_name(split->data, s->first, name) : "");
 }
 
-static oct_status print_sizes(const oct_survey_split *split, const char *name)
+static void print_sizes(const oct_survey_split *split, const char *name)
 {
     const int64_t good = split->data->count - split->damaged;
     char count[32];
     const bool mixed = split->num_sizes > SIZES_SHOWN && split->sizes[0].count < good / 2;
     if (mixed)
-        OCT_TRY(oct_print("%-12s %s sizes of %s samples, %" PRId64 " %s of %s\n", "size",
-                          oct_text_count(split->num_sizes, count), name, split->data->read_c,
-                          split->data->read_c == 1 ? "channel" : "channels",
-                          oct_dtype_name(split->data->dtype)));
+        oct_print("%-12s %s sizes of %s samples, %" PRId64 " %s of %s\n", "size",
+                  oct_text_count(split->num_sizes, count), name, split->data->read_c,
+                  split->data->read_c == 1 ? "channel" : "channels",
+                  oct_dtype_name(split->data->dtype));
     for (int64_t i = 0; !mixed && i < split->num_sizes && i < SIZES_SHOWN; i++)
-        OCT_TRY(print_size(split, i));
+        print_size(split, i);
     if (!mixed && split->num_sizes > SIZES_SHOWN)
-        OCT_TRY(oct_print("%-12s and %s more sizes of %s samples\n", "",
-                          oct_text_count(split->num_sizes - SIZES_SHOWN, count), name));
-    return split->num_sizes > 1 ? print_extremes(split) : OCT_OK;
+        oct_print("%-12s and %s more sizes of %s samples\n", "",
+                  oct_text_count(split->num_sizes - SIZES_SHOWN, count), name);
+    if (split->num_sizes > 1) print_extremes(split);
 }
 
-static void class_name(const oct_dataset *data, int64_t class, char text[96])
+static void write_class_name(const oct_dataset *data, int64_t class, char text[96])
 {
     if (data->class_names)
         snprintf(text, 96, "%" PRId64 " %.60s", class, data->class_names[class]);
@@ -158,135 +158,132 @@ static void class_name(const oct_dataset *data, int64_t class, char text[96])
 }
 
 /* All classes or, of many, the first ones, and how uneven they are. */
-static oct_status print_classes(const oct_survey *s)
+static void print_classes(const oct_survey *s)
 {
     const oct_survey_split *train = &s->split[0];
     const int64_t classes = train->data->classes;
     int64_t least = 0, most = 0, empty = 0;
     char name[96], other[96], a[32], b[32];
     const bool map = train->data->goal == OCT_GOAL_MAP;
-    OCT_TRY(
-        oct_print("\n%-34s %14s %14s\n", map ? "pixels of class" : "class", "training", "test"));
+    oct_print("\n%-34s %14s %14s\n", map ? "pixels of class" : "class", "training", "test");
     for (int64_t i = 0; i < classes; i++) {
         if (train->of_class[i] < train->of_class[least]) least = i;
         if (train->of_class[i] > train->of_class[most]) most = i;
         empty += train->of_class[i] == 0;
         if (classes > CLASSES_SHOWN && i >= CLASSES_CUT) continue;
-        class_name(train->data, i, name);
+        write_class_name(train->data, i, name);
         int extra = 0; /* bytes that are no letters of their own, which a column does not count */
         for (const char *at = name; *at; at++)
             extra += (*at & 0xc0) == 0x80;
-        OCT_TRY(oct_print("  %-*s %14s %14s\n", 32 + extra, name,
-                          oct_text_count(train->of_class[i], a),
-                          oct_text_count(s->split[1].of_class[i], b)));
+        oct_print("  %-*s %14s %14s\n", 32 + extra, name, oct_text_count(train->of_class[i], a),
+                  oct_text_count(s->split[1].of_class[i], b));
     }
     if (classes > CLASSES_SHOWN)
-        OCT_TRY(oct_print("  and %" PRId64 " more, with --json\n", classes - CLASSES_CUT));
-    class_name(train->data, least, name);
-    class_name(train->data, most, other);
-    OCT_TRY(oct_print("  least: %s (%s), most: %s (%s)\n", name,
-                      oct_text_count(train->of_class[least], a), other,
-                      oct_text_count(train->of_class[most], b)));
+        oct_print("  and %" PRId64 " more, with --json\n", classes - CLASSES_CUT);
+    write_class_name(train->data, least, name);
+    write_class_name(train->data, most, other);
+    oct_print("  least: %s (%s), most: %s (%s)\n", name, oct_text_count(train->of_class[least], a),
+              other, oct_text_count(train->of_class[most], b));
     if (map)
-        OCT_TRY(oct_print("  without a class: %s of training, %s of test\n",
-                          oct_text_count(train->ignored, a),
-                          oct_text_count(s->split[1].ignored, b)));
-    return empty ? oct_print("  %" PRId64 " classes have no training sample\n", empty) : OCT_OK;
+        oct_print("  without a class: %s of training, %s of test\n",
+                  oct_text_count(train->ignored, a), oct_text_count(s->split[1].ignored, b));
+    if (empty) oct_print("  %" PRId64 " classes have no training sample\n", empty);
 }
 
-static oct_status print_list(const char *key, const double *values, int count)
+static void print_list(const char *key, const double *values, int count)
 {
-    OCT_TRY(oct_print("  %s: [", key));
+    oct_print("  %s: [", key);
     for (int c = 0; c < count; c++)
-        OCT_TRY(oct_print(fabs(values[c]) < 0.01 ? "%s%.4g" : "%s%.4f", c ? ", " : "", values[c]));
-    return oct_print("]\n");
+        oct_print(fabs(values[c]) < 0.01 ? "%s%.4g" : "%s%.4f", c ? ", " : "", values[c]);
+    oct_print("]\n");
 }
 
 /* Inputs far from a mean of 0 and a standard deviation of 1 train badly or not at all. */
-static oct_status print_scale(const oct_survey_split *train, const oct_recipe *recipe)
+static void print_scale(const oct_survey_split *train, const oct_recipe *recipe)
 {
     const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
-    for (int c = 0; c < train->channels; c++) {
-        const int at = c < n.count ? c : 0;
-        const double mean = (train->mean[c] - (double)n.mean[at]) / (double)n.std[at];
-        const double std = train->std[c] / (double)n.std[at];
-        if (fabs(mean) <= 5 && std <= 10 && (std >= 0.05 || train->std[c] < 1e-9)) continue;
-        return oct_print(
-            "  with data.mean and data.std as they are, channel %d has the mean %.3g and the "
-            "standard deviation %.3g, which should be about 0 and 1\n",
-            c, mean, std);
+    bool said = false;
+    for (int c = 0; c < train->channels && !said; c++) {
+        const int i = c < n.count ? c : 0;
+        const double mean = (train->mean[c] - (double)n.mean[i]) / (double)n.std[i];
+        const double std = train->std[c] / (double)n.std[i];
+        const bool constant = train->std[c] < SAME_STD;
+        said = fabs(mean) > 5 || std > 10 || (std < 0.05 && !constant);
+        if (said)
+            oct_print(
+                "  with data.mean and data.std as they are, channel %d has the mean %.3g and the "
+                "standard deviation %.3g, which should be about 0 and 1\n",
+                c, mean, std);
     }
-    return OCT_OK;
 }
 
-static oct_status print_channels(const oct_survey_split *train, const oct_recipe *recipe)
+static void print_channels(const oct_survey_split *train, const oct_recipe *recipe)
 {
     double std[OCT_SURVEY_CHANNELS];
     for (int c = 0; c < train->channels; c++)
-        std[c] = train->std[c] < 1e-9 ? 1 : train->std[c]; /* the same everywhere */
-    OCT_TRY(oct_print("\nfor the recipe, of the training samples%s\n",
-                      train->channels == 1 && train->data->read_c > 1 ? ", all channels together"
-                                                                      : ""));
-    OCT_TRY(print_list("data.mean", train->mean, train->channels));
-    OCT_TRY(print_list("data.std", std, train->channels));
-    return print_scale(train, recipe);
+        std[c] = train->std[c] < SAME_STD ? 1 : train->std[c];
+    oct_print("\nfor the recipe, of the training samples%s\n",
+              train->channels == 1 && train->data->read_c > 1 ? ", all channels together" : "");
+    print_list("data.mean", train->mean, train->channels);
+    print_list("data.std", std, train->channels);
+    print_scale(train, recipe);
 }
 
-static oct_status print_equal(const oct_survey *s)
+static void print_equal(const oct_survey *s)
 {
     char a[32], b[32], c[32];
-    if (s->num_pairs == 0) return oct_print("\n%-12s none\n", "duplicates");
-    OCT_TRY(oct_print("\n%-12s %s of the test samples are training samples too; %s training and %s "
-                      "test samples repeat an earlier one\n",
-                      "duplicates", oct_text_count(s->shared, a), oct_text_count(s->repeated[0], b),
-                      oct_text_count(s->repeated[1], c)));
+    if (s->num_pairs == 0) {
+        oct_print("\n%-12s none\n", "duplicates");
+        return;
+    }
+    oct_print("\n%-12s %s of the test samples are training samples too; %s training and %s "
+              "test samples repeat an earlier one\n",
+              "duplicates", oct_text_count(s->shared, a), oct_text_count(s->repeated[0], b),
+              oct_text_count(s->repeated[1], c));
     if (s->contradictions)
-        OCT_TRY(oct_print("%-12s %s equal samples have different classes\n", "",
-                          oct_text_count(s->contradictions, a)));
+        oct_print("%-12s %s equal samples have different classes\n", "",
+                  oct_text_count(s->contradictions, a));
     for (int i = 0; i < s->num_pairs; i++) {
         const oct_surveyed *one = s->pair[i].one, *other = s->pair[i].other;
         char first[160], second[160];
-        OCT_TRY(oct_print("  %s %s = %s %s%s\n", split_names[one->split],
-                          sample_name(s->split[one->split].data, one->index, first),
-                          split_names[other->split],
-                          sample_name(s->split[other->split].data, other->index, second),
-                          s->pair[i].labels_differ ? ", of different classes" : ""));
+        oct_print("  %s %s = %s %s%s\n", split_names[one->split],
+                  sample_name(s->split[one->split].data, one->index, first),
+                  split_names[other->split],
+                  sample_name(s->split[other->split].data, other->index, second),
+                  s->pair[i].labels_differ ? ", of different classes" : "");
     }
-    return OCT_OK;
 }
 
-static oct_status print_damaged(const oct_survey *s)
+static void print_damaged(const oct_survey *s)
 {
     const int64_t all = s->split[0].damaged + s->split[1].damaged;
     char count[32], name[160];
-    OCT_TRY(oct_print("%-12s %s\n", "damaged", all ? oct_text_count(all, count) : "none"));
+    oct_print("%-12s %s\n", "damaged", all ? oct_text_count(all, count) : "none");
     for (int k = 0; k < 2; k++)
         if (s->split[k].warned)
-            OCT_TRY(oct_print("%-12s %s of %s break a rule of JPEG and are read, the first is %s\n",
-                              "", oct_text_count(s->split[k].warned, count), split_names[k],
-                              sample_name(s->split[k].data, s->split[k].first_warned, name)));
+            oct_print("%-12s %s of %s break a rule of JPEG and are read, the first is %s\n", "",
+                      oct_text_count(s->split[k].warned, count), split_names[k],
+                      sample_name(s->split[k].data, s->split[k].first_warned, name));
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < OCT_SURVEY_NAMED && s->split[k].sentence[i]; i++)
-            OCT_TRY(oct_print("  %s\n", s->split[k].sentence[i]));
-    return OCT_OK;
+            oct_print("  %s\n", s->split[k].sentence[i]);
 }
 
-static oct_status print_text(const oct_survey *s, const oct_dataset data[2],
-                             const oct_recipe *recipe)
+static void print_text(const oct_survey *s, const oct_dataset data[2], const oct_recipe *recipe)
 {
-    OCT_TRY(print_counts(data));
-    OCT_TRY(print_sizes(&s->split[0], split_names[0]));
+    print_counts(data);
+    print_sizes(&s->split[0], split_names[0]);
     if (s->split[1].num_sizes != 1 || s->split[0].num_sizes != 1)
-        OCT_TRY(print_sizes(&s->split[1], split_names[1]));
-    if (s->split[0].of_class) OCT_TRY(print_classes(s));
-    OCT_TRY(print_channels(&s->split[0], recipe));
-    OCT_TRY(print_equal(s));
-    return print_damaged(s);
+        print_sizes(&s->split[1], split_names[1]);
+    if (s->split[0].of_class) print_classes(s);
+    print_channels(&s->split[0], recipe);
+    print_equal(s);
+    print_damaged(s);
 }
 
 /* What follows prints one document. */
 
-static json_t *reals(const double *values, int count)
+static json_t *reals_json(const double *values, int count)
 {
     json_t *list = json_array();
     for (int i = 0; i < count; i++)
@@ -294,7 +291,7 @@ static json_t *reals(const double *values, int count)
     return list;
 }
 
-static json_t *class_names(const oct_dataset *data)
+static json_t *class_names_json(const oct_dataset *data)
 {
     if (!data->class_names) return json_null();
     json_t *list = json_array();
@@ -303,7 +300,7 @@ static json_t *class_names(const oct_dataset *data)
     return list;
 }
 
-static json_t *json_of_split(const oct_survey_split *split)
+static json_t *split_json(const oct_survey_split *split)
 {
     json_t *sizes = json_array(), *damaged = json_array();
     json_t *counts = split->of_class ? json_array() : json_null();
@@ -318,13 +315,13 @@ static json_t *json_of_split(const oct_survey_split *split)
         json_array_append_new(damaged, json_string(split->sentence[i]));
     return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:I}", "samples",
                      split->data->count, "of_class", counts, "ignored_pixels", split->ignored,
-                     "sizes", sizes, "mean", reals(split->mean, split->channels), "std",
-                     reals(split->std, split->channels), "damaged", split->damaged,
+                     "sizes", sizes, "mean", reals_json(split->mean, split->channels), "std",
+                     reals_json(split->std, split->channels), "damaged", split->damaged,
                      "damaged_samples", damaged, "not_finite", split->not_finite, "warned",
                      split->warned);
 }
 
-static json_t *json_of_equal(const oct_survey *s)
+static json_t *equal_json(const oct_survey *s)
 {
     json_t *pairs = json_array();
     for (int i = 0; i < s->num_pairs; i++) {
@@ -342,14 +339,14 @@ static json_t *json_of_equal(const oct_survey *s)
                      s->contradictions, "pairs", pairs);
 }
 
-static oct_status print_json(const oct_survey *s, const oct_dataset *data)
+static void print_json(const oct_survey *s, const oct_dataset *data)
 {
-    return oct_print_json(json_pack(
+    oct_print_json(json_pack(
         "{s:s, s:s, s:s, s:I, s:o, s:I, s:s, s:o, s:o, s:o}", "kind", "data set", "format",
         data->format->name, "goal", oct_registry_name(&oct_goal_kind_table, data->goal), "classes",
-        data->classes, "class_names", class_names(data), "channels", data->read_c, "type",
-        oct_dtype_name(data->dtype), "training", json_of_split(&s->split[0]), "test",
-        json_of_split(&s->split[1]), "duplicates", json_of_equal(s)));
+        data->classes, "class_names", class_names_json(data), "channels", data->read_c, "type",
+        oct_dtype_name(data->dtype), "training", split_json(&s->split[0]), "test",
+        split_json(&s->split[1]), "duplicates", equal_json(s)));
 }
 
 /* OCT_NO for samples that would stop a training: damaged ones, and those that are not finite. */
@@ -368,20 +365,22 @@ static oct_status judge_survey(const oct_survey *s, const char *recipe)
     return OCT_OK;
 }
 
-static oct_status survey(const oct_args *args, const oct_recipe *recipe, const oct_dataset data[2])
+static oct_status survey_data(const oct_args *args, const oct_recipe *recipe,
+                              const oct_dataset data[2])
 {
     oct_survey found;
     oct_meter_begin(&meter, "read", "samples", 0);
     oct_status status = oct_survey_make(&found, data, say_progress);
     oct_meter_end(&meter);
     OCT_TRY(status);
-    status = args->json ? print_json(&found, &data[0]) : print_text(&found, data, recipe);
-    if (status == OCT_OK) status = judge_survey(&found, args->word[0]);
+    args->json ? print_json(&found, &data[0]) : print_text(&found, data, recipe);
+    status = judge_survey(&found, args->word[0]);
     oct_survey_free(&found);
     return status;
 }
 
-static oct_status preview(const oct_args *args, const oct_recipe *recipe, const oct_dataset *data)
+static oct_status write_preview(const oct_args *args, const oct_recipe *recipe,
+                                const oct_dataset *data)
 {
     const char *file = args->option[PREVIEW].text;
     oct_text page = {0};
@@ -393,8 +392,9 @@ static oct_status preview(const oct_args *args, const oct_recipe *recipe, const 
     oct_status status = oct_file_write(file, page.data, page.length);
     oct_text_free(&page);
     OCT_TRY(status);
-    if (args->json) return oct_print_json(json_pack("{s:s, s:s}", "kind", "preview", "file", file));
-    return oct_print("%s: training samples as the model will get them\n", file);
+    args->json ? oct_print_json(json_pack("{s:s, s:s}", "kind", "preview", "file", file))
+               : oct_print("%s: training samples as the model will get them\n", file);
+    return OCT_OK;
 }
 
 static oct_status run_data(const oct_args *args)
@@ -403,8 +403,8 @@ static oct_status run_data(const oct_args *args)
     oct_dataset data[2] = {0};
     oct_status status = OCT_OK;
     oct_file_kind kind;
-    const bool draws = args->option[PREVIEW].given;
-    OCT_CHECK(draws || !args->option[SAMPLES].given, OCT_USAGE,
+    const bool previews = args->option[PREVIEW].given;
+    OCT_CHECK(previews || !args->option[SAMPLES].given, OCT_USAGE,
               "command line: --samples is for --preview; write --preview FILE.html too");
     OCT_TRY(oct_shipped_hint(args->word[0]));
     if (!oct_data_is(args->word[0])) {
@@ -418,8 +418,9 @@ static oct_status run_data(const oct_args *args)
     OCT_TRY(oct_recipe_of_args(&recipe, args));
     omp_set_num_threads((int)oct_machine_cores());
     OCT_TRY_OUT(oct_load_data(&recipe, OCT_TRAIN, NULL, &data[OCT_TRAIN]));
-    if (!draws) OCT_TRY_OUT(oct_load_data(&recipe, OCT_TEST, NULL, &data[OCT_TEST]));
-    status = draws ? preview(args, &recipe, &data[OCT_TRAIN]) : survey(args, &recipe, data);
+    if (!previews) OCT_TRY_OUT(oct_load_data(&recipe, OCT_TEST, NULL, &data[OCT_TEST]));
+    status = previews ? write_preview(args, &recipe, &data[OCT_TRAIN])
+                      : survey_data(args, &recipe, data);
 out:
     for (int i = 0; i < 2; i++)
         if (data[i].format) oct_dataset_close(&data[i]);
@@ -432,19 +433,14 @@ const oct_command oct_command_data = {
     .usage = "octet data RECIPE|DATA [key=value ...] [--preview FILE.html [--samples N]]",
     .summary = "says what a data set holds, or draws what training will see",
     .help =
-        "Reads every sample of the recipe's data set once: how many there are of each class, their "
-        "sizes,\n"
-        "mean and standard deviation of each channel to paste into the recipe (exact for bytes), "
-        "samples\n"
-        "that are there twice, also in training and test, and damaged ones. Exit status 1 when "
-        "some "
-        "are\n"
-        "damaged.\n"
+        "Reads every sample of the recipe's data set once: how many there are of each class,\n"
+        "their sizes, mean and standard deviation of each channel to paste into the recipe\n"
+        "(exact for bytes), samples that are there twice, also in training and test, and damaged\n"
+        "ones. Exit status 1 when some are damaged.\n"
         "\n"
-        "--preview writes a page of training samples with their labels instead: each as it is "
-        "evaluated, and\n"
-        "as the transforms of the recipe (data.train, data.mixup, ...) will change it in the first "
-        "epochs.\n"
+        "--preview writes a page of training samples with their labels instead: each as it is\n"
+        "evaluated, and as the transforms of the recipe (data.train, data.mixup, ...) will\n"
+        "change it in the first epochs.\n"
         "\n"
         "`octet help formats` lists the files that a data set may be.\n"
         "\n"

@@ -1,47 +1,37 @@
 /* octet export writes an int8 model or a checkpoint in a format of other programs, and beside it inputs with their
  * outputs by which a reader of the file can be checked. */
 #include "core/base/cpu.h"
-#include "core/base/mem.h"
 #include "core/nn/network.h"
 #include "io/model/class_names.h"
 #include "io/export/format.h"
 #include "io/file/file.h"
 #include "io/batch/normalise.h"
-#include "launch/base/meter.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
-#include "launch/session/build.h"
+#include "launch/cmd/subject.h"
 #include "launch/deploy/certificate.h"
 #include "launch/deploy/golden.h"
-#include "launch/session/job.h"
 #include "octet_version.h"
 
-#include <jansson.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { FORMAT, OUTPUT, DATA, ALL_VALUES, PIXELS, CODES, PROCESSOR, FORCE };
 
+/* An export from file to file. */
 typedef struct exporting {
     const oct_args *args;
     const oct_export_format *format;
-    oct_file_kind kind;
+    oct_subject subject;
     char *path;        /* of the file */
     char *beside_path; /* of a second one; NULL: there is none */
     char *golden_path; /* NULL: no golden samples are written beside it */
     char *name;        /* of the file, without folder and suffix */
-    oct_model model;   /* an int8 model; otherwise: */
-    oct_checkpoint checkpoint;
-    oct_recipe recipe;
-    oct_dataset data;
-    oct_module *root;
     oct_float_network network;
     float mean[OCT_REALS_MAX], std[OCT_REALS_MAX]; /* of a checkpoint */
     char sha256[65];                               /* of an int8 model's file */
     oct_export job;
     oct_exported made;
-    oct_golden golden;
+    int64_t golden_samples;
 } exporting;
 
 /* What is there is written over only by --force, and never what is exported; the folder can be written to: said before
@@ -63,7 +53,7 @@ static oct_status check_place(const exporting *e, const char *path, bool beside)
 }
 
 /* "NAME.onnx.golden.npz" beside "NAME.onnx"; "NAME.h" beside "NAME.c", which may be called NAME, too. */
-static oct_status find_places(exporting *e)
+static oct_status choose_paths(exporting *e)
 {
     OCT_CHECK(e->args->option[OUTPUT].given, OCT_USAGE,
               "command line: -o is missing; name the file to write, such as -o model%s",
@@ -93,8 +83,9 @@ static oct_status check_kind(exporting *e)
 {
     const char *path = e->args->word[0];
     OCT_TRY(oct_file_take(path, OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
-                          "export takes an int8 model, a checkpoint or a run folder", &e->kind));
-    const bool model = e->kind == OCT_FILE_MODEL;
+                          "export takes an int8 model, a checkpoint or a run folder",
+                          &e->subject.kind));
+    const bool model = e->subject.kind == OCT_FILE_MODEL;
     const bool fits = model ? e->format->write_model != NULL : e->format->write_network != NULL;
     OCT_CHECK(fits, OCT_USAGE, "command line: --format %s: is for %s, but %s is %s",
               e->format->name, model ? "checkpoints and run folders" : "int8 models", path,
@@ -117,8 +108,8 @@ static oct_status check_kind(exporting *e)
     return OCT_OK;
 }
 
-/* VNNI sums products of unsigned and signed bytes; without it and with AVX2 such sums saturate. */
-static oct_status take_processor(exporting *e)
+/* Weights are signed for processors with VNNI alone: VNNI sums products of unsigned and signed bytes; without it and with AVX2 such sums saturate. */
+static oct_status choose_weights(exporting *e)
 {
     const char *name = e->args->option[PROCESSOR].given ? e->args->option[PROCESSOR].text : "any";
     const oct_isa_set isa = oct_cpu_isa();
@@ -135,75 +126,62 @@ static oct_status take_processor(exporting *e)
 static oct_status open_model(exporting *e)
 {
     const char *path = e->args->word[0];
+    oct_model *model = &e->subject.model;
     size_t size;
-    OCT_TRY(oct_model_load(&e->model, path));
-    OCT_TRY(oct_model_check_recipe(&e->model, path));
+    OCT_TRY(oct_model_load(model, path));
+    OCT_TRY(oct_model_check_recipe(model, path));
     OCT_TRY(oct_file_sha256(path, &size, e->sha256));
-    e->job.model_sha256 = e->sha256;
-    if (oct_count_fallbacks(&e->model.program) > 0) {
-        OCT_TRY(oct_job_model_recipe(&e->recipe, path, &e->model, NULL)); /* loads its plug-ins */
-    }
-    e->job.no_bytes = !oct_golden_are_pixels(&e->model);
-    OCT_CHECK(!e->job.pixels || !e->job.no_bytes, OCT_PREPARE, OCT_NO_PIXELS);
-    e->job.model = &e->model;
-    e->job.class_names = e->model.class_names;
-    e->job.port_names = e->model.port_names;
-    e->job.mean = e->model.mean;
-    e->job.std = e->model.std;
+    if (oct_count_fallbacks(&model->program) > 0) /* loads its plug-ins */
+        OCT_TRY(oct_job_model_recipe(&e->subject.recipe, path, model, NULL));
+    oct_export *job = &e->job;
+    job->no_bytes = !oct_golden_are_pixels(model);
+    OCT_CHECK(!job->pixels || !job->no_bytes, OCT_PREPARE, OCT_NO_PIXELS);
+    job->model_sha256 = e->sha256;
+    job->model = model;
+    job->class_names = model->class_names;
+    job->port_names = model->port_names;
+    job->mean = model->mean;
+    job->std = model->std;
     return OCT_OK;
 }
 
 static oct_status open_checkpoint(exporting *e)
 {
-    const char *path = e->args->word[0];
-    OCT_TRY(oct_job_checkpoint(&e->checkpoint, path, e->kind));
-    OCT_TRY(oct_job_checkpoint_recipe(&e->recipe, &e->checkpoint, e->args->option[DATA].text));
-    OCT_TRY(oct_load_data(&e->recipe, OCT_TEST, NULL, &e->data));
-    const oct_example example = *OCT_EXAMPLE(OCT_SHAPE(1, e->data.h, e->data.w, e->data.c));
+    oct_subject *s = &e->subject;
     oct_phase phase;
-    OCT_TRY(oct_build_model(&e->root, &e->recipe, &e->data));
+    OCT_TRY(oct_job_checkpoint(&s->checkpoint, e->args->word[0], s->kind));
+    OCT_TRY(oct_subject_read_recipe(s, e->args->option[DATA].text));
+    OCT_TRY(oct_load_data(&s->recipe, OCT_TEST, NULL, &s->data));
+    OCT_TRY(oct_build_model(&s->root, &s->recipe, &s->data));
     /* The network is looked at before prepare changes it. */
-    OCT_TRY(oct_float_network_open(&e->network, e->root, &example));
-    OCT_TRY(oct_bring_to_phase(&e->root, &e->checkpoint, &e->recipe, &e->data, &phase));
-    OCT_TRY(oct_checkpoint_load(&e->checkpoint, e->root, NULL));
-    if (phase != OCT_PHASE_FLOAT) { /* what is prepared is computed in float */
-        oct_quantizers quantizers = {0};
-        OCT_TRY(oct_quantizers_collect(&quantizers, e->root));
-        oct_quantizers_set_state(&quantizers, OCT_QUANT_OFF);
-        oct_quantizers_free(&quantizers);
-    }
-    OCT_TRY(oct_float_network_find(&e->network, e->root));
-    const oct_normaliser n = oct_normaliser_of(&e->recipe.data_mean, &e->recipe.data_std);
-    oct_normaliser_spread(&n, e->data.c, e->mean, e->std);
+    OCT_TRY(oct_float_network_open(&e->network, s->root,
+                                   OCT_EXAMPLE(OCT_SHAPE(1, s->data.h, s->data.w, s->data.c))));
+    OCT_TRY(oct_bring_to_phase(&s->root, &s->checkpoint, &s->recipe, &s->data, &phase));
+    OCT_TRY(oct_checkpoint_load(&s->checkpoint, s->root, NULL));
+    if (phase != OCT_PHASE_FLOAT) OCT_TRY(oct_switch_quantizers_off(s->root));
+    OCT_TRY(oct_float_network_find(&e->network, s->root));
+    const oct_normaliser n = oct_normaliser_of(&s->recipe.data_mean, &s->recipe.data_std);
+    oct_normaliser_spread(&n, s->data.c, e->mean, e->std);
     e->job.mean = e->mean;
     e->job.std = e->std;
     e->job.network = &e->network;
-    e->job.class_names = e->checkpoint.info.class_names;
-    e->job.port_names = oct_network_port_names(e->root);
+    e->job.class_names = s->checkpoint.info.class_names;
+    e->job.port_names = oct_network_port_names(s->root);
     return OCT_OK;
-}
-
-static oct_status write_golden(exporting *e)
-{
-    const bool pixels = e->job.pixels;
-    void *bytes = NULL;
-    e->golden.channels_last = e->format->channels_last;
-    size_t size;
-    if (!e->golden_path) return OCT_OK;
-    OCT_TRY(e->job.model
-                ? oct_golden_of_model(&e->golden, &e->model, pixels, e->job.codes)
-                : oct_golden_of_network(&e->golden, e->root, &e->recipe, &e->data, pixels));
-    OCT_TRY(oct_npz_make(e->golden.array, e->golden.num_arrays, &bytes, &size));
-    const oct_status status = oct_file_write(e->golden_path, bytes, size);
-    oct_free(&bytes);
-    return status;
 }
 
 /* The file goes last: what is there without it is no whole export. */
 static oct_status write_files(exporting *e)
 {
     oct_status status = OCT_OK;
-    OCT_TRY(write_golden(e));
+    const oct_golden_source source = {.model = e->job.model,
+                                      .root = e->subject.root,
+                                      .recipe = &e->subject.recipe,
+                                      .data = &e->subject.data,
+                                      .pixels = e->job.pixels,
+                                      .codes = e->job.codes,
+                                      .channels_last = e->format->channels_last};
+    if (e->golden_path) OCT_TRY(oct_golden_write(&source, e->golden_path, &e->golden_samples));
     if (e->beside_path)
         status = oct_file_write(e->beside_path, e->made.beside, e->made.beside_size);
     const bool beside = e->beside_path && status == OCT_OK;
@@ -213,7 +191,7 @@ static oct_status write_files(exporting *e)
     return status;
 }
 
-static oct_status print_export(const exporting *e)
+static void print_export(const exporting *e)
 {
     const char *of = e->job.model ? "int8 model" : "float network";
     const char *notices = e->made.notices.data;
@@ -221,41 +199,42 @@ static oct_status print_export(const exporting *e)
     json_t *lines = e->args->json ? json_array() : NULL;
     for (const char *at = notices; lines && at && *at; at += strcspn(at, "\n") + 1)
         json_array_append_new(lines, json_stringn(at, strcspn(at, "\n")));
-    if (e->args->json)
-        return oct_print_json(
-            json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:s*, s:s*, s:I, s:o}", "format",
-                      e->format->name, "of", of, "file", e->path, "beside", e->beside_path, "bytes",
-                      (json_int_t)e->made.size, "golden", e->golden_path, "golden_samples",
-                      (json_int_t)e->golden.count, "weights",
-                      !e->job.model || !e->format->processors ? NULL
-                      : e->job.signed_weights                 ? "s8"
-                                                              : "u8",
-                      "operators", e->made.operators.data, "arena", (json_int_t)e->made.arena,
-                      "notices", lines));
-    OCT_TRY(oct_print("%-14s %s (%s, %s)\n", e->format->name, e->path, of,
-                      oct_text_size((int64_t)e->made.size).text));
+    if (e->args->json) {
+        oct_print_json(json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:s*, s:s*, s:I, s:o}",
+                                 "format", e->format->name, "of", of, "file", e->path, "beside",
+                                 e->beside_path, "bytes", (json_int_t)e->made.size, "golden",
+                                 e->golden_path, "golden_samples", (json_int_t)e->golden_samples,
+                                 "weights",
+                                 !e->job.model || !e->format->processors ? NULL
+                                 : e->job.signed_weights                 ? "s8"
+                                                                         : "u8",
+                                 "operators", e->made.operators.data, "arena",
+                                 (json_int_t)e->made.arena, "notices", lines));
+        return;
+    }
+    oct_print("%-14s %s (%s, %s)\n", e->format->name, e->path, of,
+              oct_text_size((int64_t)e->made.size).text);
     if (e->beside_path)
-        OCT_TRY(oct_print("%-14s %s (%s)\n", "with", e->beside_path,
-                          oct_text_size((int64_t)e->made.beside_size).text));
+        oct_print("%-14s %s (%s)\n", "with", e->beside_path,
+                  oct_text_size((int64_t)e->made.beside_size).text);
     if (e->golden_path)
-        OCT_TRY(oct_print("%-14s %s (%lld inputs and outputs)\n", "golden samples", e->golden_path,
-                          (long long)e->golden.count));
+        oct_print("%-14s %s (%lld inputs and outputs)\n", "golden samples", e->golden_path,
+                  (long long)e->golden_samples);
     if (e->job.model && e->format->processors)
-        OCT_TRY(oct_print("%-14s %s\n", "weights",
-                          e->job.signed_weights
-                              ? "s8, for processors with VNNI alone"
-                              : "u8, for any processor; with VNNI --processor vnni is 2 to 4 "
-                                "times as fast in ONNX Runtime"));
+        oct_print("%-14s %s\n", "weights",
+                  e->job.signed_weights
+                      ? "s8, for processors with VNNI alone"
+                      : "u8, for any processor; with VNNI --processor vnni is 2 to 4 "
+                        "times as fast in ONNX Runtime");
     if (e->made.operators.data)
-        OCT_TRY(oct_print("%-14s %s\n%-14s %s bytes of tensors in TFLM's arena, beside its own\n",
-                          "operators", e->made.operators.data, "memory",
-                          oct_text_count(e->made.arena, count)));
+        oct_print("%-14s %s\n%-14s %s bytes of tensors in TFLM's arena, beside its own\n",
+                  "operators", e->made.operators.data, "memory",
+                  oct_text_count(e->made.arena, count));
     for (const char *at = notices; at && *at; at += strcspn(at, "\n") + 1)
-        OCT_TRY(oct_print("%-14s %.*s\n", "notice", (int)strcspn(at, "\n"), at));
-    return OCT_OK;
+        oct_print("%-14s %.*s\n", "notice", (int)strcspn(at, "\n"), at);
 }
 
-static oct_status export_in_session(exporting *e)
+static oct_status export_subject(exporting *e)
 {
     const char *format = e->args->option[FORMAT].text;
     char names[OCT_REGISTRY_CHOICE_BYTES];
@@ -270,14 +249,14 @@ static oct_status export_in_session(exporting *e)
         return OCT_USAGE;
     }
     OCT_TRY(check_kind(e));
-    OCT_TRY(find_places(e));
+    OCT_TRY(choose_paths(e));
     e->job.version = OCT_VERSION;
     e->job.name = e->name;
     e->job.all_values = e->args->option[ALL_VALUES].given;
     e->job.pixels = e->args->option[PIXELS].given;
     e->job.codes = e->args->option[CODES].given;
-    OCT_TRY(take_processor(e));
-    OCT_TRY(e->kind == OCT_FILE_MODEL ? open_model(e) : open_checkpoint(e));
+    OCT_TRY(choose_weights(e));
+    OCT_TRY(e->subject.kind == OCT_FILE_MODEL ? open_model(e) : open_checkpoint(e));
     const oct_status status = e->job.model ? e->format->write_model(&e->job, &e->made)
                                            : e->format->write_network(&e->job, &e->made);
     if (status == OCT_USAGE) return status; /* the command line, not the file */
@@ -288,7 +267,8 @@ static oct_status export_in_session(exporting *e)
                              "one of the float phase has them\n",
                              (long long)e->network.folded));
     OCT_TRY(write_files(e));
-    return print_export(e);
+    print_export(e);
+    return OCT_OK;
 }
 
 static oct_status run_export(const oct_args *args)
@@ -296,15 +276,10 @@ static oct_status run_export(const oct_args *args)
     exporting *e = NULL;
     OCT_TRY(oct_alloc(&e, 1, sizeof *e));
     e->args = args;
-    const oct_status status = export_in_session(e);
-    oct_golden_free(&e->golden);
+    const oct_status status = export_subject(e);
     oct_exported_free(&e->made);
     oct_float_network_close(&e->network);
-    oct_module_destroy(&e->root);
-    oct_dataset_close(&e->data);
-    oct_recipe_free(&e->recipe);
-    oct_checkpoint_close(&e->checkpoint);
-    oct_model_free(&e->model);
+    oct_subject_close(&e->subject);
     oct_free(&e->path);
     oct_free(&e->beside_path);
     oct_free(&e->golden_path);
@@ -314,22 +289,23 @@ static oct_status run_export(const oct_args *args)
 }
 
 static const oct_option options[] = {
-    [FORMAT] = {"--format", 'f', OCT_OPT_TEXT, "NAME",
-                "onnx; tflite, c or flat of an int8 model; safetensors of a checkpoint", 0, 0},
-    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "OUT", "file to write", 0, 0},
-    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
-              "of a checkpoint: folder of the data set, if it is not where the run had it", 0, 0},
-    [ALL_VALUES] = {"--all-values", 0, OCT_OPT_FLAG, NULL,
-                    "of an int8 model: each tensor of codes is an output too", 0, 0},
-    [PIXELS] = {"--pixels", 0, OCT_OPT_FLAG, NULL,
-                "inputs are pixels from 0 to 255 (c: also); normalising is part of the network", 0,
-                0},
-    [CODES] = {"--codes", 0, OCT_OPT_FLAG, NULL,
-               "tflite: input and output are codes, whose scale and zero point the file has", 0, 0},
-    [PROCESSOR] = {"--processor", 0, OCT_OPT_TEXT, "NAME",
-                   "onnx of an int8 model: it is for any, for those with vnni, or as here (above)",
-                   0, 0},
-    [FORCE] = {"--force", 0, OCT_OPT_FLAG, NULL, "overwrite files that are there", 0, 0},
+    [FORMAT] = OCT_TEXT('f', "--format", "NAME",
+                        "onnx; tflite, c or flat of an int8 model; safetensors of a checkpoint"),
+    [OUTPUT] = OCT_TEXT('o', "--output", "OUT", "file to write"),
+    [DATA] = OCT_TEXT(0, "--data", "FOLDER",
+                      "of a checkpoint: folder of the data set, if it is not where the run had it"),
+    [ALL_VALUES] =
+        OCT_SWITCH(0, "--all-values", "of an int8 model: each tensor of codes is an output too"),
+    [PIXELS] =
+        OCT_SWITCH(0, "--pixels",
+                   "inputs are pixels from 0 to 255 (c: also); normalising is part of the network"),
+    [CODES] =
+        OCT_SWITCH(0, "--codes",
+                   "tflite: input and output are codes, whose scale and zero point the file has"),
+    [PROCESSOR] =
+        OCT_TEXT(0, "--processor", "NAME",
+                 "onnx of an int8 model: it is for any, for those with vnni, or as here (above)"),
+    [FORCE] = OCT_SWITCH(0, "--force", "overwrite files that are there"),
     {0},
 };
 
@@ -339,7 +315,8 @@ const oct_command oct_command_export = {
              "[--processor NAME] [--data FOLDER] [--force]",
     .summary = "writes a model or checkpoint for other programs: ONNX, TFLite, C, safetensors",
     .help =
-        "FILE is an int8 model (*.int8.h5), a checkpoint or a run folder (its newest checkpoint).\n"
+        "FILE is an int8 model (*.int8.h5), a checkpoint or a run folder (its newest\n"
+        "checkpoint).\n"
         "\n"
         "    octet export runs/a/model.int8.h5 --format onnx -o a.onnx     the int8 model\n"
         "    octet export runs/a/model.int8.h5 --format tflite -o b.tflite the same for TFLite\n"
@@ -349,38 +326,34 @@ const oct_command oct_command_export = {
         "    octet export runs/a --format onnx -o float.onnx               the float network\n"
         "    octet export runs/a --format safetensors -o a.safetensors     its parameters\n"
         "\n"
-        "onnx: opset 13 (21 with codes of 16 bits), images (N, C, H, W), any N. The input is "
-        "float,\n"
-        "normalised as in training (the properties octet.mean and octet.std of the file say how),\n"
-        "or with --pixels bytes as they are. Of an int8 model QuantizeLinear and DequantizeLinear\n"
-        "are around each layer that computes. A model that was trained for quant.target:\n"
-        "onnxruntime gives the same codes there; for others a notice says what may differ.\n"
+        "onnx: opset 13 (21 with codes of 16 bits), images (N, C, H, W), any N. The input is\n"
+        "float, normalised as in training (the properties octet.mean and octet.std of the file\n"
+        "say how), or with --pixels bytes as they are. Of an int8 model QuantizeLinear and\n"
+        "DequantizeLinear are around each layer that computes. A model that was trained for\n"
+        "quant.target: onnxruntime gives the same codes there; for others a notice says what may\n"
+        "differ.\n"
         "--processor any: weights are unsigned bytes around 128, which are exact everywhere.\n"
-        "--processor vnni: signed ones, with which ONNX Runtime is 2 to 4 times as fast where the\n"
-        "processor has VNNI (`grep vnni /proc/cpuinfo` prints something); with AVX2 and no VNNI "
-        "they\n"
-        "give wrong sums without a word, unless the session sets session.x64quantprecision to 1.\n"
+        "--processor vnni: signed ones, with which ONNX Runtime is 2 to 4 times as fast where\n"
+        "the processor has VNNI (`grep vnni /proc/cpuinfo` prints something); with AVX2 and no\n"
+        "VNNI they give wrong sums without a word, unless the session sets\n"
+        "session.x64quantprecision to 1.\n"
         "--processor here: vnni where this machine has it, otherwise any.\n"
-        "tflite: images (1, H, W, C), input and output as for onnx, or with --codes the signed "
-        "bytes\n"
-        "that TFLite computes with. A model that was trained for quant.target: tflite gives the "
-        "same\n"
-        "codes in TFLite with its XNNPACK delegate; for others a notice says what may differ.\n"
-        "c: C99 for microcontrollers, and the model's specification to read: no allocation, "
-        "nothing "
-        "but\n"
-        "<stdint.h>, values between layers in static memory, weights const; kws_run() and, with "
-        "--pixels,\n"
-        "kws_run_pixels() give every code that Octet computes, bit for bit. Compiled with "
-        "KWS_SELF_TEST\n"
-        "defined, kws_self_test() counts the outputs of golden inputs that differ.\n"
-        "flat: the program as one file that is mapped into memory (quant/program/flat.h, "
-        "pkg-config\n"
-        "octet-flat): no HDF5, and the bits of the model; commands take it as they take a model.\n"
+        "tflite: images (1, H, W, C), input and output as for onnx, or with --codes the signed\n"
+        "bytes that TFLite computes with. A model that was trained for quant.target: tflite\n"
+        "gives the same codes in TFLite with its XNNPACK delegate; for others a notice says what\n"
+        "may differ.\n"
+        "c: C99 for microcontrollers, and the model's specification to read: no allocation,\n"
+        "nothing but <stdint.h>, values between layers in static memory, weights const;\n"
+        "kws_run() and, with --pixels, kws_run_pixels() give every code that Octet computes, bit\n"
+        "for bit. Compiled with KWS_SELF_TEST defined, kws_self_test() counts the outputs of\n"
+        "golden inputs that differ.\n"
+        "flat: the program as one file that is mapped into memory (quant/program/flat.h,\n"
+        "pkg-config octet-flat): no HDF5, and the bits of the model; commands take it as they\n"
+        "take a model.\n"
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
-        "Beside ONNX and TFLite files is OUT.golden.npz: inputs, and the outputs that Octet "
-        "computes\nof them; with --codes both are codes.\n",
+        "Beside ONNX and TFLite files is OUT.golden.npz: inputs, and the outputs that Octet\n"
+        "computes of them; with --codes both are codes.\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

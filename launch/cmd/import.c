@@ -1,22 +1,16 @@
 /* octet import shows what a network of another framework holds, and begins a recipe for it. */
-#include "core/base/mem.h"
 #include "core/nn/modules.h"
 #include "core/nn/network.h"
 #include "io/augment/augment.h"
 #include "io/file/file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
-#include "launch/base/meter.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/begun_recipe.h"
 #include "launch/runfolder/run_folder.h"
 #include "quant/module/rule.h"
 
-#include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SIZE, OUTPUT };
 enum { TYPES_MAX = 128 };
@@ -126,58 +120,52 @@ static oct_status build_network(network *m)
     return status == OCT_OK ? noted : status;
 }
 
-static oct_status print_modules(const network *m)
+static void print_modules(const network *m)
 {
     char count[32];
     if (m->fixed > 0)
-        OCT_TRY(oct_print("\nfixed       %s numbers, which the network has as constants: training "
-                          "leaves them as they are\n",
-                          oct_text_count(m->fixed, count)));
-    OCT_TRY(oct_print("\n%-24s %5s  %s\n", "module", "count",
-                      "in the int8 model, where its place allows"));
+        oct_print("\nfixed       %s numbers, which the network has as constants: training "
+                  "leaves them as they are\n",
+                  oct_text_count(m->fixed, count));
+    oct_print("\n%-24s %5s  %s\n", "module", "count", "in the int8 model, where its place allows");
     for (int i = 0; i < m->types; i++)
-        OCT_TRY(oct_print("%-24s %5" PRId64 "  %s\n", m->type[i]->name, m->count[i],
-                          oct_quant_rule_find(m->type[i]) ? "quantized" : "float"));
-    if (m->notes[0]) OCT_TRY(oct_print("\nchanged\n%s", m->notes));
+        oct_print("%-24s %5" PRId64 "  %s\n", m->type[i]->name, m->count[i],
+                  oct_quant_rule_find(m->type[i]) ? "quantized" : "float");
+    if (m->notes[0]) oct_print("\nchanged\n%s", m->notes);
     if (m->unseen > 0)
-        OCT_TRY(oct_print("\nuntrained   its batch norms have seen no data (mean 0, variance 1): "
-                          "train it in float first, with float.epochs\n"));
-    return OCT_OK;
+        oct_print("\nuntrained   its batch norms have seen no data (mean 0, variance 1): "
+                  "train it in float first, with float.epochs\n");
 }
 
-static oct_status print_ports(const oct_onnx_graph *g, const char *what, const int32_t *ports,
-                              int count)
+static void print_ports(const oct_onnx_graph *g, const char *what, const int32_t *ports, int count)
 {
     char shape[OCT_ONNX_SHAPE_BYTES];
     for (int i = 0; i < count; i++) {
         const oct_onnx_value *v = &g->values[ports[i]];
         const char *name = ports == g->outputs ? g->output_names[i] : v->name;
-        OCT_TRY(oct_print("%-12s%s %s %s\n", i ? "" : what, oct_show(name, strlen(name)).text,
-                          oct_dtype_name(v->dtype), oct_onnx_shape_text(v, shape)));
+        oct_print("%-12s%s %s %s\n", i ? "" : what, oct_show(name, strlen(name)).text,
+                  oct_dtype_name(v->dtype), oct_onnx_shape_text(v, shape));
     }
-    return OCT_OK;
 }
 
-static oct_status print_network(const network *m, const tally *t)
+static void print_network(const network *m, const tally *t)
 {
     const oct_onnx_graph *g = &m->graph;
     char count[32];
-    OCT_TRY(oct_print("network     %s\nproducer    %s\nformat      opset %" PRId64
-                      ", file format %" PRId64 "\n",
-                      m->path, g->producer[0] ? g->producer : "unknown", g->opset, g->ir_version));
-    OCT_TRY(print_ports(g, "inputs", g->inputs, g->num_inputs));
-    OCT_TRY(print_ports(g, "outputs", g->outputs, g->num_outputs));
-    OCT_TRY(oct_print("parameters  %s in %" PRId64 " tensors\n", oct_text_count(m->numbers, count),
-                      m->tensors));
-    OCT_TRY(oct_print("nodes       %" PRId64, g->num_nodes));
+    oct_print("network     %s\nproducer    %s\nformat      opset %" PRId64 ", file format %" PRId64
+              "\n",
+              m->path, g->producer[0] ? g->producer : "unknown", g->opset, g->ir_version);
+    print_ports(g, "inputs", g->inputs, g->num_inputs);
+    print_ports(g, "outputs", g->outputs, g->num_outputs);
+    oct_print("parameters  %s in %" PRId64 " tensors\n", oct_text_count(m->numbers, count),
+              m->tensors);
+    oct_print("nodes       %" PRId64, g->num_nodes);
     if (m->nodes != g->num_nodes)
-        OCT_TRY(oct_print(", of %" PRId64 " in the file: the others are constants or do nothing",
-                          m->nodes));
-    OCT_TRY(oct_print("\n\n%-24s %5s\n", "operator", "count"));
+        oct_print(", of %" PRId64 " in the file: the others are constants or do nothing", m->nodes);
+    oct_print("\n\n%-24s %5s\n", "operator", "count");
     for (size_t i = 0; i < t->types; i++)
-        OCT_TRY(oct_print("%-24s %5" PRId64 "\n", oct_show(t->type[i], strlen(t->type[i])).text,
-                          t->count[i]));
-    return OCT_OK;
+        oct_print("%-24s %5" PRId64 "\n", oct_show(t->type[i], strlen(t->type[i])).text,
+                  t->count[i]);
 }
 
 /* Printable in JSON, which has to be UTF-8. */
@@ -201,7 +189,7 @@ static json_t *ports_json(const oct_onnx_graph *g, const int32_t *ports, int cou
     return all;
 }
 
-static oct_status print_json(const network *m, const tally *t)
+static void print_json(const network *m, const tally *t)
 {
     const oct_onnx_graph *g = &m->graph;
     json_t *types = json_object(), *modules = json_object();
@@ -212,7 +200,7 @@ static oct_status print_json(const network *m, const tally *t)
     for (size_t i = 0; i < t->types; i++)
         json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
                             json_integer(t->count[i]));
-    return oct_print_json(json_pack(
+    oct_print_json(json_pack(
         "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s}", "kind",
         "onnx network", "file", m->path, "producer", text_json(g->producer), "opset",
         (json_int_t)g->opset, "file_format", (json_int_t)g->ir_version, "inputs",
@@ -228,7 +216,7 @@ static oct_status print_import(const network *m)
 {
     tally t = {0};
     oct_status status = count_types(&m->graph, &t);
-    if (status == OCT_OK) status = m->args->json ? print_json(m, &t) : print_network(m, &t);
+    if (status == OCT_OK) m->args->json ? print_json(m, &t) : print_network(m, &t);
     oct_free(&t.type);
     oct_free(&t.count);
     return status;
@@ -245,7 +233,7 @@ static oct_status write_recipe(const network *m, const char *folder)
     OCT_TRY_OUT(oct_make_folders(folder));
     OCT_TRY_OUT(oct_file_write(model, m->bytes, m->size));
     OCT_TRY_OUT(oct_file_write(recipe, text.data, text.length));
-    if (!m->args->json) OCT_TRY_OUT(oct_print("\nwritten     %s, %s\n", recipe, model));
+    if (!m->args->json) oct_print("\nwritten     %s, %s\n", recipe, model);
 out:
     oct_text_free(&text);
     oct_free(&model);
@@ -286,7 +274,10 @@ static oct_status run_import(const oct_args *args)
     /* What the file holds is shown in any case; what it becomes, when all of it can be built. */
     if (!args->json) OCT_TRY_OUT(print_import(&m));
     OCT_TRY_OUT(build_network(&m));
-    OCT_TRY_OUT(args->json ? print_import(&m) : print_modules(&m));
+    if (args->json)
+        OCT_TRY_OUT(print_import(&m));
+    else
+        print_modules(&m);
     if (args->option[OUTPUT].given) OCT_TRY_OUT(write_recipe(&m, args->option[OUTPUT].text));
 out:
     oct_onnx_free(&m.graph);
@@ -296,9 +287,8 @@ out:
 }
 
 static const oct_option options[] = {
-    [SIZE] = {"--size", 0, OCT_OPT_TEXT, "HxW", "of the images, if not as the file says", 0, 0},
-    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FOLDER", "write a recipe and a copy of the file", 0,
-                0},
+    [SIZE] = OCT_TEXT(0, "--size", "HxW", "of the images, if not as the file says"),
+    [OUTPUT] = OCT_TEXT('o', "--output", "FOLDER", "write a recipe and a copy of the file"),
     {0},
 };
 
@@ -309,13 +299,11 @@ const oct_command oct_command_import = {
     .help =
         "NET.onnx is a float network that PyTorch, Keras or another framework has exported,\n"
         "opset 9 to 27. Shapes follow for the size of image and any batch, constants and shape\n"
-        "arithmetic are folded. Then the network is built, as a run would build it; what cannot be "
-        "is\n"
-        "listed, all at once.\n"
+        "arithmetic are folded. Then the network is built, as a run would build it; what cannot\n"
+        "be is listed, all at once.\n"
         "\n"
-        "Data in a file beside it (net.onnx.data) are read too. With -o, the folder gets "
-        "model.onnx, one\n"
-        "file with all of it, and a recipe.yaml to complete.\n"
+        "Data in a file beside it (net.onnx.data) are read too. With -o, the folder gets\n"
+        "model.onnx, one file with all of it, and a recipe.yaml to complete.\n"
         "\n"
         "    octet import resnet18.onnx\n"
         "    octet import yolo.onnx --size 320x320 -o yolo\n",

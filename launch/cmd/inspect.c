@@ -1,23 +1,17 @@
 /* octet inspect shows what a file holds. Digests are checked on the way in; nothing is computed with
  * it. */
-#include "core/base/mem.h"
 #include "io/checkpoint/checkpoint.h"
+#include "io/export/format.h"
 #include "io/file/file.h"
 #include "io/hdf5/hdf5.h"
 #include "io/model/model_file.h"
-#include "io/recipe/recipe.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/inspect_view.h"
+#include "launch/deploy/device.h"
+#include "launch/deploy/golden.h"
 #include "launch/session/file_kind.h"
-#include "launch/base/output.h"
-#include "launch/base/meter.h"
 #include "launch/runfolder/run_folder.h"
 #include "quant/program/step.h"
-
-#include <inttypes.h>
-#include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { GRAPH, TREE, DOT, DATA, DEVICE };
 
@@ -33,15 +27,14 @@ static json_t *names_json(const char *names)
     return all;
 }
 
-static oct_status print_names(const char *names)
+static void print_names(const char *names)
 {
     enum { SHOWN = 10 };
     int64_t count = 0;
     for (const char *at = names; at && *at; at += strcspn(at, "\n") + 1, count++)
         if (count < SHOWN)
-            OCT_TRY(oct_print("%s%s", count ? ", " : "class names ",
-                              oct_show(at, strcspn(at, "\n")).text));
-    return count > 0 ? oct_print("%s\n", count > SHOWN ? " and others" : "") : OCT_OK;
+            oct_print("%s%s", count ? ", " : "class names ", oct_show(at, strcspn(at, "\n")).text);
+    if (count > 0) oct_print("%s\n", count > SHOWN ? " and others" : "");
 }
 
 /* Shows a checkpoint: a line for each tensor of the state, without building the model. */
@@ -61,9 +54,11 @@ static oct_status print_tensor(tensors *t, const char *path)
     t->count++;
     t->bytes += oct_shape_numel(&shape) * (int64_t)oct_dtype_bytes(dtype);
     oct_shape_text(&shape, shape_text);
-    if (!t->json) return oct_print("  %-44s %-4s %s\n", path, oct_dtype_name(dtype), shape_text);
-    json_array_append_new(t->json, json_pack("{s:s, s:s, s:s}", "name", path, "dtype",
-                                             oct_dtype_name(dtype), "shape", shape_text));
+    if (t->json)
+        json_array_append_new(t->json, json_pack("{s:s, s:s, s:s}", "name", path, "dtype",
+                                                 oct_dtype_name(dtype), "shape", shape_text));
+    else
+        oct_print("  %-44s %-4s %s\n", path, oct_dtype_name(dtype), shape_text);
     return OCT_OK;
 }
 
@@ -77,40 +72,38 @@ static oct_status list_tensors(tensors *t)
     return OCT_OK;
 }
 
-static oct_status print_checkpoint(const oct_checkpoint *c, bool json)
+static oct_status print_checkpoint(const oct_checkpoint *c, tensors *t)
 {
-    tensors all = {.file = c->file}, *t = &all;
     uint8_t digest[32];
     char hex[65];
     oct_sha256(c->bytes, c->size, digest);
     oct_hex(digest, hex);
-    if (!json) {
-        OCT_TRY(oct_print("checkpoint  %s\nsize        %s\nsha256      %s\nstep        %" PRId64
-                          "\nphase       %s\n",
-                          c->path, oct_text_size((int64_t)c->size).text, hex, c->info.step,
-                          c->info.phase));
-        OCT_TRY(print_names(c->info.class_names));
-        OCT_TRY(list_tensors(t));
-        return oct_print("%" PRId64 " tensors, %s\n", t->count, oct_text_size(t->bytes).text);
+    if (!t->json) {
+        oct_print("checkpoint  %s\nsize        %s\nsha256      %s\nstep        %" PRId64
+                  "\nphase       %s\n",
+                  c->path, oct_text_size((int64_t)c->size).text, hex, c->info.step, c->info.phase);
+        print_names(c->info.class_names);
     }
-    t->json = json_array();
-    oct_status status = list_tensors(t);
-    if (status != OCT_OK) {
-        json_decref(t->json);
-        return status;
-    }
-    return oct_print_json(json_pack(
-        "{s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o*, s:I, s:o}", "kind", "checkpoint", "file",
-        c->path, "bytes", (json_int_t)c->size, "sha256", hex, "step", (json_int_t)c->info.step,
-        "phase", c->info.phase, "recipe", c->info.recipe ? c->info.recipe : "", "class_names",
-        names_json(c->info.class_names), "tensor_bytes", (json_int_t)t->bytes, "tensors", t->json));
+    OCT_TRY(list_tensors(t));
+    if (!t->json)
+        oct_print("%" PRId64 " tensors, %s\n", t->count, oct_text_size(t->bytes).text);
+    else
+        oct_print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o*, s:I, s:O}", "kind",
+                                 "checkpoint", "file", c->path, "bytes", (json_int_t)c->size,
+                                 "sha256", hex, "step", (json_int_t)c->info.step, "phase",
+                                 c->info.phase, "recipe", c->info.recipe ? c->info.recipe : "",
+                                 "class_names", names_json(c->info.class_names), "tensor_bytes",
+                                 (json_int_t)t->bytes, "tensors", t->json));
+    return OCT_OK;
 }
 
 static oct_status inspect_checkpoint(const char *path, bool json)
 {
     oct_checkpoint checkpoint = {0};
     OCT_TRY(oct_checkpoint_open(&checkpoint, path));
-    const oct_status status = print_checkpoint(&checkpoint, json);
+    tensors t = {.file = checkpoint.file, .json = json ? json_array() : NULL};
+    const oct_status status = print_checkpoint(&checkpoint, &t);
+    json_decref(t.json);
     oct_checkpoint_close(&checkpoint);
     return status;
 }
@@ -143,7 +136,7 @@ static const char *kind_text(const oct_step *s, char text[80])
     return text;
 }
 
-static oct_status print_program(const oct_program *p)
+static void print_program(const oct_program *p)
 {
     char kind[80], in[64], out[64], window[OCT_WINDOW_TEXT], count[32];
     int names = 5, kinds = 10; /* columns */
@@ -153,23 +146,21 @@ static oct_status print_program(const oct_program *p)
         names = name > names ? name : names;
         kinds = type > kinds ? type : kinds;
     }
-    OCT_TRY(oct_print("%3s  %-*s  %-*s  %-7s %-12s %-12s %10s  %-6s %-12s %s\n", "#", names,
-                      "layer", kinds, "kind", "window", "input", "output", "parameters", "type",
-                      "scale", "zero point"));
+    oct_print("%3s  %-*s  %-*s  %-7s %-12s %-12s %10s  %-6s %-12s %s\n", "#", names, "layer", kinds,
+              "kind", "window", "input", "output", "parameters", "type", "scale", "zero point");
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *s = &p->steps[i];
         const oct_value *v = &p->values[s->output];
-        OCT_TRY(oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, names, s->name,
-                          kinds, kind_text(s, kind), oct_step_window_text(s, window),
-                          value_text(&p->values[s->input[0]], in), value_text(v, out),
-                          oct_text_count(step_parameters(s), count)));
+        oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, names, s->name, kinds,
+                  kind_text(s, kind), oct_step_window_text(s, window),
+                  value_text(&p->values[s->input[0]], in), value_text(v, out),
+                  oct_text_count(step_parameters(s), count));
         if (v->dtype == OCT_F32)
-            OCT_TRY(oct_print("  float\n"));
+            oct_print("  float\n");
         else
-            OCT_TRY(oct_print("  %-6s %-12.6g %d\n", oct_dtype_name(v->dtype), (double)v->q.scale,
-                              v->q.zero_point));
+            oct_print("  %-6s %-12.6g %d\n", oct_dtype_name(v->dtype), (double)v->q.scale,
+                      v->q.zero_point);
     }
-    return OCT_OK;
 }
 
 static json_t *program_json(const oct_program *p)
@@ -196,53 +187,164 @@ static json_t *program_json(const oct_program *p)
     return array;
 }
 
-static oct_status print_model(const oct_model *m, const char *path, size_t size, const char *hex,
-                              bool json)
+static void print_model_json(const oct_model *m, const char *path, size_t size, const char *hex,
+                             int64_t parameters)
 {
     const oct_certificate *c = &m->certificate;
-    int64_t parameters = 0;
-    char count[32], from[65];
-    for (int64_t i = 0; i < m->program.num_steps; i++)
-        parameters += step_parameters(&m->program.steps[i]);
-    if (json)
-        return oct_print_json(json_pack(
-            "{s:s, s:s, s:I, s:s, s:s, s:i, s:o*, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
-            "kind", "int8 model", "file", path, "bytes", (json_int_t)size, "sha256", hex,
-            "checkpoint", oct_hex(m->checkpoint_digest, from), "classes", m->classes, "class_names",
-            names_json(m->class_names), "parameters", (json_int_t)parameters, "certificate",
-            "images", (json_int_t)c->images, "logits_differ", (json_int_t)c->logits_differ,
-            "correct", (json_int_t)c->correct, "qat_accuracy", c->qat_accuracy, "golden",
-            (json_int_t)c->golden_count, "float_layers", (json_int_t)c->num_fallbacks, "recipe",
-            m->recipe, "layers", program_json(&m->program)));
+    char checkpoint[65];
+    oct_print_json(json_pack(
+        "{s:s, s:s, s:I, s:s, s:s, s:i, s:o*, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
+        "kind", "int8 model", "file", path, "bytes", (json_int_t)size, "sha256", hex, "checkpoint",
+        oct_hex(m->checkpoint_digest, checkpoint), "classes", m->classes, "class_names",
+        names_json(m->class_names), "parameters", (json_int_t)parameters, "certificate", "images",
+        (json_int_t)c->images, "logits_differ", (json_int_t)c->logits_differ, "correct",
+        (json_int_t)c->correct, "qat_accuracy", c->qat_accuracy, "golden",
+        (json_int_t)c->golden_count, "float_layers", (json_int_t)c->num_fallbacks, "recipe",
+        m->recipe, "layers", program_json(&m->program)));
+}
 
-    OCT_TRY(oct_print("int8 model  %s\nsize        %s\nsha256      %s\n", path,
-                      oct_text_size((int64_t)size).text, hex));
-    OCT_TRY(oct_print("made from   checkpoint %.16s...\n", oct_hex(m->checkpoint_digest, from)));
-    OCT_TRY(print_program(&m->program));
-    OCT_TRY(oct_print("%s parameters, %d %s\n", oct_text_count(parameters, count), m->classes,
-                      c->qat_accuracy >= 0 ? "classes" : "values"));
-    OCT_TRY(print_names(m->class_names));
-    OCT_TRY(oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
-                      oct_text_count(c->images, count), c->logits_differ));
+static void print_model(const oct_model *m, const char *path, size_t size, const char *hex,
+                        int64_t parameters)
+{
+    const oct_certificate *c = &m->certificate;
+    char count[32], checkpoint[65];
+    oct_print("int8 model  %s\nsize        %s\nsha256      %s\n", path,
+              oct_text_size((int64_t)size).text, hex);
+    oct_print("made from   checkpoint %.16s...\n", oct_hex(m->checkpoint_digest, checkpoint));
+    print_program(&m->program);
+    oct_print("%s parameters, %d %s\n", oct_text_count(parameters, count), m->classes,
+              c->qat_accuracy >= 0 ? "classes" : "values");
+    print_names(m->class_names);
+    oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
+              oct_text_count(c->images, count), c->logits_differ);
     if (c->qat_accuracy >= 0)
-        OCT_TRY(oct_print("%.2f %% right; ",
-                          c->rows ? 100.0 * (double)c->correct / (double)c->rows : 0.0));
-    OCT_TRY(oct_print("%" PRId64 " golden inputs; %" PRId64 " layers in float\n", c->golden_count,
-                      c->num_fallbacks));
-    return oct_print("%s", c->fallbacks ? c->fallbacks : "");
+        oct_print("%.2f %% right; ", c->rows ? 100.0 * (double)c->correct / (double)c->rows : 0.0);
+    oct_print("%" PRId64 " golden inputs; %" PRId64 " layers in float\n%s", c->golden_count,
+              c->num_fallbacks, c->fallbacks ? c->fallbacks : "");
+}
+
+/* What an int8 model asks of a device. */
+
+/* Files for TFLM, by what they take and give. */
+enum { FLOATS, CODES, PIXELS, FORMS };
+static const char *const form_names[FORMS] = {"floats", "codes", "pixels"};
+
+/* The bytes of tensors in the arena for each form of the file; -1 where there is none of it. */
+static oct_status find_arenas(const oct_model *model, int64_t arena[FORMS])
+{
+    for (int f = 0; f < FORMS; f++) {
+        const oct_export job = {.model = model,
+                                .mean = model->mean,
+                                .std = model->std,
+                                .codes = f == CODES,
+                                .pixels = f == PIXELS,
+                                .version = ""};
+        oct_exported made = {0};
+        arena[f] = -1;
+        if (!oct_rounding_of(model->program.requantizer)->is_tflm) continue;
+        if (f == PIXELS && !oct_golden_are_pixels(model)) continue;
+        const oct_status status = oct_export_format_tflite.write_model(&job, &made);
+        if (status == OCT_OK) arena[f] = made.arena;
+        oct_exported_free(&made);
+        if (status == OCT_RESOURCE) return status;
+        oct_fail_clear();
+    }
+    return OCT_OK;
+}
+
+static oct_status print_device_text(const oct_device *d, const char *path,
+                                    const int64_t arena[FORMS])
+{
+    char flash[32], scratch[32], products[32];
+    oct_print(
+        "int8 model  %s\nflash       %s bytes: weights, biases, multipliers, tables, layers\n"
+        "scratch     %s bytes: values between layers, of one sample, in the C form and in Octet\n"
+        "operations  %s multiply-adds of codes a sample\n",
+        path, oct_text_count(d->all[OCT_DEVICE_FLASH], flash),
+        oct_text_count(d->all[OCT_DEVICE_SCRATCH], scratch),
+        oct_text_count(d->all[OCT_DEVICE_PRODUCTS], products));
+    for (int f = 0; f < FORMS; f++)
+        if (arena[f] >= 0)
+            oct_print("TFLM arena  %s bytes: tensors of the TFLite file of %s\n",
+                      oct_text_count(arena[f], scratch), form_names[f]);
+    const oct_program *p = d->program;
+    int width = 5;
+    for (int64_t i = 0; i < p->num_steps; i++)
+        if ((int)strlen(p->steps[i].name) > width) width = (int)strlen(p->steps[i].name);
+    oct_print("%3s  %-*s  %-11s %12s %12s %16s\n", "#", width, "layer", "kind", "flash", "scratch",
+              "multiply-adds");
+    for (int64_t i = 0; i < p->num_steps; i++)
+        oct_print("%3" PRId64 "  %-*s  %-11s %12s %12s %16s\n", i, width, p->steps[i].name,
+                  oct_step_type_of(p->steps[i].kind)->name,
+                  oct_text_count(d->of[i][OCT_DEVICE_FLASH], flash),
+                  oct_text_count(d->of[i][OCT_DEVICE_SCRATCH], scratch),
+                  oct_text_count(d->of[i][OCT_DEVICE_PRODUCTS], products));
+    for (int figure = 0; figure < OCT_DEVICE_FIGURES; figure++) {
+        oct_text text = {0};
+        const oct_status status = oct_device_largest(d, (oct_device_figure)figure, &text);
+        if (text.data) oct_print("most %s: %s\n", oct_device_figure_names[figure], text.data);
+        oct_text_free(&text);
+        OCT_TRY(status);
+    }
+    return OCT_OK;
+}
+
+static json_t *figures_json(const int64_t figure[OCT_DEVICE_FIGURES])
+{
+    return json_pack("{s:I, s:I, s:I}", "flash", (json_int_t)figure[OCT_DEVICE_FLASH], "scratch",
+                     (json_int_t)figure[OCT_DEVICE_SCRATCH], "multiply_adds",
+                     (json_int_t)figure[OCT_DEVICE_PRODUCTS]);
+}
+
+static void print_device_json(const oct_device *d, const char *path, const int64_t arena[FORMS])
+{
+    json_t *layers = json_array(), *arenas = json_object(), *all = figures_json(d->all);
+    for (int64_t i = 0; i < d->program->num_steps; i++) {
+        json_t *layer = figures_json(d->of[i]);
+        json_object_set_new(layer, "name", json_string(d->program->steps[i].name));
+        json_object_set_new(layer, "kind",
+                            json_string(oct_step_type_of(d->program->steps[i].kind)->name));
+        json_array_append_new(layers, layer);
+    }
+    json_object_set_new(all, "kind", json_string("device"));
+    json_object_set_new(all, "file", json_string(path));
+    for (int f = 0; f < FORMS; f++)
+        if (arena[f] >= 0) json_object_set_new(arenas, form_names[f], json_integer(arena[f]));
+    json_object_set_new(all, "tflm_arena", arenas);
+    json_object_set_new(all, "layers", layers);
+    oct_print_json(all);
+}
+
+static oct_status print_device(const oct_model *model, const char *path, bool json)
+{
+    oct_device device;
+    int64_t arena[FORMS];
+    oct_status status = OCT_OK;
+    OCT_TRY(find_arenas(model, arena));
+    OCT_TRY(oct_device_of(&device, &model->program));
+    if (json)
+        print_device_json(&device, path, arena);
+    else
+        status = print_device_text(&device, path, arena);
+    oct_device_free(&device);
+    return status;
 }
 
 static oct_status inspect_model(const char *path, bool device, bool json)
 {
     oct_model model = {0};
-    oct_status status = OCT_OK;
     size_t size = 0;
     char hex[65];
     OCT_TRY(oct_model_load(&model, path));
-    if (!device) OCT_TRY_OUT(oct_file_sha256(path, &size, hex));
-    OCT_TRY_OUT(device ? oct_print_device(&model, path, json)
-                       : print_model(&model, path, size, hex, json));
-out:
+    const oct_status status =
+        device ? print_device(&model, path, json) : oct_file_sha256(path, &size, hex);
+    if (!device && status == OCT_OK) {
+        int64_t parameters = 0;
+        for (int64_t i = 0; i < model.program.num_steps; i++)
+            parameters += step_parameters(&model.program.steps[i]);
+        json ? print_model_json(&model, path, size, hex, parameters)
+             : print_model(&model, path, size, hex, parameters);
+    }
     oct_model_free(&model);
     return status;
 }
@@ -255,9 +357,9 @@ static oct_status inspect_recipe(const char *path, bool json)
     oct_status status = OCT_OK;
     OCT_TRY(oct_recipe_read(&recipe, path, NULL, NULL, 0));
     OCT_TRY_OUT(oct_recipe_write(&recipe, false, &text));
-    OCT_TRY_OUT(json ? oct_print_json(json_pack("{s:s, s:s, s:s}", "kind", "recipe", "file", path,
-                                                "recipe", text.data))
-                     : oct_print("%s", text.data));
+    json ? oct_print_json(
+               json_pack("{s:s, s:s, s:s}", "kind", "recipe", "file", path, "recipe", text.data))
+         : oct_print("%s", text.data);
 out:
     oct_text_free(&text);
     oct_recipe_free(&recipe);
@@ -276,18 +378,18 @@ static oct_status inspect_run(const char *path, bool json)
     OCT_TRY_OUT(oct_checkpoint_newest(&newest, checkpoints, NULL));
     bool converted = oct_file_exists(model);
     if (json)
-        OCT_TRY_OUT(oct_print_json(json_pack(
+        oct_print_json(json_pack(
             "{s:s, s:s, s:s, s:I, s:s, s:s}", "kind", "run folder", "folder", path, "checkpoint",
             newest.bytes ? newest.path : "", "step", (json_int_t)newest.info.step, "phase",
-            newest.bytes ? newest.info.phase : "", "model", converted ? model : "")));
+            newest.bytes ? newest.info.phase : "", "model", converted ? model : ""));
     else {
-        OCT_TRY_OUT(oct_print("run folder  %s\n", path));
+        oct_print("run folder  %s\n", path);
         if (newest.bytes)
-            OCT_TRY_OUT(oct_print("checkpoint  %s: step %" PRId64 ", phase %s\n", newest.path,
-                                  newest.info.step, newest.info.phase));
+            oct_print("checkpoint  %s: step %" PRId64 ", phase %s\n", newest.path, newest.info.step,
+                      newest.info.phase);
         else
-            OCT_TRY_OUT(oct_print("checkpoint  none yet\n"));
-        OCT_TRY_OUT(oct_print("int8 model  %s\n", converted ? model : "none yet"));
+            oct_print("checkpoint  none yet\n");
+        oct_print("int8 model  %s\n", converted ? model : "none yet");
     }
 out:
     oct_checkpoint_close(&newest);
@@ -333,15 +435,13 @@ static oct_status run_inspect(const oct_args *args)
 }
 
 static const oct_option options[] = {
-    [GRAPH] = {"--graph", 0, OCT_OPT_FLAG, NULL, "the graph of the prepared model, as a table", 0,
-               0},
-    [TREE] = {"--tree", 0, OCT_OPT_FLAG, NULL, "its modules with their quantizers, as a tree", 0,
-              0},
-    [DOT] = {"--dot", 0, OCT_OPT_FLAG, NULL, "for --graph: as text for Graphviz's dot", 0, 0},
-    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
-              "for these two: folder of the data set, if it is not where the recipe says", 0, 0},
-    [DEVICE] = {"--device", 0, OCT_OPT_FLAG, NULL,
-                "of an int8 model: flash, scratch and multiply-adds, layer by layer", 0, 0},
+    [GRAPH] = OCT_SWITCH(0, "--graph", "the graph of the prepared model, as a table"),
+    [TREE] = OCT_SWITCH(0, "--tree", "its modules with their quantizers, as a tree"),
+    [DOT] = OCT_SWITCH(0, "--dot", "for --graph: as text for Graphviz's dot"),
+    [DATA] = OCT_TEXT(0, "--data", "FOLDER",
+                      "for these two: folder of the data set, if it is not where the recipe says"),
+    [DEVICE] = OCT_SWITCH(0, "--device",
+                          "of an int8 model: flash, scratch and multiply-adds, layer by layer"),
     {0},
 };
 
@@ -349,27 +449,25 @@ const oct_command oct_command_inspect = {
     .name = "inspect",
     .usage = "octet inspect FILE [--graph [--dot] | --tree | --device] [--data FOLDER]",
     .summary = "shows what a checkpoint, int8 model, recipe or run folder holds",
-    .help = "Shows layers with their shapes, scales and zero points, sizes, and the SHA-256 of the "
-            "file.\n"
-            "\n"
-            "--graph and --tree build the model of a recipe, checkpoint or run folder and prepare "
-            "it: the\n"
-            "graph has a line for each operation in the order in which they run, the tree a line "
-            "for each\n"
-            "module, with state, observer, range, scale and zero point of each quantizer as the "
-            "checkpoint\n"
-            "has them. The size of the images comes from the data set, so it must be there.\n"
-            "\n"
-            "    octet inspect runs/a/model.int8.h5\n"
-            "    octet inspect --graph my.yaml\n"
-            "    octet inspect --graph --dot runs/a | dot -Tsvg > a.svg\n"
-            "    octet inspect --tree runs/a\n"
-            "\n"
-            "--device shows what an int8 model asks of a device: flash for its constants, scratch "
-            "for the\n"
-            "values of one sample as the runtime and the C form plan them, multiply-adds, and the "
-            "layers\n"
-            "that take most of each. A layer's scratch is what is in memory while it runs.\n",
+    .help =
+        "Shows layers with their shapes, scales and zero points, sizes, and the SHA-256 of the\n"
+        "file.\n"
+        "\n"
+        "--graph and --tree build the model of a recipe, checkpoint or run folder and prepare\n"
+        "it: the graph has a line for each operation in the order in which they run, the tree a\n"
+        "line for each module, with state, observer, range, scale and zero point of each\n"
+        "quantizer as the checkpoint has them. The size of the images comes from the data set,\n"
+        "so it must be there.\n"
+        "\n"
+        "    octet inspect runs/a/model.int8.h5\n"
+        "    octet inspect --graph my.yaml\n"
+        "    octet inspect --graph --dot runs/a | dot -Tsvg > a.svg\n"
+        "    octet inspect --tree runs/a\n"
+        "\n"
+        "--device shows what an int8 model asks of a device: flash for its constants, scratch\n"
+        "for the values of one sample as the runtime and the C form plan them, multiply-adds,\n"
+        "and the layers that take most of each. A layer's scratch is what is in memory while it\n"
+        "runs.\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

@@ -1,9 +1,7 @@
-/* What `octet inspect` shows beside the file itself: the prepared model as its graph or as its module tree, and what an
- * int8 model asks of a device. */
+/* `octet inspect --graph` and `--tree` show the prepared model. */
 #pragma once
 
-#include "io/model/model_file.h"
-#include "launch/session/file_kind.h"
+#include "core/base/status.h"
 
 typedef enum oct_view { OCT_VIEW_GRAPH, OCT_VIEW_DOT, OCT_VIEW_TREE } oct_view;
 
@@ -14,7 +12,3 @@ typedef enum oct_view { OCT_VIEW_GRAPH, OCT_VIEW_DOT, OCT_VIEW_TREE } oct_view;
  * the recipe says. */
 oct_status oct_print_view(const char *path, oct_view view, const char *data_path,
                           bool json) OCT_NODISCARD;
-
-/* Prints to stdout, for one sample: flash (weights, biases, multipliers, tables, layers: as the C form has
- * them), scratch as the runtime plans it, multiply-adds, of each layer and in all, and which layers take most of each. */
-oct_status oct_print_device(const oct_model *model, const char *path, bool json) OCT_NODISCARD;

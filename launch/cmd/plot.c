@@ -1,15 +1,10 @@
 /* octet plot draws curves of a run, or of two, with characters. */
 #include "core/base/log.h"
-#include "core/base/mem.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/report/page_run.h"
 #include "launch/report/series.h"
 
-#include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -157,7 +152,7 @@ static oct_status plot_key(const request *r, const char *key, const oct_terminal
         }
     }
     OCT_TRY_OUT(oct_terminal_plot(&plot, terminal, &text));
-    OCT_TRY_OUT(oct_print("%s\n", text.data ? text.data : ""));
+    oct_print("%s\n", text.data ? text.data : "");
 out:
     for (int run = 0; run < RUNS_MAX; run++)
         free_pair(&pairs[run]);
@@ -222,7 +217,7 @@ static oct_status run_plot(const oct_args *args)
     for (size_t k = 0; !runs && k < r->keys && status == OCT_OK; k++)
         status = plot_key(r, r->key[k], &terminal);
     if (runs && status == OCT_OK)
-        status = oct_print_json(
+        oct_print_json(
             json_pack("{s:i, s:s, s:O}", "schema_version", 1, "kind", "plot", "runs", runs));
     json_decref(runs);
     for (int i = 0; i < RUNS_MAX; i++)
@@ -232,11 +227,10 @@ static oct_status run_plot(const oct_args *args)
 }
 
 static const oct_option options[] = {
-    [WIDTH] = {"--width", 0, OCT_OPT_COUNT, "N", "columns (default: those of the terminal, or 80)",
-               OCT_TERMINAL_COLUMNS_MIN, OCT_TERMINAL_COLUMNS_MAX},
-    [HEIGHT] = {"--height", 0, OCT_OPT_COUNT, "N", "lines of the drawing (default 16)", 4, 100},
-    [ASCII] = {"--ascii", 0, OCT_OPT_FLAG, NULL, "ASCII characters alone (default without UTF-8)",
-               0, 0},
+    [WIDTH] = OCT_NUMBER(0, "--width", "N", OCT_TERMINAL_COLUMNS_MIN, OCT_TERMINAL_COLUMNS_MAX,
+                         "columns (default: those of the terminal, or 80)"),
+    [HEIGHT] = OCT_NUMBER(0, "--height", "N", 4, 100, "lines of the drawing (default 16)"),
+    [ASCII] = OCT_SWITCH(0, "--ascii", "ASCII characters alone (default without UTF-8)"),
     {0},
 };
 
@@ -244,15 +238,15 @@ const oct_command oct_command_plot = {
     .name = "plot",
     .usage = "octet plot RUN [loss | accuracy | lr | METRIC ...] [RUN2]",
     .summary = "draws curves of a run, or of two, in the terminal",
-    .help = "Figures are those of metrics.jsonl: loss, accuracy, lr, images_per_s and the recipe's "
-            "metrics;\n"
-            "without one the loss is drawn. Lines are training batches, marks are evaluations, and "
-            "dotted lines\n"
-            "stand where phases begin. --json prints the numbers instead.\n"
-            "\n"
-            "    octet plot runs/a\n"
-            "    octet plot runs/a loss accuracy runs/b\n"
-            "    ssh cluster octet plot runs/a lr --width 120\n",
+    .help =
+        "Figures are those of metrics.jsonl: loss, accuracy, lr, images_per_s and the recipe's\n"
+        "metrics; without one the loss is drawn. Lines are training batches, marks are\n"
+        "evaluations, and dotted lines stand where phases begin. --json prints the numbers\n"
+        "instead.\n"
+        "\n"
+        "    octet plot runs/a\n"
+        "    octet plot runs/a loss accuracy runs/b\n"
+        "    ssh cluster octet plot runs/a lr --width 120\n",
     .options = options,
     .min_words = 1,
     .max_words = 1 + KEYS_MAX + RUNS_MAX,

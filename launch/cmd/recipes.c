@@ -1,13 +1,7 @@
 /* octet recipes lists the shipped recipes, or prints one. */
-#include "core/base/mem.h"
 #include "io/file/file.h"
 #include "launch/cmd/command.h"
-#include "launch/base/output.h"
-#include "launch/cmd/shipped.h"
-
-#include <jansson.h>
-#include <stdio.h>
-#include <string.h>
+#include "launch/cmd/recipe_args.h"
 
 enum { RECIPE_BYTES_MAX = 1 << 20 };
 
@@ -43,7 +37,8 @@ static oct_status print_json(const oct_shipped *list)
         json_array_append_new(array, json_pack("{s:s+, s:s, s:s}", "file", list->name[i], ".yaml",
                                                "folder", list->folder, "summary", line));
     }
-    return oct_print_json(array);
+    oct_print_json(array);
+    return OCT_OK;
 out:
     json_decref(array);
     return status;
@@ -59,9 +54,9 @@ static oct_status print_one(const oct_shipped *list, const char *wanted)
             (wanted[length] && strcmp(wanted + length, ".yaml") != 0))
             continue;
         OCT_TRY(read_one(list, i, &text));
-        const oct_status status = oct_print("%s", text);
+        oct_print("%s", text);
         oct_free(&text);
-        return status;
+        return OCT_OK;
     }
     const char *near = oct_shipped_nearest(list, wanted);
     OCT_CHECK(near, OCT_USAGE, "command line: no recipe '%s'; octet recipes lists them", wanted);
@@ -77,9 +72,10 @@ static oct_status run_recipes(const oct_args *args)
     for (size_t i = 0; i < list.count; i++) {
         char line[200];
         OCT_TRY(read_summary(&list, i, line));
-        OCT_TRY(oct_print("%-24s %s\n", list.name[i], line));
+        oct_print("%-24s %s\n", list.name[i], line);
     }
-    return oct_print("\nIn %s; octet recipes NAME prints one.\n", list.folder);
+    oct_print("\nIn %s; octet recipes NAME prints one.\n", list.folder);
+    return OCT_OK;
 }
 
 const oct_command oct_command_recipes = {

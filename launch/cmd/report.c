@@ -1,10 +1,7 @@
 /* octet report writes the HTML report of a run, or of two side by side. */
 #include "io/file/file.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/report/page.h"
-
-#include <jansson.h>
 
 enum { OUTPUT };
 
@@ -23,13 +20,16 @@ static oct_status run_report(const oct_args *args)
     oct_status status = oct_file_write(path, text.data, bytes);
     oct_text_free(&text);
     OCT_TRY(status);
-    if (!args->json) return oct_print("the report is in %s\n", path);
-    return oct_print_json(json_pack("{s:i, s:s, s:s, s:I}", "schema_version", 1, "kind", "report",
-                                    "file", path, "bytes", (json_int_t)bytes));
+    if (args->json)
+        oct_print_json(json_pack("{s:i, s:s, s:s, s:I}", "schema_version", 1, "kind", "report",
+                                 "file", path, "bytes", (json_int_t)bytes));
+    else
+        oct_print("the report is in %s\n", path);
+    return OCT_OK;
 }
 
 static const oct_option options[] = {
-    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE", "file to write (default report.html)", 0, 0},
+    [OUTPUT] = OCT_TEXT('o', "--output", "FILE", "file to write (default report.html)"),
     {0},
 };
 
@@ -38,13 +38,11 @@ const oct_command oct_command_report = {
     .usage = "octet report RUN [RUN2] [-o report.html]",
     .summary = "draws a run, or two side by side, as one HTML page",
     .help =
-        "One file that works by itself, without a network: curves with the phases, throughput and "
-        "memory,\n"
-        "the graph, each layer with its codes and histograms, confusion matrix, worst images, "
-        "certificate,\n"
-        "environment and recipe. What a run does not hold is a line that says why. octet train "
-        "writes the\n"
-        "report of its run at the end: report.html in the run folder, the same bytes.\n"
+        "One file that works by itself, without a network: curves with the phases, throughput\n"
+        "and memory, the graph, each layer with its codes and histograms, confusion matrix,\n"
+        "worst images, certificate, environment and recipe. What a run does not hold is a line\n"
+        "that says why. octet train writes the report of its run at the end: report.html in the\n"
+        "run folder, the same bytes.\n"
         "\n"
         "    octet report runs/a -o a.html\n"
         "    octet report runs/a runs/b -o ab.html\n",

@@ -1,44 +1,35 @@
 /* octet run runs the integer model on images of files, and prints what it says about them. */
 #include "core/base/int_math.h"
 #include "core/base/log.h"
-#include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/file/file.h"
 #include "io/image/decode.h"
 #include "io/batch/normalise.h"
 #include "io/model/model_file.h"
-#include "io/recipe/recipe.h"
 #include "launch/deploy/certificate.h"
 #include "launch/cmd/command.h"
 #include "launch/session/file_kind.h"
 #include "launch/cmd/run.h"
-#include "launch/base/output.h"
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
 
-#include <inttypes.h>
-#include <jansson.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { INPUT, INDEX, COUNT, OUTPUT, LOGITS, IMAGES, RAW };
 enum { IMAGES_MAX = 1 << 20 };
 
 static const oct_option options[] = {
-    [INPUT] = {"--input", 'i', OCT_OPT_TEXT, "PATH", "a file of images, or a data set", 0, 0},
-    [INDEX] = {"--index", 0, OCT_OPT_COUNT, "I", "first image of each PATH (default 0)", 0,
-               INT32_MAX},
-    [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N",
-               "how many images of each PATH (default 1; all of a folder of pictures)", 1,
-               IMAGES_MAX},
-    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE.png",
-                "where to write the class of each pixel (data.goal: map)", 0, 0},
-    [LOGITS] = {"--logits", 0, OCT_OPT_FLAG, NULL, "all numbers that the model returns, too", 0, 0},
-    [IMAGES] = {"--images", 0, OCT_OPT_TEXT, "NAME",
-                "the array of images in an .npz or .h5 file, where its name is not the usual", 0,
-                0},
-    [RAW] = {"--raw", 0, OCT_OPT_FLAG, NULL, "PATH holds bytes of images as the model takes them",
-             0, 0},
+    [INPUT] = OCT_TEXT('i', "--input", "PATH", "a file of images, or a data set"),
+    [INDEX] = OCT_NUMBER(0, "--index", "I", 0, INT32_MAX, "first image of each PATH (default 0)"),
+    [COUNT] = OCT_NUMBER(0, "--count", "N", 1, IMAGES_MAX,
+                         "how many images of each PATH (default 1; all of a folder of pictures)"),
+    [OUTPUT] = OCT_TEXT('o', "--output", "FILE.png",
+                        "where to write the class of each pixel (data.goal: map)"),
+    [LOGITS] = OCT_SWITCH(0, "--logits", "all numbers that the model returns, too"),
+    [IMAGES] =
+        OCT_TEXT(0, "--images", "NAME",
+                 "the array of images in an .npz or .h5 file, where its name is not the usual"),
+    [RAW] = OCT_SWITCH(0, "--raw", "PATH holds bytes of images as the model takes them"),
     {0},
 };
 
@@ -67,13 +58,13 @@ static size_t count_paths(const oct_args *args)
     return args->num_words - 1 + args->option[INPUT].given;
 }
 
-static oct_status write_picture(const oct_answer *answer, const char *file)
+static oct_status write_picture(const running *r, const char *file)
 {
     oct_image picture = {0};
     void *bytes = NULL;
     size_t size = 0;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_answer_picture(answer, &picture));
+    OCT_TRY_OUT(r->kind->draw(&r->answer, &picture));
     OCT_TRY_OUT(oct_png_write(&picture, &bytes, &size));
     OCT_TRY_OUT(oct_file_write(file, bytes, size));
 out:
@@ -95,31 +86,30 @@ static oct_status print_json(const running *r, const char *name)
         json_array_append_new(logits, oct_json_number(output_at(&r->answer, k)));
     json_t *object = json_pack("{s:s, s:I, s:o*}", "file", name, "image",
                                (json_int_t)r->answer.index, "logits", logits);
-    oct_status status = OCT_OK;
+    oct_status status;
     /* The document is written as its images come: an object that is not closed says that the run failed. */
     if (r->done == 0) {
-        OCT_TRY_OUT(oct_print("{\"model\":\n"));
-        OCT_TRY_OUT(oct_print_json(json_string(r->args->word[0])));
-        if (output) OCT_TRY_OUT(oct_print(", \"output\":\n"));
-        if (output) OCT_TRY_OUT(oct_print_json(json_string(output)));
+        oct_print("{\"model\":\n");
+        oct_print_json(json_string(r->args->word[0]));
+        if (output) oct_print(", \"output\":\n");
+        if (output) oct_print_json(json_string(output));
     }
-    OCT_TRY_OUT(oct_print(r->done > 0 ? "," : ", \"images\": [\n"));
-    OCT_TRY_OUT(r->kind->add(&r->answer, object));
-    return oct_print_json(object);
-out:
-    json_decref(object);
+    oct_print(r->done > 0 ? "," : ", \"images\": [\n");
+    status = r->kind->add(&r->answer, object);
+    oct_print_json(object);
     return status;
 }
 
 static oct_status print_text(const running *r, const char *name, bool alone)
 {
     const bool named = count_paths(r->args) > 1;
-    if (alone || named) OCT_TRY(oct_print("%s%s", name, alone ? ": " : ", "));
-    if (!alone) OCT_TRY(oct_print("image %" PRId64 ": ", r->answer.index));
+    if (alone || named) oct_print("%s%s", name, alone ? ": " : ", ");
+    if (!alone) oct_print("image %" PRId64 ": ", r->answer.index);
     OCT_TRY(r->kind->print(&r->answer));
     for (int64_t k = 0; r->args->option[LOGITS].given && k < oct_value_numel(r->answer.out); k++)
-        OCT_TRY(oct_print("%s%.9g", k == 0 ? "; outputs " : " ", output_at(&r->answer, k)));
-    return oct_print("\n");
+        oct_print("%s%.9g", k == 0 ? "; outputs " : " ", output_at(&r->answer, k));
+    oct_print("\n");
+    return OCT_OK;
 }
 
 static oct_status run_image(running *r, const oct_dataset *data, int64_t i, const char *name)
@@ -132,10 +122,10 @@ static oct_status run_image(running *r, const oct_dataset *data, int64_t i, cons
     const double begin = oct_seconds();
     OCT_TRY(oct_runtime_run(r->runtime, 1, (const float *[]){r->x}, r->y));
     r->seconds += oct_seconds() - begin;
-    if (file) OCT_TRY(write_picture(&r->answer, file));
+    if (file) OCT_TRY(write_picture(r, file));
     OCT_TRY(r->args->json ? print_json(r, name) : print_text(r, name, alone));
     r->done++;
-    return OCT_OK;
+    return oct_print_flush(); /* what cannot be written ends the run */
 }
 
 /* Says without being asked that there are more images, and once that others than the model takes are resized. */
@@ -202,7 +192,7 @@ out:
 }
 
 /* The recipe in the model knows what its evaluation makes of samples, and what it learned. */
-static oct_status look_at_recipe(running *r)
+static oct_status read_recipe(running *r)
 {
     const char *path = r->args->word[0];
     const oct_status status = oct_recipe_read(&r->recipe, path, r->model->recipe, NULL, 0);
@@ -211,7 +201,7 @@ static oct_status look_at_recipe(running *r)
     OCT_TRY(status);
     oct_recipe_augment(&r->recipe, OCT_TEST, &r->augment);
     r->kind = oct_answer_kind_of(&r->recipe, r->answer.in, r->answer.out);
-    OCT_CHECK(!r->args->option[OUTPUT].given || r->kind == &oct_answer_map, OCT_USAGE,
+    OCT_CHECK(!r->args->option[OUTPUT].given || r->kind->draw, OCT_USAGE,
               "command line: --output writes a map of classes, but data.goal of %s is %s; leave "
               "it out",
               path, oct_registry_name(&oct_goal_kind_table, r->recipe.data_goal));
@@ -224,7 +214,7 @@ static oct_status prepare_input(running *r)
     const oct_value *in = &program->values[program->inputs[0]];
     r->answer = (oct_answer){
         .in = in, .out = &program->values[program->output], .names = r->model->class_names};
-    OCT_TRY(look_at_recipe(r));
+    OCT_TRY(read_recipe(r));
     r->wanted =
         (oct_image_wanted){.h = in->h,
                            .w = in->w,
@@ -253,10 +243,10 @@ static oct_status run_model(const oct_model *model, const oct_args *args)
         status = run_path(&r, !input ? args->word[1 + i] : i == 0 ? input : args->word[i]);
     const double each_ms = 1e3 * r.seconds / (double)oct_max_i64(r.done, 1);
     if (status == OCT_OK && file && !args->json)
-        status = oct_print("%s: the class of each pixel as its grey value\n", file);
+        oct_print("%s: the class of each pixel as its grey value\n", file);
     if (status == OCT_OK)
-        status = args->json ? oct_print("], \"ms_per_image\": %.9g}\n", each_ms)
-                            : oct_print("%.3f ms an image\n", each_ms);
+        args->json ? oct_print("], \"ms_per_image\": %.9g}\n", each_ms)
+                   : oct_print("%.3f ms an image\n", each_ms);
     oct_runtime_destroy(&r.runtime);
     oct_recipe_free(&r.recipe);
     oct_image_free(&r.image);
@@ -284,17 +274,14 @@ const oct_command oct_command_run = {
     .usage = "octet run MODEL --input PATH ... [--index I] [--count N] [--output MAP.png] [--raw]",
     .summary = "runs an int8 model on images",
     .help =
-        "PATH is a JPEG, PNG, .npy, IDX, CIFAR-10 batch, PGM or PPM file, several of them, or a "
-        "data set\n"
-        "as recipes read it (a folder of pictures, arrays in .npz, .npy or .h5, a table in .csv, "
-        "...): of\n"
-        "that the test part, or all where it has none. data.size and data.test of the model's "
-        "recipe\n"
-        "bring images to the size that it takes; without them, others are refused.\n"
+        "PATH is a JPEG, PNG, .npy, IDX, CIFAR-10 batch, PGM or PPM file, several of them, or a\n"
+        "data set as recipes read it (a folder of pictures, arrays in .npz, .npy or .h5, a table\n"
+        "in .csv, ...): of that the test part, or all where it has none. data.size and data.test\n"
+        "of the model's recipe bring images to the size that it takes; without them, others are\n"
+        "refused.\n"
         "\n"
-        "Prints what the model says of each image, and the time per image. What that is follows "
-        "from\n"
-        "the data.goal that it learned:\n"
+        "Prints what the model says of each image, and the time per image. What that is follows\n"
+        "from the data.goal that it learned:\n"
         "\n"
         "  class     the three most likely classes; where the model returns class numbers "
         "(argmax),\n"

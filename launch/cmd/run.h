@@ -42,17 +42,15 @@ typedef struct oct_answer {
 } oct_answer;
 
 typedef struct oct_answer_kind {
-    oct_status (*print)(
-        const oct_answer *answer); /* what follows "image 3: ", without the end of line */
-    oct_status (*add)(const oct_answer *answer,
-                      struct json_t *object); /* members of the image's object */
+    /* What follows "image 3: ", without the end of line. */
+    oct_status (*print)(const oct_answer *answer);
+    /* Adds members to the image's object. */
+    oct_status (*add)(const oct_answer *answer, struct json_t *object);
+    /* Of a map of classes: a picture whose grey pixels are class numbers, as in data sets of maps, to be freed by the
+     * caller. NULL: of other kinds. */
+    oct_status (*draw)(const oct_answer *answer, oct_image *picture);
 } oct_answer_kind;
-
-extern const oct_answer_kind oct_answer_map; /* a class for each pixel */
 
 /* Finds the kind. A model whose output has not the shape of its goal says only numbers. */
 const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_value *in,
                                           const oct_value *out);
-/* Makes the picture of a map: each grey pixel is a class number, as in data sets of maps. The caller frees its
- * data. */
-oct_status oct_answer_picture(const oct_answer *answer, oct_image *picture) OCT_NODISCARD;

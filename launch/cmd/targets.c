@@ -1,12 +1,7 @@
 /* octet targets shows what each target of int8 models computes, from the tables that training itself uses. */
 #include "core/base/text.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "quant/target/target.h"
-
-#include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 
 /* A row of words that a label begins, in lines of at most 100 characters. */
 static oct_status add_words(oct_text *out, const char *label, const char *words)
@@ -63,10 +58,9 @@ static oct_status print_targets(const oct_target *only)
     for (size_t i = 0; status == OCT_OK && i < oct_registry_count(&oct_target_id_table); i++)
         if (!only || only == oct_target_at(i)) status = add_target(&text, oct_target_at(i));
     if (status == OCT_OK)
-        status =
-            oct_print("%s\nA target is a value of the recipe key quant.target. A model is trained "
-                      "for one: its rounding is\nlearned, and convert refuses another.\n",
-                      text.data);
+        oct_print("%s\nA target is a value of the recipe key quant.target. A model is trained "
+                  "for one: its rounding is\nlearned, and convert refuses another.\n",
+                  text.data);
     oct_text_free(&text);
     return status;
 }
@@ -79,7 +73,7 @@ static json_t *names_of(const char *const *names)
     return array;
 }
 
-static oct_status print_json(const oct_target *only)
+static void print_json(const oct_target *only)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < oct_registry_count(&oct_target_id_table); i++) {
@@ -95,7 +89,7 @@ static oct_status print_json(const oct_target *only)
                       names_of(t->per_tensor), "wide_codes", t->wide_codes, "channels",
                       (json_int_t)t->max_channels, "runs_on", t->runs, "shown_by", t->proof));
     }
-    return oct_print_json(array);
+    oct_print_json(array);
 }
 
 static oct_status run_targets(const oct_args *args)
@@ -109,16 +103,17 @@ static oct_status run_targets(const oct_args *args)
             return OCT_USAGE;
         }
     }
-    return args->json ? print_json(only) : print_targets(only);
+    if (!args->json) return print_targets(only);
+    print_json(only);
+    return OCT_OK;
 }
 
 const oct_command oct_command_targets = {
     .name = "targets",
     .usage = "octet targets [NAME]",
     .summary = "lists what int8 models run on: codes, rounding, what is refused, and what shows it",
-    .help = "Without NAME: all of them. What it prints is what training computes with: it goes "
-            "by the\n"
-            "same tables.\n"
+    .help = "Without NAME: all of them. What it prints is what training computes with: it goes by\n"
+            "the same tables.\n"
             "\n"
             "    octet targets onnxruntime\n",
     .max_words = 1,

@@ -5,31 +5,22 @@
  * that is not on this machine, is said too. Only when all that was asked for was verified is the answer
  * yes; otherwise, as after a difference, it is OCT_NO. */
 #include "core/base/int_math.h"
-#include "core/base/mem.h"
 #include "io/model/class_names.h"
 #include "io/file/file.h"
-#include "launch/session/build.h"
 #include "launch/deploy/certificate.h"
-#include "launch/session/file_kind.h"
-#include "launch/session/job.h"
 #include "launch/base/machine.h"
-#include "launch/base/output.h"
 #include "launch/cmd/command.h"
-#include "launch/base/meter.h"
+#include "launch/cmd/subject.h"
 
-#include <inttypes.h>
-#include <jansson.h>
 #include <omp.h>
 #include <stdarg.h>
-#include <string.h>
 
 enum { DATA, GOLDEN_ONLY };
 enum { DIGEST = 32 };
 
 static const oct_option options[] = {
-    [DATA] = {"--data", 0, OCT_OPT_TEXT, "PATH", "folder of the data set", 0, 0},
-    [GOLDEN_ONLY] = {"--golden-only", 0, OCT_OPT_FLAG, NULL, "an int8 model without the test data",
-                     0, 0},
+    [DATA] = OCT_TEXT(0, "--data", "PATH", "folder of the data set"),
+    [GOLDEN_ONLY] = OCT_SWITCH(0, "--golden-only", "an int8 model without the test data"),
     {0},
 };
 
@@ -40,10 +31,9 @@ typedef struct findings {
     json_t *verified, *skipped;
 } findings;
 
-static oct_status add_finding(const findings *f, json_t *list, const char *word, const char *format,
-                              ...) OCT_PRINTF(4, 5);
-static oct_status add_finding(const findings *f, json_t *list, const char *word, const char *format,
-                              ...)
+static void add_finding(const findings *f, json_t *list, const char *word, const char *format, ...)
+    OCT_PRINTF(4, 5);
+static void add_finding(const findings *f, json_t *list, const char *word, const char *format, ...)
 {
     char text[1024];
     va_list values;
@@ -51,7 +41,7 @@ static oct_status add_finding(const findings *f, json_t *list, const char *word,
     oct_vsnprintf(text, sizeof(text), format, values);
     va_end(values);
     json_array_append_new(list, json_string(text));
-    return f->args->json ? OCT_OK : oct_print("%s: %s\n", word, text);
+    if (!f->args->json) oct_print("%s: %s\n", word, text);
 }
 
 #define VERIFIED(f, ...) add_finding(f, (f)->verified, "verified", __VA_ARGS__)
@@ -63,14 +53,11 @@ static oct_status end_findings(findings *f, const char *kind, oct_status status)
     if (good && !complete)
         status = oct_fail(OCT_NO, "%s: nothing differs, but not everything was verified",
                           f->args->word[0]);
-    if (f->args->json && (status == OCT_OK || status == OCT_NO)) {
-        const char *differs = good || status != OCT_NO ? NULL : oct_fail_text(0);
-        oct_status printed = oct_print_json(
-            json_pack("{s:s, s:s, s:b, s:b, s:O, s:O, s:s*}", "kind", kind, "file",
-                      f->args->word[0], "good", good, "complete", good && complete, "verified",
-                      f->verified, "not_verified", f->skipped, "differs", differs));
-        if (printed != OCT_OK) status = printed;
-    }
+    if (f->args->json && (status == OCT_OK || status == OCT_NO))
+        oct_print_json(json_pack("{s:s, s:s, s:b, s:b, s:O, s:O, s:s*}", "kind", kind, "file",
+                                 f->args->word[0], "good", good, "complete", good && complete,
+                                 "verified", f->verified, "not_verified", f->skipped, "differs",
+                                 good || status != OCT_NO ? NULL : oct_fail_text(0)));
     json_decref(f->verified);
     json_decref(f->skipped);
     return status;
@@ -78,14 +65,14 @@ static oct_status end_findings(findings *f, const char *kind, oct_status status)
 
 /* Loads the data to verify with. Missing data is a failure only when the user named the place. instead:
  * what else can be done. */
-static oct_status load_test_data(const findings *f, const oct_recipe *recipe, const char *instead,
-                                 oct_dataset *data, bool *there)
+static oct_status load_test_data(const findings *f, oct_subject *s, const char *instead,
+                                 bool *loaded)
 {
-    oct_status status = oct_load_data(recipe, OCT_TEST, NULL, data);
-    *there = status == OCT_OK;
+    const oct_status status = oct_load_data(&s->recipe, OCT_TEST, NULL, &s->data);
+    *loaded = status == OCT_OK;
     if (status != OCT_DATA || f->data_path) return status;
-    return NOT_VERIFIED(f, "test data: %s; name its folder with --data%s", oct_fail_text(0),
-                        instead);
+    NOT_VERIFIED(f, "test data: %s; name its folder with --data%s", oct_fail_text(0), instead);
+    return OCT_OK;
 }
 
 /* What follows verifies an int8 model. */
@@ -95,66 +82,69 @@ static oct_status load_test_data(const findings *f, const oct_recipe *recipe, co
 static oct_status verify_golden(const findings *f, const oct_model *m)
 {
     const oct_program *p = &m->program;
-    uint8_t *here = NULL;
+    uint8_t *digests = NULL;
     oct_status status = OCT_OK;
     int64_t values = p->num_values, count = m->certificate.golden_count;
-    if (count == 0)
-        return NOT_VERIFIED(f,
-                            "layers: the file holds no golden inputs; octet convert makes a model "
-                            "that does from its checkpoint");
-    OCT_TRY(oct_alloc(&here, (size_t)(count * values), DIGEST));
-    OCT_TRY_OUT(oct_golden_digests(p, m->golden_input, count, here));
+    if (count == 0) {
+        NOT_VERIFIED(f, "layers: the file holds no golden inputs; octet convert makes a model "
+                        "that does from its checkpoint");
+        return OCT_OK;
+    }
+    OCT_TRY(oct_alloc(&digests, (size_t)(count * values), DIGEST));
+    OCT_TRY_OUT(oct_golden_digests(p, m->golden_input, count, digests));
     for (int64_t i = 0; i < count; i++)
         for (int k = 0; k < p->num_inputs; k++) {
             int64_t at = (i * values + p->inputs[k]) * DIGEST;
-            OCT_CHECK_OUT(memcmp(here + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
+            OCT_CHECK_OUT(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
                           "%s: golden input %" PRId64 " is not that of its digest",
                           f->args->word[0], i);
         }
     for (int64_t i = 0; i < count; i++)
         for (int64_t s = 0; s < p->num_steps; s++) {
             int64_t at = (i * values + p->steps[s].output) * DIGEST;
-            OCT_CHECK_OUT(memcmp(here + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
+            OCT_CHECK_OUT(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
                           "%s: golden input %" PRId64
                           ": layer %s is the first that differs on this "
                           "machine (OCT_ISA narrows the kernels)",
                           f->args->word[0], i, p->steps[s].name);
         }
-    OCT_TRY_OUT(VERIFIED(f, "%" PRId64 " golden inputs, all %" PRId64 " layers bit for bit", count,
-                         p->num_steps));
+    VERIFIED(f, "%" PRId64 " golden inputs, all %" PRId64 " layers bit for bit", count,
+             p->num_steps);
 out:
-    oct_free(&here);
+    oct_free(&digests);
     return status;
 }
 
-/* What the file has of the data itself: names of classes, and the first images as golden inputs. */
-static oct_status compare_copies(const findings *f, const oct_model *m, const oct_recipe *recipe,
-                                 const oct_dataset *data)
+/* Checks what the file has of the data itself: names of classes, and the first images as golden inputs. */
+static oct_status compare_copied_data(const oct_subject *s)
 {
+    const oct_model *m = &s->model;
     const int64_t count = m->certificate.golden_count, numel = oct_inputs_numel(&m->program);
     float *images = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY(oct_class_names_check(m->class_names, data, f->args->word[0]));
-    OCT_CHECK(!m->class_names || data->class_names, OCT_NO,
+    OCT_TRY(oct_class_names_check(m->class_names, &s->data, s->path));
+    OCT_CHECK(!m->class_names || s->data.class_names, OCT_NO,
               "%s: calls its class 0 %s, but the test data here name no classes: its names or the "
               "data were changed after its conversion; convert its checkpoint again",
-              f->args->word[0], oct_class_name(m->class_names, 0).text);
-    OCT_CHECK(count <= data->count, OCT_NO, "%s: has more golden inputs than test images",
-              f->args->word[0]);
+              s->path, oct_class_name(m->class_names, 0).text);
+    OCT_CHECK(count <= s->data.count, OCT_NO, "%s: has more golden inputs than test images",
+              s->path);
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(count * numel), sizeof *images));
-    OCT_TRY_OUT(oct_golden_read(recipe, data, count, images));
+    OCT_TRY_OUT(oct_golden_read(&s->recipe, &s->data, count, images));
     OCT_CHECK_OUT(memcmp(images, m->golden_input, (size_t)(count * numel) * sizeof *images) == 0,
-                  OCT_NO, "%s: its golden inputs are not the first test images", f->args->word[0]);
+                  OCT_NO, "%s: its golden inputs are not the first test images", s->path);
 out:
     oct_free(&images);
     return status;
 }
 
-static oct_status compare_test_set(const findings *f, const oct_model *m, const oct_recipe *recipe,
-                                   const oct_dataset *data)
+static oct_status compare_test_set(const findings *f, const oct_subject *s)
 {
-    const oct_value *in = &m->program.values[m->program.inputs[0]];
-    const oct_certificate *c = &m->certificate;
+    const oct_recipe *recipe = &s->recipe;
+    const oct_dataset *data = &s->data;
+    const oct_program *program = &s->model.program;
+    const oct_value *in = &program->values[program->inputs[0]];
+    const oct_certificate *c = &s->model.certificate;
     char images[32];
     if (data->count != c->images || memcmp(data->digest, c->data_digest, DIGEST) != 0 ||
         data->h != in->h || data->w != in->w || data->c != in->c) {
@@ -163,8 +153,9 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
                   " there%s); give its folder with --data",
                   f->data_path, data->count, c->images,
                   data->count == c->images ? ", but of another size or SHA-256" : "");
-        return NOT_VERIFIED(f, "test data: the data on this machine is not what the certificate "
-                               "was made with; name the right folder with --data" INSTEAD);
+        NOT_VERIFIED(f, "test data: the data on this machine is not what the certificate "
+                        "was made with; name the right folder with --data" INSTEAD);
+        return OCT_OK;
     }
 
     oct_outputs outputs = {0};
@@ -172,11 +163,11 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
     char figures[OCT_SCORES_TEXT];
     oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
-    OCT_TRY_OUT(oct_model_check_work(m, data->count, f->args->word[0]));
-    OCT_TRY_OUT(compare_copies(f, m, recipe, data));
+    OCT_TRY_OUT(oct_model_check_work(&s->model, data->count, s->path));
+    OCT_TRY_OUT(compare_copied_data(s));
     OCT_TRY_OUT(oct_outputs_create(&outputs, recipe, data, &oct_collective_one));
     OCT_TRY_OUT(
-        oct_program_evaluate(&m->program, recipe, data, oct_evaluation_batch(recipe, 1), &outputs));
+        oct_program_evaluate(program, recipe, data, oct_evaluation_batch(recipe, 1), &outputs));
     oct_sha256(outputs.y, (size_t)(outputs.samples * outputs.rows * outputs.row) * sizeof(float),
                digest);
     OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_NO,
@@ -196,88 +187,57 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
         oct_snprintf(figures, sizeof figures, "%.2f %% right", oct_scores_accuracy(&scores));
     else
         oct_scores_text(&scores, figures);
-    OCT_TRY_OUT(VERIFIED(f, "%s test images: every logit as QAT evaluation computed it%s%s",
-                         oct_text_count(data->count, images), figures[0] ? ", " : "", figures));
+    VERIFIED(f, "%s test images: every logit as QAT evaluation computed it%s%s",
+             oct_text_count(data->count, images), figures[0] ? ", " : "", figures);
 out:
     oct_outputs_free(&outputs);
     return status;
 }
 
-static oct_status verify_test_set(const findings *f, const oct_model *m)
-{
-    oct_recipe recipe = {0};
-    oct_dataset data = {0};
-    bool there = false;
-    oct_status status = OCT_OK;
-    OCT_TRY(oct_job_model_recipe(&recipe, f->args->word[0], m, f->data_path));
-    recipe.data_classes = m->classes;
-    OCT_TRY_OUT(load_test_data(f, &recipe, INSTEAD, &data, &there));
-    if (there) OCT_TRY_OUT(compare_test_set(f, m, &recipe, &data));
-out:
-    oct_dataset_close(&data);
-    oct_recipe_free(&recipe);
-    return status;
-}
-
 static oct_status verify_model(const findings *f)
 {
-    oct_model model = {0};
+    oct_subject s = {.path = f->args->word[0], .kind = OCT_FILE_MODEL};
+    bool loaded = false;
     oct_status status = OCT_OK;
-    OCT_TRY(oct_model_load(&model, f->args->word[0]));
-    OCT_TRY_OUT(VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
-                         model.program.num_steps));
-    OCT_TRY_OUT(oct_model_check_runnable(&model, f->args->word[0]));
-    if (model.recipe && *model.recipe)
-        OCT_TRY_OUT(VERIFIED(f,
-                             "recipe: target, data format, mean and standard deviation are those "
-                             "that the model computes with"));
-    OCT_TRY_OUT(verify_golden(f, &model));
-    if (!f->args->option[GOLDEN_ONLY].given) OCT_TRY_OUT(verify_test_set(f, &model));
+    OCT_TRY(oct_model_load(&s.model, s.path));
+    VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
+             s.model.program.num_steps);
+    OCT_TRY_OUT(oct_model_check_runnable(&s.model, s.path));
+    if (s.model.recipe && *s.model.recipe)
+        VERIFIED(f, "recipe: target, data format, mean and standard deviation are those "
+                    "that the model computes with");
+    OCT_TRY_OUT(verify_golden(f, &s.model));
+    if (f->args->option[GOLDEN_ONLY].given) goto out;
+    OCT_TRY_OUT(oct_subject_read_recipe(&s, f->data_path));
+    OCT_TRY_OUT(load_test_data(f, &s, INSTEAD, &loaded));
+    if (loaded) OCT_TRY_OUT(compare_test_set(f, &s));
 out:
-    oct_model_free(&model);
-    return status;
-}
-
-/* What follows verifies a checkpoint. */
-
-static oct_status verify_loads(const findings *f, const oct_checkpoint *checkpoint)
-{
-    oct_recipe recipe = {0};
-    oct_dataset data = {0};
-    oct_module *model = NULL;
-    bool there = false, prepared = false;
-    oct_status status = OCT_OK;
-    OCT_TRY(oct_job_checkpoint_recipe(&recipe, checkpoint, f->data_path));
-    OCT_TRY_OUT(load_test_data(f, &recipe, "", &data, &there));
-    if (there) {
-        OCT_TRY_OUT(oct_build_from_checkpoint(&model, checkpoint, &recipe, &data, &prepared));
-        OCT_TRY_OUT(VERIFIED(
-            f, "state: every tensor of %s is there, with its shape (phase %s, step %" PRId64 ")",
-            oct_recipe_model(&recipe), checkpoint->info.phase, checkpoint->info.step));
-    }
-out:
-    oct_module_destroy(&model);
-    oct_dataset_close(&data);
-    oct_recipe_free(&recipe);
+    oct_subject_close(&s);
     return status;
 }
 
 static oct_status verify_checkpoint(const findings *f)
 {
-    oct_checkpoint checkpoint = {0};
+    oct_subject s = {.path = f->args->word[0], .kind = OCT_FILE_CHECKPOINT};
+    const oct_checkpoint *checkpoint = &s.checkpoint;
+    bool loaded = false, prepared;
     oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
     char hex[65];
     /* First: a damaged model passes for a checkpoint until it is opened. */
-    OCT_TRY(oct_checkpoint_open(&checkpoint, f->args->word[0]));
+    OCT_TRY(oct_checkpoint_open(&s.checkpoint, s.path));
     OCT_CHECK_OUT(!f->args->option[GOLDEN_ONLY].given, OCT_USAGE,
-                  "command line: --golden-only is for int8 models, and %s is a checkpoint",
-                  f->args->word[0]);
-    oct_sha256(checkpoint.bytes, checkpoint.size, digest);
-    OCT_TRY_OUT(VERIFIED(f, "file: SHA-256 %s", oct_hex(digest, hex)));
-    OCT_TRY_OUT(verify_loads(f, &checkpoint));
+                  "command line: --golden-only is for int8 models, and %s is a checkpoint", s.path);
+    oct_sha256(checkpoint->bytes, checkpoint->size, digest);
+    VERIFIED(f, "file: SHA-256 %s", oct_hex(digest, hex));
+    OCT_TRY_OUT(oct_subject_read_recipe(&s, f->data_path));
+    OCT_TRY_OUT(load_test_data(f, &s, "", &loaded));
+    if (!loaded) goto out;
+    OCT_TRY_OUT(oct_build_from_checkpoint(&s.root, checkpoint, &s.recipe, &s.data, &prepared));
+    VERIFIED(f, "state: every tensor of %s is there, with its shape (phase %s, step %" PRId64 ")",
+             oct_recipe_model(&s.recipe), checkpoint->info.phase, checkpoint->info.step);
 out:
-    oct_checkpoint_close(&checkpoint);
+    oct_subject_close(&s);
     return status;
 }
 
@@ -299,13 +259,11 @@ const oct_command oct_command_verify = {
     .name = "verify",
     .usage = "octet verify FILE [--data PATH | --golden-only]",
     .summary = "checks a file's integrity, certificate and golden vectors on this machine",
-    .help = "int8 model: digest, program, every layer of the golden inputs, and every logit of the "
-            "whole\n"
-            "test set against what QAT evaluation computed. Checkpoint: digest, and that its model "
-            "takes\n"
-            "it. Exit status 1 when anything differs or, without golden inputs or test data, could "
-            "not be\n"
-            "verified; --golden-only asks for no test data.",
+    .help =
+        "int8 model: digest, program, every layer of the golden inputs, and every logit of the\n"
+        "whole test set against what QAT evaluation computed. Checkpoint: digest, and that its\n"
+        "model takes it. Exit status 1 when anything differs or, without golden inputs or test\n"
+        "data, could not be verified; --golden-only asks for no test data.",
     .options = options,
     .min_words = 1,
     .max_words = 1,

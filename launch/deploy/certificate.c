@@ -8,18 +8,20 @@
 #include "launch/deploy/certificate.h"
 
 #include "core/base/int_math.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/tensor/tensor.h"
 #include "core/nn/network.h"
 #include "io/model/class_names.h"
+#include "io/export/program_parts.h"
 #include "io/file/file.h"
 #include "launch/base/meter.h"
-#include "launch/deploy/device.h"
 #include "launch/session/job.h"
 #include "launch/session/plugin_load.h"
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum { DIGEST = 32, BATCH_BYTES = 1 << 30 };
@@ -297,6 +299,49 @@ static oct_status describe_model(oct_model *model, const oct_conversion *convers
     return OCT_OK;
 }
 
+/* The largest magnitude of a sum of a layer, or of a part of it, for any codes. */
+static int64_t largest_sum(const oct_program *program, const oct_step *step)
+{
+    const oct_qparams q = oct_step_input(program, step, 0)->q;
+    const int64_t depth = oct_conv_depth(&step->conv.shape), most = q.zero_point - q.qmin;
+    int64_t largest = 0;
+    for (int64_t c = 0; c < step->conv.shape.out_c; c++) {
+        const int64_t bias = oct_export_bias(step, q, c);
+        int64_t all = 0;
+        for (int64_t i = 0; i < depth; i++) {
+            const int64_t w = step->conv.weight[c * depth + i];
+            all += w < 0 ? -w : w;
+        }
+        largest = oct_max_i64(largest, most * all + (bias < 0 ? -bias : bias));
+    }
+    return largest;
+}
+
+/* Warns where sums could leave the bits of a target that has few, naming the layer that could do so furthest: its chip
+ * cuts every part of a sum, and Octet the whole. */
+static void warn_of_sums(const oct_program *program)
+{
+    const int bits = oct_rounding_of(program->requantizer)->sum_bits;
+    const int64_t limit = bits > 0 ? INT64_C(1) << (bits - 1) : 0;
+    int64_t layers = 0, beyond = 0, most = 0;
+    const char *furthest = "";
+    if (bits == 0) return;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (step->kind != OCT_STEP_CONV) continue;
+        const int64_t largest = largest_sum(program, step);
+        layers++;
+        beyond += largest >= limit;
+        if (largest > most) furthest = step->name;
+        most = oct_max_i64(most, largest);
+    }
+    if (beyond > 0)
+        oct_log(OCT_LOG_INFO,
+                "sums of %" PRId64 " of %" PRId64 " layers could leave %d bits, where the chip of "
+                "target %s cuts them on the way and Octet at their end: furthest %s, %.1f times",
+                beyond, layers, bits, program->target, furthest, (double)most / (double)limit);
+}
+
 static oct_status convert_root(oct_model *model, const oct_conversion *conversion)
 {
     const oct_graph *graph = oct_graph_of(conversion->root);
@@ -308,7 +353,7 @@ static oct_status convert_root(oct_model *model, const oct_conversion *conversio
                                     target ? target : graph->target, &fallbacks);
     model->certificate.num_fallbacks = oct_count_fallbacks(&model->program);
     model->certificate.fallbacks = fallbacks.data;
-    if (status == OCT_OK) oct_device_warn_of_sums(&model->program);
+    if (status == OCT_OK) warn_of_sums(&model->program);
     return status;
 }
 

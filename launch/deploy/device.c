@@ -2,14 +2,10 @@
 #include "launch/deploy/device.h"
 
 #include "core/base/int_math.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/export/format.h"
-#include "io/export/program_parts.h"
 #include "quant/program/planner.h"
 #include "quant/program/step.h"
-
-#include <inttypes.h>
 
 const char *const oct_device_figure_names[OCT_DEVICE_FIGURES] = {"flash", "scratch",
                                                                  "multiply-adds"};
@@ -132,43 +128,60 @@ oct_status oct_device_largest(const oct_device *d, oct_device_figure figure, oct
     return OCT_OK;
 }
 
-/* The largest magnitude of a sum of a layer, or of a part of it, for any codes. */
-static int64_t largest_sum(const oct_program *program, const oct_step *step)
+/* A convolution along one axis; values of its input are input_step apart. */
+typedef struct conv_axis {
+    int64_t in, out;
+    int kernel, stride, pad, dilation, input_step;
+} conv_axis;
+
+/* Counts the pairs of an output and a tap that fall on a value of the input. */
+static int64_t count_taps(conv_axis a)
 {
-    const oct_qparams q = oct_step_input(program, step, 0)->q;
-    const int64_t depth = oct_conv_depth(&step->conv.shape), most = q.zero_point - q.qmin;
-    int64_t largest = 0;
-    for (int64_t c = 0; c < step->conv.shape.out_c; c++) {
-        const int64_t bias = oct_export_bias(step, q, c);
-        int64_t all = 0;
-        for (int64_t i = 0; i < depth; i++) {
-            const int64_t w = step->conv.weight[c * depth + i];
-            all += w < 0 ? -w : w;
+    int64_t count = 0;
+    for (int64_t o = 0; o < a.out; o++) {
+        for (int64_t k = 0; k < a.kernel; k++) {
+            const int64_t i = o * a.stride - a.pad + k * a.dilation;
+            count += i >= 0 && i < a.in && i % a.input_step == 0;
         }
-        largest = oct_max_i64(largest, most * all + (bias < 0 ? -bias : bias));
     }
-    return largest;
+    return count;
 }
 
-void oct_device_warn_of_sums(const oct_program *program)
+int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int input_step_h, int input_step_w)
 {
-    const int bits = oct_rounding_of(program->requantizer)->sum_bits;
-    const int64_t limit = bits > 0 ? INT64_C(1) << (bits - 1) : 0;
-    int64_t layers = 0, beyond = 0, most = 0;
-    const char *furthest = "";
-    if (bits == 0) return;
+    const conv_axis h = {s->in_h,    s->out_h,      s->kernel_h, s->stride_h,
+                         s->pad_top, s->dilation_h, input_step_h};
+    const conv_axis w = {s->in_w,     s->out_w,      s->kernel_w, s->stride_w,
+                         s->pad_left, s->dilation_w, input_step_w};
+    return count_taps(h) * count_taps(w) * (s->in_c / s->groups) * s->out_c;
+}
+
+/* The gradient of a value is wanted when a step with weights is between it and an input of the
+ * program. Each value is written by the step before all that use it. */
+static bool wants_gradient(const oct_program *program, int64_t end, int32_t value)
+{
+    for (int64_t i = end - 1; i >= 0; i--) {
+        const oct_step *step = &program->steps[i];
+        if (step->output != value) continue;
+        if (oct_step_type_of(step->kind)->weights) return true;
+        for (int k = 0; k < step->num_inputs; k++)
+            if (wants_gradient(program, i, step->input[k])) return true;
+        return false;
+    }
+    return false;
+}
+
+oct_multiply_adds oct_program_multiply_adds(const oct_program *program)
+{
+    oct_multiply_adds work = {0};
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        if (step->kind != OCT_STEP_CONV) continue;
-        const int64_t largest = largest_sum(program, step);
-        layers++;
-        beyond += largest >= limit;
-        if (largest > most) furthest = step->name;
-        most = oct_max_i64(most, largest);
+        if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) continue;
+        int64_t one = oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h,
+                                             step->conv.input_step_w);
+        work.forward += one;
+        work.grad_weight += one;
+        if (wants_gradient(program, i, step->input[0])) work.grad_input += one;
     }
-    if (beyond > 0)
-        oct_log(OCT_LOG_INFO,
-                "sums of %" PRId64 " of %" PRId64 " layers could leave %d bits, where the chip of "
-                "target %s cuts them on the way and Octet at their end: furthest %s, %.1f times",
-                beyond, layers, bits, program->target, furthest, (double)most / (double)limit);
+    return work;
 }

@@ -1,4 +1,5 @@
-/* What an int8 model asks of a device, for one sample: room for constants and values, and products. */
+/* What an int8 model asks of a device, for one sample: room for constants and values, and products; and the work of the
+ * training that it came from. */
 #pragma once
 
 #include "core/nn/module.h"
@@ -26,12 +27,19 @@ void oct_device_free(oct_device *device);
 /* Names the three layers with most of a figure: "head.0 86 %, features.10 8 %"; empty when it is 0. */
 oct_status oct_device_largest(const oct_device *device, oct_device_figure figure,
                               oct_text *text) OCT_NODISCARD;
-/* Warns in the log where sums could leave the 20 bits of a target that has no more (OCT_REQUANT_SHIFT_20), naming the
- * layer that could do so furthest: its chip cuts every part of a sum, and Octet the whole. */
-void oct_device_warn_of_sums(const oct_program *program);
-
 /* Bytes of what layers compute with: parameters in float; codes, biases, multipliers, tables and what
  * stays float. */
 int64_t oct_float_bytes(oct_module *root);
 int64_t oct_int8_bytes(const oct_program *program);
 int64_t oct_step_bytes(const oct_program *program, const oct_step *step);
+
+/* Multiply-adds of a model's convolutions and linear layers for one sample. A multiplication with padding, or with the
+ * zeros between the values of a transposed convolution's input, is none. */
+typedef struct oct_multiply_adds {
+    int64_t forward, grad_weight;
+    int64_t grad_input; /* none for layers that no other with weights comes before */
+} oct_multiply_adds;
+
+/* input_step: how many rows and columns the values of a convolution's input are apart (1: it was not dilated). */
+int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int input_step_h, int input_step_w);
+oct_multiply_adds oct_program_multiply_adds(const oct_program *program);

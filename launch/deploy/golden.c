@@ -1,12 +1,12 @@
 /* Golden samples of exported files. */
 #include "launch/deploy/golden.h"
 
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "core/graph/trace.h"
 #include "io/export/program_parts.h"
-#include "io/batch/loader.h"
+#include "io/file/file.h"
 #include "launch/deploy/certificate.h"
-#include "launch/evaluate/evaluate.h"
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
 
@@ -14,17 +14,24 @@
 #include <stdio.h>
 #include <string.h>
 
-void oct_golden_free(oct_golden *golden)
+typedef struct golden_samples {
+    const oct_golden_source *source;
+    oct_npz_array array[OCT_PROGRAM_INPUTS + 1]; /* data are owned */
+    int num_arrays;
+    int64_t count; /* samples */
+} golden_samples;
+
+/* Puts other data in place of those of an array, which are freed. */
+static void replace_data(oct_npz_array *array, oct_dtype dtype, const void *data)
 {
-    for (int i = 0; i < golden->num_arrays; i++) {
-        void *data = (void *)(uintptr_t)golden->array[i].data;
-        oct_free(&data);
-    }
-    *golden = (oct_golden){.count = 0};
+    void *old = (void *)(uintptr_t)array->data;
+    oct_free(&old);
+    array->data = data;
+    array->dtype = dtype;
 }
 
 /* Adds the numbers of `samples` samples, whose channels are last. */
-static oct_status add_array(oct_golden *golden, const char *name, const oct_value *v,
+static oct_status add_array(golden_samples *golden, const char *name, const oct_value *v,
                             const void *numbers)
 {
     const int64_t pixels = v->h * v->w;
@@ -32,7 +39,7 @@ static oct_status add_array(oct_golden *golden, const char *name, const oct_valu
     const uint32_t *from = numbers; /* float or int32 */
     uint32_t *to = NULL;
     OCT_TRY(oct_alloc(&to, (size_t)(golden->count * oct_value_numel(v)), sizeof *to));
-    if (golden->channels_last)
+    if (golden->source->channels_last)
         memcpy(to, from, (size_t)(golden->count * oct_value_numel(v)) * sizeof *to);
     else
         for (int64_t n = 0; n < golden->count; n++) /* (N, H, W, C) -> (N, C, H, W) */
@@ -42,9 +49,9 @@ static oct_status add_array(oct_golden *golden, const char *name, const oct_valu
     golden->array[golden->num_arrays++] = (oct_npz_array){
         .name = name,
         .dtype = v->dtype,
-        .shape = !plane                  ? OCT_SHAPE(golden->count, v->c)
-                 : golden->channels_last ? OCT_SHAPE(golden->count, v->h, v->w, v->c)
-                                         : OCT_SHAPE(golden->count, v->c, v->h, v->w),
+        .shape = !plane                          ? OCT_SHAPE(golden->count, v->c)
+                 : golden->source->channels_last ? OCT_SHAPE(golden->count, v->h, v->w, v->c)
+                                                 : OCT_SHAPE(golden->count, v->c, v->h, v->w),
         .data = to};
     return OCT_OK;
 }
@@ -65,10 +72,10 @@ static void find_byte_values(byte_values *v, int64_t channels, const float *mean
         oct_normalise(all, UINT8_MAX + 1, 1, &mean[c], &std[c], v->of[c]);
 }
 
-/* The byte that becomes a value, number `at` of values whose channels are last; -1: none does. */
-static int byte_of(const byte_values *v, int64_t at, float value)
+/* The byte that becomes a value, number `i` of values whose channels are last; -1: none does. */
+static int byte_of(const byte_values *v, int64_t i, float value)
 {
-    const float *of = v->of[v->channels > OCT_REALS_MAX ? 0 : at % v->channels];
+    const float *of = v->of[v->channels > OCT_REALS_MAX ? 0 : i % v->channels];
     int b = 0;
     while (b <= UINT8_MAX && of[b] != value)
         b++;
@@ -89,10 +96,10 @@ bool oct_golden_are_pixels(const oct_model *model)
 }
 
 /* Finds the byte that becomes each value. */
-static oct_status make_pixels(oct_golden *golden, const float *mean, const float *std)
+static oct_status make_pixels(golden_samples *golden, const float *mean, const float *std)
 {
     oct_npz_array *a = &golden->array[0];
-    const int64_t channels = a->shape.dim[golden->channels_last ? a->shape.ndim - 1 : 1],
+    const int64_t channels = a->shape.dim[golden->source->channels_last ? a->shape.ndim - 1 : 1],
                   pixels = oct_shape_numel(&a->shape) / (a->shape.dim[0] * channels);
     const float *numbers = a->data;
     byte_values values;
@@ -100,22 +107,19 @@ static oct_status make_pixels(oct_golden *golden, const float *mean, const float
     OCT_TRY(oct_alloc(&bytes, (size_t)oct_shape_numel(&a->shape), 1));
     find_byte_values(&values, channels, mean, std);
     for (int64_t i = 0; i < oct_shape_numel(&a->shape); i++) {
-        const int b = byte_of(&values, golden->channels_last ? i : i / pixels, numbers[i]);
+        const int b = byte_of(&values, golden->source->channels_last ? i : i / pixels, numbers[i]);
         if (b < 0) {
             oct_free(&bytes);
             return oct_fail(OCT_PREPARE, OCT_NO_PIXELS);
         }
         bytes[i] = (uint8_t)b;
     }
-    void *old = (void *)(uintptr_t)a->data;
-    oct_free(&old);
-    a->data = bytes;
-    a->dtype = OCT_U8;
+    replace_data(a, OCT_U8, bytes);
     return OCT_OK;
 }
 
 /* Adds the numbers of input i of all golden samples; a sample has its inputs one after another. */
-static oct_status add_input(oct_golden *golden, const oct_model *model, int i)
+static oct_status add_input(golden_samples *golden, const oct_model *model, int i)
 {
     static const char *const names[OCT_PROGRAM_INPUTS] = {"input",  "input1", "input2", "input3",
                                                           "input4", "input5", "input6", "input7"};
@@ -135,7 +139,7 @@ static oct_status add_input(oct_golden *golden, const oct_model *model, int i)
     return status;
 }
 
-static oct_status run_program(oct_golden *golden, const oct_model *model)
+static oct_status add_output(golden_samples *golden, const oct_model *model)
 {
     const oct_program *program = &model->program;
     const oct_value *v = &program->values[program->output];
@@ -169,21 +173,19 @@ static oct_status make_codes(oct_npz_array *a, const oct_step *quantizer, oct_qp
     oct_export_quantize(quantizer, q, a->data, n, codes);
     for (int64_t i = 0; i < n; i++)
         codes[i] ^= 1 << 7; /* 128 less, as a signed byte */
-    void *old = (void *)(uintptr_t)a->data;
-    oct_free(&old);
-    a->data = codes;
-    a->dtype = OCT_S8;
+    replace_data(a, OCT_S8, codes);
     return OCT_OK;
 }
 
-oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool pixels, bool codes)
+static oct_status take_from_model(golden_samples *golden)
 {
+    const oct_model *model = golden->source->model;
     const oct_program *program = &model->program;
-    *golden = (oct_golden){.count = model->certificate.golden_count,
-                           .channels_last = golden->channels_last};
+    const bool codes = golden->source->codes;
+    golden->count = model->certificate.golden_count;
     for (int i = 0; i < program->num_inputs; i++)
         OCT_TRY(add_input(golden, model, i));
-    OCT_TRY(run_program(golden, model));
+    OCT_TRY(add_output(golden, model));
     for (int i = 0; codes && i < program->num_inputs; i++) {
         const oct_step *step = oct_export_quantizer(program, program->inputs[i]);
         if (step) OCT_TRY(make_codes(&golden->array[i], step, oct_step_output(program, step)->q));
@@ -192,71 +194,79 @@ oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool 
     if (codes && last->kind == OCT_STEP_DEQUANTIZE && last->output == program->output)
         OCT_TRY(make_codes(&golden->array[program->num_inputs], last,
                            oct_step_input(program, last, 0)->q));
-    return pixels ? make_pixels(golden, model->mean, model->std) : OCT_OK;
+    return golden->source->pixels ? make_pixels(golden, model->mean, model->std) : OCT_OK;
 }
 
 /* A network's output: its number in the trace, its type and shape, and where the next sample's numbers go. */
 typedef struct network_output {
     int64_t value;
     oct_value shape;
-    uint8_t *at;
+    uint8_t *next;
 } network_output;
 
 static void copy_output(void *user, int64_t value, const oct_tensor *tensor)
 {
     const network_output *out = user;
     if (value == out->value)
-        memcpy(out->at, tensor->data, (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype));
+        memcpy(out->next, tensor->data, (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype));
 }
 
-/* Finds the output's number and shape. With `at` set, which takes an earlier call, copies its numbers too. */
+/* Finds the output's number and shape. With `next` set, which takes an earlier call, copies its numbers too. */
 static oct_status run_sample(oct_module *root, oct_example *example, const float *image,
                              network_output *out)
 {
     oct_trace trace;
     example->data[0] = image;
-    OCT_TRY(oct_trace_watch(&trace, root, example, out->at ? copy_output : NULL, out));
+    OCT_TRY(oct_trace_watch(&trace, root, example, out->next ? copy_output : NULL, out));
     out->value = trace.output;
     out->shape.dtype = trace.values[trace.output].dtype;
     oct_value_set_plane(&out->shape, &trace.values[trace.output].shape);
     oct_trace_free(&trace);
-    if (out->at) out->at += oct_value_bytes(&out->shape);
+    if (out->next) out->next += oct_value_bytes(&out->shape);
     return OCT_OK;
 }
 
-oct_status oct_golden_of_network(oct_golden *golden, oct_module *root, const oct_recipe *recipe,
-                                 const oct_dataset *data, bool pixels)
+static oct_status take_from_network(golden_samples *golden)
 {
+    const oct_dataset *data = golden->source->data;
+    const oct_recipe *recipe = golden->source->recipe;
+    oct_module *root = golden->source->root;
     const oct_value in = {.dtype = OCT_F32, .h = data->h, .w = data->w, .c = data->c};
     oct_example example = *OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c));
-    const oct_normaliser normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
-    oct_loader loader = {0};
-    oct_goals goals;
+    const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     float *images = NULL, mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
     uint8_t *outputs = NULL;
-    network_output out = {.at = NULL};
+    network_output out = {.next = NULL};
     oct_status status = OCT_OK;
-    *golden =
-        (oct_golden){.count = data->count < OCT_GOLDEN_IMAGES ? data->count : OCT_GOLDEN_IMAGES,
-                     .channels_last = golden->channels_last};
-    OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
+    golden->count = oct_min_i64(data->count, OCT_GOLDEN_IMAGES);
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(golden->count * oct_value_numel(&in)), sizeof *images));
-    OCT_TRY_OUT(oct_loader_read(&loader, 0, golden->count, images, &goals));
+    OCT_TRY_OUT(oct_golden_read(recipe, data, golden->count, images));
     OCT_TRY_OUT(run_sample(root, &example, images, &out)); /* only for the size of the output */
     OCT_TRY_OUT(oct_alloc(&outputs, (size_t)golden->count, oct_value_bytes(&out.shape)));
-    out.at = outputs;
-    for (int64_t n = 0; n < golden->count; n++)
-        OCT_TRY_OUT(run_sample(root, &example, images + n * oct_value_numel(&in), &out));
+    out.next = outputs;
+    for (int64_t i = 0; i < golden->count; i++)
+        OCT_TRY_OUT(run_sample(root, &example, images + i * oct_value_numel(&in), &out));
     OCT_TRY_OUT(add_array(golden, "input", &in, images));
     OCT_TRY_OUT(add_array(golden, "output", &out.shape, outputs));
-    for (int64_t c = 0; c < data->c && c < OCT_REALS_MAX; c++) {
-        mean[c] = normaliser.mean[normaliser.count == 1 ? 0 : c];
-        std[c] = normaliser.std[normaliser.count == 1 ? 0 : c];
-    }
-    if (pixels) status = make_pixels(golden, mean, std);
+    oct_normaliser_spread(&n, data->c, mean, std);
+    if (golden->source->pixels) status = make_pixels(golden, mean, std);
 out:
-    oct_loader_deinit(&loader);
     oct_free(&images);
     oct_free(&outputs);
+    return status;
+}
+
+oct_status oct_golden_write(const oct_golden_source *source, const char *path, int64_t *count)
+{
+    golden_samples golden = {.source = source};
+    void *bytes = NULL;
+    size_t size;
+    oct_status status = source->model ? take_from_model(&golden) : take_from_network(&golden);
+    if (status == OCT_OK) status = oct_npz_make(golden.array, golden.num_arrays, &bytes, &size);
+    if (status == OCT_OK) status = oct_file_write(path, bytes, size);
+    *count = golden.count;
+    for (int i = 0; i < golden.num_arrays; i++)
+        replace_data(&golden.array[i], OCT_F32, NULL);
+    oct_free(&bytes);
     return status;
 }

@@ -8,24 +8,26 @@
 #include "io/model/model_file.h"
 #include "io/recipe/recipe.h"
 
-typedef struct oct_golden {
-    oct_npz_array array[OCT_PROGRAM_INPUTS + 1]; /* data are owned */
-    int num_arrays;
-    int64_t count;      /* samples */
-    bool channels_last; /* is set before: planes are (H, W, C); otherwise (C, H, W) */
-} oct_golden;
-void oct_golden_free(oct_golden *golden);
+/* What they are samples of, and how they are written. */
+typedef struct oct_golden_source {
+    const oct_model *
+        model; /* its golden inputs; NULL: the first samples of `data`, and what the float model makes of them */
+    oct_module *root;
+    const oct_recipe *recipe;
+    const oct_dataset *data;
+    bool
+        pixels; /* input 0 is given as bytes of pixels; OCT_PREPARE where inputs are no such pixels */
+    bool
+        codes; /* numbers that are made to codes and of codes are these, as TFLite's signed bytes */
+    bool channels_last; /* planes are (H, W, C); otherwise (C, H, W) */
+} oct_golden_source;
 
-/* Takes the golden inputs of an int8 model. pixels: input 0 is given as bytes of pixels; OCT_PREPARE for a model whose
- * inputs are no such pixels. codes: numbers that are made to codes and of codes are these, as TFLite's signed bytes. */
-oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool pixels,
-                               bool codes) OCT_NODISCARD;
+/* Writes a .npz file, and sets the count of samples in it. */
+oct_status oct_golden_write(const oct_golden_source *source, const char *path,
+                            int64_t *count) OCT_NODISCARD;
 /* Whether the golden inputs of an int8 model are what bytes of pixels become, as data of floats or signed bytes are
  * not. */
 bool oct_golden_are_pixels(const oct_model *model);
 #define OCT_NO_PIXELS                                                                              \
     "--pixels: the inputs of this model were no pixels of a byte; export it with normalised "      \
     "inputs"
-/* Takes the first samples of a data set, and what a float model makes of them. */
-oct_status oct_golden_of_network(oct_golden *golden, oct_module *root, const oct_recipe *recipe,
-                                 const oct_dataset *data, bool pixels) OCT_NODISCARD;

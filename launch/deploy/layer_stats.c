@@ -8,7 +8,6 @@
 #include "launch/base/meter.h"
 #include "launch/session/build.h"
 #include "launch/deploy/certificate.h"
-#include "launch/evaluate/multiply_adds.h"
 #include "launch/evaluate/evaluate.h"
 #include "quant/correct/correction.h"
 #include "quant/layers/layer_survey.h"

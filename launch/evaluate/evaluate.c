@@ -9,9 +9,9 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
+#include "core/nn/module_call.h"
 #include "core/tensor/tensor.h"
 #include "launch/base/meter.h"
-#include "launch/evaluate/forward.h"
 #include "launch/session/task.h"
 
 #include <math.h>
@@ -20,12 +20,6 @@
 #include <string.h>
 
 enum { BATCH_SAMPLES = 64 };
-
-oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
-                                 const oct_collective *group)
-{
-    return oct_leaves_split(data->count, recipe->batch_leaf, group->rank, group->size);
-}
 
 int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks)
 {
@@ -40,16 +34,16 @@ void oct_loader_read_ahead(oct_loader *loader, const oct_recipe *recipe)
     loader->prefetch_threads = (int)recipe->data_prefetch_threads;
 }
 
-/* What a rank has met. */
-typedef struct met {
-    int64_t damaged;
+/* Samples that a rank has passed over, and why the first of them. */
+typedef struct damage {
+    int64_t count;
     char text[OCT_READ_TEXT];
-} met;
+} damage;
 
 oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, const char *text,
                               const char *what)
 {
-    met mine = {.damaged = damaged}, *all = NULL;
+    damage mine = {.count = damaged}, *all = NULL;
     int64_t sum = 0, first = -1;
     oct_status status = OCT_OK;
     snprintf(mine.text, sizeof mine.text, "%s", text);
@@ -57,8 +51,8 @@ oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, cons
     OCT_TRY_OUT(group->agree(group, status));
     OCT_TRY_OUT(group->gather(group, &mine, sizeof mine, all));
     for (int64_t i = 0; all && i < group->size; i++) {
-        sum += all[i].damaged;
-        if (first < 0 && all[i].damaged > 0) first = i;
+        sum += all[i].count;
+        if (first < 0 && all[i].count > 0) first = i;
     }
     if (first >= 0)
         oct_log(OCT_LOG_WARN,
@@ -83,9 +77,10 @@ oct_status oct_outputs_create(oct_outputs *o, const oct_recipe *recipe, const oc
                               const oct_collective *group)
 {
     const bool values = data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_INPUT;
-    *o = (oct_outputs){.leaves = oct_evaluation_leaves(recipe, data, group),
-                       .rows = data->rows,
-                       .row = data->classes};
+    *o = (oct_outputs){
+        .leaves = oct_leaves_split(data->count, recipe->batch_leaf, group->rank, group->size),
+        .rows = data->rows,
+        .row = data->classes};
     o->samples = oct_leaves_local_samples(&o->leaves);
     const size_t rows = (size_t)(o->samples * o->rows), numel = rows * (size_t)o->row;
     OCT_TRY(oct_alloc(&o->y, numel, sizeof *o->y));
@@ -104,19 +99,19 @@ void oct_outputs_free(oct_outputs *o)
     *o = (oct_outputs){0};
 }
 
-oct_status oct_outputs_read(oct_outputs *o, oct_loader *loader, int64_t at, int64_t n,
+oct_status oct_outputs_read(oct_outputs *o, oct_loader *loader, int64_t from, int64_t n,
                             float *images)
 {
     const int64_t first = oct_leaves_first_sample(&o->leaves);
     oct_goals goals;
     loader->read_end = first + o->samples;
-    OCT_TRY(oct_loader_read(loader, first + at, n, images, &goals));
+    OCT_TRY(oct_loader_read(loader, first + from, n, images, &goals));
     o->damaged = loader->damaged;
     memcpy(o->damaged_text, loader->damaged_text, sizeof o->damaged_text);
     if (o->labels)
-        memcpy(o->labels + at * o->rows, goals.labels, (size_t)(n * o->rows) * sizeof *o->labels);
+        memcpy(o->labels + from * o->rows, goals.labels, (size_t)(n * o->rows) * sizeof *o->labels);
     if (o->values)
-        memcpy(o->values + at * o->rows * o->row, goals.values,
+        memcpy(o->values + from * o->rows * o->row, goals.values,
                (size_t)(n * o->rows * o->row) * sizeof *o->values);
     return OCT_OK;
 }
@@ -217,19 +212,64 @@ oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
     return measure_metric(&oct_metric_top1, group, leaves, &rows, scores, &accuracy);
 }
 
-/* What an evaluation is about, and where its memory is. */
-typedef struct subject {
-    oct_module *model;
-    const oct_collective *group;
-    const oct_recipe *recipe;
-    const oct_dataset *data;
-    oct_context *context; /* does not communicate */
-} subject;
+/* Forwards. */
 
-static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
+/* This is little beside what a training step takes, and holds many samples where they are small. */
+enum { ACTIVATION_BYTES = 128 << 20 };
+
+oct_status oct_forward_begin(oct_forward *f, oct_context *cx, oct_module *model)
 {
-    const oct_dataset *data = s->data;
-    const bool training = s->model->training;
+    *f = (oct_forward){.cx = cx, .model = model};
+    return oct_module_calls_only(model) ? oct_lifetimes_create(&f->lifetimes) : OCT_OK;
+}
+
+void oct_forward_end(oct_forward *f)
+{
+    oct_lifetimes_destroy(&f->lifetimes);
+    *f = (oct_forward){0};
+}
+
+int64_t oct_forward_samples(const oct_forward *f, int64_t most)
+{
+    if (f->sample_bytes == 0) return oct_min_i64(1, most);
+    return oct_min_i64(most,
+                       oct_max_i64(ACTIVATION_BYTES / f->sample_bytes, omp_get_max_threads()));
+}
+
+static const oct_tensor *call_model(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x)
+{
+    oct_context *cx = f->cx;
+    cx->lifetimes = f->lifetimes;
+    oct_context_begin(cx, leaves, false);
+    const oct_tensor *y = oct_call(cx, f->model, oct_tensor_view(cx, OCT_F32, shape, x));
+    cx->lifetimes = NULL;
+    return y;
+}
+
+oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x,
+                           const oct_tensor **y)
+{
+    *y = call_model(f, leaves, shape, x);
+    const int64_t bytes = f->lifetimes ? oct_lifetimes_end(f->lifetimes, *y) : 0;
+    if (bytes < 0) {
+        oct_fail_clear();
+        oct_lifetimes_destroy(&f->lifetimes);
+        f->sample_bytes = 0;
+        *y = call_model(f, leaves, shape, x);
+    }
+    OCT_TRY(oct_context_status(f->cx));
+    const int64_t samples = oct_max_i64(1, oct_leaves_local_samples(&leaves));
+    if (f->sample_bytes == 0)
+        f->sample_bytes = (f->lifetimes ? bytes : (int64_t)oct_arena_peak(f->cx->arena)) / samples;
+    f->sample_bytes = oct_max_i64(f->sample_bytes, 1);
+    return OCT_OK;
+}
+
+/* The outputs of this rank's samples, in the memory of a context that does not communicate. */
+static oct_status forward_all(oct_context *cx, oct_module *model, const oct_recipe *recipe,
+                              const oct_dataset *data, int64_t batch, oct_outputs *o)
+{
+    const bool training = model->training;
     const int64_t threads = omp_get_max_threads();
     oct_forward f = {0};
     oct_loader loader = {0};
@@ -237,28 +277,27 @@ static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
     float *images = NULL;
     oct_status status = OCT_OK;
 
-    oct_module_train(s->model, false);
-    OCT_TRY_OUT(oct_forward_begin(&f, s->context, s->model));
-    OCT_TRY_OUT(oct_evaluation_loader(&loader, s->recipe, data));
-    oct_loader_read_ahead(&loader, s->recipe);
+    oct_module_train(model, false);
+    OCT_TRY_OUT(oct_forward_begin(&f, cx, model));
+    OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
+    oct_loader_read_ahead(&loader, recipe);
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
     oct_meter_begin(&meter, "evaluate", "images", o->samples);
-    for (int64_t at = 0, n; at < o->samples; at += n) {
-        oct_meter_show(&meter, at);
-        n = oct_forward_samples(&f, oct_min_i64(batch, o->samples - at));
-        OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
+    for (int64_t first = 0, n; first < o->samples; first += n) {
+        oct_meter_show(&meter, first);
+        n = oct_forward_samples(&f, oct_min_i64(batch, o->samples - first));
+        OCT_TRY_OUT(oct_outputs_read(o, &loader, first, n, images));
         /* Each thread has samples of its own. */
-        const int64_t each = (n + threads - 1) / threads;
-        const oct_leaves leaves =
-            oct_leaves_split(n, oct_min_i64(each, s->recipe->batch_leaf), 0, 1);
+        const int64_t each = oct_min_i64((n + threads - 1) / threads, recipe->batch_leaf);
         const oct_tensor *y;
+        OCT_TRY_OUT(oct_forward_run(&f, oct_leaves_split(n, each, 0, 1),
+                                    OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
         OCT_TRY_OUT(
-            oct_forward_run(&f, leaves, OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
-        OCT_TRY_OUT(oct_class_rows(y, n * data->rows, data->classes, o->y + at * o->rows * o->row));
+            oct_class_rows(y, n * data->rows, data->classes, o->y + first * o->rows * o->row));
     }
 out:
     oct_meter_end(&meter);
-    oct_module_train(s->model, training);
+    oct_module_train(model, training);
     oct_free(&images);
     oct_loader_deinit(&loader);
     oct_forward_end(&f);
@@ -268,10 +307,10 @@ out:
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
                               int64_t batch, oct_outputs *outputs)
 {
-    subject s = {.model = model, .recipe = recipe, .data = data};
-    OCT_TRY(oct_context_create(&s.context, &oct_collective_one));
-    oct_status status = forward_all(&s, batch, outputs);
-    oct_context_destroy(&s.context);
+    oct_context *cx;
+    OCT_TRY(oct_context_create(&cx, &oct_collective_one));
+    const oct_status status = forward_all(cx, model, recipe, data, batch, outputs);
+    oct_context_destroy(&cx);
     return status;
 }
 
@@ -303,17 +342,21 @@ out:
     return status;
 }
 
-static oct_status evaluate(const subject *s, oct_scores *scores, float *logits)
+oct_status oct_evaluate(oct_context *cx, oct_module *model, const oct_collective *group,
+                        const oct_recipe *recipe, const oct_dataset *data, oct_scores *scores,
+                        float *logits)
 {
-    const oct_collective *group = s->group;
+    oct_context *own = NULL;
     oct_outputs mine = {0};
-    oct_status status = oct_outputs_create(&mine, s->recipe, s->data, group);
+    oct_status status = cx ? OCT_OK : oct_context_create(&own, &oct_collective_one);
+    if (status == OCT_OK) status = oct_outputs_create(&mine, recipe, data, group);
     if (status == OCT_OK)
-        status = forward_all(s, oct_evaluation_batch(s->recipe, group->size), &mine);
+        status = forward_all(cx ? cx : own, model, recipe, data,
+                             oct_evaluation_batch(recipe, group->size), &mine);
     OCT_TRY_OUT(group->agree(group, status));
-    if (s->recipe->data_damaged == OCT_DAMAGED_SKIP)
+    if (recipe->data_damaged == OCT_DAMAGED_SKIP)
         OCT_TRY_OUT(oct_report_damaged(group, mine.damaged, mine.damaged_text, "test data"));
-    OCT_TRY_OUT(oct_score(group, s->recipe, &mine, scores));
+    OCT_TRY_OUT(oct_score(group, recipe, &mine, scores));
     /* Only rank 0 has room for the logits of all, but all take part in bringing them there. */
     int64_t wanted = logits != NULL;
     OCT_TRY_OUT(group->max_i64(group, &wanted, 1));
@@ -321,49 +364,95 @@ static oct_status evaluate(const subject *s, oct_scores *scores, float *logits)
         OCT_TRY_OUT(oct_gather_rows(group, &mine.leaves, mine.rows * mine.row, mine.y, logits));
 out:
     oct_outputs_free(&mine);
-    return status;
-}
-
-oct_status oct_evaluate_in(oct_context *cx, oct_module *model, const oct_collective *group,
-                           const oct_recipe *recipe, const oct_dataset *data, oct_scores *scores)
-{
-    return evaluate(&(subject){model, group, recipe, data, cx}, scores, NULL);
-}
-
-oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
-                        const oct_dataset *data, oct_scores *scores, float *logits)
-{
-    oct_context *cx = NULL;
-    oct_status status = oct_context_create(&cx, &oct_collective_one);
-    OCT_TRY_OUT(group->agree(group, status));
-    status = evaluate(&(subject){model, group, recipe, data, cx}, scores, logits);
-out:
-    oct_context_destroy(&cx);
+    oct_context_destroy(&own);
     return status;
 }
 
 /* Sample subsets. */
 
-oct_status oct_sample_subset_create(oct_sample_subset *p, const oct_recipe *recipe,
+oct_status oct_sample_subset_create(oct_sample_subset *s, const oct_recipe *recipe,
                                     const oct_dataset *data, int64_t most)
 {
-    *p = (oct_sample_subset){.data = data, .count = oct_min_i64(data->count, most)};
-    return oct_evaluation_loader(&p->loader, recipe, data);
+    *s = (oct_sample_subset){.data = data, .count = oct_min_i64(data->count, most)};
+    return oct_evaluation_loader(&s->loader, recipe, data);
 }
 
-void oct_sample_subset_free(oct_sample_subset *p)
+void oct_sample_subset_free(oct_sample_subset *s)
 {
-    oct_loader_deinit(&p->loader);
-    *p = (oct_sample_subset){0};
+    oct_loader_deinit(&s->loader);
+    *s = (oct_sample_subset){0};
 }
 
-int64_t oct_sample_subset_number(const oct_sample_subset *p, int64_t i)
+int64_t oct_sample_subset_number(const oct_sample_subset *s, int64_t i)
 {
-    return i * p->data->count / p->count;
+    return i * s->data->count / s->count;
 }
 
-oct_status oct_sample_subset_read(oct_sample_subset *p, int64_t i, float *input)
+oct_status oct_sample_subset_read(oct_sample_subset *s, int64_t i, float *input)
 {
     oct_goals goals;
-    return oct_loader_read(&p->loader, oct_sample_subset_number(p, i), 1, input, &goals);
+    return oct_loader_read(&s->loader, oct_sample_subset_number(s, i), 1, input, &goals);
+}
+
+/* Sensitivities. */
+
+/* Reads samples for a measurement, which the meter follows. */
+typedef struct reading {
+    oct_loader loader;
+    oct_meter meter;
+} reading;
+
+static oct_status fetch_samples(void *user, int64_t first, int64_t n, float *const *input)
+{
+    reading *r = user;
+    oct_goals goals;
+    return oct_loader_read(&r->loader, first, n, input[0], &goals);
+}
+
+static void show_progress(void *user, int64_t done, int64_t all)
+{
+    reading *r = user;
+    r->meter.total = all;
+    oct_meter_show(&r->meter, done);
+}
+
+/* Class numbers seldom change with the codes of one layer. */
+static void warn_of_silent_tensors(const oct_sensitivity *table)
+{
+    size_t silent = 0;
+    for (size_t i = 0; i < table->count; i++)
+        silent += isinf(table->rows[i].sqnr) != 0;
+    if (silent > 1)
+        oct_log(OCT_LOG_WARN,
+                "%zu of %zu tensors change no output of these images (sqnr inf), so their order "
+                "means nothing; take more --batches, or measure a network that returns scores and "
+                "not class numbers",
+                silent, table->count);
+}
+
+oct_status oct_evaluate_sensitivity(oct_module *model, const oct_collective *group,
+                                    const oct_recipe *recipe, const oct_dataset *data,
+                                    int64_t batches, oct_sensitivity *table)
+{
+    reading r = {0};
+    const oct_sensitivity_data samples = {
+        .samples = oct_min_i64(data->count, batches * recipe->batch_size),
+        .batch = oct_evaluation_batch(recipe, group->size),
+        .leaf = recipe->batch_leaf,
+        .example = *OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
+        .outputs = data->rows * data->classes,
+        .labels = data->rows == 1 ? data->labels : NULL,
+        .fetch = fetch_samples,
+        .progress = show_progress,
+        .user = &r,
+    };
+    oct_status status = oct_evaluation_loader(&r.loader, recipe, data);
+    OCT_TRY_OUT(group->agree(group, status));
+    oct_meter_begin(&r.meter, "sensitivity", "forwards", 0);
+    status = oct_sensitivity_measure(table, model, &samples, group);
+    oct_meter_end(&r.meter);
+    if (status == OCT_OK && group->rank == 0) warn_of_silent_tensors(table);
+out:
+    oct_loader_deinit(&r.loader);
+    return status;
 }

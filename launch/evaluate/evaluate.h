@@ -1,10 +1,12 @@
 /* Models are evaluated over a data set whose samples are split over ranks. */
 #pragma once
 
+#include "core/autograd/context.h"
 #include "core/metric/metric.h"
 #include "core/nn/module.h"
 #include "io/batch/loader.h"
 #include "io/recipe/recipe.h"
+#include "quant/prepare/sensitivity.h"
 
 #include <jansson.h>
 
@@ -27,14 +29,11 @@ const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT]
 /* And as an object {"top5": 99.8} (new reference), NULL where there are none. */
 json_t *oct_scores_json(const oct_scores *scores);
 
-/* Collective: evaluates a module tree in eval mode over a data set. logits (may be NULL): count x rows x
- * classes on rank 0, filled there. */
-oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
-                        const oct_dataset *data, oct_scores *scores, float *logits) OCT_NODISCARD;
-/* The same in the memory of a context, whose forwards do not communicate. */
-oct_status oct_evaluate_in(oct_context *cx, oct_module *model, const oct_collective *group,
-                           const oct_recipe *recipe, const oct_dataset *data,
-                           oct_scores *scores) OCT_NODISCARD;
+/* Collective: evaluates a module tree in eval mode over a data set. cx: a context whose forwards do not communicate, and
+ * whose memory is used; NULL: one of its own. logits (may be NULL): count x rows x classes on rank 0, filled there. */
+oct_status oct_evaluate(oct_context *cx, oct_module *model, const oct_collective *group,
+                        const oct_recipe *recipe, const oct_dataset *data, oct_scores *scores,
+                        float *logits) OCT_NODISCARD;
 
 /* Its parts, for who evaluates something else in the same split of the samples: */
 
@@ -55,21 +54,19 @@ oct_status oct_outputs_create(oct_outputs *outputs, const oct_recipe *recipe,
                               const oct_dataset *data, const oct_collective *group) OCT_NODISCARD;
 void oct_outputs_free(oct_outputs *outputs);
 
-oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
-                                 const oct_collective *group);
 /* How many samples go at a time, in whole leaves: at most a rank's share of a training step. */
 int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks);
 /* Makes a loader read ahead as the recipe says, where what it reads comes in a row. */
 void oct_loader_read_ahead(oct_loader *loader, const oct_recipe *recipe);
 /* Collective, where damaged samples are passed over: logs how many were by all ranks, and the text of
- * the lowest rank that has met any. what: "training", "test". */
+ * the lowest rank that passed over any. what: "training", "test". */
 oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, const char *text,
                               const char *what) OCT_NODISCARD;
 /* Makes the loader that reads a data set as evaluation sees it: oct_loader_read. */
 oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
                                  const oct_dataset *data) OCT_NODISCARD;
-/* Reads the next n samples of this rank, from local sample `at` on, and keeps their goals in outputs. */
-oct_status oct_outputs_read(oct_outputs *outputs, oct_loader *loader, int64_t at, int64_t n,
+/* Reads the next n samples of this rank, from local sample `from` on, and keeps their goals in outputs. */
+oct_status oct_outputs_read(oct_outputs *outputs, oct_loader *loader, int64_t from, int64_t n,
                             float *images) OCT_NODISCARD;
 /* Not collective: computes the outputs of this rank's samples, in its own forwards of at most `batch`. */
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
@@ -95,3 +92,31 @@ void oct_sample_subset_free(oct_sample_subset *subset);
 /* The number in the data of sample i of the subset. */
 int64_t oct_sample_subset_number(const oct_sample_subset *subset, int64_t i);
 oct_status oct_sample_subset_read(oct_sample_subset *subset, int64_t i, float *input) OCT_NODISCARD;
+
+/* Collective, as oct_sensitivity_measure, with a meter: on the first batches of the data, without augmentation. The model
+ * is prepared and calibrated. */
+oct_status oct_evaluate_sensitivity(oct_module *model, const oct_collective *group,
+                                    const oct_recipe *recipe, const oct_dataset *data,
+                                    int64_t batches, oct_sensitivity *table) OCT_NODISCARD;
+
+/* Evaluation and calibration run forwards without a tape over many samples, some at a time, in bounded memory.
+ *
+ * The first sample goes alone. It shows how much memory a sample takes, and, where the model's containers only hand
+ * tensors on (oct_module_calls_only), who reads what last: from then on activations are freed after their last reader.
+ * No bit depends on how many samples go together. */
+
+typedef struct oct_forward {
+    oct_context *cx;   /* borrowed */
+    oct_module *model; /* borrowed; its tree and mode stay as they are meanwhile */
+    oct_lifetimes *lifetimes;
+    int64_t sample_bytes; /* of activations at a time; 0: no sample has run yet */
+} oct_forward;
+
+oct_status oct_forward_begin(oct_forward *f, oct_context *cx, oct_module *model) OCT_NODISCARD;
+void oct_forward_end(oct_forward *f);
+
+/* How many samples may go next, of `most`: 1 at first, then as many as fit, at least one a thread. */
+int64_t oct_forward_samples(const oct_forward *f, int64_t most);
+/* x: the leaves' local samples, of this shape. *y lives until the next run. */
+oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x,
+                           const oct_tensor **y) OCT_NODISCARD;

@@ -21,10 +21,13 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static const oct_module_type autoencoder_type = {
     .name = "autoencoder", .forward = forward, .calls_only = true};
 
-static oct_status build_layers(autoencoder *m, int64_t in, int64_t values)
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     static const int64_t widths[] = {128, 128, 128, 128, 8, 128, 128, 128, 128};
-    oct_module *self = &m->base;
+    int64_t in = h * w * c;
+    OCT_TRY(oct_module_create(root, &autoencoder_type, sizeof(autoencoder)));
+    oct_module *self = *root;
+    autoencoder *m = (autoencoder *)self;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten));
     OCT_CHILD(self, "layers", &m->layers, oct_sequential_create(&m->layers));
@@ -35,14 +38,8 @@ static oct_status build_layers(autoencoder *m, int64_t in, int64_t values)
         OCT_APPEND(m->layers, oct_relu_create(&item));
         in = widths[i];
     }
-    OCT_APPEND(m->layers, oct_linear_create(&item, in, values, true));
+    OCT_APPEND(m->layers, oct_linear_create(&item, in, classes, true));
     return OCT_OK;
-}
-
-static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
-{
-    OCT_TRY(oct_module_create(root, &autoencoder_type, sizeof(autoencoder)));
-    return oct_module_made(root, build_layers((autoencoder *)*root, h * w * c, classes));
 }
 
 const oct_model_spec oct_model_autoencoder = {

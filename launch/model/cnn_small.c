@@ -22,9 +22,11 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static const oct_module_type cnn_small_type = {
     .name = "cnn_small", .forward = forward, .calls_only = true};
 
-static oct_status build_layers(cnn_small *m, int64_t h, int64_t w, int64_t c, int64_t classes)
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
-    oct_module *self = &m->base;
+    OCT_TRY(oct_module_create(root, &cnn_small_type, sizeof(cnn_small)));
+    oct_module *self = *root;
+    cnn_small *m = (cnn_small *)self;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "features", &m->features, oct_sequential_create(&m->features));
     OCT_CHILD(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten));
@@ -42,12 +44,6 @@ static oct_status build_layers(cnn_small *m, int64_t h, int64_t w, int64_t c, in
     OCT_APPEND(m->head, oct_relu_create(&item));
     OCT_APPEND(m->head, oct_linear_create(&item, 128, classes, true));
     return OCT_OK;
-}
-
-static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
-{
-    OCT_TRY(oct_module_create(root, &cnn_small_type, sizeof(cnn_small)));
-    return oct_module_made(root, build_layers((cnn_small *)*root, h, w, c, classes));
 }
 
 const oct_model_spec oct_model_cnn_small = {

@@ -24,10 +24,12 @@ static oct_tensor *backbone_forward(oct_context *cx, oct_module *self, oct_tenso
 static const oct_module_type backbone_type = {
     .name = "backbone", .forward = backbone_forward, .calls_only = true};
 
-static oct_status backbone_layers(backbone *b, int64_t c)
+static oct_status create_backbone(oct_module **module, int64_t c)
 {
     static const char *const names[LEVELS] = {"stage1", "stage2", "stage3"};
-    oct_module *self = &b->base;
+    OCT_TRY(oct_module_create(module, &backbone_type, sizeof(backbone)));
+    oct_module *self = *module;
+    backbone *b = (backbone *)self;
     OCT_CHILD(self, "stem", &b->stem, oct_sequential_create(&b->stem));
     OCT_TRY(oct_append_conv_bn(b->stem, c, 16, 3, 1, true));
     int64_t in = 16;
@@ -41,12 +43,6 @@ static oct_status backbone_layers(backbone *b, int64_t c)
     return OCT_OK;
 }
 
-static oct_status backbone_create(oct_module **m, int64_t c)
-{
-    OCT_TRY(oct_module_create(m, &backbone_type, sizeof(backbone)));
-    return oct_module_made(m, backbone_layers((backbone *)*m, c));
-}
-
 typedef struct fpn {
     oct_module base;
     oct_module *quant, *backbone, *lateral[LEVELS], *output[LEVELS], *head, *dequant;
@@ -54,7 +50,8 @@ typedef struct fpn {
 } fpn;
 
 /* Each stage has this hook; user: where its features go. */
-static oct_tensor *collect(oct_context *cx, oct_module *stage, oct_tensor *value, void *user)
+static oct_tensor *collect_features(oct_context *cx, oct_module *stage, oct_tensor *value,
+                                    void *user)
 {
     (void)cx, (void)stage;
     *(oct_tensor **)user = value;
@@ -91,33 +88,29 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static const oct_module_type fpn_type = {.name = "fpn", .forward = forward, .calls_only = true};
 
-static oct_status build_layers(fpn *m, int64_t c, int64_t classes)
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     static const char *const laterals[LEVELS] = {"lateral1", "lateral2", "lateral3"};
     static const char *const outputs[LEVELS] = {"output1", "output2", "output3"};
     const oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1),
                             three = oct_conv_geometry_of(3, 3, 1, 1, 1);
-    oct_module *self = &m->base;
+    (void)h, (void)w;
+    OCT_TRY(oct_module_create(root, &fpn_type, sizeof(fpn)));
+    oct_module *self = *root;
+    fpn *m = (fpn *)self;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "backbone", &m->backbone, backbone_create(&m->backbone, c));
+    OCT_CHILD(self, "backbone", &m->backbone, create_backbone(&m->backbone, c));
     for (int i = 0; i < LEVELS; i++) {
         OCT_CHILD(self, laterals[i], &m->lateral[i],
                   oct_conv2d_create(&m->lateral[i], 16 << i, WIDTH, one, true));
         OCT_CHILD(self, outputs[i], &m->output[i],
                   oct_conv2d_create(&m->output[i], WIDTH, WIDTH, three, true));
-        OCT_TRY(
-            oct_module_hook(((backbone *)m->backbone)->stage[i], collect, &m->feature[i], NULL));
+        OCT_TRY(oct_module_hook(((backbone *)m->backbone)->stage[i], collect_features,
+                                &m->feature[i], NULL));
     }
     OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, LEVELS * WIDTH, classes, true));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
-}
-
-static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
-{
-    (void)h, (void)w;
-    OCT_TRY(oct_module_create(root, &fpn_type, sizeof(fpn)));
-    return oct_module_made(root, build_layers((fpn *)*root, c, classes));
 }
 
 const oct_model_spec oct_model_fpn_small = {

@@ -18,26 +18,22 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static const oct_module_type mlp_type = {.name = "mlp", .forward = forward, .calls_only = true};
 
-static oct_status build_layers(mlp *m, int64_t in, int64_t classes)
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     enum { WIDTH = 128 };
-    oct_module *self = &m->base;
+    OCT_TRY(oct_module_create(root, &mlp_type, sizeof(mlp)));
+    oct_module *self = *root;
+    mlp *m = (mlp *)self;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten));
     OCT_CHILD(self, "layers", &m->layers, oct_sequential_create(&m->layers));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
-    OCT_APPEND(m->layers, oct_linear_create(&item, in, WIDTH, true));
+    OCT_APPEND(m->layers, oct_linear_create(&item, h * w * c, WIDTH, true));
     OCT_APPEND(m->layers, oct_relu_create(&item));
     OCT_APPEND(m->layers, oct_linear_create(&item, WIDTH, WIDTH, true));
     OCT_APPEND(m->layers, oct_relu_create(&item));
     OCT_APPEND(m->layers, oct_linear_create(&item, WIDTH, classes, true));
     return OCT_OK;
-}
-
-static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
-{
-    OCT_TRY(oct_module_create(root, &mlp_type, sizeof(mlp)));
-    return oct_module_made(root, build_layers((mlp *)*root, h * w * c, classes));
 }
 
 const oct_model_spec oct_model_mlp = {

@@ -38,10 +38,12 @@ static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *
 static const oct_module_type block_type = {
     .name = "inverted_residual", .forward = block_forward, .calls_only = true};
 
-static oct_status block_layers(block *b, int64_t in, int64_t out, int stride, int expand,
+static oct_status create_block(oct_module **module, int64_t in, int64_t out, int stride, int expand,
                                create_fn activation)
 {
-    oct_module *self = &b->base;
+    OCT_TRY(oct_module_create(module, &block_type, sizeof(block)));
+    oct_module *self = *module;
+    block *b = (block *)self;
     int64_t wide = in * expand;
     OCT_CHILD(self, "body", &b->body, oct_sequential_create(&b->body));
     if (expand != 1) OCT_TRY(append_conv_bn(b->body, in, wide, 1, 1, 1, activation));
@@ -49,13 +51,6 @@ static oct_status block_layers(block *b, int64_t in, int64_t out, int stride, in
     OCT_TRY(append_conv_bn(b->body, wide, out, 1, 1, 1, NULL));
     if (stride == 1 && in == out) OCT_CHILD(self, "add", &b->add, oct_add_create(&b->add));
     return OCT_OK;
-}
-
-static oct_status block_create(oct_module **m, int64_t in, int64_t out, int stride, int expand,
-                               create_fn activation)
-{
-    OCT_TRY(oct_module_create(m, &block_type, sizeof(block)));
-    return oct_module_made(m, block_layers((block *)*m, in, out, stride, expand, activation));
 }
 
 typedef struct mobilenet {
@@ -85,7 +80,7 @@ static oct_status append_blocks(oct_module *blocks, int64_t in, const variant *v
     for (size_t s = 0; s < OCT_COUNT(stages); s++) {
         for (int i = 0; i < stages[s].count; i++) {
             OCT_APPEND(blocks,
-                       block_create(&item, in, stages[s].channels, i == 0 ? stages[s].stride : 1,
+                       create_block(&item, in, stages[s].channels, i == 0 ? stages[s].stride : 1,
                                     stages[s].expand, v->activation));
             in = stages[s].channels;
         }
@@ -93,9 +88,11 @@ static oct_status append_blocks(oct_module *blocks, int64_t in, const variant *v
     return OCT_OK;
 }
 
-static oct_status build_layers(mobilenet *m, int64_t c, int64_t classes, const variant *v)
+static oct_status build_variant(oct_module **root, int64_t c, int64_t classes, const variant *v)
 {
-    oct_module *self = &m->base;
+    OCT_TRY(oct_module_create(root, &mobilenet_type, sizeof(mobilenet)));
+    oct_module *self = *root;
+    mobilenet *m = (mobilenet *)self;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
     OCT_TRY(append_conv_bn(m->stem, c, 32, 3, v->stride, 1, v->activation));
@@ -109,28 +106,22 @@ static oct_status build_layers(mobilenet *m, int64_t c, int64_t classes, const v
     return OCT_OK;
 }
 
-static oct_status build_with(oct_module **root, int64_t c, int64_t classes, const variant *v)
-{
-    OCT_TRY(oct_module_create(root, &mobilenet_type, sizeof(mobilenet)));
-    return oct_module_made(root, build_layers((mobilenet *)*root, c, classes, v));
-}
-
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    return build_with(root, c, classes, &(variant){oct_relu6_create, 2});
+    return build_variant(root, c, classes, &(variant){oct_relu6_create, 2});
 }
 
 static oct_status build_c(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    return build_with(root, c, classes, &(variant){oct_relu6_create, 1});
+    return build_variant(root, c, classes, &(variant){oct_relu6_create, 1});
 }
 
 static oct_status build_c_relu(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    return build_with(root, c, classes, &(variant){oct_relu_create, 1});
+    return build_variant(root, c, classes, &(variant){oct_relu_create, 1});
 }
 
 const oct_model_spec oct_model_mobilenetv2 = {

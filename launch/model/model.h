@@ -8,7 +8,8 @@
 typedef struct oct_model_spec {
     const char *name, *help;
     int64_t min_size; /* smallest height and width that it takes */
-    /* Builds the model for inputs (h, w, c); parameters are zero until oct_init_parameters. */
+    /* Builds the model for inputs (h, w, c); parameters are zero until oct_init_parameters. The
+     * caller destroys what a failure leaves in *root. */
     oct_status (*build)(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes);
     /* For the method eager: fuses by hand (oct_fuse_module_lists). NULL: it cannot be prepared so. */
     oct_status (*fuse)(oct_module **root);

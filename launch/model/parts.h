@@ -7,7 +7,7 @@
 #define OCT_APPEND(sequential, create)                                                             \
     do {                                                                                           \
         oct_module *item = NULL;                                                                   \
-        OCT_TRY(create);                                                                           \
+        OCT_TRY(oct_module_made(&item, create));                                                   \
         OCT_TRY(oct_sequential_append(sequential, &item));                                         \
     } while (0)
 
@@ -22,9 +22,10 @@ oct_status oct_fuse_sequences(oct_module **root) OCT_NODISCARD;
 /* Makes a list of names for oct_fuse_modules and oct_fuse_module_lists. */
 #define OCT_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Sets *slot to a new module from `create` and makes it the child `name` of self. */
+/* Sets *slot to a new module from `create` and makes it the child `name` of self; destroys what a failed `create` has
+ * built, and so does OCT_APPEND. */
 #define OCT_CHILD(self, name, slot, create)                                                        \
     do {                                                                                           \
-        OCT_TRY(create);                                                                           \
+        OCT_TRY(oct_module_made(slot, create));                                                    \
         OCT_TRY(oct_module_add_child(self, name, slot));                                           \
     } while (0)

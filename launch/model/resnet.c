@@ -58,19 +58,24 @@ typedef struct widths {
 
 static oct_status add_conv(block *b, int i, const widths *w, int stride)
 {
-    bool wide = b->convs == 2 || i == 1; /* 3x3 */
-    int kernel = wide ? 3 : 1, at = b->convs == 2 ? 0 : 1;
+    const bool is_3x3 = b->convs == 2 || i == 1;
+    const int kernel = is_3x3 ? 3 : 1,
+              strided = b->convs == 2 ? 0 : 1; /* which one has the stride */
     int64_t in = i == 0 ? w->in : w->inner, out = i == b->convs - 1 ? w->out : w->inner;
     oct_conv_geometry geometry =
-        oct_conv_geometry_of(kernel, kernel, i == at ? stride : 1, kernel / 2, 1);
+        oct_conv_geometry_of(kernel, kernel, i == strided ? stride : 1, kernel / 2, 1);
     OCT_CHILD(&b->base, conv_names[i], &b->conv[i],
               oct_conv2d_create(&b->conv[i], in, out, geometry, false));
     OCT_CHILD(&b->base, bn_names[i], &b->bn[i], oct_batch_norm_create(&b->bn[i], out));
     return OCT_OK;
 }
 
-static oct_status block_layers(block *b, const widths *w, int stride)
+static oct_status create_block(oct_module **module, const variant *v, const widths *w, int stride)
 {
+    OCT_TRY(
+        oct_module_create(module, v->bottleneck ? &bottleneck_type : &basic_type, sizeof(block)));
+    block *b = (block *)*module;
+    b->convs = v->bottleneck ? 3 : 2;
     for (int i = 0; i < b->convs; i++)
         OCT_TRY(add_conv(b, i, w, stride));
     if (stride != 1 || w->in != w->out) {
@@ -78,13 +83,6 @@ static oct_status block_layers(block *b, const widths *w, int stride)
         OCT_TRY(oct_append_conv_bn(b->downsample, w->in, w->out, 1, stride, false));
     }
     return OCT_OK;
-}
-
-static oct_status block_create(oct_module **m, const variant *v, const widths *w, int stride)
-{
-    OCT_TRY(oct_module_create(m, v->bottleneck ? &bottleneck_type : &basic_type, sizeof(block)));
-    ((block *)*m)->convs = v->bottleneck ? 3 : 2;
-    return oct_module_made(m, block_layers((block *)*m, w, stride));
 }
 
 typedef struct resnet {
@@ -119,7 +117,7 @@ static oct_status build_stages(resnet *m, const variant *v, int64_t *channels)
         w.inner = 64 << i;
         w.out = v->bottleneck ? 4 * w.inner : w.inner;
         for (int k = 0; k < v->blocks[i]; k++) {
-            OCT_APPEND(m->layer[i], block_create(&item, v, &w, k == 0 && i > 0 ? 2 : 1));
+            OCT_APPEND(m->layer[i], create_block(&item, v, &w, k == 0 && i > 0 ? 2 : 1));
             w.in = w.out;
         }
     }
@@ -127,9 +125,11 @@ static oct_status build_stages(resnet *m, const variant *v, int64_t *channels)
     return OCT_OK;
 }
 
-static oct_status build_layers(resnet *m, const variant *v, int64_t c, int64_t classes)
+static oct_status build_variant(oct_module **root, const variant *v, int64_t c, int64_t classes)
 {
-    oct_module *self = &m->base;
+    OCT_TRY(oct_module_create(root, &resnet_type, sizeof(resnet)));
+    oct_module *self = *root;
+    resnet *m = (resnet *)self;
     oct_conv_geometry stem = oct_conv_geometry_of(7, 7, 2, 3, 1);
     if (v->small) stem = oct_conv_geometry_of(3, 3, 1, 1, 1);
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
@@ -145,28 +145,22 @@ static oct_status build_layers(resnet *m, const variant *v, int64_t c, int64_t c
     return OCT_OK;
 }
 
-static oct_status build_with(oct_module **root, const variant *v, int64_t c, int64_t classes)
-{
-    OCT_TRY(oct_module_create(root, &resnet_type, sizeof(resnet)));
-    return oct_module_made(root, build_layers((resnet *)*root, v, c, classes));
-}
-
 static oct_status build_18c(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    return build_with(root, &(variant){.blocks = {2, 2, 2, 2}, .small = true}, c, classes);
+    return build_variant(root, &(variant){.blocks = {2, 2, 2, 2}, .small = true}, c, classes);
 }
 
 static oct_status build_18(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    return build_with(root, &(variant){.blocks = {2, 2, 2, 2}}, c, classes);
+    return build_variant(root, &(variant){.blocks = {2, 2, 2, 2}}, c, classes);
 }
 
 static oct_status build_50(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    return build_with(root, &(variant){.blocks = {3, 4, 6, 3}, .bottleneck = true}, c, classes);
+    return build_variant(root, &(variant){.blocks = {3, 4, 6, 3}, .bottleneck = true}, c, classes);
 }
 
 static oct_status fuse_block(void *user, oct_module *module)

@@ -22,9 +22,11 @@ static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *
 static const oct_module_type block_type = {
     .name = "residual_block", .forward = block_forward, .calls_only = true};
 
-static oct_status block_layers(block *b, int64_t in, int64_t out, int stride)
+static oct_status create_block(oct_module **module, int64_t in, int64_t out, int stride)
 {
-    oct_module *self = &b->base;
+    OCT_TRY(oct_module_create(module, &block_type, sizeof(block)));
+    oct_module *self = *module;
+    block *b = (block *)self;
     OCT_CHILD(self, "body", &b->body, oct_sequential_create(&b->body));
     OCT_TRY(oct_append_conv_bn(b->body, in, out, 3, stride, true));
     OCT_TRY(oct_append_conv_bn(b->body, out, out, 3, 1, false));
@@ -35,12 +37,6 @@ static oct_status block_layers(block *b, int64_t in, int64_t out, int stride)
     OCT_CHILD(self, "add", &b->add, oct_add_create(&b->add));
     OCT_CHILD(self, "relu", &b->relu, oct_relu_create(&b->relu));
     return OCT_OK;
-}
-
-static oct_status block_create(oct_module **m, int64_t in, int64_t out, int stride)
-{
-    OCT_TRY(oct_module_create(m, &block_type, sizeof(block)));
-    return oct_module_made(m, block_layers((block *)*m, in, out, stride));
 }
 
 typedef struct resnet {
@@ -61,9 +57,12 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static const oct_module_type resnet_type = {
     .name = "resnet", .forward = forward, .calls_only = true};
 
-static oct_status build_layers(resnet *m, int64_t c, int64_t classes)
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
-    oct_module *self = &m->base;
+    (void)h, (void)w;
+    OCT_TRY(oct_module_create(root, &resnet_type, sizeof(resnet)));
+    oct_module *self = *root;
+    resnet *m = (resnet *)self;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
     OCT_TRY(oct_append_conv_bn(m->stem, c, 16, 3, 1, true));
@@ -72,7 +71,7 @@ static oct_status build_layers(resnet *m, int64_t c, int64_t classes)
     for (int stage = 0; stage < 3; stage++) {
         int64_t out = 16 << stage;
         for (int i = 0; i < 3; i++) {
-            OCT_APPEND(m->blocks, block_create(&item, in, out, i == 0 && stage > 0 ? 2 : 1));
+            OCT_APPEND(m->blocks, create_block(&item, in, out, i == 0 && stage > 0 ? 2 : 1));
             in = out;
         }
     }
@@ -80,13 +79,6 @@ static oct_status build_layers(resnet *m, int64_t c, int64_t classes)
     OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, in, classes, true));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
-}
-
-static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
-{
-    (void)h, (void)w;
-    OCT_TRY(oct_module_create(root, &resnet_type, sizeof(resnet)));
-    return oct_module_made(root, build_layers((resnet *)*root, c, classes));
 }
 
 static oct_status fuse_block(void *user, oct_module *module)

@@ -31,15 +31,14 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static const oct_module_type unet_type = {.name = "unet", .forward = forward, .calls_only = true};
 
-static oct_status two_convs(oct_module **m, int64_t in, int64_t out)
+static oct_status create_two_convs(oct_module **m, int64_t in, int64_t out)
 {
     OCT_TRY(oct_sequential_create(m));
-    oct_status status = oct_append_conv_bn(*m, in, out, 3, 1, true);
-    if (status == OCT_OK) status = oct_append_conv_bn(*m, out, out, 3, 1, true);
-    return oct_module_made(m, status);
+    OCT_TRY(oct_append_conv_bn(*m, in, out, 3, 1, true));
+    return oct_append_conv_bn(*m, out, out, 3, 1, true);
 }
 
-static oct_status encoder_layers(unet *m, int64_t c)
+static oct_status add_encoder(unet *m, int64_t c)
 {
     static const char *const encoders[LEVELS] = {"encoder1", "encoder2", "encoder3"};
     static const char *const pools[STEPS] = {"pool1", "pool2"};
@@ -49,13 +48,13 @@ static oct_status encoder_layers(unet *m, int64_t c)
         if (i > 0)
             OCT_CHILD(self, pools[i - 1], &m->pool[i - 1],
                       oct_max_pool_create(&m->pool[i - 1], oct_pool_geometry_of(2, 2, 0)));
-        OCT_CHILD(self, encoders[i], &m->encoder[i], two_convs(&m->encoder[i], c, out));
+        OCT_CHILD(self, encoders[i], &m->encoder[i], create_two_convs(&m->encoder[i], c, out));
         c = out;
     }
     return OCT_OK;
 }
 
-static oct_status decoder_layers(unet *m, int64_t h, int64_t w)
+static oct_status add_decoder(unet *m, int64_t h, int64_t w)
 {
     static const char *const ups[STEPS] = {"up1", "up2"};
     static const char *const concats[STEPS] = {"join1", "join2"};
@@ -66,27 +65,24 @@ static oct_status decoder_layers(unet *m, int64_t h, int64_t w)
         OCT_CHILD(self, ups[i], &m->up[i],
                   oct_interpolate_create(&m->up[i], h >> i, w >> i, OCT_NEAREST));
         OCT_CHILD(self, concats[i], &m->concat[i], oct_concat_create(&m->concat[i]));
-        OCT_CHILD(self, decoders[i], &m->decoder[i], two_convs(&m->decoder[i], 3 * out, out));
+        OCT_CHILD(self, decoders[i], &m->decoder[i],
+                  create_two_convs(&m->decoder[i], 3 * out, out));
     }
-    return OCT_OK;
-}
-
-static oct_status build_layers(unet *m, const int64_t input[3], int64_t classes)
-{
-    oct_module *self = &m->base;
-    oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1);
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_TRY(encoder_layers(m, input[2]));
-    OCT_TRY(decoder_layers(m, input[0], input[1]));
-    OCT_CHILD(self, "head", &m->head, oct_conv2d_create(&m->head, WIDTH, classes, one, true));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
 }
 
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     OCT_TRY(oct_module_create(root, &unet_type, sizeof(unet)));
-    return oct_module_made(root, build_layers((unet *)*root, (const int64_t[]){h, w, c}, classes));
+    oct_module *self = *root;
+    unet *m = (unet *)self;
+    oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1);
+    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
+    OCT_TRY(add_encoder(m, c));
+    OCT_TRY(add_decoder(m, h, w));
+    OCT_CHILD(self, "head", &m->head, oct_conv2d_create(&m->head, WIDTH, classes, one, true));
+    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    return OCT_OK;
 }
 
 const oct_model_spec oct_model_unet_small = {

@@ -21,13 +21,16 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static const oct_module_type vgg_type = {.name = "vgg", .forward = forward, .calls_only = true};
 
-static oct_status build_layers(vgg *m, int64_t c, int64_t classes)
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     enum { POOL = 0 };
     static const int64_t layers[] = {64,  POOL, 128,  POOL, 256, 256, POOL,
                                      512, 512,  POOL, 512,  512, POOL};
     const oct_conv_geometry three = oct_conv_geometry_of(3, 3, 1, 1, 1);
-    oct_module *self = &m->base;
+    (void)h, (void)w;
+    OCT_TRY(oct_module_create(root, &vgg_type, sizeof(vgg)));
+    oct_module *self = *root;
+    vgg *m = (vgg *)self;
     OCT_CHILD(self, "features", &m->features, oct_sequential_create(&m->features));
     OCT_CHILD(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool));
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
@@ -49,13 +52,6 @@ static oct_status build_layers(vgg *m, int64_t c, int64_t classes)
     OCT_APPEND(m->classifier, oct_relu_create(&item));
     OCT_APPEND(m->classifier, oct_linear_create(&item, 512, classes, true));
     return OCT_OK;
-}
-
-static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
-{
-    (void)h, (void)w;
-    OCT_TRY(oct_module_create(root, &vgg_type, sizeof(vgg)));
-    return oct_module_made(root, build_layers((vgg *)*root, c, classes));
 }
 
 const oct_model_spec oct_model_vgg11c = {

@@ -12,7 +12,7 @@
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
-#include "launch/cmd/shipped.h"
+#include "launch/cmd/recipe_args.h"
 #include "launch/ranks/watch.h"
 #include "launch/session/job.h"
 #include "launch/runfolder/run_folder.h"

@@ -7,7 +7,7 @@
 #include "launch/base/machine.h"
 #include "launch/session/session.h"
 #include "launch/cmd/command.h"
-#include "launch/cmd/shipped.h"
+#include "launch/cmd/recipe_args.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -31,7 +31,7 @@ static void add_arrow(json_t *d, size_t from, size_t to, bool codes, const char 
 
 /* Programs. */
 
-static void step_text(const oct_program *p, const oct_step *s, char *text, size_t room)
+static void describe_step(const oct_program *p, const oct_step *s, char *text, size_t room)
 {
     const oct_value *v = &p->values[s->output];
     char window[OCT_WINDOW_TEXT];
@@ -42,7 +42,7 @@ static void step_text(const oct_program *p, const oct_step *s, char *text, size_
 }
 
 /* Starts a diagram; maker: of each value of a program or graph the box that makes it, none yet. */
-static oct_status begin(json_t **diagram, size_t **maker, size_t values)
+static oct_status begin_diagram(json_t **diagram, size_t **maker, size_t values)
 {
     *maker = NULL;
     OCT_TRY(oct_alloc(maker, values, sizeof **maker));
@@ -55,7 +55,7 @@ static oct_status begin(json_t **diagram, size_t **maker, size_t values)
 oct_status oct_diagram_of_program(const oct_program *p, size_t limit, json_t **diagram)
 {
     size_t *maker;
-    OCT_TRY(begin(diagram, &maker, (size_t)p->num_values));
+    OCT_TRY(begin_diagram(diagram, &maker, (size_t)p->num_values));
     json_t *d = *diagram;
     for (int i = 0; i < p->num_inputs; i++) {
         char name[32], what[96];
@@ -69,7 +69,7 @@ oct_status oct_diagram_of_program(const oct_program *p, size_t limit, json_t **d
         const oct_value *v = &p->values[s->output];
         const bool border = s->kind == OCT_STEP_QUANTIZE || s->kind == OCT_STEP_DEQUANTIZE;
         char what[160], codes[160];
-        step_text(p, s, what, sizeof what);
+        describe_step(p, s, what, sizeof what);
         if (v->dtype == OCT_U8 || v->dtype == OCT_U16)
             oct_snprintf(codes, sizeof codes, "%s, scale %.4g, zero %d", oct_dtype_name(v->dtype),
                          (double)v->q.scale, v->q.zero_point);
@@ -93,7 +93,7 @@ oct_status oct_diagram_of_program(const oct_program *p, size_t limit, json_t **d
 
 /* Prepared graphs. */
 
-static void quantizer_text(const oct_graph_value *value, char *text, size_t room)
+static void describe_quantizer(const oct_graph_value *value, char *text, size_t room)
 {
     if (!value->codes || !value->fq) {
         snprintf(text, room, "%s", value->codes ? "codes" : "float");
@@ -117,8 +117,8 @@ static bool has_parameters(const oct_module *module)
     return false;
 }
 
-static void add_uses(json_t *d, const oct_graph *g, const oct_graph_node *node, const size_t *maker,
-                     size_t box)
+static void add_input_arrows(json_t *d, const oct_graph *g, const oct_graph_node *node,
+                             const size_t *maker, size_t box)
 {
     for (int i = 0; i < node->num_inputs; i++) {
         const int64_t value = oct_graph_input(g, node, i, oct_graph_mode_of(node));
@@ -133,10 +133,10 @@ static void add_uses(json_t *d, const oct_graph *g, const oct_graph_node *node, 
     }
 }
 
-oct_status oct_diagram_of_graph(const oct_graph *g, json_t **diagram)
+static oct_status draw_graph(const oct_graph *g, json_t **diagram)
 {
     size_t *maker;
-    OCT_TRY(begin(diagram, &maker, g->num_values));
+    OCT_TRY(begin_diagram(diagram, &maker, g->num_values));
     json_t *d = *diagram;
     for (int i = 0; i < g->num_inputs[OCT_MODE_TRAINING]; i++) {
         char name[32];
@@ -151,14 +151,14 @@ oct_status oct_diagram_of_graph(const oct_graph *g, json_t **diagram)
             strcmp(node->op, "quant_stub") == 0 || strcmp(node->op, "dequant_stub") == 0;
         char what[64], codes[160];
         snprintf(what, sizeof what, "%.60s", node->fusion ? node->fusion : node->op);
-        quantizer_text(&g->values[output], codes, sizeof codes);
+        describe_quantizer(&g->values[output], codes, sizeof codes);
         const size_t box = add_box(d,
                                    border                                         ? "border"
                                    : node->action == OCT_NODE_UNTOUCHED           ? "float"
                                    : node->module && has_parameters(node->module) ? "weights"
                                                                                   : "plain",
                                    node->path[0] ? node->path : node->op, what, codes);
-        add_uses(d, g, node, maker, box);
+        add_input_arrows(d, g, node, maker, box);
         maker[output] = box;
     }
     oct_free(&maker);
@@ -187,22 +187,29 @@ static oct_status add_dot_box(const json_t *box, size_t number, oct_text *text)
     return oct_text_add(text, "\"%s];\n", style);
 }
 
-oct_status oct_diagram_dot(const json_t *d, oct_text *text)
+oct_status oct_diagram_write_dot(const oct_graph *graph, const oct_program *program, oct_text *text)
 {
     size_t i;
+    json_t *d = NULL;
     const json_t *it;
-    OCT_TRY(oct_text_add(text, "digraph model {\n"
-                               "  node [shape=box, fontname=\"sans-serif\", fontsize=11];\n"
-                               "  edge [fontname=\"sans-serif\", fontsize=10];\n"));
-    json_array_foreach(json_object_get(d, "boxes"), i, it) OCT_TRY(add_dot_box(it, i, text));
+    oct_status status =
+        graph ? draw_graph(graph, &d) : oct_diagram_of_program(program, SIZE_MAX, &d);
+    OCT_TRY_OUT(status);
+    OCT_TRY_OUT(oct_text_add(text, "digraph model {\n"
+                                   "  node [shape=box, fontname=\"sans-serif\", fontsize=11];\n"
+                                   "  edge [fontname=\"sans-serif\", fontsize=10];\n"));
+    json_array_foreach(json_object_get(d, "boxes"), i, it) OCT_TRY_OUT(add_dot_box(it, i, text));
     json_array_foreach(json_object_get(d, "arrows"), i, it)
     {
         const char *note = json_string_value(json_object_get(it, "note"));
-        OCT_TRY(oct_text_add(text, "  n%lld -> n%lld [style=%s%s%s%s];\n",
-                             (long long)json_integer_value(json_object_get(it, "from")),
-                             (long long)json_integer_value(json_object_get(it, "to")),
-                             json_is_true(json_object_get(it, "codes")) ? "solid" : "dashed",
-                             note ? ", label=\"" : "", note ? note : "", note ? "\"" : ""));
+        OCT_TRY_OUT(oct_text_add(text, "  n%lld -> n%lld [style=%s%s%s%s];\n",
+                                 (long long)json_integer_value(json_object_get(it, "from")),
+                                 (long long)json_integer_value(json_object_get(it, "to")),
+                                 json_is_true(json_object_get(it, "codes")) ? "solid" : "dashed",
+                                 note ? ", label=\"" : "", note ? note : "", note ? "\"" : ""));
     }
-    return oct_text_add(text, "}\n");
+    OCT_TRY_OUT(oct_text_add(text, "}\n"));
+out:
+    json_decref(d);
+    return status;
 }

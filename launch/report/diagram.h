@@ -17,7 +17,7 @@
 /* The program of a model that has passed its check; at most `limit` steps of it. */
 oct_status oct_diagram_of_program(const oct_program *program, size_t limit,
                                   json_t **diagram) OCT_NODISCARD;
-/* The prepared graph: what runs, with what was fused into it. */
-oct_status oct_diagram_of_graph(const oct_graph *graph, json_t **diagram) OCT_NODISCARD;
-/* Writes a diagram in the language of Graphviz. */
-oct_status oct_diagram_dot(const json_t *diagram, oct_text *text) OCT_NODISCARD;
+/* Writes the diagram of a prepared graph (what runs, with what was fused into it) or, where it is NULL, of a program in
+ * the language of Graphviz. */
+oct_status oct_diagram_write_dot(const oct_graph *graph, const oct_program *program,
+                                 oct_text *text) OCT_NODISCARD;

@@ -7,7 +7,7 @@
 #include "launch/report/diagram.h"
 #include "launch/report/series.h"
 #include "launch/evaluate/evaluate.h"
-#include "launch/evaluate/multiply_adds.h"
+#include "launch/deploy/device.h"
 #include "quant/program/step.h"
 
 #include <math.h>

@@ -169,24 +169,3 @@ oct_status oct_page_text(oct_text *out, const char *first, const char *second)
     oct_page_run_close(&runs[1]);
     return status;
 }
-
-oct_status oct_page_own(const char *folder)
-{
-    char *path = NULL;
-    void *bytes = NULL;
-    size_t size = 0;
-    oct_text text = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder, "report.html", &path));
-    OCT_TRY_OUT(oct_page_text(&text, folder, NULL));
-    const bool there =
-        oct_file_exists(path) && oct_file_read(path, OCT_PAGE_BYTES, &bytes, &size) == OCT_OK;
-    if (!there) oct_fail_clear(); /* what cannot be read is written again */
-    if (!there || size != text.length || memcmp(bytes, text.data, size) != 0)
-        status = oct_file_write(path, text.data, text.length);
-out:
-    oct_free(&bytes);
-    oct_text_free(&text);
-    oct_free(&path);
-    return status;
-}

@@ -25,5 +25,3 @@ oct_status oct_page_write(oct_text *page, const json_t *facts, const char *plain
 
 /* Writes the report of one run or, side by side, of two (the second NULL: none). */
 oct_status oct_page_text(oct_text *out, const char *first, const char *second) OCT_NODISCARD;
-/* Writes the report of a run into its own folder, unless the same bytes are there already. */
-oct_status oct_page_own(const char *folder) OCT_NODISCARD;

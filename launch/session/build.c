@@ -252,7 +252,7 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
         "program of your own (quant/train/train_step.h)",
         spec->name, spec->num_inputs,
         oct_registry_name(&oct_dataset_id_table, recipe->data_format));
-    OCT_TRY(spec->build(model, data->h, data->w, data->c, data->classes));
+    OCT_TRY(oct_module_made(model, spec->build(model, data->h, data->w, data->c, data->classes)));
     return oct_module_made(model, oct_init_parameters(*model, (uint64_t)recipe->seed));
 }
 

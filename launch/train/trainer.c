@@ -294,8 +294,8 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
     cx->group = &oct_collective_one;
     oct_saver_wait_copied(trainer->saver);
     oct_average_swap(average, true);
-    const oct_status status = oct_evaluate_in(cx, trainer->model, trainer->group, trainer->recipe,
-                                              trainer->test_data, scores);
+    const oct_status status = oct_evaluate(cx, trainer->model, trainer->group, trainer->recipe,
+                                           trainer->test_data, scores, NULL);
     oct_average_swap(average, averaged);
     cx->group = trainer->group;
     return status;

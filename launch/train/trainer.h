@@ -8,7 +8,6 @@
 #include "io/batch/loader.h"
 #include "io/checkpoint/checkpoint.h"
 #include "launch/evaluate/evaluate.h"
-#include "launch/evaluate/forward.h"
 #include "launch/runfolder/run_folder.h"
 #include "launch/session/plan.h"
 #include "launch/session/session.h"

@@ -14,9 +14,9 @@ static oct_status never(const oct_args *args)
 enum { OUTPUT, COUNT, FLAG };
 
 static const oct_option options[] = {
-    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE", "where", 0, 0},
-    [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N", "how many", 1, 10},
-    [FLAG] = {"--fast", 0, OCT_OPT_FLAG, NULL, "quick", 0, 0},
+    [OUTPUT] = OCT_TEXT('o', "--output", "FILE", "where"),
+    [COUNT] = OCT_NUMBER(0, "--count", "N", 1, 10, "how many"),
+    [FLAG] = OCT_SWITCH(0, "--fast", "quick"),
     {0},
 };
 

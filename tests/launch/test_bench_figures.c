@@ -2,7 +2,7 @@
 #include "core/base/mem.h"
 #include "launch/base/machine.h"
 #include "launch/bench/bench.h"
-#include "launch/evaluate/multiply_adds.h"
+#include "launch/deploy/device.h"
 #include "tests/support/check_status.h"
 
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
  * is bounded by a rank's share of a training step. */
 #include "core/nn/modules.h"
 #include "core/op/ops.h"
-#include "launch/evaluate/forward.h"
+#include "launch/evaluate/evaluate.h"
 #include "tests/launch/train_rig.h"
 
 TestSuite(forward, .init = set_up, .fini = tear_down, .timeout = 300);

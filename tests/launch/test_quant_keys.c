@@ -169,8 +169,9 @@ Test(quant_keys, that_a_target_does_not_allow_are_refused_with_the_remedy)
 static void evaluate(oct_module *model, const oct_recipe *recipe, float *logits)
 {
     oct_scores scores;
-    cr_assert_eq(oct_evaluate(model, &oct_collective_one, recipe, &test_data, &scores, logits),
-                 OCT_OK);
+    cr_assert_eq(
+        oct_evaluate(NULL, model, &oct_collective_one, recipe, &test_data, &scores, logits),
+        OCT_OK);
 }
 
 Test(quant_keys, an_evaluation_moves_no_observer_in_whatever_state)
@@ -287,9 +288,9 @@ Test(quant_keys, sensitivity_is_the_noise_of_one_quantizer_alone)
     oct_sensitivity table = measure(trainer.model, &recipe);
     const oct_collective *one = &oct_collective_one;
     oct_quantizers_set_state(&trainer.training.quantizers, OCT_QUANT_OFF);
-    cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &part, &scores, exact), OCT_OK);
+    cr_assert_eq(oct_evaluate(NULL, trainer.model, one, &recipe, &part, &scores, exact), OCT_OK);
     quantizer(&trainer, "features.3")->state = OCT_QUANT_SIMULATE;
-    cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &part, &scores, rounded), OCT_OK);
+    cr_assert_eq(oct_evaluate(NULL, trainer.model, one, &recipe, &part, &scores, rounded), OCT_OK);
     double signal = 0, noise = 0;
     for (int i = 0; i < 30 * CLASSES; i++) {
         signal += (double)exact[i] * (double)exact[i];

@@ -3,7 +3,7 @@
 #define PROGRAM_SECONDS 300
 #include "tests/launch/small_data.h"
 
-#include "launch/cmd/shipped.h"
+#include "launch/cmd/recipe_args.h"
 
 #include <jansson.h>
 #include <string.h>

@@ -172,7 +172,7 @@ Test(train, evaluation_has_the_same_bits_alone_and_in_company)
     run_to(&trainer, STEPS);
     state_digest before = digest_of(&trainer);
     cr_assert_eq(
-        oct_evaluate(trainer.model, &oct_collective_one, &recipe, &test_data, &scores, all),
+        oct_evaluate(NULL, trainer.model, &oct_collective_one, &recipe, &test_data, &scores, all),
         OCT_OK);
     cr_assert(same(before, digest_of(&trainer)), "evaluation moved the state");
     cr_assert(trainer.model->training, "training mode comes back");
@@ -182,7 +182,7 @@ Test(train, evaluation_has_the_same_bits_alone_and_in_company)
         single.store = (uint8_t *)single.store + i * SIZE * SIZE;
         single.count = 1;
         cr_assert_eq(
-            oct_evaluate(trainer.model, &oct_collective_one, &recipe, &single, &scores, one),
+            oct_evaluate(NULL, trainer.model, &oct_collective_one, &recipe, &single, &scores, one),
             OCT_OK);
         cr_assert_eq(memcmp(one, all + i * CLASSES, sizeof(one)), 0, "image %lld", (long long)i);
     }
@@ -349,8 +349,9 @@ static void check_loaded(const char *keys)
         cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
         cr_assert_eq(prepared, steps[i] > 3);
         const oct_collective *one = &oct_collective_one;
-        cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &test_data, &there, a), OCT_OK);
-        cr_assert_eq(oct_evaluate(model, one, &recipe, &test_data, &here, b), OCT_OK);
+        cr_assert_eq(oct_evaluate(NULL, trainer.model, one, &recipe, &test_data, &there, a),
+                     OCT_OK);
+        cr_assert_eq(oct_evaluate(NULL, model, one, &recipe, &test_data, &here, b), OCT_OK);
         cr_assert_eq(memcmp(a, b, sizeof(a)), 0, "step %lld", (long long)steps[i]);
         oct_module_destroy(&model);
         oct_checkpoint_close(&checkpoint);

@@ -151,10 +151,11 @@ Test(update, a_checkpoint_holds_the_model_that_was_evaluated)
         const oct_collective *one = &oct_collective_one;
         oct_average *averages = &trainer.training.optim.average;
         const bool averaged = averages->in_model;
-        cr_assert_eq(oct_evaluate(model, one, &recipe, &test_data, &here, b), OCT_OK);
-        cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &test_data, &raw, c), OCT_OK);
+        cr_assert_eq(oct_evaluate(NULL, model, one, &recipe, &test_data, &here, b), OCT_OK);
+        cr_assert_eq(oct_evaluate(NULL, trainer.model, one, &recipe, &test_data, &raw, c), OCT_OK);
         oct_average_swap(averages, true);
-        cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &test_data, &there, a), OCT_OK);
+        cr_assert_eq(oct_evaluate(NULL, trainer.model, one, &recipe, &test_data, &there, a),
+                     OCT_OK);
         oct_average_swap(averages, averaged);
         cr_assert_eq(memcmp(a, b, sizeof a), 0, "step %lld", (long long)steps[i]);
         cr_assert_eq(memcmp(a, c, sizeof a) == 0, steps[i] == 4 || steps[i] == STEPS);

@@ -1,16 +1,22 @@
 /* The recipe that a command line names: a file, a shipped one, one begun from data, or that of an ONNX network. */
-#include "launch/cmd/shipped.h"
+#include "launch/cmd/recipe_args.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/text.h"
 #include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "io/dataset/dataset.h"
+#include "io/file/file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 #include "launch/cmd/begun_recipe.h"
+#include "launch/report/page.h"
+#include "launch/runfolder/run_folder.h"
+#include "launch/session/build.h"
 #include "launch/session/file_kind.h"
+#include "launch/session/plugin_load.h"
+#include "launch/train/run_check.h"
+#include "launch/train/training.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -97,8 +103,7 @@ oct_status oct_shipped_hint(const char *path)
 /* Opening data of many files takes its time, so the processes that this one starts get what it has found. */
 static oct_status begin_recipe(const char *path, oct_text *text)
 {
-    static const char variable[] =
-        "OCTET_BEGUN_RECIPE"; /* the path, and in a new line the recipe */
+    static const char variable[] = "OCTET_BEGUN_RECIPE"; /* the path, a new line, the recipe */
     const char *begun = getenv(variable);
     const size_t length = strlen(path);
     char *value = NULL;
@@ -106,15 +111,16 @@ static oct_status begin_recipe(const char *path, oct_text *text)
     if (begun && strncmp(begun, path, length) == 0 && begun[length] == '\n')
         return oct_text_add(text, "%s", begun + length + 1);
     OCT_TRY(oct_data_recipe(path, text));
+    if (oct_launched(&rank, &ranks)) return OCT_OK;
     OCT_TRY(oct_format(&value, "%s\n%s", path, text->data));
-    if (!oct_launched(&rank, &ranks)) setenv(variable, value, 1);
+    setenv(variable, value, 1);
     oct_free(&value);
     return OCT_OK;
 }
 
 /* Data in place of a recipe begin one; what was chosen is said once, by the process that started the ranks. */
-static oct_status read_of_data(oct_recipe *recipe, const char *path, const char *const *overrides,
-                               size_t count)
+static oct_status read_begun_recipe(oct_recipe *recipe, const char *path,
+                                    const char *const *overrides, size_t count)
 {
     static bool said;
     oct_text text = {0};
@@ -138,13 +144,13 @@ static oct_status read_of_data(oct_recipe *recipe, const char *path, const char 
 oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char *const *overrides,
                                size_t count)
 {
-    char inside[4200];
+    char run_recipe[4200];
     struct stat info;
     OCT_TRY(oct_shipped_hint(path));
-    snprintf(inside, sizeof inside, "%s/recipe.yaml", path);
-    if (oct_data_is(path)) return read_of_data(recipe, path, overrides, count);
-    OCT_CHECK(access(inside, F_OK) != 0, OCT_DATA,
-              "%s: is a run folder, not a recipe; its recipe is %s", path, inside);
+    snprintf(run_recipe, sizeof run_recipe, "%s/recipe.yaml", path);
+    if (oct_data_is(path)) return read_begun_recipe(recipe, path, overrides, count);
+    OCT_CHECK(access(run_recipe, F_OK) != 0, OCT_DATA,
+              "%s: is a run folder, not a recipe; its recipe is %s", path, run_recipe);
     if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
         /* Octet's own files are named; of anything else the reader says where it is no recipe. */
         oct_file_kind kind = OCT_FILE_RECIPE;
@@ -165,7 +171,7 @@ oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args)
 /* The recipe of a calibration may be that of an ONNX file and its data. */
 
 /* The second word, where it is no key=value. */
-static const char *data_of(const oct_args *args)
+static const char *data_word(const oct_args *args)
 {
     if (args->num_words < 2 || strchr(args->word[1], '=')) return NULL;
     return args->word[1];
@@ -193,9 +199,9 @@ static void add_unless_given(overrides *o, const oct_args *args, const char *wor
     if (!is_given(args, key)) o->word[o->count++] = word;
 }
 
-static oct_status take_overrides(overrides *o, const oct_args *args, bool onnx)
+static oct_status list_overrides(overrides *o, const oct_args *args, bool onnx)
 {
-    const char *data = data_of(args);
+    const char *data = data_word(args);
     oct_data_found found = {0};
     *o = (overrides){0};
     if (data) {
@@ -226,7 +232,7 @@ static oct_status take_overrides(overrides *o, const oct_args *args, bool onnx)
     return OCT_OK;
 }
 
-static oct_status write_recipe(const char *path, overrides *o, oct_text *text)
+static oct_status write_onnx_recipe(const char *path, overrides *o, oct_text *text)
 {
     oct_onnx_graph graph = {0};
     void *bytes = NULL;
@@ -250,15 +256,15 @@ out:
     return status;
 }
 
-static oct_status make_onnx_recipe(oct_recipe *recipe, const oct_args *args, overrides *o)
+static oct_status read_onnx_recipe(oct_recipe *recipe, const oct_args *args, overrides *o)
 {
     oct_text text = {0};
     const char *path = args->word[0];
-    OCT_CHECK(data_of(args) || is_given(args, "data.path="), OCT_USAGE,
+    OCT_CHECK(data_word(args) || is_given(args, "data.path="), OCT_USAGE,
               "command line: %s alone has no data to watch; name them after it: octet calibrate "
               "%s pictures",
               path, path);
-    oct_status status = write_recipe(path, o, &text);
+    oct_status status = write_onnx_recipe(path, o, &text);
     bool no_goal = false; /* given, or found */
     for (size_t i = 0; i < o->count; i++)
         no_goal = no_goal || strcmp(o->word[i], "data.goal=none") == 0;
@@ -272,12 +278,78 @@ oct_status oct_calibrate_recipe(oct_recipe *recipe, const oct_args *args)
 {
     overrides o;
     const bool onnx = oct_ends_with(args->word[0], ".onnx");
-    OCT_TRY(take_overrides(&o, args, onnx));
-    if (onnx) return make_onnx_recipe(recipe, args, &o);
+    OCT_TRY(list_overrides(&o, args, onnx));
+    if (onnx) return read_onnx_recipe(recipe, args, &o);
     return oct_recipe_of_words(recipe, args->word[0], o.word, o.count);
 }
 
 bool oct_calibrate_guesses(const oct_args *args)
 {
     return oct_ends_with(args->word[0], ".onnx") && !is_given(args, "data.mean=");
+}
+
+/* The run. */
+
+/* Compares the recipes: ranks that were started with other words would go their own ways, or silently
+ * take rank 0's. */
+static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe)
+{
+    oct_text all = {0}, text = {0};
+    oct_status status = oct_recipe_list(recipe, &all);
+    for (const char *line = all.data; status == OCT_OK && *line;) {
+        size_t length = strcspn(line, "\n") + 1;
+        /* Each rank takes these keys for itself, as its host needs. */
+        const bool is_local =
+            strncmp(line, "data.path: ", 11) == 0 || strncmp(line, "threads: ", 9) == 0;
+        if (!is_local) status = oct_text_add(&text, "%.*s", (int)length, line);
+        line += length;
+    }
+    status = oct_session_agree(session, status);
+    if (status == OCT_OK) status = oct_session_same(session, &text);
+    oct_text_free(&all);
+    oct_text_free(&text);
+    return status;
+}
+
+/* Writes the report of a run into its own folder, unless the same bytes are there already. */
+static oct_status write_report(const char *folder)
+{
+    char *path = NULL;
+    void *bytes = NULL;
+    size_t size = 0;
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_run_path(folder, "report.html", &path));
+    OCT_TRY_OUT(oct_page_text(&text, folder, NULL));
+    const bool there =
+        oct_file_exists(path) && oct_file_read(path, OCT_PAGE_BYTES, &bytes, &size) == OCT_OK;
+    if (!there) oct_fail_clear(); /* what cannot be read is written again */
+    if (!there || size != text.length || memcmp(bytes, text.data, size) != 0)
+        status = oct_file_write(path, text.data, text.length);
+out:
+    oct_free(&bytes);
+    oct_text_free(&text);
+    oct_free(&path);
+    return status;
+}
+
+oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe *recipe,
+                          json_t **result)
+{
+    oct_train_files files = {0};
+    *result = NULL;
+    OCT_TRY(compare_recipes(session, recipe));
+    OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins, false, NULL)));
+    OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
+    OCT_TRY(oct_onnx_model_share(session, recipe));
+    oct_status status = oct_train_files_share(session, recipe, &files);
+    if (status == OCT_OK) status = oct_train(session, args, recipe, &files, result);
+    oct_init_close(&files.init);
+    oct_checkpoint_close(&files.teacher);
+    /* The run is done and its model is safe: a report that cannot be written costs a warning. */
+    if (status == OCT_OK && *result && write_report(recipe->output) != OCT_OK) {
+        oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_fail_text(0));
+        oct_fail_clear();
+    }
+    return status;
 }

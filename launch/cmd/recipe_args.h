@@ -1,9 +1,11 @@
-/* The recipe that a command line names. The shipped ones are in a folder beside the sources, or of an installed
- * program. */
+/* The recipe that a command line names, and its run. The shipped ones are in a folder beside the sources, or of an
+ * installed program. */
 #pragma once
 
 #include "io/recipe/recipe.h"
-#include "launch/base/args.h"
+#include "launch/session/session.h"
+
+#include <jansson.h>
 
 enum { OCT_SHIPPED_MAX = 128, OCT_SHIPPED_NAME = 64 };
 
@@ -31,3 +33,8 @@ oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char 
 oct_status oct_calibrate_recipe(oct_recipe *recipe, const oct_args *args) OCT_NODISCARD;
 /* Whether the recipe of an ONNX file had to guess how images are normalised. */
 bool oct_calibrate_guesses(const oct_args *args);
+
+/* Collective: the recipe's run in its folder, as oct_train, with the files that it names and the report of the run.
+ * *result: on rank 0 the result record (new reference); NULL elsewhere. */
+oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe *recipe,
+                          json_t **result) OCT_NODISCARD;

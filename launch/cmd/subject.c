@@ -1,0 +1,70 @@
+#include "launch/cmd/subject.h"
+
+#include "launch/deploy/certificate.h"
+
+oct_status oct_subject_open(oct_subject *s, const char *path, int kinds, const char *takes)
+{
+    s->path = path;
+    OCT_TRY(oct_file_take(path, kinds, takes, &s->kind));
+    if (s->kind != OCT_FILE_MODEL) return oct_job_checkpoint(&s->checkpoint, path, s->kind);
+    OCT_TRY(oct_model_load(&s->model, path));
+    return oct_model_check_runnable(&s->model, path);
+}
+
+oct_status oct_subject_read_recipe(oct_subject *s, const char *data_path)
+{
+    if (s->kind != OCT_FILE_MODEL)
+        return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data_path);
+    OCT_TRY(oct_job_model_recipe(&s->recipe, s->path, &s->model, data_path));
+    s->recipe.data_classes = s->model.classes;
+    return OCT_OK;
+}
+
+oct_status oct_subject_load_data(oct_subject *s, oct_session *session, oct_split split)
+{
+    s->recipe.threads = oct_job_share_of_cores();
+    oct_job_threads(session, s->recipe.threads);
+    return oct_job_data(session, &s->recipe, split, &s->data);
+}
+
+oct_status oct_subject_build(oct_subject *s, oct_session *session)
+{
+    bool prepared;
+    return oct_session_agree(session, oct_build_from_checkpoint(&s->root, &s->checkpoint,
+                                                                &s->recipe, &s->data, &prepared));
+}
+
+oct_status oct_subject_check_images(const oct_subject *s, const oct_dataset *d)
+{
+    const oct_program *program = &s->model.program;
+    const oct_value *in = &program->values[program->inputs[0]];
+    OCT_CHECK(
+        in->h == d->h && in->w == d->w && in->c == d->c, OCT_DATA,
+        "%s: takes images of %lld x %lld x %lld, but those of the data are %lld x %lld x %lld",
+        s->path, (long long)in->h, (long long)in->w, (long long)in->c, (long long)d->h,
+        (long long)d->w, (long long)d->c);
+    return OCT_OK;
+}
+
+void oct_subject_close(oct_subject *s)
+{
+    oct_module_destroy(&s->root);
+    oct_model_free(&s->model);
+    oct_checkpoint_close(&s->checkpoint);
+    oct_recipe_free(&s->recipe);
+    oct_dataset_close(&s->data);
+}
+
+const char *oct_subject_file(const oct_subject *s)
+{
+    return s->kind == OCT_FILE_MODEL ? s->path : s->checkpoint.path;
+}
+
+oct_status oct_switch_quantizers_off(oct_module *root)
+{
+    oct_quantizers quantizers = {0};
+    OCT_TRY(oct_quantizers_collect(&quantizers, root));
+    oct_quantizers_set_state(&quantizers, OCT_QUANT_OFF);
+    oct_quantizers_free(&quantizers);
+    return OCT_OK;
+}

@@ -1,0 +1,37 @@
+/* The subject of a command: a checkpoint, the newest one of a run folder, or an int8 model, with what the recipe in it
+ * names. */
+#pragma once
+
+#include "io/model/model_file.h"
+#include "launch/session/build.h"
+#include "launch/session/job.h"
+
+typedef struct oct_subject {
+    const char *path; /* as the user wrote it */
+    oct_file_kind kind;
+    oct_checkpoint checkpoint; /* or: */
+    oct_model model;
+    oct_recipe recipe;
+    oct_dataset data;
+    oct_module *root; /* of a checkpoint */
+} oct_subject;
+
+/* Opens the file, which is of one of these kinds (oct_file_take); an int8 model must be runnable. */
+oct_status oct_subject_open(oct_subject *subject, const char *path, int kinds,
+                            const char *takes) OCT_NODISCARD;
+/* Reads the recipe in it, whose data are where data_path says (NULL: where the run had them). */
+oct_status oct_subject_read_recipe(oct_subject *subject, const char *data_path) OCT_NODISCARD;
+/* Collective: gives each rank its share of the cores, and loads a split of the data on all of them. */
+oct_status oct_subject_load_data(oct_subject *subject, oct_session *session,
+                                 oct_split split) OCT_NODISCARD;
+/* Collective: builds the model of a checkpoint, in the phase that it has there. */
+oct_status oct_subject_build(oct_subject *subject, oct_session *session) OCT_NODISCARD;
+/* OCT_DATA when an int8 model takes images of another size than those of the data. */
+oct_status oct_subject_check_images(const oct_subject *subject,
+                                    const oct_dataset *data) OCT_NODISCARD;
+void oct_subject_close(oct_subject *subject);
+
+/* The file itself: of a run folder its newest checkpoint. */
+const char *oct_subject_file(const oct_subject *subject);
+/* Makes a prepared model compute in float. */
+oct_status oct_switch_quantizers_off(oct_module *root) OCT_NODISCARD;
