@@ -4,7 +4,7 @@
 
 #include "core/base/mem.h"
 
-enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, IMAGE = CHANNELS * PLANE, MAX_FILES = 8 };
+enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, IMAGE = OCT_CIFAR_IMAGE, MAX_FILES = 8 };
 
 static const size_t file_limit = (size_t)1 << 30;
 
@@ -12,6 +12,13 @@ typedef struct batch {
     void *bytes;
     size_t size;
 } batch;
+
+void oct_cifar_pixels(const uint8_t *planes, uint8_t *pixels)
+{
+    for (int c = 0; c < CHANNELS; c++)
+        for (int p = 0; p < PLANE; p++)
+            pixels[p * CHANNELS + c] = planes[c * PLANE + p];
+}
 
 static size_t record_bytes(const oct_dataset_format *self)
 {
@@ -64,9 +71,7 @@ static oct_status open_cifar(oct_dataset *data, const oct_dataset_source *source
             const uint8_t *planes = record + self->label_bytes;
             uint8_t *image = (uint8_t *)data->store + data->count * IMAGE;
             data->labels[data->count++] = planes[-1];
-            for (int c = 0; c < CHANNELS; c++)
-                for (int p = 0; p < PLANE; p++)
-                    image[p * CHANNELS + c] = planes[c * PLANE + p];
+            oct_cifar_pixels(planes, image);
         }
     }
 out:

@@ -157,6 +157,10 @@ oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sa
  * a data set as of oct_memory_make. */
 oct_status oct_idx_open_images(oct_dataset *data, const char *path) OCT_NODISCARD;
 
+/* Turns an image as CIFAR's files have it, three planes of 32 x 32 bytes, into NHWC. */
+enum { OCT_CIFAR_IMAGE = 3 * 32 * 32 };
+void oct_cifar_pixels(const uint8_t *planes, uint8_t *pixels);
+
 /* For formats: a test part for data sets whose files have none: a share of the samples, drawn by seed. */
 /* Finds which of `count` samples, at least 2, belong to the split: *positions (oct_alloc'ed, ascending, *chosen of
  * them). The share is rounded to samples, and each split gets one at least; at a share of 1 the test is all of them. A pure

@@ -295,28 +295,6 @@ static oct_status time_sums(sums *s, const oct_session *session)
     return OCT_OK;
 }
 
-static void print_sums(oct_bench *bench, const sums *s)
-{
-    const int ranks = bench->session->group->size;
-    const double mb = (double)s->n * sizeof(float) / 1e6;
-    const double each = oct_median(s->seconds, s->repetitions);
-    const double native = s->native ? oct_median(s->native, s->repetitions) : 0;
-    char beside[64] = "";
-    json_t *figure =
-        json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:f}", "bench", "reduce", "ranks", ranks,
-                  "floats", (json_int_t)s->n, "steps", (json_int_t)s->repetitions, "step_ms",
-                  1e3 * each, "mb_per_s", mb / each, "copy_ms", 1e3 * s->copy);
-    if (s->native) {
-        json_object_set_new(figure, "native_ms", json_real(1e3 * native));
-        oct_snprintf(beside, sizeof beside, ", %s %.3f ms", oct_comm_library(bench->session->comm),
-                     1e3 * native);
-    }
-    oct_bench_print(
-        bench, figure,
-        "reduce %9" PRId64 " floats over %d rank%s: %8.3f ms, %8.0f MB/s (a copy: %.3f ms%s)", s->n,
-        ranks, ranks > 1 ? "s" : "", 1e3 * each, mb / each, 1e3 * s->copy, beside);
-}
-
 static oct_status bench_size(oct_bench *bench, int64_t n)
 {
     const oct_collective *group = bench->session->group;
@@ -330,7 +308,24 @@ static oct_status bench_size(oct_bench *bench, int64_t n)
     oct_status status = OCT_OK;
     OCT_TRY_OUT(allocate_sums(&s, group, bench->native));
     OCT_TRY_OUT(time_sums(&s, bench->session));
-    if (group->rank == 0) print_sums(bench, &s);
+    if (group->rank != 0) goto out;
+    const double mb = (double)s.n * sizeof(float) / 1e6;
+    const double each = oct_median(s.seconds, s.repetitions);
+    const double native = s.native ? oct_median(s.native, s.repetitions) : 0;
+    char beside[64] = "";
+    json_t *figure =
+        json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:f}", "bench", "reduce", "ranks", group->size,
+                  "floats", (json_int_t)s.n, "steps", (json_int_t)s.repetitions, "step_ms",
+                  1e3 * each, "mb_per_s", mb / each, "copy_ms", 1e3 * s.copy);
+    if (s.native) {
+        json_object_set_new(figure, "native_ms", json_real(1e3 * native));
+        oct_snprintf(beside, sizeof beside, ", %s %.3f ms", oct_comm_library(bench->session->comm),
+                     1e3 * native);
+    }
+    oct_bench_print(
+        bench, figure,
+        "reduce %9" PRId64 " floats over %d rank%s: %8.3f ms, %8.0f MB/s (a copy: %.3f ms%s)", s.n,
+        group->size, group->size > 1 ? "s" : "", 1e3 * each, mb / each, 1e3 * s.copy, beside);
 out:
     if (s.rows) group->rows_free(group, &s.rows);
     oct_free(&s.copied);

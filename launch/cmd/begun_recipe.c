@@ -42,7 +42,7 @@ static bool is_there(const char *folder, const char *name)
 }
 
 /* Files that Octet wrote have the ending of HDF5, too. */
-static bool is_own(const char *path)
+static bool is_of_octet(const char *path)
 {
     const char *slash = strrchr(path, '/');
     int64_t step;
@@ -59,44 +59,40 @@ bool oct_data_is(const char *path)
 {
     struct stat info;
     if (stat(path, &info) != 0) return false;
-    if (S_ISDIR(info.st_mode)) return !is_own(path);
+    if (S_ISDIR(info.st_mode)) return !is_of_octet(path);
     for (size_t i = 0; i < OCT_COUNT(signs); i++)
-        if (signs[i].ending && oct_ends_with(path, signs[i].ending)) return !is_own(path);
+        if (signs[i].ending && oct_ends_with(path, signs[i].ending)) return !is_of_octet(path);
     return false;
 }
 
-/* What a folder holds, hidden entries apart. */
-typedef struct inside {
-    bool pictures, folders;
-} inside;
-
-static inside look_into(const char *folder)
+/* Whether a folder holds pictures, and no folders, such as those of classes; hidden entries apart. */
+static bool holds_pictures_alone(const char *folder)
 {
-    inside found = {false, false};
+    bool pictures = false, folders = false;
     struct stat info;
     char file[4200];
     DIR *stream = opendir(folder);
     for (const struct dirent *e; stream && (e = readdir(stream)) != NULL;) {
         const int length = snprintf(file, sizeof file, "%s/%s", folder, e->d_name);
         if (e->d_name[0] == '.' || length >= (int)sizeof file || stat(file, &info) != 0) continue;
-        found.folders = found.folders || S_ISDIR(info.st_mode);
-        found.pictures = found.pictures || oct_is_picture_name(e->d_name);
+        folders = folders || S_ISDIR(info.st_mode);
+        pictures = pictures || oct_is_picture_name(e->d_name);
     }
     if (stream) closedir(stream);
-    return found;
+    return pictures && !folders;
 }
 
 /* What an archive holds, as far as names show. */
-typedef struct members {
+typedef struct archive {
     int64_t count;
     bool pairs, keras; /* arrays called train_images, or x_train */
     char samples[256],
         labels[256]; /* one of each kind: "y", "target" and what holds "label" are labels */
-} members;
+} archive;
 
-static oct_status look_into_archive(const char *path, oct_data_found *found)
+static oct_status name_arrays(const char *path, oct_data_found *found)
 {
-    members m = {0};
+    archive m = {0};
     oct_zip *zip = NULL;
     const char *member;
     OCT_TRY(oct_zip_open(&zip, path));
@@ -143,17 +139,15 @@ oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
         snprintf(found->images, sizeof found->images, "%.*s",
                  (int)oct_min_i64((int64_t)strlen(name) - 4, 255), name);
     } else if (oct_ends_with(path, ".npz") && !labels) {
-        return look_into_archive(path, found);
+        return name_arrays(path, found);
     } else if (strcmp(found->format, "npy") == 0 && !is_there(path, "test_images.npy")) {
         snprintf(found->images, sizeof found->images,
                  "train_images"); /* the test is drawn of them */
         snprintf(found->labels, sizeof found->labels, "train_labels");
     } else if (strcmp(found->format, "folder") == 0) {
-        /* Pictures in the folder, or in its train, and not in folders of classes. */
         char train[4200];
         snprintf(train, sizeof train, "%s/train", path);
-        const inside in = look_into(access(train, X_OK) == 0 ? train : path);
-        found->unlabelled = in.pictures && !in.folders;
+        found->unlabelled = holds_pictures_alone(access(train, X_OK) == 0 ? train : path);
     }
     return OCT_OK;
 }
@@ -166,7 +160,7 @@ typedef struct beginning {
 } beginning;
 
 /* Opens the data by the first goal that fits them; where none does, the failure is that of classes. */
-static oct_status open_data(beginning *b)
+static oct_status open_by_first_goal(beginning *b)
 {
     static const oct_goal_kind goals[] = {OCT_GOAL_CLASS, OCT_GOAL_VALUES, OCT_GOAL_MAP,
                                           OCT_GOAL_CLASS};
@@ -192,7 +186,7 @@ static oct_status open_data(beginning *b)
 }
 
 /* Whether values are several labels: all 0 or 1. */
-static bool are_labels(const oct_dataset *data)
+static bool are_all_labels(const oct_dataset *data)
 {
     const int64_t all = data->goal == OCT_GOAL_VALUES ? data->count * data->classes : 0;
     for (int64_t i = 0; i < all; i++)
@@ -200,7 +194,7 @@ static bool are_labels(const oct_dataset *data)
     return all > 0;
 }
 
-static const char *model_of(const beginning *b)
+static const char *choose_model(const beginning *b)
 {
     const oct_dataset *d = &b->data;
     const int64_t h = b->size ? b->size : d->read_h, w = b->size ? b->size : d->read_w;
@@ -236,7 +230,7 @@ out:
     return status;
 }
 
-static oct_status add_scaling(const beginning *b, oct_text *text)
+static oct_status add_normalisation(const beginning *b, oct_text *text)
 {
     const oct_dataset *d = &b->data;
     double mean, std;
@@ -253,7 +247,7 @@ static oct_status add_scaling(const beginning *b, oct_text *text)
     return oct_text_add(text, "  mean: [0.5] # octet data counts them\n  std: [0.5]\n");
 }
 
-static oct_status add_array(oct_text *text, const char *key, const char *name)
+static oct_status add_array_name(oct_text *text, const char *key, const char *name)
 {
     if (!name[0]) return OCT_OK;
     OCT_TRY(oct_text_add(text, "  %s: ", key));
@@ -270,23 +264,23 @@ static oct_status add_data(const beginning *b, oct_text *text)
     if (b->data.goal != OCT_GOAL_CLASS)
         OCT_TRY(oct_text_add(text, "  goal: %s\n",
                              oct_registry_name(&oct_goal_kind_table, b->data.goal)));
-    OCT_TRY(add_array(text, "images", f->images));
-    OCT_TRY(add_array(text, "labels", f->labels));
+    OCT_TRY(add_array_name(text, "images", f->images));
+    OCT_TRY(add_array_name(text, "labels", f->labels));
     if (b->size) OCT_TRY(oct_text_add(text, "  size: %lld\n", (long long)b->size));
     if (b->size && b->data.goal == OCT_GOAL_CLASS)
         OCT_TRY(oct_text_add(text, "  train: [random_resized_crop scale=0.25..1, flip]\n"));
-    return add_scaling(b, text);
+    return add_normalisation(b, text);
 }
 
 /* The float phase sees about 20,000 samples, in eight or more batches an epoch of eight leaves each. */
 static oct_status add_training(const beginning *b, oct_text *text)
 {
-    enum { SEEN = 20000, BATCH = 64, BATCH_LEAST = 16, LEAVES = 8, STEPS = 8 };
+    enum { SAMPLES_SEEN = 20000, BATCH = 64, BATCH_LEAST = 16, LEAVES = 8, STEPS = 8 };
     const int64_t count = oct_max_i64(b->data.count, 1);
     int64_t batch = BATCH;
     while (batch > BATCH_LEAST && batch * STEPS > count)
         batch /= 2;
-    const int64_t epochs = oct_min_i64(oct_max_i64(SEEN / count, 5), 60);
+    const int64_t epochs = oct_min_i64(oct_max_i64(SAMPLES_SEEN / count, 5), 60);
     return oct_text_add(text,
                         "batch:\n  size: %lld\n  leaf: %lld\n"
                         "float:\n  epochs: %lld\n  lr: %s\n  schedule: cosine\n  warmup: 1\n"
@@ -299,30 +293,30 @@ static oct_status add_training(const beginning *b, oct_text *text)
 
 oct_status oct_data_recipe(const char *path, oct_text *text)
 {
-    enum { NATURAL = 96, FEW = 5000, SMALL = 64, USUAL = 128 };
+    enum { SIDE_KEPT = 96, FEW = 5000, SMALL = 64, USUAL = 128 };
     beginning b = {0};
     char name[OCT_BEGUN_NAME];
     oct_status status = OCT_OK;
     OCT_TRY(oct_data_look(path, false, &b.found));
     oct_log_again(true); /* the run says what there is to its data */
-    status = open_data(&b);
+    status = open_by_first_goal(&b);
     oct_log_again(false);
     OCT_TRY(status);
     /* Large pictures, and those whose sizes differ, are made small at first: a network that learns from few of them
      * within minutes says more than one that takes a night. */
-    const bool natural = b.data.read_h > 0 && b.data.read_h <= NATURAL && b.data.read_w <= NATURAL;
-    b.size = natural ? 0 : b.data.count < FEW ? SMALL : USUAL;
+    const bool kept = b.data.read_h > 0 && b.data.read_h <= SIDE_KEPT && b.data.read_w <= SIDE_KEPT;
+    b.size = kept ? 0 : b.data.count < FEW ? SMALL : USUAL;
     oct_begun_name(path, name);
     OCT_TRY_OUT(oct_text_add(text,
                              "# Begun from the data alone: octet help recipe explains each key\n"
                              "schema: 1\nname: %s\noutput: runs/%s\nmodel:\n  name: %s\n",
-                             name, name, model_of(&b)));
+                             name, name, choose_model(&b)));
     OCT_TRY_OUT(add_data(&b, text));
     if (b.data.goal == OCT_GOAL_MAP)
         OCT_TRY_OUT(oct_text_add(text, "metrics: [miou]\n"));
     else if (b.data.goal !=
              OCT_GOAL_CLASS) /* classes have the loss and the metrics of the defaults */
-        OCT_TRY_OUT(oct_text_add(text, are_labels(&b.data)
+        OCT_TRY_OUT(oct_text_add(text, are_all_labels(&b.data)
                                            ? "metrics: [multilabel_f1]\nloss:\n  kind: bce\n"
                                            : "metrics: [mae]\nloss:\n  kind: mse\n"));
     status = add_training(&b, text);
@@ -353,7 +347,7 @@ void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME])
     if (length == 0) memcpy(name, "net", 4);
 }
 
-static oct_status add_network_data(const oct_onnx_graph *g, oct_text *text)
+static oct_status add_data_of_network(const oct_onnx_graph *g, oct_text *text)
 {
     const oct_onnx_value *x = &g->values[g->inputs[0]];
     const int channel = g->channels_last ? 3 : 1, h = g->channels_last ? 1 : 2;
@@ -409,7 +403,7 @@ oct_status oct_import_recipe(const oct_onnx_graph *g, const char *path, const ch
                          name, name, name));
     OCT_TRY(oct_begun_quoted(text, model));
     OCT_TRY(oct_text_add(text, " # its weights are the start\n\n"));
-    OCT_TRY(add_network_data(g, text));
+    OCT_TRY(add_data_of_network(g, text));
     return oct_text_add(text,
                         "\nbatch:\n"
                         "  size: 64\n"

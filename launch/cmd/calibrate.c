@@ -95,31 +95,6 @@ static bool loses_by_clipping(const json_t *output)
     return clipped > all * scale * scale / 12; /* false where there are no codes */
 }
 
-static oct_status list_layers(calibration *c)
-{
-    const json_t *layers = json_object_get(c->document, "layers");
-    double all = 0;
-    for (size_t i = 0; i < c->table.count; i++)
-        all += noise_of(c->table.rows[i].sqnr);
-    c->count = json_array_size(layers);
-    c->output_db = (double)NAN;
-    OCT_TRY(oct_alloc(&c->layers, c->count, sizeof *c->layers));
-    for (size_t i = 0; i < c->count; i++) {
-        const json_t *layer = json_array_get(layers, i);
-        const char *path = json_string_value(json_object_get(layer, "path"));
-        c->layers[i] = (layer_verdict){
-            .path = path,
-            .type = json_string_value(json_object_get(layer, "type")),
-            .sqnr = number_or_nan(json_object_get(json_object_get(layer, "output"), "sqnr_db")),
-            .weights = share_of(c, path, false, all),
-            .output = share_of(c, path, true, all),
-            .clips = loses_by_clipping(json_object_get(layer, "output")),
-        };
-        if (!isnan(c->layers[i].sqnr)) c->output_db = c->layers[i].sqnr;
-    }
-    return OCT_OK;
-}
-
 /* The largest share that is not marked yet; NULL: there is none. */
 static double *find_largest_share(calibration *c, bool **mark)
 {
@@ -141,11 +116,30 @@ static double *find_largest_share(calibration *c, bool **mark)
     return most;
 }
 
-/* Marks the fewest quantizers, the largest first, without whose error the output has what is wanted: errors are taken
- * to add up, as independent ones do, to the one that was measured. */
+/* Lists the layers, and marks the fewest quantizers, the largest first, without whose error the output has what is
+ * wanted: errors are taken to add up, as independent ones do, to the one that was measured. */
 static oct_status judge_layers(calibration *c)
 {
-    OCT_TRY(list_layers(c));
+    const json_t *layers = json_object_get(c->document, "layers");
+    double all = 0;
+    for (size_t i = 0; i < c->table.count; i++)
+        all += noise_of(c->table.rows[i].sqnr);
+    c->count = json_array_size(layers);
+    c->output_db = (double)NAN;
+    OCT_TRY(oct_alloc(&c->layers, c->count, sizeof *c->layers));
+    for (size_t i = 0; i < c->count; i++) {
+        const json_t *layer = json_array_get(layers, i), *output = json_object_get(layer, "output");
+        const char *path = json_string_value(json_object_get(layer, "path"));
+        c->layers[i] = (layer_verdict){
+            .path = path,
+            .type = json_string_value(json_object_get(layer, "type")),
+            .sqnr = number_or_nan(json_object_get(output, "sqnr_db")),
+            .weights = share_of(c, path, false, all),
+            .output = share_of(c, path, true, all),
+            .clips = loses_by_clipping(output),
+        };
+        if (!isnan(c->layers[i].sqnr)) c->output_db = c->layers[i].sqnr;
+    }
     c->expected_db = c->output_db;
     if (!(c->output_db < c->wanted_db)) return OCT_OK;
     const double noise = noise_of(c->output_db), enough = noise_of(c->wanted_db);
@@ -161,8 +155,6 @@ static oct_status judge_layers(calibration *c)
     return OCT_OK;
 }
 
-/* For people. */
-
 static void print_accuracy(const char *name, double accuracy)
 {
     if (accuracy >= 0) /* without classes there is none */
@@ -174,9 +166,50 @@ static void print_number(double value, int width)
     isnan(value) ? oct_print(" %*s", width, "-") : oct_print(" %*.1f", width, value);
 }
 
-static void print_table(const calibration *c)
+static void print_conclusion(const calibration *c)
+{
+    const bool cuts =
+        strcmp(c->recipe.quant_observer, "min_max") != 0; /* values that it has seen */
+    size_t qat = 0, range = 0;
+    if (isnan(c->output_db)) return;
+    oct_print("\n%-20s %.1f dB, int8 against float\n", "output", c->output_db);
+    if (c->output_db >= c->wanted_db) {
+        oct_print("%-20s nothing: %g dB were asked for\n", "wanted", c->wanted_db);
+        return;
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        qat += c->layers[i].wants_qat;
+        range += c->layers[i].wants_range;
+    }
+    if (qat > 0)
+        oct_print("%-20s %zu layer%s: octet train, with the same init\n", "want QAT", qat,
+                  qat == 1 ? "" : "s");
+    if (range > 0)
+        oct_print("%-20s %zu layer%s, whose largest values are clipped: %s\n", "want a wider range",
+                  range, range == 1 ? "" : "s",
+                  cuts ? "quant.observer=min_max cuts nothing" : "raise calibrate.batches");
+    size_t wide = 0;
+    for (size_t i = 0; i < c->count; i++)
+        if (c->layers[i].wants_16)
+            oct_print("%s%s", wide++ ? "," : "want 16 bits         quant.int16_layers=[",
+                      c->layers[i].path);
+    if (wide > 0) oct_print("]\n");
+    oct_print("%-20s about %.1f dB where they add no error\n", "output then", c->expected_db);
+}
+
+static void print_text(const calibration *c)
 {
     int width = 5;
+    const json_t *result = c->result;
+    char differ[32], logits[32], images[32];
+    print_accuracy("float accuracy", c->float_accuracy);
+    print_accuracy("int8 accuracy", number_or_nan(json_object_get(result, "int8_accuracy")));
+    oct_print("%-20s %s of %s (%s images, evaluation with codes against int8 model)\n",
+              "logits that differ",
+              oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
+              oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
+              oct_text_count(json_integer_value(json_object_get(result, "images")), images));
+    oct_print("%-20s %s\n", "int8 model", json_string_value(json_object_get(result, "model")));
     for (size_t i = 0; i < c->count; i++) {
         const int length = (int)strlen(c->layers[i].path);
         width = length > width ? length : width;
@@ -196,57 +229,8 @@ static void print_table(const calibration *c)
                                  : "  ",
                   wants);
     }
-}
-
-static void print_conclusion(const calibration *c)
-{
-    size_t qat = 0, range = 0;
-    if (isnan(c->output_db)) return;
-    oct_print("\n%-20s %.1f dB, int8 against float\n", "output", c->output_db);
-    if (c->output_db >= c->wanted_db) {
-        oct_print("%-20s nothing: %g dB were asked for\n", "wanted", c->wanted_db);
-        return;
-    }
-    for (size_t i = 0; i < c->count; i++) {
-        qat += c->layers[i].wants_qat;
-        range += c->layers[i].wants_range;
-    }
-    if (qat > 0)
-        oct_print("%-20s %zu layer%s: octet train, with the same init\n", "want QAT", qat,
-                  qat == 1 ? "" : "s");
-    if (range > 0)
-        oct_print("%-20s %zu layer%s, whose largest values are clipped: %s\n", "want a wider range",
-                  range, range == 1 ? "" : "s",
-                  strcmp(c->recipe.quant_observer, "min_max") ==
-                          0 /* it cuts nothing that it has seen */
-                      ? "raise calibrate.batches"
-                      : "quant.observer=min_max cuts nothing");
-    size_t wide = 0;
-    for (size_t i = 0; i < c->count; i++)
-        if (c->layers[i].wants_16)
-            oct_print("%s%s", wide++ ? "," : "want 16 bits         quant.int16_layers=[",
-                      c->layers[i].path);
-    if (wide > 0) oct_print("]\n");
-    oct_print("%-20s about %.1f dB where they add no error\n", "output then", c->expected_db);
-}
-
-static void print_text(const calibration *c)
-{
-    const json_t *result = c->result;
-    char differ[32], logits[32], images[32];
-    print_accuracy("float accuracy", c->float_accuracy);
-    print_accuracy("int8 accuracy", number_or_nan(json_object_get(result, "int8_accuracy")));
-    oct_print("%-20s %s of %s (%s images, evaluation with codes against int8 model)\n",
-              "logits that differ",
-              oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
-              oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
-              oct_text_count(json_integer_value(json_object_get(result, "images")), images));
-    oct_print("%-20s %s\n", "int8 model", json_string_value(json_object_get(result, "model")));
-    print_table(c);
     print_conclusion(c);
 }
-
-/* For programs. */
 
 static void print_json(const calibration *c)
 {

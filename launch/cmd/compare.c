@@ -108,8 +108,8 @@ static void find_departures(comparison *c)
 }
 
 /* Layers of `source` that have no partner. */
-static oct_status name_missing(const oct_layer_source *source, const int64_t *partner,
-                               oct_text *names, int64_t *count)
+static oct_status list_unpaired_layers(const oct_layer_source *source, const int64_t *partner,
+                                       oct_text *names, int64_t *count)
 {
     *count = 0;
     for (int64_t i = 0; i < source->count; i++) {
@@ -128,8 +128,9 @@ static oct_status check_layers(const comparison *c)
     const oct_layer_pairs *pairs = &c->found.pairs;
     oct_text names_a = {0}, names_b = {0};
     int64_t only_a = 0, only_b = 0;
-    oct_status status = name_missing(&c->a.source, pairs->b_of, &names_a, &only_a);
-    if (status == OCT_OK) status = name_missing(&c->b.source, pairs->a_of, &names_b, &only_b);
+    oct_status status = list_unpaired_layers(&c->a.source, pairs->b_of, &names_a, &only_a);
+    if (status == OCT_OK)
+        status = list_unpaired_layers(&c->b.source, pairs->a_of, &names_b, &only_b);
     if (status == OCT_OK && only_a + only_b > 0)
         status =
             oct_fail(OCT_DATA,
@@ -142,24 +143,24 @@ static oct_status check_layers(const comparison *c)
     return status;
 }
 
-static const oct_layer_info *info_of(const comparison *c, int64_t layer)
+static const oct_layer_info *layer_info(const comparison *c, int64_t layer)
 {
     return &c->b.source.layers[layer];
 }
 
 /* Models know the type of a layer better than programs. */
-static const char *type_of(const comparison *c, int64_t layer)
+static const char *layer_type(const comparison *c, int64_t layer)
 {
     const int64_t a = c->found.pairs.a_of[layer];
     const bool better = a >= 0 && c->a.subject.root && !c->b.subject.root;
-    return better ? c->a.source.layers[a].type : info_of(c, layer)->type;
+    return better ? c->a.source.layers[a].type : layer_info(c, layer)->type;
 }
 
 /* "image 17, row 3, column 0, channel 5: 130 in a, 131 in b" */
-static const char *place_text(const comparison *c, int64_t layer, char text[256])
+static const char *first_difference_text(const comparison *c, int64_t layer, char text[256])
 {
     const oct_layer_comparison *l = &c->found.layers[layer];
-    const oct_value *value = &info_of(c, layer)->value;
+    const oct_value *value = &layer_info(c, layer)->value;
     const int64_t i = l->first.index, pixel = i / value->c;
     char where[128];
     if (value->h == 1 && value->w == 1)
@@ -179,7 +180,7 @@ static void print_row(const comparison *c, int64_t layer, int width)
 {
     const oct_layer_comparison *l = &c->found.layers[layer];
     char plane[96], db[32] = "same", share[32];
-    const oct_layer_info *info = info_of(c, layer);
+    const oct_layer_info *info = layer_info(c, layer);
     const oct_value *value = &info->value;
     if (!l->pair) {
         oct_print("  %-*s  %-12s only in b\n", width, info->name, info->type);
@@ -195,7 +196,7 @@ static void print_row(const comparison *c, int64_t layer, int width)
         snprintf(plane, sizeof plane, "%lldx%lldx%lld", (long long)value->h, (long long)value->w,
                  (long long)value->c);
     oct_print("%c %-*s  %-12s %-12s %9.6f %9s %12.5g %10s%s%s%s%s\n", departs(c, layer) ? '!' : ' ',
-              width, info->name, type_of(c, layer), plane, oct_error_cosine(&l->sums), db,
+              width, info->name, layer_type(c, layer), plane, oct_error_cosine(&l->sums), db,
               l->max_error, share, layer == c->first ? "  first" : "",
               layer == c->worst ? "  worst" : "", layer == c->drop ? "  largest drop" : "",
               c->exact && !l->same_format ? "  other scale" : "");
@@ -211,14 +212,14 @@ static void print_conclusion(const comparison *c)
     if (c->first < 0)
         oct_print("no layer is below %g dB\n", c->enough_db);
     else if (c->found.layers[c->first].different > 0)
-        oct_print("first to depart: %s, %s\n", info_of(c, c->first)->name,
-                  place_text(c, c->first, place));
+        oct_print("first to depart: %s, %s\n", layer_info(c, c->first)->name,
+                  first_difference_text(c, c->first, place));
     if (c->worst >= 0)
-        oct_print("worst: %s, %.1f dB\n", info_of(c, c->worst)->name,
+        oct_print("worst: %s, %.1f dB\n", layer_info(c, c->worst)->name,
                   sqnr_of(&c->found.layers[c->worst]));
     if (c->drop >= 0)
-        oct_print("largest drop: %s, %.1f dB below the layer before\n", info_of(c, c->drop)->name,
-                  c->drop_db);
+        oct_print("largest drop: %s, %.1f dB below the layer before\n",
+                  layer_info(c, c->drop)->name, c->drop_db);
 }
 
 static void print_table(const comparison *c)
@@ -226,7 +227,7 @@ static void print_table(const comparison *c)
     char count[32];
     int width = 5;
     for (int64_t i = 0; i < c->b.source.count; i++) {
-        const int length = (int)strlen(info_of(c, i)->name);
+        const int length = (int)strlen(layer_info(c, i)->name);
         width = length > width ? length : width;
     }
     const compared_side *const sides[] = {&c->a, &c->b};
@@ -251,15 +252,15 @@ static json_t *side_json(const compared_side *s)
 
 static json_t *name_json(const comparison *c, int64_t layer)
 {
-    return layer < 0 ? json_null() : json_string(info_of(c, layer)->name);
+    return layer < 0 ? json_null() : json_string(layer_info(c, layer)->name);
 }
 
 static json_t *layer_json(const comparison *c, int64_t layer)
 {
     const oct_layer_comparison *l = &c->found.layers[layer];
-    const oct_value *value = &info_of(c, layer)->value;
-    json_t *object = json_pack("{s:s, s:s, s:[I, I, I], s:b}", "path", info_of(c, layer)->name,
-                               "type", type_of(c, layer), "shape", (json_int_t)value->h,
+    const oct_value *value = &layer_info(c, layer)->value;
+    json_t *object = json_pack("{s:s, s:s, s:[I, I, I], s:b}", "path", layer_info(c, layer)->name,
+                               "type", layer_type(c, layer), "shape", (json_int_t)value->h,
                                (json_int_t)value->w, (json_int_t)value->c, "in_both", l->pair);
     if (object && l->pair)
         json_object_update_new(
@@ -298,12 +299,12 @@ static oct_status report_departure(const comparison *c)
     if (c->first < 0) return OCT_OK;
     const oct_layer_comparison *l = &c->found.layers[c->first];
     if (l->different > 0)
-        place_text(c, c->first, place);
+        first_difference_text(c, c->first, place);
     else
         snprintf(place, sizeof place, "its scale or zero point is another one");
     return oct_fail(OCT_NO, "%s and %s depart in %lld of %lld layers, first in %s (%s)",
                     c->a.subject.path, c->b.subject.path, (long long)c->departing,
-                    (long long)c->b.source.count, info_of(c, c->first)->name, place);
+                    (long long)c->b.source.count, layer_info(c, c->first)->name, place);
 }
 
 static oct_status open_side(compared_side *side, const char *path, const char *data_path)
@@ -312,22 +313,6 @@ static oct_status open_side(compared_side *side, const char *path, const char *d
                              OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
                              "compare takes checkpoints, run folders and int8 models"));
     return oct_subject_read_recipe(&side->subject, data_path);
-}
-
-static oct_status open_sides(comparison *c)
-{
-    const oct_args *args = c->args;
-    const char *data = args->option[DATA].text, *sqnr = args->option[SQNR].text;
-    if (sqnr)
-        OCT_CHECK(oct_parse_f64(sqnr, &c->enough_db), OCT_USAGE,
-                  "command line: --sqnr '%s': must be a number of dB, such as 20", sqnr);
-    OCT_TRY(open_side(&c->a, args->word[0], data));
-    OCT_TRY(open_side(&c->b, args->word[1], data));
-    OCT_CHECK(!args->option[UNQUANTIZED].given || c->a.subject.kind != OCT_FILE_MODEL, OCT_USAGE,
-              "command line: --unquantized: %s is an int8 model, which has no weights but codes; "
-              "name a checkpoint or a run folder first",
-              c->a.subject.path);
-    return OCT_OK;
 }
 
 /* Builds the network of a checkpoint. A float model is prepared, so that its layers have the names of the quantized
@@ -434,15 +419,24 @@ static oct_status compare_layers(comparison *c)
 
 static oct_status compare_sides(comparison *c)
 {
-    const bool unquantized = c->args->option[UNQUANTIZED].given;
-    OCT_TRY(open_sides(c));
+    const oct_args *args = c->args;
+    const char *data = args->option[DATA].text, *sqnr = args->option[SQNR].text;
+    const bool unquantized = args->option[UNQUANTIZED].given;
+    if (sqnr)
+        OCT_CHECK(oct_parse_f64(sqnr, &c->enough_db), OCT_USAGE,
+                  "command line: --sqnr '%s': must be a number of dB, such as 20", sqnr);
+    OCT_TRY(open_side(&c->a, args->word[0], data));
+    OCT_TRY(open_side(&c->b, args->word[1], data));
+    OCT_CHECK(!unquantized || c->a.subject.kind != OCT_FILE_MODEL, OCT_USAGE,
+              "command line: --unquantized: %s is an int8 model, which has no weights but codes; "
+              "name a checkpoint or a run folder first",
+              c->a.subject.path);
     OCT_TRY(load_data(c));
     OCT_TRY(choose_samples(c));
     OCT_TRY(build_side(&c->a, &c->data, unquantized));
     OCT_TRY(build_side(&c->b, &c->data, false));
     OCT_TRY(compare_layers(c));
-    c->exact =
-        !c->args->option[SQNR].given && strcmp(arithmetic_of(&c->a), arithmetic_of(&c->b)) == 0;
+    c->exact = !sqnr && strcmp(arithmetic_of(&c->a), arithmetic_of(&c->b)) == 0;
     find_departures(c);
     c->args->json ? print_json(c) : print_table(c);
     return report_departure(c);

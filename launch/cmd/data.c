@@ -39,8 +39,6 @@ static void say_progress(int64_t done, int64_t all)
     oct_meter_show(&meter, done);
 }
 
-/* What follows prints for people. */
-
 /* Values that are all 0 or 1 are several labels; those of others have a range. */
 static void print_values(const oct_dataset *data)
 {
@@ -104,20 +102,6 @@ static double elongation(const oct_survey_size *s)
     return shape < 1 ? 1 / shape : shape;
 }
 
-/* Where sizes differ, the smallest, the largest and the longest shape are what goes wrong. */
-static void print_extremes(const oct_survey_split *split)
-{
-    const oct_survey_size *small = split->sizes, *large = small, *odd = small;
-    for (const oct_survey_size *s = small; s < split->sizes + split->num_sizes; s++) {
-        if (s->h * s->w < small->h * small->w) small = s;
-        if (s->h * s->w > large->h * large->w) large = s;
-        if (elongation(s) > elongation(odd)) odd = s;
-    }
-    print_extreme(split->data, "smallest", small);
-    print_extreme(split->data, "largest", large);
-    print_extreme(split->data, "longest shape", odd);
-}
-
 /* The most frequent sizes; of a rare one, the first sample that has it. */
 static void print_size(const oct_survey_split *split, int64_t i)
 {
@@ -146,7 +130,17 @@ static void print_sizes(const oct_survey_split *split, const char *name)
     if (!mixed && split->num_sizes > SIZES_SHOWN)
         oct_print("%-12s and %s more sizes of %s samples\n", "",
                   oct_text_count(split->num_sizes - SIZES_SHOWN, count), name);
-    if (split->num_sizes > 1) print_extremes(split);
+    if (split->num_sizes <= 1) return;
+    /* Where sizes differ, the smallest, the largest and the longest shape are what goes wrong. */
+    const oct_survey_size *small = split->sizes, *large = small, *odd = small;
+    for (const oct_survey_size *s = small; s < split->sizes + split->num_sizes; s++) {
+        if (s->h * s->w < small->h * small->w) small = s;
+        if (s->h * s->w > large->h * large->w) large = s;
+        if (elongation(s) > elongation(odd)) odd = s;
+    }
+    print_extreme(split->data, "smallest", small);
+    print_extreme(split->data, "largest", large);
+    print_extreme(split->data, "longest shape", odd);
 }
 
 static void write_class_name(const oct_dataset *data, int64_t class, char text[96])
@@ -190,7 +184,7 @@ static void print_classes(const oct_survey *s)
     if (empty) oct_print("  %" PRId64 " classes have no training sample\n", empty);
 }
 
-static void print_list(const char *key, const double *values, int count)
+static void print_yaml_list(const char *key, const double *values, int count)
 {
     oct_print("  %s: [", key);
     for (int c = 0; c < count; c++)
@@ -198,9 +192,16 @@ static void print_list(const char *key, const double *values, int count)
     oct_print("]\n");
 }
 
-/* Inputs far from a mean of 0 and a standard deviation of 1 train badly or not at all. */
-static void print_scale(const oct_survey_split *train, const oct_recipe *recipe)
+static void print_channels(const oct_survey_split *train, const oct_recipe *recipe)
 {
+    double to_paste[OCT_SURVEY_CHANNELS];
+    for (int c = 0; c < train->channels; c++)
+        to_paste[c] = train->std[c] < SAME_STD ? 1 : train->std[c];
+    oct_print("\nfor the recipe, of the training samples%s\n",
+              train->channels == 1 && train->data->read_c > 1 ? ", all channels together" : "");
+    print_yaml_list("data.mean", train->mean, train->channels);
+    print_yaml_list("data.std", to_paste, train->channels);
+    /* Inputs far from a mean of 0 and a standard deviation of 1 train badly or not at all. */
     const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     bool said = false;
     for (int c = 0; c < train->channels && !said; c++) {
@@ -217,19 +218,7 @@ static void print_scale(const oct_survey_split *train, const oct_recipe *recipe)
     }
 }
 
-static void print_channels(const oct_survey_split *train, const oct_recipe *recipe)
-{
-    double std[OCT_SURVEY_CHANNELS];
-    for (int c = 0; c < train->channels; c++)
-        std[c] = train->std[c] < SAME_STD ? 1 : train->std[c];
-    oct_print("\nfor the recipe, of the training samples%s\n",
-              train->channels == 1 && train->data->read_c > 1 ? ", all channels together" : "");
-    print_list("data.mean", train->mean, train->channels);
-    print_list("data.std", std, train->channels);
-    print_scale(train, recipe);
-}
-
-static void print_equal(const oct_survey *s)
+static void print_duplicates(const oct_survey *s)
 {
     char a[32], b[32], c[32];
     if (s->num_pairs == 0) {
@@ -269,20 +258,6 @@ static void print_damaged(const oct_survey *s)
             oct_print("  %s\n", s->split[k].sentence[i]);
 }
 
-static void print_text(const oct_survey *s, const oct_dataset data[2], const oct_recipe *recipe)
-{
-    print_counts(data);
-    print_sizes(&s->split[0], split_names[0]);
-    if (s->split[1].num_sizes != 1 || s->split[0].num_sizes != 1)
-        print_sizes(&s->split[1], split_names[1]);
-    if (s->split[0].of_class) print_classes(s);
-    print_channels(&s->split[0], recipe);
-    print_equal(s);
-    print_damaged(s);
-}
-
-/* What follows prints one document. */
-
 static json_t *reals_json(const double *values, int count)
 {
     json_t *list = json_array();
@@ -321,7 +296,7 @@ static json_t *split_json(const oct_survey_split *split)
                      split->warned);
 }
 
-static json_t *equal_json(const oct_survey *s)
+static json_t *duplicates_json(const oct_survey *s)
 {
     json_t *pairs = json_array();
     for (int i = 0; i < s->num_pairs; i++) {
@@ -346,7 +321,7 @@ static void print_json(const oct_survey *s, const oct_dataset *data)
         data->format->name, "goal", oct_registry_name(&oct_goal_kind_table, data->goal), "classes",
         data->classes, "class_names", class_names_json(data), "channels", data->read_c, "type",
         oct_dtype_name(data->dtype), "training", split_json(&s->split[0]), "test",
-        split_json(&s->split[1]), "duplicates", equal_json(s)));
+        split_json(&s->split[1]), "duplicates", duplicates_json(s)));
 }
 
 /* OCT_NO for samples that would stop a training: damaged ones, and those that are not finite. */
@@ -373,7 +348,18 @@ static oct_status survey_data(const oct_args *args, const oct_recipe *recipe,
     oct_status status = oct_survey_make(&found, data, say_progress);
     oct_meter_end(&meter);
     OCT_TRY(status);
-    args->json ? print_json(&found, &data[0]) : print_text(&found, data, recipe);
+    if (args->json) {
+        print_json(&found, &data[0]);
+    } else {
+        const oct_survey_split *train = &found.split[0], *test = &found.split[1];
+        print_counts(data);
+        print_sizes(train, split_names[0]);
+        if (test->num_sizes != 1 || train->num_sizes != 1) print_sizes(test, split_names[1]);
+        if (train->of_class) print_classes(&found);
+        print_channels(train, recipe);
+        print_duplicates(&found);
+        print_damaged(&found);
+    }
     status = judge_survey(&found, args->word[0]);
     oct_survey_free(&found);
     return status;

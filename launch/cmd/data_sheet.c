@@ -73,7 +73,7 @@ out:
 }
 
 /* The value of a pixel of a picture, for a normalised one. */
-static double value_of(const drawing *d, float normalised, int64_t channel)
+static double pixel_value(const drawing *d, float normalised, int64_t channel)
 {
     const oct_normaliser *n = &d->loader.normaliser;
     const int64_t at = n->count == 1 ? 0 : channel;
@@ -82,7 +82,7 @@ static double value_of(const drawing *d, float normalised, int64_t channel)
 }
 
 /* Lays the classes of a map over the picture, half and half. */
-static oct_status colour_map(drawing *d, const int32_t *map)
+static oct_status blend_map(drawing *d, const int32_t *map)
 {
     const int64_t pixels = d->picture.h * d->picture.w;
     OCT_TRY(oct_image_resize(&d->spare, OCT_U8, d->picture.h, d->picture.w, 3));
@@ -143,7 +143,7 @@ static void find_largest(const float *values, int64_t n, int64_t largest[2])
 }
 
 /* Which classes a sample has, and how much of them. */
-static json_t *values_of(const oct_dataset *data, const float *values)
+static json_t *share_names(const oct_dataset *data, const float *values)
 {
     int64_t largest[2];
     json_t *list = json_array();
@@ -175,11 +175,11 @@ static oct_status add_column(drawing *d, json_t *row, bool trains, const float *
     OCT_TRY(oct_image_resize(&d->picture, OCT_U8, data->h, data->w, channels));
     for (int64_t p = 0; p < data->h * data->w; p++)
         for (int64_t c = 0; c < channels; c++)
-            oct_image_set(&d->picture, p * channels + c, value_of(d, image[p * data->c + c], c));
-    if (data->goal == OCT_GOAL_MAP) OCT_TRY(colour_map(d, goals->labels + at * data->rows));
+            oct_image_set(&d->picture, p * channels + c, pixel_value(d, image[p * data->c + c], c));
+    if (data->goal == OCT_GOAL_MAP) OCT_TRY(blend_map(d, goals->labels + at * data->rows));
     return add_picture(d, row,
                        mixes && trains && goals->values
-                           ? values_of(data, goals->values + at * data->classes)
+                           ? share_names(data, goals->values + at * data->classes)
                            : json_array());
 }
 
@@ -208,7 +208,8 @@ static oct_status add_row(drawing *d, json_t *rows, int64_t sample)
     json_t *row = json_pack("{s:o, s:[]}", "name", sample_name(data, sample), "pictures");
     json_array_append_new(rows, row);
     if (data->goal == OCT_GOAL_VALUES)
-        json_object_set_new(row, "values", values_of(data, data->values + sample * data->classes));
+        json_object_set_new(row, "values",
+                            share_names(data, data->values + sample * data->classes));
     if (data->goal == OCT_GOAL_CLASS) {
         const int64_t class = data->labels[sample];
         json_object_set_new(row, "class", class_name(data, class));
@@ -244,7 +245,7 @@ static json_t *list_transforms(const oct_recipe *r)
 }
 
 /* Name, data, transforms and columns. */
-static json_t *new_sheet(const oct_recipe *r, const oct_dataset *data)
+static json_t *describe_sheet(const oct_recipe *r, const oct_dataset *data)
 {
     const bool classes = data->goal == OCT_GOAL_CLASS || data->goal == OCT_GOAL_MAP;
     json_t *columns = json_array();
@@ -260,28 +261,23 @@ static json_t *new_sheet(const oct_recipe *r, const oct_dataset *data)
                      "transforms", list_transforms(r), "columns", columns, "rows");
 }
 
-static oct_status draw_all(drawing *d, json_t *sheet)
-{
-    const oct_dataset *data = d->data;
-    const size_t image = (size_t)(data->h * data->w * data->c);
-    OCT_TRY(oct_training_loader(&d->loader, d->recipe, data));
-    OCT_TRY(oct_evaluation_loader(&d->plain, d->recipe, data));
-    OCT_TRY(oct_alloc(&d->order, (size_t)data->count, sizeof *d->order));
-    OCT_TRY(oct_alloc(&d->chosen, (size_t)d->rows, sizeof *d->chosen));
-    OCT_TRY(oct_alloc(&d->images, (size_t)d->loader.leaf * image, sizeof *d->images));
-    OCT_TRY(choose_samples(d));
-    for (int64_t i = 0; i < d->rows; i++)
-        OCT_TRY(add_row(d, json_object_get(sheet, "rows"), d->chosen[i]));
-    return OCT_OK;
-}
-
 oct_status oct_data_sheet(const oct_recipe *recipe, const oct_dataset *data, int64_t samples,
                           oct_text *page)
 {
     drawing d = {.recipe = recipe, .data = data, .rows = samples};
-    json_t *sheet = new_sheet(recipe, data), *facts = json_pack("{s:o}", "sheet", sheet);
-    oct_status status = draw_all(&d, sheet);
-    if (status == OCT_OK) status = oct_page_write(page, facts, "");
+    json_t *sheet = describe_sheet(recipe, data), *facts = json_pack("{s:o}", "sheet", sheet);
+    const size_t image = (size_t)(data->h * data->w * data->c);
+    oct_status status = oct_training_loader(&d.loader, recipe, data);
+    OCT_TRY_OUT(status);
+    OCT_TRY_OUT(oct_evaluation_loader(&d.plain, recipe, data));
+    OCT_TRY_OUT(oct_alloc(&d.order, (size_t)data->count, sizeof *d.order));
+    OCT_TRY_OUT(oct_alloc(&d.chosen, (size_t)d.rows, sizeof *d.chosen));
+    OCT_TRY_OUT(oct_alloc(&d.images, (size_t)d.loader.leaf * image, sizeof *d.images));
+    OCT_TRY_OUT(choose_samples(&d));
+    for (int64_t i = 0; i < d.rows; i++)
+        OCT_TRY_OUT(add_row(&d, json_object_get(sheet, "rows"), d.chosen[i]));
+    status = oct_page_write(page, facts, "");
+out:
     json_decref(facts);
     oct_loader_deinit(&d.loader);
     oct_loader_deinit(&d.plain);

@@ -16,29 +16,30 @@ __extension__ typedef unsigned __int128 u128;
 enum { BLOCK = 64 };
 
 /* The values of one channel: of integers exact sums, of floats mean and squared distances from it. */
-typedef struct sums {
+typedef struct channel_sums {
     int64_t count, sum;
     u128 squares;
     double mean, distance;
-} sums;
+} channel_sums;
 
-/* What a thread found in a sample. */
-typedef struct found {
+/* What a thread has found in a sample. */
+typedef struct sample_figures {
     oct_status status;
     char *sentence;
     bool finite;
-    sums channel[OCT_SURVEY_CHANNELS];
-} found;
+    channel_sums channel[OCT_SURVEY_CHANNELS];
+} sample_figures;
 
-typedef struct pass {
+/* The reading of a split. */
+typedef struct split_pass {
     const oct_dataset *data;
     oct_survey_split *split;
     oct_image *image, *map; /* of each thread */
-    found *block;
-    sums all[OCT_SURVEY_CHANNELS];
-} pass;
+    sample_figures *block;
+    channel_sums all[OCT_SURVEY_CHANNELS];
+} split_pass;
 
-static void add_integers(const oct_image *image, int channels, sums *channel)
+static void add_integers(const oct_image *image, int channels, channel_sums *channel)
 {
     const int64_t numel = oct_image_numel(image), step = channels > 1 ? channels : 1;
     for (int64_t c = 0; c < step; c++) {
@@ -54,7 +55,7 @@ static void add_integers(const oct_image *image, int channels, sums *channel)
     }
 }
 
-static bool add_floats(const oct_image *image, int channels, sums *channel)
+static bool add_floats(const oct_image *image, int channels, channel_sums *channel)
 {
     const int64_t numel = oct_image_numel(image), step = channels > 1 ? channels : 1;
     const float *values = image->data;
@@ -67,13 +68,13 @@ static bool add_floats(const oct_image *image, int channels, sums *channel)
         const double mean = sum / (double)(numel / step);
         for (int64_t i = c; i < numel; i += step)
             distance += ((double)values[i] - mean) * ((double)values[i] - mean);
-        channel[c] = (sums){.count = numel / step, .mean = mean, .distance = distance};
+        channel[c] = (channel_sums){.count = numel / step, .mean = mean, .distance = distance};
     }
     return true;
 }
 
 /* Merges as Chan, Golub and LeVeque do. */
-static void merge(sums *all, const sums *one)
+static void merge_sums(channel_sums *all, const channel_sums *one)
 {
     const double n = (double)all->count, m = (double)one->count, away = one->mean - all->mean;
     all->sum += one->sum;
@@ -84,7 +85,7 @@ static void merge(sums *all, const sums *one)
     all->distance += one->distance + away * away * n * m / (n + m);
 }
 
-static oct_status take_digest(const oct_image *image, uint8_t digest[32])
+static oct_status digest_image(const oct_image *image, uint8_t digest[32])
 {
     const int64_t shape[4] = {image->dtype, image->h, image->w, image->c};
     oct_sha256_state *state = NULL;
@@ -97,7 +98,7 @@ static oct_status take_digest(const oct_image *image, uint8_t digest[32])
 }
 
 /* Counts runs of the same class at once. */
-static void count_map(pass *p, const oct_image *map)
+static void count_map(split_pass *p, const oct_image *map)
 {
     const int32_t *class = map->data;
     const int64_t pixels = oct_image_numel(map);
@@ -112,7 +113,7 @@ static void count_map(pass *p, const oct_image *map)
     }
 }
 
-static oct_status survey_sample(pass *p, int64_t index, found *f)
+static oct_status survey_sample(split_pass *p, int64_t index, sample_figures *f)
 {
     const oct_dataset *data = p->data;
     oct_image *image = &p->image[omp_get_thread_num()], *map = &p->map[omp_get_thread_num()];
@@ -127,11 +128,11 @@ static oct_status survey_sample(pass *p, int64_t index, found *f)
     else
         add_integers(image, p->split->channels, f->channel);
     if (data->goal == OCT_GOAL_MAP) count_map(p, map);
-    return take_digest(image, sample->digest);
+    return digest_image(image, sample->digest);
 }
 
 /* Counts what was found in a sample; only damaged data is no reason to stop. */
-static oct_status count_sample(pass *p, int64_t index, found *f)
+static oct_status count_sample(split_pass *p, int64_t index, sample_figures *f)
 {
     oct_survey_split *split = p->split;
     oct_surveyed *sample = &split->samples[index];
@@ -140,7 +141,7 @@ static oct_status count_sample(pass *p, int64_t index, found *f)
         split->not_finite += !f->finite;
         if (sample->warned && split->warned++ == 0) split->first_warned = index;
         for (int c = 0; c < split->channels; c++)
-            merge(&p->all[c], &f->channel[c]);
+            merge_sums(&p->all[c], &f->channel[c]);
         if (split->of_class && p->data->labels) split->of_class[p->data->labels[index]]++;
         return OCT_OK;
     }
@@ -195,12 +196,12 @@ static oct_status count_sizes(oct_survey_split *split)
 }
 
 /* In the unit of data.mean, as the normalisation has it. */
-static void finish_channels(pass *p)
+static void finish_channels(split_pass *p)
 {
     const oct_dtype dtype = p->data->dtype;
     const double unit = dtype == OCT_U8 ? 255 : dtype == OCT_S8 ? 128 : 1;
     for (int c = 0; c < p->split->channels; c++) {
-        const sums *s = &p->all[c];
+        const channel_sums *s = &p->all[c];
         if (s->count == 0) continue;
         const double n = (double)s->count;
         if (dtype == OCT_F32) {
@@ -217,8 +218,8 @@ static void finish_channels(pass *p)
     }
 }
 
-static oct_status read_all(pass *p, int64_t before, int64_t all,
-                           void (*said)(int64_t done, int64_t all))
+static oct_status survey_samples(split_pass *p, int64_t before, int64_t all,
+                                 void (*report)(int64_t done, int64_t all))
 {
     const int64_t count = p->data->count;
     for (int64_t first = 0; first < count; first += BLOCK) {
@@ -226,8 +227,8 @@ static oct_status read_all(pass *p, int64_t before, int64_t all,
         oct_status status = OCT_OK;
 #pragma omp parallel for schedule(dynamic)
         for (int64_t i = 0; i < n; i++) {
-            found *f = &p->block[i];
-            *f = (found){.status = OCT_OK};
+            sample_figures *f = &p->block[i];
+            *f = (sample_figures){.status = OCT_OK};
             f->status = survey_sample(p, first + i, f);
             if (f->status == OCT_OK) continue;
             /* A sentence is kept beside, because each thread has a record of its own. */
@@ -241,17 +242,17 @@ static oct_status read_all(pass *p, int64_t before, int64_t all,
                 oct_free(&p->block[i].sentence);
         }
         OCT_TRY(status);
-        said(before + first + n, all);
+        report(before + first + n, all);
     }
     return OCT_OK;
 }
 
 static oct_status survey_split(oct_survey *survey, const oct_dataset data[2], int which,
-                               void (*said)(int64_t done, int64_t all))
+                               void (*report)(int64_t done, int64_t all))
 {
     const int threads = omp_get_max_threads();
     oct_survey_split *split = &survey->split[which];
-    pass p = {.data = &data[which], .split = split};
+    split_pass p = {.data = &data[which], .split = split};
     oct_status status = OCT_OK;
     split->data = p.data;
     split->channels = p.data->c <= OCT_SURVEY_CHANNELS ? (int)p.data->c : 1;
@@ -263,8 +264,8 @@ static oct_status survey_split(oct_survey *survey, const oct_dataset data[2], in
     OCT_TRY_OUT(oct_alloc(&p.image, (size_t)threads, sizeof *p.image));
     OCT_TRY_OUT(oct_alloc(&p.map, (size_t)threads, sizeof *p.map));
     OCT_TRY_OUT(oct_alloc(&p.block, BLOCK, sizeof *p.block));
-    OCT_TRY_OUT(read_all(&p, which == OCT_TEST ? data[OCT_TRAIN].count : 0,
-                         data[OCT_TRAIN].count + data[OCT_TEST].count, said));
+    OCT_TRY_OUT(survey_samples(&p, which == OCT_TEST ? data[OCT_TRAIN].count : 0,
+                               data[OCT_TRAIN].count + data[OCT_TEST].count, report));
     finish_channels(&p);
     status = count_sizes(split);
 out:
@@ -333,11 +334,11 @@ static oct_status find_equal(oct_survey *s)
 }
 
 oct_status oct_survey_make(oct_survey *survey, const oct_dataset data[2],
-                           void (*said)(int64_t done, int64_t all))
+                           void (*report)(int64_t done, int64_t all))
 {
     *survey = (oct_survey){0};
-    oct_status status = survey_split(survey, data, OCT_TRAIN, said);
-    if (status == OCT_OK) status = survey_split(survey, data, OCT_TEST, said);
+    oct_status status = survey_split(survey, data, OCT_TRAIN, report);
+    if (status == OCT_OK) status = survey_split(survey, data, OCT_TEST, report);
     if (status == OCT_OK) status = find_equal(survey);
     if (status != OCT_OK) oct_survey_free(survey);
     return status;

@@ -23,11 +23,6 @@ typedef struct image_file {
     oct_image sample; /* type and size of the file's images */
 } image_file;
 
-static int64_t big_endian(const uint8_t *b)
-{
-    return (int64_t)b[0] << 24 | (int64_t)b[1] << 16 | (int64_t)b[2] << 8 | (int64_t)b[3];
-}
-
 /* Does it begin as IDX files of bytes in 3 or 4 dimensions? */
 static bool is_idx(const image_file *f)
 {
@@ -37,7 +32,7 @@ static bool is_idx(const image_file *f)
 }
 
 /* Inflates what is gzipped; of an IDX file, which is read elsewhere, only the beginning. */
-static oct_status read_all(image_file *f)
+static oct_status inflate_file(image_file *f)
 {
     struct stat info;
     OCT_CHECK(stat(f->path, &info) == 0, OCT_DATA, "%s: %s", f->path, strerror(errno));
@@ -83,7 +78,7 @@ static oct_status check_size(const char *name, const oct_image_wanted *m, int64_
     return OCT_OK;
 }
 
-static oct_status take_size(image_file *f, int64_t h, int64_t w, int64_t c)
+static oct_status accept_size(image_file *f, int64_t h, int64_t w, int64_t c)
 {
     OCT_TRY(check_size(f->path, f->wanted, h, w, c));
     f->sample.h = h;
@@ -93,7 +88,7 @@ static oct_status take_size(image_file *f, int64_t h, int64_t w, int64_t c)
 }
 
 /* Reads a number of a PNM header; comments run from # to the end of the line. -1 if there is none. */
-static int64_t pnm_number(const image_file *f, size_t *at)
+static int64_t read_pnm_number(const image_file *f, size_t *at)
 {
     int64_t value = -1;
     while (*at < f->size && (strchr(" \t\r\n#", f->bytes[*at]) && f->bytes[*at])) {
@@ -107,16 +102,17 @@ static int64_t pnm_number(const image_file *f, size_t *at)
     return value;
 }
 
-static oct_status find_pnm(image_file *f, size_t *begin, int64_t *images)
+static oct_status read_pnm_header(image_file *f, size_t *begin, int64_t *images)
 {
     int64_t c = f->bytes[1] == '6' ? 3 : 1;
     *begin = 2;
-    int64_t w = pnm_number(f, begin), h = pnm_number(f, begin), most = pnm_number(f, begin);
+    int64_t w = read_pnm_number(f, begin), h = read_pnm_number(f, begin),
+            most = read_pnm_number(f, begin);
     OCT_CHECK(w > 0 && h > 0 && most > 0, OCT_DATA, "%s: the PGM or PPM header is damaged",
               f->path);
     OCT_CHECK(most == 255, OCT_DATA, "%s: values up to %" PRId64 "; convert it to 8 bits (255)",
               f->path, most);
-    OCT_TRY(take_size(f, h, w, c));
+    OCT_TRY(accept_size(f, h, w, c));
     *begin += 1; /* one white space */
     OCT_CHECK(f->size >= *begin + (size_t)(h * w * c), OCT_DATA, "%s: the image is cut short",
               f->path);
@@ -124,23 +120,7 @@ static oct_status find_pnm(image_file *f, size_t *begin, int64_t *images)
     return OCT_OK;
 }
 
-/* CIFAR-10 stores a label, then the planes; the planes become pixels here, in place of the file. */
-enum { CIFAR_PLANE = 32 * 32, CIFAR_IMAGE = 3 * CIFAR_PLANE };
-
-static void take_cifar(image_file *f)
-{
-    size_t images = f->size / (CIFAR_IMAGE + 1);
-    for (size_t i = 0; i < images; i++) {
-        uint8_t planes[CIFAR_IMAGE];
-        memcpy(planes, f->bytes + i * (CIFAR_IMAGE + 1) + 1, CIFAR_IMAGE);
-        for (size_t p = 0; p < CIFAR_PLANE; p++)
-            for (size_t c = 0; c < 3; c++)
-                f->bytes[i * CIFAR_IMAGE + p * 3 + c] = planes[c * CIFAR_PLANE + p];
-    }
-    f->size = images * CIFAR_IMAGE;
-}
-
-static oct_status find_raw(image_file *f, int64_t *images)
+static oct_status count_raw_images(image_file *f, int64_t *images)
 {
     int64_t image = f->wanted->h * f->wanted->w * f->wanted->c;
     OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
@@ -148,11 +128,11 @@ static oct_status find_raw(image_file *f, int64_t *images)
               "x%" PRId64 " = %" PRId64 " bytes each",
               f->path, f->size, f->wanted->h, f->wanted->w, f->wanted->c, image);
     *images = (int64_t)f->size / image;
-    return take_size(f, f->wanted->h, f->wanted->w, f->wanted->c);
+    return accept_size(f, f->wanted->h, f->wanted->w, f->wanted->c);
 }
 
 /* Files that people have, which are no images or none that are decoded here. */
-static oct_status refuse_unknown(const image_file *f)
+static oct_status refuse_unknown_kind(const image_file *f)
 {
     static const struct {
         const char *name, *begin;
@@ -198,13 +178,13 @@ static oct_status check_pictures(const char *path, const oct_image_wanted *wante
 }
 
 /* Pixels take the place of the file that they are decoded from. */
-static oct_status take_encoded(image_file *f, int64_t *images)
+static oct_status decode_picture(image_file *f, int64_t *images)
 {
     const oct_encoded file = {f->bytes, f->size, f->path};
     oct_image image = {0};
     OCT_TRY(check_pictures(f->path, f->wanted));
     oct_status status = oct_image_decode(&image, &file, f->wanted->c);
-    if (status == OCT_OK) status = take_size(f, image.h, image.w, image.c);
+    if (status == OCT_OK) status = accept_size(f, image.h, image.w, image.c);
     if (status == OCT_OK) {
         oct_free(&f->bytes);
         f->bytes = image.data;
@@ -218,7 +198,7 @@ static oct_status take_encoded(image_file *f, int64_t *images)
 
 /* An array of the shape that the model takes is one sample; otherwise its first axis counts samples. Its numbers
  * take the place of the file. */
-static oct_status take_npy(image_file *f, int64_t *images)
+static oct_status read_npy(image_file *f, int64_t *images)
 {
     oct_span span = {.fd = -1, .memory = f->bytes, .size = (int64_t)f->size};
     oct_array array;
@@ -232,7 +212,7 @@ static oct_status take_npy(image_file *f, int64_t *images)
     if (single) array.shape = OCT_SHAPE(1, f->wanted->h, f->wanted->w, f->wanted->c);
     oct_status status = oct_array_sample(&array, s);
     OCT_TRY_OUT(status);
-    OCT_TRY_OUT(take_size(f, s->h, s->w, s->c));
+    OCT_TRY_OUT(accept_size(f, s->h, s->w, s->c));
     *images = array.shape.dim[0];
     OCT_TRY_OUT(
         oct_alloc(&f->bytes, (size_t)(*images * oct_image_numel(s)), oct_dtype_bytes(s->dtype)));
@@ -245,29 +225,37 @@ out:
     return status;
 }
 
-static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
+static oct_status decode_images(image_file *f, size_t *begin, int64_t *images)
 {
     const uint8_t *b = f->bytes;
     *begin = 0;
-    if (f->wanted->raw) return find_raw(f, images);
-    if (oct_image_kind_of(b, f->size)) return take_encoded(f, images);
-    if (f->size >= 6 && memcmp(b, "\x93NUMPY", 6) == 0) return take_npy(f, images);
-    /* IDX labels beside the images have the same name but for one word. */
-    OCT_CHECK(
-        f->size < 8 || memcmp(b, "\0\0\x8\x1", 4) != 0 || (int64_t)f->size != 8 + big_endian(b + 4),
-        OCT_DATA, "%s: is an IDX file of labels; give the one that holds the images", f->path);
+    if (f->wanted->raw) return count_raw_images(f, images);
+    if (oct_image_kind_of(b, f->size)) return decode_picture(f, images);
+    if (f->size >= 6 && memcmp(b, "\x93NUMPY", 6) == 0) return read_npy(f, images);
+    /* IDX labels beside the images have the same name but for one word; their count is big-endian. */
+    const bool labels =
+        f->size >= 8 && memcmp(b, "\0\0\x8\x1", 4) == 0 &&
+        f->size == 8 + ((size_t)b[4] << 24 | (size_t)b[5] << 16 | (size_t)b[6] << 8 | b[7]);
+    OCT_CHECK(!labels, OCT_DATA, "%s: is an IDX file of labels; give the one that holds the images",
+              f->path);
     if (f->size >= 2 && b[0] == 'P' && (b[1] == '5' || b[1] == '6'))
-        return find_pnm(f, begin, images);
+        return read_pnm_header(f, begin, images);
     const bool fits = f->wanted->h == 32 && f->wanted->w == 32 && f->wanted->c == 3;
-    const bool cifar = fits && f->size % (CIFAR_IMAGE + 1) == 0 && f->size % CIFAR_IMAGE != 0;
-    if (!cifar) return refuse_unknown(f);
-    take_cifar(f);
-    return find_raw(f, images);
+    const size_t record = OCT_CIFAR_IMAGE + 1, records = f->size / record; /* a label, and planes */
+    const bool cifar = fits && f->size % record == 0 && f->size % OCT_CIFAR_IMAGE != 0;
+    if (!cifar) return refuse_unknown_kind(f);
+    for (size_t i = 0; i < records; i++) { /* pixels take the place of the file */
+        uint8_t planes[OCT_CIFAR_IMAGE];
+        memcpy(planes, f->bytes + i * record + 1, sizeof planes);
+        oct_cifar_pixels(planes, f->bytes + i * OCT_CIFAR_IMAGE);
+    }
+    f->size = records * OCT_CIFAR_IMAGE;
+    return count_raw_images(f, images);
 }
 
 /* Arrays have the names that the model's recipe gives them, where it reads this format, too. */
-static oct_status open_data(oct_dataset *data, const char *path, const oct_recipe *recipe,
-                            const oct_image_wanted *wanted)
+static oct_status open_data_set(oct_dataset *data, const char *path, const oct_recipe *recipe,
+                                const oct_image_wanted *wanted)
 {
     oct_data_found found;
     OCT_TRY(oct_data_look(path, false, &found));
@@ -286,20 +274,21 @@ static oct_status open_data(oct_dataset *data, const char *path, const oct_recip
     return oct_dataset_open(data, &source, OCT_TEST);
 }
 
-static oct_status open_file(oct_dataset *data, const char *path, const oct_image_wanted *wanted)
+static oct_status open_image_file(oct_dataset *data, const char *path,
+                                  const oct_image_wanted *wanted)
 {
     image_file f = {.path = path, .wanted = wanted, .sample = {.dtype = OCT_U8}};
     oct_status status = OCT_OK;
     size_t begin = 0;
     int64_t images = 0;
-    OCT_TRY_OUT(read_all(&f));
+    OCT_TRY_OUT(inflate_file(&f));
     if (is_idx(&f)) {
         OCT_TRY_OUT(oct_idx_open_images(data, path));
         status = check_size(path, wanted, data->h, data->w, data->c);
         if (status != OCT_OK) oct_dataset_close(data);
         goto out;
     }
-    OCT_TRY_OUT(find_images(&f, &begin, &images));
+    OCT_TRY_OUT(decode_images(&f, &begin, &images));
     OCT_TRY_OUT(oct_memory_make(data, 0, &f.sample, 1));
     oct_free(&data->store);
     if (begin > 0) memmove(f.bytes, f.bytes + begin, f.size - begin);
@@ -315,13 +304,14 @@ oct_status oct_images_open(oct_dataset *data, const char *path, const oct_recipe
                            const oct_image_wanted *wanted)
 {
     struct stat info;
-    /* The ending of its name says whether a file is a data set; a small .npy may be one sample, which open_file finds
+    /* The ending of its name says whether a file is a data set; a small .npy may be one sample, which open_image_file finds
      * out. */
     const bool small_npy =
         oct_ends_with(path, ".npy") && stat(path, &info) == 0 && info.st_size <= FILE_BYTES_MAX;
     const bool data_set = !wanted->raw && oct_data_is(path) && !small_npy;
     *data = (oct_dataset){0};
-    return data_set ? open_data(data, path, recipe, wanted) : open_file(data, path, wanted);
+    return data_set ? open_data_set(data, path, recipe, wanted)
+                    : open_image_file(data, path, wanted);
 }
 
 oct_status oct_images_read(const oct_dataset *data, int64_t i, const char *name,

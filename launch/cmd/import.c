@@ -46,21 +46,6 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static oct_status count_types(const oct_onnx_graph *g, tally *t)
-{
-    OCT_TRY(oct_alloc(&t->type, (size_t)g->num_nodes, sizeof *t->type));
-    OCT_TRY(oct_alloc(&t->count, (size_t)g->num_nodes, sizeof *t->count));
-    for (int64_t i = 0; i < g->num_nodes; i++)
-        t->type[i] = g->nodes[i].type;
-    if (g->num_nodes > 1) qsort(t->type, (size_t)g->num_nodes, sizeof *t->type, by_text);
-    for (int64_t i = 0; i < g->num_nodes; i++) {
-        const bool first = t->types == 0 || strcmp(t->type[t->types - 1], t->type[i]) != 0;
-        if (first) t->type[t->types++] = t->type[i];
-        t->count[t->types - 1]++;
-    }
-    return OCT_OK;
-}
-
 /* Counts what training may change: each tensor once, however many nodes share it. */
 static oct_status count_parameters(network *m)
 {
@@ -214,9 +199,22 @@ static void print_json(const network *m, const tally *t)
 
 static oct_status print_import(const network *m)
 {
+    const oct_onnx_graph *g = &m->graph;
+    const size_t nodes = (size_t)g->num_nodes;
     tally t = {0};
-    oct_status status = count_types(&m->graph, &t);
-    if (status == OCT_OK) m->args->json ? print_json(m, &t) : print_network(m, &t);
+    oct_status status = oct_alloc(&t.type, nodes, sizeof *t.type);
+    OCT_TRY_OUT(status);
+    OCT_TRY_OUT(oct_alloc(&t.count, nodes, sizeof *t.count));
+    for (size_t i = 0; i < nodes; i++)
+        t.type[i] = g->nodes[i].type;
+    if (nodes > 1) qsort(t.type, nodes, sizeof *t.type, by_text);
+    for (size_t i = 0; i < nodes; i++) {
+        const bool first = t.types == 0 || strcmp(t.type[t.types - 1], t.type[i]) != 0;
+        if (first) t.type[t.types++] = t.type[i];
+        t.count[t.types - 1]++;
+    }
+    m->args->json ? print_json(m, &t) : print_network(m, &t);
+out:
     oct_free(&t.type);
     oct_free(&t.count);
     return status;

@@ -19,10 +19,10 @@ enum { GRAPH, TREE, DOT, DATA, DEVICE };
 static json_t *names_json(const char *names)
 {
     json_t *all = names ? json_array() : NULL;
-    for (const char *at = names; at && *at; at += strcspn(at, "\n") + 1) {
-        const size_t bytes = strcspn(at, "\n");
-        json_t *name = json_stringn(at, bytes);
-        json_array_append_new(all, name ? name : json_string(oct_show(at, bytes).text));
+    for (const char *line = names; line && *line; line += strcspn(line, "\n") + 1) {
+        const size_t bytes = strcspn(line, "\n");
+        json_t *name = json_stringn(line, bytes);
+        json_array_append_new(all, name ? name : json_string(oct_show(line, bytes).text));
     }
     return all;
 }
@@ -45,30 +45,26 @@ typedef struct tensors {
     int64_t count, bytes;
 } tensors;
 
-static oct_status print_tensor(tensors *t, const char *path)
-{
-    char shape_text[96];
-    oct_dtype dtype;
-    oct_shape shape;
-    OCT_TRY(oct_h5_look(t->file, path, &dtype, &shape));
-    t->count++;
-    t->bytes += oct_shape_numel(&shape) * (int64_t)oct_dtype_bytes(dtype);
-    oct_shape_text(&shape, shape_text);
-    if (t->json)
-        json_array_append_new(t->json, json_pack("{s:s, s:s, s:s}", "name", path, "dtype",
-                                                 oct_dtype_name(dtype), "shape", shape_text));
-    else
-        oct_print("  %-44s %-4s %s\n", path, oct_dtype_name(dtype), shape_text);
-    return OCT_OK;
-}
-
 static oct_status list_tensors(tensors *t)
 {
     static const char *const groups[] = {"state/", "optimizer/"};
     const char *path;
     for (size_t g = 0; g < OCT_COUNT(groups); g++)
-        for (size_t next = 0; (path = oct_h5_next_dataset(t->file, groups[g], &next));)
-            OCT_TRY(print_tensor(t, path));
+        for (size_t next = 0; (path = oct_h5_next_dataset(t->file, groups[g], &next));) {
+            char shape_text[96];
+            oct_dtype dtype;
+            oct_shape shape;
+            OCT_TRY(oct_h5_look(t->file, path, &dtype, &shape));
+            t->count++;
+            t->bytes += oct_shape_numel(&shape) * (int64_t)oct_dtype_bytes(dtype);
+            oct_shape_text(&shape, shape_text);
+            if (t->json)
+                json_array_append_new(t->json,
+                                      json_pack("{s:s, s:s, s:s}", "name", path, "dtype",
+                                                oct_dtype_name(dtype), "shape", shape_text));
+            else
+                oct_print("  %-44s %-4s %s\n", path, oct_dtype_name(dtype), shape_text);
+        }
     return OCT_OK;
 }
 

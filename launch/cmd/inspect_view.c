@@ -48,8 +48,13 @@ static oct_status build_model(oct_subject *s, const char *path, oct_view view,
 static const char *const view_names[] = {
     [OCT_VIEW_GRAPH] = "graph", [OCT_VIEW_DOT] = "dot", [OCT_VIEW_TREE] = "tree"};
 
-static json_t *quantizers_json(const oct_tensor_quantizer *list, size_t count)
+static oct_status print_json(const oct_subject *s, const char *file, oct_view view,
+                             const char *text)
 {
+    oct_tensor_quantizer *list = NULL;
+    size_t count = 0;
+    const oct_graph *graph = oct_graph_of(s->root);
+    if (graph) OCT_TRY(oct_graph_quantizers(graph, &list, &count));
     char path[256];
     json_t *array = json_array();
     for (size_t i = 0; i < count; i++) {
@@ -62,20 +67,10 @@ static json_t *quantizers_json(const oct_tensor_quantizer *list, size_t count)
                              fq->qconfig.observer->name, "scale", (double)q.scale, "zero_point",
                              (int)q.zero_point, "updates", (json_int_t)*fq->updates));
     }
-    return array;
-}
-
-static oct_status print_json(const oct_subject *s, const char *path, oct_view view,
-                             const char *text)
-{
-    oct_tensor_quantizer *list = NULL;
-    size_t count = 0;
-    const oct_graph *graph = oct_graph_of(s->root);
-    if (graph) OCT_TRY(oct_graph_quantizers(graph, &list, &count));
-    oct_print_json(json_pack("{s:s, s:s, s:b, s:s, s:o}", "kind", oct_file_kind_name(s->kind),
-                             "file", path, "prepared", graph != NULL, view_names[view], text,
-                             "quantizers", quantizers_json(list, count)));
     oct_free(&list);
+    oct_print_json(json_pack("{s:s, s:s, s:b, s:s, s:o}", "kind", oct_file_kind_name(s->kind),
+                             "file", file, "prepared", graph != NULL, view_names[view], text,
+                             "quantizers", array));
     return OCT_OK;
 }
 

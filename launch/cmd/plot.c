@@ -24,17 +24,17 @@ typedef struct request {
 } request;
 
 /* The two curves of a key: of training batches and of evaluations. */
-typedef struct pair {
+typedef struct curve_pair {
     oct_series training, evaluation;
-} pair;
+} curve_pair;
 
-static void free_pair(pair *p)
+static void free_pair(curve_pair *p)
 {
     oct_series_free(&p->training);
     oct_series_free(&p->evaluation);
 }
 
-static oct_status read_pair(pair *p, const oct_page_run *run, const char *key)
+static oct_status read_pair(curve_pair *p, const oct_page_run *run, const char *key)
 {
     OCT_TRY(oct_series_of(&p->training, oct_page_run_records(run, "step"), NULL, key));
     OCT_TRY(oct_series_of(&p->evaluation, oct_page_run_records(run, "eval"), NULL, key));
@@ -44,14 +44,14 @@ static oct_status read_pair(pair *p, const oct_page_run *run, const char *key)
 
 /* Names of the keys that have numbers. */
 
-static bool is_name(const request *r, const char *word)
+static bool is_known_key(const request *r, const char *word)
 {
     for (size_t i = 0; i < r->names; i++)
         if (strcmp(r->name[i], word) == 0) return true;
     return false;
 }
 
-static void add_names(request *r, json_t *record)
+static void add_known_keys(request *r, json_t *record)
 {
     static const char *const places[] = {"step", "epoch", "images", "correct"};
     const char *name;
@@ -61,13 +61,13 @@ static void add_names(request *r, json_t *record)
         bool is_place = false;
         for (size_t i = 0; i < OCT_COUNT(places); i++)
             is_place = is_place || strcmp(places[i], name) == 0;
-        if (json_is_number(value) && !is_place && !is_name(r, name) && r->names < NAMES_MAX &&
+        if (json_is_number(value) && !is_place && !is_known_key(r, name) && r->names < NAMES_MAX &&
             strlen(name) < KEY_BYTES)
             snprintf(r->name[r->names++], KEY_BYTES, "%s", name);
     }
 }
 
-static oct_status unknown(const request *r, const char *word)
+static oct_status report_unknown_word(const request *r, const char *word)
 {
     char hint[OCT_HINT_BYTES];
     const char *names[NAMES_MAX];
@@ -104,28 +104,28 @@ static oct_status read_words(request *r, const oct_args *args)
     struct stat info;
     OCT_TRY(open_run(r, args->word[0]));
     json_t *eval = oct_page_run_record(&r->run[0], "eval");
-    add_names(r, oct_page_run_record(&r->run[0], "step"));
-    add_names(r, eval);
-    add_names(r, json_object_get(eval, "metrics"));
+    add_known_keys(r, oct_page_run_record(&r->run[0], "step"));
+    add_known_keys(r, eval);
+    add_known_keys(r, json_object_get(eval, "metrics"));
     for (size_t i = 1; i < args->num_words; i++) {
         const char *word = args->word[i];
-        if (is_name(r, word)) {
+        if (is_known_key(r, word)) {
             OCT_CHECK(r->keys < KEYS_MAX, OCT_USAGE, "command line: at most %d figures at a time",
                       KEYS_MAX);
             r->key[r->keys++] = word;
         } else {
-            if (stat(word, &info) != 0) return unknown(r, word);
+            if (stat(word, &info) != 0) return report_unknown_word(r, word);
             OCT_CHECK(r->runs < RUNS_MAX, OCT_USAGE, "command line: %s: two runs at most", word);
             OCT_TRY(open_run(r, word));
         }
     }
-    if (!r->keys) r->key[r->keys++] = is_name(r, "loss") ? "loss" : r->name[0];
+    if (!r->keys) r->key[r->keys++] = is_known_key(r, "loss") ? "loss" : r->name[0];
     return OCT_OK;
 }
 
 static oct_status plot_key(const request *r, const char *key, const oct_terminal *terminal)
 {
-    pair pairs[RUNS_MAX] = {0};
+    curve_pair pairs[RUNS_MAX] = {0};
     oct_text text = {0};
     const oct_plot_spans spans = oct_plot_spans_of(r->run[0].records);
     oct_plot plot = {.title = key,
@@ -160,11 +160,11 @@ out:
     return status;
 }
 
-static oct_status run_json(const request *r, int run, json_t *runs)
+static oct_status add_run_json(const request *r, int run, json_t *runs)
 {
     json_t *figures = json_object();
     for (size_t k = 0; k < r->keys; k++) {
-        pair p = {0};
+        curve_pair p = {0};
         oct_status status = read_pair(&p, &r->run[run], r->key[k]);
         if (status == OCT_OK)
             json_object_set_new(figures, r->key[k],
@@ -213,7 +213,7 @@ static oct_status run_plot(const oct_args *args)
     json_t *runs = args->json ? json_array() : NULL;
     oct_status status = read_words(r, args);
     for (int run = 0; runs && run < r->runs && status == OCT_OK; run++)
-        status = run_json(r, run, runs);
+        status = add_run_json(r, run, runs);
     for (size_t k = 0; !runs && k < r->keys && status == OCT_OK; k++)
         status = plot_key(r, r->key[k], &terminal);
     if (runs && status == OCT_OK)

@@ -232,44 +232,38 @@ static oct_status list_overrides(overrides *o, const oct_args *args, bool onnx)
     return OCT_OK;
 }
 
-static oct_status write_onnx_recipe(const char *path, overrides *o, oct_text *text)
+static oct_status read_onnx_recipe(oct_recipe *recipe, const oct_args *args, overrides *o)
 {
+    const char *path = args->word[0];
     oct_onnx_graph graph = {0};
+    oct_text text = {0};
     void *bytes = NULL;
     size_t size;
     oct_status status = OCT_OK;
+    OCT_CHECK(data_word(args) || is_given(args, "data.path="), OCT_USAGE,
+              "command line: %s alone has no data to watch; name them after it: octet calibrate "
+              "%s pictures",
+              path, path);
     OCT_TRY(oct_onnx_load(path, &bytes, &size));
     const oct_onnx_source source = {.path = path, .bytes = bytes, .size = size};
     OCT_TRY_OUT(oct_onnx_read_bytes(&graph, &source));
     OCT_TRY_OUT(oct_onnx_fold(&graph, 0, 0, 0));
+    OCT_TRY_OUT(oct_import_recipe(&graph, path, path, false, &text));
     /* The network itself says how many outputs it has, which labels would say otherwise. */
     const oct_onnx_value *y = &graph.values[graph.outputs[0]];
     int64_t outputs = 1;
     for (int i = 1; i < y->ndim; i++)
         outputs = y->dim[i] > 0 && outputs <= OCT_CLASSES_MAX ? outputs * y->dim[i] : 0;
-    if (graph.num_outputs == 1 && y->known && y->ndim >= 2 && outputs >= 1)
-        snprintf(o->classes, sizeof o->classes, "data.classes=%lld", (long long)outputs);
-    status = oct_import_recipe(&graph, path, path, false, text);
-out:
-    oct_onnx_free(&graph);
-    oct_free(&bytes);
-    return status;
-}
-
-static oct_status read_onnx_recipe(oct_recipe *recipe, const oct_args *args, overrides *o)
-{
-    oct_text text = {0};
-    const char *path = args->word[0];
-    OCT_CHECK(data_word(args) || is_given(args, "data.path="), OCT_USAGE,
-              "command line: %s alone has no data to watch; name them after it: octet calibrate "
-              "%s pictures",
-              path, path);
-    oct_status status = write_onnx_recipe(path, o, &text);
+    const bool known = graph.num_outputs == 1 && y->known && y->ndim >= 2 && outputs >= 1;
     bool no_goal = false; /* given, or found */
     for (size_t i = 0; i < o->count; i++)
         no_goal = no_goal || strcmp(o->word[i], "data.goal=none") == 0;
-    if (no_goal && o->classes[0]) add_unless_given(o, args, o->classes);
-    if (status == OCT_OK) status = oct_recipe_read(recipe, path, text.data, o->word, o->count);
+    snprintf(o->classes, sizeof o->classes, "data.classes=%lld", (long long)outputs);
+    if (no_goal && known) add_unless_given(o, args, o->classes);
+    status = oct_recipe_read(recipe, path, text.data, o->word, o->count);
+out:
+    oct_onnx_free(&graph);
+    oct_free(&bytes);
     oct_text_free(&text);
     return status;
 }

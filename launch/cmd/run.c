@@ -191,9 +191,12 @@ out:
     return status;
 }
 
-/* The recipe in the model knows what its evaluation makes of samples, and what it learned. */
-static oct_status read_recipe(running *r)
+static oct_status prepare_input(running *r)
 {
+    const oct_program *program = &r->model->program;
+    const oct_value *in = &program->values[program->inputs[0]];
+    r->answer = (oct_answer){
+        .in = in, .out = &program->values[program->output], .names = r->model->class_names};
     const char *path = r->args->word[0];
     const oct_status status = oct_recipe_read(&r->recipe, path, r->model->recipe, NULL, 0);
     if (status == OCT_USAGE)
@@ -205,16 +208,6 @@ static oct_status read_recipe(running *r)
               "command line: --output writes a map of classes, but data.goal of %s is %s; leave "
               "it out",
               path, oct_registry_name(&oct_goal_kind_table, r->recipe.data_goal));
-    return OCT_OK;
-}
-
-static oct_status prepare_input(running *r)
-{
-    const oct_program *program = &r->model->program;
-    const oct_value *in = &program->values[program->inputs[0]];
-    r->answer = (oct_answer){
-        .in = in, .out = &program->values[program->output], .names = r->model->class_names};
-    OCT_TRY(read_recipe(r));
     r->wanted =
         (oct_image_wanted){.h = in->h,
                            .w = in->w,
@@ -233,38 +226,31 @@ static oct_status prepare_input(running *r)
     return oct_runtime_create(&r->runtime, program, 1, &oct_module_fallbacks);
 }
 
-static oct_status run_model(const oct_model *model, const oct_args *args)
+static oct_status run_int8_model(const oct_args *args)
 {
-    running r = {.args = args, .model = model};
-    const char *file = args->option[OUTPUT].text;
-    oct_status status = prepare_input(&r);
-    const char *input = args->option[INPUT].text;
-    for (size_t i = 0; i < count_paths(args) && status == OCT_OK; i++)
-        status = run_path(&r, !input ? args->word[1 + i] : i == 0 ? input : args->word[i]);
+    const char *path = args->word[0], *input = args->option[INPUT].text;
+    oct_model model = {0};
+    running r = {.args = args, .model = &model};
+    oct_status status = OCT_OK;
+    OCT_CHECK(count_paths(args) > 0, OCT_USAGE,
+              "command line: --input is missing; write octet run %s --input PATH", path);
+    OCT_TRY(oct_file_need_model(path));
+    OCT_TRY(oct_model_load(&model, path));
+    OCT_TRY_OUT(oct_model_check_runnable(&model, path));
+    OCT_TRY_OUT(prepare_input(&r));
+    for (size_t i = 0; i < count_paths(args); i++)
+        OCT_TRY_OUT(run_path(&r, !input ? args->word[1 + i] : i == 0 ? input : args->word[i]));
     const double each_ms = 1e3 * r.seconds / (double)oct_max_i64(r.done, 1);
-    if (status == OCT_OK && file && !args->json)
-        oct_print("%s: the class of each pixel as its grey value\n", file);
-    if (status == OCT_OK)
-        args->json ? oct_print("], \"ms_per_image\": %.9g}\n", each_ms)
-                   : oct_print("%.3f ms an image\n", each_ms);
+    if (args->option[OUTPUT].given && !args->json)
+        oct_print("%s: the class of each pixel as its grey value\n", args->option[OUTPUT].text);
+    args->json ? oct_print("], \"ms_per_image\": %.9g}\n", each_ms)
+               : oct_print("%.3f ms an image\n", each_ms);
+out:
     oct_runtime_destroy(&r.runtime);
     oct_recipe_free(&r.recipe);
     oct_image_free(&r.image);
     oct_free(&r.x);
     oct_free(&r.y);
-    return status;
-}
-
-static oct_status run_int8_model(const oct_args *args)
-{
-    const char *path = args->word[0];
-    oct_model model = {0};
-    OCT_CHECK(count_paths(args) > 0, OCT_USAGE,
-              "command line: --input is missing; write octet run %s --input PATH", path);
-    OCT_TRY(oct_file_need_model(path));
-    OCT_TRY(oct_model_load(&model, path));
-    oct_status status = oct_model_check_runnable(&model, path);
-    if (status == OCT_OK) status = run_model(&model, args);
     oct_model_free(&model);
     return status;
 }

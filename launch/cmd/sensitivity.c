@@ -15,26 +15,19 @@ typedef struct survey {
     oct_sensitivity table;
 } survey;
 
-/* Only a table is replaced: a mistyped name must not cost a file, nor may it be found after the
- * measurement. */
-static oct_status check_output(const oct_args *args)
-{
-    if (!args->option[OUTPUT].given) return OCT_OK;
-    const char *path = args->option[OUTPUT].text;
-    bool is_table;
-    if (!oct_file_exists(path)) return OCT_OK;
-    OCT_TRY(oct_sensitivity_is(path, &is_table));
-    OCT_CHECK(is_table, OCT_USAGE,
-              "command line: -o %s: already exists and is not a sensitivity table; choose another "
-              "file name",
-              path);
-    return OCT_OK;
-}
-
 static oct_status open_checkpoint(survey *s)
 {
+    const char *output = s->args->option[OUTPUT].text;
+    bool is_table;
     oct_phase phase;
-    OCT_TRY(check_output(s->args));
+    /* Only a table is replaced: a mistyped name must not cost a file, nor may it be found after the measurement. */
+    if (output && oct_file_exists(output)) {
+        OCT_TRY(oct_sensitivity_is(output, &is_table));
+        OCT_CHECK(is_table, OCT_USAGE,
+                  "command line: -o %s: already exists and is not a sensitivity table; choose "
+                  "another file name",
+                  output);
+    }
     OCT_TRY(oct_subject_open(&s->subject, s->args->word[0],
                              OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
                              "sensitivity takes a checkpoint or a run folder"));

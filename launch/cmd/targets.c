@@ -3,66 +3,52 @@
 #include "launch/cmd/command.h"
 #include "quant/target/target.h"
 
-/* A row of words that a label begins, in lines of at most 100 characters. */
-static oct_status add_words(oct_text *out, const char *label, const char *words)
+/* Prints a row of words after a label, in lines of at most 100 characters. */
+static void print_words(const char *label, const char *words)
 {
     enum { LEFT = 15, LINE = 100 };
-    const char *at = words;
-    while (*at) {
-        size_t length = strlen(at);
+    for (const char *rest = words; *rest;) {
+        size_t length = strlen(rest);
         if (length > LINE - LEFT) {
             length = LINE - LEFT;
-            while (length > 1 && at[length] != ' ')
+            while (length > 1 && rest[length] != ' ')
                 length--;
         }
-        OCT_TRY(oct_text_add(out, "  %-12s %.*s\n", at == words ? label : "", (int)length, at));
-        at += length + (at[length] == ' ');
+        oct_print("  %-12s %.*s\n", rest == words ? label : "", (int)length, rest);
+        rest += length + (rest[length] == ' ');
     }
-    return OCT_OK;
 }
 
-static oct_status add_names(oct_text *out, const char *label, const char *const *names)
+static oct_status print_names(const char *label, const char *const *names)
 {
     oct_text row = {0};
     oct_status status = OCT_OK;
     for (; status == OCT_OK && names && *names; names++)
         status = oct_text_add(&row, "%s%s", row.length ? ", " : "", *names);
-    if (status == OCT_OK && row.length) status = add_words(out, label, row.data);
+    if (status == OCT_OK && row.length) print_words(label, row.data);
     oct_text_free(&row);
     return status;
 }
 
-static oct_status add_target(oct_text *out, const oct_target *target)
+static oct_status print_target(const oct_target *target)
 {
     char channels[32];
     snprintf(channels, sizeof channels, "%lld", (long long)target->max_channels);
-    OCT_TRY(oct_text_add(out, "%s%s: %s\n", out->length ? "\n" : "", target->name, target->help));
-    OCT_TRY(add_words(out, "codes", target->codes));
-    OCT_TRY(add_words(out, "rounding", target->rounding));
-    OCT_TRY(add_words(out, "refused", target->refused));
-    OCT_TRY(add_names(out, "no fusion", target->no_fusions));
-    OCT_TRY(add_names(out, "float stay", target->no_ops));
-    OCT_TRY(add_names(out, "one scale", target->one_scale));
-    OCT_TRY(add_names(out, "float result", target->float_outputs));
-    OCT_TRY(add_names(out, "per tensor", target->per_tensor));
-    OCT_TRY(add_words(out, "16 bits", target->wide_codes ? "yes" : "no"));
-    OCT_TRY(add_words(out, "channels", channels));
-    OCT_TRY(add_words(out, "runs on", target->runs));
-    return add_words(out, "shown by", target->proof);
-}
-
-static oct_status print_targets(const oct_target *only)
-{
-    oct_text text = {0};
-    oct_status status = OCT_OK;
-    for (size_t i = 0; status == OCT_OK && i < oct_registry_count(&oct_target_id_table); i++)
-        if (!only || only == oct_target_at(i)) status = add_target(&text, oct_target_at(i));
-    if (status == OCT_OK)
-        oct_print("%s\nA target is a value of the recipe key quant.target. A model is trained "
-                  "for one: its rounding is\nlearned, and convert refuses another.\n",
-                  text.data);
-    oct_text_free(&text);
-    return status;
+    oct_print("%s: %s\n", target->name, target->help);
+    print_words("codes", target->codes);
+    print_words("rounding", target->rounding);
+    print_words("refused", target->refused);
+    OCT_TRY(print_names("no fusion", target->no_fusions));
+    OCT_TRY(print_names("float stay", target->no_ops));
+    OCT_TRY(print_names("one scale", target->one_scale));
+    OCT_TRY(print_names("float result", target->float_outputs));
+    OCT_TRY(print_names("per tensor", target->per_tensor));
+    print_words("16 bits", target->wide_codes ? "yes" : "no");
+    print_words("channels", channels);
+    print_words("runs on", target->runs);
+    print_words("shown by", target->proof);
+    oct_print("\n");
+    return OCT_OK;
 }
 
 static json_t *names_of(const char *const *names)
@@ -103,8 +89,14 @@ static oct_status run_targets(const oct_args *args)
             return OCT_USAGE;
         }
     }
-    if (!args->json) return print_targets(only);
-    print_json(only);
+    if (args->json) {
+        print_json(only);
+        return OCT_OK;
+    }
+    for (size_t i = 0; i < oct_registry_count(&oct_target_id_table); i++)
+        if (!only || only == oct_target_at(i)) OCT_TRY(print_target(oct_target_at(i)));
+    oct_print("A target is a value of the recipe key quant.target. A model is trained for one: its "
+              "rounding is\nlearned, and convert refuses another.\n");
     return OCT_OK;
 }
 

@@ -60,7 +60,7 @@ static bool fits_target(const oct_program *p, const oct_step *s, const oct_targe
 }
 
 /* Names the key of the recipe that says something else of the model than the model itself; NULL: there is none. */
-static const char *contradiction(const oct_model *m, const oct_recipe *r)
+static const char *find_contradiction(const oct_model *m, const oct_recipe *r)
 {
     const oct_program *p = &m->program;
     const oct_target *target = oct_target_at(r->quant_target);
@@ -84,7 +84,7 @@ oct_status oct_model_check_recipe(const oct_model *model, const char *path)
     oct_recipe recipe;
     if (!model->recipe || !*model->recipe) return OCT_OK; /* of a program of one's own */
     OCT_TRY(oct_recipe_read(&recipe, path, model->recipe, NULL, 0));
-    const char *key = contradiction(model, &recipe);
+    const char *key = find_contradiction(model, &recipe);
     oct_recipe_free(&recipe);
     OCT_CHECK(
         !key, OCT_DATA,
@@ -156,8 +156,8 @@ static oct_example example_of(const oct_dataset *data)
 /* Golden vectors of the program. */
 
 /* user: the digests of one image, num_values x DIGEST. */
-static void take_value(void *user, int64_t value, const oct_step *step, const void *data,
-                       size_t bytes)
+static void digest_value(void *user, int64_t value, const oct_step *step, const void *data,
+                         size_t bytes)
 {
     (void)step;
     oct_sha256(data, bytes, (uint8_t *)user + value * DIGEST);
@@ -180,9 +180,9 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
             const oct_value *value = &program->values[program->inputs[k]];
             input[k] = at;
             at += oct_value_numel(value);
-            take_value(own, program->inputs[k], NULL, input[k], oct_value_bytes(value));
+            digest_value(own, program->inputs[k], NULL, input[k], oct_value_bytes(value));
         }
-        OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, take_value, own));
+        OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, digest_value, own));
     }
 out:
     oct_free(&output);
@@ -357,13 +357,13 @@ static oct_status convert_root(oct_model *model, const oct_conversion *conversio
     return status;
 }
 
-/* The outputs of this rank's samples, from both. */
-typedef struct both {
+/* The outputs of this rank's samples, from both models. */
+typedef struct both_outputs {
     oct_outputs qat, int8;
     int64_t numel; /* of a sample's output */
-} both;
+} both_outputs;
 
-static oct_status evaluate_qat_and_int8(both *b, const oct_model *model,
+static oct_status evaluate_qat_and_int8(both_outputs *b, const oct_model *model,
                                         const oct_conversion *conversion,
                                         const oct_collective *group)
 {
@@ -377,7 +377,7 @@ static oct_status evaluate_qat_and_int8(both *b, const oct_model *model,
     return oct_program_evaluate(&model->program, recipe, data, batch, &b->int8);
 }
 
-static oct_status compare_logits(oct_certificate *certificate, const both *b,
+static oct_status compare_logits(oct_certificate *certificate, const both_outputs *b,
                                  oct_conversion *conversion, const oct_collective *group)
 {
     const oct_recipe *recipe = conversion->recipe;
@@ -409,7 +409,7 @@ static oct_status compare_logits(oct_certificate *certificate, const both *b,
     return OCT_OK;
 }
 
-static oct_status digest_logits(oct_certificate *certificate, const both *b,
+static oct_status digest_logits(oct_certificate *certificate, const both_outputs *b,
                                 const oct_collective *group)
 {
     float *all = NULL;
@@ -426,7 +426,7 @@ out:
 
 oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group)
 {
-    both b = {0};
+    both_outputs b = {0};
     *model = (oct_model){0};
     if (conversion->outputs) *conversion->outputs = (oct_outputs){0};
 

@@ -62,11 +62,11 @@ static int64_t bytes_reached(const oct_program *program, const int64_t *offsets,
     return end;
 }
 
-static oct_status find_figures(oct_device *d)
+oct_status oct_device_of(oct_device *d, const oct_program *program)
 {
-    const oct_program *program = d->program;
     int64_t *offsets = NULL, *last = NULL, *constants = NULL;
-    oct_status status;
+    oct_status status = OCT_OK;
+    *d = (oct_device){.program = program};
     OCT_TRY_OUT(oct_alloc(&d->of, (size_t)program->num_steps, sizeof *d->of));
     OCT_TRY_OUT(oct_alloc(&offsets, (size_t)program->num_values, sizeof *offsets));
     OCT_TRY_OUT(oct_alloc(&last, (size_t)program->num_values, sizeof *last));
@@ -76,29 +76,22 @@ static oct_status find_figures(oct_device *d)
     oct_find_last_uses(program, last);
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        d->of[i][OCT_DEVICE_FLASH] =
-            constants[i] < 0 ? oct_step_bytes(program, step) : constants[i];
-        d->of[i][OCT_DEVICE_SCRATCH] = bytes_reached(program, offsets, last, i);
+        int64_t *figure = d->of[i];
+        figure[OCT_DEVICE_FLASH] = constants[i] < 0 ? oct_step_bytes(program, step) : constants[i];
+        figure[OCT_DEVICE_SCRATCH] = bytes_reached(program, offsets, last, i);
         /* Of codes and weights; of a transposed convolution without those of the zeros that dilate its input. */
         if (oct_step_type_of(step->kind)->weights)
-            d->of[i][OCT_DEVICE_PRODUCTS] =
+            figure[OCT_DEVICE_PRODUCTS] =
                 oct_conv_out_numel(&step->conv.shape) * oct_conv_depth(&step->conv.shape) /
                 (oct_max_i64(step->conv.input_step_h, 1) * oct_max_i64(step->conv.input_step_w, 1));
-        d->all[OCT_DEVICE_FLASH] += d->of[i][OCT_DEVICE_FLASH];
-        d->all[OCT_DEVICE_PRODUCTS] += d->of[i][OCT_DEVICE_PRODUCTS];
+        d->all[OCT_DEVICE_FLASH] += figure[OCT_DEVICE_FLASH];
+        d->all[OCT_DEVICE_PRODUCTS] += figure[OCT_DEVICE_PRODUCTS];
     }
 out:
     oct_free(&offsets);
     oct_free(&last);
     oct_free(&constants);
-    return status;
-}
-
-oct_status oct_device_of(oct_device *device, const oct_program *program)
-{
-    *device = (oct_device){.program = program};
-    const oct_status status = find_figures(device);
-    if (status != OCT_OK) oct_device_free(device);
+    if (status != OCT_OK) oct_device_free(d);
     return status;
 }
 
@@ -113,14 +106,14 @@ oct_status oct_device_largest(const oct_device *d, oct_device_figure figure, oct
     int64_t best[SHOWN];
     int count = 0;
     for (int64_t i = 0; i < d->program->num_steps; i++) {
-        int at = count;
-        while (at > 0 && d->of[best[at - 1]][figure] < d->of[i][figure])
-            at--;
-        if (at == SHOWN || d->of[i][figure] == 0) continue;
+        int rank = count; /* of the step among the largest so far */
+        while (rank > 0 && d->of[best[rank - 1]][figure] < d->of[i][figure])
+            rank--;
+        if (rank == SHOWN || d->of[i][figure] == 0) continue;
         if (count < SHOWN) count++;
-        for (int k = count - 1; k > at; k--)
+        for (int k = count - 1; k > rank; k--)
             best[k] = best[k - 1];
-        best[at] = i;
+        best[rank] = i;
     }
     for (int k = 0; k < count; k++)
         OCT_TRY(oct_text_add(text, "%s%s %.0f %%", k ? ", " : "", d->program->steps[best[k]].name,

@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "launch/base/meter.h"
+#include "launch/base/output.h"
 #include "launch/session/build.h"
 #include "launch/deploy/certificate.h"
 #include "launch/evaluate/evaluate.h"
@@ -34,7 +35,7 @@ typedef struct reading {
     int64_t done;
 } reading;
 
-static oct_status fetch(void *user, int64_t i, float *input)
+static oct_status fetch_sample(void *user, int64_t i, float *input)
 {
     reading *r = user;
     oct_meter_show(&r->meter, r->done++);
@@ -42,12 +43,6 @@ static oct_status fetch(void *user, int64_t i, float *input)
 }
 
 /* The document. */
-
-/* JSON knows no infinity: null says that nothing differs, or that the value is unknown. */
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
 
 static json_t *histogram_json(const oct_spread *spread)
 {
@@ -58,15 +53,16 @@ static json_t *histogram_json(const oct_spread *spread)
                      oct_spread_to(spread), "counts", counts);
 }
 
-static double share(int64_t part, int64_t all)
+static double share_of(int64_t part, int64_t all)
 {
     return all > 0 ? (double)part / (double)all : 0;
 }
 
 static json_t *distance_json(const oct_layer_distance *d)
 {
-    return json_pack("{s:o, s:o, s:o}", "sqnr_db", number(oct_error_sqnr(&d->sums)), "cosine",
-                     number(oct_error_cosine(&d->sums)), "max_error", number(d->max_error));
+    return json_pack("{s:o, s:o, s:o}", "sqnr_db", oct_json_number(oct_error_sqnr(&d->sums)),
+                     "cosine", oct_json_number(oct_error_cosine(&d->sums)), "max_error",
+                     oct_json_number(d->max_error));
 }
 
 static json_t *output_json(const oct_value *value, const oct_layer_figures *f)
@@ -76,15 +72,15 @@ static json_t *output_json(const oct_value *value, const oct_layer_figures *f)
     if (!f->known) return json_null();
     json_t *output = f->referred ? distance_json(&f->reference) : distance_json(&f->same_weights);
     json_object_update_new(
-        output,
-        json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o}", "bits", bits, "scale",
-                  codes ? json_real((double)value->q.scale) : json_null(), "zero_point",
-                  codes ? json_integer(value->q.zero_point) : json_null(), "qmin",
-                  codes ? json_integer(value->q.qmin) : json_null(), "qmax",
-                  codes ? json_integer(value->q.qmax) : json_null(), "min",
-                  number((double)f->spread.min), "max", number((double)f->spread.max), "clipped",
-                  share(f->clipped, f->values), "histogram", histogram_json(&f->spread),
-                  "unquantized", distance_json(&f->same_weights)));
+        output, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o}", "bits", bits,
+                          "scale", codes ? json_real((double)value->q.scale) : json_null(),
+                          "zero_point", codes ? json_integer(value->q.zero_point) : json_null(),
+                          "qmin", codes ? json_integer(value->q.qmin) : json_null(), "qmax",
+                          codes ? json_integer(value->q.qmax) : json_null(), "min",
+                          oct_json_number((double)f->spread.min), "max",
+                          oct_json_number((double)f->spread.max), "clipped",
+                          share_of(f->clipped, f->values), "histogram", histogram_json(&f->spread),
+                          "unquantized", distance_json(&f->same_weights)));
     return output;
 }
 
@@ -96,17 +92,18 @@ static oct_status weight_json(const oct_module *module, json_t **weight)
     OCT_TRY(oct_weight_figures_of((const oct_qat_conv *)module, &f));
     *weight = json_pack("{s:i, s:f, s:f, s:o, s:o, s:f, s:o, s:o}", "bits", 8, "scale_min",
                         (double)f.scale_min, "scale_max", (double)f.scale_max, "min",
-                        number((double)f.spread.min), "max", number((double)f.spread.max),
-                        "clipped", share(f.clipped, f.values), "histogram",
-                        histogram_json(&f.spread), "sqnr_db", number(oct_error_sqnr(&f.sums)));
+                        oct_json_number((double)f.spread.min), "max",
+                        oct_json_number((double)f.spread.max), "clipped",
+                        share_of(f.clipped, f.values), "histogram", histogram_json(&f.spread),
+                        "sqnr_db", oct_json_number(oct_error_sqnr(&f.sums)));
     return OCT_OK;
 }
 
-static oct_status layer_json(const oct_layer_stats *stats, int64_t number_of,
+static oct_status layer_json(const oct_layer_stats *stats, int64_t index,
                              const oct_layer_figures *f, json_t **layer)
 {
     const oct_program *program = stats->program;
-    const oct_step *step = &program->steps[number_of];
+    const oct_step *step = &program->steps[index];
     const oct_value *value = oct_step_output(program, step);
     const oct_module *module = oct_module_find(stats->model, step->name);
     /* A convolution has the type of its float layer. */
@@ -126,15 +123,15 @@ static oct_status layer_json(const oct_layer_stats *stats, int64_t number_of,
 }
 
 /* The largest magnitude of what a step computes in float; 0: it is not known. */
-static double reach(const oct_layer_figures *f)
+static double largest_magnitude(const oct_layer_figures *f)
 {
     const oct_spread *s = &f->spread;
     return f->known && s->min <= s->max ? fmax(-(double)s->min, (double)s->max) : 0;
 }
 
 /* A concat gives all its inputs one scale. */
-static oct_status find_uneven(const oct_program *program, const oct_step *step,
-                              const oct_layer_figures *figures, oct_text *finding)
+static oct_status find_uneven_inputs(const oct_program *program, const oct_step *step,
+                                     const oct_layer_figures *figures, oct_text *finding)
 {
     const double uneven = 100;
     int64_t least = -1, most = -1;
@@ -142,19 +139,23 @@ static oct_status find_uneven(const oct_program *program, const oct_step *step,
         int64_t at = program->num_steps - 1; /* the step that makes the input; -1: none */
         while (at >= 0 && program->steps[at].output != step->input[i])
             at--;
-        if (at < 0 || reach(&figures[at]) == 0) continue;
-        if (least < 0 || reach(&figures[at]) < reach(&figures[least])) least = at;
-        if (most < 0 || reach(&figures[at]) > reach(&figures[most])) most = at;
+        if (at < 0 || largest_magnitude(&figures[at]) == 0) continue;
+        if (least < 0 || largest_magnitude(&figures[at]) < largest_magnitude(&figures[least]))
+            least = at;
+        if (most < 0 || largest_magnitude(&figures[at]) > largest_magnitude(&figures[most]))
+            most = at;
     }
-    if (least < 0 || reach(&figures[most]) < uneven * reach(&figures[least])) return OCT_OK;
+    if (least < 0 ||
+        largest_magnitude(&figures[most]) < uneven * largest_magnitude(&figures[least]))
+        return OCT_OK;
     return oct_text_add(
         finding,
         "%s: combines %s, whose values reach %.3g, and %s, whose values reach %.3g, in "
         "one scale, which leaves the smaller ones few codes; bring the branches to "
         "like ranges, such as by a batch norm in each, or give it 16 bits "
         "(quant.int16_layers)",
-        step->name, program->steps[least].name, reach(&figures[least]), program->steps[most].name,
-        reach(&figures[most]));
+        step->name, program->steps[least].name, largest_magnitude(&figures[least]),
+        program->steps[most].name, largest_magnitude(&figures[most]));
 }
 
 /* Problems of a step, and what to do; empty: none. A step that keeps its input's codes clips nothing. */
@@ -163,15 +164,15 @@ static oct_status find_flaw(const oct_program *program, const oct_step *step,
 {
     const double much = 0.1;
     const oct_layer_figures *f = &figures[step - program->steps];
-    if (step->kind == OCT_STEP_CONCAT) return find_uneven(program, step, figures, finding);
-    if (!f->known || share(f->clipped, f->values) <= much ||
+    if (step->kind == OCT_STEP_CONCAT) return find_uneven_inputs(program, step, figures, finding);
+    if (!f->known || share_of(f->clipped, f->values) <= much ||
         oct_qparams_equal(oct_step_input(program, step, 0)->q, oct_step_output(program, step)->q))
         return OCT_OK;
     return oct_text_add(finding,
                         "%s: %.0f %% of its values, which reach %.3g, lie outside of its codes and "
                         "are clipped; train longer before the scales freeze (qat.freeze_scales), "
                         "or choose an observer that cuts less (quant.observer: min_max)",
-                        step->name, 100 * share(f->clipped, f->values), reach(f));
+                        step->name, 100 * share_of(f->clipped, f->values), largest_magnitude(f));
 }
 
 /* Adds a list of what is not well to the document, where there is any, and says the first of it. */
@@ -243,7 +244,7 @@ oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collecti
 {
     reading r = {0};
     oct_layer_survey survey = {
-        .program = stats->program, .model = stats->model, .fetch = fetch, .user = &r};
+        .program = stats->program, .model = stats->model, .fetch = fetch_sample, .user = &r};
     oct_layer_figures *figures = NULL;
     *document = NULL;
     int64_t operations = 1;

@@ -71,35 +71,30 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static const oct_module_type mobilenet_type = {
     .name = "mobilenet", .forward = forward, .calls_only = true};
 
-static oct_status append_blocks(oct_module *blocks, int64_t in, const variant *v)
+static oct_status build_variant(oct_module **root, int64_t c, int64_t classes, const variant *v)
 {
     const struct {
         int expand, channels, count, stride;
     } stages[] = {{1, 16, 1, 1}, {6, 24, 2, v->stride}, {6, 32, 3, 2}, {6, 64, 4, 2},
                   {6, 96, 3, 1}, {6, 160, 3, 2},        {6, 320, 1, 1}};
-    for (size_t s = 0; s < OCT_COUNT(stages); s++) {
-        for (int i = 0; i < stages[s].count; i++) {
-            OCT_APPEND(blocks,
-                       create_block(&item, in, stages[s].channels, i == 0 ? stages[s].stride : 1,
-                                    stages[s].expand, v->activation));
-            in = stages[s].channels;
-        }
-    }
-    return OCT_OK;
-}
-
-static oct_status build_variant(oct_module **root, int64_t c, int64_t classes, const variant *v)
-{
+    int64_t in = 32;
     OCT_TRY(oct_module_create(root, &mobilenet_type, sizeof(mobilenet)));
     oct_module *self = *root;
     mobilenet *m = (mobilenet *)self;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
-    OCT_TRY(append_conv_bn(m->stem, c, 32, 3, v->stride, 1, v->activation));
+    OCT_TRY(append_conv_bn(m->stem, c, in, 3, v->stride, 1, v->activation));
     OCT_CHILD(self, "blocks", &m->blocks, oct_sequential_create(&m->blocks));
-    OCT_TRY(append_blocks(m->blocks, 32, v));
+    for (size_t s = 0; s < OCT_COUNT(stages); s++) {
+        for (int i = 0; i < stages[s].count; i++) {
+            OCT_APPEND(m->blocks,
+                       create_block(&item, in, stages[s].channels, i == 0 ? stages[s].stride : 1,
+                                    stages[s].expand, v->activation));
+            in = stages[s].channels;
+        }
+    }
     OCT_CHILD(self, "top", &m->top, oct_sequential_create(&m->top));
-    OCT_TRY(append_conv_bn(m->top, 320, 1280, 1, 1, 1, v->activation));
+    OCT_TRY(append_conv_bn(m->top, in, 1280, 1, 1, 1, v->activation));
     OCT_CHILD(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
     OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, 1280, classes, true));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));

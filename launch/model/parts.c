@@ -18,27 +18,22 @@ static bool is_one_of(const oct_module *m, const oct_module_type *a, const oct_m
     return m->type == a || m->type == b;
 }
 
-/* Counts the items from `first` on that can become one module. */
-static size_t count_fusible(const oct_module *sequential, size_t first)
-{
-    oct_module *const *items = ((const oct_sequential_module *)sequential)->items;
-    size_t end = first, count = sequential->num_children;
-    if (!is_one_of(items[end++], &oct_conv2d_type, &oct_linear_type)) return 1;
-    if (end < count && items[end]->type == &oct_batch_norm_type) end++;
-    if (end < count && is_one_of(items[end], &oct_relu_type, &oct_relu6_type)) end++;
-    return end - first;
-}
-
+/* Fuses what follows each other in a sequential: a convolution or linear layer, batch norm, relu. */
 static oct_status fuse_sequence(void *user, oct_module *module)
 {
     (void)user;
     if (module->type != &oct_sequential_type) return OCT_OK;
-    for (size_t first = 0, count; first < module->num_children; first += count) {
+    for (size_t first = 0, end; first < module->num_children; first = end) {
+        oct_module *const *items = ((const oct_sequential_module *)module)->items;
         const char *names[3];
-        count = count_fusible(module, first);
-        for (size_t i = 0; i < count; i++)
-            names[i] = module->children[first + i].name;
-        if (count > 1) OCT_TRY(oct_fuse_modules(&module, names, count, false));
+        end = first + 1;
+        if (!is_one_of(items[first], &oct_conv2d_type, &oct_linear_type)) continue;
+        if (end < module->num_children && items[end]->type == &oct_batch_norm_type) end++;
+        if (end < module->num_children && is_one_of(items[end], &oct_relu_type, &oct_relu6_type))
+            end++;
+        for (size_t i = first; i < end; i++)
+            names[i - first] = module->children[i].name;
+        if (end - first > 1) OCT_TRY(oct_fuse_modules(&module, names, end - first, false));
     }
     return OCT_OK;
 }

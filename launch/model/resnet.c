@@ -56,28 +56,23 @@ typedef struct widths {
     int64_t in, inner, out;
 } widths;
 
-static oct_status add_conv(block *b, int i, const widths *w, int stride)
-{
-    const bool is_3x3 = b->convs == 2 || i == 1;
-    const int kernel = is_3x3 ? 3 : 1,
-              strided = b->convs == 2 ? 0 : 1; /* which one has the stride */
-    int64_t in = i == 0 ? w->in : w->inner, out = i == b->convs - 1 ? w->out : w->inner;
-    oct_conv_geometry geometry =
-        oct_conv_geometry_of(kernel, kernel, i == strided ? stride : 1, kernel / 2, 1);
-    OCT_CHILD(&b->base, conv_names[i], &b->conv[i],
-              oct_conv2d_create(&b->conv[i], in, out, geometry, false));
-    OCT_CHILD(&b->base, bn_names[i], &b->bn[i], oct_batch_norm_create(&b->bn[i], out));
-    return OCT_OK;
-}
-
 static oct_status create_block(oct_module **module, const variant *v, const widths *w, int stride)
 {
     OCT_TRY(
         oct_module_create(module, v->bottleneck ? &bottleneck_type : &basic_type, sizeof(block)));
     block *b = (block *)*module;
     b->convs = v->bottleneck ? 3 : 2;
-    for (int i = 0; i < b->convs; i++)
-        OCT_TRY(add_conv(b, i, w, stride));
+    for (int i = 0; i < b->convs; i++) {
+        const bool is_3x3 = b->convs == 2 || i == 1;
+        const int kernel = is_3x3 ? 3 : 1,
+                  strided = b->convs == 2 ? 0 : 1; /* which one has the stride */
+        int64_t in = i == 0 ? w->in : w->inner, out = i == b->convs - 1 ? w->out : w->inner;
+        oct_conv_geometry geometry =
+            oct_conv_geometry_of(kernel, kernel, i == strided ? stride : 1, kernel / 2, 1);
+        OCT_CHILD(&b->base, conv_names[i], &b->conv[i],
+                  oct_conv2d_create(&b->conv[i], in, out, geometry, false));
+        OCT_CHILD(&b->base, bn_names[i], &b->bn[i], oct_batch_norm_create(&b->bn[i], out));
+    }
     if (stride != 1 || w->in != w->out) {
         OCT_CHILD(&b->base, "downsample", &b->downsample, oct_sequential_create(&b->downsample));
         OCT_TRY(oct_append_conv_bn(b->downsample, w->in, w->out, 1, stride, false));
@@ -108,25 +103,10 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static const oct_module_type resnet_type = {
     .name = "resnet", .forward = forward, .calls_only = true};
 
-static oct_status build_stages(resnet *m, const variant *v, int64_t *channels)
+static oct_status build_variant(oct_module **root, const variant *v, int64_t c, int64_t classes)
 {
     static const char *const names[STAGES] = {"layer1", "layer2", "layer3", "layer4"};
     widths w = {.in = 64};
-    for (int i = 0; i < STAGES; i++) {
-        OCT_CHILD(&m->base, names[i], &m->layer[i], oct_sequential_create(&m->layer[i]));
-        w.inner = 64 << i;
-        w.out = v->bottleneck ? 4 * w.inner : w.inner;
-        for (int k = 0; k < v->blocks[i]; k++) {
-            OCT_APPEND(m->layer[i], create_block(&item, v, &w, k == 0 && i > 0 ? 2 : 1));
-            w.in = w.out;
-        }
-    }
-    *channels = w.out;
-    return OCT_OK;
-}
-
-static oct_status build_variant(oct_module **root, const variant *v, int64_t c, int64_t classes)
-{
     OCT_TRY(oct_module_create(root, &resnet_type, sizeof(resnet)));
     oct_module *self = *root;
     resnet *m = (resnet *)self;
@@ -138,9 +118,17 @@ static oct_status build_variant(oct_module **root, const variant *v, int64_t c, 
     if (!v->small)
         OCT_CHILD(self, "maxpool", &m->maxpool,
                   oct_max_pool_create(&m->maxpool, oct_pool_geometry_of(3, 2, 1)));
-    OCT_TRY(build_stages(m, v, &c));
+    for (int i = 0; i < STAGES; i++) {
+        OCT_CHILD(self, names[i], &m->layer[i], oct_sequential_create(&m->layer[i]));
+        w.inner = 64 << i;
+        w.out = v->bottleneck ? 4 * w.inner : w.inner;
+        for (int k = 0; k < v->blocks[i]; k++) {
+            OCT_APPEND(m->layer[i], create_block(&item, v, &w, k == 0 && i > 0 ? 2 : 1));
+            w.in = w.out;
+        }
+    }
     OCT_CHILD(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool));
-    OCT_CHILD(self, "fc", &m->fc, oct_linear_create(&m->fc, c, classes, true));
+    OCT_CHILD(self, "fc", &m->fc, oct_linear_create(&m->fc, w.out, classes, true));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
 }

@@ -38,11 +38,18 @@ static oct_status create_two_convs(oct_module **m, int64_t in, int64_t out)
     return oct_append_conv_bn(*m, out, out, 3, 1, true);
 }
 
-static oct_status add_encoder(unet *m, int64_t c)
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     static const char *const encoders[LEVELS] = {"encoder1", "encoder2", "encoder3"};
     static const char *const pools[STEPS] = {"pool1", "pool2"};
-    oct_module *self = &m->base;
+    static const char *const ups[STEPS] = {"up1", "up2"};
+    static const char *const concats[STEPS] = {"join1", "join2"};
+    static const char *const decoders[STEPS] = {"decoder1", "decoder2"};
+    OCT_TRY(oct_module_create(root, &unet_type, sizeof(unet)));
+    oct_module *self = *root;
+    unet *m = (unet *)self;
+    oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1);
+    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     for (int i = 0; i < LEVELS; i++) {
         int64_t out = WIDTH << i;
         if (i > 0)
@@ -51,15 +58,6 @@ static oct_status add_encoder(unet *m, int64_t c)
         OCT_CHILD(self, encoders[i], &m->encoder[i], create_two_convs(&m->encoder[i], c, out));
         c = out;
     }
-    return OCT_OK;
-}
-
-static oct_status add_decoder(unet *m, int64_t h, int64_t w)
-{
-    static const char *const ups[STEPS] = {"up1", "up2"};
-    static const char *const concats[STEPS] = {"join1", "join2"};
-    static const char *const decoders[STEPS] = {"decoder1", "decoder2"};
-    oct_module *self = &m->base;
     for (int i = STEPS - 1; i >= 0; i--) {
         int64_t out = WIDTH << i;
         OCT_CHILD(self, ups[i], &m->up[i],
@@ -68,18 +66,6 @@ static oct_status add_decoder(unet *m, int64_t h, int64_t w)
         OCT_CHILD(self, decoders[i], &m->decoder[i],
                   create_two_convs(&m->decoder[i], 3 * out, out));
     }
-    return OCT_OK;
-}
-
-static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
-{
-    OCT_TRY(oct_module_create(root, &unet_type, sizeof(unet)));
-    oct_module *self = *root;
-    unet *m = (unet *)self;
-    oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1);
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_TRY(add_encoder(m, c));
-    OCT_TRY(add_decoder(m, h, w));
     OCT_CHILD(self, "head", &m->head, oct_conv2d_create(&m->head, WIDTH, classes, one, true));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;

@@ -62,24 +62,24 @@ static json_t *bounded(json_t *value, size_t text, int depth)
     return json_deep_copy(value);
 }
 
-static json_t *copy_of(json_t *value)
+static json_t *bounded_copy(json_t *value)
 {
     return bounded(value, OCT_NAME_BYTES, DEPTH_MAX);
 }
 
 /* The first objects of an array. */
-static json_t *first_of(json_t *array, size_t most)
+static json_t *copy_first(json_t *array, size_t most)
 {
     size_t i;
     json_t *item;
     json_t *copy = json_array();
     json_array_foreach(array, i, item) if (i < most && json_is_object(item))
-        json_array_append_new(copy, copy_of(item));
+        json_array_append_new(copy, bounded_copy(item));
     return copy;
 }
 
 /* A number; a text where it is not finite. */
-static json_t *number_of(double value)
+static json_t *finite_or_text(double value)
 {
     return isfinite(value) ? json_real(value)
                            : json_string(isnan(value) ? "not a number"
@@ -129,20 +129,7 @@ static oct_status add_all_curves(json_t *facts, const oct_page_run *run, size_t 
 
 /* Metrics of the result with their units; of a metric of a plug-in, which this process may not know, the number
  * alone. */
-static void add_figure(json_t *metric, const char *key, const char *name, const json_t *values)
-{
-    char text[OCT_FIGURE_TEXT];
-    const json_t *value = json_object_get(values, name);
-    const oct_metric *known = oct_metric_find(name);
-    if (!json_is_number(value)) return;
-    if (known)
-        oct_figure_text(known, json_number_value(value), text);
-    else
-        oct_snprintf(text, sizeof text, "%.5g", json_number_value(value));
-    json_object_set_new(metric, key, json_string(text));
-}
-
-static json_t *metrics_of(const json_t *result)
+static json_t *describe_metrics(const json_t *result)
 {
     enum { METRICS_MAX = 4 };
     static const char *const keys[][2] = {
@@ -154,8 +141,17 @@ static json_t *metrics_of(const json_t *result)
         json_t *metric = json_pack("{s:o}", "name", oct_page_beginning(name, 50));
         if (json_array_size(metrics) < METRICS_MAX && json_is_number(value))
             json_array_append(metrics, metric);
-        for (size_t i = 0; i < OCT_COUNT(keys); i++)
-            add_figure(metric, keys[i][0], name, json_object_get(result, keys[i][1]));
+        const oct_metric *known = oct_metric_find(name);
+        for (size_t i = 0; i < OCT_COUNT(keys); i++) {
+            char text[OCT_FIGURE_TEXT];
+            const json_t *figure = json_object_get(json_object_get(result, keys[i][1]), name);
+            if (!json_is_number(figure)) continue;
+            if (known)
+                oct_figure_text(known, json_number_value(figure), text);
+            else
+                oct_snprintf(text, sizeof text, "%.5g", json_number_value(figure));
+            json_object_set_new(metric, keys[i][0], json_string(text));
+        }
         json_decref(metric);
     }
     return metrics;
@@ -172,18 +168,18 @@ static void add_records(json_t *facts, const oct_page_run *run, const oct_page_l
     json_t *spread = json_array(), *evaluation;
     size_t i;
     json_array_foreach(evaluations, i, evaluation) if ((all - 1 - i) % every == 0)
-        json_array_append_new(spread, copy_of(evaluation));
+        json_array_append_new(spread, bounded_copy(evaluation));
     json_object_set_new(facts, "phase_spans", oct_plot_spans_json(run->records));
     json_object_set_new(facts, "evaluations", spread);
     json_object_set_new(facts, "evaluations_in_all",
                         json_integer((json_int_t)json_array_size(evaluations)));
     json_object_set_new(facts, "phases",
-                        first_of(oct_page_run_records(run, "phase"), limits->rows));
-    if (confusion) json_object_set_new(facts, "confusion", copy_of(confusion));
-    if (step) json_object_set_new(facts, "newest", copy_of(step));
+                        copy_first(oct_page_run_records(run, "phase"), limits->rows));
+    if (confusion) json_object_set_new(facts, "confusion", bounded_copy(confusion));
+    if (step) json_object_set_new(facts, "newest", bounded_copy(step));
     if (!run->result) return;
-    json_object_set_new(facts, "result", copy_of(run->result));
-    json_object_set_new(facts, "metrics", metrics_of(run->result));
+    json_object_set_new(facts, "result", bounded_copy(run->result));
+    json_object_set_new(facts, "metrics", describe_metrics(run->result));
 }
 
 static void add_recipe(json_t *facts, const oct_page_run *run, size_t text)
@@ -206,7 +202,7 @@ static void add_recipe(json_t *facts, const oct_page_run *run, size_t text)
 
 enum { BINS = 64, CODES = 256 };
 
-static json_t *weights_of(const oct_step *step, int64_t numel)
+static json_t *describe_weights(const oct_step *step, int64_t numel)
 {
     json_int_t count[BINS] = {0};
     json_t *counts = json_array();
@@ -224,7 +220,7 @@ static json_t *weights_of(const oct_step *step, int64_t numel)
                      counts);
 }
 
-static json_t *layer_of(const oct_program *program, const oct_step *step)
+static json_t *describe_layer(const oct_program *program, const oct_step *step)
 {
     const oct_value *v = &program->values[step->output];
     const oct_step_type *type = oct_step_type_of(step->kind);
@@ -243,7 +239,7 @@ static json_t *layer_of(const oct_program *program, const oct_step *step)
     const int64_t numel = oct_step_array_numel(step, &oct_conv_arrays[0]);
     const int64_t products =
         oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h, step->conv.input_step_w);
-    json_object_set_new(layer, "weight", weights_of(step, numel));
+    json_object_set_new(layer, "weight", describe_weights(step, numel));
     json_object_set_new(layer, "weight_bytes", json_integer(numel));
     json_object_set_new(layer, "operations", json_integer(2 * products));
     return layer;
@@ -253,12 +249,12 @@ static void add_layers(json_t *facts, const oct_page_run *run, size_t most)
 {
     json_t *measured = json_object_get(run->layers, "layers");
     const oct_program *program = &run->model.program;
-    json_t *layers = first_of(measured, most);
+    json_t *layers = copy_first(measured, most);
     /* Of a run that has measured none, what the model alone says, in the form of layers.json. */
     for (int64_t s = 0; run->has_model && json_array_size(measured) == 0 &&
                         s < program->num_steps && (size_t)s < most;
          s++)
-        json_array_append_new(layers, layer_of(program, &program->steps[s]));
+        json_array_append_new(layers, describe_layer(program, &program->steps[s]));
     const size_t all = json_array_size(measured) ? json_array_size(measured)
                        : run->has_model          ? (size_t)program->num_steps
                                                  : 0;
@@ -266,7 +262,7 @@ static void add_layers(json_t *facts, const oct_page_run *run, size_t most)
     static const char *const keys[] = {"reference", "images", "findings"};
     for (size_t i = 0; i < OCT_COUNT(keys); i++) {
         json_t *value = json_object_get(run->layers, keys[i]);
-        if (value) json_object_set_new(object, keys[i], copy_of(value));
+        if (value) json_object_set_new(object, keys[i], bounded_copy(value));
     }
     json_object_set_new(facts, "layers", object);
 }
@@ -291,10 +287,11 @@ static void add_sensitivity(json_t *facts, const oct_sensitivity *table, size_t 
     json_t *rows = json_array();
     for (size_t i = 0; i < table->count && i < most; i++) {
         const oct_sensitivity_row *r = &table->rows[i];
-        json_array_append_new(rows, json_pack("{s:o, s:s, s:o, s:o, s:o}", "path",
-                                              oct_page_name(r->path), "tensor", r->tensor, "sqnr",
-                                              number_of(r->sqnr), "cosine", number_of(r->cosine),
-                                              "loss_change", number_of(r->loss_change)));
+        json_array_append_new(rows,
+                              json_pack("{s:o, s:s, s:o, s:o, s:o}", "path", oct_page_name(r->path),
+                                        "tensor", r->tensor, "sqnr", finite_or_text(r->sqnr),
+                                        "cosine", finite_or_text(r->cosine), "loss_change",
+                                        finite_or_text(r->loss_change)));
     }
     json_object_set_new(facts, "sensitivity", rows);
     json_object_set_new(facts, "sensitivity_in_all", json_integer((json_int_t)table->count));
@@ -319,7 +316,7 @@ oct_status oct_page_facts(json_t *facts, const oct_page_run *run, const oct_page
     json_array_foreach(sessions, i,
                        session) if (json_is_object(session) &&
                                     (i < SESSIONS_MAX - 1 || i + 1 == json_array_size(sessions)))
-        json_array_append_new(some, copy_of(session));
+        json_array_append_new(some, bounded_copy(session));
     json_object_set_new(facts, "sessions", some);
     json_object_set_new(facts, "sessions_in_all",
                         json_integer((json_int_t)json_array_size(sessions)));
@@ -327,7 +324,7 @@ oct_status oct_page_facts(json_t *facts, const oct_page_run *run, const oct_page
         json_object_set_new(
             facts, "worst",
             json_pack("{s:o}", "samples",
-                      first_of(json_object_get(run->worst, "samples"), limits->images)));
+                      copy_first(json_object_get(run->worst, "samples"), limits->images)));
     if (run->check)
         json_object_set_new(facts, "check", oct_page_beginning(run->check, limits->text));
     if (!run->has_model) return OCT_OK;

@@ -11,6 +11,7 @@
 /* Lines of the files in page/, ended by NULL; CMake makes them. */
 extern const char *const oct_page_template[], *const oct_page_style[], *const oct_page_script[];
 
+/* A place in the template, and the text for it. */
 typedef struct slot {
     const char *name; /* in the template: @name@ */
     oct_text text;
@@ -64,12 +65,12 @@ static oct_status add_escaped(oct_text *out, const char *json)
 
 static oct_status fill_line(oct_text *page, const char *line, const slot *slots)
 {
-    const char *at, *end;
-    while ((at = strchr(line, '@')) && (end = strchr(at + 1, '@'))) {
-        const size_t length = (size_t)(end - at - 1);
-        OCT_TRY(oct_text_add(page, "%.*s", (int)(at - line), line));
+    const char *begin, *end; /* of "@name@" */
+    while ((begin = strchr(line, '@')) && (end = strchr(begin + 1, '@'))) {
+        const size_t length = (size_t)(end - begin - 1);
+        OCT_TRY(oct_text_add(page, "%.*s", (int)(begin - line), line));
         for (int i = 0; i < SLOTS; i++)
-            if (strlen(slots[i].name) == length && memcmp(slots[i].name, at + 1, length) == 0 &&
+            if (strlen(slots[i].name) == length && memcmp(slots[i].name, begin + 1, length) == 0 &&
                 slots[i].text.data)
                 OCT_TRY(oct_text_add(page, "%s", slots[i].text.data));
         line = end + 1;
@@ -108,7 +109,7 @@ static const oct_page_limits most = {
     .layers = 200, .steps = 400, .rows = 60, .images = 24, .text = (size_t)96 << 10};
 
 /* The main figures as HTML, for a reader without scripts: numbers alone. */
-static oct_status write_plain(oct_text *out, const oct_page_run *run)
+static oct_status add_plain_figures(oct_text *out, const oct_page_run *run)
 {
     static const char *const figures[][2] = {{"float_accuracy", "float accuracy, %"},
                                              {"qat_accuracy", "QAT accuracy, %"},
@@ -134,7 +135,7 @@ static oct_status write_page(oct_text *page, const oct_page_run *runs, int count
         json_t *run = json_object();
         json_array_append_new(array, run);
         OCT_TRY_OUT(oct_page_facts(run, &runs[i], limits));
-        OCT_TRY_OUT(write_plain(&plain, &runs[i]));
+        OCT_TRY_OUT(add_plain_figures(&plain, &runs[i]));
     }
     OCT_TRY_OUT(oct_page_write(page, facts, plain.data));
 out:
@@ -144,7 +145,7 @@ out:
 }
 
 /* The limits alone keep common runs small; what is uncommon is halved until it fits. */
-static oct_status write_small(oct_text *page, const oct_page_run *runs, int count)
+static oct_status write_within_limit(oct_text *page, const oct_page_run *runs, int count)
 {
     oct_page_limits limits = most;
     for (;;) {
@@ -163,7 +164,7 @@ oct_status oct_page_text(oct_text *out, const char *first, const char *second)
     oct_page_run runs[2] = {0};
     oct_status status = oct_page_run_open(&runs[0], first, false);
     if (status == OCT_OK && second) status = oct_page_run_open(&runs[1], second, false);
-    if (status == OCT_OK) status = write_small(out, runs, second ? 2 : 1);
+    if (status == OCT_OK) status = write_within_limit(out, runs, second ? 2 : 1);
     if (status != OCT_OK) oct_text_free(out);
     oct_page_run_close(&runs[0]);
     oct_page_run_close(&runs[1]);

@@ -34,7 +34,7 @@ static const char *const absent[OCT_RUN_FILES] = {
 };
 
 /* A failure of a file becomes its sentence; only memory that runs out stays a failure. */
-static oct_status excuse(oct_page_run *run, oct_run_file file, oct_status status)
+static oct_status keep_reason(oct_page_run *run, oct_run_file file, oct_status status)
 {
     if (status == OCT_OK || oct_fail_code() == OCT_RESOURCE) return status;
     oct_free(&run->why[file]);
@@ -82,11 +82,14 @@ out:
     return status;
 }
 
-/* Plots ask for one kind at a time, some of them for each layer. */
-static oct_status sort_records(oct_page_run *run)
+static oct_status read_records(oct_page_run *run, const char *path)
 {
-    size_t i;
+    size_t bad_line = 0, i;
     json_t *record;
+    json_decref(run->records);
+    run->records = NULL;
+    OCT_TRY(oct_run_folder_records(path, &run->records, &bad_line));
+    /* Plots ask for one kind at a time, some of them for each layer. */
     json_array_foreach(run->records, i, record)
     {
         const char *kind = json_string_value(json_object_get(record, "kind"));
@@ -96,17 +99,6 @@ static oct_status sort_records(oct_page_run *run)
                   "metrics.jsonl: out of memory");
     }
     run->result = oct_page_run_record(run, "result");
-    return OCT_OK;
-}
-
-static oct_status read_records(oct_page_run *run, const char *path)
-{
-    size_t bad_line = 0;
-    json_decref(run->records);
-    run->records = NULL;
-    oct_status status = oct_run_folder_records(path, &run->records, &bad_line);
-    OCT_TRY(status);
-    OCT_TRY(sort_records(run));
     OCT_CHECK(!bad_line, OCT_DATA,
               "metrics.jsonl: line %zu is not a JSON object; what follows is not shown", bad_line);
     return OCT_OK;
@@ -160,7 +152,7 @@ oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_o
         char *full = NULL;
         OCT_TRY(oct_run_path(run->folder, oct_run_file_names[file], &full));
         oct_status status =
-            excuse(run, (oct_run_file)file, read_file(run, (oct_run_file)file, full));
+            keep_reason(run, (oct_run_file)file, read_file(run, (oct_run_file)file, full));
         oct_free(&full);
         OCT_TRY(status);
     }

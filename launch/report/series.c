@@ -39,7 +39,7 @@ oct_status oct_series_of(oct_series *series, const json_t *records, const char *
     return OCT_OK;
 }
 
-static json_t *numbers(const double *values, size_t count)
+static json_t *numbers_json(const double *values, size_t count)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < count; i++)
@@ -49,8 +49,8 @@ static json_t *numbers(const double *values, size_t count)
 
 json_t *oct_series_json(const oct_series *s)
 {
-    return json_pack("{s:o, s:o}", "step", numbers(s->x, s->count), "value",
-                     numbers(s->y, s->count));
+    return json_pack("{s:o, s:o}", "step", numbers_json(s->x, s->count), "value",
+                     numbers_json(s->y, s->count));
 }
 
 void oct_series_thin(oct_series *series, size_t points)

@@ -114,7 +114,7 @@ const char *oct_plot_axis_text(const oct_plot_axis *axis, double value, char tex
 
 /* The drawing. */
 
-static void widen(double range[2], double value)
+static void widen_range(double range[2], double value)
 {
     if (!isfinite(value)) return;
     range[0] = fmin(range[0], value);
@@ -129,14 +129,14 @@ static bool find_axes(const oct_plot *plot, int x_ticks, int y_ticks, oct_plot_a
     for (size_t c = 0; c < plot->count; c++) {
         const oct_series *s = plot->curve[c].series;
         for (size_t i = 0; i < s->count; i++) {
-            widen(steps, s->x[i]);
-            widen(values, s->y[i]);
+            widen_range(steps, s->x[i]);
+            widen_range(values, s->y[i]);
         }
     }
     if (values[0] > values[1]) return false;
     for (size_t i = 0; plot->spans && i < plot->spans->count; i++) {
-        widen(steps, plot->spans->span[i].begin);
-        widen(steps, plot->spans->span[i].end);
+        widen_range(steps, plot->spans->span[i].begin);
+        widen_range(steps, plot->spans->span[i].end);
     }
     const bool wide = values[0] > 0 && values[1] > 10 * values[0];
     *x = oct_plot_axis_of(steps[0], steps[1], x_ticks);
@@ -149,43 +149,43 @@ static bool find_axes(const oct_plot *plot, int x_ticks, int y_ticks, oct_plot_a
     return true;
 }
 
-static cell *at(const canvas *c, int column, int row)
+static cell *cell_at(const canvas *c, int column, int row)
 {
     return &c->cells[row * c->columns + column];
 }
 
-static int across(const canvas *c)
+static int dots_across(const canvas *c)
 {
     return c->terminal->unicode ? ACROSS : 1;
 }
 
-static int down(const canvas *c)
+static int dots_down(const canvas *c)
 {
     return c->terminal->unicode ? DOWN : 1;
 }
 
 static int dot_x(const canvas *c, double value)
 {
-    return (int)lrint(oct_plot_axis_place(&c->x, value) * (c->columns * across(c) - 1));
+    return (int)lrint(oct_plot_axis_place(&c->x, value) * (c->columns * dots_across(c) - 1));
 }
 
 static int dot_y(const canvas *c, double value)
 {
-    return (int)lrint((1 - oct_plot_axis_place(&c->y, value)) * (c->rows * down(c) - 1));
+    return (int)lrint((1 - oct_plot_axis_place(&c->y, value)) * (c->rows * dots_down(c) - 1));
 }
 
-static void put_dot(const canvas *c, int x, int y, int run)
+static void draw_dot(const canvas *c, int x, int y, int run)
 {
     static const unsigned char bits[DOWN][ACROSS] = {
         {0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
-    cell *there = at(c, x / across(c), y / down(c));
+    cell *there = cell_at(c, x / dots_across(c), y / dots_down(c));
     if (run > 0)
         there->mark = 'b';
     else
-        there->dots |= bits[y % down(c)][x % across(c)];
+        there->dots |= bits[y % dots_down(c)][x % dots_across(c)];
 }
 
-static void put_line(const canvas *c, const oct_plot_curve *curve)
+static void draw_curve(const canvas *c, const oct_plot_curve *curve)
 {
     const oct_series *s = curve->series;
     int x = -1, y = 0;
@@ -199,8 +199,8 @@ static void put_line(const canvas *c, const oct_plot_curve *curve)
         if (x < 0) steps = 0;
         if (x >= 0 && curve->colour > 0) steps = wide; /* marks make no line */
         for (int k = 0; k < steps; k++)
-            put_dot(c, x + (to_x - x) * k / steps, y + (to_y - y) * k / steps, curve->colour);
-        put_dot(c, to_x, to_y, curve->colour);
+            draw_dot(c, x + (to_x - x) * k / steps, y + (to_y - y) * k / steps, curve->colour);
+        draw_dot(c, to_x, to_y, curve->colour);
         x = to_x;
         y = to_y;
     }
@@ -231,16 +231,16 @@ static oct_status add_drawing(const canvas *c, oct_text *text)
         for (size_t i = 0; !*tick && i < c->y.count; i++) {
             const double value = c->y.tick[i], slack = 1e-9 * fabs(c->y.high);
             if (value >= c->y.low - slack && value <= c->y.high + slack &&
-                dot_y(c, value) / down(c) == row)
+                dot_y(c, value) / dots_down(c) == row)
                 tick = oct_plot_axis_text(&c->y, value, label);
         }
         OCT_TRY(oct_text_add(text, "%*s %s", LABEL - 2, tick,
                              unicode ? (*tick ? "┤" : "│") : (*tick ? "+" : "|")));
-        while (last > 0 && !at(c, last - 1, row)->dots && !at(c, last - 1, row)->mark &&
-               !at(c, last - 1, row)->border)
+        while (last > 0 && !cell_at(c, last - 1, row)->dots && !cell_at(c, last - 1, row)->mark &&
+               !cell_at(c, last - 1, row)->border)
             last--;
         for (int column = 0; column < last; column++)
-            OCT_TRY(add_cell(c, at(c, column, row), text));
+            OCT_TRY(add_cell(c, cell_at(c, column, row), text));
         OCT_TRY(oct_text_add(text, "\n"));
     }
     OCT_TRY(oct_text_add(text, "%*s %s", LABEL - 2, "", unicode ? "└" : "+"));
@@ -249,40 +249,37 @@ static oct_status add_drawing(const canvas *c, oct_text *text)
     return oct_text_add(text, "\n");
 }
 
-/* Texts at columns of a line, none over another; what has no room is left out. */
-typedef struct caption_line {
-    int used; /* columns so far */
-} caption_line;
-
-static oct_status add_caption(caption_line *line, int column, const char *caption, int columns,
+/* Adds a text at a column of a line, whose first *used columns are taken; what has no room is left out. */
+static oct_status add_caption(int *used, int column, const char *caption, int columns,
                               oct_text *text)
 {
-    int width = (int)strlen(caption);
+    const int width = (int)strlen(caption);
     if (column + width > columns) column = columns - width;
-    if (column < line->used + (line->used > 0)) return OCT_OK;
-    OCT_TRY(oct_text_add(text, "%*s%s", column - line->used, "", caption));
-    line->used = column + width;
+    if (column < *used + (*used > 0)) return OCT_OK;
+    OCT_TRY(oct_text_add(text, "%*s%s", column - *used, "", caption));
+    *used = column + width;
     return OCT_OK;
 }
 
-static oct_status add_steps(const canvas *c, oct_text *text)
+static oct_status add_step_axis(const canvas *c, oct_text *text)
 {
-    caption_line line = {0};
+    int used = 0;
     char number[32];
     OCT_TRY(oct_text_add(text, "%*s", LABEL, ""));
     for (size_t i = 0; i < c->x.count; i++)
         if (c->x.tick[i] >= c->x.low && c->x.tick[i] <= c->x.high)
-            OCT_TRY(add_caption(&line, dot_x(c, c->x.tick[i]) / across(c),
+            OCT_TRY(add_caption(&used, dot_x(c, c->x.tick[i]) / dots_across(c),
                                 oct_plot_axis_text(&c->x, c->x.tick[i], number), c->columns, text));
     OCT_TRY(oct_text_add(text, "  step\n"));
     if (!c->plot->spans || c->plot->spans->count == 0) return OCT_OK;
-    line = (caption_line){0};
+    used = 0;
     OCT_TRY(oct_text_add(text, "%*s", LABEL, ""));
     for (size_t i = 0; i < c->plot->spans->count; i++) {
         const oct_plot_span *span = &c->plot->spans->span[i];
-        int column = dot_x(c, span->begin) / across(c), end = dot_x(c, span->end) / across(c);
+        int column = dot_x(c, span->begin) / dots_across(c),
+            end = dot_x(c, span->end) / dots_across(c);
         if (end - column >= (int)strlen(span->name))
-            OCT_TRY(add_caption(&line, column, span->name, c->columns, text));
+            OCT_TRY(add_caption(&used, column, span->name, c->columns, text));
     }
     return oct_text_add(text, "\n");
 }
@@ -312,21 +309,23 @@ oct_status oct_terminal_plot(const oct_plot *plot, const oct_terminal *terminal,
     OCT_TRY(oct_alloc(&c.cells, (size_t)(c.columns * c.rows), sizeof *c.cells));
     for (size_t i = 1; plot->spans && i < plot->spans->count; i++)
         for (int row = 0; row < c.rows; row++)
-            at(&c, dot_x(&c, plot->spans->span[i].begin) / across(&c), row)->border = true;
+            cell_at(&c, dot_x(&c, plot->spans->span[i].begin) / dots_across(&c), row)->border =
+                true;
     for (size_t i = plot->count; i > 0; i--)
-        if (!plot->curve[i - 1].dots) put_line(&c, &plot->curve[i - 1]);
+        if (!plot->curve[i - 1].dots) draw_curve(&c, &plot->curve[i - 1]);
     for (size_t i = plot->count; i > 0; i--) {
         const oct_plot_curve *curve = &plot->curve[i - 1];
         const oct_series *s = curve->series;
         for (size_t k = 0; curve->dots && k < s->count; k++)
             if (isfinite(s->y[k]))
-                at(&c, dot_x(&c, s->x[k]) / across(&c), dot_y(&c, s->y[k]) / down(&c))->mark =
-                    curve->colour > 0 ? 'B' : 'A';
+                cell_at(&c, dot_x(&c, s->x[k]) / dots_across(&c),
+                        dot_y(&c, s->y[k]) / dots_down(&c))
+                    ->mark = curve->colour > 0 ? 'B' : 'A';
     }
     oct_status status =
         oct_text_add(text, "%s%s%s\n", plot->title, plot->unit[0] ? ", " : "", plot->unit);
     if (status == OCT_OK) status = add_drawing(&c, text);
-    if (status == OCT_OK) status = add_steps(&c, text);
+    if (status == OCT_OK) status = add_step_axis(&c, text);
     if (status == OCT_OK) status = add_legend(&c, text);
     oct_free(&c.cells);
     return status;
