@@ -33,27 +33,22 @@ static void warn_of_lost_events(const char *what)
     oct_fail_clear();
 }
 
-/* A number that describes the step itself, not its position or a size. */
-static bool is_of_step(const char *name)
-{
-    static const char *const others[] = {"step", "epoch", "images", "schema_version"};
-    for (size_t i = 0; i < OCT_COUNT(others); i++)
-        if (strcmp(name, others[i]) == 0) return false;
-    return true;
-}
-
-/* The numbers of a record, and of the objects in it. */
+/* The numbers of a record, and of the objects in it, but its position and sizes. */
 static void add_scalars(oct_proto *summary, const char *folder, json_t *record)
 {
+    static const char *const others[] = {"step", "epoch", "images", "schema_version"};
     const char *name;
     json_t *value;
     json_object_foreach(record, name, value)
     {
         char tag[TAG_MAX];
+        bool is_scalar = json_is_number(value);
+        for (size_t i = 0; i < OCT_COUNT(others); i++)
+            is_scalar = is_scalar && strcmp(name, others[i]) != 0;
         snprintf(tag, sizeof(tag), "%s/%s", folder, name);
         if (json_is_object(value))
             add_scalars(summary, folder, value);
-        else if (json_is_number(value) && is_of_step(name)) {
+        else if (is_scalar) {
             oct_proto scalar = {0};
             oct_proto_text(&scalar, OCT_VALUE_TAG, tag);
             oct_proto_float(&scalar, OCT_VALUE_SIMPLE, (float)json_number_value(value));

@@ -254,13 +254,6 @@ const oct_metric *oct_early_stopping_metric(const oct_recipe *recipe)
     return recipe->evaluate_best[0] ? oct_metric_find(recipe->evaluate_best) : NULL;
 }
 
-static bool is_better(const oct_early_stopping *stopping, const oct_metric *metric, double value)
-{
-    if (isnan(value)) return false;
-    if (stopping->best_step == 0 || isnan(stopping->best_value)) return true;
-    return metric->smaller_is_better ? value < stopping->best_value : value > stopping->best_value;
-}
-
 oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *plan,
                                      const oct_recipe *recipe, int64_t step,
                                      const oct_scores *scores)
@@ -280,7 +273,9 @@ oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *pla
         stopping->since = 0;
     }
     stopping->since++;
-    if (is_better(stopping, metric, value)) {
+    const double best = stopping->best_value;
+    const bool first = stopping->best_step == 0 || isnan(best);
+    if (!isnan(value) && (first || (metric->smaller_is_better ? value < best : value > best))) {
         stopping->best_step = step;
         stopping->best_value = value;
         stopping->since = 0;
