@@ -217,7 +217,9 @@ static oct_status lay_out_like(oct_onnx_builder *b, oct_onnx_view *x, const oct_
 static oct_status lay_out_broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oct_onnx_view *small,
                                     bool *done)
 {
-    int order[OCT_VIEW_ATOMS], inner[OCT_VIEW_ATOMS], count = 0, from = 0;
+    int order[OCT_VIEW_ATOMS], count = 0, first = 0;
+    int inner
+        [OCT_VIEW_ATOMS]; /* dimensions of more than 1, as they lie in memory, the innermost last */
     const int n = oct_view_order(lead, order);
     int64_t kept = 1;
     *done = false;
@@ -225,19 +227,19 @@ static oct_status lay_out_broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oc
     if (batch < 0 || lead->atoms[batch] > 1) return OCT_OK;
     for (int i = 0; i < n; i++)
         if (oct_view_size(lead, order[i]) > 1) inner[count++] = order[i];
-    while (from < count && oct_view_size(small, inner[from]) == 1)
-        from++;
-    /* From `from` on all are the same size: it differs along the inner ones. */
-    int to = from;
-    while (to < count && oct_view_size(small, inner[to]) == oct_view_size(lead, inner[to]))
-        kept *= oct_view_size(lead, inner[to++]);
+    while (first < count && oct_view_size(small, inner[first]) == 1)
+        first++;
+    /* `small` has the size of `lead` along the dimensions from `first` to `end`, and 1 along the others. */
+    int end = first;
+    while (end < count && oct_view_size(small, inner[end]) == oct_view_size(lead, inner[end]))
+        kept *= oct_view_size(lead, inner[end++]);
     const int64_t all = oct_view_numel(lead);
-    const bool channels = to == count && from > 0;
-    int rest = to;
+    const bool channels = end == count && first > 0;
+    int rest = end;
     while (rest < count && oct_view_size(small, inner[rest]) == 1)
         rest++;
-    const bool places = from == 0 && to < count && rest == count;
-    if ((!channels && !places) || oct_view_numel(small) != kept) return OCT_OK;
+    const bool pixels = first == 0 && end < count && rest == count;
+    if ((!channels && !pixels) || oct_view_numel(small) != kept) return OCT_OK;
     const int64_t size = channels ? kept : all / kept; /* of the last dimension */
     const bool image = lead->shape.ndim == 4 && lead->shape.dim[3] == size;
     const oct_shape shape = image ? lead->shape : OCT_SHAPE(1, 1, all / size, size);

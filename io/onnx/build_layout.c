@@ -175,7 +175,8 @@ oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i, oc
     return OCT_OK;
 }
 
-/* Merges the loops over dimensions in this order. */
+/* Writes the loops that visit a view's values with its dimensions in this order, from outer to inner; two loops that go
+ * through memory like one become one. Returns how many. */
 static int merge_loops(const oct_onnx_view *v, const int *order, int n,
                        oct_view_atom loop[OCT_VIEW_ATOMS])
 {

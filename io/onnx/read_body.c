@@ -366,6 +366,7 @@ static const Onnx__GraphProto *find_loop_body(const oct_onnx_reader *r, const oc
     return body;
 }
 
+/* Binds the inputs of a loop's body: the number of the round, true, and the values that the round before has left. */
 static oct_status bind_round(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__GraphProto *body,
                              const int32_t *carried, int64_t round)
 {

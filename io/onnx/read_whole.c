@@ -160,11 +160,12 @@ oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
                : oct_fail(OCT_DATA, "%s: is no ONNX file, or it is damaged", source->path);
 }
 
+/* Where the data of one tensor are in another file. */
 typedef struct piece {
     const char *name;     /* of the tensor, for messages */
     const char *location; /* as the network writes it */
     int64_t offset, length;
-    uint64_t device, inode; /* set by add */
+    uint64_t device, inode; /* of that file; set by add_piece */
 } piece;
 
 typedef struct external {

@@ -116,19 +116,22 @@ static int merge_atoms(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS
 }
 
 typedef struct cutter {
-    oct_view_atom atom[OCT_VIEW_ATOMS]; /* what is left; the first may be what is left of one */
-    int at, count;
+    oct_view_atom
+        atom[OCT_VIEW_ATOMS]; /* the first that is left may be the inner part of a cut one */
+    int next, count;
 } cutter;
 
-/* Takes atoms of this size together: of a negative one the batch is among them. */
-static bool cut_atom(cutter *c, int64_t size, oct_onnx_view *out, int *made)
+/* Gives the next dimension of `out` atoms from the front of those that are left, until their sizes multiply to `size`; an
+ * atom that is too large is cut, its outer part taken. One of them is the batch where the size is negative. False: the
+ * sizes do not divide each other. */
+static bool take_atoms(cutter *c, int64_t size, oct_onnx_view *out, int *num_atoms)
 {
-    const int first = *made;
+    const int first = *num_atoms;
     bool batch = size < 0;
     if (batch) size = -size;
     while (size > 1 || batch) {
-        if (c->at == c->count || *made == OCT_VIEW_ATOMS) return false;
-        oct_view_atom *a = &c->atom[c->at];
+        if (c->next == c->count || *num_atoms == OCT_VIEW_ATOMS) return false;
+        oct_view_atom *a = &c->atom[c->next];
         if (is_batch(a)) {
             if (!batch) return false;
             batch = false;
@@ -136,30 +139,30 @@ static bool cut_atom(cutter *c, int64_t size, oct_onnx_view *out, int *made)
             size /= a->size;
         } else if (size > 1 && a->size % size == 0) {
             const int64_t inner = a->size / size;
-            out->atom[(*made)++] = (oct_view_atom){size, inner * a->stride};
+            out->atom[(*num_atoms)++] = (oct_view_atom){size, inner * a->stride};
             a->size = inner;
             size = 1;
             continue;
         } else {
             return false;
         }
-        out->atom[(*made)++] = *a;
-        c->at++;
+        out->atom[(*num_atoms)++] = *a;
+        c->next++;
     }
-    out->atoms[out->dims++] = *made - first;
+    out->atoms[out->dims++] = *num_atoms - first;
     return true;
 }
 
 bool oct_view_reshape(const oct_onnx_view *v, int dims, const int64_t *size, oct_onnx_view *out)
 {
-    cutter c = {.at = 0};
+    cutter c = {.next = 0};
     oct_onnx_view made = {.value = v->value, .shape = v->shape, .offset = v->offset};
     int atoms = 0;
     if (dims > OCT_VIEW_ATOMS) return false;
     c.count = merge_atoms(v, c.atom);
     for (int d = 0; d < dims; d++)
-        if (!cut_atom(&c, size[d], &made, &atoms)) return false;
-    if (c.at < c.count) return false;
+        if (!take_atoms(&c, size[d], &made, &atoms)) return false;
+    if (c.next < c.count) return false;
     *out = made;
     return true;
 }

@@ -103,6 +103,31 @@ Test(onnx_build, an_embedding_is_refused_by_its_input)
     check_nothing_held();
 }
 
+/* The number of samples is no constant, though its shape arithmetic is. */
+Test(onnx_build, an_exponent_that_is_the_batch_is_refused)
+{
+    static const oct_onnx_build_options options = {.h = 1, .w = 1, .c = 3};
+    onnx_model m = {0};
+    oct_onnx_graph g;
+    oct_onnx_built of;
+    oct_module *network = NULL;
+    onnx_in(&m, "x", -1, 3);
+    onnx_out(&m, "y");
+    onnx_longs(&m, "zero", 0);
+    onnx_node(&m, "Shape", "x", "s");
+    onnx_node(&m, "Gather", "s zero", "n");
+    onnx_node(&m, "Pow", "x n", "y");
+    oct_proto file = onnx_file(&m);
+    const oct_onnx_source source = {file.data, file.length, "net.onnx"};
+    MUST(oct_onnx_read_bytes(&g, &source));
+    MUST(oct_onnx_fold(&g, 1, 1, 3));
+    cr_assert_eq(oct_onnx_build(&network, &g, &options, &of), OCT_PREPARE);
+    check_said("its exponent is not one number");
+    oct_onnx_free(&g);
+    oct_proto_free(&file);
+    check_nothing_held();
+}
+
 Test(onnx_build, normalization_of_images_stays_as_it_is)
 {
     onnx_model m = {0};
