@@ -14,7 +14,7 @@
 #include "io/augment/augment.h"
 #include "io/batch/reader.h"
 #include "quant/prepare/prepare.h"
-#include "quant/train/step_state.h"
+#include "quant/train/train_step.h"
 
 enum { OCT_RECIPE_TEXT_MAX = 1024 };
 

@@ -1,151 +1,275 @@
-/* The calls of a training step in their order. */
-#include "quant/train/step_batch.h"
+/* The training step: what one batch computes (forward, loss, backward, sums over the ranks), then the calls in their
+ * order. */
+#include "quant/train/train_step_impl.h"
 
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "core/optim/optim.h"
-#include "quant/graph/graph.h"
+#include "core/nn/module_call.h"
+#include "core/op/norm_groups.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The numbers of the control reduction; the observers' keys follow. */
-enum {
-    CONTROL_BAD_GRAD, /* how many parameters there are from the first one with a bad gradient on */
-    CONTROL_FLAGS,
-    CONTROL_KEYS = CONTROL_FLAGS + OCT_STEP_FLAGS,
-};
-
-static void unbind_model(oct_train_step *s)
+/* The leaves of a batch that are this rank's. */
+static oct_leaves split_batch(const oct_train_step *s, int64_t samples)
 {
-    oct_free(&s->control);
-    oct_free(&s->waiting);
-    s->waiting_rows = 0;
-    oct_free(&s->notes);
-    s->notes_capacity = 0;
-    s->sums = (oct_step_sums){0};
-    oct_step_undo_destroy(&s->undo);
-    oct_step_state_free(&s->state);
-    oct_quantizers_free(&s->quantizers);
-    oct_optim_destroy(&s->optim);
-    oct_params_unbind(&s->params);
+    return oct_leaves_split(samples, s->leaf, s->group->rank, s->group->size);
 }
 
-oct_status oct_train_step_renew_memory(oct_train_step *step)
+static void begin_pass(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
-    oct_context_destroy(&step->context);
-    return oct_context_create(&step->context, step->group);
+    s->context->numerics = s->numerics;
+    s->context->norm_group = s->norm_group;
+    s->context->norm_share_all = s->context->group != s->group;
+    s->context->release_on_backward = true;
+    oct_context_begin(s->context, *leaves, learn);
+    s->context->draws = (oct_draws){
+        .active = learn, .seed = s->seed, .update = s->update, .first_sample = s->sums.seen};
+    s->context->watch = s->audit.watch;
 }
 
-oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root)
+static oct_tensor *run_forward(oct_train_step *s, const oct_batch *b, const oct_leaves *leaves,
+                               bool learn)
 {
-    const oct_leaves full =
-        oct_leaves_split(step->batch, step->leaf, step->group->rank, step->group->size);
-    unbind_model(step);
-    step->root = root;
-    step->graph = oct_graph_of(root);
-    OCT_TRY(oct_train_step_renew_memory(step));
-    OCT_TRY(oct_params_bind_on(&step->params, root, &full, step->group));
-    OCT_TRY(oct_optim_create(&step->optim, &step->config, &step->params));
-    OCT_TRY(oct_average_create(&step->optim.average, &step->average, root, &step->params));
-    OCT_TRY(oct_quantizers_collect(&step->quantizers, root));
-    return oct_alloc(&step->control,
-                     CONTROL_KEYS + 2 * step->quantizers.count + (size_t)step->group->size,
-                     sizeof(int64_t));
+    oct_tensor *x[OCT_MODEL_INPUTS];
+    begin_pass(s, leaves, learn);
+    for (int i = 0; i < b->num_inputs; i++) {
+        oct_shape shape = b->shape[i];
+        shape.dim[0] = oct_leaves_local_samples(&s->context->leaves);
+        x[i] = oct_tensor_view(s->context, OCT_F32, shape, b->input[i]);
+    }
+    return oct_module_call(s->context, s->root, x, b->num_inputs);
 }
 
-oct_status oct_train_step_average(oct_train_step *step, const oct_average_options *options)
+/* Takes the figures of a batch into those of the update; of a single one they stay as they are. */
+static void add_figures(oct_step_sums *sums, int64_t samples, const oct_loss *loss, double mean)
 {
-    step->average = *options;
-    oct_step_undo_destroy(&step->undo);
-    oct_step_state_free(&step->state);
-    oct_average_destroy(&step->optim.average);
-    return oct_average_create(&step->optim.average, options, step->root, &step->params);
+    sums->done++;
+    sums->seen += samples;
+    sums->weight += loss->counted;
+    sums->divisor = loss->divisor;
+    if (loss->counted > 0) sums->loss += (mean - sums->loss) * (loss->counted / sums->weight);
+    sums->metric += (loss->metric - sums->metric) * ((double)samples / (double)sums->seen);
 }
 
-oct_status oct_train_step_create(oct_train_step *step, oct_module *root,
-                                 const oct_optim_config *config, int64_t batch, int64_t leaf,
-                                 const oct_collective *group)
+/* Checks the loss that the forward itself has returned, a mean over the samples of its batch, and gives it the
+ * gradient from which oct_backward starts: the batch's share of the update's samples. */
+static oct_tensor *start_from_returned_loss(oct_train_step *s, oct_tensor *y, double *mean)
 {
-    *step = (oct_train_step){.group = group,
-                             .config = *config,
-                             .batch = batch,
-                             .leaf = leaf,
-                             .loss = {.kind = &oct_loss_cross_entropy, .metric = &oct_metric_top1}};
-    OCT_CHECK(batch > 0 && leaf > 0, OCT_USAGE,
-              "a batch of %lld samples in leaves of %lld; both must be at least 1",
-              (long long)batch, (long long)leaf);
-    const oct_status status = oct_train_step_rebind(step, root);
-    if (status != OCT_OK) oct_train_step_destroy(step);
-    return status;
+    char text[96];
+    oct_context *cx = s->context;
+    if (!oct_inputs_ok(cx, &y, 1)) return NULL;
+    if (y->dtype != OCT_F32 || y->shape.ndim != 0)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "the batch has neither labels nor probabilities, so the forward "
+                                "must return its loss, one number, but it returns %s %s",
+                                oct_dtype_name(y->dtype), oct_shape_text(&y->shape, text));
+    if (!y->needs_grad)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "the loss that the forward returns depends on no "
+                                "parameter, so there is nothing to learn");
+    *mean = (double)oct_f32(y)[0];
+    float *one = oct_grad_new(cx, y);
+    if (!one) return NULL;
+    *one = (float)((double)cx->leaves.samples / (double)s->sums.samples);
+    oct_add_grad(cx, y, one);
+    return y;
 }
 
-void oct_train_step_destroy(oct_train_step *step)
+/* The loss of a batch, whose figures are added to the update's. Without labels and probabilities the forward has
+ * returned the loss; otherwise the loss function computes it from the outputs y. */
+static oct_tensor *compute_loss(oct_train_step *s, oct_tensor *y, const oct_batch *b)
 {
-    unbind_model(step);
-    oct_replay_free(&step->audit.replay);
-    oct_context_destroy(&step->context);
+    oct_context *cx = s->context;
+    const int64_t samples = cx->leaves.samples;
+    oct_loss_spec spec = s->loss;
+    double mean = 0;
+    oct_loss loss = {
+        .counted = (double)samples, .divisor = (double)s->sums.samples, .metric = (double)NAN};
+    if (!b->labels && !b->probabilities) {
+        y = start_from_returned_loss(s, y, &mean);
+    } else {
+        if (oct_inputs_ok(cx, &y, 1) && y->shape.ndim == 0)
+            return oct_context_fail(cx, OCT_USAGE,
+                                    "the forward returns its loss already, so the batch "
+                                    "must have neither labels nor probabilities");
+        if (s->sums.batches > 1) spec.divisor_samples = s->sums.samples;
+        const oct_goals goals = {.labels = b->labels,
+                                 .values = b->probabilities,
+                                 .teacher = b->teacher,
+                                 .rows = b->rows,
+                                 .ignores = b->ignores,
+                                 .ignored = b->ignored};
+        y = oct_loss_apply(cx, &spec, y, &goals, &loss);
+        mean = loss.loss_sum / loss.weight;
+    }
+    if (cx->status != OCT_OK) return NULL;
+    if (!isfinite(mean)) return oct_context_fail(cx, OCT_NUMERIC, "the loss is not finite");
+    add_figures(&s->sums, samples, &loss, mean);
+    return y;
 }
 
-/* Gradients are summed in rows that were made for the largest batch. */
-static oct_status check_step(const oct_train_step *s, const oct_batch *b)
+/* Runs forward and loss of these leaves of a batch, for a backward to start from; NULL with the context failed. */
+static oct_tensor *run_forward_and_loss(oct_train_step *s, const oct_batch *batch,
+                                        const oct_leaves *leaves)
 {
-    OCT_TRY(oct_step_batch_check(s, b));
-    OCT_CHECK(b->shape[0].dim[0] <= s->batch, OCT_USAGE,
-              "a batch of %lld samples, but the training step was made for at most %lld; give "
-              "oct_train_step_create the largest batch",
-              (long long)b->shape[0].dim[0], (long long)s->batch);
-    OCT_CHECK(oct_params_are_bound(&s->params), OCT_USAGE,
-              "another training step has taken the model's parameters since; call "
-              "oct_train_step_rebind, which starts the optimizer anew, or run that one");
-    return OCT_OK;
+    oct_params_zero(&s->params);
+    return compute_loss(s, run_forward(s, batch, leaves, true), batch);
 }
 
-/* Takes the maximum over the ranks of n numbers, and of the caller's after them. */
-static oct_status reduce_control(oct_train_step *s, int64_t n)
+/* Begins the sum of the batch norms' statistics, which comes before those of the gradients on all ranks. */
+static oct_status begin_norm_sums(oct_train_step *s)
 {
-    const int64_t more = s->rank_flag ? s->group->size : 0;
-    int64_t *rank_flag = s->control + n;
-    if (more > 0) memcpy(rank_flag, s->rank_flag, (size_t)more * sizeof *rank_flag);
-    OCT_TRY(s->group->max_i64(s->group, s->control, n + more));
-    if (more > 0) memcpy(s->rank_flag, rank_flag, (size_t)more * sizeof *rank_flag);
-    return OCT_OK;
+    const oct_leaves *leaves = &s->context->leaves;
+    const int64_t numel = oct_norm_notes_numel(s->context);
+    const size_t room = (size_t)(oct_max_i64(leaves->local, 1) * numel);
+    if (numel == 0) return OCT_OK;
+    OCT_TRY(oct_grow(&s->notes, &s->notes_capacity, room, sizeof *s->notes));
+    oct_norm_notes_fold(s->context, s->notes);
+    return s->group->sum_begin(s->group, leaves, s->notes, numel, numel);
 }
 
-/* A step that is skipped exchanges only the caller's words. */
-static oct_status reduce_words(oct_train_step *s)
+/* Moves the batch norms' running values after the sums are finished. */
+static oct_status move_running_values(oct_train_step *s)
 {
-    memcpy(s->control, s->flag, sizeof s->flag);
-    OCT_TRY(reduce_control(s, OCT_STEP_FLAGS));
-    memcpy(s->flag, s->control, sizeof s->flag);
-    return OCT_OK;
+    oct_norm_notes_take(s->context, s->notes);
+    return oct_context_status(s->context);
 }
 
-/* After it all ranks know the same. bad: the place of the first parameter with a bad gradient; -1: none. */
-static oct_status control_reduce(oct_train_step *s, int64_t bad)
+/* Sums the batch norms' statistics and moves the running values at once, for a forward that learns nothing. */
+static oct_status sum_norm_statistics(oct_train_step *s)
 {
-    const int64_t count = (int64_t)s->params.count;
-    int64_t *control = s->control, *keys = control + CONTROL_KEYS;
-    control[CONTROL_BAD_GRAD] = bad < 0 ? 0 : count - bad;
-    memcpy(control + CONTROL_FLAGS, s->flag, sizeof s->flag);
-    oct_quantizers_keys(&s->quantizers, keys);
-    OCT_TRY(reduce_control(s, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
-    memcpy(s->flag, control + CONTROL_FLAGS, sizeof s->flag);
-    bad = control[CONTROL_BAD_GRAD];
-    if (bad > 0) return oct_params_fail(&s->params, count - bad, true, s->root);
-    OCT_TRY(oct_quantizers_check(&s->quantizers, keys));
-    return oct_quantizers_sum_counts(&s->quantizers, s->group);
+    if (oct_norm_notes_numel(s->context) == 0) return OCT_OK;
+    OCT_TRY(begin_norm_sums(s));
+    OCT_TRY(s->group->sums_finish(s->group));
+    return move_running_values(s);
 }
 
-static oct_status update_observers(oct_train_step *s)
+/* Called between the operations of a backward: gradients that are there go to the other ranks while it makes more. */
+static void sum_gradients_meanwhile(oct_context *cx, void *user)
 {
-    return oct_quantizers_update(&s->quantizers, s->control + CONTROL_KEYS);
+    oct_train_step *s = user;
+    oct_module *module = cx->module;
+    if (cx->status != OCT_OK) return;
+    cx->module = NULL; /* whose backward it is has nothing to do with it */
+    oct_context_adopt(cx, oct_params_begin_allreduce(&s->params, s->group, &cx->leaves));
+    oct_context_adopt(cx, s->group->sums_move(s->group));
+    cx->module = module;
 }
 
-/* What was announced has to come. */
-static oct_status check_sums(const oct_train_step *s, const oct_batch *batch)
+/* Runs the backward. After a failure it finishes the sums that have begun, since the other ranks are in them. */
+static oct_status run_backward(oct_train_step *s, oct_tensor *loss)
+{
+    oct_context *cx = s->context;
+    char what[512];
+    cx->meanwhile = sum_gradients_meanwhile;
+    cx->meanwhile_user = s;
+    const oct_status status = oct_backward(cx, loss);
+    cx->meanwhile = NULL;
+    if (status == OCT_OK) return OCT_OK;
+    snprintf(what, sizeof what, "%s", oct_fail_text(0));
+    return s->group->sums_finish(s->group) == OCT_OK ? status : oct_fail(status, "%s", what);
+}
+
+/* Runs forward, loss and backward of a batch, while the sums of gradients begin. */
+static oct_status make_gradients(oct_train_step *s, const oct_batch *batch)
+{
+    const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
+    int64_t nothing = 0;
+    oct_tensor *loss = run_forward_and_loss(s, batch, &leaves);
+    OCT_TRY(oct_context_status(s->context));
+    /* The backward writes where other ranks of the host may still read the last totals, so ranks synchronize before
+     * it unless the sum of the loss has done so (a loss of parameters alone has no sum). */
+    if (!s->context->met) OCT_TRY(s->group->max_i64(s->group, &nothing, 1));
+    OCT_TRY(begin_norm_sums(s));
+    return run_backward(s, loss);
+}
+
+/* Records what the ranks send each other in the batch of the audit, and watches its leaf on the rank that has it. */
+static void open_audit(oct_train_step *s, const oct_batch *batch)
+{
+    oct_step_audit *audit = &s->audit;
+    if (!audit->on || s->sums.done != audit->batch) return;
+    const oct_leaves own = split_batch(s, batch->shape[0].dim[0]);
+    const int64_t leaf = audit->leaf - own.first;
+    audit->sums = s->sums;
+    audit->watch = (oct_leaf_watch){.active = leaf >= 0 && leaf < own.local, .leaf = leaf};
+    oct_replay_begin(&audit->replay, s->group);
+    s->context->group = &audit->replay.face;
+}
+
+/* Makes the gradients of a batch, summed over all ranks, and adds its figures to s->sums. */
+static oct_status learn_batch(oct_train_step *s, const oct_batch *batch)
+{
+    open_audit(s, batch);
+    const oct_status status = make_gradients(s, batch);
+    if (s->context->group != s->group) { /* audited */
+        s->context->group = s->group;
+        s->audit.digest = s->context->watch.digest;
+        s->audit.watch = (oct_leaf_watch){0};
+    }
+    OCT_TRY(status);
+    OCT_TRY(oct_params_reduce(&s->params, s->group, &s->context->leaves));
+    return move_running_values(s);
+}
+
+/* Makes the gradients of the audited leaf alone, as the only one of a single rank. */
+static oct_status learn_leaf(oct_train_step *s, const oct_batch *batch)
+{
+    oct_leaves leaf = oct_leaves_split(batch->shape[0].dim[0], s->leaf, 0, 1);
+    leaf.first = s->audit.leaf;
+    leaf.local = 1;
+    oct_tensor *loss = run_forward_and_loss(s, batch, &leaf);
+    OCT_TRY(oct_context_status(s->context));
+    return oct_backward(s->context, loss);
+}
+
+/* Runs the forward of a batch that nothing is learned from; y (may be NULL) gets the outputs of this rank's samples. */
+static oct_status forward_batch(oct_train_step *s, const oct_batch *batch, void *y)
+{
+    const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
+    const oct_tensor *output = run_forward(s, batch, &leaves, false);
+    OCT_TRY(oct_context_status(s->context));
+    OCT_CHECK(!oct_is_codes(output), OCT_USAGE,
+              "the model's output is codes; put a DeQuantStub at its end");
+    if (y) memcpy(y, output->data, (size_t)oct_numel(output) * oct_dtype_bytes(output->dtype));
+    return sum_norm_statistics(s);
+}
+
+/* The same with the loss. y: what the caller has run already, n outputs of each of this rank's samples; or NULL. */
+static oct_status observe_batch(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
+{
+    const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
+    const bool goals = batch->labels || batch->probabilities;
+    oct_tensor *outputs;
+    if (y) {
+        begin_pass(s, &leaves, false);
+        const int64_t samples = oct_leaves_local_samples(&s->context->leaves);
+        const int64_t rows = batch->rows > 0 ? batch->rows : 1;
+        const oct_shape shape =
+            rows > 1 ? OCT_SHAPE(samples, rows, n / rows) : OCT_SHAPE(samples, n);
+        outputs = oct_tensor_view(s->context, OCT_F32, shape, y);
+    } else {
+        outputs = run_forward(s, batch, &leaves, false);
+    }
+    if (goals || !outputs || outputs->shape.ndim == 0) {
+        compute_loss(s, outputs, batch);
+    } else { /* ranges need no goals; without them there is neither loss nor metric */
+        const oct_loss none = {.counted = (double)leaves.samples,
+                               .divisor = (double)s->sums.samples,
+                               .metric = (double)NAN};
+        add_figures(&s->sums, leaves.samples, &none, (double)NAN);
+    }
+    OCT_TRY(oct_context_status(s->context));
+    return sum_norm_statistics(s);
+}
+
+/* The calls. */
+
+/* Checks that batches come as oct_train_step_begin announced them; batch NULL: that all of them have come. */
+static oct_status check_announced(const oct_train_step *s, const oct_batch *batch)
 {
     const oct_step_sums *sums = &s->sums;
     if (sums->skipped) return OCT_OK;
@@ -160,37 +284,8 @@ static oct_status check_sums(const oct_train_step *s, const oct_batch *batch)
     return OCT_OK;
 }
 
-/* Rows for the sums that wait, as many as a binary counter up to `batches` needs. */
-static oct_status reserve_waiting(oct_train_step *s, int64_t batches)
-{
-    int rows = 0;
-    while ((batches - 1) >> rows)
-        rows++;
-    if (rows <= s->waiting_rows) return OCT_OK;
-    oct_free(&s->waiting);
-    s->waiting_rows = 0;
-    OCT_TRY(oct_alloc(&s->waiting, (size_t)rows, (size_t)s->params.numel * sizeof(float)));
-    s->waiting_rows = rows;
-    return OCT_OK;
-}
-
-oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t samples, float lr)
-{
-    OCT_CHECK(batches > 0 && samples >= batches, OCT_USAGE,
-              "an update of %lld batches with %lld samples together; there must be at least one "
-              "batch, and a sample in each",
-              (long long)batches, (long long)samples);
-    oct_quantizers_discard_batch(&step->quantizers);
-    step->sums = (oct_step_sums){.batches = batches, .samples = samples, .lr = lr};
-    if (step->nonfinite == OCT_NONFINITE_SKIP || step->audit.on) {
-        OCT_TRY(oct_step_state_list(&step->state, step->root, &step->optim));
-        OCT_TRY(oct_step_undo_keep(&step->undo, &step->state, &step->optim));
-    }
-    return reserve_waiting(step, batches);
-}
-
 OCT_CLONES
-static void add_left(float *restrict sum, const float *restrict left, int64_t n)
+static void add_left_neighbour(float *restrict sum, const float *restrict left, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] = left[i] + sum[i];
@@ -204,19 +299,23 @@ static void add_waiting_gradients(oct_train_step *s)
     if (sums->batches == 1) return;
     float *grads = oct_params_own_grads(&s->params);
     for (int merges = oct_tree_merges(sums->done - 1, sums->batches); merges > 0; merges--)
-        add_left(grads, s->waiting + --sums->waiting * n, n);
+        add_left_neighbour(grads, s->waiting + --sums->waiting * n, n);
     if (sums->done == sums->batches) return;
     memcpy(s->waiting + sums->waiting++ * n, grads, (size_t)n * sizeof(float));
 }
 
-static void report_step(const oct_train_step *s, oct_step_result *result)
+/* What a step reports, but for the norm of its gradients. */
+static oct_step_result report_step(const oct_train_step *s)
 {
-    *result = (oct_step_result){.loss = s->sums.loss,
-                                .metric = s->sums.metric,
-                                .samples = s->sums.seen,
-                                .grad_norm = (double)NAN};
+    const oct_step_sums *sums = &s->sums;
+    return (oct_step_result){.loss = sums->skipped ? (double)NAN : sums->loss,
+                             .metric = sums->skipped ? (double)NAN : sums->metric,
+                             .samples = sums->skipped ? sums->samples : sums->seen,
+                             .grad_norm = (double)NAN,
+                             .skipped = sums->skipped};
 }
 
+/* Updates the parameters by the sums of all batches of an update, then ranges and averages. */
 static oct_status update_parameters(oct_train_step *s, oct_step_result *result)
 {
     const oct_step_sums *sums = &s->sums;
@@ -224,12 +323,12 @@ static oct_status update_parameters(oct_train_step *s, oct_step_result *result)
     if (sums->batches > 1 && sums->weight > 0 && sums->weight != sums->divisor)
         oct_params_scale_grads(&s->params, (float)(sums->divisor / sums->weight));
     OCT_TRY(oct_quantizers_backward(&s->quantizers));
-    report_step(s, result);
-    OCT_TRY(control_reduce(s, oct_params_find_bad(&s->params, true)));
+    *result = report_step(s);
+    OCT_TRY(oct_step_reduce_control(s, oct_params_find_bad(&s->params, true)));
     result->grad_norm = oct_optim_step(&s->optim, &s->params, s->sums.lr);
     const int64_t bad_value = oct_params_find_bad(&s->params, false);
     if (bad_value >= 0) return oct_params_fail(&s->params, bad_value, false, s->root);
-    OCT_TRY(update_observers(s));
+    OCT_TRY(oct_step_update_observers(s));
     oct_average_update(&s->optim.average, s->optim.updates);
     return OCT_OK;
 }
@@ -256,37 +355,28 @@ static oct_status skip_nonfinite(oct_train_step *s, oct_status status)
     if (status != OCT_NUMERIC || s->nonfinite != OCT_NONFINITE_SKIP) return status;
     snprintf(s->why, sizeof s->why, "%s", oct_fail_text(0));
     oct_fail_clear();
-    oct_step_undo_swap(&s->undo, &s->optim);
+    oct_step_swap_state(s);
     s->sums.skipped = true;
     return OCT_OK;
 }
 
-static void report_skipped(const oct_train_step *s, oct_step_result *result)
-{
-    *result = (oct_step_result){.loss = (double)NAN,
-                                .metric = (double)NAN,
-                                .samples = s->sums.samples,
-                                .grad_norm = (double)NAN,
-                                .skipped = true};
-}
-
 oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch)
 {
-    OCT_TRY(check_step(step, batch));
-    OCT_TRY(check_sums(step, batch));
+    OCT_TRY(oct_step_check_learning(step, batch));
+    OCT_TRY(check_announced(step, batch));
     if (step->sums.skipped) return OCT_OK;
-    const oct_status status = oct_step_batch_learn(step, batch);
+    const oct_status status = learn_batch(step, batch);
     if (status == OCT_OK) add_waiting_gradients(step);
     return skip_nonfinite(step, end_learning(step, status));
 }
 
 oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result)
 {
-    OCT_TRY(check_sums(step, NULL));
+    OCT_TRY(check_announced(step, NULL));
     OCT_TRY(step->sums.skipped
-                ? reduce_words(step)
+                ? oct_step_reduce_flags(step)
                 : skip_nonfinite(step, end_learning(step, update_parameters(step, result))));
-    if (step->sums.skipped) report_skipped(step, result);
+    if (step->sums.skipped) *result = report_step(step);
     step->update++;
     return OCT_OK;
 }
@@ -294,7 +384,7 @@ oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result)
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,
                               oct_step_result *result)
 {
-    OCT_TRY(check_step(step, batch));
+    OCT_TRY(oct_step_check_learning(step, batch));
     OCT_TRY(oct_train_step_begin(step, 1, batch->shape[0].dim[0], lr));
     OCT_TRY(oct_train_step_learn(step, batch));
     return oct_train_step_update(step, result);
@@ -302,49 +392,69 @@ oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, floa
 
 static oct_status update_ranges(oct_train_step *s)
 {
-    OCT_TRY(control_reduce(s, -1));
-    return update_observers(s);
+    OCT_TRY(oct_step_reduce_control(s, -1));
+    return oct_step_update_observers(s);
 }
 
 oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch, void *y)
 {
-    OCT_TRY(oct_step_batch_check(step, batch));
-    oct_status status = oct_step_batch_forward(step, batch, y);
+    OCT_TRY(oct_step_check_batch(step, batch));
+    oct_status status = forward_batch(step, batch, y);
     if (status == OCT_OK) status = update_ranges(step);
     return end_call(step, status);
 }
 
 oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, float *y, int64_t n)
 {
-    OCT_TRY(oct_step_batch_check(step, batch));
-    OCT_TRY(check_sums(step, batch));
+    OCT_TRY(oct_step_check_batch(step, batch));
+    OCT_TRY(check_announced(step, batch));
     if (step->sums.skipped) return OCT_OK;
-    return skip_nonfinite(step, end_call(step, oct_step_batch_observe(step, batch, y, n)));
+    return skip_nonfinite(step, end_call(step, observe_batch(step, batch, y, n)));
 }
 
 oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result)
 {
-    OCT_TRY(check_sums(step, NULL));
-    report_step(step, result);
-    OCT_TRY(step->sums.skipped ? reduce_words(step)
+    OCT_TRY(check_announced(step, NULL));
+    OCT_TRY(step->sums.skipped ? oct_step_reduce_flags(step)
                                : skip_nonfinite(step, end_call(step, update_ranges(step))));
-    if (step->sums.skipped) report_skipped(step, result);
+    *result = report_step(step);
     return OCT_OK;
 }
 
 oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
                                   oct_step_result *result)
 {
-    OCT_TRY(oct_step_batch_check(step, batch));
+    OCT_TRY(oct_step_check_batch(step, batch));
     OCT_TRY(oct_train_step_begin(step, 1, batch->shape[0].dim[0], 0));
     OCT_TRY(oct_train_step_look(step, batch, y, n));
     return oct_train_step_observed(step, result);
 }
 
-oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t slices,
-                                 uint64_t *digest)
+/* A leaf is computed again with what decides its bits: the state before the step, its samples, the number of the
+ * update, and the sums over the whole batch that its batch norms and its loss have used. It has the same bits alone
+ * and with other leaves, and for any number of ranks. */
+oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch, uint64_t *digest)
 {
-    OCT_TRY(oct_step_state_list(&step->state, step->root, &step->optim));
-    *digest = oct_step_state_digest(&step->state, slice, slices);
-    return OCT_OK;
+    oct_step_audit *audit = &step->audit;
+    oct_context *cx = step->context;
+    const oct_step_sums sums = step->sums;
+    OCT_CHECK(audit->on && audit->batch < sums.done && !sums.skipped, OCT_USAGE,
+              "a leaf is computed again after a step with an audit");
+    oct_step_swap_state(step);
+    step->sums = audit->sums;
+    step->update--;
+    audit->watch = (oct_leaf_watch){.active = true};
+    oct_replay_begin(&audit->replay, NULL);
+    cx->group = &audit->replay.face;
+    oct_params_put_parts(&step->params, true);
+    const oct_status status = learn_leaf(step, batch);
+    oct_params_put_parts(&step->params, false);
+    *digest = cx->watch.digest;
+    cx->group = step->group;
+    audit->watch = (oct_leaf_watch){0};
+    step->update++;
+    step->sums = sums;
+    oct_quantizers_discard_batch(&step->quantizers);
+    oct_step_swap_state(step);
+    return status;
 }

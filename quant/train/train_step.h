@@ -24,7 +24,6 @@
 #include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "quant/module/fake_quant.h"
-#include "quant/train/step_state.h"
 
 /* Samples and what to make of them. Shapes are those of the global batch, whose samples all inputs have
  * in front; the arrays hold this rank's samples of it, as oct_leaves_split(samples, leaf, rank, size)
@@ -81,6 +80,33 @@ typedef struct oct_step_audit {
     oct_replay replay;  /* of what the ranks sent each other in that batch */
     oct_step_sums sums; /* as they were before it */
 } oct_step_audit;
+
+/* What becomes of a step in which a number is infinite or NaN. */
+#define OCT_NONFINITE_LIST(X)                                                                      \
+    X(OCT_NONFINITE_STOP, "stop") /* it fails */                                                   \
+    X(OCT_NONFINITE_SKIP, "skip") /* it is undone, and the next one may go on */
+typedef enum oct_nonfinite { OCT_NONFINITE_LIST(OCT_WORD_ID) } oct_nonfinite;
+extern const oct_registry oct_nonfinite_table;
+
+/* The state of training is what a checkpoint holds of a model and its optimizer, as it is in memory: parameters,
+ * buffers, the optimizer's state, averages. It is the same on all ranks, to the bit. */
+typedef struct oct_state_span {
+    void *data;
+    size_t bytes, offset; /* offset: in the state */
+} oct_state_span;
+
+typedef struct oct_step_state {
+    oct_state_span *spans;
+    size_t count, capacity, bytes; /* bytes: of all */
+} oct_step_state;
+
+/* Undoing a step: the state is copied before it, and put back when the step is not to count. So a step that was undone
+ * leaves the same bits as one that was not taken. */
+typedef struct oct_step_undo {
+    uint8_t *copy; /* of the whole state; NULL: not made yet */
+    int64_t updates;
+    bool average_begun;
+} oct_step_undo;
 
 enum { OCT_STEP_FLAGS = 5 };
 
@@ -159,7 +185,7 @@ oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result) 
  * OCT_NUMERIC where what was finite is not. */
 oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch,
                                 uint64_t *digest) OCT_NODISCARD;
-/* Not collective: digests a slice of the state of training (step_state.h). */
+/* Not collective: digests a slice of the state of training: calls with all slices see every byte. */
 oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t slices,
                                  uint64_t *digest) OCT_NODISCARD;
 /* Collective: a forward of the batch's inputs that learns nothing, in the mode and state that root is in:
