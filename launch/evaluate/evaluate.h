@@ -6,7 +6,7 @@
 #include "core/nn/module.h"
 #include "io/batch/loader.h"
 #include "io/recipe/recipe.h"
-#include "quant/prepare/sensitivity.h"
+#include "quant/layers/sensitivity.h"
 
 #include <jansson.h>
 

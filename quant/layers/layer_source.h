@@ -6,9 +6,23 @@
  * and relu run as one, the layer's output is that of the last of them, in float too. */
 #pragma once
 
-#include "quant/prepare/layer_error.h"
 #include "quant/prepare/prepare.h"
 #include "quant/program/program.h"
+
+/* How far numbers are from a reference, as sums that are added sample by sample. */
+typedef struct oct_error_sums {
+    double signal; /* squares of the reference */
+    double noise;  /* of the differences */
+    double power;  /* of the values */
+    double product;
+} oct_error_sums;
+
+/* Adds n numbers, in order. Returns the largest difference among them; NaN where one is none. */
+double oct_error_add(oct_error_sums *sums, const float *reference, const float *values, int64_t n);
+/* The ratio of signal to noise in dB; infinite where nothing differs. */
+double oct_error_sqnr(const oct_error_sums *sums);
+/* The cosine of the angle between both; 1 where both are 0 throughout. */
+double oct_error_cosine(const oct_error_sums *sums);
 
 typedef struct oct_layer_info {
     char name[128];     /* "layer1.0.conv1"; the output of a step has that step's name */

@@ -1,7 +1,7 @@
 /* What the recipe's keys of quantization do to a run: methods, targets, bits, layers that stay float,
  * folding, and the states that an evaluation must leave alone. */
 #include "io/recipe/sensitivity_file.h"
-#include "quant/prepare/sensitivity.h"
+#include "quant/layers/sensitivity.h"
 #include "tests/launch/train_rig.h"
 
 TestSuite(quant_keys, .init = set_up, .fini = tear_down, .timeout = 120);

@@ -1,7 +1,7 @@
 /* Sensitivity tables of models with several inputs, and of models that return class numbers: each row is
  * what switching that one quantizer on does, measured here by hand. */
 #include "core/tensor/tensor.h"
-#include "quant/prepare/sensitivity.h"
+#include "quant/layers/sensitivity.h"
 #include "tests/quant/deploy.h"
 #include "tests/support/check_status.h"
 

@@ -1,11 +1,11 @@
 /* Sensitivity: the float model runs once for its outputs, then once more for each quantizer with
  * that one alone switched on. Sums are taken in order of the samples by the one rank that
  * measures. */
-#include "quant/prepare/sensitivity.h"
+#include "quant/layers/sensitivity.h"
 
 #include "core/base/mem.h"
 #include "core/tensor/tensor.h"
-#include "quant/prepare/layer_error.h"
+#include "quant/layers/layer_source.h"
 
 #include <math.h>
 #include <stdio.h>
