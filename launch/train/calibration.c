@@ -127,49 +127,44 @@ out:
     return status;
 }
 
-/* One round over the calibration batches; its context has no group meanwhile, since ranks have their own shares. */
-static oct_status collect_round(oct_trainer *t, oct_correction *c)
+/* Runs one round over the calibration batches; its context has no group meanwhile, since ranks have their own shares. */
+static oct_status run_round(void *user)
 {
+    oct_trainer *t = user;
     oct_context *cx = t->training.context;
     oct_forward forward = {0};
-    OCT_TRY(oct_correction_collect(c));
     cx->group = &oct_collective_one;
     oct_status status = oct_forward_begin(&forward, cx, t->model);
     if (status == OCT_OK) status = watch_all_batches(t, &forward);
     oct_forward_end(&forward);
     cx->group = t->group;
-    return status;
+    OCT_TRY(t->group->agree(t->group, status));
+    return oct_trainer_agree_on_unread(t);
 }
 
 oct_status oct_trainer_correct(oct_trainer *t)
 {
     const oct_correction_options options = {t->recipe->quant_rounding,
                                             t->recipe->quant_bias_correction};
-    oct_correction c;
+    oct_correction done;
     t->unread[0] = '\0';
     oct_module_train(t->model, false);
     oct_quantizers_set_state(&t->training.quantizers, OCT_QUANT_FROZEN);
-    oct_status status = oct_correction_begin(&c, t->model, &options);
-    while (status == OCT_OK && oct_correction_goes_on(&c)) {
-        OCT_TRY_OUT(t->group->agree(t->group, collect_round(t, &c)));
-        OCT_TRY_OUT(oct_trainer_agree_on_unread(t));
-        OCT_TRY_OUT(oct_correction_apply(&c, t->group));
-    }
-    if (status != OCT_OK) goto out;
-    if (c.options.rounding == OCT_ROUNDING_GPTQ)
+    const oct_status status =
+        oct_correct_weights(t->model, &options, t->group, run_round, t, &done);
+    oct_module_train(t->model, true);
+    OCT_TRY(status);
+    if (options.rounding == OCT_ROUNDING_GPTQ)
         oct_log(OCT_LOG_INFO, "gptq: the weights of %lld layers were rounded",
-                (long long)c.rounded);
-    if (c.options.bias)
-        oct_log(OCT_LOG_INFO, "bias correction: %lld layers", (long long)c.corrected);
-    if (c.left > 0)
+                (long long)done.rounded);
+    if (options.bias)
+        oct_log(OCT_LOG_INFO, "bias correction: %lld layers", (long long)done.corrected);
+    if (done.left > 0)
         oct_log(
             OCT_LOG_WARN,
             "%lld layer%s as %s: called twice, without bias and batch norm, or with scales that "
             "would not stay",
-            (long long)c.left, c.left == 1 ? " is left" : "s are left",
-            c.left == 1 ? "it was" : "they were");
-out:
-    oct_correction_end(&c);
-    oct_module_train(t->model, true);
-    return status;
+            (long long)done.left, done.left == 1 ? " is left" : "s are left",
+            done.left == 1 ? "it was" : "they were");
+    return OCT_OK;
 }

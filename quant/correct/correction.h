@@ -1,19 +1,5 @@
 /* What is done to the weights of a prepared model before it computes with codes: before calibration cross-layer
- * equalization, after it second-order rounding and bias correction, by the codes that come into each layer:
- *
- *     OCT_TRY(oct_correction_begin(&c, root, &options));
- *     while (oct_correction_goes_on(&c)) {
- *         OCT_TRY(oct_correction_collect(&c));
- *         ... forwards in evaluation with frozen scales, over this rank's samples ...
- *         OCT_TRY(oct_correction_apply(&c, group));
- *     }
- *     oct_correction_end(&c);
- *
- * Each round is for as many layers as their products have room for, in the order of the tree, so later rounds see the
- * weights that earlier ones have left. Sums are whole numbers, and rank 0 alone makes weights of them, so these have the
- * same bits on any number of ranks and threads. Second-order rounding factors by OpenBLAS, whose last bits differ between
- * kinds of processors.
- */
+ * equalization, after it second-order rounding and bias correction, by the codes that come into each layer. */
 #pragma once
 
 #include "core/base/collective.h"
@@ -24,33 +10,20 @@ typedef struct oct_correction_options {
     bool bias;
 } oct_correction_options;
 
-typedef struct oct_corrected_layer {
-    oct_qat_conv *layer; /* borrowed */
-    oct_moments moments;
-} oct_corrected_layer;
-
+/* What became of the layers, the same on all ranks. */
 typedef struct oct_correction {
-    oct_correction_options options;
-    oct_corrected_layer *layers;
-    size_t count, capacity;
-    size_t begin, end; /* of the round at hand */
-    /* So far, the same on all ranks: */
-    int64_t rounded, corrected; /* layers */
+    int64_t rounded, corrected;
     int64_t left; /* that wanted it and stay as they are: shared, or with scales of their own */
 } oct_correction;
 
-oct_status oct_correction_begin(oct_correction *correction, oct_module *root,
-                                const oct_correction_options *options) OCT_NODISCARD;
-static inline bool oct_correction_goes_on(const oct_correction *correction)
-{
-    return correction->end < correction->count;
-}
-/* Begins a round: from now on forwards add to the moments. */
-oct_status oct_correction_collect(oct_correction *correction) OCT_NODISCARD;
-/* Collective: ends the round. */
-oct_status oct_correction_apply(oct_correction *correction,
-                                const oct_collective *group) OCT_NODISCARD;
-void oct_correction_end(oct_correction *correction);
+/* Collective. Corrects weights in rounds, each for as many layers as their products have room for, in the order of the
+ * tree, so later rounds see the weights that earlier ones have left. In each round `run` runs forwards in evaluation with
+ * frozen scales over this rank's samples; it fails on all ranks or on none. Sums are whole numbers, and rank 0 alone makes
+ * weights of them, so these have the same bits on any number of ranks and threads. Second-order rounding factors by
+ * OpenBLAS, whose last bits differ between kinds of processors. */
+oct_status oct_correct_weights(oct_module *root, const oct_correction_options *options,
+                               const oct_collective *group, oct_status (*run)(void *user),
+                               void *user, oct_correction *done) OCT_NODISCARD;
 
 /* Cross-layer equalization: channels between two layers get equal ranges, and the network computes the same as before.
  *
