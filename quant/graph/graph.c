@@ -134,19 +134,8 @@ bool oct_graph_branches(const oct_graph *graph)
     return differs;
 }
 
-oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *op,
+oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *name,
                                 oct_module **module)
-{
-    char name[64];
-    int number = 0;
-    do {
-        snprintf(name, sizeof name, "_generated_%s_%d", op, number++);
-    } while (oct_module_find(parent, name));
-    return oct_graph_add_named(graph, parent, name, module);
-}
-
-oct_status oct_graph_add_named(oct_graph *graph, oct_module *parent, const char *name,
-                               oct_module **module)
 {
     oct_module **slot = NULL;
     oct_status status =
@@ -171,6 +160,7 @@ static oct_fake_quant *quantizer_of(const oct_module *module)
                : NULL;
 }
 
+/* The path of the node that makes a value, or the name of an input. */
 static const char *path_of_value(const oct_graph *graph, int64_t value)
 {
     static const char *const inputs[OCT_MODEL_INPUTS] = {
@@ -200,23 +190,7 @@ static oct_status check_value(const oct_graph *graph, int64_t number)
     return OCT_OK;
 }
 
-static oct_status list_values(const oct_graph *graph, oct_tensor_quantizer *list, size_t *count)
-{
-    for (size_t i = 0; i < graph->num_values; i++) {
-        oct_fake_quant *fq = graph->values[i].fq;
-        if (graph->values[i].alias != (int64_t)i) continue;
-        OCT_TRY(check_value(graph, (int64_t)i));
-        if (!fq) continue;
-        list[(*count)++] = (oct_tensor_quantizer){
-            .value = (int64_t)i, .path = path_of_value(graph, (int64_t)i), .fq = fq};
-    }
-    for (size_t i = 0; i < *count; i++) {
-        for (size_t j = 0; j < *count; j++)
-            list[i].shared |= i != j && list[i].fq == list[j].fq;
-    }
-    return OCT_OK;
-}
-
+/* Fails for a quantizer of the model that is in no list. */
 static oct_status check_all_listed(const oct_graph *graph, const oct_tensor_quantizer *list,
                                    size_t count)
 {
@@ -238,10 +212,22 @@ static oct_status check_all_listed(const oct_graph *graph, const oct_tensor_quan
 
 oct_status oct_graph_quantizers(const oct_graph *graph, oct_tensor_quantizer **list, size_t *count)
 {
+    oct_status status = OCT_OK;
     *count = 0;
     OCT_TRY(oct_alloc(list, graph->num_values, sizeof **list));
-    oct_status status = list_values(graph, *list, count);
-    if (status == OCT_OK) status = check_all_listed(graph, *list, *count);
+    for (size_t i = 0; i < graph->num_values; i++) {
+        oct_fake_quant *fq = graph->values[i].fq;
+        if (graph->values[i].alias != (int64_t)i) continue;
+        OCT_TRY_OUT(check_value(graph, (int64_t)i));
+        if (!fq) continue;
+        (*list)[(*count)++] = (oct_tensor_quantizer){
+            .value = (int64_t)i, .path = path_of_value(graph, (int64_t)i), .fq = fq};
+    }
+    for (size_t i = 0; i < *count; i++)
+        for (size_t j = 0; j < *count; j++)
+            (*list)[i].shared |= i != j && (*list)[i].fq == (*list)[j].fq;
+    status = check_all_listed(graph, *list, *count);
+out:
     if (status != OCT_OK) oct_free(list);
     return status;
 }

@@ -152,6 +152,10 @@ const char *oct_graph_node_text(const oct_graph_node *node, char text[OCT_CALL_B
 const char *oct_graph_producer_text(const oct_graph *graph, int64_t value,
                                     char text[OCT_CALL_BYTES]);
 
+/* Records what a model calls on the example, in both modes, as a graph to be prepared by this method. OCT_PREPARE naming
+ * the call where two forwards differ outside of dynamic blocks. */
+oct_status oct_graph_record(oct_graph **graph, oct_module *root, const oct_example *example,
+                            oct_prepare_method method) OCT_NODISCARD;
 /* Makes the graph of a trace: all nodes UNTOUCHED, all values float, blocks merged to their first
  * run. Values keep their numbers; those of later runs are aliases of the first run's, which
  * nothing reads. OCT_PREPARE naming the block when its runs differ. The graph owns its memory. */
@@ -168,13 +172,9 @@ void oct_graph_destroy(oct_graph **graph);
  * adds modules attaches first: their slots must outlive the tree. */
 void oct_graph_attach(oct_graph *graph, oct_module *root);
 
-/* Adds *module (taken over, also on failure) below `parent` under the name "_generated_<op>_<n>", n
- * counting from 0 in that parent. */
-oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *op,
+/* Adds *module (taken over, also on failure) below `parent` under a name that is not used there. */
+oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *name,
                                 oct_module **module) OCT_NODISCARD;
-/* Adds it under a name of the caller's. */
-oct_status oct_graph_add_named(oct_graph *graph, oct_module *parent, const char *name,
-                               oct_module **module) OCT_NODISCARD;
 
 /* A value that is quantized, with its one quantizer. */
 typedef struct oct_tensor_quantizer {

@@ -1,4 +1,5 @@
-/* The graph of one forward, made from its trace: all runs of a dynamic block become one. */
+/* The graph of a model, made from traces of its forward: all runs of a dynamic block become one. The forward runs on the
+ * example twice in each mode, so that one that changes from call to call is found here and not in training. */
 #include "quant/graph/graph.h"
 
 #include "core/base/mem.h"
@@ -17,6 +18,7 @@ typedef struct builder {
     size_t *kept_before; /* node -> how many of the nodes before it are kept */
 } builder;
 
+/* The first run of the block that this scope is a run of. */
 static int64_t first_run(const oct_trace *trace, size_t scope)
 {
     const oct_trace_scope *run = &trace->scopes[scope];
@@ -54,19 +56,6 @@ static void find_runs(builder *b)
     b->kept_before[b->trace->num_nodes] = kept;
 }
 
-static oct_status add_block(builder *b, size_t scope)
-{
-    const oct_trace_scope *run = &b->trace->scopes[scope];
-    oct_graph *graph = b->graph;
-    oct_graph_block *block = &graph->blocks[graph->num_blocks];
-    *block = (oct_graph_block){.module = run->module,
-                               .begin = b->kept_before[run->begin],
-                               .end = b->kept_before[run->end]};
-    OCT_TRY(oct_strdup(&block->name, run->name));
-    b->block_of[scope] = (int)graph->num_blocks++;
-    return OCT_OK;
-}
-
 /* Makes the graph's scopes and blocks. A run of a block is no scope: its first one becomes the block, and what is in any
  * run belongs to the scope around the block. */
 static oct_status add_scopes(builder *b)
@@ -77,7 +66,14 @@ static oct_status add_scopes(builder *b)
         const oct_trace_scope *traced = &b->trace->scopes[i];
         const bool is_run = traced->name, is_repeated = repeat_of(b, (int64_t)i) >= 0;
         const int64_t parent = traced->parent >= 0 ? b->scope_of[traced->parent] : -1;
-        if (is_run && !is_repeated) OCT_TRY(add_block(b, i));
+        if (is_run && !is_repeated) {
+            oct_graph_block *block = &graph->blocks[graph->num_blocks];
+            *block = (oct_graph_block){.module = traced->module,
+                                       .begin = b->kept_before[traced->begin],
+                                       .end = b->kept_before[traced->end]};
+            OCT_TRY(oct_strdup(&block->name, traced->name));
+            b->block_of[i] = (int)graph->num_blocks++;
+        }
         if (is_run || is_repeated) {
             b->scope_of[i] = parent;
             continue;
@@ -97,6 +93,7 @@ static int64_t alias_or_none(const oct_graph *graph, int64_t value)
     return value < 0 ? -1 : graph->values[value].alias;
 }
 
+/* Makes a node of a traced call, with the graph's numbers of values and blocks. */
 static oct_status keep_node(builder *b, const oct_trace_node *traced)
 {
     oct_graph *graph = b->graph;
@@ -135,8 +132,9 @@ static oct_status refuse_different_runs(const oct_trace_scope *run, const char *
                     path, *path ? ": " : "", run->name, what);
 }
 
-static oct_status node_differs(const oct_trace_scope *run, const oct_trace_node *traced,
-                               const oct_graph_node *first, const char *what)
+/* Fails: a node of a later run is not the one of the first run. */
+static oct_status refuse_different_node(const oct_trace_scope *run, const oct_trace_node *traced,
+                                        const oct_graph_node *first, const char *what)
 {
     char one[OCT_CALL_BYTES], other[OCT_CALL_BYTES], text[2 * OCT_CALL_BYTES + 64];
     oct_call_text(one, traced->module ? NULL : traced->op, traced->path, traced->hook);
@@ -145,6 +143,7 @@ static oct_status node_differs(const oct_trace_scope *run, const oct_trace_node 
     return refuse_different_runs(run, text);
 }
 
+/* Whether a run of a block makes the value. */
 static bool is_within(const oct_trace_value *value, const oct_trace_scope *run)
 {
     return value->producer >= (int64_t)run->begin && value->producer < (int64_t)run->end;
@@ -162,15 +161,15 @@ static oct_status merge_node(builder *b, size_t number, int64_t repeat)
     const oct_graph_node *first = &graph->nodes[counterpart];
     if (traced->module != first->called || traced->caller != first->caller ||
         strcmp(traced->op, first->op) != 0 || traced->num_inputs != first->num_inputs)
-        return node_differs(run, traced, first, "is called");
+        return refuse_different_node(run, traced, first, "is called");
     if (!oct_op_args_equal(&traced->args, &first->args))
-        return node_differs(run, traced, first, "has other arguments");
+        return refuse_different_node(run, traced, first, "has other arguments");
     for (int i = 0; i < traced->num_inputs; i++) {
         int64_t value = graph->values[traced->input[i]].alias;
         int64_t expected = first->called_input[OCT_MODE_EVALUATION][i];
         bool inside = is_within(&values[traced->input[i]], run);
         if (inside != is_within(&values[expected], first_run) || (inside && value != expected))
-            return node_differs(run, traced, first, "reads another value");
+            return refuse_different_node(run, traced, first, "reads another value");
         OCT_TRY(oct_graph_add_carried_use(
             graph,
             (oct_graph_carried_use){.node = (int64_t)counterpart, .value = value, .input = i}));
@@ -180,17 +179,7 @@ static oct_status merge_node(builder *b, size_t number, int64_t repeat)
     return OCT_OK;
 }
 
-static oct_status check_length(const builder *b, int64_t repeat)
-{
-    const oct_trace_scope *run = &b->trace->scopes[repeat];
-    const oct_trace_scope *first = &b->trace->scopes[b->first_of[repeat]];
-    size_t length = run->end - run->begin, first_length = first->end - first->begin;
-    char text[96];
-    if (length == first_length) return OCT_OK;
-    snprintf(text, sizeof text, "%zu operations, and %zu in the first run", length, first_length);
-    return refuse_different_runs(run, text);
-}
-
+/* Makes the graph's values and nodes; those of a block's later runs are merged with those of the first. */
 static oct_status add_nodes(builder *b)
 {
     oct_graph *graph = b->graph;
@@ -201,8 +190,15 @@ static oct_status add_nodes(builder *b)
             .shape = value->shape, .dtype = value->dtype, .producer = -1, .alias = (int64_t)i};
     }
     for (size_t i = 0; i < b->trace->num_scopes; i++) {
-        if (b->trace->scopes[i].name && b->first_of[i] != (int64_t)i)
-            OCT_TRY(check_length(b, (int64_t)i));
+        const oct_trace_scope *run = &b->trace->scopes[i];
+        if (!run->name || b->first_of[i] == (int64_t)i) continue;
+        const oct_trace_scope *first = &b->trace->scopes[b->first_of[i]];
+        const size_t length = run->end - run->begin, first_length = first->end - first->begin;
+        char text[96];
+        if (length == first_length) continue;
+        snprintf(text, sizeof text, "%zu operations, and %zu in the first run", length,
+                 first_length);
+        return refuse_different_runs(run, text);
     }
     for (size_t i = 0; i < b->trace->num_nodes; i++) {
         int64_t repeat = repeat_of(b, b->trace->nodes[i].scope);
@@ -233,22 +229,6 @@ static void copy_ends(builder *b)
            num_scopes * sizeof(oct_trace_scope));
 }
 
-static oct_status allocate(builder *b)
-{
-    size_t scopes = b->trace->num_scopes;
-    OCT_TRY(oct_alloc(&b->run_of, scopes, sizeof *b->run_of));
-    OCT_TRY(oct_alloc(&b->first_of, scopes, sizeof *b->first_of));
-    OCT_TRY(oct_alloc(&b->block_of, scopes, sizeof *b->block_of));
-    OCT_TRY(oct_alloc(&b->scope_of, scopes, sizeof *b->scope_of));
-    OCT_TRY(oct_alloc(&b->kept_before, b->trace->num_nodes + 1, sizeof *b->kept_before));
-    oct_graph *graph = b->graph;
-    for (int mode = 0; mode < OCT_MODES; mode++)
-        OCT_TRY(oct_alloc(&graph->scopes[mode], scopes, sizeof(oct_trace_scope)));
-    OCT_TRY(oct_alloc(&graph->blocks, scopes, sizeof *graph->blocks));
-    OCT_TRY(oct_alloc(&graph->nodes, b->trace->num_nodes, sizeof *graph->nodes));
-    return oct_alloc(&graph->values, b->trace->num_values, sizeof *graph->values);
-}
-
 oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_module *root)
 {
     *graph = NULL;
@@ -261,7 +241,17 @@ oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_modul
     (*graph)->root = root;
     builder b = {.graph = *graph, .trace = trace};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(allocate(&b));
+    const size_t scopes = trace->num_scopes;
+    OCT_TRY_OUT(oct_alloc(&b.run_of, scopes, sizeof *b.run_of));
+    OCT_TRY_OUT(oct_alloc(&b.first_of, scopes, sizeof *b.first_of));
+    OCT_TRY_OUT(oct_alloc(&b.block_of, scopes, sizeof *b.block_of));
+    OCT_TRY_OUT(oct_alloc(&b.scope_of, scopes, sizeof *b.scope_of));
+    OCT_TRY_OUT(oct_alloc(&b.kept_before, trace->num_nodes + 1, sizeof *b.kept_before));
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        OCT_TRY_OUT(oct_alloc(&(*graph)->scopes[mode], scopes, sizeof(oct_trace_scope)));
+    OCT_TRY_OUT(oct_alloc(&(*graph)->blocks, scopes, sizeof *(*graph)->blocks));
+    OCT_TRY_OUT(oct_alloc(&(*graph)->nodes, trace->num_nodes, sizeof *(*graph)->nodes));
+    OCT_TRY_OUT(oct_alloc(&(*graph)->values, trace->num_values, sizeof *(*graph)->values));
     find_runs(&b);
     OCT_TRY_OUT(add_scopes(&b));
     OCT_TRY_OUT(add_nodes(&b));
@@ -273,5 +263,101 @@ out:
     oct_free(&b.scope_of);
     oct_free(&b.kept_before);
     if (status != OCT_OK) oct_graph_destroy(graph);
+    return status;
+}
+
+/* The forwards of both modes. */
+
+/* Whether two runs make the same call at these nodes. Values that a dynamic block made are not
+ * compared, because the block may have run another number of times. */
+static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_graph *b,
+                      const oct_graph_node *y)
+{
+    if (x->called != y->called || strcmp(x->op, y->op) != 0 || strcmp(x->path, y->path) != 0 ||
+        x->num_inputs != y->num_inputs || !oct_op_args_equal(&x->args, &y->args))
+        return false;
+    for (int i = 0; i < x->num_inputs; i++) {
+        int64_t from_a = a->values[x->called_input[OCT_MODE_EVALUATION][i]].producer;
+        int64_t from_b = b->values[y->called_input[OCT_MODE_EVALUATION][i]].producer;
+        bool in_block = (from_a >= 0 && a->nodes[from_a].block >= 0) ||
+                        (from_b >= 0 && b->nodes[from_b].block >= 0);
+        if (in_block) continue;
+        if ((from_a < 0) != (from_b < 0)) return false;
+        if (from_a >= 0 && strcmp(a->nodes[from_a].path, b->nodes[from_b].path) != 0) return false;
+    }
+    return true;
+}
+
+/* The first node from *i on that is in no dynamic block, or NULL; *i is then the node after it. */
+static const oct_graph_node *next_static(const oct_graph *g, size_t *i)
+{
+    while (*i < g->num_nodes && g->nodes[*i].block >= 0)
+        ++*i;
+    return *i < g->num_nodes ? &g->nodes[(*i)++] : NULL;
+}
+
+/* Fails where two forwards make different calls outside of dynamic blocks. */
+static oct_status compare_runs(const oct_graph *a, const oct_graph *b)
+{
+    char one[OCT_CALL_BYTES], two[OCT_CALL_BYTES];
+    for (size_t i = 0, j = 0;;) {
+        const oct_graph_node *x = next_static(a, &i), *y = next_static(b, &j);
+        if (!x && !y) return OCT_OK;
+        if (x && y && same_call(a, x, b, y)) continue;
+        return oct_fail(OCT_PREPARE,
+                        "two forwards of the model differ: one calls %s where the other calls %s; "
+                        "put what changes into a dynamic block (oct_dynamic_block_begin and _end) "
+                        "and use jit or jit_strip",
+                        x ? oct_graph_node_text(x, one) : "nothing more",
+                        y ? oct_graph_node_text(y, two) : "nothing more");
+    }
+}
+
+static oct_status trace_once(oct_graph **graph, oct_module *root, const oct_example *example,
+                             oct_mode mode)
+{
+    oct_trace trace = {0};
+    *graph = NULL;
+    OCT_TRY(mode == OCT_MODE_TRAINING ? oct_trace_training(&trace, root, example)
+                                      : oct_trace_run(&trace, root, example));
+    oct_status status = oct_graph_create(graph, &trace, root);
+    oct_trace_free(&trace);
+    return status;
+}
+
+/* Makes the graph of the longer of two runs: one may have left a dynamic block out. In eager one run is enough, since its
+ * forward goes on as it is. */
+static oct_status trace_twice(oct_graph **graph, oct_module *root, const oct_example *example,
+                              oct_prepare_method method, oct_mode mode)
+{
+    oct_graph *other = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(trace_once(graph, root, example, mode));
+    if (method == OCT_METHOD_EAGER) return OCT_OK;
+    OCT_TRY_OUT(trace_once(&other, root, example, mode));
+    OCT_TRY_OUT(compare_runs(*graph, other));
+    if (other->num_nodes > (*graph)->num_nodes) {
+        oct_graph *shorter = *graph;
+        *graph = other;
+        other = shorter;
+    }
+out:
+    oct_graph_destroy(&other);
+    if (status != OCT_OK) oct_graph_destroy(graph);
+    return status;
+}
+
+oct_status oct_graph_record(oct_graph **graph, oct_module *root, const oct_example *example,
+                            oct_prepare_method method)
+{
+    oct_graph *training = NULL;
+    OCT_TRY(trace_twice(graph, root, example, method, OCT_MODE_EVALUATION));
+    oct_status status = trace_twice(&training, root, example, method, OCT_MODE_TRAINING);
+    status = status == OCT_OK ? oct_graph_merge_modes(*graph, &training)
+                              : oct_fail_prefix("in training mode");
+    if (status != OCT_OK)
+        oct_graph_destroy(graph);
+    else
+        (*graph)->method = method;
     return status;
 }

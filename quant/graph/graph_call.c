@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Which node a call is. */
-
 /* A call, as it is made. */
 typedef struct oct_graph_call {
     const oct_module *module, *caller; /* module NULL: a functional op */
@@ -47,23 +45,17 @@ static bool is_untouched(const oct_graph *graph, int64_t value)
     return producer >= 0 && graph->nodes[producer].action == OCT_NODE_UNTOUCHED;
 }
 
-/* Whether a user in `block` may get any tensor for this value: it comes into a block's run from
- * outside, or out of a block. */
-static bool is_open(const oct_graph *graph, int block, int64_t value)
-{
-    int64_t producer = graph->values[value].producer;
-    int made_in = producer >= 0 ? graph->nodes[producer].block : OCT_NO_BLOCK;
-    return made_in != block && (made_in != OCT_NO_BLOCK || block != OCT_NO_BLOCK);
-}
-
-/* Untouched float values have no number of their own: what is passed among them is what the forward
- * computes. */
+/* A user may get any tensor for a value that comes into a block's run from outside, or out of a block. Untouched float
+ * values have no number of their own: what is passed among them is what the forward computes. */
 bool oct_run_fits(const oct_graph *graph, int block, int64_t value, const oct_tensor *x)
 {
-    if (x->graph_value == value || is_open(graph, block, value)) return true;
+    const int64_t producer = graph->values[value].producer;
+    const int made_in = producer >= 0 ? graph->nodes[producer].block : OCT_NO_BLOCK;
+    if (x->graph_value == value || made_in != block) return true;
     return is_untouched(graph, value) && !oct_run_is_codes(graph, x);
 }
 
+/* Whether a call is of the node's module, or of its op in the same forward or hook. */
 static bool is_call(const oct_graph_node *node, const oct_graph_call *call)
 {
     if (node->hook != call->hook) return false;
@@ -71,6 +63,7 @@ static bool is_call(const oct_graph_node *node, const oct_graph_call *call)
     return node->caller == call->caller && strcmp(node->op, call->op) == 0;
 }
 
+/* The value that was recorded as an input of the node. */
 static int64_t recorded_input(const oct_graph *graph, const oct_graph_node *node, int i)
 {
     oct_mode mode = oct_run_mode_at(graph, node);
@@ -85,6 +78,7 @@ static int odd_input(const oct_graph *graph, const oct_graph_node *node, const o
     return -1;
 }
 
+/* Whether a call is the node, with the inputs and arguments that were recorded. */
 static bool fits_node(const oct_graph *graph, const oct_graph_node *node,
                       const oct_graph_call *call)
 {
@@ -167,29 +161,6 @@ void *oct_run_refuse(oct_context *cx, bool control_flow, const char *format, ...
     return NULL;
 }
 
-/* Another call was expected, or none. */
-static void refuse_order(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
-                         const char *found)
-{
-    char wanted[OCT_CALL_BYTES];
-    int block = graph->run->block;
-    if (block == OCT_UNKNOWN_BLOCK)
-        oct_run_refuse(cx, false,
-                       "%s is called in a dynamic block that did not run when the graph was "
-                       "recorded; let the example's forward run each block at least once",
-                       found);
-    else if (node)
-        oct_run_refuse(cx, true, "%s is called where %s was recorded", found,
-                       oct_graph_node_text(node, wanted));
-    else if (block != OCT_NO_BLOCK)
-        oct_run_refuse(cx, false,
-                       "%s is called where dynamic block '%s' was recorded to end; a block must "
-                       "call the same operations each time it runs",
-                       found, graph->blocks[block].name);
-    else
-        oct_run_refuse(cx, true, "%s is called where no further operation was recorded", found);
-}
-
 /* The right operation is called at the right time, but not as it was recorded. */
 static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
                         const oct_graph_call *call, const char *found)
@@ -214,14 +185,28 @@ static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph
 static void refuse_call(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
                         const oct_graph_call *call)
 {
-    char path[256] = "", found[OCT_CALL_BYTES];
+    char path[256] = "", found[OCT_CALL_BYTES], wanted[OCT_CALL_BYTES];
     const oct_module *at = call->module ? call->module : call->caller;
+    const int block = graph->run->block;
     if (at) oct_module_path(at, path);
     oct_call_text(found, call->module ? NULL : call->op, path, call->hook);
     if (node && is_call(node, call))
         refuse_form(cx, graph, node, call, found);
+    else if (block == OCT_UNKNOWN_BLOCK)
+        oct_run_refuse(cx, false,
+                       "%s is called in a dynamic block that did not run when the graph was "
+                       "recorded; let the example's forward run each block at least once",
+                       found);
+    else if (node)
+        oct_run_refuse(cx, true, "%s is called where %s was recorded", found,
+                       oct_graph_node_text(node, wanted));
+    else if (block != OCT_NO_BLOCK)
+        oct_run_refuse(cx, false,
+                       "%s is called where dynamic block '%s' was recorded to end; a block must "
+                       "call the same operations each time it runs",
+                       found, graph->blocks[block].name);
     else
-        refuse_order(cx, graph, node, found);
+        oct_run_refuse(cx, true, "%s is called where no further operation was recorded", found);
 }
 
 /* How the node runs. */
@@ -232,12 +217,14 @@ oct_tensor *oct_run_with_hooks(oct_context *cx, oct_module *module, oct_tensor *
     return oct_module_run_hooks(cx, module, module->hooks, oct_module_execute(cx, module, x, n));
 }
 
+/* A forward may compute float values by itself, so a tensor that has no number is taken for the recorded value. */
 oct_tensor *oct_run_adapt(oct_context *cx, const oct_graph *graph, oct_wants wants,
                           int64_t recorded, oct_tensor *x)
 {
     bool known = x->graph_value >= 0 && x->graph_value < (int64_t)graph->num_values;
-    bool own = known && (graph->values[x->graph_value].codes || !is_untouched(graph, recorded));
-    int64_t number = own ? x->graph_value : recorded;
+    bool numbered =
+        known && (graph->values[x->graph_value].codes || !is_untouched(graph, recorded));
+    int64_t number = numbered ? x->graph_value : recorded;
     const oct_graph_value *value = &graph->values[number];
     if (wants == OCT_WANTS_ANY || (wants == OCT_WANTS_CODES) == value->codes) return x;
     oct_module *module = value->codes ? value->dequantize : value->quantize;
@@ -253,6 +240,7 @@ oct_tensor *oct_run_adapt(oct_context *cx, const oct_graph *graph, oct_wants wan
     return kept->to;
 }
 
+/* The backward of a view. */
 static void pass_grad(oct_context *cx, oct_node *node)
 {
     oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
@@ -270,10 +258,12 @@ oct_tensor *oct_run_view(oct_context *cx, oct_tensor *x)
     return view;
 }
 
-static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
-                            oct_tensor *const *x)
+/* Computes a node from what the forward passes; a fused one was computed elsewhere and only passes its input on. */
+static oct_tensor *compute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node,
+                                oct_tensor *const *x)
 {
     oct_tensor *input[OCT_MAX_INPUTS];
+    if (node->action == OCT_NODE_ALIAS) return graph->run->made[node->output] = x[0];
     for (int i = 0; i < node->num_inputs; i++) {
         int64_t recorded = oct_graph_input(graph, node, i, oct_run_mode_at(graph, node));
         input[i] = oct_run_adapt(cx, graph, node->wants, recorded, x[node->operand[i]]);
@@ -282,20 +272,12 @@ static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_g
     oct_tensor *y = node->module == node->called
                         ? oct_module_execute(cx, node->module, input, node->num_inputs)
                         : oct_run_with_hooks(cx, node->module, input, node->num_inputs);
-    bool is_other = y && y->graph_value >= 0;
+    bool is_other_value = y && y->graph_value >= 0;
     for (int i = 0; i < node->num_inputs; i++)
-        is_other |= y == input[i];
-    if (y && is_other) y = oct_run_view(cx, y);
+        is_other_value |= y == input[i];
+    if (y && is_other_value) y = oct_run_view(cx, y);
     if (y) y->graph_value = node->output;
-    return y;
-}
-
-static oct_tensor *compute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node,
-                                oct_tensor *const *x)
-{
-    oct_tensor *y = node->action == OCT_NODE_ALIAS ? x[0] : run_node(cx, graph, node, x);
-    graph->run->made[node->output] = y;
-    return y;
+    return graph->run->made[node->output] = y;
 }
 
 void oct_run_mark_visited(const oct_graph *graph, const oct_graph_node *node)
@@ -331,46 +313,4 @@ bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, co
     if (own && other) oct_run_mark_visited(graph, other);
     if (!own) refuse_call(cx, graph, node, &call);
     return !own;
-}
-
-static void begin_block(oct_context *cx, oct_graph *graph, const oct_module *module,
-                        const char *name)
-{
-    struct oct_graph_run *run = graph->run;
-    if (run->block != OCT_NO_BLOCK) {
-        oct_context_fail(cx, OCT_PREPARE,
-                         "dynamic block '%s' begins before another one has ended; blocks do not "
-                         "nest, and oct_dynamic_block_end belongs on every way out",
-                         name);
-        return;
-    }
-    const int known = oct_graph_find_block(graph, module, name);
-    run->block = known < 0 ? OCT_UNKNOWN_BLOCK : known;
-    if (known < 0) return;
-    const oct_graph_block *block = &graph->blocks[known];
-    run->block_next = block->begin;
-    memset(run->visited + block->begin, 0, block->end - block->begin);
-}
-
-static void end_block(oct_context *cx, oct_graph *graph)
-{
-    char wanted[OCT_CALL_BYTES];
-    const oct_graph_node *node = oct_run_expected(graph);
-    if (graph->run->block == OCT_NO_BLOCK)
-        oct_context_fail(cx, OCT_PREPARE, "oct_dynamic_block_end ends no block");
-    else if (node)
-        oct_run_refuse(cx, false,
-                       "dynamic block '%s' ends where %s was recorded; a block must call the same "
-                       "operations each time it runs",
-                       graph->blocks[graph->run->block].name, oct_graph_node_text(node, wanted));
-    graph->run->block = OCT_NO_BLOCK;
-}
-
-void oct_run_mark_block(oct_interceptor *self, oct_context *cx, oct_module *module,
-                        const char *name)
-{
-    if (name)
-        begin_block(cx, (oct_graph *)self, module, name);
-    else
-        end_block(cx, (oct_graph *)self);
 }

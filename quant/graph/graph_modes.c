@@ -28,26 +28,25 @@ static const oct_graph_block *block_of(const oct_graph *g, const oct_graph_node 
     return node->block < 0 ? NULL : &g->blocks[node->block];
 }
 
-static bool same_block(const oct_graph_block *x, const oct_graph_block *y)
-{
-    if (!x || !y) return x == y;
-    return x->module == y->module && strcmp(x->name, y->name) == 0;
-}
-
+/* Whether two nodes make the same call, whatever their inputs. */
 static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_graph *b,
                       const oct_graph_node *y)
 {
+    const oct_graph_block *p = block_of(a, x), *q = block_of(b, y);
+    const bool same_block =
+        p && q ? p->module == q->module && strcmp(p->name, q->name) == 0 : p == q;
     return x->called == y->called && x->caller == y->caller && x->hook == y->hook &&
            strcmp(x->op, y->op) == 0 && x->num_inputs == y->num_inputs &&
-           oct_op_args_equal(&x->args, &y->args) && same_block(block_of(a, x), block_of(b, y)) &&
+           oct_op_args_equal(&x->args, &y->args) && same_block &&
            (x->called || oct_shape_equal(&a->values[x->output].shape, &b->values[y->output].shape));
 }
 
-static int64_t first_input(const oct_graph_node *node, int i)
+static int64_t evaluation_input(const oct_graph_node *node, int i)
 {
     return node->called_input[OCT_MODE_EVALUATION][i];
 }
 
+/* Whether two values come from the same call, or are the same input of the model. */
 static bool same_source(const oct_graph *a, int64_t value, const oct_graph *b, int64_t other)
 {
     int64_t p = a->values[value].producer, q = b->values[other].producer;
@@ -57,15 +56,18 @@ static bool same_source(const oct_graph *a, int64_t value, const oct_graph *b, i
     return false;
 }
 
+/* How much a node of a is like one of b: 0, SAME_CALL or SAME_INPUTS_TOO. */
 static uint32_t likeness(const merger *m, size_t in_a, size_t in_b)
 {
     const oct_graph_node *x = &m->a->nodes[in_a], *y = &m->b->nodes[in_b];
     if (!same_call(m->a, x, m->b, y)) return 0;
     for (int i = 0; i < x->num_inputs; i++)
-        if (!same_source(m->a, first_input(x, i), m->b, first_input(y, i))) return SAME_CALL;
+        if (!same_source(m->a, evaluation_input(x, i), m->b, evaluation_input(y, i)))
+            return SAME_CALL;
     return SAME_INPUTS_TOO;
 }
 
+/* Aligns the nodes of both: the pairs in order with the largest sum of likeness. */
 static oct_status match_nodes(merger *m)
 {
     size_t begin = 0, end_a = m->a->num_nodes, end_b = m->b->num_nodes;
@@ -115,7 +117,8 @@ static void number_nodes(merger *m)
     }
 }
 
-static void add_value(merger *m, int64_t of_b, int64_t producer)
+/* Adds a value that only b has. */
+static void add_merged_value(merger *m, int64_t of_b, int64_t producer)
 {
     oct_graph *a = m->a;
     int64_t number = (int64_t)a->num_values++;
@@ -125,6 +128,7 @@ static void add_value(merger *m, int64_t of_b, int64_t producer)
     m->value[of_b] = number;
 }
 
+/* Numbers the values of b as those of the merged graph: a's where nodes or inputs are common. */
 static oct_status merge_values(merger *m)
 {
     oct_graph *a = m->a, *b = m->b;
@@ -139,18 +143,19 @@ static oct_status merge_values(merger *m)
         if (i < a->num_inputs[OCT_MODE_EVALUATION])
             m->value[b->inputs[i]] = a->inputs[i];
         else
-            add_value(m, b->inputs[i], -1);
+            add_merged_value(m, b->inputs[i], -1);
         a->inputs[i] = m->value[b->inputs[i]];
     }
     for (size_t k = 0; k < b->num_nodes; k++) {
         if (m->match[k] >= 0)
             m->value[b->nodes[k].output] = a->nodes[m->match[k]].output;
         else
-            add_value(m, b->nodes[k].output, (int64_t)m->new_b[k]);
+            add_merged_value(m, b->nodes[k].output, (int64_t)m->new_b[k]);
     }
     return OCT_OK;
 }
 
+/* Adds the blocks that only b has. */
 static oct_status merge_blocks(merger *m)
 {
     oct_graph *a = m->a, *b = m->b;
@@ -175,6 +180,7 @@ static bool may_run(const oct_graph *other, const oct_graph *g, const oct_graph_
     return block && (there < 0 || other->blocks[there].begin == other->blocks[there].end);
 }
 
+/* Notes the modes that each node is called in. */
 static void set_modes(merger *m)
 {
     oct_graph *a = m->a, *b = m->b;
@@ -193,22 +199,13 @@ static int64_t value_or_none(const merger *m, int64_t of_b)
     return of_b < 0 ? -1 : m->value[of_b];
 }
 
-static void map_inputs(const merger *m, const oct_graph_node *of_b, oct_graph_node *node)
-{
-    int64_t inputs[OCT_MAX_INPUTS] = {0};
-    for (int i = 0; i < of_b->num_inputs; i++)
-        inputs[i] = m->value[first_input(of_b, i)];
-    int64_t given = of_b->given[OCT_MODE_EVALUATION];
-    memcpy(node->called_input[OCT_MODE_TRAINING], inputs, sizeof inputs);
-    node->given[OCT_MODE_TRAINING] = value_or_none(m, given);
-}
-
 static void move_node(merger *m, oct_graph_node *from, size_t number)
 {
     m->nodes[number] = *from;
     from->op = from->path = NULL;
 }
 
+/* Makes the merged list: nodes of both, those of b with what training passes to them. */
 static oct_status merge_nodes(merger *m)
 {
     OCT_TRY(oct_alloc(&m->nodes, m->num_nodes, sizeof *m->nodes));
@@ -218,7 +215,11 @@ static oct_status merge_nodes(merger *m)
         oct_graph_node *from = &m->b->nodes[k], *node = &m->nodes[m->new_b[k]];
         const bool only_b = m->match[k] < 0;
         if (only_b) move_node(m, from, m->new_b[k]);
-        map_inputs(m, from, node);
+        int64_t inputs[OCT_MAX_INPUTS] = {0};
+        for (int i = 0; i < from->num_inputs; i++)
+            inputs[i] = m->value[evaluation_input(from, i)];
+        memcpy(node->called_input[OCT_MODE_TRAINING], inputs, sizeof inputs);
+        node->given[OCT_MODE_TRAINING] = value_or_none(m, from->given[OCT_MODE_EVALUATION]);
         if (!only_b) continue;
         memcpy(node->called_input[OCT_MODE_EVALUATION], node->called_input[OCT_MODE_TRAINING],
                sizeof node->called_input[0]);
@@ -229,6 +230,7 @@ static oct_status merge_nodes(merger *m)
     return OCT_OK;
 }
 
+/* Puts the merged list in the place of a's, and finds the blocks' ranges in it. */
 static void install_nodes(merger *m)
 {
     oct_graph *a = m->a;

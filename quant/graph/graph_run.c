@@ -43,29 +43,22 @@ static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, siz
     return open;
 }
 
-/* Finds what the node reads, of a called module before its pre hooks. */
-static bool find_inputs(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
-                        oct_tensor **x)
+/* Makes a node's call, as the user's forward would. */
+static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node)
 {
     const oct_mode mode = oct_run_mode_at(graph, node);
     char text[OCT_CALL_BYTES];
+    oct_tensor *x[OCT_MAX_INPUTS], *y = NULL;
     for (int i = 0; i < node->num_inputs; i++) {
+        /* A called module gets what its pre hooks get. */
         const bool given = i == 0 && node->called && node->given[mode] >= 0;
         x[i] = graph->run->made[given ? node->given[mode] : node->called_input[mode][i]];
-        if (x[i]) continue;
-        oct_context_fail(cx, OCT_PREPARE,
-                         "%s reads a value that is not made now; a hook computed it when the "
-                         "model was recorded, and must do so in each forward",
-                         oct_graph_node_text(node, text));
-        return false;
+        if (!x[i])
+            return oct_context_fail(cx, OCT_PREPARE,
+                                    "%s reads a value that is not made now; a hook computed it "
+                                    "when the model was recorded, and must do so in each forward",
+                                    oct_graph_node_text(node, text));
     }
-    return true;
-}
-
-static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node)
-{
-    oct_tensor *x[OCT_MAX_INPUTS], *y = NULL;
-    if (!find_inputs(cx, graph, node, x)) return NULL;
     cx->module = node->caller;
     if (node->called) return oct_module_call(cx, node->called, x, node->num_inputs);
     if (node->action == OCT_NODE_UNTOUCHED) {
@@ -74,16 +67,6 @@ static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_gra
     }
     oct_run_call(&graph->interceptor, cx, NULL, node->op, &node->args, x, node->num_inputs, &y);
     return y;
-}
-
-/* Keeps what a node made. A module's output is kept where its call is handled; what recorded hooks
- * made of it is another value, with a number of its own. */
-static void keep_made(const oct_graph *graph, const oct_graph_node *node, oct_tensor *y)
-{
-    oct_tensor **made = &graph->run->made[node->output];
-    if (node->action == OCT_NODE_UNTOUCHED || !*made || !y ||
-        y->graph_value == (*made)->graph_value)
-        *made = y;
 }
 
 /* Runs the recorded forward in the place of the user's. */
@@ -105,8 +88,13 @@ static oct_tensor *run_recorded(oct_context *cx, oct_graph *graph, oct_tensor *c
         open = close_scopes(cx, graph, open, i, -1);
         if (i == graph->num_nodes || cx->status != OCT_OK) break;
         const oct_graph_node *node = &graph->nodes[i];
-        if (!node->hook && oct_run_is_due(graph, node))
-            keep_made(graph, node, execute_node(cx, graph, node));
+        if (node->hook || !oct_run_is_due(graph, node)) continue;
+        oct_tensor *y = execute_node(cx, graph, node), **made = &graph->run->made[node->output];
+        /* A module's output is kept where its call is handled (graph_call.c); what recorded hooks made of it is another
+         * value, with a number of its own. */
+        if (node->action == OCT_NODE_UNTOUCHED || !*made || !y ||
+            y->graph_value == (*made)->graph_value)
+            *made = y;
     }
     return cx->status == OCT_OK ? graph->run->made[graph->output[mode]] : NULL;
 }
@@ -137,6 +125,7 @@ static oct_tensor *check_output(oct_context *cx, oct_graph *graph, oct_tensor *y
     return y;
 }
 
+/* Allocates a forward's state, in the step's memory. */
 static struct oct_graph_run *new_run(oct_context *cx, const oct_graph *graph)
 {
     struct oct_graph_run *run = oct_save(cx, sizeof *run);
@@ -152,6 +141,7 @@ static struct oct_graph_run *new_run(oct_context *cx, const oct_graph *graph)
     return run;
 }
 
+/* Runs the whole model on inputs that are the graph's. */
 static oct_tensor *run_root(oct_context *cx, oct_graph *graph, oct_module *root,
                             oct_tensor *const *x, int n)
 {
@@ -174,8 +164,9 @@ static oct_tensor *run_root(oct_context *cx, oct_graph *graph, oct_module *root,
     return y;
 }
 
-static oct_tensor *forward(oct_interceptor *self, oct_context *cx, oct_module *root,
-                           oct_tensor *const *x, int n)
+/* Called in place of the root's forward. */
+static oct_tensor *run_graph(oct_interceptor *self, oct_context *cx, oct_module *root,
+                             oct_tensor *const *x, int n)
 {
     oct_graph *graph = (oct_graph *)self;
     struct oct_graph_run *outer = graph->run;
@@ -197,6 +188,39 @@ static oct_tensor *forward(oct_interceptor *self, oct_context *cx, oct_module *r
     return y;
 }
 
+/* Begins the dynamic block of this name, or ends the one that runs (NULL). */
+static void mark_block(oct_interceptor *self, oct_context *cx, oct_module *module, const char *name)
+{
+    oct_graph *graph = (oct_graph *)self;
+    struct oct_graph_run *run = graph->run;
+    char wanted[OCT_CALL_BYTES];
+    if (!name) {
+        const oct_graph_node *node = oct_run_expected(graph);
+        if (run->block == OCT_NO_BLOCK)
+            oct_context_fail(cx, OCT_PREPARE, "oct_dynamic_block_end ends no block");
+        else if (node)
+            oct_run_refuse(cx, false,
+                           "dynamic block '%s' ends where %s was recorded; a block must call the "
+                           "same operations each time it runs",
+                           graph->blocks[run->block].name, oct_graph_node_text(node, wanted));
+        run->block = OCT_NO_BLOCK;
+        return;
+    }
+    if (run->block != OCT_NO_BLOCK) {
+        oct_context_fail(cx, OCT_PREPARE,
+                         "dynamic block '%s' begins before another one has ended; blocks do not "
+                         "nest, and oct_dynamic_block_end belongs on every way out",
+                         name);
+        return;
+    }
+    const int known = oct_graph_find_block(graph, module, name);
+    run->block = known < 0 ? OCT_UNKNOWN_BLOCK : known;
+    if (known < 0) return;
+    const oct_graph_block *block = &graph->blocks[known];
+    run->block_next = block->begin;
+    memset(run->visited + block->begin, 0, block->end - block->begin);
+}
+
 static void destroy_with_root(oct_interceptor *interceptor)
 {
     oct_graph *self = (oct_graph *)interceptor;
@@ -216,7 +240,7 @@ void oct_graph_attach(oct_graph *graph, oct_module *root)
     graph->interceptor =
         graph->method == OCT_METHOD_EAGER
             ? (oct_interceptor){0}
-            : (oct_interceptor){.run = forward, .call = oct_run_call, .block = oct_run_mark_block};
+            : (oct_interceptor){.run = run_graph, .call = oct_run_call, .block = mark_block};
     graph->interceptor.destroy = destroy_with_root;
     root->interceptor = &graph->interceptor;
 }

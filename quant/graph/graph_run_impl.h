@@ -46,8 +46,6 @@ oct_tensor *oct_run_adapt(oct_context *cx, const oct_graph *graph, oct_wants wan
                           int64_t recorded, oct_tensor *x);
 /* The same data as a tensor of its own, so that it can be another value. */
 oct_tensor *oct_run_view(oct_context *cx, oct_tensor *x);
-/* The interceptor's functions (core/autograd/call.h). */
+/* The interceptor's function (core/autograd/call.h). */
 bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
                   const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y);
-void oct_run_mark_block(oct_interceptor *self, oct_context *cx, oct_module *module,
-                        const char *name);

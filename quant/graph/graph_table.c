@@ -22,6 +22,7 @@ typedef struct table {
     size_t *row_of_kind; /* the same of the value in its other kind, codes or float */
 } table;
 
+/* Whether a row has this name already. */
 static bool is_name(const table *t, const char *name)
 {
     for (size_t i = 0; i < t->num_rows; i++) {
@@ -59,6 +60,7 @@ static oct_status add_row(table *t, const char *opcode, const char *name, const 
     return oct_strdup(&row->cell[3], args);
 }
 
+/* The name of a row, counted from 1. */
 static const char *row_name(const table *t, size_t row)
 {
     return row ? t->rows[row - 1].cell[1] : "?";
@@ -134,13 +136,12 @@ out:
     return status;
 }
 
+/* Adds the row of the end of a scope or block. */
 static oct_status add_end(table *t, const char *prefix, const char *name)
 {
-    oct_text args = {0};
-    oct_status status = oct_text_add(&args, "('%s%s',)", prefix, name);
-    if (status == OCT_OK) status = add_row(t, "call_function", "scope_end", "scope_end", args.data);
-    oct_text_free(&args);
-    return status;
+    char args[512];
+    snprintf(args, sizeof args, "('%s%s',)", prefix, name);
+    return add_row(t, "call_function", "scope_end", "scope_end", args);
 }
 
 /* Adds the ends of blocks that end before this node inside of `scope` (NULL: anywhere), from *next
@@ -173,17 +174,7 @@ static oct_status add_scope_ends(table *t, size_t node, size_t *next_block)
     return add_block_ends(t, node, NULL, next_block);
 }
 
-static oct_status add_output(table *t)
-{
-    size_t row;
-    OCT_TRY(row_of(t, t->graph->output[t->mode], OCT_WANTS_FLOAT, &row));
-    oct_text args = {0};
-    oct_status status = oct_text_add(&args, "(%s,)", row_name(t, row));
-    if (status == OCT_OK) status = add_row(t, "output", "output", "output", args.data);
-    oct_text_free(&args);
-    return status;
-}
-
+/* Adds the rows: inputs, nodes with the ends of scopes between them, output. */
 static oct_status fill_table(table *t)
 {
     const oct_graph *graph = t->graph;
@@ -201,7 +192,11 @@ static oct_status fill_table(table *t)
         if (i < graph->num_nodes && graph->nodes[i].in[t->mode])
             OCT_TRY(add_node(t, &graph->nodes[i]));
     }
-    return add_output(t);
+    size_t output;
+    OCT_TRY(row_of(t, graph->output[t->mode], OCT_WANTS_FLOAT, &output));
+    char args[512];
+    snprintf(args, sizeof args, "(%s,)", row_name(t, output));
+    return add_row(t, "output", "output", "output", args);
 }
 
 static oct_status write_line(oct_text *text, const int *widths, const char *const *cells)
@@ -210,6 +205,7 @@ static oct_status write_line(oct_text *text, const int *widths, const char *cons
                         widths[2], cells[2], cells[3]);
 }
 
+/* Writes the rows under a title and a rule, in columns as wide as their longest cell. */
 static oct_status write_table(const table *t, oct_text *text)
 {
     static const char *const titles[COLUMNS] = {"opcode", "name", "target", "args"};
@@ -230,7 +226,8 @@ static oct_status write_table(const table *t, oct_text *text)
     return OCT_OK;
 }
 
-static oct_status add_mode(const oct_graph *graph, oct_mode mode, oct_text *text)
+/* Writes the table of one mode. */
+static oct_status write_mode(const oct_graph *graph, oct_mode mode, oct_text *text)
 {
     table t = {.graph = graph, .mode = mode};
     oct_status status = fill_table(&t);
@@ -246,9 +243,9 @@ static oct_status add_mode(const oct_graph *graph, oct_mode mode, oct_text *text
 
 oct_status oct_graph_table(const oct_graph *graph, oct_text *text)
 {
-    if (!oct_graph_branches(graph)) return add_mode(graph, OCT_MODE_EVALUATION, text);
+    if (!oct_graph_branches(graph)) return write_mode(graph, OCT_MODE_EVALUATION, text);
     OCT_TRY(oct_text_add(text, "In evaluation\n\n"));
-    OCT_TRY(add_mode(graph, OCT_MODE_EVALUATION, text));
+    OCT_TRY(write_mode(graph, OCT_MODE_EVALUATION, text));
     OCT_TRY(oct_text_add(text, "\nIn training\n\n"));
-    return add_mode(graph, OCT_MODE_TRAINING, text);
+    return write_mode(graph, OCT_MODE_TRAINING, text);
 }

@@ -12,15 +12,17 @@ int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t en
 {
     int number = 0;
     for (size_t k = 0; k < end; k++)
-        number += plan->nodes[k].number >= 0 && plan->nodes[k].parent == plan->nodes[node].parent &&
+        number += plan->nodes[k].generated_number >= 0 &&
+                  plan->nodes[k].parent == plan->nodes[node].parent &&
                   strcmp(plan->graph->nodes[k].op, plan->graph->nodes[node].op) == 0;
     return number;
 }
 
 /* A slot of the user's: what the forward called there and what is there now. */
 typedef struct apply_slot {
-    oct_module *was, *now;
-    bool keep, taken;
+    oct_module *called, *current;
+    bool stays;    /* the called module itself goes on running there, at some node */
+    bool replaced; /* a module that was made is there */
 } apply_slot;
 
 typedef struct apply {
@@ -31,15 +33,16 @@ typedef struct apply {
     oct_module **made; /* per node: what runs there */
 } apply;
 
-static apply_slot *slot_of(const apply *w, const oct_module *called)
+/* The slot of a called module. */
+static apply_slot *find_slot(const apply *w, const oct_module *called)
 {
     for (size_t i = 0; i < w->num_slots; i++)
-        if (w->slots[i].was == called) return &w->slots[i];
+        if (w->slots[i].called == called) return &w->slots[i];
     return NULL;
 }
 
 /* Whether the called module itself goes on running at this node. */
-static bool stays(const oct_prepare_plan *plan, int64_t node)
+static bool called_module_stays(const oct_prepare_plan *plan, int64_t node)
 {
     const oct_prepare_node *p = &plan->nodes[node];
     if (!plan->nodes[p->runs_at].quantized) return true;
@@ -47,6 +50,7 @@ static bool stays(const oct_prepare_plan *plan, int64_t node)
     return p->runs_at == node && !p->fusion && p->role == OCT_ROLE_RULE && !p->rule->create;
 }
 
+/* Lists the slots of all called modules. */
 static oct_status find_slots(apply *w)
 {
     const oct_graph *g = w->graph;
@@ -54,30 +58,29 @@ static oct_status find_slots(apply *w)
     for (size_t i = 0; i < g->num_nodes; i++) {
         oct_module *called = g->nodes[i].called;
         if (!called) continue;
-        apply_slot *s = slot_of(w, called);
-        if (!s) {
-            s = &w->slots[w->num_slots++];
-            *s = (apply_slot){.was = called, .now = called};
-        }
-        s->keep |= stays(w->plan, (int64_t)i);
+        apply_slot *s = find_slot(w, called);
+        if (!s) s = &w->slots[w->num_slots++];
+        s->called = s->current = called;
+        s->stays |= called_module_stays(w->plan, (int64_t)i);
     }
     return OCT_OK;
 }
 
 /* Takes the called module out of its slot, which an identity holds from now on. */
-static oct_status take_out(apply *w, apply_slot *slot, oct_module **module)
+static oct_status detach_from_slot(apply *w, apply_slot *slot, oct_module **module)
 {
-    OCT_ASSERT(slot->now == slot->was && !slot->keep);
+    OCT_ASSERT(slot->current == slot->called && !slot->stays);
     oct_module *identity = NULL;
-    OCT_TRY(oct_replace_by_identity(w->plan->root, slot->was, &identity));
-    slot->now = identity;
-    *module = slot->was;
+    OCT_TRY(oct_replace_by_identity(w->plan->root, slot->called, &identity));
+    slot->current = identity;
+    *module = slot->called;
     return OCT_OK;
 }
 
-static oct_status take_called(apply *w, int64_t node, oct_module **module)
+/* Takes the module that a node calls out of its slot. */
+static oct_status detach_called(apply *w, int64_t node, oct_module **module)
 {
-    return take_out(w, slot_of(w, w->graph->nodes[node].called), module);
+    return detach_from_slot(w, find_slot(w, w->graph->nodes[node].called), module);
 }
 
 /* Puts what was made for a node into its slot, or into the tree under a generated name. */
@@ -85,21 +88,21 @@ static oct_status insert_module(apply *w, int64_t node, oct_module **made)
 {
     oct_prepare_node *p = &w->plan->nodes[node];
     const oct_graph_node *n = &w->graph->nodes[node];
-    apply_slot *s = n->called ? slot_of(w, n->called) : NULL;
+    apply_slot *s = n->called ? find_slot(w, n->called) : NULL;
     char name[64];
     w->made[node] = *made;
-    if (s && !s->keep && !s->taken) {
-        oct_module *old = s->now;
-        s->taken = true;
+    if (s && !s->stays && !s->replaced) {
+        oct_module *old = s->current;
+        s->replaced = true;
         OCT_TRY(oct_replace_with_hooks(w->plan->root, old, *made));
-        s->now = *made;
+        s->current = *made;
         oct_module_destroy(&old);
         return OCT_OK;
     }
-    if (p->number < 0) /* a first call, whose slot other calls need */
-        p->number = oct_prepare_next_number(w->plan, (size_t)node, w->graph->num_nodes);
-    snprintf(name, sizeof name, "_generated_%s_%d", n->op, p->number);
-    return oct_graph_add_named(w->graph, p->parent, name, made);
+    if (p->generated_number < 0) /* a first call, whose slot other calls need */
+        p->generated_number = oct_prepare_next_number(w->plan, (size_t)node, w->graph->num_nodes);
+    snprintf(name, sizeof name, "_generated_%s_%d", n->op, p->generated_number);
+    return oct_graph_add_module(w->graph, p->parent, name, made);
 }
 
 /* Finds an earlier node whose first member calls the same module, or OCT_NO_INDEX. */
@@ -113,34 +116,29 @@ static int64_t earlier_call(const apply *w, int64_t at)
     return OCT_NO_INDEX;
 }
 
-/* Takes the fused batch norm out; folds it into the layer at once when it is not to stay live. */
-static oct_status take_norm(apply *w, int64_t at, oct_module *layer, oct_module **norm)
-{
-    int64_t node = oct_prepare_member(w->plan, at, OCT_MEMBER_BN);
-    if (node < 0) return OCT_OK;
-    OCT_TRY(take_called(w, node, norm));
-    if (!w->plan->options->fold_batch_norm) return OCT_OK;
-    oct_status status = oct_fold_float(layer, (const oct_batch_norm_module *)*norm);
-    oct_module_destroy(norm);
-    return status;
-}
-
+/* The activation that a fusion ends with. */
 static oct_activation activation_at(const oct_prepare_node *p)
 {
     return p->fusion ? oct_fusion_activation(p->fusion) : OCT_ACT_NONE;
 }
 
+/* Makes a quantized layer of the called one and its batch norm, which is folded at once unless it is to stay live. */
 static oct_status make_conv(apply *w, int64_t at, oct_module **made)
 {
     const oct_prepare_node *p = &w->plan->nodes[at];
     bool add = p->fusion && oct_fusion_has(p->fusion, OCT_MEMBER_ADD);
-    int64_t earlier = earlier_call(w, at);
+    int64_t earlier = earlier_call(w, at),
+            norm_node = oct_prepare_member(w->plan, at, OCT_MEMBER_BN);
     if (earlier >= 0)
         return oct_qat_conv_create_shared(made, (const oct_qat_conv *)w->made[earlier], add,
                                           activation_at(p));
     oct_module *layer = NULL, *norm = NULL;
-    OCT_TRY(take_called(w, p->member[0], &layer));
-    oct_status status = take_norm(w, at, layer, &norm);
+    OCT_TRY(detach_called(w, p->member[0], &layer));
+    oct_status status = norm_node < 0 ? OCT_OK : detach_called(w, norm_node, &norm);
+    if (status == OCT_OK && norm && w->plan->options->fold_batch_norm) {
+        status = oct_fold_float(layer, (const oct_batch_norm_module *)norm);
+        oct_module_destroy(&norm);
+    }
     if (status == OCT_OK) return oct_qat_conv_create(made, &layer, &norm, add, activation_at(p));
     oct_module_destroy(&layer);
     oct_module_destroy(&norm);
@@ -158,7 +156,7 @@ static oct_status make_by_rule(apply *w, int64_t at, oct_module **made)
     const int64_t earlier = p->rule->create_again ? earlier_call(w, at) : OCT_NO_INDEX;
     if (earlier >= 0) return p->rule->create_again(made, w->made[earlier]);
     if (p->rule->create_again)
-        OCT_TRY(take_called(w, at, &plain));
+        OCT_TRY(detach_called(w, at, &plain));
     else
         OCT_TRY(oct_module_from(&plain, p->type, &n->args));
     if (!p->rule->create) {
@@ -200,15 +198,16 @@ static oct_status quantize_weights(const apply *w, int64_t at, oct_module *modul
 
 /* Whether the called module stays in its slot and runs there: QuantStubs, modules fused by hand,
  * and those that work on codes as they are. */
-static bool runs_itself(const apply *w, int64_t at)
+static bool called_module_runs(const apply *w, int64_t at)
 {
     const oct_prepare_node *p = &w->plan->nodes[at];
     const oct_module *called = w->graph->nodes[at].called;
-    if (!called || !stays(w->plan, at)) return false;
+    if (!called || !called_module_stays(w->plan, at)) return false;
     return p->role == OCT_ROLE_RULE || earlier_call(w, at) < 0 ||
            oct_prepare_one_module(w->plan, at);
 }
 
+/* Makes the quantized module of what runs at a node, by the role of its first member. */
 static oct_status make_quantized(apply *w, int64_t at, oct_module **made)
 {
     const oct_prepare_node *p = &w->plan->nodes[at];
@@ -219,7 +218,7 @@ static oct_status make_quantized(apply *w, int64_t at, oct_module **made)
     case OCT_ROLE_LAYER:
         return make_conv(w, at, made);
     case OCT_ROLE_BATCH_NORM:
-        OCT_TRY(take_called(w, p->member[0], &norm));
+        OCT_TRY(detach_called(w, p->member[0], &norm));
         return oct_qat_batch_norm_create(made, &norm, activation_at(p));
     case OCT_ROLE_FUSED:
         return make_again(w->graph->nodes[at].called, made);
@@ -243,7 +242,7 @@ static oct_status make_module(apply *w, int64_t at)
     int64_t earlier = earlier_call(w, at);
     bool eager = w->plan->options->method == OCT_METHOD_EAGER;
     if (eager && !w->graph->nodes[at].called) return OCT_OK; /* an op that works on codes */
-    if (runs_itself(w, at)) {
+    if (called_module_runs(w, at)) {
         made = w->made[at] = w->graph->nodes[at].called;
         if (w->plan->options->fold_batch_norm && made->type == &oct_qat_conv_type &&
             ((const oct_qat_conv *)made)->batch_norm)
@@ -265,13 +264,15 @@ static oct_status make_module(apply *w, int64_t at)
     return quantize_weights(w, at, w->made[at]);
 }
 
-static bool hooks_compute(const apply *w, const oct_module *called)
+/* Whether hooks of a module call ops or modules of the model. */
+static bool hooks_make_calls(const apply *w, const oct_module *called)
 {
     for (size_t i = 0; i < w->graph->num_nodes; i++)
         if (w->graph->nodes[i].hook == called) return true;
     return false;
 }
 
+/* Drops the hooks of containers that would see values from inside of a fusion. */
 static void drop_scope_hooks(apply *w, oct_mode mode)
 {
     const oct_graph *g = w->graph;
@@ -284,7 +285,7 @@ static void drop_scope_hooks(apply *w, oct_mode mode)
 }
 
 /* Makes all modules; hooks that would be lost are those that the user gave up. */
-static oct_status make_all(apply *w)
+static oct_status make_modules(apply *w)
 {
     const int64_t count = (int64_t)w->graph->num_nodes;
     drop_scope_hooks(w, OCT_MODE_EVALUATION);
@@ -302,13 +303,13 @@ static oct_status make_all(apply *w)
 }
 
 /* Makes what was fused away everywhere an identity. */
-static oct_status empty_slots(apply *w)
+static oct_status empty_unused_slots(apply *w)
 {
     for (size_t i = 0; i < w->num_slots; i++) {
         apply_slot *s = &w->slots[i];
         oct_module *old = NULL;
-        if (s->keep || s->now != s->was) continue;
-        OCT_TRY(take_out(w, s, &old));
+        if (s->stays || s->current != s->called) continue;
+        OCT_TRY(detach_from_slot(w, s, &old));
         oct_module_destroy(&old);
     }
     for (int64_t i = 0; i < (int64_t)w->graph->num_nodes; i++) {
@@ -316,22 +317,27 @@ static oct_status empty_slots(apply *w)
         /* The last member's hooks belong to the fused module. Those of a module that is called elsewhere too stay there,
          * and hooks that compute stay where the forward's order has them. */
         const oct_module *last = w->graph->nodes[oct_prepare_last_member(w->plan, i)].called;
-        if (last && oct_prepare_num_calls(w->plan, last) == 1 && !hooks_compute(w, last))
-            oct_hooks_move(&slot_of(w, last)->now->hooks, &w->made[i]->hooks);
+        if (last && oct_prepare_num_calls(w->plan, last) == 1 && !hooks_make_calls(w, last))
+            oct_hooks_move(&find_slot(w, last)->current->hooks, &w->made[i]->hooks);
     }
     return OCT_OK;
 }
 
+/* Adds the stub that is generated after a value, under the next free name of its container. */
 static oct_status add_stub(apply *w, int64_t value, bool quantize)
 {
     oct_module *stub = NULL, *parent = oct_prepare_stub_parent(w->plan, value);
+    char name[64];
+    int number = 0;
     OCT_TRY(quantize ? oct_quant_stub_create(&stub) : oct_dequant_stub_create(&stub));
-    oct_module *kept = stub;
-    OCT_TRY(oct_graph_add_module(w->graph, parent, stub->type->name, &stub));
-    *(quantize ? &w->graph->values[value].quantize : &w->graph->values[value].dequantize) = kept;
-    return OCT_OK;
+    *(quantize ? &w->graph->values[value].quantize : &w->graph->values[value].dequantize) = stub;
+    do {
+        snprintf(name, sizeof name, "_generated_%s_%d", stub->type->name, number++);
+    } while (oct_module_find(parent, name));
+    return oct_graph_add_module(w->graph, parent, name, &stub);
 }
 
+/* Those that quantize come first in the tree. */
 static oct_status add_stubs(apply *w)
 {
     if (w->plan->options->method == OCT_METHOD_EAGER) return OCT_OK;
@@ -353,7 +359,7 @@ static float fixed_scale(const oct_prepare_plan *plan, const oct_prepare_value *
 
 /* Gives the module that makes the codes of a value its group's fake-quant: a new or a borrowed
  * one. */
-static oct_status give_fake_quant(apply *w, int64_t value)
+static oct_status set_fake_quant(apply *w, int64_t value)
 {
     int64_t root = oct_prepare_group_of(w->plan, value);
     if (root < 0) return OCT_OK;
@@ -386,7 +392,7 @@ static oct_status write_float(apply *w, int64_t node)
     bool eager = w->plan->options->method == OCT_METHOD_EAGER;
     bool after = oct_prepare_reads_codes(w->plan, node, n->num_inputs);
     n->action = after || n->hook ? OCT_NODE_RUN : OCT_NODE_UNTOUCHED;
-    n->module = n->called ? slot_of(w, n->called)->now : NULL;
+    n->module = n->called ? find_slot(w, n->called)->current : NULL;
     n->wants = w->plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB ? OCT_WANTS_ANY : OCT_WANTS_FLOAT;
     if (n->called || eager || (!symbolic && n->action == OCT_NODE_UNTOUCHED)) return OCT_OK;
     oct_module *made = NULL;
@@ -394,13 +400,14 @@ static oct_status write_float(apply *w, int64_t node)
     return insert_module(w, node, &made);
 }
 
+/* Completes a node: what runs there, and what the report says of it. */
 static oct_status write_node(apply *w, int64_t node)
 {
     oct_prepare_node *p = &w->plan->nodes[node];
     oct_graph_node *n = &w->graph->nodes[node];
     n->wants = OCT_WANTS_ANY;
     n->runs_at = p->runs_at;
-    if (p->runs_at != node || p->passes) {
+    if (p->runs_at != node || p->passes_codes) {
         n->action = OCT_NODE_ALIAS;
         n->module = NULL;
     } else if (p->quantized) {
@@ -412,12 +419,13 @@ static oct_status write_node(apply *w, int64_t node)
         OCT_TRY(write_float(w, node));
         n->module = w->made[node] ? w->made[node] : n->module;
     }
-    n->note = p->why;
-    p->why = NULL;
+    n->note = p->note;
+    p->note = NULL;
     char decider[OCT_SETTER_BYTES];
     return p->decider ? oct_strdup(&n->decider, oct_setter_text(p->decider, decider)) : OCT_OK;
 }
 
+/* Completes the graph, whose nodes then know the modules that are now in the slots. */
 static oct_status write_graph(apply *w)
 {
     for (size_t v = 0; v < w->graph->num_values; v++)
@@ -426,9 +434,9 @@ static oct_status write_graph(apply *w)
         OCT_TRY(write_node(w, (int64_t)i));
     for (size_t i = 0; i < w->graph->num_nodes; i++) {
         oct_graph_node *n = &w->graph->nodes[i];
-        const apply_slot *hook = n->hook ? slot_of(w, n->hook) : NULL;
-        if (n->called) n->called = slot_of(w, n->called)->now;
-        if (hook) n->hook = hook->now;
+        const apply_slot *hook = n->hook ? find_slot(w, n->hook) : NULL;
+        if (n->called) n->called = find_slot(w, n->called)->current;
+        if (hook) n->hook = hook->current;
     }
     return OCT_OK;
 }
@@ -440,14 +448,14 @@ oct_status oct_prepare_apply(oct_prepare_plan *plan)
     oct_graph_attach(plan->graph, *plan->root);
     OCT_TRY_OUT(oct_alloc(&w.made, plan->graph->num_nodes, sizeof(oct_module *)));
     OCT_TRY_OUT(find_slots(&w));
-    OCT_TRY_OUT(make_all(&w));
-    OCT_TRY_OUT(empty_slots(&w));
+    OCT_TRY_OUT(make_modules(&w));
+    OCT_TRY_OUT(empty_unused_slots(&w));
     OCT_TRY_OUT(add_stubs(&w));
     for (size_t i = 0; i < w.graph->num_nodes; i++)
         if (w.made[i] && oct_is_quantized(w.made[i]))
             ((oct_quantized *)w.made[i])->target = plan->target;
     for (size_t v = 0; v < w.graph->num_values; v++)
-        OCT_TRY_OUT(give_fake_quant(&w, (int64_t)v));
+        OCT_TRY_OUT(set_fake_quant(&w, (int64_t)v));
     OCT_TRY_OUT(write_graph(&w));
 out:
     oct_free(&w.made);

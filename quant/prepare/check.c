@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* The float layer with the weights of what runs at a node, or NULL. */
 static oct_module *layer_of(const oct_prepare_plan *plan, int64_t at)
 {
     oct_module *called = plan->graph->nodes[plan->nodes[at].member[0]].called;
@@ -13,13 +14,15 @@ static oct_module *layer_of(const oct_prepare_plan *plan, int64_t at)
     return called && called->type == &oct_qat_conv_type ? ((oct_qat_conv *)called)->layer : NULL;
 }
 
+/* Refuses a layer whose sums could overflow, or that has more channels than the target computes. */
 static void check_layer(oct_prepare_plan *plan, int64_t at)
 {
     const oct_module *layer = layer_of(plan, at);
     if (!layer) return;
     char path[256];
     oct_module_path(layer, path);
-    int64_t products = oct_layer_products(layer), channels = oct_layer_channels(layer);
+    const oct_tensor *weight = &layer->params[0]->value;
+    const int64_t channels = oct_dim(weight, 0), products = oct_numel(weight) / channels;
     if (products > OCT_MAX_PRODUCTS)
         OCT_PROBLEM(plan,
                     "%s: %lld products in one sum could overflow int32; at most %d are allowed, so "
@@ -54,18 +57,19 @@ static void check_sum(oct_prepare_plan *plan, int64_t at)
     }
 }
 
+/* Refuses a batch norm that cannot be folded though that is asked for, or that must be. */
 static void check_norm(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
     const oct_module *layer = layer_of(plan, at);
     const oct_module *called = plan->graph->nodes[at].called;
     const bool folds = plan->options->fold_batch_norm;
-    const bool by_name =
+    const bool fused_by_name =
         called && p->role == OCT_ROLE_FUSED &&
         (called->type == &oct_qat_batch_norm_type ||
          (called->type == &oct_qat_conv_type && ((const oct_qat_conv *)called)->batch_norm));
     char name[OCT_CALL_BYTES];
-    if (oct_prepare_member(plan, at, OCT_MEMBER_BN) < 0 && !by_name) return;
+    if (oct_prepare_member(plan, at, OCT_MEMBER_BN) < 0 && !fused_by_name) return;
     oct_graph_node_text(&plan->graph->nodes[p->member[0]], name);
     if (folds && layer && oct_module_is_tied(layer))
         OCT_PROBLEM(plan,
@@ -102,6 +106,7 @@ static void check_addend(oct_prepare_plan *plan, int64_t at)
                     plan->graph->nodes[at].path, plan->target->name);
 }
 
+/* Notes that hooks of a module are dropped; false: they are not to be dropped. */
 static bool drops_hooks(oct_prepare_plan *plan, int64_t at, const char *path)
 {
     if (!plan->options->drop_hooks) return false;
@@ -150,6 +155,7 @@ static void check_scope(oct_prepare_plan *plan, const oct_trace_scope *scope)
                     path, plan->nodes[out].fusion->name);
 }
 
+/* The called batch norm that is fused at a node, or NULL. */
 static const oct_module *norm_at(const oct_prepare_plan *plan, int64_t at)
 {
     int64_t norm = oct_prepare_member(plan, at, OCT_MEMBER_BN);
@@ -157,7 +163,7 @@ static const oct_module *norm_at(const oct_prepare_plan *plan, int64_t at)
 }
 
 /* Whether two calls are followed by the same fused activation: one batch norm for several calls has one. */
-static bool same_tail(const oct_prepare_plan *plan, int64_t a, int64_t b)
+static bool same_activation_after(const oct_prepare_plan *plan, int64_t a, int64_t b)
 {
     const oct_fusion *x = plan->nodes[a].fusion, *y = plan->nodes[b].fusion;
     const oct_graph_node *nodes = plan->graph->nodes;
@@ -176,8 +182,9 @@ static void check_shared(oct_prepare_plan *plan, int64_t i)
     for (int64_t k = 0; k < i; k++) {
         if (g->nodes[k].called != g->nodes[i].called) continue;
         int64_t a = plan->nodes[k].runs_at, b = p->runs_at;
-        if (plan->nodes[a].quantized == plan->nodes[b].quantized && same_tail(plan, a, b) &&
-            norm_at(plan, a) == norm_at(plan, b) && layer_of(plan, a) == layer_of(plan, b))
+        if (plan->nodes[a].quantized == plan->nodes[b].quantized &&
+            same_activation_after(plan, a, b) && norm_at(plan, a) == norm_at(plan, b) &&
+            layer_of(plan, a) == layer_of(plan, b))
             return;
         OCT_PROBLEM(plan,
                     "%s: is called more than once, and the calls would become different things "
@@ -267,7 +274,7 @@ static void check_fallback(oct_prepare_plan *plan, int64_t i)
             plan,
             "%s: was fused by name but %s, where it could not be deployed; do not fuse what "
             "is to stay float",
-            plan->graph->nodes[i].path, p->why ? p->why : "gets float values");
+            plan->graph->nodes[i].path, p->note ? p->note : "gets float values");
         return;
     }
     if (called && called->num_children > 0)
@@ -346,22 +353,6 @@ static void check_any_qconfig(oct_prepare_plan *plan)
                           "modules that are to be quantized (oct_setter_default: to all)");
 }
 
-static oct_status check_types(oct_prepare_plan *plan)
-{
-    const char **types;
-    size_t count = 0, before = oct_fail_count();
-    OCT_TRY(oct_alloc(&types, plan->graph->num_nodes + plan->graph->num_values, sizeof *types));
-    for (size_t i = 0; i < plan->graph->num_nodes; i++)
-        types[count++] = oct_prepare_type(plan, (int64_t)i);
-    for (size_t v = 0; v < plan->graph->num_values; v++)
-        if (plan->values[v].quantize) types[count++] = oct_quant_stub_type.name;
-    if (oct_qconfig_check_types(plan->options->setters, plan->options->num_setters, types, count) !=
-        OCT_OK)
-        plan->problems += oct_fail_count() - before;
-    oct_free(&types);
-    return OCT_OK;
-}
-
 /* Paths that a setter may mean: of modules of the tree and of those that would be generated. */
 typedef struct paths {
     char **text;
@@ -380,27 +371,37 @@ static oct_status add_module_path(void *user, oct_module *module)
     return add_path(user, oct_module_path(module, path));
 }
 
-/* A name that fits nothing is a mistake: of a path, or of a table of another model. */
-static oct_status check_paths(oct_prepare_plan *plan)
+/* A name or type in a setter that fits nothing is a mistake: of a path, or of a table of another model. */
+static oct_status check_setters(oct_prepare_plan *plan)
 {
-    paths all = {0};
-    char stub[OCT_STUB_PATH_BYTES];
+    const oct_graph *g = plan->graph;
     const oct_prepare_options *o = plan->options;
-    size_t before = oct_fail_count();
+    const size_t before = oct_fail_count();
+    paths all = {0};
+    const char **types = NULL;
+    size_t num_types = 0;
+    char stub[OCT_STUB_PATH_BYTES];
     oct_status status;
+    OCT_TRY_OUT(oct_alloc(&types, g->num_nodes + g->num_values, sizeof *types));
     OCT_TRY_OUT(oct_module_walk(*plan->root, add_module_path, &all));
-    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        types[num_types++] = oct_prepare_type(plan, (int64_t)i);
         OCT_TRY_OUT(add_path(&all, plan->nodes[i].path));
-    for (size_t v = 0; v < plan->graph->num_values; v++)
-        if (plan->values[v].quantize)
-            OCT_TRY_OUT(add_path(&all, oct_prepare_stub_path(plan, (int64_t)v, stub)));
-    if (oct_qconfig_check_names(o->setters, o->num_setters, (const char *const *)all.text,
-                                all.count) != OCT_OK)
-        plan->problems += oct_fail_count() - before;
+    }
+    for (size_t v = 0; v < g->num_values; v++) {
+        if (!plan->values[v].quantize) continue;
+        types[num_types++] = oct_quant_stub_type.name;
+        OCT_TRY_OUT(add_path(&all, oct_prepare_stub_path(plan, (int64_t)v, stub)));
+    }
+    bool fit = oct_qconfig_check_names(o->setters, o->num_setters, (const char *const *)all.text,
+                                       all.count) == OCT_OK;
+    fit &= oct_qconfig_check_types(o->setters, o->num_setters, types, num_types) == OCT_OK;
+    if (!fit) plan->problems += oct_fail_count() - before;
 out:
     for (size_t i = 0; i < all.count; i++)
         oct_free(&all.text[i]);
     oct_free(&all.text);
+    oct_free(&types);
     return status;
 }
 
@@ -421,38 +422,33 @@ static void check_carried(oct_prepare_plan *plan, const oct_graph_carried_use *u
                 oct_graph_producer_text(g, first, maker));
 }
 
-/* Finds whether floats and whether codes come into a block at one of its nodes. */
-static void find_entered(const oct_prepare_plan *plan, const oct_graph_node *node, oct_mode mode,
-                         bool entered[2])
-{
-    const oct_graph *g = plan->graph;
-    for (int k = 0; k < node->num_inputs; k++) {
-        int64_t value = oct_graph_resolve(g, node->called_input[mode][k], mode);
-        int64_t producer = g->values[value].producer;
-        bool outside = producer < 0 || g->nodes[producer].block != node->block;
-        if (outside) entered[plan->values[value].codes] = true;
-    }
-}
-
-/* Notes a block that ran once: it is unknown which of its inputs is its own result later. */
+/* Refuses a block that ran once and turns floats into codes or codes into floats: it is unknown which of its inputs is its
+ * own result later. */
 static void check_block(oct_prepare_plan *plan, int block)
 {
     const oct_graph *g = plan->graph;
-    bool entered[2] = {false}, made[2] = {false};
+    const oct_graph_block *b = &g->blocks[block];
+    bool entered[2] = {false}, made[2] = {false}; /* floats, codes */
     if (!oct_prepare_ran_once(plan, block)) return;
-    for (size_t i = g->blocks[block].begin; i < g->blocks[block].end; i++) {
-        oct_mode mode = oct_graph_mode_of(&g->nodes[i]);
-        find_entered(plan, &g->nodes[i], OCT_MODE_EVALUATION, entered);
-        find_entered(plan, &g->nodes[i], OCT_MODE_TRAINING, entered);
-        if (i + 1 == g->blocks[block].end)
-            made[plan->values[oct_graph_resolve(g, g->nodes[i].output, mode)].codes] = true;
+    for (size_t i = b->begin; i < b->end; i++) {
+        const oct_graph_node *node = &g->nodes[i];
+        for (int mode = 0; mode < OCT_MODES; mode++)
+            for (int k = 0; k < node->num_inputs; k++) {
+                int64_t value = oct_graph_resolve(g, node->called_input[mode][k], (oct_mode)mode);
+                int64_t producer = g->values[value].producer;
+                if (producer < 0 || g->nodes[producer].block != block)
+                    entered[plan->values[value].codes] = true;
+            }
+        if (i + 1 == b->end)
+            made[plan->values[oct_graph_resolve(g, node->output, oct_graph_mode_of(node))].codes] =
+                true;
     }
     if ((entered[0] && made[1]) || (entered[1] && made[0]))
         OCT_PROBLEM(plan,
                     "dynamic block '%s': what enters it and what it makes are not both quantized "
                     "or both float, so it could not run a second time; quantize all that enters it "
                     "(with a QuantStub before it) or nothing of it",
-                    g->blocks[block].name);
+                    b->name);
 }
 
 oct_status oct_prepare_check(oct_prepare_plan *plan)
@@ -460,8 +456,7 @@ oct_status oct_prepare_check(oct_prepare_plan *plan)
     const oct_graph *g = plan->graph;
     const int64_t output = g->output[OCT_MODE_EVALUATION];
     char maker[OCT_CALL_BYTES];
-    OCT_TRY(check_paths(plan));
-    OCT_TRY(check_types(plan));
+    OCT_TRY(check_setters(plan));
     check_any_qconfig(plan);
     if (g->values[output].shape.ndim == 0)
         OCT_PROBLEM(

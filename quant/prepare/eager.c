@@ -4,25 +4,27 @@
 
 #include <stdio.h>
 
-static bool is_codes(const oct_prepare_plan *plan, int64_t node, int input)
+/* Whether an input of a node is codes. */
+static bool gets_codes(const oct_prepare_plan *plan, int64_t node, int input)
 {
     return plan->values[oct_prepare_input(plan, node, input)].codes;
 }
 
-static bool any_codes(const oct_prepare_plan *plan, int64_t node)
+static bool gets_any_codes(const oct_prepare_plan *plan, int64_t node)
 {
     for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++)
-        if (is_codes(plan, node, k)) return true;
+        if (gets_codes(plan, node, k)) return true;
     return false;
 }
 
-static void quantize(oct_prepare_plan *plan, int64_t node)
+/* Decides that a node is quantized. */
+static void quantize_node(oct_prepare_plan *plan, int64_t node)
 {
     plan->nodes[node].quantized = true;
     oct_prepare_decide_output(plan, node);
 }
 
-static void miss_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
+static void report_missing_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
 {
     char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
@@ -32,7 +34,7 @@ static void miss_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
         OCT_PROBLEM(plan,
                     "%s: works on quantized values, but the QuantStub %s before it %s; give %s a "
                     "qconfig, or set that of %s to none",
-                    p->path, stub->path, stub->why, stub->path, p->path);
+                    p->path, stub->path, stub->note, stub->path, p->path);
         return;
     }
     oct_prepare_input_text(plan, node, input, maker);
@@ -43,7 +45,7 @@ static void miss_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
                 oct_prepare_stub_line(p->parent, true, line));
 }
 
-static void miss_dequant_stub(oct_prepare_plan *plan, int64_t node, int input)
+static void report_missing_dequant_stub(oct_prepare_plan *plan, int64_t node, int input)
 {
     char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
@@ -51,12 +53,12 @@ static void miss_dequant_stub(oct_prepare_plan *plan, int64_t node, int input)
     OCT_PROBLEM(
         plan,
         "%s: gets quantized values from %s, but it %s; put a DeQuantStub between %s and %s:\n%s",
-        p->path, maker, p->why ? p->why : "stays float", maker, p->path,
+        p->path, maker, p->note ? p->note : "stays float", maker, p->path,
         oct_prepare_stub_line(p->parent, false, line));
 }
 
 /* Notes why a node with a qconfig and a quantized form stays float. */
-static void stay_float(oct_prepare_plan *plan, int64_t node)
+static void note_float_input(oct_prepare_plan *plan, int64_t node)
 {
     char maker[OCT_CALL_BYTES];
     oct_prepare_node *p = &plan->nodes[node];
@@ -71,8 +73,8 @@ static void place_op(oct_prepare_plan *plan, int64_t node)
     const oct_graph_node *n = &plan->graph->nodes[node];
     oct_prepare_node *p = &plan->nodes[node];
     char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
-    if (!any_codes(plan, node)) {
-        stay_float(plan, node);
+    if (!gets_any_codes(plan, node)) {
+        note_float_input(plan, node);
         return;
     }
     oct_graph_node_text(&plan->graph->nodes[node], name);
@@ -101,42 +103,28 @@ static void place_op(oct_prepare_plan *plan, int64_t node)
     p->codes = plan->values[n->output].codes = true;
 }
 
-/* Finds the paths of what belongs together around an unfused batch norm: "features.0",
- * "features.1", "features.2". Returns how many. */
-static int around_norm(const oct_prepare_plan *plan, int64_t norm, const char *names[3])
+/* Quantizes a batch norm, which is right only where it has no layer before it and no activation after it that
+ * oct_fuse_modules could fuse it with. */
+static void place_norm(oct_prepare_plan *plan, int64_t norm)
 {
-    const oct_graph *g = plan->graph;
-    int count = 0;
-    int64_t before = g->values[oct_prepare_input(plan, norm, 0)].producer;
+    const oct_graph_node *nodes = plan->graph->nodes;
+    char layer[264] = "", activation[264] = "";
+    const int64_t before = plan->graph->values[oct_prepare_input(plan, norm, 0)].producer;
+    const int64_t after = oct_prepare_only_user(plan, nodes[norm].output);
     if (before >= 0 && plan->nodes[before].role == OCT_ROLE_LAYER &&
-        oct_prepare_only_user(plan, g->nodes[before].output) == norm)
-        names[count++] = g->nodes[before].path;
-    names[count++] = g->nodes[norm].path;
-    int64_t after = oct_prepare_only_user(plan, g->nodes[norm].output);
-    if (after < 0 || !g->nodes[after].called) return count;
-    oct_member member = oct_member_of(plan->nodes[after].type);
-    if (member == OCT_MEMBER_RELU || member == OCT_MEMBER_RELU6 || member == OCT_MEMBER_CLIP)
-        names[count++] = g->nodes[after].path;
-    return count;
-}
-
-/* Quantizes a batch norm, which is right only where nothing is there that it could be fused
- * with. */
-static void place_norm(oct_prepare_plan *plan, int64_t node)
-{
-    const char *names[3];
-    char list[3 * 264] = "";
-    int count = around_norm(plan, node, names);
-    size_t used = 0;
-    for (int i = 0; i < count; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\"", i > 0 ? ", " : "",
-                                 names[i]);
-    if (count > 1)
+        oct_prepare_only_user(plan, nodes[before].output) == norm)
+        snprintf(layer, sizeof layer, "\"%s\", ", nodes[before].path);
+    const oct_member member = after < 0 ? OCT_MEMBER_NONE : oct_member_of(plan->nodes[after].type);
+    if ((member == OCT_MEMBER_RELU || member == OCT_MEMBER_RELU6 || member == OCT_MEMBER_CLIP) &&
+        nodes[after].called)
+        snprintf(activation, sizeof activation, ", \"%s\"", nodes[after].path);
+    if (*layer || *activation)
         OCT_PROBLEM(plan,
                     "%s: a batch norm between quantized modules is not fused; call this before "
-                    "prepare:\noct_fuse_modules(&model, (const char *[]){%s}, %d, false)",
-                    plan->nodes[node].path, list, count);
-    quantize(plan, node);
+                    "prepare:\noct_fuse_modules(&model, (const char *[]){%s\"%s\"%s}, %d, false)",
+                    nodes[norm].path, layer, nodes[norm].path, activation,
+                    1 + (*layer != '\0') + (*activation != '\0'));
+    quantize_node(plan, norm);
 }
 
 static void place_module(oct_prepare_plan *plan, int64_t node)
@@ -145,22 +133,22 @@ static void place_module(oct_prepare_plan *plan, int64_t node)
     const oct_graph_node *n = &plan->graph->nodes[node];
     /* One with weights and a qconfig must get codes everywhere; others may work on floats outside of the stubs, such as a
      * softmax after the last one. */
-    const bool wants_codes =
-        p->eligible && !oct_prepare_follows_input(p) &&
-        (oct_prepare_has_weights(p) || plan->values[n->output].before[oct_graph_mode_of(n)]);
-    if (!any_codes(plan, node) && !wants_codes) {
-        stay_float(plan, node);
+    const bool wants_codes = p->eligible && !oct_prepare_follows_input(p) &&
+                             (oct_prepare_has_weights(p) ||
+                              plan->values[n->output].to_dequant_stub[oct_graph_mode_of(n)]);
+    if (!gets_any_codes(plan, node) && !wants_codes) {
+        note_float_input(plan, node);
         return;
     }
     for (int k = 0; k < n->num_inputs; k++) {
-        if (p->eligible && !is_codes(plan, node, k)) miss_quant_stub(plan, node, k);
-        if (!p->eligible && is_codes(plan, node, k)) miss_dequant_stub(plan, node, k);
+        if (p->eligible && !gets_codes(plan, node, k)) report_missing_quant_stub(plan, node, k);
+        if (!p->eligible && gets_codes(plan, node, k)) report_missing_dequant_stub(plan, node, k);
     }
     if (!p->eligible) return;
     if (p->role == OCT_ROLE_BATCH_NORM)
         place_norm(plan, node);
     else
-        quantize(plan, node);
+        quantize_node(plan, node);
 }
 
 /* Eager has the same modules in both modes, so a value that one of them reads is codes in both or in neither. */
@@ -185,7 +173,7 @@ static void check_modes(oct_prepare_plan *plan, int64_t node)
     }
 }
 
-static void miss_first_stub(oct_prepare_plan *plan)
+static void report_no_quant_stub(oct_prepare_plan *plan)
 {
     char line[OCT_STUB_LINE_BYTES];
     OCT_PROBLEM(plan,
@@ -202,7 +190,7 @@ oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
     OCT_TRY(oct_prepare_check_stubs(plan));
     if (plan->problems > 0) return OCT_OK; /* stubs that cannot be meant */
     if (!quant && !oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB)) {
-        miss_first_stub(plan);
+        report_no_quant_stub(plan);
         return OCT_OK;
     }
     for (int64_t i = 0; i < (int64_t)g->num_nodes; i++) {
@@ -225,6 +213,6 @@ oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
                     "%s and the end of the forward:\n%s",
                     maker, maker, oct_prepare_stub_line(*plan->root, false, line));
     }
-    if (plan->problems == 0 && !quant) miss_first_stub(plan);
+    if (plan->problems == 0 && !quant) report_no_quant_stub(plan);
     return plan->status;
 }

@@ -1,5 +1,12 @@
+/* The fusions of fusion_list.def, and fusing by hand: the names are the user's, so what is wrong with them is said with
+ * the names that there are. */
 #include "quant/prepare/fusion.h"
 
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "quant/prepare/prepare.h"
+
+#include <stdio.h>
 #include <string.h>
 
 #define CONV OCT_MEMBER_CONV
@@ -71,21 +78,6 @@ bool oct_is_layer(oct_member member)
     return member == CONV || member == LINEAR;
 }
 
-int64_t oct_layer_channels(const oct_module *layer)
-{
-    return layer->type == &oct_linear_type ? ((const oct_linear_module *)layer)->args.out_features
-                                           : ((const oct_conv2d_module *)layer)->args.out_channels;
-}
-
-int64_t oct_layer_products(const oct_module *layer)
-{
-    if (layer->type == &oct_linear_type)
-        return ((const oct_linear_module *)layer)->args.in_features;
-    const oct_conv2d_module *c = (const oct_conv2d_module *)layer;
-    return c->args.in_channels / c->args.geometry.groups * c->args.geometry.kernel_h *
-           c->args.geometry.kernel_w;
-}
-
 oct_status oct_members_agree(oct_module *const *members, int count)
 {
     char a[256], b[256];
@@ -102,12 +94,13 @@ oct_status oct_members_agree(oct_module *const *members, int count)
         if (oct_member_of(members[i]->type) != BN || !oct_is_layer(oct_member_of(members[0]->type)))
             continue;
         int64_t channels = ((const oct_batch_norm_module *)members[i])->args.channels;
-        if (channels != oct_layer_channels(members[0]))
+        const int64_t made = oct_dim(&members[0]->params[0]->value, 0);
+        if (channels != made)
             status =
                 oct_fail_add(OCT_PREPARE,
                              "%s has %lld channels and %s makes %lld; they cannot be fused, so "
                              "give the batch norm the channels of the layer",
-                             b, (long long)channels, a, (long long)oct_layer_channels(members[0]));
+                             b, (long long)channels, a, (long long)made);
     }
     return status;
 }
@@ -155,5 +148,240 @@ oct_status oct_replace_by_identity(oct_module **root, oct_module *old, oct_modul
     OCT_TRY(oct_identity_create(identity));
     oct_status status = oct_replace_with_hooks(root, old, *identity);
     if (status != OCT_OK) oct_module_destroy(identity);
+    return status;
+}
+
+/* Fusing by hand. */
+
+typedef struct list {
+    const char *const *names;
+    oct_module *modules[OCT_MAX_MEMBERS];
+    int count;
+    const oct_fusion *fusion;
+} list;
+
+/* Fails for a name that does not exist, with the names that its container has. */
+static oct_status refuse_unknown_name(oct_module *root, const char *path)
+{
+    const char **names, *name = path;
+    char known[256], where[256], wanted[64], text[OCT_HINT_BYTES];
+    oct_text all = {0};
+    oct_module *parent = root;
+    for (oct_module *next = root; next; name += next ? strcspn(name, ".") + 1 : 0) {
+        parent = next;
+        snprintf(known, sizeof known, "%.*s", (int)(name - path) + (int)strcspn(name, "."), path);
+        next = oct_module_find(root, known);
+    }
+    OCT_ASSERT(parent);
+    OCT_TRY(oct_alloc(&names, parent->num_children + 1, sizeof *names));
+    oct_status status = OCT_OK;
+    for (size_t i = 0; i < parent->num_children && status == OCT_OK; i++) {
+        names[i] = parent->children[i].name;
+        status = oct_text_add(&all, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    snprintf(wanted, sizeof wanted, "%.*s", (int)strcspn(name, "."), name);
+    const char *hint = oct_did_you_mean(text, wanted, names, parent->num_children, "");
+    if (status == OCT_OK)
+        status = oct_fail_add(OCT_PREPARE, "%s: there is no '%s' in %s, which has %s%s%s", path,
+                              wanted, *oct_module_path(parent, where) ? where : "the model",
+                              all.data ? all.data : "no children", *hint ? "; " : "", hint);
+    oct_text_free(&all);
+    oct_free(&names);
+    return status;
+}
+
+/* How many members a list and a fusion have in common at their beginning. */
+static int count_common_members(const list *l, const oct_fusion *fusion)
+{
+    int i = 0;
+    while (i < l->count && i < fusion->count &&
+           oct_member_of(l->modules[i]->type) == fusion->members[i])
+        i++;
+    return i;
+}
+
+/* How many members only one of them has, whatever their order. */
+static int count_different_members(const list *l, const oct_fusion *fusion)
+{
+    int count = l->count + fusion->count;
+    for (int i = 0; i < l->count; i++)
+        count -= 2 * oct_fusion_has(fusion, oct_member_of(l->modules[i]->type));
+    return count;
+}
+
+/* Fails: no fusion has these members in this order; names the fusions that differ least. */
+static oct_status refuse_unknown_order(const list *l)
+{
+    enum { NEAREST = 3 };
+    oct_text members = {0}, nearest = {0};
+    oct_status status = OCT_OK;
+    int fit = 0, found = 0;
+    for (int i = 0; i < l->count && status == OCT_OK; i++)
+        status = oct_text_add(&members, "%s%s (%s)", i > 0 ? ", " : "", l->names[i],
+                              l->modules[i]->type->name);
+    for (int differ = 0; differ <= 2 * OCT_MAX_MEMBERS; differ++)
+        for (size_t f = 0; f < oct_fusion_count() && status == OCT_OK; f++) {
+            const oct_fusion *fusion = oct_fusion_at(f);
+            fit = (int)oct_max_i64(fit, count_common_members(l, fusion));
+            if (count_different_members(l, fusion) == differ && found < NEAREST)
+                status = oct_text_add(&nearest, "%s%s", found++ > 0 ? ", " : "", fusion->name);
+        }
+    if (status == OCT_OK)
+        status =
+            oct_fail_add(OCT_PREPARE,
+                         "%s: no fusion has this order, none %s with %s; the nearest are %s, "
+                         "and quant/prepare/fusion_list.def has all",
+                         members.data, fit > 0 ? "goes on" : "begins", l->names[fit], nearest.data);
+    oct_text_free(&members);
+    oct_text_free(&nearest);
+    return status;
+}
+
+/* Finds the fusion of a list, whose members and hooks must allow it. */
+static oct_status find_fusion(list *l, bool drop_hooks)
+{
+    for (int i = 0; i < l->count; i++) {
+        const oct_module_type *type = l->modules[i]->type;
+        if (type == &oct_qat_conv_type || type == &oct_qat_batch_norm_type ||
+            type == &oct_qat_add_type)
+            return oct_fail_add(OCT_PREPARE, "%s is fused already (%s); leave it out", l->names[i],
+                                type->name);
+    }
+    for (size_t f = 0; f < oct_fusion_count() && !l->fusion; f++) {
+        const oct_fusion *fusion = oct_fusion_at(f);
+        if (fusion->count == l->count && count_common_members(l, fusion) == l->count)
+            l->fusion = fusion;
+    }
+    if (!l->fusion) return refuse_unknown_order(l);
+    OCT_TRY(oct_members_agree(l->modules, l->count));
+    return drop_hooks ? OCT_OK : oct_fusion_check_hooks(l->modules, l->count);
+}
+
+/* Refuses a module that is named twice, in one list or in two. */
+static oct_status check_twice(const list *lists, size_t count)
+{
+    for (size_t a = 0; a < count; a++)
+        for (int i = 0; i < lists[a].count; i++)
+            for (size_t b = 0; b <= a; b++)
+                for (int k = 0; k < (b == a ? i : lists[b].count); k++)
+                    if (lists[a].modules[i] == lists[b].modules[k])
+                        return oct_fail_add(OCT_PREPARE,
+                                            "%s is named twice; a module can be fused once",
+                                            lists[a].names[i]);
+    return OCT_OK;
+}
+
+/* Makes the fused module of its members, which it takes over. */
+static oct_status make_fused(const oct_fusion *fusion, oct_module **taken, oct_module **made)
+{
+    oct_activation activation = oct_fusion_activation(fusion);
+    oct_module **norm = NULL, *none = NULL;
+    for (int i = 0; i < fusion->count; i++)
+        if (fusion->members[i] == OCT_MEMBER_BN) norm = &taken[i];
+    if (oct_is_layer(fusion->members[0]))
+        return oct_qat_conv_create(made, &taken[0], norm ? norm : &none,
+                                   oct_fusion_has(fusion, OCT_MEMBER_ADD), activation);
+    if (norm) return oct_qat_batch_norm_create(made, norm, activation);
+    return oct_qat_add_create(made, activation);
+}
+
+/* Notes which member follows which: prepare refuses the fusion where the traced calls contradict it (prepare.c). */
+static void set_order(const list *l, int at, oct_module *made)
+{
+    for (int i = 0; i < l->count; i++) {
+        oct_identity_module *member = (oct_identity_module *)l->modules[i];
+        if (i == at) continue;
+        member->fused = true;
+        if (i > 0) member->follows = i - 1 == at ? made : l->modules[i - 1];
+    }
+    if (at > 0) ((oct_qat_conv *)made)->operand = (oct_identity_module *)l->modules[at - 1];
+}
+
+/* Fuses a list: the fused module takes the place of one member, identities those of the others. */
+static oct_status fuse_list(oct_module **root, list *l)
+{
+    int at = oct_fusion_runs_at(l->fusion);
+    oct_module *taken[OCT_MAX_MEMBERS] = {0}, *made = NULL;
+    oct_status status = OCT_OK;
+    for (int i = 0; i < l->count && status == OCT_OK; i++) {
+        oct_drop_hooks(l->modules[i], i > 0, i < l->count - 1);
+        oct_module *old = l->modules[i];
+        if (status == OCT_OK) status = oct_replace_by_identity(root, old, &l->modules[i]);
+        if (status == OCT_OK) taken[i] = old;
+    }
+    if (status == OCT_OK) status = make_fused(l->fusion, taken, &made);
+    /* The clip that is the last member; NULL: it was taken over. */
+    const oct_clip_module *clip = (const oct_clip_module *)taken[l->count - 1];
+    if (status == OCT_OK && clip && clip->base.type == &oct_clip_type)
+        oct_qat_set_clip(made, (oct_clip_bounds){clip->args.lo, clip->args.hi});
+    for (int i = 0; i < l->count; i++)
+        oct_module_destroy(&taken[i]);
+    if (status != OCT_OK) return status;
+    oct_module *holder = l->modules[at], *last = l->modules[l->count - 1];
+    set_order(l, at, made);
+    status = oct_module_replace(root, holder, made);
+    if (status != OCT_OK) {
+        oct_module_destroy(&made);
+        return status;
+    }
+    oct_hooks_move(&holder->pre_hooks, &made->pre_hooks);
+    oct_hooks_move(&last->hooks, &made->hooks);
+    oct_module_destroy(&holder);
+    return OCT_OK;
+}
+
+/* Fuses all lists, or none where one is wrong: all are checked before the first one is fused. */
+static oct_status fuse_lists(oct_module **root, list *lists, size_t count, bool drop_hooks)
+{
+    oct_status status = OCT_OK;
+    oct_fail_clear();
+    for (list *l = lists; l < lists + count; l++)
+        for (int i = 0; i < l->count; i++) {
+            l->modules[i] = oct_module_find(*root, l->names[i]);
+            if (!l->modules[i]) status = refuse_unknown_name(*root, l->names[i]);
+        }
+    if (status == OCT_OK) status = check_twice(lists, count);
+    for (size_t i = 0; i < count && oct_fail_count() == 0; i++)
+        status = find_fusion(&lists[i], drop_hooks);
+    for (size_t i = 0; i < count && status == OCT_OK; i++)
+        status = fuse_list(root, &lists[i]);
+    return status;
+}
+
+static oct_status check_count(size_t count)
+{
+    OCT_CHECK(count >= 2 && count <= OCT_MAX_MEMBERS, OCT_PREPARE,
+              "%zu names are to be fused; give 2 to %d that follow each other", count,
+              OCT_MAX_MEMBERS);
+    return OCT_OK;
+}
+
+oct_status oct_fuse_modules(oct_module **root, const char *const *names, size_t count,
+                            bool drop_hooks)
+{
+    OCT_TRY(check_count(count));
+    list one = {.names = names, .count = (int)count};
+    return fuse_lists(root, &one, 1, drop_hooks);
+}
+
+oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *lists,
+                                 bool drop_hooks)
+{
+    size_t count = 0;
+    oct_status status = OCT_OK;
+    list *all = NULL;
+    while (lists[count])
+        count++;
+    OCT_TRY(oct_alloc(&all, count, sizeof *all));
+    for (size_t i = 0; i < count; i++) {
+        size_t names = 0;
+        while (lists[i][names])
+            names++;
+        OCT_TRY_OUT(check_count(names));
+        all[i] = (list){.names = lists[i], .count = (int)names};
+    }
+    status = fuse_lists(root, all, count, drop_hooks);
+out:
+    oct_free(&all);
     return status;
 }

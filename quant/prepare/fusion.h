@@ -34,9 +34,6 @@ oct_activation oct_fusion_activation(const oct_fusion *fusion);
 int oct_fusion_runs_at(const oct_fusion *fusion);
 bool oct_is_layer(oct_member member); /* has weights: CONV or LINEAR */
 
-int64_t oct_layer_channels(const oct_module *layer); /* of its output; of conv2d, ..., linear */
-int64_t oct_layer_products(const oct_module *layer); /* in one of its sums */
-
 /* Checks that modules of types that fit can be fused: they are in one mode, and the batch norm has
  * the layer's channels. Adds to the record what does not agree, naming both modules. */
 oct_status oct_members_agree(oct_module *const *members, int count) OCT_NODISCARD;

@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-static int64_t root_of(oct_prepare_plan *plan, int64_t value)
+/* The root of a value's group: the first value of it. Chains to it are halved on the way. */
+static int64_t find_root(oct_prepare_plan *plan, int64_t value)
 {
     while (plan->values[value].group != value)
         value = plan->values[value].group = plan->values[plan->values[value].group].group;
@@ -13,18 +14,19 @@ static int64_t root_of(oct_prepare_plan *plan, int64_t value)
 
 int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value)
 {
-    return plan->values[value].group < 0 ? OCT_NO_INDEX : root_of(plan, value);
+    return plan->values[value].group < 0 ? OCT_NO_INDEX : find_root(plan, value);
 }
 
 /* Merges two groups under the smaller number, which was made first. */
 static void merge_groups(oct_prepare_plan *plan, int64_t a, int64_t b)
 {
-    a = root_of(plan, a), b = root_of(plan, b);
+    a = find_root(plan, a), b = find_root(plan, b);
     if (a < b) plan->values[b].group = a;
     if (b < a) plan->values[a].group = b;
 }
 
-static bool makes_fixed(const oct_prepare_plan *plan, int64_t value)
+/* Whether the node that makes a value gives it a fixed scale. */
+static bool makes_fixed_scale(const oct_prepare_plan *plan, int64_t value)
 {
     int64_t producer = plan->graph->values[value].producer;
     return producer >= 0 && plan->nodes[producer].quantized &&
@@ -34,9 +36,9 @@ static bool makes_fixed(const oct_prepare_plan *plan, int64_t value)
 /* Whether a value's group may be merged with others: one with a fixed scale is not. */
 static bool may_merge(oct_prepare_plan *plan, int64_t value)
 {
-    int64_t root = root_of(plan, value);
+    int64_t root = find_root(plan, value);
     for (size_t v = 0; v < plan->graph->num_values; v++)
-        if (oct_prepare_group_of(plan, (int64_t)v) == root && makes_fixed(plan, (int64_t)v))
+        if (oct_prepare_group_of(plan, (int64_t)v) == root && makes_fixed_scale(plan, (int64_t)v))
             return false;
     return true;
 }
@@ -117,25 +119,22 @@ static void share_between_calls(oct_prepare_plan *plan, int64_t i)
 }
 
 /* Whether values after an activation are >= 0; lo: the lower bound of a clip. */
-/* The lower bound of a clip that is the last member of a fusion; of other members nothing that is used. */
-static double lower_bound(const oct_prepare_plan *plan, int64_t i)
-{
-    oct_clip_args clip;
-    oct_args_get(&oct_clip_arg_list, &plan->graph->nodes[oct_prepare_last_member(plan, i)].args,
-                 &clip);
-    return clip.lo;
-}
-
 static bool cuts_at_zero(oct_activation activation, double lo)
 {
     return activation == OCT_ACT_CLIP ? lo >= 0 : activation != OCT_ACT_NONE;
 }
 
+/* Whether the values that a node makes are >= 0, as its activation or its rule says. */
 static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
     const oct_module *called = plan->graph->nodes[i].called;
-    if (p->fusion) return cuts_at_zero(oct_fusion_activation(p->fusion), lower_bound(plan, i));
+    if (p->fusion) {
+        oct_clip_args clip; /* of the last member, where that is a clip */
+        oct_args_get(&oct_clip_arg_list, &plan->graph->nodes[oct_prepare_last_member(plan, i)].args,
+                     &clip);
+        return cuts_at_zero(oct_fusion_activation(p->fusion), clip.lo);
+    }
     if (p->role == OCT_ROLE_RULE) return oct_quant_rule_is_non_negative(p->rule);
     if (p->role != OCT_ROLE_FUSED) return false;
     const oct_qat_conv *conv = (const oct_qat_conv *)called;
@@ -147,46 +146,41 @@ static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
     return cuts_at_zero(sum->activation, sum->clip.lo);
 }
 
-static void count_producer(oct_prepare_plan *plan, int64_t value, const oct_qconfig *qconfig,
-                           bool is_signed)
+/* A group has the qconfig of its first producer and the largest number of bits. */
+static void add_producer_to_group(oct_prepare_value *group, const oct_qconfig *qconfig,
+                                  bool is_signed)
 {
-    oct_prepare_value *group = &plan->values[root_of(plan, value)];
-    if (!group->has_producer) {
-        group->has_producer = true;
-        group->qconfig = *qconfig;
-    }
+    if (!group->has_producer) group->qconfig = *qconfig;
+    group->has_producer = true;
     group->is_signed |= is_signed;
     if (qconfig->bits > group->qconfig.bits) group->qconfig.bits = qconfig->bits;
 }
 
-/* Whether a concat that is alone in its group makes signed values, because it gets some. */
-static bool any_input_signed(oct_prepare_plan *plan, int64_t node)
-{
-    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++)
-        if (plan->values[root_of(plan, oct_prepare_input(plan, node, k))].is_signed) return true;
-    return false;
-}
-
-/* Counts what makes a value among the producers of its group; values come in order. */
-static void count_maker(oct_prepare_plan *plan, int64_t value)
+/* Adds what makes a value, if it decides the scale, to the producers of its group; values come in order. */
+static void add_maker_to_group(oct_prepare_plan *plan, int64_t value)
 {
     int64_t producer = plan->graph->values[value].producer;
     const oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
+    oct_prepare_value *group = &plan->values[find_root(plan, value)];
     OCT_ASSERT(p || plan->values[value].quantize);
-    if (plan->values[value].quantize)
-        count_producer(plan, value, &plan->values[value].qconfig, true);
-    else if (oct_prepare_scale(p) == OCT_SCALE_SHARED)
-        count_producer(plan, value, &p->qconfig,
-                       !plan->values[root_of(plan, value)].has_producer &&
-                           any_input_signed(plan, producer));
-    else if (oct_prepare_scale(p) != OCT_SCALE_INPUT)
-        count_producer(plan, value, &p->qconfig, !is_non_negative(plan, producer));
-    else if (p->rule->makes_negative)
-        plan->values[root_of(plan, value)].is_signed |=
-            p->rule->makes_negative(&plan->graph->nodes[producer].args);
-    if (makes_fixed(plan, value)) plan->values[root_of(plan, value)].fixed = true;
+    if (plan->values[value].quantize) {
+        add_producer_to_group(group, &plan->values[value].qconfig, true);
+    } else if (oct_prepare_scale(p) == OCT_SCALE_SHARED) {
+        /* A concat that is alone in its group makes signed values if it gets some. */
+        bool is_signed = false;
+        for (int k = 0; !group->has_producer && k < plan->graph->nodes[producer].num_inputs; k++)
+            is_signed |=
+                plan->values[find_root(plan, oct_prepare_input(plan, producer, k))].is_signed;
+        add_producer_to_group(group, &p->qconfig, is_signed);
+    } else if (oct_prepare_scale(p) != OCT_SCALE_INPUT) {
+        add_producer_to_group(group, &p->qconfig, !is_non_negative(plan, producer));
+    } else if (p->rule->makes_negative) {
+        group->is_signed |= p->rule->makes_negative(&plan->graph->nodes[producer].args);
+    }
+    group->fixed |= makes_fixed_scale(plan, value);
 }
 
+/* The qconfig of the first node that reads a value as codes. */
 static oct_qconfig qconfig_of_reader(const oct_prepare_plan *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
@@ -265,7 +259,7 @@ oct_status oct_prepare_scale_groups(oct_prepare_plan *plan)
     for (size_t i = 0; i < num_nodes && plan->options->method != OCT_METHOD_EAGER; i++)
         if (oct_prepare_runs_here(plan, (int64_t)i)) share_between_modes(plan, (int64_t)i);
     for (size_t v = 0; v < num_values; v++)
-        if (plan->values[v].group >= 0) count_maker(plan, (int64_t)v);
+        if (plan->values[v].group >= 0) add_maker_to_group(plan, (int64_t)v);
     for (size_t i = 0; i < num_nodes; i++)
         OCT_TRY(note_fewer_bits(plan, (int64_t)i));
     return OCT_OK;

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+/* Refuses a QuantStub that gets codes. */
 static void refuse_second_stub(oct_prepare_plan *plan, int64_t i)
 {
     char maker[OCT_CALL_BYTES];
@@ -42,10 +43,11 @@ static int64_t first_input(const oct_prepare_plan *plan, int64_t node)
 static bool opens_nothing(const oct_prepare_plan *plan, int64_t node)
 {
     return plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB &&
-           !plan->values[first_input(plan, node)].after[mode_of(plan, node)];
+           !plan->values[first_input(plan, node)].from_quant_stub[mode_of(plan, node)];
 }
 
-static bool is_unread(const oct_prepare_plan *plan, int64_t node)
+/* Whether nothing reads what a QuantStub makes. */
+static bool is_unread_quant_stub(const oct_prepare_plan *plan, int64_t node)
 {
     const int64_t output = plan->graph->nodes[node].output;
     for (int mode = 0; mode < OCT_MODES; mode++)
@@ -56,45 +58,49 @@ static bool is_unread(const oct_prepare_plan *plan, int64_t node)
 }
 
 /* Whether a QuantStub gets what another one has made codes already. */
-static bool is_second(const oct_prepare_plan *plan, int64_t node)
+static bool is_second_quant_stub(const oct_prepare_plan *plan, int64_t node)
 {
     return plan->nodes[node].role == OCT_ROLE_QUANT_STUB &&
            oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB) &&
            plan->graph->values[first_input(plan, node)].producer >= 0 &&
-           plan->values[first_input(plan, node)].after[mode_of(plan, node)];
+           plan->values[first_input(plan, node)].from_quant_stub[mode_of(plan, node)];
 }
 
 /* Whether no DeQuantStub takes a QuantStub's codes on any way to the model's output. */
 static bool closes_nothing(const oct_prepare_plan *plan, int64_t node)
 {
-    return plan->nodes[node].role == OCT_ROLE_QUANT_STUB && !is_unread(plan, node) &&
+    return plan->nodes[node].role == OCT_ROLE_QUANT_STUB && !is_unread_quant_stub(plan, node) &&
            oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB) &&
-           !plan->values[plan->graph->nodes[node].output].before[mode_of(plan, node)];
+           !plan->values[plan->graph->nodes[node].output].to_dequant_stub[mode_of(plan, node)];
 }
 
-static int64_t first_node(const oct_prepare_plan *plan,
-                          bool (*is)(const oct_prepare_plan *, int64_t))
+/* The first node for which a question has the answer yes, or OCT_NO_INDEX. */
+static int64_t find_first(const oct_prepare_plan *plan,
+                          bool (*question)(const oct_prepare_plan *, int64_t))
 {
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++)
-        if (is(plan, i)) return i;
+        if (question(plan, i)) return i;
     return OCT_NO_INDEX;
 }
 
-static const char *maker_of(const oct_prepare_plan *plan, int64_t node, char text[OCT_CALL_BYTES])
+static const char *first_input_text(const oct_prepare_plan *plan, int64_t node,
+                                    char text[OCT_CALL_BYTES])
 {
     return oct_graph_producer_text(plan->graph, first_input(plan, node), text);
 }
 
+/* Refuses a DeQuantStub that gets floats and a QuantStub that no DeQuantStub follows: they are swapped. */
 static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quant)
 {
-    char before[OCT_CALL_BYTES], after[OCT_CALL_BYTES];
+    char into_a[OCT_CALL_BYTES], into_b[OCT_CALL_BYTES];
     const char *a = plan->graph->nodes[dequant].path, *b = plan->graph->nodes[quant].path;
+    first_input_text(plan, dequant, into_a);
+    first_input_text(plan, quant, into_b);
     OCT_PROBLEM(plan,
                 "%s and %s are swapped, so nothing would be quantized: %s is a DeQuantStub, but "
                 "what it gets from %s is float, and %s is a QuantStub that no DeQuantStub follows; "
                 "pass what comes from %s through %s and what comes from %s through %s",
-                a, b, a, maker_of(plan, dequant, before), b, before, b,
-                maker_of(plan, quant, after), a);
+                a, b, a, into_a, b, into_a, b, into_b, a);
 }
 
 /* Finds stubs that cannot be meant where they are, before anything is placed: a DeQuantStub that no QuantStub comes before,
@@ -104,7 +110,7 @@ static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quan
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
 {
     char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
-    int64_t dequant = first_node(plan, opens_nothing), quant = first_node(plan, closes_nothing);
+    int64_t dequant = find_first(plan, opens_nothing), quant = find_first(plan, closes_nothing);
     bool decide =
         plan->options->method == OCT_METHOD_EAGER || plan->options->method == OCT_METHOD_JIT_STRIP;
     if (decide && dequant >= 0 && quant >= 0) {
@@ -113,13 +119,13 @@ oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
     }
     bool strip = plan->options->method == OCT_METHOD_JIT_STRIP;
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
-        if (decide && is_unread(plan, i))
+        if (decide && is_unread_quant_stub(plan, i))
             OCT_PROBLEM(
                 plan,
                 "%s: nothing reads what this QuantStub makes; pass its result on, or remove "
                 "it",
                 plan->graph->nodes[i].path);
-        if (strip && is_second(plan, i)) refuse_second_stub(plan, i);
+        if (strip && is_second_quant_stub(plan, i)) refuse_second_stub(plan, i);
     }
     if (plan->problems > 0) return OCT_OK;
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
@@ -130,7 +136,8 @@ oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
                         "%s: what it gets from %s is float, since no QuantStub comes before this "
                         "DeQuantStub; put one where its codes are to begin, or remove the "
                         "DeQuantStub:\n%s",
-                        path, maker_of(plan, i, maker), oct_prepare_stub_line(parent, true, line));
+                        path, first_input_text(plan, i, maker),
+                        oct_prepare_stub_line(parent, true, line));
         if (strip && closes_nothing(plan, i))
             OCT_PROBLEM(plan,
                         "%s: no DeQuantStub follows this QuantStub, so nothing after it would be "
@@ -139,12 +146,12 @@ oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
                         path, oct_prepare_stub_line(parent, false, line));
         if (!strip && opens_nothing(plan, i))
             OCT_TRY(oct_prepare_note(&plan->nodes[i], "does nothing: what it gets from %s is float",
-                                     maker_of(plan, i, maker)));
+                                     first_input_text(plan, i, maker)));
     }
     return OCT_OK;
 }
 
-/* Whether a node only moves values, so that an unquantized result stays one. */
+/* Whether a node only moves values, so that what it makes of floats can stay float. */
 static bool only_moves(const oct_prepare_node *p)
 {
     return p->role == OCT_ROLE_RULE && p->rule->scale == OCT_SCALE_INPUT && !p->rule->create;
@@ -152,7 +159,7 @@ static bool only_moves(const oct_prepare_node *p)
 
 /* Whether a value goes to a DeQuantStub alone, or to the output of a model that needs none, in
  * evaluation. */
-static bool before_dequant(const oct_prepare_plan *plan, int64_t value)
+static bool feeds_dequant_stub_alone(const oct_prepare_plan *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
     const oct_mode mode = OCT_MODE_EVALUATION;
@@ -198,15 +205,17 @@ static bool is_plain_layer(const oct_prepare_plan *plan, int64_t at)
     return oct_prepare_layer(plan, at) >= 0;
 }
 
+/* A layer in front of a DeQuantStub may hand over its sums as float, where no training step needs them as codes. */
 void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t at)
 {
     oct_prepare_node *p = &plan->nodes[at];
     const int64_t result = plan->graph->nodes[oct_prepare_last_member(plan, at)].output;
-    oct_qconfig_site where = {
-        .path = p->path,
-        .type = oct_prepare_type(plan, p->member[0]),
-        .before_dequant = is_plain_layer(plan, at) && plan->graph->nodes[at].block < 0 &&
-                          before_dequant(plan, result) && stays_float_in_training(plan, result)};
+    oct_qconfig_site where = {.path = p->path,
+                              .type = oct_prepare_type(plan, p->member[0]),
+                              .before_dequant = is_plain_layer(plan, at) &&
+                                                plan->graph->nodes[at].block < 0 &&
+                                                feeds_dequant_stub_alone(plan, result) &&
+                                                stays_float_in_training(plan, result)};
     p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters, &where);
     p->decider = oct_qconfig_decider(plan->options->setters, plan->options->num_setters, &where);
     p->qconfig.float_output &= where.before_dequant;
@@ -238,11 +247,11 @@ static oct_status place_quant_stub(oct_prepare_plan *plan, int64_t i)
     oct_mode mode = oct_graph_mode_of(node);
     char maker[OCT_CALL_BYTES];
     if (!oct_prepare_reads_codes(plan, i, 1) ||
-        plan->values[node->called_input[mode][0]].after[mode]) {
+        plan->values[node->called_input[mode][0]].from_quant_stub[mode]) {
         oct_prepare_place_quant_stub(plan, i);
         return OCT_OK;
     }
-    plan->nodes[i].passes = true;
+    plan->nodes[i].passes_codes = true;
     plan->graph->values[node->output].alias = oct_prepare_input(plan, i, 0);
     return oct_prepare_note(&plan->nodes[i],
                             "does nothing: what it gets from %s is quantized already",
@@ -267,7 +276,7 @@ static oct_status place_node(oct_prepare_plan *plan, int64_t i)
 
 /* Keeps a lone batch norm float on a target that shifts: it cannot multiply by the factor, which
  * only a layer's weights can take in. */
-static oct_status leave_lone_norm(oct_prepare_plan *plan, int64_t i)
+static oct_status keep_lone_norm_float(oct_prepare_plan *plan, int64_t i)
 {
     oct_prepare_node *p = &plan->nodes[i];
     if (p->role != OCT_ROLE_BATCH_NORM || p->runs_at != i || oct_prepare_layer(plan, i) >= 0 ||
@@ -281,11 +290,12 @@ static oct_status leave_lone_norm(oct_prepare_plan *plan, int64_t i)
         plan->target->name);
 }
 
-static void want_codes(oct_prepare_plan *plan, int64_t node, int64_t value)
+/* Marks a value for a generated stub where a node wants its other form, codes or float. */
+static void mark_conversion(oct_prepare_plan *plan, int64_t node, int64_t value)
 {
     const oct_prepare_node *p = &plan->nodes[node];
     oct_prepare_value *v = &plan->values[value];
-    if (p->role == OCT_ROLE_DEQUANT_STUB || p->passes) return;
+    if (p->role == OCT_ROLE_DEQUANT_STUB || p->passes_codes) return;
     bool codes = p->quantized && p->role != OCT_ROLE_QUANT_STUB;
     v->quantize |= codes && !v->codes;
     v->dequantize |= !codes && v->codes;
@@ -306,7 +316,7 @@ static bool enters_module(const oct_prepare_plan *plan, const oct_graph_carried_
 
 /* Makes the result of a block that ran once in the trace available in the kind in which its inputs
  * are wanted, since it is unknown which of them is its own result later. */
-static void place_in_block(oct_prepare_plan *plan, const oct_graph_block *block)
+static void mark_block_result(oct_prepare_plan *plan, const oct_graph_block *block)
 {
     const oct_graph *g = plan->graph;
     if (block->begin == block->end) return;
@@ -317,25 +327,26 @@ static void place_in_block(oct_prepare_plan *plan, const oct_graph_block *block)
              k++) {
             int64_t producer = g->values[oct_prepare_input(plan, (int64_t)i, k)].producer;
             bool outside = producer < (int64_t)block->begin;
-            if (outside) want_codes(plan, (int64_t)i, result);
+            if (outside) mark_conversion(plan, (int64_t)i, result);
         }
 }
 
-static void place_stubs(oct_prepare_plan *plan)
+/* Marks the values between what makes codes and what makes floats, where stubs are to be generated. */
+static void mark_conversions(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
     for (size_t b = 0; b < g->num_blocks; b++)
-        if (oct_prepare_ran_once(plan, (int)b)) place_in_block(plan, &g->blocks[b]);
+        if (oct_prepare_ran_once(plan, (int)b)) mark_block_result(plan, &g->blocks[b]);
     for (int64_t i = 0; i < (int64_t)g->num_nodes; i++) {
         const oct_graph_node *n = &g->nodes[i];
         for (int mode = 0; oct_prepare_runs_here(plan, i) && mode < OCT_MODES; mode++)
             for (int k = 0; n->in[mode] && k < n->num_inputs; k++)
-                want_codes(plan, i, oct_graph_input(g, n, k, mode));
+                mark_conversion(plan, i, oct_graph_input(g, n, k, mode));
     }
     for (size_t r = 0; r < g->num_carried; r++)
         for (int mode = 0; mode < OCT_MODES && enters_module(plan, &g->carried[r]); mode++)
-            want_codes(plan, plan->nodes[g->carried[r].node].runs_at,
-                       oct_graph_resolve(g, g->carried[r].value, mode));
+            mark_conversion(plan, plan->nodes[g->carried[r].node].runs_at,
+                            oct_graph_resolve(g, g->carried[r].value, mode));
     for (int mode = 0; mode < OCT_MODES; mode++) {
         oct_prepare_value *output = &plan->values[oct_graph_resolve(g, g->output[mode], mode)];
         output->dequantize |= output->codes;
@@ -348,11 +359,11 @@ oct_status oct_prepare_placement(oct_prepare_plan *plan)
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
         oct_prepare_node *p = &plan->nodes[i];
         if (!oct_prepare_runs_here(plan, i)) continue;
-        OCT_TRY(leave_lone_norm(plan, i));
+        OCT_TRY(keep_lone_norm_float(plan, i));
         OCT_TRY(place_node(plan, i));
         if (p->role == OCT_ROLE_RULE && p->eligible && !p->quantized)
             OCT_TRY(oct_prepare_note(p, "stays float, as its input is"));
     }
-    place_stubs(plan);
+    mark_conversions(plan);
     return OCT_OK;
 }

@@ -7,12 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t at, int k)
-{
-    const oct_graph_node *node = &plan->graph->nodes[at];
-    return oct_graph_input(plan->graph, node, k, oct_graph_mode_of(node));
-}
-
 const char *oct_prepare_site_text(const oct_prepare_plan *plan, int64_t node,
                                   char text[OCT_SITE_BYTES])
 {
@@ -104,34 +98,12 @@ bool oct_prepare_ran_once(const oct_prepare_plan *plan, int block)
     return true;
 }
 
-int64_t oct_prepare_last_member(const oct_prepare_plan *plan, int64_t at)
-{
-    const oct_prepare_node *p = &plan->nodes[at];
-    return p->member[p->num_members - 1];
-}
-
 int64_t oct_prepare_member(const oct_prepare_plan *plan, int64_t at, oct_member kind)
 {
     const oct_prepare_node *p = &plan->nodes[at];
     for (int i = 0; i < p->num_members; i++)
         if (oct_member_of(plan->nodes[p->member[i]].type) == kind) return p->member[i];
     return OCT_NO_INDEX;
-}
-
-int64_t oct_prepare_layer(const oct_prepare_plan *plan, int64_t at)
-{
-    int64_t first = plan->nodes[at].member[0];
-    return plan->nodes[first].role == OCT_ROLE_LAYER ? first : OCT_NO_INDEX;
-}
-
-bool oct_prepare_runs_here(const oct_prepare_plan *plan, int64_t node)
-{
-    return plan->nodes[node].runs_at == node;
-}
-
-bool oct_prepare_runs_quantized(const oct_prepare_plan *plan, int64_t node)
-{
-    return oct_prepare_runs_here(plan, node) && plan->nodes[node].quantized;
 }
 
 bool oct_prepare_is_first_call(const oct_prepare_plan *plan, int64_t node)
@@ -148,12 +120,6 @@ int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *mo
     for (size_t i = 0; i < plan->graph->num_nodes; i++)
         calls += plan->graph->nodes[i].called == module;
     return calls;
-}
-
-bool oct_prepare_has_weights(const oct_prepare_node *node)
-{
-    return node->role == OCT_ROLE_LAYER || node->role == OCT_ROLE_BATCH_NORM ||
-           node->role == OCT_ROLE_FUSED || (node->rule && node->rule->create_again);
 }
 
 bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role)
@@ -190,28 +156,11 @@ bool oct_prepare_one_module(const oct_prepare_plan *plan, int64_t at)
 
 oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...)
 {
-    if (node->why) return OCT_OK;
+    if (node->note) return OCT_OK;
     char text[512];
     va_list args;
     va_start(args, format);
     oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return oct_strdup(&node->why, text);
-}
-
-oct_output_scale oct_prepare_scale(const oct_prepare_node *node)
-{
-    if (node->role != OCT_ROLE_RULE || node->fusion) return OCT_SCALE_OWN;
-    return node->fixed ? OCT_SCALE_FIXED : node->rule->scale;
-}
-
-bool oct_prepare_follows_input(const oct_prepare_node *node)
-{
-    oct_output_scale scale = oct_prepare_scale(node);
-    return scale != OCT_SCALE_OWN && scale != OCT_SCALE_FIXED;
-}
-
-void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status status)
-{
-    if (plan->status == OCT_OK) plan->status = status;
+    return oct_strdup(&node->note, text);
 }

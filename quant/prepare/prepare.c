@@ -1,9 +1,6 @@
-/* Prepare decides what each call site is (here), what runs together (fuse.c), what is quantized and where codes are made
- * (placement.c, eager.c), which values share a quantizer (group.c) and what speaks against it (check.c); only a plan without
- * problems is carried out (apply.c).
- *
- * What the model calls is recorded first: its forward runs on the example twice in each mode, so that one that changes from
- * call to call is found here and not in training. */
+/* Prepare records what the model calls (graph/graph_build.c) and decides what each call site is and what runs together
+ * (here), what is quantized and where codes are made (placement.c, eager.c), which values share a quantizer (group.c) and
+ * what speaks against it (check.c); only a plan without problems is carried out (apply.c). */
 #include "quant/prepare/prepare.h"
 
 #include "core/base/mem.h"
@@ -43,80 +40,6 @@ static oct_status check_start(oct_module *root, const oct_prepare_options *optio
     return oct_module_walk(root, check_new, NULL);
 }
 
-/* Whether two runs make the same call at these nodes. Values that a dynamic block made are not
- * compared, because the block may have run another number of times. */
-static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_graph *b,
-                      const oct_graph_node *y)
-{
-    if (x->called != y->called || strcmp(x->op, y->op) != 0 || strcmp(x->path, y->path) != 0 ||
-        x->num_inputs != y->num_inputs || !oct_op_args_equal(&x->args, &y->args))
-        return false;
-    for (int i = 0; i < x->num_inputs; i++) {
-        int64_t p = a->values[x->called_input[OCT_MODE_EVALUATION][i]].producer;
-        int64_t q = b->values[y->called_input[OCT_MODE_EVALUATION][i]].producer;
-        bool in_block = (p >= 0 && a->nodes[p].block >= 0) || (q >= 0 && b->nodes[q].block >= 0);
-        if (!in_block && (p < 0) != (q < 0)) return false;
-        if (!in_block && p >= 0 && strcmp(a->nodes[p].path, b->nodes[q].path) != 0) return false;
-    }
-    return true;
-}
-
-static const oct_graph_node *next_static(const oct_graph *g, size_t *i)
-{
-    while (*i < g->num_nodes && g->nodes[*i].block >= 0)
-        ++*i;
-    return *i < g->num_nodes ? &g->nodes[(*i)++] : NULL;
-}
-
-static oct_status compare_runs(const oct_graph *a, const oct_graph *b)
-{
-    char one[OCT_CALL_BYTES], two[OCT_CALL_BYTES];
-    for (size_t i = 0, j = 0;;) {
-        const oct_graph_node *x = next_static(a, &i), *y = next_static(b, &j);
-        if (!x && !y) return OCT_OK;
-        if (x && y && same_call(a, x, b, y)) continue;
-        return oct_fail(OCT_PREPARE,
-                        "two forwards of the model differ: one calls %s where the other calls %s; "
-                        "put what changes into a dynamic block (oct_dynamic_block_begin and _end) "
-                        "and use jit or jit_strip",
-                        x ? oct_graph_node_text(x, one) : "nothing more",
-                        y ? oct_graph_node_text(y, two) : "nothing more");
-    }
-}
-
-static oct_status trace_once(oct_module *root, const oct_example *example, oct_mode mode,
-                             oct_graph **graph)
-{
-    oct_trace trace = {0};
-    *graph = NULL;
-    OCT_TRY(mode == OCT_MODE_TRAINING ? oct_trace_training(&trace, root, example)
-                                      : oct_trace_run(&trace, root, example));
-    oct_status status = oct_graph_create(graph, &trace, root);
-    oct_trace_free(&trace);
-    return status;
-}
-
-/* Makes the graph of the longer of two runs: one may have left a dynamic block out. */
-static oct_status trace_twice(const oct_prepare_plan *plan, const oct_example *example,
-                              oct_mode mode, oct_graph **graph)
-{
-    oct_graph *other = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY(trace_once(*plan->root, example, mode, graph));
-    if (plan->options->method == OCT_METHOD_EAGER) return OCT_OK; /* its forward just runs */
-    OCT_TRY_OUT(trace_once(*plan->root, example, mode, &other));
-    OCT_TRY_OUT(compare_runs(*graph, other));
-    if (other->num_nodes > (*graph)->num_nodes) {
-        oct_graph *shorter = *graph;
-        *graph = other;
-        other = shorter;
-    }
-out:
-    oct_graph_destroy(&other);
-    if (status != OCT_OK) oct_graph_destroy(graph);
-    return status;
-}
-
 static oct_role role_of(const oct_graph_node *node, const oct_prepare_node *p)
 {
     const oct_module_type *called = node->called ? node->called->type : NULL;
@@ -134,56 +57,58 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
     oct_prepare_node *p = &plan->nodes[i];
-    *p = (oct_prepare_node){.number = -1, .runs_at = (int64_t)i, .member = {(int64_t)i}};
+    *p = (oct_prepare_node){.generated_number = -1, .runs_at = (int64_t)i, .member = {(int64_t)i}};
     p->num_members = 1;
     p->type = node->called ? node->called->type : oct_module_type_find(node->op);
     p->rule = p->type ? oct_quant_rule_find(p->type) : NULL;
-    p->fixed = p->rule && oct_target_fixes(plan->target, p->type->name);
+    p->fixed_scale = p->rule && oct_target_fixes(plan->target, p->type->name);
     p->role = role_of(node, p);
     p->parent = node->called ? node->called->parent : node->caller;
     const bool generates = plan->options->method != OCT_METHOD_EAGER;
     if (node->called && (!generates || oct_prepare_is_first_call(plan, (int64_t)i)))
         return oct_strdup(&p->path, node->path);
-    p->number = oct_prepare_next_number(plan, i, i);
+    p->generated_number = oct_prepare_next_number(plan, i, i);
     char parent[256];
     oct_module_path(p->parent, parent);
     return oct_format(&p->path, "%s%s_generated_%s_%d", parent, *parent ? "." : "", node->op,
-                      p->number);
+                      p->generated_number);
 }
 
-/* Finds what is after a QuantStub and in front of a DeQuantStub, for jit_strip; `before` also
+/* Finds what comes from a QuantStub and what goes to a DeQuantStub, for jit_strip; the latter also
  * shows eager where a QuantStub is missing. */
 static void find_region(oct_prepare_plan *plan, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
     oct_prepare_value *values = plan->values;
-    bool stub = false, unstub = false;
+    bool has_quant_stub = false, has_dequant_stub = false;
     for (size_t i = 0; i < g->num_nodes; i++) {
-        stub |= g->nodes[i].in[mode] && plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
-        unstub |= g->nodes[i].in[mode] && plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB;
+        has_quant_stub |= g->nodes[i].in[mode] && plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
+        has_dequant_stub |= g->nodes[i].in[mode] && plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB;
     }
     for (int i = 0; i < g->num_inputs[mode]; i++)
-        values[g->inputs[i]].after[mode] = !stub;
+        values[g->inputs[i]].from_quant_stub[mode] = !has_quant_stub;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
-        bool after = plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
+        bool from = plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
         for (int k = 0; k < node->num_inputs; k++)
-            after |= values[node->called_input[mode][k]].after[mode];
-        values[node->output].after[mode] = after && plan->nodes[i].role != OCT_ROLE_DEQUANT_STUB;
+            from |= values[node->called_input[mode][k]].from_quant_stub[mode];
+        values[node->output].from_quant_stub[mode] =
+            from && plan->nodes[i].role != OCT_ROLE_DEQUANT_STUB;
     }
-    if (!unstub && plan->options->method != OCT_METHOD_EAGER)
-        values[g->output[mode]].before[mode] = true;
+    if (!has_dequant_stub && plan->options->method != OCT_METHOD_EAGER)
+        values[g->output[mode]].to_dequant_stub[mode] = true;
     for (size_t i = g->num_nodes; i-- > 0;) {
         const oct_graph_node *node = &g->nodes[i];
-        bool before = values[node->output].before[mode];
-        if (plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) before = true;
-        if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB) before = false;
+        bool to = values[node->output].to_dequant_stub[mode];
+        if (plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) to = true;
+        if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB) to = false;
         for (int k = 0; node->in[mode] && k < node->num_inputs; k++)
-            values[node->called_input[mode][k]].before[mode] |= before;
+            values[node->called_input[mode][k]].to_dequant_stub[mode] |= to;
     }
 }
 
-static bool mark_inputs(oct_prepare_plan *plan, int64_t node)
+/* Marks what a node reads as live; returns whether some of it was not yet. */
+static bool mark_inputs_live(oct_prepare_plan *plan, int64_t node)
 {
     const oct_graph *g = plan->graph;
     bool more = false;
@@ -202,8 +127,8 @@ static bool mark_inputs(oct_prepare_plan *plan, int64_t node)
     return more;
 }
 
-/* What a block passes to its next run is read by nodes before it, so one pass need not be
- * enough. */
+/* Finds the values that an output of the model depends on. What a block passes to its next run is read by nodes before
+ * it, so one pass need not be enough. */
 static void find_live(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
@@ -213,7 +138,7 @@ static void find_live(oct_prepare_plan *plan)
     while (more) {
         more = false;
         for (int64_t i = (int64_t)g->num_nodes - 1; i >= 0; i--)
-            if (plan->values[g->nodes[i].output].live) more |= mark_inputs(plan, i);
+            if (plan->values[g->nodes[i].output].live) more |= mark_inputs_live(plan, i);
     }
 }
 
@@ -254,7 +179,7 @@ static oct_status judge_node(oct_prepare_plan *plan, size_t i)
         return oct_prepare_note(p, "stays float: nothing of the model reads what this hook makes");
     if (p->role == OCT_ROLE_FLOAT)
         return oct_prepare_note(p, "stays float: %s has no quantized form", op);
-    if (!plan->graph->nodes[i].called && !p->type->args)
+    if (!node->called && !p->type->args)
         return oct_prepare_note(p, "stays float: no module can be made of %s", op);
     if (p->qconfig.none)
         return oct_prepare_note(p, "stays float: its qconfig is none (%s)",
@@ -274,23 +199,18 @@ static oct_status judge_node(oct_prepare_plan *plan, size_t i)
         return oct_prepare_note(p, "stays float: target %s cannot run %s like this: %s",
                                 plan->target->name, op, why);
     if (plan->options->method == OCT_METHOD_JIT_STRIP &&
-        (!plan->values[node->output].after[mode] || !plan->values[node->output].before[mode]))
-        return oct_prepare_note(p, "stays float: it does not stand between a QuantStub and a "
-                                   "DeQuantStub (jit_strip)");
+        (!plan->values[node->output].from_quant_stub[mode] ||
+         !plan->values[node->output].to_dequant_stub[mode]))
+        return oct_prepare_note(p, "stays float: it is not between a QuantStub and a DeQuantStub "
+                                   "(jit_strip)");
     p->eligible = true;
     return OCT_OK;
 }
 
 static oct_status create_plan(oct_prepare_plan *plan, const oct_example *example)
 {
-    oct_graph *training = NULL;
-    OCT_TRY(trace_twice(plan, example, OCT_MODE_EVALUATION, &plan->graph));
-    if (trace_twice(plan, example, OCT_MODE_TRAINING, &training) != OCT_OK)
-        return oct_fail_prefix("in training mode");
-    OCT_TRY(oct_graph_merge_modes(plan->graph, &training));
+    OCT_TRY(oct_graph_record(&plan->graph, *plan->root, example, plan->options->method));
     oct_graph *g = plan->graph;
-    g->root = *plan->root;
-    g->method = plan->options->method;
     g->target = plan->target;
     OCT_CHECK(g->method != OCT_METHOD_SYMBOLIC || g->num_blocks == 0, OCT_PREPARE,
               "symbolic keeps no control flow, and the forward has the dynamic block '%s'; prepare "
@@ -315,11 +235,214 @@ static oct_status create_plan(oct_prepare_plan *plan, const oct_example *example
                             "the model has no QuantStub and no DeQuantStub: jit_strip did as jit");
 }
 
+/* Which call sites run together as one module: those that were fused by name, which are checked against the calls, and
+ * the patterns of fusion_list.def over neighbours in the graph. */
+
+typedef struct match {
+    int64_t member[OCT_MAX_MEMBERS];
+    int operand; /* of its add: which input the chain is */
+} match;
+
+static bool may_fuse_as(const oct_prepare_plan *plan, int64_t node, oct_member kind)
+{
+    const oct_prepare_node *p = &plan->nodes[node];
+    return p->eligible && !plan->graph->nodes[node].hook && p->role != OCT_ROLE_FUSED &&
+           !p->fusion && p->runs_at == node && oct_member_of(p->type) == kind;
+}
+
+/* Whether two nodes are called together: in one block or outside of all, and in the same modes. */
+static bool belong_together(const oct_prepare_plan *plan, int64_t a, int64_t b)
+{
+    const oct_graph_node *x = &plan->graph->nodes[a], *y = &plan->graph->nodes[b];
+    return x->block == y->block && memcmp(x->in, y->in, sizeof x->in) == 0;
+}
+
+/* Whether an add has the chain's value and another one of the same shape; finds which of the
+ * two. */
+static bool adds_chain(const oct_prepare_plan *plan, int64_t add, int64_t value, int *operand)
+{
+    const oct_graph_node *node = &plan->graph->nodes[add];
+    if (node->num_inputs != 2) return false;
+    const int64_t *in = node->called_input[oct_graph_mode_of(node)];
+    *operand = in[1] == value;
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        if (node->in[mode] && node->called_input[mode][*operand] != value) return false;
+    return in[0] != in[1] &&
+           oct_shape_equal(&plan->graph->values[in[0]].shape, &plan->graph->values[in[1]].shape);
+}
+
+/* Whether a layer may be fused with this batch norm: where the layer is called several times, each
+ * call must be followed by that batch norm, since the calls share both. */
+static bool is_norm_of_layer(const oct_prepare_plan *plan, int64_t layer, int64_t norm)
+{
+    const oct_graph *g = plan->graph;
+    const oct_module *a = g->nodes[layer].called, *b = g->nodes[norm].called;
+    if (!a || !b || oct_prepare_num_calls(plan, a) != oct_prepare_num_calls(plan, b)) return false;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        if (g->nodes[i].called != a) continue;
+        int64_t next = oct_prepare_only_user(plan, g->nodes[i].output);
+        if (next < 0 || g->nodes[next].called != b || !plan->nodes[next].eligible ||
+            !belong_together(plan, (int64_t)i, next))
+            return false;
+    }
+    return true;
+}
+
+/* Whether a fusion fits the nodes that follow each other from `head` on; finds its members. */
+static bool match_fusion(const oct_prepare_plan *plan, const oct_fusion *fusion, int64_t head,
+                         match *m)
+{
+    *m = (match){.member = {head}};
+    bool shifts = oct_requantizer_shifts(plan->target->requantizer); /* see keep_lone_norm_float */
+    if (!oct_target_fuses(plan->target, fusion->name)) return false;
+    if (shifts && fusion->members[0] == OCT_MEMBER_BN) return false;
+    if (!may_fuse_as(plan, head, fusion->members[0])) return false;
+    for (int k = 1; k < fusion->count; k++) {
+        int64_t from = m->member[k - 1], value = plan->graph->nodes[from].output;
+        int64_t next = oct_prepare_only_user(plan, value);
+        if (next < 0 || !may_fuse_as(plan, next, fusion->members[k]) ||
+            !belong_together(plan, from, next))
+            return false;
+        if (fusion->members[k] == OCT_MEMBER_ADD && !adds_chain(plan, next, value, &m->operand))
+            return false;
+        if (fusion->members[k] == OCT_MEMBER_BN && !is_norm_of_layer(plan, from, next))
+            return false;
+        m->member[k] = next;
+    }
+    return true;
+}
+
+/* Whether the add's other operand could take the add in, too, and comes later: then it does. */
+static bool other_branch_is_later(const oct_prepare_plan *plan, int64_t add, int operand,
+                                  int64_t head)
+{
+    const oct_graph *g = plan->graph;
+    const oct_graph_node *node = &g->nodes[add];
+    int64_t
+        rival = /* the layer that the other chain begins with, perhaps with a batch norm after it */
+        g->values[node->called_input[oct_graph_mode_of(node)][1 - operand]].producer;
+    if (rival >= 0 && plan->nodes[rival].role == OCT_ROLE_BATCH_NORM) {
+        const oct_graph_node *norm = &g->nodes[rival];
+        rival = g->values[norm->called_input[oct_graph_mode_of(norm)][0]].producer;
+    }
+    if (rival <= head || plan->nodes[rival].role != OCT_ROLE_LAYER) return false;
+    for (size_t f = 0; f < oct_fusion_count(); f++) {
+        const oct_fusion *fusion = oct_fusion_at(f);
+        match m;
+        if (oct_fusion_has(fusion, OCT_MEMBER_ADD) && match_fusion(plan, fusion, rival, &m) &&
+            m.member[oct_fusion_runs_at(fusion)] == add)
+            return true;
+    }
+    return false;
+}
+
+/* Fuses what begins at this node, if the fusion fits there. */
+static void try_fusion(oct_prepare_plan *plan, const oct_fusion *fusion, int64_t head)
+{
+    match m;
+    if (!match_fusion(plan, fusion, head, &m)) return;
+    int64_t at = m.member[oct_fusion_runs_at(fusion)];
+    if (at != head && other_branch_is_later(plan, at, m.operand, head)) return;
+    oct_prepare_node *p = &plan->nodes[at];
+    p->fusion = fusion;
+    p->num_members = fusion->count;
+    for (int k = 0; k < fusion->count; k++) {
+        p->member[k] = m.member[k];
+        plan->nodes[m.member[k]].runs_at = at;
+    }
+    if (at == head) return;
+    /* The input of the chain, which its members alias. */
+    plan->graph->nodes[at].operand[0] = m.operand;
+    plan->graph->nodes[at].operand[1] = 1 - m.operand;
+}
+
+/* What was fused by name is right where in every call each member's output goes to the next member and nowhere else:
+ * otherwise a relu that is called elsewhere, too, would be gone there. */
+
+static const char *const mode_names[OCT_MODES] = {
+    [OCT_MODE_EVALUATION] = "evaluation", [OCT_MODE_TRAINING] = "training"};
+
+/* A member, and the one that follows it. */
+typedef struct pair {
+    const oct_module *first, *next;
+} pair;
+
+/* Checks a call of the second module of a pair: it gets what the first one has made. */
+static bool check_pair_input(oct_prepare_plan *plan, const pair *p, const oct_graph_node *node,
+                             oct_mode mode)
+{
+    const oct_graph *g = plan->graph;
+    char a[256], b[256], maker[OCT_CALL_BYTES];
+    const int64_t value = node->called_input[mode][0], producer = g->values[value].producer;
+    if (producer >= 0 && g->nodes[producer].called == p->first) return true;
+    OCT_PROBLEM(plan,
+                "%s: was fused after %s, but a call in %s takes its input from %s; fuse by name "
+                "only modules that always get the output of the module before them",
+                oct_module_path(p->next, b), oct_module_path(p->first, a), mode_names[mode],
+                oct_graph_producer_text(g, value, maker));
+    return false;
+}
+
+/* Checks a call of the first module of a pair: only the second one gets its output. */
+static bool check_pair_output(oct_prepare_plan *plan, const pair *p, const oct_graph_node *node,
+                              oct_mode mode)
+{
+    const oct_graph *g = plan->graph;
+    char a[256], b[256], name[OCT_CALL_BYTES];
+    const int64_t user = oct_prepare_only_user_in(plan, node->output, mode);
+    if (user >= 0 && g->nodes[user].called == p->next) return true;
+    OCT_PROBLEM(plan,
+                "%s: was fused with %s after it, but in %s its output goes %s%s; fuse by name only "
+                "modules that pass their output to the next one and nowhere else",
+                oct_module_path(p->first, a), oct_module_path(p->next, b), mode_names[mode],
+                user >= 0 ? "to " : "elsewhere, too, or nowhere",
+                user >= 0 ? oct_graph_node_text(&g->nodes[user], name) : "");
+    return false;
+}
+
+/* Checks all calls of a module that was fused by name after another one. */
+static oct_status check_pair(void *user, oct_module *module)
+{
+    oct_prepare_plan *plan = user;
+    const oct_graph *g = plan->graph;
+    pair p = {NULL, module};
+    if (module->type == &oct_identity_type) p.first = ((oct_identity_module *)module)->follows;
+    if (module->type == &oct_qat_conv_type && ((oct_qat_conv *)module)->operand)
+        p.first = &((oct_qat_conv *)module)->operand->base;
+    for (size_t i = 0; p.first && i < g->num_nodes; i++) {
+        const oct_graph_node *node = &g->nodes[i];
+        bool well = true; /* what is wrong in both modes is said once */
+        for (int mode = 0; mode < OCT_MODES && well; mode++) {
+            if (!node->in[mode]) continue;
+            if (node->called == p.next) well = check_pair_input(plan, &p, node, (oct_mode)mode);
+            if (node->called == p.first) well = check_pair_output(plan, &p, node, (oct_mode)mode);
+        }
+    }
+    return OCT_OK;
+}
+
+static oct_status fuse_nodes(oct_prepare_plan *plan)
+{
+    oct_graph *g = plan->graph;
+    bool automatic = plan->options->method != OCT_METHOD_EAGER;
+    OCT_TRY(oct_module_walk(*plan->root, check_pair, plan));
+    if (plan->problems > 0) return OCT_PREPARE;
+    for (size_t f = 0; automatic && f < oct_fusion_count(); f++)
+        for (size_t i = 0; i < g->num_nodes; i++)
+            try_fusion(plan, oct_fusion_at(f), (int64_t)i);
+    for (size_t i = 0; i < g->num_nodes; i++) { /* outputs that are fused away alias first inputs */
+        const oct_graph_node *node = &g->nodes[i];
+        if (!oct_prepare_runs_here(plan, (int64_t)i))
+            g->values[node->output].alias = node->called_input[oct_graph_mode_of(node)][0];
+    }
+    return OCT_OK;
+}
+
 static oct_status make_plan(oct_prepare_plan *plan, const oct_example *example)
 {
     OCT_TRY(create_plan(plan, example));
     oct_fail_clear();
-    OCT_TRY(oct_prepare_fuse(plan));
+    OCT_TRY(fuse_nodes(plan));
     OCT_TRY(plan->options->method == OCT_METHOD_EAGER ? oct_prepare_placement_eager(plan)
                                                       : oct_prepare_placement(plan));
     if (plan->problems == 0) OCT_TRY(oct_prepare_scale_groups(plan)); /* of values with a place */
@@ -366,7 +489,7 @@ oct_status oct_prepare(oct_module **root, const oct_example *example,
     if (status == OCT_OK) status = oct_prepare_apply(&plan);
     for (size_t i = 0; plan.nodes && i < plan.graph->num_nodes; i++) {
         oct_free(&plan.nodes[i].path);
-        oct_free(&plan.nodes[i].why);
+        oct_free(&plan.nodes[i].note);
     }
     oct_free(&plan.nodes);
     oct_free(&plan.values);

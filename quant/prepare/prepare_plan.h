@@ -21,30 +21,29 @@ typedef enum oct_role {
 typedef struct oct_prepare_node {
     const oct_module_type *type; /* of the float module that is, or could be, called; or NULL */
     const oct_quant_rule *rule;
-    bool
-        fixed; /* the target gives the function of the rule its scale (oct_target.fixed_functions) */
+    bool fixed_scale; /* the target gives the rule's function one (oct_target.fixed_functions) */
     oct_role role;
-    oct_module *parent; /* container for a module that is generated here */
-    int number;         /* in the name of such a module */
-    char *path;         /* of the called module, or the one that a generated module would have */
+    oct_module *parent;   /* container for a module that is generated here */
+    int generated_number; /* in the name of such a module; -1: none is generated */
+    char *path;           /* of the called module, or the one that a generated module would have */
     oct_qconfig qconfig;
     const oct_qconfig_setter *decider; /* of its qconfig, or NULL */
     bool eligible;                     /* may be quantized */
     bool quantized;                    /* will be; of a fusion at the node that runs it */
     bool codes;                        /* its output is made as codes */
-    bool passes;                       /* a QuantStub whose input is codes already */
+    bool passes_codes;                 /* a QuantStub whose input is codes already */
     int64_t runs_at;                   /* the node that runs it: itself, or that of its fusion */
     /* The fusion that this node runs; NULL: none, and the node itself is the one member. */
     const oct_fusion *fusion;
     int64_t member[OCT_MAX_MEMBERS];
     int num_members;
-    char *why; /* it stays float, or another note */
+    char *note; /* why it stays float, or something else for the report */
 } oct_prepare_node;
 
 typedef struct oct_prepare_value {
     bool live; /* an output of the model depends on it */
     /* In each mode: it comes from a QuantStub, it goes to a DeQuantStub (find_region). */
-    bool after[OCT_MODES], before[OCT_MODES];
+    bool from_quant_stub[OCT_MODES], to_dequant_stub[OCT_MODES];
     bool codes;                /* made as codes */
     bool quantize, dequantize; /* needs a generated stub */
     int64_t group;             /* union-find: values of one scale; OCT_NO_INDEX: never codes */
@@ -67,8 +66,7 @@ typedef struct oct_prepare_plan {
 
 #define OCT_PROBLEM(p, ...) ((void)oct_fail_add(OCT_PREPARE, __VA_ARGS__), (void)(p)->problems++)
 
-/* The steps, in this order. */
-oct_status oct_prepare_fuse(oct_prepare_plan *plan) OCT_NODISCARD;
+/* The steps after fusion, in this order. */
 oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* or this */
 oct_status oct_prepare_scale_groups(oct_prepare_plan *plan) OCT_NODISCARD;
@@ -85,7 +83,11 @@ int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t en
 /* plan_query.c: questions of the steps. */
 
 /* The value that input k of a node is, in the mode that the node is described in. */
-int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t node, int k);
+static inline int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t at, int k)
+{
+    const oct_graph_node *node = &plan->graph->nodes[at];
+    return oct_graph_input(plan->graph, node, k, oct_graph_mode_of(node));
+}
 /* A call in a sentence, with the path that setters know it by where that is another: "layer1.conv", "the op 'add' in
  * layer1 (layer1._generated_add_0)". Returns text. */
 enum { OCT_SITE_BYTES = 2 * OCT_CALL_BYTES };
@@ -108,24 +110,50 @@ bool oct_prepare_called_in(const oct_prepare_plan *plan, int64_t node, oct_mode 
 bool oct_prepare_ran_once(const oct_prepare_plan *plan, int block);
 /* Members of what runs at a node: the last one, that of a kind, the first if it is a layer; or
  * OCT_NO_INDEX. */
-int64_t oct_prepare_last_member(const oct_prepare_plan *plan, int64_t node);
+static inline int64_t oct_prepare_last_member(const oct_prepare_plan *plan, int64_t at)
+{
+    const oct_prepare_node *p = &plan->nodes[at];
+    return p->member[p->num_members - 1];
+}
 int64_t oct_prepare_member(const oct_prepare_plan *plan, int64_t node, oct_member kind);
-int64_t oct_prepare_layer(const oct_prepare_plan *plan, int64_t node);
+static inline int64_t oct_prepare_layer(const oct_prepare_plan *plan, int64_t at)
+{
+    int64_t first = plan->nodes[at].member[0];
+    return plan->nodes[first].role == OCT_ROLE_LAYER ? first : OCT_NO_INDEX;
+}
 /* Whether the node was not fused into another one; and whether it will run quantized. */
-bool oct_prepare_runs_here(const oct_prepare_plan *plan, int64_t node);
-bool oct_prepare_runs_quantized(const oct_prepare_plan *plan, int64_t node);
+static inline bool oct_prepare_runs_here(const oct_prepare_plan *plan, int64_t node)
+{
+    return plan->nodes[node].runs_at == node;
+}
+static inline bool oct_prepare_runs_quantized(const oct_prepare_plan *plan, int64_t node)
+{
+    return oct_prepare_runs_here(plan, node) && plan->nodes[node].quantized;
+}
 /* Whether this is the first node that calls its module; and how many do. */
 bool oct_prepare_is_first_call(const oct_prepare_plan *plan, int64_t node);
 int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *module);
 /* Whether it is a layer, a batch norm, fused by hand or has parameters otherwise. */
-bool oct_prepare_has_weights(const oct_prepare_node *node);
+static inline bool oct_prepare_has_weights(const oct_prepare_node *node)
+{
+    return node->role == OCT_ROLE_LAYER || node->role == OCT_ROLE_BATCH_NORM ||
+           node->role == OCT_ROLE_FUSED || (node->rule && node->rule->create_again);
+}
 bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role);
 /* The fusion from which a value vanishes, as the node that runs it; or OCT_NO_INDEX. */
 int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value);
 /* Where the scale of a node's output comes from. */
-oct_output_scale oct_prepare_scale(const oct_prepare_node *node);
+static inline oct_output_scale oct_prepare_scale(const oct_prepare_node *node)
+{
+    if (node->role != OCT_ROLE_RULE || node->fusion) return OCT_SCALE_OWN;
+    return node->fixed_scale ? OCT_SCALE_FIXED : node->rule->scale;
+}
 /* Whether a node keeps its input's scale, so that it is quantized if its input is. */
-bool oct_prepare_follows_input(const oct_prepare_node *node);
+static inline bool oct_prepare_follows_input(const oct_prepare_node *node)
+{
+    oct_output_scale scale = oct_prepare_scale(node);
+    return scale != OCT_SCALE_OWN && scale != OCT_SCALE_FIXED;
+}
 /* Whether one module computes every call of the module that runs at a node. */
 bool oct_prepare_one_module(const oct_prepare_plan *plan, int64_t node);
 /* "conv2d", for setters and targets; of what was fused by hand, the type that it was. */
@@ -134,7 +162,10 @@ const char *oct_prepare_type(const oct_prepare_plan *plan, int64_t node);
 oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...) OCT_NODISCARD
     OCT_PRINTF(2, 3);
 /* The same in a step that gathers problems: a failure is kept in plan->status. */
-void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status status);
+static inline void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status status)
+{
+    if (plan->status == OCT_OK) plan->status = status;
+}
 
 /* placement.c: the line of a forward that passes x through a further stub of this container. */
 enum { OCT_STUB_LINE_BYTES = 192 };

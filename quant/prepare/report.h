@@ -18,7 +18,6 @@ oct_status oct_tree_write(oct_text *text, const oct_module *root) OCT_NODISCARD;
 enum { OCT_ANCHOR_BYTES = 320 };
 const char *oct_report_anchor(const oct_graph_node *node, char text[OCT_ANCHOR_BYTES]);
 
-const oct_graph_value *oct_report_output(const oct_graph *g, const oct_graph_node *node);
 /* Whether the node reads or makes codes. */
 bool oct_report_in_integers(const oct_graph *g, const oct_graph_node *node);
 bool oct_report_makes_class_numbers(const oct_graph_node *node);
@@ -26,8 +25,6 @@ bool oct_report_is_stub(const oct_graph_node *node);
 /* Whether the node computes nothing: it was fused into another one, or its module is an
  * identity. */
 bool oct_report_is_identity(const oct_graph_node *node);
-/* Whether the node is a float operation in the middle of integers. */
-bool oct_report_is_fallback(const oct_graph *g, const oct_graph_node *node);
 
 /* report_findings.c */
 oct_status oct_report_findings(oct_text *text, const oct_graph *g) OCT_NODISCARD;

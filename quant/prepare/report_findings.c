@@ -21,15 +21,10 @@ const char *oct_report_anchor(const oct_graph_node *node, char text[OCT_ANCHOR_B
     return text;
 }
 
-const oct_graph_value *oct_report_output(const oct_graph *g, const oct_graph_node *node)
-{
-    return &g->values[node->output];
-}
-
 bool oct_report_in_integers(const oct_graph *g, const oct_graph_node *node)
 {
     return node->action == OCT_NODE_RUN &&
-           (node->wants == OCT_WANTS_CODES || oct_report_output(g, node)->codes);
+           (node->wants == OCT_WANTS_CODES || g->values[node->output].codes);
 }
 
 bool oct_report_makes_class_numbers(const oct_graph_node *node)
@@ -51,12 +46,13 @@ bool oct_report_is_identity(const oct_graph_node *node)
            (node->module && node->module->type == &oct_identity_type);
 }
 
-bool oct_report_is_fallback(const oct_graph *g, const oct_graph_node *node)
+/* Whether the node is a float operation in the middle of integers. */
+static bool is_fallback(const oct_graph *g, const oct_graph_node *node)
 {
     if (node->action == OCT_NODE_ALIAS || oct_report_in_integers(g, node) ||
         oct_report_is_stub(node))
         return false;
-    if (oct_report_output(g, node)->quantize || node->note) return true;
+    if (g->values[node->output].quantize || node->note) return true;
     for (int i = 0; i < node->num_inputs; i++)
         if (g->values[oct_graph_input(g, node, i, oct_graph_mode_of(node))].dequantize) return true;
     return false;
@@ -76,7 +72,7 @@ static oct_status begin_finding(findings *f, const oct_graph_node *node)
 }
 
 /* The same about a module. */
-static oct_status begin_module(findings *f, const oct_module *module)
+static oct_status begin_module_finding(findings *f, const oct_module *module)
 {
     char path[256];
     oct_module_path(module, path);
@@ -86,7 +82,7 @@ static oct_status begin_module(findings *f, const oct_module *module)
 static oct_status add_lone_batch_norm(findings *f, const oct_graph_node *node)
 {
     if (node->action == OCT_NODE_ALIAS || strcmp(node->op, "batch_norm") != 0 ||
-        oct_report_is_fallback(f->graph, node))
+        is_fallback(f->graph, node))
         return OCT_OK;
     OCT_TRY(begin_finding(f, node));
     return oct_text_add(
@@ -100,7 +96,7 @@ static oct_status add_lone_batch_norm(findings *f, const oct_graph_node *node)
 static bool same_fallback(const oct_graph *g, const oct_graph_node *a, const oct_graph_node *b)
 {
     const char *x = a->note ? a->note : "", *y = b->note ? b->note : "";
-    return oct_report_is_fallback(g, a) && oct_report_is_fallback(g, b) && strcmp(x, y) == 0;
+    return is_fallback(g, a) && is_fallback(g, b) && strcmp(x, y) == 0;
 }
 
 /* The next node that was not fused away, forwards (step 1) or backwards (-1); or NULL. */
@@ -113,8 +109,9 @@ static const oct_graph_node *neighbour(const oct_graph *g, const oct_graph_node 
     return node >= g->nodes && node < end ? node : NULL;
 }
 
-static bool reads(const oct_graph *g, const oct_graph_node *first, const oct_graph_node *last,
-                  int64_t value)
+/* Whether a node of a float fallback reads a value. */
+static bool reads_value(const oct_graph *g, const oct_graph_node *first, const oct_graph_node *last,
+                        int64_t value)
 {
     for (const oct_graph_node *node = first; node && node <= last; node = neighbour(g, node, 1))
         for (int i = 0; i < node->num_inputs; i++)
@@ -128,11 +125,11 @@ static oct_status add_cost(findings *f, const oct_graph_node *first, const oct_g
     const oct_graph *g = f->graph;
     int64_t in = 0, out = 0;
     for (int64_t v = 0; v < (int64_t)g->num_values; v++)
-        if (g->values[v].dequantize && reads(g, first, last, v))
+        if (g->values[v].dequantize && reads_value(g, first, last, v))
             in += oct_shape_numel(&g->values[v].shape);
     for (const oct_graph_node *node = first; node && node <= last; node = neighbour(g, node, 1))
-        if (oct_report_output(g, node)->quantize)
-            out += oct_shape_numel(&oct_report_output(g, node)->shape);
+        if (g->values[node->output].quantize)
+            out += oct_shape_numel(&g->values[node->output].shape);
     if (in > 0)
         OCT_TRY(oct_text_add(
             f->text, "; for each sample, %" PRId64 " codes are turned into floats before it", in));
@@ -148,8 +145,7 @@ static oct_status add_fallback(findings *f, const oct_graph_node *node)
     const oct_graph_node *last = node, *next, *before = neighbour(g, node, -1);
     char one[OCT_ANCHOR_BYTES], other[OCT_ANCHOR_BYTES];
     int count = 1;
-    if (!oct_report_is_fallback(g, node) || (before && same_fallback(g, before, node)))
-        return OCT_OK;
+    if (!is_fallback(g, node) || (before && same_fallback(g, before, node))) return OCT_OK;
     for (; (next = neighbour(g, last, 1)) && same_fallback(g, node, next); count++)
         last = next;
     const char *note = node->note ? node->note : "stays float";
@@ -166,7 +162,7 @@ static oct_status add_fallback(findings *f, const oct_graph_node *node)
 
 static oct_status add_note(findings *f, const oct_graph_node *node)
 {
-    if (!node->note || oct_report_is_fallback(f->graph, node)) return OCT_OK;
+    if (!node->note || is_fallback(f->graph, node)) return OCT_OK;
     OCT_TRY(begin_finding(f, node));
     return oct_text_add(f->text, "%s.\n", node->note);
 }
@@ -174,7 +170,7 @@ static oct_status add_note(findings *f, const oct_graph_node *node)
 /* Says what is unusual about the codes that a module makes. */
 static oct_status add_codes(findings *f, const oct_graph_node *node)
 {
-    const oct_graph_value *value = oct_report_output(f->graph, node);
+    const oct_graph_value *value = &f->graph->values[node->output];
     const oct_fake_quant *fq = value->fq;
     if (node->action != OCT_NODE_RUN || !value->codes || !fq || fq->base.parent != node->module)
         return OCT_OK;
@@ -188,14 +184,14 @@ static oct_status add_codes(findings *f, const oct_graph_node *node)
     OCT_TRY(begin_finding(f, node));
     return oct_text_add(
         f->text,
-        "its output has %d-bit codes, as its qconfig asks; what reads it multiplies "
+        "its output has %d-bit codes, as its qconfig asks; what reads_value it multiplies "
         "two bytes for each number.\n",
         fq->qconfig.bits);
 }
 
 static oct_status add_float_output(findings *f, const oct_graph_node *node)
 {
-    if (!oct_report_in_integers(f->graph, node) || oct_report_output(f->graph, node)->codes ||
+    if (!oct_report_in_integers(f->graph, node) || f->graph->values[node->output].codes ||
         oct_report_is_stub(node) || oct_report_makes_class_numbers(node))
         return OCT_OK;
     OCT_TRY(begin_finding(f, node));
@@ -225,7 +221,7 @@ static oct_status add_shared(findings *f, const oct_graph_node *node)
         calls++;
     }
     if (calls < 2) return OCT_OK;
-    OCT_TRY(begin_module(f, node->called));
+    OCT_TRY(begin_module_finding(f, node->called));
     OCT_TRY(oct_text_add(f->text,
                          "is called %d times, with one set of weights if it has any; the calls are "
                          "computed at",
@@ -256,6 +252,7 @@ static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
                         wq->kind->name, (double)codes);
 }
 
+/* Whether a node or a stub of the graph is, or calls, this module. */
 static bool is_in_graph(const oct_graph *g, const oct_module *module)
 {
     for (size_t i = 0; i < g->num_nodes; i++)
@@ -271,12 +268,12 @@ static oct_status add_uncalled(void *user, oct_module *module)
     if (!module->type->atomic || is_in_graph(f->graph, module)) return OCT_OK;
     for (const oct_module *m = module->parent; m; m = m->parent)
         if (m->type->atomic) return OCT_OK; /* it belongs to a quantized module */
-    OCT_TRY(begin_module(f, module));
+    OCT_TRY(begin_module_finding(f, module));
     return oct_text_add(f->text, "is never called by the forward on the example, so it was left as "
                                  "it is; remove it, or call it.\n");
 }
 
-static oct_status add_branch(findings *f)
+static oct_status add_branching(findings *f)
 {
     const oct_graph *g = f->graph;
     int evaluation = g->num_inputs[OCT_MODE_EVALUATION], all = g->num_inputs[OCT_MODE_TRAINING];
@@ -305,14 +302,14 @@ oct_status oct_report_findings(oct_text *text, const oct_graph *g)
         for (size_t k = 0; k < OCT_COUNT(add); k++)
             OCT_TRY(add[k](&f, &g->nodes[i]));
     for (size_t i = 0; i < g->num_blocks; i++) {
-        OCT_TRY(begin_module(&f, g->blocks[i].module));
+        OCT_TRY(begin_module_finding(&f, g->blocks[i].module));
         OCT_TRY(oct_text_add(text,
                              "the dynamic block '%s' may run any number of times; all its runs use "
                              "the same modules and ranges.\n",
                              g->blocks[i].name));
     }
     OCT_TRY(oct_module_walk(g->root, add_uncalled, &f));
-    OCT_TRY(add_branch(&f));
+    OCT_TRY(add_branching(&f));
     return f.count > 0 ? OCT_OK
                        : oct_text_add(text, "  None: every operation computes in integers.\n");
 }

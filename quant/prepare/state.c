@@ -14,13 +14,6 @@ void oct_freeze_batch_norm(oct_module *root, bool frozen)
     OCT_ASSERT(status == OCT_OK);
 }
 
-static bool can_fold(const oct_graph_node *node)
-{
-    if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) return false;
-    const oct_qat_conv *conv = (const oct_qat_conv *)node->module;
-    return conv->batch_norm && !conv->borrows && !oct_qat_conv_is_tied(conv);
-}
-
 oct_status oct_fold_batch_norm(oct_module *root)
 {
     const oct_graph *graph = oct_graph_of(root);
@@ -30,55 +23,17 @@ oct_status oct_fold_batch_norm(oct_module *root)
         const oct_graph_node *node = &graph->nodes[i];
         char path[256];
         bool exactly;
-        if (!can_fold(node)) continue;
+        if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) continue;
+        oct_qat_conv *conv = (oct_qat_conv *)node->module;
+        if (!conv->batch_norm || conv->borrows || oct_qat_conv_is_tied(conv)) continue;
         const oct_fake_quant *fq =
             graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))].fq;
         OCT_CHECK(fq, OCT_DEFECT, "%s: nothing says what scale its input has",
                   oct_module_path(node->module, path));
         const oct_qparams input = oct_fake_quant_qparams(fq);
-        OCT_TRY(oct_qat_conv_folds_exactly((oct_qat_conv *)node->module, input, &exactly));
-        if (exactly) OCT_TRY(oct_qat_conv_fold((oct_qat_conv *)node->module, input));
+        OCT_TRY(oct_qat_conv_folds_exactly(conv, input, &exactly));
+        if (exactly) OCT_TRY(oct_qat_conv_fold(conv, input));
     }
-    return OCT_OK;
-}
-
-/* What a look at all quantizers finds. */
-typedef struct survey {
-    bool calibrating, seen;
-    const oct_fake_quant *unseen; /* wants the scale of a calibration that never was */
-} survey;
-
-static survey survey_quantizers(const oct_quantizers *all)
-{
-    survey found = {0};
-    for (size_t i = 0; i < all->count; i++) {
-        const oct_fake_quant *fq = all->items[i];
-        bool seen = fq->updates[0] > 0;
-        found.calibrating |= fq->state == OCT_QUANT_CALIBRATE;
-        found.seen |= seen || fq->fixed;
-        if (fq->qconfig.fixed_scale && !fq->fixed && !seen) found.unseen = fq;
-    }
-    return found;
-}
-
-static oct_status check_state(const oct_module *root, oct_fake_quant_state state,
-                              const survey *found)
-{
-    char path[256];
-    OCT_CHECK(state != OCT_STATE_CALIBRATION || root->training, OCT_USAGE,
-              "calibration observes, which happens in training mode only; call "
-              "oct_module_train(model, true) first");
-    OCT_CHECK(state != OCT_STATE_QAT || root->training, OCT_USAGE,
-              "quantization-aware training needs training mode; call oct_module_train(model, true) "
-              "first");
-    OCT_CHECK(state != OCT_STATE_VALIDATION || !root->training, OCT_USAGE,
-              "validation must not move the model; call oct_module_train(model, false) first");
-    OCT_CHECK(state != OCT_STATE_VALIDATION || found->seen, OCT_USAGE,
-              "no quantizer has seen a range, so there is nothing to validate; calibrate first");
-    OCT_CHECK(state != OCT_STATE_QAT || !found->unseen, OCT_USAGE,
-              "%s: its scale is to stay as calibration left it, but there was no calibration; "
-              "calibrate first",
-              found->unseen ? oct_module_path(&found->unseen->base, path) : "");
     return OCT_OK;
 }
 
@@ -91,13 +46,36 @@ oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state)
         [OCT_STATE_FLOAT] = OCT_QUANT_OFF,
     };
     oct_quantizers all = {0};
-    oct_status status;
+    oct_status status = OCT_OK;
+    char path[256];
+    bool calibrating = false, any_range = false;
+    const oct_fake_quant *uncalibrated = NULL; /* wants the scale of a calibration that never was */
     OCT_CHECK(oct_graph_of(root), OCT_USAGE,
               "the model has no quantizers: it is not prepared; call oct_prepare first");
+    OCT_CHECK(state != OCT_STATE_CALIBRATION || root->training, OCT_USAGE,
+              "calibration observes, which happens in training mode only; call "
+              "oct_module_train(model, true) first");
+    OCT_CHECK(state != OCT_STATE_QAT || root->training, OCT_USAGE,
+              "quantization-aware training needs training mode; call oct_module_train(model, true) "
+              "first");
+    OCT_CHECK(state != OCT_STATE_VALIDATION || !root->training, OCT_USAGE,
+              "validation must not move the model; call oct_module_train(model, false) first");
     OCT_TRY(oct_quantizers_collect(&all, root));
-    const survey found = survey_quantizers(&all);
-    OCT_TRY_OUT(check_state(root, state, &found));
-    if (state == OCT_STATE_CALIBRATION || found.calibrating)
+    for (size_t i = 0; i < all.count; i++) {
+        const oct_fake_quant *fq = all.items[i];
+        const bool has_range = fq->updates[0] > 0 || fq->fixed;
+        calibrating |= fq->state == OCT_QUANT_CALIBRATE;
+        any_range |= has_range;
+        if (fq->qconfig.fixed_scale && !has_range) uncalibrated = fq;
+    }
+    OCT_CHECK_OUT(state != OCT_STATE_VALIDATION || any_range, OCT_USAGE,
+                  "no quantizer has seen a range, so there is nothing to validate; calibrate "
+                  "first");
+    OCT_CHECK_OUT(state != OCT_STATE_QAT || !uncalibrated, OCT_USAGE,
+                  "%s: its scale is to stay as calibration left it, but there was no calibration; "
+                  "calibrate first",
+                  uncalibrated ? oct_module_path(&uncalibrated->base, path) : "");
+    if (state == OCT_STATE_CALIBRATION || calibrating)
         oct_freeze_batch_norm(root, state == OCT_STATE_CALIBRATION);
     oct_quantizers_set_state(&all, states[state]);
 out:

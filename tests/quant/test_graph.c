@@ -200,10 +200,21 @@ static oct_graph_node *touch(size_t i, oct_node_action action)
     return &graph->nodes[i];
 }
 
+/* Adds a module to the model as "_generated_<op>_<n>", n counting from 0. */
+static oct_status add_generated(const char *op, oct_module **module)
+{
+    char name[64];
+    int number = 0;
+    do {
+        snprintf(name, sizeof name, "_generated_%s_%d", op, number++);
+    } while (oct_module_find(&model->base, name));
+    return oct_graph_add_module(graph, &model->base, name, module);
+}
+
 static oct_module *generate(const char *op, char kind, float factor)
 {
     oct_module *made = new_worker(kind, factor), *kept = made;
-    MUST(oct_graph_add_module(graph, &model->base, op, &made));
+    MUST(add_generated(op, &made));
     cr_assert_null(made);
     return kept;
 }
@@ -309,7 +320,7 @@ Test(graph, generated_modules_get_free_names_and_slots_that_stay)
     for (int i = 0; i < 100; i++)
         cr_assert_eq(*model->base.children[3 + i].slot, made[i]);
     oct_module *bad = new_worker('f', 1);
-    cr_assert_eq(oct_graph_add_module(graph, &model->base, "Plus", &bad), OCT_DEFECT);
+    cr_assert_eq(add_generated("Plus", &bad), OCT_DEFECT);
     cr_assert_null(bad);
 }
 
@@ -441,7 +452,7 @@ Test(graph, a_fused_module_gets_its_own_inputs_in_its_own_order)
     MUST(oct_module_create(&ordered, &ordered_type, sizeof *ordered));
     oct_graph_node *sum = touch(2, OCT_NODE_RUN);
     sum->module = ordered;
-    MUST(oct_graph_add_module(graph, &model->base, "plus", &ordered));
+    MUST(add_generated("plus", &ordered));
     sum->operand[0] = 1; /* b's input */
     sum->operand[1] = 0;
     check_forward(2, 10 - 10 * 2, "forward a _generated_plus_0 ");
@@ -1057,11 +1068,11 @@ Test(graph, gradients_flow_through_what_hands_its_input_on)
     oct_module *relu;
     MUST(oct_relu_create(&relu));
     touch(1, OCT_NODE_RUN)->module = relu;
-    MUST(oct_graph_add_module(graph, &model->base, "relu", &relu));
+    MUST(add_generated("relu", &relu));
     oct_module *add;
     MUST(oct_add_create(&add));
     graph->nodes[2].module = add;
-    MUST(oct_graph_add_module(graph, &model->base, "add", &add));
+    MUST(add_generated("add", &add));
     for (size_t m = 0; m < OCT_COUNT(methods); m++) {
         graph->method = methods[m];
         gradient_of_input(grad);
@@ -1171,7 +1182,7 @@ static oct_fake_quant *begin_stubs(void)
     graph->values[sum->output].codes = true;
     graph->values[sum->output].fq = own;
     oct_module *generated = sum->module;
-    MUST(oct_graph_add_module(graph, &model->base, "plus", &generated));
+    MUST(add_generated("plus", &generated));
     return fq;
 }
 
@@ -1210,7 +1221,7 @@ Test(graph, an_input_may_be_quantized_by_a_generated_stub)
     oct_module *stub = new_stub(), *kept = stub;
     graph->values[1].fq = adopt_new(stub);
     graph->values[1].quantize = stub;
-    MUST(oct_graph_add_module(graph, &model->base, "quant_stub", &stub));
+    MUST(add_generated("quant_stub", &stub));
     cr_assert_eq(graph->values[1].quantize, kept);
     oct_tensor_quantizer *list;
     size_t count;
@@ -1243,7 +1254,7 @@ Test(graph, a_quantizer_without_a_tensor_is_a_defect)
     begin_stubs();
     oct_module *stub = new_stub();
     adopt_new(stub);
-    MUST(oct_graph_add_module(graph, &model->base, "quant_stub", &stub));
+    MUST(add_generated("quant_stub", &stub));
     check_unproved("the quantizer \"_generated_quant_stub_0.fake_quant\" belongs to no tensor");
 }
 
