@@ -144,12 +144,12 @@ static oct_status copy_model(oct_model *m, const oct_flat *flat, const oct_flat_
 {
     uint64_t count;
     OCT_TRY(copy_program(&m->program, flat));
-    m->classes = oct_flat_classes(flat);
     memcpy(m->checkpoint_digest, header->model_digest, sizeof m->checkpoint_digest);
     OCT_TRY(copy_texts(m, flat, (const char *)header + header->bytes));
     const oct_flat_model *from = oct_flat_items(flat, OCT_FLAT_MODEL, &count);
     const uint8_t *after = (const uint8_t *)(from + 1);
     oct_certificate *c = &m->certificate;
+    m->classes = (int)from->classes;
 #define X(name) c->name = from->name;
     CERTIFICATE_NUMBERS(X)
 #undef X

@@ -48,6 +48,7 @@ typedef struct frame {
     void **fallbacks;
 } frame;
 
+/* Packs the constants of all steps into one block of memory. */
 static oct_status pack_constants(oct_runtime *rt)
 {
     const oct_program *program = rt->program;
@@ -78,6 +79,7 @@ static int64_t clamp_to_range(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
+/* Decides how many samples a block has, and allocates the memory of all threads. */
 static oct_status plan_memory(oct_runtime *rt)
 {
     const oct_program *program = rt->program;
@@ -104,17 +106,14 @@ static oct_status plan_memory(oct_runtime *rt)
     return oct_alloc(&rt->scratch, (size_t)rt->scratch_bytes, (size_t)rt->threads);
 }
 
-static bool has_fallbacks(const oct_program *program)
-{
-    for (int64_t i = 0; i < program->num_steps; i++)
-        if (program->steps[i].kind == OCT_STEP_FLOAT) return true;
-    return false;
-}
-
+/* Lets the host open each float fallback, once for each thread. */
 static oct_status open_fallbacks(oct_runtime *rt)
 {
     const oct_program *program = rt->program;
-    if (!has_fallbacks(program)) return OCT_OK;
+    bool any = false;
+    for (int64_t i = 0; i < program->num_steps; i++)
+        any |= program->steps[i].kind == OCT_STEP_FLOAT;
+    if (!any) return OCT_OK;
     OCT_CHECK(rt->host, OCT_PREPARE,
               "the program has layers that stay float, which this runtime cannot run; quantize "
               "them, or run the model with the octet program");
@@ -124,13 +123,6 @@ static oct_status open_fallbacks(oct_runtime *rt)
         if (step->kind == OCT_STEP_FLOAT) OCT_TRY(rt->host->open(&rt->fallbacks[i], program, step));
     }
     return OCT_OK;
-}
-
-static void close_fallbacks(oct_runtime *rt)
-{
-    for (int64_t i = 0; rt->fallbacks && i < rt->threads * rt->program->num_steps; i++)
-        if (rt->fallbacks[i]) rt->host->close(rt->fallbacks[i]);
-    oct_free(&rt->fallbacks);
 }
 
 oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program, int64_t max_batch,
@@ -162,7 +154,9 @@ void oct_runtime_destroy(oct_runtime **runtime)
 {
     oct_runtime *rt = *runtime;
     if (!rt) return;
-    close_fallbacks(rt);
+    for (int64_t i = 0; rt->fallbacks && i < rt->threads * rt->program->num_steps; i++)
+        if (rt->fallbacks[i]) rt->host->close(rt->fallbacks[i]);
+    oct_free(&rt->fallbacks);
     oct_free(&rt->offsets);
     oct_free(&rt->packed);
     oct_free(&rt->constants);
@@ -179,6 +173,7 @@ size_t oct_runtime_bytes(const oct_runtime *rt)
            (size_t)rt->program->num_steps * sizeof *rt->packed;
 }
 
+/* Where a value is in memory: in the plan's, or the caller's. */
 static const void *value_in(const oct_runtime *rt, const frame *f, int32_t value)
 {
     const oct_program *program = rt->program;
@@ -188,42 +183,33 @@ static const void *value_in(const oct_runtime *rt, const frame *f, int32_t value
     return f->output;
 }
 
-static void *value_out(const oct_runtime *rt, const frame *f, int32_t value)
-{
-    if (value == rt->program->output) return f->output;
-    return f->memory + rt->offsets[value] * f->samples;
-}
-
-static oct_status run_fallback(const oct_runtime *rt, const frame *f, int64_t number,
-                               const void *const *input, void *output)
-{
-    const oct_step *step = &rt->program->steps[number];
-    const float *x[OCT_STEP_INPUTS];
-    for (int i = 0; i < step->num_inputs; i++)
-        x[i] = input[i];
-    OCT_ASSERT(f->fallbacks);
-    if (rt->host->run(f->fallbacks[number], f->samples, x, output) != OCT_OK)
-        return oct_fail_prefix("%s", step->name);
-    return OCT_OK;
-}
-
 static oct_status run_step(const oct_runtime *rt, const frame *f, int64_t number)
 {
     const oct_step *step = &rt->program->steps[number];
     const oct_step_type *type = oct_step_type_of(step->kind);
     const void *input[OCT_STEP_INPUTS];
+    void *output = step->output == rt->program->output
+                       ? f->output
+                       : f->memory + rt->offsets[step->output] * f->samples;
     for (int i = 0; i < step->num_inputs; i++)
         input[i] = value_in(rt, f, step->input[i]);
-    void *output = value_out(rt, f, step->output);
-    if (!type->run) return run_fallback(rt, f, number, input, output);
-    type->run(&(oct_step_run){.program = rt->program,
-                              .step = step,
-                              .kernel = rt->kernel,
-                              .packed = rt->packed[number],
-                              .samples = f->samples,
-                              .input = input,
-                              .output = output,
-                              .scratch = f->scratch});
+    if (type->run) {
+        type->run(&(oct_step_run){.program = rt->program,
+                                  .step = step,
+                                  .kernel = rt->kernel,
+                                  .packed = rt->packed[number],
+                                  .samples = f->samples,
+                                  .input = input,
+                                  .output = output,
+                                  .scratch = f->scratch});
+        return OCT_OK;
+    }
+    const float *values[OCT_STEP_INPUTS];
+    for (int i = 0; i < step->num_inputs; i++)
+        values[i] = input[i];
+    OCT_ASSERT(f->fallbacks);
+    if (rt->host->run(f->fallbacks[number], f->samples, values, output) != OCT_OK)
+        return oct_fail_prefix("%s", step->name);
     return OCT_OK;
 }
 
@@ -243,6 +229,7 @@ static frame frame_of(const oct_runtime *rt, int t, int64_t n, int64_t samples,
     return f;
 }
 
+/* Runs a thread's samples, from first to end, in blocks. */
 static oct_status run_share(const oct_runtime *rt, int t, int64_t first, int64_t end,
                             const float *const *input, void *output)
 {
@@ -260,15 +247,6 @@ typedef struct failure {
     char text[512];
 } failure;
 
-static void keep_failure(failure *f, oct_status status)
-{
-#pragma omp critical(oct_runtime_failure)
-    {
-        f->status = status;
-        snprintf(f->text, sizeof f->text, "%s", oct_fail_text(0));
-    }
-}
-
 oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const *input,
                            void *output)
 {
@@ -279,7 +257,12 @@ oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const 
     for (int t = 0; t < threads; t++) {
         const oct_status status =
             run_share(rt, t, samples * t / threads, samples * (t + 1) / threads, input, output);
-        if (status != OCT_OK) keep_failure(&failed, status);
+        if (status == OCT_OK) continue;
+#pragma omp critical(oct_runtime_failure)
+        {
+            failed.status = status;
+            snprintf(failed.text, sizeof failed.text, "%s", oct_fail_text(0));
+        }
     }
     return failed.status == OCT_OK ? OCT_OK : oct_fail(failed.status, "%s", failed.text);
 }

@@ -61,6 +61,7 @@ uint64_t oct_flat_model_bytes(int64_t channels, int64_t digests)
            OCT_FLAT_DIGEST * (uint64_t)digests;
 }
 
+/* Checks what the file says of itself, and its digest. */
 static oct_status check_header(const oct_flat *f)
 {
     const oct_flat_header *h = header_of(f);
@@ -78,7 +79,7 @@ static oct_status check_header(const oct_flat *f)
     return OCT_OK;
 }
 
-/* Sections are one after another. */
+/* Checks that each section is inside the file and after the one before. */
 static oct_status check_sections(const oct_flat *f)
 {
     uint64_t end = sizeof(oct_flat_header);
@@ -141,23 +142,8 @@ static uint64_t golden_count(const oct_flat *f)
     return count_of(f, OCT_FLAT_GOLDEN_INPUT) / (uint64_t)oct_inputs_numel(&f->program);
 }
 
-/* Checks how long the sections are that programs of users do not read. */
-static oct_status check_model(const oct_flat *f, int64_t channels)
-{
-    const int64_t digests = (int64_t)golden_count(f) * f->program.num_values;
-    const uint64_t model = count_of(f, OCT_FLAT_MODEL), texts = count_of(f, OCT_FLAT_TEXTS);
-    const char *text = section(f, OCT_FLAT_TEXTS);
-    int ends = 0;
-    OCT_CHECK(model == oct_flat_model_bytes(channels, digests), OCT_DATA,
-              "its certificate is cut short");
-    for (uint64_t i = 0; i < texts; i++)
-        ends += text[i] == '\0';
-    OCT_CHECK(ends == OCT_FLAT_TEXT_COUNT && text[texts - 1] == '\0', OCT_DATA,
-              "its texts are not as many as they should be");
-    return OCT_OK;
-}
-
-/* What a file holds besides its program, which has passed its check. */
+/* Checks what a file holds besides its program, which has passed its check: also the length of what programs of users do
+ * not read. */
 static oct_status check_rest(const oct_flat *f)
 {
     const oct_program *p = &f->program;
@@ -173,11 +159,19 @@ static oct_status check_rest(const oct_flat *f)
                   count_of(f, OCT_FLAT_GOLDEN_OUTPUT) ==
                       golden_count(f) * (uint64_t)oct_value_numel(out),
               OCT_DATA, "has golden inputs without outputs, or outputs without inputs");
-    const char *names = section(f, OCT_FLAT_CLASS_NAMES);
+    const char *names = section(f, OCT_FLAT_CLASS_NAMES), *text = section(f, OCT_FLAT_TEXTS);
     for (uint64_t i = 0; i < count_of(f, OCT_FLAT_CLASS_NAMES); i++)
         OCT_CHECK(names[i] == '\n' || ((unsigned char)names[i] >= ' ' && names[i] != 0x7f),
                   OCT_DATA, "the names of its classes are not lines of text");
-    OCT_TRY(check_model(f, (int64_t)tables));
+    const int64_t digests = (int64_t)golden_count(f) * p->num_values;
+    OCT_CHECK(count_of(f, OCT_FLAT_MODEL) == oct_flat_model_bytes((int64_t)tables, digests),
+              OCT_DATA, "its certificate is cut short");
+    const uint64_t texts = count_of(f, OCT_FLAT_TEXTS);
+    int ends = 0;
+    for (uint64_t i = 0; i < texts; i++)
+        ends += text[i] == '\0';
+    OCT_CHECK(ends == OCT_FLAT_TEXT_COUNT && text[texts - 1] == '\0', OCT_DATA,
+              "its texts are not as many as they should be");
     const int64_t classes = model_of(f)->classes;
     OCT_CHECK(classes >= 1 && classes <= INT32_MAX &&
                   (out->dtype == OCT_S32 || classes == oct_value_numel(out) || classes == out->c),
@@ -197,7 +191,7 @@ static oct_status check_costs(const oct_flat *f)
     return OCT_OK;
 }
 
-static oct_status read_file(oct_flat *f)
+static oct_status read_and_check(oct_flat *f)
 {
     OCT_TRY(check_header(f));
     OCT_TRY(check_sections(f));
@@ -217,7 +211,7 @@ oct_status oct_flat_take_any(oct_flat **flat, const void *bytes, size_t size)
     OCT_TRY(oct_alloc(&f, 1, sizeof *f));
     f->bytes = bytes;
     f->size = size;
-    const oct_status status = read_file(f);
+    const oct_status status = read_and_check(f);
     if (status == OCT_OK)
         *flat = f;
     else

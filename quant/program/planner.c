@@ -74,14 +74,6 @@ out:
 /* The time of a number read or written, and of a multiply-add of a float layer, in multiply-adds of codes. */
 enum { NUMBER = 16, FLOAT_PRODUCT = 4 };
 
-static double input_numbers(const oct_program *program, const oct_step *step)
-{
-    int64_t numbers = 0;
-    for (int i = 0; i < step->num_inputs; i++)
-        numbers += oct_value_numel(oct_step_input(program, step, i));
-    return (double)numbers;
-}
-
 /* The terms of a window that lies inside a plane. */
 static double window_terms(double kernel_h, double kernel_w, const oct_value *plane)
 {
@@ -120,10 +112,14 @@ static double fallback_terms(const oct_program *program, const oct_step *step)
     return FLOAT_PRODUCT * terms;
 }
 
+/* The time of a step, in multiply-adds of codes. */
 static double step_work(const oct_program *program, const oct_step *step)
 {
     const double made = (double)oct_value_numel(oct_step_output(program, step));
-    const double numbers = NUMBER * (made + input_numbers(program, step));
+    int64_t read = 0;
+    for (int i = 0; i < step->num_inputs; i++)
+        read += oct_value_numel(oct_step_input(program, step, i));
+    const double numbers = NUMBER * (made + (double)read);
     if (oct_step_type_of(step->kind)->weights)
         return numbers + made * (double)oct_conv_depth(&step->conv.shape);
     const oct_conv_shape *window = oct_step_window(step);

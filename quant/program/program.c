@@ -8,51 +8,30 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_STEPS = 65536 };
-
 static const int64_t max_value_bytes = INT64_C(1) << 30; /* of one sample */
-
-static void free_fallback(oct_fallback **fallback)
-{
-    oct_fallback *own = *fallback;
-    for (int64_t i = 0; own && own->arrays && i < own->num_arrays; i++) {
-        oct_free(&own->arrays[i].name);
-        oct_free(&own->arrays[i].data);
-    }
-    if (own) oct_free(&own->arrays);
-    oct_free(fallback);
-}
-
-static void free_step(oct_step *step)
-{
-    const oct_step_type *type = oct_step_type_of(step->kind);
-    for (int i = 0; type && i < type->num_arrays; i++)
-        oct_free(oct_step_slot(step, &type->arrays[i]));
-    if (step->kind == OCT_STEP_FLOAT) free_fallback(&step->fallback);
-}
 
 void oct_program_free(oct_program *program)
 {
-    for (int64_t i = 0; program->steps && i < program->num_steps; i++)
-        free_step(&program->steps[i]);
+    for (int64_t i = 0; program->steps && i < program->num_steps; i++) {
+        oct_step *step = &program->steps[i];
+        const oct_step_type *type = oct_step_type_of(step->kind);
+        for (int k = 0; type && k < type->num_arrays; k++)
+            oct_free(oct_step_slot(step, &type->arrays[k]));
+        if (step->kind != OCT_STEP_FLOAT || !step->fallback) continue;
+        oct_fallback *fallback = step->fallback;
+        for (int64_t k = 0; fallback->arrays && k < fallback->num_arrays; k++) {
+            oct_free(&fallback->arrays[k].name);
+            oct_free(&fallback->arrays[k].data);
+        }
+        oct_free(&fallback->arrays);
+        oct_free(&step->fallback);
+    }
     oct_free(&program->steps);
     oct_free(&program->values);
     *program = (oct_program){0};
 }
 
-static oct_status check_codes(const oct_value *value, int64_t number)
-{
-    const oct_qparams *q = &value->q;
-    OCT_CHECK(isfinite(q->scale) && q->scale > 0.0f, OCT_DATA,
-              "value %lld: its scale is not a positive finite number", (long long)number);
-    OCT_CHECK(q->qmin >= 0 && q->qmin < q->qmax && q->qmax <= UINT16_MAX &&
-                  q->zero_point >= q->qmin && q->zero_point <= q->qmax &&
-                  oct_codes_dtype(*q) == value->dtype,
-              OCT_DATA, "value %lld: its codes %d to %d with zero point %d are not a range of %s",
-              (long long)number, q->qmin, q->qmax, q->zero_point, oct_dtype_name(value->dtype));
-    return OCT_OK;
-}
-
+/* Checks type, shape and qparams of a value. */
 static oct_status check_value(const oct_program *program, int64_t number)
 {
     const oct_value *value = &program->values[number];
@@ -64,8 +43,16 @@ static oct_status check_value(const oct_program *program, int64_t number)
               (long long)value->h, (long long)value->w, (long long)value->c, OCT_DIM_MAX);
     OCT_CHECK(oct_value_numel(value) <= max_value_bytes / (int64_t)sizeof(float), OCT_DATA,
               "value %lld: one sample takes more than 1 GiB", (long long)number);
-    const bool codes = value->dtype == OCT_U8 || value->dtype == OCT_U16;
-    return codes ? check_codes(value, number) : OCT_OK;
+    if (value->dtype != OCT_U8 && value->dtype != OCT_U16) return OCT_OK;
+    const oct_qparams *q = &value->q;
+    OCT_CHECK(isfinite(q->scale) && q->scale > 0.0f, OCT_DATA,
+              "value %lld: its scale is not a positive finite number", (long long)number);
+    OCT_CHECK(q->qmin >= 0 && q->qmin < q->qmax && q->qmax <= UINT16_MAX &&
+                  q->zero_point >= q->qmin && q->zero_point <= q->qmax &&
+                  oct_codes_dtype(*q) == value->dtype,
+              OCT_DATA, "value %lld: its codes %d to %d with zero point %d are not a range of %s",
+              (long long)number, q->qmin, q->qmax, q->zero_point, oct_dtype_name(value->dtype));
+    return OCT_OK;
 }
 
 static bool is_value(const oct_program *program, int32_t number)
@@ -73,6 +60,7 @@ static bool is_value(const oct_program *program, int32_t number)
     return number >= 0 && number < program->num_values;
 }
 
+/* Checks that an input or output of a step is float or codes, as its kind wants. */
 static oct_status check_domain(const oct_program *program, const char *role, int32_t number,
                                bool is_float)
 {
@@ -82,8 +70,8 @@ static oct_status check_domain(const oct_program *program, const char *role, int
     return OCT_OK;
 }
 
-/* made[v]: value v exists before this step. */
-static oct_status check_inputs(const oct_program *program, const oct_step *step, const bool *made)
+/* made[v]: value v exists before this step; afterwards its output does, too. */
+static oct_status check_step(const oct_program *program, const oct_step *step, bool *made)
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
     OCT_CHECK(step->num_inputs >= type->inputs[0] && step->num_inputs <= type->inputs[1] &&
@@ -96,13 +84,6 @@ static oct_status check_inputs(const oct_program *program, const oct_step *step,
         OCT_CHECK(made[input], OCT_DATA, "value %d is used before it is made", input);
         if (!type->any_domain) OCT_TRY(check_domain(program, "input", input, type->float_in));
     }
-    return OCT_OK;
-}
-
-static oct_status check_step(const oct_program *program, const oct_step *step, bool *made)
-{
-    const oct_step_type *type = oct_step_type_of(step->kind);
-    OCT_TRY(check_inputs(program, step, made));
     OCT_CHECK(is_value(program, step->output), OCT_DATA, "output value %d does not exist",
               step->output);
     OCT_CHECK(!made[step->output], OCT_DATA, "value %d is made a second time", step->output);
@@ -161,11 +142,11 @@ static oct_status check_ends(const oct_program *program)
 
 oct_status oct_program_check(const oct_program *program)
 {
-    OCT_CHECK(program->num_steps >= 1 && program->num_steps <= MAX_STEPS &&
+    OCT_CHECK(program->num_steps >= 1 && program->num_steps <= OCT_PROGRAM_STEPS_MAX &&
                   program->num_values >= 2 &&
-                  program->num_values <= MAX_STEPS + OCT_PROGRAM_INPUTS && program->steps &&
-                  program->values,
-              OCT_DATA, "the program has no steps, or more than %d", MAX_STEPS);
+                  program->num_values <= OCT_PROGRAM_STEPS_MAX + OCT_PROGRAM_INPUTS &&
+                  program->steps && program->values,
+              OCT_DATA, "the program has no steps, or more than %d", OCT_PROGRAM_STEPS_MAX);
     OCT_CHECK(memchr(program->target, '\0', sizeof program->target), OCT_DATA,
               "the name of the program's target does not end");
     for (int64_t v = 0; v < program->num_values; v++)

@@ -17,7 +17,7 @@ static bool is_pad(int pad, int most)
 }
 
 /* Gives the shape with the output that follows from the rest of it. */
-static oct_conv_shape expected(oct_conv_shape s, bool ceil)
+static oct_conv_shape with_expected_output(oct_conv_shape s, bool ceil)
 {
     oct_conv_set_out(&s);
     if (!ceil) return s;
@@ -46,7 +46,7 @@ oct_status oct_check_window(const oct_conv_shape *s, bool ceil, int max_padding)
                   is_pad(s->pad_bottom, max_padding) && is_pad(s->pad_right, max_padding),
               OCT_DATA, "padding %d above, %d left, %d below, %d right is not within 0 to %d",
               s->pad_top, s->pad_left, s->pad_bottom, s->pad_right, max_padding);
-    const oct_conv_shape follows = expected(*s, ceil);
+    const oct_conv_shape follows = with_expected_output(*s, ceil);
     OCT_CHECK(follows.out_h >= 1 && follows.out_w >= 1, OCT_DATA,
               "its kernel is larger than its input");
     OCT_CHECK(s->out_h == follows.out_h && s->out_w == follows.out_w, OCT_DATA,
@@ -55,13 +55,7 @@ oct_status oct_check_window(const oct_conv_shape *s, bool ceil, int max_padding)
     return OCT_OK;
 }
 
-/* A value may enter flattened: NHWC makes that a mere view. */
-static bool fits_input(const oct_conv_shape *s, const oct_value *value)
-{
-    if (s->in_h == value->h && s->in_w == value->w && s->in_c == value->c) return true;
-    return s->in_h == 1 && s->in_w == 1 && s->in_c == oct_value_numel(value);
-}
-
+/* Checks that a convolution's input plane is the value with zeros between its rows and columns. */
 static oct_status check_dilated(const oct_step *step, const oct_value *value)
 {
     const oct_conv_shape *s = &step->conv.shape;
@@ -85,10 +79,13 @@ oct_status oct_check_plane(const oct_program *program, const oct_step *step,
     const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
     const bool dilated = oct_step_type_of(step->kind)->weights &&
                          (step->conv.input_step_h > 1 || step->conv.input_step_w > 1);
+    /* A value may enter flattened: NHWC makes that a mere view. */
+    const bool same = s->in_h == in->h && s->in_w == in->w && s->in_c == in->c;
+    const bool flat = s->in_h == 1 && s->in_w == 1 && s->in_c == oct_value_numel(in);
     if (dilated)
         OCT_TRY(check_dilated(step, in));
     else
-        OCT_CHECK(fits_input(s, in), OCT_DATA, "its input shape is not that of value %d",
+        OCT_CHECK(same || flat, OCT_DATA, "its input shape is not that of value %d",
                   step->input[0]);
     OCT_CHECK(s->out_h == out->h && s->out_w == out->w && s->out_c == out->c, OCT_DATA,
               "its output shape is not that of value %d", step->output);

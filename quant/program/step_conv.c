@@ -13,8 +13,10 @@
 static const int64_t max_weight_bytes = INT64_C(1) << 31; /* of one step */
 static const int64_t wide_limit = INT64_C(1) << 47;
 
-static oct_status check_multipliers(const oct_program *program, const oct_step *step)
+/* Checks what is done with the sums: multipliers, second addend, bounds. */
+static oct_status check_epilogue(const oct_program *program, const oct_step *step)
 {
+    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
     const bool shifts = oct_requantizer_shifts(program->requantizer);
     for (int64_t c = 0; shifts && c < step->conv.shape.out_c; c++) {
         int exponent;
@@ -22,13 +24,6 @@ static oct_status check_multipliers(const oct_program *program, const oct_step *
                   "multiplier %lld is not a power of two, but the program requantizes by shifts",
                   (long long)c);
     }
-    return OCT_OK;
-}
-
-static oct_status check_epilogue(const oct_program *program, const oct_step *step)
-{
-    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
-    OCT_TRY(check_multipliers(program, step));
     OCT_CHECK(!by->bytes_only || oct_step_input(program, step, 0)->dtype == OCT_U8, OCT_DATA,
               "%s, which is for 8-bit codes", by->bytes_only);
     if (step->num_inputs > 1) {
@@ -55,6 +50,7 @@ static bool sums_stay_within(const oct_step *step, int64_t c, int64_t bias, oct_
            oct_qconv_bound(&step->conv.shape, step->conv.weight, c, bias, q.qmin, q.qmax) < limit;
 }
 
+/* Checks a convolution, whose sums must stay within 32 bits, of 16-bit codes within 48. */
 static oct_status check_conv(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv.shape;
@@ -76,6 +72,7 @@ static oct_status check_conv(const oct_program *program, const oct_step *step)
     return check_epilogue(program, step);
 }
 
+/* Checks a factor and a bias per channel, whose sums are a code times 1, 0 or -1 and a bias. */
 static oct_status check_affine(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv.shape;
@@ -104,8 +101,9 @@ typedef struct constants {
     oct_fixed *fixed; /* multipliers as whole numbers */
 } constants;
 
-static void plan_of(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
-                    oct_qconv_plan *plan)
+/* Plans the kernel's work on this step. */
+static void make_plan(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
+                      oct_qconv_plan *plan)
 {
     const oct_qparams in = oct_step_input(program, step, 0)->q;
     if (step->kind == OCT_STEP_AFFINE)
@@ -114,22 +112,23 @@ static void plan_of(const oct_program *program, const oct_step *step, const oct_
         oct_qconv_plan_init(plan, kernel, &step->conv.shape, in);
 }
 
-static int64_t tables_at(void)
+/* Offsets in what `pack` writes. */
+static int64_t tables_offset(void)
 {
     return oct_round_up((int64_t)sizeof(constants), OCT_CACHE_LINE);
 }
 
-static int64_t weight_at(const oct_qconv_plan *plan)
+static int64_t weight_offset(const oct_qconv_plan *plan)
 {
-    return tables_at() + oct_round_up(plan->table_bytes, OCT_CACHE_LINE);
+    return tables_offset() + oct_round_up(plan->table_bytes, OCT_CACHE_LINE);
 }
 
 static int64_t packed_bytes(const oct_program *program, const oct_step *step,
                             const oct_kernel *kernel)
 {
     oct_qconv_plan plan;
-    plan_of(program, step, kernel, &plan);
-    return weight_at(&plan) + plan.packed_bytes +
+    make_plan(program, step, kernel, &plan);
+    return weight_offset(&plan) + plan.packed_bytes +
            step->conv.shape.out_c * (int64_t)(sizeof(int32_t) + sizeof(oct_fixed));
 }
 
@@ -140,9 +139,9 @@ static void pack_conv(const oct_program *program, const oct_step *step, const oc
     char *at = packed;
     const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
     const float out_scale = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
-    plan_of(program, step, kernel, &k->plan);
-    oct_qconv_plan_tables(&k->plan, at + tables_at());
-    k->weight = at + weight_at(&k->plan);
+    make_plan(program, step, kernel, &k->plan);
+    oct_qconv_plan_tables(&k->plan, at + tables_offset());
+    k->weight = at + weight_offset(&k->plan);
     k->bias = (int32_t *)(void *)((char *)k->weight + k->plan.packed_bytes);
     oct_qconv_pack(&k->plan, step->conv.weight, k->weight);
     k->fixed = (oct_fixed *)(void *)(k->bias + step->conv.shape.out_c);
@@ -154,6 +153,7 @@ static void pack_conv(const oct_program *program, const oct_step *step, const oc
     }
 }
 
+/* How the sums of a run become its outputs. */
 static oct_epilogue epilogue_of(const oct_step_run *r, const constants *k)
 {
     const oct_step *step = r->step;
@@ -202,7 +202,7 @@ static int64_t scratch_bytes(const oct_program *program, const oct_step *step,
                              const oct_kernel *kernel)
 {
     oct_qconv_plan plan;
-    plan_of(program, step, kernel, &plan);
+    make_plan(program, step, kernel, &plan);
     return dilated_bytes(program, step) + plan.scratch_bytes;
 }
 
@@ -244,7 +244,7 @@ static void run_conv(const oct_step_run *r)
             &f, r->scratch);
 }
 
-/* Nothing overflows: each factor is at most OCT_DIM_MAX and the first product at most max_weight_bytes. */
+/* The shape of the weights. Nothing overflows: each factor is at most OCT_DIM_MAX and the first product at most max_weight_bytes. */
 static oct_status weight_shape(const oct_step *step, oct_shape *shape)
 {
     const oct_conv_shape *s = &step->conv.shape;
@@ -284,36 +284,12 @@ static const oct_field fields[] = {
     OCT_FIELD_FLOAT(conv, addend_multiplier),
 };
 
-const oct_step_type oct_step_conv = {.name = "conv",
-                                     .inputs = {1, 2},
-                                     .weights = true,
-                                     OCT_STEP_FIELDS(fields),
-                                     OCT_STEP_ARRAYS(oct_conv_arrays),
-                                     .check = check_conv,
-                                     .packed_bytes = packed_bytes,
-                                     .pack = pack_conv,
-                                     .scratch_bytes = scratch_bytes,
-                                     .run = run_conv};
+#define OCT_CONV_STEP(text, most_inputs, check_step)                                               \
+    .name = (text), .inputs = {1, (most_inputs)}, .weights = true, OCT_STEP_FIELDS(fields),        \
+    OCT_STEP_ARRAYS(oct_conv_arrays), .check = (check_step), .packed_bytes = packed_bytes,         \
+    .pack = pack_conv, .scratch_bytes = scratch_bytes, .run = run_conv
 
-const oct_step_type oct_step_conv_float = {.name = "conv_float",
-                                           .inputs = {1, 2},
-                                           .float_out = true,
-                                           .weights = true,
-                                           OCT_STEP_FIELDS(fields),
-                                           OCT_STEP_ARRAYS(oct_conv_arrays),
-                                           .check = check_conv,
-                                           .packed_bytes = packed_bytes,
-                                           .pack = pack_conv,
-                                           .scratch_bytes = scratch_bytes,
-                                           .run = run_conv};
-
-const oct_step_type oct_step_affine = {.name = "affine",
-                                       .inputs = {1, 1},
-                                       .weights = true,
-                                       OCT_STEP_FIELDS(fields),
-                                       OCT_STEP_ARRAYS(oct_conv_arrays),
-                                       .check = check_affine,
-                                       .packed_bytes = packed_bytes,
-                                       .pack = pack_conv,
-                                       .scratch_bytes = scratch_bytes,
-                                       .run = run_conv};
+const oct_step_type oct_step_conv = {OCT_CONV_STEP("conv", 2, check_conv)};
+const oct_step_type oct_step_conv_float = {OCT_CONV_STEP("conv_float", 2, check_conv),
+                                           .float_out = true};
+const oct_step_type oct_step_affine = {OCT_CONV_STEP("affine", 1, check_affine)};

@@ -30,14 +30,6 @@ static oct_status check_array(const oct_fallback_array *array, int64_t number)
     return OCT_OK;
 }
 
-/* A value with h or w beyond 1 has four dimensions, or three; a single number has the batch's alone, or
- * more. */
-static bool has_dims(const oct_value *value, int dims)
-{
-    const int least = value->h > 1 ? 4 : value->w > 1 ? 3 : value->c > 1 ? 2 : 1;
-    return dims >= least && dims <= 4;
-}
-
 static oct_status check_float(const oct_program *program, const oct_step *step)
 {
     const oct_fallback *fallback = step->fallback;
@@ -48,9 +40,13 @@ static oct_status check_float(const oct_program *program, const oct_step *step)
               "%d arguments; 0 to %d are allowed", fallback->args.count, OCT_MAX_ARGS);
     for (int i = 0; i < fallback->args.count; i++)
         OCT_CHECK(!isnan(fallback->args.value[i]), OCT_DATA, "its argument %d is not a number", i);
-    for (int i = 0; i < step->num_inputs; i++)
-        OCT_CHECK(has_dims(oct_step_input(program, step, i), fallback->dims[i]), OCT_DATA,
+    for (int i = 0; i < step->num_inputs; i++) {
+        /* A value with h or w beyond 1 has four dimensions, or three; a single number has the batch's alone, or more. */
+        const oct_value *x = oct_step_input(program, step, i);
+        const int least = x->h > 1 ? 4 : x->w > 1 ? 3 : x->c > 1 ? 2 : 1;
+        OCT_CHECK(fallback->dims[i] >= least && fallback->dims[i] <= 4, OCT_DATA,
                   "its input %d cannot have %d dimensions", i, fallback->dims[i]);
+    }
     OCT_CHECK(fallback->num_arrays >= 0 && fallback->num_arrays <= OCT_FALLBACK_ARRAYS_MAX &&
                   (fallback->num_arrays == 0 || fallback->arrays),
               OCT_DATA, "%lld arrays; 0 to %d are allowed", (long long)fallback->num_arrays,

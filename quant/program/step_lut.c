@@ -43,23 +43,18 @@ static bool has_channels(const oct_program *program, const oct_step *step)
     return step->lut.size > oct_qtable_size(oct_step_input(program, step, 0)->q);
 }
 
-static oct_status check_size(const oct_program *program, const oct_step *step)
-{
-    const int64_t codes = oct_qtable_size(oct_step_input(program, step, 0)->q);
-    const int64_t channels = oct_step_input(program, step, 0)->c;
-    if (!has_channels(program, step))
-        return oct_check_table(program, step, step->lut.table, step->lut.size);
-    OCT_CHECK(step->lut.table && step->lut.size == codes * channels, OCT_DATA,
-              "its tables are missing or have not %lld entries for each of %lld channels",
-              (long long)codes, (long long)channels);
-    return OCT_OK;
-}
-
 static oct_status check_lut(const oct_program *program, const oct_step *step)
 {
     const oct_qparams y = oct_step_output(program, step)->q;
     OCT_TRY(oct_check_same_shape(program, step, 0));
-    OCT_TRY(check_size(program, step));
+    const oct_value *x = oct_step_input(program, step, 0);
+    const int64_t codes = oct_qtable_size(x->q);
+    if (has_channels(program, step))
+        OCT_CHECK(step->lut.table && step->lut.size == codes * x->c, OCT_DATA,
+                  "its tables are missing or have not %lld entries for each of %lld channels",
+                  (long long)codes, (long long)x->c);
+    else
+        OCT_TRY(oct_check_table(program, step, step->lut.table, step->lut.size));
     for (int64_t i = 0; i < step->lut.size; i++)
         OCT_CHECK(step->lut.table[i] >= y.qmin && step->lut.table[i] <= y.qmax, OCT_DATA,
                   "entry %lld of its table, %d, is no code of value %d", (long long)i,

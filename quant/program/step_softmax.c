@@ -90,18 +90,6 @@ void oct_qsoftmax_forward(int64_t rows, int64_t k, oct_qcodes x, const int32_t *
     if (y->mask) oct_bits_end(&bits);
 }
 
-/* The term of the largest code is 1, so that no sum is 0, and terms only fall from there. */
-static oct_status check_exponential(const oct_step *step)
-{
-    const int32_t *e = step->softmax.exponential;
-    OCT_CHECK(e[0] == OCT_QSOFTMAX_ONE, OCT_DATA, "its exponentials do not begin with %d",
-              OCT_QSOFTMAX_ONE);
-    for (int64_t d = 1; d < step->softmax.size; d++)
-        OCT_CHECK(e[d] >= 0 && e[d] <= e[d - 1], OCT_DATA,
-                  "exponential %lld is below 0 or above the one before", (long long)d);
-    return OCT_OK;
-}
-
 static oct_status check_softmax(const oct_program *program, const oct_step *step)
 {
     const oct_value *y = oct_step_output(program, step);
@@ -110,7 +98,14 @@ static oct_status check_softmax(const oct_program *program, const oct_step *step
     OCT_CHECK(oct_qsoftmax_fits(y->q), OCT_DATA,
               "the scale of value %d is not a power of two from 2^-16 to 1", step->output);
     OCT_TRY(oct_check_table(program, step, step->softmax.exponential, step->softmax.size));
-    return check_exponential(step);
+    /* The term of the largest code is 1, so that no sum is 0, and terms only fall from there. */
+    const int32_t *e = step->softmax.exponential;
+    OCT_CHECK(e[0] == OCT_QSOFTMAX_ONE, OCT_DATA, "its exponentials do not begin with %d",
+              OCT_QSOFTMAX_ONE);
+    for (int64_t d = 1; d < step->softmax.size; d++)
+        OCT_CHECK(e[d] >= 0 && e[d] <= e[d - 1], OCT_DATA,
+                  "exponential %lld is below 0 or above the one before", (long long)d);
+    return OCT_OK;
 }
 
 static void run_softmax(const oct_step_run *r)
