@@ -14,11 +14,13 @@
 
 typedef struct conversion {
     oct_emitter emitter;
+    oct_trace trace; /* of one sample in evaluation: what is converted */
     const oct_graph *graph;
     oct_text *fallbacks; /* may be NULL */
 } conversion;
 
-static const char *caller_of(const oct_trace_node *node)
+/* The path of a node's module, or of the caller of its op, in a sentence. */
+static const char *caller_text(const oct_trace_node *node)
 {
     return node->path[0] ? node->path : "the model";
 }
@@ -29,8 +31,7 @@ static const oct_module_type *type_of(const oct_trace_node *node)
     return node->module ? node->module->type : oct_module_type_find(node->op);
 }
 
-/* Float fallbacks. */
-
+/* Adds a copy of a parameter or buffer to the arrays of a float fallback. */
 static oct_status copy_array(oct_fallback *fallback, size_t *capacity, const char *name,
                              const oct_tensor *tensor)
 {
@@ -46,7 +47,8 @@ static oct_status copy_array(oct_fallback *fallback, size_t *capacity, const cha
     return OCT_OK;
 }
 
-static const char *note_of(const conversion *c, const oct_trace_node *node)
+/* Why a node stays float, for people. */
+static const char *fallback_note(const conversion *c, const oct_trace_node *node)
 {
     const oct_graph *graph = c->graph;
     for (size_t i = 0; i < graph->num_nodes; i++) {
@@ -59,6 +61,7 @@ static const char *note_of(const conversion *c, const oct_trace_node *node)
     return oct_quant_rule_find(type_of(node)) ? "what it gets is float" : "it has no integer form";
 }
 
+/* Refuses what stays float but cannot be made again from its arguments, or gets no floats. */
 static oct_status check_fallback(const oct_emitter *e)
 {
     const oct_trace_node *node = e->node;
@@ -67,24 +70,25 @@ static oct_status check_fallback(const oct_emitter *e)
               "%s: %s stays float and cannot be made again from arguments, so it cannot be part of "
               "the deployed model; quantize it, give its type `create` and `args`, or move it out "
               "of the model",
-              caller_of(node), node->op);
+              caller_text(node), node->op);
     OCT_CHECK(!node->module || node->module->num_children == 0, OCT_PREPARE,
               "%s: a %s that stays float has modules of its own, which the deployed model cannot "
               "hold; make it a container, or give it parameters instead",
-              caller_of(node), node->op);
+              caller_text(node), node->op);
     for (int i = 0; i < node->num_inputs; i++) {
         const oct_dtype dtype = oct_emit_input(e, i)->dtype;
         OCT_CHECK(dtype != OCT_S32, OCT_PREPARE,
                   "%s: %s computes with class numbers, which a deployed model only returns; do it "
                   "outside of the model",
-                  caller_of(node), node->op);
+                  caller_text(node), node->op);
         OCT_CHECK(dtype == OCT_F32, OCT_PREPARE,
                   "%s: %s stays float but is given codes; put a DeQuantStub before it",
-                  caller_of(node), node->op);
+                  caller_text(node), node->op);
     }
     return OCT_OK;
 }
 
+/* Writes a node that stays float as a step that holds its module's type, arguments and arrays. */
 static oct_status emit_fallback(conversion *c)
 {
     oct_emitter *e = &c->emitter;
@@ -106,7 +110,7 @@ static oct_status emit_fallback(conversion *c)
         OCT_TRY(copy_array(fallback, &capacity, m->buffers[i].name, &m->buffers[i].tensor));
     if (c->fallbacks)
         OCT_TRY(oct_text_add(c->fallbacks, "%s (%s): %s\n", step->name, fallback->type,
-                             note_of(c, node)));
+                             fallback_note(c, node)));
     return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
 }
 
@@ -135,6 +139,7 @@ static oct_status note_blocks(const conversion *c)
     return OCT_OK;
 }
 
+/* Fails while a quantizer's scale still moves. */
 static oct_status check_frozen(oct_module *root)
 {
     oct_quantizers all = {0};
@@ -166,6 +171,7 @@ static oct_status check_target(const oct_graph *graph, const oct_target *target)
     return OCT_OK;
 }
 
+/* Writes a step for each node that an output depends on. */
 static oct_status emit_nodes(conversion *c)
 {
     oct_emitter *e = &c->emitter;
@@ -201,45 +207,40 @@ static oct_status emit_nodes(conversion *c)
     return note_blocks(c);
 }
 
-/* A conversion with what it was made from. */
-typedef struct run {
-    conversion c;
-    oct_trace trace;
-} run;
-
-static void run_end(run *r)
+static void end_conversion(conversion *c)
 {
-    oct_free(&r->c.emitter.value_of);
-    oct_trace_free(&r->trace);
+    oct_free(&c->emitter.value_of);
+    oct_trace_free(&c->trace);
 }
 
-static oct_status run_begin(run *r, oct_program *program, oct_module *root,
-                            const oct_example *example, const oct_target *target,
-                            oct_text *fallbacks)
+/* Traces the model and makes the program; the trace and the program's number of each of its values stay until the end. */
+static oct_status begin_conversion(conversion *c, oct_program *program, oct_module *root,
+                                   const oct_example *example, const oct_target *target,
+                                   oct_text *fallbacks)
 {
-    *r = (run){.c = {.emitter = {.program = program, .trace = &r->trace},
-                     .graph = oct_graph_of(root),
-                     .fallbacks = fallbacks}};
-    int32_t **value_of = &r->c.emitter.value_of;
+    *c = (conversion){.emitter = {.program = program, .trace = &c->trace},
+                      .graph = oct_graph_of(root),
+                      .fallbacks = fallbacks};
+    int32_t **value_of = &c->emitter.value_of;
     *program = (oct_program){.requantizer = target->requantizer};
     snprintf(program->target, sizeof program->target, "%s", target->name);
-    OCT_TRY(oct_trace_run(&r->trace, root, example));
-    OCT_TRY(oct_alloc(value_of, r->trace.num_values, sizeof **value_of));
-    for (size_t i = 0; i < r->trace.num_values; i++)
+    OCT_TRY(oct_trace_run(&c->trace, root, example));
+    OCT_TRY(oct_alloc(value_of, c->trace.num_values, sizeof **value_of));
+    for (size_t i = 0; i < c->trace.num_values; i++)
         (*value_of)[i] = -1;
-    OCT_TRY(emit_nodes(&r->c));
+    OCT_TRY(emit_nodes(c));
     return oct_program_check(program);
 }
 
 oct_status oct_convert(oct_program *program, oct_module *root, const oct_example *example,
                        const oct_target *target, oct_text *fallbacks)
 {
-    run r;
+    conversion c;
     *program = (oct_program){0};
     OCT_TRY(check_target(oct_graph_of(root), target));
     OCT_TRY(check_frozen(root));
-    const oct_status status = run_begin(&r, program, root, example, target, fallbacks);
-    run_end(&r);
+    const oct_status status = begin_conversion(&c, program, root, example, target, fallbacks);
+    end_conversion(&c);
     if (status != OCT_OK) oct_program_free(program);
     return status;
 }
@@ -250,6 +251,7 @@ typedef struct watch {
     void *user;
 } watch;
 
+/* Shows a traced value that is one of the program. */
 static void show_value(void *user, int64_t traced, const oct_tensor *tensor)
 {
     const watch *w = user;
@@ -273,18 +275,18 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
     oct_status status = OCT_OK;
     oct_program again = {0};
     oct_trace second = {0};
-    run r;
+    conversion c;
     const oct_graph *graph = oct_graph_of(root);
     OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
-    OCT_TRY_OUT(run_begin(&r, &again, root, example, graph->target, NULL));
+    OCT_TRY_OUT(begin_conversion(&c, &again, root, example, graph->target, NULL));
     OCT_CHECK_OUT(same_steps(program, &again), OCT_NO,
                   "the model's forward calls other operations on this sample than the program has; "
                   "what a forward does must not depend on the values of its input");
-    watch w = {.value_of = r.c.emitter.value_of, .show = show, .user = user};
+    watch w = {.value_of = c.emitter.value_of, .show = show, .user = user};
     status = oct_trace_watch(&second, root, example, show_value, &w);
 out:
     oct_trace_free(&second);
     oct_program_free(&again);
-    run_end(&r);
+    end_conversion(&c);
     return status;
 }

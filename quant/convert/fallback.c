@@ -25,6 +25,7 @@ static void close_fallback(void *state)
     oct_free(&self);
 }
 
+/* Copies the array of this name, which must fit, into a parameter or buffer. */
 static oct_status load_array(const oct_fallback *from, const char *name, oct_tensor *tensor)
 {
     const oct_fallback_array *array = NULL;
@@ -38,7 +39,7 @@ static oct_status load_array(const oct_fallback *from, const char *name, oct_ten
     return OCT_OK;
 }
 
-/* The tensor of one sample as the module was called with it. */
+/* The shape of one sample of a value, with as many dimensions as the module was called with. */
 static oct_shape sample_shape(const oct_value *value, int dims)
 {
     switch (dims) {
@@ -99,6 +100,7 @@ static int64_t max_numel(const oct_module *module, const oct_program *program, c
     return (y->h + edge) * (y->w + edge) * channels;
 }
 
+/* Makes the module of a float fallback, with its arrays, and what a call of it needs. */
 static oct_status make_module(fallback *self, const oct_program *program, const oct_step *step)
 {
     const oct_fallback *from = step->fallback;
@@ -138,40 +140,27 @@ static oct_status open_fallback(void **state, const oct_program *program, const 
     return OCT_OK;
 }
 
-/* Inputs are only read; a tensor's data is not const. */
-static float *sample_of(const float *input, const oct_shape *shape, int64_t sample)
-{
-    union {
-        const float *in;
-        float *out;
-    } data = {.in = input + sample * oct_shape_numel(shape)};
-    return data.out;
-}
-
-static oct_status run_sample(fallback *self, int64_t sample, const float *const *input,
-                             float *output)
-{
-    oct_context *cx = self->cx;
-    oct_tensor *x[OCT_STEP_INPUTS];
-    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
-    for (int i = 0; i < self->num_inputs; i++)
-        x[i] = oct_tensor_view(cx, OCT_F32, self->shape[i],
-                               sample_of(input[i], &self->shape[i], sample));
-    const oct_tensor *y = oct_module_call(cx, self->module, x, self->num_inputs);
-    if (oct_context_status(cx) == OCT_RESOURCE) return OCT_RESOURCE;
-    OCT_TRY(blame_file(oct_context_status(cx)));
-    OCT_CHECK(y->dtype == OCT_F32 && oct_numel(y) == self->output, OCT_DATA,
-              "it makes %lld numbers of type %s where the program has %lld of type f32",
-              (long long)oct_numel(y), oct_dtype_name(y->dtype), (long long)self->output);
-    memcpy(output + sample * self->output, y->data, (size_t)self->output * sizeof(float));
-    return OCT_OK;
-}
-
 static oct_status run_fallback(void *state, int64_t samples, const float *const *input,
                                float *output)
 {
-    for (int64_t n = 0; n < samples; n++)
-        OCT_TRY(run_sample(state, n, input, output));
+    fallback *self = state;
+    oct_context *cx = self->cx;
+    oct_tensor *x[OCT_STEP_INPUTS];
+    for (int64_t n = 0; n < samples; n++) {
+        oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
+        for (int i = 0; i < self->num_inputs; i++) {
+            const float *sample = input[i] + n * oct_shape_numel(&self->shape[i]);
+            /* Inputs are only read; a tensor's data is not const. */
+            x[i] = oct_tensor_view(cx, OCT_F32, self->shape[i], (float *)(uintptr_t)sample);
+        }
+        const oct_tensor *y = oct_module_call(cx, self->module, x, self->num_inputs);
+        if (oct_context_status(cx) == OCT_RESOURCE) return OCT_RESOURCE;
+        OCT_TRY(blame_file(oct_context_status(cx)));
+        OCT_CHECK(y->dtype == OCT_F32 && oct_numel(y) == self->output, OCT_DATA,
+                  "it makes %lld numbers of type %s where the program has %lld of type f32",
+                  (long long)oct_numel(y), oct_dtype_name(y->dtype), (long long)self->output);
+        memcpy(output + n * self->output, y->data, (size_t)self->output * sizeof(float));
+    }
     return OCT_OK;
 }
 
