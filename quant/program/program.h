@@ -5,7 +5,7 @@
 #include "core/tensor/op_args.h"
 #include "quant/kernel/qconv.h"
 
-/* Every kind of step, and the name by which files know it: step_<name>.c describes it (step.h). */
+/* Every kind of step, and the name by which files know it: step_<name>.c describes it, or the file of its like (step.h). */
 #define OCT_STEP_LIST(X)                                                                           \
     X(QUANTIZE, quantize)     /* float -> codes */                                                 \
     X(CONV, conv)             /* codes (and a second addend's) -> codes; linear layers too */      \

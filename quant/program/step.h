@@ -1,5 +1,5 @@
-/* Kinds of steps of an integer program: one file step_<kind>.c and one line of program.h's
- * OCT_STEP_LIST each. */
+/* Kinds of steps of an integer program: one file step_<kind>.c, or a few lines in that of its like, and one line of
+ * program.h's OCT_STEP_LIST each. */
 #pragma once
 
 #include "core/base/text.h"
@@ -182,9 +182,6 @@ oct_status oct_check_pool(const oct_program *program, const oct_step *step) OCT_
 /* Checks that the table is there, with one entry for each code of input 0. */
 oct_status oct_check_table(const oct_program *program, const oct_step *step, const void *table,
                            int64_t size) OCT_NODISCARD;
-/* Checks, after window and plane, that weight, bias, multiplier and weight_scale are there and finite and
- * that groups divide the channels. */
-oct_status oct_check_weights(const oct_step *step) OCT_NODISCARD;
 /* Checks that input i has the output's shape. */
 oct_status oct_check_same_shape(const oct_program *program, const oct_step *step,
                                 int i) OCT_NODISCARD;
@@ -193,8 +190,6 @@ oct_status oct_check_broadcast(const oct_program *program, const oct_step *step)
 /* Checks that lo and hi are bounds within the output's codes. */
 oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
                             int32_t hi) OCT_NODISCARD;
-/* Checks that the output has input 0's type, and of codes their meaning. */
-oct_status oct_check_same_type(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that the output's codes mean what input 0's do. */
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 

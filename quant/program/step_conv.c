@@ -13,6 +13,31 @@
 static const int64_t max_weight_bytes = INT64_C(1) << 31; /* of one step */
 static const int64_t wide_limit = INT64_C(1) << 47;
 
+/* Checks groups, the presence of all arrays, their size and that scales are finite. */
+static oct_status check_weights(const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv.shape;
+    OCT_CHECK(s->groups >= 1 && s->in_c % s->groups == 0 && s->out_c % s->groups == 0, OCT_DATA,
+              "%d groups do not divide %lld input and %lld output channels", s->groups,
+              (long long)s->in_c, (long long)s->out_c);
+    OCT_CHECK(step->conv.weight && step->conv.bias && step->conv.multiplier &&
+                  step->conv.weight_scale,
+              OCT_DATA, "weights, biases, multipliers or weight scales are missing");
+    /* Each factor is at most 2^20, so no product overflows. Depthwise kernels are packed with the zeros of their
+     * dilation. */
+    const int64_t columns =
+        oct_conv_is_depthwise(s) ? oct_conv_extent(s->kernel_w, s->dilation_w) : s->kernel_w;
+    const int64_t taps = s->kernel_h * columns * (s->in_c / s->groups);
+    OCT_CHECK(taps <= max_weight_bytes / s->out_c, OCT_DATA, "its weights take more than 2 GiB");
+    for (int64_t c = 0; c < s->out_c; c++) {
+        OCT_CHECK(isfinite(step->conv.multiplier[c]), OCT_DATA, "multiplier %lld is not finite",
+                  (long long)c);
+        OCT_CHECK(isfinite(step->conv.weight_scale[c]) && step->conv.weight_scale[c] > 0.0f,
+                  OCT_DATA, "weight scale %lld is not a positive finite number", (long long)c);
+    }
+    return OCT_OK;
+}
+
 /* Checks what is done with the sums: multipliers, second addend, bounds. */
 static oct_status check_epilogue(const oct_program *program, const oct_step *step)
 {
@@ -59,7 +84,7 @@ static oct_status check_conv(const oct_program *program, const oct_step *step)
     const oct_qparams byte = {.qmax = 255};
     OCT_TRY(oct_check_window(s, false, OCT_WINDOW_MAX));
     OCT_TRY(oct_check_plane(program, step, s));
-    OCT_TRY(oct_check_weights(step));
+    OCT_TRY(check_weights(step));
     const int64_t limit = INT64_C(1) << 31;
     for (int64_t c = 0; c < s->out_c; c++) {
         const int64_t bias = step->conv.bias[c];
@@ -80,7 +105,7 @@ static oct_status check_affine(const oct_program *program, const oct_step *step)
     const int64_t limit = INT64_C(1) << (wide ? 46 : 30);
     OCT_TRY(oct_check_window(s, false, 0));
     OCT_TRY(oct_check_plane(program, step, s));
-    OCT_TRY(oct_check_weights(step));
+    OCT_TRY(check_weights(step));
     OCT_CHECK(s->groups == s->in_c && s->groups == s->out_c && s->kernel_h == 1 &&
                   s->kernel_w == 1 && s->stride_h == 1 && s->stride_w == 1,
               OCT_DATA, "it is not a depthwise 1x1 convolution of stride 1");
