@@ -41,6 +41,8 @@ void oct_graph_destroy(oct_graph **graph)
     oct_free(graph);
 }
 
+/* The output of a node that was fused away is its first input in this mode; a value of a block's later run is that of the
+ * first run. */
 int64_t oct_graph_resolve(const oct_graph *graph, int64_t value, oct_mode mode)
 {
     while (graph->values[value].alias != value) {

@@ -98,6 +98,7 @@ static void node_range(const oct_graph *graph, size_t *begin, size_t *end)
                                            : graph->num_nodes;
 }
 
+/* Untouched nodes and those of hooks may be called in any order. */
 const oct_graph_node *oct_run_expected(const oct_graph *graph)
 {
     const struct oct_graph_run *run = graph->run;
@@ -130,7 +131,7 @@ static const oct_graph_node *find_unordered(const oct_graph *graph, const oct_gr
 
 /* Whether the forward may run this call by itself: no quantized value is in it, and either an untouched node is such a
  * call or no touched one is. */
-static bool is_own_affair(const oct_graph *graph, const oct_graph_call *call)
+static bool forward_may_run(const oct_graph *graph, const oct_graph_call *call)
 {
     bool touched = false;
     for (int i = 0; i < call->n; i++)
@@ -285,6 +286,8 @@ void oct_run_mark_visited(const oct_graph *graph, const oct_graph_node *node)
     graph->run->visited[node - graph->nodes] = true;
 }
 
+/* Handles a call of the forward or a hook: the expected node computes it, or the forward itself does where nothing touches
+ * it (false); anything else is refused. */
 bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
                   const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y)
 {
@@ -302,15 +305,15 @@ bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, co
         return true;
     }
     const oct_graph_node *node = oct_run_expected(graph);
-    bool own = is_own_affair(graph, &call);
-    if (node && fits_node(graph, node, &call) && !(own && other && other < node)) {
+    bool untouched = forward_may_run(graph, &call);
+    if (node && fits_node(graph, node, &call) && !(untouched && other && other < node)) {
         struct oct_graph_run *run = graph->run;
         *(run->block != OCT_NO_BLOCK ? &run->block_next : &run->next) =
             (size_t)(node - graph->nodes) + 1;
         *y = compute_node(cx, graph, node, x);
         return true;
     }
-    if (own && other) oct_run_mark_visited(graph, other);
-    if (!own) refuse_call(cx, graph, node, &call);
-    return !own;
+    if (untouched && other) oct_run_mark_visited(graph, other);
+    if (!untouched) refuse_call(cx, graph, node, &call);
+    return !untouched;
 }

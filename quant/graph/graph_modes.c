@@ -276,6 +276,7 @@ static void renumber_scopes(const merger *m, oct_trace_scope *scopes, size_t cou
     }
 }
 
+/* Gives the merged graph the training forward's scopes beside its own. */
 static void merge_scopes(merger *m)
 {
     oct_graph *a = m->a, *b = m->b;

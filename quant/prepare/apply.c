@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+/* Modules that are generated for one op are numbered in each container, whether or not each of them is made. */
 int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t end)
 {
     int number = 0;
@@ -196,17 +197,6 @@ static oct_status quantize_weights(const apply *w, int64_t at, oct_module *modul
                             : oct_fail_prefix("%s", oct_prepare_site_text(w->plan, at, site));
 }
 
-/* Whether the called module stays in its slot and runs there: QuantStubs, modules fused by hand,
- * and those that work on codes as they are. */
-static bool called_module_runs(const apply *w, int64_t at)
-{
-    const oct_prepare_node *p = &w->plan->nodes[at];
-    const oct_module *called = w->graph->nodes[at].called;
-    if (!called || !called_module_stays(w->plan, at)) return false;
-    return p->role == OCT_ROLE_RULE || earlier_call(w, at) < 0 ||
-           oct_prepare_one_module(w->plan, at);
-}
-
 /* Makes the quantized module of what runs at a node, by the role of its first member. */
 static oct_status make_quantized(apply *w, int64_t at, oct_module **made)
 {
@@ -240,16 +230,20 @@ static oct_status make_module(apply *w, int64_t at)
     const oct_prepare_node *p = &w->plan->nodes[at];
     oct_module *made = NULL;
     int64_t earlier = earlier_call(w, at);
-    bool eager = w->plan->options->method == OCT_METHOD_EAGER;
-    if (eager && !w->graph->nodes[at].called) return OCT_OK; /* an op that works on codes */
-    if (called_module_runs(w, at)) {
-        made = w->made[at] = w->graph->nodes[at].called;
+    oct_module *called = w->graph->nodes[at].called;
+    const bool one_module = oct_prepare_one_module(w->plan, at);
+    if (w->plan->options->method == OCT_METHOD_EAGER && !called)
+        return OCT_OK; /* an op that works on codes */
+    /* QuantStubs, modules fused by hand and those that work on codes as they are run where they are. */
+    if (called && called_module_stays(w->plan, at) &&
+        (p->role == OCT_ROLE_RULE || earlier < 0 || one_module)) {
+        made = w->made[at] = called;
         if (w->plan->options->fold_batch_norm && made->type == &oct_qat_conv_type &&
             ((const oct_qat_conv *)made)->batch_norm)
             OCT_TRY(oct_qat_conv_fold((oct_qat_conv *)made, unit));
         return quantize_weights(w, at, made);
     }
-    if (earlier >= 0 && oct_prepare_one_module(w->plan, at)) {
+    if (earlier >= 0 && one_module) {
         w->made[at] = w->made[earlier];
         return OCT_OK;
     }
@@ -272,24 +266,16 @@ static bool hooks_make_calls(const apply *w, const oct_module *called)
     return false;
 }
 
-/* Drops the hooks of containers that would see values from inside of a fusion. */
-static void drop_scope_hooks(apply *w, oct_mode mode)
-{
-    const oct_graph *g = w->graph;
-    for (size_t i = 0; i < g->num_scopes[mode]; i++) {
-        const oct_trace_scope *s = &g->scopes[mode][i];
-        bool in = oct_prepare_fused_away_in(w->plan, s->input) >= 0;
-        bool out = oct_prepare_fused_away_in(w->plan, s->output) >= 0;
-        oct_drop_hooks(s->module, in, out);
-    }
-}
-
-/* Makes all modules; hooks that would be lost are those that the user gave up. */
+/* Makes all modules. First goes what hooks there are inside of fusions: the user gave them up. */
 static oct_status make_modules(apply *w)
 {
     const int64_t count = (int64_t)w->graph->num_nodes;
-    drop_scope_hooks(w, OCT_MODE_EVALUATION);
-    drop_scope_hooks(w, OCT_MODE_TRAINING);
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (size_t i = 0; i < w->graph->num_scopes[mode]; i++) {
+            const oct_trace_scope *s = &w->graph->scopes[mode][i];
+            oct_drop_hooks(s->module, oct_prepare_fused_away_in(w->plan, s->input) >= 0,
+                           oct_prepare_fused_away_in(w->plan, s->output) >= 0);
+        }
     for (int64_t i = 0; i < count; i++) {
         const oct_prepare_node *p = &w->plan->nodes[i];
         for (int k = 0; oct_prepare_runs_quantized(w->plan, i) && k < p->num_members; k++) {
@@ -441,6 +427,7 @@ static oct_status write_graph(apply *w)
     return OCT_OK;
 }
 
+/* Modules are made before quantizers, which need them, and the graph is written last, when all modules are in place. */
 oct_status oct_prepare_apply(oct_prepare_plan *plan)
 {
     apply w = {.plan = plan, .graph = plan->graph};

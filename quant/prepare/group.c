@@ -43,16 +43,6 @@ static bool may_merge(oct_prepare_plan *plan, int64_t value)
     return true;
 }
 
-/* Whether the target computes what runs at a node with one scale for its inputs and its output. */
-static bool target_wants_one_scale(const oct_prepare_plan *plan, int64_t i)
-{
-    const oct_prepare_node *p = &plan->nodes[i];
-    for (int m = 0; m < p->num_members; m++)
-        if (oct_target_has_one_scale(plan->target, oct_prepare_type(plan, p->member[m])))
-            return true;
-    return false;
-}
-
 /* Gives the values that later runs of a block read, in place of the node's inputs, the scale of its output. */
 static void share_with_carried(oct_prepare_plan *plan, int64_t i)
 {
@@ -76,7 +66,10 @@ static void share_with_inputs(oct_prepare_plan *plan, int64_t i)
     if (!p->quantized || !p->codes) return;
     if (scale == OCT_SCALE_INPUT) merge_groups(plan, output, oct_prepare_input(plan, i, 0));
     const bool shares = scale == OCT_SCALE_SHARED && plan->options->method != OCT_METHOD_EAGER;
-    const bool target_shares = target_wants_one_scale(plan, i);
+    bool target_shares = false; /* it computes a member with one scale for inputs and output */
+    for (int m = 0; m < p->num_members; m++)
+        target_shares |=
+            oct_target_has_one_scale(plan->target, oct_prepare_type(plan, p->member[m]));
     if (!shares && !target_shares) return;
     const oct_graph_node *node = &plan->graph->nodes[i];
     for (int mode = 0; mode < OCT_MODES; mode++)

@@ -258,22 +258,6 @@ static oct_status place_quant_stub(oct_prepare_plan *plan, int64_t i)
                             oct_prepare_input_text(plan, i, 0, maker));
 }
 
-static oct_status place_node(oct_prepare_plan *plan, int64_t i)
-{
-    oct_prepare_node *p = &plan->nodes[i];
-    if (p->role == OCT_ROLE_QUANT_STUB) return place_quant_stub(plan, i);
-    if (p->role == OCT_ROLE_DEQUANT_STUB) {
-        oct_prepare_check_dequant_stub(plan, i);
-    } else if (p->eligible) {
-        bool shared = oct_prepare_scale(p) == OCT_SCALE_SHARED;
-        p->quantized =
-            !oct_prepare_follows_input(p) ||
-            oct_prepare_reads_codes(plan, i, shared ? plan->graph->nodes[i].num_inputs : 1);
-        oct_prepare_decide_output(plan, i);
-    }
-    return OCT_OK;
-}
-
 /* Keeps a lone batch norm float on a target that shifts: it cannot multiply by the factor, which
  * only a layer's weights can take in. */
 static oct_status keep_lone_norm_float(oct_prepare_plan *plan, int64_t i)
@@ -360,7 +344,18 @@ oct_status oct_prepare_placement(oct_prepare_plan *plan)
         oct_prepare_node *p = &plan->nodes[i];
         if (!oct_prepare_runs_here(plan, i)) continue;
         OCT_TRY(keep_lone_norm_float(plan, i));
-        OCT_TRY(place_node(plan, i));
+        if (p->role == OCT_ROLE_QUANT_STUB) {
+            OCT_TRY(place_quant_stub(plan, i));
+        } else if (p->role == OCT_ROLE_DEQUANT_STUB) {
+            oct_prepare_check_dequant_stub(plan, i);
+        } else if (p->eligible) {
+            /* What only moves values is quantized if its input is; a concat, if one of its inputs is. */
+            bool shared = oct_prepare_scale(p) == OCT_SCALE_SHARED;
+            p->quantized =
+                !oct_prepare_follows_input(p) ||
+                oct_prepare_reads_codes(plan, i, shared ? plan->graph->nodes[i].num_inputs : 1);
+            oct_prepare_decide_output(plan, i);
+        }
         if (p->role == OCT_ROLE_RULE && p->eligible && !p->quantized)
             OCT_TRY(oct_prepare_note(p, "stays float, as its input is"));
     }

@@ -23,19 +23,13 @@ const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, i
     return oct_graph_producer_text(plan->graph, oct_prepare_input(plan, node, k), text);
 }
 
-/* Whether a value is passed from one run of a block to the next. */
-static bool is_carried(const oct_graph *g, int64_t value)
-{
-    for (size_t r = 0; r < g->num_carried; r++)
-        if (g->carried[r].value == value) return true;
-    return false;
-}
-
 int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
     int64_t user = OCT_NO_INDEX;
-    if (value == g->output[mode] || is_carried(g, value)) return OCT_NO_INDEX;
+    if (value == g->output[mode]) return OCT_NO_INDEX;
+    for (size_t r = 0; r < g->num_carried; r++) /* the next run of a block reads it, too */
+        if (g->carried[r].value == value) return OCT_NO_INDEX;
     for (size_t i = 0; i < g->num_nodes; i++) {
         if (!oct_graph_reads(&g->nodes[i], value, mode)) continue;
         if (user >= 0) return OCT_NO_INDEX;
@@ -77,6 +71,7 @@ bool oct_prepare_reads_codes(const oct_prepare_plan *plan, int64_t node, int inp
     return false;
 }
 
+/* A module is the same where it is called; an op is, in the same forward or hook. */
 bool oct_prepare_called_in(const oct_prepare_plan *plan, int64_t node, oct_mode mode)
 {
     const oct_graph_node *n = &plan->graph->nodes[node];
@@ -129,6 +124,7 @@ bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role)
     return false;
 }
 
+/* Of a fusion only the output of its last member is a value that others can see. */
 int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value)
 {
     int64_t producer = value < 0 ? -1 : plan->graph->values[value].producer;

@@ -207,6 +207,7 @@ static oct_status judge_node(oct_prepare_plan *plan, size_t i)
     return OCT_OK;
 }
 
+/* Records the model and decides what each call site is, and which of them may be quantized. */
 static oct_status create_plan(oct_prepare_plan *plan, const oct_example *example)
 {
     OCT_TRY(oct_graph_record(&plan->graph, *plan->root, example, plan->options->method));
@@ -367,37 +368,33 @@ typedef struct pair {
     const oct_module *first, *next;
 } pair;
 
-/* Checks a call of the second module of a pair: it gets what the first one has made. */
-static bool check_pair_input(oct_prepare_plan *plan, const pair *p, const oct_graph_node *node,
-                             oct_mode mode)
+/* Checks a call of a pair: the second module gets what the first one has made, and nothing else does. */
+static bool check_pair_call(oct_prepare_plan *plan, const pair *p, const oct_graph_node *node,
+                            oct_mode mode)
 {
     const oct_graph *g = plan->graph;
-    char a[256], b[256], maker[OCT_CALL_BYTES];
+    char first[256], next[256], other[OCT_CALL_BYTES];
     const int64_t value = node->called_input[mode][0], producer = g->values[value].producer;
-    if (producer >= 0 && g->nodes[producer].called == p->first) return true;
-    OCT_PROBLEM(plan,
-                "%s: was fused after %s, but a call in %s takes its input from %s; fuse by name "
-                "only modules that always get the output of the module before them",
-                oct_module_path(p->next, b), oct_module_path(p->first, a), mode_names[mode],
-                oct_graph_producer_text(g, value, maker));
-    return false;
-}
-
-/* Checks a call of the first module of a pair: only the second one gets its output. */
-static bool check_pair_output(oct_prepare_plan *plan, const pair *p, const oct_graph_node *node,
-                              oct_mode mode)
-{
-    const oct_graph *g = plan->graph;
-    char a[256], b[256], name[OCT_CALL_BYTES];
     const int64_t user = oct_prepare_only_user_in(plan, node->output, mode);
-    if (user >= 0 && g->nodes[user].called == p->next) return true;
-    OCT_PROBLEM(plan,
-                "%s: was fused with %s after it, but in %s its output goes %s%s; fuse by name only "
-                "modules that pass their output to the next one and nowhere else",
-                oct_module_path(p->first, a), oct_module_path(p->next, b), mode_names[mode],
-                user >= 0 ? "to " : "elsewhere, too, or nowhere",
-                user >= 0 ? oct_graph_node_text(&g->nodes[user], name) : "");
-    return false;
+    oct_module_path(p->first, first);
+    oct_module_path(p->next, next);
+    if (node->called == p->next && (producer < 0 || g->nodes[producer].called != p->first)) {
+        OCT_PROBLEM(
+            plan,
+            "%s: was fused after %s, but a call in %s takes its input from %s; fuse by name "
+            "only modules that always get the output of the module before them",
+            next, first, mode_names[mode], oct_graph_producer_text(g, value, other));
+        return false;
+    }
+    if (node->called == p->first && (user < 0 || g->nodes[user].called != p->next)) {
+        OCT_PROBLEM(plan,
+                    "%s: was fused with %s after it, but in %s its output goes %s%s; fuse by name "
+                    "only modules that pass their output to the next one and nowhere else",
+                    first, next, mode_names[mode], user >= 0 ? "to " : "elsewhere, too, or nowhere",
+                    user >= 0 ? oct_graph_node_text(&g->nodes[user], other) : "");
+        return false;
+    }
+    return true;
 }
 
 /* Checks all calls of a module that was fused by name after another one. */
@@ -413,14 +410,13 @@ static oct_status check_pair(void *user, oct_module *module)
         const oct_graph_node *node = &g->nodes[i];
         bool well = true; /* what is wrong in both modes is said once */
         for (int mode = 0; mode < OCT_MODES && well; mode++) {
-            if (!node->in[mode]) continue;
-            if (node->called == p.next) well = check_pair_input(plan, &p, node, (oct_mode)mode);
-            if (node->called == p.first) well = check_pair_output(plan, &p, node, (oct_mode)mode);
+            if (node->in[mode]) well = check_pair_call(plan, &p, node, (oct_mode)mode);
         }
     }
     return OCT_OK;
 }
 
+/* Finds what runs together. The output of a member that is fused away becomes an alias of its first input. */
 static oct_status fuse_nodes(oct_prepare_plan *plan)
 {
     oct_graph *g = plan->graph;
@@ -430,24 +426,12 @@ static oct_status fuse_nodes(oct_prepare_plan *plan)
     for (size_t f = 0; automatic && f < oct_fusion_count(); f++)
         for (size_t i = 0; i < g->num_nodes; i++)
             try_fusion(plan, oct_fusion_at(f), (int64_t)i);
-    for (size_t i = 0; i < g->num_nodes; i++) { /* outputs that are fused away alias first inputs */
+    for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
         if (!oct_prepare_runs_here(plan, (int64_t)i))
             g->values[node->output].alias = node->called_input[oct_graph_mode_of(node)][0];
     }
     return OCT_OK;
-}
-
-static oct_status make_plan(oct_prepare_plan *plan, const oct_example *example)
-{
-    OCT_TRY(create_plan(plan, example));
-    oct_fail_clear();
-    OCT_TRY(fuse_nodes(plan));
-    OCT_TRY(plan->options->method == OCT_METHOD_EAGER ? oct_prepare_placement_eager(plan)
-                                                      : oct_prepare_placement(plan));
-    if (plan->problems == 0) OCT_TRY(oct_prepare_scale_groups(plan)); /* of values with a place */
-    OCT_TRY(oct_prepare_check(plan));
-    return plan->problems > 0 ? OCT_PREPARE : OCT_OK;
 }
 
 static oct_status find_hooks(void *user, oct_module *module)
@@ -484,9 +468,17 @@ oct_status oct_prepare(oct_module **root, const oct_example *example,
                        const oct_prepare_options *options, oct_text *report)
 {
     oct_prepare_plan plan = {.root = root, .options = options, .target = options->target};
+    oct_status status;
     OCT_TRY(check_start(*root, options));
-    oct_status status = make_plan(&plan, example);
-    if (status == OCT_OK) status = oct_prepare_apply(&plan);
+    OCT_TRY_OUT(create_plan(&plan, example));
+    oct_fail_clear();
+    OCT_TRY_OUT(fuse_nodes(&plan));
+    OCT_TRY_OUT(options->method == OCT_METHOD_EAGER ? oct_prepare_placement_eager(&plan)
+                                                    : oct_prepare_placement(&plan));
+    if (plan.problems == 0) OCT_TRY_OUT(oct_prepare_scale_groups(&plan)); /* of placed values */
+    OCT_TRY_OUT(oct_prepare_check(&plan));
+    status = plan.problems > 0 ? OCT_PREPARE : oct_prepare_apply(&plan);
+out:
     for (size_t i = 0; plan.nodes && i < plan.graph->num_nodes; i++) {
         oct_free(&plan.nodes[i].path);
         oct_free(&plan.nodes[i].note);

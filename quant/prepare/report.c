@@ -42,6 +42,7 @@ static oct_status add_weights(oct_text *text, const oct_graph *g)
     return oct_text_add(text, "one scale for each output channel, from the weights of each step\n");
 }
 
+/* Adds what was prepared for what target, and how many operations compute in integers. */
 static oct_status add_head(oct_text *text, const oct_graph *g)
 {
     size_t nodes = 0, integers = 0, for_training = 0;
@@ -178,6 +179,7 @@ static oct_status add_node(table *t, const oct_graph_node *node)
     return add_stubs(t, output);
 }
 
+/* Fills the table: a title, the stubs after inputs, a row for each node. */
 static oct_status fill_table(table *t)
 {
     row *head;
@@ -308,6 +310,7 @@ static oct_status add_children(oct_text *text, const oct_module *module, int dep
     return OCT_OK;
 }
 
+/* Adds a module with everything below it. */
 static oct_status add_module(oct_text *text, const oct_module *module, int depth)
 {
     char about[512];

@@ -139,6 +139,7 @@ static oct_status add_cost(findings *f, const oct_graph_node *first, const oct_g
     return oct_text_add(f->text, ".\n");
 }
 
+/* Says at the first operation of a float fallback how far it reaches, why, and what it costs. */
 static oct_status add_fallback(findings *f, const oct_graph_node *node)
 {
     const oct_graph *g = f->graph;
