@@ -137,12 +137,13 @@ static oct_status find_pairs(const oct_graph *g, pairs *all)
     return OCT_OK;
 }
 
-/* The weights that read channel i: rows of its group, and among those every step-th from `begin` on. */
+/* The weights that read channel i: in each row of its group every step-th from `begin` on. */
 typedef struct column {
     float *weight;
-    int64_t rows, row, begin, step; /* numbers of a row; channels of a group */
+    int64_t rows, row_numel, begin, step;
 } column;
 
+/* Weights are (O, kh, kw, I/groups): a row of them reads the channels of its group, each at all positions of the kernel. */
 static column column_of(const oct_qat_conv *m, int64_t channel)
 {
     const oct_tensor *weight = weights_of(m);
@@ -200,17 +201,18 @@ static bool equalize_channel(const pair *p, int64_t channel)
     const column reads = column_of(p->second, channel);
     float read = 0; /* the largest weight that reads the channel */
     for (int64_t o = 0; o < reads.rows; o++)
-        for (int64_t k = reads.begin; k < reads.row; k += reads.step)
-            read = fmaxf(read, fabsf(reads.weight[o * reads.row + k]));
-    const double a = largest_out(p->first, channel), c = (double)read;
-    if (!(a > 0) || !(c > 0) || !isfinite(a) || !isfinite(c)) return false;
-    const int exponent = exponent_of(sqrt(a / c));
+        for (int64_t k = reads.begin; k < reads.row_numel; k += reads.step)
+            read = fmaxf(read, fabsf(reads.weight[o * reads.row_numel + k]));
+    const double written = largest_out(p->first, channel), read_most = (double)read;
+    if (!(written > 0) || !(read_most > 0) || !isfinite(written) || !isfinite(read_most))
+        return false;
+    const int exponent = exponent_of(sqrt(written / read_most));
     if (exponent == 0) return false;
     multiply_out(p->first, channel, ldexpf(1, -exponent));
     const float factor = ldexpf(1, exponent);
     for (int64_t o = 0; o < reads.rows; o++)
-        for (int64_t k = reads.begin; k < reads.row; k += reads.step)
-            reads.weight[o * reads.row + k] *= factor;
+        for (int64_t k = reads.begin; k < reads.row_numel; k += reads.step)
+            reads.weight[o * reads.row_numel + k] *= factor;
     return true;
 }
 

@@ -147,6 +147,7 @@ oct_status oct_train_step_renew_memory(oct_train_step *step)
     return oct_context_create(&step->context, step->group);
 }
 
+/* Everything that was made for the model before is made anew. */
 oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root)
 {
     const oct_leaves full =

@@ -18,6 +18,7 @@ static oct_leaves split_batch(const oct_train_step *s, int64_t samples)
     return oct_leaves_split(samples, s->leaf, s->group->rank, s->group->size);
 }
 
+/* Begins a forward over these leaves; learn: with a tape for the backward, and dropout. */
 static void begin_pass(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
     s->context->numerics = s->numerics;
