@@ -40,13 +40,15 @@ static oct_status add_subject(survey *s, subject found)
     return OCT_OK;
 }
 
-static oct_status find_weights(void *user, oct_module *module)
+/* Adds the weights of a layer, unless they are another call's. */
+static oct_status add_weights(void *user, oct_module *module)
 {
     const oct_qat_conv *conv = (const oct_qat_conv *)module;
     if (module->type != &oct_qat_conv_type || conv->borrows) return OCT_OK;
     return add_subject(user, (subject){.conv = conv});
 }
 
+/* Runs samples [first, first + n); a model that returns class numbers gives rows with a 1 at their class. */
 static oct_status run_batch(survey *s, int64_t first, int64_t n, float *output)
 {
     const oct_sensitivity_data *d = s->data;
@@ -73,8 +75,8 @@ static oct_status run_all(survey *s, float *output)
     return OCT_OK;
 }
 
-/* The cross-entropy of one sample. */
-static double loss_of(const float *logits, int64_t n, int32_t label)
+/* The cross-entropy of one sample, its largest logit taken out so that no exponential overflows. */
+static double cross_entropy(const float *logits, int64_t n, int32_t label)
 {
     double largest = (double)logits[0], sum = 0;
     for (int64_t i = 1; i < n; i++)
@@ -84,6 +86,7 @@ static double loss_of(const float *logits, int64_t n, int32_t label)
     return log(sum) + largest - (double)logits[label];
 }
 
+/* How far the outputs with one quantizer are from the float model's. */
 static measure compare_outputs(const survey *s)
 {
     const oct_sensitivity_data *d = s->data;
@@ -93,7 +96,8 @@ static measure compare_outputs(const survey *s)
         const float *a = s->exact + i * d->outputs, *b = s->output + i * d->outputs;
         oct_error_add(&sums, a, b, d->outputs);
         if (!d->labels) continue;
-        loss += loss_of(b, d->outputs, d->labels[i]) - loss_of(a, d->outputs, d->labels[i]);
+        loss +=
+            cross_entropy(b, d->outputs, d->labels[i]) - cross_entropy(a, d->outputs, d->labels[i]);
     }
     return (measure){.sqnr = oct_error_sqnr(&sums),
                      .cosine = oct_error_cosine(&sums),
@@ -126,11 +130,13 @@ static oct_status run_with_weights(survey *s, const oct_qat_conv *conv)
     return status;
 }
 
+/* The module whose quantizer is measured. */
 static const oct_module *owner_of(const subject *one)
 {
     return one->fq ? one->fq->base.parent : &one->conv->q.base;
 }
 
+/* Measures one quantizer: it alone is on. */
 static oct_status measure_one(survey *s, const subject *one, measure *result)
 {
     char path[256];
@@ -149,6 +155,7 @@ static oct_status measure_one(survey *s, const subject *one, measure *result)
     return OCT_OK;
 }
 
+/* Measures every size-th quantizer from this rank's on. */
 static oct_status measure_share(survey *s, const oct_collective *group, measure *measures)
 {
     const oct_sensitivity_data *d = s->data;
@@ -189,6 +196,7 @@ static oct_status make_table(const survey *s, const measure *measures, oct_sensi
     return OCT_OK;
 }
 
+/* Finds what is to be measured, and allocates what a forward needs. All quantizers are off then. */
 static oct_status begin_survey(survey *s)
 {
     const oct_sensitivity_data *d = s->data;
@@ -207,7 +215,7 @@ static oct_status begin_survey(survey *s)
     OCT_CHECK(
         s->count > 0, OCT_PREPARE,
         "no quantizer has seen a range; calibrate first, or take a checkpoint of a later phase");
-    OCT_TRY(oct_module_walk(s->root, find_weights, s));
+    OCT_TRY(oct_module_walk(s->root, add_weights, s));
     OCT_TRY(oct_context_create(&s->cx, &oct_collective_one));
     for (int i = 0; i < d->example.count; i++) {
         oct_shape sample = d->example.shape[i];

@@ -22,20 +22,20 @@
 
 enum { FIELDS_MAX = 64, NAME_BYTES = 64, DTYPES = OCT_S64 + 1 };
 
-/* The fields of the struct at `of`. */
+/* The fields of a struct, and those of all structs that a line holds. */
 typedef struct group {
-    void *of;
+    void *owner; /* the struct */
     const oct_field *fields;
     int count;
 } group;
 typedef struct groups {
-    group of[3];
+    group item[3];
     int count;
 } groups;
 
 /* A float fallback in the line of its step, and a line "array", whose name has a block of its own in a program. */
 typedef struct fallback_line {
-    oct_fallback of;
+    oct_fallback fallback;
     int num_dims;
 } fallback_line;
 typedef struct array_line {
@@ -80,9 +80,9 @@ static const oct_field step_fields[] = {
     TEXT(oct_step, name, "name"),
 };
 static const oct_field fallback_fields[] = {
-    TEXT(fallback_line, of.type, "type"),
-    LIST(fallback_line, of.dims, num_dims, "dims", OCT_STEP_INPUTS),
-    LIST(fallback_line, of.args.value, of.args.count, "args", OCT_MAX_ARGS),
+    TEXT(fallback_line, fallback.type, "type"),
+    LIST(fallback_line, fallback.dims, num_dims, "dims", OCT_STEP_INPUTS),
+    LIST(fallback_line, fallback.args.value, fallback.args.count, "args", OCT_MAX_ARGS),
 };
 static const oct_field array_fields[] = {
     LIST(array_line, shape.dim, shape.ndim, "shape", OCT_MAX_DIMS),
@@ -106,8 +106,8 @@ static groups groups_of_step(oct_step *step, fallback_line *fallback)
     const oct_step_type *type = oct_step_type_of(step->kind);
     groups g = {{{step, type->fields, type->num_fields}}, 1};
     if (step->kind == OCT_STEP_FLOAT)
-        g.of[g.count++] = (group){fallback, fallback_fields, OCT_COUNT(fallback_fields)};
-    g.of[g.count++] = (group){step, step_fields, OCT_COUNT(step_fields)};
+        g.item[g.count++] = (group){fallback, fallback_fields, OCT_COUNT(fallback_fields)};
+    g.item[g.count++] = (group){step, step_fields, OCT_COUNT(step_fields)};
     return g;
 }
 
@@ -168,31 +168,33 @@ static size_t list_item(oct_field_type type)
                                                                       : 0;
 }
 
-static oct_status add_field(oct_text *text, const oct_field *field, const char *of)
+static oct_status add_field(oct_text *text, const oct_field *field, const char *owner)
 {
-    const char *at = of + field->offset;
+    const char *at = owner + field->offset;
     const size_t item = list_item(field->type);
     OCT_TRY(oct_text_add(text, " %s=", field->name));
     if (!item) return add_number(text, "", field->type, at);
-    const int count = *(const int *)(const void *)(of + field->count);
+    const int count = *(const int *)(const void *)(owner + field->count);
     for (int i = 0; i < count; i++)
         OCT_TRY(add_number(text, i ? "," : "", field->type, at + (size_t)i * item));
     return OCT_OK;
 }
 
+/* Writes a line: its record, its type and all fields. */
 static oct_status add_line(oct_text *text, const char *record, const char *type, groups g)
 {
     OCT_TRY(oct_text_add(text, "%s %s", record, type));
     for (int i = 0; i < g.count; i++)
-        for (int k = 0; k < g.of[i].count; k++)
-            OCT_TRY(add_field(text, &g.of[i].fields[k], g.of[i].of));
+        for (int k = 0; k < g.item[i].count; k++)
+            OCT_TRY(add_field(text, &g.item[i].fields[k], g.item[i].owner));
     return oct_text_add(text, "\n");
 }
 
+/* Writes the line of a step, and those of a float fallback's arrays. */
 static oct_status add_step(oct_text *text, oct_step step)
 {
     fallback_line fallback = {.num_dims = step.num_inputs};
-    if (step.kind == OCT_STEP_FLOAT) fallback.of = *step.fallback;
+    if (step.kind == OCT_STEP_FLOAT) fallback.fallback = *step.fallback;
     OCT_TRY(add_line(text, "step", kind_name((int)step.kind), groups_of_step(&step, &fallback)));
     for (int64_t i = 0; step.kind == OCT_STEP_FLOAT && i < step.fallback->num_arrays; i++) {
         const oct_fallback_array *array = &step.fallback->arrays[i];
@@ -266,9 +268,9 @@ static bool read_number(const oct_field *field, const char *word, void *at)
     return memcpy(at, &(int32_t){(int32_t)whole}, sizeof(int32_t));
 }
 
-static oct_status read_field(const oct_field *field, char *of, char *word)
+static oct_status read_field(const oct_field *field, char *owner, char *word)
 {
-    char *at = of + field->offset;
+    char *at = owner + field->offset;
     const size_t item = list_item(field->type);
     int count = 0;
     if (field->type == OCT_FIELD_TEXT) {
@@ -289,19 +291,19 @@ static oct_status read_field(const oct_field *field, char *of, char *word)
         OCT_CHECK(read_number(field, number, at + (size_t)count * item), OCT_DATA,
                   "its %s have the number %s", field->name, oct_show(number, strlen(number)).text);
     }
-    memcpy(of + field->count, &count, sizeof count);
+    memcpy(owner + field->count, &count, sizeof count);
     return OCT_OK;
 }
 
 /* The place of a field among all of the groups, or -1. */
-static int find_field(const groups *g, const char *name, const oct_field **field, char **of)
+static int find_field(const groups *g, const char *name, const oct_field **field, char **owner)
 {
     int place = 0;
     for (int i = 0; i < g->count; i++)
-        for (int k = 0; k < g->of[i].count; k++, place++)
-            if (strcmp(g->of[i].fields[k].name, name) == 0) {
-                *field = &g->of[i].fields[k];
-                *of = g->of[i].of;
+        for (int k = 0; k < g->item[i].count; k++, place++)
+            if (strcmp(g->item[i].fields[k].name, name) == 0) {
+                *field = &g->item[i].fields[k];
+                *owner = g->item[i].owner;
                 return place;
             }
     return -1;
@@ -312,24 +314,24 @@ static oct_status read_fields(char *line, groups g)
 {
     bool seen[FIELDS_MAX] = {false};
     const oct_field *field;
-    char *of;
+    char *owner;
     while (line) {
         char *name = line, *equals = strchr(line, '=');
         OCT_CHECK(equals, OCT_DATA, "'%s' is no field", oct_show(line, strlen(line)).text);
         *equals = '\0';
         line = equals + 1;
         char *value = cut(&line, strcmp(name, "name") == 0 ? '\n' : ' ');
-        const int place = find_field(&g, name, &field, &of);
+        const int place = find_field(&g, name, &field, &owner);
         OCT_CHECK(place >= 0 && place < FIELDS_MAX, OCT_DATA, "it has no field '%s'",
                   oct_show(name, strlen(name)).text);
         OCT_CHECK(!seen[place], OCT_DATA, "its %s is there twice", field->name);
         seen[place] = true;
-        OCT_TRY(read_field(field, of, value));
+        OCT_TRY(read_field(field, owner, value));
     }
     int place = 0;
     for (int i = 0; i < g.count; i++)
-        for (int k = 0; k < g.of[i].count; k++)
-            OCT_CHECK(seen[place++], OCT_DATA, "its %s is missing", g.of[i].fields[k].name);
+        for (int k = 0; k < g.item[i].count; k++)
+            OCT_CHECK(seen[place++], OCT_DATA, "its %s is missing", g.item[i].fields[k].name);
     return OCT_OK;
 }
 
@@ -344,6 +346,7 @@ static oct_status read_value(reader *r, const char *type, char *fields)
     return OCT_OK;
 }
 
+/* Reads the line of a step, which may be a float fallback. */
 static oct_status read_step(reader *r, const char *type, char *fields)
 {
     fallback_line fallback = {.num_dims = 0};
@@ -356,13 +359,14 @@ static oct_status read_step(reader *r, const char *type, char *fields)
         OCT_CHECK(fallback.num_dims == step->num_inputs, OCT_DATA, "it has %d inputs and %d dims",
                   step->num_inputs, fallback.num_dims);
         OCT_TRY(oct_alloc(&step->fallback, 1, sizeof *step->fallback));
-        *step->fallback = fallback.of;
+        *step->fallback = fallback.fallback;
     }
     r->arrays = 0;
     r->steps++;
     return OCT_OK;
 }
 
+/* Reads the line of an array of the float fallback before it. */
 static oct_status read_array(reader *r, const char *type, char *fields)
 {
     oct_step *step = r->steps > 0 ? &r->program->steps[r->steps - 1] : NULL;
