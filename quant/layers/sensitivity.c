@@ -107,7 +107,7 @@ static measure compare_outputs(const survey *s)
 /* Runs with a layer's weights replaced by the values that their codes stand for. */
 static oct_status run_with_weights(survey *s, const oct_qat_conv *conv)
 {
-    oct_param *weight = conv->layer->params[0];
+    oct_param *weight = oct_layer_weight(conv->layer);
     const int64_t numel = oct_numel(&weight->value), channels = weight->value.shape.dim[0];
     const int64_t k = numel / channels; /* weights of a channel */
     const size_t bytes = (size_t)numel * sizeof(float);

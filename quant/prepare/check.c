@@ -21,7 +21,7 @@ static void check_layer(oct_prepare_plan *plan, int64_t at)
     if (!layer) return;
     char path[256];
     oct_module_path(layer, path);
-    const oct_tensor *weight = &layer->params[0]->value;
+    const oct_tensor *weight = &oct_layer_weight(layer)->value;
     const int64_t channels = oct_dim(weight, 0), products = oct_numel(weight) / channels;
     if (products > OCT_MAX_PRODUCTS)
         OCT_PROBLEM(plan,

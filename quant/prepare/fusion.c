@@ -94,7 +94,7 @@ oct_status oct_members_agree(oct_module *const *members, int count)
         if (oct_member_of(members[i]->type) != BN || !oct_is_layer(oct_member_of(members[0]->type)))
             continue;
         int64_t channels = ((const oct_batch_norm_module *)members[i])->args.channels;
-        const int64_t made = oct_dim(&members[0]->params[0]->value, 0);
+        const int64_t made = oct_dim(&oct_layer_weight(members[0])->value, 0);
         if (channels != made)
             status =
                 oct_fail_add(OCT_PREPARE,

@@ -257,7 +257,7 @@ static oct_status add_indent(oct_text *text, int depth)
 static oct_status add_weight_line(oct_text *text, const oct_qat_conv *conv, int depth)
 {
     const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)conv->weight_fake_quant;
-    const int64_t channels = oct_dim(&conv->layer->params[0]->value, 0);
+    const int64_t channels = oct_dim(&oct_layer_weight(conv->layer)->value, 0);
     float *scale = NULL, min = INFINITY, max = 0;
     OCT_TRY(oct_alloc(&scale, (size_t)channels, sizeof *scale));
     oct_qat_conv_weight_scales(conv, scale);
