@@ -192,16 +192,6 @@ static int64_t phase_steps(const verdict *v, int phase)
     return v->plan.begin[phase + 1] - v->plan.begin[phase];
 }
 
-static void print_phases(const verdict *v)
-{
-    char count[32];
-    oct_print("phases      %s step%s an epoch\n", oct_text_count(v->plan.steps_per_epoch, count),
-              v->plan.steps_per_epoch == 1 ? "" : "s");
-    for (int p = 0; p < OCT_PHASES; p++)
-        oct_print("  %-18s %9s step%s\n", oct_phase_name((oct_phase)p),
-                  oct_text_count(phase_steps(v, p), count), phase_steps(v, p) == 1 ? "" : "s");
-}
-
 /* Prints the report, indented by two columns. */
 static void print_report(const verdict *v, const char *file)
 {
@@ -297,7 +287,11 @@ static void print_text(const verdict *v, const char *path, const char *report)
         oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least, b),
                   oct_text_count(most, c));
     print_syncs(v);
-    print_phases(v);
+    oct_print("phases      %s step%s an epoch\n", oct_text_count(v->plan.steps_per_epoch, a),
+              v->plan.steps_per_epoch == 1 ? "" : "s");
+    for (int p = 0; p < OCT_PHASES; p++)
+        oct_print("  %-18s %9s step%s\n", oct_phase_name((oct_phase)p),
+                  oct_text_count(phase_steps(v, p), a), phase_steps(v, p) == 1 ? "" : "s");
     print_report(v, report);
     /* The formats, and a line for each that the int8 model will not have. */
     const char *at = v->exports.data ? v->exports.data : "";

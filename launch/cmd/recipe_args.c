@@ -100,32 +100,27 @@ oct_status oct_shipped_hint(const char *path)
                     path, near, near);
 }
 
-/* Opening data of many files takes its time, so the processes that this one starts get what it has found. */
-static oct_status begin_recipe(const char *path, oct_text *text)
-{
-    static const char variable[] = "OCTET_BEGUN_RECIPE"; /* the path, a new line, the recipe */
-    const char *begun = getenv(variable);
-    const size_t length = strlen(path);
-    char *value = NULL;
-    int rank, ranks;
-    if (begun && strncmp(begun, path, length) == 0 && begun[length] == '\n')
-        return oct_text_add(text, "%s", begun + length + 1);
-    OCT_TRY(oct_data_recipe(path, text));
-    if (oct_launched(&rank, &ranks)) return OCT_OK;
-    OCT_TRY(oct_format(&value, "%s\n%s", path, text->data));
-    setenv(variable, value, 1);
-    oct_free(&value);
-    return OCT_OK;
-}
-
 /* Data in place of a recipe begin one; what was chosen is said once, by the process that started the ranks. */
 static oct_status read_begun_recipe(oct_recipe *recipe, const char *path,
                                     const char *const *overrides, size_t count)
 {
+    static const char variable[] = "OCTET_BEGUN_RECIPE"; /* the path, a new line, the recipe */
     static bool said;
+    const char *begun = getenv(variable);
+    const size_t length = strlen(path);
     oct_text text = {0};
-    oct_status status = begin_recipe(path, &text);
-    if (status == OCT_OK) status = oct_recipe_read(recipe, path, text.data, overrides, count);
+    int rank, ranks;
+    /* Opening data of many files takes its time, so the processes that this one starts get what it has found. */
+    const bool found = begun && strncmp(begun, path, length) == 0 && begun[length] == '\n';
+    oct_status status = OCT_OK;
+    if (!found) {
+        OCT_TRY_OUT(oct_text_add(&text, "%s\n", path));
+        OCT_TRY_OUT(oct_data_recipe(path, &text));
+        if (!oct_launched(&rank, &ranks)) setenv(variable, text.data, 1);
+    }
+    status =
+        oct_recipe_read(recipe, path, (found ? begun : text.data) + length + 1, overrides, count);
+out:
     oct_text_free(&text);
     OCT_TRY(status);
     if (!said && !getenv(OCT_RANK_TABLE_VARIABLE))

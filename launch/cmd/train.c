@@ -33,19 +33,6 @@ static void print_metrics(const json_t *result)
     }
 }
 
-static void print_rates(json_t *rates)
-{
-    const char *phase;
-    json_t *rate;
-    json_object_foreach(rates, phase, rate)
-    {
-        char name[64], text[32];
-        snprintf(name, sizeof(name), "%s, images/s", phase);
-        if (json_is_number(rate))
-            oct_print("%-28s %s\n", name, oct_text_count((int64_t)json_number_value(rate), text));
-    }
-}
-
 static const char *count_of(const json_t *result, const char *key, char text[32])
 {
     return oct_text_count(json_integer_value(json_object_get(result, key)), text);
@@ -57,6 +44,8 @@ static void print_table(const json_t *result)
                                                {"int8 model", "model"},
                                                {"sha256 of the int8 model", "model_sha256"}};
     char differ[32], logits[32], images[32];
+    const char *phase;
+    json_t *rate;
     const bool classes = json_is_number(json_object_get(result, "int8_accuracy"));
     for (size_t i = 0; classes && i < OCT_COUNT(models); i++) {
         const json_t *value = json_object_get(result, models[i].accuracy);
@@ -77,7 +66,13 @@ static void print_table(const json_t *result)
               oct_text_size(json_integer_value(json_object_get(result, "float_bytes"))).text,
               "int8 parameters",
               oct_text_size(json_integer_value(json_object_get(result, "int8_bytes"))).text);
-    print_rates(json_object_get(result, "images_per_s"));
+    json_object_foreach(json_object_get(result, "images_per_s"), phase, rate)
+    {
+        char name[64], text[32];
+        snprintf(name, sizeof(name), "%s, images/s", phase);
+        if (json_is_number(rate))
+            oct_print("%-28s %s\n", name, oct_text_count((int64_t)json_number_value(rate), text));
+    }
     for (size_t i = 0; i < OCT_COUNT(last_rows); i++)
         oct_print("%-28s %s\n", last_rows[i][0],
                   json_string_value(json_object_get(result, last_rows[i][1])));
