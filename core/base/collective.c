@@ -155,6 +155,7 @@ static oct_replay *replay_of(const oct_collective *self)
     return (oct_replay *)(uintptr_t)self;
 }
 
+/* Keeps a total after the others. */
 static oct_status keep_total(oct_replay *r, const void *total, size_t bytes)
 {
     OCT_TRY(oct_grow(&r->totals, &r->capacity, r->used + bytes, 1));

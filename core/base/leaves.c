@@ -278,6 +278,7 @@ oct_tile oct_tile_begin(const oct_cut *cut, int t)
     return (oct_tile){.next = thread_begin(cut, t), .last = thread_begin(cut, t + 1)};
 }
 
+/* A tile ends where its leaf ends, or the units of its thread. */
 bool oct_tile_next(const oct_cut *cut, oct_tile *tile)
 {
     if (tile->next >= tile->last) return false;

@@ -168,7 +168,8 @@ static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, in
     *lines = oct_max_i64(end - first, 0);
 }
 
-/* Goes on to the kernel rows after those in c; false at the end. */
+/* Goes on to the kernel rows after those in c; false at the end. Neighbours that see the same lines are multiplied
+ * together, and all of them where each has few rows of the product. */
 static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b, kernel_rows *c)
 {
     int64_t line, lines;
@@ -478,6 +479,7 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
     }
 }
 
+/* Threads share blocks of TRANSPOSED_ROWS rows of a group. */
 void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
                                float *weight)
 {

@@ -78,6 +78,7 @@ typedef struct float_copy {
     int64_t n, x_step, count, next, to_step;
 } float_copy;
 
+/* A whole vector has a size that the compiler knows, so it is copied in registers. */
 OCT_CLONES
 static void copy_floats(float_copy t, const float *x, float *to)
 {

@@ -27,7 +27,7 @@ static void combine_sample(const oct_broadcast *s, binary_loop *loop, int64_t sa
             const int64_t n = oct_min_i64(s->channels - c, BLOCK), at[3] = {sample, p, c};
             const float *row[2];
             for (int i = 0; i < 2; i++) {
-                int64_t step;
+                int64_t step; /* 0: one value stands for all channels, and is spread into a row */
                 row[i] = x[i] + oct_broadcast_at(s, i, at, &step);
                 for (int64_t k = 0; !step && s->channels > 1 && k < n; k++)
                     repeated[k] = *row[i];

@@ -26,8 +26,10 @@ static void activation_backward(oct_context *cx, oct_node *node)
 
 static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *loops)
 {
+    oct_tensor *y;
+    if (oct_call_site(cx, loops->name, OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, loops->name, x)) return NULL;
-    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
@@ -53,8 +55,6 @@ static void relu_mask_grad(int64_t n, const float *y, float *restrict grad)
 
 oct_tensor *oct_relu(oct_context *cx, oct_tensor *x)
 {
-    oct_tensor *y;
-    if (oct_call_site(cx, "relu", OCT_NO_ARGS, &x, 1, &y)) return y;
     static const activation relu = {"relu", relu_values, relu_mask_grad};
     return activate(cx, x, &relu);
 }
@@ -79,8 +79,6 @@ static void relu6_mask_grad(int64_t n, const float *y, float *restrict grad)
 
 oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x)
 {
-    oct_tensor *y;
-    if (oct_call_site(cx, "relu6", OCT_NO_ARGS, &x, 1, &y)) return y;
     static const activation relu6 = {"relu6", relu6_values, relu6_mask_grad};
     return activate(cx, x, &relu6);
 }

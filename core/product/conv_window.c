@@ -154,7 +154,7 @@ static void list_runs(builder *b, reach y, reach x, oct_conv_window_class *c)
     b->num_runs += c->runs;
 }
 
-/* Lists the rows of a block's lines [first, end) with reaches number y and x. */
+/* Lists the rows of a block, lines [first, end): the positions that see the taps of reaches number y and x. */
 static void list_rows(builder *b, int64_t first, int64_t end, int64_t y, int64_t x)
 {
     const oct_conv_window *w = b->w;
