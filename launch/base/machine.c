@@ -40,9 +40,9 @@ static int64_t lesser_limit(int64_t a, int64_t b)
     return a < 0 ? b : b < 0 ? a : oct_min_i64(a, b);
 }
 
-/* Says what a control group leaves: pages of files that it holds can be taken from it. */
-static int64_t left_in_group(const char *limit, const char *usage, const char *stat,
-                             const char *cache)
+/* Bytes that a control group may still take: limit - usage + its pages of files, which can be dropped; -1: no limit. */
+static int64_t bytes_left_in_group(const char *limit, const char *usage, const char *stat,
+                                   const char *cache)
 {
     const int64_t most = read_number(limit, NULL), used = read_number(usage, NULL);
     const int64_t files = read_number(stat, cache);
@@ -50,7 +50,8 @@ static int64_t left_in_group(const char *limit, const char *usage, const char *s
     return oct_max_i64(0, most - used + oct_max_i64(0, files));
 }
 
-static int64_t left_of_limit(int resource, const char *used)
+/* Returns what is left of a limit of this process; used: the line of /proc/self/status with what it takes of it. */
+static int64_t bytes_left_of_limit(int resource, const char *used)
 {
     struct rlimit limit;
     const int64_t kilobytes = read_number("/proc/self/status", used);
@@ -64,14 +65,14 @@ int64_t oct_machine_memory(void)
 {
     int64_t left = read_number("/proc/meminfo", "MemAvailable:");
     if (left >= 0) left *= 1024;
-    left = lesser_limit(left,
-                        left_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
-                                      "/sys/fs/cgroup/memory.stat", "file "));
-    left = lesser_limit(left, left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                                            "/sys/fs/cgroup/memory/memory.stat", "cache "));
-    left = lesser_limit(left, left_of_limit(RLIMIT_AS, "VmSize:"));
-    return lesser_limit(left, left_of_limit(RLIMIT_DATA, "VmData:"));
+    left = lesser_limit(left, bytes_left_in_group("/sys/fs/cgroup/memory.max",
+                                                  "/sys/fs/cgroup/memory.current",
+                                                  "/sys/fs/cgroup/memory.stat", "file "));
+    left = lesser_limit(left, bytes_left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                                                  "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+                                                  "/sys/fs/cgroup/memory/memory.stat", "cache "));
+    left = lesser_limit(left, bytes_left_of_limit(RLIMIT_AS, "VmSize:"));
+    return lesser_limit(left, bytes_left_of_limit(RLIMIT_DATA, "VmData:"));
 }
 
 /* Asks the nearest folder above that exists. */
@@ -88,7 +89,7 @@ int64_t oct_machine_disk(const char *folder)
         else
             slash[slash == path] = '\0';
     }
-    return fs.f_blocks == 0 ? -1 : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize; /* as /proc */
+    return fs.f_blocks == 0 ? -1 : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize; /* 0 in /proc */
 }
 
 /* The cores that this process was started on. The OpenMP runtime may have bound it to one place of those that it found. */
@@ -106,7 +107,7 @@ static cpu_set_t cores_at_start(void)
     return cores;
 }
 
-/* The least of the quotas of a control group and those above it, in cores; infinite where there is none. */
+/* Returns the least CPU quota, in cores, of control group base/path and those above it; infinite: none. Cuts path. */
 static double quota_above(const char *base, char *path)
 {
     char file[2 * LONGEST_PATH];
@@ -137,12 +138,12 @@ int64_t oct_machine_cores(void)
     double cores = fmax(CPU_COUNT(&set), 1);
     FILE *groups = fopen("/proc/self/cgroup", "r");
     while (groups && fgets(line, sizeof line, groups)) { /* "4:cpu,cpuacct:/path", "0::/path" */
-        char *of = strchr(line, ':'), *path = of ? strchr(of + 1, ':') : NULL;
+        char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
         if (!path) continue;
         *path++ = '\0';
         path[strcspn(path, "\n")] = '\0';
-        if (!of[1]) cores = fmin(cores, quota_above("/sys/fs/cgroup", path));
-        if (strstr(of, "cpu")) cores = fmin(cores, quota_above("/sys/fs/cgroup/cpu", path));
+        if (!names[1]) cores = fmin(cores, quota_above("/sys/fs/cgroup", path)); /* version 2 */
+        if (strstr(names, "cpu")) cores = fmin(cores, quota_above("/sys/fs/cgroup/cpu", path));
     }
     if (groups) fclose(groups);
     return (int64_t)ceil(cores);

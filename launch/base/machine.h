@@ -9,7 +9,7 @@ int64_t oct_machine_memory(void);
 /* Returns the bytes that this user may still write below `folder`, or below the nearest folder above it
  * that exists. -1: not known. */
 int64_t oct_machine_disk(const char *folder);
-/* Counts the cores that this process was started on, or of how many its control groups give it the time; at least 1. */
+/* Returns how many cores this process was started on, or fewer where control groups limit its CPU time; at least 1. */
 int64_t oct_machine_cores(void);
 /* OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY have the OpenMP runtime bind this process before main, and would bind
  * all ranks of a host to the same cores: they are taken away, and the cores are those that it was started on. */
@@ -24,8 +24,8 @@ typedef struct oct_memory_meter {
 
 /* Starts a measurement; resets the allocator's peak. */
 oct_memory_meter oct_memory_meter_begin(void);
-/* Forgets the peaks so far, but not the start: for what is measured alone but keeps memory of what came
- * before. Where the system cannot forget, the resident peak stays. */
+/* Sets the peaks back to what is in use now; the start of the meter stays. For a part that is measured alone but keeps
+ * memory of what came before. Where the system cannot do so, the resident peak stays. */
 void oct_memory_reset_peak(void);
 
 /* This process's resident bytes now, and at most since the last oct_memory_reset_peak. 0: not known. */
@@ -36,4 +36,5 @@ int64_t oct_memory_virtual(void); /* address space that is in use */
 typedef struct oct_memory_growth {
     int64_t allocated, resident, larger; /* bytes above the start */
 } oct_memory_growth;
+/* Returns how far memory was above the start of the meter, at its peak. */
 oct_memory_growth oct_memory_meter_read(const oct_memory_meter *memory_meter);

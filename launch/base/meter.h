@@ -14,7 +14,7 @@ typedef struct oct_meter {
 /* Sets what --progress asks for: bar, lines, none; NULL: a bar on a terminal. */
 void oct_meter_choose(const char *choice);
 void oct_meter_begin(oct_meter *meter, const char *work, const char *unit, int64_t total);
-/* Shows how many are done by now. */
+/* Shows the line of progress, `done` of the total; calls that come too soon after the last line do nothing. */
 void oct_meter_show(oct_meter *meter, int64_t done);
 /* Takes the bar away, before results are printed. */
 void oct_meter_end(const oct_meter *meter);
@@ -23,14 +23,15 @@ void oct_meter_end(const oct_meter *meter);
  * log. share: what is done, from 0 to 1. */
 void oct_meter_line(bool drawn, double share, double seconds_left, const char *text);
 
-/* Whether a person watches: true for a terminal at stderr. Under mpirun a rank's own streams lie, so
- * its parent's stderr is asked, when the parent is on this host. */
+/* Whether a person watches: true for a terminal at stderr. Under mpirun a rank's own streams do not show that, so
+ * its parent's stderr is looked at, when the parent is on this host. */
 bool oct_progress_terminal(void);
 /* Whether progress is a bar by this choice. */
 bool oct_progress_bar(const char *choice);
 /* The seconds between two looks at it: those that lines have, or fewer. */
 double oct_progress_every(const char *choice, double lines_s);
 
-/* 1234567 -> "1,234,567"; 75 -> "1:15", 3675 -> "1:01:15". Return text. */
+/* 1234567 -> "1,234,567". Returns text. */
 const char *oct_text_count(int64_t value, char text[32]);
+/* 75 seconds -> "1:15", 3675 -> "1:01:15". Returns text. */
 const char *oct_text_time(double seconds, char text[32]);

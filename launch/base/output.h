@@ -5,9 +5,10 @@
 
 #include "core/base/text.h"
 
+/* Prints to stdout, control characters replaced; a write that fails is kept for oct_print_flush. */
 void oct_print(const char *format, ...) OCT_PRINTF(1, 2);
-/* Prints one JSON document and a newline, and takes the document over. NULL: there was no memory for it. */
 struct json_t;
+/* Prints one JSON document and a newline, and frees the document. NULL: there was no memory for it. */
 void oct_print_json(struct json_t *document);
 /* A number as JSON, which has no infinity and no NaN: null in their place (new reference). */
 struct json_t *oct_json_number(double value);
@@ -16,7 +17,7 @@ oct_status oct_json_text(oct_text *text, const struct json_t *document, size_t f
 /* Writes out what is buffered: OCT_RESOURCE when it, or anything before, could not be written. main calls it after the
  * command. */
 oct_status oct_print_flush(void) OCT_NODISCARD;
-/* Judges the errno of a write to stdout that was made elsewhere. */
+/* Fails with the errno of a write to stdout that failed elsewhere; a reader that closed its pipe is no failure. */
 oct_status oct_print_failed(int error) OCT_NODISCARD;
 
 /* Prints the thread's record, each problem once:

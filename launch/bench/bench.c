@@ -20,7 +20,8 @@
 void oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...)
 {
     if (bench->figures) {
-        if (json_array_append_new(bench->figures, figure) != 0) oct_print_json(NULL);
+        if (json_array_append_new(bench->figures, figure) != 0)
+            oct_print_json(NULL); /* which reports the lack of memory */
         return;
     }
     json_decref(figure);
@@ -107,7 +108,7 @@ oct_timing oct_timings_median(oct_timings *timings)
     double seconds = oct_median(timings->seconds, timings->count);
     return (oct_timing){
         .seconds = seconds,
-        .least = timings->seconds[0],
+        .least = timings->seconds[0], /* sorted by oct_median */
         .cpu = oct_median(timings->cpu, timings->count),
     };
 }
@@ -149,13 +150,14 @@ static oct_status make_data(const oct_bench *bench, oct_dataset *data)
     return OCT_OK;
 }
 
+/* Writes the recipe of a run whose data set is one batch, so an epoch is a step. */
 static oct_status write_recipe(const oct_bench *bench, int64_t float_steps, int64_t qat_steps,
                                oct_text *text)
 {
     static const char *const halves[] = {"[0.5]", "[0.5, 0.5]", "[0.5, 0.5, 0.5]",
                                          "[0.5, 0.5, 0.5, 0.5]"};
     const char *half = halves[bench->c - 1];
-    const bool moved = bench->h == 32 && bench->w == 32 && bench->c == 3;
+    const bool augments = bench->h == 32 && bench->w == 32 && bench->c == 3;
     return oct_text_add(text,
                         "schema: 1\nmodel:\n  name: %s\nnumerics: %s\nthreads: %" PRId64
                         "%s\n  mean: %s\n  std: %s\n  crop_padding: %d\n  flip: %s\n"
@@ -167,7 +169,7 @@ static oct_status write_recipe(const oct_bench *bench, int64_t float_steps, int6
                         bench->model, oct_numerics_name(bench->numerics), bench->threads,
                         gives_pixels(bench) ? "\nmetrics: [miou]\ndata:\n  goal: map\n  classes: 10"
                                             : "\ndata:",
-                        half, half, moved ? 4 : 0, moved ? "true" : "false", bench->batch,
+                        half, half, augments ? 4 : 0, augments ? "true" : "false", bench->batch,
                         oct_min_i64(bench->leaf, bench->batch),
                         bench->norm_group ? bench->norm_group : "batch", float_steps, qat_steps);
 }

@@ -66,7 +66,8 @@ void oct_timing_end(oct_timings *timings);
 typedef struct oct_timing {
     double seconds, least, cpu; /* medians, and the least of the seconds */
 } oct_timing;
-oct_timing oct_timings_median(oct_timings *timings); /* of at least one; sorts them */
+/* Returns the medians of at least one repetition, and the least of its seconds; sorts them. */
+oct_timing oct_timings_median(oct_timings *timings);
 
 /* Repeats the call until that much of the processor's time has passed; the seconds of one. */
 double oct_time_call(void (*call)(void *user), void *user, double at_least);
@@ -83,6 +84,7 @@ typedef struct oct_peak {
     double gops[OCT_ROOFS];
 } oct_peak;
 
+/* Measures the peak of each kind of product with the best kernels for the instruction sets `have`. */
 oct_status oct_peak_measure(oct_isa_set have, oct_peak *peak) OCT_NODISCARD;
 
 /* A short run of a model on random images. */

@@ -71,7 +71,7 @@ static void print_figure(oct_bench *bench, const batch_figure *t, oct_timings *t
 
 enum { STEPS = 10 };
 
-/* Takes the peak so far as one of `phase`; and starts a new measurement. */
+/* Keeps the peak of memory since the last call, which was in `phase`, if it is the largest so far; then resets it. */
 static void note_peak(batch_figure *t, const oct_memory_meter *memory_meter, const char *phase)
 {
     const oct_memory_growth peak = oct_memory_meter_read(memory_meter);
@@ -103,6 +103,7 @@ static oct_status time_steps(const oct_bench *bench, oct_trainer *trainer, oct_t
     return OCT_OK;
 }
 
+/* Times steps of training, and compares their operations a second with the peak of the processor. */
 static oct_status bench_step(oct_bench *bench)
 {
     oct_bench_run run = {0};
@@ -128,7 +129,7 @@ static oct_status bench_step(oct_bench *bench)
     OCT_TRY_OUT(oct_bench_run_convert(&run, &program));
     const oct_multiply_adds work = oct_program_multiply_adds(&program);
     const double each = 2.0 * (double)bench->batch;
-    /* The peak has forward and backward each at the rate of its numbers. */
+    /* At the peak, forward and backward each take the time that the rate of their number type allows. */
     const double forward = each * (double)work.forward,
                  backward = each * (double)(work.grad_weight + work.grad_input);
     const bool bf16 = bench->qat && bench->numerics == OCT_NUMERICS_BF16;
@@ -155,7 +156,7 @@ static const double LEAST_SECONDS = 0.5; /* all runs together, unless their numb
 
 typedef struct inference {
     oct_model file; /* empty where the zoo's model is made */
-    oct_program made;
+    oct_program built_in;
     const oct_program *program;
     oct_runtime *runtime;
     float *x, *y;
@@ -176,6 +177,7 @@ static oct_status allocate_inference(inference *f, const oct_bench *bench)
     return OCT_OK;
 }
 
+/* Times forwards of a batch, whose inputs are one after another in x: as many as were asked for, or enough. */
 static oct_status time_runs(inference *f, const oct_bench *bench)
 {
     const float *input[OCT_PROGRAM_INPUTS] = {f->x};
@@ -195,6 +197,7 @@ static oct_status time_runs(inference *f, const oct_bench *bench)
     return OCT_OK;
 }
 
+/* Times an int8 model: of a file, or a built-in one that is trained for one step and converted. */
 static oct_status bench_infer(oct_bench *bench)
 {
     const oct_memory_meter memory_meter = oct_memory_meter_begin();
@@ -204,7 +207,7 @@ static oct_status bench_infer(oct_bench *bench)
     OCT_CHECK(!bench->file != !bench->model, OCT_USAGE,
               "command line: name an int8 model (octet bench infer MODEL) or a built-in one "
               "(--model NAME)");
-    f.program = bench->file ? &f.file.program : &f.made;
+    f.program = bench->file ? &f.file.program : &f.built_in;
     if (bench->file) {
         OCT_TRY_OUT(oct_file_need_model(bench->file));
         OCT_TRY_OUT(oct_model_load(&f.file, bench->file));
@@ -215,7 +218,7 @@ static oct_status bench_infer(oct_bench *bench)
         oct_bench_run run;
         small.batch = 8;
         OCT_TRY_OUT(oct_bench_run_begin(&run, &small, 0, 1));
-        status = oct_bench_run_convert(&run, &f.made);
+        status = oct_bench_run_convert(&run, &f.built_in);
         oct_bench_run_end(&run);
         OCT_TRY_OUT(status);
     }
@@ -237,7 +240,7 @@ static oct_status bench_infer(oct_bench *bench)
 out:
     oct_runtime_destroy(&f.runtime);
     oct_model_free(&f.file);
-    oct_program_free(&f.made);
+    oct_program_free(&f.built_in);
     oct_free(&f.x);
     oct_free(&f.y);
     oct_timings_free(&f.timings);
@@ -271,13 +274,14 @@ static oct_status allocate_sums(sums *s, const oct_collective *group, bool nativ
     return group->agree(group, status);
 }
 
+/* Times sums of n floats over all ranks, beside a copy of the total and, if asked, the sum of the MPI library. */
 static oct_status time_sums(sums *s, const oct_session *session)
 {
     const oct_collective *group = session->group;
-    s->copy = 1e9;
+    s->copy = 1e9; /* the least of the seconds below */
     for (int64_t i = 0; i < s->repetitions; i++) {
         int64_t barrier = 0;
-        bool lent;
+        bool lent; /* others read the total too: it is only copied here */
         OCT_TRY(group->max_i64(group, &barrier, 1));
         double begin = oct_seconds();
         OCT_TRY(group->sum_begin(group, &s->leaves, s->rows, s->n, s->n));
@@ -336,6 +340,7 @@ out:
 
 static oct_status bench_reduce(oct_bench *bench)
 {
+    /* The last size is that of the gradients of a ResNet-18. */
     static const int64_t sizes[] = {1000, 10000, 100000, 1000000, 4000000, 11170000};
     for (size_t i = 0; i < OCT_COUNT(sizes); i++)
         OCT_TRY(bench_size(bench, sizes[i]));

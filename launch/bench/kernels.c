@@ -69,6 +69,7 @@ static int64_t count_outputs(const layer_product *p)
 
 enum { CODES, WEIGHTS, PACKED, RESULT, SCRATCH, TABLES };
 
+/* Plans the int8 convolution of a layer and fills its operands with random codes; weights are from -127 to 127. */
 static oct_status make_integers(layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
@@ -115,7 +116,7 @@ static oct_numerics numerics_of(const layer_product *p)
     return p->kind->roof == OCT_ROOF_BF16 ? OCT_NUMERICS_BF16 : OCT_NUMERICS_F32;
 }
 
-/* Plans the product and allocates tables, result and scratch; one of the kinds has sizes. */
+/* Plans one product of a float convolution and allocates its buffers; only the planned one needs any bytes. */
 static oct_status make_plan(layer_product *p, unsigned product, int64_t results)
 {
     const oct_conv_config config = {.shape = p->shape,
@@ -137,7 +138,7 @@ static oct_status make_plan(layer_product *p, unsigned product, int64_t results)
     return OCT_OK;
 }
 
-static oct_conv_pass pass_of(const layer_product *p)
+static oct_conv_pass operands_of_call(const layer_product *p)
 {
     return (oct_conv_pass){.samples = p->samples,
                            .x = p->operand[VALUES],
@@ -157,10 +158,11 @@ static oct_status make_forward(layer_product *p)
 
 static void multiply_forward(layer_product *p)
 {
-    const oct_conv_pass pass = pass_of(p);
+    const oct_conv_pass pass = operands_of_call(p);
     oct_conv_forward(&p->plan, &pass, p->operand[SCRATCH]);
 }
 
+/* Makes a random gradient of the output, in the format of rows that both backward products read. */
 static oct_status random_gradient(layer_product *p, void *block)
 {
     const oct_conv_shape *s = &p->shape;
@@ -185,11 +187,11 @@ static oct_status make_grad_input(layer_product *p)
 
 static void multiply_grad_input(layer_product *p)
 {
-    const oct_conv_pass pass = pass_of(p);
+    const oct_conv_pass pass = operands_of_call(p);
     oct_conv_backward_data(&p->plan, &pass, p->operand[SCRATCH]);
 }
 
-/* The input takes the weights' operand: codes where QAT has them, floats in float training. */
+/* Makes gradient and input; the input, codes in QAT and floats in float training, is in the place of the weights. */
 static oct_status make_grad_weight(layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
@@ -299,7 +301,7 @@ typedef struct bench_set {
     const char *isa;
     const oct_kernel *integers;
     const oct_float_kernel *floats;
-    bool own_integers, own_floats; /* not those of a lesser set */
+    bool has_integers, has_floats; /* not those of a lesser set */
     bool last;     /* the best set of this machine: what knows no sets is timed beside it, once */
     bool openblas; /* it is the last one, and OpenBLAS is installed */
     oct_peak peak;
@@ -308,9 +310,9 @@ typedef struct bench_set {
 /* Depthwise products of floats are the same for all sets and numerics; OpenBLAS has none. */
 static bool has_product(const bench_set *set, const product_kind *kind, bool depthwise)
 {
-    if (kind->roof == OCT_ROOF_INT8) return set->own_integers;
+    if (kind->roof == OCT_ROOF_INT8) return set->has_integers;
     if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->openblas;
-    return kind->openblas ? set->openblas : set->own_floats;
+    return kind->openblas ? set->openblas : set->has_floats;
 }
 
 static oct_status bench_layer(oct_bench *bench, const bench_set *set, const product_kind *kind,
@@ -334,6 +336,7 @@ out:
     return status;
 }
 
+/* Times each product on each layer with the kernels for one instruction set (and those below it). */
 static oct_status bench_instruction_set(oct_bench *bench, oct_isa isa)
 {
     const oct_isa_set have = oct_cpu_isa() & ((2U << isa) - 1);
@@ -348,18 +351,18 @@ static oct_status bench_instruction_set(oct_bench *bench, oct_isa isa)
         oct_log(OCT_LOG_WARN, "%s; its lines are left out", oct_fail_text(0));
         oct_fail_clear();
     }
-    set.own_integers = set.integers->isa == isa;
-    set.own_floats = set.floats->isa == isa;
+    set.has_integers = set.integers->isa == isa;
+    set.has_floats = set.floats->isa == isa;
     OCT_TRY(oct_peak_measure(have, &set.peak));
     for (int depthwise = 0; depthwise < 2; depthwise++)
         for (size_t i = 0; i < OCT_COUNT(kinds); i++)
             for (size_t layer = 0; layer < OCT_COUNT(layers); layer++)
                 if (has_product(&set, &kinds[i], depthwise)) {
                     const int64_t c = layers[layer].channels, side = layers[layer].side;
-                    const oct_conv_geometry three =
+                    const oct_conv_geometry geometry =
                         oct_conv_geometry_of(3, 3, 1, 1, depthwise ? (int)c : 1);
                     OCT_TRY(bench_layer(bench, &set, &kinds[i],
-                                        oct_conv_shape_of(side, side, c, c, three)));
+                                        oct_conv_shape_of(side, side, c, c, geometry)));
                 }
     return OCT_OK;
 }

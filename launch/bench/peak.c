@@ -24,6 +24,7 @@ typedef struct block {
     int64_t products_a_word;
 } block;
 
+/* Allocates a product of ROWS x n that stays in the first-level cache: all its runs read the same words and panels. */
 static oct_status make_block(block *b, oct_product_fn *product, int col_tile, int tile_bytes,
                              int products_a_word)
 {
@@ -78,7 +79,7 @@ static double best_gops(block *b)
 
 static oct_status measure_int8(const oct_kernel *k, double *gops)
 {
-    enum { TILE_MAX = 64 }; /* codes of a tile before it is packed */
+    enum { TILE_MAX = 64 }; /* codes of a tile before it is packed; weights are from -127 to 127 */
     block b = {0};
     int8_t tile[TILE_MAX];
     oct_status status = OCT_OK;

@@ -89,27 +89,27 @@ static oct_status add_class(const oct_answer *a, json_t *object)
 
 /* A model that returns class numbers says nothing of how sure it is. */
 
-static oct_status print_numbers(const oct_answer *a)
+static oct_status print_class_numbers(const oct_answer *a)
 {
-    const int32_t *number = a->y;
+    const int32_t *predicted = a->y;
     const bool named = a->names && outputs_of(a) == 1;
-    oct_print("%s", named ? oct_class_name(a->names, number[0]).text : "class");
+    oct_print("%s", named ? oct_class_name(a->names, predicted[0]).text : "class");
     for (int64_t k = 0; !named && k < outputs_of(a); k++)
-        oct_print(" %d", (int)number[k]);
+        oct_print(" %d", (int)predicted[k]);
     return OCT_OK;
 }
 
-static oct_status add_numbers(const oct_answer *a, json_t *object)
+static oct_status add_class_numbers(const oct_answer *a, json_t *object)
 {
-    const int32_t *number = a->y;
+    const int32_t *predicted = a->y;
     if (outputs_of(a) == 1) {
-        json_object_set_new(object, "class", json_integer(number[0]));
-        set_name(object, a->names, number[0]);
+        json_object_set_new(object, "class", json_integer(predicted[0]));
+        set_name(object, a->names, predicted[0]);
         return OCT_OK;
     }
     json_t *all = json_array();
     for (int64_t k = 0; k < outputs_of(a); k++)
-        json_array_append_new(all, json_integer(number[k]));
+        json_array_append_new(all, json_integer(predicted[k]));
     json_object_set_new(object, "classes", all);
     return OCT_OK;
 }
@@ -227,7 +227,7 @@ static int by_pixels(const void *a, const void *b)
     return x->pixels == y->pixels ? by_class(a, b) : x->pixels < y->pixels ? 1 : -1;
 }
 
-/* Finds the classes that are there, the largest share first. */
+/* Counts the pixels of each class that occurs, the largest share first. */
 static oct_status find_shares(const oct_answer *a, share **shares, size_t *count)
 {
     const size_t pixels = (size_t)pixels_of(a);
@@ -256,7 +256,7 @@ static double share_of(const oct_answer *a, const share *s)
     return (double)s->pixels / (double)pixels_of(a);
 }
 
-static oct_status print_map(const oct_answer *a)
+static oct_status print_pixel_shares(const oct_answer *a)
 {
     share *shares;
     size_t count;
@@ -271,7 +271,7 @@ out:
     return status;
 }
 
-static oct_status add_map(const oct_answer *a, json_t *object)
+static oct_status add_pixel_shares(const oct_answer *a, json_t *object)
 {
     share *shares;
     size_t count;
@@ -307,7 +307,7 @@ out:
 
 /* A model of its own input: the error is large where the input is unlike the training data. */
 
-static double error_of(const oct_answer *a)
+static double squared_error_of(const oct_answer *a)
 {
     const float *y = a->y;
     double sum = 0;
@@ -320,22 +320,22 @@ static double error_of(const oct_answer *a)
 
 static oct_status print_error(const oct_answer *a)
 {
-    oct_print("mean squared error %.6g", error_of(a));
+    oct_print("mean squared error %.6g", squared_error_of(a));
     return OCT_OK;
 }
 
 static oct_status add_error(const oct_answer *a, json_t *object)
 {
-    json_object_set_new(object, "mean_squared_error", oct_json_number(error_of(a)));
+    json_object_set_new(object, "mean_squared_error", oct_json_number(squared_error_of(a)));
     return OCT_OK;
 }
 
 static const oct_answer_kind answer_class = {print_class, add_class, NULL};
-static const oct_answer_kind answer_numbers = {print_numbers, add_numbers, NULL};
+static const oct_answer_kind answer_numbers = {print_class_numbers, add_class_numbers, NULL};
 static const oct_answer_kind answer_labels = {print_labels, add_labels, NULL};
 static const oct_answer_kind answer_quantities = {print_quantities, add_quantities, NULL};
 static const oct_answer_kind answer_error = {print_error, add_error, NULL};
-static const oct_answer_kind answer_map = {print_map, add_map, draw_map};
+static const oct_answer_kind answer_map = {print_pixel_shares, add_pixel_shares, draw_map};
 
 const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_value *in,
                                           const oct_value *out)
@@ -346,7 +346,7 @@ const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_va
     if (numbers) return &answer_numbers;
     if (recipe->data_goal == OCT_GOAL_CLASS) return &answer_class;
     if (recipe->data_goal == OCT_GOAL_VALUES || recipe->data_goal == OCT_GOAL_NONE) {
-        /* A loss that no plug-in has brought here leaves the outputs as they are. */
+        /* Where the plug-in of a loss is not loaded, the outputs are shown as they are. */
         const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
         if (loss && loss->outputs == OCT_OUTPUTS_SOFTMAX) return &answer_class;
         return loss && loss->outputs == OCT_OUTPUTS_SIGMOID ? &answer_labels : &answer_quantities;

@@ -41,27 +41,27 @@ static bool is_there(const char *folder, const char *name)
            access(file, R_OK) == 0;
 }
 
-/* Files that Octet wrote have the ending of HDF5, too. */
-static bool is_of_octet(const char *path)
+/* Whether Octet wrote a file or folder: its models and checkpoints end in .h5, as HDF5 data sets do. */
+static bool octet_wrote(const char *path)
 {
     const char *slash = strrchr(path, '/');
     int64_t step;
     oct_file_kind kind;
     if (oct_checkpoint_name_step(slash ? slash + 1 : path, &step) ||
         oct_ends_with(path, ".int8.h5"))
-        return true; /* damaged ones, too */
-    const bool own = oct_file_kind_of(path, &kind) == OCT_OK && kind != OCT_FILE_CHECKPOINT;
+        return true; /* even if it is damaged */
+    const bool known = oct_file_kind_of(path, &kind) == OCT_OK && kind != OCT_FILE_CHECKPOINT;
     oct_fail_clear();
-    return own && kind != OCT_FILE_RECIPE;
+    return known && kind != OCT_FILE_RECIPE;
 }
 
 bool oct_data_is(const char *path)
 {
     struct stat info;
     if (stat(path, &info) != 0) return false;
-    if (S_ISDIR(info.st_mode)) return !is_of_octet(path);
+    if (S_ISDIR(info.st_mode)) return !octet_wrote(path);
     for (size_t i = 0; i < OCT_COUNT(signs); i++)
-        if (signs[i].ending && oct_ends_with(path, signs[i].ending)) return !is_of_octet(path);
+        if (signs[i].ending && oct_ends_with(path, signs[i].ending)) return !octet_wrote(path);
     return false;
 }
 
@@ -85,11 +85,12 @@ static bool holds_pictures_alone(const char *folder)
 /* What an archive holds, as far as names show. */
 typedef struct archive {
     int64_t count;
-    bool pairs, keras; /* arrays called train_images, or x_train */
+    bool has_train_images, has_x_train; /* arrays called train_images, or x_train */
     char samples[256],
         labels[256]; /* one of each kind: "y", "target" and what holds "label" are labels */
 } archive;
 
+/* Finds by their names which arrays of an .npz archive hold samples and labels; the format's own names stay empty. */
 static oct_status name_arrays(const char *path, oct_data_found *found)
 {
     archive m = {0};
@@ -103,17 +104,17 @@ static oct_status name_arrays(const char *path, oct_data_found *found)
         const bool label =
             strstr(name, "label") || strcmp(name, "y") == 0 || strcmp(name, "target") == 0;
         memcpy(label ? m.labels : m.samples, name, sizeof name);
-        m.pairs = m.pairs || strcmp(name, "train_images") == 0;
-        m.keras = m.keras || strcmp(name, "x_train") == 0;
+        m.has_train_images = m.has_train_images || strcmp(name, "train_images") == 0;
+        m.has_x_train = m.has_x_train || strcmp(name, "x_train") == 0;
     }
     oct_zip_close(&zip);
     const bool one = m.count == 1, two = m.count == 2 && m.samples[0] && m.labels[0];
-    found->unlabelled = one || (m.pairs && !m.labels[0]);
+    found->unlabelled = one || (m.has_train_images && !m.labels[0]);
     if (one || two)
         snprintf(found->images, sizeof found->images, "%s",
                  one && m.labels[0] ? m.labels : m.samples);
     if (two) snprintf(found->labels, sizeof found->labels, "%s", m.labels);
-    if (m.keras) {
+    if (m.has_x_train) {
         snprintf(found->images, sizeof found->images, "x_{split}");
         snprintf(found->labels, sizeof found->labels, "y_{split}");
     }
@@ -142,7 +143,7 @@ oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
         return name_arrays(path, found);
     } else if (strcmp(found->format, "npy") == 0 && !is_there(path, "test_images.npy")) {
         snprintf(found->images, sizeof found->images,
-                 "train_images"); /* the test is drawn of them */
+                 "train_images"); /* a share becomes the test split */
         snprintf(found->labels, sizeof found->labels, "train_labels");
     } else if (strcmp(found->format, "folder") == 0) {
         char train[4200];
@@ -204,7 +205,7 @@ static const char *choose_model(const beginning *b)
     return h > 64 || w > 64 ? "resnet18" : h > 32 || w > 32 ? "resnet20" : "cnn-small";
 }
 
-/* Mean and standard deviation over samples that lie evenly over the data, within what the keys allow. */
+/* Measures mean and standard deviation of samples spread evenly over the data, within the bounds of the recipe keys. */
 static oct_status measure_values(const oct_dataset *data, double *mean, double *std)
 {
     enum { SAMPLES = 256 };
@@ -298,7 +299,7 @@ oct_status oct_data_recipe(const char *path, oct_text *text)
     char name[OCT_BEGUN_NAME];
     oct_status status = OCT_OK;
     OCT_TRY(oct_data_look(path, false, &b.found));
-    oct_log_again(true); /* the run says what there is to its data */
+    oct_log_again(true); /* warnings about the data are left to the run */
     status = open_by_first_goal(&b);
     oct_log_again(false);
     OCT_TRY(status);
@@ -347,6 +348,7 @@ void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME])
     if (length == 0) memcpy(name, "net", 4);
 }
 
+/* Adds the section `data` for images of the network's input size, with a path that the user fills in. */
 static oct_status add_data_of_network(const oct_onnx_graph *g, oct_text *text)
 {
     const oct_onnx_value *x = &g->values[g->inputs[0]];

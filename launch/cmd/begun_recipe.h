@@ -12,18 +12,18 @@ typedef struct oct_data_found {
         unlabelled; /* samples alone, as far as names show: a plain folder of pictures, one array */
 } oct_data_found;
 
-/* Finds the format of the data at a path that is there, by names of files and arrays. labels: the user names the array
+/* Finds the format of the data at an existing path, by names of files and arrays. labels: the user names the array
  * of labels. */
 oct_status oct_data_look(const char *path, bool labels, oct_data_found *found) OCT_NODISCARD;
 
-/* Whether a path is such data and not a recipe: a folder that is no run, or a file by its ending. */
+/* Whether a path is a data set: a folder, or a file with the ending of a data format, that Octet has not written. */
 bool oct_data_is(const char *path);
 
 /* Writes a recipe for the data at a path: task, size and network follow from what they hold. */
 oct_status oct_data_recipe(const char *path, oct_text *text) OCT_NODISCARD;
 
-/* What is begun from the file or folder at a path is named after it, in letters that a path of a run folder may have. */
 enum { OCT_BEGUN_NAME = 64 };
+/* Names a run after the last part of a path, up to a dot; what is neither letter nor digit, _ nor - becomes _. */
 void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME]);
 /* Adds a word of the user's between quotes of YAML. */
 oct_status oct_begun_quoted(oct_text *text, const char *word) OCT_NODISCARD;

@@ -60,7 +60,7 @@ static double noise_of(double db)
     return pow(10, -db / 10);
 }
 
-/* The share of a layer's quantizer in the error of all; NaN: it has none of this kind. */
+/* The share of a layer's quantizer (of activations or weights) in the error power of all; NaN: it has none. */
 static double share_of(const calibration *c, const char *path, bool activation, double all)
 {
     for (size_t i = 0; i < c->table.count; i++) {
@@ -71,8 +71,8 @@ static double share_of(const calibration *c, const char *path, bool activation, 
     return (double)NAN;
 }
 
-/* Compares the power of what is outside of the codes, by the histogram of the layer's float values, with that of
- * rounding, scale^2 / 12 each. */
+/* Whether clipping costs a layer more than rounding: compares the error power of the float values beyond the range of
+ * the codes, by their histogram, with scale^2 / 12, that of rounding. */
 static bool loses_by_clipping(const json_t *output)
 {
     const json_t *histogram = json_object_get(output, "histogram");
@@ -95,7 +95,7 @@ static bool loses_by_clipping(const json_t *output)
     return clipped > all * scale * scale / 12; /* false where there are no codes */
 }
 
-/* The largest share that is not marked yet; NULL: there is none. */
+/* Finds the largest share in the error whose remedy is not marked yet; *mark: that remedy. NULL: there is none. */
 static double *find_largest_share(calibration *c, bool **mark)
 {
     const bool wide = oct_target_at(c->recipe.quant_target)->wide_codes;
@@ -116,8 +116,8 @@ static double *find_largest_share(calibration *c, bool **mark)
     return most;
 }
 
-/* Lists the layers, and marks the fewest quantizers, the largest first, without whose error the output has what is
- * wanted: errors are taken to add up, as independent ones do, to the one that was measured. */
+/* Lists the layers, and marks the fewest quantizers, the largest first, without whose error the output has the SQNR
+ * that is wanted: errors are taken to add up, as independent ones do, to the one that was measured. */
 static oct_status judge_layers(calibration *c)
 {
     const json_t *layers = json_object_get(c->document, "layers");
@@ -272,7 +272,7 @@ static oct_status build_models(calibration *c)
                        oct_target_at(c->recipe.quant_target), NULL);
 }
 
-/* Opens again what the run has read and written: its data, its start and its end. */
+/* Opens what the run has read and written: its data, the weights that it started from, and its last checkpoint. */
 static oct_status reopen_run(calibration *c)
 {
     oct_session *session = c->session;
@@ -289,7 +289,7 @@ static oct_status reopen_run(calibration *c)
     return oct_session_agree(session, build_models(c));
 }
 
-/* Each quantizer alone, then all of them layer by layer; the latter takes the float model over. */
+/* Measures the error of each quantizer alone, then of all together in each layer, which frees the float model. */
 static oct_status measure_calibration(calibration *c)
 {
     const oct_collective *group = c->session->group;

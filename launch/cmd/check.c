@@ -53,7 +53,7 @@ static int64_t file_bytes(int64_t bytes)
     return bytes + bytes / 64 + AROUND;
 }
 
-static oct_status count_item(void *user, const oct_state_item *item)
+static oct_status count_state_tensor(void *user, const oct_state_item *item)
 {
     verdict *v = user;
     int64_t numel = oct_numel(item->tensor);
@@ -69,6 +69,7 @@ static oct_status count_norm(void *user, oct_module *module)
     return OCT_OK;
 }
 
+/* Builds the model and prepares it for QAT, tries its exports, and counts the bytes of checkpoint and optimizer. */
 static oct_status judge_model(verdict *v)
 {
     const oct_recipe *r = &v->recipe;
@@ -83,7 +84,7 @@ static oct_status judge_model(verdict *v)
     oct_log_again(false);
     OCT_TRY_OUT(status);
     OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
-    OCT_TRY_OUT(oct_module_state(model, count_item, v));
+    OCT_TRY_OUT(oct_module_state(model, count_state_tensor, v));
     v->checkpoint_bytes +=
         oct_optim_slots(r->optimizer_kind) * v->parameters * (int64_t)sizeof(float);
 out:
@@ -91,7 +92,7 @@ out:
     return status;
 }
 
-static oct_status find_memory(const verdict *v)
+static oct_status report_too_large(const verdict *v)
 {
     const oct_forecast *f = &v->forecast;
     const int64_t all = v->ranks * f->bytes[f->peak];
@@ -113,7 +114,7 @@ static oct_status find_memory(const verdict *v)
                         v->ranks > 1 ? "fewer ranks on this machine " : "a smaller model ");
 }
 
-static oct_status find_pointless(const verdict *v)
+static oct_status report_pointless(const verdict *v)
 {
     const oct_plan *plan = &v->plan;
     oct_status status = OCT_OK;
@@ -147,7 +148,7 @@ static oct_status check_report_file(const char *path)
     return OCT_OK;
 }
 
-/* A teacher that does not fit shows now. */
+/* Creates the teacher of distillation once, so that a checkpoint that does not fit is reported before the run. */
 static oct_status try_teacher(verdict *v)
 {
     oct_checkpoint checkpoint;
@@ -349,7 +350,7 @@ static oct_status check_recipe(const oct_args *args)
     if (status == OCT_OK) {
         /* The sentences of what is found follow on stderr, as those of every failure do. */
         oct_fail_clear();
-        const oct_status pointless = find_pointless(&v), memory = find_memory(&v),
+        const oct_status pointless = report_pointless(&v), memory = report_too_large(&v),
                          disk = oct_check_disk(&v.recipe, v.disk_bytes);
         const oct_status found = memory != OCT_OK ? memory : disk != OCT_OK ? disk : pointless;
         args->json ? print_json(&v, args->word[0]) : print_text(&v, args->word[0], file);

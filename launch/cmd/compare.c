@@ -73,6 +73,7 @@ static double sqnr_of(const oct_layer_comparison *layer)
     return oct_error_sqnr(&layer->sums);
 }
 
+/* Whether a layer differs too much: by any bit where both networks compute the same, else by its SQNR. */
 static bool departs(const comparison *c, int64_t layer)
 {
     const oct_layer_comparison *l = &c->found.layers[layer];
@@ -88,6 +89,7 @@ static double bounded_db(const oct_layer_comparison *layer)
     return isnan(db) ? -same_db : fmax(fmin(db, same_db), -same_db);
 }
 
+/* Finds the first layer that departs, the one of the worst SQNR, and the largest drop of SQNR between two layers. */
 static void find_departures(comparison *c)
 {
     double before = same_db;
@@ -98,7 +100,7 @@ static void find_departures(comparison *c)
         if (departs(c, i) && c->departing++ == 0) c->first = i;
         if (l->different > 0 && (c->worst < 0 || db < bounded_db(&c->found.layers[c->worst])))
             c->worst = i;
-        /* What the rounding of the input costs is no drop. */
+        /* The first layer that differs at all has the rounding of the input: that is no drop. */
         if (before < same_db && before - db > c->drop_db) {
             c->drop = i;
             c->drop_db = before - db;
@@ -354,7 +356,7 @@ static void close_side(compared_side *side)
     oct_free(&side->input);
 }
 
-/* Data that are not there are no failure where golden inputs are. */
+/* Loads the test data; where they are missing, two int8 models are compared on the golden inputs of one of them. */
 static oct_status load_data(comparison *c)
 {
     const oct_model *a = &c->a.subject.model, *b = &c->b.subject.model;

@@ -18,7 +18,7 @@ typedef struct conversion {
     const oct_target *target; /* NULL: what the checkpoint was prepared for */
 } conversion;
 
-/* Without -o the model goes where the run itself puts it. */
+/* Finds the path to write: that of -o, or model.int8.h5 in the checkpoint's run folder. */
 static oct_status find_output(conversion *c)
 {
     char *folder = NULL;

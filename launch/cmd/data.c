@@ -39,7 +39,7 @@ static void say_progress(int64_t done, int64_t all)
     oct_meter_show(&meter, done);
 }
 
-/* Values that are all 0 or 1 are several labels; those of others have a range. */
+/* Prints the goal of data with several values a sample: labels, where all are 0 or 1, or numbers and their range. */
 static void print_values(const oct_dataset *data)
 {
     const int64_t all = data->count * data->classes;
@@ -102,7 +102,7 @@ static double elongation(const oct_survey_size *s)
     return shape < 1 ? 1 / shape : shape;
 }
 
-/* The most frequent sizes; of a rare one, the first sample that has it. */
+/* Prints the i-th most frequent size; of a rare one also the first sample that has it. */
 static void print_size(const oct_survey_split *split, int64_t i)
 {
     const oct_survey_size *s = &split->sizes[i];
@@ -192,6 +192,7 @@ static void print_yaml_list(const char *key, const double *values, int count)
     oct_print("]\n");
 }
 
+/* Prints data.mean and data.std to paste (1 for a constant channel), and warns where the recipe's are far from them. */
 static void print_channels(const oct_survey_split *train, const oct_recipe *recipe)
 {
     double to_paste[OCT_SURVEY_CHANNELS];

@@ -30,7 +30,7 @@ typedef struct drawing {
     oct_image picture, spare;
 } drawing;
 
-/* 0xrrggbb for each class: hues that are far apart, of the same brightness. */
+/* 0xrrggbb for each class: hues in steps of the golden ratio, far apart, of the same brightness. */
 static uint32_t class_colour(int64_t class)
 {
     const double hue = fmod(0.61803398875 * (double)class + 0.58, 1) * 6;
@@ -43,7 +43,7 @@ static uint32_t class_colour(int64_t class)
     return colour;
 }
 
-/* Samples of as many classes as there are, in the order of the first epoch. */
+/* Chooses samples in the order of the first epoch, one of each class before a second one of any. */
 static oct_status choose_samples(drawing *d)
 {
     const oct_dataset *data = d->data;
@@ -72,7 +72,7 @@ out:
     return status;
 }
 
-/* The value of a pixel of a picture, for a normalised one. */
+/* Undoes the normalisation of a pixel, to 0..255; data that are not bytes, of any range, are shown around 128. */
 static double pixel_value(const drawing *d, float normalised, int64_t channel)
 {
     const oct_normaliser *n = &d->loader.normaliser;
@@ -127,8 +127,8 @@ static json_t *class_name(const oct_dataset *data, int64_t class)
                              : json_sprintf("class %" PRId64, class);
 }
 
-/* The two largest of some probabilities, or -1. */
-static void find_largest(const float *values, int64_t n, int64_t largest[2])
+/* Finds the two largest of some probabilities that are above 0; -1: there is none. */
+static void find_two_largest(const float *values, int64_t n, int64_t largest[2])
 {
     largest[0] = largest[1] = -1;
     for (int64_t i = 0; i < n; i++) {
@@ -142,12 +142,12 @@ static void find_largest(const float *values, int64_t n, int64_t largest[2])
     }
 }
 
-/* Which classes a sample has, and how much of them. */
+/* Lists the two classes with the largest shares in a sample, as "70 % cat". */
 static json_t *share_names(const oct_dataset *data, const float *values)
 {
     int64_t largest[2];
     json_t *list = json_array();
-    find_largest(values, data->classes, largest);
+    find_two_largest(values, data->classes, largest);
     for (int i = 0; i < 2 && largest[i] >= 0; i++) {
         json_t *name = class_name(data, largest[i]);
         json_array_append_new(list, json_sprintf("%d %% %s",
@@ -166,6 +166,7 @@ static json_t *sample_name(const oct_dataset *data, int64_t sample)
     return file ? oct_page_name(slash ? slash + 1 : file) : json_sprintf("sample %" PRId64, sample);
 }
 
+/* Adds a picture to a row: that of image `at` of a fetched leaf, with what mixup or cutmix made of its label. */
 static oct_status add_column(drawing *d, json_t *row, bool trains, const float *image,
                              const oct_goals *goals, int64_t at)
 {

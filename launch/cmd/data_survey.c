@@ -15,11 +15,11 @@ __extension__ typedef unsigned __int128 u128;
 
 enum { BLOCK = 64 };
 
-/* The values of one channel: of integers exact sums, of floats mean and squared distances from it. */
+/* The values of one channel: of integers exact sums, of floats mean and sum of squared distances from it. */
 typedef struct channel_sums {
     int64_t count, sum;
     u128 squares;
-    double mean, distance;
+    double mean, squared_distance;
 } channel_sums;
 
 /* What a thread has found in a sample. */
@@ -39,6 +39,7 @@ typedef struct split_pass {
     channel_sums all[OCT_SURVEY_CHANNELS];
 } split_pass;
 
+/* Adds values and squares of an image to the sums of each channel; channels 1: all channels together. */
 static void add_integers(const oct_image *image, int channels, channel_sums *channel)
 {
     const int64_t numel = oct_image_numel(image), step = channels > 1 ? channels : 1;
@@ -55,6 +56,7 @@ static void add_integers(const oct_image *image, int channels, channel_sums *cha
     }
 }
 
+/* Finds mean and squared distances of each channel of an image; false: a value is not finite. */
 static bool add_floats(const oct_image *image, int channels, channel_sums *channel)
 {
     const int64_t numel = oct_image_numel(image), step = channels > 1 ? channels : 1;
@@ -62,18 +64,19 @@ static bool add_floats(const oct_image *image, int channels, channel_sums *chann
     for (int64_t i = 0; i < numel; i++)
         if (!isfinite(values[i])) return false;
     for (int64_t c = 0; c < step; c++) {
-        double sum = 0, distance = 0;
+        double sum = 0, squared_distance = 0;
         for (int64_t i = c; i < numel; i += step)
             sum += (double)values[i];
         const double mean = sum / (double)(numel / step);
         for (int64_t i = c; i < numel; i += step)
-            distance += ((double)values[i] - mean) * ((double)values[i] - mean);
-        channel[c] = (channel_sums){.count = numel / step, .mean = mean, .distance = distance};
+            squared_distance += ((double)values[i] - mean) * ((double)values[i] - mean);
+        channel[c] = (channel_sums){
+            .count = numel / step, .mean = mean, .squared_distance = squared_distance};
     }
     return true;
 }
 
-/* Merges as Chan, Golub and LeVeque do. */
+/* Adds the sums of a sample to those of all; mean and squared distances as Chan, Golub and LeVeque merge them. */
 static void merge_sums(channel_sums *all, const channel_sums *one)
 {
     const double n = (double)all->count, m = (double)one->count, away = one->mean - all->mean;
@@ -82,7 +85,7 @@ static void merge_sums(channel_sums *all, const channel_sums *one)
     all->count += one->count;
     if (one->count == 0) return;
     all->mean += away * m / (n + m);
-    all->distance += one->distance + away * away * n * m / (n + m);
+    all->squared_distance += one->squared_distance + away * away * n * m / (n + m);
 }
 
 static oct_status digest_image(const oct_image *image, uint8_t digest[32])
@@ -97,7 +100,7 @@ static oct_status digest_image(const oct_image *image, uint8_t digest[32])
     return OCT_OK;
 }
 
-/* Counts runs of the same class at once. */
+/* Counts the pixels of each class of a map, a run of equal pixels at once; classes out of range count as ignored. */
 static void count_map(split_pass *p, const oct_image *map)
 {
     const int32_t *class = map->data;
@@ -195,7 +198,7 @@ static oct_status count_sizes(oct_survey_split *split)
     return OCT_OK;
 }
 
-/* In the unit of data.mean, as the normalisation has it. */
+/* Finds mean and standard deviation of each channel in the unit of data.mean, as the normalisation has it. */
 static void finish_channels(split_pass *p)
 {
     const oct_dtype dtype = p->data->dtype;
@@ -206,7 +209,7 @@ static void finish_channels(split_pass *p)
         const double n = (double)s->count;
         if (dtype == OCT_F32) {
             p->split->mean[c] = s->mean;
-            p->split->std[c] = sqrt(s->distance / n);
+            p->split->std[c] = sqrt(s->squared_distance / n);
             continue;
         }
         /* n * squares - sum^2 is exact, and only then rounded */
@@ -218,6 +221,7 @@ static void finish_channels(split_pass *p)
     }
 }
 
+/* Reads each block by all threads, then counts its samples in order. before: samples of `all` that are done already. */
 static oct_status survey_samples(split_pass *p, int64_t before, int64_t all,
                                  void (*report)(int64_t done, int64_t all))
 {
@@ -231,7 +235,7 @@ static oct_status survey_samples(split_pass *p, int64_t before, int64_t all,
             *f = (sample_figures){.status = OCT_OK};
             f->status = survey_sample(p, first + i, f);
             if (f->status == OCT_OK) continue;
-            /* A sentence is kept beside, because each thread has a record of its own. */
+            /* The sentence is copied, because each thread has its own record of failures. */
             if (oct_strdup(&f->sentence, oct_fail_text(0)) != OCT_OK) f->status = OCT_RESOURCE;
             oct_fail_clear();
         }
@@ -296,25 +300,25 @@ static bool labels_differ(const oct_survey *s, const oct_surveyed *a, const oct_
     return one && other && one[a->index] != other[b->index];
 }
 
-/* A group of equal samples, in the order of split and index. */
-static void count_group(oct_survey *s, oct_surveyed *const *group, int64_t n)
+/* Counts a group of equal samples, sorted by split and index, as repeated, shared by both splits or contradictory. */
+static void count_duplicates(oct_survey *s, oct_surveyed *const *group, int64_t n)
 {
     const oct_surveyed *first = group[0];
     for (int64_t i = 1; i < n; i++) {
-        const oct_surveyed *here = group[i];
-        s->contradictions += labels_differ(s, first, here);
-        s->repeated[here->split] += here->split == group[i - 1]->split;
-        s->shared += here->split != first->split;
+        const oct_surveyed *copy = group[i];
+        s->contradictions += labels_differ(s, first, copy);
+        s->repeated[copy->split] += copy->split == group[i - 1]->split;
+        s->shared += copy->split != first->split;
         int same_kind = 0; /* some of each are named: in training, in test, across */
         for (int k = 0; k < s->num_pairs; k++)
             same_kind +=
-                s->pair[k].one->split == first->split && s->pair[k].other->split == here->split;
+                s->pair[k].one->split == first->split && s->pair[k].other->split == copy->split;
         if (same_kind < OCT_SURVEY_NAMED)
-            s->pair[s->num_pairs++] = (oct_survey_pair){first, here, labels_differ(s, first, here)};
+            s->pair[s->num_pairs++] = (oct_survey_pair){first, copy, labels_differ(s, first, copy)};
     }
 }
 
-static oct_status find_equal(oct_survey *s)
+static oct_status find_duplicates(oct_survey *s)
 {
     oct_surveyed **order = NULL;
     int64_t n = 0;
@@ -327,7 +331,7 @@ static oct_status find_equal(oct_survey *s)
     for (int64_t i = 0, run; i < n; i += run) {
         for (run = 1; i + run < n && memcmp(order[i]->digest, order[i + run]->digest, 32) == 0;)
             run++;
-        if (run > 1) count_group(s, order + i, run);
+        if (run > 1) count_duplicates(s, order + i, run);
     }
     oct_free(&order);
     return OCT_OK;
@@ -339,7 +343,7 @@ oct_status oct_survey_make(oct_survey *survey, const oct_dataset data[2],
     *survey = (oct_survey){0};
     oct_status status = survey_split(survey, data, OCT_TRAIN, report);
     if (status == OCT_OK) status = survey_split(survey, data, OCT_TEST, report);
-    if (status == OCT_OK) status = find_equal(survey);
+    if (status == OCT_OK) status = find_duplicates(survey);
     if (status != OCT_OK) oct_survey_free(survey);
     return status;
 }

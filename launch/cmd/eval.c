@@ -18,8 +18,9 @@ static int64_t columns_of(const oct_metric_details *details, int64_t n)
     return details->columns ? details->num_columns : n;
 }
 
-static oct_status cells_of(const oct_metric *metric, const double *numbers, int64_t n,
-                           double **cells)
+/* Makes the table of a metric: a row for each of n outputs, and the metric's columns or, of a matrix, n. */
+static oct_status fill_cells(const oct_metric *metric, const double *numbers, int64_t n,
+                             double **cells)
 {
     const size_t columns = (size_t)columns_of(metric->details, n);
     OCT_TRY(oct_alloc(cells, (size_t)n * columns, sizeof **cells));
@@ -41,7 +42,7 @@ static oct_status print_rows(const oct_metric *metric, const double *numbers, in
         oct_print("\n%s: %lld rows, which --json shows\n", metric->title, (long long)n);
         return OCT_OK;
     }
-    OCT_TRY_OUT(cells_of(metric, numbers, n, &cells));
+    OCT_TRY_OUT(fill_cells(metric, numbers, n, &cells));
     oct_print("\n%s\n%-16s", metric->title, details->columns ? "" : "true \\ predicted");
     for (int64_t k = 0; k < columns; k++)
         details->columns ? oct_print(" %10s", details->columns[k].name)
@@ -69,7 +70,7 @@ static json_t *rows_json(const oct_metric *metric, const double *numbers, int64_
     const oct_metric_details *details = metric->details;
     const int64_t columns = columns_of(details, n);
     double *cells = NULL;
-    if (cells_of(metric, numbers, n, &cells) != OCT_OK) return NULL;
+    if (fill_cells(metric, numbers, n, &cells) != OCT_OK) return NULL;
     json_t *rows = json_array(), *names = details->columns ? json_array() : NULL;
     for (int64_t k = 0; details->columns && k < columns; k++)
         json_array_append_new(names, json_string(details->columns[k].name));

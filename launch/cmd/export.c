@@ -34,13 +34,13 @@ typedef struct exporting {
     int64_t golden_samples;
 } exporting;
 
-/* What is there is written over only by --force, and never what is exported; the folder can be written to: said before
- * any work. beside: it goes with the file that the command line names. */
+/* Checks before any work that a file can be written: an existing one is replaced only with --force, and never the one
+ * that is exported. beside: the file accompanies the one that the command line names. */
 static oct_status check_place(const exporting *e, const char *path, bool beside)
 {
-    const bool free = e->args->option[FORCE].given || !oct_file_exists(path);
+    const bool allowed = e->args->option[FORCE].given || !oct_file_exists(path);
     struct stat file, output;
-    OCT_CHECK(free, OCT_USAGE,
+    OCT_CHECK(allowed, OCT_USAGE,
               "command line: -o %s: %s%salready exists; choose another file name, or --force to "
               "overwrite it",
               e->args->option[OUTPUT].text, beside ? path : "",
@@ -52,7 +52,7 @@ static oct_status check_place(const exporting *e, const char *path, bool beside)
     return oct_file_check_place(path);
 }
 
-/* "NAME.onnx.golden.npz" beside "NAME.onnx"; "NAME.h" beside "NAME.c", which may be called NAME, too. */
+/* Chooses all paths: "NAME.onnx.golden.npz" beside "NAME.onnx"; "NAME.h" beside "NAME.c", which may be called NAME. */
 static oct_status choose_paths(exporting *e)
 {
     OCT_CHECK(e->args->option[OUTPUT].given, OCT_USAGE,
@@ -170,7 +170,7 @@ static oct_status open_checkpoint(exporting *e)
     return OCT_OK;
 }
 
-/* The file goes last: what is there without it is no whole export. */
+/* Writes golden samples, the accompanying file and, last, the file of -o, which so never exists without the others. */
 static oct_status write_files(exporting *e)
 {
     oct_status status = OCT_OK;

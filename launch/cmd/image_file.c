@@ -31,7 +31,7 @@ static bool is_idx(const image_file *f)
            (b[3] == 3 || b[3] == 4);
 }
 
-/* Inflates what is gzipped; of an IDX file, which is read elsewhere, only the beginning. */
+/* Reads the file, inflated if it is gzipped; of an IDX file, which is read elsewhere, only the beginning. */
 static oct_status inflate_file(image_file *f)
 {
     struct stat info;
@@ -225,6 +225,7 @@ out:
     return status;
 }
 
+/* Finds the kind of the file and decodes it: *images images of pixels, from f->bytes + *begin on. */
 static oct_status decode_images(image_file *f, size_t *begin, int64_t *images)
 {
     const uint8_t *b = f->bytes;

@@ -67,6 +67,7 @@ static oct_status count_parameters(network *m)
     return OCT_OK;
 }
 
+/* Counts the numbers that training leaves fixed, and by type the atomic modules, which are one operation each. */
 static oct_status count_module(void *user, oct_module *module)
 {
     network *m = user;

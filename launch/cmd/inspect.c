@@ -225,7 +225,7 @@ static void print_model(const oct_model *m, const char *path, size_t size, const
 enum { FLOATS, CODES, PIXELS, FORMS };
 static const char *const form_names[FORMS] = {"floats", "codes", "pixels"};
 
-/* The bytes of tensors in the arena for each form of the file; -1 where there is none of it. */
+/* Finds the bytes of tensors in TFLM's arena for each form of the TFLite file; -1: the model has no such form. */
 static oct_status find_arenas(const oct_model *model, int64_t arena[FORMS])
 {
     for (int f = 0; f < FORMS; f++) {

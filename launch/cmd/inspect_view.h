@@ -5,7 +5,7 @@
 
 typedef enum oct_view { OCT_VIEW_GRAPH, OCT_VIEW_DOT, OCT_VIEW_TREE } oct_view;
 
-/* Prints to stdout. Of a recipe: what its model becomes, nothing observed yet. Of a checkpoint, or a
+/* Prints a view of a model. Of a recipe: its prepared model, nothing observed yet. Of a checkpoint, or a
  * run folder's newest: the same with the values in it; one of the float phase is prepared first for the
  * graph, and is a float tree. DOT is the graph in the language of
  * Graphviz; of an int8 model, its program. data_path: where the data set is, which says what the inputs are; NULL: as

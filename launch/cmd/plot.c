@@ -51,6 +51,7 @@ static bool is_known_key(const request *r, const char *word)
     return false;
 }
 
+/* Adds the keys of a record whose values are numbers to plot, not the position in the run. */
 static void add_known_keys(request *r, json_t *record)
 {
     static const char *const places[] = {"step", "epoch", "images", "correct"};

@@ -100,7 +100,7 @@ oct_status oct_shipped_hint(const char *path)
                     path, near, near);
 }
 
-/* Data in place of a recipe begin one; what was chosen is said once, by the process that started the ranks. */
+/* Reads a recipe that is made for the data at a path; its choices are logged once, by the process that starts ranks. */
 static oct_status read_begun_recipe(oct_recipe *recipe, const char *path,
                                     const char *const *overrides, size_t count)
 {
@@ -194,6 +194,7 @@ static void add_unless_given(overrides *o, const oct_args *args, const char *wor
     if (!is_given(args, key)) o->word[o->count++] = word;
 }
 
+/* Lists the overrides of a calibration: those of the command line, after those that follow from the data it names. */
 static oct_status list_overrides(overrides *o, const oct_args *args, bool onnx)
 {
     const char *data = data_word(args);
@@ -220,13 +221,14 @@ static oct_status list_overrides(overrides *o, const oct_args *args, bool onnx)
         add_unless_given(o, args, "data.goal=none");
         if (found.images[0]) add_unless_given(o, args, o->images);
     }
-    /* What is watched are the images that the network will see. */
+    /* Calibration sees the images without augmentation, as the deployed network will. */
     if (onnx && !is_given(args, "data.train=")) o->word[o->count++] = "data.train=[]";
     for (size_t i = data ? 2 : 1; i < args->num_words; i++)
         o->word[o->count++] = args->word[i];
     return OCT_OK;
 }
 
+/* Reads the recipe that `octet import` would write for an ONNX network, with the overrides. */
 static oct_status read_onnx_recipe(oct_recipe *recipe, const oct_args *args, overrides *o)
 {
     const char *path = args->word[0];

@@ -16,6 +16,7 @@ typedef struct oct_shipped {
     size_t count;
 } oct_shipped;
 
+/* Lists the shipped recipes. */
 oct_status oct_shipped_list(oct_shipped *list) OCT_NODISCARD;
 /* The name that is nearest to a word (oct_nearest), which may end in .yaml; NULL when none is. */
 const char *oct_shipped_nearest(const oct_shipped *list, const char *word);
@@ -25,7 +26,7 @@ oct_status oct_shipped_hint(const char *path) OCT_NODISCARD;
 
 /* Reads the recipe that the first word of a command line names, with the overrides after it. */
 oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args) OCT_NODISCARD;
-/* The same of a recipe and of overrides. */
+/* Reads the recipe at a path, or makes one for the data there, with these overrides. */
 oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char *const *overrides,
                                size_t count) OCT_NODISCARD;
 /* The recipe of a calibration: of what the first word names, a recipe or NET.onnx; a second word without `=` is where

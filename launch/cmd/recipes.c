@@ -5,7 +5,7 @@
 
 enum { RECIPE_BYTES_MAX = 1 << 20 };
 
-static oct_status read_one(const oct_shipped *list, size_t i, char **text)
+static oct_status read_shipped(const oct_shipped *list, size_t i, char **text)
 {
     char path[4300];
     void *bytes = NULL;
@@ -20,7 +20,7 @@ static oct_status read_one(const oct_shipped *list, size_t i, char **text)
 static oct_status read_summary(const oct_shipped *list, size_t i, char line[200])
 {
     char *text = NULL;
-    OCT_TRY(read_one(list, i, &text));
+    OCT_TRY(read_shipped(list, i, &text));
     const char *at = text + strspn(text, "# ");
     snprintf(line, 200, "%.*s", (int)strcspn(at, "\r\n"), at);
     oct_free(&text);
@@ -45,7 +45,7 @@ out:
 }
 
 /* Finds a recipe by its name, with or without its ending. */
-static oct_status print_one(const oct_shipped *list, const char *wanted)
+static oct_status print_shipped(const oct_shipped *list, const char *wanted)
 {
     for (size_t i = 0; i < list->count; i++) {
         const size_t length = strlen(list->name[i]);
@@ -53,7 +53,7 @@ static oct_status print_one(const oct_shipped *list, const char *wanted)
         if (strncmp(wanted, list->name[i], length) != 0 ||
             (wanted[length] && strcmp(wanted + length, ".yaml") != 0))
             continue;
-        OCT_TRY(read_one(list, i, &text));
+        OCT_TRY(read_shipped(list, i, &text));
         oct_print("%s", text);
         oct_free(&text);
         return OCT_OK;
@@ -67,7 +67,7 @@ static oct_status run_recipes(const oct_args *args)
 {
     static oct_shipped list;
     OCT_TRY(oct_shipped_list(&list));
-    if (args->num_words) return print_one(&list, args->word[0]);
+    if (args->num_words) return print_shipped(&list, args->word[0]);
     if (args->json) return print_json(&list);
     for (size_t i = 0; i < list.count; i++) {
         char line[200];

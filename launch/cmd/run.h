@@ -51,6 +51,6 @@ typedef struct oct_answer_kind {
     oct_status (*draw)(const oct_answer *answer, oct_image *picture);
 } oct_answer_kind;
 
-/* Finds the kind. A model whose output has not the shape of its goal says only numbers. */
+/* Finds how an output is shown: by the recipe's goal, or as plain numbers where its shape is not that of the goal. */
 const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_value *in,
                                           const oct_value *out);

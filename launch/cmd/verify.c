@@ -79,6 +79,7 @@ static oct_status load_test_data(const findings *f, oct_subject *s, const char *
 
 #define INSTEAD ", or ask for no data with --golden-only"
 
+/* Runs the program on its golden inputs: the SHA-256 of every value must be that in the file. */
 static oct_status verify_golden(const findings *f, const oct_model *m)
 {
     const oct_program *p = &m->program;
@@ -115,7 +116,7 @@ out:
     return status;
 }
 
-/* Checks what the file has of the data itself: names of classes, and the first images as golden inputs. */
+/* Checks what the model has copied from the test data: names of classes, and the first images as golden inputs. */
 static oct_status compare_copied_data(const oct_subject *s)
 {
     const oct_model *m = &s->model;
@@ -138,6 +139,7 @@ out:
     return status;
 }
 
+/* Evaluates the test set: its logits and its accuracy must be those of the certificate. */
 static oct_status compare_test_set(const findings *f, const oct_subject *s)
 {
     const oct_recipe *recipe = &s->recipe;

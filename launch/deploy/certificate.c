@@ -40,7 +40,7 @@ int64_t oct_count_fallbacks(const oct_program *program)
     return fallbacks;
 }
 
-/* The constants of a step are those that the target makes of its scales. */
+/* Whether a target makes these constants of a step from the scales of a, b and y; a subtraction has a negative mb. */
 static bool fits_target(const oct_program *p, const oct_step *s, const oct_target *target)
 {
     const oct_qparams a = oct_step_input(p, s, 0)->q, y = oct_step_output(p, s)->q;
@@ -82,7 +82,7 @@ static const char *find_contradiction(const oct_model *m, const oct_recipe *r)
 oct_status oct_model_check_recipe(const oct_model *model, const char *path)
 {
     oct_recipe recipe;
-    if (!model->recipe || !*model->recipe) return OCT_OK; /* of a program of one's own */
+    if (!model->recipe || !*model->recipe) return OCT_OK; /* no recipe made this program */
     OCT_TRY(oct_recipe_read(&recipe, path, model->recipe, NULL, 0));
     const char *key = find_contradiction(model, &recipe);
     oct_recipe_free(&recipe);
@@ -174,15 +174,15 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_fallbacks));
     OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
     for (int64_t i = 0; i < count; i++) {
-        uint8_t *own = digests + i * program->num_values * DIGEST;
+        uint8_t *sample = digests + i * program->num_values * DIGEST;
         const float *at = samples + i * numel; /* the inputs of a sample, one after another */
         for (int k = 0; k < program->num_inputs; k++) {
             const oct_value *value = &program->values[program->inputs[k]];
             input[k] = at;
             at += oct_value_numel(value);
-            digest_value(own, program->inputs[k], NULL, input[k], oct_value_bytes(value));
+            digest_value(sample, program->inputs[k], NULL, input[k], oct_value_bytes(value));
         }
-        OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, digest_value, own));
+        OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, digest_value, sample));
     }
 out:
     oct_free(&output);
@@ -198,6 +198,7 @@ typedef struct comparison {
     bool *seen, *differs;    /* of each value */
 } comparison;
 
+/* Compares a value of QAT evaluation with the digest of the same value of the int8 model. */
 static void compare_value(void *user, int64_t value, const void *data, size_t bytes)
 {
     const comparison *c = user;
@@ -209,7 +210,7 @@ static void compare_value(void *user, int64_t value, const void *data, size_t by
         c->differs[value] = true;
 }
 
-static oct_status judge_layers(const comparison *c, int64_t image, int64_t *compared)
+static oct_status check_all_layers_equal(const comparison *c, int64_t image, int64_t *compared)
 {
     *compared = 0;
     for (int64_t i = 0; i < c->program->num_steps; i++) {
@@ -228,6 +229,7 @@ static oct_status judge_layers(const comparison *c, int64_t image, int64_t *comp
     return OCT_OK;
 }
 
+/* Compares every layer of QAT evaluation on the golden images with the digests of the int8 model. */
 static oct_status compare_golden(const oct_model *model, oct_conversion *conversion)
 {
     const oct_program *program = &model->program;
@@ -244,7 +246,7 @@ static oct_status compare_golden(const oct_model *model, oct_conversion *convers
         c.expected = model->golden_digest + i * program->num_values * DIGEST;
         example.data[0] = model->golden_input + i * numel;
         OCT_TRY_OUT(oct_convert_watch(program, conversion->root, &example, compare_value, &c));
-        OCT_TRY_OUT(judge_layers(&c, i, &conversion->layers_compared));
+        OCT_TRY_OUT(check_all_layers_equal(&c, i, &conversion->layers_compared));
     }
 out:
     oct_free(&c.seen);
@@ -377,6 +379,7 @@ static oct_status evaluate_qat_and_int8(both_outputs *b, const oct_model *model,
     return oct_program_evaluate(&model->program, recipe, data, batch, &b->int8);
 }
 
+/* Counts the logits that differ in any bit, over all ranks, and scores both outputs; OCT_NO names the first. */
 static oct_status compare_logits(oct_certificate *certificate, const both_outputs *b,
                                  oct_conversion *conversion, const oct_collective *group)
 {

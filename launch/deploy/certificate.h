@@ -38,8 +38,8 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
                               uint8_t *digests) OCT_NODISCARD;
 /* Checks that target, data format, mean and std are those of the recipe in the model: OCT_DATA. */
 oct_status oct_model_check_recipe(const oct_model *model, const char *path) OCT_NODISCARD;
-/* Checks what commands that feed one image after another rely on: that, and OCT_DATA when the program has
- * several inputs. Loads the plug-ins that compute its float layers. */
+/* Checks what commands that feed one image after another rely on: oct_model_check_recipe, and a program of one
+ * input, else OCT_DATA. Loads the plug-ins that compute its float layers. */
 oct_status oct_model_check_runnable(const oct_model *model, const char *path) OCT_NODISCARD;
 /* Numbers that are compared of each sample's output. */
 int64_t oct_model_outputs(const oct_model *model);

@@ -49,7 +49,7 @@ int64_t oct_int8_bytes(const oct_program *program)
     return bytes;
 }
 
-/* How far the values reach that are in memory while a step runs. */
+/* The end in planned memory of the values that are alive while a step runs; last: the last step that uses each. */
 static int64_t bytes_reached(const oct_program *program, const int64_t *offsets,
                              const int64_t *last, int64_t number)
 {

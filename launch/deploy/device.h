@@ -21,16 +21,17 @@ typedef struct oct_device {
     int64_t all[OCT_DEVICE_FIGURES];   /* scratch: as the runtime plans it */
 } oct_device;
 
-/* The program has passed its check. */
+/* Finds the figures of a program that has passed its check. */
 oct_status oct_device_of(oct_device *device, const oct_program *program) OCT_NODISCARD;
 void oct_device_free(oct_device *device);
 /* Names the three layers with most of a figure: "head.0 86 %, features.10 8 %"; empty when it is 0. */
 oct_status oct_device_largest(const oct_device *device, oct_device_figure figure,
                               oct_text *text) OCT_NODISCARD;
-/* Bytes of what layers compute with: parameters in float; codes, biases, multipliers, tables and what
- * stays float. */
+/* Bytes of all parameters of a module and those in it, in float. */
 int64_t oct_float_bytes(oct_module *root);
+/* Bytes of the constants of all steps. */
 int64_t oct_int8_bytes(const oct_program *program);
+/* Bytes of the constants of a step: codes, biases, multipliers and tables; the arrays of a float layer. */
 int64_t oct_step_bytes(const oct_program *program, const oct_step *step);
 
 /* Multiply-adds of a model's convolutions and linear layers for one sample. A multiplication with padding, or with the
@@ -40,6 +41,7 @@ typedef struct oct_multiply_adds {
     int64_t grad_input; /* none for layers that no other with weights comes before */
 } oct_multiply_adds;
 
-/* input_step: how many rows and columns the values of a convolution's input are apart (1: it was not dilated). */
+/* Of a convolution. input_step: how many rows and columns the values of its input are apart (1: it was not dilated). */
 int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int input_step_h, int input_step_w);
+/* Of a program: forward, and both gradients of its training. */
 oct_multiply_adds oct_program_multiply_adds(const oct_program *program);

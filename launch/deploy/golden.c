@@ -30,7 +30,7 @@ static void replace_data(oct_npz_array *array, oct_dtype dtype, const void *data
     array->dtype = dtype;
 }
 
-/* Adds the numbers of `samples` samples, whose channels are last. */
+/* Adds an array of all samples, from numbers with channels last to the layout of the exported file. */
 static oct_status add_array(golden_samples *golden, const char *name, const oct_value *v,
                             const void *numbers)
 {
@@ -62,6 +62,7 @@ typedef struct byte_values {
     int64_t channels;
 } byte_values;
 
+/* Normalises each byte with the mean and std of each channel. */
 static void find_byte_values(byte_values *v, int64_t channels, const float *mean, const float *std)
 {
     uint8_t all[UINT8_MAX + 1];
@@ -95,7 +96,7 @@ bool oct_golden_are_pixels(const oct_model *model)
     return true;
 }
 
-/* Finds the byte that becomes each value. */
+/* Replaces the normalised values of input 0 by the bytes of pixels that become them. */
 static oct_status make_pixels(golden_samples *golden, const float *mean, const float *std)
 {
     oct_npz_array *a = &golden->array[0];
@@ -164,7 +165,7 @@ out:
     return status;
 }
 
-/* The codes that values are made to or of. */
+/* Replaces the values of an array by their codes. */
 static oct_status make_codes(oct_npz_array *a, const oct_step *quantizer, oct_qparams q)
 {
     const int64_t n = oct_shape_numel(&a->shape);
@@ -177,7 +178,7 @@ static oct_status make_codes(oct_npz_array *a, const oct_step *quantizer, oct_qp
     return OCT_OK;
 }
 
-static oct_status take_from_model(golden_samples *golden)
+static oct_status collect_from_model(golden_samples *golden)
 {
     const oct_model *model = golden->source->model;
     const oct_program *program = &model->program;
@@ -226,7 +227,8 @@ static oct_status run_sample(oct_module *root, oct_example *example, const float
     return OCT_OK;
 }
 
-static oct_status take_from_network(golden_samples *golden)
+/* Collects the first images of the data and what the float network computes of them. */
+static oct_status collect_from_network(golden_samples *golden)
 {
     const oct_dataset *data = golden->source->data;
     const oct_recipe *recipe = golden->source->recipe;
@@ -261,7 +263,7 @@ oct_status oct_golden_write(const oct_golden_source *source, const char *path, i
     golden_samples golden = {.source = source};
     void *bytes = NULL;
     size_t size;
-    oct_status status = source->model ? take_from_model(&golden) : take_from_network(&golden);
+    oct_status status = source->model ? collect_from_model(&golden) : collect_from_network(&golden);
     if (status == OCT_OK) status = oct_npz_make(golden.array, golden.num_arrays, &bytes, &size);
     if (status == OCT_OK) status = oct_file_write(path, bytes, size);
     *count = golden.count;

@@ -129,7 +129,7 @@ static double largest_magnitude(const oct_layer_figures *f)
     return f->known && s->min <= s->max ? fmax(-(double)s->min, (double)s->max) : 0;
 }
 
-/* A concat gives all its inputs one scale. */
+/* Reports a concat whose inputs differ much in range: they get one scale, which leaves the smaller ones few codes. */
 static oct_status find_uneven_inputs(const oct_program *program, const oct_step *step,
                                      const oct_layer_figures *figures, oct_text *finding)
 {
@@ -158,7 +158,7 @@ static oct_status find_uneven_inputs(const oct_program *program, const oct_step 
         program->steps[most].name, largest_magnitude(&figures[most]));
 }
 
-/* Problems of a step, and what to do; empty: none. A step that keeps its input's codes clips nothing. */
+/* Writes the problem of a step, and what to do; empty: none. A step that keeps its input's codes clips nothing. */
 static oct_status find_flaw(const oct_program *program, const oct_step *step,
                             const oct_layer_figures *figures, oct_text *finding)
 {
@@ -175,7 +175,7 @@ static oct_status find_flaw(const oct_program *program, const oct_step *step,
                         step->name, 100 * share_of(f->clipped, f->values), largest_magnitude(f));
 }
 
-/* Adds a list of what is not well to the document, where there is any, and says the first of it. */
+/* Adds the list of problems to the document, where there are any, and logs the first ones. */
 static oct_status add_findings(const oct_program *program, const oct_layer_figures *figures,
                                json_t *document)
 {
@@ -219,7 +219,7 @@ static oct_status make_document(const oct_layer_stats *stats, int64_t images,
     return add_findings(stats->program, figures, *document);
 }
 
-/* Prepared as the int8 model was, so that its layers have the same names; its quantizers stay off. */
+/* Builds the float model to compare with: prepared as the int8 model was, for equal names, its quantizers off. */
 static oct_status build_reference(const oct_layer_stats *stats, oct_module **reference)
 {
     bool prepared;

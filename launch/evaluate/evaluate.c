@@ -251,7 +251,7 @@ oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, f
 {
     *y = call_model(f, leaves, shape, x);
     const int64_t bytes = f->lifetimes ? oct_lifetimes_end(f->lifetimes, *y) : 0;
-    if (bytes < 0) {
+    if (bytes < 0) { /* it read what was freed, so it runs again and keeps all */
         oct_fail_clear();
         oct_lifetimes_destroy(&f->lifetimes);
         f->sample_bytes = 0;
@@ -265,7 +265,7 @@ oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, f
     return OCT_OK;
 }
 
-/* The outputs of this rank's samples, in the memory of a context that does not communicate. */
+/* Computes the outputs of this rank's samples, in the memory of a context that does not communicate. */
 static oct_status forward_all(oct_context *cx, oct_module *model, const oct_recipe *recipe,
                               const oct_dataset *data, int64_t batch, oct_outputs *o)
 {
@@ -416,7 +416,7 @@ static void show_progress(void *user, int64_t done, int64_t all)
     oct_meter_show(&r->meter, done);
 }
 
-/* Class numbers seldom change with the codes of one layer. */
+/* Warns where tensors change no output: class numbers seldom change with the codes of one layer. */
 static void warn_of_silent_tensors(const oct_sensitivity *table)
 {
     size_t silent = 0;

@@ -50,6 +50,7 @@ typedef struct oct_outputs {
     char damaged_text[OCT_READ_TEXT];
 } oct_outputs;
 
+/* Makes room for the outputs and goals of this rank's samples. */
 oct_status oct_outputs_create(oct_outputs *outputs, const oct_recipe *recipe,
                               const oct_dataset *data, const oct_collective *group) OCT_NODISCARD;
 void oct_outputs_free(oct_outputs *outputs);
@@ -117,6 +118,6 @@ void oct_forward_end(oct_forward *f);
 
 /* How many samples may go next, of `most`: 1 at first, then as many as fit, at least one a thread. */
 int64_t oct_forward_samples(const oct_forward *f, int64_t most);
-/* x: the leaves' local samples, of this shape. *y lives until the next run. */
+/* Runs the model on x, the leaves' local samples, of this shape. *y lives until the next run. */
 oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x,
                            const oct_tensor **y) OCT_NODISCARD;

@@ -38,6 +38,7 @@ static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *
 static const oct_module_type block_type = {
     .name = "inverted_residual", .forward = block_forward, .calls_only = true};
 
+/* An inverted residual: 1x1 to `expand` times the channels, depthwise 3x3, linear 1x1; plus its input where it fits. */
 static oct_status create_block(oct_module **module, int64_t in, int64_t out, int stride, int expand,
                                create_fn activation)
 {

@@ -56,6 +56,7 @@ typedef struct widths {
     int64_t in, inner, out;
 } widths;
 
+/* A residual block of two 3x3 convolutions, or a bottleneck of 1x1, 3x3 and 1x1. */
 static oct_status create_block(oct_module **module, const variant *v, const widths *w, int stride)
 {
     OCT_TRY(
@@ -151,6 +152,7 @@ static oct_status build_50(oct_module **root, int64_t h, int64_t w, int64_t c, i
     return build_variant(root, &(variant){.blocks = {3, 4, 6, 3}, .bottleneck = true}, c, classes);
 }
 
+/* Makes the relus and the addition of a block modules, which fusion needs, and fuses them into its convolutions. */
 static oct_status fuse_block(void *user, oct_module *module)
 {
     (void)user;

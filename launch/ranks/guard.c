@@ -32,8 +32,8 @@ static const double ends_within_s = 5;
 
 static struct {
     bool running;
-    int to,
-        from; /* pipes; the guard writes a byte when it is ready, its end is that of the second */
+    int orders,
+        answers; /* pipes; the guard writes a byte when it is ready, its end is that of the second */
     int lock;
     char folder[64];
 } guard;
@@ -103,20 +103,20 @@ static bool group_lives(pid_t mpirun)
 }
 
 /* The life of a guard: it reads the process ids of mpirun until its owner has ended, then ends and removes what is left. */
-static void run_guard(int from, int to)
+static void run_guard(int orders, int answers)
 {
-    static const int asks[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     pid_t mpirun = 0, got_pid;
     ssize_t got;
     /* A guard shares nothing with those who wait for the output or the terminal of its owner. */
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     setsid();
-    for (size_t i = 0; i < OCT_COUNT(asks); i++)
-        signal(asks[i], SIG_IGN);
+    for (size_t i = 0; i < OCT_COUNT(stop_signals); i++)
+        signal(stop_signals[i], SIG_IGN);
     for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)
         dup2(null, fd);
-    if (write(to, "", 1) != 1) _exit(0); /* there is no owner any more, nor a folder */
-    while ((got = read(from, &got_pid, sizeof(got_pid))) != 0) {
+    if (write(answers, "", 1) != 1) _exit(0); /* there is no owner any more, nor a folder */
+    while ((got = read(orders, &got_pid, sizeof(got_pid))) != 0) {
         if (got == sizeof(got_pid)) mpirun = got_pid;
         if (mpirun == DISMISSED) _exit(0);
     }
@@ -134,36 +134,37 @@ static void run_guard(int from, int to)
 
 static void send_to_guard(pid_t what)
 {
-    while (write(guard.to, &what, sizeof(what)) < 0 && errno == EINTR)
+    while (write(guard.orders, &what, sizeof(what)) < 0 && errno == EINTR)
         continue;
 }
 
-/* Waits for the guard to be ready or, where it is over, for its end. */
-static bool wait_for_guard(int from)
+/* Waits until the guard is ready (true) or has ended. */
+static bool wait_for_guard(int answers)
 {
     char nothing;
     ssize_t got;
-    while ((got = read(from, &nothing, 1)) < 0 && errno == EINTR)
+    while ((got = read(answers, &nothing, 1)) < 0 && errno == EINTR)
         continue;
     return got == 1;
 }
 
+/* Closes the pipe to the guard and waits for its end, before which it removes the folder unless it was dismissed. */
 static void close_guard(void)
 {
-    close(guard.to);
-    if (guard.running) wait_for_guard(guard.from);
-    close(guard.from);
+    close(guard.orders);
+    if (guard.running) wait_for_guard(guard.answers);
+    close(guard.answers);
     guard.running = false;
 }
 
-/* Starts a guard, who takes the place of the one before. */
+/* Starts a guard process, with a pipe of orders to it and one of answers from it, and dismisses the one before. */
 static void start_guard(void)
 {
-    int to[2], from[2];
-    if (pipe2(to, O_CLOEXEC) != 0) return;
-    if (pipe2(from, O_CLOEXEC) != 0) {
-        close(to[0]);
-        close(to[1]);
+    int orders[2], answers[2];
+    if (pipe2(orders, O_CLOEXEC) != 0) return;
+    if (pipe2(answers, O_CLOEXEC) != 0) {
+        close(orders[0]);
+        close(orders[1]);
         return;
     }
     /* The guard's parent ends at once: the children of the owner are mpirun alone. */
@@ -172,34 +173,34 @@ static void start_guard(void)
     if (child == 0 && fork() != 0) _exit(0);
     if (child > 0) waitpid(child, NULL, 0);
     if (child == 0) {
-        close(to[1]);
-        close(from[0]);
-        if (guard.running) close(guard.to); /* only the owner's end must stay open */
-        run_guard(to[0], from[1]);
+        close(orders[1]);
+        close(answers[0]);
+        if (guard.running) close(guard.orders); /* only the owner's end must stay open */
+        run_guard(orders[0], answers[1]);
     }
-    close(to[0]);
-    close(from[1]);
-    if (child < 0 || !wait_for_guard(from[0])) {
-        close(to[1]);
-        close(from[0]);
+    close(orders[0]);
+    close(answers[1]);
+    if (child < 0 || !wait_for_guard(answers[0])) {
+        close(orders[1]);
+        close(answers[0]);
         return;
     }
     if (guard.running) {
         send_to_guard(DISMISSED);
         close_guard();
     }
-    guard.to = to[1];
-    guard.from = from[0];
+    guard.orders = orders[1];
+    guard.answers = answers[0];
     guard.running = true;
 }
 
 const char *oct_guard_begin(void)
 {
-    uint64_t own;
+    uint64_t unique;
     remove_stale_folders();
-    if (getrandom(&own, sizeof(own), GRND_NONBLOCK) != (ssize_t)sizeof(own)) return NULL;
+    if (getrandom(&unique, sizeof(unique), GRND_NONBLOCK) != (ssize_t)sizeof(unique)) return NULL;
     snprintf(guard.folder, sizeof(guard.folder), "%s/%s%ld.%016" PRIx64, jobs_folder, name_prefix,
-             (long)getpid(), own);
+             (long)getpid(), unique);
     start_guard();
     /* Another job that looks for stale folders may take this one before it is locked. */
     struct stat info;

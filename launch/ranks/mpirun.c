@@ -153,6 +153,7 @@ void oct_spawn_end(pid_t pid)
 
 /* Which mpirun it is. */
 
+/* Finds what is after some words and blanks in a text; NULL: the words are not in it. */
 static const char *find_after(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
@@ -161,7 +162,7 @@ static const char *find_after(const char *text, const char *words)
     return at + strspn(at, " \t");
 }
 
-/* Later rows go before earlier ones. */
+/* Takes the last row of the table that fits: later rows are for later versions. */
 bool oct_mpirun_recognize(oct_mpi_launcher *mpirun, const char *said)
 {
     mpirun->dialect = NULL;
@@ -247,7 +248,7 @@ oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
 
 /* Its command line. */
 
-/* Ranks that leave cores free are not pinned: those of two jobs would share the first cores. */
+/* Whether a job needs a row. Ranks that leave cores free are not pinned: those of two jobs would share cores. */
 static bool job_needs(const oct_mpirun_job *job, oct_mpirun_need need)
 {
     const bool alone = !job->hostfile && !job->beyond;
@@ -280,7 +281,7 @@ static void add_pair(words *to, const char *flag, const char *value)
     add_word(to, value);
 }
 
-/* What decides how a rank computes, waits and finds its libraries and files. */
+/* Adds the variables that decide how a rank computes, waits and finds its libraries and files. */
 static void add_exported_variables(words *to)
 {
     static const char *const prefixes[] = {"OMP_",      "GOMP_", "OCT_",
@@ -294,8 +295,8 @@ static void add_exported_variables(words *to)
             }
 }
 
-/* Options that this process has taken, with their values, are not the ranks' own. */
-static bool is_own_option(const char *word, bool *with_value)
+/* Whether a word is an option for starting ranks, which they themselves do not get. *with_value: its value is in it. */
+static bool is_launch_option(const char *word, bool *with_value)
 {
     static const char *const names[] = {"--ranks", "--restart", "--hostfile", "--hosts", "-H"};
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
@@ -311,20 +312,20 @@ static bool is_own_option(const char *word, bool *with_value)
 static void add_octet_command(words *to, const oct_mpirun_job *job)
 {
     const oct_args *args = job->args;
-    bool own = false, with_value;
+    bool only_words = false, with_value;
     add_word(to, job->program);
     add_word(to, args->argv[1]); /* the command */
     if (!args->progress && job->bar) add_pair(to, "--progress", "bar");
     for (int i = 2; i < args->argc; i++) {
-        own = own || strcmp(args->argv[i], "--") == 0;
-        if (own || !is_own_option(args->argv[i], &with_value))
+        only_words = only_words || strcmp(args->argv[i], "--") == 0;
+        if (only_words || !is_launch_option(args->argv[i], &with_value))
             add_word(to, args->argv[i]);
         else if (!with_value)
             i++;
     }
 }
 
-/* The value of a word of the table in this job. */
+/* Returns the value in this job of a placeholder of the table, or any other word itself. */
 static const char *resolve_word(const oct_mpirun_job *job, const char *word, const char *number)
 {
     return strcmp(word, OCT_MPIRUN_RANKS) == 0      ? number

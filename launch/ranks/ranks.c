@@ -44,11 +44,11 @@ static const char name_letters[] =
 /* "localhost", or what gethostname says, with or without its domain. */
 static bool is_this_host(const char *name)
 {
-    char own[256] = "";
+    char host[256] = "";
     if (strcmp(name, "localhost") == 0 || strcmp(name, "127.0.0.1") == 0) return true;
-    if (gethostname(own, sizeof(own) - 1) != 0) return false;
-    const size_t length = strcspn(own, ".");
-    return strcmp(name, own) == 0 || (strlen(name) == length && strncmp(name, own, length) == 0);
+    if (gethostname(host, sizeof(host) - 1) != 0) return false;
+    const size_t length = strcspn(host, ".");
+    return strcmp(name, host) == 0 || (strlen(name) == length && strncmp(name, host, length) == 0);
 }
 
 static oct_status add_host(oct_rank_hosts *hosts, const char *name, size_t length, int64_t slots)
@@ -182,16 +182,17 @@ oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, const oct_mpirun_dialect 
     return OCT_OK;
 }
 
+/* Starts `ssh HOST true`, or the agent of the environment in place of ssh: its exit status 0 is the answer. */
 static bool start_agent(const char *name, const oct_mpirun_dialect *dialect, pid_t *pid)
 {
-    char own[1024] = "ssh -o BatchMode=yes -o ConnectTimeout=5";
+    char command[1024] = "ssh -o BatchMode=yes -o ConnectTimeout=5";
     const char *argv[AGENT_WORDS + 3], *agent = getenv(dialect->agent);
-    if (agent && *agent) snprintf(own, sizeof(own), "%s", agent);
+    if (agent && *agent) snprintf(command, sizeof(command), "%s", agent);
     /* "ssh : rsh" names two agents; the first is asked. */
     size_t n = 0;
     char *rest = NULL;
-    for (char *word = strtok_r(own, " ", &rest); word && strcmp(word, ":") != 0 && n < AGENT_WORDS;
-         word = strtok_r(NULL, " ", &rest))
+    for (char *word = strtok_r(command, " ", &rest);
+         word && strcmp(word, ":") != 0 && n < AGENT_WORDS; word = strtok_r(NULL, " ", &rest))
         argv[n++] = word;
     argv[n++] = name;
     argv[n++] = "true";
@@ -199,7 +200,7 @@ static bool start_agent(const char *name, const oct_mpirun_dialect *dialect, pid
     return oct_spawn(argv, -1, pid);
 }
 
-/* Notes which of those that are still asked have answered; returns how many have not ended. */
+/* Marks as silent the hosts whose agent has failed; returns how many agents have not ended. */
 static size_t collect_answers(oct_rank_hosts *hosts, pid_t *asked)
 {
     size_t left = 0;
@@ -279,6 +280,7 @@ typedef struct launch {
     int64_t restarts, step; /* so far; of the newest checkpoint then, -1: not looked */
 } launch;
 
+/* Finds the hosts of the job, given or of a batch system, and its number of ranks. */
 static oct_status read_hosts(launch *l)
 {
     const oct_ranks_request *request = l->request;
@@ -417,6 +419,7 @@ static oct_status choose_restart(launch *l, const char *lost)
     return OCT_OK;
 }
 
+/* Starts mpirun, and again after a loss as long as restarts are left. */
 static oct_status start_until_done(launch *l, int *exit_status)
 {
     while (true) {

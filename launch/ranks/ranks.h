@@ -33,12 +33,12 @@ oct_status oct_wait_policy(const oct_args *args) OCT_NODISCARD;
 /* Chooses for the processes that this one starts. */
 void oct_wait_policy_choose(bool cores_suffice);
 
-/* This is what a recipe on the command line says of the ranks. It is read here too, so that its
- * mistakes are reported before any rank starts. */
+/* This is what a recipe on the command line says of the ranks. */
 typedef struct oct_ranks_wanted {
     int64_t threads;   /* of each; 1 without a recipe */
     double deadline_s; /* --deadline goes before it */
 } oct_ranks_wanted;
+/* Reads it before any rank starts, so that mistakes of the recipe are reported first. */
 oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted) OCT_NODISCARD;
 
 /* The hosts that ranks are started on, from --hostfile or -H: names and how many ranks each takes. */
@@ -64,8 +64,9 @@ oct_status oct_rank_hosts_read(oct_rank_hosts *hosts, const char *path) OCT_NODI
 oct_status oct_rank_hosts_parse(oct_rank_hosts *hosts, const char *list) OCT_NODISCARD;
 void oct_rank_hosts_free(oct_rank_hosts *hosts);
 
-int64_t oct_rank_hosts_slots(const oct_rank_hosts *hosts); /* of those that are not left out */
-bool oct_rank_hosts_beyond(const oct_rank_hosts *hosts);   /* others than this one are among them */
+/* Counts the slots of the hosts that are not left out. */
+int64_t oct_rank_hosts_slots(const oct_rank_hosts *hosts);
+bool oct_rank_hosts_beyond(const oct_rank_hosts *hosts); /* others than this one are among them */
 /* Writes those that are not left out, for mpirun, into a file without a name that is there as long as this process
  * or until the next call. */
 oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, const oct_mpirun_dialect *dialect,

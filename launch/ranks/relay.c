@@ -92,7 +92,8 @@ static bool is_account(const oct_relay *relay, const char *line, size_t length)
     return false;
 }
 
-/* Decides about what is kept, after each of its lines. */
+/* Decides after each kept line of stderr. mpirun's accounts of an ended rank are lines, or blocks between two rules of
+ * - or =: they are dropped where Octet itself explains the end, and passed on otherwise, as all other lines are. */
 static void decide_on_kept_lines(oct_relay *relay)
 {
     const oct_relay_editor *e = &relay->editor;
@@ -118,6 +119,7 @@ static void decide_on_kept_lines(oct_relay *relay)
         pass_kept_lines(relay, relay->kept_bytes);
 }
 
+/* Passes stderr on, but keeps lines that may be mpirun's accounts, and gives lines about ranks to the editor. */
 static void filter_stderr(oct_relay *relay, const char *text, size_t size)
 {
     static const char openers[] = OCT_RANK_MARK "-=[mUA"; /* of rules, lines and accounts */

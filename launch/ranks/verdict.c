@@ -45,8 +45,8 @@ static const char *remedy_text(const oct_ranks_seen *seen)
                : "; repeat the command";
 }
 
-/* "rank 1 (node7)", with the step that it was in; "a rank" where it cannot be seen from here. */
-static const char *name_gone(const oct_ranks_seen *seen, char text[128])
+/* "rank 1 (node7)"; "a rank" where it cannot be seen from this host. */
+static const char *name_gone_rank(const oct_ranks_seen *seen, char text[128])
 {
     char host[64] = "";
     if (gethostname(host, sizeof(host) - 1) != 0) snprintf(host, sizeof(host), "this host");
@@ -57,7 +57,7 @@ static const char *name_gone(const oct_ranks_seen *seen, char text[128])
     return text;
 }
 
-static const char *place_of_gone(const oct_ranks_seen *seen, char text[64])
+static const char *step_of_gone_rank(const oct_ranks_seen *seen, char text[64])
 {
     text[0] = '\0';
     if (seen->rank_gone && seen->gone_rank.step > 0)
@@ -65,7 +65,7 @@ static const char *place_of_gone(const oct_ranks_seen *seen, char text[64])
     return text;
 }
 
-static bool some_rank_said(int exit_status)
+static bool some_rank_exited_with(int exit_status)
 {
     for (int i = 0; i < oct_rank_table_lines(); i++) {
         const oct_rank_view view = oct_rank_table_line(i);
@@ -79,8 +79,8 @@ static bool begun_on_no_host(const oct_ranks_seen *seen)
     return oct_rank_table_lines() > 0 && oct_ranks_begun(seen) == 0;
 }
 
-/* A signal to mpirun reaches all its ranks; where one ends by itself, mpirun asks the others alone. Of ranks on other
- * hosts that is unknown. */
+/* Whether all ranks got a request to stop: a signal to mpirun reaches all; where one ends by itself, mpirun asks only
+ * the others. Of ranks on other hosts that is unknown. */
 static bool all_ranks_were_asked(const oct_ranks_seen *seen)
 {
     for (int i = 0; i < oct_rank_table_lines(); i++) {
@@ -93,7 +93,7 @@ static bool all_ranks_were_asked(const oct_ranks_seen *seen)
 static oct_status fail_stopped(const oct_ranks_seen *seen, const char *how)
 {
     const oct_status status = oct_fail(OCT_STOPPED, "%s%s", how, remedy_text(seen));
-    if (some_rank_said(oct_status_exit(OCT_STOPPED)))
+    if (some_rank_exited_with(oct_status_exit(OCT_STOPPED)))
         oct_failure_silence(); /* and has reported it */
     return status;
 }
@@ -102,8 +102,8 @@ static oct_status fail_signalled(const oct_ranks_seen *seen, int signal_number)
 {
     char who[128], place[64];
     return oct_fail(
-        OCT_LOST, "%s was ended by signal %d (%s)%s%s%s%s", name_gone(seen, who), signal_number,
-        strsignal(signal_number), place_of_gone(seen, place), remedy_text(seen),
+        OCT_LOST, "%s was ended by signal %d (%s)%s%s%s%s", name_gone_rank(seen, who),
+        signal_number, strsignal(signal_number), step_of_gone_rank(seen, place), remedy_text(seen),
         signal_number == SIGKILL ? "\nif no user sent it, the kernel ended it, since memory was out"
                                  : "",
         seen->report);
@@ -133,8 +133,8 @@ static bool name_absent(const oct_ranks_seen *seen, char text[128])
     return absent > 0;
 }
 
-/* Of mpirun itself is what no rank of ours ends with and no signal stands for: where a host has gone, that is the
- * status of the agent that leads there (255 of ssh), or Open MPI's 205. */
+/* Whether a status is mpirun's own: Octet exits with no such status, nor does it stand for a signal (128 + number).
+ * Where a host is lost, it is that of the agent that reaches the host (255 of ssh), or Open MPI's 205. */
 static bool is_status_of_mpirun(int exit_status)
 {
     static const int ours[] = {
@@ -170,16 +170,17 @@ static oct_status judge_other_status(const oct_ranks_seen *seen, int exit_status
     return OCT_OK;
 }
 
-static oct_status fail_gone(const oct_ranks_seen *seen, int exit_status, bool merges)
+/* A rank ended without a message. merges: mpirun's status merges those of all ranks. */
+static oct_status fail_rank_gone(const oct_ranks_seen *seen, int exit_status, bool merges)
 {
     char who[128], place[64];
     const bool in_mpi = seen->rank_gone && (seen->gone_rank.stage == OCT_RANK_IN_INIT ||
                                             seen->gone_rank.stage == OCT_RANK_IN_DUP);
-    return oct_fail(OCT_LOST, "%s ended with %s %d%s%s%s%s", name_gone(seen, who),
+    return oct_fail(OCT_LOST, "%s ended with %s %d%s%s%s%s", name_gone_rank(seen, who),
                     merges ? "(by mpirun) status" : "status", exit_status,
                     in_mpi ? " where MPI starts: see MPI's output above for the reason"
                            : " and said nothing",
-                    place_of_gone(seen, place), remedy_text(seen), seen->report);
+                    step_of_gone_rank(seen, place), remedy_text(seen), seen->report);
 }
 
 /* How a start of mpirun ends, for its caller. */
@@ -211,7 +212,7 @@ oct_status oct_ranks_judge(const oct_ranks_seen *seen, int ended, int *exit_stat
         bool holds;
         verdict verdict;
     } rows[] = {
-        {exited && status != 0 && some_rank_said(status), ITS_STATUS},
+        {exited && status != 0 && some_rank_exited_with(status), ITS_STATUS},
         {exited && status == 0 && failed == 0 && !seen->rank_gone && !nobody, ITS_STATUS},
         {seen->given_up && failed != 0, GIVEN_UP_BUT_FAILED},
         {seen->end_asked, STOPPED},
@@ -249,7 +250,7 @@ oct_status oct_ranks_judge(const oct_ranks_seen *seen, int ended, int *exit_stat
     case RANK_SIGNALLED:
         return fail_signalled(seen, by_merged_signal ? status : status - 128);
     case RANK_GONE:
-        return fail_gone(seen, status, merges);
+        return fail_rank_gone(seen, status, merges);
     case OTHER_STATUS:
         break;
     }

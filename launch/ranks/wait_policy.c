@@ -24,11 +24,11 @@ oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted)
 {
     oct_recipe recipe;
     const oct_command *command = oct_command_find(args->argv[1]);
-    const bool follows = command && command->recipe;
-    const bool reads = follows || names_recipe(args);
+    const bool has_reader = command && command->recipe;
+    const bool reads = has_reader || names_recipe(args);
     *wanted = (oct_ranks_wanted){.threads = 1, .deadline_s = OCT_DEADLINE_S};
     if (reads) {
-        OCT_TRY(follows ? command->recipe(&recipe, args) : oct_recipe_of_args(&recipe, args));
+        OCT_TRY(has_reader ? command->recipe(&recipe, args) : oct_recipe_of_args(&recipe, args));
         *wanted = (oct_ranks_wanted){
             recipe.threads, recipe.ranks_deadline > 0 ? recipe.ranks_deadline : OCT_DEADLINE_S};
         oct_recipe_free(&recipe);

@@ -63,8 +63,8 @@ typedef struct job {
     double given_up_s; /* how long ago it was given up */
 } job;
 
-/* timeout(1) sends its signal twice, to the process and to its group: what comes within a second is
- * the same request. */
+/* Handles a signal as a request to stop. timeout(1) sends its signal twice, to the process and to its group: what comes
+ * within a second is the same request. */
 static void ask_to_stop(int signal_number)
 {
     int saved_errno = errno;
@@ -116,7 +116,7 @@ static void pass_on_stop_request(job *j)
     }
 }
 
-/* mpirun lets the others live for a second, so the first that is missing is the cause. */
+/* Finds a rank that ended without a message; mpirun lets the others live for a second, so it is the cause. */
 static void find_gone_rank(oct_ranks_seen *seen)
 {
     for (int i = 0; !seen->rank_gone && i < oct_rank_table_lines(); i++) {
@@ -132,16 +132,16 @@ static void find_gone_rank(oct_ranks_seen *seen)
 }
 
 /* What the relay asks, and reports. */
-static bool is_explained(void *of)
+static bool is_explained(void *user)
 {
-    job *j = of;
+    job *j = user;
     find_gone_rank(&j->seen);
     return j->seen.rank_gone || oct_ranks_failed_status() != 0;
 }
 
-static void note_ranks_begun(void *of, int ranks, const char *host)
+static void note_ranks_begun(void *user, int ranks, const char *host)
 {
-    job *j = of;
+    job *j = user;
     const size_t used = strlen(j->begun);
     j->seen.begun_elsewhere += ranks;
     j->num_begun++;
@@ -149,7 +149,7 @@ static void note_ranks_begun(void *of, int ranks, const char *host)
              (int)strcspn(host, "."), host);
 }
 
-/* A stopped mpirun is said once: what the ranks say and how they end goes through it. */
+/* Warns once when mpirun has been stopped for long: the output of the ranks and their ends go through it. */
 static void check_for_stopped_mpirun(job *j, double passed_s)
 {
     if (oct_process_state(j->mpirun) != 'T')

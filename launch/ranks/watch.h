@@ -88,7 +88,7 @@ typedef struct oct_ranks_seen {
 bool oct_ranks_train(const oct_ranks_start *start);
 /* Counts the ranks of this host that have begun, and those of others. */
 int64_t oct_ranks_begun(const oct_ranks_seen *seen);
-/* The exit status of a rank that failed, of one with a reason of its own if there is one; 0: none did. */
+/* The exit status of a rank that failed, if possible not one that only lost another; 0: none did. */
 int oct_ranks_failed_status(void);
 
 /* Finds the command's exit status, or who is lost (OCT_LOST), from how mpirun ended (a wait status) and what the ranks
@@ -101,11 +101,12 @@ oct_status oct_ranks_judge(const oct_ranks_seen *seen, int ended, int *exit_stat
  * These lie in a folder of the job's own. What killed jobs of this user have left, guard and all, goes when the next one
  * begins. */
 
-/* Starts a guard, then makes the folder; NULL where it cannot be had, and then there is no guard. */
+/* Starts a guard, then makes and locks the job's folder; NULL where it cannot be had, and then there is no guard. */
 const char *oct_guard_begin(void);
 /* Starts a guard who knows the table of ranks and whom to watch, in place of the one before; 0: mpirun has ended. */
 void oct_guard_watch(pid_t mpirun);
-void oct_guard_end(void); /* the folder has gone when this returns */
+/* Ends the guard and removes the folder, which has gone when this returns. */
+void oct_guard_end(void);
 
 /* Kills mpirun with what it has started, which may have left its process group and may be stopped. */
 void oct_guard_kill(pid_t mpirun);

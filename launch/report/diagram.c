@@ -10,7 +10,7 @@
 
 static const size_t no_box = SIZE_MAX;
 
-/* Returns the number of the new box. `codes`: a third line, or NULL. */
+/* Adds a box with lines of text; returns its number. `codes`: a third line, or NULL. */
 static size_t add_box(json_t *d, const char *kind, const char *name, const char *what,
                       const char *codes)
 {
@@ -117,6 +117,7 @@ static bool has_parameters(const oct_module *module)
     return false;
 }
 
+/* Adds an arrow from the box that makes each input of a node, with the conversion that the input goes through. */
 static void add_input_arrows(json_t *d, const oct_graph *g, const oct_graph_node *node,
                              const size_t *maker, size_t box)
 {
@@ -133,6 +134,7 @@ static void add_input_arrows(json_t *d, const oct_graph *g, const oct_graph_node
     }
 }
 
+/* Draws a prepared graph: a box for each node, without those that only rename a value. */
 static oct_status draw_graph(const oct_graph *g, json_t **diagram)
 {
     size_t *maker;

@@ -14,7 +14,7 @@
 
 #include <jansson.h>
 
-/* The program of a model that has passed its check; at most `limit` steps of it. */
+/* Draws at most `limit` steps of a program that has passed its check. */
 oct_status oct_diagram_of_program(const oct_program *program, size_t limit,
                                   json_t **diagram) OCT_NODISCARD;
 /* Writes the diagram of a prepared graph (what runs, with what was fused into it) or, where it is NULL, of a program in

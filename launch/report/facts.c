@@ -17,9 +17,9 @@
 enum { DEPTH_MAX = 6, MEMBERS_MAX = 256, ITEMS_MAX = 100, PNG_TEXT_MAX = 40000 };
 enum { LINE_POINTS = 400, DOT_POINTS = 100, SESSIONS_MAX = 8, CURVES_MAX = 16, DIGITS_JS = 53 };
 
-static json_t *bounded(json_t *value, size_t text, int depth);
+static json_t *copy_bounded_value(json_t *value, size_t text, int depth);
 
-static json_t *bounded_object(json_t *value, int depth)
+static json_t *copy_bounded_object(json_t *value, int depth)
 {
     const char *key;
     json_t *member, *copy = json_object();
@@ -28,12 +28,12 @@ static json_t *bounded_object(json_t *value, int depth)
         const size_t text = strcmp(key, "png") == 0 ? PNG_TEXT_MAX : OCT_NAME_BYTES;
         if (json_object_size(copy) == MEMBERS_MAX) break;
         if (strlen(key) <= OCT_NAME_BYTES)
-            json_object_set_new(copy, key, bounded(member, text, depth - 1));
+            json_object_set_new(copy, key, copy_bounded_value(member, text, depth - 1));
     }
     return copy;
 }
 
-static json_t *bounded_array(json_t *value, size_t most, int depth)
+static json_t *copy_bounded_array(json_t *value, size_t most, int depth)
 {
     size_t i;
     json_t *item;
@@ -44,18 +44,18 @@ static json_t *bounded_array(json_t *value, size_t most, int depth)
             json_array_append_new(copy, json_sprintf("… (%zu in all)", json_array_size(value)));
             break;
         }
-        json_array_append_new(copy, bounded(item, OCT_NAME_BYTES, depth - 1));
+        json_array_append_new(copy, copy_bounded_value(item, OCT_NAME_BYTES, depth - 1));
     }
     return copy;
 }
 
-/* Whole numbers that JavaScript would round become texts. */
-static json_t *bounded(json_t *value, size_t text, int depth)
+/* Copies JSON to some depth, strings to `text` bytes. Whole numbers that JavaScript would round become texts. */
+static json_t *copy_bounded_value(json_t *value, size_t text, int depth)
 {
     const int64_t exact = (int64_t)1 << DIGITS_JS;
     if (depth == 0) return json_null();
-    if (json_is_object(value)) return bounded_object(value, depth);
-    if (json_is_array(value)) return bounded_array(value, ITEMS_MAX, depth);
+    if (json_is_object(value)) return copy_bounded_object(value, depth);
+    if (json_is_array(value)) return copy_bounded_array(value, ITEMS_MAX, depth);
     if (json_is_string(value)) return oct_page_beginning(json_string_value(value), text);
     const int64_t whole = json_integer_value(value);
     if (whole > exact || whole < -exact) return json_sprintf("%lld", (long long)whole);
@@ -64,7 +64,7 @@ static json_t *bounded(json_t *value, size_t text, int depth)
 
 static json_t *bounded_copy(json_t *value)
 {
-    return bounded(value, OCT_NAME_BYTES, DEPTH_MAX);
+    return copy_bounded_value(value, OCT_NAME_BYTES, DEPTH_MAX);
 }
 
 /* The first objects of an array. */
@@ -89,6 +89,7 @@ static json_t *finite_or_text(double value)
 
 /* Curves: of each number that the newest record of a kind has, or that an object in it has. */
 
+/* Adds a curve, thinned to `points`, for each number of the newest record of a kind, or of an object in it. */
 static oct_status add_curves(json_t *curves, const oct_page_run *run, const char *kind,
                              const char *object, size_t most, size_t points)
 {

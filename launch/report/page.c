@@ -63,6 +63,7 @@ static oct_status add_escaped(oct_text *out, const char *json)
     return OCT_OK;
 }
 
+/* Adds a line of the template, with the text of its slot in place of each @name@. */
 static oct_status fill_line(oct_text *page, const char *line, const slot *slots)
 {
     const char *begin, *end; /* of "@name@" */
@@ -125,6 +126,7 @@ static oct_status add_plain_figures(oct_text *out, const oct_page_run *run)
     return oct_text_add(out, "</ul>");
 }
 
+/* Writes the page of some runs: facts for its script, and the main figures as HTML for browsers that run no script. */
 static oct_status write_page(oct_text *page, const oct_page_run *runs, int count,
                              const oct_page_limits *limits)
 {
@@ -144,7 +146,7 @@ out:
     return status;
 }
 
-/* The limits alone keep common runs small; what is uncommon is halved until it fits. */
+/* Writes the page with the usual limits, which are halved as long as it is larger than OCT_PAGE_BYTES. */
 static oct_status write_within_limit(oct_text *page, const oct_page_run *runs, int count)
 {
     oct_page_limits limits = most;

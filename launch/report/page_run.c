@@ -33,7 +33,7 @@ static const char *const absent[OCT_RUN_FILES] = {
         "not measured; octet sensitivity RUN -o RUN/run.sensitivity does it",
 };
 
-/* A failure of a file becomes its sentence; only memory that runs out stays a failure. */
+/* Keeps the failure of a file as the reason why it is not shown; only memory that runs out stays a failure. */
 static oct_status keep_reason(oct_page_run *run, oct_run_file file, oct_status status)
 {
     if (status == OCT_OK || oct_fail_code() == OCT_RESOURCE) return status;

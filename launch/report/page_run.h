@@ -54,10 +54,10 @@ extern const char *const oct_run_file_names[OCT_RUN_FILES];
 json_t *oct_page_run_records(const oct_page_run *run, const char *kind);
 /* Finds the newest record of a kind; NULL: none. */
 json_t *oct_page_run_record(const oct_page_run *run, const char *kind);
-/* The first bytes of a valid text, to the end of a character. */
+/* A text as JSON, cut to some bytes at the end of a character, with "…" where it was cut. The text is valid UTF-8. */
 json_t *oct_page_beginning(const char *text, size_t bytes);
-/* A name as JSON, cut to OCT_NAME_BYTES at the end of a character; invalid UTF-8 becomes '?'. */
 enum { OCT_NAME_BYTES = 500 };
+/* A name as JSON, cut to OCT_NAME_BYTES at the end of a character; invalid UTF-8 becomes '?'. */
 json_t *oct_page_name(const char *text);
 
 /* How much a report shows at most. */

@@ -14,6 +14,7 @@ typedef struct oct_series {
 } oct_series;
 
 void oct_series_free(oct_series *series);
+/* Appends the value y at step x. */
 oct_status oct_series_add(oct_series *series, double x, double y) OCT_NODISCARD;
 
 /* Takes from records (an array, or NULL) the number at `key`, of the records themselves or of an object in each of
@@ -34,8 +35,11 @@ typedef struct oct_plot_spans {
     oct_plot_span span[OCT_SPANS_MAX];
     size_t count;
 } oct_plot_spans;
+/* Finds the phases of a run from its records: each begins where the one before ended. A record of another phase that is
+ * not after the last step seen is passed over, so that spans never overlap. */
 oct_plot_spans oct_plot_spans_of(const json_t *records);
-json_t *oct_plot_spans_json(const json_t *records); /* [{"name", "begin", "end"}, ...] */
+/* The same as [{"name", "begin", "end"}, ...]. */
+json_t *oct_plot_spans_json(const json_t *records);
 
 /* An axis: its ends and where its ticks are. */
 enum { OCT_TICKS_MAX = 12 };
@@ -48,7 +52,7 @@ typedef struct oct_plot_axis {
 } oct_plot_axis;
 /* Makes an axis of about `ticks` round ticks around these values; low > high: there are none. */
 oct_plot_axis oct_plot_axis_of(double low, double high, int ticks);
-/* Powers of ten, or some of them; low must be positive. */
+/* Makes an axis with ticks at powers of ten, also at 2 and 5 times few of them, at every n-th of many; low > 0. */
 oct_plot_axis oct_plot_axis_logarithmic(double low, double high, int ticks);
 /* Places a value: 0 at the low end, 1 at the high end. */
 double oct_plot_axis_place(const oct_plot_axis *axis, double value);

@@ -174,6 +174,7 @@ static int dot_y(const canvas *c, double value)
     return (int)lrint((1 - oct_plot_axis_place(&c->y, value)) * (c->rows * dots_down(c) - 1));
 }
 
+/* Draws dot (x, y) of a line: a dot of the character's braille pattern or, of the second run, a mark. */
 static void draw_dot(const canvas *c, int x, int y, int run)
 {
     static const unsigned char bits[DOWN][ACROSS] = {
@@ -206,6 +207,7 @@ static void draw_curve(const canvas *c, const oct_plot_curve *curve)
     }
 }
 
+/* Adds a character: a mark, else the dots of lines (U+2800 and the dots, in UTF-8), else the border of a phase. */
 static oct_status add_cell(const canvas *c, const cell *it, oct_text *text)
 {
     const bool unicode = c->terminal->unicode;
