@@ -18,24 +18,24 @@ static const operator_line operators[] = {
 #undef OCT_ONNX_BUILD
 };
 
-/* Marks what the output needs, and counts who reads what. */
-static void find_needed(oct_onnx_builder *b)
+/* Marks the nodes that the output needs, from the last to the first, and counts how often they read each value. */
+static void mark_needed_nodes(oct_onnx_builder *b)
 {
     const oct_onnx_graph *g = b->graph;
     memset(b->needed, 0, (size_t)g->num_nodes * sizeof *b->needed);
-    memset(b->uses, 0, (size_t)g->num_values * sizeof *b->uses);
+    memset(b->reads, 0, (size_t)g->num_values * sizeof *b->reads);
     for (int64_t v = 0; v < g->num_values; v++)
-        b->user[v] = -1;
-    b->uses[b->output] = 1;
+        b->last_reader[v] = -1;
+    b->reads[b->output] = 1;
     for (int64_t k = g->num_nodes - 1; k >= 0; k--) {
         const oct_onnx_node *n = &g->nodes[k];
         for (int i = 0; i < n->outputs; i++)
-            if (n->output[i] >= 0 && b->uses[n->output[i]] > 0) b->needed[k] = true;
+            if (n->output[i] >= 0 && b->reads[n->output[i]] > 0) b->needed[k] = true;
         for (int i = 0; b->needed[k] && i < oct_build_inputs(b, k); i++) {
             const int32_t value = oct_build_input(b, k, i);
             if (value < 0) continue;
-            b->uses[value]++;
-            b->user[value] = (int32_t)k;
+            b->reads[value]++;
+            b->last_reader[value] = (int32_t)k;
         }
     }
 }
@@ -55,6 +55,7 @@ typedef struct problems {
 
 enum { NODES_NAMED = 6 };
 
+/* Adds a node that cannot be built, and why. Nodes of one operator and reason share an entry, which names a few. */
 static oct_status add_problem(problems *p, oct_status code, const oct_onnx_node *n, const char *why)
 {
     char *sentence = NULL;
@@ -72,14 +73,14 @@ static oct_status add_problem(problems *p, oct_status code, const oct_onnx_node 
         }
         p->list[p->count++] = (problem){.sentence = sentence, .code = code};
     }
-    problem *at = &p->list[i];
-    at->count++;
-    if (at->count > NODES_NAMED) return OCT_OK;
-    return oct_text_add(&at->nodes, "%s%s", at->count > 1 ? ", " : "",
+    problem *entry = &p->list[i];
+    entry->count++;
+    if (entry->count > NODES_NAMED) return OCT_OK;
+    return oct_text_add(&entry->nodes, "%s%s", entry->count > 1 ? ", " : "",
                         oct_show(n->name, strlen(n->name)).text);
 }
 
-/* One problem of the record for each kind. */
+/* Adds one failure for each entry. Returns OCT_DATA when one of them is a defect of the file, else OCT_PREPARE. */
 static oct_status report_problems(const oct_onnx_graph *g, const problems *p)
 {
     oct_status code = OCT_PREPARE;
@@ -87,17 +88,18 @@ static oct_status report_problems(const oct_onnx_graph *g, const problems *p)
     for (size_t i = 0; i < p->count; i++)
         if (p->list[i].code == OCT_DATA) code = OCT_DATA;
     for (size_t i = 0; i < p->count; i++) {
-        const problem *at = &p->list[i];
+        const problem *entry = &p->list[i];
         char more[32] = "";
-        if (at->count > NODES_NAMED)
-            snprintf(more, sizeof more, " and %d more", at->count - NODES_NAMED);
-        oct_fail_add(code, "%s: node%s %s%s: %s", g->path, at->count == 1 ? "" : "s",
-                     at->nodes.data, more, at->sentence);
+        if (entry->count > NODES_NAMED)
+            snprintf(more, sizeof more, " and %d more", entry->count - NODES_NAMED);
+        oct_fail_add(code, "%s: node%s %s%s: %s", g->path, entry->count == 1 ? "" : "s",
+                     entry->nodes.data, more, entry->sentence);
     }
     return code;
 }
 
-/* Failures of the machine end everything; others are of this node. */
+/* Calls the builder function of a node's operator. What makes the node impossible to build is added to `p`, so that the
+ * next nodes are tried too; a failure of the machine, such as no memory, is returned. */
 static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
 {
     const oct_onnx_node *n = &b->graph->nodes[node];
@@ -111,7 +113,7 @@ static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
     for (int i = 0; i < oct_build_inputs(b, node); i++) {
         const int32_t value = oct_build_input(b, node, i);
         if (value >= 0 && !b->graph->values[value].data && !b->has_view[value])
-            return OCT_OK; /* whatever makes it is listed */
+            return OCT_OK; /* the node that computes it is in the list */
     }
     if (oct_build_inputs(b, node) < 1 || n->outputs < 1 || n->output[0] < 0)
         return add_problem(p, OCT_PREPARE, n,
@@ -160,24 +162,24 @@ static const char *output_name(const oct_onnx_builder *b)
     return wanted && wanted[0] ? wanted : b->graph->output_names[0];
 }
 
-/* Steps over what only the loss needs, where the loss has it itself, and over the choice of the largest before it. */
+/* Moves the output to before a softmax or sigmoid at the end that the loss has itself, and before an ArgMax of it. */
 static oct_status skip_loss_layers(oct_onnx_builder *b)
 {
     const oct_onnx_build_options *o = b->options;
     char note[256];
-    for (int32_t node = b->maker[b->output]; node >= 0; node = b->maker[b->output]) {
+    for (int32_t node = b->producer[b->output]; node >= 0; node = b->producer[b->output]) {
         const char *type = b->graph->nodes[node].type;
-        const bool choice = strcmp(type, "ArgMax") == 0;
+        const bool argmax = strcmp(type, "ArgMax") == 0;
         const bool softmax = strcmp(type, "Softmax") == 0 || strcmp(type, "LogSoftmax") == 0;
         const bool sigmoid = strcmp(type, "Sigmoid") == 0;
-        if (!((softmax || choice) && o->without_softmax) && !(sigmoid && o->without_sigmoid)) break;
+        if (!((softmax || argmax) && o->without_softmax) && !(sigmoid && o->without_sigmoid)) break;
         b->output = b->graph->nodes[node].input[0];
         snprintf(note, sizeof note,
                  "its %s at the end is left out, since the loss has its own: the output %.80s is "
                  "what goes into it, such as logits",
                  type, output_name(b));
         OCT_TRY(oct_network_add_note(b->network, note));
-        if (!choice) break;
+        if (!argmax) break;
     }
     if (b->graph->num_outputs == 1) return OCT_OK;
     snprintf(note, sizeof note,
@@ -187,6 +189,7 @@ static oct_status skip_loss_layers(oct_onnx_builder *b)
     return oct_network_add_note(b->network, note);
 }
 
+/* Sets the output: the value that model.output names, which may be any node's, or else the file's first output. */
 static oct_status find_output(oct_onnx_builder *b)
 {
     const oct_onnx_graph *g = b->graph;
@@ -199,8 +202,8 @@ static oct_status find_output(oct_onnx_builder *b)
             b->output = g->outputs[i];
             return OCT_OK;
         }
-    for (int64_t v = 0; v < g->num_values; v++) /* a value on the way is an end, too */
-        if (b->maker[v] >= 0 && strcmp(g->values[v].name, wanted) == 0) {
+    for (int64_t v = 0; v < g->num_values; v++) /* or what any node computes */
+        if (b->producer[v] >= 0 && strcmp(g->values[v].name, wanted) == 0) {
             b->output = v;
             return OCT_OK;
         }
@@ -215,14 +218,14 @@ static oct_status find_output(oct_onnx_builder *b)
                     oct_did_you_mean(hint, wanted, names, count, first));
 }
 
-/* Classes are (N, classes), maps (N, H, W, classes). */
+/* Lays the output out as losses read it: (N, classes), maps (N, H, W, classes), sequences (N, length, classes). */
 static oct_status lay_out_output(oct_onnx_builder *b, oct_onnx_built *built)
 {
     const oct_onnx_graph *g = b->graph;
     oct_onnx_view y = b->view[b->output];
     char text[OCT_ONNX_SHAPE_BYTES];
     int order[OCT_VIEW_ATOMS], n = 0;
-    OCT_CHECK(oct_view_batch(&y) == 0 && y.atoms[0] == 1, OCT_PREPARE,
+    OCT_CHECK(oct_view_batch(&y) == 0 && y.num_atoms[0] == 1, OCT_PREPARE,
               "%s: its output is %s, and the first dimension must be the batch; export it so",
               g->path, oct_onnx_shape_text(&g->values[b->output], text));
     const bool map = y.dims == 4 && oct_view_size(&y, 2) * oct_view_size(&y, 3) > 1;
@@ -245,25 +248,26 @@ static oct_status lay_out_output(oct_onnx_builder *b, oct_onnx_built *built)
     return OCT_OK;
 }
 
-static oct_status allocate(oct_onnx_builder *b)
+/* Allocates what is noted of each value and node, and finds the node that computes each value (-1: none). */
+static oct_status allocate_tables(oct_onnx_builder *b)
 {
     const size_t values = (size_t)b->graph->num_values, nodes = (size_t)b->graph->num_nodes;
     OCT_TRY(oct_alloc(&b->view, values, sizeof *b->view));
     OCT_TRY(oct_alloc(&b->has_view, values, sizeof *b->has_view));
-    OCT_TRY(oct_alloc(&b->maker, values, sizeof *b->maker));
-    OCT_TRY(oct_alloc(&b->uses, values, sizeof *b->uses));
-    OCT_TRY(oct_alloc(&b->user, values, sizeof *b->user));
-    OCT_TRY(oct_alloc(&b->owner, values, sizeof *b->owner));
-    OCT_TRY(oct_alloc(&b->used, values, sizeof *b->used));
+    OCT_TRY(oct_alloc(&b->producer, values, sizeof *b->producer));
+    OCT_TRY(oct_alloc(&b->reads, values, sizeof *b->reads));
+    OCT_TRY(oct_alloc(&b->last_reader, values, sizeof *b->last_reader));
+    OCT_TRY(oct_alloc(&b->first_layer, values, sizeof *b->first_layer));
+    OCT_TRY(oct_alloc(&b->usage, values, sizeof *b->usage));
     OCT_TRY(oct_alloc(&b->fused, nodes, sizeof *b->fused));
     OCT_TRY(oct_alloc(&b->needed, nodes, sizeof *b->needed));
-    OCT_TRY(oct_alloc(&b->done, nodes, sizeof *b->done));
+    OCT_TRY(oct_alloc(&b->absorbed, nodes, sizeof *b->absorbed));
     for (size_t v = 0; v < values; v++)
-        b->maker[v] = -1;
+        b->producer[v] = -1;
     for (size_t k = 0; k < nodes; k++)
         for (int i = 0; i < b->graph->nodes[k].outputs; i++)
             if (b->graph->nodes[k].output[i] >= 0)
-                b->maker[b->graph->nodes[k].output[i]] = (int32_t)k;
+                b->producer[b->graph->nodes[k].output[i]] = (int32_t)k;
     return OCT_OK;
 }
 
@@ -276,18 +280,18 @@ oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
     *network = NULL;
     *built = (oct_onnx_built){0};
     oct_fail_clear();
-    OCT_TRY_OUT(allocate(&b));
+    OCT_TRY_OUT(allocate_tables(&b));
     OCT_TRY_OUT(oct_network_create(&b.network, 1));
     OCT_TRY_OUT(find_output(&b));
     OCT_TRY_OUT(
         oct_network_name_ports(b.network, graph->values[graph->inputs[0]].name, output_name(&b)));
     OCT_TRY_OUT(skip_loss_layers(&b));
     OCT_TRY_OUT(set_input_view(&b));
-    find_needed(&b);
+    mark_needed_nodes(&b);
     oct_onnx_find_patterns(&b);
-    find_needed(&b);
+    mark_needed_nodes(&b); /* again, without the nodes that a pattern replaces */
     for (int64_t k = 0; k < graph->num_nodes; k++)
-        if (b.needed[k] && !b.done[k]) OCT_TRY_OUT(build_node(&b, k, &found));
+        if (b.needed[k] && !b.absorbed[k]) OCT_TRY_OUT(build_node(&b, k, &found));
     if (found.count > 0) status = report_problems(graph, &found);
     if (status != OCT_OK) goto out;
     OCT_TRY_OUT(lay_out_output(&b, built));
@@ -302,13 +306,13 @@ out:
     oct_module_destroy(&b.network);
     oct_free(&b.view);
     oct_free(&b.has_view);
-    oct_free(&b.maker);
-    oct_free(&b.uses);
-    oct_free(&b.user);
-    oct_free(&b.owner);
-    oct_free(&b.used);
+    oct_free(&b.producer);
+    oct_free(&b.reads);
+    oct_free(&b.last_reader);
+    oct_free(&b.first_layer);
+    oct_free(&b.usage);
     oct_free(&b.fused);
     oct_free(&b.needed);
-    oct_free(&b.done);
+    oct_free(&b.absorbed);
     return status;
 }

@@ -22,13 +22,13 @@
 #include "io/onnx/build.h"
 #include "io/onnx/view.h"
 
-/* What a pattern has made of a node: another type with these inputs and numbers. */
+/* The function of a pattern's last node: its type, inputs and numbers (eps, bounds, ...). */
 typedef struct oct_onnx_fused {
     const char *type; /* of build_list.def; NULL: the node stands for itself */
     int32_t input[2];
     int inputs;
     double number[2];
-    const oct_onnx_node *inner;  /* the node inside whose attributes count */
+    const oct_onnx_node *inner;  /* the node of the pattern whose attributes count */
     int64_t before[2], after[2]; /* of a Conv: what a Pad before it adds */
 } oct_onnx_fused;
 
@@ -37,7 +37,7 @@ typedef struct oct_onnx_layer {
     const oct_onnx_value *weight, *bias; /* bias: NULL where there is none */
     double alpha, beta;                  /* factors of the two */
     oct_file_order order;                /* of the weights */
-    int32_t made;                        /* the first result of a module with them */
+    int32_t output;                      /* the first result of a module with them */
 } oct_onnx_layer;
 
 typedef struct oct_onnx_builder {
@@ -47,14 +47,14 @@ typedef struct oct_onnx_builder {
     int64_t output;      /* the value that counts */
     oct_onnx_view *view; /* of each value that has one */
     bool *has_view;
-    int32_t *maker;        /* the node of each value; -1 */
-    int32_t *uses;         /* of each value, by nodes that are needed and as the output */
-    int32_t *user;         /* the last node that reads it; -1 */
-    oct_onnx_layer *owner; /* of each constant: the first layer that has it as its weights */
-    uint8_t *used;         /* of each constant: in what ways, for build_name.c */
-    oct_onnx_fused *fused; /* of each node */
-    bool *needed, *done;   /* nodes; done: another one has taken it in */
-    int64_t current;       /* the node that is built now */
+    int32_t *producer;           /* the node of each value; -1 */
+    int32_t *reads;              /* of each value, by nodes that are needed and as the output */
+    int32_t *last_reader;        /* the last node that reads it; -1 */
+    oct_onnx_layer *first_layer; /* of each constant: the first layer that has it as its weights */
+    uint8_t *usage;              /* of each constant: in what ways, for build_name.c */
+    oct_onnx_fused *fused;       /* of each node */
+    bool *needed, *absorbed;     /* nodes; done: another one has taken it in */
+    int64_t current;             /* the node that is built now */
     int32_t result; /* the value that its first output is; another node's that it has taken in */
     char path[208]; /* of its modules */
     bool named;     /* a module has this path */
@@ -62,7 +62,7 @@ typedef struct oct_onnx_builder {
 
 typedef oct_status (*oct_onnx_builder_function)(oct_onnx_builder *b, const oct_onnx_node *n);
 
-/* Pattern: sets `fused`. */
+/* Finds groups of nodes that compute one known function, and sets `fused` of the last node of each. */
 void oct_onnx_find_patterns(oct_onnx_builder *b);
 /* The type and an input of a node, as a pattern has left them. */
 const char *oct_build_type(const oct_onnx_builder *b, int64_t node);
@@ -72,70 +72,71 @@ int32_t oct_build_input(const oct_onnx_builder *b, int64_t node, int i);
 bool oct_build_scalar(const oct_onnx_builder *b, int32_t value, double *x);
 /* Reads the bounds of a Clip; false when they are computed. */
 bool oct_build_bounds(const oct_onnx_builder *b, const oct_onnx_node *n, double *lo, double *hi);
-/* Name: the path of a node's modules, and of the tensors of a file. */
+/* Sets the path of a node's modules, from the name of its first parameter or else its own: "layer1.0.conv1". */
 void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n);
-/* Copies a constant, times a factor, into the parameter or buffer `name` of the module that made a result, and writes
- * its name down. It is frozen where the constant does not come from parameters of the file. */
-oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
+/* Copies a constant, times a factor, into the parameter or buffer `name` of the module whose result is `output`, and
+ * records the constant's name for it. It is frozen where the constant does not come from the file's parameters. */
+oct_status oct_build_fill(oct_onnx_builder *b, int32_t output, const char *name,
                           const oct_onnx_value *constant, const oct_file_order *order,
                           double factor) OCT_NODISCARD;
-/* The same of a list of numbers, in their order. */
-oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
+/* Copies a constant in that way, element by element in its order, without a factor. */
+oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t output, const char *name,
                                const oct_onnx_value *v) OCT_NODISCARD;
-/* Says whether training leaves that parameter as it is; a buffer it never changes. */
-void oct_build_freeze(const oct_onnx_builder *b, int32_t made, const char *name, bool frozen);
-/* The parameter or buffer of that module. */
-float *oct_build_state(const oct_onnx_builder *b, int32_t made, const char *name, int64_t *count);
+/* Sets whether training leaves a parameter of the module whose result is `output` unchanged. Ignores buffers. */
+void oct_build_freeze(const oct_onnx_builder *b, int32_t output, const char *name, bool frozen);
+/* The *count elements of the parameter or buffer `name` of the module whose result is `output`; NULL: it has none. */
+float *oct_build_data(const oct_onnx_builder *b, int32_t output, const char *name, int64_t *count);
 
 /* Layout: */
 /* The constant that input i is; NULL: it is computed or left out. */
 const oct_onnx_value *oct_build_constant(const oct_onnx_builder *b, const oct_onnx_node *n, int i);
-/* A constant of floats that must be there. */
+/* Input i, which must be a constant of float32: weights, a bias, statistics. */
 oct_status oct_build_weights(const oct_onnx_builder *b, const oct_onnx_node *n, int i,
                              const oct_onnx_value **constant) OCT_NODISCARD;
-/* The view of input i; of a constant that stands where the batch should, a parameter for each sample. */
+/* The view of input i. A constant whose dimension 0 is 1 becomes a parameter that every sample of the batch sees. */
 oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i,
                           oct_onnx_view *v) OCT_NODISCARD;
-/* The same of what is broadcast to the node's result: a constant may have fewer dimensions. */
+/* The view of input i where ONNX broadcasts it to the node's result: a constant gets dimensions of 1 in front. */
 oct_status oct_build_operand(oct_onnx_builder *b, const oct_onnx_node *n, int i,
                              oct_onnx_view *v) OCT_NODISCARD;
-/* Calls a module for two values; one may be broadcast to the other as the node's result says. */
-oct_status oct_build_two(oct_onnx_builder *b, const char *type, const oct_onnx_view *left,
-                         const oct_onnx_view *right, oct_onnx_view *made) OCT_NODISCARD;
-/* Sets the view of the node's result; false dimensions are a defect of the file. */
-oct_status oct_build_result(oct_onnx_builder *b, const oct_onnx_view *v) OCT_NODISCARD;
-oct_status oct_build_output(oct_onnx_builder *b, int32_t value,
-                            const oct_onnx_view *v) OCT_NODISCARD;
-/* Calls a new module of the type on values of the network. */
+/* Calls add, sub, mul or div on two views, with the shape that ONNX broadcasts them to; *output: the result's view. */
+oct_status oct_build_call_binary(oct_onnx_builder *b, const char *type, const oct_onnx_view *left,
+                                 const oct_onnx_view *right, oct_onnx_view *output) OCT_NODISCARD;
+/* Sets the view of the node's first output, or of any value; OCT_DATA where the file declares another shape. */
+oct_status oct_build_set_result(oct_onnx_builder *b, const oct_onnx_view *v) OCT_NODISCARD;
+oct_status oct_build_set_view(oct_onnx_builder *b, int32_t value,
+                              const oct_onnx_view *v) OCT_NODISCARD;
+/* Adds a module of this type, called on these values of the network; *value is its result. One that only moves elements
+ * is not added twice for the same input and arguments. */
 oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                           const int32_t *inputs, int n, int32_t *value) OCT_NODISCARD;
-/* The same of a layer, whose weights are filled in; another node's module with the same ones and the same arguments is
- * called again. The bias is left to the caller: *made says whether there is a module to fill. */
+/* Calls a layer on `input`: a new module filled with the file's weights, or, where a module has the same weights, bias
+ * and arguments, that one again (shared weights). *is_new: the caller fills in the bias. */
 oct_status oct_build_call_layer(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                                 const oct_onnx_layer *layer, int32_t input, int32_t *value,
-                                bool *made) OCT_NODISCARD;
-/* Calls an elementwise module of `count` numbers on what is seen: the view stays, but for its value. */
-oct_status oct_build_apply(oct_onnx_builder *b, const char *type, const oct_op_args *args,
-                           oct_onnx_view *v) OCT_NODISCARD;
-/* Has the view's values lie in a tensor of this shape, its dimensions (without the batch) in this order;
- * moves them only where they do not yet. */
+                                bool *is_new) OCT_NODISCARD;
+/* Calls a module that computes each element by itself on the whole tensor of a view, which keeps its dimensions. */
+oct_status oct_build_call_unary(oct_onnx_builder *b, const char *type, const oct_op_args *args,
+                                oct_onnx_view *v) OCT_NODISCARD;
+/* Puts the view's elements row-major into a tensor of this shape, its dimensions (without the batch) in this order,
+ * from outer to inner. Modules move or reshape them only where they do not lie so. */
 oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *order, int n,
                              oct_shape shape) OCT_NODISCARD;
-/* The same in the order in which they lie now, or in that of the dimensions; of 4 dimensions at most. */
+/* Makes the view see each element of its tensor once, in the order in which they lie now; of 4 dimensions at most. */
 oct_status oct_build_lay_out_natural(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
-/* The same with dimension `last` after all others: (N, rest, size) or (N, size). */
-oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
-                              const bool last[OCT_VIEW_ATOMS]) OCT_NODISCARD;
-/* (N, C, H, W), or (N, C, L) with H 1, as (N, H, W, C). */
+/* Lays the view out with the marked dimensions after all others, as (N, rest, size) or (N, size): `size` is the product
+ * of the marked ones, `rest` that of the others. */
+oct_status oct_build_lay_out_last(oct_onnx_builder *b, oct_onnx_view *v,
+                                  const bool last[OCT_VIEW_ATOMS]) OCT_NODISCARD;
+/* Lays an image (N, C, H, W), or a sequence (N, C, L) with H = 1, out as a tensor (N, H, W, C). */
 oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
-/* The view of such an image of `dims` dimensions. */
+/* The view (N, C, H, W), or of 3 dimensions (N, C, W), of a tensor (N, H, W, C). */
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c);
-/* The only node that reads a value, when it is of this type and its other input is a constant; -1: there is
- * none. */
-int64_t oct_build_follower(const oct_onnx_builder *b, int32_t value, const char *type,
-                           const oct_onnx_value **constant);
-/* The node at hand computes what that node does, too. */
-void oct_build_take_in(oct_onnx_builder *b, int64_t node);
+/* The only node that reads a value, when it is of this type and its other input is a constant; -1: there is none. */
+int64_t oct_build_only_reader(const oct_onnx_builder *b, int32_t value, const char *type,
+                              const oct_onnx_value **constant);
+/* Makes a node part of the current one, which then computes its result: it is not built itself. */
+void oct_build_absorb(oct_onnx_builder *b, int64_t node);
 
 /* Every operator. */
 #define OCT_ONNX_BUILD(name, function)                                                             \

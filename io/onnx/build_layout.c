@@ -37,13 +37,13 @@ oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_ar
 {
     oct_module *module = NULL;
     char path[sizeof b->path + 32];
-    const bool aside = moves_only(type);
+    const bool only_moves = moves_only(type);
     OCT_CHECK(n <= OCT_MAX_INPUTS, OCT_PREPARE, "it has %d inputs; at most %d are supported", n,
               OCT_MAX_INPUTS);
-    const oct_module_type *made_of = oct_module_type_find(type);
-    OCT_CHECK(made_of, OCT_PREPARE, "there is no module %s here", type);
-    OCT_TRY(oct_module_from(&module, made_of, args));
-    if (aside) {
+    const oct_module_type *module_type = oct_module_type_find(type);
+    OCT_CHECK(module_type, OCT_PREPARE, "there is no module %s here", type);
+    OCT_TRY(oct_module_from(&module, module_type, args));
+    if (only_moves) {
         const int32_t found = oct_network_find_call(b->network, module->type, args, inputs, n);
         if (found >= 0) {
             oct_module_destroy(&module);
@@ -51,16 +51,16 @@ oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_ar
             return OCT_OK;
         }
     }
-    if (aside || b->named)
+    if (only_moves || b->named)
         snprintf(path, sizeof path, "%s_%s", b->path, type);
     else
         snprintf(path, sizeof path, "%s", b->path);
-    if (!aside) b->named = true;
+    if (!only_moves) b->named = true;
     return oct_network_add(b->network, path, &module, inputs, n, value);
 }
 
-/* The first constant that is this one: each call of a function turns the same parameter round anew. */
-static const oct_onnx_value *same_constant(const oct_onnx_builder *b, const oct_onnx_value *v)
+/* The first constant that rearranges the same parameter to the same elements: each call of a function makes one. */
+static const oct_onnx_value *equal_constant(const oct_onnx_builder *b, const oct_onnx_value *v)
 {
     for (const oct_onnx_value *other = b->graph->values; v && v->origin >= 0 && other < v;
          other++) {
@@ -76,39 +76,39 @@ static const oct_onnx_value *same_constant(const oct_onnx_builder *b, const oct_
 
 oct_status oct_build_call_layer(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                                 const oct_onnx_layer *layer, int32_t input, int32_t *value,
-                                bool *made)
+                                bool *is_new)
 {
-    oct_onnx_layer *owner = &b->owner[same_constant(b, layer->weight) - b->graph->values];
-    *made = false;
-    if (owner->weight && same_constant(b, owner->bias) == same_constant(b, layer->bias) &&
-        owner->alpha == layer->alpha && owner->beta == layer->beta &&
-        memcmp(&owner->order, &layer->order, sizeof layer->order) == 0) {
-        const oct_module *there = oct_network_module(b->network, owner->made);
+    oct_onnx_layer *first = &b->first_layer[equal_constant(b, layer->weight) - b->graph->values];
+    *is_new = false;
+    if (first->weight && equal_constant(b, first->bias) == equal_constant(b, layer->bias) &&
+        first->alpha == layer->alpha && first->beta == layer->beta &&
+        memcmp(&first->order, &layer->order, sizeof layer->order) == 0) {
+        const oct_module *shared = oct_network_module(b->network, first->output);
         oct_op_args has;
-        oct_module_args(there, &has);
-        if (strcmp(there->type->name, type) == 0 && oct_op_args_equal(&has, args))
-            return oct_network_add_again(b->network, owner->made, &input, 1, value);
+        oct_module_args(shared, &has);
+        if (strcmp(shared->type->name, type) == 0 && oct_op_args_equal(&has, args))
+            return oct_network_add_again(b->network, first->output, &input, 1, value);
     }
     OCT_TRY(oct_build_call(b, type, args, &input, 1, value));
-    *made = true;
-    if (!owner->weight) {
-        *owner = *layer;
-        owner->made = *value;
+    *is_new = true;
+    if (!first->weight) {
+        *first = *layer;
+        first->output = *value;
     }
     return oct_build_fill(b, *value, "weight", layer->weight, &layer->order, layer->alpha);
 }
 
-oct_status oct_build_output(oct_onnx_builder *b, int32_t value, const oct_onnx_view *v)
+oct_status oct_build_set_view(oct_onnx_builder *b, int32_t value, const oct_onnx_view *v)
 {
-    const oct_onnx_value *of = &b->graph->values[value];
+    const oct_onnx_value *y = &b->graph->values[value];
     char text[OCT_ONNX_SHAPE_BYTES];
-    bool fits = of->ndim == v->dims || !of->known;
+    bool fits = y->ndim == v->dims || !y->known;
     for (int d = 0; fits && d < v->dims; d++)
-        fits = oct_view_size(v, d) != 0 && (!of->known || of->dim[d] == oct_view_size(v, d));
-    OCT_CHECK(fits, OCT_DATA, "%s cannot have the shape %s; export the network again", of->name,
-              oct_onnx_shape_text(of, text));
-    const oct_module *made = oct_network_module(b->network, v->value);
-    OCT_CHECK(!of->known || of->dtype == OCT_F32 || !made || moves_only(made->type->name),
+        fits = oct_view_size(v, d) != 0 && (!y->known || y->dim[d] == oct_view_size(v, d));
+    OCT_CHECK(fits, OCT_DATA, "%s cannot have the shape %s; export the network again", y->name,
+              oct_onnx_shape_text(y, text));
+    const oct_module *module = oct_network_module(b->network, v->value);
+    OCT_CHECK(!y->known || y->dtype == OCT_F32 || !module || moves_only(module->type->name),
               OCT_PREPARE,
               "it computes with integers, which are not trained; export the network in float32");
     b->view[value] = *v;
@@ -116,9 +116,9 @@ oct_status oct_build_output(oct_onnx_builder *b, int32_t value, const oct_onnx_v
     return OCT_OK;
 }
 
-oct_status oct_build_result(oct_onnx_builder *b, const oct_onnx_view *v)
+oct_status oct_build_set_result(oct_onnx_builder *b, const oct_onnx_view *v)
 {
-    return oct_build_output(b, b->result, v);
+    return oct_build_set_view(b, b->result, v);
 }
 
 /* A constant whose dimension 0 is 1 becomes a parameter that each sample sees, with dimension 0 as the batch. */
@@ -126,7 +126,7 @@ static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v,
 {
     int64_t size[OCT_ONNX_DIMS];
     oct_shape shape = {.ndim = v->ndim, .dim = {1}};
-    int32_t made;
+    int32_t output;
     OCT_CHECK(v->dtype == OCT_F32 && v->ndim >= 2 && v->dim[0] == 1 && oct_onnx_numel(v) > 0,
               OCT_PREPARE,
               "its input %s is a constant, and Octet has this operator only for what the network "
@@ -144,10 +144,10 @@ static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v,
     oct_op_args args;
     const int32_t network_input = 0; /* the parameter repeats for each of its samples */
     oct_args_write(&oct_parameter_arg_list, &sample_shape, &args);
-    OCT_TRY(oct_build_call(b, "parameter", &args, &network_input, 1, &made));
+    OCT_TRY(oct_build_call(b, "parameter", &args, &network_input, 1, &output));
     const oct_file_order order = oct_file_order_of(v->ndim - 1, v->dim + 1);
-    OCT_TRY(oct_build_fill(b, made, "weight", v, &order, 1));
-    *out = oct_view_of(made, shape, v->ndim, size);
+    OCT_TRY(oct_build_fill(b, output, "weight", v, &order, 1));
+    *out = oct_view_of(output, shape, v->ndim, size);
     return OCT_OK;
 }
 
@@ -182,8 +182,8 @@ static int merge_loops(const oct_onnx_view *v, const int *order, int n,
 {
     int count = 0;
     for (int i = 0; i < n; i++) {
-        const int first = oct_view_first(v, order[i]);
-        for (int k = first; k < first + v->atoms[order[i]]; k++) {
+        const int first = oct_view_first_atom(v, order[i]);
+        for (int k = first; k < first + v->num_atoms[order[i]]; k++) {
             const oct_view_atom *a = &v->atom[k];
             oct_view_atom *last = count > 0 ? &loop[count - 1] : NULL;
             if (last && last->stride == a->size * a->stride)
@@ -195,6 +195,7 @@ static int merge_loops(const oct_onnx_view *v, const int *order, int n,
     return count;
 }
 
+/* Calls a module that copies the view's elements, in the order of these loops, into a new tensor of this shape. */
 static oct_status add_move(oct_onnx_builder *b, const oct_onnx_view *v, const oct_view_atom *loop,
                            int loops, const oct_shape *shape, int32_t *value)
 {
@@ -222,7 +223,7 @@ oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *o
     const int64_t numel = oct_view_numel(v);
     OCT_CHECK(oct_shape_numel(&sample) == numel, OCT_DEFECT, "a view of %lld values has no layout",
               (long long)numel);
-    const bool laid = v->offset == 0 && numel == oct_view_base(v) &&
+    const bool laid = v->offset == 0 && numel == oct_view_tensor_numel(v) &&
                       (loops == 0 || (loops == 1 && loop[0].stride == 1));
     shape.dim[0] = v->shape.dim[0];
     if (!laid) {
@@ -235,8 +236,8 @@ oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *o
     }
     int64_t stride = 1;
     for (int i = n - 1; i >= 0; i--) {
-        const int first = oct_view_first(v, order[i]);
-        for (int k = first + v->atoms[order[i]] - 1; k >= first; k--) {
+        const int first = oct_view_first_atom(v, order[i]);
+        for (int k = first + v->num_atoms[order[i]] - 1; k >= first; k--) {
             v->atom[k].stride = stride;
             stride *= v->atom[k].size;
         }
@@ -250,7 +251,7 @@ oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *o
 static oct_onnx_view without_merged_batch(const oct_onnx_view *v)
 {
     const int dim = oct_view_batch(v);
-    return dim >= 0 && v->atoms[dim] > 1 ? oct_view_split(v) : *v;
+    return dim >= 0 && v->num_atoms[dim] > 1 ? oct_view_split(v) : *v;
 }
 
 /* Gives the layout of `from` to a view that has the same atoms in other dimensions. */
@@ -278,16 +279,16 @@ oct_status oct_build_lay_out_natural(oct_onnx_builder *b, oct_onnx_view *v)
     return OCT_OK;
 }
 
-oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
-                              const bool last[OCT_VIEW_ATOMS])
+oct_status oct_build_lay_out_last(oct_onnx_builder *b, oct_onnx_view *v,
+                                  const bool last[OCT_VIEW_ATOMS])
 {
     int natural[OCT_VIEW_ATOMS], order[OCT_VIEW_ATOMS], count = 0;
     bool after[OCT_VIEW_ATOMS] = {false};
     int64_t size = 1;
     oct_onnx_view split = without_merged_batch(v);
     for (int d = 0; d < v->dims; d++)
-        for (int i = 0, first = oct_view_first(v, d); i < v->atoms[d]; i++)
-            if (split.dims != v->dims) after[first + i] = last[d];
+        for (int i = 0, first = oct_view_first_atom(v, d); i < v->num_atoms[d]; i++)
+            if (split.dims != v->dims) after[first + i] = last[d]; /* each atom is a dimension */
     if (split.dims == v->dims) memcpy(after, last, sizeof after);
     const int n = oct_view_order(&split, natural);
     for (int i = 0; i < n; i++)
@@ -300,7 +301,7 @@ oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
     const int64_t rest = oct_view_numel(v) / size;
     oct_shape shape = rest == 1 ? OCT_SHAPE(1, size) : OCT_SHAPE(1, rest, size);
     if (rest > 1 && v->shape.dim[v->shape.ndim - 1] == size && v->shape.ndim > 2 &&
-        oct_view_base(v) == oct_view_numel(v))
+        oct_view_tensor_numel(v) == oct_view_numel(v))
         shape = v->shape;
     OCT_TRY(oct_build_lay_out(b, &split, order, count, shape));
     copy_layout(v, &split);
@@ -321,34 +322,34 @@ oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v)
     OCT_CHECK(v->dims == 4 || v->dims == 3, OCT_PREPARE,
               "its input has %d dimensions; only images and sequences of channels are supported",
               v->dims);
-    OCT_CHECK(oct_view_batch(v) == 0 && v->atoms[0] == 1, OCT_PREPARE,
+    OCT_CHECK(oct_view_batch(v) == 0 && v->num_atoms[0] == 1, OCT_PREPARE,
               "the first dimension of its input is not the batch; export it with the batch first");
     const int64_t h = v->dims == 4 ? oct_view_size(v, 2) : 1;
     return oct_build_lay_out(b, v, v->dims == 4 ? order4 : order3, v->dims - 1,
                              OCT_SHAPE(1, h, oct_view_size(v, v->dims - 1), oct_view_size(v, 1)));
 }
 
-oct_status oct_build_apply(oct_onnx_builder *b, const char *type, const oct_op_args *args,
-                           oct_onnx_view *v)
+oct_status oct_build_call_unary(oct_onnx_builder *b, const char *type, const oct_op_args *args,
+                                oct_onnx_view *v)
 {
-    if (oct_view_numel(v) < oct_view_base(v)) OCT_TRY(oct_build_lay_out_natural(b, v));
+    if (oct_view_numel(v) < oct_view_tensor_numel(v)) OCT_TRY(oct_build_lay_out_natural(b, v));
     return oct_build_call(b, type, args, &v->value, 1, &v->value);
 }
 
-int64_t oct_build_follower(const oct_onnx_builder *b, int32_t value, const char *type,
-                           const oct_onnx_value **constant)
+int64_t oct_build_only_reader(const oct_onnx_builder *b, int32_t value, const char *type,
+                              const oct_onnx_value **constant)
 {
-    const int32_t user = b->user[value];
+    const int32_t user = b->last_reader[value];
     *constant = NULL;
-    if (b->uses[value] != 1 || user < 0 || b->fused[user].type) return -1;
+    if (b->reads[value] != 1 || user < 0 || b->fused[user].type) return -1;
     const oct_onnx_node *n = &b->graph->nodes[user];
     if (strcmp(n->type, type) != 0 || n->inputs != 2) return -1;
     *constant = oct_build_constant(b, n, n->input[0] == value ? 1 : 0);
     return *constant && (*constant)->dtype == OCT_F32 ? user : -1;
 }
 
-void oct_build_take_in(oct_onnx_builder *b, int64_t node)
+void oct_build_absorb(oct_onnx_builder *b, int64_t node)
 {
-    b->done[node] = true;
+    b->absorbed[node] = true;
     b->result = b->graph->nodes[node].output[0];
 }

@@ -1,23 +1,23 @@
 /* Products: of a value with weights, which is a linear layer over its last dimension, and of two values. */
 #include "io/onnx/build_impl.h"
 
-/* The view after a product with weights, whose dimension `dim`, innermost in memory (oct_build_lay_last), now has `size`
- * values in place of those before; the strides of all others grow with it. */
+/* The view after a product with weights: its dimension `dim`, innermost in memory, now has `size` values in place of
+ * those before, and the strides of all others grow with it. */
 static oct_onnx_view resize_dimension(const oct_onnx_view *v, int dim, int32_t value, int64_t size)
 {
     oct_onnx_view out = *v;
-    const int first = oct_view_first(v, dim), old_atoms = v->atoms[dim],
+    const int first = oct_view_first_atom(v, dim), old_atoms = v->num_atoms[dim],
               new_atoms = size > 1 ? 1 : 0;
     const int64_t old_size = oct_view_size(v, dim);
     int all = 0;
     for (int d = 0; d < v->dims; d++)
-        all += v->atoms[d];
+        all += v->num_atoms[d];
     for (int i = 0; i < all; i++)
         out.atom[i].stride = v->atom[i].stride / old_size * size;
     memmove(&out.atom[first + new_atoms], &out.atom[first + old_atoms],
             (size_t)(all - first - old_atoms) * sizeof out.atom[0]);
     if (new_atoms) out.atom[first] = (oct_view_atom){size, 1};
-    out.atoms[dim] = new_atoms;
+    out.num_atoms[dim] = new_atoms;
     out.value = value;
     out.shape.dim[out.shape.ndim - 1] = size;
     return out;
@@ -32,12 +32,12 @@ typedef struct product {
     int dim; /* of x, over which it goes */
 } product;
 
-/* A view of (C, H, W) that was flattened in this order lies as (H, W, C): rather than to move the values, the
- * weights' columns change their places. True when that makes x lie right as it is; order: of the columns. */
-static bool reorder_columns(const product *p, oct_file_order *columns)
+/* A view of (C, H, W) that the file flattens in this order lies in memory as (H, W, C). Rather than move x, the columns
+ * of the weights are taken in memory order: writes their sizes and strides. False: x must be moved. */
+static bool columns_in_memory_order(const product *p, oct_file_order *columns)
 {
     const oct_onnx_view *x = &p->x;
-    const int first = oct_view_first(x, p->dim), count = x->atoms[p->dim];
+    const int first = oct_view_first_atom(x, p->dim), count = x->num_atoms[p->dim];
     const int64_t size = oct_view_size(x, p->dim);
     if (count < 2 || count > OCT_FILE_ORDER_DIMS - 1 || !oct_view_is_whole(x)) return false;
     *columns = (oct_file_order){.dims = count};
@@ -49,7 +49,7 @@ static bool reorder_columns(const product *p, oct_file_order *columns)
     return true;
 }
 
-/* Lays x out as the layer wants it, and says in what order the weights of the file go into it. */
+/* Lays x out as (N, rest, I), and writes how the file's weights, (O, I) or (I, O), go into the module's (O, I). */
 static oct_status lay_out_input(oct_onnx_builder *b, product *p, oct_file_order *order)
 {
     bool last[OCT_VIEW_ATOMS] = {false};
@@ -57,12 +57,12 @@ static oct_status lay_out_input(oct_onnx_builder *b, product *p, oct_file_order 
     const int64_t in = oct_view_size(&p->x, p->dim);
     const int64_t out = oct_onnx_numel(p->weight) / in;
     last[p->dim] = true;
-    if (reorder_columns(p, &columns)) {
+    if (columns_in_memory_order(p, &columns)) {
         oct_view_merge(&p->x, p->dim, 1); /* as it lies */
     } else {
         columns = oct_file_order_of(1, &in);
     }
-    OCT_TRY(oct_build_lay_last(b, &p->x, last));
+    OCT_TRY(oct_build_lay_out_last(b, &p->x, last));
     *order = (oct_file_order){.dims = columns.dims + 1};
     const int at = p->transposed ? 1 : 0;
     for (int i = 0; i < columns.dims; i++) {
@@ -75,28 +75,28 @@ static oct_status lay_out_input(oct_onnx_builder *b, product *p, oct_file_order 
     return OCT_OK;
 }
 
-/* One number for all outputs, or one for each. */
-static oct_status fill_bias(oct_onnx_builder *b, const product *p, int32_t made, int64_t out)
+/* Copies the file's bias, times beta, into the module's: one number for all outputs, or one for each. */
+static oct_status fill_bias(oct_onnx_builder *b, const product *p, int32_t output, int64_t out)
 {
     int64_t count;
-    float *bias = oct_build_state(b, made, "bias", &count);
+    float *bias = oct_build_data(b, output, "bias", &count);
     if (oct_onnx_numel(p->bias) == out) {
         const oct_file_order order = oct_file_order_of(1, &out);
-        return oct_build_fill(b, made, "bias", p->bias, &order, p->beta);
+        return oct_build_fill(b, output, "bias", p->bias, &order, p->beta);
     }
     OCT_CHECK(oct_onnx_numel(p->bias) == 1, OCT_PREPARE,
               "its bias differs from row to row; only one for each output is supported");
     for (int64_t i = 0; i < count; i++)
         bias[i] = (float)((double)*(const float *)p->bias->data * p->beta);
-    oct_build_freeze(b, made, "bias", !p->bias->learned);
+    oct_build_freeze(b, output, "bias", !p->bias->learned);
     return OCT_OK;
 }
 
-/* Calls the layer: x with `dim` of size I becomes one of size O. */
+/* Calls a linear layer along dimension `dim` of x, whose size I becomes O. */
 static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
 {
     int32_t value;
-    bool made;
+    bool is_new;
     const int64_t in = oct_view_size(&p->x, p->dim);
     OCT_CHECK(
         p->weight->ndim == 2 && p->weight->dim[p->transposed ? 1 : 0] == in, OCT_DATA,
@@ -108,25 +108,26 @@ static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
         .weight = p->weight, .bias = p->bias, .alpha = p->alpha, .beta = p->beta};
     OCT_TRY(lay_out_input(b, p, &layer.order));
     OCT_TRY(oct_build_call_layer(b, "linear", OCT_ARGS(linear, in, out, p->bias != NULL), &layer,
-                                 p->x.value, &value, &made));
-    if (made && p->bias) OCT_TRY(fill_bias(b, p, value, out));
+                                 p->x.value, &value, &is_new));
+    if (is_new && p->bias) OCT_TRY(fill_bias(b, p, value, out));
     *y = resize_dimension(&p->x, p->dim, value, out);
     return OCT_OK;
 }
 
-/* The product's dimension `dim` of size I has become one of size O, which a bias may follow. */
+/* The layer's bias: what the next node adds, when that is a constant with one number for each output; else NULL. */
 static const oct_onnx_value *find_bias(oct_onnx_builder *b, const product *p, int dims)
 {
     const oct_onnx_value *bias;
     const int64_t out = p->weight->dim[p->transposed ? 0 : 1];
-    const int64_t add = oct_build_follower(b, b->result, "Add", &bias);
+    const int64_t add = oct_build_only_reader(b, b->result, "Add", &bias);
     if (add < 0 || bias->ndim < 1 || bias->ndim > dims || oct_onnx_numel(bias) != out ||
         bias->dim[bias->ndim - 1] != out)
         return NULL;
-    oct_build_take_in(b, add);
+    oct_build_absorb(b, add);
     return bias;
 }
 
+/* alpha x W + beta bias, with constant weights (transB: W is (O, I)): a linear layer */
 oct_status oct_build_gemm(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     product p = {.dim = 1,
@@ -141,22 +142,23 @@ oct_status oct_build_gemm(oct_onnx_builder *b, const oct_onnx_node *n)
               OCT_PREPARE, "its first input is transposed; export it as MatMul");
     if (!p.bias) p.bias = find_bias(b, &p, 2);
     OCT_TRY(add_linear(b, &p, &y));
-    return oct_build_result(b, &y);
+    return oct_build_set_result(b, &y);
 }
 
-/* A matrix of the last two dimensions, with each leading atom as a dimension of its own, so that the batch is
- * one; laid out as (N, lead, rows, columns), or (N, rows, columns). Writes these dimensions. */
+/* Reshapes x from (..., rows, columns) so that each leading dimension is a single atom: the batch is then one of them
+ * by itself. Lays it out as (N, lead, rows, columns), `lead` being the product of the others, or as (N, rows, columns)
+ * where that is 1. Writes the new dimensions to `size` and `dims`. */
 static oct_status lay_out_matrix(oct_onnx_builder *b, oct_onnx_view *x,
                                  int64_t size[OCT_VIEW_ATOMS], int *dims)
 {
     int order[OCT_VIEW_ATOMS], count = 0;
     const int64_t rows = oct_view_size(x, x->dims - 2), columns = oct_view_size(x, x->dims - 1);
-    const int leading = oct_view_first(x, x->dims - 2);
+    const int leading = oct_view_first_atom(x, x->dims - 2);
     OCT_CHECK(leading + 2 <= OCT_VIEW_ATOMS, OCT_PREPARE,
               "its inputs are too much rearranged; write it in steps");
     for (*dims = 0; *dims < leading; (*dims)++) {
         size[*dims] = x->atom[*dims].size;
-        if (size[*dims] > 0) order[count++] = *dims;
+        if (size[*dims] > 0) order[count++] = *dims; /* the batch is negative */
     }
     order[count++] = *dims;
     size[(*dims)++] = rows;
@@ -170,14 +172,14 @@ static oct_status lay_out_matrix(oct_onnx_builder *b, oct_onnx_view *x,
                                       : OCT_SHAPE(1, rows, columns));
 }
 
-/* (..., M, K) x (..., K, L) of two values of the network. */
+/* (..., M, K) x (..., K, L) of two computed values, matrix by matrix */
 static oct_status multiply_values(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x[2];
     int64_t size[2][OCT_VIEW_ATOMS];
     int dims[2];
     const oct_onnx_value *y = &b->graph->values[b->result];
-    int32_t made;
+    int32_t output;
     OCT_CHECK(y->known && y->ndim >= 3, OCT_PREPARE,
               "it multiplies two values of the network with %d dimensions; 3 or more are supported",
               y->ndim);
@@ -192,15 +194,16 @@ static oct_status multiply_values(oct_onnx_builder *b, const oct_onnx_node *n)
         OCT_TRY(lay_out_matrix(b, &x[i], size[i], &dims[i]));
     }
     OCT_TRY(
-        oct_build_call(b, "matmul", OCT_NO_ARGS, (int32_t[]){x[0].value, x[1].value}, 2, &made));
+        oct_build_call(b, "matmul", OCT_NO_ARGS, (int32_t[]){x[0].value, x[1].value}, 2, &output));
     oct_shape shape = x[0].shape;
     size[0][dims[0] - 1] = shape.dim[shape.ndim - 1] = size[1][dims[1] - 1];
-    oct_onnx_view z = oct_view_of(made, shape, dims[0], size[0]);
+    oct_onnx_view z = oct_view_of(output, shape, dims[0], size[0]);
     OCT_CHECK(oct_view_reshape(&z, y->ndim, y->dim, &z), OCT_PREPARE,
               "its inputs do not fit each other; export it again");
-    return oct_build_result(b, &z);
+    return oct_build_set_result(b, &z);
 }
 
+/* A linear layer where one input is a constant matrix; else the product of two computed values. */
 oct_status oct_build_matmul(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     product p = {.alpha = 1, .beta = 1};
@@ -216,5 +219,5 @@ oct_status oct_build_matmul(oct_onnx_builder *b, const oct_onnx_node *n)
     p.transposed = left;
     if (!left) p.bias = find_bias(b, &p, p.x.dims);
     OCT_TRY(add_linear(b, &p, &y));
-    return oct_build_result(b, &y);
+    return oct_build_set_result(b, &y);
 }

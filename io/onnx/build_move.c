@@ -16,19 +16,19 @@ oct_status oct_build_reshape(oct_onnx_builder *b, const oct_onnx_node *n)
     if (!oct_view_reshape(&x, to->ndim, to->dim, &y)) {
         bool all[OCT_VIEW_ATOMS];
         memset(all, true, sizeof all);
-        OCT_TRY(oct_build_lay_last(b, &x, all));
+        OCT_TRY(oct_build_lay_out_last(b, &x, all));
         OCT_CHECK(oct_view_reshape(&x, to->ndim, to->dim, &y), OCT_PREPARE,
                   "it mixes the samples of a batch; export it with the batch as a dimension of its "
                   "own");
     }
-    return oct_build_result(b, &y);
+    return oct_build_set_result(b, &y);
 }
 
 oct_status oct_build_identity(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    return oct_build_result(b, &x);
+    return oct_build_set_result(b, &x);
 }
 
 oct_status oct_build_dropout(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -39,8 +39,8 @@ oct_status oct_build_dropout(oct_onnx_builder *b, const oct_onnx_node *n)
     if (n->inputs > 1 && n->input[1] >= 0)
         OCT_CHECK(oct_build_scalar(b, n->input[1], &ratio), OCT_PREPARE,
                   "its ratio is computed; export it with a constant");
-    OCT_TRY(oct_build_apply(b, "dropout", OCT_OP_ARGS(ratio), &x));
-    return oct_build_result(b, &x);
+    OCT_TRY(oct_build_call_unary(b, "dropout", OCT_OP_ARGS(ratio), &x));
+    return oct_build_set_result(b, &x);
 }
 
 oct_status oct_build_cast(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -57,10 +57,10 @@ oct_status oct_build_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     const oct_onnx_view y = oct_view_transpose(&x, n->args.perm);
-    return oct_build_result(b, &y);
+    return oct_build_set_result(b, &y);
 }
 
-/* Cuts a part out of one dimension. */
+/* Narrows a view to `count` elements of a dimension, from `start` on by `step`; lays it out anew where it must. */
 static oct_status slice_view(oct_onnx_builder *b, oct_onnx_view *x, int dim, int64_t start,
                              int64_t count, int64_t step)
 {
@@ -70,7 +70,7 @@ static oct_status slice_view(oct_onnx_builder *b, oct_onnx_view *x, int dim, int
               "it takes samples out of the batch; take "
               "parts of a sample only");
     last[dim] = true;
-    OCT_TRY(oct_build_lay_last(b, x, last));
+    OCT_TRY(oct_build_lay_out_last(b, x, last));
     oct_view_merge(x, dim, 1);
     OCT_CHECK(oct_view_slice(x, dim, start, count, step, x), OCT_DATA,
               "it cuts from %lld on %lld of dimension %d; export the network again",
@@ -87,7 +87,7 @@ oct_status oct_build_slice(oct_onnx_builder *b, const oct_onnx_node *n)
         const bool whole = to->dim[d] == oct_view_size(&x, d) && n->args.step[d] == 1;
         if (!whole) OCT_TRY(slice_view(b, &x, d, n->args.start[d], to->dim[d], n->args.step[d]));
     }
-    return oct_build_result(b, &x);
+    return oct_build_set_result(b, &x);
 }
 
 oct_status oct_build_split(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -101,13 +101,13 @@ oct_status oct_build_split(oct_onnx_builder *b, const oct_onnx_node *n)
         const int64_t size = b->graph->values[n->output[i]].dim[dim];
         oct_onnx_view part = x;
         OCT_TRY(slice_view(b, &part, dim, at, size, 1));
-        OCT_TRY(oct_build_output(b, n->output[i], &part));
+        OCT_TRY(oct_build_set_view(b, n->output[i], &part));
         at += size;
     }
     return OCT_OK;
 }
 
-/* Constant places in a dimension: one, or some at equal distances. */
+/* Takes constant indices out of a dimension, which must be one or at equal distances: a slice. */
 oct_status oct_build_gather(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -123,7 +123,7 @@ oct_status oct_build_gather(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_CHECK(size > 0 && count > 0 && indices->dtype != OCT_F32, OCT_PREPARE,
               "it takes samples out of the batch; take parts of a sample only");
     for (int64_t i = 0; i < count; i++) {
-        int64_t place = oct_onnx_get(indices, i);
+        int64_t place = oct_onnx_get_int(indices, i);
         if (place < 0) place += size;
         OCT_CHECK(place >= 0 && place < size, OCT_DATA,
                   "it takes element %lld of %lld; export the network again", (long long)place,
@@ -138,7 +138,7 @@ oct_status oct_build_gather(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(slice_view(b, &x, n->args.axis, first, count, step));
     OCT_CHECK(oct_view_reshape(&x, to->ndim, to->dim, &x), OCT_PREPARE,
               "its indices have a shape that is not supported; use Slice");
-    return oct_build_result(b, &x);
+    return oct_build_set_result(b, &x);
 }
 
 oct_status oct_build_expand(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -148,7 +148,7 @@ oct_status oct_build_expand(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_CHECK(to->known && oct_view_expand(&x, to->ndim, to->dim, &x), OCT_PREPARE,
               "it repeats samples; repeat parts of a sample only");
-    return oct_build_result(b, &x);
+    return oct_build_set_result(b, &x);
 }
 
 oct_status oct_build_tile(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -161,10 +161,10 @@ oct_status oct_build_tile(oct_onnx_builder *b, const oct_onnx_node *n)
         OCT_CHECK(times >= 1 && oct_view_tile(&x, d, times, &x), OCT_PREPARE,
                   "it repeats samples; repeat parts of a sample only");
     }
-    return oct_build_result(b, &x);
+    return oct_build_set_result(b, &x);
 }
 
-/* Splits the dimensions of an image, exchanges the parts, and merges them to the result's shape. */
+/* Reshapes an image to 6 dimensions, permutes them, and merges them to the 4 of the result. */
 static oct_status move_blocks(oct_onnx_builder *b, const oct_onnx_node *n, const int64_t split[6],
                               const int order[6])
 {
@@ -175,7 +175,7 @@ static oct_status move_blocks(oct_onnx_builder *b, const oct_onnx_node *n, const
               "its input is too much rearranged; write it in steps");
     x = oct_view_transpose(&x, order);
     OCT_CHECK(oct_view_reshape(&x, 4, to->dim, &x), OCT_DEFECT, "a block has no view");
-    return oct_build_result(b, &x);
+    return oct_build_set_result(b, &x);
 }
 
 /* (N, b b C, H, W) -> (N, C, b H, b W): DCR has the block before the channels, CRD after them. */
@@ -190,6 +190,7 @@ oct_status oct_build_depth_to_space(oct_onnx_builder *b, const oct_onnx_node *n)
     return move_blocks(b, n, channels_after ? after : before, channels_after ? crd : dcr);
 }
 
+/* (N, C, b H, b W) -> (N, b b C, H, W), with the block before the channels */
 oct_status oct_build_space_to_depth(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     static const int order[] = {0, 3, 5, 1, 2, 4};
@@ -198,12 +199,12 @@ oct_status oct_build_space_to_depth(oct_onnx_builder *b, const oct_onnx_node *n)
     return move_blocks(b, n, split, order);
 }
 
-/* Concat of modules works along the last dimension: dimensions inside of the axis are made part of it. All inputs
- * are laid out in the order of the first. */
+/* The module concatenates along the last dimension. So each input is laid out as (N, outer, size inner), in the memory
+ * order of the first: `inner` is the size of all dimensions inside the axis, `outer` that of the others. */
 oct_status oct_build_concat(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x[OCT_MAX_INPUTS];
-    int32_t value[OCT_MAX_INPUTS], made;
+    int32_t value[OCT_MAX_INPUTS], output;
     int order[OCT_VIEW_ATOMS], at = 0;
     const int dim = n->args.axis;
     OCT_CHECK(n->inputs >= 1 && n->inputs <= OCT_MAX_INPUTS, OCT_PREPARE,
@@ -219,9 +220,9 @@ oct_status oct_build_concat(oct_onnx_builder *b, const oct_onnx_node *n)
                                : oct_view_size(&x[i], d) == to->dim[d],
                       OCT_DATA, "its inputs do not fit each other; export the network again");
     }
-    if (n->inputs == 1) return oct_build_result(b, &x[0]);
+    if (n->inputs == 1) return oct_build_set_result(b, &x[0]);
     const int batch = oct_view_batch(&x[0]);
-    OCT_CHECK(batch >= 0 && x[0].atoms[batch] == 1, OCT_PREPARE,
+    OCT_CHECK(batch >= 0 && x[0].num_atoms[batch] == 1, OCT_PREPARE,
               "its samples are mixed with another dimension; export it without merging the batch "
               "dimension");
     /* Images keep their layout: then the channels are concatenated in place. */
@@ -244,10 +245,10 @@ oct_status oct_build_concat(oct_onnx_builder *b, const oct_onnx_node *n)
         OCT_TRY(oct_build_lay_out(b, &x[i], order, count, shape));
         value[i] = x[i].value;
     }
-    OCT_TRY(oct_build_call(b, "concat", OCT_NO_ARGS, value, n->inputs, &made));
+    OCT_TRY(oct_build_call(b, "concat", OCT_NO_ARGS, value, n->inputs, &output));
     oct_shape shape =
         outer == 1 ? OCT_SHAPE(1, to->dim[dim] * inner) : OCT_SHAPE(1, outer, to->dim[dim] * inner);
     if (is_image) shape = OCT_SHAPE(1, to->dim[2], to->dim[3], to->dim[1]);
-    const oct_onnx_view y = oct_view_in_order(made, shape, to->ndim, to->dim, order, count);
-    return oct_build_result(b, &y);
+    const oct_onnx_view y = oct_view_in_order(output, shape, to->ndim, to->dim, order, count);
+    return oct_build_set_result(b, &y);
 }

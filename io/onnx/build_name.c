@@ -11,7 +11,7 @@
 
 enum { PATH = sizeof(((oct_onnx_builder *)0)->path), SEGMENT = 60 };
 
-/* Appends a segment in the letters that names may have. */
+/* Appends ".text" to a path, in the letters that paths may have: others become '_'. A full path stays as it is. */
 static void add_segment(char path[PATH], const char *text, size_t length)
 {
     size_t used = strlen(path);
@@ -24,7 +24,7 @@ static void add_segment(char path[PATH], const char *text, size_t length)
     path[used] = '\0';
 }
 
-/* Appends what stands between dots, up to `end`. */
+/* Appends the names between the dots of a text, up to `end`. */
 static void add_segments(char path[PATH], const char *text, const char *end)
 {
     while (text < end) {
@@ -36,7 +36,7 @@ static void add_segments(char path[PATH], const char *text, const char *end)
     }
 }
 
-/* "layer1.0.conv1.weight" is of the module layer1.0.conv1; "onnx::Conv_123" says nothing. */
+/* The path layer1.0.conv1 in the name "layer1.0.conv1.weight". False: it has none, as "onnx::Conv_123". */
 static bool path_of_parameter(const char *name, char path[PATH])
 {
     const char *dot = strrchr(name, '.');
@@ -46,6 +46,7 @@ static bool path_of_parameter(const char *name, char path[PATH])
     return path[0] != '\0';
 }
 
+/* Does a text begin with these `count` letters, large or small? */
 static bool starts_with(const char *text, size_t length, const char *begin, size_t count)
 {
     if (count == 0 || count > length) return false;
@@ -96,17 +97,17 @@ void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n)
     path_of_node(n, b->path);
 }
 
-void oct_build_freeze(const oct_onnx_builder *b, int32_t made, const char *name, bool frozen)
+void oct_build_freeze(const oct_onnx_builder *b, int32_t output, const char *name, bool frozen)
 {
-    oct_param *param = oct_module_param(oct_network_module(b->network, made), name);
+    oct_param *param = oct_module_param(oct_network_module(b->network, output), name);
     if (!param) return;
     param->frozen = frozen;
     if (frozen) oct_param_untie(param);
 }
 
-float *oct_build_state(const oct_onnx_builder *b, int32_t made, const char *name, int64_t *count)
+float *oct_build_data(const oct_onnx_builder *b, int32_t output, const char *name, int64_t *count)
 {
-    const oct_module *m = oct_network_module(b->network, made);
+    const oct_module *m = oct_network_module(b->network, output);
     const oct_param *param = oct_module_param(m, name);
     const oct_tensor *found = param ? &param->value : NULL;
     for (size_t i = 0; i < m->num_buffers; i++)
@@ -115,20 +116,20 @@ float *oct_build_state(const oct_onnx_builder *b, int32_t made, const char *name
     return found ? oct_f32(found) : NULL;
 }
 
-/* Writes down which tensor of the file this is, when it is one as it stands there, or its transpose: then all that it
- * is are tied. changed: its numbers are made others of. */
+/* Records the name of a tensor of the file that a parameter is, unchanged or transposed: then all that have it are
+ * tied. One that is `changed` (scaled) or moved is a copy, and a note says so if both are used. */
 static oct_status note_name(oct_onnx_builder *b, const oct_module *m, const char *name,
                             const oct_onnx_value *v, const oct_file_order *order, bool changed)
 {
     enum { NAMED = 1, APART = 2 };
     const oct_onnx_value *file = origin_of(b, v);
-    oct_file_order of = *order;
+    oct_file_order turned = *order;
     char note[256];
     if (!file || !file->data || oct_onnx_numel(file) != oct_onnx_numel(v)) return OCT_OK;
     const bool named =
         !changed && (v == file || v->turn == OCT_ONNX_AS_IT_IS ||
-                     (v->turn == OCT_ONNX_TRANSPOSED && oct_file_order_turn(&of, v->dim[0])));
-    uint8_t *used = &b->used[file - b->graph->values];
+                     (v->turn == OCT_ONNX_TRANSPOSED && oct_file_order_turn(&turned, v->dim[0])));
+    uint8_t *used = &b->usage[file - b->graph->values];
     if (v->learned && (named ? *used & APART : *used)) {
         snprintf(note, sizeof note,
                  "its parameter %.80s is used in different ways, and one scales it or moves "
@@ -137,15 +138,15 @@ static oct_status note_name(oct_onnx_builder *b, const oct_module *m, const char
         OCT_TRY(oct_network_add_note(b->network, note));
     }
     *used |= named ? NAMED : APART;
-    return named ? oct_network_add_name(b->network, m, name, file->name, &of) : OCT_OK;
+    return named ? oct_network_add_name(b->network, m, name, file->name, &turned) : OCT_OK;
 }
 
-oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
+oct_status oct_build_fill(oct_onnx_builder *b, int32_t output, const char *name,
                           const oct_onnx_value *constant, const oct_file_order *order,
                           double factor)
 {
     int64_t count, elements = 1;
-    float *state = oct_build_state(b, made, name, &count);
+    float *state = oct_build_data(b, output, name, &count);
     for (int i = 0; i < order->dims; i++)
         elements *= order->size[i];
     OCT_CHECK(state && elements == count && elements == oct_onnx_numel(constant), OCT_DATA,
@@ -157,14 +158,14 @@ oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
     OCT_CHECK(oct_all_finite(state, count), OCT_DATA,
               "%s has values that are infinite or not numbers; export the network again",
               constant->name);
-    oct_build_freeze(b, made, name, !constant->learned);
-    return note_name(b, oct_network_module(b->network, made), name, constant, order, factor != 1);
+    oct_build_freeze(b, output, name, !constant->learned);
+    return note_name(b, oct_network_module(b->network, output), name, constant, order, factor != 1);
 }
 
-oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
+oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t output, const char *name,
                                const oct_onnx_value *v)
 {
     const int64_t size = oct_onnx_numel(v);
     const oct_file_order order = oct_file_order_of(1, &size);
-    return oct_build_fill(b, made, name, v, &order, 1);
+    return oct_build_fill(b, output, name, v, &order, 1);
 }

@@ -5,17 +5,17 @@
 
 #include <string.h>
 
-/* Where the reduced dimensions were there is 1, or nothing. */
+/* Sets the node's result, whose reduced dimensions have size 1 or are left out as the file declares. */
 static oct_status set_reduced_result(oct_onnx_builder *b, oct_onnx_view *y)
 {
     const oct_onnx_value *to = &b->graph->values[b->result];
     OCT_CHECK(to->known && oct_view_reshape(y, to->ndim, to->dim, y), OCT_DATA,
               "its shape does not follow from its input; export the network again");
-    return oct_build_result(b, y);
+    return oct_build_set_result(b, y);
 }
 
-/* Takes the mean or the maximum over dimensions, whose size becomes 1: a mean over those that lie innermost by `mean`,
- * all others by pools of an image whose pixels they are. */
+/* Takes the mean or the maximum over dimensions, whose size becomes 1. A mean over those that lie innermost is a module
+ * `mean`; all else is a pool over an image (h, w, rest) whose pixels they are. */
 static oct_status reduce_dimensions(oct_onnx_builder *b, oct_onnx_view *x,
                                     const bool reduced[OCT_ONNX_DIMS], bool max)
 {
@@ -24,9 +24,9 @@ static oct_status reduce_dimensions(oct_onnx_builder *b, oct_onnx_view *x,
     bool last[OCT_VIEW_ATOMS] = {false};
     int64_t size[OCT_ONNX_DIMS], taken = 1;
     oct_shape shape;
-    int32_t made;
+    int32_t output;
     const int n = oct_view_order(x, natural), batch = oct_view_batch(x);
-    OCT_CHECK(batch >= 0 && x->atoms[batch] == 1 && !reduced[batch], OCT_PREPARE,
+    OCT_CHECK(batch >= 0 && x->num_atoms[batch] == 1 && !reduced[batch], OCT_PREPARE,
               "it reduces over samples; reduce within a sample");
     for (int i = 0; i < n; i++) {
         const int d = natural[i];
@@ -41,9 +41,9 @@ static oct_status reduce_dimensions(oct_onnx_builder *b, oct_onnx_view *x,
     }
     const int64_t rest = oct_view_numel(x) / taken;
     if (!max && rest > 1 && reduced[natural[n - 1]] && oct_view_is_whole(x)) {
-        OCT_TRY(oct_build_lay_last(b, x, last));
+        OCT_TRY(oct_build_lay_out_last(b, x, last));
         OCT_TRY(oct_build_call(b, "mean", OCT_ARGS(mean, .axis = x->shape.ndim - 1), &x->value, 1,
-                               &made));
+                               &output));
         shape = x->shape;
         shape.ndim--;
     } else {
@@ -56,10 +56,10 @@ static oct_status reduce_dimensions(oct_onnx_builder *b, oct_onnx_view *x,
             OCT_ARGS(max_pool, .kernel_h = rows_max, .kernel_w = columns_max, .stride_h = rows_max,
                      .stride_w = columns_max);
         OCT_TRY(oct_build_call(b, max ? "max_pool" : "global_avg_pool", max ? window : OCT_NO_ARGS,
-                               &x->value, 1, &made));
+                               &x->value, 1, &output));
         shape = max ? OCT_SHAPE(1, 1, 1, rest) : OCT_SHAPE(1, rest);
     }
-    *x = oct_view_in_order(made, shape, x->dims, size, kept, rows);
+    *x = oct_view_in_order(output, shape, x->dims, size, kept, rows);
     return OCT_OK;
 }
 
@@ -77,6 +77,7 @@ static const struct reduction {
     {.type = "ReduceSumSquare", .before = "square", .sum = true},
 };
 
+/* after(count mean(before(x))) or after(max(before(x))), by the table of functions; ReduceMean has no count. */
 oct_status oct_build_reduce(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -84,15 +85,16 @@ oct_status oct_build_reduce(oct_onnx_builder *b, const oct_onnx_node *n)
     while (strcmp(r->type, n->type) != 0)
         r++;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    if (r->before) OCT_TRY(oct_build_apply(b, r->before, OCT_NO_ARGS, &x));
+    if (r->before) OCT_TRY(oct_build_call_unary(b, r->before, OCT_NO_ARGS, &x));
     const int64_t before = oct_view_numel(&x);
     OCT_TRY(reduce_dimensions(b, &x, n->args.reduced, r->max));
     const double taken = (double)(before / oct_view_numel(&x));
-    if (r->sum) OCT_TRY(oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(taken), &x));
-    if (r->after) OCT_TRY(oct_build_apply(b, r->after, OCT_NO_ARGS, &x));
+    if (r->sum) OCT_TRY(oct_build_call_unary(b, "mul_scalar", OCT_OP_ARGS(taken), &x));
+    if (r->after) OCT_TRY(oct_build_call_unary(b, r->after, OCT_NO_ARGS, &x));
     return set_reduced_result(b, &x);
 }
 
+/* The mean or maximum over all dimensions but the batch and the channels */
 oct_status oct_build_global_pool(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -102,7 +104,7 @@ oct_status oct_build_global_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     return set_reduced_result(b, &x);
 }
 
-/* Before opset 13 the dimensions from the axis on are one. */
+/* Softmax over one axis; before opset 13 over all dimensions from the axis on, as if they were one. */
 oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     const bool old = b->graph->opset < 13;
@@ -114,34 +116,34 @@ oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
               "it normalizes over the batch; let it normalize over classes");
     for (int d = axis; d < x.dims; d++)
         last[d] = old || d == axis;
-    OCT_TRY(oct_build_lay_last(b, &x, last));
+    OCT_TRY(oct_build_lay_out_last(b, &x, last));
     OCT_TRY(oct_build_call(b, "softmax", OCT_NO_ARGS, &x.value, 1, &x.value));
     if (strcmp(n->type, "LogSoftmax") == 0)
-        OCT_TRY(oct_build_apply(b, "logarithm", OCT_NO_ARGS, &x));
-    return oct_build_result(b, &x);
+        OCT_TRY(oct_build_call_unary(b, "logarithm", OCT_NO_ARGS, &x));
+    return oct_build_set_result(b, &x);
 }
 
-/* Takes in a Mul and an Add after a normalization, when their constants have `size` numbers and stand at
- * `channel` from the end (0: the last dimensions). */
-static void take_scale_and_shift(oct_onnx_builder *b, int64_t size, int after,
-                                 const oct_onnx_value **scale, const oct_onnx_value **shift)
+/* Makes a Mul and an Add after a normalization part of it, when their constants have `size` numbers in the dimension
+ * that `after` dimensions of 1 follow (0: any of the last dimensions). */
+static void absorb_scale_and_shift(oct_onnx_builder *b, int64_t size, int after,
+                                   const oct_onnx_value **scale, const oct_onnx_value **shift)
 {
     const char *const types[] = {"Mul", "Add"};
     const oct_onnx_value **found[] = {scale, shift};
     for (int i = 0; i < 2; i++) {
         const oct_onnx_value *c;
-        const int64_t node = oct_build_follower(b, b->result, types[i], &c);
+        const int64_t node = oct_build_only_reader(b, b->result, types[i], &c);
         if (node < 0 || oct_onnx_numel(c) != size || c->ndim <= after) continue;
         bool fits = after == 0 || c->dim[c->ndim - 1 - after] == size;
         for (int d = c->ndim - after; after > 0 && d < c->ndim; d++)
             fits &= c->dim[d] == 1;
         if (!fits) continue;
         *found[i] = c;
-        oct_build_take_in(b, node);
+        oct_build_absorb(b, node);
     }
 }
 
-/* Calls a norm on x, whose layout fits, with the file's factors and addends where it has them. */
+/* Calls a normalization on x, whose layout fits, with the file's factors and addends (NULL: 1 and 0). */
 static oct_status call_norm(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                             oct_onnx_view *x, const oct_onnx_value *scale,
                             const oct_onnx_value *shift)
@@ -149,24 +151,24 @@ static oct_status call_norm(oct_onnx_builder *b, const char *type, const oct_op_
     OCT_TRY(oct_build_call(b, type, args, &x->value, 1, &x->value));
     /* Factors and addends that the file does not have are 1 and 0, and stay so. */
     int64_t size;
-    float *weight = oct_build_state(b, x->value, "weight", &size);
+    float *weight = oct_build_data(b, x->value, "weight", &size);
     for (int64_t i = 0; i < size; i++)
         weight[i] = 1.0F;
     oct_build_freeze(b, x->value, "weight", true);
     oct_build_freeze(b, x->value, "bias", true);
     if (scale) OCT_TRY(oct_build_fill_flat(b, x->value, "weight", scale));
     if (shift) OCT_TRY(oct_build_fill_flat(b, x->value, "bias", shift));
-    return oct_build_result(b, x);
+    return oct_build_set_result(b, x);
 }
 
-/* Over the last dimensions, from `axis` on. */
+/* Normalizes x over its dimensions from `axis` on, as if they were one. */
 static oct_status layer_norm(oct_onnx_builder *b, oct_onnx_view *x, int axis, double eps,
                              const oct_onnx_value *scale, const oct_onnx_value *shift)
 {
     bool last[OCT_VIEW_ATOMS] = {false};
     for (int d = axis; d < x->dims; d++)
         last[d] = true;
-    OCT_TRY(oct_build_lay_last(b, x, last));
+    OCT_TRY(oct_build_lay_out_last(b, x, last));
     return call_norm(b, "layer_norm",
                      OCT_ARGS(layer_norm, .channels = x->shape.dim[x->shape.ndim - 1], .eps = eps),
                      x, scale, shift);
@@ -185,7 +187,7 @@ oct_status oct_build_layer_norm(oct_onnx_builder *b, const oct_onnx_node *n)
                       shift);
 }
 
-/* The pattern's node divides; `inner` is its mean. */
+/* Layer norm written as single nodes (fuse_layer_norm): `inner` is the ReduceMean, whose dimensions are normalized. */
 oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     const oct_onnx_fused *f = &b->fused[b->current];
@@ -201,7 +203,7 @@ oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
         OCT_CHECK(!reduced[d], OCT_PREPARE,
                   "it normalizes over dimensions that are not the last ones; transpose before it");
     OCT_CHECK(axis > 0, OCT_PREPARE, "it normalizes over samples; normalize within a sample");
-    take_scale_and_shift(b, size, 0, &scale, &shift);
+    absorb_scale_and_shift(b, size, 0, &scale, &shift);
     return layer_norm(b, &x, axis, f->number[0], scale, shift);
 }
 
@@ -213,6 +215,7 @@ static oct_status group_norm(oct_onnx_builder *b, oct_onnx_view *x, int64_t grou
                      scale, shift);
 }
 
+/* A group norm of one channel in each group */
 oct_status oct_build_instance_norm(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -225,17 +228,18 @@ oct_status oct_build_instance_norm(oct_onnx_builder *b, const oct_onnx_node *n)
                       scale, shift);
 }
 
-/* Before opset 21 each group has one factor and one addend: all its channels begin with them. */
-static void fill_repeated(oct_onnx_builder *b, int32_t made, const char *name,
-                          const oct_onnx_value *v, int64_t times)
+/* Fills a parameter with a number for each channel from a constant with one for each group. */
+static void fill_from_groups(oct_onnx_builder *b, int32_t output, const char *name,
+                             const oct_onnx_value *v, int64_t channels_per_group)
 {
     int64_t size;
-    float *state = oct_build_state(b, made, name, &size);
+    float *state = oct_build_data(b, output, name, &size);
     for (int64_t i = 0; i < size; i++)
-        state[i] = ((const float *)v->data)[i / times];
-    oct_build_freeze(b, made, name, !v->learned);
+        state[i] = ((const float *)v->data)[i / channels_per_group];
+    oct_build_freeze(b, output, name, !v->learned);
 }
 
+/* Factors and addends are one for each channel, or before opset 21 one for each group. */
 oct_status oct_build_group_norm(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -253,24 +257,23 @@ oct_status oct_build_group_norm(oct_onnx_builder *b, const oct_onnx_node *n)
               "it has neither a factor for each group nor one for each channel; export it again");
     const int64_t channels = oct_view_size(&x, 1);
     OCT_TRY(group_norm(b, &x, groups, eps, NULL, NULL));
-    fill_repeated(b, b->view[b->result].value, "weight", scale, channels / groups);
-    fill_repeated(b, b->view[b->result].value, "bias", shift, channels / groups);
+    fill_from_groups(b, b->view[b->result].value, "weight", scale, channels / groups);
+    fill_from_groups(b, b->view[b->result].value, "bias", shift, channels / groups);
     return OCT_OK;
 }
 
-/* The pattern's node gives the image its shape back; `inner` is the InstanceNormalization of the groups. */
+/* Group norm written as Reshape, InstanceNormalization, Reshape (fuse_group_norm): number has eps and the groups. */
 oct_status oct_build_group_norm_parts(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     const oct_onnx_fused *f = &b->fused[b->current];
     oct_onnx_view x = b->view[f->input[0]];
     const oct_onnx_value *scale = NULL, *shift = NULL;
     (void)n;
-    take_scale_and_shift(b, oct_view_size(&x, 1), x.dims - 2, &scale, &shift);
+    absorb_scale_and_shift(b, oct_view_size(&x, 1), x.dims - 2, &scale, &shift);
     return group_norm(b, &x, (int64_t)f->number[1], f->number[0], scale, shift);
 }
 
-/* x / (bias + alpha / size times the sum of squares of the channels around)^beta: the sum is a convolution of one
- * pixel. */
+/* x / (bias + alpha / size S)^beta: S, the sum of squares of the `size` channels around, is a convolution of 1 x 1. */
 oct_status oct_build_lrn(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x, y;
@@ -280,12 +283,12 @@ oct_status oct_build_lrn(oct_onnx_builder *b, const oct_onnx_node *n)
     const int64_t size = oct_onnx_int(n, "size", 0), c = oct_view_size(&x, 1);
     OCT_CHECK(size >= 1, OCT_DATA, "it has no size; export the network again");
     y = x;
-    OCT_TRY(oct_build_apply(b, "square", OCT_NO_ARGS, &y));
+    OCT_TRY(oct_build_call_unary(b, "square", OCT_NO_ARGS, &y));
     OCT_TRY(oct_build_call(
         b, "conv2d", OCT_ARGS(conv2d, c, c, oct_conv_geometry_of(1, 1, 1, 0, 1), .bias = true),
         &y.value, 1, &y.value));
-    float *weight = oct_build_state(b, y.value, "weight", &none);
-    float *bias = oct_build_state(b, y.value, "bias", &none);
+    float *weight = oct_build_data(b, y.value, "weight", &none);
+    float *bias = oct_build_data(b, y.value, "bias", &none);
     for (int64_t i = 0; i < c; i++) {
         bias[i] = oct_onnx_float(n, "bias", 1);
         for (int64_t k = 0; k < c; k++)
@@ -295,8 +298,8 @@ oct_status oct_build_lrn(oct_onnx_builder *b, const oct_onnx_node *n)
     }
     oct_build_freeze(b, y.value, "weight", true);
     oct_build_freeze(b, y.value, "bias", true);
-    OCT_TRY(
-        oct_build_apply(b, "power", OCT_OP_ARGS(-(double)oct_onnx_float(n, "beta", 0.75F)), &y));
-    OCT_TRY(oct_build_two(b, "mul", &x, &y, &y));
-    return oct_build_result(b, &y);
+    OCT_TRY(oct_build_call_unary(b, "power", OCT_OP_ARGS(-(double)oct_onnx_float(n, "beta", 0.75F)),
+                                 &y));
+    OCT_TRY(oct_build_call_binary(b, "mul", &x, &y, &y));
+    return oct_build_set_result(b, &y);
 }

@@ -33,7 +33,7 @@ bool oct_build_scalar(const oct_onnx_builder *b, int32_t value, double *x)
     return true;
 }
 
-/* The bounds of floats stand for none. */
+/* Reads the bounds from attributes or constant inputs; the largest floats mean that there is none. */
 bool oct_build_bounds(const oct_onnx_builder *b, const oct_onnx_node *n, double *lo, double *hi)
 {
     const double none = 3.4e38;
@@ -51,10 +51,10 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= 1e-4 * fmax(fabs(a), fabs(b));
 }
 
-/* The node that makes a value, when it is of this type; -1. */
-static int64_t find_maker(const oct_onnx_builder *b, int32_t value, const char *type)
+/* The node that computes a value, when it is of this type and has inputs; else -1. */
+static int64_t find_producer(const oct_onnx_builder *b, int32_t value, const char *type)
 {
-    const int64_t node = value < 0 ? -1 : b->maker[value];
+    const int64_t node = value < 0 ? -1 : b->producer[value];
     return node >= 0 && strcmp(oct_build_type(b, node), type) == 0 && oct_build_inputs(b, node) > 0
                ? node
                : -1;
@@ -65,8 +65,8 @@ static bool has_two_inputs(const oct_onnx_builder *b, int64_t node)
     return node >= 0 && oct_build_inputs(b, node) == 2;
 }
 
-/* Finds the input of a node that has a number as the other one; a quotient has the number as the second. */
-static bool split_number_off(const oct_onnx_builder *b, int64_t node, int32_t *x, double *number)
+/* Finds the operands of a node x op number; only a quotient must have the number as the second. */
+static bool split_off_number(const oct_onnx_builder *b, int64_t node, int32_t *x, double *number)
 {
     if (!has_two_inputs(b, node)) return false;
     const bool quotient = strcmp(oct_build_type(b, node), "Div") == 0;
@@ -97,7 +97,7 @@ typedef struct factors {
 
 static void collect_factor(const oct_onnx_builder *b, int32_t value, factors *f, int depth);
 
-/* Collects what a Mul or Div multiplies; false: it is none of both. */
+/* Multiplies `f` by all factors of a Mul, or of a Div by a number, and of those inside it; false: it is neither. */
 static bool collect_factors(const oct_onnx_builder *b, int64_t node, factors *f, int depth)
 {
     double number;
@@ -105,7 +105,7 @@ static bool collect_factors(const oct_onnx_builder *b, int64_t node, factors *f,
     if (node < 0 || b->fused[node].type || b->graph->nodes[node].inputs != 2) return false;
     const oct_onnx_node *n = &b->graph->nodes[node];
     if (strcmp(n->type, "Div") == 0) {
-        if (!split_number_off(b, node, &x, &number) || number == 0) return false;
+        if (!split_off_number(b, node, &x, &number) || number == 0) return false;
         f->number /= number;
         collect_factor(b, x, f, depth + 1);
         return true;
@@ -116,6 +116,7 @@ static bool collect_factors(const oct_onnx_builder *b, int64_t node, factors *f,
     return true;
 }
 
+/* Multiplies `f` by a value: by its number, by its factors if it is a product that nothing else reads, or by itself. */
 static void collect_factor(const oct_onnx_builder *b, int32_t value, factors *f, int depth)
 {
     double number;
@@ -124,33 +125,35 @@ static void collect_factor(const oct_onnx_builder *b, int32_t value, factors *f,
         f->number *= number;
         return;
     }
-    if (depth < 6 && b->uses[value] == 1 && collect_factors(b, b->maker[value], f, depth)) return;
+    if (depth < 6 && b->reads[value] == 1 && collect_factors(b, b->producer[value], f, depth))
+        return;
     if (f->count < FACTORS) f->value[f->count] = value;
     f->count++;
 }
 
-/* Clip(Relu(x)) has one pair of bounds. */
+/* Clip(Relu(x), lo, hi) is one Clip with bounds of 0 or more. */
 static bool fuse_clip(oct_onnx_builder *b, int64_t node)
 {
     double lo, hi;
-    const int64_t relu = find_maker(b, b->graph->nodes[node].input[0], "Relu");
+    const int64_t relu = find_producer(b, b->graph->nodes[node].input[0], "Relu");
     if (relu < 0 || !oct_build_bounds(b, &b->graph->nodes[node], &lo, &hi)) return false;
     return fuse(b, node, "octet.Clip", oct_build_input(b, relu, 0), fmax(lo, 0), fmax(hi, 0));
 }
 
-/* Clip(x + c, 0, m): x, c and m. */
+/* Is the value Clip(x + c, 0, m), as the file has it or fused? Sets x, c and m. */
 static bool is_ramp(const oct_onnx_builder *b, int32_t value, int32_t *x, double *c, double *m)
 {
-    const int64_t own = find_maker(b, value, "Clip"), made = find_maker(b, value, "octet.Clip");
-    const int64_t node = own < 0 ? made : own;
-    double lo = made < 0 ? 1 : b->fused[made].number[0];
-    if (made >= 0) *m = b->fused[made].number[1];
-    return node >= 0 && (made >= 0 || oct_build_bounds(b, &b->graph->nodes[node], &lo, m)) &&
+    const int64_t plain = find_producer(b, value, "Clip"),
+                  fused = find_producer(b, value, "octet.Clip");
+    const int64_t node = plain < 0 ? fused : plain;
+    double lo = fused < 0 ? 1 : b->fused[fused].number[0];
+    if (fused >= 0) *m = b->fused[fused].number[1];
+    return node >= 0 && (fused >= 0 || oct_build_bounds(b, &b->graph->nodes[node], &lo, m)) &&
            lo == 0 && isfinite(*m) && *m > 0 &&
-           split_number_off(b, find_maker(b, oct_build_input(b, node, 0), "Add"), x, c);
+           split_off_number(b, find_producer(b, oct_build_input(b, node, 0), "Add"), x, c);
 }
 
-/* Clip(x + c, 0, m) / m */
+/* Clip(x + c, 0, m) / m, as factors, is HardSigmoid(x) with alpha 1 / m and beta c / m. */
 static bool fuse_hard_sigmoid(oct_onnx_builder *b, int64_t node, const factors *f)
 {
     int32_t x;
@@ -159,7 +162,7 @@ static bool fuse_hard_sigmoid(oct_onnx_builder *b, int64_t node, const factors *
            fuse(b, node, "octet.HardSigmoid", x, 1 / m, c / m);
 }
 
-/* x * HardSigmoid(x), whole or with its ramp */
+/* x Clip(x + 3, 0, 6) / 6 or x HardSigmoid(x), as factors, is HardSwish(x). */
 static bool fuse_hard_swish(oct_onnx_builder *b, int64_t node, const factors *f)
 {
     for (int i = 0; i < 2 && f->count == 2; i++) {
@@ -169,37 +172,38 @@ static bool fuse_hard_swish(oct_onnx_builder *b, int64_t node, const factors *f)
         if (is_ramp(b, f->value[i], &in, &c, &m) && in == x && is_near(c, 3) && is_near(m, 6) &&
             is_near(f->number, 1.0 / 6))
             return fuse(b, node, "octet.HardSwish", x, 0, 0);
-        const int64_t own = find_maker(b, f->value[i], "HardSigmoid");
-        const int64_t made = find_maker(b, f->value[i], "octet.HardSigmoid");
-        if (own < 0 && made < 0) continue;
-        const oct_onnx_node *n = &b->graph->nodes[own < 0 ? made : own];
-        alpha = own < 0 ? b->fused[made].number[0] : (double)oct_onnx_float(n, "alpha", 0.2F);
-        beta = own < 0 ? b->fused[made].number[1] : (double)oct_onnx_float(n, "beta", 0.5F);
-        if (oct_build_input(b, own < 0 ? made : own, 0) == x && is_near(alpha, 1.0 / 6) &&
+        const int64_t plain = find_producer(b, f->value[i], "HardSigmoid");
+        const int64_t fused = find_producer(b, f->value[i], "octet.HardSigmoid");
+        if (plain < 0 && fused < 0) continue;
+        const oct_onnx_node *n = &b->graph->nodes[plain < 0 ? fused : plain];
+        alpha = plain < 0 ? b->fused[fused].number[0] : (double)oct_onnx_float(n, "alpha", 0.2F);
+        beta = plain < 0 ? b->fused[fused].number[1] : (double)oct_onnx_float(n, "beta", 0.5F);
+        if (oct_build_input(b, plain < 0 ? fused : plain, 0) == x && is_near(alpha, 1.0 / 6) &&
             is_near(beta, 0.5) && is_near(f->number, 1))
             return fuse(b, node, "octet.HardSwish", x, 0, 0);
     }
     return false;
 }
 
-/* x * Sigmoid(x) */
+/* x Sigmoid(x), as factors, is SiLU(x). */
 static bool fuse_silu(oct_onnx_builder *b, int64_t node, const factors *f)
 {
     for (int i = 0; i < 2 && f->count == 2 && is_near(f->number, 1); i++) {
-        const int64_t sigmoid = find_maker(b, f->value[i], "Sigmoid");
+        const int64_t sigmoid = find_producer(b, f->value[i], "Sigmoid");
         if (sigmoid >= 0 && oct_build_input(b, sigmoid, 0) == f->value[1 - i])
             return fuse(b, node, "octet.Silu", f->value[1 - i], 0, 0);
     }
     return false;
 }
 
-/* Is the value the cube of x, times 0.044715? */
+/* Is the value 0.044715 x^3? */
 static bool is_cube(const oct_onnx_builder *b, int32_t value, int32_t x)
 {
     factors f = {.number = 1};
     double power;
-    if (!collect_factors(b, b->maker[value], &f, 0) || !is_near(f.number, 0.044715)) return false;
-    const int64_t pow = f.count == 1 ? find_maker(b, f.value[0], "Pow") : -1;
+    if (!collect_factors(b, b->producer[value], &f, 0) || !is_near(f.number, 0.044715))
+        return false;
+    const int64_t pow = f.count == 1 ? find_producer(b, f.value[0], "Pow") : -1;
     if (has_two_inputs(b, pow))
         return oct_build_input(b, pow, 0) == x &&
                oct_build_scalar(b, oct_build_input(b, pow, 1), &power) && power == 3;
@@ -214,15 +218,15 @@ static bool fuse_gelu(oct_onnx_builder *b, int64_t node, const factors *f)
         int32_t inner;
         double one;
         factors in = {.number = 1};
-        if (!split_number_off(b, find_maker(b, f->value[i], "Add"), &inner, &one) ||
+        if (!split_off_number(b, find_producer(b, f->value[i], "Add"), &inner, &one) ||
             !is_near(one, 1))
             continue;
-        const int64_t erf = find_maker(b, inner, "Erf"), tanh = find_maker(b, inner, "Tanh");
+        const int64_t erf = find_producer(b, inner, "Erf"), tanh = find_producer(b, inner, "Tanh");
         if (erf < 0 && tanh < 0) continue;
         collect_factor(b, oct_build_input(b, erf < 0 ? tanh : erf, 0), &in, 0);
         if (erf >= 0 && in.count == 1 && in.value[0] == x && is_near(in.number, sqrt(0.5)))
             return fuse(b, node, "octet.Gelu", x, 0, 0);
-        const int64_t sum = tanh >= 0 && in.count == 1 ? find_maker(b, in.value[0], "Add") : -1;
+        const int64_t sum = tanh >= 0 && in.count == 1 ? find_producer(b, in.value[0], "Add") : -1;
         for (int k = 0;
              k < 2 && has_two_inputs(b, sum) && is_near(in.number, sqrt(2 / 3.14159265358979)); k++)
             if (oct_build_input(b, sum, k) == x && is_cube(b, oct_build_input(b, sum, 1 - k), x))
@@ -231,20 +235,21 @@ static bool fuse_gelu(oct_onnx_builder *b, int64_t node, const factors *f)
     return false;
 }
 
-/* x - mean(x): x and the node of the mean. */
+/* Is the value x - mean(x)? Sets x and the node of the mean. */
 static bool is_centred(const oct_onnx_builder *b, int32_t value, int32_t *x, int64_t *mean)
 {
-    const int64_t sub = find_maker(b, value, "Sub");
+    const int64_t sub = find_producer(b, value, "Sub");
     if (!has_two_inputs(b, sub)) return false;
     *x = oct_build_input(b, sub, 0);
-    *mean = find_maker(b, oct_build_input(b, sub, 1), "ReduceMean");
+    *mean = find_producer(b, oct_build_input(b, sub, 1), "ReduceMean");
     return *mean >= 0 && oct_build_input(b, *mean, 0) == *x;
 }
 
-static bool is_square_of(const oct_onnx_builder *b, int32_t value, int32_t x)
+/* Is the value (x - mean(x))^2, as a power or as a product? */
+static bool is_square_of_centred(const oct_onnx_builder *b, int32_t value, int32_t x)
 {
     double power;
-    const int64_t pow = find_maker(b, value, "Pow"), mul = find_maker(b, value, "Mul");
+    const int64_t pow = find_producer(b, value, "Pow"), mul = find_producer(b, value, "Mul");
     int32_t of = -1, in;
     int64_t mean;
     if (has_two_inputs(b, pow) && oct_build_scalar(b, oct_build_input(b, pow, 1), &power) &&
@@ -264,18 +269,19 @@ static bool fuse_layer_norm(oct_onnx_builder *b, int64_t node)
     if (b->graph->nodes[node].inputs != 2 ||
         !is_centred(b, b->graph->nodes[node].input[0], &x, &mean))
         return false;
-    const int64_t root = find_maker(b, b->graph->nodes[node].input[1], "Sqrt");
+    const int64_t root = find_producer(b, b->graph->nodes[node].input[1], "Sqrt");
     if (root < 0 ||
-        !split_number_off(b, find_maker(b, oct_build_input(b, root, 0), "Add"), &sum, &eps))
+        !split_off_number(b, find_producer(b, oct_build_input(b, root, 0), "Add"), &sum, &eps))
         return false;
-    const int64_t variance = find_maker(b, sum, "ReduceMean");
-    if (variance < 0 || !is_square_of(b, oct_build_input(b, variance, 0), x) || eps <= 0)
+    const int64_t variance = find_producer(b, sum, "ReduceMean");
+    if (variance < 0 || !is_square_of_centred(b, oct_build_input(b, variance, 0), x) || eps <= 0)
         return false;
     (void)fuse(b, node, "octet.LayerNorm", x, eps, 0);
     b->fused[node].inner = &b->graph->nodes[mean];
     return true;
 }
 
+/* Is this a constant of floats that are all x? */
 static bool is_filled_with(const oct_onnx_value *v, float x)
 {
     if (!v || !v->data || v->dtype != OCT_F32) return false;
@@ -284,14 +290,14 @@ static bool is_filled_with(const oct_onnx_value *v, float x)
     return true;
 }
 
-/* Reshape to (N, groups, ...), InstanceNormalization by 1 and 0, Reshape back */
+/* Reshape to (N, groups, ...), InstanceNormalization with scale 1 and shift 0, Reshape back */
 static bool fuse_group_norm(oct_onnx_builder *b, int64_t node)
 {
     const oct_onnx_value *values = b->graph->values;
-    const int64_t norm = find_maker(b, b->graph->nodes[node].input[0], "InstanceNormalization");
+    const int64_t norm = find_producer(b, b->graph->nodes[node].input[0], "InstanceNormalization");
     if (norm < 0) return false;
     const oct_onnx_node *n = &b->graph->nodes[norm];
-    const int64_t before = find_maker(b, n->input[0], "Reshape");
+    const int64_t before = find_producer(b, n->input[0], "Reshape");
     if (before < 0 || !is_filled_with(oct_onnx_input(b->graph, n, 1), 1) ||
         !is_filled_with(oct_onnx_input(b->graph, n, 2), 0))
         return false;

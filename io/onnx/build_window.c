@@ -19,7 +19,8 @@ typedef struct window {
 
 enum { SIDE_MAX = 16384 };
 
-/* What the windows over the image in `v` are like. */
+/* Reads kernel, strides, dilations and padding of a node, and counts the windows on the image in `v`. [0] is of the
+ * height, [1] of the width; a sequence has height 1. */
 static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
                               const oct_onnx_view *v, window *w)
 {
@@ -62,18 +63,18 @@ static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
     return OCT_OK;
 }
 
-/* The bias of a layer: its own, or what the next node adds to each channel of (N, C, ...). */
+/* A layer's bias: its third input, or a constant that the next node adds to each channel of (N, C, ...); else NULL. */
 static const oct_onnx_value *find_bias(oct_onnx_builder *b, const oct_onnx_node *n, int dims,
                                        int64_t channels)
 {
     const oct_onnx_value *bias = oct_build_constant(b, n, 2);
     if (bias || (n->inputs > 2 && n->input[2] >= 0)) return bias;
-    const int64_t add = oct_build_follower(b, b->result, "Add", &bias);
+    const int64_t add = oct_build_only_reader(b, b->result, "Add", &bias);
     const int channel = add < 0 ? -1 : bias->ndim - (dims - 1);
     if (channel < 0 || bias->ndim > dims || bias->dim[channel] != channels ||
         oct_onnx_numel(bias) != channels)
         return NULL;
-    oct_build_take_in(b, add);
+    oct_build_absorb(b, add);
     return bias;
 }
 
@@ -99,17 +100,17 @@ static oct_status read_layer(oct_onnx_builder *b, const oct_onnx_node *n, layer 
     return read_window(b, n, &l->x, &l->w);
 }
 
-/* Adds a convolution and fills it; order: of the weights in the file. */
+/* Calls a convolution of the file's weights and bias. `order` says how its weights go into the module's. */
 static oct_status add_layer(oct_onnx_builder *b, const oct_module_type *type, const layer *l,
-                            const oct_conv2d_args *args, const oct_file_order *order, int32_t *made)
+                            const oct_conv2d_args *args, const oct_file_order *order, int32_t *y)
 {
     bool is_new;
     oct_op_args row;
     const oct_onnx_layer filled = {
         .weight = l->weight, .bias = l->bias, .alpha = 1, .beta = 1, .order = *order};
     oct_args_write(type->args, args, &row);
-    OCT_TRY(oct_build_call_layer(b, type->name, &row, &filled, l->x.value, made, &is_new));
-    return is_new && l->bias ? oct_build_fill_flat(b, *made, "bias", l->bias) : OCT_OK;
+    OCT_TRY(oct_build_call_layer(b, type->name, &row, &filled, l->x.value, y, &is_new));
+    return is_new && l->bias ? oct_build_fill_flat(b, *y, "bias", l->bias) : OCT_OK;
 }
 
 static oct_conv2d_args conv_args(int64_t in, int64_t out, const window *w, int64_t groups,
@@ -131,10 +132,11 @@ static oct_conv2d_args conv_args(int64_t in, int64_t out, const window *w, int64
                              .bias = bias};
 }
 
+/* The file has weights (O, I/groups, kh, kw), the module (O, kh, kw, I/groups). */
 oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     layer l = {0};
-    int32_t made;
+    int32_t output;
     OCT_TRY(read_layer(b, n, &l));
     const window *w = &l.w;
     const int64_t out = l.weight->dim[0], per_group = l.weight->dim[1];
@@ -148,9 +150,9 @@ oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
         .size = {out, per_group, w->kernel[0], w->kernel[1]},
         .stride = {taps * per_group, 1, w->kernel[1] * per_group, per_group}};
     const oct_conv2d_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
-    OCT_TRY(add_layer(b, &oct_conv2d_type, &l, &args, &order, &made));
-    const oct_onnx_view y = oct_build_image(made, l.x.dims, w->out[0], w->out[1], out);
-    return oct_build_result(b, &y);
+    OCT_TRY(add_layer(b, &oct_conv2d_type, &l, &args, &order, &output));
+    const oct_onnx_view y = oct_build_image(output, l.x.dims, w->out[0], w->out[1], out);
+    return oct_build_set_result(b, &y);
 }
 
 /* ONNX's weights are (I, O/groups, kh, kw) of the convolution whose gradient this is; Octet's those of the
@@ -159,7 +161,7 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     layer l = {0};
     int64_t out_size[2];
-    int32_t made;
+    int32_t output;
     OCT_TRY(read_layer(b, n, &l));
     const window *w = &l.w;
     const int64_t of = l.weight->dim[1], ig = l.in / l.groups, out = of * l.groups;
@@ -178,12 +180,12 @@ oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_conv_transpose2d_args args = conv_args(l.in, out, w, l.groups, l.bias != NULL);
     args.geometry.output_padding_h = (int)w->output_padding[0];
     args.geometry.output_padding_w = (int)w->output_padding[1];
-    OCT_TRY(add_layer(b, &oct_conv_transpose2d_type, &l, &args, &order, &made));
-    const oct_onnx_view y = oct_build_image(made, l.x.dims, out_size[0], out_size[1], out);
-    return oct_build_result(b, &y);
+    OCT_TRY(add_layer(b, &oct_conv_transpose2d_type, &l, &args, &order, &output));
+    const oct_onnx_view y = oct_build_image(output, l.x.dims, out_size[0], out_size[1], out);
+    return oct_build_set_result(b, &y);
 }
 
-/* An average of pixels that lie apart is a depthwise convolution whose weights stay as they are. */
+/* An average pool with dilations is a depthwise convolution with fixed weights of 1 / (kh kw). */
 static oct_status average_dilated(oct_onnx_builder *b, const window *w, bool counts_padding,
                                   int64_t channels, int32_t *value)
 {
@@ -200,7 +202,7 @@ static oct_status average_dilated(oct_onnx_builder *b, const window *w, bool cou
     }
     oct_args_write(&oct_conv2d_arg_list, &args, &row);
     OCT_TRY(oct_build_call(b, "conv2d", &row, value, 1, value));
-    float *weight = oct_build_state(b, *value, "weight", &count);
+    float *weight = oct_build_data(b, *value, "weight", &count);
     for (int64_t i = 0; i < count; i++)
         weight[i] = 1.0F / (float)(w->kernel[0] * w->kernel[1]);
     oct_build_freeze(b, *value, "weight", true);
@@ -215,12 +217,12 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_TRY(oct_build_lay_out_image(b, &x));
     OCT_TRY(read_window(b, n, &x, &w));
-    const bool apart =
+    const bool dilated =
         (w.dilation[0] > 1 && w.kernel[0] > 1) || (w.dilation[1] > 1 && w.kernel[1] > 1);
     const bool counts_padding = oct_onnx_int(n, "count_include_pad", 0) != 0;
-    OCT_CHECK(!max || !apart, OCT_PREPARE,
+    OCT_CHECK(!max || !dilated, OCT_PREPARE,
               "it has dilations, which a maximum cannot have here; export it with dilations of 1");
-    OCT_CHECK(n->outputs < 2 || n->output[1] < 0 || b->uses[n->output[1]] == 0, OCT_PREPARE,
+    OCT_CHECK(n->outputs < 2 || n->output[1] < 0 || b->reads[n->output[1]] == 0, OCT_PREPARE,
               "its second output, the places of the maxima, is used; export it without");
     const oct_pool_geometry g = {.kernel_h = (int)w.kernel[0],
                                  .kernel_w = (int)w.kernel[1],
@@ -234,10 +236,11 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
                                  .count_include_pad = counts_padding};
     oct_op_args args;
     oct_args_write(max ? &oct_max_pool_arg_list : &oct_avg_pool_arg_list, &g, &args);
-    OCT_TRY(apart ? average_dilated(b, &w, counts_padding, x.shape.dim[3], &x.value)
-                  : oct_build_call(b, max ? "max_pool" : "avg_pool", &args, &x.value, 1, &x.value));
+    OCT_TRY(dilated
+                ? average_dilated(b, &w, counts_padding, x.shape.dim[3], &x.value)
+                : oct_build_call(b, max ? "max_pool" : "avg_pool", &args, &x.value, 1, &x.value));
     const oct_onnx_view y = oct_build_image(x.value, x.dims, w.out[0], w.out[1], x.shape.dim[3]);
-    return oct_build_result(b, &y);
+    return oct_build_set_result(b, &y);
 }
 
 oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -245,7 +248,7 @@ oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
     const oct_onnx_value *state[4];
     oct_onnx_view x;
-    int32_t made;
+    int32_t output;
     for (int i = 0; i < 4; i++)
         OCT_TRY(oct_build_weights(b, n, i + 1, &state[i]));
     OCT_TRY(oct_build_view(b, n, 0, &x));
@@ -257,19 +260,19 @@ oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     if (image)
         OCT_TRY(oct_build_lay_out_image(b, &x));
     else
-        OCT_TRY(oct_build_lay_last(b, &x, channels));
+        OCT_TRY(oct_build_lay_out_last(b, &x, channels));
     const int64_t size = oct_view_size(&x, 1);
     OCT_TRY(oct_build_call(b, "batch_norm",
                            OCT_ARGS(batch_norm, size, oct_onnx_float(n, "epsilon", 1e-5F),
                                     (float)(1.0 - (double)oct_onnx_float(n, "momentum", 0.9F))),
-                           &x.value, 1, &made));
+                           &x.value, 1, &output));
     for (int i = 0; i < 4; i++)
-        OCT_TRY(oct_build_fill_flat(b, made, names[i], state[i]));
-    x.value = made;
-    return oct_build_result(b, &x);
+        OCT_TRY(oct_build_fill_flat(b, output, names[i], state[i]));
+    x.value = output;
+    return oct_build_set_result(b, &x);
 }
 
-/* Negative numbers cut off. */
+/* Narrows the view where pads are negative, which ONNX reads as cutting off, and sets those to 0. */
 static oct_status crop_negative_pads(oct_onnx_view *x, int64_t *before, int64_t *after)
 {
     for (int d = 0; d < x->dims; d++) {
@@ -283,11 +286,11 @@ static oct_status crop_negative_pads(oct_onnx_view *x, int64_t *before, int64_t 
     return OCT_OK;
 }
 
-/* Zeros around an image become the padding of the convolution after them, when no other node reads them. */
+/* Adds pads of zeros to the padding of the convolution that alone reads the result; false: there is none. */
 static bool move_into_conv(oct_onnx_builder *b, const int64_t *before, const int64_t *after)
 {
-    const int32_t user = b->user[b->result];
-    if (b->uses[b->result] != 1 || user < 0 || before[1] != 0 || after[1] != 0) return false;
+    const int32_t user = b->last_reader[b->result];
+    if (b->reads[b->result] != 1 || user < 0 || before[1] != 0 || after[1] != 0) return false;
     const oct_onnx_node *conv = &b->graph->nodes[user];
     if (strcmp(conv->type, "Conv") != 0 || conv->input[0] != b->result ||
         strcmp(oct_onnx_string(conv, "auto_pad", "NOTSET"), "NOTSET") != 0)
@@ -299,8 +302,8 @@ static bool move_into_conv(oct_onnx_builder *b, const int64_t *before, const int
     return true;
 }
 
-/* Lays the view out as (N, 1, rows, columns) or (N, H, W, C), where padding is next; which of ONNX's dimensions
- * is which. */
+/* Lays the view out as the padding module takes it, (N, H, W, C) or (N, 1, rows, columns). side: which of ONNX's
+ * dimensions are rows, columns and channels; -1: none. */
 static oct_status lay_out_for_padding(oct_onnx_builder *b, oct_onnx_view *x, int side[3])
 {
     if (x->dims == 4) {
@@ -322,7 +325,7 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
     static const char *const modes[] = {"constant", "reflect", "edge"};
     int mode = 0;
     int side[3];
-    bool any = false;
+    bool pads_any = false;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     if (n->inputs > 2 && n->input[2] >= 0)
         OCT_CHECK(oct_build_scalar(b, n->input[2], &value), OCT_PREPARE,
@@ -340,8 +343,8 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
                   "it pads by more than %d; use less", SIDE_MAX);
     OCT_TRY(crop_negative_pads(&x, before, after));
     for (int d = 0; d < x.dims; d++)
-        any |= before[d] > 0 || after[d] > 0;
-    if (!any) return oct_build_result(b, &x);
+        pads_any |= before[d] > 0 || after[d] > 0;
+    if (!pads_any) return oct_build_set_result(b, &x);
     OCT_CHECK(before[0] == 0 && after[0] == 0, OCT_PREPARE, "it pads the batch; pad images only");
     if (x.dims == 4 && mode == OCT_PAD_CONSTANT && value == 0 && move_into_conv(b, before, after)) {
         b->view[b->result] = x;
@@ -367,39 +370,39 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
     const oct_onnx_view y = x.dims == 4
                                 ? oct_build_image(x.value, 4, size[0], size[1], size[2])
                                 : oct_view_of(x.value, OCT_SHAPE(1, 1, size[1], size[2]), 3, flat);
-    return oct_build_result(b, &y);
+    return oct_build_set_result(b, &y);
 }
 
 /* How a pixel of the output finds its place in the input. */
 typedef struct resize_rule {
-    const char *mode, *at, *nearest;
-    bool
-        whole; /* the output is a multiple of the input, where most rules for the nearest pixel agree */
+    const char *mode, *coordinates, *nearest;
+    bool whole; /* the output is a multiple of the input: most rules for "nearest" then agree */
 } resize_rule;
 
-/* The same as interpolate's modes count it; -1: not at all. Sizes are what scales say without a rest, so
- * half_pixel_symmetric is half_pixel. */
+/* The mode of the module `interpolate` that computes the same pixels as ONNX's attributes; -1: none. Sizes are the
+ * scaled ones without a remainder, so half_pixel_symmetric is half_pixel. */
 static int resize_mode(const resize_rule *r)
 {
-    const bool half = strcmp(r->at, "half_pixel") == 0 ||
-                      strcmp(r->at, "pytorch_half_pixel") == 0 ||
-                      strcmp(r->at, "half_pixel_symmetric") == 0;
+    const bool half = strcmp(r->coordinates, "half_pixel") == 0 ||
+                      strcmp(r->coordinates, "pytorch_half_pixel") == 0 ||
+                      strcmp(r->coordinates, "half_pixel_symmetric") == 0;
     const bool floors = strcmp(r->nearest, "floor") == 0;
     const bool rounds = strcmp(r->nearest, "round_prefer_floor") == 0;
-    const bool from_corner = strcmp(r->at, "asymmetric") == 0;
+    const bool from_corner = strcmp(r->coordinates, "asymmetric") == 0;
     if (strcmp(r->mode, "nearest") == 0) {
         if (from_corner && floors) return 0;
         if (r->whole && half && (rounds || strcmp(r->nearest, "round_prefer_ceil") == 0)) return 0;
-        if (r->whole && floors && strcmp(r->at, "tf_half_pixel_for_nn") == 0) return 0;
+        if (r->whole && floors && strcmp(r->coordinates, "tf_half_pixel_for_nn") == 0) return 0;
         if (half && rounds) return 4;
         return half && floors ? 5 : -1;
     }
     if (strcmp(r->mode, "linear") != 0) return -1;
     if (half) return 1;
-    if (strcmp(r->at, "align_corners") == 0) return 2;
+    if (strcmp(r->coordinates, "align_corners") == 0) return 2;
     return from_corner ? 3 : -1;
 }
 
+/* Resize and Upsample of images, by a module that knows some of ONNX's rules for where an output pixel lies. */
 oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -426,7 +429,7 @@ oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
                         oct_onnx_string(n, "nearest_mode", "round_prefer_floor"), whole};
     if (b->graph->opset <
         11) { /* from the corner; the pixel after where one becomes no whole one */
-        rule.at = "asymmetric";
+        rule.coordinates = "asymmetric";
         rule.nearest = smaller ? "ceil" : "floor";
     }
     const int mode = resize_mode(&rule);
@@ -434,16 +437,16 @@ oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
               "it resizes with mode %s, coordinate_transformation_mode %s, nearest_mode %s and "
               "scales that %s; export it with nearest or linear, floor or round_prefer_floor, "
               "opset 11 or later, without antialias, and with scales that give whole sizes",
-              rule.mode, rule.at, rule.nearest,
+              rule.mode, rule.coordinates, rule.nearest,
               fits ? "give whole sizes" : "leave a part of a pixel over");
     /* One pixel is that at the corner, not the middle. */
     for (int i = 0; i < 2; i++)
-        if (strcmp(rule.at, "pytorch_half_pixel") == 0 && out[i] == 1 && in[i] > 1)
+        if (strcmp(rule.coordinates, "pytorch_half_pixel") == 0 && out[i] == 1 && in[i] > 1)
             OCT_CHECK(oct_view_slice(&x, x.dims - 2 + i, 0, 1, 1, &x), OCT_DEFECT,
                       "an image has no first pixel");
     OCT_TRY(oct_build_lay_out_image(b, &x));
     OCT_TRY(oct_build_call(b, "interpolate", OCT_ARGS(interpolate, out[0], out[1], mode), &x.value,
                            1, &x.value));
     const oct_onnx_view y = oct_build_image(x.value, x.dims, out[0], out[1], x.shape.dim[3]);
-    return oct_build_result(b, &y);
+    return oct_build_set_result(b, &y);
 }

@@ -37,7 +37,7 @@ oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i)
     return &c->pass->graph->values[c->node->output[i]];
 }
 
-/* Does a sentence have the word N? */
+/* Does a sentence have the word N, which must be explained then? */
 static bool names_batch(const char *text)
 {
     for (const char *at = text; (at = strchr(at, 'N')); at++)
@@ -64,7 +64,7 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
         names_batch(text) ? "; N is the batch, the first dimension of the network's input" : "");
 }
 
-oct_status oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape)
+oct_status oct_onnx_declare(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape)
 {
     oct_onnx_value *out = oct_onnx_result(c, i);
     if (!out) return OCT_OK;
@@ -83,14 +83,14 @@ oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most
                             least, most);
 }
 
-oct_status oct_onnx_work(oct_onnx_call *c, int64_t steps)
+oct_status oct_onnx_charge_work(oct_onnx_call *c, int64_t steps)
 {
     c->pass->work_left -= steps;
     if (c->pass->work_left >= 0) return OCT_OK;
     return oct_onnx_problem(c, "the network's constants take too much work to compute");
 }
 
-oct_status oct_onnx_take(oct_onnx_call *c, int i)
+oct_status oct_onnx_allocate_result(oct_onnx_call *c, int i)
 {
     oct_onnx_value *out = oct_onnx_result(c, i);
     const int64_t numel = oct_onnx_numel(out);
@@ -102,13 +102,13 @@ oct_status oct_onnx_take(oct_onnx_call *c, int i)
     if (numel < 0 || numel > c->pass->bytes_left / size)
         return oct_onnx_problem(c, "the network's constants take too much memory when computed");
     c->pass->bytes_left -= numel * size;
-    OCT_TRY(oct_onnx_work(c, numel));
+    OCT_TRY(oct_onnx_charge_work(c, numel));
     OCT_TRY(oct_alloc(&out->data, (size_t)numel, (size_t)size));
     return depends ? oct_alloc(&out->times, (size_t)numel, sizeof *out->times) : OCT_OK;
 }
 
-oct_status oct_onnx_take_numbers(const oct_onnx_call *c, const char *attribute, int i,
-                                 oct_onnx_list *list)
+oct_status oct_onnx_read_affine_list(const oct_onnx_call *c, const char *attribute, int i,
+                                     oct_onnx_list *list)
 {
     int64_t count;
     const int64_t *ints = attribute ? oct_onnx_ints(c->node, attribute, &count) : NULL;
@@ -124,7 +124,7 @@ oct_status oct_onnx_take_numbers(const oct_onnx_call *c, const char *attribute, 
         return oct_onnx_problem(c, "it has a list of more than %d numbers", OCT_ONNX_LIST_MAX);
     list->count = (int)count;
     for (int k = 0; k < list->count; k++) {
-        list->fixed[k] = ints ? ints[k] : oct_onnx_get(v, k);
+        list->fixed[k] = ints ? ints[k] : oct_onnx_get_int(v, k);
         list->times[k] = !ints && v->times ? v->times[k] : 0;
         if (isnan(list->times[k]))
             return oct_onnx_problem(
@@ -136,10 +136,10 @@ oct_status oct_onnx_take_numbers(const oct_onnx_call *c, const char *attribute, 
     return OCT_OK;
 }
 
-oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int i,
-                              oct_onnx_list *list)
+oct_status oct_onnx_read_integer_list(const oct_onnx_call *c, const char *attribute, int i,
+                                      oct_onnx_list *list)
 {
-    OCT_TRY(oct_onnx_take_numbers(c, attribute, i, list));
+    OCT_TRY(oct_onnx_read_affine_list(c, attribute, i, list));
     for (int k = 0; k < list->count; k++)
         if (list->times[k] != 0)
             return oct_onnx_problem(c,
@@ -149,7 +149,7 @@ oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int
     return OCT_OK;
 }
 
-oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim, int *found)
+oct_status oct_onnx_wrap_axis(const oct_onnx_call *c, int64_t axis, int ndim, int *found)
 {
     if (axis < -ndim || axis >= ndim)
         return oct_onnx_problem(c, "axis %" PRId64 " is none of its %d dimensions", axis, ndim);
@@ -159,13 +159,13 @@ oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim, in
 
 oct_status oct_onnx_read_axis(const oct_onnx_call *c, int64_t otherwise)
 {
-    return oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", otherwise), oct_onnx_in(c, 0)->ndim,
+    return oct_onnx_wrap_axis(c, oct_onnx_int(c->node, "axis", otherwise), oct_onnx_in(c, 0)->ndim,
                               &c->node->args.axis);
 }
 
 bool oct_onnx_truth(const oct_onnx_value *v, bool *truth)
 {
-    if (!v->data || v->dtype != OCT_U8 || oct_onnx_numel(v) != 1 || oct_onnx_depends(v, 0))
+    if (!v->data || v->dtype != OCT_U8 || oct_onnx_numel(v) != 1 || oct_onnx_varies(v, 0))
         return false;
     *truth = *(const uint8_t *)v->data != 0;
     return true;
@@ -176,7 +176,7 @@ bool oct_onnx_is_if(const oct_onnx_node *n)
     return strcmp(n->type, "If") == 0 && n->domain[0] == '\0';
 }
 
-int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i)
+int64_t oct_onnx_get_int(const oct_onnx_value *v, int64_t i)
 {
     switch (v->dtype) {
     case OCT_S64:
@@ -221,7 +221,7 @@ bool oct_onnx_set_integer(oct_onnx_value *v, int64_t i, int64_t value)
     return false;
 }
 
-oct_status oct_onnx_put(const oct_onnx_call *c, oct_onnx_value *v, int64_t i, int64_t value)
+oct_status oct_onnx_put_int(const oct_onnx_call *c, oct_onnx_value *v, int64_t i, int64_t value)
 {
     return oct_onnx_set_integer(v, i, value) ? OCT_OK : oct_onnx_problem(c, "an integer overflows");
 }
@@ -238,8 +238,8 @@ bool oct_onnx_is_fixed_batch(const oct_onnx_call *c, int64_t dim)
     return c->pass->graph->fixed_batch > 0 && dim == c->pass->graph->fixed_batch;
 }
 
-oct_status oct_onnx_broadcast(const oct_onnx_call *c, oct_onnx_value *shape,
-                              const oct_onnx_value *with)
+oct_status oct_onnx_broadcast_shape(const oct_onnx_call *c, oct_onnx_value *shape,
+                                    const oct_onnx_value *with)
 {
     const int ndim = shape->ndim > with->ndim ? shape->ndim : with->ndim;
     char first[OCT_ONNX_SHAPE_BYTES], second[OCT_ONNX_SHAPE_BYTES];
@@ -258,23 +258,23 @@ oct_status oct_onnx_broadcast(const oct_onnx_call *c, oct_onnx_value *shape,
     return OCT_OK;
 }
 
-void oct_onnx_strides(const oct_onnx_value *v, const oct_onnx_value *shape,
-                      int64_t stride[OCT_ONNX_DIMS])
+void oct_onnx_broadcast_strides(const oct_onnx_value *v, const oct_onnx_value *shape,
+                                int64_t stride[OCT_ONNX_DIMS])
 {
     int64_t step = 1;
     for (int i = shape->ndim - 1; i >= 0; i--) {
-        const int own = i - (shape->ndim - v->ndim);
-        stride[i] = own < 0 || v->dim[own] == 1 ? 0 : step;
-        if (own >= 0) step *= v->dim[own];
+        const int dim = i - (shape->ndim - v->ndim);
+        stride[i] = dim < 0 || v->dim[dim] == 1 ? 0 : step;
+        if (dim >= 0) step *= v->dim[dim];
     }
 }
 
-void oct_onnx_step(oct_onnx_walk *w)
+void oct_onnx_walk_step(oct_onnx_walk *w)
 {
     for (int i = w->shape->ndim - 1; i >= 0; i--) {
         const bool carry = ++w->index[i] == w->shape->dim[i];
         for (int k = 0; k < OCT_ONNX_OPERANDS; k++)
-            w->offset[k] += w->stride[k][i] * (carry ? 1 - w->shape->dim[i] : 1);
+            w->offset[k] += w->stride[k][i] * (carry ? 1 - w->shape->dim[i] : 1); /* back to 0 */
         if (!carry) return;
         w->index[i] = 0;
     }

@@ -54,21 +54,21 @@ static const unary unaries[] = {
     {"Tanh", tanh, NULL},
 };
 
-/* Of numbers that depend on the batch. */
-static oct_onnx_number compute_number(const unary *u, oct_onnx_number x)
+/* f(fixed + times N), where that is affine too for every batch size N; else unknown. */
+static oct_onnx_affine apply_to_affine(const unary *u, oct_onnx_affine x)
 {
-    const oct_onnx_number zero = {0, 0}, less = oct_onnx_number_less(x, zero);
-    const oct_onnx_number minus = oct_onnx_number_sub(zero, x);
+    const oct_onnx_affine zero = {0, 0}, less = oct_onnx_affine_less(x, zero);
+    const oct_onnx_affine minus = oct_onnx_affine_sub(zero, x);
     const bool rounds = u->real == ceil || u->real == floor || u->real == rint;
     if (u->real == neg) return minus;
-    if (u->real == fabs) return oct_onnx_number_max(x, minus);
-    if (u->real == relu) return oct_onnx_number_max(x, zero);
-    if (u->real == sign) return oct_onnx_number_sub(oct_onnx_number_less(zero, x), less);
+    if (u->real == fabs) return oct_onnx_affine_max(x, minus);
+    if (u->real == relu) return oct_onnx_affine_max(x, zero);
+    if (u->real == sign) return oct_onnx_affine_sub(oct_onnx_affine_less(zero, x), less);
     /* Half to even: which one is even depends on the batch. */
     if (rounds && x.times == trunc(x.times) &&
         (u->real != rint || fabs(x.fixed - trunc(x.fixed)) != 0.5))
-        return (oct_onnx_number){u->real(x.fixed), x.times};
-    return oct_onnx_number_unknown();
+        return (oct_onnx_affine){u->real(x.fixed), x.times};
+    return oct_onnx_affine_unknown();
 }
 
 static oct_status wrong_type(const oct_onnx_call *c)
@@ -76,6 +76,7 @@ static oct_status wrong_type(const oct_onnx_call *c)
     return oct_onnx_problem(c, "it is not defined for elements of this type");
 }
 
+/* y = f(x) for each element of a constant: real, integer, or affine in the batch size N. */
 oct_status oct_onnx_evaluate_unary(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
@@ -86,17 +87,17 @@ oct_status oct_onnx_evaluate_unary(oct_onnx_call *c)
         if (strcmp(unaries[i].type, c->node->type) == 0) u = &unaries[i];
     OCT_ASSERT(u);
     if (x->dtype == OCT_F32 ? !u->real : !u->integer) return wrong_type(c);
-    OCT_TRY(oct_onnx_take(c, 0));
+    OCT_TRY(oct_onnx_allocate_result(c, 0));
     for (int64_t i = 0; i < numel; i++) {
         int64_t value;
-        if (oct_onnx_depends(x, i))
-            OCT_TRY(oct_onnx_put_number(c, y, i, compute_number(u, oct_onnx_number_of(x, i))));
+        if (oct_onnx_varies(x, i))
+            OCT_TRY(oct_onnx_put_affine(c, y, i, apply_to_affine(u, oct_onnx_affine_of(x, i))));
         else if (x->dtype == OCT_F32)
             oct_onnx_reals(y)[i] = (float)u->real((double)oct_onnx_reals(x)[i]);
-        else if (!u->integer(oct_onnx_get(x, i), &value))
+        else if (!u->integer(oct_onnx_get_int(x, i), &value))
             return oct_onnx_problem(c, "an integer overflows");
         else
-            OCT_TRY(oct_onnx_put(c, y, i, value));
+            OCT_TRY(oct_onnx_put_int(c, y, i, value));
     }
     return OCT_OK;
 }
@@ -107,7 +108,7 @@ typedef struct binary {
     double (*real)(double a, double b);
     bool (*integer)(int64_t a, int64_t b, int64_t *y);
     /* Of numbers that depend on the batch; NULL: it is unknown. */
-    oct_onnx_number (*number)(oct_onnx_number a, oct_onnx_number b);
+    oct_onnx_affine (*affine)(oct_onnx_affine a, oct_onnx_affine b);
 } binary;
 
 #define REAL(name, expression)                                                                     \
@@ -141,7 +142,7 @@ static bool divide(int64_t a, int64_t b, int64_t *y)
     *y = a / b;
     return true;
 }
-/* With the sign of the divisor, as Python does it. */
+/* a mod b with the sign of b, as Python does it; false: b is 0. */
 static bool modulo(int64_t a, int64_t b, int64_t *y)
 {
     if (b == 0 || b == -1) {
@@ -181,89 +182,92 @@ INTEGER(greater_equal, a >= b)
 INTEGER(less, a < b)
 INTEGER(less_equal, a <= b)
 
-static oct_onnx_number not_number(oct_onnx_number truth)
+static oct_onnx_affine affine_not(oct_onnx_affine truth)
 {
-    return oct_onnx_number_sub(oct_onnx_plain(1), truth);
+    return oct_onnx_affine_sub(oct_onnx_plain(1), truth);
 }
-static oct_onnx_number number_greater(oct_onnx_number a, oct_onnx_number b)
+static oct_onnx_affine affine_greater(oct_onnx_affine a, oct_onnx_affine b)
 {
-    return oct_onnx_number_less(b, a);
+    return oct_onnx_affine_less(b, a);
 }
-static oct_onnx_number number_less_equal(oct_onnx_number a, oct_onnx_number b)
+static oct_onnx_affine affine_less_equal(oct_onnx_affine a, oct_onnx_affine b)
 {
-    return not_number(oct_onnx_number_less(b, a));
+    return affine_not(oct_onnx_affine_less(b, a));
 }
-static oct_onnx_number number_greater_equal(oct_onnx_number a, oct_onnx_number b)
+static oct_onnx_affine affine_greater_equal(oct_onnx_affine a, oct_onnx_affine b)
 {
-    return not_number(oct_onnx_number_less(a, b));
+    return affine_not(oct_onnx_affine_less(a, b));
 }
-static oct_onnx_number number_equal(oct_onnx_number a, oct_onnx_number b)
+/* 1 where both are equal, 0 where they differ for every batch size; else unknown. */
+static oct_onnx_affine affine_equal(oct_onnx_affine a, oct_onnx_affine b)
 {
     if (a.fixed == b.fixed && a.times == b.times) return oct_onnx_plain(1);
     const bool differ =
-        oct_onnx_number_less(a, b).fixed == 1 || oct_onnx_number_less(b, a).fixed == 1;
-    return differ ? oct_onnx_plain(0) : oct_onnx_number_unknown();
+        oct_onnx_affine_less(a, b).fixed == 1 || oct_onnx_affine_less(b, a).fixed == 1;
+    return differ ? oct_onnx_plain(0) : oct_onnx_affine_unknown();
 }
-/* Of numbers that are not negative, by one that is positive. */
-static oct_onnx_number number_mod(oct_onnx_number a, oct_onnx_number b)
+/* a mod b for a >= 0 and b > 0, where that is affine; else unknown. */
+static oct_onnx_affine affine_mod(oct_onnx_affine a, oct_onnx_affine b)
 {
-    const oct_onnx_number zero = {0, 0};
+    const oct_onnx_affine zero = {0, 0};
     const bool positive =
-        number_greater_equal(a, zero).fixed == 1 && oct_onnx_number_less(zero, b).fixed == 1;
-    if (!positive) return oct_onnx_number_unknown();
+        affine_greater_equal(a, zero).fixed == 1 && oct_onnx_affine_less(zero, b).fixed == 1;
+    if (!positive) return oct_onnx_affine_unknown();
     if (b.times == 0 && fmod(a.times, b.fixed) == 0 && a.fixed >= 0)
         return oct_onnx_plain(fmod(a.fixed, b.fixed));
-    if (a.fixed == 0 && b.fixed == 0) return (oct_onnx_number){0, fmod(a.times, b.times)};
-    return oct_onnx_number_less(a, b).fixed == 1 ? a : oct_onnx_number_unknown();
+    if (a.fixed == 0 && b.fixed == 0) return (oct_onnx_affine){0, fmod(a.times, b.times)};
+    return oct_onnx_affine_less(a, b).fixed == 1 ? a : oct_onnx_affine_unknown();
 }
 
 static const binary binaries[] = {
-    {"Add", real_add, add, oct_onnx_number_add},
-    {"Sum", real_add, add, oct_onnx_number_add},
-    {"Sub", real_sub, sub, oct_onnx_number_sub},
-    {"Mul", real_mul, mul, oct_onnx_number_mul},
-    {"Div", real_div, divide, oct_onnx_number_div},
+    {"Add", real_add, add, oct_onnx_affine_add},
+    {"Sum", real_add, add, oct_onnx_affine_add},
+    {"Sub", real_sub, sub, oct_onnx_affine_sub},
+    {"Mul", real_mul, mul, oct_onnx_affine_mul},
+    {"Div", real_div, divide, oct_onnx_affine_div},
     {"Pow", pow, power, NULL},
-    {"Mod", fmod, modulo, number_mod},
-    {"Max", real_max, larger, oct_onnx_number_max},
-    {"Min", real_min, smaller, oct_onnx_number_min},
+    {"Mod", fmod, modulo, affine_mod},
+    {"Max", real_max, larger, oct_onnx_affine_max},
+    {"Min", real_min, smaller, oct_onnx_affine_min},
     {"And", NULL, both, NULL},
     {"Or", NULL, either, NULL},
     {"Xor", NULL, one, NULL},
-    {"Equal", real_equal, equal, number_equal},
-    {"Greater", real_greater, greater, number_greater},
-    {"GreaterOrEqual", real_greater_equal, greater_equal, number_greater_equal},
-    {"Less", real_less, less, oct_onnx_number_less},
-    {"LessOrEqual", real_less_equal, less_equal, number_less_equal},
+    {"Equal", real_equal, equal, affine_equal},
+    {"Greater", real_greater, greater, affine_greater},
+    {"GreaterOrEqual", real_greater_equal, greater_equal, affine_greater_equal},
+    {"Less", real_less, less, oct_onnx_affine_less},
+    {"LessOrEqual", real_less_equal, less_equal, affine_less_equal},
 };
 
 static double real_of(const oct_onnx_value *v, int64_t i)
 {
-    return v->dtype == OCT_F32 ? (double)oct_onnx_reals(v)[i] : (double)oct_onnx_get(v, i);
+    return v->dtype == OCT_F32 ? (double)oct_onnx_reals(v)[i] : (double)oct_onnx_get_int(v, i);
 }
 
-static oct_status compute_pair(const oct_onnx_call *c, const binary *b,
+/* Element i of the result: y = f(x[0], x[1]), with the walk's offsets of both operands. */
+static oct_status apply_binary(const oct_onnx_call *c, const binary *b,
                                const oct_onnx_value *const x[2], const oct_onnx_walk *w, int64_t i)
 {
     oct_onnx_value *y = oct_onnx_result(c, 0);
     int64_t value;
-    if (oct_onnx_depends(x[0], w->offset[0]) || oct_onnx_depends(x[1], w->offset[1])) {
-        oct_onnx_number n = oct_onnx_number_unknown();
-        if (b->number)
-            n = b->number(oct_onnx_number_of(x[0], w->offset[0]),
-                          oct_onnx_number_of(x[1], w->offset[1]));
-        if (x[0]->dtype != OCT_F32) n = oct_onnx_number_truncate(n);
-        return oct_onnx_put_number(c, y, i, n);
+    if (oct_onnx_varies(x[0], w->offset[0]) || oct_onnx_varies(x[1], w->offset[1])) {
+        oct_onnx_affine n = oct_onnx_affine_unknown();
+        if (b->affine)
+            n = b->affine(oct_onnx_affine_of(x[0], w->offset[0]),
+                          oct_onnx_affine_of(x[1], w->offset[1]));
+        if (x[0]->dtype != OCT_F32) n = oct_onnx_affine_truncate(n);
+        return oct_onnx_put_affine(c, y, i, n);
     }
     if (x[0]->dtype == OCT_F32) {
         const double real = b->real(real_of(x[0], w->offset[0]), real_of(x[1], w->offset[1]));
-        if (y->dtype != OCT_F32) return oct_onnx_put(c, y, i, real != 0);
+        if (y->dtype != OCT_F32) return oct_onnx_put_int(c, y, i, real != 0);
         oct_onnx_reals(y)[i] = (float)real;
         return OCT_OK;
     }
-    if (!b->integer(oct_onnx_get(x[0], w->offset[0]), oct_onnx_get(x[1], w->offset[1]), &value))
+    if (!b->integer(oct_onnx_get_int(x[0], w->offset[0]), oct_onnx_get_int(x[1], w->offset[1]),
+                    &value))
         return oct_onnx_problem(c, "an integer overflows, or is divided by 0");
-    return oct_onnx_put(c, y, i, value);
+    return oct_onnx_put_int(c, y, i, value);
 }
 
 static const binary *find_binary(const char *type)
@@ -274,7 +278,7 @@ static const binary *find_binary(const char *type)
     return b;
 }
 
-/* Exponents may be of another type than what is raised. */
+/* y = f(x[0], x[1]), broadcast. The exponents of Pow may be of another type than what is raised. */
 oct_status oct_onnx_evaluate_binary(oct_onnx_call *c)
 {
     const oct_onnx_value *const x[] = {oct_onnx_in(c, 0), oct_onnx_in(c, 1)};
@@ -283,89 +287,90 @@ oct_status oct_onnx_evaluate_binary(oct_onnx_call *c)
     const bool real = x[0]->dtype == OCT_F32;
     oct_onnx_walk w = {.shape = y};
     if (real ? !b->real : x[1]->dtype == OCT_F32) return wrong_type(c);
-    OCT_TRY(oct_onnx_take(c, 0));
+    OCT_TRY(oct_onnx_allocate_result(c, 0));
     const int64_t numel = oct_onnx_numel(y);
     for (int k = 0; k < 2; k++)
-        oct_onnx_strides(x[k], y, w.stride[k]);
-    for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w))
-        OCT_TRY(compute_pair(c, b, x, &w, i));
+        oct_onnx_broadcast_strides(x[k], y, w.stride[k]);
+    for (int64_t i = 0; i < numel; i++, oct_onnx_walk_step(&w))
+        OCT_TRY(apply_binary(c, b, x, &w, i));
     return OCT_OK;
 }
 
-/* Puts one input after the other to what is there. */
+/* Sum, Max or Min of any number of constants: y is the first one, broadcast, and then f(y, x) for each next one x. */
 oct_status oct_onnx_evaluate_variadic(oct_onnx_call *c)
 {
     const oct_onnx_value *y = oct_onnx_result(c, 0);
     const binary *b = find_binary(c->node->type);
-    OCT_TRY(oct_onnx_take(c, 0));
+    OCT_TRY(oct_onnx_allocate_result(c, 0));
     const int64_t numel = oct_onnx_numel(y);
     for (int k = 0; k < c->node->inputs; k++) {
         const oct_onnx_value *next = oct_onnx_in(c, k);
         const oct_onnx_value *const x[] = {k ? y : next, next};
         oct_onnx_walk w = {.shape = y};
         if (next->dtype != y->dtype) return wrong_type(c);
-        OCT_TRY(oct_onnx_work(c, numel));
+        OCT_TRY(oct_onnx_charge_work(c, numel));
         for (int side = 0; side < 2; side++)
-            oct_onnx_strides(x[side], y, w.stride[side]);
-        for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w)) {
+            oct_onnx_broadcast_strides(x[side], y, w.stride[side]);
+        for (int64_t i = 0; i < numel; i++, oct_onnx_walk_step(&w)) {
             if (k > 0)
-                OCT_TRY(compute_pair(c, b, x, &w, i));
+                OCT_TRY(apply_binary(c, b, x, &w, i));
             else
-                oct_onnx_copy(oct_onnx_result(c, 0), i, next, w.offset[0]);
+                oct_onnx_copy_element(oct_onnx_result(c, 0), i, next, w.offset[0]);
         }
     }
     return OCT_OK;
 }
 
+/* y = condition ? a : b for each element; unknown where the condition depends on the batch and a differs from b. */
 oct_status oct_onnx_evaluate_where(oct_onnx_call *c)
 {
     oct_onnx_value *y = oct_onnx_result(c, 0);
     oct_onnx_walk w = {.shape = y};
     if (oct_onnx_in(c, 0)->dtype == OCT_F32 || oct_onnx_in(c, 1)->dtype != oct_onnx_in(c, 2)->dtype)
         return wrong_type(c);
-    OCT_TRY(oct_onnx_take(c, 0));
+    OCT_TRY(oct_onnx_allocate_result(c, 0));
     const int64_t numel = oct_onnx_numel(y);
     for (int k = 0; k < 3; k++)
-        oct_onnx_strides(oct_onnx_in(c, k), y, w.stride[k]);
-    for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w)) {
-        const int from = oct_onnx_get(oct_onnx_in(c, 0), w.offset[0]) ? 1 : 2;
-        oct_onnx_copy(y, i, oct_onnx_in(c, from), w.offset[from]);
-        const oct_onnx_number chosen = oct_onnx_number_of(y, i);
-        const oct_onnx_number other =
-            oct_onnx_number_of(oct_onnx_in(c, 3 - from), w.offset[3 - from]);
-        if (oct_onnx_depends(oct_onnx_in(c, 0), w.offset[0]) &&
+        oct_onnx_broadcast_strides(oct_onnx_in(c, k), y, w.stride[k]);
+    for (int64_t i = 0; i < numel; i++, oct_onnx_walk_step(&w)) {
+        const int from = oct_onnx_get_int(oct_onnx_in(c, 0), w.offset[0]) ? 1 : 2;
+        oct_onnx_copy_element(y, i, oct_onnx_in(c, from), w.offset[from]);
+        const oct_onnx_affine chosen = oct_onnx_affine_of(y, i);
+        const oct_onnx_affine other =
+            oct_onnx_affine_of(oct_onnx_in(c, 3 - from), w.offset[3 - from]);
+        if (oct_onnx_varies(oct_onnx_in(c, 0), w.offset[0]) &&
             (chosen.fixed != other.fixed || chosen.times != other.times))
-            OCT_TRY(oct_onnx_put_number(c, y, i, oct_onnx_number_unknown()));
+            OCT_TRY(oct_onnx_put_affine(c, y, i, oct_onnx_affine_unknown()));
     }
     return OCT_OK;
 }
 
-/* A truth value is 1 for all but 0; a real number becomes the integer in front of its point. */
+/* Cast of constants: to bool (ONNX type 9) all but 0 is 1; real numbers are truncated to integers. */
 oct_status oct_onnx_evaluate_cast(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     oct_onnx_value *y = oct_onnx_result(c, 0);
     const int64_t numel = oct_onnx_numel(x);
     const bool truth = oct_onnx_int(c->node, "to", 0) == 9, real = x->dtype == OCT_F32;
-    OCT_TRY(oct_onnx_take(c, 0));
+    OCT_TRY(oct_onnx_allocate_result(c, 0));
     for (int64_t i = 0; i < numel; i++) {
         const double from = real_of(x, i);
-        const oct_onnx_number n = oct_onnx_number_of(x, i), zero = {0, 0};
-        if (oct_onnx_depends(x, i)) {
-            oct_onnx_number made = n;
+        const oct_onnx_affine n = oct_onnx_affine_of(x, i), zero = {0, 0};
+        if (oct_onnx_varies(x, i)) {
+            oct_onnx_affine cast = n;
             if (truth)
-                made = not_number(number_equal(n, zero));
+                cast = affine_not(affine_equal(n, zero));
             else if (y->dtype != OCT_F32)
-                made = oct_onnx_number_truncate(n);
-            OCT_TRY(oct_onnx_put_number(c, y, i, made));
+                cast = oct_onnx_affine_truncate(n);
+            OCT_TRY(oct_onnx_put_affine(c, y, i, cast));
         } else if (y->dtype == OCT_F32)
             oct_onnx_reals(y)[i] = (float)from;
         else if (truth)
-            OCT_TRY(oct_onnx_put(c, y, i, from != 0));
+            OCT_TRY(oct_onnx_put_int(c, y, i, from != 0));
         else if (real && !(from > -0x1p63 && from < 0x1p63))
             return oct_onnx_problem(c, "an integer overflows");
         else
-            OCT_TRY(oct_onnx_put(c, y, i, real ? (int64_t)from : oct_onnx_get(x, i)));
+            OCT_TRY(oct_onnx_put_int(c, y, i, real ? (int64_t)from : oct_onnx_get_int(x, i)));
     }
     return OCT_OK;
 }
@@ -389,15 +394,16 @@ static const reduction reductions[] = {
 
 /* A walk over the result, then over what makes one number of it: two shapes, each with 1 where the other has the
  * input's size. */
-typedef struct reducing {
+typedef struct reduction_walk {
     const reduction *kind;
-    const binary *by;
+    const binary *combine;
     oct_onnx_value outer, inner;
     oct_onnx_walk out;
     int64_t stride[OCT_ONNX_DIMS];
-} reducing;
+} reduction_walk;
 
-static oct_status reduce_one(const oct_onnx_call *c, const reducing *r, int64_t i)
+/* Element i of the result: combines the elements of x that the inner walk visits (their sum, maximum, ...). */
+static oct_status reduce_element(const oct_onnx_call *c, const reduction_walk *r, int64_t i)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     oct_onnx_value *y = oct_onnx_result(c, 0);
@@ -406,57 +412,58 @@ static oct_status reduce_one(const oct_onnx_call *c, const reducing *r, int64_t 
     oct_onnx_walk w = {.shape = &r->inner, .offset = {r->out.offset[0]}};
     double real = 0;
     int64_t integer = 0;
-    oct_onnx_number number = {0, 0};
+    oct_onnx_affine affine = {0, 0};
     memcpy(w.stride[0], r->stride, sizeof r->stride);
-    for (int64_t k = 0; k < count; k++, oct_onnx_step(&w)) {
+    for (int64_t k = 0; k < count; k++, oct_onnx_walk_step(&w)) {
         if (x->times) {
-            const oct_onnx_number next = kind->magnitude || kind->square
-                                             ? oct_onnx_number_unknown()
-                                             : oct_onnx_number_of(x, w.offset[0]);
-            number = k == 0 ? next : r->by->number(number, next);
+            const oct_onnx_affine next = kind->magnitude || kind->square
+                                             ? oct_onnx_affine_unknown()
+                                             : oct_onnx_affine_of(x, w.offset[0]);
+            affine = k == 0 ? next : r->combine->affine(affine, next);
         } else if (x->dtype == OCT_F32) {
             double next = (double)oct_onnx_reals(x)[w.offset[0]];
             if (kind->magnitude) next = fabs(next);
             if (kind->square) next *= next;
-            real = k == 0 && r->by->real != real_add ? next : r->by->real(real, next);
+            real = k == 0 && r->combine->real != real_add ? next : r->combine->real(real, next);
         } else {
-            int64_t next = oct_onnx_get(x, w.offset[0]);
+            int64_t next = oct_onnx_get_int(x, w.offset[0]);
             const bool fits = !kind->square || mul(next, next, &next);
             if (k == 0) integer = next;
-            if (!fits || (k > 0 && !r->by->integer(integer, next, &integer)))
+            if (!fits || (k > 0 && !r->combine->integer(integer, next, &integer)))
                 return oct_onnx_problem(c, "an integer overflows");
         }
     }
-    if (x->times && kind->mean) number = oct_onnx_number_div(number, oct_onnx_plain((double)count));
-    if (x->times) return oct_onnx_put_number(c, y, i, number);
-    if (x->dtype != OCT_F32) return oct_onnx_put(c, y, i, integer);
+    if (x->times && kind->mean) affine = oct_onnx_affine_div(affine, oct_onnx_plain((double)count));
+    if (x->times) return oct_onnx_put_affine(c, y, i, affine);
+    if (x->dtype != OCT_F32) return oct_onnx_put_int(c, y, i, integer);
     if (kind->mean) real /= (double)count;
     if (kind->root) real = sqrt(real);
     oct_onnx_reals(y)[i] = (float)real;
     return OCT_OK;
 }
 
+/* ReduceSum, ReduceMax, ...: `outer` walks over the results, `inner` over the elements of x for one of them. */
 oct_status oct_onnx_evaluate_reduce(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
-    reducing r = {.kind = reductions, .outer = {.ndim = x->ndim}, .inner = {.ndim = x->ndim}};
+    reduction_walk r = {.kind = reductions, .outer = {.ndim = x->ndim}, .inner = {.ndim = x->ndim}};
     while (strcmp(r.kind->type, c->node->type) != 0)
         r.kind++;
-    r.by = find_binary(r.kind->combined_by);
+    r.combine = find_binary(r.kind->combined_by);
     for (int i = 0; i < x->ndim; i++) {
         r.outer.dim[i] = c->node->args.reduced[i] ? 1 : x->dim[i];
         r.inner.dim[i] = c->node->args.reduced[i] ? x->dim[i] : 1;
     }
-    oct_onnx_strides(x, x, r.stride);
+    oct_onnx_broadcast_strides(x, x, r.stride);
     r.out.shape = &r.outer;
     memcpy(r.out.stride[0], r.stride, sizeof r.stride);
     const int64_t numel = oct_onnx_numel(&r.outer);
     if (oct_onnx_numel(&r.inner) == 0) return oct_onnx_problem(c, "it reduces no numbers");
     if (x->dtype != OCT_F32 && (r.kind->mean || r.kind->magnitude || r.kind->root))
         return wrong_type(c);
-    OCT_TRY(oct_onnx_work(c, oct_onnx_numel(x)));
-    OCT_TRY(oct_onnx_take(c, 0));
-    for (int64_t i = 0; i < numel; i++, oct_onnx_step(&r.out))
-        OCT_TRY(reduce_one(c, &r, i));
+    OCT_TRY(oct_onnx_charge_work(c, oct_onnx_numel(x)));
+    OCT_TRY(oct_onnx_allocate_result(c, 0));
+    for (int64_t i = 0; i < numel; i++, oct_onnx_walk_step(&r.out))
+        OCT_TRY(reduce_element(c, &r, i));
     return OCT_OK;
 }

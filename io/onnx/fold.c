@@ -13,7 +13,7 @@ static const int64_t input_numel_max = (int64_t)1 << 32; /* of a sample */
 
 /* The input. */
 
-/* Numbers that are only scaled, each channel in its way. */
+/* Does the node scale or shift `value` by constants alone? */
 static bool only_rescales(const oct_onnx_graph *g, const oct_onnx_node *n, int32_t value)
 {
     static const char *const types[] = {"Add", "Cast", "Clip", "Div", "Mul", "Sub"};
@@ -25,25 +25,25 @@ static bool only_rescales(const oct_onnx_graph *g, const oct_onnx_node *n, int32
     return type < OCT_COUNT(types) && n->outputs == 1 && n->output[0] >= 0;
 }
 
-/* Converters from Keras turn their images round at once, or when they have rescaled them. */
+/* Is the input (N, H, W, C)? Converters from Keras transpose it to (N, C, H, W) at once, or after scaling. */
 static bool is_turned_to_channels_first(const oct_onnx_graph *g, int32_t value)
 {
-    static const int64_t turn[4] = {0, 3, 1, 2};
+    static const int64_t to_channels_first[4] = {0, 3, 1, 2};
     int64_t count;
-    int users = 0;
+    int transposed = 0;
     for (int64_t i = 0; i < g->num_nodes; i++) {
         const oct_onnx_node *n = &g->nodes[i];
         for (int k = 0; k < n->inputs; k++) {
             if (n->input[k] != value) continue;
             const int64_t *perm = oct_onnx_ints(n, "perm", &count);
-            const bool turns = strcmp(n->type, "Transpose") == 0 && count == 4 &&
-                               memcmp(perm, turn, sizeof turn) == 0;
-            if (!turns && (users > 0 || !only_rescales(g, n, value))) return false;
-            if (!turns) value = n->output[0];
-            users += turns;
+            const bool transposes = strcmp(n->type, "Transpose") == 0 && count == 4 &&
+                                    memcmp(perm, to_channels_first, sizeof to_channels_first) == 0;
+            if (!transposes && (transposed > 0 || !only_rescales(g, n, value))) return false;
+            if (!transposes) value = n->output[0];
+            transposed += transposes;
         }
     }
-    return users > 0;
+    return transposed > 0;
 }
 
 typedef struct image_size {
@@ -96,6 +96,7 @@ static oct_status set_numbers(const oct_onnx_graph *g, oct_onnx_value *v, const 
     return OCT_OK;
 }
 
+/* Sets the shape of the network's only input: an image of the data's size, or as many numbers as a sample has. */
 static oct_status set_input(oct_onnx_graph *g, const image_size *size)
 {
     oct_onnx_value *v = &g->values[g->inputs[0]];
@@ -224,14 +225,14 @@ static oct_status compute_constants(oct_onnx_call *c, const oct_onnx_operator *o
         const int64_t numel = oct_onnx_numel(v);
         bool depends = false;
         for (int64_t k = 0; v->times && k < numel; k++)
-            depends = depends || oct_onnx_depends(v, k);
+            depends = depends || oct_onnx_varies(v, k);
         if (!depends) oct_free(&v->times);
         if (status != OCT_OK) drop_data(v);
     }
     return status;
 }
 
-/* Is the condition of each branch that the node is in a constant, and as the branch wants it? */
+/* Is the node run: has each If around it a constant condition that chooses the node's branch? */
 static bool is_live(const oct_onnx_graph *g, const oct_onnx_node *n)
 {
     for (int32_t i = n->branch; i >= 0; i = g->branches[i].outer) {
@@ -242,8 +243,8 @@ static bool is_live(const oct_onnx_graph *g, const oct_onnx_node *n)
     return true;
 }
 
-/* An If has the results of one branch, and shares its data until the walk ends; what is inside of the other is not
- * known. */
+/* The results of an If are those of the branch that its constant condition chooses, whose data they share until the
+ * walk ends. */
 static oct_status choose_branch(oct_onnx_call *c)
 {
     const oct_onnx_node *n = c->node;
@@ -377,8 +378,8 @@ static int32_t result_of_if(const oct_onnx_graph *g, const oct_onnx_node *n, int
     return n->input[1 + k + (when ? 0 : n->outputs)];
 }
 
-/* Lets all users of such a node's output use its input. Without users it is removed with the others. */
-static oct_status bypass(oct_onnx_graph *g)
+/* Lets all that read the output of a node that changes nothing read its input. It is dropped as unneeded later. */
+static oct_status bypass_identities(oct_onnx_graph *g)
 {
     int32_t *same_as = NULL;
     OCT_TRY(oct_alloc(&same_as, (size_t)g->num_values, sizeof *same_as));
@@ -404,7 +405,7 @@ static oct_status bypass(oct_onnx_graph *g)
 /* What is left. */
 
 /* Drops the nodes that the outputs do not need, going from the last one to the first. */
-static oct_status keep_needed(oct_onnx_graph *g)
+static oct_status drop_unneeded(oct_onnx_graph *g)
 {
     bool *needed = NULL, *kept = NULL;
     oct_status status = OCT_OK;
@@ -439,7 +440,7 @@ out:
     return status;
 }
 
-/* What no function has a word for, in a network without other problems. */
+/* Reports nodes with a value still unknown, with constants alone, or with an empty result, after other problems. */
 static oct_status check_known(const oct_onnx_graph *g)
 {
     for (int64_t i = 0; i < g->num_nodes; i++) {
@@ -470,7 +471,7 @@ static oct_status check_known(const oct_onnx_graph *g)
     return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
 }
 
-/* Codes are what Octet makes; scales that somebody else has chosen are not trained on. */
+/* Refuses quantized networks: Octet chooses codes and scales itself, and does not train on those of others. */
 static oct_status check_float(const oct_onnx_graph *g)
 {
     for (int64_t i = 0; i < g->num_nodes; i++) {
@@ -489,11 +490,11 @@ oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c)
 {
     oct_fail_clear();
     OCT_TRY(check_float(g));
-    OCT_TRY(bypass(g));
-    OCT_TRY(keep_needed(g));
+    OCT_TRY(bypass_identities(g));
+    OCT_TRY(drop_unneeded(g));
     OCT_TRY(set_input(g, &(image_size){h, w, c}));
     OCT_TRY(find_shapes(g));
-    OCT_TRY(bypass(g));
-    OCT_TRY(keep_needed(g));
+    OCT_TRY(bypass_identities(g));
+    OCT_TRY(drop_unneeded(g));
     return check_known(g);
 }

@@ -28,11 +28,9 @@ typedef struct oct_onnx_value {
     bool known;     /* dtype, ndim and dim are known (after the folding: of every value) */
     void *data;     /* a constant's elements, row-major; NULL: computed. Owned: free or take it */
     bool parameter; /* a float initializer of the file, not a folded result */
-    bool
-        learned; /* a constant that comes from parameters, by whatever way: others stay as they are */
-    double *
-        times; /* of a constant that depends on the batch size N (the target of a Reshape): element i is
-                      * data[i] + times[i] N. NULL: it does not. Owned like data */
+    bool learned;   /* a constant that comes from parameters: others are not trained */
+    /* Of a constant that depends on the batch size N: element i is data[i] + times[i] N. NULL: it does not. */
+    double *times;   /* owned like data */
     bool from_shape; /* a constant that comes from the shape of a computed value, in whatever way */
     int32_t origin;  /* the parameter that this constant rearranges (a transposed weight); or -1 */
     oct_onnx_turn turn;
@@ -112,8 +110,7 @@ typedef struct oct_onnx_graph {
     char **output_names; /* as the file calls them, whatever is folded */
     int num_outputs;
     int64_t fixed_batch; /* the batch size that the file was written for; 0: free */
-    bool
-        channels_last; /* after the folding: input 0 is (batch, h, w, c), as converters from Keras write it */
+    bool channels_last;  /* after the folding: input 0 is (batch, h, w, c), as from Keras */
 } oct_onnx_graph;
 
 /* Reads a file whole: elements that lie in others of its folder (external data) are put into it, so that the bytes

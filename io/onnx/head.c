@@ -7,10 +7,10 @@
 
 /* What may stand between the last layer and the output. */
 typedef enum follower {
-    NOT_ONE,
+    NO_FOLLOWER,
     ANY_WIDTH,   /* does not know how many outputs there are */
-    OF_WIDTH,    /* has their number as the last dimension of its shape */
-    OF_CHANNELS, /* has a channel for each */
+    IN_SHAPE,    /* has their number as the last dimension of its shape */
+    IN_CHANNELS, /* has a channel for each */
 } follower;
 
 static const struct {
@@ -25,15 +25,15 @@ static const struct {
     {&oct_flatten_type, ANY_WIDTH},      {&oct_global_avg_pool_type, ANY_WIDTH},
     {&oct_avg_pool_type, ANY_WIDTH},     {&oct_max_pool_type, ANY_WIDTH},
     {&oct_interpolate_type, ANY_WIDTH},  {&oct_mean_type, ANY_WIDTH},
-    {&oct_reshape_type, OF_WIDTH},       {&oct_add_parameter_type, OF_WIDTH},
-    {&oct_mul_parameter_type, OF_WIDTH}, {&oct_conv2d_type, OF_CHANNELS},
+    {&oct_reshape_type, IN_SHAPE},       {&oct_add_parameter_type, IN_SHAPE},
+    {&oct_mul_parameter_type, IN_SHAPE}, {&oct_conv2d_type, IN_CHANNELS},
 };
 
 static follower follower_kind(const oct_module_type *type)
 {
     for (size_t i = 0; i < OCT_COUNT(followers); i++)
         if (followers[i].type == type) return followers[i].kind;
-    return NOT_ONE;
+    return NO_FOLLOWER;
 }
 
 /* Reads the arguments of a module, oct_<type>_args. */
@@ -44,8 +44,8 @@ static void read_args(const oct_module *m, oct_args_buffer *args)
     oct_args_get(m->type->args, &row, args);
 }
 
-/* The number of outputs in the arguments of a layer that may have them; NULL: it may not. The groups of a convolution
- * would have to divide them. */
+/* Where the arguments of a linear layer or a convolution without groups have the number of outputs; NULL: another
+ * module. Groups would have to divide the new number. */
 static int64_t *find_outputs(const oct_module *m, oct_args_buffer *args)
 {
     oct_conv2d_args *conv = (oct_conv2d_args *)args;
@@ -54,17 +54,17 @@ static int64_t *find_outputs(const oct_module *m, oct_args_buffer *args)
     return m->type == &oct_conv2d_type && conv->geometry.groups == 1 ? &conv->out_channels : NULL;
 }
 
-/* Writes the other number of outputs into the arguments of what follows; false: it is nothing that may. */
+/* Changes `width` to the new number of outputs in the arguments of a module after the head; false: it cannot. */
 static bool adapt_width(const oct_module *m, oct_args_buffer *args, int64_t width, int64_t outputs)
 {
     oct_shape *shape = (oct_shape *)args; /* of a reshape or a parameter */
     oct_conv2d_args *conv = (oct_conv2d_args *)args;
     switch (follower_kind(m->type)) {
-    case NOT_ONE:
+    case NO_FOLLOWER:
         break;
     case ANY_WIDTH:
         return true;
-    case OF_WIDTH: {
+    case IN_SHAPE: {
         if (shape->ndim < (m->num_params > 0 ? 1 : 2))
             return false; /* a reshape has the batch in front */
         int64_t *last = &shape->dim[shape->ndim - 1];
@@ -72,7 +72,7 @@ static bool adapt_width(const oct_module *m, oct_args_buffer *args, int64_t widt
         if (*last == width) *last = outputs;
         return true;
     }
-    case OF_CHANNELS: { /* as the builder writes them: a convolution of one pixel and one channel */
+    case IN_CHANNELS: { /* as the builder writes them: a convolution of one pixel and one channel */
         oct_conv_geometry *g = &conv->geometry;
         if (conv->in_channels != width || conv->out_channels != width || g->kernel_h != 1 ||
             g->kernel_w != 1 || g->groups != width || width <= 1)
@@ -85,14 +85,14 @@ static bool adapt_width(const oct_module *m, oct_args_buffer *args, int64_t widt
     return false;
 }
 
-/* Puts `made` where `old` stands. */
-static oct_status replace_layer(oct_module *network, oct_module *old, oct_module *made)
+/* Replaces the module `old` of the network, and forgets the file's names of its parameters. */
+static oct_status replace_layer(oct_module *network, oct_module *old, oct_module *new_layer)
 {
     char path[256];
     oct_module_path(old, path);
-    const oct_status status = oct_module_replace(&network, old, made);
+    const oct_status status = oct_module_replace(&network, old, new_layer);
     if (status != OCT_OK) {
-        oct_module_destroy(&made);
+        oct_module_destroy(&new_layer);
         return status;
     }
     oct_network_forget_names(network, path);
@@ -100,21 +100,21 @@ static oct_status replace_layer(oct_module *network, oct_module *old, oct_module
     return OCT_OK;
 }
 
-/* Factors are 1, addends 0. */
+/* Replaces a module after the head by one of the new width, with factors of 1 and addends of 0. */
 static oct_status renew_follower(oct_module *network, oct_module *old, const oct_args_buffer *args)
 {
-    oct_module *made = NULL;
+    oct_module *new_layer = NULL;
     if (old->num_params == 0 && follower_kind(old->type) == ANY_WIDTH) return OCT_OK;
-    OCT_TRY(oct_module_make(&made, old->type, args));
-    for (size_t i = 0; i < made->num_params; i++) {
-        oct_tensor *value = &made->params[i]->value;
+    OCT_TRY(oct_module_make(&new_layer, old->type, args));
+    for (size_t i = 0; i < new_layer->num_params; i++) {
+        oct_tensor *value = &new_layer->params[i]->value;
         const bool factor =
-            old->type != &oct_add_parameter_type && strcmp(made->params[i]->name, "bias") != 0;
+            old->type != &oct_add_parameter_type && strcmp(new_layer->params[i]->name, "bias") != 0;
         for (int64_t k = 0; k < oct_numel(value); k++)
             oct_f32(value)[k] = factor ? 1.0F : 0.0F;
-        made->params[i]->frozen = old->params[i]->frozen;
+        new_layer->params[i]->frozen = old->params[i]->frozen;
     }
-    return replace_layer(network, old, made);
+    return replace_layer(network, old, new_layer);
 }
 
 static oct_status refuse_layer(const oct_module *m, int64_t outputs)
@@ -126,7 +126,7 @@ static oct_status refuse_layer(const oct_module *m, int64_t outputs)
                     oct_module_path(m, path), m->type->name, (long long)outputs);
 }
 
-/* Goes back from the output to the layer that has them; *head: the value that it makes. */
+/* Goes from the output back to the layer that sets its width, over modules that can be adapted; *head: its result. */
 static oct_status find_head(const oct_module *network, const oct_onnx_built *built, int64_t outputs,
                             int32_t *head)
 {
@@ -135,8 +135,8 @@ static oct_status find_head(const oct_module *network, const oct_onnx_built *bui
         oct_args_buffer args;
         const oct_module *m = oct_network_module(network, *head);
         read_args(m, &args);
-        const int64_t *made = find_outputs(m, &args);
-        if (made && *made == width && !oct_network_is_shared(network, *head)) return OCT_OK;
+        const int64_t *count = find_outputs(m, &args);
+        if (count && *count == width && !oct_network_is_shared(network, *head)) return OCT_OK;
         if (!adapt_width(m, &args, width, outputs)) return refuse_layer(m, outputs);
         *head = oct_network_before(network, *head);
         if (*head < 0 || !oct_network_module(network, *head)) return refuse_layer(m, outputs);
@@ -147,7 +147,7 @@ oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t
                              uint64_t seed)
 {
     int64_t *width = &built->output.dim[built->output.ndim - 1];
-    oct_module *made = NULL;
+    oct_module *new_layer = NULL;
     oct_args_buffer args;
     int32_t head;
     OCT_TRY(find_head(network, built, outputs, &head));
@@ -162,13 +162,13 @@ oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t
     oct_module *old = oct_network_module(network, head);
     read_args(old, &args);
     *find_outputs(old, &args) = outputs;
-    OCT_TRY(oct_module_make(&made, old->type, &args));
-    const oct_status status = oct_init_parameters(made, seed);
+    OCT_TRY(oct_module_make(&new_layer, old->type, &args));
+    const oct_status status = oct_init_parameters(new_layer, seed);
     if (status != OCT_OK) {
-        oct_module_destroy(&made);
+        oct_module_destroy(&new_layer);
         return status;
     }
-    OCT_TRY(replace_layer(network, old, made));
+    OCT_TRY(replace_layer(network, old, new_layer));
     *width = outputs;
     return OCT_OK;
 }

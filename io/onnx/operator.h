@@ -11,7 +11,7 @@ enum { OCT_ONNX_PROBLEMS_MAX = 64 };
 /* The walk over the network. */
 typedef struct oct_onnx_pass {
     oct_onnx_graph *graph;
-    int64_t bytes_left, work_left;              /* what may still be taken and done */
+    int64_t bytes_left, work_left;              /* for constants, and element operations */
     const char *unknown[OCT_ONNX_PROBLEMS_MAX]; /* operators that are reported as unknown */
     int num_unknown;
 } oct_onnx_pass;
@@ -46,7 +46,8 @@ oct_onnx_function oct_onnx_evaluate_binary, oct_onnx_evaluate_cast, oct_onnx_eva
     oct_onnx_evaluate_transpose, oct_onnx_evaluate_unary, oct_onnx_evaluate_variadic,
     oct_onnx_evaluate_where;
 
-const oct_onnx_operator *oct_onnx_operator_find(const char *type, int64_t opset); /* NULL */
+/* The operator of a type in an opset; NULL: there is none. */
+const oct_onnx_operator *oct_onnx_operator_find(const char *type, int64_t opset);
 
 /* call.c */
 
@@ -56,13 +57,14 @@ oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i);
 /* Adds a problem with the node's name: "net.onnx: 'conv1' (Conv): its ...". Returns OCT_DATA. */
 oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...) OCT_PRINTF(2, 3);
 
-/* Sets result i to a type and shape. Returns OCT_OK: a shape function may end with it. */
-oct_status oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape);
+/* Sets result i to a type and the dimensions of `shape`. Returns OCT_OK: a shape function may end with it. */
+oct_status oct_onnx_declare(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape);
+/* Checks that input i has `least` to `most` dimensions. */
 oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most) OCT_NODISCARD;
-/* Takes memory for the elements of result i, by the limits of the walk: zeros, with times where an input has some. */
-oct_status oct_onnx_take(oct_onnx_call *c, int i) OCT_NODISCARD;
-/* Adds to the steps of work. */
-oct_status oct_onnx_work(oct_onnx_call *c, int64_t steps) OCT_NODISCARD;
+/* Allocates the elements of result i, all 0, and `times` where an input depends on the batch, within the limits. */
+oct_status oct_onnx_allocate_result(oct_onnx_call *c, int i) OCT_NODISCARD;
+/* Counts element operations against the walk's limit; OCT_DATA when there are too many. */
+oct_status oct_onnx_charge_work(oct_onnx_call *c, int64_t steps) OCT_NODISCARD;
 
 /* A short list of integers fixed[] + times[] N, from an attribute or from a constant input. */
 enum { OCT_ONNX_LIST_MAX = 64 };
@@ -73,14 +75,14 @@ typedef struct oct_onnx_list {
     double times[OCT_ONNX_LIST_MAX];
 } oct_onnx_list;
 
-/* From the attribute (NULL: there is none of it) or else input i (-1: neither). */
-oct_status oct_onnx_take_numbers(const oct_onnx_call *c, const char *attribute, int i,
-                                 oct_onnx_list *list) OCT_NODISCARD;
-/* The same of numbers that may not depend on the batch. */
-oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int i,
-                              oct_onnx_list *list) OCT_NODISCARD;
-/* An axis of -ndim to ndim - 1 as one of 0 to ndim - 1. */
-oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim,
+/* Reads the attribute (NULL: there is none of it) or else the constant input i (-1: none). */
+oct_status oct_onnx_read_affine_list(const oct_onnx_call *c, const char *attribute, int i,
+                                     oct_onnx_list *list) OCT_NODISCARD;
+/* Reads such a list of plain integers; a problem where one depends on the batch. */
+oct_status oct_onnx_read_integer_list(const oct_onnx_call *c, const char *attribute, int i,
+                                      oct_onnx_list *list) OCT_NODISCARD;
+/* Turns an axis of -ndim to ndim - 1 into one of 0 to ndim - 1. */
+oct_status oct_onnx_wrap_axis(const oct_onnx_call *c, int64_t axis, int ndim,
                               int *found) OCT_NODISCARD;
 /* Sets args.axis from the attribute, as one of input 0. */
 oct_status oct_onnx_read_axis(const oct_onnx_call *c, int64_t otherwise) OCT_NODISCARD;
@@ -90,12 +92,12 @@ bool oct_onnx_truth(const oct_onnx_value *v, bool *truth);
 /* Is the node an If, as the reader leaves it (graph.h)? */
 bool oct_onnx_is_if(const oct_onnx_node *n);
 
-/* Elements of integers of any width; those of F32 are for oct_onnx_reals. */
-int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i);
-/* False: the type does not hold it; oct_onnx_put reports that, too. */
+/* Element i of a constant of integers of any width; those of F32 are for oct_onnx_reals. */
+int64_t oct_onnx_get_int(const oct_onnx_value *v, int64_t i);
+/* False: the type does not hold it; oct_onnx_put_int reports that, too. */
 bool oct_onnx_set_integer(oct_onnx_value *v, int64_t i, int64_t value);
-oct_status oct_onnx_put(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
-                        int64_t value) OCT_NODISCARD;
+oct_status oct_onnx_put_int(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
+                            int64_t value) OCT_NODISCARD;
 static inline float *oct_onnx_reals(const oct_onnx_value *v)
 {
     return v->data;
@@ -108,58 +110,58 @@ int oct_onnx_batch_dim(const oct_onnx_value *v);
 /* Does this number stand for the batch in a file that was written for one batch size? */
 bool oct_onnx_is_fixed_batch(const oct_onnx_call *c, int64_t dim);
 
-/* Two or more shapes under the rules of broadcasting: adds one to what is there. */
-oct_status oct_onnx_broadcast(const oct_onnx_call *c, oct_onnx_value *shape,
-                              const oct_onnx_value *with) OCT_NODISCARD;
-/* Steps in elements for each dimension of `shape`, 0 where v is broadcast. */
-void oct_onnx_strides(const oct_onnx_value *v, const oct_onnx_value *shape,
-                      int64_t stride[OCT_ONNX_DIMS]);
+/* Broadcasts `shape` with another one: sets it to what both grow to, or reports that they do not fit. */
+oct_status oct_onnx_broadcast_shape(const oct_onnx_call *c, oct_onnx_value *shape,
+                                    const oct_onnx_value *with) OCT_NODISCARD;
+/* Strides of v, in elements, along each dimension of `shape`, to which it is broadcast: 0 where v has size 1. */
+void oct_onnx_broadcast_strides(const oct_onnx_value *v, const oct_onnx_value *shape,
+                                int64_t stride[OCT_ONNX_DIMS]);
 
-/* number.c: numbers of the form fixed + times N. Integers among them are exact up to 2^53; times is NAN where a number
+/* number.c: affine numbers, fixed + times N. Integers among them are exact up to 2^53; times is NAN where a number
  * depends on the batch size N in another way, and then it is unknown. What holds for every batch of 2 to 4,096 samples
  * counts as true: exporters ask whether a size is 1, to broadcast or to drop it, and the batch is none such. */
-typedef struct oct_onnx_number {
+typedef struct oct_onnx_affine {
     double fixed, times;
-} oct_onnx_number;
-oct_onnx_number oct_onnx_number_unknown(void);
-oct_onnx_number oct_onnx_number_add(oct_onnx_number a, oct_onnx_number b);
-oct_onnx_number oct_onnx_number_sub(oct_onnx_number a, oct_onnx_number b);
-oct_onnx_number oct_onnx_number_mul(oct_onnx_number a, oct_onnx_number b);
-oct_onnx_number oct_onnx_number_div(oct_onnx_number a, oct_onnx_number b);
-/* The integer towards zero. */
-oct_onnx_number oct_onnx_number_truncate(oct_onnx_number n);
-oct_onnx_number oct_onnx_number_max(oct_onnx_number a, oct_onnx_number b);
-oct_onnx_number oct_onnx_number_min(oct_onnx_number a, oct_onnx_number b);
+} oct_onnx_affine;
+oct_onnx_affine oct_onnx_affine_unknown(void);
+oct_onnx_affine oct_onnx_affine_add(oct_onnx_affine a, oct_onnx_affine b);
+oct_onnx_affine oct_onnx_affine_sub(oct_onnx_affine a, oct_onnx_affine b);
+oct_onnx_affine oct_onnx_affine_mul(oct_onnx_affine a, oct_onnx_affine b);
+oct_onnx_affine oct_onnx_affine_div(oct_onnx_affine a, oct_onnx_affine b);
+/* Rounds towards zero to an integer, where that is affine; else unknown. */
+oct_onnx_affine oct_onnx_affine_truncate(oct_onnx_affine n);
+oct_onnx_affine oct_onnx_affine_max(oct_onnx_affine a, oct_onnx_affine b);
+oct_onnx_affine oct_onnx_affine_min(oct_onnx_affine a, oct_onnx_affine b);
 /* 1 where a < b, 0 where a >= b, unknown where that depends on the batch. */
-oct_onnx_number oct_onnx_number_less(oct_onnx_number a, oct_onnx_number b);
+oct_onnx_affine oct_onnx_affine_less(oct_onnx_affine a, oct_onnx_affine b);
 
-static inline oct_onnx_number oct_onnx_plain(double x)
+static inline oct_onnx_affine oct_onnx_plain(double x)
 {
-    return (oct_onnx_number){x, 0};
+    return (oct_onnx_affine){x, 0};
 }
-/* A dimension of a value, and a dimension from such a number: a constant, or a multiple of N. */
-static inline oct_onnx_number oct_onnx_extent(int64_t dim)
+/* A dimension as such a number; negative ones are multiples of N (OCT_ONNX_BATCH). */
+static inline oct_onnx_affine oct_onnx_extent(int64_t dim)
 {
-    return dim < 0 ? (oct_onnx_number){0, -(double)dim} : oct_onnx_plain((double)dim);
+    return dim < 0 ? (oct_onnx_affine){0, -(double)dim} : oct_onnx_plain((double)dim);
 }
-oct_status oct_onnx_set_extent(const oct_onnx_call *c, oct_onnx_number n,
-                               int64_t *dim) OCT_NODISCARD;
-static inline oct_onnx_number oct_onnx_list_number(const oct_onnx_list *list, int i)
+/* Sets a dimension to a constant or a multiple of N; any other number is a problem. */
+oct_status oct_onnx_set_dim(const oct_onnx_call *c, oct_onnx_affine n, int64_t *dim) OCT_NODISCARD;
+static inline oct_onnx_affine oct_onnx_list_affine(const oct_onnx_list *list, int i)
 {
-    return (oct_onnx_number){(double)list->fixed[i], list->times[i]};
+    return (oct_onnx_affine){(double)list->fixed[i], list->times[i]};
 }
 
-/* Element i of a constant. */
-static inline bool oct_onnx_depends(const oct_onnx_value *v, int64_t i)
+/* Is element i of a constant other than the same for every batch size? */
+static inline bool oct_onnx_varies(const oct_onnx_value *v, int64_t i)
 {
     return v->times && v->times[i] != 0;
 }
-oct_onnx_number oct_onnx_number_of(const oct_onnx_value *v, int64_t i);
-/* Element i of a result whose inputs depend on the batch; a number that its type cannot hold becomes unknown. */
-oct_status oct_onnx_put_number(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
-                               oct_onnx_number n) OCT_NODISCARD;
+oct_onnx_affine oct_onnx_affine_of(const oct_onnx_value *v, int64_t i);
+/* Sets element i of a result whose inputs depend on the batch; a number that its type cannot hold becomes unknown. */
+oct_status oct_onnx_put_affine(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
+                               oct_onnx_affine n) OCT_NODISCARD;
 /* Copies an element of the same type. */
-void oct_onnx_copy(oct_onnx_value *y, int64_t to, const oct_onnx_value *x, int64_t from);
+void oct_onnx_copy_element(oct_onnx_value *y, int64_t to, const oct_onnx_value *x, int64_t from);
 
 /* A walk over all elements of a shape in order, with the offsets of some operands. */
 enum { OCT_ONNX_OPERANDS = 3 };
@@ -168,7 +170,8 @@ typedef struct oct_onnx_walk {
     int64_t index[OCT_ONNX_DIMS], offset[OCT_ONNX_OPERANDS];
     int64_t stride[OCT_ONNX_OPERANDS][OCT_ONNX_DIMS];
 } oct_onnx_walk;
-void oct_onnx_step(oct_onnx_walk *w);
+/* Goes to the next element in row-major order. */
+void oct_onnx_walk_step(oct_onnx_walk *w);
 
 /* read_tensor.c: what an element of this type number becomes. */
 bool oct_onnx_dtype_of(int64_t type, oct_dtype *dtype);

@@ -15,9 +15,9 @@ static oct_status check_versions(const char *path, const Onnx__ModelProto *m, in
     *opset = 0;
     for (size_t i = 0; i < m->n_opset_import; i++) {
         const Onnx__OperatorSetIdProto *set = m->opset_import[i];
-        const bool own =
+        const bool is_onnx =
             !set->domain || set->domain[0] == '\0' || strcmp(set->domain, "ai.onnx") == 0;
-        if (own && set->version > *opset) *opset = set->version;
+        if (is_onnx && set->version > *opset) *opset = set->version;
     }
     OCT_CHECK(m->ir_version >= IR_MIN && m->ir_version <= IR_MAX, OCT_DATA,
               "%s: is of version %" PRId64 " of ONNX's file format; %d to %d are read", path,
@@ -67,12 +67,12 @@ static oct_status read_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
     OCT_TRY(oct_alloc(&g->inputs, proto->n_input, sizeof *g->inputs));
     OCT_TRY(oct_onnx_end_binding(s, g->path)); /* of the initializers */
     for (size_t i = 0; i < proto->n_input; i++)
-        if (!proto->input[i]->name || !oct_onnx_find(s, proto->input[i]->name))
+        if (!proto->input[i]->name || !oct_onnx_find_name(s, proto->input[i]->name))
             g->inputs[g->num_inputs++] = (int32_t)i;
     for (int i = 0; i < g->num_inputs; i++) {
         const Onnx__ValueInfoProto *p = proto->input[g->inputs[i]];
         g->inputs[i] = (int32_t)g->num_values;
-        OCT_TRY(oct_onnx_define(r, s, p->name, &v));
+        OCT_TRY(oct_onnx_define_value(r, s, p->name, &v));
         OCT_TRY(read_input_type(r, p, v));
     }
     OCT_CHECK(g->num_inputs > 0, OCT_DATA, "%s: has no input", g->path);
@@ -90,7 +90,7 @@ static oct_status read_outputs(const oct_onnx_reader *r, const oct_onnx_scope *s
     OCT_TRY(oct_alloc(&g->output_names, proto->n_output, sizeof *g->output_names));
     for (size_t i = 0; i < proto->n_output; i++) {
         const char *name = proto->output[i]->name ? proto->output[i]->name : "";
-        const oct_onnx_names_entry *found = oct_onnx_find(s, name);
+        const oct_onnx_names_entry *found = oct_onnx_find_name(s, name);
         OCT_CHECK(found, OCT_DATA, "%s: the output '%s' is made by nothing", g->path,
                   oct_show(name, strlen(name)).text);
         g->outputs[g->num_outputs] = found->value;
@@ -110,6 +110,7 @@ static void find_parameters(oct_onnx_graph *g)
     }
 }
 
+/* A function of the file must be written for the network's opset: operators are looked up in that one alone. */
 static oct_status check_opset(const oct_onnx_reader *r, const Onnx__FunctionProto *p)
 {
     for (size_t i = 0; i < p->n_opset_import; i++) {
@@ -154,12 +155,12 @@ typedef struct needs {
     int32_t branch;
 } needs;
 
-static needs needs_of(const oct_onnx_graph *g, int64_t node)
+static needs begin_needs(const oct_onnx_graph *g, int64_t node)
 {
     return (needs){.graph = g, .node = &g->nodes[node], .branch = g->nodes[node].branch};
 }
 
-/* The next value that is needed and not left out; -1: that was all. */
+/* The next value that a node needs, first its inputs, then the conditions of the Ifs around it; -1: that was all. */
 static int32_t next_need(needs *n)
 {
     while (n->input < n->node->inputs) {
@@ -172,80 +173,82 @@ static int32_t next_need(needs *n)
     return branch->condition;
 }
 
-static bool are_nodes_sorted(const oct_onnx_graph *g, const int32_t *maker)
+static bool are_nodes_sorted(const oct_onnx_graph *g, const int32_t *producer)
 {
     for (int32_t i = 0; i < (int32_t)g->num_nodes; i++) {
-        needs n = needs_of(g, i);
+        needs n = begin_needs(g, i);
         for (int32_t value; (value = next_need(&n)) >= 0;)
-            if (maker[value] >= i) return false;
+            if (producer[value] >= i) return false;
     }
     return true;
 }
 
 /* Links from each node to those that use it: the users of node i are list[first[i]] to list[first[i + 1] - 1]. */
 typedef struct users {
-    int32_t *first, *list, *waits; /* waits: for how many inputs a node does */
+    int32_t *first, *list, *num_missing; /* num_missing: results that a node waits for still */
     int32_t *order;
 } users;
 
-static oct_status link_nodes_to_users(const oct_onnx_graph *g, const int32_t *maker, users *u)
+/* Lists the users of each node by a counting sort, and counts the results that each node waits for. */
+static oct_status link_nodes_to_users(const oct_onnx_graph *g, const int32_t *producer, users *u)
 {
     const size_t count = (size_t)g->num_nodes;
     OCT_TRY(oct_alloc(&u->first, count + 2, sizeof *u->first));
-    OCT_TRY(oct_alloc(&u->waits, count, sizeof *u->waits));
+    OCT_TRY(oct_alloc(&u->num_missing, count, sizeof *u->num_missing));
     OCT_TRY(oct_alloc(&u->order, count, sizeof *u->order));
     for (size_t i = 0; i < count; i++) {
-        needs n = needs_of(g, (int64_t)i);
+        needs n = begin_needs(g, (int64_t)i);
         for (int32_t value; (value = next_need(&n)) >= 0;) {
-            if (maker[value] < 0) continue;
-            u->first[maker[value] + 2]++;
-            u->waits[i]++;
+            if (producer[value] < 0) continue;
+            u->first[producer[value] + 2]++; /* + 2: filling the list moves each begin to its end */
+            u->num_missing[i]++;
         }
     }
     for (size_t i = 0; i < count; i++)
         u->first[i + 2] += u->first[i + 1];
     OCT_TRY(oct_alloc(&u->list, (size_t)u->first[count + 1], sizeof *u->list));
     for (size_t i = 0; i < count; i++) {
-        needs n = needs_of(g, (int64_t)i);
+        needs n = begin_needs(g, (int64_t)i);
         for (int32_t value; (value = next_need(&n)) >= 0;)
-            if (maker[value] >= 0) u->list[u->first[maker[value] + 1]++] = (int32_t)i;
+            if (producer[value] >= 0) u->list[u->first[producer[value] + 1]++] = (int32_t)i;
     }
     return OCT_OK;
 }
 
-/* Kahn's way: a node comes when it waits for nothing any more. */
+/* Kahn's topological sort: a node follows when all that it needs is in the order. */
 static oct_status sort_by_needs(const oct_onnx_graph *g, users *u)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < (int32_t)g->num_nodes; i++)
-        if (u->waits[i] == 0) u->order[count++] = i;
+        if (u->num_missing[i] == 0) u->order[count++] = i;
     for (int32_t done = 0; done < count; done++) {
         const int32_t node = u->order[done];
         for (int32_t k = u->first[node]; k < u->first[node + 1]; k++)
-            if (--u->waits[u->list[k]] == 0) u->order[count++] = u->list[k];
+            if (--u->num_missing[u->list[k]] == 0) u->order[count++] = u->list[k];
     }
     for (int64_t i = 0; i < g->num_nodes && count < g->num_nodes; i++)
-        OCT_CHECK(u->waits[i] == 0, OCT_DATA,
+        OCT_CHECK(u->num_missing[i] == 0, OCT_DATA,
                   "%s: the node '%s' needs its own result, by way of others; a network has no "
                   "circles",
                   g->path, oct_show(g->nodes[i].name, strlen(g->nodes[i].name)).text);
     return OCT_OK;
 }
 
+/* Puts each node after those that compute what it needs, where the file does not. */
 static oct_status sort_nodes(oct_onnx_graph *g)
 {
     oct_status status = OCT_OK;
     users u = {0};
     oct_onnx_node *nodes = NULL;
-    int32_t *maker = NULL;
-    OCT_TRY_OUT(oct_alloc(&maker, (size_t)g->num_values, sizeof *maker));
+    int32_t *producer = NULL;
+    OCT_TRY_OUT(oct_alloc(&producer, (size_t)g->num_values, sizeof *producer));
     for (int64_t i = 0; i < g->num_values; i++)
-        maker[i] = -1;
+        producer[i] = -1;
     for (int64_t i = 0; i < g->num_nodes; i++)
         for (int k = 0; k < g->nodes[i].outputs; k++)
-            if (g->nodes[i].output[k] >= 0) maker[g->nodes[i].output[k]] = (int32_t)i;
-    if (are_nodes_sorted(g, maker)) goto out;
-    OCT_TRY_OUT(link_nodes_to_users(g, maker, &u));
+            if (g->nodes[i].output[k] >= 0) producer[g->nodes[i].output[k]] = (int32_t)i;
+    if (are_nodes_sorted(g, producer)) goto out;
+    OCT_TRY_OUT(link_nodes_to_users(g, producer, &u));
     OCT_TRY_OUT(sort_by_needs(g, &u));
     OCT_TRY_OUT(oct_alloc(&nodes, (size_t)g->num_nodes, sizeof *nodes));
     for (int64_t i = 0; i < g->num_nodes; i++)
@@ -255,9 +258,9 @@ static oct_status sort_nodes(oct_onnx_graph *g)
 out:
     oct_free(&u.first);
     oct_free(&u.list);
-    oct_free(&u.waits);
+    oct_free(&u.num_missing);
     oct_free(&u.order);
-    oct_free(&maker);
+    oct_free(&producer);
     return status;
 }
 
@@ -277,7 +280,7 @@ static oct_status read_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_
     OCT_TRY_OUT(check_functions(&r));
     OCT_TRY_OUT(oct_onnx_define_initializers(&r, &s, m->graph));
     OCT_TRY_OUT(read_inputs(&r, &s));
-    OCT_TRY_OUT(oct_onnx_take_body(&r, &s, m->graph->node, m->graph->n_node));
+    OCT_TRY_OUT(oct_onnx_read_nodes(&r, &s, m->graph->node, m->graph->n_node));
     OCT_TRY_OUT(read_outputs(&r, &s));
     find_parameters(g);
     OCT_TRY_OUT(sort_nodes(g));

@@ -36,7 +36,7 @@ static oct_status read_attribute(const char *path, const Onnx__AttributeProto *p
     } else if (kind == KIND(TENSOR) && p->t) {
         a->kind = OCT_ONNX_TENSOR;
         OCT_TRY(oct_strdup(&a->tensor.name, p->t->name ? p->t->name : ""));
-        return oct_onnx_take_tensor(path, p->t, &a->tensor);
+        return oct_onnx_read_tensor(path, p->t, &a->tensor);
     }
     return OCT_OK;
 }
@@ -74,7 +74,7 @@ static oct_status read_constant(const char *path, const Onnx__NodeProto *p, oct_
     const char *name = a && a->name ? a->name : "";
     v->known = true;
     v->origin = -1;
-    if (strcmp(name, "value") == 0 && a->t) return oct_onnx_take_tensor(path, a->t, v);
+    if (strcmp(name, "value") == 0 && a->t) return oct_onnx_read_tensor(path, a->t, v);
     if (strcmp(name, "value_float") == 0) return set_constant(v, OCT_F32, &a->f, 1);
     if (strcmp(name, "value_int") == 0) return set_constant(v, OCT_S64, &a->i, 1);
     v->ndim = 1;
@@ -100,6 +100,7 @@ static oct_status charge_node(oct_onnx_reader *r, const oct_onnx_scope *s, const
     return oct_onnx_charge(r, s, 2 * sizeof(oct_onnx_node) + onnx__node_proto__get_packed_size(p));
 }
 
+/* Defines all results of these nodes first, since a node may stand before what it needs; reads constants. */
 static oct_status define_results(oct_onnx_reader *r, oct_onnx_scope *s,
                                  Onnx__NodeProto *const *nodes, size_t count)
 {
@@ -107,7 +108,7 @@ static oct_status define_results(oct_onnx_reader *r, oct_onnx_scope *s,
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < nodes[i]->n_output; k++) {
             if (nodes[i]->output[k][0] == '\0') continue;
-            OCT_TRY(oct_onnx_define(r, s, nodes[i]->output[k], &v));
+            OCT_TRY(oct_onnx_define_value(r, s, nodes[i]->output[k], &v));
             if (!is_constant(nodes[i])) continue;
             oct_onnx_resolved node;
             OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
@@ -125,7 +126,7 @@ static oct_status find_input(const oct_onnx_reader *r, const oct_onnx_scope *s,
     const char *name = p->input[k], *node = oct_onnx_name_of(p);
     *value = -1;
     if (name[0] == '\0') return OCT_OK;
-    const oct_onnx_names_entry *found = oct_onnx_find(s, name);
+    const oct_onnx_names_entry *found = oct_onnx_find_name(s, name);
     OCT_CHECK(found, OCT_DATA, "%s: the node '%s' (%s) wants '%s', which nothing makes",
               r->graph->path, oct_show(node, strlen(node)).text,
               oct_show(p->op_type, strlen(p->op_type)).text, oct_show(name, strlen(name)).text);
@@ -148,7 +149,7 @@ static oct_status find_outputs(const oct_onnx_scope *s, const Onnx__NodeProto *p
     OCT_TRY(oct_alloc(&n->output, p->n_output, sizeof *n->output));
     n->outputs = (int)p->n_output;
     for (size_t k = 0; k < p->n_output; k++)
-        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find(s, p->output[k])->value;
+        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find_name(s, p->output[k])->value;
     return OCT_OK;
 }
 
@@ -166,7 +167,7 @@ static oct_status read_plain_node(oct_onnx_reader *r, const oct_onnx_scope *s,
     return find_outputs(s, p, n);
 }
 
-/* Has the result `name` of a node be another value. */
+/* Adds an Identity by which a node's result `name` is the value `from`. */
 static oct_status add_identity(oct_onnx_reader *r, const oct_onnx_scope *s, int32_t from,
                                const char *name)
 {
@@ -180,7 +181,7 @@ static oct_status add_identity(oct_onnx_reader *r, const oct_onnx_scope *s, int3
     OCT_TRY(oct_alloc(&n->output, 1, sizeof *n->output));
     n->inputs = n->outputs = 1;
     n->input[0] = from;
-    n->output[0] = oct_onnx_find(s, name)->value;
+    n->output[0] = oct_onnx_find_name(s, name)->value;
     return OCT_OK;
 }
 
@@ -196,21 +197,21 @@ static oct_status wrong_ports(const oct_onnx_reader *r, const Onnx__NodeProto *p
 
 enum { PREFIX_MAX = 160 };
 
-/* Opens a scope inside of another; the caller frees its prefix and its list. */
-static oct_status open_scope(oct_onnx_reader *r, const oct_onnx_scope *around,
-                             const Onnx__NodeProto *p, const char *part, oct_onnx_scope *s)
+/* Opens a scope inside of another, with names under "node<suffix>/"; the caller frees its prefix and its list. */
+static oct_status open_scope(oct_onnx_reader *r, const oct_onnx_scope *outer,
+                             const Onnx__NodeProto *p, const char *suffix, oct_onnx_scope *s)
 {
     char *prefix = NULL;
-    *s = (oct_onnx_scope){.depth = around->depth + 1, .branch = around->branch, .prefix = ""};
+    *s = (oct_onnx_scope){.depth = outer->depth + 1, .branch = outer->branch, .prefix = ""};
     OCT_CHECK(s->depth <= OCT_ONNX_SCOPES_MAX, OCT_DATA,
               "%s: its functions call each other more than %d deep, as no network does",
               r->graph->path, OCT_ONNX_SCOPES_MAX);
     OCT_TRY(oct_onnx_charge(r, s, 2 * (sizeof *s + PREFIX_MAX)));
-    if (strlen(around->prefix) < PREFIX_MAX)
-        OCT_TRY(oct_format(&prefix, "%s%.*s%s/", around->prefix, PREFIX_MAX, oct_onnx_name_of(p),
-                           part));
+    if (strlen(outer->prefix) < PREFIX_MAX)
+        OCT_TRY(oct_format(&prefix, "%s%.*s%s/", outer->prefix, PREFIX_MAX, oct_onnx_name_of(p),
+                           suffix));
     else
-        OCT_TRY(oct_strdup(&prefix, around->prefix));
+        OCT_TRY(oct_strdup(&prefix, outer->prefix));
     s->prefix = prefix;
     return OCT_OK;
 }
@@ -222,36 +223,37 @@ static void close_scope(oct_onnx_scope *s)
     oct_free(&s->list);
 }
 
-/* Result k of what is inside. */
+/* Finds the value of a result of the function, branch or loop body that the scope is of. */
 static oct_status find_result(const oct_onnx_reader *r, const oct_onnx_scope *s, const char *name,
                               int32_t *value)
 {
-    const oct_onnx_names_entry *found = oct_onnx_find(s, name ? name : "");
+    const oct_onnx_names_entry *found = oct_onnx_find_name(s, name ? name : "");
     OCT_CHECK(found && found->value >= 0, OCT_DATA, "%s: the result '%s' is made by nothing",
               r->graph->path, oct_show(name ? name : "", name ? strlen(name) : 0).text);
     *value = found->value;
     return OCT_OK;
 }
 
-static oct_status write_out_call(oct_onnx_reader *r, const oct_onnx_scope *around,
+/* Replaces a call by the function's nodes, with the call's inputs bound to its parameters. */
+static oct_status write_out_call(oct_onnx_reader *r, const oct_onnx_scope *outer,
                                  const Onnx__NodeProto *p, const Onnx__FunctionProto *f)
 {
     oct_onnx_scope s;
     oct_status status = OCT_OK;
     int32_t value;
     if (p->n_input > f->n_input || p->n_output > f->n_output) return wrong_ports(r, p);
-    OCT_TRY(open_scope(r, around, p, "", &s));
+    OCT_TRY(open_scope(r, outer, p, "", &s));
     s.function = f;
     s.call = p;
     for (size_t k = 0; k < f->n_input; k++) {
         value = -1;
-        if (k < p->n_input) OCT_TRY_OUT(find_input(r, around, p, k, &value));
+        if (k < p->n_input) OCT_TRY_OUT(find_input(r, outer, p, k, &value));
         OCT_TRY_OUT(oct_onnx_bind(r, &s, f->input[k], value));
     }
-    OCT_TRY_OUT(oct_onnx_take_body(r, &s, f->node, f->n_node));
+    OCT_TRY_OUT(oct_onnx_read_nodes(r, &s, f->node, f->n_node));
     for (size_t k = 0; k < p->n_output; k++) {
         OCT_TRY_OUT(find_result(r, &s, f->output[k], &value));
-        OCT_TRY_OUT(add_identity(r, around, value, p->output[k]));
+        OCT_TRY_OUT(add_identity(r, outer, value, p->output[k]));
     }
 out:
     close_scope(&s);
@@ -266,8 +268,8 @@ static const Onnx__GraphProto *find_subgraph(const Onnx__NodeProto *p, const cha
     return NULL;
 }
 
-/* Takes one branch, and adds its results to the inputs of the If from `at` on. */
-static oct_status write_out_branch(oct_onnx_reader *r, const oct_onnx_scope *around,
+/* Adds the nodes of one branch of an If, and sets the If's inputs for its results: of `then` first, then of `else`. */
+static oct_status write_out_branch(oct_onnx_reader *r, const oct_onnx_scope *outer,
                                    const Onnx__NodeProto *p, bool when, int32_t *input)
 {
     const Onnx__GraphProto *inside = find_subgraph(p, when ? "then_branch" : "else_branch");
@@ -275,16 +277,16 @@ static oct_status write_out_branch(oct_onnx_reader *r, const oct_onnx_scope *aro
     oct_onnx_scope s;
     oct_status status = OCT_OK;
     if (!inside || inside->n_input != 0 || inside->n_output < p->n_output) return wrong_ports(r, p);
-    OCT_TRY(open_scope(r, around, p, when ? "/then" : "/else", &s));
-    s.outer = around;
-    s.function = around->function;
-    s.call = around->call;
+    OCT_TRY(open_scope(r, outer, p, when ? "/then" : "/else", &s));
+    s.outer = outer;
+    s.function = outer->function;
+    s.call = outer->call;
     OCT_TRY_OUT(oct_grow(&g->branches, &r->branches_capacity, (size_t)g->num_branches + 1,
                          sizeof *g->branches));
-    g->branches[g->num_branches] = (oct_onnx_branch){input[0], when, around->branch};
+    g->branches[g->num_branches] = (oct_onnx_branch){input[0], when, outer->branch};
     s.branch = (int32_t)g->num_branches++;
     OCT_TRY_OUT(oct_onnx_define_initializers(r, &s, inside));
-    OCT_TRY_OUT(oct_onnx_take_body(r, &s, inside->node, inside->n_node));
+    OCT_TRY_OUT(oct_onnx_read_nodes(r, &s, inside->node, inside->n_node));
     for (size_t k = 0; k < p->n_output; k++)
         OCT_TRY_OUT(
             find_result(r, &s, inside->output[k]->name, &input[1 + k + (when ? 0 : p->n_output)]));
@@ -293,7 +295,7 @@ out:
     return status;
 }
 
-/* The node's inputs become the condition and the results of both branches. */
+/* Adds the nodes of both branches, and an If whose inputs are the condition and the results of both. */
 static oct_status write_out_if(oct_onnx_reader *r, const oct_onnx_scope *s,
                                const Onnx__NodeProto *p)
 {
@@ -323,17 +325,17 @@ static oct_status write_out_if(oct_onnx_reader *r, const oct_onnx_scope *s,
 
 /* Loops. */
 
-/* How many rounds there are, when the file itself says so; -1: it does not. */
+/* The number of rounds of a Loop whose count is a constant and whose condition is true or left out; else -1. */
 static int64_t count_rounds(const oct_onnx_reader *r, const oct_onnx_scope *s,
                             const Onnx__NodeProto *p)
 {
     const oct_onnx_value *values = r->graph->values;
-    const oct_onnx_names_entry *count = p->n_input > 0 ? oct_onnx_find(s, p->input[0]) : NULL;
-    const oct_onnx_names_entry *go = p->n_input > 1 ? oct_onnx_find(s, p->input[1]) : NULL;
+    const oct_onnx_names_entry *count = p->n_input > 0 ? oct_onnx_find_name(s, p->input[0]) : NULL;
+    const oct_onnx_names_entry *go = p->n_input > 1 ? oct_onnx_find_name(s, p->input[1]) : NULL;
     const oct_onnx_value *v = count && count->value >= 0 ? &values[count->value] : NULL;
     if (!v || !v->data || v->dtype != OCT_S64 || oct_onnx_numel(v) != 1) return -1;
-    bool goes = !(p->n_input > 1 && p->input[1][0]);
-    if (!goes && (!go || go->value < 0 || !oct_onnx_truth(&values[go->value], &goes) || !goes))
+    bool runs = !(p->n_input > 1 && p->input[1][0]);
+    if (!runs && (!go || go->value < 0 || !oct_onnx_truth(&values[go->value], &runs) || !runs))
         return -1;
     const int64_t rounds = *(const int64_t *)v->data;
     return rounds >= 0 && rounds <= OCT_ONNX_ROUNDS_MAX ? rounds : -1;
@@ -354,6 +356,7 @@ static bool never_breaks(const Onnx__GraphProto *body)
     return body->input[1]->name && strcmp(name, body->input[1]->name) == 0;
 }
 
+/* The body of a Loop that can be written out, and its number of rounds; NULL: it cannot. */
 static const Onnx__GraphProto *find_loop_body(const oct_onnx_reader *r, const oct_onnx_scope *s,
                                               const Onnx__NodeProto *p, int64_t *rounds)
 {
@@ -377,7 +380,7 @@ static oct_status bind_round(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__
             OCT_TRY(oct_onnx_bind(r, s, name ? name : "", carried[k - 2]));
             continue;
         }
-        OCT_TRY(oct_onnx_define(r, s, name, &v));
+        OCT_TRY(oct_onnx_define_value(r, s, name, &v));
         v->dtype = k == 0 ? OCT_S64 : OCT_U8;
         v->known = true;
         OCT_TRY(oct_alloc(&v->data, 1, oct_dtype_bytes(v->dtype)));
@@ -389,21 +392,22 @@ static oct_status bind_round(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__
     return OCT_OK;
 }
 
-static oct_status write_out_round(oct_onnx_reader *r, const oct_onnx_scope *around,
+/* Adds the nodes of one round; `carried` are the values that the round takes, and then those that it leaves. */
+static oct_status write_out_round(oct_onnx_reader *r, const oct_onnx_scope *outer,
                                   const Onnx__NodeProto *p, int32_t *carried, int64_t round)
 {
     const Onnx__GraphProto *body = find_subgraph(p, "body");
-    char part[32];
+    char suffix[32];
     oct_onnx_scope s;
     oct_status status = OCT_OK;
-    snprintf(part, sizeof part, "/%d", (int)round);
-    OCT_TRY(open_scope(r, around, p, part, &s));
-    s.outer = around;
-    s.function = around->function;
-    s.call = around->call;
+    snprintf(suffix, sizeof suffix, "/%d", (int)round);
+    OCT_TRY(open_scope(r, outer, p, suffix, &s));
+    s.outer = outer;
+    s.function = outer->function;
+    s.call = outer->call;
     OCT_TRY_OUT(bind_round(r, &s, body, carried, round));
     OCT_TRY_OUT(oct_onnx_define_initializers(r, &s, body));
-    OCT_TRY_OUT(oct_onnx_take_body(r, &s, body->node, body->n_node));
+    OCT_TRY_OUT(oct_onnx_read_nodes(r, &s, body->node, body->n_node));
     for (size_t k = 1; k < body->n_output; k++)
         OCT_TRY_OUT(find_result(r, &s, body->output[k]->name, &carried[k - 1]));
 out:
@@ -448,8 +452,8 @@ bool oct_onnx_is_called(const Onnx__FunctionProto *f, const char *name, const ch
            strcmp(text_or_empty(f->overload), text_or_empty(overload)) == 0;
 }
 
-oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
-                              size_t count)
+oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
+                               size_t count)
 {
     OCT_TRY(define_results(r, s, nodes, count));
     for (size_t i = 0; i < count; i++) {

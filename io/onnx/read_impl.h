@@ -39,8 +39,7 @@ typedef struct oct_onnx_reader {
     oct_onnx_graph *graph;
     const Onnx__ModelProto *model;
     size_t values_capacity, nodes_capacity, branches_capacity;
-    size_t
-        copies_left; /* bytes that functions, branches and loops may still take when written out */
+    size_t copies_left; /* bytes that functions, branches and loops may still take */
 } oct_onnx_reader;
 
 /* read_whole.c */
@@ -50,17 +49,19 @@ oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m) 
 
 /* read_scope.c */
 
-/* Counts bytes of what is inside of another scope, which a small file could repeat without end. */
+/* Counts bytes of nodes and names that calls, branches and loops copy, which a small file could repeat without end. */
 oct_status oct_onnx_charge(oct_onnx_reader *r, const oct_onnx_scope *s, size_t bytes) OCT_NODISCARD;
+/* Gives a value a name in the scope. It is found after oct_onnx_end_binding. */
 oct_status oct_onnx_bind(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
                          int32_t value) OCT_NODISCARD;
 /* Ends the binding: OCT_DATA when a name comes twice. Names are found from then on. */
 oct_status oct_onnx_end_binding(oct_onnx_scope *s, const char *path) OCT_NODISCARD;
 /* Looks a name up, outwards; NULL when nothing has it. */
-const oct_onnx_names_entry *oct_onnx_find(const oct_onnx_scope *s, const char *name);
+const oct_onnx_names_entry *oct_onnx_find_name(const oct_onnx_scope *s, const char *name);
 /* Makes a value and binds its name; *value is valid until the next one is made. */
-oct_status oct_onnx_define(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
-                           oct_onnx_value **value) OCT_NODISCARD;
+oct_status oct_onnx_define_value(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
+                                 oct_onnx_value **value) OCT_NODISCARD;
+/* Makes the constants that a network or body holds, and binds their names. */
 oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
                                         const Onnx__GraphProto *p) OCT_NODISCARD;
 
@@ -69,7 +70,8 @@ typedef struct oct_onnx_resolved {
     Onnx__NodeProto node;
     Onnx__AttributeProto *values; /* owned, as are the node's pointers to them */
 } oct_onnx_resolved;
-/* OCT_DATA where a name has no value and is none that a call may leave out. */
+/* Copies a node of a function's body; attributes that refer to one of the function get the value of the call, or else
+ * the function's default. OCT_DATA where there is none, unless a call may leave it out. */
 oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
                             const Onnx__NodeProto *p, oct_onnx_resolved *out) OCT_NODISCARD;
 void oct_onnx_free_resolved(oct_onnx_resolved *r);
@@ -83,9 +85,9 @@ const char *oct_onnx_name_of(const Onnx__NodeProto *p);
 /* Is f the function of this name, domain and overload? */
 bool oct_onnx_is_called(const Onnx__FunctionProto *f, const char *name, const char *domain,
                         const char *overload);
-/* Binds the results of these nodes, and takes them over. */
-oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
-                              size_t count) OCT_NODISCARD;
+/* Adds these nodes to the graph, with calls, Ifs and Loops written out, and binds their results. */
+oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
+                               size_t count) OCT_NODISCARD;
 
 /* read_tensor.c */
 
@@ -95,7 +97,7 @@ bool oct_onnx_is_external(const Onnx__TensorProto *t);
 oct_status oct_onnx_tensor_bytes(const char *path, const Onnx__TensorProto *t,
                                  int64_t *bytes) OCT_NODISCARD;
 /* Sets dtype, shape and data of a value; sizes are held against the bytes that are there. Its name stays. */
-oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *t,
+oct_status oct_onnx_read_tensor(const char *path, const Onnx__TensorProto *t,
                                 oct_onnx_value *v) OCT_NODISCARD;
 /* What an element of this type becomes; OCT_DATA with `name` for those that have no counterpart. */
 oct_status oct_onnx_element_type(const char *path, const char *name, int32_t data_type,

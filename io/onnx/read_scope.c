@@ -53,7 +53,7 @@ oct_status oct_onnx_end_binding(oct_onnx_scope *s, const char *path)
     return OCT_OK;
 }
 
-const oct_onnx_names_entry *oct_onnx_find(const oct_onnx_scope *s, const char *name)
+const oct_onnx_names_entry *oct_onnx_find_name(const oct_onnx_scope *s, const char *name)
 {
     const oct_onnx_names_entry wanted = {.name = name};
     for (; s; s = s->outer) {
@@ -64,8 +64,8 @@ const oct_onnx_names_entry *oct_onnx_find(const oct_onnx_scope *s, const char *n
     return NULL;
 }
 
-oct_status oct_onnx_define(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
-                           oct_onnx_value **value)
+oct_status oct_onnx_define_value(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
+                                 oct_onnx_value **value)
 {
     oct_onnx_graph *g = r->graph;
     *value = NULL;
@@ -89,9 +89,9 @@ oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
     OCT_CHECK(p->n_sparse_initializer == 0, OCT_DATA, "%s: has sparse tensors, which are not read",
               r->graph->path);
     for (size_t i = 0; i < p->n_initializer; i++) {
-        OCT_TRY(oct_onnx_define(r, s, p->initializer[i]->name, &v));
+        OCT_TRY(oct_onnx_define_value(r, s, p->initializer[i]->name, &v));
         OCT_TRY(oct_onnx_charge(r, s, onnx__tensor_proto__get_packed_size(p->initializer[i])));
-        OCT_TRY(oct_onnx_take_tensor(r->graph->path, p->initializer[i], v));
+        OCT_TRY(oct_onnx_read_tensor(r->graph->path, p->initializer[i], v));
         v->parameter = v->learned = v->dtype == OCT_F32;
     }
     return OCT_OK;
@@ -106,8 +106,8 @@ static const Onnx__AttributeProto *find_attribute(Onnx__AttributeProto *const *l
     return NULL;
 }
 
-/* What the call says of an attribute, or else the function itself. NULL: neither does, and the function says that a
- * call may leave it out. */
+/* Finds the attribute of the function that *a refers to: what the call says, or else the function's default. NULL:
+ * neither, and the function says that a call may leave it out. */
 static oct_status find_attribute_value(const oct_onnx_reader *r, const oct_onnx_scope *s,
                                        const Onnx__NodeProto *p, const Onnx__AttributeProto **a)
 {

@@ -82,7 +82,7 @@ typedef struct tensor {
     int64_t numel;
 } tensor;
 
-/* Opens a tensor: all that its bytes are held against. */
+/* Checks a tensor's type and dimensions, sets those of the value, and counts its elements. */
 static oct_status open_tensor(tensor *t, const char *path, const Onnx__TensorProto *p,
                               oct_onnx_value *v)
 {
@@ -133,6 +133,7 @@ static uint64_t read_raw_bits(const element *e, const uint8_t *bytes, int64_t i)
     return e->is_signed ? (uint64_t)((int64_t)(value << shift) >> shift) : value;
 }
 
+/* The float32 of a number of type DOUBLE, FLOAT, FLOAT16 or BFLOAT16 in the lowest bits. */
 static float real_from_bits(uint64_t bits, int32_t type)
 {
     float value;
@@ -147,6 +148,7 @@ static float real_from_bits(uint64_t bits, int32_t type)
     return value;
 }
 
+/* Sets element i from the bits of the file, widened to 64. */
 static oct_status set_element(const tensor *t, oct_onnx_value *v, int64_t i, uint64_t bits)
 {
     if (v->dtype == OCT_F32) {
@@ -163,6 +165,7 @@ static oct_status set_element(const tensor *t, oct_onnx_value *v, int64_t i, uin
     return OCT_OK;
 }
 
+/* Reads elements from the field of their type (float_data, int32_data, ...), where the file has no raw bytes. */
 static oct_status read_typed_fields(const tensor *t, oct_onnx_value *v)
 {
     const Onnx__TensorProto *p = t->proto;
@@ -191,7 +194,7 @@ static oct_status read_typed_fields(const tensor *t, oct_onnx_value *v)
     return OCT_OK;
 }
 
-oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *p, oct_onnx_value *v)
+oct_status oct_onnx_read_tensor(const char *path, const Onnx__TensorProto *p, oct_onnx_value *v)
 {
     tensor t;
     OCT_TRY(open_tensor(&t, path, p, v));

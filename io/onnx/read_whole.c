@@ -28,9 +28,9 @@ typedef struct walk {
     int64_t fields, numbers;
 } walk;
 
-typedef struct stretch {
+typedef struct cursor {
     const uint8_t *at, *end;
-} stretch;
+} cursor;
 
 static oct_status refuse_damaged(const walk *w)
 {
@@ -39,7 +39,7 @@ static oct_status refuse_damaged(const walk *w)
                     w->path);
 }
 
-static bool read_varint(stretch *s, uint64_t *value)
+static bool read_varint(cursor *s, uint64_t *value)
 {
     *value = 0;
     for (int i = 0; i < VARINT_BYTES_MAX && s->at < s->end; i++) {
@@ -50,18 +50,18 @@ static bool read_varint(stretch *s, uint64_t *value)
     return false;
 }
 
-static bool skip_bytes(stretch *s, uint64_t bytes)
+static bool skip_bytes(cursor *s, uint64_t bytes)
 {
     if (bytes > (uint64_t)(s->end - s->at)) return false;
     s->at += bytes;
     return true;
 }
 
-/* Takes the bytes of one field; a number's are of no further interest. */
-static bool read_field(stretch *s, int wire, stretch *content)
+/* Moves past one field of the message; content: its bytes where it is a string, a tensor's data or a message inside. */
+static bool read_field(cursor *s, int wire, cursor *content)
 {
     uint64_t length;
-    *content = (stretch){0};
+    *content = (cursor){0};
     switch (wire) {
     case VARINT:
         return read_varint(s, &length);
@@ -71,7 +71,7 @@ static bool read_field(stretch *s, int wire, stretch *content)
         return skip_bytes(s, 4);
     case BYTES:
         if (!read_varint(s, &length) || length > (uint64_t)(s->end - s->at)) return false;
-        *content = (stretch){s->at, s->at + length};
+        *content = (cursor){s->at, s->at + length};
         s->at += length;
         return true;
     default: /* groups, which ONNX does not have */
@@ -86,8 +86,8 @@ static bool is_packed(const ProtobufCFieldDescriptor *field)
            field->type != PROTOBUF_C_TYPE_STRING && field->type != PROTOBUF_C_TYPE_BYTES;
 }
 
-/* The library merges a message that comes twice with the first; one that comes a thousand times, a thousand
- * times. */
+/* Has this field of a message not been seen before? The library would merge a repeated one with the first, each time
+ * anew. */
 static bool is_first(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
                      uint64_t *seen)
 {
@@ -99,7 +99,8 @@ static bool is_first(const ProtobufCMessageDescriptor *type, const ProtobufCFiel
     return first;
 }
 
-static oct_status check_message(walk *w, const ProtobufCMessageDescriptor *type, stretch s,
+/* Checks a message and all inside it against the limits before it is unpacked. */
+static oct_status check_message(walk *w, const ProtobufCMessageDescriptor *type, cursor s,
                                 int depth)
 {
     uint64_t seen = 0, tag;
@@ -107,7 +108,7 @@ static oct_status check_message(walk *w, const ProtobufCMessageDescriptor *type,
               "%s: has parts inside of parts more than %d deep, which no network has", w->path,
               DEPTH_MAX);
     while (s.at < s.end) {
-        stretch content;
+        cursor content;
         if (!read_varint(&s, &tag) || tag >> 3 == 0 || tag > UINT32_MAX) return refuse_damaged(w);
         if (!read_field(&s, (int)(tag & 7), &content)) return refuse_damaged(w);
         OCT_CHECK(++w->fields <= FIELDS_MAX, OCT_DATA,
@@ -151,7 +152,7 @@ oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
               oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
     const uint8_t *bytes = source->bytes;
     OCT_TRY(check_message(&(walk){.path = source->path}, &onnx__model_proto__descriptor,
-                          (stretch){bytes, bytes + source->size}, 1));
+                          (cursor){bytes, bytes + source->size}, 1));
     oct_fail_clear();
     *m = onnx__model_proto__unpack(&oct_wire_allocator, source->size, source->bytes);
     if (*m) return OCT_OK;
@@ -161,25 +162,25 @@ oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
 }
 
 /* Where the data of one tensor are in another file. */
-typedef struct piece {
+typedef struct file_range {
     const char *name;     /* of the tensor, for messages */
     const char *location; /* as the network writes it */
     int64_t offset, length;
     uint64_t device, inode; /* of that file; set by add_piece */
-} piece;
+} file_range;
 
 typedef struct external {
     const char *path, *folder; /* the network's, for messages, and where it lies */
-    piece *pieces;
+    file_range *ranges;
     size_t count, capacity;
 } external;
 
-/* Where the data of a tensor are. */
-static oct_status find_piece(const external *x, const Onnx__TensorProto *p, piece *found)
+/* Reads in which file a tensor's external data are, from which byte on and how many. */
+static oct_status find_range(const external *x, const Onnx__TensorProto *p, file_range *found)
 {
     const char *name = p->name ? p->name : "";
     const oct_shown shown = oct_show(name, strlen(name));
-    *found = (piece){.name = name};
+    *found = (file_range){.name = name};
     OCT_TRY(oct_onnx_tensor_bytes(x->path, p, &found->length));
     for (size_t i = 0; i < p->n_external_data; i++) {
         const Onnx__StringStringEntryProto *entry = p->external_data[i];
@@ -204,7 +205,7 @@ static oct_status find_piece(const external *x, const Onnx__TensorProto *p, piec
     return OCT_OK;
 }
 
-static oct_status refuse_outside(const external *x, const piece *p)
+static oct_status refuse_outside(const external *x, const file_range *p)
 {
     return oct_fail(
         OCT_DATA,
@@ -214,7 +215,7 @@ static oct_status refuse_outside(const external *x, const piece *p)
         oct_show(p->location, strlen(p->location)).text);
 }
 
-/* The name alone: relative, and never upwards. */
+/* Is the path relative, without a step upwards? Its name alone counts, not links. */
 static bool is_safe_relative_path(const char *location)
 {
     if (location[0] == '\0' || location[0] == '/') return false;
@@ -226,8 +227,8 @@ static bool is_safe_relative_path(const char *location)
     return true;
 }
 
-/* Sets `real` to the file's true path when that lies below the folder's. */
-static oct_status find_real_path(const external *x, const piece *p, char real[PATH_MAX])
+/* Resolves links: sets `real` to the file's path when it is below the network's folder, and refuses it otherwise. */
+static oct_status find_real_path(const external *x, const file_range *p, char real[PATH_MAX])
 {
     char root[PATH_MAX], path[PATH_MAX];
     if (!is_safe_relative_path(p->location) || !realpath(x->folder, root))
@@ -243,7 +244,8 @@ static oct_status find_real_path(const external *x, const piece *p, char real[PA
     return OCT_OK;
 }
 
-static oct_status add_piece(external *x, piece found)
+/* Adds a range of bytes to the list, after checking that its file has them. */
+static oct_status add_range(external *x, file_range found)
 {
     char real[PATH_MAX];
     struct stat info;
@@ -259,25 +261,27 @@ static oct_status add_piece(external *x, piece found)
               oct_show(found.location, strlen(found.location)).text, (int64_t)info.st_size);
     found.device = info.st_dev;
     found.inode = info.st_ino;
-    OCT_TRY(oct_grow(&x->pieces, &x->capacity, x->count + 1, sizeof *x->pieces));
-    x->pieces[x->count++] = found;
+    OCT_TRY(oct_grow(&x->ranges, &x->capacity, x->count + 1, sizeof *x->ranges));
+    x->ranges[x->count++] = found;
     return OCT_OK;
 }
 
-static int compare_places(const void *left, const void *right)
+/* Orders ranges by file (device and inode: a file may have several names) and offset: overlaps become neighbors. */
+static int compare_ranges(const void *left, const void *right)
 {
-    const piece *a = left, *b = right;
+    const file_range *a = left, *b = right;
     if (a->device != b->device) return a->device < b->device ? -1 : 1;
     if (a->inode != b->inode) return a->inode < b->inode ? -1 : 1;
     return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
+/* Refuses files in which two tensors share bytes: they could be far larger in memory than on disk. */
 static oct_status check_overlap(external *x)
 {
-    const piece *last = NULL;
-    if (x->count > 1) qsort(x->pieces, x->count, sizeof *x->pieces, compare_places);
+    const file_range *last = NULL;
+    if (x->count > 1) qsort(x->ranges, x->count, sizeof *x->ranges, compare_ranges);
     for (size_t i = 0; i < x->count; i++) {
-        const piece *p = &x->pieces[i];
+        const file_range *p = &x->ranges[i];
         if (p->length == 0) continue;
         const bool same_file = last && last->device == p->device && last->inode == p->inode;
         OCT_CHECK(!same_file || last->offset + last->length <= p->offset, OCT_DATA,
@@ -290,23 +294,23 @@ static oct_status check_overlap(external *x)
     return OCT_OK;
 }
 
-static oct_status check_piece(external *x, Onnx__TensorProto *p)
+static oct_status check_external_tensor(external *x, Onnx__TensorProto *p)
 {
-    piece found;
+    file_range found;
     if (!oct_onnx_is_external(p)) return OCT_OK;
-    OCT_TRY(find_piece(x, p, &found));
-    return add_piece(x, found);
+    OCT_TRY(find_range(x, p, &found));
+    return add_range(x, found);
 }
 
-/* Puts the data of a tensor into it. */
-static oct_status read_piece(external *x, Onnx__TensorProto *p)
+/* Replaces a tensor's reference to external data by the data. */
+static oct_status read_external_tensor(external *x, Onnx__TensorProto *p)
 {
-    piece found;
+    file_range found;
     char real[PATH_MAX];
     oct_span span = OCT_SPAN_NONE;
     void *bytes = NULL;
     if (!oct_onnx_is_external(p)) return OCT_OK;
-    OCT_TRY(find_piece(x, p, &found));
+    OCT_TRY(find_range(x, p, &found));
     OCT_TRY(oct_alloc(&bytes, (size_t)found.length, 1));
     p->raw_data =
         (ProtobufCBinaryData){(size_t)found.length, bytes}; /* the message's from now on */
@@ -358,6 +362,7 @@ static oct_status visit_graph(external *x, const Onnx__GraphProto *g, visit func
     return visit_nodes(x, g->node, g->n_node, function);
 }
 
+/* Calls a function for each tensor of the model, also inside nodes and functions. */
 static oct_status visit_all(external *x, const Onnx__ModelProto *m, visit function)
 {
     if (m->graph) OCT_TRY(visit_graph(x, m->graph, function));
@@ -369,26 +374,26 @@ static oct_status visit_all(external *x, const Onnx__ModelProto *m, visit functi
     return OCT_OK;
 }
 
-/* Puts the data into the file at `bytes`, where it has any outside. */
-static oct_status make_whole(external *x, void **bytes, size_t *size)
+/* Rewrites the file in `bytes` with the external data of its tensors inside, where it has any. */
+static oct_status embed_external_data(external *x, void **bytes, size_t *size)
 {
     const oct_onnx_source source = {*bytes, *size, x->path};
     Onnx__ModelProto *m = NULL;
     void *whole = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_onnx_unpack(&source, &m));
-    OCT_TRY_OUT(visit_all(x, m, check_piece));
+    OCT_TRY_OUT(visit_all(x, m, check_external_tensor));
     if (x->count == 0) goto out;
-    /* All is held against the files before anything is read. */
+    /* All ranges are checked before anything is read. */
     OCT_TRY_OUT(check_overlap(x));
-    uint64_t all = *size;
+    uint64_t total = *size;
     for (size_t i = 0; i < x->count; i++)
-        all += (uint64_t)x->pieces[i].length;
-    if (all > OCT_ONNX_FILE_BYTES_MAX)
+        total += (uint64_t)x->ranges[i].length;
+    if (total > OCT_ONNX_FILE_BYTES_MAX)
         status = oct_fail(
             OCT_DATA, "%s: has %s with its external data; networks of up to %s are read", x->path,
-            oct_text_size((int64_t)all).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
-    if (status == OCT_OK) status = visit_all(x, m, read_piece);
+            oct_text_size((int64_t)total).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
+    if (status == OCT_OK) status = visit_all(x, m, read_external_tensor);
     if (status != OCT_OK) goto out;
     const size_t packed = onnx__model_proto__get_packed_size(m);
     OCT_TRY_OUT(oct_alloc(&whole, packed, 1));
@@ -411,10 +416,10 @@ oct_status oct_onnx_load(const char *path, void **bytes, size_t *size)
     OCT_TRY(oct_format(&folder, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./"));
     x.folder = folder;
     OCT_TRY_OUT(oct_file_read(path, OCT_ONNX_FILE_BYTES_MAX, bytes, size));
-    OCT_TRY_OUT(make_whole(&x, bytes, size));
+    OCT_TRY_OUT(embed_external_data(&x, bytes, size));
 out:
     if (status != OCT_OK) oct_free(bytes);
-    oct_free(&x.pieces);
+    oct_free(&x.ranges);
     oct_free(&folder);
     return status;
 }

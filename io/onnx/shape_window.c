@@ -7,14 +7,13 @@
 
 static const int64_t number_max = 1 << 24; /* of what a window is described with */
 
-/* Reads an attribute that has a number for each dimension of the image, from dimension 2 on; without it they are the
- * least. */
+/* Reads an attribute with a number for each dimension from 2 on, none below `least`, which is also the default. */
 static oct_status read_window_numbers(const oct_onnx_call *c, const char *name, int64_t least,
                                       int64_t *numbers)
 {
     const int ndim = oct_onnx_in(c, 0)->ndim;
     oct_onnx_list list;
-    OCT_TRY(oct_onnx_take_list(c, name, -1, &list));
+    OCT_TRY(oct_onnx_read_integer_list(c, name, -1, &list));
     if (list.given && list.count != ndim - 2)
         return oct_onnx_problem(c, "%s has %d numbers in place of %d", name, list.count, ndim - 2);
     for (int i = 2; i < ndim; i++) {
@@ -30,6 +29,7 @@ static bool pads_same(const oct_onnx_call *c)
     return strncmp(oct_onnx_string(c->node, "auto_pad", "NOTSET"), "SAME_", 5) == 0;
 }
 
+/* Sets args.before and after from pads: first those before each dimension, then those after. auto_pad comes later. */
 static oct_status read_pads(const oct_onnx_call *c)
 {
     static const char *const modes[] = {"NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"};
@@ -42,7 +42,7 @@ static oct_status read_pads(const oct_onnx_call *c)
         known++;
     if (known == OCT_COUNT(modes))
         return oct_onnx_problem(c, "auto_pad is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER");
-    OCT_TRY(oct_onnx_take_list(c, "pads", -1, &list));
+    OCT_TRY(oct_onnx_read_integer_list(c, "pads", -1, &list));
     if (!list.given || known > 1) return OCT_OK;
     if (list.count != 2 * (ndim - 2))
         return oct_onnx_problem(c, "pads has %d numbers in place of %d", list.count,
@@ -95,6 +95,7 @@ static int64_t count_windows(const oct_onnx_call *c, int i, bool ceil)
     return count;
 }
 
+/* Sets the result's shape: (N, channels, number of windows ...), and the padding that auto_pad SAME needs for it. */
 static oct_status set_window_shape(oct_onnx_call *c, int64_t channels, bool ceil)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
@@ -112,7 +113,7 @@ static oct_status set_window_shape(oct_onnx_call *c, int64_t channels, bool ceil
         const int64_t all = (shape.dim[i] - 1) * w->stride[i] + reach - x->dim[i];
         divide_padding(c, i, all == -1 ? 0 : all);
     }
-    return oct_onnx_set(c, 0, x->dtype, &shape);
+    return oct_onnx_declare(c, 0, x->dtype, &shape);
 }
 
 oct_status oct_onnx_shape_pool(oct_onnx_call *c)
@@ -122,7 +123,7 @@ oct_status oct_onnx_shape_pool(oct_onnx_call *c)
         return oct_onnx_problem(c, "it has no kernel_shape; the file is damaged");
     OCT_TRY(
         set_window_shape(c, oct_onnx_in(c, 0)->dim[1], oct_onnx_int(c->node, "ceil_mode", 0) != 0));
-    return oct_onnx_result(c, 1) ? oct_onnx_set(c, 1, OCT_S64, oct_onnx_result(c, 0)) : OCT_OK;
+    return oct_onnx_result(c, 1) ? oct_onnx_declare(c, 1, OCT_S64, oct_onnx_result(c, 0)) : OCT_OK;
 }
 
 oct_status oct_onnx_shape_global_pool(oct_onnx_call *c)
@@ -131,10 +132,10 @@ oct_status oct_onnx_shape_global_pool(oct_onnx_call *c)
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     for (int i = 2; i < shape.ndim; i++)
         shape.dim[i] = 1;
-    return oct_onnx_set(c, 0, shape.dtype, &shape);
+    return oct_onnx_declare(c, 0, shape.dtype, &shape);
 }
 
-/* Weights have as many dimensions as the image; their own sizes are the kernel's. */
+/* Reads window and groups of a convolution; the kernel's sizes are dimensions 2 and on of its weights. */
 static oct_status read_kernel(const oct_onnx_call *c, int64_t *groups)
 {
     OCT_TRY(read_window(c));
@@ -185,6 +186,7 @@ oct_status oct_onnx_shape_conv(oct_onnx_call *c)
     return set_window_shape(c, weight->dim[0], false);
 }
 
+/* A side is (size - 1) stride + reach + output_padding - pads; where output_shape or auto_pad sets it, pads follow. */
 oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
 {
     const oct_onnx_arguments *w = &c->node->args;
@@ -192,7 +194,7 @@ oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
     int64_t groups, channels;
     OCT_TRY(read_kernel(c, &groups));
     OCT_TRY(read_window_numbers(c, "output_padding", 0, c->node->args.output_padding));
-    OCT_TRY(oct_onnx_take_list(c, "output_shape", -1, &wanted));
+    OCT_TRY(oct_onnx_read_integer_list(c, "output_shape", -1, &wanted));
     const oct_onnx_value *x = oct_onnx_in(c, 0), *weight = oct_onnx_in(c, 1);
     if (__builtin_mul_overflow(weight->dim[1], groups, &channels))
         return oct_onnx_problem(c, "it has too many channels");
@@ -212,7 +214,7 @@ oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
             return oct_onnx_problem(c, "nothing is left of its output between the pads");
         if (wanted.given || pads_same(c)) divide_padding(c, i, all - shape.dim[i]);
     }
-    return oct_onnx_set(c, 0, x->dtype, &shape);
+    return oct_onnx_declare(c, 0, x->dtype, &shape);
 }
 
 /* Upsample and the first Resize have scales as input 1, later ones as input 2. */
@@ -239,11 +241,11 @@ oct_status oct_onnx_shape_resize(oct_onnx_call *c)
     bool scaled;
     const int opset = (int)c->pass->graph->opset;
     oct_onnx_value shape = *oct_onnx_in(c, 0);
-    OCT_TRY(oct_onnx_take_list(c, opset >= 18 ? "axes" : NULL, -1, &axes));
+    OCT_TRY(oct_onnx_read_integer_list(c, opset >= 18 ? "axes" : NULL, -1, &axes));
     const int count = axes.given ? axes.count : shape.ndim;
     if (count > shape.ndim)
         return oct_onnx_problem(c, "it has %d axes for %d dimensions", count, shape.ndim);
-    OCT_TRY(oct_onnx_take_numbers(c, NULL, opset >= 11 ? 3 : -1, &sizes));
+    OCT_TRY(oct_onnx_read_affine_list(c, NULL, opset >= 11 ? 3 : -1, &sizes));
     OCT_TRY(read_scales(c, count, scale, &scaled));
     if (sizes.count ? sizes.count != count : !scaled)
         return oct_onnx_problem(c, "it has neither %d sizes nor as many scales", count);
@@ -253,23 +255,23 @@ oct_status oct_onnx_shape_resize(oct_onnx_call *c)
         return oct_onnx_problem(c, "it keeps a ratio or crops, which is not known; give it sizes");
     for (int i = 0; i < count; i++) {
         int axis;
-        OCT_TRY(oct_onnx_take_axis(c, axes.given ? axes.fixed[i] : i, shape.ndim, &axis));
+        OCT_TRY(oct_onnx_wrap_axis(c, axes.given ? axes.fixed[i] : i, shape.ndim, &axis));
         int64_t *size = &shape.dim[axis];
         if (scaled) c->node->args.scale[axis] = scale[i];
-        const oct_onnx_number now = oct_onnx_extent(*size);
-        const oct_onnx_number wanted =
-            sizes.count ? oct_onnx_list_number(&sizes, i)
-                        : (oct_onnx_number){(double)floorf((float)now.fixed * scale[i]),
+        const oct_onnx_affine now = oct_onnx_extent(*size);
+        const oct_onnx_affine wanted =
+            sizes.count ? oct_onnx_list_affine(&sizes, i)
+                        : (oct_onnx_affine){(double)floorf((float)now.fixed * scale[i]),
                                             now.times * (double)scale[i]};
         if (*size == OCT_ONNX_BATCH && wanted.times == 0 &&
             oct_onnx_is_fixed_batch(c, (int64_t)wanted.fixed))
             continue;
-        OCT_TRY(oct_onnx_set_extent(c, wanted, size));
+        OCT_TRY(oct_onnx_set_dim(c, wanted, size));
     }
-    return oct_onnx_set(c, 0, shape.dtype, &shape);
+    return oct_onnx_declare(c, 0, shape.dtype, &shape);
 }
 
-/* Blocks of an image that become channels, or come of them. */
+/* Reads the block size of DepthToSpace or SpaceToDepth, whose input must be an image. */
 static oct_status read_block_size(const oct_onnx_call *c)
 {
     const int64_t block = c->node->args.block = oct_onnx_int(c->node, "blocksize", 0);
@@ -289,7 +291,7 @@ oct_status oct_onnx_shape_depth_to_space(oct_onnx_call *c)
     shape.dim[1] /= block * block;
     shape.dim[2] *= block;
     shape.dim[3] *= block;
-    return oct_onnx_set(c, 0, shape.dtype, &shape);
+    return oct_onnx_declare(c, 0, shape.dtype, &shape);
 }
 
 oct_status oct_onnx_shape_space_to_depth(oct_onnx_call *c)
@@ -304,5 +306,5 @@ oct_status oct_onnx_shape_space_to_depth(oct_onnx_call *c)
     shape.dim[1] *= block * block;
     shape.dim[2] /= block;
     shape.dim[3] /= block;
-    return oct_onnx_set(c, 0, shape.dtype, &shape);
+    return oct_onnx_declare(c, 0, shape.dtype, &shape);
 }

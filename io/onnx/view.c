@@ -7,7 +7,7 @@ static int count_atoms(const oct_onnx_view *v)
 {
     int count = 0;
     for (int d = 0; d < v->dims; d++)
-        count += v->atoms[d];
+        count += v->num_atoms[d];
     return count;
 }
 
@@ -16,18 +16,18 @@ static bool is_batch(const oct_view_atom *a)
     return a->size == OCT_ONNX_BATCH;
 }
 
-int oct_view_first(const oct_onnx_view *v, int dim)
+int oct_view_first_atom(const oct_onnx_view *v, int dim)
 {
     int first = 0;
     for (int d = 0; d < dim; d++)
-        first += v->atoms[d];
+        first += v->num_atoms[d];
     return first;
 }
 
 int64_t oct_view_size(const oct_onnx_view *v, int dim)
 {
     int64_t size = 1;
-    for (int i = oct_view_first(v, dim), end = i + v->atoms[dim]; i < end; i++)
+    for (int i = oct_view_first_atom(v, dim), end = i + v->num_atoms[dim]; i < end; i++)
         size *= v->atom[i].size;
     return size;
 }
@@ -47,7 +47,7 @@ int64_t oct_view_numel(const oct_onnx_view *v)
     return numel;
 }
 
-int64_t oct_view_base(const oct_onnx_view *v)
+int64_t oct_view_tensor_numel(const oct_onnx_view *v)
 {
     oct_shape sample = v->shape;
     sample.dim[0] = 1;
@@ -67,7 +67,7 @@ oct_onnx_view oct_view_in_order(int32_t value, oct_shape shape, int dims, const 
     for (int d = 0; d < dims; d++) {
         if (size[d] == 1) continue;
         v.atom[count++] = (oct_view_atom){size[d], stride[d]};
-        v.atoms[d] = 1;
+        v.num_atoms[d] = 1;
     }
     return v;
 }
@@ -82,8 +82,7 @@ oct_onnx_view oct_view_of(int32_t value, oct_shape shape, int dims, const int64_
 
 bool oct_view_is_whole(const oct_onnx_view *v)
 {
-    oct_view_atom
-        atom[OCT_VIEW_ATOMS]; /* without the batch, by falling stride: as they lie in memory */
+    oct_view_atom atom[OCT_VIEW_ATOMS]; /* without the batch, by falling stride */
     int64_t stride = 1;
     int count = 0;
     for (int i = 0, n = count_atoms(v); i < n; i++) {
@@ -97,10 +96,10 @@ bool oct_view_is_whole(const oct_onnx_view *v)
         if (atom[i].stride != stride) return false;
         stride *= atom[i].size;
     }
-    return v->offset == 0 && stride == oct_view_base(v);
+    return v->offset == 0 && stride == oct_view_tensor_numel(v);
 }
 
-/* Merges atoms that are adjacent in memory, also those of different dimensions. */
+/* Copies all atoms in order, with neighbors that go through memory like one merged, also of different dimensions. */
 static int merge_atoms(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
 {
     int count = 0;
@@ -115,23 +114,22 @@ static int merge_atoms(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS
     return count;
 }
 
-typedef struct cutter {
-    oct_view_atom
-        atom[OCT_VIEW_ATOMS]; /* the first that is left may be the inner part of a cut one */
+typedef struct atom_queue {
+    oct_view_atom atom[OCT_VIEW_ATOMS]; /* the next one may be the rest of a cut one */
     int next, count;
-} cutter;
+} atom_queue;
 
-/* Gives the next dimension of `out` atoms from the front of those that are left, until their sizes multiply to `size`; an
- * atom that is too large is cut, its outer part taken. One of them is the batch where the size is negative. False: the
- * sizes do not divide each other. */
-static bool take_atoms(cutter *c, int64_t size, oct_onnx_view *out, int *num_atoms)
+/* Adds a dimension of this size to `out`, from the next atoms of the queue whose sizes multiply to it; an atom that is
+ * too large is cut, and its inner part stays. A negative size takes the batch too. False: the sizes do not divide each
+ * other. */
+static bool take_atoms(atom_queue *queue, int64_t size, oct_onnx_view *out, int *total_atoms)
 {
-    const int first = *num_atoms;
+    const int first = *total_atoms;
     bool batch = size < 0;
     if (batch) size = -size;
     while (size > 1 || batch) {
-        if (c->next == c->count || *num_atoms == OCT_VIEW_ATOMS) return false;
-        oct_view_atom *a = &c->atom[c->next];
+        if (queue->next == queue->count || *total_atoms == OCT_VIEW_ATOMS) return false;
+        oct_view_atom *a = &queue->atom[queue->next];
         if (is_batch(a)) {
             if (!batch) return false;
             batch = false;
@@ -139,43 +137,43 @@ static bool take_atoms(cutter *c, int64_t size, oct_onnx_view *out, int *num_ato
             size /= a->size;
         } else if (size > 1 && a->size % size == 0) {
             const int64_t inner = a->size / size;
-            out->atom[(*num_atoms)++] = (oct_view_atom){size, inner * a->stride};
+            out->atom[(*total_atoms)++] = (oct_view_atom){size, inner * a->stride};
             a->size = inner;
             size = 1;
             continue;
         } else {
             return false;
         }
-        out->atom[(*num_atoms)++] = *a;
-        c->next++;
+        out->atom[(*total_atoms)++] = *a;
+        queue->next++;
     }
-    out->atoms[out->dims++] = *num_atoms - first;
+    out->num_atoms[out->dims++] = *total_atoms - first;
     return true;
 }
 
 bool oct_view_reshape(const oct_onnx_view *v, int dims, const int64_t *size, oct_onnx_view *out)
 {
-    cutter c = {.next = 0};
-    oct_onnx_view made = {.value = v->value, .shape = v->shape, .offset = v->offset};
+    atom_queue queue = {.next = 0};
+    oct_onnx_view result = {.value = v->value, .shape = v->shape, .offset = v->offset};
     int atoms = 0;
     if (dims > OCT_VIEW_ATOMS) return false;
-    c.count = merge_atoms(v, c.atom);
+    queue.count = merge_atoms(v, queue.atom);
     for (int d = 0; d < dims; d++)
-        if (!take_atoms(&c, size[d], &made, &atoms)) return false;
-    if (c.next < c.count) return false;
-    *out = made;
+        if (!take_atoms(&queue, size[d], &result, &atoms)) return false;
+    if (queue.next < queue.count) return false;
+    *out = result;
     return true;
 }
 
-/* Puts `count` atoms in the place of those of one dimension. */
+/* Replaces the atoms of one dimension by `count` others; false: there are too many. */
 static bool set_atoms(oct_onnx_view *v, int dim, const oct_view_atom *atom, int count)
 {
-    const int first = oct_view_first(v, dim), had = v->atoms[dim], all = count_atoms(v);
+    const int first = oct_view_first_atom(v, dim), had = v->num_atoms[dim], all = count_atoms(v);
     if (all - had + count > OCT_VIEW_ATOMS) return false;
     memmove(&v->atom[first + count], &v->atom[first + had],
             (size_t)(all - first - had) * sizeof *atom);
     memcpy(&v->atom[first], atom, (size_t)count * sizeof *atom);
-    v->atoms[dim] = count;
+    v->num_atoms[dim] = count;
     return true;
 }
 
@@ -183,13 +181,13 @@ bool oct_view_slice(const oct_onnx_view *v, int dim, int64_t start, int64_t coun
                     oct_onnx_view *out)
 {
     oct_view_atom atom[OCT_VIEW_ATOMS];
-    const int first = oct_view_first(v, dim), atoms = v->atoms[dim];
+    const int first = oct_view_first_atom(v, dim), atoms = v->num_atoms[dim];
     const int64_t size = oct_view_size(v, dim);
     *out = *v;
     if (start == 0 && count == size && step == 1) return true;
     if (atoms == 0) return count == 1 && start == 0;
     memcpy(atom, &v->atom[first], (size_t)atoms * sizeof *atom);
-    int64_t inner = 1; /* a part of the outer atom, with all of the inner ones */
+    int64_t inner = 1; /* only the outer atom can be cut */
     for (int i = 1; i < atoms; i++)
         inner *= atom[i].size;
     if (size < 0 || start % inner != 0 || (count % inner != 0) || (step != 1 && inner != 1))
@@ -203,19 +201,20 @@ bool oct_view_slice(const oct_onnx_view *v, int dim, int64_t start, int64_t coun
 
 bool oct_view_expand(const oct_onnx_view *v, int dims, const int64_t *size, oct_onnx_view *out)
 {
-    oct_onnx_view made = *v;
+    oct_onnx_view wide = *v;
     const int front = dims - v->dims;
     if (front < 0 || dims > OCT_VIEW_ATOMS) return false;
-    memmove(&made.atoms[front], made.atoms, (size_t)v->dims * sizeof made.atoms[0]);
+    memmove(&wide.num_atoms[front], wide.num_atoms, (size_t)v->dims * sizeof wide.num_atoms[0]);
     for (int d = 0; d < front; d++)
-        made.atoms[d] = 0;
-    made.dims = dims;
+        wide.num_atoms[d] = 0;
+    wide.dims = dims;
     for (int d = 0; d < dims; d++) {
         const oct_view_atom repeated = {size[d], 0};
-        if (oct_view_size(&made, d) == size[d]) continue;
-        if (made.atoms[d] > 0 || size[d] < 0 || !set_atoms(&made, d, &repeated, 1)) return false;
+        if (oct_view_size(&wide, d) == size[d]) continue;
+        if (wide.num_atoms[d] > 0 || size[d] < 0 || !set_atoms(&wide, d, &repeated, 1))
+            return false;
     }
-    *out = made;
+    *out = wide;
     return true;
 }
 
@@ -225,8 +224,9 @@ bool oct_view_tile(const oct_onnx_view *v, int dim, int64_t times, oct_onnx_view
     *out = *v;
     if (times == 1) return true;
     if (oct_view_size(v, dim) < 0) return false;
-    memcpy(&atom[1], &v->atom[oct_view_first(v, dim)], (size_t)v->atoms[dim] * sizeof *atom);
-    return set_atoms(out, dim, atom, v->atoms[dim] + 1);
+    memcpy(&atom[1], &v->atom[oct_view_first_atom(v, dim)],
+           (size_t)v->num_atoms[dim] * sizeof *atom);
+    return set_atoms(out, dim, atom, v->num_atoms[dim] + 1);
 }
 
 void oct_view_merge(oct_onnx_view *v, int dim, int64_t stride)
@@ -238,12 +238,12 @@ void oct_view_merge(oct_onnx_view *v, int dim, int64_t stride)
 oct_onnx_view oct_view_transpose(const oct_onnx_view *v, const int *order)
 {
     oct_onnx_view out = *v;
-    int made = 0;
+    int next = 0;
     for (int d = 0; d < v->dims; d++) {
-        const int first = oct_view_first(v, order[d]), count = v->atoms[order[d]];
-        memcpy(&out.atom[made], &v->atom[first], (size_t)count * sizeof out.atom[0]);
-        out.atoms[d] = count;
-        made += count;
+        const int first = oct_view_first_atom(v, order[d]), count = v->num_atoms[order[d]];
+        memcpy(&out.atom[next], &v->atom[first], (size_t)count * sizeof out.atom[0]);
+        out.num_atoms[d] = count;
+        next += count;
     }
     return out;
 }
@@ -253,24 +253,25 @@ oct_onnx_view oct_view_split(const oct_onnx_view *v)
     oct_onnx_view out = *v;
     out.dims = count_atoms(v);
     for (int d = 0; d < out.dims; d++)
-        out.atoms[d] = 1;
+        out.num_atoms[d] = 1;
     return out;
 }
 
-/* A dimension lies where its outer atom does; those of size 1 come first. */
+/* Sorts by the stride of each dimension's outer atom, largest first; those of size 1 come first of all. */
 int oct_view_order(const oct_onnx_view *v, int order[OCT_VIEW_ATOMS])
 {
     int count = 0;
     for (int d = 0; d < v->dims; d++) {
-        const oct_view_atom *a = &v->atom[oct_view_first(v, d)];
-        if (v->atoms[d] > 0 && oct_view_size(v, d) < 0) continue;
-        const int64_t stride = v->atoms[d] > 0 ? a->stride : INT64_MAX;
+        const oct_view_atom *a = &v->atom[oct_view_first_atom(v, d)];
+        if (v->num_atoms[d] > 0 && oct_view_size(v, d) < 0) continue;
+        const int64_t stride = v->num_atoms[d] > 0 ? a->stride : INT64_MAX;
         int at = count++;
         for (; at > 0; at--) {
             const int before = order[at - 1];
-            const int64_t theirs =
-                v->atoms[before] > 0 ? v->atom[oct_view_first(v, before)].stride : INT64_MAX;
-            if (theirs >= stride) break;
+            const int64_t other = v->num_atoms[before] > 0
+                                      ? v->atom[oct_view_first_atom(v, before)].stride
+                                      : INT64_MAX;
+            if (other >= stride) break;
             order[at] = before;
         }
         order[at] = d;

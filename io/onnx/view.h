@@ -19,28 +19,30 @@ typedef struct oct_onnx_view {
     int32_t value;   /* of the network */
     oct_shape shape; /* of its tensor; dim[0] is the batch */
     int dims;
-    int atoms[OCT_VIEW_ATOMS]; /* of each dimension, from outer to inner; 0: its size is 1 */
+    int num_atoms[OCT_VIEW_ATOMS]; /* of each dimension, from outer to inner; 0: its size is 1 */
     oct_view_atom atom[OCT_VIEW_ATOMS];
     int64_t offset;
 } oct_onnx_view;
 
 /* A view with these dimensions (the batch among them) of a tensor that holds them row-major. */
 oct_onnx_view oct_view_of(int32_t value, oct_shape shape, int dims, const int64_t *size);
-/* The same of a tensor that holds them in another order, in which the batch is left out; dimensions that are
- * not in it have size 1. */
+/* A view with these dimensions of a tensor that holds them in another order, in which the batch is left out; dimensions
+ * that are not in it have size 1. */
 oct_onnx_view oct_view_in_order(int32_t value, oct_shape shape, int dims, const int64_t *size,
                                 const int *order, int n);
 /* A dimension's size; negative where it holds the batch, as in oct_onnx_value. */
 int64_t oct_view_size(const oct_onnx_view *v, int dim);
-int oct_view_first(const oct_onnx_view *v, int dim); /* atom */
+/* The index in `atom` of a dimension's first atom. */
+int oct_view_first_atom(const oct_onnx_view *v, int dim);
 int oct_view_batch(const oct_onnx_view *v);     /* the dimension that holds the batch; -1: none */
 int64_t oct_view_numel(const oct_onnx_view *v); /* of a sample */
-int64_t oct_view_base(const oct_onnx_view *v);  /* values of a sample of the tensor */
+int64_t oct_view_tensor_numel(const oct_onnx_view *v); /* values of a sample of the tensor */
 /* Every value of the tensor is seen once. */
 bool oct_view_is_whole(const oct_onnx_view *v);
 
 /* These make another view of the same tensor, or say false when there is none. */
 bool oct_view_reshape(const oct_onnx_view *v, int dims, const int64_t *size, oct_onnx_view *out);
+/* `count` elements of a dimension, from `start` on by `step`. */
 bool oct_view_slice(const oct_onnx_view *v, int dim, int64_t start, int64_t count, int64_t step,
                     oct_onnx_view *out);
 /* Dimensions of size 1 become `size`; missing ones are put in front. */

@@ -21,7 +21,8 @@ static int64_t place_in_view(const oct_onnx_view *v, int64_t index)
 {
     int64_t place = v->offset;
     for (int d = v->dims - 1; d >= 0; d--)
-        for (int i = oct_view_first(v, d) + v->atoms[d] - 1; i >= oct_view_first(v, d); i--) {
+        for (int i = oct_view_first_atom(v, d) + v->num_atoms[d] - 1;
+             i >= oct_view_first_atom(v, d); i--) {
             if (v->atom[i].size < 0) continue;
             place += index % v->atom[i].size * v->atom[i].stride;
             index /= v->atom[i].size;
@@ -189,8 +190,8 @@ Test(onnx_view, keeps_a_batch_that_is_folded_with_heads)
     cr_assert(oct_shape_equal(&heads.shape, &v.shape) && heads.dims == 4 &&
               heads.offset == v.offset);
     for (int d = 0; d < 4; d++)
-        cr_assert(heads.atoms[d] == 1 && v.atoms[d] == 1 && heads.atom[d].size == v.atom[d].size &&
-                  heads.atom[d].stride == v.atom[d].stride);
+        cr_assert(heads.num_atoms[d] == 1 && v.num_atoms[d] == 1 &&
+                  heads.atom[d].size == v.atom[d].size && heads.atom[d].stride == v.atom[d].stride);
     const int64_t mixed[] = {5, OCT_ONNX_BATCH, 12};
     cr_assert_not(oct_view_reshape(&v, 3, mixed, &heads));
 }
